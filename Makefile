@@ -1,0 +1,78 @@
+# Everything runs from a virtual environment in .venv; see `make help`.
+# Variables: PYTHON (the interpreter .venv is made from), PYTEST_ARGS (for example "-n 2 -k rnea").
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+PIP := $(BIN)/python -m pip --disable-pip-version-check --no-input -qq
+DEMO_OUT := out/demo
+
+.DEFAULT_GOAL := help
+.PHONY: help venv demo test lint format bench clean
+
+help:
+	@echo 'make demo    solve the UR5 reach and draw its pictures in $(DEMO_OUT)'
+	@echo 'make test    lint, then the whole test suite (PYTEST_ARGS="-n 2" for two processes)'
+	@echo 'make lint    ruff check, ruff format --check, mypy'
+	@echo 'make format  rewrite the sources in the project format'
+	@echo 'make bench   first-order derivatives: time and accuracy of every method'
+	@echo 'make venv    only set up $(VENV) (the targets above do so themselves)'
+	@echo 'make clean   remove build products, caches and $(DEMO_OUT); $(VENV) stays'
+
+venv: $(STAMP)
+	@echo '$(VENV) is ready'
+
+$(STAMP): pyproject.toml tools/install_cyipopt.py
+	@command -v '$(PYTHON)' >/dev/null 2>&1 || { \
+	  echo "error: '$(PYTHON)' was not found. Install Python 3.11 or newer, or name it: make venv PYTHON=python3.12" >&2; exit 1; }
+	@'$(PYTHON)' -c 'import sys; sys.exit(sys.version_info < (3, 11))' </dev/null || { \
+	  echo "error: Python 3.11 or newer is needed, '$(PYTHON)' is $$('$(PYTHON)' --version 2>&1)." \
+	    "Name a newer one: make venv PYTHON=python3.12" >&2; exit 1; }
+	@command -v '$(firstword $(CC))' >/dev/null 2>&1 || command -v gcc >/dev/null 2>&1 || command -v clang >/dev/null 2>&1 || \
+	  echo "warning: no C compiler was found: the compiled engine and cyipopt need one." \
+	    "Remedy: apt install gcc libc6-dev (Debian, Ubuntu), or name one: make venv CC=..." >&2
+	@if $(BIN)/python -m pip --version </dev/null >/dev/null 2>&1; then :; \
+	elif '$(PYTHON)' -c 'import ensurepip, venv' </dev/null 2>/dev/null; then \
+	  '$(PYTHON)' -m venv --clear $(VENV) </dev/null; \
+	elif '$(PYTHON)' -m virtualenv --version </dev/null >/dev/null 2>&1; then \
+	  '$(PYTHON)' -m virtualenv -q --clear $(VENV) </dev/null; \
+	elif command -v virtualenv >/dev/null 2>&1; then \
+	  virtualenv -q --clear -p '$(PYTHON)' $(VENV) </dev/null; \
+	else \
+	  echo "error: '$(PYTHON)' has no module venv or ensurepip, and there is no virtualenv." \
+	    "Remedy: apt install python3-venv (Debian, Ubuntu), or put virtualenv on the path" >&2; exit 1; \
+	fi
+	@echo 'Installing into $(VENV) (once; some minutes, 1.6 GB) ...'
+	@$(PIP) install -e '.[test,dev,robots]' </dev/null
+	@$(BIN)/python tools/install_cyipopt.py </dev/null
+	@touch $@
+
+demo: $(STAMP)
+	@$(BIN)/trajopt solve problems/configs/ur5_reach.toml --out $(DEMO_OUT) </dev/null
+	@echo 'The pictures are in $(DEMO_OUT):'
+	@find $(DEMO_OUT) -name '*.png' -o -name '*.svg' -o -name '*.pdf' | sort | sed 's/^/  /'
+
+# The tests run even if lint fails, so that one run shows everything; the exit status reports both.
+test: $(STAMP)
+	@lint=0; $(MAKE) --no-print-directory lint || lint=1; \
+	$(BIN)/python -m pytest -q $(PYTEST_ARGS) </dev/null || exit 1; \
+	if [ $$lint -ne 0 ]; then echo 'error: lint failed, see above the tests; make format may help' >&2; exit 1; fi
+
+lint: $(STAMP)
+	@failed=0; \
+	$(BIN)/ruff check . || failed=1; \
+	$(BIN)/ruff format --check . || failed=1; \
+	$(BIN)/mypy || failed=1; \
+	exit $$failed
+
+format: $(STAMP)
+	@$(BIN)/ruff check --fix . || true
+	@$(BIN)/ruff format .
+
+bench: $(STAMP)
+	@$(BIN)/python -m experiments.benchmark_first_order </dev/null
+
+clean:
+	rm -rf build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache $(DEMO_OUT)
+	find . -path ./$(VENV) -prune -o -name __pycache__ -type d -prune -exec rm -rf {} +

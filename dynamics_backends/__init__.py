@@ -1,0 +1,1 @@
+"""Rigid-body dynamics, systems, and the ways to differentiate them."""

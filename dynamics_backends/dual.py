@@ -1,0 +1,172 @@
+"""Forward-mode dual arrays that carry several directional derivatives in one sweep.
+
+A :class:`Dual` is ``val + sum_k tan[..., k] eps_k`` with ``eps_i eps_j = 0``: a value array ``(..., N)`` (float or complex)
+and its tangents ``(..., N, K)``.  Index expressions act on the leading axes, so generic code that indexes rows works unchanged.
+Complex values give exact second derivatives (complex step over duals).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+Array = np.ndarray
+
+
+class Dual:
+    """Dual array: value (..., N) and tangent (..., N, K)."""
+
+    __slots__ = ("tan", "val")
+    __array_ufunc__ = None  # an ndarray on the left hands the operation over
+
+    def __init__(self, val: Array, tan: Array) -> None:
+        self.val = val
+        self.tan = tan
+
+    @staticmethod
+    def seed(x: Array, directions: Array) -> Dual:
+        """Dual rows with value ``x`` (n, N) and the same tangent ``directions`` (n, K) at every batch element."""
+        tan = np.broadcast_to(directions[:, None, :], (*x.shape, directions.shape[1]))
+        return Dual(x, tan)
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return self.val.shape
+
+    @property
+    def directions(self) -> int:
+        """K, the number of tangents."""
+        return self.tan.shape[-1]
+
+    def __len__(self) -> int:
+        return len(self.val)
+
+    def __repr__(self) -> str:
+        return f"Dual(shape={self.val.shape}, directions={self.directions})"
+
+    # -- indexing ---------------------------------------------------------------------------------------------------
+    def __getitem__(self, index: Any) -> Dual:
+        return Dual(self.val[index], self.tan[index])
+
+    def __setitem__(self, index: Any, x: Any) -> None:
+        self.val[index] = x.val if isinstance(x, Dual) else x
+        self.tan[index] = x.tan if isinstance(x, Dual) else 0.0
+
+    # -- arithmetic -------------------------------------------------------------------------------------------------
+    def __neg__(self) -> Dual:
+        return Dual(-self.val, -self.tan)
+
+    def __add__(self, other: Any) -> Dual:
+        if isinstance(other, Dual):
+            return Dual(self.val + other.val, self.tan + other.tan)
+        val = self.val + other
+        return Dual(val, self.tan if val.shape == self.val.shape else _spread(self.tan, val))
+
+    __radd__ = __add__
+
+    def __sub__(self, other: Any) -> Dual:
+        if isinstance(other, Dual):
+            return Dual(self.val - other.val, self.tan - other.tan)
+        return self + (-other)
+
+    def __rsub__(self, other: Any) -> Dual:
+        return (-self) + other
+
+    def __mul__(self, other: Any) -> Dual:
+        if isinstance(other, Dual):
+            return Dual(self.val * other.val, self.val[..., None] * other.tan + other.val[..., None] * self.tan)
+        return Dual(self.val * other, self.tan * _column(other))
+
+    __rmul__ = __mul__
+
+    def __truediv__(self, other: Any) -> Dual:
+        if isinstance(other, Dual):
+            quotient = self.val / other.val
+            return Dual(quotient, (self.tan - quotient[..., None] * other.tan) / other.val[..., None])
+        return Dual(self.val / other, self.tan / _column(other))
+
+    def __rtruediv__(self, other: Any) -> Dual:
+        quotient = other / self.val
+        return Dual(quotient, (-quotient / self.val)[..., None] * self.tan)
+
+    def __pow__(self, exponent: float) -> Dual:
+        return self._chain(self.val**exponent, exponent * self.val ** (exponent - 1))
+
+    # -- functions --------------------------------------------------------------------------------------------------
+    def _chain(self, val: Array, slope: Array) -> Dual:
+        return Dual(val, slope[..., None] * self.tan)
+
+    def sin(self) -> Dual:
+        return self._chain(np.sin(self.val), np.cos(self.val))
+
+    def cos(self) -> Dual:
+        return self._chain(np.cos(self.val), -np.sin(self.val))
+
+    def exp(self) -> Dual:
+        e = np.exp(self.val)
+        return self._chain(e, e)
+
+    def log(self) -> Dual:
+        return self._chain(np.log(self.val), 1.0 / self.val)
+
+    def sqrt(self) -> Dual:
+        root = np.sqrt(self.val)
+        return self._chain(root, 0.5 / root)
+
+    def tanh(self) -> Dual:
+        t = np.tanh(self.val)
+        return self._chain(t, 1.0 - t * t)
+
+    @staticmethod
+    def atan2(y: Any, x: Any) -> Dual:
+        from dynamics_backends import scalar
+
+        y_val, x_val = _value(y), _value(x)
+        r2 = x_val * x_val + y_val * y_val
+        tan = 0.0
+        if isinstance(y, Dual):
+            tan = tan + (x_val / r2)[..., None] * y.tan
+        if isinstance(x, Dual):
+            tan = tan - (y_val / r2)[..., None] * x.tan
+        return Dual(scalar.atan2(y_val, x_val), np.asarray(tan))
+
+    @staticmethod
+    def select(mask: Array, where_positive: Any, otherwise: Any) -> Dual:
+        """Elementwise choice; see :func:`dynamics_backends.scalar.select`."""
+        val = np.where(mask, _value(where_positive), _value(otherwise))
+        tangents = [x.tan if isinstance(x, Dual) else 0.0 for x in (where_positive, otherwise)]
+        tan = np.where(np.asarray(mask)[..., None], *tangents)
+        return Dual(val, _spread(tan, val))
+
+    @staticmethod
+    def stack(components: Sequence[Any]) -> Dual:
+        """Rows of dual scalars; see :func:`dynamics_backends.scalar.stack`."""
+        val = np.stack(np.broadcast_arrays(*[_value(c) for c in components]))
+        directions = next(c.directions for c in components if isinstance(c, Dual))
+        tan = np.zeros((*val.shape, directions), dtype=np.result_type(*[c.tan for c in components if isinstance(c, Dual)]))
+        for i, c in enumerate(components):
+            if isinstance(c, Dual):
+                tan[i] = c.tan
+        return Dual(val, tan)
+
+    @staticmethod
+    def concatenate(parts: Sequence[Any]) -> Dual:
+        """See :func:`dynamics_backends.scalar.concatenate`."""
+        directions = next(x.directions for x in parts if isinstance(x, Dual))
+        tangents = [x.tan if isinstance(x, Dual) else np.zeros((*np.shape(x), directions)) for x in parts]
+        return Dual(np.concatenate([_value(x) for x in parts]), np.concatenate(tangents))
+
+
+def _value(x: Any) -> Any:
+    return x.val if isinstance(x, Dual) else x
+
+
+def _column(x: Any) -> Any:
+    """``x`` with a trailing axis for the tangents, where it is an array."""
+    return x[..., None] if np.ndim(x) else x
+
+
+def _spread(tan: Array, val: Array) -> Array:
+    return np.broadcast_to(tan, (*val.shape, tan.shape[-1]))

@@ -1,0 +1,52 @@
+"""What the derivative methods share: evaluation of the map, and perturbation of a batch in many directions at once.
+
+A direction is one of the ndx + nu tangent directions of (x, u).  The numeric methods evaluate all knots and all directions as one
+batch, knot by knot: element ``i * K + k`` is knot i perturbed in direction k.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from dynamics_backends.protocol import Array, Batch, Jacobians, Map, Parameters
+
+
+class Method:
+    """A derivative method applied to a map; subclasses write :meth:`_jacobians` on rows."""
+
+    name = ""
+
+    def __init__(self, map: Map) -> None:
+        self.map = map
+
+    def f(self, x: Array, u: Array, t: Array | float = 0.0, p: Parameters | None = None) -> Array:
+        """The map's value (N, n_out)."""
+        return np.ascontiguousarray(self.map(*Batch.of(self.map, x, u, t, p)).T)
+
+    def jacobians(self, x: Array, u: Array, t: Array | float = 0.0, p: Parameters | None = None) -> Jacobians:
+        """Value (N, n_out), fx (N, n_out, ndx), fu (N, n_out, nu)."""
+        return self._jacobians(Batch.of(self.map, x, u, t, p))
+
+    def _jacobians(self, b: Batch) -> Jacobians:
+        raise TypeError(f"{type(self).__name__} is not a complete derivative method")
+
+    def split(self, value: Array, both: Array) -> Jacobians:
+        """Jacobians from the value (n_out, N) and derivatives in all directions (n_out, N, ndx + nu)."""
+        both = both.transpose(1, 0, 2)
+        ndx = self.map.manifold.ndx
+        return Jacobians(np.ascontiguousarray(value.T), both[:, :, :ndx], both[:, :, ndx:])
+
+
+def perturbed(map: Map, b: Batch, steps: Array) -> Batch:
+    """The batch with every knot perturbed in every direction; steps (ndx + nu, N * K) or broadcastable to it."""
+    ndx = map.manifold.ndx
+    many = b.repeated(steps.shape[1] // b.size)
+    return many._replace(x=map.manifold.integrate(many.x, steps[:ndx]), u=many.u + steps[ndx:])
+
+
+def one_at_a_time(map: Map, b: Batch, sizes: Array) -> Array:
+    """Steps (K, N * K) that move direction k only, by sizes (K, N)."""
+    k, n = sizes.shape
+    steps = np.zeros((k, n, k), dtype=sizes.dtype)
+    steps[np.arange(k), :, np.arange(k)] = sizes
+    return steps.reshape(k, n * k)

@@ -1,0 +1,26 @@
+"""Complex step: df/dx_k = Im f(x (+) i h e_k) / h (Squire & Trapp 1998), exact to rounding since no difference is taken.
+
+It asks of the map what :mod:`dynamics_backends.scalar` asks: analytic operations only.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from dynamics_backends.methods.base import Method, one_at_a_time, perturbed
+from dynamics_backends.protocol import Batch, Jacobians
+
+STEP = 1e-30
+"""Any step whose square vanishes beside one; truncation is of the order STEP^2."""
+
+
+class ComplexStep(Method):
+    """Complex-step derivatives of any map."""
+
+    name = "complex_step"
+
+    def _jacobians(self, b: Batch) -> Jacobians:
+        directions = self.map.manifold.ndx + self.map.nu
+        steps = one_at_a_time(self.map, b, np.full((directions, b.size), 1j * STEP))
+        values = self.map(*perturbed(self.map, b, steps)).reshape(self.map.n_out, b.size, directions)
+        return self.split(values[:, :, 0].real if directions else self.map(*b), values.imag / STEP)

@@ -1,0 +1,56 @@
+"""Finite differences, forward and central.
+
+    forward   (f(x (+) h e_k) - f(x)) / h                 error h/2 f'' + eps |f| / h,    h = eps^(1/2)
+    central   (f(x (+) h e_k) - f(x (+) -h e_k)) / (2h)   error h^2/6 f''' + eps |f| / h, h = eps^(1/3)
+
+The step rule (Nocedal & Wright, Numerical Optimization, 8.1) balances both terms for functions of order one: h is multiplied by
+max(1, |x_k|) for components of a vector space and for controls, and left as it is on quaternions and base poses, whose
+perturbations are radians and metres.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from dynamics_backends.methods.base import Method, one_at_a_time, perturbed
+from dynamics_backends.protocol import Array, Batch, Jacobians, Map
+
+EPS = float(np.finfo(float).eps)
+
+
+class FiniteDifference(Method):
+    """Forward or central differences with step ``step`` (default: the rule of the module)."""
+
+    def __init__(self, map: Map, *, scheme: str = "central", step: float | None = None) -> None:
+        super().__init__(map)
+        if scheme not in ("forward", "central"):
+            raise ValueError(f"scheme = {scheme!r}; known: 'forward', 'central'")
+        if step is not None and not step > 0:
+            raise ValueError(f"step = {step}; it must be positive, or None for the default rule")
+        self.scheme = scheme
+        self.step = step or (EPS ** (1 / 2) if scheme == "forward" else EPS ** (1 / 3))
+        self.name = f"{scheme}_difference"
+
+    def _jacobians(self, b: Batch) -> Jacobians:
+        h = self._step_sizes(b)
+        steps = one_at_a_time(self.map, b, h)
+        value = self.map(*b)
+        ahead = self._evaluate(b, steps)
+        if self.scheme == "forward":
+            return self.split(value, (ahead - value[:, :, None]) / h.T)
+        return self.split(value, (ahead - self._evaluate(b, -steps)) / (2.0 * h.T))
+
+    def _evaluate(self, b: Batch, steps: Array) -> Array:
+        values = self.map(*perturbed(self.map, b, steps))
+        return values.reshape(len(values), b.size, -1)
+
+    def _step_sizes(self, b: Batch) -> Array:
+        """(ndx + nu, N), each a number that survives adding and subtracting the component it perturbs."""
+        scales = []
+        offset = 0
+        for g in self.map.manifold.groups:
+            flat = g.to_se3 is None
+            scales.append(b.x[offset : offset + g.nq] if flat else np.zeros((g.nv, b.size)))
+            offset += g.nq
+        at = np.concatenate([*scales, b.u])
+        return (at + self.step * np.maximum(1.0, np.abs(at))) - at

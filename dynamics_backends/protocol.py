@@ -1,0 +1,161 @@
+"""What a system is, and what a derivative backend offers.
+
+Two independent choices meet here.  A :class:`Map` (of which a :class:`System`, ``xdot = f(x, u, t, p)``, is the chief kind) says only
+what is computed: it is a pure function of *rows* (component first, the batch last), generic in the scalar.  A *method* turns any
+map into a :class:`DynamicsBackend`: values and Jacobians of a whole batch, batch first, in float64.
+
+Shapes.  Rows: x (nx, N), u (nu, N), t (N,), p name -> (n, N).  Batch first: x (N, nx), u (N, nu), t (N,) or a number,
+p name -> (N, n) or (n,).  All derivatives are with respect to the tangent of the state, x (+) dx.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import NamedTuple, Protocol, runtime_checkable
+
+import numpy as np
+
+from dynamics_backends.manifold import Manifold
+from dynamics_backends.scalar import Rows, Scalar
+
+Array = np.ndarray
+Parameters = Mapping[str, Array]
+"""Run-time parameters by name: values that change between solves and never ask for a recompilation."""
+
+
+class Map(Protocol):
+    """A function of state, control, time and parameters, written once for every scalar.
+
+    ``manifold`` is that of x, ``nu`` the number of controls, ``n_out`` the number of outputs, ``output_names`` one name each.
+    """
+
+    manifold: Manifold
+    nu: int
+    n_out: int
+    output_names: tuple[str, ...]
+    control_names: tuple[str, ...]
+
+    def __call__(self, x: Rows, u: Rows, t: Scalar, p: Mapping[str, Rows]) -> Rows:
+        """Rows (n_out, N)."""
+        ...
+
+
+class System(Map, Protocol):
+    """A map whose output is the time derivative of the state in its tangent space: n_out = manifold.ndx."""
+
+    second_order: bool
+    """The state is (q, v) with qdot = v in the tangent space: what semi-implicit Euler asks for."""
+
+
+@runtime_checkable
+class HasJacobians(Protocol):
+    """A map that knows its own partial derivatives; asked for by the method ``analytic``."""
+
+    def jacobians(self, x: Array, u: Array, t: Array, p: Parameters) -> Jacobians:
+        """Batch first, float64; see :class:`Jacobians`."""
+        ...
+
+
+class Jacobians(NamedTuple):
+    """Value (N, n_out) and partial derivatives fx (N, n_out, ndx), fu (N, n_out, nu)."""
+
+    value: Array
+    fx: Array
+    fu: Array
+
+
+class DynamicsBackend(Protocol):
+    """Values and first derivatives of one map by one method; batch first, float64."""
+
+    map: Map
+    name: str
+
+    def f(self, x: Array, u: Array, t: Array | float = 0.0, p: Parameters | None = None) -> Array:
+        """The map's value (N, n_out)."""
+        ...
+
+    def jacobians(self, x: Array, u: Array, t: Array | float = 0.0, p: Parameters | None = None) -> Jacobians:
+        """Value and partial derivatives."""
+        ...
+
+
+class FunctionMap:
+    """A user's own function as a map or a system.
+
+    ``function(x, u, t, p)`` receives rows and returns rows or a list of scalars; it may use arithmetic, indexing and
+    :mod:`dynamics_backends.scalar`.  Example: ``lambda x, u, t, p: [x[1], -sin(x[0]) + u[0]]``.
+    """
+
+    def __init__(
+        self,
+        function: Callable[[Rows, Rows, Scalar, Mapping[str, Rows]], Rows | list[Scalar]],
+        manifold: Manifold | int,
+        nu: int,
+        n_out: int | None = None,
+        *,
+        second_order: bool = False,
+        output_names: tuple[str, ...] | None = None,
+        control_names: tuple[str, ...] | None = None,
+    ) -> None:
+        self.function = function
+        self.manifold = Manifold.vector(manifold) if isinstance(manifold, int) else manifold
+        self.nu = nu
+        self.n_out = self.manifold.ndx if n_out is None else n_out
+        self.second_order = second_order
+        derivative_names = tuple(f"d {n}/dt" for n in self.manifold.tangent_names)
+        names = derivative_names if n_out is None else tuple(f"f[{i}]" for i in range(self.n_out))
+        self.output_names = output_names or names
+        self.control_names = control_names or tuple(f"u[{i}]" for i in range(nu))
+
+    def __call__(self, x: Rows, u: Rows, t: Scalar, p: Mapping[str, Rows]) -> Rows:
+        from dynamics_backends import scalar as sm
+
+        result = self.function(x, u, t, p)
+        # A plain zero among the components takes the batch from x.
+        return sm.stack([r + 0.0 * x[0] for r in result]) if isinstance(result, (list, tuple)) else result
+
+
+class Batch(NamedTuple):
+    """The arguments of a map as rows: x (nx, N), u (nu, N), t (N,), p name -> (n, N)."""
+
+    x: Array
+    u: Array
+    t: Array
+    p: dict[str, Array]
+
+    @classmethod
+    def of(cls, map: Map, x: Array, u: Array, t: Array | float = 0.0, p: Parameters | None = None) -> Batch:
+        """Rows from batch-first arguments, with their shapes checked.
+
+        Raises ValueError when a last axis does not fit the map, naming the axis.
+        """
+        x, u = np.asarray(x, float), np.asarray(u, float)
+        if x.ndim != 2 or x.shape[1] != map.manifold.nx:
+            raise ValueError(f"x has shape {x.shape}; expected (N, nx = {map.manifold.nx})")
+        n = len(x)
+        if u.shape != (n, map.nu):
+            raise ValueError(f"u has shape {u.shape}; expected (N = {n}, nu = {map.nu})")
+        rows = {name: _parameter_rows(name, value, n) for name, value in (p or {}).items()}
+        return cls(x.T, u.T, np.broadcast_to(np.asarray(t, float), (n,)), rows)
+
+    @property
+    def size(self) -> int:
+        """N."""
+        return self.x.shape[1]
+
+    def repeated(self, times: int) -> Batch:
+        """Every element ``times`` times in a row: (nx, N * times), knot by knot."""
+
+        def repeat(a: Array) -> Array:
+            return np.repeat(a, times, axis=-1)
+
+        return Batch(repeat(self.x), repeat(self.u), repeat(self.t), {k: repeat(v) for k, v in self.p.items()})
+
+
+def _parameter_rows(name: str, value: Array, n: int) -> Array:
+    value = np.asarray(value, float)
+    if value.ndim <= 1:
+        return np.broadcast_to(np.atleast_1d(value)[:, None], (value.size, n))
+    if len(value) != n:
+        raise ValueError(f"parameter {name!r} has shape {value.shape}; expected (n,) or (N = {n}, n)")
+    return value.reshape(n, -1).T

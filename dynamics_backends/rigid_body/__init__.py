@@ -1,0 +1,1 @@
+"""Rigid-body models and the recursive algorithms on them: what is moved, never how it is optimised."""

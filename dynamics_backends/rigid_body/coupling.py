@@ -1,0 +1,80 @@
+"""Joints that follow others (URDF `mimic`): an affine map from the independent coordinates to all of them.
+
+A follower's coordinate is q_d = multiplier * q_source + offset, hence v = G v_red with a constant matrix G of
+shape (nv, nv_red). Only joints with one degree of freedom follow or are followed; all others pass unchanged.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from functools import cached_property
+
+import numpy as np
+
+
+@dataclass(frozen=True, eq=False)
+class Coupling:
+    """Which DoF follows which. Arrays run over the DoFs of the full tree; chains of followers are resolved.
+
+    source: (nv,) int, the independent DoF that each DoF follows; an independent DoF follows itself.
+    multiplier: (nv,), 1 at an independent DoF.
+    offset: (nv,) [rad or m], 0 at an independent DoF.
+    coordinate: (nv,) int, the entry of q that belongs to the DoF; -1 in joints of several DoFs.
+    nq: the number of coordinates of the full tree.
+    """
+
+    source: np.ndarray
+    multiplier: np.ndarray
+    offset: np.ndarray
+    coordinate: np.ndarray
+    nq: int
+
+    def __post_init__(self):
+        for field in ("source", "coordinate"):
+            object.__setattr__(self, field, _read_only(getattr(self, field), np.int64))
+        for field in ("multiplier", "offset"):
+            object.__setattr__(self, field, _read_only(getattr(self, field), np.float64))
+        if not np.array_equal(self.source[self.source], self.source):
+            raise ValueError("Coupling.source must name independent DoFs: resolve chains of followers first")
+        if np.any(self.coordinate[self.followers] < 0):
+            raise ValueError("only joints with one degree of freedom can follow another joint")
+
+    def __reduce__(self):
+        return type(self), tuple(getattr(self, field.name) for field in fields(self))
+
+    @cached_property
+    def independent(self) -> np.ndarray:
+        """(nv_red,) int: the independent DoFs, increasing."""
+        return np.flatnonzero(self.source == np.arange(self.source.size))
+
+    @cached_property
+    def followers(self) -> np.ndarray:
+        """The DoFs that follow another one, increasing."""
+        return np.flatnonzero(self.source != np.arange(self.source.size))
+
+    @cached_property
+    def independent_q(self) -> np.ndarray:
+        """(nq_red,) int: the entries of q that are independent, increasing."""
+        return np.setdiff1d(np.arange(self.nq), self.coordinate[self.followers])
+
+    @cached_property
+    def matrix(self) -> np.ndarray:
+        """(nv, nv_red): v = matrix v_red."""
+        matrix = np.zeros((self.source.size, self.independent.size))
+        matrix[np.arange(self.source.size), np.searchsorted(self.independent, self.source)] = self.multiplier
+        return matrix
+
+    def expand_q(self, q_red: np.ndarray) -> np.ndarray:
+        """Return the full configuration (..., nq) of the independent coordinates q_red (..., nq_red)."""
+        q_red = np.asarray(q_red)
+        q = np.zeros((*q_red.shape[:-1], self.nq), dtype=q_red.dtype)
+        q[..., self.independent_q] = q_red
+        follow, lead = self.coordinate[self.followers], self.coordinate[self.source[self.followers]]
+        q[..., follow] = self.multiplier[self.followers] * q[..., lead] + self.offset[self.followers]
+        return q
+
+
+def _read_only(values, dtype) -> np.ndarray:
+    array = np.array(values, dtype=dtype)
+    array.flags.writeable = False
+    return array

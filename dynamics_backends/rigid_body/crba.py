@@ -1,0 +1,51 @@
+"""The joint-space inertia matrix by the composite-rigid-body algorithm, in the ground frame (Featherstone, RBDA 6.2).
+
+In one common frame composite inertias are plain subtree sums, and M_kd = S_k' I_d^c S_d for k on the path from the root to d.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from dynamics_backends.rigid_body.drivers import run
+from dynamics_backends.rigid_body.ground import INERTIA, PLACE, at_base
+from dynamics_backends.rigid_body.model import Model
+from dynamics_backends.rigid_body.passes import Program, dof, own_pair, pair, up_sum, whole
+from dynamics_backends.scalar import Rows
+
+
+@dof("IS")
+def MOMENTUM(S, I_b):
+    """Momentum of the subtree when the DoF moves at unit rate."""
+    return I_b * S
+
+
+@pair("M[k,d]", "M[d,k]")
+def ENTRIES(S_k, IS_d):
+    """Entries between joints."""
+    entry = S_k.dot(IS_d)
+    return entry, entry
+
+
+@own_pair("M[k,d]")
+def OWN_ENTRIES(S_k, IS_d):
+    """Entries within one joint."""
+    return S_k.dot(IS_d)
+
+
+@whole("M")
+def ADD_ROTORS(model, M):
+    """Rotor inertias on the diagonal."""
+    for d in range(model.nv):
+        if model.armature[d]:
+            M[d][d] = M[d][d] + float(model.armature[d])
+    return M
+
+
+MASS_MATRIX: Program = [MOMENTUM, ENTRIES, OWN_ENTRIES, ADD_ROTORS]
+CRBA: Program = [PLACE, INERTIA, up_sum("I"), *MASS_MATRIX]
+
+
+def crba(model: Model, q: Rows) -> Any:
+    """The mass matrix M[i][j]: (nv, nv, N) from q (nq, N); nested lists for symbols."""
+    return run(CRBA, model, {"q": at_base(model, q)})["M"]

@@ -1,0 +1,108 @@
+"""First derivatives of forward dynamics in closed form (FDSVA; Carpentier & Mansard, RSS 2018, eq. 17).
+
+    a = M^-1 (tau - h),   d a/dq = -M^-1 d ID/dq,   d a/dv = -M^-1 d ID/dv,   d a/dtau = M^-1     with ID's derivatives at a
+
+One pass over the tree serves the bias force, the mass matrix and, once a is known, the derivatives of inverse dynamics: a changes
+accelerations and forces by their shares ``acc_joint``, ``f_joint`` only.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from dynamics_backends import scalar as sm
+from dynamics_backends.rigid_body import ltl
+from dynamics_backends.rigid_body.crba import MASS_MATRIX
+from dynamics_backends.rigid_body.drivers import run
+from dynamics_backends.rigid_body.ground import BIAS_ACCELERATION, FORCE, INERTIA, RATES, SUBTRACT_EXTERNAL, at_base
+from dynamics_backends.rigid_body.model import Model
+from dynamics_backends.rigid_body.passes import Program, body, dof, down, inserted, up_sum, whole
+from dynamics_backends.rigid_body.rnea_derivatives import ENTRIES, KINEMATICS
+from dynamics_backends.scalar import Rows
+
+
+@dof("tau_bias")
+def BIAS(S, f_b):
+    """Joint force at zero acceleration."""
+    return S.dot(f_b)
+
+
+@whole("factor")
+def FACTORISE(model, M):
+    """M = L' D L along the branches."""
+    return ltl.factor(M, model.dof_parent)
+
+
+@whole("a")
+def SOLVE(factor, tau, tau_bias):
+    """a = M^-1 (tau - h)."""
+    n = len(factor.ancestors)
+    return sm.stack(ltl.solve(factor, [tau[i] - tau_bias[i] for i in range(n)]))
+
+
+@down("acc_joint")
+def ACCELERATION_SHARE(acc_joint_p, S, a):
+    """What the joint accelerations add to the bodies' accelerations."""
+    for column, rate in zip(S, a, strict=True):
+        acc_joint_p = acc_joint_p + column * rate
+    return acc_joint_p
+
+
+@body("acc", "f_joint")
+def FORCE_SHARE(I_own, acc, acc_joint):
+    """The accelerations with that share, and what it adds to the forces."""
+    return acc + acc_joint, I_own * acc_joint
+
+
+@body("f")
+def TOTAL_FORCE(f, f_joint):
+    """Subtree forces at the true acceleration."""
+    return f + f_joint
+
+
+FDSVA: Program = [
+    *KINEMATICS,
+    BIAS_ACCELERATION,
+    INERTIA,
+    FORCE,
+    up_sum("I", "B", "f"),
+    *MASS_MATRIX,
+    BIAS,
+    FACTORISE,
+    SOLVE,
+    ACCELERATION_SHARE,
+    FORCE_SHARE,
+    up_sum("f_joint"),
+    TOTAL_FORCE,
+    *ENTRIES,
+]
+FDSVA_EXTERNAL: Program = inserted(FDSVA, SUBTRACT_EXTERNAL, after=FORCE)
+
+
+
+class ForwardDynamicsDerivatives(NamedTuple):
+    """a (nv, N) and d a/dq, d a/dv, d a/dtau as rows (nv, nv, N)."""
+
+    a: Rows
+    dq: Any
+    dv: Any
+    dtau: Any
+
+
+def fd_derivatives(model: Model, q: Rows, v: Rows, tau: Rows, f_ext: Any = None) -> ForwardDynamicsDerivatives:
+    """Forward dynamics and its first derivatives on rows q (nq, N), v and tau (nv, N).
+
+    ``f_ext``: external forces in the frames of their bodies, held constant there.
+    """
+    arguments = {"q": at_base(model, q), "v": v, "tau": tau}
+    program = FDSVA
+    if f_ext is not None:
+        program, arguments["f_ext"] = FDSVA_EXTERNAL, f_ext
+    fields = run(program, model, arguments)
+    nv = model.nv
+    unit = sm.identity_rows(nv, like=fields["a"])
+    columns = [sm.concatenate([fields["dtau_dq"][i], fields["dtau_dv"][i], unit[i]]) for i in range(nv)]
+    x = ltl.solve(fields["factor"], columns)
+    return ForwardDynamicsDerivatives(
+        fields["a"], [-r[:nv] for r in x], [-r[nv : 2 * nv] for r in x], [r[2 * nv :] for r in x]
+    )

@@ -1,0 +1,250 @@
+"""Scalar mathematics for code that is written once and evaluated with many kinds of numbers.
+
+A *scalar* here is a Python float, a NumPy array of float64 or complex128 (one entry per element of the batch), a
+:class:`~dynamics_backends.dual.Dual` over such arrays, or a CasADi ``SX`` expression.  Generic code uses the arithmetic
+operators and the functions of this module and nothing else: no ``abs``, ``conj``, ``max``, no branch on a value.  Then
+complex step, forward AD, tracing and plain evaluation all see the same source.
+
+*Rows* are a vector of scalars: anything whose leading index counts components, ``x[i]``: an array ``(n, N)``, a dual array,
+an ``SX`` column, or a list of scalars.
+
+The functions of ``theta^2`` at the end are the analytic functions from which exp, log and their differentials on SO(3) and
+SE(3) are built; near zero each is its power series, so that it and all its derivatives are exact there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from fractions import Fraction
+from math import factorial
+from typing import Any
+
+import numpy as np
+
+Scalar = Any
+"""A number as described in the module docstring."""
+Rows = Any
+"""A vector of scalars, indexed by component first."""
+
+SERIES_BELOW = 1.0
+"""Functions of theta^2 switch to their power series below this value (12 terms: truncation under 1e-17)."""
+_TERMS = 12
+
+
+def _unary(name: str) -> Callable[[Scalar], Scalar]:
+    numpy_function = getattr(np, name)
+
+    def function(x: Scalar) -> Scalar:
+        method = getattr(x, name, None)
+        return numpy_function(x) if method is None else method()
+
+    function.__name__ = name
+    function.__doc__ = f"{name}(x), elementwise, for every kind of scalar."
+    return function
+
+
+sin = _unary("sin")
+cos = _unary("cos")
+sqrt = _unary("sqrt")
+exp = _unary("exp")
+log = _unary("log")
+tanh = _unary("tanh")
+
+
+def real(x: Scalar) -> Scalar:
+    """The number on which decisions are taken: the real part, or the value of a dual number."""
+    while hasattr(x, "val"):
+        x = x.val
+    return np.real(x) if isinstance(x, (np.ndarray, complex, np.complexfloating)) else x
+
+
+def select(decider: Scalar, where_positive: Scalar, otherwise: Scalar) -> Scalar:
+    """``where_positive`` where the real part of ``decider`` is > 0, else ``otherwise``.
+
+    Both alternatives are evaluated and both must be finite everywhere.
+    """
+    for x in (decider, where_positive, otherwise):
+        if hasattr(x, "is_symbolic"):
+            import casadi
+
+            return casadi.if_else(decider > 0, where_positive, otherwise)
+    mask = np.asarray(real(decider)) > 0
+    for x in (where_positive, otherwise):
+        if hasattr(x, "select"):
+            return type(x).select(mask, where_positive, otherwise)
+    return np.where(mask, where_positive, otherwise)
+
+
+def atan2(y: Scalar, x: Scalar) -> Scalar:
+    """The angle of the point (x, y); analytic in both arguments away from the origin, for complex arguments too."""
+    for v in (y, x):
+        if hasattr(v, "is_symbolic"):
+            import casadi
+
+            return casadi.atan2(y, x)
+    for v in (y, x):
+        if hasattr(v, "atan2"):
+            return type(v).atan2(y, x)
+    if not (np.iscomplexobj(y) or np.iscomplexobj(x)):
+        return np.arctan2(y, x)
+    # Turn the point back by its real angle: what is left is an arctangent near zero, which is analytic.
+    angle = np.arctan2(np.real(y), np.real(x))
+    c, s = np.cos(angle), np.sin(angle)
+    return angle + np.arctan((c * y - s * x) / (c * x + s * y))
+
+
+def stack(components: Sequence[Scalar]) -> Rows:
+    """Rows made of a list of scalars; plain numbers among them are broadcast to the batch."""
+    for c in components:
+        if hasattr(c, "is_symbolic"):
+            import casadi
+
+            return casadi.vertcat(*components)
+        if hasattr(c, "stack"):
+            return type(c).stack(components)
+    return np.stack(np.broadcast_arrays(*components)) if components else np.zeros((0, 1))
+
+
+def concatenate(parts: Sequence[Rows]) -> Rows:
+    """One vector of rows after the other: arrays (n_i, ...) joined along the first axis, symbols vertically."""
+    for part in parts:
+        first = part[0] if isinstance(part, list) else part
+        if hasattr(first, "is_symbolic"):
+            import casadi
+
+            return casadi.vertcat(*[casadi.vertcat(*x) if isinstance(x, list) else x for x in parts])
+        if hasattr(part, "concatenate"):
+            return type(part).concatenate(parts)
+    return np.concatenate(parts)
+
+
+def identity_rows(n: int, like: Rows) -> list[Rows]:
+    """The n rows of the unit matrix as rows (n, N), or as columns of plain numbers where ``like`` is symbolic."""
+    eye = np.eye(n)
+    if hasattr(like, "is_symbolic"):
+        import casadi
+
+        return [casadi.SX(row) for row in eye]
+    return list(np.broadcast_to(eye[:, :, None], (n, n, like.shape[-1])))
+
+
+def rows_of(x: Rows) -> list[Scalar]:
+    """The components of ``x`` as a list."""
+    if isinstance(x, list):
+        return x
+    return [x[i] for i in range(x.shape[0])]
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Analytic functions of theta^2.  Coefficients are exact fractions, in the order of rising powers.
+
+
+def _alternating(coefficient: Callable[[int], Fraction]) -> list[float]:
+    return [float((-1) ** k * coefficient(k)) for k in range(_TERMS)]
+
+
+def _bernoulli(count: int) -> list[Fraction]:
+    """B_0, B_2, B_4, ...: from sum_j binom(m+1, j) B_j = 0."""
+    values: list[Fraction] = []
+    for m in range(2 * count):
+        total = sum(
+            (Fraction(factorial(m + 1), factorial(j) * factorial(m + 1 - j)) * b for j, b in enumerate(values)), Fraction(0)
+        )
+        values.append(Fraction(1) if m == 0 else -total / (m + 1))
+    return values[0::2]
+
+
+def _power_series(coefficients: Sequence[float], t2: Scalar) -> Scalar:
+    total = coefficients[-1] + 0.0 * t2
+    for c in reversed(coefficients[:-1]):
+        total = total * t2 + c
+    return total
+
+
+_COS = _alternating(lambda k: Fraction(1, factorial(2 * k)))
+_SINC = _alternating(lambda k: Fraction(1, factorial(2 * k + 1)))
+_COSC = _alternating(lambda k: Fraction(1, factorial(2 * k + 2)))
+_SINC3 = _alternating(lambda k: Fraction(1, factorial(2 * k + 3)))
+_DEXP3 = _alternating(lambda k: Fraction(k + 1, factorial(2 * k + 4)))
+_DEXP4 = _alternating(lambda k: Fraction(k + 1, factorial(2 * k + 5)))
+# gamma(theta) = theta/2 cot(theta/2) = sum g_k theta^2k with g_k = (-1)^k B_2k / (2k)!
+_GAMMA = [(-1) ** k * b / factorial(2 * k) for k, b in enumerate(_bernoulli(_TERMS + 2))]
+_LOGC = [float(-g) for g in _GAMMA[1 : _TERMS + 1]]
+_DLOG2 = [float((k - 2) * g) for k, g in enumerate(_GAMMA) if k >= 1][:_TERMS]
+_DLOG4 = [float((k - 1) * g) for k, g in enumerate(_GAMMA) if k >= 2][:_TERMS]
+
+
+def _switch(t2: Scalar, series: Sequence[float], closed_form: Callable[[Scalar, Scalar], Scalar]) -> Scalar:
+    """The power series below SERIES_BELOW, else closed_form(theta^2, theta), each finite everywhere."""
+    large = t2 - SERIES_BELOW
+    safe = select(large, t2, 4.0)
+    small = select(large, 0.0, t2)
+    return select(large, closed_form(safe, sqrt(safe)), _power_series(series, small))
+
+
+def cos_root(t2: Scalar) -> Scalar:
+    """cos(theta)."""
+    return _switch(t2, _COS, lambda s, th: cos(th))
+
+
+def sinc(t2: Scalar) -> Scalar:
+    """sin(theta) / theta."""
+    return _switch(t2, _SINC, lambda s, th: sin(th) / th)
+
+
+def cosc(t2: Scalar) -> Scalar:
+    """(1 - cos(theta)) / theta^2."""
+    return _switch(t2, _COSC, lambda s, th: (1.0 - cos(th)) / s)
+
+
+def sinc3(t2: Scalar) -> Scalar:
+    """(theta - sin(theta)) / theta^3."""
+    return _switch(t2, _SINC3, lambda s, th: (th - sin(th)) / (s * th))
+
+
+def dexp3(t2: Scalar) -> Scalar:
+    """(2 (1 - cos theta) - theta sin theta) / (2 theta^4): weight of ad^3 in dexp on SE(3)."""
+    return _switch(t2, _DEXP3, lambda s, th: (2.0 - 2.0 * cos(th) - th * sin(th)) / (2.0 * s * s))
+
+
+def dexp4(t2: Scalar) -> Scalar:
+    """(2 + cos theta - 3 sin(theta)/theta) / (2 theta^4): weight of ad^4 in dexp on SE(3)."""
+    return _switch(t2, _DEXP4, lambda s, th: (2.0 + cos(th) - 3.0 * sin(th) / th) / (2.0 * s * s))
+
+
+def _half_cot(th: Scalar) -> Scalar:
+    return 0.5 * th * cos(0.5 * th) / sin(0.5 * th)
+
+
+def _half_cot_slope(s: Scalar, th: Scalar) -> Scalar:
+    """theta gamma'(theta) for gamma = theta/2 cot(theta/2)."""
+    sine = sin(0.5 * th)
+    return _half_cot(th) - 0.25 * s / (sine * sine)
+
+
+def logc(t2: Scalar) -> Scalar:
+    """(1 - theta/2 cot(theta/2)) / theta^2; singular at theta = 2 pi."""
+    return _switch(t2, _LOGC, lambda s, th: (1.0 - _half_cot(th)) / s)
+
+
+def dlog2(t2: Scalar) -> Scalar:
+    """(theta gamma' - 4 (gamma - 1)) / (2 theta^2): weight of ad^2 in dexp^-1 on SE(3)."""
+    return _switch(t2, _DLOG2, lambda s, th: (_half_cot_slope(s, th) - 4.0 * (_half_cot(th) - 1.0)) / (2.0 * s))
+
+
+def dlog4(t2: Scalar) -> Scalar:
+    """(theta gamma' - 2 (gamma - 1)) / (2 theta^4): weight of ad^4 in dexp^-1 on SE(3)."""
+    return _switch(t2, _DLOG4, lambda s, th: (_half_cot_slope(s, th) - 2.0 * (_half_cot(th) - 1.0)) / (2.0 * s * s))
+
+
+def atanc(t2: Scalar) -> Scalar:
+    """atan(t) / t as a function of t^2, for t^2 >= 0."""
+    large = t2 - _ATAN_SERIES_BELOW
+    safe = select(large, t2, 1.0)
+    small = select(large, 0.0, t2)
+    root = sqrt(safe)
+    return select(large, atan2(root, 1.0 + 0.0 * root) / root, _power_series(_ATAN, small))
+
+
+_ATAN_SERIES_BELOW = 0.04
+_ATAN = [(-1.0) ** k / (2 * k + 1) for k in range(_TERMS)]

@@ -1,0 +1,1 @@
+"""Systems: what xdot = f(x, u) is, never how it is differentiated."""

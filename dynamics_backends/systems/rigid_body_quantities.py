@@ -1,0 +1,181 @@
+"""Quantities of a robot as maps, so that every derivative method applies to each of them.
+
+    InverseDynamics       tau = ID(q, v, u)                  u: joint accelerations
+    ForwardDynamics       a = FD(q, v, u)                    u: joint forces, all of them
+    NonlinearEffects      C(q, v) v + g(q)
+    MassMatrix            M(q), by rows
+    FrameMotion           world position and its velocity of a frame (Neunert et al. 2016, eq. 16)
+    ActuatedInverseDynamics   forces of the actuated joints for their accelerations, the base free (eq. 12-15 there)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from dynamics_backends import scalar as sm
+from dynamics_backends.protocol import Array, Jacobians, Parameters
+from dynamics_backends.rigid_body import kinematics, ltl
+from dynamics_backends.rigid_body.aba import aba
+from dynamics_backends.rigid_body.crba import crba
+from dynamics_backends.rigid_body.drivers import row, run
+from dynamics_backends.rigid_body.fd_derivatives import fd_derivatives
+from dynamics_backends.rigid_body.ground import PLACE, PSI_DOT, VELOCITY, at_base
+from dynamics_backends.rigid_body.model import Model
+from dynamics_backends.rigid_body.rnea import nonlinear_effects, rnea
+from dynamics_backends.rigid_body.rnea_derivatives import rnea_derivatives
+from dynamics_backends.rigid_body.spatial import Motion, Vec
+from dynamics_backends.scalar import Rows, Scalar
+from dynamics_backends.systems.rigid_body_map import RigidBodyMap, blocks, dof_names
+
+
+class InverseDynamics(RigidBodyMap):
+    """tau (nv) from (q, v) and the joint accelerations u (nv)."""
+
+    def __init__(self, model: Model) -> None:
+        super().__init__(model, dof_names("a", model), dof_names("tau", model))
+
+    def __call__(self, x: Rows, u: Rows, t: Scalar, p: Mapping[str, Rows]) -> Rows:
+        return rnea(self.model, *self.split(x), u)
+
+    def jacobians(self, x: Array, u: Array, t: Array, p: Parameters) -> Jacobians:
+        """Closed form: IDSVA."""
+        d = rnea_derivatives(self.model, *self.split(x.T), u.T)
+        return blocks(d.tau, d.dq, d.dv, d.M)
+
+
+class ForwardDynamics(RigidBodyMap):
+    """a (nv) from (q, v) and all joint forces u (nv)."""
+
+    def __init__(self, model: Model) -> None:
+        super().__init__(model, dof_names("tau", model), dof_names("a", model))
+
+    def __call__(self, x: Rows, u: Rows, t: Scalar, p: Mapping[str, Rows]) -> Rows:
+        return aba(self.model, *self.split(x), u)
+
+    def jacobians(self, x: Array, u: Array, t: Array, p: Parameters) -> Jacobians:
+        """Closed form: FDSVA."""
+        return blocks(*fd_derivatives(self.model, *self.split(x.T), u.T))
+
+
+class NonlinearEffects(RigidBodyMap):
+    """Coriolis, centrifugal and gravity forces (nv); no control."""
+
+    def __init__(self, model: Model) -> None:
+        super().__init__(model, (), dof_names("h", model))
+
+    def __call__(self, x: Rows, u: Rows, t: Scalar, p: Mapping[str, Rows]) -> Rows:
+        return nonlinear_effects(self.model, *self.split(x))
+
+    def jacobians(self, x: Array, u: Array, t: Array, p: Parameters) -> Jacobians:
+        """Closed form: IDSVA at zero acceleration."""
+        q, v = self.split(x.T)
+        d = rnea_derivatives(self.model, q, v, 0.0 * v)
+        return blocks(d.tau, d.dq, d.dv, np.zeros((self.n_out, 0, len(x))))
+
+
+class MassMatrix(RigidBodyMap):
+    """M(q) by rows (nv * nv); no control."""
+
+    def __init__(self, model: Model) -> None:
+        names = tuple(f"M[{a}, {b}]" for a in model.dof_names for b in model.dof_names)
+        super().__init__(model, (), names)
+
+    def __call__(self, x: Rows, u: Rows, t: Scalar, p: Mapping[str, Rows]) -> Rows:
+        M = crba(self.model, self.split(x)[0])
+        n = self.model.nv
+        zero = 0.0 * x[0]
+        return sm.stack([M[i][j] + zero for i in range(n) for j in range(n)])
+
+    def jacobians(self, x: Array, u: Array, t: Array, p: Parameters) -> Jacobians:
+        """Closed form: M e_k is inverse dynamics at rest without gravity, with acceleration e_k (IDFOZA of Singh et al. 2023)."""
+        n, size = self.model.nv, len(x)
+        q = np.repeat(self.split(x.T)[0], n, axis=1)
+        unit = np.tile(np.eye(n), (1, size))
+        d = rnea_derivatives(self.model.with_gravity((0.0, 0.0, 0.0)), q, 0.0 * unit, unit)
+        value = d.tau.reshape(n, size, n).transpose(1, 0, 2).reshape(size, n * n)
+        dq = np.asarray(d.dq).reshape(n, n, size, n).transpose(2, 0, 3, 1).reshape(size, n * n, n)
+        fx = np.concatenate([dq, np.zeros_like(dq)], axis=2)
+        return Jacobians(value, fx, np.zeros((size, n * n, 0)))
+
+
+class FrameMotion(RigidBodyMap):
+    """World position (3) [m] and velocity (3) [m/s] of a frame's origin; no control."""
+
+    def __init__(self, model: Model, frame: str) -> None:
+        names = tuple(f"{frame}.{c}" for c in ("x", "y", "z", "vx", "vy", "vz"))
+        super().__init__(model, (), names)
+        self.frame = model.frame_id(frame)
+
+    def __call__(self, x: Rows, u: Rows, t: Scalar, p: Mapping[str, Rows]) -> Rows:
+        q, v = self.split(x)
+        velocity = kinematics.frame_velocity(self.model, q, v, self.frame)
+        return sm.concatenate([kinematics.frame_position(self.model, q, self.frame), velocity[:3]])
+
+    def jacobians(self, x: Array, u: Array, t: Array, p: Parameters) -> Jacobians:
+        """Closed form, with d v_c / d q_j = psidot_j - v_c x S_j, d p / d q_j = J_j and d v_c / d v_j = S_j."""
+        m, size = self.model, len(x)
+        q, v = self.split(x.T)
+        fx = np.zeros((6, 2 * m.nv, size))
+        body = m.frames[self.frame].body
+        fields = run([PLACE, VELOCITY, PSI_DOT], m, {"q": at_base(m, q), "v": v})
+        if body >= 0:
+            velocity = row(fields["vel"], body)
+            at = row(fields["X"], body).point(Vec(*m.frames[self.frame].p.tolist()))
+            for j in m.ancestors(body):
+                S = row(fields["S"], j)
+                J = S.l + S.w.cross(at)
+                twist: Motion = row(fields["psid"], j) - velocity.cross(S)
+                rate = twist.l + twist.w.cross(at) + velocity.w.cross(J)
+                for i, (column, change) in enumerate(zip((J.x, J.y, J.z), (rate.x, rate.y, rate.z), strict=True)):
+                    fx[i, j] = fx[i + 3, m.nv + j] = column
+                    fx[i + 3, j] = change
+        value = self(x.T, u.T, t, {})
+        return blocks(value, fx[:, : m.nv], fx[:, m.nv :], np.zeros((6, 0, size)))
+
+
+class ActuatedInverseDynamics(RigidBodyMap):
+    """Forces (nu) of the actuated joints from (q, v) and their accelerations u (nu), the unactuated joints moving freely.
+
+    tau = (S M^-1 S')^-1 u + Sbar' h with the inertia-weighted pseudo-inverse Sbar = M^-1 S' (S M^-1 S')^-1.  Block elimination of the
+    unactuated part b gives the same without an inverse of M: M_bb a_b = -(h_b + M_ba u), tau = ID_a(q, v, (a_b, u)).
+    """
+
+    def __init__(self, model: Model) -> None:
+        self.driven = [int(d) for d in np.flatnonzero(model.actuated)]
+        self.passive = [int(d) for d in np.flatnonzero(~np.asarray(model.actuated))]
+        names = [model.dof_names[d] for d in self.driven]
+        super().__init__(model, tuple(f"a[{n}]" for n in names), tuple(f"tau[{n}]" for n in names))
+
+    def accelerations(self, x: Rows, u: Rows) -> Rows:
+        """The accelerations (nv, N) of all joints."""
+        q, v = self.split(x)
+        zero = 0.0 * x[0]
+        a: list[Scalar] = [zero] * self.model.nv
+        for i, d in enumerate(self.driven):
+            a[d] = u[i] + zero
+        if self.passive:
+            M = crba(self.model, q)
+            bias = rnea(self.model, q, v, sm.stack(a))
+            block = [[M[i][j] for j in self.passive] for i in self.passive]
+            for d, value in zip(self.passive, ltl.solve_dense(block, [-bias[d] for d in self.passive]), strict=True):
+                a[d] = value
+        return sm.stack(a)
+
+    def __call__(self, x: Rows, u: Rows, t: Scalar, p: Mapping[str, Rows]) -> Rows:
+        tau = rnea(self.model, *self.split(x), self.accelerations(x, u))
+        return sm.stack([tau[d] for d in self.driven])
+
+    def jacobians(self, x: Array, u: Array, t: Array, p: Parameters) -> Jacobians:
+        """Closed form: Sbar' d ID at the true accelerations; Sbar' w = w_a - M_ab M_bb^-1 w_b."""
+        d = rnea_derivatives(self.model, *self.split(x.T), self.accelerations(x.T, u.T))
+        whole = np.moveaxis(np.concatenate([d.dq, d.dv, d.M], axis=1), -1, 0)
+        projected = whole[:, self.driven]
+        if self.passive:
+            M = np.moveaxis(d.M, -1, 0)
+            coupling = np.linalg.solve(M[:, self.passive][:, :, self.passive], M[:, self.passive][:, :, self.driven])
+            projected = projected - coupling.transpose(0, 2, 1) @ whole[:, self.passive]
+        n = self.model.nv
+        fu = projected[:, :, 2 * n :][:, :, self.driven]
+        return Jacobians(np.ascontiguousarray(np.asarray(d.tau).T[:, self.driven]), projected[:, :, : 2 * n], fu)

@@ -1,0 +1,1 @@
+"""Command line, configuration, plots, and one module for each published table or figure."""

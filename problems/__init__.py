@@ -1,0 +1,1 @@
+"""Trajectory-optimization problems: they return an OCP and an initial guess."""

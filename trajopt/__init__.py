@@ -1,0 +1,1 @@
+"""Optimal-control problems, their expansions, and the solvers."""

@@ -1,0 +1,55 @@
+"""What a solver tells about each iteration."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+NUMBERS = (
+    "iteration",
+    "cost",
+    "merit",
+    "stop",
+    "gradient",
+    "regularisation",
+    "step_norm",
+    "defect",
+    "constraint_violation",
+    "expected_decrease",
+    "actual_decrease",
+    "step_length",
+)
+"""The numeric columns of an :class:`IterationRecord`, in the order of the table."""
+PHASES = ("derivatives", "backward", "rollout")
+"""The parts of an iteration that are timed."""
+
+
+@dataclass(frozen=True)
+class IterationRecord:
+    """One iteration: the iterate it started from, and the step it took.
+
+    cost, merit (cost + penalty * l1 norm of the defects), gradient (infinity norm of the projected reduced gradient),
+    defect (largest entry of any gap), constraint_violation (of the bounds on the controls): of the iterate at the start.
+    stop: max(gradient / its tolerance, defect / its tolerance); at most 1 means converged.
+    regularisation: mu used. step_norm: largest entry of the change (dx, du). expected_decrease, actual_decrease: of the
+    merit. step_length: alpha, 0 for a rejected step. curvature: "gauss_newton" or "exact". times: seconds by phase.
+    """
+
+    iteration: int
+    cost: float
+    merit: float
+    stop: float
+    gradient: float
+    regularisation: float
+    step_norm: float
+    defect: float
+    constraint_violation: float
+    expected_decrease: float
+    actual_decrease: float
+    step_length: float
+    curvature: str = "gauss_newton"
+    times: dict[str, float] = field(default_factory=dict)
+
+
+Callback = Callable[[IterationRecord], None]
+"""Called after each iteration; may raise KeyboardInterrupt to stop the solver."""

@@ -1,0 +1,157 @@
+"""The result of a solve, and its file.
+
+A file is one ``.npz``: arrays by name, and ``metadata``, a JSON text with status, conventions, options and versions.
+Nothing in it is pickled.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import tempfile
+import zipfile
+import zlib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from dynamics_backends.protocol import Array
+from trajopt.records import NUMBERS, PHASES, IterationRecord
+from trajopt.status import Status
+
+FORMAT = "trajopt.solution"
+FORMAT_VERSION = 1
+CONVENTIONS = {
+    "state": "x = (q, v); q = base position in the world, quaternion x y z w, joints",
+    "velocity": "v = linear, angular, joint rates; base velocity in the LOCAL frame of the base",
+    "tangent": "x (+) dx perturbs on the right, in the body frame",
+    "policy": "u = us + k + K (x (-) xs)",
+    "units": "SI, radians",
+}
+_ARRAYS = ("xs", "us", "K", "k", "times")
+
+
+class SolutionFileError(ValueError):
+    """A file that is not a solution, or not a whole one."""
+
+
+@dataclass(frozen=True, eq=False)
+class Solution:
+    """A trajectory with its feedback policy and the account of how it was found.
+
+    xs (N + 1, nx), us (N, nu), K (N, nu, ndx) feedback gains, k (N, nu) the last feed-forward step, times (N + 1,) [s].
+    iterations: steps taken. history: one record per iteration. meta: JSON-like; options, solver, backend, digest.
+    """
+
+    xs: Array
+    us: Array
+    K: Array
+    k: Array
+    status: Status
+    cost: float
+    iterations: int
+    history: tuple[IterationRecord, ...]
+    times: Array
+    meta: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def time_total(self) -> dict[str, float]:
+        """Seconds spent in each phase of the iterations."""
+        return {phase: sum(r.times.get(phase, 0.0) for r in self.history) for phase in PHASES}
+
+    def save(self, path: str | os.PathLike[str]) -> Path:
+        """Write the file; it appears complete or not at all. Raises OSError where it cannot be written."""
+        path = Path(path)
+        history = np.array([[getattr(r, n) for n in NUMBERS] for r in self.history], dtype=float)
+        arrays = {name: getattr(self, name) for name in _ARRAYS}
+        arrays["history"] = history.reshape(len(self.history), len(NUMBERS))
+        arrays["metadata"] = np.array(json.dumps(self._metadata()))
+        _write_atomically(path, arrays)
+        return path
+
+    def _metadata(self) -> dict[str, Any]:
+        return {
+            "format": FORMAT,
+            "format_version": FORMAT_VERSION,
+            "status": self.status.to_dict(),
+            "cost": self.cost,
+            "iterations": self.iterations,
+            "history_columns": NUMBERS,
+            "curvature": [r.curvature for r in self.history],
+            "phase_times": [r.times for r in self.history],
+            "conventions": CONVENTIONS,
+            "versions": versions(),
+            "meta": dict(self.meta),
+        }
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> Solution:
+        """Read a file written by :meth:`save`.
+
+        Raises FileNotFoundError, or :class:`SolutionFileError` if the file is truncated or of another kind.
+        """
+        try:
+            with np.load(path, allow_pickle=False) as data:
+                arrays = {name: data[name] for name in (*_ARRAYS, "history")}
+                metadata = json.loads(str(data["metadata"]))
+        except (zipfile.BadZipFile, zlib.error, EOFError, KeyError, ValueError, AttributeError, TypeError) as error:
+            raise SolutionFileError(f"{path} is not a whole solution file ({error}); solve and save again") from error
+        if not isinstance(metadata, dict) or metadata.get("format") != FORMAT:
+            raise SolutionFileError(f"{path} is no solution file: its metadata do not say {FORMAT!r}")
+        if metadata["format_version"] > FORMAT_VERSION:
+            newer = f"format {metadata['format_version']}; this version reads up to {FORMAT_VERSION}"
+            raise SolutionFileError(f"{path} was written by a newer version ({newer}): update trajopt")
+        return cls._assemble(arrays, metadata)
+
+    @classmethod
+    def _assemble(cls, arrays: dict[str, Array], metadata: dict[str, Any]) -> Solution:
+        rows = zip(arrays.pop("history"), metadata["curvature"], metadata["phase_times"], strict=True)
+        history = []
+        for values, curvature, times in rows:
+            numbers = dict(zip(metadata["history_columns"], map(float, values), strict=True))
+            numbers["iteration"] = int(numbers["iteration"])
+            history.append(IterationRecord(**numbers, curvature=curvature, times=times))
+        return cls(
+            **arrays,
+            status=Status.from_dict(metadata["status"]),
+            cost=metadata["cost"],
+            iterations=metadata["iterations"],
+            history=tuple(history),
+            meta=metadata["meta"],
+        )
+
+
+def versions() -> dict[str, str]:
+    """Versions of this distribution and of what the numbers depend on."""
+    import platform
+    from importlib import metadata
+
+    found = {"python": platform.python_version(), "numpy": np.__version__}
+    try:
+        return found | {"trajopt": metadata.version("trajopt")}
+    except metadata.PackageNotFoundError:  # run from a source tree
+        return found
+
+
+def _write_atomically(path: Path, arrays: dict[str, Array]) -> None:
+    """Write beside the target, then rename: a reader never sees half a file."""
+    descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".tmp")
+    try:
+        with os.fdopen(descriptor, "wb") as file:
+            np.savez_compressed(file, allow_pickle=False, **arrays)
+            file.flush()
+            os.fsync(file.fileno())
+        os.chmod(temporary, 0o666 & ~_umask())
+        os.replace(temporary, path)
+    except BaseException:
+        Path(temporary).unlink(missing_ok=True)
+        raise
+
+
+def _umask() -> int:
+    current = os.umask(0)
+    os.umask(current)
+    return current

@@ -1,0 +1,292 @@
+"""Cost terms: weighted squares of residuals.
+
+    running    sum_k dt_k 1/2 sum_i w_i r_i(x_k, u_k, t_k, p)^2        the integral of 1/2 |r|_w^2 by the rectangle rule
+    terminal               1/2 sum_i w_i r_i(x_N, t_N, p)^2
+
+A residual is a :class:`~dynamics_backends.protocol.Map`, generic in the scalar.  References, goals and weights are run-time
+values, constant or one per knot.  A residual on the empty manifold (:data:`NO_STATE`) does not read the state, one with
+nu = 0 does not read the controls, so that its derivatives cost nothing there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from dynamics_backends import scalar as sm
+from dynamics_backends.manifold import Manifold
+from dynamics_backends.protocol import Array, FunctionMap, Map
+from dynamics_backends.scalar import Rows, Scalar
+
+NO_STATE = Manifold([])
+"""The manifold of residuals that do not read the state."""
+Residual = Callable[[Rows, Rows, Scalar, Mapping[str, Rows]], "Rows | list[Scalar]"]
+Values = Array | float | list
+
+
+@dataclass(frozen=True, eq=False)
+class CostTerm:
+    """A residual with its weight and parameters.
+
+    name: for reports. residual: map with nr outputs.
+    weight: (nr,) or (N, nr), at least zero; a number is taken for all components.
+    parameters: run-time values by name, each (n,), or (N, n) with one row per knot of the phase.
+
+    Raises ValueError for a negative or non-finite weight, or one that does not fit the residual.
+    """
+
+    name: str
+    residual: Map
+    weight: Array = 1.0  # type: ignore[assignment]
+    parameters: Mapping[str, Array] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        nr = self.residual.n_out
+        weight = np.array(self.weight, dtype=float)
+        weight = np.full(nr, weight) if weight.ndim == 0 else weight
+        if weight.ndim > 2 or weight.shape[-1] != nr:
+            message = f"weight has shape {weight.shape}; expected (nr = {nr},) or (N, {nr})"
+            raise ValueError(f"term {self.name!r}: {message}")
+        if not (np.isfinite(weight).all() and (weight >= 0).all()):
+            raise ValueError(f"term {self.name!r}: weights must be finite and at least zero, got {weight}")
+        object.__setattr__(self, "weight", weight)
+        values = {key: np.atleast_1d(np.array(value, dtype=float)) for key, value in self.parameters.items()}
+        object.__setattr__(self, "parameters", values)
+
+    def updated(self, *, weight: Values | None = None, **parameters: Values) -> CostTerm:
+        """The same term with another weight or other values of some parameters.
+
+        Raises ValueError for a parameter that the term does not have.
+        """
+        unknown = set(parameters) - set(self.parameters)
+        if unknown:
+            known = ", ".join(self.parameters) or "none"
+            raise ValueError(f"term {self.name!r} has no parameter {min(unknown)!r}; it has: {known}")
+        new_weight = self.weight if weight is None else weight
+        return replace(self, weight=new_weight, parameters={**self.parameters, **parameters})
+
+
+def residual_cost(
+    name: str,
+    function: Residual,
+    manifold: Manifold,
+    n_out: int,
+    weight: Values = 1.0,
+    *,
+    nu: int = 0,
+    parameters: Mapping[str, Values] | None = None,
+    output_names: tuple[str, ...] | None = None,
+) -> CostTerm:
+    """A user's own residual, written as one function ``function(x, u, t, p)`` of rows.
+
+    It returns rows or a list of ``n_out`` scalars and uses arithmetic, indexing and :mod:`dynamics_backends.scalar`.
+    With nu = 0 (needed for a terminal term) ``u`` is empty.
+    """
+    residual = FunctionMap(function, manifold, nu, n_out, output_names=output_names)
+    return CostTerm(name, residual, weight, parameters or {})
+
+
+def state_cost(manifold: Manifold, reference: Values, weight: Values = 1.0, name: str = "state") -> CostTerm:
+    """r = x (-) reference in the tangent space at the reference, (ndx,).
+
+    reference: (nx,) or (N, nx). Raises ValueError if it does not fit or holds a quaternion that is not of unit length.
+    """
+    reference = np.asarray(reference, dtype=float)
+    if reference.shape[-1:] != (manifold.nx,):
+        raise ValueError(f"term {name!r}: reference has shape {reference.shape}; expected (nx = {manifold.nx},)")
+    error = quaternion_error(manifold, reference)
+    if error > QUATERNION_TOLERANCE:
+        raise ValueError(f"term {name!r}: a quaternion of the reference has norm 1 +- {error:.1e}: normalise it")
+
+    def residual(x, u, t, p):
+        return manifold.difference(p["reference"], x)
+
+    return residual_cost(
+        name,
+        residual,
+        manifold,
+        manifold.ndx,
+        weight,
+        parameters={"reference": reference},
+        output_names=manifold.tangent_names,
+    )
+
+
+def control_cost(nu: int, reference: Values = 0.0, weight: Values = 1.0, name: str = "control") -> CostTerm:
+    """r = u - reference, (nu,); reference: a number, (nu,) or (N, nu)."""
+    reference = np.asarray(reference, dtype=float)
+    reference = np.full(nu, reference) if reference.ndim == 0 else reference
+    if reference.shape[-1:] != (nu,):
+        raise ValueError(f"term {name!r}: reference has shape {reference.shape}; expected (nu = {nu},) or (N, {nu})")
+
+    def residual(x, u, t, p):
+        return u - p["reference"]
+
+    return residual_cost(name, residual, NO_STATE, nu, weight, nu=nu, parameters={"reference": reference})
+
+
+# -- robots: the state is (q, v) of a rigid_body Model ------------------------------------------------------------------
+
+
+def frame_position_cost(
+    model, manifold: Manifold, frame: str, goal: Values, weight: Values = 1.0, name: str | None = None
+) -> CostTerm:
+    """r = position of the frame - goal, WORLD, (3,) [m]; goal: (3,) or (N, 3).
+
+    Raises UnknownName if the model has no such frame.
+    """
+    from dynamics_backends.rigid_body import kinematics
+
+    frame_id = model.frame_id(frame)
+
+    def residual(x, u, t, p):
+        position = kinematics.frame_position(model, x[: model.nq], frame_id)
+        return [position[i] - p["goal"][i] for i in range(3)]
+
+    goal = _last_axis(goal, 3, "goal", frame)
+    return residual_cost(name or f"position of {frame}", residual, manifold, 3, weight, parameters={"goal": goal})
+
+
+def frame_placement_cost(
+    model,
+    manifold: Manifold,
+    frame: str,
+    position: Values,
+    rotation: Values,
+    weight: Values = 1.0,
+    name: str | None = None,
+) -> CostTerm:
+    """r = (R_goal' (p - p_goal), log(R_goal' R)), coordinates of the goal frame, (6,) [m, rad].
+
+    position: (3,) or (N, 3), WORLD. rotation: world from goal frame, (3, 3) or (N, 3, 3); it is stored as the parameter
+    ``rotation`` (9,), row by row. The residual is smooth while the angle to the goal stays below pi.
+    """
+    from dynamics_backends.rigid_body import kinematics
+
+    frame_id = model.frame_id(frame)
+    rotation = np.asarray(rotation, dtype=float)
+    if rotation.shape[-2:] != (3, 3):
+        raise ValueError(f"rotation of the goal of {frame!r} has shape {rotation.shape}; expected (3, 3) or (N, 3, 3)")
+
+    def residual(x, u, t, p):
+        q, goal = x[: model.nq], p["rotation"]
+        at, R = kinematics.frame_position(model, q, frame_id), kinematics.frame_rotation(model, q, frame_id)
+        offset = [at[i] - p["position"][i] for i in range(3)]
+        columns = [[goal[3 * i + j] for i in range(3)] for j in range(3)]  # columns of R_goal
+        linear = [_dot(columns[j], offset) for j in range(3)]
+        relative = [[_dot(columns[i], [R[k][j] for k in range(3)]) for j in range(3)] for i in range(3)]
+        return [*linear, *kinematics.rotation_log(relative)]
+
+    values = {
+        "position": _last_axis(position, 3, "position", frame),
+        "rotation": rotation.reshape(*rotation.shape[:-2], 9),
+    }
+    return residual_cost(name or f"placement of {frame}", residual, manifold, 6, weight, parameters=values)
+
+
+def frame_velocity_cost(
+    model,
+    manifold: Manifold,
+    frame: str,
+    reference: Values = (0.0,) * 6,
+    weight: Values = 1.0,
+    *,
+    expressed_in: str = "LOCAL_WORLD_ALIGNED",
+    name: str | None = None,
+) -> CostTerm:
+    """r = velocity of the frame - reference, [linear, angular] (6,) [m/s, rad/s].
+
+    expressed_in: "LOCAL", "WORLD" or "LOCAL_WORLD_ALIGNED".
+    """
+    from dynamics_backends.rigid_body import kinematics
+
+    frame_id, nq = model.frame_id(frame), model.nq
+    if expressed_in not in (known := ("LOCAL", "WORLD", "LOCAL_WORLD_ALIGNED")):
+        raise ValueError(f"expressed_in = {expressed_in!r}; known: {', '.join(known)}")
+
+    def residual(x, u, t, p):
+        velocity = kinematics.frame_velocity(model, x[:nq], x[nq : nq + model.nv], frame_id, expressed_in)
+        return [velocity[i] - p["reference"][i] for i in range(6)]
+
+    values = {"reference": _last_axis(reference, 6, "reference", frame)}
+    return residual_cost(name or f"velocity of {frame}", residual, manifold, 6, weight, parameters=values)
+
+
+def center_of_mass_cost(
+    model, manifold: Manifold, goal: Values, weight: Values = 1.0, name: str = "center of mass"
+) -> CostTerm:
+    """r = centre of mass - goal, WORLD, (3,) [m]; goal: (3,) or (N, 3)."""
+    from dynamics_backends.rigid_body import kinematics
+
+    def residual(x, u, t, p):
+        center = kinematics.center_of_mass(model, x[: model.nq])
+        return [center[i] - p["goal"][i] for i in range(3)]
+
+    goal = _last_axis(goal, 3, "goal", name)
+    return residual_cost(name, residual, manifold, 3, weight, parameters={"goal": goal})
+
+
+def joint_limit_cost(
+    model, manifold: Manifold, weight: Values = 1.0, margin: float = 0.0, name: str = "joint limits"
+) -> CostTerm:
+    """Soft position limits: r_i = q_i - upper_i above, q_i - lower_i below, 0 within; a cost once differentiable.
+
+    One residual for each coordinate with a finite limit. margin: [rad or m] by which the limits are narrowed.
+    Raises ValueError if the model has no finite limit or the margin leaves no room.
+    """
+    lower, upper = model.q_lower + margin, model.q_upper - margin
+    limited = [int(i) for i in np.flatnonzero(np.isfinite(lower) | np.isfinite(upper))]
+    if not limited:
+        raise ValueError(f"term {name!r}: the model has no finite position limit; leave the term out")
+    if np.any(lower > upper):
+        worst = model.q_names[int(np.argmax(lower - upper))]
+        raise ValueError(f"term {name!r}: margin {margin} leaves no room between the limits of {worst!r}; reduce it")
+    bounds = list(zip(np.isfinite(lower[limited]), np.isfinite(upper[limited]), strict=True))
+
+    def residual(x, u, t, p):
+        return [_excess(x[i], p["lower"][j], p["upper"][j], *bounds[j]) for j, i in enumerate(limited)]
+
+    values = {"lower": _finite(lower[limited]), "upper": _finite(upper[limited])}
+    names = tuple(model.q_names[i] for i in limited)
+    return residual_cost(name, residual, manifold, len(limited), weight, parameters=values, output_names=names)
+
+
+def _excess(q: Scalar, lower: Scalar, upper: Scalar, has_lower: bool, has_upper: bool) -> Scalar:
+    over = sm.select(q - upper, q - upper, 0.0 * q) if has_upper else 0.0 * q
+    return over + sm.select(lower - q, q - lower, 0.0 * q) if has_lower else over
+
+
+def _finite(bounds: Array) -> Array:
+    return np.where(np.isfinite(bounds), bounds, 0.0)
+
+
+def _dot(a: list[Scalar], b: list[Scalar]) -> Scalar:
+    return a[0] * b[0] + a[1] * b[1] + a[2] * b[2]
+
+
+def _last_axis(value: Values, size: int, what: str, where: str) -> Array:
+    value = np.asarray(value, dtype=float)
+    if value.ndim not in (1, 2) or value.shape[-1] != size:
+        raise ValueError(f"{what} of {where!r} has shape {value.shape}; expected ({size},) or (N, {size})")
+    return value
+
+
+# -- unit quaternions ---------------------------------------------------------------------------------------------------
+
+QUATERNION_TOLERANCE = 1e-6
+"""Largest accepted deviation of a quaternion's norm from one."""
+_QUATERNION_OFFSET = {"SO(3)": 0, "SE(3)": 3}
+
+
+def quaternion_error(manifold: Manifold, x: Array) -> float:
+    """The largest | |quaternion| - 1 | among states x (..., nx); 0 where there are none, NaN for NaN states."""
+    worst, start = 0.0, 0
+    for group in manifold.groups:
+        offset = _QUATERNION_OFFSET.get(group.name)
+        if offset is not None:
+            quaternion = x[..., start + offset : start + offset + 4]
+            worst = max(worst, float(np.abs(np.linalg.norm(quaternion, axis=-1) - 1.0).max()))
+        start += group.nq
+    return worst
