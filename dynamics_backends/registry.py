@@ -10,12 +10,13 @@ from typing import Any
 from dynamics_backends.methods.analytic import Analytic
 from dynamics_backends.methods.complex_step import ComplexStep
 from dynamics_backends.methods.finite_difference import FiniteDifference
-from dynamics_backends.methods.forward_ad import ForwardAD
+from dynamics_backends.methods.forward_ad import ForwardAD, StructuredAD
 from dynamics_backends.protocol import DynamicsBackend, Map
 
 METHODS: dict[str, Callable[..., DynamicsBackend]] = {
     "analytic": Analytic,
     "forward_ad": ForwardAD,
+    "structured_ad": StructuredAD,
     "complex_step": ComplexStep,
     "central_difference": partial(FiniteDifference, scheme="central"),
     "forward_difference": partial(FiniteDifference, scheme="forward"),

@@ -128,6 +128,11 @@ def identity_rows(n: int, like: Rows) -> list[Rows]:
     return list(np.broadcast_to(eye[:, :, None], (n, n, like.shape[-1])))
 
 
+def copied(x: Rows) -> Rows:
+    """An array of the same kind that may be written to."""
+    return type(x)(np.array(x.val), np.array(x.tan)) if hasattr(x, "tan") else np.array(x)
+
+
 def rows_of(x: Rows) -> list[Scalar]:
     """The components of ``x`` as a list."""
     if isinstance(x, list):

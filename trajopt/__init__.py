@@ -1,1 +1,54 @@
-"""Optimal-control problems, their expansions, and the solvers."""
+"""Optimal-control problems, their expansions, and the solvers.
+
+    ocp = OCP.single_phase(SampledSystem(make_backend(system, "forward_ad")), x0, horizon, dt, running, terminal)
+    solution = solve(ocp, solver="fddp", callback=ConsoleTable())
+
+Names are loaded on first use, so that importing the package costs next to nothing.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import Any
+
+_EXPORTS = {
+    "evaluation": ("Evaluator", "Shooting", "StageEvaluator"),
+    "expansion": ("StageExpansion", "quadratize"),
+    "guesses": ("Guess", "constant_guess", "interpolated_guess", "quasi_static_guess", "resampled_guess"),
+    "integrators": ("SCHEMES",),
+    "lq": ("LQProblem", "solve_riccati"),
+    "ocp": ("DiscreteMap", "LinearizedStep", "OCP", "Phase"),
+    "options": ("SLQOptions",),
+    "records": ("IterationRecord",),
+    "report": ("ConsoleTable",),
+    "sensitivities": ("SampledSystem",),
+    "solution": ("Solution", "SolutionFileError"),
+    "solvers": ("solve", "solver_names", "solver_options"),
+    "status": ("Status", "StatusCode"),
+    "terms": (
+        "CostTerm",
+        "center_of_mass_cost",
+        "control_cost",
+        "frame_placement_cost",
+        "frame_position_cost",
+        "frame_velocity_cost",
+        "joint_limit_cost",
+        "residual_cost",
+        "state_cost",
+    ),
+    "validation": ("Finding", "InvalidProblem", "validate"),
+}
+_MODULE_OF = {name: module for module, names in _EXPORTS.items() for name in names}
+__all__ = sorted(_MODULE_OF)
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _MODULE_OF:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = getattr(import_module(f"{__name__}.{_MODULE_OF[name]}"), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -68,6 +68,7 @@ class Solution:
         history = np.array([[getattr(r, n) for n in NUMBERS] for r in self.history], dtype=float)
         arrays = {name: getattr(self, name) for name in _ARRAYS}
         arrays["history"] = history.reshape(len(self.history), len(NUMBERS))
+        arrays["cost"] = np.array(self.cost)
         arrays["metadata"] = np.array(json.dumps(self._metadata()))
         _write_atomically(path, arrays)
         return path
@@ -77,7 +78,6 @@ class Solution:
             "format": FORMAT,
             "format_version": FORMAT_VERSION,
             "status": self.status.to_dict(),
-            "cost": self.cost,
             "iterations": self.iterations,
             "history_columns": NUMBERS,
             "curvature": [r.curvature for r in self.history],
@@ -95,7 +95,7 @@ class Solution:
         """
         try:
             with np.load(path, allow_pickle=False) as data:
-                arrays = {name: data[name] for name in (*_ARRAYS, "history")}
+                arrays = {name: data[name] for name in (*_ARRAYS, "cost", "history")}
                 metadata = json.loads(str(data["metadata"]))
         except (zipfile.BadZipFile, zlib.error, EOFError, KeyError, ValueError, AttributeError, TypeError) as error:
             raise SolutionFileError(f"{path} is not a whole solution file ({error}); solve and save again") from error
@@ -108,16 +108,16 @@ class Solution:
 
     @classmethod
     def _assemble(cls, arrays: dict[str, Array], metadata: dict[str, Any]) -> Solution:
-        rows = zip(arrays.pop("history"), metadata["curvature"], metadata["phase_times"], strict=True)
+        rows = zip(arrays["history"], metadata["curvature"], metadata["phase_times"], strict=True)
         history = []
         for values, curvature, times in rows:
             numbers = dict(zip(metadata["history_columns"], map(float, values), strict=True))
             numbers["iteration"] = int(numbers["iteration"])
             history.append(IterationRecord(**numbers, curvature=curvature, times=times))
         return cls(
-            **arrays,
+            **{name: arrays[name] for name in _ARRAYS},
+            cost=float(arrays["cost"]),
             status=Status.from_dict(metadata["status"]),
-            cost=metadata["cost"],
             iterations=metadata["iterations"],
             history=tuple(history),
             meta=metadata["meta"],

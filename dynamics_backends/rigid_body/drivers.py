@@ -19,7 +19,7 @@ from dynamics_backends.dual import Dual
 from dynamics_backends.rigid_body.joints import JOINTS, Joint
 from dynamics_backends.rigid_body.model import Model
 from dynamics_backends.rigid_body.passes import FIELDS, Axis, Pass, Program, base_name
-from dynamics_backends.scalar import stack
+from dynamics_backends.scalar import copied, stack
 from dynamics_backends.rigid_body.spatial import Inertia, Motion, Transform, Vec, build, leaves, size
 
 Fields = dict[str, Any]
@@ -160,7 +160,7 @@ class _Rows:
 
     def up(self, p: Pass) -> None:
         for name in p.outputs[p.own :]:
-            self.fields[name] = _mapped(self.fields[name], self._full if p.step else _copied)
+            self.fields[name] = _mapped(self.fields[name], self._full if p.step else copied)
         self._allocate(p.outputs[: p.own])
         for group in reversed(self.layout.levels):
             if p.step is None:
@@ -230,6 +230,8 @@ class _Rows:
     def _store(self, outputs: tuple[str, ...], results: tuple[Any, ...], group: Group) -> None:
         for name, result in zip(outputs, results, strict=True):
             if FIELDS[name].axis is Axis.BODY:
+                if type(result) is not type(self.fields[name]) and hasattr(result, "allocate"):
+                    self.fields[name] = result.allocate(self.layout.model.nb, self.sample)
                 _set_rows(self.fields[name], group.bodies, result)
             else:
                 for index, value in zip(group.dofs, result, strict=True):
@@ -294,10 +296,6 @@ def as_rows(field: Any) -> Any:
 def row(field: Any, index: int) -> Any:
     """One row of a body or DoF field of a driver's result, as a struct of scalars."""
     return field[index] if isinstance(field, list) else _take(field, index)
-
-
-def _copied(leaf: Any) -> Any:
-    return Dual(np.array(leaf.val), np.array(leaf.tan)) if isinstance(leaf, Dual) else np.array(leaf)
 
 
 def _mapped(x: Any, function: Any) -> Any:

@@ -6,12 +6,10 @@ there (:func:`at_base`): an inertia about a point a kilometre away would lose ha
 
 from __future__ import annotations
 
-from typing import Any
-
 from dynamics_backends.rigid_body.model import Model
 from dynamics_backends.rigid_body.passes import body, dof, down
 from dynamics_backends.rigid_body.spatial import coriolis
-from dynamics_backends.scalar import Rows, rows_of
+from dynamics_backends.scalar import Rows, copied, rows_of
 
 
 def at_base(model: Model, q: Rows) -> Rows:
@@ -20,7 +18,7 @@ def at_base(model: Model, q: Rows) -> Rows:
         return q
     if isinstance(q, list) or hasattr(q, "is_symbolic"):
         return [0.0, 0.0, 0.0, *rows_of(q)[3:]]
-    moved = q[:] * 1.0
+    moved = copied(q)
     moved[:3] = 0.0
     return moved
 

@@ -10,7 +10,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+import numpy as np
+
 from dynamics_backends import scalar as sm
+from dynamics_backends.rigid_body.perturbed_transform import PerturbedTransform, SpatialDual
 from dynamics_backends.rigid_body.spatial import (
     ArticulatedInertia,
     Force,
@@ -55,20 +58,59 @@ def _place_floating(fixed: Transform, q: Components, pitch: Scalar) -> Transform
     return Transform(fixed.R @ rotation_of_quaternion(*q[3:]), fixed.point(Vec(*q[:3])))
 
 
+def _rates_of_vector(q: Components, dq: Components) -> Components:
+    return dq
+
+
+def _rates_of_quaternion(q: Components, dq: Components) -> Components:
+    """2 vec(conj(q) dq)."""
+    x, y, z, w = q
+    a, b, c, d = dq
+    return [
+        2.0 * (w * a - x * d - y * c + z * b),
+        2.0 * (w * b - y * d - z * a + x * c),
+        2.0 * (w * c - z * d - x * b + y * a),
+    ]
+
+
+def _rates_of_planar(q: Components, dq: Components) -> Components:
+    c, s = sm.cos(q[2]), sm.sin(q[2])
+    return [c * dq[0] + s * dq[1], c * dq[1] - s * dq[0], dq[2]]
+
+
+def _rates_of_pose(q: Components, dq: Components) -> Components:
+    linear = rotation_of_quaternion(*q[3:]).transpose_times(Vec(*dq[:3]))
+    return [linear.x, linear.y, linear.z, *_rates_of_quaternion(q[3:], dq[3:])]
+
+
 @dataclass(frozen=True)
 class Joint:
     """One joint type.
 
-    nq, nv: sizes of its q and v; ``place(fixed, q, pitch)``: pose of the child in the parent; ``axes``: which unit direction each DoF
-    moves along, 0-2 angular x y z, 3-5 linear x y z; ``helical``: the one DoF also moves linearly, by pitch.
+    nq, nv: sizes of its q and v; ``axes``: which unit direction each DoF moves along, 0-2 angular x y z, 3-5 linear x y z;
+    ``helical``: the one DoF also moves linearly, by pitch; ``rates(q, dq)``: the rates v of a change dq of its coordinates.
     """
 
     name: str
     nq: int
     nv: int
-    place: Callable[[Transform, Components, Scalar], Transform]
+    pose: Callable[[Transform, Components, Scalar], Transform]
+    rates: Callable[[Components, Components], Components]
     axes: tuple[int, ...]
     helical: bool = False
+
+    def place(self, fixed: Transform, q: Components, pitch: Scalar) -> Transform | PerturbedTransform:
+        """Pose of the child in the parent; for :class:`SpatialDual` coordinates with the twist of their tangents."""
+        if not isinstance(q[0], SpatialDual):
+            return self.pose(fixed, q, pitch)
+        values = [c.val for c in q]
+        rates = self.rates([v[..., None] for v in values], [c.tan for c in q])
+        wide = pitch[..., None] if hasattr(pitch, "shape") else pitch
+        zero = 0.0 * q[0].tan
+        twist = self.motion(rates, wide)
+        spread = Motion(*(Vec(v.x + zero, v.y + zero, v.z + zero) for v in (twist.w, twist.l)))
+        X = self.pose(fixed, values, pitch)
+        return PerturbedTransform(X.R, X.p, spread)
 
     def motion(self, rates: Components, pitch: Scalar) -> Motion:
         """S v in the child frame."""
@@ -92,8 +134,10 @@ class Joint:
             return [inertia.column(2) + inertia.column(5) * pitch]
         return [inertia.column(axis) for axis in self.axes]
 
-    def columns(self, X: Transform, pitch: Scalar) -> list[Motion]:
+    def columns(self, X: Transform | PerturbedTransform, pitch: Scalar) -> list[Motion]:
         """The columns of S expressed in the parent of X, X the pose of the child there."""
+        if isinstance(X, PerturbedTransform):
+            return [X.to_parent(self.motion(unit, pitch)) for unit in np.eye(self.nv).tolist()]
         if self.helical:
             return [Motion(X.R.c, X.p.cross(X.R.c) + X.R.c * pitch)]
         axes = (X.R.a, X.R.b, X.R.c)
@@ -106,11 +150,11 @@ class Joint:
 JOINTS = {
     j.name: j
     for j in (
-        Joint("revolute", 1, 1, _place_revolute, (2,)),
-        Joint("prismatic", 1, 1, _place_prismatic, (5,)),
-        Joint("helical", 1, 1, _place_helical, (2,), helical=True),
-        Joint("spherical", 4, 3, _place_spherical, (0, 1, 2)),
-        Joint("planar", 3, 3, _place_planar, (3, 4, 2)),
-        Joint("floating", 7, 6, _place_floating, (3, 4, 5, 0, 1, 2)),
+        Joint("revolute", 1, 1, _place_revolute, _rates_of_vector, (2,)),
+        Joint("prismatic", 1, 1, _place_prismatic, _rates_of_vector, (5,)),
+        Joint("helical", 1, 1, _place_helical, _rates_of_vector, (2,), helical=True),
+        Joint("spherical", 4, 3, _place_spherical, _rates_of_quaternion, (0, 1, 2)),
+        Joint("planar", 3, 3, _place_planar, _rates_of_planar, (3, 4, 2)),
+        Joint("floating", 7, 6, _place_floating, _rates_of_pose, (3, 4, 5, 0, 1, 2)),
     )
 }

@@ -42,16 +42,15 @@ def _pose(program: Program, model: Model, frame: int, arguments: dict[str, Any])
     q = arguments["q"]
     fields = run(program, model, {**arguments, "q": at_base(model, q)})
     zero = 0.0 * q[0]
-    origin = base_origin(model, q)
     f = model.frames[frame]
     local = constant_pose(f)
     pose = row(fields["X"], f.body) @ local if f.body >= 0 else local
-    return _Posed(pose, origin if f.body >= 0 else Vec(zero, zero, zero), fields, f.body, zero)
+    return _Posed(pose.components(), base_origin(model, q, f.body), fields, f.body, zero)
 
 
-def base_origin(model: Model, q: Rows) -> Vec:
-    """Where :func:`~.ground.at_base` moved the origin to: the world position that its poses are relative to."""
-    if not model.floating_base:
+def base_origin(model: Model, q: Rows, body: int) -> Vec:
+    """Where :func:`~.ground.at_base` moved the origin to for a body that hangs from the floating base; else zero."""
+    if not (model.floating_base and body >= 0 and 0 in model.ancestors(body)):
         zero = 0.0 * q[0]
         return Vec(zero, zero, zero)
     return constant_rotation(model.placement_R[0]) @ Vec(q[0], q[1], q[2])
@@ -185,17 +184,17 @@ ENERGY: Program = [PLACE, VELOCITY, INERTIA, KINETIC]
 def center_of_mass(model: Model, q: Rows) -> Rows:
     """World position (3, N) [m] of the centre of mass of all moving bodies."""
     fields = run(CENTER, model, {"q": at_base(model, q)})
-    total = row(fields["mass_moment"], 0)
-    for b in range(1, model.nb):
-        total = total + row(fields["mass_moment"], b)
-    return _rows([total * (1.0 / model.total_mass) + base_origin(model, q)], 0.0 * q[0])
+    total = Vec(0.0, 0.0, 0.0)
+    for b in range(model.nb):
+        total = total + row(fields["mass_moment"], b) + base_origin(model, q, b) * float(model.mass[b])
+    return _rows([total * (1.0 / model.total_mass)], 0.0 * q[0])
 
 
 def kinetic_energy(model: Model, q: Rows, v: Rows) -> Scalar:
     """Kinetic energy (N,) [J], rotors included."""
     fields = run(ENERGY, model, {"q": at_base(model, q), "v": v})
-    total = row(fields["kinetic"], 0)
-    for b in range(1, model.nb):
+    total = 0.0 * v[0]
+    for b in range(model.nb):
         total = total + row(fields["kinetic"], b)
     for d in np.flatnonzero(model.armature):
         total = total + 0.5 * float(model.armature[d]) * v[d] * v[d]

@@ -51,10 +51,10 @@ def composite(parts: Sequence[MassProperties]) -> MassProperties:
     if len(parts) == 1:
         return parts[0]
     mass = sum(part.mass for part in parts)
-    moment = sum(part.mass * part.com for part in parts)
+    moment = np.sum([part.mass * part.com for part in parts], axis=0)
     if mass == 0 and np.any(moment):
         raise ValueError("the masses of rigidly joined links cancel to zero: correct their <mass> values")
-    com: np.ndarray = moment / mass if mass else np.zeros(3)
+    com = moment / mass if mass else np.zeros(3)
     shifted = [part.inertia + point_inertia(part.mass, part.com - com) for part in parts]
     return MassProperties(mass, com, np.sum(shifted, axis=0))
 

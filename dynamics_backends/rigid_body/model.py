@@ -135,10 +135,10 @@ class Model:
     def _check_names(self):
         if not len(self.body_names) == len(self.joint_names) == len(self.joint_types):
             raise ValueError("body_names, joint_names and joint_types must have one entry for each body")
-        for kind, names in (("body", self.body_names), ("joint", self.joint_names)):
+        for kind, names in (("bodies", self.body_names), ("joints", self.joint_names)):
             repeated = sorted({name for name in names if names.count(name) > 1})
             if repeated:
-                raise ValueError(f"two {kind}s of the model are named {repeated[0]!r}: rename one of them")
+                raise ValueError(f"two {kind} of the model are named {repeated[0]!r}: rename one of them")
         for joint, kind in zip(self.joint_names, self.joint_types, strict=True):
             if kind not in JOINT_TYPES:
                 raise ValueError(

@@ -256,7 +256,13 @@ class Transform(Struct):
 
     def __matmul__(self, child: Transform) -> Transform:
         """The pose of the child's child."""
+        if not isinstance(child, Transform):
+            return NotImplemented
         return Transform(self.R @ child.R, self.R @ child.p + self.p)
+
+    def components(self) -> Transform:
+        """The pose with its perturbation, if any, in the components (see perturbed_transform)."""
+        return self
 
     def point(self, p: Vec) -> Vec:
         """Coordinates in the parent of a point given in the child."""

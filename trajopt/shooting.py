@@ -1,0 +1,307 @@
+"""The loop of the shooting solvers: expand, sweep backward, search forward.
+
+Single shooting, multiple shooting every K knots, GNMS and FDDP differ in the nodes and in how their gaps close
+(:class:`~trajopt.evaluation.Shooting`), and in nothing else.  A step accepted has reduced the merit, cost + penalty |d|_1.  Where its
+expected decrease is below what double precision can tell apart, full steps are taken while they reduce the residual
+max(gradient / tolerance, defect / tolerance), so that gradients converge to the accuracy of the gradient, not to the square root
+of that of the cost.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import NamedTuple
+
+import numpy as np
+
+from dynamics_backends.protocol import Array
+from trajopt import verdicts
+from trajopt.evaluation import Candidates, Direction, Evaluator, Expansion, Shooting
+from trajopt.globalization import Merit, Regularisation, SearchResult, line_search
+from trajopt.guesses import Guess
+from trajopt.lq import Bounds, LQProblem, LQStep, Policy, cost_change, forward, reduced_gradient, solve_riccati
+from trajopt.ocp import OCP
+from trajopt.options import SLQOptions
+from trajopt.records import Callback, IterationRecord
+from trajopt.solution import Solution
+from trajopt.status import Status
+
+ROUNDING = 1e-13
+"""Expected decreases below this share of the merit are noise."""
+NEAR_ROUNDING = 1e-8
+"""Below this share, a failed search is blamed on rounding if the full step reduces the residual."""
+LOWER_AT, RAISE_AT = 0.5, 0.01
+"""Step lengths that lower and raise mu (Mastalli et al., Crocoddyl, ICRA 2020: solver defaults)."""
+Backward = Callable[[LQProblem, float, str, "Bounds | None"], Policy]
+
+
+class Point(NamedTuple):
+    """An iterate with its expansion; gradient and defect: largest entries; gap: l1 norm of the defects."""
+
+    xs: Array
+    us: Array
+    expansion: Expansion
+    gradient: float
+    defect: float
+    gap: float
+    stop: float
+
+
+class Step(NamedTuple):
+    """A policy, its linear trajectory, and the change of the cost along it."""
+
+    policy: Policy
+    linear: LQStep
+    D1: float
+    D2: float
+
+
+class ShootingLoop:
+    """One solve. ``run`` may be called once; it always returns a Solution, also after Ctrl-C."""
+
+    def __init__(
+        self,
+        ocp: OCP,
+        evaluator: Evaluator,
+        options: SLQOptions,
+        callback: Callback | None = None,
+        backward: Backward = solve_riccati,
+    ) -> None:
+        self.ocp, self.evaluator, self.options = ocp, evaluator, options
+        self.callback, self.backward = callback, backward
+        self.shooting = Shooting.every(options.shooting, ocp.horizon, options.gaps)
+        self.regularisation = Regularisation.of(options)
+        self.merit = Merit(options.penalty)
+        self.point: Point | None = None
+        self.policy: Policy | None = None
+        self.history: list[IterationRecord] = []
+        self.iteration = 0
+        self.clock: dict[str, float] = {}
+
+    def run(self, guess: Guess) -> Solution:
+        """Iterate from a guess until a test fires."""
+        self.began = time.perf_counter()
+        self.guess = guess
+        with np.errstate(all="ignore"):  # non-finite numbers are found and reported, not warned about
+            try:
+                status = self._iterate()
+            except KeyboardInterrupt:
+                status = verdicts.interrupted(self.iteration)
+            return self._solution(status)
+
+    def _iterate(self) -> Status:
+        start = self._start()
+        if isinstance(start, Status):
+            return start
+        self.point = start
+        while (status := self._finished(self.point) or self._advance(self.point)) is None:
+            pass
+        self._final_record(self.point)
+        return status
+
+    # -- points ---------------------------------------------------------------------------------------------------------
+    def _start(self) -> Point | Status:
+        """The guess, from x0, within the bounds, with the parts between nodes rolled out."""
+        xs, us = np.array(self.guess.xs, dtype=float), np.array(self.guess.us, dtype=float)
+        xs[0] = self.ocp.x0
+        if self.ocp.control_bounds is not None:
+            us = np.clip(us, *self.ocp.control_bounds)
+        still = Direction(*(np.zeros(shape) for shape in self._direction_shapes()))
+        with self._timed("rollout"):
+            nodes = Shooting(self.shooting.nodes, "linear")
+            first = self.evaluator.rollout(xs, us, still, np.zeros(1), nodes)
+        self.guess = Guess(first.xs[0], first.us[0])
+        point = self._evaluated(first.xs[0], first.us[0])
+        if point is None:
+            expansion = self.evaluator.expand(first.xs[0], first.us[0])
+            return verdicts.non_finite(self.ocp, first.xs[0], expansion)
+        return point
+
+    def _direction_shapes(self) -> tuple[tuple[int, ...], ...]:
+        N, ndx, nu = self.ocp.horizon, self.ocp.manifold.ndx, self.ocp.nu
+        return (N + 1, ndx), (N, nu), (N, nu, ndx), (N, ndx)
+
+    def _evaluated(self, xs: Array, us: Array) -> Point | None:
+        """The point, or None if its expansion is not finite."""
+        with self._timed("derivatives"):
+            expansion = self.evaluator.expand(xs, us)
+        lq = expansion.lq
+        if not (np.isfinite(expansion.cost) and all(np.isfinite(block).all() for block in lq)):
+            return None
+        with self._timed("backward"):
+            gradient = float(np.abs(self._projected(us, reduced_gradient(lq))).max(initial=0.0))
+        defect = float(np.abs(lq.d).max(initial=0.0))
+        stop = max(gradient / self.options.gradient_tolerance, defect / self.options.defect_tolerance)
+        return Point(xs, us, expansion, gradient, defect, float(np.abs(lq.d).sum()), stop)
+
+    def _projected(self, us: Array, gradient: Array) -> Array:
+        """us - P(us - gradient), P the projection on the bounds: zero at a constrained minimum."""
+        if self.ocp.control_bounds is None:
+            return gradient
+        lower, upper = self.ocp.control_bounds
+        return np.clip(gradient, us - upper, us - lower)
+
+    # -- one iteration --------------------------------------------------------------------------------------------------
+    def _finished(self, point: Point) -> Status | None:
+        o = self.options
+        if point.stop <= 1.0:
+            return verdicts.converged(self.iteration, point.gradient, point.defect, o)
+        if self.iteration >= o.max_iterations:
+            return verdicts.max_iterations(point.gradient, point.defect, o)
+        if o.time_limit is not None and time.perf_counter() - self.began > o.time_limit:
+            return verdicts.time_limit(self.iteration, point.gradient, point.defect, o)
+        return None
+
+    def _advance(self, point: Point) -> Status | None:
+        """One iteration: a direction, a search along it, the next point."""
+        step = self._direction(point)
+        if isinstance(step, Status):
+            return step
+        self.policy = step.policy
+        self.merit = self.merit.raised(step.D1, step.D2, point.gap)
+        phi = float(self.merit(point.expansion.cost, point.expansion.lq.d))
+        hoped = float(self.merit.expected_decrease(1.0, step.D1, step.D2, point.gap))
+        mu = self.regularisation.mu
+        search, new = None, None
+        if hoped > ROUNDING * abs(phi):
+            search = self._search(point, step, phi)
+            new = self._evaluated(search.xs, search.us) if search.accepted else None
+        if new is None and hoped <= NEAR_ROUNDING * abs(phi):
+            polished = self._full_step(point, step, phi)
+            search, new = polished if polished[1] is not None else (search or polished[0], None)
+        status = self._judge(point, new, search, hoped <= ROUNDING * abs(phi))
+        self._record(point, phi, mu, step, search, new is not None)
+        self.point = new or point
+        return status
+
+    def _direction(self, point: Point) -> Step | Status:
+        """The backward sweep, repeated with more regularisation until Quu can be factorised."""
+        lq, bounds = point.expansion.lq, self._relative_bounds(point.us)
+        with self._timed("backward"):
+            while True:
+                policy = self.backward(lq, self.regularisation.mu, self.options.regularise, bounds)
+                if policy.failed_at is None:
+                    linear = forward(lq, policy, bounds)
+                    return Step(policy, linear, *cost_change(lq, linear))
+                self.regularisation = self.regularisation.raised()
+                if self.regularisation.saturated:
+                    return verdicts.not_positive_definite(policy.failed_at, self.options)
+
+    def _relative_bounds(self, us: Array) -> Bounds | None:
+        if self.ocp.control_bounds is None:
+            return None
+        lower, upper = self.ocp.control_bounds
+        return lower - us, upper - us
+
+    def _search(self, point: Point, step: Step, phi: float) -> SearchResult:
+        def expected(alphas: Array) -> Array:
+            return self.merit.expected_decrease(alphas, step.D1, step.D2, point.gap)
+
+        with self._timed("rollout"):
+            return line_search(
+                lambda alphas: self._rollout(point, step, alphas), self.merit, phi, expected, self.options
+            )
+
+    def _rollout(self, point: Point, step: Step, alphas: Array) -> Candidates:
+        direction = Direction(*step.linear, step.policy.K, point.expansion.lq.d)
+        return self.evaluator.rollout(point.xs, point.us, direction, alphas, self.shooting)
+
+    def _full_step(self, point: Point, step: Step, phi: float) -> tuple[SearchResult, Point | None]:
+        """The full step, and the point it leads to if that reduces the residual."""
+        with self._timed("rollout"):
+            c = self._rollout(point, step, np.ones(1))
+        hoped = float(self.merit.expected_decrease(1.0, step.D1, step.D2, point.gap))
+        actual = phi - float(np.asarray(self.merit(c.cost, c.defects))[0])
+        new = self._evaluated(c.xs[0], c.us[0])
+        better = new is not None and new.stop < point.stop
+        search = SearchResult(better, 1.0, hoped, actual, c.xs[0], c.us[0], c.defects[0], float(c.cost[0]))
+        return search, new if better else None
+
+    def _judge(self, point: Point, new: Point | None, search: SearchResult, noise: bool) -> Status | None:
+        """Adapt mu to the outcome; a status if the solve ends here."""
+        o = self.options
+        if new is None:
+            if noise:
+                return verdicts.precision_limit(point.gradient, point.defect, o)
+            self.regularisation = self.regularisation.raised()
+            if self.regularisation.saturated:
+                return verdicts.line_search_failed(self.iteration + 1, point.gradient, o)
+            return None
+        if search.alpha > LOWER_AT:
+            self.regularisation = self.regularisation.lowered()
+        elif search.alpha <= RAISE_AT:
+            self.regularisation = self.regularisation.raised()
+        change = abs(point.expansion.cost - new.expansion.cost)
+        if change < o.cost_tolerance * abs(new.expansion.cost) and new.defect <= o.defect_tolerance:
+            return verdicts.cost_converged(self.iteration + 1, change / abs(new.expansion.cost), o)
+        return None
+
+    # -- the account ----------------------------------------------------------------------------------------------------
+    def _record(
+        self, point: Point, phi: float, mu: float, step: Step, search: SearchResult, moved: bool
+    ) -> None:
+        size = max(float(np.abs(part).max(initial=0.0)) for part in step.linear)
+        alpha = search.alpha if moved else 0.0
+        self._tell(point, phi, mu, (alpha * size, search.expected, search.actual, alpha))
+        self.iteration += 1
+
+    def _final_record(self, point: Point) -> None:
+        phi = float(self.merit(point.expansion.cost, point.expansion.lq.d))
+        self._tell(point, phi, self.regularisation.mu, (0.0, 0.0, 0.0, 0.0))
+
+    def _tell(self, point: Point, phi: float, mu: float, step: tuple[float, float, float, float]) -> None:
+        step_norm, expected, actual, alpha = step
+        record = IterationRecord(
+            iteration=self.iteration,
+            cost=point.expansion.cost,
+            merit=phi,
+            stop=point.stop,
+            gradient=point.gradient,
+            regularisation=mu,
+            step_norm=step_norm,
+            defect=point.defect,
+            constraint_violation=self._violation(point.us),
+            expected_decrease=expected,
+            actual_decrease=actual,
+            step_length=alpha,
+            curvature=self.options.hessian,
+            times=self.clock,
+        )
+        self.clock = {}
+        self.history.append(record)
+        if self.callback is not None:
+            self.callback(record)
+
+    def _violation(self, us: Array) -> float:
+        if self.ocp.control_bounds is None:
+            return 0.0
+        lower, upper = self.ocp.control_bounds
+        return float(np.maximum(lower - us, us - upper).max(initial=0.0))
+
+    @contextmanager
+    def _timed(self, phase: str) -> Iterator[None]:
+        start = time.perf_counter()
+        try:
+            yield
+        finally:
+            self.clock[phase] = self.clock.get(phase, 0.0) + time.perf_counter() - start
+
+    def _solution(self, status: Status) -> Solution:
+        N, ndx, nu = self.ocp.horizon, self.ocp.manifold.ndx, self.ocp.nu
+        K, k = np.zeros((N, nu, ndx)), np.zeros((N, nu))
+        xs, us, cost = *self.guess, float("nan")
+        if self.point is not None:
+            xs, us, cost = self.point.xs, self.point.us, self.point.expansion.cost
+            policy = self._policy_at(self.point)
+            K, k = (policy.K, policy.k) if policy is not None else (K, k)
+        return Solution(
+            xs, us, K, k, status, cost, self.iteration, tuple(self.history), self.ocp.times
+        )
+
+    def _policy_at(self, point: Point) -> Policy | None:
+        """The policy about the solution; that of the last sweep where Quu cannot be factorised there."""
+        mu, bounds = self.regularisation.mu, self._relative_bounds(point.us)
+        policy = self.backward(point.expansion.lq, mu, self.options.regularise, bounds)
+        return policy if policy.failed_at is None else self.policy

@@ -1,0 +1,46 @@
+"""SLQ: sequential linear-quadratic optimal control, with single and multiple shooting.
+
+Each iteration solves the LQ problem about the current trajectory (first order in the dynamics, Gauss-Newton or exact in
+the cost) by a Riccati sweep, and searches along its solution.
+
+| name | shooting | gaps | reference |
+|---|---|---|---|
+| ilqr | single | | W. Li, E. Todorov, ICINCO 2004; box limits: Tassa et al., ICRA 2014 |
+| slq | as the options say | | A. Sideris, J. Bobrow, ACC 2005 |
+| gnms | all | linear | M. Giftthaler et al., IROS 2018 |
+| fddp | all | nonlinear | C. Mastalli et al., ICRA 2020 |
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from trajopt.evaluation import Evaluator, StageEvaluator
+from trajopt.guesses import Guess
+from trajopt.ocp import OCP
+from trajopt.options import SLQOptions
+from trajopt.records import Callback
+from trajopt.shooting import ShootingLoop
+from trajopt.solution import Solution
+
+ALIASES: Mapping[str, Mapping[str, Any]] = {
+    "slq": {},
+    "ilqr": {"shooting": "single"},
+    "gnms": {"shooting": "all", "gaps": "linear"},
+    "fddp": {"shooting": "all", "gaps": "nonlinear"},
+}
+
+
+def slq(
+    ocp: OCP,
+    guess: Guess,
+    options: SLQOptions | None = None,
+    callback: Callback | None = None,
+    *,
+    evaluator: Evaluator | None = None,
+) -> Solution:
+    """Solve a valid problem from a guess, whose states need not satisfy the dynamics."""
+    options = options or SLQOptions()
+    evaluator = evaluator or StageEvaluator(ocp, options.hessian)
+    return ShootingLoop(ocp, evaluator, options, callback).run(guess)

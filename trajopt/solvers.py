@@ -1,0 +1,101 @@
+"""Solvers by name."""
+
+from __future__ import annotations
+
+import difflib
+import time
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, fields, replace
+from typing import Any
+
+from trajopt.guesses import Guess, constant_guess
+from trajopt.ocp import OCP
+from trajopt.options import SLQOptions
+from trajopt.records import Callback
+from trajopt.slq import ALIASES, slq
+from trajopt.solution import Solution
+from trajopt.validation import Finding, require_valid
+
+_SLQ_FAMILY = {name: (slq, SLQOptions, preset) for name, preset in ALIASES.items()}
+SOLVERS = {**_SLQ_FAMILY}
+"""name -> (function of ocp, guess, options, callback; class of its options; options that the name stands for)."""
+
+
+def solver_names() -> tuple[str, ...]:
+    """The names accepted by :func:`solve`."""
+    return tuple(SOLVERS)
+
+
+def solver_options(solver: str = "slq", **values: Any) -> Any:
+    """The options of a solver, checked.
+
+    Raises ValueError for an unknown solver or option, with the nearest known name, for a value that is out of range,
+    and for one that contradicts the solver's name (shooting = "single" under "gnms").
+    """
+    _, kind, preset = _entry(solver)
+    known = [f.name for f in fields(kind)]
+    for key, value in values.items():
+        if key not in known:
+            raise ValueError(f"solver {solver!r} has no option {key!r}{_hint(key, known)}; it has: {', '.join(known)}")
+        if key in preset and preset[key] != value:
+            raise ValueError(f"solver {solver!r} means {key} = {preset[key]!r}, not {value!r}; use solver = 'slq'")
+    return kind(**{**preset, **values})
+
+
+def solve(
+    ocp: OCP,
+    guess: Guess | None = None,
+    options: SLQOptions | Mapping[str, Any] | None = None,
+    callback: Callback | None = None,
+    solver: str = "slq",
+) -> Solution:
+    """Solve an optimal control problem.
+
+    guess: default x0 at every knot and zero controls. options: of the solver, as its dataclass or as a mapping; a name
+    that stands for certain options ("gnms") overrides those of a dataclass. callback: called with an
+    :class:`~trajopt.records.IterationRecord` after each iteration.
+
+    Raises :class:`~trajopt.validation.InvalidProblem` with all errors found, ValueError for bad options.
+    Non-convergence is no exception: see ``Solution.status``.
+    """
+    run, kind, preset = _entry(solver)
+    if isinstance(options, kind):
+        chosen = replace(options, **preset)
+    else:
+        chosen = solver_options(solver, **(options or {}))
+    warnings = require_valid(ocp, guess)
+    began = time.perf_counter()
+    solution = run(ocp, constant_guess(ocp) if guess is None else guess, chosen, callback)
+    elapsed = time.perf_counter() - began
+    return replace(solution, meta=_meta(ocp, solver, asdict(chosen), warnings) | {"solve_time": elapsed})
+
+
+def _meta(ocp: OCP, solver: str, options: dict[str, Any], warnings: list[Finding]) -> dict[str, Any]:
+    dynamics = [phase.dynamics for phase in ocp.phases]
+    model = None if ocp.model is None else {"name": ocp.model.name, "digest": ocp.model.digest}
+    return {
+        "problem": ocp.name,
+        "solver": solver,
+        "options": options,
+        "backends": _unique(getattr(getattr(d, "backend", None), "name", None) for d in dynamics),
+        "schemes": _unique(getattr(d, "scheme", None) for d in dynamics),
+        "state_names": list(ocp.state_names),
+        "control_names": list(ocp.control_names),
+        "model": model,
+        "findings": [f.message for f in warnings],
+    }
+
+
+def _unique(names: Iterable[str | None]) -> list[str]:
+    return list(dict.fromkeys(name for name in names if name is not None))
+
+
+def _entry(solver: str) -> tuple[Any, Any, Mapping[str, Any]]:
+    if solver not in SOLVERS:
+        raise ValueError(f"unknown solver {solver!r}{_hint(solver, SOLVERS)}; known: {', '.join(SOLVERS)}")
+    return SOLVERS[solver]
+
+
+def _hint(name: str, known: Iterable[str]) -> str:
+    near = difflib.get_close_matches(name, list(known), n=1)
+    return f" (did you mean {near[0]!r}?)" if near else ""
