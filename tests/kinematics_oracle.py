@@ -1,4 +1,4 @@
-"""Forward kinematics of one configuration, written for the tests alone: it shares no algorithm with the library."""
+"""Forward kinematics of one configuration, for the tests: it shares no algorithm with the library."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def joint_matrix(kind: str, pitch: float, q: np.ndarray) -> np.ndarray:
 
 
 def body_matrices(model, q: np.ndarray) -> list[np.ndarray]:
-    """Return the (4, 4) placement in the world of the internal frame of each body; the world's own is last."""
+    """Return the (4, 4) placement in the world of each internal frame; the world's own is last."""
     placements = [np.eye(4)] * (model.nb + 1)
     ends = [*model.q_index[1:], model.nq]
     for b in range(model.nb):

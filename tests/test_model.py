@@ -24,9 +24,7 @@ def mixed_model() -> Model:
     builder = ModelBuilder("mixed")
     builder.add_body("trunk", None, "floating", joint_name="root", mass=10.0, inertia=np.eye(3))
     builder.add_body("ball", "trunk", "spherical", mass=1.0, inertia=np.eye(3))
-    builder.add_body(
-        "arm", "ball", "revolute", joint_name="elbow", q_lower=-1.0, q_upper=2.0, mass=1.0, com=(1, 0, 0)
-    )
+    builder.add_body("arm", "ball", "revolute", joint_name="elbow", q_lower=-1.0, q_upper=2.0, mass=1.0, com=(1, 0, 0))
     builder.add_body("screw", "trunk", "helical", pitch=0.1, mass=1.0, inertia=np.eye(3))
     builder.add_body("puck", "trunk", "planar", mass=1.0, inertia=np.eye(3))
     builder.add_body("slide", "puck", "prismatic", q_lower=-0.5, mass=1.0)
@@ -153,6 +151,16 @@ def test_snapping_makes_nearly_exact_rotations_exact():
     assert np.array_equal(snap_rotation(general), general)
 
 
+@pytest.mark.parametrize("before", EXACT_AXES, ids=str)
+@pytest.mark.parametrize("after", EXACT_AXES, ids=str)
+def test_snapping_keeps_rotations_about_any_axis(before, after):
+    exact = turn_to_z(after) @ rpy_matrix([0, 0, 0.3]) @ turn_to_z(before)
+    noise = rpy_matrix([3e-6, -2e-6, 1e-6])
+    snapped = snap_rotation(noise @ exact)
+    assert np.allclose(snapped, exact, atol=1e-5) and np.linalg.det(snapped) == pytest.approx(1)
+    assert np.allclose(snapped @ snapped.T, np.eye(3), atol=1e-15) and (snapped == 0).sum() == 4
+
+
 def test_fixed_links_are_merged_and_keep_their_frames():
     tensor = np.diag([0.1, 0.2, 0.25])
     builder = ModelBuilder()
@@ -246,9 +254,7 @@ def test_unknown_names_suggest_the_nearest():
     model = mixed_model()
     with pytest.raises(UnknownName) as caught:
         model.frame_id("trunc")
-    assert str(caught.value).startswith(
-        "no frame is named 'trunc'; did you mean 'trunk'? Available: trunk, root"
-    )
+    assert str(caught.value).startswith("no frame is named 'trunc'; did you mean 'trunk'? Available: trunk, root")
     assert str(caught.value).endswith("(12 in all)")
     with pytest.raises(UnknownName, match="no joint is named 'Elbow'; did you mean 'elbow'"):
         model.joint_id("Elbow")
@@ -285,9 +291,7 @@ def test_the_digest_depends_on_content_only():
     assert model.replace(damping=model.damping + 1e-300).digest != model.digest
     assert model.replace(damping=-model.damping).digest == model.digest  # -0.0 is 0.0
     assert model.with_frame("tip", "body0").digest != model.digest
-    code = (
-        "from dynamics_backends.rigid_body.sample_models import random_tree; print(random_tree(1, 5).digest)"
-    )
+    code = "from dynamics_backends.rigid_body.sample_models import random_tree; print(random_tree(1, 5).digest)"
     other = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert other.stdout.strip() == model.digest
 

@@ -1,4 +1,4 @@
-"""The bundled robots, against the numbers of their sources and against Pinocchio; robots of example-robot-data."""
+"""The bundled robots, and those of example-robot-data, against their sources and against Pinocchio."""
 
 import warnings
 
@@ -18,7 +18,7 @@ BUNDLED = {
     "double_pendulum": (2, 2.0),
     "gen3": (7, 6.4915),
     "hyq": (18, 83.301),
-    "iiwa7": (7, 22.11223),
+    "iiwa7": (7, 22.11193),
     "irb4600": (6, 415.0),
 }
 PUBLISHED = ("ur5", "panda", "kinova", "hyq", "anymal", "talos")
@@ -47,7 +47,7 @@ def test_bundled_robots_load_without_complaint(name):
 
 
 def test_hyq_has_the_tensors_of_its_source_about_the_link_origins():
-    """Rows: link, Ix Iy Iz Ixy Ixz Iyz about the link's origin; the tensor has -Ixy, -Ixz, -Iyz off its diagonal."""
+    """Rows: Ix Iy Iz Ixy Ixz Iyz about the link's origin; the tensor has -Ixy, -Ixz, -Iyz off its diagonal."""
     rows = {
         "trunk": (1.209488, 5.5837, 6.056973, 0.00571, -0.190812, -0.012668),
         "lf_hipassembly": (0.134705, 0.144171, 0.011033, 3.6e-5, 0.022734, 5.1e-5),
@@ -75,10 +75,7 @@ def test_hyq_stands_symmetrically_on_its_feet():
     q = model.neutral()
     q[2], q[7:13], q[13:] = 0.572, *STANDING
     assert np.all((q[7:] >= model.q_lower[7:]) & (q[7:] <= model.q_upper[7:]))
-    feet = {
-        leg: frame_matrices(model, q)[model.frame_id(f"{leg}_foot")][:3, 3]
-        for leg in ("lf", "rf", "lh", "rh")
-    }
+    feet = {leg: frame_matrices(model, q)[model.frame_id(f"{leg}_foot")][:3, 3] for leg in ("lf", "rf", "lh", "rh")}
     assert feet["lf"][2] == pytest.approx(-0.0035, abs=5e-5)  # the height in the published trot
     for leg, signs in {"rf": (1, -1, 1), "lh": (-1, 1, 1), "rh": (-1, -1, 1)}.items():
         assert np.allclose(feet[leg], feet["lf"] * signs, atol=1e-12)
@@ -86,7 +83,7 @@ def test_hyq_stands_symmetrically_on_its_feet():
 
 
 def test_irb4600_carries_its_masses_where_the_source_has_them():
-    """The source's frames have z along the axes; these are their placements at zero angles, and its numbers."""
+    """The source's frames have z along the axes; here are their placements at zero angles, and its numbers."""
     Rx, Ry = np.array([[1, 0, 0], [0, 0, 1], [0, -1, 0]]), np.array([[0, 0, 1], [0, 1, 0], [-1, 0, 0]])
     Rz = np.array([[0, -1, 0], [1, 0, 0], [0, 0, 1]])  # Rx by -90 deg, Ry and Rz by +90 deg
     wrist = np.array([1.445, 0, 1.765])  # of the kinematics; 1.446 in the source
@@ -108,9 +105,9 @@ def test_irb4600_carries_its_masses_where_the_source_has_them():
 
 
 def test_irb4600_torque_limits_are_a_multiple_of_the_gravity_torque():
-    """No sampled gravity torque exceeds the limit over 2.5, up to its rounding to two digits, and some come near."""
+    """No sampled gravity torque exceeds the limit over 2.5, up to its rounding, and some come near it."""
     model = load_robot("irb4600")
-    qs = model.random_configuration(np.random.default_rng(0), 2000)
+    qs = model.random_configuration(np.random.default_rng(0), 1000)
     torques = np.array([gravity_torque(model, q) for q in qs])
     ratio = 2.5 * np.abs(torques).max(axis=0) / model.effort_limit
     assert np.all(ratio[1:] < 1.005) and np.all(ratio[1:] > 0.9)
@@ -119,14 +116,15 @@ def test_irb4600_torque_limits_are_a_multiple_of_the_gravity_torque():
 
 def gravity_torque(model, q: np.ndarray) -> np.ndarray:
     """Return the torques (nv,) that hold a fixed-base arm of revolute joints."""
-    joints = [frame_matrices(model, q)[model.frame_id(name)] for name in model.joint_names]
+    frames = frame_matrices(model, q)
+    joints = [frames[model.frame_id(name)] for name in model.joint_names]
     bodies = world_inertias(model, q)
-    axes = [joint[:3, :3] @ model.frames[model.frame_id(name)].R.T[:, 2]
-            for joint, name in zip(joints, model.joint_names, strict=True)]  # fmt: skip
-    return np.array([
-        -sum(axes[j] @ np.cross(com - joints[j][:3, 3], mass * model.gravity) for mass, com, _ in bodies[j:])
-        for j in range(model.nv)
-    ])  # fmt: skip
+    torques = []
+    for j, (name, joint) in enumerate(zip(model.joint_names, joints, strict=True)):
+        axis = joint[:3, :3] @ model.frames[model.frame_id(name)].R.T[:, 2]  # z of the internal frame
+        moment = sum(np.cross(com - joint[:3, 3], mass * model.gravity) for mass, com, _ in bodies[j:])
+        torques.append(-axis @ moment)
+    return np.array(torques)
 
 
 def test_pendulums_move_in_the_plane():
@@ -139,8 +137,14 @@ def test_pendulums_move_in_the_plane():
     assert np.allclose(tip, [-np.sin(0.4) - np.sin(0.7), 0, -np.cos(0.4) - np.cos(0.7)])
 
 
-@pytest.mark.parametrize("name", [*BUNDLED, *(f"erd:{name}" for name in PUBLISHED)])
-@pytest.mark.parametrize("base", ["fixed", "floating"])
+@pytest.mark.parametrize(
+    ("name", "base"),
+    [
+        *((name, "fixed") for name in BUNDLED if name != "hyq"),
+        *((f"erd:{name}", "fixed") for name in ("ur5", "panda", "kinova")),
+        *((name, "floating") for name in ("hyq", "gen3", "erd:panda", "erd:hyq", "erd:anymal", "erd:talos")),
+    ],
+)
 def test_frames_and_inertias_agree_with_pinocchio(name, base):
     pin = pytest.importorskip("pinocchio")
     if name.startswith("erd:") and not erd_names():
@@ -153,14 +157,8 @@ def test_frames_and_inertias_agree_with_pinocchio(name, base):
     q = model.random_configuration(np.random.default_rng(0))
     pin.framesForwardKinematics(theirs, data, converter.q_to_pin(q))
     for frame, placement in zip(model.frames, frame_matrices(model, q), strict=True):
-        kinds = (
-            (pin.FrameType.BODY,)
-            if frame.kind == "link"
-            else (pin.FrameType.JOINT, pin.FrameType.FIXED_JOINT)
-        )
-        number = next(
-            theirs.getFrameId(frame.name, kind) for kind in kinds if theirs.existFrame(frame.name, kind)
-        )
+        kinds = (pin.FrameType.BODY,) if frame.kind == "link" else (pin.FrameType.JOINT, pin.FrameType.FIXED_JOINT)
+        number = next(theirs.getFrameId(frame.name, kind) for kind in kinds if theirs.existFrame(frame.name, kind))
         assert np.allclose(placement, data.oMf[number].homogeneous, atol=1e-12), frame.name
     for joint, (mass, com, inertia) in zip(model.joint_names, world_inertias(model, q), strict=True):
         number = theirs.getJointId(joint)
@@ -180,9 +178,7 @@ def test_limits_agree_with_pinocchio(name):
     effort = converter.v_from_pin(theirs.upperEffortLimit)
     assert np.array_equal(model.effort_limit, np.where(effort == 0, np.inf, effort))
     limited = np.isfinite(model.q_upper)
-    columns = [
-        theirs.joints[theirs.getJointId(joint)].idx_q for joint in np.array(model.joint_names)[limited]
-    ]
+    columns = [theirs.joints[theirs.getJointId(joint)].idx_q for joint in np.array(model.joint_names)[limited]]
     assert np.array_equal(model.q_upper[limited], theirs.upperPositionLimit[columns])
     assert np.array_equal(model.q_lower[limited], theirs.lowerPositionLimit[columns])
     assert np.array_equal(model.damping, converter.v_from_pin(theirs.damping))
@@ -194,9 +190,7 @@ def test_names_of_published_robots():
     assert set(PUBLISHED) <= set(erd_names())
     assert robot_path("erd:talos").name == "talos_reduced.urdf"
     assert robot_path("erd:solo12") == robot_path("erd:solo_description/robots/solo12.urdf")
-    with pytest.raises(
-        UnknownName, match="no robot of example-robot-data is named 'pandas'; did you mean 'panda'"
-    ):
+    with pytest.raises(UnknownName, match="no robot of example-robot-data is named 'pandas'; did you mean 'panda'"):
         robot_path("erd:pandas")
 
 

@@ -1,5 +1,7 @@
 """Loading a URDF: joints, inertias, limits, frames, mimic joints, snapping, rotor inertia, warnings."""
 
+from itertools import pairwise
+
 import numpy as np
 import pytest
 from kinematics_oracle import frame_matrices, world_inertias
@@ -94,9 +96,7 @@ def test_rotated_inertial_frame_turns_the_tensor():
     _, com, inertia = world_inertias(load_urdf(text), np.zeros(1))[0]
     R = rpy_matrix([0.4, 0.5, 0.6])
     tensor = np.array([[0.1, 0.01, 0.02], [0.01, 0.2, 0.03], [0.02, 0.03, 0.25]])
-    assert np.allclose(com, [0.1, 0.2, 0.3], atol=1e-15) and np.allclose(
-        inertia, R @ tensor @ R.T, atol=1e-15
-    )
+    assert np.allclose(com, [0.1, 0.2, 0.3], atol=1e-15) and np.allclose(inertia, R @ tensor @ R.T, atol=1e-15)
 
 
 def test_every_link_and_joint_is_a_frame_and_fixed_joints_are_merged():
@@ -112,9 +112,7 @@ def test_every_link_and_joint_is_a_frame_and_fixed_joints_are_merged():
     names = [(frame.name, frame.kind) for frame in model.frames]
     assert names == [("base", "link"), ("arm", "link"), ("j", "joint"), ("tool", "link"), ("mount", "joint")]
     tool = frame_matrices(model, np.zeros(1))[model.frame_id("tool")]
-    assert np.allclose(tool[:3, 3], [0, 0, 1]) and np.allclose(
-        tool[:3, :3], rpy_matrix([0, 0.5, 0]), atol=1e-15
-    )
+    assert np.allclose(tool[:3, 3], [0, 0, 1]) and np.allclose(tool[:3, :3], rpy_matrix([0, 0.5, 0]), atol=1e-15)
 
 
 def test_bodies_come_depth_first_in_the_order_of_the_file():
@@ -141,8 +139,7 @@ def test_files_and_text_give_the_same_model(tmp_path):
 
 def test_long_chains_need_no_recursion():
     names = [f"l{i}" for i in range(1200)]
-    pairs = zip(names, names[1:], strict=False)
-    joints = [joint(f"j{child}", "fixed", parent, child) for parent, child in pairs]
+    joints = [joint(f"j{child}", "fixed", parent, child) for parent, child in pairwise(names)]
     text = robot(*(link(name) for name in names), *joints)
     assert load_urdf(text, base="floating").total_mass == 2400
 
@@ -225,21 +222,34 @@ POINT_MASS = '<inertial><mass value="1"/><inertia ixx="0" iyy="0" izz="0"/></ine
 FLAT = '<inertial><mass value="1"/><inertia ixx="1" iyy="1" izz="3"/></inertial>'
 NEGATIVE = '<inertial><mass value="1"/><inertia ixx="1" iyy="1" izz="-1"/></inertial>'
 LIGHT = '<inertial><mass value="-0.1"/><inertia ixx="0" iyy="0" izz="0"/></inertial>'
+ARM, MOUNT = joint("j", "revolute", "base", "arm"), joint("mount", "fixed", "arm", "tool")
+CROSS = joint("j", "revolute", "base", "cross") + joint("k", "revolute", "cross", "arm", LIMIT + '<axis xyz="0 1 0"/>')
 UNTIDY = {
-    "zero tensor": (robot(link("base"), link("arm"), link("tool", POINT_MASS), joint("j", "revolute", "base", "arm"),
-        joint("mount", "fixed", "arm", "tool")), "link 'tool' .* has a mass and a zero inertia tensor"),
-    "triangle": (robot(link("base"), link("arm", FLAT), joint("j", "revolute", "base", "arm")),
-        "link 'arm' .* one principal moment of inertia exceeds the sum"),
-    "not positive": (robot(link("base"), link("arm", NEGATIVE), joint("j", "revolute", "base", "arm")),
-        "link 'arm' .* negative principal moment"),
-    "negative mass": (robot(link("base"), link("arm"), link("hole", LIGHT), joint("j", "revolute", "base", "arm"),
-        joint("mount", "fixed", "arm", "hole")), "link 'hole' .* has the negative mass -0.1"),
-    "no mass": (robot(link("base"), link("cross", ""), link("arm"), joint("j", "revolute", "base", "cross"),
-        joint("k", "revolute", "cross", "arm", LIMIT + '<axis xyz="0 1 0"/>')),
-        "link 'cross', moved by joint 'j', has no mass"),
-    "no limits": (robot(link("base"), link("arm"), joint("j", "revolute", "base", "arm", "")),
-        "joint 'j' is revolute but has no position limits: taken as unlimited"),
-}  # fmt: skip
+    "zero tensor": (
+        robot(link("base"), link("arm"), link("tool", POINT_MASS), ARM, MOUNT),
+        "link 'tool' .* has a mass and a zero inertia tensor",
+    ),
+    "triangle": (
+        robot(link("base"), link("arm", FLAT), ARM),
+        "link 'arm' .*: one principal moment of inertia exceeds the sum",
+    ),
+    "not positive": (
+        robot(link("base"), link("arm", NEGATIVE), ARM),
+        "link 'arm' .* negative principal moment",
+    ),
+    "negative mass": (
+        robot(link("base"), link("arm"), link("tool", LIGHT), ARM, MOUNT),
+        "link 'tool' .* has the negative mass -0.1",
+    ),
+    "no mass": (
+        robot(link("base"), link("cross", ""), link("arm"), CROSS),
+        "link 'cross', moved by joint 'j', has no mass",
+    ),
+    "no limits": (
+        robot(link("base"), link("arm"), joint("j", "revolute", "base", "arm", "")),
+        "joint 'j' is revolute but has no position limits: taken as unlimited",
+    ),
+}
 
 
 @pytest.mark.parametrize("case", UNTIDY)
@@ -252,8 +262,13 @@ def test_untidy_files_warn_and_are_errors_if_strict(case):
 
 
 def test_one_warning_lists_all_untidy_places():
-    text = robot(link("base"), link("a", FLAT), link("b", FLAT), joint("j", "revolute", "base", "a", ""),
-        joint("k", "revolute", "a", "b"))  # fmt: skip
+    text = robot(
+        link("base"),
+        link("a", FLAT),
+        link("b", FLAT),
+        joint("j", "revolute", "base", "a", ""),
+        joint("k", "revolute", "a", "b"),
+    )
     with pytest.warns(URDFWarning) as caught:
         load_urdf(text)
     assert len(caught) == 1 and len(str(caught[0].message).splitlines()) == 4
@@ -261,8 +276,15 @@ def test_one_warning_lists_all_untidy_places():
 
 
 def test_frames_without_mass_are_no_reason_to_warn():
-    text = robot(link("world", ""), link("base"), link("arm"), link("tip", ""), joint("w", "fixed", "world", "base"),
-        joint("j", "revolute", "base", "arm"), joint("t", "fixed", "arm", "tip"))  # fmt: skip
+    text = robot(
+        link("world", ""),
+        link("base"),
+        link("arm"),
+        link("tip", ""),
+        joint("w", "fixed", "world", "base"),
+        joint("j", "revolute", "base", "arm"),
+        joint("t", "fixed", "arm", "tip"),
+    )
     assert load_urdf(text, strict=True).nb == 1
 
 

@@ -12,9 +12,7 @@ INERTIAL = '<inertial><mass value="1"/><inertia ixx="1" iyy="1" izz="1"/></inert
 LIMIT = '<limit lower="-1" upper="1"/>'
 
 
-def arm(
-    inertial: str = INERTIAL, inside: str = LIMIT, kind: str = "revolute", ends: str = "", more: str = ""
-) -> str:
+def arm(inertial: str = INERTIAL, inside: str = LIMIT, kind: str = "revolute", ends: str = "", more: str = "") -> str:
     """Return a robot of one joint; the joint starts in line 4."""
     ends = ends or '<parent link="base"/><child link="arm"/>'
     return f"""<robot name="r">
@@ -32,9 +30,7 @@ def links(*names: str) -> str:
 
 
 def joint(name: str, parent: str, child: str) -> str:
-    return (
-        f'<joint name="{name}" type="continuous"><parent link="{parent}"/><child link="{child}"/></joint>\n'
-    )
+    return f'<joint name="{name}" type="continuous"><parent link="{parent}"/><child link="{child}"/></joint>\n'
 
 
 def robot(*parts: str) -> str:
@@ -72,8 +68,8 @@ CASES = {
     ),
     "unknown type": (
         arm(kind="revolut"),
-        "line 4, <joint name='elbow'>: unknown joint type 'revolut'; did you mean 'revolute'\\? Known: revolute,"
-        " continuous, prismatic, fixed, floating, planar",
+        "line 4, <joint name='elbow'>: unknown joint type 'revolut'; did you mean 'revolute'\\? Known:"
+        " revolute, continuous, prismatic, fixed, floating, planar",
     ),
     "no type": (arm(kind=""), "the attribute 'type' is missing or empty"),
     # numbers
@@ -140,9 +136,9 @@ CASES = {
     # inertias that make the mass matrix singular or indefinite
     "nothing moved": (
         arm(ZERO),
-        "what joint 'elbow' moves, link 'arm' and its subtree of 0 kg, has no inertia against it, so that the mass"
-        " matrix is singular: correct the <inertial> of the links, make the joint fixed, or load with"
-        " armature={'elbow': 1e-3}",
+        "what joint 'elbow' moves, link 'arm' and its subtree of 0 kg, has no inertia against it, so that the"
+        " mass matrix is singular: correct the <inertial> of the links, such as 'arm', make the joint fixed, or"
+        " load with armature={'elbow': 1e-3}",
     ),
     "mass on the axis": (
         arm(MASS_ON_AXIS),
@@ -177,7 +173,7 @@ MIMICS = {
     "of a fixed joint": (
         arm(
             inside=LIMIT + '<mimic joint="mount"/>',
-            more='<link name="t"/><joint name="mount" type="fixed"><parent link="arm"/><child link="t"/></joint>',
+            more='<link name="t"/>\n<joint name="mount" type="fixed"><parent link="arm"/><child link="t"/></joint>',
         ),
         "joint 'mount' is fixed, and only joints with one degree of freedom follow or are followed",
     ),
@@ -203,9 +199,14 @@ def test_an_armature_makes_a_joint_without_inertia_regular():
     assert load_urdf(arm(rod), armature={"elbow": 1e-3}).armature[0] == 1e-3
 
 
+def test_a_floating_base_needs_a_root_link_with_mass():
+    with pytest.raises(URDFError, match="subtree of 1 kg.*of the links, such as 'base', load with base='fixed'"):
+        load_urdf(arm(), base="floating")
+
+
 def test_followers_may_be_massless():
-    text = arm(more='<link name="f"/><joint name="follower" type="revolute"><parent link="arm"/><child link="f"/>'
-        f'{LIMIT}<mimic joint="elbow"/></joint>')  # fmt: skip
+    follower = '<joint name="follower" type="revolute"><parent link="arm"/><child link="f"/>'
+    text = arm(more=f'<link name="f"/>{follower}{LIMIT}<mimic joint="elbow"/></joint>')
     with pytest.raises(URDFError, match="joint 'follower' moves"):
         load_urdf(text)
     with pytest.warns(URDFWarning, match="link 'f', moved by joint 'follower', has no mass"):

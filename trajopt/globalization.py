@@ -17,23 +17,26 @@ PENALTY_MARGIN = 0.1  # rho of Nocedal & Wright, eq. 18.36
 
 @dataclass(frozen=True)
 class Merit:
-    """phi = cost + penalty |d|_1, exact for a penalty above the largest multiplier (Nocedal & Wright, Theorem 18.2)."""
+    """phi = cost + penalty |d|_1, exact for a penalty above the largest multiplier (Nocedal & Wright, Theorem 17.3)."""
 
     penalty: float = 0.0
+    smallest: float = 0.0
 
     def __call__(self, cost: Array | float, defects: Array) -> Array | float:
         """phi of trajectories with defects (..., N, ndx)."""
         return cost + self.penalty * np.abs(defects).sum(axis=(-2, -1))
 
-    def raised(self, D1: float, D2: float, gap: float) -> Merit:
-        """A penalty with which the step (D1, D2 of the cost, closing gaps of l1 norm ``gap``) is one of descent.
+    def adapted(self, D1: float, D2: float, gap: float, multiplier: float) -> Merit:
+        """The penalty for a step (D1, D2 of the cost) that closes gaps of l1 norm ``gap``.
 
-        Nocedal & Wright, eq. 18.36. Gaps at rounding level ask for nothing.
+        Raised above ``multiplier``, the largest of the LQ problem, and to where the step is one of descent (Nocedal & Wright,
+        eq. 18.36); lowered by halves, since a penalty from far away would forbid long steps near the solution.
         """
         if gap <= _ROUNDING_GAP:
             return self
         needed = (D1 + 0.5 * max(D2, 0.0)) / ((1.0 - PENALTY_MARGIN) * gap)
-        return self if needed <= self.penalty else Merit(2.0 * needed)
+        wanted = max(needed, (1.0 + PENALTY_MARGIN) * multiplier, self.smallest)
+        return replace(self, penalty=max(wanted, 0.5 * self.penalty))
 
     def expected_decrease(self, alpha: Array | float, D1: float, D2: float, gap: float) -> Array | float:
         """Of phi, along alpha times the step."""
@@ -100,31 +103,37 @@ def line_search(
     start: float,
     expected: Callable[[Array], Array],
     options: SLQOptions,
+    corrected: Callable[[Candidates], Candidates] | None = None,
 ) -> SearchResult:
     """The longest of the steps 1, 1/2, 1/4, ... that realises its share of the expected decrease of the merit.
 
-    The full step is tried alone, the others together as one batch. ``start`` is the merit at alpha = 0.
+    The full step is tried alone, then ``corrected``, its second-order correction, then the others together as one batch.
+    ``start`` is the merit at alpha = 0.
     """
     alphas = 0.5 ** np.arange(options.max_backtracks + 1)
-    result = None
-    for batch in (alphas[:1], alphas[1:]):
-        if not len(batch):
-            continue
-        candidates = rollout(batch)
-        hoped = np.asarray(expected(batch))
-        actual = start - np.asarray(merit(candidates.cost, candidates.defects))
-        actual[~np.isfinite(candidates.xs).all(axis=(1, 2))] = -np.inf
-        actual[np.isnan(actual)] = -np.inf
-        good = (actual >= options.accept_ratio * hoped) & (hoped > 0)
-        i = int(np.argmax(good)) if good.any() else int(np.argmax(actual))
-        found = _picked(candidates, i, bool(good.any()), batch, hoped, actual)
-        if found.accepted:
-            return found
-        result = found if result is None or found.actual > result.actual else result
-    assert result is not None
-    return result
+    full = rollout(alphas[:1])
+    results = [_best(full, alphas[:1], start, merit, expected, options)]
+    if not results[-1].accepted and corrected is not None:
+        results.append(_best(corrected(full), alphas[:1], start, merit, expected, options))
+    if not results[-1].accepted and len(alphas) > 1:
+        results.append(_best(rollout(alphas[1:]), alphas[1:], start, merit, expected, options))
+    return results[-1] if results[-1].accepted else max(results, key=lambda result: result.actual)
 
 
-def _picked(c: Candidates, i: int, accepted: bool, alphas: Array, expected: Array, actual: Array) -> SearchResult:
-    numbers = float(alphas[i]), float(expected[i]), float(actual[i])
-    return SearchResult(accepted, *numbers, c.xs[i], c.us[i], c.defects[i], float(c.cost[i]))
+def _best(
+    c: Candidates,
+    alphas: Array,
+    start: float,
+    merit: Merit,
+    expected: Callable[[Array], Array],
+    options: SLQOptions,
+) -> SearchResult:
+    """The first acceptable candidate, or else the one with the lowest merit."""
+    hoped = np.asarray(expected(alphas))
+    actual = start - np.asarray(merit(c.cost, c.defects))
+    finite = np.isfinite(c.xs).all(axis=(1, 2)) & np.isfinite(actual)
+    actual = np.where(finite, actual, -np.inf)
+    good = (actual >= options.accept_ratio * hoped) & (hoped > 0)
+    i = int(np.argmax(good)) if good.any() else int(np.argmax(actual))
+    numbers = float(alphas[i]), float(hoped[i]), float(actual[i])
+    return SearchResult(bool(good.any()), *numbers, c.xs[i], c.us[i], c.defects[i], float(c.cost[i]))

@@ -50,12 +50,13 @@ class Point(NamedTuple):
 
 
 class Step(NamedTuple):
-    """A policy, its linear trajectory, and the change of the cost along it."""
+    """A policy, its linear trajectory, the change of the cost along it, the largest multiplier of the dynamics."""
 
     policy: Policy
     linear: LQStep
     D1: float
     D2: float
+    multiplier: float
 
 
 class ShootingLoop:
@@ -73,7 +74,7 @@ class ShootingLoop:
         self.callback, self.backward = callback, backward
         self.shooting = Shooting.every(options.shooting, ocp.horizon, options.gaps)
         self.regularisation = Regularisation.of(options)
-        self.merit = Merit(options.penalty)
+        self.merit = Merit(options.penalty, smallest=options.penalty)
         self.point: Point | None = None
         self.policy: Policy | None = None
         self.history: list[IterationRecord] = []
@@ -160,7 +161,7 @@ class ShootingLoop:
         if isinstance(step, Status):
             return step
         self.policy = step.policy
-        self.merit = self.merit.raised(step.D1, step.D2, point.gap)
+        self.merit = self.merit.adapted(step.D1, step.D2, point.gap, step.multiplier)
         phi = float(self.merit(point.expansion.cost, point.expansion.lq.d))
         hoped = float(self.merit.expected_decrease(1.0, step.D1, step.D2, point.gap))
         mu = self.regularisation.mu
@@ -184,7 +185,8 @@ class ShootingLoop:
                 policy = self.backward(lq, self.regularisation.mu, self.options.regularise, bounds)
                 if policy.failed_at is None:
                     linear = forward(lq, policy, bounds)
-                    return Step(policy, linear, *cost_change(lq, linear))
+                    lam = policy.Vx + (policy.Vxx @ linear.dx[:, :, None])[:, :, 0]
+                    return Step(policy, linear, *cost_change(lq, linear), float(np.abs(lam).max()))
                 self.regularisation = self.regularisation.raised()
                 if self.regularisation.saturated:
                     return verdicts.not_positive_definite(policy.failed_at, self.options)
@@ -199,10 +201,31 @@ class ShootingLoop:
         def expected(alphas: Array) -> Array:
             return self.merit.expected_decrease(alphas, step.D1, step.D2, point.gap)
 
+        def corrected(full: Candidates) -> Candidates:
+            return self._rollout(point, self._second_order(point, step, full.defects[0]), np.ones(1))
+
+        may_correct = self.shooting.gaps == "linear" and len(self.shooting.nodes) > 0
         with self._timed("rollout"):
             return line_search(
-                lambda alphas: self._rollout(point, step, alphas), self.merit, phi, expected, self.options
+                lambda alphas: self._rollout(point, step, alphas),
+                self.merit,
+                phi,
+                expected,
+                self.options,
+                corrected if may_correct else None,
             )
+
+    def _second_order(self, point: Point, step: Step, defects: Array) -> Step:
+        """The step that closes the gaps of the full step too, under the same policy (Nocedal & Wright, section 18.3).
+
+        Without it the merit may refuse good steps for gaps that are of second order (the Maratos effect).
+        """
+        lq = point.expansion.lq._replace(d=defects, dx0=np.zeros_like(step.linear.dx[0]))
+        extra = forward(lq, step.policy._replace(k=np.zeros_like(step.policy.k)))
+        du = step.linear.du + extra.du
+        bounds = self._relative_bounds(point.us)
+        du = du if bounds is None else np.clip(du, *bounds)
+        return step._replace(linear=LQStep(step.linear.dx + extra.dx, du))
 
     def _rollout(self, point: Point, step: Step, alphas: Array) -> Candidates:
         direction = Direction(*step.linear, step.policy.K, point.expansion.lq.d)

@@ -171,6 +171,12 @@ def MASS_MOMENT(X, mass, com):
     return X.point(com) * mass
 
 
+@body("f")
+def MOMENTUM(I_own, vel):
+    """I v, about the ground frame's origin."""
+    return I_own * vel
+
+
 @body("kinetic")
 def KINETIC(I_own, vel):
     """v . I v / 2."""
@@ -178,6 +184,7 @@ def KINETIC(I_own, vel):
 
 
 CENTER: Program = [PLACE, MASS_MOMENT]
+MOMENTA: Program = [PLACE, VELOCITY, INERTIA, MOMENTUM]
 ENERGY: Program = [PLACE, VELOCITY, INERTIA, KINETIC]
 
 
@@ -188,6 +195,17 @@ def center_of_mass(model: Model, q: Rows) -> Rows:
     for b in range(model.nb):
         total = total + row(fields["mass_moment"], b) + base_origin(model, q, b) * float(model.mass[b])
     return _rows([total * (1.0 / model.total_mass)], 0.0 * q[0])
+
+
+def spatial_momentum(model: Model, q: Rows, v: Rows) -> Rows:
+    """Linear and angular momentum (6, N) of all moving bodies about the world's origin, in world axes; no rotors."""
+    fields = run(MOMENTA, model, {"q": at_base(model, q), "v": v})
+    linear, angular = Vec(0.0, 0.0, 0.0), Vec(0.0, 0.0, 0.0)
+    for b in range(model.nb):
+        momentum = row(fields["f"], b)
+        linear = linear + momentum.f
+        angular = angular + momentum.n + base_origin(model, q, b).cross(momentum.f)
+    return _rows([linear, angular], 0.0 * q[0])
 
 
 def kinetic_energy(model: Model, q: Rows, v: Rows) -> Scalar:

@@ -11,9 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-PSD_TOLERANCE = (
-    1e-9  # relative: tensors in files are rounded to a few digits, sums of them to double precision
-)
+PSD_TOLERANCE = 1e-9  # relative: tensors in files are rounded to a few digits, sums of them to double precision
 TRIANGLE_TOLERANCE = 1e-3  # relative excess of one principal moment over the sum of the two others
 
 

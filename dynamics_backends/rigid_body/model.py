@@ -141,9 +141,7 @@ class Model:
                 raise ValueError(f"two {kind} of the model are named {repeated[0]!r}: rename one of them")
         for joint, kind in zip(self.joint_names, self.joint_types, strict=True):
             if kind not in JOINT_TYPES:
-                raise ValueError(
-                    f"joint {joint!r} has the unknown type {kind!r}; known: {', '.join(JOINT_TYPES)}"
-                )
+                raise ValueError(f"joint {joint!r} has the unknown type {kind!r}; known: {', '.join(JOINT_TYPES)}")
 
     def _check_parents(self):
         parent = np.array(self.parent, dtype=np.int64)
@@ -350,9 +348,7 @@ class Model:
         titles = ["body", "joint", "type", "parent", "mass [kg]", "lower", "upper", "effort"]
         rows = [titles, *(self._row(b) for b in range(self.nb))]
         widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
-        lines = [
-            "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)) for row in rows
-        ]
+        lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)) for row in rows]
         return "\n".join([head, *(line.rstrip() for line in lines)])
 
     def _row(self, b: int) -> list[str]:
@@ -389,9 +385,7 @@ def _checked_array(what: str, values, shape: tuple[int, ...], finite: bool = Tru
 def _check_rotations(what: str, R: np.ndarray):
     error = np.abs(np.swapaxes(R, -1, -2) @ R - np.eye(3)).max(initial=0.0)
     if error > ROTATION_TOLERANCE or np.any(np.linalg.det(R) < 0):
-        raise ValueError(
-            f"{what} is not a rotation (R'R - 1 reaches {error:.1e}): orthonormalise it, determinant +1"
-        )
+        raise ValueError(f"{what} is not a rotation (R'R - 1 reaches {error:.1e}): orthonormalise it, determinant +1")
 
 
 def _index(kind: str, name: str, names: tuple[str, ...]) -> int:

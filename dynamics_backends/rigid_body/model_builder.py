@@ -121,9 +121,7 @@ class ModelBuilder:
         self._merge(name, part)
         self._add_frames(name, joint_name)
 
-    def add_frame(
-        self, name: str, parent: str | None = None, *, xyz=(0, 0, 0), rpy=(0, 0, 0), R=None, kind="user"
-    ):
+    def add_frame(self, name: str, parent: str | None = None, *, xyz=(0, 0, 0), rpy=(0, 0, 0), R=None, kind="user"):
         """Add a named place on the link `parent` (None: the world), at xyz [m] and rpy [rad] or R (3, 3) in
         it.
 
@@ -188,9 +186,7 @@ def lock_joints(model: Model, joints: Iterable[str] | Mapping[str, float]) -> Mo
     locked = {model.joint_id(name): float(value) for name, value in values.items()}
     for b in locked:
         if JOINT_TYPES[model.joint_types[b]] != (1, 1):
-            raise ValueError(
-                f"joint {model.joint_names[b]!r} is {model.joint_types[b]}: only 1-DoF joints can lock"
-            )
+            raise ValueError(f"joint {model.joint_names[b]!r} is {model.joint_types[b]}: only 1-DoF joints can lock")
     builder = ModelBuilder(model.name)
     for b in range(model.nb):
         _add_again(builder, model, b, locked.get(b))
@@ -208,9 +204,7 @@ def _add_again(builder: ModelBuilder, model: Model, b: int, value: float | None)
     if value is None:
         q = slice(int(model.q_index[b]), int(model.q_index[b]) + JOINT_TYPES[kind][0])
         v = slice(int(model.v_index[b]), int(model.v_index[b]) + JOINT_TYPES[kind][1])
-        moves = {key: getattr(model, key)[q] for key in _Q_FIELDS} | {
-            key: getattr(model, key)[v] for key in _V_FIELDS
-        }
+        moves = {key: getattr(model, key)[q] for key in _Q_FIELDS} | {key: getattr(model, key)[v] for key in _V_FIELDS}
         moves |= {"joint_name": model.joint_names[b], "pitch": float(model.pitch[b])}
     else:
         slide = value if kind == "prismatic" else float(model.pitch[b]) * value
@@ -253,7 +247,5 @@ def _joint_values(joint_name: str, joint: str, **values) -> dict[str, np.ndarray
         except ValueError:
             raise ValueError(f"joint {joint_name!r}: {key} needs one number, or {size}") from None
     if nq > nv and (np.isfinite(spread["q_lower"]).any() or np.isfinite(spread["q_upper"]).any()):
-        raise ValueError(
-            f"joint {joint_name!r}: a {joint} joint takes no position limits (a quaternion has none)"
-        )
+        raise ValueError(f"joint {joint_name!r}: a {joint} joint takes no position limits (a quaternion has none)")
     return spread

@@ -17,9 +17,7 @@ ROD_LENGTH = 0.5  # [m], along x of the link
 ROD_MASS = 1.0  # [kg]
 ROD_RADIUS = 0.05  # [m]
 _AXES = ((0.0, 0.0, 1.0), (0.0, 1.0, 0.0))  # of the rods, in turns: no chain lies in a plane
-_ATTEMPTS_BACK = (
-    3  # a random parent is one of this many latest bodies, or any: both long and bushy trees arise
-)
+_ATTEMPTS_BACK = 3  # a random parent is one of this many latest bodies, or any: both long and bushy trees arise
 
 
 def chain(n: int, joint: str = "revolute", rng: np.random.Generator | int | None = None) -> Model:

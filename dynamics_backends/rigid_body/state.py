@@ -5,14 +5,14 @@ from __future__ import annotations
 from dynamics_backends.manifold import SE2, SE3, SO3, LieGroup, Manifold, vector_space
 from dynamics_backends.rigid_body.model import Model
 
-_GROUPS = {"spherical": SO3, "planar": SE2, "floating": SE3}
+GROUPS = {"spherical": SO3, "planar": SE2, "floating": SE3}
 
 
 def configuration_groups(model: Model) -> list[LieGroup]:
     """The Lie groups of q in order, runs of single-DoF joints joined into one vector space."""
     groups: list[LieGroup] = []
     for joint_type in model.joint_types:
-        group = _GROUPS.get(joint_type)
+        group = GROUPS.get(joint_type)
         if group is not None:
             groups.append(group)
         elif groups and groups[-1].to_se3 is None:

@@ -22,9 +22,7 @@ from dynamics_backends.rigid_body.urdf_elements import Joint, Link, Robot
 from dynamics_backends.rigid_body.urdf_xml import URDFError
 
 PIVOT_TOLERANCE = 1e-10  # of the scaled pivot: far above rounding, far below that of any robot's joint
-CONFIGURATIONS = (
-    3  # the neutral one and two random ones: a mass matrix may be singular at one of them by chance
-)
+CONFIGURATIONS = 3  # the neutral one and two random ones: a mass matrix may be singular at one of them by chance
 
 
 def tree_order(robot: Robot) -> tuple[Link, list[Joint]]:
@@ -59,11 +57,7 @@ def _check_ends(joint: Joint, robot: Robot):
     for end, link in (("parent", joint.parent), ("child", joint.child)):
         if link not in robot.links:
             near = nearest_names(link, list(robot.links))
-            hint = (
-                f"did you mean {' or '.join(map(repr, near))}?"
-                if near
-                else "add this <link>, or correct the name"
-            )
+            hint = f"did you mean {' or '.join(map(repr, near))}?" if near else "add this <link>, or correct the name"
             raise joint.element.required(end).error(f"there is no link named {link!r}; {hint}")
 
 
@@ -110,9 +104,7 @@ def link_warnings(link: Link) -> list[str]:
 def body_warnings(model: Model) -> list[str]:
     """Return sentences about the moving bodies without mass, merged links included."""
     pairs = zip(model.body_names, model.joint_names, model.mass, strict=True)
-    return [
-        f"link {body!r}, moved by joint {joint!r}, has no mass" for body, joint, mass in pairs if mass == 0
-    ]
+    return [f"link {body!r}, moved by joint {joint!r}, has no mass" for body, joint, mass in pairs if mass == 0]
 
 
 def inertia_errors(model: Model, exempt: frozenset[str] = frozenset()) -> list[str]:
@@ -130,12 +122,16 @@ def inertia_errors(model: Model, exempt: frozenset[str] = frozenset()) -> list[s
 
 def _inertia_error(model: Model, b: int, negative: bool) -> str:
     moved = [body for body in range(model.nb) if model.dofs(b)[0] in model.ancestors(body)]
-    joint, inertia = model.joint_names[b], "an unphysical" if negative else "no"
+    joint, link = model.joint_names[b], model.body_names[b]
+    inertia = "an unphysical" if negative else "no"
     effect = "has a negative eigenvalue" if negative else "is singular"
+    remedy = f"make the joint fixed, or load with armature={{{joint!r}: 1e-3}}"
+    if model.joint_types[b] == "floating":
+        remedy = "make the joint fixed" if model.parent[b] >= 0 else "load with base='fixed'"
     return (
-        f"what joint {joint!r} moves, link {model.body_names[b]!r} and its subtree of"
-        f" {model.mass[moved].sum():g} kg, has {inertia} inertia against it, so that the mass matrix {effect}: correct the <inertial> of the"
-        f" links, make the joint fixed, or load with armature={{{joint!r}: 1e-3}}"
+        f"what joint {joint!r} moves, link {link!r} and its subtree of {model.mass[moved].sum():g} kg, has"
+        f" {inertia} inertia against it, so that the mass matrix {effect}: correct the <inertial> of the links,"
+        f" such as {link!r}, {remedy}"
     )
 
 

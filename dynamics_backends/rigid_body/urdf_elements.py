@@ -85,9 +85,7 @@ def read_robot(root: Element, snap: float | None) -> Robot:
     Raises URDFError for repeated names, missing elements, wrong numbers and unknown joint types.
     """
     if root.tag != "robot":
-        raise root.error(
-            "the root element of a URDF is <robot>: is this another format, such as SDF or MJCF?"
-        )
+        raise root.error("the root element of a URDF is <robot>: is this another format, such as SDF or MJCF?")
     _refuse_xacro(root)
     robot = Robot(root.attributes.get("name", "robot"), root, {}, {}, [])
     for element in root.all("link"):
@@ -110,9 +108,7 @@ def _refuse_xacro(root: Element):
 def _insert(records: dict, record):
     if record.name in records:
         first = records[record.name].element.line
-        raise record.element.error(
-            f"the name {record.name!r} is already used in line {first}: rename one of them"
-        )
+        raise record.element.error(f"the name {record.name!r} is already used in line {first}: rename one of them")
     records[record.name] = record
 
 
@@ -192,9 +188,7 @@ def _read_limits(joint: Joint, limit: Element | None, urdf_type: str, warnings: 
         joint.lower = limit.number("lower", 0.0, infinite=True)
         joint.upper = limit.number("upper", 0.0, infinite=True)
         if joint.lower > joint.upper:
-            raise limit.error(
-                f"the lower limit {joint.lower:g} exceeds the upper {joint.upper:g}: exchange them"
-            )
+            raise limit.error(f"the lower limit {joint.lower:g} exceeds the upper {joint.upper:g}: exchange them")
     elif urdf_type in _LIMITED:
         warnings.append(f"joint {joint.name!r} is {urdf_type} but has no position limits: taken as unlimited")
     if limit is not None:
@@ -222,9 +216,7 @@ def _read_dynamics(joint: Joint, dynamics: Element | None):
 
 def _read_mimic(joint: Joint, mimic: Element | None):
     if mimic is not None:
-        joint.mimic = Mimic(
-            mimic.string("joint"), mimic.number("multiplier", 1.0), mimic.number("offset", 0.0)
-        )
+        joint.mimic = Mimic(mimic.string("joint"), mimic.number("multiplier", 1.0), mimic.number("offset", 0.0))
 
 
 def _add_rotor_inertia(transmission: Element, joints: dict[str, Joint]):

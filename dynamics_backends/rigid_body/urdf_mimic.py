@@ -26,9 +26,7 @@ def find_followers(robot: Robot) -> dict[str, Follower]:
     Raises URDFError for an unknown source, a circle, and a joint that is fixed or has several DoFs.
     """
     return {
-        joint.name: _resolved(robot, joint, joint.mimic)
-        for joint in robot.joints.values()
-        if joint.mimic is not None
+        joint.name: _resolved(robot, joint, joint.mimic) for joint in robot.joints.values() if joint.mimic is not None
     }
 
 

@@ -83,9 +83,7 @@ class Element:
             return np.array(default, dtype=float)
         words = self.attributes[attribute].split()
         if len(words) != len(default):
-            raise self.error(
-                f"{attribute}={self.attributes[attribute]!r} has {len(words)} numbers, not {len(default)}"
-            )
+            raise self.error(f"{attribute}={self.attributes[attribute]!r} has {len(words)} numbers, not {len(default)}")
         return np.array([self._parse(attribute, word) for word in words])
 
     def content(self) -> float:

@@ -6,7 +6,7 @@ model's; friction is smoothed over the velocity ``friction_velocity`` and left o
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
@@ -15,20 +15,42 @@ from dynamics_backends.protocol import Array, Jacobians, Parameters
 from dynamics_backends.rigid_body.aba import aba
 from dynamics_backends.rigid_body.fd_derivatives import fd_derivatives
 from dynamics_backends.rigid_body.model import Model
+from dynamics_backends.rigid_body.names import unknown_name
 from dynamics_backends.scalar import Rows, Scalar
 from dynamics_backends.systems.rigid_body_map import RigidBodyMap, blocks, dof_names
 
 
+def _driven(model: Model, names: Sequence[str] | None) -> tuple[int, ...]:
+    """The DoFs that a control drives: all but a floating base's, or those named."""
+    if names is None:
+        return tuple(np.flatnonzero(model.actuated).tolist())
+    for name in names:
+        if name not in model.dof_names:
+            raise unknown_name("degree of freedom", name, model.dof_names)
+    return tuple(model.dof_names.index(name) for name in names)
+
+
 class FreeBody(RigidBodyMap):
-    """The system of a robot that touches nothing."""
+    """The system of a robot that touches nothing.
+
+    ``actuated``: names of the degrees of freedom that have a control, in the order of u; default: all but a floating base's.
+    Raises UnknownName for a name the model does not have.
+    """
 
     second_order = True
 
-    def __init__(self, model: Model, *, damping: bool = True, friction_velocity: float | None = None) -> None:
-        actuated = tuple(np.flatnonzero(model.actuated))
-        controls = tuple(f"u[{model.dof_names[d]}]" for d in actuated)
+    def __init__(
+        self,
+        model: Model,
+        *,
+        actuated: Sequence[str] | None = None,
+        damping: bool = True,
+        friction_velocity: float | None = None,
+    ) -> None:
+        driven = _driven(model, actuated)
+        controls = tuple(f"u[{model.dof_names[d]}]" for d in driven)
         super().__init__(model, controls, dof_names("v", model) + dof_names("vdot", model))
-        self.actuated = actuated
+        self.actuated = driven
         self.viscous = np.asarray(model.damping)[:, None] if damping and np.any(model.damping) else None
         self.coulomb = None
         if friction_velocity is not None and np.any(model.friction):

@@ -48,9 +48,7 @@ def robot_path(name: str) -> Path:
     if name.startswith(ERD_PREFIX):
         return _erd_path(name.removeprefix(ERD_PREFIX))
     if name not in robot_names():
-        raise unknown_name(
-            "bundled robot", name, [*robot_names(), *(ERD_PREFIX + short for short in _ERD_SHORT)]
-        )
+        raise unknown_name("bundled robot", name, [*robot_names(), *(ERD_PREFIX + short for short in _ERD_SHORT)])
     return FOLDER / f"{name}.urdf"
 
 

@@ -1,0 +1,153 @@
+"""The rigid-body algorithms for scripts: batch first, (N, n) in and (N, ...) out; a single point (n,) gives a result without N.
+
+The algorithms themselves work on rows, component first; see the modules named after them.  Arrays may be float64 or complex128.
+Velocities and forces of a floating base are in its LOCAL frame; spatial vectors are [linear; angular].
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from dynamics_backends.protocol import Array
+from dynamics_backends.rigid_body import kinematics, ltl
+from dynamics_backends.rigid_body.aba import aba
+from dynamics_backends.rigid_body.crba import crba
+from dynamics_backends.rigid_body.external_forces import Wrench, body_forces
+from dynamics_backends.rigid_body.fd_derivatives import fd_derivatives
+from dynamics_backends.rigid_body.model import Model
+from dynamics_backends.rigid_body.rnea import nonlinear_effects as nonlinear_effects_rows
+from dynamics_backends.rigid_body.rnea import rnea
+from dynamics_backends.rigid_body.rnea_derivatives import rnea_derivatives
+
+FrameWrench = tuple[str, Array, str]
+"""Frame name, wrench (N, 6) or (6,) = [force; moment], reference LOCAL, WORLD or LOCAL_WORLD_ALIGNED."""
+
+
+class _Call:
+    """Checked arguments as rows, and results turned back."""
+
+    def __init__(self, model: Model, **arguments: Array) -> None:
+        self.model = model
+        arrays = {k: np.asarray(v) for k, v in arguments.items()}
+        self.single = all(v.ndim == 1 for v in arrays.values())
+        self.rows = {}
+        for name, v in arrays.items():
+            expected = model.nq if name == "q" else model.nv
+            if v.ndim not in (1, 2) or v.shape[-1] != expected:
+                size = "nq" if name == "q" else "nv"
+                raise ValueError(f"{name} has shape {v.shape}; expected ({size} = {expected},) or (N, {expected})")
+            self.rows[name] = np.atleast_2d(v if v.dtype.kind == "c" else v.astype(float)).T
+        sizes = {r.shape[1] for r in self.rows.values()} - {1}
+        if len(sizes) > 1:
+            raise ValueError(f"batches of different sizes {sorted(sizes)}")
+        n = sizes.pop() if sizes else 1
+        self.rows = {k: np.broadcast_to(r, (len(r), n)) for k, r in self.rows.items()}
+
+    def forces(self, wrenches: Sequence[FrameWrench]) -> Any:
+        if not wrenches:
+            return None
+        listed = [Wrench(self.model.frame_id(f), np.atleast_2d(w).T, r) for f, w, r in wrenches]
+        return body_forces(self.model, self.rows["q"], listed)
+
+    def out(self, result: Any) -> Array:
+        """Rows (..., N) as (N, ...)."""
+        array = np.ascontiguousarray(np.moveaxis(np.asarray(result), -1, 0))
+        return array[0] if self.single else array
+
+
+def inverse_dynamics(model: Model, q: Array, v: Array, a: Array, wrenches: Sequence[FrameWrench] = ()) -> Array:
+    """Joint forces (N, nv)."""
+    c = _Call(model, q=q, v=v, a=a)
+    return c.out(rnea(model, **c.rows, f_ext=c.forces(wrenches)))
+
+
+def forward_dynamics(model: Model, q: Array, v: Array, tau: Array, wrenches: Sequence[FrameWrench] = ()) -> Array:
+    """Joint accelerations (N, nv)."""
+    c = _Call(model, q=q, v=v, tau=tau)
+    return c.out(aba(model, **c.rows, f_ext=c.forces(wrenches)))
+
+
+def nonlinear_effects(model: Model, q: Array, v: Array) -> Array:
+    """C(q, v) v + g(q), (N, nv)."""
+    c = _Call(model, q=q, v=v)
+    return c.out(nonlinear_effects_rows(model, **c.rows))
+
+
+def mass_matrix(model: Model, q: Array) -> Array:
+    """M(q), (N, nv, nv)."""
+    c = _Call(model, q=q)
+    return c.out(crba(model, **c.rows))
+
+
+def solve_mass_matrix(model: Model, q: Array, x: Array) -> Array:
+    """M(q)^-1 x, (N, nv), by the branch-sparse factorisation."""
+    c = _Call(model, q=q, x=x)
+    factor = ltl.factor(crba(model, c.rows["q"]), model.dof_parent.tolist())
+    return c.out(np.stack(ltl.solve(factor, list(c.rows["x"]))))
+
+
+def inverse_dynamics_derivatives(model: Model, q: Array, v: Array, a: Array) -> tuple[Array, Array, Array]:
+    """d tau/dq, d tau/dv and d tau/da = M, each (N, nv, nv)."""
+    c = _Call(model, q=q, v=v, a=a)
+    d = rnea_derivatives(model, **c.rows)
+    return c.out(d.dq), c.out(d.dv), c.out(d.M)
+
+
+def forward_dynamics_derivatives(model: Model, q: Array, v: Array, tau: Array) -> tuple[Array, Array, Array]:
+    """d a/dq, d a/dv and d a/dtau = M^-1, each (N, nv, nv)."""
+    c = _Call(model, q=q, v=v, tau=tau)
+    d = fd_derivatives(model, **c.rows)
+    return c.out(d.dq), c.out(d.dv), c.out(d.dtau)
+
+
+def center_of_mass(model: Model, q: Array) -> Array:
+    """World position (N, 3) [m]."""
+    c = _Call(model, q=q)
+    return c.out(kinematics.center_of_mass(model, **c.rows))
+
+
+def energy(model: Model, q: Array, v: Array) -> tuple[Array, Array]:
+    """Kinetic and potential energy (N,) [J]."""
+    c = _Call(model, q=q, v=v)
+    potential = kinematics.potential_energy(model, c.rows["q"])
+    return c.out(kinematics.kinetic_energy(model, **c.rows)), c.out(potential)
+
+
+def spatial_momentum(model: Model, q: Array, v: Array) -> Array:
+    """Linear and angular momentum about the world's origin (N, 6), world axes."""
+    c = _Call(model, q=q, v=v)
+    return c.out(kinematics.spatial_momentum(model, **c.rows))
+
+
+def frame_placement(model: Model, q: Array, frame: str) -> tuple[Array, Array]:
+    """Rotation (N, 3, 3), world from frame, and world position (N, 3) [m]."""
+    c, i = _Call(model, q=q), model.frame_id(frame)
+    rotation = np.array(kinematics.frame_rotation(model, c.rows["q"], i))
+    return c.out(rotation), c.out(kinematics.frame_position(model, c.rows["q"], i))
+
+
+def frame_velocity(
+    model: Model, q: Array, v: Array, frame: str, reference: str = "LOCAL_WORLD_ALIGNED"
+) -> Array:
+    """Velocity (N, 6) = [linear; angular]."""
+    c = _Call(model, q=q, v=v)
+    return c.out(kinematics.frame_velocity(model, **c.rows, frame=model.frame_id(frame), reference=reference))
+
+
+def frame_jacobian(model: Model, q: Array, frame: str, reference: str = "LOCAL_WORLD_ALIGNED") -> Array:
+    """Jacobian (N, 6, nv)."""
+    c = _Call(model, q=q)
+    entries = kinematics.frame_jacobian(model, c.rows["q"], model.frame_id(frame), reference)
+    return c.out(entries.reshape(6, model.nv, -1))
+
+
+def frame_jacobian_rate(
+    model: Model, q: Array, v: Array, frame: str, reference: str = "LOCAL_WORLD_ALIGNED"
+) -> Array:
+    """Time derivative (N, 6, nv) of the Jacobian."""
+    c = _Call(model, q=q, v=v)
+    entries = kinematics.frame_jacobian_rate(model, **c.rows, frame=model.frame_id(frame), reference=reference)
+    return c.out(entries.reshape(6, model.nv, -1))
