@@ -33,12 +33,11 @@ def OWN_ENTRIES(S_k, IS_d):
     return S_k.dot(IS_d)
 
 
-@whole("M")
-def ADD_ROTORS(model, M):
+@whole("M", template="add_to_diagonal")
+def ADD_ROTORS(M, armature):
     """Rotor inertias on the diagonal."""
-    for d in range(model.nv):
-        if model.armature[d]:
-            M[d][d] = M[d][d] + float(model.armature[d])
+    for d, rotor in enumerate(armature):
+        M[d][d] = M[d][d] + rotor
     return M
 
 

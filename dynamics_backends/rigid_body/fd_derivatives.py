@@ -27,17 +27,37 @@ def BIAS(S, f_b):
     return S.dot(f_b)
 
 
-@whole("factor")
+@dof("tau_net")
+def NET_FORCE(tau, tau_bias):
+    """What is left to accelerate."""
+    return tau - tau_bias
+
+
+@whole("factor", template="ltl_factor")
 def FACTORISE(model, M):
     """M = L' D L along the branches."""
     return ltl.factor(M, model.dof_parent)
 
 
-@whole("a")
-def SOLVE(factor, tau, tau_bias):
+@whole("a", template="ltl_solve")
+def SOLVE(factor, tau_net):
     """a = M^-1 (tau - h)."""
+    return sm.stack(ltl.solve(factor, [tau_net[i] for i in range(len(factor.ancestors))]))
+
+
+@whole("M_inverse", template="ltl_inverse")
+def INVERT(factor):
+    """M^-1."""
     n = len(factor.ancestors)
-    return sm.stack(ltl.solve(factor, [tau[i] - tau_bias[i] for i in range(n)]))
+    return ltl.solve(factor, sm.identity_rows(n, like=factor.D_inverse[0]))
+
+
+@whole("da_dq", "da_dv", template="ltl_minus_solve_both")
+def SOLVE_COLUMNS(factor, dtau_dq, dtau_dv):
+    """-M^-1 times the derivatives of inverse dynamics."""
+    n = len(factor.ancestors)
+    x = ltl.solve(factor, [sm.concatenate([dtau_dq[i], dtau_dv[i]]) for i in range(n)])
+    return [-r[:n] for r in x], [-r[n:] for r in x]
 
 
 @down("acc_joint")
@@ -68,6 +88,7 @@ FDSVA: Program = [
     up_sum("I", "B", "f"),
     *MASS_MATRIX,
     BIAS,
+    NET_FORCE,
     FACTORISE,
     SOLVE,
     ACCELERATION_SHARE,
@@ -75,6 +96,8 @@ FDSVA: Program = [
     up_sum("f_joint"),
     TOTAL_FORCE,
     *ENTRIES,
+    INVERT,
+    SOLVE_COLUMNS,
 ]
 FDSVA_EXTERNAL: Program = inserted(FDSVA, SUBTRACT_EXTERNAL, after=FORCE)
 
@@ -99,10 +122,4 @@ def fd_derivatives(model: Model, q: Rows, v: Rows, tau: Rows, f_ext: Any = None)
     if f_ext is not None:
         program, arguments["f_ext"] = FDSVA_EXTERNAL, f_ext
     fields = run(program, model, arguments)
-    nv = model.nv
-    unit = sm.identity_rows(nv, like=fields["a"])
-    columns = [sm.concatenate([fields["dtau_dq"][i], fields["dtau_dv"][i], unit[i]]) for i in range(nv)]
-    x = ltl.solve(fields["factor"], columns)
-    return ForwardDynamicsDerivatives(
-        fields["a"], [-r[:nv] for r in x], [-r[nv : 2 * nv] for r in x], [r[2 * nv :] for r in x]
-    )
+    return ForwardDynamicsDerivatives(fields["a"], fields["da_dq"], fields["da_dv"], fields["M_inverse"])

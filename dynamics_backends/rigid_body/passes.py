@@ -112,7 +112,11 @@ FIELDS: dict[str, Field] = {
     "M": Field(Axis.MATRIX),
     "dtau_dq": Field(Axis.MATRIX),
     "dtau_dv": Field(Axis.MATRIX),
-    "factor": Field(Axis.WHOLE),
+    "tau_net": Field(_D),  # tau - tau_bias
+    "factor": Field(Axis.WHOLE),  # of the mass matrix
+    "da_dq": Field(Axis.MATRIX),
+    "da_dv": Field(Axis.MATRIX),
+    "M_inverse": Field(Axis.MATRIX),
     "mass_moment": Field(_B, Vec),
     "kinetic": Field(_B),
 }
@@ -123,12 +127,14 @@ class Pass:
     """One pass; ``outputs`` are fields, or entries ``field[k,d]`` of a matrix field for pair passes.
 
     ``own`` counts how many of the outputs of an upward pass stay with the body; the others are added to the parent's row.
+    ``template`` names the C template that a pass of linear algebra is in the compiled engine.
     """
 
     kind: str
     outputs: tuple[str, ...]
     step: Callable[..., Any] | None
     own: int = 0
+    template: str = ""
     inputs: tuple[str, ...] = field(init=False)
 
     def __post_init__(self) -> None:
@@ -176,7 +182,11 @@ body = _decorator("body")
 dof = _decorator("dof")
 pair = _decorator("pair")
 own_pair = _decorator("own_pair")
-whole = _decorator("whole")
+
+
+def whole(*outputs: str, template: str) -> Callable[[Callable[..., Any]], Pass]:
+    """A pass of linear algebra on whole fields, with its C template."""
+    return lambda step: Pass("whole", outputs, step, template=template)
 
 
 def up(own: Sequence[str], to_parent: Sequence[str]) -> Callable[[Callable[..., Any]], Pass]:

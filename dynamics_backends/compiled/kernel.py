@@ -1,0 +1,137 @@
+"""Kernels: block functions wrapped in a loop over the batch, compiled, and called with arrays (N, n).
+
+Public arrays are packed into lane blocks and unpacked in C.  A call releases the GIL; large batches are split over threads.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import lru_cache
+from importlib.resources import files
+
+import numpy as np
+
+from dynamics_backends.compiled.cache import load
+from dynamics_backends.compiled.loops import LoopKernel, double_tables, int_tables
+from dynamics_backends.compiled.toolchain import find_toolchain
+from dynamics_backends.rigid_body.model import Model
+
+KNOTS_PER_THREAD = 64
+"""Batches below twice this size run on the calling thread: handing over costs more than it gains."""
+
+
+@lru_cache(maxsize=1)
+def templates() -> str:
+    """The C text in front of every kernel."""
+    folder = files("dynamics_backends.compiled") / "templates"
+    return "\n".join((folder / name).read_text() for name in ("prelude.h", "ltl.h"))
+
+
+_ENTRY = """
+__attribute__((visibility("default"))) long {name}_room(const int* head)
+{{
+const int nb = head[0], nv = head[1], nq = head[2]; (void)nb; (void)nv; (void)nq;
+return {room};
+}}
+__attribute__((visibility("default"))) void {name}_run(
+    const int* const* ti, const double* const* td, const double* const* in, double* const* out, long first, long last, V* room)
+{{
+const int nb = ti[0][0], nv = ti[0][1], nq = ti[0][2]; (void)nb; (void)nv; (void)nq;
+{pointers}
+for (long n = first; n < last; n += LANES) {{
+    const int count = last - n < LANES ? last - n : LANES;
+{packing}
+    {name}(ti, td, {arguments}, room);
+{unpacking}
+}}
+}}
+"""
+
+
+def entry(kernel: LoopKernel) -> str:
+    """The exported functions of a block function: room (workspace in vectors) and run (knots first..last)."""
+    sizes = [*kernel.input_sizes, *kernel.output_sizes]
+    names = [f"x{i}" for i in range(len(kernel.inputs))] + [f"y{i}" for i in range(len(kernel.outputs))]
+    pointers = "\n".join(f"V* {n} = room; room += {s};" for n, s in zip(names, sizes, strict=True))
+    packing = "\n".join(
+        f"    pack(in[{i}] + n * ({s}), {s}, count, x{i});" for i, s in enumerate(kernel.input_sizes)
+    )
+    unpacking = "\n".join(
+        f"    unpack(y{i}, {s}, count, out[{i}] + n * ({s}));" for i, s in enumerate(kernel.output_sizes)
+    )
+    room = " + ".join([*(f"({s})" for s in sizes), kernel.workspace])
+    return _ENTRY.format(
+        name=kernel.name, room=room, pointers=pointers, packing=packing, unpacking=unpacking, arguments=", ".join(names)
+    )
+
+
+class CompiledKernel:
+    """A loaded kernel bound to one model's tables."""
+
+    def __init__(self, kernel: LoopKernel, model: Model, shapes: Sequence[tuple[int, ...]]) -> None:
+        library = load("\n".join([templates(), kernel.source, entry(kernel)]))
+        self._run = getattr(library, f"{kernel.name}_run")
+        self._run.restype = None
+        room = getattr(library, f"{kernel.name}_room")
+        room.restype = ctypes.c_long
+        self.tables = (int_tables(model), double_tables(model))
+        self._ti, self._td = (_pointers(t) for t in self.tables)
+        self.shapes = list(shapes)
+        self._room = int(room(ctypes.c_void_p(self.tables[0][0].ctypes.data)))
+        self._lanes = find_toolchain().lanes
+        self._rooms: list[np.ndarray] = []
+
+    def buffers(self, n: int) -> list[np.ndarray]:
+        """Arrays for the outputs of a batch of n: a caller that repeats keeps them, fresh memory costs more than many a kernel."""
+        return [np.zeros((n, *shape)) for shape in self.shapes]
+
+    def __call__(
+        self, *inputs: np.ndarray, out: list[np.ndarray] | None = None, threads: int | None = None
+    ) -> list[np.ndarray]:
+        """Outputs (N, ...) from inputs (N, n), float64 and C-contiguous (converted where they are not)."""
+        arrays = [np.ascontiguousarray(x, dtype=float) for x in inputs]
+        n = len(arrays[0])
+        results = [np.empty((n, *shape)) for shape in self.shapes] if out is None else out
+        pin, pout = _pointers(arrays), _pointers(results)
+        parts = self._parts(n, threads or default_threads())
+        while len(self._rooms) < len(parts):
+            self._rooms.append(_aligned(self._room * self._lanes))
+        jobs = [(ctypes.c_long(a), ctypes.c_long(b), room) for (a, b), room in zip(parts, self._rooms, strict=False)]
+        if len(jobs) == 1:
+            self._part(pin, pout, *jobs[0])
+        else:
+            list(_pool().map(lambda job: self._part(pin, pout, *job), jobs))
+        return results
+
+    def _part(self, pin, pout, first, last, room) -> None:
+        self._run(self._ti, self._td, pin, pout, first, last, ctypes.c_void_p(room.ctypes.data))
+
+    def _parts(self, n: int, threads: int) -> list[tuple[int, int]]:
+        """Ranges of knots, whole lane blocks each."""
+        count = max(1, min(threads, n // KNOTS_PER_THREAD))
+        blocks = -(-n // self._lanes)
+        cuts = [min(n, self._lanes * (blocks * i // count)) for i in range(count + 1)]
+        return list(zip(cuts[:-1], cuts[1:], strict=True))
+
+
+def default_threads() -> int:
+    """TRAJOPT_THREADS, or the number of processors."""
+    return int(os.environ.get("TRAJOPT_THREADS", "0")) or os.cpu_count() or 1
+
+
+@lru_cache(maxsize=1)
+def _pool() -> ThreadPoolExecutor:
+    return ThreadPoolExecutor(default_threads(), thread_name_prefix="trajopt")
+
+
+def _aligned(doubles: int) -> np.ndarray:
+    """Zeroed memory on a 64-byte boundary, as vectors need."""
+    raw = np.zeros(doubles + 8)
+    return raw[(-raw.ctypes.data % 64) // 8 :][:doubles]
+
+
+def _pointers(arrays: Sequence[np.ndarray]):
+    return (ctypes.c_void_p * max(len(arrays), 1))(*[a.ctypes.data for a in arrays])

@@ -1,0 +1,271 @@
+"""The loop tier: a program of passes as C loops over the tables of a model, one kernel for all robots.
+
+Each step function is traced once for each joint type it may meet and emitted as a static C function; the loops around it read the tree
+from integer tables and the inertias from double tables at run time.  Consecutive downward, body and DoF passes share one sweep from the
+root.  A row -1 in front of each field that a ``x_p`` reads holds the ground's values, so that there is no branch at the root.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from dynamics_backends.compiled.emit import Argument, step_function
+from dynamics_backends.compiled.trace import trace
+from dynamics_backends.rigid_body.drivers import layout
+from dynamics_backends.rigid_body.joints import JOINTS
+from dynamics_backends.rigid_body.model import Model
+from dynamics_backends.rigid_body.passes import FIELDS, Axis, Pass, Program, base_name
+from dynamics_backends.rigid_body.spatial import build, leaves, size
+
+DOUBLE_TABLES = ("fixed", "pitch", "mass", "com", "central", "I_link", "armature")
+INT_TABLES = ("head", "parent", "type", "q_index", "v_index", "dof_body", "above", "above_start", "up", "end")
+_FORWARD = ("down", "body", "dof")
+_COUNT = {Axis.BODY: "nb", Axis.DOF: "nv", Axis.Q: "nq", Axis.MATRIX: "nv * nv", Axis.WHOLE: "nv * (nv + 1)"}
+
+_TEMPLATES = {
+    "add_to_diagonal": "for (int d = 0; d < nv; d++) M[d * nv + d] += armature[d];",
+    "ltl_factor": "ltl_factor(nv, up, M, factor);",
+    "ltl_solve": "ltl_solve(nv, up, end, factor, tau_net, a, 1);",
+    "ltl_inverse": "ltl_inverse(nv, up, end, factor, M_inverse);",
+    "ltl_minus_solve_both": (
+        "ltl_solve(nv, up, end, factor, dtau_dq, da_dq, nv); ltl_solve(nv, up, end, factor, dtau_dv, da_dv, nv);\n"
+        "for (int i = 0; i < nv * nv; i++) { da_dq[i] = -da_dq[i]; da_dv[i] = -da_dv[i]; }"
+    ),
+}
+
+
+@dataclass
+class LoopKernel:
+    """C source of a block function ``name(ti, td, inputs..., outputs..., w)`` and what a caller must know of it.
+
+    sizes: C expressions in nb, nv, nq for the number of vectors of each input, output and of the workspace.
+    """
+
+    name: str
+    source: str
+    inputs: list[str]
+    outputs: list[str]
+    input_sizes: list[str]
+    output_sizes: list[str]
+    workspace: str
+
+
+def int_tables(model: Model) -> list[np.ndarray]:
+    """The integer tables in the order of INT_TABLES."""
+    bodies = np.asarray(model.dof_body)
+    above = [[k for k in model.ancestors(int(b)) if bodies[k] != b] for b in bodies]
+    start = np.cumsum([0, *[len(a) for a in above]])
+    end = np.arange(1, model.nv + 1)
+    for d in reversed(range(model.nv)):
+        up = int(model.dof_parent[d])
+        if up >= 0:
+            end[up] = max(end[up], end[d])
+    tables = {
+        "head": [model.nb, model.nv, model.nq],
+        "parent": model.parent,
+        "type": [list(JOINTS).index(t) for t in model.joint_types],
+        "q_index": model.q_index,
+        "v_index": [*model.v_index, model.nv],
+        "dof_body": bodies,
+        "above": [k for a in above for k in a] or [0],
+        "above_start": start,
+        "up": model.dof_parent,
+        "end": end,
+    }
+    return [np.ascontiguousarray(tables[name], dtype=np.int32) for name in INT_TABLES]
+
+
+def double_tables(model: Model) -> list[np.ndarray]:
+    """The double tables in the order of DOUBLE_TABLES, then gravity as an upward acceleration."""
+    tables = layout(model).tables
+    columns = [np.concatenate([np.asarray(leaf) for leaf in leaves(tables[n])], axis=1) for n in DOUBLE_TABLES]
+    return [np.ascontiguousarray(c, dtype=float) for c in (*columns, -np.asarray(model.gravity))]
+
+
+def loop_kernel(
+    name: str, program: Program, inputs: Sequence[str], outputs: Sequence[str], joint_types: Sequence[str]
+) -> LoopKernel:
+    """Emit a program for models made of these joint types."""
+    return _Writer(name, list(program), list(inputs), list(outputs), sorted(joint_types)).kernel()
+
+
+@dataclass
+class _Writer:
+    name: str
+    program: list[Pass]
+    inputs: list[str]
+    outputs: list[str]
+    joint_types: list[str]
+    functions: list[str] = field(default_factory=list)
+
+    def kernel(self) -> LoopKernel:
+        written = list(dict.fromkeys(base_name(o) for p in self.program for o in p.outputs))
+        parents = {base_name(n) for p in self.program for n in p.inputs if n.endswith("_p")}
+        body: list[str] = [*self._unpack_tables(), *self._storage(written, parents)]
+        for group in self._groups():
+            body += self._forward(group) if group[0][1].kind in _FORWARD else self._single(*group[0])
+        total = " + ".join([self._size(f, ground=f in parents) for f in written if f not in self.outputs] or ["0"])
+        arguments = ["const int* const* ti", "const double* const* td"]
+        arguments += [f"const V* restrict {i}" for i in self.inputs] + [f"V* restrict {o}" for o in self.outputs]
+        head = f"static void {self.name}({', '.join([*arguments, 'V* w'])})"
+        source = "\n".join([*self.functions, head, "{", *body, "}", ""])
+        size_of = [[_COUNT[FIELDS[f].axis] for f in fields] for fields in (self.inputs, self.outputs)]
+        return LoopKernel(self.name, source, self.inputs, self.outputs, *size_of, total)
+
+    # -- declarations -----------------------------------------------------------------------------------------------
+    def _unpack_tables(self) -> list[str]:
+        lines = [f"const int* restrict {n} = ti[{i}];" for i, n in enumerate(INT_TABLES)]
+        lines += [f"const double* restrict {n} = td[{i}];" for i, n in enumerate(DOUBLE_TABLES)]
+        used = [f"(void){n};" for n in (*INT_TABLES, *DOUBLE_TABLES, "nq")]
+        return [*lines, "const int nb = head[0], nv = head[1], nq = head[2];", " ".join(used)]
+
+    def _size(self, f: str, *, ground: bool = False) -> str:
+        kind = FIELDS[f]
+        rows = f"({_COUNT[kind.axis]} + 1)" if ground else f"({_COUNT[kind.axis]})"
+        return f"{size(kind.kind)} * {rows}"
+
+    def _storage(self, written: list[str], parents: set[str]) -> list[str]:
+        lines = []
+        for f in written:
+            if f not in self.outputs:
+                n = size(FIELDS[f].kind)
+                lines.append(f"V* {f} = w{f' + {n}' if f in parents else ''}; w += {self._size(f, ground=f in parents)};")
+            if FIELDS[f].axis is Axis.MATRIX:
+                lines.append(f"memset({f}, 0, sizeof(V) * nv * nv);")
+            if f in parents:
+                lines.append(self._ground(f))
+        return lines
+
+    def _ground(self, f: str) -> str:
+        """Values of row -1: identity pose, zero velocity, gravity as an acceleration."""
+        n = size(FIELDS[f].kind)
+        if f == "X":
+            values = [f"splat({1.0 if i in (0, 4, 8) else 0.0})" for i in range(n)]
+        elif f in ("acc", "acc_link"):
+            values = ["splat(0.0)"] * 3 + [f"splat(td[{len(DOUBLE_TABLES)}][{i}])" for i in range(3)]
+        else:
+            values = ["splat(0.0)"] * n
+        return " ".join(f"{f}[{i - n}] = {v};" for i, v in enumerate(values))
+
+    # -- loops ------------------------------------------------------------------------------------------------------
+    def _groups(self) -> list[list[tuple[int, Pass]]]:
+        """Passes with their numbers; neighbours that can share one sweep from the root come together."""
+        groups: list[list[tuple[int, Pass]]] = []
+        for item in enumerate(self.program):
+            if groups and item[1].kind in _FORWARD and groups[-1][-1][1].kind in _FORWARD:
+                groups[-1].append(item)
+            else:
+                groups.append([item])
+        return groups
+
+    def _forward(self, group: list[tuple[int, Pass]]) -> list[str]:
+        lines = ["for (int b = 0; b < nb; b++) {", "const int p = parent[b]; (void)p;"]
+        for number, p in group:
+            if p.kind == "dof":
+                lines += ["for (int d = v_index[b]; d < v_index[b + 1]; d++)", self._call(number, p)]
+            else:
+                lines.append(self._body_call(number, p))
+        return [*lines, "}"]
+
+    def _single(self, number: int, p: Pass) -> list[str]:
+        if p.kind == "whole":
+            return [_TEMPLATES[p.template]]
+        if p.kind == "up":
+            return self._up(number, p)
+        first, last = ("above_start[d]", "above_start[d + 1]") if p.kind == "pair" else ("v_index[b]", "v_index[b + 1]")
+        row = "const int k = above[i];" if p.kind == "pair" else "const int k = i;"
+        return [
+            "for (int d = 0; d < nv; d++) {",
+            "const int b = dof_body[d];",
+            f"for (int i = {first}; i < {last}; i++) {{ {row} {self._call(number, p)} }}",
+            "}",
+        ]
+
+    def _up(self, number: int, p: Pass) -> list[str]:
+        given = p.outputs[p.own :]
+        lines = ["for (int b = nb - 1; b >= 0; b--) {", "const int p = parent[b];"]
+        if p.step is None:
+            lines.append("if (p < 0) continue;")
+        else:
+            lines += [f"V to_{o}[{size(FIELDS[o].kind)}];" for o in given]
+            lines += [self._body_call(number, p), "if (p < 0) continue;"]
+        for o in given:
+            n = size(FIELDS[o].kind)
+            share = f"{o}[{n} * b + i]" if p.step is None else f"to_{o}[i]"
+            lines.append(f"for (int i = 0; i < {n}; i++) {o}[{n} * p + i] += {share};")
+        return [*lines, "}"]
+
+    # -- calls of step functions ------------------------------------------------------------------------------------
+    def _body_call(self, number: int, p: Pass) -> str:
+        if not p.by_joint:
+            return self._call(number, p)
+        cases = [
+            f"case {list(JOINTS).index(t)}: {self._call(number, p, joint_type=t)} break;" for t in self.joint_types
+        ]
+        return "switch (type[b]) { " + "\n".join(cases) + " }"
+
+    def _call(self, number: int, p: Pass, joint_type: str = "") -> str:
+        function = f"{self.name}_{number}_{joint_type}" if joint_type else f"{self.name}_{number}"
+        names = [n for n in p.inputs if n != "joint"]
+        self._emit(function, p, names, joint_type)
+        pointers = [self._input(n, p) for n in names] + [self._output(o, p) for o in p.outputs]
+        return f"{function}({', '.join(pointers)});"
+
+    def _emit(self, function: str, p: Pass, names: list[str], joint_type: str) -> None:
+        joint = JOINTS[joint_type] if joint_type else None
+        repeats = []
+        for n in names:
+            axis = FIELDS[base_name(n)].axis
+            listed = joint is not None and axis in (Axis.DOF, Axis.Q)
+            repeats.append((joint.nq if axis is Axis.Q else joint.nv) if listed else 0)
+        kinds = [FIELDS[base_name(n)].kind for n in names]
+        sizes = [size(k) * max(r, 1) for k, r in zip(kinds, repeats, strict=True)]
+
+        def step(*flat):
+            arguments = []
+            for n, kind, r, values in zip(names, kinds, repeats, flat, strict=True):
+                it = iter(values)
+                arguments.append([build(kind, it) for _ in range(r)] if self._listed(n, joint) else build(kind, it))
+            ordered = iter(arguments)
+            results = p.results(*[joint if n == "joint" else next(ordered) for n in p.inputs])
+            return [_flat(r) for r in results]
+
+        inputs = [
+            Argument(f"a{i}", s, vector=base_name(n) not in DOUBLE_TABLES)
+            for i, (n, s) in enumerate(zip(names, sizes, strict=True))
+        ]
+        pairwise = p.kind in ("pair", "own_pair")
+        self.functions.append(
+            step_function(function, trace(step, sizes), inputs, [f"r{i}" for i in range(len(p.outputs))], inline=pairwise)
+        )
+
+    @staticmethod
+    def _listed(name: str, joint: object) -> bool:
+        return joint is not None and FIELDS[base_name(name)].axis in (Axis.DOF, Axis.Q)
+
+    def _input(self, name: str, p: Pass) -> str:
+        base = base_name(name)
+        f = FIELDS[base]
+        suffix = "" if name == base else name[-2:]
+        over_bodies = p.kind in ("down", "up", "body")
+        own = "b" if f.axis is Axis.BODY else ("v_index[b]" if over_bodies else "d")
+        row = {"_p": "p", "_b": "b", "_k": "k", "_d": "d", "": "q_index[b]" if f.axis is Axis.Q else own}[suffix]
+        return f"{base} + {size(f.kind)} * {row}"
+
+    def _output(self, name: str, p: Pass) -> str:
+        base = base_name(name)
+        f = FIELDS[base]
+        if p.kind == "up" and base in p.outputs[p.own :]:
+            return f"to_{base}"
+        if f.axis is Axis.MATRIX:
+            return f"{base} + {'k * nv + d' if name.endswith('[k,d]') else 'd * nv + k'}"
+        over_bodies = p.kind in ("down", "up", "body")
+        row = "b" if f.axis is Axis.BODY else ("v_index[b]" if over_bodies else "d")
+        return f"{base} + {size(f.kind)} * {row}"
+
+
+def _flat(result: object) -> list:
+    return [leaf for r in result for leaf in leaves(r)] if isinstance(result, list) else leaves(result)

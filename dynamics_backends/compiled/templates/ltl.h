@@ -1,0 +1,75 @@
+/* M = L' D L along the branches of a tree, and M x = b; the twin of rigid_body/ltl.py (Featherstone, RBDA 6.5).
+   `up` is the parent of each degree of freedom in the tree expanded to single ones, -1 at a root; `end` is one past the last
+   degree of freedom of its subtree (numbering is depth first).  A factor is L (n x n, rows below the diagonal) and 1/D (n). */
+
+static void ltl_factor(int n, const int *restrict up, const V *restrict M, V *restrict factor)
+{
+    V *L = factor, *D = factor + (long)n * n;
+    for (int i = 0; i < n; i++)
+        for (int j = i; j >= 0; j = up[j]) L[i * n + j] = M[i * n + j];
+    for (int k = n - 1; k >= 0; k--) {
+        V inverse = 1.0 / L[k * n + k];
+        D[k] = inverse;
+        for (int i = up[k]; i >= 0; i = up[i]) {
+            V a = L[k * n + i] * inverse;
+            for (int j = i; j >= 0; j = up[j]) L[i * n + j] -= a * L[k * n + j];
+        }
+        for (int i = up[k]; i >= 0; i = up[i]) L[k * n + i] *= inverse;
+    }
+}
+
+#define UNROLL _Pragma("GCC unroll 8")
+
+/* Columns c0 .. c0 + w of x (n x m) <- sign M^-1 x, held in registers: L'y = b from the leaves, then D and L from the root.
+   The subtree of degree of freedom i is the range i + 1 .. end[i], so both sweeps are plain dot products. */
+static inline __attribute__((always_inline)) void ltl_solve_columns(
+    int n, const int *restrict up, const int *restrict end, const V *restrict factor, const V *b, V *x, int m, const int w)
+{
+    const V *L = factor, *D = factor + (long)n * n;
+    for (int i = n - 1; i >= 0; i--) {
+        V sum[w];
+        UNROLL for (int c = 0; c < w; c++) sum[c] = b[i * m + c];
+        for (int k = i + 1; k < end[i]; k++)
+            UNROLL for (int c = 0; c < w; c++) sum[c] -= L[k * n + i] * x[k * m + c];
+        UNROLL for (int c = 0; c < w; c++) x[i * m + c] = sum[c];
+    }
+    for (int k = 0; k < n; k++) {
+        V sum[w];
+        UNROLL for (int c = 0; c < w; c++) sum[c] = x[k * m + c] * D[k];
+        for (int i = up[k]; i >= 0; i = up[i])
+            UNROLL for (int c = 0; c < w; c++) sum[c] -= L[k * n + i] * x[i * m + c];
+        UNROLL for (int c = 0; c < w; c++) x[k * m + c] = sum[c];
+    }
+}
+
+#define TILE 6
+
+/* x (n x m) <- M^-1 b; x and b may be the same. */
+static void ltl_solve(int n, const int *up, const int *end, const V *factor, const V *b, V *x, int m)
+{
+    int c = 0;
+    for (; c + TILE <= m; c += TILE) ltl_solve_columns(n, up, end, factor, b + c, x + c, m, TILE);
+    for (; c + 2 <= m; c += 2) ltl_solve_columns(n, up, end, factor, b + c, x + c, m, 2);
+    for (; c < m; c++) ltl_solve_columns(n, up, end, factor, b + c, x + c, m, 1);
+}
+
+/* X <- M^-1, column by column of the lower triangle: column c of L'^-1 ends at c, and X is symmetric. */
+static void ltl_inverse(int n, const int *restrict up, const int *restrict end, const V *restrict factor, V *restrict X)
+{
+    const V *L = factor, *D = factor + (long)n * n;
+    memset(X, 0, sizeof(V) * n * n);
+    for (int k = 0; k < n; k++) X[k * n + k] = splat(1.0);
+    for (int k = n - 1; k >= 0; k--)
+        for (int i = up[k]; i >= 0; i = up[i]) {
+            V l = L[k * n + i];
+            for (int c = k; c < end[k]; c++) X[i * n + c] -= l * X[k * n + c];
+        }
+    for (int k = 0; k < n; k++) { /* each row from its diagonal on, then the mirror */
+        for (int c = k; c < n; c++) X[k * n + c] *= D[k];
+        for (int i = up[k]; i >= 0; i = up[i]) {
+            V l = L[k * n + i];
+            for (int c = k; c < n; c++) X[k * n + c] -= l * X[i * n + c];
+        }
+        for (int c = k + 1; c < n; c++) X[c * n + k] = X[k * n + c];
+    }
+}

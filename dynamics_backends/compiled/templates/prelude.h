@@ -1,0 +1,109 @@
+/* Vectors over lanes: one knot of the horizon in each.  LANES and MVEC (a libmvec function prefix, or nothing) are defined before. */
+#include <math.h>
+#include <string.h>
+
+typedef double V __attribute__((vector_size(8 * LANES)));
+typedef long long VI __attribute__((vector_size(8 * LANES)));
+
+static inline V splat(double x) { return x - (V){}; }
+
+#define EACH_LANE(name, call) \
+    static inline V v_##name(V x) { V r; for (int i = 0; i < LANES; i++) r[i] = call(x[i]); return r; }
+#define EACH_LANE_2(name, call) \
+    static inline V v_##name(V x, V y) { V r; for (int i = 0; i < LANES; i++) r[i] = call(x[i], y[i]); return r; }
+
+#ifdef MVEC
+#define PASTE_(a, b) a##b
+#define PASTE(a, b) PASTE_(a, b)
+V PASTE(MVEC, v_sin)(V);
+V PASTE(MVEC, v_cos)(V);
+V PASTE(MVEC, v_exp)(V);
+V PASTE(MVEC, v_log)(V);
+static inline V v_sin(V x) { return PASTE(MVEC, v_sin)(x); }
+static inline V v_cos(V x) { return PASTE(MVEC, v_cos)(x); }
+static inline V v_exp(V x) { return PASTE(MVEC, v_exp)(x); }
+static inline V v_log(V x) { return PASTE(MVEC, v_log)(x); }
+#else
+EACH_LANE(sin, sin)
+EACH_LANE(cos, cos)
+EACH_LANE(exp, exp)
+EACH_LANE(log, log)
+#endif
+EACH_LANE(sqrt, __builtin_sqrt)
+EACH_LANE(tan, tan)
+EACH_LANE(tanh, tanh)
+EACH_LANE(atan, atan)
+EACH_LANE(asin, asin)
+EACH_LANE(acos, acos)
+EACH_LANE(fabs, __builtin_fabs)
+EACH_LANE(floor, __builtin_floor)
+EACH_LANE_2(atan2, atan2)
+EACH_LANE_2(pow, pow)
+EACH_LANE_2(constpow, pow)
+
+static inline V one_where(VI mask) { return (V)(mask & (VI)splat(1.0)); }
+static inline V v_lt(V a, V b) { return one_where(a < b); }
+static inline V v_le(V a, V b) { return one_where(a <= b); }
+static inline V v_eq(V a, V b) { return one_where(a == b); }
+static inline V v_ne(V a, V b) { return one_where(a != b); }
+static inline V v_not(V a) { return one_where(a == (V){}); }
+static inline V v_and(V a, V b) { return one_where((a != (V){}) & (b != (V){})); }
+static inline V v_or(V a, V b) { return one_where((a != (V){}) | (b != (V){})); }
+static inline V v_if_else_zero(V c, V a) { return (V)((VI)(c != (V){}) & (VI)a); }
+static inline V v_fmin(V a, V b) { VI m = a < b; return (V)((m & (VI)a) | (~m & (VI)b)); }
+static inline V v_fmax(V a, V b) { VI m = a > b; return (V)((m & (VI)a) | (~m & (VI)b)); }
+static inline V v_sign(V a) { return one_where(a > (V){}) - one_where(a < (V){}); }
+
+/* LANES rows of n doubles each <-> n vectors.  Lanes beyond `count` repeat the last row on the way in and are dropped on the way out. */
+static void pack(const double *restrict rows, long n, int count, V *restrict x)
+{
+    for (int l = 0; l < LANES; l++) {
+        const double *row = rows + n * (l < count ? l : count - 1);
+        for (long i = 0; i < n; i++) ((double *)x)[i * LANES + l] = row[i];
+    }
+}
+
+static inline void transpose(V *a)
+{
+#if LANES == 8
+#define MIX(x, y, ...) __builtin_shufflevector(x, y, __VA_ARGS__)
+    V b[8], c[8];
+    for (int i = 0; i < 8; i += 2) {
+        b[i] = MIX(a[i], a[i + 1], 0, 8, 2, 10, 4, 12, 6, 14);
+        b[i + 1] = MIX(a[i], a[i + 1], 1, 9, 3, 11, 5, 13, 7, 15);
+    }
+    for (int h = 0; h < 8; h += 4)
+        for (int i = 0; i < 2; i++) {
+            c[h + i] = MIX(b[h + i], b[h + i + 2], 0, 1, 8, 9, 4, 5, 12, 13);
+            c[h + i + 2] = MIX(b[h + i], b[h + i + 2], 2, 3, 10, 11, 6, 7, 14, 15);
+        }
+    for (int i = 0; i < 4; i++) {
+        a[i] = MIX(c[i], c[i + 4], 0, 1, 2, 3, 8, 9, 10, 11);
+        a[i + 4] = MIX(c[i], c[i + 4], 4, 5, 6, 7, 12, 13, 14, 15);
+    }
+#elif LANES == 4
+#define MIX(x, y, ...) __builtin_shufflevector(x, y, __VA_ARGS__)
+    V b0 = MIX(a[0], a[1], 0, 4, 2, 6), b1 = MIX(a[0], a[1], 1, 5, 3, 7);
+    V b2 = MIX(a[2], a[3], 0, 4, 2, 6), b3 = MIX(a[2], a[3], 1, 5, 3, 7);
+    a[0] = MIX(b0, b2, 0, 1, 4, 5);
+    a[1] = MIX(b1, b3, 0, 1, 4, 5);
+    a[2] = MIX(b0, b2, 2, 3, 6, 7);
+    a[3] = MIX(b1, b3, 2, 3, 6, 7);
+#endif
+}
+
+static void unpack(const V *restrict x, long n, int count, double *restrict rows)
+{
+    long i = 0;
+#if LANES == 8 || LANES == 4
+    if (count == LANES)
+        for (; i + LANES <= n; i += LANES) {
+            V t[LANES];
+            for (int l = 0; l < LANES; l++) t[l] = x[i + l];
+            transpose(t);
+            for (int l = 0; l < LANES; l++) memcpy(rows + n * l + i, &t[l], sizeof(V));
+        }
+#endif
+    for (int l = 0; l < count; l++)
+        for (long j = i; j < n; j++) rows[n * l + j] = ((const double *)x)[j * LANES + l];
+}

@@ -1,0 +1,135 @@
+"""The C compiler: which one, with which flags, for which machine; and compilation to a shared library.
+
+A compiler is looked for in this order: the environment variable CC, then cc, gcc, clang on the PATH, then the PyPI package ``ziglang``.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shlex
+import shutil
+import subprocess
+import sys
+import tempfile
+from dataclasses import dataclass
+from functools import lru_cache
+from importlib.util import find_spec
+from pathlib import Path
+
+FLAGS = ("-O2", "-march=native", "-fno-math-errno", "-fPIC", "-shared", "-std=gnu11", "-w")
+"""No -ffast-math: it would change what NaN and infinity do."""
+
+_MVEC_TEST = "#include <math.h>\ntypedef double V __attribute__((vector_size({bytes})));\nV {name}(V);\nV probe(V x) {{ return {name}(x); }}\n"
+_LANES = (("__AVX512F__", 8, "_ZGVeN8"), ("__AVX2__", 4, "_ZGVdN4"), ("", 2, "_ZGVbN2"))
+
+
+class CompilerError(RuntimeError):
+    """No compiler, or a compilation that failed; the message carries the compiler's words and the remedy."""
+
+
+@dataclass(frozen=True)
+class Toolchain:
+    """A compiler that works: its command, version, the machine's vector lanes and libmvec's name prefix ('' without it)."""
+
+    command: tuple[str, ...]
+    version: str
+    lanes: int
+    mvec: str
+
+    @property
+    def libraries(self) -> tuple[str, ...]:
+        return ("-lmvec", "-lm") if self.mvec else ("-lm",)
+
+    @property
+    def definitions(self) -> str:
+        """The lines in front of every source."""
+        return f"#define LANES {self.lanes}\n" + (f"#define MVEC {self.mvec}\n" if self.mvec else "")
+
+    @property
+    def fingerprint(self) -> str:
+        """Everything beside the source on which a compiled library depends."""
+        return "\n".join([self.version, *FLAGS, *self.libraries, cpu_features()])
+
+    def compile(self, source: str, target: Path) -> None:
+        """Compile C source to the shared library ``target``; raises CompilerError with the compiler's message."""
+        with tempfile.TemporaryDirectory(dir=target.parent) as folder:
+            c_file, library = Path(folder) / "kernel.c", Path(folder) / "kernel.so"
+            c_file.write_text(source)
+            command = [*self.command, *FLAGS, str(c_file), "-o", str(library), *self.libraries]
+            done = subprocess.run(command, capture_output=True, text=True, stdin=subprocess.DEVNULL, check=False)
+            if done.returncode:
+                raise CompilerError(f"{shlex.join(self.command)} failed: {done.stderr.strip()[:2000]}")
+            library.replace(target)
+
+
+def candidates() -> list[tuple[str, ...]]:
+    """Compiler commands that exist, in order of preference."""
+    found: list[tuple[str, ...]] = []
+    if os.environ.get("CC"):
+        return [tuple(shlex.split(os.environ["CC"]))]
+    found += [(path,) for path in (shutil.which(name) for name in ("cc", "gcc", "clang")) if path]
+    if find_spec("ziglang") is not None:
+        found.append((sys.executable, "-m", "ziglang", "cc"))
+    return found
+
+
+@lru_cache(maxsize=4)
+def _probe(commands: tuple[tuple[str, ...], ...]) -> Toolchain:
+    reasons = []
+    for command in commands:
+        try:
+            return _examined(command)
+        except (OSError, subprocess.SubprocessError, CompilerError) as error:
+            reasons.append(f"{shlex.join(command)}: {error}")
+    detail = "; ".join(reasons) or "none of cc, gcc, clang is on the PATH"
+    raise CompilerError(
+        f"no working C compiler ({detail}); install gcc or clang, or `pip install ziglang`, or set CC; engine = 'numpy' needs none"
+    )
+
+
+def find_toolchain() -> Toolchain:
+    """The first compiler that works; raises CompilerError that names the remedy."""
+    return _probe(tuple(candidates()))
+
+
+def has_compiler() -> bool:
+    """Whether a C compiler works here."""
+    try:
+        find_toolchain()
+    except CompilerError:
+        return False
+    return True
+
+
+def _examined(command: tuple[str, ...]) -> Toolchain:
+    run = {"capture_output": True, "text": True, "stdin": subprocess.DEVNULL, "timeout": 120}
+    version = subprocess.run([*command, "--version"], check=True, **run).stdout.splitlines()[0]
+    macros = subprocess.run([*command, "-march=native", "-dM", "-E", "-x", "c", "-"], **{**run, "stdin": None, "input": ""}).stdout
+    lanes, prefix = next((n, p) for macro, n, p in _LANES if macro in macros)
+    if not _links(command, prefix, lanes):
+        prefix = ""
+    return Toolchain(command, version, lanes, prefix)
+
+
+def _links(command: tuple[str, ...], prefix: str, lanes: int) -> bool:
+    """Whether libmvec has this machine's vector sine."""
+    with tempfile.TemporaryDirectory() as folder:
+        c_file, library = Path(folder) / "probe.c", Path(folder) / "probe.so"
+        c_file.write_text(_MVEC_TEST.format(bytes=8 * lanes, name=f"{prefix}v_sin"))
+        line = [*command, "-march=native", "-fPIC", "-shared", "-Wl,-z,defs", str(c_file), "-o", str(library), "-lmvec", "-lm"]
+        done = subprocess.run(line, capture_output=True, stdin=subprocess.DEVNULL, check=False)
+        return done.returncode == 0
+
+
+@lru_cache(maxsize=1)
+def cpu_features() -> str:
+    """A hash of the processor's feature flags, where the system tells them."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+        flags = next(line for line in lines if line.lower().startswith(("flags", "features")))
+    except (OSError, StopIteration):
+        import platform
+
+        flags = platform.machine() + platform.processor()
+    return hashlib.sha256(flags.encode()).hexdigest()[:16]

@@ -1,0 +1,70 @@
+"""Tracing: a Python function of scalars becomes a list of operations in static single assignment.
+
+The function is evaluated on CasADi SX symbols; CasADi folds constants and shares common subexpressions.  Nothing here knows robots.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import casadi as ca
+
+_NAMES = {getattr(ca, name): name[3:] for name in dir(ca) if name.startswith("OP_")}
+
+Operand = int | float | tuple[int, int]
+"""An earlier operation, a constant, or element (i, j): component j of input i."""
+
+
+@dataclass(frozen=True)
+class Operation:
+    """``index``-th value = name(operands)."""
+
+    index: int
+    name: str
+    operands: tuple[Operand, ...]
+
+
+@dataclass(frozen=True)
+class Trace:
+    """Operations in order, and for each output the operand that each of its components is; structural zeros are 0.0."""
+
+    operations: list[Operation]
+    outputs: list[list[Operand]]
+
+    def count(self) -> dict[str, int]:
+        """Number of operations by name."""
+        totals: dict[str, int] = {}
+        for op in self.operations:
+            totals[op.name] = totals.get(op.name, 0) + 1
+        return totals
+
+
+def trace(function: Callable[..., Sequence[Sequence[Any]]], input_sizes: Sequence[int]) -> Trace:
+    """Trace ``function(*inputs)``, each input a list of scalar symbols, each result a list of scalars."""
+    symbols = [ca.SX.sym(f"i{i}", n) for i, n in enumerate(input_sizes)]
+    results = function(*[[s[j] for j in range(n)] for s, n in zip(symbols, input_sizes, strict=True)])
+    return trace_expressions(symbols, [ca.vertcat(*[ca.SX(r) for r in result]) for result in results])
+
+
+def trace_expressions(symbols: Sequence[Any], expressions: Sequence[Any]) -> Trace:
+    """Trace SX expressions of SX column symbols."""
+    dense = [ca.densify(e) for e in expressions]
+    f = ca.Function("traced", list(symbols), ca.cse(dense), {"live_variables": False})
+    current: dict[int, Operand] = {}
+    operations: list[Operation] = []
+    outputs: list[list[Operand]] = [[0.0] * e.numel() for e in dense]
+    for k in range(f.n_instructions()):
+        name = _NAMES[f.instruction_id(k)]
+        to, of = f.instruction_output(k), f.instruction_input(k)
+        if name == "CONST":
+            current[to[0]] = float(f.instruction_constant(k))
+        elif name == "INPUT":
+            current[to[0]] = (of[0], of[1])
+        elif name == "OUTPUT":
+            outputs[to[0]][to[1]] = current[of[0]]
+        else:
+            operations.append(Operation(len(operations), name, tuple(current[i] for i in of)))
+            current[to[0]] = len(operations) - 1
+    return Trace(operations, outputs)
