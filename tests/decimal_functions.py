@@ -1,11 +1,11 @@
-"""The functions of theta^2 of `dynamics_backends.scalar` by their definitions, in decimal arithmetic of 120 digits."""
+"""The functions of theta^2 of `dynamics_backends.scalar` by their definitions, in decimal arithmetic of 160 digits."""
 
 from __future__ import annotations
 
 from decimal import Decimal, localcontext
 
-DIGITS = 120
-H = Decimal("1e-40")  # of central differences: truncation 1e-80, rounding 1e-120 / 1e-40
+DIGITS = 160
+H = Decimal("1e-40")  # of central differences: truncation 1e-80, rounding 1e-160 / 1e-40
 
 
 def _series(x: Decimal, first: Decimal, n: int) -> Decimal:

@@ -61,16 +61,17 @@ def test_slopes_of_the_functions_of_the_squared_angle(name):
     }
     for kind, slope in slopes.items():
         assert np.all(np.isfinite(slope)), kind
-        assert np.allclose(slope, expected, rtol=1e-12, atol=1e-16), kind
+        assert np.allclose(slope, expected, rtol=1e-12, atol=2e-15), kind
 
 
 @pytest.mark.parametrize("name", decimal_functions.DEFINITIONS)
 def test_second_derivatives_by_complex_duals(name):
-    """At zero and on both sides of the switch; the closed forms lose some four digits near it."""
+    """Series to their last digits; the closed forms lose the more digits the nearer they are to the switch."""
     f, t2 = getattr(sm, name), np.array([0.0, 1e-8, 0.4, 0.999, 1.001, 3.0, 9.0, 30.0])
     second = f(duals(t2 + 1j * H)).tan[:, 0].imag / H
-    expected = [decimal_functions.curvature(name, x) for x in t2]
-    assert np.allclose(second, expected, rtol=1e-11, atol=1e-16)
+    expected = np.array([decimal_functions.curvature(name, x) for x in t2])
+    assert np.allclose(second[t2 < 1], expected[t2 < 1], rtol=1e-13, atol=0)
+    assert np.allclose(second[t2 > 1], expected[t2 > 1], rtol=1e-11, atol=1e-12)
 
 
 def test_atanc():

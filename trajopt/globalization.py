@@ -13,6 +13,8 @@ from trajopt.evaluation import Candidates
 from trajopt.options import SLQOptions
 
 PENALTY_MARGIN = 0.1  # rho of Nocedal & Wright, eq. 18.36
+MAX_CORRECTIONS = 4
+"""Second-order corrections of a full step; each is one more step towards the closed-loop roll-out of the policy."""
 
 
 @dataclass(frozen=True)
@@ -32,7 +34,7 @@ class Merit:
         Raised above ``multiplier``, the largest of the LQ problem, and to where the step is one of descent (Nocedal & Wright,
         eq. 18.36); lowered by halves, since a penalty from far away would forbid long steps near the solution.
         """
-        if gap <= _ROUNDING_GAP:
+        if gap == 0.0:
             return self
         needed = (D1 + 0.5 * max(D2, 0.0)) / ((1.0 - PENALTY_MARGIN) * gap)
         wanted = max(needed, (1.0 + PENALTY_MARGIN) * multiplier, self.smallest)
@@ -41,9 +43,6 @@ class Merit:
     def expected_decrease(self, alpha: Array | float, D1: float, D2: float, gap: float) -> Array | float:
         """Of phi, along alpha times the step."""
         return -(alpha * D1 + 0.5 * alpha * alpha * D2) + alpha * self.penalty * gap
-
-
-_ROUNDING_GAP = 1e-12
 
 
 @dataclass(frozen=True)
@@ -68,9 +67,9 @@ class Regularisation:
         )
 
     def raised(self) -> Regularisation:
-        """delta <- max(delta_0, delta delta_0), mu <- max(mu_min, mu delta)."""
+        """delta <- max(delta_0, delta delta_0), mu <- max(mu_min, mu delta), at most mu_max."""
         delta = max(self.factor, self.delta * self.factor)
-        return replace(self, delta=delta, mu=max(self.smallest, self.mu * delta))
+        return replace(self, delta=delta, mu=min(max(self.smallest, self.mu * delta), self.largest))
 
     def lowered(self) -> Regularisation:
         """delta <- min(1/delta_0, delta/delta_0), mu <- mu delta, or 0 below mu_min."""
@@ -80,8 +79,8 @@ class Regularisation:
 
     @property
     def saturated(self) -> bool:
-        """Whether mu is beyond its largest value."""
-        return self.mu > self.largest
+        """Whether mu can rise no more."""
+        return self.mu >= self.largest
 
 
 class SearchResult(NamedTuple):
@@ -107,14 +106,19 @@ def line_search(
 ) -> SearchResult:
     """The longest of the steps 1, 1/2, 1/4, ... that realises its share of the expected decrease of the merit.
 
-    The full step is tried alone, then ``corrected``, its second-order correction, then the others together as one batch.
-    ``start`` is the merit at alpha = 0.
+    The full step is tried alone, then with second-order corrections while they help, then the others together as one
+    batch. ``start`` is the merit at alpha = 0; ``corrected`` makes the next correction from what was tried last.
     """
     alphas = 0.5 ** np.arange(options.max_backtracks + 1)
-    full = rollout(alphas[:1])
-    results = [_best(full, alphas[:1], start, merit, expected, options)]
-    if not results[-1].accepted and corrected is not None:
-        results.append(_best(corrected(full), alphas[:1], start, merit, expected, options))
+    tried = rollout(alphas[:1])
+    results = [_best(tried, alphas[:1], start, merit, expected, options)]
+    for _ in range(0 if corrected is None else MAX_CORRECTIONS):
+        if results[-1].accepted or not np.isfinite(results[-1].actual):
+            break
+        tried = corrected(tried)
+        results.append(_best(tried, alphas[:1], start, merit, expected, options))
+        if results[-1].actual < results[-2].actual:
+            break
     if not results[-1].accepted and len(alphas) > 1:
         results.append(_best(rollout(alphas[1:]), alphas[1:], start, merit, expected, options))
     return results[-1] if results[-1].accepted else max(results, key=lambda result: result.actual)

@@ -15,7 +15,8 @@ REGULARISATIONS = ("control", "state")
 class SLQOptions:
     """Options of :func:`trajopt.slq.slq`; checked at construction (ValueError), unknown names are a TypeError.
 
-    shooting: "single", "all", or an int K: a node, where the state is a variable of its own, every K knots.
+    shooting: "single", "all", or an int K: a node, where the state is a variable of its own, every K knots. With "all" the
+    states of the guess count, and all knots are stepped as one batch; with "single" only its controls do.
     gaps: how the defects at the nodes are closed: "linear", the nodes move by the linear step and the parts between them
     are rolled out side by side (Giftthaler 2018); "nonlinear", one roll-out in which each gap shrinks by 1 - alpha
     (Mastalli 2020).
@@ -33,7 +34,7 @@ class SLQOptions:
     penalty: initial weight of the l1 norm of the defects in the merit; raised where needed.
     """
 
-    shooting: int | Literal["single", "all"] = "single"
+    shooting: int | Literal["single", "all"] = "all"
     gaps: Literal["linear", "nonlinear"] = "linear"
     hessian: Literal["gauss_newton", "exact"] = "gauss_newton"
     max_iterations: int = 200

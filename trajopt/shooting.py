@@ -29,7 +29,7 @@ from trajopt.solution import Solution
 from trajopt.status import Status
 
 ROUNDING = 1e-13
-"""Expected decreases below this share of the merit are noise."""
+"""Expected decreases below this share of the merit, and gaps below this share of the states, are noise."""
 NEAR_ROUNDING = 1e-8
 """Below this share, a failed search is blamed on rounding if the full step reduces the residual."""
 LOWER_AT, RAISE_AT = 0.5, 0.01
@@ -38,7 +38,7 @@ Backward = Callable[[LQProblem, float, str, "Bounds | None"], Policy]
 
 
 class Point(NamedTuple):
-    """An iterate with its expansion; gradient and defect: largest entries; gap: l1 norm of the defects."""
+    """An iterate with its expansion; gradient and defect: largest entries; gap: l1 norm of the defects, 0 at rounding level."""
 
     xs: Array
     us: Array
@@ -134,8 +134,10 @@ class ShootingLoop:
         with self._timed("backward"):
             gradient = float(np.abs(self._projected(us, reduced_gradient(lq))).max(initial=0.0))
         defect = float(np.abs(lq.d).max(initial=0.0))
+        rounding = ROUNDING * (1.0 + float(np.abs(xs).max()))
+        gap = float(np.abs(lq.d).sum()) if defect > rounding else 0.0
         stop = max(gradient / self.options.gradient_tolerance, defect / self.options.defect_tolerance)
-        return Point(xs, us, expansion, gradient, defect, float(np.abs(lq.d).sum()), stop)
+        return Point(xs, us, expansion, gradient, defect, gap, stop)
 
     def _projected(self, us: Array, gradient: Array) -> Array:
         """us - P(us - gradient), P the projection on the bounds: zero at a constrained minimum."""
@@ -187,9 +189,9 @@ class ShootingLoop:
                     linear = forward(lq, policy, bounds)
                     lam = policy.Vx + (policy.Vxx @ linear.dx[:, :, None])[:, :, 0]
                     return Step(policy, linear, *cost_change(lq, linear), float(np.abs(lam).max()))
-                self.regularisation = self.regularisation.raised()
                 if self.regularisation.saturated:
                     return verdicts.not_positive_definite(policy.failed_at, self.options)
+                self.regularisation = self.regularisation.raised()
 
     def _relative_bounds(self, us: Array) -> Bounds | None:
         if self.ocp.control_bounds is None:
@@ -201,8 +203,12 @@ class ShootingLoop:
         def expected(alphas: Array) -> Array:
             return self.merit.expected_decrease(alphas, step.D1, step.D2, point.gap)
 
-        def corrected(full: Candidates) -> Candidates:
-            return self._rollout(point, self._second_order(point, step, full.defects[0]), np.ones(1))
+        current = step
+
+        def corrected(tried: Candidates) -> Candidates:
+            nonlocal current
+            current = self._second_order(point, current, tried.defects[0])
+            return self._rollout(point, current, np.ones(1))
 
         may_correct = self.shooting.gaps == "linear" and len(self.shooting.nodes) > 0
         with self._timed("rollout"):
@@ -216,7 +222,7 @@ class ShootingLoop:
             )
 
     def _second_order(self, point: Point, step: Step, defects: Array) -> Step:
-        """The step that closes the gaps of the full step too, under the same policy (Nocedal & Wright, section 18.3).
+        """The step that closes the gaps left by ``step`` too, under the same policy (Nocedal & Wright, section 18.3).
 
         Without it the merit may refuse good steps for gaps that are of second order (the Maratos effect).
         """
@@ -248,9 +254,9 @@ class ShootingLoop:
         if new is None:
             if noise:
                 return verdicts.precision_limit(point.gradient, point.defect, o)
-            self.regularisation = self.regularisation.raised()
             if self.regularisation.saturated:
                 return verdicts.line_search_failed(self.iteration + 1, point.gradient, o)
+            self.regularisation = self.regularisation.raised()
             return None
         if search.alpha > LOWER_AT:
             self.regularisation = self.regularisation.lowered()

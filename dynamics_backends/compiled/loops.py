@@ -85,25 +85,24 @@ def double_tables(model: Model) -> list[np.ndarray]:
     return [np.ascontiguousarray(c, dtype=float) for c in (*columns, -np.asarray(model.gravity))]
 
 
-def loop_kernel(
-    name: str, program: Program, inputs: Sequence[str], outputs: Sequence[str], joint_types: Sequence[str]
-) -> LoopKernel:
+def loop_kernel(program: Program, joint_types: Sequence[str]) -> LoopKernel:
     """Emit a program for models made of these joint types."""
-    return _Writer(name, list(program), list(inputs), list(outputs), sorted(joint_types)).kernel()
+    return _Writer(program, sorted(joint_types)).kernel()
 
 
 @dataclass
 class _Writer:
-    name: str
-    program: list[Pass]
-    inputs: list[str]
-    outputs: list[str]
+    program: Program
     joint_types: list[str]
     functions: list[str] = field(default_factory=list)
 
+    def __post_init__(self) -> None:
+        self.name = self.program.name
+        self.inputs, self.outputs = list(self.program.arguments), list(self.program.outputs)
+
     def kernel(self) -> LoopKernel:
-        written = list(dict.fromkeys(base_name(o) for p in self.program for o in p.outputs))
-        parents = {base_name(n) for p in self.program for n in p.inputs if n.endswith("_p")}
+        written = list(dict.fromkeys(base_name(o) for p in self.program.passes for o in p.outputs))
+        parents = {base_name(n) for p in self.program.passes for n in p.inputs if n.endswith("_p")}
         body: list[str] = [*self._unpack_tables(), *self._storage(written, parents)]
         for group in self._groups():
             body += self._forward(group) if group[0][1].kind in _FORWARD else self._single(*group[0])
@@ -154,7 +153,7 @@ class _Writer:
     def _groups(self) -> list[list[tuple[int, Pass]]]:
         """Passes with their numbers; neighbours that can share one sweep from the root come together."""
         groups: list[list[tuple[int, Pass]]] = []
-        for item in enumerate(self.program):
+        for item in enumerate(self.program.passes):
             if groups and item[1].kind in _FORWARD and groups[-1][-1][1].kind in _FORWARD:
                 groups[-1].append(item)
             else:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from dynamics_backends.rigid_body import ltl
-from dynamics_backends.rigid_body.drivers import as_rows, run
+from dynamics_backends.rigid_body.drivers import Driver, as_rows, run
 from dynamics_backends.rigid_body.model import Model
-from dynamics_backends.rigid_body.passes import Program, body, down, inserted, up
+from dynamics_backends.rigid_body.passes import Program, body, down, up
 from dynamics_backends.rigid_body.rnea import PLACE
 from dynamics_backends.rigid_body.spatial import articulated
 from dynamics_backends.scalar import Rows
@@ -59,11 +59,11 @@ def ACCELERATE(joint, pitch, X_link, bias_link, acc_link_p, UD, uD):
     return a, carried + joint.motion(a, pitch)
 
 
-ABA: Program = [PLACE, VELOCITY, FREE_BODY, ATTACH, ACCELERATE]
-ABA_EXTERNAL: Program = inserted(ABA, SUBTRACT_EXTERNAL, after=FREE_BODY)
+ABA = Program("aba", [PLACE, VELOCITY, FREE_BODY, ATTACH, ACCELERATE], ["a"])
+ABA_EXTERNAL = ABA.inserted(SUBTRACT_EXTERNAL, after=FREE_BODY, name="aba_external")
 
 
-def aba(model: Model, q: Rows, v: Rows, tau: Rows, f_ext: Any = None) -> Rows:
+def aba(model: Model, q: Rows, v: Rows, tau: Rows, f_ext: Any = None, *, driver: Driver = run) -> Rows:
     """Joint accelerations (nv, N) for configuration q (nq, N), velocity v and joint forces tau (nv, N).
 
     ``f_ext``: external forces on the bodies in their own frames, from :func:`~.external_forces.body_forces`.
@@ -72,4 +72,4 @@ def aba(model: Model, q: Rows, v: Rows, tau: Rows, f_ext: Any = None) -> Rows:
     program = ABA
     if f_ext is not None:
         program, arguments["f_ext"] = ABA_EXTERNAL, f_ext
-    return as_rows(run(program, model, arguments)["a"])
+    return as_rows(driver(program, model, arguments)["a"])

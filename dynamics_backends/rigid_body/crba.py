@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from dynamics_backends.rigid_body.drivers import run
+from dynamics_backends.rigid_body.drivers import Driver, run
 from dynamics_backends.rigid_body.ground import INERTIA, PLACE, at_base
 from dynamics_backends.rigid_body.model import Model
 from dynamics_backends.rigid_body.passes import Program, dof, own_pair, pair, up_sum, whole
@@ -41,10 +41,10 @@ def ADD_ROTORS(M, armature):
     return M
 
 
-MASS_MATRIX: Program = [MOMENTUM, ENTRIES, OWN_ENTRIES, ADD_ROTORS]
-CRBA: Program = [PLACE, INERTIA, up_sum("I"), *MASS_MATRIX]
+MASS_MATRIX = [MOMENTUM, ENTRIES, OWN_ENTRIES, ADD_ROTORS]
+CRBA = Program("crba", [PLACE, INERTIA, up_sum("I"), *MASS_MATRIX], ["M"])
 
 
-def crba(model: Model, q: Rows) -> Any:
+def crba(model: Model, q: Rows, *, driver: Driver = run) -> Any:
     """The mass matrix M[i][j]: (nv, nv, N) from q (nq, N); nested lists for symbols."""
-    return run(CRBA, model, {"q": at_base(model, q)})["M"]
+    return driver(CRBA, model, {"q": at_base(model, q)})["M"]

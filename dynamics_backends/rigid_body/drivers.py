@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import cached_property
-from typing import Any
+from typing import Any, Protocol
 from weakref import WeakKeyDictionary
 
 import numpy as np
@@ -23,6 +23,12 @@ from dynamics_backends.scalar import copied, stack
 from dynamics_backends.rigid_body.spatial import Inertia, Motion, Transform, Vec, build, leaves, size
 
 Fields = dict[str, Any]
+
+
+class Driver(Protocol):
+    """What evaluates a program: at least its outputs, by name."""
+
+    def __call__(self, program: Program, model: Model, arguments: Mapping[str, Any]) -> Fields: ...
 
 
 def run(program: Program, model: Model, arguments: Mapping[str, Any]) -> Fields:
@@ -139,7 +145,7 @@ def _columns(pairs: list[tuple[int, int]]) -> tuple[np.ndarray, np.ndarray]:
 def rows(program: Program, model: Model, arguments: Mapping[str, Any]) -> Fields:
     """Evaluate on arrays (rows, N), float64, complex128 or dual."""
     state = _Rows(layout(model), dict(arguments))
-    for p in program:
+    for p in program.passes:
         getattr(state, p.kind if p.kind != "own_pair" else "pair")(p)
     return state.fields
 
@@ -327,7 +333,7 @@ def _add_rows(store: Any, index: np.ndarray, value: Any) -> None:
 def unroll(program: Program, model: Model, arguments: Mapping[str, Any]) -> Fields:
     """Evaluate one row at a time, on lists of scalars; with symbols, every expression of the algorithm is written out."""
     state = _Unrolled(layout(model), arguments)
-    for p in program:
+    for p in program.passes:
         getattr(state, p.kind if p.kind != "own_pair" else "pair")(p)
     return state.fields
 
@@ -414,7 +420,8 @@ class _Unrolled:
 
     def _allocate(self, names: tuple[str, ...]) -> None:
         for name in names:
-            self.fields[name] = [None] * self.count[FIELDS[name].axis]
+            previous = self.fields.get(name)  # a pass may update a field
+            self.fields[name] = list(previous) if previous else [None] * self.count[FIELDS[name].axis]
 
     def _store(self, outputs: tuple[str, ...], results: tuple[Any, ...], b: int) -> None:
         for name, result in zip(outputs, results, strict=True):

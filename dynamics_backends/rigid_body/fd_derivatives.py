@@ -13,10 +13,10 @@ from typing import Any, NamedTuple
 from dynamics_backends import scalar as sm
 from dynamics_backends.rigid_body import ltl
 from dynamics_backends.rigid_body.crba import MASS_MATRIX
-from dynamics_backends.rigid_body.drivers import run
+from dynamics_backends.rigid_body.drivers import Driver, run
 from dynamics_backends.rigid_body.ground import BIAS_ACCELERATION, FORCE, INERTIA, RATES, SUBTRACT_EXTERNAL, at_base
 from dynamics_backends.rigid_body.model import Model
-from dynamics_backends.rigid_body.passes import Program, body, dof, down, inserted, up_sum, whole
+from dynamics_backends.rigid_body.passes import Program, body, dof, down, up_sum, whole
 from dynamics_backends.rigid_body.rnea_derivatives import ENTRIES, KINEMATICS
 from dynamics_backends.scalar import Rows
 
@@ -48,8 +48,7 @@ def SOLVE(factor, tau_net):
 @whole("M_inverse", template="ltl_inverse")
 def INVERT(factor):
     """M^-1."""
-    n = len(factor.ancestors)
-    return ltl.solve(factor, sm.identity_rows(n, like=factor.D_inverse[0]))
+    return ltl.inverse(factor)
 
 
 @whole("da_dq", "da_dv", template="ltl_minus_solve_both")
@@ -80,27 +79,30 @@ def TOTAL_FORCE(f, f_joint):
     return f + f_joint
 
 
-FDSVA: Program = [
-    *KINEMATICS,
-    BIAS_ACCELERATION,
-    INERTIA,
-    FORCE,
-    up_sum("I", "B", "f"),
-    *MASS_MATRIX,
-    BIAS,
-    NET_FORCE,
-    FACTORISE,
-    SOLVE,
-    ACCELERATION_SHARE,
-    FORCE_SHARE,
-    up_sum("f_joint"),
-    TOTAL_FORCE,
-    *ENTRIES,
-    INVERT,
-    SOLVE_COLUMNS,
-]
-FDSVA_EXTERNAL: Program = inserted(FDSVA, SUBTRACT_EXTERNAL, after=FORCE)
-
+FDSVA = Program(
+    "fdsva",
+    [
+        *KINEMATICS,
+        BIAS_ACCELERATION,
+        INERTIA,
+        FORCE,
+        up_sum("I", "B", "f"),
+        *MASS_MATRIX,
+        BIAS,
+        NET_FORCE,
+        FACTORISE,
+        SOLVE,
+        ACCELERATION_SHARE,
+        FORCE_SHARE,
+        up_sum("f_joint"),
+        TOTAL_FORCE,
+        *ENTRIES,
+        INVERT,
+        SOLVE_COLUMNS,
+    ],
+    ["a", "da_dq", "da_dv", "M_inverse"],
+)
+FDSVA_EXTERNAL = FDSVA.inserted(SUBTRACT_EXTERNAL, after=FORCE, name="fdsva_external")
 
 
 class ForwardDynamicsDerivatives(NamedTuple):
@@ -112,7 +114,9 @@ class ForwardDynamicsDerivatives(NamedTuple):
     dtau: Any
 
 
-def fd_derivatives(model: Model, q: Rows, v: Rows, tau: Rows, f_ext: Any = None) -> ForwardDynamicsDerivatives:
+def fd_derivatives(
+    model: Model, q: Rows, v: Rows, tau: Rows, f_ext: Any = None, *, driver: Driver = run
+) -> ForwardDynamicsDerivatives:
     """Forward dynamics and its first derivatives on rows q (nq, N), v and tau (nv, N).
 
     ``f_ext``: external forces in the frames of their bodies, held constant there.
@@ -121,5 +125,5 @@ def fd_derivatives(model: Model, q: Rows, v: Rows, tau: Rows, f_ext: Any = None)
     program = FDSVA
     if f_ext is not None:
         program, arguments["f_ext"] = FDSVA_EXTERNAL, f_ext
-    fields = run(program, model, arguments)
+    fields = driver(program, model, arguments)
     return ForwardDynamicsDerivatives(fields["a"], fields["da_dq"], fields["da_dv"], fields["M_inverse"])

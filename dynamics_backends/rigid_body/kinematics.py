@@ -24,8 +24,8 @@ from dynamics_backends.rigid_body.spatial import Mat, Motion, Transform, Vec
 from dynamics_backends.scalar import Rows, Scalar
 
 REFERENCES = ("LOCAL", "WORLD", "LOCAL_WORLD_ALIGNED")
-PLACEMENT: Program = [PLACE]
-MOTION: Program = [PLACE, VELOCITY]
+PLACEMENT = Program("placement", [PLACE], ["X", "S"])
+MOTION = Program("motion", [PLACE, VELOCITY], ["X", "S", "vel"])
 
 
 class _Posed(NamedTuple):
@@ -183,9 +183,9 @@ def KINETIC(I_own, vel):
     return vel.dot(I_own * vel) * 0.5
 
 
-CENTER: Program = [PLACE, MASS_MOMENT]
-MOMENTA: Program = [PLACE, VELOCITY, INERTIA, MOMENTUM]
-ENERGY: Program = [PLACE, VELOCITY, INERTIA, KINETIC]
+CENTER = Program("center_of_mass", [PLACE, MASS_MOMENT], ["mass_moment"])
+MOMENTA = Program("momentum", [PLACE, VELOCITY, INERTIA, MOMENTUM], ["f"])
+ENERGY = Program("kinetic_energy", [PLACE, VELOCITY, INERTIA, KINETIC], ["kinetic"])
 
 
 def center_of_mass(model: Model, q: Rows) -> Rows:

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from dynamics_backends.scalar import Scalar
+from dynamics_backends.scalar import Scalar, identity_rows
 
 
 @dataclass(frozen=True)
@@ -59,6 +59,23 @@ def solve(f: Factor, b: Sequence[Any]) -> list[Any]:
         for i in f.ancestors[k]:
             x[k] = x[k] - x[i] * f.L[k][i]
     return x
+
+
+def inverse(f: Factor) -> list[Any]:
+    """M^-1 by rows, [i][j]; symmetric, so each row is computed from its diagonal on."""
+    n = len(f.ancestors)
+    zero = 0.0 * f.D_inverse[0]
+    X = [row + zero for row in identity_rows(n, like=f.D_inverse[0])]
+    for k in reversed(range(n)):
+        for i in f.ancestors[k]:
+            X[i][k:] = X[i][k:] - X[k][k:] * f.L[k][i]
+    for k in range(n):
+        X[k][k:] = X[k][k:] * f.D_inverse[k]
+        for i in f.ancestors[k]:
+            X[k][k:] = X[k][k:] - X[i][k:] * f.L[k][i]
+        for j in range(k):
+            X[k][j] = X[j][k]
+    return X
 
 
 def solve_dense(A: Sequence[Sequence[Scalar]], b: Sequence[Any]) -> list[Any]:

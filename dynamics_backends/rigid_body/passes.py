@@ -62,6 +62,9 @@ class Field:
     kind: type[Struct] | None = None
 
 
+TABLES = ("fixed", "pitch", "mass", "com", "central", "I_link", "armature")
+"""The fields that are constants of the model."""
+
 _B, _D = Axis.BODY, Axis.DOF
 FIELDS: dict[str, Field] = {
     # arguments
@@ -158,7 +161,26 @@ class Pass:
         return result if len(self.outputs) > 1 else (result,)
 
 
-Program = Sequence[Pass]
+class Program:
+    """A recursive algorithm: a name, its passes in order, and the fields that are its results."""
+
+    def __init__(self, name: str, passes: Sequence[Pass], outputs: Sequence[str]) -> None:
+        self.name = name
+        self.passes = tuple(passes)
+        self.outputs = tuple(outputs)
+        written: set[str] = set()
+        arguments: list[str] = []
+        for p in self.passes:
+            read = [base_name(n) for n in p.inputs if n not in ("joint", "model")]
+            arguments += [n for n in read if n not in written and n not in TABLES]
+            written.update(base_name(o) for o in p.outputs)
+        self.arguments = tuple(dict.fromkeys(arguments))
+        if missing := set(self.outputs) - written:
+            raise ValueError(f"program {name}: no pass writes {sorted(missing)}")
+
+    def inserted(self, new: Pass, *, after: Pass, name: str) -> Program:
+        """The program with one more pass, right after another."""
+        return Program(name, [x for p in self.passes for x in ((p, new) if p is after else (p,))], self.outputs)
 
 
 def base_name(name: str) -> str:
@@ -198,7 +220,3 @@ def up_sum(*fields: str) -> Pass:
     """Subtree sums of fields expressed in one common frame."""
     return Pass("up", fields, None)
 
-
-def inserted(program: Program, new: Pass, *, after: Pass) -> Program:
-    """The program with one more pass, right after another."""
-    return [x for p in program for x in ((p, new) if p is after else (p,))]

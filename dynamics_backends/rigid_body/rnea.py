@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from dynamics_backends.rigid_body.drivers import as_rows, run
+from dynamics_backends.rigid_body.drivers import Driver, as_rows, run
 from dynamics_backends.rigid_body.model import Model
-from dynamics_backends.rigid_body.passes import Program, body, dof, down, inserted, up
+from dynamics_backends.rigid_body.passes import Program, body, dof, down, up
 from dynamics_backends.scalar import Rows
 
 
@@ -48,11 +48,11 @@ def ADD_ROTOR(tau, armature, a):
     return tau + armature * a
 
 
-RNEA: Program = [PLACE, MOTION, FORCE, PROJECT, ADD_ROTOR]
-RNEA_EXTERNAL: Program = inserted(RNEA, SUBTRACT_EXTERNAL, after=FORCE)
+RNEA = Program("rnea", [PLACE, MOTION, FORCE, PROJECT, ADD_ROTOR], ["tau"])
+RNEA_EXTERNAL = RNEA.inserted(SUBTRACT_EXTERNAL, after=FORCE, name="rnea_external")
 
 
-def rnea(model: Model, q: Rows, v: Rows, a: Rows, f_ext: Any = None) -> Rows:
+def rnea(model: Model, q: Rows, v: Rows, a: Rows, f_ext: Any = None, *, driver: Driver = run) -> Rows:
     """Joint forces tau (nv, N) [N, N m] for configuration q (nq, N), velocity v and acceleration a (nv, N).
 
     ``f_ext``: external forces on the bodies in their own frames, from :func:`~.external_forces.body_forces`.
@@ -61,9 +61,9 @@ def rnea(model: Model, q: Rows, v: Rows, a: Rows, f_ext: Any = None) -> Rows:
     program = RNEA
     if f_ext is not None:
         program, arguments["f_ext"] = RNEA_EXTERNAL, f_ext
-    return as_rows(run(program, model, arguments)["tau"])
+    return as_rows(driver(program, model, arguments)["tau"])
 
 
-def nonlinear_effects(model: Model, q: Rows, v: Rows, f_ext: Any = None) -> Rows:
+def nonlinear_effects(model: Model, q: Rows, v: Rows, f_ext: Any = None, *, driver: Driver = run) -> Rows:
     """Coriolis, centrifugal and gravity forces C(q, v) v + g(q): joint forces (nv, N) at zero acceleration."""
-    return rnea(model, q, v, 0.0 * v if not isinstance(v, list) else [0.0 * x for x in v], f_ext)
+    return rnea(model, q, v, 0.0 * v if not isinstance(v, list) else [0.0 * x for x in v], f_ext, driver=driver)

@@ -16,7 +16,7 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from dynamics_backends.rigid_body.crba import MASS_MATRIX
-from dynamics_backends.rigid_body.drivers import run
+from dynamics_backends.rigid_body.drivers import Driver, run
 from dynamics_backends.rigid_body.ground import (
     ACCELERATION,
     FORCE,
@@ -29,7 +29,7 @@ from dynamics_backends.rigid_body.ground import (
     at_base,
 )
 from dynamics_backends.rigid_body.model import Model
-from dynamics_backends.rigid_body.passes import Program, dof, inserted, own_pair, pair, up_sum
+from dynamics_backends.rigid_body.passes import Program, dof, own_pair, pair, up_sum
 from dynamics_backends.scalar import Rows
 
 
@@ -63,10 +63,14 @@ def OWN_BLOCKS(S_k, v_above_d, q_own_d):
     return S_k.dot(q_own_d), S_k.dot(v_above_d)
 
 
-KINEMATICS: Program = [PLACE, VELOCITY, PSI_DOT]
-ENTRIES: Program = [RATES, COLUMNS, BLOCKS, OWN_BLOCKS]
-IDSVA: Program = [*KINEMATICS, ACCELERATION, INERTIA, FORCE, up_sum("I", "B", "f"), *MASS_MATRIX, PROJECT, *ENTRIES]
-IDSVA_EXTERNAL: Program = inserted(IDSVA, SUBTRACT_EXTERNAL, after=FORCE)
+KINEMATICS = [PLACE, VELOCITY, PSI_DOT]
+ENTRIES = [RATES, COLUMNS, BLOCKS, OWN_BLOCKS]
+IDSVA = Program(
+    "idsva",
+    [*KINEMATICS, ACCELERATION, INERTIA, FORCE, up_sum("I", "B", "f"), *MASS_MATRIX, PROJECT, *ENTRIES],
+    ["tau", "dtau_dq", "dtau_dv", "M"],
+)
+IDSVA_EXTERNAL = IDSVA.inserted(SUBTRACT_EXTERNAL, after=FORCE, name="idsva_external")
 
 
 class InverseDynamicsDerivatives(NamedTuple):
@@ -78,7 +82,9 @@ class InverseDynamicsDerivatives(NamedTuple):
     M: Any
 
 
-def rnea_derivatives(model: Model, q: Rows, v: Rows, a: Rows, f_ext: Any = None) -> InverseDynamicsDerivatives:
+def rnea_derivatives(
+    model: Model, q: Rows, v: Rows, a: Rows, f_ext: Any = None, *, driver: Driver = run
+) -> InverseDynamicsDerivatives:
     """Inverse dynamics and its first derivatives on rows q (nq, N), v and a (nv, N).
 
     ``f_ext``: external forces in the frames of their bodies, held constant there.
@@ -87,5 +93,5 @@ def rnea_derivatives(model: Model, q: Rows, v: Rows, a: Rows, f_ext: Any = None)
     program = IDSVA
     if f_ext is not None:
         program, arguments["f_ext"] = IDSVA_EXTERNAL, f_ext
-    fields = run(program, model, arguments)
+    fields = driver(program, model, arguments)
     return InverseDynamicsDerivatives(fields["tau"], fields["dtau_dq"], fields["dtau_dv"], fields["M"])

@@ -74,12 +74,12 @@ class FreeBody(RigidBodyMap):
 
     def __call__(self, x: Rows, u: Rows, t: Scalar, p: Mapping[str, Rows]) -> Rows:
         q, v = self.split(x)
-        return sm.concatenate([v, aba(self.model, q, v, self.joint_forces(v, u))])
+        return sm.concatenate([v, aba(self.model, q, v, self.joint_forces(v, u), driver=self.driver)])
 
     def jacobians(self, x: Array, u: Array, t: Array, p: Parameters) -> Jacobians:
         """Closed-form partial derivatives (FDSVA)."""
         q, v = self.split(x.T)
-        d = fd_derivatives(self.model, q, v, self.joint_forces(v, u.T))
+        d = fd_derivatives(self.model, q, v, self.joint_forces(v, u.T), driver=self.driver)
         inverse = np.asarray(d.dtau)
         dv = np.asarray(d.dv)
         slope = self._force_slope(v)

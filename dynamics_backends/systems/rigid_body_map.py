@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from copy import copy
+from typing import Self
 
 import numpy as np
 
 from dynamics_backends.protocol import Array, Jacobians
+from dynamics_backends.rigid_body.drivers import Driver, run
 from dynamics_backends.rigid_body.model import Model
 from dynamics_backends.rigid_body.state import state_manifold
 from dynamics_backends.scalar import Rows, Scalar
@@ -14,6 +17,8 @@ from dynamics_backends.scalar import Rows, Scalar
 
 class RigidBodyMap:
     """A map of the state (q, v) of a model and a control; subclasses say which."""
+
+    driver: Driver = staticmethod(run)
 
     def __init__(self, model: Model, control_names: tuple[str, ...], output_names: tuple[str, ...]) -> None:
         if model.coupling is not None:
@@ -26,6 +31,12 @@ class RigidBodyMap:
         self.output_names = output_names
         self.nu = len(control_names)
         self.n_out = len(output_names)
+
+    def with_driver(self, driver: Driver) -> Self:
+        """The same map evaluated by another driver."""
+        other = copy(self)
+        other.driver = driver
+        return other
 
     def split(self, x: Rows) -> tuple[Rows, Rows]:
         """q (nq, N) and v (nv, N)."""

@@ -23,11 +23,15 @@ from dynamics_backends.rigid_body.drivers import row, run
 from dynamics_backends.rigid_body.fd_derivatives import fd_derivatives
 from dynamics_backends.rigid_body.ground import PLACE, PSI_DOT, VELOCITY, at_base
 from dynamics_backends.rigid_body.model import Model
+from dynamics_backends.rigid_body.passes import Program
 from dynamics_backends.rigid_body.rnea import nonlinear_effects, rnea
 from dynamics_backends.rigid_body.rnea_derivatives import rnea_derivatives
 from dynamics_backends.rigid_body.spatial import Motion, Vec
 from dynamics_backends.scalar import Rows, Scalar
 from dynamics_backends.systems.rigid_body_map import RigidBodyMap, blocks, dof_names
+
+
+_FRAME_RATES = Program("frame_rates", [PLACE, VELOCITY, PSI_DOT], ["X", "S", "vel", "psid"])
 
 
 class InverseDynamics(RigidBodyMap):
@@ -37,11 +41,11 @@ class InverseDynamics(RigidBodyMap):
         super().__init__(model, dof_names("a", model), dof_names("tau", model))
 
     def __call__(self, x: Rows, u: Rows, t: Scalar, p: Mapping[str, Rows]) -> Rows:
-        return rnea(self.model, *self.split(x), u)
+        return rnea(self.model, *self.split(x), u, driver=self.driver)
 
     def jacobians(self, x: Array, u: Array, t: Array, p: Parameters) -> Jacobians:
         """Closed form: IDSVA."""
-        d = rnea_derivatives(self.model, *self.split(x.T), u.T)
+        d = rnea_derivatives(self.model, *self.split(x.T), u.T, driver=self.driver)
         return blocks(d.tau, d.dq, d.dv, d.M)
 
 
@@ -52,11 +56,11 @@ class ForwardDynamics(RigidBodyMap):
         super().__init__(model, dof_names("tau", model), dof_names("a", model))
 
     def __call__(self, x: Rows, u: Rows, t: Scalar, p: Mapping[str, Rows]) -> Rows:
-        return aba(self.model, *self.split(x), u)
+        return aba(self.model, *self.split(x), u, driver=self.driver)
 
     def jacobians(self, x: Array, u: Array, t: Array, p: Parameters) -> Jacobians:
         """Closed form: FDSVA."""
-        return blocks(*fd_derivatives(self.model, *self.split(x.T), u.T))
+        return blocks(*fd_derivatives(self.model, *self.split(x.T), u.T, driver=self.driver))
 
 
 class NonlinearEffects(RigidBodyMap):
@@ -66,12 +70,12 @@ class NonlinearEffects(RigidBodyMap):
         super().__init__(model, (), dof_names("h", model))
 
     def __call__(self, x: Rows, u: Rows, t: Scalar, p: Mapping[str, Rows]) -> Rows:
-        return nonlinear_effects(self.model, *self.split(x))
+        return nonlinear_effects(self.model, *self.split(x), driver=self.driver)
 
     def jacobians(self, x: Array, u: Array, t: Array, p: Parameters) -> Jacobians:
         """Closed form: IDSVA at zero acceleration."""
         q, v = self.split(x.T)
-        d = rnea_derivatives(self.model, q, v, 0.0 * v)
+        d = rnea_derivatives(self.model, q, v, 0.0 * v, driver=self.driver)
         return blocks(d.tau, d.dq, d.dv, np.zeros((self.n_out, 0, len(x))))
 
 
@@ -83,7 +87,7 @@ class MassMatrix(RigidBodyMap):
         super().__init__(model, (), names)
 
     def __call__(self, x: Rows, u: Rows, t: Scalar, p: Mapping[str, Rows]) -> Rows:
-        M = crba(self.model, self.split(x)[0])
+        M = crba(self.model, self.split(x)[0], driver=self.driver)
         n = self.model.nv
         zero = 0.0 * x[0]
         return sm.stack([M[i][j] + zero for i in range(n) for j in range(n)])
@@ -119,7 +123,7 @@ class FrameMotion(RigidBodyMap):
         q, v = self.split(x.T)
         fx = np.zeros((6, 2 * m.nv, size))
         body = m.frames[self.frame].body
-        fields = run([PLACE, VELOCITY, PSI_DOT], m, {"q": at_base(m, q), "v": v})
+        fields = run(_FRAME_RATES, m, {"q": at_base(m, q), "v": v})
         if body >= 0:
             velocity = row(fields["vel"], body)
             at = row(fields["X"], body).point(Vec(*m.frames[self.frame].p.tolist()))
@@ -156,20 +160,20 @@ class ActuatedInverseDynamics(RigidBodyMap):
         for i, d in enumerate(self.driven):
             a[d] = u[i] + zero
         if self.passive:
-            M = crba(self.model, q)
-            bias = rnea(self.model, q, v, sm.stack(a))
+            M = crba(self.model, q, driver=self.driver)
+            bias = rnea(self.model, q, v, sm.stack(a), driver=self.driver)
             block = [[M[i][j] for j in self.passive] for i in self.passive]
             for d, value in zip(self.passive, ltl.solve_dense(block, [-bias[d] for d in self.passive]), strict=True):
                 a[d] = value
         return sm.stack(a)
 
     def __call__(self, x: Rows, u: Rows, t: Scalar, p: Mapping[str, Rows]) -> Rows:
-        tau = rnea(self.model, *self.split(x), self.accelerations(x, u))
+        tau = rnea(self.model, *self.split(x), self.accelerations(x, u), driver=self.driver)
         return sm.stack([tau[d] for d in self.driven])
 
     def jacobians(self, x: Array, u: Array, t: Array, p: Parameters) -> Jacobians:
         """Closed form: Sbar' d ID at the true accelerations; Sbar' w = w_a - M_ab M_bb^-1 w_b."""
-        d = rnea_derivatives(self.model, *self.split(x.T), self.accelerations(x.T, u.T))
+        d = rnea_derivatives(self.model, *self.split(x.T), self.accelerations(x.T, u.T), driver=self.driver)
         whole = np.moveaxis(np.concatenate([d.dq, d.dv, d.M], axis=1), -1, 0)
         projected = whole[:, self.driven]
         if self.passive:

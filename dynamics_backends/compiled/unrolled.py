@@ -1,0 +1,63 @@
+"""The second tier: straight-line code for one robot, with its constants folded and only its own structure computed.
+
+The unrolling driver runs the same program of passes on CasADi symbols; what it writes out is cut into functions (emit.CHUNK).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import casadi as ca
+
+from dynamics_backends.compiled.emit import Argument, chunked_function
+from dynamics_backends.compiled.loops import LoopKernel
+from dynamics_backends.compiled.trace import Trace, trace_expressions
+from dynamics_backends.rigid_body.drivers import unroll
+from dynamics_backends.rigid_body.model import Model
+from dynamics_backends.rigid_body.passes import FIELDS, Axis, Program
+
+OPERATIONS_LIMIT = 60_000
+"""Above this the loops are as fast, and compile at once."""
+
+
+def unrolled_trace(program: Program, model: Model) -> Trace:
+    """The operations of a program for one model."""
+    symbols = {name: ca.SX.sym(name, _size(name, model)) for name in program.arguments}
+    fields = unroll(program, model, {n: [s[i] for i in range(s.numel())] for n, s in symbols.items()})
+    return trace_expressions(list(symbols.values()), [_column(fields[o]) for o in program.outputs])
+
+
+def unrolled_kernel(program: Program, model: Model) -> LoopKernel:
+    """Emit a program for this model."""
+    sizes = [_size(name, model) for name in program.arguments]
+    return straight_kernel(program.name, unrolled_trace(program, model), program.arguments, program.outputs, sizes)
+
+
+def _size(name: str, model: Model) -> int:
+    return model.nq if FIELDS[name].axis is Axis.Q else model.nv
+
+
+def straight_kernel(
+    name: str, t: Trace, inputs: Sequence[str], outputs: Sequence[str], sizes: Sequence[int]
+) -> LoopKernel:
+    """A block function of straight-line code from a trace; the tables it is handed are not read."""
+    arguments = [Argument(f"i_{n}", s) for n, s in zip(inputs, sizes, strict=True)]
+    source, room = chunked_function(f"{name}_code", t, arguments, [f"o_{o}" for o in outputs])
+    head = ", ".join(
+        ["const int* const* ti", "const double* const* td"]
+        + [f"const V* restrict {a.name}" for a in arguments]
+        + [f"V* restrict o_{o}" for o in outputs]
+        + ["V* w"]
+    )
+    call = ", ".join([a.name for a in arguments] + [f"o_{o}" for o in outputs] + ["w"])
+    source += f"static void {name}({head})\n{{\n(void)ti; (void)td;\n{name}_code({call});\n}}\n"
+    output_sizes = [str(len(o)) for o in t.outputs]
+    return LoopKernel(name, source, list(inputs), list(outputs), [str(s) for s in sizes], output_sizes, str(room))
+
+
+def _column(field: Any) -> Any:
+    """A field as one column of expressions, matrices by rows."""
+    if isinstance(field, list) and field and not hasattr(field[0], "is_symbolic") and not isinstance(field[0], float):
+        return ca.vertcat(*[_column(r) for r in field])
+    return ca.vertcat(*[ca.SX(x) for x in field]) if isinstance(field, list) else field

@@ -1,0 +1,32 @@
+"""The problems by name, loaded when asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from importlib import import_module
+from typing import Any, NamedTuple
+
+from dynamics_backends.rigid_body.names import unknown_name
+from problems.task import Task
+
+PROBLEMS = {
+    "arm_go_to": "problems.arm_go_to",
+    "cart_pole": "problems.cart_pole",
+    "double_pendulum": "problems.double_pendulum",
+}
+"""name -> module with ``Settings`` and ``build``."""
+
+
+class Problem(NamedTuple):
+    """Settings is a frozen dataclass; build(settings, backend) returns a Task."""
+
+    Settings: Any
+    build: Callable[..., Task]
+
+
+def load_problem(name: str) -> Problem:
+    """The problem of this name. Raises UnknownName, with the nearest names."""
+    if name not in PROBLEMS:
+        raise unknown_name("problem", name, list(PROBLEMS))
+    module = import_module(PROBLEMS[name])
+    return Problem(module.Settings, module.build)

@@ -1,0 +1,137 @@
+"""What every problem module offers: settings, checked at construction, and a function from settings to a task.
+
+A problem module has a frozen dataclass ``Settings`` and ``build(settings, backend) -> Task``.  ``backend`` turns a system into a
+`DynamicsBackend`; the module knows neither its name nor the solver.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+
+from dynamics_backends.protocol import Array, DynamicsBackend, Map
+from dynamics_backends.rigid_body.batched import frame_placement
+from dynamics_backends.rigid_body.model import Model
+from dynamics_backends.rigid_body.urdf import load_urdf
+from problems.robots import load_robot
+from trajopt import OCP, Guess, SampledSystem
+
+BackendFactory = Callable[[Map], DynamicsBackend]
+Checks = Mapping[str, tuple[bool, str]]
+"""key -> (whether its value is acceptable, what is expected)."""
+
+
+def no_outcome(x: Array) -> list[str]:
+    """Say nothing about the final state."""
+    return []
+
+
+@dataclass(frozen=True)
+class Task:
+    """An optimal control problem with where to start it and what to tell about it.
+
+    frame: whose path is of interest. goal: its goal (3,) in the world [m]. warnings: doubts about the settings.
+    outcome: sentences about a final state (nx,), for example how far from its goal it is.
+    """
+
+    ocp: OCP
+    guess: Guess
+    frame: str | None = None
+    goal: Array | None = None
+    warnings: tuple[str, ...] = ()
+    outcome: Callable[[Array], list[str]] = no_outcome
+
+
+class SettingsError(ValueError):
+    """Values out of range; ``problems`` maps each key to what is wrong with it."""
+
+    def __init__(self, problems: Mapping[str, str]) -> None:
+        self.problems = dict(problems)
+        super().__init__("; ".join(f"{key}: {text}" for key, text in problems.items()))
+
+
+class Checked:
+    """A base of dataclasses that checks all values at construction: SettingsError names every bad one."""
+
+    def checks(self) -> Checks:
+        """What is required of each value."""
+        return {}
+
+    def __post_init__(self) -> None:
+        failed = {k: expected for k, (good, expected) in self.checks().items() if not good}
+        if failed:
+            raise SettingsError({k: f"expected {e}, got {getattr(self, k)!r}" for k, e in failed.items()})
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sampling(Checked):
+    """The time grid. horizon: number of time steps. dt: their length [s]. substeps: steps of the integrator in each."""
+
+    horizon: int = 100
+    dt: float = 0.01
+    integrator: Literal["semi_implicit_euler", "euler", "rk4"] = "semi_implicit_euler"
+    substeps: int = 1
+
+    def checks(self) -> Checks:
+        return {
+            "horizon": (self.horizon >= 1, "at least 1"),
+            "dt": (0 < self.dt < np.inf, "a positive number of seconds"),
+            "substeps": (self.substeps >= 1, "at least 1"),
+        }
+
+    def sampled(self, backend: DynamicsBackend) -> SampledSystem:
+        """The system of a backend on this time grid."""
+        return SampledSystem(backend, self.integrator, self.substeps)
+
+
+def not_negative(value: float | tuple[float, ...]) -> tuple[bool, str]:
+    """The check of a weight or of a list of weights."""
+    array = np.asarray(value, dtype=float)
+    return bool(np.isfinite(array).all() and (array >= 0).all()), "finite numbers of at least 0"
+
+
+def positive(value: float) -> tuple[bool, str]:
+    """The check of a limit, which may be infinite."""
+    return value > 0, "a positive number"
+
+
+def per_dof(value: float | tuple[float, ...], size: int, key: str) -> Array:
+    """A number for each of ``size`` degrees of freedom. Raises ValueError for a list of another length."""
+    array = np.asarray(value, dtype=float)
+    if array.ndim and array.shape != (size,):
+        raise ValueError(f"{key} has {array.size} entries; give one number, or one for each of {size} joints")
+    return np.broadcast_to(array, (size,)).copy()
+
+
+def load_fixed_base(robot: str, mimic: str = "free") -> Model:
+    """A robot bolted to the ground: a bundled name, "erd:NAME", or the path of a URDF file.
+
+    Raises UnknownName, ModuleNotFoundError, FileNotFoundError, URDFError.
+    """
+    path = Path(robot).expanduser()
+    if not is_path(robot):
+        return load_robot(robot, base="fixed", mimic=mimic)
+    if not path.is_file():
+        raise FileNotFoundError(f"there is no URDF file {str(path)!r}")
+    return load_urdf(path, base="fixed", mimic=mimic)
+
+
+def is_path(robot: str) -> bool:
+    """Whether the name of a robot is a path: it ends in .urdf, or holds a separator without the prefix "erd:"."""
+    return robot.endswith((".urdf", ".xml")) or ("/" in robot and not robot.startswith("erd:"))
+
+
+def position_of(model: Model, frame: str, q: Array) -> Array:
+    """World position (3,) or (N, 3) [m] of a frame at q (nq,) or (N, nq)."""
+    return frame_placement(model, q, frame)[1]
+
+
+def joint_error(model: Model, x: Array, x_goal: Array, joints: tuple[int, ...] | None = None) -> str:
+    """The sentence about the largest deviation of a state from its goal, both (nx,) of single-DoF joints."""
+    error = np.abs(x[: model.nq] - x_goal[: model.nq])
+    worst = int(np.argmax(error))
+    return f"{model.q_names[worst]} ends {error[worst]:.3g} from its goal, the largest joint error"
