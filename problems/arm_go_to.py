@@ -276,15 +276,16 @@ def _goal_point(arm: _Arm, s: Settings) -> Array:
 
 
 def _reach_warnings(model: Model, frame: str, goal: Array) -> tuple[str, ...]:
-    """A bound on the reach: the lengths between the joints, and how far sliding ones travel."""
+    """Say so if the goal lies farther from the first joint than the links are long; nothing where a joint slides."""
     f = model.frames[model.frame_id(frame)]
-    reach, body, first = float(np.linalg.norm(f.p)), f.body, f.body
+    path, body = [], f.body
     while body >= 0:
-        if model.joint_types[body] not in ("revolute", "spherical"):
-            return ()
-        first, body = body, int(model.parent[body])
-        reach += float(np.linalg.norm(model.placement_p[first])) if body >= 0 else 0.0
-    distance = float(np.linalg.norm(goal - (model.placement_p[first] if f.body >= 0 else f.p)))
+        path.append(body)
+        body = int(model.parent[body])
+    if not path or any(model.joint_types[b] not in ("revolute", "spherical") for b in path):
+        return ()
+    reach = np.linalg.norm([f.p, *model.placement_p[path[:-1]]], axis=1).sum()
+    distance = np.linalg.norm(goal - model.placement_p[path[-1]])
     if distance <= reach:
         return ()
     return (f"the goal lies {distance:.3g} m from the first joint, but {frame} reaches at most {reach:.3g} m",)

@@ -12,7 +12,7 @@ import numpy as np
 import trajopt as to
 from dynamics_backends.systems.free_body import FreeBody
 from problems.robots import load_robot
-from problems.task import BackendFactory, Checks, Sampling, Task, not_negative
+from problems.task import BackendFactory, Checks, Integrator, Sampling, Task, not_negative
 
 TIP = "tip"
 
@@ -23,7 +23,7 @@ class Settings(Sampling):
 
     horizon: int = 150
     dt: float = 0.02
-    integrator: str = "rk4"  # type: ignore[assignment]
+    integrator: Integrator = "rk4"
     q0: tuple[float, float] = (0.0, 0.0)
     goal_q: tuple[float, float] = (np.pi, 0.0)
     torque_limits: tuple[float, float] = (15.0, 10.0)

@@ -21,6 +21,7 @@ from problems.robots import load_robot
 from trajopt import OCP, Guess, SampledSystem
 
 BackendFactory = Callable[[Map], DynamicsBackend]
+Integrator = Literal["semi_implicit_euler", "euler", "rk4"]
 Checks = Mapping[str, tuple[bool, str]]
 """key -> (whether its value is acceptable, what is expected)."""
 
@@ -73,7 +74,7 @@ class Sampling(Checked):
 
     horizon: int = 100
     dt: float = 0.01
-    integrator: Literal["semi_implicit_euler", "euler", "rk4"] = "semi_implicit_euler"
+    integrator: Integrator = "semi_implicit_euler"
     substeps: int = 1
 
     def checks(self) -> Checks:
@@ -128,10 +129,3 @@ def is_path(robot: str) -> bool:
 def position_of(model: Model, frame: str, q: Array) -> Array:
     """World position (3,) or (N, 3) [m] of a frame at q (nq,) or (N, nq)."""
     return frame_placement(model, q, frame)[1]
-
-
-def joint_error(model: Model, x: Array, x_goal: Array, joints: tuple[int, ...] | None = None) -> str:
-    """The sentence about the largest deviation of a state from its goal, both (nx,) of single-DoF joints."""
-    error = np.abs(x[: model.nq] - x_goal[: model.nq])
-    worst = int(np.argmax(error))
-    return f"{model.q_names[worst]} ends {error[worst]:.3g} from its goal, the largest joint error"

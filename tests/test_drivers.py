@@ -57,13 +57,20 @@ def test_unrolled_numbers_agree_with_rows(program, name):
         assert error(actual, expected[..., 0]) < 1e-13
 
 
+def column(field) -> casadi.SX:
+    """A list, or nested lists, of symbols and numbers as one column."""
+    if isinstance(field, list):
+        return casadi.vertcat(*[column(x) for x in field])
+    return field
+
+
 @each_program
 @each_tree
 def test_unrolled_symbols_agree_with_rows(program, name):
     given = arguments(name, program)
     symbols = {k: casadi.SX.sym(k, len(x)) for k, x in given.items()}
     fields = run(PROGRAMS[program][0], tree(name), symbols)
-    flat = [casadi.vertcat(*np.ravel(np.array(fields[n], dtype=object))) for n in PROGRAMS[program][2]]
+    flat = [column(fields[n]) for n in PROGRAMS[program][2]]
     values = casadi.Function("f", list(symbols.values()), flat).call(list(given.values()))
     for actual, expected in zip(values, evaluate(program, name, given), strict=True):
         assert error(np.asarray(actual)[:, 0], expected.reshape(-1)) < 1e-13

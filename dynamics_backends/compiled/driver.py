@@ -2,14 +2,17 @@
 
 It takes the arguments that the other drivers take, as rows (n, N), and returns a program's outputs as rows.  Three kinds of numbers:
 float64; complex128, whose kernel carries (re, im) through every step; dual arrays, whose kernel carries (value, tangent) and runs over
-knots x directions.  The loop tier serves at once; for a small robot the unrolled tier is built in the background after many knots.
+knots x directions.  The loop tier serves at once.  For a small robot straight-line code is built in the background once many knots have
+been evaluated, and takes over when it is ready; results change by rounding only.
 """
 
 from __future__ import annotations
 
 import threading
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import numpy as np
 
@@ -20,65 +23,123 @@ from dynamics_backends.dual import Dual
 from dynamics_backends.rigid_body import drivers
 from dynamics_backends.rigid_body.model import Model
 from dynamics_backends.rigid_body.passes import FIELDS, Axis, Program
-from dynamics_backends.rigid_body.spatial import Struct, leaves, size
+from dynamics_backends.rigid_body.spatial import Struct, leaves
 
 USUAL_JOINTS = ("revolute", "prismatic", "floating")
-"""Kernels serve these joint types always, others where a model has them: one kernel per algorithm for almost all robots."""
-
+"""Loop kernels serve these joint types always, others where a model has them: one kernel per algorithm for almost all robots."""
 UNROLL_AFTER = 20_000
 """Knots after which straight-line code for the robot is worth building."""
 UNROLL_UP_TO_DOFS = 20
+"""Beyond this size the loops are about as fast."""
+TIERS = ("auto", "loops", "unrolled")
+
+
+@dataclass
+class _Slot:
+    """A program's kernel for one model, how many knots it has served, and whether a better one is on its way."""
+
+    kernel: CompiledKernel
+    knots: int = 0
+    upgrading: bool = field(default=False)
 
 
 class CompiledDriver:
-    """Evaluates programs for one model by kernels, made when first asked for."""
+    """Evaluates programs by kernels, made when first asked for; ``tier`` fixes the form of the code."""
 
-    def __init__(self, model: Model, *, tier: str = "auto") -> None:
-        if tier not in ("auto", "loops", "unrolled"):
-            raise ValueError(f"tier = {tier!r}; known: 'auto', 'loops', 'unrolled'")
-        self.model = model
+    def __init__(self, tier: str = "auto") -> None:
+        if tier not in TIERS:
+            raise ValueError(f"tier = {tier!r}; known: {', '.join(TIERS)}")
         self.tier = tier
-        self._kernels: dict[tuple[str, str], CompiledKernel] = {}
-        self._knots: dict[str, int] = {}
+        self._slots: WeakKeyDictionary[Model, dict[tuple[str, str], _Slot]] = WeakKeyDictionary()
 
     def __call__(self, program: Program, model: Model, arguments: Mapping[str, Any]) -> dict[str, Any]:
         values = [arguments[name] for name in program.arguments]
-        if not self._serves(program, model, values):
+        if not self._serves(program, values):
             return drivers.run(program, model, arguments)
-        n = _batch(values)
-        if any(isinstance(v, Dual) for v in values):
-            return self._dual(program, values, n)
-        if any(np.iscomplexobj(v) for v in values):
-            arrays = [_columns(v, n).astype(complex).view(float) for v in values]
-            results = self.kernel(program, "complex")(*arrays)
-            return self._named(program, [r.view(complex)[..., 0] for r in results])
-        return self._named(program, self.kernel(program, "real")(*[_columns(v, n) for v in values]))
+        if any(isinstance(leaf, Dual) for v in values for leaf in leaves(v)):
+            return self._dual(program, model, values)
+        if any(np.iscomplexobj(leaf) for v in values for leaf in leaves(v)):
+            arrays = [np.ascontiguousarray(_batch_first(v), dtype=complex).view(float) for v in values]
+            results = self._kernel(program, model, "complex", len(arrays[0]))(*arrays)
+            return _named(program, [r.view(complex)[..., 0] for r in results])
+        arrays = [_batch_first(v) for v in values]
+        return _named(program, self._kernel(program, model, "real", len(arrays[0]))(*arrays))
 
-    def _serves(self, program: Program, model: Model, values: list[Any]) -> bool:
-        """Numeric arguments and results that are scalars by degree of freedom or by pairs of them."""
+    @staticmethod
+    def _serves(program: Program, values: list[Any]) -> bool:
+        """Numeric arguments, and results that are numbers by degree of freedom or by pairs of them."""
         plain = all(FIELDS[o].kind is None and FIELDS[o].axis in (Axis.DOF, Axis.MATRIX) for o in program.outputs)
-        numeric = all(isinstance(v, (np.ndarray, Dual, Struct)) and type(v).__name__ != "SpatialDual" for v in values)
-        return model.gravity is not None and plain and numeric and (model is self.model or self._adopt(model))
+        return plain and all(isinstance(leaf, (np.ndarray, Dual)) for v in values for leaf in leaves(v))
 
-    def _adopt(self, model: Model) -> bool:
-        """Another model (changed gravity, say): its tables are bound to the same kernels."""
-        self._kernels.clear()
-        self.model = model
-        return True
+    def _dual(self, program: Program, model: Model, values: list[Any]) -> dict[str, Any]:
+        """Every knot once for each direction, with one tangent."""
+        duals = [leaf for v in values for leaf in leaves(v) if isinstance(leaf, Dual)]
+        k, n = duals[0].directions, duals[0].shape[-1]
+        arrays = []
+        for v in values:
+            pair = np.zeros((n, k, _width(v), 2))
+            pair[..., 0] = _batch_first(_mapped(v, _value))[:, None, :]
+            pair[..., 1] = np.moveaxis(_batch_first(_mapped(v, lambda leaf: _tangent(leaf, k))), 1, 2)
+            arrays.append(pair.reshape(n * k, -1))
+        results = self._kernel(program, model, "dual", n * k)(*arrays)
+        shaped = [r.reshape(n, k, *r.shape[1:]) for r in results]
+        return {
+            o: Dual(np.moveaxis(r[:, 0, ..., 0], 0, -1), np.moveaxis(r[..., 1], (0, 1), (-2, -1)))
+            for o, r in zip(program.outputs, shaped, strict=True)
+        }
 
-    def kernel(self, program: Program, algebra: str) -> CompiledKernel:
-        """The kernel for a program, compiled or loaded at the first call."""
+    # -- kernels ----------------------------------------------------------------------------------------------------
+    def _kernel(self, program: Program, model: Model, algebra: str, knots: int) -> CompiledKernel:
+        slots = self._slots.setdefault(model, {})
         key = (program.name, algebra)
-        if key not in self._kernels:
-            self._kernels[key] = self._build(program, algebra, unrolled=self.tier == "unrolled" and algebra == "real")
-        return self._kernels[key]
+        if key not in slots:
+            slots[key] = _Slot(self._built(program, model, algebra, self.tier == "unrolled" and algebra == "real"))
+        slot = slots[key]
+        slot.knots += knots
+        worth_it = slot.knots > UNROLL_AFTER and model.nv <= UNROLL_UP_TO_DOFS
+        if self.tier == "auto" and algebra == "real" and worth_it and not slot.upgrading:
+            slot.upgrading = True
+            threading.Thread(target=self._upgrade, args=(slot, program, model), daemon=True).start()
+        return slot.kernel
 
-    def _build(self, program: Program, algebra: str, *, unrolled: bool) -> CompiledKernel:
-        types = {*USUAL_JOINTS, *self.model.joint_types}
-        source = unrolled_kernel(program, self.model) if unrolled else loop_kernel(program, sorted(types), algebra)
-        return CompiledKernel(source, self.model, [self._shape(o, algebra) for o in program.outputs])
+    def _upgrade(self, slot: _Slot, program: Program, model: Model) -> None:
+        slot.kernel = self._built(program, model, "real", True)
 
-    def _shape(self, output: str, algebra: str) -> tuple[int, ...]:
-        nv = self.model.nv
-        shape = (nv,) if FIELDS[output].axis is Axis.DOF else (nv, nv)
-        return shape if algebra == "real" else (*shape, 2)
+    @staticmethod
+    def _built(program: Program, model: Model, algebra: str, unrolled: bool) -> CompiledKernel:
+        types = sorted({*USUAL_JOINTS, *model.joint_types})
+        source = unrolled_kernel(program, model) if unrolled else loop_kernel(program, types, algebra)
+        shapes = [(model.nv,) if FIELDS[o].axis is Axis.DOF else (model.nv, model.nv) for o in program.outputs]
+        return CompiledKernel(source, model, shapes if algebra == "real" else [(*s, 2) for s in shapes])
+
+
+def _batch_first(value: Any) -> np.ndarray:
+    """Rows (n, N) as (N, n); a field of structs (leaves (nb, N)) as (N, nb * size); a trailing axis stays."""
+    if not isinstance(value, Struct):
+        return np.ascontiguousarray(np.swapaxes(value, 0, 1))
+    stacked = np.stack(np.broadcast_arrays(*leaves(value)), axis=1)  # (nb, size, N, ...)
+    joined = stacked.reshape(-1, *stacked.shape[2:])
+    return np.ascontiguousarray(np.swapaxes(joined, 0, 1))
+
+
+def _width(value: Any) -> int:
+    first = leaves(value)
+    return len(first) * first[0].shape[0]
+
+
+def _mapped(value: Any, function: Any) -> Any:
+    if not isinstance(value, Struct):
+        return function(value)
+    return drivers.mapped(value, function)
+
+
+def _value(leaf: Any) -> np.ndarray:
+    return leaf.val if isinstance(leaf, Dual) else leaf
+
+
+def _tangent(leaf: Any, directions: int) -> np.ndarray:
+    return leaf.tan if isinstance(leaf, Dual) else np.zeros((*leaf.shape, directions))
+
+
+def _named(program: Program, results: list[np.ndarray]) -> dict[str, Any]:
+    return {o: np.moveaxis(r, 0, -1) for o, r in zip(program.outputs, results, strict=True)}

@@ -13,20 +13,21 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from dynamics_backends.compiled.emit import Argument, step_function
+from dynamics_backends.compiled.pairs import ALGEBRAS, Pair
 from dynamics_backends.compiled.trace import trace
 from dynamics_backends.rigid_body.drivers import layout
 from dynamics_backends.rigid_body.joints import JOINTS
 from dynamics_backends.rigid_body.model import Model
 from dynamics_backends.rigid_body.passes import FIELDS, Axis, Pass, Program, base_name
+from dynamics_backends.rigid_body.passes import TABLES as DOUBLE_TABLES
 from dynamics_backends.rigid_body.spatial import build, leaves, size
 
-DOUBLE_TABLES = ("fixed", "pitch", "mass", "com", "central", "I_link", "armature")
 INT_TABLES = ("head", "parent", "type", "q_index", "v_index", "dof_body", "above", "above_start", "up", "end")
 _FORWARD = ("down", "body", "dof")
 _COUNT = {Axis.BODY: "nb", Axis.DOF: "nv", Axis.Q: "nq", Axis.MATRIX: "nv * nv", Axis.WHOLE: "nv * (nv + 1)"}
 
 _TEMPLATES = {
-    "add_to_diagonal": "for (int d = 0; d < nv; d++) M[d * nv + d] += armature[d];",
+    "add_to_diagonal": "for (int d = 0; d < nv; d++) M[WIDTH * (d * nv + d)] += armature[d];",
     "ltl_factor": "ltl_factor(nv, up, M, factor);",
     "ltl_solve": "ltl_solve(nv, up, end, factor, tau_net, a, 1);",
     "ltl_inverse": "ltl_inverse(nv, up, end, factor, M_inverse);",
@@ -85,19 +86,21 @@ def double_tables(model: Model) -> list[np.ndarray]:
     return [np.ascontiguousarray(c, dtype=float) for c in (*columns, -np.asarray(model.gravity))]
 
 
-def loop_kernel(program: Program, joint_types: Sequence[str]) -> LoopKernel:
-    """Emit a program for models made of these joint types."""
-    return _Writer(program, sorted(joint_types)).kernel()
+def loop_kernel(program: Program, joint_types: Sequence[str], algebra: str = "real") -> LoopKernel:
+    """Emit a program for models made of these joint types; algebra real, complex or dual (see pairs)."""
+    return _Writer(program, sorted(joint_types), ALGEBRAS[algebra]).kernel()
 
 
 @dataclass
 class _Writer:
     program: Program
     joint_types: list[str]
+    pair: type[Pair] | None
     functions: list[str] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self.name = self.program.name
+        self.width = 1 if self.pair is None else 2
         self.inputs, self.outputs = list(self.program.arguments), list(self.program.outputs)
 
     def kernel(self) -> LoopKernel:
@@ -111,7 +114,7 @@ class _Writer:
         arguments += [f"const V* restrict {i}" for i in self.inputs] + [f"V* restrict {o}" for o in self.outputs]
         head = f"static void {self.name}({', '.join([*arguments, 'V* w'])})"
         source = "\n".join([*self.functions, head, "{", *body, "}", ""])
-        size_of = [[_COUNT[FIELDS[f].axis] for f in fields] for fields in (self.inputs, self.outputs)]
+        size_of = [[self._size(f) for f in fields] for fields in (self.inputs, self.outputs)]
         return LoopKernel(self.name, source, self.inputs, self.outputs, *size_of, total)
 
     # -- declarations -----------------------------------------------------------------------------------------------
@@ -124,16 +127,20 @@ class _Writer:
     def _size(self, f: str, *, ground: bool = False) -> str:
         kind = FIELDS[f]
         rows = f"({_COUNT[kind.axis]} + 1)" if ground else f"({_COUNT[kind.axis]})"
-        return f"{size(kind.kind)} * {rows}"
+        return f"{self._leaves(f)} * {rows}"
+
+    def _leaves(self, f: str) -> int:
+        """Vectors in one row of a field."""
+        return size(FIELDS[f].kind) * (1 if f in DOUBLE_TABLES else self.width)
 
     def _storage(self, written: list[str], parents: set[str]) -> list[str]:
         lines = []
         for f in written:
             if f not in self.outputs:
-                n = size(FIELDS[f].kind)
+                n = self._leaves(f)
                 lines.append(f"V* {f} = w{f' + {n}' if f in parents else ''}; w += {self._size(f, ground=f in parents)};")
             if FIELDS[f].axis is Axis.MATRIX:
-                lines.append(f"memset({f}, 0, sizeof(V) * nv * nv);")
+                lines.append(f"memset({f}, 0, sizeof(V) * {self._size(f)});")
             if f in parents:
                 lines.append(self._ground(f))
         return lines
@@ -147,7 +154,8 @@ class _Writer:
             values = ["splat(0.0)"] * 3 + [f"splat(td[{len(DOUBLE_TABLES)}][{i}])" for i in range(3)]
         else:
             values = ["splat(0.0)"] * n
-        return " ".join(f"{f}[{i - n}] = {v};" for i, v in enumerate(values))
+        values = [v for value in values for v in (value, *["splat(0.0)"] * (self.width - 1))]
+        return " ".join(f"{f}[{i - len(values)}] = {v};" for i, v in enumerate(values))
 
     # -- loops ------------------------------------------------------------------------------------------------------
     def _groups(self) -> list[list[tuple[int, Pass]]]:
@@ -171,7 +179,7 @@ class _Writer:
 
     def _single(self, number: int, p: Pass) -> list[str]:
         if p.kind == "whole":
-            return [_TEMPLATES[p.template]]
+            return [_TEMPLATES[p.template].replace("WIDTH", str(self.width))]
         if p.kind == "up":
             return self._up(number, p)
         first, last = ("above_start[d]", "above_start[d + 1]") if p.kind == "pair" else ("v_index[b]", "v_index[b + 1]")
@@ -189,10 +197,10 @@ class _Writer:
         if p.step is None:
             lines.append("if (p < 0) continue;")
         else:
-            lines += [f"V to_{o}[{size(FIELDS[o].kind)}];" for o in given]
+            lines += [f"V to_{o}[{self._leaves(o)}];" for o in given]
             lines += [self._body_call(number, p), "if (p < 0) continue;"]
         for o in given:
-            n = size(FIELDS[o].kind)
+            n = self._leaves(o)
             share = f"{o}[{n} * b + i]" if p.step is None else f"to_{o}[i]"
             lines.append(f"for (int i = 0; i < {n}; i++) {o}[{n} * p + i] += {share};")
         return [*lines, "}"]
@@ -221,16 +229,16 @@ class _Writer:
             listed = joint is not None and axis in (Axis.DOF, Axis.Q)
             repeats.append((joint.nq if axis is Axis.Q else joint.nv) if listed else 0)
         kinds = [FIELDS[base_name(n)].kind for n in names]
-        sizes = [size(k) * max(r, 1) for k, r in zip(kinds, repeats, strict=True)]
+        sizes = [self._leaves(base_name(n)) * max(r, 1) for n, r in zip(names, repeats, strict=True)]
 
         def step(*flat):
             arguments = []
             for n, kind, r, values in zip(names, kinds, repeats, flat, strict=True):
-                it = iter(values)
+                it = iter(self._scalars(n, values))
                 arguments.append([build(kind, it) for _ in range(r)] if self._listed(n, joint) else build(kind, it))
             ordered = iter(arguments)
             results = p.results(*[joint if n == "joint" else next(ordered) for n in p.inputs])
-            return [_flat(r) for r in results]
+            return [self._flat(r) for r in results]
 
         inputs = [
             Argument(f"a{i}", s, vector=base_name(n) not in DOUBLE_TABLES)
@@ -240,6 +248,20 @@ class _Writer:
         self.functions.append(
             step_function(function, trace(step, sizes), inputs, [f"r{i}" for i in range(len(p.outputs))], inline=pairwise)
         )
+
+    def _scalars(self, name: str, values: list) -> list:
+        """The symbols of an argument as scalars of the algebra."""
+        if self.pair is None:
+            return values
+        if base_name(name) in DOUBLE_TABLES:
+            return [self.pair(v) for v in values]
+        return [self.pair(a, b) for a, b in zip(values[::2], values[1::2], strict=True)]
+
+    def _flat(self, result: object) -> list:
+        flat = [leaf for r in result for leaf in leaves(r)] if isinstance(result, list) else leaves(result)
+        if self.pair is None:
+            return flat
+        return [part for leaf in flat for part in (self.pair.of(leaf).first, self.pair.of(leaf).second)]
 
     @staticmethod
     def _listed(name: str, joint: object) -> bool:
@@ -252,7 +274,7 @@ class _Writer:
         over_bodies = p.kind in ("down", "up", "body")
         own = "b" if f.axis is Axis.BODY else ("v_index[b]" if over_bodies else "d")
         row = {"_p": "p", "_b": "b", "_k": "k", "_d": "d", "": "q_index[b]" if f.axis is Axis.Q else own}[suffix]
-        return f"{base} + {size(f.kind)} * {row}"
+        return f"{base} + {self._leaves(base)} * {row}"
 
     def _output(self, name: str, p: Pass) -> str:
         base = base_name(name)
@@ -260,11 +282,8 @@ class _Writer:
         if p.kind == "up" and base in p.outputs[p.own :]:
             return f"to_{base}"
         if f.axis is Axis.MATRIX:
-            return f"{base} + {'k * nv + d' if name.endswith('[k,d]') else 'd * nv + k'}"
+            return f"{base} + {self.width} * ({'k * nv + d' if name.endswith('[k,d]') else 'd * nv + k'})"
         over_bodies = p.kind in ("down", "up", "body")
         row = "b" if f.axis is Axis.BODY else ("v_index[b]" if over_bodies else "d")
-        return f"{base} + {size(f.kind)} * {row}"
+        return f"{base} + {self._leaves(base)} * {row}"
 
-
-def _flat(result: object) -> list:
-    return [leaf for r in result for leaf in leaves(r)] if isinstance(result, list) else leaves(result)

@@ -166,7 +166,7 @@ class _Rows:
 
     def up(self, p: Pass) -> None:
         for name in p.outputs[p.own :]:
-            self.fields[name] = _mapped(self.fields[name], self._full if p.step else copied)
+            self.fields[name] = mapped(self.fields[name], self._full if p.step else copied)
         self._allocate(p.outputs[: p.own])
         for group in reversed(self.layout.levels):
             if p.step is None:
@@ -304,14 +304,15 @@ def row(field: Any, index: int) -> Any:
     return field[index] if isinstance(field, list) else _take(field, index)
 
 
-def _mapped(x: Any, function: Any) -> Any:
+def mapped(x: Any, function: Any) -> Any:
+    """A struct with a function applied to every leaf."""
     return build(type(x) if hasattr(x, "PARTS") else None, iter([function(leaf) for leaf in leaves(x)]))
 
 
 def _take(x: Any, index: Any) -> Any:
     if isinstance(x, (np.ndarray, Dual)):
         return x[index]
-    return _mapped(x, lambda leaf: leaf[index] if hasattr(leaf, "shape") and leaf.shape else leaf)
+    return mapped(x, lambda leaf: leaf[index] if hasattr(leaf, "shape") and leaf.shape else leaf)
 
 
 def _set_rows(store: Any, index: Any, value: Any) -> None:
@@ -434,7 +435,7 @@ class _Unrolled:
 
 def _number(x: Any) -> Any:
     """A struct of columns' row as a struct of Python floats."""
-    return _mapped(x, lambda leaf: float(np.asarray(leaf).reshape(-1)[0]))
+    return mapped(x, lambda leaf: float(np.asarray(leaf).reshape(-1)[0]))
 
 
 __all__ = ["Layout", "as_rows", "layout", "row", "rows", "run", "unroll"]

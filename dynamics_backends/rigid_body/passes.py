@@ -171,7 +171,9 @@ class Program:
         written: set[str] = set()
         arguments: list[str] = []
         for p in self.passes:
-            read = [base_name(n) for n in p.inputs if n not in ("joint", "model")]
+            own = {base_name(o) for o in p.outputs}
+            recursive = {n for n in p.inputs if n.endswith("_p") and base_name(n) in own}  # begins with the ground's value
+            read = [base_name(n) for n in p.inputs if n not in ("joint", "model") and n not in recursive]
             arguments += [n for n in read if n not in written and n not in TABLES]
             written.update(base_name(o) for o in p.outputs)
         self.arguments = tuple(dict.fromkeys(arguments))

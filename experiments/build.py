@@ -1,0 +1,49 @@
+"""From settings to a task and its solution."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from dynamics_backends.protocol import DynamicsBackend, Map
+from dynamics_backends.registry import make_backend
+from dynamics_backends.rigid_body.urdf import URDFWarning
+from experiments.config import Backend, Config
+from problems.registry import load_problem
+from problems.task import Task
+from trajopt import Guess, Solution, resampled_guess, solve
+from trajopt.records import Callback
+
+
+def backend_factory(settings: Backend) -> Callable[[Map], DynamicsBackend]:
+    """What turns a system into the backend of these settings."""
+    options: dict[str, Any] = {} if settings.step is None else {"step": settings.step}
+    return lambda system: make_backend(system, settings.name, engine=settings.engine, **options)
+
+
+def build_task(config: Config) -> Task:
+    """The task of a configuration; what is untidy in its URDF joins the task's warnings.
+
+    Raises what the problem raises: UnknownName, ValueError, URDFError, FileNotFoundError, ModuleNotFoundError.
+    """
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always", URDFWarning)
+        task = load_problem(config.problem_name).build(config.problem, backend_factory(config.backend))
+    return replace(task, warnings=(*(str(w.message) for w in caught), *task.warnings))
+
+
+def solve_task(
+    config: Config, task: Task, callback: Callback | None = None, guess: Guess | None = None
+) -> Solution:
+    """The solution of a task, with the settings in its metadata; guess: default the task's."""
+    start = task.guess if guess is None else guess
+    solution = solve(task.ocp, start, config.solver_options, callback, config.solver_name)
+    return replace(solution, meta={**solution.meta, "config": config.as_dict()})
+
+
+def warm_start(task: Task, path: str | Path) -> Guess:
+    """A saved solution as a guess, on the task's time grid. Raises SolutionFileError, ValueError for other sizes."""
+    return resampled_guess(task.ocp, Solution.load(path))
