@@ -35,9 +35,7 @@ def build_task(config: Config) -> Task:
     return replace(task, warnings=(*(str(w.message) for w in caught), *task.warnings))
 
 
-def solve_task(
-    config: Config, task: Task, callback: Callback | None = None, guess: Guess | None = None
-) -> Solution:
+def solve_task(config: Config, task: Task, callback: Callback | None = None, guess: Guess | None = None) -> Solution:
     """The solution of a task, with the settings in its metadata; guess: default the task's."""
     start = task.guess if guess is None else guess
     solution = solve(task.ocp, start, config.solver_options, callback, config.solver_name)

@@ -1,6 +1,6 @@
-"""Derivative check of a whole problem: every backend against complex step, on the dynamics, its time step and every cost term.
+"""Derivative check of a whole problem: every backend against complex step, on dynamics, time step and cost terms.
 
-Blocks: fx, fu of the system, A, B of the time step, and the Jacobians of the residuals.  An error is the largest entry of the
+Blocks: fx, fu of the system, A, B of the time step, rx, ru of the residuals.  An error is the largest entry of the
 difference over the largest entry of the block, at the worst of some random points near the guess.
 """
 
@@ -101,7 +101,7 @@ def _at(value: Array, knots: Array) -> Array:
     return value[knots] if value.ndim == 2 else value
 
 
-# -- blocks ---------------------------------------------------------------------------------------------------------------
+# -- blocks --------------------------------------------------------------------------------------------------
 
 
 def _check_system(dynamics: SampledSystem, at: Points, p: Parameters, label: str) -> Iterator[Line]:
@@ -132,9 +132,7 @@ def _step_map(dynamics: SampledSystem) -> Map:
 
     names = tuple(f"{name}+" for name in manifold.tangent_names)
     controls = dynamics.control_names
-    return FunctionMap(
-        difference, manifold, dynamics.nu, manifold.ndx, output_names=names, control_names=controls
-    )
+    return FunctionMap(difference, manifold, dynamics.nu, manifold.ndx, output_names=names, control_names=controls)
 
 
 def _check_term(term: CostTerm, at: Points, local: Array, what: str) -> Iterator[Line]:
@@ -174,9 +172,7 @@ def _compare(
                 yield Line(what, block, method, *_worst_entry(value, exact, map.output_names, names), tolerance)
 
 
-def _worst_entry(
-    value: Array, exact: Array, rows: tuple[str, ...], columns: tuple[str, ...]
-) -> tuple[float, str]:
+def _worst_entry(value: Array, exact: Array, rows: tuple[str, ...], columns: tuple[str, ...]) -> tuple[float, str]:
     """The largest error relative to the block at its point, and the name of its entry."""
     scale = np.abs(exact).max(axis=(1, 2), keepdims=True)
     error = np.abs(value - exact) / np.where(scale > 0, scale, 1.0)

@@ -20,9 +20,7 @@ _WORDS = {bool: "true or false", int: "a whole number", float: "a number", str: 
 _PLURALS = {int: "whole numbers", float: "numbers", str: "texts"}
 
 
-def read_table(
-    kind: Any, table: Any, path: str, issues: list[str], extra_known: tuple[str, ...] = ()
-) -> Any:
+def read_table(kind: Any, table: Any, path: str, issues: list[str], extra_known: tuple[str, ...] = ()) -> Any:
     """A dataclass ``kind`` from a table; None after a mistake, which is added to ``issues``.
 
     extra_known: keys of the table that are read elsewhere, suggested for misspelt ones too.
@@ -88,11 +86,11 @@ def schema_of(kind: Any) -> type[BaseModel]:
     hints = get_type_hints(kind)
     entries = {f.name: (_field_type(hints[f.name]), _default(f)) for f in fields(kind)}
     config = ConfigDict(extra="forbid", strict=True)
-    return create_model(kind.__name__, __config__=config, **entries)  # type: ignore[call-overload, no-any-return]
+    return create_model(kind.__name__, __config__=config, **entries)  # type: ignore[call-overload]
 
 
 def _field_type(hint: Any) -> Any:
-    return schema_of(hint) if is_dataclass(hint) else hint
+    return schema_of(hint) if isinstance(hint, type) and is_dataclass(hint) else hint
 
 
 def _default(f: Any) -> Any:

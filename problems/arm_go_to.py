@@ -69,8 +69,8 @@ class Settings(Sampling):
     goal_q, or goal_position [m] of ``frame`` with, if wanted, goal_rotation (roll, pitch, yaw [rad] in the world).
     torque_limits: bound the controls by the effort limits of the model.
     control_unit: "newton" (N, N m), or "effort_limit": each control as a share of its limit.
-    control_reference: what the control's cost is measured from: "zero", or "gravity": the forces that hold the arm at goal_q
-    where that is given, else at q0.
+    control_reference: what the control's cost is measured from: "zero", or "gravity": the forces that hold the arm at
+    goal_q where that is given, else at q0.
     guess: "constant" (x0, no control), "quasi_static" (x0, held), "interpolated" (straight to goal_q, held).
     """
 
@@ -128,7 +128,7 @@ def build(settings: Settings, backend: BackendFactory) -> Task:
 
 
 class _Arm(NamedTuple):
-    """The robot of a task: its states at the start and, for a goal in joint space, at the goal; the frame of interest."""
+    """The robot of a task: its state at the start and, for a goal in joint space, at the goal; its frame."""
 
     model: Model
     manifold: Manifold
@@ -187,7 +187,7 @@ def holding_forces(model: Model, q: Array) -> Array:
     return inverse_dynamics(model, q, still, still)
 
 
-# -- cost -----------------------------------------------------------------------------------------------------------------
+# -- cost ----------------------------------------------------------------------------------------------------
 
 
 def _running(arm: _Arm, s: Settings) -> list[to.CostTerm]:
@@ -254,7 +254,7 @@ def _effort_limits(model: Model, key: str) -> Array:
     return np.array(model.effort_limit)
 
 
-# -- guess and account ----------------------------------------------------------------------------------------------------
+# -- guess and account ---------------------------------------------------------------------------------------
 
 
 def _guess(ocp: to.OCP, arm: _Arm, s: Settings) -> to.Guess:

@@ -1,6 +1,6 @@
 """Swing-up of a pole on a cart: one force, on the cart; the pole hangs at angle pi and stands upright at 0.
 
-    minimise   sum_k dt/2 ( wu u^2 + |x|_w^2 )  +  1/2 |x_N|_W^2        |u| <= force_limit
+minimise   sum_k dt/2 ( wu u^2 + |x|_w^2 )  +  1/2 |x_N|_W^2        |u| <= force_limit
 """
 
 from __future__ import annotations

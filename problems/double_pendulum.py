@@ -1,6 +1,6 @@
 """Swing-up of a double pendulum with weak motors: it hangs at (0, 0) and stands upright at (pi, 0).
 
-    minimise   sum_k dt/2 wu |u|^2  +  1/2 |x_N - x_goal|_W^2        |u_i| <= torque_limits_i
+minimise   sum_k dt/2 wu |u|^2  +  1/2 |x_N - x_goal|_W^2        |u_i| <= torque_limits_i
 """
 
 from __future__ import annotations

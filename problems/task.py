@@ -1,7 +1,7 @@
 """What every problem module offers: settings, checked at construction, and a function from settings to a task.
 
-A problem module has a frozen dataclass ``Settings`` and ``build(settings, backend) -> Task``.  ``backend`` turns a system into a
-`DynamicsBackend`; the module knows neither its name nor the solver.
+A problem module has a frozen dataclass ``Settings`` and ``build(settings, backend) -> Task``.  ``backend`` turns a
+system into a `DynamicsBackend`; the module knows neither its name nor the solver.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from trajopt import OCP, Guess, SampledSystem
 
 BackendFactory = Callable[[Map], DynamicsBackend]
 Integrator = Literal["semi_implicit_euler", "euler", "rk4"]
-Checks = Mapping[str, tuple[bool, str]]
+Checks = dict[str, tuple[bool, str]]
 """key -> (whether its value is acceptable, what is expected)."""
 
 

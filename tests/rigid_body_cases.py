@@ -100,13 +100,13 @@ def state(model: Model, seed: int, N: int) -> tuple[np.ndarray, np.ndarray, np.n
     return model.random_configuration(rng, N), rng.standard_normal((N, model.nv)), rng.standard_normal((N, model.nv))
 
 
-def error(actual, expected) -> float:
-    """Largest deviation relative to the largest entry of the expected block."""
+def error(actual, expected, at_least: float = 0.0) -> float:
+    """Largest deviation relative to the largest entry of the expected block, or to `at_least` where the block may vanish."""
     actual, expected = np.asarray(actual), np.asarray(expected)
     assert actual.shape == expected.shape, (actual.shape, expected.shape)
     if expected.size == 0:
         return 0.0
-    scale = np.abs(expected).max()
+    scale = max(np.abs(expected).max(), at_least)
     deviation = np.abs(actual - expected).max()
     return float(deviation / scale) if scale > 0 else float(deviation)
 

@@ -165,9 +165,10 @@ def costates(lq: LQProblem, step: LQStep | None = None) -> Array:
     return lam
 
 
-def reduced_gradient(lq: LQProblem) -> Array:
-    """d cost / d u_k through the linearised dynamics, (N, m): r + B' lambda_(k+1)."""
-    return lq.r + (costates(lq)[1:, None, :] @ lq.B)[:, 0]
+def reduced_gradient(lq: LQProblem, lam: Array | None = None) -> Array:
+    """d cost / d u_k through the linearised dynamics, (N, m): r + B' lambda_(k+1); lam: the costates, if known."""
+    lam = costates(lq) if lam is None else lam
+    return lq.r + (lam[1:, None, :] @ lq.B)[:, 0]
 
 
 class KKTResidual(NamedTuple):

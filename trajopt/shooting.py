@@ -21,28 +21,46 @@ from trajopt import verdicts
 from trajopt.evaluation import Candidates, Direction, Evaluator, Expansion, Shooting
 from trajopt.globalization import Merit, Regularisation, SearchResult, line_search
 from trajopt.guesses import Guess
-from trajopt.lq import Bounds, LQProblem, LQStep, Policy, cost_change, forward, reduced_gradient, solve_riccati
+from trajopt.lq import (
+    Bounds,
+    LQProblem,
+    LQStep,
+    Policy,
+    cost_change,
+    costates,
+    forward,
+    reduced_gradient,
+    solve_riccati,
+)
 from trajopt.ocp import OCP
 from trajopt.options import SLQOptions
 from trajopt.records import Callback, IterationRecord
 from trajopt.solution import Solution
-from trajopt.status import Status
+from trajopt.status import Status, StatusCode
 
-ROUNDING = 1e-13
+ROUNDING = 1e-12
 """Expected decreases below this share of the merit, and gaps below this share of the states, are noise."""
 NEAR_ROUNDING = 1e-8
 """Below this share, a failed search is blamed on rounding if the full step reduces the residual."""
-LOWER_AT, RAISE_AT = 0.5, 0.01
+LOWER_AT, LOWER_RATIO, RAISE_AT = 0.5, 0.6, 0.5
+MAX_IDLE = 20
+"""Iterations at rounding level without a better gradient before giving up."""
+POLISHING = 0.5 ** np.arange(4)
 """Step lengths that lower and raise mu (Mastalli et al., Crocoddyl, ICRA 2020: solver defaults)."""
 Backward = Callable[[LQProblem, float, str, "Bounds | None"], Policy]
 
 
 class Point(NamedTuple):
-    """An iterate with its expansion; gradient and defect: largest entries; gap: l1 norm of the defects, 0 at rounding level."""
+    """An iterate with its expansion, reduced gradient (N, m) and costates (N + 1, n).
+
+    gradient, defect: largest entries, of the projected gradient and the gaps; gap: l1 norm of the gaps, 0 at rounding level.
+    """
 
     xs: Array
     us: Array
     expansion: Expansion
+    reduced: Array
+    costates: Array
     gradient: float
     defect: float
     gap: float
@@ -57,6 +75,11 @@ class Step(NamedTuple):
     D1: float
     D2: float
     multiplier: float
+
+
+def _slope(point: Point, du: Array, closed: Array) -> float:
+    """The derivative of the cost at a point as the controls move by du (N, m) and gaps ``closed`` (N, n) are closed."""
+    return float(np.sum(point.reduced * du) + np.sum(point.costates[1:] * closed))
 
 
 class ShootingLoop:
@@ -79,6 +102,8 @@ class ShootingLoop:
         self.policy: Policy | None = None
         self.history: list[IterationRecord] = []
         self.iteration = 0
+        self.best: Point | None = None
+        self.idle = 0
         self.clock: dict[str, float] = {}
 
     def run(self, guess: Guess) -> Solution:
@@ -132,12 +157,14 @@ class ShootingLoop:
         if not (np.isfinite(expansion.cost) and all(np.isfinite(block).all() for block in lq)):
             return None
         with self._timed("backward"):
-            gradient = float(np.abs(self._projected(us, reduced_gradient(lq))).max(initial=0.0))
+            lam = costates(lq)
+            reduced = reduced_gradient(lq, lam)
+            gradient = float(np.abs(self._projected(us, reduced)).max(initial=0.0))
         defect = float(np.abs(lq.d).max(initial=0.0))
-        rounding = ROUNDING * (1.0 + float(np.abs(xs).max()))
+        rounding = 0.1 * ROUNDING * (1.0 + float(np.abs(xs).max()))
         gap = float(np.abs(lq.d).sum()) if defect > rounding else 0.0
         stop = max(gradient / self.options.gradient_tolerance, defect / self.options.defect_tolerance)
-        return Point(xs, us, expansion, gradient, defect, gap, stop)
+        return Point(xs, us, expansion, reduced, lam, gradient, defect, gap, stop)
 
     def _projected(self, us: Array, gradient: Array) -> Array:
         """us - P(us - gradient), P the projection on the bounds: zero at a constrained minimum."""
@@ -165,18 +192,19 @@ class ShootingLoop:
         self.policy = step.policy
         self.merit = self.merit.adapted(step.D1, step.D2, point.gap, step.multiplier)
         phi = float(self.merit(point.expansion.cost, point.expansion.lq.d))
-        hoped = float(self.merit.expected_decrease(1.0, step.D1, step.D2, point.gap))
+        hoped = abs(float(self._expected(point, step, np.ones(1))[0]))
         mu = self.regularisation.mu
         search, new = None, None
         if hoped > ROUNDING * abs(phi):
             search = self._search(point, step, phi)
             new = self._evaluated(search.xs, search.us) if search.accepted else None
         if new is None and hoped <= NEAR_ROUNDING * abs(phi):
-            polished = self._full_step(point, step, phi)
-            search, new = polished if polished[1] is not None else (search or polished[0], None)
+            search, new = self._polish(point, step)
         status = self._judge(point, new, search, hoped <= ROUNDING * abs(phi))
         self._record(point, phi, mu, step, search, new is not None)
         self.point = new or point
+        if status is not None and status.code is StatusCode.PRECISION_LIMIT:
+            self.point = self.best
         return status
 
     def _direction(self, point: Point) -> Step | Status:
@@ -186,9 +214,10 @@ class ShootingLoop:
             while True:
                 policy = self.backward(lq, self.regularisation.mu, self.options.regularise, bounds)
                 if policy.failed_at is None:
-                    linear = forward(lq, policy, bounds)
-                    lam = policy.Vx + (policy.Vxx @ linear.dx[:, :, None])[:, :, 0]
-                    return Step(policy, linear, *cost_change(lq, linear), float(np.abs(lam).max()))
+                    linear = forward(lq, policy)
+                    multiplier = policy.Vx + (policy.Vxx @ linear.dx[:, :, None])[:, :, 0]
+                    slope, (_, D2) = _slope(point, linear.du, lq.d), cost_change(lq, linear)
+                    return Step(policy, linear, slope, D2, float(np.abs(multiplier).max()))
                 if self.regularisation.saturated:
                     return verdicts.not_positive_definite(policy.failed_at, self.options)
                 self.regularisation = self.regularisation.raised()
@@ -200,9 +229,6 @@ class ShootingLoop:
         return lower - us, upper - us
 
     def _search(self, point: Point, step: Step, phi: float) -> SearchResult:
-        def expected(alphas: Array) -> Array:
-            return self.merit.expected_decrease(alphas, step.D1, step.D2, point.gap)
-
         current = step
 
         def corrected(tried: Candidates) -> Candidates:
@@ -216,7 +242,7 @@ class ShootingLoop:
                 lambda alphas: self._rollout(point, step, alphas),
                 self.merit,
                 phi,
-                expected,
+                lambda alphas: self._expected(point, step, alphas),
                 self.options,
                 corrected if may_correct else None,
             )
@@ -237,28 +263,44 @@ class ShootingLoop:
         direction = Direction(*step.linear, step.policy.K, point.expansion.lq.d)
         return self.evaluator.rollout(point.xs, point.us, direction, alphas, self.shooting)
 
-    def _full_step(self, point: Point, step: Step, phi: float) -> tuple[SearchResult, Point | None]:
-        """The full step, and the point it leads to if that reduces the residual."""
+    def _polish(self, point: Point, step: Step) -> tuple[SearchResult, Point | None]:
+        """The longest of a few steps whose decrease, told by the gradients at both ends, is sufficient; its point.
+
+        The trapezoidal rule on the slope of the cost along the step is free of the cancellation in a difference of costs
+        (compare the approximate Wolfe conditions of Hager & Zhang, SIAM J. Optim. 16, 2005, eq. 4.1).
+        """
         with self._timed("rollout"):
-            c = self._rollout(point, step, np.ones(1))
-        hoped = float(self.merit.expected_decrease(1.0, step.D1, step.D2, point.gap))
-        actual = phi - float(np.asarray(self.merit(c.cost, c.defects))[0])
-        new = self._evaluated(c.xs[0], c.us[0])
-        better = new is not None and new.stop < point.stop
-        search = SearchResult(better, 1.0, hoped, actual, c.xs[0], c.us[0], c.defects[0], float(c.cost[0]))
-        return search, new if better else None
+            tried = self._rollout(point, step, POLISHING)
+        expected = self._expected(point, step, POLISHING)
+        for i, alpha in enumerate(POLISHING):
+            new = self._evaluated(tried.xs[i], tried.us[i])
+            actual = -np.inf
+            if new is not None:
+                slopes = step.D1 + _slope(new, step.linear.du, (1.0 - alpha) * point.expansion.lq.d)
+                actual = float(-0.5 * alpha * slopes + self.merit.penalty * (point.gap - new.gap))
+            good = bool(actual >= self.options.accept_ratio * expected[i] > 0.0)
+            search = SearchResult(good, float(alpha), float(expected[i]), actual, *(b[i] for b in tried))
+            if good:
+                return search, new
+        return search, None
+
+    def _expected(self, point: Point, step: Step, alphas: Array) -> Array:
+        return np.asarray(self.merit.expected_decrease(alphas, step.D1, step.D2, point.gap))
 
     def _judge(self, point: Point, new: Point | None, search: SearchResult, noise: bool) -> Status | None:
         """Adapt mu to the outcome; a status if the solve ends here."""
         o = self.options
+        if self.best is None or not noise or point.stop < self.best.stop:
+            self.best, self.idle = point, 0
+        self.idle += 1
+        if self.idle > MAX_IDLE:
+            return verdicts.precision_limit(self.best.gradient, self.best.defect, o)
         if new is None:
-            if noise:
-                return verdicts.precision_limit(point.gradient, point.defect, o)
             if self.regularisation.saturated:
                 return verdicts.line_search_failed(self.iteration + 1, point.gradient, o)
             self.regularisation = self.regularisation.raised()
             return None
-        if search.alpha > LOWER_AT:
+        if search.alpha > LOWER_AT and search.actual >= LOWER_RATIO * search.expected:
             self.regularisation = self.regularisation.lowered()
         elif search.alpha <= RAISE_AT:
             self.regularisation = self.regularisation.raised()

@@ -17,7 +17,7 @@ from functools import lru_cache
 from importlib.util import find_spec
 from pathlib import Path
 
-FLAGS = ("-O2", "-march=native", "-fno-math-errno", "-fPIC", "-shared", "-std=gnu11", "-w")
+FLAGS = ("-O3", "-march=native", "-fno-math-errno", "-fPIC", "-shared", "-std=gnu11", "-w")
 """No -ffast-math: it would change what NaN and infinity do."""
 
 _MVEC_TEST = "#include <math.h>\ntypedef double V __attribute__((vector_size({bytes})));\nV {name}(V);\nV probe(V x) {{ return {name}(x); }}\n"

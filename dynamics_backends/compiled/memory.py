@@ -1,0 +1,59 @@
+"""Memory and threads for compiled code: aligned rooms, addresses, ranges of knots."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import lru_cache
+
+import numpy as np
+
+Array = np.ndarray
+ALIGNMENT = 64
+KNOTS_PER_THREAD = 64
+"""Batches below twice this size run on the calling thread: handing over costs more than it gains."""
+
+
+def aligned(doubles: int) -> Array:
+    """Zeroed memory on a boundary of 64 bytes, as vectors need."""
+    raw = np.zeros(doubles + ALIGNMENT // 8)
+    return raw[(-raw.ctypes.data % ALIGNMENT) // 8 :][:doubles]
+
+
+def address(array: Array | None) -> ctypes.c_void_p:
+    """Where an array's data is; NULL for None."""
+    return ctypes.c_void_p(None if array is None else array.ctypes.data)
+
+
+def pointers(arrays: Sequence[Array]) -> ctypes.Array:
+    """A C array of the addresses."""
+    return (ctypes.c_void_p * max(len(arrays), 1))(*[a.ctypes.data for a in arrays])
+
+
+def default_threads() -> int:
+    """TRAJOPT_THREADS, or the number of processors."""
+    return int(os.environ.get("TRAJOPT_THREADS", "0")) or os.cpu_count() or 1
+
+
+@lru_cache(maxsize=1)
+def _pool() -> ThreadPoolExecutor:
+    return ThreadPoolExecutor(default_threads(), thread_name_prefix="trajopt")
+
+
+def ranges(knots: int, lanes: int, threads: int) -> list[tuple[int, int]]:
+    """Ranges (first, last) of knots for the threads, whole lane blocks each."""
+    count = max(1, min(threads, knots // KNOTS_PER_THREAD))
+    blocks = -(-knots // lanes)
+    cuts = [min(knots, lanes * (blocks * i // count)) for i in range(count + 1)]
+    return list(zip(cuts[:-1], cuts[1:], strict=True))
+
+
+def over_threads(work: Callable[[int, int, int], None], knots: int, lanes: int, threads: int | None = None) -> None:
+    """Call work(first, last, i) for each range i, on threads where there is more than one."""
+    parts = ranges(knots, lanes, threads or default_threads())
+    if len(parts) == 1:
+        work(*parts[0], 0)
+    else:
+        list(_pool().map(lambda i: work(*parts[i], i), range(len(parts))))

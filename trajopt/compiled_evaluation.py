@@ -1,0 +1,156 @@
+"""The evaluator of a shooting solver as one compiled library: dynamics, sensitivities, cost expansions and roll-outs.
+
+It serves problems of one phase on a vector space whose dynamics are free rigid bodies under the analytic backend on the compiled
+engine; :func:`evaluator_for` gives everything else to :class:`~trajopt.evaluation.StageEvaluator`.  Numbers that change between
+solves (dt, weights, references, bounds) are inputs: a library is compiled once for the structure of a problem.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from functools import cached_property
+from importlib.resources import files
+
+import numpy as np
+
+from dynamics_backends.compiled.cache import load
+from dynamics_backends.compiled.kernel import templates
+from dynamics_backends.compiled.memory import address, aligned, over_threads, pointers
+from dynamics_backends.compiled.toolchain import find_toolchain
+from dynamics_backends.protocol import Array
+from trajopt.evaluation import Candidates, Direction, Evaluator, Expansion, Shooting, StageEvaluator
+from trajopt.integrators import RUNGE_KUTTA, SEMI_IMPLICIT_EULER
+from trajopt.lq import LQProblem
+from trajopt.ocp import OCP
+
+
+def evaluator_for(ocp: OCP, hessian: str) -> Evaluator:
+    """The compiled evaluator where it serves the problem, else the NumPy one."""
+    return CompiledEvaluator(ocp, hessian) if _serves(ocp) else StageEvaluator(ocp, hessian)
+
+
+def _serves(ocp: OCP) -> bool:
+    dynamics = ocp.phases[0].dynamics
+    backend = getattr(dynamics, "backend", None)
+    compiled = type(getattr(getattr(backend, "map", None), "driver", None)).__name__ == "CompiledDriver"
+    free = type(getattr(backend, "map", None)).__name__ == "FreeBody"
+    one = len(ocp.phases) == 1 and ocp.manifold.is_vector_space and not ocp.phases[0].parameters
+    return one and compiled and free and backend.name == "analytic"
+
+
+class CompiledEvaluator:
+    """See :class:`~trajopt.evaluation.Evaluator`; the same numbers as StageEvaluator to rounding."""
+
+    def __init__(self, ocp: OCP, hessian: str = "gauss_newton") -> None:
+        self.ocp, self.manifold = ocp, ocp.manifold
+        phase = ocp.phases[0]
+        self._substeps = phase.dynamics.substeps
+        self._library, self._tables = _library(ocp, hessian)
+        self._ti, self._td = (pointers(t) for t in self._tables)
+        self._lanes = find_toolchain().lanes
+        room = self._library.stage_room
+        room.restype = ctypes.c_long
+        self._vectors = int(room(address(self._tables[0][0])))
+        self._rooms: list[Array] = []
+        self._bind(ocp)
+
+    def _bind(self, ocp: OCP) -> None:
+        from trajopt.term_source import theta_of
+
+        N = ocp.horizon
+        self._times, self._dt = np.ascontiguousarray(ocp.times), np.ascontiguousarray(ocp.dt)
+        self._theta = theta_of(ocp.phases[0].terms, N)
+        self._theta_end = theta_of(ocp.terminal, 1)
+        self._none = np.zeros((N, 1))
+
+    def _room(self, i: int) -> Array:
+        while len(self._rooms) <= i:
+            self._rooms.append(aligned(self._vectors * self._lanes))
+        return self._rooms[i]
+
+    def expand(self, xs: Array, us: Array) -> Expansion:
+        """See :class:`~trajopt.evaluation.Evaluator`."""
+        N, n, m = len(us), self.manifold.ndx, self.ocp.nu
+        A, B, d, x_next = np.empty((N, n, n)), np.empty((N, n, m)), np.empty((N, n)), np.empty((N, n))
+        Q, q, cost = np.empty((N + 1, n, n)), np.empty((N + 1, n)), np.empty(N + 1)
+        S, R, r = np.empty((N, m, n)), np.empty((N, m, m)), np.empty((N, m))
+        xs, us = np.ascontiguousarray(xs), np.ascontiguousarray(us)
+        inputs = [address(a) for a in (xs, us, self._times, self._dt, self._none, self._theta)]
+        outputs = [address(a) for a in (A, B, d, x_next, Q, q, S, R, r, cost)]
+
+        def part(first: int, last: int, i: int) -> None:
+            self._library.stage_expand(
+                self._ti, self._td, self._substeps, *inputs, ctypes.c_long(first), ctypes.c_long(last), *outputs, address(self._room(i))
+            )
+
+        over_threads(part, N, self._lanes)
+        end = [address(a) for a in (xs[N:], self._times[N:], self._theta_end, Q[N:], q[N:], cost[N:], self._room(0))]
+        self._library.stage_terminal(*end)
+        return Expansion(LQProblem(A, B, d, Q, q, S, R, r, self.ocp.x0 - xs[0]), float(cost.sum()), x_next)
+
+    def rollout(self, xs: Array, us: Array, direction: Direction, alphas: Array, shooting: Shooting) -> Candidates:
+        """See :class:`~trajopt.evaluation.Evaluator`; one step length in each lane."""
+        parts = [self._lane_block(xs, us, direction, alphas[i : i + self._lanes], shooting) for i in range(0, len(alphas), self._lanes)]
+        return parts[0] if len(parts) == 1 else Candidates(*(np.concatenate(p) for p in zip(*parts, strict=True)))
+
+    def _lane_block(self, xs: Array, us: Array, direction: Direction, alphas: Array, shooting: Shooting) -> Candidates:
+        L, N, n, m = len(alphas), len(us), self.manifold.ndx, self.ocp.nu
+        X, U, D, cost = np.empty((L, N + 1, n)), np.empty((L, N, m)), np.empty((L, N, n)), np.empty(L)
+        node = np.zeros(N + 1, np.int8)
+        node[list(shooting.nodes)] = 1
+        kept = [np.ascontiguousarray(a) for a in (xs, us, *direction)]
+        rest = [np.ascontiguousarray(a, float) for a in (alphas, self._times, self._dt, self._none, self._theta, self._theta_end)]
+        self._library.stage_rollout(
+            self._ti, self._td, self._substeps, ctypes.c_long(N), *map(address, kept), *self._bounds, address(node),
+            int(shooting.gaps == "nonlinear"), address(rest[0]), L, *map(address, rest[1:]),
+            *map(address, (X, U, D, cost)), address(self._room(0)),
+        )
+        return Candidates(X, U, D, cost)
+
+    @cached_property
+    def _bounds(self) -> list[ctypes.c_void_p]:
+        if self.ocp.control_bounds is None:
+            return [ctypes.c_void_p(None)] * 2
+        self._limits = [np.ascontiguousarray(b) for b in self.ocp.control_bounds]
+        return [address(b) for b in self._limits]
+
+    def cost(self, xs: Array, us: Array) -> Array:
+        """See :class:`~trajopt.evaluation.Evaluator`."""
+        return StageEvaluator(self.ocp).cost(xs, us)
+
+
+def _library(ocp: OCP, hessian: str):
+    """The compiled library of a problem's structure, and the tables of its robot."""
+    from dynamics_backends.compiled.dynamics_source import free_body_source, tables_of
+    from trajopt.term_source import term_source
+
+    phase, n, m = ocp.phases[0], ocp.manifold.ndx, ocp.nu
+    dynamics = free_body_source(phase.dynamics.backend.map)
+    running = term_source("running", phase.terms, n, m, running=True, hessian=hessian)
+    terminal = term_source("terminal", ocp.terminal, n, m, running=False, hessian=hessian)
+    room = max(running.room, terminal.room)
+    head = "\n".join(
+        [
+            *(f"#define {k} {v}" for k, v in (("NX", n), ("NU", m), ("NP", 0), ("NT", running.theta), ("NTT", terminal.theta))),
+            f"#define DYNAMICS_ROOM ({dynamics.room})",
+            f"#define TERMS_ROOM ({room})",
+            _scheme(phase.dynamics.scheme),
+        ]
+    )
+    context = "typedef struct { const int *const *ti; const double *const *td; V *w; } ctx_t;"
+    stage = (files("trajopt") / "kernels" / "stage.h").read_text()
+    source = "\n".join([templates(), head, context, dynamics.source, running.source, terminal.source, stage])
+    return load(source), tables_of(dynamics.model)
+
+
+def _scheme(name: str) -> str:
+    if name == SEMI_IMPLICIT_EULER:
+        return "#define SEMI_IMPLICIT"
+    tableau = RUNGE_KUTTA[name]
+    s = len(tableau.b)
+    rows = ", ".join("{" + ", ".join(repr(float(a)) for a in (*row, *[0.0] * (s - len(row)))) + "}" for row in tableau.a)
+    vectors = [", ".join(repr(float(x)) for x in v) for v in (tableau.b, tableau.c)]
+    return (
+        f"#define STAGES {s}\nstatic const double A_[{s}][{s}] = {{{rows}}}, "
+        f"B_[{s}] = {{{vectors[0]}}}, C_[{s}] = {{{vectors[1]}}};"
+    )
