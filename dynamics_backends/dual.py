@@ -145,7 +145,9 @@ class Dual:
         """Rows of dual scalars; see :func:`dynamics_backends.scalar.stack`."""
         val = np.stack(np.broadcast_arrays(*[_value(c) for c in components]))
         directions = next(c.directions for c in components if isinstance(c, Dual))
-        tan = np.zeros((*val.shape, directions), dtype=np.result_type(*[c.tan for c in components if isinstance(c, Dual)]))
+        tan = np.zeros(
+            (*val.shape, directions), dtype=np.result_type(*[c.tan for c in components if isinstance(c, Dual)])
+        )
         for i, c in enumerate(components):
             if isinstance(c, Dual):
                 tan[i] = c.tan

@@ -125,6 +125,8 @@ def identity_rows(n: int, like: Rows) -> list[Rows]:
         import casadi
 
         return [casadi.SX(row) for row in eye]
+    if not getattr(like, "shape", ()):  # a plain number
+        return list(eye)
     return list(np.broadcast_to(eye[:, :, None], (n, n, like.shape[-1])))
 
 
@@ -153,7 +155,8 @@ def _bernoulli(count: int) -> list[Fraction]:
     values: list[Fraction] = []
     for m in range(2 * count):
         total = sum(
-            (Fraction(factorial(m + 1), factorial(j) * factorial(m + 1 - j)) * b for j, b in enumerate(values)), Fraction(0)
+            (Fraction(factorial(m + 1), factorial(j) * factorial(m + 1 - j)) * b for j, b in enumerate(values)),
+            Fraction(0),
         )
         values.append(Fraction(1) if m == 0 else -total / (m + 1))
     return values[0::2]

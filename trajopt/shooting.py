@@ -39,7 +39,9 @@ from trajopt.solution import Solution
 from trajopt.status import Status, StatusCode
 
 ROUNDING = 1e-12
-"""Expected decreases below this share of the merit, and gaps below this share of the states, are noise."""
+"""Expected decreases below this share of the merit are noise."""
+GAP_ROUNDING = 2e-14
+"""Gaps below this share of the states are noise."""
 NEAR_ROUNDING = 1e-8
 """Below this share, a failed search is blamed on rounding if the full step reduces the residual."""
 LOWER_AT, LOWER_RATIO, RAISE_AT = 0.5, 0.6, 0.5
@@ -156,14 +158,16 @@ class ShootingLoop:
         lq = expansion.lq
         if not (np.isfinite(expansion.cost) and all(np.isfinite(block).all() for block in lq)):
             return None
+        defect = float(np.abs(lq.d).max(initial=0.0))
+        if defect <= GAP_ROUNDING * (1.0 + float(np.abs(xs).max())):
+            lq = lq._replace(d=np.zeros_like(lq.d))  # multiplied by costates, noise would outweigh small gradients
+            expansion = expansion._replace(lq=lq)
         with self._timed("backward"):
             lam = costates(lq)
             reduced = reduced_gradient(lq, lam)
             gradient = float(np.abs(self._projected(us, reduced)).max(initial=0.0))
-        defect = float(np.abs(lq.d).max(initial=0.0))
-        rounding = 0.1 * ROUNDING * (1.0 + float(np.abs(xs).max()))
-        gap = float(np.abs(lq.d).sum()) if defect > rounding else 0.0
         stop = max(gradient / self.options.gradient_tolerance, defect / self.options.defect_tolerance)
+        gap = float(np.abs(lq.d).sum())
         return Point(xs, us, expansion, reduced, lam, gradient, defect, gap, stop)
 
     def _projected(self, us: Array, gradient: Array) -> Array:

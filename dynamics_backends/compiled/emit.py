@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from dynamics_backends.compiled.trace import Operand, Operation, Trace
 
-CHUNK = 1500
+CHUNK = 500
 """Statements in one C function of straight-line code."""
 
 _INFIX = {"ADD": "{0} + {1}", "SUB": "{0} - {1}", "MUL": "{0} * {1}", "DIV": "{0} / {1}", "NEG": "-{0}"}
@@ -29,7 +29,9 @@ class Argument:
     vector: bool = True
 
 
-def step_function(name: str, t: Trace, inputs: Sequence[Argument], outputs: Sequence[str], *, inline: bool = False) -> str:
+def step_function(
+    name: str, t: Trace, inputs: Sequence[Argument], outputs: Sequence[str], *, inline: bool = False
+) -> str:
     """A static C function ``name(inputs..., outputs...)`` for one trace."""
     body = _Body(inputs)
     lines = [body.statement(op) for op in t.operations]

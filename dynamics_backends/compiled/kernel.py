@@ -56,9 +56,7 @@ def entry(kernel: LoopKernel) -> str:
     sizes = [*kernel.input_sizes, *kernel.output_sizes]
     names = [f"x{i}" for i in range(len(kernel.inputs))] + [f"y{i}" for i in range(len(kernel.outputs))]
     pointers = "\n".join(f"V* {n} = room; room += {s};" for n, s in zip(names, sizes, strict=True))
-    packing = "\n".join(
-        f"    pack(in[{i}] + n * ({s}), {s}, count, x{i});" for i, s in enumerate(kernel.input_sizes)
-    )
+    packing = "\n".join(f"    pack(in[{i}] + n * ({s}), {s}, count, x{i});" for i, s in enumerate(kernel.input_sizes))
     unpacking = "\n".join(
         f"    unpack(y{i}, {s}, count, out[{i}] + n * ({s}));" for i, s in enumerate(kernel.output_sizes)
     )

@@ -16,7 +16,7 @@ from dynamics_backends.compiled.emit import Argument, step_function
 from dynamics_backends.compiled.pairs import ALGEBRAS, Pair
 from dynamics_backends.compiled.trace import trace
 from dynamics_backends.rigid_body.drivers import layout
-from dynamics_backends.rigid_body.joints import JOINTS
+from dynamics_backends.rigid_body.joints import JOINTS, Joint
 from dynamics_backends.rigid_body.model import Model
 from dynamics_backends.rigid_body.passes import FIELDS, Axis, Pass, Program, base_name
 from dynamics_backends.rigid_body.passes import TABLES as DOUBLE_TABLES
@@ -114,8 +114,8 @@ class _Writer:
         arguments += [f"const V* restrict {i}" for i in self.inputs] + [f"V* restrict {o}" for o in self.outputs]
         head = f"static void {self.name}({', '.join([*arguments, 'V* w'])})"
         source = "\n".join([*self.functions, head, "{", *body, "}", ""])
-        size_of = [[self._size(f) for f in fields] for fields in (self.inputs, self.outputs)]
-        return LoopKernel(self.name, source, self.inputs, self.outputs, *size_of, total)
+        sizes_in, sizes_out = ([self._size(f) for f in fields] for fields in (self.inputs, self.outputs))
+        return LoopKernel(self.name, source, self.inputs, self.outputs, sizes_in, sizes_out, total)
 
     # -- declarations -----------------------------------------------------------------------------------------------
     def _unpack_tables(self) -> list[str]:
@@ -138,7 +138,9 @@ class _Writer:
         for f in written:
             if f not in self.outputs:
                 n = self._leaves(f)
-                lines.append(f"V* {f} = w{f' + {n}' if f in parents else ''}; w += {self._size(f, ground=f in parents)};")
+                lines.append(
+                    f"V* {f} = w{f' + {n}' if f in parents else ''}; w += {self._size(f, ground=f in parents)};"
+                )
             if FIELDS[f].axis is Axis.MATRIX:
                 lines.append(f"memset({f}, 0, sizeof(V) * {self._size(f)});")
             if f in parents:
@@ -223,11 +225,7 @@ class _Writer:
 
     def _emit(self, function: str, p: Pass, names: list[str], joint_type: str) -> None:
         joint = JOINTS[joint_type] if joint_type else None
-        repeats = []
-        for n in names:
-            axis = FIELDS[base_name(n)].axis
-            listed = joint is not None and axis in (Axis.DOF, Axis.Q)
-            repeats.append((joint.nq if axis is Axis.Q else joint.nv) if listed else 0)
+        repeats = [self._repeats(n, joint) for n in names]
         kinds = [FIELDS[base_name(n)].kind for n in names]
         sizes = [self._leaves(base_name(n)) * max(r, 1) for n, r in zip(names, repeats, strict=True)]
 
@@ -235,7 +233,7 @@ class _Writer:
             arguments = []
             for n, kind, r, values in zip(names, kinds, repeats, flat, strict=True):
                 it = iter(self._scalars(n, values))
-                arguments.append([build(kind, it) for _ in range(r)] if self._listed(n, joint) else build(kind, it))
+                arguments.append([build(kind, it) for _ in range(r)] if r else build(kind, it))
             ordered = iter(arguments)
             results = p.results(*[joint if n == "joint" else next(ordered) for n in p.inputs])
             return [self._flat(r) for r in results]
@@ -246,7 +244,9 @@ class _Writer:
         ]
         pairwise = p.kind in ("pair", "own_pair")
         self.functions.append(
-            step_function(function, trace(step, sizes), inputs, [f"r{i}" for i in range(len(p.outputs))], inline=pairwise)
+            step_function(
+                function, trace(step, sizes), inputs, [f"r{i}" for i in range(len(p.outputs))], inline=pairwise
+            )
         )
 
     def _scalars(self, name: str, values: list) -> list:
@@ -264,8 +264,12 @@ class _Writer:
         return [part for leaf in flat for part in (self.pair.of(leaf).first, self.pair.of(leaf).second)]
 
     @staticmethod
-    def _listed(name: str, joint: object) -> bool:
-        return joint is not None and FIELDS[base_name(name)].axis in (Axis.DOF, Axis.Q)
+    def _repeats(name: str, joint: Joint | None) -> int:
+        """How many rows of a field a step for one joint receives as a list; 0 where it receives one row."""
+        axis = FIELDS[base_name(name)].axis
+        if joint is None or axis not in (Axis.DOF, Axis.Q):
+            return 0
+        return joint.nq if axis is Axis.Q else joint.nv
 
     def _input(self, name: str, p: Pass) -> str:
         base = base_name(name)
@@ -286,4 +290,3 @@ class _Writer:
         over_bodies = p.kind in ("down", "up", "body")
         row = "b" if f.axis is Axis.BODY else ("v_index[b]" if over_bodies else "d")
         return f"{base} + {self._leaves(base)} * {row}"
-

@@ -12,6 +12,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from importlib.util import find_spec
@@ -103,13 +104,17 @@ def has_compiler() -> bool:
 
 
 def _examined(command: tuple[str, ...]) -> Toolchain:
-    run = {"capture_output": True, "text": True, "stdin": subprocess.DEVNULL, "timeout": 120}
-    version = subprocess.run([*command, "--version"], check=True, **run).stdout.splitlines()[0]
-    macros = subprocess.run([*command, "-march=native", "-dM", "-E", "-x", "c", "-"], **{**run, "stdin": None, "input": ""}).stdout
+    version = _output([*command, "--version"]).splitlines()[0]
+    macros = _output([*command, "-march=native", "-dM", "-E", "-x", "c", "-"])
     lanes, prefix = next((n, p) for macro, n, p in _LANES if macro in macros)
     if not _links(command, prefix, lanes):
         prefix = ""
     return Toolchain(command, version, lanes, prefix)
+
+
+def _output(command: Sequence[str]) -> str:
+    """What a command prints when given nothing to read."""
+    return subprocess.run(command, capture_output=True, text=True, input="", timeout=120, check=True).stdout
 
 
 def _links(command: tuple[str, ...], prefix: str, lanes: int) -> bool:
@@ -117,7 +122,18 @@ def _links(command: tuple[str, ...], prefix: str, lanes: int) -> bool:
     with tempfile.TemporaryDirectory() as folder:
         c_file, library = Path(folder) / "probe.c", Path(folder) / "probe.so"
         c_file.write_text(_MVEC_TEST.format(bytes=8 * lanes, name=f"{prefix}v_sin"))
-        line = [*command, "-march=native", "-fPIC", "-shared", "-Wl,-z,defs", str(c_file), "-o", str(library), "-lmvec", "-lm"]
+        line = [
+            *command,
+            "-march=native",
+            "-fPIC",
+            "-shared",
+            "-Wl,-z,defs",
+            str(c_file),
+            "-o",
+            str(library),
+            "-lmvec",
+            "-lm",
+        ]
         done = subprocess.run(line, capture_output=True, stdin=subprocess.DEVNULL, check=False)
         return done.returncode == 0
 

@@ -33,7 +33,7 @@ class _Call:
         self.model = model
         arrays = {k: np.asarray(v) for k, v in arguments.items()}
         self.single = all(v.ndim == 1 for v in arrays.values())
-        self.rows = {}
+        self.rows: dict[str, Any] = {}
         for name, v in arrays.items():
             expected = model.nq if name == "q" else model.nv
             if v.ndim not in (1, 2) or v.shape[-1] != expected:
@@ -125,13 +125,11 @@ def spatial_momentum(model: Model, q: Array, v: Array) -> Array:
 def frame_placement(model: Model, q: Array, frame: str) -> tuple[Array, Array]:
     """Rotation (N, 3, 3), world from frame, and world position (N, 3) [m]."""
     c, i = _Call(model, q=q), model.frame_id(frame)
-    rotation = np.array(kinematics.frame_rotation(model, c.rows["q"], i))
+    rotation: Array = np.array(kinematics.frame_rotation(model, c.rows["q"], i))
     return c.out(rotation), c.out(kinematics.frame_position(model, c.rows["q"], i))
 
 
-def frame_velocity(
-    model: Model, q: Array, v: Array, frame: str, reference: str = "LOCAL_WORLD_ALIGNED"
-) -> Array:
+def frame_velocity(model: Model, q: Array, v: Array, frame: str, reference: str = "LOCAL_WORLD_ALIGNED") -> Array:
     """Velocity (N, 6) = [linear; angular]."""
     c = _Call(model, q=q, v=v)
     return c.out(kinematics.frame_velocity(model, **c.rows, frame=model.frame_id(frame), reference=reference))
@@ -144,9 +142,7 @@ def frame_jacobian(model: Model, q: Array, frame: str, reference: str = "LOCAL_W
     return c.out(entries.reshape(6, model.nv, -1))
 
 
-def frame_jacobian_rate(
-    model: Model, q: Array, v: Array, frame: str, reference: str = "LOCAL_WORLD_ALIGNED"
-) -> Array:
+def frame_jacobian_rate(model: Model, q: Array, v: Array, frame: str, reference: str = "LOCAL_WORLD_ALIGNED") -> Array:
     """Time derivative (N, 6, nv) of the Jacobian."""
     c = _Call(model, q=q, v=v)
     entries = kinematics.frame_jacobian_rate(model, **c.rows, frame=model.frame_id(frame), reference=reference)

@@ -63,7 +63,10 @@ class Layout:
         """Bodies of equal depth and joint type, from the root down."""
         depth = np.asarray(self.model.depth)
         keys = sorted({(int(d), self.joints.index(j)) for d, j in zip(depth, self.joints, strict=True)})
-        members = [np.flatnonzero([e == d and j is self.joints[i] for e, j in zip(depth, self.joints, strict=True)]) for d, i in keys]
+        members = [
+            np.flatnonzero([e == d and j is self.joints[i] for e, j in zip(depth, self.joints, strict=True)])
+            for d, i in keys
+        ]
         return [self._group(m) for m in members]
 
     def _group(self, bodies: np.ndarray) -> Group:
@@ -253,7 +256,12 @@ class _Rows:
         # The parent's rows, with the ground as one more row at the end, where index -1 finds it.
         padded = build(
             FIELDS[base].kind,
-            iter([self._with_ground(r, g) for r, g in zip(leaves(self.fields[base]), leaves(lay.ground[base]), strict=True)]),
+            iter(
+                [
+                    self._with_ground(r, g)
+                    for r, g in zip(leaves(self.fields[base]), leaves(lay.ground[base]), strict=True)
+                ]
+            ),
         )
         return _take(padded, lay.dof_parent_body)
 
@@ -287,7 +295,7 @@ def _widest(arguments: list[Any]) -> Any:
     """An argument whose scalar holds all the others'."""
     duals = [a for a in arguments if isinstance(a, Dual)]
     pool = duals or arguments
-    wide = [a for a in pool if np.iscomplexobj(a.val if duals else a)]
+    wide = [a for a in pool if np.iscomplexobj(a.val if isinstance(a, Dual) else a)]
     sample = (wide or pool)[0]
     if duals and not wide and any(np.iscomplexobj(a) for a in arguments if not isinstance(a, Dual)):
         return Dual(sample.val.astype(complex), sample.tan.astype(complex))
@@ -345,8 +353,12 @@ class _Unrolled:
     def __init__(self, lay: Layout, arguments: Mapping[str, Any]) -> None:
         self.layout = lay
         m = lay.model
-        self.fields: Fields = {k: [_number(_take(t, i)) for i in range(len(leaves(t)[0]))] for k, t in lay.tables.items()}
-        self.fields.update({k: [v[i] for i in range(len(v) if isinstance(v, list) else v.shape[0])] for k, v in arguments.items()})
+        self.fields: Fields = {
+            k: [_number(_take(t, i)) for i in range(len(leaves(t)[0]))] for k, t in lay.tables.items()
+        }
+        self.fields.update(
+            {k: [v[i] for i in range(len(v) if isinstance(v, list) else v.shape[0])] for k, v in arguments.items()}
+        )
         self.count = {Axis.BODY: m.nb, Axis.DOF: m.nv}
 
     def down(self, p: Pass) -> None:

@@ -86,5 +86,3 @@ def SUBTRACT_EXTERNAL(f, X, f_ext):
 def RATES(S, psid, vel_p, acc_p, vel_b):
     """psiddot_i = a_p x S_i + v_p x psidot_i, and psidot_i + Sdot_i with Sdot_i = v_i x S_i."""
     return acc_p.cross(S) + vel_p.cross(psid), psid + vel_b.cross(S)
-
-

@@ -143,7 +143,8 @@ class Joint:
         axes = (X.R.a, X.R.b, X.R.c)
         zero = 0.0 * X.p.x
         return [
-            Motion(axes[i], X.p.cross(axes[i])) if i < 3 else Motion(Vec(zero, zero, zero), axes[i - 3]) for i in self.axes
+            Motion(axes[i], X.p.cross(axes[i])) if i < 3 else Motion(Vec(zero, zero, zero), axes[i - 3])
+            for i in self.axes
         ]
 
 

@@ -250,9 +250,8 @@ def quaternion_of_rotation(R: list[list[Scalar]]) -> list[Scalar]:
     use_x = sm.select(largest_x[0], sm.select(largest_x[1], one, -one), -one)
     use_y = sm.select(yy - zz, one, -one)
     quaternions = []
-    for index, (squared, numerators) in enumerate(candidates):
-        chosen = [sm.select(trace, one, -one), use_x, use_y, one][index]
-        root = sm.sqrt(sm.select(chosen, squared, one))
+    for squared, numerators in candidates:
+        root = sm.sqrt(sm.select(squared - 0.5, squared, one))  # the one selected is at least 1
         quaternions.append([0.5 * root if n is None else 0.5 * n / root for n in numerators])
     result = quaternions[3]
     for decider, better in ((use_y, quaternions[2]), (use_x, quaternions[1]), (trace, quaternions[0])):

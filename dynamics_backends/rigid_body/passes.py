@@ -152,7 +152,9 @@ class Pass:
         """Whether the step is written for one joint: reads the joint type, its coordinates or lists of DoFs."""
         if self.kind not in ("down", "up", "body"):
             return False
-        return any(n == "joint" or FIELDS[base_name(n)].axis in (Axis.DOF, Axis.Q) for n in (*self.inputs, *self.outputs))
+        return any(
+            n == "joint" or FIELDS[base_name(n)].axis in (Axis.DOF, Axis.Q) for n in (*self.inputs, *self.outputs)
+        )
 
     def results(self, *arguments: Any) -> tuple[Any, ...]:
         """The step's results as a tuple with one entry for each output."""
@@ -172,7 +174,9 @@ class Program:
         arguments: list[str] = []
         for p in self.passes:
             own = {base_name(o) for o in p.outputs}
-            recursive = {n for n in p.inputs if n.endswith("_p") and base_name(n) in own}  # begins with the ground's value
+            recursive = {
+                n for n in p.inputs if n.endswith("_p") and base_name(n) in own
+            }  # begins with the ground's value
             read = [base_name(n) for n in p.inputs if n not in ("joint", "model") and n not in recursive]
             arguments += [n for n in read if n not in written and n not in TABLES]
             written.update(base_name(o) for o in p.outputs)
@@ -221,4 +225,3 @@ def up(own: Sequence[str], to_parent: Sequence[str]) -> Callable[[Callable[..., 
 def up_sum(*fields: str) -> Pass:
     """Subtree sums of fields expressed in one common frame."""
     return Pass("up", fields, None)
-

@@ -69,9 +69,7 @@ class PerturbedTransform(Struct):
     def __matmul__(self, child: Any) -> PerturbedTransform:
         if isinstance(child, Transform):  # a constant placement
             return PerturbedTransform(*_parts(self.pose @ child), _wide(child).to_child(self.twist))
-        return PerturbedTransform(
-            *_parts(self.pose @ child.pose), child.twist + _wide(child.pose).to_child(self.twist)
-        )
+        return PerturbedTransform(*_parts(self.pose @ child.pose), child.twist + _wide(child.pose).to_child(self.twist))
 
     def __rmatmul__(self, parent: Transform) -> PerturbedTransform:
         return PerturbedTransform(*_parts(parent @ self.pose), self.twist)

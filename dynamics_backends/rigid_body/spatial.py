@@ -14,7 +14,7 @@ array (rows, N); all operations are elementwise, so that one expression serves o
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from dynamics_backends.scalar import Scalar
 
@@ -22,8 +22,12 @@ from dynamics_backends.scalar import Scalar
 class Struct:
     """A fixed tuple of parts; PARTS gives the type of each slot, None for a scalar."""
 
-    __slots__ = ()
+    __slots__: tuple[str, ...] = ()
     PARTS: tuple[type[Struct] | None, ...] = ()
+
+    if TYPE_CHECKING:  # the slots are set by position
+
+        def __getattr__(self, name: str) -> Any: ...
 
     def __init__(self, *parts: Any) -> None:
         for slot, part in zip(self.__slots__, parts, strict=True):

@@ -55,7 +55,9 @@ class FreeBody(RigidBodyMap):
         self.coulomb = None
         if friction_velocity is not None and np.any(model.friction):
             if not friction_velocity > 0:
-                raise ValueError(f"friction_velocity = {friction_velocity}; it must be positive, or None for no friction")
+                raise ValueError(
+                    f"friction_velocity = {friction_velocity}; it must be positive, or None for no friction"
+                )
             self.coulomb = np.asarray(model.friction)[:, None]
         self.friction_velocity = friction_velocity
 

@@ -1,11 +1,11 @@
 """Quantities of a robot as maps, so that every derivative method applies to each of them.
 
-    InverseDynamics       tau = ID(q, v, u)                  u: joint accelerations
-    ForwardDynamics       a = FD(q, v, u)                    u: joint forces, all of them
-    NonlinearEffects      C(q, v) v + g(q)
-    MassMatrix            M(q), by rows
-    FrameMotion           world position and its velocity of a frame (Neunert et al. 2016, eq. 16)
-    ActuatedInverseDynamics   forces of the actuated joints for their accelerations, the base free (eq. 12-15 there)
+InverseDynamics       tau = ID(q, v, u)                  u: joint accelerations
+ForwardDynamics       a = FD(q, v, u)                    u: joint forces, all of them
+NonlinearEffects      C(q, v) v + g(q)
+MassMatrix            M(q), by rows
+FrameMotion           world position and its velocity of a frame (Neunert et al. 2016, eq. 16)
+ActuatedInverseDynamics   forces of the actuated joints for their accelerations, the base free (eq. 12-15 there)
 """
 
 from __future__ import annotations
