@@ -30,7 +30,14 @@ from experiments.timing import import_time, median_time
 from problems.robots import load_robot, robot_path
 
 Array = np.ndarray
-ROBOTS = {"ur5": "fixed", "panda": "fixed", "kinova": "fixed", "hyq": "floating", "anymal": "floating", "talos": "floating"}
+ROBOTS = {
+    "ur5": "fixed",
+    "panda": "fixed",
+    "kinova": "fixed",
+    "hyq": "floating",
+    "anymal": "floating",
+    "talos": "floating",
+}
 TIMED = ("ur5", "hyq", "talos")
 BATCHES = (1, 10, 100, 1000)
 SEED = 0
@@ -141,7 +148,9 @@ def accuracy(r: Robot, n: int) -> Iterator[Accuracy]:
         yield from derivative_accuracy(r.name, quantity, map, x, a, theirs[quantity][1:])
 
 
-def derivative_accuracy(robot: str, quantity: str, map: Any, x: Array, u: Array, theirs: list[Array]) -> Iterator[Accuracy]:
+def derivative_accuracy(
+    robot: str, quantity: str, map: Any, x: Array, u: Array, theirs: list[Array]
+) -> Iterator[Accuracy]:
     """Errors of all methods on one map, the analytic one against Pinocchio's blocks."""
     analytic = blocks(make_backend(map, "analytic").jacobians(x, u))
 
@@ -201,7 +210,14 @@ def accuracy_table(entries: list[Accuracy]) -> str:
 def timing_table(entries: list[Timing]) -> str:
     """A line for each robot and batch."""
     rows = [
-        [t.robot, str(t.batch), f"{t.numpy_us:.1f}", f"{t.numpy_us * t.batch / 1e3:.2f}", f"{t.pinocchio_us:.1f}", f"{t.ratio:.1f}"]
+        [
+            t.robot,
+            str(t.batch),
+            f"{t.numpy_us:.1f}",
+            f"{t.numpy_us * t.batch / 1e3:.2f}",
+            f"{t.pinocchio_us:.1f}",
+            f"{t.ratio:.1f}",
+        ]
         for t in entries
     ]
     return markdown(["robot", "batch", "numpy [us/knot]", "numpy [ms/batch]", "Pinocchio [us/knot]", "ratio"], rows)

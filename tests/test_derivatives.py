@@ -177,7 +177,9 @@ def test_the_own_block_of_a_joint_with_several_dofs(kind):
     model = chain(2, kind, rng=5)
     q, v, a = (x[0] for x in state(model, 5, 1))
     own = list(model.dofs(1))
-    expected = dense.configuration_derivative(lambda x: dense.inverse_dynamics(model, x, v, a), model, q)[np.ix_(own, own)]
+    expected = dense.configuration_derivative(lambda x: dense.inverse_dynamics(model, x, v, a), model, q)[
+        np.ix_(own, own)
+    ]
     assert error(rb.inverse_dynamics_derivatives(model, q, v, a)[0][np.ix_(own, own)], expected) < 1e-12
     S = dense.joint_subspace(kind, 0.0)
     parallel = np.flatnonzero(np.abs(S).sum(axis=1))
@@ -243,7 +245,10 @@ def test_steps_of_finite_differences():
     x = np.array([[0.3]])
     for scheme, order in (("forward", 1), ("central", 2)):
         deviations = [
-            abs(make_backend(map, f"{scheme}_difference", step=h).jacobians(x, np.zeros((1, 0))).fx[0, 0, 0] - np.exp(0.3))
+            abs(
+                make_backend(map, f"{scheme}_difference", step=h).jacobians(x, np.zeros((1, 0))).fx[0, 0, 0]
+                - np.exp(0.3)
+            )
             for h in (1e-2, 1e-3)
         ]
         assert np.log10(deviations[0] / deviations[1]) == pytest.approx(order, abs=0.05)

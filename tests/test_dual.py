@@ -109,14 +109,22 @@ def test_stack_and_concatenate_keep_complex_tangents():
     x = random_dual(rng, (N,))
     z = Dual(x.val + 1j, x.tan * (1 + 1j))
     stacked = sm.stack([x, z, 2.0])
-    assert np.array_equal(stacked.tan[1], z.tan) and np.array_equal(stacked.val[1], z.val) and not np.any(stacked.tan[2])
+    assert (
+        np.array_equal(stacked.tan[1], z.tan) and np.array_equal(stacked.val[1], z.val) and not np.any(stacked.tan[2])
+    )
     joined = sm.concatenate([np.zeros((1, N)), sm.stack([z])])
     assert np.array_equal(joined.tan[1], z.tan) and np.array_equal(joined.val[0], np.zeros(N))
 
 
 def tangled(x, y):
     """A function with every elementary operation."""
-    return sm.sin(x * y) / (1.0 + x * x) - sm.exp(-y) * sm.sqrt(x) + sm.log(x + y) * sm.tanh(y) ** 2 + sm.atan2(y, x) + sm.cos(x)
+    return (
+        sm.sin(x * y) / (1.0 + x * x)
+        - sm.exp(-y) * sm.sqrt(x)
+        + sm.log(x + y) * sm.tanh(y) ** 2
+        + sm.atan2(y, x)
+        + sm.cos(x)
+    )
 
 
 def test_complex_duals_give_second_derivatives():

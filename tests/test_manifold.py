@@ -16,7 +16,11 @@ GROUPS = {"R3": vector_space(3), "SO3": SO3, "SE2": SE2, "SE3": SE3}
 PRODUCT = Manifold([SE3, vector_space(2), SO3, SE2])
 MANIFOLDS = {**{name: Manifold([g]) for name, g in GROUPS.items()}, "product": PRODUCT}
 ANGLES = (0.0, 1e-12, 1e-6, 1e-3, 0.5, 1.0, 2.0, 3.0, np.pi - 1e-6)  # of the rotation of a tangent
-LAST = {"SO3": [3, 4, 5], "SE2": [0, 1, 5], "SE3": [0, 1, 2, 3, 4, 5]}  # tangent components of se(3) = [linear; angular]
+LAST = {
+    "SO3": [3, 4, 5],
+    "SE2": [0, 1, 5],
+    "SE3": [0, 1, 2, 3, 4, 5],
+}  # tangent components of se(3) = [linear; angular]
 
 each_manifold = pytest.mark.parametrize("manifold", MANIFOLDS.values(), ids=MANIFOLDS)
 each_group = pytest.mark.parametrize("name", LAST)
@@ -155,7 +159,9 @@ def test_jacobians_of_integrate_against_complex_step(manifold):
     N = d.shape[1]
     x = random_states(manifold, 12, N)
     end = manifold.integrate(x, d)
-    in_x = complex_columns(lambda e: manifold.difference(end, manifold.integrate(manifold.integrate(x, e), d)), len(d), N)
+    in_x = complex_columns(
+        lambda e: manifold.difference(end, manifold.integrate(manifold.integrate(x, e), d)), len(d), N
+    )
     in_d = complex_columns(lambda e: manifold.difference(end, manifold.integrate(x, d + e)), len(d), N)
     transport, dexp = manifold.d_integrate(d.T)
     assert np.allclose(transport, in_x, atol=1e-14) and np.allclose(dexp, in_d, atol=1e-14)

@@ -148,7 +148,10 @@ def test_concatenate_joins_every_kind_of_rows():
 def test_identity_rows_copied_and_real():
     unit = sm.identity_rows(3, like=np.zeros((5, 4)))
     assert np.array_equal(np.stack(unit)[:, :, 2], np.eye(3))
-    assert [np.asarray(casadi.DM(row))[:, 0].tolist() for row in sm.identity_rows(2, like=casadi.SX(1))] == [[1, 0], [0, 1]]
+    assert [np.asarray(casadi.DM(row))[:, 0].tolist() for row in sm.identity_rows(2, like=casadi.SX(1))] == [
+        [1, 0],
+        [0, 1],
+    ]
     original = duals(np.array([1.0, 2.0]))
     copy = sm.copied(original)
     copy[0] = 5.0

@@ -238,7 +238,9 @@ def test_components_of_a_perturbed_pose_are_those_of_an_exponential():
     s = Sample(11)
     X, h = perturbed(s, 12), 1e-6
     twist = numbers(sp.Motion(*(sp.Vec(*(c[:, 1] for c in (v.x, v.y, v.z))) for v in (X.twist.w, X.twist.l))))
-    ends = [(s.R @ Rotation.from_rotvec(d * twist[:, :3]).as_matrix(), s.p + d * times(s.R, twist[:, 3:])) for d in (h, -h)]
+    ends = [
+        (s.R @ Rotation.from_rotvec(d * twist[:, :3]).as_matrix(), s.p + d * times(s.R, twist[:, 3:])) for d in (h, -h)
+    ]
     turned = (ends[0][0] - ends[1][0]).transpose(0, 2, 1).reshape(N, 9) / (2 * h)
     tangents = np.stack([leaf.tan[:, 1] for leaf in sp.leaves(X.components())], axis=-1)
     assert np.allclose(tangents[:, :9], turned, atol=1e-8)

@@ -268,7 +268,7 @@ class ShootingLoop:
         return self.evaluator.rollout(point.xs, point.us, direction, alphas, self.shooting)
 
     def _polish(self, point: Point, step: Step) -> tuple[SearchResult, Point | None]:
-        """The longest of a few steps whose decrease, told by the gradients at both ends, is sufficient; its point.
+        """The longest of a few steps that reduces the residual, or the cost as told by the gradients at both ends.
 
         The trapezoidal rule on the slope of the cost along the step is free of the cancellation in a difference of costs
         (compare the approximate Wolfe conditions of Hager & Zhang, SIAM J. Optim. 16, 2005, eq. 4.1).
@@ -281,12 +281,17 @@ class ShootingLoop:
             actual = -np.inf
             if new is not None:
                 slopes = step.D1 + _slope(new, step.linear.du, (1.0 - alpha) * point.expansion.lq.d)
-                actual = float(-0.5 * alpha * slopes + self.merit.penalty * (point.gap - new.gap))
-            good = bool(actual >= self.options.accept_ratio * expected[i] > 0.0)
+                actual = float(-0.5 * alpha * slopes + self.merit.penalty * (alpha * point.gap))
+            sufficient = actual >= self.options.accept_ratio * expected[i] > 0.0
+            good = new is not None and (new.stop < point.stop or (sufficient and self._closed(point, new)))
             search = SearchResult(good, float(alpha), float(expected[i]), actual, *(b[i] for b in tried))
             if good:
                 return search, new
         return search, None
+
+    def _closed(self, point: Point, new: Point) -> bool:
+        """Whether gaps are within the tolerance or have not grown."""
+        return new.defect <= max(point.defect, self.options.defect_tolerance)
 
     def _expected(self, point: Point, step: Step, alphas: Array) -> Array:
         return np.asarray(self.merit.expected_decrease(alphas, step.D1, step.D2, point.gap))

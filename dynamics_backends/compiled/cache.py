@@ -11,6 +11,7 @@ import ctypes
 import hashlib
 import os
 import tempfile
+import threading
 import warnings
 from functools import lru_cache
 from pathlib import Path
@@ -66,7 +67,7 @@ def _load_from(folder: Path, key: str, source: str) -> ctypes.CDLL:
     library, checksum = folder / f"{key}.so", folder / f"{key}.sha256"
     if not _intact(library, checksum):
         find_toolchain().compile(source, library)
-        temporary = checksum.with_suffix(f".{os.getpid()}.tmp")
+        temporary = checksum.with_suffix(f".{os.getpid()}.{threading.get_ident()}.tmp")
         temporary.write_text(_digest(library))
         temporary.replace(checksum)
     return ctypes.CDLL(str(library))

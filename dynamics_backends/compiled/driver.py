@@ -54,22 +54,15 @@ class CompiledDriver:
 
     def __call__(self, program: Program, model: Model, arguments: Mapping[str, Any]) -> dict[str, Any]:
         values = [arguments[name] for name in program.arguments]
-        if not self._serves(program, values):
+        algebra = _algebra(program, values)
+        if algebra is None:
             return drivers.run(program, model, arguments)
-        if any(isinstance(leaf, Dual) for v in values for leaf in leaves(v)):
+        if algebra == "dual":
             return self._dual(program, model, values)
-        if any(np.iscomplexobj(leaf) for v in values for leaf in leaves(v)):
-            arrays = [np.ascontiguousarray(_batch_first(v), dtype=complex).view(float) for v in values]
-            results = self._kernel(program, model, "complex", len(arrays[0]))(*arrays)
-            return _named(program, [r.view(complex)[..., 0] for r in results])
-        arrays = [_batch_first(v) for v in values]
-        return _named(program, self._kernel(program, model, "real", len(arrays[0]))(*arrays))
-
-    @staticmethod
-    def _serves(program: Program, values: list[Any]) -> bool:
-        """Numeric arguments, and results that are numbers by degree of freedom or by pairs of them."""
-        plain = all(FIELDS[o].kind is None and FIELDS[o].axis in (Axis.DOF, Axis.MATRIX) for o in program.outputs)
-        return plain and all(isinstance(leaf, (np.ndarray, Dual)) for v in values for leaf in leaves(v))
+        dtype = complex if algebra == "complex" else float
+        arrays = [np.ascontiguousarray(a, dtype=dtype).view(float) for a in _same_length([_batch_first(v) for v in values])]
+        results = self._kernel(program, model, algebra, len(arrays[0]))(*arrays)
+        return _named(program, [r.view(complex)[..., 0] for r in results] if algebra == "complex" else results)
 
     def _dual(self, program: Program, model: Model, values: list[Any]) -> dict[str, Any]:
         """Every knot once for each direction, with one tangent."""
@@ -111,6 +104,29 @@ class CompiledDriver:
         source = unrolled_kernel(program, model) if unrolled else loop_kernel(program, types, algebra)
         shapes = [(model.nv,) if FIELDS[o].axis is Axis.DOF else (model.nv, model.nv) for o in program.outputs]
         return CompiledKernel(source, model, shapes if algebra == "real" else [(*s, 2) for s in shapes])
+
+
+def _algebra(program: Program, values: list[Any]) -> str | None:
+    """The numbers of the arguments; None where no kernel serves them: symbols, mixtures, other results than numbers by DoF.
+
+    The C templates of linear algebra are real ones.
+    """
+    parts = [leaf for v in values for leaf in leaves(v)]
+    plain = all(FIELDS[o].kind is None and FIELDS[o].axis in (Axis.DOF, Axis.MATRIX) for o in program.outputs)
+    if not plain or not all(isinstance(leaf, (np.ndarray, Dual)) for leaf in parts):
+        return None
+    dual = any(isinstance(leaf, Dual) for leaf in parts)
+    is_complex = any(np.iscomplexobj(_value(leaf)) for leaf in parts)
+    if not dual and not is_complex:
+        return "real"
+    real_only = any(p.template not in ("", "add_to_diagonal") for p in program.passes)
+    return None if real_only or (dual and is_complex) else "dual" if dual else "complex"
+
+
+def _same_length(arrays: list[np.ndarray]) -> list[np.ndarray]:
+    """Batches of one repeated for those of more."""
+    n = max(len(a) for a in arrays)
+    return [a if len(a) == n else np.broadcast_to(a, (n, *a.shape[1:])) for a in arrays]
 
 
 def _batch_first(value: Any) -> np.ndarray:

@@ -112,7 +112,7 @@ class _Writer:
         total = " + ".join([self._size(f, ground=f in parents) for f in written if f not in self.outputs] or ["0"])
         arguments = ["const int* const* ti", "const double* const* td"]
         arguments += [f"const V* restrict {i}" for i in self.inputs] + [f"V* restrict {o}" for o in self.outputs]
-        head = f"static void {self.name}({', '.join([*arguments, 'V* w'])})"
+        head = f"static void {self.name}({', '.join([*arguments, 'V* room'])})"
         source = "\n".join([*self.functions, head, "{", *body, "}", ""])
         sizes_in, sizes_out = ([self._size(f) for f in fields] for fields in (self.inputs, self.outputs))
         return LoopKernel(self.name, source, self.inputs, self.outputs, sizes_in, sizes_out, total)
@@ -139,7 +139,7 @@ class _Writer:
             if f not in self.outputs:
                 n = self._leaves(f)
                 lines.append(
-                    f"V* {f} = w{f' + {n}' if f in parents else ''}; w += {self._size(f, ground=f in parents)};"
+                    f"V* {f} = room{f' + {n}' if f in parents else ''}; room += {self._size(f, ground=f in parents)};"
                 )
             if FIELDS[f].axis is Axis.MATRIX:
                 lines.append(f"memset({f}, 0, sizeof(V) * {self._size(f)});")
@@ -188,7 +188,7 @@ class _Writer:
         row = "const int k = above[i];" if p.kind == "pair" else "const int k = i;"
         return [
             "for (int d = 0; d < nv; d++) {",
-            "const int b = dof_body[d];",
+            "const int b = dof_body[d], p = parent[b]; (void)p;",
             f"for (int i = {first}; i < {last}; i++) {{ {row} {self._call(number, p)} }}",
             "}",
         ]

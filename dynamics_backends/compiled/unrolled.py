@@ -16,16 +16,17 @@ from dynamics_backends.compiled.trace import Trace, trace_expressions
 from dynamics_backends.rigid_body.drivers import unroll
 from dynamics_backends.rigid_body.model import Model
 from dynamics_backends.rigid_body.passes import FIELDS, Axis, Program
+from dynamics_backends.rigid_body.spatial import build, size
 
 OPERATIONS_LIMIT = 60_000
 """Above this the loops are as fast, and compile at once."""
 
 
-def unrolled_trace(program: Program, model: Model) -> Trace:
-    """The operations of a program for one model."""
+def unrolled_trace(program: Program, model: Model, outputs: Sequence[str] | None = None) -> Trace:
+    """The operations of a program for one model; ``outputs``: only what these fields need, default the program's."""
     symbols = {name: ca.SX.sym(name, _size(name, model)) for name in program.arguments}
-    fields = unroll(program, model, {n: [s[i] for i in range(s.numel())] for n, s in symbols.items()})
-    return trace_expressions(list(symbols.values()), [_column(fields[o]) for o in program.outputs])
+    fields = unroll(program, model, {n: _rows(n, s) for n, s in symbols.items()})
+    return trace_expressions(list(symbols.values()), [_column(fields[o]) for o in outputs or program.outputs])
 
 
 def unrolled_kernel(program: Program, model: Model) -> LoopKernel:
@@ -35,7 +36,14 @@ def unrolled_kernel(program: Program, model: Model) -> LoopKernel:
 
 
 def _size(name: str, model: Model) -> int:
-    return model.nq if FIELDS[name].axis is Axis.Q else model.nv
+    rows = {Axis.Q: model.nq, Axis.BODY: model.nb}.get(FIELDS[name].axis, model.nv)
+    return rows * size(FIELDS[name].kind)
+
+
+def _rows(name: str, symbols: Any) -> list[Any]:
+    """The symbols of an argument as its rows, scalars or structs."""
+    scalars = iter([symbols[i] for i in range(symbols.numel())])
+    return [build(FIELDS[name].kind, scalars) for _ in range(symbols.numel() // size(FIELDS[name].kind))]
 
 
 def straight_kernel(

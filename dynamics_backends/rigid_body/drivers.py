@@ -111,6 +111,7 @@ class Layout:
             "acc": acceleration,
             "acc_joint": build(Motion, iter(still)),
             "acc_link": acceleration,
+            "w": build(Motion, iter(still)),
         }
 
 
@@ -205,12 +206,15 @@ class _Rows:
                 self.fields[name] = self._zeros((nv, nv))
         if k.size == 0:
             return
-        bodies = self.layout.dof_body[d]
-        rows_of = {"_k": k, "_d": d, "_b": bodies}
-        arguments = [_take(self.fields[base_name(n)], rows_of[n[-2:]]) for n in p.inputs]
+        arguments = [self._pair_argument(n, k, d) for n in p.inputs]
         for output, value in zip(p.outputs, p.results(*arguments), strict=True):
             entry = (k, d) if output.endswith("[k,d]") else (d, k)
             self.fields[base_name(output)][entry] = value
+
+    def _pair_argument(self, name: str, k: np.ndarray, d: np.ndarray) -> Any:
+        if name.endswith(("_b", "_p")):
+            return _take(self._dof_argument(name), d)
+        return _take(self.fields[base_name(name)], k if name.endswith("_k") else d)
 
     def whole(self, p: Pass) -> None:
         self._put(p, p.results(*(self.layout.model if n == "model" else self.fields[n] for n in p.inputs)))

@@ -69,11 +69,12 @@ def ACCELERATION(acc_p, S, psid, v, a):
     return acc_p
 
 
-@body("f", "B")
+@body("f", "B", "B_own")
 def FORCE(I_own, vel, acc):
     """f_i = I a + v x* I v, and twice the body Coriolis matrix."""
     momentum = I_own * vel
-    return I_own * acc + vel.cross_force(momentum), coriolis(I_own, vel, momentum.f)
+    B = coriolis(I_own, vel, momentum.f)
+    return I_own * acc + vel.cross_force(momentum), B, B
 
 
 @body("f")

@@ -111,6 +111,21 @@ FIELDS: dict[str, Field] = {
     "v_above": Field(_D, Force),  # and to d tau_k / d v_d
     "BtS": Field(_D, Vec),  # angular part of B' S
     "tau_bias": Field(_D),  # joint force at zero acceleration
+    # second order, contracted with mu
+    "mu": Field(_D),
+    "w": Field(_B, Motion),  # w_p + S mu
+    "chi": Field(_D, Motion),  # w_p x S
+    "B_own": Field(_B, Coriolis),  # of the body alone
+    "h": Field(_B, Force),  # I w; after the upward sum, of the subtree; z and Bw likewise
+    "z": Field(_B, Vec),  # angular part of B' w
+    "Bw": Field(_B, Coriolis),  # B(I, w)
+    "Z": Field(_D, Vec),
+    "H": Field(_D, Force),
+    "U": Field(_D, Vec),
+    "G_qq": Field(Axis.MATRIX),
+    "G_qv": Field(Axis.MATRIX),
+    "G_vv": Field(Axis.MATRIX),
+    "G_qa": Field(Axis.MATRIX),
     # results
     "M": Field(Axis.MATRIX),
     "dtau_dq": Field(Axis.MATRIX),
