@@ -2,9 +2,9 @@
 
     python -m experiments.benchmark_first_order [--quick] [--out DIR]
 
-Accuracy: values against Pinocchio; analytic derivatives against Pinocchio, all other methods against the analytic ones.  An error is the
-largest deviation relative to the largest entry of the block (the derivatives in q, in v, in the input), the worst of all samples.
-Velocities, accelerations and forces are drawn with unit variance, configurations within the joint limits.
+Accuracy: values against Pinocchio; analytic derivatives against Pinocchio, all other methods against the analytic ones.  An error
+is the largest deviation relative to the largest entry of the block (the derivatives in q, in v, in the input), the worst of all
+samples.  Velocities, accelerations and forces are drawn with unit variance, configurations within the joint limits.
 Time: one call for a whole batch, beside a Python loop over Pinocchio's C++ in the same process.
 """
 
@@ -15,6 +15,7 @@ import csv
 import platform
 import warnings
 from collections.abc import Iterable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -178,11 +179,11 @@ def timings(r: Robot, batches: Iterable[int], repetitions: int) -> Iterator[Timi
         x, c = np.concatenate([q, v], axis=1), r.converter
         points = list(zip(c.q_to_pin(q), c.v_to_pin(v), c.v_to_pin(tau), strict=True))
 
-        def loop(points=points) -> None:
+        def loop(points: list = points) -> None:
             for point in points:
                 pin.computeABADerivatives(r.pin_model, data, *point)
 
-        ours = median_time(lambda x=x, tau=tau: backend.jacobians(x, tau), repetitions) / n * 1e6
+        ours = median_time(partial(backend.jacobians, x, tau), repetitions) / n * 1e6
         theirs = median_time(loop, repetitions) / n * 1e6
         yield Timing(r.name, n, ours, theirs, ours / theirs)
 
@@ -247,7 +248,7 @@ def report(accuracies: list[Accuracy], times: list[Timing], imports: str, n: int
     return "\n\n".join(
         [
             "# First-order derivatives",
-            f"{platform.processor() or platform.machine()}, Python {platform.python_version()}, NumPy {np.__version__}, seed {SEED}.",
+            f"{platform.machine()}, Python {platform.python_version()}, NumPy {np.__version__}, seed {SEED}.",
             f"## Accuracy, {n} samples a robot: {verdict}",
             accuracy_table(accuracies),
             "## Analytic derivatives of forward dynamics, engine numpy; Pinocchio called from Python",

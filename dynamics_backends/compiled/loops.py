@@ -30,6 +30,13 @@ _TEMPLATES = {
     "add_to_diagonal": "for (int d = 0; d < nv; d++) M[WIDTH * (d * nv + d)] += armature[d];",
     "ltl_factor": "ltl_factor(nv, up, M, factor);",
     "ltl_solve": "ltl_solve(nv, up, end, factor, tau_net, a, 1);",
+    "ltl_solve_weight": "ltl_solve(nv, up, end, factor, lam, mu, 1);",
+    "fd_contraction": (
+        "path_product(nv, up, end, G_qa, da_dq, L_qq); path_product(nv, up, end, G_qa, da_dv, L_qv);\n"
+        "path_product(nv, up, end, G_qa, M_inverse, L_qtau);\n"
+        "minus_symmetric_sum(nv, G_qq, L_qq);\n"
+        "for (int i = 0; i < nv * nv; i++) { L_qv[i] = -(G_qv[i] + L_qv[i]); L_vv[i] = -G_vv[i]; L_qtau[i] = -L_qtau[i]; }"
+    ),
     "ltl_inverse": "ltl_inverse(nv, up, end, factor, M_inverse);",
     "ltl_minus_solve_both": (
         "ltl_solve(nv, up, end, factor, dtau_dq, da_dq, nv); ltl_solve(nv, up, end, factor, dtau_dv, da_dv, nv);\n"

@@ -112,6 +112,7 @@ FIELDS: dict[str, Field] = {
     "BtS": Field(_D, Vec),  # angular part of B' S
     "tau_bias": Field(_D),  # joint force at zero acceleration
     # second order, contracted with mu
+    "lam": Field(_D),
     "mu": Field(_D),
     "w": Field(_B, Motion),  # w_p + S mu
     "chi": Field(_D, Motion),  # w_p x S
@@ -126,6 +127,10 @@ FIELDS: dict[str, Field] = {
     "G_qv": Field(Axis.MATRIX),
     "G_vv": Field(Axis.MATRIX),
     "G_qa": Field(Axis.MATRIX),
+    "L_qq": Field(Axis.MATRIX),  # of lambda' FD
+    "L_qv": Field(Axis.MATRIX),
+    "L_vv": Field(Axis.MATRIX),
+    "L_qtau": Field(Axis.MATRIX),
     # results
     "M": Field(Axis.MATRIX),
     "dtau_dq": Field(Axis.MATRIX),

@@ -73,3 +73,32 @@ static void ltl_inverse(int n, const int *restrict up, const int *restrict end, 
         for (int c = k + 1; c < n; c++) X[c * n + k] = X[k * n + c];
     }
 }
+
+/* C = P F, where P[i][k] is zero unless i and k lie on one path. */
+static void path_product(int n, const int *restrict up, const int *restrict end, const V *restrict P, const V *restrict F, V *restrict C)
+{
+    for (int i = 0; i < n; i++) {
+        int c = 0;
+        for (; c < n; c += TILE) {
+            const int w = n - c < TILE ? n - c : TILE;
+            V sum[TILE];
+            for (int j = 0; j < TILE; j++) sum[j] = (V){};
+            for (int k = up[i]; k >= 0; k = up[k])
+                for (int j = 0; j < w; j++) sum[j] += P[i * n + k] * F[k * n + c + j];
+            for (int k = i; k < end[i]; k++)
+                for (int j = 0; j < w; j++) sum[j] += P[i * n + k] * F[k * n + c + j];
+            for (int j = 0; j < w; j++) C[i * n + c + j] = sum[j];
+        }
+    }
+}
+
+/* L <- -(G + L + L') */
+static void minus_symmetric_sum(int n, const V *restrict G, V *restrict L)
+{
+    for (int i = 0; i < n; i++)
+        for (int j = 0; j <= i; j++) {
+            const V s = L[i * n + j] + L[j * n + i];
+            L[i * n + j] = -(G[i * n + j] + s);
+            if (j < i) L[j * n + i] = -(G[j * n + i] + s);
+        }
+}
