@@ -1,10 +1,15 @@
-"""Backends by name: the one line of a config file that chooses how derivatives are computed."""
+"""Backends by name: the two lines of a config file that choose how derivatives are computed, and by what.
+
+A method says how a map is differentiated, an engine what evaluates it: ``numpy``, or ``compiled`` code, which a robot's
+map uses for the recursions inside it and every other map as a whole.
+"""
 
 from __future__ import annotations
 
 import difflib
+import logging
 from collections.abc import Callable
-from functools import partial
+from functools import lru_cache, partial
 from typing import Any
 
 from dynamics_backends.methods.analytic import Analytic
@@ -13,15 +18,40 @@ from dynamics_backends.methods.finite_difference import FiniteDifference
 from dynamics_backends.methods.forward_ad import ForwardAD, StructuredAD
 from dynamics_backends.protocol import DynamicsBackend, Map
 
+ENGINES = ("compiled", "numpy", "auto")
+_LOG = logging.getLogger(__name__)
+
+
+def _numeric(method: Callable[..., DynamicsBackend], map: Map, engine: str, **options: Any) -> DynamicsBackend:
+    """A method that evaluates the map on numbers."""
+    return method(on_engine(map, engine), **options)
+
+
+def _analytic(map: Map, engine: str, **options: Any) -> DynamicsBackend:
+    """The closed form is the map's own; of a map without recursions the engine serves the values alone."""
+    if _has_recursions(map):
+        return Analytic(on_engine(map, engine), **options)
+    backend = Analytic(map, **options)
+    backend.map = on_engine(map, engine)
+    return backend
+
+
+def _casadi_ad(map: Map, engine: str, **options: Any) -> DynamicsBackend:
+    from dynamics_backends.methods.casadi_ad import CasadiAD
+
+    return CasadiAD(on_engine(map, engine), engine=engine, **options)
+
+
 METHODS: dict[str, Callable[..., DynamicsBackend]] = {
-    "analytic": Analytic,
-    "forward_ad": ForwardAD,
-    "structured_ad": StructuredAD,
-    "complex_step": ComplexStep,
-    "central_difference": partial(FiniteDifference, scheme="central"),
-    "forward_difference": partial(FiniteDifference, scheme="forward"),
+    "analytic": _analytic,
+    "forward_ad": partial(_numeric, ForwardAD),
+    "structured_ad": partial(_numeric, StructuredAD),
+    "complex_step": partial(_numeric, ComplexStep),
+    "casadi_ad": _casadi_ad,
+    "central_difference": partial(_numeric, partial(FiniteDifference, scheme="central")),
+    "forward_difference": partial(_numeric, partial(FiniteDifference, scheme="forward")),
 }
-ENGINES = ("numpy",)
+"""Each is called with a map, the name of an engine and the method's own options."""
 
 
 def backend_names() -> tuple[str, ...]:
@@ -32,13 +62,52 @@ def backend_names() -> tuple[str, ...]:
 def make_backend(map: Map, method: str = "analytic", *, engine: str = "numpy", **options: Any) -> DynamicsBackend:
     """The backend ``method`` for a map; ``options`` go to the method (for example ``step`` of the finite differences).
 
-    Raises ValueError for an unknown name, with the nearest known one; TypeError where the map lacks what the method needs.
+    ``engine``: compiled, numpy, or auto for the first of them that this machine can run.
+    Raises ValueError for an unknown name, with the nearest known one; TypeError where the map lacks what the method needs;
+    later, at the first evaluation by compiled code, CompilerError without a C compiler and TraceError for a function that
+    cannot be traced.
     """
     if method not in METHODS:
         raise ValueError(f"unknown backend {method!r}{_hint(method, METHODS)}; known: {', '.join(METHODS)}")
     if engine not in ENGINES:
         raise ValueError(f"unknown engine {engine!r}{_hint(engine, ENGINES)}; known: {', '.join(ENGINES)}")
-    return METHODS[method](map, **options)
+    return METHODS[method](map, _available() if engine == "auto" else engine, **options)
+
+
+def on_engine(map: Map, engine: str) -> Map:
+    """The map evaluated by an engine, compiled or numpy; the map itself for numpy."""
+    if engine == "numpy":
+        return map
+    if _has_recursions(map):
+        return map.with_driver(shared_driver())  # type: ignore[attr-defined]
+    from dynamics_backends.compiled.traced_map import TracedMap
+
+    return TracedMap(map)
+
+
+def _has_recursions(map: Map) -> bool:
+    """Whether a driver evaluates the map's inside; a map that inherits ``with_driver`` and has no use for it sets it to None."""
+    return getattr(map, "with_driver", None) is not None
+
+
+@lru_cache
+def shared_driver(tier: str = "auto") -> Any:
+    """The process's compiled driver of this tier: kernels are compiled and loaded once for all backends."""
+    from dynamics_backends.compiled.driver import CompiledDriver
+
+    return CompiledDriver(tier)
+
+
+@lru_cache(maxsize=1)
+def _available() -> str:
+    from dynamics_backends.compiled.toolchain import has_compiler
+
+    if has_compiler():
+        return "compiled"
+    _LOG.warning(
+        "no C compiler found: engine = numpy; for the compiled engine install gcc, clang or the package ziglang"
+    )
+    return "numpy"
 
 
 def _hint(name: str, known) -> str:

@@ -64,6 +64,8 @@ def select(decider: Scalar, where_positive: Scalar, otherwise: Scalar) -> Scalar
     Both alternatives are evaluated and both must be finite everywhere.
     """
     for x in (decider, where_positive, otherwise):
+        if hasattr(x, "select_by"):
+            return type(x).select_by(decider, where_positive, otherwise)
         if hasattr(x, "is_symbolic"):
             import casadi
 

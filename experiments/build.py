@@ -20,8 +20,18 @@ from trajopt.records import Callback
 
 def backend_factory(settings: Backend) -> Callable[[Map], DynamicsBackend]:
     """What turns a system into the backend of these settings."""
-    options: dict[str, Any] = {} if settings.step is None else {"step": settings.step}
+    given: dict[str, Any] = {"step": settings.step, "mode": settings.mode}
+    options = {key: value for key, value in given.items() if value is not None}
     return lambda system: make_backend(system, settings.name, engine=settings.engine, **options)
+
+
+def engine_in_use(settings: Backend) -> str:
+    """The engine's name, "auto" replaced by what it stands for on this machine."""
+    if settings.engine != "auto":
+        return settings.engine
+    from dynamics_backends.compiled.toolchain import has_compiler
+
+    return "compiled" if has_compiler() else "numpy"
 
 
 def build_task(config: Config) -> Task:

@@ -36,7 +36,7 @@ class Points(NamedTuple):
 
 
 class Line(NamedTuple):
-    """The worst entry of one block by one method; error is None where the method does not apply."""
+    """The worst entry of one block by one method; error is None, and entry the reason, where it does not apply."""
 
     what: str
     block: str
@@ -66,20 +66,20 @@ def random_points(task: Task, count: int = 8, seed: int = 0) -> Points:
     return Points(x, u, ocp.times[knots], ocp.dt[knots], knots)
 
 
-def check_task(task: Task, points: Points) -> Iterator[Line]:
-    """One line for each block and method, the reference left out."""
+def check_task(task: Task, points: Points, engine: str = "numpy") -> Iterator[Line]:
+    """One line for each block and method on an engine; the task is on numpy, and so is the reference."""
     for i, phase in enumerate(task.ocp.phases):
         label = "" if len(task.ocp.phases) == 1 else f" of phase {i}"
         mine = _within(points, task.ocp.phase_slices[i])
         local = mine.knots - task.ocp.phase_slices[i].start
         if isinstance(phase.dynamics, SampledSystem) and len(local):
             p = {k: _at(v, local) for k, v in phase.parameters.items()}
-            yield from _check_system(phase.dynamics, mine, p, label)
+            yield from _check_system(phase.dynamics, mine, p, engine, label)
         for term in phase.terms:
-            yield from _check_term(term, mine, local, f"term {term.name!r}{label}")
+            yield from _check_term(term, mine, local, engine, f"term {term.name!r}{label}")
     for term in task.ocp.terminal:
         at_end = points._replace(t=np.full(len(points.x), task.ocp.times[-1]))
-        yield from _check_term(term, at_end, np.zeros(len(points.x), int), f"final term {term.name!r}")
+        yield from _check_term(term, at_end, np.zeros(len(points.x), int), engine, f"final term {term.name!r}")
 
 
 def worst(lines: list[Line]) -> Line | None:
@@ -104,14 +104,14 @@ def _at(value: Array, knots: Array) -> Array:
 # -- blocks --------------------------------------------------------------------------------------------------
 
 
-def _check_system(dynamics: SampledSystem, at: Points, p: Parameters, label: str) -> Iterator[Line]:
+def _check_system(dynamics: SampledSystem, at: Points, p: Parameters, engine: str, label: str) -> Iterator[Line]:
     system, u = dynamics.system, at.u[:, : dynamics.nu]
 
     def continuous(method: str) -> Jacobians:
-        return make_backend(system, method).jacobians(at.x, u, at.t, p)
+        return make_backend(system, method, engine=engine).jacobians(at.x, u, at.t, p)
 
     def discrete(method: str) -> Jacobians:
-        sampled = SampledSystem(make_backend(system, method), dynamics.scheme, dynamics.substeps)
+        sampled = SampledSystem(make_backend(system, method, engine=engine), dynamics.scheme, dynamics.substeps)
         return Jacobians(*sampled.linearize(at.x, u, at.t, at.dt, p))
 
     step = _step_map(dynamics)
@@ -135,7 +135,7 @@ def _step_map(dynamics: SampledSystem) -> Map:
     return FunctionMap(difference, manifold, dynamics.nu, manifold.ndx, output_names=names, control_names=controls)
 
 
-def _check_term(term: CostTerm, at: Points, local: Array, what: str) -> Iterator[Line]:
+def _check_term(term: CostTerm, at: Points, local: Array, engine: str, what: str) -> Iterator[Line]:
     residual = term.residual
     x, u = at.x[:, : residual.manifold.nx], at.u[:, : residual.nu]
     p = {k: _at(v, local) for k, v in term.parameters.items()}
@@ -143,9 +143,10 @@ def _check_term(term: CostTerm, at: Points, local: Array, what: str) -> Iterator
         return
 
     def jacobians(method: str) -> Jacobians:
-        return make_backend(residual, method).jacobians(x, u, at.t, p)
+        return make_backend(residual, method, engine=engine).jacobians(x, u, at.t, p)
 
-    yield from _compare(what, residual, ("rx", "ru"), jacobians(REFERENCE), jacobians)
+    exact = make_backend(residual, REFERENCE).jacobians(x, u, at.t, p)
+    yield from _compare(what, residual, ("rx", "ru"), exact, jacobians)
 
 
 def _compare(
@@ -162,8 +163,8 @@ def _compare(
         tolerance = TOLERANCES.get(method, EXACT_TOLERANCE)
         try:
             found = jacobians(method)
-        except TypeError:  # the map has no derivatives of its own
-            yield Line(what, "", method, None, "", tolerance)
+        except TypeError as error:  # no derivatives of its own, or a function that cannot be traced
+            yield Line(what, "", method, None, str(error).splitlines()[0], tolerance)
             continue
         columns = (map.manifold.tangent_names, map.control_names)
         pairs = zip(blocks, found[1:], reference[1:], columns, strict=True)

@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from dynamics_backends.rigid_body.names import UnknownName
+
 if TYPE_CHECKING:
     from experiments.config import Config
     from problems.task import Task
@@ -26,12 +28,19 @@ def command(function: Callable[..., Any]) -> Callable[..., Any]:
     def wrapped(*args: Any, debug: bool, **options: Any) -> Any:
         try:
             return function(*args, **options)
-        except (ValueError, KeyError, OSError, ModuleNotFoundError) as error:
-            if debug:
+        except Exception as error:
+            if debug or not _is_bad_input(error):
                 raise
             fail(_sentence(error))
 
     return wrapped
+
+
+def _is_bad_input(error: Exception) -> bool:
+    """Whether the error is the user's to mend; anything else is a defect, and keeps its traceback."""
+    from dynamics_backends.compiled.toolchain import CompilerError
+
+    return isinstance(error, (ValueError, UnknownName, OSError, ModuleNotFoundError, CompilerError))
 
 
 def fail(message: str) -> None:
@@ -43,8 +52,6 @@ def fail(message: str) -> None:
 def _sentence(error: Exception) -> str:
     if isinstance(error, OSError) and error.filename is not None and error.strerror:
         return f"{error.filename}: {error.strerror}"
-    if isinstance(error, KeyError) and type(error) is KeyError:
-        return f"the key {error} is missing; run again with --debug and report this"
     return str(error)
 
 

@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from experiments.build import build_task, solve_task
+from experiments.build import build_task, engine_in_use, solve_task
 from experiments.config import Config, read_config
 from trajopt import Solution
 from trajopt.records import PHASES
@@ -44,7 +44,7 @@ class Run:
         values = (
             Path(c.source).stem,
             c.backend.name,
-            c.backend.engine,
+            engine_in_use(c.backend),
             c.solver_name,
             str(s.status.code),
             s.iterations,

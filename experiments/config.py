@@ -1,7 +1,7 @@
 """Configuration files: TOML in, checked settings out, every mistake named at once.
 
-    backend = "analytic"        # or a table: [backend] name, engine, step
-    engine = "numpy"
+    backend = "analytic"        # or a table: [backend] name, engine, step, mode
+    engine = "auto"
     [problem]                   # name, and the settings of problems/<name>.py
     [solver]                    # name, and the fields of its options
     [output]                    # directory, plots, verbosity
@@ -15,15 +15,16 @@ import tomllib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from dynamics_backends.registry import ENGINES, METHODS
 from dynamics_backends.rigid_body.names import UnknownName, nearest_names
 from experiments.schema import read_table
 from problems.registry import PROBLEMS, load_problem
-from problems.task import Checked, Checks, is_path, positive
+from problems.task import Checked, Checks, is_path
 
 DEFAULT_SOLVER = "slq"
+DEFAULT_ENGINE = "auto"
 TABLES = ("problem", "backend", "engine", "solver", "output")
 
 
@@ -38,18 +39,20 @@ class ConfigError(ValueError):
 
 @dataclass(frozen=True, kw_only=True)
 class Backend(Checked):
-    """How derivatives are computed. step: of the finite differences, None for the default rule."""
+    """How derivatives are computed. step: of the finite differences. mode: of casadi_ad. None for their defaults."""
 
     name: str = "analytic"
-    engine: str = ENGINES[0]
+    engine: str = DEFAULT_ENGINE
     step: float | None = None
+    mode: Literal["auto", "forward", "reverse"] | None = None
 
     def checks(self) -> Checks:
-        steps = self.step is None or self.name.endswith("_difference")
+        steps, modes = self.name.endswith("_difference"), self.name == "casadi_ad"
         return {
             "name": (self.name in METHODS, _one_of(self.name, METHODS)),
             "engine": (self.engine in ENGINES, _one_of(self.engine, ENGINES)),
-            "step": (steps, "no step: only finite differences have one") if not steps else positive(self.step or 1),
+            "step": (self.step is None or (steps and self.step > 0), "a positive step, with finite differences only"),
+            "mode": (self.mode is None or modes, "no mode: only casadi_ad has one"),
         }
 
 
@@ -85,7 +88,12 @@ class Config:
     def with_backend(self, name: str) -> Config:
         """The same with another derivative method."""
         step = self.backend.step if name.endswith("_difference") else None
-        return replace(self, backend=replace(self.backend, name=name, step=step))
+        mode = self.backend.mode if name == "casadi_ad" else None
+        return replace(self, backend=replace(self.backend, name=name, step=step, mode=mode))
+
+    def with_engine(self, name: str) -> Config:
+        """The same on another engine."""
+        return replace(self, backend=replace(self.backend, engine=name))
 
     def as_dict(self) -> dict[str, Any]:
         """All settings, defaults included, as plain values."""

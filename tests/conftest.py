@@ -5,3 +5,28 @@ import os
 os.environ["MPLBACKEND"] = "Agg"
 for _threads in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "VECLIB_MAXIMUM_THREADS"):
     os.environ.setdefault(_threads, "1")
+
+import pytest  # noqa: E402
+
+SHARED_CACHE = "kernels"
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _kernel_cache(tmp_path_factory):
+    """One folder of compiled kernels for the whole run, shared by parallel workers; TRAJOPT_CACHE_DIR names another."""
+    if os.environ.get("TRAJOPT_CACHE_DIR"):
+        yield
+        return
+    base = tmp_path_factory.getbasetemp()
+    folder = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / SHARED_CACHE
+    os.environ["TRAJOPT_CACHE_DIR"] = str(folder)
+    yield
+    del os.environ["TRAJOPT_CACHE_DIR"]
+
+
+def pytest_runtest_setup(item):
+    if item.get_closest_marker("needs_compiler"):
+        from dynamics_backends.compiled.toolchain import has_compiler
+
+        if not has_compiler():
+            pytest.skip("there is no C compiler")

@@ -37,8 +37,9 @@ RIGID_BODY_MUST_NOT_IMPORT = tuple(
 PLOTTING_PACKAGES = ("matplotlib", "mpl_toolkits", "pylab")
 MAY_LOAD_CASADI = (
     "dynamics_backends/methods/casadi_ad.py",
-    "dynamics_backends/compiled/trace.py",
-    "dynamics_backends/compiled/emit.py",
+    *(f"dynamics_backends/compiled/{name}.py" for name in ("trace", "unrolled", "pairs", "symbolic_map")),
+    "dynamics_backends/compiled/dynamics_source.py",
+    "trajopt/term_source.py",
 )
 FILES = sorted(path.relative_to(ROOT).as_posix() for layer in LAYERS for path in (ROOT / layer).rglob("*.py"))
 

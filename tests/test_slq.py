@@ -1,5 +1,7 @@
 """The shooting solvers on textbook problems with known or independently computed solutions."""
 
+from itertools import pairwise
+
 import numpy as np
 import pytest
 import textbook_systems as textbook
@@ -12,6 +14,7 @@ from dynamics_backends.registry import make_backend
 from trajopt import (
     OCP,
     Guess,
+    Phase,
     SampledSystem,
     StatusCode,
     constant_guess,
@@ -51,17 +54,22 @@ def _pendulum_swing_up(horizon=60, backend="forward_ad", limit=None):
     )
 
 
-def _cart_pole_swing_up():
+def _cart_pole(goal, horizon, control_weight):
+    """From rest with the pole hanging to rest at a goal."""
     system = textbook.cart_pole()
-    goal = [0.0, np.pi, 0.0, 0.0]
     return OCP.single_phase(
         _sampled(system),
         [0.0, 0.0, 0.0, 0.0],
-        60,
+        horizon,
         0.04,
-        [control_cost(1, weight=0.05), state_cost(system.manifold, goal, [0.1, 0.1, 0.01, 0.01])],
+        [control_cost(1, weight=control_weight)],
         [state_cost(system.manifold, goal, [200.0, 200.0, 20.0, 20.0])],
     )
+
+
+def _crane():
+    """Move the cart by two metres and leave the pole at rest."""
+    return _cart_pole([2.0, 0.0, 0.0, 0.0], 50, 0.05)
 
 
 def _attitude_slew():
@@ -170,7 +178,7 @@ def _check_optimum(ocp, solution):
 PROBLEMS = {
     "pendulum": _pendulum_swing_up,
     "pendulum with limits": lambda: _pendulum_swing_up(horizon=70, limit=6.0),
-    "cart-pole": _cart_pole_swing_up,
+    "crane": _crane,
     "attitude": lambda: _attitude_slew()[1],
 }
 
@@ -199,6 +207,14 @@ def test_pendulum_swings_up_from_rest(name):
     solution = _polished(ocp, name, constant_guess(ocp, 0.1))
     assert solution.status.success
     assert solution.xs[-1, 0] == pytest.approx(np.pi, abs=0.05)
+
+
+def test_cart_pole_swings_up():
+    ocp = _cart_pole([0.0, np.pi, 0.0, 0.0], 60, 0.05)
+    solution = solve(ocp, options={"max_iterations": 500})
+    assert solution.status.success
+    np.testing.assert_allclose(solution.xs[-1], [0.0, np.pi, 0.0, 0.0], rtol=0, atol=0.02)
+    _check_optimum(ocp, solution)
 
 
 @pytest.mark.parametrize("solver", ["gnms", "fddp"])
@@ -246,7 +262,7 @@ def test_exact_hessian_of_the_cost_reaches_the_same_optimum_in_fewer_iterations(
     ocp = OCP.single_phase(_sampled(system), [1.0, 0.0], 20, 0.1, [control_cost(1, weight=0.1), far], [far])
     counts = {}
     for hessian in ("gauss_newton", "exact"):
-        solution = solve(ocp, options={"hessian": hessian, "gradient_tolerance": 1e-10, "max_iterations": 1000})
+        solution = solve(ocp, options={"hessian": hessian, "gradient_tolerance": 1e-8, "max_iterations": 1000})
         assert solution.status.success
         assert {r.curvature for r in solution.history} == {hessian}
         counts[hessian] = solution.iterations, solution.cost
@@ -263,9 +279,9 @@ def test_gradient_reaches_rounding_level():
 
 
 def test_merit_falls_at_every_accepted_step_of_single_shooting():
-    history = solve(_cart_pole_swing_up(), solver="ilqr", options={"max_iterations": 60}).history
+    history = solve(_crane(), solver="ilqr", options={"max_iterations": 60}).history
     costs = [r.cost for r in history]
-    assert all(after <= before for before, after in zip(costs, costs[1:], strict=False))
+    assert all(after <= before for before, after in pairwise(costs))
     taken = [r for r in history if r.step_length > 0 and r.expected_decrease > 1e-10 * r.merit]
     assert taken
     assert all(r.actual_decrease >= 0.1 * r.expected_decrease for r in taken)
@@ -273,17 +289,12 @@ def test_merit_falls_at_every_accepted_step_of_single_shooting():
 
 @pytest.mark.parametrize("regularise", ["control", "state"])
 def test_regularisation_in_both_spaces_converges(regularise):
-    ocp = _cart_pole_swing_up()
-    options = {"regularise": regularise, "initial_regularisation": 1.0, "max_iterations": 400}
-    reference = _polished(ocp, "gnms").cost
-    solution = solve(ocp, _near(ocp), options)
+    ocp = _crane()
+    reference = _polished(ocp, "gnms")
+    solution = solve(ocp, options={"regularise": regularise, "initial_regularisation": 1.0})
     assert solution.status.success
-    assert solution.cost == pytest.approx(reference, rel=1e-8)
-
-
-def _near(ocp):
-    found = solve(ocp, options={"gradient_tolerance": 1e-3, "max_iterations": 500})
-    return Guess(found.xs, 0.98 * found.us)
+    assert solution.history[0].regularisation == 1.0
+    assert solution.cost == pytest.approx(reference.cost, rel=1e-8)
 
 
 # -- phases -------------------------------------------------------------------------------------------------------------
@@ -294,18 +305,13 @@ def test_phases_with_different_dynamics_controls_and_steps(name):
     """A cart that is driven, coasts without control, and is driven by a stronger motor."""
     manifold = Manifold.vector(2, ("position", "speed"))
 
-    def cart(gain):
-        return FunctionMap(lambda x, u, t, p: [x[1], p["gain"][0] * u[0]], manifold, 1, second_order=True) if gain else (
-            FunctionMap(lambda x, u, t, p: [x[1], -0.5 * x[1]], manifold, 0, second_order=True)
-        )
-
-    from trajopt import Phase
-
+    driven = FunctionMap(lambda x, u, t, p: [x[1], p["gain"][0] * u[0]], manifold, 1, second_order=True)
+    coasting = FunctionMap(lambda x, u, t, p: [x[1], -0.5 * x[1]], manifold, 0, second_order=True)
     term = control_cost(1, weight=0.1)
     phases = (
-        Phase(_sampled(cart(True)), np.full(10, 0.1), (term,), {"gain": [1.0]}),
-        Phase(_sampled(cart(False)), np.full(8, 0.05), ()),
-        Phase(_sampled(cart(True)), np.full(7, 0.1), (term,), {"gain": np.linspace(2.0, 3.0, 7)[:, None]}),
+        Phase(_sampled(driven), np.full(10, 0.1), (term,), {"gain": [1.0]}),
+        Phase(_sampled(coasting), np.full(8, 0.05), ()),
+        Phase(_sampled(driven), np.full(7, 0.1), (term,), {"gain": np.linspace(2.0, 3.0, 7)[:, None]}),
     )
     terminal = (state_cost(manifold, [1.0, 0.0], 100.0),)
     ocp = OCP(phases, np.zeros(2), terminal)
@@ -340,10 +346,10 @@ def test_parts_between_nodes_are_rolled_out():
 
 
 def test_nonlinear_gaps_shrink_by_one_minus_alpha():
-    ocp = _cart_pole_swing_up()
+    ocp = _crane()
     rng = np.random.default_rng(4)
-    guess = Guess(0.3 * rng.standard_normal((61, 4)), np.zeros((60, 1)))
+    guess = Guess(0.3 * rng.standard_normal((51, 4)), np.zeros((50, 1)))
     history = solve(ocp, guess, {"max_iterations": 20}, solver="fddp").history
-    for before, after in zip(history, history[1:], strict=False):
+    for before, after in pairwise(history):
         assert after.defect == pytest.approx((1.0 - before.step_length) * before.defect, rel=1e-9, abs=1e-12)
     assert history[0].defect > 0.1

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from itertools import pairwise
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
@@ -145,7 +146,7 @@ class OCP:
     def phase_slices(self) -> tuple[slice, ...]:
         """The knots of each phase."""
         ends = np.cumsum([0, *(phase.knots for phase in self.phases)])
-        return tuple(slice(int(a), int(b)) for a, b in zip(ends[:-1], ends[1:], strict=True))
+        return tuple(slice(int(a), int(b)) for a, b in pairwise(ends))
 
     @property
     def state_names(self) -> tuple[str, ...]:

@@ -12,6 +12,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
@@ -36,7 +37,7 @@ from trajopt.ocp import OCP
 from trajopt.options import SLQOptions
 from trajopt.records import Callback, IterationRecord
 from trajopt.solution import Solution
-from trajopt.status import Status, StatusCode
+from trajopt.status import Status
 
 ROUNDING = 1e-12
 """Expected decreases below this share of the merit are noise."""
@@ -45,8 +46,8 @@ GAP_ROUNDING = 2e-14
 NEAR_ROUNDING = 1e-8
 """Below this share, a failed search is blamed on rounding if the full step reduces the residual."""
 LOWER_AT, LOWER_RATIO, RAISE_AT = 0.5, 0.6, 0.5
-MAX_IDLE = 20
-"""Iterations at rounding level without a better gradient before giving up."""
+MAX_IDLE, PROGRESS = 20, 0.99
+"""Iterations near rounding level in which the residual does not fall below this share before giving up."""
 POLISHING = 0.5 ** np.arange(4)
 """Step lengths that lower and raise mu (Mastalli et al., Crocoddyl, ICRA 2020: solver defaults)."""
 Backward = Callable[[LQProblem, float, str, "Bounds | None"], Policy]
@@ -140,7 +141,6 @@ class ShootingLoop:
         with self._timed("rollout"):
             nodes = Shooting(self.shooting.nodes, "linear")
             first = self.evaluator.rollout(xs, us, still, np.zeros(1), nodes)
-        self.guess = Guess(first.xs[0], first.us[0])
         point = self._evaluated(first.xs[0], first.us[0])
         if point is None:
             expansion = self.evaluator.expand(first.xs[0], first.us[0])
@@ -203,12 +203,11 @@ class ShootingLoop:
             search = self._search(point, step, phi)
             new = self._evaluated(search.xs, search.us) if search.accepted else None
         if new is None and hoped <= NEAR_ROUNDING * abs(phi):
-            search, new = self._polish(point, step)
-        status = self._judge(point, new, search, hoped <= ROUNDING * abs(phi))
+            search, new = self._polish(point, step, phi)
+        status = self._judge(point, new, search, hoped <= NEAR_ROUNDING * abs(phi))
         self._record(point, phi, mu, step, search, new is not None)
-        self.point = new or point
-        if status is not None and status.code is StatusCode.PRECISION_LIMIT:
-            self.point = self.best
+        if status is None or status.success:
+            self.point = new or point
         return status
 
     def _direction(self, point: Point) -> Step | Status:
@@ -267,15 +266,17 @@ class ShootingLoop:
         direction = Direction(*step.linear, step.policy.K, point.expansion.lq.d)
         return self.evaluator.rollout(point.xs, point.us, direction, alphas, self.shooting)
 
-    def _polish(self, point: Point, step: Step) -> tuple[SearchResult, Point | None]:
+    def _polish(self, point: Point, step: Step, phi: float) -> tuple[SearchResult, Point | None]:
         """The longest of a few steps that reduces the residual, or the cost as told by the gradients at both ends.
 
-        The trapezoidal rule on the slope of the cost along the step is free of the cancellation in a difference of costs
-        (compare the approximate Wolfe conditions of Hager & Zhang, SIAM J. Optim. 16, 2005, eq. 4.1).
+        The trapezoidal rule on the slope of the cost along the step is free of the cancellation in a difference of costs;
+        the merit phi itself may rise by noise only (compare the approximate Wolfe conditions of Hager & Zhang, SIAM J. Optim.
+        16, 2005, eq. 4.1).
         """
         with self._timed("rollout"):
             tried = self._rollout(point, step, POLISHING)
         expected = self._expected(point, step, POLISHING)
+        risen = np.asarray(self.merit(tried.cost, tried.defects)) - phi > 10.0 * ROUNDING * abs(phi)
         for i, alpha in enumerate(POLISHING):
             new = self._evaluated(tried.xs[i], tried.us[i])
             actual = -np.inf
@@ -283,7 +284,8 @@ class ShootingLoop:
                 slopes = step.D1 + _slope(new, step.linear.du, (1.0 - alpha) * point.expansion.lq.d)
                 actual = float(-0.5 * alpha * slopes + self.merit.penalty * (alpha * point.gap))
             sufficient = actual >= self.options.accept_ratio * expected[i] > 0.0
-            good = new is not None and (new.stop < point.stop or (sufficient and self._closed(point, new)))
+            good = new is not None and not risen[i]
+            good = good and (new.stop < point.stop or (sufficient and self._closed(point, new)))
             search = SearchResult(good, float(alpha), float(expected[i]), actual, *(b[i] for b in tried))
             if good:
                 return search, new
@@ -296,17 +298,15 @@ class ShootingLoop:
     def _expected(self, point: Point, step: Step, alphas: Array) -> Array:
         return np.asarray(self.merit.expected_decrease(alphas, step.D1, step.D2, point.gap))
 
-    def _judge(self, point: Point, new: Point | None, search: SearchResult, noise: bool) -> Status | None:
-        """Adapt mu to the outcome; a status if the solve ends here."""
+    def _judge(self, point: Point, new: Point | None, search: SearchResult, fine: bool) -> Status | None:
+        """Adapt mu to the outcome; a status if the solve ends here. fine: the step is near rounding level."""
         o = self.options
-        if self.best is None or not noise or point.stop < self.best.stop:
+        if self.best is None or not fine or point.stop < PROGRESS * self.best.stop:
             self.best, self.idle = point, 0
         self.idle += 1
-        if self.idle > MAX_IDLE:
-            return verdicts.precision_limit(self.best.gradient, self.best.defect, o)
+        if self.idle > MAX_IDLE or (new is None and self.regularisation.saturated):
+            return self._no_progress(self.best)
         if new is None:
-            if self.regularisation.saturated:
-                return verdicts.line_search_failed(self.iteration + 1, point.gradient, o)
             self.regularisation = self.regularisation.raised()
             return None
         if search.alpha > LOWER_AT and search.actual >= LOWER_RATIO * search.expected:
@@ -317,6 +317,18 @@ class ShootingLoop:
         if change < o.cost_tolerance * abs(new.expansion.cost) and new.defect <= o.defect_tolerance:
             return verdicts.cost_converged(self.iteration + 1, change / abs(new.expansion.cost), o)
         return None
+
+    def _no_progress(self, best: Point) -> Status:
+        """The end of a search without success: rounding, if even the full step promised next to nothing."""
+        self.point = best
+        self.regularisation = Regularisation.of(replace(self.options, initial_regularisation=0.0))
+        step = self._direction(best)
+        if isinstance(step, Status):
+            return step
+        promised = abs(float(self._expected(best, step, np.ones(1))[0]))
+        if promised <= NEAR_ROUNDING * abs(float(self.merit(best.expansion.cost, best.expansion.lq.d))):
+            return verdicts.precision_limit(best.gradient, best.defect, self.options)
+        return verdicts.line_search_failed(self.iteration + 1, best.gradient, self.options)
 
     # -- the account ----------------------------------------------------------------------------------------------------
     def _record(

@@ -94,7 +94,7 @@ class Solution:
         Raises FileNotFoundError, or :class:`SolutionFileError` if the file is truncated or of another kind.
         """
         try:
-            with np.load(path, allow_pickle=False) as data:
+            with open(path, "rb") as file, np.load(file, allow_pickle=False) as data:
                 arrays = {name: data[name] for name in (*_ARRAYS, "cost", "history")}
                 metadata = json.loads(str(data["metadata"]))
         except (zipfile.BadZipFile, zlib.error, EOFError, KeyError, ValueError, AttributeError, TypeError) as error:
@@ -138,16 +138,17 @@ def versions() -> dict[str, str]:
 
 def _write_atomically(path: Path, arrays: dict[str, Array]) -> None:
     """Write beside the target, then rename: a reader never sees half a file."""
-    descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".tmp")
+    descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".tmp")
+    temporary = Path(name)
     try:
         with os.fdopen(descriptor, "wb") as file:
             np.savez_compressed(file, allow_pickle=False, **arrays)
             file.flush()
             os.fsync(file.fileno())
-        os.chmod(temporary, 0o666 & ~_umask())
-        os.replace(temporary, path)
+        temporary.chmod(0o666 & ~_umask())
+        temporary.replace(path)
     except BaseException:
-        Path(temporary).unlink(missing_ok=True)
+        temporary.unlink(missing_ok=True)
         raise
 
 

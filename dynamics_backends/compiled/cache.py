@@ -76,7 +76,7 @@ def _load_from(folder: Path, key: str, source: str) -> ctypes.CDLL:
 def _intact(library: Path, checksum: Path) -> bool:
     """Whether the library is there, whole: a truncated one must never reach the dynamic loader."""
     try:
-        return checksum.read_text() == _digest(library)
+        return checksum.read_bytes() == _digest(library).encode()
     except OSError:
         return False
 

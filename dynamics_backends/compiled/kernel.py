@@ -66,16 +66,19 @@ def entry(kernel: LoopKernel) -> str:
     )
 
 
-class CompiledKernel:
-    """A loaded kernel bound to one model's tables."""
+_NO_TABLES: tuple[list[np.ndarray], list[np.ndarray]] = ([np.zeros(3, dtype=np.int32)], [])  # nb, nv, nq = 0
 
-    def __init__(self, kernel: LoopKernel, model: Model, shapes: Sequence[tuple[int, ...]]) -> None:
+
+class CompiledKernel:
+    """A loaded kernel bound to one model's tables; straight-line code reads none and needs no model."""
+
+    def __init__(self, kernel: LoopKernel, model: Model | None, shapes: Sequence[tuple[int, ...]]) -> None:
         library = load("\n".join([templates(), kernel.source, entry(kernel)]))
         self._run = getattr(library, f"{kernel.name}_run")
         self._run.restype = None
         room = getattr(library, f"{kernel.name}_room")
         room.restype = ctypes.c_long
-        self.tables = (int_tables(model), double_tables(model))
+        self.tables = _NO_TABLES if model is None else (int_tables(model), double_tables(model))
         self._ti, self._td = (_pointers(t) for t in self.tables)
         self.shapes = list(shapes)
         self._room = int(room(ctypes.c_void_p(self.tables[0][0].ctypes.data)))

@@ -1,8 +1,9 @@
 """Scalars that are a pair of symbols: complex numbers and dual numbers with one tangent, for tracing.
 
-A step function traced with pairs becomes real arithmetic on (re, im) or (value, tangent); lanes then run over knots and directions.
-Pairs of columns are rows; every function of :mod:`~dynamics_backends.scalar` works on them.  Formulas of the complex functions keep
-the digits of an imaginary part of any size, 1e-30 as well as 1: none is the difference of nearly equal numbers.
+A step function traced with pairs becomes real arithmetic on (re, im) or (value, tangent); lanes then run over knots and
+directions.  Pairs of columns are rows; every function of :mod:`~dynamics_backends.scalar` works on them.  Formulas of the
+complex functions keep the digits of an imaginary part of any size, 1e-30 as well as 1: none of them is the difference of
+nearly equal numbers.
 """
 
 from __future__ import annotations
@@ -100,8 +101,8 @@ class Pair:
         return self.of(base) ** self
 
     def power(self, exponent: Any) -> Any:
-        """self ** exponent, a pair, by exp and log."""
-        return (exponent * self.log()).exp()
+        """self ** exponent for a pair of any kind; each algebra has its own."""
+        ...
 
     # -- decisions, on the first number -----------------------------------------------------------------------------
     @classmethod
@@ -109,16 +110,6 @@ class Pair:
         """See :func:`dynamics_backends.scalar.select`."""
         a, b, positive = cls.of(where_positive), cls.of(otherwise), cls.of(decider).first > 0
         return cls(ca.if_else(positive, a.first, b.first), ca.if_else(positive, a.second, b.second))
-
-    # -- functions that the two algebras define -----------------------------------------------------------------------
-    def sin(self) -> Any: ...
-    def cos(self) -> Any: ...
-    def sinh(self) -> Any: ...
-    def cosh(self) -> Any: ...
-    def tanh(self) -> Any: ...
-    def exp(self) -> Any: ...
-    def log(self) -> Any: ...
-    def sqrt(self) -> Any: ...
 
 
 def _whole_number(e: Pair) -> int | None:
@@ -227,6 +218,9 @@ class ComplexPair(Pair):
 
     def log(self) -> ComplexPair:
         return ComplexPair(ca.log(self.modulus()), ca.atan2(self.second, self.first))
+
+    def power(self, exponent: ComplexPair) -> ComplexPair:
+        return (exponent * self.log()).exp()
 
     def sqrt(self) -> ComplexPair:
         """The root with real part >= 0."""

@@ -1,0 +1,104 @@
+"""A map evaluated on symbols: the one place where CasADi meets a map, for its AD as well as for straight-line code.
+
+Parameters and time are symbols too, so that their values are inputs of whatever is made of the expressions.
+"""
+
+from __future__ import annotations
+
+import re
+import warnings
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from traceback import extract_tb
+from typing import Any
+
+import casadi as ca
+import numpy as np
+
+from dynamics_backends.protocol import Map
+
+_REMEDY = (
+    "write it with arithmetic, indexing and the functions of dynamics_backends.scalar (select instead of if, max, abs "
+    "or where), or choose backend = 'central_difference' with engine = 'numpy', which evaluates it on plain arrays only"
+)
+_LIBRARIES = tuple(str(Path(str(library.__file__)).parent) for library in (ca, np))
+
+
+class TraceError(TypeError):
+    """A map's function does what cannot be written down as an expression; says which function, where, and the remedy."""
+
+
+@dataclass(frozen=True)
+class Symbols:
+    """SX columns for the arguments of a map: x (nx), u (nu), t (1) and each parameter."""
+
+    x: Any
+    u: Any
+    t: Any
+    p: dict[str, Any]
+
+    @classmethod
+    def of(cls, map: Map, sizes: Mapping[str, int]) -> Symbols:
+        """Symbols for a map with parameters of these sizes."""
+        p = {name: ca.SX.sym(f"p{i}", n) for i, (name, n) in enumerate(sizes.items())}
+        return cls(ca.SX.sym("x", map.manifold.nx), ca.SX.sym("u", map.nu), ca.SX.sym("t"), p)
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter((self.x, self.u, self.t, *self.p.values()))
+
+    @property
+    def names(self) -> list[str]:
+        """A name for each, fit for C."""
+        return ["x", "u", "t", *(f"p{i}" for i in range(len(self.p)))]
+
+
+def symbolic_value(map: Map, x: Any, u: Any, t: Any, p: Mapping[str, Any]) -> Any:
+    """The map's value as one SX column (n_out).
+
+    Raises TraceError where the map's function does not work on symbols, ValueError where it returns another number of rows.
+    """
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("error", FutureWarning)  # CasADi's, for numpy functions: dual numbers have none
+            rows = map(x, u, t, p)
+        value = ca.densify(ca.vertcat(*rows) if isinstance(rows, (list, tuple)) else ca.SX(rows))
+    except LookupError:  # a parameter or component that is not there: the same mistake with any scalar
+        raise
+    except Exception as error:
+        raise _refusal(map, _complaint(error)) from error
+    if value.shape != (map.n_out, 1):
+        raise ValueError(f"{description(map)} returned {value.numel()} rows; expected n_out = {map.n_out}")
+    if _has_nan(value):
+        raise _refusal(map, "it turns a symbol into a float")
+    return value
+
+
+def description(map: Map) -> str:
+    """The map as a user knows it: the function with its file and line, or the class."""
+    map = getattr(map, "wrapped", map)
+    function = getattr(map, "function", None)
+    code = getattr(function, "__code__", None)
+    if function is None or code is None:
+        return type(map).__name__
+    return f"function {function.__qualname__} ({code.co_filename}:{code.co_firstlineno})"
+
+
+def _refusal(map: Map, complaint: str) -> TraceError:
+    return TraceError(f"{description(map)} cannot be traced with symbols: {complaint}; {_REMEDY}")
+
+
+def _complaint(error: Exception) -> str:
+    """What went wrong, and in which line outside CasADi and NumPy."""
+    own = [f for f in extract_tb(error.__traceback__) if not f.filename.startswith(_LIBRARIES)]
+    where = f" in line {own[-1].lineno}, `{own[-1].line}`" if own else ""
+    if isinstance(error, FutureWarning):
+        return f"a numpy function is called{where}"
+    message = str(error).strip() or type(error).__name__
+    return re.sub(r"^\S*\.cpp:\d+: ", "", message.splitlines()[-1]).rstrip(".") + where
+
+
+def _has_nan(value: Any) -> bool:
+    f = ca.Function("value", [], [value], {"allow_free": True})
+    constants = (k for k in range(f.n_instructions()) if f.instruction_id(k) == ca.OP_CONST)
+    return any(f.instruction_constant(k) != f.instruction_constant(k) for k in constants)

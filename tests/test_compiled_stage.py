@@ -1,0 +1,284 @@
+"""The compiled stage against its twins in NumPy: expansion and roll-out of a problem, and the LQ solver."""
+
+import numpy as np
+import pytest
+from rigid_body_cases import foreign
+
+from dynamics_backends import scalar as sm
+from dynamics_backends.compiled.driver import CompiledDriver
+from dynamics_backends.compiled.toolchain import Toolchain
+from dynamics_backends.registry import make_backend
+from dynamics_backends.systems.free_body import FreeBody
+from problems.robots import load_robot
+from trajopt import (
+    OCP,
+    SampledSystem,
+    control_cost,
+    frame_position_cost,
+    joint_limit_cost,
+    residual_cost,
+    state_cost,
+)
+from trajopt import lq as numpy_lq
+from trajopt.compiled_evaluation import CompiledEvaluator, evaluator_for
+from trajopt.compiled_lq import CompiledLQ
+from trajopt.evaluation import Direction, Shooting, StageEvaluator
+from trajopt.lq import LQProblem, LQStep
+
+pytestmark = pytest.mark.needs_compiler
+
+TOLERANCE = 1e-11
+SCHEMES = {
+    "euler": ("euler", 1),
+    "semi-implicit": ("semi_implicit_euler", 1),
+    "rk4": ("rk4", 1),
+    "three semi-implicit": ("semi_implicit_euler", 3),
+    "three rk4": ("rk4", 3),
+}
+SHOOTING = {
+    "single": Shooting(),
+    "all, linear": Shooting.every("all", 13, "linear"),
+    "every 10, linear": Shooting.every(10, 13, "linear"),
+    "every 10, nonlinear": Shooting.every(10, 13, "nonlinear"),
+    "all, nonlinear": Shooting.every("all", 13, "nonlinear"),
+}
+each_scheme = pytest.mark.parametrize("scheme", SCHEMES)
+
+
+def pendulum():
+    """The bundled double pendulum, with position limits."""
+    model = load_robot("double_pendulum")
+    return model.replace(q_lower=np.array([-0.5, -0.6]), q_upper=np.array([0.4, 0.7]))
+
+
+ROBOTS = {"double pendulum": (pendulum, "tip"), "ur5": (lambda: foreign("ur5"), "tool0")}
+
+
+def _wave(x, u, t, p):
+    """Curved in state and control, and dependent on time: an exact Hessian differs from Gauss-Newton's."""
+    return [sm.sin(x[0]) * u[0] + p["shift"][0] * t, x[1] * x[2] + u[1] * u[1]]
+
+
+def problem(robot="double pendulum", scheme="three rk4", horizon=13, dt=0.02, shift=0.3, bounded=False, frames=True):
+    """A problem with terms of many kinds; weights and references change from knot to knot."""
+    load, frame = ROBOTS[robot]
+    model = load()
+    free = FreeBody(model).with_driver(CompiledDriver("loops"))
+    dynamics = SampledSystem(make_backend(free, "analytic"), *SCHEMES[scheme])
+    rng, n, manifold = np.random.default_rng(0), model.nv, free.manifold
+    reference = rng.standard_normal((horizon, 2 * n))
+    frame_terms = [frame_position_cost(model, manifold, frame, [0.3, 0.2, 0.1], w) for w in (2.0, 20.0) if frames]
+    running = [
+        control_cost(n, rng.standard_normal(n), rng.uniform(0.1, 1.0, n)),
+        state_cost(manifold, reference, rng.uniform(0.1, 1.0, (horizon, 2 * n))),
+        *frame_terms[:1],
+        joint_limit_cost(model, manifold, 3.0, 0.1),
+        residual_cost("wave", _wave, manifold, 2, 0.5, nu=n, parameters={"shift": [shift]}),
+    ]
+    terminal = [state_cost(manifold, reference[0], 5.0), *frame_terms[1:]]
+    steps = dt * np.linspace(0.8, 1.2, horizon)
+    limits = {"u_lower": -np.full(n, 0.4), "u_upper": np.full(n, 0.5)} if bounded else {}
+    return OCP.single_phase(dynamics, 0.1 * np.arange(2.0 * n), horizon, steps, running, terminal, **limits)
+
+
+def trajectory(ocp, seed=1):
+    """xs (N + 1, nx) off the dynamics, us (N, nu)."""
+    rng = np.random.default_rng(seed)
+    return rng.standard_normal((ocp.horizon + 1, ocp.manifold.nx)), rng.standard_normal((ocp.horizon, ocp.nu))
+
+
+def close(actual, expected):
+    scale = max(np.abs(expected).max(initial=0.0), 1e-12)
+    np.testing.assert_allclose(actual, expected, rtol=0, atol=TOLERANCE * scale)
+
+
+def assert_same_expansion(ocp, hessian="gauss_newton"):
+    xs, us = trajectory(ocp)
+    actual, expected = (E(ocp, hessian).expand(xs, us) for E in (CompiledEvaluator, StageEvaluator))
+    assert actual.cost == pytest.approx(expected.cost, rel=TOLERANCE)
+    close(actual.x_next, expected.x_next)
+    for a, e in zip(actual.lq, expected.lq, strict=True):
+        close(a, e)
+
+
+# -- expansion ----------------------------------------------------------------------------------------------------------
+
+
+@each_scheme
+@pytest.mark.parametrize("robot", ROBOTS)
+def test_expansion(robot, scheme):
+    assert_same_expansion(problem(robot, scheme))
+
+
+def test_expansion_with_the_exact_hessian_of_the_cost():
+    ocp = problem(frames=False)
+    assert_same_expansion(ocp, "exact")
+    xs, us = trajectory(ocp)
+    blocks = [CompiledEvaluator(ocp, h).expand(xs, us).lq.Q for h in ("gauss_newton", "exact")]
+    assert np.abs(blocks[0] - blocks[1]).max() > 1e-3
+
+
+@pytest.mark.parametrize("horizon", [1, 7, 8, 9, 130])
+def test_horizons_of_any_length(horizon):
+    """Tails of lane blocks, and two threads."""
+    assert_same_expansion(problem(horizon=horizon))
+
+
+def test_damping_and_friction():
+    """The forces of the joints are part of the compiled dynamics."""
+    model = pendulum()
+    rough = model.replace(damping=np.array([0.3, 0.2]), friction=np.array([0.5, 0.1]))
+    free = FreeBody(rough, friction_velocity=0.1, actuated=rough.dof_names[1:]).with_driver(CompiledDriver("loops"))
+    dynamics = SampledSystem(make_backend(free, "analytic"), "rk4", 2)
+    assert_same_expansion(
+        OCP.single_phase(dynamics, np.zeros(4), 5, 0.1, [control_cost(1)], [state_cost(free.manifold, np.ones(4))])
+    )
+
+
+# -- roll-out -----------------------------------------------------------------------------------------------------------
+
+
+def _direction(ocp, xs, us):
+    rng = np.random.default_rng(2)
+    gaps = StageEvaluator(ocp).expand(xs, us).lq.d
+    gains = 0.3 * rng.standard_normal((ocp.horizon, ocp.nu, ocp.manifold.ndx))
+    return Direction(0.1 * rng.standard_normal(xs.shape), rng.standard_normal(us.shape), gains, gaps)
+
+
+def assert_same_rollout(ocp, shooting, count=11):
+    xs, us = trajectory(ocp)
+    direction, alphas = _direction(ocp, xs, us), 0.7 ** np.arange(count)
+    actual, expected = (
+        E(ocp).rollout(xs, us, direction, alphas, shooting) for E in (CompiledEvaluator, StageEvaluator)
+    )
+    for a, e in zip(actual, expected, strict=True):
+        close(a, e)
+
+
+@pytest.mark.parametrize("kind", SHOOTING)
+@pytest.mark.parametrize("bounded", [False, True], ids=["free", "bounded"])
+def test_rollout_of_more_step_lengths_than_lanes(kind, bounded):
+    assert_same_rollout(problem(bounded=bounded), SHOOTING[kind])
+
+
+@each_scheme
+def test_rollout_by_every_scheme(scheme):
+    assert_same_rollout(problem(scheme=scheme), SHOOTING["every 10, linear"])
+
+
+@pytest.mark.parametrize("count", [1, 8])
+def test_rollout_of_an_arm(count):
+    assert_same_rollout(problem("ur5", "semi-implicit"), SHOOTING["all, linear"], count)
+
+
+def test_cost_of_trajectories():
+    ocp = problem()
+    xs, us = (np.stack(pair) for pair in zip(trajectory(ocp, 3), trajectory(ocp, 4), strict=True))
+    close(CompiledEvaluator(ocp).cost(xs, us), StageEvaluator(ocp).cost(xs, us))
+
+
+# -- what is compiled, and when -----------------------------------------------------------------------------------------
+
+
+def test_changed_values_compile_nothing(monkeypatch):
+    """dt, references, weights, bounds, parameters and the horizon are inputs of one library."""
+    first = problem()
+    CompiledEvaluator(first)
+    monkeypatch.setattr(Toolchain, "compile", lambda *_: pytest.fail("a changed value was compiled"))
+    changed = [term.updated(weight=2.0 * term.weight) for term in first.phases[0].terms]
+    changed[1] = changed[1].updated(reference=np.ones(4))
+    for ocp in (problem(dt=0.05), problem(horizon=40), problem(shift=-1.0), problem(bounded=True)):
+        assert_same_expansion(ocp)
+    changed[1] = changed[1].updated(weight=np.ones(4))
+    assert_same_expansion(OCP.single_phase(first.phases[0].dynamics, np.ones(4), 20, 0.01, changed, first.terminal))
+
+
+def test_who_serves_a_problem():
+    """Free bodies on vector spaces with analytic derivatives of the compiled driver; the rest is NumPy's."""
+    compiled = problem()
+    assert isinstance(evaluator_for(compiled, "gauss_newton"), CompiledEvaluator)
+    free = FreeBody(pendulum())
+    on_numpy = SampledSystem(make_backend(free, "analytic"), "euler")
+    by_steps = SampledSystem(make_backend(free.with_driver(CompiledDriver("loops")), "complex_step"), "euler")
+    for dynamics in (on_numpy, by_steps):
+        ocp = OCP.single_phase(dynamics, np.zeros(4), 3, 0.1, [control_cost(2)])
+        assert isinstance(evaluator_for(ocp, "gauss_newton"), StageEvaluator)
+
+
+# -- the LQ problem -----------------------------------------------------------------------------------------------------
+
+
+def lq_problem(n, m, N=12, seed=5):
+    rng = np.random.default_rng(seed)
+    joint = rng.standard_normal((N + 1, n + m, n + m))
+    H = joint @ joint.transpose(0, 2, 1) / (n + m) + 0.1 * np.eye(n + m)
+    A, B = np.eye(n) + 0.2 * rng.standard_normal((N, n, n)) / np.sqrt(n), rng.standard_normal((N, n, m))
+    q, r, d, dx0 = (rng.standard_normal(s) for s in ((N + 1, n), (N, m), (N, n), n))
+    return LQProblem(A, B, d, H[:, :n, :n], q, H[:N, n:, :n], H[:N, n:, n:].copy(), r, dx0)
+
+
+SIZES = [(1, 1), (4, 1), (2, 3), (12, 6), (36, 12)]
+each_size = pytest.mark.parametrize("size", SIZES, ids=lambda s: f"{s[0]}x{s[1]}")
+
+
+@each_size
+@pytest.mark.parametrize("regularise", ["control", "state"])
+@pytest.mark.parametrize("mu", [0.0, 0.3])
+def test_riccati(size, regularise, mu):
+    lq = lq_problem(*size)
+    actual, expected = CompiledLQ(*size).solve_riccati(lq, mu, regularise), numpy_lq.solve_riccati(lq, mu, regularise)
+    assert actual.failed_at is None
+    for a, e in zip(actual[:4], expected[:4], strict=True):
+        close(a, e)
+
+
+@each_size
+def test_the_solution_satisfies_the_kkt_conditions(size):
+    lq, compiled = lq_problem(*size), CompiledLQ(*size)
+    step, _ = compiled.forward(lq, compiled.solve_riccati(lq))
+    residual = numpy_lq.kkt_residual(lq, step)
+    scale = max(np.abs(numpy_lq.costates(lq, step)).max(), 1.0)
+    assert np.abs(residual.control).max() < 1e-11 * scale
+    assert np.abs(residual.dynamics).max() < 1e-11 * max(np.abs(step.dx).max(), 1.0)
+
+
+@each_size
+@pytest.mark.parametrize("bounded", [False, True], ids=["free", "bounded"])
+def test_roll_out_gradient_and_cost_change(size, bounded):
+    lq, compiled = lq_problem(*size), CompiledLQ(*size)
+    policy = numpy_lq.solve_riccati(lq)
+    bounds = (np.full_like(lq.r, -0.2), np.full_like(lq.r, 0.1)) if bounded else None
+    step, change = compiled.forward(lq, policy, bounds)
+    expected = numpy_lq.forward(lq, policy, bounds)
+    close(step.dx, expected.dx)
+    close(step.du, expected.du)
+    close(np.array(change), np.array(numpy_lq.cost_change(lq, expected)))
+    close(compiled.reduced_gradient(lq), numpy_lq.reduced_gradient(lq))
+    assert isinstance(step, LQStep)
+
+
+@pytest.mark.parametrize("knot", [0, 5, 11])
+def test_an_indefinite_knot_is_named(knot):
+    lq = lq_problem(4, 2)
+    lq.R[knot] = -1e3 * np.eye(2)
+    compiled, expected = CompiledLQ(4, 2).solve_riccati(lq), numpy_lq.solve_riccati(lq)
+    assert compiled.failed_at == expected.failed_at == knot
+    for a, e in zip(compiled[:2], expected[:2], strict=True):
+        close(a[knot + 1 :], e[knot + 1 :])
+    assert CompiledLQ(4, 2).solve_riccati(lq, 1e6, "control").failed_at is None
+
+
+def test_a_knot_that_is_no_number_is_named():
+    lq = lq_problem(4, 2)
+    lq.R[5] = np.nan
+    assert CompiledLQ(4, 2).solve_riccati(lq).failed_at == 5
+
+
+def test_bounds_are_left_to_the_box_qp():
+    lq = lq_problem(4, 2)
+    bounds = (np.full_like(lq.r, -0.1), np.full_like(lq.r, 0.1))
+    actual, expected = (
+        solver(lq, bounds=bounds) for solver in (CompiledLQ(4, 2).solve_riccati, numpy_lq.solve_riccati)
+    )
+    np.testing.assert_array_equal(actual.K, expected.K)
+    np.testing.assert_array_equal(actual.k, expected.k)

@@ -1,0 +1,222 @@
+"""Solutions, their files, and guesses made from them."""
+
+import json
+import os
+import zipfile
+
+import numpy as np
+import pytest
+import textbook_systems as textbook
+
+from dynamics_backends.registry import make_backend
+from trajopt import (
+    OCP,
+    SampledSystem,
+    Solution,
+    SolutionFileError,
+    constant_guess,
+    control_cost,
+    interpolated_guess,
+    quasi_static_guess,
+    resampled_guess,
+    solve,
+    state_cost,
+)
+
+
+def _ocp(horizon=20, dt=0.1):
+    system = textbook.spinning_body()
+    goal = system.manifold.integrate(system.manifold.identity()[:, None], np.r_[1.0, 0.5, 0, 0, 0, 0][:, None])[:, 0]
+    dynamics = SampledSystem(make_backend(system, "forward_ad"), "rk4")
+    terminal = [state_cost(system.manifold, goal, 10.0)]
+    return OCP.single_phase(dynamics, system.manifold.identity(), horizon, dt, [control_cost(3)], terminal, name="slew")
+
+
+@pytest.fixture(scope="module")
+def solution():
+    return solve(_ocp())
+
+
+def test_shapes_and_account(solution):
+    assert solution.xs.shape == (21, 7)
+    assert solution.us.shape == solution.k.shape == (20, 3)
+    assert solution.K.shape == (20, 3, 6)
+    np.testing.assert_allclose(solution.times, 0.1 * np.arange(21))
+    assert len(solution.history) == solution.iterations + 1
+    assert solution.history[-1].cost == solution.cost
+    assert set(solution.time_total) == {"derivatives", "backward", "rollout"}
+    assert solution.meta["problem"] == "slew"
+    assert solution.meta["backends"] == ["forward_ad"]
+    assert solution.meta["options"]["shooting"] == "all"
+
+
+def test_policy_holds_the_trajectory_against_a_disturbance(solution):
+    """Closed loop from a disturbed start ends nearer to the planned end than open loop."""
+    ocp = _ocp()
+    manifold, step = ocp.manifold, ocp.phases[0].dynamics.step
+    disturbed = manifold.integrate(ocp.x0[:, None], np.r_[0.2, -0.1, 0.1, 0.1, 0, 0][:, None])[:, 0]
+    distance = {}
+    for closed in (False, True):
+        x = disturbed
+        for k, u in enumerate(solution.us):
+            off = manifold.difference(solution.xs[k][:, None], x[:, None])[:, 0]
+            x = step(x[None], (u + closed * solution.K[k] @ off)[None], ocp.times[k], 0.1)[0]
+        distance[closed] = np.linalg.norm(manifold.difference(solution.xs[-1][:, None], x[:, None]))
+    assert distance[True] < 0.5 * distance[False]
+
+
+# -- files --------------------------------------------------------------------------------------------------------------
+
+
+def test_file_gives_back_everything(solution, tmp_path):
+    loaded = Solution.load(solution.save(tmp_path / "slew.npz"))
+    for name in ("xs", "us", "K", "k", "times"):
+        np.testing.assert_array_equal(getattr(loaded, name), getattr(solution, name))
+    assert loaded.status == solution.status
+    assert loaded.cost == solution.cost
+    assert loaded.iterations == solution.iterations
+    assert loaded.history == solution.history
+    assert loaded.meta == json.loads(json.dumps(dict(solution.meta)))
+
+
+def test_file_is_readable_without_this_package(solution, tmp_path):
+    with np.load(solution.save(tmp_path / "slew.npz"), allow_pickle=False) as data:
+        metadata = json.loads(str(data["metadata"]))
+        assert data["xs"].shape == (21, 7)
+    assert metadata["format"] == "trajopt.solution"
+    assert "quaternion x y z w" in metadata["conventions"]["state"]
+    assert metadata["versions"]["numpy"] == np.__version__
+
+
+def test_save_leaves_no_other_file_and_keeps_the_old_one_if_it_fails(solution, tmp_path, monkeypatch):
+    path = solution.save(tmp_path / "slew.npz")
+    before = path.read_bytes()
+
+    def broken(*args, **kwargs):
+        raise OSError("no space left on device")
+
+    monkeypatch.setattr(np, "savez_compressed", broken)
+    with pytest.raises(OSError, match="no space"):
+        solution.save(path)
+    assert path.read_bytes() == before
+    assert os.listdir(tmp_path) == ["slew.npz"]
+
+
+def _truncated(path):
+    path.write_bytes(path.read_bytes()[:-200])
+
+
+def _damaged(path):
+    data = bytearray(path.read_bytes())
+    data[len(data) // 2 : len(data) // 2 + 200] = bytes(200)
+    path.write_bytes(data)
+
+
+def _text(path):
+    path.write_text("not an archive")
+
+
+def _empty(path):
+    path.write_bytes(b"")
+
+
+def _other_archive(path):
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr("readme.txt", "hello")
+
+
+def _other_arrays(path):
+    np.savez(path, a=np.zeros(3))
+
+
+def _array(path):
+    with path.open("wb") as file:
+        np.save(file, np.zeros(3))
+
+
+@pytest.mark.parametrize("spoil", [_truncated, _damaged, _text, _empty, _other_archive, _other_arrays, _array])
+def test_foreign_and_broken_files_are_refused(solution, tmp_path, spoil):
+    path = solution.save(tmp_path / "slew.npz")
+    spoil(path)
+    with pytest.raises(SolutionFileError, match="slew.npz"):
+        Solution.load(path)
+
+
+def test_pickles_are_never_opened(tmp_path):
+    path = tmp_path / "evil.npz"
+    np.savez(path, xs=np.array([{"a": 1}], dtype=object), allow_pickle=True)
+    with pytest.raises(SolutionFileError):
+        Solution.load(path)
+
+
+def _rewritten(solution, path, **changes):
+    solution.save(path)
+    with np.load(path) as data:
+        arrays = dict(data)
+    metadata = json.loads(str(arrays["metadata"])) | changes
+    np.savez(path, **(arrays | {"metadata": np.array(json.dumps(metadata))}))
+
+
+def test_other_formats_and_newer_versions_are_named(solution, tmp_path):
+    path = tmp_path / "slew.npz"
+    _rewritten(solution, path, format="other")
+    with pytest.raises(SolutionFileError, match="do not say 'trajopt.solution'"):
+        Solution.load(path)
+    _rewritten(solution, path, format_version=99)
+    with pytest.raises(SolutionFileError, match="newer version"):
+        Solution.load(path)
+
+
+def test_missing_file_is_a_missing_file(tmp_path):
+    with pytest.raises(FileNotFoundError):
+        Solution.load(tmp_path / "nowhere.npz")
+
+
+# -- guesses ------------------------------------------------------------------------------------------------------------
+
+
+def test_interpolation_is_a_geodesic_in_time():
+    ocp = _ocp(horizon=4, dt=np.array([0.1, 0.3, 0.2, 0.4]))
+    rate = np.r_[1.0, 2.0, -0.5, 0.3, 0.2, 0.1]
+    goal = ocp.manifold.integrate(ocp.x0[:, None], rate[:, None])[:, 0]
+    guess = interpolated_guess(ocp, goal, 0.5)
+    expected = ocp.manifold.integrate(np.tile(ocp.x0[:, None], 5), rate[:, None] * ocp.times)
+    np.testing.assert_allclose(guess.xs, expected.T, rtol=0, atol=1e-14)
+    np.testing.assert_array_equal(guess.us, np.full((4, 3), 0.5))
+
+
+def test_constant_and_quasi_static_guesses():
+    ocp = _ocp(horizon=4)
+    np.testing.assert_array_equal(constant_guess(ocp, [1.0, 2.0, 3.0]).us, np.tile([1.0, 2.0, 3.0], (4, 1)))
+    guess = quasi_static_guess(ocp, lambda x: 2.0 * x[:, :3] + 1.0)
+    np.testing.assert_array_equal(guess.xs, np.tile(ocp.x0, (5, 1)))
+    np.testing.assert_array_equal(guess.us, np.ones((4, 3)))
+
+
+def test_resampling_on_the_same_grid_is_the_solution(solution):
+    guess = resampled_guess(_ocp(), solution)
+    np.testing.assert_allclose(guess.xs, solution.xs, rtol=0, atol=1e-14)
+    np.testing.assert_array_equal(guess.us, solution.us)
+
+
+def test_resampling_shifts_refines_and_holds_the_end(solution):
+    guess = resampled_guess(_ocp(), solution, shift=0.3)
+    np.testing.assert_allclose(guess.xs[:18], solution.xs[3:], rtol=0, atol=1e-14)
+    np.testing.assert_array_equal(guess.us[:17], solution.us[3:])
+    np.testing.assert_allclose(guess.xs[18:], np.tile(solution.xs[-1], (3, 1)), rtol=0, atol=1e-14)
+    fine = resampled_guess(_ocp(horizon=40, dt=0.05), solution)
+    np.testing.assert_allclose(fine.xs[::2], solution.xs, rtol=0, atol=1e-14)
+    np.testing.assert_array_equal(fine.us[::2], solution.us)
+    np.testing.assert_allclose(np.linalg.norm(fine.xs[:, :4], axis=1), 1.0, atol=1e-14)
+
+
+def test_warm_start_converges_at_once(solution):
+    assert solve(_ocp(), resampled_guess(_ocp(), solution)).iterations == 0
+
+
+def test_resampling_a_foreign_solution_is_refused(solution):
+    other = OCP.single_phase(
+        SampledSystem(make_backend(textbook.double_integrator(), "forward_ad")), [0.0, 0.0], 3, 0.1
+    )
+    with pytest.raises(ValueError, match="nx = 7, nu = 3"):
+        resampled_guess(other, solution)
