@@ -69,6 +69,7 @@ class DynamicsBackend(Protocol):
 
     map: Map
     name: str
+    engine: str
 
     def f(self, x: Array, u: Array, t: Array | float = 0.0, p: Parameters | None = None) -> Array:
         """The map's value (N, n_out)."""

@@ -71,7 +71,10 @@ def make_backend(map: Map, method: str = "analytic", *, engine: str = "numpy", *
         raise ValueError(f"unknown backend {method!r}{_hint(method, METHODS)}; known: {', '.join(METHODS)}")
     if engine not in ENGINES:
         raise ValueError(f"unknown engine {engine!r}{_hint(engine, ENGINES)}; known: {', '.join(ENGINES)}")
-    return METHODS[method](map, _available() if engine == "auto" else engine, **options)
+    resolved = _available() if engine == "auto" else engine
+    backend = METHODS[method](map, resolved, **options)
+    backend.engine = resolved
+    return backend
 
 
 def on_engine(map: Map, engine: str) -> Map:

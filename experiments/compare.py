@@ -34,9 +34,9 @@ class Run:
     solution: Solution
 
     @property
-    def label(self) -> str:
-        """For legends."""
-        return f"{self.config.solver_name}, {self.config.backend.name}"
+    def key(self) -> tuple[str, str]:
+        """Solver and backend."""
+        return self.config.solver_name, self.config.backend.name
 
     def row(self) -> dict[str, Any]:
         """The values of :data:`COLUMNS`; times in seconds."""

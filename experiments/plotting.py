@@ -18,6 +18,7 @@ from trajopt import OCP, IterationRecord, Solution
 
 BLUE, RED, GREY, GREEN, ORANGE = "#1f5fa8", "#c03a2b", "#8a8f98", "#2a8a4a", "#d98a1f"
 COLORS = (BLUE, ORANGE, GREEN, RED, "#7a4fa3", "#3a9aa8", "#8c6d46", "#5b6472")
+LINES = ("-", "--", ":", "-.")
 STYLE: dict[Any, Any] = {
     "font.size": 9,
     "axes.titlesize": 9,
@@ -36,6 +37,7 @@ STYLE: dict[Any, Any] = {
 PANEL_WIDTH, PANEL_HEIGHT = 3.3, 2.0  # [in]
 NEAR = 0.6  # a limit farther from the curve than this share of its span is written, not drawn
 LEAST_SPAN = 0.05  # of a panel's axis, as a share of the largest span beside it
+FLAT = 1e-6  # [m] a coordinate that changes less is not drawn
 TINY = 1e-16  # floor of logarithmic plots
 
 
@@ -210,13 +212,19 @@ def _violated(panel: Panel) -> bool:
 
 
 def plot_path(path: Path, solution: Solution, task: Task) -> Path:
-    """The path of the task's frame in three projections, and its distance to the goal (or its speed) over time."""
+    """The path of the task's frame in three projections, and its distance to the goal (or its speed) over time.
+
+    A planar robot has one projection that says anything.
+    """
     model, frame = task.ocp.model, str(task.frame)
     p = position_of(model, frame, solution.xs[:, : model.nq])
-    with _figure(path, 2, 2, 7.6, 6.8, f"Path of {frame}") as axes:
-        for axis, (i, j) in zip(axes.flat, ((0, 2), (1, 2), (0, 1)), strict=False):
+    moving = np.ptp(p, axis=0) > FLAT
+    views = [view for view in ((0, 2), (1, 2), (0, 1)) if moving[list(view)].all()] or [(0, 2)]
+    rows = 1 if len(views) == 1 else 2
+    with _figure(path, rows, 2, 7.6, 3.4 * rows + 0.4, f"Path of {frame}") as axes:
+        for axis, (i, j) in zip(axes.flat, views, strict=False):
             _draw_projection(axis, p, i, j, task.goal)
-        _draw_progress(axes.flat[3], solution.times, p, task.goal)
+        _draw_progress(axes.flat[len(views)], solution.times, p, task.goal)
         handles, labels = axes.flat[0].get_legend_handles_labels()
         axes.flat[0].figure.legend(handles, labels, loc="outside upper right", ncols=len(labels))
     return path
@@ -258,18 +266,16 @@ def plot_convergence(path: Path, history: Sequence[IterationRecord], options: Ma
     options = options or {}
     with _figure(path, 1, 2, 8.6, 3.6, "Convergence") as axes:
         cost, residual = axes.flat
-        _draw_excess(cost, {"": history}, history[-1].cost)
+        _draw_excess(cost, history, history[-1].cost, color=BLUE, markersize=3)
         _draw_residuals(residual, history, options)
     return path
 
 
-def _draw_excess(axis: Any, histories: Mapping[str, Sequence[IterationRecord]], best: float) -> None:
-    """|cost - best|, each history a little thinner than the one before, so that coinciding ones all show."""
-    for i, (label, history) in enumerate(histories.items()):
-        excess = np.array([abs(r.cost - best) for r in history])
-        shown = excess > 1e-15 * max(abs(best), 1.0)
-        at = np.array([r.iteration for r in history])
-        axis.semilogy(at[shown], excess[shown], **_line(i, len(histories)), label=label or None)
+def _draw_excess(axis: Any, history: Sequence[IterationRecord], best: float, **style: Any) -> None:
+    """|cost - best|, where it is more than rounding."""
+    excess = np.array([abs(r.cost - best) for r in history])
+    shown = excess > 1e-15 * max(abs(best), 1.0)
+    axis.semilogy(np.array([r.iteration for r in history])[shown], excess[shown], marker="o", **style)
     axis.set_title("cost: distance from the final one")
     axis.set_xlabel("iteration")
     _whole_ticks(axis)
@@ -291,28 +297,34 @@ def _draw_residuals(axis: Any, history: Sequence[IterationRecord], options: Mapp
     _whole_ticks(axis)
 
 
-def plot_comparison(path: Path, histories: Mapping[str, Sequence[IterationRecord]], title: str) -> Path:
-    """Several solves of one problem: cost and gradient over the iterations, gradient over the time."""
+def plot_comparison(path: Path, histories: Mapping[tuple[str, str], Sequence[IterationRecord]], title: str) -> Path:
+    """Solves of one problem by (solver, backend): cost and gradient over the iterations, gradient over the time.
+
+    A colour is a backend, a kind of line a solver; later curves are thinner, so that coinciding ones all show.
+    """
     best = min(history[-1].cost for history in histories.values())
-    with _figure(path, 1, 3, 12.0, 4.2, title) as axes:
-        _draw_excess(axes.flat[0], histories, best)
-        for i, history in enumerate(histories.values()):
-            gradient, style = [r.gradient for r in history], _line(i, len(histories))
-            axes.flat[1].semilogy([r.iteration for r in history], gradient, **style)
+    solvers, backends = (list(dict.fromkeys(key[i] for key in histories)) for i in (0, 1))
+    with _figure(path, 1, 3, 12.0, 4.4, title) as axes:
+        for i, ((solver, backend), history) in enumerate(histories.items()):
+            style = {
+                "color": COLORS[backends.index(backend) % len(COLORS)],
+                "linestyle": LINES[solvers.index(solver) % len(LINES)],
+                "linewidth": 1.2 + 2.0 * (len(histories) - 1 - i) / len(histories),
+                "markersize": 3,
+            }
+            _draw_excess(axes.flat[0], history, best, label=f"{solver}, {backend}", **style)
+            gradient = [r.gradient for r in history]
+            axes.flat[1].semilogy([r.iteration for r in history], gradient, marker="o", **style)
             elapsed = np.cumsum([sum(r.times.values()) for r in history])
-            axes.flat[2].loglog(elapsed, gradient, **style)
+            axes.flat[2].semilogy(elapsed, gradient, marker="o", **style)
         for axis, name in zip(axes.flat[1:], ("iteration", "time [s]"), strict=True):
             axis.set_title("gradient")
             axis.set_xlabel(name)
         _whole_ticks(axes.flat[1])
         handles, labels = axes.flat[0].get_legend_handles_labels()
-        axes.flat[0].figure.legend(handles, labels, loc="outside lower center", ncols=min(4, len(labels)), fontsize=8)
+        columns = min(4, len(labels))
+        axes.flat[0].figure.legend(handles, labels, loc="outside lower center", ncols=columns, fontsize=8)
     return path
-
-
-def _line(i: int, count: int) -> dict[str, Any]:
-    width = 1.4 + 3.0 * (count - 1 - i) / max(count, 1)
-    return {"color": COLORS[i % len(COLORS)], "linewidth": width, "marker": "o", "markersize": width + 1.5}
 
 
 def _whole_ticks(axis: Any) -> None:

@@ -60,6 +60,8 @@ def test_indefinite_free_block_is_reported():
 
 
 def test_indefinite_clamped_block_does_no_harm():
-    result = solve_box_qp(np.diag([1.0, -1.0]), np.array([0.3, 5.0]), np.full(2, -1.0), np.full(2, 1.0), np.full(2, -1.0))
+    result = solve_box_qp(
+        np.diag([1.0, -1.0]), np.array([0.3, 5.0]), np.full(2, -1.0), np.full(2, 1.0), np.full(2, -1.0)
+    )
     np.testing.assert_allclose(result.x, [-0.3, -1.0], atol=1e-15)
     assert not result.failed

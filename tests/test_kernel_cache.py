@@ -19,8 +19,9 @@ needs_compiler = pytest.mark.needs_compiler
 
 @pytest.fixture
 def folder(tmp_path, monkeypatch):
-    """An empty cache."""
+    """An empty cache, and a place of its own for what cannot go there."""
     place = tmp_path / "deep" / "kernels"
+    monkeypatch.setattr(cache, "_fallback_folder", lambda: tmp_path / "fallback")
     monkeypatch.setenv("TRAJOPT_CACHE_DIR", str(place))
     return place
 
@@ -137,18 +138,14 @@ def test_a_damaged_entry_is_compiled_again(damage, folder, compiled, tmp_path):
 
 
 @needs_compiler
-def test_a_folder_that_cannot_be_made_is_replaced_with_a_warning(tmp_path, monkeypatch):
-    in_the_way = tmp_path / "file"
-    in_the_way.write_text("not a folder")
-    monkeypatch.setenv("TRAJOPT_CACHE_DIR", str(in_the_way / "kernels"))
+def test_a_folder_that_cannot_be_made_is_replaced_with_a_warning(folder):
+    folder.parent.write_text("in the way")
     with pytest.warns(CacheWarning, match="Set TRAJOPT_CACHE_DIR to a folder that can be written"):
         assert answer(load(source(20.5))) == 20.5
-    shutil.rmtree(cache._fallback_folder())
-    cache._fallback_folder.cache_clear()
 
 
 @needs_compiler
-def test_a_read_only_folder_is_replaced_with_a_warning(folder, monkeypatch):
+def test_a_read_only_folder_is_replaced_with_a_warning(folder):
     folder.mkdir(parents=True)
     folder.chmod(0o500)
     if os.access(folder, os.W_OK):

@@ -99,8 +99,8 @@ def test_cost_change_is_the_cost_along_the_step():
     H, g, _, _ = _dense(lq)
     z = np.concatenate([step.dx.ravel(), step.du.ravel()])
     D1, D2 = cost_change(lq, step)
-    assert D1 == pytest.approx(g @ z, rel=1e-12)
-    assert D2 == pytest.approx(z @ H @ z, rel=1e-12)
+    assert pytest.approx(g @ z, rel=1e-12) == D1
+    assert pytest.approx(z @ H @ z, rel=1e-12) == D2
 
 
 def test_reduced_gradient_is_the_slope_of_the_cost_in_the_controls():

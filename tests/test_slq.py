@@ -132,9 +132,7 @@ def test_box_limited_double_integrator_is_the_bounded_least_squares_solution(nam
     system, h, N = textbook.double_integrator(), 0.1, 30
     running = [control_cost(1, weight=0.01)]
     terminal = [state_cost(system.manifold, [1.0, 0.0], 100.0)]
-    ocp = OCP.single_phase(
-        _sampled(system), [0.0, 0.0], N, h, running, terminal, u_lower=[-0.6], u_upper=[0.5]
-    )
+    ocp = OCP.single_phase(_sampled(system), [0.0, 0.0], N, h, running, terminal, u_lower=[-0.6], u_upper=[0.5])
     solution = _polished(ocp, name, interpolated_guess(ocp, [1.0, 0.0]))
     assert solution.status.success
     A, B = np.array([[1.0, h], [0.0, 1.0]]), np.array([[0.5 * h * h], [h]])
@@ -239,7 +237,9 @@ def test_attitude_problem_does_not_depend_on_the_world_frame(solver):
         [t.updated(reference=rotated(goal)) for t in ocp.terminal],
     )
     options = {"gradient_tolerance": 1e-10}
-    a, b = (solve(o, interpolated_guess(o, g), options, solver=solver) for o, g in ((ocp, goal), (other, rotated(goal))))
+    a, b = (
+        solve(o, interpolated_guess(o, g), options, solver=solver) for o, g in ((ocp, goal), (other, rotated(goal)))
+    )
     assert a.status.success
     np.testing.assert_allclose(b.us, a.us, rtol=0, atol=1e-7)
     np.testing.assert_allclose(b.K, a.K, rtol=0, atol=1e-6)

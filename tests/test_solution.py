@@ -1,7 +1,6 @@
 """Solutions, their files, and guesses made from them."""
 
 import json
-import os
 import zipfile
 
 import numpy as np
@@ -99,7 +98,7 @@ def test_save_leaves_no_other_file_and_keeps_the_old_one_if_it_fails(solution, t
     with pytest.raises(OSError, match="no space"):
         solution.save(path)
     assert path.read_bytes() == before
-    assert os.listdir(tmp_path) == ["slew.npz"]
+    assert [p.name for p in tmp_path.iterdir()] == ["slew.npz"]
 
 
 def _truncated(path):

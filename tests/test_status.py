@@ -115,7 +115,9 @@ def test_nan_in_the_dynamics_is_located(solver):
 def test_nan_in_a_cost_gradient_is_located():
     """The square root of zero has a value but no slope."""
     ocp = _problem()
-    root = residual_cost("root", lambda x, u, t, p: [sm.sqrt(x[1] - p["at"][0])], ocp.manifold, 1, parameters={"at": [0.0]})
+    root = residual_cost(
+        "root", lambda x, u, t, p: [sm.sqrt(x[1] - p["at"][0])], ocp.manifold, 1, parameters={"at": [0.0]}
+    )
     broken = OCP.single_phase(ocp.phases[0].dynamics, [0.2, 0.0], 5, 0.1, [root])
     solution = solve(broken)
     assert solution.status.code is StatusCode.NON_FINITE
@@ -197,6 +199,8 @@ def test_unknown_names_are_answered_with_the_nearest():
         solve(_problem(), options={"max_iteration": 3})
     with pytest.raises(ValueError, match="did you mean 'fddp'"):
         solve(_problem(), solver="fdpp")
+    with pytest.raises(TypeError, match="takes SLQOptions or a mapping"):
+        solve(_problem(), options="fast")
 
 
 def test_names_stand_for_settings():
@@ -223,7 +227,20 @@ def test_table_repeats_its_header_every_ten_rows():
     headers = [i for i, line in enumerate(lines) if "cost" in line and "merit" in line]
     assert headers == [0, 11]
     assert len(lines) == 13 + 2 + 2  # rows 0 .. 12, two headers, status and totals
-    for title in ("iter", "cost", "merit", "stop", "|grad|", "reg", "step", "defect", "constr", "expected", "actual", "alpha"):
+    for title in (
+        "iter",
+        "cost",
+        "merit",
+        "stop",
+        "|grad|",
+        "reg",
+        "step",
+        "defect",
+        "constr",
+        "expected",
+        "actual",
+        "alpha",
+    ):
         assert title in lines[0].split()
     first = lines[1].split()
     assert first[0] == "0"

@@ -1,41 +1,38 @@
 """The evaluator of a shooting solver as one compiled library: dynamics, sensitivities, cost expansions and roll-outs.
 
 It serves problems of one phase on a vector space whose dynamics are free rigid bodies under the analytic backend on the compiled
-engine; :func:`evaluator_for` gives everything else to :class:`~trajopt.evaluation.StageEvaluator`.  Numbers that change between
+engine; everything else goes to :class:`~trajopt.evaluation.StageEvaluator`, whose derivatives may still come from compiled code.  Numbers that change between
 solves (dt, weights, references, bounds) are inputs: a library is compiled once for the structure of a problem.
 """
 
 from __future__ import annotations
 
 import ctypes
-from functools import cached_property
+from functools import cached_property, lru_cache
 from importlib.resources import files
 
 import numpy as np
 
 from dynamics_backends.compiled.cache import load
+from dynamics_backends.compiled.dynamics_source import free_body_source, has_source, tables_of
 from dynamics_backends.compiled.kernel import templates
 from dynamics_backends.compiled.memory import address, aligned, over_threads, pointers
 from dynamics_backends.compiled.toolchain import find_toolchain
-from dynamics_backends.protocol import Array
-from trajopt.evaluation import Candidates, Direction, Evaluator, Expansion, Shooting, StageEvaluator
+from dynamics_backends.protocol import Array, Map
+from trajopt.evaluation import Candidates, Direction, Expansion, Shooting, StageEvaluator
 from trajopt.integrators import RUNGE_KUTTA, SEMI_IMPLICIT_EULER
 from trajopt.lq import LQProblem
 from trajopt.ocp import OCP
+from trajopt.term_source import TermShape, term_source, theta_of
 
 
-def evaluator_for(ocp: OCP, hessian: str) -> Evaluator:
-    """The compiled evaluator where it serves the problem, else the NumPy one."""
-    return CompiledEvaluator(ocp, hessian) if _serves(ocp) else StageEvaluator(ocp, hessian)
-
-
-def _serves(ocp: OCP) -> bool:
-    dynamics = ocp.phases[0].dynamics
-    backend = getattr(dynamics, "backend", None)
-    compiled = type(getattr(getattr(backend, "map", None), "driver", None)).__name__ == "CompiledDriver"
-    free = type(getattr(backend, "map", None)).__name__ == "FreeBody"
+def serves(ocp: OCP) -> bool:
+    """Whether a problem is of the kind that is compiled as a whole."""
+    backend = getattr(ocp.phases[0].dynamics, "backend", None)
+    if backend is None or (backend.engine, backend.name) != ("compiled", "analytic"):
+        return False
     one = len(ocp.phases) == 1 and ocp.manifold.is_vector_space and not ocp.phases[0].parameters
-    return one and compiled and free and backend.name == "analytic"
+    return one and has_source(backend.map)
 
 
 class CompiledEvaluator:
@@ -45,7 +42,8 @@ class CompiledEvaluator:
         self.ocp, self.manifold = ocp, ocp.manifold
         phase = ocp.phases[0]
         self._substeps = phase.dynamics.substeps
-        self._library, self._tables = _library(ocp, hessian)
+        shapes = (tuple(TermShape.of(term) for term in terms) for terms in (phase.terms, ocp.terminal))
+        self._library, self._tables = _library(phase.dynamics.backend.map, phase.dynamics.scheme, *shapes, hessian)
         self._ti, self._td = (pointers(t) for t in self._tables)
         self._lanes = find_toolchain().lanes
         room = self._library.stage_room
@@ -55,8 +53,6 @@ class CompiledEvaluator:
         self._bind(ocp)
 
     def _bind(self, ocp: OCP) -> None:
-        from trajopt.term_source import theta_of
-
         N = ocp.horizon
         self._times, self._dt = np.ascontiguousarray(ocp.times), np.ascontiguousarray(ocp.dt)
         self._theta = theta_of(ocp.phases[0].terms, N)
@@ -119,28 +115,22 @@ class CompiledEvaluator:
         return StageEvaluator(self.ocp).cost(xs, us)
 
 
-def _library(ocp: OCP, hessian: str):
-    """The compiled library of a problem's structure, and the tables of its robot."""
-    from dynamics_backends.compiled.dynamics_source import free_body_source, tables_of
-    from trajopt.term_source import term_source
-
-    phase, n, m = ocp.phases[0], ocp.manifold.ndx, ocp.nu
-    dynamics = free_body_source(phase.dynamics.backend.map)
-    running = term_source("running", phase.terms, n, m, running=True, hessian=hessian)
-    terminal = term_source("terminal", ocp.terminal, n, m, running=False, hessian=hessian)
-    room = max(running.room, terminal.room)
-    head = "\n".join(
-        [
-            *(f"#define {k} {v}" for k, v in (("NX", n), ("NU", m), ("NP", 0), ("NT", running.theta), ("NTT", terminal.theta))),
-            f"#define DYNAMICS_ROOM ({dynamics.room})",
-            f"#define TERMS_ROOM ({room})",
-            _scheme(phase.dynamics.scheme),
-        ]
-    )
+@lru_cache(maxsize=32)
+def _library(
+    system: Map, scheme: str, running: tuple[TermShape, ...], terminal: tuple[TermShape, ...], hessian: str
+) -> tuple[ctypes.CDLL, tuple[list[Array], list[Array]]]:
+    """The compiled library of a problem's structure, and the tables of its robot; kept for problems that differ in values only."""
+    n, m = system.manifold.ndx, system.nu
+    dynamics = free_body_source(system)
+    first = term_source("running", running, n, m, running=True, hessian=hessian)
+    last = term_source("terminal", terminal, n, m, running=False, hessian=hessian)
+    sizes = {"NX": n, "NU": m, "NP": 0, "NT": first.theta, "NTT": last.theta}
+    rooms = {"DYNAMICS_ROOM": f"({dynamics.room})", "TERMS_ROOM": max(first.room, last.room)}
+    head = [f"#define {key} {value}" for key, value in (sizes | rooms).items()]
     context = "typedef struct { const int *const *ti; const double *const *td; V *w; } ctx_t;"
     stage = (files("trajopt") / "kernels" / "stage.h").read_text()
-    source = "\n".join([templates(), head, context, dynamics.source, running.source, terminal.source, stage])
-    return load(source), tables_of(dynamics.model)
+    parts = [templates(), *head, _scheme(scheme), context, dynamics.source, first.source, last.source, stage]
+    return load("\n".join(parts)), tables_of(dynamics.model)
 
 
 def _scheme(name: str) -> str:

@@ -12,6 +12,7 @@ from importlib.resources import files
 import numpy as np
 
 from dynamics_backends.compiled.cache import load
+from dynamics_backends.compiled.memory import address
 from dynamics_backends.protocol import Array
 from trajopt import lq as numpy_lq
 from trajopt.lq import Bounds, LQProblem, LQStep, Policy
@@ -22,17 +23,13 @@ def _library(ndx: int, nu: int) -> ctypes.CDLL:
     source = (files("trajopt") / "kernels" / "riccati.h").read_text()
     library = load(f"#include <string.h>\n#define NDX {ndx}\n#define NU {nu}\n{source}")
     library.lq_riccati.restype = ctypes.c_long
-    for name in ("lq_reduced_gradient", "lq_rollout"):
+    for name in ("lq_adjoint", "lq_rollout"):
         getattr(library, name).restype = None
     return library
 
 
-def _pointer(a: Array | None) -> ctypes.c_void_p:
-    return ctypes.c_void_p(None if a is None else a.ctypes.data)
-
-
 class CompiledLQ:
-    """The four LQ operations of the shooting loop for problems with n = ndx states and m = nu controls."""
+    """An :class:`~trajopt.lq_solver.LQSolver` for problems with n = ndx states and m = nu controls."""
 
     def __init__(self, ndx: int, nu: int) -> None:
         self.n, self.m = ndx, nu
@@ -40,7 +37,7 @@ class CompiledLQ:
 
     def _data(self, lq: LQProblem) -> list:
         self._kept = [np.ascontiguousarray(block) for block in lq[:8]]
-        return [*map(_pointer, self._kept), ctypes.c_long(lq.horizon)]
+        return [*map(address, self._kept), ctypes.c_long(lq.horizon)]
 
     def solve_riccati(
         self, lq: LQProblem, mu: float = 0.0, regularise: str = "control", bounds: Bounds | None = None
@@ -55,23 +52,20 @@ class CompiledLQ:
             *self._data(lq),
             ctypes.c_double(on_state),
             ctypes.c_double(on_control),
-            *map(_pointer, (K, k, Vx, Vxx)),
+            *map(address, (K, k, Vx, Vxx)),
         )
         return Policy(K, k, Vx, Vxx, failed_at=None if failed < 0 else int(failed))
 
-    def reduced_gradient(self, lq: LQProblem) -> Array:
-        """See :func:`trajopt.lq.reduced_gradient`."""
-        gradient = np.empty((lq.horizon, self.m))
-        self._library.lq_reduced_gradient(*self._data(lq), _pointer(gradient))
-        return gradient
+    def adjoint(self, lq: LQProblem) -> tuple[Array, Array]:
+        """See :meth:`trajopt.lq_solver.NumpyLQ.adjoint`."""
+        lam, gradient = np.empty((lq.horizon + 1, self.n)), np.empty((lq.horizon, self.m))
+        self._library.lq_adjoint(*self._data(lq), address(lam), address(gradient))
+        return lam, gradient
 
-    def forward(
-        self, lq: LQProblem, policy: Policy, bounds: Bounds | None = None
-    ) -> tuple[LQStep, tuple[float, float]]:
-        """The linear roll-out and (D1, D2); see :func:`trajopt.lq.forward` and :func:`trajopt.lq.cost_change`."""
+    def forward(self, lq: LQProblem, policy: Policy) -> tuple[LQStep, tuple[float, float]]:
+        """See :meth:`trajopt.lq_solver.NumpyLQ.forward`."""
         dx, du, change = np.empty((lq.horizon + 1, self.n)), np.empty((lq.horizon, self.m)), np.empty(2)
         dx[0] = lq.dx0
-        limits = (None, None) if bounds is None else tuple(np.ascontiguousarray(b) for b in bounds)
         gains = (np.ascontiguousarray(policy.K), np.ascontiguousarray(policy.k))
-        self._library.lq_rollout(*self._data(lq), *map(_pointer, (*gains, *limits, dx, du, change)))
+        self._library.lq_rollout(*self._data(lq), *map(address, (*gains, dx, du, change)))
         return LQStep(dx, du), (float(change[0]), float(change[1]))

@@ -60,7 +60,8 @@ class Shooting:
     @classmethod
     def every(cls, shooting: int | str, horizon: int, gaps: str) -> Shooting:
         """Nodes from the option: "single", "all" or every K knots."""
-        spacing = {"single": horizon + 1, "all": 1}.get(shooting, shooting)  # type: ignore[call-overload]
+        named = {"single": horizon + 1, "all": 1}
+        spacing = named[shooting] if isinstance(shooting, str) else shooting
         return cls(tuple(range(spacing, horizon + 1, spacing)), gaps)
 
 
@@ -73,9 +74,7 @@ class Evaluator(Protocol):
         """The LQ problem about xs (N + 1, nx), us (N, nu)."""
         ...
 
-    def rollout(
-        self, xs: Array, us: Array, direction: Direction, alphas: Array, shooting: Shooting
-    ) -> Candidates:
+    def rollout(self, xs: Array, us: Array, direction: Direction, alphas: Array, shooting: Shooting) -> Candidates:
         """Trajectories along a direction for the step lengths alphas (L,)."""
         ...
 
@@ -99,9 +98,9 @@ class StageEvaluator:
         """See :class:`Evaluator`."""
         x_next, A, B = self._linearize(xs, us)
         d, A, B = self._relative_to_nodes(xs[1:], x_next, A, B)
-        cost, blocks = self._quadratize(xs, us)
+        cost, (Q, q, S, R, r) = self._quadratize(xs, us)
         dx0 = self.manifold.difference(xs[:1].T, self.ocp.x0[:, None])[:, 0]
-        return Expansion(LQProblem(A, B, d, *blocks, dx0), cost, x_next)
+        return Expansion(LQProblem(A, B, d, Q, q, S, R, r, dx0), cost, x_next)
 
     def _linearize(self, xs: Array, us: Array) -> tuple[Array, Array, Array]:
         N, ndx, nu = len(us), self.manifold.ndx, self.ocp.nu
@@ -113,9 +112,7 @@ class StageEvaluator:
             )
         return x_next, A, B
 
-    def _relative_to_nodes(
-        self, nodes: Array, x_next: Array, A: Array, B: Array
-    ) -> tuple[Array, Array, Array]:
+    def _relative_to_nodes(self, nodes: Array, x_next: Array, A: Array, B: Array) -> tuple[Array, Array, Array]:
         """Defects d = x_next (-) node, with A and B carried to the tangent space at the node."""
         d = np.ascontiguousarray(self.manifold.difference(nodes.T, x_next.T).T)
         if self.manifold.is_vector_space or not d.any():
@@ -161,9 +158,7 @@ class StageEvaluator:
         return total
 
     # -- roll-out -------------------------------------------------------------------------------------------------------
-    def rollout(
-        self, xs: Array, us: Array, direction: Direction, alphas: Array, shooting: Shooting
-    ) -> Candidates:
+    def rollout(self, xs: Array, us: Array, direction: Direction, alphas: Array, shooting: Shooting) -> Candidates:
         """Trajectories with u = us + alpha du + K (x (-) (xs (+) alpha dx)), within the bounds on u.
 
         To first order they are (xs (+) alpha dx, us + alpha du) for every kind of shooting. With linear gaps the parts between
@@ -239,8 +234,7 @@ def _lockstep(N: int, shooting: Shooting) -> list[Array]:
     starts = [0, *ends[:-1]]
     lengths = [end - start for start, end in zip(starts, ends, strict=True)]
     return [
-        np.array([s + j for s, length in zip(starts, lengths, strict=True) if j < length])
-        for j in range(max(lengths))
+        np.array([s + j for s, length in zip(starts, lengths, strict=True) if j < length]) for j in range(max(lengths))
     ]
 
 

@@ -20,7 +20,7 @@ from dynamics_backends.dual import Dual
 from dynamics_backends.methods.base import one_at_a_time
 from dynamics_backends.methods.complex_step import STEP
 from dynamics_backends.methods.forward_ad import ForwardAD
-from dynamics_backends.protocol import Array, Batch, HasJacobians, Jacobians
+from dynamics_backends.protocol import Array, Batch, HasJacobians, Jacobians, Parameters
 from trajopt.terms import CostTerm
 
 
@@ -38,7 +38,7 @@ class StageExpansion(NamedTuple):
     luu: Array
 
 
-def term_value(term: CostTerm, x: Array, u: Array, t: Array, scale: Array, weight: Array, p: dict) -> Array:
+def term_value(term: CostTerm, x: Array, u: Array, t: Array, scale: Array, weight: Array, p: Parameters) -> Array:
     """s/2 sum_i w_i r_i^2 (N,); weight: (nr,) or (N, nr), p: name -> (n,) or (N, n)."""
     r = term.residual(*_batch(term, x, u, t, p)).T
     return 0.5 * scale * (weight * r * r).sum(axis=1)
@@ -90,7 +90,7 @@ def _seeded_around(residual, b: Batch, steps: Array) -> tuple:
     return x, u, many.t, many.p
 
 
-def _batch(term: CostTerm, x: Array, u: Array, t: Array | float, p: dict) -> Batch:
+def _batch(term: CostTerm, x: Array, u: Array, t: Array | float, p: Parameters) -> Batch:
     """Rows of what the residual reads of states (N, nx) and controls (N, >= nu)."""
     residual = term.residual
     return Batch.of(residual, x[:, : residual.manifold.nx], u[:, : residual.nu], t, p)

@@ -112,8 +112,8 @@ def line_search(
     alphas = 0.5 ** np.arange(options.max_backtracks + 1)
     tried = rollout(alphas[:1])
     results = [_best(tried, alphas[:1], start, merit, expected, options)]
-    for _ in range(0 if corrected is None else MAX_CORRECTIONS):
-        if results[-1].accepted or not np.isfinite(results[-1].actual):
+    for _ in range(MAX_CORRECTIONS):
+        if corrected is None or results[-1].accepted or not np.isfinite(results[-1].actual):
             break
         tried = corrected(tried)
         results.append(_best(tried, alphas[:1], start, merit, expected, options))

@@ -68,9 +68,7 @@ class Policy(NamedTuple):
     failed_at: int | None = None
 
 
-def solve_riccati(
-    lq: LQProblem, mu: float = 0.0, regularise: str = "control", bounds: Bounds | None = None
-) -> Policy:
+def solve_riccati(lq: LQProblem, mu: float = 0.0, regularise: str = "control", bounds: Bounds | None = None) -> Policy:
     """The backward sweep; mu: regularisation on "control" or "state"; bounds on du. A failure is reported as data."""
     N, (n, m) = lq.horizon, lq.B.shape[1:]
     K, k = np.zeros((N, m, n)), np.zeros((N, m))

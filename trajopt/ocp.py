@@ -114,8 +114,9 @@ class OCP:
     ) -> OCP:
         """A problem with one phase of ``horizon`` knots; dt: a number or (horizon,) [s]; ``fields`` as in :class:`OCP`."""
         steps = np.broadcast_to(np.asarray(dt, dtype=float), (horizon,))
-        phase = Phase(dynamics, steps, tuple(running), parameters or {})
-        return cls((phase,), x0, tuple(terminal), **fields)
+        values = {key: np.asarray(value, dtype=float) for key, value in (parameters or {}).items()}
+        phase = Phase(dynamics, steps, tuple(running), values)
+        return cls((phase,), np.asarray(x0, dtype=float), tuple(terminal), **fields)
 
     @property
     def manifold(self) -> Manifold:

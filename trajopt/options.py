@@ -67,7 +67,9 @@ class SLQOptions:
             _require(_number(value := getattr(self, key)) and value >= 0, key, value, "a number of at least 0")
         limit = self.time_limit
         _require(limit is None or (_number(limit) and limit > 0), "time_limit", limit, "None or a positive number")
-        _require(_number(self.accept_ratio) and 0 < self.accept_ratio < 1, "accept_ratio", self.accept_ratio, "in (0, 1)")
+        _require(
+            _number(self.accept_ratio) and 0 < self.accept_ratio < 1, "accept_ratio", self.accept_ratio, "in (0, 1)"
+        )
         factor = self.regularisation_factor
         _require(_number(factor) and factor > 1, "regularisation_factor", factor, "a number above 1")
 

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
+from typing import Any
 
 NUMBERS = (
     "iteration",
@@ -53,3 +56,29 @@ class IterationRecord:
 
 Callback = Callable[[IterationRecord], None]
 """Called after each iteration; may raise KeyboardInterrupt to stop the solver."""
+
+
+class Journal:
+    """The history of a solve in the making: it times phases, keeps the records and passes them on."""
+
+    def __init__(self, callback: Callback | None = None) -> None:
+        self.records: list[IterationRecord] = []
+        self._callback = callback
+        self._clock: dict[str, float] = {}
+
+    @contextmanager
+    def timed(self, phase: str) -> Iterator[None]:
+        """Add the time spent within to a phase of the record in the making."""
+        start = time.perf_counter()
+        try:
+            yield
+        finally:
+            self._clock[phase] = self._clock.get(phase, 0.0) + time.perf_counter() - start
+
+    def add(self, **numbers: Any) -> None:
+        """Close a record: the fields of an :class:`IterationRecord` without its times."""
+        record = IterationRecord(**numbers, times=self._clock)
+        self._clock = {}
+        self.records.append(record)
+        if self._callback is not None:
+            self._callback(record)

@@ -56,10 +56,11 @@ class SampledSystem:
         x, u = np.asarray(x, float), np.asarray(u, float)
         t = np.broadcast_to(np.asarray(t, float), (len(x),))
         h = np.broadcast_to(np.asarray(dt, float), (len(x),)) / self.substeps
-        total = None  # d x / d w, chained over the substeps
+        total = np.empty(0)  # d x / d w, chained over the substeps
         for i in range(self.substeps):
             delta, slope = self._increment(x, u, t + i * h, h, p or {})
-            total = _chained(_moved(self.manifold, delta, slope), total)
+            own = _moved(self.manifold, delta, slope)
+            total = own if i == 0 else _chained(own, total)
             x = self.manifold.integrate(x.T, delta.T).T
         ndx = self.manifold.ndx
         return LinearizedStep(np.ascontiguousarray(x), total[:, :, :ndx], total[:, :, ndx:])
@@ -133,19 +134,15 @@ def _moved(manifold: Manifold, delta: Array, delta_w: Array) -> Array:
     return moved
 
 
-def _chained(step_w: Array, before: Array | None) -> Array:
+def _chained(step_w: Array, before: Array) -> Array:
     """d x_next / d w of a substep after others: step_x before + [0 step_u]."""
-    if before is None:
-        return step_w
     ndx = step_w.shape[1]
     total = step_w[:, :, :ndx] @ before
     total[:, :, ndx:] += step_w[:, :, ndx:]
     return total
 
 
-def _pulled_back(
-    manifold: Manifold, delta: Array, delta_w: Array, k: Array, k_w: Array
-) -> tuple[Array, Array]:
+def _pulled_back(manifold: Manifold, delta: Array, delta_w: Array, k: Array, k_w: Array) -> tuple[Array, Array]:
     """kt = dexp^-1(delta) k (N, ndx) and its derivative (N, ndx, ndx + nu)."""
     if manifold.is_vector_space:
         return k, k_w

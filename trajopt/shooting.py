@@ -1,88 +1,42 @@
 """The loop of the shooting solvers: expand, sweep backward, search forward.
 
 Single shooting, multiple shooting every K knots, GNMS and FDDP differ in the nodes and in how their gaps close
-(:class:`~trajopt.evaluation.Shooting`), and in nothing else.  A step accepted has reduced the merit, cost + penalty |d|_1.  Where its
-expected decrease is below what double precision can tell apart, full steps are taken while they reduce the residual
-max(gradient / tolerance, defect / tolerance), so that gradients converge to the accuracy of the gradient, not to the square root
-of that of the cost.
+(:class:`~trajopt.evaluation.Shooting`), and in nothing else.  A step is accepted that reduces the merit, cost + penalty |d|_1.
+Where its expected decrease is below what double precision can tell apart in a cost, gradients decide instead, so that they
+converge to their own accuracy, not to the square root of that of the cost.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from dataclasses import replace
-from typing import NamedTuple
 
 import numpy as np
 
 from dynamics_backends.protocol import Array
 from trajopt import verdicts
-from trajopt.evaluation import Candidates, Direction, Evaluator, Expansion, Shooting
+from trajopt.evaluation import Candidates, Direction, Evaluator, Shooting
 from trajopt.globalization import Merit, Regularisation, SearchResult, line_search
 from trajopt.guesses import Guess
-from trajopt.lq import (
-    Bounds,
-    LQProblem,
-    LQStep,
-    Policy,
-    cost_change,
-    costates,
-    forward,
-    reduced_gradient,
-    solve_riccati,
-)
+from trajopt.iterate import Iterate, Step, measured, second_order, step_of
+from trajopt.lq import Bounds, Policy
+from trajopt.lq_solver import LQSolver, NumpyLQ
 from trajopt.ocp import OCP
 from trajopt.options import SLQOptions
-from trajopt.records import Callback, IterationRecord
+from trajopt.records import Callback, Journal
 from trajopt.solution import Solution
 from trajopt.status import Status
 
 ROUNDING = 1e-12
 """Expected decreases below this share of the merit are noise."""
-GAP_ROUNDING = 2e-14
-"""Gaps below this share of the states are noise."""
 NEAR_ROUNDING = 1e-8
-"""Below this share, a failed search is blamed on rounding if the full step reduces the residual."""
+"""Below this share, gradients have the last word where the merit refuses a step."""
 LOWER_AT, LOWER_RATIO, RAISE_AT = 0.5, 0.6, 0.5
+"""mu falls after a step longer than this that realised this share of its promise; it rises after a step at most this long."""
 MAX_IDLE, PROGRESS = 20, 0.99
 """Iterations near rounding level in which the residual does not fall below this share before giving up."""
 POLISHING = 0.5 ** np.arange(4)
-"""Step lengths that lower and raise mu (Mastalli et al., Crocoddyl, ICRA 2020: solver defaults)."""
-Backward = Callable[[LQProblem, float, str, "Bounds | None"], Policy]
-
-
-class Point(NamedTuple):
-    """An iterate with its expansion, reduced gradient (N, m) and costates (N + 1, n).
-
-    gradient, defect: largest entries, of the projected gradient and the gaps; gap: l1 norm of the gaps, 0 at rounding level.
-    """
-
-    xs: Array
-    us: Array
-    expansion: Expansion
-    reduced: Array
-    costates: Array
-    gradient: float
-    defect: float
-    gap: float
-    stop: float
-
-
-class Step(NamedTuple):
-    """A policy, its linear trajectory, the change of the cost along it, the largest multiplier of the dynamics."""
-
-    policy: Policy
-    linear: LQStep
-    D1: float
-    D2: float
-    multiplier: float
-
-
-def _slope(point: Point, du: Array, closed: Array) -> float:
-    """The derivative of the cost at a point as the controls move by du (N, m) and gaps ``closed`` (N, n) are closed."""
-    return float(np.sum(point.reduced * du) + np.sum(point.costates[1:] * closed))
+"""Step lengths tried near rounding level."""
 
 
 class ShootingLoop:
@@ -94,215 +48,174 @@ class ShootingLoop:
         evaluator: Evaluator,
         options: SLQOptions,
         callback: Callback | None = None,
-        backward: Backward = solve_riccati,
+        lq_solver: LQSolver | None = None,
     ) -> None:
         self.ocp, self.evaluator, self.options = ocp, evaluator, options
-        self.callback, self.backward = callback, backward
+        self.lq_solver = lq_solver or NumpyLQ()
+        self.journal = Journal(callback)
         self.shooting = Shooting.every(options.shooting, ocp.horizon, options.gaps)
         self.regularisation = Regularisation.of(options)
         self.merit = Merit(options.penalty, smallest=options.penalty)
-        self.point: Point | None = None
+        self.iterate: Iterate | None = None
+        self.best: Iterate | None = None
         self.policy: Policy | None = None
-        self.history: list[IterationRecord] = []
         self.iteration = 0
-        self.best: Point | None = None
         self.idle = 0
-        self.clock: dict[str, float] = {}
 
     def run(self, guess: Guess) -> Solution:
         """Iterate from a guess until a test fires."""
         self.began = time.perf_counter()
-        self.guess = guess
         with np.errstate(all="ignore"):  # non-finite numbers are found and reported, not warned about
             try:
-                status = self._iterate()
+                status = self._solve(guess)
             except KeyboardInterrupt:
                 status = verdicts.interrupted(self.iteration)
-            return self._solution(status)
+            return self._solution(status, guess)
 
-    def _iterate(self) -> Status:
-        start = self._start()
+    def _solve(self, guess: Guess) -> Status:
+        start = self._start(guess)
         if isinstance(start, Status):
             return start
-        self.point = start
-        while (status := self._finished(self.point) or self._advance(self.point)) is None:
+        self.iterate = start
+        while (status := self._finished(self.iterate) or self._advance(self.iterate)) is None:
             pass
-        self._final_record(self.point)
+        self._record(self.iterate, self.regularisation.mu)
         return status
 
-    # -- points ---------------------------------------------------------------------------------------------------------
-    def _start(self) -> Point | Status:
+    # -- iterates -------------------------------------------------------------------------------------------------------
+    def _start(self, guess: Guess) -> Iterate | Status:
         """The guess, from x0, within the bounds, with the parts between nodes rolled out."""
-        xs, us = np.array(self.guess.xs, dtype=float), np.array(self.guess.us, dtype=float)
+        xs, us = np.array(guess.xs, dtype=float), np.array(guess.us, dtype=float)
         xs[0] = self.ocp.x0
         if self.ocp.control_bounds is not None:
             us = np.clip(us, *self.ocp.control_bounds)
-        still = Direction(*(np.zeros(shape) for shape in self._direction_shapes()))
-        with self._timed("rollout"):
+        N, ndx, nu = self.ocp.horizon, self.ocp.manifold.ndx, self.ocp.nu
+        still = Direction(np.zeros((N + 1, ndx)), np.zeros((N, nu)), np.zeros((N, nu, ndx)), np.zeros((N, ndx)))
+        with self.journal.timed("rollout"):
             nodes = Shooting(self.shooting.nodes, "linear")
             first = self.evaluator.rollout(xs, us, still, np.zeros(1), nodes)
-        point = self._evaluated(first.xs[0], first.us[0])
-        if point is None:
-            expansion = self.evaluator.expand(first.xs[0], first.us[0])
-            return verdicts.non_finite(self.ocp, first.xs[0], expansion)
-        return point
+        xs, us = first.xs[0], first.us[0]
+        return self._expanded(xs, us) or verdicts.non_finite(self.ocp, xs, self.evaluator.expand(xs, us))
 
-    def _direction_shapes(self) -> tuple[tuple[int, ...], ...]:
-        N, ndx, nu = self.ocp.horizon, self.ocp.manifold.ndx, self.ocp.nu
-        return (N + 1, ndx), (N, nu), (N, nu, ndx), (N, ndx)
-
-    def _evaluated(self, xs: Array, us: Array) -> Point | None:
-        """The point, or None if its expansion is not finite."""
-        with self._timed("derivatives"):
+    def _expanded(self, xs: Array, us: Array) -> Iterate | None:
+        """The iterate, or None if its expansion is not finite."""
+        with self.journal.timed("derivatives"):
             expansion = self.evaluator.expand(xs, us)
-        lq = expansion.lq
-        if not (np.isfinite(expansion.cost) and all(np.isfinite(block).all() for block in lq)):
-            return None
-        defect = float(np.abs(lq.d).max(initial=0.0))
-        if defect <= GAP_ROUNDING * (1.0 + float(np.abs(xs).max())):
-            lq = lq._replace(d=np.zeros_like(lq.d))  # multiplied by costates, noise would outweigh small gradients
-            expansion = expansion._replace(lq=lq)
-        with self._timed("backward"):
-            lam = costates(lq)
-            reduced = reduced_gradient(lq, lam)
-            gradient = float(np.abs(self._projected(us, reduced)).max(initial=0.0))
-        stop = max(gradient / self.options.gradient_tolerance, defect / self.options.defect_tolerance)
-        gap = float(np.abs(lq.d).sum())
-        return Point(xs, us, expansion, reduced, lam, gradient, defect, gap, stop)
-
-    def _projected(self, us: Array, gradient: Array) -> Array:
-        """us - P(us - gradient), P the projection on the bounds: zero at a constrained minimum."""
-        if self.ocp.control_bounds is None:
-            return gradient
-        lower, upper = self.ocp.control_bounds
-        return np.clip(gradient, us - upper, us - lower)
+        with self.journal.timed("backward"):
+            return measured(xs, us, expansion, self.lq_solver, self.ocp.control_bounds, self.options)
 
     # -- one iteration --------------------------------------------------------------------------------------------------
-    def _finished(self, point: Point) -> Status | None:
+    def _finished(self, at: Iterate) -> Status | None:
         o = self.options
-        if point.stop <= 1.0:
-            return verdicts.converged(self.iteration, point.gradient, point.defect, o)
+        if at.stop <= 1.0:
+            return verdicts.converged(self.iteration, at.gradient, at.defect, o)
         if self.iteration >= o.max_iterations:
-            return verdicts.max_iterations(point.gradient, point.defect, o)
+            return verdicts.max_iterations(at.gradient, at.defect, o)
         if o.time_limit is not None and time.perf_counter() - self.began > o.time_limit:
-            return verdicts.time_limit(self.iteration, point.gradient, point.defect, o)
+            return verdicts.time_limit(self.iteration, at.gradient, at.defect, o)
         return None
 
-    def _advance(self, point: Point) -> Status | None:
-        """One iteration: a direction, a search along it, the next point."""
-        step = self._direction(point)
+    def _advance(self, at: Iterate) -> Status | None:
+        """One iteration: a direction, a search along it, the next iterate."""
+        step = self._direction(at)
         if isinstance(step, Status):
             return step
         self.policy = step.policy
-        self.merit = self.merit.adapted(step.D1, step.D2, point.gap, step.multiplier)
-        phi = float(self.merit(point.expansion.cost, point.expansion.lq.d))
-        hoped = abs(float(self._expected(point, step, np.ones(1))[0]))
-        mu = self.regularisation.mu
+        self.merit = self.merit.adapted(step.D1, step.D2, at.gap, step.multiplier)
+        mu, promise = self.regularisation.mu, self._promise(at, step)
         search, new = None, None
-        if hoped > ROUNDING * abs(phi):
-            search = self._search(point, step, phi)
-            new = self._evaluated(search.xs, search.us) if search.accepted else None
-        if new is None and hoped <= NEAR_ROUNDING * abs(phi):
-            search, new = self._polish(point, step, phi)
-        status = self._judge(point, new, search, hoped <= NEAR_ROUNDING * abs(phi))
-        self._record(point, phi, mu, step, search, new is not None)
+        if promise > ROUNDING:
+            search = self._search(at, step)
+            new = self._expanded(search.xs, search.us) if search.accepted else None
+        if search is None or (new is None and promise <= NEAR_ROUNDING):
+            search, new = self._polish(at, step)
+        status = self._judge(at, new, search, promise <= NEAR_ROUNDING)
+        self._record(at, mu, step, search, moved=new is not None)
+        self.iteration += 1
         if status is None or status.success:
-            self.point = new or point
+            self.iterate = new or at
         return status
 
-    def _direction(self, point: Point) -> Step | Status:
+    def _direction(self, at: Iterate) -> Step | Status:
         """The backward sweep, repeated with more regularisation until Quu can be factorised."""
-        lq, bounds = point.expansion.lq, self._relative_bounds(point.us)
-        with self._timed("backward"):
-            while True:
-                policy = self.backward(lq, self.regularisation.mu, self.options.regularise, bounds)
-                if policy.failed_at is None:
-                    linear = forward(lq, policy)
-                    multiplier = policy.Vx + (policy.Vxx @ linear.dx[:, :, None])[:, :, 0]
-                    slope, (_, D2) = _slope(point, linear.du, lq.d), cost_change(lq, linear)
-                    return Step(policy, linear, slope, D2, float(np.abs(multiplier).max()))
+        with self.journal.timed("backward"):
+            while (policy := self._sweep(at)).failed_at is not None:
                 if self.regularisation.saturated:
                     return verdicts.not_positive_definite(policy.failed_at, self.options)
                 self.regularisation = self.regularisation.raised()
+            return step_of(at, policy, self.lq_solver)
 
-    def _relative_bounds(self, us: Array) -> Bounds | None:
-        if self.ocp.control_bounds is None:
-            return None
-        lower, upper = self.ocp.control_bounds
-        return lower - us, upper - us
+    def _sweep(self, at: Iterate) -> Policy:
+        bounds: Bounds | None = None
+        if self.ocp.control_bounds is not None:
+            lower, upper = self.ocp.control_bounds
+            bounds = lower - at.us, upper - at.us
+        return self.lq_solver.solve_riccati(at.expansion.lq, self.regularisation.mu, self.options.regularise, bounds)
 
-    def _search(self, point: Point, step: Step, phi: float) -> SearchResult:
+    def _phi(self, at: Iterate) -> float:
+        return float(self.merit(at.cost, at.expansion.lq.d))
+
+    def _expected(self, at: Iterate, step: Step, alphas: Array) -> Array:
+        return np.asarray(self.merit.expected_decrease(alphas, step.D1, step.D2, at.gap))
+
+    def _promise(self, at: Iterate, step: Step) -> float:
+        """The expected decrease of the full step as a share of the merit."""
+        hoped, phi = abs(float(self._expected(at, step, np.ones(1))[0])), abs(self._phi(at))
+        return hoped / phi if phi else np.inf
+
+    def _rollout(self, at: Iterate, step: Step, alphas: Array) -> Candidates:
+        direction = Direction(*step.linear, step.policy.K, at.expansion.lq.d)
+        return self.evaluator.rollout(at.xs, at.us, direction, alphas, self.shooting)
+
+    def _search(self, at: Iterate, step: Step) -> SearchResult:
+        """The line search on the merit."""
         current = step
 
         def corrected(tried: Candidates) -> Candidates:
             nonlocal current
-            current = self._second_order(point, current, tried.defects[0])
-            return self._rollout(point, current, np.ones(1))
+            current = second_order(at, current, tried.defects[0], self.lq_solver, self.ocp.control_bounds)
+            return self._rollout(at, current, np.ones(1))
 
         may_correct = self.shooting.gaps == "linear" and len(self.shooting.nodes) > 0
-        with self._timed("rollout"):
+        with self.journal.timed("rollout"):
             return line_search(
-                lambda alphas: self._rollout(point, step, alphas),
+                lambda alphas: self._rollout(at, step, alphas),
                 self.merit,
-                phi,
-                lambda alphas: self._expected(point, step, alphas),
+                self._phi(at),
+                lambda alphas: self._expected(at, step, alphas),
                 self.options,
                 corrected if may_correct else None,
             )
 
-    def _second_order(self, point: Point, step: Step, defects: Array) -> Step:
-        """The step that closes the gaps left by ``step`` too, under the same policy (Nocedal & Wright, section 18.3).
-
-        Without it the merit may refuse good steps for gaps that are of second order (the Maratos effect).
-        """
-        lq = point.expansion.lq._replace(d=defects, dx0=np.zeros_like(step.linear.dx[0]))
-        extra = forward(lq, step.policy._replace(k=np.zeros_like(step.policy.k)))
-        du = step.linear.du + extra.du
-        bounds = self._relative_bounds(point.us)
-        du = du if bounds is None else np.clip(du, *bounds)
-        return step._replace(linear=LQStep(step.linear.dx + extra.dx, du))
-
-    def _rollout(self, point: Point, step: Step, alphas: Array) -> Candidates:
-        direction = Direction(*step.linear, step.policy.K, point.expansion.lq.d)
-        return self.evaluator.rollout(point.xs, point.us, direction, alphas, self.shooting)
-
-    def _polish(self, point: Point, step: Step, phi: float) -> tuple[SearchResult, Point | None]:
+    def _polish(self, at: Iterate, step: Step) -> tuple[SearchResult, Iterate | None]:
         """The longest of a few steps that reduces the residual, or the cost as told by the gradients at both ends.
 
         The trapezoidal rule on the slope of the cost along the step is free of the cancellation in a difference of costs;
         the merit phi itself may rise by noise only (compare the approximate Wolfe conditions of Hager & Zhang, SIAM J. Optim.
         16, 2005, eq. 4.1).
         """
-        with self._timed("rollout"):
-            tried = self._rollout(point, step, POLISHING)
-        expected = self._expected(point, step, POLISHING)
+        with self.journal.timed("rollout"):
+            tried = self._rollout(at, step, POLISHING)
+        phi, expected = self._phi(at), self._expected(at, step, POLISHING)
         risen = np.asarray(self.merit(tried.cost, tried.defects)) - phi > 10.0 * ROUNDING * abs(phi)
         for i, alpha in enumerate(POLISHING):
-            new = self._evaluated(tried.xs[i], tried.us[i])
-            actual = -np.inf
+            new, actual, good = self._expanded(tried.xs[i], tried.us[i]), -np.inf, False
             if new is not None:
-                slopes = step.D1 + _slope(new, step.linear.du, (1.0 - alpha) * point.expansion.lq.d)
-                actual = float(-0.5 * alpha * slopes + self.merit.penalty * (alpha * point.gap))
-            sufficient = actual >= self.options.accept_ratio * expected[i] > 0.0
-            good = new is not None and not risen[i]
-            good = good and (new.stop < point.stop or (sufficient and self._closed(point, new)))
-            search = SearchResult(good, float(alpha), float(expected[i]), actual, *(b[i] for b in tried))
+                slopes = step.D1 + new.slope(step.linear.du, (1.0 - alpha) * at.expansion.lq.d)
+                actual = float(-0.5 * alpha * slopes + self.merit.penalty * alpha * at.gap)
+                sufficient = actual >= self.options.accept_ratio * expected[i] > 0.0
+                closed = new.defect <= max(at.defect, self.options.defect_tolerance)
+                good = bool(not risen[i] and (new.stop < at.stop or (sufficient and closed)))
+            result = SearchResult(good, float(alpha), float(expected[i]), actual, *(block[i] for block in tried))
             if good:
-                return search, new
-        return search, None
+                return result, new
+        return result, None
 
-    def _closed(self, point: Point, new: Point) -> bool:
-        """Whether gaps are within the tolerance or have not grown."""
-        return new.defect <= max(point.defect, self.options.defect_tolerance)
-
-    def _expected(self, point: Point, step: Step, alphas: Array) -> Array:
-        return np.asarray(self.merit.expected_decrease(alphas, step.D1, step.D2, point.gap))
-
-    def _judge(self, point: Point, new: Point | None, search: SearchResult, fine: bool) -> Status | None:
+    def _judge(self, at: Iterate, new: Iterate | None, search: SearchResult, fine: bool) -> Status | None:
         """Adapt mu to the outcome; a status if the solve ends here. fine: the step is near rounding level."""
         o = self.options
-        if self.best is None or not fine or point.stop < PROGRESS * self.best.stop:
-            self.best, self.idle = point, 0
+        if self.best is None or not fine or at.stop < PROGRESS * self.best.stop:
+            self.best, self.idle = at, 0
         self.idle += 1
         if self.idle > MAX_IDLE or (new is None and self.regularisation.saturated):
             return self._no_progress(self.best)
@@ -313,58 +226,44 @@ class ShootingLoop:
             self.regularisation = self.regularisation.lowered()
         elif search.alpha <= RAISE_AT:
             self.regularisation = self.regularisation.raised()
-        change = abs(point.expansion.cost - new.expansion.cost)
-        if change < o.cost_tolerance * abs(new.expansion.cost) and new.defect <= o.defect_tolerance:
-            return verdicts.cost_converged(self.iteration + 1, change / abs(new.expansion.cost), o)
+        change = abs(at.cost - new.cost)
+        if change < o.cost_tolerance * abs(new.cost) and new.defect <= o.defect_tolerance:
+            return verdicts.cost_converged(self.iteration + 1, change / abs(new.cost), o)
         return None
 
-    def _no_progress(self, best: Point) -> Status:
-        """The end of a search without success: rounding, if even the full step promised next to nothing."""
-        self.point = best
+    def _no_progress(self, best: Iterate) -> Status:
+        """The end of a search without success: rounding, if even the full step without mu promises next to nothing."""
+        self.iterate = best
         self.regularisation = Regularisation.of(replace(self.options, initial_regularisation=0.0))
         step = self._direction(best)
         if isinstance(step, Status):
             return step
-        promised = abs(float(self._expected(best, step, np.ones(1))[0]))
-        if promised <= NEAR_ROUNDING * abs(float(self.merit(best.expansion.cost, best.expansion.lq.d))):
+        if self._promise(best, step) <= NEAR_ROUNDING:
             return verdicts.precision_limit(best.gradient, best.defect, self.options)
         return verdicts.line_search_failed(self.iteration + 1, best.gradient, self.options)
 
     # -- the account ----------------------------------------------------------------------------------------------------
     def _record(
-        self, point: Point, phi: float, mu: float, step: Step, search: SearchResult, moved: bool
+        self, at: Iterate, mu: float, step: Step | None = None, search: SearchResult | None = None, moved: bool = False
     ) -> None:
-        size = max(float(np.abs(part).max(initial=0.0)) for part in step.linear)
-        alpha = search.alpha if moved else 0.0
-        self._tell(point, phi, mu, (alpha * size, search.expected, search.actual, alpha))
-        self.iteration += 1
-
-    def _final_record(self, point: Point) -> None:
-        phi = float(self.merit(point.expansion.cost, point.expansion.lq.d))
-        self._tell(point, phi, self.regularisation.mu, (0.0, 0.0, 0.0, 0.0))
-
-    def _tell(self, point: Point, phi: float, mu: float, step: tuple[float, float, float, float]) -> None:
-        step_norm, expected, actual, alpha = step
-        record = IterationRecord(
+        """Tell of an iterate and the step from it, if there was one."""
+        size = 0.0 if step is None else max(float(np.abs(part).max(initial=0.0)) for part in step.linear)
+        alpha = search.alpha if search is not None and moved else 0.0
+        self.journal.add(
             iteration=self.iteration,
-            cost=point.expansion.cost,
-            merit=phi,
-            stop=point.stop,
-            gradient=point.gradient,
+            cost=at.cost,
+            merit=self._phi(at),
+            stop=at.stop,
+            gradient=at.gradient,
             regularisation=mu,
-            step_norm=step_norm,
-            defect=point.defect,
-            constraint_violation=self._violation(point.us),
-            expected_decrease=expected,
-            actual_decrease=actual,
+            step_norm=alpha * size,
+            defect=at.defect,
+            constraint_violation=self._violation(at.us),
+            expected_decrease=0.0 if search is None else search.expected,
+            actual_decrease=0.0 if search is None else search.actual,
             step_length=alpha,
             curvature=self.options.hessian,
-            times=self.clock,
         )
-        self.clock = {}
-        self.history.append(record)
-        if self.callback is not None:
-            self.callback(record)
 
     def _violation(self, us: Array) -> float:
         if self.ocp.control_bounds is None:
@@ -372,28 +271,13 @@ class ShootingLoop:
         lower, upper = self.ocp.control_bounds
         return float(np.maximum(lower - us, us - upper).max(initial=0.0))
 
-    @contextmanager
-    def _timed(self, phase: str) -> Iterator[None]:
-        start = time.perf_counter()
-        try:
-            yield
-        finally:
-            self.clock[phase] = self.clock.get(phase, 0.0) + time.perf_counter() - start
-
-    def _solution(self, status: Status) -> Solution:
+    def _solution(self, status: Status, guess: Guess) -> Solution:
         N, ndx, nu = self.ocp.horizon, self.ocp.manifold.ndx, self.ocp.nu
+        (xs, us), cost = guess, float("nan")
         K, k = np.zeros((N, nu, ndx)), np.zeros((N, nu))
-        xs, us, cost = *self.guess, float("nan")
-        if self.point is not None:
-            xs, us, cost = self.point.xs, self.point.us, self.point.expansion.cost
-            policy = self._policy_at(self.point)
-            K, k = (policy.K, policy.k) if policy is not None else (K, k)
-        return Solution(
-            xs, us, K, k, status, cost, self.iteration, tuple(self.history), self.ocp.times
-        )
-
-    def _policy_at(self, point: Point) -> Policy | None:
-        """The policy about the solution; that of the last sweep where Quu cannot be factorised there."""
-        mu, bounds = self.regularisation.mu, self._relative_bounds(point.us)
-        policy = self.backward(point.expansion.lq, mu, self.options.regularise, bounds)
-        return policy if policy.failed_at is None else self.policy
+        if self.iterate is not None:
+            xs, us, cost = self.iterate.xs, self.iterate.us, self.iterate.cost
+            policy = self._sweep(self.iterate)
+            policy = policy if policy.failed_at is None else self.policy or policy
+            K, k = policy.K, policy.k
+        return Solution(xs, us, K, k, status, cost, self.iteration, tuple(self.journal.records), self.ocp.times)

@@ -16,8 +16,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from trajopt.evaluation import Evaluator, StageEvaluator
+from trajopt.evaluation import Evaluator
 from trajopt.guesses import Guess
+from trajopt.lq_solver import LQSolver
+from trajopt.numerics import numerics_for
 from trajopt.ocp import OCP
 from trajopt.options import SLQOptions
 from trajopt.records import Callback
@@ -39,8 +41,12 @@ def slq(
     callback: Callback | None = None,
     *,
     evaluator: Evaluator | None = None,
+    lq_solver: LQSolver | None = None,
 ) -> Solution:
-    """Solve a valid problem from a guess, whose states need not satisfy the dynamics."""
+    """Solve a valid problem from a guess, whose states need not satisfy the dynamics.
+
+    evaluator, lq_solver: the numerics below the loop; default those of the engine that the problem's backends are on.
+    """
     options = options or SLQOptions()
-    evaluator = evaluator or StageEvaluator(ocp, options.hessian)
-    return ShootingLoop(ocp, evaluator, options, callback).run(guess)
+    numerics = numerics_for(ocp, options.hessian)
+    return ShootingLoop(ocp, evaluator or numerics.evaluator, options, callback, lq_solver or numerics.lq_solver).run(guess)

@@ -94,7 +94,7 @@ class Solution:
         Raises FileNotFoundError, or :class:`SolutionFileError` if the file is truncated or of another kind.
         """
         try:
-            with open(path, "rb") as file, np.load(file, allow_pickle=False) as data:
+            with Path(path).open("rb") as file, np.load(file, allow_pickle=False) as data:
                 arrays = {name: data[name] for name in (*_ARRAYS, "cost", "history")}
                 metadata = json.loads(str(data["metadata"]))
         except (zipfile.BadZipFile, zlib.error, EOFError, KeyError, ValueError, AttributeError, TypeError) as error:

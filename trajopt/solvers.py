@@ -59,10 +59,12 @@ def solve(
     Non-convergence is no exception: see ``Solution.status``.
     """
     run, kind, preset = _entry(solver)
-    if isinstance(options, kind):
+    if options is None or isinstance(options, Mapping):
+        chosen = solver_options(solver, **(options or {}))
+    elif isinstance(options, kind):
         chosen = replace(options, **preset)
     else:
-        chosen = solver_options(solver, **(options or {}))
+        raise TypeError(f"options is a {type(options).__name__}; solver {solver!r} takes {kind.__name__} or a mapping")
     warnings = require_valid(ocp, guess)
     began = time.perf_counter()
     solution = run(ocp, constant_guess(ocp) if guess is None else guess, chosen, callback)

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import casadi as ca
 import numpy as np
 
 from dynamics_backends.compiled.emit import Argument, chunked_function
 from dynamics_backends.compiled.trace import trace_expressions
-from dynamics_backends.protocol import Array
+from dynamics_backends.protocol import Array, Map
 from trajopt.terms import CostTerm
 
 
@@ -27,20 +28,33 @@ class TermSource:
     room: int
 
 
+class TermShape(NamedTuple):
+    """What of a term is compiled: its residual, and the names and sizes of its parameters. Hashable, by the residual's identity."""
+
+    residual: Map
+    parameters: tuple[tuple[str, int], ...]
+
+    @classmethod
+    def of(cls, term: CostTerm) -> TermShape:
+        return cls(term.residual, tuple((name, np.shape(value)[-1]) for name, value in term.parameters.items()))
+
+    @property
+    def theta(self) -> int:
+        """Numbers per knot: one weight for each residual, and the parameters."""
+        return self.residual.n_out + sum(size for _, size in self.parameters)
+
+
 def theta_of(terms: Sequence[CostTerm], knots: int) -> Array:
     """theta (knots, size) of some terms: for each its weight, then its parameters in order."""
-    parts = [np.broadcast_to(values, (knots, values.shape[-1])) for term in terms for values in _values(term)]
+    values = [np.asarray(v) for term in terms for v in (term.weight, *term.parameters.values())]
+    parts = [np.broadcast_to(v, (knots, v.shape[-1])) for v in values]
     return np.ascontiguousarray(np.concatenate(parts, axis=1)) if parts else np.zeros((knots, 0))
 
 
-def _values(term: CostTerm) -> list[Array]:
-    return [np.asarray(term.weight), *(np.asarray(p) for p in term.parameters.values())]
-
-
-def term_source(name: str, terms: Sequence[CostTerm], nx: int, nu: int, *, running: bool, hessian: str) -> TermSource:
+def term_source(name: str, terms: Sequence[TermShape], nx: int, nu: int, *, running: bool, hessian: str) -> TermSource:
     """Trace the sum of terms and its expansion; running terms are scaled by dt and read controls."""
     x, u, t, dt = ca.SX.sym("x", nx), ca.SX.sym("u", nu), ca.SX.sym("t"), ca.SX.sym("dt")
-    theta = ca.SX.sym("theta", sum(v.shape[-1] for term in terms for v in _values(term)))
+    theta = ca.SX.sym("theta", sum(term.theta for term in terms))
     scale = dt if running else ca.SX(1)
     total, gradient, curvature = _sum_of(terms, x, u, t, theta, scale, hessian)
     inputs = [x, u, t, dt, theta] if running else [x, t, theta]
@@ -66,8 +80,8 @@ def _sum_of(terms, x, u, t, theta, scale, hessian):
         residual = term.residual
         weight, at = theta[at : at + residual.n_out], at + residual.n_out
         p = {}
-        for key, value in term.parameters.items():
-            p[key], at = theta[at : at + value.shape[-1]], at + value.shape[-1]
+        for key, size in term.parameters:
+            p[key], at = theta[at : at + size], at + size
         r = residual(x[: residual.manifold.nx], u[: residual.nu], t, p)
         r = ca.vertcat(*r) if isinstance(r, list) else r
         value = 0.5 * scale * ca.dot(weight, r * r)

@@ -10,8 +10,9 @@ nu = 0 does not read the controls, so that its derivatives cost nothing there.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 import numpy as np
 
@@ -23,7 +24,7 @@ from dynamics_backends.scalar import Rows, Scalar
 NO_STATE = Manifold([])
 """The manifold of residuals that do not read the state."""
 Residual = Callable[[Rows, Rows, Scalar, Mapping[str, Rows]], "Rows | list[Scalar]"]
-Values = Array | float | list
+Values = Array | float | Sequence[Any]
 
 
 @dataclass(frozen=True, eq=False)
@@ -64,8 +65,8 @@ class CostTerm:
         if unknown:
             known = ", ".join(self.parameters) or "none"
             raise ValueError(f"term {self.name!r} has no parameter {min(unknown)!r}; it has: {known}")
-        new_weight = self.weight if weight is None else weight
-        return replace(self, weight=new_weight, parameters={**self.parameters, **parameters})
+        new_weight = self.weight if weight is None else np.asarray(weight, dtype=float)
+        return replace(self, weight=new_weight, parameters={**self.parameters, **_arrays(parameters)})
 
 
 def residual_cost(
@@ -85,7 +86,7 @@ def residual_cost(
     With nu = 0 (needed for a terminal term) ``u`` is empty.
     """
     residual = FunctionMap(function, manifold, nu, n_out, output_names=output_names)
-    return CostTerm(name, residual, weight, parameters or {})
+    return CostTerm(name, residual, np.asarray(weight), _arrays(parameters or {}))
 
 
 def state_cost(manifold: Manifold, reference: Values, weight: Values = 1.0, name: str = "state") -> CostTerm:
@@ -256,6 +257,10 @@ def joint_limit_cost(
 def _excess(q: Scalar, lower: Scalar, upper: Scalar, has_lower: bool, has_upper: bool) -> Scalar:
     over = sm.select(q - upper, q - upper, 0.0 * q) if has_upper else 0.0 * q
     return over + sm.select(lower - q, q - lower, 0.0 * q) if has_lower else over
+
+
+def _arrays(values: Mapping[str, Values]) -> dict[str, Array]:
+    return {key: np.asarray(value, dtype=float) for key, value in values.items()}
 
 
 def _finite(bounds: Array) -> Array:

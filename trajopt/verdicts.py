@@ -11,7 +11,9 @@ from trajopt.ocp import OCP
 from trajopt.options import SLQOptions
 from trajopt.status import Status, StatusCode
 
-_ADVICE_SLOW = "Raise max_iterations, start from a better guess, or reduce the ratio between the largest and smallest weights."
+_ADVICE_SLOW = (
+    "Raise max_iterations, start from a better guess, or reduce the ratio between the largest and smallest weights."
+)
 _ADVICE_GUESS = "Start from a better guess, shorten dt or the horizon, or try multiple shooting (shooting = 'all')."
 
 
@@ -44,7 +46,9 @@ def max_iterations(gradient: float, defect: float, o: SLQOptions) -> Status:
 
 def time_limit(iterations: int, gradient: float, defect: float, o: SLQOptions) -> Status:
     """The time limit."""
-    message = f"Stopped at time_limit = {o.time_limit} s after {iterations} iterations: {_distance(gradient, defect, o)}."
+    message = (
+        f"Stopped at time_limit = {o.time_limit} s after {iterations} iterations: {_distance(gradient, defect, o)}."
+    )
     return Status(StatusCode.TIME_LIMIT, message, advice="Raise time_limit or start from a better guess.")
 
 

@@ -16,6 +16,7 @@ from dynamics_backends.compiled.emit import Argument, step_function
 from dynamics_backends.compiled.loops import LoopKernel, loop_kernel
 from dynamics_backends.compiled.trace import trace_expressions
 from dynamics_backends.compiled.unrolled import unrolled_kernel
+from dynamics_backends.protocol import Map
 from dynamics_backends.rigid_body.aba import ABA
 from dynamics_backends.rigid_body.fd_derivatives import FDSVA
 from dynamics_backends.rigid_body.model import Model
@@ -69,8 +70,15 @@ for (int i = 0; i < nv; i++) {{
 """
 
 
-def free_body_source(system: FreeBody, *, unrolled: bool = False) -> DynamicsSource:
+def has_source(map: Map) -> bool:
+    """Whether a map's functions can be written by this module: free rigid bodies."""
+    return isinstance(map, FreeBody)
+
+
+def free_body_source(system: Map, *, unrolled: bool = False) -> DynamicsSource:
     """The dynamics of free rigid bodies by ABA and FDSVA, as loops for every robot or as straight-line code for this one."""
+    if not isinstance(system, FreeBody):
+        raise TypeError(f"{type(system).__name__} has no C source; see has_source")
     model = system.model
     kernels = [_kernel(program, model, unrolled) for program in (ABA, FDSVA)]
     glue = _GLUE.format(nv=model.nv, nq=model.nq, nu=system.nu, driven=", ".join(map(str, system.actuated)) or "0")

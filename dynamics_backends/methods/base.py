@@ -15,6 +15,7 @@ class Method:
     """A derivative method applied to a map; subclasses write :meth:`_jacobians` on rows."""
 
     name = ""
+    engine = "numpy"
 
     def __init__(self, map: Map) -> None:
         self.map = map

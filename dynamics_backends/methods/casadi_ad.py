@@ -70,12 +70,14 @@ class CasadiAD(Method):
 
 def _interpreted(symbols: Symbols, value: Any, by_rows: Any) -> Evaluate:
     function = ca.Function("derivatives", list(symbols), [value, by_rows])
+    m, k = value.numel(), by_rows.numel() // max(value.numel(), 1)
 
     def evaluate(arguments: Sequence[Array]) -> tuple[Array, Array]:
         n = len(arguments[0])
-        results = function.map(n).call([ca.DM(a.T) for a in arguments]) if n else []
-        y, J = (r.full().T for r in results) if n else (np.zeros((0, e.numel())) for e in (value, by_rows))
-        return y, J.reshape(n, value.numel(), -1)
+        if n == 0:
+            return np.zeros((0, m)), np.zeros((0, m, k))
+        y, J = (r.full().T for r in function.map(n).call([ca.DM(a.T) for a in arguments]))
+        return y, J.reshape(n, m, k)
 
     return evaluate
 

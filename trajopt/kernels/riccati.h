@@ -133,23 +133,20 @@ static long riccati(lq_data p, long N, double on_state, double on_control,
 }
 
 /* lambda_k = q + A' lambda_(k+1); g = r + B' lambda_(k+1) */
-static void reduced_gradient(lq_data p, long N, double *restrict g)
+static void adjoint(lq_data p, long N, double *restrict lambda, double *restrict g)
 {
-    double lambda[N_], next[N_];
-    memcpy(next, p.q + N * N_, sizeof next);
+    memcpy(lambda, p.q, sizeof(double) * N_ * (N + 1));
+    memcpy(g, p.r, sizeof(double) * M_ * N);
     for (long i = N - 1; i >= 0; i--) {
-        memcpy(g + i * M_, p.r + i * M_, sizeof(double) * M_);
+        const double *next = lambda + (i + 1) * N_;
         TRANSPOSED_PRODUCT(g + i * M_, p.B + i * N_ * M_, next, M_, N_, 1, 1)
-        memcpy(lambda, p.q + i * N_, sizeof lambda);
-        TRANSPOSED_PRODUCT(lambda, p.A + i * N_ * N_, next, N_, N_, 1, 1)
-        memcpy(next, lambda, sizeof next);
+        TRANSPOSED_PRODUCT(lambda + i * N_, p.A + i * N_ * N_, next, N_, N_, 1, 1)
     }
 }
 
-/* The linear roll-out of a policy from dx_0, du projected on [lower, upper] where given, and the change of the cost along it:
-   change = (D1, D2), alpha D1 + alpha^2/2 D2. */
-static void linear_rollout(lq_data p, long N, const double *K, const double *k, const double *lower, const double *upper,
-                           double *restrict dx, double *restrict du, double *restrict change)
+/* The linear roll-out of a policy from dx_0, and the change of the cost along it: change = (D1, D2), alpha D1 + alpha^2/2 D2. */
+static void linear_rollout(lq_data p, long N, const double *K, const double *k, double *restrict dx, double *restrict du,
+                           double *restrict change)
 {
     double D1 = 0.0, D2 = 0.0;
     for (long i = 0; i <= N; i++) {
@@ -165,7 +162,6 @@ static void linear_rollout(lq_data p, long N, const double *K, const double *k, 
         for (int a = 0; a < M_; a++) {
             double s = k[i * M_ + a];
             for (int b = 0; b < N_; b++) s += K[(i * M_ + a) * N_ + b] * x[b];
-            if (lower) s = s < lower[i * M_ + a] ? lower[i * M_ + a] : s > upper[i * M_ + a] ? upper[i * M_ + a] : s;
             u[a] = s;
         }
         for (int a = 0; a < M_; a++) {
@@ -195,10 +191,9 @@ EXPORT long lq_riccati(LQ_ARGUMENTS, long N, double on_state, double on_control,
     return riccati(LQ_DATA, N, on_state, on_control, K, k, Vx, Vxx);
 }
 
-EXPORT void lq_reduced_gradient(LQ_ARGUMENTS, long N, double *g) { reduced_gradient(LQ_DATA, N, g); }
+EXPORT void lq_adjoint(LQ_ARGUMENTS, long N, double *lambda, double *g) { adjoint(LQ_DATA, N, lambda, g); }
 
-EXPORT void lq_rollout(LQ_ARGUMENTS, long N, const double *K, const double *k, const double *lower, const double *upper,
-                       double *dx, double *du, double *change)
+EXPORT void lq_rollout(LQ_ARGUMENTS, long N, const double *K, const double *k, double *dx, double *du, double *change)
 {
-    linear_rollout(LQ_DATA, N, K, k, lower, upper, dx, du, change);
+    linear_rollout(LQ_DATA, N, K, k, dx, du, change);
 }

@@ -1,0 +1,260 @@
+"""The command line: what it writes, what it says, and its exit codes."""
+
+from __future__ import annotations
+
+import csv
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+
+from dynamics_backends.systems.free_body import FreeBody
+from experiments.cli import main
+from experiments.compare import COLUMNS
+from trajopt import Solution
+
+CONFIG = """
+backend = "analytic"
+engine = "numpy"
+[problem]
+name = "arm_go_to"
+robot = "double_pendulum"
+frame = "tip"
+goal_position = [1.2, 0.0, -1.0]
+horizon = 15
+dt = 0.04
+guess = "quasi_static"
+[problem.weights]
+control = 1e-2
+"""
+SOLVED, FAILED, BAD_INPUT = 0, 1, 2
+
+
+@pytest.fixture
+def config(tmp_path):
+    path = tmp_path / "reach.toml"
+    path.write_text(CONFIG)
+    return str(path)
+
+
+@pytest.fixture
+def out(tmp_path):
+    return tmp_path / "out"
+
+
+def run(*arguments):
+    return CliRunner().invoke(main, [str(a) for a in arguments])
+
+
+def refused(*arguments) -> str:
+    """The error stream of a run that must end with exit code 2 and no traceback."""
+    result = run(*arguments)
+    assert result.exit_code == BAD_INPUT, result.output
+    assert "Traceback" not in result.output
+    return result.stderr
+
+
+# -- solve --------------------------------------------------------------------------------------------------------
+
+
+def test_solve_writes_solution_settings_and_pictures(config, out):
+    result = run("solve", config, "--out", out)
+    assert result.exit_code == SOLVED, result.output
+    assert "converged" in result.output
+    assert "tip ends" in result.output
+    pictures = {"positions.png", "velocities.png", "controls.png", "end_effector.png", "convergence.png"}
+    assert {p.name for p in out.iterdir()} == pictures | {"solution.npz", "config.toml"}
+    assert str(out) in result.output
+    solution = Solution.load(out / "solution.npz")
+    assert solution.status.success and solution.meta["config"]["problem"]["robot"] == "double_pendulum"
+    again = run("solve", out / "config.toml", "--out", out / "again", "--set", "output.plots=false")
+    assert again.exit_code == SOLVED
+    assert Solution.load(out / "again" / "solution.npz").cost == solution.cost
+
+
+def test_options_of_the_command_line_win(config, out):
+    result = run(
+        "solve", config, "--out", out, "--backend", "complex_step", "--solver", "fddp", "--verbosity", "0",
+        "--set", "problem.horizon=12", "--set", "output.plots=false",
+    )  # fmt: skip
+    assert result.exit_code == SOLVED, result.output
+    assert result.output.startswith("converged")
+    solution = Solution.load(out / "solution.npz")
+    assert len(solution.us) == 12
+    assert solution.meta["backends"] == ["complex_step"] and solution.meta["solver"] == "fddp"
+
+
+def test_warm_start_needs_fewer_iterations(config, out):
+    run("solve", config, "--out", out, "--set", "output.plots=false")
+    result = run(
+        "solve", config, "--out", out / "warm", "--warm-start", out / "solution.npz", "--set", "output.plots=false"
+    )
+    assert result.exit_code == SOLVED
+    assert Solution.load(out / "warm" / "solution.npz").iterations <= 1
+
+
+def test_urdf_file_of_the_user(config, out, tmp_path):
+    from problems.robots import robot_path
+
+    urdf = tmp_path / "mine.urdf"
+    urdf.write_text(
+        robot_path("double_pendulum").read_text().replace('name="tip"', 'name="pen"').replace('"tip"', '"pen"')
+    )
+    assert "no frame is named 'tip'; Available: base_link" in refused("solve", config, "--urdf", urdf, "--out", out)
+    result = run("solve", config, "--urdf", urdf, "--set", "problem.frame=pen", "--out", out)
+    assert result.exit_code == SOLVED, result.output
+
+
+def test_not_converged(config, out):
+    result = run("solve", config, "--out", out, "--set", "solver.max_iterations=1", "--set", "output.plots=false")
+    assert result.exit_code == FAILED
+    assert "Stopped at max_iterations = 1" in result.output and "Raise max_iterations" in result.output
+    assert (out / "solution.npz").exists()
+
+
+def test_a_goal_out_of_reach_is_solved_as_well_as_possible(config, out):
+    goal = "problem.goal_position=[5.0, 0.0, 0.0]"
+    result = run("solve", config, "--out", out, "--set", goal, "--set", "output.plots=false")
+    assert "warning: the goal lies 5 m from the first joint, but tip reaches at most 2 m" in result.stderr
+    assert "mm from its goal" in result.output
+    assert (out / "solution.npz").exists()
+
+
+def test_interruption_saves_the_best_iterate(config, out, monkeypatch):
+    from trajopt import ConsoleTable
+
+    def interrupt(self, record):
+        if record.iteration == 1:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(ConsoleTable, "__call__", interrupt)
+    result = run("solve", config, "--out", out)
+    assert result.exit_code == FAILED
+    assert "best iterate so far is saved" in result.output
+    assert Solution.load(out / "solution.npz").status.code == "interrupted"
+
+
+# -- bad input ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("setting", "said"),
+    [
+        ("solver.max_iteration=5", "solver.max_iteration: unknown key; did you mean max_iterations?"),
+        ("problem.frame=tipp", "did you mean 'tip'"),
+        ("problem.locked_joints=['elbo']", "did you mean 'elbow'"),
+        ("problem.q0={shoulde = 1.0}", "did you mean 'shoulder'"),
+        ("problem.q0=[nan, 0.0]", "q0 is nan at shoulder"),
+        ("problem.robot=double_pendulun", "did you mean 'double_pendulum'"),
+        ("problem.robot=no/such.urdf", "there is no URDF file 'no/such.urdf'"),
+        ("backend.name=analitic", "did you mean 'analytic'?"),
+        ("problem", "expected key=value"),
+    ],
+)
+def test_bad_settings_end_with_a_sentence(config, out, setting, said):
+    for command in ("solve", "validate", "check"):
+        options = ("--out", out) if command == "solve" else ()
+        assert said in refused(command, config, "--set", setting, *options)
+    assert not out.exists()
+
+
+def test_missing_and_foreign_files(config, tmp_path):
+    assert "does not exist" in refused("solve", tmp_path / "missing.toml")
+    foreign = tmp_path / "foreign.npz"
+    foreign.write_bytes(b"nothing")
+    assert "not a whole solution file" in refused("show", foreign)
+    assert "not a whole solution file" in refused("solve", config, "--warm-start", foreign)
+
+
+def test_debug_shows_the_traceback(config):
+    result = run("solve", config, "--set", "problem.frame=tipp", "--debug")
+    assert isinstance(result.exception, KeyError)
+
+
+# -- the other commands -------------------------------------------------------------------------------------------
+
+
+def test_validate(config):
+    result = run("validate", config)
+    assert result.exit_code == SOLVED
+    assert "15 knots" in result.output and "no errors" in result.output
+
+
+def test_check_passes(config):
+    result = run("check", config, "--points", "3")
+    assert result.exit_code == SOLVED, result.output
+    assert "within their tolerances" in result.output
+
+
+def test_check_names_a_wrong_derivative(config, monkeypatch):
+    right = FreeBody.jacobians
+
+    def wrong(self, x, u, t, p):
+        found = right(self, x, u, t, p)
+        fx = np.array(found.fx)
+        fx[:, 3, 0] *= 1.1
+        return found._replace(fx=fx)
+
+    monkeypatch.setattr(FreeBody, "jacobians", wrong)
+    result = run("check", config)
+    assert result.exit_code == FAILED
+    assert "worst: d vdot[elbow] / d q[shoulder], relative error" in result.output
+    assert "(analytic against complex_step, dynamics)" in result.output
+
+
+def test_compare(config, out):
+    arguments = ("--backends", "analytic, complex_step", "--solvers", "slq,ilqr", "--out", out)
+    result = run("compare", config, *arguments)
+    assert result.exit_code == SOLVED, result.output
+    with (out / "comparison.csv").open() as file:
+        rows = list(csv.DictReader(file))
+    assert tuple(rows[0]) == COLUMNS
+    assert [(r["solver"], r["backend"]) for r in rows] == [
+        ("slq", "analytic"), ("slq", "complex_step"), ("ilqr", "analytic"), ("ilqr", "complex_step"),
+    ]  # fmt: skip
+    assert {r["status"] for r in rows} == {"converged"}
+    costs = np.array([float(r["final_cost"]) for r in rows])
+    assert np.ptp(costs) < 1e-8 * costs[0]
+    assert "| problem | backend |" in result.output
+    assert (out / "comparison.png").exists() and (out / "comparison.md").exists()
+
+
+def test_compare_refuses_unknown_names(config, out):
+    assert "did you mean 'complex_step'?" in refused("compare", config, "--backends", "complexstep", "--out", out)
+    assert "did you mean 'fddp'?" in refused("compare", config, "--solvers", "fdp", "--out", out)
+
+
+def test_robots():
+    result = run("robots")
+    assert result.exit_code == SOLVED
+    assert "irb4600" in result.output and "415.00" in result.output and "floating" in result.output
+
+
+def test_show_and_draw_again(config, out):
+    run("solve", config, "--out", out, "--set", "output.plots=false")
+    result = run("show", out / "solution.npz", "--plot", out / "pictures")
+    assert result.exit_code == SOLVED, result.output
+    assert "double_pendulum" in result.output and "converged" in result.output
+    assert (out / "pictures" / "end_effector.png").exists()
+
+
+def test_show_a_solution_without_settings(tmp_path):
+    from dynamics_backends.protocol import FunctionMap
+    from dynamics_backends.registry import make_backend
+    from trajopt import OCP, SampledSystem, control_cost, solve, state_cost
+
+    system = FunctionMap(lambda x, u, t, p: [x[1], u[0]], 2, 1, second_order=True)
+    dynamics = SampledSystem(make_backend(system, "forward_ad", engine="numpy"))
+    terminal = [state_cost(system.manifold, [1.0, 0.0], 10.0)]
+    ocp = OCP.single_phase(dynamics, [0.0, 0.0], 10, 0.1, [control_cost(1)], terminal)
+    path = solve(ocp).save(tmp_path / "solution.npz")
+    result = run("show", path, "--plot", tmp_path / "pictures")
+    assert result.exit_code == SOLVED, result.output
+    assert "no settings" in result.stderr
+    assert {p.name for p in (tmp_path / "pictures").iterdir()} == {"states.png", "controls.png", "convergence.png"}
+
+
+def test_version():
+    result = run("--version")
+    assert result.exit_code == SOLVED
+    assert result.output.startswith("trajopt ")
