@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,6 +21,7 @@ from experiments.cli_support import (
     urdf_option,
     warn,
 )
+from experiments.engine_commands import COMMANDS
 
 if TYPE_CHECKING:
     from experiments.check import Line
@@ -27,6 +29,8 @@ if TYPE_CHECKING:
     from problems.task import Task
     from trajopt import Solution
 
+WORTH_A_LINE = 1.0
+"""Seconds of compilation from which on the console mentions it."""
 SOLUTION_FILE, CONFIG_FILE = "solution.npz", "config.toml"
 
 
@@ -73,6 +77,7 @@ def solve(config: str, overrides: tuple[str, ...], warm_start: str | None, **nam
     task = task_of(settings)
     guess = None if warm_start is None else build.warm_start(task, warm_start)
     settings.directory.mkdir(parents=True, exist_ok=True)
+    _make_ready(task, settings)
     table = ConsoleTable(verbosity=settings.output.verbosity)
     solution = build.solve_task(settings, task, table, guess)
     warn(solution.meta["findings"])
@@ -82,6 +87,18 @@ def solve(config: str, overrides: tuple[str, ...], warm_start: str | None, **nam
     _save(solution, task, settings)
     if not solution.status.success:
         raise click.exceptions.Exit(FAILED)
+
+
+def _make_ready(task: Task, settings: Config) -> None:
+    """Compile what the solve needs as a whole, and say so where it takes a while; a later solve finds it in the cache."""
+    from experiments.engine_commands import shown
+    from trajopt.numerics import numerics_for
+
+    began = time.perf_counter()
+    with shown("kernels of the problem", quiet=True):
+        numerics_for(task.ocp, getattr(settings.solver_options, "hessian", "gauss_newton"))
+    if (elapsed := time.perf_counter() - began) > WORTH_A_LINE:
+        click.echo(f"kernels ready after {elapsed:.1f} s; they are kept for the next time")
 
 
 def _tell(solution: Solution, task: Task) -> None:
@@ -298,6 +315,12 @@ def _task_of_solution(solution: Solution) -> Task | None:
     if task.ocp.model is not None and saved not in (None, task.ocp.model.digest):
         warn(["the robot's model has changed since the solution was saved"])
     return task
+
+
+# -- ops, doctor, cache, compile -----------------------------------------------------------------------------
+
+for engine_command in COMMANDS:
+    main.add_command(engine_command)
 
 
 if __name__ == "__main__":

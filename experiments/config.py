@@ -62,7 +62,7 @@ class Output(Checked):
 
     directory: str | None = None
     plots: bool = True
-    verbosity: int = 1
+    verbosity: int = 2
 
     def checks(self) -> Checks:
         return {"verbosity": (self.verbosity in range(4), "0, 1, 2 or 3")}

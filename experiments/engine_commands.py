@@ -75,7 +75,7 @@ def compile_config(config: str, overrides: tuple[str, ...], urdf: str | None) ->
 
     settings = configured(config, overrides, urdf=urdf)
     try:
-        new = kernel_cache.compile_ahead(settings, _shown)
+        new = kernel_cache.compile_ahead(settings, shown)
     except CompilerError as error:
         fail(str(error))
     click.echo(
@@ -84,14 +84,16 @@ def compile_config(config: str, overrides: tuple[str, ...], urdf: str | None) ->
 
 
 @contextmanager
-def _shown(step: str) -> Iterator[None]:
-    """A spinner on a terminal, else one line."""
+def shown(step: str, *, quiet: bool = False) -> Iterator[None]:
+    """A spinner on a terminal; elsewhere one line, or nothing where ``quiet``."""
     from rich.console import Console
 
     console = Console(stderr=True)
     if console.is_terminal:
         with console.status(f"compiling: {step}"):
             yield
+    elif quiet:
+        yield
     else:
         click.echo(f"compiling: {step}", err=True)
         yield

@@ -5,7 +5,6 @@ import pytest
 from rigid_body_cases import foreign
 
 from dynamics_backends import scalar as sm
-from dynamics_backends.compiled.driver import CompiledDriver
 from dynamics_backends.compiled.toolchain import Toolchain
 from dynamics_backends.registry import make_backend
 from dynamics_backends.systems.free_body import FreeBody
@@ -20,10 +19,12 @@ from trajopt import (
     state_cost,
 )
 from trajopt import lq as numpy_lq
-from trajopt.compiled_evaluation import CompiledEvaluator, evaluator_for
+from trajopt.compiled_evaluation import CompiledEvaluator
 from trajopt.compiled_lq import CompiledLQ
 from trajopt.evaluation import Direction, Shooting, StageEvaluator
-from trajopt.lq import LQProblem, LQStep
+from trajopt.lq import LQProblem
+from trajopt.lq_solver import NumpyLQ
+from trajopt.numerics import numerics_for
 
 pytestmark = pytest.mark.needs_compiler
 
@@ -60,11 +61,14 @@ def _wave(x, u, t, p):
 
 
 def problem(robot="double pendulum", scheme="three rk4", horizon=13, dt=0.02, shift=0.3, bounded=False, frames=True):
-    """A problem with terms of many kinds; weights and references change from knot to knot."""
+    """A problem with terms of many kinds, whose weights and references change from knot to knot.
+
+    Its backend is on the numpy engine, so that the twin is NumPy throughout.
+    """
     load, frame = ROBOTS[robot]
     model = load()
-    free = FreeBody(model).with_driver(CompiledDriver("loops"))
-    dynamics = SampledSystem(make_backend(free, "analytic"), *SCHEMES[scheme])
+    free = FreeBody(model)
+    dynamics = SampledSystem(make_backend(free, "analytic", engine="numpy"), *SCHEMES[scheme])
     rng, n, manifold = np.random.default_rng(0), model.nv, free.manifold
     reference = rng.standard_normal((horizon, 2 * n))
     frame_terms = [frame_position_cost(model, manifold, frame, [0.3, 0.2, 0.1], w) for w in (2.0, 20.0) if frames]
@@ -128,8 +132,8 @@ def test_damping_and_friction():
     """The forces of the joints are part of the compiled dynamics."""
     model = pendulum()
     rough = model.replace(damping=np.array([0.3, 0.2]), friction=np.array([0.5, 0.1]))
-    free = FreeBody(rough, friction_velocity=0.1, actuated=rough.dof_names[1:]).with_driver(CompiledDriver("loops"))
-    dynamics = SampledSystem(make_backend(free, "analytic"), "rk4", 2)
+    free = FreeBody(rough, friction_velocity=0.1, actuated=rough.dof_names[1:])
+    dynamics = SampledSystem(make_backend(free, "analytic", engine="numpy"), "rk4", 2)
     assert_same_expansion(
         OCP.single_phase(dynamics, np.zeros(4), 5, 0.1, [control_cost(1)], [state_cost(free.manifold, np.ones(4))])
     )
@@ -193,16 +197,15 @@ def test_changed_values_compile_nothing(monkeypatch):
     assert_same_expansion(OCP.single_phase(first.phases[0].dynamics, np.ones(4), 20, 0.01, changed, first.terminal))
 
 
-def test_who_serves_a_problem():
-    """Free bodies on vector spaces with analytic derivatives of the compiled driver; the rest is NumPy's."""
-    compiled = problem()
-    assert isinstance(evaluator_for(compiled, "gauss_newton"), CompiledEvaluator)
-    free = FreeBody(pendulum())
-    on_numpy = SampledSystem(make_backend(free, "analytic"), "euler")
-    by_steps = SampledSystem(make_backend(free.with_driver(CompiledDriver("loops")), "complex_step"), "euler")
-    for dynamics in (on_numpy, by_steps):
-        ocp = OCP.single_phase(dynamics, np.zeros(4), 3, 0.1, [control_cost(2)])
-        assert isinstance(evaluator_for(ocp, "gauss_newton"), StageEvaluator)
+@pytest.mark.parametrize("method", ["analytic", "complex_step"])
+@pytest.mark.parametrize("engine", ["compiled", "numpy"])
+def test_who_serves_a_problem(engine, method):
+    """One library for free bodies on vector spaces with closed-form derivatives; compiled sweeps on the compiled engine."""
+    dynamics = SampledSystem(make_backend(FreeBody(pendulum()), method, engine=engine), "euler")
+    numerics = numerics_for(OCP.single_phase(dynamics, np.zeros(4), 3, 0.1, [control_cost(2)]))
+    whole = (engine, method) == ("compiled", "analytic")
+    assert isinstance(numerics.evaluator, CompiledEvaluator if whole else StageEvaluator)
+    assert isinstance(numerics.lq_solver, CompiledLQ if engine == "compiled" else NumpyLQ)
 
 
 # -- the LQ problem -----------------------------------------------------------------------------------------------------
@@ -243,18 +246,17 @@ def test_the_solution_satisfies_the_kkt_conditions(size):
 
 
 @each_size
-@pytest.mark.parametrize("bounded", [False, True], ids=["free", "bounded"])
-def test_roll_out_gradient_and_cost_change(size, bounded):
-    lq, compiled = lq_problem(*size), CompiledLQ(*size)
+def test_roll_out_costates_and_gradient(size):
+    lq = lq_problem(*size)
     policy = numpy_lq.solve_riccati(lq)
-    bounds = (np.full_like(lq.r, -0.2), np.full_like(lq.r, 0.1)) if bounded else None
-    step, change = compiled.forward(lq, policy, bounds)
-    expected = numpy_lq.forward(lq, policy, bounds)
+    (step, change), (expected, expected_change) = (
+        solver.forward(lq, policy) for solver in (CompiledLQ(*size), NumpyLQ())
+    )
     close(step.dx, expected.dx)
     close(step.du, expected.du)
-    close(np.array(change), np.array(numpy_lq.cost_change(lq, expected)))
-    close(compiled.reduced_gradient(lq), numpy_lq.reduced_gradient(lq))
-    assert isinstance(step, LQStep)
+    close(np.array(change), np.array(expected_change))
+    for a, e in zip(CompiledLQ(*size).adjoint(lq), NumpyLQ().adjoint(lq), strict=True):
+        close(a, e)
 
 
 @pytest.mark.parametrize("knot", [0, 5, 11])

@@ -285,8 +285,9 @@ class _Rows:
     def _zeros(self, shape: tuple[int, ...]) -> Any:
         s = self.sample
         if isinstance(s, Dual):
-            val = np.zeros((*shape, s.shape[-1]), dtype=s.val.dtype)
-            return Dual(val, np.zeros((*val.shape, s.directions), dtype=s.tan.dtype))
+            dtype = np.result_type(s.val, s.tan)  # a real tangent turns complex with the first product
+            val = np.zeros((*shape, s.shape[-1]), dtype=dtype)
+            return Dual(val, np.zeros((*val.shape, s.directions), dtype=dtype))
         return np.zeros((*shape, s.shape[-1]), dtype=s.dtype)
 
     def _full(self, leaf: Any) -> Any:
