@@ -1,16 +1,19 @@
 """State manifolds: integrate, difference and their derivatives.
 
-A state ``x`` (nx numbers) is perturbed by a tangent vector ``dx`` (ndx numbers) on the right, ``x (+) dx = x exp(dx)``, in the
-body frame, as in Pinocchio and Crocoddyl.  A :class:`Manifold` is a product of Lie groups: vector spaces, unit quaternions
-(x y z w), SE(2) (x, y, angle) and SE(3) (position, quaternion), each with tangent order [linear, angular].
+A state ``x`` (nx numbers) is perturbed by a tangent vector ``dx`` (ndx numbers) on the right, ``x (+) dx = x
+exp(dx)``, in the body frame, as in Pinocchio and Crocoddyl.  A :class:`Manifold` is a product of Lie groups: vector
+spaces, unit quaternions (x y z w), SE(2) (x, y, angle) and SE(3) (position, quaternion), each with tangent order
+[linear, angular].
 
-``integrate`` and ``difference`` are generic in the scalar and work on rows (component first).  The differentials of exp,
+``integrate`` and ``difference`` are generic in the scalar and work on rows (component first).  The differentials of
+exp,
 
     dexp(d)    = sum_k (-ad_d)^k / (k+1)!     right Jacobian: exp(d + e) = exp(d) exp(dexp(d) e + O(e^2))
     dexp^-1(d) = d/(2 tanh) series in ad_d    its inverse
 
 are polynomials of degree four in ad on SE(3) and its subgroups, because ad^5 + 2 theta^2 ad^3 + theta^4 ad = 0 there
-(coefficients: Barfoot, State Estimation for Robotics, 7.86; the inverse by the same interpolation of theta/2 cot(theta/2)).
+(coefficients: Barfoot, State Estimation for Robotics, 7.86; the inverse by the same interpolation of theta/2
+cot(theta/2)).
 """
 
 from __future__ import annotations
@@ -98,8 +101,8 @@ def _v_inverse_times(w: Components, p: Components) -> Components:
 class LieGroup:
     """A group as functions on lists of components.
 
-    integrate(q, d) -> q exp(d); difference(q0, q1) -> log(q0^-1 q1); to_se3(d) embeds a tangent in se(3) (six components),
-    from_se3 takes it back; both are None for a vector space, whose bracket is zero.
+    integrate(q, d) -> q exp(d); difference(q0, q1) -> log(q0^-1 q1); to_se3(d) embeds a tangent in se(3) (six
+    components), from_se3 takes it back; both are None for a vector space, whose bracket is zero.
     """
 
     name: str
@@ -228,8 +231,8 @@ SE2 = LieGroup(
 class Manifold:
     """A product of Lie groups.
 
-    Attributes: ``nx`` numbers of a state, ``ndx`` of a tangent vector, ``groups`` the factors, ``tangent_names`` one name for
-    each tangent component (used in reports), ``is_vector_space``.
+    Attributes: ``nx`` numbers of a state, ``ndx`` of a tangent vector, ``groups`` the factors, ``tangent_names`` one
+    name for each tangent component (used in reports), ``is_vector_space``.
     """
 
     def __init__(self, groups: Sequence[LieGroup], tangent_names: Sequence[str] | None = None) -> None:

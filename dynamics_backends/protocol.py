@@ -1,8 +1,9 @@
 """What a system is, and what a derivative backend offers.
 
-Two independent choices meet here.  A :class:`Map` (of which a :class:`System`, ``xdot = f(x, u, t, p)``, is the chief kind) says only
-what is computed: it is a pure function of *rows* (component first, the batch last), generic in the scalar.  A *method* turns any
-map into a :class:`DynamicsBackend`: values and Jacobians of a whole batch, batch first, in float64.
+Two independent choices meet here.  A :class:`Map` (of which a :class:`System`, ``xdot = f(x, u, t, p)``, is the chief
+kind) says only what is computed: it is a pure function of *rows* (component first, the batch last), generic in the
+scalar.  A *method* turns any map into a :class:`DynamicsBackend`: values and Jacobians of a whole batch, batch first,
+in float64.
 
 Shapes.  Rows: x (nx, N), u (nu, N), t (N,), p name -> (n, N).  Batch first: x (N, nx), u (N, nu), t (N,) or a number,
 p name -> (N, n) or (n,).  All derivatives are with respect to the tangent of the state, x (+) dx.
@@ -26,7 +27,8 @@ Parameters = Mapping[str, Array]
 class Map(Protocol):
     """A function of state, control, time and parameters, written once for every scalar.
 
-    ``manifold`` is that of x, ``nu`` the number of controls, ``n_out`` the number of outputs, ``output_names`` one name each.
+    ``manifold`` is that of x, ``nu`` the number of controls, ``n_out`` the number of outputs, ``output_names`` one
+    name each.
     """
 
     manifold: Manifold

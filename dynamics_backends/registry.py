@@ -62,10 +62,10 @@ def backend_names() -> tuple[str, ...]:
 def make_backend(map: Map, method: str = "analytic", *, engine: str = "numpy", **options: Any) -> DynamicsBackend:
     """The backend ``method`` for a map; ``options`` go to the method (for example ``step`` of the finite differences).
 
-    ``engine``: compiled, numpy, or auto for the first of them that this machine can run.
-    Raises ValueError for an unknown name, with the nearest known one; TypeError where the map lacks what the method needs;
-    later, at the first evaluation by compiled code, CompilerError without a C compiler and TraceError for a function that
-    cannot be traced.
+    ``engine``: compiled, numpy, or auto for the first of them that this machine can run. Raises ValueError for an
+    unknown name, with the nearest known one; TypeError where the map lacks what the method needs; later, at the first
+    evaluation by compiled code, CompilerError without a C compiler and TraceError for a function that cannot be
+    traced.
     """
     if method not in METHODS:
         raise ValueError(f"unknown backend {method!r}{_hint(method, METHODS)}; known: {', '.join(METHODS)}")
@@ -89,8 +89,8 @@ def on_engine(map: Map, engine: str) -> Map:
 
 
 def _has_recursions(map: Map) -> bool:
-    """Whether a driver evaluates the map's inside; a map that inherits ``with_driver`` and has no use for it sets it to None."""
-    return getattr(map, "with_driver", None) is not None
+    """Whether a driver evaluates the map's inside."""
+    return getattr(map, "runs_programs", False)
 
 
 @lru_cache

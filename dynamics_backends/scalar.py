@@ -8,8 +8,8 @@ complex step, forward AD, tracing and plain evaluation all see the same source.
 *Rows* are a vector of scalars: anything whose leading index counts components, ``x[i]``: an array ``(n, N)``, a dual array,
 an ``SX`` column, or a list of scalars.
 
-The functions of ``theta^2`` at the end are the analytic functions from which exp, log and their differentials on SO(3) and
-SE(3) are built; near zero each is its power series, so that it and all its derivatives are exact there.
+The functions of ``theta^2`` at the end are the analytic functions from which exp, log and their differentials on
+SO(3) and SE(3) are built; near zero each is its power series, so that it and all its derivatives are exact there.
 """
 
 from __future__ import annotations

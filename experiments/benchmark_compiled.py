@@ -1,11 +1,13 @@
-"""The compiled engine beside its peers: time of derivatives, of the Riccati recursion, of a whole iteration, and of compilation.
+"""The compiled engine beside its peers: time of derivatives, of the Riccati recursion, of a whole iteration, and of
+compilation.
 
     python -m experiments.benchmark_compiled [--quick] [--out DIR]
 
-Derivatives of forward dynamics are those of a batch of 128 knots on one thread, from public arrays into reused public arrays:
-packing into lanes is counted.  Pinocchio is called from Python, once for each knot; CasADi's Jacobian (AD of the articulated-body
-algorithm) is its own C code at -O3 -march=native, called for each knot by a loop in C.  Peers and kernels are timed in turns.  Each
-time is the median of the turns; beside the ratio of medians stands that of the fastest turns, since other load only adds time.
+Derivatives of forward dynamics are those of a batch of 128 knots on one thread, from public arrays into reused public
+arrays: packing into lanes is counted.  Pinocchio is called from Python, once for each knot; CasADi's Jacobian (AD of
+the articulated-body algorithm) is its own C code at -O3 -march=native, called for each knot by a loop in C.  Peers
+and kernels are timed in turns.  Each time is the median of the turns; beside the ratio of medians stands that of the
+fastest turns, since other load only adds time.
 """
 
 from __future__ import annotations

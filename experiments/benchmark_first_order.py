@@ -2,10 +2,11 @@
 
     python -m experiments.benchmark_first_order [--quick] [--out DIR]
 
-Accuracy: values against Pinocchio; analytic derivatives against Pinocchio, all other methods against the analytic ones.  An error
-is the largest deviation relative to the largest entry of the block (the derivatives in q, in v, in the input), the worst of all
-samples.  Velocities, accelerations and forces are drawn with unit variance, configurations within the joint limits.
-Time: one call for a whole batch, beside a Python loop over Pinocchio's C++ in the same process.
+Accuracy: values against Pinocchio; analytic derivatives against Pinocchio, all other methods against the analytic
+ones.  An error is the largest deviation relative to the largest entry of the block (the derivatives in q, in v, in
+the input), the worst of all samples.  Velocities, accelerations and forces are drawn with unit variance,
+configurations within the joint limits. Time: one call for a whole batch, beside a Python loop over Pinocchio's C++ in
+the same process.
 """
 
 from __future__ import annotations

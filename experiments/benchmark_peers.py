@@ -1,7 +1,7 @@
 """The peers of the compiled engine on derivatives of forward dynamics, each as a call for one fixed batch of knots.
 
-Pinocchio: computeABADerivatives, called from Python.  CasADi: the Jacobian of the articulated-body algorithm by AD, as its own
-C code.
+Pinocchio: computeABADerivatives, called from Python.  CasADi: the Jacobian of the articulated-body algorithm by AD,
+as its own C code.
 """
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-"""Operations of forward and inverse dynamics and their derivatives as expression graphs, beside those of Astudillo et al. (2021).
+"""Operations of forward and inverse dynamics and their derivatives as expression graphs, beside those of Astudillo et
+al. (2021).
 
     python -m experiments.casadi_operation_counts [ROBOT ...]
 

@@ -1,13 +1,14 @@
-"""Numbers of operations, by type, of a robot's dynamics and their derivatives as straight-line code, beside published ones.
+"""Numbers of operations, by type, of a robot's dynamics and their derivatives as straight-line code, beside published
+ones.
 
     trajopt ops ROBOT_OR_URDF [--snap]
 
-A function is traced with all constants of the robot folded and common subexpressions shared; what its outputs do not need is
-not counted.  x + x counts as an addition, 1 / x as an inversion.
+A function is traced with all constants of the robot folded and common subexpressions shared; what its outputs do not
+need is not counted.  x + x counts as an addition, 1 / x as an inversion.
 
-Published: A. Astudillo, J. Carpentier, J. Gillis, G. Pipeleers, J. Swevers, Mixed use of analytical derivatives and algorithmic
-differentiation for NMPC of robot manipulators, MECC 2021, supplementary table S1, analytic derivatives.  It does not say in which
-variables: derivatives stand here with and without the block in the input.
+Published: A. Astudillo, J. Carpentier, J. Gillis, G. Pipeleers, J. Swevers, Mixed use of analytical derivatives and
+algorithmic differentiation for NMPC of robot manipulators, MECC 2021, supplementary table S1, analytic derivatives.
+It does not say in which variables: derivatives stand here with and without the block in the input.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
-"""Rigid-body dynamics with dense 6 x 6 matrices (Featherstone, RBDA 5.3), one configuration at a time: the tests' oracle.
+"""Rigid-body dynamics with dense 6 x 6 matrices (Featherstone, RBDA 5.3), one configuration at a time: the tests'
+oracle.
 
-It shares no code with the library. Spatial vectors are (angular; linear); numbers may be complex, so that every function can be
-differentiated by complex step along `moved`.
+It shares no code with the library. Spatial vectors are (angular; linear); numbers may be complex, so that every
+function can be differentiated by complex step along `moved`.
 """
 
 from __future__ import annotations

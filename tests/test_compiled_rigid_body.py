@@ -195,6 +195,25 @@ def test_threads_change_no_bit(tier, monkeypatch, one_kernel_for_all):
         np.testing.assert_array_equal(results[2][output], results[0][output])
 
 
+def test_a_kernel_may_be_called_from_two_threads(monkeypatch, one_kernel_for_all):
+    monkeypatch.setenv("TRAJOPT_THREADS", "1")
+    model, driver = MODELS["hyq"](), compiled("loops")
+    batches = [arguments(model, "fdsva", N) for N in (90, 100)]
+    expected = [driver(FDSVA, model, given)["da_dq"].copy() for given in batches]
+    wrong = []
+
+    def repeat(i):
+        for _ in range(50):
+            wrong.append(not np.array_equal(driver(FDSVA, model, batches[i])["da_dq"], expected[i]))
+
+    threads = [threading.Thread(target=repeat, args=(i,)) for i in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not any(wrong)
+
+
 @pytest.mark.parametrize("tier", ["loops", "unrolled"])
 @pytest.mark.parametrize("bad", [np.nan, np.inf])
 def test_a_bad_knot_stays_alone(tier, bad, one_kernel_for_all):

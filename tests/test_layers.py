@@ -31,9 +31,7 @@ TRAJOPT_MAY_IMPORT = tuple(
         "compiled",
     )
 )
-RIGID_BODY_MUST_NOT_IMPORT = tuple(
-    f"dynamics_backends.{module}" for module in ("systems", "methods", "registry")
-)
+RIGID_BODY_MUST_NOT_IMPORT = tuple(f"dynamics_backends.{module}" for module in ("systems", "methods", "registry"))
 PLOTTING_PACKAGES = ("matplotlib", "mpl_toolkits", "pylab")
 MAY_LOAD_CASADI = (
     "dynamics_backends/methods/casadi_ad.py",
@@ -63,9 +61,7 @@ def imports(source: str, path: PurePosixPath) -> Iterator[Import]:
         elif isinstance(node, ast.ImportFrom):
             above = package[: len(package) - node.level + 1] if node.level else ()
             for alias in node.names:
-                yield Import(
-                    ".".join((*above, *filter(None, (node.module, alias.name)))), node.lineno, at_load
-                )
+                yield Import(".".join((*above, *filter(None, (node.module, alias.name)))), node.lineno, at_load)
         elif isinstance(node, ast.Call) and _is_dynamic_import(node):
             yield Import(node.args[0].value, node.lineno, at_load)  # type: ignore[attr-defined]
         if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)):
@@ -84,9 +80,7 @@ def imports(source: str, path: PurePosixPath) -> Iterator[Import]:
 
 def _is_dynamic_import(call: ast.Call) -> bool:
     function = call.func.attr if isinstance(call.func, ast.Attribute) else getattr(call.func, "id", "")
-    literal = (
-        bool(call.args) and isinstance(call.args[0], ast.Constant) and isinstance(call.args[0].value, str)
-    )
+    literal = bool(call.args) and isinstance(call.args[0], ast.Constant) and isinstance(call.args[0].value, str)
     return function in ("import_module", "__import__") and literal
 
 
@@ -108,15 +102,9 @@ def violations(source: str, file: str) -> list[str]:
         above = LAYERS[LAYERS.index(layer) + 1 :]
         if inside(found.name, above):
             report(found, f"{layer} lies below {found.name.split('.')[0]}: {' <- '.join(LAYERS)}")
-        if (
-            layer == "trajopt"
-            and inside(found.name, LAYERS[:1])
-            and not inside(found.name, TRAJOPT_MAY_IMPORT)
-        ):
+        if layer == "trajopt" and inside(found.name, LAYERS[:1]) and not inside(found.name, TRAJOPT_MAY_IMPORT):
             report(found, f"trajopt uses of dynamics_backends only {', '.join(TRAJOPT_MAY_IMPORT)}")
-        if path.parts[:2] == ("dynamics_backends", "rigid_body") and inside(
-            found.name, RIGID_BODY_MUST_NOT_IMPORT
-        ):
+        if path.parts[:2] == ("dynamics_backends", "rigid_body") and inside(found.name, RIGID_BODY_MUST_NOT_IMPORT):
             report(found, "rigid_body knows no systems, derivative methods or registry")
         if inside(found.name, PLOTTING_PACKAGES) and (layer, path.name) != ("experiments", "plotting.py"):
             report(found, "only plotting.py in experiments draws")

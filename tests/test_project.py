@@ -12,9 +12,7 @@ import pytest
 ROOT = Path(__file__).resolve().parent.parent
 PACKAGES = ("dynamics_backends", "trajopt", "problems", "experiments")
 LOADED_LATE = ("casadi", "matplotlib", "pydantic", "rich", "pinocchio")
-FILES = sorted(
-    path.relative_to(ROOT).as_posix() for package in PACKAGES for path in (ROOT / package).rglob("*.py")
-)
+FILES = sorted(path.relative_to(ROOT).as_posix() for package in PACKAGES for path in (ROOT / package).rglob("*.py"))
 
 
 def is_public(file: str) -> bool:
@@ -25,9 +23,7 @@ def is_public(file: str) -> bool:
 def test_import_of_trajopt_loads_no_heavy_package() -> None:
     code = f"import sys, trajopt; print([name for name in {LOADED_LATE!r} if name in sys.modules])"
     command = [sys.executable, "-W", "error", "-c", code]
-    result = subprocess.run(
-        command, cwd=ROOT, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False
-    )
+    result = subprocess.run(command, cwd=ROOT, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
     assert result.returncode == 0, result.stderr
     assert result.stdout.strip() == "[]"
 

@@ -353,3 +353,17 @@ def test_nonlinear_gaps_shrink_by_one_minus_alpha():
     for before, after in pairwise(history):
         assert after.defect == pytest.approx((1.0 - before.step_length) * before.defect, rel=1e-9, abs=1e-12)
     assert history[0].defect > 0.1
+
+
+@pytest.mark.parametrize("name", ["gnms", "fddp"])
+def test_bounds_that_are_met_while_gaps_close(name):
+    """From states on the way to the goal and idle controls, with a torque limit that the first steps would exceed."""
+    ocp = _pendulum_swing_up(horizon=70, limit=12.0)
+    rng = np.random.default_rng(5)
+    guess = interpolated_guess(ocp, [np.pi, 0.0])
+    guess = Guess(guess.xs + 0.5 * rng.standard_normal(guess.xs.shape), guess.us)
+    solution = solve(ocp, guess, {"max_iterations": 500}, solver=name)
+    assert solution.status.success
+    assert np.abs(solution.us).max() <= 12.0
+    assert max(r.constraint_violation for r in solution.history) == 0.0
+    _check_optimum(ocp, solution)

@@ -210,9 +210,7 @@ def test_without_a_compiler(no_compiler, caplog):
     assert [r.getMessage().startswith("no C compiler found: engine = numpy;") for r in caplog.records] == [True]
     function = FunctionMap(lambda x, u, t, p: [x[0]], 1, 0)
     with pytest.raises(CompilerError, match="no working C compiler .* engine = 'numpy' needs none"):
-        make_backend(function, "forward_ad", engine="compiled").f(
-            np.ones((1, 1)), np.ones((1, 0))
-        )
+        make_backend(function, "forward_ad", engine="compiled").f(np.ones((1, 1)), np.ones((1, 0)))
 
 
 def test_names_of_engines():

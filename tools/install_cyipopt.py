@@ -66,9 +66,7 @@ def main() -> int:
         kind = "error" if arguments.require else "warning"
         print(f"{kind}: cyipopt is not installed: {error}. {error.remedy}", file=sys.stderr)
         if not arguments.require:
-            print(
-                "Solvers that call IPOPT through cyipopt are not available; all others are.", file=sys.stderr
-            )
+            print("Solvers that call IPOPT through cyipopt are not available; all others are.", file=sys.stderr)
         return int(arguments.require)
 
 
@@ -107,9 +105,7 @@ def find_casadi() -> Path:
         raise InstallError("casadi, whose IPOPT it uses, is missing", "Run: pip install casadi")
     folder = Path(spec.origin).parent
     if not (folder / "include" / "coin-or" / "IpStdCInterface.h").exists():
-        raise InstallError(
-            "this build of casadi carries no IPOPT", "Install casadi's wheel: pip install casadi"
-        )
+        raise InstallError("this build of casadi carries no IPOPT", "Install casadi's wheel: pip install casadi")
     return folder
 
 

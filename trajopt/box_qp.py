@@ -2,9 +2,9 @@
 
     minimise 1/2 x' H x + g' x   subject to   lower <= x <= upper,     H symmetric, positive definite on the free variables
 
-Clamped are the variables at a bound whose gradient points outwards; the others take a Newton step, projected on the box, with
-an Armijo search.  (Y. Tassa, N. Mansard, E. Todorov, Control-Limited Differential Dynamic Programming, ICRA 2014, section III-B;
-D. Bertsekas, Projected Newton methods, SIAM J. Control Optim. 20, 1982.)
+Clamped are the variables at a bound whose gradient points outwards; the others take a Newton step, projected on the
+box, with an Armijo search.  (Y. Tassa, N. Mansard, E. Todorov, Control-Limited Differential Dynamic Programming, ICRA
+2014, section III-B; D. Bertsekas, Projected Newton methods, SIAM J. Control Optim. 20, 1982.)
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
 """The evaluator of a shooting solver as one compiled library: dynamics, sensitivities, cost expansions and roll-outs.
 
-It serves problems of one phase on a vector space whose dynamics are free rigid bodies under the analytic backend on the compiled
-engine; everything else goes to :class:`~trajopt.evaluation.StageEvaluator`, whose derivatives may still come from compiled code.  Numbers that change between
-solves (dt, weights, references, bounds) are inputs: a library is compiled once for the structure of a problem.
+It serves problems of one phase on a vector space whose dynamics are free rigid bodies under the analytic backend on
+the compiled engine; everything else goes to :class:`~trajopt.evaluation.StageEvaluator`, whose derivatives may still
+come from compiled code.  Numbers that change between solves (dt, weights, references, bounds) are inputs: a library
+is compiled once for the structure of a problem.
 """
 
 from __future__ import annotations
@@ -10,13 +11,14 @@ from __future__ import annotations
 import ctypes
 from functools import cached_property, lru_cache
 from importlib.resources import files
+from typing import Any
 
 import numpy as np
 
 from dynamics_backends.compiled.cache import load
 from dynamics_backends.compiled.dynamics_source import free_body_source, has_source, tables_of
 from dynamics_backends.compiled.kernel import templates
-from dynamics_backends.compiled.memory import address, aligned, over_threads, pointers
+from dynamics_backends.compiled.memory import Rooms, address, over_threads, pointers
 from dynamics_backends.compiled.toolchain import find_toolchain
 from dynamics_backends.protocol import Array, Map
 from trajopt.evaluation import Candidates, Direction, Expansion, Shooting, StageEvaluator
@@ -41,15 +43,15 @@ class CompiledEvaluator:
     def __init__(self, ocp: OCP, hessian: str = "gauss_newton") -> None:
         self.ocp, self.manifold = ocp, ocp.manifold
         phase = ocp.phases[0]
-        self._substeps = phase.dynamics.substeps
+        sampled: Any = phase.dynamics  # a SampledSystem, see serves()
+        self._substeps = sampled.substeps
         shapes = (tuple(TermShape.of(term) for term in terms) for terms in (phase.terms, ocp.terminal))
-        self._library, self._tables = _library(phase.dynamics.backend.map, phase.dynamics.scheme, *shapes, hessian)
+        self._library, self._tables = _library(sampled.backend.map, sampled.scheme, *shapes, hessian)
         self._ti, self._td = (pointers(t) for t in self._tables)
         self._lanes = find_toolchain().lanes
         room = self._library.stage_room
         room.restype = ctypes.c_long
-        self._vectors = int(room(address(self._tables[0][0])))
-        self._rooms: list[Array] = []
+        self._rooms = Rooms(int(room(address(self._tables[0][0]))) * self._lanes)
         self._bind(ocp)
 
     def _bind(self, ocp: OCP) -> None:
@@ -58,11 +60,6 @@ class CompiledEvaluator:
         self._theta = theta_of(ocp.phases[0].terms, N)
         self._theta_end = theta_of(ocp.terminal, 1)
         self._none = np.zeros((N, 1))
-
-    def _room(self, i: int) -> Array:
-        while len(self._rooms) <= i:
-            self._rooms.append(aligned(self._vectors * self._lanes))
-        return self._rooms[i]
 
     def expand(self, xs: Array, us: Array) -> Expansion:
         """See :class:`~trajopt.evaluation.Evaluator`."""
@@ -74,19 +71,19 @@ class CompiledEvaluator:
         inputs = [address(a) for a in (xs, us, self._times, self._dt, self._none, self._theta)]
         outputs = [address(a) for a in (A, B, d, x_next, Q, q, S, R, r, cost)]
 
-        def part(first: int, last: int, i: int) -> None:
-            self._library.stage_expand(
-                self._ti, self._td, self._substeps, *inputs, ctypes.c_long(first), ctypes.c_long(last), *outputs, address(self._room(i))
-            )
+        def part(first: int, last: int, room: Array) -> None:
+            knots = (ctypes.c_long(first), ctypes.c_long(last))
+            self._library.stage_expand(self._ti, self._td, self._substeps, *inputs, *knots, *outputs, address(room))
 
-        over_threads(part, N, self._lanes)
-        end = [address(a) for a in (xs[N:], self._times[N:], self._theta_end, Q[N:], q[N:], cost[N:], self._room(0))]
+        over_threads(part, N, self._lanes, self._rooms)
+        end = [address(a) for a in (xs[N:], self._times[N:], self._theta_end, Q[N:], q[N:], cost[N:], self._rooms[0])]
         self._library.stage_terminal(*end)
         return Expansion(LQProblem(A, B, d, Q, q, S, R, r, self.ocp.x0 - xs[0]), float(cost.sum()), x_next)
 
     def rollout(self, xs: Array, us: Array, direction: Direction, alphas: Array, shooting: Shooting) -> Candidates:
         """See :class:`~trajopt.evaluation.Evaluator`; one step length in each lane."""
-        parts = [self._lane_block(xs, us, direction, alphas[i : i + self._lanes], shooting) for i in range(0, len(alphas), self._lanes)]
+        blocks = [alphas[i : i + self._lanes] for i in range(0, len(alphas), self._lanes)]
+        parts = [self._lane_block(xs, us, direction, block, shooting) for block in blocks]
         return parts[0] if len(parts) == 1 else Candidates(*(np.concatenate(p) for p in zip(*parts, strict=True)))
 
     def _lane_block(self, xs: Array, us: Array, direction: Direction, alphas: Array, shooting: Shooting) -> Candidates:
@@ -95,11 +92,24 @@ class CompiledEvaluator:
         node = np.zeros(N + 1, np.int8)
         node[list(shooting.nodes)] = 1
         kept = [np.ascontiguousarray(a) for a in (xs, us, *direction)]
-        rest = [np.ascontiguousarray(a, float) for a in (alphas, self._times, self._dt, self._none, self._theta, self._theta_end)]
+        rest = [
+            np.ascontiguousarray(a, float)
+            for a in (alphas, self._times, self._dt, self._none, self._theta, self._theta_end)
+        ]
         self._library.stage_rollout(
-            self._ti, self._td, self._substeps, ctypes.c_long(N), *map(address, kept), *self._bounds, address(node),
-            int(shooting.gaps == "nonlinear"), address(rest[0]), L, *map(address, rest[1:]),
-            *map(address, (X, U, D, cost)), address(self._room(0)),
+            self._ti,
+            self._td,
+            self._substeps,
+            ctypes.c_long(N),
+            *map(address, kept),
+            *self._bounds,
+            address(node),
+            int(shooting.gaps == "nonlinear"),
+            address(rest[0]),
+            L,
+            *map(address, rest[1:]),
+            *map(address, (X, U, D, cost)),
+            address(self._rooms[0]),
         )
         return Candidates(X, U, D, cost)
 
@@ -138,7 +148,9 @@ def _scheme(name: str) -> str:
         return "#define SEMI_IMPLICIT"
     tableau = RUNGE_KUTTA[name]
     s = len(tableau.b)
-    rows = ", ".join("{" + ", ".join(repr(float(a)) for a in (*row, *[0.0] * (s - len(row)))) + "}" for row in tableau.a)
+    rows = ", ".join(
+        "{" + ", ".join(repr(float(a)) for a in (*row, *[0.0] * (s - len(row)))) + "}" for row in tableau.a
+    )
     vectors = [", ".join(repr(float(x)) for x in v) for v in (tableau.b, tableau.c)]
     return (
         f"#define STAGES {s}\nstatic const double A_[{s}][{s}] = {{{rows}}}, "

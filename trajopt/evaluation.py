@@ -161,8 +161,9 @@ class StageEvaluator:
     def rollout(self, xs: Array, us: Array, direction: Direction, alphas: Array, shooting: Shooting) -> Candidates:
         """Trajectories with u = us + alpha du + K (x (-) (xs (+) alpha dx)), within the bounds on u.
 
-        To first order they are (xs (+) alpha dx, us + alpha du) for every kind of shooting. With linear gaps the parts between
-        nodes are rolled out side by side, from xs (+) alpha dx; with nonlinear gaps they follow each other.
+        To first order they are (xs (+) alpha dx, us + alpha du) for every kind of shooting. With linear gaps the
+        parts between nodes are rolled out side by side, from xs (+) alpha dx; with nonlinear gaps they follow each
+        other.
         """
         count, (N, nu) = len(alphas), us.shape
         ahead = self._along(xs, direction.dx, alphas)

@@ -6,8 +6,8 @@ With l = s/2 sum_i w_i r_i^2, where s is dt for a running term and 1 for a termi
     Gauss-Newton    s J' W J
     exact           s (J' W J + sum_i w_i r_i H_i),   H_i the Hessian of (dx, du) -> r_i(x (+) dx, u + du) at 0
 
-J comes from dual numbers; the H_i, contracted with w r, from dual numbers at points perturbed by i h: a complex step over
-duals has no difference in it, and so no cancellation.
+J comes from dual numbers; the H_i, contracted with w r, from dual numbers at points perturbed by i h: a complex step
+over duals has no difference in it, and so no cancellation.
 """
 
 from __future__ import annotations
@@ -79,8 +79,8 @@ def contracted_hessian(term: CostTerm, b: Batch, factors: Array) -> Array:
 def _seeded_around(residual, b: Batch, steps: Array) -> tuple:
     """Arguments x (+) (steps + eps e_k), u + ..., all directions k at once.
 
-    One tangent step carries both perturbations, so that the derivative is that of the exponential chart at x: a symmetric
-    Hessian on a Lie group too.
+    One tangent step carries both perturbations, so that the derivative is that of the exponential chart at x: a
+    symmetric Hessian on a Lie group too.
     """
     ndx, nu = residual.manifold.ndx, residual.nu
     unit = np.eye(ndx + nu)

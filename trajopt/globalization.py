@@ -31,8 +31,9 @@ class Merit:
     def adapted(self, D1: float, D2: float, gap: float, multiplier: float) -> Merit:
         """The penalty for a step (D1, D2 of the cost) that closes gaps of l1 norm ``gap``.
 
-        Raised above ``multiplier``, the largest of the LQ problem, and to where the step is one of descent (Nocedal & Wright,
-        eq. 18.36); lowered by halves, since a penalty from far away would forbid long steps near the solution.
+        Raised above ``multiplier``, the largest of the LQ problem, and to where the step is one of descent (Nocedal &
+        Wright, eq. 18.36); lowered by halves, since a penalty from far away would forbid long steps near the
+        solution.
         """
         if gap == 0.0:
             return self

@@ -10,8 +10,8 @@ Every scheme forms an increment delta in the tangent space at x, and x_next = x 
                           kt_i    = dexp^-1(delta_i) k_i
                           delta   = h sum_i b_i kt_i
 
-Without dexp^-1 the increments of different stages would be added in different tangent spaces, and the order would drop to 2.
-(H. Munthe-Kaas, High order Runge-Kutta methods on manifolds, Appl. Numer. Math. 29, 1999, Algorithm 2;
+Without dexp^-1 the increments of different stages would be added in different tangent spaces, and the order would
+drop to 2. (H. Munthe-Kaas, High order Runge-Kutta methods on manifolds, Appl. Numer. Math. 29, 1999, Algorithm 2;
 Hairer, Lubich, Wanner, Geometric Numerical Integration, IV.8.)
 """
 

@@ -8,7 +8,7 @@ import numpy as np
 
 from dynamics_backends.protocol import Array
 from trajopt.evaluation import Expansion
-from trajopt.lq import Bounds, LQStep, Policy
+from trajopt.lq import Bounds, LQStep, Policy, forward
 from trajopt.lq_solver import LQSolver
 from trajopt.options import SLQOptions
 
@@ -19,8 +19,8 @@ GAP_ROUNDING = 2e-14
 class Iterate(NamedTuple):
     """xs, us with their expansion, reduced gradient (N, m) and costates (N + 1, n).
 
-    gradient, defect: largest entries, of the projected gradient and the gaps. gap: l1 norm of the gaps, 0 at rounding level.
-    stop: max(gradient, defect), each by its tolerance.
+    gradient, defect: largest entries, of the projected gradient and the gaps. gap: l1 norm of the gaps, 0 at rounding
+    level. stop: max(gradient, defect), each by its tolerance.
     """
 
     xs: Array
@@ -78,10 +78,9 @@ def _projected(us: Array, gradient: Array, bounds: Bounds | None) -> Array:
     return np.clip(gradient, us - upper, us - lower)
 
 
-def step_of(iterate: Iterate, policy: Policy, lq_solver: LQSolver) -> Step:
-    """The linear trajectory of a policy. Its slope comes from the reduced gradient, which is free of cancellation."""
+def step_of(iterate: Iterate, policy: Policy, linear: LQStep, D2: float) -> Step:
+    """A step along the linear trajectory of a policy. D1 comes from the reduced gradient, which is free of cancellation."""
     lq = iterate.expansion.lq
-    linear, (_, D2) = lq_solver.forward(lq, policy)
     multiplier = policy.Vx + (policy.Vxx @ linear.dx[:, :, None])[:, :, 0]
     return Step(policy, linear, iterate.slope(linear.du, lq.d), D2, float(np.abs(multiplier).max()))
 
@@ -89,11 +88,12 @@ def step_of(iterate: Iterate, policy: Policy, lq_solver: LQSolver) -> Step:
 def second_order(iterate: Iterate, step: Step, defects: Array, lq_solver: LQSolver, bounds: Bounds | None) -> Step:
     """The step that closes the gaps left by ``step`` too, under the same policy (Nocedal & Wright, section 18.3).
 
-    Without it the merit may refuse good steps for gaps that are of second order (the Maratos effect). bounds: on u.
+    Without it the merit may refuse good steps for gaps that are of second order (the Maratos effect). bounds: on du.
     """
     lq = iterate.expansion.lq._replace(d=defects, dx0=np.zeros_like(step.linear.dx[0]))
-    extra, _ = lq_solver.forward(lq, step.policy._replace(k=np.zeros_like(step.policy.k)))
-    du = step.linear.du + extra.du
-    if bounds is not None:
-        du = np.clip(du, bounds[0] - iterate.us, bounds[1] - iterate.us)
-    return step._replace(linear=LQStep(step.linear.dx + extra.dx, du))
+    feedback = step.policy._replace(k=np.zeros_like(step.policy.k))
+    if bounds is None:
+        extra, _ = lq_solver.forward(lq, feedback)
+    else:
+        extra = forward(lq, feedback, (bounds[0] - step.linear.du, bounds[1] - step.linear.du))
+    return step._replace(linear=LQStep(step.linear.dx + extra.dx, step.linear.du + extra.du))

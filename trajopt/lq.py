@@ -11,11 +11,11 @@ and V'x taken behind the gap, V'x + V'xx d:
     Qu  = r + B'V'x          Qux = S + B'V'xx A          Quu = R + B'V'xx B
     k = -Quu^-1 Qu,  K = -Quu^-1 Qux
 
-Regularisation adds mu I to Quu ("control") or to V'xx in Quu and Qux ("state"), for k and K only; the value function is that
-of the policy so found.  (Y. Tassa, T. Erez, E. Todorov, Synthesis and stabilization of complex behaviors through online
-trajectory optimization, IROS 2012, eq. 10-11; with gaps: M. Giftthaler et al., A family of iterative Gauss-Newton shooting methods
-for nonlinear optimal control, IROS 2018, eq. 14-17.)  With bounds, k solves the box QP at dx = 0 and the rows of K of the clamped
-controls are zero (Tassa 2014, section III-C).
+Regularisation adds mu I to Quu ("control") or to V'xx in Quu and Qux ("state"), for k and K only; the value function
+is that of the policy so found.  (Y. Tassa, T. Erez, E. Todorov, Synthesis and stabilization of complex behaviors
+through online trajectory optimization, IROS 2012, eq. 10-11; with gaps: M. Giftthaler et al., A family of iterative
+Gauss-Newton shooting methods for nonlinear optimal control, IROS 2018, eq. 14-17.)  With bounds, k solves the box QP
+at dx = 0 and the rows of K of the clamped controls are zero (Tassa 2014, section III-C).
 """
 
 from __future__ import annotations

@@ -15,12 +15,11 @@ REGULARISATIONS = ("control", "state")
 class SLQOptions:
     """Options of :func:`trajopt.slq.slq`; checked at construction (ValueError), unknown names are a TypeError.
 
-    shooting: "single", "all", or an int K: a node, where the state is a variable of its own, every K knots. With "all" the
-    states of the guess count, and all knots are stepped as one batch; with "single" only its controls do.
-    gaps: how the defects at the nodes are closed: "linear", the nodes move by the linear step and the parts between them
-    are rolled out side by side (Giftthaler 2018); "nonlinear", one roll-out in which each gap shrinks by 1 - alpha
-    (Mastalli 2020).
-    hessian: of the cost: "gauss_newton" or "exact".
+    shooting: "single", "all", or an int K: a node, where the state is a variable of its own, every K knots. With
+    "all" the states of the guess count, and all knots are stepped as one batch; with "single" only its controls do.
+    gaps: how the defects at the nodes are closed: "linear", the nodes move by the linear step and the parts between
+    them are rolled out side by side (Giftthaler 2018); "nonlinear", one roll-out in which each gap shrinks by 1 -
+    alpha (Mastalli 2020). hessian: of the cost: "gauss_newton" or "exact".
 
     max_iterations; time_limit: [s] or None.
     gradient_tolerance: on the largest entry of the projected reduced gradient. defect_tolerance: on the largest gap.

@@ -32,10 +32,10 @@ class IterationRecord:
     """One iteration: the iterate it started from, and the step it took.
 
     cost, merit (cost + penalty * l1 norm of the defects), gradient (infinity norm of the projected reduced gradient),
-    defect (largest entry of any gap), constraint_violation (of the bounds on the controls): of the iterate at the start.
-    stop: max(gradient / its tolerance, defect / its tolerance); at most 1 means converged.
-    regularisation: mu used. step_norm: largest entry of the change (dx, du). expected_decrease, actual_decrease: of the
-    merit. step_length: alpha, 0 for a rejected step. curvature: "gauss_newton" or "exact". times: seconds by phase.
+    defect (largest entry of any gap), constraint_violation (of the bounds on the controls): of the iterate at the
+    start. stop: max(gradient / its tolerance, defect / its tolerance); at most 1 means converged. regularisation: mu
+    used. step_norm: largest entry of the change (dx, du). expected_decrease, actual_decrease: of the merit.
+    step_length: alpha, 0 for a rejected step. curvature: "gauss_newton" or "exact". times: seconds by phase.
     """
 
     iteration: int

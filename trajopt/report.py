@@ -37,8 +37,8 @@ _SHORT = ("iteration", "cost", "gradient", "defect", "step_length")
 class ConsoleTable:
     """A callback that prints one line per iteration.
 
-    stream: where to, default standard output. verbosity: 0 nothing, 1 the main columns, 2 all of them, 3 also the time of
-    each phase. Use :meth:`finish` to print how the solve ended.
+    stream: where to, default standard output. verbosity: 0 nothing, 1 the main columns, 2 all of them, 3 also the
+    time of each phase. Use :meth:`finish` to print how the solve ended.
     """
 
     def __init__(self, stream: TextIO | None = None, verbosity: int = 2) -> None:

@@ -1,9 +1,9 @@
 """The loop of the shooting solvers: expand, sweep backward, search forward.
 
 Single shooting, multiple shooting every K knots, GNMS and FDDP differ in the nodes and in how their gaps close
-(:class:`~trajopt.evaluation.Shooting`), and in nothing else.  A step is accepted that reduces the merit, cost + penalty |d|_1.
-Where its expected decrease is below what double precision can tell apart in a cost, gradients decide instead, so that they
-converge to their own accuracy, not to the square root of that of the cost.
+(:class:`~trajopt.evaluation.Shooting`), and in nothing else.  A step is accepted that reduces the merit, cost +
+penalty |d|_1. Where its expected decrease is below what double precision can tell apart in a cost, gradients decide
+instead, so that they converge to their own accuracy, not to the square root of that of the cost.
 """
 
 from __future__ import annotations
@@ -15,11 +15,12 @@ import numpy as np
 
 from dynamics_backends.protocol import Array
 from trajopt import verdicts
+from trajopt.bounded_lq import solve_bounded_lq
 from trajopt.evaluation import Candidates, Direction, Evaluator, Shooting
 from trajopt.globalization import Merit, Regularisation, SearchResult, line_search
 from trajopt.guesses import Guess
 from trajopt.iterate import Iterate, Step, measured, second_order, step_of
-from trajopt.lq import Bounds, Policy
+from trajopt.lq import Bounds, LQStep, Policy, cost_change
 from trajopt.lq_solver import LQSolver, NumpyLQ
 from trajopt.ocp import OCP
 from trajopt.options import SLQOptions
@@ -137,20 +138,36 @@ class ShootingLoop:
         return status
 
     def _direction(self, at: Iterate) -> Step | Status:
-        """The backward sweep, repeated with more regularisation until Quu can be factorised."""
+        """The solution of the LQ problem, with more regularisation until Quu can be factorised."""
         with self.journal.timed("backward"):
-            while (policy := self._sweep(at)).failed_at is not None:
+            while True:
+                policy, linear, D2 = self._lq_solution(at)
+                if policy.failed_at is None:
+                    return step_of(at, policy, linear, D2)
                 if self.regularisation.saturated:
                     return verdicts.not_positive_definite(policy.failed_at, self.options)
                 self.regularisation = self.regularisation.raised()
-            return step_of(at, policy, self.lq_solver)
+
+    def _lq_solution(self, at: Iterate) -> tuple[Policy, LQStep, float]:
+        """A policy, its linear trajectory, and D2."""
+        lq, bounds, mu = at.expansion.lq, self._bounds(at), self.regularisation.mu
+        if bounds is not None:
+            policy, linear = solve_bounded_lq(lq, bounds, mu, self.options.regularise)
+            return policy, linear, cost_change(lq, linear)[1]
+        policy = self.lq_solver.solve_riccati(lq, mu, self.options.regularise)
+        linear, (_, D2) = self.lq_solver.forward(lq, policy)
+        return policy, linear, D2
 
     def _sweep(self, at: Iterate) -> Policy:
-        bounds: Bounds | None = None
-        if self.ocp.control_bounds is not None:
-            lower, upper = self.ocp.control_bounds
-            bounds = lower - at.us, upper - at.us
-        return self.lq_solver.solve_riccati(at.expansion.lq, self.regularisation.mu, self.options.regularise, bounds)
+        mu, where = self.regularisation.mu, self.options.regularise
+        return self.lq_solver.solve_riccati(at.expansion.lq, mu, where, self._bounds(at))
+
+    def _bounds(self, at: Iterate) -> Bounds | None:
+        """Bounds on du."""
+        if self.ocp.control_bounds is None:
+            return None
+        lower, upper = self.ocp.control_bounds
+        return lower - at.us, upper - at.us
 
     def _phi(self, at: Iterate) -> float:
         return float(self.merit(at.cost, at.expansion.lq.d))
@@ -173,7 +190,7 @@ class ShootingLoop:
 
         def corrected(tried: Candidates) -> Candidates:
             nonlocal current
-            current = second_order(at, current, tried.defects[0], self.lq_solver, self.ocp.control_bounds)
+            current = second_order(at, current, tried.defects[0], self.lq_solver, self._bounds(at))
             return self._rollout(at, current, np.ones(1))
 
         may_correct = self.shooting.gaps == "linear" and len(self.shooting.nodes) > 0
@@ -190,9 +207,9 @@ class ShootingLoop:
     def _polish(self, at: Iterate, step: Step) -> tuple[SearchResult, Iterate | None]:
         """The longest of a few steps that reduces the residual, or the cost as told by the gradients at both ends.
 
-        The trapezoidal rule on the slope of the cost along the step is free of the cancellation in a difference of costs;
-        the merit phi itself may rise by noise only (compare the approximate Wolfe conditions of Hager & Zhang, SIAM J. Optim.
-        16, 2005, eq. 4.1).
+        The trapezoidal rule on the slope of the cost along the step is free of the cancellation in a difference of
+        costs; the merit phi itself may rise by noise only (compare the approximate Wolfe conditions of Hager & Zhang,
+        SIAM J. Optim. 16, 2005, eq. 4.1).
         """
         with self.journal.timed("rollout"):
             tried = self._rollout(at, step, POLISHING)

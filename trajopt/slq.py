@@ -49,4 +49,6 @@ def slq(
     """
     options = options or SLQOptions()
     numerics = numerics_for(ocp, options.hessian)
-    return ShootingLoop(ocp, evaluator or numerics.evaluator, options, callback, lq_solver or numerics.lq_solver).run(guess)
+    return ShootingLoop(ocp, evaluator or numerics.evaluator, options, callback, lq_solver or numerics.lq_solver).run(
+        guess
+    )

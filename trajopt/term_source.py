@@ -1,7 +1,7 @@
 """C functions of cost terms and their expansions, from their residuals traced on symbols.
 
-The weights and parameters of all terms of a stage stand behind each other in one vector theta per knot, so that a changed
-reference, weight or goal is a changed input.
+The weights and parameters of all terms of a stage stand behind each other in one vector theta per knot, so that a
+changed reference, weight or goal is a changed input.
 """
 
 from __future__ import annotations

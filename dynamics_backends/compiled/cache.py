@@ -1,8 +1,8 @@
 """Compiled libraries on disk, by the hash of source, flags, compiler and processor.
 
-One file name per hash, written under a temporary name and renamed, with its own checksum beside it: concurrent processes, a killed
-compiler, a truncated or foreign file cost a recompilation at most.  Where the folder cannot be written, a temporary one serves this
-process, and a warning says so once.
+One file name per hash, written under a temporary name and renamed, with its own checksum beside it: concurrent
+processes, a killed compiler, a truncated or foreign file cost a recompilation at most.  Where the folder cannot be
+written, a temporary one serves this process, and a warning says so once.
 """
 
 from __future__ import annotations

@@ -1,9 +1,10 @@
 """The third driver: programs of passes as compiled kernels.
 
-It takes the arguments that the other drivers take, as rows (n, N), and returns a program's outputs as rows.  Three kinds of numbers:
-float64; complex128, whose kernel carries (re, im) through every step; dual arrays, whose kernel carries (value, tangent) and runs over
-knots x directions.  The loop tier serves at once.  For a small robot straight-line code is built in the background once many knots have
-been evaluated, and takes over when it is ready; results change by rounding only.
+It takes the arguments that the other drivers take, as rows (n, N), and returns a program's outputs as rows.  Three
+kinds of numbers: float64; complex128, whose kernel carries (re, im) through every step; dual arrays, whose kernel
+carries (value, tangent) and runs over knots x directions.  The loop tier serves at once.  For a small robot
+straight-line code is built in the background once many knots have been evaluated, and takes over when it is ready;
+results change by rounding only.
 """
 
 from __future__ import annotations
@@ -60,7 +61,9 @@ class CompiledDriver:
         if algebra == "dual":
             return self._dual(program, model, values)
         dtype = complex if algebra == "complex" else float
-        arrays = [np.ascontiguousarray(a, dtype=dtype).view(float) for a in _same_length([_batch_first(v) for v in values])]
+        arrays = [
+            np.ascontiguousarray(a, dtype=dtype).view(float) for a in _same_length([_batch_first(v) for v in values])
+        ]
         results = self._kernel(program, model, algebra, len(arrays[0]))(*arrays)
         return _named(program, [r.view(complex)[..., 0] for r in results] if algebra == "complex" else results)
 
@@ -107,7 +110,8 @@ class CompiledDriver:
 
 
 def _algebra(program: Program, values: list[Any]) -> str | None:
-    """The numbers of the arguments; None where no kernel serves them: symbols, mixtures, other results than numbers by DoF.
+    """The numbers of the arguments; None where no kernel serves them: symbols, mixtures, other results than numbers
+    by DoF.
 
     The C templates of linear algebra are real ones.
     """

@@ -1,7 +1,8 @@
 """Emission of C from a trace.  A value is a vector V over lanes, or a double where it is the same in every lane.
 
-Two forms: one static function (:func:`step_function`), or straight-line code cut into functions of at most CHUNK statements that hand
-values on through a buffer (:func:`chunked_function`), so that compile time grows linearly with the number of statements.
+Two forms: one static function (:func:`step_function`), or straight-line code cut into functions of at most CHUNK
+statements that hand values on through a buffer (:func:`chunked_function`), so that compile time grows linearly with
+the number of statements.
 """
 
 from __future__ import annotations

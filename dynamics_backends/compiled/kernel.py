@@ -1,14 +1,13 @@
 """Kernels: block functions wrapped in a loop over the batch, compiled, and called with arrays (N, n).
 
-Public arrays are packed into lane blocks and unpacked in C.  A call releases the GIL; large batches are split over threads.
+Public arrays are packed into lane blocks and unpacked in C.  A call releases the GIL; large batches are split over
+threads.
 """
 
 from __future__ import annotations
 
 import ctypes
-import os
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
 from functools import lru_cache
 from importlib.resources import files
 
@@ -16,11 +15,9 @@ import numpy as np
 
 from dynamics_backends.compiled.cache import load
 from dynamics_backends.compiled.loops import LoopKernel, double_tables, int_tables
+from dynamics_backends.compiled.memory import Rooms, address, over_threads, pointers
 from dynamics_backends.compiled.toolchain import find_toolchain
 from dynamics_backends.rigid_body.model import Model
-
-KNOTS_PER_THREAD = 64
-"""Batches below twice this size run on the calling thread: handing over costs more than it gains."""
 
 
 @lru_cache(maxsize=1)
@@ -37,7 +34,8 @@ const int nb = head[0], nv = head[1], nq = head[2]; (void)nb; (void)nv; (void)nq
 return {room};
 }}
 __attribute__((visibility("default"))) void {name}_run(
-    const int* const* ti, const double* const* td, const double* const* in, double* const* out, long first, long last, V* room)
+    const int* const* ti, const double* const* td, const double* const* in, double* const* out, long first, long last,
+    V* room)
 {{
 const int nb = ti[0][0], nv = ti[0][1], nq = ti[0][2]; (void)nb; (void)nv; (void)nq;
 {pointers}
@@ -79,11 +77,10 @@ class CompiledKernel:
         room = getattr(library, f"{kernel.name}_room")
         room.restype = ctypes.c_long
         self.tables = _NO_TABLES if model is None else (int_tables(model), double_tables(model))
-        self._ti, self._td = (_pointers(t) for t in self.tables)
+        self._ti, self._td = (pointers(t) for t in self.tables)
         self.shapes = list(shapes)
-        self._room = int(room(ctypes.c_void_p(self.tables[0][0].ctypes.data)))
         self._lanes = find_toolchain().lanes
-        self._rooms: list[np.ndarray] = []
+        self._rooms = Rooms(int(room(address(self.tables[0][0]))) * self._lanes)
 
     def buffers(self, n: int) -> list[np.ndarray]:
         """Arrays for the outputs of a batch of n: a caller that repeats keeps them, fresh memory costs more than many a kernel."""
@@ -96,43 +93,10 @@ class CompiledKernel:
         arrays = [np.ascontiguousarray(x, dtype=float) for x in inputs]
         n = len(arrays[0])
         results = [np.empty((n, *shape)) for shape in self.shapes] if out is None else out
-        pin, pout = _pointers(arrays), _pointers(results)
-        parts = self._parts(n, threads or default_threads())
-        while len(self._rooms) < len(parts):
-            self._rooms.append(_aligned(self._room * self._lanes))
-        jobs = [(ctypes.c_long(a), ctypes.c_long(b), room) for (a, b), room in zip(parts, self._rooms, strict=False)]
-        if len(jobs) == 1:
-            self._part(pin, pout, *jobs[0])
-        else:
-            list(_pool().map(lambda job: self._part(pin, pout, *job), jobs))
+        pin, pout = pointers(arrays), pointers(results)
+
+        def part(first: int, last: int, room: np.ndarray) -> None:
+            self._run(self._ti, self._td, pin, pout, ctypes.c_long(first), ctypes.c_long(last), address(room))
+
+        over_threads(part, n, self._lanes, self._rooms, threads)
         return results
-
-    def _part(self, pin, pout, first, last, room) -> None:
-        self._run(self._ti, self._td, pin, pout, first, last, ctypes.c_void_p(room.ctypes.data))
-
-    def _parts(self, n: int, threads: int) -> list[tuple[int, int]]:
-        """Ranges of knots, whole lane blocks each."""
-        count = max(1, min(threads, n // KNOTS_PER_THREAD))
-        blocks = -(-n // self._lanes)
-        cuts = [min(n, self._lanes * (blocks * i // count)) for i in range(count + 1)]
-        return list(zip(cuts[:-1], cuts[1:], strict=True))
-
-
-def default_threads() -> int:
-    """TRAJOPT_THREADS, or the number of processors."""
-    return int(os.environ.get("TRAJOPT_THREADS", "0")) or os.cpu_count() or 1
-
-
-@lru_cache(maxsize=1)
-def _pool() -> ThreadPoolExecutor:
-    return ThreadPoolExecutor(default_threads(), thread_name_prefix="trajopt")
-
-
-def _aligned(doubles: int) -> np.ndarray:
-    """Zeroed memory on a 64-byte boundary, as vectors need."""
-    raw = np.zeros(doubles + 8)
-    return raw[(-raw.ctypes.data % 64) // 8 :][:doubles]
-
-
-def _pointers(arrays: Sequence[np.ndarray]):
-    return (ctypes.c_void_p * max(len(arrays), 1))(*[a.ctypes.data for a in arrays])

@@ -1,8 +1,9 @@
 """The loop tier: a program of passes as C loops over the tables of a model, one kernel for all robots.
 
-Each step function is traced once for each joint type it may meet and emitted as a static C function; the loops around it read the tree
-from integer tables and the inertias from double tables at run time.  Consecutive downward, body and DoF passes share one sweep from the
-root.  A row -1 in front of each field that a ``x_p`` reads holds the ground's values, so that there is no branch at the root.
+Each step function is traced once for each joint type it may meet and emitted as a static C function; the loops around
+it read the tree from integer tables and the inertias from double tables at run time.  Consecutive downward, body and
+DoF passes share one sweep from the root.  A row -1 in front of each field that a ``x_p`` reads holds the ground's
+values, so that there is no branch at the root.
 """
 
 from __future__ import annotations

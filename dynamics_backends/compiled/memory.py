@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import ctypes
 import os
+import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import lru_cache
+from itertools import pairwise
 
 import numpy as np
 
@@ -47,13 +49,30 @@ def ranges(knots: int, lanes: int, threads: int) -> list[tuple[int, int]]:
     count = max(1, min(threads, knots // KNOTS_PER_THREAD))
     blocks = -(-knots // lanes)
     cuts = [min(knots, lanes * (blocks * i // count)) for i in range(count + 1)]
-    return list(zip(cuts[:-1], cuts[1:], strict=True))
+    return list(pairwise(cuts))
 
 
-def over_threads(work: Callable[[int, int, int], None], knots: int, lanes: int, threads: int | None = None) -> None:
-    """Call work(first, last, i) for each range i, on threads where there is more than one."""
+class Rooms:
+    """Workspaces of one size: the i-th for the i-th range of knots, of each calling thread its own."""
+
+    def __init__(self, doubles: int) -> None:
+        self.doubles = doubles
+        self._mine = threading.local()
+
+    def __getitem__(self, i: int) -> Array:
+        rooms = self._mine.__dict__.setdefault("rooms", [])
+        while len(rooms) <= i:
+            rooms.append(aligned(self.doubles))
+        return rooms[i]
+
+
+def over_threads(
+    work: Callable[[int, int, Array], None], knots: int, lanes: int, rooms: Rooms, threads: int | None = None
+) -> None:
+    """Call work(first, last, room) for each range of knots, on threads where there is more than one."""
     parts = ranges(knots, lanes, threads or default_threads())
-    if len(parts) == 1:
-        work(*parts[0], 0)
+    jobs = [(first, last, rooms[i]) for i, (first, last) in enumerate(parts)]
+    if len(jobs) == 1:
+        work(*jobs[0])
     else:
-        list(_pool().map(lambda i: work(*parts[i], i), range(len(parts))))
+        list(_pool().map(lambda job: work(*job), jobs))

@@ -1,9 +1,9 @@
 """Scalars that are a pair of symbols: complex numbers and dual numbers with one tangent, for tracing.
 
-A step function traced with pairs becomes real arithmetic on (re, im) or (value, tangent); lanes then run over knots and
-directions.  Pairs of columns are rows; every function of :mod:`~dynamics_backends.scalar` works on them.  Formulas of the
-complex functions keep the digits of an imaginary part of any size, 1e-30 as well as 1: none of them is the difference of
-nearly equal numbers.
+A step function traced with pairs becomes real arithmetic on (re, im) or (value, tangent); lanes then run over knots
+and directions.  Pairs of columns are rows; every function of :mod:`~dynamics_backends.scalar` works on them.
+Formulas of the complex functions keep the digits of an imaginary part of any size, 1e-30 as well as 1: none of them
+is the difference of nearly equal numbers.
 """
 
 from __future__ import annotations

@@ -56,7 +56,8 @@ class Symbols:
 def symbolic_value(map: Map, x: Any, u: Any, t: Any, p: Mapping[str, Any]) -> Any:
     """The map's value as one SX column (n_out).
 
-    Raises TraceError where the map's function does not work on symbols, ValueError where it returns another number of rows.
+    Raises TraceError where the map's function does not work on symbols, ValueError where it returns another number of
+    rows.
     """
     try:
         with warnings.catch_warnings():

@@ -1,6 +1,7 @@
 """The C compiler: which one, with which flags, for which machine; and compilation to a shared library.
 
-A compiler is looked for in this order: the environment variable CC, then cc, gcc, clang on the PATH, then the PyPI package ``ziglang``.
+A compiler is looked for in this order: the environment variable CC, then cc, gcc, clang on the PATH, then the PyPI
+package ``ziglang``.
 """
 
 from __future__ import annotations
@@ -21,7 +22,11 @@ from pathlib import Path
 FLAGS = ("-O3", "-march=native", "-fno-math-errno", "-fPIC", "-shared", "-std=gnu11", "-w")
 """No -ffast-math: it would change what NaN and infinity do."""
 
-_MVEC_TEST = "#include <math.h>\ntypedef double V __attribute__((vector_size({bytes})));\nV {name}(V);\nV probe(V x) {{ return {name}(x); }}\n"
+_MVEC_TEST = """
+typedef double V __attribute__((vector_size({bytes})));
+V {name}(V);
+V probe(V x) {{ return {name}(x); }}
+"""
 _LANES = (("__AVX512F__", 8, "_ZGVeN8"), ("__AVX2__", 4, "_ZGVdN4"), ("", 2, "_ZGVbN2"))
 
 

@@ -1,6 +1,7 @@
 """Tracing: a Python function of scalars becomes a list of operations in static single assignment.
 
-The function is evaluated on CasADi SX symbols; CasADi folds constants and shares common subexpressions.  Nothing here knows robots.
+The function is evaluated on CasADi SX symbols; CasADi folds constants and shares common subexpressions.  Nothing here
+knows robots.
 """
 
 from __future__ import annotations

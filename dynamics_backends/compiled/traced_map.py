@@ -1,9 +1,9 @@
 """Any map as straight-line compiled code, lanes over knots.
 
 The map's source is traced once with symbols.  The operations found are emitted as they are for float64 rows; for
-complex and for dual rows they are evaluated on pairs first (:mod:`~dynamics_backends.compiled.pairs`), lanes running over
-knots x directions where there are several.  Finite differences, complex step and forward AD thus run compiled without a
-change.  Time and parameters are inputs.
+complex and for dual rows they are evaluated on pairs first (:mod:`~dynamics_backends.compiled.pairs`), lanes running
+over knots x directions where there are several.  Finite differences, complex step and forward AD thus run compiled
+without a change.  Time and parameters are inputs.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
 """The second tier: straight-line code for one robot, with its constants folded and only its own structure computed.
 
-The unrolling driver runs the same program of passes on CasADi symbols; what it writes out is cut into functions (emit.CHUNK).
+The unrolling driver runs the same program of passes on CasADi symbols; what it writes out is cut into functions
+(emit.CHUNK).
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """What the derivative methods share: evaluation of the map, and perturbation of a batch in many directions at once.
 
-A direction is one of the ndx + nu tangent directions of (x, u).  The numeric methods evaluate all knots and all directions as one
-batch, knot by knot: element ``i * K + k`` is knot i perturbed in direction k.
+A direction is one of the ndx + nu tangent directions of (x, u).  The numeric methods evaluate all knots and all
+directions as one batch, knot by knot: element ``i * K + k`` is knot i perturbed in direction k.
 """
 
 from __future__ import annotations

@@ -1,10 +1,11 @@
-"""Algorithmic differentiation by CasADi: the Jacobian of f(x (+) dx, u, t, p) in (dx, u) at dx = 0, as an expression graph.
+"""Algorithmic differentiation by CasADi: the Jacobian of f(x (+) dx, u, t, p) in (dx, u) at dx = 0, as an expression
+graph.
 
     forward   ndx + nu sweeps, one for each direction        reverse   n_out sweeps, one for each output
     auto      CasADi's choice by colouring of the sparsity pattern
 
-The graph is made once for each set of parameter sizes.  Engine ``numpy``: CasADi's virtual machine runs it, knot by knot; engine
-``compiled``: it is emitted as straight-line C, lanes over knots.
+The graph is made once for each set of parameter sizes.  Engine ``numpy``: CasADi's virtual machine runs it, knot by
+knot; engine ``compiled``: it is emitted as straight-line C, lanes over knots.
 """
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-"""Complex step: df/dx_k = Im f(x (+) i h e_k) / h (Squire & Trapp 1998), exact to rounding since no difference is taken.
+"""Complex step: df/dx_k = Im f(x (+) i h e_k) / h (Squire & Trapp 1998), exact to rounding since no difference is
+taken.
 
 It asks of the map what :mod:`dynamics_backends.scalar` asks: analytic operations only.
 """

@@ -3,9 +3,9 @@
     forward   (f(x (+) h e_k) - f(x)) / h                 error h/2 f'' + eps |f| / h,    h = eps^(1/2)
     central   (f(x (+) h e_k) - f(x (+) -h e_k)) / (2h)   error h^2/6 f''' + eps |f| / h, h = eps^(1/3)
 
-The step rule (Nocedal & Wright, Numerical Optimization, 8.1) balances both terms for functions of order one: h is multiplied by
-max(1, |x_k|) for components of a vector space and for controls, and left as it is on quaternions and base poses, whose
-perturbations are radians and metres.
+The step rule (Nocedal & Wright, Numerical Optimization, 8.1) balances both terms for functions of order one: h is
+multiplied by max(1, |x_k|) for components of a vector space and for controls, and left as it is on quaternions and
+base poses, whose perturbations are radians and metres.
 """
 
 from __future__ import annotations

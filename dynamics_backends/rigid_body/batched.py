@@ -1,7 +1,8 @@
-"""The rigid-body algorithms for scripts: batch first, (N, n) in and (N, ...) out; a single point (n,) gives a result without N.
+"""The rigid-body algorithms for scripts: batch first, (N, n) in and (N, ...) out; a single point (n,) gives a result
+without N.
 
-The algorithms themselves work on rows, component first; see the modules named after them.  Arrays may be float64 or complex128.
-Velocities and forces of a floating base are in its LOCAL frame; spatial vectors are [linear; angular].
+The algorithms themselves work on rows, component first; see the modules named after them.  Arrays may be float64 or
+complex128. Velocities and forces of a floating base are in its LOCAL frame; spatial vectors are [linear; angular].
 """
 
 from __future__ import annotations

@@ -1,13 +1,14 @@
-"""Forward and inverse dynamics as CasADi functions whose Jacobians are the closed-form ones (Astudillo et al. 2021, sec. 4.3).
+"""Forward and inverse dynamics as CasADi functions whose Jacobians are the closed-form ones (Astudillo et al. 2021,
+sec. 4.3).
 
-A user's MX expression that calls them is differentiated by CasADi's AD everywhere except at the calls, where IDSVA or FDSVA stands
-(option ``custom_jacobian``).  Second derivatives are AD of the closed form.
+A user's MX expression that calls them is differentiated by CasADi's AD everywhere except at the calls, where IDSVA or
+FDSVA stands (option ``custom_jacobian``).  Second derivatives are AD of the closed form.
 
 CasADi differentiates in the numbers of q.  For a joint with a quaternion these are not tangent coordinates; with the
 tangent Jacobian J and the rates w = W(q) dq of a change dq of the numbers
-(:class:`~dynamics_backends.rigid_body.joints.Joint`) the Jacobian is J W.  W does not see a change of the quaternion's
-length.  So that function and Jacobian agree for every quaternion but zero, the functions normalise: r = q/|q| enters the
-dynamics, and W(r)/|q| the Jacobian.
+(:class:`~dynamics_backends.rigid_body.joints.Joint`) the Jacobian is J W.  W does not see a change of the
+quaternion's length.  So that function and Jacobian agree for every quaternion but zero, the functions normalise: r =
+q/|q| enters the dynamics, and W(r)/|q| the Jacobian.
 """
 
 from __future__ import annotations

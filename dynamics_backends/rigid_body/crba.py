@@ -1,6 +1,7 @@
 """The joint-space inertia matrix by the composite-rigid-body algorithm, in the ground frame (Featherstone, RBDA 6.2).
 
-In one common frame composite inertias are plain subtree sums, and M_kd = S_k' I_d^c S_d for k on the path from the root to d.
+In one common frame composite inertias are plain subtree sums, and M_kd = S_k' I_d^c S_d for k on the path from the
+root to d.
 """
 
 from __future__ import annotations

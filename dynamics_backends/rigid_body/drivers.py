@@ -3,7 +3,8 @@
 ``rows``    NumPy and dual arrays: all rows of a pass at once, the batch last; passes along the tree go level by level.
 ``unroll``  any scalar, one row at a time; with CasADi symbols this traces the algorithm to straight-line expressions.
 
-Both take and return fields by name: DoF and q fields as rows (n, N) or lists of scalars, matrix fields as (nv, nv, N) or nested lists.
+Both take and return fields by name: DoF and q fields as rows (n, N) or lists of scalars, matrix fields as (nv, nv, N)
+or nested lists.
 """
 
 from __future__ import annotations
@@ -19,8 +20,8 @@ from dynamics_backends.dual import Dual
 from dynamics_backends.rigid_body.joints import JOINTS, Joint
 from dynamics_backends.rigid_body.model import Model
 from dynamics_backends.rigid_body.passes import FIELDS, Axis, Pass, Program, base_name
-from dynamics_backends.scalar import copied, stack
 from dynamics_backends.rigid_body.spatial import Inertia, Motion, Transform, Vec, build, leaves, size
+from dynamics_backends.scalar import copied, stack
 
 Fields = dict[str, Any]
 

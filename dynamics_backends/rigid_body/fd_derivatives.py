@@ -2,8 +2,8 @@
 
     a = M^-1 (tau - h),   d a/dq = -M^-1 d ID/dq,   d a/dv = -M^-1 d ID/dv,   d a/dtau = M^-1     with ID's derivatives at a
 
-One pass over the tree serves the bias force, the mass matrix and, once a is known, the derivatives of inverse dynamics: a changes
-accelerations and forces by their shares ``acc_joint``, ``f_joint`` only.
+One pass over the tree serves the bias force, the mass matrix and, once a is known, the derivatives of inverse
+dynamics: a changes accelerations and forces by their shares ``acc_joint``, ``f_joint`` only.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from dynamics_backends import scalar as sm
 from dynamics_backends.rigid_body import ltl
 from dynamics_backends.rigid_body.crba import MASS_MATRIX
 from dynamics_backends.rigid_body.drivers import Driver, run
-from dynamics_backends.rigid_body.ground import BIAS_ACCELERATION, FORCE, INERTIA, RATES, SUBTRACT_EXTERNAL, at_base
+from dynamics_backends.rigid_body.ground import BIAS_ACCELERATION, FORCE, INERTIA, SUBTRACT_EXTERNAL, at_base
 from dynamics_backends.rigid_body.model import Model
 from dynamics_backends.rigid_body.passes import Program, body, dof, down, up_sum, whole
 from dynamics_backends.rigid_body.rnea_derivatives import ENTRIES, KINEMATICS

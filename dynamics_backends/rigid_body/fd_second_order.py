@@ -1,4 +1,5 @@
-"""Second derivatives of forward dynamics contracted with a vector, O(n d) beside two products of matrices (Nganga & Wensing, RA-L 2021).
+"""Second derivatives of forward dynamics contracted with a vector, O(n d) beside two products of matrices (Nganga &
+Wensing, RA-L 2021).
 
 With mu = M^-1 lambda held fixed, G = mu' ID(q, v, a) and P = G_qa, all at a = FD(q, v, tau):
 

@@ -1,7 +1,8 @@
-"""Passes in the ground frame, shared by CRBA, kinematics and the derivative recursions (Singh, Russell, Wensing 2022, sec. II).
+"""Passes in the ground frame, shared by CRBA, kinematics and the derivative recursions (Singh, Russell, Wensing 2022,
+sec. II).
 
-All quantities are expressed at one inertial origin.  Dynamics does not depend on where a floating base is, so the origin is put
-there (:func:`at_base`): an inertia about a point a kilometre away would lose half of its digits.
+All quantities are expressed at one inertial origin.  Dynamics does not depend on where a floating base is, so the
+origin is put there (:func:`at_base`): an inertia about a point a kilometre away would lose half of its digits.
 """
 
 from __future__ import annotations

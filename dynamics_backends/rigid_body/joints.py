@@ -1,8 +1,9 @@
 """Joint types: how a joint places its child body, and its motion subspace.
 
-Every function here is a pure step on components and serves all scalars.  The child frame moves relative to the joint frame, whose
-constant placement in the parent is ``fixed``; axes are z.  The subspace S is constant in the child frame for every type.  Public
-order of a floating joint's velocity is [linear, angular]; here the columns of S carry the change to (angular; linear).
+Every function here is a pure step on components and serves all scalars.  The child frame moves relative to the joint
+frame, whose constant placement in the parent is ``fixed``; axes are z.  The subspace S is constant in the child frame
+for every type.  Public order of a floating joint's velocity is [linear, angular]; here the columns of S carry the
+change to (angular; linear).
 """
 
 from __future__ import annotations
@@ -87,8 +88,9 @@ def _rates_of_pose(q: Components, dq: Components) -> Components:
 class Joint:
     """One joint type.
 
-    nq, nv: sizes of its q and v; ``axes``: which unit direction each DoF moves along, 0-2 angular x y z, 3-5 linear x y z;
-    ``helical``: the one DoF also moves linearly, by pitch; ``rates(q, dq)``: the rates v of a change dq of its coordinates.
+    nq, nv: sizes of its q and v; ``axes``: which unit direction each DoF moves along, 0-2 angular x y z, 3-5 linear x
+    y z; ``helical``: the one DoF also moves linearly, by pitch; ``rates(q, dq)``: the rates v of a change dq of its
+    coordinates.
     """
 
     name: str

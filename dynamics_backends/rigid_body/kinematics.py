@@ -1,7 +1,8 @@
-"""Frame kinematics, generic in the scalar: placements, velocities, Jacobians and their rates; centre of mass and energies.
+"""Frame kinematics, generic in the scalar: placements, velocities, Jacobians and their rates; centre of mass and
+energies.
 
-All functions work on rows: q (nq, N), v (nv, N) in, components first out.  ``frame`` is an index into ``model.frames``.  Spatial
-results are [linear; angular], in one of three named references (Pinocchio's):
+All functions work on rows: q (nq, N), v (nv, N) in, components first out.  ``frame`` is an index into
+``model.frames``.  Spatial results are [linear; angular], in one of three named references (Pinocchio's):
 
     LOCAL                 the frame's own axes, velocity of its origin
     WORLD                 the world's axes, velocity of the point of the body at the world's origin

@@ -1,8 +1,9 @@
 """Branch-sparse factorisation M = L' D L of a mass matrix and solution of M x = b (Featherstone, RBDA 6.5, LTDL form).
 
-M[i][j] is zero unless i and j lie on one path to the root, and so is L: elimination from the leaves makes no fill-in.  Entries are
-scalars of any kind; a right-hand side is a list of rows that need only subtraction and multiplication by a scalar from the right
-(scalars, arrays (K, N), spatial forces).  Cost O(n d^2) for the factor and O(n d) for one right-hand side, d the depth.
+M[i][j] is zero unless i and j lie on one path to the root, and so is L: elimination from the leaves makes no fill-in.
+Entries are scalars of any kind; a right-hand side is a list of rows that need only subtraction and multiplication by
+a scalar from the right (scalars, arrays (K, N), spatial forces).  Cost O(n d^2) for the factor and O(n d) for one
+right-hand side, d the depth.
 """
 
 from __future__ import annotations

@@ -9,7 +9,8 @@ The names of a step's parameters say which rows it reads, so the function is all
     x_d    in passes over pairs: the row of the deep DoF d
     joint  the joint type (:class:`~dynamics_backends.rigid_body.joints.Joint`)
 
-In passes over bodies a field of DoFs arrives, and is returned, as a list over the joint's DoFs; ``q`` as the list of its coordinates.
+In passes over bodies a field of DoFs arrives, and is returned, as a list over the joint's DoFs; ``q`` as the list of
+its coordinates.
 
     @down("vel")            from the root to the leaves
     @up(own, to_parent)     from the leaves to the root; what goes to the parent is added to the parent's row
@@ -19,8 +20,8 @@ In passes over bodies a field of DoFs arrives, and is returned, as a list over t
     @own_pair("M[k,d]")     every pair of DoFs of one joint
     @whole("qdd")           linear algebra on whole fields; receives ``model`` and fields, not rows
 
-Drivers (:mod:`~dynamics_backends.rigid_body.drivers`) do all indexing.  FIELDS is the glossary: every name an algorithm may use, the
-rows it has and the type of one row.
+Drivers (:mod:`~dynamics_backends.rigid_body.drivers`) do all indexing.  FIELDS is the glossary: every name an
+algorithm may use, the rows it has and the type of one row.
 """
 
 from __future__ import annotations
@@ -149,8 +150,8 @@ FIELDS: dict[str, Field] = {
 class Pass:
     """One pass; ``outputs`` are fields, or entries ``field[k,d]`` of a matrix field for pair passes.
 
-    ``own`` counts how many of the outputs of an upward pass stay with the body; the others are added to the parent's row.
-    ``template`` names the C template that a pass of linear algebra is in the compiled engine.
+    ``own`` counts how many of the outputs of an upward pass stay with the body; the others are added to the parent's
+    row. ``template`` names the C template that a pass of linear algebra is in the compiled engine.
     """
 
     kind: str

@@ -1,7 +1,8 @@
 """Poses whose perturbation is a twist: the spatial operations of Kudruss et al. as elementary operations of forward AD.
 
-The chain rule over components ("AD") differentiates the nine entries of a rotation.  The structure-exploiting form ("ED") keeps a pose
-as plain numbers and its tangent as one motion vector d per direction, in the child frame, X (1 + d x).  Then (their Prop. 1 and 2)
+The chain rule over components ("AD") differentiates the nine entries of a rotation.  The structure-exploiting form
+("ED") keeps a pose as plain numbers and its tangent as one motion vector d per direction, in the child frame, X (1 +
+d x).  Then (their Prop. 1 and 2)
 
     d(X^-1 m)   = X^-1 dm + (X^-1 m) x d            motion to the child     (eq. 5)
     d(X* f)     = X* (df + d x* f)                  force to the parent     (eq. 6)

@@ -1,8 +1,10 @@
-"""Derivatives with respect to inertial parameters: tau = Y(q, v, a) pi + rotors, linear in pi (Atkeson, An, Hollerbach, IJRR 1986).
+"""Derivatives with respect to inertial parameters: tau = Y(q, v, a) pi + rotors, linear in pi (Atkeson, An,
+Hollerbach, IJRR 1986).
 
-Each body has ten parameters in its own frame about its origin, pi_b = (m, h_x, h_y, h_z, J_xx, J_xy, J_xz, J_yy, J_yz, J_zz), h = m c.
-Column (b, i) of Y is the joint force of body b alone with unit parameter i: f = I_i a + v x* I_i v, projected on the joints that carry b.
-Forward dynamics follows from the implicit function theorem, d a / d pi = -M^-1 Y(q, v, a).
+Each body has ten parameters in its own frame about its origin, pi_b = (m, h_x, h_y, h_z, J_xx, J_xy, J_xz, J_yy,
+J_yz, J_zz), h = m c. Column (b, i) of Y is the joint force of body b alone with unit parameter i: f = I_i a + v x*
+I_i v, projected on the joints that carry b. Forward dynamics follows from the implicit function theorem, d a / d pi =
+-M^-1 Y(q, v, a).
 """
 
 from __future__ import annotations

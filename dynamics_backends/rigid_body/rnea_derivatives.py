@@ -1,4 +1,5 @@
-"""First derivatives of inverse dynamics in closed form, IDSVA, O(n d) (Singh, Russell, Wensing, RA-L 2022; multi-DoF joints included).
+"""First derivatives of inverse dynamics in closed form, IDSVA, O(n d) (Singh, Russell, Wensing, RA-L 2022; multi-DoF
+joints included).
 
 For i above or at j on one path, with composites of j:
 
@@ -7,8 +8,8 @@ For i above or at j on one path, with composites of j:
     d tau_i / d v_j = S_i' (B_j S_j + I_j (psidot_j + Sdot_j))
     d tau_j / d v_i = S_j' (B_j S_i + I_j (psidot_i + Sdot_i))
 
-The term in f belongs to strict ancestors only: within a floating base it would be wrong.  B is twice the body Coriolis matrix.
-Derivatives in q are along the joint's body-frame tangent (right perturbation).
+The term in f belongs to strict ancestors only: within a floating base it would be wrong.  B is twice the body
+Coriolis matrix. Derivatives in q are along the joint's body-frame tangent (right perturbation).
 """
 
 from __future__ import annotations

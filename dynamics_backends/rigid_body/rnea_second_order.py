@@ -1,8 +1,9 @@
 """Second derivatives of inverse dynamics contracted with a vector, in closed form, O(n d).
 
-For a fixed mu let G(q, v, a) = mu' ID(q, v, a) = sum_i w_i . f_i with w_i = w_p + S_i mu_i (modified RNEA; Echeandia & Wensing 2021,
-Nganga & Wensing 2021).  Moving a joint turns its subtree rigidly, and G is built of invariant pairings, so only the changes seen by an
-observer who rides along count: dw = chi, dv = psidot, da = psiddot - v x psidot, with chi_j = w_p x S_j.  With the composites
+For a fixed mu let G(q, v, a) = mu' ID(q, v, a) = sum_i w_i . f_i with w_i = w_p + S_i mu_i (modified RNEA; Echeandia
+& Wensing 2021, Nganga & Wensing 2021).  Moving a joint turns its subtree rigidly, and G is built of invariant
+pairings, so only the changes seen by an observer who rides along count: dw = chi, dv = psidot, da = psiddot - v x
+psidot, with chi_j = w_p x S_j.  With the composites
 
     h = I w,    z = B' w,    D = -B(I, w)'             (B(I, w): the body Coriolis matrix of w in place of v)
 
@@ -14,8 +15,9 @@ V = B S + I (psidot + Sdot), every entry is a few dot products of the deep DoF d
     G_qv[k,d] = psidot_k . U_d + chi_k . V_d      G_qv[d,k] = S_k . Z_d + (psidot_k + Sdot_k) . H_d
     G_qa[k,d] = chi_k . I S_d                     G_qa[d,k] = S_k . H_d
 
-z, Z and U have no linear part.  Within one joint of several degrees of freedom Lie derivatives do not commute: with sigma = S_k x S_d and
-the parent's v, a, w,  G_qq[d,k] += (v x sigma) . z + (a x sigma + v x (v x sigma)) . h + (w x sigma) . f,  G_vv[d,k] += sigma . h.
+z, Z and U have no linear part.  Within one joint of several degrees of freedom Lie derivatives do not commute: with
+sigma = S_k x S_d and the parent's v, a, w,  G_qq[d,k] += (v x sigma) . z + (a x sigma + v x (v x sigma)) . h + (w x
+sigma) . f,  G_vv[d,k] += sigma . h.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Spatial algebra on small objects whose components are scalars (see :mod:`dynamics_backends.scalar`).
 
-Order is (angular; linear), as in Featherstone, Rigid Body Dynamics Algorithms (RBDA).  A component may be a number, a symbol or an
-array (rows, N); all operations are elementwise, so that one expression serves one body or all of them.
+Order is (angular; linear), as in Featherstone, Rigid Body Dynamics Algorithms (RBDA).  A component may be a number, a
+symbol or an array (rows, N); all operations are elementwise, so that one expression serves one body or all of them.
 
     Motion  (w; l)              velocity, acceleration, joint axis
     Force   (n; f)              moment about the origin, force

@@ -1,7 +1,8 @@
 """Free rigid bodies: xdot = (v, FD(q, v, B u - damping v - friction tanh(v / v_s))).
 
-u (nu, N) are the forces of the actuated joints [N, N m]; a floating base has none.  Viscous damping and Coulomb friction are the
-model's; friction is smoothed over the velocity ``friction_velocity`` and left out where that is None.
+u (nu, N) are the forces of the actuated joints [N, N m]; a floating base has none.  Viscous damping and Coulomb
+friction are the model's; friction is smoothed over the velocity ``friction_velocity`` and left out where that is
+None.
 """
 
 from __future__ import annotations
@@ -33,8 +34,8 @@ def _driven(model: Model, names: Sequence[str] | None) -> tuple[int, ...]:
 class FreeBody(RigidBodyMap):
     """The system of a robot that touches nothing.
 
-    ``actuated``: names of the degrees of freedom that have a control, in the order of u; default: all but a floating base's.
-    Raises UnknownName for a name the model does not have.
+    ``actuated``: names of the degrees of freedom that have a control, in the order of u; default: all but a floating
+    base's. Raises UnknownName for a name the model does not have.
     """
 
     second_order = True

@@ -19,11 +19,14 @@ class RigidBodyMap:
     """A map of the state (q, v) of a model and a control; subclasses say which."""
 
     driver: Driver = staticmethod(run)
+    runs_programs = True
+    """Whether ``driver`` evaluates what is costly inside; where not, the compiled engine takes the map as a whole."""
 
     def __init__(self, model: Model, control_names: tuple[str, ...], output_names: tuple[str, ...]) -> None:
         if model.coupling is not None:
             raise ValueError(
-                f"{model.name} has mimic joints that follow others; use systems.coupled_body, or load it with mimic = 'free' or 'lock'"
+                f"{model.name} has mimic joints that follow others; use systems.coupled_body, "
+                "or load it with mimic = 'free' or 'lock'"
             )
         self.model = model
         self.manifold = state_manifold(model)

@@ -30,7 +30,6 @@ from dynamics_backends.rigid_body.spatial import Motion, Vec
 from dynamics_backends.scalar import Rows, Scalar
 from dynamics_backends.systems.rigid_body_map import RigidBodyMap, blocks, dof_names
 
-
 _FRAME_RATES = Program("frame_rates", [PLACE, VELOCITY, PSI_DOT], ["X", "S", "vel", "psid"])
 
 
@@ -107,6 +106,8 @@ class MassMatrix(RigidBodyMap):
 class FrameMotion(RigidBodyMap):
     """World position (3) [m] and velocity (3) [m/s] of a frame's origin; no control."""
 
+    runs_programs = False
+
     def __init__(self, model: Model, frame: str) -> None:
         names = tuple(f"{frame}.{c}" for c in ("x", "y", "z", "vx", "vy", "vz"))
         super().__init__(model, (), names)
@@ -140,10 +141,12 @@ class FrameMotion(RigidBodyMap):
 
 
 class ActuatedInverseDynamics(RigidBodyMap):
-    """Forces (nu) of the actuated joints from (q, v) and their accelerations u (nu), the unactuated joints moving freely.
+    """Forces (nu) of the actuated joints from (q, v) and their accelerations u (nu), the unactuated joints moving
+    freely.
 
-    tau = (S M^-1 S')^-1 u + Sbar' h with the inertia-weighted pseudo-inverse Sbar = M^-1 S' (S M^-1 S')^-1.  Block elimination of the
-    unactuated part b gives the same without an inverse of M: M_bb a_b = -(h_b + M_ba u), tau = ID_a(q, v, (a_b, u)).
+    tau = (S M^-1 S')^-1 u + Sbar' h with the inertia-weighted pseudo-inverse Sbar = M^-1 S' (S M^-1 S')^-1.  Block
+    elimination of the unactuated part b gives the same without an inverse of M: M_bb a_b = -(h_b + M_ba u), tau =
+    ID_a(q, v, (a_b, u)).
     """
 
     def __init__(self, model: Model) -> None:
