@@ -19,7 +19,8 @@ import resource
 import shutil
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from statistics import median
 from typing import Any, NamedTuple
@@ -40,6 +41,7 @@ from experiments.timing import median_time
 
 Array = np.ndarray
 BATCH = 128
+SHORTEST = 0.004  # [s] of a repetition: short enough to fall between other load
 USUAL_JOINTS = ("revolute", "prismatic", "floating")
 PINOCCHIO = {  # robot: at least this much faster than Pinocchio, in loops and unrolled
     "ur5": (7.0, 12.0),
@@ -67,6 +69,7 @@ class Entry(NamedTuple):
     peer: str
     peer_time: float | None
     ours: float
+    ours_fastest: float
     ratio: float | None
     ratio_of_fastest: float | None
     figure: str
@@ -86,9 +89,9 @@ def entry(
     )
 
 
-def in_turns(functions: list[Callable[[], Any]], turns: int, unit: float = 1e-6) -> list[Times]:
+def in_turns(functions: Sequence[Callable[[], Any]], turns: int, unit: float = 1e-6) -> list[Times]:
     """Times of functions called in turns, so that load on the machine meets all of them."""
-    times = [[median_time(f, 3) / unit for f in functions] for _ in range(turns)]
+    times = [[median_time(f, 3, SHORTEST) / unit for f in functions] for _ in range(turns)]
     return [Times(median(column), min(column)) for column in zip(*times, strict=True)]
 
 
@@ -143,7 +146,7 @@ def differences(turns: int) -> Entry:
     q, v, tau = samples(model, BATCH)
     x, u = np.concatenate([q, v], axis=1), np.ascontiguousarray(tau[:, 6:])
     backends = [make_backend(system, name, engine="compiled") for name in ("central_difference", "analytic")]
-    theirs, ours = in_turns([lambda b=b: b.jacobians(x, u) for b in backends], turns, BATCH * 1e-6)
+    theirs, ours = in_turns([partial(b.jacobians, x, u) for b in backends], turns, BATCH * 1e-6)
     return entry("Jacobians of HyQ, analytic", "us/knot", ours, "central differences", theirs)
 
 
@@ -170,7 +173,7 @@ def riccati(turns: int) -> Iterator[Entry]:
         rest = [rng.standard_normal(s) for s in ((N + 1, n), (N, m, n), (N, m), n)]
         lq = LQProblem(A, B, np.zeros((N, n)), Q, rest[0], 0.01 * rest[1], R, rest[2], rest[3])
         compiled = CompiledLQ(n, m)
-        calls = [lambda lq=lq: solve_riccati(lq), lambda lq=lq, c=compiled: c.solve_riccati(lq)]
+        calls = [partial(solve_riccati, lq), partial(compiled.solve_riccati, lq)]
         theirs, ours = in_turns(calls, turns, N * 1e-6)
         yield entry(f"Riccati, nx {n}, nu {m}", "us/knot", ours, "NumPy", theirs, most=most)
 
@@ -187,13 +190,17 @@ def iteration(turns: int) -> Iterator[Entry]:
     steps, solves = [], []
     for _ in range(2 * turns):
         stamps: list[float] = []
-        solution = solve_task(config, task, lambda _, s=stamps: s.append(time.perf_counter()))
+        solution = solve_task(config, task, partial(_stamp, stamps))
         steps.append((stamps[-1] - stamps[0]) / (len(stamps) - 1) * 1e3)
         solves.append(solution.meta["solve_time"] * 1e3)
     ours, published = Times(median(steps), min(steps)), Times(CROCODDYL_MS, CROCODDYL_MS)
     yield entry("SLQ iteration, UR5, 100 knots", "ms", ours, "Crocoddyl, measured elsewhere", published, most=0.6)
     yield entry(f"SLQ solve, UR5, {solution.iterations} iterations", "ms", Times(median(solves), min(solves)))
     os.environ["TRAJOPT_THREADS"] = "1"
+
+
+def _stamp(stamps: list[float], record: Any) -> None:
+    stamps.append(time.perf_counter())
 
 
 def compilation() -> Iterator[Entry]:
@@ -203,7 +210,7 @@ def compilation() -> Iterator[Entry]:
     with tempfile.TemporaryDirectory() as folder:
         os.environ["TRAJOPT_CACHE_DIR"] = f"{folder}/new"
         for tier, most in figures.items():
-            yield entry(f"first kernel of HyQ, {tier}", "s", once(lambda t=tier: kernel(hyq, t))[0], most=most)
+            yield entry(f"first kernel of HyQ, {tier}", "s", once(partial(kernel, hyq, tier))[0], most=most)
         memory = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss / 2**20
         shutil.copytree(f"{folder}/new", f"{folder}/copy")
         os.environ["TRAJOPT_CACHE_DIR"] = f"{folder}/copy"
@@ -225,7 +232,17 @@ def cells(e: Entry) -> list[str]:
 
     verdict = {None: "", True: "yes", False: "NO"}[e.holds]
     ratios = (number(e.ratio), number(e.ratio_of_fastest))
-    return [e.what, e.unit, e.peer, number(e.peer_time), number(e.ours), *ratios, e.figure, verdict]
+    return [
+        e.what,
+        e.unit,
+        e.peer,
+        number(e.peer_time),
+        number(e.ours),
+        number(e.ours_fastest),
+        *ratios,
+        e.figure,
+        verdict,
+    ]
 
 
 def entries(turns: int, quick: bool) -> Iterator[Entry]:
@@ -247,10 +264,10 @@ def main() -> None:
     options = parser.parse_args()
     os.environ["TRAJOPT_THREADS"] = "1"
     results = []
-    for e in entries(3 if options.quick else 9, options.quick):
+    for e in entries(5 if options.quick else 15, options.quick):
         results.append(e)
         print("  ".join(c for c in cells(e) if c), flush=True)
-    header = ["what", "unit", "peer", "peer's", "ours", "ratio", "ratio of fastest", "figure", "held"]
+    header = ["what", "unit", "peer", "peer's", "ours", "fastest", "ratio", "ratio of fastest", "figure", "held"]
     found = find_toolchain()
     machine = (
         f"{platform.processor() or platform.machine()}, {os.cpu_count()} cores, {found.lanes} lanes, {found.version}"

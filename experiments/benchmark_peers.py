@@ -100,5 +100,8 @@ def casadi_call(model: Model, batch: int) -> Callable[[], Any] | None:
             return None
         many = ctypes.CDLL(str(library)).many
     arrays = [a.ctypes.data_as(ctypes.c_void_p) for a in (points, y, iw, w)]
-    kept = (points, y, iw, w)
-    return lambda kept=kept: many(ctypes.c_long(batch), *arrays)
+
+    def call(kept: Any = (points, y, iw, w)) -> None:
+        many(ctypes.c_long(batch), *arrays)
+
+    return call

@@ -8,7 +8,7 @@ from rigid_body_cases import TREES, error, state, tree
 from dynamics_backends.dual import Dual
 from dynamics_backends.rigid_body.aba import ABA, ABA_EXTERNAL
 from dynamics_backends.rigid_body.crba import CRBA
-from dynamics_backends.rigid_body.drivers import rows, run, unroll
+from dynamics_backends.rigid_body.drivers import rows, run
 from dynamics_backends.rigid_body.fd_derivatives import FDSVA, fd_derivatives
 from dynamics_backends.rigid_body.model import JOINT_TYPES
 from dynamics_backends.rigid_body.passes import Pass
@@ -16,6 +16,7 @@ from dynamics_backends.rigid_body.perturbed_transform import SpatialDual
 from dynamics_backends.rigid_body.rnea import RNEA, RNEA_EXTERNAL
 from dynamics_backends.rigid_body.rnea_derivatives import IDSVA
 from dynamics_backends.rigid_body.spatial import Force, Vec
+from dynamics_backends.rigid_body.unroll import unroll
 
 H = 1e-30
 PROGRAMS = {  # program, its arguments, its results

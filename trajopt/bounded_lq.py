@@ -1,13 +1,13 @@
 """The LQ problem with bounds on the controls, solved by sweeps about its own trajectories.
 
 A bounded sweep (:func:`~trajopt.lq.solve_riccati`) chooses the clamped controls at dx = 0.  That is right about a trajectory that
-stays where it is, and wrong where gaps move it.  So the gaps are closed first, by the policy without bounds, projected on
-the bounds as it is rolled out; then the problem is re-centred on the trajectory found, where it has no gaps,
+stays where it is, and wrong where large gaps move it.  So the gaps are closed first, by the best of a few policies projected
+on the bounds as they are rolled out; then the problem is re-centred on the trajectory found, where it has no gaps,
 
     q <- q + Q dx + S'du,   r <- r + S dx + R du,   d <- 0,   bounds <- bounds - du,
 
-and bounded sweeps reduce its cost.  It is convex, so every shortened step that keeps the bounds and falls is progress
-(projected Newton, Bertsekas 1982); one sweep whose policy stays within the bounds ends it.
+and bounded sweeps reduce its cost, until its projected gradient is small.  It is convex, so every shortened step that keeps
+the bounds and lowers the cost is progress (projected Newton, Bertsekas 1982).
 """
 
 from __future__ import annotations
@@ -16,12 +16,11 @@ from typing import NamedTuple
 
 import numpy as np
 
-from dynamics_backends.protocol import Array
-from trajopt.lq import Bounds, LQProblem, LQStep, Policy, cost_change, forward, solve_riccati
+from trajopt.lq import Bounds, LQProblem, LQStep, Policy, cost_change, forward, reduced_gradient, solve_riccati
 
 MAX_SWEEPS = 8
 ENOUGH = 1e-2
-"""Sweeps end with one that gains less than this share of all the gain before it."""
+"""Sweeps end where the projected gradient is below this share of that at du = 0."""
 STEP_LENGTHS = 0.5 ** np.arange(8)
 
 
@@ -35,30 +34,48 @@ class BoundedSolution(NamedTuple):
 def solve_bounded_lq(lq: LQProblem, bounds: Bounds, mu: float = 0.0, regularise: str = "control") -> BoundedSolution:
     """The solution within bounds on du, each (N, m), to the accuracy above; mu as in :func:`~trajopt.lq.solve_riccati`.
 
-    Regularisation on the control is part of the problem, mu/2 |du|^2. ``policy.failed_at`` reports a failure to factorise.
+    Regularisation on the control is part of the problem, mu/2 |du|^2; on the state it damps one sweep. ``policy.failed_at`` reports a failure to factorise.
     """
     if regularise == "control":
         lq, mu = lq._replace(R=lq.R + mu * np.eye(lq.R.shape[1])), 0.0
-    step = LQStep(np.zeros_like(lq.q), np.zeros_like(lq.r))
-    if lq.d.any() or lq.dx0.any():
-        policy = solve_riccati(lq, mu, regularise)
-        if policy.failed_at is not None:
-            return BoundedSolution(policy, step)
-        step = forward(lq, policy, bounds)
-        if _unclipped(policy, step, 1.0):
-            return BoundedSolution(policy, step)
-    gained = 0.0
-    for _ in range(MAX_SWEEPS):
+    enough = ENOUGH * _residual(lq, bounds)
+    policy = solve_riccati(lq, mu, regularise, bounds)
+    if policy.failed_at is not None:
+        return BoundedSolution(policy, LQStep(np.zeros_like(lq.q), np.zeros_like(lq.r)))
+    step = _start(lq, policy, bounds, mu, regularise)
+    sweeps = MAX_SWEEPS if mu == 0.0 else int(not step.du.any())  # each would undo the damping of V'xx
+    for _ in range(sweeps):
         local, room = recentred(lq, step), (bounds[0] - step.du, bounds[1] - step.du)
-        policy = solve_riccati(local, mu, regularise, room)
-        if policy.failed_at is not None:
+        if _residual(local, room) <= enough:
             break
-        move, gain, exact = _descent(local, policy, room)
+        about = solve_riccati(local, mu, regularise, room)
+        if about.failed_at is not None:
+            return BoundedSolution(about, step)
+        policy, move = about, _descent(local, about, room)
+        if not move.du.any():
+            break
         step = LQStep(step.dx + move.dx, np.clip(step.du + move.du, *bounds))
-        gained += gain
-        if exact or gain <= ENOUGH * gained:
-            break
     return BoundedSolution(policy, step)
+
+
+def _start(lq: LQProblem, policy: Policy, bounds: Bounds, mu: float, regularise: str) -> LQStep:
+    """A trajectory that closes the gaps: the cheapest among those of the policy, its feedback alone, and the free policy."""
+    policies = [policy, policy._replace(k=np.zeros_like(policy.k))]
+    if lq.d.any() or lq.dx0.any():
+        free = solve_riccati(lq, mu, regularise)
+        policies += [] if free.failed_at is not None else [free]
+    return min((forward(lq, p, bounds) for p in policies), key=lambda step: _gain(lq, step))
+
+
+def _gain(lq: LQProblem, step: LQStep) -> float:
+    """The change of the cost along the whole step."""
+    D1, D2 = cost_change(lq, step)
+    return D1 + 0.5 * D2
+
+
+def _residual(lq: LQProblem, bounds: Bounds) -> float:
+    """The largest entry of the gradient at du = 0, projected on the bounds."""
+    return float(np.abs(np.clip(reduced_gradient(lq), -bounds[1], -bounds[0])).max(initial=0.0))
 
 
 def recentred(lq: LQProblem, step: LQStep) -> LQProblem:
@@ -70,20 +87,10 @@ def recentred(lq: LQProblem, step: LQStep) -> LQProblem:
     return lq._replace(q=q, r=r, d=np.zeros_like(lq.d), dx0=np.zeros_like(lq.dx0))
 
 
-def _descent(lq: LQProblem, policy: Policy, room: Bounds) -> tuple[LQStep, float, bool]:
-    """The longest step with k shortened that lowers the cost, its gain, and whether it was whole and within the bounds."""
+def _descent(lq: LQProblem, policy: Policy, room: Bounds) -> LQStep:
+    """The longest step with k shortened that lowers the cost; none if rounding allows none."""
     for alpha in STEP_LENGTHS:
-        shortened = policy._replace(k=alpha * policy.k)
-        move = forward(lq, shortened, room)
-        D1, D2 = cost_change(lq, move)
-        if D1 + 0.5 * D2 < 0.0:
-            return move, -(D1 + 0.5 * D2), _unclipped(policy, move, alpha)
-    return LQStep(np.zeros_like(lq.q), np.zeros_like(lq.r)), 0.0, False
-
-
-def _unclipped(policy: Policy, step: LQStep, alpha: float) -> bool:
-    """Whether a roll-out is that of the whole policy, unaffected by the bounds."""
-    wanted: Array = policy.k + (policy.K @ step.dx[:-1, :, None])[:, :, 0]
-    return alpha == 1.0 and bool(
-        np.allclose(wanted, step.du, rtol=0.0, atol=1e-12 * (1.0 + np.abs(step.du).max(initial=0.0)))
-    )
+        move = forward(lq, policy._replace(k=alpha * policy.k), room)
+        if _gain(lq, move) < 0.0:
+            return move
+    return LQStep(np.zeros_like(lq.q), np.zeros_like(lq.r))

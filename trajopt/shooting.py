@@ -35,7 +35,7 @@ NEAR_ROUNDING = 1e-8
 LOWER_AT, LOWER_RATIO, RAISE_AT = 0.5, 0.6, 0.5
 """mu falls after a step longer than this that realised this share of its promise; it rises after a step at most this long."""
 MAX_IDLE, PROGRESS = 20, 0.99
-"""Iterations near rounding level in which the residual does not fall below this share before giving up."""
+"""Iterations decided by gradients in which the residual does not fall below this share before giving up."""
 POLISHING = 0.5 ** np.arange(4)
 """Step lengths tried near rounding level."""
 
@@ -128,9 +128,10 @@ class ShootingLoop:
         if promise > ROUNDING:
             search = self._search(at, step)
             new = self._expanded(search.xs, search.us) if search.accepted else None
-        if search is None or (new is None and promise <= NEAR_ROUNDING):
+        polished = search is None or (new is None and promise <= NEAR_ROUNDING)
+        if search is None or polished:
             search, new = self._polish(at, step)
-        status = self._judge(at, new, search, promise <= NEAR_ROUNDING)
+        status = self._judge(at, new, search, polished)
         self._record(at, mu, step, search, moved=new is not None)
         self.iteration += 1
         if status is None or status.success:
@@ -208,13 +209,13 @@ class ShootingLoop:
         """The longest of a few steps that reduces the residual, or the cost as told by the gradients at both ends.
 
         The trapezoidal rule on the slope of the cost along the step is free of the cancellation in a difference of
-        costs; the merit phi itself may rise by noise only (compare the approximate Wolfe conditions of Hager & Zhang,
+        costs; the cost itself may rise by noise only (compare the approximate Wolfe conditions of Hager & Zhang,
         SIAM J. Optim. 16, 2005, eq. 4.1).
         """
         with self.journal.timed("rollout"):
             tried = self._rollout(at, step, POLISHING)
-        phi, expected = self._phi(at), self._expected(at, step, POLISHING)
-        risen = np.asarray(self.merit(tried.cost, tried.defects)) - phi > 10.0 * ROUNDING * abs(phi)
+        expected = self._expected(at, step, POLISHING)
+        risen = tried.cost - at.cost > 10.0 * ROUNDING * abs(self._phi(at))
         for i, alpha in enumerate(POLISHING):
             new, actual, good = self._expanded(tried.xs[i], tried.us[i]), -np.inf, False
             if new is not None:
@@ -228,10 +229,10 @@ class ShootingLoop:
                 return result, new
         return result, None
 
-    def _judge(self, at: Iterate, new: Iterate | None, search: SearchResult, fine: bool) -> Status | None:
-        """Adapt mu to the outcome; a status if the solve ends here. fine: the step is near rounding level."""
+    def _judge(self, at: Iterate, new: Iterate | None, search: SearchResult, polished: bool) -> Status | None:
+        """Adapt mu to the outcome; a status if the solve ends here."""
         o = self.options
-        if self.best is None or not fine or at.stop < PROGRESS * self.best.stop:
+        if self.best is None or not polished or at.stop < PROGRESS * self.best.stop:
             self.best, self.idle = at, 0
         self.idle += 1
         if self.idle > MAX_IDLE or (new is None and self.regularisation.saturated):

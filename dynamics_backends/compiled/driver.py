@@ -21,7 +21,7 @@ from dynamics_backends.compiled.kernel import CompiledKernel
 from dynamics_backends.compiled.loops import loop_kernel
 from dynamics_backends.compiled.unrolled import unrolled_kernel
 from dynamics_backends.dual import Dual
-from dynamics_backends.rigid_body import drivers
+from dynamics_backends.rigid_body import drivers, field_access
 from dynamics_backends.rigid_body.model import Model
 from dynamics_backends.rigid_body.passes import FIELDS, Axis, Program
 from dynamics_backends.rigid_body.spatial import Struct, leaves
@@ -150,7 +150,7 @@ def _width(value: Any) -> int:
 def _mapped(value: Any, function: Any) -> Any:
     if not isinstance(value, Struct):
         return function(value)
-    return drivers.mapped(value, function)
+    return field_access.mapped(value, function)
 
 
 def _value(leaf: Any) -> np.ndarray:

@@ -16,8 +16,8 @@ import numpy as np
 from dynamics_backends.compiled.emit import Argument, step_function
 from dynamics_backends.compiled.pairs import ALGEBRAS, Pair
 from dynamics_backends.compiled.trace import trace
-from dynamics_backends.rigid_body.drivers import layout
 from dynamics_backends.rigid_body.joints import JOINTS, Joint
+from dynamics_backends.rigid_body.layout import layout
 from dynamics_backends.rigid_body.model import Model
 from dynamics_backends.rigid_body.passes import FIELDS, Axis, Pass, Program, base_name
 from dynamics_backends.rigid_body.passes import TABLES as DOUBLE_TABLES

@@ -14,10 +14,10 @@ import casadi as ca
 from dynamics_backends.compiled.emit import Argument, chunked_function
 from dynamics_backends.compiled.loops import LoopKernel
 from dynamics_backends.compiled.trace import Trace, trace_expressions
-from dynamics_backends.rigid_body.drivers import unroll
 from dynamics_backends.rigid_body.model import Model
 from dynamics_backends.rigid_body.passes import FIELDS, Axis, Program
 from dynamics_backends.rigid_body.spatial import build, size
+from dynamics_backends.rigid_body.unroll import unroll
 
 OPERATIONS_LIMIT = 60_000
 """Above this the loops are as fast, and compile at once."""

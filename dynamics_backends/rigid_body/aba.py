@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from dynamics_backends.rigid_body import ltl
-from dynamics_backends.rigid_body.drivers import Driver, as_rows, run
+from dynamics_backends.rigid_body.drivers import Driver, run
+from dynamics_backends.rigid_body.field_access import as_rows
 from dynamics_backends.rigid_body.model import Model
 from dynamics_backends.rigid_body.passes import Program, body, down, up
 from dynamics_backends.rigid_body.rnea import PLACE

@@ -7,7 +7,8 @@ from typing import NamedTuple
 
 from dynamics_backends import scalar as sm
 from dynamics_backends.rigid_body import kinematics
-from dynamics_backends.rigid_body.drivers import row, run
+from dynamics_backends.rigid_body.drivers import run
+from dynamics_backends.rigid_body.field_access import row
 from dynamics_backends.rigid_body.model import Model
 from dynamics_backends.rigid_body.spatial import Force, Transform, Vec, leaves
 from dynamics_backends.scalar import Rows

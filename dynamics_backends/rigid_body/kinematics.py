@@ -17,7 +17,8 @@ import numpy as np
 
 from dynamics_backends import scalar as sm
 from dynamics_backends.manifold import so3_log
-from dynamics_backends.rigid_body.drivers import row, run
+from dynamics_backends.rigid_body.drivers import run
+from dynamics_backends.rigid_body.field_access import row
 from dynamics_backends.rigid_body.ground import INERTIA, PLACE, VELOCITY, at_base
 from dynamics_backends.rigid_body.model import Frame, Model
 from dynamics_backends.rigid_body.passes import Program, body

@@ -38,6 +38,11 @@ def point_inertia(mass: float, r: np.ndarray) -> np.ndarray:
     return mass * (r @ r * np.eye(3) - np.outer(r, r))
 
 
+def inertias_about_origin(mass: np.ndarray, com: np.ndarray, inertia: np.ndarray) -> np.ndarray:
+    """Return (n, 3, 3) about the origins of bodies of mass (n,), com (n, 3) and inertia (n, 3, 3) about the com."""
+    return inertia + np.stack([point_inertia(m, c) for m, c in zip(mass, com, strict=True)])
+
+
 def composite(parts: Sequence[MassProperties]) -> MassProperties:
     """Return the rigid union of parts given in one frame. A single part is returned exactly as it is.
 

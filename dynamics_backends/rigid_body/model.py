@@ -27,18 +27,12 @@ import numpy as np
 
 from dynamics_backends.rigid_body.coupling import Coupling
 from dynamics_backends.rigid_body.fingerprint import fingerprint
+from dynamics_backends.rigid_body.joints import JOINTS
 from dynamics_backends.rigid_body.names import UnknownName, unknown_name
 
 __all__ = ["JOINT_TYPES", "STANDARD_GRAVITY", "Coupling", "Frame", "Model", "UnknownName"]
 
-JOINT_TYPES: dict[str, tuple[int, int]] = {  # name -> (nq, nv)
-    "revolute": (1, 1),
-    "prismatic": (1, 1),
-    "helical": (1, 1),
-    "spherical": (4, 3),
-    "planar": (3, 3),
-    "floating": (7, 6),
-}
+JOINT_TYPES = {name: (joint.nq, joint.nv) for name, joint in JOINTS.items()}
 STANDARD_GRAVITY = (0.0, 0.0, -9.81)  # [m/s^2], Pinocchio's value too
 ROTATION_TOLERANCE = 1e-6  # largest accepted entry of R R' - 1
 _NEUTRAL = {"spherical": (0, 0, 0, 1), "planar": (0, 0, 0), "floating": (0, 0, 0, 0, 0, 0, 1)}

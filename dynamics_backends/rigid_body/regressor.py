@@ -17,8 +17,10 @@ from dynamics_backends.protocol import Array
 from dynamics_backends.rigid_body import ltl
 from dynamics_backends.rigid_body.aba import aba
 from dynamics_backends.rigid_body.crba import crba
-from dynamics_backends.rigid_body.drivers import Driver, row, run
+from dynamics_backends.rigid_body.drivers import Driver, run
+from dynamics_backends.rigid_body.field_access import row
 from dynamics_backends.rigid_body.ground import ACCELERATION, PLACE, PSI_DOT, VELOCITY, at_base
+from dynamics_backends.rigid_body.mass_properties import inertias_about_origin
 from dynamics_backends.rigid_body.model import Model
 from dynamics_backends.rigid_body.passes import Program
 from dynamics_backends.rigid_body.spatial import Inertia, build
@@ -31,10 +33,7 @@ MOTION = Program("body_motion", [PLACE, VELOCITY, PSI_DOT, ACCELERATION], ["X", 
 def inertial_parameters(model: Model) -> Array:
     """pi (10 nb,) of a model."""
     c, m = np.asarray(model.com), np.asarray(model.mass)
-    about_origin = np.asarray(model.inertia) + m[:, None, None] * (
-        (c * c).sum(axis=1)[:, None, None] * np.eye(3) - c[:, :, None] * c[:, None, :]
-    )
-    upper = about_origin[:, *np.triu_indices(3)]
+    upper = inertias_about_origin(model.mass, model.com, model.inertia)[:, *np.triu_indices(3)]
     return np.concatenate([m[:, None], m[:, None] * c, upper], axis=1).ravel()
 
 

@@ -19,8 +19,9 @@ from dynamics_backends.protocol import Array, Jacobians, Parameters
 from dynamics_backends.rigid_body import kinematics, ltl
 from dynamics_backends.rigid_body.aba import aba
 from dynamics_backends.rigid_body.crba import crba
-from dynamics_backends.rigid_body.drivers import row, run
+from dynamics_backends.rigid_body.drivers import run
 from dynamics_backends.rigid_body.fd_derivatives import fd_derivatives
+from dynamics_backends.rigid_body.field_access import row
 from dynamics_backends.rigid_body.ground import PLACE, PSI_DOT, VELOCITY, at_base
 from dynamics_backends.rigid_body.model import Model
 from dynamics_backends.rigid_body.passes import Program

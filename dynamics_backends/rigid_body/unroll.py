@@ -1,0 +1,125 @@
+"""The unrolling driver: any scalar, one row at a time; with symbols it writes an algorithm out as straight-line expressions."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from dynamics_backends.rigid_body.field_access import mapped, take
+from dynamics_backends.rigid_body.layout import Layout, layout
+from dynamics_backends.rigid_body.model import Model
+from dynamics_backends.rigid_body.passes import FIELDS, Axis, Pass, Program, base_name
+from dynamics_backends.rigid_body.spatial import leaves
+
+
+def unroll(program: Program, model: Model, arguments: Mapping[str, Any]) -> dict[str, Any]:
+    """Evaluate one row at a time, on lists of scalars; with symbols, every expression of the algorithm is written out."""
+    state = _Unrolled(layout(model), arguments)
+    for p in program.passes:
+        getattr(state, p.kind if p.kind != "own_pair" else "pair")(p)
+    return state.fields
+
+
+class _Unrolled:
+    """The unrolling driver: the same kinds of passes over lists of rows."""
+
+    def __init__(self, lay: Layout, arguments: Mapping[str, Any]) -> None:
+        self.layout = lay
+        m = lay.model
+        self.fields: dict[str, Any] = {
+            k: [_number(take(t, i)) for i in range(len(leaves(t)[0]))] for k, t in lay.tables.items()
+        }
+        self.fields.update(
+            {k: [v[i] for i in range(len(v) if isinstance(v, list) else v.shape[0])] for k, v in arguments.items()}
+        )
+        self.count = {Axis.BODY: m.nb, Axis.DOF: m.nv}
+
+    def down(self, p: Pass) -> None:
+        self._over_bodies(p, range(self.layout.model.nb))
+
+    body = down
+
+    def up(self, p: Pass) -> None:
+        parent = self.layout.model.parent
+        for name in p.outputs[p.own :]:
+            self.fields[name] = list(self.fields[name])
+        self._allocate(p.outputs[: p.own])
+        for b in reversed(range(len(parent))):
+            results = p.results(*self._arguments(p, b)) if p.step else tuple(self.fields[n][b] for n in p.outputs)
+            self._store(p.outputs[: p.own], results[: p.own], b)
+            if parent[b] >= 0:
+                for name, result in zip(p.outputs[p.own :], results[p.own :], strict=True):
+                    self.fields[name][parent[b]] = self.fields[name][parent[b]] + result
+
+    def dof(self, p: Pass) -> None:
+        self._allocate(p.outputs)
+        for d in range(self.layout.model.nv):
+            body = int(self.layout.dof_body[d])
+            results = p.results(*(self._row(n, body=body, d=d) for n in p.inputs))
+            for name, result in zip(p.outputs, results, strict=True):
+                self.fields[name][d] = result
+
+    def pair(self, p: Pass) -> None:
+        nv = self.layout.model.nv
+        for output in p.outputs:
+            self.fields.setdefault(base_name(output), [[0.0] * nv for _ in range(nv)])
+        for k, d in zip(*self.layout.pairs[p.kind], strict=True):
+            body = int(self.layout.dof_body[d])
+            results = p.results(*(self._row(n, body=body, d=int(d), k=int(k)) for n in p.inputs))
+            for output, result in zip(p.outputs, results, strict=True):
+                i, j = (k, d) if output.endswith("[k,d]") else (d, k)
+                self.fields[base_name(output)][i][j] = result
+
+    def whole(self, p: Pass) -> None:
+        results = p.results(*(self.layout.model if n == "model" else self.fields[n] for n in p.inputs))
+        self.fields.update(zip(p.outputs, results, strict=True))
+
+    def _over_bodies(self, p: Pass, bodies: range) -> None:
+        self._allocate(p.outputs)
+        for b in bodies:
+            self._store(p.outputs, p.results(*self._arguments(p, b)), b)
+
+    def _arguments(self, p: Pass, b: int) -> list[Any]:
+        m = self.layout.model
+        joint = self.layout.joints[b]
+        arguments: list[Any] = []
+        for name in p.inputs:
+            axis = None if name == "joint" else FIELDS[base_name(name)].axis
+            if axis is None:
+                arguments.append(joint)
+            elif axis is Axis.Q:
+                arguments.append([self.fields["q"][m.q_index[b] + j] for j in range(joint.nq)])
+            elif axis is Axis.DOF:
+                arguments.append([self.fields[name][d] for d in m.dofs(b)])
+            else:
+                arguments.append(self._row(name, body=b))
+        return arguments
+
+    def _row(self, name: str, *, body: int, d: int | None = None, k: int | None = None) -> Any:
+        base = base_name(name)
+        suffix = "" if name == base else name[-2:]
+        if suffix == "_p":
+            parent = int(self.layout.model.parent[body])
+            return self.fields[base][parent] if parent >= 0 else self.layout.ground[base]
+        index = {"_b": body, "_k": k, "_d": d, "": body if FIELDS[base].axis is Axis.BODY else d}[suffix]
+        return self.fields[base][index]
+
+    def _allocate(self, names: tuple[str, ...]) -> None:
+        for name in names:
+            previous = self.fields.get(name)  # a pass may update a field
+            self.fields[name] = list(previous) if previous else [None] * self.count[FIELDS[name].axis]
+
+    def _store(self, outputs: tuple[str, ...], results: tuple[Any, ...], b: int) -> None:
+        for name, result in zip(outputs, results, strict=True):
+            if FIELDS[name].axis is Axis.BODY:
+                self.fields[name][b] = result
+            else:
+                for d, value in zip(self.layout.model.dofs(b), result, strict=True):
+                    self.fields[name][d] = value
+
+
+def _number(x: Any) -> Any:
+    """A struct of columns' row as a struct of Python floats."""
+    return mapped(x, lambda leaf: float(np.asarray(leaf).reshape(-1)[0]))
