@@ -84,9 +84,8 @@ def entry(
     fastest = None if theirs is None else theirs.fastest / ours.fastest
     figure = f"ratio >= {least:g}" if least else f"<= {most:g} {unit}" if most else ""
     holds = ratio >= least if least and ratio else ours.median <= most if most else None
-    return Entry(
-        what, unit, peer, None if theirs is None else theirs.median, ours.median, ratio, fastest, figure, holds
-    )
+    theirs_median = None if theirs is None else theirs.median
+    return Entry(what, unit, peer, theirs_median, *ours, ratio, fastest, figure, holds)
 
 
 def in_turns(functions: Sequence[Callable[[], Any]], turns: int, unit: float = 1e-6) -> list[Times]:

@@ -34,7 +34,8 @@ class BoundedSolution(NamedTuple):
 def solve_bounded_lq(lq: LQProblem, bounds: Bounds, mu: float = 0.0, regularise: str = "control") -> BoundedSolution:
     """The solution within bounds on du, each (N, m), to the accuracy above; mu as in :func:`~trajopt.lq.solve_riccati`.
 
-    Regularisation on the control is part of the problem, mu/2 |du|^2; on the state it damps one sweep. ``policy.failed_at`` reports a failure to factorise.
+    Regularisation on the control is part of the problem, mu/2 |du|^2; on the state it damps one sweep.
+    ``policy.failed_at`` reports a failure to factorise.
     """
     if regularise == "control":
         lq, mu = lq._replace(R=lq.R + mu * np.eye(lq.R.shape[1])), 0.0

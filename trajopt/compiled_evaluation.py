@@ -18,7 +18,7 @@ import numpy as np
 from dynamics_backends.compiled.cache import load
 from dynamics_backends.compiled.dynamics_source import free_body_source, has_source, tables_of
 from dynamics_backends.compiled.kernel import templates
-from dynamics_backends.compiled.memory import Rooms, address, over_threads, pointers
+from dynamics_backends.compiled.memory import Rooms, address, bound, over_threads, pointers
 from dynamics_backends.compiled.toolchain import find_toolchain
 from dynamics_backends.protocol import Array, Map
 from trajopt.evaluation import Candidates, Direction, Expansion, Shooting, StageEvaluator
@@ -49,8 +49,10 @@ class CompiledEvaluator:
         self._library, self._tables = _library(sampled.backend.map, sampled.scheme, *shapes, hessian)
         self._ti, self._td = (pointers(t) for t in self._tables)
         self._lanes = find_toolchain().lanes
-        room = self._library.stage_room
-        room.restype = ctypes.c_long
+        room = bound(self._library, "stage_room", "p", ctypes.c_long)
+        self._expand = bound(self._library, "stage_expand", "ppi pppppp ll pppppppppp p")
+        self._terminal = bound(self._library, "stage_terminal", "ppppppp")
+        self._rollout = bound(self._library, "stage_rollout", "ppil pppppp ppp ipi ppppp pppp p")
         self._rooms = Rooms(int(room(address(self._tables[0][0]))) * self._lanes)
         self._bind(ocp)
 
@@ -72,12 +74,11 @@ class CompiledEvaluator:
         outputs = [address(a) for a in (A, B, d, x_next, Q, q, S, R, r, cost)]
 
         def part(first: int, last: int, room: Array) -> None:
-            knots = (ctypes.c_long(first), ctypes.c_long(last))
-            self._library.stage_expand(self._ti, self._td, self._substeps, *inputs, *knots, *outputs, address(room))
+            self._expand(self._ti, self._td, self._substeps, *inputs, first, last, *outputs, address(room))
 
         over_threads(part, N, self._lanes, self._rooms)
         end = [address(a) for a in (xs[N:], self._times[N:], self._theta_end, Q[N:], q[N:], cost[N:], self._rooms[0])]
-        self._library.stage_terminal(*end)
+        self._terminal(*end)
         return Expansion(LQProblem(A, B, d, Q, q, S, R, r, self.ocp.x0 - xs[0]), float(cost.sum()), x_next)
 
     def rollout(self, xs: Array, us: Array, direction: Direction, alphas: Array, shooting: Shooting) -> Candidates:
@@ -96,11 +97,11 @@ class CompiledEvaluator:
             np.ascontiguousarray(a, float)
             for a in (alphas, self._times, self._dt, self._none, self._theta, self._theta_end)
         ]
-        self._library.stage_rollout(
+        self._rollout(
             self._ti,
             self._td,
             self._substeps,
-            ctypes.c_long(N),
+            N,
             *map(address, kept),
             *self._bounds,
             address(node),
@@ -114,9 +115,10 @@ class CompiledEvaluator:
         return Candidates(X, U, D, cost)
 
     @cached_property
-    def _bounds(self) -> list[ctypes.c_void_p]:
+    def _bounds(self) -> list[int | None]:
+        """Addresses of the bounds on u, NULL where there are none."""
         if self.ocp.control_bounds is None:
-            return [ctypes.c_void_p(None)] * 2
+            return [None, None]
         self._limits = [np.ascontiguousarray(b) for b in self.ocp.control_bounds]
         return [address(b) for b in self._limits]
 

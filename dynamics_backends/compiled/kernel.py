@@ -15,7 +15,7 @@ import numpy as np
 
 from dynamics_backends.compiled.cache import load
 from dynamics_backends.compiled.loops import LoopKernel, double_tables, int_tables
-from dynamics_backends.compiled.memory import Rooms, address, over_threads, pointers
+from dynamics_backends.compiled.memory import Rooms, address, bound, over_threads, pointers
 from dynamics_backends.compiled.toolchain import find_toolchain
 from dynamics_backends.rigid_body.model import Model
 
@@ -72,10 +72,8 @@ class CompiledKernel:
 
     def __init__(self, kernel: LoopKernel, model: Model | None, shapes: Sequence[tuple[int, ...]]) -> None:
         library = load("\n".join([templates(), kernel.source, entry(kernel)]))
-        self._run = getattr(library, f"{kernel.name}_run")
-        self._run.restype = None
-        room = getattr(library, f"{kernel.name}_room")
-        room.restype = ctypes.c_long
+        self._run = bound(library, f"{kernel.name}_run", "pppp ll p")
+        room = bound(library, f"{kernel.name}_room", "p", ctypes.c_long)
         self.tables = _NO_TABLES if model is None else (int_tables(model), double_tables(model))
         self._ti, self._td = (pointers(t) for t in self.tables)
         self.shapes = list(shapes)
@@ -96,7 +94,7 @@ class CompiledKernel:
         pin, pout = pointers(arrays), pointers(results)
 
         def part(first: int, last: int, room: np.ndarray) -> None:
-            self._run(self._ti, self._td, pin, pout, ctypes.c_long(first), ctypes.c_long(last), address(room))
+            self._run(self._ti, self._td, pin, pout, first, last, address(room))
 
         over_threads(part, n, self._lanes, self._rooms, threads)
         return results

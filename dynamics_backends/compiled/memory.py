@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import lru_cache
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 
@@ -24,14 +25,25 @@ def aligned(doubles: int) -> Array:
     return raw[(-raw.ctypes.data % ALIGNMENT) // 8 :][:doubles]
 
 
-def address(array: Array | None) -> ctypes.c_void_p:
-    """Where an array's data is; NULL for None."""
-    return ctypes.c_void_p(None if array is None else array.ctypes.data)
+_C_TYPES = {"p": ctypes.c_void_p, "l": ctypes.c_long, "i": ctypes.c_int, "d": ctypes.c_double}
+
+
+def bound(library: ctypes.CDLL, name: str, arguments: str, returns: type | None = None) -> Callable[..., Any]:
+    """A function of a library with its argument types: p pointer (an address), l long, i int, d double."""
+    function = getattr(library, name)
+    function.argtypes = [_C_TYPES[c] for c in arguments.replace(" ", "")]
+    function.restype = returns
+    return function
+
+
+def address(array: Array) -> int:
+    """Where an array's data is."""
+    return array.__array_interface__["data"][0]  # several times faster than array.ctypes.data
 
 
 def pointers(arrays: Sequence[Array]) -> ctypes.Array:
     """A C array of the addresses."""
-    return (ctypes.c_void_p * max(len(arrays), 1))(*[a.ctypes.data for a in arrays])
+    return (ctypes.c_void_p * max(len(arrays), 1))(*[address(a) for a in arrays])
 
 
 def default_threads() -> int:
