@@ -133,7 +133,9 @@ def identity_rows(n: int, like: Rows) -> list[Rows]:
 
 
 def copied(x: Rows) -> Rows:
-    """An array of the same kind that may be written to."""
+    """An array of the same kind that may be written to; symbols as they are."""
+    if hasattr(x, "is_symbolic"):
+        return x
     return type(x)(np.array(x.val), np.array(x.tan)) if hasattr(x, "tan") else np.array(x)
 
 

@@ -115,7 +115,7 @@ def test_expansion(robot, scheme):
 
 
 def test_expansion_with_the_exact_hessian_of_the_cost():
-    ocp = problem(frames=False)
+    ocp = problem()
     assert_same_expansion(ocp, "exact")
     xs, us = trajectory(ocp)
     blocks = [CompiledEvaluator(ocp, h).expand(xs, us).lq.Q for h in ("gauss_newton", "exact")]

@@ -103,7 +103,7 @@ def _gains(Quu: Array, Qux: Array, Qu: Array, limits: tuple[Array, Array] | None
     if limits is not None:
         return _box_gains(Quu, Qux, Qu, *limits)
     factor, info = dpotrf(Quu, lower=1)
-    if info:
+    if info or not np.isfinite(factor[-1, -1]):  # LAPACK lets NaN pass
         return None
     both = -dpotrs(factor, np.column_stack([Qu, Qux]), lower=1)[0]
     return both[:, 0], both[:, 1:]

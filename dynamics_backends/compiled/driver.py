@@ -9,6 +9,7 @@ results change by rounding only.
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -19,6 +20,7 @@ import numpy as np
 
 from dynamics_backends.compiled.kernel import CompiledKernel
 from dynamics_backends.compiled.loops import loop_kernel
+from dynamics_backends.compiled.toolchain import CompilerError
 from dynamics_backends.compiled.unrolled import unrolled_kernel
 from dynamics_backends.dual import Dual
 from dynamics_backends.rigid_body import drivers, field_access
@@ -32,6 +34,7 @@ UNROLL_AFTER = 20_000
 """Knots after which straight-line code for the robot is worth building."""
 UNROLL_UP_TO_DOFS = 20
 """Beyond this size the loops are about as fast."""
+_LOG = logging.getLogger(__name__)
 TIERS = ("auto", "loops", "unrolled")
 
 
@@ -99,7 +102,11 @@ class CompiledDriver:
         return slot.kernel
 
     def _upgrade(self, slot: _Slot, program: Program, model: Model) -> None:
-        slot.kernel = self._built(program, model, "real", True)
+        """Runs in a thread of its own: a compilation that fails leaves the loops in place."""
+        try:
+            slot.kernel = self._built(program, model, "real", True)
+        except (CompilerError, OSError) as error:
+            _LOG.warning("no straight-line code for %s of %s: %s", program.name, model.name, error)
 
     @staticmethod
     def _built(program: Program, model: Model, algebra: str, unrolled: bool) -> CompiledKernel:

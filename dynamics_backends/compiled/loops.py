@@ -110,9 +110,11 @@ class _Writer:
         self.name = self.program.name
         self.width = 1 if self.pair is None else 2
         self.inputs, self.outputs = list(self.program.arguments), list(self.program.outputs)
+        read = {base_name(n) for p in self.program.passes for n in (*p.inputs, *(p.outputs if p.step is None else ()))}
+        self.live = read | set(self.outputs)
 
     def kernel(self) -> LoopKernel:
-        written = list(dict.fromkeys(base_name(o) for p in self.program.passes for o in p.outputs))
+        written = list(dict.fromkeys(base_name(o) for p in self.program.passes for o in p.outputs if self._is_live(o)))
         parents = {base_name(n) for p in self.program.passes for n in p.inputs if n.endswith("_p")}
         body: list[str] = [*self._unpack_tables(), *self._storage(written, parents)]
         for group in self._groups():
@@ -124,6 +126,10 @@ class _Writer:
         source = "\n".join([*self.functions, head, "{", *body, "}", ""])
         sizes_in, sizes_out = ([self._size(f) for f in fields] for fields in (self.inputs, self.outputs))
         return LoopKernel(self.name, source, self.inputs, self.outputs, sizes_in, sizes_out, total)
+
+    def _is_live(self, output: str) -> bool:
+        """Whether anything reads an output; what nothing reads is neither computed nor stored."""
+        return base_name(output) in self.live
 
     # -- declarations -----------------------------------------------------------------------------------------------
     def _unpack_tables(self) -> list[str]:
@@ -228,7 +234,7 @@ class _Writer:
         function = f"{self.name}_{number}_{joint_type}" if joint_type else f"{self.name}_{number}"
         names = [n for n in p.inputs if n != "joint"]
         self._emit(function, p, names, joint_type)
-        pointers = [self._input(n, p) for n in names] + [self._output(o, p) for o in p.outputs]
+        pointers = [self._input(n, p) for n in names] + [self._output(o, p) for o in p.outputs if self._is_live(o)]
         return f"{function}({', '.join(pointers)});"
 
     def _emit(self, function: str, p: Pass, names: list[str], joint_type: str) -> None:
@@ -244,7 +250,7 @@ class _Writer:
                 arguments.append([build(kind, it) for _ in range(r)] if r else build(kind, it))
             ordered = iter(arguments)
             results = p.results(*[joint if n == "joint" else next(ordered) for n in p.inputs])
-            return [self._flat(r) for r in results]
+            return [self._flat(r) for o, r in zip(p.outputs, results, strict=True) if self._is_live(o)]
 
         inputs = [
             Argument(f"a{i}", s, vector=base_name(n) not in DOUBLE_TABLES)
@@ -253,7 +259,7 @@ class _Writer:
         pairwise = p.kind in ("pair", "own_pair")
         self.functions.append(
             step_function(
-                function, trace(step, sizes), inputs, [f"r{i}" for i in range(len(p.outputs))], inline=pairwise
+                function, trace(step, sizes), inputs, [f"r{i}" for i in range(sum(map(self._is_live, p.outputs)))], inline=pairwise
             )
         )
 

@@ -63,7 +63,10 @@ class Toolchain:
             c_file, library = Path(folder) / "kernel.c", Path(folder) / "kernel.so"
             c_file.write_text(source)
             command = [*self.command, *FLAGS, str(c_file), "-o", str(library), *self.libraries]
-            done = subprocess.run(command, capture_output=True, text=True, stdin=subprocess.DEVNULL, check=False)
+            try:
+                done = subprocess.run(command, capture_output=True, text=True, stdin=subprocess.DEVNULL, check=False)
+            except OSError as error:
+                raise CompilerError(f"{shlex.join(self.command)} cannot be run any more: {error}") from error
             if done.returncode:
                 raise CompilerError(f"{shlex.join(self.command)} failed: {done.stderr.strip()[:2000]}")
             library.replace(target)

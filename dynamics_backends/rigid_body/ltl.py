@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from dynamics_backends.scalar import Scalar, identity_rows
+from dynamics_backends.scalar import Scalar, copied, identity_rows
 
 
 @dataclass(frozen=True)
@@ -66,7 +66,7 @@ def inverse(f: Factor) -> list[Any]:
     """M^-1 by rows, [i][j]; symmetric, so each row is computed from its diagonal on."""
     n = len(f.ancestors)
     zero = 0.0 * f.D_inverse[0]
-    X = [row + zero for row in identity_rows(n, like=f.D_inverse[0])]
+    X = [copied(row + zero) for row in identity_rows(n, like=f.D_inverse[0])]
     for k in reversed(range(n)):
         for i in f.ancestors[k]:
             X[i][k:] = X[i][k:] - X[k][k:] * f.L[k][i]
