@@ -114,6 +114,9 @@ class LieGroup:
     to_se3: Callable[[Components], Components] | None = None
     from_se3: Callable[[Components], Components] | None = None
 
+    def __reduce__(self) -> tuple[Callable[[str, int], LieGroup], tuple[str, int]]:
+        return group_named, (self.name, self.nq)
+
     def dexp(self, d: Components, e: Components) -> Components:
         """dexp(d) e."""
         if self.to_se3 is None or self.from_se3 is None:
@@ -196,6 +199,11 @@ SE3 = LieGroup(
     to_se3=lambda d: d,
     from_se3=lambda d: d,
 )
+
+
+def group_named(name: str, size: int) -> LieGroup:
+    """The group of a name; how groups are unpickled."""
+    return {"SO(3)": SO3, "SE(3)": SE3, "SE(2)": SE2}.get(name) or vector_space(size)
 
 
 def _planar(angle: Scalar, p: Components) -> Components:

@@ -103,14 +103,14 @@ def shared_driver(tier: str = "auto") -> Any:
 
 @lru_cache(maxsize=1)
 def _available() -> str:
-    from dynamics_backends.compiled.toolchain import has_compiler
+    from dynamics_backends.compiled.toolchain import CompilerError, find_toolchain
 
-    if has_compiler():
-        return "compiled"
-    _LOG.warning(
-        "no C compiler found: engine = numpy; for the compiled engine install gcc, clang or the package ziglang"
-    )
-    return "numpy"
+    try:
+        find_toolchain()
+    except CompilerError as error:
+        _LOG.warning("engine = numpy: %s", error)
+        return "numpy"
+    return "compiled"
 
 
 def _hint(name: str, known) -> str:

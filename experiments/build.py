@@ -35,14 +35,18 @@ def engine_in_use(settings: Backend) -> str:
 
 
 def build_task(config: Config) -> Task:
-    """The task of a configuration; what is untidy in its URDF joins the task's warnings.
+    """The task of a configuration; what is untidy in its URDF joins the task's warnings, other warnings pass.
 
     Raises what the problem raises: UnknownName, ValueError, URDFError, FileNotFoundError, ModuleNotFoundError.
     """
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", URDFWarning)
         task = load_problem(config.problem_name).build(config.problem, backend_factory(config.backend))
-    return replace(task, warnings=(*(str(w.message) for w in caught), *task.warnings))
+    untidy = [str(w.message) for w in caught if issubclass(w.category, URDFWarning)]
+    for w in caught:
+        if not issubclass(w.category, URDFWarning):
+            warnings.warn_explicit(w.message, w.category, w.filename, w.lineno)
+    return replace(task, warnings=(*untidy, *task.warnings))
 
 
 def solve_task(config: Config, task: Task, callback: Callback | None = None, guess: Guess | None = None) -> Solution:
@@ -52,6 +56,22 @@ def solve_task(config: Config, task: Task, callback: Callback | None = None, gue
     return replace(solution, meta={**solution.meta, "config": config.as_dict()})
 
 
-def warm_start(task: Task, path: str | Path) -> Guess:
-    """A saved solution as a guess, on the task's time grid. Raises SolutionFileError, ValueError for other sizes."""
-    return resampled_guess(task.ocp, Solution.load(path))
+def warm_start(task: Task, path: str | Path) -> tuple[Guess, list[str]]:
+    """A saved solution as a guess, on the task's time grid, and doubts about it.
+
+    Raises SolutionFileError, ValueError for other sizes.
+    """
+    saved = Solution.load(path)
+    guess = resampled_guess(task.ocp, saved)
+    if same_robot(task, saved):
+        return guess, []
+    assert task.ocp.model is not None
+    name, own = saved.meta["model"].get("name"), task.ocp.model.name
+    what = f"of another robot, {name}, not of {own}" if name != own else f"of another model of {own}"
+    return guess, [f"{path} is {what}: it may be a poor start"]
+
+
+def same_robot(task: Task, solution: Solution) -> bool:
+    """Whether a solution was found with the robot of a task, as far as both tell."""
+    saved = (solution.meta.get("model") or {}).get("digest")
+    return task.ocp.model is None or saved in (None, task.ocp.model.digest)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,6 +16,7 @@ from experiments.cli_support import (
     command,
     config_argument,
     configured,
+    results_folder,
     set_option,
     solver_option,
     task_of,
@@ -27,11 +29,12 @@ if TYPE_CHECKING:
     from experiments.check import Line
     from experiments.config import Config
     from problems.task import Task
-    from trajopt import Solution
+    from trajopt import Guess, Solution
 
 WORTH_A_LINE = 1.0
 """Seconds of compilation from which on the console mentions it."""
 SOLUTION_FILE, CONFIG_FILE = "solution.npz", "config.toml"
+COMPARISON_FILES = ("comparison.md", "comparison.csv", "comparison.png")
 
 
 def _version() -> str:
@@ -75,18 +78,29 @@ def solve(config: str, overrides: tuple[str, ...], warm_start: str | None, **nam
 
     settings = configured(config, overrides, **named)
     task = task_of(settings)
-    guess = None if warm_start is None else build.warm_start(task, warm_start)
-    settings.directory.mkdir(parents=True, exist_ok=True)
+    guess = None
+    if warm_start is not None:
+        guess, doubts = build.warm_start(task, warm_start)
+        warn(doubts)
+    _warn_of_findings(task, guess)
+    results_folder(settings.directory, (SOLUTION_FILE, CONFIG_FILE))
     _make_ready(task, settings)
     table = ConsoleTable(verbosity=settings.output.verbosity)
     solution = build.solve_task(settings, task, table, guess)
-    warn(solution.meta["findings"])
     _tell(solution, task)
     if solution.status.code == StatusCode.INTERRUPTED:
-        click.echo("Interrupted: the best iterate so far is saved.")
+        kept = "the best iterate so far" if solution.iterations else "only the initial guess"
+        click.echo(f"Interrupted: {kept} is saved.")
     _save(solution, task, settings)
     if not solution.status.success:
         raise click.exceptions.Exit(FAILED)
+
+
+def _warn_of_findings(task: Task, guess: Guess | None = None) -> None:
+    """What validation doubts, told before solving. Raises InvalidProblem where it finds errors."""
+    from trajopt.validation import require_valid
+
+    warn(f.message for f in require_valid(task.ocp, task.guess if guess is None else guess))
 
 
 def _make_ready(task: Task, settings: Config) -> None:
@@ -102,12 +116,15 @@ def _make_ready(task: Task, settings: Config) -> None:
 
 
 def _tell(solution: Solution, task: Task) -> None:
+    from trajopt.report import account
+
     click.echo(str(solution.status))
     times = ", ".join(f"{name} {value:.3f} s" for name, value in solution.time_total.items())
     total = solution.meta["solve_time"]
-    click.echo(f"cost {solution.cost:.10g}, {solution.iterations} iterations, {total:.3f} s ({times})")
-    for sentence in task.outcome(solution.xs[-1]):
-        click.echo(sentence)
+    click.echo(f"{account(solution)}, {total:.3f} s ({times})")
+    if math.isfinite(solution.cost):
+        for sentence in task.outcome(solution.xs[-1]):
+            click.echo(sentence)
 
 
 def _save(solution: Solution, task: Task, settings: Config) -> None:
@@ -214,18 +231,24 @@ def compare(
 
     settings = configured(config, overrides, urdf=urdf, out=out)
     configs = comparison.variants(settings, backends, solvers)
-    folder = settings.directory
-    folder.mkdir(parents=True, exist_ok=True)
+    _warn_of_findings(task_of(configs[0]))
+    folder = results_folder(settings.directory, COMPARISON_FILES)
     runs = _with_progress(comparison.run_all(configs), len(configs))
+    interrupted = len(runs) < len(configs)
+    if interrupted:
+        click.echo(f"Interrupted: {len(runs)} of {len(configs)} runs were finished.")
+    if not runs:
+        raise click.exceptions.Exit(FAILED)
     table = comparison.markdown(runs)
     click.echo(table, nl=False)
-    (folder / "comparison.md").write_text(table, encoding="utf-8")
-    written = [folder / "comparison.md", comparison.write_csv(folder / "comparison.csv", runs)]
+    markdown, values, picture = (folder / name for name in COMPARISON_FILES)
+    markdown.write_text(table, encoding="utf-8")
+    written = [markdown, comparison.write_csv(values, runs)]
     histories = {run.key: run.solution.history for run in runs if run.solution.history}
     if histories:
-        written.append(plot_comparison(folder / "comparison.png", histories, Path(config).stem))
+        written.append(plot_comparison(picture, histories, Path(config).stem))
     click.echo(f"written to {folder}: " + ", ".join(path.name for path in written))
-    if not all(run.solution.status.success for run in runs):
+    if interrupted or not all(run.solution.status.success for run in runs):
         raise click.exceptions.Exit(FAILED)
 
 
@@ -273,7 +296,8 @@ def show(solution: str, plot: str | None) -> None:
         return
     from experiments.plotting import plot_solution
 
-    written = plot_solution(loaded, Path(plot), _task_of_solution(loaded))
+    folder = results_folder(Path(plot), option="--plot")
+    written = plot_solution(loaded, folder, _task_of_solution(loaded))
     click.echo(f"written to {plot}: " + ", ".join(path.name for path in written))
 
 
@@ -287,7 +311,7 @@ def _describe(solution: Solution) -> None:
         "backend": ", ".join(meta.get("backends", [])),
         "integrator": ", ".join(meta.get("schemes", [])),
         "status": str(solution.status),
-        "cost": f"{solution.cost:.10g}",
+        "cost": f"{solution.cost:.10g}" if math.isfinite(solution.cost) else None,
         "iterations": solution.iterations,
         "solve time": f"{meta['solve_time']:.3f} s" if "solve_time" in meta else None,
         "horizon": f"{len(solution.us)} knots, {solution.times[-1]:.6g} s",
@@ -300,7 +324,7 @@ def _describe(solution: Solution) -> None:
 
 def _task_of_solution(solution: Solution) -> Task | None:
     """The task of a solution, from the settings in its metadata; None, with a warning, where it is not found."""
-    from experiments.build import build_task
+    from experiments.build import build_task, same_robot
     from experiments.config import read_config
 
     if "config" not in solution.meta:
@@ -311,8 +335,7 @@ def _task_of_solution(solution: Solution) -> Task | None:
     except (ValueError, KeyError, OSError, ModuleNotFoundError) as error:
         warn([f"the problem cannot be built again ({error}): the pictures show no limits"])
         return None
-    saved = (solution.meta.get("model") or {}).get("digest")
-    if task.ocp.model is not None and saved not in (None, task.ocp.model.digest):
+    if not same_robot(task, solution):
         warn(["the robot's model has changed since the solution was saved"])
     return task
 

@@ -6,7 +6,12 @@ Exit codes: 0 solved or in order, 1 not converged or a check that failed, 2 bad 
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterable
+import os
+import tempfile
+import warnings
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -21,13 +26,16 @@ FAILED, BAD_INPUT = 1, 2
 
 
 def command(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Bad input as one sentence and exit code 2; with --debug its traceback too."""
+    """Bad input as one sentence and exit code 2, with --debug its traceback too; Python's warnings as lines."""
 
     @click.option("--debug", is_flag=True, help="Show the traceback of an error.")
     @functools.wraps(function)
     def wrapped(*args: Any, debug: bool, **options: Any) -> Any:
         try:
-            return function(*args, **options)
+            with _warnings_as_lines():
+                return function(*args, **options)
+        except BrokenPipeError:  # the reader has gone, as with `| head`: click ends quietly
+            raise
         except Exception as error:
             if debug or not _is_bad_input(error):
                 raise
@@ -56,12 +64,58 @@ def _sentence(error: Exception) -> str:
 
 
 def warn(messages: Iterable[str]) -> None:
-    """One line each on the error stream."""
+    """One line each on the error stream, none of them twice in a command."""
     for message in messages:
-        click.echo(f"warning: {message}", err=True)
+        if _is_new(message):
+            click.echo(f"warning: {message}", err=True)
 
 
-config_argument = click.argument("config", type=click.Path(exists=True, dir_okay=False))
+def _is_new(key: object) -> bool:
+    context = click.get_current_context(silent=True)
+    if context is None:
+        return True
+    told = context.meta.setdefault(__name__, set())
+    new = key not in told
+    told.add(key)
+    return new
+
+
+@contextmanager
+def _warnings_as_lines() -> Iterator[None]:
+    """What modules warn the user about as :func:`warn` tells it; warnings to programmers stay as they are."""
+    with warnings.catch_warnings():
+        others = warnings.showwarning
+
+        def show(message: Any, category: type[Warning], *where: Any, **more: Any) -> None:
+            from dynamics_backends.compiled.cache import CacheWarning
+
+            if not issubclass(category, UserWarning):
+                others(message, category, *where, **more)
+            elif not issubclass(category, CacheWarning) or _is_new(CacheWarning):  # its text differs by kernel
+                warn([str(message)])
+
+        warnings.showwarning = show
+        yield
+
+
+def results_folder(folder: Path, files: Iterable[str] = (), option: str = "--out") -> Path:
+    """The folder, created, after a trial whether it and these files in it can be written; else exit code 2."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.NamedTemporaryFile(dir=folder, prefix=".trajopt.") as probe:
+            probe.write(b"trajopt")
+    except OSError as error:
+        reason = "it is no folder" if isinstance(error, FileExistsError) else error.strerror or error
+        fail(f"{folder} cannot hold the results ({reason}): choose another {option}")
+    for name in files:
+        if (folder / name).is_dir():
+            fail(f"{folder} cannot hold the results ({name} there is a folder): choose another {option}")
+        if (folder / name).exists() and not os.access(folder / name, os.W_OK):
+            fail(f"{folder} cannot hold the results ({name} there is write-protected): choose another {option}")
+    return folder
+
+
+config_argument = click.argument("config", type=click.Path())
 set_option = click.option(
     "--set", "overrides", multiple=True, metavar="KEY=VALUE", help="Change a setting, e.g. problem.dt=0.02 (TOML)."
 )

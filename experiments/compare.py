@@ -10,7 +10,7 @@ from typing import Any
 
 from experiments.build import build_task, engine_in_use, solve_task
 from experiments.config import Config, read_config
-from trajopt import Solution
+from trajopt import Solution, StatusCode
 from trajopt.records import PHASES
 
 COLUMNS = (
@@ -78,9 +78,15 @@ def variants(config: Config, backends: Sequence[str], solvers: Sequence[str]) ->
 
 
 def run_all(configs: Sequence[Config]) -> Iterator[Run]:
-    """Solve one after the other."""
+    """Solve one after the other; Ctrl-C ends it, without the run that was interrupted."""
     for config in configs:
-        yield Run(config, solve_task(config, build_task(config)))
+        try:
+            run = Run(config, solve_task(config, build_task(config)))
+        except KeyboardInterrupt:  # while building
+            return
+        if run.solution.status.code == StatusCode.INTERRUPTED:
+            return
+        yield run
 
 
 def markdown(runs: Sequence[Run]) -> str:

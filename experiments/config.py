@@ -11,6 +11,7 @@ The known keys are the fields of dataclasses; their types are checked by pydanti
 
 from __future__ import annotations
 
+import re
 import tomllib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
@@ -33,8 +34,8 @@ class ConfigError(ValueError):
 
     def __init__(self, source: str, issues: Sequence[str]) -> None:
         self.issues = list(issues)
-        count = f"{len(issues)} problems" if len(issues) > 1 else "1 problem"
-        super().__init__(f"{source}: {count}\n" + "\n".join(f"  - {issue}" for issue in issues))
+        several = f"{len(issues)} problems\n" + "\n".join(f"  - {issue}" for issue in issues)
+        super().__init__(f"{source}: {issues[0] if len(issues) == 1 else several}")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -86,7 +87,9 @@ class Config:
         return Path(self.output.directory or Path("out") / Path(self.source).stem)
 
     def with_backend(self, name: str) -> Config:
-        """The same with another derivative method."""
+        """The same with another derivative method. Raises ConfigError for an unknown one."""
+        if name not in METHODS:
+            raise ConfigError(self.source, [f"backend: expected {_one_of(name, METHODS)}, got {name!r}"])
         step = self.backend.step if name.endswith("_difference") else None
         mode = self.backend.mode if name == "casadi_ad" else None
         return replace(self, backend=replace(self.backend, name=name, step=step, mode=mode))
@@ -110,18 +113,40 @@ class Config:
 def load_config(path: str | Path, overrides: Iterable[str] = ()) -> Config:
     """Read a file; overrides are texts such as "problem.dt=0.02". Raises ConfigError with all mistakes, OSError."""
     path = Path(path)
+    if not path.is_file():
+        raise FileNotFoundError(_no_file(path))
     try:
-        values = tomllib.loads(path.read_text(encoding="utf-8"))
+        text = path.read_text(encoding="utf-8")
+        values = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
-        raise ConfigError(str(path), [f"not valid TOML: {error}"]) from error
+        raise ConfigError(str(path), [_not_toml(text, error)]) from error
     except UnicodeDecodeError as error:
-        raise ConfigError(str(path), [f"not a text in UTF-8: {error}"]) from error
+        raise ConfigError(str(path), ["not a text in UTF-8; give a TOML file"]) from error
     problem = values.get("problem")
     if isinstance(problem, dict) and isinstance(robot := problem.get("robot"), str) and is_path(robot):
         problem["robot"] = str(path.parent / Path(robot).expanduser())
     for override in overrides:
         apply_override(values, override)
     return read_config(values, str(path))
+
+
+def _no_file(path: Path) -> str:
+    """What is said of a missing file, with names from its folder that resemble it."""
+    what = f"{path} is a folder, not a config file" if path.is_dir() else f"there is no config file {path}"
+    folder = path if path.is_dir() else path.parent
+    if not folder.is_dir():
+        return f"{what}: there is no folder {folder}"
+    near = nearest_names(path.name, [file.name for file in sorted(folder.glob("*.toml"))])
+    return what + (f"; did you mean {' or '.join(str(folder / name) for name in near)}?" if near else "")
+
+
+def _not_toml(text: str, error: tomllib.TOMLDecodeError) -> str:
+    """Line, reason and remedy."""
+    reason, _, place = str(error).partition(" (at ")
+    found = re.match(r"line (\d+)", place)
+    line = int(found[1]) if found else max(1, len(text.splitlines()))
+    remedy = 'settings are written key = value, texts in "quotes", tables as [name]'
+    return f"not valid TOML in line {line}: {reason[:1].lower()}{reason[1:]}; {remedy}"
 
 
 def apply_override(values: dict[str, Any], override: str) -> None:
@@ -169,8 +194,15 @@ def _backend_table(values: Mapping[str, Any], issues: list[str]) -> Any:
 
 
 def _problem(table: Any, issues: list[str]) -> tuple[str, Any]:
-    if not isinstance(table, Mapping) or not isinstance(table.get("name"), str):
-        issues.append(f"problem.name: missing; a table [problem] with a name is needed, one of {', '.join(PROBLEMS)}")
+    known = ", ".join(PROBLEMS)
+    if table is not None and not isinstance(table, Mapping):
+        issues.append(f"problem: expected a table [problem] with a name, one of {known}, got {table!r}")
+        return "", None
+    if table is None or "name" not in table:
+        issues.append(f"problem.name: missing; a table [problem] with a name is needed, one of {known}")
+        return "", None
+    if not isinstance(table["name"], str):
+        issues.append(f"problem.name: expected one of {known}, got {table['name']!r}")
         return "", None
     rest = {k: v for k, v in table.items() if k != "name"}
     try:
@@ -186,7 +218,7 @@ def _solver(table: Any, issues: list[str]) -> tuple[str, Any]:
 
     table = {"name": table} if isinstance(table, str) else table
     name = table.get("name", DEFAULT_SOLVER) if isinstance(table, Mapping) else DEFAULT_SOLVER
-    if name not in SOLVERS:
+    if not isinstance(name, str) or name not in SOLVERS:
         issues.append(f"solver.name: expected {_one_of(name, SOLVERS)}, got {name!r}")
         return "", None
     _, Options, _ = SOLVERS[name]

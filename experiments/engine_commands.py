@@ -1,4 +1,4 @@
-"""The commands about the compiled engine and the installation: ops, doctor, cache, compile."""
+"""The commands about the compiled engine and the installation: ops, doctor, cache, compile, export."""
 
 from __future__ import annotations
 
@@ -9,7 +9,16 @@ from pathlib import Path
 
 import click
 
-from experiments.cli_support import command, config_argument, configured, fail, set_option, urdf_option, warn
+from experiments.cli_support import (
+    command,
+    config_argument,
+    configured,
+    fail,
+    set_option,
+    task_of,
+    urdf_option,
+    warn,
+)
 
 
 @click.command()
@@ -83,6 +92,29 @@ def compile_config(config: str, overrides: tuple[str, ...], urdf: str | None) ->
     )
 
 
+@click.command()
+@config_argument
+@set_option
+@urdf_option
+@click.option("--out", required=True, type=click.Path(file_okay=False), help="Folder of the C files.")
+@click.option("--name", help="Prefix of files and functions; default: the name of CONFIG.")
+@command
+def export(config: str, overrides: tuple[str, ...], urdf: str | None, out: str, name: str | None) -> None:
+    """Write C99 for a controller without Python: dynamics, derivatives, time step and one step of SLQ of CONFIG."""
+    from trajopt.export import controller_files
+
+    settings = configured(config, overrides, urdf=urdf)
+    task = task_of(settings.with_engine("numpy"))
+    hessian = getattr(settings.solver_options, "hessian", "gauss_newton")
+    prefix = Path(config).stem.replace("-", "_") if name is None else name
+    files = controller_files(task.ocp, prefix, task.guess, hessian)
+    folder = Path(out)
+    folder.mkdir(parents=True, exist_ok=True)
+    for file, text in files.items():
+        (folder / file).write_text(text, encoding="utf-8")
+    click.echo(f"written to {folder}: " + ", ".join(files))
+
+
 @contextmanager
 def shown(step: str, *, quiet: bool = False) -> Iterator[None]:
     """A spinner on a terminal; elsewhere one line, or nothing where ``quiet``."""
@@ -99,4 +131,4 @@ def shown(step: str, *, quiet: bool = False) -> Iterator[None]:
         yield
 
 
-COMMANDS = (ops, doctor, cache, compile_config)
+COMMANDS = (ops, doctor, cache, compile_config, export)

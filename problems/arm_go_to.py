@@ -193,7 +193,11 @@ def holding_forces(model: Model, q: Array) -> Array:
 def _running(arm: _Arm, s: Settings) -> list[to.CostTerm]:
     w, model, n = s.weights, arm.model, arm.model.nv
     velocity, posture = per_dof(w.velocity, n, "weights.velocity"), per_dof(w.posture, n, "weights.posture")
-    terms = [to.control_cost(n, _control_reference(arm, s), _control_weight(model, s))]
+    terms = [
+        to.control_cost(
+            n, _control_reference(arm, s), _control_weight(model, s), names=tuple(f"u[{d}]" for d in model.dof_names)
+        )
+    ]
     if velocity.any():
         terms.append(to.state_cost(arm.manifold, arm.x0, arm.weight(v=velocity), "velocity"))
     if posture.any():

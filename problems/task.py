@@ -6,8 +6,9 @@ system into a `DynamicsBackend`; the module knows neither its name nor the solve
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Literal
 
@@ -65,7 +66,12 @@ class Checked:
     def __post_init__(self) -> None:
         failed = {k: expected for k, (good, expected) in self.checks().items() if not good}
         if failed:
-            raise SettingsError({k: f"expected {e}, got {getattr(self, k)!r}" for k, e in failed.items()})
+            raise SettingsError({k: f"expected {e}{self._found(k, e)}" for k, e in failed.items()})
+
+    def _found(self, key: str, expected: str) -> str:
+        """The value at fault; nothing where other settings are named: then it is their combination."""
+        others = {f.name for f in fields(self) if f.name != key}  # type: ignore[arg-type]
+        return "" if others & set(re.findall(r"\w+", expected)) else f", got {getattr(self, key)!r}"
 
 
 @dataclass(frozen=True, kw_only=True)

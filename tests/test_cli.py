@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import csv
+import dataclasses
+import errno
+import warnings
 
 import numpy as np
 import pytest
@@ -120,6 +123,77 @@ def test_a_goal_out_of_reach_is_solved_as_well_as_possible(config, out):
     assert (out / "solution.npz").exists()
 
 
+def test_interruption_before_the_first_step_saves_the_guess(config, out, monkeypatch):
+    from trajopt.shooting import ShootingLoop
+
+    def interrupt(self, guess):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(ShootingLoop, "_start", interrupt)
+    result = run("solve", config, "--out", out)
+    assert result.exit_code == FAILED, result.output
+    assert "only the initial guess is saved" in result.output
+    assert "best" not in result.output and "nan" not in result.output
+    assert "nan" not in run("show", out / "solution.npz").output
+
+
+def test_a_folder_that_cannot_be_written_is_refused_before_solving(config, out, tmp_path):
+    file = tmp_path / "file"
+    file.write_text("")
+    for folder in (f"output.directory='{file}'", f"output.directory='{file / 'deeper'}'"):
+        said = refused("solve", config, "--set", folder)
+        assert str(file) in said and "choose another --out" in said
+    (out / "solution.npz").mkdir(parents=True)
+    result = run("solve", config, "--out", out)
+    assert result.exit_code == BAD_INPUT and "iter" not in result.stdout
+    assert f"{out} cannot hold the results (solution.npz there is a folder): choose another --out" in result.stderr
+    assert [p.name for p in out.iterdir()] == ["solution.npz"]
+
+
+def test_doubts_are_told_before_solving_and_once(config, out):
+    q0 = ("--set", "problem.q0=[9.0, 0.0]", "--set", "output.plots=false", "--set", "solver.max_iterations=1")
+    result = run("solve", config, "--out", out, *q0)
+    assert result.stderr.count("warning: x0 is outside of its limits") <= 1
+    many = result.output
+    if "warning: x0" in many:
+        assert many.index("warning: x0") < many.index("iter")
+
+
+def test_warm_start_from_another_robot_is_doubted(config, out):
+    run("solve", config, "--out", out, "--set", "output.plots=false")
+    saved = Solution.load(out / "solution.npz")
+    model = {"name": "other", "digest": "0"}
+    path = dataclasses.replace(saved, meta={**saved.meta, "model": model}).save(out / "other.npz")
+    result = run("solve", config, "--out", out, "--warm-start", path, "--set", "output.plots=false")
+    assert result.exit_code == SOLVED, result.output
+    assert result.output.index("is of another robot, other, not of double_pendulum") < result.output.index("iter")
+
+
+@pytest.mark.filterwarnings("default")
+def test_warnings_of_modules_become_lines(config, out, monkeypatch):
+    from dynamics_backends.compiled.cache import CacheWarning
+    from experiments import cli
+
+    def ready(task, settings):
+        for i in range(2):
+            warnings.warn(f"no cache, kernel {i}", CacheWarning, stacklevel=1)
+
+    monkeypatch.setattr(cli, "_make_ready", ready)
+    result = run("solve", config, "--out", out, "--set", "output.plots=false")
+    assert result.stderr == "warning: no cache, kernel 0\n"
+
+
+def test_a_broken_pipe_ends_quietly(config, monkeypatch):
+    from experiments import cli
+
+    def broken(*_):
+        raise BrokenPipeError(errno.EPIPE, "Broken pipe")
+
+    monkeypatch.setattr(cli, "task_of", broken)
+    result = run("validate", config)
+    assert result.exit_code == FAILED and result.output == ""
+
+
 def test_interruption_saves_the_best_iterate(config, out, monkeypatch):
     from trajopt import ConsoleTable
 
@@ -159,11 +233,13 @@ def test_bad_settings_end_with_a_sentence(config, out, setting, said):
 
 
 def test_missing_and_foreign_files(config, tmp_path):
-    assert "does not exist" in refused("solve", tmp_path / "missing.toml")
+    said = refused("solve", tmp_path / "raech.toml")
+    assert said == f"error: there is no config file {tmp_path / 'raech.toml'}; did you mean {config}?\n"
     foreign = tmp_path / "foreign.npz"
     foreign.write_bytes(b"nothing")
-    assert "not a whole solution file" in refused("show", foreign)
-    assert "not a whole solution file" in refused("solve", config, "--warm-start", foreign)
+    assert "is not a trajopt solution file" in refused("show", foreign)
+    said = refused("solve", config, "--warm-start", foreign)
+    assert "is not a trajopt solution file; " in said and "pickle" not in said
 
 
 def test_debug_shows_the_traceback(config):
@@ -219,8 +295,30 @@ def test_compare(config, out):
     assert (out / "comparison.png").exists() and (out / "comparison.md").exists()
 
 
+def test_compare_keeps_the_finished_runs_after_an_interruption(config, out, monkeypatch):
+    from experiments import compare as comparison
+    from trajopt import StatusCode
+
+    solve, solved = comparison.solve_task, []
+
+    def interrupted_the_second_time(*arguments):
+        solved.append(solve(*arguments))
+        status = dataclasses.replace(solved[-1].status, code=StatusCode.INTERRUPTED)
+        return solved[-1] if len(solved) == 1 else dataclasses.replace(solved[-1], status=status)
+
+    monkeypatch.setattr(comparison, "solve_task", interrupted_the_second_time)
+    result = run("compare", config, "--backends", "analytic,complex_step,forward_ad", "--out", out)
+    assert result.exit_code == FAILED
+    assert len(solved) == 2
+    assert "Interrupted: 1 of 3 runs were finished" in result.output
+    with (out / "comparison.csv").open() as file:
+        assert [r["backend"] for r in csv.DictReader(file)] == ["analytic"]
+    assert (out / "comparison.png").exists() and (out / "comparison.md").exists()
+
+
 def test_compare_refuses_unknown_names(config, out):
-    assert "did you mean 'complex_step'?" in refused("compare", config, "--backends", "complexstep", "--out", out)
+    said = refused("compare", config, "--backends", "analytic,complexstep", "--out", out)
+    assert "backend: expected one of " in said and "did you mean 'complex_step'?" in said
     assert "did you mean 'fddp'?" in refused("compare", config, "--solvers", "fdp", "--out", out)
 
 

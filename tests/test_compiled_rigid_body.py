@@ -4,6 +4,7 @@ import re
 import shutil
 import subprocess
 import threading
+import time
 from functools import cache
 
 import numpy as np
@@ -288,3 +289,20 @@ def test_a_library_exports_only_prefixed_symbols(algebra):
     ).stdout
     symbols = {line.split()[-1] for line in lines.splitlines()}
     assert {s for s in symbols if not LINKER_SYMBOLS.fullmatch(s)} == {"rnea_run", "rnea_room"}
+
+
+def test_an_interrupt_waits_for_the_workers():
+    """What compiled code still writes to must not be freed: the call returns to its caller when all parts are done."""
+    from dynamics_backends.compiled.memory import Rooms, over_threads
+
+    done = []
+
+    def part(first, last, room):
+        if first == 0:
+            raise KeyboardInterrupt
+        time.sleep(0.2)
+        done.append(first)
+
+    with pytest.raises(KeyboardInterrupt):
+        over_threads(part, 256, 8, Rooms(8), threads=2)
+    assert done == [128]

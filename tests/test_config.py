@@ -103,6 +103,28 @@ def test_a_missing_problem():
     assert "problem.name: missing" in issues_of({})[0]
 
 
+@pytest.mark.parametrize("value", [3, "arm_go_to"])
+def test_a_problem_that_is_no_table(value):
+    (issue,) = issues_of({"problem": value})
+    assert issue.startswith("problem: expected a table") and issue.endswith(f"got {value!r}")
+
+
+def test_settings_that_contradict_each_other_are_named_without_their_values():
+    (issue,) = issues_of({"problem": GO_TO | {"goal_q": [0.0] * 7}})
+    assert "either goal_q or goal_position" in issue and "got" not in issue
+
+
+def test_a_missing_file_is_answered_with_near_ones(tmp_path):
+    (tmp_path / "reach.toml").write_text("")
+    with pytest.raises(FileNotFoundError) as caught:
+        load_config(tmp_path / "raech.toml")
+    assert str(caught.value) == f"there is no config file {tmp_path / 'raech.toml'}; did you mean {tmp_path / 'reach.toml'}?"
+    with pytest.raises(FileNotFoundError, match="is a folder, not a config file"):
+        load_config(tmp_path)
+    with pytest.raises(FileNotFoundError, match="there is no folder"):
+        load_config(tmp_path / "nowhere" / "reach.toml")
+
+
 def test_an_option_that_contradicts_the_solver():
     issues = issues_of({"problem": GO_TO, "solver": {"name": "gnms", "shooting": "single"}})
     assert "means shooting = 'all'" in issues[0]
@@ -142,7 +164,10 @@ def test_bad_overrides(text):
 def test_invalid_toml_names_the_line(tmp_path):
     path = tmp_path / "bad.toml"
     path.write_text("[problem\nname = 3\n")
-    with pytest.raises(ConfigError, match="not valid TOML.*line 1"):
+    with pytest.raises(ConfigError, match="not valid TOML in line 1: .*; settings are written key = value"):
+        load_config(path)
+    path.write_text('a = 1\nb = "open')
+    with pytest.raises(ConfigError, match="not valid TOML in line 2: "):
         load_config(path)
 
 

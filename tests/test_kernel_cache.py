@@ -241,7 +241,7 @@ def test_a_compiler_that_does_not_work_is_named(command, monkeypatch):
     assert not has_compiler()
     with pytest.raises(CompilerError, match=command) as caught:
         find_toolchain()
-    assert all(remedy in str(caught.value) for remedy in REMEDIES)
+    assert "correct or unset CC" in str(caught.value) and "engine = 'numpy'" in str(caught.value)
 
 
 def test_cc_may_have_options(monkeypatch):

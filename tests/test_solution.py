@@ -101,6 +101,17 @@ def test_save_leaves_no_other_file_and_keeps_the_old_one_if_it_fails(solution, t
     assert [p.name for p in tmp_path.iterdir()] == ["slew.npz"]
 
 
+def test_an_error_of_saving_names_the_target(solution, tmp_path):
+    path = tmp_path / "slew.npz"
+    path.mkdir()
+    with pytest.raises(OSError) as caught:
+        solution.save(path)
+    assert caught.value.filename == str(path)
+    with pytest.raises(FileNotFoundError) as missing:
+        solution.save(tmp_path / "nowhere" / "slew.npz")
+    assert missing.value.filename == str(tmp_path / "nowhere" / "slew.npz")
+
+
 def _truncated(path):
     path.write_bytes(path.read_bytes()[:-200])
 
@@ -137,8 +148,9 @@ def _array(path):
 def test_foreign_and_broken_files_are_refused(solution, tmp_path, spoil):
     path = solution.save(tmp_path / "slew.npz")
     spoil(path)
-    with pytest.raises(SolutionFileError, match="slew.npz"):
+    with pytest.raises(SolutionFileError, match=r"slew.npz is not a (trajopt|whole) solution file") as caught:
         Solution.load(path)
+    assert "pickle" not in str(caught.value)
 
 
 def test_pickles_are_never_opened(tmp_path):

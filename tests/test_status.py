@@ -2,6 +2,7 @@
 
 import io
 import time
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -25,7 +26,9 @@ from trajopt import (
     solver_names,
     solver_options,
     state_cost,
+    verdicts,
 )
+from trajopt.shooting import ShootingLoop
 
 SOLVERS = ["ilqr", "gnms", "fddp"]
 
@@ -99,6 +102,19 @@ def test_interrupt_returns_the_best_iterate(solver):
     assert solution.K.any()
 
 
+def test_interrupt_before_the_first_step_leaves_the_initial_guess(monkeypatch):
+    def interrupt(self, guess):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(ShootingLoop, "_start", interrupt)
+    table = ConsoleTable(io.StringIO())
+    solution = solve(_problem(), callback=table)
+    table.finish(solution)
+    assert solution.status.code is StatusCode.INTERRUPTED
+    assert "initial guess" in solution.status.message
+    assert "best" not in table.stream.getvalue() and "nan" not in table.stream.getvalue()
+
+
 @pytest.mark.parametrize("solver", SOLVERS)
 def test_nan_in_the_dynamics_is_located(solver):
     def breaks(x, u, t, p):
@@ -136,6 +152,7 @@ def test_control_without_weight_is_not_positive_definite():
     assert status.code is StatusCode.NOT_POSITIVE_DEFINITE
     assert status.knot == 3
     assert "hessian = 'gauss_newton'" in status.advice
+    assert "hessian" not in verdicts.not_positive_definite(3, SLQOptions()).advice
 
 
 def test_wrong_derivatives_end_in_a_failed_line_search():
@@ -156,7 +173,7 @@ def test_wrong_derivatives_end_in_a_failed_line_search():
 def test_divergence_of_the_guess_is_reported_not_warned_about():
     solution = solve(_problem(lambda x, u, t, p: [x[1], 50.0 * sm.exp(x[0] * x[0]) + u[0]]), solver="ilqr")
     assert solution.status.code is StatusCode.NON_FINITE
-    assert "shooting = 'all'" in solution.status.advice
+    assert "another setting of shooting" in solution.status.advice
 
 
 def test_status_is_a_sentence_and_survives_json():
@@ -248,6 +265,15 @@ def test_table_repeats_its_header_every_ten_rows():
     assert "max_iterations = 12" in lines[-2]
 
 
+def test_the_readme_explains_the_columns():
+    readme = (Path(__file__).parent.parent / "README.md").read_text(encoding="utf-8")
+    shown = [{line.split()[0] for line in ConsoleTable(verbosity=v).legend().splitlines()} for v in range(4)]
+    for line in ConsoleTable(verbosity=3).legend().splitlines():
+        title, meaning = line.split(maxsplit=1)
+        level = next(v for v in (1, 2, 3) if title in shown[v])
+        assert f"| `{title}` | {meaning} | {level} |".replace("|grad|", r"\|grad\|") in readme
+
+
 def test_verbosity_and_legend():
     silent, _, _ = _printed(verbosity=0)
     assert silent == []
@@ -257,5 +283,6 @@ def test_verbosity_and_legend():
     assert [line.split()[0] for line in legend] == short[0].split()
     timed, _, _ = _printed(verbosity=3)
     assert "backward" in timed[1]
+    assert "curvature" in timed[0] and "curvature" not in _printed(verbosity=2)[0][0]
     with pytest.raises(ValueError, match="verbosity = 4"):
         ConsoleTable(verbosity=4)

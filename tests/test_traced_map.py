@@ -207,7 +207,7 @@ def test_without_a_compiler(no_compiler, caplog):
     with caplog.at_level(logging.WARNING):
         assert make_backend(user, "forward_ad", engine="auto").map is user
         assert make_backend(user, "complex_step", engine="auto").map is user
-    assert [r.getMessage().startswith("no C compiler found: engine = numpy;") for r in caplog.records] == [True]
+    assert [r.getMessage().startswith("engine = numpy: no working C compiler") for r in caplog.records] == [True]
     function = FunctionMap(lambda x, u, t, p: [x[0]], 1, 0)
     with pytest.raises(CompilerError, match="no working C compiler .* engine = 'numpy' needs none"):
         make_backend(function, "forward_ad", engine="compiled").f(np.ones((1, 1)), np.ones((1, 0)))

@@ -11,12 +11,12 @@ from __future__ import annotations
 import ctypes
 from functools import cached_property, lru_cache
 from importlib.resources import files
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from dynamics_backends.compiled.cache import load
-from dynamics_backends.compiled.dynamics_source import free_body_source, has_source, tables_of
+from dynamics_backends.compiled.dynamics_source import DynamicsSource, free_body_source, has_source, tables_of
 from dynamics_backends.compiled.kernel import templates
 from dynamics_backends.compiled.memory import Rooms, address, bound, over_threads, pointers
 from dynamics_backends.compiled.toolchain import find_toolchain
@@ -132,8 +132,30 @@ def _library(
     system: Map, scheme: str, running: tuple[TermShape, ...], terminal: tuple[TermShape, ...], hessian: str
 ) -> tuple[ctypes.CDLL, tuple[list[Array], list[Array]]]:
     """The compiled library of a problem's structure, and the tables of its robot; kept for problems that differ in values only."""
-    n, m = system.manifold.ndx, system.nu
     dynamics = free_body_source(system)
+    stage = stage_source(dynamics, system, scheme, running, terminal, hessian)
+    return load("\n".join([templates(), stage.source])), tables_of(dynamics.model)
+
+
+class StageSource(NamedTuple):
+    """C source of a whole stage, to stand behind a prelude; the lengths of theta, and the workspace of its parts in vectors."""
+
+    source: str
+    theta: int
+    theta_end: int
+    room: str
+
+
+def stage_source(
+    dynamics: DynamicsSource,
+    system: Map,
+    scheme: str,
+    running: tuple[TermShape, ...],
+    terminal: tuple[TermShape, ...],
+    hessian: str,
+) -> StageSource:
+    """The text of kernels/stage.h with all that it asks for."""
+    n, m = system.manifold.ndx, system.nu
     first = term_source("running", running, n, m, running=True, hessian=hessian)
     last = term_source("terminal", terminal, n, m, running=False, hessian=hessian)
     sizes = {"NX": n, "NU": m, "NP": 0, "NT": first.theta, "NTT": last.theta}
@@ -141,8 +163,9 @@ def _library(
     head = [f"#define {key} {value}" for key, value in (sizes | rooms).items()]
     context = "typedef struct { const int *const *ti; const double *const *td; V *w; } ctx_t;"
     stage = (files("trajopt") / "kernels" / "stage.h").read_text()
-    parts = [templates(), *head, _scheme(scheme), context, dynamics.source, first.source, last.source, stage]
-    return load("\n".join(parts)), tables_of(dynamics.model)
+    parts = [*head, _scheme(scheme), context, dynamics.source, first.source, last.source, stage]
+    room = f"{rooms['DYNAMICS_ROOM']} + {rooms['TERMS_ROOM']}"
+    return StageSource("\n".join(parts), first.theta, last.theta, room)
 
 
 def _scheme(name: str) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import sys
 from typing import TextIO
 
@@ -32,13 +33,25 @@ _COLUMNS = (
     ("curvature", "curvature", 13, "s", "Hessian of the cost that was used"),
 )
 _SHORT = ("iteration", "cost", "gradient", "defect", "step_length")
+_LONG = ("curvature",)
+
+
+def account(solution: Solution) -> str:
+    """Cost and iterations; without a cost where there is none."""
+    cost = f"cost {solution.cost:.10g}, " if math.isfinite(solution.cost) else ""
+    return f"{cost}{solution.iterations} iterations"
+
+
+def _level(key: str) -> int:
+    """The verbosity from which on a column is shown."""
+    return 1 if key in _SHORT else 3 if key in _LONG else 2
 
 
 class ConsoleTable:
     """A callback that prints one line per iteration.
 
-    stream: where to, default standard output. verbosity: 0 nothing, 1 the main columns, 2 all of them, 3 also the
-    time of each phase. Use :meth:`finish` to print how the solve ended.
+    stream: where to, default standard output. verbosity: 0 nothing, 1 the main columns, 2 all numbers, 3 also the
+    curvature and the time of each phase. Use :meth:`finish` to print how the solve ended.
     """
 
     def __init__(self, stream: TextIO | None = None, verbosity: int = 2) -> None:
@@ -46,7 +59,7 @@ class ConsoleTable:
             raise ValueError(f"verbosity = {verbosity!r}; expected 0, 1, 2 or 3")
         self.stream = stream
         self.verbosity = verbosity
-        self.columns = [c for c in _COLUMNS if verbosity >= 2 or c[1] in _SHORT]
+        self.columns = [c for c in _COLUMNS if verbosity >= _level(c[1])]
         self._rows = 0
 
     def __call__(self, record: IterationRecord) -> None:
@@ -66,7 +79,7 @@ class ConsoleTable:
         if self.verbosity == 0:
             return
         times = ", ".join(f"{name} {value:.3f} s" for name, value in solution.time_total.items())
-        self._print(f"{solution.status}\ncost {solution.cost:.10g}, {solution.iterations} iterations; {times}")
+        self._print(f"{solution.status}\n{account(solution)}; {times}")
 
     def legend(self) -> str:
         """What each column means, one to a line."""

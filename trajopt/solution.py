@@ -31,6 +31,8 @@ CONVENTIONS = {
     "policy": "u = us + k + K (x (-) xs)",
     "units": "SI, radians",
 }
+_ARCHIVE = b"PK\x03\x04"
+"""How a zip file, and so a solution file, begins."""
 _ARRAYS = ("xs", "us", "K", "k", "times")
 
 
@@ -70,7 +72,10 @@ class Solution:
         arrays["history"] = history.reshape(len(self.history), len(NUMBERS))
         arrays["cost"] = np.array(self.cost)
         arrays["metadata"] = np.array(json.dumps(self._metadata()))
-        _write_atomically(path, arrays)
+        try:
+            _write_atomically(path, arrays)
+        except OSError as error:
+            raise _about(path, error) from error
         return path
 
     def _metadata(self) -> dict[str, Any]:
@@ -93,12 +98,18 @@ class Solution:
 
         Raises FileNotFoundError, or :class:`SolutionFileError` if the file is truncated or of another kind.
         """
+        foreign = f"{path} is not a trajopt solution file; give the solution.npz that a solve has written"
+        with Path(path).open("rb") as file:
+            if file.read(len(_ARCHIVE)) != _ARCHIVE:  # to numpy, anything else may be a pickle
+                raise SolutionFileError(foreign)
         try:
-            with Path(path).open("rb") as file, np.load(file, allow_pickle=False) as data:
+            with np.load(path, allow_pickle=False) as data:
                 arrays = {name: data[name] for name in (*_ARRAYS, "cost", "history")}
                 metadata = json.loads(str(data["metadata"]))
-        except (zipfile.BadZipFile, zlib.error, EOFError, KeyError, ValueError, AttributeError, TypeError) as error:
+        except (zipfile.BadZipFile, zlib.error, EOFError) as error:
             raise SolutionFileError(f"{path} is not a whole solution file ({error}); solve and save again") from error
+        except (KeyError, ValueError, AttributeError, TypeError) as error:
+            raise SolutionFileError(foreign) from error
         if not isinstance(metadata, dict) or metadata.get("format") != FORMAT:
             raise SolutionFileError(f"{path} is no solution file: its metadata do not say {FORMAT!r}")
         if metadata["format_version"] > FORMAT_VERSION:
@@ -150,6 +161,13 @@ def _write_atomically(path: Path, arrays: dict[str, Array]) -> None:
     except BaseException:
         temporary.unlink(missing_ok=True)
         raise
+
+
+def _about(path: Path, error: OSError) -> OSError:
+    """The error as one about the target, not about the temporary file."""
+    if error.errno is None:
+        return OSError(f"{path}: {error}")
+    return OSError(error.errno, error.strerror, str(path))
 
 
 def _umask() -> int:

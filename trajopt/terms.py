@@ -12,17 +12,20 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
 
-from dynamics_backends import scalar as sm
 from dynamics_backends.manifold import Manifold
 from dynamics_backends.protocol import Array, FunctionMap, Map
+from dynamics_backends.rigid_body import kinematics
 from dynamics_backends.scalar import Rows, Scalar
+from trajopt import residuals
 
 NO_STATE = Manifold([])
 """The manifold of residuals that do not read the state."""
+_LINEAR, _ANGULAR = ("x", "y", "z"), ("rx", "ry", "rz")
 Residual = Callable[[Rows, Rows, Scalar, Mapping[str, Rows]], "Rows | list[Scalar]"]
 Values = Array | float | Sequence[Any]
 
@@ -79,13 +82,14 @@ def residual_cost(
     nu: int = 0,
     parameters: Mapping[str, Values] | None = None,
     output_names: tuple[str, ...] | None = None,
+    control_names: tuple[str, ...] | None = None,
 ) -> CostTerm:
     """A user's own residual, written as one function ``function(x, u, t, p)`` of rows.
 
     It returns rows or a list of ``n_out`` scalars and uses arithmetic, indexing and :mod:`dynamics_backends.scalar`.
     With nu = 0 (needed for a terminal term) ``u`` is empty.
     """
-    residual = FunctionMap(function, manifold, nu, n_out, output_names=output_names)
+    residual = FunctionMap(function, manifold, nu, n_out, output_names=output_names, control_names=control_names)
     return CostTerm(name, residual, np.asarray(weight), _arrays(parameters or {}))
 
 
@@ -101,12 +105,9 @@ def state_cost(manifold: Manifold, reference: Values, weight: Values = 1.0, name
     if error > QUATERNION_TOLERANCE:
         raise ValueError(f"term {name!r}: a quaternion of the reference has norm 1 +- {error:.1e}: normalise it")
 
-    def residual(x, u, t, p):
-        return manifold.difference(p["reference"], x)
-
     return residual_cost(
         name,
-        residual,
+        partial(residuals.state_difference, manifold),
         manifold,
         manifold.ndx,
         weight,
@@ -115,17 +116,30 @@ def state_cost(manifold: Manifold, reference: Values, weight: Values = 1.0, name
     )
 
 
-def control_cost(nu: int, reference: Values = 0.0, weight: Values = 1.0, name: str = "control") -> CostTerm:
-    """r = u - reference, (nu,); reference: a number, (nu,) or (N, nu)."""
+def control_cost(
+    nu: int,
+    reference: Values = 0.0,
+    weight: Values = 1.0,
+    name: str = "control",
+    names: tuple[str, ...] | None = None,
+) -> CostTerm:
+    """r = u - reference, (nu,); reference: a number, (nu,) or (N, nu); names: of the controls, for reports."""
     reference = np.asarray(reference, dtype=float)
     reference = np.full(nu, reference) if reference.ndim == 0 else reference
     if reference.shape[-1:] != (nu,):
         raise ValueError(f"term {name!r}: reference has shape {reference.shape}; expected (nu = {nu},) or (N, {nu})")
 
-    def residual(x, u, t, p):
-        return u - p["reference"]
-
-    return residual_cost(name, residual, NO_STATE, nu, weight, nu=nu, parameters={"reference": reference})
+    return residual_cost(
+        name,
+        residuals.control_difference,
+        NO_STATE,
+        nu,
+        weight,
+        nu=nu,
+        parameters={"reference": reference},
+        output_names=names,
+        control_names=names,
+    )
 
 
 # -- robots: the state is (q, v) of a rigid_body Model ------------------------------------------------------------------
@@ -138,16 +152,14 @@ def frame_position_cost(
 
     Raises UnknownName if the model has no such frame.
     """
-    from dynamics_backends.rigid_body import kinematics
 
     frame_id = model.frame_id(frame)
 
-    def residual(x, u, t, p):
-        position = kinematics.frame_position(model, x[: model.nq], frame_id)
-        return [position[i] - p["goal"][i] for i in range(3)]
-
     goal = _last_axis(goal, 3, "goal", frame)
-    return residual_cost(name or f"position of {frame}", residual, manifold, 3, weight, parameters={"goal": goal})
+    residual = partial(residuals.frame_position, model, frame_id)
+    names = tuple(f"{frame}.{axis}" for axis in _LINEAR)
+    title = name or f"position of {frame}"
+    return residual_cost(title, residual, manifold, 3, weight, parameters={"goal": goal}, output_names=names)
 
 
 def frame_placement_cost(
@@ -164,27 +176,20 @@ def frame_placement_cost(
     position: (3,) or (N, 3), WORLD. rotation: world from goal frame, (3, 3) or (N, 3, 3); it is stored as the parameter
     ``rotation`` (9,), row by row. The residual is smooth while the angle to the goal stays below pi.
     """
-    from dynamics_backends.rigid_body import kinematics
 
     frame_id = model.frame_id(frame)
     rotation = np.asarray(rotation, dtype=float)
     if rotation.shape[-2:] != (3, 3):
         raise ValueError(f"rotation of the goal of {frame!r} has shape {rotation.shape}; expected (3, 3) or (N, 3, 3)")
 
-    def residual(x, u, t, p):
-        q, goal = x[: model.nq], p["rotation"]
-        at, R = kinematics.frame_position(model, q, frame_id), kinematics.frame_rotation(model, q, frame_id)
-        offset = [at[i] - p["position"][i] for i in range(3)]
-        columns = [[goal[3 * i + j] for i in range(3)] for j in range(3)]  # columns of R_goal
-        linear = [_dot(columns[j], offset) for j in range(3)]
-        relative = [[_dot(columns[i], [R[k][j] for k in range(3)]) for j in range(3)] for i in range(3)]
-        return [*linear, *kinematics.rotation_log(relative)]
-
     values = {
         "position": _last_axis(position, 3, "position", frame),
         "rotation": rotation.reshape(*rotation.shape[:-2], 9),
     }
-    return residual_cost(name or f"placement of {frame}", residual, manifold, 6, weight, parameters=values)
+    residual = partial(residuals.frame_placement, model, frame_id)
+    names = tuple(f"{frame}.{axis}" for axis in (*_LINEAR, *_ANGULAR))
+    title = name or f"placement of {frame}"
+    return residual_cost(title, residual, manifold, 6, weight, parameters=values, output_names=names)
 
 
 def frame_velocity_cost(
@@ -201,32 +206,27 @@ def frame_velocity_cost(
 
     expressed_in: "LOCAL", "WORLD" or "LOCAL_WORLD_ALIGNED".
     """
-    from dynamics_backends.rigid_body import kinematics
 
-    frame_id, nq = model.frame_id(frame), model.nq
-    if expressed_in not in (known := ("LOCAL", "WORLD", "LOCAL_WORLD_ALIGNED")):
-        raise ValueError(f"expressed_in = {expressed_in!r}; known: {', '.join(known)}")
-
-    def residual(x, u, t, p):
-        velocity = kinematics.frame_velocity(model, x[:nq], x[nq : nq + model.nv], frame_id, expressed_in)
-        return [velocity[i] - p["reference"][i] for i in range(6)]
+    frame_id = model.frame_id(frame)
+    if expressed_in not in kinematics.REFERENCES:
+        raise ValueError(f"expressed_in = {expressed_in!r}; known: {', '.join(kinematics.REFERENCES)}")
 
     values = {"reference": _last_axis(reference, 6, "reference", frame)}
-    return residual_cost(name or f"velocity of {frame}", residual, manifold, 6, weight, parameters=values)
+    residual = partial(residuals.frame_velocity, model, frame_id, expressed_in)
+    names = tuple(f"{frame}.v{axis}" for axis in (*_LINEAR, *_ANGULAR))
+    title = name or f"velocity of {frame}"
+    return residual_cost(title, residual, manifold, 6, weight, parameters=values, output_names=names)
 
 
 def center_of_mass_cost(
     model, manifold: Manifold, goal: Values, weight: Values = 1.0, name: str = "center of mass"
 ) -> CostTerm:
     """r = centre of mass - goal, WORLD, (3,) [m]; goal: (3,) or (N, 3)."""
-    from dynamics_backends.rigid_body import kinematics
-
-    def residual(x, u, t, p):
-        center = kinematics.center_of_mass(model, x[: model.nq])
-        return [center[i] - p["goal"][i] for i in range(3)]
 
     goal = _last_axis(goal, 3, "goal", name)
-    return residual_cost(name, residual, manifold, 3, weight, parameters={"goal": goal})
+    names = tuple(f"com.{axis}" for axis in _LINEAR)
+    residual = partial(residuals.center_of_mass, model)
+    return residual_cost(name, residual, manifold, 3, weight, parameters={"goal": goal}, output_names=names)
 
 
 def joint_limit_cost(
@@ -244,19 +244,12 @@ def joint_limit_cost(
     if np.any(lower > upper):
         worst = model.q_names[int(np.argmax(lower - upper))]
         raise ValueError(f"term {name!r}: margin {margin} leaves no room between the limits of {worst!r}; reduce it")
-    bounds = list(zip(np.isfinite(lower[limited]), np.isfinite(upper[limited]), strict=True))
-
-    def residual(x, u, t, p):
-        return [_excess(x[i], p["lower"][j], p["upper"][j], *bounds[j]) for j, i in enumerate(limited)]
+    finite = list(zip(np.isfinite(lower[limited]).tolist(), np.isfinite(upper[limited]).tolist(), strict=True))
+    residual = partial(residuals.limit_excess, limited, finite)
 
     values = {"lower": _finite(lower[limited]), "upper": _finite(upper[limited])}
     names = tuple(model.q_names[i] for i in limited)
     return residual_cost(name, residual, manifold, len(limited), weight, parameters=values, output_names=names)
-
-
-def _excess(q: Scalar, lower: Scalar, upper: Scalar, has_lower: bool, has_upper: bool) -> Scalar:
-    over = sm.select(q - upper, q - upper, 0.0 * q) if has_upper else 0.0 * q
-    return over + sm.select(lower - q, q - lower, 0.0 * q) if has_lower else over
 
 
 def _arrays(values: Mapping[str, Values]) -> dict[str, Array]:
@@ -265,10 +258,6 @@ def _arrays(values: Mapping[str, Values]) -> dict[str, Array]:
 
 def _finite(bounds: Array) -> Array:
     return np.where(np.isfinite(bounds), bounds, 0.0)
-
-
-def _dot(a: list[Scalar], b: list[Scalar]) -> Scalar:
-    return a[0] * b[0] + a[1] * b[1] + a[2] * b[2]
 
 
 def _last_axis(value: Values, size: int, what: str, where: str) -> Array:

@@ -12,9 +12,10 @@ from trajopt.options import SLQOptions
 from trajopt.status import Status, StatusCode
 
 _ADVICE_SLOW = (
-    "Raise max_iterations, start from a better guess, or reduce the ratio between the largest and smallest weights."
+    "Raise max_iterations if the gradient is still falling; else start from a better guess, or reduce the ratio between "
+    "the largest and smallest weights. A goal out of reach stays so with any number of iterations."
 )
-_ADVICE_GUESS = "Start from a better guess, shorten dt or the horizon, or try multiple shooting (shooting = 'all')."
+_ADVICE_GUESS = "Start from a better guess, shorten dt or the horizon, or try another setting of shooting."
 
 
 def converged(iterations: int, gradient: float, defect: float, o: SLQOptions) -> Status:
@@ -34,7 +35,7 @@ def precision_limit(gradient: float, defect: float, o: SLQOptions) -> Status:
     return Status(
         StatusCode.PRECISION_LIMIT,
         f"Double precision allows no further progress: {_distance(gradient, defect, o)}.",
-        advice="Raise the tolerance, scale the cost, or use an exact derivative backend.",
+        advice="Raise the tolerance, or scale the cost; finite differences may be what limits the precision.",
     )
 
 
@@ -53,7 +54,9 @@ def time_limit(iterations: int, gradient: float, defect: float, o: SLQOptions) -
 
 
 def interrupted(iterations: int) -> Status:
-    """Ctrl-C."""
+    """Ctrl-C; before the first step there is only the initial guess."""
+    if iterations == 0:
+        return Status(StatusCode.INTERRUPTED, "Interrupted before the first step; this is the initial guess.")
     return Status(StatusCode.INTERRUPTED, f"Interrupted in iteration {iterations}; this is the best iterate so far.")
 
 
@@ -69,11 +72,12 @@ def line_search_failed(iterations: int, gradient: float, o: SLQOptions) -> Statu
 
 def not_positive_definite(knot: int, o: SLQOptions) -> Status:
     """Quu could not be factorised."""
+    other = ", or use hessian = 'gauss_newton'" if o.hessian != "gauss_newton" else ""
     return Status(
         StatusCode.NOT_POSITIVE_DEFINITE,
         f"Quu is not positive definite at knot {knot}, even with mu = {o.max_regularisation:.0e}.",
         knot=knot,
-        advice="Give every control a positive weight, or use hessian = 'gauss_newton'.",
+        advice=f"Give every control a positive weight{other}.",
     )
 
 

@@ -56,6 +56,9 @@ class CompiledDriver:
         self.tier = tier
         self._slots: WeakKeyDictionary[Model, dict[tuple[str, str], _Slot]] = WeakKeyDictionary()
 
+    def __reduce__(self) -> tuple[type, tuple[str]]:
+        return CompiledDriver, (self.tier,)  # kernels belong to a process
+
     def __call__(self, program: Program, model: Model, arguments: Mapping[str, Any]) -> dict[str, Any]:
         values = [arguments[name] for name in program.arguments]
         algebra = _algebra(program, values)

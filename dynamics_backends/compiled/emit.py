@@ -40,7 +40,7 @@ def step_function(
         lines += [f"{output}[{i}] = {body.vector(x)};" for i, x in enumerate(operands)]
     arguments = [f"const {'V' if a.vector else 'double'}* restrict {a.name}" for a in inputs]
     arguments += [f"V* restrict {o}" for o in outputs]
-    attribute = "static inline __attribute__((always_inline))" if inline else "static __attribute__((noinline))"
+    attribute = "ALWAYS_INLINE" if inline else "NOINLINE"
     return f"{attribute} void {name}({', '.join(arguments)})\n{{\n" + "\n".join(lines) + "\n}\n"
 
 
@@ -118,7 +118,7 @@ def chunked_function(name: str, t: Trace, inputs: Sequence[Argument], outputs: S
         for op in operations:  # beyond its own function a value is read from the buffer, as a vector
             body.is_vector[op.index] = True if op.index in slots else body.is_vector[op.index]
         text = "\n".join(lines)
-        source.append(f"static __attribute__((noinline)) void {name}_{c}({', '.join(arguments)})\n{{\n{text}\n}}\n")
+        source.append(f"NOINLINE void {name}_{c}({', '.join(arguments)})\n{{\n{text}\n}}\n")
     calls = "\n".join(f"{name}_{c}({names});" for c in range(len(chunks)))
     source.append(f"static void {name}({', '.join(arguments)})\n{{\n{calls}\n}}\n")
     return "\n".join(source), size

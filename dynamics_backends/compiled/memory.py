@@ -6,7 +6,7 @@ import ctypes
 import os
 import threading
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from functools import lru_cache
 from itertools import pairwise
 from typing import Any
@@ -87,4 +87,23 @@ def over_threads(
     if len(jobs) == 1:
         work(*jobs[0])
     else:
-        list(_pool().map(lambda job: work(*job), jobs))
+        futures: list[Future] = []
+        try:
+            for job in jobs:
+                futures.append(_pool().submit(work, *job))
+            for future in futures:
+                future.result()
+        finally:
+            _settle(futures)
+
+
+def _settle(futures: Sequence[Future]) -> None:
+    """Wait for all, whatever interrupts: arrays must not be freed while compiled code still writes to them."""
+    interrupt: KeyboardInterrupt | None = None
+    while any(not future.done() for future in futures):
+        try:
+            wait(futures)
+        except KeyboardInterrupt as again:
+            interrupt = again
+    if interrupt is not None:
+        raise interrupt

@@ -89,12 +89,13 @@ def _probe(commands: tuple[tuple[str, ...], ...]) -> Toolchain:
     for command in commands:
         try:
             return _examined(command)
+        except FileNotFoundError:
+            reasons.append(f"{shlex.join(command)}: not found")
         except (OSError, subprocess.SubprocessError, CompilerError) as error:
             reasons.append(f"{shlex.join(command)}: {error}")
     detail = "; ".join(reasons) or "none of cc, gcc, clang is on the PATH"
-    raise CompilerError(
-        f"no working C compiler ({detail}); install gcc or clang, or `pip install ziglang`, or set CC; engine = 'numpy' needs none"
-    )
+    remedy = "correct or unset CC" if os.environ.get("CC") else "install gcc or clang, or `pip install ziglang`, or set CC"
+    raise CompilerError(f"no working C compiler ({detail}); {remedy}; engine = 'numpy' needs none")
 
 
 def find_toolchain() -> Toolchain:

@@ -1,8 +1,16 @@
 /* The LQ problem with defects: the twin of trajopt/lq.py, with the sizes n = NDX and m = NU known at compile time.
    Matrices by rows; every array is one knot after the other. */
 
+#include <math.h>
+#include <string.h>
+
 #define N_ NDX
 #define M_ NU
+
+#ifndef ALWAYS_INLINE /* else the prelude's */
+#define ALWAYS_INLINE static inline __attribute__((always_inline))
+#define EXPORT __attribute__((visibility("default")))
+#endif
 
 typedef struct {
     const double *A, *B, *d, *Q, *q, *S, *R, *r;
@@ -39,7 +47,7 @@ static int cholesky(double *restrict G)
         double s = G[j * M_ + j];
         for (int k = 0; k < j; k++) s -= G[j * M_ + k] * G[j * M_ + k];
         if (!(s > 0.0) || s > 1e300) return 0;
-        s = __builtin_sqrt(s);
+        s = sqrt(s);
         G[j * M_ + j] = s;
         const double inverse = 1.0 / s;
         for (int i = j + 1; i < M_; i++) {
@@ -52,7 +60,7 @@ static int cholesky(double *restrict G)
 }
 
 /* X (m x c) <- -G^-1 X by its Cholesky factor. */
-static inline __attribute__((always_inline)) void minus_solve(const double *restrict G, double *restrict X, const int c)
+ALWAYS_INLINE void minus_solve(const double *restrict G, double *restrict X, const int c)
 {
     for (int i = 0; i < M_; i++) {
         for (int k = 0; k < i; k++)
@@ -182,7 +190,6 @@ static void linear_rollout(lq_data p, long N, const double *K, const double *k, 
     change[1] = D2;
 }
 
-#define EXPORT __attribute__((visibility("default")))
 #define LQ_ARGUMENTS const double *A, const double *B, const double *d, const double *Q, const double *q, const double *S, const double *R, const double *r
 #define LQ_DATA ((lq_data){A, B, d, Q, q, S, R, r})
 

@@ -1,8 +1,9 @@
 /* One stage of an optimal-control problem, compiled as a whole: time step with sensitivities, cost terms with their expansions, and
    the closed-loop roll-out of a line search.  The twin of trajopt/evaluation.py on vector spaces.
 
-   Before this text stand NX, NU, NP (dynamics parameters), NT and NTT (weights and parameters of the running and terminal terms),
-   STAGES and the tableau A_, B_, C_ of a Runge-Kutta method, or SEMI_IMPLICIT; and the functions
+   Before this text stand a prelude (prelude.h, or scalar.h for one lane in plain C99); NX, NU, NP (dynamics parameters), NT and NTT
+   (weights and parameters of the running and terminal terms); STAGES and the tableau A_, B_, C_ of a Runge-Kutta method, or
+   SEMI_IMPLICIT; and the functions
 
        dynamics_value(ctx, x, u, t, p, xdot)             dynamics_partials(ctx, x, u, t, p, xdot, fx, fu)
        running_value(x, u, t, dt, theta, l, w)            running_expand(x, u, t, dt, theta, l, lx, lu, lxx, lux, luu, w)
@@ -16,7 +17,7 @@ static void product(const V *restrict X, const V *restrict Y, V *restrict C)
 {
     for (int i = 0; i < NX; i++) {
         V row[NW];
-        for (int j = 0; j < NW; j++) row[j] = (V){};
+        for (int j = 0; j < NW; j++) row[j] = ZERO;
         for (int k = 0; k < NX; k++)
             for (int j = 0; j < NW; j++) row[j] += X[i * NX + k] * Y[k * NW + j];
         for (int j = 0; j < NW; j++) C[i * NW + j] = row[j];
@@ -59,14 +60,14 @@ static void increment(ctx_t c, const V *x, const V *u, V t, V h, const V *p, V *
     V k[STAGES][NX], at[NX];
     for (int s = 0; s < STAGES; s++) {
         for (int i = 0; i < NX; i++) {
-            V sum = (V){};
+            V sum = ZERO;
             for (int j = 0; j < s; j++) sum += A_[s][j] * k[j][i];
             at[i] = x[i] + h * sum;
         }
         dynamics_value(c, at, u, t + C_[s] * h, p, k[s]);
     }
     for (int i = 0; i < NX; i++) {
-        V sum = (V){};
+        V sum = ZERO;
         for (int s = 0; s < STAGES; s++) sum += B_[s] * k[s][i];
         delta[i] = h * sum;
     }
@@ -74,17 +75,17 @@ static void increment(ctx_t c, const V *x, const V *u, V t, V h, const V *p, V *
 
 static void increment_partials(ctx_t c, const V *x, const V *u, V t, V h, const V *p, V *restrict delta, V *restrict D)
 {
-    static __thread V K[STAGES][NX * NW] __attribute__((aligned(64)));
+    SCRATCH V K[STAGES][NX * NW];
     V k[STAGES][NX], at[NX], fx[NX * NX], fu[NX * NU], S[NX * NW];
     for (int s = 0; s < STAGES; s++) {
         for (int i = 0; i < NX; i++) {
-            V sum = (V){};
+            V sum = ZERO;
             for (int j = 0; j < s; j++) sum += A_[s][j] * k[j][i];
             at[i] = x[i] + h * sum;
         }
         dynamics_partials(c, at, u, t + C_[s] * h, p, k[s], fx, fu);
         for (int i = 0; i < NX * NW; i++) {
-            V sum = (V){};
+            V sum = ZERO;
             for (int j = 0; j < s; j++) sum += A_[s][j] * K[j][i];
             S[i] = h * sum;
         }
@@ -94,12 +95,12 @@ static void increment_partials(ctx_t c, const V *x, const V *u, V t, V h, const 
             for (int j = 0; j < NU; j++) K[s][i * NW + NX + j] += fu[i * NU + j];
     }
     for (int i = 0; i < NX; i++) {
-        V sum = (V){};
+        V sum = ZERO;
         for (int s = 0; s < STAGES; s++) sum += B_[s] * k[s][i];
         delta[i] = h * sum;
     }
     for (int i = 0; i < NX * NW; i++) {
-        V sum = (V){};
+        V sum = ZERO;
         for (int s = 0; s < STAGES; s++) sum += B_[s] * K[s][i];
         D[i] = h * sum;
     }
@@ -144,11 +145,9 @@ static void linearize(ctx_t c, int substeps, const V *x0, const V *u, V t, V dt,
 static V lanes_of(const double *values, int count)
 {
     V r;
-    for (int l = 0; l < LANES; l++) r[l] = values[l < count ? l : count - 1];
+    for (int l = 0; l < LANES; l++) LANE(r, l) = values[l < count ? l : count - 1];
     return r;
 }
-
-#define EXPORT __attribute__((visibility("default")))
 
 /* Workspace in vectors: see room() for what is carved from it. */
 enum { AT_X = 0, AT_NEXT = AT_X + NX, AT_U = AT_NEXT + NX, AT_P = AT_U + NU, AT_THETA = AT_P + NP, AT_XN = AT_THETA + NT,
@@ -220,7 +219,7 @@ EXPORT void stage_rollout(
 {
     ctx_t c = {ti, td, room + AT_WORK};
     V *x = room + AT_X, *xn = room + AT_XN, *u = room + AT_U, *e = room + AT_NEXT, *w = room + AT_WORK;
-    V parameters[NP + 1], weights[NT + NTT + 1], total = (V){}, l;
+    V parameters[NP + 1], weights[NT + NTT + 1], total = ZERO, l;
     const V alpha = lanes_of(alphas, count), left = 1.0 - alpha;
     for (int i = 0; i < NX; i++) x[i] = xs[i] + alpha * dx[i];
     for (long n = 0; n < N; n++) {
@@ -239,24 +238,24 @@ EXPORT void stage_rollout(
         total += l;
         step(c, substeps, x, u, time, h, parameters, xn);
         for (int s = 0; s < count; s++) {
-            for (int i = 0; i < NX; i++) X[(s * (N + 1) + n) * NX + i] = x[i][s];
-            for (int i = 0; i < NU; i++) U[(s * N + n) * NU + i] = u[i][s];
+            for (int i = 0; i < NX; i++) X[(s * (N + 1) + n) * NX + i] = LANE(x[i], s);
+            for (int i = 0; i < NU; i++) U[(s * N + n) * NU + i] = LANE(u[i], s);
         }
         for (int i = 0; i < NX; i++) {
-            V defect = (V){}, next = xn[i];
+            V defect = ZERO, next = xn[i];
             if (node[n + 1]) {
                 defect = nonlinear ? left * gaps[n * NX + i] : xn[i] - (xs[(n + 1) * NX + i] + alpha * dx[(n + 1) * NX + i]);
                 next = xn[i] - defect;
             }
             x[i] = next;
-            for (int s = 0; s < count; s++) D[(s * N + n) * NX + i] = defect[s];
+            for (int s = 0; s < count; s++) D[(s * N + n) * NX + i] = LANE(defect, s);
         }
     }
     for (int s = 0; s < count; s++)
-        for (int i = 0; i < NX; i++) X[(s * (N + 1) + N) * NX + i] = x[i][s];
+        for (int i = 0; i < NX; i++) X[(s * (N + 1) + N) * NX + i] = LANE(x[i], s);
     const V time = splat(t[N]);
     for (int i = 0; i < NTT; i++) weights[i] = splat(theta_end[i]);
     terminal_value(x, &time, weights, &l, w);
     total += l;
-    for (int s = 0; s < count; s++) cost[s] = total[s];
+    for (int s = 0; s < count; s++) cost[s] = LANE(total, s);
 }

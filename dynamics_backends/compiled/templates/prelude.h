@@ -5,7 +5,15 @@
 typedef double V __attribute__((vector_size(8 * LANES)));
 typedef long long VI __attribute__((vector_size(8 * LANES)));
 
-static inline V splat(double x) { return x - (V){}; }
+/* What the texts behind this one ask of a prelude; scalar.h is its twin for one lane in plain C99. */
+#define ZERO ((V){})
+#define LANE(v, l) (v)[l]
+#define NOINLINE static __attribute__((noinline))
+#define ALWAYS_INLINE static inline __attribute__((always_inline))
+#define SCRATCH static __thread __attribute__((aligned(64)))
+#define EXPORT __attribute__((visibility("default")))
+
+static inline V splat(double x) { return x - ZERO; }
 
 #define EACH_LANE(name, call) \
     static inline V v_##name(V x) { V r; for (int i = 0; i < LANES; i++) r[i] = call(x[i]); return r; }

@@ -1,0 +1,136 @@
+typedef char prefix_room_suffices[PREFIX_ROOM >= AT_WORK + DYNAMICS_ROOM + TERMS_ROOM ? 1 : -1];
+
+void prefix_dynamics(const double *x, const double *u, double *xdot)
+{
+    double w[DYNAMICS_ROOM + 1];
+    const ctx_t c = {NULL, NULL, w};
+    dynamics_value(c, x, u, 0.0, x, xdot);
+}
+
+void prefix_dynamics_partials(const double *x, const double *u, double *xdot, double *fx, double *fu)
+{
+    double w[DYNAMICS_ROOM + 1];
+    const ctx_t c = {NULL, NULL, w};
+    dynamics_partials(c, x, u, 0.0, x, xdot, fx, fu);
+}
+
+void prefix_step(const double *x, const double *u, double dt, double *x_next)
+{
+    double w[DYNAMICS_ROOM + 1];
+    const ctx_t c = {NULL, NULL, w};
+    step(c, SUBSTEPS, x, u, 0.0, dt, x, x_next);
+}
+
+void prefix_linearize(const double *x, const double *u, double dt, double *x_next, double *A, double *B)
+{
+    double w[DYNAMICS_ROOM + 1], G[NX * NW];
+    const ctx_t c = {NULL, NULL, w};
+    linearize(c, SUBSTEPS, x, u, 0.0, dt, x, x_next, G);
+    for (int i = 0; i < NX; i++) {
+        memcpy(A + i * NX, G + i * NW, sizeof(double) * NX);
+        memcpy(B + i * NU, G + i * NW + NX, sizeof(double) * NU);
+    }
+}
+
+#define MAX_HALVINGS 10
+#define ACCEPT_RATIO 1e-4 /* share of the expected decrease; Nocedal & Wright, eq. 3.4 */
+#define NEGLIGIBLE 1e-12 /* an expected decrease, as a share of the cost, that rounding hides: no reason to raise mu */
+#define MU_MIN 1e-6
+#define MU_MAX 1e10
+#define MU_FACTOR 10.0
+
+/* The closed-loop roll-out of xs + alpha dx, us + alpha du into w->X, w->U; returns its cost. */
+static double roll_out(long N, const double *xs, const double *us, const double *K, double alpha, const prefix_problem *p,
+                       prefix_workspace *w)
+{
+    double cost;
+    memset(w->node, 0, sizeof w->node);
+    stage_rollout(NULL, NULL, SUBSTEPS, N, xs, us, w->dx, w->du, K, w->d, p->u_lower, p->u_upper, w->node, 0, &alpha, 1, p->t, p->dt,
+                  p->theta, p->theta, p->theta_end, w->X, w->U, w->D, &cost, w->room);
+    return cost;
+}
+
+static void keep(long N, double *xs, double *us, const prefix_workspace *w)
+{
+    memcpy(xs, w->X, sizeof(double) * (N + 1) * NX);
+    memcpy(us, w->U, sizeof(double) * N * NU);
+}
+
+/* xs, us tracked from x0 */
+static double start(long N, const double *x0, const double *xs, const double *us, const double *K, const prefix_problem *p,
+                    prefix_workspace *w)
+{
+    memset(w->dx, 0, sizeof w->dx);
+    memset(w->du, 0, sizeof w->du);
+    for (int i = 0; i < NX; i++) w->dx[i] = x0[i] - xs[i];
+    for (int j = 0; j < NU; j++) /* the roll-out measures deviations from xs + dx */
+        for (int i = 0; i < NX; i++) w->du[j] += K[j * NX + i] * w->dx[i];
+    return roll_out(N, xs, us, K, 1.0, p, w);
+}
+
+static void expand(long N, const double *xs, const double *us, const prefix_problem *p, prefix_workspace *w)
+{
+    stage_expand(NULL, NULL, SUBSTEPS, xs, us, p->t, p->dt, p->theta, p->theta, 0, N, w->A, w->B, w->d, w->x_next, w->Q, w->q, w->S,
+                 w->R, w->r, w->cost, w->room);
+    stage_terminal(xs + N * NX, p->t + N, p->theta_end, w->Q + N * NX * NX, w->q + N * NX, w->cost + N, w->room);
+}
+
+static void raise_mu(prefix_workspace *w) { w->mu = w->mu > 0.0 ? w->mu * MU_FACTOR : MU_MIN; }
+
+static void lower_mu(prefix_workspace *w)
+{
+    w->mu /= MU_FACTOR;
+    if (w->mu < MU_MIN) w->mu = 0.0;
+}
+
+/* The policy into w->K, w->k, with mu raised until Quu is positive definite at every knot; 0 where that fails. */
+static int policy(long N, prefix_workspace *w)
+{
+    while (lq_riccati(w->A, w->B, w->d, w->Q, w->q, w->S, w->R, w->r, N, 0.0, w->mu, w->K, w->k, w->Vx, w->Vxx) >= 0) {
+        raise_mu(w);
+        if (w->mu > MU_MAX) {
+            w->mu = MU_MAX;
+            return 0;
+        }
+    }
+    return 1;
+}
+
+/* Returns the cost of w->X, w->U, or the given cost, with w->alpha = 0 and mu raised, where no step is good enough. */
+static double search(long N, const double *xs, const double *us, double cost, const prefix_problem *p, prefix_workspace *w)
+{
+    double change[2];
+    memset(w->dx, 0, sizeof(double) * NX);
+    lq_rollout(w->A, w->B, w->d, w->Q, w->q, w->S, w->R, w->r, N, w->K, w->k, w->dx, w->du, change);
+    w->alpha = 1.0;
+    for (int i = 0; i <= MAX_HALVINGS; i++, w->alpha *= 0.5) {
+        const double expected = w->alpha * (change[0] + 0.5 * w->alpha * change[1]);
+        const double found = roll_out(N, xs, us, w->K, w->alpha, p, w);
+        if (expected < 0.0 && found - cost <= ACCEPT_RATIO * expected) return found;
+    }
+    w->alpha = 0.0;
+    if (change[0] + 0.5 * change[1] < -NEGLIGIBLE * fabs(cost) && w->mu < MU_MAX) raise_mu(w);
+    return cost;
+}
+
+double prefix_slq_step(long horizon, const double *x0, double *xs, double *us, const prefix_problem *problem, double *K, double *k,
+                       prefix_workspace *workspace)
+{
+    const long N = horizon;
+    prefix_workspace *w = workspace;
+    if (N < 1 || N > PREFIX_HORIZON) return NAN;
+    double cost = start(N, x0, xs, us, K, problem, w);
+    w->alpha = 0.0;
+    if (!(fabs(cost) <= 1e300)) return NAN;
+    keep(N, xs, us, w);
+    expand(N, xs, us, problem, w);
+    if (!policy(N, w)) return cost;
+    memcpy(K, w->K, sizeof(double) * N * NU * NX);
+    memcpy(k, w->k, sizeof(double) * N * NU);
+    cost = search(N, xs, us, cost, problem, w);
+    if (w->alpha > 0.0) {
+        keep(N, xs, us, w);
+        lower_mu(w);
+    }
+    return cost;
+}

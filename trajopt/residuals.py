@@ -1,0 +1,74 @@
+"""The residuals of the cost terms in :mod:`trajopt.terms`, as functions of rows; what comes before x is bound by the term.
+
+They are plain functions, so that a problem made of them can be pickled and sent to another process.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from dynamics_backends import scalar as sm
+from dynamics_backends.manifold import Manifold
+from dynamics_backends.rigid_body import kinematics
+from dynamics_backends.rigid_body.model import Model
+from dynamics_backends.scalar import Rows, Scalar
+
+Parameters = Mapping[str, Rows]
+
+
+def state_difference(manifold: Manifold, x: Rows, u: Rows, t: Scalar, p: Parameters) -> Rows:
+    """x (-) reference."""
+    return manifold.difference(p["reference"], x)
+
+
+def control_difference(x: Rows, u: Rows, t: Scalar, p: Parameters) -> Rows:
+    """u - reference."""
+    return u - p["reference"]
+
+
+def frame_position(model: Model, frame: int, x: Rows, u: Rows, t: Scalar, p: Parameters) -> list[Scalar]:
+    """Position of a frame less the goal."""
+    position = kinematics.frame_position(model, x[: model.nq], frame)
+    return [position[i] - p["goal"][i] for i in range(3)]
+
+
+def frame_placement(model: Model, frame: int, x: Rows, u: Rows, t: Scalar, p: Parameters) -> list[Scalar]:
+    """(R_goal' (position - p_goal), log(R_goal' R))."""
+    q, goal = x[: model.nq], p["rotation"]
+    at, R = kinematics.frame_position(model, q, frame), kinematics.frame_rotation(model, q, frame)
+    offset = [at[i] - p["position"][i] for i in range(3)]
+    columns = [[goal[3 * i + j] for i in range(3)] for j in range(3)]  # columns of R_goal
+    linear = [_dot(columns[j], offset) for j in range(3)]
+    relative = [[_dot(columns[i], [R[k][j] for k in range(3)]) for j in range(3)] for i in range(3)]
+    return [*linear, *kinematics.rotation_log(relative)]
+
+
+def frame_velocity(
+    model: Model, frame: int, expressed_in: str, x: Rows, u: Rows, t: Scalar, p: Parameters
+) -> list[Scalar]:
+    """Velocity of a frame less the reference."""
+    q, v = x[: model.nq], x[model.nq : model.nq + model.nv]
+    velocity = kinematics.frame_velocity(model, q, v, frame, expressed_in)
+    return [velocity[i] - p["reference"][i] for i in range(6)]
+
+
+def center_of_mass(model: Model, x: Rows, u: Rows, t: Scalar, p: Parameters) -> list[Scalar]:
+    """Centre of mass less the goal."""
+    center = kinematics.center_of_mass(model, x[: model.nq])
+    return [center[i] - p["goal"][i] for i in range(3)]
+
+
+def limit_excess(
+    limited: Sequence[int], finite: Sequence[tuple[bool, bool]], x: Rows, u: Rows, t: Scalar, p: Parameters
+) -> list[Scalar]:
+    """How far the coordinates ``limited`` are beyond their limits; finite: which of (lower, upper) each has."""
+    return [_excess(x[i], p["lower"][j], p["upper"][j], *finite[j]) for j, i in enumerate(limited)]
+
+
+def _excess(q: Scalar, lower: Scalar, upper: Scalar, has_lower: bool, has_upper: bool) -> Scalar:
+    over = sm.select(q - upper, q - upper, 0.0 * q) if has_upper else 0.0 * q
+    return over + sm.select(lower - q, q - lower, 0.0 * q) if has_lower else over
+
+
+def _dot(a: list[Scalar], b: list[Scalar]) -> Scalar:
+    return a[0] * b[0] + a[1] * b[1] + a[2] * b[2]
