@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import time
 import warnings
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+
+import numpy as np
 
 from dynamics_backends.protocol import DynamicsBackend, Map
 from dynamics_backends.registry import make_backend
@@ -54,6 +57,24 @@ def solve_task(config: Config, task: Task, callback: Callback | None = None, gue
     start = task.guess if guess is None else guess
     solution = solve(task.ocp, start, config.solver_options, callback, config.solver_name)
     return replace(solution, meta={**solution.meta, "config": config.as_dict()})
+
+
+def make_ready(config: Config, task: Task) -> float:
+    """Compile or trace all that a solve will call, by one expansion and one roll-out; the seconds that took.
+
+    What is made is kept, in memory and on disk, so that the solve after it spends its time on solving.
+    """
+    from trajopt.evaluation import Direction, Shooting
+    from trajopt.numerics import numerics_for
+
+    began = time.perf_counter()
+    ocp, (xs, us) = task.ocp, task.guess
+    n, m, N = ocp.manifold.ndx, ocp.nu, ocp.horizon
+    evaluator = numerics_for(ocp, getattr(config.solver_options, "hessian", "gauss_newton")).evaluator
+    evaluator.expand(xs, us)
+    still = Direction(np.zeros((N + 1, n)), np.zeros((N, m)), np.zeros((N, m, n)), np.zeros((N, n)))
+    evaluator.rollout(xs, us, still, np.ones(1), Shooting.every("all", N, "linear"))
+    return time.perf_counter() - began
 
 
 def warm_start(task: Task, path: str | Path) -> tuple[Guess, list[str]]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -104,14 +103,15 @@ def _warn_of_findings(task: Task, guess: Guess | None = None) -> None:
 
 
 def _make_ready(task: Task, settings: Config) -> None:
-    """Compile what the solve needs as a whole, and say so where it takes a while; a later solve finds it in the cache."""
+    """Compile what the solve needs, and say so where it takes a while; a later solve finds it in the cache."""
+    from experiments.build import engine_in_use, make_ready
     from experiments.engine_commands import shown
-    from trajopt.numerics import numerics_for
 
-    began = time.perf_counter()
+    if engine_in_use(settings.backend) != "compiled":
+        return
     with shown("kernels of the problem", quiet=True):
-        numerics_for(task.ocp, getattr(settings.solver_options, "hessian", "gauss_newton"))
-    if (elapsed := time.perf_counter() - began) > WORTH_A_LINE:
+        elapsed = make_ready(settings, task)
+    if elapsed > WORTH_A_LINE:
         click.echo(f"kernels ready after {elapsed:.1f} s; they are kept for the next time")
 
 

@@ -136,8 +136,8 @@ def _no_file(path: Path) -> str:
     folder = path if path.is_dir() else path.parent
     if not folder.is_dir():
         return f"{what}: there is no folder {folder}"
-    near = nearest_names(path.name, [file.name for file in sorted(folder.glob("*.toml"))])
-    return what + (f"; did you mean {' or '.join(str(folder / name) for name in near)}?" if near else "")
+    near = nearest_names(path.stem, [file.stem for file in sorted(folder.glob("*.toml"))])
+    return what + (f"; did you mean {' or '.join(str(folder / f'{name}.toml') for name in near)}?" if near else "")
 
 
 def _not_toml(text: str, error: tomllib.TOMLDecodeError) -> str:

@@ -10,14 +10,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-import numpy as np
-
 from dynamics_backends.compiled.cache import cache_folder
 
 if TYPE_CHECKING:
     from experiments.config import Config
-    from problems.task import Task
-    from trajopt.evaluation import Evaluator
 
 _OWN_FILE = re.compile(r"[0-9a-f]{32}\.(so|sha256)")
 
@@ -74,25 +70,10 @@ def compile_ahead(config: Config, progress: Callable[[str], AbstractContextManag
 
     ``progress`` is entered with the name of each step. Raises CompilerError.
     """
-    from experiments.build import build_task
-    from trajopt.numerics import numerics_for
+    from experiments.build import build_task, make_ready
 
     before = contents().kernels
     task = build_task(replace(config, backend=replace(config.backend, engine="compiled")))
-    hessian = getattr(config.solver_options, "hessian", "gauss_newton")
-    with progress("the sweeps and the stage"):
-        evaluator = numerics_for(task.ocp, hessian).evaluator
-    with progress("the parts of the dynamics"):
-        _evaluate_once(task, evaluator)
+    with progress("the sweeps, the stage and the parts of the dynamics"):
+        make_ready(config, task)
     return contents().kernels - before
-
-
-def _evaluate_once(task: Task, evaluator: Evaluator) -> None:
-    """One expansion and one roll-out: what is not one library as a whole compiles its parts when first used."""
-    from trajopt.evaluation import Direction, Shooting
-
-    ocp, (xs, us) = task.ocp, task.guess
-    n, m, N = ocp.manifold.ndx, ocp.nu, ocp.horizon
-    evaluator.expand(xs, us)
-    still = Direction(np.zeros((N + 1, n)), np.zeros((N, m)), np.zeros((N, m, n)), np.zeros((N, n)))
-    evaluator.rollout(xs, us, still, np.ones(1), Shooting.every("all", N, "linear"))

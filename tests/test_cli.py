@@ -151,12 +151,14 @@ def test_a_folder_that_cannot_be_written_is_refused_before_solving(config, out, 
 
 
 def test_doubts_are_told_before_solving_and_once(config, out):
-    q0 = ("--set", "problem.q0=[9.0, 0.0]", "--set", "output.plots=false", "--set", "solver.max_iterations=1")
-    result = run("solve", config, "--out", out, *q0)
-    assert result.stderr.count("warning: x0 is outside of its limits") <= 1
-    many = result.output
-    if "warning: x0" in many:
-        assert many.index("warning: x0") < many.index("iter")
+    settings = ("problem.robot=iiwa7", "problem.frame=iiwa_link_ee", "problem.q0=[9, 0, 0, 0, 0, 0, 0]")
+    options = [part for s in (*settings, "output.plots=false", "solver.max_iterations=1") for part in ("--set", s)]
+    result = run("solve", config, "--out", out, *options)
+    doubt = "warning: x0 is outside of its limits"
+    assert result.output.count(doubt) == 1
+    assert result.output.index(doubt) < result.output.index("iter")
+    result = run("compare", config, "--out", out, *options)
+    assert result.stderr.count(doubt) == 1
 
 
 def test_warm_start_from_another_robot_is_doubted(config, out):

@@ -24,9 +24,11 @@ from dynamics_backends.rigid_body.aba import ABA, ABA_EXTERNAL
 from dynamics_backends.rigid_body.crba import CRBA
 from dynamics_backends.rigid_body.drivers import rows
 from dynamics_backends.rigid_body.fd_derivatives import FDSVA
+from dynamics_backends.rigid_body.fd_second_order import FD_SECOND_ORDER
 from dynamics_backends.rigid_body.model import JOINT_TYPES
 from dynamics_backends.rigid_body.rnea import RNEA, RNEA_EXTERNAL
 from dynamics_backends.rigid_body.rnea_derivatives import IDSVA
+from dynamics_backends.rigid_body.rnea_second_order import ID_SECOND_ORDER
 from dynamics_backends.rigid_body.sample_models import chain
 from dynamics_backends.rigid_body.spatial import Force, Vec
 from dynamics_backends.systems.free_body import FreeBody
@@ -34,7 +36,8 @@ from dynamics_backends.systems.free_body import FreeBody
 pytestmark = pytest.mark.needs_compiler
 
 PROGRAMS = {p.name: p for p in (RNEA, RNEA_EXTERNAL, ABA, ABA_EXTERNAL, CRBA, IDSVA, FDSVA)}
-FORWARD = ("aba", "aba_external", "fdsva")  # these solve with the mass matrix
+PROGRAMS |= {p.name: p for p in (ID_SECOND_ORDER, FD_SECOND_ORDER)}
+FORWARD = ("aba", "aba_external", "fdsva", "fd_second_order")  # these solve with the mass matrix
 MODELS = {  # the trees hold a joint of every type
     "fixed tree": lambda: tree("fixed172", 6),
     "floating tree": lambda: tree("floating90", 6),
@@ -70,7 +73,15 @@ def arguments(model, program, N):
     """Rows (n, N) for a program."""
     q, v, a = (x.T.copy() for x in state(model, 0, N))
     f = np.random.default_rng(1).standard_normal((6, model.nb, N))
-    known = {"q": q, "v": v, "a": a, "tau": a, "f_ext": Force(Vec(*f[:3]), Vec(*f[3:]))}
+    known = {
+        "q": q,
+        "v": v,
+        "a": a,
+        "tau": a,
+        "mu": v - a,
+        "lam": a - 2.0 * v,
+        "f_ext": Force(Vec(*f[:3]), Vec(*f[3:])),
+    }
     return {name: known[name] for name in PROGRAMS[program].arguments}
 
 
@@ -129,7 +140,7 @@ def test_complex_numbers(program, name, one_kernel_for_all):
             assert_same(program, model, given, *parts)
 
 
-@pytest.mark.parametrize("program", [name for name in PROGRAMS if name != "fdsva"])
+@pytest.mark.parametrize("program", [name for name in PROGRAMS if name not in ("fdsva", "fd_second_order")])
 @each_model
 def test_dual_numbers(program, name, one_kernel_for_all):
     model = MODELS[name]()

@@ -118,7 +118,8 @@ def test_a_missing_file_is_answered_with_near_ones(tmp_path):
     (tmp_path / "reach.toml").write_text("")
     with pytest.raises(FileNotFoundError) as caught:
         load_config(tmp_path / "raech.toml")
-    assert str(caught.value) == f"there is no config file {tmp_path / 'raech.toml'}; did you mean {tmp_path / 'reach.toml'}?"
+    missing, near = tmp_path / "raech.toml", tmp_path / "reach.toml"
+    assert str(caught.value) == f"there is no config file {missing}; did you mean {near}?"
     with pytest.raises(FileNotFoundError, match="is a folder, not a config file"):
         load_config(tmp_path)
     with pytest.raises(FileNotFoundError, match="there is no folder"):

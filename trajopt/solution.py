@@ -103,7 +103,7 @@ class Solution:
             if file.read(len(_ARCHIVE)) != _ARCHIVE:  # to numpy, anything else may be a pickle
                 raise SolutionFileError(foreign)
         try:
-            with np.load(path, allow_pickle=False) as data:
+            with Path(path).open("rb") as file, np.load(file, allow_pickle=False) as data:
                 arrays = {name: data[name] for name in (*_ARRAYS, "cost", "history")}
                 metadata = json.loads(str(data["metadata"]))
         except (zipfile.BadZipFile, zlib.error, EOFError) as error:

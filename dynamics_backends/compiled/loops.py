@@ -259,7 +259,11 @@ class _Writer:
         pairwise = p.kind in ("pair", "own_pair")
         self.functions.append(
             step_function(
-                function, trace(step, sizes), inputs, [f"r{i}" for i in range(sum(map(self._is_live, p.outputs)))], inline=pairwise
+                function,
+                trace(step, sizes),
+                inputs,
+                [f"r{i}" for i in range(sum(map(self._is_live, p.outputs)))],
+                inline=pairwise,
             )
         )
 

@@ -94,7 +94,9 @@ def _probe(commands: tuple[tuple[str, ...], ...]) -> Toolchain:
         except (OSError, subprocess.SubprocessError, CompilerError) as error:
             reasons.append(f"{shlex.join(command)}: {error}")
     detail = "; ".join(reasons) or "none of cc, gcc, clang is on the PATH"
-    remedy = "correct or unset CC" if os.environ.get("CC") else "install gcc or clang, or `pip install ziglang`, or set CC"
+    remedy = (
+        "correct or unset CC" if os.environ.get("CC") else "install gcc or clang, or `pip install ziglang`, or set CC"
+    )
     raise CompilerError(f"no working C compiler ({detail}); {remedy}; engine = 'numpy' needs none")
 
 

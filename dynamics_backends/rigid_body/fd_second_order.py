@@ -36,10 +36,10 @@ def COMBINE(G_qq, G_qv, G_vv, G_qa, da_dq, da_dv, M_inverse):
     """The four blocks above."""
     n = len(da_dq)
     PF_q, PF_v, PM = (_product(G_qa, F, n) for F in (da_dq, da_dv, M_inverse))
-    qq = [[-(G_qq[i][j] + PF_q[i][j] + PF_q[j][i]) for j in range(n)] for i in range(n)]
-    qv = [[-(G_qv[i][j] + PF_v[i][j]) for j in range(n)] for i in range(n)]
-    vv = [[-G_vv[i][j] for j in range(n)] for i in range(n)]
-    return qq, qv, vv, [[-PM[i][j] for j in range(n)] for i in range(n)]
+    qq = [sm.stack([-(G_qq[i][j] + PF_q[i][j] + PF_q[j][i]) for j in range(n)]) for i in range(n)]
+    qv = [sm.stack([-(G_qv[i][j] + PF_v[i][j]) for j in range(n)]) for i in range(n)]
+    vv = [sm.stack([-G_vv[i][j] for j in range(n)]) for i in range(n)]
+    return qq, qv, vv, [-row for row in PM]
 
 
 def _product(P: Any, F: Sequence[Any], n: int) -> list[Any]:
