@@ -16,7 +16,7 @@ help:
 	@echo 'make test    lint, then the whole test suite (PYTEST_ARGS="-n 2" for two processes)'
 	@echo 'make lint    ruff check, ruff format --check, mypy'
 	@echo 'make format  rewrite the sources in the project format'
-	@echo 'make bench   first-order derivatives: time and accuracy of every method'
+	@echo 'make bench   accuracy and time of the derivatives, identities, the compiled engine beside its peers'
 	@echo 'make venv    only set up $(VENV) (the targets above do so themselves)'
 	@echo 'make clean   remove build products, caches and $(DEMO_OUT); $(VENV) stays'
 
@@ -72,6 +72,8 @@ format: $(STAMP)
 
 bench: $(STAMP)
 	@$(BIN)/python -m experiments.benchmark_first_order </dev/null
+	@$(BIN)/python -m experiments.benchmark_foundation </dev/null
+	@$(BIN)/python -m experiments.benchmark_compiled </dev/null
 
 clean:
 	rm -rf build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache $(DEMO_OUT)
