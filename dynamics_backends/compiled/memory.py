@@ -53,7 +53,7 @@ def default_threads() -> int:
 
 @lru_cache(maxsize=1)
 def _pool() -> ThreadPoolExecutor:
-    return ThreadPoolExecutor(default_threads(), thread_name_prefix="trajopt")
+    return ThreadPoolExecutor(os.cpu_count() or 1, thread_name_prefix="trajopt")
 
 
 def ranges(knots: int, lanes: int, threads: int) -> list[tuple[int, int]]:
