@@ -30,8 +30,8 @@ _COUNT = {Axis.BODY: "nb", Axis.DOF: "nv", Axis.Q: "nq", Axis.MATRIX: "nv * nv",
 _TEMPLATES = {
     "add_to_diagonal": "for (int d = 0; d < nv; d++) M[WIDTH * (d * nv + d)] += armature[d];",
     "ltl_factor": "ltl_factor(nv, up, M, factor);",
-    "ltl_solve": "ltl_solve(nv, up, end, factor, tau_net, a, 1);",
-    "ltl_solve_weight": "ltl_solve(nv, up, end, factor, lam, mu, 1);",
+    "ltl_solve": "ltl_solve(nv, up, end, factor, tau_net, a, 1, 1.0, 0);",
+    "ltl_solve_weight": "ltl_solve(nv, up, end, factor, lam, mu, 1, 1.0, 0);",
     "fd_contraction": (
         "path_product(nv, up, end, G_qa, da_dq, L_qq); path_product(nv, up, end, G_qa, da_dv, L_qv);\n"
         "path_product(nv, up, end, G_qa, M_inverse, L_qtau);\n"
@@ -40,8 +40,8 @@ _TEMPLATES = {
     ),
     "ltl_inverse": "ltl_inverse(nv, up, end, factor, M_inverse);",
     "ltl_minus_solve_both": (
-        "ltl_solve(nv, up, end, factor, dtau_dq, da_dq, nv); ltl_solve(nv, up, end, factor, dtau_dv, da_dv, nv);\n"
-        "for (int i = 0; i < nv * nv; i++) { da_dq[i] = -da_dq[i]; da_dv[i] = -da_dv[i]; }"
+        "ltl_solve(nv, up, end, factor, dtau_dq, da_dq, nv, -1.0, 1); "
+        "ltl_solve(nv, up, end, factor, dtau_dv, da_dv, nv, -1.0, 1);"
     ),
 }
 

@@ -20,17 +20,23 @@ static void ltl_factor(int n, const int *restrict up, const V *restrict M, V *re
 
 #define UNROLL _Pragma("GCC unroll 8")
 
-/* Columns c0 .. c0 + w of x (n x m) <- sign M^-1 x, held in registers: L'y = b from the leaves, then D and L from the root.
-   The subtree of degree of freedom i is the range i + 1 .. end[i], so both sweeps are plain dot products. */
+#define TILE 6
+
+/* w columns of x (n x m) <- sign M^-1 b, held in registers: L'y = b from the leaves, then D and L from the root.  The subtree of
+   degree of freedom i is the range i + 1 .. end[i], so both sweeps are plain dot products.  Rows k with skip[k] are known to be
+   zero in these columns until the second sweep. */
 static inline __attribute__((always_inline)) void ltl_solve_columns(
-    int n, const int *restrict up, const int *restrict end, const V *restrict factor, const V *b, V *x, int m, const int w)
+    int n, const int *restrict up, const int *restrict end, const V *restrict factor, const V *b, V *x, int m, double sign,
+    const char *restrict skip, const int w)
 {
     const V *L = factor, *D = factor + (long)n * n;
     for (int i = n - 1; i >= 0; i--) {
         V sum[w];
-        UNROLL for (int c = 0; c < w; c++) sum[c] = b[i * m + c];
-        for (int k = i + 1; k < end[i]; k++)
+        UNROLL for (int c = 0; c < w; c++) sum[c] = sign * b[i * m + c];
+        for (int k = i + 1; k < end[i]; k++) {
+            if (skip[k]) continue;
             UNROLL for (int c = 0; c < w; c++) sum[c] -= L[k * n + i] * x[k * m + c];
+        }
         UNROLL for (int c = 0; c < w; c++) x[i * m + c] = sum[c];
     }
     for (int k = 0; k < n; k++) {
@@ -42,15 +48,30 @@ static inline __attribute__((always_inline)) void ltl_solve_columns(
     }
 }
 
-#define TILE 6
-
-/* x (n x m) <- M^-1 b; x and b may be the same. */
-static void ltl_solve(int n, const int *up, const int *end, const V *factor, const V *b, V *x, int m)
+/* Rows of a matrix with the branches' sparsity that vanish in the columns c .. c + w: no column is above, at or below the row. */
+static void vanishing_rows(int n, const int *restrict up, const int *restrict end, int c, int w, char *restrict skip)
 {
-    int c = 0;
-    for (; c + TILE <= m; c += TILE) ltl_solve_columns(n, up, end, factor, b + c, x + c, m, TILE);
-    for (; c + 2 <= m; c += 2) ltl_solve_columns(n, up, end, factor, b + c, x + c, m, 2);
-    for (; c < m; c++) ltl_solve_columns(n, up, end, factor, b + c, x + c, m, 1);
+    char above[n]; /* whether the columns hold an ancestor */
+    for (int k = 0; k < n; k++) {
+        above[k] = up[k] >= 0 && ((up[k] >= c && up[k] < c + w) || above[up[k]]);
+        skip[k] = !(above[k] || (c < end[k] && k < c + w));
+    }
+}
+
+/* x (n x m) <- sign M^-1 b; x and b may be the same.  branches: b has the sparsity of M. */
+static void ltl_solve(
+    int n, const int *up, const int *end, const V *factor, const V *b, V *x, int m, double sign, int branches)
+{
+    char skip[n];
+    memset(skip, 0, n);
+    for (int c = 0; c < m;) {
+        const int w = c + TILE <= m ? TILE : c + 2 <= m ? 2 : 1;
+        if (branches) vanishing_rows(n, up, end, c, w, skip);
+        if (w == TILE) ltl_solve_columns(n, up, end, factor, b + c, x + c, m, sign, skip, TILE);
+        else if (w == 2) ltl_solve_columns(n, up, end, factor, b + c, x + c, m, sign, skip, 2);
+        else ltl_solve_columns(n, up, end, factor, b + c, x + c, m, sign, skip, 1);
+        c += w;
+    }
 }
 
 /* X <- M^-1, column by column of the lower triangle: column c of L'^-1 ends at c, and X is symmetric. */
