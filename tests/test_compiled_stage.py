@@ -175,12 +175,6 @@ def test_rollout_of_an_arm(count):
     assert_same_rollout(problem("ur5", "semi-implicit"), SHOOTING["all, linear"], count)
 
 
-def test_cost_of_trajectories():
-    ocp = problem()
-    xs, us = (np.stack(pair) for pair in zip(trajectory(ocp, 3), trajectory(ocp, 4), strict=True))
-    close(CompiledEvaluator(ocp).cost(xs, us), StageEvaluator(ocp).cost(xs, us))
-
-
 # -- what is compiled, and when -----------------------------------------------------------------------------------------
 
 

@@ -21,7 +21,7 @@ from dynamics_backends.compiled.kernel import templates
 from dynamics_backends.compiled.memory import Rooms, address, bound, over_threads, pointers
 from dynamics_backends.compiled.toolchain import find_toolchain
 from dynamics_backends.protocol import Array, Map
-from trajopt.evaluation import Candidates, Direction, Expansion, Shooting, StageEvaluator
+from trajopt.evaluation import Candidates, Direction, Expansion, Shooting
 from trajopt.integrators import RUNGE_KUTTA, SEMI_IMPLICIT_EULER
 from trajopt.lq import LQProblem
 from trajopt.ocp import OCP
@@ -121,10 +121,6 @@ class CompiledEvaluator:
             return [None, None]
         self._limits = [np.ascontiguousarray(b) for b in self.ocp.control_bounds]
         return [address(b) for b in self._limits]
-
-    def cost(self, xs: Array, us: Array) -> Array:
-        """See :class:`~trajopt.evaluation.Evaluator`."""
-        return StageEvaluator(self.ocp).cost(xs, us)
 
 
 @lru_cache(maxsize=32)

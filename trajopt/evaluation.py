@@ -2,9 +2,8 @@
 
     expand    LQ approximation about a trajectory, with its defects
     rollout   trajectories of a policy, for several step lengths at once
-    cost      of several trajectories at once
 
-A solver sees a problem through these three only; another engine offers the same methods.
+A solver sees a problem through these two only; another engine offers the same methods.
 """
 
 from __future__ import annotations
@@ -78,10 +77,6 @@ class Evaluator(Protocol):
         """Trajectories along a direction for the step lengths alphas (L,)."""
         ...
 
-    def cost(self, xs: Array, us: Array) -> Array:
-        """(L,) from xs (L, N + 1, nx), us (L, N, nu)."""
-        ...
-
 
 class StageEvaluator:
     """The evaluator of an OCP in NumPy. hessian: of the cost, "gauss_newton" or "exact"."""
@@ -142,7 +137,7 @@ class StageEvaluator:
 
     # -- cost -----------------------------------------------------------------------------------------------------------
     def cost(self, xs: Array, us: Array) -> Array:
-        """See :class:`Evaluator`."""
+        """The costs (L,) of trajectories xs (L, N + 1, nx), us (L, N, nu)."""
         count = len(xs)
         total = np.zeros(count)
         for phase, knots in zip(self.ocp.phases, self.ocp.phase_slices, strict=True):
