@@ -11,7 +11,7 @@ p name -> (N, n) or (n,).  All derivatives are with respect to the tangent of th
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
@@ -49,12 +49,44 @@ class System(Map, Protocol):
     """The state is (q, v) with qdot = v in the tangent space: what semi-implicit Euler asks for."""
 
 
-@runtime_checkable
-class HasJacobians(Protocol):
-    """A map that knows its own partial derivatives; asked for by the method ``analytic``."""
+Matrix = Sequence[Rows]
+"""A matrix of scalars by its rows: M[i] is the i-th row (m, N), M[i][j] one scalar (N,)."""
 
-    def jacobians(self, x: Array, u: Array, t: Array, p: Parameters) -> Jacobians:
-        """Batch first, float64; see :class:`Jacobians`."""
+
+class Partials(NamedTuple):
+    """Value (n_out, N) of a map and its partial derivatives by rows: n_out rows each, fx (ndx, N) and fu (nu, N)."""
+
+    value: Rows
+    fx: Matrix
+    fu: Matrix
+
+
+class Contraction(NamedTuple):
+    """Second derivatives of lam' f(x (+) dx, u + du) in (dx, du) at 0 by rows: xx and ux rows (ndx, N), uu rows (nu, N).
+
+    xx is the Hessian along the exponential chart, thus symmetric: the symmetric part of Lie derivatives.
+    """
+
+    xx: Matrix
+    ux: Matrix
+    uu: Matrix
+
+
+@runtime_checkable
+class HasPartials(Protocol):
+    """A map that writes out its own partial derivatives, generic in the scalar; asked for by the method ``analytic``."""
+
+    def partials(self, x: Rows, u: Rows, t: Scalar, p: Mapping[str, Rows]) -> Partials:
+        """See :class:`Partials`."""
+        ...
+
+
+@runtime_checkable
+class HasContraction(Protocol):
+    """A map that also writes out its second derivatives, contracted with a vector."""
+
+    def contracted(self, x: Rows, u: Rows, t: Scalar, p: Mapping[str, Rows], lam: Rows) -> tuple[Partials, Contraction]:
+        """First derivatives, and the second derivatives of lam' f for lam (n_out, N)."""
         ...
 
 
@@ -64,6 +96,14 @@ class Jacobians(NamedTuple):
     value: Array
     fx: Array
     fu: Array
+
+
+class Hessians(NamedTuple):
+    """Second derivatives of lam' f along the exponential chart: xx (N, ndx, ndx), ux (N, nu, ndx), uu (N, nu, nu)."""
+
+    xx: Array
+    ux: Array
+    uu: Array
 
 
 class DynamicsBackend(Protocol):
@@ -79,6 +119,17 @@ class DynamicsBackend(Protocol):
 
     def jacobians(self, x: Array, u: Array, t: Array | float = 0.0, p: Parameters | None = None) -> Jacobians:
         """Value and partial derivatives."""
+        ...
+
+
+@runtime_checkable
+class SecondOrderBackend(Protocol):
+    """A backend that also has second derivatives, contracted with a multiplier."""
+
+    def hessian_contraction(
+        self, x: Array, u: Array, t: Array | float, p: Parameters | None, lam: Array
+    ) -> tuple[Jacobians, Hessians]:
+        """First derivatives, and the second derivatives of lam' f for lam (N, n_out)."""
         ...
 
 

@@ -30,8 +30,8 @@ def _numeric(method: Callable[..., DynamicsBackend], map: Map, engine: str, **op
 def _analytic(map: Map, engine: str, **options: Any) -> DynamicsBackend:
     """The closed form is the map's own; of a map without recursions the engine serves the values alone."""
     if _has_recursions(map):
-        return Analytic(on_engine(map, engine), **options)
-    backend = Analytic(map, **options)
+        return Analytic.of(on_engine(map, engine), **options)
+    backend = Analytic.of(map, **options)
     backend.map = on_engine(map, engine)
     return backend
 

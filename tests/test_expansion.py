@@ -5,7 +5,7 @@ import pytest
 
 from dynamics_backends import scalar as sm
 from dynamics_backends.manifold import SE3, SO3, Manifold, vector_space
-from dynamics_backends.protocol import FunctionMap, Jacobians
+from dynamics_backends.protocol import FunctionMap, Partials
 from trajopt import CostTerm, control_cost, quadratize, residual_cost, state_cost
 
 GROUP = Manifold([SE3, vector_space(2), SO3])
@@ -108,8 +108,8 @@ def test_value_is_half_the_weighted_square_times_dt():
 
 def test_residual_with_its_own_jacobians_is_asked_for_them():
     class Own(FunctionMap):
-        def jacobians(self, x, u, t, p):
-            return Jacobians(x * 2.0, np.full((len(x), 1, 1), 2.0), np.zeros((len(x), 1, 0)))
+        def partials(self, x, u, t, p):
+            return Partials(x * 2.0, [np.full_like(x, 2.0)], [u])
 
     term = CostTerm("own", Own(lambda x, u, t, p: [2.0 * x[0]], 1, 0, 1), 1.0)
     np.testing.assert_allclose(quadratize(term, np.array([[3.0]]), np.zeros((1, 0)), 0.0).lx, [[12.0]])

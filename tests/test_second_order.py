@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from rigid_body_cases import robot, state
 
+from dynamics_backends.protocol import SecondOrderBackend
+from dynamics_backends.registry import make_backend
 from dynamics_backends.rigid_body.fd_derivatives import fd_derivatives
 from dynamics_backends.rigid_body.fd_second_order import fd_second_order
 from dynamics_backends.rigid_body.rnea_derivatives import rnea_derivatives
 from dynamics_backends.rigid_body.rnea_second_order import rnea_contracted_hessian
 from dynamics_backends.rigid_body.sample_models import random_tree
 from dynamics_backends.rigid_body.state import configuration_manifold
+from dynamics_backends.systems.free_body import FreeBody
 from problems.robots import load_robot
 
 STEP = 1e-30
@@ -107,3 +111,29 @@ def test_the_contraction_is_linear_in_the_weights():
     parts = [rnea_contracted_hessian(model, q, v, a, w) for w in (mu, nu, mu + 2.0 * nu)]
     for first, second, both in zip(*parts, strict=True):
         agree(both, first + 2.0 * second, 1e-12)
+
+
+@pytest.mark.parametrize("name", ["ur5", "hyq", "fixed0", "floating1"])
+def test_contraction_of_a_system_is_that_of_its_first_derivatives(name):
+    """With damping and smooth friction, against complex step of J' lam, symmetrised in the state."""
+    system = FreeBody(robot(name), friction_velocity=0.1)
+    q, v, _ = state(system.model, 0, N)
+    x, ndx = np.concatenate([q, v], axis=1), system.manifold.ndx
+    rng = np.random.default_rng(0)
+    u, lam = rng.standard_normal((N, system.nu)), rng.standard_normal((N, ndx))
+    backend = make_backend(system, "analytic")
+    assert isinstance(backend, SecondOrderBackend)
+    first, second = backend.hessian_contraction(x, u, 0.0, None, lam)
+    for ours, alone in zip(first, backend.jacobians(x, u), strict=True):
+        np.testing.assert_allclose(ours, alone, rtol=1e-12, atol=1e-12)
+    slopes = np.empty((N, ndx + system.nu, ndx + system.nu))
+    for k, step in enumerate(1e-30j * np.eye(ndx + system.nu)[:, :, None]):
+        at = system.manifold.integrate(x.T, np.broadcast_to(step[:ndx], (ndx, N)))
+        p = system.partials(at, u.T + step[ndx:], 0.0, {})
+        gradient = [sum(row * weight for row, weight in zip(M, lam.T, strict=True)) for M in (p.fx, p.fu)]
+        slopes[:, :, k] = np.concatenate(gradient).imag.T / 1e-30
+    xx = slopes[:, :ndx, :ndx]
+    scale = np.abs(xx).max()
+    np.testing.assert_allclose(second.xx, 0.5 * (xx + xx.transpose(0, 2, 1)), atol=1e-12 * scale)
+    np.testing.assert_allclose(second.ux, slopes[:, ndx:, :ndx], atol=1e-12 * scale)
+    assert not second.uu.any()

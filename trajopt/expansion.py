@@ -17,10 +17,11 @@ from typing import NamedTuple
 import numpy as np
 
 from dynamics_backends.dual import Dual
+from dynamics_backends.methods.analytic import Analytic
 from dynamics_backends.methods.base import one_at_a_time
 from dynamics_backends.methods.complex_step import STEP
 from dynamics_backends.methods.forward_ad import ForwardAD
-from dynamics_backends.protocol import Array, Batch, HasJacobians, Jacobians, Parameters
+from dynamics_backends.protocol import Array, Batch, HasPartials, Jacobians, Parameters
 from trajopt.terms import CostTerm
 
 
@@ -98,6 +99,4 @@ def _batch(term: CostTerm, x: Array, u: Array, t: Array | float, p: Parameters) 
 
 def _jacobians(term: CostTerm, b: Batch) -> Jacobians:
     residual = term.residual
-    if isinstance(residual, HasJacobians):
-        return residual.jacobians(b.x.T, b.u.T, b.t, {k: v.T for k, v in b.p.items()})
-    return ForwardAD(residual)._jacobians(b)
+    return (Analytic if isinstance(residual, HasPartials) else ForwardAD)(residual)._jacobians(b)

@@ -15,7 +15,7 @@ import numpy as np
 
 from dynamics_backends import scalar as sm
 from dynamics_backends.manifold import LieGroup, Manifold, vector_space
-from dynamics_backends.protocol import Array, Jacobians, Parameters
+from dynamics_backends.protocol import Matrix, Partials
 from dynamics_backends.rigid_body import ltl
 from dynamics_backends.rigid_body.crba import crba
 from dynamics_backends.rigid_body.model import Model
@@ -23,6 +23,7 @@ from dynamics_backends.rigid_body.rnea import rnea
 from dynamics_backends.rigid_body.rnea_derivatives import rnea_derivatives
 from dynamics_backends.rigid_body.state import GROUPS
 from dynamics_backends.scalar import Rows, Scalar
+from dynamics_backends.systems.rigid_body_map import columns
 
 
 class CoupledBody:
@@ -92,18 +93,26 @@ class CoupledBody:
         reduced = [self._gathered([column[i] for column in columns]) for i in range(len(self.independent))]
         return ltl.solve_dense(reduced, force)
 
-    def jacobians(self, x: Array, u: Array, t: Array, p: Parameters) -> Jacobians:
+    def partials(self, x: Rows, u: Rows, t: Scalar, p: Mapping[str, Rows]) -> Partials:
         """Closed form: IDSVA at the true accelerations, reduced by G."""
-        rows = x.T
-        q, v = self.expand(rows)
-        a = sm.stack(self._accelerations(rows, u.T))
+        n = len(self.independent)
+        q, v = self.expand(x)
+        a = sm.stack(self._accelerations(x, u))
         d = rnea_derivatives(self.model, q, v, self._spread(a))
-        G, n, size = self.coupling.matrix, len(self.independent), len(x)
-        dq, dv, M = (G.T @ np.moveaxis(np.asarray(block), -1, 0) @ G for block in (d.dq, d.dv, d.M))
-        dv = dv + G.T @ np.diag(self.damping) @ G
-        inverse = np.linalg.inv(M)
-        fx, fu = np.zeros((size, 2 * n, 2 * n)), np.zeros((size, 2 * n, self.nu))
-        fx[:, :n, n:] = np.eye(n)
-        fx[:, n:, :n], fx[:, n:, n:] = -inverse @ dq, -inverse @ dv
-        fu[:, n:] = inverse[:, :, self.driven]
-        return Jacobians(np.concatenate([x[:, self.nq :], a.T], axis=1), fx, fu)
+        resisting = [row + sm.stack(self._at(i, self.damping[i], row)) for i, row in enumerate(d.dv)]
+        dq, dv, M = (self._reduced(block) for block in (d.dq, resisting, d.M))
+        unit = [row + 0.0 * a for row in sm.identity_rows(n, a)]
+        right = [sm.concatenate([-dq[i], -dv[i], unit[i]]) for i in range(n)]
+        solved = ltl.solve_dense(M, right)
+        fx = [*(row + 0.0 * x[0] for row in sm.identity_rows(2 * n, a)[n:]), *(row[: 2 * n] for row in solved)]
+        fu = [*[0.0 * u] * n, *columns([row[2 * n :] for row in solved], self.driven)]
+        return Partials(sm.concatenate([x[self.nq :], a]), fx, fu)
+
+    def _at(self, index: int, value: float, like: Rows) -> list[Scalar]:
+        """A row of zeros with one entry."""
+        return [0.0 * like[j] + (value if j == index else 0.0) for j in range(self.model.nv)]
+
+    def _reduced(self, M: Matrix) -> list[Rows]:
+        """G' M G by its rows."""
+        by_column = self._gathered(M)
+        return [sm.stack(self._gathered(row)) for row in by_column]

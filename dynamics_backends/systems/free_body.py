@@ -12,13 +12,14 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from dynamics_backends import scalar as sm
-from dynamics_backends.protocol import Array, Jacobians, Parameters
+from dynamics_backends.protocol import Contraction, Matrix, Partials
 from dynamics_backends.rigid_body.aba import aba
 from dynamics_backends.rigid_body.fd_derivatives import fd_derivatives
+from dynamics_backends.rigid_body.fd_second_order import fd_second_order
 from dynamics_backends.rigid_body.model import Model
 from dynamics_backends.rigid_body.names import unknown_name
 from dynamics_backends.scalar import Rows, Scalar
-from dynamics_backends.systems.rigid_body_map import RigidBodyMap, blocks, dof_names
+from dynamics_backends.systems.rigid_body_map import MechanicalSystem, columns
 
 
 def _driven(model: Model, names: Sequence[str] | None) -> tuple[int, ...]:
@@ -31,14 +32,12 @@ def _driven(model: Model, names: Sequence[str] | None) -> tuple[int, ...]:
     return tuple(model.dof_names.index(name) for name in names)
 
 
-class FreeBody(RigidBodyMap):
+class FreeBody(MechanicalSystem):
     """The system of a robot that touches nothing.
 
     ``actuated``: names of the degrees of freedom that have a control, in the order of u; default: all but a floating
     base's. Raises UnknownName for a name the model does not have.
     """
-
-    second_order = True
 
     def __init__(
         self,
@@ -50,7 +49,7 @@ class FreeBody(RigidBodyMap):
     ) -> None:
         driven = _driven(model, actuated)
         controls = tuple(f"u[{model.dof_names[d]}]" for d in driven)
-        super().__init__(model, controls, dof_names("v", model) + dof_names("vdot", model))
+        super().__init__(model, controls)
         self.actuated = driven
         self.viscous = np.asarray(model.damping)[:, None] if damping and np.any(model.damping) else None
         self.coulomb = None
@@ -79,34 +78,49 @@ class FreeBody(RigidBodyMap):
         q, v = self.split(x)
         return sm.concatenate([v, aba(self.model, q, v, self.joint_forces(v, u), driver=self.driver)])
 
-    def jacobians(self, x: Array, u: Array, t: Array, p: Parameters) -> Jacobians:
-        """Closed-form partial derivatives (FDSVA)."""
-        q, v = self.split(x.T)
-        d = fd_derivatives(self.model, q, v, self.joint_forces(v, u.T), driver=self.driver)
-        inverse = np.asarray(d.dtau)
-        dv = np.asarray(d.dv)
-        slope = self._force_slope(v)
+    def partials(self, x: Rows, u: Rows, t: Scalar, p: Mapping[str, Rows]) -> Partials:
+        """Closed form: FDSVA."""
+        q, v = self.split(x)
+        d = fd_derivatives(self.model, q, v, self.joint_forces(v, u), driver=self.driver)
+        return self._partials(v, u, d.a, d.dq, d.dv, d.dtau)
+
+    def contracted(self, x: Rows, u: Rows, t: Scalar, p: Mapping[str, Rows], lam: Rows) -> tuple[Partials, Contraction]:
+        """Closed form: :mod:`~dynamics_backends.rigid_body.fd_second_order`.
+
+        tau depends on v through damping and friction: their slopes multiply qtau, and the curvature of friction adds to
+        vv, weighted with mu = M^-1 lam.
+        """
+        q, v = self.split(x)
+        weight = lam[self.model.nv :]
+        d = fd_second_order(self.model, q, v, self.joint_forces(v, u), weight, driver=self.driver)
+        slope, bend = self._resistance(v)
+        qv = d.qv if slope is None else [a + b * slope for a, b in zip(d.qv, d.qtau, strict=True)]
+        vv = d.vv if bend is None else _with_diagonal(d.vv, _times(d.dtau, weight) * bend)
+        second = self.second(u, d.qq, qv, vv, columns(d.qtau, self.actuated))
+        return self._partials(v, u, d.a, d.dq, d.dv, d.dtau), second
+
+    def _partials(self, v: Rows, u: Rows, a: Rows, dq: Matrix, dv: Matrix, inverse: Matrix) -> Partials:
+        """From the derivatives of a in q, v and tau."""
+        slope, _ = self._resistance(v)
         if slope is not None:
-            dv = dv + inverse * slope
-        whole = self._kinematic(np.asarray(d.dq), dv, inverse[:, list(self.actuated)])
-        return blocks(np.concatenate([v, d.a]), *whole)
+            dv = [row + to_force * slope for row, to_force in zip(dv, inverse, strict=True)]
+        return self.first(v, u, a, dq, dv, columns(inverse, self.actuated))
 
-    def _force_slope(self, v: Rows) -> Array | None:
-        """d tau_j / d v_j, (nv, N), where damping or friction act."""
-        slope = None
-        if self.viscous is not None:
-            slope = -self.viscous + 0.0 * v
-        if self.coulomb is not None:
-            t = np.tanh(v / self.friction_velocity)
-            slope = (0.0 if slope is None else slope) - self.coulomb * (1.0 - t * t) / self.friction_velocity
-        return slope
+    def _resistance(self, v: Rows) -> tuple[Rows | None, Rows | None]:
+        """d tau_j / d v_j and d^2 tau_j / d v_j^2, (nv, N), where damping or friction act."""
+        if self.coulomb is None or self.friction_velocity is None:
+            return (None if self.viscous is None else -self.viscous + 0.0 * v), None
+        t = sm.tanh(v / self.friction_velocity)
+        slope = -self.coulomb * (1.0 - t * t) / self.friction_velocity
+        bend = 2.0 * self.coulomb * t * (1.0 - t * t) / self.friction_velocity**2
+        return (slope if self.viscous is None else slope - self.viscous), bend
 
-    def _kinematic(self, dq: Array, dv: Array, du: Array) -> tuple[Array, Array, Array]:
-        """The blocks with the rows of qdot = v on top."""
-        n, size = self.model.nv, dq.shape[-1]
-        unit = np.broadcast_to(np.eye(n)[:, :, None], (n, n, size))
-        return (
-            np.concatenate([np.zeros((n, n, size)), dq]),
-            np.concatenate([unit, dv]),
-            np.concatenate([np.zeros((n, du.shape[1], size)), du]),
-        )
+
+def _times(M: Matrix, weight: Rows) -> Rows:
+    """M weight for a symmetric M."""
+    return sum((M[i] * weight[i] for i in range(1, len(M))), M[0] * weight[0])
+
+
+def _with_diagonal(M: Matrix, diagonal: Rows) -> list[Rows]:
+    n = len(M)
+    return [sm.stack([M[i][j] + (diagonal[i] if i == j else 0.0) for j in range(n)]) for i in range(n)]

@@ -15,7 +15,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from dynamics_backends import scalar as sm
-from dynamics_backends.protocol import Array, Jacobians, Parameters
+from dynamics_backends.protocol import Partials
 from dynamics_backends.rigid_body import kinematics, ltl
 from dynamics_backends.rigid_body.aba import aba
 from dynamics_backends.rigid_body.crba import crba
@@ -29,7 +29,7 @@ from dynamics_backends.rigid_body.rnea import nonlinear_effects, rnea
 from dynamics_backends.rigid_body.rnea_derivatives import rnea_derivatives
 from dynamics_backends.rigid_body.spatial import Motion, Vec
 from dynamics_backends.scalar import Rows, Scalar
-from dynamics_backends.systems.rigid_body_map import RigidBodyMap, blocks, dof_names
+from dynamics_backends.systems.rigid_body_map import RigidBodyMap, columns, dof_names, in_state
 
 _FRAME_RATES = Program("frame_rates", [PLACE, VELOCITY, PSI_DOT], ["X", "S", "vel", "psid"])
 
@@ -43,10 +43,10 @@ class InverseDynamics(RigidBodyMap):
     def __call__(self, x: Rows, u: Rows, t: Scalar, p: Mapping[str, Rows]) -> Rows:
         return rnea(self.model, *self.split(x), u, driver=self.driver)
 
-    def jacobians(self, x: Array, u: Array, t: Array, p: Parameters) -> Jacobians:
+    def partials(self, x: Rows, u: Rows, t: Scalar, p: Mapping[str, Rows]) -> Partials:
         """Closed form: IDSVA."""
-        d = rnea_derivatives(self.model, *self.split(x.T), u.T, driver=self.driver)
-        return blocks(d.tau, d.dq, d.dv, d.M)
+        d = rnea_derivatives(self.model, *self.split(x), u, driver=self.driver)
+        return in_state(d.tau, d.dq, d.dv, d.M)
 
 
 class ForwardDynamics(RigidBodyMap):
@@ -58,9 +58,9 @@ class ForwardDynamics(RigidBodyMap):
     def __call__(self, x: Rows, u: Rows, t: Scalar, p: Mapping[str, Rows]) -> Rows:
         return aba(self.model, *self.split(x), u, driver=self.driver)
 
-    def jacobians(self, x: Array, u: Array, t: Array, p: Parameters) -> Jacobians:
+    def partials(self, x: Rows, u: Rows, t: Scalar, p: Mapping[str, Rows]) -> Partials:
         """Closed form: FDSVA."""
-        return blocks(*fd_derivatives(self.model, *self.split(x.T), u.T, driver=self.driver))
+        return in_state(*fd_derivatives(self.model, *self.split(x), u, driver=self.driver))
 
 
 class NonlinearEffects(RigidBodyMap):
@@ -72,11 +72,11 @@ class NonlinearEffects(RigidBodyMap):
     def __call__(self, x: Rows, u: Rows, t: Scalar, p: Mapping[str, Rows]) -> Rows:
         return nonlinear_effects(self.model, *self.split(x), driver=self.driver)
 
-    def jacobians(self, x: Array, u: Array, t: Array, p: Parameters) -> Jacobians:
+    def partials(self, x: Rows, u: Rows, t: Scalar, p: Mapping[str, Rows]) -> Partials:
         """Closed form: IDSVA at zero acceleration."""
-        q, v = self.split(x.T)
+        q, v = self.split(x)
         d = rnea_derivatives(self.model, q, v, 0.0 * v, driver=self.driver)
-        return blocks(d.tau, d.dq, d.dv, np.zeros((self.n_out, 0, len(x))))
+        return in_state(d.tau, d.dq, d.dv, [u] * self.n_out)
 
 
 class MassMatrix(RigidBodyMap):
@@ -92,16 +92,17 @@ class MassMatrix(RigidBodyMap):
         zero = 0.0 * x[0]
         return sm.stack([M[i][j] + zero for i in range(n) for j in range(n)])
 
-    def jacobians(self, x: Array, u: Array, t: Array, p: Parameters) -> Jacobians:
+    def partials(self, x: Rows, u: Rows, t: Scalar, p: Mapping[str, Rows]) -> Partials:
         """Closed form: M e_k is inverse dynamics at rest without gravity, with acceleration e_k (IDFOZA of Singh et al. 2023)."""
-        n, size = self.model.nv, len(x)
-        q = np.repeat(self.split(x.T)[0], n, axis=1)
-        unit = np.tile(np.eye(n), (1, size))
-        d = rnea_derivatives(self.model.with_gravity((0.0, 0.0, 0.0)), q, 0.0 * unit, unit)
-        value = d.tau.reshape(n, size, n).transpose(1, 0, 2).reshape(size, n * n)
-        dq = np.asarray(d.dq).reshape(n, n, size, n).transpose(2, 0, 3, 1).reshape(size, n * n, n)
-        fx = np.concatenate([dq, np.zeros_like(dq)], axis=2)
-        return Jacobians(value, fx, np.zeros((size, n * n, 0)))
+        q, v = self.split(x)
+        still = 0.0 * v
+        weightless = self.model.with_gravity((0.0, 0.0, 0.0))
+        by_column = [
+            rnea_derivatives(weightless, q, still, unit + still, driver=self.driver)
+            for unit in sm.identity_rows(self.model.nv, v)
+        ]
+        entries = [(d.tau[i], sm.concatenate([d.dq[i], still])) for i in range(self.model.nv) for d in by_column]
+        return Partials(sm.stack([value for value, _ in entries]), [slope for _, slope in entries], [u] * self.n_out)
 
 
 class FrameMotion(RigidBodyMap):
@@ -119,11 +120,11 @@ class FrameMotion(RigidBodyMap):
         velocity = kinematics.frame_velocity(self.model, q, v, self.frame)
         return sm.concatenate([kinematics.frame_position(self.model, q, self.frame), velocity[:3]])
 
-    def jacobians(self, x: Array, u: Array, t: Array, p: Parameters) -> Jacobians:
+    def partials(self, x: Rows, u: Rows, t: Scalar, p: Mapping[str, Rows]) -> Partials:
         """Closed form, with d v_c / d q_j = psidot_j - v_c x S_j, d p / d q_j = J_j and d v_c / d v_j = S_j."""
-        m, size = self.model, len(x)
-        q, v = self.split(x.T)
-        fx = np.zeros((6, 2 * m.nv, size))
+        m = self.model
+        q, v = self.split(x)
+        fx = [[0.0 * v[0] for _ in range(2 * m.nv)] for _ in range(6)]
         body = m.frames[self.frame].body
         fields = run(_FRAME_RATES, m, {"q": at_base(m, q), "v": v})
         if body >= 0:
@@ -135,10 +136,9 @@ class FrameMotion(RigidBodyMap):
                 twist: Motion = row(fields["psid"], j) - velocity.cross(S)
                 rate = twist.l + twist.w.cross(at) + velocity.w.cross(J)
                 for i, (column, change) in enumerate(zip((J.x, J.y, J.z), (rate.x, rate.y, rate.z), strict=True)):
-                    fx[i, j] = fx[i + 3, m.nv + j] = column
-                    fx[i + 3, j] = change
-        value = self(x.T, u.T, t, {})
-        return blocks(value, fx[:, : m.nv], fx[:, m.nv :], np.zeros((6, 0, size)))
+                    fx[i][j] = fx[i + 3][m.nv + j] = column
+                    fx[i + 3][j] = change
+        return Partials(self(x, u, t, p), [sm.stack(entries) for entries in fx], [u] * 6)
 
 
 class ActuatedInverseDynamics(RigidBodyMap):
@@ -175,15 +175,18 @@ class ActuatedInverseDynamics(RigidBodyMap):
         tau = rnea(self.model, *self.split(x), self.accelerations(x, u), driver=self.driver)
         return sm.stack([tau[d] for d in self.driven])
 
-    def jacobians(self, x: Array, u: Array, t: Array, p: Parameters) -> Jacobians:
+    def partials(self, x: Rows, u: Rows, t: Scalar, p: Mapping[str, Rows]) -> Partials:
         """Closed form: Sbar' d ID at the true accelerations; Sbar' w = w_a - M_ab M_bb^-1 w_b."""
-        d = rnea_derivatives(self.model, *self.split(x.T), self.accelerations(x.T, u.T), driver=self.driver)
-        whole = np.moveaxis(np.concatenate([d.dq, d.dv, d.M], axis=1), -1, 0)
-        projected = whole[:, self.driven]
+        d = rnea_derivatives(self.model, *self.split(x), self.accelerations(x, u), driver=self.driver)
+        whole = [sm.concatenate([d.dq[i], d.dv[i], M_a]) for i, M_a in enumerate(columns(d.M, self.driven))]
+        projected = [whole[i] for i in self.driven]
         if self.passive:
-            M = np.moveaxis(d.M, -1, 0)
-            coupling = np.linalg.solve(M[:, self.passive][:, :, self.passive], M[:, self.passive][:, :, self.driven])
-            projected = projected - coupling.transpose(0, 2, 1) @ whole[:, self.passive]
-        n = self.model.nv
-        fu = projected[:, :, 2 * n :][:, :, self.driven]
-        return Jacobians(np.ascontiguousarray(np.asarray(d.tau).T[:, self.driven]), projected[:, :, : 2 * n], fu)
+            block = [[d.M[i][j] for j in self.passive] for i in self.passive]
+            reaction = ltl.solve_dense(block, [whole[i] for i in self.passive])
+            projected = [
+                row - sum((d.M[i][j] * r for j, r in zip(self.passive, reaction, strict=True)), 0.0 * row)
+                for i, row in zip(self.driven, projected, strict=True)
+            ]
+        n = 2 * self.model.nv
+        tau = sm.stack([d.tau[i] for i in self.driven])
+        return Partials(tau, [row[:n] for row in projected], [row[n:] for row in projected])
