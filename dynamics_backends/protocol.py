@@ -133,6 +133,12 @@ class SecondOrderBackend(Protocol):
         ...
 
 
+SCALAR_REMEDY = (
+    "A function of rows is evaluated with many kinds of numbers: use arithmetic, indexing and the functions of "
+    "dynamics_backends.scalar (sin(x) for np.sin(x), select(x, a, b) for 'a if x > 0 else b')."
+)
+
+
 class FunctionMap:
     """A user's own function as a map or a system.
 
@@ -164,7 +170,11 @@ class FunctionMap:
     def __call__(self, x: Rows, u: Rows, t: Scalar, p: Mapping[str, Rows]) -> Rows:
         from dynamics_backends import scalar as sm
 
-        result = self.function(x, u, t, p)
+        try:
+            result = self.function(x, u, t, p)
+        except (TypeError, ValueError) as error:  # what NumPy functions and branches on a value end in
+            error.add_note(SCALAR_REMEDY)
+            raise
         # A plain zero among the components takes the batch from x.
         return sm.stack([r + 0.0 * x[0] for r in result]) if isinstance(result, (list, tuple)) else result
 
