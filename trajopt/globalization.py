@@ -22,24 +22,21 @@ class Merit:
     """phi = cost + penalty |d|_1, exact for a penalty above the largest multiplier (Nocedal & Wright, Theorem 17.3)."""
 
     penalty: float = 0.0
-    smallest: float = 0.0
 
     def __call__(self, cost: Array | float, defects: Array) -> Array | float:
         """phi of trajectories with defects (..., N, ndx)."""
         return cost + self.penalty * np.abs(defects).sum(axis=(-2, -1))
 
-    def adapted(self, D1: float, D2: float, gap: float, multiplier: float) -> Merit:
-        """The penalty for a step (D1, D2 of the cost) that closes gaps of l1 norm ``gap``.
+    def adapted(self, D1: float, D2: float, gap: float) -> Merit:
+        """The penalty for a step (D1, D2 of the cost) that closes gaps of l1 norm ``gap``: where it is one of descent.
 
-        Raised above ``multiplier``, the largest of the LQ problem, and to where the step is one of descent (Nocedal &
-        Wright, eq. 18.36); lowered by halves, since a penalty from far away would forbid long steps near the
-        solution.
+        It only rises (Nocedal & Wright, eq. 18.36 and the remark after it). A penalty above the multipliers would do as
+        well in theory; with contacts these are a thousand times larger, and it would forbid all but the shortest steps.
         """
         if gap == 0.0:
             return self
         needed = (D1 + 0.5 * max(D2, 0.0)) / ((1.0 - PENALTY_MARGIN) * gap)
-        wanted = max(needed, (1.0 + PENALTY_MARGIN) * multiplier, self.smallest)
-        return replace(self, penalty=max(wanted, 0.5 * self.penalty))
+        return replace(self, penalty=max(needed, self.penalty))
 
     def expected_decrease(self, alpha: Array | float, D1: float, D2: float, gap: float) -> Array | float:
         """Of phi, along alpha times the step."""

@@ -44,13 +44,12 @@ class Iterate(NamedTuple):
 
 
 class Step(NamedTuple):
-    """A policy, its linear trajectory, the change alpha D1 + alpha^2/2 D2 of the cost along it, the largest multiplier."""
+    """A policy, its linear trajectory, the change alpha D1 + alpha^2/2 D2 of the cost along it."""
 
     policy: Policy
     linear: LQStep
     D1: float
     D2: float
-    multiplier: float
 
 
 def measured(
@@ -81,8 +80,7 @@ def _projected(us: Array, gradient: Array, bounds: Bounds | None) -> Array:
 def step_of(iterate: Iterate, policy: Policy, linear: LQStep, D2: float) -> Step:
     """A step along the linear trajectory of a policy. D1 comes from the reduced gradient, which is free of cancellation."""
     lq = iterate.expansion.lq
-    multiplier = policy.Vx + (policy.Vxx @ linear.dx[:, :, None])[:, :, 0]
-    return Step(policy, linear, iterate.slope(linear.du, lq.d), D2, float(np.abs(multiplier).max()))
+    return Step(policy, linear, iterate.slope(linear.du, lq.d), D2)
 
 
 def second_order(iterate: Iterate, step: Step, defects: Array, lq_solver: LQSolver, bounds: Bounds | None) -> Step:

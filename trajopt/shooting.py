@@ -32,8 +32,8 @@ ROUNDING = 1e-12
 """Expected decreases below this share of the merit are noise."""
 NEAR_ROUNDING = 1e-8
 """Below this share, gradients have the last word where the merit refuses a step."""
-LOWER_AT, LOWER_RATIO, RAISE_AT = 0.5, 0.6, 0.5
-"""mu falls after a step longer than this that realised this share of its promise; it rises after a step at most this long."""
+LOWER_AT, LOWER_RATIO = 0.5, 0.6
+"""mu falls after a step longer than this that realised this share of its promise; it rises where no step is accepted."""
 MAX_IDLE, PROGRESS = 20, 0.99
 """Iterations decided by gradients in which the residual does not fall below this share before giving up."""
 POLISHING = 0.5 ** np.arange(4)
@@ -56,7 +56,7 @@ class ShootingLoop:
         self.journal = Journal(callback)
         self.shooting = Shooting.every(options.shooting, ocp.horizon, options.gaps)
         self.regularisation = Regularisation.of(options)
-        self.merit = Merit(options.penalty, smallest=options.penalty)
+        self.merit = Merit(options.penalty)
         self.iterate: Iterate | None = None
         self.best: Iterate | None = None
         self.policy: Policy | None = None
@@ -122,7 +122,7 @@ class ShootingLoop:
         if isinstance(step, Status):
             return step
         self.policy = step.policy
-        self.merit = self.merit.adapted(step.D1, step.D2, at.gap, step.multiplier)
+        self.merit = self.merit.adapted(step.D1, step.D2, at.gap)
         mu, promise = self.regularisation.mu, self._promise(at, step)
         search, new = None, None
         if promise > ROUNDING:
@@ -242,8 +242,6 @@ class ShootingLoop:
             return None
         if search.alpha > LOWER_AT and search.actual >= LOWER_RATIO * search.expected:
             self.regularisation = self.regularisation.lowered()
-        elif search.alpha <= RAISE_AT:
-            self.regularisation = self.regularisation.raised()
         change = abs(at.cost - new.cost)
         if change < o.cost_tolerance * abs(new.cost) and new.defect <= o.defect_tolerance:
             return verdicts.cost_converged(self.iteration + 1, change / abs(new.cost), o)
