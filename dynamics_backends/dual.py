@@ -54,6 +54,14 @@ class Dual:
         self.val[index] = x.val if isinstance(x, Dual) else x
         self.tan[index] = x.tan if isinstance(x, Dual) else 0.0
 
+    def zeros(self, shape: tuple[int, ...]) -> Dual:
+        """Zeros with as many tangents, complex where either part is: a real tangent turns complex with the first product."""
+        dtype = np.result_type(self.val, self.tan)
+        return Dual(np.zeros(shape, dtype), np.zeros((*shape, self.directions), dtype))
+
+    def copy(self) -> Dual:
+        return type(self)(np.array(self.val), np.array(self.tan))
+
     # -- arithmetic -------------------------------------------------------------------------------------------------
     def __neg__(self) -> Dual:
         return Dual(-self.val, -self.tan)

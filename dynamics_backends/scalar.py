@@ -1,7 +1,8 @@
 """Scalar mathematics for code that is written once and evaluated with many kinds of numbers.
 
 A *scalar* here is a Python float, a NumPy array of float64 or complex128 (one entry per element of the batch), a
-:class:`~dynamics_backends.dual.Dual` over such arrays, or a CasADi ``SX`` expression.  Generic code uses the arithmetic
+:class:`~dynamics_backends.dual.Dual` over such arrays, a number of
+:mod:`~dynamics_backends.hypercomplex`, or a CasADi ``SX`` expression.  Generic code uses the arithmetic
 operators and the functions of this module and nothing else: no ``abs``, ``conj``, ``max``, no branch on a value.  Then
 complex step, forward AD, tracing and plain evaluation all see the same source.
 
@@ -136,7 +137,12 @@ def copied(x: Rows) -> Rows:
     """An array of the same kind that may be written to; symbols as they are."""
     if hasattr(x, "is_symbolic"):
         return x
-    return type(x)(np.array(x.val), np.array(x.tan)) if hasattr(x, "tan") else np.array(x)
+    return x.copy() if hasattr(x, "zeros") else np.array(x)
+
+
+def zeros_of(like: Rows, shape: tuple[int, ...]) -> Rows:
+    """Zeros of the same kind of number as ``like``, an array."""
+    return like.zeros(shape) if hasattr(like, "zeros") else np.zeros(shape, dtype=like.dtype)
 
 
 def rows_of(x: Rows) -> list[Scalar]:

@@ -35,6 +35,8 @@ UNROLL_AFTER = 20_000
 UNROLL_UP_TO_DOFS = 20
 """Beyond this size the loops are about as fast."""
 _LOG = logging.getLogger(__name__)
+_ORDER = {Axis.DOF: 1, Axis.MATRIX: 2, Axis.TENSOR: 3}
+"""Indices of a result."""
 TIERS = ("auto", "loops", "unrolled")
 
 
@@ -115,7 +117,7 @@ class CompiledDriver:
     def _built(program: Program, model: Model, algebra: str, unrolled: bool) -> CompiledKernel:
         types = sorted({*USUAL_JOINTS, *model.joint_types})
         source = unrolled_kernel(program, model) if unrolled else loop_kernel(program, types, algebra)
-        shapes = [(model.nv,) if FIELDS[o].axis is Axis.DOF else (model.nv, model.nv) for o in program.outputs]
+        shapes = [(model.nv,) * _ORDER[FIELDS[o].axis] for o in program.outputs]
         return CompiledKernel(source, model, shapes if algebra == "real" else [(*s, 2) for s in shapes])
 
 
@@ -126,7 +128,7 @@ def _algebra(program: Program, values: list[Any]) -> str | None:
     The C templates of linear algebra are real ones.
     """
     parts = [leaf for v in values for leaf in leaves(v)]
-    plain = all(FIELDS[o].kind is None and FIELDS[o].axis in (Axis.DOF, Axis.MATRIX) for o in program.outputs)
+    plain = all(FIELDS[o].kind is None and FIELDS[o].axis in _ORDER for o in program.outputs)
     if not plain or not all(isinstance(leaf, (np.ndarray, Dual)) for leaf in parts):
         return None
     dual = any(isinstance(leaf, Dual) for leaf in parts)

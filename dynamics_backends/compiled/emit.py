@@ -93,9 +93,11 @@ def chunked_function(name: str, t: Trace, inputs: Sequence[Argument], outputs: S
     chunks = [t.operations[i : i + CHUNK] for i in range(0, max(len(t.operations), 1), CHUNK)]
     home = {op.index: c for c, ops in enumerate(chunks) for op in ops}
     stores: list[list[tuple[str, int, Operand]]] = [[] for _ in chunks]
+    cleared = [o for o, operands in zip(outputs, t.outputs, strict=True) if 0.0 in operands]
     for output, operands in zip(outputs, t.outputs, strict=True):
         for i, x in enumerate(operands):
-            stores[home[x] if isinstance(x, int) else 0].append((output, i, x))
+            if x != 0.0 or isinstance(x, int):
+                stores[home[x] if isinstance(x, int) else 0].append((output, i, x))
     slots, size = _buffer_slots(chunks, home)
     arguments = [f"const {'V' if a.vector else 'double'}* restrict {a.name}" for a in inputs]
     arguments += [f"V* restrict {o}" for o in outputs] + ["V* restrict w"]
@@ -118,8 +120,10 @@ def chunked_function(name: str, t: Trace, inputs: Sequence[Argument], outputs: S
         for op in operations:  # beyond its own function a value is read from the buffer, as a vector
             body.is_vector[op.index] = True if op.index in slots else body.is_vector[op.index]
         text = "\n".join(lines)
-        source.append(f"NOINLINE void {name}_{c}({', '.join(arguments)})\n{{\n{text}\n}}\n")
-    calls = "\n".join(f"{name}_{c}({names});" for c in range(len(chunks)))
+        source.append(f"STRAIGHT void {name}_{c}({', '.join(arguments)})\n{{\n{text}\n}}\n")
+    sizes = {o: len(operands) for o, operands in zip(outputs, t.outputs, strict=True)}
+    zeros = [f"memset({o}, 0, sizeof(V) * {sizes[o]});" for o in cleared]
+    calls = "\n".join([*zeros, *(f"{name}_{c}({names});" for c in range(len(chunks)))])
     source.append(f"static void {name}({', '.join(arguments)})\n{{\n{calls}\n}}\n")
     return "\n".join(source), size
 

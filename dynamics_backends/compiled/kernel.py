@@ -7,6 +7,7 @@ threads.
 from __future__ import annotations
 
 import ctypes
+import math
 from collections.abc import Sequence
 from functools import lru_cache
 from importlib.resources import files
@@ -14,8 +15,8 @@ from importlib.resources import files
 import numpy as np
 
 from dynamics_backends.compiled.cache import load
-from dynamics_backends.compiled.loops import LoopKernel, double_tables, int_tables
-from dynamics_backends.compiled.memory import Rooms, address, bound, over_threads, pointers
+from dynamics_backends.compiled.loops import INT_TABLES, TENSORS, LoopKernel, double_tables, int_tables
+from dynamics_backends.compiled.memory import Rooms, address, aligned, bound, over_threads, pointers
 from dynamics_backends.compiled.toolchain import find_toolchain
 from dynamics_backends.rigid_body.model import Model
 
@@ -24,7 +25,7 @@ from dynamics_backends.rigid_body.model import Model
 def templates() -> str:
     """The C text in front of every kernel."""
     folder = files("dynamics_backends.compiled") / "templates"
-    return "\n".join((folder / name).read_text() for name in ("prelude.h", "ltl.h"))
+    return "\n".join((folder / name).read_text() for name in ("prelude.h", "ltl.h", "tensors.h"))
 
 
 _ENTRY = """
@@ -39,6 +40,7 @@ __attribute__((visibility("default"))) void {name}_run(
 {{
 const int nb = ti[0][0], nv = ti[0][1], nq = ti[0][2]; (void)nb; (void)nv; (void)nq;
 {pointers}
+const int streamed = (last - first) * ({output}) > STREAM_ABOVE; (void)streamed;
 for (long n = first; n < last; n += LANES) {{
     const int count = last - n < LANES ? last - n : LANES;
 {packing}
@@ -49,6 +51,9 @@ for (long n = first; n < last; n += LANES) {{
 """
 
 
+_TABLE = {kind: len(INT_TABLES) + i for i, kind in enumerate(TENSORS)}
+
+
 def entry(kernel: LoopKernel) -> str:
     """The exported functions of a block function: room (workspace in vectors) and run (knots first..last)."""
     sizes = [*kernel.input_sizes, *kernel.output_sizes]
@@ -56,15 +61,33 @@ def entry(kernel: LoopKernel) -> str:
     pointers = "\n".join(f"V* {n} = room; room += {s};" for n, s in zip(names, sizes, strict=True))
     packing = "\n".join(f"    pack(in[{i}] + n * ({s}), {s}, count, x{i});" for i, s in enumerate(kernel.input_sizes))
     unpacking = "\n".join(
-        f"    unpack(y{i}, {s}, count, out[{i}] + n * ({s}));" for i, s in enumerate(kernel.output_sizes)
+        f"    unpack_tensor(y{i}, {s}, ti[{_TABLE[kernel.tensors[o]]}], count, out[{i}] + n * PADDED({s}), streamed);"
+        if o in kernel.tensors
+        else f"    unpack(y{i}, {s}, count, out[{i}] + n * ({s}));"
+        for i, (o, s) in enumerate(zip(kernel.outputs, kernel.output_sizes, strict=True))
     )
     room = " + ".join([*(f"({s})" for s in sizes), kernel.workspace])
+    output = " + ".join(f"({s})" for s in kernel.output_sizes)
     return _ENTRY.format(
-        name=kernel.name, room=room, pointers=pointers, packing=packing, unpacking=unpacking, arguments=", ".join(names)
+        name=kernel.name,
+        room=room,
+        pointers=pointers,
+        packing=packing,
+        unpacking=unpacking,
+        output=output,
+        arguments=", ".join(names),
     )
 
 
-_NO_TABLES: tuple[list[np.ndarray], list[np.ndarray]] = ([np.zeros(3, dtype=np.int32)], [])  # nb, nv, nq = 0
+NO_TABLES: tuple[list[np.ndarray], list[np.ndarray]] = ([np.zeros(3, dtype=np.int32)], [])  # nb, nv, nq = 0
+
+
+def _nonzero_blocks(mask: np.ndarray, numbers: int, lanes: int) -> np.ndarray:
+    """How many blocks of ``lanes`` consecutive numbers belong to an entry that is not zero by structure, and which."""
+    mask = np.repeat(mask, numbers)
+    padded = np.concatenate([mask, np.zeros(-len(mask) % lanes, dtype=bool)])
+    blocks = np.flatnonzero(padded.reshape(-1, lanes).any(axis=1))
+    return np.array([len(blocks), *blocks], dtype=np.int32)
 
 
 class CompiledKernel:
@@ -74,23 +97,46 @@ class CompiledKernel:
         library = load("\n".join([templates(), kernel.source, entry(kernel)]))
         self._run = bound(library, f"{kernel.name}_run", "pppp ll p")
         room = bound(library, f"{kernel.name}_room", "p", ctypes.c_long)
-        self.tables = _NO_TABLES if model is None else (int_tables(model), double_tables(model))
+        self.tables = NO_TABLES if model is None else (int_tables(model), double_tables(model))
+        self._lanes = find_toolchain().lanes
+        if kernel.tensors and model is not None:
+            numbers = max(math.prod(shape) for shape in shapes) // model.nv**3  # in an entry
+            self.tables[0].extend(_nonzero_blocks(mask(model), numbers, self._lanes) for mask in TENSORS.values())
+        self._sparse = [o in kernel.tensors for o in kernel.outputs]
         self._ti, self._td = (pointers(t) for t in self.tables)
         self.shapes = list(shapes)
-        self._lanes = find_toolchain().lanes
         self._rooms = Rooms(int(room(address(self.tables[0][0]))) * self._lanes)
 
     def buffers(self, n: int) -> list[np.ndarray]:
-        """Arrays for the outputs of a batch of n: a caller that repeats keeps them, fresh memory costs more than many a kernel."""
-        return [np.zeros((n, *shape)) for shape in self.shapes]
+        """Arrays for the outputs of a batch of n: a caller that repeats keeps them, fresh memory costs more than many a kernel.
+
+        The structural zeros of tensors are written here, and never again; each knot's tensor begins on a whole block of lanes.
+        """
+        return [
+            self._tensors(n, *shape) if sparse else aligned(n * math.prod(shape)).reshape(n, *shape)
+            for shape, sparse in zip(self.shapes, self._sparse, strict=True)
+        ]
+
+    def _tensors(self, n: int, *shape: int) -> np.ndarray:
+        size = math.prod(shape)
+        padded = -(-size // self._lanes) * self._lanes
+        return aligned(n * padded).reshape(n, padded)[:, :size].reshape(n, *shape)
 
     def __call__(
         self, *inputs: np.ndarray, out: list[np.ndarray] | None = None, threads: int | None = None
     ) -> list[np.ndarray]:
-        """Outputs (N, ...) from inputs (N, n), float64 and C-contiguous (converted where they are not)."""
+        """Outputs (N, ...) from inputs (N, n), float64 and C-contiguous (converted where they are not).
+
+        out: arrays from :meth:`buffers` to write to; raises ValueError for tensors laid out otherwise.
+        """
         arrays = [np.ascontiguousarray(x, dtype=float) for x in inputs]
         n = len(arrays[0])
-        results = [np.empty((n, *shape)) for shape in self.shapes] if out is None else out
+        results = self._results(n) if out is None else out
+        for array, sparse in zip(results, self._sparse, strict=True):
+            if sparse and n > 1 and array.strides[0] % (8 * self._lanes):
+                raise ValueError(
+                    "out holds a tensor whose knots are not aligned; use arrays from the kernel's buffers()"
+                )
         pin, pout = pointers(arrays), pointers(results)
 
         def part(first: int, last: int, room: np.ndarray) -> None:
@@ -98,3 +144,10 @@ class CompiledKernel:
 
         over_threads(part, n, self._lanes, self._rooms, threads)
         return results
+
+    def _results(self, n: int) -> list[np.ndarray]:
+        """Fresh arrays, of which only tensors begin as zeros."""
+        return [
+            self._tensors(n, *shape) if sparse else np.empty((n, *shape))
+            for shape, sparse in zip(self.shapes, self._sparse, strict=True)
+        ]

@@ -2,14 +2,18 @@
 
 Each step function is traced once for each joint type it may meet and emitted as a static C function; the loops around
 it read the tree from integer tables and the inertias from double tables at run time.  Consecutive downward, body and
-DoF passes share one sweep from the root.  A row -1 in front of each field that a ``x_p`` reads holds the ground's
+DoF passes share one sweep from the root; passes over paths share a loop with the triples that read their rows, which
+are kept for one path at a time.  A row -1 in front of each field that a ``x_p`` reads holds the ground's
 values, so that there is no branch at the root.
+
+Matrices are cleared for every block; the structural zeros of tensors are never written: a workspace begins as zeros.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from itertools import permutations
 
 import numpy as np
 
@@ -19,13 +23,15 @@ from dynamics_backends.compiled.trace import trace
 from dynamics_backends.rigid_body.joints import JOINTS, Joint
 from dynamics_backends.rigid_body.layout import layout
 from dynamics_backends.rigid_body.model import Model
-from dynamics_backends.rigid_body.passes import FIELDS, Axis, Pass, Program, base_name
+from dynamics_backends.rigid_body.passes import FIELDS, TRIPLES, Axis, Pass, Program, base_name, entry
 from dynamics_backends.rigid_body.passes import TABLES as DOUBLE_TABLES
 from dynamics_backends.rigid_body.spatial import build, leaves, size
 
 INT_TABLES = ("head", "parent", "type", "q_index", "v_index", "dof_body", "above", "above_start", "up", "end")
 _FORWARD = ("down", "body", "dof")
-_COUNT = {Axis.BODY: "nb", Axis.DOF: "nv", Axis.Q: "nq", Axis.MATRIX: "nv * nv", Axis.WHOLE: "nv * (nv + 1)"}
+_PATHS = ("path", *TRIPLES.values())
+_COUNT = {Axis.BODY: "nb", Axis.DOF: "nv", Axis.Q: "nq", Axis.PAIR: "1", Axis.WHOLE: "nv * (nv + 1)"}
+_COUNT |= {Axis.MATRIX: "nv * nv", Axis.TENSOR: "nv * nv * nv"}
 
 _TEMPLATES = {
     "add_to_diagonal": "for (int d = 0; d < nv; d++) M[WIDTH * (d * nv + d)] += armature[d];",
@@ -33,10 +39,14 @@ _TEMPLATES = {
     "ltl_solve": "ltl_solve(nv, up, end, factor, tau_net, a, 1, 1.0, 0);",
     "ltl_solve_weight": "ltl_solve(nv, up, end, factor, lam, mu, 1, 1.0, 0);",
     "fd_contraction": (
-        "path_product(nv, up, end, G_qa, da_dq, L_qq); path_product(nv, up, end, G_qa, da_dv, L_qv);\n"
-        "path_product(nv, up, end, G_qa, M_inverse, L_qtau);\n"
-        "minus_symmetric_sum(nv, G_qq, L_qq);\n"
-        "for (int i = 0; i < nv * nv; i++) { L_qv[i] = -(G_qv[i] + L_qv[i]); L_vv[i] = -G_vv[i]; L_qtau[i] = -L_qtau[i]; }"
+        "minus_path_product(nv, up, end, dof_body, parent, G_qa, da_dq, 0, L_qq); symmetric_sum(nv, G_qq, L_qq);\n"
+        "minus_path_product(nv, up, end, dof_body, parent, G_qa, da_dv, G_qv, L_qv);\n"
+        "minus_path_product(nv, up, end, dof_body, parent, G_qa, M_inverse, 0, L_qtau);\n"
+        "for (int i = 0; i < nv * nv; i++) L_vv[i] = -G_vv[i];"
+    ),
+    "fd_tensors": (
+        "fd_tensors(nv, up, end, dof_body, parent, v_index, factor, tau_qq, tau_vv, tau_qv, M_q, da_dq, da_dv, M_inverse,\n"
+        "a_qq, a_vv, a_qv, a_qtau);"
     ),
     "ltl_inverse": "ltl_inverse(nv, up, end, factor, M_inverse);",
     "ltl_minus_solve_both": (
@@ -50,7 +60,8 @@ _TEMPLATES = {
 class LoopKernel:
     """C source of a block function ``name(ti, td, inputs..., outputs..., w)`` and what a caller must know of it.
 
-    sizes: C expressions in nb, nv, nq for the number of vectors of each input, output and of the workspace.
+    sizes: C expressions in nb, nv, nq for the number of vectors of each input, output and of the workspace. tensors: outputs
+    of which only the entries are written whose DoFs share what is said, a key of TENSORS.
     """
 
     name: str
@@ -60,6 +71,7 @@ class LoopKernel:
     input_sizes: list[str]
     output_sizes: list[str]
     workspace: str
+    tensors: dict[str, str] = field(default_factory=dict)
 
 
 def int_tables(model: Model) -> list[np.ndarray]:
@@ -85,6 +97,32 @@ def int_tables(model: Model) -> list[np.ndarray]:
         "end": end,
     }
     return [np.ascontiguousarray(tables[name], dtype=np.int32) for name in INT_TABLES]
+
+
+def tensors_of(program: Program) -> dict[str, str]:
+    """The outputs that are tensors, and what the DoFs of an entry share that is not zero by structure, see TENSORS."""
+    by_entry = {base_name(o) for p in program.passes if p.by_entry for o in p.outputs}
+    tensors = (o for o in program.outputs if FIELDS[o].axis is Axis.TENSOR)
+    return {o: "path" if o in by_entry else "tree" for o in tensors}
+
+
+def _on_one_path(model: Model) -> np.ndarray:
+    mask = np.zeros((model.nv,) * 3, dtype=bool)
+    for kind in TRIPLES.values():
+        index = layout(model).indices(kind)
+        for order in permutations("djk"):
+            mask[tuple(index[letter] for letter in order)] = True
+    return mask.reshape(-1)
+
+
+def _in_one_tree(model: Model) -> np.ndarray:
+    root = [model.ancestors(int(b))[0] for b in model.dof_body]
+    same = np.equal.outer(root, root)
+    return (same[:, :, None] & same[:, None, :]).reshape(-1)
+
+
+TENSORS = {"path": _on_one_path, "tree": _in_one_tree}
+"""What three DoFs may share, and the mask (nv^3,) of those that do."""
 
 
 def double_tables(model: Model) -> list[np.ndarray]:
@@ -118,14 +156,16 @@ class _Writer:
         parents = {base_name(n) for p in self.program.passes for n in p.inputs if n.endswith("_p")}
         body: list[str] = [*self._unpack_tables(), *self._storage(written, parents)]
         for group in self._groups():
-            body += self._forward(group) if group[0][1].kind in _FORWARD else self._single(*group[0])
+            body += self._loop(group)
         total = " + ".join([self._size(f, ground=f in parents) for f in written if f not in self.outputs] or ["0"])
         arguments = ["const int* const* ti", "const double* const* td"]
         arguments += [f"const V* restrict {i}" for i in self.inputs] + [f"V* restrict {o}" for o in self.outputs]
         head = f"static void {self.name}({', '.join([*arguments, 'V* room'])})"
         source = "\n".join([*self.functions, head, "{", *body, "}", ""])
         sizes_in, sizes_out = ([self._size(f) for f in fields] for fields in (self.inputs, self.outputs))
-        return LoopKernel(self.name, source, self.inputs, self.outputs, sizes_in, sizes_out, total)
+        return LoopKernel(
+            self.name, source, self.inputs, self.outputs, sizes_in, sizes_out, total, tensors_of(self.program)
+        )
 
     def _is_live(self, output: str) -> bool:
         """Whether anything reads an output; what nothing reads is neither computed nor stored."""
@@ -149,13 +189,14 @@ class _Writer:
 
     def _storage(self, written: list[str], parents: set[str]) -> list[str]:
         lines = []
+        by_entry = {base_name(o) for p in self.program.passes if p.by_entry for o in p.outputs}
         for f in written:
             if f not in self.outputs:
                 n = self._leaves(f)
                 lines.append(
                     f"V* {f} = room{f' + {n}' if f in parents else ''}; room += {self._size(f, ground=f in parents)};"
                 )
-            if FIELDS[f].axis is Axis.MATRIX:
+            if FIELDS[f].axis is Axis.MATRIX and f in by_entry:
                 lines.append(f"memset({f}, 0, sizeof(V) * {self._size(f)});")
             if f in parents:
                 lines.append(self._ground(f))
@@ -175,14 +216,20 @@ class _Writer:
 
     # -- loops ------------------------------------------------------------------------------------------------------
     def _groups(self) -> list[list[tuple[int, Pass]]]:
-        """Passes with their numbers; neighbours that can share one sweep from the root come together."""
+        """Passes with their numbers; neighbours that can share one sweep from the root, or one loop over paths, come together."""
         groups: list[list[tuple[int, Pass]]] = []
         for item in enumerate(self.program.passes):
-            if groups and item[1].kind in _FORWARD and groups[-1][-1][1].kind in _FORWARD:
+            if groups and any({item[1].kind, groups[-1][-1][1].kind} <= set(kinds) for kinds in (_FORWARD, _PATHS)):
                 groups[-1].append(item)
             else:
                 groups.append([item])
         return groups
+
+    def _loop(self, group: list[tuple[int, Pass]]) -> list[str]:
+        kind = group[0][1].kind
+        if kind in _FORWARD:
+            return self._forward(group)
+        return self._along_paths(group) if kind in _PATHS else self._single(*group[0])
 
     def _forward(self, group: list[tuple[int, Pass]]) -> list[str]:
         lines = ["for (int b = 0; b < nb; b++) {", "const int p = parent[b]; (void)p;"]
@@ -206,6 +253,25 @@ class _Writer:
             f"for (int i = {first}; i < {last}; i++) {{ {row} {self._call(number, p)} }}",
             "}",
         ]
+
+    def _along_paths(self, group: list[tuple[int, Pass]]) -> list[str]:
+        """For every DoF d and every j at or above it: the rows of the pair, then all k at or above j."""
+        calls = dict.fromkeys(_PATHS, "")
+        for number, p in group:
+            calls[p.kind] += self._call(number, p)
+
+        def over(letter: str, of: str, above: bool, *body: str) -> list[str]:
+            """All DoFs of the joints above that of another one, or all of its own joint."""
+            i = f"i_{letter}"
+            table, at, row = ("above_start", of, f"above[{i}]") if above else ("v_index", f"dof_body[{of}]", i)
+            head = f"for (int {i} = {table}[{at}]; {i} < {table}[{at} + 1]; {i}++) {{ const int {letter} = {row};"
+            return [head, *body, "}"]
+
+        lines = ["for (int d = 0; d < nv; d++) {", "const int b = dof_body[d], p = parent[b]; (void)p;"]
+        for lower in (False, True):  # whether j is of the joint of d
+            inner = [x for upper in (False, True) for x in over("k", "j", not upper, calls[TRIPLES[lower, upper]])]
+            lines += over("j", "d", not lower, calls["path"], *inner)
+        return [*lines, "}"]
 
     def _up(self, number: int, p: Pass) -> list[str]:
         given = p.outputs[p.own :]
@@ -256,14 +322,13 @@ class _Writer:
             Argument(f"a{i}", s, vector=base_name(n) not in DOUBLE_TABLES)
             for i, (n, s) in enumerate(zip(names, sizes, strict=True))
         ]
-        pairwise = p.kind in ("pair", "own_pair")
         self.functions.append(
             step_function(
                 function,
                 trace(step, sizes),
                 inputs,
                 [f"r{i}" for i in range(sum(map(self._is_live, p.outputs)))],
-                inline=pairwise,
+                inline=p.by_entry,
             )
         )
 
@@ -294,8 +359,8 @@ class _Writer:
         f = FIELDS[base]
         suffix = "" if name == base else name[-2:]
         over_bodies = p.kind in ("down", "up", "body")
-        own = "b" if f.axis is Axis.BODY else ("v_index[b]" if over_bodies else "d")
-        row = {"_p": "p", "_b": "b", "_k": "k", "_d": "d", "": "q_index[b]" if f.axis is Axis.Q else own}[suffix]
+        own = {Axis.BODY: "b", Axis.Q: "q_index[b]", Axis.PAIR: "0"}.get(f.axis, "v_index[b]" if over_bodies else "d")
+        row = suffix[1:] or own
         return f"{base} + {self._leaves(base)} * {row}"
 
     def _output(self, name: str, p: Pass) -> str:
@@ -303,8 +368,12 @@ class _Writer:
         f = FIELDS[base]
         if p.kind == "up" and base in p.outputs[p.own :]:
             return f"to_{base}"
-        if f.axis is Axis.MATRIX:
-            return f"{base} + {self.width} * ({'k * nv + d' if name.endswith('[k,d]') else 'd * nv + k'})"
+        if f.axis in (Axis.MATRIX, Axis.TENSOR):
+            letters = entry(name)
+            index = letters[0]
+            for letter in letters[1:]:
+                index = f"({index}) * nv + {letter}"
+            return f"{base} + {self.width} * ({index})"
         over_bodies = p.kind in ("down", "up", "body")
-        row = "b" if f.axis is Axis.BODY else ("v_index[b]" if over_bodies else "d")
+        row = {Axis.BODY: "b", Axis.PAIR: "0"}.get(f.axis, "v_index[b]" if over_bodies else "d")
         return f"{base} + {self._leaves(base)} * {row}"

@@ -7,12 +7,13 @@ The unrolling driver runs the same program of passes on CasADi symbols; what it 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import casadi as ca
 
 from dynamics_backends.compiled.emit import Argument, chunked_function
-from dynamics_backends.compiled.loops import LoopKernel
+from dynamics_backends.compiled.loops import LoopKernel, tensors_of
 from dynamics_backends.compiled.trace import Trace, trace_expressions
 from dynamics_backends.rigid_body.model import Model
 from dynamics_backends.rigid_body.passes import FIELDS, Axis, Program
@@ -33,7 +34,8 @@ def unrolled_trace(program: Program, model: Model, outputs: Sequence[str] | None
 def unrolled_kernel(program: Program, model: Model) -> LoopKernel:
     """Emit a program for this model."""
     sizes = [_size(name, model) for name in program.arguments]
-    return straight_kernel(program.name, unrolled_trace(program, model), program.arguments, program.outputs, sizes)
+    source = straight_kernel(program.name, unrolled_trace(program, model), program.arguments, program.outputs, sizes)
+    return replace(source, tensors=tensors_of(program))
 
 
 def _size(name: str, model: Model) -> int:

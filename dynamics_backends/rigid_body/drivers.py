@@ -18,13 +18,14 @@ from typing import Any, Protocol
 import numpy as np
 
 from dynamics_backends.dual import Dual
+from dynamics_backends.hypercomplex import Extended
 from dynamics_backends.rigid_body.field_access import add_rows, mapped, set_rows, take
 from dynamics_backends.rigid_body.layout import Group, Layout, layout
 from dynamics_backends.rigid_body.model import Model
-from dynamics_backends.rigid_body.passes import FIELDS, Axis, Pass, Program, base_name
+from dynamics_backends.rigid_body.passes import FIELDS, Axis, Pass, Program, base_name, entry
 from dynamics_backends.rigid_body.spatial import build, leaves, size
 from dynamics_backends.rigid_body.unroll import unroll
-from dynamics_backends.scalar import copied
+from dynamics_backends.scalar import copied, zeros_of
 
 Fields = dict[str, Any]
 
@@ -50,7 +51,7 @@ def rows(program: Program, model: Model, arguments: Mapping[str, Any]) -> Fields
     """Evaluate on arrays (rows, N), float64, complex128 or dual."""
     state = _Rows(layout(model), dict(arguments))
     for p in program.passes:
-        getattr(state, p.kind if p.kind != "own_pair" else "pair")(p)
+        getattr(state, "entries" if p.by_entry else p.kind)(p)
     return state.fields
 
 
@@ -97,24 +98,29 @@ class _Rows:
     def dof(self, p: Pass) -> None:
         self._put(p, p.results(*(self._dof_argument(n) for n in p.inputs)))
 
-    def pair(self, p: Pass) -> None:
-        k, d = self.layout.pairs[p.kind]
+    def entries(self, p: Pass) -> None:
+        index = self.layout.indices(p.kind)
+        count, nv = len(index["d"]), self.layout.model.nv
         for output in p.outputs:
             name = base_name(output)
             if name not in self.fields:
-                nv = self.layout.model.nv
-                self.fields[name] = self._zeros((nv, nv))
-        if k.size == 0:
-            return
-        arguments = [self._pair_argument(n, k, d) for n in p.inputs]
-        for output, value in zip(p.outputs, p.results(*arguments), strict=True):
-            entry = (k, d) if output.endswith("[k,d]") else (d, k)
-            self.fields[base_name(output)][entry] = value
+                self.fields[name] = self._zeros((nv,) * len(entry(output)))
+        arguments = [self._entry_argument(n, index) for n in p.inputs] if count else []
+        results = p.results(*arguments) if count else ()
+        for output, value in zip(p.outputs, results, strict=bool(count)):
+            self.fields[base_name(output)][tuple(index[letter] for letter in entry(output))] = value
 
-    def _pair_argument(self, name: str, k: np.ndarray, d: np.ndarray) -> Any:
+    def path(self, p: Pass) -> None:
+        index = self.layout.indices("path")
+        self._put(p, p.results(*(self._entry_argument(n, index) for n in p.inputs)))
+
+    def _entry_argument(self, name: str, index: dict[str, np.ndarray]) -> Any:
+        base = base_name(name)
+        if FIELDS[base].axis is Axis.PAIR:
+            return take(self.fields[base], index["path"])
         if name.endswith(("_b", "_p")):
-            return take(self._dof_argument(name), d)
-        return take(self.fields[base_name(name)], k if name.endswith("_k") else d)
+            return take(self._dof_argument(name), index["d"])
+        return take(self.fields[base], index[name[-1]])
 
     def whole(self, p: Pass) -> None:
         self._put(p, p.results(*(self.layout.model if n == "model" else self.fields[n] for n in p.inputs)))
@@ -183,12 +189,7 @@ class _Rows:
             self.fields[name] = build(f.kind, iter([self._zeros((n,)) for _ in range(size(f.kind))]))
 
     def _zeros(self, shape: tuple[int, ...]) -> Any:
-        s = self.sample
-        if isinstance(s, Dual):
-            dtype = np.result_type(s.val, s.tan)  # a real tangent turns complex with the first product
-            val = np.zeros((*shape, s.shape[-1]), dtype=dtype)
-            return Dual(val, np.zeros((*val.shape, s.directions), dtype=dtype))
-        return np.zeros((*shape, s.shape[-1]), dtype=s.dtype)
+        return zeros_of(self.sample, (*shape, self.sample.shape[-1]))
 
     def _full(self, leaf: Any) -> Any:
         full = self._zeros((self.layout.model.nb,))
@@ -198,6 +199,9 @@ class _Rows:
 
 def _widest(arguments: list[Any]) -> Any:
     """An argument whose scalar holds all the others'."""
+    extended = [a for a in arguments if isinstance(a, Extended)]
+    if extended:
+        return extended[0]
     duals = [a for a in arguments if isinstance(a, Dual)]
     pool = duals or arguments
     wide = [a for a in pool if np.iscomplexobj(a.val if isinstance(a, Dual) else a)]

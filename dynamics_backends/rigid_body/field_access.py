@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from dynamics_backends.dual import Dual
+from dynamics_backends.hypercomplex import Extended
 from dynamics_backends.rigid_body.spatial import build, leaves
 from dynamics_backends.scalar import stack
 
@@ -27,7 +28,7 @@ def mapped(x: Any, function: Any) -> Any:
 
 
 def take(x: Any, index: Any) -> Any:
-    if isinstance(x, (np.ndarray, Dual)):
+    if isinstance(x, (np.ndarray, Dual, Extended)):
         return x[index]
     return mapped(x, lambda leaf: leaf[index] if hasattr(leaf, "shape") and leaf.shape else leaf)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import cached_property
 from typing import Any
 from weakref import WeakKeyDictionary
@@ -11,7 +12,7 @@ import numpy as np
 from dynamics_backends.rigid_body.joints import JOINTS, Joint
 from dynamics_backends.rigid_body.mass_properties import inertias_about_origin
 from dynamics_backends.rigid_body.model import Model
-from dynamics_backends.rigid_body.passes import FIELDS
+from dynamics_backends.rigid_body.passes import FIELDS, TRIPLES
 from dynamics_backends.rigid_body.spatial import Inertia, Motion, Transform, Vec, build
 
 
@@ -23,13 +24,44 @@ class Layout:
         self.joints = [JOINTS[t] for t in model.joint_types]
         self.dof_body = np.asarray(model.dof_body)
         self.dof_parent_body = np.asarray(model.parent)[self.dof_body]
-        pairs = [(k, d) for d in range(model.nv) for k in model.ancestors(int(self.dof_body[d]))]
-        same = [self.dof_body[k] == self.dof_body[d] for k, d in pairs]
-        self.pairs = {
-            "pair": _columns([x for x, s in zip(pairs, same, strict=True) if not s]),
-            "own_pair": _columns([x for x, s in zip(pairs, same, strict=True) if s]),
-        }
         self.by_type = [self._group(np.flatnonzero([j is t for j in self.joints])) for t in dict.fromkeys(self.joints)]
+
+    def indices(self, kind: str) -> dict[str, np.ndarray]:
+        """The DoFs that the letters d, j, k of a pass over pairs or triples stand for, one array a letter.
+
+        ``path`` numbers the pairs of a triple's d and j as passes over paths have them.
+        """
+        return (self._pairs if kind in self._pairs else self._triples)[kind]
+
+    def _joint_shared(self, i: int, j: int) -> bool:
+        return bool(self.dof_body[i] == self.dof_body[j])
+
+    @cached_property
+    def _above(self) -> list[list[int]]:
+        """The DoFs at or above each DoF, its own joint's included."""
+        return [[int(k) for k in self.model.ancestors(int(b))] for b in self.dof_body]
+
+    @cached_property
+    def _paths(self) -> list[tuple[int, int]]:
+        return [(d, j) for d, above in enumerate(self._above) for j in above]
+
+    @cached_property
+    def _pairs(self) -> dict[str, dict[str, np.ndarray]]:
+        own = [self._joint_shared(d, j) for d, j in self._paths]
+        return {
+            "path": _columns("dj", self._paths),
+            "pair": _columns("dk", [p for p, same in zip(self._paths, own, strict=True) if not same]),
+            "own_pair": _columns("dk", [p for p, same in zip(self._paths, own, strict=True) if same]),
+        }
+
+    @cached_property
+    def _triples(self) -> dict[str, dict[str, np.ndarray]]:
+        found: dict[str, list[tuple[int, int, int, int]]] = {kind: [] for kind in TRIPLES.values()}
+        for number, (d, j) in enumerate(self._paths):
+            lower = self._joint_shared(d, j)
+            for k in self._above[j]:
+                found[TRIPLES[lower, self._joint_shared(j, k)]].append((d, j, k, number))
+        return {kind: _columns(("d", "j", "k", "path"), rows) for kind, rows in found.items()}
 
     @cached_property
     def levels(self) -> list[Group]:
@@ -108,6 +140,6 @@ def layout(model: Model) -> Layout:
     return _LAYOUTS[model]
 
 
-def _columns(pairs: list[tuple[int, int]]) -> tuple[np.ndarray, np.ndarray]:
-    table = np.array(pairs, dtype=int).reshape(-1, 2)
-    return table[:, 0], table[:, 1]
+def _columns(letters: Sequence[str], rows: Sequence[tuple[int, ...]]) -> dict[str, np.ndarray]:
+    table = np.array(rows, dtype=int).reshape(-1, len(letters)).T
+    return dict(zip(letters, table, strict=True))

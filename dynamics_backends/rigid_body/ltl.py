@@ -50,13 +50,23 @@ def factor(M: Any, dof_parent: Sequence[int]) -> Factor:
 
 def solve(f: Factor, b: Sequence[Any]) -> list[Any]:
     """x with M x = b, for the rows b of one or of many right-hand sides."""
+    x = solve_upward(f, b)
+    return solve_downward(f, [x[k] * f.D_inverse[k] for k in range(len(x))])
+
+
+def solve_upward(f: Factor, b: Sequence[Any]) -> list[Any]:
+    """x with L' x = b: from the leaves to the root, so that b keeps its sparsity along branches."""
     x = list(b)
-    n = len(x)
-    for k in reversed(range(n)):
+    for k in reversed(range(len(x))):
         for i in f.ancestors[k]:
             x[i] = x[i] - x[k] * f.L[k][i]
-    for k in range(n):
-        x[k] = x[k] * f.D_inverse[k]
+    return x
+
+
+def solve_downward(f: Factor, b: Sequence[Any]) -> list[Any]:
+    """x with L x = b."""
+    x = list(b)
+    for k in range(len(x)):
         for i in f.ancestors[k]:
             x[k] = x[k] - x[i] * f.L[k][i]
     return x

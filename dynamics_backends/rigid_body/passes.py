@@ -7,6 +7,7 @@ The names of a step's parameters say which rows it reads, so the function is all
     x_b    in passes over DoFs or pairs: the row of the (deep) DoF's body
     x_k    in passes over pairs: the row of the ancestor DoF k
     x_d    in passes over pairs: the row of the deep DoF d
+    x_j    in passes over triples and paths: the row of the DoF j between the two
     joint  the joint type (:class:`~dynamics_backends.rigid_body.joints.Joint`)
 
 In passes over bodies a field of DoFs arrives, and is returned, as a list over the joint's DoFs; ``q`` as the list of
@@ -18,6 +19,9 @@ its coordinates.
     @body("f")  @dof("tau") every body, every DoF, in any order
     @pair("M[k,d]")         every pair of an ancestor DoF k and a DoF d of another, deeper joint on one path
     @own_pair("M[k,d]")     every pair of DoFs of one joint
+    @path("GS")             every DoF d with every DoF j at or above it; fields with a row for each such pair
+    @triple("qq[d,j,k]")    every three DoFs on one path, of three joints, k above j above d; reads the pair's row too
+    @upper_triple           the same with k and j in one joint, @lower_triple with j and d, @own_triple with all three
     @whole("qdd")           linear algebra on whole fields; receives ``model`` and fields, not rows
 
 Drivers (:mod:`~dynamics_backends.rigid_body.drivers`) do all indexing.  FIELDS is the glossary: every name an
@@ -51,7 +55,9 @@ class Axis(Enum):
     BODY = "body"
     DOF = "dof"
     Q = "q"
+    PAIR = "pair"
     MATRIX = "matrix"
+    TENSOR = "tensor"
     WHOLE = "whole"
 
 
@@ -103,6 +109,7 @@ FIELDS: dict[str, Field] = {
     "f": Field(_B, Force),
     "acc_joint": Field(_B, Motion),  # the share of the joint accelerations in acc
     "f_joint": Field(_B, Force),  # and in f
+    "f_ground": Field(_B, Force),  # external force about the working origin, in world axes
     "psid": Field(_D, Motion),  # psidot = v_p x S
     "psidd": Field(_D, Motion),  # psiddot = a_p x S + v_p x psidot
     "rate": Field(_D, Motion),  # psidot + Sdot
@@ -132,6 +139,24 @@ FIELDS: dict[str, Field] = {
     "L_qv": Field(Axis.MATRIX),
     "L_vv": Field(Axis.MATRIX),
     "L_qtau": Field(Axis.MATRIX),
+    # second order, tensors; the pairs are of a deep DoF d and a DoF j at or above it
+    "B_v": Field(_D, Coriolis),  # 2 B(I, S): how the composite B changes with v_d
+    "B_q": Field(_D, Coriolis),  # 2 B(I, psid) + S x* B - B S x: and with q_d
+    "GS": Field(Axis.PAIR, Force),
+    "ES": Field(Axis.PAIR, Vec),
+    "R": Field(Axis.PAIR, Vec),
+    "HS": Field(Axis.PAIR, Vec),
+    "to_qq": Field(Axis.PAIR, Force),  # pairs with S_k to qq[k,d,j]
+    "to_qv": Field(Axis.PAIR, Force),  # and to qv[k,j,d]
+    "to_vq": Field(Axis.PAIR, Force),  # and to qv[k,d,j]
+    "tau_qq": Field(Axis.TENSOR),
+    "tau_vv": Field(Axis.TENSOR),
+    "tau_qv": Field(Axis.TENSOR),
+    "M_q": Field(Axis.TENSOR),
+    "a_qq": Field(Axis.TENSOR),
+    "a_vv": Field(Axis.TENSOR),
+    "a_qv": Field(Axis.TENSOR),
+    "a_qtau": Field(Axis.TENSOR),
     # results
     "M": Field(Axis.MATRIX),
     "dtau_dq": Field(Axis.MATRIX),
@@ -148,7 +173,7 @@ FIELDS: dict[str, Field] = {
 
 @dataclass(frozen=True)
 class Pass:
-    """One pass; ``outputs`` are fields, or entries ``field[k,d]`` of a matrix field for pair passes.
+    """One pass; ``outputs`` are fields, or entries ``field[k,d]``, ``field[d,j,k]`` of matrices and tensors.
 
     ``own`` counts how many of the outputs of an upward pass stay with the body; the others are added to the parent's
     row. ``template`` names the C template that a pass of linear algebra is in the compiled engine.
@@ -176,6 +201,11 @@ class Pass:
         return any(
             n == "joint" or FIELDS[base_name(n)].axis in (Axis.DOF, Axis.Q) for n in (*self.inputs, *self.outputs)
         )
+
+    @property
+    def by_entry(self) -> bool:
+        """Whether it writes entries of matrices or tensors."""
+        return self.kind in ("pair", "own_pair", *TRIPLES.values())
 
     def results(self, *arguments: Any) -> tuple[Any, ...]:
         """The step's results as a tuple with one entry for each output."""
@@ -216,7 +246,12 @@ def base_name(name: str) -> str:
         return name
     if name.endswith("]"):
         return name[: name.index("[")]
-    return name[:-2] if name[-2:] in ("_p", "_b", "_k", "_d") else name
+    return name[:-2] if name[-2:] in ("_p", "_b", "_k", "_j", "_d") else name
+
+
+def entry(output: str) -> str:
+    """The letters of an output that is an entry: "kd" for ``M[k,d]``."""
+    return output[output.index("[") + 1 : -1].replace(",", "")
 
 
 def _decorator(kind: str) -> Callable[..., Callable[[Callable[..., Any]], Pass]]:
@@ -231,6 +266,18 @@ body = _decorator("body")
 dof = _decorator("dof")
 pair = _decorator("pair")
 own_pair = _decorator("own_pair")
+path = _decorator("path")
+triple = _decorator("triple")
+upper_triple = _decorator("upper_triple")
+lower_triple = _decorator("lower_triple")
+own_triple = _decorator("own_triple")
+TRIPLES = {
+    (False, False): "triple",
+    (False, True): "upper_triple",
+    (True, False): "lower_triple",
+    (True, True): "own_triple",
+}
+"""Passes over triples, by whether j is of the joint of d and k of the joint of j."""
 
 
 def whole(*outputs: str, template: str) -> Callable[[Callable[..., Any]], Pass]:

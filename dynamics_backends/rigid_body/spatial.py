@@ -202,6 +202,14 @@ class Coriolis(Struct):
         """The angular part of B' m; the linear part is zero."""
         return self.T.transpose_times(m.w) + self.P2.cross(m.l)
 
+    def moved_by(self, s: Motion) -> Coriolis:
+        """s x* B - B s x: the rate of change as the body moves with s."""
+        w, P2, power = s.w, self.P2, s.l.dot(self.P2)
+        T = _cross_columns(w, self.T) + _cross_columns(w, self.T.transpose()).transpose() - P2.outer(s.l)
+        a, b, c = T.a, T.b, T.c
+        T = Mat(Vec(a.x + power, a.y, a.z), Vec(b.x, b.y + power, b.z), Vec(c.x, c.y, c.z + power))
+        return Coriolis(w.cross(P2), T)
+
 
 def coriolis(inertia: Inertia, v: Motion, momentum: Vec) -> Coriolis:
     """2 B(I, v) = v x* I - I v x + (I v) xbar*, with p = m l - h x w the linear momentum (Echeandia & Wensing 2021).

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -10,7 +10,7 @@ import numpy as np
 from dynamics_backends.rigid_body.field_access import mapped, take
 from dynamics_backends.rigid_body.layout import Layout, layout
 from dynamics_backends.rigid_body.model import Model
-from dynamics_backends.rigid_body.passes import FIELDS, Axis, Pass, Program, base_name
+from dynamics_backends.rigid_body.passes import FIELDS, Axis, Pass, Program, base_name, entry
 from dynamics_backends.rigid_body.spatial import leaves
 
 
@@ -18,7 +18,7 @@ def unroll(program: Program, model: Model, arguments: Mapping[str, Any]) -> dict
     """Evaluate one row at a time, on lists of scalars; with symbols, every expression of the algorithm is written out."""
     state = _Unrolled(layout(model), arguments)
     for p in program.passes:
-        getattr(state, p.kind if p.kind != "own_pair" else "pair")(p)
+        getattr(state, "entries" if p.by_entry else p.kind)(p)
     return state.fields
 
 
@@ -61,16 +61,29 @@ class _Unrolled:
             for name, result in zip(p.outputs, results, strict=True):
                 self.fields[name][d] = result
 
-    def pair(self, p: Pass) -> None:
-        nv = self.layout.model.nv
+    def entries(self, p: Pass) -> None:
         for output in p.outputs:
-            self.fields.setdefault(base_name(output), [[0.0] * nv for _ in range(nv)])
-        for k, d in zip(*self.layout.pairs[p.kind], strict=True):
-            body = int(self.layout.dof_body[d])
-            results = p.results(*(self._row(n, body=body, d=int(d), k=int(k)) for n in p.inputs))
+            if base_name(output) not in self.fields:
+                self.fields[base_name(output)] = _zeros(self.layout.model.nv, len(entry(output)))
+        for at, results in self._at_entries(p):
             for output, result in zip(p.outputs, results, strict=True):
-                i, j = (k, d) if output.endswith("[k,d]") else (d, k)
-                self.fields[base_name(output)][i][j] = result
+                *rows, last = (at[letter] for letter in entry(output))
+                target = self.fields[base_name(output)]
+                for i in rows:
+                    target = target[i]
+                target[last] = result
+
+    def path(self, p: Pass) -> None:
+        results = [r for _, r in self._at_entries(p)]
+        self.fields.update(zip(p.outputs, map(list, zip(*results, strict=True)), strict=True))
+
+    def _at_entries(self, p: Pass) -> Iterator[tuple[dict[str, int], tuple[Any, ...]]]:
+        """The DoFs of each pair or triple by their letters, and the step's results there."""
+        index = self.layout.indices(p.kind)
+        for numbers in zip(*index.values(), strict=True):
+            at = dict(zip(index, map(int, numbers), strict=True))
+            body = int(self.layout.dof_body[at["d"]])
+            yield at, p.results(*(self._row(n, body=body, **at) for n in p.inputs))
 
     def whole(self, p: Pass) -> None:
         results = p.results(*(self.layout.model if n == "model" else self.fields[n] for n in p.inputs))
@@ -97,14 +110,16 @@ class _Unrolled:
                 arguments.append(self._row(name, body=b))
         return arguments
 
-    def _row(self, name: str, *, body: int, d: int | None = None, k: int | None = None) -> Any:
+    def _row(self, name: str, *, body: int, path: int = -1, **dofs: int) -> Any:
+        """The row that a parameter reads, for the DoFs named by their letters."""
         base = base_name(name)
         suffix = "" if name == base else name[-2:]
         if suffix == "_p":
             parent = int(self.layout.model.parent[body])
             return self.fields[base][parent] if parent >= 0 else self.layout.ground[base]
-        index = {"_b": body, "_k": k, "_d": d, "": body if FIELDS[base].axis is Axis.BODY else d}[suffix]
-        return self.fields[base][index]
+        if suffix:
+            return self.fields[base][body if suffix == "_b" else dofs[suffix[1]]]
+        return self.fields[base][{Axis.BODY: body, Axis.PAIR: path}.get(FIELDS[base].axis, dofs.get("d", -1))]
 
     def _allocate(self, names: tuple[str, ...]) -> None:
         for name in names:
@@ -118,6 +133,11 @@ class _Unrolled:
             else:
                 for d, value in zip(self.layout.model.dofs(b), result, strict=True):
                     self.fields[name][d] = value
+
+
+def _zeros(n: int, order: int) -> list[Any]:
+    """Nested lists of zeros, n in each of ``order`` directions."""
+    return [0.0] * n if order == 1 else [_zeros(n, order - 1) for _ in range(n)]
 
 
 def _number(x: Any) -> Any:

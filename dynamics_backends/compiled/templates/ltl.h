@@ -1,12 +1,16 @@
 /* M = L' D L along the branches of a tree, and M x = b; the twin of rigid_body/ltl.py (Featherstone, RBDA 6.5).
    `up` is the parent of each degree of freedom in the tree expanded to single ones, -1 at a root; `end` is one past the last
-   degree of freedom of its subtree (numbering is depth first).  A factor is L (n x n, rows below the diagonal) and 1/D (n). */
+   degree of freedom of its subtree, which is the range up to there where numbering is depth first; elsewhere others lie between,
+   where L is zero.  A factor is L (n x n, rows below the diagonal) and 1/D (n). */
 
 static void ltl_factor(int n, const int *restrict up, const V *restrict M, V *restrict factor)
 {
     V *L = factor, *D = factor + (long)n * n;
     for (int i = 0; i < n; i++)
-        for (int j = i; j >= 0; j = up[j]) L[i * n + j] = M[i * n + j];
+        for (int j = i; j >= 0; j = up[j]) {
+            L[i * n + j] = M[i * n + j];
+            for (int between = j - 1; between > up[j]; between--) L[i * n + between] = ZERO;
+        }
     for (int k = n - 1; k >= 0; k--) {
         V inverse = 1.0 / L[k * n + k];
         D[k] = inverse;
@@ -18,12 +22,10 @@ static void ltl_factor(int n, const int *restrict up, const V *restrict M, V *re
     }
 }
 
-#define UNROLL _Pragma("GCC unroll 8")
-
 #define TILE 6
 
 /* w columns of x (n x m) <- sign M^-1 b, held in registers: L'y = b from the leaves, then D and L from the root.  The subtree of
-   degree of freedom i is the range i + 1 .. end[i], so both sweeps are plain dot products.  Rows k with skip[k] are known to be
+   degree of freedom i lies in the range i + 1 .. end[i], so both sweeps are plain dot products.  Rows k with skip[k] are known to be
    zero in these columns until the second sweep. */
 static inline __attribute__((always_inline)) void ltl_solve_columns(
     int n, const int *restrict up, const int *restrict end, const V *restrict factor, const V *b, V *x, int m, double sign,
@@ -95,31 +97,55 @@ static void ltl_inverse(int n, const int *restrict up, const int *restrict end, 
     }
 }
 
-/* C = P F, where P[i][k] is zero unless i and k lie on one path. */
-static void path_product(int n, const int *restrict up, const int *restrict end, const V *restrict P, const V *restrict F, V *restrict C)
+/* w columns of one row of -(G + P F), held in registers; see path_row. */
+static inline __attribute__((always_inline)) void path_sum(
+    int n, const int *restrict up, int i, int last, const V *restrict p, long stride, const V *restrict F, const V *restrict G,
+    V *restrict out, const int w)
 {
-    for (int i = 0; i < n; i++) {
-        int c = 0;
-        for (; c < n; c += TILE) {
-            const int w = n - c < TILE ? n - c : TILE;
-            V sum[TILE];
-            for (int j = 0; j < TILE; j++) sum[j] = (V){};
-            for (int k = up[i]; k >= 0; k = up[k])
-                for (int j = 0; j < w; j++) sum[j] += P[i * n + k] * F[k * n + c + j];
-            for (int k = i; k < end[i]; k++)
-                for (int j = 0; j < w; j++) sum[j] += P[i * n + k] * F[k * n + c + j];
-            for (int j = 0; j < w; j++) C[i * n + c + j] = sum[j];
-        }
+    V sum[w];
+    UNROLL for (int c = 0; c < w; c++) sum[c] = G ? -G[c] : ZERO;
+    for (int k = up[i]; k >= 0; k = up[k])
+        UNROLL for (int c = 0; c < w; c++) sum[c] -= p[stride * k] * F[(long)k * n + c];
+    for (int k = i; k < last; k++)
+        UNROLL for (int c = 0; c < w; c++) sum[c] -= p[stride * k] * F[(long)k * n + c];
+    UNROLL for (int c = 0; c < w; c++) out[c] = sum[c];
+}
+
+/* out[c] <- -(G[c] + sum_k p[stride k] F[k][c]) for c < m, over the k that lie on one path with i; without G where it is null. */
+static void path_row(
+    int n, const int *up, const int *end, int i, const V *p, long stride, const V *F, int m, const V *G, V *out)
+{
+    int c = 0;
+    for (; c + TILE <= m; c += TILE) path_sum(n, up, i, end[i], p, stride, F + c, G ? G + c : 0, out + c, TILE);
+    for (; c + 2 <= m; c += 2) path_sum(n, up, i, end[i], p, stride, F + c, G ? G + c : 0, out + c, 2);
+    for (; c < m; c++) path_sum(n, up, i, end[i], p, stride, F + c, G ? G + c : 0, out + c, 1);
+}
+
+/* out[c] <- -G[c] for c < m, or zero without G. */
+static inline void negative(int m, const V *restrict G, V *restrict out)
+{
+    for (int c = 0; c < m; c++) out[c] = G ? -G[c] : ZERO;
+}
+
+/* L <- -(G + P F) with P[i][k] = d (M mu)_k / d q_i, zero unless i and k lie on one path, and where the joint of i hangs from the
+   world; G may be null. */
+static void minus_path_product(
+    int n, const int *up, const int *end, const int *dof_body, const int *parent, const V *P, const V *F, const V *G, V *L)
+{
+    for (long i = 0; i < n; i++) {
+        const V *row = G ? G + i * n : 0;
+        if (parent[dof_body[i]] < 0) negative(n, row, L + i * n);
+        else path_row(n, up, end, i, P + i * n, 1, F, n, row, L + i * n);
     }
 }
 
-/* L <- -(G + L + L') */
-static void minus_symmetric_sum(int n, const V *restrict G, V *restrict L)
+/* L <- L + L' - G */
+static void symmetric_sum(int n, const V *restrict G, V *restrict L)
 {
     for (int i = 0; i < n; i++)
         for (int j = 0; j <= i; j++) {
             const V s = L[i * n + j] + L[j * n + i];
-            L[i * n + j] = -(G[i * n + j] + s);
-            if (j < i) L[j * n + i] = -(G[j * n + i] + s);
+            L[i * n + j] = s - G[i * n + j];
+            if (j < i) L[j * n + i] = s - G[j * n + i];
         }
 }

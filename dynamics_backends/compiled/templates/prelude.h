@@ -9,9 +9,11 @@ typedef long long VI __attribute__((vector_size(8 * LANES)));
 #define ZERO ((V){})
 #define LANE(v, l) (v)[l]
 #define NOINLINE static __attribute__((noinline))
+#define STRAIGHT NOINLINE
 #define ALWAYS_INLINE static inline __attribute__((always_inline))
 #define SCRATCH static __thread __attribute__((aligned(64)))
 #define EXPORT __attribute__((visibility("default")))
+#define UNROLL _Pragma("GCC unroll 8")
 
 static inline V splat(double x) { return x - ZERO; }
 
@@ -73,33 +75,52 @@ static void pack(const double *restrict rows, long n, int count, V *restrict x)
     }
 }
 
-static inline void transpose(V *a)
+#define MIX(x, y, ...) __builtin_shufflevector(x, y, __VA_ARGS__)
+
+/* a[l][i] <- x[i][l] for LANES vectors x in memory. */
+static inline void transpose(const V *restrict x, V *restrict a)
 {
 #if LANES == 8
-#define MIX(x, y, ...) __builtin_shufflevector(x, y, __VA_ARGS__)
+    typedef double H __attribute__((vector_size(32), aligned(32)));
+    const H *h = (const H *)x; /* halves come from memory in place: shuffles are what this costs */
     V b[8], c[8];
-    for (int i = 0; i < 8; i += 2) {
-        b[i] = MIX(a[i], a[i + 1], 0, 8, 2, 10, 4, 12, 6, 14);
-        b[i + 1] = MIX(a[i], a[i + 1], 1, 9, 3, 11, 5, 13, 7, 15);
-    }
-    for (int h = 0; h < 8; h += 4)
-        for (int i = 0; i < 2; i++) {
-            c[h + i] = MIX(b[h + i], b[h + i + 2], 0, 1, 8, 9, 4, 5, 12, 13);
-            c[h + i + 2] = MIX(b[h + i], b[h + i + 2], 2, 3, 10, 11, 6, 7, 14, 15);
-        }
     for (int i = 0; i < 4; i++) {
-        a[i] = MIX(c[i], c[i + 4], 0, 1, 2, 3, 8, 9, 10, 11);
-        a[i + 4] = MIX(c[i], c[i + 4], 4, 5, 6, 7, 12, 13, 14, 15);
+        b[i] = MIX(h[2 * i], h[2 * i + 8], 0, 1, 2, 3, 4, 5, 6, 7);
+        b[i + 4] = MIX(h[2 * i + 1], h[2 * i + 9], 0, 1, 2, 3, 4, 5, 6, 7);
     }
+    for (int i = 0; i < 8; i += 4)
+        for (int j = 0; j < 4; j += 2) {
+            c[i + j] = MIX(b[i + j], b[i + j + 1], 0, 8, 2, 10, 4, 12, 6, 14);
+            c[i + j + 1] = MIX(b[i + j], b[i + j + 1], 1, 9, 3, 11, 5, 13, 7, 15);
+        }
+    for (int i = 0; i < 8; i += 4)
+        for (int j = 0; j < 2; j++) {
+            a[i + j] = MIX(c[i + j], c[i + j + 2], 0, 1, 8, 9, 4, 5, 12, 13);
+            a[i + j + 2] = MIX(c[i + j], c[i + j + 2], 2, 3, 10, 11, 6, 7, 14, 15);
+        }
 #elif LANES == 4
-#define MIX(x, y, ...) __builtin_shufflevector(x, y, __VA_ARGS__)
-    V b0 = MIX(a[0], a[1], 0, 4, 2, 6), b1 = MIX(a[0], a[1], 1, 5, 3, 7);
-    V b2 = MIX(a[2], a[3], 0, 4, 2, 6), b3 = MIX(a[2], a[3], 1, 5, 3, 7);
+    V b0 = MIX(x[0], x[1], 0, 4, 2, 6), b1 = MIX(x[0], x[1], 1, 5, 3, 7);
+    V b2 = MIX(x[2], x[3], 0, 4, 2, 6), b3 = MIX(x[2], x[3], 1, 5, 3, 7);
     a[0] = MIX(b0, b2, 0, 1, 4, 5);
     a[1] = MIX(b1, b3, 0, 1, 4, 5);
     a[2] = MIX(b0, b2, 2, 3, 6, 7);
     a[3] = MIX(b1, b3, 2, 3, 6, 7);
 #endif
+}
+
+/* Outputs of more doubles than this go past the caches: they would be read into them first, and thrown out again. */
+#define STREAM_ABOVE (2L << 20)
+
+static inline void store(V x, double *to, int streamed)
+{
+#if LANES == 8 && defined(__AVX512F__)
+    if (streamed) {
+        __builtin_ia32_movntpd512(to, x);
+        return;
+    }
+#endif
+    (void)streamed;
+    memcpy(to, &x, sizeof(V));
 }
 
 static void unpack(const V *restrict x, long n, int count, double *restrict rows)
@@ -109,11 +130,11 @@ static void unpack(const V *restrict x, long n, int count, double *restrict rows
     if (count == LANES)
         for (; i + LANES <= n; i += LANES) {
             V t[LANES];
-            for (int l = 0; l < LANES; l++) t[l] = x[i + l];
-            transpose(t);
+            transpose(x + i, t);
             for (int l = 0; l < LANES; l++) memcpy(rows + n * l + i, &t[l], sizeof(V));
         }
 #endif
     for (int l = 0; l < count; l++)
         for (long j = i; j < n; j++) rows[n * l + j] = ((const double *)x)[j * LANES + l];
 }
+/* end of the prelude */

@@ -8,9 +8,11 @@ typedef double V;
 #define ZERO 0.0
 #define LANE(v, l) (v)
 #define NOINLINE static
+#define STRAIGHT static
 #define ALWAYS_INLINE static inline
 #define SCRATCH
 #define EXPORT static inline
+#define UNROLL
 
 static inline V splat(double x) { return x; }
 
