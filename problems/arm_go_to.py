@@ -2,6 +2,8 @@
 
     minimise   sum_k dt/2 ( |v|_wv^2 + |u - u_ref|_wu^2 + |q - q0|_wq^2 + |limits exceeded|_wl^2 + |goal error|_wg^2 )
                + 1/2 |goal error|_Wg^2 + 1/2 |v_N|_Wv^2
+    subject to, where asked for:  goal error = 0 and v_N = 0 in place of the last line,  limits of positions and velocities,
+               points along the links outside of a sphere
 
 The goal is a configuration, or the position (and orientation) of a frame in the world.
 """
@@ -61,13 +63,29 @@ class Weights(Checked):
 
 
 @dataclass(frozen=True, kw_only=True)
+class Obstacle(Checked):
+    """A sphere that the links stay out of: center (3,) in the world, radius, and the spacing of the points along the links
+    that are checked [m]; ``frame``: where the links end, default the frame of the task."""
+
+    center: Point
+    radius: float
+    spacing: float = 0.2
+    frame: str | None = None
+
+    def checks(self) -> Checks:
+        return {key: (getattr(self, key) > 0, "a positive length [m]") for key in ("radius", "spacing")}
+
+
+@dataclass(frozen=True, kw_only=True)
 class Settings(Sampling):
     """A go-to of any robot.
 
     robot: a bundled name, "erd:NAME", or the path of a URDF file. mimic: what mimic joints are, "free" or "lock".
     locked_joints: joints made rigid, names or name = value [rad, m].
     goal_q, or goal_position [m] of ``frame`` with, if wanted, goal_rotation (roll, pitch, yaw [rad] in the world).
-    torque_limits: bound the controls by the effort limits of the model.
+    torque_limits: bound the controls by the effort limits of the model. position_limits, velocity_limits: bound the joints by
+    those of the model, as constraints.
+    terminal: the goal and rest at the end as "cost", or as "constraint". obstacle: a sphere to stay out of, or none.
     control_unit: "newton" (N, N m), or "effort_limit": each control as a share of its limit.
     control_reference: what the control's cost is measured from: "zero", or "gravity": the forces that hold the arm at
     goal_q where that is given, else at q0.
@@ -83,6 +101,10 @@ class Settings(Sampling):
     goal_rotation: Point | None = None
     frame: str | None = None
     torque_limits: bool = False
+    position_limits: bool = False
+    velocity_limits: bool = False
+    terminal: Literal["cost", "constraint"] = "cost"
+    obstacle: Obstacle | None = None
     joint_limit_margin: float = 0.0
     control_unit: Literal["newton", "effort_limit"] = "newton"
     control_reference: Literal["zero", "gravity"] = "zero"
@@ -117,14 +139,16 @@ def build(settings: Settings, backend: BackendFactory) -> Task:
         s.horizon,
         s.dt,
         _running(arm, s),
-        _terminal(arm, s),
+        _terminal(arm, s) if s.terminal == "cost" else [],
         name="arm_go_to",
         model=model,
+        constraints=_path_constraints(arm, s),
+        terminal_constraints=_terminal_constraints(arm, s),
         **_bounds(model, s),
     )
     goal = _goal_point(arm, s)
     warnings = _reach_warnings(model, arm.frame, goal)
-    return Task(ocp, _guess(ocp, arm, s), arm.frame, goal, warnings, lambda x: _outcome(arm, s, x))
+    return Task(ocp, _guess(ocp, arm, s), arm.frame, goal, warnings=warnings, outcome=lambda x: _outcome(arm, s, x))
 
 
 class _Arm(NamedTuple):
@@ -256,6 +280,34 @@ def _effort_limits(model: Model, key: str) -> Array:
         name = model.dof_names[int(np.argmax(~np.isfinite(model.effort_limit)))]
         raise ValueError(f"{key} needs effort limits, but the URDF of {model.name} gives none for {name!r}")
     return np.array(model.effort_limit)
+
+
+# -- constraints ---------------------------------------------------------------------------------------------
+
+
+def _path_constraints(arm: _Arm, s: Settings) -> list[to.Constraint]:
+    constraints = []
+    if s.position_limits:
+        constraints.append(to.joint_limits(arm.model, arm.manifold, s.joint_limit_margin))
+    if s.velocity_limits:
+        constraints.append(to.velocity_limits(arm.model, arm.manifold))
+    if s.obstacle is not None:
+        o = s.obstacle
+        points = to.link_points(arm.model, o.frame or arm.frame, o.spacing)
+        constraints.append(to.sphere_obstacle(arm.model, arm.manifold, points, o.center, o.radius))
+    return constraints
+
+
+def _terminal_constraints(arm: _Arm, s: Settings) -> list[to.Constraint]:
+    """The path's at the end too; without those on single joints where the whole state is held."""
+    path = _path_constraints(arm, s)
+    if s.terminal == "cost":
+        return path
+    obstacle = [c for c in path if c.name == "obstacle"]
+    if arm.x_goal is not None:
+        return [to.state_bounds(arm.manifold, arm.x_goal, arm.x_goal, "goal"), *obstacle]
+    rest = np.where(np.arange(arm.model.nq + arm.model.nv) < arm.model.nq, np.inf, 0.0)
+    return [to.bounded(_goal_term(arm, s, 1.0, 1.0)), to.state_bounds(arm.manifold, -rest, rest, "rest"), *path]
 
 
 # -- guess and account ---------------------------------------------------------------------------------------

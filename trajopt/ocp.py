@@ -1,7 +1,8 @@
-"""The optimal control problem: phases of discrete dynamics, cost terms, bounds.
+"""The optimal control problem: phases of discrete dynamics, cost terms, bounds, constraints.
 
     minimise    sum_k dt_k sum_terms 1/2 |r(x_k, u_k, t_k, p)|_w^2  +  sum_terminal 1/2 |r(x_N, t_N, p)|_w^2
-    subject to  x_0 given,  x_(k+1) = F_k(x_k, u_k, t_k, dt_k, p),  u_lower <= u_k <= u_upper
+    subject to  x_0 given,  x_(k+1) = F_k(x_k, u_k, t_k, dt_k, p),  u_lower <= u_k <= u_upper,
+                lower <= g(x_k, u_k, t_k, p) <= upper  for the constraints of a phase,  likewise for terminal ones at x_N
 
 All phases share the state manifold and nu; a map with fewer controls reads the first ones and ignores the rest.
 """
@@ -18,6 +19,7 @@ import numpy as np
 
 from dynamics_backends.manifold import Manifold
 from dynamics_backends.protocol import Array, Parameters
+from trajopt.constraints import Constraint
 from trajopt.terms import CostTerm, Values
 
 
@@ -54,17 +56,19 @@ class DiscreteMap(Protocol):
 class Phase:
     """Knots that share dynamics and running cost terms.
 
-    dt: (N,) time steps [s]. terms: running cost. parameters: of the dynamics, each (n,) or (N, n).
+    dt: (N,) time steps [s]. terms: running cost. parameters: of the dynamics, each (n,) or (N, n). constraints: on every knot.
     """
 
     dynamics: DiscreteMap
     dt: Array
     terms: tuple[CostTerm, ...] = ()
     parameters: Mapping[str, Array] = field(default_factory=dict)
+    constraints: tuple[Constraint, ...] = ()
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "dt", np.atleast_1d(np.array(self.dt, dtype=float)))
         object.__setattr__(self, "terms", tuple(self.terms))
+        object.__setattr__(self, "constraints", tuple(self.constraints))
         values = {k: np.atleast_1d(np.array(v, dtype=float)) for k, v in self.parameters.items()}
         object.__setattr__(self, "parameters", values)
 
@@ -89,10 +93,11 @@ class OCP:
     u_upper: Array | None = None
     name: str = "ocp"
     model: Any = None
+    terminal_constraints: tuple[Constraint, ...] = ()
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "phases", tuple(self.phases))
-        object.__setattr__(self, "terminal", tuple(self.terminal))
+        for key in ("phases", "terminal", "terminal_constraints"):
+            object.__setattr__(self, key, tuple(getattr(self, key)))
         for key in ("x0", "u_lower", "u_upper"):
             value = getattr(self, key)
             object.__setattr__(self, key, None if value is None else np.array(value, dtype=float))
@@ -110,12 +115,13 @@ class OCP:
         terminal: Sequence[CostTerm] = (),
         *,
         parameters: Mapping[str, Values] | None = None,
+        constraints: Sequence[Constraint] = (),
         **fields: Any,
     ) -> OCP:
         """A problem with one phase of ``horizon`` knots; dt: a number or (horizon,) [s]; ``fields`` as in :class:`OCP`."""
         steps = np.broadcast_to(np.asarray(dt, dtype=float), (horizon,))
         values = {key: np.asarray(value, dtype=float) for key, value in (parameters or {}).items()}
-        phase = Phase(dynamics, steps, tuple(running), values)
+        phase = Phase(dynamics, steps, tuple(running), values, tuple(constraints))
         return cls((phase,), np.asarray(x0, dtype=float), tuple(terminal), **fields)
 
     @property
@@ -173,16 +179,26 @@ class OCP:
         """All cost terms, running ones first."""
         return [*(term for phase in self.phases for term in phase.terms), *self.terminal]
 
-    def updated(self, term: str, *, weight: Values | None = None, **parameters: Values) -> OCP:
-        """The same problem with another weight or other parameters in every term of this name.
+    def constraints(self) -> list[Constraint]:
+        """All constraints but the bounds on controls, running ones first."""
+        return [*(c for phase in self.phases for c in phase.constraints), *self.terminal_constraints]
 
-        Raises ValueError if no term has this name.
+    def updated(self, name: str, **changes: Values) -> OCP:
+        """The same problem with other values in every cost term and constraint of this name.
+
+        changes: ``weight`` of a term, ``lower`` and ``upper`` of a constraint, and parameters by name.
+        Raises ValueError if nothing has this name, or has no such value.
         """
-        if term not in (names := [t.name for t in self.terms()]):
-            raise ValueError(f"no cost term is named {term!r}; there are: {', '.join(names)}")
+        names = [*(t.name for t in self.terms()), *(c.name for c in self.constraints())]
+        if name not in names:
+            kinds = "cost term or constraint" if self.constraints() else "cost term"
+            raise ValueError(f"no {kinds} is named {name!r}; there are: {', '.join(names)}")
 
-        def change(terms: tuple[CostTerm, ...]) -> tuple[CostTerm, ...]:
-            return tuple(t.updated(weight=weight, **parameters) if t.name == term else t for t in terms)
+        def change(parts: tuple[Any, ...]) -> tuple[Any, ...]:
+            return tuple(part.updated(**changes) if part.name == name else part for part in parts)
 
-        phases = tuple(replace(phase, terms=change(phase.terms)) for phase in self.phases)
-        return replace(self, phases=phases, terminal=change(self.terminal))
+        phases = tuple(
+            replace(phase, terms=change(phase.terms), constraints=change(phase.constraints)) for phase in self.phases
+        )
+        terminal, final = change(self.terminal), change(self.terminal_constraints)
+        return replace(self, phases=phases, terminal=terminal, terminal_constraints=final)

@@ -1,11 +1,13 @@
-"""The residuals of the cost terms in :mod:`trajopt.terms`, as functions of rows; what comes before x is bound by the term.
+"""The residuals of the terms in :mod:`trajopt.terms` and :mod:`trajopt.constraints`, as functions of rows; what comes before x
+is bound by the term.
 
 They are plain functions, so that a problem made of them can be pickled and sent to another process.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from typing import NamedTuple
 
 from dynamics_backends import scalar as sm
 from dynamics_backends.manifold import Manifold
@@ -14,6 +16,16 @@ from dynamics_backends.rigid_body.model import Model
 from dynamics_backends.scalar import Rows, Scalar
 
 Parameters = Mapping[str, Rows]
+Path = Callable[[Rows, Rows, Scalar, Parameters], Sequence[Scalar]]
+"""A point (3) in the world [m] as a function of state, control, time and parameters."""
+
+
+class LinkPoint(NamedTuple):
+    """A point of a body: its index, coordinates (3) [m] in the body's internal frame, and a name for reports."""
+
+    body: int
+    offset: tuple[float, float, float]
+    name: str
 
 
 def state_difference(manifold: Manifold, x: Rows, u: Rows, t: Scalar, p: Parameters) -> Rows:
@@ -68,6 +80,47 @@ def limit_excess(
 def _excess(q: Scalar, lower: Scalar, upper: Scalar, has_lower: bool, has_upper: bool) -> Scalar:
     over = sm.select(q - upper, q - upper, 0.0 * q) if has_upper else 0.0 * q
     return over + sm.select(lower - q, q - lower, 0.0 * q) if has_lower else over
+
+
+def coordinates(chosen: Sequence[int], x: Rows, u: Rows, t: Scalar, p: Parameters) -> list[Scalar]:
+    """Some numbers of the state."""
+    return [x[i] for i in chosen]
+
+
+def sphere_clearance(
+    model: Model, points: Sequence[LinkPoint], x: Rows, u: Rows, t: Scalar, p: Parameters
+) -> list[Scalar]:
+    """Of each point: (distance^2 - radius^2) / (2 radius), which is the distance from the sphere's surface near it."""
+    at = kinematics.point_positions(model, x[: model.nq], [(point.body, point.offset) for point in points])
+    return [_clearance([a[i] - p["center"][i] for i in range(3)], p["radius"][0]) for a in at]
+
+
+def pair_clearance(
+    model: Model, pairs: Sequence[tuple[LinkPoint, LinkPoint]], x: Rows, u: Rows, t: Scalar, p: Parameters
+) -> list[Scalar]:
+    """The same of the points of each pair, which keep ``distance`` from each other."""
+    places = list(dict.fromkeys(point for pair in pairs for point in pair))
+    at = kinematics.point_positions(model, x[: model.nq], [(point.body, point.offset) for point in places])
+    where = dict(zip(places, at, strict=True))
+    return [
+        _clearance([where[a][i] - where[b][i] for i in range(3)], p["distance"][j]) for j, (a, b) in enumerate(pairs)
+    ]
+
+
+def tube_clearance(model: Model, frame: int, path: Path, x: Rows, u: Rows, t: Scalar, p: Parameters) -> list[Scalar]:
+    """(radius^2 - distance^2) / (2 radius) of a frame from a path: positive inside the tube."""
+    position, center = kinematics.frame_position(model, x[: model.nq], frame), path(x, u, t, p)
+    return [-_clearance([position[i] - center[i] for i in range(3)], p["radius"][0])]
+
+
+def given_point(x: Rows, u: Rows, t: Scalar, p: Parameters) -> list[Scalar]:
+    """The path whose points are a parameter."""
+    return [p["path"][i] for i in range(3)]
+
+
+def _clearance(offset: list[Scalar], radius: Scalar) -> Scalar:
+    """Smooth at the centre too, of slope one at the surface."""
+    return 0.5 * (_dot(offset, offset) / radius - radius)
 
 
 def _dot(a: list[Scalar], b: list[Scalar]) -> Scalar:

@@ -34,6 +34,8 @@ CONVENTIONS = {
 _ARCHIVE = b"PK\x03\x04"
 """How a zip file, and so a solution file, begins."""
 _ARRAYS = ("xs", "us", "K", "k", "times")
+_MULTIPLIER = "multiplier: "
+"""What the names of multipliers in a file begin with."""
 
 
 class SolutionFileError(ValueError):
@@ -46,6 +48,7 @@ class Solution:
 
     xs (N + 1, nx), us (N, nu), K (N, nu, ndx) feedback gains, k (N, nu) the last feed-forward step, times (N + 1,) [s].
     iterations: steps taken. history: one record per iteration. meta: JSON-like; options, solver, backend, digest.
+    multipliers: by name, where the solver has them: "dynamics" (N, ndx), and (K, nr) of each constraint.
     """
 
     xs: Array
@@ -58,6 +61,7 @@ class Solution:
     history: tuple[IterationRecord, ...]
     times: Array
     meta: Mapping[str, Any] = field(default_factory=dict)
+    multipliers: Mapping[str, Array] = field(default_factory=dict)
 
     @property
     def time_total(self) -> dict[str, float]:
@@ -71,6 +75,7 @@ class Solution:
         arrays = {name: getattr(self, name) for name in _ARRAYS}
         arrays["history"] = history.reshape(len(self.history), len(NUMBERS))
         arrays["cost"] = np.array(self.cost)
+        arrays |= {_MULTIPLIER + name: value for name, value in self.multipliers.items()}
         arrays["metadata"] = np.array(json.dumps(self._metadata()))
         try:
             _write_atomically(path, arrays)
@@ -104,7 +109,8 @@ class Solution:
                 raise SolutionFileError(foreign)
         try:
             with Path(path).open("rb") as file, np.load(file, allow_pickle=False) as data:
-                arrays = {name: data[name] for name in (*_ARRAYS, "cost", "history")}
+                multipliers = [name for name in data.files if name.startswith(_MULTIPLIER)]
+                arrays = {name: data[name] for name in (*_ARRAYS, "cost", "history", *multipliers)}
                 metadata = json.loads(str(data["metadata"]))
         except (zipfile.BadZipFile, zlib.error, EOFError) as error:
             raise SolutionFileError(f"{path} is not a whole solution file ({error}); solve and save again") from error
@@ -132,6 +138,7 @@ class Solution:
             iterations=metadata["iterations"],
             history=tuple(history),
             meta=metadata["meta"],
+            multipliers={k.removeprefix(_MULTIPLIER): v for k, v in arrays.items() if k.startswith(_MULTIPLIER)},
         )
 
 

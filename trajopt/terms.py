@@ -69,7 +69,7 @@ class CostTerm:
             known = ", ".join(self.parameters) or "none"
             raise ValueError(f"term {self.name!r} has no parameter {min(unknown)!r}; it has: {known}")
         new_weight = self.weight if weight is None else np.asarray(weight, dtype=float)
-        return replace(self, weight=new_weight, parameters={**self.parameters, **_arrays(parameters)})
+        return replace(self, weight=new_weight, parameters={**self.parameters, **arrays_of(parameters)})
 
 
 def residual_cost(
@@ -90,7 +90,7 @@ def residual_cost(
     With nu = 0 (needed for a terminal term) ``u`` is empty.
     """
     residual = FunctionMap(function, manifold, nu, n_out, output_names=output_names, control_names=control_names)
-    return CostTerm(name, residual, np.asarray(weight), _arrays(parameters or {}))
+    return CostTerm(name, residual, np.asarray(weight), arrays_of(parameters or {}))
 
 
 def state_cost(manifold: Manifold, reference: Values, weight: Values = 1.0, name: str = "state") -> CostTerm:
@@ -155,7 +155,7 @@ def frame_position_cost(
 
     frame_id = model.frame_id(frame)
 
-    goal = _last_axis(goal, 3, "goal", frame)
+    goal = last_axis(goal, 3, "goal", frame)
     residual = partial(residuals.frame_position, model, frame_id)
     names = tuple(f"{frame}.{axis}" for axis in _LINEAR)
     title = name or f"position of {frame}"
@@ -183,7 +183,7 @@ def frame_placement_cost(
         raise ValueError(f"rotation of the goal of {frame!r} has shape {rotation.shape}; expected (3, 3) or (N, 3, 3)")
 
     values = {
-        "position": _last_axis(position, 3, "position", frame),
+        "position": last_axis(position, 3, "position", frame),
         "rotation": rotation.reshape(*rotation.shape[:-2], 9),
     }
     residual = partial(residuals.frame_placement, model, frame_id)
@@ -211,7 +211,7 @@ def frame_velocity_cost(
     if expressed_in not in kinematics.REFERENCES:
         raise ValueError(f"expressed_in = {expressed_in!r}; known: {', '.join(kinematics.REFERENCES)}")
 
-    values = {"reference": _last_axis(reference, 6, "reference", frame)}
+    values = {"reference": last_axis(reference, 6, "reference", frame)}
     residual = partial(residuals.frame_velocity, model, frame_id, expressed_in)
     names = tuple(f"{frame}.v{axis}" for axis in (*_LINEAR, *_ANGULAR))
     title = name or f"velocity of {frame}"
@@ -223,7 +223,7 @@ def center_of_mass_cost(
 ) -> CostTerm:
     """r = centre of mass - goal, WORLD, (3,) [m]; goal: (3,) or (N, 3)."""
 
-    goal = _last_axis(goal, 3, "goal", name)
+    goal = last_axis(goal, 3, "goal", name)
     names = tuple(f"com.{axis}" for axis in _LINEAR)
     residual = partial(residuals.center_of_mass, model)
     return residual_cost(name, residual, manifold, 3, weight, parameters={"goal": goal}, output_names=names)
@@ -252,7 +252,8 @@ def joint_limit_cost(
     return residual_cost(name, residual, manifold, len(limited), weight, parameters=values, output_names=names)
 
 
-def _arrays(values: Mapping[str, Values]) -> dict[str, Array]:
+def arrays_of(values: Mapping[str, Values]) -> dict[str, Array]:
+    """Parameters by name as arrays of floats."""
     return {key: np.asarray(value, dtype=float) for key, value in values.items()}
 
 
@@ -260,7 +261,8 @@ def _finite(bounds: Array) -> Array:
     return np.where(np.isfinite(bounds), bounds, 0.0)
 
 
-def _last_axis(value: Values, size: int, what: str, where: str) -> Array:
+def last_axis(value: Values, size: int, what: str, where: str) -> Array:
+    """The value as an array (size,) or (N, size). Raises ValueError for another shape, naming ``what`` and ``where``."""
     value = np.asarray(value, dtype=float)
     if value.ndim not in (1, 2) or value.shape[-1] != size:
         raise ValueError(f"{what} of {where!r} has shape {value.shape}; expected ({size},) or (N, {size})")

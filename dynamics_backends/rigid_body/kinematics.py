@@ -11,6 +11,7 @@ All functions work on rows: q (nq, N), v (nv, N) in, components first out.  ``fr
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -77,6 +78,13 @@ def frame_position(model: Model, q: Rows, frame: int) -> Rows:
     """World position (3, N) [m] of the frame's origin."""
     posed = _pose(PLACEMENT, model, frame, {"q": q})
     return _rows([posed.pose.p + posed.origin], posed.zero)
+
+
+def point_positions(model: Model, q: Rows, points: Sequence[tuple[int, Sequence[float]]]) -> list[Rows]:
+    """World positions (3, N) [m] of points of bodies, (body, coordinates (3) in its internal frame), from one recursion."""
+    fields, zero = run(PLACEMENT, model, {"q": at_base(model, q)}), 0.0 * q[0]
+    poses = {body: row(fields["X"], body).components() for body, _ in points}
+    return [_rows([poses[b].point(Vec(*map(float, at))) + base_origin(model, q, b)], zero) for b, at in points]
 
 
 def frame_rotation(model: Model, q: Rows, frame: int) -> list[list[Scalar]]:
