@@ -1,0 +1,77 @@
+"""Direct multiple shooting with SQP: the transcription of :mod:`trajopt.transcription` solved by :mod:`trajopt.sqp`.
+
+The programs of this module know their stages, for ``qp_solver = "riccati"``, and Hessians without second derivatives of
+dynamics and constraints.
+"""
+
+from __future__ import annotations
+
+from functools import cached_property
+
+import numpy as np
+import scipy.sparse as sp
+
+from dynamics_backends.protocol import Array
+from trajopt.dms import trajectory_solution
+from trajopt.guesses import Guess
+from trajopt.nlp import NLP
+from trajopt.ocp import OCP
+from trajopt.options import SQPOptions
+from trajopt.qp import QPSolver, StageLayout, make_qp_solver
+from trajopt.records import Callback
+from trajopt.solution import Solution
+from trajopt.sqp import solve_nlp
+from trajopt.transcription import Transcription, engine_of
+
+
+class StagedProgram(Transcription):
+    """A transcription with its :class:`~trajopt.qp.StageLayout` and its Gauss-Newton Hessian."""
+
+    @cached_property
+    def layout(self) -> StageLayout | None:
+        """Where the stages are; None with a first-order hold, whose controls belong to two of them."""
+        if self.hold != "zero_order":
+            return None
+        return StageLayout(self.ix, self.iu, self._defect_rows, np.zeros(0, dtype=int))
+
+    def convex_hessian(self, w: Array, sigma: float, multipliers: Array) -> sp.csc_matrix:
+        """See :class:`~trajopt.nlp.ConvexOverNonlinear`."""
+        return self.hessian(w, sigma, np.zeros_like(multipliers))
+
+    def recentred(self, w: Array) -> tuple[NLP, Array]:
+        """See :class:`~trajopt.nlp.NLP`."""
+        if self.original.manifold.is_vector_space:
+            return self, w
+        xs, us = self.trajectory(w)
+        new = type(self)(self.original, Guess(xs, us), self.hold, self.kind)
+        return new, new.variables(xs, us)
+
+
+def sqp(ocp: OCP, guess: Guess, options: SQPOptions | None = None, callback: Callback | None = None) -> Solution:
+    """Solve a valid problem from a guess, whose states need not satisfy the dynamics.
+
+    Raises ValueError where ``qp_solver = "riccati"`` meets a constraint that couples knots or is an equality, by its name, and
+    for ``hessian = "scqp"``: constraints of an OCP do not tell their convex outer functions.
+    """
+    options = options or SQPOptions()
+    if options.hessian == "scqp":
+        raise ValueError(
+            "hessian = 'scqp' is for solve_nlp; for an optimal-control problem use 'gauss_newton' or 'exact'"
+        )
+    program = staged_program(ocp, guess, options)
+    found = solve_nlp(program, program.variables(*guess), options, callback, qp_solver=qp_solver_for(ocp, options))
+    return trajectory_solution(found.nlp, found)  # type: ignore[arg-type]
+
+
+def staged_program(ocp: OCP, guess: Guess, options: SQPOptions) -> StagedProgram:
+    """The program that the SQP method solves."""
+    return StagedProgram(ocp, guess, options.hold, "exact" if options.hessian == "exact" else "gauss_newton")
+
+
+def qp_solver_for(ocp: OCP, options: SQPOptions) -> QPSolver:
+    """The QP solver of the options; Riccati sweeps are compiled where the problem's backends are."""
+    if options.qp_solver != "riccati" or engine_of(ocp) != "compiled":
+        return make_qp_solver(options.qp_solver)
+    from trajopt.compiled_lq import CompiledLQ
+
+    return make_qp_solver("riccati", lq_solver=CompiledLQ(ocp.manifold.ndx, ocp.nu))

@@ -1,0 +1,70 @@
+"""Real-time iteration: one full SQP step per sample, cut in two.
+
+    prepare(w)     all that does not depend on the initial state: functions, derivatives, the convex QP about w
+    feedback(x0)   the QP with x_0 fixed at x0, and its solution: the only work between measurement and control
+
+(M. Diehl, H. G. Bock, J. Schlöder, A real-time iteration scheme for nonlinear optimization in optimal feedback control,
+SIAM J. Control Optim. 43, 2005.)  The program fixes x_0 by equal bounds on variables, so a new x0 is met to first order by one QP.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import NamedTuple
+
+import numpy as np
+
+from dynamics_backends.protocol import Array
+from trajopt.convexify import Convexified, convexified
+from trajopt.nlp import NLP
+from trajopt.options import SQPOptions
+from trajopt.qp import QPSolution, QPSolver, QPStatus, make_qp_solver
+from trajopt.qp_interior_point import InteriorPoint
+from trajopt.sqp_iterate import Iterate, hessian_at, iterate_at, qp_about, trial
+
+
+class Feedback(NamedTuple):
+    """The new w (n,) with multipliers y (m,), z (n,), and how the QP ended; w stays where it was unless it was solved."""
+
+    w: Array
+    y: Array
+    z: Array
+    status: QPStatus
+
+
+class RealTimeIteration:
+    """Steps on a program whose variables ``initial`` (n_x,) are fixed, to be fixed elsewhere at each sample.
+
+    options: hessian and qp_solver count. Multipliers pass from one step to the next.
+    """
+
+    def __init__(
+        self, nlp: NLP, initial: Array, options: SQPOptions | None = None, qp_solver: QPSolver | None = None
+    ) -> None:
+        self.nlp, self.initial, self.options = nlp, np.asarray(initial), options or SQPOptions()
+        self.qp_solver = qp_solver or make_qp_solver(self.options.qp_solver)
+        self.fallback = InteriorPoint()
+        self.y, self.z = np.zeros_like(nlp.g_lower), np.zeros_like(nlp.x_lower)
+        self.last: QPSolution | None = None
+        self._prepared: tuple[Iterate, Convexified] | None = None
+
+    def prepare(self, w: Array) -> None:
+        """Build the QP about w (n,), in the coordinates of the program. Raises ValueError where it is not finite."""
+        at = iterate_at(self.nlp, trial(self.nlp, w), self.y, self.z, self.options)
+        if at is None or not np.isfinite(at.f + at.theta):
+            raise ValueError("NaN or infinity at the trajectory given to prepare; start from another one")
+        qp = qp_about(at, hessian_at(at, self.options))
+        self._prepared = at, convexified(qp, self.y, self.z, (self.qp_solver, self.fallback))
+
+    def feedback(self, x0: Array) -> Feedback:
+        """The step for the initial values x0 (n_x,). Raises RuntimeError before :meth:`prepare`."""
+        if self._prepared is None:
+            raise RuntimeError("call prepare(w) before feedback(x0)")
+        at, convex = self._prepared
+        lb, ub = convex.qp.lb.copy(), convex.qp.ub.copy()
+        lb[self.initial] = ub[self.initial] = np.asarray(x0) - at.w[self.initial]
+        found = convex.solver.solve(replace(convex.qp, lb=lb, ub=ub), self.last)
+        if found.status is not QPStatus.SOLVED:
+            return Feedback(at.w, self.y, self.z, found.status)
+        self.last, self.y, self.z = found, found.y, found.z
+        return Feedback(at.w + found.w, found.y, found.z, found.status)

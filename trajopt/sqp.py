@@ -1,0 +1,376 @@
+"""Sparse nonlinear programs by sequential quadratic programming.
+
+    minimise f(w)   subject to   g_lower <= g(w) <= g_upper,   x_lower <= w <= x_upper
+
+Each iteration solves the QP of :mod:`trajopt.sqp_iterate` about the current point and searches along its solution
+(Nocedal & Wright, algorithm 18.3).
+
+| hessian | H | reference |
+|---|---|---|
+| exact | of the Lagrangian, made convex without a change of the step near a minimiser | :mod:`trajopt.convexify` |
+| gauss_newton | J'phi''J of an objective phi(r(w)), phi convex | Nocedal & Wright, section 10.3 |
+| scqp | the same, and sum_i y_i J_i'psi_i''J_i of constraints psi_i(r_i(w)) <= u_i, y_i > 0 | R. Verschueren et al., CDC 2016 |
+
+A QP whose rows contradict each other is solved in elastic mode (:mod:`trajopt.elastic`). A full step that the line search
+refuses gets one second-order correction: the same QP with g(w + d) - J d in place of g (Nocedal & Wright, eq. 18.56), without
+which steps near the solution may be refused that raise objective and violation by second-order terms (the Maratos effect).
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import replace
+from typing import NamedTuple
+
+import numpy as np
+
+from dynamics_backends.protocol import Array
+from trajopt import nlp_verdicts as verdicts
+from trajopt.convexify import Convexified, convexified, penalised
+from trajopt.elastic import elastic_step, feasibility_step
+from trajopt.nlp import NLP, NLPSolution
+from trajopt.options import SQPOptions
+from trajopt.qp import QP, QPSolution, QPSolver, QPStatus, make_qp_solver, violation
+from trajopt.qp_interior_point import InteriorPoint
+from trajopt.records import Callback, Journal
+from trajopt.riccati_kkt import UnstructuredQP
+from trajopt.sqp_iterate import Iterate, Trial, hessian_at, iterate_at, qp_about, trial
+from trajopt.sqp_search import Acceptance, Step, ViolationTest, acceptance
+from trajopt.status import Status, StatusCode
+
+UNBOUNDED_BELOW = 1e10
+"""An objective that falls this far below zero, relative to its start, along feasible points has no minimum."""
+SEMIDEFINITE_SHIFT = 1e-8
+"""Share of its largest entry added to the diagonal of a Hessian that is semidefinite by construction, where a QP solver asks."""
+NEAR_ROUNDING = 1e-8
+"""Where a step promises less than this share of the merit, residuals have the last word."""
+FALLING, LEAVE_OBJECTIVE, GIVE_UP = 0.95, 4, 16
+"""Violations of contradictory linearisations that do not fall below this share of the least one: after so many iterations the
+objective is left out, and after so many the problem is taken for infeasible."""
+RETRIES, RETRY_GROWTH = 4, 1e3
+"""After a failed line search: more regularisation, this often and by this factor."""
+
+
+def solve_nlp(
+    nlp: NLP,
+    w: Array,
+    options: SQPOptions | None = None,
+    callback: Callback | None = None,
+    *,
+    multipliers: tuple[Array, Array] | None = None,
+    qp_solver: QPSolver | None = None,
+) -> NLPSolution:
+    """Solve a program from the guess w (n,), clipped to its bounds.
+
+    multipliers: a guess of y (m,) and z (n,), say of an earlier solution. qp_solver: default that of the options.
+    callback: called with an IterationRecord after each iteration; its KeyboardInterrupt stops the solver, which returns the best
+    iterate. Raises ValueError where "gauss_newton" or "scqp" is asked of a program that has no ``convex_hessian``, and for
+    a guess of the wrong size. Non-convergence is no exception: see ``status``.
+    """
+    options = options or SQPOptions()
+    n = len(nlp.x_lower)
+    if np.shape(w) != (n,):
+        raise ValueError(f"the guess has shape {np.shape(w)}; this program has {n} variables")
+    if options.hessian != "exact" and not hasattr(nlp, "convex_hessian"):
+        raise ValueError(f"hessian = {options.hessian!r} needs a program with convex_hessian; use hessian = 'exact'")
+    return SQPLoop(nlp, options, callback, qp_solver).run(np.array(w, dtype=float), multipliers)
+
+
+class Taken(NamedTuple):
+    """The outcome of a search: the next iterate or None, the step length, and the trials that were not finite."""
+
+    new: Iterate | None
+    alpha: float
+    actual: float
+    broken: int
+
+
+class SQPLoop:
+    """One solve. ``run`` may be called once; it always returns a solution, also after Ctrl-C."""
+
+    def __init__(
+        self, nlp: NLP, options: SQPOptions, callback: Callback | None = None, qp_solver: QPSolver | None = None
+    ) -> None:
+        self.nlp, self.options = nlp, options
+        self.qp_solver: QPSolver = qp_solver or make_qp_solver(options.qp_solver)
+        self.fallback = InteriorPoint()
+        self.journal = Journal(callback)
+        self.usual_test = acceptance(options)
+        self.test: Acceptance = self.usual_test
+        self.least_violation, self.stalled = np.inf, 0
+        self.towards_feasible = np.zeros_like(nlp.g_lower)
+        self.iteration = 0
+        self.delta = 0.0
+        self.last_delta = 0.0
+        self.weight = options.elastic_weight
+        self.last_qp: QPSolution | None = None
+        self.best: Iterate | None = None
+
+    def run(self, w: Array, multipliers: tuple[Array, Array] | None = None) -> NLPSolution:
+        """Iterate from a guess until a test fires."""
+        self.began = time.perf_counter()
+        self.w = w
+        with np.errstate(all="ignore"):  # non-finite numbers are found and reported, not warned about
+            try:
+                status = verdicts.contradiction(self.nlp) or self._solve(w, multipliers)
+            except KeyboardInterrupt:
+                status = Status(StatusCode.INTERRUPTED, self._interruption())
+            except UnstructuredQP as error:
+                raise ValueError(_refusal(self.nlp, error)) from error
+            return self._solution(status)
+
+    def _solve(self, w: Array, multipliers: tuple[Array, Array] | None) -> Status:
+        nlp, w = self.nlp.recentred(np.clip(w, self.nlp.x_lower, self.nlp.x_upper))
+        y, z = multipliers or (np.zeros_like(nlp.g_lower), np.zeros_like(w))
+        start = trial(nlp, w)
+        self.objective_size = max(1.0, abs(start.f))
+        at = iterate_at(nlp, start, y, z, self.options) if start.finite else None
+        if at is None:
+            return verdicts.non_finite(nlp, w, start.f, start.g)
+        while True:
+            self._remember(at)
+            status = self._finished(at) or self._advance(at)
+            if isinstance(status, Status):
+                self._record(at)
+                return status
+            at = status
+
+    def _remember(self, at: Iterate) -> None:
+        """The best iterate is the last; without a line search it is the one with the smallest residual."""
+        if self.best is None or self.options.globalisation != "none" or at.stop < self.best.stop:
+            self.best = at
+
+    def _finished(self, at: Iterate) -> Status | None:
+        o, distance = self.options, self._distance(at)
+        if at.stop <= 1.0:
+            return verdicts.converged(self.iteration, at.gradient, at.violation)
+        if at.f < -UNBOUNDED_BELOW * self.objective_size and at.violation <= o.constraint_tolerance * max(
+            1.0, float(np.abs(at.w).max())
+        ):
+            return verdicts.unbounded(self.iteration, at.f)
+        code, reason = None, ""
+        if self.iteration >= o.max_iterations:
+            code, reason = StatusCode.MAX_ITERATIONS, f"Stopped at max_iterations = {o.max_iterations}"
+        elif o.time_limit is not None and time.perf_counter() - self.began > o.time_limit:
+            code, reason = StatusCode.TIME_LIMIT, f"Stopped at time_limit = {o.time_limit} s"
+        if code is None:
+            return None
+        return verdicts.stopped(code, reason, distance, self._worst(at), f"Raise {code}, or start from a better guess.")
+
+    # -- one iteration --------------------------------------------------------------------------------------------------
+    def _advance(self, at: Iterate) -> Iterate | Status:
+        """The next iterate: with more regularisation where no step length is accepted."""
+        with self.journal.timed("derivatives"):
+            H = hessian_at(at, self.options)
+        if not np.isfinite(H.data).all():
+            return verdicts.non_finite(at.nlp, at.w, at.f, at.g, "an entry of the Hessian")
+        floor, promise = 0.0, np.inf
+        for _ in range(RETRIES):
+            with self.journal.timed("backward"):
+                convex = self._convex(qp_about(at, H), at, floor)
+                found = self._step(at, convex, floor)
+            if isinstance(found, Status):
+                return found
+            step = found
+            self.test = ViolationTest() if np.isinf(step.weight) else self.usual_test
+            self.test.begin(at, step)
+            promise = min(promise, abs(self.test.expected(1.0))) if floor == 0.0 else promise
+            taken = self._search(at, step, convex)
+            if taken.new is not None or self._is_noise(at, promise):
+                break
+            floor = RETRY_GROWTH * max(convex.delta, 1e-6 * max(1.0, float(np.abs(H.data).max(initial=0.0))))
+        self._record(at, step, taken)
+        self.iteration += 1
+        return self._recentred(taken.new) if taken.new is not None else self._stuck(at, taken, promise)
+
+    def _is_noise(self, at: Iterate, promise: float) -> bool:
+        """Whether a change of the merit by so much can hardly be told from rounding."""
+        return promise <= NEAR_ROUNDING * (1.0 + abs(self._value(at)))
+
+    def _convex(self, qp: QP, at: Iterate, floor: float) -> Convexified:
+        """The convex QP with at least ``floor`` on the diagonal."""
+        guess = (at.y, at.z) if floor == 0.0 else (np.zeros_like(at.y), np.zeros_like(at.z))
+        solvers = (self.qp_solver, self.fallback)
+        if self.options.hessian != "exact" and not self.qp_solver.is_convex(qp):
+            floor = max(floor, SEMIDEFINITE_SHIFT * max(1.0, float(np.abs(qp.H.data).max(initial=0.0))))
+        convex = convexified(qp, *guess, solvers, self.last_delta, floor)
+        self.last_delta = convex.delta - floor or self.last_delta
+        self.delta = convex.delta
+        return convex
+
+    def _step(self, at: Iterate, convex: Convexified, floor: float) -> Step | Status:
+        """The solution of the QP, elastic where its rows contradict each other."""
+        qp, found = convex.qp, self._qp_solution(convex.qp, convex.solver)
+        if found is not None:
+            self.last_qp, self.stalled = found, 0
+            return _step_of(at, qp, found, 0.0)
+        if at.theta < FALLING * self.least_violation:
+            self.least_violation, self.stalled = at.theta, 0
+        self.stalled += 1
+        if self.stalled > GIVE_UP:
+            return verdicts.infeasible(self.iteration, verdicts.worst_constraint(at.nlp, at.w, at.g))
+        step = self._feasibility_step(at, floor) if self.stalled > LEAVE_OBJECTIVE else None
+        if step is not None:
+            return step
+        elastic = elastic_step(qp, self.weight, self.options.max_elastic_weight)
+        if elastic is not None and elastic.stationary and at.violation > self.options.constraint_tolerance:
+            return verdicts.infeasible(self.iteration, verdicts.worst_constraint(at.nlp, at.w, at.g))
+        if elastic is not None and elastic.sufficient:
+            self.weight = elastic.weight
+            return _step_of(at, qp, elastic.solution, elastic.weight)
+        return self._feasibility_step(at, floor) or verdicts.stopped(
+            StatusCode.LINE_SEARCH_FAILED,
+            f"The QP of iteration {self.iteration} could not be solved",
+            self._distance(at),
+            self._worst(at),
+            "Scale variables and constraints to similar sizes, or try another qp_solver.",
+        )
+
+    def _feasibility_step(self, at: Iterate, floor: float) -> Step | None:
+        """A step that reduces the violation whatever becomes of the objective; the multipliers of the program stay."""
+        H = hessian_at(at._replace(y=self.towards_feasible), self.options, 0.0)
+        qp = qp_about(at, H)
+        found = feasibility_step(qp, floor)
+        if found is None:
+            return None
+        self.towards_feasible = found.y
+        return _step_of(at, qp, found._replace(y=at.y, z=at.z), np.inf)
+
+    def _qp_solution(self, qp: QP, solver: QPSolver) -> QPSolution | None:
+        """By one solver, else by the interior-point method; None where the rows contradict each other."""
+        found = solver.solve(qp, self.last_qp)
+        if found.status not in (QPStatus.SOLVED, QPStatus.INFEASIBLE):
+            found = self.fallback.solve(qp)
+        return found if found.status is QPStatus.SOLVED and np.isfinite(found.w).all() else None
+
+    def _search(self, at: Iterate, step: Step, convex: Convexified) -> Taken:
+        """The longest of the steps 1, 1/2, 1/4, ... that is accepted, the first one corrected to second order if it is not."""
+        o, broken, start = self.options, 0, self._value(at)
+        for k in range(1 if o.globalisation == "none" else o.max_backtracks + 1):
+            alpha = 0.5**k
+            with self.journal.timed("rollout"):
+                tried = self._trial(at, alpha * step.d)
+            new = self._accepted(at, step, alpha, tried)
+            broken += not tried.finite
+            if new is None and k == 0 and tried.finite and o.second_order_correction and step.weight == 0.0:
+                with self.journal.timed("backward"):
+                    tried = self._corrected(at, step, convex, tried)
+                new = self._accepted(at, step, alpha, tried)
+            if new is not None:
+                return Taken(new, alpha, start - self.test.value(new.f, new.theta), broken)
+        return self._polished(at, step, broken)
+
+    def _trial(self, at: Iterate, d: Array) -> Trial:
+        return trial(at.nlp, np.clip(at.w + d, at.nlp.x_lower, at.nlp.x_upper))
+
+    def _accepted(self, at: Iterate, step: Step, alpha: float, tried: Trial) -> Iterate | None:
+        """The iterate at a trial that passes the test and whose derivatives are finite."""
+        if not tried.finite or not self.test.accepts(alpha, tried):
+            return None
+        return self._derived(at, step, tried, alpha)
+
+    def _derived(self, at: Iterate, step: Step, tried: Trial, alpha: float = 1.0) -> Iterate | None:
+        """The iterate at a trial; multipliers go as far as the variables (Nocedal & Wright, algorithm 18.3)."""
+        y, z = at.y + alpha * (step.y - at.y), at.z + alpha * (step.z - at.z)
+        with self.journal.timed("derivatives"):
+            return iterate_at(at.nlp, tried, y, z, self.options)
+
+    def _corrected(self, at: Iterate, step: Step, convex: Convexified, tried: Trial) -> Trial:
+        """The trial at the second-order correction of the full step."""
+        nlp, shift = at.nlp, tried.g - at.J @ step.d
+        plain = qp_about(at, convex.qp.H)
+        qp = replace(plain, l=nlp.g_lower - shift, u=nlp.g_upper - shift)
+        if convex.weights.any():
+            qp = replace(penalised(qp, convex.weights, convex.upper), H=convex.qp.H)
+        found = self._qp_solution(qp, convex.solver)
+        return self._trial(at, found.w) if found is not None else tried._replace(f=np.nan)
+
+    def _polished(self, at: Iterate, step: Step, broken: int) -> Taken:
+        """The full step where differences of the merit are noise and the residual falls."""
+        if self._is_noise(at, abs(self.test.expected(1.0))):
+            tried = self._trial(at, step.d)
+            new = self._derived(at, step, tried) if tried.finite else None
+            if new is not None and new.stop < at.stop:
+                return Taken(new, 1.0, 0.0, broken)
+        return Taken(None, 0.0, 0.0, broken)
+
+    def _recentred(self, new: Iterate) -> Iterate:
+        """The iterate in coordinates about itself, where the program lives on a manifold."""
+        nlp, w = new.nlp.recentred(new.w)
+        if nlp is new.nlp:
+            return new
+        moved = iterate_at(nlp, Trial(w, new.f, new.g, new.theta), new.y, new.z, self.options)
+        return new if moved is None else moved
+
+    def _stuck(self, at: Iterate, taken: Taken, promise: float) -> Status:
+        """No step length was accepted: rounding, or a failure."""
+        worst, distance = self._worst(at), self._distance(at)
+        if isinstance(self.test, ViolationTest) and worst is not None:
+            return verdicts.infeasible(self.iteration, worst)
+        if self._is_noise(at, promise):
+            advice = "Raise the tolerances, or scale the program; finite differences may be what limits the precision."
+            reason = "Double precision allows no further progress"
+            return verdicts.stopped(StatusCode.PRECISION_LIMIT, reason, distance, worst, advice)
+        reason = f"No step length was accepted in iteration {self.iteration - 1}"
+        if taken.broken:
+            reason += f" ({taken.broken} trial points gave NaN or infinity)"
+        advice = "Check the derivatives, start from a better guess, or try another globalisation."
+        return verdicts.stopped(StatusCode.LINE_SEARCH_FAILED, reason, distance, worst, advice)
+
+    # -- the account ----------------------------------------------------------------------------------------------------
+    def _value(self, at: Iterate) -> float:
+        return self.test.value(at.f, at.theta)
+
+    def _worst(self, at: Iterate) -> verdicts.Worst | None:
+        """The constraint to name, if one is violated beyond the tolerance."""
+        worst = verdicts.worst_constraint(at.nlp, at.w, at.g)
+        return worst if worst is not None and worst.violation > self.options.constraint_tolerance else None
+
+    def _distance(self, at: Iterate) -> str:
+        return f"gradient {at.gradient:.1e}, constraint violation {at.violation:.1e}"
+
+    def _interruption(self) -> str:
+        if self.iteration == 0:
+            return "Interrupted before the first step; this is the initial guess."
+        return f"Interrupted in iteration {self.iteration}; this is the best iterate so far."
+
+    def _record(self, at: Iterate, step: Step | None = None, taken: Taken | None = None) -> None:
+        """Tell of an iterate and the step from it, if there was one."""
+        alpha = 0.0 if taken is None or taken.new is None else taken.alpha
+        self.journal.add(
+            iteration=self.iteration,
+            cost=at.f,
+            merit=self._value(at),
+            stop=at.stop,
+            gradient=at.gradient,
+            regularisation=self.delta,
+            step_norm=0.0 if step is None else alpha * float(np.abs(step.d).max(initial=0.0)),
+            defect=at.defect,
+            constraint_violation=at.violation,
+            expected_decrease=0.0 if step is None else self.test.expected(taken.alpha if taken else 1.0),
+            actual_decrease=0.0 if taken is None else taken.actual,
+            step_length=alpha,
+            curvature=self.options.hessian,
+        )
+
+    def _solution(self, status: Status) -> NLPSolution:
+        records = tuple(self.journal.records)
+        at = self.best
+        if at is None:
+            m, n = len(self.nlp.g_lower), len(self.w)
+            nothing = np.full(m, np.nan), np.zeros(m), np.zeros(n)
+            return NLPSolution(self.nlp, self.w, np.nan, *nothing, status, self.iteration, records)
+        return NLPSolution(at.nlp, at.w, at.f, at.g, at.y, at.z, status, self.iteration, records)
+
+
+def _step_of(at: Iterate, qp: QP, found: QPSolution, weight: float) -> Step:
+    """A solution of the QP with what the search needs to know of it."""
+    d = found.w
+    left = float(violation(qp.A @ d, qp.l, qp.u).sum())
+    return Step(d, found.y, found.z, float(at.grad @ d), float(d @ (qp.H @ d)), left, weight)
+
+
+def _refusal(nlp: NLP, error: UnstructuredQP) -> str:
+    if error.row is None:
+        return f"qp_solver = 'riccati': {error}"
+    return f"qp_solver = 'riccati' refuses {nlp.g_names[error.row]!r}, which {error}; use qp_solver = 'interior_point'"
