@@ -7,12 +7,16 @@ from typing import NamedTuple
 
 import numpy as np
 
-from dynamics_backends.protocol import Array
+from dynamics_backends.protocol import Array, Batch
+from trajopt.constraints import Constraint
+from trajopt.contact_checks import contact_doubts
 from trajopt.guesses import Guess
 from trajopt.ocp import OCP, Phase
 from trajopt.terms import QUATERNION_TOLERANCE, CostTerm, quaternion_error
 
 ERROR, WARNING = "error", "warning"
+START_TOLERANCE = 1e-6
+"""By how much x0 may violate a constraint without a word."""
 
 
 class Finding(NamedTuple):
@@ -47,6 +51,16 @@ def require_valid(ocp: OCP, guess: Guess | None = None) -> list[Finding]:
     return findings
 
 
+def refuse_constraints(ocp: OCP, who: str) -> None:
+    """For what cannot honour constraints: raises :class:`InvalidProblem` that names them, and who can."""
+    names = list(dict.fromkeys(c.name for c in ocp.constraints()))
+    if names:
+        remedy = "solve it through trajopt.solve, or take them out"
+        raise InvalidProblem(
+            [Finding(ERROR, f"{who} cannot honour the constraint {name!r}: {remedy}") for name in names]
+        )
+
+
 # -- errors of structure: shapes and sizes ------------------------------------------------------------------------------
 
 
@@ -66,6 +80,8 @@ def _structure(ocp: OCP) -> Iterator[str]:
         yield from _phase_structure(ocp, phase, f"phase {i}")
     for term in ocp.terminal:
         yield from _term_structure(ocp, term, 1, "terminal", nu=0)
+    for constraint in ocp.terminal_constraints:
+        yield from _term_structure(ocp, constraint, 1, "terminal", nu=0)
 
 
 def _phase_structure(ocp: OCP, phase: Phase, where: str) -> Iterator[str]:
@@ -79,16 +95,20 @@ def _phase_structure(ocp: OCP, phase: Phase, where: str) -> Iterator[str]:
             yield _per_knot(f"{where}: parameter {name!r}", value, phase.knots)
     for term in phase.terms:
         yield from _term_structure(ocp, term, phase.knots, where, nu=ocp.nu)
+    for constraint in phase.constraints:
+        yield from _term_structure(ocp, constraint, phase.knots, where, nu=ocp.nu)
 
 
-def _term_structure(ocp: OCP, term: CostTerm, knots: int, where: str, nu: int) -> Iterator[str]:
-    label, residual = f"{where} term {term.name!r}", term.residual
+def _term_structure(ocp: OCP, term: CostTerm | Constraint, knots: int, where: str, nu: int) -> Iterator[str]:
+    is_cost = isinstance(term, CostTerm)
+    label, residual = f"{where} {'term' if is_cost else 'constraint'} {term.name!r}", term.residual
     if residual.manifold.nx and (residual.manifold.nx, residual.manifold.ndx) != (ocp.manifold.nx, ocp.manifold.ndx):
         yield f"{label} is written for states on {residual.manifold}, the problem's are on {ocp.manifold}"
     if residual.nu > nu:
         reason = "it cannot depend on controls" if where == "terminal" else f"the problem has nu = {nu}"
         yield f"{label} reads {residual.nu} controls; {reason}"
-    for name, value in {"weight": term.weight, **term.parameters}.items():
+    own = {"weight": term.weight} if isinstance(term, CostTerm) else {"lower": term.lower, "upper": term.upper}
+    for name, value in {**own, **term.parameters}.items():
         if value.ndim > 2 or (value.ndim == 2 and len(value) != knots):
             yield _per_knot(f"{label}: {name}", value, knots)
 
@@ -102,15 +122,44 @@ def _per_knot(label: str, value: Array, knots: int) -> str:
 
 def _values(ocp: OCP) -> Iterator[str]:
     yield from _state_errors(ocp, ocp.x0, "x0")
-    if not (np.isfinite(ocp.dt).all() and (ocp.dt > 0).all()):
-        knot = int(np.argmin(np.where(np.isfinite(ocp.dt), ocp.dt, -np.inf)))
-        yield f"dt is {ocp.dt[knot]} at knot {knot}; time steps must be positive"
-    for term in ocp.terms():
-        for name, value in term.parameters.items():
-            if not np.isfinite(value).all():
-                yield f"term {term.name!r}: parameter {name!r} is not finite"
+    yield from _time_errors(ocp)
+    for kind, parts in (("term", ocp.terms()), ("constraint", ocp.constraints())):
+        for part in parts:
+            for name, value in part.parameters.items():
+                if not np.isfinite(value).all():
+                    yield f"{kind} {part.name!r}: parameter {name!r} is not finite"
+    for constraint in ocp.constraints():
+        yield from _contradictions(constraint)
     if ocp.control_bounds is not None:
         yield from _bound_errors(ocp, *ocp.control_bounds)
+
+
+def _time_errors(ocp: OCP) -> Iterator[str]:
+    """Steps must be positive; a phase whose dynamics take no time (an impact) has one knot with dt = 0."""
+    first = 0
+    for i, phase in enumerate(ocp.phases):
+        if getattr(phase.dynamics, "takes_time", True):
+            valid = np.isfinite(phase.dt) & (phase.dt > 0)
+            if not valid.all():
+                knot = int(np.argmin(valid))
+                yield f"dt is {phase.dt[knot]} at knot {first + knot}; time steps must be positive"
+        elif phase.knots != 1 or phase.dt[0] != 0.0:
+            yield f"phase {i} takes no time; give it one knot with dt = 0"
+        first += phase.knots
+
+
+def _contradictions(c: Constraint) -> Iterator[str]:
+    """Bounds that no value satisfies."""
+    lower, upper = np.broadcast_arrays(np.atleast_2d(c.lower), np.atleast_2d(c.upper))
+    for bad, problem in (
+        (np.isnan(lower) | np.isnan(upper), "a bound is NaN"),
+        (lower > upper, "the lower bound lies above the upper one"),
+        ((lower == np.inf) | (upper == -np.inf), "a bound excludes every value"),
+    ):
+        if bad.any():
+            knot, i = (int(v) for v in np.argwhere(bad)[0])
+            where = f" at knot {knot}" if len(lower) > 1 else ""
+            yield f"constraint {c.name!r}: {problem}: {c.residual.output_names[i]}{where}, [{lower[knot, i]}, {upper[knot, i]}]"
 
 
 def _state_errors(ocp: OCP, x: Array, what: str) -> Iterator[str]:
@@ -150,6 +199,9 @@ def _guess_errors(ocp: OCP, guess: Guess | None) -> Iterator[str]:
 def _doubts(ocp: OCP, has_errors: bool) -> Iterator[str]:
     if not any(term.weight.any() for term in ocp.terms()):
         yield "no cost term has a positive weight; any trajectory is optimal"
+    if not has_errors:
+        yield from _violated_at_start(ocp)
+        yield from contact_doubts(ocp)
     if has_errors or ocp.model is None:
         return
     q = ocp.x0[: ocp.model.nq]
@@ -157,3 +209,21 @@ def _doubts(ocp: OCP, has_errors: bool) -> Iterator[str]:
     for i in outside:
         limits = f"[{ocp.model.q_lower[i]:.6g}, {ocp.model.q_upper[i]:.6g}]"
         yield f"x0 is outside of its limits: {ocp.model.q_names[i]} = {q[i]:.6g}, limits {limits}"
+
+
+def _violated_at_start(ocp: OCP) -> Iterator[str]:
+    """Constraints on the state alone that x0 violates: they bind from the next knot on."""
+    phase = ocp.phases[0]
+    for c in phase.constraints:
+        if c.residual.nu:
+            continue
+        p = {k: v[:1] if v.ndim == 2 else v for k, v in c.parameters.items()}
+        batch = Batch.of(c.residual, ocp.x0[None, : c.residual.manifold.nx], np.zeros((1, 0)), 0.0, p)
+        g, (lower, upper) = np.asarray(c.residual(*batch))[:, 0], (b[0] for b in c.bounds(phase.knots))
+        excess = np.maximum(lower - g, g - upper)
+        if excess.max() > START_TOLERANCE:
+            i = int(np.argmax(excess))
+            yield (
+                f"x0 violates {c.component_names[i]} by {excess[i]:.3g}; as x0 is given, the constraint holds from the next "
+                "knot on only"
+            )

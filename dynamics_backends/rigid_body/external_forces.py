@@ -11,7 +11,7 @@ from dynamics_backends.rigid_body.drivers import run
 from dynamics_backends.rigid_body.field_access import row
 from dynamics_backends.rigid_body.model import Model
 from dynamics_backends.rigid_body.spatial import Force, Transform, Vec, leaves
-from dynamics_backends.scalar import Rows
+from dynamics_backends.scalar import Rows, Scalar
 
 
 class Wrench(NamedTuple):
@@ -37,6 +37,11 @@ def body_forces(model: Model, q: Rows, wrenches: Sequence[Wrench]) -> Force | li
         body = model.frames[wrench.frame].body
         if body >= 0:
             total[body] = total[body] + _in_body(model, row(poses, body), wrench)
+    return force_field(total, zero)
+
+
+def force_field(total: list[Force], zero: Scalar) -> Force | list[Force]:
+    """Forces by body as a field: as they are for symbols, else one struct of rows."""
     if hasattr(zero, "is_symbolic"):
         return total
     columns = [sm.stack([leaves(f)[i] for f in total]) for i in range(6)]

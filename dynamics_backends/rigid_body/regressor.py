@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from dynamics_backends import scalar as sm
 from dynamics_backends.protocol import Array
 from dynamics_backends.rigid_body import ltl
 from dynamics_backends.rigid_body.aba import aba
@@ -24,6 +25,7 @@ from dynamics_backends.rigid_body.mass_properties import inertias_about_origin
 from dynamics_backends.rigid_body.model import Model
 from dynamics_backends.rigid_body.passes import Program
 from dynamics_backends.rigid_body.spatial import Inertia, build
+from dynamics_backends.scalar import Rows, Scalar
 
 PARAMETERS = 10
 PARAMETER_NAMES = ("m", "hx", "hy", "hz", "Jxx", "Jxy", "Jxz", "Jyy", "Jyz", "Jzz")
@@ -44,18 +46,23 @@ def parameter_names(model: Model) -> tuple[str, ...]:
 
 def inverse_dynamics_regressor(model: Model, q: Array, v: Array, a: Array, *, driver: Driver = run) -> Array:
     """Y (nv, 10 nb, N) = d tau / d pi on rows q (nq, N), v and a (nv, N)."""
+    Y = regressor_rows(model, q, v, a, driver=driver)
+    return np.stack([np.stack(np.broadcast_arrays(*row, q[0])[:-1]) for row in Y])
+
+
+def regressor_rows(model: Model, q: Rows, v: Rows, a: Rows, *, driver: Driver = run) -> list[list[Scalar]]:
+    """Y by rows, nv lists of 10 nb scalars of any kind; 0.0 where a body is not carried by a joint."""
     fields = driver(MOTION, model, {"q": at_base(model, q), "v": v, "a": a})
-    X = fields["X"]
-    velocity, acceleration = X.to_child(fields["vel"]), X.to_child(fields["acc"])
-    Y = np.zeros((model.nv, model.nb, PARAMETERS, q.shape[1]), dtype=np.result_type(q, v, a))
-    for i, values in enumerate(np.eye(PARAMETERS).tolist()):
-        unit = build(Inertia, iter(values))
-        force = X.force_to_parent(unit * acceleration + velocity.cross_force(unit * velocity))
-        for b in range(model.nb):
-            carried = row(force, b)
+    units = [build(Inertia, iter(values)) for values in np.eye(PARAMETERS).tolist()]
+    Y: list[list[Scalar]] = [[0.0] * (model.nb * PARAMETERS) for _ in range(model.nv)]
+    for b in range(model.nb):
+        X = row(fields["X"], b)
+        velocity, acceleration = X.to_child(row(fields["vel"], b)), X.to_child(row(fields["acc"], b))
+        for i, unit in enumerate(units):
+            force = X.force_to_parent(unit * acceleration + velocity.cross_force(unit * velocity))
             for k in model.ancestors(b):
-                Y[k, b, i] = row(fields["S"], k).dot(carried)
-    return Y.reshape(model.nv, -1, q.shape[1])
+                Y[k][b * PARAMETERS + i] = row(fields["S"], k).dot(force)
+    return Y
 
 
 class ForwardDynamicsParameters(NamedTuple):
@@ -65,9 +72,20 @@ class ForwardDynamicsParameters(NamedTuple):
     d_parameters: Array
 
 
-def forward_dynamics_parameters(model: Model, q: Array, v: Array, tau: Array) -> ForwardDynamicsParameters:
+def forward_dynamics_parameters(
+    model: Model, q: Array, v: Array, tau: Array, *, driver: Driver = run
+) -> ForwardDynamicsParameters:
     """Forward dynamics and its derivative in the inertial parameters on rows q (nq, N), v and tau (nv, N)."""
-    a = aba(model, q, v, tau)
-    Y = inverse_dynamics_regressor(model, q, v, a)
-    factor = ltl.factor(crba(model, q), model.dof_parent.tolist())
-    return ForwardDynamicsParameters(a, -np.stack(ltl.solve(factor, list(Y))))
+    a, rows = forward_parameters_rows(model, q, v, tau, driver=driver)
+    return ForwardDynamicsParameters(a, np.stack(rows))
+
+
+def forward_parameters_rows(
+    model: Model, q: Rows, v: Rows, tau: Rows, *, driver: Driver = run
+) -> tuple[Rows, list[Rows]]:
+    """The same for every scalar: a, and d a / d pi by rows (10 nb, N)."""
+    a = aba(model, q, v, tau, driver=driver)
+    zero = 0.0 * v[0]
+    Y = [sm.stack([e + zero for e in row]) for row in regressor_rows(model, q, v, a, driver=driver)]
+    factor = ltl.factor(crba(model, q, driver=driver), model.dof_parent.tolist())
+    return a, [-row for row in ltl.solve(factor, Y)]

@@ -39,6 +39,25 @@ def binary_tree(n: int, joint: str = "revolute") -> Model:
     return builder.build()
 
 
+def four_bar(crank: float = 0.3, coupler: float = 0.8, rocker: float = 0.6, base: float = 0.9) -> Model:
+    """Three rods [m] that hinge about y: crank and coupler from the origin, the rocker from (base, 0, 0).
+
+    The frames coupler_tip and rocker_tip coincide in a closed four-bar linkage; a rod weighs 1 kg a metre.
+    """
+    builder = ModelBuilder("four_bar")
+    for name, parent, xyz, length in (
+        ("crank", None, (0.0, 0.0, 0.0), crank),
+        ("coupler", "crank", (0.0, 0.0, crank), coupler),
+        ("rocker", None, (base, 0.0, 0.0), rocker),
+    ):
+        inertia = np.diag([length**2 / 12.0, length**2 / 12.0, 1e-4]) * length
+        com = (0.0, 0.0, 0.5 * length)
+        builder.add_body(name, parent, axis=(0.0, 1.0, 0.0), xyz=xyz, mass=length, com=com, inertia=inertia)
+    builder.add_frame("coupler_tip", "coupler", xyz=(0.0, 0.0, coupler))
+    builder.add_frame("rocker_tip", "rocker", xyz=(0.0, 0.0, rocker))
+    return builder.build()
+
+
 def random_tree(
     rng: np.random.Generator | int,
     n: int,

@@ -1,0 +1,131 @@
+"""Taylor polynomials of third order in two variables, over any scalar: derivatives of small functions, such as a ground's height.
+
+Coefficients are ordered 1, x, y, x^2, xy, y^2, x^3, x^2 y, x y^2, y^3; the slope of a polynomial of third order is one
+of second order, with its last four coefficients unknown and left at zero.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from dynamics_backends import scalar as sm
+from dynamics_backends.scalar import Scalar
+
+_POWERS = [(0, 0), (1, 0), (0, 1), (2, 0), (1, 1), (0, 2), (3, 0), (2, 1), (1, 2), (0, 3)]
+_PRODUCTS = [
+    [(i, j) for i, a in enumerate(_POWERS) for j, b in enumerate(_POWERS) if (a[0] + b[0], a[1] + b[1]) == power]
+    for power in _POWERS
+]
+
+
+class Taylor:
+    """A polynomial by its ten coefficients ``c``; arithmetic and the functions of the scalar module."""
+
+    __array_ufunc__ = None  # an ndarray on the left hands the operation over
+
+    def __init__(self, coefficients: Sequence[Scalar]) -> None:
+        self.c = list(coefficients)
+
+    @classmethod
+    def variables(cls, x: Scalar, y: Scalar) -> tuple[Taylor, Taylor]:
+        """The two variables at a point."""
+        return cls([x, 1.0, *[0.0] * 8]), cls([y, 0.0, 1.0, *[0.0] * 7])
+
+    @classmethod
+    def of(cls, value: Any) -> Taylor:
+        """A polynomial as it is; a plain number as a constant one."""
+        return value if isinstance(value, Taylor) else cls([value, *[0.0] * 9])
+
+    def slope_x(self) -> Taylor:
+        """Of the derivative in the first variable, up to second order."""
+        c = self.c
+        return Taylor([c[1], 2.0 * c[3], c[4], 3.0 * c[6], 2.0 * c[7], c[8], 0.0, 0.0, 0.0, 0.0])
+
+    def slope_y(self) -> Taylor:
+        """Of the derivative in the second variable, up to second order."""
+        c = self.c
+        return Taylor([c[2], c[4], 2.0 * c[5], c[7], 2.0 * c[8], 3.0 * c[9], 0.0, 0.0, 0.0, 0.0])
+
+    # -- arithmetic -----------------------------------------------------------------------------------------------------
+    def __neg__(self) -> Taylor:
+        return Taylor([-c for c in self.c])
+
+    def __add__(self, other: Any) -> Taylor:
+        return Taylor([a + b for a, b in zip(self.c, Taylor.of(other).c, strict=True)])
+
+    __radd__ = __add__
+
+    def __sub__(self, other: Any) -> Taylor:
+        return self + (-other)
+
+    def __rsub__(self, other: Any) -> Taylor:
+        return (-self) + other
+
+    def __mul__(self, other: Any) -> Taylor:
+        if not isinstance(other, Taylor):
+            return Taylor([c * other for c in self.c])
+        a, b = self.c, other.c
+        return Taylor(
+            [sum((a[i] * b[j] for i, j in pairs[1:]), a[pairs[0][0]] * b[pairs[0][1]]) for pairs in _PRODUCTS]
+        )
+
+    __rmul__ = __mul__
+
+    def __truediv__(self, other: Any) -> Taylor:
+        if not isinstance(other, Taylor):
+            return self * (1.0 / other)
+        return self * other._inverse()
+
+    def __rtruediv__(self, other: Any) -> Taylor:
+        return self._inverse() * other
+
+    def _inverse(self) -> Taylor:
+        r = 1.0 / self.c[0]
+        return self._chain(r, -r * r, 2.0 * r * r * r, -6.0 * r * r * r * r)
+
+    def __pow__(self, exponent: int) -> Taylor:
+        """A positive whole power."""
+        return self if exponent == 1 else self * self ** (exponent - 1)
+
+    def _chain(self, value: Scalar, first: Scalar, second: Scalar, third: Scalar) -> Taylor:
+        """f(self) from f and its derivatives at the constant coefficient."""
+        d = Taylor([0.0, *self.c[1:]])
+        square = d * d
+        return d * first + square * (0.5 * second) + (square * d) * (third / 6.0) + value
+
+    @staticmethod
+    def select_by(decider: Any, where_positive: Any, otherwise: Any) -> Taylor:
+        """See :func:`dynamics_backends.scalar.select`."""
+        a, b = Taylor.of(where_positive), Taylor.of(otherwise)
+        value = decider.c[0] if isinstance(decider, Taylor) else decider
+        return Taylor([sm.select(value, x, y) for x, y in zip(a.c, b.c, strict=True)])
+
+    # -- functions ------------------------------------------------------------------------------------------------------
+    def sin(self) -> Taylor:
+        s, c = sm.sin(self.c[0]), sm.cos(self.c[0])
+        return self._chain(s, c, -s, -c)
+
+    def cos(self) -> Taylor:
+        s, c = sm.sin(self.c[0]), sm.cos(self.c[0])
+        return self._chain(c, -s, -c, s)
+
+    def exp(self) -> Taylor:
+        e = sm.exp(self.c[0])
+        return self._chain(e, e, e, e)
+
+    def tanh(self) -> Taylor:
+        t = sm.tanh(self.c[0])
+        first = 1.0 - t * t
+        return self._chain(t, first, -2.0 * t * first, (6.0 * t * t - 2.0) * first)
+
+    def sqrt(self) -> Taylor:
+        root = sm.sqrt(self.c[0])
+        first = 0.5 / root
+        second = -0.5 * first / self.c[0]
+        return self._chain(root, first, second, -1.5 * second / self.c[0])
+
+
+def inverse_root(t: Taylor) -> Taylor:
+    """t^(-1/2)."""
+    return 1.0 / t.sqrt()

@@ -1,0 +1,96 @@
+"""Robots in contact, states near the ground, and the oracle of second derivatives that the contact tests share."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from dynamics_backends.protocol import Jacobians
+from dynamics_backends.registry import make_backend
+from dynamics_backends.rigid_body import kinematics
+from dynamics_backends.rigid_body.model import Model
+from dynamics_backends.rigid_body.state import configuration_manifold
+from problems.robots import load_robot
+
+STEP = 1e-30
+EXACT = ("complex_step", "forward_ad", "structured_ad", "casadi_ad")
+QUICK = EXACT[:2]
+FEET = ("lf_foot", "rf_foot", "lh_foot", "rh_foot")
+
+
+def hyq() -> Model:
+    """The quadruped of the repository, floating."""
+    return load_robot("hyq")
+
+
+STANCE = np.array([-0.2, 0.723, -1.458] * 2 + [-0.2, -0.723, 1.458] * 2)
+"""HyQ's joints as it stands."""
+
+
+def standing_states(model: Model, frames, seed: int, N: int) -> np.ndarray:
+    """States (N, nx) with random velocities and the frames within about a centimetre of the ground.
+
+    HyQ stands; other robots are in random configurations, and lifted so that the frames' mean height is zero if their base
+    floats.
+    """
+    rng = np.random.default_rng(seed)
+    q, v = model.random_configuration(rng, N), rng.standard_normal((N, model.nv))
+    if model.name == "hyq":
+        q[:] = model.neutral()
+        q[:, 7:] = STANCE
+        q = configuration_manifold(model).integrate(q.T, 0.01 * rng.standard_normal((model.nv, N))).T
+    if model.floating_base:
+        q[:, 2] -= np.mean([kinematics.frame_position(model, q.T, model.frame_id(f))[2] for f in frames], axis=0)
+    return np.concatenate([q, v], axis=1)
+
+
+def arguments(map, frames, seed: int = 0, N: int = 2) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """x (N, nx), u (N, nu) and weights (N, n_out)."""
+    rng = np.random.default_rng(seed + 1)
+    x = standing_states(map.model, frames, seed, N)
+    return x, rng.standard_normal((N, map.nu)), rng.standard_normal((N, map.n_out))
+
+
+def relative(actual, expected) -> float:
+    """Largest deviation over a block, relative to its largest entry."""
+    return float(
+        np.abs(np.asarray(actual) - expected).max(initial=0.0) / max(np.abs(expected).max(initial=0.0), 1e-300)
+    )
+
+
+def deviation(one: Jacobians, other: Jacobians) -> float:
+    """The largest deviation of value, fx and fu."""
+    return max(relative(a, b) for a, b in zip(one, other, strict=True) if b.size)
+
+
+def methods_agree(map, x, u, p=None, methods=EXACT) -> float:
+    """The largest deviation of the exact methods from the analytic one."""
+    own = make_backend(map, "analytic").jacobians(x, u, 0.0, p)
+    return max(deviation(make_backend(map, m).jacobians(x, u, 0.0, p), own) for m in methods)
+
+
+def second_orders_agree(map, x, u, lam, method: str = "forward_ad") -> float:
+    """The largest deviation of a method's second derivatives from the analytic ones."""
+    backends = [make_backend(map, m) for m in ("analytic", method)]
+    own, other = (b.hessian_contraction(x, u, 0.0, None, lam)[1] for b in backends)
+    return max(relative(a, e) for a, e in zip(other, own, strict=True) if np.any(e))
+
+
+def contraction_error(map, x, u, lam, p=None) -> float:
+    """Of the analytic contraction against complex step of lam' J: the largest over the blocks of q, v and u."""
+    first, second = make_backend(map, "analytic").hessian_contraction(x, u, 0.0, p, lam)
+    assert deviation(first, make_backend(map, "analytic").jacobians(x, u, 0.0, p)) < 1e-12
+    ndx, n = map.manifold.ndx, len(x)
+    rows = {k: np.broadcast_to(np.atleast_1d(v)[:, None], (np.size(v), n)) for k, v in (p or {}).items()}
+    slopes = np.empty((n, ndx + map.nu, ndx + map.nu))
+    for k, step in enumerate(1j * STEP * np.eye(ndx + map.nu)[:, :, None]):
+        moved = map.manifold.integrate(x.T, np.broadcast_to(step[:ndx], (ndx, n)))
+        partials = map.partials(moved, u.T + step[ndx:], np.zeros(n), rows)
+        gradient = [sum(row * w for row, w in zip(M, lam.T, strict=True)) for M in (partials.fx, partials.fu)]
+        slopes[:, :, k] = np.concatenate(gradient).imag.T / STEP
+    xx, ux = slopes[:, :ndx, :ndx], slopes[:, ndx:, :ndx]
+    xx, half = 0.5 * (xx + xx.transpose(0, 2, 1)), ndx // 2
+    parts = [(s, t) for s in (slice(half), slice(half, None)) for t in (slice(half), slice(half, None))]
+    blocks = [(second.xx[:, s, t], xx[:, s, t]) for s, t in parts] + [(second.ux, ux)]
+    least = 1e-8 * np.abs(slopes).max()  # a block below this is rounding
+    assert not second.uu.any()
+    return max(np.abs(a - e).max() / max(np.abs(e).max(), least) for a, e in blocks if e.size)

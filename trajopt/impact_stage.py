@@ -1,0 +1,64 @@
+"""A stage without duration: the state jumps, x_next = x (+) jump(x).
+
+The jump is a map whose output is a tangent vector of the state, such as an impact's (0, v+ - v); its positions must not
+move.  On the state manifold of a robot (+) then adds the velocities, and
+
+    A = 1 + d jump / d x,      lam' x_next has the second derivatives of lam' jump.
+
+A phase of such a stage has one knot with dt = 0; controls pass it by.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from dynamics_backends.protocol import Array, Batch, DynamicsBackend, Hessians, Parameters, SecondOrderBackend
+from trajopt.ocp import LinearizedStep
+
+
+class ImpactStage:
+    """A jump under a backend: a :class:`~trajopt.ocp.DiscreteMap` with nu = 0, which needs no time.
+
+    Raises ValueError for a map whose output is no tangent vector of the state, or that has controls.
+    """
+
+    takes_time = False
+
+    def __init__(self, backend: DynamicsBackend) -> None:
+        jump = backend.map
+        if jump.n_out != jump.manifold.ndx or jump.nu:
+            raise ValueError(
+                f"an impact stage needs a jump with n_out = ndx = {jump.manifold.ndx} and no controls; this map has n_out = "
+                f"{jump.n_out}, nu = {jump.nu}"
+            )
+        self.backend = backend
+        self.manifold = jump.manifold
+        self.nu = 0
+        self.control_names: tuple[str, ...] = ()
+
+    def step(self, x: Array, u: Array, t: Array | float, dt: Array | float, p: Parameters | None = None) -> Array:
+        """x_next (N, nx); u, dt are not read."""
+        b = Batch.of(self.backend.map, x, self._none(x), t, p)
+        jump = self.backend.f(x, self._none(x), t, p).T
+        return np.ascontiguousarray(self.manifold.integrate(b.x, jump).T)
+
+    def linearize(
+        self, x: Array, u: Array, t: Array | float, dt: Array | float, p: Parameters | None = None
+    ) -> LinearizedStep:
+        """x_next (N, nx), A (N, ndx, ndx), B (N, ndx, 0)."""
+        x = np.asarray(x, float)
+        j = self.backend.jacobians(x, self._none(x), t, p)
+        x_next = np.ascontiguousarray(self.manifold.integrate(x.T, j.value.T).T)
+        return LinearizedStep(x_next, np.eye(self.manifold.ndx) + j.fx, j.fu)
+
+    def contract(
+        self, x: Array, u: Array, t: Array | float, dt: Array | float, p: Parameters | None, lam: Array
+    ) -> Hessians:
+        """Second derivatives of lam' x_next for lam (N, ndx).  Raises TypeError where the backend has none."""
+        if not isinstance(self.backend, SecondOrderBackend):
+            raise TypeError(f"backend {self.backend.name!r} has no second derivatives; choose backend = 'analytic'")
+        return self.backend.hessian_contraction(x, self._none(x), t, p, lam)[1]
+
+    @staticmethod
+    def _none(x: Array) -> Array:
+        return np.zeros((len(x), 0))
