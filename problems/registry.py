@@ -11,8 +11,14 @@ from problems.task import Task
 
 PROBLEMS = {
     "arm_go_to": "problems.arm_go_to",
+    "cart_pendulum": "problems.cart_pendulum",
     "cart_pole": "problems.cart_pole",
     "double_pendulum": "problems.double_pendulum",
+    "four_bar": "problems.four_bar",
+    "lifting": "problems.lifting",
+    "multi_pendulum": "problems.multi_pendulum",
+    "quadruped_gait": "problems.quadruped_gait",
+    "scheduled_gait": "problems.scheduled_gait",
 }
 """name -> module with ``Settings`` and ``build``."""
 

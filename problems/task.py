@@ -36,7 +36,8 @@ def no_outcome(x: Array) -> list[str]:
 class Task:
     """An optimal control problem with where to start it and what to tell about it.
 
-    frame: whose path is of interest. goal: its goal (3,) in the world [m]. warnings: doubts about the settings.
+    frame: whose path is of interest. goal: its goal (3,) in the world [m]. feet: frames that touch the ground.
+    warnings: doubts about the settings.
     outcome: sentences about a final state (nx,), for example how far from its goal it is.
     """
 
@@ -44,6 +45,7 @@ class Task:
     guess: Guess
     frame: str | None = None
     goal: Array | None = None
+    feet: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
     outcome: Callable[[Array], list[str]] = no_outcome
 

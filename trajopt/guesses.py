@@ -11,6 +11,8 @@ from typing import NamedTuple
 import numpy as np
 
 from dynamics_backends.protocol import Array
+from trajopt.evaluation import Direction, Shooting
+from trajopt.numerics import numerics_for
 from trajopt.ocp import OCP
 
 
@@ -36,6 +38,16 @@ def interpolated_guess(ocp: OCP, x_goal: Array, u: Array | float = 0.0) -> Guess
     """States on the geodesic from x0 to x_goal (nx,), in proportion to time; controls u as in :func:`constant_guess`."""
     share = ocp.times[:, None] / ocp.times[-1]
     return Guess(_geodesic(ocp, ocp.x0[None], np.asarray(x_goal, dtype=float)[None], share), _controls(ocp, u))
+
+
+def feedback_guess(ocp: OCP, K: Array, u: Array | float = 0.0) -> Guess:
+    """The motion under u + K (x (-) x0), within the bounds on u; K (nu, ndx), or (N, nu, ndx), controls u as above."""
+    still = constant_guess(ocp, u)
+    N, ndx, nu = ocp.horizon, ocp.manifold.ndx, ocp.nu
+    gains = np.array(np.broadcast_to(K, (N, nu, ndx)))
+    policy = Direction(np.zeros((N + 1, ndx)), np.zeros((N, nu)), gains, np.zeros((N, ndx)))
+    motion = numerics_for(ocp).evaluator.rollout(*still, policy, np.zeros(1), Shooting())
+    return Guess(motion.xs[0], motion.us[0])
 
 
 def resampled_guess(ocp: OCP, solution, shift: float = 0.0) -> Guess:
