@@ -5,6 +5,7 @@
     [problem]                   # name, and the settings of problems/<name>.py
     [solver]                    # name, and the fields of its options
     [output]                    # directory, plots, verbosity
+    [replan]                    # how `trajopt replan` runs, see problems/replanning.py
 
 The known keys are the fields of dataclasses; their types are checked by pydantic models made from these.
 """
@@ -26,7 +27,7 @@ from problems.task import Checked, Checks, is_path
 
 DEFAULT_SOLVER = "slq"
 DEFAULT_ENGINE = "auto"
-TABLES = ("problem", "backend", "engine", "solver", "output")
+TABLES = ("problem", "backend", "engine", "solver", "output", "replan")
 
 
 class ConfigError(ValueError):
@@ -71,7 +72,10 @@ class Output(Checked):
 
 @dataclass(frozen=True)
 class Config:
-    """Checked settings. problem_name, solver_name: keys of the registries. source: the file, for messages."""
+    """Checked settings. problem_name, solver_name: keys of the registries. source: the file, for messages.
+
+    replan: None where the config has no such table.
+    """
 
     source: str
     problem_name: str
@@ -80,6 +84,7 @@ class Config:
     solver_options: Any
     backend: Backend = field(default_factory=Backend)
     output: Output = field(default_factory=Output)
+    replan: Any = None
 
     @property
     def directory(self) -> Path:
@@ -106,6 +111,7 @@ class Config:
                 "problem": {"name": self.problem_name, **asdict(self.problem)},
                 "solver": {"name": self.solver_name, **asdict(self.solver_options)},
                 "output": asdict(self.output),
+                "replan": None if self.replan is None else asdict(self.replan),
             }
         )
 
@@ -177,9 +183,16 @@ def read_config(values: Mapping[str, Any], source: str = "config") -> Config:
     solver_name, options = _solver(values.get("solver", {}), issues)
     backend = read_table(Backend, _backend_table(values, issues), "backend", issues)
     output = read_table(Output, values.get("output", {}), "output", issues)
+    replan = _replan(values["replan"], issues) if "replan" in values else None
     if issues:
         raise ConfigError(source, issues)
-    return Config(source, problem_name, problem, solver_name, options, backend, output)
+    return Config(source, problem_name, problem, solver_name, options, backend, output, replan)
+
+
+def _replan(table: Any, issues: list[str]) -> Any:
+    from problems.replanning import Settings
+
+    return read_table(Settings, table, "replan", issues)
 
 
 def _backend_table(values: Mapping[str, Any], issues: list[str]) -> Any:

@@ -1,0 +1,117 @@
+"""Pictures of a replanning run: path and distances, states and controls against the plan, solve times against the deadline."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from dynamics_backends.protocol import Array
+from experiments.plotting import BLUE, COLORS, GREEN, GREY, ORANGE, RED, Panel, figure, plot_panels
+from experiments.replan.run import Setup, distances
+from problems.replanning import path_of
+from trajopt.run_log import EventKind, RunLog
+
+BINS = 40
+FAULTS = (EventKind.FAILED_SOLVE, EventKind.LATE_PLAN, EventKind.SKIPPED)
+FLOOR = 1e-6
+"""Of logarithmic axes."""
+PLOTTED = 4000
+"""Curves are thinned to about so many points."""
+
+
+def plot_run(start: Setup, log: RunLog, folder: Path) -> list[Path]:
+    """All pictures of a run."""
+    every = max(1, len(log.times) // PLOTTED)
+    model, nq = start.task.ocp.model, start.task.ocp.model.nq
+    t, x, u = log.times[::every], log.xs[::every], log.us[::every]
+    states = [Panel(name, "", t, x[:, i]) for i, name in enumerate(model.q_names)]
+    states += [Panel(f"d {name}/dt", "", t, x[:, nq + i]) for i, name in enumerate(model.dof_names)]
+    controls = [Panel(name, "", t, u[:, i], held=True) for i, name in enumerate(start.task.ocp.control_names)]
+    written = [
+        plot_panels(folder / "states.png", "States of the plant", states),
+        plot_panels(folder / "controls.png", "Controls", controls),
+        plot_solve_times(folder / "solve_times.png", log, 1e3 * start.config.replan.timing.limit),
+    ]
+    if (path := path_of(start.task, log.xs)) is not None:
+        written.insert(0, plot_tracking(folder / "tracking.png", start, log, path))
+    return written
+
+
+def plot_tracking(file: Path, start: Setup, log: RunLog, path: Array) -> Path:
+    """The path of the frame and of the objects, seen from above and from the side; distances and tracking error over time."""
+    every = max(1, len(path) // PLOTTED)
+    with figure(file, 2, 2, 9.0, 6.4, f"Path of {start.task.frame}") as axes:
+        for axis, (i, j) in zip(axes[0], ((0, 1), (0, 2)), strict=True):
+            axis.plot(path[::every, i], path[::every, j], color=BLUE, label=str(start.task.frame))
+            axis.plot(*path[0, [i, j]], "o", color=GREEN, label="start")
+            for color, (name, p) in zip((RED, ORANGE, *COLORS), log.objects.items(), strict=False):
+                if p.shape[1] == 3:
+                    axis.plot(p[::every, i], p[::every, j], "--", color=color, linewidth=1.0, label=name)
+            axis.set_xlabel(f"{'xyz'[i]} [m]")
+            axis.set_ylabel(f"{'xyz'[j]} [m]")
+            axis.set_aspect("equal", adjustable="datalim")
+        axes[0, 0].legend(fontsize=8)
+        _draw_distances(axes[1, 0], start, log, every)
+        _draw_tracking(axes[1, 1], start, log, every)
+    return file
+
+
+def _draw_distances(axis: Any, start: Setup, log: RunLog, every: int) -> None:
+    found = distances(start, log)
+    axis.set_visible(bool(found))
+    for color, (name, values) in zip((RED, ORANGE, *COLORS), found.items(), strict=False):
+        axis.semilogy(log.times[::every], np.maximum(values[::every], FLOOR), color=color, label=name)
+    _mark_events(axis, log)
+    axis.set_title("distances")
+    axis.set_xlabel("time [s]")
+    if found:
+        axis.legend(fontsize=8)
+
+
+def _draw_tracking(axis: Any, start: Setup, log: RunLog, every: int) -> None:
+    manifold = start.task.ocp.manifold
+    error = np.abs(manifold.difference(log.references[::every].T, log.xs[::every].T)).max(axis=0)
+    axis.semilogy(log.times[::every], np.maximum(error, FLOOR), color=BLUE)
+    _mark_events(axis, log)
+    axis.set_title("largest deviation from the plan in force")
+    axis.set_xlabel("time [s]")
+
+
+def _mark_events(axis: Any, log: RunLog) -> None:
+    """A grey line at each event that is not about a solve."""
+    for event in log.events:
+        if event.kind not in FAULTS:
+            axis.axvline(event.time, color=GREY, linewidth=0.6, alpha=0.2)
+
+
+def plot_solve_times(file: Path, log: RunLog, deadline: float) -> Path:
+    """Seconds of each response and preparation over time and as a histogram, with the deadline [ms] of the response."""
+    response = np.array([(s.start, 1e3 * s.seconds) for s in log.solves]).reshape(-1, 2)
+    prepared = np.array([(s.start * log.tick, 1e3 * s.prepare) for s in log.spells]).reshape(-1, 2)
+    series = [("response", BLUE, response), ("preparation", GREY, prepared)]
+    with figure(file, 1, 2, 9.0, 3.6, "Solve times") as axes:
+        timeline, histogram = axes.flat
+        for name, color, values in series:
+            if not len(values) or not values[:, 1].max() > 0.0:
+                continue
+            shown = np.maximum(values[:, 1], 1e-3)
+            timeline.semilogy(values[:, 0], shown, ".", color=color, markersize=3, label=name)
+            bins = np.geomspace(shown.min(), shown.max() * 1.01, BINS)
+            histogram.hist(shown, bins=bins, color=color, alpha=0.7, label=name)
+        timeline.axhline(deadline, color=RED, linestyle="--", linewidth=1.0, label="deadline of the response")
+        histogram.axvline(deadline, color=RED, linestyle="--", linewidth=1.0)
+        failed = np.array([(s.start, 1e3 * s.seconds) for s in log.solves if not s.success]).reshape(-1, 2)
+        if len(failed):
+            timeline.plot(
+                failed[:, 0], np.maximum(failed[:, 1], 1e-3), ".", color=RED, markersize=3, label="failed solve"
+            )
+        timeline.set_xlabel("time [s]")
+        timeline.set_ylabel("[ms]")
+        histogram.set_xscale("log")
+        histogram.set_xlabel("[ms]")
+        histogram.set_ylabel("solves")
+        handles, labels = timeline.get_legend_handles_labels()
+        timeline.figure.legend(handles, labels, loc="outside lower center", ncols=len(labels), fontsize=8)
+    return file

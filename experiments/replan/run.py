@@ -1,0 +1,175 @@
+"""From a config to a replanning run, and from the folder of a run to its replay."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from dynamics_backends.protocol import Array
+from experiments.build import backend_factory, build_task
+from experiments.config import Config, ConfigError, load_config
+from problems.replanning import horizon_of, objects_of, path_of, planned, plant_of, sensor_of
+from problems.task import Task
+from trajopt import Solution, solve
+from trajopt.mpc import Planner, ReplanningLoop
+from trajopt.options import HESSIANS
+from trajopt.plan import Plan, with_values
+from trajopt.planners import Converging, Failing, Slowed
+from trajopt.real_time_slq import RealTimeSLQ
+from trajopt.real_time_sqp import RealTimeSQP
+from trajopt.run_log import RunLog
+from trajopt.workers import ScriptedWorker, SimulatedClock, SimulatedWorker, Spell, ThreadWorker, WallClock, Worker
+
+CONFIG_FILE, FIRST_PLAN_FILE = "config.toml", "first_plan.npz"
+SWITCH_INTERVAL = 1e-4
+"""Seconds after which a thread of Python yields to another one in wall-clock runs; the default would be several ticks."""
+WARM_UP = 3
+"""Ticks, or leads, run beforehand."""
+
+
+class Setup(NamedTuple):
+    """A config with what does not depend on how time passes: its task and the plan to begin with."""
+
+    config: Config
+    task: Task
+    first: Solution
+
+
+def configured_run(config: Config, plant: str | None = None) -> Config:
+    """The config with another plant. Raises ConfigError where it has no table [replan]."""
+    if config.replan is None:
+        remedy = "add a table [replan], for example with duration = 5.0; problems/replanning.py tells its keys"
+        raise ConfigError(config.source, [f"replan: missing; {remedy}"])
+    if plant is None:
+        return config
+    return replace(config, replan=replace(config.replan, plant=replace(config.replan.plant, kind=plant)))
+
+
+def setup(config: Config, first: Solution | None = None) -> Setup:
+    """The task, and the first plan, solved to convergence by the config's solver unless it is given."""
+    task = build_task(config)
+    if first is None:
+        ocp = task.ocp
+        for item in objects_of(config.replan):
+            ocp = with_values(ocp, item.name, item.parameter, item.prediction().at(ocp.times))
+        first = solve(ocp, task.guess, config.solver_options, solver=config.solver_name)
+    return Setup(config, task, first)
+
+
+def simulate(
+    start: Setup,
+    on_tick: Callable[[float], None] | None = None,
+    script: list[Spell] | None = None,
+    realtime: bool = False,
+) -> RunLog:
+    """Run in simulated time, by the script of an earlier run, or in wall-clock time.
+
+    A few ticks are run beforehand: what is compiled then is not compiled on the way.
+    """
+    s = start.config.replan
+    if script is None:
+        _loop(start, SimulatedWorker(s.tick), None, False).run(WARM_UP * max(s.tick, s.lead))
+    if not realtime:
+        worker: Worker = SimulatedWorker(s.tick, _charge(s)) if script is None else ScriptedWorker(script)
+        return _loop(start, worker, on_tick, False).run(s.duration)
+    threaded = ThreadWorker()
+    try:
+        with _quick_switches():
+            return _loop(start, threaded, on_tick, True).run(s.duration)
+    finally:
+        threaded.close()
+
+
+def _loop(start: Setup, worker: Worker, on_tick: Callable[[float], None] | None, realtime: bool) -> ReplanningLoop:
+    config, task, s = start.config, start.task, start.config.replan
+    ocp = planned(task, s)
+    robot = getattr(config.problem, "robot", config.problem_name)
+    return ReplanningLoop(
+        horizon_of(ocp, s),
+        _planner(config, realtime, bool(ocp.constraints())),
+        plant_of(task, s, backend_factory(config.backend), robot),
+        Plan.of(start.first, 0.0),
+        s.timing,
+        estimator=sensor_of(ocp, s),
+        objects=objects_of(s),
+        worker=worker,
+        clock=WallClock() if realtime else SimulatedClock(),
+        on_tick=on_tick,
+    )
+
+
+def _planner(config: Config, realtime: bool, constrained: bool) -> Planner:
+    s, options = config.replan, config.solver_options
+    planner: Planner
+    if s.mode == "converge":
+        planner = Converging(config.solver_name, options, follow=s.follow)
+    elif config.solver_name == "sqp":
+        planner = RealTimeSQP(options)
+    elif constrained:
+        remedy = "choose the solver sqp, or replan.mode = 'converge'"
+        raise ValueError(f"the real-time iteration of {config.solver_name} knows no constraints; {remedy}")
+    else:
+        hessian = getattr(options, "hessian", "gauss_newton")
+        planner = RealTimeSLQ(hessian if hessian in HESSIANS else "gauss_newton", s.regularisation, search=s.search)
+    if s.faults.fail_every:
+        planner = Failing(planner, s.faults.fail_every)
+    return Slowed(planner, s.faults.slow_factor) if realtime and s.faults.slow_factor > 1.0 else planner
+
+
+def _charge(s: Any) -> Callable[[float, float], tuple[float, float]]:
+    """What is charged for a response and for a preparation."""
+    slow = s.faults.slow_factor
+    if s.charge is None:
+        return lambda respond, prepare: (slow * respond, prepare)
+    return lambda respond, prepare: (slow * s.charge, 0.0)
+
+
+@contextmanager
+def _quick_switches() -> Iterator[None]:
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(SWITCH_INTERVAL)
+    try:
+        yield
+    finally:
+        sys.setswitchinterval(before)
+
+
+def distances(start: Setup, log: RunLog) -> dict[str, Array]:
+    """The distance (M,) [m] of the task's frame from each object over time."""
+    path = path_of(start.task, log.xs)
+    if path is None:
+        return {}
+    positions = {name: p for name, p in log.objects.items() if p.shape[1] == 3}
+    return {f"distance to the {name} [m]": np.linalg.norm(path - p, axis=1) for name, p in positions.items()}
+
+
+def statistics(start: Setup, log: RunLog) -> dict[str, Any]:
+    """Numbers about a run."""
+    return log.statistics(start.task.ocp.manifold, distances(start, log))
+
+
+class Replay(NamedTuple):
+    """A run, the run it repeats, and the largest difference between their true states."""
+
+    setup: Setup
+    log: RunLog
+    saved: RunLog
+    difference: float
+
+
+def replay(folder: Path, on_tick: Callable[[float], None] | None = None) -> Replay:
+    """Repeat the run whose files are in a folder. Raises ValueError and OSError where they are not."""
+    saved = RunLog.load(folder)
+    config = load_config(folder / CONFIG_FILE)
+    start = setup(config, Solution.load(folder / FIRST_PLAN_FILE))
+    ticks = len(saved.times)
+    shorter = replace(start.config.replan, duration=ticks * start.config.replan.tick)
+    log = simulate(start._replace(config=replace(config, replan=shorter)), on_tick, list(saved.spells))
+    same = log.xs.shape == saved.xs.shape
+    return Replay(start, log, saved, float(np.abs(log.xs - saved.xs).max()) if same else np.inf)

@@ -1,0 +1,294 @@
+"""Replanning runs of any task: how often to plan, which plant, what is measured, what moves, what goes wrong.
+
+These are the settings of the table [replan] of a config, and what follows from them for a task: its plant, its sensor, its moving
+objects, its horizon.  Solvers are none of its business.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+
+from dynamics_backends.manifold import Manifold
+from dynamics_backends.protocol import Array
+from dynamics_backends.rigid_body.model import Model
+from dynamics_backends.rigid_body.names import unknown_name
+from dynamics_backends.systems.free_body import FreeBody
+from problems.robots import robot_path
+from problems.task import BackendFactory, Checked, Checks, Task, is_path, not_negative, position_of, positive
+from trajopt import OCP, SampledSystem
+from trajopt.measurements import MovingObject, Sensor
+from trajopt.mpc import Plant, Timing
+from trajopt.plan import Horizon, Receding, Shrinking
+from trajopt.plants import Push, SampledPlant
+
+Window = tuple[float, float]
+
+
+def _windows(value: tuple[Window, ...]) -> tuple[bool, str]:
+    return all(start < end for start, end in value), "pairs [from, to] of rising times [s]"
+
+
+@dataclass(frozen=True, kw_only=True)
+class PlantSettings(Checked):
+    """The plant. step [s]: of its integrator. mass_factor: of all masses and inertias.
+
+    friction: Coulomb, of each joint [N, N m], smoothed over friction_velocity [rad/s, m/s]; "own" only. push_joints: which joints
+    are pushed, in the order of the forces in ``pushes``: rows (from, duration, force on each of them) [s, N, N m].
+    """
+
+    kind: Literal["own", "mujoco"] = "own"
+    step: float = 0.001
+    mass_factor: float = 1.0
+    friction: float = 0.0
+    friction_velocity: float = 0.05
+    push_joints: tuple[str, ...] = ()
+    pushes: tuple[tuple[float, ...], ...] = ()
+
+    def checks(self) -> Checks:
+        width = 2 + len(self.push_joints)
+        return {
+            "step": positive(self.step),
+            "mass_factor": positive(self.mass_factor),
+            "friction": not_negative(self.friction),
+            "friction_velocity": positive(self.friction_velocity),
+            "pushes": (
+                all(len(p) == width for p in self.pushes),
+                "rows (from, duration, a force for each of push_joints)",
+            ),
+        }
+
+
+@dataclass(frozen=True, kw_only=True)
+class SensorSettings(Checked):
+    """What is known of the state. period, delay [s]. position_noise, velocity_noise: standard deviations.
+
+    dropped, corrupted: windows [from, to] without measurements, and with NaN in their place.
+    """
+
+    period: float = 0.0
+    delay: float = 0.0
+    position_noise: float = 0.0
+    velocity_noise: float = 0.0
+    dropped: tuple[Window, ...] = ()
+    corrupted: tuple[Window, ...] = ()
+
+    def checks(self) -> Checks:
+        numbers = ("period", "delay", "position_noise", "velocity_noise")
+        return {key: not_negative(getattr(self, key)) for key in numbers} | {
+            key: _windows(getattr(self, key)) for key in ("dropped", "corrupted")
+        }
+
+
+@dataclass(frozen=True, kw_only=True)
+class MotionSettings(Checked):
+    """A point that moves: center + amplitude sin(2 pi frequency t + phase) in each coordinate, and jumps.
+
+    term: name of the cost terms and constraints that read it, "" for none; parameter: by which. center (n), amplitude (n) [m],
+    frequency (n) [Hz], phase (n) [rad]. jumps: rows (time, change of each coordinate). period, delay, noise: of its measurement.
+    max_speed [m/s]: what is faster is a jump. smoothing [s]: of the measured velocity. predict: plan with that velocity.
+    """
+
+    term: str = ""
+    parameter: str = "goal"
+    center: tuple[float, ...] = (0.0, 0.0, 0.0)
+    amplitude: tuple[float, ...] = (0.0, 0.0, 0.0)
+    frequency: tuple[float, ...] = (0.0, 0.0, 0.0)
+    phase: tuple[float, ...] = (0.0, 0.0, 0.0)
+    jumps: tuple[tuple[float, ...], ...] = ()
+    period: float = 0.01
+    delay: float = 0.0
+    noise: float = 0.0
+    max_speed: float = 5.0
+    smoothing: float = 0.0
+    predict: bool = True
+
+    def checks(self) -> Checks:
+        n = len(self.center)
+        vectors = ("amplitude", "frequency", "phase")
+        return {
+            **{key: (len(getattr(self, key)) == n, "as many numbers as center has") for key in vectors},
+            "jumps": (
+                all(len(jump) == n + 1 for jump in self.jumps),
+                "rows (time, change of each coordinate of center)",
+            ),
+            **{key: not_negative(getattr(self, key)) for key in ("period", "delay", "noise", "smoothing")},
+            "max_speed": positive(self.max_speed),
+        }
+
+    def at(self, t: float) -> Array:
+        """The position (n,) at t [s]."""
+        angle = 2.0 * np.pi * np.array(self.frequency) * t + np.array(self.phase)
+        jumped = sum((np.array(jump[1:]) for jump in self.jumps if jump[0] <= t), np.zeros(len(self.center)))
+        return np.array(self.center) + np.array(self.amplitude) * np.sin(angle) + jumped
+
+
+@dataclass(frozen=True, kw_only=True)
+class Faults(Checked):
+    """Of the planner: each ``fail_every``-th solve fails (0: none), and every one takes ``slow_factor`` times as long."""
+
+    fail_every: int = 0
+    slow_factor: float = 1.0
+
+    def checks(self) -> Checks:
+        return {
+            "fail_every": (self.fail_every >= 0, "a number of at least 0"),
+            "slow_factor": (self.slow_factor >= 1.0, "a number of at least 1"),
+        }
+
+
+@dataclass(frozen=True, kw_only=True)
+class Settings(Checked):
+    """A replanning run; all times in seconds.
+
+    duration. tick: period of the control. period: between the starts of solves. lead: from a start until its plan holds.
+    deadline: of a solve; default the lead, or the period. drop_late: plans that miss it are not followed.
+    mode: "real_time", one iteration a solve, of SQP where that is the solver of the config, else of SLQ, prepared before the
+    measurement; "converge", by the solver of the config.
+    follow: start solves from the motion under the last plan's feedback. bounds: whether plans keep the bounds on controls; the
+    plant has them in any case. regularisation: the least of the real-time iteration; search: whether it chooses the length of its
+    step. horizon: "receding" or "shrinking".
+    charge: seconds charged for each response in simulated time; default those measured. seed: of all noise.
+    """
+
+    duration: float = 5.0
+    tick: float = 0.002
+    period: float = 0.01
+    lead: float = 0.0
+    deadline: float | None = None
+    drop_late: bool = False
+    mode: Literal["real_time", "converge"] = "real_time"
+    follow: bool = False
+    bounds: bool = True
+    regularisation: float = 0.0
+    search: bool = True
+    horizon: Literal["receding", "shrinking"] = "receding"
+    charge: float | None = None
+    seed: int = 0
+    plant: PlantSettings = field(default_factory=PlantSettings)
+    sensor: SensorSettings = field(default_factory=SensorSettings)
+    goal: MotionSettings = field(default_factory=MotionSettings)
+    obstacle: MotionSettings = field(default_factory=MotionSettings)
+    faults: Faults = field(default_factory=Faults)
+
+    def checks(self) -> Checks:
+        return {
+            "duration": (self.duration >= self.tick, "at least one tick"),
+            "tick": positive(self.tick),
+            "period": (self.period >= self.tick, "at least the tick"),
+            "lead": not_negative(self.lead),
+            "deadline": (self.deadline is None or self.deadline > 0.0, "a positive number of seconds"),
+            "regularisation": not_negative(self.regularisation),
+            "charge": (self.charge is None or self.charge >= 0.0, "a number of seconds of at least 0"),
+        }
+
+    @property
+    def timing(self) -> Timing:
+        """The times of the loop."""
+        return Timing(
+            tick=self.tick,
+            period=self.period,
+            lead=self.lead,
+            deadline=self.deadline,
+            drop_late=self.drop_late,
+            prepare_ahead=self.mode == "real_time",
+        )
+
+
+def planned(task: Task, settings: Settings) -> OCP:
+    """The problem that plans are made with."""
+    return task.ocp if settings.bounds else replace(task.ocp, u_lower=None, u_upper=None)
+
+
+def horizon_of(ocp: OCP, settings: Settings) -> Horizon:
+    """Which problem to solve at what time."""
+    return Receding(ocp) if settings.horizon == "receding" else Shrinking(ocp)
+
+
+def objects_of(settings: Settings) -> list[MovingObject]:
+    """What moves."""
+    moving = [motion for motion in (settings.goal, settings.obstacle) if motion.term]
+    return [_object(motion, settings.seed + 1 + i) for i, motion in enumerate(moving)]
+
+
+def _object(m: MotionSettings, seed: int) -> MovingObject:
+    sensor = Sensor(Manifold.vector(len(m.center)), m.period, noise=m.noise, delay=m.delay, seed=seed)
+    return MovingObject(m.term, m.parameter, m.at, sensor, m.max_speed, m.smoothing, m.predict)
+
+
+def sensor_of(ocp: OCP, settings: Settings) -> Sensor:
+    """How the state is measured."""
+    s, n = settings.sensor, ocp.manifold.ndx // 2
+    noise = [s.position_noise] * n + [s.velocity_noise] * n
+    return Sensor(
+        ocp.manifold,
+        s.period,
+        noise=noise,
+        delay=s.delay,
+        dropped=s.dropped,
+        corrupted=s.corrupted,
+        seed=settings.seed,
+    )
+
+
+def plant_of(task: Task, settings: Settings, backend: BackendFactory, robot: str) -> Plant:
+    """The plant of a task whose dynamics are free rigid bodies.
+
+    robot: what the robot was loaded from, as in :func:`problems.task.load_fixed_base`; MuJoCo loads it again. Raises ValueError for
+    other dynamics, and for friction in MuJoCo; UnknownName for a joint; ModuleNotFoundError without mujoco.
+    """
+    model, system = task.ocp.model, _system(task.ocp)
+    if model is None or not hasattr(system, "actuated") or len(task.ocp.phases) > 1:
+        raise ValueError("replanning needs a problem of one phase whose dynamics are those of a robot")
+    s = settings.plant
+    forces = np.zeros((model.nv, task.ocp.nu))
+    forces[list(system.actuated), np.arange(task.ocp.nu)] = 1.0
+    common: dict[str, Any] = {"forces": forces, "pushes": _pushes(model, s), "limit": _limit(task.ocp)}
+    if s.kind == "mujoco":
+        if s.friction:
+            raise ValueError("replan.plant.friction is of the plant 'own'; leave it out for 'mujoco'")
+        from trajopt.mujoco_plant import MujocoPlant
+
+        path = Path(robot).expanduser() if is_path(robot) else robot_path(robot)
+        text = path.read_text(encoding="utf-8")
+        return MujocoPlant(text, model, task.ocp.x0, s.step, mass_factor=s.mass_factor, **common)
+    wrong = model.replace(
+        mass=s.mass_factor * model.mass, inertia=s.mass_factor * model.inertia, friction=model.friction + s.friction
+    )
+    velocity = s.friction_velocity if s.friction else None
+    body = FreeBody(wrong, actuated=model.dof_names, friction_velocity=velocity)
+    return SampledPlant(SampledSystem(backend(body), "rk4"), task.ocp.x0, s.step, **common)
+
+
+def _system(ocp: OCP) -> Any:
+    """The continuous dynamics, None where there are none."""
+    return getattr(ocp.phases[0].dynamics, "system", None)
+
+
+def _limit(ocp: OCP) -> Array | float:
+    bounds = ocp.control_bounds
+    return np.inf if bounds is None else np.maximum(np.abs(bounds[0][0]), np.abs(bounds[1][0]))
+
+
+def _pushes(model: Model, s: PlantSettings) -> list[Push]:
+    pushes, at = [], [_dof(model, name) for name in s.push_joints]
+    for start, duration, *values in s.pushes:
+        force = np.zeros(model.nv)
+        force[at] = values
+        pushes.append(Push(start, duration, force))
+    return pushes
+
+
+def _dof(model: Model, name: str) -> int:
+    if name not in model.dof_names:
+        raise unknown_name("degree of freedom", name, model.dof_names)
+    return model.dof_names.index(name)
+
+
+def path_of(task: Task, xs: Array) -> Array | None:
+    """The path (M, 3) [m] of the task's frame; None where it has none."""
+    model = task.ocp.model
+    return None if model is None or task.frame is None else position_of(model, task.frame, xs[:, : model.nq])

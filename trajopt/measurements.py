@@ -1,0 +1,183 @@
+"""What the loop knows: measured states and objects, with noise, rate and delay, and what follows from them for later times."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple, Protocol
+
+import numpy as np
+
+from dynamics_backends.manifold import Manifold
+from dynamics_backends.protocol import Array
+
+_SAME_TIME = 1e-9
+Window = tuple[float, float]
+"""From and to, in seconds."""
+
+
+class Measurement(NamedTuple):
+    """A value (n,) and the time [s] at which it was true."""
+
+    time: float
+    value: Array
+
+
+class Estimator(Protocol):
+    """What tells about a state; patience: a longer time without news [s] is out of order."""
+
+    patience: float
+
+    def measure(self, t: float, truth: Array) -> Measurement | None:
+        """What becomes known at t [s], or None; called at every tick, in order, with the true state (nx,)."""
+        ...
+
+
+class Sensor:
+    """A state on a manifold, sampled every ``period`` [s], known ``delay`` [s] later.
+
+    noise: standard deviation, a number or (ndx,), in the tangent space. dropped, corrupted: windows of time without
+    measurements, and with NaN in their place. The noise is that of the seed.
+    """
+
+    def __init__(
+        self,
+        manifold: Manifold,
+        period: float = 0.0,
+        *,
+        noise: float | Sequence[float] = 0.0,
+        delay: float = 0.0,
+        dropped: Sequence[Window] = (),
+        corrupted: Sequence[Window] = (),
+        seed: int = 0,
+    ) -> None:
+        self.manifold, self.period, self.delay = manifold, period, delay
+        self.patience = period + delay
+        self.noise = np.broadcast_to(np.asarray(noise, dtype=float), (manifold.ndx,))
+        self.dropped, self.corrupted = tuple(dropped), tuple(corrupted)
+        self._random = np.random.default_rng(seed)
+        self._due = 0.0
+        self._pending: list[Measurement] = []
+
+    def measure(self, t: float, truth: Array) -> Measurement | None:
+        """See :class:`Estimator`."""
+        if t >= self._due - _SAME_TIME:
+            self._due += self.period if self.period else t - self._due
+            if not _inside(self.dropped, t):
+                self._pending.append(Measurement(t, self._sampled(t, truth)))
+        known = [m for m in self._pending if m.time + self.delay <= t + _SAME_TIME]
+        self._pending = self._pending[len(known) :]
+        return known[-1] if known else None
+
+    def _sampled(self, t: float, truth: Array) -> Array:
+        if _inside(self.corrupted, t):
+            return np.full(self.manifold.nx, np.nan)
+        if not self.noise.any():
+            return np.array(truth, dtype=float)
+        off = self.noise * self._random.standard_normal(self.manifold.ndx)
+        return np.asarray(self.manifold.integrate(truth[:, None], off[:, None]))[:, 0]
+
+
+def _inside(windows: Sequence[Window], t: float) -> bool:
+    return any(start - _SAME_TIME <= t < end - _SAME_TIME for start, end in windows)
+
+
+class Track(NamedTuple):
+    """An object that moves on evenly: position (n,) and velocity (n,) at a time [s]."""
+
+    time: float
+    position: Array
+    velocity: Array
+
+    def at(self, times: Array) -> Array:
+        """Positions (M, n) at times (M,)."""
+        return self.position + (np.asarray(times)[:, None] - self.time) * self.velocity
+
+    def followed(self, measured: Measurement, max_speed: float = np.inf, smoothing: float = 0.0) -> Track:
+        """The track after a measurement; one that asks for more than ``max_speed`` is a jump, to where the object then rests.
+
+        smoothing: time constant [s] of the mean over measured velocities, against their noise.
+        """
+        elapsed = measured.time - self.time
+        if elapsed <= _SAME_TIME:
+            return self._replace(position=measured.value)
+        velocity = (measured.value - self.position) / elapsed
+        if np.linalg.norm(velocity) > max_speed:
+            return Track(measured.time, measured.value, np.zeros_like(velocity))
+        kept = np.exp(-elapsed / smoothing) if smoothing else 0.0
+        return Track(measured.time, measured.value, kept * self.velocity + (1.0 - kept) * velocity)
+
+
+class Prediction(Protocol):
+    """Where something that moves will be."""
+
+    def at(self, times: Array) -> Array:
+        """Values (M, n) at times (M,) [s]."""
+        ...
+
+
+@dataclass
+class MovingObject:
+    """Something in the world that the problem is about: a goal, an obstacle.
+
+    name: of the cost terms and constraints that read it, parameter: by which. truth: position (n,) at a time [s].
+    sensor: how it is measured. max_speed [m/s]: faster motions are taken for jumps. smoothing [s]: of the velocity.
+    predict_motion: by that velocity, else it is taken to rest.
+    """
+
+    name: str
+    parameter: str
+    truth: Callable[[float], Array]
+    sensor: Estimator
+    max_speed: float = np.inf
+    smoothing: float = 0.0
+    predict_motion: bool = True
+    track: Track = field(init=False)
+
+    def __post_init__(self) -> None:
+        start = np.asarray(self.truth(0.0), dtype=float)
+        self.track = Track(0.0, start, np.zeros_like(start))
+
+    def observe(self, t: float) -> bool:
+        """Take in what becomes known at t; False for a measurement that is not finite."""
+        measured = self.sensor.measure(t, np.asarray(self.truth(t), dtype=float))
+        if measured is None:
+            return True
+        if not np.isfinite(measured.value).all():
+            return False
+        self.track = self.track.followed(measured, self.max_speed, self.smoothing)
+        return True
+
+    def prediction(self) -> Prediction:
+        """What is known now, as a value of its own."""
+        return self.track if self.predict_motion else self.track._replace(velocity=np.zeros_like(self.track.velocity))
+
+
+class Observer:
+    """The state now, from the newest measurement and the controls since then.
+
+    step: x_next (nx,) = step(x, u, t, dt) of the model that plans are made with.
+    """
+
+    def __init__(self, x0: Array, step: Callable[[Array, Array, float, float], Array], dt: float) -> None:
+        self._step, self._dt = step, dt
+        self._controls: list[tuple[float, Array]] = []
+        self._state, self._done = np.array(x0, dtype=float), 0
+
+    def correct(self, measured: Measurement) -> None:
+        """Take in a finite measurement, which may be of an earlier time."""
+        self._controls = [(t, u) for t, u in self._controls if t >= measured.time - _SAME_TIME]
+        self._state, self._done = np.array(measured.value, dtype=float), 0
+
+    def applied(self, t: float, u: Array) -> None:
+        """Note the control (nu,) that is held for one tick from t on."""
+        self._controls.append((t, u))
+
+    def state(self, fallback: Array) -> Array:
+        """The state (nx,) after the last control; ``fallback`` where the model cannot tell it."""
+        for t, u in self._controls[self._done :]:
+            self._state = self._step(self._state, u, t, self._dt)
+        self._done = len(self._controls)
+        if not np.isfinite(self._state).all():
+            self._state = np.array(fallback, dtype=float)
+        return self._state

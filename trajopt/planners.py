@@ -1,0 +1,118 @@
+"""Planners: what a replanning loop asks of a solver, in two steps.
+
+    prepare   all that can be done before the state is known
+    respond   the solution from the state, as fast as possible
+
+| planner | prepare | respond |
+|---|---|---|
+| Converging | nothing | a solve, by any solver of :mod:`trajopt.solvers` |
+| :class:`~trajopt.real_time_slq.RealTimeSLQ` | derivatives and the sweep about the shifted plan | one step from the state |
+| :class:`~trajopt.real_time_sqp.RealTimeSQP` | the QP about the shifted plan | its solution from the state |
+
+The others pass these on, and go wrong on demand.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from dynamics_backends.protocol import Array
+from trajopt.evaluation import Direction, Shooting
+from trajopt.guesses import Guess
+from trajopt.mpc import Planner
+from trajopt.numerics import numerics_for
+from trajopt.ocp import OCP
+from trajopt.plan import WarmStart, fault_of
+from trajopt.solution import Solution
+from trajopt.solvers import solve
+
+
+class Converging:
+    """Solves each problem as far as the options allow; a solution without gains gets those of :func:`feedback_gains`.
+
+    follow: start from the motion under the last plan's feedback, which obeys the dynamics, not from its states; what single
+    shooting needs where the system is unstable. Raises ValueError for an unknown solver or option, at the first solve.
+    """
+
+    def __init__(self, solver: str = "slq", options: Any = None, *, follow: bool = False) -> None:
+        self.solver, self.options, self.follow = solver, options, follow
+
+    def prepare(self, ocp: OCP, warm: WarmStart) -> None:
+        """See :class:`~trajopt.mpc.Planner`."""
+        self._ocp, self._warm = ocp, warm
+
+    def respond(self, x0: Array) -> Solution:
+        """See :class:`~trajopt.mpc.Planner`."""
+        ocp = replace(self._ocp, x0=x0)
+        guess = followed(ocp, self._warm) if self.follow else self._warm.guess
+        solution = solve(ocp, guess, self.options, solver=self.solver)
+        if fault_of(solution) is None and not solution.K.any():
+            return replace(solution, K=feedback_gains(ocp, solution.xs, solution.us))
+        return solution
+
+
+def feedback_gains(ocp: OCP, xs: Array, us: Array) -> Array:
+    """Gains (N, nu, ndx) of the LQ problem about a trajectory, for solvers that find none; zero where it has no solution.
+
+    Constraints are left out: near active ones the feedback is that of the cost alone.
+    """
+    numerics = numerics_for(ocp)
+    policy = numerics.lq_solver.solve_riccati(numerics.evaluator.expand(xs, us).lq)
+    usable = policy.failed_at is None and bool(np.isfinite(policy.K).all())
+    return policy.K if usable else np.zeros_like(policy.K)
+
+
+def followed(ocp: OCP, warm: WarmStart) -> Guess:
+    """The motion from x0 under the feedback of a warm start."""
+    (xs, us), N, ndx = warm.guess, ocp.horizon, ocp.manifold.ndx
+    off = ocp.manifold.difference(xs[:1].T, ocp.x0[:, None])[:, 0]
+    start = us.copy()
+    start[0] += warm.K[0] @ off
+    policy = Direction(np.zeros((N + 1, ndx)), start - us, warm.K, np.zeros((N, ndx)))
+    about = np.concatenate([ocp.x0[None], xs[1:]])
+    motion = numerics_for(ocp).evaluator.rollout(about, us, policy, np.ones(1), Shooting())
+    return Guess(motion.xs[0], motion.us[0])
+
+
+class Failing:
+    """A planner that fails at each ``every``-th response: a fault on demand, as an error and as NaN in turn."""
+
+    def __init__(self, planner: Planner, every: int) -> None:
+        self.planner, self.every = planner, every
+        self._count = 0
+
+    def prepare(self, ocp: OCP, warm: WarmStart) -> None:
+        """See :class:`~trajopt.mpc.Planner`."""
+        self.planner.prepare(ocp, warm)
+
+    def respond(self, x0: Array) -> Solution:
+        """See :class:`~trajopt.mpc.Planner`."""
+        self._count += 1
+        if self._count % self.every:
+            return self.planner.respond(x0)
+        if self._count // self.every % 2:
+            raise RuntimeError("the solver was made to fail")
+        solution = self.planner.respond(x0)
+        return replace(solution, us=np.full_like(solution.us, np.nan))
+
+
+class Slowed:
+    """A planner whose responses take ``factor`` times as long: a fault on demand, in wall-clock time."""
+
+    def __init__(self, planner: Planner, factor: float) -> None:
+        self.planner, self.factor = planner, factor
+
+    def prepare(self, ocp: OCP, warm: WarmStart) -> None:
+        """See :class:`~trajopt.mpc.Planner`."""
+        self.planner.prepare(ocp, warm)
+
+    def respond(self, x0: Array) -> Solution:
+        """See :class:`~trajopt.mpc.Planner`."""
+        began = time.perf_counter()
+        solution = self.planner.respond(x0)
+        time.sleep((self.factor - 1.0) * (time.perf_counter() - began))
+        return solution

@@ -1,0 +1,215 @@
+"""Who runs a planner, and when its answers become known: time is counted in ticks of the plant's control.
+
+| worker | runs a job | its answer is known |
+|---|---|---|
+| SimulatedWorker | at once | after the time charged for it: deterministic |
+| ThreadWorker | in a thread of its own | when it is done |
+| ScriptedWorker | at once | at the tick at which it was known in an earlier run: a replay |
+
+A job has two parts: the response, which is awaited, and the preparation of the next one, during which the worker is busy.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Any, NamedTuple, Protocol
+
+_ROUNDING = 1e-9
+
+
+class Answer(NamedTuple):
+    """A response, or the error it ended in; seconds: how long it took; tick: when it became known."""
+
+    value: Any
+    error: Exception | None
+    seconds: float
+    tick: int
+
+
+class Spell(NamedTuple):
+    """A job in ticks: when it started, when its answer was known, and from when on the worker is free; seconds of both parts."""
+
+    start: int
+    known: int
+    free: int
+    respond: float
+    prepare: float
+
+
+class Worker(Protocol):
+    """Runs one job at a time."""
+
+    def start(self, respond: Callable[[], Any], prepare: Callable[[Any], None], tick: int) -> None:
+        """Begin a job. ``prepare`` is called with the response, or with None after an error; its own errors are dropped."""
+        ...
+
+    def poll(self, tick: int) -> Answer | None:
+        """The answer, once, as soon as it is known."""
+        ...
+
+    def idle(self, tick: int) -> bool:
+        """Whether a job can be started."""
+        ...
+
+    def spells(self) -> list[Spell]:
+        """All jobs so far."""
+        ...
+
+
+EXPECTED_ERRORS = (ArithmeticError, ValueError, RuntimeError)
+"""What a solver may end in; anything else is a defect, and stops the loop."""
+
+
+def _timed(work: Callable[[], Any]) -> tuple[Any, Exception | None, float]:
+    """The result or the error, and the seconds it took."""
+    began, value, error = time.perf_counter(), None, None
+    try:
+        value = work()
+    except EXPECTED_ERRORS as caught:
+        error = caught
+    return value, error, time.perf_counter() - began
+
+
+class SimulatedWorker:
+    """Runs a job at once and charges time for it.
+
+    tick: its length [s]. charge: seconds for the response and for the preparation from those measured; default those measured.
+    """
+
+    def __init__(self, tick: float, charge: Callable[[float, float], tuple[float, float]] | None = None) -> None:
+        self._tick, self._charge = tick, charge or (lambda respond, prepare: (respond, prepare))
+        self._spells: list[Spell] = []
+        self._answer: Answer | None = None
+
+    def start(self, respond: Callable[[], Any], prepare: Callable[[Any], None], tick: int) -> None:
+        """See :class:`Worker`."""
+        value, error, first = _timed(respond)
+        _, _, second = _timed(lambda: prepare(value))
+        known, free = self._ticks(tick, first, second)
+        self._answer = Answer(value, error, first, known)
+        self._spells.append(Spell(tick, known, free, first, second))
+
+    def _ticks(self, tick: int, respond: float, prepare: float) -> tuple[int, int]:
+        first, second = self._charge(respond, prepare)
+        known = tick + math.ceil(first / self._tick - _ROUNDING)
+        return known, max(known, tick + math.ceil((first + second) / self._tick - _ROUNDING))
+
+    def poll(self, tick: int) -> Answer | None:
+        """See :class:`Worker`."""
+        if self._answer is None or tick < self._answer.tick:
+            return None
+        answer, self._answer = self._answer, None
+        return answer
+
+    def idle(self, tick: int) -> bool:
+        """See :class:`Worker`."""
+        return self._answer is None and (not self._spells or tick >= self._spells[-1].free)
+
+    def spells(self) -> list[Spell]:
+        """See :class:`Worker`."""
+        return list(self._spells)
+
+
+class ScriptedWorker(SimulatedWorker):
+    """Repeats an earlier run: the ticks of its jobs are given."""
+
+    def __init__(self, script: Sequence[Spell]) -> None:
+        super().__init__(1.0)
+        self._script = {spell.start: spell for spell in script}
+
+    def _ticks(self, tick: int, respond: float, prepare: float) -> tuple[int, int]:
+        return self._script[tick].known, self._script[tick].free
+
+    def idle(self, tick: int) -> bool:
+        """See :class:`Worker`."""
+        return tick in self._script and self._answer is None
+
+
+class ThreadWorker:
+    """Runs jobs in one thread of its own, beside the plant."""
+
+    def __init__(self) -> None:
+        self._pool = ThreadPoolExecutor(1, thread_name_prefix="planner")
+        self._response: Future | None = None
+        self._job: Future | None = None
+        self._started = 0
+        self._spells: list[Spell] = []
+
+    def start(self, respond: Callable[[], Any], prepare: Callable[[Any], None], tick: int) -> None:
+        """See :class:`Worker`."""
+        response: Future = Future()
+
+        def work() -> float:
+            answer = _timed(respond)
+            response.set_result(answer)
+            return _timed(lambda: prepare(answer[0]))[2]
+
+        self._started, self._response = tick, response
+        self._job = self._pool.submit(work)
+
+    def poll(self, tick: int) -> Answer | None:
+        """See :class:`Worker`. Raises what a job raised that no solver should."""
+        if self._job is not None and self._job.done():
+            self._job.result()
+        if self._response is None or not self._response.done():
+            return None
+        value, error, seconds = self._response.result()
+        self._response = None
+        self._spells.append(Spell(self._started, tick, tick, seconds, 0.0))
+        return Answer(value, error, seconds, tick)
+
+    def idle(self, tick: int) -> bool:
+        """See :class:`Worker`."""
+        if self._job is None:
+            return True
+        if self._response is not None or not self._job.done():
+            return False
+        self._spells[-1] = self._spells[-1]._replace(free=tick, prepare=self._job.result())
+        self._job = None
+        return True
+
+    def spells(self) -> list[Spell]:
+        """See :class:`Worker`."""
+        return list(self._spells)
+
+    def close(self) -> None:
+        """End the thread after the job it is at."""
+        self._pool.shutdown(wait=True)
+
+
+class Clock(Protocol):
+    """Time as the loop meets it."""
+
+    def wait_until(self, t: float) -> float:
+        """Return at t [s] since the first call, or at once where it has passed; by how much it has [s]."""
+        ...
+
+
+class SimulatedClock:
+    """Time passes as fast as the loop runs."""
+
+    def wait_until(self, t: float) -> float:
+        """See :class:`Clock`."""
+        return 0.0
+
+
+class WallClock:
+    """The time of the real world."""
+
+    def __init__(
+        self, now: Callable[[], float] = time.perf_counter, sleep: Callable[[float], None] = time.sleep
+    ) -> None:
+        self._now, self._sleep = now, sleep
+        self._start: float | None = None
+
+    def wait_until(self, t: float) -> float:
+        """See :class:`Clock`."""
+        if self._start is None:
+            self._start = self._now() - t
+        left = self._start + t - self._now()
+        if left > 0.0:
+            self._sleep(left)
+        return max(0.0, -left)
