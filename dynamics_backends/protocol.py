@@ -207,6 +207,11 @@ class Batch(NamedTuple):
         """N."""
         return self.x.shape[1]
 
+    def part(self, elements: slice) -> Batch:
+        """Some of the elements."""
+        p = {name: rows[:, elements] for name, rows in self.p.items()}
+        return Batch(self.x[:, elements], self.u[:, elements], self.t[elements], p)
+
     def repeated(self, times: int) -> Batch:
         """Every element ``times`` times in a row: (nx, N * times), knot by knot."""
 

@@ -14,9 +14,9 @@ from typing import Any
 
 from dynamics_backends.methods.analytic import Analytic
 from dynamics_backends.methods.complex_step import ComplexStep
-from dynamics_backends.methods.finite_difference import FiniteDifference
+from dynamics_backends.methods.finite_difference import CentralDifference, FiniteDifference
 from dynamics_backends.methods.forward_ad import ForwardAD, StructuredAD
-from dynamics_backends.protocol import DynamicsBackend, Map
+from dynamics_backends.protocol import DynamicsBackend, HasPartials, Map
 
 ENGINES = ("compiled", "numpy", "auto")
 _LOG = logging.getLogger(__name__)
@@ -28,12 +28,12 @@ def _numeric(method: Callable[..., DynamicsBackend], map: Map, engine: str, **op
 
 
 def _analytic(map: Map, engine: str, **options: Any) -> DynamicsBackend:
-    """The closed form is the map's own; of a map without recursions the engine serves the values alone."""
-    if _has_recursions(map):
+    """The closed form is the map's own; the engine serves the recursions inside, or a map without them as a whole."""
+    if engine == "numpy" or _has_recursions(map) or not isinstance(map, HasPartials):
         return Analytic.of(on_engine(map, engine), **options)
-    backend = Analytic.of(map, **options)
-    backend.map = on_engine(map, engine)
-    return backend
+    from dynamics_backends.compiled.traced_analytic import TracedAnalytic
+
+    return TracedAnalytic.of(map, **options)
 
 
 def _casadi_ad(map: Map, engine: str, **options: Any) -> DynamicsBackend:
@@ -48,7 +48,7 @@ METHODS: dict[str, Callable[..., DynamicsBackend]] = {
     "structured_ad": partial(_numeric, StructuredAD),
     "complex_step": partial(_numeric, ComplexStep),
     "casadi_ad": _casadi_ad,
-    "central_difference": partial(_numeric, partial(FiniteDifference, scheme="central")),
+    "central_difference": partial(_numeric, CentralDifference),
     "forward_difference": partial(_numeric, partial(FiniteDifference, scheme="forward")),
 }
 """Each is called with a map, the name of an engine and the method's own options."""

@@ -11,6 +11,7 @@ from rigid_body_cases import state, tree, worst
 from dynamics_backends import scalar as sm
 from dynamics_backends.compiled.symbolic_map import TraceError
 from dynamics_backends.manifold import SE3, SO3, Manifold, vector_space
+from dynamics_backends.methods import casadi_ad
 from dynamics_backends.protocol import FunctionMap
 from dynamics_backends.registry import make_backend
 from dynamics_backends.systems import rigid_body_quantities as quantities
@@ -161,3 +162,14 @@ def test_the_registry_loads_casadi_for_those_who_ask():
         [sys.executable, "-c", code], stdin=subprocess.DEVNULL, capture_output=True, text=True, check=True
     )
     assert result.stdout.strip() == "False"
+
+
+@pytest.mark.needs_compiler
+def test_a_graph_too_long_to_compile_is_interpreted(monkeypatch, caplog):
+    """The same numbers, and a word on it."""
+    map = FreeBody(tree(TREES[0], 4))
+    x, u = arguments(map)
+    expected = make_backend(map, "casadi_ad", engine="compiled").jacobians(x, u)
+    monkeypatch.setattr(casadi_ad, "COMPILE_UP_TO", 10)
+    assert_same(make_backend(map, "casadi_ad", engine="compiled").jacobians(x, u), expected)
+    assert "the graph of FreeBody has" in caplog.text and "backend = 'analytic'" in caplog.text

@@ -5,7 +5,9 @@ import pytest
 from rigid_body_cases import foreign
 
 from dynamics_backends import scalar as sm
+from dynamics_backends.compiled import traced_source
 from dynamics_backends.compiled.toolchain import Toolchain
+from dynamics_backends.compiled.traced_source import TooLong
 from dynamics_backends.registry import make_backend
 from dynamics_backends.systems.free_body import FreeBody
 from problems.robots import load_robot
@@ -91,9 +93,9 @@ def trajectory(ocp, seed=1):
     return rng.standard_normal((ocp.horizon + 1, ocp.manifold.nx)), rng.standard_normal((ocp.horizon, ocp.nu))
 
 
-def close(actual, expected):
+def close(actual, expected, tolerance=TOLERANCE):
     scale = max(np.abs(expected).max(initial=0.0), 1e-12)
-    np.testing.assert_allclose(actual, expected, rtol=0, atol=TOLERANCE * scale)
+    np.testing.assert_allclose(actual, expected, rtol=0, atol=tolerance * scale)
 
 
 def assert_same_expansion(ocp, hessian="gauss_newton"):
@@ -191,15 +193,24 @@ def test_changed_values_compile_nothing(monkeypatch):
     assert_same_expansion(OCP.single_phase(first.phases[0].dynamics, np.ones(4), 20, 0.01, changed, first.terminal))
 
 
-@pytest.mark.parametrize("method", ["analytic", "complex_step"])
+@pytest.mark.parametrize("method", ["analytic", "complex_step", "structured_ad"])
 @pytest.mark.parametrize("engine", ["compiled", "numpy"])
 def test_who_serves_a_problem(engine, method):
-    """One library for free bodies on vector spaces with closed-form derivatives; compiled sweeps on the compiled engine."""
+    """Whole libraries for the methods that are written in C; compiled sweeps on the compiled engine."""
     dynamics = SampledSystem(make_backend(FreeBody(pendulum()), method, engine=engine), "euler")
     numerics = numerics_for(OCP.single_phase(dynamics, np.zeros(4), 3, 0.1, [control_cost(2)]))
-    whole = (engine, method) == ("compiled", "analytic")
+    whole = engine == "compiled" and method != "structured_ad"
     assert isinstance(numerics.evaluator, CompiledEvaluator if whole else StageEvaluator)
     assert isinstance(numerics.lq_solver, CompiledLQ if engine == "compiled" else NumpyLQ)
+
+
+def test_dynamics_too_long_to_compile_stay_in_numpy(monkeypatch):
+    monkeypatch.setattr(traced_source, "OPERATIONS_LIMIT", 10)
+    dynamics = SampledSystem(make_backend(FreeBody(pendulum()), "analytic", engine="compiled"), "euler")
+    ocp = OCP.single_phase(dynamics, np.zeros(4), 3, 0.1, [control_cost(2)])
+    assert isinstance(numerics_for(ocp).evaluator, StageEvaluator)
+    with pytest.raises(TooLong, match="FreeBody takes .* operations; the limit is 10"):
+        CompiledEvaluator(ocp)
 
 
 # -- the LQ problem -----------------------------------------------------------------------------------------------------
@@ -270,11 +281,28 @@ def test_a_knot_that_is_no_number_is_named():
     assert CompiledLQ(4, 2).solve_riccati(lq).failed_at == 5
 
 
-def test_bounds_are_left_to_the_box_qp():
-    lq = lq_problem(4, 2)
-    bounds = (np.full_like(lq.r, -0.1), np.full_like(lq.r, 0.1))
+@each_size
+@pytest.mark.parametrize("regularise", ["control", "state"])
+def test_riccati_within_bounds(size, regularise):
+    """The same active sets: clamped rows of K are zero, and the numbers are those of the box QP in NumPy."""
+    lq = lq_problem(*size)
+    rng = np.random.default_rng(6)
+    bounds = (-rng.uniform(0.0, 0.4, lq.r.shape), rng.uniform(0.0, 0.4, lq.r.shape))
+    bounds[0][0], bounds[1][1, :1] = -np.inf, np.inf
     actual, expected = (
-        solver(lq, bounds=bounds) for solver in (CompiledLQ(4, 2).solve_riccati, numpy_lq.solve_riccati)
+        solver(lq, 0.1, regularise, bounds) for solver in (CompiledLQ(*size).solve_riccati, numpy_lq.solve_riccati)
     )
-    np.testing.assert_array_equal(actual.K, expected.K)
-    np.testing.assert_array_equal(actual.k, expected.k)
+    np.testing.assert_array_equal(actual.K == 0.0, expected.K == 0.0)
+    clamped = (expected.k <= bounds[0]) | (expected.k >= bounds[1])
+    assert clamped.any() and not clamped.all()
+    np.testing.assert_array_equal(actual.k[clamped], expected.k[clamped])
+    for a, e in zip(actual[:4], expected[:4], strict=True):
+        close(a, e)
+
+
+def test_an_indefinite_knot_within_bounds_is_named():
+    lq = lq_problem(4, 2)
+    lq.R[5] = -1e3 * np.eye(2)
+    bounds = (np.full_like(lq.r, -9.0), np.full_like(lq.r, 9.0))
+    for solver in (CompiledLQ(4, 2).solve_riccati, numpy_lq.solve_riccati):
+        assert solver(lq, bounds=bounds).failed_at == 5

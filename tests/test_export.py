@@ -9,10 +9,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 from click.testing import CliRunner
+from rigid_body_cases import state, tree
 from test_compiled_stage import pendulum, problem
-from textbook_systems import double_integrator
 
 from dynamics_backends.compiled.toolchain import candidates
+from dynamics_backends.manifold import Manifold
 from dynamics_backends.registry import make_backend
 from dynamics_backends.systems.free_body import FreeBody
 from experiments.build import build_task
@@ -178,6 +179,30 @@ def test_linearisation_by_other_schemes(scheme, tmp_path):
     assert_same_linearisation(_written(problem(scheme=scheme), "double_pendulum", tmp_path))
 
 
+@pytest.mark.needs_compiler
+def test_a_floating_base(tmp_path):
+    """States with a quaternion: derivatives in the tangent space, RKMK, and a step of SLQ."""
+    free = FreeBody(tree("floating90", 2))
+    dynamics = SampledSystem(make_backend(free, "analytic", engine="numpy"), "rk4", 2)
+    rng, manifold = np.random.default_rng(0), free.manifold
+    x0 = np.concatenate([free.model.random_configuration(rng, 1)[0], np.zeros(free.model.nv)])
+    goal = manifold.integrate(x0[:, None], 0.2 * rng.standard_normal((manifold.ndx, 1)))[:, 0]
+    ocp = OCP.single_phase(dynamics, x0, 6, 0.02, [control_cost(free.nu)], [state_cost(manifold, goal, 10.0)])
+    exported = _written(ocp, "floating", tmp_path)
+    assert "warning" not in exported.output + exported.make().stdout
+    q, v, _ = state(free.model, 1, 3)
+    for x in np.concatenate([q, v], axis=1):
+        u = rng.standard_normal(free.nu)
+        expected = ocp.phases[0].dynamics.linearize(x[None], u[None], 0.0, 0.02)
+        n, m = manifold.ndx, free.nu
+        actual = exported.call("linearize", x, u, ctypes.c_double(0.02), shapes=[manifold.nx, (n, n), (n, m)])
+        for a, e in zip(actual, expected, strict=True):
+            close(a, e[0], 1e-12)
+    us = np.zeros((6, free.nu))
+    xs = tracked(ocp, x0, np.tile(x0, (6, 1)), us, np.zeros((6, free.nu, n)))[0]
+    assert_same_step(exported, ocp, x0, xs, us, np.zeros((6, free.nu, n)))
+
+
 # -- SLQ ----------------------------------------------------------------------------------------------------------------
 
 
@@ -185,7 +210,7 @@ def tracked(ocp, x0, xs, us, K):
     """The trajectory from x0 under us + K (x - xs)."""
     found, applied = [x0], []
     for i, h in enumerate(ocp.dt):
-        u = us[i] + K[i] @ (found[-1] - xs[i])
+        u = us[i] + K[i] @ ocp.manifold.difference(xs[i], found[-1])
         if ocp.control_bounds is not None:
             u = np.clip(u, ocp.control_bounds[0][i], ocp.control_bounds[1][i])
         applied.append(u)
@@ -266,8 +291,8 @@ def test_a_horizon_that_does_not_fit_changes_nothing(exported, change):
 # -- what is refused ----------------------------------------------------------------------------------------------------
 
 
-def _ocp(system):
-    dynamics = SampledSystem(make_backend(system, "complex_step", engine="numpy"), "rk4")
+def _ocp(system, method="complex_step"):
+    dynamics = SampledSystem(make_backend(system, method, engine="numpy"), "rk4")
     x0 = system.manifold.identity()
     terminal = [state_cost(system.manifold, x0)]
     return OCP.single_phase(dynamics, x0, 3, 0.1, [control_cost(system.nu)], terminal)
@@ -278,10 +303,16 @@ def _two_phases():
     return OCP(ocp.phases * 2, ocp.x0, ocp.terminal)
 
 
+class Jump:
+    """Discrete dynamics that are no sampled system."""
+
+    manifold, nu, control_names = Manifold.vector(2), 1, ("u",)
+
+
 REFUSED = {
     "2 phases": _two_phases,
-    "not a vector space": lambda: _ocp(FreeBody(load_robot("hyq"))),
-    "an export has those of a FreeBody": lambda: _ocp(double_integrator()),
+    "an export has a sampled system": lambda: OCP.single_phase(Jump(), np.zeros(2), 3, 0.1),
+    "by structured_ad": lambda: _ocp(FreeBody(load_robot("hyq")), "structured_ad"),
 }
 
 

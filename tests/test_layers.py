@@ -36,7 +36,8 @@ PLOTTING_PACKAGES = ("matplotlib", "mpl_toolkits", "pylab")
 MAY_LOAD_CASADI = (
     "dynamics_backends/methods/casadi_ad.py",
     *(f"dynamics_backends/compiled/{name}.py" for name in ("trace", "unrolled", "pairs", "symbolic_map")),
-    "dynamics_backends/compiled/dynamics_source.py",
+    *(f"dynamics_backends/compiled/{name}_source.py" for name in ("free_body", "traced", "manifold")),
+    *(f"dynamics_backends/compiled/{name}.py" for name in ("traced_analytic", "regressors")),
     "trajopt/term_source.py",
 )
 FILES = sorted(path.relative_to(ROOT).as_posix() for layer in LAYERS for path in (ROOT / layer).rglob("*.py"))

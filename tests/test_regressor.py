@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from dynamics_backends.compiled.regressors import CompiledRegressor
 from dynamics_backends.rigid_body.aba import aba
 from dynamics_backends.rigid_body.regressor import (
     forward_dynamics_parameters,
@@ -58,3 +59,17 @@ def test_a_body_out_of_the_path_has_no_effect():
     front, hind = model.joint_id("lf_kfe_joint"), model.joint_id("rh_kfe_joint")
     assert not Y[model.v_index[front], hind].any()
     assert Y[model.v_index[front], front].any()
+
+
+@pytest.mark.needs_compiler
+@pytest.mark.parametrize("floating", [False, True])
+def test_compiled_regressors_are_those_of_numpy(floating):
+    model = random_tree(np.random.default_rng(3), 3, floating_base=floating)
+    q, v, a = point(model)
+    compiled = CompiledRegressor(model)
+    Y = inverse_dynamics_regressor(model, q, v, a).transpose(2, 0, 1)
+    np.testing.assert_allclose(compiled.inverse(q.T, v.T, a.T), Y, atol=1e-12 * abs(Y).max())
+    expected, actual = forward_dynamics_parameters(model, q, v, a), compiled.forward(q.T, v.T, a.T)
+    np.testing.assert_allclose(actual.a, expected.a.T, atol=1e-11 * abs(expected.a).max())
+    d = expected.d_parameters.transpose(2, 0, 1)
+    np.testing.assert_allclose(actual.d_parameters, d, atol=1e-10 * abs(d).max())

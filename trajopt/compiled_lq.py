@@ -1,6 +1,6 @@
 """The LQ problem of :mod:`trajopt.lq` solved by compiled kernels with its sizes known at compile time.
 
-Same functions, same numbers; problems with bounds on du go to the NumPy sweep, whose box QP has no C twin.
+Same functions, same numbers.
 """
 
 from __future__ import annotations
@@ -8,13 +8,13 @@ from __future__ import annotations
 import ctypes
 from functools import lru_cache
 from importlib.resources import files
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from dynamics_backends.compiled.cache import load
 from dynamics_backends.compiled.memory import address, bound
 from dynamics_backends.protocol import Array
-from trajopt import lq as numpy_lq
 from trajopt.lq import Bounds, LQProblem, LQStep, Policy
 
 
@@ -28,13 +28,32 @@ _DATA = "pppppppp l"
 """A, B, d, Q, q, S, R, r and the horizon."""
 
 
+class CurvaturePart(ctypes.Structure):
+    """lq_curvature of kernels/riccati.h: second derivatives of the knots first .. last."""
+
+    _fields_ = [
+        ("first", ctypes.c_long),
+        ("last", ctypes.c_long),
+        ("contract", ctypes.c_void_p),
+        ("knots", ctypes.c_void_p),
+    ]
+
+
+class KnotCurvatures(NamedTuple):
+    """Second derivatives of every knot, for a sweep in C: an array of CurvaturePart, and what must live as long as it."""
+
+    parts: Any
+    kept: Any
+
+
 class CompiledLQ:
     """An :class:`~trajopt.lq_solver.LQSolver` for problems with n = ndx states and m = nu controls."""
 
     def __init__(self, ndx: int, nu: int) -> None:
         self.n, self.m = ndx, nu
         library = _library(ndx, nu)
-        self._riccati = bound(library, "lq_riccati", _DATA + "dd pppp", ctypes.c_long)
+        self._riccati = bound(library, "lq_riccati", _DATA + "dd pp pppp", ctypes.c_long)
+        self._convex = bound(library, "lq_convex", _DATA + "dd pp iip pppp", ctypes.c_long)
         self._adjoint = bound(library, "lq_adjoint", _DATA + "pp")
         self._linear_rollout = bound(library, "lq_rollout", _DATA + "ppppp")
 
@@ -42,14 +61,36 @@ class CompiledLQ:
         self, lq: LQProblem, mu: float = 0.0, regularise: str = "control", bounds: Bounds | None = None
     ) -> Policy:
         """See :func:`trajopt.lq.solve_riccati`."""
-        if bounds is not None:
-            return numpy_lq.solve_riccati(lq, mu, regularise, bounds)
-        N, n, m = lq.horizon, self.n, self.m
+        return self._swept(self._riccati, _contiguous(lq), mu, regularise, bounds)
+
+    def convex(
+        self,
+        lq: LQProblem,
+        mu: float = 0.0,
+        regularise: str = "control",
+        bounds: Bounds | None = None,
+        curvature: KnotCurvatures | None = None,
+        modify: bool = True,
+    ) -> tuple[LQProblem, Policy]:
+        """See :func:`trajopt.ddp_model.convex_lq`: the problem with a positive definite Quu, and its policy, by one sweep.
+
+        curvature: of the dynamics, added on the way, from :meth:`~trajopt.compiled_evaluation.CompiledEvaluator.knot_curvatures`.
+        """
+        lq = lq._replace(Q=lq.Q.copy(), S=lq.S.copy(), R=lq.R.copy())
+        data = _contiguous(lq)
+        parts = (0, None) if curvature is None else (len(curvature.parts), ctypes.addressof(curvature.parts))
+        policy = self._swept(self._convex, data, mu, regularise, bounds, int(modify), *parts)
+        return lq._replace(Q=data[3], S=data[5], R=data[6]), policy
+
+    def _swept(
+        self, sweep: Any, data: list[Array], mu: float, regularise: str, bounds: Bounds | None, *more: int | None
+    ) -> Policy:
+        N, n, m = len(data[0]), self.n, self.m
         K, k, Vx, Vxx = np.zeros((N, m, n)), np.zeros((N, m)), np.empty((N + 1, n)), np.empty((N + 1, n, n))
         on_state, on_control = (mu, 0.0) if regularise == "state" else (0.0, mu)
-        data = _contiguous(lq)
-        results = (K, k, Vx, Vxx)
-        failed = self._riccati(*map(address, data), N, on_state, on_control, *map(address, results))
+        limits = [] if bounds is None else [np.ascontiguousarray(b, float) for b in bounds]
+        at: list[int | None] = [*map(address, limits)] or [None, None]
+        failed = sweep(*map(address, data), N, on_state, on_control, *at, *more, *map(address, (K, k, Vx, Vxx)))
         return Policy(K, k, Vx, Vxx, failed_at=None if failed < 0 else int(failed))
 
     def adjoint(self, lq: LQProblem) -> tuple[Array, Array]:

@@ -13,13 +13,13 @@ from typing import Any
 
 import numpy as np
 
-from dynamics_backends.compiled.dynamics_source import free_body_source, has_source
+from dynamics_backends.compiled.dynamics_source import dynamics_source, has_source
 from dynamics_backends.compiled.emit import constant
 from dynamics_backends.protocol import Array
-from trajopt.compiled_evaluation import StageSource, stage_source
 from trajopt.guesses import Guess
 from trajopt.ocp import OCP
 from trajopt.sensitivities import SampledSystem
+from trajopt.stage_source import StageShape, StageSource, kernel_text, stage_source
 from trajopt.term_source import TermShape, theta_of
 from trajopt.terms import CostTerm
 
@@ -51,9 +51,9 @@ def controller_files(ocp: OCP, name: str, guess: Guess | None = None, hessian: s
     if not _NAME.fullmatch(name) or name == "main":
         raise ValueError(f"{name!r} cannot be the export's name: it takes letters, digits and _, and is not 'main'")
     sampled = _exportable(ocp)
-    dynamics = free_body_source(sampled.system, unrolled=True)
+    dynamics = dynamics_source(sampled.backend, {}, straight=True)
     running, terminal = (tuple(TermShape.of(term) for term in terms) for terms in (ocp.phases[0].terms, ocp.terminal))
-    stage = stage_source(dynamics, sampled.system, sampled.scheme, running, terminal, hessian)
+    stage = stage_source(dynamics, sampled.system, StageShape(sampled.scheme, (), ocp.nu, running, terminal, hessian))
     texts = {
         f"{name}.h": _header(ocp, sampled, stage),
         f"{name}.c": _source(ocp, sampled, stage),
@@ -70,18 +70,15 @@ def _exportable(ocp: OCP) -> SampledSystem:
     phase = ocp.phases[0]
     if phase.parameters:
         raise ValueError(f"cannot export {ocp.name!r}: its dynamics have parameters ({', '.join(phase.parameters)})")
-    if not ocp.manifold.is_vector_space:
+    if not isinstance(phase.dynamics, SampledSystem):
+        kind = type(phase.dynamics).__name__
+        raise ValueError(f"cannot export {ocp.name!r}: its dynamics are {kind}, and an export has a sampled system")
+    if not has_source(phase.dynamics.backend):
+        method = phase.dynamics.backend.name
         raise ValueError(
-            f"cannot export {ocp.name!r}: its state is not a vector space (a joint that turns about more than one axis)"
+            f"cannot export {ocp.name!r}: its derivatives are by {method}; choose backend = 'analytic' or 'casadi_ad'"
         )
-    if not isinstance(phase.dynamics, SampledSystem) or not has_source(phase.dynamics.system):
-        kind = type(getattr(phase.dynamics, "system", phase.dynamics)).__name__
-        raise ValueError(f"cannot export {ocp.name!r}: its dynamics are {kind}, and an export has those of a FreeBody")
     return phase.dynamics
-
-
-def _kernel(name: str) -> str:
-    return (files("trajopt") / "kernels" / name).read_text()
 
 
 def _prefixed(text: str, name: str) -> str:
@@ -97,26 +94,25 @@ def _header(ocp: OCP, sampled: SampledSystem, stage: StageSource) -> str:
         "THETA": _components(ocp.phases[0].terms),
         "THETA_END": _components(ocp.terminal),
     }
-    return _filled(_kernel("export_controller.h"), fills)
+    return _filled(kernel_text("export_controller.h"), fills)
 
 
 def _sizes(ocp: OCP, stage: StageSource) -> str:
-    n, m = ocp.manifold.ndx, ocp.nu
-    carved = 4 * n + 2 * m + stage.theta + n * (n + m) + 2 * n * n + n * m + m * m + 1  # AT_WORK of stage.h
+    nx, n, m = ocp.manifold.nx, ocp.manifold.ndx, ocp.nu
+    columns = n + ocp.phases[0].dynamics.nu
+    carved = (
+        3 * nx + 2 * n + 2 * m + stage.theta + n * columns + n * max(n, m) + n * n + n * m + m * m + 1
+    )  # AT_WORK of stage.h
     sizes = {
-        "NX": n,
+        "NX": nx,
+        "NDX": n,
         "NU": m,
         "HORIZON": ocp.horizon,
         "NTHETA": stage.theta,
         "NTHETA_END": stage.theta_end,
-        "ROOM": f"({carved} + {_without_names(stage.room, n // 2)})",
+        "ROOM": f"({carved} + {stage.room})",
     }
     return "\n".join(f"#define PREFIX_{key} {value}" for key, value in sizes.items())
-
-
-def _without_names(room: str, nv: int) -> str:
-    """A size of workspace without the name nv."""
-    return re.sub(r"\bnv\b", str(nv), room)
 
 
 def _components(terms: Sequence[CostTerm]) -> str:
@@ -133,9 +129,14 @@ def _components(terms: Sequence[CostTerm]) -> str:
 def _source(ocp: OCP, sampled: SampledSystem, stage: StageSource) -> str:
     prelude = (files("dynamics_backends.compiled") / "templates" / "scalar.h").read_text()
     sizes = f"#define NDX {ocp.manifold.ndx}\n#define SUBSTEPS {sampled.substeps}"
-    nv = ocp.manifold.ndx // 2
-    text = re.sub(r"(?m)^#define DYNAMICS_ROOM .*$", lambda m: _without_names(m[0], nv), stage.source)
-    parts = ['#include "prefix.h"', prelude, sizes, text, _kernel("riccati.h"), _kernel("export_controller.c")]
+    parts = [
+        '#include "prefix.h"',
+        prelude,
+        sizes,
+        stage.source,
+        kernel_text("riccati.h"),
+        kernel_text("export_controller.c"),
+    ]
     return "\n".join([*parts, _defaults(ocp)])
 
 
@@ -162,7 +163,7 @@ _ALWAYS = ("t", "dt", "theta", "theta_end")
 
 def _example(ocp: OCP, guess: Guess | None) -> str:
     us = np.zeros((ocp.horizon, ocp.nu)) if guess is None else guess.us
-    return _filled(_kernel("export_main.c"), {"GUESS": _braced(us)})
+    return _filled(kernel_text("export_main.c"), {"GUESS": _braced(us)})
 
 
 def _filled(text: str, fills: dict[str, Any]) -> str:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import logging
 from typing import NamedTuple
 
-from trajopt.evaluation import Evaluator, StageEvaluator
+from trajopt.evaluation import CurvedEvaluator, Evaluator, StageEvaluator, require_contraction
 from trajopt.lq_solver import LQSolver, NumpyLQ
 from trajopt.ocp import OCP
+
+_LOG = logging.getLogger(__name__)
 
 
 class Numerics(NamedTuple):
@@ -21,8 +24,30 @@ def numerics_for(ocp: OCP, hessian: str = "gauss_newton") -> Numerics:
     engines = {getattr(getattr(phase.dynamics, "backend", None), "engine", "numpy") for phase in ocp.phases}
     if "compiled" not in engines:
         return Numerics(StageEvaluator(ocp, hessian), NumpyLQ())
-    from trajopt.compiled_evaluation import CompiledEvaluator, serves
     from trajopt.compiled_lq import CompiledLQ
 
-    evaluator = CompiledEvaluator(ocp, hessian) if serves(ocp) else StageEvaluator(ocp, hessian)
-    return Numerics(evaluator, CompiledLQ(ocp.manifold.ndx, ocp.nu))
+    return Numerics(_evaluator(ocp, hessian), CompiledLQ(ocp.manifold.ndx, ocp.nu))
+
+
+def _evaluator(ocp: OCP, hessian: str) -> Evaluator:
+    from dynamics_backends.compiled.symbolic_map import TraceError
+    from dynamics_backends.compiled.traced_source import TooLong
+    from trajopt.compiled_evaluation import CompiledEvaluator, serves
+
+    if not serves(ocp):
+        return StageEvaluator(ocp, hessian)
+    try:
+        return CompiledEvaluator(ocp, hessian)
+    except (TooLong, TraceError) as reason:
+        _LOG.info("the stage is not compiled as a whole: %s", reason)
+        return StageEvaluator(ocp, hessian)
+
+
+def curved(evaluator: Evaluator, ocp: OCP) -> CurvedEvaluator:
+    """An evaluator's own curvature, or that of the NumPy one.
+
+    Raises TypeError where a time step has no second derivatives, naming the remedy.
+    """
+    for phase in ocp.phases:
+        require_contraction(phase.dynamics)
+    return evaluator if isinstance(evaluator, CurvedEvaluator) else StageEvaluator(ocp)

@@ -6,7 +6,7 @@ changed reference, weight or goal is a changed input.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -15,6 +15,7 @@ import numpy as np
 
 from dynamics_backends.compiled.emit import Argument, chunked_function
 from dynamics_backends.compiled.trace import trace_expressions
+from dynamics_backends.manifold import Manifold
 from dynamics_backends.protocol import Array, Map
 from trajopt.terms import CostTerm
 
@@ -46,21 +47,40 @@ class TermShape(NamedTuple):
 
 def theta_of(terms: Sequence[CostTerm], knots: int) -> Array:
     """theta (knots, size) of some terms: for each its weight, then its parameters in order."""
-    values = [np.asarray(v) for term in terms for v in (term.weight, *term.parameters.values())]
-    parts = [np.broadcast_to(v, (knots, v.shape[-1])) for v in values]
+    return by_knot([v for term in terms for v in (term.weight, *term.parameters.values())], knots)
+
+
+def by_knot(values: Iterable[Array], knots: int) -> Array:
+    """Values (n,) or (knots, n) behind each other: (knots, sum of n)."""
+    parts = [np.broadcast_to(v, (knots, np.shape(v)[-1])) for v in values]
     return np.ascontiguousarray(np.concatenate(parts, axis=1)) if parts else np.zeros((knots, 0))
 
 
-def term_source(name: str, terms: Sequence[TermShape], nx: int, nu: int, *, running: bool, hessian: str) -> TermSource:
-    """Trace the sum of terms and its expansion; running terms are scaled by dt and read controls."""
-    x, u, t, dt = ca.SX.sym("x", nx), ca.SX.sym("u", nu), ca.SX.sym("t"), ca.SX.sym("dt")
+def term_source(
+    name: str,
+    terms: Sequence[TermShape],
+    manifold: Manifold,
+    nu: int,
+    *,
+    running: bool,
+    hessian: str,
+    read: int | None = None,
+) -> TermSource:
+    """Trace the sum of terms and its expansion; running terms are scaled by dt and read controls.
+
+    Controls from ``read`` on, which nothing reads, stay where they are: their curvature is 1.
+    """
+    x, u, t, dt = ca.SX.sym("x", manifold.nx), ca.SX.sym("u", nu), ca.SX.sym("t"), ca.SX.sym("dt")
     theta = ca.SX.sym("theta", sum(term.theta for term in terms))
     scale = dt if running else ca.SX(1)
-    total, gradient, curvature = _sum_of(terms, x, u, t, theta, scale, hessian)
+    total, gradient, curvature = _sum_of(terms, manifold, x, u, t, theta, scale, hessian)
+    n = manifold.ndx
+    for j in range(nu if read is None else read, nu):
+        curvature[n + j, n + j] = 1.0
     inputs = [x, u, t, dt, theta] if running else [x, t, theta]
     names = ["x", "u", "t", "dt", "theta"] if running else ["x", "t", "theta"]
-    arguments = [Argument(n, s.numel()) for n, s in zip(names, inputs, strict=True)]
-    expansion = [total, gradient[:nx], gradient[nx:], curvature[:nx, :nx], curvature[nx:, :nx], curvature[nx:, nx:]]
+    arguments = [Argument(label, s.numel()) for label, s in zip(names, inputs, strict=True)]
+    expansion = [total, gradient[:n], gradient[n:], curvature[:n, :n], curvature[n:, :n], curvature[n:, n:]]
     outputs = ["l", "lx", "lu", "lxx", "lux", "luu"]
     if not running:
         expansion, outputs = [expansion[i] for i in (0, 1, 3)], ["l", "lx", "lxx"]
@@ -70,9 +90,11 @@ def term_source(name: str, terms: Sequence[TermShape], nx: int, nu: int, *, runn
     return TermSource(value + expand, theta.numel(), max(room_value, room_expand))
 
 
-def _sum_of(terms, x, u, t, theta, scale, hessian):
-    """Value, gradient and Hessian in w = (x, u) of the sum of terms."""
-    w = ca.vertcat(x, u)
+def _sum_of(terms, manifold, x, u, t, theta, scale, hessian):
+    """Value, gradient and Hessian of the sum of terms at x (+) dx, u + du, in w = (dx, du) at 0."""
+    dx = x if manifold.is_vector_space else ca.SX.sym("dx", manifold.ndx)
+    moved = x if manifold.is_vector_space else manifold.integrate(x, dx)
+    w = ca.vertcat(dx, u)
     n = w.numel()
     total, gradient, curvature = ca.SX(0), ca.SX(n, 1), ca.SX(n, n)
     at = 0
@@ -82,7 +104,7 @@ def _sum_of(terms, x, u, t, theta, scale, hessian):
         p = {}
         for key, size in term.parameters:
             p[key], at = theta[at : at + size], at + size
-        r = residual(x[: residual.manifold.nx], u[: residual.nu], t, p)
+        r = residual(moved[: residual.manifold.nx], u[: residual.nu], t, p)
         r = ca.vertcat(*r) if isinstance(r, list) else r
         value = 0.5 * scale * ca.dot(weight, r * r)
         J = ca.jacobian(r, w)
@@ -90,4 +112,7 @@ def _sum_of(terms, x, u, t, theta, scale, hessian):
         total += value
         gradient += ca.mtimes(JW, r)
         curvature += ca.mtimes(JW, J) if hessian == "gauss_newton" else ca.hessian(value, w)[0]
-    return total, gradient, curvature
+    sums = [total, gradient, curvature]
+    if manifold.is_vector_space:
+        return sums
+    return ca.substitute(sums, [dx], [ca.SX.zeros(manifold.ndx)])

@@ -1,111 +1,116 @@
-"""C functions of a system's xdot and its partial derivatives, on blocks of lanes, to be built into larger kernels.
+"""C functions of a system's dynamics and its derivatives, on blocks of lanes, to be built into larger kernels.
 
-    dynamics_value(ctx, x, u, t, p, xdot)        dynamics_partials(ctx, x, u, t, p, xdot, fx, fu)
+    dynamics_value(ctx, x, u, t, p, f)
+    dynamics_partials(ctx, x, u, t, p, f, fx, fu)
+    dynamics_contracted(ctx, x, u, t, p, lam, f, fx, fu, xx, ux, uu)       second derivatives of lam' xdot
 
-``ctx`` holds the model's tables ``ti``, ``td`` and a workspace ``w`` of ``room`` vectors.
+f, fx (by rows, in the tangent space) and fu are the last ``rows`` rows of xdot: all of them, or those below qdot = v of a
+second-order system.  ``p`` are the parameters behind each other.  ``ctx`` holds the model's tables ``ti``, ``td`` and a
+workspace ``w`` of ``room`` vectors.
+
+Free rigid bodies are loops over their model's tables unless the robot is small; every other map is straight-line code.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
-import casadi as ca
 import numpy as np
 
-from dynamics_backends.compiled.emit import Argument, step_function
-from dynamics_backends.compiled.loops import LoopKernel, loop_kernel
-from dynamics_backends.compiled.trace import trace_expressions
-from dynamics_backends.compiled.unrolled import unrolled_kernel
-from dynamics_backends.protocol import Map
-from dynamics_backends.rigid_body.aba import ABA
-from dynamics_backends.rigid_body.fd_derivatives import FDSVA
+from dynamics_backends.compiled.free_body_source import contracted_loops, partials_loops, value_loops
+from dynamics_backends.compiled.kernel import NO_TABLES
+from dynamics_backends.compiled.loops import double_tables, int_tables
+from dynamics_backends.compiled.traced_source import TracedDynamics, differences
+from dynamics_backends.methods.base import Method
+from dynamics_backends.methods.finite_difference import FiniteDifference
+from dynamics_backends.protocol import DynamicsBackend, HasContraction, HasPartials, Map
 from dynamics_backends.rigid_body.model import Model
 from dynamics_backends.systems.free_body import FreeBody
 
-USUAL_JOINTS = ("revolute", "prismatic", "floating")
+STRAIGHT_UP_TO_DOFS = 10
+"""Free bodies of more degrees of freedom are loops: straight-line code would not be ready in time."""
+_ALGEBRAS = {"complex_step": "complex", "forward_ad": "dual"}
+METHODS = ("analytic", "casadi_ad", "central_difference", "forward_difference", *_ALGEBRAS)
 
 
 @dataclass(frozen=True)
 class DynamicsSource:
-    """C source; ``room``: C expression in nb, nv, nq for the vectors of workspace; the model whose tables it reads."""
+    """C source; ``room``: C expression in nb, nv, nq for the vectors of workspace; the model whose tables are read, if any."""
 
     source: str
     room: str
-    model: Model
+    rows: int
+    model: Model | None = None
 
 
-_GLUE = """
-static void dynamics_value(ctx_t c, const V* x, const V* u, V t, const V* p, V* xdot)
-{{
-const int nv = {nv};
-V tau[{nv}];
-(void)t; (void)p;
-joint_forces(x + {nq}, u, tau);
-memcpy(xdot, x + {nq}, sizeof(V) * nv);
-aba(c.ti, c.td, x, x + {nq}, tau, xdot + nv, c.w);
-}}
-
-static void dynamics_partials(ctx_t c, const V* x, const V* u, V t, const V* p, V* xdot, V* fx, V* fu)
-{{
-enum {{ nv = {nv}, nu = {nu} }};
-static const int driven[] = {{ {driven} }};
-V tau[nv], slope[nv];
-V *dq = c.w, *dv = dq + nv * nv, *inverse = dv + nv * nv, *w = inverse + nv * nv;
-(void)t; (void)p;
-joint_forces(x + {nq}, u, tau);
-memcpy(xdot, x + {nq}, sizeof(V) * nv);
-fdsva(c.ti, c.td, x, x + {nq}, tau, xdot + nv, dq, dv, inverse, w);
-joint_force_slopes(x + {nq}, u, slope);
-memset(fx, 0, sizeof(V) * nv * 2 * nv);
-memset(fu, 0, sizeof(V) * nv * nu);
-for (int i = 0; i < nv; i++) {{
-    fx[i * 2 * nv + nv + i] = splat(1.0);
-    for (int j = 0; j < nv; j++) {{
-        fx[(nv + i) * 2 * nv + j] = dq[i * nv + j];
-        fx[(nv + i) * 2 * nv + nv + j] = dv[i * nv + j] + inverse[i * nv + j] * slope[j];
-    }}
-    for (int j = 0; j < nu; j++) fu[(nv + i) * nu + j] = inverse[i * nv + driven[j]];
-}}
-}}
-"""
+def plain(map: Map) -> Map:
+    """The map itself, behind what an engine puts around it."""
+    return getattr(map, "wrapped", map)
 
 
-def has_source(map: Map) -> bool:
-    """Whether a map's functions can be written by this module: free rigid bodies."""
-    return isinstance(map, FreeBody)
+def has_source(backend: DynamicsBackend) -> bool:
+    """Whether a backend's method is one that this module writes; that the map is short enough shows when it is traced."""
+    if not isinstance(backend, Method) or backend.name not in METHODS:
+        return False
+    return backend.name != "analytic" or isinstance(plain(backend.map), HasPartials)
 
 
-def free_body_source(system: Map, *, unrolled: bool = False) -> DynamicsSource:
-    """The dynamics of free rigid bodies by ABA and FDSVA, as loops for every robot or as straight-line code for this one."""
-    if not isinstance(system, FreeBody):
-        raise TypeError(f"{type(system).__name__} has no C source; see has_source")
-    model = system.model
-    kernels = [_kernel(program, model, unrolled) for program in (ABA, FDSVA)]
-    glue = _GLUE.format(nv=model.nv, nq=model.nq, nu=system.nu, driven=", ".join(map(str, system.actuated)) or "0")
-    source = "\n".join([*(k.source for k in kernels), *_joint_forces(system), glue])
-    rooms = [f"({k.workspace})" for k in kernels]
-    return DynamicsSource(source, f"3 * nv * nv + {' + '.join(rooms)}", model)
+def dynamics_source(
+    backend: DynamicsBackend, sizes: Mapping[str, int], *, straight: bool | None = None
+) -> DynamicsSource:
+    """Value and partial derivatives of a backend's map by its method; sizes: of the parameters, by name.
+
+    straight: as straight-line code; default by the size of the robot. Raises TooLong for straight-line code that would
+    take too long to compile, TraceError for a map that cannot be traced.
+    """
+    map, name = plain(backend.map), backend.name
+    body = _looped(map) if straight is None else None if straight else _free_body(map)
+    traced = TracedDynamics(map, sizes)
+    rows = traced.rows if body is None else map.manifold.ndx // 2
+    value, room = traced.value() if body is None else value_loops(body)
+    if isinstance(backend, FiniteDifference):
+        partials, more = differences(map, rows, backend.scheme, backend.step), "0"
+    elif name in _ALGEBRAS:
+        partials, more = traced.on_pairs(_ALGEBRAS[name])
+    elif name == "casadi_ad":
+        partials, more = traced.casadi_ad(backend.mode)  # type: ignore[attr-defined]
+    else:
+        partials, more = traced.analytic() if body is None else partials_loops(body)
+    return DynamicsSource("\n".join([value, partials]), f"{room} + {more}", rows, None if body is None else body.model)
 
 
-def _kernel(program, model: Model, unrolled: bool) -> LoopKernel:
-    if unrolled:
-        return unrolled_kernel(program, model)
-    return loop_kernel(program, sorted({*USUAL_JOINTS, *model.joint_types}))
+def contracted_source(map: Map, sizes: Mapping[str, int]) -> DynamicsSource:
+    """dynamics_contracted of a map that has it, to stand behind :func:`dynamics_source` of the same map by default."""
+    map = plain(map)
+    body = _looped(map)
+    if body is not None:
+        source, room = contracted_loops(body)
+        return DynamicsSource(source, room, map.manifold.ndx // 2, body.model)
+    traced = TracedDynamics(map, sizes)
+    source, room = traced.contracted()
+    return DynamicsSource(source, room, traced.rows)
 
 
-def _joint_forces(system: FreeBody) -> list[str]:
-    """tau(v, u) and its slopes d tau_i / d v_i as C functions."""
-    nv, nu = system.model.nv, system.nu
-    v, u = ca.SX.sym("v", nv), ca.SX.sym("u", nu)
-    tau = ca.vertcat(*system.joint_forces([v[i] for i in range(nv)], [u[i] for i in range(nu)]).elements())
-    slope = ca.vertcat(*[ca.jacobian(tau[i], v[i]) for i in range(nv)])
-    arguments = [Argument("v", nv), Argument("u", nu)]
-    named = (("joint_forces", tau), ("joint_force_slopes", slope))
-    return [step_function(n, trace_expressions([v, u], [e]), arguments, ["r"], inline=True) for n, e in named]
+def is_in_loops(map: Map) -> bool:
+    """Whether a map is written as loops by default."""
+    return _looped(map) is not None
 
 
-def tables_of(model: Model) -> tuple[list[np.ndarray], list[np.ndarray]]:
+def _looped(map: Map) -> FreeBody | None:
+    body = _free_body(map)
+    return None if body is None or body.model.nv <= STRAIGHT_UP_TO_DOFS else body
+
+
+def _free_body(map: Map) -> FreeBody | None:
+    return map if isinstance(map, FreeBody) else None
+
+
+def has_contraction(map: Map) -> bool:
+    """Whether a map writes out its second derivatives."""
+    return isinstance(plain(map), HasContraction)
+
+
+def tables_of(model: Model | None) -> tuple[list[np.ndarray], list[np.ndarray]]:
     """The integer and double tables that the functions read."""
-    from dynamics_backends.compiled.loops import double_tables, int_tables
-
-    return int_tables(model), double_tables(model)
+    return NO_TABLES if model is None else (int_tables(model), double_tables(model))

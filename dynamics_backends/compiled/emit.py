@@ -93,10 +93,10 @@ def chunked_function(name: str, t: Trace, inputs: Sequence[Argument], outputs: S
     chunks = [t.operations[i : i + CHUNK] for i in range(0, max(len(t.operations), 1), CHUNK)]
     home = {op.index: c for c, ops in enumerate(chunks) for op in ops}
     stores: list[list[tuple[str, int, Operand]]] = [[] for _ in chunks]
-    cleared = [o for o, operands in zip(outputs, t.outputs, strict=True) if 0.0 in operands]
+    cleared = {o for o, operands in zip(outputs, t.outputs, strict=True) if _mostly_zero(operands)}
     for output, operands in zip(outputs, t.outputs, strict=True):
         for i, x in enumerate(operands):
-            if x != 0.0 or isinstance(x, int):
+            if output not in cleared or not _is_zero(x):
                 stores[home[x] if isinstance(x, int) else 0].append((output, i, x))
     slots, size = _buffer_slots(chunks, home)
     arguments = [f"const {'V' if a.vector else 'double'}* restrict {a.name}" for a in inputs]
@@ -121,11 +121,20 @@ def chunked_function(name: str, t: Trace, inputs: Sequence[Argument], outputs: S
             body.is_vector[op.index] = True if op.index in slots else body.is_vector[op.index]
         text = "\n".join(lines)
         source.append(f"STRAIGHT void {name}_{c}({', '.join(arguments)})\n{{\n{text}\n}}\n")
-    sizes = {o: len(operands) for o, operands in zip(outputs, t.outputs, strict=True)}
-    zeros = [f"memset({o}, 0, sizeof(V) * {sizes[o]});" for o in cleared]
+    lengths = zip(outputs, map(len, t.outputs), strict=True)
+    zeros = [f"memset({o}, 0, sizeof(V) * {n});" for o, n in lengths if o in cleared]
     calls = "\n".join([*zeros, *(f"{name}_{c}({names});" for c in range(len(chunks)))])
     source.append(f"static void {name}({', '.join(arguments)})\n{{\n{calls}\n}}\n")
     return "\n".join(source), size
+
+
+def _is_zero(x: Operand) -> bool:
+    return isinstance(x, float) and x == 0.0
+
+
+def _mostly_zero(operands: Sequence[Operand]) -> bool:
+    """Whether an output is cleared as a whole, before what is not zero by structure is stored."""
+    return 2 * sum(map(_is_zero, operands)) > len(operands)
 
 
 def _buffer_slots(chunks: Sequence[Sequence[Operation]], home: dict[int, int]) -> tuple[dict[int, int], int]:

@@ -37,12 +37,9 @@ _TEMPLATES = {
     "add_to_diagonal": "for (int d = 0; d < nv; d++) M[WIDTH * (d * nv + d)] += armature[d];",
     "ltl_factor": "ltl_factor(nv, up, M, factor);",
     "ltl_solve": "ltl_solve(nv, up, end, factor, tau_net, a, 1, 1.0, 0);",
-    "ltl_solve_weight": "ltl_solve(nv, up, end, factor, lam, mu, 1, 1.0, 0);",
+    "ltl_solve_weight": "ltl_solve(nv, up, end, factor, lam, mu, 1, -1.0, 0);",
     "fd_contraction": (
-        "minus_path_product(nv, up, end, dof_body, parent, G_qa, da_dq, 0, L_qq); symmetric_sum(nv, G_qq, L_qq);\n"
-        "minus_path_product(nv, up, end, dof_body, parent, G_qa, da_dv, G_qv, L_qv);\n"
-        "minus_path_product(nv, up, end, dof_body, parent, G_qa, M_inverse, 0, L_qtau);\n"
-        "for (int i = 0; i < nv * nv; i++) L_vv[i] = -G_vv[i];"
+        "fd_contraction(nv, up, end, dof_body, parent, G_qa, da_dq, da_dv, M_inverse, L_qq, L_qv, L_qtau);"
     ),
     "fd_tensors": (
         "fd_tensors(nv, up, end, dof_body, parent, v_index, factor, tau_qq, tau_vv, tau_qv, M_q, da_dq, da_dv, M_inverse,\n"
@@ -54,6 +51,8 @@ _TEMPLATES = {
         "ltl_solve(nv, up, end, factor, dtau_dv, da_dv, nv, -1.0, 1);"
     ),
 }
+_IN_PLACE = {"fd_contraction": {"G_qq": "L_qq", "G_qv": "L_qv", "G_vv": "L_vv"}}
+"""Fields that become outputs where they are.  The loops hold the opposite of mu, with which G is what it becomes part of."""
 
 
 @dataclass
@@ -150,6 +149,7 @@ class _Writer:
         self.inputs, self.outputs = list(self.program.arguments), list(self.program.outputs)
         read = {base_name(n) for p in self.program.passes for n in (*p.inputs, *(p.outputs if p.step is None else ()))}
         self.live = read | set(self.outputs)
+        self.in_place = {f: o for p in self.program.passes for f, o in _IN_PLACE.get(p.template, {}).items()}
 
     def kernel(self) -> LoopKernel:
         written = list(dict.fromkeys(base_name(o) for p in self.program.passes for o in p.outputs if self._is_live(o)))
@@ -157,7 +157,8 @@ class _Writer:
         body: list[str] = [*self._unpack_tables(), *self._storage(written, parents)]
         for group in self._groups():
             body += self._loop(group)
-        total = " + ".join([self._size(f, ground=f in parents) for f in written if f not in self.outputs] or ["0"])
+        roomed = [f for f in written if f not in self.outputs and f not in self.in_place]
+        total = " + ".join([self._size(f, ground=f in parents) for f in roomed] or ["0"])
         arguments = ["const int* const* ti", "const double* const* td"]
         arguments += [f"const V* restrict {i}" for i in self.inputs] + [f"V* restrict {o}" for o in self.outputs]
         head = f"static void {self.name}({', '.join([*arguments, 'V* room'])})"
@@ -191,7 +192,9 @@ class _Writer:
         lines = []
         by_entry = {base_name(o) for p in self.program.passes if p.by_entry for o in p.outputs}
         for f in written:
-            if f not in self.outputs:
+            if f in self.in_place:
+                lines.append(f"V* {f} = {self.in_place[f]};")
+            elif f not in self.outputs:
                 n = self._leaves(f)
                 lines.append(
                     f"V* {f} = room{f' + {n}' if f in parents else ''}; room += {self._size(f, ground=f in parents)};"

@@ -56,10 +56,10 @@ def _pool() -> ThreadPoolExecutor:
     return ThreadPoolExecutor(os.cpu_count() or 1, thread_name_prefix="trajopt")
 
 
-def ranges(knots: int, lanes: int, threads: int) -> list[tuple[int, int]]:
-    """Ranges (first, last) of knots for the threads, whole lane blocks each."""
-    count = max(1, min(threads, knots // KNOTS_PER_THREAD))
+def ranges(knots: int, lanes: int, threads: int, least: int = KNOTS_PER_THREAD) -> list[tuple[int, int]]:
+    """Ranges (first, last) of knots for the threads, whole lane blocks each, of at least ``least`` knots."""
     blocks = -(-knots // lanes)
+    count = max(1, min(threads, knots // least, blocks))
     cuts = [min(knots, lanes * (blocks * i // count)) for i in range(count + 1)]
     return list(pairwise(cuts))
 
@@ -79,10 +79,16 @@ class Rooms:
 
 
 def over_threads(
-    work: Callable[[int, int, Array], None], knots: int, lanes: int, rooms: Rooms, threads: int | None = None
+    work: Callable[[int, int, Array], None],
+    knots: int,
+    lanes: int,
+    rooms: Rooms,
+    threads: int | None = None,
+    *,
+    least: int = KNOTS_PER_THREAD,
 ) -> None:
-    """Call work(first, last, room) for each range of knots, on threads where there is more than one."""
-    parts = ranges(knots, lanes, threads or default_threads())
+    """Call work(first, last, room) for each range of at least ``least`` knots, on threads where there is more than one."""
+    parts = ranges(knots, lanes, threads or default_threads(), least)
     jobs = [(first, last, rooms[i]) for i, (first, last) in enumerate(parts)]
     if len(jobs) == 1:
         work(*jobs[0])

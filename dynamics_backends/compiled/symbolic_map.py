@@ -67,11 +67,11 @@ def symbolic_value(map: Map, x: Any, u: Any, t: Any, p: Mapping[str, Any]) -> An
     except LookupError:  # a parameter or component that is not there: the same mistake with any scalar
         raise
     except Exception as error:
-        raise _refusal(map, _complaint(error)) from error
+        raise refusal(map, complaint(error)) from error
     if value.shape != (map.n_out, 1):
         raise ValueError(f"{description(map)} returned {value.numel()} rows; expected n_out = {map.n_out}")
     if _has_nan(value):
-        raise _refusal(map, "it turns a symbol into a float")
+        raise refusal(map, "it turns a symbol into a float")
     return value
 
 
@@ -85,11 +85,12 @@ def description(map: Map) -> str:
     return f"function {function.__qualname__} ({code.co_filename}:{code.co_firstlineno})"
 
 
-def _refusal(map: Map, complaint: str) -> TraceError:
-    return TraceError(f"{description(map)} cannot be traced with symbols: {complaint}; {_REMEDY}")
+def refusal(map: Map, why: str) -> TraceError:
+    """The error for a map that cannot be traced."""
+    return TraceError(f"{description(map)} cannot be traced with symbols: {why}; {_REMEDY}")
 
 
-def _complaint(error: Exception) -> str:
+def complaint(error: Exception) -> str:
     """What went wrong, and in which line outside CasADi and NumPy."""
     own = [f for f in extract_tb(error.__traceback__) if not f.filename.startswith(_LIBRARIES)]
     where = f" in line {own[-1].lineno}, `{own[-1].line}`" if own else ""

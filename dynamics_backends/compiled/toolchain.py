@@ -14,10 +14,13 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import lru_cache
 from importlib.util import find_spec
 from pathlib import Path
+
+from dynamics_backends.compiled.units import units
 
 FLAGS = ("-O3", "-march=native", "-fno-math-errno", "-fPIC", "-shared", "-std=gnu11", "-w")
 """No -ffast-math: it would change what NaN and infinity do."""
@@ -58,18 +61,36 @@ class Toolchain:
         return "\n".join([self.version, *FLAGS, *self.libraries, cpu_features()])
 
     def compile(self, source: str, target: Path) -> None:
-        """Compile C source to the shared library ``target``; raises CompilerError with the compiler's message."""
+        """Compile C source to the shared library ``target``, long sources in parts side by side.
+
+        Raises CompilerError with the compiler's message.
+        """
         with tempfile.TemporaryDirectory(dir=target.parent) as folder:
-            c_file, library = Path(folder) / "kernel.c", Path(folder) / "kernel.so"
-            c_file.write_text(source)
-            command = [*self.command, *FLAGS, str(c_file), "-o", str(library), *self.libraries]
-            try:
-                done = subprocess.run(command, capture_output=True, text=True, stdin=subprocess.DEVNULL, check=False)
-            except OSError as error:
-                raise CompilerError(f"{shlex.join(self.command)} cannot be run any more: {error}") from error
-            if done.returncode:
-                raise CompilerError(f"{shlex.join(self.command)} failed: {done.stderr.strip()[:2000]}")
+            library = Path(folder) / "kernel.so"
+            parts = units(source, os.cpu_count() or 1)
+            files = [Path(folder) / f"kernel{i}.c" for i in range(len(parts))]
+            for file, text in zip(files, parts, strict=True):
+                file.write_text(text)
+            if len(files) > 1:
+                with ThreadPoolExecutor(len(files)) as pool:
+                    files = list(pool.map(self._object, files))
+            self._run([*FLAGS, *map(str, files), "-o", str(library), *self.libraries])
             library.replace(target)
+
+    def _object(self, source: Path) -> Path:
+        target = source.with_suffix(".o")
+        self._run([*(flag for flag in FLAGS if flag != "-shared"), "-c", str(source), "-o", str(target)])
+        return target
+
+    def _run(self, arguments: Sequence[str]) -> None:
+        try:
+            done = subprocess.run(
+                [*self.command, *arguments], capture_output=True, text=True, stdin=subprocess.DEVNULL, check=False
+            )
+        except OSError as error:
+            raise CompilerError(f"{shlex.join(self.command)} cannot be run any more: {error}") from error
+        if done.returncode:
+            raise CompilerError(f"{shlex.join(self.command)} failed: {done.stderr.strip()[:2000]}")
 
 
 def candidates() -> list[tuple[str, ...]]:
@@ -102,6 +123,12 @@ def _probe(commands: tuple[tuple[str, ...], ...]) -> Toolchain:
 
 def find_toolchain() -> Toolchain:
     """The first compiler that works; raises CompilerError that names the remedy."""
+    return _found(os.environ.get("CC"), os.environ.get("PATH"))
+
+
+@lru_cache(maxsize=4)
+def _found(cc: str | None, path: str | None) -> Toolchain:
+    """What these variables lead to; looking for commands on the PATH takes longer than a short solve."""
     return _probe(tuple(candidates()))
 
 

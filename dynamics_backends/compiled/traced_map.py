@@ -8,7 +8,7 @@ without a change.  Time and parameters are inputs.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -90,28 +90,35 @@ class TracedMap:
 
 
 def on_pairs(t: Trace, pair: type[Pair], paired: Sequence[bool], lengths: Sequence[int]) -> Trace:
-    """The operations of a trace on pairs; inputs that are ``paired``, and all outputs, are (first, second) in turn.
+    """The operations of a trace on pairs; inputs that are ``paired``, and all outputs, are (first, second) in turn."""
+
+    def evaluate(*inputs: list[Any]) -> list[list[Any]]:
+        def given(i: int, j: int) -> Pair:
+            return pair(inputs[i][2 * j], inputs[i][2 * j + 1]) if paired[i] else pair(inputs[i][j])
+
+        return replayed(t, pair, given)
+
+    return trace(evaluate, lengths)
+
+
+def replayed(t: Trace, pair: type[Pair], given: Callable[[int, int], Pair]) -> list[list[Any]]:
+    """The outputs of a trace, each (first, second) in turn, from component j of input i as ``given(i, j)``.
 
     Raises ValueError for an operation that pairs do not have.
     """
+    values: list[Pair] = []
 
-    def evaluate(*inputs: list[Any]) -> list[list[Any]]:
-        values: list[Pair] = []
+    def operand(x: Any) -> Pair:
+        if isinstance(x, tuple):
+            return given(*x)
+        return pair(x) if isinstance(x, float) else values[x]
 
-        def operand(x: Any) -> Pair:
-            if isinstance(x, tuple):
-                i, j = x
-                return pair(inputs[i][2 * j], inputs[i][2 * j + 1]) if paired[i] else pair(inputs[i][j])
-            return pair(x) if isinstance(x, float) else values[x]
-
-        for op in t.operations:
-            if op.name not in OPERATIONS:
-                raise ValueError(f"the compiled engine has no operation {op.name}; use engine = 'numpy' for this map")
-            values.append(OPERATIONS[op.name](*[operand(x) for x in op.operands]))
-        results = [[operand(x) for x in output] for output in t.outputs]
-        return [[part for r in result for part in (r.first, r.second)] for result in results]
-
-    return trace(evaluate, lengths)
+    for op in t.operations:
+        if op.name not in OPERATIONS:
+            raise ValueError(f"the compiled engine has no operation {op.name}; use engine = 'numpy' for this map")
+        values.append(OPERATIONS[op.name](*[operand(x) for x in op.operands]))
+    results = [[operand(x) for x in output] for output in t.outputs]
+    return [[part for r in result for part in (r.first, r.second)] for result in results]
 
 
 def _time_row(t: Scalar) -> Rows:

@@ -4,24 +4,31 @@ graph.
     forward   ndx + nu sweeps, one for each direction        reverse   n_out sweeps, one for each output
     auto      CasADi's choice by colouring of the sparsity pattern
 
-The graph is made once for each set of parameter sizes.  Engine ``numpy``: CasADi's virtual machine runs it, knot by
-knot; engine ``compiled``: it is emitted as straight-line C, lanes over knots.
+Second derivatives, contracted with lam, are the Jacobian by that mode of the gradient of lam' f, which is a reverse sweep:
+forward over reverse, reverse over reverse, or by colouring of the symmetric pattern.
+
+A graph is made once for each set of parameter sizes.  Engine ``numpy``: CasADi's virtual machine runs it, knot by
+knot; engine ``compiled``: it is emitted as straight-line C, lanes over knots, unless it is too long for that.
 """
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import casadi as ca
 import numpy as np
 
-from dynamics_backends.compiled.symbolic_map import Symbols, symbolic_value
+from dynamics_backends.compiled.symbolic_map import Symbols, description, symbolic_value
 from dynamics_backends.methods.base import Method
-from dynamics_backends.protocol import Array, Batch, Jacobians, Map
+from dynamics_backends.protocol import Array, Batch, Hessians, Jacobians, Map, Parameters
 
-Evaluate = Callable[[Sequence[Array]], tuple[Array, Array]]
-"""Value (N, n_out) and derivatives (N, n_out, ndx + nu) from arguments (N, n)."""
+COMPILE_UP_TO = 250_000
+"""Operations of a graph that is compiled: half a minute on one core."""
+_LOG = logging.getLogger(__name__)
+Evaluate = Callable[[Sequence[Array]], list[Array]]
+"""Matrices (N, rows, columns) from arguments (N, n)."""
 
 MODES: dict[str, Callable[[Any, Any], Any]] = {
     "forward": lambda y, z: ca.jtimes(y, z, ca.SX.eye(z.numel())),
@@ -44,57 +51,108 @@ class CasadiAD(Method):
             raise ValueError(f"mode = {mode!r}; known: {', '.join(MODES)}")
         self.mode = mode
         self.engine = engine
-        self._evaluators: dict[tuple[tuple[str, int], ...], Evaluate] = {}
+        self._evaluators: dict[tuple[tuple[tuple[str, int], ...], bool], Evaluate] = {}
+
+    def hessian_contraction(
+        self, x: Array, u: Array, t: Array | float, p: Parameters | None, lam: Array
+    ) -> tuple[Jacobians, Hessians]:
+        """See :class:`~dynamics_backends.protocol.SecondOrderBackend`."""
+        b = Batch.of(self.map, x, u, t, p)
+        value, both, H = self._evaluator(b, second=True)([*_arguments(b), np.asarray(lam, float)])
+        n = self.map.manifold.ndx
+        return self._split(value, both), Hessians(H[:, :n, :n], H[:, n:, :n], H[:, n:, n:])
 
     def _jacobians(self, b: Batch) -> Jacobians:
-        sizes = tuple((name, len(rows)) for name, rows in b.p.items())
-        if sizes not in self._evaluators:
-            self._evaluators[sizes] = self._built(Symbols.of(self.map, dict(sizes)))
-        value, both = self._evaluators[sizes]([rows.T for rows in (b.x, b.u, b.t[None], *b.p.values())])
+        return self._split(*self._evaluator(b, second=False)(_arguments(b)))
+
+    def _split(self, value: Array, both: Array) -> Jacobians:
         ndx = self.map.manifold.ndx
-        return Jacobians(value, both[:, :, :ndx], both[:, :, ndx:])
+        return Jacobians(value[:, :, 0], both[:, :, :ndx], both[:, :, ndx:])
+
+    def _evaluator(self, b: Batch, second: bool) -> Evaluate:
+        sizes = tuple((name, len(rows)) for name, rows in b.p.items())
+        if (sizes, second) not in self._evaluators:
+            symbols = Symbols.of(self.map, dict(sizes))
+            self._evaluators[sizes, second] = self._built_second(symbols) if second else self._built(symbols)
+        return self._evaluators[sizes, second]
 
     def expressions(self, symbols: Symbols) -> tuple[Any, Any]:
         """Value (n_out) and Jacobian (n_out, ndx + nu) as SX."""
+        moved, dx = self._moved(symbols)
+        return self._at_zero(dx, moved, MODES[self.mode](moved, ca.vertcat(dx, symbols.u)))
+
+    def second_expressions(self, symbols: Symbols, lam: Any) -> tuple[Any, Any, Any]:
+        """Value, Jacobian and the Hessian (ndx + nu, ndx + nu) of lam' f as SX, lam (n_out) symbols."""
+        moved, dx = self._moved(symbols)
+        z = ca.vertcat(dx, symbols.u)
+        gradient = ca.gradient(ca.dot(lam, moved), z)
+        hessian = ca.hessian(ca.dot(lam, moved), z)[0] if self.mode == "auto" else MODES[self.mode](gradient, z)
+        return self._at_zero(dx, moved, MODES[self.mode](moved, z), hessian)
+
+    def _moved(self, symbols: Symbols) -> tuple[Any, Any]:
+        """f(x (+) dx, u, t, p), and dx."""
         manifold = self.map.manifold
         dx = ca.SX.sym("dx", manifold.ndx)
-        moved = symbolic_value(self.map, manifold.integrate(symbols.x, dx), symbols.u, symbols.t, symbols.p)
-        jacobian = MODES[self.mode](moved, ca.vertcat(dx, symbols.u))
-        value, slope = ca.cse(ca.substitute([moved, ca.densify(jacobian)], [dx], [ca.SX.zeros(manifold.ndx)]))
-        return value, slope
+        return symbolic_value(self.map, manifold.integrate(symbols.x, dx), symbols.u, symbols.t, symbols.p), dx
+
+    @staticmethod
+    def _at_zero(dx: Any, *expressions: Any) -> Any:
+        dense = [ca.densify(e) for e in expressions]
+        return ca.cse(ca.substitute(dense, [dx], [ca.SX.zeros(dx.numel())]))
 
     def _built(self, symbols: Symbols) -> Evaluate:
-        value, jacobian = self.expressions(symbols)
-        by_rows = ca.vec(jacobian.T)
-        return (_compiled if self.engine == "compiled" else _interpreted)(symbols, value, by_rows)
+        return self._made("map_casadi_ad", list(symbols), symbols.names, self.expressions(symbols))
+
+    def _built_second(self, symbols: Symbols) -> Evaluate:
+        lam = ca.SX.sym("lam", self.map.n_out)
+        outputs = self.second_expressions(symbols, lam)
+        return self._made("map_casadi_ad_second", [*symbols, lam], [*symbols.names, "lam"], outputs)
+
+    def _made(self, name: str, inputs: list[Any], names: list[str], outputs: Sequence[Any]) -> Evaluate:
+        by_rows, shapes = [ca.vec(e.T) for e in outputs], [e.shape for e in outputs]
+        if self.engine == "compiled" and self._short_enough(inputs, by_rows):
+            return _compiled(name, inputs, names, by_rows, shapes)
+        return _interpreted(name, inputs, by_rows, shapes)
+
+    def _short_enough(self, inputs: list[Any], outputs: list[Any]) -> bool:
+        """Whether the graph is worth compiling; says so where it is not."""
+        size = ca.Function("size", inputs, outputs).n_instructions()
+        if size > COMPILE_UP_TO:
+            _LOG.warning(
+                "the graph of %s has %d operations: CasADi interprets it, since compiling would take minutes; "
+                "backend = 'analytic' is much smaller",
+                description(self.map),
+                size,
+            )
+        return size <= COMPILE_UP_TO
 
 
-def _interpreted(symbols: Symbols, value: Any, by_rows: Any) -> Evaluate:
-    function = ca.Function("derivatives", list(symbols), [value, by_rows])
-    m, k = value.numel(), by_rows.numel() // max(value.numel(), 1)
+def _arguments(b: Batch) -> list[Array]:
+    return [rows.T for rows in (b.x, b.u, b.t[None], *b.p.values())]
 
-    def evaluate(arguments: Sequence[Array]) -> tuple[Array, Array]:
+
+def _interpreted(name: str, inputs: list[Any], outputs: list[Any], shapes: list[tuple[int, int]]) -> Evaluate:
+    function = ca.Function(name, inputs, outputs)
+
+    def evaluate(arguments: Sequence[Array]) -> list[Array]:
         n = len(arguments[0])
         if n == 0:
-            return np.zeros((0, m)), np.zeros((0, m, k))
-        y, J = (r.full().T for r in function.map(n).call([ca.DM(a.T) for a in arguments]))
-        return y, J.reshape(n, m, k)
+            return [np.zeros((0, *shape)) for shape in shapes]
+        results = function.map(n).call([ca.DM(a.T) for a in arguments])
+        return [r.full().T.reshape(n, *shape) for r, shape in zip(results, shapes, strict=True)]
 
     return evaluate
 
 
-def _compiled(symbols: Symbols, value: Any, by_rows: Any) -> Evaluate:
+def _compiled(
+    name: str, inputs: list[Any], names: list[str], outputs: list[Any], shapes: list[tuple[int, int]]
+) -> Evaluate:
     from dynamics_backends.compiled.kernel import CompiledKernel
     from dynamics_backends.compiled.trace import trace_expressions
     from dynamics_backends.compiled.unrolled import straight_kernel
 
-    m, sizes = value.numel(), [s.numel() for s in symbols]
-    t = trace_expressions(list(symbols), [value, by_rows])
-    source = straight_kernel("map_casadi_ad", t, symbols.names, ["y", "J"], sizes)
-    kernel = CompiledKernel(source, None, [(m,), (m, by_rows.numel() // max(m, 1))])
-
-    def evaluate(arguments: Sequence[Array]) -> tuple[Array, Array]:
-        y, J = kernel(*arguments)
-        return y, J
-
-    return evaluate
+    results = [f"y{i}" for i in range(len(outputs))]
+    t = trace_expressions(inputs, outputs)
+    source = straight_kernel(name, t, names, results, [s.numel() for s in inputs])
+    kernel = CompiledKernel(source, None, shapes)
+    return lambda arguments: list(kernel(*arguments))

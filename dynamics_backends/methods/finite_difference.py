@@ -6,6 +6,10 @@
 The step rule (Nocedal & Wright, Numerical Optimization, 8.1) balances both terms for functions of order one: h is
 multiplied by max(1, |x_k|) for components of a vector space and for controls, and left as it is on quaternions and
 base poses, whose perturbations are radians and metres.
+
+Second derivatives, contracted with lam, are central differences of the central Jacobians, with h = eps^(1/4) for both:
+rounding is divided by h^2, truncation is of the order h^2.  Their symmetric part is taken, which is the Hessian along the
+exponential chart.
 """
 
 from __future__ import annotations
@@ -13,7 +17,7 @@ from __future__ import annotations
 import numpy as np
 
 from dynamics_backends.methods.base import Method, one_at_a_time, perturbed
-from dynamics_backends.protocol import Array, Batch, Jacobians, Map
+from dynamics_backends.protocol import Array, Batch, Hessians, Jacobians, Map, Parameters
 
 EPS = float(np.finfo(float).eps)
 
@@ -32,7 +36,10 @@ class FiniteDifference(Method):
         self.name = f"{scheme}_difference"
 
     def _jacobians(self, b: Batch) -> Jacobians:
-        h = self._step_sizes(b)
+        return self._differences(b, self._step_sizes(b, self.step))
+
+    def _differences(self, b: Batch, h: Array) -> Jacobians:
+        """With steps h (ndx + nu, N)."""
         steps = one_at_a_time(self.map, b, h)
         value = self.map(*b)
         ahead = self._evaluate(b, steps)
@@ -44,7 +51,7 @@ class FiniteDifference(Method):
         values = self.map(*perturbed(self.map, b, steps))
         return values.reshape(len(values), b.size, -1)
 
-    def _step_sizes(self, b: Batch) -> Array:
+    def _step_sizes(self, b: Batch, step: float) -> Array:
         """(ndx + nu, N), each a number that survives adding and subtracting the component it perturbs."""
         scales = []
         offset = 0
@@ -53,4 +60,30 @@ class FiniteDifference(Method):
             scales.append(b.x[offset : offset + g.nq] if flat else np.zeros((g.nv, b.size)))
             offset += g.nq
         at = np.concatenate([*scales, b.u])
-        return (at + self.step * np.maximum(1.0, np.abs(at))) - at
+        return (at + step * np.maximum(1.0, np.abs(at))) - at
+
+
+class CentralDifference(FiniteDifference):
+    """Central differences, with second derivatives."""
+
+    def __init__(self, map: Map, *, step: float | None = None) -> None:
+        super().__init__(map, scheme="central", step=step)
+        self.second_step = step or EPS ** (1 / 4)
+
+    def hessian_contraction(
+        self, x: Array, u: Array, t: Array | float, p: Parameters | None, lam: Array
+    ) -> tuple[Jacobians, Hessians]:
+        """See :class:`~dynamics_backends.protocol.SecondOrderBackend`."""
+        b, n = Batch.of(self.map, x, u, t, p), self.map.manifold.ndx
+        h = self._step_sizes(b, self.second_step)
+        steps = one_at_a_time(self.map, b, h)
+        ahead, behind = (self._gradients(perturbed(self.map, b, s), b.size, lam) for s in (steps, -steps))
+        H = (ahead - behind) / (2.0 * h.T[:, :, None])
+        H = 0.5 * (H + H.transpose(0, 2, 1))
+        return self._jacobians(b), Hessians(H[:, :n, :n], H[:, n:, :n], H[:, n:, n:])
+
+    def _gradients(self, many: Batch, size: int, lam: Array) -> Array:
+        """Gradients of lam' f, (N, K, ndx + nu), at K points about each of N knots."""
+        first = self._differences(many, self._step_sizes(many, self.second_step))
+        J = np.concatenate([first.fx, first.fu], axis=2)
+        return np.einsum("ni,nkij->nkj", lam, J.reshape(size, -1, *J.shape[1:]))

@@ -4,14 +4,22 @@ void prefix_dynamics(const double *x, const double *u, double *xdot)
 {
     double w[DYNAMICS_ROOM + 1];
     const ctx_t c = {NULL, NULL, w};
-    dynamics_value(c, x, u, 0.0, x, xdot);
+    field(c, x, u, 0.0, x, xdot);
 }
 
 void prefix_dynamics_partials(const double *x, const double *u, double *xdot, double *fx, double *fu)
 {
     double w[DYNAMICS_ROOM + 1];
     const ctx_t c = {NULL, NULL, w};
-    dynamics_partials(c, x, u, 0.0, x, xdot, fx, fu);
+    const int above = ND - NF; /* rows of qdot = v */
+    stage_t s;
+    field_partials(c, x, u, 0.0, x, &s);
+    memcpy(xdot, s.f, sizeof s.f);
+    memset(fx, 0, sizeof(double) * above * ND);
+    memset(fu, 0, sizeof(double) * above * NU);
+    for (int i = 0; i < above; i++) fx[i * ND + NF + i] = 1.0;
+    memcpy(fx + above * ND, s.fx, sizeof s.fx);
+    memcpy(fu + above * NU, s.fu, sizeof(double) * NF * NU);
 }
 
 void prefix_step(const double *x, const double *u, double dt, double *x_next)
@@ -23,12 +31,12 @@ void prefix_step(const double *x, const double *u, double dt, double *x_next)
 
 void prefix_linearize(const double *x, const double *u, double dt, double *x_next, double *A, double *B)
 {
-    double w[DYNAMICS_ROOM + 1], G[NX * NW];
+    double w[DYNAMICS_ROOM + 1], G[ND * NW];
     const ctx_t c = {NULL, NULL, w};
     linearize(c, SUBSTEPS, x, u, 0.0, dt, x, x_next, G);
-    for (int i = 0; i < NX; i++) {
-        memcpy(A + i * NX, G + i * NW, sizeof(double) * NX);
-        memcpy(B + i * NU, G + i * NW + NX, sizeof(double) * NU);
+    for (int i = 0; i < ND; i++) {
+        memcpy(A + i * ND, G + i * NW, sizeof(double) * ND);
+        memcpy(B + i * NU, G + i * NW + ND, sizeof(double) * NU);
     }
 }
 
@@ -43,11 +51,13 @@ void prefix_linearize(const double *x, const double *u, double dt, double *x_nex
 static double roll_out(long N, const double *xs, const double *us, const double *K, double alpha, const prefix_problem *p,
                        prefix_workspace *w)
 {
-    double cost;
+    const long start = 0, trial = 0;
+    double cost, last;
     memset(w->node, 0, sizeof w->node);
-    stage_rollout(NULL, NULL, SUBSTEPS, N, xs, us, w->dx, w->du, K, w->d, p->u_lower, p->u_upper, w->node, 0, &alpha, 1, p->t, p->dt,
-                  p->theta, p->theta, p->theta_end, w->X, w->U, w->D, &cost, w->room);
-    return cost;
+    stage_rollout(NULL, NULL, SUBSTEPS, N, 0, 0, 1, &start, &N, &trial, xs, us, w->dx, w->du, K, w->d, p->u_lower, p->u_upper, w->node, 0,
+                  &alpha, p->t, p->dt, p->theta, p->theta, w->X, w->U, w->D, &cost, w->room);
+    stage_terminal_cost(N, w->X, p->t + N, p->theta_end, 1, &last, w->room);
+    return cost + last;
 }
 
 static void keep(long N, double *xs, double *us, const prefix_workspace *w)
@@ -62,17 +72,17 @@ static double start(long N, const double *x0, const double *xs, const double *us
 {
     memset(w->dx, 0, sizeof w->dx);
     memset(w->du, 0, sizeof w->du);
-    for (int i = 0; i < NX; i++) w->dx[i] = x0[i] - xs[i];
-    for (int j = 0; j < NU; j++) /* the roll-out measures deviations from xs + dx */
-        for (int i = 0; i < NX; i++) w->du[j] += K[j * NX + i] * w->dx[i];
+    manifold_difference(xs, x0, w->dx);
+    for (int j = 0; j < NU; j++) /* the roll-out measures deviations from xs (+) dx */
+        for (int i = 0; i < ND; i++) w->du[j] += K[j * ND + i] * w->dx[i];
     return roll_out(N, xs, us, K, 1.0, p, w);
 }
 
 static void expand(long N, const double *xs, const double *us, const prefix_problem *p, prefix_workspace *w)
 {
-    stage_expand(NULL, NULL, SUBSTEPS, xs, us, p->t, p->dt, p->theta, p->theta, 0, N, w->A, w->B, w->d, w->x_next, w->Q, w->q, w->S,
+    stage_expand(NULL, NULL, SUBSTEPS, xs, us, p->t, p->dt, p->theta, p->theta, 0, 0, N, w->A, w->B, w->d, w->x_next, w->Q, w->q, w->S,
                  w->R, w->r, w->cost, w->room);
-    stage_terminal(xs + N * NX, p->t + N, p->theta_end, w->Q + N * NX * NX, w->q + N * NX, w->cost + N, w->room);
+    stage_terminal(xs + N * NX, p->t + N, p->theta_end, w->Q + N * ND * ND, w->q + N * ND, w->cost + N, w->room);
 }
 
 static void raise_mu(prefix_workspace *w) { w->mu = w->mu > 0.0 ? w->mu * MU_FACTOR : MU_MIN; }
@@ -86,7 +96,7 @@ static void lower_mu(prefix_workspace *w)
 /* The policy into w->K, w->k, with mu raised until Quu is positive definite at every knot; 0 where that fails. */
 static int policy(long N, prefix_workspace *w)
 {
-    while (lq_riccati(w->A, w->B, w->d, w->Q, w->q, w->S, w->R, w->r, N, 0.0, w->mu, w->K, w->k, w->Vx, w->Vxx) >= 0) {
+    while (lq_riccati(w->A, w->B, w->d, w->Q, w->q, w->S, w->R, w->r, N, 0.0, w->mu, NULL, NULL, w->K, w->k, w->Vx, w->Vxx) >= 0) {
         raise_mu(w);
         if (w->mu > MU_MAX) {
             w->mu = MU_MAX;
@@ -100,7 +110,7 @@ static int policy(long N, prefix_workspace *w)
 static double search(long N, const double *xs, const double *us, double cost, const prefix_problem *p, prefix_workspace *w)
 {
     double change[2];
-    memset(w->dx, 0, sizeof(double) * NX);
+    memset(w->dx, 0, sizeof(double) * ND);
     lq_rollout(w->A, w->B, w->d, w->Q, w->q, w->S, w->R, w->r, N, w->K, w->k, w->dx, w->du, change);
     w->alpha = 1.0;
     for (int i = 0; i <= MAX_HALVINGS; i++, w->alpha *= 0.5) {
@@ -125,7 +135,7 @@ double prefix_slq_step(long horizon, const double *x0, double *xs, double *us, c
     keep(N, xs, us, w);
     expand(N, xs, us, problem, w);
     if (!policy(N, w)) return cost;
-    memcpy(K, w->K, sizeof(double) * N * NU * NX);
+    memcpy(K, w->K, sizeof(double) * N * NU * ND);
     memcpy(k, w->k, sizeof(double) * N * NU);
     cost = search(N, xs, us, cost, problem, w);
     if (w->alpha > 0.0) {

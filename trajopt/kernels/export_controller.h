@@ -1,7 +1,8 @@
 /* Dynamics, linearisation and one step of SLQ for the problem "prefix", written by trajopt: plain C99, no dynamic memory.
 
-   Units are SI.  A state x is (q, v).  Matrices by rows; a trajectory is one knot after the other: xs (horizon + 1, NX),
-   us (horizon, NU), K (horizon, NU, NX), k (horizon, NU).  Functions keep no state; a workspace serves one caller at a time. */
+   Units are SI.  A state x is (q, v), of NX numbers; derivatives are in its tangent space, of NDX, in which a quaternion counts
+   three.  Matrices by rows; a trajectory is one knot after the other: xs (horizon + 1, NX), us (horizon, NU), K (horizon, NU, NDX),
+   k (horizon, NU).  Functions keep no state; a workspace serves one caller at a time. */
 #ifndef PREFIX_H
 #define PREFIX_H
 
@@ -11,11 +12,11 @@ extern "C" {
 
 @SIZES@
 
-/* xdot (NX) = f(x, u), and its partial derivatives fx (NX, NX), fu (NX, NU). */
+/* xdot (NDX) = f(x, u) at time 0, and its partial derivatives fx (NDX, NDX), fu (NDX, NU). */
 void prefix_dynamics(const double *x, const double *u, double *xdot);
 void prefix_dynamics_partials(const double *x, const double *u, double *xdot, double *fx, double *fu);
 
-/* One time step of dt [s] with the control held (@SCHEME@), and its partial derivatives A (NX, NX), B (NX, NU). */
+/* One time step of dt [s] with the control held (@SCHEME@), and its partial derivatives A (NDX, NDX), B (NDX, NU). */
 void prefix_step(const double *x, const double *u, double dt, double *x_next);
 void prefix_linearize(const double *x, const double *u, double dt, double *x_next, double *A, double *B);
 
@@ -37,15 +38,15 @@ extern const double prefix_default_x0[PREFIX_NX];
 /* Memory of prefix_slq_step; all zero before the first step.  After a step: A .. r hold the expansion around the trajectory
    that the step began with, alpha the step length taken (0 where none was better), mu the regularisation of the next step. */
 typedef struct {
-    double A[PREFIX_HORIZON * PREFIX_NX * PREFIX_NX], B[PREFIX_HORIZON * PREFIX_NX * PREFIX_NU];
-    double d[PREFIX_HORIZON * PREFIX_NX], x_next[PREFIX_HORIZON * PREFIX_NX];
-    double Q[(PREFIX_HORIZON + 1) * PREFIX_NX * PREFIX_NX], q[(PREFIX_HORIZON + 1) * PREFIX_NX];
-    double S[PREFIX_HORIZON * PREFIX_NU * PREFIX_NX], R[PREFIX_HORIZON * PREFIX_NU * PREFIX_NU], r[PREFIX_HORIZON * PREFIX_NU];
+    double A[PREFIX_HORIZON * PREFIX_NDX * PREFIX_NDX], B[PREFIX_HORIZON * PREFIX_NDX * PREFIX_NU];
+    double d[PREFIX_HORIZON * PREFIX_NDX], x_next[PREFIX_HORIZON * PREFIX_NX];
+    double Q[(PREFIX_HORIZON + 1) * PREFIX_NDX * PREFIX_NDX], q[(PREFIX_HORIZON + 1) * PREFIX_NDX];
+    double S[PREFIX_HORIZON * PREFIX_NU * PREFIX_NDX], R[PREFIX_HORIZON * PREFIX_NU * PREFIX_NU], r[PREFIX_HORIZON * PREFIX_NU];
     double cost[PREFIX_HORIZON + 1];
-    double K[PREFIX_HORIZON * PREFIX_NU * PREFIX_NX], k[PREFIX_HORIZON * PREFIX_NU];
-    double Vx[(PREFIX_HORIZON + 1) * PREFIX_NX], Vxx[(PREFIX_HORIZON + 1) * PREFIX_NX * PREFIX_NX];
-    double dx[(PREFIX_HORIZON + 1) * PREFIX_NX], du[PREFIX_HORIZON * PREFIX_NU];
-    double X[(PREFIX_HORIZON + 1) * PREFIX_NX], U[PREFIX_HORIZON * PREFIX_NU], D[PREFIX_HORIZON * PREFIX_NX];
+    double K[PREFIX_HORIZON * PREFIX_NU * PREFIX_NDX], k[PREFIX_HORIZON * PREFIX_NU];
+    double Vx[(PREFIX_HORIZON + 1) * PREFIX_NDX], Vxx[(PREFIX_HORIZON + 1) * PREFIX_NDX * PREFIX_NDX];
+    double dx[(PREFIX_HORIZON + 1) * PREFIX_NDX], du[PREFIX_HORIZON * PREFIX_NU];
+    double X[(PREFIX_HORIZON + 1) * PREFIX_NX], U[PREFIX_HORIZON * PREFIX_NU], D[PREFIX_HORIZON * PREFIX_NDX];
     double room[PREFIX_ROOM];
     double alpha, mu;
     signed char node[PREFIX_HORIZON + 1];
@@ -54,7 +55,7 @@ typedef struct {
 /* One step of SLQ with single shooting, 1 <= horizon <= PREFIX_HORIZON; returns the cost of the new trajectory.
 
    On entry xs, us are a trajectory and K gains that track it, or 0.  It is first rolled out from x0 (NX) under
-   u = us + K (x - xs), which changes nothing where xs starts at x0 and obeys the dynamics.  Then: expansion, Riccati recursion,
+   u = us + K (x (-) xs), which changes nothing where xs starts at x0 and obeys the dynamics.  Then: expansion, Riccati recursion,
    and the longest of the closed-loop roll-outs with step lengths 1, 1/2, 1/4, ... that lowers the cost as expected.  On return
    xs, us are the new trajectory, and K, k the policy du = k + K dx around the one the step began with.  Controls are clamped
    to their bounds in the roll-outs; the recursion does not know the bounds.

@@ -8,7 +8,7 @@ enum { STEPS = 20 };
 
 static double us[PREFIX_HORIZON * PREFIX_NU] = @GUESS@;
 static double xs[(PREFIX_HORIZON + 1) * PREFIX_NX];
-static double K[PREFIX_HORIZON * PREFIX_NU * PREFIX_NX], k[PREFIX_HORIZON * PREFIX_NU];
+static double K[PREFIX_HORIZON * PREFIX_NU * PREFIX_NDX], k[PREFIX_HORIZON * PREFIX_NU];
 static prefix_workspace workspace;
 
 int main(void)

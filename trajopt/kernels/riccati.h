@@ -40,17 +40,17 @@ typedef struct {
         for (int j_ = 0; j_ < (c); j_++) (C)[i_ * (c) + j_] = row_[j_];         \
     }
 
-/* In-place Cholesky factor of the m x m matrix G; 0 where it is not positive definite. */
-static int cholesky(double *restrict G)
+/* In-place Cholesky factor of the leading m x m block of G, whose rows have M_ entries; 0 where it is not positive definite. */
+ALWAYS_INLINE int cholesky(double *restrict G, const int m)
 {
-    for (int j = 0; j < M_; j++) {
+    for (int j = 0; j < m; j++) {
         double s = G[j * M_ + j];
         for (int k = 0; k < j; k++) s -= G[j * M_ + k] * G[j * M_ + k];
         if (!(s > 0.0) || s > 1e300) return 0;
         s = sqrt(s);
         G[j * M_ + j] = s;
         const double inverse = 1.0 / s;
-        for (int i = j + 1; i < M_; i++) {
+        for (int i = j + 1; i < m; i++) {
             double t = G[i * M_ + j];
             for (int k = 0; k < j; k++) t -= G[i * M_ + k] * G[j * M_ + k];
             G[i * M_ + j] = t * inverse;
@@ -60,26 +60,187 @@ static int cholesky(double *restrict G)
 }
 
 /* X (m x c) <- -G^-1 X by its Cholesky factor. */
-ALWAYS_INLINE void minus_solve(const double *restrict G, double *restrict X, const int c)
+ALWAYS_INLINE void minus_solve(const double *restrict G, double *restrict X, const int c, const int m)
 {
-    for (int i = 0; i < M_; i++) {
+    for (int i = 0; i < m; i++) {
         for (int k = 0; k < i; k++)
             for (int j = 0; j < c; j++) X[i * c + j] -= G[i * M_ + k] * X[k * c + j];
         const double inverse = 1.0 / G[i * M_ + i];
         for (int j = 0; j < c; j++) X[i * c + j] *= inverse;
     }
-    for (int i = M_ - 1; i >= 0; i--) {
-        for (int k = i + 1; k < M_; k++)
+    for (int i = m - 1; i >= 0; i--) {
+        for (int k = i + 1; k < m; k++)
             for (int j = 0; j < c; j++) X[i * c + j] -= G[k * M_ + i] * X[k * c + j];
         const double inverse = 1.0 / G[i * M_ + i];
         for (int j = 0; j < c; j++) X[i * c + j] *= inverse;
     }
-    for (int i = 0; i < M_ * c; i++) X[i] = -X[i];
+    for (int i = 0; i < m * c; i++) X[i] = -X[i];
 }
 
-/* The backward sweep without bounds; returns the knot where Quu was not positive definite, or -1. */
-static long riccati(lq_data p, long N, double on_state, double on_control,
-                    double *restrict K, double *restrict k, double *restrict Vx, double *restrict Vxx)
+/* -- box QP: the twin of trajopt/box_qp.py, with its constants --------------------------------------------------------------- */
+
+#define MAX_BOX_ITERATIONS 100
+#define ARMIJO 0.1
+#define GRADIENT_TOLERANCE 1e-14
+#define SHORTEN 0.6
+#define SHORTEST 1e-10
+
+static inline double clipped(double x, double lower, double upper)
+{
+    x = x < lower ? lower : x;
+    return x > upper ? upper : x;
+}
+
+/* minimise 1/2 x'H x + g'x within bounds: x, the indices of the free variables and the Cholesky factor of their block of H.
+   Returns how many they are, or -1 where the block is not positive definite. */
+static int box_qp(const double *restrict H, const double *restrict g, const double *lower, const double *upper, double *restrict x,
+                  int *restrict free_, double *restrict factor)
+{
+    int count = 0;
+    for (int i = 0; i < M_; i++) x[i] = clipped(0.0, lower[i], upper[i]);
+    for (int iteration = 0; iteration < MAX_BOX_ITERATIONS; iteration++) {
+        double gradient[M_], direction[M_], step[M_], moved[M_];
+        int moves = 0, changed = 0;
+        count = 0;
+        for (int i = 0; i < M_; i++) {
+            double s = 0.0, scale = 0.0;
+            for (int j = 0; j < M_; j++) {
+                s += H[i * M_ + j] * x[j];
+                scale += fabs(H[i * M_ + j]) * fabs(x[j]);
+            }
+            gradient[i] = g[i] + s;
+            moved[i] = x[i];
+            if ((x[i] <= lower[i] && gradient[i] > 0.0) || (x[i] >= upper[i] && gradient[i] < 0.0)) continue;
+            free_[count++] = i;
+            moves |= fabs(gradient[i]) > GRADIENT_TOLERANCE * (fabs(g[i]) + scale);
+        }
+        for (int a = 0; a < count; a++)
+            for (int b = 0; b < count; b++) factor[a * M_ + b] = H[free_[a] * M_ + free_[b]];
+        if (!cholesky(factor, count)) return -1;
+        if (!moves) break;
+        for (int a = 0; a < count; a++) step[a] = gradient[free_[a]];
+        minus_solve(factor, step, 1, count);
+        memset(direction, 0, sizeof direction);
+        for (int a = 0; a < count; a++) direction[free_[a]] = step[a];
+        for (double alpha = 1.0; alpha > SHORTEST; alpha *= SHORTEN) {
+            double slope = 0.0, bend = 0.0, move[M_];
+            for (int i = 0; i < M_; i++) {
+                moved[i] = clipped(x[i] + alpha * direction[i], lower[i], upper[i]);
+                move[i] = moved[i] - x[i];
+                slope += gradient[i] * move[i];
+            }
+            for (int i = 0; i < M_; i++)
+                for (int j = 0; j < M_; j++) bend += 0.5 * move[i] * H[i * M_ + j] * move[j];
+            if (-(slope + bend) >= -ARMIJO * slope && slope < 0.0) {
+                changed = 1;
+                break;
+            }
+        }
+        if (!changed || !memcmp(moved, x, sizeof moved)) break;
+        memcpy(x, moved, sizeof moved);
+    }
+    return count;
+}
+
+/* -- a positive definite Quu: the twin of definite_shift of trajopt/ddp_model.py, with its constants --------------------------- */
+
+#define FLOOR 1e-6
+#define ROUNDING 1e-4 /* share of the floor that an eigenvalue may lie above zero and still be raised */
+#define MAX_JACOBI_SWEEPS 50
+
+/* Eigenvalues and eigenvectors (columns of X) of a symmetric m x m matrix, which is destroyed, by Jacobi's method. */
+static void eigen(double *restrict G, double *restrict values, double *restrict X)
+{
+    for (int i = 0; i < M_ * M_; i++) X[i] = i % (M_ + 1) == 0;
+    for (int sweep = 0; sweep < MAX_JACOBI_SWEEPS; sweep++) {
+        double off = 0.0, size = 0.0;
+        for (int i = 0; i < M_; i++)
+            for (int j = 0; j < M_; j++) *(i == j ? &size : &off) += G[i * M_ + j] * G[i * M_ + j];
+        if (off <= 1e-32 * size) break;
+        for (int p = 0; p < M_; p++)
+            for (int q = p + 1; q < M_; q++) {
+                if (G[p * M_ + q] == 0.0) continue;
+                const double tau = (G[q * M_ + q] - G[p * M_ + p]) / (2.0 * G[p * M_ + q]);
+                const double t = (tau >= 0.0 ? 1.0 : -1.0) / (fabs(tau) + sqrt(1.0 + tau * tau)), c = 1.0 / sqrt(1.0 + t * t), s = t * c;
+                for (int k = 0; k < M_; k++) {
+                    const double a = G[k * M_ + p], b = G[k * M_ + q], x = X[k * M_ + p], y = X[k * M_ + q];
+                    G[k * M_ + p] = c * a - s * b, G[k * M_ + q] = s * a + c * b;
+                    X[k * M_ + p] = c * x - s * y, X[k * M_ + q] = s * x + c * y;
+                }
+                for (int k = 0; k < M_; k++) {
+                    const double a = G[p * M_ + k], b = G[q * M_ + k];
+                    G[p * M_ + k] = c * a - s * b, G[q * M_ + k] = s * a + c * b;
+                }
+            }
+    }
+    for (int i = 0; i < M_; i++) values[i] = G[i * M_ + i];
+}
+
+/* What makes a symmetric H positive definite: 0 where it is, else 1 with the shift. */
+static int definite_shift(const double *restrict H, double *restrict shift)
+{
+    double G[M_ * M_], X[M_ * M_], values[M_], norm = 0.0, largest = 0.0, least = HUGE_VAL;
+    for (int i = 0; i < M_; i++) {
+        double row = 0.0;
+        for (int j = 0; j < M_; j++) {
+            G[i * M_ + j] = 0.5 * (H[i * M_ + j] + H[j * M_ + i]);
+            row += fabs(G[i * M_ + j]);
+        }
+        norm = row > norm ? row : norm;
+    }
+    memcpy(X, G, sizeof X);
+    for (int i = 0; i < M_; i++) X[i * M_ + i] -= ROUNDING * FLOOR * norm;
+    if (cholesky(X, M_)) return 0; /* no eigenvalue exceeds the norm */
+    eigen(G, values, X);
+    for (int i = 0; i < M_; i++) {
+        largest = fabs(values[i]) > largest ? fabs(values[i]) : largest;
+        least = values[i] < least ? values[i] : least;
+    }
+    const double floor_ = FLOOR * largest;
+    if (least > ROUNDING * floor_) return 0;
+    for (int k = 0; k < M_; k++) {
+        const double wanted = !(floor_ > 0.0) ? 1.0 : fabs(values[k]) > floor_ ? fabs(values[k]) : floor_;
+        values[k] = wanted - values[k];
+    }
+    for (int i = 0; i < M_; i++)
+        for (int j = 0; j < M_; j++) {
+            double s = 0.0;
+            for (int k = 0; k < M_; k++) s += X[i * M_ + k] * values[k] * X[j * M_ + k];
+            shift[i * M_ + j] = s;
+        }
+    return 1;
+}
+
+/* Second derivatives, contracted with lam, of the knots first .. last: added to Q, S and R on the way. */
+typedef struct {
+    long first, last;
+    void (*contract)(const void *knots, long knot, const double *lam, double *xx, double *ux, double *uu);
+    const void *knots;
+} lq_curvature;
+
+static void add_curvature(const lq_curvature *c, int parts, long i, const double *lam, double *restrict Q, double *restrict S,
+                          double *restrict R)
+{
+    double xx[N_ * N_], ux[M_ * N_], uu[M_ * M_];
+    for (; parts > 0; parts--, c++) {
+        if (i < c->first || i >= c->last) continue;
+        c->contract(c->knots, i - c->first, lam, xx, ux, uu);
+        for (int a = 0; a < N_ * N_; a++) Q[a] += xx[a];
+        for (int a = 0; a < M_ * N_; a++) S[a] += ux[a];
+        for (int a = 0; a < M_ * M_; a++) R[a] += uu[a];
+    }
+}
+
+/* How the sweep changes the problem on its way: see convex_lq of trajopt/ddp_model.py. */
+typedef struct {
+    int modify, parts;
+    const lq_curvature *curvature;
+} changes_t;
+
+/* The backward sweep; returns the knot where Quu was not positive definite on the free controls, or -1. lower, upper: bounds on
+   du, NULL for none. changes: NULL, or what Q, S and R, which are then not constant, are changed by. */
+ALWAYS_INLINE long riccati(lq_data p, long N, double on_state, double on_control, const double *lower, const double *upper,
+                           const changes_t *changes, double *restrict K, double *restrict k, double *restrict Vx, double *restrict Vxx)
 {
     memcpy(Vx + N * N_, p.q + N * N_, sizeof(double) * N_);
     memcpy(Vxx + N * N_ * N_, p.Q + N * N_ * N_, sizeof(double) * N_ * N_);
@@ -92,6 +253,9 @@ static long riccati(lq_data p, long N, double on_state, double on_control,
             for (int b = 0; b < N_; b++) s += V[a * N_ + b] * d[b];
             ahead[a] = s;
         }
+        if (changes)
+            add_curvature(changes->curvature, changes->parts, i, ahead, (double *)p.Q + i * N_ * N_, (double *)p.S + i * M_ * N_,
+                          (double *)p.R + i * M_ * M_);
         PRODUCT(VA, V, A, N_, N_, N_)
         PRODUCT(VB, V, B, N_, N_, M_)
         memcpy(Quu, p.R + i * M_ * M_, sizeof Quu);
@@ -118,12 +282,34 @@ static long riccati(lq_data p, long N, double on_state, double on_control,
             for (int a = 0; a < M_; a++)
                 for (int b = 0; b < N_; b++) X[a * (N_ + 1) + 1 + b] += on_state * BA[a * N_ + b];
         }
-        if (!cholesky(G)) return i;
-        minus_solve(G, X, N_ + 1);
+        if (changes && changes->modify) {
+            double shift[M_ * M_];
+            for (int a = 0; a < M_ * M_; a++)
+                if (!(fabs(G[a]) < HUGE_VAL)) return i;
+            if (definite_shift(G, shift))
+                for (int a = 0; a < M_ * M_; a++) {
+                    ((double *)p.R)[i * M_ * M_ + a] += shift[a];
+                    Quu[a] += shift[a];
+                    G[a] += shift[a];
+                }
+        }
         double *Ki = K + i * M_ * N_, *ki = k + i * M_, T[M_ * N_], t[M_];
-        for (int a = 0; a < M_; a++) {
-            ki[a] = X[a * (N_ + 1)];
-            memcpy(Ki + a * N_, X + a * (N_ + 1) + 1, sizeof(double) * N_);
+        if (lower) {
+            int free_[M_];
+            double factor[M_ * M_];
+            const int count = box_qp(G, Qu, lower + i * M_, upper + i * M_, ki, free_, factor);
+            if (count < 0) return i;
+            for (int a = 0; a < count; a++) memcpy(T + a * N_, X + free_[a] * (N_ + 1) + 1, sizeof(double) * N_);
+            minus_solve(factor, T, N_, count);
+            memset(Ki, 0, sizeof T); /* rows of clamped controls */
+            for (int a = 0; a < count; a++) memcpy(Ki + free_[a] * N_, T + a * N_, sizeof(double) * N_);
+        } else {
+            if (!cholesky(G, M_)) return i;
+            minus_solve(G, X, N_ + 1, M_);
+            for (int a = 0; a < M_; a++) {
+                ki[a] = X[a * (N_ + 1)];
+                memcpy(Ki + a * N_, X + a * (N_ + 1) + 1, sizeof(double) * N_);
+            }
         }
         /* V = Qxx + K'(Quu K + Qux) + Qux'K,  Vx = Qx + K'(Quu k + Qu) + Qux'k */
         PRODUCT(T, Quu, Ki, M_, M_, N_)
@@ -193,9 +379,18 @@ static void linear_rollout(lq_data p, long N, const double *K, const double *k, 
 #define LQ_ARGUMENTS const double *A, const double *B, const double *d, const double *Q, const double *q, const double *S, const double *R, const double *r
 #define LQ_DATA ((lq_data){A, B, d, Q, q, S, R, r})
 
-EXPORT long lq_riccati(LQ_ARGUMENTS, long N, double on_state, double on_control, double *K, double *k, double *Vx, double *Vxx)
+EXPORT long lq_riccati(LQ_ARGUMENTS, long N, double on_state, double on_control, const double *lower, const double *upper, double *K,
+                       double *k, double *Vx, double *Vxx)
 {
-    return riccati(LQ_DATA, N, on_state, on_control, K, k, Vx, Vxx);
+    return riccati(LQ_DATA, N, on_state, on_control, lower, upper, NULL, K, k, Vx, Vxx);
+}
+
+/* The same sweep, which changes Q, S and R on its way. */
+EXPORT long lq_convex(LQ_ARGUMENTS, long N, double on_state, double on_control, const double *lower, const double *upper, int modify,
+                      int parts, const lq_curvature *curvature, double *K, double *k, double *Vx, double *Vxx)
+{
+    const changes_t changes = {modify, parts, curvature};
+    return riccati(LQ_DATA, N, on_state, on_control, lower, upper, &changes, K, k, Vx, Vxx);
 }
 
 EXPORT void lq_adjoint(LQ_ARGUMENTS, long N, double *lambda, double *g) { adjoint(LQ_DATA, N, lambda, g); }

@@ -97,55 +97,82 @@ static void ltl_inverse(int n, const int *restrict up, const int *restrict end, 
     }
 }
 
-/* w columns of one row of -(G + P F), held in registers; see path_row. */
-static inline __attribute__((always_inline)) void path_sum(
-    int n, const int *restrict up, int i, int last, const V *restrict p, long stride, const V *restrict F, const V *restrict G,
-    V *restrict out, const int w)
-{
-    V sum[w];
-    UNROLL for (int c = 0; c < w; c++) sum[c] = G ? -G[c] : ZERO;
-    for (int k = up[i]; k >= 0; k = up[k])
-        UNROLL for (int c = 0; c < w; c++) sum[c] -= p[stride * k] * F[(long)k * n + c];
-    for (int k = i; k < last; k++)
-        UNROLL for (int c = 0; c < w; c++) sum[c] -= p[stride * k] * F[(long)k * n + c];
-    UNROLL for (int c = 0; c < w; c++) out[c] = sum[c];
-}
+/* Rows of a product whose sums run over the degrees of freedom on one path with `deep`; see path_product. */
+typedef struct { int row, deep; } product_row_t;
 
-/* out[c] <- -(G[c] + sum_k p[stride k] F[k][c]) for c < m, over the k that lie on one path with i; without G where it is null. */
-static void path_row(
-    int n, const int *up, const int *end, int i, const V *p, long stride, const V *F, int m, const V *G, V *out)
-{
-    int c = 0;
-    for (; c + TILE <= m; c += TILE) path_sum(n, up, i, end[i], p, stride, F + c, G ? G + c : 0, out + c, TILE);
-    for (; c + 2 <= m; c += 2) path_sum(n, up, i, end[i], p, stride, F + c, G ? G + c : 0, out + c, 2);
-    for (; c < m; c++) path_sum(n, up, i, end[i], p, stride, F + c, G ? G + c : 0, out + c, 1);
-}
+#if LANES == 8
+#define TILE_ROWS 4 /* with TILE columns they fill the vector registers */
+#else
+#define TILE_ROWS 2
+#endif
 
-/* out[c] <- -G[c] for c < m, or zero without G. */
-static inline void negative(int m, const V *restrict G, V *restrict out)
+/* h rows and w columns of G + P F, held in registers, from column c on. */
+static inline __attribute__((always_inline)) void product_tile(
+    int n, const int *restrict support, int count, const product_row_t *rows, const V *P, long across, long down, const V *F, int c,
+    const V *G, V *out, int mirrored, const int h, const int w)
 {
-    for (int c = 0; c < m; c++) out[c] = G ? -G[c] : ZERO;
-}
-
-/* L <- -(G + P F) with P[i][k] = d (M mu)_k / d q_i, zero unless i and k lie on one path, and where the joint of i hangs from the
-   world; G may be null. */
-static void minus_path_product(
-    int n, const int *up, const int *end, const int *dof_body, const int *parent, const V *P, const V *F, const V *G, V *L)
-{
-    for (long i = 0; i < n; i++) {
-        const V *row = G ? G + i * n : 0;
-        if (parent[dof_body[i]] < 0) negative(n, row, L + i * n);
-        else path_row(n, up, end, i, P + i * n, 1, F, n, row, L + i * n);
+    V sum[h][w];
+    UNROLL for (int r = 0; r < h; r++)
+        UNROLL for (int j = 0; j < w; j++) sum[r][j] = G ? G[(long)rows[r].row * n + c + j] : ZERO;
+    for (int s = 0; s < count; s++) {
+        const V *f = F + (long)support[s] * n + c, *p = P + down * support[s];
+        UNROLL for (int r = 0; r < h; r++)
+            UNROLL for (int j = 0; j < w; j++) sum[r][j] += p[across * rows[r].row] * f[j];
     }
+    UNROLL for (int r = 0; r < h; r++)
+        UNROLL for (int j = 0; j < w; j++) {
+            const long row = rows[r].row, column = c + j;
+            if (mirrored) {
+                out[row * n + column] += sum[r][j];
+                out[column * n + row] += sum[r][j];
+            } else
+                out[row * n + column] = sum[r][j];
+        }
 }
 
-/* L <- L + L' - G */
-static void symmetric_sum(int n, const V *restrict G, V *restrict L)
+static inline __attribute__((always_inline)) void product_rows(
+    int n, const int *up, const int *end, const product_row_t *rows, const V *P, long across, long down, const V *F, int first, int last,
+    const V *G, V *out, int mirrored, const int h)
 {
+    int support[n], count = 0, c = first;
+    char on_path[n];
+    memset(on_path, 0, n);
+    for (int r = 0; r < h; r++) {
+        const int deep = rows[r].deep;
+        for (int k = up[deep]; k >= 0; k = up[k]) on_path[k] = 1;
+        memset(on_path + deep, 1, end[deep] - deep);
+    }
+    for (int k = 0; k < n; k++)
+        if (on_path[k]) support[count++] = k;
+    for (; c + TILE <= last; c += TILE)
+        product_tile(n, support, count, rows, P, across, down, F, c, G, out, mirrored, h, TILE);
+    for (; c + 2 <= last; c += 2) product_tile(n, support, count, rows, P, across, down, F, c, G, out, mirrored, h, 2);
+    for (; c < last; c++) product_tile(n, support, count, rows, P, across, down, F, c, G, out, mirrored, h, 1);
+}
+
+/* out[i][c] <- G[i][c] + sum_k P[across i + down k] F[k][c] for `count` rows i and columns first <= c < last, over the k that lie on
+   one path with the row's `deep`; P is zero elsewhere.  G may be null, or out itself.  mirrored: out and its transpose += P F. */
+static void path_product(
+    int n, const int *up, const int *end, const product_row_t *rows, int count, const V *P, long across, long down, const V *F,
+    int first, int last, const V *G, V *out, int mirrored)
+{
+    for (; count >= TILE_ROWS; rows += TILE_ROWS, count -= TILE_ROWS)
+        product_rows(n, up, end, rows, P, across, down, F, first, last, G, out, mirrored, TILE_ROWS);
+    for (; count > 0; rows++, count--) product_rows(n, up, end, rows, P, across, down, F, first, last, G, out, mirrored, 1);
+}
+
+/* The second derivatives of lambda' FD, see rigid_body/fd_second_order.py, from those of mu' ID with mu = -M^-1 lambda: L_qq and L_qv
+   arrive as G_qq and G_qv.  P[i][k] = d (M mu)_k / d q_i vanishes where the joint of i hangs from the world. */
+static void fd_contraction(
+    int n, const int *up, const int *end, const int *dof_body, const int *parent, const V *P, const V *F_q, const V *F_v,
+    const V *M_inverse, V *L_qq, V *L_qv, V *L_qtau)
+{
+    product_row_t rows[n];
+    int count = 0;
     for (int i = 0; i < n; i++)
-        for (int j = 0; j <= i; j++) {
-            const V s = L[i * n + j] + L[j * n + i];
-            L[i * n + j] = s - G[i * n + j];
-            if (j < i) L[j * n + i] = s - G[j * n + i];
-        }
+        if (parent[dof_body[i]] < 0) memset(L_qtau + (long)i * n, 0, sizeof(V) * n);
+        else rows[count++] = (product_row_t){i, i};
+    path_product(n, up, end, rows, count, P, n, 1, F_q, 0, n, 0, L_qq, 1);
+    path_product(n, up, end, rows, count, P, n, 1, F_v, 0, n, L_qv, L_qv, 0);
+    path_product(n, up, end, rows, count, P, n, 1, M_inverse, 0, n, 0, L_qtau, 0);
 }

@@ -35,26 +35,26 @@ static int tree_end(const int *end, int first)
     return last;
 }
 
-/* X[b][c] <- -(G[b][c] + sum_d M_q[i][d][b] F[d][c]) for one i, with b and c in the tree first .. last of i.  M_q vanishes
-   unless its DoFs lie on one path, and where the joint of b hangs from the world; G may be null. */
+/* X[b][c] <- G[b][c] + sum_d M_q[i][d][b] F[d][c] for one i, with b and c in the tree first .. last of i.  M_q vanishes unless its DoFs
+   lie on one path, and where the joint of b hangs from the world; G may be null.  mirrored: X arrives as G, and X' is added too. */
 static void tensor_product(
     int n, const int *up, const int *end, const int *dof_body, const int *parent, int i, int first, int last, const V *M_q,
-    const V *F, const V *G, V *X)
+    const V *F, const V *G, V *X, int mirrored)
 {
     const long at = (long)i * n * n;
+    product_row_t rows[n];
+    int count = 0;
     for (int b = first; b < last; b++) {
         const int deep = b > i ? b : i, high = b < i ? b : i;
-        const long row = at + b * n + first;
-        if (parent[dof_body[b]] < 0)
-            negative(last - first, G ? G + row : 0, X + row);
-        else if (deep < end[high])
-            path_row(n, up, end, deep, M_q + at + b, n, F + first, last - first, G ? G + row : 0, X + row);
-        else
-            memset(X + row, 0, sizeof(V) * (last - first)); /* so is G */
+        const long row = at + (long)b * n;
+        if (parent[dof_body[b]] >= 0 && deep < end[high]) rows[count++] = (product_row_t){b, deep};
+        else if (!mirrored)
+            for (int c = first; c < last; c++) X[row + c] = G ? G[row + c] : ZERO;
     }
+    path_product(n, up, end, rows, count, M_q + at, 1, n, F, first, last, G ? G + at : 0, X + at, mirrored);
 }
 
-/* T <- M^-1 T along the first index.  T[i][b][c] vanishes unless i lies on one path with b or, where `either`, with c.  symmetric:
+/* T <- -M^-1 T along the first index.  T[i][b][c] vanishes unless i lies on one path with b or, where `either`, with c.  symmetric:
    T is so in its last two indices but for those of one joint, whose DoFs are joint[b] .. joint[b + 1] with b its body; only the
    columns from the joint of b on are read. */
 static void tensor_solve(
@@ -72,9 +72,9 @@ static void tensor_solve(
                 vanishing_rows(n, up, end, c, w, other);
                 for (int k = 0; k < n; k++) other[k] = skip[k] && (other[k] || !either);
                 V *x = T + (long)b * n + c;
-                if (w == TILE) ltl_solve_columns(n, up, end, factor, x, x, m, 1.0, other, TILE);
-                else if (w == 2) ltl_solve_columns(n, up, end, factor, x, x, m, 1.0, other, 2);
-                else ltl_solve_columns(n, up, end, factor, x, x, m, 1.0, other, 1);
+                if (w == TILE) ltl_solve_columns(n, up, end, factor, x, x, m, -1.0, other, TILE);
+                else if (w == 2) ltl_solve_columns(n, up, end, factor, x, x, m, -1.0, other, 2);
+                else ltl_solve_columns(n, up, end, factor, x, x, m, -1.0, other, 1);
                 c += w;
             }
             for (int i = first; symmetric && i < last; i++)
@@ -94,11 +94,11 @@ static void fd_tensors(
         last = tree_end(end, first);
         for (int i = first; i < last; i++) {
             const long at = (long)i * n * n;
-            tensor_product(n, up, end, dof_body, parent, i, first, last, M_q, F_q, 0, a_qq);
-            symmetric_sum(n, qq + at, a_qq + at);
-            tensor_product(n, up, end, dof_body, parent, i, first, last, M_q, F_v, qv, a_qv);
-            tensor_product(n, up, end, dof_body, parent, i, first, last, M_q, M_inverse, 0, a_qtau);
-            for (long k = at; k < at + n * n; k++) a_vv[k] = -vv[k];
+            memcpy(a_qq + at, qq + at, sizeof(V) * n * n);
+            memcpy(a_vv + at, vv + at, sizeof(V) * n * n);
+            tensor_product(n, up, end, dof_body, parent, i, first, last, M_q, F_q, 0, a_qq, 1);
+            tensor_product(n, up, end, dof_body, parent, i, first, last, M_q, F_v, qv, a_qv, 0);
+            tensor_product(n, up, end, dof_body, parent, i, first, last, M_q, M_inverse, 0, a_qtau, 0);
         }
     }
     tensor_solve(n, up, end, dof_body, joint, factor, a_qq, 1, 1);
