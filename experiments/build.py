@@ -60,21 +60,42 @@ def solve_task(config: Config, task: Task, callback: Callback | None = None, gue
 
 
 def make_ready(config: Config, task: Task) -> float:
-    """Compile or trace all that a solve will call, by one expansion and one roll-out; the seconds that took.
+    """Compile or trace all that a solve will call, by one evaluation of it; the seconds that took.
 
     What is made is kept, in memory and on disk, so that the solve after it spends its time on solving.
     """
+    from trajopt.augmented_lagrangian import penalised_problem
     from trajopt.evaluation import Direction, Shooting
     from trajopt.numerics import numerics_for
 
     began = time.perf_counter()
+    if config.solver_name in ("dms", "sqp"):
+        _evaluate_program(config, task)
+        return time.perf_counter() - began
     ocp, (xs, us) = task.ocp, task.guess
+    if ocp.constraints():
+        ocp = penalised_problem(ocp)
     n, m, N = ocp.manifold.ndx, ocp.nu, ocp.horizon
     evaluator = numerics_for(ocp, getattr(config.solver_options, "hessian", "gauss_newton")).evaluator
     evaluator.expand(xs, us)
     still = Direction(np.zeros((N + 1, n)), np.zeros((N, m)), np.zeros((N, m, n)), np.zeros((N, n)))
     evaluator.rollout(xs, us, still, np.ones(1), Shooting.every("all", N, "linear"))
     return time.perf_counter() - began
+
+
+def _evaluate_program(config: Config, task: Task) -> None:
+    """Values and derivatives of the sparse program of a direct solver."""
+    from trajopt.dms import transcribed
+    from trajopt.ipopt import require_ipopt
+
+    if config.solver_name == "dms":
+        require_ipopt()
+    program = transcribed(task.ocp, task.guess, config.solver_options)
+    w = program.variables(*task.guess)
+    program.evaluate(w)
+    program.differentiate(w)
+    if config.solver_options.hessian != "limited_memory":
+        program.hessian(w, 1.0, np.zeros(program.rows))
 
 
 def warm_start(task: Task, path: str | Path) -> tuple[Guess, list[str]]:

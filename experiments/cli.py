@@ -15,6 +15,7 @@ from experiments.cli_support import (
     command,
     config_argument,
     configured,
+    fail,
     results_folder,
     set_option,
     solver_option,
@@ -23,6 +24,7 @@ from experiments.cli_support import (
     warn,
 )
 from experiments.engine_commands import COMMANDS
+from experiments.replan.command import replan
 
 if TYPE_CHECKING:
     from experiments.check import Line
@@ -69,8 +71,9 @@ def main() -> None:
 @backend_option
 @solver_option
 @click.option("--warm-start", type=click.Path(exists=True, dir_okay=False), help="Start from a saved solution.")
+@click.option("--animate", is_flag=True, help="Write a web page that shows the motion.")
 @command
-def solve(config: str, overrides: tuple[str, ...], warm_start: str | None, **named: Any) -> None:
+def solve(config: str, overrides: tuple[str, ...], warm_start: str | None, animate: bool, **named: Any) -> None:
     """Solve the problem of CONFIG (a TOML file), save the solution and draw it."""
     from experiments import build
     from trajopt import ConsoleTable, StatusCode
@@ -90,7 +93,7 @@ def solve(config: str, overrides: tuple[str, ...], warm_start: str | None, **nam
     if solution.status.code == StatusCode.INTERRUPTED:
         kept = "the best iterate so far" if solution.iterations else "only the initial guess"
         click.echo(f"Interrupted: {kept} is saved.")
-    _save(solution, task, settings)
+    _save(solution, task, settings, animate)
     if not solution.status.success:
         raise click.exceptions.Exit(FAILED)
 
@@ -127,7 +130,7 @@ def _tell(solution: Solution, task: Task) -> None:
             click.echo(sentence)
 
 
-def _save(solution: Solution, task: Task, settings: Config) -> None:
+def _save(solution: Solution, task: Task, settings: Config, animate: bool = False) -> None:
     from experiments.toml_text import to_toml
 
     folder = settings.directory
@@ -137,7 +140,15 @@ def _save(solution: Solution, task: Task, settings: Config) -> None:
         from experiments.plotting import plot_solution
 
         written += plot_solution(solution, folder, task)
+    if animate:
+        written.append(_animation(solution, folder, task))
     click.echo(f"written to {folder}: " + ", ".join(path.name for path in written))
+
+
+def _animation(solution: Solution, folder: Path, task: Task) -> Path:
+    from experiments.animation import FILE, write_animation
+
+    return write_animation(folder / FILE, solution, task)
 
 
 # -- validate, check -----------------------------------------------------------------------------------------
@@ -215,6 +226,7 @@ def _names(_: click.Context, __: click.Parameter, value: str | None) -> list[str
 @urdf_option
 @click.option("--backends", callback=_names, metavar="A,B", help="Derivative methods; default: the config's.")
 @click.option("--solvers", callback=_names, metavar="A,B", help="Solvers; default: the config's.")
+@click.option("--hessians", callback=_names, metavar="A,B", help="Hessians of the solvers that have a choice; default: theirs.")
 @click.option("--out", type=click.Path(file_okay=False), help="Folder of the results.")
 @command
 def compare(
@@ -223,14 +235,15 @@ def compare(
     urdf: str | None,
     backends: list[str],
     solvers: list[str],
+    hessians: list[str],
     out: str | None,
 ) -> None:
-    """Solve CONFIG with several backends and solvers: table, CSV, plot of the convergence."""
+    """Solve CONFIG with several backends, solvers and Hessians: table, CSV, plot of the convergence."""
     from experiments import compare as comparison
     from experiments.plotting import plot_comparison
 
     settings = configured(config, overrides, urdf=urdf, out=out)
-    configs = comparison.variants(settings, backends, solvers)
+    configs = comparison.variants(settings, backends, solvers, hessians)
     _warn_of_findings(task_of(configs[0]))
     folder = results_folder(settings.directory, COMPARISON_FILES)
     runs = _with_progress(comparison.run_all(configs), len(configs))
@@ -285,19 +298,24 @@ def robots() -> None:
 @main.command()
 @click.argument("solution", type=click.Path(exists=True, dir_okay=False))
 @click.option("--plot", type=click.Path(file_okay=False), help="Draw it into this folder.")
+@click.option("--animate", is_flag=True, help="Write a web page that shows the motion there too.")
 @command
-def show(solution: str, plot: str | None) -> None:
+def show(solution: str, plot: str | None, animate: bool) -> None:
     """Tell about a saved SOLUTION, and draw it again."""
     from trajopt import Solution
 
     loaded = Solution.load(solution)
     _describe(loaded)
     if plot is None:
+        if animate:
+            fail("--animate needs a folder to write to: give --plot FOLDER too")
         return
     from experiments.plotting import plot_solution
 
-    folder = results_folder(Path(plot), option="--plot")
-    written = plot_solution(loaded, folder, _task_of_solution(loaded))
+    folder, task = results_folder(Path(plot), option="--plot"), _task_of_solution(loaded)
+    written = plot_solution(loaded, folder, task)
+    if animate and task is not None:
+        written.append(_animation(loaded, folder, task))
     click.echo(f"written to {plot}: " + ", ".join(path.name for path in written))
 
 
@@ -344,6 +362,7 @@ def _task_of_solution(solution: Solution) -> Task | None:
 
 for engine_command in COMMANDS:
     main.add_command(engine_command)
+main.add_command(replan)
 
 
 if __name__ == "__main__":

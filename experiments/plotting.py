@@ -54,7 +54,7 @@ class Panel(NamedTuple):
 
 
 @contextmanager
-def _figure(path: Path, rows: int, columns: int, width: float, height: float, title: str, **options: Any):
+def figure(path: Path, rows: int, columns: int, width: float, height: float, title: str, **options: Any):
     """A grid of axes in the shared style, written to ``path`` at the end."""
     import matplotlib
 
@@ -80,6 +80,10 @@ def plot_solution(solution: Solution, folder: Path, task: Task | None = None) ->
     written = [plot_panels(folder / f"{name}.png", title, p) for name, (title, p) in panels.items() if p]
     if task is not None and task.frame is not None and task.ocp.model is not None:
         written.append(plot_path(folder / "end_effector.png", solution, task))
+    if task is not None and task.feet and task.ocp.model is not None:
+        from experiments.legged_plots import plot_legs
+
+        written += plot_legs(solution, folder, task)
     if solution.history:
         tolerances = solution.meta.get("options", {})
         written.append(plot_convergence(folder / "convergence.png", solution.history, tolerances))
@@ -170,7 +174,7 @@ def plot_panels(path: Path, title: str, panels: Sequence[Panel]) -> Path:
     rows = -(-len(panels) // columns)
     size = (PANEL_WIDTH * max(columns, 2), PANEL_HEIGHT * rows + 0.7)
     least = LEAST_SPAN * max(float(np.ptp(panel.values)) for panel in panels)
-    with _figure(path, rows, columns, *size, title, sharex=True) as axes:
+    with figure(path, rows, columns, *size, title, sharex=True) as axes:
         for axis, panel in zip(axes.flat, panels, strict=False):
             _draw_panel(axis, panel, least)
         for axis in axes.flat[len(panels) :]:
@@ -221,7 +225,7 @@ def plot_path(path: Path, solution: Solution, task: Task) -> Path:
     moving = np.ptp(p, axis=0) > FLAT
     views = [view for view in ((0, 2), (1, 2), (0, 1)) if moving[list(view)].all()] or [(0, 2)]
     rows = 1 if len(views) == 1 else 2
-    with _figure(path, rows, 2, 7.6, 3.4 * rows + 0.4, f"Path of {frame}") as axes:
+    with figure(path, rows, 2, 7.6, 3.4 * rows + 0.4, f"Path of {frame}") as axes:
         for axis, (i, j) in zip(axes.flat, views, strict=False):
             _draw_projection(axis, p, i, j, task.goal)
         _draw_progress(axes.flat[len(views)], solution.times, p, task.goal)
@@ -264,7 +268,7 @@ def _draw_progress(axis: Any, times: Array, p: Array, goal: Array | None) -> Non
 def plot_convergence(path: Path, history: Sequence[IterationRecord], options: Mapping[str, Any] | None = None) -> Path:
     """Distance of the cost from the final one, gradient and defects over the iterations, with the tolerances."""
     options = options or {}
-    with _figure(path, 1, 2, 8.6, 3.6, "Convergence") as axes:
+    with figure(path, 1, 2, 8.6, 3.6, "Convergence") as axes:
         cost, residual = axes.flat
         _draw_excess(cost, history, history[-1].cost, color=BLUE, markersize=3)
         _draw_residuals(residual, history, options)
@@ -304,7 +308,7 @@ def plot_comparison(path: Path, histories: Mapping[tuple[str, str], Sequence[Ite
     """
     best = min(history[-1].cost for history in histories.values())
     solvers, backends = (list(dict.fromkeys(key[i] for key in histories)) for i in (0, 1))
-    with _figure(path, 1, 3, 12.0, 4.4, title) as axes:
+    with figure(path, 1, 3, 12.0, 4.4, title) as axes:
         for i, ((solver, backend), history) in enumerate(histories.items()):
             style = {
                 "color": COLORS[backends.index(backend) % len(COLORS)],

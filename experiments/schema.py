@@ -38,7 +38,8 @@ def read_table(kind: Any, table: Any, path: str, issues: list[str], extra_known:
 def _construct(kind: Any, table: Mapping[str, Any], path: str, issues: list[str]) -> Any:
     """The dataclass, tables within it first; its own checks of the values are reported under the table's path."""
     before = len(issues)
-    nested = {k: t for k, t in get_type_hints(kind).items() if is_dataclass(t) and k in table}
+    hints = {k: table_kind(t) for k, t in get_type_hints(kind).items() if k in table}
+    nested = {k: t for k, t in hints.items() if t is not None}
     values = dict(table) | {k: _construct(t, table[k], f"{path}.{k}", issues) for k, t in nested.items()}
     if len(issues) > before:
         return None
@@ -67,9 +68,20 @@ def _issue(kind: Any, table: Any, path: str, loc: tuple, error: str, extra_known
         return f"{path}.{key}: unknown key" + (f"; did you mean {near[0]}?" if near else _listed(hints))
     if key not in table:
         return f"{path}.{key}: missing; expected {describe(hints[key])}"
-    if is_dataclass(hints[key]) and len(loc) > 1:
-        return _issue(hints[key], table[key], f"{path}.{key}", loc[1:], error, ())
+    inner, deeper = table_kind(hints[key]), loc[1:]
+    if inner is not None and deeper and deeper[0] == inner.__name__:
+        deeper = deeper[1:]  # the member of a union
+    if inner is not None and deeper and isinstance(table[key], Mapping):
+        return _issue(inner, table[key], f"{path}.{key}", deeper, error, ())
     return f"{path}.{key}: expected {describe(hints[key])}, got {_shown(table[key])}"
+
+
+def table_kind(hint: Any) -> Any:
+    """The dataclass that a value of this type is read into, if it is one, or one or nothing."""
+    if get_origin(hint) in (Union, types.UnionType):
+        found = [a for a in get_args(hint) if is_dataclass(a)]
+        return found[0] if found else None
+    return hint if is_dataclass(hint) else None
 
 
 def _listed(hints: Mapping[str, Any]) -> str:
@@ -90,7 +102,10 @@ def schema_of(kind: Any) -> type[BaseModel]:
 
 
 def _field_type(hint: Any) -> Any:
-    return schema_of(hint) if isinstance(hint, type) and is_dataclass(hint) else hint
+    inner = table_kind(hint)
+    if inner is None:
+        return hint
+    return schema_of(inner) if inner is hint else schema_of(inner) | None
 
 
 def _default(f: Any) -> Any:

@@ -35,6 +35,7 @@ from problems.task import (
     per_dof,
     position_of,
 )
+from trajopt.residuals import LinkPoint
 
 Configuration = Literal["zero"] | tuple[float, ...] | Mapping[str, float]
 """All of q (nq) [rad, m], some joints by name and the others zero, or "zero"."""
@@ -65,15 +66,25 @@ class Weights(Checked):
 @dataclass(frozen=True, kw_only=True)
 class Obstacle(Checked):
     """A sphere that the links stay out of: center (3,) in the world, radius, and the spacing of the points along the links
-    that are checked [m]; ``frame``: where the links end, default the frame of the task."""
+    that are checked [m]; ``frame``: where the links end, default the frame of the task.
+
+    margin: what is added to the radius [m]. weight: of slacks that relax the sphere with its margin (:func:`trajopt.softened`);
+    without one it is a hard constraint.
+    """
 
     center: Point
     radius: float
+    margin: float = 0.0
+    weight: float | None = None
     spacing: float = 0.2
     frame: str | None = None
 
     def checks(self) -> Checks:
-        return {key: (getattr(self, key) > 0, "a positive length [m]") for key in ("radius", "spacing")}
+        return {
+            **{key: (getattr(self, key) > 0, "a positive length [m]") for key in ("radius", "spacing")},
+            "margin": not_negative(self.margin),
+            "weight": (self.weight is None or self.weight > 0, "a positive weight"),
+        }
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -148,7 +159,15 @@ def build(settings: Settings, backend: BackendFactory) -> Task:
     )
     goal = _goal_point(arm, s)
     warnings = _reach_warnings(model, arm.frame, goal)
-    return Task(ocp, _guess(ocp, arm, s), arm.frame, goal, warnings=warnings, outcome=lambda x: _outcome(arm, s, x))
+    return Task(
+        ocp,
+        _guess(ocp, arm, s),
+        arm.frame,
+        goal,
+        points=_watched(arm, s.obstacle),
+        warnings=warnings,
+        outcome=lambda x: _outcome(arm, s, x),
+    )
 
 
 class _Arm(NamedTuple):
@@ -211,6 +230,14 @@ def holding_forces(model: Model, q: Array) -> Array:
     return inverse_dynamics(model, q, still, still)
 
 
+WATCHED = 10
+"""So many times as dense as those of the problem are the points that reports look at."""
+
+
+def _watched(arm: _Arm, o: Obstacle | None) -> tuple[LinkPoint, ...]:
+    return () if o is None else to.link_points(arm.model, o.frame or arm.frame, o.spacing / WATCHED)
+
+
 # -- cost ----------------------------------------------------------------------------------------------------
 
 
@@ -230,6 +257,8 @@ def _running(arm: _Arm, s: Settings) -> list[to.CostTerm]:
         terms.append(to.joint_limit_cost(model, arm.manifold, w.joint_limits, s.joint_limit_margin))
     if w.goal:
         terms.append(_goal_term(arm, s, w.goal, w.goal if s.goal_rotation is not None else 0.0))
+    if s.obstacle is not None and s.obstacle.weight is not None:
+        terms.append(to.softened(_sphere(arm, s.obstacle), s.obstacle.weight))
     return terms
 
 
@@ -291,11 +320,14 @@ def _path_constraints(arm: _Arm, s: Settings) -> list[to.Constraint]:
         constraints.append(to.joint_limits(arm.model, arm.manifold, s.joint_limit_margin))
     if s.velocity_limits:
         constraints.append(to.velocity_limits(arm.model, arm.manifold))
-    if s.obstacle is not None:
-        o = s.obstacle
-        points = to.link_points(arm.model, o.frame or arm.frame, o.spacing)
-        constraints.append(to.sphere_obstacle(arm.model, arm.manifold, points, o.center, o.radius))
+    if s.obstacle is not None and s.obstacle.weight is None:
+        constraints.append(_sphere(arm, s.obstacle))
     return constraints
+
+
+def _sphere(arm: _Arm, o: Obstacle) -> to.Constraint:
+    points = to.link_points(arm.model, o.frame or arm.frame, o.spacing)
+    return to.sphere_obstacle(arm.model, arm.manifold, points, o.center, o.radius + o.margin)
 
 
 def _terminal_constraints(arm: _Arm, s: Settings) -> list[to.Constraint]:

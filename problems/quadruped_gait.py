@@ -16,12 +16,11 @@ import numpy as np
 
 import trajopt as to
 from dynamics_backends.protocol import Array
-from dynamics_backends.rigid_body.batched import frame_placement
 from dynamics_backends.rigid_body.model import Model
 from dynamics_backends.systems.soft_contact import SoftContact
 from problems.base_state import BaseWeights, Triple, base_state_cost, euler_xyz, quaternion, rotation
 from problems.robots import load_robot
-from problems.task import BackendFactory, Checked, Checks, Integrator, Sampling, Task, not_negative, per_dof
+from problems.task import BackendFactory, Checked, Checks, Integrator, Sampling, Task, not_negative
 
 GROUND = 0.03
 """A foot below this height [m] is taken to be on the ground in reports."""

@@ -13,6 +13,7 @@ PROBLEMS = {
     "arm_go_to": "problems.arm_go_to",
     "cart_pendulum": "problems.cart_pendulum",
     "cart_pole": "problems.cart_pole",
+    "contour_following": "problems.contour_following",
     "double_pendulum": "problems.double_pendulum",
     "four_bar": "problems.four_bar",
     "lifting": "problems.lifting",

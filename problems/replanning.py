@@ -6,6 +6,7 @@ objects, its horizon.  Solvers are none of its business.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
@@ -14,15 +15,17 @@ import numpy as np
 
 from dynamics_backends.manifold import Manifold
 from dynamics_backends.protocol import Array
+from dynamics_backends.rigid_body.kinematics import point_positions
 from dynamics_backends.rigid_body.model import Model
 from dynamics_backends.rigid_body.names import unknown_name
 from dynamics_backends.systems.free_body import FreeBody
 from problems.robots import robot_path
 from problems.task import BackendFactory, Checked, Checks, Task, is_path, not_negative, position_of, positive
+from problems.wandering import Wandering
 from trajopt import OCP, SampledSystem
 from trajopt.measurements import MovingObject, Sensor
 from trajopt.mpc import Plant, Timing
-from trajopt.plan import Horizon, Receding, Shrinking
+from trajopt.plan import Horizon, Receding, Regridded, Shrinking
 from trajopt.plants import Push, SampledPlant
 
 Window = tuple[float, float]
@@ -85,10 +88,12 @@ class SensorSettings(Checked):
 
 @dataclass(frozen=True, kw_only=True)
 class MotionSettings(Checked):
-    """A point that moves: center + amplitude sin(2 pi frequency t + phase) in each coordinate, and jumps.
+    """A point that moves: center + amplitude sin(2 pi frequency t + phase) in each coordinate, and jumps; or it wanders.
 
     term: name of the cost terms and constraints that read it, "" for none; parameter: by which. center (n), amplitude (n) [m],
-    frequency (n) [Hz], phase (n) [rad]. jumps: rows (time, change of each coordinate). period, delay, noise: of its measurement.
+    frequency (n) [Hz], phase (n) [rad]. jumps: rows (time, change of each coordinate). wander: half sizes (n) [m] of the box about
+    the center through which it wanders at up to ``wander_speed`` [m/s], see :mod:`~problems.wandering`, () for none.
+    period, delay, noise: of its measurement.
     max_speed [m/s]: what is faster is a jump. smoothing [s]: of the measured velocity. predict: plan with that velocity.
     """
 
@@ -99,6 +104,8 @@ class MotionSettings(Checked):
     frequency: tuple[float, ...] = (0.0, 0.0, 0.0)
     phase: tuple[float, ...] = (0.0, 0.0, 0.0)
     jumps: tuple[tuple[float, ...], ...] = ()
+    wander: tuple[float, ...] = ()
+    wander_speed: float = 0.3
     period: float = 0.01
     delay: float = 0.0
     noise: float = 0.0
@@ -116,11 +123,23 @@ class MotionSettings(Checked):
                 "rows (time, change of each coordinate of center)",
             ),
             **{key: not_negative(getattr(self, key)) for key in ("period", "delay", "noise", "smoothing")},
+            "wander": (
+                len(self.wander) in (0, n) and all(size > 0 for size in self.wander),
+                "as many positive numbers as center has, or none",
+            ),
+            "wander_speed": positive(self.wander_speed),
             "max_speed": positive(self.max_speed),
         }
 
+    def motion(self, seed: int) -> Callable[[float], Array]:
+        """The position (n,) as a function of t [s]; random places are those of the seed."""
+        if not self.wander:
+            return self.at
+        wandering, center = Wandering(np.array(self.center), np.array(self.wander), self.wander_speed, seed), self.center
+        return lambda t: self.at(t) + wandering(t) - center
+
     def at(self, t: float) -> Array:
-        """The position (n,) at t [s]."""
+        """The position (n,) at t [s], without wandering."""
         angle = 2.0 * np.pi * np.array(self.frequency) * t + np.array(self.phase)
         jumped = sum((np.array(jump[1:]) for jump in self.jumps if jump[0] <= t), np.zeros(len(self.center)))
         return np.array(self.center) + np.array(self.amplitude) * np.sin(angle) + jumped
@@ -150,7 +169,8 @@ class Settings(Checked):
     measurement; "converge", by the solver of the config.
     follow: start solves from the motion under the last plan's feedback. bounds: whether plans keep the bounds on controls; the
     plant has them in any case. regularisation: the least of the real-time iteration; search: whether it chooses the length of its
-    step. horizon: "receding" or "shrinking".
+    step. horizon: "receding", "shrinking", or "regridded": what is left, on as many knots as ever; least: of the time left, below
+    which it is not planned any more.
     charge: seconds charged for each response in simulated time; default those measured. seed: of all noise.
     """
 
@@ -165,7 +185,8 @@ class Settings(Checked):
     bounds: bool = True
     regularisation: float = 0.0
     search: bool = True
-    horizon: Literal["receding", "shrinking"] = "receding"
+    horizon: Literal["receding", "shrinking", "regridded"] = "receding"
+    least: float = 0.0
     charge: float | None = None
     seed: int = 0
     plant: PlantSettings = field(default_factory=PlantSettings)
@@ -180,6 +201,7 @@ class Settings(Checked):
             "tick": positive(self.tick),
             "period": (self.period >= self.tick, "at least the tick"),
             "lead": not_negative(self.lead),
+            "least": not_negative(self.least),
             "deadline": (self.deadline is None or self.deadline > 0.0, "a positive number of seconds"),
             "regularisation": not_negative(self.regularisation),
             "charge": (self.charge is None or self.charge >= 0.0, "a number of seconds of at least 0"),
@@ -205,7 +227,9 @@ def planned(task: Task, settings: Settings) -> OCP:
 
 def horizon_of(ocp: OCP, settings: Settings) -> Horizon:
     """Which problem to solve at what time."""
-    return Receding(ocp) if settings.horizon == "receding" else Shrinking(ocp)
+    if settings.horizon == "regridded":
+        return Regridded(ocp, settings.least)
+    return Receding(ocp) if settings.horizon == "receding" else Shrinking(ocp, least_time=settings.least)
 
 
 def objects_of(settings: Settings) -> list[MovingObject]:
@@ -216,7 +240,7 @@ def objects_of(settings: Settings) -> list[MovingObject]:
 
 def _object(m: MotionSettings, seed: int) -> MovingObject:
     sensor = Sensor(Manifold.vector(len(m.center)), m.period, noise=m.noise, delay=m.delay, seed=seed)
-    return MovingObject(m.term, m.parameter, m.at, sensor, m.max_speed, m.smoothing, m.predict)
+    return MovingObject(m.term, m.parameter, m.motion(seed), sensor, m.max_speed, m.smoothing, m.predict)
 
 
 def sensor_of(ocp: OCP, settings: Settings) -> Sensor:
@@ -292,3 +316,13 @@ def path_of(task: Task, xs: Array) -> Array | None:
     """The path (M, 3) [m] of the task's frame; None where it has none."""
     model = task.ocp.model
     return None if model is None or task.frame is None else position_of(model, task.frame, xs[:, : model.nq])
+
+
+def clearances_of(task: Task, xs: Array, objects: Mapping[str, Array]) -> dict[str, Array]:
+    """By name: the distance (M,) [m] of the nearest of the task's points from each object (M, 3) at states (M, nx)."""
+    model = task.ocp.model
+    if model is None or not task.points:
+        return {}
+    at = np.array(point_positions(model, xs[:, : model.nq].T, [(point.body, point.offset) for point in task.points]))
+    where = {name: p.T for name, p in objects.items() if p.shape[1] == 3}
+    return {name: np.linalg.norm(at - p, axis=1).min(axis=0) for name, p in where.items()}

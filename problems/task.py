@@ -20,6 +20,7 @@ from dynamics_backends.rigid_body.model import Model
 from dynamics_backends.rigid_body.urdf import load_urdf
 from problems.robots import load_robot
 from trajopt import OCP, Guess, SampledSystem
+from trajopt.residuals import LinkPoint
 
 BackendFactory = Callable[[Map], DynamicsBackend]
 Integrator = Literal["semi_implicit_euler", "euler", "rk4"]
@@ -37,6 +38,7 @@ class Task:
     """An optimal control problem with where to start it and what to tell about it.
 
     frame: whose path is of interest. goal: its goal (3,) in the world [m]. feet: frames that touch the ground.
+    points: of the links, whose distance from obstacles is of interest.
     warnings: doubts about the settings.
     outcome: sentences about a final state (nx,), for example how far from its goal it is.
     """
@@ -46,6 +48,7 @@ class Task:
     frame: str | None = None
     goal: Array | None = None
     feet: tuple[str, ...] = ()
+    points: tuple[LinkPoint, ...] = ()
     warnings: tuple[str, ...] = ()
     outcome: Callable[[Array], list[str]] = no_outcome
 

@@ -1,0 +1,269 @@
+"""A quadruped walks by a schedule: trot, pace, bound, walk, with rigid contacts in phases or on soft ground.
+
+    minimise   sum_k dt/2 ( |s(x_k) - s_ref(t_k)|_Q^2 + |feet - feet_ref(t_k)|_wf^2 + w_u |u_k|^2 + |friction|_wc^2 )
+               + 1/2 |s(x_N) - s_ref(T)|_P^2 + 1/2 |feet - feet_ref(T)|_Wf^2
+
+with the state s of :mod:`~problems.base_state`, the references of :mod:`~problems.gait` and the smooth friction cone of
+:mod:`~problems.contact_terms`.  One gait gives two problems: ``contact = "rigid"``, phases in which the standing feet are
+held (Holonomic) with an impact where a foot lands, and "soft", one phase on soft ground with the same references.  A
+solution of the soft problem is a warm start for the rigid one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Literal, NamedTuple
+
+import numpy as np
+
+import trajopt as to
+from dynamics_backends.protocol import Array
+from dynamics_backends.rigid_body.batched import center_of_mass, frame_jacobian, nonlinear_effects
+from dynamics_backends.rigid_body.model import Model
+from dynamics_backends.systems.constraint_kinds import PointContact
+from dynamics_backends.systems.holonomic import Holonomic
+from dynamics_backends.systems.impact import Impact
+from dynamics_backends.systems.rigid_body_map import MechanicalSystem
+from dynamics_backends.systems.soft_contact import SoftContact
+from problems.base_state import BaseWeights, base_state_cost
+from problems.contact_terms import feet_cost, friction_cost
+from problems.gait import PATTERNS, FootReferences, Gait, Interval
+from problems.robots import load_robot
+from problems.task import BackendFactory, Checked, Checks, Integrator, Task, not_negative, position_of, positive
+from trajopt.impact_stage import ImpactStage
+
+SOFT_GAP = 0.012
+"""Height [m] at which a foot of HyQ carries its share on the soft ground of the default law."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class FootWeights(Checked):
+    """Weights of the feet [1/m^2]: swing, on their way; landing, where they touch down; stance, of the foothold; terminal, at
+    the end. friction: of the cone and of pulling, rigid contacts only."""
+
+    swing: float = 1e5
+    landing: float = 1e7
+    stance: float = 0.0
+    terminal: float = 1e4
+    friction: float = 0.0
+
+    def checks(self) -> Checks:
+        return {key: not_negative(value) for key, value in vars(self).items()}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Settings(Checked):
+    """A scheduled gait of any robot with a floating base.
+
+    robot: a bundled name or "erd:NAME". feet: left front, right front, left hind, right hind. joints: of the posture [rad].
+    gait: a name, or swings: groups of feet that swing in turn. swing, support: durations [s] of a group's swing and of
+    standing on all feet before it. step_length, step_height [m]. cycles: repetitions of all groups.
+    contact: "rigid" or "soft". gains: Baumgarte pair of the rigid contacts. friction: coefficient of the rigid cone.
+    """
+
+    robot: str = "hyq"
+    feet: tuple[str, ...] = ("lf_foot", "rf_foot", "lh_foot", "rh_foot")
+    joints: tuple[float, ...] = ()
+    gait: str = "trot"
+    swings: tuple[tuple[str, ...], ...] = ()
+    cycles: int = 1
+    swing: float = 0.25
+    support: float = 0.02
+    step_length: float = 0.15
+    step_height: float = 0.1
+    contact: Literal["rigid", "soft"] = "rigid"
+    dt: float = 0.01
+    integrator: Integrator = "semi_implicit_euler"
+    substeps: int = 1
+    gains: tuple[float, float] = (0.0, 20.0)
+    friction: float = 0.7
+    control_weight: float = 1e-2
+    running: BaseWeights = field(default_factory=BaseWeights)
+    terminal: BaseWeights = field(default_factory=BaseWeights)
+    foot_weights: FootWeights = field(default_factory=FootWeights)
+
+    def checks(self) -> Checks:
+        return {
+            "gait": (
+                bool(self.swings) or self.gait in PATTERNS,
+                f"one of {', '.join(PATTERNS)}, or swings of your own",
+            ),
+            "cycles": (self.cycles >= 1, "at least 1"),
+            "swing": positive(self.swing),
+            "support": (self.support >= 0, "a duration of at least 0"),
+            "dt": (0 < self.dt < np.inf, "a positive number of seconds"),
+            "substeps": (self.substeps >= 1, "at least 1"),
+            "friction": positive(self.friction),
+            "gains": not_negative(self.gains),
+            "control_weight": not_negative(self.control_weight),
+        }
+
+    def schedule(self) -> Gait:
+        """The gait. Raises UnknownName for a foot of ``swings`` that is not among the feet."""
+        options = {"swing": self.swing, "support": self.support, "cycles": self.cycles}
+        size = {"step_length": self.step_length, "step_height": self.step_height}
+        if self.swings:
+            return Gait.in_turn(self.feet, self.swings, **options, **size)  # type: ignore[arg-type]
+        return Gait.named(self.gait, self.feet, **options, **size)
+
+
+class _Walker(NamedTuple):
+    """The robot at its start, its gait, and what is asked of it at all knots and at the end."""
+
+    model: Model
+    gait: Gait
+    x0: Array
+    joints: Array
+    intervals: list[Interval]
+    references: FootReferences
+    dt: float
+
+    @property
+    def height(self) -> float:
+        """Of the base [m]."""
+        return float(self.x0[2])
+
+
+def build(settings: Settings, backend: BackendFactory) -> Task:
+    """The task of these settings.
+
+    Raises UnknownName for a foot that the robot or the schedule does not have, ValueError for a posture that does not fit.
+    """
+    s = settings
+    walker = _walker(s)
+    phases = _rigid_phases(walker, s, backend) if s.contact == "rigid" else [_soft_phase(walker, s, backend)]
+    ocp = to.OCP(tuple(phases), walker.x0, tuple(_terminal(walker, s)), name="scheduled_gait", model=walker.model)
+    return Task(ocp, _guess(walker, ocp), outcome=lambda x: _outcome(walker, x), feet=s.feet)
+
+
+def _walker(s: Settings) -> _Walker:
+    model = load_robot(s.robot, base="floating")
+    gait = s.schedule()
+    gait.require_feet(model)
+    names = model.q_names[7:]
+    if len(s.joints) != len(names):
+        raise ValueError(f"joints has {len(s.joints)} entries; {model.name} has {len(names)}: {', '.join(names)}")
+    q0 = np.concatenate([np.zeros(6), [1.0], s.joints])
+    lowest = np.mean([position_of(model, foot, q0)[2] for foot in s.feet])
+    q0[2] = (SOFT_GAP if s.contact == "soft" else 0.0) - lowest
+    footholds = np.stack([position_of(model, foot, q0) for foot in s.feet])
+    intervals = gait.intervals(s.dt)
+    times = s.dt * np.arange(intervals[-1].last + 1)
+    x0 = np.concatenate([q0, np.zeros(model.nv)])
+    return _Walker(model, gait, x0, np.array(s.joints), intervals, gait.references(times, footholds), s.dt)
+
+
+# -- phases ------------------------------------------------------------------------------------------------------------
+
+
+def _rigid_phases(w: _Walker, s: Settings, backend: BackendFactory) -> list[to.Phase]:
+    """A phase for each interval, and before it an impact where feet land; phases with the same feet share their dynamics."""
+    stances: dict[tuple[str, ...], _Stance] = {}
+    phases: list[to.Phase] = []
+    shared = _Terms.of(w, s)
+    standing = set(w.intervals[0].stance)
+    for interval in w.intervals:
+        if interval.stance not in stances:
+            stances[interval.stance] = _Stance.of(w, s, interval.stance, backend)
+        stance = stances[interval.stance]
+        if set(interval.stance) - standing:
+            phases.append(to.Phase(stance.impact, np.zeros(1)))
+        standing = set(interval.stance)
+        terms = [*shared.at(w, s, slice(interval.first, interval.last)), *stance.cone]
+        phases.append(to.Phase(stance.dynamics, np.full(interval.last - interval.first, s.dt), tuple(terms)))
+    return phases
+
+
+class _Stance(NamedTuple):
+    """What belongs to a set of standing feet: motion on them, landing on them, and the cost of their forces."""
+
+    dynamics: to.SampledSystem
+    impact: ImpactStage
+    cone: list[to.CostTerm]
+
+    @classmethod
+    def of(cls, w: _Walker, s: Settings, feet: tuple[str, ...], backend: BackendFactory) -> _Stance:
+        contacts = [PointContact(foot, gains=s.gains) for foot in feet]
+        system, weight = Holonomic(w.model, contacts), s.foot_weights.friction
+        cone = [friction_cost(system, feet, s.friction, weight, feet=len(s.feet))] if weight else []
+        return cls(_sampled(backend, system, s), ImpactStage(backend(Impact(w.model, contacts))), cone)
+
+
+def _soft_phase(w: _Walker, s: Settings, backend: BackendFactory) -> to.Phase:
+    dynamics = _sampled(backend, SoftContact(w.model, s.feet), s)
+    N = w.intervals[-1].last
+    return to.Phase(dynamics, np.full(N, s.dt), tuple(_Terms.of(w, s).at(w, s, slice(0, N))))
+
+
+def _sampled(backend: BackendFactory, system: MechanicalSystem, s: Settings) -> to.SampledSystem:
+    return to.SampledSystem(backend(system), s.integrator, s.substeps)
+
+
+class _Terms(NamedTuple):
+    """The running terms, whose references and weights differ by knot."""
+
+    control: to.CostTerm
+    base: to.CostTerm
+    feet: to.CostTerm
+
+    @classmethod
+    def of(cls, w: _Walker, s: Settings) -> _Terms:
+        names = tuple(f"u[{name}]" for name in w.model.dof_names[6:])
+        return cls(to.control_cost(len(names), 0.0, s.control_weight, names=names), *_terms_of_state(w, s, s.running))
+
+    def at(self, w: _Walker, s: Settings, knots: slice) -> list[to.CostTerm]:
+        """At these knots."""
+        r = w.references
+        own = s.foot_weights
+        weight = np.select([r.landing[knots], r.swinging[knots]], [own.landing, own.swing], own.stance).repeat(
+            3, axis=1
+        )
+        base = self.base.updated(position=r.base[knots] + np.array([0.0, 0.0, w.height]))
+        goal = r.position[knots].reshape(len(weight), -1)
+        return [self.control, base, self.feet.updated(goal=goal, weight=weight)]
+
+
+def _terms_of_state(w: _Walker, s: Settings, weights: BaseWeights) -> tuple[to.CostTerm, to.CostTerm]:
+    manifold = SoftContact(w.model, s.feet).manifold
+    base = base_state_cost(w.model, manifold, weights.vector(len(w.joints)), w.joints, "posture")
+    return base, feet_cost(w.model, manifold, s.feet, w.references.position[-1].ravel(), s.foot_weights.terminal)
+
+
+def _terminal(w: _Walker, s: Settings) -> list[to.CostTerm]:
+    base, feet = _terms_of_state(w, s, s.terminal)
+    return [base.updated(position=w.references.base[-1] + np.array([0.0, 0.0, w.height])), feet]
+
+
+# -- guess and account -------------------------------------------------------------------------------------------------
+
+
+def _guess(w: _Walker, ocp: to.OCP) -> to.Guess:
+    """The start, held by the feet that stand."""
+    still = to.constant_guess(ocp)
+    torques = {stance: holding_torques(w.model, w.x0, stance) for stance in {i.stance for i in w.intervals}}
+    for interval in w.intervals:
+        during = (ocp.times[:-1] > w.dt * interval.first - 0.5 * w.dt) & (ocp.times[:-1] < w.dt * (interval.last - 0.5))
+        still.us[during] = torques[interval.stance]
+    return still
+
+
+def holding_torques(model: Model, x: Array, stance: Sequence[str]) -> Array:
+    """Joint torques (nu,) that hold the state x (nx,) on point contacts, by the least forces that carry the base."""
+    q = x[: model.nq]
+    h = nonlinear_effects(model, q, np.zeros(model.nv))
+    J = np.concatenate([frame_jacobian(model, q, foot)[:3] for foot in stance])
+    forces = np.linalg.lstsq(J[:, :6].T, h[:6], rcond=None)[0]
+    return (h - J.T @ forces)[6:]
+
+
+def _outcome(w: _Walker, x: Array) -> list[str]:
+    goal = w.references.base[-1]
+    center = center_of_mass(w.model, x[: w.model.nq])
+    feet = np.stack([position_of(w.model, foot, x[: w.model.nq]) for foot in w.gait.feet])
+    away = np.linalg.norm(feet - w.references.position[-1], axis=1)
+    return [
+        f"the base ends at x = {x[0]:.3f}, y = {x[1]:.3f}, z = {x[2]:.3f} m; asked for {goal[0]:.3f}, 0, {w.height:.3f}",
+        f"the centre of mass ends at x = {center[0]:.3f} m",
+        f"{w.gait.feet[int(np.argmax(away))]} ends {100 * away.max():.2g} cm from its foothold, the others less",
+    ]

@@ -1,0 +1,38 @@
+"""A point that wanders: from one random place of a box to the next, on straight lines, at rest at each.
+
+On a line of length d it has gone the share 3 s^2 - 2 s^3 at the share s = t / T of its time T = 3 d / (2 v), so that its speed
+never exceeds v.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from dynamics_backends.protocol import Array
+
+
+class Wandering:
+    """center (n,) and half sizes (n,) of the box [m], speed v [m/s]; the places are those of the seed.
+
+    Raises ValueError for a box without extent or a speed that is not positive.
+    """
+
+    def __init__(self, center: Array, size: Array, speed: float, seed: int) -> None:
+        self._center, self._size, self._speed = np.asarray(center, dtype=float), np.asarray(size, dtype=float), speed
+        if not (self._size.any() and (self._size >= 0.0).all() and speed > 0.0):
+            raise ValueError(f"a box of half sizes {self._size} and a speed of {speed}: give positive numbers")
+        self._random = np.random.default_rng(seed)
+        self._places, self._times = [self._place()], [0.0]
+
+    def __call__(self, t: float) -> Array:
+        """The position (n,) at t >= 0 [s]."""
+        while self._times[-1] <= t:
+            place = self._place()
+            self._times.append(self._times[-1] + 1.5 * float(np.linalg.norm(place - self._places[-1])) / self._speed)
+            self._places.append(place)
+        k = int(np.searchsorted(self._times, t, side="right")) - 1
+        share = (t - self._times[k]) / (self._times[k + 1] - self._times[k])
+        return self._places[k] + share * share * (3.0 - 2.0 * share) * (self._places[k + 1] - self._places[k])
+
+    def _place(self) -> Array:
+        return self._center + self._size * self._random.uniform(-1.0, 1.0, len(self._center))
