@@ -16,7 +16,7 @@ help:
 	@echo 'make test    lint, then the whole test suite (PYTEST_ARGS="-n 2" for two processes)'
 	@echo 'make lint    ruff check, ruff format --check, mypy'
 	@echo 'make format  rewrite the sources in the project format'
-	@echo 'make bench   accuracy and time of the derivatives, identities, the compiled engine beside its peers'
+	@echo 'make bench   all benchmarks: accuracy, orders, times beside peers, gaits, solvers (tens of minutes)'
 	@echo 'make venv    only set up $(VENV) (the targets above do so themselves)'
 	@echo 'make clean   remove build products, caches and $(DEMO_OUT); $(VENV) stays'
 
@@ -44,7 +44,7 @@ $(STAMP): pyproject.toml tools/install_cyipopt.py
 	    "Remedy: apt install python3-venv (Debian, Ubuntu), or put virtualenv on the path" >&2; exit 1; \
 	fi
 	@echo 'Installing into $(VENV) (once; some minutes, 1.6 GB) ...'
-	@$(PIP) install -e '.[test,dev,robots]' </dev/null
+	@$(PIP) install -e '.[test,dev,robots,sim]' </dev/null
 	@$(BIN)/python tools/install_cyipopt.py </dev/null
 	@touch $@
 
@@ -70,10 +70,9 @@ format: $(STAMP)
 	@$(BIN)/ruff check --fix . || true
 	@$(BIN)/ruff format .
 
+BENCHMARKS := first_order foundation compiled second_order contact gaits ddp dms sqp
 bench: $(STAMP)
-	@$(BIN)/python -m experiments.benchmark_first_order </dev/null
-	@$(BIN)/python -m experiments.benchmark_foundation </dev/null
-	@$(BIN)/python -m experiments.benchmark_compiled </dev/null
+	@for name in $(BENCHMARKS); do echo "== benchmark_$$name"; $(BIN)/python -m experiments.benchmark_$$name </dev/null || exit 1; done
 
 clean:
 	rm -rf build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache $(DEMO_OUT)

@@ -265,15 +265,15 @@ def test_check_passes(config):
 
 
 def test_check_names_a_wrong_derivative(config, monkeypatch):
-    right = FreeBody.jacobians
+    right = FreeBody.partials
 
     def wrong(self, x, u, t, p):
         found = right(self, x, u, t, p)
-        fx = np.array(found.fx)
-        fx[:, 3, 0] *= 1.1
+        fx = [np.array(row) for row in found.fx]
+        fx[3][0] *= 1.1
         return found._replace(fx=fx)
 
-    monkeypatch.setattr(FreeBody, "jacobians", wrong)
+    monkeypatch.setattr(FreeBody, "partials", wrong)
     result = run("check", config)
     assert result.exit_code == FAILED
     assert "worst: d vdot[elbow] / d q[shoulder], relative error" in result.output
@@ -295,6 +295,33 @@ def test_compare(config, out):
     assert np.ptp(costs) < 1e-8 * costs[0]
     assert "| problem | backend |" in result.output
     assert (out / "comparison.png").exists() and (out / "comparison.md").exists()
+
+
+def test_compare_hessians(config, out):
+    """Each solver with those that it has; options of one solver do not stand in the way of another."""
+    arguments = (
+        "--solvers",
+        "slq,sqp",
+        "--hessians",
+        "gauss_newton,scqp",
+        "--out",
+        out,
+        "--set",
+        "solver.accept_ratio=0.2",
+    )
+    result = run("compare", config, *arguments)
+    assert result.exit_code == SOLVED, result.output
+    with (out / "comparison.csv").open() as file:
+        rows = list(csv.DictReader(file))
+    assert [(r["solver"], r["hessian"]) for r in rows] == [
+        ("slq", "gauss_newton"), ("sqp", "gauss_newton"), ("sqp", "scqp"),
+    ]  # fmt: skip
+    costs = np.array([float(r["final_cost"]) for r in rows])
+    assert np.ptp(costs) < 1e-6 * costs[0]
+    assert max(float(r["violation"]) for r in rows) < 1e-6
+    assert "none of the solvers (slq) has hessian = 'scqp'" in refused(
+        "compare", config, "--hessians", "scqp", "--out", out
+    )
 
 
 def test_compare_keeps_the_finished_runs_after_an_interruption(config, out, monkeypatch):

@@ -9,7 +9,7 @@ from dynamics_backends.protocol import FunctionMap
 from dynamics_backends.registry import make_backend
 from trajopt import SCHEMES, SampledSystem
 from trajopt.integrators import step_rows
-from trajopt.sensitivities import d_dexp_inv
+from trajopt.stages import d_dexp_inv
 
 SYSTEMS = {
     "pendulum": textbook.pendulum,

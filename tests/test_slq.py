@@ -7,15 +7,24 @@ import pytest
 import textbook_systems as textbook
 from scipy.linalg import solve_discrete_are
 from scipy.optimize import lsq_linear
+from shooting_cases import (
+    PROBLEMS,
+    SETTINGS,
+    attitude_slew,
+    cart_pole,
+    check_optimum,
+    crane,
+    pendulum_swing_up,
+    polished,
+    sampled,
+)
 
 from dynamics_backends.manifold import Manifold
 from dynamics_backends.protocol import FunctionMap
-from dynamics_backends.registry import make_backend
 from trajopt import (
     OCP,
     Guess,
     Phase,
-    SampledSystem,
     StatusCode,
     constant_guess,
     control_cost,
@@ -27,73 +36,6 @@ from trajopt import (
 from trajopt.evaluation import StageEvaluator
 from trajopt.lq import reduced_gradient
 
-SETTINGS = {
-    "ilqr": {"shooting": "single"},
-    "every 7, linear": {"shooting": 7, "gaps": "linear"},
-    "every 7, nonlinear": {"shooting": 7, "gaps": "nonlinear"},
-    "gnms": {"shooting": "all", "gaps": "linear"},
-    "fddp": {"shooting": "all", "gaps": "nonlinear"},
-}
-
-
-def _sampled(system, scheme="rk4", backend="forward_ad"):
-    return SampledSystem(make_backend(system, backend), scheme)
-
-
-def _pendulum_swing_up(horizon=60, backend="forward_ad", limit=None):
-    system = textbook.autonomous_pendulum()
-    bounds = {} if limit is None else {"u_lower": [-limit], "u_upper": [limit]}
-    return OCP.single_phase(
-        _sampled(system, backend=backend),
-        [0.0, 0.0],
-        horizon,
-        0.05,
-        [control_cost(1, weight=0.1)],
-        [state_cost(system.manifold, [np.pi, 0.0], [100.0, 10.0])],
-        **bounds,
-    )
-
-
-def _cart_pole(goal, horizon, control_weight):
-    """From rest with the pole hanging to rest at a goal."""
-    system = textbook.cart_pole()
-    return OCP.single_phase(
-        _sampled(system),
-        [0.0, 0.0, 0.0, 0.0],
-        horizon,
-        0.04,
-        [control_cost(1, weight=control_weight)],
-        [state_cost(system.manifold, goal, [200.0, 200.0, 20.0, 20.0])],
-    )
-
-
-def _crane():
-    """Move the cart by two metres and leave the pole at rest."""
-    return _cart_pole([2.0, 0.0, 0.0, 0.0], 50, 0.05)
-
-
-def _attitude_slew():
-    """Turn a spinning body by 2.5 rad about a skew axis and stop it."""
-    system = textbook.spinning_body()
-    turned = system.manifold.integrate(
-        system.manifold.identity()[:, None], np.r_[2.5 * np.array([0.6, 0.0, 0.8]), 0, 0, 0][:, None]
-    )[:, 0]
-    x0 = np.r_[system.manifold.identity()[:4], 0.3, -0.2, 0.1]
-    return turned, OCP.single_phase(
-        _sampled(system),
-        x0,
-        35,
-        0.1,
-        [control_cost(3, weight=0.1), state_cost(system.manifold, turned, 0.05)],
-        [state_cost(system.manifold, turned, 50.0)],
-    )
-
-
-def _polished(ocp, name, guess=None, **options):
-    options = {"gradient_tolerance": 1e-9, "max_iterations": 500, **SETTINGS[name], **options}
-    return solve(ocp, guess, options)
-
-
 # -- linear problems ----------------------------------------------------------------------------------------------------
 
 
@@ -103,7 +45,7 @@ def test_linear_quadratic_problem_takes_one_step(name):
     system, h = textbook.double_integrator(), 0.1
     Q, R = np.diag([2.0, 0.5]), np.array([[0.3]])
     running = [state_cost(system.manifold, [0.0, 0.0], np.diag(Q)), control_cost(1, weight=R[0])]
-    ocp = OCP.single_phase(_sampled(system), [1.0, -0.5], 150, h, running)
+    ocp = OCP.single_phase(sampled(system), [1.0, -0.5], 150, h, running)
     rng = np.random.default_rng(0)
     guess = Guess(rng.standard_normal((151, 2)), rng.standard_normal((150, 1)))
     solution = solve(ocp, guess, SETTINGS[name] | {"gradient_tolerance": 1e-10})
@@ -132,8 +74,8 @@ def test_box_limited_double_integrator_is_the_bounded_least_squares_solution(nam
     system, h, N = textbook.double_integrator(), 0.1, 30
     running = [control_cost(1, weight=0.01)]
     terminal = [state_cost(system.manifold, [1.0, 0.0], 100.0)]
-    ocp = OCP.single_phase(_sampled(system), [0.0, 0.0], N, h, running, terminal, u_lower=[-0.6], u_upper=[0.5])
-    solution = _polished(ocp, name, interpolated_guess(ocp, [1.0, 0.0]))
+    ocp = OCP.single_phase(sampled(system), [0.0, 0.0], N, h, running, terminal, u_lower=[-0.6], u_upper=[0.5])
+    solution = polished(ocp, name, interpolated_guess(ocp, [1.0, 0.0]))
     assert solution.status.success
     A, B = np.array([[1.0, h], [0.0, 1.0]]), np.array([[0.5 * h * h], [h]])
     free, forced = _condensed(A, B, ocp.x0, N)
@@ -151,49 +93,19 @@ def test_box_limited_double_integrator_is_the_bounded_least_squares_solution(nam
 # -- nonlinear problems -------------------------------------------------------------------------------------------------
 
 
-def _check_optimum(ocp, solution):
-    """The dynamics hold, and the gradient, by central differences of the rolled-out cost, vanishes off the bounds."""
-    evaluator = StageEvaluator(ocp)
-    x_next = evaluator.expand(solution.xs, solution.us).x_next
-    assert np.abs(ocp.manifold.difference(solution.xs[1:].T, x_next.T)).max() < 1e-9
-
-    def cost(us):
-        xs = [ocp.x0]
-        for k, u in enumerate(us):
-            xs.append(ocp.phases[0].dynamics.step(xs[-1][None], u[None], ocp.times[k], ocp.dt[k])[0])
-        return evaluator.cost(np.array(xs)[None], us[None])[0]
-
-    rng = np.random.default_rng(1)
-    for k, j in zip(rng.integers(0, ocp.horizon, 4), rng.integers(0, ocp.nu, 4), strict=True):
-        if ocp.control_bounds is not None and np.isclose(abs(solution.us[k, j]), ocp.u_upper[j]):
-            continue
-        step = np.zeros_like(solution.us)
-        step[k, j] = 1e-4
-        slope = (cost(solution.us + step) - cost(solution.us - step)) / 2e-4
-        assert abs(slope) < 1e-6 * max(1.0, solution.cost)
-
-
-PROBLEMS = {
-    "pendulum": _pendulum_swing_up,
-    "pendulum with limits": lambda: _pendulum_swing_up(horizon=70, limit=6.0),
-    "crane": _crane,
-    "attitude": lambda: _attitude_slew()[1],
-}
-
-
 @pytest.mark.parametrize("problem", PROBLEMS)
 def test_all_settings_reach_the_same_optimum(problem):
     """Each starts near the solution of the first, off the dynamics and from other controls."""
     ocp = PROBLEMS[problem]()
-    first = _polished(ocp, "gnms", constant_guess(ocp))
+    first = polished(ocp, "gnms", constant_guess(ocp))
     assert first.status.success
-    _check_optimum(ocp, first)
+    check_optimum(ocp, first)
     rng = np.random.default_rng(2)
     steps = 0.02 * rng.standard_normal((ocp.horizon + 1, ocp.manifold.ndx))
     infeasible = ocp.manifold.integrate(first.xs.T, steps.T).T
     guess = Guess(infeasible, first.us + 0.02 * rng.standard_normal(first.us.shape))
     for name in SETTINGS:
-        solution = _polished(ocp, name, guess)
+        solution = polished(ocp, name, guess)
         assert solution.status.success, (name, str(solution.status))
         assert solution.cost == pytest.approx(first.cost, rel=1e-8)
         np.testing.assert_allclose(solution.us, first.us, rtol=0, atol=1e-5)
@@ -201,24 +113,24 @@ def test_all_settings_reach_the_same_optimum(problem):
 
 @pytest.mark.parametrize("name", SETTINGS)
 def test_pendulum_swings_up_from_rest(name):
-    ocp = _pendulum_swing_up()
-    solution = _polished(ocp, name, constant_guess(ocp, 0.1))
+    ocp = pendulum_swing_up()
+    solution = polished(ocp, name, constant_guess(ocp, 0.1))
     assert solution.status.success
     assert solution.xs[-1, 0] == pytest.approx(np.pi, abs=0.05)
 
 
 def test_cart_pole_swings_up():
-    ocp = _cart_pole([0.0, np.pi, 0.0, 0.0], 60, 0.05)
+    ocp = cart_pole([0.0, np.pi, 0.0, 0.0], 60, 0.05)
     solution = solve(ocp, options={"max_iterations": 500})
     assert solution.status.success
     np.testing.assert_allclose(solution.xs[-1], [0.0, np.pi, 0.0, 0.0], rtol=0, atol=0.02)
-    _check_optimum(ocp, solution)
+    check_optimum(ocp, solution)
 
 
 @pytest.mark.parametrize("solver", ["gnms", "fddp"])
 def test_attitude_problem_does_not_depend_on_the_world_frame(solver):
     """Rotating start, goal and guess together rotates the solution: same controls, same gains."""
-    goal, ocp = _attitude_slew()
+    goal, ocp = attitude_slew()
     spun = ocp.manifold.integrate(
         np.array([0.5, 0.5, -0.5, 0.5, 0, 0, 0])[:, None], np.r_[0.3, 1.0, -2.0, 0, 0, 0][:, None]
     )[:4, 0]
@@ -248,7 +160,7 @@ def test_attitude_problem_does_not_depend_on_the_world_frame(solver):
 def test_every_backend_reaches_the_same_cost():
     costs = {}
     for backend in ("forward_ad", "complex_step", "central_difference", "forward_difference"):
-        solution = solve(_pendulum_swing_up(backend=backend), options={"gradient_tolerance": 1e-6})
+        solution = solve(pendulum_swing_up(backend=backend), options={"gradient_tolerance": 1e-6})
         assert solution.status.success, backend
         costs[backend] = solution.cost
     for cost in costs.values():
@@ -259,7 +171,7 @@ def test_exact_hessian_of_the_cost_reaches_the_same_optimum_in_fewer_iterations(
     """A residual with strong curvature: Gauss-Newton converges slowly where residuals stay large."""
     system = textbook.double_integrator()
     far = residual_cost("far", lambda x, u, t, p: [x[0] * x[0] + 2.0, x[1]], system.manifold, 2, [1.0, 0.1])
-    ocp = OCP.single_phase(_sampled(system), [1.0, 0.0], 20, 0.1, [control_cost(1, weight=0.1), far], [far])
+    ocp = OCP.single_phase(sampled(system), [1.0, 0.0], 20, 0.1, [control_cost(1, weight=0.1), far], [far])
     counts = {}
     for hessian in ("gauss_newton", "exact"):
         solution = solve(ocp, options={"hessian": hessian, "gradient_tolerance": 1e-8, "max_iterations": 1000})
@@ -271,7 +183,7 @@ def test_exact_hessian_of_the_cost_reaches_the_same_optimum_in_fewer_iterations(
 
 
 def test_gradient_reaches_rounding_level():
-    ocp = _pendulum_swing_up()
+    ocp = pendulum_swing_up()
     solution = solve(ocp, options={"gradient_tolerance": 1e-12, "max_iterations": 500})
     assert solution.status.code is StatusCode.CONVERGED
     lq = StageEvaluator(ocp).expand(solution.xs, solution.us).lq
@@ -279,7 +191,7 @@ def test_gradient_reaches_rounding_level():
 
 
 def test_merit_falls_at_every_accepted_step_of_single_shooting():
-    history = solve(_crane(), solver="ilqr", options={"max_iterations": 60}).history
+    history = solve(crane(), solver="ilqr", options={"max_iterations": 60}).history
     costs = [r.cost for r in history]
     assert all(after <= before for before, after in pairwise(costs))
     taken = [r for r in history if r.step_length > 0 and r.expected_decrease > 1e-10 * r.merit]
@@ -289,8 +201,8 @@ def test_merit_falls_at_every_accepted_step_of_single_shooting():
 
 @pytest.mark.parametrize("regularise", ["control", "state"])
 def test_regularisation_in_both_spaces_converges(regularise):
-    ocp = _crane()
-    reference = _polished(ocp, "gnms")
+    ocp = crane()
+    reference = polished(ocp, "gnms")
     solution = solve(ocp, options={"regularise": regularise, "initial_regularisation": 1.0})
     assert solution.status.success
     assert solution.history[0].regularisation == 1.0
@@ -309,13 +221,13 @@ def test_phases_with_different_dynamics_controls_and_steps(name):
     coasting = FunctionMap(lambda x, u, t, p: [x[1], -0.5 * x[1]], manifold, 0, second_order=True)
     term = control_cost(1, weight=0.1)
     phases = (
-        Phase(_sampled(driven), np.full(10, 0.1), (term,), {"gain": [1.0]}),
-        Phase(_sampled(coasting), np.full(8, 0.05), ()),
-        Phase(_sampled(driven), np.full(7, 0.1), (term,), {"gain": np.linspace(2.0, 3.0, 7)[:, None]}),
+        Phase(sampled(driven), np.full(10, 0.1), (term,), {"gain": [1.0]}),
+        Phase(sampled(coasting), np.full(8, 0.05), ()),
+        Phase(sampled(driven), np.full(7, 0.1), (term,), {"gain": np.linspace(2.0, 3.0, 7)[:, None]}),
     )
     terminal = (state_cost(manifold, [1.0, 0.0], 100.0),)
     ocp = OCP(phases, np.zeros(2), terminal)
-    solution = _polished(ocp, name, constant_guess(ocp, 0.2))
+    solution = polished(ocp, name, constant_guess(ocp, 0.2))
     assert solution.status.success
     np.testing.assert_allclose(solution.us[10:18], 0.2)  # what nothing reads stays where it is
     # the same problem, condensed: a linear least-squares problem in the 17 controls that count
@@ -334,7 +246,7 @@ def test_phases_with_different_dynamics_controls_and_steps(name):
 
 def test_parts_between_nodes_are_rolled_out():
     """With nodes every 7 knots the start is feasible except at the nodes."""
-    ocp = _pendulum_swing_up(horizon=20)
+    ocp = pendulum_swing_up(horizon=20)
     rng = np.random.default_rng(3)
     guess = Guess(rng.standard_normal((21, 2)), rng.standard_normal((20, 1)))
     solution = solve(ocp, guess, {"shooting": 7, "max_iterations": 0})
@@ -346,7 +258,7 @@ def test_parts_between_nodes_are_rolled_out():
 
 
 def test_nonlinear_gaps_shrink_by_one_minus_alpha():
-    ocp = _crane()
+    ocp = crane()
     rng = np.random.default_rng(4)
     guess = Guess(0.3 * rng.standard_normal((51, 4)), np.zeros((50, 1)))
     history = solve(ocp, guess, {"max_iterations": 20}, solver="fddp").history
@@ -358,7 +270,7 @@ def test_nonlinear_gaps_shrink_by_one_minus_alpha():
 @pytest.mark.parametrize("name", ["gnms", "fddp"])
 def test_bounds_that_are_met_while_gaps_close(name):
     """From states on the way to the goal and idle controls, with a torque limit that the first steps would exceed."""
-    ocp = _pendulum_swing_up(horizon=70, limit=12.0)
+    ocp = pendulum_swing_up(horizon=70, limit=12.0)
     rng = np.random.default_rng(5)
     guess = interpolated_guess(ocp, [np.pi, 0.0])
     guess = Guess(guess.xs + 0.5 * rng.standard_normal(guess.xs.shape), guess.us)
@@ -366,4 +278,4 @@ def test_bounds_that_are_met_while_gaps_close(name):
     assert solution.status.success
     assert np.abs(solution.us).max() <= 12.0
     assert max(r.constraint_violation for r in solution.history) == 0.0
-    _check_optimum(ocp, solution)
+    check_optimum(ocp, solution)

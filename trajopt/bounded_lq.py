@@ -16,7 +16,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from trajopt.lq import Bounds, LQProblem, LQStep, Policy, cost_change, forward, reduced_gradient, solve_riccati
+from trajopt.lq import Bounds, LQProblem, LQStep, Policy
+from trajopt.lq_solver import LQSolver, NumpyLQ
 
 MAX_SWEEPS = 8
 ENOUGH = 1e-2
@@ -31,52 +32,60 @@ class BoundedSolution(NamedTuple):
     step: LQStep
 
 
-def solve_bounded_lq(lq: LQProblem, bounds: Bounds, mu: float = 0.0, regularise: str = "control") -> BoundedSolution:
+def solve_bounded_lq(
+    lq: LQProblem,
+    bounds: Bounds,
+    mu: float = 0.0,
+    regularise: str = "control",
+    lq_solver: LQSolver | None = None,
+) -> BoundedSolution:
     """The solution within bounds on du, each (N, m), to the accuracy above; mu as in :func:`~trajopt.lq.solve_riccati`.
+
+    ``lq_solver`` does the sweeps, by default in NumPy.
 
     Regularisation on the control is part of the problem, mu/2 |du|^2; on the state it damps one sweep.
     ``policy.failed_at`` reports a failure to factorise.
     """
     if regularise == "control":
         lq, mu = lq._replace(R=lq.R + mu * np.eye(lq.R.shape[1])), 0.0
-    enough = ENOUGH * _residual(lq, bounds)
-    policy = solve_riccati(lq, mu, regularise, bounds)
+    sweeper = lq_solver or NumpyLQ()
+    enough = ENOUGH * _residual(sweeper, lq, bounds)
+    policy = sweeper.solve_riccati(lq, mu, regularise, bounds)
     if policy.failed_at is not None:
         return BoundedSolution(policy, LQStep(np.zeros_like(lq.q), np.zeros_like(lq.r)))
-    step = _start(lq, policy, bounds, mu, regularise)
+    step = _start(sweeper, lq, policy, bounds, mu, regularise)
     sweeps = MAX_SWEEPS if mu == 0.0 else int(not step.du.any())  # each would undo the damping of V'xx
     for _ in range(sweeps):
         local, room = recentred(lq, step), (bounds[0] - step.du, bounds[1] - step.du)
-        if _residual(local, room) <= enough:
+        if _residual(sweeper, local, room) <= enough:
             break
-        about = solve_riccati(local, mu, regularise, room)
-        if about.failed_at is not None:
-            return BoundedSolution(about, step)
-        policy, move = about, _descent(local, about, room)
+        about = sweeper.solve_riccati(local, mu, regularise, room)
+        if about.failed_at is not None:  # with curvature, other clamped controls may leave Quu indefinite
+            break
+        policy, move = about, _descent(sweeper, local, about, room)
         if not move.du.any():
             break
         step = LQStep(step.dx + move.dx, np.clip(step.du + move.du, *bounds))
     return BoundedSolution(policy, step)
 
 
-def _start(lq: LQProblem, policy: Policy, bounds: Bounds, mu: float, regularise: str) -> LQStep:
+def _start(sweeper: LQSolver, lq: LQProblem, policy: Policy, bounds: Bounds, mu: float, regularise: str) -> LQStep:
     """A trajectory that closes the gaps: the cheapest among those of the policy, its feedback alone, and the free policy."""
     policies = [policy, policy._replace(k=np.zeros_like(policy.k))]
     if lq.d.any() or lq.dx0.any():
-        free = solve_riccati(lq, mu, regularise)
+        free = sweeper.solve_riccati(lq, mu, regularise)
         policies += [] if free.failed_at is not None else [free]
-    return min((forward(lq, p, bounds) for p in policies), key=lambda step: _gain(lq, step))
+    return min((sweeper.forward(lq, p, bounds) for p in policies), key=lambda found: _gain(*found[1]))[0]
 
 
-def _gain(lq: LQProblem, step: LQStep) -> float:
+def _gain(D1: float, D2: float) -> float:
     """The change of the cost along the whole step."""
-    D1, D2 = cost_change(lq, step)
     return D1 + 0.5 * D2
 
 
-def _residual(lq: LQProblem, bounds: Bounds) -> float:
+def _residual(sweeper: LQSolver, lq: LQProblem, bounds: Bounds) -> float:
     """The largest entry of the gradient at du = 0, projected on the bounds."""
-    return float(np.abs(np.clip(reduced_gradient(lq), -bounds[1], -bounds[0])).max(initial=0.0))
+    return float(np.abs(np.clip(sweeper.adjoint(lq)[1], -bounds[1], -bounds[0])).max(initial=0.0))
 
 
 def recentred(lq: LQProblem, step: LQStep) -> LQProblem:
@@ -88,10 +97,10 @@ def recentred(lq: LQProblem, step: LQStep) -> LQProblem:
     return lq._replace(q=q, r=r, d=np.zeros_like(lq.d), dx0=np.zeros_like(lq.dx0))
 
 
-def _descent(lq: LQProblem, policy: Policy, room: Bounds) -> LQStep:
+def _descent(sweeper: LQSolver, lq: LQProblem, policy: Policy, room: Bounds) -> LQStep:
     """The longest step with k shortened that lowers the cost; none if rounding allows none."""
     for alpha in STEP_LENGTHS:
-        move = forward(lq, policy._replace(k=alpha * policy.k), room)
-        if _gain(lq, move) < 0.0:
+        move, change = sweeper.forward(lq, policy._replace(k=alpha * policy.k), room)
+        if _gain(*change) < 0.0:
             return move
     return LQStep(np.zeros_like(lq.q), np.zeros_like(lq.r))

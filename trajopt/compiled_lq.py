@@ -55,7 +55,7 @@ class CompiledLQ:
         self._riccati = bound(library, "lq_riccati", _DATA + "dd pp pppp", ctypes.c_long)
         self._convex = bound(library, "lq_convex", _DATA + "dd pp iip pppp", ctypes.c_long)
         self._adjoint = bound(library, "lq_adjoint", _DATA + "pp")
-        self._linear_rollout = bound(library, "lq_rollout", _DATA + "ppppp")
+        self._linear_rollout = bound(library, "lq_rollout", _DATA + "pp pp ppp")
 
     def solve_riccati(
         self, lq: LQProblem, mu: float = 0.0, regularise: str = "control", bounds: Bounds | None = None
@@ -88,8 +88,7 @@ class CompiledLQ:
         N, n, m = len(data[0]), self.n, self.m
         K, k, Vx, Vxx = np.zeros((N, m, n)), np.zeros((N, m)), np.empty((N + 1, n)), np.empty((N + 1, n, n))
         on_state, on_control = (mu, 0.0) if regularise == "state" else (0.0, mu)
-        limits = [] if bounds is None else [np.ascontiguousarray(b, float) for b in bounds]
-        at: list[int | None] = [*map(address, limits)] or [None, None]
+        _kept, at = _addresses(bounds)
         failed = sweep(*map(address, data), N, on_state, on_control, *at, *more, *map(address, (K, k, Vx, Vxx)))
         return Policy(K, k, Vx, Vxx, failed_at=None if failed < 0 else int(failed))
 
@@ -100,13 +99,23 @@ class CompiledLQ:
         self._adjoint(*map(address, data), lq.horizon, address(lam), address(gradient))
         return lam, gradient
 
-    def forward(self, lq: LQProblem, policy: Policy) -> tuple[LQStep, tuple[float, float]]:
+    def forward(
+        self, lq: LQProblem, policy: Policy, bounds: Bounds | None = None
+    ) -> tuple[LQStep, tuple[float, float]]:
         """See :meth:`trajopt.lq_solver.NumpyLQ.forward`."""
         dx, du, change = np.empty((lq.horizon + 1, self.n)), np.empty((lq.horizon, self.m)), np.empty(2)
         dx[0] = lq.dx0
         data, gains = _contiguous(lq), (np.ascontiguousarray(policy.K), np.ascontiguousarray(policy.k))
-        self._linear_rollout(*map(address, data), lq.horizon, *map(address, (*gains, dx, du, change)))
+        _kept, at = _addresses(bounds)
+        out = map(address, (dx, du, change))
+        self._linear_rollout(*map(address, data), lq.horizon, *map(address, gains), *at, *out)
         return LQStep(dx, du), (float(change[0]), float(change[1]))
+
+
+def _addresses(bounds: Bounds | None) -> tuple[list[Array], list[int | None]]:
+    """Bounds in C order, to be kept while their addresses are used; NULL where there are none."""
+    limits = [] if bounds is None else [np.ascontiguousarray(b, float) for b in bounds]
+    return limits, [*map(address, limits)] or [None, None]
 
 
 def _contiguous(lq: LQProblem) -> list[Array]:

@@ -2,24 +2,27 @@
 
     expand    LQ approximation about a trajectory, with its defects
     rollout   trajectories of a policy, for several step lengths at once
+    curvature second derivatives of the dynamics, contracted with multipliers: what DDP asks for beside them
 
-A solver sees a problem through these two only; another engine offers the same methods.
+A solver sees a problem through these only; another engine offers the same methods.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 
 from dynamics_backends.manifold import Manifold
-from dynamics_backends.protocol import Array
+from dynamics_backends.protocol import Array, Hessians
 from trajopt.expansion import StageExpansion, quadratize, term_value
 from trajopt.lq import LQProblem
-from trajopt.ocp import OCP, Phase
+from trajopt.manifold_curvature import difference_curvature
+from trajopt.ocp import OCP, DiscreteMap, Phase
+from trajopt.sensitivities import SampledSystem
 from trajopt.terms import CostTerm
 
 
@@ -75,6 +78,21 @@ class Evaluator(Protocol):
 
     def rollout(self, xs: Array, us: Array, direction: Direction, alphas: Array, shooting: Shooting) -> Candidates:
         """Trajectories along a direction for the step lengths alphas (L,)."""
+        ...
+
+
+@runtime_checkable
+class CurvedEvaluator(Protocol):
+    """An evaluator that also knows the curvature of the dynamics, which DDP adds to the LQ problem."""
+
+    manifold: Manifold
+
+    def curvature(self, xs: Array, us: Array, multipliers: Array, first: int = 0) -> Hessians:
+        """Second derivatives of lam_k' (F_k(x_k (+) dx, u_k + du) (-) x_(k+1)) for the M knots k = first, first + 1, ...
+
+        xs (M + 1, nx), us (M, nu), multipliers lam (M, ndx) in the tangent spaces at the nodes xs[1:], as A, B and d of the
+        LQ problem are: xx (M, ndx, ndx), ux (M, nu, ndx), uu (M, nu, nu). The gap map (-) is part of what is differentiated.
+        """
         ...
 
 
@@ -134,6 +152,37 @@ class StageEvaluator:
             cost += float(e.value[0])
             _add(blocks, slice(N, N + 1), e)
         return cost, blocks
+
+    # -- curvature ------------------------------------------------------------------------------------------------------
+    def curvature(self, xs: Array, us: Array, multipliers: Array, first: int = 0) -> Hessians:
+        """See :class:`CurvedEvaluator`. Raises TypeError where a phase's time step has no second derivatives."""
+        M, ndx, nu = len(us), self.manifold.ndx, self.ocp.nu
+        out = Hessians(np.zeros((M, ndx, ndx)), np.zeros((M, nu, ndx)), np.zeros((M, nu, nu)))
+        for phase, knots in zip(self.ocp.phases, self.ocp.phase_slices, strict=True):
+            own = slice(max(knots.start, first), min(knots.stop, first + M))
+            if own.start < own.stop:
+                here = slice(own.start - first, own.stop - first)
+                nodes = xs[here.start + 1 : here.stop + 1]
+                H = self._phase_curvature(phase, knots.start, own, xs[here], us[here], nodes, multipliers[here])
+                m = phase.dynamics.nu
+                out.xx[here], out.ux[here, :m], out.uu[here, :m, :m] = H
+        return out
+
+    def _phase_curvature(
+        self, phase: Phase, start: int, knots: slice, x: Array, u: Array, nodes: Array, lam: Array
+    ) -> Hessians:
+        """Of consecutive knots of a phase that begins at ``start``."""
+        local = slice(knots.start - start, knots.stop - start)
+        p = {k: v[local] if v.ndim == 2 else v for k, v in phase.parameters.items()}
+        given = (x, u[:, : phase.dynamics.nu], self._times[knots], self._dt[knots], p)
+        contract = require_contraction(phase.dynamics)
+        if self.manifold.is_vector_space:
+            return contract(*given, lam)
+        x_next, A, B = phase.dynamics.linearize(*given)
+        d = np.ascontiguousarray(self.manifold.difference(nodes.T, x_next.T).T)
+        _, carry = self.manifold.d_difference(d)
+        H = contract(*given, (lam[:, None] @ carry)[:, 0])
+        return H if not d.any() else _with_gaps(H, difference_curvature(self.manifold, d, lam), A, B)
 
     # -- cost -----------------------------------------------------------------------------------------------------------
     def cost(self, xs: Array, us: Array) -> Array:
@@ -232,6 +281,27 @@ def _lockstep(N: int, shooting: Shooting) -> list[Array]:
     return [
         np.array([s + j for s, length in zip(starts, lengths, strict=True) if j < length]) for j in range(max(lengths))
     ]
+
+
+def require_contraction(dynamics: DiscreteMap) -> Callable[..., Hessians]:
+    """The method of a time step that contracts its second derivatives.
+
+    Raises TypeError where there is none, naming the remedy.
+    """
+    contract = getattr(dynamics, "contract", None)
+    if contract is None:
+        raise TypeError(
+            f"{type(dynamics).__name__} has no second derivatives (a method contract); choose solver = 'slq'"
+        )
+    if isinstance(dynamics, SampledSystem):
+        dynamics.require_second_order()
+    return contract
+
+
+def _with_gaps(H: Hessians, gap: Array, A: Array, B: Array) -> Hessians:
+    """Add the curvature of the gap map (N, ndx, ndx), seen through x_next."""
+    At, Bt = A.transpose(0, 2, 1), B.transpose(0, 2, 1)
+    return Hessians(H.xx + At @ gap @ A, H.ux + Bt @ gap @ A, H.uu + Bt @ gap @ B)
 
 
 def _controls_read(phase: Phase) -> int:

@@ -7,8 +7,8 @@ from typing import NamedTuple
 import numpy as np
 
 from dynamics_backends.protocol import Array
-from trajopt.evaluation import Expansion
-from trajopt.lq import Bounds, LQStep, Policy, forward
+from trajopt.evaluation import Evaluator, Expansion
+from trajopt.lq import Bounds, LQStep, Policy
 from trajopt.lq_solver import LQSolver
 from trajopt.options import SLQOptions
 
@@ -19,13 +19,14 @@ GAP_ROUNDING = 2e-14
 class Iterate(NamedTuple):
     """xs, us with their expansion, reduced gradient (N, m) and costates (N + 1, n).
 
-    gradient, defect: largest entries, of the projected gradient and the gaps. gap: l1 norm of the gaps, 0 at rounding
-    level. stop: max(gradient, defect), each by its tolerance.
+    evaluator: that made the expansion. gradient, defect: largest entries, of the projected gradient and the gaps. gap: l1 norm
+    of the gaps, 0 at rounding level. stop: max(gradient, defect), each by its tolerance.
     """
 
     xs: Array
     us: Array
     expansion: Expansion
+    evaluator: Evaluator
     reduced: Array
     costates: Array
     gradient: float
@@ -53,7 +54,13 @@ class Step(NamedTuple):
 
 
 def measured(
-    xs: Array, us: Array, expansion: Expansion, lq_solver: LQSolver, bounds: Bounds | None, options: SLQOptions
+    xs: Array,
+    us: Array,
+    expansion: Expansion,
+    evaluator: Evaluator,
+    lq_solver: LQSolver,
+    bounds: Bounds | None,
+    options: SLQOptions,
 ) -> Iterate | None:
     """The iterate with its residuals, or None if the expansion is not finite; bounds on u."""
     lq = expansion.lq
@@ -66,7 +73,7 @@ def measured(
     lam, reduced = lq_solver.adjoint(lq)
     gradient = float(np.abs(_projected(us, reduced, bounds)).max(initial=0.0))
     stop = max(gradient / options.gradient_tolerance, defect / options.defect_tolerance)
-    return Iterate(xs, us, expansion, reduced, lam, gradient, defect, float(np.abs(lq.d).sum()), stop)
+    return Iterate(xs, us, expansion, evaluator, reduced, lam, gradient, defect, float(np.abs(lq.d).sum()), stop)
 
 
 def _projected(us: Array, gradient: Array, bounds: Bounds | None) -> Array:
@@ -90,8 +97,6 @@ def second_order(iterate: Iterate, step: Step, defects: Array, lq_solver: LQSolv
     """
     lq = iterate.expansion.lq._replace(d=defects, dx0=np.zeros_like(step.linear.dx[0]))
     feedback = step.policy._replace(k=np.zeros_like(step.policy.k))
-    if bounds is None:
-        extra, _ = lq_solver.forward(lq, feedback)
-    else:
-        extra = forward(lq, feedback, (bounds[0] - step.linear.du, bounds[1] - step.linear.du))
+    room = None if bounds is None else (bounds[0] - step.linear.du, bounds[1] - step.linear.du)
+    extra, _ = lq_solver.forward(lq, feedback, room)
     return step._replace(linear=LQStep(step.linear.dx + extra.dx, step.linear.du + extra.du))

@@ -74,31 +74,54 @@ def solve_riccati(lq: LQProblem, mu: float = 0.0, regularise: str = "control", b
     K, k = np.zeros((N, m, n)), np.zeros((N, m))
     Vx, Vxx = np.empty((N + 1, n)), np.empty((N + 1, n, n))
     Vx[N], Vxx[N] = lq.q[N], lq.Q[N]
-    on_state, on_control = (mu, 0.0) if regularise == "state" else (0.0, mu)
     for i in range(N - 1, -1, -1):
-        A, B = lq.A[i], lq.B[i]
-        ahead = Vx[i + 1] + Vxx[i + 1] @ lq.d[i]
-        VA, VB = Vxx[i + 1] @ A, Vxx[i + 1] @ B
-        Qx, Qu = lq.q[i] + A.T @ ahead, lq.r[i] + B.T @ ahead
-        Qxx, Qux, Quu = lq.Q[i] + A.T @ VA, lq.S[i] + B.T @ VA, lq.R[i] + B.T @ VB
-        damped_uu, damped_ux = Quu, Qux
-        if on_state:
-            damped_uu, damped_ux = Quu + on_state * (B.T @ B), Qux + on_state * (B.T @ A)
-        if on_control:
-            damped_uu = Quu + on_control * np.eye(m)
+        q = q_function(lq, i, Vx[i + 1], Vxx[i + 1])
         limits = None if bounds is None else (bounds[0][i], bounds[1][i])
-        gains = _gains(damped_uu, damped_ux, Qu, limits)
+        gains = gains_of(*damped(q, lq.A[i], lq.B[i], mu, regularise), q.u, limits)
         if gains is None:
             return Policy(K, k, Vx, Vxx, failed_at=i)
         k[i], K[i] = gains
-        Vx[i] = Qx + K[i].T @ (Quu @ k[i] + Qu) + Qux.T @ k[i]
-        KQux = K[i].T @ Qux
-        V = Qxx + K[i].T @ Quu @ K[i] + KQux + KQux.T
-        Vxx[i] = 0.5 * (V + V.T)
+        Vx[i], Vxx[i] = value_of(q, *gains)
     return Policy(K, k, Vx, Vxx)
 
 
-def _gains(Quu: Array, Qux: Array, Qu: Array, limits: tuple[Array, Array] | None) -> tuple[Array, Array] | None:
+class QFunction(NamedTuple):
+    """The quadratic function of (dx, du) at a knot: Qx (n,), Qu (m,), Qxx (n, n), Qux (m, n), Quu (m, m)."""
+
+    x: Array
+    u: Array
+    xx: Array
+    ux: Array
+    uu: Array
+
+
+def q_function(lq: LQProblem, i: int, Vx: Array, Vxx: Array) -> QFunction:
+    """At knot i, from the value function of knot i + 1."""
+    A, B = lq.A[i], lq.B[i]
+    ahead = Vx + Vxx @ lq.d[i]
+    VA, VB = Vxx @ A, Vxx @ B
+    return QFunction(
+        lq.q[i] + A.T @ ahead, lq.r[i] + B.T @ ahead, lq.Q[i] + A.T @ VA, lq.S[i] + B.T @ VA, lq.R[i] + B.T @ VB
+    )
+
+
+def damped(q: QFunction, A: Array, B: Array, mu: float, regularise: str) -> tuple[Array, Array]:
+    """Quu and Qux with regularisation mu on "control" or "state"."""
+    if not mu:
+        return q.uu, q.ux
+    if regularise == "state":
+        return q.uu + mu * (B.T @ B), q.ux + mu * (B.T @ A)
+    return q.uu + mu * np.eye(len(q.uu)), q.ux
+
+
+def value_of(q: QFunction, k: Array, K: Array) -> tuple[Array, Array]:
+    """V'x (n,), V'xx (n, n) of the policy du = k + K dx."""
+    KQux = K.T @ q.ux
+    V = q.xx + K.T @ q.uu @ K + KQux + KQux.T
+    return q.x + K.T @ (q.uu @ k + q.u) + q.ux.T @ k, 0.5 * (V + V.T)
+
+
+def gains_of(Quu: Array, Qux: Array, Qu: Array, limits: tuple[Array, Array] | None) -> tuple[Array, Array] | None:
     """k (m,) and K (m, n), or None where Quu is not positive definite on the free controls."""
     if limits is not None:
         return _box_gains(Quu, Qux, Qu, *limits)

@@ -18,8 +18,13 @@ class LQSolver(Protocol):
         """The backward sweep; see :func:`trajopt.lq.solve_riccati`."""
         ...
 
-    def forward(self, lq: LQProblem, policy: Policy) -> tuple[LQStep, tuple[float, float]]:
-        """The linear roll-out of a policy, and (D1, D2): along it the cost changes by alpha D1 + alpha^2/2 D2."""
+    def forward(
+        self, lq: LQProblem, policy: Policy, bounds: Bounds | None = None
+    ) -> tuple[LQStep, tuple[float, float]]:
+        """The linear roll-out of a policy within bounds on du, and (D1, D2).
+
+        Along it the cost changes by alpha D1 + alpha^2/2 D2.
+        """
         ...
 
     def adjoint(self, lq: LQProblem) -> tuple[Array, Array]:
@@ -36,9 +41,11 @@ class NumpyLQ:
         """See :class:`LQSolver`."""
         return numpy_lq.solve_riccati(lq, mu, regularise, bounds)
 
-    def forward(self, lq: LQProblem, policy: Policy) -> tuple[LQStep, tuple[float, float]]:
+    def forward(
+        self, lq: LQProblem, policy: Policy, bounds: Bounds | None = None
+    ) -> tuple[LQStep, tuple[float, float]]:
         """See :class:`LQSolver`."""
-        step = numpy_lq.forward(lq, policy)
+        step = numpy_lq.forward(lq, policy, bounds)
         return step, numpy_lq.cost_change(lq, step)
 
     def adjoint(self, lq: LQProblem) -> tuple[Array, Array]:

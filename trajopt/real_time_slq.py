@@ -88,7 +88,7 @@ class RealTimeSLQ:
 
     def _solved(self, lq: LQProblem) -> tuple[Policy, LQStep]:
         if self._bounds is not None:
-            return solve_bounded_lq(lq, self._bounds, self.mu)
+            return solve_bounded_lq(lq, self._bounds, self.mu, lq_solver=self._lq_solver)
         assert self._policy is not None
         return self._policy, self._lq_solver.forward(lq, self._policy)[0]
 

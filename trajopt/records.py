@@ -35,7 +35,8 @@ class IterationRecord:
     defect (largest entry of any gap), constraint_violation (of the bounds on the controls): of the iterate at the
     start. stop: max(gradient / its tolerance, defect / its tolerance); at most 1 means converged. regularisation: mu
     used. step_norm: largest entry of the change (dx, du). expected_decrease, actual_decrease: of the merit.
-    step_length: alpha, 0 for a rejected step. curvature: "gauss_newton" or "exact". times: seconds by phase.
+    step_length: alpha, 0 for a rejected step. curvature: "gauss_newton" or "exact", of the cost; "newton" or
+    "true", of the dynamics too (:mod:`trajopt.ddp_model`). times: seconds by phase.
     """
 
     iteration: int

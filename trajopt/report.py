@@ -26,11 +26,17 @@ _COLUMNS = (
     ("reg", "regularisation", 9, ".1e", "mu, the regularisation of the backward sweep"),
     ("step", "step_norm", 9, ".1e", "largest entry of the change of states and controls; 0 if it was rejected"),
     ("defect", "defect", 9, ".1e", "largest gap between a shooting node and the roll-out that leads to it"),
-    ("constr", "constraint_violation", 9, ".1e", "largest violation of the bounds on the controls"),
+    ("constr", "constraint_violation", 9, ".1e", "largest violation of bounds and constraints"),
     ("expected", "expected_decrease", 10, ".2e", "decrease of the merit that the LQ model predicts"),
     ("actual", "actual_decrease", 10, ".2e", "decrease of the merit that the roll-out found"),
     ("alpha", "step_length", 9, ".2e", "step length"),
-    ("curvature", "curvature", 13, "s", "Hessian of the cost that was used"),
+    (
+        "curvature",
+        "curvature",
+        13,
+        "s",
+        "second derivatives that were used: of the cost, and of the dynamics under DDP",
+    ),
 )
 _SHORT = ("iteration", "cost", "gradient", "defect", "step_length")
 _LONG = ("curvature",)

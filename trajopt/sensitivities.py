@@ -1,29 +1,21 @@
 """Sampled dynamics: a time step with its sensitivities A = d x_next / d x, B = d x_next / d u, in the tangent spaces.
 
-For a step x_next = x (+) delta(x, u), with w = (x, u) and T, E the derivatives of (+) in its two arguments,
-
-    A = T(delta) + E(delta) delta_x          B = E(delta) delta_u
-
-and through the stages of RKMK, with D_i = d delta_i / d w,
-
-    d x_i  = T(delta_i) [I 0] + E(delta_i) D_i                        the stage's sensitivity S_i
-    d k_i  = f_x S_i + [0 f_u]
-    d kt_i = dexp^-1(delta_i) d k_i + (d/d delta dexp^-1(delta) k_i) D_i
-
+See :mod:`trajopt.stages` for the formulas of a step, :mod:`trajopt.step_curvature` for its second derivatives.
 Substeps are chained.  The derivatives of f come from a backend; nothing here depends on how it finds them.
 """
 
 from __future__ import annotations
 
 import difflib
+from collections.abc import Iterator
 
 import numpy as np
 
-from dynamics_backends.dual import Dual
-from dynamics_backends.manifold import Manifold
-from dynamics_backends.protocol import Array, Batch, DynamicsBackend, Parameters
-from trajopt.integrators import RUNGE_KUTTA, SCHEMES, SEMI_IMPLICIT_EULER, Tableau, step_rows, weighted_sum
+from dynamics_backends.protocol import Array, Batch, DynamicsBackend, Hessians, Parameters, SecondOrderBackend
+from trajopt.integrators import SCHEMES, SEMI_IMPLICIT_EULER, step_rows
 from trajopt.ocp import LinearizedStep
+from trajopt.stages import Substep, chained, substeps_of
+from trajopt.step_curvature import step_hessian
 
 
 class SampledSystem:
@@ -53,48 +45,40 @@ class SampledSystem:
         self, x: Array, u: Array, t: Array | float, dt: Array | float, p: Parameters | None = None
     ) -> LinearizedStep:
         """x_next (N, nx), A (N, ndx, ndx), B (N, ndx, nu)."""
-        x, u = np.asarray(x, float), np.asarray(u, float)
-        t = np.broadcast_to(np.asarray(t, float), (len(x),))
-        h = np.broadcast_to(np.asarray(dt, float), (len(x),)) / self.substeps
-        total = np.empty(0)  # d x / d w, chained over the substeps
-        for i in range(self.substeps):
-            delta, slope = self._increment(x, u, t + i * h, h, p or {})
-            own = _moved(self.manifold, delta, slope)
-            total = own if i == 0 else _chained(own, total)
-            x = self.manifold.integrate(x.T, delta.T).T
+        total, s = None, None
+        for s in self._substeps(x, u, t, dt, p):
+            total = chained(s.moved, total)
+        assert s is not None and total is not None
         ndx = self.manifold.ndx
-        return LinearizedStep(np.ascontiguousarray(x), total[:, :, :ndx], total[:, :, ndx:])
+        return LinearizedStep(np.ascontiguousarray(s.x_next), total[:, :, :ndx], total[:, :, ndx:])
 
-    def _increment(self, x: Array, u: Array, t: Array, h: Array, p: Parameters) -> tuple[Array, Array]:
-        """delta (N, ndx) of one step of length h and d delta / d w (N, ndx, ndx + nu)."""
-        if self.scheme == SEMI_IMPLICIT_EULER:
-            f, fx, fu = self.backend.jacobians(x, u, t, p)
-            f_w = np.concatenate([fx, fu], axis=2)
-            return _semi_implicit(f, h[:, None]), _semi_implicit(f_w, h[:, None, None])
-        return self._runge_kutta(RUNGE_KUTTA[self.scheme], x, u, t, h, p)
+    def contract(
+        self, x: Array, u: Array, t: Array | float, dt: Array | float, p: Parameters | None, lam: Array
+    ) -> Hessians:
+        """Second derivatives of lam' (Phi(x (+) dx, u + du) (-) Phi(x, u)) at 0, for the step Phi and lam (N, ndx).
 
-    def _runge_kutta(
-        self, tableau: Tableau, x: Array, u: Array, t: Array, h: Array, p: Parameters
-    ) -> tuple[Array, Array]:
-        manifold = self.manifold
-        h1, h2 = h[:, None], h[:, None, None]
-        slopes: list[Array] = []  # kt_i
-        slopes_w: list[Array] = []  # d kt_i
-        for row, c in zip(tableau.a, tableau.c, strict=True):
-            combined, combined_w = weighted_sum(row, slopes), weighted_sum(row, slopes_w)
-            if combined is None:
-                k, fx, fu = self.backend.jacobians(x, u, t + c * h, p)
-                k_w = np.concatenate([fx, fu], axis=2)
-            else:
-                delta, delta_w = h1 * combined, h2 * combined_w
-                stage = manifold.integrate(x.T, delta.T).T
-                k, fx, fu = self.backend.jacobians(stage, u, t + c * h, p)
-                k_w = fx @ _moved(manifold, delta, delta_w)
-                k_w[:, :, manifold.ndx :] += fu
-                k, k_w = _pulled_back(manifold, delta, delta_w, k, k_w)
-            slopes.append(k)
-            slopes_w.append(k_w)
-        return h1 * weighted_sum(tableau.b, slopes), h2 * weighted_sum(tableau.b, slopes_w)
+        Blocks xx (N, ndx, ndx), ux (N, nu, ndx), uu (N, nu, nu). Raises TypeError where the backend has no second derivatives.
+        """
+        backend = self.require_second_order()
+        substeps = list(self._substeps(x, u, t, dt, p))
+        u, lam = np.asarray(u, float), np.asarray(lam, float)
+        return step_hessian(backend, self.manifold, self.scheme, substeps, u, p or {}, lam)
+
+    def require_second_order(self) -> SecondOrderBackend:
+        """The backend; raises TypeError, naming the remedy, where it has no second derivatives."""
+        if isinstance(self.backend, SecondOrderBackend):
+            return self.backend
+        raise TypeError(
+            f"the backend {self.backend.name} has no second derivatives of {type(self.system).__name__}; choose "
+            "backend = 'analytic' (free bodies), 'forward_ad' or 'casadi_ad'"
+        )
+
+    def _substeps(
+        self, x: Array, u: Array, t: Array | float, dt: Array | float, p: Parameters | None
+    ) -> Iterator[Substep]:
+        x, u = np.asarray(x, float), np.asarray(u, float)
+        t, dt = (np.broadcast_to(np.asarray(value, float), (len(x),)) for value in (t, dt))
+        return substeps_of(self.backend, self.scheme, self.substeps, x, u, t, dt, p or {})
 
 
 def _check_scheme(backend: DynamicsBackend, scheme: str, substeps: int) -> None:
@@ -112,56 +96,3 @@ def _check_scheme(backend: DynamicsBackend, scheme: str, substeps: int) -> None:
             "semi_implicit_euler needs a state (q, v) with qdot = v; declare second_order=True if that holds, "
             "or choose scheme = 'rk4' or 'euler'"
         )
-
-
-def _semi_implicit(f: Array, h: Array) -> Array:
-    """h (v + h a, a) along axis 1, from f = (v, a)."""
-    nv = f.shape[1] // 2
-    v, a = f[:, :nv], f[:, nv:]
-    return np.concatenate([h * (v + h * a), h * a], axis=1)
-
-
-def _moved(manifold: Manifold, delta: Array, delta_w: Array) -> Array:
-    """d (x (+) delta) / d w (N, ndx, ndx + nu), from delta (N, ndx) and its derivative delta_w (N, ndx, ndx + nu)."""
-    if manifold.is_vector_space:
-        moved = delta_w.copy()
-        diagonal = np.arange(manifold.ndx)
-        moved[:, diagonal, diagonal] += 1.0
-        return moved
-    at_x, at_delta = manifold.d_integrate(delta)
-    moved = at_delta @ delta_w
-    moved[:, :, : manifold.ndx] += at_x
-    return moved
-
-
-def _chained(step_w: Array, before: Array) -> Array:
-    """d x_next / d w of a substep after others: step_x before + [0 step_u]."""
-    ndx = step_w.shape[1]
-    total = step_w[:, :, :ndx] @ before
-    total[:, :, ndx:] += step_w[:, :, ndx:]
-    return total
-
-
-def _pulled_back(manifold: Manifold, delta: Array, delta_w: Array, k: Array, k_w: Array) -> tuple[Array, Array]:
-    """kt = dexp^-1(delta) k (N, ndx) and its derivative (N, ndx, ndx + nu)."""
-    if manifold.is_vector_space:
-        return k, k_w
-    _, inverse = manifold.d_difference(delta)  # the derivative of log is dexp^-1
-    along_delta = d_dexp_inv(manifold, delta, k)
-    return (inverse @ k[:, :, None])[:, :, 0], inverse @ k_w + along_delta @ delta_w
-
-
-def d_dexp_inv(manifold: Manifold, delta: Array, k: Array) -> Array:
-    """The derivative of dexp^-1(delta) k in delta, (N, ndx, ndx), from delta (N, ndx), k (N, ndx); by dual numbers."""
-    n, ndx = delta.shape
-    result = np.zeros((n, ndx, ndx))
-    start = 0
-    for group in manifold.groups:
-        block = slice(start, start + group.nv)
-        start += group.nv
-        if group.to_se3 is None:
-            continue
-        d = Dual.seed(delta[:, block].T, np.eye(group.nv))
-        components = group.dexp_inv([d[i] for i in range(group.nv)], list(k[:, block].T))
-        result[:, block, block] = np.stack([c.tan for c in components], axis=1)
-    return result

@@ -9,13 +9,16 @@ instead, so that they converge to their own accuracy, not to the square root of 
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from dataclasses import replace
+from typing import NamedTuple
 
 import numpy as np
 
 from dynamics_backends.protocol import Array
 from trajopt import verdicts
 from trajopt.bounded_lq import solve_bounded_lq
+from trajopt.ddp_model import Damping, Model, PlainModel, Problem
 from trajopt.evaluation import Candidates, Direction, Evaluator, Shooting
 from trajopt.globalization import Merit, Regularisation, SearchResult, line_search
 from trajopt.guesses import Guess
@@ -38,10 +41,36 @@ MAX_IDLE, PROGRESS = 20, 0.99
 """Iterations decided by gradients in which the residual does not fall below this share before giving up."""
 POLISHING = 0.5 ** np.arange(4)
 """Step lengths tried near rounding level."""
+SPOILED_AT = 0.25
+"""A step no longer than this is one that curvature may have spoiled: the step without it is tried too."""
+
+
+class Attempt(NamedTuple):
+    """A step of a model and what its search found: the next iterate, or None; merit and regularisation after it."""
+
+    model: Model
+    mu: float
+    step: Step
+    search: SearchResult
+    polished: bool
+    new: Iterate | None
+    merit: Merit
+    regularisation: Regularisation
+
+    @property
+    def spoiled(self) -> bool:
+        """Whether the step was refused or short."""
+        return self.new is None or (not self.polished and self.search.alpha <= SPOILED_AT)
 
 
 class ShootingLoop:
-    """One solve. ``run`` may be called once; it always returns a Solution, also after Ctrl-C."""
+    """One solve. ``run`` may be called once; it always returns a Solution, also after Ctrl-C.
+
+    models: what is solved for a direction, the one of most curvature last; default the plain expansion alone. Where the
+    preferred model's step is spoiled, those of the others compete with it, and the winner is preferred from then on. The last one
+    is preferred after an iteration that reduces the merit by less than the share ``switch``: where progress is slow, curvature
+    pays (compare the switch of R. Fletcher, C. Xu, IMA J. Numer. Anal. 7, 1987), and near the solution progress is slow.
+    """
 
     def __init__(
         self,
@@ -50,9 +79,14 @@ class ShootingLoop:
         options: SLQOptions,
         callback: Callback | None = None,
         lq_solver: LQSolver | None = None,
+        models: Sequence[Model] = (),
+        switch: float = 0.0,
     ) -> None:
         self.ocp, self.evaluator, self.options = ocp, evaluator, options
         self.lq_solver = lq_solver or NumpyLQ()
+        self.models = tuple(models) or (PlainModel(options.hessian, evaluator),)
+        self.switch = switch
+        self.preferred = self.models[-1 if switch >= 1.0 else 0]
         self.journal = Journal(callback)
         self.shooting = Shooting.every(options.shooting, ocp.horizon, options.gaps)
         self.regularisation = Regularisation.of(options)
@@ -80,7 +114,7 @@ class ShootingLoop:
         self.iterate = start
         while (status := self._finished(self.iterate) or self._advance(self.iterate)) is None:
             pass
-        self._record(self.iterate, self.regularisation.mu)
+        self._record(self.iterate)
         return status
 
     # -- iterates -------------------------------------------------------------------------------------------------------
@@ -96,14 +130,16 @@ class ShootingLoop:
             nodes = Shooting(self.shooting.nodes, "linear")
             first = self.evaluator.rollout(xs, us, still, np.zeros(1), nodes)
         xs, us = first.xs[0], first.us[0]
-        return self._expanded(xs, us) or verdicts.non_finite(self.ocp, xs, self.evaluator.expand(xs, us))
+        return self._expanded(xs, us, self.preferred.evaluator) or verdicts.non_finite(
+            self.ocp, xs, self.evaluator.expand(xs, us)
+        )
 
-    def _expanded(self, xs: Array, us: Array) -> Iterate | None:
+    def _expanded(self, xs: Array, us: Array, evaluator: Evaluator) -> Iterate | None:
         """The iterate, or None if its expansion is not finite."""
         with self.journal.timed("derivatives"):
-            expansion = self.evaluator.expand(xs, us)
+            expansion = evaluator.expand(xs, us)
         with self.journal.timed("backward"):
-            return measured(xs, us, expansion, self.lq_solver, self.ocp.control_bounds, self.options)
+            return measured(xs, us, expansion, evaluator, self.lq_solver, self.ocp.control_bounds, self.options)
 
     # -- one iteration --------------------------------------------------------------------------------------------------
     def _finished(self, at: Iterate) -> Status | None:
@@ -118,50 +154,96 @@ class ShootingLoop:
 
     def _advance(self, at: Iterate) -> Status | None:
         """One iteration: a direction, a search along it, the next iterate."""
-        step = self._direction(at)
+        attempt = self._attempt(at)
+        if isinstance(attempt, Status):
+            return attempt
+        self.policy, self.merit, self.regularisation = attempt.step.policy, attempt.merit, attempt.regularisation
+        status = self._judge(at, attempt.new, attempt.search, attempt.polished)
+        self._record(at, attempt)
+        self.iteration += 1
+        if status is None or status.success:
+            self.iterate = attempt.new or at
+        return status
+
+    def _attempt(self, at: Iterate) -> Attempt | Status:
+        """The step of the preferred model, or the best of all where that is spoiled; last come those that change Quu."""
+        before, best = (self.merit, self.regularisation), self._tried(at, self.preferred)
+        others = [(model, False) for model in self.models if model is not self.preferred]
+        for model, definite in [*others, *((model, True) for model in self.models if model.modifies)]:
+            if not isinstance(best, Status) and not best.spoiled:
+                break
+            self.merit, self.regularisation = before
+            best = self._better(at, best, self._tried(at, model, definite))
+        if not isinstance(best, Status):
+            won = best.model is not self.preferred
+            self.preferred = best.model if won else self._next(at, best.model, best.search)
+        return best
+
+    def _next(self, at: Iterate, model: Model, search: SearchResult) -> Model:
+        """The model to prefer after a step of one: the last where that was slow."""
+        slow = search.actual < self.switch * abs(self._phi(at))
+        return self.models[-1] if slow else model
+
+    def _better(self, at: Iterate, one: Attempt | Status, other: Attempt | Status) -> Attempt | Status:
+        """The attempt that reduces the merit more, as the larger penalty of both measures it."""
+        if isinstance(other, Status) or (other.new is None and not isinstance(one, Status)):
+            return one
+        if isinstance(one, Status) or one.new is None or other.new is None:
+            return other
+        merit = max(one.merit, other.merit, key=lambda m: m.penalty)
+        return min(one, other, key=lambda attempt: float(merit(attempt.search.cost, attempt.search.defects)))
+
+    def _tried(self, at: Iterate, model: Model, definite: bool = False) -> Attempt | Status:
+        """The step of a model, and the search along it."""
+        step = self._direction(at, model, definite)
         if isinstance(step, Status):
             return step
-        self.policy = step.policy
         self.merit = self.merit.adapted(step.D1, step.D2, at.gap)
         mu, promise = self.regularisation.mu, self._promise(at, step)
         search, new = None, None
         if promise > ROUNDING:
             search = self._search(at, step)
-            new = self._expanded(search.xs, search.us) if search.accepted else None
+            evaluator = self._next(at, model, search).evaluator
+            new = self._expanded(search.xs, search.us, evaluator) if search.accepted else None
         polished = search is None or (new is None and promise <= NEAR_ROUNDING)
         if search is None or polished:
-            search, new = self._polish(at, step)
-        status = self._judge(at, new, search, polished)
-        self._record(at, mu, step, search, moved=new is not None)
-        self.iteration += 1
-        if status is None or status.success:
-            self.iterate = new or at
-        return status
+            search, new = self._polish(at, step, model.evaluator)
+        return Attempt(model, mu, step, search, polished, new, self.merit, self.regularisation)
 
-    def _direction(self, at: Iterate) -> Step | Status:
-        """The solution of the LQ problem, with more regularisation until Quu can be factorised."""
-        with self.journal.timed("backward"):
-            while True:
-                policy, linear, D2 = self._lq_solution(at)
-                if policy.failed_at is None:
-                    return step_of(at, policy, linear, D2)
-                if self.regularisation.saturated:
-                    return verdicts.not_positive_definite(policy.failed_at, self.options)
-                self.regularisation = self.regularisation.raised()
+    def _direction(self, at: Iterate, model: Model, definite: bool = False) -> Step | Status:
+        """The solution of a model's LQ problem, with more regularisation until Quu can be factorised.
 
-    def _lq_solution(self, at: Iterate) -> tuple[Policy, LQStep, float]:
+        A model that can make Quu positive definite is left at the first failure: others come first.
+        """
+        while True:
+            with self.journal.timed("derivatives"):
+                problem = model.problem(at, self._damping(at), definite)
+            with self.journal.timed("backward"):
+                policy, linear, D2 = self._lq_solution(at, problem)
+            if policy.failed_at is None:
+                return step_of(at, policy, linear, D2)
+            if self.regularisation.saturated or model.modifies:
+                return verdicts.not_positive_definite(policy.failed_at, self.options)
+            self.regularisation = self.regularisation.raised()
+
+    def _lq_solution(self, at: Iterate, problem: Problem) -> tuple[Policy, LQStep, float]:
         """A policy, its linear trajectory, and D2."""
-        lq, bounds, mu = at.expansion.lq, self._bounds(at), self.regularisation.mu
+        (lq, policy), bounds, mu = problem, self._bounds(at), self.regularisation.mu
         if bounds is not None:
-            policy, linear = solve_bounded_lq(lq, bounds, mu, self.options.regularise)
+            policy, linear = solve_bounded_lq(lq, bounds, mu, self.options.regularise, self.lq_solver)
             return policy, linear, cost_change(lq, linear)[1]
-        policy = self.lq_solver.solve_riccati(lq, mu, self.options.regularise)
+        policy = policy or self.lq_solver.solve_riccati(lq, mu, self.options.regularise)
         linear, (_, D2) = self.lq_solver.forward(lq, policy)
         return policy, linear, D2
 
-    def _sweep(self, at: Iterate) -> Policy:
-        mu, where = self.regularisation.mu, self.options.regularise
-        return self.lq_solver.solve_riccati(at.expansion.lq, mu, where, self._bounds(at))
+    def _damping(self, at: Iterate) -> Damping:
+        return Damping(self.regularisation.mu, self.options.regularise, self._bounds(at))
+
+    def _final_policy(self, at: Iterate) -> Policy:
+        """About the solution."""
+        damping = self._damping(at)
+        policy = self.lq_solver.solve_riccati(self.models[-1].problem(at, damping).lq, *damping)
+        return policy if policy.failed_at is None else self.policy or policy
 
     def _bounds(self, at: Iterate) -> Bounds | None:
         """Bounds on du."""
@@ -205,7 +287,7 @@ class ShootingLoop:
                 corrected if may_correct else None,
             )
 
-    def _polish(self, at: Iterate, step: Step) -> tuple[SearchResult, Iterate | None]:
+    def _polish(self, at: Iterate, step: Step, evaluator: Evaluator) -> tuple[SearchResult, Iterate | None]:
         """The longest of a few steps that reduces the residual, or the cost as told by the gradients at both ends.
 
         The trapezoidal rule on the slope of the cost along the step is free of the cancellation in a difference of
@@ -217,7 +299,7 @@ class ShootingLoop:
         expected = self._expected(at, step, POLISHING)
         risen = tried.cost - at.cost > 10.0 * ROUNDING * abs(self._phi(at))
         for i, alpha in enumerate(POLISHING):
-            new, actual, good = self._expanded(tried.xs[i], tried.us[i]), -np.inf, False
+            new, actual, good = self._expanded(tried.xs[i], tried.us[i], evaluator), -np.inf, False
             if new is not None:
                 slopes = step.D1 + new.slope(step.linear.du, (1.0 - alpha) * at.expansion.lq.d)
                 actual = float(-0.5 * alpha * slopes + self.merit.penalty * alpha * at.gap)
@@ -251,7 +333,7 @@ class ShootingLoop:
         """The end of a search without success: rounding, if even the full step without mu promises next to nothing."""
         self.iterate = best
         self.regularisation = Regularisation.of(replace(self.options, initial_regularisation=0.0))
-        step = self._direction(best)
+        step = self._direction(best, self.models[0])
         if isinstance(step, Status):
             return step
         if self._promise(best, step) <= NEAR_ROUNDING:
@@ -259,12 +341,13 @@ class ShootingLoop:
         return verdicts.line_search_failed(self.iteration + 1, best.gradient, self.options)
 
     # -- the account ----------------------------------------------------------------------------------------------------
-    def _record(
-        self, at: Iterate, mu: float, step: Step | None = None, search: SearchResult | None = None, moved: bool = False
-    ) -> None:
+    def _record(self, at: Iterate, attempt: Attempt | None = None) -> None:
         """Tell of an iterate and the step from it, if there was one."""
-        size = 0.0 if step is None else max(float(np.abs(part).max(initial=0.0)) for part in step.linear)
-        alpha = search.alpha if search is not None and moved else 0.0
+        size, alpha, search, model, mu = 0.0, 0.0, None, self.preferred, self.regularisation.mu
+        if attempt is not None:
+            search, model, mu = attempt.search, attempt.model, attempt.mu
+            size = max(float(np.abs(part).max(initial=0.0)) for part in attempt.step.linear)
+            alpha = search.alpha if attempt.new is not None else 0.0
         self.journal.add(
             iteration=self.iteration,
             cost=at.cost,
@@ -278,7 +361,7 @@ class ShootingLoop:
             expected_decrease=0.0 if search is None else search.expected,
             actual_decrease=0.0 if search is None else search.actual,
             step_length=alpha,
-            curvature=self.options.hessian,
+            curvature=model.name,
         )
 
     def _violation(self, us: Array) -> float:
@@ -293,7 +376,6 @@ class ShootingLoop:
         K, k = np.zeros((N, nu, ndx)), np.zeros((N, nu))
         if self.iterate is not None:
             xs, us, cost = self.iterate.xs, self.iterate.us, self.iterate.cost
-            policy = self._sweep(self.iterate)
-            policy = policy if policy.failed_at is None else self.policy or policy
+            policy = self._final_policy(self.iterate)
             K, k = policy.K, policy.k
         return Solution(xs, us, K, k, status, cost, self.iteration, tuple(self.journal.records), self.ocp.times)

@@ -8,16 +8,37 @@ from collections.abc import Iterable, Mapping
 from dataclasses import asdict, fields, replace
 from typing import Any
 
+from trajopt.augmented_lagrangian import solve_constrained
+from trajopt.ddp import ddp
+from trajopt.direct_sqp import sqp
+from trajopt.dms import dms
 from trajopt.guesses import Guess, constant_guess
 from trajopt.ocp import OCP
-from trajopt.options import SLQOptions
+from trajopt.options import DDPOptions, DMSOptions, SLQOptions, SQPOptions
 from trajopt.records import Callback
 from trajopt.slq import ALIASES, slq
 from trajopt.solution import Solution
 from trajopt.validation import Finding, require_valid
 
-_SLQ_FAMILY = {name: (slq, SLQOptions, preset) for name, preset in ALIASES.items()}
-SOLVERS = {**_SLQ_FAMILY}
+
+def with_constraints(run: Any) -> Any:
+    """A shooting solver that takes constraints too, through an augmented Lagrangian."""
+
+    def solver(ocp: OCP, guess: Guess, options: Any, callback: Callback | None = None) -> Solution:
+        if not ocp.constraints():
+            return run(ocp, guess, options, callback)
+        return solve_constrained(ocp, guess, options, callback, run)
+
+    return solver
+
+
+_SLQ_FAMILY = {name: (with_constraints(slq), SLQOptions, preset) for name, preset in ALIASES.items()}
+SOLVERS: dict[str, tuple[Any, Any, Mapping[str, Any]]] = {
+    **_SLQ_FAMILY,
+    "ddp": (with_constraints(ddp), DDPOptions, {}),
+    "dms": (dms, DMSOptions, {}),
+    "sqp": (sqp, SQPOptions, {}),
+}
 """name -> (function of ocp, guess, options, callback; class of its options; options that the name stands for)."""
 
 
@@ -45,7 +66,7 @@ def solver_options(solver: str = "slq", **values: Any) -> Any:
 def solve(
     ocp: OCP,
     guess: Guess | None = None,
-    options: SLQOptions | Mapping[str, Any] | None = None,
+    options: SLQOptions | DMSOptions | SQPOptions | Mapping[str, Any] | None = None,
     callback: Callback | None = None,
     solver: str = "slq",
 ) -> Solution:

@@ -24,6 +24,10 @@ class StatusCode(StrEnum):
     """Quu could not be factorised, even with the largest regularisation."""
     NON_FINITE = "non_finite"
     """NaN or infinity in the dynamics, the cost, or their derivatives."""
+    INFEASIBLE = "infeasible"
+    """No point near satisfies the constraints: their violation cannot be reduced further."""
+    UNBOUNDED = "unbounded"
+    """The objective falls without end."""
     INTERRUPTED = "interrupted"
     """Stopped by the user (Ctrl-C)."""
 

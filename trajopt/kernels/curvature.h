@@ -203,7 +203,7 @@ static void columns_of(const substep_t *b, V h, int fresh, V *restrict G, column
 /* H of a block of knots, from a->x, u, p, node, lam */
 static void contract(ctx_t c, int substeps, V t, V dt, substep_t *restrict b, curvature_t *restrict a)
 {
-    const V h = dt / (double)substeps;
+    const V h = STEP_LENGTH(dt) / (double)substeps;
     memset(a->H, 0, sizeof a->H);
     for (int i = 0; i < ND; i++)
         for (int j = 0; j < NW; j++) a->G[i * NW + j] = splat(i == j);

@@ -111,7 +111,7 @@ static double search(long N, const double *xs, const double *us, double cost, co
 {
     double change[2];
     memset(w->dx, 0, sizeof(double) * ND);
-    lq_rollout(w->A, w->B, w->d, w->Q, w->q, w->S, w->R, w->r, N, w->K, w->k, w->dx, w->du, change);
+    lq_rollout(w->A, w->B, w->d, w->Q, w->q, w->S, w->R, w->r, N, w->K, w->k, 0, 0, w->dx, w->du, change);
     w->alpha = 1.0;
     for (int i = 0; i <= MAX_HALVINGS; i++, w->alpha *= 0.5) {
         const double expected = w->alpha * (change[0] + 0.5 * w->alpha * change[1]);

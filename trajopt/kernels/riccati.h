@@ -339,8 +339,8 @@ static void adjoint(lq_data p, long N, double *restrict lambda, double *restrict
 }
 
 /* The linear roll-out of a policy from dx_0, and the change of the cost along it: change = (D1, D2), alpha D1 + alpha^2/2 D2. */
-static void linear_rollout(lq_data p, long N, const double *K, const double *k, double *restrict dx, double *restrict du,
-                           double *restrict change)
+static void linear_rollout(lq_data p, long N, const double *K, const double *k, const double *lower, const double *upper,
+                           double *restrict dx, double *restrict du, double *restrict change)
 {
     double D1 = 0.0, D2 = 0.0;
     for (long i = 0; i <= N; i++) {
@@ -356,6 +356,8 @@ static void linear_rollout(lq_data p, long N, const double *K, const double *k, 
         for (int a = 0; a < M_; a++) {
             double s = k[i * M_ + a];
             for (int b = 0; b < N_; b++) s += K[(i * M_ + a) * N_ + b] * x[b];
+            if (lower && s < lower[i * M_ + a]) s = lower[i * M_ + a];
+            if (lower && s > upper[i * M_ + a]) s = upper[i * M_ + a];
             u[a] = s;
         }
         for (int a = 0; a < M_; a++) {
@@ -395,7 +397,8 @@ EXPORT long lq_convex(LQ_ARGUMENTS, long N, double on_state, double on_control, 
 
 EXPORT void lq_adjoint(LQ_ARGUMENTS, long N, double *lambda, double *g) { adjoint(LQ_DATA, N, lambda, g); }
 
-EXPORT void lq_rollout(LQ_ARGUMENTS, long N, const double *K, const double *k, double *dx, double *du, double *change)
+EXPORT void lq_rollout(LQ_ARGUMENTS, long N, const double *K, const double *k, const double *lower, const double *upper, double *dx,
+                       double *du, double *change)
 {
-    linear_rollout(LQ_DATA, N, K, k, dx, du, change);
+    linear_rollout(LQ_DATA, N, K, k, lower, upper, dx, du, change);
 }

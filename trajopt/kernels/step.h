@@ -2,7 +2,7 @@
 
    Before this text stand a prelude (prelude.h, or scalar.h for one lane in plain C99); NX, ND (numbers of a state and of a tangent
    vector), MU (controls of the dynamics), NF (rows of xdot that are computed: ND, or those below qdot = v); STAGES and the tableau
-   A_, B_, C_ of a Runge-Kutta method, or SEMI_IMPLICIT; and the functions of a manifold and of its dynamics
+   A_, B_, C_ of a Runge-Kutta method, or SEMI_IMPLICIT; JUMP where f is a jump of the state; and the functions of a manifold and of its dynamics
    (dynamics_backends/compiled/manifold_source.py, dynamics_source.py).
 
    The derivatives of f at the stages of a step depend on its states only.  They are found first; then the sensitivities
@@ -21,6 +21,13 @@
 
 #ifdef SEMI_IMPLICIT
 #define STAGES 1
+#endif
+
+/* A jump x (+) f is Euler's step of length one, whatever dt is. */
+#ifdef JUMP
+#define STEP_LENGTH(dt) splat(1.0)
+#else
+#define STEP_LENGTH(dt) (dt)
 #endif
 
 /* What is known of a stage before the sensitivities: its state and the increment that leads there, f and its derivatives; where there is a group, d (x (+) delta) / d x and
@@ -142,7 +149,7 @@ static void increment(ctx_t c, const V *x, const V *u, V t, V h, const V *p, sta
 
 static void step(ctx_t c, int substeps, const V *x0, const V *u, V t, V dt, const V *p, V *restrict x)
 {
-    const V h = dt / (double)substeps;
+    const V h = STEP_LENGTH(dt) / (double)substeps;
     V delta[ND], from[NX];
     memcpy(x, x0, sizeof from);
     for (int s = 0; s < substeps; s++) {
@@ -268,7 +275,7 @@ static V lanes_of(const double *values, int count)
 static void linearize(ctx_t c, int substeps, const V *x0, const V *u, V t, V dt, const V *p, V *restrict x, V *restrict G)
 {
     SCRATCH stage_t stage[STAGES];
-    const V h = dt / (double)substeps;
+    const V h = STEP_LENGTH(dt) / (double)substeps;
     V delta[ND], from[NX], *T = NULL, *E = NULL;
     memcpy(x, x0, sizeof from);
     for (int s = 0; s < substeps; s++) {

@@ -1,0 +1,104 @@
+"""Problems for the shooting solvers, with settings that all reach the same solutions, and a test of optimality."""
+
+import numpy as np
+import textbook_systems as textbook
+
+from dynamics_backends.registry import make_backend
+from trajopt import OCP, SampledSystem, control_cost, solve, state_cost
+from trajopt.evaluation import StageEvaluator
+
+SETTINGS = {
+    "ilqr": {"shooting": "single"},
+    "every 7, linear": {"shooting": 7, "gaps": "linear"},
+    "every 7, nonlinear": {"shooting": 7, "gaps": "nonlinear"},
+    "gnms": {"shooting": "all", "gaps": "linear"},
+    "fddp": {"shooting": "all", "gaps": "nonlinear"},
+}
+
+
+def sampled(system, scheme="rk4", backend="forward_ad"):
+    return SampledSystem(make_backend(system, backend), scheme)
+
+
+def pendulum_swing_up(horizon=60, backend="forward_ad", limit=None):
+    system = textbook.autonomous_pendulum()
+    bounds = {} if limit is None else {"u_lower": [-limit], "u_upper": [limit]}
+    return OCP.single_phase(
+        sampled(system, backend=backend),
+        [0.0, 0.0],
+        horizon,
+        0.05,
+        [control_cost(1, weight=0.1)],
+        [state_cost(system.manifold, [np.pi, 0.0], [100.0, 10.0])],
+        **bounds,
+    )
+
+
+def cart_pole(goal, horizon, control_weight):
+    """From rest with the pole hanging to rest at a goal."""
+    system = textbook.cart_pole()
+    return OCP.single_phase(
+        sampled(system),
+        [0.0, 0.0, 0.0, 0.0],
+        horizon,
+        0.04,
+        [control_cost(1, weight=control_weight)],
+        [state_cost(system.manifold, goal, [200.0, 200.0, 20.0, 20.0])],
+    )
+
+
+def crane():
+    """Move the cart by two metres and leave the pole at rest."""
+    return cart_pole([2.0, 0.0, 0.0, 0.0], 50, 0.05)
+
+
+def attitude_slew():
+    """Turn a spinning body by 2.5 rad about a skew axis and stop it."""
+    system = textbook.spinning_body()
+    turned = system.manifold.integrate(
+        system.manifold.identity()[:, None], np.r_[2.5 * np.array([0.6, 0.0, 0.8]), 0, 0, 0][:, None]
+    )[:, 0]
+    x0 = np.r_[system.manifold.identity()[:4], 0.3, -0.2, 0.1]
+    return turned, OCP.single_phase(
+        sampled(system),
+        x0,
+        35,
+        0.1,
+        [control_cost(3, weight=0.1), state_cost(system.manifold, turned, 0.05)],
+        [state_cost(system.manifold, turned, 50.0)],
+    )
+
+
+def polished(ocp, name, guess=None, solver="slq", **options):
+    options = {"gradient_tolerance": 1e-9, "max_iterations": 500, **SETTINGS[name], **options}
+    return solve(ocp, guess, options, solver=solver)
+
+
+def check_optimum(ocp, solution):
+    """The dynamics hold, and the gradient, by central differences of the rolled-out cost, vanishes off the bounds."""
+    evaluator = StageEvaluator(ocp)
+    x_next = evaluator.expand(solution.xs, solution.us).x_next
+    assert np.abs(ocp.manifold.difference(solution.xs[1:].T, x_next.T)).max() < 1e-9
+
+    def cost(us):
+        xs = [ocp.x0]
+        for k, u in enumerate(us):
+            xs.append(ocp.phases[0].dynamics.step(xs[-1][None], u[None], ocp.times[k], ocp.dt[k])[0])
+        return evaluator.cost(np.array(xs)[None], us[None])[0]
+
+    rng = np.random.default_rng(1)
+    for k, j in zip(rng.integers(0, ocp.horizon, 4), rng.integers(0, ocp.nu, 4), strict=True):
+        if ocp.control_bounds is not None and np.isclose(abs(solution.us[k, j]), ocp.u_upper[j]):
+            continue
+        step = np.zeros_like(solution.us)
+        step[k, j] = 1e-4
+        slope = (cost(solution.us + step) - cost(solution.us - step)) / 2e-4
+        assert abs(slope) < 1e-6 * max(1.0, solution.cost)
+
+
+PROBLEMS = {
+    "pendulum": pendulum_swing_up,
+    "pendulum with limits": lambda: pendulum_swing_up(horizon=70, limit=6.0),
+    "crane": crane,
+    "attitude": lambda: attitude_slew()[1],
+}
