@@ -5,11 +5,9 @@ from __future__ import annotations
 import time
 import warnings
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
-
-import numpy as np
 
 from dynamics_backends.protocol import DynamicsBackend, Map
 from dynamics_backends.registry import make_backend
@@ -17,7 +15,7 @@ from dynamics_backends.rigid_body.urdf import URDFWarning
 from experiments.config import Backend, Config
 from problems.registry import load_problem
 from problems.task import Task
-from trajopt import Guess, Solution, resampled_guess, solve
+from trajopt import Guess, Solution, StatusCode, resampled_guess, solve
 from trajopt.records import Callback
 
 
@@ -60,42 +58,19 @@ def solve_task(config: Config, task: Task, callback: Callback | None = None, gue
 
 
 def make_ready(config: Config, task: Task) -> float:
-    """Compile or trace all that a solve will call, by one evaluation of it; the seconds that took.
+    """Compile or trace all that a solve will call, by one iteration of it; the seconds that took.
 
-    What is made is kept, in memory and on disk, so that the solve after it spends its time on solving.
+    What is made is kept, in memory and on disk, so that the solve after it spends its time on solving. Raises what the
+    solve would raise, and KeyboardInterrupt.
     """
-    from trajopt.augmented_lagrangian import penalised_problem
-    from trajopt.evaluation import Direction, Shooting
-    from trajopt.numerics import numerics_for
-
     began = time.perf_counter()
-    if config.solver_name in ("dms", "sqp"):
-        _evaluate_program(config, task)
-        return time.perf_counter() - began
-    ocp, (xs, us) = task.ocp, task.guess
-    if ocp.constraints():
-        ocp = penalised_problem(ocp)
-    n, m, N = ocp.manifold.ndx, ocp.nu, ocp.horizon
-    evaluator = numerics_for(ocp, getattr(config.solver_options, "hessian", "gauss_newton")).evaluator
-    evaluator.expand(xs, us)
-    still = Direction(np.zeros((N + 1, n)), np.zeros((N, m)), np.zeros((N, m, n)), np.zeros((N, n)))
-    evaluator.rollout(xs, us, still, np.ones(1), Shooting.every("all", N, "linear"))
+    brief = {"max_iterations": 1, "max_outer_iterations": 1, "time_limit": None, "switch": 1.0}
+    known = {f.name for f in fields(config.solver_options)}
+    options = replace(config.solver_options, **{key: value for key, value in brief.items() if key in known})
+    found = solve(task.ocp, task.guess, options, None, config.solver_name)
+    if found.status.code is StatusCode.INTERRUPTED:
+        raise KeyboardInterrupt
     return time.perf_counter() - began
-
-
-def _evaluate_program(config: Config, task: Task) -> None:
-    """Values and derivatives of the sparse program of a direct solver."""
-    from trajopt.dms import transcribed
-    from trajopt.ipopt import require_ipopt
-
-    if config.solver_name == "dms":
-        require_ipopt()
-    program = transcribed(task.ocp, task.guess, config.solver_options)
-    w = program.variables(*task.guess)
-    program.evaluate(w)
-    program.differentiate(w)
-    if config.solver_options.hessian != "limited_memory":
-        program.hessian(w, 1.0, np.zeros(program.rows))
 
 
 def warm_start(task: Task, path: str | Path) -> tuple[Guess, list[str]]:
