@@ -226,7 +226,9 @@ def _names(_: click.Context, __: click.Parameter, value: str | None) -> list[str
 @urdf_option
 @click.option("--backends", callback=_names, metavar="A,B", help="Derivative methods; default: the config's.")
 @click.option("--solvers", callback=_names, metavar="A,B", help="Solvers; default: the config's.")
-@click.option("--hessians", callback=_names, metavar="A,B", help="Hessians of the solvers that have a choice; default: theirs.")
+@click.option(
+    "--hessians", callback=_names, metavar="A,B", help="Hessians of the solvers that have a choice; default: theirs."
+)
 @click.option("--out", type=click.Path(file_okay=False), help="Folder of the results.")
 @command
 def compare(

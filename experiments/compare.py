@@ -1,26 +1,30 @@
-"""One problem solved by several backends and solvers: a table, a CSV file, and a plot of their convergence."""
+"""One problem solved by several backends, solvers and Hessians: a table, a CSV file, and a plot of their convergence."""
 
 from __future__ import annotations
 
 import csv
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
 
 from experiments.build import build_task, engine_in_use, make_ready, solve_task
-from experiments.config import Config, read_config
+from experiments.config import Config, ConfigError, read_config
 from trajopt import Solution, StatusCode
 from trajopt.records import PHASES
+from trajopt.solvers import SOLVERS
 
 COLUMNS = (
     "problem",
     "backend",
     "engine",
     "solver",
+    "hessian",
     "status",
     "iterations",
     "final_cost",
+    "gradient",
+    "violation",
     "time_total",
     *(f"time_{phase}" for phase in PHASES),
 )
@@ -35,20 +39,29 @@ class Run:
 
     @property
     def key(self) -> tuple[str, str]:
-        """Solver and backend."""
-        return self.config.solver_name, self.config.backend.name
+        """Solver, with its Hessian where it has a choice, and backend."""
+        return f"{self.config.solver_name} {self.hessian}".strip(), self.config.backend.name
+
+    @property
+    def hessian(self) -> str:
+        """The solver's Hessian, empty where it has no choice."""
+        return getattr(self.config.solver_options, "hessian", "")
 
     def row(self) -> dict[str, Any]:
-        """The values of :data:`COLUMNS`; times in seconds."""
+        """The values of :data:`COLUMNS`; times in seconds; gradient of the Lagrangian and violation at the end."""
         s, c = self.solution, self.config
+        last = s.history[-1] if s.history else None
         values = (
             Path(c.source).stem,
             c.backend.name,
             engine_in_use(c.backend),
             c.solver_name,
+            self.hessian,
             str(s.status.code),
             s.iterations,
             s.cost,
+            float("nan") if last is None else last.gradient,
+            float("nan") if last is None else max(last.defect, last.constraint_violation),
             s.meta["solve_time"],
             *s.time_total.values(),
         )
@@ -56,25 +69,58 @@ class Run:
 
 
 def with_solver(config: Config, name: str) -> Config:
-    """The configuration with another solver; options that the names of both do not stand for are kept.
+    """The configuration with another solver. Options that differ from their defaults are kept where it has them too and
+    accepts them, but for those that one of the names stands for.
 
     Raises ConfigError for an unknown solver.
     """
-    if name == config.solver_name:
-        return config
-    from trajopt.solvers import SOLVERS
+    if name == config.solver_name or name not in SOLVERS:
+        return config if name == config.solver_name else _with_options(config, name, {})
+    _, Options, preset = SOLVERS[name]
+    own, implied = type(config.solver_options)(), {**preset, **SOLVERS[config.solver_name][2]}
+    shared = {f.name for f in fields(Options)} & {f.name for f in fields(own)} - set(implied)
+    values = {key: getattr(config.solver_options, key) for key in shared}
+    changed = {key: v for key, v in values.items() if v != getattr(own, key) and v is not None}
+    return _with_options(config, name, {key: v for key, v in changed.items() if _accepts(Options, key, v)})
 
-    implied = {key for solver in (name, config.solver_name) for key in SOLVERS.get(solver, (0, 0, {}))[2]}
-    kept = {k: v for k, v in asdict(config.solver_options).items() if k not in implied and v is not None}
-    values = config.as_dict() | {"solver": {**kept, "name": name}}
-    return read_config(values, config.source)
+
+def with_hessian(config: Config, hessian: str) -> Config | None:
+    """The configuration with another Hessian; None for a solver that does not have it."""
+    Options = type(config.solver_options)
+    if "hessian" not in {f.name for f in fields(Options)} or not _accepts(Options, "hessian", hessian):
+        return None
+    return _with_options(config, config.solver_name, {**asdict(config.solver_options), "hessian": hessian})
 
 
-def variants(config: Config, backends: Sequence[str], solvers: Sequence[str]) -> list[Config]:
-    """Every solver with every backend; empty lists stand for those of the configuration."""
+def _with_options(config: Config, solver: str, options: dict[str, Any]) -> Config:
+    given = {key: value for key, value in options.items() if value is not None}
+    return read_config(config.as_dict() | {"solver": {**given, "name": solver}}, config.source)
+
+
+def _accepts(Options: Any, key: str, value: Any) -> bool:
+    try:
+        Options(**{key: value})
+    except ValueError:
+        return False
+    return True
+
+
+def variants(
+    config: Config, backends: Sequence[str], solvers: Sequence[str], hessians: Sequence[str] = ()
+) -> list[Config]:
+    """Every solver with every Hessian that it has and every backend; empty lists stand for those of the configuration.
+
+    Raises ConfigError for an unknown name, and for a Hessian that none of the solvers has.
+    """
     chosen = [with_solver(config, name) for name in solvers or [config.solver_name]]
-    names = backends or [config.backend.name]
-    return [read_config(c.with_backend(b).as_dict(), c.source) for c in chosen for b in names]
+    for hessian in hessians:
+        if not any(with_hessian(c, hessian) for c in chosen):
+            names = ", ".join(c.solver_name for c in chosen)
+            raise ConfigError(config.source, [f"--hessians: none of the solvers ({names}) has hessian = {hessian!r}"])
+    if hessians:
+        chosen = [found for c in chosen for hessian in hessians if (found := with_hessian(c, hessian)) is not None]
+    methods = backends or [config.backend.name]
+    return [read_config(c.with_backend(b).as_dict(), c.source) for c in chosen for b in methods]
 
 
 def run_all(configs: Sequence[Config]) -> Iterator[Run]:

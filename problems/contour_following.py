@@ -5,11 +5,11 @@
                + 1/2 ( |q_N - q0|_Wq^2 + |v_N|_Wv^2 + W_e |e_N|^2 )
     subject to |e| <= rho at every knot,   limits of positions, velocities and torques
 
-e(q, s) is the position of the tool from that of the path. In the form "torque" (OCP-FD) the controls are joint torques and the dynamics
-are forward dynamics; in the form "acceleration" (OCP-ID) the controls are joint accelerations, the dynamics are linear, and the torques
-are those of inverse dynamics, bounded as path constraints. Form of the problem, N = 16 and rho = 1 cm: A. Astudillo et al., NMPC of
-robot manipulators with analytical derivatives, eq. 7 (weights, path and time step are not published there); N. van Duijkeren, thesis, KU
-Leuven, 2019.
+e(q, s) is the position of the tool from that of the path. In the form "torque" (OCP-FD) the controls are joint torques and the
+dynamics are forward dynamics; in the form "acceleration" (OCP-ID) the controls are joint accelerations, the dynamics are
+linear, and the torques are those of inverse dynamics, bounded as path constraints. The problem, with N = 16 and rho = 1 cm,
+is that of an NMPC with analytical derivatives (A. Astudillo et al., eq. 7; weights, path and time step are not published
+there), after N. van Duijkeren (thesis, KU Leuven, 2019).
 
 The path starts at the tool's position at q0: a circle of a given radius that rises and falls twice,
 (r (cos a - 1), r sin a, h sin 2a) with a = s / r.
@@ -55,14 +55,14 @@ class Weights(Checked):
     """
 
     speed: float = 1e2
-    error: float = 1e3
-    posture: float = 1e-2
+    error: float = 1.0
+    posture: float = 1.0
     velocity: float = 1e-1
     control: float = 1e-2
     path_acceleration: float = 1e-2
     terminal_posture: float = 1e-2
     terminal_velocity: float = 1e-1
-    terminal_error: float = 1e2
+    terminal_error: float = 1.0
 
     def checks(self) -> Checks:
         return {key: not_negative(value) for key, value in vars(self).items()}
@@ -72,7 +72,8 @@ class Weights(Checked):
 class Settings(Sampling):
     """A contour and the robot that follows it.
 
-    robot: a bundled name, "erd:NAME", or the path of a URDF file. q0: configuration at the start, at rest on the path. frame: the tool.
+    robot: a bundled name, "erd:NAME", or the path of a URDF file. q0: configuration at the start, at rest on the path. frame: the
+    tool.
     form: what the joint controls are. radius, height: of the path [m]. speed: sdot_ref [m/s]. tube: rho [m].
     position_limits, velocity_limits, torque_limits: of the model, as constraints.
     """
@@ -146,7 +147,9 @@ class _Contour:
         self.holding = inverse_dynamics(model, self.q0, still, still)
         if s.torque_limits and not np.isfinite(model.effort_limit).all():
             name = model.dof_names[int(np.argmax(~np.isfinite(model.effort_limit)))]
-            raise ValueError(f"torque_limits needs effort limits, but {model.name} has none for {name!r}; set it to false")
+            raise ValueError(
+                f"torque_limits needs effort limits, but {model.name} has none for {name!r}; set it to false"
+            )
 
     # -- cost -------------------------------------------------------------------------------------------------
     def running(self) -> list[to.CostTerm]:
@@ -179,7 +182,10 @@ class _Contour:
             reference = self.holding
             weight = w.control / np.where(np.isfinite(self.model.effort_limit), self.model.effort_limit, 1.0) ** 2
         return to.control_cost(
-            self.n + 1, np.append(reference, 0.0), np.append(weight, w.path_acceleration), names=self.system.control_names
+            self.n + 1,
+            np.append(reference, 0.0),
+            np.append(weight, w.path_acceleration),
+            names=self.system.control_names,
         )
 
     # -- constraints ------------------------------------------------------------------------------------------

@@ -19,6 +19,7 @@ PROBLEMS = {
     "lifting": "problems.lifting",
     "multi_pendulum": "problems.multi_pendulum",
     "quadruped_gait": "problems.quadruped_gait",
+    "receding_gait": "problems.receding_gait",
     "scheduled_gait": "problems.scheduled_gait",
 }
 """name -> module with ``Settings`` and ``build``."""

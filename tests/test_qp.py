@@ -9,8 +9,10 @@ import scipy.sparse as sp
 from trajopt.convexify import convexified
 from trajopt.qp import QP, QP_SOLVERS, QPSolution, QPStatus, StageLayout, kkt_residual, make_qp_solver
 from trajopt.qp_convexity import _inertia_is_right, convex_along_dynamics, convex_on_equalities, positive_definite
+from trajopt.qp_newton import ActiveSetNewton
 from trajopt.qp_osqp import COARSE
 from trajopt.riccati_kkt import UnstructuredQP
+from trajopt.sparse_kkt import KKTPattern, SparseKKT
 
 GENERAL = ["interior_point", "osqp", "daqp"]
 RESIDUAL = 1e-10
@@ -267,3 +269,62 @@ def test_convexified_problem_has_the_same_solution(name):
     found = solver.solve(convex.qp)
     np.testing.assert_allclose(found.w, exact.w, rtol=0, atol=1e-9)
     np.testing.assert_allclose(found.y, exact.y, rtol=0, atol=1e-8)
+
+
+# -- from a neighbour ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_newton_on_the_active_set_of_a_neighbour(seed):
+    qp = _staged_qp(seed)
+    first = make_qp_solver("interior_point").solve(qp)
+    near = replace(qp, g=qp.g + 1e-2 * np.random.default_rng(seed).standard_normal(len(qp.g)))
+    found = ActiveSetNewton().solve(near, first.y, first.z)
+    assert found is not None
+    assert found.iterations <= 4
+    assert max(kkt_residual(near, found)) < 1e-9
+    np.testing.assert_allclose(found.w, make_qp_solver("interior_point").solve(near).w, atol=1e-8)
+
+
+def test_newton_without_a_guess_is_right_or_says_nothing():
+    answers = 0
+    for seed in range(10):
+        qp = _staged_qp(seed)
+        found = ActiveSetNewton().solve(qp, np.zeros_like(qp.l), np.zeros_like(qp.g))
+        answers += found is not None
+        assert found is None or max(kkt_residual(qp, found)) < 1e-9
+    assert answers > 0
+
+
+def test_newton_does_not_answer_contradictory_bounds():
+    qp = _staged_qp(0)
+    assert ActiveSetNewton().solve(replace(qp, lb=qp.ub + 1.0), np.zeros_like(qp.l), np.zeros_like(qp.g)) is None
+
+
+def test_one_analysis_serves_matrices_of_one_pattern_and_another_pattern_is_noticed():
+    pattern = KKTPattern()
+    rng = np.random.default_rng(0)
+    for qp in (_staged_qp(0), _staged_qp(1), _staged_qp(0, hold=True), _staged_qp(2)):
+        system = SparseKKT(qp, pattern)
+        for scale in (1.0, 1e3):
+            m, n = qp.A.shape
+            weights = np.where(np.r_[qp.l == qp.u, qp.lb == qp.ub], np.inf, scale)
+            weights[np.r_[np.zeros(m, dtype=bool), ~np.isfinite(qp.lb)]] = 0.0
+            assert system.factorise(weights)
+            a, b = rng.standard_normal(n), rng.standard_normal(m + n)
+            dw, dC = system.solve(a, b)
+            on = weights > 0.0
+            np.testing.assert_allclose(qp.H @ dw + qp.A.T @ dC[:m] + dC[m:], a, atol=1e-8)
+            left = np.r_[qp.A @ dw, dw] - dC / np.where(on, weights, 1.0)
+            np.testing.assert_allclose(left[on], b[on], atol=1e-8)
+
+
+def test_a_second_semidefinite_hessian_makes_convex_without_regard_to_units():
+    """Of two variables in very different units, one with negative curvature; H_0 is the curvature with its sign changed."""
+    H = sp.diags([1e3, -1e-3], format="csc")
+    nothing = np.zeros(0)
+    qp = QP(H, np.ones(2), sp.csc_matrix((0, 2)), nothing, nothing, np.full(2, -np.inf), np.full(2, np.inf))
+    none = np.zeros(0), np.zeros(2)
+    found = convexified(qp, *none, (make_qp_solver("interior_point"),), semidefinite=lambda: abs(H))
+    assert found.share == 0.25
+    np.testing.assert_allclose(found.qp.H.toarray(), np.diag([1e3, 0.5e-3]))

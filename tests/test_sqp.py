@@ -8,7 +8,18 @@ import textbook_systems as textbook
 from hock_schittkowski import ALL, NW_EXAMPLE_19_1, Problem, Taylor, TextbookNLP, full, rosenbrock, squares
 
 from dynamics_backends.registry import make_backend
-from trajopt import OCP, SampledSystem, SQPOptions, StatusCode, bounded, control_cost, solve, state_bounds, state_cost
+from trajopt import (
+    OCP,
+    SampledSystem,
+    SQPOptions,
+    StatusCode,
+    bounded,
+    control_cost,
+    residual_constraint,
+    solve,
+    state_bounds,
+    state_cost,
+)
 from trajopt.direct_sqp import staged_program
 from trajopt.guesses import constant_guess
 from trajopt.qp import QPStatus
@@ -143,7 +154,7 @@ class CircleFit(TextbookNLP):
 
     def convex_hessian(self, w, sigma, multipliers):
         J = np.array([[1.0, 0.0], [-2.0 * w[0], 1.0]])
-        return full(2.0 * sigma * J.T @ J + 2.0 * multipliers[0] * np.eye(2))
+        return full(2.0 * sigma * J.T @ J + 2.0 * max(0.0, multipliers[0]) * np.eye(2))
 
 
 def test_scqp_and_gauss_newton_find_the_newton_solution():
@@ -373,9 +384,39 @@ def test_riccati_refuses_a_terminal_equality_by_name():
         solve(_pendulum(10, terminal_constraints=[goal]), options={"qp_solver": "riccati"}, solver="sqp")
 
 
-def test_optimal_control_refuses_scqp():
-    with pytest.raises(ValueError, match="'gauss_newton'"):
-        solve(_pendulum(), options={"hessian": "scqp"}, solver="sqp")
+def test_without_compositions_scqp_is_gauss_newton_and_the_default():
+    histories = [
+        [r.cost for r in solve(_pendulum(u_lower=[-3.0], u_upper=[3.0]), options=options, solver="sqp").history]
+        for options in ({}, {"hessian": "scqp"}, {"hessian": "gauss_newton"})
+    ]
+    assert histories[0] == histories[1] == histories[2]
+
+
+def test_swing_up_between_limits_of_state_and_power():
+    """Far from the solution its Hessian is indefinite, and steps are cut short: multipliers must not run away."""
+    manifold = textbook.autonomous_pendulum().manifold
+    limit = state_bounds(manifold, [-np.inf, -3.0], [np.inf, 3.0])
+    power = residual_constraint("power", lambda x, u, t, p: [x[1] * u[0]], manifold, 1, -6.0, 6.0, nu=1)
+    for globalisation in ("merit", "filter"):
+        options = {"hessian": "exact", "globalisation": globalisation, "max_iterations": 30}
+        solution = solve(_pendulum(20, [limit, power], x0=(0.2, 0.0)), options=options, solver="sqp")
+        assert solution.status.success
+        assert np.abs(solution.xs[:-1, 1] * solution.us[:, 0]).max() < 6.0 + 1e-7
+
+
+def test_multipliers_go_as_far_as_the_variables():
+    """HS9, whose first step from its usual start is cut short: the same share of the (regularised) Newton step in both."""
+    problem = next(p for p in ALL if p.name == "HS9")
+    one = _solve(problem, max_iterations=1, second_order_correction=False)
+    alpha, delta = one.history[0].step_length, one.history[0].regularisation
+    nlp, start = TextbookNLP(problem), np.array(problem.start, dtype=float)
+    gradient, J = nlp.differentiate(start)
+    H, J = nlp.hessian(start, 1.0, np.zeros(1)).toarray() + delta * np.eye(2), J.toarray()
+    K = np.block([[H, J.T], [J, np.zeros((1, 1))]])
+    whole = np.linalg.solve(K, np.concatenate([-gradient, nlp.g_lower - nlp.evaluate(start)[1]]))
+    assert alpha == 0.5
+    np.testing.assert_allclose(one.w, start + alpha * whole[:2], rtol=1e-7)
+    np.testing.assert_allclose(one.multipliers, alpha * whole[2:], rtol=1e-7)
 
 
 def _rti(**options):

@@ -13,6 +13,7 @@ from typing import Any
 
 _EXPORTS = {
     "constraints": (
+        "Composition",
         "Constraint",
         "bounded",
         "joint_limits",

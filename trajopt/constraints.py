@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
+from typing import NamedTuple
 
 import numpy as np
 
@@ -23,12 +24,25 @@ from trajopt.residuals import LinkPoint, Path
 from trajopt.terms import CostTerm, Residual, Values, arrays_of, last_axis
 
 
+class Composition(NamedTuple):
+    """A residual psi(r(x, u, t, p), p) by its parts, psi convex, or concave: what the Hessian of SCQP is made of.
+
+    inner: r. outer: psi, a map of the state r in R^k without controls, twice differentiable. convex: whether psi is; if not it is
+    concave.
+    """
+
+    inner: Map
+    outer: Map
+    convex: bool
+
+
 @dataclass(frozen=True, eq=False)
 class Constraint:
     """A residual with its bounds and parameters.
 
     name: for reports. residual: map with nr outputs. lower, upper: a number, (nr,) or (N, nr), infinite where there is no
     bound. parameters: run-time values by name, each (n,), or (N, n) with one row per knot of the phase.
+    composition: of the same residual, if it is a convex or concave function of a nonlinear one.
 
     Raises ValueError for bounds that do not fit the residual.
     """
@@ -38,6 +52,7 @@ class Constraint:
     lower: Array = 0.0  # type: ignore[assignment]
     upper: Array = 0.0  # type: ignore[assignment]
     parameters: Mapping[str, Array] = field(default_factory=dict)
+    composition: Composition | None = None
 
     def __post_init__(self) -> None:
         nr = self.residual.n_out
@@ -101,6 +116,30 @@ def bounded(term: CostTerm, lower: Values = 0.0, upper: Values = 0.0, name: str 
     Thus ``bounded(frame_placement_cost(...))`` holds a pose, ``bounded(state_cost(manifold, x_goal))`` a state.
     """
     return Constraint(name or term.name, term.residual, np.asarray(lower), np.asarray(upper), term.parameters)
+
+
+def softened(constraint: Constraint, weight: Values, width: float = 0.01, name: str | None = None) -> CostTerm:
+    """A constraint relaxed by slacks that cost 1/2 weight s^2 each, as a cost term without them.
+
+        min_(s >= 0) 1/2 w s^2  subject to  g + s >= lower   =   1/2 w max(0, lower - g)^2,     likewise at the upper bound
+
+    It is never infeasible, which is what replanning around things that move asks for. width: over which the corner of max(0, e) is
+    rounded, (e + sqrt(e^2 + width^2)) / 2, so that second derivatives are continuous; in the units of g, a run-time value.
+    weight: a number, (nr,) or (N, nr). Raises ValueError for a width that is not positive.
+    """
+    low, high = constraint.lower, constraint.upper
+    present = [np.isfinite(b).reshape(-1, b.shape[-1]).any(axis=0) for b in (low, high)]
+    finite = tuple(zip(present[0].tolist(), present[1].tolist(), strict=True))
+    own = constraint.residual
+    function = partial(residuals.beyond, own, finite)
+    residual = FunctionMap(function, own.manifold, own.nu, own.n_out, output_names=own.output_names)
+    bounds = {"lower": np.maximum(low, -LARGEST), "upper": np.minimum(high, LARGEST)}
+    bounds["width"] = _positive(width, "width", constraint.name)
+    return CostTerm(name or constraint.name, residual, np.asarray(weight), {**constraint.parameters, **bounds})
+
+
+LARGEST = 1e12
+"""Stands for an infinite bound where a number has to be finite."""
 
 
 def state_bounds(
@@ -258,12 +297,13 @@ def tube(
     values = dict(parameters or {}) | {"radius": _positive(radius, "radius", title)}
     if not callable(path):
         values |= {"path": last_axis(path, 3, "path", title)}
-    function = partial(
-        residuals.tube_clearance, model, model.frame_id(frame), path if callable(path) else residuals.given_point
-    )
-    return residual_constraint(
+    where = (model, model.frame_id(frame), path if callable(path) else residuals.given_point)
+    function = partial(residuals.tube_clearance, *where)
+    inner = FunctionMap(partial(residuals.path_offset, *where), manifold, nu, 3)
+    found = residual_constraint(
         title, function, manifold, 1, 0.0, np.inf, nu=nu, parameters=values, output_names=(frame,)
     )
+    return replace(found, composition=Composition(inner, FunctionMap(residuals.depth_in_ball, 3, 0, 1), convex=False))
 
 
 def _positive(value: float | Array, what: str, where: str) -> Array:

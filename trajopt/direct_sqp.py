@@ -17,6 +17,7 @@ from trajopt.guesses import Guess
 from trajopt.nlp import NLP
 from trajopt.ocp import OCP
 from trajopt.options import SQPOptions
+from trajopt.program_parts import Part, parts_of
 from trajopt.qp import QPSolver, StageLayout, make_qp_solver
 from trajopt.records import Callback
 from trajopt.solution import Solution
@@ -36,7 +37,14 @@ class StagedProgram(Transcription):
 
     def convex_hessian(self, w: Array, sigma: float, multipliers: Array) -> sp.csc_matrix:
         """See :class:`~trajopt.nlp.ConvexOverNonlinear`."""
-        return self.hessian(w, sigma, np.zeros_like(multipliers))
+        return self._assembled(self.convex_parts, w, sigma, multipliers)
+
+    @cached_property
+    def convex_parts(self) -> list[Part]:
+        """The parts with convex Hessians."""
+        if self.kind != "exact":
+            return self.parts
+        return parts_of(self.ocp, self.ix, self.iu, self.hold, "gauss_newton", self.N * self.n)
 
     def recentred(self, w: Array) -> tuple[NLP, Array]:
         """See :class:`~trajopt.nlp.NLP`."""
@@ -50,14 +58,11 @@ class StagedProgram(Transcription):
 def sqp(ocp: OCP, guess: Guess, options: SQPOptions | None = None, callback: Callback | None = None) -> Solution:
     """Solve a valid problem from a guess, whose states need not satisfy the dynamics.
 
-    Raises ValueError where ``qp_solver = "riccati"`` meets a constraint that couples knots or is an equality, by its name, and
-    for ``hessian = "scqp"``: constraints of an OCP do not tell their convex outer functions.
+    hessian = "scqp", the default, counts the outer functions of constraints that have a
+    :class:`~trajopt.constraints.Composition`, and is "gauss_newton" where none has. Raises ValueError where
+    ``qp_solver = "riccati"`` meets a constraint that couples knots or is an equality, by its name.
     """
     options = options or SQPOptions()
-    if options.hessian == "scqp":
-        raise ValueError(
-            "hessian = 'scqp' is for solve_nlp; for an optimal-control problem use 'gauss_newton' or 'exact'"
-        )
     program = staged_program(ocp, guess, options)
     found = solve_nlp(program, program.variables(*guess), options, callback, qp_solver=qp_solver_for(ocp, options))
     return trajectory_solution(found.nlp, found)  # type: ignore[arg-type]
@@ -65,13 +70,14 @@ def sqp(ocp: OCP, guess: Guess, options: SQPOptions | None = None, callback: Cal
 
 def staged_program(ocp: OCP, guess: Guess, options: SQPOptions) -> StagedProgram:
     """The program that the SQP method solves."""
-    return StagedProgram(ocp, guess, options.hold, "exact" if options.hessian == "exact" else "gauss_newton")
+    return StagedProgram(ocp, guess, options.hold, "scqp" if options.hessian == "auto" else options.hessian)
 
 
 def qp_solver_for(ocp: OCP, options: SQPOptions) -> QPSolver:
     """The QP solver of the options; Riccati sweeps are compiled where the problem's backends are."""
-    if options.qp_solver != "riccati" or engine_of(ocp) != "compiled":
+    sweeping = options.qp_solver in ("riccati", "interior_point") and options.hold == "zero_order"
+    if not sweeping or engine_of(ocp) != "compiled":
         return make_qp_solver(options.qp_solver)
     from trajopt.compiled_lq import CompiledLQ
 
-    return make_qp_solver("riccati", lq_solver=CompiledLQ(ocp.manifold.ndx, ocp.nu))
+    return make_qp_solver(options.qp_solver, lq_solver=CompiledLQ(ocp.manifold.ndx, ocp.nu))

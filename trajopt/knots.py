@@ -61,7 +61,8 @@ class NumpyKnots:
     """Knots evaluated term by term.
 
     dynamics: None for the final knot. t (N,) and dt (N,) [s]. nu: length of u. hessian: "exact" or "gauss_newton", which
-    leaves out the curvature of dynamics and constraints. scale (N,): of the cost, default dt.
+    leaves out the curvature of dynamics and constraints; "scqp", which keeps what is convex of a constraint's outer function
+    (:class:`~trajopt.constraints.Composition`). scale (N,): of the cost, default dt.
     """
 
     def __init__(
@@ -113,14 +114,15 @@ class NumpyKnots:
         """See :class:`Knots`."""
         N, n = len(x), x.shape[1]
         H = np.zeros((N, n + self.nu, n + self.nu))
+        of_cost = "exact" if self.hessian == "exact" else "gauss_newton"
         for term in self.terms:
-            e = quadratize(term, x, u, self.t, sigma * self.scale, self.hessian)
+            e = quadratize(term, x, u, self.t, sigma * self.scale, of_cost)
             _add(H, n, Hessians(e.lxx, e.lux, e.luu))
-        if self.hessian == "exact":
+        if self.hessian != "gauss_newton":
             self._add_constraints(H, x, u, y)
-            if self.dynamics is not None:
-                own = u[:, : self.dynamics.nu]
-                _add(H, n, step_contraction(self.dynamics, x, own, self.t, self.dt, self.parameters, lam))
+        if self.hessian == "exact" and self.dynamics is not None:
+            own = u[:, : self.dynamics.nu]
+            _add(H, n, step_contraction(self.dynamics, x, own, self.t, self.dt, self.parameters, lam))
         return Hessians(H[:, :n, :n], H[:, n:, :n], H[:, n:, n:])
 
     def _step(self, x: Array, u: Array) -> Array:
@@ -144,10 +146,25 @@ class NumpyKnots:
         for c in self.constraints:
             own = y[:, at : (at := at + c.residual.n_out)]
             if own.any():
-                batch = residual_batch(c.residual, x, u, self.t, c.parameters)
                 k = c.residual.manifold.ndx
-                full = contracted_hessian(c.residual, batch, own)
+                full = self._outer_curvature(c, x, u, own) if self.hessian == "scqp" else self._curvature(c, x, u, own)
                 _add(H, n, Hessians(full[:, :k, :k], full[:, k:, :k], full[:, k:, k:]))
+
+    def _curvature(self, c: Constraint, x: Array, u: Array, y: Array) -> Array:
+        """Of y'g: (N, k + l, k + l) for the k states and l controls that it reads."""
+        return contracted_hessian(c.residual, residual_batch(c.residual, x, u, self.t, c.parameters), y)
+
+    def _outer_curvature(self, c: Constraint, x: Array, u: Array, y: Array) -> Array:
+        """J'(y psi'')J where that is positive semidefinite, else zero (R. Verschueren et al., CDC 2016, eq. 9)."""
+        size = c.residual.manifold.ndx + c.residual.nu
+        if c.composition is None or c.composition.inner.manifold is not c.residual.manifold:
+            return np.zeros((len(x), size, size))
+        inner, outer, convex = c.composition
+        kept = np.maximum(y, 0.0) if convex else np.minimum(y, 0.0)
+        r, rx, ru = residual_jacobians(inner, residual_batch(inner, x, u, self.t, c.parameters))
+        W = contracted_hessian(outer, residual_batch(outer, r, np.zeros((len(x), 0)), self.t, c.parameters), kept)
+        J = np.concatenate([rx, ru], axis=2)
+        return J.transpose(0, 2, 1) @ W @ J
 
 
 def step_contraction(

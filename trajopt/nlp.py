@@ -60,7 +60,8 @@ class ConvexOverNonlinear(NLP, Protocol):
     """
 
     def convex_hessian(self, w: Array, sigma: float, multipliers: Array) -> sp.csc_matrix:
-        """sigma J'phi''J of the objective plus multipliers_i J_i'psi_i''J_i of the convex-over-nonlinear constraints."""
+        """sigma J'phi''J of the objective plus multipliers_i J_i'psi_i''J_i of those convex- or concave-over-nonlinear
+        constraints for which it is positive semidefinite."""
         ...
 
 

@@ -126,11 +126,11 @@ class SQPOptions:
     hessian: "exact", of the Lagrangian, made convex (:mod:`trajopt.convexify`); "gauss_newton", of the objective's convex
     outer functions; "scqp", of those of objective and constraints (Verschueren 2016); "auto", "scqp" for programs that know such
     functions, as all optimal-control problems do (there it is Gauss-Newton's where no constraint has a composition), else "exact".
-    qp_solver: see
-    :mod:`trajopt.qp`; where it gives up, the interior-point method takes over. globalisation: "merit", a line search on the
-    l1 merit; "filter", on a filter of objective and violation; "none", full steps. second_order_correction: of full steps
-    that the line search refuses. hold: of the controls between the nodes of an optimal-control problem, "zero_order" or
-    "first_order".
+    qp_solver: see :mod:`trajopt.qp`; it is asked where the active set of the last QP does not lead to the solution
+    (:mod:`trajopt.qp_newton`), and where it gives up, the interior-point method takes over.
+    globalisation: "merit", a line search on the l1 merit; "filter", on a filter of objective and violation; "none", full steps.
+    second_order_correction: of full steps that the line search refuses. hold: of the controls between the nodes of an
+    optimal-control problem, "zero_order" or "first_order".
 
     max_iterations; time_limit: [s] or None.
     gradient_tolerance: on the largest entry of the gradient of the Lagrangian, relative to the multipliers where they

@@ -18,7 +18,8 @@ import scipy.sparse as sp
 from dynamics_backends.protocol import Array
 from trajopt.qp import QP, QPSolution, QPStatus, kkt_residual
 from trajopt.qp_convexity import positive_definite
-from trajopt.qp_interior_point import SparseKKT, polished
+from trajopt.qp_interior_point import polished
+from trajopt.sparse_kkt import SparseKKT
 
 ACCEPTABLE = 1e-9
 """Largest residual of an answer, relative to the size of the problem's numbers."""

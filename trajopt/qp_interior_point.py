@@ -10,7 +10,7 @@ t v = sigma mu  from
 
 where dC is the change of v_u - v_l.  Near the solution D tends to 0 or infinity; dC, an unknown of its own, does not suffer.
 (J. Nocedal, S. Wright, Numerical Optimization, 2006, section 16.6; S. Mehrotra, SIAM J. Optim. 2, 1992).  Who solves this
-linear system is a parameter: :class:`SparseKKT` here, a Riccati recursion in :mod:`trajopt.qp_riccati`.
+linear system is a parameter: :mod:`trajopt.sparse_kkt`, or a Riccati recursion in :mod:`trajopt.riccati_kkt`.
 
 Where the constraints contradict each other the multipliers diverge along a certificate (Farkas): a direction with
 A'y + z = 0 and  max over the bounds of y'Aw + z'w  negative.
@@ -23,23 +23,19 @@ from dataclasses import replace
 from typing import NamedTuple, Protocol
 
 import numpy as np
-import scipy.sparse as sp
-from scipy.sparse.linalg import splu
 
 from dynamics_backends.protocol import Array
+from trajopt.lq_solver import LQSolver
 from trajopt.qp import QP, QPSolution, QPStatus, kkt_residual
 from trajopt.qp_convexity import convex_on_equalities
+from trajopt.sparse_kkt import KKTPattern, SparseKKT
 
 TOLERANCE = 1e-12
 GAP = 10.0
 """Complementarity is held to the tolerance divided by this: weakly active bounds are met to the square root of it only."""
 MAX_ITERATIONS = 100
-REGULARISATION = 1e-9
-"""On the diagonal of the sparse system, so that redundant rows do no harm; refinement removes its effect."""
-SMALLEST_WEIGHT = 1e-16
 TO_BOUNDARY = 0.995
 """Share of the way to the boundary that a step may go."""
-REFINEMENTS = 3
 BLOCKED, CENTRING = 0.1, 0.8
 """A corrected step shorter than the first gives way to a step towards t v = this share of mu, if that is longer."""
 FARKAS_RADIUS, LAST_RADIUS = 1e4, 10.0
@@ -65,59 +61,33 @@ class KKTSystem(Protocol):
         ...
 
 
-class SparseKKT:
-    """The system as it stands, by SuperLU."""
-
-    def __init__(self, qp: QP) -> None:
-        self.qp = qp
-        m, n = qp.A.shape
-        self.n = n
-        bounded = np.isfinite(qp.lb) | np.isfinite(qp.ub)
-        self.rows = np.concatenate([np.ones(m, dtype=bool), bounded])
-        C = sp.vstack([qp.A, sp.identity(n, format="csc")], format="csr")[self.rows]
-        scale = max(1.0, float(np.abs(qp.H.data).max(initial=0.0)))
-        self.shift = REGULARISATION * np.concatenate([np.full(n, scale), np.full(C.shape[0], -1.0)])
-        self.frame = sp.bmat([[qp.H, C.T], [C, None]], format="csc")
-
-    def factorise(self, weights: Array) -> bool:
-        """See :class:`KKTSystem`."""
-        inverse = 1.0 / np.maximum(weights[self.rows], SMALLEST_WEIGHT)
-        self.diagonal = np.concatenate([np.zeros(self.n), -inverse])
-        try:
-            self.factor = splu((self.frame + sp.diags(self.diagonal + self.shift)).tocsc())
-        except RuntimeError:  # exactly singular
-            return False
-        return True
-
-    def solve(self, a: Array, b: Array) -> tuple[Array, Array]:
-        """See :class:`KKTSystem`."""
-        goal = np.concatenate([a, b[self.rows]])
-        found, last = self.factor.solve(goal), np.inf
-        for _ in range(REFINEMENTS):
-            rest = goal - self.frame @ found - self.diagonal * found
-            error = _largest(rest)
-            if not error < 0.5 * last:
-                break
-            found, last = found + self.factor.solve(rest), error
-        dC = np.zeros(len(b))
-        dC[self.rows] = found[self.n :]
-        return found[: self.n], dC
-
-
 class InteriorPoint:
-    """A :class:`~trajopt.qp.QPSolver` to a tolerance on the residuals, relative to the size of their terms."""
+    """A :class:`~trajopt.qp.QPSolver` to a tolerance on the residuals, relative to the size of their terms.
 
-    def __init__(self, tolerance: float = TOLERANCE, max_iterations: int = MAX_ITERATIONS) -> None:
-        self.tolerance, self.max_iterations = tolerance, max_iterations
+    lq_solver: who sweeps to tell whether QPs with a layout are convex, default NumPy.
+    """
+
+    def __init__(
+        self,
+        tolerance: float = TOLERANCE,
+        max_iterations: int = MAX_ITERATIONS,
+        lq_solver: LQSolver | None = None,
+    ) -> None:
+        self.tolerance, self.max_iterations, self.lq_solver = tolerance, max_iterations, lq_solver
+        self.pattern = KKTPattern()
 
     def is_convex(self, qp: QP) -> bool:
         """Whether H is positive definite on the null space of the equalities."""
-        return convex_on_equalities(qp)
+        return convex_on_equalities(qp, self.lq_solver)
 
     def solve(self, qp: QP, start: QPSolution | None = None) -> QPSolution:
         """See :class:`~trajopt.qp.QPSolver`; interior points have no use for a start."""
-        found = solve_interior_point(qp, SparseKKT, self.tolerance, self.max_iterations)
-        return polished(qp, SparseKKT(qp), found) if found.status is QPStatus.SOLVED else found
+        found = solve_interior_point(qp, self.system, self.tolerance, self.max_iterations)
+        return polished(qp, self.system(qp), found) if found.status is QPStatus.SOLVED else found
+
+    def system(self, qp: QP) -> SparseKKT:
+        """The linear systems of a QP."""
+        return SparseKKT(qp, self.pattern)
 
 
 class _Point(NamedTuple):

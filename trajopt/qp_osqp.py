@@ -14,7 +14,8 @@ import scipy.sparse as sp
 from dynamics_backends.protocol import Array
 from trajopt.qp import QP, QPSolution, QPStatus, kkt_residual
 from trajopt.qp_convexity import positive_definite
-from trajopt.qp_interior_point import SparseKKT, polished
+from trajopt.qp_interior_point import polished
+from trajopt.sparse_kkt import SparseKKT
 
 TIGHT: dict[str, Any] = {"eps_abs": 1e-9, "eps_rel": 1e-9, "max_iter": 20_000}
 """For accuracy: ADMM far enough for polishing to find the active constraints."""

@@ -82,6 +82,37 @@ def _excess(q: Scalar, lower: Scalar, upper: Scalar, has_lower: bool, has_upper:
     return over + sm.select(lower - q, q - lower, 0.0 * q) if has_lower else over
 
 
+def beyond(
+    function: Callable[..., Sequence[Scalar]],
+    finite: Sequence[tuple[bool, bool]],
+    x: Rows,
+    u: Rows,
+    t: Scalar,
+    p: Parameters,
+) -> list[Scalar]:
+    """How far the values of a function are outside of their bounds; finite: which of (lower, upper) each has.
+
+    max(0, e) is rounded to (e + sqrt(e^2 + width^2)) / 2.
+    """
+    values, width = function(x, u, t, p), p["width"][0]
+    return [
+        sum(
+            (_rounded(e, width) for e in _both(values[i], p["lower"][i], p["upper"][i], *sides)),
+            0.0 * values[i],
+        )
+        for i, sides in enumerate(finite)
+    ]
+
+
+def _both(value: Scalar, lower: Scalar, upper: Scalar, has_lower: bool, has_upper: bool) -> list[Scalar]:
+    """lower - value and value - upper, those there are."""
+    return ([lower - value] if has_lower else []) + ([value - upper] if has_upper else [])
+
+
+def _rounded(excess: Scalar, width: Scalar) -> Scalar:
+    return 0.5 * (excess + sm.sqrt(excess * excess + width * width))
+
+
 def coordinates(chosen: Sequence[int], x: Rows, u: Rows, t: Scalar, p: Parameters) -> list[Scalar]:
     """Some numbers of the state."""
     return [x[i] for i in chosen]
@@ -109,8 +140,18 @@ def pair_clearance(
 
 def tube_clearance(model: Model, frame: int, path: Path, x: Rows, u: Rows, t: Scalar, p: Parameters) -> list[Scalar]:
     """(radius^2 - distance^2) / (2 radius) of a frame from a path: positive inside the tube."""
+    return depth_in_ball(path_offset(model, frame, path, x, u, t, p), u, t, p)
+
+
+def path_offset(model: Model, frame: int, path: Path, x: Rows, u: Rows, t: Scalar, p: Parameters) -> list[Scalar]:
+    """The position of a frame from that of a path."""
     position, center = kinematics.frame_position(model, x[: model.nq], frame), path(x, u, t, p)
-    return [-_clearance([position[i] - center[i] for i in range(3)], p["radius"][0])]
+    return [position[i] - center[i] for i in range(3)]
+
+
+def depth_in_ball(x: Rows | list[Scalar], u: Rows, t: Scalar, p: Parameters) -> list[Scalar]:
+    """(radius^2 - |x|^2) / (2 radius) of an offset x: a concave function, positive inside."""
+    return [-_clearance([x[i] for i in range(3)], p["radius"][0])]
 
 
 def given_point(x: Rows, u: Rows, t: Scalar, p: Parameters) -> list[Scalar]:

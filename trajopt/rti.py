@@ -20,7 +20,8 @@ from trajopt.nlp import NLP
 from trajopt.options import SQPOptions
 from trajopt.qp import QPSolution, QPSolver, QPStatus, make_qp_solver
 from trajopt.qp_interior_point import InteriorPoint
-from trajopt.sqp_iterate import Iterate, hessian_at, iterate_at, qp_about, trial
+from trajopt.qp_newton import ActiveSetNewton
+from trajopt.sqp_iterate import Iterate, hessian_at, iterate_at, qp_about, semidefinite_at, settled, trial
 
 
 class Feedback(NamedTuple):
@@ -41,11 +42,12 @@ class RealTimeIteration:
     def __init__(
         self, nlp: NLP, initial: Array, options: SQPOptions | None = None, qp_solver: QPSolver | None = None
     ) -> None:
-        self.nlp, self.initial, self.options = nlp, np.asarray(initial), options or SQPOptions()
+        self.nlp, self.initial, self.options = nlp, np.asarray(initial), settled(options or SQPOptions(), nlp)
         self.qp_solver = qp_solver or make_qp_solver(self.options.qp_solver)
         self.fallback = InteriorPoint()
         self.y, self.z = np.zeros_like(nlp.g_lower), np.zeros_like(nlp.x_lower)
         self.last: QPSolution | None = None
+        self.newton = ActiveSetNewton()
         self._prepared: tuple[Iterate, Convexified] | None = None
 
     def prepare(self, w: Array) -> None:
@@ -53,8 +55,9 @@ class RealTimeIteration:
         at = iterate_at(self.nlp, trial(self.nlp, w), self.y, self.z, self.options)
         if at is None or not np.isfinite(at.f + at.theta):
             raise ValueError("NaN or infinity at the trajectory given to prepare; start from another one")
-        qp = qp_about(at, hessian_at(at, self.options))
-        self._prepared = at, convexified(qp, self.y, self.z, (self.qp_solver, self.fallback))
+        qp, solvers = qp_about(at, hessian_at(at, self.options)), (self.qp_solver, self.fallback)
+        other = semidefinite_at(at, self.options)
+        self._prepared = at, convexified(qp, self.y, self.z, solvers, semidefinite=other)
 
     def feedback(self, x0: Array) -> Feedback:
         """The step for the initial values x0 (n_x,). Raises RuntimeError before :meth:`prepare`."""
@@ -63,7 +66,8 @@ class RealTimeIteration:
         at, convex = self._prepared
         lb, ub = convex.qp.lb.copy(), convex.qp.ub.copy()
         lb[self.initial] = ub[self.initial] = np.asarray(x0) - at.w[self.initial]
-        found = convex.solver.solve(replace(convex.qp, lb=lb, ub=ub), self.last)
+        qp = replace(convex.qp, lb=lb, ub=ub)
+        found = self.newton.solve(qp, self.y, self.z) or convex.solver.solve(qp, self.last)
         if found.status is not QPStatus.SOLVED:
             return Feedback(at.w, self.y, self.z, found.status)
         self.last, self.y, self.z = found, found.y, found.z

@@ -11,6 +11,10 @@ Each iteration solves the QP of :mod:`trajopt.sqp_iterate` about the current poi
 | gauss_newton | J'phi''J of an objective phi(r(w)), phi convex | Nocedal & Wright, section 10.3 |
 | scqp | the same, and sum_i y_i J_i'psi_i''J_i of constraints psi_i(r_i(w)) <= u_i, y_i > 0 | R. Verschueren et al., CDC 2016 |
 
+After a full step the active set is known nearly always, and a QP takes one or two linear systems (:mod:`trajopt.qp_newton`).
+Multipliers go as far as the variables do: those of a QP whose step is cut short may be larger than the program's by orders of
+magnitude.
+
 A QP whose rows contradict each other is solved in elastic mode (:mod:`trajopt.elastic`). A full step that the line search
 refuses gets one second-order correction: the same QP with g(w + d) - J d in place of g (Nocedal & Wright, eq. 18.56), without
 which steps near the solution may be refused that raise objective and violation by second-order terms (the Maratos effect).
@@ -23,6 +27,7 @@ from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
+import scipy.sparse as sp
 
 from dynamics_backends.protocol import Array
 from trajopt import nlp_verdicts as verdicts
@@ -30,12 +35,13 @@ from trajopt.convexify import Convexified, convexified, penalised
 from trajopt.elastic import elastic_step, feasibility_step
 from trajopt.nlp import NLP, NLPSolution
 from trajopt.options import SQPOptions
-from trajopt.qp import QP, QPSolution, QPSolver, QPStatus, make_qp_solver, violation
+from trajopt.qp import QP, QPSolution, QPSolver, QPStatus, make_qp_solver
 from trajopt.qp_interior_point import InteriorPoint
+from trajopt.qp_newton import ActiveSetNewton
 from trajopt.records import Callback, Journal
 from trajopt.riccati_kkt import UnstructuredQP
-from trajopt.sqp_iterate import Iterate, Trial, hessian_at, iterate_at, qp_about, trial
-from trajopt.sqp_search import Acceptance, Step, ViolationTest, acceptance
+from trajopt.sqp_iterate import Iterate, Trial, hessian_at, iterate_at, qp_about, semidefinite_at, settled, trial
+from trajopt.sqp_search import Acceptance, Step, ViolationTest, acceptance, step_of
 from trajopt.status import Status, StatusCode
 
 UNBOUNDED_BELOW = 1e10
@@ -67,12 +73,10 @@ def solve_nlp(
     iterate. Raises ValueError where "gauss_newton" or "scqp" is asked of a program that has no ``convex_hessian``, and for
     a guess of the wrong size. Non-convergence is no exception: see ``status``.
     """
-    options = options or SQPOptions()
+    options = settled(options or SQPOptions(), nlp)
     n = len(nlp.x_lower)
     if np.shape(w) != (n,):
         raise ValueError(f"the guess has shape {np.shape(w)}; this program has {n} variables")
-    if options.hessian != "exact" and not hasattr(nlp, "convex_hessian"):
-        raise ValueError(f"hessian = {options.hessian!r} needs a program with convex_hessian; use hessian = 'exact'")
     return SQPLoop(nlp, options, callback, qp_solver).run(np.array(w, dtype=float), multipliers)
 
 
@@ -101,9 +105,10 @@ class SQPLoop:
         self.towards_feasible = np.zeros_like(nlp.g_lower)
         self.iteration = 0
         self.delta = 0.0
-        self.last_delta = 0.0
+        self.last_delta, self.last_share = 0.0, 1.0
         self.weight = options.elastic_weight
         self.last_qp: QPSolution | None = None
+        self.newton, self.full_step = ActiveSetNewton(), False
         self.best: Iterate | None = None
 
     def run(self, w: Array, multipliers: tuple[Array, Array] | None = None) -> NLPSolution:
@@ -167,8 +172,7 @@ class SQPLoop:
         floor, promise = 0.0, np.inf
         for _ in range(RETRIES):
             with self.journal.timed("backward"):
-                convex = self._convex(qp_about(at, H), at, floor)
-                found = self._step(at, convex, floor)
+                convex, found = self._newton(at, H, floor) or self._convex_step(at, H, floor)
             if isinstance(found, Status):
                 return found
             step = found
@@ -181,7 +185,24 @@ class SQPLoop:
             floor = RETRY_GROWTH * max(convex.delta, 1e-6 * max(1.0, float(np.abs(H.data).max(initial=0.0))))
         self._record(at, step, taken)
         self.iteration += 1
+        self.full_step = taken.alpha == 1.0
         return self._recentred(taken.new) if taken.new is not None else self._stuck(at, taken, promise)
+
+    def _newton(self, at: Iterate, H: sp.csc_matrix, floor: float) -> tuple[Convexified, Step] | None:
+        """After a full step: that on the active set, by H as it is, if the set settles and H is convex along the step."""
+        if floor > 0.0 or not self.full_step:
+            return None
+        qp = qp_about(at, H)
+        found = self.newton.solve(qp, at.y, at.z)
+        if found is None or not np.isfinite(found.w).all() or found.w @ (H @ found.w) < 0.0:
+            return None
+        self.last_qp, self.delta, none = found, 0.0, np.zeros(len(at.y) + len(at.z))
+        return Convexified(qp, self.fallback, 0.0, none, none > 0.0), step_of(at, qp, found, 0.0)
+
+    def _convex_step(self, at: Iterate, H: sp.csc_matrix, floor: float) -> tuple[Convexified, Step | Status]:
+        """That of a convex QP."""
+        convex = self._convex(qp_about(at, H), at, floor)
+        return convex, self._step(at, convex, floor)
 
     def _is_noise(self, at: Iterate, promise: float) -> bool:
         """Whether a change of the merit by so much can hardly be told from rounding."""
@@ -190,12 +211,14 @@ class SQPLoop:
     def _convex(self, qp: QP, at: Iterate, floor: float) -> Convexified:
         """The convex QP with at least ``floor`` on the diagonal."""
         guess = (at.y, at.z) if floor == 0.0 else (np.zeros_like(at.y), np.zeros_like(at.z))
-        solvers = (self.qp_solver, self.fallback)
+        same = isinstance(self.qp_solver, InteriorPoint)
+        solvers = (self.qp_solver,) if same else (self.qp_solver, self.fallback)
         if self.options.hessian != "exact" and not self.qp_solver.is_convex(qp):
             floor = max(floor, SEMIDEFINITE_SHIFT * max(1.0, float(np.abs(qp.H.data).max(initial=0.0))))
-        convex = convexified(qp, *guess, solvers, self.last_delta, floor)
+        other = semidefinite_at(at, self.options)
+        convex = convexified(qp, *guess, solvers, self.last_delta, floor, other, self.last_share)
         self.last_delta = convex.delta - floor or self.last_delta
-        self.delta = convex.delta
+        self.delta, self.last_share = convex.delta + 1.0 - convex.share, convex.share
         return convex
 
     def _step(self, at: Iterate, convex: Convexified, floor: float) -> Step | Status:
@@ -203,7 +226,7 @@ class SQPLoop:
         qp, found = convex.qp, self._qp_solution(convex.qp, convex.solver)
         if found is not None:
             self.last_qp, self.stalled = found, 0
-            return _step_of(at, qp, found, 0.0)
+            return step_of(at, qp, found, 0.0)
         if at.theta < FALLING * self.least_violation:
             self.least_violation, self.stalled = at.theta, 0
         self.stalled += 1
@@ -217,7 +240,7 @@ class SQPLoop:
             return verdicts.infeasible(self.iteration, verdicts.worst_constraint(at.nlp, at.w, at.g))
         if elastic is not None and elastic.sufficient:
             self.weight = elastic.weight
-            return _step_of(at, qp, elastic.solution, elastic.weight)
+            return step_of(at, qp, elastic.solution, elastic.weight)
         return self._feasibility_step(at, floor) or verdicts.stopped(
             StatusCode.LINE_SEARCH_FAILED,
             f"The QP of iteration {self.iteration} could not be solved",
@@ -234,11 +257,15 @@ class SQPLoop:
         if found is None:
             return None
         self.towards_feasible = found.y
-        return _step_of(at, qp, found._replace(y=at.y, z=at.z), np.inf)
+        return step_of(at, qp, found._replace(y=at.y, z=at.z), np.inf)
 
     def _qp_solution(self, qp: QP, solver: QPSolver) -> QPSolution | None:
-        """By one solver, else by the interior-point method; None where the rows contradict each other."""
-        found = solver.solve(qp, self.last_qp)
+        """From the last active set, by one solver, or by interior points; None where the rows contradict each other."""
+        last = self.last_qp
+        near = None if last is None else self.newton.solve(qp, last.y, last.z)
+        if near is not None and np.isfinite(near.w).all():
+            return near
+        found = solver.solve(qp, last)
         if found.status not in (QPStatus.SOLVED, QPStatus.INFEASIBLE):
             found = self.fallback.solve(qp)
         return found if found.status is QPStatus.SOLVED and np.isfinite(found.w).all() else None
@@ -361,13 +388,6 @@ class SQPLoop:
             nothing = np.full(m, np.nan), np.zeros(m), np.zeros(n)
             return NLPSolution(self.nlp, self.w, np.nan, *nothing, status, self.iteration, records)
         return NLPSolution(at.nlp, at.w, at.f, at.g, at.y, at.z, status, self.iteration, records)
-
-
-def _step_of(at: Iterate, qp: QP, found: QPSolution, weight: float) -> Step:
-    """A solution of the QP with what the search needs to know of it."""
-    d = found.w
-    left = float(violation(qp.A @ d, qp.l, qp.u).sum())
-    return Step(d, found.y, found.z, float(at.grad @ d), float(d @ (qp.H @ d)), left, weight)
 
 
 def _refusal(nlp: NLP, error: UnstructuredQP) -> str:

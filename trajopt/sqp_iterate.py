@@ -5,6 +5,8 @@ minimise 1/2 d'Hd + grad f'd   subject to   g_lower <= g + J d <= g_upper,   x_l
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import replace
 from typing import Any, NamedTuple, cast
 
 import numpy as np
@@ -84,12 +86,30 @@ def measured(at: Iterate, o: SQPOptions) -> Iterate:
     return at._replace(gradient=gradient, violation=worst, defect=defect, stop=stop)
 
 
+def settled(o: SQPOptions, nlp: NLP) -> SQPOptions:
+    """The options with the Hessian that "auto" stands for. Raises ValueError for one that the program does not have."""
+    convex = hasattr(nlp, "convex_hessian")
+    if o.hessian == "auto":
+        return replace(o, hessian="scqp" if convex else "exact")
+    if o.hessian != "exact" and not convex:
+        raise ValueError(f"hessian = {o.hessian!r} needs a program with convex_hessian; use hessian = 'exact'")
+    return o
+
+
 def hessian_at(at: Iterate, o: SQPOptions, sigma: float = 1.0) -> sp.csc_matrix:
-    """H (n, n) by the chosen curvature; "scqp" counts the multipliers of constraints g_i <= u_i, y_i > 0."""
+    """H (n, n) by the chosen curvature."""
     if o.hessian == "exact":
         return at.nlp.hessian(at.w, sigma, at.y)
-    multipliers = np.maximum(at.y, 0.0) if o.hessian == "scqp" else np.zeros_like(at.y)
+    multipliers = at.y if o.hessian == "scqp" else np.zeros_like(at.y)
     return cast(ConvexOverNonlinear, at.nlp).convex_hessian(at.w, sigma, multipliers)
+
+
+def semidefinite_at(at: Iterate, o: SQPOptions) -> Callable[[], sp.csc_matrix] | None:
+    """What makes the Hessian of Gauss and Newton; None where the program has none, or where H is that already."""
+    own = getattr(at.nlp, "convex_hessian", None)
+    if own is None or o.hessian != "exact":
+        return None
+    return lambda: own(at.w, 1.0, np.zeros_like(at.y))
 
 
 def qp_about(at: Iterate, H: sp.csc_matrix) -> QP:

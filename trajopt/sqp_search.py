@@ -18,6 +18,7 @@ import numpy as np
 from dynamics_backends.protocol import Array
 from trajopt.globalization import PENALTY_MARGIN
 from trajopt.options import SQPOptions
+from trajopt.qp import QP, QPSolution, violation
 from trajopt.sqp_iterate import Iterate, Trial
 
 ROUNDING = 1e-14
@@ -40,6 +41,13 @@ class Step(NamedTuple):
     curvature: float
     left: float
     weight: float = 0.0
+
+
+def step_of(at: Iterate, qp: QP, found: QPSolution, weight: float) -> Step:
+    """A solution of the QP with what the search needs to know of it."""
+    d = found.w
+    left = float(violation(qp.A @ d, qp.l, qp.u).sum())
+    return Step(d, found.y, found.z, float(at.grad @ d), float(d @ (qp.H @ d)), left, weight)
 
 
 class Acceptance(Protocol):

@@ -26,7 +26,7 @@ from trajopt.guesses import Guess
 from trajopt.knots import KnotValues
 from trajopt.nlp import NLP
 from trajopt.ocp import OCP
-from trajopt.program_parts import engine_of, held_problem, parts_of
+from trajopt.program_parts import Part, engine_of, held_problem, parts_of
 from trajopt.sparse_assembly import Entries
 
 __all__ = ["Transcription", "engine_of"]
@@ -35,7 +35,8 @@ __all__ = ["Transcription", "engine_of"]
 class Transcription:
     """An OCP as an :class:`~trajopt.nlp.NLP` about a guess.
 
-    hold: of the controls, "zero_order" or "first_order". hessian: "exact" or "gauss_newton" (of the cost alone).
+    hold: of the controls, "zero_order" or "first_order". hessian: "exact", "gauss_newton" (of the cost alone) or "scqp" (see
+    :class:`~trajopt.knots.NumpyKnots`).
     Raises TypeError where a first-order hold meets a time step that is not a sampled system.
     """
 
@@ -138,8 +139,11 @@ class Transcription:
 
     def hessian(self, w: Array, sigma: float, multipliers: Array) -> sp.csc_matrix:
         """See :class:`~trajopt.nlp.NLP`."""
+        return self._assembled(self.parts, w, sigma, multipliers)
+
+    def _assembled(self, parts: Sequence[Part], w: Array, sigma: float, multipliers: Array) -> sp.csc_matrix:
         blocks = []
-        for part in self.parts:
+        for part in parts:
             lam = multipliers[self._defect_rows[part.knots]] if part.stepped else np.zeros((1, 0))
             y = np.where(part.rows >= 0, multipliers[part.rows], 0.0)
             xx, ux, uu = part.functions.second(w[part.ix], w[part.iu], sigma, lam, y)

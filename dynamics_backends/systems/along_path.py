@@ -1,0 +1,113 @@
+"""A system that follows a path: the state of another one extended by the path parameter s and its rate.
+
+    xdot = f(x, u),   sddot = w          state (x, s, sdot), controls (u, w)
+
+With a robot's forward dynamics for f, the controls are joint forces; with :class:`DoubleIntegrator` they are accelerations, and the
+forces follow from inverse dynamics (A. Astudillo et al., paper on analytical derivatives in NMPC, OCP-FD and OCP-ID).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from dynamics_backends import scalar as sm
+from dynamics_backends.manifold import Manifold
+from dynamics_backends.protocol import Contraction, Matrix, Partials
+from dynamics_backends.scalar import Rows, Scalar
+
+
+class DoubleIntegrator:
+    """n coordinates q with qddot = u, the state (q, v).
+
+    names: of the coordinates, one each. Raises ValueError without any.
+    """
+
+    second_order = True
+
+    def __init__(self, names: Sequence[str]) -> None:
+        if not names:
+            raise ValueError("a double integrator needs at least one coordinate")
+        self.nu = len(names)
+        self.manifold = Manifold.vector(2 * self.nu, (*names, *(f"v[{name}]" for name in names)))
+        self.n_out = self.manifold.ndx
+        self.output_names = tuple(f"d {name}/dt" for name in self.manifold.tangent_names)
+        self.control_names = tuple(f"a[{name}]" for name in names)
+
+    def __call__(self, x: Rows, u: Rows, t: Scalar, p: Mapping[str, Rows]) -> Rows:
+        n, zero = self.nu, 0.0 * x[0]
+        return sm.stack([*(x[n + i] for i in range(n)), *(u[i] + zero for i in range(n))])
+
+    def partials(self, x: Rows, u: Rows, t: Scalar, p: Mapping[str, Rows]) -> Partials:
+        """The unit matrix at (q, v) and at (v, u)."""
+        n, zero = self.nu, 0.0 * x[0]
+        fx = _matrix(zero, 2 * n, 2 * n, {(i, n + i) for i in range(n)})
+        return Partials(self(x, u, t, p), fx, _matrix(zero, 2 * n, n, {(n + i, i) for i in range(n)}))
+
+    def contracted(self, x: Rows, u: Rows, t: Scalar, p: Mapping[str, Rows], lam: Rows) -> tuple[Partials, Contraction]:
+        """No curvature."""
+        n, zero = self.nu, 0.0 * x[0]
+        blocks = (_matrix(zero, *shape, set()) for shape in ((2 * n, 2 * n), (n, 2 * n), (n, n)))
+        return self.partials(x, u, t, p), Contraction(*blocks)
+
+
+class AlongPath:
+    """The system above of another one on a vector space that has partial derivatives of its own (HasPartials).
+
+    The path parameter stands last in the state, its acceleration last in the controls. Raises TypeError for another system.
+    """
+
+    second_order = False
+
+    def __init__(self, system: Any) -> None:
+        if not (system.manifold.is_vector_space and hasattr(system, "partials")):
+            raise TypeError("a path can be followed by systems on vector spaces with partial derivatives of their own")
+        self.system, self.nu, self.n = system, system.nu + 1, system.manifold.ndx
+        self.manifold = Manifold.vector(self.n + 2, (*system.manifold.tangent_names, "s", "v[s]"))
+        self.n_out = self.manifold.ndx
+        self.output_names = tuple(f"d {name}/dt" for name in self.manifold.tangent_names)
+        self.control_names = (*system.control_names, "a[s]")
+
+    def __call__(self, x: Rows, u: Rows, t: Scalar, p: Mapping[str, Rows]) -> Rows:
+        return self._extended(self.system(x[: self.n], u[: self.nu - 1], t, p), x, u)
+
+    def partials(self, x: Rows, u: Rows, t: Scalar, p: Mapping[str, Rows]) -> Partials:
+        """Those of the system, and the unit at (s, sdot) and (sdot, w)."""
+        return self._partials(self.system.partials(x[: self.n], u[: self.nu - 1], t, p), x, u)
+
+    def contracted(self, x: Rows, u: Rows, t: Scalar, p: Mapping[str, Rows], lam: Rows) -> tuple[Partials, Contraction]:
+        """Those of the system; the path has no curvature here. Raises AttributeError for a system without."""
+        n, m, zero = self.n, self.nu - 1, 0.0 * x[0]
+        first, second = self.system.contracted(x[:n], u[:m], t, p, lam[:n])
+        contraction = Contraction(
+            _padded(second.xx, zero, (n, n), (2, 2)),
+            _padded(second.ux, zero, (m, n), (1, 2)),
+            _padded(second.uu, zero, (m, m), (1, 1)),
+        )
+        return self._partials(first, x, u), contraction
+
+    def _extended(self, value: Rows, x: Rows, u: Rows) -> Rows:
+        n, zero = self.n, 0.0 * x[0]
+        return sm.stack([*(value[i] for i in range(n)), x[n + 1], u[self.nu - 1] + zero])
+
+    def _partials(self, own: Partials, x: Rows, u: Rows) -> Partials:
+        n, m, zero = self.n, self.nu - 1, 0.0 * x[0]
+        fx = _padded(own.fx, zero, (n, n), (2, 2), (n, n + 1))
+        fu = _padded(own.fu, zero, (n, m), (2, 1), (n + 1, m))
+        return Partials(self._extended(own.value, x, u), fx, fu)
+
+
+def _matrix(zero: Scalar, rows: int, columns: int, ones: set[tuple[int, int]]) -> Matrix:
+    """Zeros, and ones at some places."""
+    return [sm.stack([zero + float((i, j) in ones) for j in range(columns)]) for i in range(rows)]
+
+
+def _padded(
+    M: Matrix, zero: Scalar, own: tuple[int, int], more: tuple[int, int], one: tuple[int, int] | None = None
+) -> Matrix:
+    """A matrix of ``own`` rows and columns with ``more`` of zeros below and to the right, and a one."""
+    rest = _matrix(zero, own[0] + more[0], own[1] + more[1], set() if one is None else {one})
+    return [
+        sm.stack([M[i][j] if i < own[0] and j < own[1] else row[j] for j in range(own[1] + more[1])])
+        for i, row in enumerate(rest)
+    ]
