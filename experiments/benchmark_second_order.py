@@ -1,12 +1,14 @@
 """Second-order derivatives beside those of Singh, Russell, Wensing (arXiv 2302.06001): time, accuracy, growth.
 
-    python -m experiments.benchmark_second_order [--quick] [--out DIR]
+    python -m experiments.benchmark_second_order [--full] [--out DIR]
 
-Time: tensors of a batch of 128 knots on one thread, from public arrays into reused public arrays, packing counted; median of
-the turns, the faster of loops and straight-line code.  The paper's are the best of its compilers, with and without generated code,
-on an Intel i5-12400 (figures 10 and 19); its ATLAS (36) stands beside the G1 (35).  The contraction is timed beside the
-first order alone, also without the unpacking into public arrays, as inside a solver.  Accuracy: against bicomplex numbers over the
-recursive Newton-Euler and articulated-body algorithms.  Growth: log-log slopes of time and of operations over the number of bodies.
+Time: tensors of a batch of 128 knots on one thread, from public arrays into reused public arrays, packing counted; processor
+time, median of alternating turns, the faster of loops and straight-line code.  The paper's are the best of its compilers, with and
+without generated code, on an Intel i5-12400 (figures 10 and 19); its ATLAS (36) stands beside the G1 (35).  The contraction is
+timed beside the first order alone, also without the unpacking into public arrays, as inside a solver.  Accuracy: against bicomplex
+numbers over the recursive Newton-Euler and articulated-body algorithms.  Growth: log-log slopes over the number of bodies of the
+time for a knot and of the operations that the loops execute, every one in their source.  Time is that of a call for 8 knots, one
+block of lanes, where small models show the cost of the call, and that in batches, where large ones leave the caches.
 """
 
 from __future__ import annotations
@@ -14,10 +16,12 @@ from __future__ import annotations
 import argparse
 import os
 import platform
+import time
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
+from statistics import median
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -39,7 +43,7 @@ from dynamics_backends.rigid_body.rnea_second_order import ID_SECOND_ORDER
 from dynamics_backends.rigid_body.rnea_tensors import IDSVA_SO, rnea_tensors
 from dynamics_backends.rigid_body.sample_models import binary_tree, chain
 from dynamics_backends.rigid_body.urdf import URDFWarning
-from experiments.benchmark_compiled import BATCH, USUAL_JOINTS, in_turns
+from experiments.benchmark_compiled import BATCH, USUAL_JOINTS
 from experiments.benchmark_first_order import markdown, samples, write_csv
 from experiments.tally import operations
 from problems.robots import load_robot
@@ -57,9 +61,12 @@ ROBOTS = {  # name in example-robot-data, base, time in the paper of ID and FD t
     "talos_full": ("floating", 365.0, 6209.0, None),
 }
 CONTRACTED = {"ur5": 7_000, "hyq": 25_100}  # most operations of first-order ID and the contraction
+USUAL = ("double_pendulum", "ur5", "hyq", "talos")  # without --full
+SHORTEST = 0.004  # [s] of one turn
 RATIO = 1.8  # most time of first order and contraction by that of first order alone
 SHAPES = {"chain": chain, "binary tree": binary_tree}
 BODIES = (7, 15, 31, 63, 110)
+KNOTS = 8  # of the smallest call whose growth is measured
 GROWTH = {  # most slopes over chains and binary trees
     "IDSVA-SO": (IDSVA_SO, 3.08, 1.45),
     "IDSVA-FO": (IDSVA, 1.76, 1.03),
@@ -101,6 +108,24 @@ def robot(name: str) -> Model:
 # -- time -----------------------------------------------------------------------------------------------------------------
 
 
+def cpu_times(calls: Sequence[Callable[[], Any]], turns: int, knots: int = BATCH) -> list[list[float]]:
+    """Microseconds of processor time for a knot, of each call in every turn; calls alternate, so that load meets all of them."""
+
+    def seconds(call: Callable[[], Any], times: int) -> float:
+        start = time.process_time()
+        for _ in range(times):
+            call()
+        return time.process_time() - start
+
+    times = []
+    for call in calls:
+        call()
+        times.append(max(1, round(SHORTEST / max(seconds(call, 1), 1e-6))))
+    each = list(zip(calls, times, strict=True))
+    table = [[seconds(call, n) / n / (1e-6 * knots) for call, n in each] for _ in range(turns)]
+    return [list(column) for column in zip(*table, strict=True)]
+
+
 def call_of(program: Program, model: Model, batch: int = BATCH, *, unrolled: bool = False) -> Callable[[], Any]:
     """A call for a batch, into reused arrays."""
     source = unrolled_kernel(program, model) if unrolled else loop_kernel(program, USUAL_JOINTS)
@@ -122,10 +147,10 @@ def tensors(name: str, turns: int) -> Iterator[Line]:
     for program, theirs in zip((IDSVA_SO, FDSVA_SO), paper, strict=True):
         tiers = (False, True) if model.nv <= UNROLL_UP_TO else (False,)
         calls = [call_of(program, model, unrolled=unrolled) for unrolled in tiers]
-        times = in_turns(calls, turns, BATCH * 1e-6)
-        medians = [t.median for t in times]
+        times = cpu_times(calls, turns)
+        medians = [median(t) for t in times]
         best = int(np.argmin(medians))
-        note = f"{('loops', 'unrolled')[best]}, fastest turn {times[best].fastest:.3g}"
+        note = f"{('loops', 'unrolled')[best]}, fastest turn {min(times[best]):.3g}"
         if model.nv <= UNROLL_UP_TO:
             note += f", {sum(unrolled_trace(program, model).count().values())} operations"
         figure = most if program is IDSVA_SO else None
@@ -138,7 +163,7 @@ def contraction(name: str, turns: int) -> Iterator[Line]:
     for unrolled in (False, True) if model.nv <= 20 else (False,):
         calls = [call_of(p, model, unrolled=unrolled) for p in (FDSVA, FD_SECOND_ORDER)]
         bare = [_unpacked_by_nobody(p, model, unrolled) for p in (FDSVA, FD_SECOND_ORDER)]
-        first, both, bare_first, bare_both = (t.median for t in in_turns([*calls, *bare], turns, BATCH * 1e-6))
+        first, both, bare_first, bare_both = map(median, cpu_times([*calls, *bare], 4 * turns))
         tier = "unrolled" if unrolled else "loops"
         note = f"{both:.3g} by {first:.3g} us/knot, {tier}"
         yield Line(f"first order and contraction, FD {name}, by first order", "", both / first, None, RATIO, note)
@@ -149,6 +174,17 @@ def contraction(name: str, turns: int) -> Iterator[Line]:
     if name in CONTRACTED:
         count = sum(unrolled_trace(ID_SECOND_ORDER, model).count().values())
         yield Line(f"first order and contraction, ID {name}", "operations", count, None, CONTRACTED[name])
+
+
+def double_loop(name: str, turns: int) -> Line:
+    """The paper's other form of IDSVA-SO beside the one that takes all triples at once, both in NumPy."""
+    model = robot(name)
+    point = [rows.T for rows in samples(model, 8)]
+    ours, other = map(
+        median,
+        cpu_times([partial(f, model, *point) for f in (rnea_tensors, references.rnea_tensors_double_loop)], turns, 8),
+    )
+    return Line(f"idsva_so {name} in NumPy, all triples at once beside the double loop", "us/knot", ours, other)
 
 
 def _unpacked_by_nobody(program: Program, model: Model, unrolled: bool) -> Callable[[], Any]:
@@ -223,17 +259,25 @@ def slope(values: list[float]) -> float:
     return float(np.polyfit(np.log(BODIES[: len(values)]), np.log(values), 1)[0])
 
 
+def _batch(bodies: int) -> int:
+    """Knots of a batch beside which the cost of the call vanishes, as far as the tensors' memory allows."""
+    return int(np.clip(2**21 // bodies**3 // KNOTS * KNOTS, KNOTS, BATCH))
+
+
 def growth(turns: int) -> Iterator[Line]:
-    """Orders of time, in loops on 8 knots, and of operations."""
+    """Orders of time, in loops, and of operations."""
     for name, (program, *most) in GROWTH.items():
         for (shape, make), figure in zip(SHAPES.items(), most, strict=True):
             models = [make(n) for n in BODIES]
-            times = []
-            for model in models:
-                call = call_of(program, model, 8)
-                times.append(in_turns([call], turns, 1e-6)[0].median)
+            for what, batches in (
+                ("a call for 8 knots", [KNOTS] * len(BODIES)),
+                ("batches", list(map(_batch, BODIES))),
+            ):
+                pairs = list(zip(models, batches, strict=True))
+                times = [median(cpu_times([call_of(program, m, n)], turns, n)[0]) for m, n in pairs]
+                note = f"{times[0]:.3g} us/knot for {BODIES[0]} bodies, {times[-1]:.3g} for {BODIES[-1]}"
+                yield Line(f"{name}, {shape}, order of the time of {what}", "", slope(times), None, figure, note)
             counts = [float(operations(program, model)) for model in models]
-            yield Line(f"{name}, {shape}, order of time", "", slope(times), None, figure)
             note = f"{counts[-1]:.3g} operations for {BODIES[-1]} bodies"
             yield Line(f"{name}, {shape}, order of operations", "", slope(counts), None, figure, note)
 
@@ -241,28 +285,29 @@ def growth(turns: int) -> Iterator[Line]:
 # -- the report -----------------------------------------------------------------------------------------------------------
 
 
-def lines(turns: int, quick: bool) -> Iterator[Line]:
+def lines(turns: int, full: bool) -> Iterator[Line]:
     """All comparisons."""
-    for name in ("ur5", "hyq") if quick else ROBOTS:
+    for name in ROBOTS if full else USUAL:
         yield from tensors(name, turns)
-    for name in ("ur5", "hyq") if quick else ("ur5", "hyq", "talos"):
+    for name in ("ur5", "hyq", "talos"):
         yield from contraction(name, turns)
-    if not quick:
-        yield from growth(3)
+    for name in ("ur5", "hyq"):
+        yield double_loop(name, turns)
+    yield from growth(turns)
 
 
 def main() -> None:
     """Run, print each line as it comes, and write the tables."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--quick", action="store_true", help="two robots, small chains and trees, fewer turns")
+    parser.add_argument("--full", action="store_true", help="all robots, more turns, longer chains and trees")
     parser.add_argument("--out", type=Path, default=Path("out/benchmark_second_order"), help="folder of the results")
     options = parser.parse_args()
     os.environ["TRAJOPT_THREADS"] = "1"
     results = []
-    for line in lines(5 if options.quick else 11, options.quick):
+    for line in lines(21 if options.full else 5, options.full):
         results.append(line)
         print("  ".join(c for c in line.cells() if c), flush=True)
-    errors = [e for n in ((3,) if options.quick else (3, 7, 15)) for shape in SHAPES for e in accuracy(shape, n)]
+    errors = [e for n in ((3, 7, 15) if options.full else (3, 7)) for shape in SHAPES for e in accuracy(shape, n)]
     found = find_toolchain()
     machine = (
         f"{platform.processor() or platform.machine()}, {os.cpu_count()} cores, {found.lanes} lanes, {found.version}"

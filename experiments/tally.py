@@ -1,33 +1,32 @@
-"""Counting operations of recursive algorithms on robots too large to write out: a scalar that only counts."""
+"""How many operations a loop kernel executes for a robot: every operation in its source, as often as the loops come by."""
 
 from __future__ import annotations
 
-from typing import Any
+import numpy as np
 
+from dynamics_backends.compiled.loops import loop_kernel
+from dynamics_backends.rigid_body.layout import layout
 from dynamics_backends.rigid_body.model import Model
-from dynamics_backends.rigid_body.passes import FIELDS, Axis, Program
-from dynamics_backends.rigid_body.unroll import unroll
-
-
-class Tally:
-    """A number without a value; each operation on it counts one, also with a constant of the robot, as in loops for all robots."""
-
-    __slots__ = ("operations",)
-
-    def __init__(self) -> None:
-        self.operations = 0
-
-    def _counted(self, *ignored: Any) -> Tally:
-        self.operations += 1
-        return self
-
-    __add__ = __radd__ = __sub__ = __rsub__ = __mul__ = __rmul__ = __truediv__ = __rtruediv__ = _counted
-    __neg__ = sin = cos = sqrt = _counted
+from dynamics_backends.rigid_body.passes import FIELDS, Program
+from dynamics_backends.rigid_body.spatial import size
 
 
 def operations(program: Program, model: Model) -> int:
-    """Operations of a program without linear algebra, for a model of revolute joints."""
-    tally = Tally()
-    rows = {Axis.Q: model.nq, Axis.DOF: model.nv}
-    unroll(program, model, {name: [tally] * rows[FIELDS[name].axis] for name in program.arguments})
-    return tally.operations
+    """For one knot. Raises ValueError for programs with linear algebra, whose templates are not counted."""
+    counts = loop_kernel(program, model.joint_types).operations
+    templates = {p.template for p in program.passes} - {"", "add_to_diagonal"}
+    if templates:
+        raise ValueError(f"{program.name} has linear algebra ({', '.join(sorted(templates))}), which is not counted")
+    total = sum(count * _calls(program.passes[number].kind, joint, model) for (number, joint), count in counts.items())
+    below = int(np.count_nonzero(np.asarray(model.parent) >= 0))
+    sums = sum(size(FIELDS[o].kind) for p in program.passes if p.kind == "up" for o in p.outputs[p.own :])
+    return total + below * sums + model.nv * any(p.template for p in program.passes)
+
+
+def _calls(kind: str, joint: str, model: Model) -> int:
+    """How often the loops come to a pass of a kind, or to its form for one joint type."""
+    if joint:
+        return model.joint_types.count(joint)
+    if kind in ("down", "up", "body"):
+        return model.nb
+    return model.nv if kind == "dof" else len(layout(model).indices(kind)["d"])

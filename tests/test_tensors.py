@@ -258,3 +258,11 @@ def test_recursions_multiply_by_the_inverse_mass_matrix_and_by_its_slope(name):
     assert error(references.inverse_mass_times(model, q, a)[:, 0], np.linalg.solve(M, a[:, 0])) < 1e-10
     slope = dense.configuration_derivative(lambda at: dense.mass_matrix(model, at) @ a[:, 0], model, q[:, 0])
     assert error(references.mass_slope_times(model, q, a)[..., 0], slope) < 1e-11
+
+
+@each_tree
+def test_the_double_loop_gives_the_tensors_of_inverse_dynamics(name):
+    for actual, expected in zip(
+        references.rnea_tensors_double_loop(*point(name)), rnea_tensors(*point(name)), strict=True
+    ):
+        assert error(actual, expected) < 1e-13

@@ -15,7 +15,7 @@ from importlib.resources import files
 import numpy as np
 
 from dynamics_backends.compiled.cache import load
-from dynamics_backends.compiled.loops import INT_TABLES, TENSORS, LoopKernel, double_tables, int_tables
+from dynamics_backends.compiled.loops import INT_TABLES, LoopKernel, double_tables, int_tables
 from dynamics_backends.compiled.memory import Rooms, address, aligned, bound, over_threads, pointers
 from dynamics_backends.compiled.toolchain import find_toolchain
 from dynamics_backends.rigid_body.model import Model
@@ -38,7 +38,7 @@ __attribute__((visibility("default"))) void {name}_run(
     const int* const* ti, const double* const* td, const double* const* in, double* const* out, long first, long last,
     V* room)
 {{
-const int nb = ti[0][0], nv = ti[0][1], nq = ti[0][2]; (void)nb; (void)nv; (void)nq;
+const int *head = ti[0], nb = head[0], nv = head[1], nq = head[2]; (void)nb; (void)nv; (void)nq;
 {pointers}
 const int streamed = (last - first) * ({output}) > STREAM_ABOVE; (void)streamed;
 for (long n = first; n < last; n += LANES) {{
@@ -51,21 +51,13 @@ for (long n = first; n < last; n += LANES) {{
 """
 
 
-_TABLE = {kind: len(INT_TABLES) + i for i, kind in enumerate(TENSORS)}
-
-
 def entry(kernel: LoopKernel) -> str:
     """The exported functions of a block function: room (workspace in vectors) and run (knots first..last)."""
     sizes = [*kernel.input_sizes, *kernel.output_sizes]
     names = [f"x{i}" for i in range(len(kernel.inputs))] + [f"y{i}" for i in range(len(kernel.outputs))]
     pointers = "\n".join(f"V* {n} = room; room += {s};" for n, s in zip(names, sizes, strict=True))
     packing = "\n".join(f"    pack(in[{i}] + n * ({s}), {s}, count, x{i});" for i, s in enumerate(kernel.input_sizes))
-    unpacking = "\n".join(
-        f"    unpack_tensor(y{i}, {s}, ti[{_TABLE[kernel.tensors[o]]}], count, out[{i}] + n * PADDED({s}), streamed);"
-        if o in kernel.tensors
-        else f"    unpack(y{i}, {s}, count, out[{i}] + n * ({s}));"
-        for i, (o, s) in enumerate(zip(kernel.outputs, kernel.output_sizes, strict=True))
-    )
+    unpacking = "\n".join(_unpacking(kernel, i) for i in range(len(kernel.outputs)))
     room = " + ".join([*(f"({s})" for s in sizes), kernel.workspace])
     output = " + ".join(f"({s})" for s in kernel.output_sizes)
     return _ENTRY.format(
@@ -79,15 +71,19 @@ def entry(kernel: LoopKernel) -> str:
     )
 
 
+def _unpacking(kernel: LoopKernel, i: int) -> str:
+    """The call that turns the i-th output to rows; the tables of sparse ones follow the model's."""
+    output, size = kernel.outputs[i], kernel.output_sizes[i]
+    if output not in kernel.sparse:
+        return f"    unpack(y{i}, {size}, count, out[{i}] + n * ({size}));"
+    sparse = kernel.sparse[output]
+    size = f"({sparse.width} * {sparse.entries})"
+    table = f"ti[{len(INT_TABLES) + list(kernel.sparse).index(output)}]"
+    how = "scattered" if sparse.scattered else "blocks"
+    return f"    unpack_{how}(y{i}, {size}, {table}, count, out[{i}] + n * PADDED({size}), streamed);"
+
+
 NO_TABLES: tuple[list[np.ndarray], list[np.ndarray]] = ([np.zeros(3, dtype=np.int32)], [])  # nb, nv, nq = 0
-
-
-def _nonzero_blocks(mask: np.ndarray, numbers: int, lanes: int) -> np.ndarray:
-    """How many blocks of ``lanes`` consecutive numbers belong to an entry that is not zero by structure, and which."""
-    mask = np.repeat(mask, numbers)
-    padded = np.concatenate([mask, np.zeros(-len(mask) % lanes, dtype=bool)])
-    blocks = np.flatnonzero(padded.reshape(-1, lanes).any(axis=1))
-    return np.array([len(blocks), *blocks], dtype=np.int32)
 
 
 class CompiledKernel:
@@ -99,10 +95,9 @@ class CompiledKernel:
         room = bound(library, f"{kernel.name}_room", "p", ctypes.c_long)
         self.tables = NO_TABLES if model is None else (int_tables(model), double_tables(model))
         self._lanes = find_toolchain().lanes
-        if kernel.tensors and model is not None:
-            numbers = max(math.prod(shape) for shape in shapes) // model.nv**3  # in an entry
-            self.tables[0].extend(_nonzero_blocks(mask(model), numbers, self._lanes) for mask in TENSORS.values())
-        self._sparse = [o in kernel.tensors for o in kernel.outputs]
+        if model is not None:
+            self.tables[0].extend(sparse.table(model, self._lanes) for sparse in kernel.sparse.values())
+        self._sparse = [o in kernel.sparse for o in kernel.outputs]
         self._ti, self._td = (pointers(t) for t in self.tables)
         self.shapes = list(shapes)
         self._rooms = Rooms(int(room(address(self.tables[0][0]))) * self._lanes)
@@ -110,14 +105,14 @@ class CompiledKernel:
     def buffers(self, n: int) -> list[np.ndarray]:
         """Arrays for the outputs of a batch of n: a caller that repeats keeps them, fresh memory costs more than many a kernel.
 
-        The structural zeros of tensors are written here, and never again; each knot's tensor begins on a whole block of lanes.
+        Structural zeros of matrices and tensors are written here, and never again; each knot's begin on a whole block of lanes.
         """
         return [
-            self._tensors(n, *shape) if sparse else aligned(n * math.prod(shape)).reshape(n, *shape)
+            self._padded(n, *shape) if sparse else aligned(n * math.prod(shape)).reshape(n, *shape)
             for shape, sparse in zip(self.shapes, self._sparse, strict=True)
         ]
 
-    def _tensors(self, n: int, *shape: int) -> np.ndarray:
+    def _padded(self, n: int, *shape: int) -> np.ndarray:
         size = math.prod(shape)
         padded = -(-size // self._lanes) * self._lanes
         return aligned(n * padded).reshape(n, padded)[:, :size].reshape(n, *shape)
@@ -127,7 +122,7 @@ class CompiledKernel:
     ) -> list[np.ndarray]:
         """Outputs (N, ...) from inputs (N, n), float64 and C-contiguous (converted where they are not).
 
-        out: arrays from :meth:`buffers` to write to; raises ValueError for tensors laid out otherwise.
+        out: arrays from :meth:`buffers` to write to; raises ValueError for others, laid out otherwise.
         """
         arrays = [np.ascontiguousarray(x, dtype=float) for x in inputs]
         n = len(arrays[0])
@@ -135,7 +130,7 @@ class CompiledKernel:
         for array, sparse in zip(results, self._sparse, strict=True):
             if sparse and n > 1 and array.strides[0] % (8 * self._lanes):
                 raise ValueError(
-                    "out holds a tensor whose knots are not aligned; use arrays from the kernel's buffers()"
+                    "out holds matrices whose knots are not aligned; use arrays from the kernel's buffers()"
                 )
         pin, pout = pointers(arrays), pointers(results)
 
@@ -146,8 +141,8 @@ class CompiledKernel:
         return results
 
     def _results(self, n: int) -> list[np.ndarray]:
-        """Fresh arrays, of which only tensors begin as zeros."""
+        """Fresh arrays, of which only those with structural zeros begin as zeros."""
         return [
-            self._tensors(n, *shape) if sparse else np.empty((n, *shape))
+            self._padded(n, *shape) if sparse else np.empty((n, *shape))
             for shape, sparse in zip(self.shapes, self._sparse, strict=True)
         ]

@@ -6,20 +6,21 @@ DoF passes share one sweep from the root; passes over paths share a loop with th
 are kept for one path at a time.  A row -1 in front of each field that a ``x_p`` reads holds the ground's
 values, so that there is no branch at the root.
 
-Matrices are cleared for every block; the structural zeros of tensors are never written: a workspace begins as zeros.
+Matrices are cleared for every block where their DoFs lie on no common path.  Tensors that are outputs are compact, see
+:mod:`~dynamics_backends.compiled.sparsity`; of others the structural zeros are never written: a workspace begins as zeros.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
-from itertools import permutations
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
 from dynamics_backends.compiled.emit import Argument, step_function
 from dynamics_backends.compiled.pairs import ALGEBRAS, Pair
-from dynamics_backends.compiled.trace import trace
+from dynamics_backends.compiled.sparsity import Sparse, compact_positions, compact_size, sparse_outputs, triple_counts
+from dynamics_backends.compiled.trace import Operand, Trace, trace
 from dynamics_backends.rigid_body.joints import JOINTS, Joint
 from dynamics_backends.rigid_body.layout import layout
 from dynamics_backends.rigid_body.model import Model
@@ -30,6 +31,8 @@ from dynamics_backends.rigid_body.spatial import build, leaves, size
 INT_TABLES = ("head", "parent", "type", "q_index", "v_index", "dof_body", "above", "above_start", "up", "end")
 _FORWARD = ("down", "body", "dof")
 _PATHS = ("path", *TRIPLES.values())
+_SHARING = (_FORWARD, _PATHS, ("pair",), ("own_pair",))
+"""Kinds of passes that go through the tree together where they are neighbours."""
 _COUNT = {Axis.BODY: "nb", Axis.DOF: "nv", Axis.Q: "nq", Axis.PAIR: "1", Axis.WHOLE: "nv * (nv + 1)"}
 _COUNT |= {Axis.MATRIX: "nv * nv", Axis.TENSOR: "nv * nv * nv"}
 
@@ -59,8 +62,9 @@ _IN_PLACE = {"fd_contraction": {"G_qq": "L_qq", "G_qv": "L_qv", "G_vv": "L_vv"}}
 class LoopKernel:
     """C source of a block function ``name(ti, td, inputs..., outputs..., w)`` and what a caller must know of it.
 
-    sizes: C expressions in nb, nv, nq for the number of vectors of each input, output and of the workspace. tensors: outputs
-    of which only the entries are written whose DoFs share what is said, a key of TENSORS.
+    sizes: C expressions in nb, nv, nq, and the table head, for the number of vectors of each input, output and of the
+    workspace. sparse: outputs of which only the entries are written that are not zero by structure. operations: of the step
+    functions, by number of the pass and joint type.
     """
 
     name: str
@@ -70,7 +74,8 @@ class LoopKernel:
     input_sizes: list[str]
     output_sizes: list[str]
     workspace: str
-    tensors: dict[str, str] = field(default_factory=dict)
+    sparse: dict[str, Sparse] = field(default_factory=dict)
+    operations: dict[tuple[int, str], int] = field(default_factory=dict)
 
 
 def int_tables(model: Model) -> list[np.ndarray]:
@@ -84,7 +89,7 @@ def int_tables(model: Model) -> list[np.ndarray]:
         if up >= 0:
             end[up] = max(end[up], end[d])
     tables = {
-        "head": [model.nb, model.nv, model.nq],
+        "head": [model.nb, model.nv, model.nq, *triple_counts(model)],
         "parent": model.parent,
         "type": [list(JOINTS).index(t) for t in model.joint_types],
         "q_index": model.q_index,
@@ -96,32 +101,6 @@ def int_tables(model: Model) -> list[np.ndarray]:
         "end": end,
     }
     return [np.ascontiguousarray(tables[name], dtype=np.int32) for name in INT_TABLES]
-
-
-def tensors_of(program: Program) -> dict[str, str]:
-    """The outputs that are tensors, and what the DoFs of an entry share that is not zero by structure, see TENSORS."""
-    by_entry = {base_name(o) for p in program.passes if p.by_entry for o in p.outputs}
-    tensors = (o for o in program.outputs if FIELDS[o].axis is Axis.TENSOR)
-    return {o: "path" if o in by_entry else "tree" for o in tensors}
-
-
-def _on_one_path(model: Model) -> np.ndarray:
-    mask = np.zeros((model.nv,) * 3, dtype=bool)
-    for kind in TRIPLES.values():
-        index = layout(model).indices(kind)
-        for order in permutations("djk"):
-            mask[tuple(index[letter] for letter in order)] = True
-    return mask.reshape(-1)
-
-
-def _in_one_tree(model: Model) -> np.ndarray:
-    root = [model.ancestors(int(b))[0] for b in model.dof_body]
-    same = np.equal.outer(root, root)
-    return (same[:, :, None] & same[:, None, :]).reshape(-1)
-
-
-TENSORS = {"path": _on_one_path, "tree": _in_one_tree}
-"""What three DoFs may share, and the mask (nv^3,) of those that do."""
 
 
 def double_tables(model: Model) -> list[np.ndarray]:
@@ -142,6 +121,8 @@ class _Writer:
     joint_types: list[str]
     pair: type[Pair] | None
     functions: list[str] = field(default_factory=list)
+    slots: dict[str, dict[str, int]] = field(default_factory=dict)
+    operations: dict[tuple[int, str], int] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.name = self.program.name
@@ -149,6 +130,8 @@ class _Writer:
         self.inputs, self.outputs = list(self.program.arguments), list(self.program.outputs)
         read = {base_name(n) for p in self.program.passes for n in (*p.inputs, *(p.outputs if p.step is None else ()))}
         self.live = read | set(self.outputs)
+        by_entry = {base_name(o) for p in self.program.passes if p.by_entry for o in p.outputs}
+        self.compact = [o for o in self.outputs if FIELDS[o].axis is Axis.TENSOR and o in by_entry]
         self.in_place = {f: o for p in self.program.passes for f, o in _IN_PLACE.get(p.template, {}).items()}
 
     def kernel(self) -> LoopKernel:
@@ -165,8 +148,14 @@ class _Writer:
         source = "\n".join([*self.functions, head, "{", *body, "}", ""])
         sizes_in, sizes_out = ([self._size(f) for f in fields] for fields in (self.inputs, self.outputs))
         return LoopKernel(
-            self.name, source, self.inputs, self.outputs, sizes_in, sizes_out, total, tensors_of(self.program)
+            self.name, source, self.inputs, self.outputs, sizes_in, sizes_out, total, self._sparse(), self.operations
         )
+
+    def _sparse(self) -> dict[str, Sparse]:
+        sparse = sparse_outputs(self.program, self.width)
+        for o in self.compact:
+            sparse[o] = replace(sparse[o], positions=compact_positions(o, self.slots), scattered=True)
+        return sparse
 
     def _is_live(self, output: str) -> bool:
         """Whether anything reads an output; what nothing reads is neither computed nor stored."""
@@ -180,6 +169,8 @@ class _Writer:
         return [*lines, "const int nb = head[0], nv = head[1], nq = head[2];", " ".join(used)]
 
     def _size(self, f: str, *, ground: bool = False) -> str:
+        if f in self.compact:
+            return f"{self.width} * ({compact_size(f, self.slots)})"
         kind = FIELDS[f]
         rows = f"({_COUNT[kind.axis]} + 1)" if ground else f"({_COUNT[kind.axis]})"
         return f"{self._leaves(f)} * {rows}"
@@ -192,7 +183,9 @@ class _Writer:
         lines = []
         by_entry = {base_name(o) for p in self.program.passes if p.by_entry for o in p.outputs}
         for f in written:
-            if f in self.in_place:
+            if f in self.compact:
+                lines.append(f"V* {f}_at = {f}; " + f"*{f}_at++ = ZERO; " * self.width)
+            elif f in self.in_place:
                 lines.append(f"V* {f} = {self.in_place[f]};")
             elif f not in self.outputs:
                 n = self._leaves(f)
@@ -200,7 +193,7 @@ class _Writer:
                     f"V* {f} = room{f' + {n}' if f in parents else ''}; room += {self._size(f, ground=f in parents)};"
                 )
             if FIELDS[f].axis is Axis.MATRIX and f in by_entry:
-                lines.append(f"memset({f}, 0, sizeof(V) * {self._size(f)});")
+                lines.append(f"clear_unrelated(nv, up, end, {f}, {self.width});")
             if f in parents:
                 lines.append(self._ground(f))
         return lines
@@ -219,10 +212,10 @@ class _Writer:
 
     # -- loops ------------------------------------------------------------------------------------------------------
     def _groups(self) -> list[list[tuple[int, Pass]]]:
-        """Passes with their numbers; neighbours that can share one sweep from the root, or one loop over paths, come together."""
+        """Passes with their numbers; neighbours that can share one loop come together."""
         groups: list[list[tuple[int, Pass]]] = []
         for item in enumerate(self.program.passes):
-            if groups and any({item[1].kind, groups[-1][-1][1].kind} <= set(kinds) for kinds in (_FORWARD, _PATHS)):
+            if groups and any({item[1].kind, groups[-1][-1][1].kind} <= set(kinds) for kinds in _SHARING):
                 groups[-1].append(item)
             else:
                 groups.append([item])
@@ -232,7 +225,9 @@ class _Writer:
         kind = group[0][1].kind
         if kind in _FORWARD:
             return self._forward(group)
-        return self._along_paths(group) if kind in _PATHS else self._single(*group[0])
+        if kind in _PATHS:
+            return self._along_paths(group)
+        return self._over_pairs(group) if kind in ("pair", "own_pair") else self._single(*group[0])
 
     def _forward(self, group: list[tuple[int, Pass]]) -> list[str]:
         lines = ["for (int b = 0; b < nb; b++) {", "const int p = parent[b]; (void)p;"]
@@ -246,14 +241,17 @@ class _Writer:
     def _single(self, number: int, p: Pass) -> list[str]:
         if p.kind == "whole":
             return [_TEMPLATES[p.template].replace("WIDTH", str(self.width))]
-        if p.kind == "up":
-            return self._up(number, p)
+        return self._up(number, p)
+
+    def _over_pairs(self, group: list[tuple[int, Pass]]) -> list[str]:
+        p = group[0][1]
+        calls = " ".join(self._call(number, p) for number, p in group)
         first, last = ("above_start[d]", "above_start[d + 1]") if p.kind == "pair" else ("v_index[b]", "v_index[b + 1]")
         row = "const int k = above[i];" if p.kind == "pair" else "const int k = i;"
         return [
             "for (int d = 0; d < nv; d++) {",
             "const int b = dof_body[d], p = parent[b]; (void)p;",
-            f"for (int i = {first}; i < {last}; i++) {{ {row} {self._call(number, p)} }}",
+            f"for (int i = {first}; i < {last}; i++) {{ {row} {calls} }}",
             "}",
         ]
 
@@ -302,15 +300,35 @@ class _Writer:
     def _call(self, number: int, p: Pass, joint_type: str = "") -> str:
         function = f"{self.name}_{number}_{joint_type}" if joint_type else f"{self.name}_{number}"
         names = [n for n in p.inputs if n != "joint"]
-        self._emit(function, p, names, joint_type)
-        pointers = [self._input(n, p) for n in names] + [self._output(o, p) for o in p.outputs if self._is_live(o)]
-        return f"{function}({', '.join(pointers)});"
+        traced = self._trace(p, names, joint_type)
+        self.operations[number, joint_type] = len(traced.operations)
+        pointers = [self._input(n, p) for n in names]
+        moves = ""
+        if any(base_name(o) in self.compact for o in p.outputs):
+            traced, numbers = self._joined(p, traced)
+            pointers += [f"{f}_at" for f in numbers]
+            moves = "".join(f" {f}_at += {count};" for f, count in numbers.items())
+        else:
+            pointers += [self._output(o, p) for o in p.outputs if self._is_live(o)]
+        self._emit(function, p, names, traced)
+        return f"{function}({', '.join(pointers)});{moves}"
 
-    def _emit(self, function: str, p: Pass, names: list[str], joint_type: str) -> None:
+    def _joined(self, p: Pass, t: Trace) -> tuple[Trace, dict[str, int]]:
+        """For each compact tensor its different numbers one behind the other; and how many vectors these are."""
+        joined: dict[str, list[tuple[Operand, ...]]] = {}
+        self.slots[p.kind] = {}
+        for o, operands in zip(p.outputs, t.outputs, strict=True):
+            numbers = joined.setdefault(base_name(o), [])
+            if tuple(operands) not in numbers:
+                numbers.append(tuple(operands))
+            self.slots[p.kind][o] = numbers.index(tuple(operands))
+        outputs = [[x for number in numbers for x in number] for numbers in joined.values()]
+        return Trace(t.operations, outputs), dict(zip(joined, map(len, outputs), strict=True))
+
+    def _trace(self, p: Pass, names: list[str], joint_type: str) -> Trace:
         joint = JOINTS[joint_type] if joint_type else None
         repeats = [self._repeats(n, joint) for n in names]
         kinds = [FIELDS[base_name(n)].kind for n in names]
-        sizes = [self._leaves(base_name(n)) * max(r, 1) for n, r in zip(names, repeats, strict=True)]
 
         def step(*flat):
             arguments = []
@@ -321,19 +339,12 @@ class _Writer:
             results = p.results(*[joint if n == "joint" else next(ordered) for n in p.inputs])
             return [self._flat(r) for o, r in zip(p.outputs, results, strict=True) if self._is_live(o)]
 
-        inputs = [
-            Argument(f"a{i}", s, vector=base_name(n) not in DOUBLE_TABLES)
-            for i, (n, s) in enumerate(zip(names, sizes, strict=True))
-        ]
-        self.functions.append(
-            step_function(
-                function,
-                trace(step, sizes),
-                inputs,
-                [f"r{i}" for i in range(sum(map(self._is_live, p.outputs)))],
-                inline=p.by_entry,
-            )
-        )
+        return trace(step, [self._leaves(base_name(n)) * max(r, 1) for n, r in zip(names, repeats, strict=True)])
+
+    def _emit(self, function: str, p: Pass, names: list[str], t: Trace) -> None:
+        inputs = [Argument(f"a{i}", 0, vector=base_name(n) not in DOUBLE_TABLES) for i, n in enumerate(names)]
+        outputs = [f"r{i}" for i in range(len(t.outputs))]
+        self.functions.append(step_function(function, t, inputs, outputs, inline=p.by_entry))
 
     def _scalars(self, name: str, values: list) -> list:
         """The symbols of an argument as scalars of the algebra."""

@@ -13,7 +13,8 @@ from typing import Any
 import casadi as ca
 
 from dynamics_backends.compiled.emit import Argument, chunked_function
-from dynamics_backends.compiled.loops import LoopKernel, tensors_of
+from dynamics_backends.compiled.loops import LoopKernel
+from dynamics_backends.compiled.sparsity import sparse_outputs
 from dynamics_backends.compiled.trace import Trace, trace_expressions
 from dynamics_backends.rigid_body.model import Model
 from dynamics_backends.rigid_body.passes import FIELDS, Axis, Program
@@ -35,7 +36,7 @@ def unrolled_kernel(program: Program, model: Model) -> LoopKernel:
     """Emit a program for this model."""
     sizes = [_size(name, model) for name in program.arguments]
     source = straight_kernel(program.name, unrolled_trace(program, model), program.arguments, program.outputs, sizes)
-    return replace(source, tensors=tensors_of(program))
+    return replace(source, sparse=sparse_outputs(program))
 
 
 def _size(name: str, model: Model) -> int:

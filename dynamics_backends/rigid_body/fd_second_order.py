@@ -16,12 +16,13 @@ from typing import Any, NamedTuple
 
 from dynamics_backends import scalar as sm
 from dynamics_backends.rigid_body import ltl
+from dynamics_backends.rigid_body import rnea_second_order as second_order
 from dynamics_backends.rigid_body.drivers import Driver, run
-from dynamics_backends.rigid_body.fd_derivatives import FDSVA
+from dynamics_backends.rigid_body.fd_derivatives import FDSVA, SOLVE
 from dynamics_backends.rigid_body.ground import at_base
 from dynamics_backends.rigid_body.model import Model
-from dynamics_backends.rigid_body.passes import Program, whole
-from dynamics_backends.rigid_body.rnea_second_order import CONTRACTION
+from dynamics_backends.rigid_body.passes import Pass, Program, whole
+from dynamics_backends.rigid_body.rnea_derivatives import BLOCKS, OWN_BLOCKS
 from dynamics_backends.scalar import Rows
 
 
@@ -53,10 +54,17 @@ def _product(P: Any, F: Sequence[Any], n: int) -> list[Any]:
     return rows
 
 
+def _interleaved() -> list[Pass]:
+    """Both recursions, each pass beside its like, so that they share sweeps."""
+    passes = list(FDSVA.passes)
+    solved, entries = passes.index(SOLVE) + 1, passes.index(BLOCKS)
+    of_pairs = [second_order.COLUMNS, BLOCKS, second_order.BLOCKS, OWN_BLOCKS, second_order.OWN_BLOCKS]
+    start = [*passes[:solved], SOLVE_WEIGHT, *second_order.PAIRING, *passes[solved:entries]]
+    return [*start, *of_pairs, *passes[passes.index(OWN_BLOCKS) + 1 :], COMBINE]
+
+
 OUTPUTS = ("L_qq", "L_qv", "L_vv", "L_qtau")
-FD_SECOND_ORDER = Program(
-    "fd_second_order", [*FDSVA.passes, SOLVE_WEIGHT, *CONTRACTION, COMBINE], [*FDSVA.outputs, *OUTPUTS]
-)
+FD_SECOND_ORDER = Program("fd_second_order", _interleaved(), [*FDSVA.outputs, *OUTPUTS])
 
 
 class ForwardDynamicsSecondOrder(NamedTuple):

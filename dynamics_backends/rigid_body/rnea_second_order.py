@@ -88,7 +88,8 @@ def OWN_BLOCKS(
     )
 
 
-CONTRACTION = [WEIGHT, CHI, PAIRED, up_sum("h", "z", "Bw"), COLUMNS, BLOCKS, OWN_BLOCKS]
+PAIRING = [WEIGHT, CHI, PAIRED, up_sum("h", "z", "Bw")]
+CONTRACTION = [*PAIRING, COLUMNS, BLOCKS, OWN_BLOCKS]
 BLOCK_NAMES = ("G_qq", "G_qv", "G_vv", "G_qa")
 ID_SECOND_ORDER = Program("id_second_order", [*IDSVA.passes, *CONTRACTION], [*IDSVA.outputs, *BLOCK_NAMES])
 

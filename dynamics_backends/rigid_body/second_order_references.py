@@ -6,24 +6,37 @@ A function f(q, v, x) is inverse dynamics with x = a, or forward dynamics with x
     f = partial(rnea, model)        f = partial(aba, model)
 
 Configurations are perturbed along the manifold, q exp(c) exp(b) for d/dq_c (d/dq_b), so that all give the Lie derivatives
-of the closed forms.  At the end stand the paper's recursions for products with M^-1 and M_q (AZA, IDFOZA).
+of the closed forms.  At the end stand the paper's recursions for products with M^-1 and M_q (AZA, IDFOZA),
+and its double loop.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from dynamics_backends.dual import Dual
 from dynamics_backends.hypercomplex import Bicomplex, HyperDual
+from dynamics_backends.rigid_body import drivers
 from dynamics_backends.rigid_body.aba import aba
 from dynamics_backends.rigid_body.fd_derivatives import fd_derivatives
 from dynamics_backends.rigid_body.fd_tensors import ForwardDynamicsTensors
+from dynamics_backends.rigid_body.field_access import take
+from dynamics_backends.rigid_body.ground import at_base
+from dynamics_backends.rigid_body.layout import layout
 from dynamics_backends.rigid_body.model import Model
+from dynamics_backends.rigid_body.passes import FIELDS, TRIPLES, Axis, Program, base_name, entry
 from dynamics_backends.rigid_body.rnea_derivatives import rnea_derivatives
-from dynamics_backends.rigid_body.rnea_tensors import rnea_tensors
+from dynamics_backends.rigid_body.rnea_tensors import (
+    IDSVA_SO,
+    SHARED,
+    TENSOR_NAMES,
+    TENSORS,
+    InverseDynamicsTensors,
+    rnea_tensors,
+)
 from dynamics_backends.rigid_body.state import configuration_manifold
 from dynamics_backends.scalar import Rows
 
@@ -195,3 +208,33 @@ def fd_tensors_by_recursions(model: Model, q: Array, v: Array, tau: Array) -> Fo
 
 def _weightless(model: Model) -> Model:
     return model.replace(gravity=np.zeros(3))
+
+
+# -- the double loop ------------------------------------------------------------------------------------------------------
+
+_ENTRIES = {p.kind: p for p in TENSORS if p.by_entry}
+_PAIRS = Program("idsva_so_pairs", [p for p in IDSVA_SO.passes if not p.by_entry], SHARED.outputs)
+
+
+def rnea_tensors_double_loop(model: Model, q: Array, v: Array, a: Array) -> InverseDynamicsTensors:
+    """IDSVA-SO with loops over d and j only (v1 of the paper): a pair's vectors times the columns of all k at or above j."""
+    fields = drivers.rows(_PAIRS, model, {"q": at_base(model, q), "v": v, "a": a})
+    index = layout(model).indices("path")
+    body = np.asarray(model.dof_body)
+    tensors = {name: np.zeros((model.nv,) * 3 + v.shape[1:]) for name in TENSOR_NAMES}
+    for pair, (d, j) in enumerate(zip(index["d"], index["j"], strict=True)):
+        above = np.asarray(model.ancestors(int(body[j])))
+        own = body[above] == body[j]
+        for upper, k in ((False, above[~own]), (True, above[own])):
+            step = _ENTRIES[TRIPLES[bool(body[d] == body[j]), upper]]
+            at = {"d": np.array([d]), "j": np.array([j]), "k": k, "pair": np.array([pair])}
+            results = step.results(*(_of_triples(fields, name, at) for name in step.inputs)) if len(k) else ()
+            for output, result in zip(step.outputs, results, strict=bool(len(k))):
+                tensors[base_name(output)][tuple(at[letter] for letter in entry(output))] = result
+    return InverseDynamicsTensors(*tensors.values())
+
+
+def _of_triples(fields: Mapping[str, Any], name: str, at: Mapping[str, Array]) -> Any:
+    """The rows that a parameter of a pass over triples reads."""
+    base = base_name(name)
+    return take(fields[base], at["pair" if FIELDS[base].axis is Axis.PAIR else name[-1]])

@@ -22,6 +22,20 @@ static void ltl_factor(int n, const int *restrict up, const V *restrict M, V *re
     }
 }
 
+/* Zeros in a matrix, of `width` vectors an entry, where its row and column lie on no common path: in the gaps between a row's ancestors
+   and behind its subtree, and, where numbering is not depth first, within the range of a subtree. */
+static void clear_unrelated(int n, const int *restrict up, const int *restrict end, V *M, int width)
+{
+    for (int i = 0; i < n; i++) {
+        memset(M + (long)width * (i * n + end[i]), 0, sizeof(V) * width * (n - end[i]));
+        for (int j = i; j >= 0; j = up[j]) {
+            memset(M + (long)width * (i * n + up[j] + 1), 0, sizeof(V) * width * (j - 1 - up[j]));
+            for (int between = j - 1; between > up[j]; between--)
+                if (end[between] > i) memset(M + (long)width * (between * n + i), 0, sizeof(V) * width);
+        }
+    }
+}
+
 #define TILE 6
 
 /* w columns of x (n x m) <- sign M^-1 b, held in registers: L'y = b from the leaves, then D and L from the root.  The subtree of
@@ -156,9 +170,15 @@ static void path_product(
     int n, const int *up, const int *end, const product_row_t *rows, int count, const V *P, long across, long down, const V *F,
     int first, int last, const V *G, V *out, int mirrored)
 {
-    for (; count >= TILE_ROWS; rows += TILE_ROWS, count -= TILE_ROWS)
-        product_rows(n, up, end, rows, P, across, down, F, first, last, G, out, mirrored, TILE_ROWS);
-    for (; count > 0; rows++, count--) product_rows(n, up, end, rows, P, across, down, F, first, last, G, out, mirrored, 1);
+    while (count > 0) { /* rows of one branch: their sums run over about the same */
+        int h = 1;
+        while (h < count && h < TILE_ROWS && rows[h].deep < end[rows[0].deep]) h++;
+        if (h >= 4) h = 4, product_rows(n, up, end, rows, P, across, down, F, first, last, G, out, mirrored, 4);
+        else if (h >= 2) h = 2, product_rows(n, up, end, rows, P, across, down, F, first, last, G, out, mirrored, 2);
+        else product_rows(n, up, end, rows, P, across, down, F, first, last, G, out, mirrored, 1);
+        rows += h;
+        count -= h;
+    }
 }
 
 /* The second derivatives of lambda' FD, see rigid_body/fd_second_order.py, from those of mu' ID with mu = -M^-1 lambda: L_qq and L_qv

@@ -1,12 +1,12 @@
-/* Tensors n x n x n over DoFs, mostly zero: an entry vanishes unless its DoFs lie on one path, or in one tree.  See ltl.h for up and
-   end: DoFs i < j lie on no common path if j >= end[i]. */
+/* Matrices n x n and tensors n x n x n over DoFs, with structural zeros: an entry vanishes unless its DoFs lie on one path, or in one
+   tree.  See ltl.h for up and end: DoFs i < j lie on no common path if j >= end[i]. */
 
-/* Doubles from one knot's tensor of n numbers to the next: whole blocks of lanes, so that all of them are aligned. */
+/* Doubles from one knot's n numbers to the next: whole blocks of lanes, so that all of them are aligned. */
 #define PADDED(n) (((n) + LANES - 1) / LANES * LANES)
 
 /* LANES rows of n doubles each, PADDED(n) apart, <- n vectors, blocks of LANES numbers at a time: blocks[0] of them, numbered behind.
    All others of rows stay as they are. */
-static void unpack_tensor(
+static void unpack_blocks(
     const V *restrict x, long n, const int *restrict blocks, int count, double *restrict rows, int streamed)
 {
     const long stride = PADDED(n);
@@ -23,6 +23,29 @@ static void unpack_tensor(
 #endif
         for (int l = 0; l < count; l++)
             for (long j = i; j < i + rest; j++) rows[stride * l + j] = ((const double *)x)[j * LANES + l];
+    }
+}
+
+/* The same where the vectors of a block are anywhere in x: blocks[0] times a block's number and the positions of its vectors. */
+static void unpack_scattered(
+    const V *restrict x, long n, const int *restrict blocks, int count, double *restrict rows, int streamed)
+{
+    const long stride = PADDED(n);
+    const int aligned = streamed && (unsigned long)rows % sizeof(V) == 0;
+    const int *restrict from = blocks + 1;
+    for (int b = 0; b < blocks[0]; b++, from += LANES + 1) {
+        const long i = (long)from[0] * LANES, rest = n - i < LANES ? n - i : LANES;
+#if LANES == 8 || LANES == 4
+        if (count == LANES && rest == LANES) {
+            V t[LANES], gathered[LANES];
+            for (int j = 0; j < LANES; j++) gathered[j] = x[from[1 + j]];
+            transpose(gathered, t);
+            for (int l = 0; l < LANES; l++) store(t[l], rows + stride * l + i, aligned);
+            continue;
+        }
+#endif
+        for (int l = 0; l < count; l++)
+            for (long j = 0; j < rest; j++) rows[stride * l + i + j] = ((const double *)x)[(long)from[1 + j] * LANES + l];
     }
 }
 
