@@ -5,13 +5,14 @@
 Drift: the largest position error [m] of a four-bar loop that turns under gravity, and of the four feet of HyQ that sways under
 joint PD control, kp = 100, kd = 20, RK4 at 1 ms.  Cost: closed-form first derivatives beside forward differences
 (a value for each of the 2 nv + nu directions and one more) with the engine numpy, in time, and in arithmetic operations
-of straight-line code.
+of straight-line code; and in processor time with the engine compiled, on one thread.
 """
 
 from __future__ import annotations
 
 import argparse
 import csv
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import NamedTuple
@@ -42,6 +43,8 @@ STANCE = np.array([-0.2, 0.723, -1.458] * 2 + [-0.2, -0.723, 1.458] * 2)
 PD = (600.0, 6.0)
 SWAY = 0.05
 BATCH = 100
+LARGEST_KNOT = 20.0  # [us] compiled
+MANY, REPEATS = 64, 50  # knots, few enough for one thread
 
 
 class Result(NamedTuple):
@@ -124,6 +127,7 @@ def costs(batch: int = BATCH) -> Iterator[Result]:
         by_differences = value * (1 + system.manifold.ndx + system.nu)
         promised = LARGEST_RATIO if name.endswith("points") else None
         yield Result(f"HyQ, {name}: numpy, closed form [us a knot]", 1e6 * closed / batch, None)
+        yield Result(f"HyQ, {name}: compiled, closed form [us a knot]", compiled_time(system, x, u), LARGEST_KNOT)
         yield Result(f"HyQ, {name}: time, closed form / forward differences", closed / differences, promised)
         yield Result(f"HyQ, {name}: operations of a value", value, None)
         yield Result(f"HyQ, {name}: operations of the derivatives", derivatives, None)
@@ -136,6 +140,19 @@ def _time(system: ActuatedBody, method: str, x: Array, u: Array) -> float:
     """Seconds for the Jacobians of a batch."""
     backend = make_backend(system, method)
     return median_time(lambda: backend.jacobians(x, u), 3)
+
+
+def compiled_time(system: ActuatedBody, x: Array, u: Array) -> float:
+    """Least processor time [us] for the values and Jacobians of a knot, compiled, packing included."""
+    backend = make_backend(system, "analytic", engine="compiled")
+    x, u = x[:MANY], u[:MANY]
+    backend.jacobians(x, u)
+    spent = []
+    for _ in range(REPEATS):
+        began = time.process_time()
+        backend.jacobians(x, u)
+        spent.append(time.process_time() - began)
+    return 1e6 * min(spent) / len(x)
 
 
 def drifts(duration: float, engine: str) -> Iterator[Result]:

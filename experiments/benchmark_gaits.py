@@ -17,6 +17,10 @@ from typing import NamedTuple
 import numpy as np
 
 import problems
+from dynamics_backends.compiled.dynamics_source import plain
+from dynamics_backends.registry import make_backend
+from dynamics_backends.systems.contact_forces import ConstraintForces
+from dynamics_backends.systems.holonomic import Holonomic
 from experiments.benchmark_first_order import markdown
 from experiments.build import build_task, make_ready, solve_task
 from experiments.config import Config, load_config
@@ -30,6 +34,8 @@ HEIGHT = 0.572
 PLACE, LEVEL = 0.10, 0.03  # [m] of the base at the end
 PHASE, AIRBORNE = 0.10, 0.15  # of the period, of the time
 TIME_LIMIT = 30.0  # [s] of the trot
+RIGID_LIMIT = 45.0  # [ms] of the rigid trot
+FRICTION = 0.7  # of its cone
 QUICK_ITERATIONS = 5
 
 
@@ -103,6 +109,39 @@ def trot(report: GaitReport) -> list[list[str]]:
     return [*rows, ["trot: period", f"{report.period:.3f} s", "", ""]]
 
 
+def rigid(repeats: int = 20) -> list[list[str]]:
+    """The trot on rigid contacts: least time of several solves, in the clock and of the processor, and what the feet do."""
+    config = load_config(CONFIGS / "hyq_trot_rigid.toml")
+    run = solved(config)
+    clock, processor = [], []
+    for _ in range(repeats):
+        began = time.perf_counter(), time.process_time()
+        solve_task(config, run.task)
+        clock.append(time.perf_counter() - began[0])
+        processor.append(time.process_time() - began[1])
+    force, ratio = stance_forces(run)
+    return [
+        [f"rigid trot: {run.solution.status.code.value}", f"{run.solution.iterations} iterations", "", ""],
+        ["rigid trot: time", f"{1e3 * min(clock):.0f} ms", f"{RIGID_LIMIT}", _verdict(1e3 * min(clock) <= RIGID_LIMIT)],
+        ["rigid trot: processor time", f"{1e3 * min(processor):.0f} ms", "", ""],
+        ["rigid trot: compilation and tracing", f"{run.preparation:.1f} s", "", ""],
+        ["rigid trot: least normal force", f"{force:.0f} N", "> 0", _verdict(force > 0)],
+        ["rigid trot: largest force ratio", f"{ratio:.2f}", f"{FRICTION}", _verdict(ratio <= FRICTION)],
+    ]
+
+
+def stance_forces(run: Run) -> tuple[float, float]:
+    """The least normal force [N] of standing feet, and the largest ratio of tangential to normal force."""
+    s, found = run.solution, []
+    for phase, knots in zip(run.task.ocp.phases, run.task.ocp.phase_slices, strict=True):
+        system = plain(phase.dynamics.backend.map)
+        if isinstance(system, Holonomic):
+            forces = make_backend(ConstraintForces(system), "analytic", engine="numpy")
+            found.append(forces.f(s.xs[knots], s.us[knots]).reshape(-1, 3))
+    f = np.concatenate(found)
+    return float(f[:, 2].min()), float((np.hypot(f[:, 0], f[:, 1]) / f[:, 2]).max())
+
+
 def _verdict(good: bool) -> str:
     return "yes" if good else "NO"
 
@@ -142,6 +181,7 @@ def main() -> None:
         report = gait(run)
         print(f"{name}: {'; '.join(report.sentences())}")
         rows += trot(report) if name == "hyq_trot" else []
+    rows += rigid()
     print(markdown(["figure", "measured", "asked", "held"], rows))
     config = load_config(CONFIGS / "hyq_trot.toml")
     chosen = methods(config, arguments.methods.split(","), QUICK_ITERATIONS if arguments.quick else None)

@@ -9,18 +9,23 @@ vanishes where it is large.  Margins are shares of the robot's weight over its n
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
+from typing import NamedTuple
 
 import numpy as np
 
 import trajopt as to
 from dynamics_backends import scalar as sm
 from dynamics_backends.manifold import Manifold
+from dynamics_backends.protocol import Matrix, Partials
 from dynamics_backends.rigid_body.kinematics import point_positions
 from dynamics_backends.rigid_body.model import Model
+from dynamics_backends.rigid_body.names import unknown_name
 from dynamics_backends.scalar import Rows, Scalar
+from dynamics_backends.systems.contact_forces import ConstraintForces
 from dynamics_backends.systems.holonomic import Holonomic
+from dynamics_backends.systems.rigid_body_map import RigidBodyMap
 from trajopt.terms import Values
 
 SMOOTHING = 0.05
@@ -66,36 +71,77 @@ def friction_cost(
     """Point contacts of a system, by name, push with at least ``least`` and stay within the cone of ``friction``.
 
     feet: how many share the weight: their share is the unit of forces. Raises ValueError for a coefficient that is not
-    positive.
+    positive, UnknownName for a contact that the system does not have.
     """
     if not friction > 0:
         raise ValueError(f"friction = {friction}; it must be positive")
-    unit = float(system.model.total_mass * np.linalg.norm(system.model.gravity)) / feet
-    return to.residual_cost(
-        name,
-        partial(_margins, system, tuple(contacts), unit),
-        system.manifold,
-        2 * len(contacts),
-        weight,
-        nu=system.nu,
-        parameters={"friction": friction, "least": least},
-        output_names=tuple(f"{foot} {what}" for foot in contacts for what in ("pushes", "sticks")),
-        control_names=system.control_names,
+    residual = ConeResidual(ConstraintForces(system), contacts, feet)
+    return to.CostTerm(
+        name, residual, np.asarray(weight), {"friction": np.array([friction]), "least": np.array([least])}
     )
 
 
-def _margins(
-    system: Holonomic, names: Sequence[str], unit: float, x: Rows, u: Rows, t: Scalar, p: Mapping[str, Rows]
-) -> list[Scalar]:
-    found = []
-    forces = system.outputs(x, u, t, {})
-    for name in names:
-        f = [forces[name][i] * (1.0 / unit) for i in range(3)]
-        sideways = sm.sqrt(f[0] * f[0] + f[1] * f[1] + SMOOTHING**2)
-        found += [lacking(f[2] - p["least"][0]), lacking(p["friction"][0] * f[2] - sideways)]
-    return found
+class ConeResidual(RigidBodyMap):
+    """Pushing and sticking of some point contacts, (2 C,), with the parameters friction (1) and least (1).
+
+    Raises UnknownName for a contact that has no force.
+    """
+
+    runs_programs = False
+
+    def __init__(self, forces: ConstraintForces, contacts: Sequence[str], feet: int) -> None:
+        names = tuple(f"{contact} {what}" for contact in contacts for what in ("pushes", "sticks"))
+        super().__init__(forces.model, forces.control_names, names)
+        self.forces = forces
+        self.unit = float(forces.model.total_mass * np.linalg.norm(forces.model.gravity)) / feet
+        self._first_rows = [self._first_row(contact) for contact in contacts]
+
+    def _first_row(self, contact: str) -> int:
+        """Of a contact's three among the forces."""
+        points = [name.removesuffix(".x") for name in self.forces.output_names if name.endswith(".x")]
+        if contact not in points:
+            raise unknown_name("point contact", contact, points)
+        return self.forces.output_names.index(f"{contact}.x")
+
+    def __call__(self, x: Rows, u: Rows, t: Scalar, p: Mapping[str, Rows]) -> Rows:
+        return sm.stack([lacking(margin.value) for margin in self._margins(self.forces(x, u, t, {}), p)])
+
+    def partials(self, x: Rows, u: Rows, t: Scalar, p: Mapping[str, Rows]) -> Partials:
+        """Closed form: the derivatives of the forces, through those of the margins."""
+        forces = self.forces.partials(x, u, t, {})
+        margins = list(self._margins(forces.value, p))
+        slopes = [lacking_slope(margin.value) * (1.0 / self.unit) for margin in margins]
+
+        def chained(of: Matrix) -> list[Rows]:
+            return [
+                sum(slope * weight * of[row] for row, weight in margin.gradient.items())
+                for slope, margin in zip(slopes, margins, strict=True)
+            ]
+
+        values = sm.stack([lacking(margin.value) for margin in margins])
+        return Partials(values, chained(forces.fx), chained(forces.fu))
+
+    def _margins(self, forces: Rows, p: Mapping[str, Rows]) -> Iterator[_Margin]:
+        mu = p["friction"][0]
+        for at in self._first_rows:
+            f = [forces[at + i] * (1.0 / self.unit) for i in range(3)]
+            sideways = sm.sqrt(f[0] * f[0] + f[1] * f[1] + SMOOTHING**2)
+            yield _Margin(f[2] - p["least"][0], {at + 2: 1.0})
+            yield _Margin(mu * f[2] - sideways, {at: -f[0] / sideways, at + 1: -f[1] / sideways, at + 2: mu})
+
+
+class _Margin(NamedTuple):
+    """A margin, and its derivatives in the forces that it reads, by row, in units of force."""
+
+    value: Scalar
+    gradient: dict[int, Scalar]
 
 
 def lacking(y: Scalar) -> Scalar:
     """The smooth residual of a margin y >= 0."""
     return 0.5 * (sm.sqrt(y * y + SMOOTHING**2) - y)
+
+
+def lacking_slope(y: Scalar) -> Scalar:
+    """Its derivative."""
+    return 0.5 * (y / sm.sqrt(y * y + SMOOTHING**2) - 1.0)

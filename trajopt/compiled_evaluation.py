@@ -1,6 +1,6 @@
 """The evaluator of a shooting solver as compiled libraries: dynamics, sensitivities, cost expansions and roll-outs.
 
-It serves problems whose phases are sampled systems on the compiled engine, by any method that
+It serves problems whose phases are sampled systems or impacts on the compiled engine, by any method that
 :mod:`~dynamics_backends.compiled.dynamics_source` writes; everything else goes to
 :class:`~trajopt.evaluation.StageEvaluator`, whose derivatives may still come from compiled code.  Numbers that change
 between solves (dt, weights, references, parameters, bounds) are inputs: a library is compiled once for the structure of
@@ -34,6 +34,7 @@ from dynamics_backends.compiled.traced_source import TooLong
 from dynamics_backends.protocol import Array, DynamicsBackend, Hessians
 from trajopt.compiled_lq import CurvaturePart, KnotCurvatures
 from trajopt.evaluation import Candidates, Direction, Expansion, Shooting, StageEvaluator
+from trajopt.impact_stage import ImpactStage
 from trajopt.lq import LQProblem
 from trajopt.ocp import OCP
 from trajopt.sensitivities import SampledSystem
@@ -51,7 +52,8 @@ def serves(ocp: OCP) -> bool:
     """Whether a problem is of the kind that is compiled as a whole."""
     systems = [phase.dynamics for phase in ocp.phases]
     return all(
-        isinstance(s, SampledSystem) and s.backend.engine == "compiled" and has_source(s.backend) for s in systems
+        isinstance(s, SampledSystem | ImpactStage) and s.backend.engine == "compiled" and has_source(s.backend)
+        for s in systems
     )
 
 
@@ -151,11 +153,11 @@ class _Phase:
 
     def __init__(self, ocp: OCP, index: int, hessian: str) -> None:
         phase, knots = ocp.phases[index], ocp.phase_slices[index]
-        sampled: Any = phase.dynamics  # a SampledSystem, see serves()
+        sampled: Any = phase.dynamics  # a SampledSystem or an ImpactStage, see serves()
         self.first, self.last = knots.start, knots.stop
         sizes = tuple((name, value.shape[-1]) for name, value in phase.parameters.items())
-        terminal = ocp.terminal if index == len(ocp.phases) - 1 else ()
-        shape = StageShape(sampled.scheme, sizes, ocp.nu, _shapes(phase.terms), _shapes(terminal), hessian)
+        # every phase carries the terminal terms, which are short, so that the last may share its library with others
+        shape = StageShape(sampled.scheme, sizes, ocp.nu, _shapes(phase.terms), _shapes(ocp.terminal), hessian)
         library, self._tables = _library(sampled.backend, shape)
         self._structure = (sampled.backend, shape._replace(running=(), terminal=()))
         self._theta, self._p = theta_of(phase.terms, phase.knots), by_knot(phase.parameters.values(), phase.knots)

@@ -5,7 +5,8 @@ move.  On the state manifold of a robot (+) then adds the velocities, and
 
     A = 1 + d jump / d x,      lam' x_next has the second derivatives of lam' jump.
 
-A phase of such a stage has one knot with dt = 0; controls pass it by.
+A phase of such a stage has one knot with dt = 0; controls pass it by.  Compiled code takes a jump as Euler's step of length
+one with the jump in place of xdot.
 """
 
 from __future__ import annotations
@@ -15,6 +16,9 @@ import numpy as np
 from dynamics_backends.protocol import Array, Batch, DynamicsBackend, Hessians, Parameters, SecondOrderBackend
 from trajopt.ocp import LinearizedStep
 
+JUMP = "jump"
+"""The scheme of a stage without duration."""
+
 
 class ImpactStage:
     """A jump under a backend: a :class:`~trajopt.ocp.DiscreteMap` with nu = 0, which needs no time.
@@ -23,6 +27,8 @@ class ImpactStage:
     """
 
     takes_time = False
+    scheme = JUMP
+    substeps = 1
 
     def __init__(self, backend: DynamicsBackend) -> None:
         jump = backend.map

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from typing import NamedTuple
 
-from trajopt.evaluation import CurvedEvaluator, Evaluator, StageEvaluator, require_contraction
+from trajopt.evaluation import Evaluator, StageEvaluator
 from trajopt.lq_solver import LQSolver, NumpyLQ
 from trajopt.ocp import OCP
 
@@ -41,13 +41,3 @@ def _evaluator(ocp: OCP, hessian: str) -> Evaluator:
     except (TooLong, TraceError) as reason:
         _LOG.info("the stage is not compiled as a whole: %s", reason)
         return StageEvaluator(ocp, hessian)
-
-
-def curved(evaluator: Evaluator, ocp: OCP) -> CurvedEvaluator:
-    """An evaluator's own curvature, or that of the NumPy one.
-
-    Raises TypeError where a time step has no second derivatives, naming the remedy.
-    """
-    for phase in ocp.phases:
-        require_contraction(phase.dynamics)
-    return evaluator if isinstance(evaluator, CurvedEvaluator) else StageEvaluator(ocp)

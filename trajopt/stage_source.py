@@ -10,6 +10,7 @@ from typing import NamedTuple
 from dynamics_backends.compiled import manifold_source
 from dynamics_backends.compiled.dynamics_source import DynamicsSource
 from dynamics_backends.protocol import Map
+from trajopt.impact_stage import JUMP
 from trajopt.integrators import RUNGE_KUTTA, SEMI_IMPLICIT_EULER
 from trajopt.term_source import TermShape, term_source
 
@@ -26,7 +27,7 @@ class StageSource(NamedTuple):
 class StageShape(NamedTuple):
     """What of a phase is compiled, beside its dynamics.
 
-    scheme: of the time step. parameters: names and sizes of those of the dynamics. nu: controls of the problem.
+    scheme: of the time step, or JUMP. parameters: names and sizes of those of the dynamics. nu: controls of the problem.
     running, terminal: the cost terms. hessian: of the cost, "gauss_newton" or "exact".
     """
 
@@ -78,6 +79,8 @@ def kernel_text(name: str) -> str:
 
 
 def _scheme(name: str) -> str:
+    if name == JUMP:
+        return f"#define JUMP\n{tableau_source('euler')}"
     return "#define SEMI_IMPLICIT" if name == SEMI_IMPLICIT_EULER else tableau_source(name)
 
 

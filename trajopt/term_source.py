@@ -1,5 +1,6 @@
 """C functions of cost terms and their expansions, from their residuals traced on symbols.
 
+Derivatives are CasADi's, or the residual's own partials where it writes them out and the Hessian is Gauss-Newton's.
 The weights and parameters of all terms of a stage stand behind each other in one vector theta per knot, so that a
 changed reference, weight or goal is a changed input.
 """
@@ -14,9 +15,11 @@ import casadi as ca
 import numpy as np
 
 from dynamics_backends.compiled.emit import Argument, chunked_function
+from dynamics_backends.compiled.symbolic_map import description
 from dynamics_backends.compiled.trace import trace_expressions
+from dynamics_backends.compiled.traced_source import by_rows, require_short, short_enough
 from dynamics_backends.manifold import Manifold
-from dynamics_backends.protocol import Array, Map
+from dynamics_backends.protocol import Array, HasPartials, Map
 from trajopt.terms import CostTerm
 
 
@@ -68,7 +71,8 @@ def term_source(
 ) -> TermSource:
     """Trace the sum of terms and its expansion; running terms are scaled by dt and read controls.
 
-    Controls from ``read`` on, which nothing reads, stay where they are: their curvature is 1.
+    Controls from ``read`` on, which nothing reads, stay where they are: their curvature is 1. Raises TooLong for terms
+    whose code would take too long to compile.
     """
     x, u, t, dt = ca.SX.sym("x", manifold.nx), ca.SX.sym("u", nu), ca.SX.sym("t"), ca.SX.sym("dt")
     theta = ca.SX.sym("theta", sum(term.theta for term in terms))
@@ -85,8 +89,9 @@ def term_source(
     if not running:
         expansion, outputs = [expansion[i] for i in (0, 1, 3)], ["l", "lx", "lxx"]
     columns = [ca.reshape(e.T, -1, 1) for e in expansion]  # matrices by rows
-    value, room_value = chunked_function(f"{name}_value", trace_expressions(inputs, [total]), arguments, ["l"])
-    expand, room_expand = chunked_function(f"{name}_expand", trace_expressions(inputs, columns), arguments, outputs)
+    traces = [short_enough(f"the {name} cost", trace_expressions(inputs, e)) for e in ([total], columns)]
+    value, room_value = chunked_function(f"{name}_value", traces[0], arguments, ["l"])
+    expand, room_expand = chunked_function(f"{name}_expand", traces[1], arguments, outputs)
     return TermSource(value + expand, theta.numel(), max(room_value, room_expand))
 
 
@@ -104,15 +109,39 @@ def _sum_of(terms, manifold, x, u, t, theta, scale, hessian):
         p = {}
         for key, size in term.parameters:
             p[key], at = theta[at : at + size], at + size
-        r = residual(moved[: residual.manifold.nx], u[: residual.nu], t, p)
-        r = ca.vertcat(*r) if isinstance(r, list) else r
+        if hessian == "gauss_newton" and isinstance(residual, HasPartials):
+            r, J = _own_partials(residual, x, u, t, p, manifold.ndx)
+        else:
+            r = residual(moved[: residual.manifold.nx], u[: residual.nu], t, p)
+            r = ca.vertcat(*r) if isinstance(r, list) else r
+            J = ca.jacobian(r, w)
         value = 0.5 * scale * ca.dot(weight, r * r)
-        J = ca.jacobian(r, w)
         JW = J.T * ca.repmat((scale * weight).T, n, 1)
         total += value
         gradient += ca.mtimes(JW, r)
-        curvature += ca.mtimes(JW, J) if hessian == "gauss_newton" else ca.hessian(value, w)[0]
+        curvature += ca.mtimes(JW, J) if hessian == "gauss_newton" else _hessian(residual, value, w)
+    curvature = ca.triu2symm(ca.triu(curvature))  # half of it is computed
     sums = [total, gradient, curvature]
     if manifold.is_vector_space:
         return sums
     return ca.substitute(sums, [dx], [ca.SX.zeros(manifold.ndx)])
+
+
+def _hessian(residual, value, w):
+    """CasADi's Hessian; it has some operations for each of the value's and each variable that matters.
+
+    Raises TooLong before the attempt where these are too many.
+    """
+    operations = ca.Function("value", [w], [value], {"allow_free": True}).n_instructions()
+    require_short(f"the exact Hessian of {description(residual)}", operations * sum(ca.which_depends(value, w)))
+    return ca.hessian(value, w)[0]
+
+
+def _own_partials(residual, x, u, t, p, ndx):
+    """Value (n_out) of a residual at x, and its own derivatives in (dx, du): (n_out, ndx + nu), structurally sparse."""
+    m = residual.manifold
+    value, fx, fu = residual.partials(x[: m.nx], u[: residual.nu], t, p)
+    J = ca.SX(residual.n_out, ndx + u.numel())
+    J[:, : m.ndx] = ca.reshape(by_rows(fx), m.ndx, residual.n_out).T
+    J[:, ndx : ndx + residual.nu] = ca.reshape(by_rows(fu), residual.nu, residual.n_out).T
+    return (ca.vertcat(*value) if isinstance(value, list) else value), ca.sparsify(J)

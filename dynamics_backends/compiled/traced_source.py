@@ -191,9 +191,14 @@ def _call(function: str, symbols: Symbols, more: Sequence[str], outputs: Sequenc
 
 def short_enough(what: str, t: Trace) -> Trace:
     """The trace; raises TooLong."""
-    if len(t.operations) > OPERATIONS_LIMIT:
-        raise TooLong(f"{what} takes {len(t.operations)} operations; the limit is {OPERATIONS_LIMIT}")
+    require_short(what, len(t.operations))
     return t
+
+
+def require_short(what: str, operations: int) -> None:
+    """Raises TooLong for more operations than OPERATIONS_LIMIT."""
+    if operations > OPERATIONS_LIMIT:
+        raise TooLong(f"{what} takes {operations} operations; the limit is {OPERATIONS_LIMIT}")
 
 
 _HEAD = """

@@ -8,6 +8,8 @@ None.  Subclasses say how the accelerations follow from tau, free or in contact.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from copy import copy
+from typing import Self
 
 import numpy as np
 
@@ -59,6 +61,12 @@ class ActuatedBody(MechanicalSystem):
                 )
             self.coulomb = np.asarray(model.friction)[:, None]
         self.friction_velocity = friction_velocity
+
+    def fully_driven(self, model: Model, friction_velocity: float | None = None) -> Self:
+        """The same system with a control for every degree of freedom, of a robot that differs in masses and friction only."""
+        twin = copy(self)
+        ActuatedBody.__init__(twin, model, actuated=model.dof_names, friction_velocity=friction_velocity)
+        return twin
 
     def joint_forces(self, v: Rows, u: Rows) -> Rows:
         """tau (nv, N) = B u less damping and friction."""
