@@ -69,19 +69,20 @@ class Obstacle(Checked):
     that are checked [m]; ``frame``: where the links end, default the frame of the task.
 
     margin: what is added to the radius [m]. weight: of slacks that relax the sphere with its margin (:func:`trajopt.softened`);
-    without one it is a hard constraint.
+    without one it is a hard constraint. width: of the corner of their cost [m].
     """
 
     center: Point
     radius: float
     margin: float = 0.0
     weight: float | None = None
+    width: float = 0.01
     spacing: float = 0.2
     frame: str | None = None
 
     def checks(self) -> Checks:
         return {
-            **{key: (getattr(self, key) > 0, "a positive length [m]") for key in ("radius", "spacing")},
+            **{key: (getattr(self, key) > 0, "a positive length [m]") for key in ("radius", "spacing", "width")},
             "margin": not_negative(self.margin),
             "weight": (self.weight is None or self.weight > 0, "a positive weight"),
         }
@@ -258,7 +259,7 @@ def _running(arm: _Arm, s: Settings) -> list[to.CostTerm]:
     if w.goal:
         terms.append(_goal_term(arm, s, w.goal, w.goal if s.goal_rotation is not None else 0.0))
     if s.obstacle is not None and s.obstacle.weight is not None:
-        terms.append(to.softened(_sphere(arm, s.obstacle), s.obstacle.weight))
+        terms.append(to.softened(_sphere(arm, s.obstacle), s.obstacle.weight, s.obstacle.width))
     return terms
 
 

@@ -18,6 +18,7 @@ from dynamics_backends.protocol import Array
 from dynamics_backends.rigid_body.kinematics import point_positions
 from dynamics_backends.rigid_body.model import Model
 from dynamics_backends.rigid_body.names import unknown_name
+from dynamics_backends.systems.actuated_body import ActuatedBody
 from dynamics_backends.systems.free_body import FreeBody
 from problems.robots import robot_path
 from problems.task import BackendFactory, Checked, Checks, Task, is_path, not_negative, position_of, positive
@@ -95,6 +96,7 @@ class MotionSettings(Checked):
     the center through which it wanders at up to ``wander_speed`` [m/s], see :mod:`~problems.wandering`, () for none.
     period, delay, noise: of its measurement.
     max_speed [m/s]: what is faster is a jump. smoothing [s]: of the measured velocity. predict: plan with that velocity.
+    memory [s]: after which it has changed in the mean, see :class:`~trajopt.measurements.Track`.
     """
 
     term: str = ""
@@ -112,6 +114,7 @@ class MotionSettings(Checked):
     max_speed: float = 5.0
     smoothing: float = 0.0
     predict: bool = True
+    memory: float = float("inf")
 
     def checks(self) -> Checks:
         n = len(self.center)
@@ -129,13 +132,17 @@ class MotionSettings(Checked):
             ),
             "wander_speed": positive(self.wander_speed),
             "max_speed": positive(self.max_speed),
+            "memory": positive(self.memory),
         }
 
     def motion(self, seed: int) -> Callable[[float], Array]:
         """The position (n,) as a function of t [s]; random places are those of the seed."""
         if not self.wander:
             return self.at
-        wandering, center = Wandering(np.array(self.center), np.array(self.wander), self.wander_speed, seed), self.center
+        wandering, center = (
+            Wandering(np.array(self.center), np.array(self.wander), self.wander_speed, seed),
+            self.center,
+        )
         return lambda t: self.at(t) + wandering(t) - center
 
     def at(self, t: float) -> Array:
@@ -225,11 +232,14 @@ def planned(task: Task, settings: Settings) -> OCP:
     return task.ocp if settings.bounds else replace(task.ocp, u_lower=None, u_upper=None)
 
 
-def horizon_of(ocp: OCP, settings: Settings) -> Horizon:
+def horizon_of(task: Task, settings: Settings) -> Horizon:
     """Which problem to solve at what time."""
+    ocp = planned(task, settings)
     if settings.horizon == "regridded":
         return Regridded(ocp, settings.least)
-    return Receding(ocp) if settings.horizon == "receding" else Shrinking(ocp, least_time=settings.least)
+    if settings.horizon == "shrinking":
+        return Shrinking(ocp, least_time=settings.least)
+    return Receding(ocp, task.moved)
 
 
 def objects_of(settings: Settings) -> list[MovingObject]:
@@ -240,7 +250,7 @@ def objects_of(settings: Settings) -> list[MovingObject]:
 
 def _object(m: MotionSettings, seed: int) -> MovingObject:
     sensor = Sensor(Manifold.vector(len(m.center)), m.period, noise=m.noise, delay=m.delay, seed=seed)
-    return MovingObject(m.term, m.parameter, m.motion(seed), sensor, m.max_speed, m.smoothing, m.predict)
+    return MovingObject(m.term, m.parameter, m.motion(seed), sensor, m.max_speed, m.smoothing, m.predict, m.memory)
 
 
 def sensor_of(ocp: OCP, settings: Settings) -> Sensor:
@@ -259,13 +269,13 @@ def sensor_of(ocp: OCP, settings: Settings) -> Sensor:
 
 
 def plant_of(task: Task, settings: Settings, backend: BackendFactory, robot: str) -> Plant:
-    """The plant of a task whose dynamics are free rigid bodies.
+    """The plant of a task whose dynamics are those of a robot with driven joints, on the ground or not.
 
     robot: what the robot was loaded from, as in :func:`problems.task.load_fixed_base`; MuJoCo loads it again. Raises ValueError for
-    other dynamics, and for friction in MuJoCo; UnknownName for a joint; ModuleNotFoundError without mujoco.
+    other dynamics, for contacts and friction in MuJoCo; UnknownName for a joint; ModuleNotFoundError without mujoco.
     """
     model, system = task.ocp.model, _system(task.ocp)
-    if model is None or not hasattr(system, "actuated") or len(task.ocp.phases) > 1:
+    if model is None or not isinstance(system, ActuatedBody) or len(task.ocp.phases) > 1:
         raise ValueError("replanning needs a problem of one phase whose dynamics are those of a robot")
     s = settings.plant
     forces = np.zeros((model.nv, task.ocp.nu))
@@ -274,6 +284,8 @@ def plant_of(task: Task, settings: Settings, backend: BackendFactory, robot: str
     if s.kind == "mujoco":
         if s.friction:
             raise ValueError("replan.plant.friction is of the plant 'own'; leave it out for 'mujoco'")
+        if not isinstance(system, FreeBody):
+            raise ValueError("the plant 'mujoco' knows free bodies only; take replan.plant.kind = 'own'")
         from trajopt.mujoco_plant import MujocoPlant
 
         path = Path(robot).expanduser() if is_path(robot) else robot_path(robot)
@@ -283,13 +295,14 @@ def plant_of(task: Task, settings: Settings, backend: BackendFactory, robot: str
         mass=s.mass_factor * model.mass, inertia=s.mass_factor * model.inertia, friction=model.friction + s.friction
     )
     velocity = s.friction_velocity if s.friction else None
-    body = FreeBody(wrong, actuated=model.dof_names, friction_velocity=velocity)
+    body = system.fully_driven(wrong, velocity)
     return SampledPlant(SampledSystem(backend(body), "rk4"), task.ocp.x0, s.step, **common)
 
 
 def _system(ocp: OCP) -> Any:
     """The continuous dynamics, None where there are none."""
-    return getattr(ocp.phases[0].dynamics, "system", None)
+    system = getattr(ocp.phases[0].dynamics, "system", None)
+    return getattr(system, "wrapped", system)  # a compiled map wraps it
 
 
 def _limit(ocp: OCP) -> Array | float:

@@ -28,6 +28,11 @@ Checks = dict[str, tuple[bool, str]]
 """key -> (whether its value is acceptable, what is expected)."""
 
 
+def at_any_time(ocp: OCP, t: float) -> OCP:
+    """The problem itself."""
+    return ocp
+
+
 def no_outcome(x: Array) -> list[str]:
     """Say nothing about the final state."""
     return []
@@ -39,6 +44,7 @@ class Task:
 
     frame: whose path is of interest. goal: its goal (3,) in the world [m]. feet: frames that touch the ground.
     points: of the links, whose distance from obstacles is of interest.
+    moved: takes a problem's references to those from a time [s] on; default: they stay.
     warnings: doubts about the settings.
     outcome: sentences about a final state (nx,), for example how far from its goal it is.
     """
@@ -49,6 +55,7 @@ class Task:
     goal: Array | None = None
     feet: tuple[str, ...] = ()
     points: tuple[LinkPoint, ...] = ()
+    moved: Callable[[OCP, float], OCP] = at_any_time
     warnings: tuple[str, ...] = ()
     outcome: Callable[[Array], list[str]] = no_outcome
 

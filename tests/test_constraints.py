@@ -26,6 +26,7 @@ from trajopt import (
     link_points,
     residual_constraint,
     self_collision,
+    softened,
     solve,
     sphere_obstacle,
     state_bounds,
@@ -260,3 +261,31 @@ def test_mistakes_of_construction():
         sphere_obstacle(model, manifold, point, np.zeros(2), 1.0)
     with pytest.raises(ValueError, match="upper has shape"):
         Constraint("c", control_cost(2).residual, np.zeros(2), np.zeros(3))
+
+
+# -- relaxed by slacks --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("lower", "upper"), [(-0.4, np.inf), (-np.inf, 0.3), (-0.4, 0.3), (-np.inf, np.inf)])
+def test_a_softened_constraint_costs_what_its_best_slack_does(lower, upper):
+    """min over s >= 0 of 1/2 w s^2 where g leaves its bounds; up to the width of the rounded corner within."""
+    line, width, weight = Manifold.vector(1), 1e-3, 7.0
+    term = softened(residual_constraint("g", lambda x, u, t, p: [x[0]], line, 1, lower, upper), weight, width)
+    for g in np.linspace(-1.0, 1.0, 41):
+        (r,) = term.residual(
+            np.array([[g]]), np.zeros((0, 1)), np.zeros(1), {k: v[:, None] for k, v in term.parameters.items()}
+        )
+        slack = max(lower - g, g - upper, 0.0)
+        assert abs(float(r[0]) - slack) <= width
+        assert abs(0.5 * weight * float(r[0]) ** 2 - 0.5 * weight * slack**2) <= weight * width * (slack + width)
+    assert term.name == "g" and term.updated(width=0.1).parameters["width"] == 0.1
+
+
+def test_a_softened_sphere_keeps_its_parameters():
+    model = load_robot("double_pendulum", base="fixed")
+    manifold = Manifold.vector(2 * model.nv)
+    sphere = sphere_obstacle(model, manifold, link_points(model, "tip", 0.5), [1.0, 0.0, 0.0], 0.3)
+    moved = softened(sphere, 1e3).updated(center=[0.0, 1.0, 0.0])
+    np.testing.assert_array_equal(moved.parameters["center"], [0.0, 1.0, 0.0])
+    with pytest.raises(ValueError, match="width of 'obstacle'"):
+        softened(sphere, 1e3, 0.0)

@@ -112,3 +112,14 @@ def test_a_model_that_fails_gives_way_to_the_fallback():
     known = Observer(np.zeros(2), lambda x, u, t, dt: x * np.nan, TICK)
     known.applied(0.0, np.zeros(1))
     np.testing.assert_array_equal(known.state(np.array([3.0, 4.0])), [3.0, 4.0])
+
+
+def test_a_predicted_velocity_is_forgotten():
+    """The position is the integral of a velocity that decays."""
+    track = Track(1.0, np.array([2.0]), np.array([0.3]), memory=0.5)
+    times = np.linspace(1.0, 4.0, 30001)
+    speed = 0.3 * np.exp(-(times - 1.0) / 0.5)
+    travelled = 2.0 + np.concatenate([[0.0], np.cumsum(0.5 * (speed[1:] + speed[:-1]) * np.diff(times))])
+    np.testing.assert_allclose(track.at(times)[:, 0], travelled, atol=1e-8)
+    later = track.followed(Measurement(1.1, np.array([2.02])))
+    assert later.memory == 0.5 and later.velocity == pytest.approx([0.2])

@@ -12,7 +12,7 @@ from textbook_systems import spinning_body
 
 import trajopt as to
 from trajopt.ocp import OCP
-from trajopt.plan import Plan, Receding, Shrinking, fault_of, remaining, warm_start, with_values
+from trajopt.plan import Plan, Receding, Regridded, Shrinking, fault_of, remaining, warm_start, with_values
 from trajopt.status import Status, StatusCode
 
 
@@ -61,14 +61,15 @@ def test_a_warm_start_is_the_plan_on_another_grid():
     N = KNOTS
     xs, us = np.column_stack([np.arange(N + 1.0), np.zeros(N + 1)]), np.arange(float(N))[:, None]
     K = np.arange(float(N))[:, None, None] * np.ones((1, 1, 2))
-    rows = {"dynamics": xs[:-1], "once": np.ones((1, 3))}
+    rows = {"dynamics": xs[:-1], "bounds on x": xs, "once": np.ones((1, 3))}
     warm = warm_start(Plan(1.0, ocp.times, xs, us, K, rows), ocp, 1.0 + 2.5 * DT)
     np.testing.assert_allclose(warm.guess.xs[:, 0], np.minimum(np.arange(N + 1.0) + 2.5, N), atol=1e-9)
     held = np.minimum(np.arange(N) + 2, N - 1)
     np.testing.assert_array_equal(warm.guess.us[:, 0], held)
     np.testing.assert_array_equal(warm.K[:, 0, 0], held)
     np.testing.assert_array_equal(warm.multipliers["dynamics"][:, 0], held)
-    assert set(warm.multipliers) == {"dynamics"}
+    np.testing.assert_array_equal(warm.multipliers["bounds on x"][:, 0], [*held, N])
+    np.testing.assert_array_equal(warm.multipliers["once"], rows["once"])
 
 
 def test_a_shrinking_horizon_ends_when_the_problem_does():
@@ -83,6 +84,30 @@ def test_a_shrinking_horizon_ends_when_the_problem_does():
     assert horizon(3.0 * DT).horizon == KNOTS - 3
     assert horizon(end - 1.2 * DT) is None and horizon(end + 1.0) is None
     assert Receding(ocp)(end + 1.0) is ocp
+
+
+def test_a_regridded_horizon_keeps_its_knots():
+    ocp = with_values(problem(limit=2.0), "goal", "goal", np.arange(KNOTS + 1.0)[:, None])
+    ocp = replace(ocp, u_lower=-1.0 - np.arange(float(KNOTS))[:, None])
+    regridded, total = Regridded(ocp, least=0.3), KNOTS * DT
+    assert regridded(0.0) is ocp and regridded(total - 0.29) is None
+    rest = regridded(0.4)
+    np.testing.assert_allclose(rest.dt, (total - 0.4) / KNOTS)
+    held = np.searchsorted(ocp.times, 0.4 + rest.times[:-1] + 1e-9, side="right") - 1
+    goal = next(term for term in rest.phases[0].terms if term.name == "goal")
+    np.testing.assert_array_equal(goal.parameters["goal"][:, 0], held)
+    np.testing.assert_array_equal(rest.u_lower[:, 0], -1.0 - held)
+    with pytest.raises(ValueError, match="several phases"):
+        Regridded(replace(ocp, phases=ocp.phases * 2))
+
+
+def test_a_shrinking_horizon_may_end_early():
+    assert Shrinking(problem(), least_time=0.5)(KNOTS * DT - 0.4) is None
+
+
+def test_a_receding_horizon_may_move_its_references():
+    moved = Receding(problem(), lambda ocp, t: ocp.updated("goal", goal=[t]))(0.7)
+    assert moved.terminal[0].parameters["goal"] == 0.7
 
 
 def test_what_remains_keeps_the_rows_of_its_knots():

@@ -11,10 +11,11 @@ from textbook_systems import spinning_body
 
 import trajopt as to
 from dynamics_backends.registry import make_backend
+from trajopt.feedback import tracking_gains
 from trajopt.mpc import Timing
 from trajopt.options import SQPOptions
 from trajopt.plan import Plan, WarmStart, warm_start
-from trajopt.planners import Converging, feedback_gains
+from trajopt.planners import Converging
 from trajopt.real_time_sqp import RealTimeSQP
 from trajopt.status import StatusCode
 
@@ -92,5 +93,5 @@ def test_solutions_without_gains_get_them():
     found, exact = planner.respond(ocp.x0), to.solve(ocp)
     np.testing.assert_allclose(found.K, exact.K, atol=1e-6)
     flat = replace(ocp, terminal=(), phases=(replace(ocp.phases[0], terms=ocp.phases[0].terms[:2]),))
-    assert not feedback_gains(flat, *still(flat).guess).any()  # nothing weighs the controls: no gains
+    assert not tracking_gains(flat, *still(flat).guess).any()  # nothing weighs the controls: no gains
     assert len(found.K) == KNOTS

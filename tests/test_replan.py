@@ -11,6 +11,7 @@ import pytest
 from click.testing import CliRunner
 
 from dynamics_backends.registry import make_backend
+from dynamics_backends.rigid_body.batched import frame_placement
 from experiments.cli import main
 from experiments.config import ConfigError, load_config, read_config
 from experiments.replan.run import configured_run, distances, setup, simulate, statistics
@@ -51,7 +52,7 @@ frequency = [0.5, 0.0, 0.5]
 fail_every = 3
 """
 CONFIGS = Path(__file__).parent.parent / "problems" / "configs"
-SCENARIOS = ("ur5_moving_goal", "cart_pole_balance", "ur5_faults")
+SCENARIOS = ("ur5_moving_goal", "cart_pole_balance", "ur5_faults", "irb4600_replan", "hyq_trot_mpc")
 FILES = {"run.npz", "run.json", "first_plan.npz", "config.toml"}
 PICTURES = {"tracking.png", "states.png", "controls.png", "solve_times.png", "animation.html"}
 SOLVED, FAILED, BAD_INPUT = 0, 1, 2
@@ -145,7 +146,7 @@ def test_scenarios_can_be_built(name):
         _needs_ur5()
     start = setup(replace(config, solver_options=replace(config.solver_options, max_iterations=0)))
     ocp = planned(start.task, config.replan)
-    assert (ocp.control_bounds is None) is (not config.replan.bounds or name.startswith("ur5"))
+    assert (ocp.control_bounds is None) is (not config.replan.bounds or name.startswith(("ur5", "hyq")))
     robot = getattr(config.problem, "robot", config.problem_name)
     plant = plant_of(start.task, config.replan, lambda map: make_backend(map), robot)
     np.testing.assert_array_equal(plant.state(), ocp.x0)
@@ -162,6 +163,28 @@ def test_the_pole_is_balanced_under_pushes():
     pushed = log.times > 2.4
     assert 0.02 < angle[pushed].max() < 0.5  # pushes move it, and it does not fall
     assert angle[-1] < 1e-2 and abs(log.xs[-1, 0]) < 0.1
+
+
+def test_clearance_of_the_links_is_in_the_log(config, tmp_path):
+    """The distance of the nearest point of the links from the sphere's centre, by planar geometry."""
+    path = tmp_path / "sphere.toml"
+    obstacle = (
+        "[problem.obstacle]\ncenter = [1.0, 0.0, -0.5]\nradius = 0.1\nmargin = 0.05\nweight = 1e3\nspacing = 0.5\n"
+    )
+    moving = '[replan.obstacle]\nterm = "obstacle"\nparameter = "center"\ncenter = [1.0, 0.0, -0.5]\nwander = [0.1, 0.1, 0.1]\n'
+    path.write_text(CONFIG.replace("[replan]", obstacle + "[replan]") + moving)
+    start = setup(load_config(str(path), ["replan.faults.fail_every=0", "replan.seed=5"]))
+    log = simulate(start)
+    model, nearest = start.task.ocp.model, np.full(len(log.times), np.inf)
+    for first, last, begin in (("upper_rod", "lower_rod", 1), ("lower_rod", "tip", 0)):
+        p, r = (frame_placement(model, log.xs[:, :2], name)[1] for name in (first, last))
+        for share in np.linspace(0.0, 1.0, 21)[begin:]:
+            nearest = np.minimum(nearest, np.linalg.norm(p + share * (r - p) - log.objects["obstacle"], axis=1))
+    np.testing.assert_allclose(log.clearances["obstacle"], nearest, atol=1e-12)
+    assert statistics(start, log)["clearance from the obstacle [m]"]["least"] == pytest.approx(nearest.min())
+    assert np.linalg.norm(np.diff(log.objects["obstacle"], axis=0), axis=1).max() <= 0.3 * 0.02 * (1 + 1e-9)
+    log.save(tmp_path)
+    np.testing.assert_array_equal(RunLog.load(tmp_path).clearances["obstacle"], log.clearances["obstacle"])
 
 
 # -- settings -----------------------------------------------------------------------------------------------------------

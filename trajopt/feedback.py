@@ -9,9 +9,8 @@ from __future__ import annotations
 import numpy as np
 
 from dynamics_backends.protocol import Array
-from trajopt.evaluation import StageEvaluator
 from trajopt.expansion import residual_batch, residual_jacobians
-from trajopt.lq import solve_riccati
+from trajopt.numerics import numerics_for
 from trajopt.ocp import OCP
 
 FINAL_WEIGHT = 1e3
@@ -20,10 +19,11 @@ FINAL_WEIGHT = 1e3
 def tracking_gains(ocp: OCP, xs: Array, us: Array) -> Array:
     """K (N, nu, ndx) of u = us + K (x (-) xs); zero where the problem weighs some control not at all."""
     with np.errstate(all="ignore"):
-        lq = StageEvaluator(ocp).expand(xs, us).lq
+        numerics = numerics_for(ocp)
+        lq = numerics.evaluator.expand(xs, us).lq
         Q = lq.Q.copy()
         Q[-1] += FINAL_WEIGHT * max(float(np.abs(Q[:-1]).max(initial=0.0)), 1.0) * _final_equalities(ocp, xs[-1:])
-        policy = solve_riccati(lq._replace(Q=Q, d=np.zeros_like(lq.d)))
+        policy = numerics.lq_solver.solve_riccati(lq._replace(Q=Q, d=np.zeros_like(lq.d)))
     if policy.failed_at is not None or not np.isfinite(policy.K).all():
         return np.zeros_like(policy.K)
     return policy.K

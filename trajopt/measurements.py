@@ -83,15 +83,21 @@ def _inside(windows: Sequence[Window], t: float) -> bool:
 
 
 class Track(NamedTuple):
-    """An object that moves on evenly: position (n,) and velocity (n,) at a time [s]."""
+    """An object that moves on: position (n,) and velocity (n,) at a time [s], which it forgets after ``memory`` [s].
+
+    The velocity decays as exp(-t / memory), the mean of a velocity that changes at random; it stays without an end to memory.
+    """
 
     time: float
     position: Array
     velocity: Array
+    memory: float = np.inf
 
     def at(self, times: Array) -> Array:
         """Positions (M, n) at times (M,)."""
-        return self.position + (np.asarray(times)[:, None] - self.time) * self.velocity
+        ahead = np.asarray(times)[:, None] - self.time
+        lasting = ahead if np.isinf(self.memory) else -self.memory * np.expm1(-ahead / self.memory)
+        return self.position + lasting * self.velocity
 
     def followed(self, measured: Measurement, max_speed: float = np.inf, smoothing: float = 0.0) -> Track:
         """The track after a measurement; one that asks for more than ``max_speed`` is a jump, to where the object then rests.
@@ -103,9 +109,9 @@ class Track(NamedTuple):
             return self._replace(position=measured.value)
         velocity = (measured.value - self.position) / elapsed
         if np.linalg.norm(velocity) > max_speed:
-            return Track(measured.time, measured.value, np.zeros_like(velocity))
+            return Track(measured.time, measured.value, np.zeros_like(velocity), self.memory)
         kept = np.exp(-elapsed / smoothing) if smoothing else 0.0
-        return Track(measured.time, measured.value, kept * self.velocity + (1.0 - kept) * velocity)
+        return Track(measured.time, measured.value, kept * self.velocity + (1.0 - kept) * velocity, self.memory)
 
 
 class Prediction(Protocol):
@@ -122,7 +128,7 @@ class MovingObject:
 
     name: of the cost terms and constraints that read it, parameter: by which. truth: position (n,) at a time [s].
     sensor: how it is measured. max_speed [m/s]: faster motions are taken for jumps. smoothing [s]: of the velocity.
-    predict_motion: by that velocity, else it is taken to rest.
+    predict_motion: by that velocity, else it is taken to rest. memory [s]: of the prediction, see :class:`Track`.
     """
 
     name: str
@@ -132,11 +138,12 @@ class MovingObject:
     max_speed: float = np.inf
     smoothing: float = 0.0
     predict_motion: bool = True
+    memory: float = np.inf
     track: Track = field(init=False)
 
     def __post_init__(self) -> None:
         start = np.asarray(self.truth(0.0), dtype=float)
-        self.track = Track(0.0, start, np.zeros_like(start))
+        self.track = Track(0.0, start, np.zeros_like(start), self.memory)
 
     def observe(self, t: float) -> bool:
         """Take in what becomes known at t; False for a measurement that is not finite."""

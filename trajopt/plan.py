@@ -10,7 +10,7 @@ so that a plan made on any time grid can be followed at any rate.  Behind its en
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple, Protocol
 
@@ -105,8 +105,14 @@ def warm_start(plan: Plan, ocp: OCP, start: float) -> WarmStart:
     """The plan on the time grid of a problem whose first knot is at ``start``."""
     guess = resampled_guess(ocp, plan, start - plan.start)
     at = plan.knots(start + ocp.times[:-1])
-    rows = {name: value[at] for name, value in plan.multipliers.items() if len(value) == len(plan.us)}
-    return WarmStart(guess, plan.K[at], rows)
+    return WarmStart(guess, plan.K[at], {name: _at_knots(value, at, plan) for name, value in plan.multipliers.items()})
+
+
+def _at_knots(value: Array, at: Array, plan: Plan) -> Array:
+    """Rows of each knot, of each knot and the last one, or of the last one alone."""
+    if len(value) == len(plan.us):
+        return value[at]
+    return value[[*at, -1]] if len(value) == len(plan.xs) else value
 
 
 class Horizon(Protocol):
@@ -119,24 +125,57 @@ class Horizon(Protocol):
 
 @dataclass(frozen=True)
 class Receding:
-    """The same problem at all times."""
+    """The same problem at all times; ``moved``: with references of its own from t [s] on."""
 
     ocp: OCP
+    moved: Callable[[OCP, float], OCP] | None = None
 
     def __call__(self, t: float) -> OCP | None:
-        return self.ocp
+        return self.ocp if self.moved is None else self.moved(self.ocp, t)
 
 
 @dataclass(frozen=True)
 class Shrinking:
-    """What is left of a problem that begins at 0; None where less than ``least`` knots are left."""
+    """What is left of a problem that begins at 0; None where less than ``least`` knots or ``least_time`` [s] are left."""
 
     ocp: OCP
     least: int = 2
+    least_time: float = 0.0
 
     def __call__(self, t: float) -> OCP | None:
         rest = remaining(self.ocp, t)
-        return None if rest is None or rest.horizon < self.least else rest
+        return None if rest is None or rest.horizon < self.least or rest.times[-1] < self.least_time else rest
+
+
+@dataclass(frozen=True)
+class Regridded:
+    """What is left of a problem of one phase that begins at 0, on as many knots as ever; None where less than ``least`` [s] is.
+
+    Its size never changes; its knots come closer to each other. Raises ValueError for a problem of several phases.
+    """
+
+    ocp: OCP
+    least: float = 0.0
+
+    def __post_init__(self) -> None:
+        if len(self.ocp.phases) > 1:
+            raise ValueError("a problem of several phases cannot be regridded; take a shrinking horizon")
+
+    def __call__(self, t: float) -> OCP | None:
+        ocp, N = self.ocp, self.ocp.horizon
+        left = float(ocp.times[-1]) - t
+        if t <= 0.0:
+            return ocp
+        if left < max(self.least, _SAME_TIME):
+            return None
+        dt = np.full(N, left / N)
+        at = np.searchsorted(ocp.times, t + dt * np.arange(N) + _SAME_TIME, side="right") - 1
+        (phase,) = ocp.phases
+        terms, constraints = (tuple(_at_rows(part, at) for part in kind) for kind in (phase.terms, phase.constraints))
+        parameters = {key: _taken(value, at) for key, value in phase.parameters.items()}
+        cut = replace(phase, dt=dt, terms=terms, parameters=parameters, constraints=constraints)
+        bounds = {key: _taken(getattr(ocp, key), at) for key in ("u_lower", "u_upper")}
+        return replace(ocp, phases=(cut,), **bounds)
 
 
 def remaining(ocp: OCP, elapsed: float) -> OCP | None:
@@ -154,7 +193,7 @@ def remaining(ocp: OCP, elapsed: float) -> OCP | None:
     if not phases:
         return None
     dropped = ocp.horizon - sum(phase.knots for phase in phases)
-    bounds = {key: _last_rows(getattr(ocp, key), dropped) for key in ("u_lower", "u_upper")}
+    bounds = {key: _taken(getattr(ocp, key), np.arange(dropped, ocp.horizon)) for key in ("u_lower", "u_upper")}
     return replace(ocp, phases=tuple(phases), **bounds)
 
 
@@ -170,20 +209,20 @@ def _cut(phase: Phase, elapsed: float) -> Phase | None:
     if dt[0] < LEAST_STEP * phase.dt[first] and len(dt) > 1:
         dt[1] += dt[0]
         dt, first = dt[1:], first + 1
-    terms = tuple(_without(term, first) for term in phase.terms)
-    constraints = tuple(_without(constraint, first) for constraint in phase.constraints)
-    parameters = {key: _last_rows(value, first) for key, value in phase.parameters.items()}
+    at = np.arange(first, phase.knots)
+    terms, constraints = (tuple(_at_rows(part, at) for part in kind) for kind in (phase.terms, phase.constraints))
+    parameters = {key: _taken(value, at) for key, value in phase.parameters.items()}
     return replace(phase, dt=dt, terms=terms, parameters=parameters, constraints=constraints)
 
 
-def _without(part: Any, first: int) -> Any:
-    """A cost term or constraint without the rows of the first knots."""
-    own = {key: _last_rows(getattr(part, key), first) for key in ("weight", "lower", "upper") if hasattr(part, key)}
-    return replace(part, parameters={k: _last_rows(v, first) for k, v in part.parameters.items()}, **own)
+def _at_rows(part: Any, at: Array) -> Any:
+    """A cost term or constraint with the rows of some knots."""
+    own = {key: _taken(getattr(part, key), at) for key in ("weight", "lower", "upper") if hasattr(part, key)}
+    return replace(part, parameters={k: _taken(v, at) for k, v in part.parameters.items()}, **own)
 
 
-def _last_rows(value: Any, dropped: int) -> Any:
-    return value[dropped:] if np.ndim(value) == 2 else value
+def _taken(value: Any, at: Array) -> Any:
+    return value[at] if np.ndim(value) == 2 else value
 
 
 def with_values(ocp: OCP, name: str, parameter: str, values: Array) -> OCP:

@@ -21,18 +21,26 @@ from typing import Any
 import numpy as np
 
 from dynamics_backends.protocol import Array
+from trajopt.dms import dms
 from trajopt.evaluation import Direction, Shooting
+from trajopt.feedback import tracking_gains
 from trajopt.guesses import Guess
 from trajopt.mpc import Planner
 from trajopt.numerics import numerics_for
 from trajopt.ocp import OCP
+from trajopt.options import DMSOptions
 from trajopt.plan import WarmStart, fault_of
 from trajopt.solution import Solution
 from trajopt.solvers import solve
 
+WARM_BARRIER = 1e-6
+"""The first barrier parameter of IPOPT from a plan with multipliers."""
+
 
 class Converging:
-    """Solves each problem as far as the options allow; a solution without gains gets those of :func:`feedback_gains`.
+    """Solves each problem as far as the options allow; a solution without gains gets those of :mod:`trajopt.feedback`.
+
+    IPOPT is started from the multipliers of the last plan too.
 
     follow: start from the motion under the last plan's feedback, which obeys the dynamics, not from its states; what single
     shooting needs where the system is unstable. Raises ValueError for an unknown solver or option, at the first solve.
@@ -47,23 +55,15 @@ class Converging:
 
     def respond(self, x0: Array) -> Solution:
         """See :class:`~trajopt.mpc.Planner`."""
-        ocp = replace(self._ocp, x0=x0)
+        ocp, multipliers = replace(self._ocp, x0=x0), self._warm.multipliers
         guess = followed(ocp, self._warm) if self.follow else self._warm.guess
+        if self.solver == "dms" and multipliers:
+            options = replace(self.options or DMSOptions(), barrier=WARM_BARRIER)
+            return dms(ocp, guess, options, multipliers=multipliers)
         solution = solve(ocp, guess, self.options, solver=self.solver)
         if fault_of(solution) is None and not solution.K.any():
-            return replace(solution, K=feedback_gains(ocp, solution.xs, solution.us))
+            return replace(solution, K=tracking_gains(ocp, solution.xs, solution.us))
         return solution
-
-
-def feedback_gains(ocp: OCP, xs: Array, us: Array) -> Array:
-    """Gains (N, nu, ndx) of the LQ problem about a trajectory, for solvers that find none; zero where it has no solution.
-
-    Constraints are left out: near active ones the feedback is that of the cost alone.
-    """
-    numerics = numerics_for(ocp)
-    policy = numerics.lq_solver.solve_riccati(numerics.evaluator.expand(xs, us).lq)
-    usable = policy.failed_at is None and bool(np.isfinite(policy.K).all())
-    return policy.K if usable else np.zeros_like(policy.K)
 
 
 def followed(ocp: OCP, warm: WarmStart) -> Guess:

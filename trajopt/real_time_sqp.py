@@ -12,10 +12,10 @@ import numpy as np
 
 from dynamics_backends.protocol import Array
 from trajopt.direct_sqp import qp_solver_for, staged_program
+from trajopt.feedback import tracking_gains
 from trajopt.ocp import OCP
 from trajopt.options import SQPOptions
 from trajopt.plan import WarmStart
-from trajopt.planners import feedback_gains
 from trajopt.qp import QPStatus
 from trajopt.records import IterationRecord
 from trajopt.rti import RealTimeIteration
@@ -39,7 +39,7 @@ class RealTimeSQP:
             step.y, step.z, step.last = before.y, before.z, before.last
         self._w = program.variables(*warm.guess)
         step.prepare(self._w)
-        self._step, self._gains = step, feedback_gains(ocp, *warm.guess)
+        self._step, self._gains = step, tracking_gains(ocp, *warm.guess)
 
     def respond(self, x0: Array) -> Solution:
         """See :class:`~trajopt.mpc.Planner`. Raises RuntimeError before :meth:`prepare`."""

@@ -64,7 +64,8 @@ class RunLog:
     """times (M,) [s] of the ticks; xs (M, nx) true states, estimates (M, nx), references (M, nx) of the plan in force, us (M, nu).
 
     objects: by name, true positions (M, n). lags (M,): by how much each tick came too late [s]. spells: see
-    :class:`~trajopt.workers.Spell`. meta: JSON-like.
+    :class:`~trajopt.workers.Spell`. meta: JSON-like. clearances: by name of an object, the distance (M,) [m] of what keeps
+    clear of it.
     """
 
     tick: float
@@ -79,6 +80,7 @@ class RunLog:
     events: Sequence[Event]
     spells: Sequence[Spell]
     meta: Mapping[str, Any] = field(default_factory=dict)
+    clearances: Mapping[str, Array] = field(default_factory=dict)
 
     def count(self, kind: EventKind) -> int:
         """How many events are of a kind."""
@@ -104,7 +106,8 @@ class RunLog:
             "lag of ticks [ms]": _percentiles(self.lags * 1e3),
             "events": {str(kind): self.count(kind) for kind in EventKind if self.count(kind)},
         }
-        for name, values in (distances or {}).items():
+        told = {f"clearance from the {name} [m]": values for name, values in self.clearances.items()}
+        for name, values in (told | dict(distances or {})).items():
             numbers[name] = {"least": float(values.min()), "last": float(values[-1])}
         return numbers
 
@@ -113,6 +116,7 @@ class RunLog:
         keys = ("times", "xs", "estimates", "references", "us", "lags")
         arrays = {key: getattr(self, key) for key in keys}
         arrays |= {f"object: {name}": value for name, value in self.objects.items()}
+        arrays |= {f"clearance: {name}": value for name, value in self.clearances.items()}
         arrays |= {"solves": np.array(self.solves, dtype=float).reshape(len(self.solves), len(Solve._fields))}
         arrays |= {"spells": np.array(self.spells, dtype=float).reshape(len(self.spells), len(Spell._fields))}
         account = {"format": FORMAT, "tick": self.tick, "meta": dict(self.meta), "statistics": dict(statistics or {})}
@@ -132,12 +136,16 @@ class RunLog:
             arrays = {name: data[name] for name in data.files}
         solves = [Solve(a, b, c, d, int(e), bool(f), g) for a, b, c, d, e, f, g in arrays.pop("solves").tolist()]
         spells = [Spell(*(int(v) for v in row[:3]), *row[3:]) for row in arrays.pop("spells").tolist()]
-        objects = {key.removeprefix("object: "): arrays.pop(key) for key in list(arrays) if key.startswith("object: ")}
+        objects, clearances = (
+            {key.removeprefix(kind): arrays.pop(key) for key in list(arrays) if key.startswith(kind)}
+            for kind in ("object: ", "clearance: ")
+        )
         events = [Event(t, EventKind(kind), message) for t, kind, message in account["events"]]
         return cls(
             account["tick"],
             **arrays,
             objects=objects,
+            clearances=clearances,
             solves=solves,
             events=events,
             spells=spells,

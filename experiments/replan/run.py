@@ -14,7 +14,7 @@ import numpy as np
 from dynamics_backends.protocol import Array
 from experiments.build import backend_factory, build_task
 from experiments.config import Config, ConfigError, load_config
-from problems.replanning import horizon_of, objects_of, path_of, planned, plant_of, sensor_of
+from problems.replanning import clearances_of, horizon_of, objects_of, path_of, planned, plant_of, sensor_of
 from problems.task import Task
 from trajopt import Solution, solve
 from trajopt.mpc import Planner, ReplanningLoop
@@ -72,6 +72,12 @@ def simulate(
 
     A few ticks are run beforehand: what is compiled then is not compiled on the way.
     """
+    log = _run(start, on_tick, script, realtime)
+    obstacles = {name: p for name, p in log.objects.items() if name == start.config.replan.obstacle.term}
+    return replace(log, clearances=clearances_of(start.task, log.xs, obstacles))
+
+
+def _run(start: Setup, on_tick: Callable[[float], None] | None, script: list[Spell] | None, realtime: bool) -> RunLog:
     s = start.config.replan
     if script is None:
         _loop(start, SimulatedWorker(s.tick), None, False).run(WARM_UP * max(s.tick, s.lead))
@@ -91,7 +97,7 @@ def _loop(start: Setup, worker: Worker, on_tick: Callable[[float], None] | None,
     ocp = planned(task, s)
     robot = getattr(config.problem, "robot", config.problem_name)
     return ReplanningLoop(
-        horizon_of(ocp, s),
+        horizon_of(task, s),
         _planner(config, realtime, bool(ocp.constraints())),
         plant_of(task, s, backend_factory(config.backend), robot),
         Plan.of(start.first, 0.0),
