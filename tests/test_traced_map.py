@@ -9,7 +9,7 @@ from rigid_body_cases import tree, worst
 
 from dynamics_backends import registry
 from dynamics_backends import scalar as sm
-from dynamics_backends.compiled import traced_map
+from dynamics_backends.compiled import toolchain, traced_map
 from dynamics_backends.compiled.driver import CompiledDriver
 from dynamics_backends.compiled.symbolic_map import TraceError
 from dynamics_backends.compiled.toolchain import CompilerError, Toolchain
@@ -195,10 +195,13 @@ def test_a_function_that_cannot_be_traced():
 @pytest.fixture
 def no_compiler(monkeypatch):
     """A machine without a C compiler."""
-    monkeypatch.setattr("dynamics_backends.compiled.toolchain.candidates", list)
-    registry._available.cache_clear()
+    remembered = (registry._available, toolchain._found)
+    monkeypatch.setattr(toolchain, "candidates", list)
+    for cached in remembered:
+        cached.cache_clear()
     yield
-    registry._available.cache_clear()
+    for cached in remembered:
+        cached.cache_clear()
 
 
 def test_without_a_compiler(no_compiler, caplog):
