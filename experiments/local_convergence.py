@@ -20,9 +20,7 @@ from dynamics_backends import scalar as sm
 from dynamics_backends.manifold import Manifold
 from dynamics_backends.protocol import FunctionMap
 from dynamics_backends.registry import make_backend
-from dynamics_backends.systems.constraint_kinds import PointContact
 from dynamics_backends.systems.free_body import FreeBody
-from dynamics_backends.systems.holonomic import Holonomic
 from experiments.benchmark_first_order import markdown, write_csv
 from experiments.build import build_task, engine_in_use
 from experiments.config import Backend, load_config
@@ -89,24 +87,6 @@ def reorientation() -> OCP:
     )
 
 
-def stance() -> OCP:
-    """HyQ on four feet that hold the ground shifts its trunk by 3 cm and turns it a little."""
-    model = load_robot("hyq")
-    system = Holonomic(model, [PointContact(foot) for foot in ("lf_foot", "rf_foot", "lh_foot", "rh_foot")])
-    backend = make_backend(system, "analytic")  # the contraction of four contacts as C takes minutes to compile
-    manifold, legs = system.manifold, [-0.2, 0.723, -1.458] * 2 + [-0.2, -0.723, 1.458] * 2
-    x0 = np.r_[0.0, 0.0, 0.572, 0.0, 0.0, 0.0, 1.0, legs, np.zeros(model.nv)]
-    shift = np.zeros(manifold.ndx)
-    shift[:6] = 0.03, 0.01, -0.02, 0.02, 0.03, 0.01  # [m, rad] of the trunk
-    goal = manifold.integrate(x0[:, None], shift[:, None])[:, 0]
-    posture = np.r_[np.zeros(6), np.full(12, 1.0), np.full(model.nv, 1.0)]
-    final = np.r_[np.full(6, 1e3), np.zeros(12), np.full(model.nv, 10.0)]
-    running = [control_cost(12, weight=1e-3), state_cost(manifold, x0, posture)]
-    return OCP.single_phase(
-        SampledSystem(backend, "semi_implicit_euler"), x0, 30, 0.02, running, [state_cost(manifold, goal, final)]
-    )
-
-
 def configured(name: str) -> OCP:
     """The problem of a configuration."""
     return build_task(load_config(CONFIGS / f"{name}.toml")).ocp
@@ -117,7 +97,6 @@ PROBLEMS: dict[str, tuple[Callable[[], OCP], float]] = {
     "cart-pole": (lambda: configured("cart_pole_swing_up"), 1e-4),
     "UR5 reach": (lambda: configured("ur5_reach"), 1e-5),
     "floating HyQ": (reorientation, 1e-5),
-    "HyQ stance": (stance, 1e-5),
 }
 """Name -> problem, and how far the farthest start is from its solution."""
 
