@@ -1,7 +1,8 @@
 # Everything runs from a virtual environment in .venv; see `make help`.
-# Variables: PYTHON (the interpreter .venv is made from), PYTEST_ARGS (for example "-n 2 -k rnea").
+# Variables: PYTHON (the interpreter .venv is made from), PYTEST_ARGS (default "-n auto": a process for each core).
 
 PYTHON ?= python3
+PYTEST_ARGS ?= -n auto
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
@@ -13,7 +14,7 @@ DEMO_OUT := out/demo
 
 help:
 	@echo 'make demo    solve the UR5 reach and draw its pictures in $(DEMO_OUT)'
-	@echo 'make test    lint, then the whole test suite (PYTEST_ARGS="-n 2" for two processes)'
+	@echo 'make test    lint, then the whole test suite (PYTEST_ARGS="-k rnea" for some of it)'
 	@echo 'make lint    ruff check, ruff format --check, mypy'
 	@echo 'make format  rewrite the sources in the project format'
 	@echo 'make bench   all benchmarks: accuracy, orders, times beside peers, gaits, solvers (tens of minutes)'
