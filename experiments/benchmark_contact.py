@@ -166,7 +166,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true", help="half a second of drift")
     parser.add_argument("--engine", default="auto", help="of the drift: compiled, numpy or auto")
-    parser.add_argument("--out", type=Path, default=Path("results/benchmark_contact"))
+    parser.add_argument("--out", type=Path, default=Path("out/benchmark_contact"))
     options = parser.parse_args()
     results = []
     for result in (*drifts(0.5 if options.quick else DURATION, options.engine), *costs()):
