@@ -19,6 +19,8 @@ from dynamics_backends.methods.forward_ad import ForwardAD, StructuredAD
 from dynamics_backends.protocol import DynamicsBackend, HasPartials, Map
 
 ENGINES = ("compiled", "numpy", "auto")
+DEFAULT_ENGINE = "auto"
+"""Compiled wherever this machine has a C compiler."""
 _LOG = logging.getLogger(__name__)
 
 
@@ -59,14 +61,15 @@ def backend_names() -> tuple[str, ...]:
     return tuple(METHODS)
 
 
-def make_backend(map: Map, method: str = "analytic", *, engine: str = "numpy", **options: Any) -> DynamicsBackend:
+def make_backend(map: Map, method: str = "analytic", *, engine: str | None = None, **options: Any) -> DynamicsBackend:
     """The backend ``method`` for a map; ``options`` go to the method (for example ``step`` of the finite differences).
 
-    ``engine``: compiled, numpy, or auto for the first of them that this machine can run. Raises ValueError for an
+    ``engine``: compiled, numpy, or auto (the default) for the first of them that this machine can run. Raises ValueError for an
     unknown name, with the nearest known one; TypeError where the map lacks what the method needs; later, at the first
     evaluation by compiled code, CompilerError without a C compiler and TraceError for a function that cannot be
     traced.
     """
+    engine = DEFAULT_ENGINE if engine is None else engine
     if method not in METHODS:
         raise ValueError(f"unknown backend {method!r}{_hint(method, METHODS)}; known: {', '.join(METHODS)}")
     if engine not in ENGINES:

@@ -159,7 +159,7 @@ def derivative_accuracy(
     robot: str, quantity: str, map: Any, x: Array, u: Array, theirs: list[Array]
 ) -> Iterator[Accuracy]:
     """Errors of all methods on one map, the analytic one against Pinocchio's blocks."""
-    analytic = blocks(make_backend(map, "analytic").jacobians(x, u))
+    analytic = blocks(make_backend(map, "analytic", engine="numpy").jacobians(x, u))
 
     def against(method: str, reference: str, actual: list[Array], expected: list[Array]) -> Accuracy:
         error = max(worst_error(*pair) for pair in zip(actual, expected, strict=True))
@@ -169,7 +169,9 @@ def derivative_accuracy(
     yield against("analytic", "Pinocchio", analytic, theirs)
     for method in backend_names():
         if method != "analytic" and (robot, method) not in SKIPPED:
-            yield against(method, "analytic", blocks(make_backend(map, method).jacobians(x, u)), analytic)
+            yield against(
+                method, "analytic", blocks(make_backend(map, method, engine="numpy").jacobians(x, u)), analytic
+            )
 
 
 # -- time -------------------------------------------------------------------------------------------------------------
@@ -179,7 +181,7 @@ def timings(r: Robot, batches: Iterable[int], repetitions: int) -> Iterator[Timi
     """Analytic derivatives of forward dynamics for batches of knots, and the loop over Pinocchio."""
     import pinocchio as pin
 
-    data, backend = r.pin_model.createData(), make_backend(ForwardDynamics(r.model), "analytic")
+    data, backend = r.pin_model.createData(), make_backend(ForwardDynamics(r.model), "analytic", engine="numpy")
     for n in batches:
         q, v, tau = samples(r.model, n)
         x, c = np.concatenate([q, v], axis=1), r.converter

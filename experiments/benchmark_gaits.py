@@ -24,7 +24,7 @@ from dynamics_backends.systems.holonomic import Holonomic
 from experiments.benchmark_first_order import markdown
 from experiments.build import build_task, make_ready, solve_task
 from experiments.config import Config, load_config
-from problems.gait_analysis import GaitReport, analyse, contacts
+from problems.gait_analysis import GaitReport, analyse, contacts, diagonal_pairs, foot_positions
 from problems.task import Task
 from trajopt import Solution
 
@@ -83,9 +83,10 @@ def ends(name: str, run: Run) -> list[list[str]]:
     ]
 
 
-def trot(report: GaitReport) -> list[list[str]]:
+def trot(run: Run, report: GaitReport) -> list[list[str]]:
     """Whether a gait is a trot: diagonal feet in phase, every foot airborne for a while."""
-    pairs = [(report.feet[0], report.feet[3]), (report.feet[1], report.feet[2])]
+    start = foot_positions(run.task.ocp, report.feet, run.solution.xs[:1])[0] - run.solution.xs[0, :3]
+    pairs = [(report.feet[i], report.feet[j]) for i, j in diagonal_pairs(start)]
     rows = [
         [
             f"trot: {b} later than {a}",
@@ -180,7 +181,7 @@ def main() -> None:
         rows += ends(name, run)
         report = gait(run)
         print(f"{name}: {'; '.join(report.sentences())}")
-        rows += trot(report) if name == "hyq_trot" else []
+        rows += trot(run, report) if name == "hyq_trot" else []
     rows += rigid()
     print(markdown(["figure", "measured", "asked", "held"], rows))
     config = load_config(CONFIGS / "hyq_trot.toml")

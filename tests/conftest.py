@@ -8,6 +8,10 @@ for _threads in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "
 
 import pytest  # noqa: E402
 
+from dynamics_backends import registry  # noqa: E402
+
+registry.DEFAULT_ENGINE = "numpy"  # tests say where they mean compiled code
+
 SHARED_CACHE = "kernels"
 
 

@@ -37,7 +37,12 @@ from trajopt import (
 )
 from trajopt.constraints import chosen_coordinates
 from trajopt.expansion import contracted_hessian, residual_batch, residual_jacobians
+from trajopt.export import controller_files
+from trajopt.guesses import constant_guess
+from trajopt.plan import WarmStart
+from trajopt.real_time_slq import RealTimeSLQ
 from trajopt.residuals import LinkPoint
+from trajopt.slq import slq
 from trajopt.validation import refuse_constraints
 
 
@@ -241,6 +246,13 @@ def test_a_start_outside_is_a_warning_with_the_component():
 
 
 def test_what_cannot_honour_a_constraint_refuses_it_by_name():
+    constrained = problem(constraints=[state_bounds(LINE, -1.0, 1.0, "box")])
+    with pytest.raises(InvalidProblem, match="a shooting loop cannot honour the constraint 'box'"):
+        slq(constrained, constant_guess(constrained))
+    with pytest.raises(InvalidProblem, match="an export cannot honour the constraint 'box'"):
+        controller_files(constrained, "controller")
+    with pytest.raises(InvalidProblem, match="RealTimeSLQ cannot honour the constraint 'box'"):
+        RealTimeSLQ().prepare(constrained, WarmStart(constant_guess(constrained), np.zeros((4, 1, 2)), {}))
     refuse_constraints(problem(), "the export")
     with pytest.raises(
         InvalidProblem, match=r"the export cannot honour the constraint 'box': solve it through trajopt\.solve"

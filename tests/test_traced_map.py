@@ -1,6 +1,8 @@
 """Any map compiled as a whole: the numbers of the map itself, by every method, and no recompilation for new values."""
 
 import logging
+import subprocess
+import sys
 
 import casadi as ca
 import numpy as np
@@ -220,3 +222,14 @@ def test_names_of_engines():
     assert ENGINES == ("compiled", "numpy", "auto")
     with pytest.raises(ValueError, match="unknown engine 'compild' .did you mean 'compiled'"):
         make_backend(flight(), "forward_ad", engine="compild")
+
+
+@pytest.mark.needs_compiler
+def test_the_compiled_engine_is_the_default():
+    """In a process of its own: this suite sets another default."""
+    code = (
+        "from dynamics_backends.protocol import FunctionMap; from dynamics_backends.registry import make_backend; "
+        "print(make_backend(FunctionMap(lambda x, u, t, p: [x[0]], 1, 0), 'forward_ad').engine)"
+    )
+    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert found.stdout.strip() == "compiled"

@@ -74,7 +74,7 @@ def _steps(system: Any, phase: Any, x0: Array) -> Iterator[str]:
         return
     method = "analytic" if isinstance(system, HasPartials) else "forward_ad"
     p = {k: v if v.ndim == 1 else v[:1] for k, v in phase.parameters.items()}
-    fx = make_backend(system, method).jacobians(x0[None], np.zeros((1, system.nu)), 0.0, p).fx[0]
+    fx = make_backend(system, method, engine="numpy").jacobians(x0[None], np.zeros((1, system.nu)), 0.0, p).fx[0]
     step = float(phase.dt.max()) / substeps
     stable = largest_stable_step(fx, scheme, step)
     if stable < step:

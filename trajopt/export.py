@@ -22,6 +22,7 @@ from trajopt.sensitivities import SampledSystem
 from trajopt.stage_source import StageShape, StageSource, kernel_text, stage_source
 from trajopt.term_source import TermShape, theta_of
 from trajopt.terms import CostTerm
+from trajopt.validation import refuse_constraints
 
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]*")
 _NUMBERS_A_LINE = 6
@@ -67,6 +68,7 @@ def _exportable(ocp: OCP) -> SampledSystem:
     """The dynamics of a problem that can be exported; raises ValueError with the reason for any other."""
     if len(ocp.phases) != 1:
         raise ValueError(f"cannot export {ocp.name!r}: it has {len(ocp.phases)} phases, and an export has one")
+    refuse_constraints(ocp, "an export")
     phase = ocp.phases[0]
     if phase.parameters:
         raise ValueError(f"cannot export {ocp.name!r}: its dynamics have parameters ({', '.join(phase.parameters)})")

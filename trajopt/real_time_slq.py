@@ -31,6 +31,7 @@ from trajopt.plan import WarmStart
 from trajopt.records import IterationRecord
 from trajopt.solution import Solution
 from trajopt.status import Status, StatusCode
+from trajopt.validation import refuse_constraints
 
 STEP_LENGTHS = np.array([1.0, 0.5, 0.25, 0.125, 0.0])
 
@@ -65,6 +66,7 @@ class RealTimeSLQ:
 
     def prepare(self, ocp: OCP, warm: WarmStart) -> None:
         """See :class:`~trajopt.mpc.Planner`. Raises RuntimeError before :meth:`prepare`."""
+        refuse_constraints(ocp, "RealTimeSLQ")
         if self._ocp is None or not _alike(self._ocp, ocp):
             self._evaluator, self._lq_solver = numerics_for(ocp, self.hessian)
         self._ocp, self._times, (self._xs, self._us) = ocp, ocp.times, warm.guess

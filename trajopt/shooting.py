@@ -30,6 +30,7 @@ from trajopt.options import SLQOptions
 from trajopt.records import Callback, Journal
 from trajopt.solution import Solution
 from trajopt.status import Status
+from trajopt.validation import refuse_constraints
 
 ROUNDING = 1e-12
 """Expected decreases below this share of the merit are noise."""
@@ -82,6 +83,7 @@ class ShootingLoop:
         models: Sequence[Model] = (),
         switch: float = 0.0,
     ) -> None:
+        refuse_constraints(ocp, "a shooting loop")
         self.ocp, self.evaluator, self.options = ocp, evaluator, options
         self.lq_solver = lq_solver or NumpyLQ()
         self.models = tuple(models) or (PlainModel(options.hessian, evaluator),)
