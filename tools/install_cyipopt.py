@@ -2,6 +2,8 @@
 
 cyipopt has no wheel. Its build asks pkg-config for `ipopt`; here a temporary ipopt.pc names casadi's headers
 and library, PyPI's pkgconf answers for pkg-config, and the extension's run path leads to casadi's folder.
+On the way two arrays of its source are given their types (UNTYPED): it copies the entries of Jacobian and Hessian one by
+one, and without the types each as a Python object.
 Does nothing where cyipopt with IPOPT >= 3.14 is importable already.
 
 Usage: python tools/install_cyipopt.py [--require]
@@ -29,6 +31,9 @@ PROBE = """
 import cyipopt
 print(cyipopt.__version__, *cyipopt.IPOPT_VERSION)
 """
+
+SOURCE = "cyipopt/cython/ipopt_wrapper.pyx"
+UNTYPED = ("np_jac_g", "np_h")
 
 IPOPT_PC = """\
 Name: ipopt
@@ -89,9 +94,9 @@ def install() -> str:
     pip("install", "pkgconf")
     with tempfile.TemporaryDirectory() as folder:
         environment = build_environment(Path(folder), casadi)
+        source = typed_source(Path(folder), environment)
         # No cache: it may hold a wheel that was linked to another IPOPT. The dependency, numpy, is there.
-        options = ["--no-cache-dir", "--no-binary", "cyipopt", "--no-deps", "--force-reinstall"]
-        pip("install", *options, REQUIREMENT, environment=environment)
+        pip("install", "--no-cache-dir", "--no-deps", "--force-reinstall", str(source), environment=environment)
     found, reason = probe()
     if not found:
         raise InstallError("it was built but does not import", "Please report the output above.", reason)
@@ -140,6 +145,20 @@ def build_environment(folder: Path, casadi: Path) -> dict[str, str]:
     environment["PKG_CONFIG_PATH"] = str(folder)
     environment["LDFLAGS"] = f"{environment.get('LDFLAGS', '')} -Wl,-rpath,{origin}/../casadi".strip()
     return environment
+
+
+def typed_source(folder: Path, environment: dict[str, str]) -> Path:
+    """Fetch and unpack the source of cyipopt into the folder, declare the arrays UNTYPED; return the unpacked folder."""
+    options = ["--no-cache-dir", "--no-binary", "cyipopt", "--no-deps", "--dest", str(folder)]
+    pip("download", *options, REQUIREMENT, environment=environment)
+    shutil.unpack_archive(next(folder.glob("cyipopt-*.tar.gz")), folder)
+    source = next(path for path in folder.glob("cyipopt-*") if path.is_dir())
+    wrapper = source / SOURCE
+    text = wrapper.read_text()
+    for name in UNTYPED:
+        text = text.replace(f"\n    {name} = np.array(", f"\n    cdef np.ndarray[DTYPEd_t, ndim=1] {name} = np.array(")
+    wrapper.write_text(text)
+    return source
 
 
 def pip(*arguments: str, environment: dict[str, str] | None = None) -> None:
