@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
+from dynamics_backends.compiled.forms import FORMS
 from dynamics_backends.compiled.loops import loop_kernel
+from dynamics_backends.compiled.sparsity import below_others
 from dynamics_backends.rigid_body.layout import layout
 from dynamics_backends.rigid_body.model import Model
 from dynamics_backends.rigid_body.passes import FIELDS, Program
@@ -17,16 +19,26 @@ def operations(program: Program, model: Model) -> int:
     templates = {p.template for p in program.passes} - {"", "add_to_diagonal"}
     if templates:
         raise ValueError(f"{program.name} has linear algebra ({', '.join(sorted(templates))}), which is not counted")
-    total = sum(count * _calls(program.passes[number].kind, joint, model) for (number, joint), count in counts.items())
+    total = sum(
+        count * _calls(program.passes[number].kind, variant, (number, "rooted") in counts, model)
+        for (number, variant), count in counts.items()
+    )
     below = int(np.count_nonzero(np.asarray(model.parent) >= 0))
     sums = sum(size(FIELDS[o].kind) for p in program.passes if p.kind == "up" for o in p.outputs[p.own :])
     return total + below * sums + model.nv * any(p.template for p in program.passes)
 
 
-def _calls(kind: str, joint: str, model: Model) -> int:
-    """How often the loops come to a pass of a kind, or to its form for one joint type."""
-    if joint:
-        return model.joint_types.count(joint)
+def _calls(kind: str, variant: str, has_rooted: bool, model: Model) -> int:
+    """How often the loops come to a pass of a kind, in its form for one joint type or in one of FORMS."""
+    if variant not in FORMS:
+        return model.joint_types.count(variant)
     if kind in ("down", "up", "body"):
         return model.nb
-    return model.nv if kind == "dof" else len(layout(model).indices(kind)["d"])
+    if kind == "dof":
+        return model.nv
+    index = layout(model).indices(kind)
+    if kind not in ("pair", "own_pair"):
+        return len(index["d"])
+    rooted = has_rooted & ~below_others(model)[index["k"]]
+    form = np.where(index["k"] == index["d"], "diagonal", np.where(rooted, "rooted", ""))
+    return int(np.count_nonzero(form == variant))

@@ -173,3 +173,17 @@ def test_a_graph_too_long_to_compile_is_interpreted(monkeypatch, caplog):
     monkeypatch.setattr(casadi_ad, "COMPILE_UP_TO", 10)
     assert_same(make_backend(map, "casadi_ad", engine="compiled").jacobians(x, u), expected)
     assert "the graph of FreeBody has" in caplog.text and "backend = 'analytic'" in caplog.text
+
+
+@pytest.mark.needs_compiler
+def test_second_derivatives_too_long_to_compile_are_interpreted(monkeypatch, caplog):
+    map = FreeBody(tree(TREES[0], 2))
+    x, u = arguments(map)
+    lam = np.random.default_rng(1).standard_normal((len(x), map.n_out))
+    expected = make_backend(map, "casadi_ad").hessian_contraction(x, u, 0.0, None, lam)
+    monkeypatch.setattr(casadi_ad, "COMPILE_UP_TO", 10)
+    actual = make_backend(map, "casadi_ad", engine="compiled").hessian_contraction(x, u, 0.0, None, lam)
+    for a, b in zip((*actual[0], *actual[1]), (*expected[0], *expected[1]), strict=True):
+        np.testing.assert_array_equal(a, b)
+    assert "the graph of FreeBody has" in caplog.text and "backend = 'analytic'" in caplog.text
+    assert "second derivatives of FreeBody are about" in caplog.text

@@ -100,6 +100,18 @@ def test_arrays_laid_out_otherwise_are_refused():
         k(*arguments(model, "idsva_so", 3).values(), out=[np.zeros((3, *shape)) for shape in k.shapes])
 
 
+def test_arrays_of_another_batch_are_refused():
+    """Also after a call with the same arrays that fitted."""
+    model, k = MODELS["fixed tree"](), kernel("idsva_so", "fixed tree")
+    out = k.buffers(3)
+    given = arguments(model, "idsva_so", 3)
+    assert k(*given.values(), out=out) is out
+    with pytest.raises(ValueError, match=r"for 3 knots, the inputs 4; use the kernel's buffers\(4\)"):
+        k(*arguments(model, "idsva_so", 4).values(), out=out)
+    fresh = k(*given.values())
+    assert all(np.array_equal(a, b) for a, b in zip(k(*given.values(), out=out), fresh, strict=True))
+
+
 @pytest.mark.parametrize("kind", [complex, "dual"])
 def test_derivatives_of_the_tensors(kind):
     """Complex and dual numbers go through the kernel as through the row driver."""

@@ -7,7 +7,8 @@ import pytest
 from rigid_body_cases import state
 
 from dynamics_backends.compiled.kernel import CompiledKernel
-from dynamics_backends.compiled.loops import INT_TABLES, LoopKernel, int_tables, loop_kernel
+from dynamics_backends.compiled.loops import LoopKernel, loop_kernel
+from dynamics_backends.compiled.tables import INT_TABLES, int_tables
 from dynamics_backends.rigid_body import batched
 from dynamics_backends.rigid_body.drivers import rows
 from dynamics_backends.rigid_body.fd_derivatives import FDSVA
@@ -17,7 +18,18 @@ from dynamics_backends.rigid_body.sample_models import binary_tree, random_tree
 
 pytestmark = pytest.mark.needs_compiler
 
-MODELS = {"binary tree": lambda: binary_tree(15), "several roots": lambda: random_tree(3, 6)}
+
+def with_rotors(model):
+    """Rotors on all degrees of freedom: a base with them no longer moves everything as one."""
+    return model.replace(armature=np.linspace(0.1, 0.4, model.nv))
+
+
+MODELS = {
+    "binary tree": lambda: binary_tree(15),
+    "several roots": lambda: random_tree(3, 6),
+    "floating base": lambda: random_tree(1, 7, floating_base=True),
+    "rotors on a floating base": lambda: with_rotors(random_tree(2, 5, floating_base=True)),
+}
 ORDER = {"a": 1}
 each_model = pytest.mark.parametrize("name", MODELS)
 

@@ -88,12 +88,17 @@ def constant(x: float) -> str:
     return repr(x) if x >= 0 and not repr(x).startswith("-") else f"({x!r})"
 
 
-def chunked_function(name: str, t: Trace, inputs: Sequence[Argument], outputs: Sequence[str]) -> tuple[str, int]:
-    """Straight-line code as ``name(inputs..., outputs..., V* w)``; returns the source and the size of the buffer w."""
+def chunked_function(
+    name: str, t: Trace, inputs: Sequence[Argument], outputs: Sequence[str], *, into_zeros: bool = False
+) -> tuple[str, int]:
+    """Straight-line code as ``name(inputs..., outputs..., V* w)``; returns the source and the size of the buffer w.
+
+    into_zeros: the outputs are zero before, so that structural zeros need not be stored.
+    """
     chunks = [t.operations[i : i + CHUNK] for i in range(0, max(len(t.operations), 1), CHUNK)]
     home = {op.index: c for c, ops in enumerate(chunks) for op in ops}
     stores: list[list[tuple[str, int, Operand]]] = [[] for _ in chunks]
-    cleared = {o for o, operands in zip(outputs, t.outputs, strict=True) if _mostly_zero(operands)}
+    cleared = {o for o, operands in zip(outputs, t.outputs, strict=True) if into_zeros or _mostly_zero(operands)}
     for output, operands in zip(outputs, t.outputs, strict=True):
         for i, x in enumerate(operands):
             if output not in cleared or not _is_zero(x):
@@ -122,7 +127,7 @@ def chunked_function(name: str, t: Trace, inputs: Sequence[Argument], outputs: S
         text = "\n".join(lines)
         source.append(f"STRAIGHT void {name}_{c}({', '.join(arguments)})\n{{\n{text}\n}}\n")
     lengths = zip(outputs, map(len, t.outputs), strict=True)
-    zeros = [f"memset({o}, 0, sizeof(V) * {n});" for o, n in lengths if o in cleared]
+    zeros = [f"memset({o}, 0, sizeof(V) * {n});" for o, n in lengths if o in cleared and not into_zeros]
     calls = "\n".join([*zeros, *(f"{name}_{c}({names});" for c in range(len(chunks)))])
     source.append(f"static void {name}({', '.join(arguments)})\n{{\n{calls}\n}}\n")
     return "\n".join(source), size

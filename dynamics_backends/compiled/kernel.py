@@ -11,12 +11,14 @@ import math
 from collections.abc import Sequence
 from functools import lru_cache
 from importlib.resources import files
+from weakref import ref
 
 import numpy as np
 
 from dynamics_backends.compiled.cache import load
-from dynamics_backends.compiled.loops import INT_TABLES, LoopKernel, double_tables, int_tables
+from dynamics_backends.compiled.loops import LoopKernel
 from dynamics_backends.compiled.memory import Rooms, address, aligned, bound, over_threads, pointers
+from dynamics_backends.compiled.tables import INT_TABLES, double_tables, int_tables
 from dynamics_backends.compiled.toolchain import find_toolchain
 from dynamics_backends.rigid_body.model import Model
 
@@ -40,7 +42,6 @@ __attribute__((visibility("default"))) void {name}_run(
 {{
 const int *head = ti[0], nb = head[0], nv = head[1], nq = head[2]; (void)nb; (void)nv; (void)nq;
 {pointers}
-const int streamed = (last - first) * ({output}) > STREAM_ABOVE; (void)streamed;
 for (long n = first; n < last; n += LANES) {{
     const int count = last - n < LANES ? last - n : LANES;
 {packing}
@@ -58,15 +59,13 @@ def entry(kernel: LoopKernel) -> str:
     pointers = "\n".join(f"V* {n} = room; room += {s};" for n, s in zip(names, sizes, strict=True))
     packing = "\n".join(f"    pack(in[{i}] + n * ({s}), {s}, count, x{i});" for i, s in enumerate(kernel.input_sizes))
     unpacking = "\n".join(_unpacking(kernel, i) for i in range(len(kernel.outputs)))
-    room = " + ".join([*(f"({s})" for s in sizes), kernel.workspace])
-    output = " + ".join(f"({s})" for s in kernel.output_sizes)
+    room = " + ".join([*(f"({s})" for s in sizes), kernel.workspace, "LANES"])
     return _ENTRY.format(
         name=kernel.name,
         room=room,
         pointers=pointers,
         packing=packing,
         unpacking=unpacking,
-        output=output,
         arguments=", ".join(names),
     )
 
@@ -80,7 +79,9 @@ def _unpacking(kernel: LoopKernel, i: int) -> str:
     size = f"({sparse.width} * {sparse.entries})"
     table = f"ti[{len(INT_TABLES) + list(kernel.sparse).index(output)}]"
     how = "scattered" if sparse.scattered else "blocks"
-    return f"    unpack_{how}(y{i}, {size}, {table}, count, out[{i}] + n * PADDED({size}), streamed);"
+    written = " + ".join(f"({s})" for s in kernel.output_sizes[: i + 1])
+    streamed = f"(last - first) * ({written}) > STREAM_ABOVE"
+    return f"    unpack_{how}(y{i}, {size}, {table}, count, out[{i}] + n * PADDED({size}), {streamed});"
 
 
 NO_TABLES: tuple[list[np.ndarray], list[np.ndarray]] = ([np.zeros(3, dtype=np.int32)], [])  # nb, nv, nq = 0
@@ -101,6 +102,7 @@ class CompiledKernel:
         self._ti, self._td = (pointers(t) for t in self.tables)
         self.shapes = list(shapes)
         self._rooms = Rooms(int(room(address(self.tables[0][0]))) * self._lanes)
+        self._last_out: tuple[list[ref[np.ndarray]], int, ctypes.Array] = ([], -1, pointers([]))
 
     def buffers(self, n: int) -> list[np.ndarray]:
         """Arrays for the outputs of a batch of n: a caller that repeats keeps them, fresh memory costs more than many a kernel.
@@ -127,18 +129,31 @@ class CompiledKernel:
         arrays = [np.ascontiguousarray(x, dtype=float) for x in inputs]
         n = len(arrays[0])
         results = self._results(n) if out is None else out
-        for array, sparse in zip(results, self._sparse, strict=True):
-            if sparse and n > 1 and array.strides[0] % (8 * self._lanes):
-                raise ValueError(
-                    "out holds matrices whose knots are not aligned; use arrays from the kernel's buffers()"
-                )
-        pin, pout = pointers(arrays), pointers(results)
+        pin, pout = pointers(arrays), pointers(results) if out is None else self._pointers_to(results, n)
 
         def part(first: int, last: int, room: np.ndarray) -> None:
             self._run(self._ti, self._td, pin, pout, first, last, address(room))
 
         over_threads(part, n, self._lanes, self._rooms, threads)
         return results
+
+    def _pointers_to(self, out: Sequence[np.ndarray], n: int) -> ctypes.Array:
+        """Of arrays to write the results of n knots to, remembered for a caller that repeats."""
+        known, knots, pout = self._last_out
+        if knots == n and len(known) == len(out) and all(r() is a for r, a in zip(known, out, strict=True)):
+            return pout
+        for array, sparse in zip(out, self._sparse, strict=True):
+            if len(array) != n:
+                raise ValueError(
+                    f"out holds arrays for {len(array)} knots, the inputs {n}; use the kernel's buffers({n})"
+                )
+            if sparse and n > 1 and array.strides[0] % (8 * self._lanes):
+                raise ValueError(
+                    "out holds matrices whose knots are not aligned; use arrays from the kernel's buffers()"
+                )
+        pout = pointers(out)
+        self._last_out = [ref(a) for a in out], n, pout
+        return pout
 
     def _results(self, n: int) -> list[np.ndarray]:
         """Fresh arrays, of which only those with structural zeros begin as zeros."""

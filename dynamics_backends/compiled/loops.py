@@ -14,21 +14,19 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-
-import numpy as np
+from itertools import pairwise
 
 from dynamics_backends.compiled.emit import Argument, step_function
+from dynamics_backends.compiled.forms import Forms
 from dynamics_backends.compiled.pairs import ALGEBRAS, Pair
-from dynamics_backends.compiled.sparsity import Sparse, compact_positions, compact_size, sparse_outputs, triple_counts
+from dynamics_backends.compiled.sparsity import Sparse, compact_positions, compact_size, sparse_outputs
+from dynamics_backends.compiled.tables import INT_TABLES
 from dynamics_backends.compiled.trace import Operand, Trace, trace
 from dynamics_backends.rigid_body.joints import JOINTS, Joint
-from dynamics_backends.rigid_body.layout import layout
-from dynamics_backends.rigid_body.model import Model
 from dynamics_backends.rigid_body.passes import FIELDS, TRIPLES, Axis, Pass, Program, base_name, entry
 from dynamics_backends.rigid_body.passes import TABLES as DOUBLE_TABLES
 from dynamics_backends.rigid_body.spatial import build, leaves, size
 
-INT_TABLES = ("head", "parent", "type", "q_index", "v_index", "dof_body", "above", "above_start", "up", "end")
 _FORWARD = ("down", "body", "dof")
 _PATHS = ("path", *TRIPLES.values())
 _SHARING = (_FORWARD, _PATHS, ("pair",), ("own_pair",))
@@ -42,7 +40,7 @@ _TEMPLATES = {
     "ltl_solve": "ltl_solve(nv, up, end, factor, tau_net, a, 1, 1.0, 0);",
     "ltl_solve_weight": "ltl_solve(nv, up, end, factor, lam, mu, 1, -1.0, 0);",
     "fd_contraction": (
-        "fd_contraction(nv, up, end, dof_body, parent, G_qa, da_dq, da_dv, M_inverse, L_qq, L_qv, L_qtau);"
+        "fd_contraction(nv, dof_body, parent, stretches, G_qa, da_dq, da_dv, M_inverse, L_qq, L_qv, L_qtau);"
     ),
     "fd_tensors": (
         "fd_tensors(nv, up, end, dof_body, parent, v_index, factor, tau_qq, tau_vv, tau_qv, M_q, da_dq, da_dv, M_inverse,\n"
@@ -55,7 +53,11 @@ _TEMPLATES = {
     ),
 }
 _IN_PLACE = {"fd_contraction": {"G_qq": "L_qq", "G_qv": "L_qv", "G_vv": "L_vv"}}
-"""Fields that become outputs where they are.  The loops hold the opposite of mu, with which G is what it becomes part of."""
+"""Fields that become outputs where they are."""
+
+
+_ON_PATHS = {"add_to_diagonal": ("M",), "ltl_factor": ("M",), "fd_contraction": ("G_qa",)}
+"""Matrices of which a template reads no entry whose row and column lie on no common path."""
 
 
 @dataclass
@@ -64,7 +66,7 @@ class LoopKernel:
 
     sizes: C expressions in nb, nv, nq, and the table head, for the number of vectors of each input, output and of the
     workspace. sparse: outputs of which only the entries are written that are not zero by structure. operations: of the step
-    functions, by number of the pass and joint type.
+    functions, by number of the pass and joint type or form.
     """
 
     name: str
@@ -76,38 +78,6 @@ class LoopKernel:
     workspace: str
     sparse: dict[str, Sparse] = field(default_factory=dict)
     operations: dict[tuple[int, str], int] = field(default_factory=dict)
-
-
-def int_tables(model: Model) -> list[np.ndarray]:
-    """The integer tables in the order of INT_TABLES."""
-    bodies = np.asarray(model.dof_body)
-    above = [[k for k in model.ancestors(int(b)) if bodies[k] != b] for b in bodies]
-    start = np.cumsum([0, *[len(a) for a in above]])
-    end = np.arange(1, model.nv + 1)
-    for d in reversed(range(model.nv)):
-        up = int(model.dof_parent[d])
-        if up >= 0:
-            end[up] = max(end[up], end[d])
-    tables = {
-        "head": [model.nb, model.nv, model.nq, *triple_counts(model)],
-        "parent": model.parent,
-        "type": [list(JOINTS).index(t) for t in model.joint_types],
-        "q_index": model.q_index,
-        "v_index": [*model.v_index, model.nv],
-        "dof_body": bodies,
-        "above": [k for a in above for k in a] or [0],
-        "above_start": start,
-        "up": model.dof_parent,
-        "end": end,
-    }
-    return [np.ascontiguousarray(tables[name], dtype=np.int32) for name in INT_TABLES]
-
-
-def double_tables(model: Model) -> list[np.ndarray]:
-    """The double tables in the order of DOUBLE_TABLES, then gravity as an upward acceleration."""
-    tables = layout(model).tables
-    columns = [np.concatenate([np.asarray(leaf) for leaf in leaves(tables[n])], axis=1) for n in DOUBLE_TABLES]
-    return [np.ascontiguousarray(c, dtype=float) for c in (*columns, -np.asarray(model.gravity))]
 
 
 def loop_kernel(program: Program, joint_types: Sequence[str], algebra: str = "real") -> LoopKernel:
@@ -123,6 +93,7 @@ class _Writer:
     functions: list[str] = field(default_factory=list)
     slots: dict[str, dict[str, int]] = field(default_factory=dict)
     operations: dict[tuple[int, str], int] = field(default_factory=dict)
+    forms: Forms = field(default_factory=Forms)
 
     def __post_init__(self) -> None:
         self.name = self.program.name
@@ -161,6 +132,11 @@ class _Writer:
         """Whether anything reads an output; what nothing reads is neither computed nor stored."""
         return base_name(output) in self.live
 
+    def _is_read_as_a_whole(self, f: str) -> bool:
+        """Whether anything reads entries of a matrix that are zero by structure."""
+        readers = [p for p in self.program.passes if f in p.inputs]
+        return f in self.outputs or not all(f in _ON_PATHS.get(p.template, ()) for p in readers)
+
     # -- declarations -----------------------------------------------------------------------------------------------
     def _unpack_tables(self) -> list[str]:
         lines = [f"const int* restrict {n} = ti[{i}];" for i, n in enumerate(INT_TABLES)]
@@ -192,8 +168,8 @@ class _Writer:
                 lines.append(
                     f"V* {f} = room{f' + {n}' if f in parents else ''}; room += {self._size(f, ground=f in parents)};"
                 )
-            if FIELDS[f].axis is Axis.MATRIX and f in by_entry:
-                lines.append(f"clear_unrelated(nv, up, end, {f}, {self.width});")
+            if FIELDS[f].axis is Axis.MATRIX and f in by_entry and self._is_read_as_a_whole(f):
+                lines.append(f"clear_gaps(gaps, {f}, {self.width});")
             if f in parents:
                 lines.append(self._ground(f))
         return lines
@@ -244,14 +220,26 @@ class _Writer:
         return self._up(number, p)
 
     def _over_pairs(self, group: list[tuple[int, Pass]]) -> list[str]:
-        p = group[0][1]
-        calls = " ".join(self._call(number, p) for number, p in group)
-        first, last = ("above_start[d]", "above_start[d + 1]") if p.kind == "pair" else ("v_index[b]", "v_index[b + 1]")
-        row = "const int k = above[i];" if p.kind == "pair" else "const int k = i;"
+        def calls(form: str = "") -> str:
+            return " ".join(self._call(number, p, form=form) for number, p in group)
+
+        def over(first: str, last: str, row: str, body: str) -> str:
+            return f"for (int i = {first}; i < {last}; i++) {{ const int k = {row}; {body} }}"
+
+        general = calls()
+        rooted = calls("rooted") if any(self.forms.gains_at_root(p) for _, p in group) else ""
+        if group[0][1].kind == "own_pair":
+            other = f"if (p < 0) {{ {rooted} }} else {{ {general} }}" if rooted else general
+            body = f"if (k == d) {{ {calls('diagonal')} }} else {{ {other} }}"
+            loops = [over("v_index[b]", "v_index[b + 1]", "i", body)]
+        else:
+            cut = ["above_start[d]", *(["above_rooted[d]"] if rooted else []), "above_start[d + 1]"]
+            forms = [rooted, general] if rooted else [general]
+            loops = [over(*ends, "above[i]", body) for ends, body in zip(pairwise(cut), forms, strict=True)]
         return [
             "for (int d = 0; d < nv; d++) {",
             "const int b = dof_body[d], p = parent[b]; (void)p;",
-            f"for (int i = {first}; i < {last}; i++) {{ {row} {calls} }}",
+            *loops,
             "}",
         ]
 
@@ -297,11 +285,14 @@ class _Writer:
         ]
         return "switch (type[b]) { " + "\n".join(cases) + " }"
 
-    def _call(self, number: int, p: Pass, joint_type: str = "") -> str:
-        function = f"{self.name}_{number}_{joint_type}" if joint_type else f"{self.name}_{number}"
+    def _call(self, number: int, p: Pass, joint_type: str = "", form: str = "") -> str:
+        variant = joint_type or form
+        function = f"{self.name}_{number}_{variant}" if variant else f"{self.name}_{number}"
         names = [n for n in p.inputs if n != "joint"]
-        traced = self._trace(p, names, joint_type)
-        self.operations[number, joint_type] = len(traced.operations)
+        traced = self._trace(p, names, joint_type, form)
+        self.operations[number, variant] = len(traced.operations)
+        if p.kind == "dof":
+            self.forms.note(p, filter(self._is_live, p.outputs), self._trace(p, names, form="rooted"))
         pointers = [self._input(n, p) for n in names]
         moves = ""
         if any(base_name(o) in self.compact for o in p.outputs):
@@ -325,14 +316,14 @@ class _Writer:
         outputs = [[x for number in numbers for x in number] for numbers in joined.values()]
         return Trace(t.operations, outputs), dict(zip(joined, map(len, outputs), strict=True))
 
-    def _trace(self, p: Pass, names: list[str], joint_type: str) -> Trace:
+    def _trace(self, p: Pass, names: list[str], joint_type: str = "", form: str = "") -> Trace:
         joint = JOINTS[joint_type] if joint_type else None
         repeats = [self._repeats(n, joint) for n in names]
         kinds = [FIELDS[base_name(n)].kind for n in names]
 
         def step(*flat):
             arguments = []
-            for n, kind, r, values in zip(names, kinds, repeats, flat, strict=True):
+            for n, kind, r, values in zip(names, kinds, repeats, self.forms.known(p, names, flat, form), strict=True):
                 it = iter(self._scalars(n, values))
                 arguments.append([build(kind, it) for _ in range(r)] if r else build(kind, it))
             ordered = iter(arguments)

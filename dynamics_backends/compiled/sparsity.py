@@ -12,6 +12,7 @@ from itertools import permutations
 
 import numpy as np
 
+from dynamics_backends.rigid_body.ground import free_dofs
 from dynamics_backends.rigid_body.layout import layout
 from dynamics_backends.rigid_body.model import Model
 from dynamics_backends.rigid_body.passes import FIELDS, TRIPLES, Axis, Program, base_name, entry
@@ -53,7 +54,7 @@ def sparse_outputs(program: Program, width: int = 1) -> dict[str, Sparse]:
     for o in program.outputs:
         order = _ORDER.get(FIELDS[o].axis)
         if order is not None:
-            mask = MASKS.get(o) or (_on_one_path if o in by_entry else _in_one_tree)
+            mask = MASKS.get(o) or (on_one_path if o in by_entry else _in_one_tree)
             sparse[o] = Sparse(" * ".join(["nv"] * order), _in_place(mask, order), width=width)
     return sparse
 
@@ -70,7 +71,8 @@ def _in_place(mask: Callable[[Model, int], Array], order: int) -> Callable[[Mode
 # -- structural zeros -----------------------------------------------------------------------------------------------------
 
 
-def _on_one_path(model: Model, order: int) -> Array:
+def on_one_path(model: Model, order: int) -> Array:
+    """(nv,) * order: entries whose DoFs lie on one path."""
     kinds, letters = (("pair", "own_pair"), "dk") if order == 2 else (TRIPLES.values(), "djk")
     mask = np.zeros((model.nv,) * order, dtype=bool)
     for kind in kinds:
@@ -91,17 +93,36 @@ def _effective(model: Model) -> Array:
     return np.arange(model.nv) >= (3 if model.floating_base else 0)
 
 
-def _below_others(model: Model) -> Array:
+def below_others(model: Model) -> Array:
     """The DoFs of joints that do not hang from the world: positions on which M depends."""
     return np.asarray(model.parent)[model.dof_body] >= 0
 
 
+def _felt(model: Model) -> Array:
+    """The DoFs whose rates are felt elsewhere: all but the translations of a base that moves everything as one."""
+    return np.arange(model.nv) >= free_dofs(model) // 2
+
+
+def _curved_in_q(model: Model, order: int) -> Array:
+    """Turned with a floating base, everything accelerates as before but for gravity, in the base's axes."""
+    base = np.arange(model.nv) < free_dofs(model)
+    effective = _effective(model)
+    return _in_one_tree(model, order) & effective & effective[:, None] & np.equal.outer(base, base)
+
+
+def _curved_in_v(model: Model, order: int) -> Array:
+    """A floating base that moves on in translation is felt in its own axes alone, which turn with it."""
+    base, felt = np.arange(model.nv) < free_dofs(model), _felt(model)
+    kept = np.where(felt[:, None], True, base & felt)
+    return on_one_path(model, order) & kept & kept.T
+
+
 MASKS: dict[str, Callable[[Model, int], Array]] = {
     "da_dq": lambda model, order: _in_one_tree(model, order) & _effective(model),
-    "L_qq": lambda model, order: _in_one_tree(model, order) & _effective(model) & _effective(model)[:, None],
-    "L_qv": lambda model, order: _in_one_tree(model, order) & _below_others(model)[:, None],
-    "L_qtau": lambda model, order: _in_one_tree(model, order) & _below_others(model)[:, None],
-    "L_vv": _on_one_path,
+    "L_qq": _curved_in_q,
+    "L_qv": lambda model, order: _in_one_tree(model, order) & below_others(model)[:, None] & _felt(model),
+    "L_qtau": lambda model, order: _in_one_tree(model, order) & below_others(model)[:, None],
+    "L_vv": _curved_in_v,
 }
 """Entries that may differ from zero, (nv, ...), of outputs that are no full blocks of trees."""
 

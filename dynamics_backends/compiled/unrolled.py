@@ -35,7 +35,8 @@ def unrolled_trace(program: Program, model: Model, outputs: Sequence[str] | None
 def unrolled_kernel(program: Program, model: Model) -> LoopKernel:
     """Emit a program for this model."""
     sizes = [_size(name, model) for name in program.arguments]
-    source = straight_kernel(program.name, unrolled_trace(program, model), program.arguments, program.outputs, sizes)
+    trace = unrolled_trace(program, model)
+    source = straight_kernel(program.name, trace, program.arguments, program.outputs, sizes, into_zeros=True)
     return replace(source, sparse=sparse_outputs(program))
 
 
@@ -51,11 +52,20 @@ def _rows(name: str, symbols: Any) -> list[Any]:
 
 
 def straight_kernel(
-    name: str, t: Trace, inputs: Sequence[str], outputs: Sequence[str], sizes: Sequence[int]
+    name: str,
+    t: Trace,
+    inputs: Sequence[str],
+    outputs: Sequence[str],
+    sizes: Sequence[int],
+    *,
+    into_zeros: bool = False,
 ) -> LoopKernel:
-    """A block function of straight-line code from a trace; the tables it is handed are not read."""
+    """A block function of straight-line code from a trace; the tables it is handed are not read.
+
+    into_zeros: the arrays for its outputs begin as zeros and are written by nobody else, as those of a kernel's own workspace.
+    """
     arguments = [Argument(f"i_{n}", s) for n, s in zip(inputs, sizes, strict=True)]
-    source, room = chunked_function(f"{name}_code", t, arguments, [f"o_{o}" for o in outputs])
+    source, room = chunked_function(f"{name}_code", t, arguments, [f"o_{o}" for o in outputs], into_zeros=into_zeros)
     head = ", ".join(
         ["const int* const* ti", "const double* const* td"]
         + [f"const V* restrict {a.name}" for a in arguments]

@@ -105,8 +105,22 @@ class CasadiAD(Method):
 
     def _built_second(self, symbols: Symbols) -> Evaluate:
         lam = ca.SX.sym("lam", self.map.n_out)
+        self._announce(symbols)
         outputs = self.second_expressions(symbols, lam)
         return self._made("map_casadi_ad_second", [*symbols, lam], [*symbols.names, "lam"], outputs)
+
+    def _announce(self, symbols: Symbols) -> None:
+        """Says beforehand where second derivatives will be a large graph: about the value's, once for each direction."""
+        moved, dx = self._moved(symbols)
+        value = ca.Function("value", [*symbols, dx], [moved]).n_instructions()
+        size = value * (dx.numel() + self.map.nu)
+        if size > COMPILE_UP_TO:
+            _LOG.warning(
+                "second derivatives of %s are about %d operations, which CasADi takes up to minutes to write down; "
+                "backend = 'analytic' has them in closed form",
+                description(self.map),
+                size,
+            )
 
     def _made(self, name: str, inputs: list[Any], names: list[str], outputs: Sequence[Any]) -> Evaluate:
         by_rows, shapes = [ca.vec(e.T) for e in outputs], [e.shape for e in outputs]

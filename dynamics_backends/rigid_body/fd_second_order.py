@@ -1,12 +1,17 @@
 """Second derivatives of forward dynamics contracted with a vector, O(n d) beside two products of matrices (Nganga &
 Wensing, RA-L 2021).
 
-With mu = M^-1 lambda held fixed, G = mu' ID(q, v, a) and P = G_qa, all at a = FD(q, v, tau):
+With mu = -M^-1 lambda held fixed, G = mu' ID(q, v, a) and P = G_qa, all at a = FD(q, v, tau):
 
-    lambda' FD_qq   = -(G_qq + P F_q + (P F_q)')       F_q = d a/dq, F_v = d a/dv
-    lambda' FD_qv   = -(G_qv + P F_v)
-    lambda' FD_vv   = -G_vv
-    lambda' FD_qtau = -P M^-1                          the rest is zero
+    lambda' FD_qq   = G_qq + P F_q + (P F_q)'          F_q = d a/dq, F_v = d a/dv
+    lambda' FD_qv   = G_qv + P F_v
+    lambda' FD_vv   = G_vv
+    lambda' FD_qtau = P M^-1                           the rest is zero
+
+P vanishes unless its DoFs lie on one path, and M = L' D L keeps that: with Y' = L'^-1 P' and W = L'^-1 dID/dq, as sparse as P,
+P F_q = -Y D^-1 W takes sums over the DoFs that two paths have in common.  A floating base moves everything as one: accelerations do
+not feel its position and feel its orientation by gravity alone, in the base's own axes; of its velocity in translation they feel
+the product with the angular one, again in its own axes.  What these blocks would be is zero, and left out.
 """
 
 from __future__ import annotations
@@ -19,7 +24,7 @@ from dynamics_backends.rigid_body import ltl
 from dynamics_backends.rigid_body import rnea_second_order as second_order
 from dynamics_backends.rigid_body.drivers import Driver, run
 from dynamics_backends.rigid_body.fd_derivatives import FDSVA, SOLVE
-from dynamics_backends.rigid_body.ground import at_base
+from dynamics_backends.rigid_body.ground import at_base, free_dofs
 from dynamics_backends.rigid_body.model import Model
 from dynamics_backends.rigid_body.passes import Pass, Program, whole
 from dynamics_backends.rigid_body.rnea_derivatives import BLOCKS, OWN_BLOCKS
@@ -28,30 +33,48 @@ from dynamics_backends.scalar import Rows
 
 @whole("mu", template="ltl_solve_weight")
 def SOLVE_WEIGHT(factor, lam):
-    """mu = M^-1 lambda."""
-    return sm.stack(ltl.solve(factor, [lam[i] for i in range(len(factor.ancestors))]))
+    """mu = -M^-1 lambda."""
+    return sm.stack(ltl.solve(factor, [-lam[i] for i in range(len(factor.ancestors))]))
 
 
 @whole("L_qq", "L_qv", "L_vv", "L_qtau", template="fd_contraction")
-def COMBINE(G_qq, G_qv, G_vv, G_qa, da_dq, da_dv, M_inverse):
+def COMBINE(model, factor, G_qq, G_qv, G_vv, G_qa, dtau_dq, dtau_dv):
     """The four blocks above."""
-    n = len(da_dq)
-    PF_q, PF_v, PM = (_product(G_qa, F, n) for F in (da_dq, da_dv, M_inverse))
-    qq = [sm.stack([-(G_qq[i][j] + PF_q[i][j] + PF_q[j][i]) for j in range(n)]) for i in range(n)]
-    qv = [sm.stack([-(G_qv[i][j] + PF_v[i][j]) for j in range(n)]) for i in range(n)]
-    vv = [sm.stack([-G_vv[i][j] for j in range(n)]) for i in range(n)]
-    return qq, qv, vv, [-row for row in PM]
+    n, free = len(factor.ancestors), free_dofs(model)
+    Y = ltl.solve_upward(factor, [sm.stack([G_qa[i][k] for i in range(n)]) for k in range(n)])
+    YD = [y * d for y, d in zip(Y, factor.D_inverse, strict=True)]
+    YDW_q, YDW_v = (_product(factor, YD, dtau) for dtau in (dtau_dq, dtau_dv))  # -P F_q, -P F_v
+    PM = ltl.solve_downward(factor, YD)
+    zero = 0.0 * factor.D_inverse[0]
+
+    def qq(i: int, j: int) -> Any:
+        if i < free or j < free:
+            return G_qq[i][j] if i < free and j < free else zero
+        return G_qq[i][j] - (YDW_q[i][j] + YDW_q[j][i])
+
+    def qv(i: int, j: int) -> Any:
+        return zero if i < free or j < free // 2 else G_qv[i][j] - YDW_v[i][j]
+
+    blocks = qq, qv, lambda i, j: G_vv[i][j], lambda i, j: PM[j][i]
+    return tuple([sm.stack([entry(i, j) for j in range(n)]) for i in range(n)] for entry in blocks)
 
 
-def _product(P: Any, F: Sequence[Any], n: int) -> list[Any]:
-    """Rows of P F, for P as [i][j] and F as rows."""
+def _product(factor: ltl.Factor, YD: Sequence[Any], dtau: Any) -> list[Any]:
+    """Rows of Y D^-1 W, W = L'^-1 dtau, for Y D^-1 as its columns."""
+    n = len(YD)
+    W = ltl.solve_upward(factor, [_row(dtau[k]) for k in range(n)])
     rows = []
     for i in range(n):
-        total = F[0] * P[i][0]
+        total = W[0] * YD[0][i]
         for k in range(1, n):
-            total = total + F[k] * P[i][k]
+            total = total + W[k] * YD[k][i]
         rows.append(total)
     return rows
+
+
+def _row(entries: Any) -> Any:
+    """A row of a matrix as rows, also where it is a list of scalars."""
+    return sm.stack(entries) if isinstance(entries, list) else entries
 
 
 def _interleaved() -> list[Pass]:

@@ -7,6 +7,8 @@ origin is put there (:func:`at_base`): an inertia about a point a kilometre away
 
 from __future__ import annotations
 
+import numpy as np
+
 from dynamics_backends.rigid_body.model import Model
 from dynamics_backends.rigid_body.passes import body, dof, down
 from dynamics_backends.rigid_body.spatial import coriolis
@@ -22,6 +24,11 @@ def at_base(model: Model, q: Rows) -> Rows:
     moved = copied(q)
     moved[:3] = 0.0
     return moved
+
+
+def free_dofs(model: Model) -> int:
+    """6 where a floating base moves everything as one; 0 without such a base, or with rotors on its degrees of freedom."""
+    return 6 if model.floating_base and not np.any(model.armature[:6]) else 0
 
 
 @down("X", "S")

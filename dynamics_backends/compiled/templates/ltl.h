@@ -22,18 +22,17 @@ static void ltl_factor(int n, const int *restrict up, const V *restrict M, V *re
     }
 }
 
-/* Zeros in a matrix, of `width` vectors an entry, where its row and column lie on no common path: in the gaps between a row's ancestors
-   and behind its subtree, and, where numbering is not depth first, within the range of a subtree. */
-static void clear_unrelated(int n, const int *restrict up, const int *restrict end, V *M, int width)
+/* Stores of zeros to few vectors, in place: a call of memset, which compilers make of a plain loop, would cost more. */
+static inline void clear(V *x, long n)
 {
-    for (int i = 0; i < n; i++) {
-        memset(M + (long)width * (i * n + end[i]), 0, sizeof(V) * width * (n - end[i]));
-        for (int j = i; j >= 0; j = up[j]) {
-            memset(M + (long)width * (i * n + up[j] + 1), 0, sizeof(V) * width * (j - 1 - up[j]));
-            for (int between = j - 1; between > up[j]; between--)
-                if (end[between] > i) memset(M + (long)width * (between * n + i), 0, sizeof(V) * width);
-        }
-    }
+    for (volatile V *at = x; at < x + n; at++) *at = ZERO;
+}
+
+/* Zeros in a matrix, of `width` vectors an entry, where its row and column lie on no common path; gaps: how many runs of entries,
+   of each where it begins and its length. */
+static void clear_gaps(const int *restrict gaps, V *M, int width)
+{
+    for (int i = 0; i < gaps[0]; i++) clear(M + (long)width * gaps[1 + 2 * i], (long)width * gaps[2 + 2 * i]);
 }
 
 #define TILE 6
@@ -120,79 +119,126 @@ typedef struct { int row, deep; } product_row_t;
 #define TILE_ROWS 2
 #endif
 
-/* h rows and w columns of G + P F, held in registers, from column c on. */
+/* G + P F or its part that is asked for: out[i][c] <- G[i][c] + sum_k P[across i + down k] F[k][c]; G may be null, or out itself.
+   mirrored: out and its transpose += P F. */
+typedef struct { const V *P; long across, down; const V *F, *G; V *out; int mirrored; } product_t;
+
+/* h rows and w columns of it, held in registers, from column c on, with sums over `support`. */
 static inline __attribute__((always_inline)) void product_tile(
-    int n, const int *restrict support, int count, const product_row_t *rows, const V *P, long across, long down, const V *F, int c,
-    const V *G, V *out, int mirrored, const int h, const int w)
+    int n, const product_t *t, const int *restrict support, int count, const product_row_t *rows, int c, const int h, const int w)
 {
-    V sum[h][w];
-    UNROLL for (int r = 0; r < h; r++)
-        UNROLL for (int j = 0; j < w; j++) sum[r][j] = G ? G[(long)rows[r].row * n + c + j] : ZERO;
+    V sum[TILE_ROWS][TILE];
+    const V *p[TILE_ROWS], *F = t->F + c, *G = t->G;
+    V *out = t->out;
+    const long down = t->down;
+    const int mirrored = t->mirrored;
+    UNROLL for (int r = 0; r < h; r++) {
+        const long row = rows[r].row;
+        p[r] = t->P + t->across * row;
+        UNROLL for (int j = 0; j < w; j++) sum[r][j] = G ? G[row * n + c + j] : ZERO;
+    }
     for (int s = 0; s < count; s++) {
-        const V *f = F + (long)support[s] * n + c, *p = P + down * support[s];
+        const long k = support[s];
         UNROLL for (int r = 0; r < h; r++)
-            UNROLL for (int j = 0; j < w; j++) sum[r][j] += p[across * rows[r].row] * f[j];
+            UNROLL for (int j = 0; j < w; j++) sum[r][j] += p[r][down * k] * F[k * n + j];
     }
-    UNROLL for (int r = 0; r < h; r++)
-        UNROLL for (int j = 0; j < w; j++) {
-            const long row = rows[r].row, column = c + j;
-            if (mirrored) {
-                out[row * n + column] += sum[r][j];
-                out[column * n + row] += sum[r][j];
-            } else
-                out[row * n + column] = sum[r][j];
-        }
+    UNROLL for (int r = 0; r < h; r++) {
+        const long row = rows[r].row;
+        V *at = out + row * n + c, *across = out + (long)c * n + row;
+        if (mirrored)
+            UNROLL for (int j = 0; j < w; j++) {
+                at[j] += sum[r][j];
+                across[j * n] += sum[r][j];
+            }
+        else
+            UNROLL for (int j = 0; j < w; j++) at[j] = sum[r][j];
+    }
 }
 
-static inline __attribute__((always_inline)) void product_rows(
-    int n, const int *up, const int *end, const product_row_t *rows, const V *P, long across, long down, const V *F, int first, int last,
-    const V *G, V *out, int mirrored, const int h)
+/* How many rows to take at once of those that are left, evenly. */
+static inline int tile_height(int left)
 {
-    int support[n], count = 0, c = first;
-    char on_path[n];
-    memset(on_path, 0, n);
-    for (int r = 0; r < h; r++) {
-        const int deep = rows[r].deep;
-        for (int k = up[deep]; k >= 0; k = up[k]) on_path[k] = 1;
-        memset(on_path + deep, 1, end[deep] - deep);
-    }
-    for (int k = 0; k < n; k++)
-        if (on_path[k]) support[count++] = k;
-    for (; c + TILE <= last; c += TILE)
-        product_tile(n, support, count, rows, P, across, down, F, c, G, out, mirrored, h, TILE);
-    for (; c + 2 <= last; c += 2) product_tile(n, support, count, rows, P, across, down, F, c, G, out, mirrored, h, 2);
-    for (; c < last; c++) product_tile(n, support, count, rows, P, across, down, F, c, G, out, mirrored, h, 1);
+    const int tiles = (left + TILE_ROWS - 1) / TILE_ROWS;
+    return (left + tiles - 1) / tiles;
 }
 
-/* out[i][c] <- G[i][c] + sum_k P[across i + down k] F[k][c] for `count` rows i and columns first <= c < last, over the k that lie on
-   one path with the row's `deep`; P is zero elsewhere.  G may be null, or out itself.  mirrored: out and its transpose += P F. */
+/* All of `height` rows, w columns from c on. */
+static inline __attribute__((always_inline)) void product_columns(
+    int n, const product_t *t, const int *support, int count, const product_row_t *rows, int height, int c, const int w)
+{
+    for (int h; height > 0; rows += h, height -= h) {
+        h = tile_height(height);
+        if (h == 1) product_tile(n, t, support, count, rows, c, 1, w);
+        else if (h == 2) product_tile(n, t, support, count, rows, c, 2, w);
+#if TILE_ROWS == 4
+        else if (h == 3) product_tile(n, t, support, count, rows, c, 3, w);
+        else product_tile(n, t, support, count, rows, c, 4, w);
+#endif
+    }
+}
+
+/* All of `height` rows, columns first <= c < last; a few columns of F at a time serve all rows from the nearest cache. */
+static void product(
+    int n, const product_t *t, const int *support, int count, const product_row_t *rows, int height, int first, int last)
+{
+    int c = first;
+    for (; c + TILE <= last; c += TILE) product_columns(n, t, support, count, rows, height, c, TILE);
+    for (; c + 3 <= last; c += 3) product_columns(n, t, support, count, rows, height, c, 3);
+    for (; c < last; c++) product_columns(n, t, support, count, rows, height, c, 1);
+}
+
+/* For `count` rows i and columns first <= c < last, over the k that lie on one path with the row's `deep`; P is zero elsewhere. */
 static void path_product(
-    int n, const int *up, const int *end, const product_row_t *rows, int count, const V *P, long across, long down, const V *F,
-    int first, int last, const V *G, V *out, int mirrored)
+    int n, const int *up, const int *end, const product_row_t *rows, int count, const product_t *t, int first, int last)
 {
     while (count > 0) { /* rows of one branch: their sums run over about the same */
-        int h = 1;
+        int h = 1, support[n], length = 0;
+        char on_path[n];
         while (h < count && h < TILE_ROWS && rows[h].deep < end[rows[0].deep]) h++;
-        if (h >= 4) h = 4, product_rows(n, up, end, rows, P, across, down, F, first, last, G, out, mirrored, 4);
-        else if (h >= 2) h = 2, product_rows(n, up, end, rows, P, across, down, F, first, last, G, out, mirrored, 2);
-        else product_rows(n, up, end, rows, P, across, down, F, first, last, G, out, mirrored, 1);
+        memset(on_path, 0, n);
+        for (int r = 0; r < h; r++) {
+            const int deep = rows[r].deep;
+            for (int k = up[deep]; k >= 0; k = up[k]) on_path[k] = 1;
+            memset(on_path + deep, 1, end[deep] - deep);
+        }
+        for (int k = 0; k < n; k++)
+            if (on_path[k]) support[length++] = k;
+        product(n, t, support, length, rows, h, first, last);
         rows += h;
         count -= h;
     }
 }
 
-/* The second derivatives of lambda' FD, see rigid_body/fd_second_order.py, from those of mu' ID with mu = -M^-1 lambda: L_qq and L_qv
-   arrive as G_qq and G_qv.  P[i][k] = d (M mu)_k / d q_i vanishes where the joint of i hangs from the world. */
-static void fd_contraction(
-    int n, const int *up, const int *end, const int *dof_body, const int *parent, const V *P, const V *F_q, const V *F_v,
-    const V *M_inverse, V *L_qq, V *L_qv, V *L_qtau)
+/* For the rows of all stretches and columns from c on; stretches: see tables.py. */
+static void product_along(int n, const int *restrict stretches, const product_t *t, int c)
 {
+    const int *at = stretches + 2;
     product_row_t rows[n];
-    int count = 0;
+    for (int i = 0; i < n; i++) rows[i].row = i;
+    for (int s = 0; s < stretches[1]; s++) {
+        const int first = at[0], last = at[1], count = at[2], *support = at + 3;
+        product(n, t, support, count, rows + first, last - first, c, n);
+        at = support + count;
+    }
+}
+
+/* The second derivatives of lambda' FD, see rigid_body/fd_second_order.py, from those of mu' ID: L_qq and L_qv arrive as G_qq and
+   G_qv.  P[i][k] = d (M mu)_k / d q_i vanishes where the joint of i hangs from the world, and elsewhere unless i and k lie on one
+   path.  Where a base moves everything as one (stretches[0] is the number of its DoFs), its rows of L_qq and, for its translations,
+   columns of L_qv vanish but for its own block. */
+static void fd_contraction(
+    int n, const int *restrict dof_body, const int *restrict parent, const int *restrict stretches, const V *P, const V *F_q,
+    const V *F_v, const V *M_inverse, V *L_qq, V *L_qv, V *L_qtau)
+{
+    const int free = stretches[0];
     for (int i = 0; i < n; i++)
-        if (parent[dof_body[i]] < 0) memset(L_qtau + (long)i * n, 0, sizeof(V) * n);
-        else rows[count++] = (product_row_t){i, i};
-    path_product(n, up, end, rows, count, P, n, 1, F_q, 0, n, 0, L_qq, 1);
-    path_product(n, up, end, rows, count, P, n, 1, F_v, 0, n, L_qv, L_qv, 0);
-    path_product(n, up, end, rows, count, P, n, 1, M_inverse, 0, n, 0, L_qtau, 0);
+        if (parent[dof_body[i]] < 0) clear(L_qtau + (long)i * n, n);
+    for (int i = 0; i < free; i++) clear(L_qq + (long)i * n + free, n - free);
+    for (int i = free; free && i < n; i++) {
+        clear(L_qq + (long)i * n, free);
+        clear(L_qv + (long)i * n, free / 2);
+    }
+    product_along(n, stretches, &(product_t){P, n, 1, F_q, 0, L_qq, 1}, free);
+    product_along(n, stretches, &(product_t){P, n, 1, F_v, L_qv, L_qv, 0}, free / 2);
+    product_along(n, stretches, &(product_t){P, n, 1, M_inverse, 0, L_qtau, 0}, 0);
 }

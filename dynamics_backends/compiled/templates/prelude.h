@@ -108,7 +108,7 @@ static inline void transpose(const V *restrict x, V *restrict a)
 #endif
 }
 
-/* Outputs of more doubles than this, a megabyte, go past the caches: they would be read into them first, and thrown out again. */
+/* Outputs behind as many doubles, a megabyte, go past the caches: they would be read into them first, and thrown out again. */
 #define STREAM_ABOVE (1L << 17)
 
 static inline void store(V x, double *to, int streamed)

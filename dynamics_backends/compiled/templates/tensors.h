@@ -5,7 +5,7 @@
 #define PADDED(n) (((n) + LANES - 1) / LANES * LANES)
 
 /* LANES rows of n doubles each, PADDED(n) apart, <- n vectors, blocks of LANES numbers at a time: blocks[0] of them, numbered behind.
-   All others of rows stay as they are. */
+   All others of rows stay as they are, but for what is behind the n of a row: there may be anything, as up to LANES vectors behind x. */
 static void unpack_blocks(
     const V *restrict x, long n, const int *restrict blocks, int count, double *restrict rows, int streamed)
 {
@@ -14,7 +14,7 @@ static void unpack_blocks(
     for (int b = 1; b <= blocks[0]; b++) {
         const long i = (long)blocks[b] * LANES, rest = n - i < LANES ? n - i : LANES;
 #if LANES == 8 || LANES == 4
-        if (count == LANES && rest == LANES) {
+        if (count == LANES) {
             V t[LANES];
             transpose(x + i, t);
             for (int l = 0; l < LANES; l++) store(t[l], rows + stride * l + i, aligned);
@@ -36,7 +36,7 @@ static void unpack_scattered(
     for (int b = 0; b < blocks[0]; b++, from += LANES + 1) {
         const long i = (long)from[0] * LANES, rest = n - i < LANES ? n - i : LANES;
 #if LANES == 8 || LANES == 4
-        if (count == LANES && rest == LANES) {
+        if (count == LANES) {
             V t[LANES], gathered[LANES];
             for (int j = 0; j < LANES; j++) gathered[j] = x[from[1 + j]];
             transpose(gathered, t);
@@ -74,7 +74,8 @@ static void tensor_product(
         else if (!mirrored)
             for (int c = first; c < last; c++) X[row + c] = G ? G[row + c] : ZERO;
     }
-    path_product(n, up, end, rows, count, M_q + at, 1, n, F, first, last, G ? G + at : 0, X + at, mirrored);
+    path_product(
+        n, up, end, rows, count, &(product_t){M_q + at, 1, n, F, G ? G + at : 0, X + at, mirrored}, first, last);
 }
 
 /* T <- -M^-1 T along the first index.  T[i][b][c] vanishes unless i lies on one path with b or, where `either`, with c.  symmetric:
