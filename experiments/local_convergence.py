@@ -20,16 +20,22 @@ from dynamics_backends import scalar as sm
 from dynamics_backends.manifold import Manifold
 from dynamics_backends.protocol import FunctionMap
 from dynamics_backends.registry import make_backend
+from dynamics_backends.systems.constraint_kinds import PointContact
 from dynamics_backends.systems.free_body import FreeBody
+from dynamics_backends.systems.holonomic import Holonomic
 from experiments.benchmark_first_order import markdown, write_csv
 from experiments.build import build_task, engine_in_use
 from experiments.config import Backend, load_config
 from experiments.plotting import BLUE, ORANGE, RED, figure
 from problems.robots import load_robot
+from problems.scheduled_gait import holding_torques
 from trajopt import OCP, Guess, SampledSystem, Solution, control_cost, solve, state_cost
 
 Array = np.ndarray
 CONFIGS = Path("problems/configs")
+FEET = ("lf_foot", "rf_foot", "lh_foot", "rh_foot")
+LEGS = [-0.2, 0.723, -1.458] * 2 + [-0.2, -0.723, 1.458] * 2
+"""HyQ's joints as it stands [rad]."""
 SOLVERS: dict[str, tuple[str, dict[str, Any]]] = {
     "SLQ": ("slq", {}),
     "DDP, newton": ("ddp", {"curvature": "newton", "switch": 1.0}),
@@ -74,8 +80,8 @@ def reorientation() -> OCP:
     model = load_robot("hyq").with_gravity((0.0, 0.0, 0.0))
     system = FreeBody(model)
     backend = make_backend(system, "analytic", engine=engine_in_use(Backend()))
-    manifold, legs = system.manifold, [-0.2, 0.723, -1.458] * 2 + [-0.2, -0.723, 1.458] * 2
-    x0 = np.r_[0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 1.0, legs, np.zeros(model.nv)]
+    manifold = system.manifold
+    x0 = np.r_[0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 1.0, LEGS, np.zeros(model.nv)]
     turned = np.zeros(manifold.ndx)
     turned[3:6] = 0.05, 0.15, 0.1  # [rad] of the trunk
     goal = manifold.integrate(x0[:, None], turned[:, None])[:, 0]
@@ -84,6 +90,24 @@ def reorientation() -> OCP:
     running = [control_cost(12, weight=1e-2), state_cost(manifold, x0, posture)]
     return OCP.single_phase(
         SampledSystem(backend, "semi_implicit_euler"), x0, 50, 0.02, running, [state_cost(manifold, goal, final)]
+    )
+
+
+def stance() -> OCP:
+    """HyQ on four feet that hold the ground shifts its trunk by 12 cm and turns it."""
+    model = load_robot("hyq")
+    system = Holonomic(model, [PointContact(foot, gains=(0.0, 20.0)) for foot in FEET])
+    backend = make_backend(system, "analytic", engine=engine_in_use(Backend()))
+    manifold = system.manifold
+    x0 = np.r_[0.0, 0.0, 0.572, 0.0, 0.0, 0.0, 1.0, LEGS, np.zeros(model.nv)]
+    shift = np.zeros(manifold.ndx)
+    shift[:6] = 0.09, 0.03, -0.06, 0.06, 0.09, 0.03  # [m, rad] of the trunk
+    goal = manifold.integrate(x0[:, None], shift[:, None])[:, 0]
+    posture = np.r_[np.zeros(6), np.full(12, 1.0), np.full(model.nv, 1.0)]
+    final = np.r_[np.full(6, 1e3), np.zeros(12), np.full(model.nv, 10.0)]
+    running = [control_cost(12, holding_torques(model, x0, FEET), 1e-3), state_cost(manifold, x0, posture)]
+    return OCP.single_phase(
+        SampledSystem(backend, "semi_implicit_euler"), x0, 30, 0.02, running, [state_cost(manifold, goal, final)]
     )
 
 
@@ -97,6 +121,7 @@ PROBLEMS: dict[str, tuple[Callable[[], OCP], float]] = {
     "cart-pole": (lambda: configured("cart_pole_swing_up"), 1e-4),
     "UR5 reach": (lambda: configured("ur5_reach"), 1e-5),
     "floating HyQ": (reorientation, 1e-5),
+    "HyQ stance": (stance, 1e-2),
 }
 """Name -> problem, and how far the farthest start is from its solution."""
 

@@ -75,9 +75,9 @@ def second_orders_agree(map, x, u, lam, method: str = "forward_ad") -> float:
     return max(relative(a, e) for a, e in zip(other, own, strict=True) if np.any(e))
 
 
-def contraction_error(map, x, u, lam, p=None) -> float:
+def contraction_error(map, x, u, lam, p=None, engine="numpy") -> float:
     """Of the analytic contraction against complex step of lam' J: the largest over the blocks of q, v and u."""
-    first, second = make_backend(map, "analytic").hessian_contraction(x, u, 0.0, p, lam)
+    first, second = make_backend(map, "analytic", engine=engine).hessian_contraction(x, u, 0.0, p, lam)
     assert deviation(first, make_backend(map, "analytic").jacobians(x, u, 0.0, p)) < 1e-12
     ndx, n = map.manifold.ndx, len(x)
     rows = {k: np.broadcast_to(np.atleast_1d(v)[:, None], (np.size(v), n)) for k, v in (p or {}).items()}

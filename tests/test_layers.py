@@ -36,7 +36,7 @@ PLOTTING_PACKAGES = ("matplotlib", "mpl_toolkits", "pylab")
 MAY_LOAD_CASADI = (
     "dynamics_backends/methods/casadi_ad.py",
     *(f"dynamics_backends/compiled/{name}.py" for name in ("trace", "unrolled", "pairs", "symbolic_map")),
-    *(f"dynamics_backends/compiled/{name}_source.py" for name in ("free_body", "traced", "manifold")),
+    *(f"dynamics_backends/compiled/{name}_source.py" for name in ("free_body", "constrained", "traced", "manifold")),
     *(f"dynamics_backends/compiled/{name}.py" for name in ("traced_analytic", "regressors")),
     "trajopt/term_source.py",
 )

@@ -8,7 +8,8 @@ f, fx (by rows, in the tangent space) and fu are the last ``rows`` rows of xdot:
 second-order system.  ``p`` are the parameters behind each other.  ``ctx`` holds the model's tables ``ti``, ``td`` and a
 workspace ``w`` of ``room`` vectors.
 
-Free rigid bodies are loops over their model's tables unless the robot is small; every other map is straight-line code.
+Free rigid bodies are loops over their model's tables unless the robot is small; every other map is straight-line code, but
+for the solution of the equations of constrained motion.
 """
 
 from __future__ import annotations
@@ -18,9 +19,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from dynamics_backends.compiled import constrained_source
 from dynamics_backends.compiled.free_body_source import contracted_loops, partials_loops, value_loops
 from dynamics_backends.compiled.kernel import NO_TABLES
-from dynamics_backends.compiled.loops import double_tables, int_tables
+from dynamics_backends.compiled.tables import double_tables, int_tables
 from dynamics_backends.compiled.traced_source import TracedDynamics, differences
 from dynamics_backends.methods.base import Method
 from dynamics_backends.methods.finite_difference import FiniteDifference
@@ -76,7 +78,7 @@ def dynamics_source(
     elif name == "casadi_ad":
         partials, more = traced.casadi_ad(backend.mode)  # type: ignore[attr-defined]
     else:
-        partials, more = traced.analytic() if body is None else partials_loops(body)
+        partials, more = constrained_source.analytic_source(traced) if body is None else partials_loops(body)
     return DynamicsSource("\n".join([value, partials]), f"{room} + {more}", rows, None if body is None else body.model)
 
 
@@ -88,7 +90,7 @@ def contracted_source(map: Map, sizes: Mapping[str, int]) -> DynamicsSource:
         source, room = contracted_loops(body)
         return DynamicsSource(source, room, map.manifold.ndx // 2, body.model)
     traced = TracedDynamics(map, sizes)
-    source, room = traced.contracted()
+    source, room = constrained_source.contracted_source(traced)
     return DynamicsSource(source, room, traced.rows)
 
 

@@ -13,6 +13,7 @@ from typing import Any
 import casadi as ca
 import numpy as np
 
+from dynamics_backends.compiled.constrained_source import derivatives_kernel
 from dynamics_backends.compiled.kernel import CompiledKernel
 from dynamics_backends.compiled.symbolic_map import Symbols, TraceError
 from dynamics_backends.compiled.trace import trace_expressions
@@ -21,6 +22,7 @@ from dynamics_backends.compiled.traced_source import TooLong, TracedDynamics, sh
 from dynamics_backends.compiled.unrolled import straight_kernel
 from dynamics_backends.methods.analytic import Analytic, AnalyticSecondOrder
 from dynamics_backends.protocol import Array, Batch, HasContraction, Hessians, Jacobians, Map, Parameters
+from dynamics_backends.systems.constrained_derivatives import ConstrainedDerivatives
 
 _LOG = logging.getLogger(__name__)
 
@@ -50,12 +52,14 @@ class TracedAnalytic(Analytic):
 
     def _built(self, traced: TracedDynamics, second: bool) -> CompiledKernel | None:
         m, n, nu = self.map.n_out, self.map.manifold.ndx, self.map.nu
-        shapes: list[tuple[int, ...]] = [(m,), (m, n), (m, nu)]
+        shapes: list[tuple[int, ...]] = [(m,), (m, n), (m, nu), *([(n, n), (nu, n), (nu, nu)] if second else [])]
         try:
+            if isinstance(self._own, ConstrainedDerivatives):
+                return CompiledKernel(derivatives_kernel(traced, second=second), None, shapes)
             if not second:
                 return _compiled(traced.symbols, [], traced.first(), shapes)
             lam = ca.SX.sym("lam", m)
-            return _compiled(traced.symbols, [lam], traced.both(lam), [*shapes, (n, n), (nu, n), (nu, nu)])
+            return _compiled(traced.symbols, [lam], traced.both(lam), shapes)
         except (TooLong, TraceError) as reason:
             _LOG.info("derivatives are evaluated by NumPy: %s", reason)
             return None

@@ -78,12 +78,12 @@ class TracedDynamics:
     def first(self) -> list[Any]:
         """The map's own value and partials: three columns, matrices by rows. Raises TraceError."""
         s = self.symbols
-        return _columns(self._traced(lambda: self.map.partials(s.x, s.u, s.t, s.p)))  # type: ignore[attr-defined]
+        return _columns(self.attempt(lambda: self.map.partials(s.x, s.u, s.t, s.p)))  # type: ignore[attr-defined]
 
     def both(self, lam: Any) -> list[Any]:
         """The same, and its second derivatives xx, ux, uu contracted with lam (n_out). Raises TraceError."""
         s = self.symbols
-        first, second = self._traced(lambda: self.map.contracted(s.x, s.u, s.t, s.p, lam))  # type: ignore[attr-defined]
+        first, second = self.attempt(lambda: self.map.contracted(s.x, s.u, s.t, s.p, lam))  # type: ignore[attr-defined]
         return [*_columns(first), *(by_rows(M) for M in second)]
 
     def casadi_ad(self, mode: str = "auto") -> tuple[str, str]:
@@ -125,11 +125,17 @@ class TracedDynamics:
         skipped, m = self.map.n_out - self.rows, self.map
         return [e[skipped * width :] for e, width in zip(first, (1, m.manifold.ndx, m.nu), strict=True)]
 
-    def _traced(self, function: Callable[[], Any]) -> Any:
+    def attempt(self, function: Callable[[], Any]) -> Any:
+        """Its result on symbols. Raises TraceError where it does not work on them."""
         try:
             return function()
         except Exception as error:
             raise refusal(self.map, complaint(error)) from error
+
+    def called(self, name: str, outputs: Mapping[str, Any], more: Mapping[str, Any]) -> tuple[str, str, str]:
+        """Straight-line code, its call where x, u, t, p, more and the outputs have these names, and its workspace."""
+        code, room = self._code(name, list(outputs.values()), list(outputs), more)
+        return code, _call(f"{name}_code", self.symbols, list(more), list(outputs)), room
 
     def _code(
         self, name: str, parts: Sequence[Any], outputs: Sequence[str], more: Mapping[str, Any]

@@ -148,25 +148,3 @@ def switch_columns(g: Second, held: Sequence[Held]) -> None:
         for row in g.q_force if h.active is not None else ():
             for r in h.rows:
                 row[r] = h.switched(row[r])
-
-
-def through_solution(g: Second, da: Sequence[Rows], df: Sequence[Rows]) -> list[Rows]:
-    """g_xy y_x by the rows q, from the derivatives of y = (a, -f) by rows."""
-    return [_combined([*g.qa[i], *(-w for w in g.q_force[i])], [*da, *df]) for i in range(len(g.qa))]
-
-
-def symmetric_curvature(g: Second, through: Sequence[Rows]) -> list[Rows]:
-    """g_qq + g_qy y_q + (g_qy y_q)', of g_qq the symmetric part; every entry is computed once."""
-    n = len(g.qq)
-    upper = {
-        (i, j): 0.5 * (g.qq[i][j] + g.qq[j][i]) + (through[i][j] + through[j][i]) for i in range(n) for j in range(i, n)
-    }
-    return [sm.stack([upper[min(i, j), max(i, j)] for j in range(n)]) for i in range(n)]
-
-
-def _combined(weights: Sequence[Scalar], rows: Sequence[Rows]) -> Rows:
-    """sum_k weights_k rows_k."""
-    total = rows[0] * weights[0]
-    for weight, x in zip(weights[1:], rows[1:], strict=True):
-        total = total + x * weight
-    return total

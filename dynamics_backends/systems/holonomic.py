@@ -22,7 +22,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from dynamics_backends import scalar as sm
-from dynamics_backends.protocol import Contraction, Matrix, Partials
+from dynamics_backends.protocol import Matrix
 from dynamics_backends.rigid_body import constrained_solve
 from dynamics_backends.rigid_body.constrained_solve import ConstrainedFactor
 from dynamics_backends.rigid_body.constraints import Second
@@ -30,6 +30,7 @@ from dynamics_backends.rigid_body.contact_dynamics import CONSTRAINED_FINISH, CO
 from dynamics_backends.rigid_body.model import Model
 from dynamics_backends.scalar import Rows, Scalar
 from dynamics_backends.systems.actuated_body import ActuatedBody
+from dynamics_backends.systems.constrained_derivatives import ConstrainedDerivatives, Unsolved
 from dynamics_backends.systems.constraint_kinds import Constraint
 from dynamics_backends.systems.constraint_set import (
     DAMPING,
@@ -37,8 +38,6 @@ from dynamics_backends.systems.constraint_set import (
     Held,
     summed_columns,
     switch_columns,
-    symmetric_curvature,
-    through_solution,
 )
 
 
@@ -52,7 +51,7 @@ class ConstrainedMotion(NamedTuple):
     forces: list[Scalar]
 
 
-class Holonomic(ActuatedBody):
+class Holonomic(ConstrainedDerivatives, ActuatedBody):
     """The system of a robot under constraints.
 
     ``damping_ratio``: R, see constraint_set; zero for constraints that are never redundant. Further arguments are those
@@ -98,27 +97,28 @@ class Holonomic(ActuatedBody):
         a, forces = constrained_solve.solve(factor, top, [-x for x in self.constraints.bias(fields, held)])
         return ConstrainedMotion(fields, held, factor, sm.stack(a), forces)
 
-    # -- first derivatives --------------------------------------------------------------------------------------------
-    def partials(self, x: Rows, u: Rows, t: Scalar, p: Mapping[str, Rows]) -> Partials:
-        """Closed form, as in the module docstring."""
+    # -- derivatives ----------------------------------------------------------------------------------------------------
+    def unsolved(self, x: Rows, u: Rows, t: Scalar, p: Mapping[str, Rows], lam: Rows | None = None) -> Unsolved:
+        """See :class:`~dynamics_backends.systems.constrained_derivatives.ConstrainedDerivatives`."""
         q, v = self.split(x)
         s = self._solved(q, v, u, p)
-        fields = finished(CONSTRAINED_FINISH, self.model, s.fields, a=s.a)
-        return self._blocks(v, u, s, self._sensitivities(v, s, fields)[0])
+        if lam is None:
+            fields, g = finished(CONSTRAINED_FINISH, self.model, s.fields, a=s.a), None
+        else:
+            fields, g = self._curved(q, v, p, s, lam)
+        return Unsolved(s.a, s.factor, *self._right_hand_sides(v, s, fields), g)
 
     def force_sensitivities(self, x: Rows, u: Rows, p: Mapping[str, Rows]) -> tuple[ConstrainedMotion, Matrix]:
         """The solution, and the derivatives of the constraints' forces in (q, v, u), by rows."""
         q, v = self.split(x)
         s = self._solved(q, v, u, p)
         fields = finished(CONSTRAINED_FINISH, self.model, s.fields, a=s.a)
-        return s, self._sensitivities(v, s, fields)[1]
+        return s, constrained_solve.solve(s.factor, *self._right_hand_sides(v, s, fields))[1]
 
-    def _blocks(self, v: Rows, u: Rows, s: ConstrainedMotion, da: Matrix) -> Partials:
-        n = self.model.nv
-        return self.first(v, u, s.a, [r[:n] for r in da], [r[n : 2 * n] for r in da], [r[2 * n :] for r in da])
-
-    def _sensitivities(self, v: Rows, s: ConstrainedMotion, fields: Mapping[str, Any]) -> tuple[Matrix, Matrix]:
-        """Derivatives of a and of the constraint forces in (q, v, u), by rows."""
+    def _right_hand_sides(
+        self, v: Rows, s: ConstrainedMotion, fields: Mapping[str, Any]
+    ) -> tuple[list[Rows], list[Rows]]:
+        """Of the derivatives of a and of the constraint forces in (q, v, u), by rows."""
         n, zero = self.model.nv, 0.0 * s.a[0]
         dq, dv = ([[-M[i][j] for j in range(n)] for i in range(n)] for M in (fields["dtau_dq"], fields["dtau_dv"]))
         slope, _ = self._resistance(v)
@@ -133,7 +133,7 @@ class Holonomic(ActuatedBody):
                 dv[i][i] = dv[i][i] + slope[i]
             driven = [1.0 if d == i else 0.0 for d in self.actuated]
             top.append(sm.stack([e + zero for e in (*dq[i], *dv[i], *driven)]))
-        return constrained_solve.solve(s.factor, top, bottom)
+        return top, bottom
 
     def _row_slopes(self, h: Held, fields: Mapping[str, Any], zero: Scalar) -> list[Rows]:
         """Minus the derivatives of the rows J a + gamma in (q, v, u)."""
@@ -151,16 +151,14 @@ class Holonomic(ActuatedBody):
             rows.append(sm.stack(entries))
         return rows
 
-    # -- second derivatives -------------------------------------------------------------------------------------------
-    def contracted(self, x: Rows, u: Rows, t: Scalar, p: Mapping[str, Rows], lam: Rows) -> tuple[Partials, Contraction]:
-        """Closed form, as in the module docstring."""
-        q, v = self.split(x)
+    def _curved(
+        self, q: Rows, v: Rows, p: Mapping[str, Rows], s: ConstrainedMotion, lam: Rows
+    ) -> tuple[dict[str, Any], Second]:
+        """The fields of CONSTRAINED_SECOND, and the second derivatives of g at fixed a, f, mu and nu."""
         n, zero, rows = self.model.nv, 0.0 * v[0], self.constraints.rows
-        s = self._solved(q, v, u, p)
-        weights, minus_nu = constrained_solve.solve(s.factor, [-lam[n + i] for i in range(n)], [zero] * rows)
+        weights, minus_nu = constrained_solve.solve(s.factor, [-lam[i] for i in range(n)], [zero] * rows)
         mu, nu = sm.stack(weights), [-x for x in minus_nu]
         fields = finished(CONSTRAINED_SECOND, self.model, s.fields, a=s.a, mu=mu)
-        da, df = self._sensitivities(v, s, fields)
         g = Second.of(fields, n, rows, zero)
         for h in s.held:
             for side in h.sides:
@@ -172,11 +170,4 @@ class Holonomic(ActuatedBody):
         for i in range(n):
             if bend is not None:
                 g.vv[i][i] = g.vv[i][i] - mu[i] * bend[i]
-        return self._blocks(v, u, s, da), self._second(u, g, through_solution(g, da, df))
-
-    def _second(self, u: Rows, g: Second, through: Sequence[Rows]) -> Contraction:
-        n = self.model.nv
-        qq = symmetric_curvature(g, through)
-        qv = [sm.stack([g.qv[i][j] + through[i][n + j] for j in range(n)]) for i in range(n)]
-        vv = [sm.stack(g.vv[i]) for i in range(n)]
-        return self.second(u, qq, qv, vv, [through[i][2 * n :] for i in range(n)])
+        return fields, g

@@ -19,7 +19,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from dynamics_backends import scalar as sm
-from dynamics_backends.protocol import Contraction, Matrix, Partials
+from dynamics_backends.protocol import Matrix, Partials
 from dynamics_backends.rigid_body import constrained_solve
 from dynamics_backends.rigid_body.constrained_solve import ConstrainedFactor
 from dynamics_backends.rigid_body.constraints import Second
@@ -32,6 +32,7 @@ from dynamics_backends.rigid_body.contact_dynamics import (
 )
 from dynamics_backends.rigid_body.model import Model
 from dynamics_backends.scalar import Rows, Scalar
+from dynamics_backends.systems.constrained_derivatives import ConstrainedDerivatives, Unsolved
 from dynamics_backends.systems.constraint_kinds import Constraint
 from dynamics_backends.systems.constraint_set import (
     DAMPING,
@@ -39,11 +40,8 @@ from dynamics_backends.systems.constraint_set import (
     Held,
     summed_columns,
     switch_columns,
-    symmetric_curvature,
-    through_solution,
 )
 from dynamics_backends.systems.contact_law import parameter
-from dynamics_backends.systems.rigid_body_map import MechanicalSystem
 
 
 class _Jump(NamedTuple):
@@ -57,7 +55,7 @@ class _Jump(NamedTuple):
     z: Rows
 
 
-class Impact(MechanicalSystem):
+class Impact(ConstrainedDerivatives):
     """The jump of a robot's state as constraints close; gains of the constraints are not used.
 
     ``restitution`` e: 0 sticks, 1 bounces. ``damping_ratio``: see constraint_set. Run-time parameters: restitution (1),
@@ -110,23 +108,27 @@ class Impact(MechanicalSystem):
         jump = sm.stack(d)
         return _Jump(fields, held, factor, jump, impulses, jump + bounce * v)
 
-    def partials(self, x: Rows, u: Rows, t: Scalar, p: Mapping[str, Rows]) -> Partials:
-        """Closed form, as in the module docstring."""
+    # -- derivatives ----------------------------------------------------------------------------------------------------
+    def unsolved(self, x: Rows, u: Rows, t: Scalar, p: Mapping[str, Rows], lam: Rows | None = None) -> Unsolved:
+        """See :class:`~dynamics_backends.systems.constrained_derivatives.ConstrainedDerivatives`."""
         q, v = self.split(x)
         s = self._solved(q, v, p)
-        fields = finished(CONSTRAINED_FINISH, self._weightless, s.fields, a=s.d)
         moved = finished(RATES_AT, self._weightless, s.fields, a=s.z)
-        return self._blocks(v, u, s, self._sensitivities(s, fields, moved, p)[0])
+        if lam is None:
+            fields, g = finished(CONSTRAINED_FINISH, self._weightless, s.fields, a=s.d), None
+        else:
+            fields, g = self._curved(s, moved, p, lam)
+        return Unsolved(s.d, s.factor, *self._right_hand_sides(s, fields, moved, p), g)
 
-    def _blocks(self, v: Rows, u: Rows, s: _Jump, dd: Matrix) -> Partials:
-        n = self.model.nv
-        nothing = 0.0 * dd[0]
-        return Partials(sm.concatenate([0.0 * v, s.d]), [*[nothing] * n, *dd], [u] * (2 * n))
+    def in_output(self, x: Rows, u: Rows, value: Rows, dx: Matrix) -> Partials:
+        """Positions do not jump."""
+        n, nothing = self.model.nv, 0.0 * dx[0]
+        return Partials(sm.concatenate([0.0 * value, value]), [*[nothing] * n, *dx], [u] * (2 * n))
 
-    def _sensitivities(
+    def _right_hand_sides(
         self, s: _Jump, fields: Mapping[str, Any], moved: Mapping[str, Any], p: Mapping[str, Rows]
-    ) -> tuple[Matrix, Matrix]:
-        """Derivatives of d and of the impulses in (q, v), by rows."""
+    ) -> tuple[list[Rows], list[Rows]]:
+        """Of the derivatives of d and of the impulses in (q, v), by rows."""
         n, zero, bounce = self.model.nv, 0.0 * s.d[0], self._bounce(p)
         dq = [[-fields["dtau_dq"][i][j] for j in range(n)] for i in range(n)]
         bottom = []
@@ -141,34 +143,25 @@ class Impact(MechanicalSystem):
                     entries[j] = zero - h.switched(in_q[j][r])
                     entries[n + j] = zero - h.switched(bounce * J[j][r])
                 bottom.append(sm.stack(entries))
-        top = [sm.stack([e + zero for e in (*row, *[zero] * n)]) for row in dq]
-        return constrained_solve.solve(s.factor, top, bottom)
+        return [sm.stack([e + zero for e in (*row, *[zero] * n)]) for row in dq], bottom
 
-    def contracted(self, x: Rows, u: Rows, t: Scalar, p: Mapping[str, Rows], lam: Rows) -> tuple[Partials, Contraction]:
-        """Closed form, as in the module docstring."""
-        q, v = self.split(x)
-        n, zero, rows = self.model.nv, 0.0 * v[0], self.constraints.rows
-        s = self._solved(q, v, p)
-        weights, minus_nu = constrained_solve.solve(s.factor, [-lam[n + i] for i in range(n)], [zero] * rows)
-        mu, nu = sm.stack(weights), [-x for x in minus_nu]
-        fields = finished(CONSTRAINED_SECOND, self._weightless, s.fields, a=s.d, mu=mu)
-        moved = {
-            **fields,
-            **{k: f for k, f in finished(RATES_AT, self._weightless, s.fields, a=s.z).items() if k in _MOVED},
-        }
-        dd, di = self._sensitivities(s, fields, moved, p)
+    def _curved(
+        self, s: _Jump, rates: Mapping[str, Any], p: Mapping[str, Rows], lam: Rows
+    ) -> tuple[dict[str, Any], Second]:
+        """The fields of CONSTRAINED_SECOND, and the second derivatives of g at fixed d and impulses; none are in v twice."""
+        n, zero, rows = self.model.nv, 0.0 * s.d[0], self.constraints.rows
+        weights, minus_nu = constrained_solve.solve(s.factor, [-lam[i] for i in range(n)], [zero] * rows)
+        fields = finished(CONSTRAINED_SECOND, self._weightless, s.fields, a=s.d, mu=sm.stack(weights))
+        moved = {**fields, **{k: f for k, f in rates.items() if k in _MOVED}}
         g = Second.of(fields, n, rows, zero)
         before = [list(row) for row in g.qa]
         for h in s.held:
             for side in h.sides:
-                side.add_second(g, moved, h.own(s.impulses), h.own(nu), (0.0, 0.0), h.first_row)
+                side.add_second(g, moved, h.own(s.impulses), h.own([-x for x in minus_nu]), (0.0, 0.0), h.first_row)
         switch_columns(g, s.held)
-        bounce, through = self._bounce(p), through_solution(g, dd, di)
-        qq = symmetric_curvature(g, through)
+        bounce = self._bounce(p)
         in_v = [[bounce * (g.qa[i][j] - before[i][j]) for j in range(n)] for i in range(n)]
-        qv = [sm.stack([in_v[i][j] + through[i][n + j] for j in range(n)]) for i in range(n)]
-        nothing = 0.0 * s.d
-        return self._blocks(v, u, s, dd), self.second(u, qq, qv, [nothing] * n, [0.0 * u] * n)
+        return fields, g._replace(qv=in_v, vv=[[zero] * n for _ in range(n)])
 
 
 _MOVED = ("acc", "psidd")

@@ -8,7 +8,7 @@ do not, so that in column j, with F_p, F_w the law's derivatives and S_j.w the a
 
     d(ID - J'F)/dq_j = IDSVA_j - J' (F_p J_j + F_w dw/dq_j + F x S_j.w),     d(ID - J'F)/dv_j = IDSVA_j - J' F_w J_j.
 
-Second derivatives, contracted with mu = M^-1 lam.  G = mu' (ID - J'F): beside the part of
+Second derivatives, contracted with mu = -M^-1 lam.  G = mu' (ID - J'F): beside the part of
 :mod:`~dynamics_backends.rigid_body.rnea_second_order` with riding forces each contact contributes -s . F(p, w) for
 the velocity s = J mu, less what riding along accounts for.  With pi = F_p' s, rho = F_w' s, the second
 derivatives H of s . F at fixed s, dw_j and ds_j the slopes of w and s, and e_k = ds_k - S_k.w x s, for k at or above j
@@ -30,6 +30,7 @@ from dynamics_backends import scalar as sm
 from dynamics_backends.protocol import Contraction, Partials
 from dynamics_backends.rigid_body import ltl
 from dynamics_backends.rigid_body.aba import aba
+from dynamics_backends.rigid_body.constraints import Second
 from dynamics_backends.rigid_body.contact_dynamics import (
     CONTACT_FINISH,
     CONTACT_MOTION,
@@ -51,7 +52,6 @@ from dynamics_backends.rigid_body.contact_points import (
 from dynamics_backends.rigid_body.drivers import run
 from dynamics_backends.rigid_body.external_forces import force_field
 from dynamics_backends.rigid_body.fd_derivatives import ForwardDynamicsDerivatives
-from dynamics_backends.rigid_body.fd_second_order import COMBINE, ForwardDynamicsSecondOrder
 from dynamics_backends.rigid_body.field_access import row
 from dynamics_backends.rigid_body.ground import at_base
 from dynamics_backends.rigid_body.kinematics import MOTION, base_origin
@@ -59,6 +59,7 @@ from dynamics_backends.rigid_body.model import Model
 from dynamics_backends.rigid_body.spatial import Force, Mat, Vec
 from dynamics_backends.scalar import Rows, Scalar
 from dynamics_backends.systems.actuated_body import ActuatedBody
+from dynamics_backends.systems.constrained_derivatives import curvature, through_solution
 from dynamics_backends.systems.contact_law import SoftContactLaw
 from dynamics_backends.systems.ground_surface import Ground, Plane, Surface, bends_in_position, in_position
 
@@ -208,22 +209,22 @@ class SoftContact(ActuatedBody):
     def contracted(self, x: Rows, u: Rows, t: Scalar, p: Mapping[str, Rows], lam: Rows) -> tuple[Partials, Contraction]:
         """Closed form, as in the module docstring."""
         q, v = self.split(x)
-        n = self.model.nv
-        weight = lam[n:]
+        n, zero = self.model.nv, 0.0 * v[0]
         s = self._solved(q, v, u, p)
-        mu = sm.stack(ltl.solve(s.fields["factor"], [weight[i] for i in range(n)]))
+        mu = sm.stack(ltl.solve(s.fields["factor"], [-lam[n + i] for i in range(n)]))
         fields = finished(CONTACT_SECOND, self.model, s.fields, a=s.a, f_ground=s.f_ground, mu=mu)
-        first = self._first(s, fields, p)
-        G = {k: [[fields[k][i][j] for j in range(n)] for i in range(n)] for k in ("G_qq", "G_qv", "G_vv")}
+        first = self._partials(v, u, self._first(s, fields, p))
+        g = Second.of(fields, n, 0, zero)
         for c in s.touches:
-            self._add_second(G, c, {**s.fields, "w": fields["w"], "chi": fields["chi"]}, p)
-        zero = 0.0 * s.a[0]
-        qq, qv, vv = ([[e + zero for e in r] for r in G[k]] for k in ("G_qq", "G_qv", "G_vv"))
-        blocks = COMBINE.results(qq, qv, vv, fields["G_qa"], first.dq, first.dv, first.dtau)
-        second = ForwardDynamicsSecondOrder(*first, *blocks)
-        return self._partials(v, u, first), self._contraction(v, u, weight, second)
+            self._add_second(g, c, {**s.fields, "w": fields["w"], "chi": fields["chi"]}, p)
+        _, bend = self._resistance(v)
+        for i in range(n):
+            if bend is not None:
+                g.vv[i][i] = g.vv[i][i] - mu[i] * bend[i]
+        da = [sm.concatenate([a, b]) for a, b in zip(first.fx[n:], first.fu[n:], strict=True)]
+        return first, curvature(self, u, g, through_solution(g, da, []))
 
-    def _add_second(self, G: dict[str, Any], c: _Touch, fields: Mapping[str, Any], p: Mapping[str, Rows]) -> None:
+    def _add_second(self, g: Second, c: _Touch, fields: Mapping[str, Any], p: Mapping[str, Rows]) -> None:
         """The contact's share in the second derivatives of G."""
         m, F = c.motion, c.force
         path, body_of = list(m.J), self.model.dof_body
@@ -246,13 +247,13 @@ class SoftContact(ActuatedBody):
                 below, within = body_of[k] > body_of[j], body_of[k] == body_of[j]
                 turned = axis.dot(m.J[k].cross(rho)) if below else m.axes[k].dot(J_rho)
                 mixed = turned + m.J[k].dot(v_to_p) + dw[k].dot(v_to_w) + ds[k].dot(slopes.force_v[j])
-                G["G_qv"][k][j] = G["G_qv"][k][j] - mixed
-                G["G_vv"][k][j] = G["G_vv"][k][j] - m.J[k].dot(v_to_w)
+                g.qv[k][j] = g.qv[k][j] - mixed
+                g.vv[k][j] = g.vv[k][j] - m.J[k].dot(v_to_w)
                 if below:
                     continue
                 e = ds[k] - m.axes[k].cross(s)
                 bend = m.axes[k].dot(turn) + psid[k].w.dot(J_rho) + e.dot(lag)
                 bend = bend + m.J[k].dot(to_p) + dw[k].dot(to_w) + ds[k].dot(slopes.force_q[j])
-                G["G_qq"][k][j] = G["G_qq"][k][j] - bend
+                g.qq[k][j] = g.qq[k][j] - bend
                 if not within:
-                    G["G_qq"][j][k] = G["G_qq"][j][k] - bend
+                    g.qq[j][k] = g.qq[j][k] - bend
