@@ -154,8 +154,9 @@ def test_a_warm_start_takes_fewer_iterations():
     assert again.iterations <= 3 < cold.iterations
     solution = solve(ocp, guess, solver="dms")
     named = dms(ocp, Guess(solution.xs, solution.us), DMSOptions(barrier=1e-8), multipliers=solution.multipliers)
-    assert named.iterations <= 3
-    assert named.cost == pytest.approx(solution.cost, rel=1e-8)
+    estimated = dms(ocp, Guess(solution.xs, solution.us), DMSOptions(barrier=1e-6))
+    assert named.iterations <= 3 and estimated.iterations <= 3
+    np.testing.assert_allclose([named.cost, estimated.cost], solution.cost, rtol=1e-8)
 
 
 def test_gains_bring_a_disturbed_motion_to_the_goal():

@@ -31,8 +31,8 @@ from trajopt.transcription import Transcription
 REST = np.r_[0.0, 0.0, 0.0, 1.0, 0.0, 0.0, 0.0]
 
 
-def sampled(system, method="forward_ad", engine="numpy", substeps=2):
-    return SampledSystem(make_backend(system, method, engine=engine), "rk4", substeps)
+def sampled(system, method="forward_ad", engine="numpy", substeps=2, scheme="rk4"):
+    return SampledSystem(make_backend(system, method, engine=engine), scheme, substeps)
 
 
 def _mixed(x, u, t, p):
@@ -258,11 +258,11 @@ def test_a_first_order_hold_needs_sampled_systems():
 # -- the compiled twin --------------------------------------------------------------------------------------------------
 
 
-def pendulum(engine, substeps):
+def pendulum(engine, substeps, scheme="rk4"):
     """The double pendulum with damping, an obstacle, limits, and a constraint of state and control."""
     model = load_robot("double_pendulum")
     model = model.replace(q_lower=np.array([-2.5, -2.6]), q_upper=np.array([2.4, 2.7]), damping=np.array([0.3, 0.2]))
-    dynamics = sampled(FreeBody(model), "analytic", engine, substeps)
+    dynamics = sampled(FreeBody(model), "analytic", engine, substeps, scheme)
     manifold, rng, N = dynamics.manifold, np.random.default_rng(3), 11
     obstacle = sphere_obstacle(model, manifold, link_points(model, "tip", 0.3), rng.standard_normal((N, 3)), 0.2)
     final = sphere_obstacle(model, manifold, link_points(model, "tip", 0.5), [0.3, 0.2, 0.1], 0.2, "end")
@@ -275,11 +275,11 @@ def pendulum(engine, substeps):
 
 
 @pytest.mark.needs_compiler
-@pytest.mark.parametrize("substeps", [1, 3])
-def test_compiled_knots_are_those_of_numpy(substeps):
+@pytest.mark.parametrize(("scheme", "substeps"), [("rk4", 1), ("rk4", 3), ("semi_implicit_euler", 2)])
+def test_compiled_knots_are_those_of_numpy(scheme, substeps):
     programs = []
     for engine in ("numpy", "compiled"):
-        ocp = pendulum(engine, substeps)
+        ocp = pendulum(engine, substeps, scheme)
         programs.append(Transcription(ocp, interpolated_guess(ocp, np.ones(4), 0.1)))
     plain, fast = programs
     assert isinstance(plain.parts[0].functions, NumpyKnots) and not isinstance(fast.parts[0].functions, NumpyKnots)

@@ -1,7 +1,7 @@
-"""The knots of a sparse program as one compiled library: :mod:`trajopt.knots` on vector spaces under Runge-Kutta methods.
+"""The knots of a sparse program as one compiled library: :mod:`trajopt.knots` on vector spaces.
 
-First derivatives leave the sensitivities of all integrator stages behind, which the Hessian at the same point takes up: it costs
-one adjoint sweep. What changes between solves is an input: a library is compiled once for the structure of a problem.
+First derivatives leave the stages of the integrator behind, which the Hessian at the same point takes up: it costs one sweep back
+through them. What changes between solves is an input: a library is compiled once for the structure of a problem.
 """
 
 from __future__ import annotations
@@ -9,7 +9,6 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Sequence
 from functools import lru_cache
-from importlib.resources import files
 from typing import Any
 
 import numpy as np
@@ -29,58 +28,58 @@ from dynamics_backends.compiled.traced_source import TooLong
 from dynamics_backends.protocol import Array, DynamicsBackend, Hessians
 from trajopt.constraint_source import constraint_source, constraint_theta
 from trajopt.constraints import Constraint
-from trajopt.integrators import RUNGE_KUTTA
 from trajopt.knots import KnotDerivatives, Knots, KnotValues
-from trajopt.ocp import OCP
+from trajopt.ocp import OCP, Phase
 from trajopt.sensitivities import SampledSystem
+from trajopt.stage_source import StageShape, curvature_source, kernel_text
 from trajopt.term_source import TermShape, term_source, theta_of
 
 __all__ = ["FinalKnot", "RunningKnots", "TooLong", "compiled_knots", "serves_knots"]
 
 
-def serves_knots(ocp: OCP) -> bool:
-    """Whether the knots of a problem are of the kind that is compiled as a whole."""
-    phase = ocp.phases[0]
-    one = len(ocp.phases) == 1 and ocp.manifold.is_vector_space and not phase.parameters
-    if not (one and isinstance(phase.dynamics, SampledSystem) and phase.dynamics.scheme in RUNGE_KUTTA):
+def serves_knots(ocp: OCP, phase: Phase) -> bool:
+    """Whether the knots of a phase are of the kind that is compiled as a whole."""
+    sampled = phase.dynamics
+    if not (ocp.manifold.is_vector_space and isinstance(sampled, SampledSystem)):
         return False
-    backend = phase.dynamics.backend
+    if phase.parameters or sampled.nu != ocp.nu:
+        return False
+    backend = sampled.backend
     return backend.engine == "compiled" and has_source(backend) and has_contraction(backend.map)
 
 
-def compiled_knots(ocp: OCP, path: Sequence[Constraint], final: Sequence[Constraint]) -> list[Knots]:
-    """The running knots and the final one, with these constraints and exact Hessians.
+def compiled_knots(
+    ocp: OCP, index: int, path: Sequence[Constraint], final: Sequence[Constraint]
+) -> tuple[Knots, Knots]:
+    """The running knots of a phase and the final one, with these constraints and exact Hessians.
 
     Raises TooLong for dynamics whose straight-line code would take too long to compile.
     """
-    library = _Library.of(ocp, path, final)
-    return [RunningKnots(library, ocp, path), FinalKnot(library, ocp, final)]
+    library = _Library.of(ocp, ocp.phases[index], path, final)
+    return RunningKnots(library, ocp, index, path), FinalKnot(library, ocp, final)
 
 
 class _Library:
     """The functions of a library, and the tables of its robot."""
 
-    def __init__(self, backend: DynamicsBackend, scheme: str, shapes: tuple[tuple[TermShape, ...], ...]) -> None:
-        map = backend.map
-        n, m = map.manifold.ndx, map.nu
+    def __init__(
+        self, backend: DynamicsBackend, shape: StageShape, path: tuple[TermShape, ...], final: tuple[TermShape, ...]
+    ) -> None:
+        map, n, m = backend.map, backend.map.manifold.ndx, shape.nu
         dynamics, second = dynamics_source(backend, {}), contracted_source(map, {})
-        running, terminal, path, final = shapes
         parts = (
-            term_source("running", running, map.manifold, m, running=True, hessian="exact"),
-            term_source("terminal", terminal, map.manifold, m, running=False, hessian="exact"),
+            term_source("running", shape.running, map.manifold, m, running=True, hessian="exact"),
+            term_source("terminal", shape.terminal, map.manifold, m, running=False, hessian="exact"),
             constraint_source("path", path, n, m, running=True),
             constraint_source("final", final, n, m, running=False),
         )
         self.ng, self.ngt = (sum(c.residual.n_out for c in part) for part in (path, final))
-        sizes: dict[str, Any] = {"NX": n, "NU": m, "NF": dynamics.rows, "NG": self.ng, "NGT": self.ngt}
+        sizes = {"NG": self.ng, "NGT": self.ngt, "TERMS_ROOM": max(part.room for part in parts)}
         sizes |= dict(zip(("NT", "NTT", "NPG", "NPGT"), (part.theta for part in parts), strict=True))
-        sizes["KNOTS_ROOM"] = f"({dynamics.room}) + ({second.room}) + {max(part.room for part in parts)}"
         head = [f"#define {key} {value}" for key, value in sizes.items()]
-        context = "typedef struct { const int *const *ti; const double *const *td; V *w; } ctx_t;"
-        text = (files("trajopt") / "kernels" / "lagrangian.h").read_text()
-        sources = [templates(), *head, tableau_source(scheme), context, dynamics.source, second.source]
-        sources += [*(part.source for part in parts), text]
-        library = load("\n".join(sources))
+        step = curvature_source(dynamics, second, map, shape)
+        text = [templates(), *head, step, *(part.source for part in parts), kernel_text("lagrangian.h")]
+        library = load("\n".join(text))
         self.tables = tables_of(dynamics.model)
         self.lanes = find_toolchain().lanes
         self.kept = int(bound(library, "knots_kept", "", ctypes.c_long)())
@@ -93,39 +92,32 @@ class _Library:
         self.final_second = bound(library, "final_knot_second", "pppp dp p p")
 
     @classmethod
-    def of(cls, ocp: OCP, path: Sequence[Constraint], final: Sequence[Constraint]) -> _Library:
-        phase = ocp.phases[0]
-        sampled: Any = phase.dynamics  # a SampledSystem, see serves()
+    def of(cls, ocp: OCP, phase: Phase, path: Sequence[Constraint], final: Sequence[Constraint]) -> _Library:
+        sampled: Any = phase.dynamics  # a SampledSystem, see serves_knots()
         parts: tuple[Sequence[Any], ...] = (phase.terms, ocp.terminal, path, final)
-        shapes = tuple(tuple(TermShape.of(part) for part in kind) for kind in parts)
-        return _library(sampled.backend, sampled.scheme, shapes)
+        running, terminal, *constraints = (tuple(TermShape.of(part) for part in kind) for kind in parts)
+        return _library(
+            sampled.backend, StageShape(sampled.scheme, (), ocp.nu, running, terminal, "exact"), *constraints
+        )
 
 
 @lru_cache(maxsize=32)
-def _library(backend: Any, scheme: str, shapes: tuple[tuple[TermShape, ...], ...]) -> _Library:
+def _library(backend: Any, shape: StageShape, path: tuple[TermShape, ...], final: tuple[TermShape, ...]) -> _Library:
     """Kept for problems that differ in values only."""
-    return _Library(backend, scheme, shapes)
-
-
-def tableau_source(scheme: str) -> str:
-    """The coefficients of a Runge-Kutta method in C."""
-    tableau = RUNGE_KUTTA[scheme]
-    s = len(tableau.b)
-    rows = [", ".join(repr(float(a)) for a in (*row, *[0.0] * (s - len(row)))) for row in tableau.a]
-    b, c = (", ".join(repr(float(v)) for v in values) for values in (tableau.b, tableau.c))
-    matrix = "}, {".join(rows)
-    return f"#define STAGES {s}\nstatic const double A_[{s}][{s}] = {{{{{matrix}}}}}, B_[{s}] = {{{b}}}, C_[{s}] = {{{c}}};"
+    return _Library(backend, shape, path, final)
 
 
 class RunningKnots:
     """See :class:`~trajopt.knots.Knots`."""
 
-    def __init__(self, library: _Library, ocp: OCP, path: Sequence[Constraint]) -> None:
-        phase, N = ocp.phases[0], ocp.horizon
+    def __init__(self, library: _Library, ocp: OCP, index: int, path: Sequence[Constraint]) -> None:
+        phase, knots = ocp.phases[index], ocp.phase_slices[index]
+        N = phase.knots
         self._library, self._n, self._m, self._N = library, ocp.manifold.ndx, ocp.nu, N
         self._substeps = phase.dynamics.substeps  # type: ignore[attr-defined]
-        values = (ocp.times, ocp.dt, theta_of(phase.terms, N), constraint_theta(path, N))
+        values = (ocp.times[knots], phase.dt, theta_of(phase.terms, N), constraint_theta(path, N))
         self._values = [np.ascontiguousarray(v) for v in values]
+        self._at = [address(v) for v in self._values]
         self._ti, self._td = (pointers(t) for t in library.tables)
         blocks = -(-N // library.lanes)
         self._kept = aligned(blocks * library.kept * self._substeps * library.lanes)
@@ -161,7 +153,7 @@ class RunningKnots:
 
     def _call(self, function: Any, x: Array, u: Array, arrays: Sequence[Array], *numbers: float) -> None:
         x, u = np.ascontiguousarray(x), np.ascontiguousarray(u)
-        head = [address(a) for a in (x, u, *self._values)]
+        head = [address(x), address(u), *self._at]
         tail = [address(a) for a in arrays]
 
         def part(first: int, last: int, room: Array) -> None:
@@ -176,6 +168,7 @@ class FinalKnot:
     def __init__(self, library: _Library, ocp: OCP, final: Sequence[Constraint]) -> None:
         self._library, self._n = library, ocp.manifold.ndx
         self._values = [ocp.times[-1:].copy(), theta_of(ocp.terminal, 1), constraint_theta(final, 1)]
+        self._at = [address(v) for v in self._values]
 
     def values(self, x: Array, u: Array) -> KnotValues:
         """See :class:`~trajopt.knots.Knots`."""
@@ -199,5 +192,5 @@ class FinalKnot:
 
     def _call(self, function: Any, x: Array, arrays: Sequence[Array], *numbers: float) -> None:
         x = np.ascontiguousarray(x)
-        head = [address(a) for a in (x, *self._values)]
+        head = [address(x), *self._at]
         function(*head, *numbers, *(address(a) for a in arrays), address(self._library.rooms[0]))

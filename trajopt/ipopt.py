@@ -1,4 +1,4 @@
-"""Sparse nonlinear programs by IPOPT, through cyipopt.
+"""Sparse nonlinear programs by IPOPT, through cyipopt (:mod:`trajopt.ipopt_problem`).
 
 A. Waechter, L. T. Biegler, On the implementation of an interior-point filter line-search algorithm for large-scale nonlinear
 programming, Math. Program. 106, 2006.  What IPOPT tells of its iterations and of its end becomes the records and statuses of
@@ -7,15 +7,17 @@ this package.  Each record is of the iterate at its start and of the step taken 
 
 from __future__ import annotations
 
-import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 import numpy as np
+import scipy.sparse as sp
 
 from dynamics_backends.protocol import Array
 from trajopt import nlp_verdicts
-from trajopt.nlp import NLP, NLPSolution
+from trajopt.ipopt_problem import IpoptProblem, Iterate, Pattern, Progress
+from trajopt.nlp import NLP, NLPSolution, Patterned
 from trajopt.options import DMSOptions
 from trajopt.records import Callback, Journal
 from trajopt.status import Status, StatusCode
@@ -74,16 +76,13 @@ def require_ipopt() -> Any:
 
 
 class _Point(NamedTuple):
-    """An iterate: w, g, objective, largest violation of all rows and of the gaps alone, dual infeasibility, multipliers."""
+    """An iterate with its objective, its largest violation of all rows and of the gaps alone, and its dual infeasibility."""
 
-    w: Array
-    g: Array
+    iterate: Iterate
     objective: float
     violation: float
     gap: float
     gradient: float
-    y: Array
-    z: Array
 
 
 class _Run:
@@ -93,128 +92,93 @@ class _Run:
         self.nlp, self.options, self.gaps = nlp, options, gaps
         self.journal = Journal(callback)
         self.w0 = np.clip(w0, nlp.x_lower, np.maximum(nlp.x_lower, nlp.x_upper))
-        self.began = time.perf_counter()
         self.iteration = 0
         self.point: _Point | None = None
         self.best: _Point | None = None
-        self._last: tuple[bytes, Any, Any] = (b"", None, None)
         self._outside: Any = None
 
     # -- the solve ------------------------------------------------------------------------------------------------------
     def solve(self, warm: Multipliers | None) -> NLPSolution:
         """Run IPOPT to its end, or to that of the user's patience."""
+        require_ipopt()
+        start = warm or Multipliers(np.zeros(len(self.nlp.g_lower)), np.zeros(len(self.w0)))
         try:
-            problem = self._problem(warm)
+            self._problem = self._made(warm is not None)
             self._leave()
-            w, info = problem.solve(self.w0, **_start(warm))
+            code, objective, end = self._problem.solve(self.w0, *start)
         except KeyboardInterrupt:
             message = f"Interrupted in iteration {self.iteration}; this is the best iterate so far."
             return self.ended(Status(StatusCode.INTERRUPTED, message))
         finally:
             self._enter()
-        if self.point is not None and info["status"] in (_SUCCESS, _ACCEPTABLE, _FEASIBLE_POINT):
-            z = info["mult_x_U"] - info["mult_x_L"]
-            self.best = self._measured(w, info["g"], info["obj_val"], self.point.gradient, info["mult_g"], z)
+        if self.point is not None and code in (_SUCCESS, _ACCEPTABLE, _FEASIBLE_POINT):
+            self.best = self._measured(end, objective, self.point.gradient)
         self._close_record(0.0, 0.0, 0.0)
-        return self.ended(self._verdict(info["status"], info["status_msg"]))
+        return self.ended(self._verdict(code))
 
-    def _problem(self, warm: Multipliers | None) -> Any:
-        cyipopt, nlp = require_ipopt(), self.nlp
-        bounds = {"lb": nlp.x_lower, "ub": nlp.x_upper, "cl": nlp.g_lower, "cu": nlp.g_upper}
-        finite = {key: np.clip(value, -INFINITY, INFINITY) for key, value in bounds.items()}
-        callbacks = self if self.options.hessian != "limited_memory" else _FirstOrder(self)
-        problem = cyipopt.Problem(n=len(nlp.x_lower), m=len(nlp.g_lower), problem_obj=callbacks, **finite)
-        for key, value in _ipopt_options(self.options, warm is not None).items():
-            try:
-                problem.add_option(key, value)
-            except TypeError as error:
-                raise ValueError(f"ipopt: IPOPT does not accept {key} = {value!r}") from error
-        self._handle = problem
+    def _made(self, warm: bool) -> IpoptProblem:
+        nlp, second = self.nlp, self.options.hessian != "limited_memory"
+        bounds = [np.clip(b, -INFINITY, INFINITY) for b in (nlp.x_lower, nlp.x_upper, nlp.g_lower, nlp.g_upper)]
+        jacobian, hessian = nlp.patterns() if isinstance(nlp, Patterned) else _evaluated_patterns(nlp, self.w0)
+        problem = IpoptProblem(self, bounds, _places(jacobian), self._triangle(hessian) if second else None)
+        problem.set_options(_ipopt_options(self.options, warm))
         return problem
+
+    def _triangle(self, hessian: sp.csc_matrix) -> Pattern:
+        """The pattern of the Hessian's lower triangle."""
+        rows, columns = _places(hessian)
+        self._lower = np.flatnonzero(rows >= columns)
+        return rows[self._lower], columns[self._lower]
 
     def ended(self, status: Status) -> NLPSolution:
         """The best iterate so far, or the guess, under a verdict."""
         p = self.best
         if p is None:
             objective, g = self.nlp.evaluate(self.w0)
-            p = self._measured(self.w0, g, objective, np.inf, np.zeros(len(g)), np.zeros(len(self.w0)))
-        records = tuple(self.journal.records)
-        return NLPSolution(self.nlp, p.w, p.objective, p.g, p.y, p.z, status, self.iteration, records)
+            guess = Iterate(self.w0, g, np.zeros(len(g)), np.zeros(len(self.w0)))
+            p = self._measured(guess, objective, np.inf)
+        w, g, y, z = p.iterate
+        return NLPSolution(self.nlp, w, p.objective, g, y, z, status, self.iteration, tuple(self.journal.records))
 
     # -- IPOPT's callbacks ----------------------------------------------------------------------------------------------
-    def objective(self, w: Array) -> float:
-        """f."""
-        return self._at(w, "rollout")[0]
+    def values(self, w: Array) -> tuple[float, Array]:
+        """f and g."""
+        with self._timed("rollout"):
+            return self.nlp.evaluate(w)
 
-    def constraints(self, w: Array) -> Array:
-        """g."""
-        return self._at(w, "rollout")[1]
+    def derivatives(self, w: Array) -> tuple[Array, Array]:
+        """df, and the entries of dg."""
+        with self._timed("derivatives"):
+            gradient, jacobian = self.nlp.differentiate(w)
+            return gradient, jacobian.data
 
-    def gradient(self, w: Array) -> Array:
-        """df."""
-        return self._at(w, "derivatives")[0]
+    def hessian(self, w: Array, sigma: float, multipliers: Array) -> Array:
+        """The entries of the lower triangle."""
+        with self._timed("derivatives"):
+            return self.nlp.hessian(w, sigma, multipliers).data.take(self._lower)
 
-    def jacobian(self, w: Array) -> Array:
-        """The entries of dg in the order of the pattern."""
-        return self._at(w, "derivatives")[1].data
-
-    def hessian(self, w: Array, multipliers: Array, sigma: float) -> Array:
-        """The entries of the lower triangle in the order of the pattern."""
+    def intermediate(self, progress: Progress) -> None:
+        """After each iteration: close the record of the last iterate."""
         self._enter()
-        with self.journal.timed("derivatives"):
-            data = self.nlp.hessian(w, sigma, multipliers).data[self._lower]
-        self._leave()
-        return data
-
-    def jacobianstructure(self) -> tuple[Array, Array]:
-        """Rows and columns."""
-        self._enter()
-        _, J = self.nlp.differentiate(self.w0)
-        self._leave()
-        return J.indices, _columns(J)
-
-    def hessianstructure(self) -> tuple[Array, Array]:
-        """Rows and columns of the lower triangle."""
-        self._enter()
-        H = self.nlp.hessian(self.w0, 0.0, np.zeros(len(self.nlp.g_lower)))
-        columns = _columns(H)
-        self._lower = np.flatnonzero(H.indices >= columns)
-        self._leave()
-        return H.indices[self._lower], columns[self._lower]
-
-    def intermediate(
-        self, mode, iteration, objective, primal, dual, mu, step, regularisation, alpha_dual, alpha, trials
-    ) -> bool:
-        """After each iteration: close the record of the last iterate; False stops IPOPT."""
-        self._enter()
-        if iteration > 0:
-            self._close_record(regularisation, alpha * step, alpha)
-        self.iteration = int(iteration)
-        found = self._handle.get_current_iterate()
+        if progress.iteration > 0:
+            self._close_record(progress.regularisation, progress.alpha * progress.step, progress.alpha)
+        self.iteration = progress.iteration
+        found = self._problem.iterate()
         if found is not None:
-            z = found["mult_x_U"] - found["mult_x_L"]
-            self.point = self._measured(found["x"], found["g"], objective, dual, found["mult_g"], z)
+            self.point = self._measured(found, progress.objective, progress.dual)
             if self.best is None or self._merit(self.point) <= self._merit(self.best):
                 self.best = self.point
         self._leave()
-        return True
-
-    def _at(self, w: Array, phase: str) -> Any:
-        """Values ("rollout") or first derivatives at w, kept until another point is asked for."""
-        self._enter()
-        key = w.tobytes()
-        if self._last[0] != key:
-            self._last = (key, None, None)
-        slot = 1 if phase == "rollout" else 2
-        if self._last[slot] is None:
-            with self.journal.timed(phase):
-                found = self.nlp.evaluate(w) if slot == 1 else self.nlp.differentiate(w)
-            self._last = (key, found, self._last[2]) if slot == 1 else (key, self._last[1], found)
-        result = self._last[slot]
-        self._leave()
-        return result
 
     # -- clocks and records ---------------------------------------------------------------------------------------------
+    @contextmanager
+    def _timed(self, phase: str) -> Iterator[None]:
+        """A part of what IPOPT asks for."""
+        self._enter()
+        with self.journal.timed(phase):
+            yield
+        self._leave()
+
     def _leave(self) -> None:
         """Control goes back to IPOPT: its own time counts as that of the backward sweep."""
         self._outside = self.journal.timed("backward")
@@ -225,12 +189,12 @@ class _Run:
             self._outside.__exit__(None, None, None)
             self._outside = None
 
-    def _measured(self, w: Array, g: Array, objective: float, dual: float, y: Array, z: Array) -> _Point:
-        nlp, gaps = self.nlp, slice(self.gaps)
+    def _measured(self, iterate: Iterate, objective: float, dual: float) -> _Point:
+        nlp, (w, g, _, _) = self.nlp, iterate
         rows = np.maximum(nlp.g_lower - g, g - nlp.g_upper)
         box = np.maximum(nlp.x_lower - w, w - nlp.x_upper)
         violation = max(float(rows.max(initial=0.0)), float(box.max(initial=0.0)))
-        return _Point(w, g, objective, violation, float(rows[gaps].max(initial=0.0)), dual, y, z)
+        return _Point(iterate, objective, violation, float(rows[: self.gaps].max(initial=0.0)), dual)
 
     def _merit(self, p: _Point) -> tuple[float, float]:
         return max(p.violation, self.options.constraint_tolerance), p.objective
@@ -256,11 +220,11 @@ class _Run:
         )
 
     # -- the end --------------------------------------------------------------------------------------------------------
-    def _verdict(self, code: int, message: bytes | str) -> Status:
+    def _verdict(self, code: int) -> Status:
         p, o = self.best, self.options
         if p is None or code == _INVALID_NUMBER:
             return self._non_finite()
-        worst = nlp_verdicts.worst_constraint(self.nlp, p.w, p.g)
+        worst = nlp_verdicts.worst_constraint(self.nlp, p.iterate.w, p.iterate.g)
         violated = p.violation > o.constraint_tolerance
         distance = f"gradient {p.gradient:.1e}, constraint violation {p.violation:.1e}"
         if code in (_SUCCESS, _FEASIBLE_POINT):
@@ -270,21 +234,13 @@ class _Run:
         if code == _INFEASIBLE or (code in (_RESTORATION_FAILED, _TOO_FEW_FREEDOMS) and violated):
             return nlp_verdicts.infeasible(self.iteration, worst)
         kind, reason, advice = _ENDS.get(code, (StatusCode.LINE_SEARCH_FAILED, "", _GUESS))
-        reason = reason.format(o=o, i=self.iteration) or f"IPOPT ended with: {_text(message)}"
+        reason = reason.format(o=o, i=self.iteration) or f"IPOPT ended with its code {code}"
         return nlp_verdicts.stopped(kind, reason, distance, worst if violated else None, advice)
 
     def _non_finite(self) -> Status:
-        w = self.w0 if self.point is None else self.point.w
+        w = self.w0 if self.point is None else self.point.iterate.w
         objective, g = self.nlp.evaluate(w)
         return nlp_verdicts.non_finite(self.nlp, w, objective, g)
-
-
-class _FirstOrder:
-    """The callbacks without a Hessian: IPOPT approximates it from gradients."""
-
-    def __init__(self, run: _Run) -> None:
-        for name in ("objective", "constraints", "gradient", "jacobian", "jacobianstructure", "intermediate"):
-            setattr(self, name, getattr(run, name))
 
 
 _GUESS = "Start from a better guess, check the derivatives (trajopt check), or try another hessian."
@@ -335,28 +291,30 @@ def _ipopt_options(o: DMSOptions, warm: bool) -> Mapping[str, Any]:
     }
     if o.time_limit is not None:
         options["max_wall_time"] = o.time_limit
+    if o.barrier < NEAR:
+        options |= dict.fromkeys(_PUSHED, NEAR_PUSH) | {"bound_mult_init_method": "mu-based"}
     if warm:
-        options |= {"warm_start_init_point": "yes"}
-        options |= {f"warm_start_{key}": WARM_PUSH for key in _PUSHED}
+        options |= {"warm_start_init_point": "yes", "warm_start_mult_bound_push": NEAR_PUSH}
+        options |= {f"warm_start_{key}": NEAR_PUSH for key in _PUSHED}
+    if o.ipopt.get("linear_solver", "mumps") == "mumps":
+        options |= MUMPS
     return options | dict(o.ipopt)
 
 
-WARM_PUSH = 1e-6
-"""How far a warm start is moved off its bounds."""
-_PUSHED = ("bound_push", "bound_frac", "slack_bound_push", "slack_bound_frac", "mult_bound_push")
+MUMPS = {"mumps_permuting_scaling": 0, "mumps_scaling": 0}
+"""Neither permuted nor scaled by their values: the matrices of shooting problems are well scaled, and small."""
+NEAR, NEAR_PUSH = 1e-3, 1e-6
+"""A start with a first barrier parameter below NEAR is one near the solution, and is moved off its bounds by this only. Without
+multipliers, those of the bounds follow from the barrier then, and those of the constraints are IPOPT's least-squares estimate. From
+a plan for a problem that has changed it takes fewer iterations than the multipliers of that plan do."""
+_PUSHED = ("bound_push", "bound_frac", "slack_bound_push", "slack_bound_frac")
 
 
-def _start(warm: Multipliers | None) -> dict[str, Array]:
-    """A warm start by cyipopt's names."""
-    if warm is None:
-        return {}
-    return {"lagrange": warm.y, "zl": np.maximum(-warm.z, 0.0), "zu": np.maximum(warm.z, 0.0)}
+def _evaluated_patterns(nlp: NLP, w: Array) -> tuple[sp.csc_matrix, sp.csc_matrix]:
+    """Jacobian and Hessian at w."""
+    return nlp.differentiate(w)[1], nlp.hessian(w, 0.0, np.zeros(len(nlp.g_lower)))
 
 
-def _columns(matrix: Any) -> Array:
-    """The column of each entry of a csc matrix."""
-    return np.repeat(np.arange(matrix.shape[1]), np.diff(matrix.indptr))
-
-
-def _text(message: bytes | str) -> str:
-    return message.decode() if isinstance(message, bytes) else message
+def _places(matrix: sp.csc_matrix) -> Pattern:
+    """Rows and columns of the entries of a matrix."""
+    return matrix.indices, np.repeat(np.arange(matrix.shape[1]), np.diff(matrix.indptr))

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import scipy.sparse as sp
 
@@ -62,6 +62,15 @@ class ConvexOverNonlinear(NLP, Protocol):
     def convex_hessian(self, w: Array, sigma: float, multipliers: Array) -> sp.csc_matrix:
         """sigma J'phi''J of the objective plus multipliers_i J_i'psi_i''J_i of those convex- or concave-over-nonlinear
         constraints for which it is positive semidefinite."""
+        ...
+
+
+@runtime_checkable
+class Patterned(Protocol):
+    """A program that knows its patterns without evaluation."""
+
+    def patterns(self) -> tuple[sp.csc_matrix, sp.csc_matrix]:
+        """Matrices with the patterns of the Jacobian (m, n) and the Hessian (n, n)."""
         ...
 
 

@@ -34,13 +34,14 @@ from trajopt.solution import Solution
 from trajopt.solvers import solve
 
 WARM_BARRIER = 1e-6
-"""The first barrier parameter of IPOPT from a plan with multipliers."""
+"""The first barrier parameter of IPOPT from a plan that it has found."""
 
 
 class Converging:
     """Solves each problem as far as the options allow; a solution without gains gets those of :mod:`trajopt.feedback`.
 
-    IPOPT is started from the multipliers of the last plan too.
+    From a plan that it has found, IPOPT starts with a small barrier and multipliers of its own estimate: those of the plan belong
+    to a problem that has changed, and often take several times as many iterations.
 
     follow: start from the motion under the last plan's feedback, which obeys the dynamics, not from its states; what single
     shooting needs where the system is unstable. Raises ValueError for an unknown solver or option, at the first solve.
@@ -55,11 +56,10 @@ class Converging:
 
     def respond(self, x0: Array) -> Solution:
         """See :class:`~trajopt.mpc.Planner`."""
-        ocp, multipliers = replace(self._ocp, x0=x0), self._warm.multipliers
+        ocp = replace(self._ocp, x0=x0)
         guess = followed(ocp, self._warm) if self.follow else self._warm.guess
-        if self.solver == "dms" and multipliers:
-            options = replace(self.options or DMSOptions(), barrier=WARM_BARRIER)
-            return dms(ocp, guess, options, multipliers=multipliers)
+        if self.solver == "dms" and self._warm.multipliers:
+            return dms(ocp, guess, replace(self.options or DMSOptions(), barrier=WARM_BARRIER))
         solution = solve(ocp, guess, self.options, solver=self.solver)
         if fault_of(solution) is None and not solution.K.any():
             return replace(solution, K=tracking_gains(ocp, solution.xs, solution.us))

@@ -97,15 +97,22 @@ def _functions(ocp: OCP, kept: Sequence[tuple[Constraint, ...]], width: int, kin
     plain.append(NumpyKnots(None, ocp.terminal, kept[-1], ocp.times[-1:], np.ones(1), 0, hessian=kind))
     if engine_of(ocp) != "compiled":
         return plain
+    return _compiled(ocp, kept, plain, kind)
+
+
+def _compiled(ocp: OCP, kept: Sequence[tuple[Constraint, ...]], plain: Sequence[Knots], kind: str) -> list[Knots]:
+    """The same, those of phases that can be compiled in that form; the final knot with the last of them."""
     from trajopt.compiled_knots import TooLong, compiled_knots, serves_knots
 
-    if not serves_knots(ocp):
-        return plain
-    try:
-        fast = compiled_knots(ocp, kept[0], kept[-1])
-    except TooLong:
-        return plain
-    return fast if kind == "exact" else [_Mixed(f, p) for f, p in zip(fast, plain, strict=True)]
+    found = list(plain)
+    for i, phase in enumerate(ocp.phases):
+        if not serves_knots(ocp, phase):
+            continue
+        try:
+            found[i], found[-1] = compiled_knots(ocp, i, kept[i], kept[-1])
+        except TooLong:
+            continue
+    return found if kind == "exact" else [f if f is p else _Mixed(f, p) for f, p in zip(found, plain, strict=True)]
 
 
 class _Mixed:
@@ -136,11 +143,13 @@ def _at_end(ocp: OCP, i: int, width: int, kind: str) -> Knots:
 
 
 def _rows(constraints: Sequence[Constraint], knots: slice, first_row: int) -> Array:
-    """Row numbers (K, ng); none at x0, which is given, for constraints that read no controls."""
-    present = np.ones((knots.stop - knots.start, sum(c.residual.n_out for c in constraints)), dtype=bool)
+    """Row numbers (K, ng); none where no bound is finite, nor at x0, which is given, for constraints that read no controls."""
+    count = knots.stop - knots.start
+    bounds = [np.isfinite(c.bounds(count)).any(axis=0) for c in constraints]
+    present = np.concatenate([np.zeros((count, 0), dtype=bool), *bounds], axis=1)
     if knots.start == 0:
         reads = [np.full(c.residual.n_out, c.residual.nu > 0) for c in constraints]
-        present[0] = np.concatenate([*reads, np.zeros(0, dtype=bool)])
+        present[0] &= np.concatenate([*reads, np.zeros(0, dtype=bool)])
     rows = np.full(present.shape, -1)
     rows[present] = first_row + np.arange(present.sum())
     return rows

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from copy import copy
 
 import numpy as np
 import scipy.sparse as sp
@@ -29,7 +30,7 @@ class Entries:
 
 
 class Assembly:
-    """A sum of blocks as a csc matrix; entries at the same place are added up."""
+    """A sum of blocks as a csc matrix; entries at the same place are added up. pattern: the same matrix of ones."""
 
     def __init__(self, shape: tuple[int, int], rows: Sequence[Array], columns: Sequence[Array]) -> None:
         self.shape = shape
@@ -42,12 +43,15 @@ class Assembly:
         once = len(unique) == len(places)
         self._source = self._kept[np.argsort(slots)] if once else None  # a plain permutation is faster than a sum
         self._slots = slots
+        self.pattern = sp.csc_matrix((np.ones(len(unique)), self.indices, self.indptr), shape=shape)
 
     def __call__(self, blocks: Sequence[Array]) -> sp.csc_matrix:
         """The matrix of these values, blocks as they were added."""
         values = np.concatenate([*(block.ravel() for block in blocks), np.zeros(0)])
         if self._source is not None:
-            data = values[self._source]
+            data = values.take(self._source)
         else:
             data = np.bincount(self._slots, weights=values[self._kept], minlength=len(self.indices))
-        return sp.csc_matrix((data, self.indices, self.indptr), shape=self.shape)
+        matrix = copy(self.pattern)  # scipy's constructor examines what is known here
+        matrix.data = data
+        return matrix

@@ -121,6 +121,10 @@ class Transcription:
         self._hessian = hessian.assembly((self.size, self.size))
         self._minus_identity = np.broadcast_to(-np.eye(self.n), (self.N, self.n, self.n))
 
+    def patterns(self) -> tuple[sp.csc_matrix, sp.csc_matrix]:
+        """See :class:`~trajopt.nlp.Patterned`."""
+        return self._jacobian.pattern, self._hessian.pattern
+
     # -- the program ----------------------------------------------------------------------------------------------------
     def evaluate(self, w: Array) -> tuple[float, Array]:
         """See :class:`~trajopt.nlp.NLP`."""

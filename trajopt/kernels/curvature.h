@@ -200,13 +200,42 @@ static void columns_of(const substep_t *b, V h, int fresh, V *restrict G, column
     through_step(b->stage, T, E, h, fresh, G, kept, (PANELS - 1) * PANEL, LAST_PANEL);
 }
 
+/* Through the substeps: a->x becomes x_next and a->G its derivative; b keeps the stages, and the sensitivities before them.
+   last: where not NULL, the columns of the last substep. */
+static void forward(ctx_t c, int substeps, V t, V h, substep_t *restrict b, curvature_t *restrict a, columns_t *last)
+{
+    for (int i = 0; i < ND; i++)
+        for (int j = 0; j < NW; j++) a->G[i * NW + j] = splat(i == j);
+    for (int s = 0; s < substeps; s++) {
+        memcpy(b[s].G, a->G, sizeof a->G);
+        increment(c, a->x, a->u, t + (double)s * h, h, a->p, b[s].stage, b[s].delta);
+#ifdef LIE
+        manifold_transport(b[s].delta, b[s].transport);
+        manifold_dexp(b[s].delta, b[s].dexp);
+#endif
+        columns_of(b + s, h, s == 0, a->G, s == substeps - 1 ? last : NULL);
+        manifold_integrate(a->x, b[s].delta, a->next);
+        memcpy(a->x, a->next, sizeof a->x);
+    }
+}
+
+/* Back through the substeps: adds the Hessian of lam' x_next.  found: a->columns are those of the last substep. */
+static void backward(ctx_t c, int substeps, V t, V h, const substep_t *restrict b, curvature_t *restrict a, int found)
+{
+    for (int s = substeps - 1; s >= 0; s--) {
+        if (s < substeps - 1 || !found) {
+            memcpy(a->G, b[s].G, sizeof a->G);
+            columns_of(b + s, h, s == 0, a->G, a->columns);
+        }
+        back(c, a, b + s, t + (double)s * h, h);
+    }
+}
+
 /* H of a block of knots, from a->x, u, p, node, lam */
 static void contract(ctx_t c, int substeps, V t, V dt, substep_t *restrict b, curvature_t *restrict a)
 {
     const V h = STEP_LENGTH(dt) / (double)substeps;
     memset(a->H, 0, sizeof a->H);
-    for (int i = 0; i < ND; i++)
-        for (int j = 0; j < NW; j++) a->G[i * NW + j] = splat(i == j);
 #if STAGES == 1 && !defined LIE
     if (substeps == 1) { /* f is seen through nothing */
         V slope[1][ND];
@@ -221,17 +250,7 @@ static void contract(ctx_t c, int substeps, V t, V dt, substep_t *restrict b, cu
         return;
     }
 #endif
-    for (int s = 0; s < substeps; s++) {
-        memcpy(b[s].G, a->G, sizeof a->G);
-        increment(c, a->x, a->u, t + (double)s * h, h, a->p, b[s].stage, b[s].delta);
-#ifdef LIE
-        manifold_transport(b[s].delta, b[s].transport);
-        manifold_dexp(b[s].delta, b[s].dexp);
-#endif
-        columns_of(b + s, h, s == 0, a->G, s == substeps - 1 ? a->columns : NULL);
-        manifold_integrate(a->x, b[s].delta, a->next);
-        memcpy(a->x, a->next, sizeof a->x);
-    }
+    forward(c, substeps, t, h, b, a, a->columns);
 #ifdef LIE
     V d[ND], inverse[LIE_ROOM], bend[LIE_ROOM], lam[ND];
     manifold_difference(a->node, a->x, d);
@@ -241,13 +260,7 @@ static void contract(ctx_t c, int substeps, V t, V dt, substep_t *restrict b, cu
     memcpy(lam, a->lam, sizeof lam);
     blocks_adjoint(inverse, lam, a->lam);
 #endif
-    for (int s = substeps - 1; s >= 0; s--) {
-        if (s < substeps - 1) {
-            memcpy(a->G, b[s].G, sizeof a->G);
-            columns_of(b + s, h, s == 0, a->G, a->columns);
-        }
-        back(c, a, b + s, t + (double)s * h, h);
-    }
+    backward(c, substeps, t, h, b, a, 1);
 }
 
 EXPORT long curvature_room(const int *head, int substeps)
