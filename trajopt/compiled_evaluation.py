@@ -45,6 +45,8 @@ from trajopt.terms import CostTerm
 _LOG = logging.getLogger(__name__)
 _KNOTS = ("ti", "td", "substeps", "xs", "us", "t", "dt", "p", "room")
 _LONG = np.dtype(ctypes.c_long)
+NUMBERS_PER_THREAD = 30_000
+"""An expansion of fewer numbers than twice this runs on the calling thread."""
 Tables = tuple[list[Array], list[Array]]
 
 
@@ -79,13 +81,33 @@ class CompiledEvaluator:
         xs, us = np.ascontiguousarray(xs), np.ascontiguousarray(us)
         inputs = [address(a) for a in (xs, us, self._times, self._dt)]
         outputs = [address(a) for a in (A, B, d, x_next, Q, q, S, R, r, cost)]
-        for phase in self._phases:
-            phase.expand(inputs, outputs)
+        self._expand_blocks(inputs, outputs)
         last = self._phases[-1]
         end = [xs[N:], self._times[N:], self._theta_end, Q[N:], q[N:], cost[N:], last.rooms[0]]
         last.terminal(*map(address, end))
         dx0 = self.manifold.difference(xs[:1].T, self.ocp.x0[:, None])[:, 0]
         return Expansion(LQProblem(A, B, d, Q, q, S, R, r, dx0), float(cost.sum()), x_next)
+
+    def _expand_blocks(self, inputs: Sequence[int], outputs: Sequence[int]) -> None:
+        """Fill the blocks of all knots; where they are worth it, threads take blocks of lanes of any phase."""
+        blocks = [(phase, *block) for phase in self._phases for block in phase.blocks]
+
+        def part(first: int, last: int, room: Array) -> None:
+            for phase, start, stop in blocks[first:last]:
+                phase.expand(start, stop, inputs, outputs, room)
+
+        over_threads(part, len(blocks), 1, self._rooms, least=self._blocks_per_thread)
+
+    @cached_property
+    def _rooms(self) -> Rooms:
+        """Workspaces in which every phase has room."""
+        return Rooms(max(phase.rooms.doubles for phase in self._phases))
+
+    @cached_property
+    def _blocks_per_thread(self) -> int:
+        """Fewer blocks of lanes than this are not worth a thread."""
+        n, m = self.manifold.ndx, self.ocp.nu
+        return -(-NUMBERS_PER_THREAD // (self._lanes * (2 * n * n + 2 * n * m + m * m)))
 
     def rollout(self, xs: Array, us: Array, direction: Direction, alphas: Array, shooting: Shooting) -> Candidates:
         """See :class:`~trajopt.evaluation.Evaluator`; lanes hold step lengths, and the parts between nodes with linear gaps."""
@@ -170,15 +192,17 @@ class _Phase:
         room = bound(library, "stage_room", "p", ctypes.c_long)
         self.rooms = Rooms(int(room(address(self._tables[0][0]))) * self._lanes)
 
-    def expand(self, inputs: Sequence[int], outputs: Sequence[int]) -> None:
-        """Fill the blocks of the phase's knots."""
+    @cached_property
+    def blocks(self) -> list[tuple[int, int]]:
+        """The phase's knots, counted from its first, by blocks of lanes: (first, last)."""
+        knots = self.last - self.first
+        return [(i, min(i + self._lanes, knots)) for i in range(0, knots, self._lanes)]
+
+    def expand(self, first: int, last: int, inputs: Sequence[int], outputs: Sequence[int], room: Array) -> None:
+        """Fill the LQ blocks of some of the phase's knots."""
         values, start = (address(self._p), address(self._theta)), self.first
-
-        def part(first: int, last: int, room: Array) -> None:
-            knots = (start, start + first, start + last)
-            self._expand(self._ti, self._td, self._substeps, *inputs, *values, *knots, *outputs, address(room))
-
-        over_threads(part, self.last - start, self._lanes, self.rooms)
+        knots = (start, start + first, start + last)
+        self._expand(self._ti, self._td, self._substeps, *inputs, *values, *knots, *outputs, address(room))
 
     def rollout(self, N: int, trials: int, shooting: Shooting, given: Sequence[Any], results: Sequence[int]) -> Array:
         """Continue trajectories over the phase's knots, in parts between nodes; returns the running costs (trials,)."""

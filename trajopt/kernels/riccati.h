@@ -16,29 +16,73 @@ typedef struct {
     const double *A, *B, *d, *Q, *q, *S, *R, *r;
 } lq_data;
 
-/* C (a x c) = X' Y for X (b x a), Y (b x c); plus = 1 adds to C. */
-#define TRANSPOSED_PRODUCT(C, X, Y, a, b, c, plus)                              \
-    for (int i_ = 0; i_ < (a); i_++) {                                          \
-        double row_[c];                                                         \
-        for (int j_ = 0; j_ < (c); j_++) row_[j_] = (plus) ? (C)[i_ * (c) + j_] : 0.0; \
-        for (int k_ = 0; k_ < (b); k_++) {                                      \
-            const double f_ = (X)[k_ * (a) + i_];                               \
-            for (int j_ = 0; j_ < (c); j_++) row_[j_] += f_ * (Y)[k_ * (c) + j_]; \
-        }                                                                       \
-        for (int j_ = 0; j_ < (c); j_++) (C)[i_ * (c) + j_] = row_[j_];         \
-    }
+/* -- products of small matrices, in tiles whose sums stay in registers -------------------------------------------------------- */
 
-/* C (a x c) = X Y for X (a x b), Y (b x c). */
-#define PRODUCT(C, X, Y, a, b, c)                                               \
-    for (int i_ = 0; i_ < (a); i_++) {                                          \
-        double row_[c];                                                         \
-        for (int j_ = 0; j_ < (c); j_++) row_[j_] = 0.0;                        \
-        for (int k_ = 0; k_ < (b); k_++) {                                      \
-            const double f_ = (X)[i_ * (b) + k_];                               \
-            for (int j_ = 0; j_ < (c); j_++) row_[j_] += f_ * (Y)[k_ * (c) + j_]; \
-        }                                                                       \
-        for (int j_ = 0; j_ < (c); j_++) (C)[i_ * (c) + j_] = row_[j_];         \
-    }
+#ifdef __GNUC__
+#define PACK 4
+typedef double pack_t __attribute__((vector_size(8 * PACK), aligned(8), may_alias));
+#define TILED _Pragma("GCC unroll 4")
+#else
+#define PACK 1
+typedef double pack_t;
+#define TILED
+#endif
+#define TILE_ROWS 4
+#define TILE_PACKS 3
+
+/* A matrix by its entries X[i * by_row + k * by_column]: as it stands, or transposed. */
+typedef struct {
+    const double *at;
+    int by_row, by_column;
+} strided_t;
+
+/* r x (w packs) of C (+)= X Y; rows of C and Y are `stride` apart, X has b columns */
+ALWAYS_INLINE void tile(double *restrict C, strided_t X, const double *restrict Y, const int stride, const int b, const int r, const int w,
+                        const int plus)
+{
+    pack_t sum[r][w];
+    TILED for (int i = 0; i < r; i++)
+        TILED for (int j = 0; j < w; j++) sum[i][j] = plus ? *(const pack_t *)(C + i * stride + j * PACK) : (pack_t){0.0};
+    for (int k = 0; k < b; k++)
+        TILED for (int i = 0; i < r; i++) {
+            const double f = X.at[i * X.by_row + k * X.by_column];
+            TILED for (int j = 0; j < w; j++) sum[i][j] += f * *(const pack_t *)(Y + k * stride + j * PACK);
+        }
+    TILED for (int i = 0; i < r; i++)
+        TILED for (int j = 0; j < w; j++) *(pack_t *)(C + i * stride + j * PACK) = sum[i][j];
+}
+
+/* r rows of C (+)= X Y in the columns first .. c */
+ALWAYS_INLINE void row_tiles(double *restrict C, strided_t X, const double *restrict Y, int first, const int b, const int c, const int r,
+                             const int plus)
+{
+    int j = first;
+    for (; j + TILE_PACKS * PACK <= c; j += TILE_PACKS * PACK) tile(C + j, X, Y + j, c, b, r, TILE_PACKS, plus);
+    for (; j + PACK <= c; j += PACK) tile(C + j, X, Y + j, c, b, r, 1, plus);
+    for (; j < c; j++)
+        for (int i = 0; i < r; i++) {
+            double s = plus ? C[i * c + j] : 0.0;
+            for (int k = 0; k < b; k++) s += X.at[i * X.by_row + k * X.by_column] * Y[k * c + j];
+            C[i * c + j] = s;
+        }
+}
+
+/* C (a x c) (+)= X Y for X (a x b), Y (b x c); upper: of C only what is on and above its diagonal, and some entries below */
+ALWAYS_INLINE void tiled_product(double *restrict C, strided_t X, const double *restrict Y, const int a, const int b, const int c,
+                                 const int plus, const int upper)
+{
+    int i = 0;
+    for (; i + TILE_ROWS <= a; i += TILE_ROWS, X.at += TILE_ROWS * X.by_row)
+        row_tiles(C + i * c, X, Y, upper ? i : 0, b, c, TILE_ROWS, plus);
+    for (; i < a; i++, X.at += X.by_row) row_tiles(C + i * c, X, Y, upper ? i : 0, b, c, 1, plus);
+}
+
+/* C (a x c) = X Y for X (a x b), Y (b x c); plus = 1 adds to C. */
+#define PRODUCT(C, X, Y, a, b, c, plus) tiled_product(C, (strided_t){X, b, 1}, Y, a, b, c, plus, 0)
+/* C (a x c) = X' Y for X (b x a), Y (b x c) */
+#define TRANSPOSED_PRODUCT(C, X, Y, a, b, c, plus) tiled_product(C, (strided_t){X, 1, a}, Y, a, b, c, plus, 0)
+/* The upper half of C (a x a) += X' Y for X, Y (b x a) */
+#define ADD_UPPER_PRODUCT(C, X, Y, a, b) tiled_product(C, (strided_t){X, 1, a}, Y, a, b, a, 1, 1)
 
 /* In-place Cholesky factor of the leading m x m block of G, whose rows have M_ entries; 0 where it is not positive definite. */
 ALWAYS_INLINE int cholesky(double *restrict G, const int m)
@@ -248,26 +292,23 @@ ALWAYS_INLINE long riccati(lq_data p, long N, double on_state, double on_control
         const double *A = p.A + i * N_ * N_, *B = p.B + i * N_ * M_, *V = Vxx + (i + 1) * N_ * N_, *d = p.d + i * N_;
         double ahead[N_], VA[N_ * N_], VB[N_ * M_], Quu[M_ * M_], G[M_ * M_], Qux[M_ * N_], Qu[M_], X[M_ * (N_ + 1)];
         double *Wx = Vx + i * N_, *W = Vxx + i * N_ * N_;
-        for (int a = 0; a < N_; a++) {
-            double s = Vx[(i + 1) * N_ + a];
-            for (int b = 0; b < N_; b++) s += V[a * N_ + b] * d[b];
-            ahead[a] = s;
-        }
+        memcpy(ahead, Vx + (i + 1) * N_, sizeof ahead);
+        PRODUCT(ahead, d, V, 1, N_, N_, 1);
         if (changes)
             add_curvature(changes->curvature, changes->parts, i, ahead, (double *)p.Q + i * N_ * N_, (double *)p.S + i * M_ * N_,
                           (double *)p.R + i * M_ * M_);
-        PRODUCT(VA, V, A, N_, N_, N_)
-        PRODUCT(VB, V, B, N_, N_, M_)
+        PRODUCT(VA, V, A, N_, N_, N_, 0);
+        PRODUCT(VB, V, B, N_, N_, M_, 0);
         memcpy(Quu, p.R + i * M_ * M_, sizeof Quu);
-        TRANSPOSED_PRODUCT(Quu, B, VB, M_, N_, M_, 1)
+        TRANSPOSED_PRODUCT(Quu, B, VB, M_, N_, M_, 1);
         memcpy(Qux, p.S + i * M_ * N_, sizeof Qux);
-        TRANSPOSED_PRODUCT(Qux, B, VA, M_, N_, N_, 1)
+        TRANSPOSED_PRODUCT(Qux, B, VA, M_, N_, N_, 1);
         memcpy(Qu, p.r + i * M_, sizeof Qu);
-        TRANSPOSED_PRODUCT(Qu, B, ahead, M_, N_, 1, 1)
+        PRODUCT(Qu, ahead, B, 1, N_, M_, 1);
         memcpy(Wx, p.q + i * N_, sizeof(double) * N_);
-        TRANSPOSED_PRODUCT(Wx, A, ahead, N_, N_, 1, 1)
+        PRODUCT(Wx, ahead, A, 1, N_, N_, 1);
         memcpy(W, p.Q + i * N_ * N_, sizeof(double) * N_ * N_);
-        TRANSPOSED_PRODUCT(W, A, VA, N_, N_, N_, 1)
+        ADD_UPPER_PRODUCT(W, A, VA, N_, N_);
         memcpy(G, Quu, sizeof G);
         for (int a = 0; a < M_; a++) {
             G[a * M_ + a] += on_control;
@@ -276,8 +317,8 @@ ALWAYS_INLINE long riccati(lq_data p, long N, double on_state, double on_control
         }
         if (on_state != 0.0) {
             double BA[M_ * N_], BB[M_ * M_];
-            TRANSPOSED_PRODUCT(BB, B, B, M_, N_, M_, 0)
-            TRANSPOSED_PRODUCT(BA, B, A, M_, N_, N_, 0)
+            TRANSPOSED_PRODUCT(BB, B, B, M_, N_, M_, 0);
+            TRANSPOSED_PRODUCT(BA, B, A, M_, N_, N_, 0);
             for (int a = 0; a < M_ * M_; a++) G[a] += on_state * BB[a];
             for (int a = 0; a < M_; a++)
                 for (int b = 0; b < N_; b++) X[a * (N_ + 1) + 1 + b] += on_state * BA[a * N_ + b];
@@ -312,16 +353,16 @@ ALWAYS_INLINE long riccati(lq_data p, long N, double on_state, double on_control
             }
         }
         /* V = Qxx + K'(Quu K + Qux) + Qux'K,  Vx = Qx + K'(Quu k + Qu) + Qux'k */
-        PRODUCT(T, Quu, Ki, M_, M_, N_)
-        for (int a = 0; a < M_ * N_; a++) T[a] += Qux[a];
-        PRODUCT(t, Quu, ki, M_, M_, 1)
-        for (int a = 0; a < M_; a++) t[a] += Qu[a];
-        TRANSPOSED_PRODUCT(Wx, Ki, t, N_, M_, 1, 1)
-        TRANSPOSED_PRODUCT(Wx, Qux, ki, N_, M_, 1, 1)
-        TRANSPOSED_PRODUCT(W, Ki, T, N_, M_, N_, 1)
-        TRANSPOSED_PRODUCT(W, Qux, Ki, N_, M_, N_, 1)
+        memcpy(T, Qux, sizeof T);
+        PRODUCT(T, Quu, Ki, M_, M_, N_, 1);
+        memcpy(t, Qu, sizeof t);
+        PRODUCT(t, Quu, ki, M_, M_, 1, 1);
+        PRODUCT(Wx, t, Ki, 1, M_, N_, 1);
+        PRODUCT(Wx, ki, Qux, 1, M_, N_, 1);
+        ADD_UPPER_PRODUCT(W, Ki, T, N_, M_);
+        ADD_UPPER_PRODUCT(W, Qux, Ki, N_, M_);
         for (int a = 0; a < N_; a++)
-            for (int b = 0; b < a; b++) W[a * N_ + b] = W[b * N_ + a] = 0.5 * (W[a * N_ + b] + W[b * N_ + a]);
+            for (int b = 0; b < a; b++) W[a * N_ + b] = W[b * N_ + a];
     }
     return -1;
 }
@@ -333,8 +374,8 @@ static void adjoint(lq_data p, long N, double *restrict lambda, double *restrict
     memcpy(g, p.r, sizeof(double) * M_ * N);
     for (long i = N - 1; i >= 0; i--) {
         const double *next = lambda + (i + 1) * N_;
-        TRANSPOSED_PRODUCT(g + i * M_, p.B + i * N_ * M_, next, M_, N_, 1, 1)
-        TRANSPOSED_PRODUCT(lambda + i * N_, p.A + i * N_ * N_, next, N_, N_, 1, 1)
+        PRODUCT(g + i * M_, next, p.B + i * N_ * M_, 1, N_, M_, 1);
+        PRODUCT(lambda + i * N_, next, p.A + i * N_ * N_, 1, N_, N_, 1);
     }
 }
 
