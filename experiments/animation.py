@@ -19,6 +19,7 @@ from dynamics_backends.protocol import Array
 from dynamics_backends.rigid_body.kinematics import point_positions
 from dynamics_backends.rigid_body.model import Model
 from experiments.animation_page import PAGE
+from experiments.plotting import on_the_clock
 from problems.gait_analysis import contact_forces, contacts
 from problems.task import Task
 from trajopt import Solution
@@ -117,7 +118,7 @@ def write_animation(path: Path, solution: Solution, task: Task) -> Path:
     model = task.ocp.model
     if model is None:
         raise ValueError(f"{task.ocp.name} has no robot to show")
-    scene = scene_of(solution, task)
+    scene = scene_of(on_the_clock(solution, task), task)
     title = escape(f"{task.ocp.name}: {model.name}")
     # "</" would end the script wherever it stands, also in a name
     data = json.dumps(scene, separators=(",", ":")).replace("</", "<\\/")

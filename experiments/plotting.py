@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -76,6 +77,7 @@ def figure(path: Path, rows: int, columns: int, width: float, height: float, tit
 def plot_solution(solution: Solution, folder: Path, task: Task | None = None) -> list[Path]:
     """All pictures of a solution; without its task, those that need no limits and no robot."""
     folder.mkdir(parents=True, exist_ok=True)
+    solution = on_the_clock(solution, task)
     panels = _panels(solution, task)
     written = [plot_panels(folder / f"{name}.png", title, p) for name, (title, p) in panels.items() if p]
     if task is not None and task.frame is not None and task.ocp.model is not None:
@@ -88,6 +90,12 @@ def plot_solution(solution: Solution, folder: Path, task: Task | None = None) ->
         tolerances = solution.meta.get("options", {})
         written.append(plot_convergence(folder / "convergence.png", solution.history, tolerances))
     return written
+
+
+def on_the_clock(solution: Solution, task: Task | None) -> Solution:
+    """The solution with the times of its motion, where these are not the problem's."""
+    times = None if task is None else task.clock(solution.xs)
+    return solution if times is None else replace(solution, times=times)
 
 
 # -- joints --------------------------------------------------------------------------------------------------
@@ -135,11 +143,18 @@ def _slides(model: Any, name: str) -> bool:
 def _control_panels(solution: Solution, task: Task | None) -> list[Panel]:
     names = solution.meta.get("control_names") or [f"u[{i}]" for i in range(solution.us.shape[1])]
     lower, upper = _control_limits(solution, task)
-    held = np.vstack([solution.us, solution.us[-1:]])
+    lasting = _lasting(solution)
+    held, times = solution.us[lasting], np.append(solution.times[:-1][lasting], solution.times[-1])
+    held = np.vstack([held, held[-1:]])
     return [
-        Panel(*_control_label(name, task), solution.times, held[:, i], lower[i], upper[i], held=True)
+        Panel(*_control_label(name, task), times, held[:, i], lower[i], upper[i], held=True)
         for i, name in enumerate(names)
     ]
+
+
+def _lasting(solution: Solution) -> Array:
+    """Which knots (N,) have a duration; the controls of others are no forces."""
+    return np.diff(solution.times) > 0.0
 
 
 def _control_label(name: str, task: Task | None) -> tuple[str, str]:
@@ -157,7 +172,8 @@ def _control_limits(solution: Solution, task: Task | None) -> tuple[Array, Array
         return np.full(nu, -np.inf), np.full(nu, np.inf)
     if task.ocp.control_bounds is not None:
         lower, upper = task.ocp.control_bounds
-        return lower.max(axis=0), upper.min(axis=0)
+        lasting = _lasting(solution)
+        return lower[lasting].max(axis=0), upper[lasting].min(axis=0)
     return _effort_limits(task.ocp)
 
 
@@ -255,8 +271,9 @@ def _draw_progress(axis: Any, times: Array, p: Array, goal: Array | None) -> Non
         axis.plot(times, np.linalg.norm(p - goal, axis=1), color=BLUE)
         axis.set_ylabel("distance to the goal [m]")
     else:
-        speed = np.linalg.norm(np.diff(p, axis=0), axis=1) / np.diff(times)
-        axis.plot(times[:-1], speed, color=BLUE)
+        lasting = np.diff(times) > 0.0
+        speed = np.linalg.norm(np.diff(p, axis=0), axis=1)[lasting] / np.diff(times)[lasting]
+        axis.plot(times[:-1][lasting], speed, color=BLUE)
         axis.set_ylabel("speed [m/s]")
     axis.set_ylim(bottom=0)
     axis.margins(x=0.01)

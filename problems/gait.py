@@ -122,6 +122,29 @@ class Gait(Checked):
             raise ValueError(f"gait {name!r} needs four feet, left before right and front before hind; got {len(feet)}")
         return cls.in_turn(feet, [[feet[i] for i in group] for group in PATTERNS[name]], **values)  # type: ignore[arg-type]
 
+    @classmethod
+    def observed(
+        cls, feet: Sequence[str], times: Array, contact: Array, *, step: float, least: float, **values: float
+    ) -> Gait:
+        """The schedule of contact signals (M, F) of booleans, held from times (M + 1,) [s] on, such as those of a soft gait.
+
+        It is rounded to multiples of ``step`` [s]; what a foot does for less than ``least`` [s] is taken for noise, the shortest
+        first. values: step_length, step_height. Raises ValueError where the sizes do not fit.
+        """
+        if np.shape(contact) != (len(times) - 1, len(feet)):
+            raise ValueError(
+                f"contact has shape {np.shape(contact)}; expected ({len(times) - 1}, {len(feet)}): times less one, feet"
+            )
+        middles = times[0] + step * (np.arange(max(1, round((times[-1] - times[0]) / step))) + 0.5)
+        at = np.clip(np.searchsorted(times, middles, side="right") - 1, 0, len(contact) - 1)
+        even = np.stack([_without_blips(signal, least / step) for signal in np.asarray(contact)[at].T], axis=1)
+        ends = np.flatnonzero((even[1:] != even[:-1]).any(axis=1)) + 1
+        phases = [
+            GaitPhase(tuple(f for f, down in zip(feet, even[a], strict=True) if down), float(step * (b - a)))
+            for a, b in zip([0, *ends], [*ends, len(even)], strict=True)
+        ]
+        return cls(feet=tuple(feet), phases=tuple(phases), **values)
+
     @property
     def duration(self) -> float:
         """[s]"""
@@ -174,6 +197,18 @@ class Gait(Checked):
 
 
 _SAME_TIME = 1e-9
+
+
+def _without_blips(signal: Array, least: float) -> Array:
+    """A signal (M,) of booleans without runs of less than ``least`` samples."""
+    signal = signal.copy()
+    while True:
+        ends = np.r_[0, np.flatnonzero(signal[1:] != signal[:-1]) + 1, len(signal)]
+        lengths = np.diff(ends)
+        shortest = int(np.argmin(lengths))
+        if len(lengths) == 1 or lengths[shortest] >= least:
+            return signal
+        signal[ends[shortest] : ends[shortest + 1]] ^= True
 
 
 def _curve(s: Array) -> tuple[Array, Array, Array, Array]:

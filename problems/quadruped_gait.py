@@ -5,7 +5,7 @@
 with the state s(x) of :mod:`~problems.base_state`.  What distinguishes the tasks are the weights, the forward speed
 asked for, and a waypoint in time (Neunert et al., Trajectory optimization through contacts and automatic gait
 discovery for quadrupeds, RA-L 2017; Giftthaler et al. 2018).  The first guess is the motion under a joint PD
-controller that holds the first posture.
+controller that holds the first posture; for a jump it may hold another for a moment, and push the robot off.
 """
 
 from __future__ import annotations
@@ -40,6 +40,18 @@ class Waypoint(Checked):
 
 
 @dataclass(frozen=True, kw_only=True)
+class Push(Checked):
+    """The posture (joints [rad]) that the controller of the guess holds between the times ``start`` and ``end`` [s]."""
+
+    start: float
+    end: float
+    joints: tuple[float, ...]
+
+    def checks(self) -> Checks:
+        return {"end": (0.0 <= self.start < self.end, "a time after start, both at least 0")}
+
+
+@dataclass(frozen=True, kw_only=True)
 class Settings(Sampling):
     """A gait of any robot with a floating base.
 
@@ -47,7 +59,8 @@ class Settings(Sampling):
     joints: angles [rad] at the start and at the end. running_joints: those the running cost refers to, default ``joints``.
     height: of the base [m], at the start and asked for. velocity: forward speed asked for on the way [m/s].
     goal: x, y [m] of the base at the end. yaw: of the base [rad], at the start and asked for.
-    guess_gains: position and velocity gain of the joint controller whose motion is the first guess.
+    guess_gains: position and velocity gain of the joint controller whose motion is the first guess. guess_push: another posture
+    that it holds for a moment.
     """
 
     horizon: int = 500
@@ -63,6 +76,7 @@ class Settings(Sampling):
     goal: tuple[float, float] = (0.0, 0.0)
     yaw: float = 0.0
     guess_gains: tuple[float, float] = (600.0, 6.0)
+    guess_push: Push | None = None
     control_weight: float = 100.0
     running: BaseWeights = field(default_factory=BaseWeights)
     terminal: BaseWeights = field(default_factory=BaseWeights)
@@ -97,8 +111,7 @@ def build(settings: Settings, backend: BackendFactory) -> Task:
         name="quadruped_gait",
         model=model,
     )
-    guess = to.feedback_guess(ocp, _joint_gains(model, *s.guess_gains))
-    return Task(ocp, guess, outcome=lambda x: _outcome(s, x), feet=s.feet)
+    return Task(ocp, _guess(ocp, model, s, joints), outcome=lambda x: _outcome(s, x), feet=s.feet)
 
 
 def _posture(model: Model, joints: tuple[float, ...], key: str) -> Array:
@@ -129,6 +142,15 @@ def _cost(
 ) -> to.CostTerm:
     weight = weights.vector(len(joints))
     return base_state_cost(model, system.manifold, weight, joints, name, attitude=(0.0, 0.0, s.yaw), **reference)
+
+
+def _guess(ocp: to.OCP, model: Model, s: Settings, joints: Array) -> to.Guess:
+    """The motion under the joint controller, whose position gain turns the posture of a push into torques."""
+    u = np.zeros((ocp.horizon, len(joints)))
+    if s.guess_push is not None:
+        during = (ocp.times[:-1] >= s.guess_push.start) & (ocp.times[:-1] < s.guess_push.end)
+        u[during] = s.guess_gains[0] * (_posture(model, s.guess_push.joints, "guess_push.joints") - joints)
+    return to.feedback_guess(ocp, _joint_gains(model, *s.guess_gains), u)
 
 
 def _joint_gains(model: Model, position: float, velocity: float) -> Array:

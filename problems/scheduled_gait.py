@@ -6,29 +6,33 @@
 with the state s of :mod:`~problems.base_state`, the references of :mod:`~problems.gait` and the smooth friction cone of
 :mod:`~problems.contact_terms`.  One gait gives two problems: ``contact = "rigid"``, phases in which the standing feet are
 held (Holonomic) with an impact where a foot lands, and "soft", one phase on soft ground with the same references.  A
-solution of the soft problem is a warm start for the rigid one.
+solution of the soft problem is a warm start for the rigid one.  The schedule may itself be that of a saved motion on soft
+ground (``schedule_of``), for example of a gait that :mod:`~problems.quadruped_gait` has found.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal, NamedTuple
 
 import numpy as np
 
 import trajopt as to
-from dynamics_backends.protocol import Array
+from dynamics_backends.protocol import Array, Batch
 from dynamics_backends.rigid_body.batched import center_of_mass, frame_jacobian, nonlinear_effects
 from dynamics_backends.rigid_body.model import Model
 from dynamics_backends.systems.constraint_kinds import PointContact
+from dynamics_backends.systems.free_body import FreeBody
 from dynamics_backends.systems.holonomic import Holonomic
 from dynamics_backends.systems.impact import Impact
 from dynamics_backends.systems.rigid_body_map import MechanicalSystem
 from dynamics_backends.systems.soft_contact import SoftContact
 from problems.base_state import BaseWeights, base_state_cost
 from problems.contact_terms import feet_cost, friction_cost
+from problems.friction_constraint import friction_constraint
 from problems.gait import PATTERNS, FootReferences, Gait, Interval
+from problems.gait_analysis import LOADED
 from problems.robots import load_robot
 from problems.task import BackendFactory, Checked, Checks, Integrator, Task, not_negative, position_of, positive
 from trajopt.impact_stage import ImpactStage
@@ -59,7 +63,11 @@ class Settings(Checked):
     robot: a bundled name or "erd:NAME". feet: left front, right front, left hind, right hind. joints: of the posture [rad].
     gait: a name, or swings: groups of feet that swing in turn. swing, support: durations [s] of a group's swing and of
     standing on all feet before it. step_length, step_height [m]. cycles: repetitions of all groups.
-    contact: "rigid" or "soft". gains: Baumgarte pair of the rigid contacts. friction: coefficient of the rigid cone.
+    schedule_of: a file with a solution on soft ground; its contact forces then tell which feet stand when, and its feet how long
+    their steps are, in place of gait, swings, swing, support, cycles and step_length. least: what its feet do for less than this
+    [s] is not counted.
+    contact: "rigid" or "soft". gains: Baumgarte pair of the rigid contacts. friction: coefficient of the rigid cone. cone: kept as
+    a "cost" of weight foot_weights.friction, or as a "constraint" (:mod:`~problems.friction_constraint`).
     """
 
     robot: str = "hyq"
@@ -72,12 +80,15 @@ class Settings(Checked):
     support: float = 0.02
     step_length: float = 0.15
     step_height: float = 0.1
+    schedule_of: str = ""
+    least: float = 0.06
     contact: Literal["rigid", "soft"] = "rigid"
     dt: float = 0.01
     integrator: Integrator = "semi_implicit_euler"
     substeps: int = 1
     gains: tuple[float, float] = (0.0, 20.0)
     friction: float = 0.7
+    cone: Literal["cost", "constraint"] = "cost"
     control_weight: float = 1e-2
     running: BaseWeights = field(default_factory=BaseWeights)
     terminal: BaseWeights = field(default_factory=BaseWeights)
@@ -92,20 +103,47 @@ class Settings(Checked):
             "cycles": (self.cycles >= 1, "at least 1"),
             "swing": positive(self.swing),
             "support": (self.support >= 0, "a duration of at least 0"),
+            "least": (self.least >= 0, "a duration of at least 0"),
             "dt": (0 < self.dt < np.inf, "a positive number of seconds"),
             "substeps": (self.substeps >= 1, "at least 1"),
             "friction": positive(self.friction),
             "gains": not_negative(self.gains),
+            "cone": (self.cone == "cost" or self.contact == "rigid", "cost, or contact = 'rigid'"),
             "control_weight": not_negative(self.control_weight),
         }
 
-    def schedule(self) -> Gait:
-        """The gait. Raises UnknownName for a foot of ``swings`` that is not among the feet."""
+    def schedule(self, model: Model) -> Gait:
+        """The gait. Raises UnknownName for a foot of ``swings`` that is not among the feet, SolutionFileError, ValueError."""
+        if self.schedule_of:
+            soft = to.Solution.load(self.schedule_of)
+            return observed_gait(model, self.feet, soft, step=self.dt, least=self.least, step_height=self.step_height)
         options = {"swing": self.swing, "support": self.support, "cycles": self.cycles}
         size = {"step_length": self.step_length, "step_height": self.step_height}
         if self.swings:
             return Gait.in_turn(self.feet, self.swings, **options, **size)  # type: ignore[arg-type]
         return Gait.named(self.gait, self.feet, **options, **size)
+
+
+def observed_gait(
+    model: Model, feet: Sequence[str], soft: to.Solution, *, step: float, least: float, step_height: float
+) -> Gait:
+    """The schedule of a motion on soft ground from its contact forces, with steps as long as its feet make on average.
+
+    Raises ValueError for a solution of another robot, by its sizes.
+    """
+    system = SoftContact(model, feet)
+    if soft.xs.shape[1] != system.manifold.nx or soft.us.shape[1] != system.nu:
+        sizes = f"nx = {soft.xs.shape[1]}, nu = {soft.us.shape[1]}"
+        raise ValueError(
+            f"schedule_of: that solution has {sizes}; {model.name} has nx = {system.manifold.nx}, nu = {system.nu}"
+        )
+    forces = system.outputs(*Batch.of(system, soft.xs[:-1], soft.us, soft.times[:-1]))
+    load = np.stack([np.asarray(forces[foot])[2] for foot in feet], axis=1)
+    contact = load > LOADED * model.total_mass * np.linalg.norm(model.gravity) / len(feet)
+    gait = Gait.observed(feet, soft.times, contact, step=step, least=least, step_height=step_height)
+    ahead = [position_of(model, foot, soft.xs[[0, -1], : model.nq])[:, 0] for foot in feet]
+    steps = sum(len(gait.swings(foot)) for foot in feet)
+    return replace(gait, step_length=float(sum(x[1] - x[0] for x in ahead)) / max(1, steps))
 
 
 class _Walker(NamedTuple):
@@ -139,7 +177,7 @@ def build(settings: Settings, backend: BackendFactory) -> Task:
 
 def _walker(s: Settings) -> _Walker:
     model = load_robot(s.robot, base="floating")
-    gait = s.schedule()
+    gait = s.schedule(model)
     gait.require_feet(model)
     names = model.q_names[7:]
     if len(s.joints) != len(names):
@@ -167,27 +205,34 @@ def _rigid_phases(w: _Walker, s: Settings, backend: BackendFactory) -> list[to.P
         if interval.stance not in stances:
             stances[interval.stance] = _Stance.of(w, s, interval.stance, backend)
         stance = stances[interval.stance]
-        if set(interval.stance) - standing:
+        if stance.impact is not None and set(interval.stance) - standing:
             phases.append(to.Phase(stance.impact, np.zeros(1)))
         standing = set(interval.stance)
         terms = [*shared.at(w, s, slice(interval.first, interval.last)), *stance.cone]
-        phases.append(to.Phase(stance.dynamics, np.full(interval.last - interval.first, s.dt), tuple(terms)))
+        dt = np.full(interval.last - interval.first, s.dt)
+        phases.append(to.Phase(stance.dynamics, dt, tuple(terms), constraints=tuple(stance.pyramid)))
     return phases
 
 
 class _Stance(NamedTuple):
-    """What belongs to a set of standing feet: motion on them, landing on them, and the cost of their forces."""
+    """What belongs to a set of standing feet: motion on them, landing on them, and the cost or limits of their forces; in
+    flight the motion alone."""
 
     dynamics: to.SampledSystem
-    impact: ImpactStage
+    impact: ImpactStage | None
     cone: list[to.CostTerm]
+    pyramid: list[to.Constraint]
 
     @classmethod
     def of(cls, w: _Walker, s: Settings, feet: tuple[str, ...], backend: BackendFactory) -> _Stance:
+        if not feet:
+            return cls(_sampled(backend, FreeBody(w.model), s), None, [], [])
         contacts = [PointContact(foot, gains=s.gains) for foot in feet]
         system, weight = Holonomic(w.model, contacts), s.foot_weights.friction
-        cone = [friction_cost(system, feet, s.friction, weight, feet=len(s.feet))] if weight else []
-        return cls(_sampled(backend, system, s), ImpactStage(backend(Impact(w.model, contacts))), cone)
+        hard, count = s.cone == "constraint", len(s.feet)
+        cone = [friction_cost(system, feet, s.friction, weight, feet=count)] if weight and not hard else []
+        pyramid = [friction_constraint(system, feet, s.friction, feet=count)] if hard else []
+        return cls(_sampled(backend, system, s), ImpactStage(backend(Impact(w.model, contacts))), cone, pyramid)
 
 
 def _soft_phase(w: _Walker, s: Settings, backend: BackendFactory) -> to.Phase:
@@ -250,6 +295,8 @@ def _guess(w: _Walker, ocp: to.OCP) -> to.Guess:
 
 def holding_torques(model: Model, x: Array, stance: Sequence[str]) -> Array:
     """Joint torques (nu,) that hold the state x (nx,) on point contacts, by the least forces that carry the base."""
+    if not stance:
+        return np.zeros(model.nv - 6)
     q = x[: model.nq]
     h = nonlinear_effects(model, q, np.zeros(model.nv))
     J = np.concatenate([frame_jacobian(model, q, foot)[:3] for foot in stance])

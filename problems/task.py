@@ -10,7 +10,7 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import numpy as np
 
@@ -33,9 +33,20 @@ def at_any_time(ocp: OCP, t: float) -> OCP:
     return ocp
 
 
+def no_clock(xs: Array) -> None:
+    """The times of the problem are those of the motion."""
+
+
 def no_outcome(x: Array) -> list[str]:
     """Say nothing about the final state."""
     return []
+
+
+class Contour(NamedTuple):
+    """A path to follow. at: its points (M, 3) [m] at states (x, s, ds/dt) (M, nx). tube: how far from it the frame may be [m]."""
+
+    at: Callable[[Array], Array]
+    tube: float
 
 
 @dataclass(frozen=True)
@@ -43,10 +54,11 @@ class Task:
     """An optimal control problem with where to start it and what to tell about it.
 
     frame: whose path is of interest. goal: its goal (3,) in the world [m]. feet: frames that touch the ground.
-    points: of the links, whose distance from obstacles is of interest.
+    points: of the links, whose distance from obstacles is of interest. contour: the path that the frame follows.
     moved: takes a problem's references to those from a time [s] on; default: they stay.
     warnings: doubts about the settings.
     outcome: sentences about a final state (nx,), for example how far from its goal it is.
+    clock: of problems with free durations, the times (N + 1,) [s] of states (N + 1, nx), for pictures; else None.
     """
 
     ocp: OCP
@@ -55,9 +67,11 @@ class Task:
     goal: Array | None = None
     feet: tuple[str, ...] = ()
     points: tuple[LinkPoint, ...] = ()
+    contour: Contour | None = None
     moved: Callable[[OCP, float], OCP] = at_any_time
     warnings: tuple[str, ...] = ()
     outcome: Callable[[Array], list[str]] = no_outcome
+    clock: Callable[[Array], Array | None] = no_clock
 
 
 class SettingsError(ValueError):

@@ -6,6 +6,7 @@ from contact_cases import FEET, arguments, contraction_error, hyq, methods_agree
 from rigid_body_cases import tree, twin
 
 import trajopt as to
+from dynamics_backends.protocol import FunctionMap
 from dynamics_backends.registry import make_backend
 from dynamics_backends.rigid_body import kinematics
 from dynamics_backends.rigid_body.sample_models import four_bar
@@ -157,8 +158,10 @@ def test_a_phase_without_duration():
 def test_wrong_arguments_are_answered():
     with pytest.raises(ValueError, match=r"restitution = 1.5; it must lie between 0 \(sticks\) and 1 \(bounces\)"):
         Impact(hyq(), TWO_FEET, restitution=1.5)
-    with pytest.raises(ValueError, match="an impact stage needs a jump with n_out = ndx = 36 and no controls"):
-        ImpactStage(make_backend(FreeBody(hyq())))
+    with pytest.raises(ValueError, match="an impact stage needs a jump with n_out = ndx = 36; this map has n_out = 2"):
+        ImpactStage(
+            make_backend(FunctionMap(lambda x, u, t, p: [x[0], x[1]], FreeBody(hyq()).manifold, 0, 2), "complex_step")
+        )
     stage = ImpactStage(make_backend(Impact(hyq(), TWO_FEET), "complex_step"))
     with pytest.raises(TypeError, match="has no second derivatives; choose backend = 'analytic'"):
         stage.contract(np.zeros((1, 37)), np.zeros((1, 0)), 0.0, 0.0, None, np.zeros((1, 36)))

@@ -181,22 +181,59 @@ def test_accelerations_and_pressure_know_the_damping():
     assert np.allclose(FreeBody(model)(np.r_[q, v][:, None], u[:, None], 0.0, {})[8:, 0], a)
 
 
+def short_lifting(**values):
+    """A few coarse knots, at heights that a slight bow reaches."""
+    few = {
+        "knots": 3,
+        "substeps": 8,
+        "pick": (0.25, 0.7),
+        "place": (0.3, 1.0),
+        "bending": (0.2, 0.6),
+        "lifting": (0.2, 0.6),
+    }
+    return lifting.build(lifting.Settings(**{**few, **values}), NUMPY)  # type: ignore[arg-type]
+
+
 def test_lifting_has_two_phases_with_another_load():
-    settings = lifting.Settings(load=15.0, bending=0.2, lifting=0.3, dt=0.05)
-    ocp = lifting.build(settings, NUMPY).ocp
-    assert [phase.knots for phase in ocp.phases] == [4, 6]
-    masses = [phase.dynamics.system.model.total_mass for phase in ocp.phases]
+    ocp = short_lifting(load=15.0).ocp
+    assert [phase.knots for phase in ocp.phases] == [1, 3, 3]
+    masses = [phase.dynamics.system.system.model.total_mass for phase in ocp.phases[1:]]
     assert masses[1] - masses[0] == pytest.approx(15.0)
-    grasp = next(t for t in ocp.phases[1].terms if t.name == "position of hands")
-    assert np.allclose(grasp.weight[0], settings.hands_weight / 0.05) and not grasp.weight[1:].any()
-    assert np.array_equal(ocp.control_bounds[1][0], ocp.model.effort_limit)
+    assert [phase.dynamics.system.place for phase in ocp.phases[1:]] == [16, 17]
+    lower, upper = ocp.control_bounds
+    assert np.array_equal(upper[0, :2], [0.6, 0.6]) and np.array_equal(lower[0, :2], [0.2, 0.2])
+    assert np.array_equal(upper[1], ocp.model.effort_limit)
+    hands = next(c for c in ocp.phases[2].constraints if c.name == "hands")
+    assert np.array_equal(hands.lower[0], [0.25, 0.7]) and np.isinf(hands.lower[1:]).all()
     with pytest.raises(ValueError, match="load"):
         lifting.Settings(load=-1.0)
+    with pytest.raises(ValueError, match="bending: expected a shortest and a longest duration"):
+        lifting.Settings(bending=(1.0, 0.5))
 
 
-def test_lifting_goes_downhill():
-    task = lifting.build(lifting.Settings(bending=0.2, lifting=0.2, dt=0.02, foot_weight=1.0), NUMPY)
-    assert downhill(task, 2) < 0.8
+def test_the_guess_of_lifting_reaches_the_box():
+    task = short_lifting()
+    at = position_of(task.ocp.model, "hands", task.guess.xs[[4, 7], :8])
+    assert np.allclose(at[:, [0, 2]], [[0.25, 0.7], [0.3, 1.0]], atol=1e-4)
+    assert np.array_equal(task.guess.us[0, :2], task.guess.xs[0, -2:])
+
+
+def test_the_ground_carries_the_standing_human_between_heel_and_toe():
+    ocp = short_lifting().ocp
+    ground = next(c for c in ocp.phases[1].constraints if c.name == "ground's force")
+    model, x = ocp.model, np.tile(ocp.x0, (2, 1)).T
+    hold = inverse_dynamics(model, ocp.x0[:8], np.zeros(8), np.zeros(8))
+    levers = np.asarray(ground.residual(x, np.tile(hold, (2, 1)).T, np.zeros(2), {}))
+    assert np.allclose(levers.sum(axis=0), 1.0)  # of weight times length of the foot
+    assert (levers > 0.1).all()
+
+
+def test_the_clock_of_lifting_knows_both_durations():
+    task = short_lifting()
+    xs = task.guess.xs.copy()
+    xs[:, -2:] = 0.3, 0.5
+    assert np.allclose(task.clock(xs), [0.0, 0.0, 0.1, 0.2, 0.3, 0.3 + 0.5 / 3, 0.3 + 1.0 / 3, 0.8])
+    assert "bending takes 0.300 s, lifting 5 kg 0.500 s" in task.outcome(xs[-1])
 
 
 @pytest.mark.skipif(not erd_names(), reason=f"{ERD_PACKAGE} is not installed")
