@@ -37,6 +37,7 @@ from problems.task import (
     BackendFactory,
     Checked,
     Checks,
+    Contour,
     Sampling,
     Task,
     load_fixed_base,
@@ -128,7 +129,8 @@ def build(settings: Settings, backend: BackendFactory) -> Task:
         terminal_constraints=limits,
         **contour.control_bounds(),
     )
-    return Task(ocp, contour.guess(ocp), s.frame, outcome=contour.outcome)
+    path = Contour(contour.points, s.tube)
+    return Task(ocp, contour.guess(ocp), s.frame, contour=path, outcome=contour.outcome)
 
 
 class _Contour:
@@ -233,13 +235,16 @@ class _Contour:
             u[: self.n] = self.holding
         return to.constant_guess(ocp, u)
 
+    def points(self, xs: Array) -> Array:
+        """The points (M, 3) [m] of the path at states (M, nx)."""
+        rows = contour_point(2 * self.n, xs.T, xs.T[:0], 0.0, self.path)
+        return np.stack(np.broadcast_arrays(*rows), axis=1)
+
     def outcome(self, x: Array) -> list[str]:
         """How far along the path the tool came, and how far from it it is."""
         at = position_of(self.model, self.settings.frame, x[: self.n])
-        point = np.array(contour_point(2 * self.n, x, x[:0], 0.0, self.path))
-        return [
-            f"{x[-2]:.3g} m along the path at {x[-1]:.3g} m/s, {1e3 * np.linalg.norm(at - point):.2g} mm from it",
-        ]
+        error = np.linalg.norm(at - self.points(x[None])[0])
+        return [f"{x[-2]:.3g} m along the path at {x[-1]:.3g} m/s, {1e3 * error:.2g} mm from it"]
 
 
 def contour_point(place: int, x: Rows, u: Rows, t: Scalar, p: Mapping[str, Rows]) -> list[Scalar]:

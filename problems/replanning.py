@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
@@ -15,10 +16,12 @@ import numpy as np
 
 from dynamics_backends.manifold import Manifold
 from dynamics_backends.protocol import Array
+from dynamics_backends.rigid_body.batched import inverse_dynamics
 from dynamics_backends.rigid_body.kinematics import point_positions
 from dynamics_backends.rigid_body.model import Model
 from dynamics_backends.rigid_body.names import unknown_name
 from dynamics_backends.systems.actuated_body import ActuatedBody
+from dynamics_backends.systems.along_path import AlongPath, DoubleIntegrator
 from dynamics_backends.systems.free_body import FreeBody
 from problems.robots import robot_path
 from problems.task import BackendFactory, Checked, Checks, Task, is_path, not_negative, position_of, positive
@@ -27,7 +30,7 @@ from trajopt import OCP, SampledSystem
 from trajopt.measurements import MovingObject, Sensor
 from trajopt.mpc import Plant, Timing
 from trajopt.plan import Horizon, Receding, Regridded, Shrinking
-from trajopt.plants import Push, SampledPlant
+from trajopt.plants import BesidePath, Push, SampledPlant
 
 Window = tuple[float, float]
 
@@ -255,12 +258,13 @@ def _object(m: MotionSettings, seed: int) -> MovingObject:
 
 def sensor_of(ocp: OCP, settings: Settings) -> Sensor:
     """How the state is measured."""
-    s, n = settings.sensor, ocp.manifold.ndx // 2
-    noise = [s.position_noise] * n + [s.velocity_noise] * n
+    s, ndx = settings.sensor, ocp.manifold.ndx
+    n = ndx // 2 if ocp.model is None else ocp.model.nv
+    noise = np.repeat([s.position_noise, s.velocity_noise, 0.0], [n, n, ndx - 2 * n])  # a path parameter is known
     return Sensor(
         ocp.manifold,
         s.period,
-        noise=noise,
+        noise=noise.tolist(),
         delay=s.delay,
         dropped=s.dropped,
         corrupted=s.corrupted,
@@ -268,19 +272,57 @@ def sensor_of(ocp: OCP, settings: Settings) -> Sensor:
     )
 
 
-def plant_of(task: Task, settings: Settings, backend: BackendFactory, robot: str) -> Plant:
-    """The plant of a task whose dynamics are those of a robot with driven joints, on the ground or not.
+PlantFactory = Callable[[], Plant]
+"""Makes plants in their initial state, of one and the same dynamics: what is compiled for the first serves all."""
 
+
+def plants_of(task: Task, settings: Settings, backend: BackendFactory, robot: str) -> PlantFactory:
+    """What makes plants for a task with the dynamics of a robot with driven joints, on the ground or not, beside a path or not.
+
+    Beside a path with accelerations for controls, the robot is driven with the torques of inverse dynamics at its true state.
     robot: what the robot was loaded from, as in :func:`problems.task.load_fixed_base`; MuJoCo loads it again. Raises ValueError for
     other dynamics, for contacts and friction in MuJoCo; UnknownName for a joint; ModuleNotFoundError without mujoco.
     """
     model, system = task.ocp.model, _system(task.ocp)
+    if isinstance(system, AlongPath) and model is not None:
+        return _beside_path(model, system.system, task.ocp, settings, backend, robot)
     if model is None or not isinstance(system, ActuatedBody) or len(task.ocp.phases) > 1:
         raise ValueError("replanning needs a problem of one phase whose dynamics are those of a robot")
-    s = settings.plant
-    forces = np.zeros((model.nv, task.ocp.nu))
-    forces[list(system.actuated), np.arange(task.ocp.nu)] = 1.0
-    common: dict[str, Any] = {"forces": forces, "pushes": _pushes(model, s), "limit": _limit(task.ocp)}
+    return _robot(model, system, task.ocp.x0, _limit(task.ocp), settings, backend, robot)
+
+
+def _beside_path(
+    model: Model, system: Any, ocp: OCP, settings: Settings, backend: BackendFactory, robot: str
+) -> PlantFactory:
+    q_and_v = 2 * model.nv
+    x0, start = ocp.x0[:q_and_v], ocp.x0[q_and_v:]
+    if isinstance(system, DoubleIntegrator):
+        limit = np.asarray(model.effort_limit)
+        driven = _robot(model, FreeBody(model), x0, limit, settings, backend, robot)
+        return lambda: BesidePath(driven(), start, partial(_driving_torques, model))
+    limit = np.broadcast_to(_limit(ocp), ocp.nu)[:-1]
+    driven = _robot(model, system, x0, limit, settings, backend, robot)
+    return lambda: BesidePath(driven(), start)
+
+
+def _driving_torques(model: Model, x: Array, acceleration: Array) -> Array:
+    """Inverse dynamics of the robot as the planner knows it."""
+    return np.asarray(inverse_dynamics(model, x[: model.nq], x[model.nq :], acceleration))
+
+
+def _robot(
+    model: Model,
+    system: ActuatedBody,
+    x0: Array,
+    limit: Array | float,
+    settings: Settings,
+    backend: BackendFactory,
+    robot: str,
+) -> PlantFactory:
+    s, nu = settings.plant, len(system.actuated)
+    forces = np.zeros((model.nv, nu))
+    forces[list(system.actuated), np.arange(nu)] = 1.0
+    common: dict[str, Any] = {"forces": forces, "pushes": _pushes(model, s), "limit": limit}
     if s.kind == "mujoco":
         if s.friction:
             raise ValueError("replan.plant.friction is of the plant 'own'; leave it out for 'mujoco'")
@@ -290,13 +332,13 @@ def plant_of(task: Task, settings: Settings, backend: BackendFactory, robot: str
 
         path = Path(robot).expanduser() if is_path(robot) else robot_path(robot)
         text = path.read_text(encoding="utf-8")
-        return MujocoPlant(text, model, task.ocp.x0, s.step, mass_factor=s.mass_factor, **common)
+        return partial(MujocoPlant, text, model, x0, s.step, mass_factor=s.mass_factor, **common)
     wrong = model.replace(
         mass=s.mass_factor * model.mass, inertia=s.mass_factor * model.inertia, friction=model.friction + s.friction
     )
     velocity = s.friction_velocity if s.friction else None
     body = system.fully_driven(wrong, velocity)
-    return SampledPlant(SampledSystem(backend(body), "rk4"), task.ocp.x0, s.step, **common)
+    return partial(SampledPlant, SampledSystem(backend(body), "rk4"), x0, s.step, **common)
 
 
 def _system(ocp: OCP) -> Any:
@@ -329,6 +371,12 @@ def path_of(task: Task, xs: Array) -> Array | None:
     """The path (M, 3) [m] of the task's frame; None where it has none."""
     model = task.ocp.model
     return None if model is None or task.frame is None else position_of(model, task.frame, xs[:, : model.nq])
+
+
+def contour_error(task: Task, xs: Array) -> Array | None:
+    """The distance (M,) [m] of the task's frame from the point of its contour at states (M, nx); None where it has none."""
+    path = path_of(task, xs)
+    return None if path is None or task.contour is None else np.linalg.norm(path - task.contour.at(xs), axis=1)
 
 
 def clearances_of(task: Task, xs: Array, objects: Mapping[str, Array]) -> dict[str, Array]:

@@ -167,7 +167,7 @@ def test_real_time_iterations_along_the_path():
     """One QP a sample, from the states that the last one predicts: NMPC on a perfect model stays in the tube."""
     task = short("acceleration")
     program = staged_program(task.ocp, task.guess, SQPOptions())
-    loop, w, x = RealTimeIteration(program, program.ix[0]), program.variables(*task.guess), task.ocp.x0
+    loop, w, x = RealTimeIteration(program), program.variables(*task.guess), task.ocp.x0
     for _ in range(15):
         loop.prepare(w)
         answer = loop.feedback(x)

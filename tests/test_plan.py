@@ -155,6 +155,11 @@ def test_values_of_nothing_are_refused(name, parameter, said):
         with_values(problem(), name, parameter, np.zeros((KNOTS + 1, 1)))
 
 
+def test_values_of_another_size_are_refused():
+    with pytest.raises(ValueError, match="has 1 numbers; got 2"):
+        with_values(problem(), "goal", "goal", np.zeros((KNOTS + 1, 2)))
+
+
 def test_what_is_fit_to_be_followed():
     good = to.solve(problem())
     assert fault_of(good) is None

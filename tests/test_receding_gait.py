@@ -12,7 +12,7 @@ from dynamics_backends.systems.soft_contact import SoftContact
 from experiments.config import load_config
 from experiments.replan.run import setup, simulate
 from problems.receding_gait import Settings, build
-from problems.replanning import horizon_of, plant_of
+from problems.replanning import horizon_of, plants_of
 from problems.task import SettingsError
 
 CONFIG = Path(__file__).parent.parent / "problems" / "configs" / "hyq_trot_mpc.toml"
@@ -77,11 +77,11 @@ def test_the_plant_is_the_same_system_with_more_controls(task):
 
 def test_a_plant_on_the_ground_is_made_from_the_task(task):
     settings = load_config(CONFIG, ["engine='numpy'"]).replan
-    plant = plant_of(task, settings, lambda map: make_backend(map), "hyq")
+    plant = plants_of(task, settings, lambda map: make_backend(map), "hyq")()
     np.testing.assert_array_equal(plant.state(), task.ocp.x0)
     elsewhere = replace(settings, plant=replace(settings.plant, kind="mujoco"))
     with pytest.raises(ValueError, match="free bodies only"):
-        plant_of(task, elsewhere, lambda map: make_backend(map), "hyq")
+        plants_of(task, elsewhere, lambda map: make_backend(map), "hyq")()
 
 
 @pytest.mark.needs_compiler

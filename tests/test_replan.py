@@ -15,7 +15,7 @@ from dynamics_backends.rigid_body.batched import frame_placement
 from experiments.cli import main
 from experiments.config import ConfigError, load_config, read_config
 from experiments.replan.run import configured_run, distances, setup, simulate, statistics
-from problems.replanning import MotionSettings, Settings, objects_of, planned, plant_of
+from problems.replanning import MotionSettings, Settings, objects_of, planned, plants_of
 from problems.robots import erd_names
 from problems.task import SettingsError
 from trajopt.run_log import EventKind, RunLog
@@ -52,7 +52,15 @@ frequency = [0.5, 0.0, 0.5]
 fail_every = 3
 """
 CONFIGS = Path(__file__).parent.parent / "problems" / "configs"
-SCENARIOS = ("ur5_moving_goal", "cart_pole_balance", "ur5_faults", "irb4600_replan", "hyq_trot_mpc")
+SCENARIOS = (
+    "ur5_moving_goal",
+    "cart_pole_balance",
+    "ur5_faults",
+    "irb4600_replan",
+    "hyq_trot_mpc",
+    "gen3_contour_fd_mpc",
+    "gen3_contour_id_mpc",
+)
 FILES = {"run.npz", "run.json", "first_plan.npz", "config.toml"}
 PICTURES = {"tracking.png", "states.png", "controls.png", "solve_times.png", "animation.html"}
 SOLVED, FAILED, BAD_INPUT = 0, 1, 2
@@ -146,10 +154,40 @@ def test_scenarios_can_be_built(name):
         _needs_ur5()
     start = setup(replace(config, solver_options=replace(config.solver_options, max_iterations=0)))
     ocp = planned(start.task, config.replan)
-    assert (ocp.control_bounds is None) is (not config.replan.bounds or name.startswith(("ur5", "hyq")))
+    assert (ocp.control_bounds is None) is (
+        not config.replan.bounds or name.startswith(("ur5", "hyq", "gen3_contour_id"))
+    )
     robot = getattr(config.problem, "robot", config.problem_name)
-    plant = plant_of(start.task, config.replan, lambda map: make_backend(map), robot)
+    plant = plants_of(start.task, config.replan, lambda map: make_backend(map), robot)()
     np.testing.assert_array_equal(plant.state(), ocp.x0)
+
+
+@pytest.mark.parametrize("method", ["casadi_ad", "complex_step"])
+def test_derivatives_are_a_setting(config, method):
+    """The plans do not depend on the method by which their derivatives are found."""
+    overrides = ["replan.faults.fail_every=0", "replan.duration=0.2"]
+    logs = [simulate(setup(load_config(config, [*overrides, f"backend='{name}'"]))) for name in ("analytic", method)]
+    np.testing.assert_allclose(logs[0].us, logs[1].us, rtol=1e-7, atol=1e-8)
+
+
+@pytest.mark.parametrize("method", ["casadi_ad", "complex_step"])
+def test_derivatives_of_plans_around_an_obstacle_are_a_setting(method):
+    """One real-time iteration of SQP on few knots."""
+    overrides = ["engine='numpy'", "problem.horizon=3", "problem.substeps=1", "replan.mode='real_time'"]
+    overrides += [
+        "replan.duration=0.1",
+        "replan.tick=0.05",
+        "replan.lead=0.0",
+        "replan.charge=0.0",
+        "replan.plant.step=0.05",
+    ]
+    path = CONFIGS / "irb4600_replan.toml"
+    logs = []
+    for name in ("analytic", method):
+        config = load_config(path, [*overrides, "solver={name='sqp', max_iterations=1}", f"backend='{name}'"])
+        logs.append(simulate(setup(config)))
+    assert all(solve.success for log in logs for solve in log.solves)
+    np.testing.assert_allclose(logs[0].us, logs[1].us, rtol=1e-6, atol=1e-6)
 
 
 @pytest.mark.needs_compiler

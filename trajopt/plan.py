@@ -228,12 +228,19 @@ def _taken(value: Any, at: Array) -> Any:
 def with_values(ocp: OCP, name: str, parameter: str, values: Array) -> OCP:
     """The problem with the values (N + 1, n) of a parameter at its knots, in each cost term and constraint of this name.
 
-    Raises ValueError if nothing has this name, or this parameter.
+    Raises ValueError if nothing has this name, or this parameter, or one of another size.
     """
     ocp.updated(name)  # raises where nothing has the name
 
+    def changed(part: Any, at: Any) -> Any:
+        new = part.updated(**{parameter: values[at]})
+        size = np.shape(part.parameters[parameter])[-1]
+        if values.shape[-1] != size:
+            raise ValueError(f"{parameter!r} of {name!r} has {size} numbers; got {values.shape[-1]}")
+        return new
+
     def change(parts: tuple[Any, ...], at: Any) -> tuple[Any, ...]:
-        return tuple(part.updated(**{parameter: values[at]}) if part.name == name else part for part in parts)
+        return tuple(changed(part, at) if part.name == name else part for part in parts)
 
     phases = tuple(
         replace(phase, terms=change(phase.terms, knots), constraints=change(phase.constraints, knots))

@@ -1,14 +1,15 @@
-"""The project's own dynamics as a plant, with steps of its own and forces that no plan knows of."""
+"""The project's own dynamics as a plant, with steps of its own and forces that no plan knows of; and a path beside a plant."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
 
 from dynamics_backends.protocol import Array
+from trajopt.mpc import Plant
 from trajopt.ocp import DiscreteMap
 from trajopt.simulator import Simulator
 
@@ -68,3 +69,26 @@ class SampledPlant:
         times = self._time + dt * np.arange(count) / count
         inputs = np.array([force + pushed(self._pushes, t, len(force)) for t in times])
         self._x, self._time = self._simulator.advance(self._x, inputs, dt / count), self._time + dt
+
+
+class BesidePath:
+    """A plant and a path parameter, which is the controller's own: states (x, s, sdot), controls (u, w), sddot = w.
+
+    inputs: of the plant, (nu,), in its state x under the controls u; default u.
+    """
+
+    def __init__(self, plant: Plant, start: Array, inputs: Callable[[Array, Array], Array] = lambda x, u: u) -> None:
+        self._plant, self._inputs = plant, inputs
+        self._s, self._speed = map(float, start)
+
+    def state(self) -> Array:
+        """See :class:`~trajopt.mpc.Plant`."""
+        return np.append(self._plant.state(), [self._s, self._speed])
+
+    def step(self, u: Array, dt: float) -> None:
+        """See :class:`~trajopt.mpc.Plant`. Raises ValueError for a control that is not finite."""
+        if not np.isfinite(u[-1]):
+            raise ValueError(f"a control is not finite: {u}")
+        self._plant.step(self._inputs(self._plant.state(), u[:-1]), dt)
+        self._s += dt * (self._speed + 0.5 * dt * float(u[-1]))
+        self._speed += dt * float(u[-1])

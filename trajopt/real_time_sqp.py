@@ -34,7 +34,7 @@ class RealTimeSQP:
         """See :class:`~trajopt.mpc.Planner`. Raises ValueError where the plan gives NaN."""
         self._ocp, before = ocp, self._step
         self._program = program = staged_program(ocp, warm.guess, self.options)
-        step = RealTimeIteration(program, program.ix[0], self.options, qp_solver_for(ocp, self.options))
+        step = RealTimeIteration(program, self.options, qp_solver_for(ocp, self.options))
         if before is not None and before.y.shape == step.y.shape and before.z.shape == step.z.shape:
             step.y, step.z, step.last = before.y, before.z, before.last
         self._w = program.variables(*warm.guess)
@@ -46,10 +46,7 @@ class RealTimeSQP:
         if self._step is None:
             raise RuntimeError("call prepare before respond")
         program, ocp = self._program, self._ocp
-        first = program.variables(np.vstack([x0, program.reference[1:]]), np.zeros((ocp.horizon, ocp.nu)))[
-            program.ix[0]
-        ]
-        found = self._step.feedback(first)
+        found = self._step.feedback(x0)
         xs, us = program.trajectory(found.w)
         us, (cost, g) = us[: ocp.horizon], program.evaluate(found.w)
         outside = np.maximum(program.g_lower - g, g - program.g_upper)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import lru_cache
 
 import numpy as np
 
@@ -11,6 +12,14 @@ from trajopt.evaluation import Direction, Evaluator, Shooting
 from trajopt.numerics import numerics_for
 from trajopt.ocp import OCP, DiscreteMap
 from trajopt.terms import control_cost
+
+_Evaluators = dict[tuple[int, float], Evaluator]
+
+
+@lru_cache(maxsize=16)
+def _shared(dynamics: DiscreteMap) -> _Evaluators:
+    """Those of a map without parameters: to make an evaluator takes much longer than to use it."""
+    return {}
 
 
 class Simulator:
@@ -21,7 +30,7 @@ class Simulator:
 
     def __init__(self, dynamics: DiscreteMap, parameters: Mapping[str, Array] | None = None) -> None:
         self.dynamics, self._parameters = dynamics, parameters or {}
-        self._evaluators: dict[tuple[int, float], Evaluator] = {}
+        self._evaluators: _Evaluators = {} if parameters else _shared(dynamics)  # type: ignore[arg-type]
 
     def advance(self, x: Array, us: Array, h: float) -> Array:
         """The state (nx,) after one step of length h [s] under each of the controls us (n, nu)."""

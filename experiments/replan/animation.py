@@ -29,6 +29,7 @@ def write_animation(file: Path, start: Setup, log: RunLog) -> Path:
         "points": _short(positions(model, figure.places, x[:, : model.nq])),
         "edges": figure.lines,
         "path": None if path is None else _short(path),
+        "contour": None if task.contour is None else _short(task.contour.at(x)),
         "objects": {name: _short(p[::every]) for name, p in log.objects.items() if p.shape[1] == 3},
         "events": [[round(e.time, DIGITS), str(e.kind)] for e in log.events],
     }
@@ -78,6 +79,7 @@ function draw(k) {
     const w = size / 4; line([[mid[0] + i * w, mid[1] - size, 0], [mid[0] + i * w, mid[1] + size, 0]], "#e3e6ea", r);
     line([[mid[0] - size, mid[1] + i * w, 0], [mid[0] + size, mid[1] + i * w, 0]], "#e3e6ea", r);
   }
+  if (D.contour) line(D.contour, "#2a8a4a", r);
   if (D.path) line(D.path.slice(Math.max(0, k - 90), k + 1), "#9bb8da", 2 * r);
   Object.entries(D.objects).forEach(([name, p], i) => {
     line(p.slice(Math.max(0, k - 30), k + 1), colors[i % 3], r); dot(p[k], colors[i % 3], 7 * r);
