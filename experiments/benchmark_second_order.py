@@ -8,7 +8,8 @@ without generated code, on an Intel i5-12400 (figures 10 and 19); its ATLAS (36)
 timed beside the first order alone, also without the unpacking into public arrays, as inside a solver.  Accuracy: against bicomplex
 numbers over the recursive Newton-Euler and articulated-body algorithms.  Growth: log-log slopes over the number of bodies of the
 time for a knot and of the operations that the loops execute, every one in their source.  Time is that of a call for 8 knots, one
-block of lanes, where small models show the cost of the call, and that in batches, where large ones leave the caches.
+block of lanes, as the paper times single calls (small models show the cost of the call), and that in batches, where large ones
+leave the caches.
 """
 
 from __future__ import annotations
@@ -65,7 +66,7 @@ USUAL = ("double_pendulum", "ur5", "hyq", "talos")  # without --full
 SHORTEST = 0.004  # [s] of one turn
 RATIO = 1.8  # most time of first order and contraction by that of first order alone
 SHAPES = {"chain": chain, "binary tree": binary_tree}
-BODIES = (7, 15, 31, 63, 110)
+BODIES = (2, 3, 7, 15, 31, 63, 110)  # the paper's range
 KNOTS = 8  # of the smallest call whose growth is measured
 GROWTH = {  # most slopes over chains and binary trees
     "IDSVA-SO": (IDSVA_SO, 3.08, 1.45),
