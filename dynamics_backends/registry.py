@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import difflib
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import lru_cache, partial
 from typing import Any
 
@@ -71,9 +71,9 @@ def make_backend(map: Map, method: str = "analytic", *, engine: str | None = Non
     """
     engine = DEFAULT_ENGINE if engine is None else engine
     if method not in METHODS:
-        raise ValueError(f"unknown backend {method!r}{_hint(method, METHODS)}; known: {', '.join(METHODS)}")
+        raise ValueError(f"unknown backend {method!r}{nearest_hint(method, METHODS)}; known: {', '.join(METHODS)}")
     if engine not in ENGINES:
-        raise ValueError(f"unknown engine {engine!r}{_hint(engine, ENGINES)}; known: {', '.join(ENGINES)}")
+        raise ValueError(f"unknown engine {engine!r}{nearest_hint(engine, ENGINES)}; known: {', '.join(ENGINES)}")
     resolved = _available() if engine == "auto" else engine
     backend = METHODS[method](map, resolved, **options)
     backend.engine = resolved
@@ -116,6 +116,7 @@ def _available() -> str:
     return "compiled"
 
 
-def _hint(name: str, known) -> str:
+def nearest_hint(name: str, known: Iterable[str]) -> str:
+    """The end of a sentence about an unknown name: the known one that resembles it most, if any does."""
     near = difflib.get_close_matches(name, list(known), n=1)
     return f" (did you mean {near[0]!r}?)" if near else ""

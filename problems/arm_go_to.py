@@ -24,6 +24,7 @@ from dynamics_backends.rigid_body.model import Model
 from dynamics_backends.rigid_body.names import unknown_name
 from dynamics_backends.rigid_body.rotations import rpy_matrix
 from dynamics_backends.systems.free_body import FreeBody
+from problems.obstacle import Obstacle, Point, around_sphere
 from problems.task import (
     BackendFactory,
     Checked,
@@ -39,7 +40,6 @@ from trajopt.residuals import LinkPoint
 
 Configuration = Literal["zero"] | tuple[float, ...] | Mapping[str, float]
 """All of q (nq) [rad, m], some joints by name and the others zero, or "zero"."""
-Point = tuple[float, float, float]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -64,31 +64,6 @@ class Weights(Checked):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Obstacle(Checked):
-    """A sphere that the links stay out of: center (3,) in the world, radius, and the spacing of the points along the links
-    that are checked [m]; ``frame``: where the links end, default the frame of the task.
-
-    margin: what is added to the radius [m]. weight: of slacks that relax the sphere with its margin (:func:`trajopt.softened`);
-    without one it is a hard constraint. width: of the corner of their cost [m].
-    """
-
-    center: Point
-    radius: float
-    margin: float = 0.0
-    weight: float | None = None
-    width: float = 0.01
-    spacing: float = 0.2
-    frame: str | None = None
-
-    def checks(self) -> Checks:
-        return {
-            **{key: (getattr(self, key) > 0, "a positive length [m]") for key in ("radius", "spacing", "width")},
-            "margin": not_negative(self.margin),
-            "weight": (self.weight is None or self.weight > 0, "a positive weight"),
-        }
-
-
-@dataclass(frozen=True, kw_only=True)
 class Settings(Sampling):
     """A go-to of any robot.
 
@@ -101,7 +76,8 @@ class Settings(Sampling):
     control_unit: "newton" (N, N m), or "effort_limit": each control as a share of its limit.
     control_reference: what the control's cost is measured from: "zero", or "gravity": the forces that hold the arm at
     goal_q where that is given, else at q0.
-    guess: "constant" (x0, no control), "quasi_static" (x0, held), "interpolated" (straight to goal_q, held).
+    guess: "constant" (x0, no control), "quasi_static" (x0, held), "interpolated" (straight to goal_q, held), "around" (the same,
+    bent around the obstacle where that is in the way, see :mod:`problems.obstacle`).
     """
 
     robot: str = "erd:ur5"
@@ -120,7 +96,7 @@ class Settings(Sampling):
     joint_limit_margin: float = 0.0
     control_unit: Literal["newton", "effort_limit"] = "newton"
     control_reference: Literal["zero", "gravity"] = "zero"
-    guess: Literal["constant", "quasi_static", "interpolated"] = "constant"
+    guess: Literal["constant", "quasi_static", "interpolated", "around"] = "constant"
     weights: Weights = field(default_factory=Weights)
 
     def checks(self) -> Checks:
@@ -130,7 +106,7 @@ class Settings(Sampling):
             "goal_q": (one_goal, "either goal_q or goal_position, not both and not neither"),
             "goal_position": (not by_frame or self.frame is not None, "the name of its frame beside it"),
             "goal_rotation": (self.goal_rotation is None or by_frame, "goal_position beside it"),
-            "guess": (by_joints or self.guess != "interpolated", "goal_q beside it, or another guess"),
+            "guess": (by_joints or self.guess not in ("interpolated", "around"), "goal_q beside it, or another guess"),
             "joint_limit_margin": not_negative(self.joint_limit_margin),
         }
 
@@ -354,7 +330,11 @@ def _guess(ocp: to.OCP, arm: _Arm, s: Settings) -> to.Guess:
         return to.constant_guess(ocp)
     if s.guess == "quasi_static":
         return to.quasi_static_guess(ocp, hold)
-    return to.quasi_static_guess(ocp, hold, to.interpolated_guess(ocp, arm.x_goal).xs)
+    xs, o, nq = to.interpolated_guess(ocp, arm.x_goal).xs, s.obstacle, arm.model.nq
+    if s.guess == "around" and o is not None:
+        points = to.link_points(arm.model, o.frame or arm.frame, o.spacing)
+        xs[:, :nq] = around_sphere(arm.model, xs[:, :nq], points, np.array(o.center), o.radius + o.margin)
+    return to.quasi_static_guess(ocp, hold, xs)
 
 
 def _goal_point(arm: _Arm, s: Settings) -> Array:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -92,6 +93,26 @@ def clearance(task, solution, center, radius):
     """The least distance of the frame from the sphere's surface, over the nodes from the first on."""
     q = solution.xs[1:, : task.ocp.model.nq]
     return np.linalg.norm(position_of(task.ocp.model, task.frame, q) - center, axis=1).min() - radius
+
+
+def test_a_guess_around_the_sphere():
+    """It ends where the straight path ends, clears the sphere, and is that path where nothing is in the way."""
+    config = load_config(CONFIGS / "irb4600_obstacle.toml").problem
+
+    def guessed(**changes):
+        task = GO_TO.build(replace(config, **changes), NUMPY)
+        return task, task.guess.xs[:, :6]
+
+    task, bent = guessed()
+    _, straight = guessed(guess="interpolated")
+    sphere = np.array(config.obstacle.center)
+    tip = position_of(task.ocp.model, "ee", bent)
+    assert np.linalg.norm(tip - sphere, axis=1).min() >= config.obstacle.radius
+    assert np.linalg.norm(position_of(task.ocp.model, "ee", straight) - sphere, axis=1).min() < 0.06
+    np.testing.assert_allclose(bent[[0, -1]], straight[[0, -1]], atol=1e-12)
+    assert 0.05 < np.linalg.norm(bent - straight, axis=1).max() < 0.2
+    far = replace(config.obstacle, center=(0.0, 0.0, 5.0))
+    np.testing.assert_array_equal(guessed(obstacle=far)[1], straight)
 
 
 @pytest.mark.slow  # two robots' dynamics are compiled

@@ -20,7 +20,7 @@ from trajopt import (
     state_bounds,
     state_cost,
 )
-from trajopt.augmented_lagrangian import augmented, penalised_problem, solve_constrained, worst_violation
+from trajopt.augmented_lagrangian import augmented, imposed, solve_constrained, worst_violation
 from trajopt.options import SLQOptions
 from trajopt.slq import slq
 
@@ -106,6 +106,11 @@ def test_the_same_optimum_as_direct_multiple_shooting(solver):
     np.testing.assert_allclose(y, z, atol=2e-3 * np.abs(z).max())
 
 
+def penalised_problem(ocp):
+    """The problem without constraints of an inner solve with the penalty 1."""
+    return augmented(ocp, imposed(ocp, 1.0, {}))
+
+
 def test_the_gradient_of_the_penalty_is_that_of_the_next_multiplier():
     """d/dx rho/2 |z - P(z)|^2 = J'y with y = rho (z - P(z)), inside, outside and on an equality."""
     manifold = sampled(textbook.double_integrator()).manifold
@@ -166,6 +171,30 @@ def test_limits_and_interrupts_end_the_outer_loop():
     s = solve(swing_up(), callback=impatient)
     assert s.status.code == StatusCode.INTERRUPTED
     assert np.isfinite(s.cost)
+
+
+def test_the_last_record_is_of_the_point_returned():
+    s = solve(mass())
+    assert s.history[-1].cost == s.cost
+    worst = worst_violation(mass(), s.xs, s.us)
+    assert s.history[-1].constraint_violation == (0.0 if worst is None else worst.violation)
+    assert s.iterations == len(s.history) - 1
+
+
+def test_a_limit_of_iterations_names_what_is_violated():
+    status = solve(mass(limit=1.0), options={"max_iterations": 5}).status
+    assert status.code == StatusCode.MAX_ITERATIONS
+    assert "max_iterations = 5 of all" in status.message
+    assert status.component == "goal: position at knot 10"
+
+
+def test_a_constraint_that_is_not_finite_is_named():
+    manifold = sampled(textbook.double_integrator()).manifold
+    pole = residual_constraint("pole", lambda x, u, t, p: [1.0 / (x[0] - x[0])], manifold, 1, -1.0, 1.0)
+    with np.errstate(all="ignore"):
+        status = solve(mass(constraints=[pole])).status
+    assert status.code == StatusCode.NON_FINITE
+    assert status.component == "pole: f[0] at knot 1"
 
 
 def test_multipliers_of_an_earlier_solution_save_iterations():

@@ -146,6 +146,8 @@ def test_limits_of_the_model_bound_single_coordinates():
         joint_limits(model, manifold, 4.0)
     with pytest.raises(ValueError, match="no bound is finite"):
         state_bounds(manifold, -np.inf, np.inf)
+    with pytest.raises(ValueError, match="is NaN"):
+        state_bounds(manifold, np.nan, np.inf)
 
 
 def test_every_cost_term_makes_a_constraint():

@@ -12,7 +12,7 @@ from trajopt.qp_convexity import _inertia_is_right, convex_along_dynamics, conve
 from trajopt.qp_newton import ActiveSetNewton
 from trajopt.qp_osqp import COARSE
 from trajopt.riccati_kkt import UnstructuredQP
-from trajopt.sparse_kkt import KKTPattern, SparseKKT
+from trajopt.sparse_kkt import SparseKKT, pattern_of
 
 GENERAL = ["interior_point", "osqp", "daqp"]
 RESIDUAL = 1e-10
@@ -286,6 +286,19 @@ def test_newton_on_the_active_set_of_a_neighbour(seed):
     np.testing.assert_allclose(found.w, make_qp_solver("interior_point").solve(near).w, atol=1e-8)
 
 
+def test_newton_resolves_controls_that_weigh_far_less_than_states():
+    """By a factor of 1e10: a regularisation of the states' scale would be larger than the curvature of the controls."""
+    qp, weight = _staged_qp(0), 1e4
+    size = np.ones(len(qp.g))
+    size[qp.layout.states], size[qp.layout.controls] = np.sqrt(weight), 1e-3
+    own = sp.diags(size, format="csc")
+    qp = replace(qp, H=sp.csc_matrix(own @ qp.H @ own), g=size * qp.g)
+    first = make_qp_solver("interior_point").solve(qp)
+    found = ActiveSetNewton().solve(replace(qp, g=1.001 * qp.g), first.y, first.z)
+    assert found is not None
+    assert max(kkt_residual(replace(qp, g=1.001 * qp.g), found)) < RESIDUAL * weight
+
+
 def test_newton_without_a_guess_is_right_or_says_nothing():
     answers = 0
     for seed in range(10):
@@ -302,10 +315,10 @@ def test_newton_does_not_answer_contradictory_bounds():
 
 
 def test_one_analysis_serves_matrices_of_one_pattern_and_another_pattern_is_noticed():
-    pattern = KKTPattern()
+    assert pattern_of(_staged_qp(0)) is pattern_of(_staged_qp(1)) is not pattern_of(_staged_qp(0, n=4))
     rng = np.random.default_rng(0)
     for qp in (_staged_qp(0), _staged_qp(1), _staged_qp(0, hold=True), _staged_qp(2)):
-        system = SparseKKT(qp, pattern)
+        system = SparseKKT(qp)
         for scale in (1.0, 1e3):
             m, n = qp.A.shape
             weights = np.where(np.r_[qp.l == qp.u, qp.lb == qp.ub], np.inf, scale)

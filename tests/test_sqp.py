@@ -423,7 +423,7 @@ def _rti(**options):
     ocp = _pendulum(u_lower=[-30.0], u_upper=[30.0])
     chosen = SQPOptions(**{"hessian": "gauss_newton", **options})
     program = staged_program(ocp, constant_guess(ocp), chosen)
-    return SimpleNamespace(ocp=ocp, program=program, loop=RealTimeIteration(program, program.ix[0], chosen))
+    return SimpleNamespace(ocp=ocp, program=program, loop=RealTimeIteration(program, chosen))
 
 
 @pytest.mark.parametrize("qp_solver", ["interior_point", "riccati", "osqp"])

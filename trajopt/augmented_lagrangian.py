@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 
 from dynamics_backends import scalar as sm
-from dynamics_backends.protocol import Array, Map
+from dynamics_backends.protocol import Array, HasPartials, Map, Partials
 from dynamics_backends.scalar import Rows, Scalar
 from trajopt import nlp_verdicts
 from trajopt.constraints import Constraint
@@ -57,7 +57,9 @@ class PenalisedMap:
 
     def __call__(self, x: Rows, u: Rows, t: Scalar, p: Mapping[str, Rows]) -> Rows:
         """Rows (n_out, N)."""
-        g = self.inner(x, u, t, {key: value for key, value in p.items() if key not in (SHIFT, LOWER, UPPER)})
+        return self._beyond(self.inner(x, u, t, _own(p)), p)
+
+    def _beyond(self, g: Rows, p: Mapping[str, Rows]) -> Rows:
         z = [g[i] + p[SHIFT][i] for i in range(self.n_out)]
         return sm.stack([self._outside(i, z[i], p[LOWER][i], p[UPPER][i]) for i in range(self.n_out)])
 
@@ -67,10 +69,32 @@ class PenalisedMap:
         return sm.select(z - upper, z - upper, 0.0 * z) + sm.select(lower - z, z - lower, 0.0 * z)
 
 
+class PenalisedPartials(PenalisedMap):
+    """The same of a map that writes out its derivatives."""
+
+    def partials(self, x: Rows, u: Rows, t: Scalar, p: Mapping[str, Rows]) -> Partials:
+        """Those of the map, times one where z is outside of its bounds and zero where it is inside."""
+        inner: Any = self.inner
+        own = inner.partials(x, u, t, _own(p))
+        z = [own.value[i] + p[SHIFT][i] for i in range(self.n_out)]
+        slopes = [self._slope(i, z[i], p[LOWER][i], p[UPPER][i]) for i in range(self.n_out)]
+        fx, fu = ([slope * of[i] for i, slope in enumerate(slopes)] for of in (own.fx, own.fu))
+        return Partials(self._beyond(own.value, p), fx, fu)
+
+    def _slope(self, i: int, z: Scalar, lower: Scalar, upper: Scalar) -> Scalar:
+        zero, one = 0.0 * z, 0.0 * z + 1.0
+        return one if self.equal[i] else sm.select(z - upper, one, zero) + sm.select(lower - z, one, zero)
+
+
+def _own(p: Mapping[str, Rows]) -> dict[str, Rows]:
+    """The parameters of the constraint's own map."""
+    return {key: value for key, value in p.items() if key not in (SHIFT, LOWER, UPPER)}
+
+
 @lru_cache(maxsize=256)
 def _penalised_map(map: Any, equal: tuple[bool, ...]) -> PenalisedMap:
     """Kept, so that a problem solved again compiles nothing anew."""
-    return PenalisedMap(map, equal)
+    return (PenalisedPartials if isinstance(map, HasPartials) else PenalisedMap)(map, equal)
 
 
 @dataclass(frozen=True, eq=False)
@@ -146,7 +170,7 @@ class _Outer:
     def run(self, guess: Guess, multipliers: Mapping[str, Array]) -> Solution:
         """Inner solves until the constraints are met."""
         o = self.options
-        parts = _imposed(self.ocp, o.constraint_penalty, multipliers)
+        parts = imposed(self.ocp, o.constraint_penalty, multipliers)
         xs = np.array(guess.xs, dtype=float)
         xs[0] = self.ocp.x0
         self.violation = _largest(self.ocp, parts, xs, guess.us)
@@ -155,11 +179,11 @@ class _Outer:
             solution = self._inner(parts, guess, tolerance)
             guess = Guess(solution.xs, solution.us)
             if not np.isfinite(solution.cost) or not np.isfinite(solution.xs).all():
-                return self._ended(solution, parts, solution.status)
+                return self._ended(solution, parts, self._non_finite(solution, parts))
             parts, errors = _multiplied(self.ocp, parts, solution)
             self.violation = _largest(self.ocp, parts, solution.xs, solution.us)
             if solution.status.code not in _GOES_ON:
-                return self._ended(solution, parts, solution.status)
+                return self._ended(solution, parts, self._stopped(solution))
             closed = solution.history[-1].defect <= o.defect_tolerance
             if closed and max(errors) <= o.constraint_tolerance and tolerance <= o.gradient_tolerance:
                 return self._ended(solution, parts, self._success(solution))
@@ -178,20 +202,26 @@ class _Outer:
         )
 
         def told(record: IterationRecord) -> None:
-            worst = max(record.constraint_violation, self.violation)
-            record = replace(record, iteration=len(self.records), constraint_violation=worst)
-            self.records.append(record)
-            if self.callback is not None:
-                self.callback(record)
+            self._tell(replace(record, constraint_violation=max(record.constraint_violation, self.violation)))
 
         return self.solver(augmented(self.ocp, parts), guess, inner, told)
 
+    def _tell(self, record: IterationRecord) -> None:
+        self.records.append(replace(record, iteration=len(self.records)))
+        if self.callback is not None:
+            self.callback(self.records[-1])
+
     def _ended(self, solution: Solution, parts: Sequence[_Imposed], status: Status) -> Solution:
         cost = float(StageEvaluator(self.ocp).cost(solution.xs[None], solution.us[None])[0])
-        found = {
-            key: np.concatenate([p.y for p in parts if p.key == key]) for key in dict.fromkeys(p.key for p in parts)
+        widths = dict.fromkeys(
+            (p.key, p.y.shape[1]) for p in parts
+        )  # those of one name have as many rows in all phases,
+        found = {  # or else the last ones stay
+            key: np.concatenate([p.y for p in parts if (p.key, p.y.shape[1]) == (key, width)]) for key, width in widths
         }
         count = len(self.records)
+        if self.records and status.code is not StatusCode.INTERRUPTED:  # of the point returned, without penalties
+            self._tell(replace(self.records[-1], cost=cost, merit=cost, constraint_violation=self.violation))
         return replace(
             solution, status=status, cost=cost, iterations=count, history=tuple(self.records), multipliers=found
         )
@@ -205,6 +235,32 @@ class _Outer:
 
     def _infeasible(self, solution: Solution) -> Status:
         return nlp_verdicts.infeasible(len(self.records), worst_violation(self.ocp, solution.xs, solution.us))
+
+    def _stopped(self, solution: Solution) -> Status:
+        """The verdict of the last inner solve, with the limits of all and the constraint that is violated."""
+        o, status, worst = self.options, solution.status, worst_violation(self.ocp, solution.xs, solution.us)
+        limits = {
+            StatusCode.MAX_ITERATIONS: f"Stopped at max_iterations = {o.max_iterations} of all inner solves",
+            StatusCode.TIME_LIMIT: f"Stopped at time_limit = {o.time_limit} s",
+        }
+        if status.code not in limits:
+            return status
+        gradient = solution.history[-1].gradient if solution.history else np.nan
+        distance = f"gradient {gradient:.1e}, constraint violation {self.violation:.1e}"
+        named = worst if self.violation > o.constraint_tolerance else None
+        advice = f"Raise {status.code}; a constraint out of reach stays so with any number of iterations."
+        return nlp_verdicts.stopped(status.code, limits[status.code], distance, named, advice)
+
+    def _non_finite(self, solution: Solution, parts: Sequence[_Imposed]) -> Status:
+        """Of the constraint that is not finite, if one is; else that of the inner solve."""
+        for part in parts:
+            g = part.values(self.ocp, solution.xs, solution.us)
+            if not np.isfinite(g).all():
+                k, i = (int(v) for v in np.argwhere(~np.isfinite(g))[0])
+                name = f"{part.constraint.component_names[i]} at knot {part.knots.start + k}"
+                message = f"NaN or infinity in the constraint {name}."
+                return Status(StatusCode.NON_FINITE, message, component=name, advice="Start from a better guess.")
+        return solution.status
 
     def _not_met(self, solution: Solution) -> Status:
         reason = f"Stopped at max_outer_iterations = {self.options.max_outer_iterations}"
@@ -234,15 +290,10 @@ def augmented(ocp: OCP, parts: Sequence[_Imposed]) -> OCP:
     return replace(ocp, phases=phases, terminal=terminal, terminal_constraints=())
 
 
-def penalised_problem(ocp: OCP) -> OCP:
-    """The problem without constraints that the first inner solve sees, but for its numbers."""
-    return augmented(ocp, _imposed(ocp, 1.0, {}))
-
-
 def worst_violation(ocp: OCP, xs: Array, us: Array) -> nlp_verdicts.Worst | None:
     """The constraint that a trajectory violates most, by name and knot; None where none is violated."""
     worst = None
-    for part in _imposed(ocp, 1.0, {}):
+    for part in imposed(ocp, 1.0, {}):
         g = part.values(ocp, xs, us)
         excess = np.abs(g - np.clip(g, *part.bounds))
         if excess.size and excess.max() > (0.0 if worst is None else worst.violation):
@@ -252,8 +303,8 @@ def worst_violation(ocp: OCP, xs: Array, us: Array) -> nlp_verdicts.Worst | None
     return worst
 
 
-def _imposed(ocp: OCP, rho: float, multipliers: Mapping[str, Array]) -> list[_Imposed]:
-    """All constraints with the multipliers given by name, else zero."""
+def imposed(ocp: OCP, rho: float, multipliers: Mapping[str, Array]) -> list[_Imposed]:
+    """All constraints at the penalty rho, with the multipliers given by name, else zero."""
     N, parts = ocp.horizon, []
     where = [
         (i, c, s) for i, (p, s) in enumerate(zip(ocp.phases, ocp.phase_slices, strict=True)) for c in p.constraints

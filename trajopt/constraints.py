@@ -148,9 +148,12 @@ def state_bounds(
     """lower <= x <= upper, each (nx,), on the numbers of the state that have a finite bound; names: of all of them.
 
     On a vector space they are bounds on variables to the solvers that have such.
-    Raises ValueError where nothing is bounded.
+    Raises ValueError where nothing is bounded, or a bound is NaN.
     """
     low, high = (np.broadcast_to(np.asarray(b, dtype=float), (manifold.nx,)) for b in (lower, upper))
+    if np.isnan(low).any() or np.isnan(high).any():
+        bad = int(np.argmax(np.isnan(low) | np.isnan(high)))
+        raise ValueError(f"constraint {name!r}: a bound of number {bad} of the state is NaN; infinity stands for none")
     chosen = tuple(int(i) for i in np.flatnonzero(np.isfinite(low) | np.isfinite(high)))
     if not chosen:
         raise ValueError(f"constraint {name!r}: no bound is finite; leave the constraint out")

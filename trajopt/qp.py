@@ -15,7 +15,6 @@ rows and z of the bounds make  Hw + g + A'y + z = 0;  they are positive at upper
 
 from __future__ import annotations
 
-import difflib
 from dataclasses import dataclass
 from enum import StrEnum
 from importlib import import_module
@@ -25,6 +24,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from dynamics_backends.protocol import Array
+from dynamics_backends.registry import nearest_hint
 
 
 class QPStatus(StrEnum):
@@ -136,9 +136,7 @@ QP_SOLVERS = tuple(_SOLVERS)
 def make_qp_solver(name: str, **settings: Any) -> QPSolver:
     """A solver by its name in the table above. Raises ValueError for an unknown one."""
     if name not in _SOLVERS:
-        near = difflib.get_close_matches(name, QP_SOLVERS, n=1)
-        hint = f" (did you mean {near[0]!r}?)" if near else ""
-        raise ValueError(f"unknown QP solver {name!r}{hint}; known: {', '.join(QP_SOLVERS)}")
+        raise ValueError(f"unknown QP solver {name!r}{nearest_hint(name, QP_SOLVERS)}; known: {', '.join(QP_SOLVERS)}")
     module, kind, preset = _SOLVERS[name]
     return getattr(import_module(module), kind)(**preset, **settings)
 

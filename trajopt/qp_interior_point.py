@@ -28,7 +28,7 @@ from dynamics_backends.protocol import Array
 from trajopt.lq_solver import LQSolver
 from trajopt.qp import QP, QPSolution, QPStatus, kkt_residual
 from trajopt.qp_convexity import convex_on_equalities
-from trajopt.sparse_kkt import KKTPattern, SparseKKT
+from trajopt.sparse_kkt import SparseKKT
 
 TOLERANCE = 1e-12
 GAP = 10.0
@@ -74,7 +74,6 @@ class InteriorPoint:
         lq_solver: LQSolver | None = None,
     ) -> None:
         self.tolerance, self.max_iterations, self.lq_solver = tolerance, max_iterations, lq_solver
-        self.pattern = KKTPattern()
 
     def is_convex(self, qp: QP) -> bool:
         """Whether H is positive definite on the null space of the equalities."""
@@ -82,12 +81,8 @@ class InteriorPoint:
 
     def solve(self, qp: QP, start: QPSolution | None = None) -> QPSolution:
         """See :class:`~trajopt.qp.QPSolver`; interior points have no use for a start."""
-        found = solve_interior_point(qp, self.system, self.tolerance, self.max_iterations)
-        return polished(qp, self.system(qp), found) if found.status is QPStatus.SOLVED else found
-
-    def system(self, qp: QP) -> SparseKKT:
-        """The linear systems of a QP."""
-        return SparseKKT(qp, self.pattern)
+        found = solve_interior_point(qp, SparseKKT, self.tolerance, self.max_iterations)
+        return polished(qp, SparseKKT(qp), found) if found.status is QPStatus.SOLVED else found
 
 
 class _Point(NamedTuple):

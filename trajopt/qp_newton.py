@@ -16,7 +16,7 @@ import numpy as np
 
 from dynamics_backends.protocol import Array
 from trajopt.qp import QP, QPSolution, QPStatus, kkt_residual
-from trajopt.sparse_kkt import KKTPattern, SparseKKT
+from trajopt.sparse_kkt import SparseKKT
 
 CHANGES = 6
 """Of the active set before giving up."""
@@ -25,10 +25,7 @@ TOLERANCE = 1e-10
 
 
 class ActiveSetNewton:
-    """Solves QPs of one pattern, one after the other, from guesses of their multipliers."""
-
-    def __init__(self) -> None:
-        self.pattern = KKTPattern()
+    """Solves QPs from guesses of their multipliers."""
 
     def solve(self, qp: QP, y: Array, z: Array) -> QPSolution | None:
         """The solution; y (m,), z (n,): multipliers that tell which sides are active. None where the set does not settle."""
@@ -36,7 +33,7 @@ class ActiveSetNewton:
         if (lower > upper).any():
             return None
         equal, m = lower == upper, len(qp.l)
-        system = SparseKKT(qp, self.pattern)
+        system = SparseKKT(qp)
         side = _sides(np.concatenate([y, z]), lower, upper)
         with np.errstate(all="ignore"):
             for count in range(1, CHANGES + 2):

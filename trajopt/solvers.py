@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import difflib
 import time
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, fields, replace
 from typing import Any
 
+from dynamics_backends.registry import nearest_hint
 from trajopt.augmented_lagrangian import solve_constrained
 from trajopt.ddp import ddp
 from trajopt.direct_sqp import sqp
@@ -57,7 +57,9 @@ def solver_options(solver: str = "slq", **values: Any) -> Any:
     known = [f.name for f in fields(kind)]
     for key, value in values.items():
         if key not in known:
-            raise ValueError(f"solver {solver!r} has no option {key!r}{_hint(key, known)}; it has: {', '.join(known)}")
+            raise ValueError(
+                f"solver {solver!r} has no option {key!r}{nearest_hint(key, known)}; it has: {', '.join(known)}"
+            )
         if key in preset and preset[key] != value:
             raise ValueError(f"solver {solver!r} means {key} = {preset[key]!r}, not {value!r}; use solver = 'slq'")
     return kind(**{**preset, **values})
@@ -115,10 +117,5 @@ def _unique(names: Iterable[str | None]) -> list[str]:
 
 def _entry(solver: str) -> tuple[Any, Any, Mapping[str, Any]]:
     if solver not in SOLVERS:
-        raise ValueError(f"unknown solver {solver!r}{_hint(solver, SOLVERS)}; known: {', '.join(SOLVERS)}")
+        raise ValueError(f"unknown solver {solver!r}{nearest_hint(solver, SOLVERS)}; known: {', '.join(SOLVERS)}")
     return SOLVERS[solver]
-
-
-def _hint(name: str, known: Iterable[str]) -> str:
-    near = difflib.get_close_matches(name, list(known), n=1)
-    return f" (did you mean {near[0]!r}?)" if near else ""

@@ -15,23 +15,25 @@ After a full step the active set is known nearly always, and a QP takes one or t
 Multipliers go as far as the variables do: those of a QP whose step is cut short may be larger than the program's by orders of
 magnitude.
 
-A QP whose rows contradict each other is solved in elastic mode (:mod:`trajopt.elastic`). A full step that the line search
-refuses gets one second-order correction: the same QP with g(w + d) - J d in place of g (Nocedal & Wright, eq. 18.56), without
-which steps near the solution may be refused that raise objective and violation by second-order terms (the Maratos effect).
+A QP whose rows contradict each other is solved in elastic mode (:mod:`trajopt.elastic`).
+
+Steps are searched along by :mod:`trajopt.sqp_line_search`. Where the constraints are curved, or H is far less than the curvature
+of the Lagrangian, as that of Gauss and Newton may be, the l1 merit grants but a tiny share of a step. Then the QP is solved again
+with a multiple sigma H: where that moves along the constraints is divided by sigma, where it moves towards them is not, and
+second-order corrections, which need short steps to converge, bring it back to them. So sigma does what the radius of a trust
+region does, whatever the units of the variables; it falls again with steps that keep their promise.
 """
 
 from __future__ import annotations
 
 import time
-from dataclasses import replace
-from typing import NamedTuple
 
 import numpy as np
 import scipy.sparse as sp
 
 from dynamics_backends.protocol import Array
 from trajopt import nlp_verdicts as verdicts
-from trajopt.convexify import Convexified, convexified, penalised
+from trajopt.convexify import Convexified, convexified
 from trajopt.elastic import elastic_step, feasibility_step
 from trajopt.nlp import NLP, NLPSolution
 from trajopt.options import SQPOptions
@@ -41,6 +43,7 @@ from trajopt.qp_newton import ActiveSetNewton
 from trajopt.records import Callback, Journal
 from trajopt.riccati_kkt import UnstructuredQP
 from trajopt.sqp_iterate import Iterate, Trial, hessian_at, iterate_at, qp_about, semidefinite_at, settled, trial
+from trajopt.sqp_line_search import LineSearch, Taken
 from trajopt.sqp_search import Acceptance, Step, ViolationTest, acceptance, step_of
 from trajopt.status import Status, StatusCode
 
@@ -53,8 +56,13 @@ NEAR_ROUNDING = 1e-8
 FALLING, LEAVE_OBJECTIVE, GIVE_UP = 0.95, 4, 16
 """Violations of contradictory linearisations that do not fall below this share of the least one: after so many iterations the
 objective is left out, and after so many the problem is taken for infeasible."""
+SCALINGS, SCALE_GROWTH, LARGEST_SCALE, HALVINGS = 3, 8.0, 1e9, 4
+"""sigma grows by SCALE_GROWTH up to SCALINGS times an iteration where not even 2^-HALVINGS of a step is accepted."""
+KEPT, SCALE_DECAY, SCALE_RISE = 0.25, 0.25, 4.0
+"""sigma falls by SCALE_DECAY after a full step that realises this share of the promised decrease; it rises with the shortening of
+others, at most by SCALE_RISE, where H is not exact."""
 RETRIES, RETRY_GROWTH = 4, 1e3
-"""After a failed line search: more regularisation, this often and by this factor."""
+"""After that: the whole line search with more regularisation, this often and by this factor."""
 
 
 def solve_nlp(
@@ -80,15 +88,6 @@ def solve_nlp(
     return SQPLoop(nlp, options, callback, qp_solver).run(np.array(w, dtype=float), multipliers)
 
 
-class Taken(NamedTuple):
-    """The outcome of a search: the next iterate or None, the step length, and the trials that were not finite."""
-
-    new: Iterate | None
-    alpha: float
-    actual: float
-    broken: int
-
-
 class SQPLoop:
     """One solve. ``run`` may be called once; it always returns a solution, also after Ctrl-C."""
 
@@ -99,12 +98,13 @@ class SQPLoop:
         self.qp_solver: QPSolver = qp_solver or make_qp_solver(options.qp_solver)
         self.fallback = InteriorPoint()
         self.journal = Journal(callback)
+        self.search = LineSearch(options, self.journal, self._qp_solution)
         self.usual_test = acceptance(options)
         self.test: Acceptance = self.usual_test
         self.least_violation, self.stalled = np.inf, 0
         self.towards_feasible = np.zeros_like(nlp.g_lower)
         self.iteration = 0
-        self.delta = 0.0
+        self.delta, self.scale = 0.0, 1.0
         self.last_delta, self.last_share = 0.0, 1.0
         self.weight = options.elastic_weight
         self.last_qp: QPSolution | None = None
@@ -160,33 +160,60 @@ class SQPLoop:
             code, reason = StatusCode.TIME_LIMIT, f"Stopped at time_limit = {o.time_limit} s"
         if code is None:
             return None
-        return verdicts.stopped(code, reason, distance, self._worst(at), f"Raise {code}, or start from a better guess.")
+        other = "" if o.hessian == "exact" else ", take hessian = 'exact' (this one leaves out curvature)"
+        advice = f"Raise {code}{other}, or start from a better guess."
+        return verdicts.stopped(code, reason, distance, self._worst(at), advice)
 
     # -- one iteration --------------------------------------------------------------------------------------------------
     def _advance(self, at: Iterate) -> Iterate | Status:
-        """The next iterate: with more regularisation where no step length is accepted."""
+        """The next iterate: with a larger sigma, then with more regularisation, where no step length is accepted."""
         with self.journal.timed("derivatives"):
             H = hessian_at(at, self.options)
         if not np.isfinite(H.data).all():
             return verdicts.non_finite(at.nlp, at.w, at.f, at.g, "an entry of the Hessian")
-        floor, promise = 0.0, np.inf
-        for _ in range(RETRIES):
-            with self.journal.timed("backward"):
-                convex, found = self._newton(at, H, floor) or self._convex_step(at, H, floor)
+        floor, first, promise = 0.0, self.scale, np.inf
+        for attempt in range(SCALINGS + RETRIES):
+            convex, found = self._directed(at, self.scale * H, floor)
             if isinstance(found, Status):
                 return found
             step = found
             self.test = ViolationTest() if np.isinf(step.weight) else self.usual_test
             self.test.begin(at, step)
-            promise = min(promise, abs(self.test.expected(1.0))) if floor == 0.0 else promise
-            taken = self._search(at, step, convex)
-            if taken.new is not None or self._is_noise(at, promise):
+            if attempt == 0:
+                promise = self.scale * abs(self.test.expected(1.0))
+            scaling = attempt < SCALINGS and step.weight == 0.0 and self.options.globalisation != "none"
+            taken = self._searched(at, step, convex, promise, scaling)
+            if taken.new is not None or (self._is_noise(at, promise) and not scaling):
                 break
-            floor = RETRY_GROWTH * max(convex.delta, 1e-6 * max(1.0, float(np.abs(H.data).max(initial=0.0))))
+            self.scale = first
+            if scaling and attempt + 1 < SCALINGS:
+                self.scale = min(LARGEST_SCALE, first * SCALE_GROWTH ** (attempt + 1))
+            elif not scaling:
+                floor = RETRY_GROWTH * max(convex.delta, 1e-6 * max(1.0, float(np.abs(H.data).max(initial=0.0))))
         self._record(at, step, taken)
         self.iteration += 1
         self.full_step = taken.alpha == 1.0
-        return self._recentred(taken.new) if taken.new is not None else self._stuck(at, taken, promise)
+        if taken.new is None:
+            return self._stuck(at, taken, promise)
+        if taken.alpha == 1.0 and taken.actual >= KEPT * self.test.expected(1.0):
+            self.scale = max(1.0, SCALE_DECAY * self.scale)
+        elif self.options.hessian != "exact":  # a step cut short tells of curvature that H lacks
+            self.scale = min(LARGEST_SCALE, self.scale * min(1.0 / taken.alpha, SCALE_RISE))
+        return self._recentred(taken.new)
+
+    def _directed(self, at: Iterate, H: sp.csc_matrix, floor: float) -> tuple[Convexified, Step | Status]:
+        """The step for this Hessian with at least ``floor`` on the diagonal."""
+        with self.journal.timed("backward"):
+            return self._newton(at, H, floor) or self._convex_step(at, H, floor)
+
+    def _searched(self, at: Iterate, step: Step, convex: Convexified, promise: float, scaling: bool) -> Taken:
+        """What is taken of a step; scaling: whether there will be another one."""
+        o = self.options
+        halvings = 0 if o.globalisation == "none" else min(HALVINGS, o.max_backtracks) if scaling else o.max_backtracks
+        taken = self.search.along(at, step, convex, self.test, halvings)
+        if taken.new is None and self._is_noise(at, promise):
+            taken = self.search.polished(at, step, self.test, NEAR_ROUNDING) or taken
+        return taken
 
     def _newton(self, at: Iterate, H: sp.csc_matrix, floor: float) -> tuple[Convexified, Step] | None:
         """After a full step: that on the active set, by H as it is, if the set settles and H is convex along the step."""
@@ -205,8 +232,8 @@ class SQPLoop:
         return convex, self._step(at, convex, floor)
 
     def _is_noise(self, at: Iterate, promise: float) -> bool:
-        """Whether a change of the merit by so much can hardly be told from rounding."""
-        return promise <= NEAR_ROUNDING * (1.0 + abs(self._value(at)))
+        """Whether a change of the merit by so much can hardly be told from rounding, and no violation is left to reduce."""
+        return max(promise, at.violation) <= NEAR_ROUNDING * (1.0 + abs(self._value(at)))
 
     def _convex(self, qp: QP, at: Iterate, floor: float) -> Convexified:
         """The convex QP with at least ``floor`` on the diagonal."""
@@ -215,7 +242,7 @@ class SQPLoop:
         solvers = (self.qp_solver,) if same else (self.qp_solver, self.fallback)
         if self.options.hessian != "exact" and not self.qp_solver.is_convex(qp):
             floor = max(floor, SEMIDEFINITE_SHIFT * max(1.0, float(np.abs(qp.H.data).max(initial=0.0))))
-        other = semidefinite_at(at, self.options)
+        other = semidefinite_at(at, self.options, self.scale)
         convex = convexified(qp, *guess, solvers, self.last_delta, floor, other, self.last_share)
         self.last_delta = convex.delta - floor or self.last_delta
         self.delta, self.last_share = convex.delta + 1.0 - convex.share, convex.share
@@ -269,57 +296,6 @@ class SQPLoop:
         if found.status not in (QPStatus.SOLVED, QPStatus.INFEASIBLE):
             found = self.fallback.solve(qp)
         return found if found.status is QPStatus.SOLVED and np.isfinite(found.w).all() else None
-
-    def _search(self, at: Iterate, step: Step, convex: Convexified) -> Taken:
-        """The longest of the steps 1, 1/2, 1/4, ... that is accepted, the first one corrected to second order if it is not."""
-        o, broken, start = self.options, 0, self._value(at)
-        for k in range(1 if o.globalisation == "none" else o.max_backtracks + 1):
-            alpha = 0.5**k
-            with self.journal.timed("rollout"):
-                tried = self._trial(at, alpha * step.d)
-            new = self._accepted(at, step, alpha, tried)
-            broken += not tried.finite
-            if new is None and k == 0 and tried.finite and o.second_order_correction and step.weight == 0.0:
-                with self.journal.timed("backward"):
-                    tried = self._corrected(at, step, convex, tried)
-                new = self._accepted(at, step, alpha, tried)
-            if new is not None:
-                return Taken(new, alpha, start - self.test.value(new.f, new.theta), broken)
-        return self._polished(at, step, broken)
-
-    def _trial(self, at: Iterate, d: Array) -> Trial:
-        return trial(at.nlp, np.clip(at.w + d, at.nlp.x_lower, at.nlp.x_upper))
-
-    def _accepted(self, at: Iterate, step: Step, alpha: float, tried: Trial) -> Iterate | None:
-        """The iterate at a trial that passes the test and whose derivatives are finite."""
-        if not tried.finite or not self.test.accepts(alpha, tried):
-            return None
-        return self._derived(at, step, tried, alpha)
-
-    def _derived(self, at: Iterate, step: Step, tried: Trial, alpha: float = 1.0) -> Iterate | None:
-        """The iterate at a trial; multipliers go as far as the variables (Nocedal & Wright, algorithm 18.3)."""
-        y, z = at.y + alpha * (step.y - at.y), at.z + alpha * (step.z - at.z)
-        with self.journal.timed("derivatives"):
-            return iterate_at(at.nlp, tried, y, z, self.options)
-
-    def _corrected(self, at: Iterate, step: Step, convex: Convexified, tried: Trial) -> Trial:
-        """The trial at the second-order correction of the full step."""
-        nlp, shift = at.nlp, tried.g - at.J @ step.d
-        plain = qp_about(at, convex.qp.H)
-        qp = replace(plain, l=nlp.g_lower - shift, u=nlp.g_upper - shift)
-        if convex.weights.any():
-            qp = replace(penalised(qp, convex.weights, convex.upper), H=convex.qp.H)
-        found = self._qp_solution(qp, convex.solver)
-        return self._trial(at, found.w) if found is not None else tried._replace(f=np.nan)
-
-    def _polished(self, at: Iterate, step: Step, broken: int) -> Taken:
-        """The full step where differences of the merit are noise and the residual falls."""
-        if self._is_noise(at, abs(self.test.expected(1.0))):
-            tried = self._trial(at, step.d)
-            new = self._derived(at, step, tried) if tried.finite else None
-            if new is not None and new.stop < at.stop:
-                return Taken(new, 1.0, 0.0, broken)
-        return Taken(None, 0.0, 0.0, broken)
 
     def _recentred(self, new: Iterate) -> Iterate:
         """The iterate in coordinates about itself, where the program lives on a manifold."""

@@ -104,12 +104,12 @@ def hessian_at(at: Iterate, o: SQPOptions, sigma: float = 1.0) -> sp.csc_matrix:
     return cast(ConvexOverNonlinear, at.nlp).convex_hessian(at.w, sigma, multipliers)
 
 
-def semidefinite_at(at: Iterate, o: SQPOptions) -> Callable[[], sp.csc_matrix] | None:
-    """What makes the Hessian of Gauss and Newton; None where the program has none, or where H is that already."""
+def semidefinite_at(at: Iterate, o: SQPOptions, sigma: float = 1.0) -> Callable[[], sp.csc_matrix] | None:
+    """What makes sigma times the Hessian of Gauss and Newton; None where the program has none, or where H is that already."""
     own = getattr(at.nlp, "convex_hessian", None)
     if own is None or o.hessian != "exact":
         return None
-    return lambda: own(at.w, 1.0, np.zeros_like(at.y))
+    return lambda: own(at.w, sigma, np.zeros_like(at.y))
 
 
 def qp_about(at: Iterate, H: sp.csc_matrix) -> QP:
