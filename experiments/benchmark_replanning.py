@@ -39,7 +39,7 @@ START = 0.1
 """[rad]"""
 REACHED, FREE = 1e-2, 0.25
 """Of the goal [rad], of the sphere's centre [m]."""
-_LOOSE = "gradient_tolerance=1e-4, constraint_tolerance=1e-5, max_iterations=2"
+_LOOSE = "gradient_tolerance=1e-4, constraint_tolerance=1e-5, max_iterations=6"
 _SOFT_GOAL = [
     "problem.terminal='cost'",
     "problem.position_limits=false",
@@ -48,12 +48,11 @@ _SOFT_GOAL = [
 ]
 PLANNERS: dict[str, list[str]] = {
     "dms": [],
-    "sqp": [f"solver={{name='sqp', {_LOOSE}}}"],
+    "sqp": [f"solver={{name='sqp', hessian='exact', {_LOOSE}}}"],
     "sqp_rti": [f"solver={{name='sqp', hessian='gauss_newton', {_LOOSE}}}", "replan.mode='real_time'"],
     "slq_rti": ["solver={name='slq'}", "replan.mode='real_time'", *_SOFT_GOAL],
 }
-"""Overrides of the config. SQP has two iterations a plan: more of them are late, and a late plan comes too close to the sphere.
-Real-time iterations of SLQ know no constraints: the goal is a cost there, joint limits are left out."""
+"""Overrides of the config. Real-time iterations of SLQ know no constraints: the goal is a cost there, joint limits are left out."""
 METHODS = ("analytic", "casadi_ad", "forward_ad", "complex_step", "central_difference", "forward_difference")
 ONE_THREAD = {"OMP_NUM_THREADS": "1", "TRAJOPT_THREADS": "1"}
 RUNS_FILE, TABLE_FILE = "runs.jsonl", "replanning.md"

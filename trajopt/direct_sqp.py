@@ -6,13 +6,14 @@ dynamics and constraints.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import cached_property
 
 import numpy as np
 import scipy.sparse as sp
 
 from dynamics_backends.protocol import Array
-from trajopt.dms import trajectory_solution
+from trajopt.dms import trajectory_solution, warm_multipliers
 from trajopt.guesses import Guess
 from trajopt.nlp import NLP
 from trajopt.ocp import OCP
@@ -55,8 +56,16 @@ class StagedProgram(Transcription):
         return new, new.variables(xs, us)
 
 
-def sqp(ocp: OCP, guess: Guess, options: SQPOptions | None = None, callback: Callback | None = None) -> Solution:
+def sqp(
+    ocp: OCP,
+    guess: Guess,
+    options: SQPOptions | None = None,
+    callback: Callback | None = None,
+    multipliers: Mapping[str, Array] | None = None,
+) -> Solution:
     """Solve a valid problem from a guess, whose states need not satisfy the dynamics.
+
+    multipliers: of an earlier solution of the same structure; the first QP starts at their active set.
 
     hessian = "scqp", the default, counts the outer functions of constraints that have a
     :class:`~trajopt.constraints.Composition`, and is "gauss_newton" where none has. Raises ValueError where
@@ -64,7 +73,9 @@ def sqp(ocp: OCP, guess: Guess, options: SQPOptions | None = None, callback: Cal
     """
     options = options or SQPOptions()
     program = staged_program(ocp, guess, options)
-    found = solve_nlp(program, program.variables(*guess), options, callback, qp_solver=qp_solver_for(ocp, options))
+    warm = None if multipliers is None else warm_multipliers(program, multipliers)
+    w, qp_solver = program.variables(*guess), qp_solver_for(ocp, options)
+    found = solve_nlp(program, w, options, callback, multipliers=warm, qp_solver=qp_solver)
     return trajectory_solution(found.nlp, found)  # type: ignore[arg-type]
 
 

@@ -34,12 +34,13 @@ def dms(
     """
     options = options or DMSOptions()
     program = transcribed(ocp, guess, options)
-    warm = None if multipliers is None else _warm(program, multipliers)
+    warm = None if multipliers is None else warm_multipliers(program, multipliers)
     found = solve_ipopt(program, program.variables(*guess), options, callback, warm=warm, gaps=program.N * program.n)
     return trajectory_solution(program, found)
 
 
-def _warm(program: Transcription, multipliers: Mapping[str, Array]) -> Multipliers:
+def warm_multipliers(program: Transcription, multipliers: Mapping[str, Array]) -> Multipliers:
+    """Those of an earlier solution in the order of a program; zero for what has no name or another shape there."""
     z = np.zeros(program.size)
     for name, places in (("bounds on x", program.ix), ("bounds on u", program.iu)):
         values = multipliers.get(name)

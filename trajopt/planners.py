@@ -21,6 +21,7 @@ from typing import Any
 import numpy as np
 
 from dynamics_backends.protocol import Array
+from trajopt.direct_sqp import sqp
 from trajopt.dms import dms
 from trajopt.evaluation import Direction, Shooting
 from trajopt.feedback import tracking_gains
@@ -41,7 +42,7 @@ class Converging:
     """Solves each problem as far as the options allow; a solution without gains gets those of :mod:`trajopt.feedback`.
 
     From a plan that it has found, IPOPT starts with a small barrier and multipliers of its own estimate: those of the plan belong
-    to a problem that has changed, and often take several times as many iterations.
+    to a problem that has changed, and often take several times as many iterations. SQP starts with them: they tell the active set.
 
     follow: start from the motion under the last plan's feedback, which obeys the dynamics, not from its states; what single
     shooting needs where the system is unstable. Raises ValueError for an unknown solver or option, at the first solve.
@@ -60,6 +61,8 @@ class Converging:
         guess = followed(ocp, self._warm) if self.follow else self._warm.guess
         if self.solver == "dms" and self._warm.multipliers:
             return dms(ocp, guess, replace(self.options or DMSOptions(), barrier=WARM_BARRIER))
+        if self.solver == "sqp":
+            return sqp(ocp, guess, self.options, multipliers=self._warm.multipliers or None)
         solution = solve(ocp, guess, self.options, solver=self.solver)
         if fault_of(solution) is None and not solution.K.any():
             return replace(solution, K=tracking_gains(ocp, solution.xs, solution.us))

@@ -76,7 +76,8 @@ def solve_nlp(
 ) -> NLPSolution:
     """Solve a program from the guess w (n,), clipped to its bounds.
 
-    multipliers: a guess of y (m,) and z (n,), say of an earlier solution. qp_solver: default that of the options.
+    multipliers: a guess of y (m,) and z (n,), say of an earlier solution, and of the active set. qp_solver: default that of
+    the options.
     callback: called with an IterationRecord after each iteration; its KeyboardInterrupt stops the solver, which returns the best
     iterate. Raises ValueError where "gauss_newton" or "scqp" is asked of a program that has no ``convex_hessian``, and for
     a guess of the wrong size. Non-convergence is no exception: see ``status``.
@@ -108,6 +109,7 @@ class SQPLoop:
         self.last_delta, self.last_share = 0.0, 1.0
         self.weight = options.elastic_weight
         self.last_qp: QPSolution | None = None
+        self.active: tuple[Array, Array] | None = None
         self.newton, self.full_step = ActiveSetNewton(), False
         self.best: Iterate | None = None
 
@@ -126,6 +128,7 @@ class SQPLoop:
 
     def _solve(self, w: Array, multipliers: tuple[Array, Array] | None) -> Status:
         nlp, w = self.nlp.recentred(np.clip(w, self.nlp.x_lower, self.nlp.x_upper))
+        self.active = multipliers
         y, z = multipliers or (np.zeros_like(nlp.g_lower), np.zeros_like(w))
         start = trial(nlp, w)
         self.objective_size = max(1.0, abs(start.f))
@@ -289,7 +292,8 @@ class SQPLoop:
     def _qp_solution(self, qp: QP, solver: QPSolver) -> QPSolution | None:
         """From the last active set, by one solver, or by interior points; None where the rows contradict each other."""
         last = self.last_qp
-        near = None if last is None else self.newton.solve(qp, last.y, last.z)
+        active = self.active if last is None else (last.y, last.z)
+        near = None if active is None else self.newton.solve(qp, *active)
         if near is not None and np.isfinite(near.w).all():
             return near
         found = solver.solve(qp, last)
