@@ -15,6 +15,7 @@ The others pass these on, and go wrong on demand.
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -32,7 +33,7 @@ from trajopt.ocp import OCP
 from trajopt.options import DMSOptions
 from trajopt.plan import WarmStart, fault_of
 from trajopt.solution import Solution
-from trajopt.solvers import solve
+from trajopt.solvers import solve, solver_options
 
 WARM_BARRIER = 1e-6
 """The first barrier parameter of IPOPT from a plan that it has found."""
@@ -59,11 +60,14 @@ class Converging:
         """See :class:`~trajopt.mpc.Planner`."""
         ocp = replace(self._ocp, x0=x0)
         guess = followed(ocp, self._warm) if self.follow else self._warm.guess
-        if self.solver == "dms" and self._warm.multipliers:
-            return dms(ocp, guess, replace(self.options or DMSOptions(), barrier=WARM_BARRIER))
-        if self.solver == "sqp":
-            return sqp(ocp, guess, self.options, multipliers=self._warm.multipliers or None)
-        solution = solve(ocp, guess, self.options, solver=self.solver)
+        options, multipliers = self.options, self._warm.multipliers
+        if isinstance(options, Mapping):
+            options = solver_options(self.solver, **options)
+        if self.solver == "dms" and multipliers:
+            return dms(ocp, guess, replace(options or DMSOptions(), barrier=WARM_BARRIER))
+        if self.solver == "sqp" and multipliers:
+            return sqp(ocp, guess, options, multipliers=multipliers)
+        solution = solve(ocp, guess, options, solver=self.solver)
         if fault_of(solution) is None and not solution.K.any():
             return replace(solution, K=tracking_gains(ocp, solution.xs, solution.us))
         return solution
