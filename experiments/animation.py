@@ -30,7 +30,6 @@ SHORT = 1e-3
 """Lines shorter than this [m] are not drawn."""
 DIGITS = 4
 """Of the coordinates [m] in the page."""
-GROUND = 0.03
 FILE = "animation.html"
 
 Place = tuple[int, tuple[float, float, float]]
@@ -186,7 +185,7 @@ def _touching(solution: Solution, task: Task, shown: Array) -> list[list[int]]:
     if not task.feet:
         return []
     knots = np.minimum(shown, len(solution.us) - 1)
-    return contacts(task.ocp, task.feet, solution.xs, solution.us, GROUND)[knots].astype(int).tolist()
+    return contacts(task.ocp, task.feet, solution.xs, solution.us)[knots].astype(int).tolist()
 
 
 def _rounded(values: Array, digits: int = DIGITS) -> Any:

@@ -14,8 +14,6 @@ from problems.gait_analysis import GaitReport, analyse, contact_forces, contacts
 from problems.task import Task
 from trajopt import Solution
 
-GROUND = 0.03
-"""A foot below this height [m] is taken to be on the ground where forces are not known."""
 BAR = 0.62
 """Height of the bars of a gait diagram, the distance of two feet being 1."""
 MARKS = 8
@@ -26,7 +24,7 @@ def plot_legs(solution: Solution, folder: Path, task: Task) -> list[Path]:
     """All pictures of a task with feet."""
     feet, ocp = task.feet, task.ocp
     positions = foot_positions(ocp, feet, solution.xs)
-    touching = contacts(ocp, feet, solution.xs, solution.us, GROUND)
+    touching = contacts(ocp, feet, solution.xs, solution.us)
     report = analyse(feet, solution.times, touching)
     written = [
         plot_base(folder / "base.png", solution, positions, touching, feet),

@@ -21,6 +21,8 @@ from dynamics_backends.protocol import Array, Batch
 from problems.task import position_of
 from trajopt import OCP
 
+GROUND = 0.03
+"""Height [m] below which a foot is taken to be on the ground where forces are not known."""
 LOADED = 0.1
 """A foot carries load from this share of the robot's weight over the number of feet on."""
 LEAST_OVERLAP = 0.5
@@ -161,7 +163,7 @@ def foot_positions(ocp: OCP, feet: Sequence[str], xs: Array) -> Array:
     return np.stack([position_of(ocp.model, foot, xs[:, : ocp.model.nq]) for foot in feet], axis=1)
 
 
-def contacts(ocp: OCP, feet: Sequence[str], xs: Array, us: Array, ground: float) -> Array:
+def contacts(ocp: OCP, feet: Sequence[str], xs: Array, us: Array, ground: float = GROUND) -> Array:
     """Which feet are on the ground, (N, F): those that carry load, or where forces are unknown those below ``ground`` [m]."""
     forces = contact_forces(ocp, xs, us)
     if not set(feet) & set(forces):

@@ -22,9 +22,6 @@ from problems.base_state import BaseWeights, Triple, base_state_cost, euler_xyz,
 from problems.robots import load_robot
 from problems.task import BackendFactory, Checked, Checks, Integrator, Sampling, Task, not_negative
 
-GROUND = 0.03
-"""A foot below this height [m] is taken to be on the ground in reports."""
-
 
 @dataclass(frozen=True, kw_only=True)
 class Waypoint(Checked):

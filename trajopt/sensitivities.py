@@ -6,12 +6,12 @@ Substeps are chained.  The derivatives of f come from a backend; nothing here de
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Iterator
 
 import numpy as np
 
 from dynamics_backends.protocol import Array, Batch, DynamicsBackend, Hessians, Parameters, SecondOrderBackend
+from dynamics_backends.registry import nearest_hint
 from trajopt.integrators import SCHEMES, SEMI_IMPLICIT_EULER, step_rows
 from trajopt.ocp import LinearizedStep
 from trajopt.stages import Substep, chained, substeps_of
@@ -83,9 +83,7 @@ class SampledSystem:
 
 def _check_scheme(backend: DynamicsBackend, scheme: str, substeps: int) -> None:
     if scheme not in SCHEMES:
-        near = difflib.get_close_matches(scheme, SCHEMES, n=1)
-        hint = f" (did you mean {near[0]!r}?)" if near else ""
-        raise ValueError(f"unknown scheme {scheme!r}{hint}; known: {', '.join(SCHEMES)}")
+        raise ValueError(f"unknown scheme {scheme!r}{nearest_hint(scheme, SCHEMES)}; known: {', '.join(SCHEMES)}")
     if not isinstance(substeps, int) or substeps < 1:
         raise ValueError(f"substeps = {substeps!r}; expected an integer of at least 1")
     system = backend.map
