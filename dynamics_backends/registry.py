@@ -33,15 +33,19 @@ def _analytic(map: Map, engine: str, **options: Any) -> DynamicsBackend:
     """The closed form is the map's own; the engine serves the recursions inside, or a map without them as a whole."""
     if engine == "numpy" or _has_recursions(map) or not isinstance(map, HasPartials):
         return Analytic.of(on_engine(map, engine), **options)
-    from dynamics_backends.compiled.traced_analytic import TracedAnalytic
+    from dynamics_backends.compiled.sources.traced_analytic import TracedAnalytic
 
     return TracedAnalytic.of(map, **options)
 
 
 def _casadi_ad(map: Map, engine: str, **options: Any) -> DynamicsBackend:
-    from dynamics_backends.methods.casadi_ad import CasadiAD
+    if engine == "numpy":
+        from dynamics_backends.methods.casadi_ad import CasadiAD
 
-    return CasadiAD(on_engine(map, engine), engine=engine, **options)
+        return CasadiAD(map, **options)
+    from dynamics_backends.compiled.sources.casadi_kernel import CompiledCasadiAD
+
+    return CompiledCasadiAD(on_engine(map, engine), **options)
 
 
 METHODS: dict[str, Callable[..., DynamicsBackend]] = {
@@ -86,7 +90,7 @@ def on_engine(map: Map, engine: str) -> Map:
         return map
     if _has_recursions(map):
         return map.with_driver(shared_driver())  # type: ignore[attr-defined]
-    from dynamics_backends.compiled.traced_map import TracedMap
+    from dynamics_backends.compiled.sources.traced_map import TracedMap
 
     return TracedMap(map)
 
@@ -99,14 +103,14 @@ def _has_recursions(map: Map) -> bool:
 @lru_cache
 def shared_driver(tier: str = "auto") -> Any:
     """The process's compiled driver of this tier: kernels are compiled and loaded once for all backends."""
-    from dynamics_backends.compiled.driver import CompiledDriver
+    from dynamics_backends.compiled.loops.driver import CompiledDriver
 
     return CompiledDriver(tier)
 
 
 @lru_cache(maxsize=1)
 def _available() -> str:
-    from dynamics_backends.compiled.toolchain import CompilerError, find_toolchain
+    from dynamics_backends.compiled.runtime.toolchain import CompilerError, find_toolchain
 
     try:
         find_toolchain()

@@ -1,8 +1,8 @@
 """Scalar mathematics for code that is written once and evaluated with many kinds of numbers.
 
 A *scalar* here is a Python float, a NumPy array of float64 or complex128 (one entry per element of the batch), a
-:class:`~dynamics_backends.dual.Dual` over such arrays, a number of
-:mod:`~dynamics_backends.hypercomplex`, or a CasADi ``SX`` expression.  Generic code uses the arithmetic
+:class:`~dynamics_backends.scalars.dual.Dual` over such arrays, a number of
+:mod:`~dynamics_backends.scalars.hypercomplex`, or a CasADi ``SX`` expression.  Generic code uses the arithmetic
 operators and the functions of this module and nothing else: no ``abs``, ``conj``, ``max``, no branch on a value.  Then
 complex step, forward AD, tracing and plain evaluation all see the same source.
 

@@ -6,21 +6,21 @@ from collections.abc import Callable
 from importlib import import_module
 from typing import Any, NamedTuple
 
-from dynamics_backends.rigid_body.names import unknown_name
+from dynamics_backends.rigid_body.model.names import unknown_name
 from problems.task import Task
 
 PROBLEMS = {
-    "arm_go_to": "problems.arm_go_to",
-    "cart_pendulum": "problems.cart_pendulum",
-    "cart_pole": "problems.cart_pole",
-    "contour_following": "problems.contour_following",
-    "double_pendulum": "problems.double_pendulum",
-    "four_bar": "problems.four_bar",
-    "lifting": "problems.lifting",
-    "multi_pendulum": "problems.multi_pendulum",
-    "quadruped_gait": "problems.quadruped_gait",
-    "receding_gait": "problems.receding_gait",
-    "scheduled_gait": "problems.scheduled_gait",
+    "arm_go_to": "problems.arms.arm_go_to",
+    "cart_pendulum": "problems.textbook.cart_pendulum",
+    "cart_pole": "problems.textbook.cart_pole",
+    "contour_following": "problems.arms.contour_following",
+    "double_pendulum": "problems.textbook.double_pendulum",
+    "four_bar": "problems.textbook.four_bar",
+    "lifting": "problems.arms.lifting",
+    "multi_pendulum": "problems.textbook.multi_pendulum",
+    "quadruped_gait": "problems.legged.quadruped_gait",
+    "receding_gait": "problems.legged.receding_gait",
+    "scheduled_gait": "problems.legged.scheduled_gait",
 }
 """name -> module with ``Settings`` and ``build``."""
 

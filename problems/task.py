@@ -16,11 +16,11 @@ import numpy as np
 
 from dynamics_backends.protocol import Array, DynamicsBackend, Map
 from dynamics_backends.rigid_body.batched import frame_placement
-from dynamics_backends.rigid_body.model import Model
-from dynamics_backends.rigid_body.urdf import load_urdf
+from dynamics_backends.rigid_body.model.model import Model
+from dynamics_backends.rigid_body.urdf.loader import load_urdf
 from problems.robots import load_robot
 from trajopt import OCP, Guess, SampledSystem
-from trajopt.residuals import LinkPoint
+from trajopt.problem.residuals import LinkPoint
 
 BackendFactory = Callable[[Map], DynamicsBackend]
 Integrator = Literal["semi_implicit_euler", "euler", "rk4"]

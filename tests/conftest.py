@@ -30,7 +30,7 @@ def _kernel_cache(tmp_path_factory):
 
 def pytest_runtest_setup(item):
     if item.get_closest_marker("needs_compiler"):
-        from dynamics_backends.compiled.toolchain import has_compiler
+        from dynamics_backends.compiled.runtime.toolchain import has_compiler
 
         if not has_compiler():
             pytest.skip("there is no C compiler")

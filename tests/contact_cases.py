@@ -6,9 +6,9 @@ import numpy as np
 
 from dynamics_backends.protocol import Jacobians
 from dynamics_backends.registry import make_backend
-from dynamics_backends.rigid_body import kinematics
-from dynamics_backends.rigid_body.model import Model
-from dynamics_backends.rigid_body.state import configuration_manifold
+from dynamics_backends.rigid_body.algorithms import kinematics
+from dynamics_backends.rigid_body.model.model import Model
+from dynamics_backends.rigid_body.model.state import configuration_manifold
 from problems.robots import load_robot
 
 STEP = 1e-30
@@ -27,7 +27,7 @@ STANCE = np.array([-0.2, 0.723, -1.458] * 2 + [-0.2, -0.723, 1.458] * 2)
 
 
 def standing_states(model: Model, frames, seed: int, N: int) -> np.ndarray:
-    """States (N, nx) with random velocities and the frames within about a centimetre of the ground.
+    """States (N, nx) with random velocities and the frames within about a centimeter of the ground.
 
     HyQ stands; other robots are in random configurations, and lifted so that the frames' mean height is zero if their base
     floats.

@@ -35,7 +35,7 @@ def motion_transform(R, p) -> np.ndarray:
 
 
 def spatial_inertia(mass, com, central) -> np.ndarray:
-    """The inertia about the origin of a body with its centre of mass at com."""
+    """The inertia about the origin of a body with its center of mass at com."""
     c = skew(com)
     return np.block([[central + mass * c @ c.T, mass * c], [mass * c.T, mass * np.eye(3)]])
 

@@ -82,7 +82,7 @@ def ln(a):
 
 @dataclass
 class Problem:
-    """min f(x), equalities(x) = 0, inequalities(x) >= 0, lower <= x <= upper; solutions: the known f at minimisers."""
+    """min f(x), equalities(x) = 0, inequalities(x) >= 0, lower <= x <= upper; solutions: the known f at minimizers."""
 
     name: str
     start: Sequence[float]
@@ -96,7 +96,7 @@ class Problem:
     digits: float = 1e-8
     """To how many digits the literature gives the optimum."""
     others: Sequence[float] = field(default_factory=tuple)
-    """Values at other local minimisers."""
+    """Values at other local minimizers."""
 
 
 class TextbookNLP:
@@ -132,7 +132,7 @@ class TextbookNLP:
         f, g = self._all(w)
         return full(sigma * f.hessian + sum(y * row.hessian for y, row in zip(multipliers, g, strict=True)))
 
-    def recentred(self, w):
+    def recentered(self, w):
         return self, w
 
 

@@ -44,7 +44,7 @@ def frame_matrices(model, q: np.ndarray) -> list[np.ndarray]:
 
 
 def world_inertias(model, q: np.ndarray) -> list[tuple[float, np.ndarray, np.ndarray]]:
-    """Return mass, centre of mass and inertia about it, in the world's axes, of each body."""
+    """Return mass, center of mass and inertia about it, in the world's axes, of each body."""
     result = []
     for b, placement in enumerate(body_matrices(model, q)[:-1]):
         R, p = placement[:3, :3], placement[:3, 3]

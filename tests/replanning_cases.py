@@ -6,12 +6,12 @@ from textbook_systems import double_integrator
 import trajopt as to
 from dynamics_backends.manifold import Manifold
 from dynamics_backends.registry import make_backend
-from trajopt.measurements import MovingObject, Sensor
-from trajopt.mpc import ReplanningLoop, Timing
-from trajopt.plan import Plan, Receding
-from trajopt.plants import SampledPlant
-from trajopt.real_time_slq import RealTimeSLQ
-from trajopt.workers import SimulatedWorker
+from trajopt.replanning.loop import ReplanningLoop, Timing
+from trajopt.replanning.measurements import MovingObject, Sensor
+from trajopt.replanning.plan import Plan, Receding
+from trajopt.replanning.plants import SampledPlant
+from trajopt.replanning.real_time_slq import RealTimeSLQ
+from trajopt.replanning.workers import SimulatedWorker
 
 TICK, PERIOD, DT, KNOTS = 0.01, 0.05, 0.05, 20
 LINE = Manifold.vector(1)

@@ -5,7 +5,7 @@ import textbook_systems as textbook
 
 from dynamics_backends.registry import make_backend
 from trajopt import OCP, SampledSystem, control_cost, solve, state_cost
-from trajopt.evaluation import StageEvaluator
+from trajopt.stage.evaluation import StageEvaluator
 
 SETTINGS = {
     "ilqr": {"shooting": "single"},
@@ -48,7 +48,7 @@ def cart_pole(goal, horizon, control_weight):
 
 
 def crane():
-    """Move the cart by two metres and leave the pole at rest."""
+    """Move the cart by two meters and leave the pole at rest."""
     return cart_pole([2.0, 0.0, 0.0, 0.0], 50, 0.05)
 
 

@@ -12,7 +12,7 @@ from importlib import import_module
 from typing import Any
 
 _EXPORTS = {
-    "constraints": (
+    "problem.constraints": (
         "Composition",
         "Constraint",
         "bounded",
@@ -26,10 +26,10 @@ _EXPORTS = {
         "tube",
         "velocity_limits",
     ),
-    "evaluation": ("Evaluator", "Shooting", "StageEvaluator"),
-    "expansion": ("StageExpansion", "quadratize"),
-    "impact_stage": ("ImpactStage",),
-    "guesses": (
+    "stage.evaluation": ("Evaluator", "Shooting", "StageEvaluator"),
+    "problem.expansion": ("StageExpansion", "quadratize"),
+    "problem.impact_stage": ("ImpactStage",),
+    "guesses.guesses": (
         "Guess",
         "constant_guess",
         "feedback_guess",
@@ -37,27 +37,27 @@ _EXPORTS = {
         "quasi_static_guess",
         "resampled_guess",
     ),
-    "integrators": ("SCHEMES",),
-    "lq": ("LQProblem", "solve_riccati"),
-    "measurements": ("Measurement", "MovingObject", "Sensor"),
-    "mpc": ("Planner", "Plant", "ReplanningLoop", "Timing"),
-    "ocp": ("DiscreteMap", "LinearizedStep", "OCP", "Phase"),
-    "options": ("DDPOptions", "SLQOptions", "SQPOptions"),
-    "plan": ("Plan", "Receding", "Shrinking", "warm_start"),
-    "planners": ("Converging",),
-    "plants": ("Push", "SampledPlant"),
-    "real_time_slq": ("RealTimeSLQ",),
-    "real_time_sqp": ("RealTimeSQP",),
-    "records": ("IterationRecord",),
-    "report": ("ConsoleTable",),
-    "run_log": ("EventKind", "RunLog"),
-    "sensitivities": ("SampledSystem",),
-    "simulator": ("Simulator",),
-    "solution": ("Solution", "SolutionFileError"),
-    "solvers": ("solve", "solver_names", "solver_options"),
-    "sqp": ("solve_nlp",),
-    "status": ("Status", "StatusCode"),
-    "terms": (
+    "step.integrators": ("SCHEMES",),
+    "lq.lq": ("LQProblem", "solve_riccati"),
+    "replanning.measurements": ("Measurement", "MovingObject", "Sensor"),
+    "replanning.loop": ("Planner", "Plant", "ReplanningLoop", "Timing"),
+    "problem.ocp": ("DiscreteMap", "LinearizedStep", "OCP", "Phase"),
+    "solvers.options": ("DDPOptions", "SLQOptions", "SQPOptions"),
+    "replanning.plan": ("Plan", "Receding", "Shrinking", "warm_start"),
+    "replanning.planners": ("Converging",),
+    "replanning.plants": ("Push", "SampledPlant"),
+    "replanning.real_time_slq": ("RealTimeSLQ",),
+    "replanning.real_time_sqp": ("RealTimeSQP",),
+    "results.records": ("IterationRecord",),
+    "results.report": ("ConsoleTable",),
+    "replanning.run_log": ("EventKind", "RunLog"),
+    "step.sensitivities": ("SampledSystem",),
+    "replanning.simulator": ("Simulator",),
+    "results.solution": ("Solution", "SolutionFileError"),
+    "solvers.registry": ("solve", "solver_names", "solver_options"),
+    "solvers.sqp.sqp": ("solve_nlp",),
+    "results.status": ("Status", "StatusCode"),
+    "problem.terms": (
         "CostTerm",
         "center_of_mass_cost",
         "control_cost",
@@ -68,7 +68,7 @@ _EXPORTS = {
         "residual_cost",
         "state_cost",
     ),
-    "validation": ("Finding", "InvalidProblem", "validate"),
+    "validation.validation": ("Finding", "InvalidProblem", "validate"),
 }
 _MODULE_OF = {name: module for module, names in _EXPORTS.items() for name in names}
 __all__ = sorted(_MODULE_OF)

@@ -2,13 +2,13 @@
 graph.
 
     forward   ndx + nu sweeps, one for each direction        reverse   n_out sweeps, one for each output
-    auto      CasADi's choice by colouring of the sparsity pattern
+    auto      CasADi's choice by coloring of the sparsity pattern
 
 Second derivatives, contracted with lam, are the Jacobian by that mode of the gradient of lam' f, which is a reverse sweep:
-forward over reverse, reverse over reverse, or by colouring of the symmetric pattern.
+forward over reverse, reverse over reverse, or by coloring of the symmetric pattern.
 
-A graph is made once for each set of parameter sizes.  Engine ``numpy``: CasADi's virtual machine runs it, knot by
-knot; engine ``compiled``: it is emitted as straight-line C, lanes over knots, unless it is too long for that.
+A graph is made once for each set of parameter sizes, and CasADi's virtual machine runs it, knot by knot; compiled code does so in
+:mod:`dynamics_backends.compiled.sources.casadi_kernel`.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from typing import Any
 import casadi as ca
 import numpy as np
 
-from dynamics_backends.compiled.symbolic_map import Symbols, description, symbolic_value
 from dynamics_backends.methods.base import Method
+from dynamics_backends.methods.symbolic_map import Symbols, description, symbolic_value
 from dynamics_backends.protocol import Array, Batch, Hessians, Jacobians, Map, Parameters
 
-COMPILE_UP_TO = 250_000
-"""Operations of a graph that is compiled: half a minute on one core."""
+LARGE_GRAPH = 250_000
+"""Operations of a graph that takes CasADi long to write down, and a compiler half a minute on one core."""
 _LOG = logging.getLogger(__name__)
 Evaluate = Callable[[Sequence[Array]], list[Array]]
 """Matrices (N, rows, columns) from arguments (N, n)."""
@@ -38,19 +38,18 @@ MODES: dict[str, Callable[[Any, Any], Any]] = {
 
 
 class CasadiAD(Method):
-    """CasADi's derivatives of any map; ``mode`` forward, reverse or auto, ``engine`` numpy or compiled.
+    """CasADi's derivatives of any map, by its virtual machine; ``mode`` forward, reverse or auto.
 
     Raises TraceError (when first evaluated) where the map's function does not work on symbols.
     """
 
     name = "casadi_ad"
 
-    def __init__(self, map: Map, *, mode: str = "auto", engine: str = "numpy") -> None:
+    def __init__(self, map: Map, *, mode: str = "auto") -> None:
         super().__init__(map)
         if mode not in MODES:
             raise ValueError(f"mode = {mode!r}; known: {', '.join(MODES)}")
         self.mode = mode
-        self.engine = engine
         self._evaluators: dict[tuple[tuple[tuple[str, int], ...], bool], Evaluate] = {}
 
     def hessian_contraction(
@@ -114,7 +113,7 @@ class CasadiAD(Method):
         moved, dx = self._moved(symbols)
         value = ca.Function("value", [*symbols, dx], [moved]).n_instructions()
         size = value * (dx.numel() + self.map.nu)
-        if size > COMPILE_UP_TO:
+        if size > LARGE_GRAPH:
             _LOG.warning(
                 "second derivatives of %s are about %d operations, which CasADi takes up to minutes to write down; "
                 "backend = 'analytic' has them in closed form",
@@ -123,29 +122,15 @@ class CasadiAD(Method):
             )
 
     def _made(self, name: str, inputs: list[Any], names: list[str], outputs: Sequence[Any]) -> Evaluate:
-        by_rows, shapes = [ca.vec(e.T) for e in outputs], [e.shape for e in outputs]
-        if self.engine == "compiled" and self._short_enough(inputs, by_rows):
-            return _compiled(name, inputs, names, by_rows, shapes)
-        return _interpreted(name, inputs, by_rows, shapes)
-
-    def _short_enough(self, inputs: list[Any], outputs: list[Any]) -> bool:
-        """Whether the graph is worth compiling; says so where it is not."""
-        size = ca.Function("size", inputs, outputs).n_instructions()
-        if size > COMPILE_UP_TO:
-            _LOG.warning(
-                "the graph of %s has %d operations: CasADi interprets it, since compiling would take minutes; "
-                "backend = 'analytic' is much smaller",
-                description(self.map),
-                size,
-            )
-        return size <= COMPILE_UP_TO
+        """Evaluates outputs; ``names`` are those of the inputs."""
+        return interpreted(name, inputs, [ca.vec(e.T) for e in outputs], [e.shape for e in outputs])
 
 
 def _arguments(b: Batch) -> list[Array]:
     return [rows.T for rows in (b.x, b.u, b.t[None], *b.p.values())]
 
 
-def _interpreted(name: str, inputs: list[Any], outputs: list[Any], shapes: list[tuple[int, int]]) -> Evaluate:
+def interpreted(name: str, inputs: list[Any], outputs: list[Any], shapes: list[tuple[int, int]]) -> Evaluate:
     function = ca.Function(name, inputs, outputs)
 
     def evaluate(arguments: Sequence[Array]) -> list[Array]:
@@ -156,17 +141,3 @@ def _interpreted(name: str, inputs: list[Any], outputs: list[Any], shapes: list[
         return [r.full().T.reshape(n, *shape) for r, shape in zip(results, shapes, strict=True)]
 
     return evaluate
-
-
-def _compiled(
-    name: str, inputs: list[Any], names: list[str], outputs: list[Any], shapes: list[tuple[int, int]]
-) -> Evaluate:
-    from dynamics_backends.compiled.kernel import CompiledKernel
-    from dynamics_backends.compiled.trace import trace_expressions
-    from dynamics_backends.compiled.unrolled import straight_kernel
-
-    results = [f"y{i}" for i in range(len(outputs))]
-    t = trace_expressions(inputs, outputs)
-    source = straight_kernel(name, t, names, results, [s.numel() for s in inputs])
-    kernel = CompiledKernel(source, None, shapes)
-    return lambda arguments: list(kernel(*arguments))

@@ -5,7 +5,7 @@
 
 The step rule (Nocedal & Wright, Numerical Optimization, 8.1) balances both terms for functions of order one: h is
 multiplied by max(1, |x_k|) for components of a vector space and for controls, and left as it is on quaternions and
-base poses, whose perturbations are radians and metres.
+base poses, whose perturbations are radians and meters.
 
 Second derivatives, contracted with lam, are central differences of the central Jacobians, with h = eps^(1/4) for both:
 rounding is divided by h^2, truncation is of the order h^2.  Their symmetric part is taken, which is the Hessian along the

@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import numpy as np
 
-from dynamics_backends.dual import Dual
 from dynamics_backends.methods.base import Method, one_at_a_time
 from dynamics_backends.methods.complex_step import STEP
 from dynamics_backends.protocol import Array, Batch, Hessians, Jacobians, Map, Parameters
-from dynamics_backends.rigid_body.perturbed_transform import SpatialDual
+from dynamics_backends.rigid_body.spatial.perturbed_transform import SpatialDual
+from dynamics_backends.scalars.dual import Dual
 
 ENTRIES = 2**17
 """Knots are differentiated twice in parts of at most so many entries of their Hessians: it bounds the memory."""

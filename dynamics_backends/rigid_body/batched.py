@@ -13,15 +13,15 @@ from typing import Any
 import numpy as np
 
 from dynamics_backends.protocol import Array
-from dynamics_backends.rigid_body import kinematics, ltl
-from dynamics_backends.rigid_body.aba import aba
-from dynamics_backends.rigid_body.crba import crba
-from dynamics_backends.rigid_body.external_forces import Wrench, body_forces
-from dynamics_backends.rigid_body.fd_derivatives import fd_derivatives
-from dynamics_backends.rigid_body.model import Model
-from dynamics_backends.rigid_body.rnea import nonlinear_effects as nonlinear_effects_rows
-from dynamics_backends.rigid_body.rnea import rnea
-from dynamics_backends.rigid_body.rnea_derivatives import rnea_derivatives
+from dynamics_backends.rigid_body.algorithms import kinematics, ltl
+from dynamics_backends.rigid_body.algorithms.aba import aba
+from dynamics_backends.rigid_body.algorithms.crba import crba
+from dynamics_backends.rigid_body.algorithms.external_forces import Wrench, body_forces
+from dynamics_backends.rigid_body.algorithms.rnea import nonlinear_effects as nonlinear_effects_rows
+from dynamics_backends.rigid_body.algorithms.rnea import rnea
+from dynamics_backends.rigid_body.derivatives.fd_derivatives import fd_derivatives
+from dynamics_backends.rigid_body.derivatives.rnea_derivatives import rnea_derivatives
+from dynamics_backends.rigid_body.model.model import Model
 
 FrameWrench = tuple[str, Array, str]
 """Frame name, wrench (N, 6) or (6,) = [force; moment], reference LOCAL, WORLD or LOCAL_WORLD_ALIGNED."""
@@ -84,7 +84,7 @@ def mass_matrix(model: Model, q: Array) -> Array:
 
 
 def solve_mass_matrix(model: Model, q: Array, x: Array) -> Array:
-    """M(q)^-1 x, (N, nv), by the branch-sparse factorisation."""
+    """M(q)^-1 x, (N, nv), by the branch-sparse factorization."""
     c = _Call(model, q=q, x=x)
     factor = ltl.factor(crba(model, c.rows["q"]), model.dof_parent.tolist())
     return c.out(np.stack(ltl.solve(factor, list(c.rows["x"]))))

@@ -13,9 +13,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from dynamics_backends.protocol import Array
-from experiments.build import backend_factory, build_task
-from experiments.config import Config, ConfigError, load_config
-from problems.replanning import (
+from experiments.config.build import backend_factory, build_task
+from experiments.config.config import Config, ConfigError, load_config
+from problems.replanning.scenario import (
     clearances_of,
     contour_error,
     horizon_of,
@@ -27,14 +27,22 @@ from problems.replanning import (
 )
 from problems.task import Task
 from trajopt import Solution, solve
-from trajopt.mpc import Planner, Plant, ReplanningLoop
-from trajopt.options import HESSIANS
-from trajopt.plan import Plan, with_values
-from trajopt.planners import Converging, Failing, Slowed
-from trajopt.real_time_slq import RealTimeSLQ
-from trajopt.real_time_sqp import RealTimeSQP
-from trajopt.run_log import RunLog
-from trajopt.workers import ScriptedWorker, SimulatedClock, SimulatedWorker, Spell, ThreadWorker, WallClock, Worker
+from trajopt.replanning.loop import Planner, Plant, ReplanningLoop
+from trajopt.replanning.plan import Plan, with_values
+from trajopt.replanning.planners import Converging, Failing, Slowed
+from trajopt.replanning.real_time_slq import RealTimeSLQ
+from trajopt.replanning.real_time_sqp import RealTimeSQP
+from trajopt.replanning.run_log import RunLog
+from trajopt.replanning.workers import (
+    ScriptedWorker,
+    SimulatedClock,
+    SimulatedWorker,
+    Spell,
+    ThreadWorker,
+    WallClock,
+    Worker,
+)
+from trajopt.solvers.options import HESSIANS
 
 CONFIG_FILE, FIRST_PLAN_FILE = "config.toml", "first_plan.npz"
 SWITCH_INTERVAL = 1e-4
@@ -54,7 +62,7 @@ class Setup(NamedTuple):
 def configured_run(config: Config, plant: str | None = None) -> Config:
     """The config with another plant. Raises ConfigError where it has no table [replan]."""
     if config.replan is None:
-        remedy = "add a table [replan], for example with duration = 5.0; problems/replanning.py tells its keys"
+        remedy = "add a table [replan], for example with duration = 5.0; problems/replanning/scenario.py tells its keys"
         raise ConfigError(config.source, [f"replan: missing; {remedy}"])
     if plant is None:
         return config
@@ -141,7 +149,7 @@ def _planner(config: Config, realtime: bool, constrained: bool) -> Planner:
         raise ValueError(f"the real-time iteration of {config.solver_name} knows no constraints; {remedy}")
     else:
         hessian = getattr(options, "hessian", "gauss_newton")
-        planner = RealTimeSLQ(hessian if hessian in HESSIANS else "gauss_newton", s.regularisation, search=s.search)
+        planner = RealTimeSLQ(hessian if hessian in HESSIANS else "gauss_newton", s.regularization, search=s.search)
     if s.faults.fail_every:
         planner = Failing(planner, s.faults.fail_every)
     return Slowed(planner, s.faults.slow_factor) if realtime and s.faults.slow_factor > 1.0 else planner

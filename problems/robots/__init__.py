@@ -10,9 +10,9 @@ import sys
 from importlib import metadata
 from pathlib import Path
 
-from dynamics_backends.rigid_body.model import Model
-from dynamics_backends.rigid_body.names import unknown_name
-from dynamics_backends.rigid_body.urdf import load_urdf
+from dynamics_backends.rigid_body.model.model import Model
+from dynamics_backends.rigid_body.model.names import unknown_name
+from dynamics_backends.rigid_body.urdf.loader import load_urdf
 
 __all__ = ["erd_names", "load_robot", "robot_names", "robot_path"]
 

@@ -1,8 +1,8 @@
 """A human in the sagittal plane, built in code: ankle, knee, hip, lumbar, neck, shoulder, elbow, wrist, both sides as one.
 
-Segments: lengths, masses and centres of mass of RBDL's Human36 model (zlib licence), limbs counted twice.  Its radii of
-gyration are metres, not shares of the length: they are those of P. de Leva, J. Biomechanics 29, 1996, about the axis
-across the body.  Two rows there look like slips and are replaced: the pelvis weighs 11 kg here, the head's centre of mass
+Segments: lengths, masses and centers of mass of RBDL's Human36 model (zlib license), limbs counted twice.  Its radii of
+gyration are meters, not shares of the length: they are those of P. de Leva, J. Biomechanics 29, 1996, about the axis
+across the body.  Two rows there look like slips and are replaced: the pelvis weighs 11 kg here, the head's center of mass
 lies 0.1214 m above the neck.  Torque limits are for both sides, of the order of published maximal joint moments;
 damping is that of tissue and muscle, up to some tens of N m s.
 """
@@ -13,8 +13,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from dynamics_backends.rigid_body.model import Model
-from dynamics_backends.rigid_body.model_builder import ModelBuilder
+from dynamics_backends.rigid_body.model.model import Model
+from dynamics_backends.rigid_body.model.model_builder import ModelBuilder
 
 ANKLE_HEIGHT = 0.1037
 HEEL, TOE = -0.06, 0.20
@@ -24,7 +24,7 @@ BOX = (0.3, 0.3, 0.25)
 
 
 class Segment(NamedTuple):
-    """What a joint moves: names, parent link, place of the joint in it (z) [m], mass [kg] of both sides, centre of mass (z)
+    """What a joint moves: names, parent link, place of the joint in it (z) [m], mass [kg] of both sides, center of mass (z)
     [m], radius of gyration [m], limits [rad], largest torque [N m] and passive damping [N m s] of the joint."""
 
     name: str

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from dynamics_backends.rigid_body.model import Model
-from dynamics_backends.rigid_body.model_builder import ModelBuilder
+from dynamics_backends.rigid_body.model.model import Model
+from dynamics_backends.rigid_body.model.model_builder import ModelBuilder
 
 CART_BOX = (0.5, 0.2, 0.2)
 """Width, depth and height [m] of the cart."""
@@ -18,7 +18,7 @@ BALL_RADIUS, ARM = 0.1, 0.5
 
 
 def box_inertia(mass: float, size: tuple[float, float, float]) -> np.ndarray:
-    """(3, 3) about the centre of a box with these edges (x, y, z) [m]."""
+    """(3, 3) about the center of a box with these edges (x, y, z) [m]."""
     x, y, z = (c * c for c in size)
     return np.diag([y + z, x + z, x + y]) * mass / 12.0
 

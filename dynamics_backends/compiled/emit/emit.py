@@ -1,0 +1,166 @@
+"""Emission of C from a trace.  A value is a vector V over lanes, or a double where it is the same in every lane.
+
+Two forms: one static function (:func:`step_function`), or straight-line code cut into functions of at most CHUNK
+statements that hand values on through a buffer (:func:`chunked_function`), so that compile time grows linearly with
+the number of statements.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from dynamics_backends.compiled.emit.trace import Operand, Operation, Trace
+
+CHUNK = 500
+"""Statements in one C function of straight-line code."""
+
+_INFIX = {"ADD": "{0} + {1}", "SUB": "{0} - {1}", "MUL": "{0} * {1}", "DIV": "{0} / {1}", "NEG": "-{0}"}
+_INFIX |= {"SQ": "{0} * {0}", "TWICE": "{0} + {0}", "INV": "1.0 / {0}"}
+_CALLS = {"SIN", "COS", "TAN", "EXP", "LOG", "SQRT", "TANH", "ATAN2", "ATAN", "FABS", "FMIN", "FMAX", "POW", "CONSTPOW"}
+_CALLS |= {"LT", "LE", "EQ", "NE", "NOT", "AND", "OR", "IF_ELSE_ZERO", "SIGN", "SINH", "COSH", "ASIN", "ACOS", "FLOOR"}
+
+
+@dataclass(frozen=True)
+class Argument:
+    """A pointer argument of an emitted function: ``vector`` lanes or plain doubles."""
+
+    name: str
+    size: int
+    vector: bool = True
+
+
+def step_function(
+    name: str, t: Trace, inputs: Sequence[Argument], outputs: Sequence[str], *, inline: bool = False
+) -> str:
+    """A static C function ``name(inputs..., outputs...)`` for one trace."""
+    body = _Body(inputs)
+    lines = [body.statement(op) for op in t.operations]
+    for output, operands in zip(outputs, t.outputs, strict=True):
+        lines += [f"{output}[{i}] = {body.vector(x)};" for i, x in enumerate(operands)]
+    arguments = [f"const {'V' if a.vector else 'double'}* restrict {a.name}" for a in inputs]
+    arguments += [f"V* restrict {o}" for o in outputs]
+    attribute = "ALWAYS_INLINE" if inline else "NOINLINE"
+    return f"{attribute} void {name}({', '.join(arguments)})\n{{\n" + "\n".join(lines) + "\n}\n"
+
+
+class _Body:
+    """Operands and statements as C text; remembers which values are vectors."""
+
+    def __init__(self, inputs: Sequence[Argument]) -> None:
+        self.inputs = inputs
+        self.is_vector: dict[int, bool] = {}
+
+    def operand(self, x: Operand) -> str:
+        if isinstance(x, float):
+            return constant(x)
+        if isinstance(x, tuple):
+            return f"{self.inputs[x[0]].name}[{x[1]}]"
+        return f"s{x}"
+
+    def vectorial(self, x: Operand) -> bool:
+        if isinstance(x, tuple):
+            return self.inputs[x[0]].vector
+        return not isinstance(x, float) and self.is_vector[x]
+
+    def vector(self, x: Operand) -> str:
+        return self.operand(x) if self.vectorial(x) else f"splat({self.operand(x)})"
+
+    def expression(self, op: Operation) -> tuple[str, bool]:
+        """The right-hand side and whether it is a vector."""
+        vector = any(self.vectorial(x) for x in op.operands)
+        if op.name in _INFIX:
+            return _INFIX[op.name].format(*[self.operand(x) for x in op.operands]), vector
+        if op.name not in _CALLS:
+            raise ValueError(f"the compiled engine has no operation {op.name}; use engine = 'numpy' for this function")
+        return f"v_{op.name.lower()}({', '.join(self.vector(x) for x in op.operands)})", True
+
+    def statement(self, op: Operation) -> str:
+        text, vector = self.expression(op)
+        self.is_vector[op.index] = vector
+        return f"const {'V' if vector else 'double'} s{op.index} = {text};"
+
+
+def constant(x: float) -> str:
+    """A double as a C literal that reads back exactly."""
+    if x != x or x in (float("inf"), float("-inf")):
+        return {"inf": "HUGE_VAL", "-inf": "(-HUGE_VAL)"}.get(repr(x), "NAN")
+    return repr(x) if x >= 0 and not repr(x).startswith("-") else f"({x!r})"
+
+
+def chunked_function(
+    name: str, t: Trace, inputs: Sequence[Argument], outputs: Sequence[str], *, into_zeros: bool = False
+) -> tuple[str, int]:
+    """Straight-line code as ``name(inputs..., outputs..., V* w)``; returns the source and the size of the buffer w.
+
+    into_zeros: the outputs are zero before, so that structural zeros need not be stored.
+    """
+    chunks = [t.operations[i : i + CHUNK] for i in range(0, max(len(t.operations), 1), CHUNK)]
+    home = {op.index: c for c, ops in enumerate(chunks) for op in ops}
+    stores: list[list[tuple[str, int, Operand]]] = [[] for _ in chunks]
+    cleared = {o for o, operands in zip(outputs, t.outputs, strict=True) if into_zeros or _mostly_zero(operands)}
+    for output, operands in zip(outputs, t.outputs, strict=True):
+        for i, x in enumerate(operands):
+            if output not in cleared or not _is_zero(x):
+                stores[home[x] if isinstance(x, int) else 0].append((output, i, x))
+    slots, size = _buffer_slots(chunks, home)
+    arguments = [f"const {'V' if a.vector else 'double'}* restrict {a.name}" for a in inputs]
+    arguments += [f"V* restrict {o}" for o in outputs] + ["V* restrict w"]
+    names = ", ".join([a.name for a in inputs] + list(outputs) + ["w"])
+    body = _Body(inputs)
+    source = []
+    for c, operations in enumerate(chunks):
+        lines: list[str] = []
+        loaded: set[int] = set()
+        for op in operations:
+            for x in op.operands:
+                if isinstance(x, int) and home[x] != c and x not in loaded:
+                    lines.append(f"const V s{x} = w[{slots[x]}];")
+                    loaded.add(x)
+            lines.append(body.statement(op))
+            if op.index in slots:
+                lines.append(f"w[{slots[op.index]}] = {body.vector(op.index)};")
+                body.is_vector[op.index] = True if home[op.index] != c else body.is_vector[op.index]
+        lines += [f"{o}[{i}] = {body.vector(x)};" for o, i, x in stores[c]]
+        for op in operations:  # beyond its own function a value is read from the buffer, as a vector
+            body.is_vector[op.index] = True if op.index in slots else body.is_vector[op.index]
+        text = "\n".join(lines)
+        source.append(f"STRAIGHT void {name}_{c}({', '.join(arguments)})\n{{\n{text}\n}}\n")
+    lengths = zip(outputs, map(len, t.outputs), strict=True)
+    zeros = [f"memset({o}, 0, sizeof(V) * {n});" for o, n in lengths if o in cleared and not into_zeros]
+    calls = "\n".join([*zeros, *(f"{name}_{c}({names});" for c in range(len(chunks)))])
+    source.append(f"static void {name}({', '.join(arguments)})\n{{\n{calls}\n}}\n")
+    return "\n".join(source), size
+
+
+def _is_zero(x: Operand) -> bool:
+    return isinstance(x, float) and x == 0.0
+
+
+def _mostly_zero(operands: Sequence[Operand]) -> bool:
+    """Whether an output is cleared as a whole, before what is not zero by structure is stored."""
+    return 2 * sum(map(_is_zero, operands)) > len(operands)
+
+
+def _buffer_slots(chunks: Sequence[Sequence[Operation]], home: dict[int, int]) -> tuple[dict[int, int], int]:
+    """A place in the buffer for each value used outside its own chunk; places are reused after the last use."""
+    last: dict[int, int] = {}
+    for c, operations in enumerate(chunks):
+        for op in operations:
+            for x in op.operands:
+                if isinstance(x, int) and home[x] != c:
+                    last[x] = c
+    slots: dict[int, int] = {}
+    free: list[int] = []
+    expiring: dict[int, list[int]] = {}
+    size = 0
+    for c, operations in enumerate(chunks):
+        free += expiring.pop(c - 1, [])
+        for op in operations:
+            if op.index in last:
+                if not free:
+                    free.append(size)
+                    size += 1
+                slots[op.index] = free.pop()
+                expiring.setdefault(last[op.index], []).append(slots[op.index])
+    return slots, size

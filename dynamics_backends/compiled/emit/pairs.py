@@ -1,0 +1,303 @@
+"""Scalars that are a pair of symbols: complex numbers and dual numbers with one tangent, for tracing.
+
+A step function traced with pairs becomes real arithmetic on (re, im) or (value, tangent); lanes then run over knots
+and directions.  Pairs of columns are rows; every function of :mod:`~dynamics_backends.scalar` works on them.
+Formulas of the complex functions keep the digits of an imaginary part of any size, 1e-30 as well as 1: none of them
+is the difference of nearly equal numbers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, Self
+
+import casadi as ca
+
+from dynamics_backends import scalar as sm
+
+
+class Pair:
+    """first + e second, with e^2 = SQUARE: -1 for complex numbers, 0 for dual numbers."""
+
+    SQUARE = 0.0
+    __slots__ = ("first", "second")
+    __array_ufunc__ = None
+
+    def __init__(self, first: Any, second: Any = 0.0) -> None:
+        self.first = ca.SX(first)
+        self.second = ca.SX(second)
+        if self.second.shape != self.first.shape:  # a constant column
+            self.second = self.second + ca.SX.zeros(*self.first.shape)
+
+    @classmethod
+    def of(cls, x: Any) -> Any:
+        return x if isinstance(x, cls) else cls(x)
+
+    # -- rows -------------------------------------------------------------------------------------------------------
+    @property
+    def shape(self) -> tuple[int, int]:
+        return self.first.shape
+
+    def __len__(self) -> int:
+        return self.first.shape[0]
+
+    def __getitem__(self, index: Any) -> Self:
+        return type(self)(self.first[index], self.second[index])
+
+    @classmethod
+    def stack(cls, components: Sequence[Any]) -> Self:
+        """See :func:`dynamics_backends.scalar.stack`."""
+        pairs = [cls.of(c) for c in components]
+        return cls(ca.vertcat(*[c.first for c in pairs]), ca.vertcat(*[c.second for c in pairs]))
+
+    @classmethod
+    def concatenate(cls, parts: Sequence[Any]) -> Self:
+        """See :func:`dynamics_backends.scalar.concatenate`."""
+        return cls.stack([cls.stack(part) if isinstance(part, list) else part for part in parts])
+
+    # -- arithmetic -------------------------------------------------------------------------------------------------
+    def __add__(self, other: Any) -> Any:
+        o = self.of(other)
+        return type(self)(self.first + o.first, self.second + o.second)
+
+    __radd__ = __add__
+
+    def __neg__(self) -> Any:
+        return type(self)(-self.first, -self.second)
+
+    def __sub__(self, other: Any) -> Any:
+        return self + (-self.of(other))
+
+    def __rsub__(self, other: Any) -> Any:
+        return (-self) + other
+
+    def __mul__(self, other: Any) -> Any:
+        o = self.of(other)
+        first = self.first * o.first
+        if self.SQUARE:
+            first = first + self.SQUARE * (self.second * o.second)
+        return type(self)(first, self.first * o.second + self.second * o.first)
+
+    __rmul__ = __mul__
+
+    def inverse(self) -> Any:
+        """1 / self."""
+        norm = 1.0 / (self.first * self.first - self.SQUARE * (self.second * self.second))
+        return type(self)(self.first * norm, -self.second * norm)
+
+    def __truediv__(self, other: Any) -> Any:
+        return self * self.of(other).inverse()
+
+    def __rtruediv__(self, other: Any) -> Any:
+        return self.inverse() * other
+
+    def __pow__(self, exponent: Any) -> Any:
+        """A whole constant exponent multiplies, so that negative numbers have powers; others ask for a positive real part."""
+        e = self.of(exponent)
+        whole = _whole_number(e)
+        return self.power(e) if whole is None else _multiplied(self, whole)
+
+    def __rpow__(self, base: Any) -> Any:
+        return self.of(base) ** self
+
+    def power(self, exponent: Any) -> Any:
+        """self ** exponent for a pair of any kind; each algebra has its own."""
+        ...
+
+    # -- decisions, on the first number -----------------------------------------------------------------------------
+    @classmethod
+    def select_by(cls, decider: Any, where_positive: Any, otherwise: Any) -> Self:
+        """See :func:`dynamics_backends.scalar.select`."""
+        a, b, positive = cls.of(where_positive), cls.of(otherwise), cls.of(decider).first > 0
+        return cls(ca.if_else(positive, a.first, b.first), ca.if_else(positive, a.second, b.second))
+
+
+def _whole_number(e: Pair) -> int | None:
+    if not (e.first.is_constant() and e.second.is_zero() and e.first.is_scalar()):
+        return None
+    value = float(e.first)
+    return int(value) if value.is_integer() and abs(value) <= 64 else None
+
+
+def _multiplied(x: Any, exponent: int) -> Any:
+    """x ** exponent by repeated squaring."""
+    if exponent < 0:
+        return _multiplied(x, -exponent).inverse()
+    if exponent == 0:
+        return type(x)(1.0)
+    half = _multiplied(x * x, exponent // 2)
+    return x * half if exponent % 2 else half
+
+
+class DualPair(Pair):
+    """(value, tangent)."""
+
+    __slots__ = ()
+
+    def _chain(self, value: Any, slope: Any) -> DualPair:
+        return DualPair(value, slope * self.second)
+
+    def sin(self) -> DualPair:
+        return self._chain(ca.sin(self.first), ca.cos(self.first))
+
+    def cos(self) -> DualPair:
+        return self._chain(ca.cos(self.first), -ca.sin(self.first))
+
+    def sinh(self) -> DualPair:
+        return self._chain(ca.sinh(self.first), ca.cosh(self.first))
+
+    def cosh(self) -> DualPair:
+        return self._chain(ca.cosh(self.first), ca.sinh(self.first))
+
+    def tanh(self) -> DualPair:
+        t = ca.tanh(self.first)
+        return self._chain(t, 1.0 - t * t)
+
+    def exp(self) -> DualPair:
+        e = ca.exp(self.first)
+        return self._chain(e, e)
+
+    def log(self) -> DualPair:
+        return self._chain(ca.log(self.first), 1.0 / self.first)
+
+    def sqrt(self) -> DualPair:
+        root = ca.sqrt(self.first)
+        return self._chain(root, 0.5 / root)
+
+    def power(self, exponent: DualPair) -> DualPair:
+        e = exponent.first
+        value = self.first**e
+        tangent = e * self.first ** (e - 1.0) * self.second
+        if not exponent.second.is_zero():
+            tangent = tangent + value * ca.log(self.first) * exponent.second
+        return DualPair(value, tangent)
+
+    @staticmethod
+    def atan2(y: Any, x: Any) -> DualPair:
+        """See :func:`dynamics_backends.scalar.atan2`."""
+        y, x = DualPair.of(y), DualPair.of(x)
+        r2 = x.first * x.first + y.first * y.first
+        return DualPair(ca.atan2(y.first, x.first), (x.first * y.second - y.first * x.second) / r2)
+
+
+class ComplexPair(Pair):
+    """(real part, imaginary part)."""
+
+    SQUARE = -1.0
+    __slots__ = ()
+
+    def sin(self) -> ComplexPair:
+        s, c = ca.sin(self.first), ca.cos(self.first)
+        return ComplexPair(s * ca.cosh(self.second), c * ca.sinh(self.second))
+
+    def cos(self) -> ComplexPair:
+        s, c = ca.sin(self.first), ca.cos(self.first)
+        return ComplexPair(c * ca.cosh(self.second), -(s * ca.sinh(self.second)))
+
+    def sinh(self) -> ComplexPair:
+        s, c = ca.sin(self.second), ca.cos(self.second)
+        return ComplexPair(ca.sinh(self.first) * c, ca.cosh(self.first) * s)
+
+    def cosh(self) -> ComplexPair:
+        s, c = ca.sin(self.second), ca.cos(self.second)
+        return ComplexPair(ca.cosh(self.first) * c, ca.sinh(self.first) * s)
+
+    def tanh(self) -> ComplexPair:
+        """(T + i s) / (1 + i T s) with T = tanh re, s = tan im."""
+        t, s, cosh = ca.tanh(self.first), ca.tan(self.second), ca.cosh(self.first)
+        norm = 1.0 + t * t * s * s
+        return ComplexPair(t * (1.0 + s * s) / norm, s / (cosh * cosh) / norm)
+
+    def exp(self) -> ComplexPair:
+        e = ca.exp(self.first)
+        return ComplexPair(e * ca.cos(self.second), e * ca.sin(self.second))
+
+    def modulus(self) -> Any:
+        """|self|, a real expression."""
+        return ca.sqrt(self.first * self.first + self.second * self.second)
+
+    def log(self) -> ComplexPair:
+        return ComplexPair(ca.log(self.modulus()), ca.atan2(self.second, self.first))
+
+    def power(self, exponent: ComplexPair) -> ComplexPair:
+        return (exponent * self.log()).exp()
+
+    def sqrt(self) -> ComplexPair:
+        """The root with real part >= 0."""
+        a, b = self.first, self.second
+        root = ca.sqrt(0.5 * (self.modulus() + ca.fabs(a)))
+        rest = ca.if_else(root > 0, 0.5 * b / ca.if_else(root > 0, root, 1.0), 0.0)
+        left = ComplexPair(ca.fabs(rest), ca.if_else(b < 0, -root, root))
+        return ComplexPair(ca.if_else(a < 0, left.first, root), ca.if_else(a < 0, left.second, rest))
+
+    @staticmethod
+    def atan2(y: Any, x: Any) -> ComplexPair:
+        """The point turned back by its real angle, then an arctangent near zero (:func:`dynamics_backends.scalar.atan2`)."""
+        y, x = ComplexPair.of(y), ComplexPair.of(x)
+        angle = ca.atan2(y.first, x.first)
+        c, s = ca.cos(angle), ca.sin(angle)
+        return _arctangent((c * y - s * x) / (c * x + s * y)) + angle
+
+
+def _arctangent(w: ComplexPair) -> ComplexPair:
+    """atan(a + i b) = atan2(2 a, 1 - a^2 - b^2) / 2 + i artanh(2 b / (1 + a^2 + b^2)) / 2."""
+    a, b = w.first, w.second
+    square = a * a + b * b
+    return ComplexPair(0.5 * ca.atan2(2.0 * a, 1.0 - square), 0.5 * _artanh(2.0 * b / (1.0 + square)))
+
+
+def _artanh(s: Any) -> Any:
+    """By its series near zero, artanh(s) / s = atanc(-s^2)."""
+    large = s * s - 0.04
+    near, far = ca.if_else(large > 0, 0.0, s), ca.if_else(large > 0, s, 0.0)
+    return ca.if_else(large > 0, 0.5 * ca.log((1.0 + far) / (1.0 - far)), near * sm.atanc(-near * near))
+
+
+ALGEBRAS: dict[str, type[Pair] | None] = {"real": None, "complex": ComplexPair, "dual": DualPair}
+
+
+# -- operations of a trace ----------------------------------------------------------------------------------------------
+
+
+def _decision(function: Callable[..., Any]) -> Callable[..., Any]:
+    """An operation on the first numbers, constant wherever it is differentiable."""
+    return lambda *operands: type(operands[0])(function(*[x.first for x in operands]))
+
+
+def _where(condition: Any, a: Any) -> Any:
+    chosen = [ca.if_else(condition.first, part, 0.0) for part in (a.first, a.second)]
+    return type(a)(*chosen)
+
+
+OPERATIONS: dict[str, Callable[..., Any]] = {
+    "ADD": lambda a, b: a + b,
+    "SUB": lambda a, b: a - b,
+    "MUL": lambda a, b: a * b,
+    "DIV": lambda a, b: a / b,
+    "NEG": lambda a: -a,
+    "SQ": lambda a: a * a,
+    "TWICE": lambda a: a + a,
+    "INV": lambda a: a.inverse(),
+    "POW": lambda a, b: a**b,
+    "CONSTPOW": lambda a, b: a**b,
+    **{n.upper(): lambda a, n=n: getattr(a, n)() for n in ("sin", "cos", "sinh", "cosh", "tanh", "exp", "log", "sqrt")},
+    "TAN": lambda a: a.sin() / a.cos(),
+    "ATAN2": lambda y, x: type(y).atan2(y, x),
+    "ATAN": lambda a: type(a).atan2(a, 1.0),
+    "ASIN": lambda a: type(a).atan2(a, ((1.0 - a) * (1.0 + a)).sqrt()),
+    "ACOS": lambda a: type(a).atan2(((1.0 - a) * (1.0 + a)).sqrt(), a),
+    "FABS": lambda a: a.select_by(a, a, -a),
+    "FMIN": lambda a, b: a.select_by(b - a, a, b),
+    "FMAX": lambda a, b: a.select_by(a - b, a, b),
+    "IF_ELSE_ZERO": _where,
+    "LT": _decision(ca.lt),
+    "LE": _decision(ca.le),
+    "EQ": _decision(ca.eq),
+    "NE": _decision(ca.ne),
+    "NOT": _decision(ca.logic_not),
+    "AND": _decision(ca.logic_and),
+    "OR": _decision(ca.logic_or),
+    "SIGN": _decision(ca.sign),
+    "FLOOR": _decision(ca.floor),
+}
+"""What each operation of a :class:`~dynamics_backends.compiled.emit.trace.Trace` is on pairs."""

@@ -1,0 +1,1 @@
+"""Kernels of rigid-body programs: loops over the tables of a model, or straight lines for one model."""

@@ -1,0 +1,177 @@
+"""The third driver: programs of passes as compiled kernels.
+
+It takes the arguments that the other drivers take, as rows (n, N), and returns a program's outputs as rows.  Three
+kinds of numbers: float64; complex128, whose kernel carries (re, im) through every step; dual arrays, whose kernel
+carries (value, tangent) and runs over knots x directions.  The loop tier serves at once.  For a small robot
+straight-line code is built in the background once many knots have been evaluated, and takes over when it is ready;
+results change by rounding only.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+from weakref import WeakKeyDictionary
+
+import numpy as np
+
+from dynamics_backends.compiled.loops.kernel import CompiledKernel
+from dynamics_backends.compiled.loops.loops import loop_kernel
+from dynamics_backends.compiled.loops.unrolled import unrolled_kernel
+from dynamics_backends.compiled.runtime.toolchain import CompilerError
+from dynamics_backends.rigid_body.model.model import Model
+from dynamics_backends.rigid_body.passes import drivers, field_access
+from dynamics_backends.rigid_body.passes.passes import FIELDS, Axis, Program
+from dynamics_backends.rigid_body.spatial.spatial import Struct, leaves
+from dynamics_backends.scalars.dual import Dual
+
+USUAL_JOINTS = ("revolute", "prismatic", "floating")
+"""Loop kernels serve these joint types always, others where a model has them: one kernel per algorithm for almost all robots."""
+UNROLL_AFTER = 20_000
+"""Knots after which straight-line code for the robot is worth building."""
+UNROLL_UP_TO_DOFS = 20
+"""Beyond this size the loops are about as fast."""
+_LOG = logging.getLogger(__name__)
+_ORDER = {Axis.DOF: 1, Axis.MATRIX: 2, Axis.TENSOR: 3}
+"""Indices of a result."""
+TIERS = ("auto", "loops", "unrolled")
+
+
+@dataclass
+class _Slot:
+    """A program's kernel for one model, how many knots it has served, and whether a better one is on its way."""
+
+    kernel: CompiledKernel
+    knots: int = 0
+    upgrading: bool = field(default=False)
+
+
+class CompiledDriver:
+    """Evaluates programs by kernels, made when first asked for; ``tier`` fixes the form of the code."""
+
+    def __init__(self, tier: str = "auto") -> None:
+        if tier not in TIERS:
+            raise ValueError(f"tier = {tier!r}; known: {', '.join(TIERS)}")
+        self.tier = tier
+        self._slots: WeakKeyDictionary[Model, dict[tuple[str, str], _Slot]] = WeakKeyDictionary()
+
+    def __reduce__(self) -> tuple[type, tuple[str]]:
+        return CompiledDriver, (self.tier,)  # kernels belong to a process
+
+    def __call__(self, program: Program, model: Model, arguments: Mapping[str, Any]) -> dict[str, Any]:
+        values = [arguments[name] for name in program.arguments]
+        algebra = _algebra(program, values)
+        if algebra is None:
+            return drivers.run(program, model, arguments)
+        if algebra == "dual":
+            return self._dual(program, model, values)
+        dtype = complex if algebra == "complex" else float
+        arrays = [
+            np.ascontiguousarray(a, dtype=dtype).view(float) for a in _same_length([_batch_first(v) for v in values])
+        ]
+        results = self._kernel(program, model, algebra, len(arrays[0]))(*arrays)
+        return _named(program, [r.view(complex)[..., 0] for r in results] if algebra == "complex" else results)
+
+    def _dual(self, program: Program, model: Model, values: list[Any]) -> dict[str, Any]:
+        """Every knot once for each direction, with one tangent."""
+        duals = [leaf for v in values for leaf in leaves(v) if isinstance(leaf, Dual)]
+        k, n = duals[0].directions, duals[0].shape[-1]
+        arrays = []
+        for v in values:
+            pair = np.zeros((n, k, _width(v), 2))
+            pair[..., 0] = _batch_first(_mapped(v, _value))[:, None, :]
+            pair[..., 1] = np.moveaxis(_batch_first(_mapped(v, lambda leaf: _tangent(leaf, k))), 1, 2)
+            arrays.append(pair.reshape(n * k, -1))
+        results = self._kernel(program, model, "dual", n * k)(*arrays)
+        shaped = [r.reshape(n, k, *r.shape[1:]) for r in results]
+        return {
+            o: Dual(np.moveaxis(r[:, 0, ..., 0], 0, -1), np.moveaxis(r[..., 1], (0, 1), (-2, -1)))
+            for o, r in zip(program.outputs, shaped, strict=True)
+        }
+
+    # -- kernels ----------------------------------------------------------------------------------------------------
+    def _kernel(self, program: Program, model: Model, algebra: str, knots: int) -> CompiledKernel:
+        slots = self._slots.setdefault(model, {})
+        key = (program.name, algebra)
+        if key not in slots:
+            slots[key] = _Slot(self._built(program, model, algebra, self.tier == "unrolled" and algebra == "real"))
+        slot = slots[key]
+        slot.knots += knots
+        worth_it = slot.knots > UNROLL_AFTER and model.nv <= UNROLL_UP_TO_DOFS
+        if self.tier == "auto" and algebra == "real" and worth_it and not slot.upgrading:
+            slot.upgrading = True
+            threading.Thread(target=self._upgrade, args=(slot, program, model), daemon=True).start()
+        return slot.kernel
+
+    def _upgrade(self, slot: _Slot, program: Program, model: Model) -> None:
+        """Runs in a thread of its own: a compilation that fails leaves the loops in place."""
+        try:
+            slot.kernel = self._built(program, model, "real", True)
+        except (CompilerError, OSError) as error:
+            _LOG.warning("no straight-line code for %s of %s: %s", program.name, model.name, error)
+
+    @staticmethod
+    def _built(program: Program, model: Model, algebra: str, unrolled: bool) -> CompiledKernel:
+        types = sorted({*USUAL_JOINTS, *model.joint_types})
+        source = unrolled_kernel(program, model) if unrolled else loop_kernel(program, types, algebra)
+        shapes = [(model.nv,) * _ORDER[FIELDS[o].axis] for o in program.outputs]
+        return CompiledKernel(source, model, shapes if algebra == "real" else [(*s, 2) for s in shapes])
+
+
+def _algebra(program: Program, values: list[Any]) -> str | None:
+    """The numbers of the arguments; None where no kernel serves them: symbols, mixtures, other results than numbers
+    by DoF.
+
+    The C templates of linear algebra are real ones.
+    """
+    parts = [leaf for v in values for leaf in leaves(v)]
+    plain = all(FIELDS[o].kind is None and FIELDS[o].axis in _ORDER for o in program.outputs)
+    if not plain or not all(isinstance(leaf, (np.ndarray, Dual)) for leaf in parts):
+        return None
+    dual = any(isinstance(leaf, Dual) for leaf in parts)
+    is_complex = any(np.iscomplexobj(_value(leaf)) for leaf in parts)
+    if not dual and not is_complex:
+        return "real"
+    real_only = any(p.template not in ("", "add_to_diagonal") for p in program.passes)
+    return None if real_only or (dual and is_complex) else "dual" if dual else "complex"
+
+
+def _same_length(arrays: list[np.ndarray]) -> list[np.ndarray]:
+    """Batches of one repeated for those of more."""
+    n = max(len(a) for a in arrays)
+    return [a if len(a) == n else np.broadcast_to(a, (n, *a.shape[1:])) for a in arrays]
+
+
+def _batch_first(value: Any) -> np.ndarray:
+    """Rows (n, N) as (N, n); a field of structs (leaves (nb, N)) as (N, nb * size); a trailing axis stays."""
+    if not isinstance(value, Struct):
+        return np.ascontiguousarray(np.swapaxes(value, 0, 1))
+    stacked = np.stack(np.broadcast_arrays(*leaves(value)), axis=1)  # (nb, size, N, ...)
+    joined = stacked.reshape(-1, *stacked.shape[2:])
+    return np.ascontiguousarray(np.swapaxes(joined, 0, 1))
+
+
+def _width(value: Any) -> int:
+    first = leaves(value)
+    return len(first) * first[0].shape[0]
+
+
+def _mapped(value: Any, function: Any) -> Any:
+    if not isinstance(value, Struct):
+        return function(value)
+    return field_access.mapped(value, function)
+
+
+def _value(leaf: Any) -> np.ndarray:
+    return leaf.val if isinstance(leaf, Dual) else leaf
+
+
+def _tangent(leaf: Any, directions: int) -> np.ndarray:
+    return leaf.tan if isinstance(leaf, Dual) else np.zeros((*leaf.shape, directions))
+
+
+def _named(program: Program, results: list[np.ndarray]) -> dict[str, Any]:
+    return {o: np.moveaxis(r, 0, -1) for o, r in zip(program.outputs, results, strict=True)}

@@ -1,0 +1,163 @@
+"""Kernels: block functions wrapped in a loop over the batch, compiled, and called with arrays (N, n).
+
+Public arrays are packed into lane blocks and unpacked in C.  A call releases the GIL; large batches are split over
+threads.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import math
+from collections.abc import Sequence
+from functools import lru_cache
+from importlib.resources import files
+from weakref import ref
+
+import numpy as np
+
+from dynamics_backends.compiled.loops.loops import LoopKernel
+from dynamics_backends.compiled.loops.tables import INT_TABLES, double_tables, int_tables
+from dynamics_backends.compiled.runtime.cache import load
+from dynamics_backends.compiled.runtime.memory import Rooms, address, aligned, bound, over_threads, pointers
+from dynamics_backends.compiled.runtime.toolchain import find_toolchain
+from dynamics_backends.rigid_body.model.model import Model
+
+
+@lru_cache(maxsize=1)
+def templates() -> str:
+    """The C text in front of every kernel."""
+    folder = files("dynamics_backends.compiled") / "templates"
+    return "\n".join((folder / name).read_text() for name in ("prelude.h", "ltl.h", "tensors.h"))
+
+
+_ENTRY = """
+__attribute__((visibility("default"))) long {name}_room(const int* head)
+{{
+const int nb = head[0], nv = head[1], nq = head[2]; (void)nb; (void)nv; (void)nq;
+return {room};
+}}
+__attribute__((visibility("default"))) void {name}_run(
+    const int* const* ti, const double* const* td, const double* const* in, double* const* out, long first, long last,
+    V* room)
+{{
+const int *head = ti[0], nb = head[0], nv = head[1], nq = head[2]; (void)nb; (void)nv; (void)nq;
+{pointers}
+for (long n = first; n < last; n += LANES) {{
+    const int count = last - n < LANES ? last - n : LANES;
+{packing}
+    {name}(ti, td, {arguments}, room);
+{unpacking}
+}}
+}}
+"""
+
+
+def entry(kernel: LoopKernel) -> str:
+    """The exported functions of a block function: room (workspace in vectors) and run (knots first..last)."""
+    sizes = [*kernel.input_sizes, *kernel.output_sizes]
+    names = [f"x{i}" for i in range(len(kernel.inputs))] + [f"y{i}" for i in range(len(kernel.outputs))]
+    pointers = "\n".join(f"V* {n} = room; room += {s};" for n, s in zip(names, sizes, strict=True))
+    packing = "\n".join(f"    pack(in[{i}] + n * ({s}), {s}, count, x{i});" for i, s in enumerate(kernel.input_sizes))
+    unpacking = "\n".join(_unpacking(kernel, i) for i in range(len(kernel.outputs)))
+    room = " + ".join([*(f"({s})" for s in sizes), kernel.workspace, "LANES"])
+    return _ENTRY.format(
+        name=kernel.name,
+        room=room,
+        pointers=pointers,
+        packing=packing,
+        unpacking=unpacking,
+        arguments=", ".join(names),
+    )
+
+
+def _unpacking(kernel: LoopKernel, i: int) -> str:
+    """The call that turns the i-th output to rows; the tables of sparse ones follow the model's."""
+    output, size = kernel.outputs[i], kernel.output_sizes[i]
+    if output not in kernel.sparse:
+        return f"    unpack(y{i}, {size}, count, out[{i}] + n * ({size}));"
+    sparse = kernel.sparse[output]
+    size = f"({sparse.width} * {sparse.entries})"
+    table = f"ti[{len(INT_TABLES) + list(kernel.sparse).index(output)}]"
+    how = "scattered" if sparse.scattered else "blocks"
+    written = " + ".join(f"({s})" for s in kernel.output_sizes[: i + 1])
+    streamed = f"(last - first) * ({written}) > STREAM_ABOVE"
+    return f"    unpack_{how}(y{i}, {size}, {table}, count, out[{i}] + n * PADDED({size}), {streamed});"
+
+
+NO_TABLES: tuple[list[np.ndarray], list[np.ndarray]] = ([np.zeros(3, dtype=np.int32)], [])  # nb, nv, nq = 0
+
+
+class CompiledKernel:
+    """A loaded kernel bound to one model's tables; straight-line code reads none and needs no model."""
+
+    def __init__(self, kernel: LoopKernel, model: Model | None, shapes: Sequence[tuple[int, ...]]) -> None:
+        library = load("\n".join([templates(), kernel.source, entry(kernel)]))
+        self._run = bound(library, f"{kernel.name}_run", "pppp ll p")
+        room = bound(library, f"{kernel.name}_room", "p", ctypes.c_long)
+        self.tables = NO_TABLES if model is None else (int_tables(model), double_tables(model))
+        self._lanes = find_toolchain().lanes
+        if model is not None:
+            self.tables[0].extend(sparse.table(model, self._lanes) for sparse in kernel.sparse.values())
+        self._sparse = [o in kernel.sparse for o in kernel.outputs]
+        self._ti, self._td = (pointers(t) for t in self.tables)
+        self.shapes = list(shapes)
+        self._rooms = Rooms(int(room(address(self.tables[0][0]))) * self._lanes)
+        self._last_out: tuple[list[ref[np.ndarray]], int, ctypes.Array] = ([], -1, pointers([]))
+
+    def buffers(self, n: int) -> list[np.ndarray]:
+        """Arrays for the outputs of a batch of n: a caller that repeats keeps them, fresh memory costs more than many a kernel.
+
+        Structural zeros of matrices and tensors are written here, and never again; each knot's begin on a whole block of lanes.
+        """
+        return [
+            self._padded(n, *shape) if sparse else aligned(n * math.prod(shape)).reshape(n, *shape)
+            for shape, sparse in zip(self.shapes, self._sparse, strict=True)
+        ]
+
+    def _padded(self, n: int, *shape: int) -> np.ndarray:
+        size = math.prod(shape)
+        padded = -(-size // self._lanes) * self._lanes
+        return aligned(n * padded).reshape(n, padded)[:, :size].reshape(n, *shape)
+
+    def __call__(
+        self, *inputs: np.ndarray, out: list[np.ndarray] | None = None, threads: int | None = None
+    ) -> list[np.ndarray]:
+        """Outputs (N, ...) from inputs (N, n), float64 and C-contiguous (converted where they are not).
+
+        out: arrays from :meth:`buffers` to write to; raises ValueError for others, laid out otherwise.
+        """
+        arrays = [np.ascontiguousarray(x, dtype=float) for x in inputs]
+        n = len(arrays[0])
+        results = self._results(n) if out is None else out
+        pin, pout = pointers(arrays), pointers(results) if out is None else self._pointers_to(results, n)
+
+        def part(first: int, last: int, room: np.ndarray) -> None:
+            self._run(self._ti, self._td, pin, pout, first, last, address(room))
+
+        over_threads(part, n, self._lanes, self._rooms, threads)
+        return results
+
+    def _pointers_to(self, out: Sequence[np.ndarray], n: int) -> ctypes.Array:
+        """Of arrays to write the results of n knots to, remembered for a caller that repeats."""
+        known, knots, pout = self._last_out
+        if knots == n and len(known) == len(out) and all(r() is a for r, a in zip(known, out, strict=True)):
+            return pout
+        for array, sparse in zip(out, self._sparse, strict=True):
+            if len(array) != n:
+                raise ValueError(
+                    f"out holds arrays for {len(array)} knots, the inputs {n}; use the kernel's buffers({n})"
+                )
+            if sparse and n > 1 and array.strides[0] % (8 * self._lanes):
+                raise ValueError(
+                    "out holds matrices whose knots are not aligned; use arrays from the kernel's buffers()"
+                )
+        pout = pointers(out)
+        self._last_out = [ref(a) for a in out], n, pout
+        return pout
+
+    def _results(self, n: int) -> list[np.ndarray]:
+        """Fresh arrays, of which only those with structural zeros begin as zeros."""
+        return [
+            self._padded(n, *shape) if sparse else np.empty((n, *shape))
+            for shape, sparse in zip(self.shapes, self._sparse, strict=True)
+        ]

@@ -1,0 +1,384 @@
+"""The loop tier: a program of passes as C loops over the tables of a model, one kernel for all robots.
+
+Each step function is traced once for each joint type it may meet and emitted as a static C function; the loops around
+it read the tree from integer tables and the inertias from double tables at run time.  Consecutive downward, body and
+DoF passes share one sweep from the root; passes over paths share a loop with the triples that read their rows, which
+are kept for one path at a time.  A row -1 in front of each field that a ``x_p`` reads holds the ground's
+values, so that there is no branch at the root.
+
+Matrices are cleared for every block where their DoFs lie on no common path.  Tensors that are outputs are compact, see
+:mod:`~dynamics_backends.compiled.loops.sparsity`; of others the structural zeros are never written: a workspace begins as zeros.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from itertools import pairwise
+
+from dynamics_backends.compiled.emit.emit import Argument, step_function
+from dynamics_backends.compiled.emit.forms import Forms
+from dynamics_backends.compiled.emit.pairs import ALGEBRAS, Pair
+from dynamics_backends.compiled.emit.trace import Operand, Trace, trace
+from dynamics_backends.compiled.loops.sparsity import Sparse, compact_positions, compact_size, sparse_outputs
+from dynamics_backends.compiled.loops.tables import INT_TABLES
+from dynamics_backends.rigid_body.passes.passes import FIELDS, TRIPLES, Axis, Pass, Program, base_name, entry
+from dynamics_backends.rigid_body.passes.passes import TABLES as DOUBLE_TABLES
+from dynamics_backends.rigid_body.spatial.joints import JOINTS, Joint
+from dynamics_backends.rigid_body.spatial.spatial import build, leaves, size
+
+_FORWARD = ("down", "body", "dof")
+_PATHS = ("path", *TRIPLES.values())
+_SHARING = (_FORWARD, _PATHS, ("pair",), ("own_pair",))
+"""Kinds of passes that go through the tree together where they are neighbors."""
+_COUNT = {Axis.BODY: "nb", Axis.DOF: "nv", Axis.Q: "nq", Axis.PAIR: "1", Axis.WHOLE: "nv * (nv + 1)"}
+_COUNT |= {Axis.MATRIX: "nv * nv", Axis.TENSOR: "nv * nv * nv"}
+
+_TEMPLATES = {
+    "add_to_diagonal": "for (int d = 0; d < nv; d++) M[WIDTH * (d * nv + d)] += armature[d];",
+    "ltl_factor": "ltl_factor(nv, up, M, factor);",
+    "ltl_solve": "ltl_solve(nv, up, end, factor, tau_net, a, 1, 1.0, 0);",
+    "ltl_solve_weight": "ltl_solve(nv, up, end, factor, lam, mu, 1, -1.0, 0);",
+    "fd_contraction": (
+        "fd_contraction(nv, dof_body, parent, stretches, G_qa, da_dq, da_dv, M_inverse, L_qq, L_qv, L_qtau);"
+    ),
+    "fd_tensors": (
+        "fd_tensors(nv, up, end, dof_body, parent, v_index, factor, tau_qq, tau_vv, tau_qv, M_q, da_dq, da_dv, M_inverse,\n"
+        "a_qq, a_vv, a_qv, a_qtau);"
+    ),
+    "ltl_inverse": "ltl_inverse(nv, up, end, factor, M_inverse);",
+    "ltl_minus_solve_both": (
+        "ltl_solve(nv, up, end, factor, dtau_dq, da_dq, nv, -1.0, 1); "
+        "ltl_solve(nv, up, end, factor, dtau_dv, da_dv, nv, -1.0, 1);"
+    ),
+}
+_IN_PLACE = {"fd_contraction": {"G_qq": "L_qq", "G_qv": "L_qv", "G_vv": "L_vv"}}
+"""Fields that become outputs where they are."""
+
+
+_ON_PATHS = {"add_to_diagonal": ("M",), "ltl_factor": ("M",), "fd_contraction": ("G_qa",)}
+"""Matrices of which a template reads no entry whose row and column lie on no common path."""
+
+
+@dataclass
+class LoopKernel:
+    """C source of a block function ``name(ti, td, inputs..., outputs..., w)`` and what a caller must know of it.
+
+    sizes: C expressions in nb, nv, nq, and the table head, for the number of vectors of each input, output and of the
+    workspace. sparse: outputs of which only the entries are written that are not zero by structure. operations: of the step
+    functions, by number of the pass and joint type or form.
+    """
+
+    name: str
+    source: str
+    inputs: list[str]
+    outputs: list[str]
+    input_sizes: list[str]
+    output_sizes: list[str]
+    workspace: str
+    sparse: dict[str, Sparse] = field(default_factory=dict)
+    operations: dict[tuple[int, str], int] = field(default_factory=dict)
+
+
+def loop_kernel(program: Program, joint_types: Sequence[str], algebra: str = "real") -> LoopKernel:
+    """Emit a program for models made of these joint types; algebra real, complex or dual (see pairs)."""
+    return _Writer(program, sorted(joint_types), ALGEBRAS[algebra]).kernel()
+
+
+@dataclass
+class _Writer:
+    program: Program
+    joint_types: list[str]
+    pair: type[Pair] | None
+    functions: list[str] = field(default_factory=list)
+    slots: dict[str, dict[str, int]] = field(default_factory=dict)
+    operations: dict[tuple[int, str], int] = field(default_factory=dict)
+    forms: Forms = field(default_factory=Forms)
+
+    def __post_init__(self) -> None:
+        self.name = self.program.name
+        self.width = 1 if self.pair is None else 2
+        self.inputs, self.outputs = list(self.program.arguments), list(self.program.outputs)
+        read = {base_name(n) for p in self.program.passes for n in (*p.inputs, *(p.outputs if p.step is None else ()))}
+        self.live = read | set(self.outputs)
+        by_entry = {base_name(o) for p in self.program.passes if p.by_entry for o in p.outputs}
+        self.compact = [o for o in self.outputs if FIELDS[o].axis is Axis.TENSOR and o in by_entry]
+        self.in_place = {f: o for p in self.program.passes for f, o in _IN_PLACE.get(p.template, {}).items()}
+
+    def kernel(self) -> LoopKernel:
+        written = list(dict.fromkeys(base_name(o) for p in self.program.passes for o in p.outputs if self._is_live(o)))
+        parents = {base_name(n) for p in self.program.passes for n in p.inputs if n.endswith("_p")}
+        body: list[str] = [*self._unpack_tables(), *self._storage(written, parents)]
+        for group in self._groups():
+            body += self._loop(group)
+        roomed = [f for f in written if f not in self.outputs and f not in self.in_place]
+        total = " + ".join([self._size(f, ground=f in parents) for f in roomed] or ["0"])
+        arguments = ["const int* const* ti", "const double* const* td"]
+        arguments += [f"const V* restrict {i}" for i in self.inputs] + [f"V* restrict {o}" for o in self.outputs]
+        head = f"static void {self.name}({', '.join([*arguments, 'V* room'])})"
+        source = "\n".join([*self.functions, head, "{", *body, "}", ""])
+        sizes_in, sizes_out = ([self._size(f) for f in fields] for fields in (self.inputs, self.outputs))
+        return LoopKernel(
+            self.name, source, self.inputs, self.outputs, sizes_in, sizes_out, total, self._sparse(), self.operations
+        )
+
+    def _sparse(self) -> dict[str, Sparse]:
+        sparse = sparse_outputs(self.program, self.width)
+        for o in self.compact:
+            sparse[o] = replace(sparse[o], positions=compact_positions(o, self.slots), scattered=True)
+        return sparse
+
+    def _is_live(self, output: str) -> bool:
+        """Whether anything reads an output; what nothing reads is neither computed nor stored."""
+        return base_name(output) in self.live
+
+    def _is_read_as_a_whole(self, f: str) -> bool:
+        """Whether anything reads entries of a matrix that are zero by structure."""
+        readers = [p for p in self.program.passes if f in p.inputs]
+        return f in self.outputs or not all(f in _ON_PATHS.get(p.template, ()) for p in readers)
+
+    # -- declarations -----------------------------------------------------------------------------------------------
+    def _unpack_tables(self) -> list[str]:
+        lines = [f"const int* restrict {n} = ti[{i}];" for i, n in enumerate(INT_TABLES)]
+        lines += [f"const double* restrict {n} = td[{i}];" for i, n in enumerate(DOUBLE_TABLES)]
+        used = [f"(void){n};" for n in (*INT_TABLES, *DOUBLE_TABLES, "nq")]
+        return [*lines, "const int nb = head[0], nv = head[1], nq = head[2];", " ".join(used)]
+
+    def _size(self, f: str, *, ground: bool = False) -> str:
+        if f in self.compact:
+            return f"{self.width} * ({compact_size(f, self.slots)})"
+        kind = FIELDS[f]
+        rows = f"({_COUNT[kind.axis]} + 1)" if ground else f"({_COUNT[kind.axis]})"
+        return f"{self._leaves(f)} * {rows}"
+
+    def _leaves(self, f: str) -> int:
+        """Vectors in one row of a field."""
+        return size(FIELDS[f].kind) * (1 if f in DOUBLE_TABLES else self.width)
+
+    def _storage(self, written: list[str], parents: set[str]) -> list[str]:
+        lines = []
+        by_entry = {base_name(o) for p in self.program.passes if p.by_entry for o in p.outputs}
+        for f in written:
+            if f in self.compact:
+                lines.append(f"V* {f}_at = {f}; " + f"*{f}_at++ = ZERO; " * self.width)
+            elif f in self.in_place:
+                lines.append(f"V* {f} = {self.in_place[f]};")
+            elif f not in self.outputs:
+                n = self._leaves(f)
+                lines.append(
+                    f"V* {f} = room{f' + {n}' if f in parents else ''}; room += {self._size(f, ground=f in parents)};"
+                )
+            if FIELDS[f].axis is Axis.MATRIX and f in by_entry and self._is_read_as_a_whole(f):
+                lines.append(f"clear_gaps(gaps, {f}, {self.width});")
+            if f in parents:
+                lines.append(self._ground(f))
+        return lines
+
+    def _ground(self, f: str) -> str:
+        """Values of row -1: identity pose, zero velocity, gravity as an acceleration."""
+        n = size(FIELDS[f].kind)
+        if f == "X":
+            values = [f"splat({1.0 if i in (0, 4, 8) else 0.0})" for i in range(n)]
+        elif f in ("acc", "acc_link"):
+            values = ["splat(0.0)"] * 3 + [f"splat(td[{len(DOUBLE_TABLES)}][{i}])" for i in range(3)]
+        else:
+            values = ["splat(0.0)"] * n
+        values = [v for value in values for v in (value, *["splat(0.0)"] * (self.width - 1))]
+        return " ".join(f"{f}[{i - len(values)}] = {v};" for i, v in enumerate(values))
+
+    # -- loops ------------------------------------------------------------------------------------------------------
+    def _groups(self) -> list[list[tuple[int, Pass]]]:
+        """Passes with their numbers; neighbors that can share one loop come together."""
+        groups: list[list[tuple[int, Pass]]] = []
+        for item in enumerate(self.program.passes):
+            if groups and any({item[1].kind, groups[-1][-1][1].kind} <= set(kinds) for kinds in _SHARING):
+                groups[-1].append(item)
+            else:
+                groups.append([item])
+        return groups
+
+    def _loop(self, group: list[tuple[int, Pass]]) -> list[str]:
+        kind = group[0][1].kind
+        if kind in _FORWARD:
+            return self._forward(group)
+        if kind in _PATHS:
+            return self._along_paths(group)
+        return self._over_pairs(group) if kind in ("pair", "own_pair") else self._single(*group[0])
+
+    def _forward(self, group: list[tuple[int, Pass]]) -> list[str]:
+        lines = ["for (int b = 0; b < nb; b++) {", "const int p = parent[b]; (void)p;"]
+        for number, p in group:
+            if p.kind == "dof":
+                lines += ["for (int d = v_index[b]; d < v_index[b + 1]; d++)", self._call(number, p)]
+            else:
+                lines.append(self._body_call(number, p))
+        return [*lines, "}"]
+
+    def _single(self, number: int, p: Pass) -> list[str]:
+        if p.kind == "whole":
+            return [_TEMPLATES[p.template].replace("WIDTH", str(self.width))]
+        return self._up(number, p)
+
+    def _over_pairs(self, group: list[tuple[int, Pass]]) -> list[str]:
+        def calls(form: str = "") -> str:
+            return " ".join(self._call(number, p, form=form) for number, p in group)
+
+        def over(first: str, last: str, row: str, body: str) -> str:
+            return f"for (int i = {first}; i < {last}; i++) {{ const int k = {row}; {body} }}"
+
+        general = calls()
+        rooted = calls("rooted") if any(self.forms.gains_at_root(p) for _, p in group) else ""
+        if group[0][1].kind == "own_pair":
+            other = f"if (p < 0) {{ {rooted} }} else {{ {general} }}" if rooted else general
+            body = f"if (k == d) {{ {calls('diagonal')} }} else {{ {other} }}"
+            loops = [over("v_index[b]", "v_index[b + 1]", "i", body)]
+        else:
+            cut = ["above_start[d]", *(["above_rooted[d]"] if rooted else []), "above_start[d + 1]"]
+            forms = [rooted, general] if rooted else [general]
+            loops = [over(*ends, "above[i]", body) for ends, body in zip(pairwise(cut), forms, strict=True)]
+        return [
+            "for (int d = 0; d < nv; d++) {",
+            "const int b = dof_body[d], p = parent[b]; (void)p;",
+            *loops,
+            "}",
+        ]
+
+    def _along_paths(self, group: list[tuple[int, Pass]]) -> list[str]:
+        """For every DoF d and every j at or above it: the rows of the pair, then all k at or above j."""
+        calls = dict.fromkeys(_PATHS, "")
+        for number, p in group:
+            calls[p.kind] += self._call(number, p)
+
+        def over(letter: str, of: str, above: bool, *body: str) -> list[str]:
+            """All DoFs of the joints above that of another one, or all of its own joint."""
+            i = f"i_{letter}"
+            table, at, row = ("above_start", of, f"above[{i}]") if above else ("v_index", f"dof_body[{of}]", i)
+            head = f"for (int {i} = {table}[{at}]; {i} < {table}[{at} + 1]; {i}++) {{ const int {letter} = {row};"
+            return [head, *body, "}"]
+
+        lines = ["for (int d = 0; d < nv; d++) {", "const int b = dof_body[d], p = parent[b]; (void)p;"]
+        for lower in (False, True):  # whether j is of the joint of d
+            inner = [x for upper in (False, True) for x in over("k", "j", not upper, calls[TRIPLES[lower, upper]])]
+            lines += over("j", "d", not lower, calls["path"], *inner)
+        return [*lines, "}"]
+
+    def _up(self, number: int, p: Pass) -> list[str]:
+        given = p.outputs[p.own :]
+        lines = ["for (int b = nb - 1; b >= 0; b--) {", "const int p = parent[b];"]
+        if p.step is None:
+            lines.append("if (p < 0) continue;")
+        else:
+            lines += [f"V to_{o}[{self._leaves(o)}];" for o in given]
+            lines += [self._body_call(number, p), "if (p < 0) continue;"]
+        for o in given:
+            n = self._leaves(o)
+            share = f"{o}[{n} * b + i]" if p.step is None else f"to_{o}[i]"
+            lines.append(f"for (int i = 0; i < {n}; i++) {o}[{n} * p + i] += {share};")
+        return [*lines, "}"]
+
+    # -- calls of step functions ------------------------------------------------------------------------------------
+    def _body_call(self, number: int, p: Pass) -> str:
+        if not p.by_joint:
+            return self._call(number, p)
+        cases = [
+            f"case {list(JOINTS).index(t)}: {self._call(number, p, joint_type=t)} break;" for t in self.joint_types
+        ]
+        return "switch (type[b]) { " + "\n".join(cases) + " }"
+
+    def _call(self, number: int, p: Pass, joint_type: str = "", form: str = "") -> str:
+        variant = joint_type or form
+        function = f"{self.name}_{number}_{variant}" if variant else f"{self.name}_{number}"
+        names = [n for n in p.inputs if n != "joint"]
+        traced = self._trace(p, names, joint_type, form)
+        self.operations[number, variant] = len(traced.operations)
+        if p.kind == "dof":
+            self.forms.note(p, filter(self._is_live, p.outputs), self._trace(p, names, form="rooted"))
+        pointers = [self._input(n, p) for n in names]
+        moves = ""
+        if any(base_name(o) in self.compact for o in p.outputs):
+            traced, numbers = self._joined(p, traced)
+            pointers += [f"{f}_at" for f in numbers]
+            moves = "".join(f" {f}_at += {count};" for f, count in numbers.items())
+        else:
+            pointers += [self._output(o, p) for o in p.outputs if self._is_live(o)]
+        self._emit(function, p, names, traced)
+        return f"{function}({', '.join(pointers)});{moves}"
+
+    def _joined(self, p: Pass, t: Trace) -> tuple[Trace, dict[str, int]]:
+        """For each compact tensor its different numbers one behind the other; and how many vectors these are."""
+        joined: dict[str, list[tuple[Operand, ...]]] = {}
+        self.slots[p.kind] = {}
+        for o, operands in zip(p.outputs, t.outputs, strict=True):
+            numbers = joined.setdefault(base_name(o), [])
+            if tuple(operands) not in numbers:
+                numbers.append(tuple(operands))
+            self.slots[p.kind][o] = numbers.index(tuple(operands))
+        outputs = [[x for number in numbers for x in number] for numbers in joined.values()]
+        return Trace(t.operations, outputs), dict(zip(joined, map(len, outputs), strict=True))
+
+    def _trace(self, p: Pass, names: list[str], joint_type: str = "", form: str = "") -> Trace:
+        joint = JOINTS[joint_type] if joint_type else None
+        repeats = [self._repeats(n, joint) for n in names]
+        kinds = [FIELDS[base_name(n)].kind for n in names]
+
+        def step(*flat):
+            arguments = []
+            for n, kind, r, values in zip(names, kinds, repeats, self.forms.known(p, names, flat, form), strict=True):
+                it = iter(self._scalars(n, values))
+                arguments.append([build(kind, it) for _ in range(r)] if r else build(kind, it))
+            ordered = iter(arguments)
+            results = p.results(*[joint if n == "joint" else next(ordered) for n in p.inputs])
+            return [self._flat(r) for o, r in zip(p.outputs, results, strict=True) if self._is_live(o)]
+
+        return trace(step, [self._leaves(base_name(n)) * max(r, 1) for n, r in zip(names, repeats, strict=True)])
+
+    def _emit(self, function: str, p: Pass, names: list[str], t: Trace) -> None:
+        inputs = [Argument(f"a{i}", 0, vector=base_name(n) not in DOUBLE_TABLES) for i, n in enumerate(names)]
+        outputs = [f"r{i}" for i in range(len(t.outputs))]
+        self.functions.append(step_function(function, t, inputs, outputs, inline=p.by_entry))
+
+    def _scalars(self, name: str, values: list) -> list:
+        """The symbols of an argument as scalars of the algebra."""
+        if self.pair is None:
+            return values
+        if base_name(name) in DOUBLE_TABLES:
+            return [self.pair(v) for v in values]
+        return [self.pair(a, b) for a, b in zip(values[::2], values[1::2], strict=True)]
+
+    def _flat(self, result: object) -> list:
+        flat = [leaf for r in result for leaf in leaves(r)] if isinstance(result, list) else leaves(result)
+        if self.pair is None:
+            return flat
+        return [part for leaf in flat for part in (self.pair.of(leaf).first, self.pair.of(leaf).second)]
+
+    @staticmethod
+    def _repeats(name: str, joint: Joint | None) -> int:
+        """How many rows of a field a step for one joint receives as a list; 0 where it receives one row."""
+        axis = FIELDS[base_name(name)].axis
+        if joint is None or axis not in (Axis.DOF, Axis.Q):
+            return 0
+        return joint.nq if axis is Axis.Q else joint.nv
+
+    def _input(self, name: str, p: Pass) -> str:
+        base = base_name(name)
+        f = FIELDS[base]
+        suffix = "" if name == base else name[-2:]
+        over_bodies = p.kind in ("down", "up", "body")
+        own = {Axis.BODY: "b", Axis.Q: "q_index[b]", Axis.PAIR: "0"}.get(f.axis, "v_index[b]" if over_bodies else "d")
+        row = suffix[1:] or own
+        return f"{base} + {self._leaves(base)} * {row}"
+
+    def _output(self, name: str, p: Pass) -> str:
+        base = base_name(name)
+        f = FIELDS[base]
+        if p.kind == "up" and base in p.outputs[p.own :]:
+            return f"to_{base}"
+        if f.axis in (Axis.MATRIX, Axis.TENSOR):
+            letters = entry(name)
+            index = letters[0]
+            for letter in letters[1:]:
+                index = f"({index}) * nv + {letter}"
+            return f"{base} + {self.width} * ({index})"
+        over_bodies = p.kind in ("down", "up", "body")
+        row = {Axis.BODY: "b", Axis.PAIR: "0"}.get(f.axis, "v_index[b]" if over_bodies else "d")
+        return f"{base} + {self._leaves(base)} * {row}"

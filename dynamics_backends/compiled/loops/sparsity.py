@@ -1,0 +1,178 @@
+"""Which entries of a result are zero by structure, and where a kernel leaves the others.
+
+Zeros are written once, when an array is made; a kernel writes the rest.  A tensor over the triples of a tree is compact
+in the workspace: the different numbers of each triple stand behind each other in the order of the loops, behind one zero.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from itertools import permutations
+
+import numpy as np
+
+from dynamics_backends.rigid_body.model.model import Model
+from dynamics_backends.rigid_body.passes.ground import free_dofs
+from dynamics_backends.rigid_body.passes.layout import layout
+from dynamics_backends.rigid_body.passes.passes import FIELDS, TRIPLES, Axis, Program, base_name, entry
+
+Array = np.ndarray
+Slots = Mapping[str, Mapping[str, int]]
+"""By kind of pass and by output, ``tau_qq[d,j,k]``: the place of its number among those of one triple."""
+
+
+@dataclass(frozen=True)
+class Sparse:
+    """An output with structural zeros.
+
+    positions: of a model, where the entries are in the kernel's array, -1 for those that vanish.  scattered: the array is
+    compact; otherwise positions are the entries' own numbers.  entries: their number, a C expression in nv; width: numbers
+    in an entry.
+    """
+
+    entries: str
+    positions: Callable[[Model], Array]
+    scattered: bool = False
+    width: int = 1
+
+    def table(self, model: Model, lanes: int) -> Array:
+        """How many blocks of ``lanes`` consecutive numbers do not vanish, and which; scattered: each with its positions."""
+        positions = self.positions(model)[:, None] * self.width + np.arange(self.width)
+        where = np.maximum(positions, -1).reshape(-1)
+        blocks = np.concatenate([where, np.full(-len(where) % lanes, -1)]).reshape(-1, lanes)
+        kept = np.flatnonzero((blocks >= 0).any(axis=1))
+        sources = np.maximum(blocks[kept], 0)  # the zero comes first
+        rows = np.column_stack([kept, sources]) if self.scattered else kept
+        return np.array([len(kept), *rows.reshape(-1)], dtype=np.int32)
+
+
+def sparse_outputs(program: Program, width: int = 1) -> dict[str, Sparse]:
+    """The outputs that are matrices or tensors, each entry in its own place."""
+    by_entry = {base_name(o) for p in program.passes if p.by_entry for o in p.outputs}
+    sparse = {}
+    for o in program.outputs:
+        order = _ORDER.get(FIELDS[o].axis)
+        if order is not None:
+            mask = MASKS.get(o) or (on_one_path if o in by_entry else _in_one_tree)
+            sparse[o] = Sparse(" * ".join(["nv"] * order), _in_place(mask, order), width=width)
+    return sparse
+
+
+_ORDER = {Axis.MATRIX: 2, Axis.TENSOR: 3}
+
+
+def _in_place(mask: Callable[[Model, int], Array], order: int) -> Callable[[Model], Array]:
+    return lambda model: np.where(
+        mask(model, order), np.arange(model.nv**order).reshape((model.nv,) * order), -1
+    ).ravel()
+
+
+# -- structural zeros -----------------------------------------------------------------------------------------------------
+
+
+def on_one_path(model: Model, order: int) -> Array:
+    """(nv,) * order: entries whose DoFs lie on one path."""
+    kinds, letters = (("pair", "own_pair"), "dk") if order == 2 else (TRIPLES.values(), "djk")
+    mask = np.zeros((model.nv,) * order, dtype=bool)
+    for kind in kinds:
+        index = layout(model).indices(kind)
+        for arrangement in permutations(letters):
+            mask[tuple(index[letter] for letter in arrangement)] = True
+    return mask
+
+
+def _in_one_tree(model: Model, order: int) -> Array:
+    root = [model.ancestors(int(b))[0] for b in model.dof_body]
+    same = np.equal.outer(root, root)
+    return same if order == 2 else same[:, :, None] & same[:, None, :]
+
+
+def _effective(model: Model) -> Array:
+    """The DoFs on whose position dynamics depends: all but the translations of a floating base."""
+    return np.arange(model.nv) >= (3 if model.floating_base else 0)
+
+
+def below_others(model: Model) -> Array:
+    """The DoFs of joints that do not hang from the world: positions on which M depends."""
+    return np.asarray(model.parent)[model.dof_body] >= 0
+
+
+def _felt(model: Model) -> Array:
+    """The DoFs whose rates are felt elsewhere: all but the translations of a base that moves everything as one."""
+    return np.arange(model.nv) >= free_dofs(model) // 2
+
+
+def _curved_in_q(model: Model, order: int) -> Array:
+    """Turned with a floating base, everything accelerates as before but for gravity, in the base's axes."""
+    base = np.arange(model.nv) < free_dofs(model)
+    effective = _effective(model)
+    return _in_one_tree(model, order) & effective & effective[:, None] & np.equal.outer(base, base)
+
+
+def _curved_in_v(model: Model, order: int) -> Array:
+    """A floating base that moves on in translation is felt in its own axes alone, which turn with it."""
+    base, felt = np.arange(model.nv) < free_dofs(model), _felt(model)
+    kept = np.where(felt[:, None], True, base & felt)
+    return on_one_path(model, order) & kept & kept.T
+
+
+MASKS: dict[str, Callable[[Model, int], Array]] = {
+    "da_dq": lambda model, order: _in_one_tree(model, order) & _effective(model),
+    "L_qq": _curved_in_q,
+    "L_qv": lambda model, order: _in_one_tree(model, order) & below_others(model)[:, None] & _felt(model),
+    "L_qtau": lambda model, order: _in_one_tree(model, order) & below_others(model)[:, None],
+    "L_vv": _curved_in_v,
+}
+"""Entries that may differ from zero, (nv, ...), of outputs that are no full blocks of trees."""
+
+
+# -- compact tensors ------------------------------------------------------------------------------------------------------
+
+COUNTS = tuple(TRIPLES.values())
+"""Kinds of triples, whose numbers stand in the table ``head`` behind nb, nv, nq."""
+
+
+def triple_counts(model: Model) -> list[int]:
+    """Of each of COUNTS."""
+    return [len(layout(model).indices(kind)["d"]) for kind in COUNTS]
+
+
+def compact_size(field: str, slots: Slots) -> str:
+    """Places that a compact tensor takes, a C expression in the table ``head``."""
+    parts = [f"{_slots_of(field, slots[kind])} * head[{3 + i}]" for i, kind in enumerate(COUNTS) if kind in slots]
+    return " + ".join(["1", *parts])
+
+
+def _slots_of(field: str, slots: Mapping[str, int]) -> int:
+    return len({slot for o, slot in slots.items() if base_name(o) == field})
+
+
+def compact_positions(field: str, slots: Slots) -> Callable[[Model], Array]:
+    """Where a model's entries are in a compact tensor."""
+
+    def positions(model: Model) -> Array:
+        found = np.full((model.nv,) * 3, -1)
+        index = {kind: layout(model).indices(kind) for kind in slots}
+        order = np.lexsort(
+            (
+                np.concatenate([np.full(len(i["d"]), kind in _UPPER) for kind, i in index.items()]),
+                np.concatenate([i["path"] for i in index.values()]),
+            )
+        )
+        sizes = np.concatenate([np.full(len(i["d"]), _slots_of(field, slots[kind])) for kind, i in index.items()])
+        start = np.empty_like(sizes)
+        start[order] = 1 + np.cumsum(sizes[order]) - sizes[order]
+        first = 0
+        for kind, i in index.items():
+            at = start[first : first + len(i["d"])]
+            first += len(i["d"])
+            for output, slot in slots[kind].items():
+                if base_name(output) == field:
+                    found[tuple(i[letter] for letter in entry(output))] = at + slot
+        return found.ravel()
+
+    return positions
+
+
+_UPPER = {kind for (_, upper), kind in TRIPLES.items() if upper}

@@ -1,0 +1,85 @@
+"""The second tier: straight-line code for one robot, with its constants folded and only its own structure computed.
+
+The unrolling driver runs the same program of passes on CasADi symbols; what it writes out is cut into functions
+(emit.CHUNK).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import casadi as ca
+
+from dynamics_backends.compiled.emit.emit import Argument, chunked_function
+from dynamics_backends.compiled.emit.trace import Trace, trace_expressions
+from dynamics_backends.compiled.loops.loops import LoopKernel
+from dynamics_backends.compiled.loops.sparsity import sparse_outputs
+from dynamics_backends.rigid_body.model.model import Model
+from dynamics_backends.rigid_body.passes.passes import FIELDS, Axis, Program
+from dynamics_backends.rigid_body.passes.unroll import unroll
+from dynamics_backends.rigid_body.spatial.spatial import build, size
+
+OPERATIONS_LIMIT = 60_000
+"""Above this the loops are as fast, and compile at once."""
+
+
+def unrolled_trace(program: Program, model: Model, outputs: Sequence[str] | None = None) -> Trace:
+    """The operations of a program for one model; ``outputs``: only what these fields need, default the program's."""
+    symbols = {name: ca.SX.sym(name, _size(name, model)) for name in program.arguments}
+    fields = unroll(program, model, {n: _rows(n, s) for n, s in symbols.items()})
+    return trace_expressions(list(symbols.values()), [_column(fields[o]) for o in outputs or program.outputs])
+
+
+def unrolled_kernel(program: Program, model: Model) -> LoopKernel:
+    """Emit a program for this model."""
+    sizes = [_size(name, model) for name in program.arguments]
+    trace = unrolled_trace(program, model)
+    source = straight_kernel(program.name, trace, program.arguments, program.outputs, sizes, into_zeros=True)
+    return replace(source, sparse=sparse_outputs(program))
+
+
+def _size(name: str, model: Model) -> int:
+    rows = {Axis.Q: model.nq, Axis.BODY: model.nb}.get(FIELDS[name].axis, model.nv)
+    return rows * size(FIELDS[name].kind)
+
+
+def _rows(name: str, symbols: Any) -> list[Any]:
+    """The symbols of an argument as its rows, scalars or structs."""
+    scalars = iter([symbols[i] for i in range(symbols.numel())])
+    return [build(FIELDS[name].kind, scalars) for _ in range(symbols.numel() // size(FIELDS[name].kind))]
+
+
+def straight_kernel(
+    name: str,
+    t: Trace,
+    inputs: Sequence[str],
+    outputs: Sequence[str],
+    sizes: Sequence[int],
+    *,
+    into_zeros: bool = False,
+) -> LoopKernel:
+    """A block function of straight-line code from a trace; the tables it is handed are not read.
+
+    into_zeros: the arrays for its outputs begin as zeros and are written by nobody else, as those of a kernel's own workspace.
+    """
+    arguments = [Argument(f"i_{n}", s) for n, s in zip(inputs, sizes, strict=True)]
+    source, room = chunked_function(f"{name}_code", t, arguments, [f"o_{o}" for o in outputs], into_zeros=into_zeros)
+    head = ", ".join(
+        ["const int* const* ti", "const double* const* td"]
+        + [f"const V* restrict {a.name}" for a in arguments]
+        + [f"V* restrict o_{o}" for o in outputs]
+        + ["V* w"]
+    )
+    call = ", ".join([a.name for a in arguments] + [f"o_{o}" for o in outputs] + ["w"])
+    source += f"static void {name}({head})\n{{\n(void)ti; (void)td;\n{name}_code({call});\n}}\n"
+    output_sizes = [str(len(o)) for o in t.outputs]
+    return LoopKernel(name, source, list(inputs), list(outputs), [str(s) for s in sizes], output_sizes, str(room))
+
+
+def _column(field: Any) -> Any:
+    """A field as one column of expressions, matrices by rows."""
+    if isinstance(field, list) and field and not hasattr(field[0], "is_symbolic") and not isinstance(field[0], float):
+        return ca.vertcat(*[_column(r) for r in field])
+    return ca.vertcat(*[ca.SX(x) for x in field]) if isinstance(field, list) else field

@@ -1,0 +1,189 @@
+"""The C compiler: which one, with which flags, for which machine; and compilation to a shared library.
+
+A compiler is looked for in this order: the environment variable CC, then cc, gcc, clang on the PATH, then the PyPI
+package ``ziglang``.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shlex
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import lru_cache
+from importlib.util import find_spec
+from pathlib import Path
+
+from dynamics_backends.compiled.runtime.units import units
+
+FLAGS = ("-O3", "-march=native", "-fno-math-errno", "-fPIC", "-shared", "-std=gnu11", "-w")
+"""No -ffast-math: it would change what NaN and infinity do."""
+
+_MVEC_TEST = """
+typedef double V __attribute__((vector_size({bytes})));
+V {name}(V);
+V probe(V x) {{ return {name}(x); }}
+"""
+_LANES = (("__AVX512F__", 8, "_ZGVeN8"), ("__AVX2__", 4, "_ZGVdN4"), ("", 2, "_ZGVbN2"))
+
+
+class CompilerError(RuntimeError):
+    """No compiler, or a compilation that failed; the message carries the compiler's words and the remedy."""
+
+
+@dataclass(frozen=True)
+class Toolchain:
+    """A compiler that works: its command, version, the machine's vector lanes and libmvec's name prefix ('' without it)."""
+
+    command: tuple[str, ...]
+    version: str
+    lanes: int
+    mvec: str
+
+    @property
+    def libraries(self) -> tuple[str, ...]:
+        return ("-lmvec", "-lm") if self.mvec else ("-lm",)
+
+    @property
+    def definitions(self) -> str:
+        """The lines in front of every source."""
+        return f"#define LANES {self.lanes}\n" + (f"#define MVEC {self.mvec}\n" if self.mvec else "")
+
+    @property
+    def fingerprint(self) -> str:
+        """Everything beside the source on which a compiled library depends."""
+        return "\n".join([self.version, *FLAGS, *self.libraries, cpu_features()])
+
+    def compile(self, source: str, target: Path) -> None:
+        """Compile C source to the shared library ``target``, long sources in parts side by side.
+
+        Raises CompilerError with the compiler's message.
+        """
+        with tempfile.TemporaryDirectory(dir=target.parent) as folder:
+            library = Path(folder) / "kernel.so"
+            parts = units(source, os.cpu_count() or 1)
+            files = [Path(folder) / f"kernel{i}.c" for i in range(len(parts))]
+            for file, text in zip(files, parts, strict=True):
+                file.write_text(text)
+            if len(files) > 1:
+                with ThreadPoolExecutor(len(files)) as pool:
+                    files = list(pool.map(self._object, files))
+            self._run([*FLAGS, *map(str, files), "-o", str(library), *self.libraries])
+            library.replace(target)
+
+    def _object(self, source: Path) -> Path:
+        target = source.with_suffix(".o")
+        self._run([*(flag for flag in FLAGS if flag != "-shared"), "-c", str(source), "-o", str(target)])
+        return target
+
+    def _run(self, arguments: Sequence[str]) -> None:
+        try:
+            done = subprocess.run(
+                [*self.command, *arguments], capture_output=True, text=True, stdin=subprocess.DEVNULL, check=False
+            )
+        except OSError as error:
+            raise CompilerError(f"{shlex.join(self.command)} cannot be run any more: {error}") from error
+        if done.returncode:
+            raise CompilerError(f"{shlex.join(self.command)} failed: {done.stderr.strip()[:2000]}")
+
+
+def candidates() -> list[tuple[str, ...]]:
+    """Compiler commands that exist, in order of preference."""
+    found: list[tuple[str, ...]] = []
+    if os.environ.get("CC"):
+        return [tuple(shlex.split(os.environ["CC"]))]
+    found += [(path,) for path in (shutil.which(name) for name in ("cc", "gcc", "clang")) if path]
+    if find_spec("ziglang") is not None:
+        found.append((sys.executable, "-m", "ziglang", "cc"))
+    return found
+
+
+@lru_cache(maxsize=4)
+def _probe(commands: tuple[tuple[str, ...], ...]) -> Toolchain:
+    reasons = []
+    for command in commands:
+        try:
+            return _examined(command)
+        except FileNotFoundError:
+            reasons.append(f"{shlex.join(command)}: not found")
+        except (OSError, subprocess.SubprocessError, CompilerError) as error:
+            reasons.append(f"{shlex.join(command)}: {error}")
+    detail = "; ".join(reasons) or "none of cc, gcc, clang is on the PATH"
+    remedy = (
+        "correct or unset CC" if os.environ.get("CC") else "install gcc or clang, or `pip install ziglang`, or set CC"
+    )
+    raise CompilerError(f"no working C compiler ({detail}); {remedy}; engine = 'numpy' needs none")
+
+
+def find_toolchain() -> Toolchain:
+    """The first compiler that works; raises CompilerError that names the remedy."""
+    return _found(os.environ.get("CC"), os.environ.get("PATH"))
+
+
+@lru_cache(maxsize=4)
+def _found(cc: str | None, path: str | None) -> Toolchain:
+    """What these variables lead to; looking for commands on the PATH takes longer than a short solve."""
+    return _probe(tuple(candidates()))
+
+
+def has_compiler() -> bool:
+    """Whether a C compiler works here."""
+    try:
+        find_toolchain()
+    except CompilerError:
+        return False
+    return True
+
+
+def _examined(command: tuple[str, ...]) -> Toolchain:
+    version = _output([*command, "--version"]).splitlines()[0]
+    macros = _output([*command, "-march=native", "-dM", "-E", "-x", "c", "-"])
+    lanes, prefix = next((n, p) for macro, n, p in _LANES if macro in macros)
+    if not _links(command, prefix, lanes):
+        prefix = ""
+    return Toolchain(command, version, lanes, prefix)
+
+
+def _output(command: Sequence[str]) -> str:
+    """What a command prints when given nothing to read."""
+    return subprocess.run(command, capture_output=True, text=True, input="", timeout=120, check=True).stdout
+
+
+def _links(command: tuple[str, ...], prefix: str, lanes: int) -> bool:
+    """Whether libmvec has this machine's vector sine."""
+    with tempfile.TemporaryDirectory() as folder:
+        c_file, library = Path(folder) / "probe.c", Path(folder) / "probe.so"
+        c_file.write_text(_MVEC_TEST.format(bytes=8 * lanes, name=f"{prefix}v_sin"))
+        line = [
+            *command,
+            "-march=native",
+            "-fPIC",
+            "-shared",
+            "-Wl,-z,defs",
+            str(c_file),
+            "-o",
+            str(library),
+            "-lmvec",
+            "-lm",
+        ]
+        done = subprocess.run(line, capture_output=True, stdin=subprocess.DEVNULL, check=False)
+        return done.returncode == 0
+
+
+@lru_cache(maxsize=1)
+def cpu_features() -> str:
+    """A hash of the processor's feature flags, where the system tells them."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+        flags = next(line for line in lines if line.lower().startswith(("flags", "features")))
+    except (OSError, StopIteration):
+        import platform
+
+        flags = platform.machine() + platform.processor()
+    return hashlib.sha256(flags.encode()).hexdigest()[:16]

@@ -1,0 +1,1 @@
+"""C of a system's dynamics and of its derivatives, method by method."""

@@ -1,0 +1,210 @@
+"""The derivatives of constrained motion as C: what is particular to a robot is straight-line code, the solution for all
+directions is loops.
+
+Traced as a whole, four contacts of a quadruped take 100,000 operations, two thirds of which multiply sparse matrices with
+the columns of dense ones (:mod:`~dynamics_backends.systems.constraints.constrained_derivatives`).  Here the traced part ends
+with the right-hand sides and the entries of those matrices; templates/constrained.h does the rest, by tables of where entries are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from importlib.resources import files
+from typing import Any
+
+import casadi as ca
+
+from dynamics_backends.compiled.loops.loops import LoopKernel
+from dynamics_backends.compiled.sources.traced_source import TracedDynamics, by_rows
+from dynamics_backends.rigid_body.algorithms import ltl
+from dynamics_backends.scalar import Scalar
+from dynamics_backends.systems.constraints.constrained_derivatives import ConstrainedDerivatives, Unsolved, curvature
+
+Entries = Sequence[Mapping[int, Scalar]]
+"""A sparse matrix: of each row the entries by column."""
+_PARTIALS = """
+static void dynamics_partials(ctx_t c, const V* x, const V* u, V t, const V* p, V* f, V* fx, V* fu)
+{{
+constrained_factor_t *k = (constrained_factor_t *)c.w;
+V *top = (V *)(k + 1), *bottom = top + CD * CC, *entries = (V *)k;
+(void)p;
+c.w = bottom + CR * CC;
+{call}
+constrained_first(k, top, bottom, fx + {above} * 2 * CD, fu + {above} * (CC - 2 * CD));
+}}
+"""
+_CONTRACTED = """
+static void dynamics_contracted(
+    ctx_t c, const V* x, const V* u, V t, const V* p, const V* lam, V* f, V* fx, V* fu, V* xx, V* ux, V* uu)
+{{
+constrained_factor_t *k = (constrained_factor_t *)c.w;
+constrained_slopes_t *g = (constrained_slopes_t *)(k + 1);
+V *top = (V *)(g + 1), *bottom = top + CD * CC, *T = bottom + CR * CC, *entries = (V *)k, *slopes = (V *)g;
+(void)p;
+c.w = T + CD * CC;
+{call}
+constrained_second(k, g, top, bottom, fx + {above} * 2 * CD, fu + {above} * (CC - 2 * CD), T, xx, ux, uu);
+}}
+"""
+_CONTEXT = "typedef struct { const int *const *ti; const double *const *td; V *w; } ctx_t;"
+_KERNEL = """
+/* The arguments lie one behind the other: p are all parameters. */
+static void map_derivatives(const int* const* ti, const double* const* td, {head}, V* w)
+{{
+enum {{ {sizes} }};
+const ctx_t c = {{ti, td, w}};
+{call}(c, {given});
+for (int i = 0; i < skipped; i++) {{ /* qdot = v */
+    f[i] = x[at_v + i];
+    for (int j = 0; j < n; j++) fx[i * n + j] = splat(j == skipped + i);
+    for (int j = 0; j < nu; j++) fu[i * nu + j] = ZERO;
+}}
+}}
+"""
+
+
+def analytic_source(traced: TracedDynamics) -> tuple[str, str]:
+    """dynamics_partials by the map's own derivatives, and its workspace in vectors, as text."""
+    if not isinstance(traced.map, ConstrainedDerivatives):
+        return traced.analytic()
+    parts = traced.attempt(lambda: _unsolved(traced))
+    outputs = {**_first(traced, parts), "entries": _factor_entries(parts)}
+    code, call, room = traced.called("first_unsolved", outputs, {})
+    body = _PARTIALS.format(call=call, above=traced.rows - traced.map.model.nv)
+    numbers = sum(outputs[name].numel() for name in ("entries", "top", "bottom"))
+    return "\n".join([_solution(parts), code, body]), f"{room} + {numbers}"
+
+
+def contracted_source(traced: TracedDynamics) -> tuple[str, str]:
+    """Likewise dynamics_contracted, alone or behind :func:`analytic_source` of the same map."""
+    if not isinstance(traced.map, ConstrainedDerivatives):
+        return traced.contracted()
+    map, n = traced.map, traced.map.model.nv
+    lam = ca.SX.sym("lam", map.n_out)
+    parts = traced.attempt(lambda: _unsolved(traced, lam))
+    slopes, outputs = _slopes(parts), _first(traced, parts)
+    still = [ca.SX.zeros(parts.top[0].shape[0])] * n
+    outputs["xx"] = by_rows(curvature(map, traced.symbols.u, parts.g, still).xx)
+    outputs |= {"entries": _factor_entries(parts), "slopes": _entries(slopes)}
+    code, call, room = traced.called("second_unsolved", outputs, {"lam": lam})
+    body = _CONTRACTED.format(call=call, above=traced.rows - n)
+    numbers = sum(outputs[name].numel() for name in ("entries", "slopes", "top", "bottom"))
+    text = [_solution(parts), *_tables(slopes), _template("constrained_second.h"), code, body]
+    return "\n".join(text), f"{room} + {numbers + n * still[0].numel()}"
+
+
+def derivatives_kernel(traced: TracedDynamics, *, second: bool) -> LoopKernel:
+    """Value and derivatives of such a map, of both orders where ``second``, as a block function of its arguments."""
+    map, n = traced.map, traced.map.manifold.ndx
+    source, room = contracted_source(traced) if second else analytic_source(traced)
+    names, sizes = traced.symbols.names, [s.numel() for s in traced.symbols]
+    outputs = {"f": map.n_out, "fx": map.n_out * n, "fu": map.n_out * map.nu}
+    p = next(iter(names[3:]), "x")
+    if second:
+        outputs |= {"xx": n * n, "ux": map.nu * n, "uu": map.nu**2}
+        names, sizes = [*names, "lam"], [*sizes, map.n_out]
+    skipped, widths = map.n_out - traced.rows, {"f": 1, "fx": n, "fu": map.nu}
+    shifted = [f"{name} + {skipped * widths.get(name, 0)}" for name in outputs]
+    body = _KERNEL.format(
+        head=", ".join([*(f"const V* {name}" for name in names), *(f"V* {name}" for name in outputs)]),
+        call="dynamics_contracted" if second else "dynamics_partials",
+        given=", ".join(["x", "u", "*t", p, *(["lam"] if second else []), *shifted]),
+        sizes=f"n = {n}, nu = {map.nu}, skipped = {skipped}, at_v = {map.manifold.nx - n // 2}",
+    )
+    numbers = [str(size) for size in outputs.values()]
+    text = "\n".join([_CONTEXT, source, body])
+    return LoopKernel("map_derivatives", text, names, list(outputs), [str(size) for size in sizes], numbers, room)
+
+
+def _solution(parts: Unsolved) -> str:
+    """The text of templates/constrained.h with all that it asks for; a second time it says nothing."""
+    sizes = {"CD": len(parts.top), "CR": len(parts.bottom), "CC": parts.top[0].shape[0]}
+    defines = [f"#define {name} {size}" for name, size in sizes.items()]
+    return "\n".join(["#ifndef CD", *defines, *_tables(_factor(parts)), _template("constrained.h"), "#endif"])
+
+
+# -- traced ---------------------------------------------------------------------------------------------------------------
+
+
+def _unsolved(traced: TracedDynamics, lam: Any = None) -> Unsolved:
+    s, map = traced.symbols, traced.map
+    assert isinstance(map, ConstrainedDerivatives)
+    return map.unsolved(s.x, s.u, s.t, s.p, None if lam is None else lam[map.model.nv :])
+
+
+def _first(traced: TracedDynamics, parts: Unsolved) -> dict[str, Any]:
+    """The map's value, the rows of its derivatives above those that are solved for, where asked for, and the right-hand sides."""
+    s, map, skipped = traced.symbols, traced.map, traced.map.n_out - traced.rows
+    assert isinstance(map, ConstrainedDerivatives)
+    still = [ca.SX.zeros(parts.top[0].shape[0])] * map.model.nv
+    value, *slopes = map.in_output(s.x, s.u, parts.x, still)
+    above = {
+        k: by_rows(M[skipped : len(still)]) for k, M in zip(("fx", "fu"), slopes, strict=True) if skipped < len(still)
+    }
+    return {"f": value[skipped:], **above, "top": by_rows(parts.top), "bottom": by_rows(parts.bottom)}
+
+
+# -- sparse matrices ------------------------------------------------------------------------------------------------------
+
+
+def _factor(parts: Unsolved) -> dict[str, Entries]:
+    """The sparse factors of K, in the order of constrained_factor_t."""
+    k = parts.factor
+    W = [_nonzero(row) for row in k.W]
+    both = {"along": [_scaled(row, -1.0) for row in W], "across": _transposed(W, len(k.mass.L))}
+    return {**_triangular("", k.mass), **both, **_triangular("force_", k.delassus)}
+
+
+def _factor_entries(parts: Unsolved) -> Any:
+    """All of constrained_factor_t."""
+    k = parts.factor
+    return ca.vertcat(_entries(_factor(parts)), *k.mass.D_inverse, *k.delassus.D_inverse)
+
+
+def _triangular(prefix: str, f: ltl.Factor) -> dict[str, Entries]:
+    """-L' and -L."""
+    L = [_scaled(row, -1.0) for row in f.L]
+    return {f"{prefix}up": _transposed(L, len(L)), f"{prefix}down": L}
+
+
+def _slopes(parts: Unsolved) -> dict[str, Entries]:
+    """g_qy by its columns (x, -f), in the order of constrained_slopes_t."""
+    assert parts.g is not None
+    qa, q_force = ([_nonzero(dict(enumerate(row))) for row in M] for M in (parts.g.qa, parts.g.q_force))
+    return {"qa": qa, "qf": [_scaled(row, -1.0) for row in q_force]}
+
+
+def _nonzero(row: Mapping[int, Scalar]) -> dict[int, Scalar]:
+    return {j: x for j, x in sorted(row.items()) if not ca.SX(x).is_zero()}
+
+
+def _scaled(row: Mapping[int, Scalar], by: float) -> dict[int, Scalar]:
+    return {j: by * x for j, x in _nonzero(row).items()}
+
+
+def _transposed(M: Entries, columns: int) -> list[dict[int, Scalar]]:
+    return [{i: row[j] for i, row in enumerate(M) if j in row} for j in range(columns)]
+
+
+def _entries(matrices: Mapping[str, Entries]) -> Any:
+    """Of all matrices, one after the other; of an empty one a zero."""
+    return ca.vertcat(*[x for M in matrices.values() for x in [x for row in M for x in row.values()] or [0.0]])
+
+
+def _tables(matrices: Mapping[str, Entries]) -> list[str]:
+    """Where the entries are, and how many."""
+    lines = []
+    for name, M in matrices.items():
+        at, start = [j for row in M for j in row], [0]
+        for row in M:
+            start.append(start[-1] + len(row))
+        lines.append(f"#define C{name.upper()}_SIZE {max(len(at), 1)}")
+        lines += [
+            f"static const int c{name}_{what}[] = {{{', '.join(map(str, x))}}};"
+            for what, x in (("start", start), ("at", at or [0]))
+        ]
+    return lines
+
+
+def _template(name: str) -> str:
+    return (files("dynamics_backends.compiled") / "templates" / name).read_text()

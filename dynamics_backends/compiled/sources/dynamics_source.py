@@ -1,0 +1,118 @@
+"""C functions of a system's dynamics and its derivatives, on blocks of lanes, to be built into larger kernels.
+
+    dynamics_value(ctx, x, u, t, p, f)
+    dynamics_partials(ctx, x, u, t, p, f, fx, fu)
+    dynamics_contracted(ctx, x, u, t, p, lam, f, fx, fu, xx, ux, uu)       second derivatives of lam' xdot
+
+f, fx (by rows, in the tangent space) and fu are the last ``rows`` rows of xdot: all of them, or those below qdot = v of a
+second-order system.  ``p`` are the parameters behind each other.  ``ctx`` holds the model's tables ``ti``, ``td`` and a
+workspace ``w`` of ``room`` vectors.
+
+Free rigid bodies are loops over their model's tables unless the robot is small; every other map is straight-line code, but
+for the solution of the equations of constrained motion.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from dynamics_backends.compiled.loops.kernel import NO_TABLES
+from dynamics_backends.compiled.loops.tables import double_tables, int_tables
+from dynamics_backends.compiled.sources import constrained_source
+from dynamics_backends.compiled.sources.free_body_source import contracted_loops, partials_loops, value_loops
+from dynamics_backends.compiled.sources.traced_source import TracedDynamics, differences
+from dynamics_backends.methods.base import Method
+from dynamics_backends.methods.finite_difference import FiniteDifference
+from dynamics_backends.protocol import DynamicsBackend, HasContraction, HasPartials, Map
+from dynamics_backends.rigid_body.model.model import Model
+from dynamics_backends.systems.bodies.free_body import FreeBody
+
+STRAIGHT_UP_TO_DOFS = 10
+"""Free bodies of more degrees of freedom are loops: straight-line code would not be ready in time."""
+_ALGEBRAS = {"complex_step": "complex", "forward_ad": "dual"}
+METHODS = ("analytic", "casadi_ad", "central_difference", "forward_difference", *_ALGEBRAS)
+
+
+@dataclass(frozen=True)
+class DynamicsSource:
+    """C source; ``room``: C expression in nb, nv, nq for the vectors of workspace; the model whose tables are read, if any."""
+
+    source: str
+    room: str
+    rows: int
+    model: Model | None = None
+
+
+def plain(map: Map) -> Map:
+    """The map itself, behind what an engine puts around it."""
+    return getattr(map, "wrapped", map)
+
+
+def has_source(backend: DynamicsBackend) -> bool:
+    """Whether a backend's method is one that this module writes; that the map is short enough shows when it is traced."""
+    if not isinstance(backend, Method) or backend.name not in METHODS:
+        return False
+    return backend.name != "analytic" or isinstance(plain(backend.map), HasPartials)
+
+
+def dynamics_source(
+    backend: DynamicsBackend, sizes: Mapping[str, int], *, straight: bool | None = None
+) -> DynamicsSource:
+    """Value and partial derivatives of a backend's map by its method; sizes: of the parameters, by name.
+
+    straight: as straight-line code; default by the size of the robot. Raises TooLong for straight-line code that would
+    take too long to compile, TraceError for a map that cannot be traced.
+    """
+    map, name = plain(backend.map), backend.name
+    body = _looped(map) if straight is None else None if straight else _free_body(map)
+    traced = TracedDynamics(map, sizes)
+    rows = traced.rows if body is None else map.manifold.ndx // 2
+    value, room = traced.value() if body is None else value_loops(body)
+    if isinstance(backend, FiniteDifference):
+        partials, more = differences(map, rows, backend.scheme, backend.step), "0"
+    elif name in _ALGEBRAS:
+        partials, more = traced.on_pairs(_ALGEBRAS[name])
+    elif name == "casadi_ad":
+        partials, more = traced.casadi_ad(backend.mode)  # type: ignore[attr-defined]
+    else:
+        partials, more = constrained_source.analytic_source(traced) if body is None else partials_loops(body)
+    return DynamicsSource("\n".join([value, partials]), f"{room} + {more}", rows, None if body is None else body.model)
+
+
+def contracted_source(map: Map, sizes: Mapping[str, int]) -> DynamicsSource:
+    """dynamics_contracted of a map that has it, to stand behind :func:`dynamics_source` of the same map by default."""
+    map = plain(map)
+    body = _looped(map)
+    if body is not None:
+        source, room = contracted_loops(body)
+        return DynamicsSource(source, room, map.manifold.ndx // 2, body.model)
+    traced = TracedDynamics(map, sizes)
+    source, room = constrained_source.contracted_source(traced)
+    return DynamicsSource(source, room, traced.rows)
+
+
+def is_in_loops(map: Map) -> bool:
+    """Whether a map is written as loops by default."""
+    return _looped(map) is not None
+
+
+def _looped(map: Map) -> FreeBody | None:
+    body = _free_body(map)
+    return None if body is None or body.model.nv <= STRAIGHT_UP_TO_DOFS else body
+
+
+def _free_body(map: Map) -> FreeBody | None:
+    return map if isinstance(map, FreeBody) else None
+
+
+def has_contraction(map: Map) -> bool:
+    """Whether a map writes out its second derivatives."""
+    return isinstance(plain(map), HasContraction)
+
+
+def tables_of(model: Model | None) -> tuple[list[np.ndarray], list[np.ndarray]]:
+    """The integer and double tables that the functions read."""
+    return NO_TABLES if model is None else (int_tables(model), double_tables(model))

@@ -1,0 +1,154 @@
+"""Any map as straight-line compiled code, lanes over knots.
+
+The map's source is traced once with symbols.  The operations found are emitted as they are for float64 rows; for
+complex and for dual rows they are evaluated on pairs first (:mod:`~dynamics_backends.compiled.emit.pairs`), lanes running
+over knots x directions where there are several.  Finite differences, complex step and forward AD thus run compiled
+without a change.  Time and parameters are inputs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from dynamics_backends import scalar as sm
+from dynamics_backends.compiled.emit.pairs import ALGEBRAS, OPERATIONS, Pair
+from dynamics_backends.compiled.emit.trace import Trace, trace, trace_expressions
+from dynamics_backends.compiled.loops.kernel import CompiledKernel
+from dynamics_backends.compiled.loops.unrolled import straight_kernel
+from dynamics_backends.methods.symbolic_map import Symbols, symbolic_value
+from dynamics_backends.protocol import Array, Map
+from dynamics_backends.scalar import Rows, Scalar
+from dynamics_backends.scalars.dual import Dual
+
+Sizes = tuple[tuple[str, int], ...]
+
+
+class TracedMap:
+    """A map, evaluated by compiled code on numbers and by itself on everything else (symbols).
+
+    Kernels are made when first asked for, one for each kind of numbers and set of parameter sizes.
+    """
+
+    def __init__(self, map: Map) -> None:
+        self.wrapped = map
+        self.manifold, self.nu, self.n_out = map.manifold, map.nu, map.n_out
+        self.output_names, self.control_names = map.output_names, map.control_names
+        self.second_order: bool = getattr(map, "second_order", False)
+        self._traces: dict[Sizes, Trace] = {}
+        self._kernels: dict[tuple[str, tuple[bool, ...], Sizes], CompiledKernel] = {}
+
+    def __call__(self, x: Rows, u: Rows, t: Scalar, p: Mapping[str, Rows]) -> Rows:
+        """Rows (n_out, N).  Raises TraceError for a function that cannot be traced, CompilerError without a compiler."""
+        rows = [sm.stack(a) if isinstance(a, list) else a for a in (x, u, _time_row(t), *p.values())]
+        algebra = _algebra(rows)
+        if algebra is None:
+            return self.wrapped(x, u, t, p)
+        sizes = tuple((name, len(r)) for name, r in zip(p, rows[3:], strict=True))
+        return getattr(self, f"_{algebra}")(rows, sizes)
+
+    # -- kinds of numbers -------------------------------------------------------------------------------------------
+    def _real(self, rows: list[Array], sizes: Sizes) -> Array:
+        return self._kernel("real", (), sizes)(*_batch_first(rows))[0].T
+
+    def _complex(self, rows: list[Array], sizes: Sizes) -> Array:
+        paired = tuple(np.iscomplexobj(r) for r in rows)
+        arrays = [np.ascontiguousarray(a).view(float) for a in _batch_first(rows)]
+        return self._kernel("complex", paired, sizes)(*arrays)[0].view(complex)[..., 0].T
+
+    def _dual(self, rows: list[Any], sizes: Sizes) -> Dual:
+        """Every knot once for each direction, with one tangent."""
+        paired = tuple(isinstance(r, Dual) for r in rows)
+        k = next(r.directions for r in rows if isinstance(r, Dual))
+        values = _batch_first([r.val if isinstance(r, Dual) else r for r in rows])
+        n = len(values[0])
+        arrays = [_with_tangents(v, r, k) for v, r in zip(values, rows, strict=True)]
+        result = self._kernel("dual", paired, sizes)(*arrays)[0].reshape(n, k, self.n_out, 2)
+        return Dual(result[:, 0, :, 0].T, result[..., 1].transpose(2, 0, 1))
+
+    # -- kernels ----------------------------------------------------------------------------------------------------
+    def _kernel(self, algebra: str, paired: tuple[bool, ...], sizes: Sizes) -> CompiledKernel:
+        key = (algebra, paired, sizes)
+        if key not in self._kernels:
+            self._kernels[key] = self._built(algebra, paired, sizes)
+        return self._kernels[key]
+
+    def _built(self, algebra: str, paired: tuple[bool, ...], sizes: Sizes) -> CompiledKernel:
+        symbols = Symbols.of(self.wrapped, dict(sizes))
+        if sizes not in self._traces:
+            value = symbolic_value(self.wrapped, symbols.x, symbols.u, symbols.t, symbols.p)
+            self._traces[sizes] = trace_expressions(list(symbols), [value])
+        t, lengths = self._traces[sizes], [s.numel() for s in symbols]
+        pair = ALGEBRAS[algebra]
+        if pair is not None:
+            lengths = [n * (1 + two) for n, two in zip(lengths, paired, strict=True)]
+            t = on_pairs(t, pair, paired, lengths)
+        shape = (self.n_out,) if pair is None else (self.n_out, 2)
+        return CompiledKernel(straight_kernel(f"map_{algebra}", t, symbols.names, ["y"], lengths), None, [shape])
+
+
+def on_pairs(t: Trace, pair: type[Pair], paired: Sequence[bool], lengths: Sequence[int]) -> Trace:
+    """The operations of a trace on pairs; inputs that are ``paired``, and all outputs, are (first, second) in turn."""
+
+    def evaluate(*inputs: list[Any]) -> list[list[Any]]:
+        def given(i: int, j: int) -> Pair:
+            return pair(inputs[i][2 * j], inputs[i][2 * j + 1]) if paired[i] else pair(inputs[i][j])
+
+        return replayed(t, pair, given)
+
+    return trace(evaluate, lengths)
+
+
+def replayed(t: Trace, pair: type[Pair], given: Callable[[int, int], Pair]) -> list[list[Any]]:
+    """The outputs of a trace, each (first, second) in turn, from component j of input i as ``given(i, j)``.
+
+    Raises ValueError for an operation that pairs do not have.
+    """
+    values: list[Pair] = []
+
+    def operand(x: Any) -> Pair:
+        if isinstance(x, tuple):
+            return given(*x)
+        return pair(x) if isinstance(x, float) else values[x]
+
+    for op in t.operations:
+        if op.name not in OPERATIONS:
+            raise ValueError(f"the compiled engine has no operation {op.name}; use engine = 'numpy' for this map")
+        values.append(OPERATIONS[op.name](*[operand(x) for x in op.operands]))
+    results = [[operand(x) for x in output] for output in t.outputs]
+    return [[part for r in result for part in (r.first, r.second)] for result in results]
+
+
+def _time_row(t: Scalar) -> Rows:
+    return sm.stack([t]) if getattr(t, "shape", ()) else np.full((1, 1), t)
+
+
+def _algebra(rows: Sequence[Any]) -> str | None:
+    """The kind of numbers in the rows: real, complex, dual; None for others, among them complex dual rows."""
+    duals = [r for r in rows if isinstance(r, Dual)]
+    plain = [r.val for r in duals] + [r for r in rows if not isinstance(r, Dual)]
+    if not all(isinstance(a, np.ndarray) and a.dtype.kind in "fciu" and a.ndim == 2 for a in plain):
+        return None
+    is_complex = any(np.iscomplexobj(a) for a in [*plain, *(r.tan for r in duals)])
+    if duals:
+        return None if is_complex or duals[0].directions == 0 else "dual"
+    return "complex" if is_complex else "real"
+
+
+def _batch_first(rows: Sequence[Array]) -> list[Array]:
+    """Rows (n, N) or (n, 1) as arrays (N, n)."""
+    size = np.broadcast_shapes(*(r.shape[1:] for r in rows))[0]
+    return [np.broadcast_to(r.T, (size, len(r))) for r in rows]
+
+
+def _with_tangents(value: Array, row: Any, directions: int) -> Array:
+    """Values (N, n) for every direction, each followed by its tangent where the row has one: (N * K, n or 2 n)."""
+    n, width = value.shape
+    if not isinstance(row, Dual):
+        return np.repeat(value, directions, axis=0)
+    both = np.empty((n, directions, width, 2))
+    both[..., 0] = value[:, None]
+    both[..., 1] = np.broadcast_to(row.tan, (width, n, directions)).transpose(1, 2, 0)
+    return both.reshape(n * directions, 2 * width)

@@ -1,0 +1,255 @@
+"""The dynamics of any map as straight-line C, traced with symbols; its derivatives by every method.
+
+    analytic                    the map's own partials and contraction, traced
+    casadi_ad                   CasADi's Jacobian, traced
+    complex_step, forward_ad    the value on pairs of numbers, called once for each direction
+    central_difference, ...     dynamics_value called at perturbed states and controls
+
+See :mod:`~dynamics_backends.compiled.sources.dynamics_source` for what the functions are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import casadi as ca
+
+from dynamics_backends.compiled.emit.emit import Argument, chunked_function, constant
+from dynamics_backends.compiled.emit.pairs import ALGEBRAS
+from dynamics_backends.compiled.emit.trace import Trace, trace_expressions
+from dynamics_backends.compiled.sources.traced_map import replayed
+from dynamics_backends.methods.complex_step import STEP
+from dynamics_backends.methods.symbolic_map import Symbols, complaint, description, refusal, symbolic_value
+from dynamics_backends.protocol import Map, Partials
+
+OPERATIONS_LIMIT = 100_000
+"""Of one function; compilers take about a second for 10,000."""
+
+
+class TooLong(ValueError):
+    """Straight-line code would be longer than OPERATIONS_LIMIT."""
+
+
+@dataclass(frozen=True, eq=False)
+class TracedDynamics:
+    """Writes the functions of one map with parameters of these sizes."""
+
+    map: Map
+    sizes: Mapping[str, int]
+
+    @cached_property
+    def symbols(self) -> Symbols:
+        """The arguments."""
+        return Symbols.of(self.map, self.sizes)
+
+    @cached_property
+    def value_expression(self) -> Any:
+        """The map's value (n_out) on the symbols."""
+        s = self.symbols
+        return symbolic_value(self.map, s.x, s.u, s.t, s.p)
+
+    @cached_property
+    def rows(self) -> int:
+        """How many rows of xdot are worth computing: without the first half, where that is v."""
+        n, nx = self.map.manifold.ndx, self.map.manifold.nx
+        if not getattr(self.map, "second_order", False):
+            return n
+        above, v = self.value_expression[: n // 2], self.symbols.x[nx - n // 2 :]
+        return n // 2 if all(ca.is_equal(above[i], v[i]) for i in range(n // 2)) else n
+
+    # -- functions ------------------------------------------------------------------------------------------------------
+    def value(self) -> tuple[str, str]:
+        """C source of dynamics_value, and its workspace in vectors, as text."""
+        return self._function("dynamics_value", [self._below(self.value_expression)], ["f"])
+
+    def analytic(self) -> tuple[str, str]:
+        """dynamics_partials by the map's own derivatives."""
+        return self._function("dynamics_partials", self._below_of(self.first()), ["f", "fx", "fu"])
+
+    def contracted(self) -> tuple[str, str]:
+        """dynamics_contracted by the map's own second derivatives."""
+        lam = ca.SX.sym("lam", self.map.n_out)
+        parts, outputs = self.both(lam), ["f", "fx", "fu", "xx", "ux", "uu"]
+        return self._function("dynamics_contracted", [*self._below_of(parts[:3]), *parts[3:]], outputs, {"lam": lam})
+
+    def first(self) -> list[Any]:
+        """The map's own value and partials: three columns, matrices by rows. Raises TraceError."""
+        s = self.symbols
+        return _columns(self.attempt(lambda: self.map.partials(s.x, s.u, s.t, s.p)))  # type: ignore[attr-defined]
+
+    def both(self, lam: Any) -> list[Any]:
+        """The same, and its second derivatives xx, ux, uu contracted with lam (n_out). Raises TraceError."""
+        s = self.symbols
+        first, second = self.attempt(lambda: self.map.contracted(s.x, s.u, s.t, s.p, lam))  # type: ignore[attr-defined]
+        return [*_columns(first), *(by_rows(M) for M in second)]
+
+    def casadi_ad(self, mode: str = "auto") -> tuple[str, str]:
+        """dynamics_partials by CasADi's Jacobian."""
+        from dynamics_backends.methods.casadi_ad import CasadiAD
+
+        value, J = CasadiAD(self.map, mode=mode).expressions(self.symbols)
+        J, n = self._below(J), self.map.manifold.ndx
+        parts = [self._below(value), ca.vec(J[:, :n].T), ca.vec(J[:, n:].T)]
+        return self._function("dynamics_partials", parts, ["f", "fx", "fu"])
+
+    def on_pairs(self, algebra: str) -> tuple[str, str]:
+        """dynamics_partials by complex or dual numbers, one direction after the other."""
+        s, manifold, pair = self.symbols, self.map.manifold, ALGEBRAS[algebra]
+        assert pair is not None
+        dx, e = ca.SX.sym("dx", manifold.ndx), ca.SX.sym("e", manifold.ndx + self.map.nu)
+        moved = symbolic_value(self.map, manifold.integrate(s.x, dx), s.u, s.t, s.p)
+        plain = trace_expressions([dx, s.u, s.x, s.t, *s.p.values()], [self._below(moved)])
+        inputs = (dx, s.u, s.x, s.t, *s.p.values())
+
+        def seeded(i: int, j: int) -> Any:
+            if i == 0:
+                return pair(0.0, e[j])
+            return pair(s.u[j], e[manifold.ndx + j]) if i == 1 else pair(inputs[i][j])
+
+        (parts,) = replayed(plain, pair, seeded)
+        both = [ca.vertcat(*parts[::2]), ca.vertcat(*parts[1::2])]
+        code, room = self._code("dynamics_along", both, ["f", "slope"], {"e": e})
+        step = constant(STEP if algebra == "complex" else 1.0)
+        call = _call("dynamics_along_code", self.symbols, ["e"], ["f", "slope"])
+        return code + _ALONG.format(**self._dimensions, step=step, call=call), room
+
+    # -- parts ----------------------------------------------------------------------------------------------------------
+    def _below(self, M: Any) -> Any:
+        return M[M.shape[0] - self.rows :, :]
+
+    def _below_of(self, first: Sequence[Any]) -> list[Any]:
+        """The rows that are computed of a value and two matrices by rows."""
+        skipped, m = self.map.n_out - self.rows, self.map
+        return [e[skipped * width :] for e, width in zip(first, (1, m.manifold.ndx, m.nu), strict=True)]
+
+    def attempt(self, function: Callable[[], Any]) -> Any:
+        """Its result on symbols. Raises TraceError where it does not work on them."""
+        try:
+            return function()
+        except Exception as error:
+            raise refusal(self.map, complaint(error)) from error
+
+    def called(self, name: str, outputs: Mapping[str, Any], more: Mapping[str, Any]) -> tuple[str, str, str]:
+        """Straight-line code, its call where x, u, t, p, more and the outputs have these names, and its workspace."""
+        code, room = self._code(name, list(outputs.values()), list(outputs), more)
+        return code, _call(f"{name}_code", self.symbols, list(more), list(outputs)), room
+
+    def _code(
+        self, name: str, parts: Sequence[Any], outputs: Sequence[str], more: Mapping[str, Any]
+    ) -> tuple[str, str]:
+        """NAME_code(x, u, t, p0, ..., more, outputs, w) and its workspace."""
+        s = self.symbols
+        inputs, names = [*s, *more.values()], [*s.names, *more]
+        t = short_enough(description(self.map), trace_expressions(inputs, [ca.densify(e) for e in parts]))
+        arguments = [Argument(n, i.numel()) for n, i in zip(names, inputs, strict=True)]
+        source, room = chunked_function(f"{name}_code", t, arguments, outputs)
+        return source, str(room)
+
+    def _function(
+        self, name: str, parts: Sequence[Any], outputs: Sequence[str], more: Mapping[str, Any] | None = None
+    ) -> tuple[str, str]:
+        """The function NAME(c, x, u, t, p, more, outputs) as straight-line code."""
+        more = more or {}
+        code, room = self._code(name, parts, outputs, more)
+        arguments = "".join([*(f", const V* {m}" for m in more), *(f", V* {o}" for o in outputs)])
+        call = _call(f"{name}_code", self.symbols, list(more), outputs)
+        head = f"static void {name}(ctx_t c, const V* x, const V* u, V t, const V* p{arguments})"
+        return f"{code}{head}\n{{\n(void)p;\n{call}\n}}\n", room
+
+    @property
+    def _dimensions(self) -> dict[str, int]:
+        m = self.map
+        return {"nx": m.manifold.nx, "n": m.manifold.ndx, "m": m.nu, "rows": self.rows}
+
+
+def differences(map: Map, rows: int, scheme: str, step: float) -> str:
+    """dynamics_partials by differences of dynamics_value, with the steps of :mod:`dynamics_backends.methods.finite_difference`."""
+    own = [iq.start + i if g.to_se3 is None else -1 for g, iq, _ in map.manifold._blocks() for i in range(g.nv)]
+    quotient = _CENTRAL if scheme == "central" else "(ahead[i] - f[i]) / h"
+    behind = _BEHIND if scheme == "central" else ""
+    components = ", ".join(str(i) for i in own) or "0"
+    sizes = {"nx": map.manifold.nx, "n": map.manifold.ndx, "m": map.nu, "rows": rows}
+    return _DIFFERENCES.format(**sizes, components=components, step=constant(step), behind=behind, quotient=quotient)
+
+
+def _columns(first: Partials) -> list[Any]:
+    value = ca.vertcat(*first.value) if isinstance(first.value, list) else ca.SX(first.value)
+    return [ca.densify(value), by_rows(first.fx), by_rows(first.fu)]
+
+
+def by_rows(M: Sequence[Any]) -> Any:
+    """A matrix given by its rows as one column, row after row."""
+    return ca.vertcat(
+        *[ca.densify(ca.vertcat(*row)) if isinstance(row, (list, tuple)) else ca.densify(ca.SX(row)) for row in M]
+    )
+
+
+def _call(function: str, symbols: Symbols, more: Sequence[str], outputs: Sequence[str]) -> str:
+    offsets = [0]
+    for value in symbols.p.values():
+        offsets.append(offsets[-1] + value.numel())
+    parameters = [f"p + {at}" for at in offsets[:-1]]
+    return f"{function}({', '.join(['x', 'u', '&t', *parameters, *more, *outputs, 'c.w'])});"
+
+
+def short_enough(what: str, t: Trace) -> Trace:
+    """The trace; raises TooLong."""
+    require_short(what, len(t.operations))
+    return t
+
+
+def require_short(what: str, operations: int) -> None:
+    """Raises TooLong for more operations than OPERATIONS_LIMIT."""
+    if operations > OPERATIONS_LIMIT:
+        raise TooLong(f"{what} takes {operations} operations; the limit is {OPERATIONS_LIMIT}")
+
+
+_HEAD = """
+static void dynamics_partials(ctx_t c, const V* x, const V* u, V t, const V* p, V* f, V* fx, V* fu)
+{{
+enum {{ nx = {nx}, n = {n}, m = {m}, rows = {rows} }};
+"""
+_ALONG = (
+    _HEAD
+    + """V e[n + m], slope[rows];
+(void)p;
+for (int k = 0; k < n + m; k++) e[k] = ZERO;
+for (int k = 0; k < n + m; k++) {{
+    e[k] = splat({step});
+    {call}
+    e[k] = ZERO;
+    for (int i = 0; i < rows; i++) *(k < n ? fx + i * n + k : fu + i * m + k - n) = slope[i] / {step};
+}}
+}}
+"""
+)
+_DIFFERENCES = (
+    _HEAD
+    + """static const int component[] = {{ {components} }}; /* of x, that a direction moves; -1 on a group */
+V dx[n], at_x[nx], at_u[m + 1], ahead[rows], behind[rows];
+(void)behind;
+dynamics_value(c, x, u, t, p, f);
+for (int k = 0; k < n; k++) dx[k] = ZERO;
+for (int k = 0; k < m; k++) at_u[k] = u[k];
+for (int k = 0; k < n + m; k++) {{
+    const V at = k >= n ? u[k - n] : component[k] >= 0 ? x[component[k]] : ZERO;
+    const V h = (at + {step} * v_fmax(splat(1.0), v_fabs(at))) - at;
+    V *moved = k < n ? dx + k : at_u + k - n;
+    const V before = *moved;
+    *moved = before + h;
+    manifold_integrate(x, dx, at_x);
+    dynamics_value(c, at_x, at_u, t, p, ahead);{behind}
+    *moved = before;
+    for (int i = 0; i < rows; i++) *(k < n ? fx + i * n + k : fu + i * m + k - n) = {quotient};
+}}
+}}
+"""
+)
+_BEHIND = """
+    *moved = before - h;
+    manifold_integrate(x, dx, at_x);
+    dynamics_value(c, at_x, at_u, t, p, behind);"""
+_CENTRAL = "(ahead[i] - behind[i]) / (2.0 * h)"

@@ -1,0 +1,76 @@
+"""Forward dynamics by the articulated-body algorithm, in link frames (Featherstone, RBDA 7.3, table 7.1)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from dynamics_backends.rigid_body.algorithms import ltl
+from dynamics_backends.rigid_body.algorithms.rnea import PLACE
+from dynamics_backends.rigid_body.model.model import Model
+from dynamics_backends.rigid_body.passes.drivers import Driver, run
+from dynamics_backends.rigid_body.passes.field_access import as_rows
+from dynamics_backends.rigid_body.passes.passes import Program, body, down, up
+from dynamics_backends.rigid_body.spatial.spatial import articulated
+from dynamics_backends.scalar import Rows
+
+
+@down("vel_link", "bias_link")
+def VELOCITY(joint, pitch, X_link, vel_link_p, v):
+    """Velocity of each body, and the acceleration v x S qdot that velocities alone cause."""
+    rate = joint.motion(v, pitch)
+    velocity = X_link.to_child(vel_link_p) + rate
+    return velocity, velocity.cross(rate)
+
+
+@body("IA", "pA")
+def FREE_BODY(I_link, vel_link):
+    """Articulated inertia and bias force of a body before anything is attached to it."""
+    return articulated(I_link), vel_link.cross_force(I_link * vel_link)
+
+
+@body("pA")
+def SUBTRACT_EXTERNAL(pA, f_ext):
+    """An external force opposes the bias force."""
+    return pA - f_ext
+
+
+@up(own=["UD", "uD"], to_parent=["IA", "pA"])
+def ATTACH(joint, pitch, X_link, IA, pA, bias_link, tau, armature):
+    """Eliminate the joint: U = IA S, D = S' U, u = tau - S' pA; what is left acts on the parent."""
+    U = joint.inertia_columns(IA, pitch)
+    D = [joint.project(column, pitch) for column in U]
+    for i, rotor in enumerate(armature):
+        D[i][i] = D[i][i] + rotor
+    u = [t - s for t, s in zip(tau, joint.project(pA, pitch), strict=True)]
+    UD, uD = ltl.solve_dense(D, U), ltl.solve_dense(D, u)
+    inertia = IA
+    for column, scaled in zip(U, UD, strict=True):
+        inertia = inertia.minus_outer(scaled, column)
+    force = pA + inertia * bias_link
+    for column, x in zip(U, uD, strict=True):
+        force = force + column * x
+    return UD, uD, X_link.articulated_to_parent(inertia), X_link.force_to_parent(force)
+
+
+@down("a", "acc_link")
+def ACCELERATE(joint, pitch, X_link, bias_link, acc_link_p, UD, uD):
+    """Joint accelerations qdd = D^-1 (u - U' a'), from the root outwards."""
+    carried = X_link.to_child(acc_link_p) + bias_link
+    a = [x - carried.dot(column) for x, column in zip(uD, UD, strict=True)]
+    return a, carried + joint.motion(a, pitch)
+
+
+ABA = Program("aba", [PLACE, VELOCITY, FREE_BODY, ATTACH, ACCELERATE], ["a"])
+ABA_EXTERNAL = ABA.inserted(SUBTRACT_EXTERNAL, after=FREE_BODY, name="aba_external")
+
+
+def aba(model: Model, q: Rows, v: Rows, tau: Rows, f_ext: Any = None, *, driver: Driver = run) -> Rows:
+    """Joint accelerations (nv, N) for configuration q (nq, N), velocity v and joint forces tau (nv, N).
+
+    ``f_ext``: external forces on the bodies in their own frames, from :func:`~.external_forces.body_forces`.
+    """
+    arguments = {"q": q, "v": v, "tau": tau}
+    program = ABA
+    if f_ext is not None:
+        program, arguments["f_ext"] = ABA_EXTERNAL, f_ext
+    return as_rows(driver(program, model, arguments)["a"])

@@ -1,0 +1,51 @@
+"""The joint-space inertia matrix by the composite-rigid-body algorithm, in the ground frame (Featherstone, RBDA 6.2).
+
+In one common frame composite inertias are plain subtree sums, and M_kd = S_k' I_d^c S_d for k on the path from the
+root to d.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from dynamics_backends.rigid_body.model.model import Model
+from dynamics_backends.rigid_body.passes.drivers import Driver, run
+from dynamics_backends.rigid_body.passes.ground import INERTIA, PLACE, at_base
+from dynamics_backends.rigid_body.passes.passes import Program, dof, own_pair, pair, up_sum, whole
+from dynamics_backends.scalar import Rows
+
+
+@dof("IS")
+def MOMENTUM(S, I_b):
+    """Momentum of the subtree when the DoF moves at unit rate."""
+    return I_b * S
+
+
+@pair("M[k,d]", "M[d,k]")
+def ENTRIES(S_k, IS_d):
+    """Entries between joints."""
+    entry = S_k.dot(IS_d)
+    return entry, entry
+
+
+@own_pair("M[k,d]")
+def OWN_ENTRIES(S_k, IS_d):
+    """Entries within one joint."""
+    return S_k.dot(IS_d)
+
+
+@whole("M", template="add_to_diagonal")
+def ADD_ROTORS(M, armature):
+    """Rotor inertias on the diagonal."""
+    for d, rotor in enumerate(armature):
+        M[d][d] = M[d][d] + rotor
+    return M
+
+
+MASS_MATRIX = [MOMENTUM, ENTRIES, OWN_ENTRIES, ADD_ROTORS]
+CRBA = Program("crba", [PLACE, INERTIA, up_sum("I"), *MASS_MATRIX], ["M"])
+
+
+def crba(model: Model, q: Rows, *, driver: Driver = run) -> Any:
+    """The mass matrix M[i][j]: (nv, nv, N) from q (nq, N); nested lists for symbols."""
+    return driver(CRBA, model, {"q": at_base(model, q)})["M"]

@@ -1,0 +1,61 @@
+"""External forces given at named frames, as forces on the bodies for RNEA, ABA and their derivatives."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from dynamics_backends import scalar as sm
+from dynamics_backends.rigid_body.algorithms import kinematics
+from dynamics_backends.rigid_body.model.model import Model
+from dynamics_backends.rigid_body.passes.drivers import run
+from dynamics_backends.rigid_body.passes.field_access import row
+from dynamics_backends.rigid_body.spatial.spatial import Force, Transform, Vec, leaves
+from dynamics_backends.scalar import Rows, Scalar
+
+
+class Wrench(NamedTuple):
+    """A force and moment (6, N) [N; N m] = [linear; angular] on a frame, in LOCAL, WORLD or LOCAL_WORLD_ALIGNED reference."""
+
+    frame: int
+    value: Rows
+    reference: str = "LOCAL"
+
+
+def body_forces(model: Model, q: Rows, wrenches: Sequence[Wrench]) -> Force | list[Force]:
+    """The sum of the wrenches on each body, in the bodies' own frames: the argument ``f_ext`` of the dynamics.
+
+    Raises ValueError for an unknown reference; a wrench on a frame of the world has no effect.
+    """
+    zero = 0.0 * q[0]
+    null = Force(Vec(zero, zero, zero), Vec(zero, zero, zero))
+    total = [null] * model.nb
+    poses = run(kinematics.PLACEMENT, model, {"q": q})["X"]
+    for wrench in wrenches:
+        if wrench.reference not in kinematics.REFERENCES:
+            raise ValueError(f"reference = {wrench.reference!r}; known: {', '.join(kinematics.REFERENCES)}")
+        body = model.frames[wrench.frame].body
+        if body >= 0:
+            total[body] = total[body] + _in_body(model, row(poses, body), wrench)
+    return force_field(total, zero)
+
+
+def force_field(total: list[Force], zero: Scalar) -> Force | list[Force]:
+    """Forces by body as a field: as they are for symbols, else one struct of rows."""
+    if hasattr(zero, "is_symbolic"):
+        return total
+    columns = [sm.stack([leaves(f)[i] for f in total]) for i in range(6)]
+    return Force(Vec(*columns[:3]), Vec(*columns[3:]))
+
+
+def _in_body(model: Model, pose: Transform, wrench: Wrench) -> Force:
+    w = wrench.value
+    force = Force(Vec(w[3], w[4], w[5]), Vec(w[0], w[1], w[2]))
+    frame = kinematics.constant_pose(model.frames[wrench.frame])
+    if wrench.reference == "LOCAL":
+        return frame.force_to_parent(force)
+    if wrench.reference == "WORLD":
+        return pose.force_to_child(force)
+    arm = pose.R @ frame.p
+    turned = Force(force.n + arm.cross(force.f), force.f)
+    return Force(pose.R.transpose_times(turned.n), pose.R.transpose_times(turned.f))

@@ -1,0 +1,269 @@
+"""Frame kinematics, generic in the scalar: placements, velocities, Jacobians and their rates; center of mass and
+energies.
+
+All functions work on rows: q (nq, N), v (nv, N) in, components first out.  ``frame`` is an index into
+``model.frames``.  Spatial results are [linear; angular], in one of three named references (Pinocchio's):
+
+    LOCAL                 the frame's own axes, velocity of its origin
+    WORLD                 the world's axes, velocity of the point of the body at the world's origin
+    LOCAL_WORLD_ALIGNED   the world's axes, velocity of the frame's origin
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from dynamics_backends import scalar as sm
+from dynamics_backends.manifold import so3_log
+from dynamics_backends.rigid_body.model.model import Frame, Model
+from dynamics_backends.rigid_body.passes.drivers import run
+from dynamics_backends.rigid_body.passes.field_access import row
+from dynamics_backends.rigid_body.passes.ground import INERTIA, PLACE, VELOCITY, at_base
+from dynamics_backends.rigid_body.passes.passes import Program, body
+from dynamics_backends.rigid_body.spatial.spatial import Mat, Motion, Transform, Vec
+from dynamics_backends.scalar import Rows, Scalar
+
+REFERENCES = ("LOCAL", "WORLD", "LOCAL_WORLD_ALIGNED")
+PLACEMENT = Program("placement", [PLACE], ["X", "S"])
+MOTION = Program("motion", [PLACE, VELOCITY], ["X", "S", "vel"])
+
+
+class _Posed(NamedTuple):
+    """A frame posed relative to the base origin: pose, the origin itself, the driver's fields, its body, rows that vanish."""
+
+    pose: Transform
+    origin: Vec
+    fields: dict[str, Any]
+    body: int
+    zero: Scalar
+
+
+def _pose(program: Program, model: Model, frame: int, arguments: dict[str, Any]) -> _Posed:
+    q = arguments["q"]
+    fields = run(program, model, {**arguments, "q": at_base(model, q)})
+    zero = 0.0 * q[0]
+    f = model.frames[frame]
+    local = constant_pose(f)
+    pose = row(fields["X"], f.body) @ local if f.body >= 0 else local
+    return _Posed(pose.components(), base_origin(model, q, f.body), fields, f.body, zero)
+
+
+def base_origin(model: Model, q: Rows, body: int) -> Vec:
+    """Where :func:`~.ground.at_base` moved the origin to for a body that hangs from the floating base; else zero."""
+    if not (model.floating_base and body >= 0 and 0 in model.ancestors(body)):
+        zero = 0.0 * q[0]
+        return Vec(zero, zero, zero)
+    return constant_rotation(model.placement_R[0]) @ Vec(q[0], q[1], q[2])
+
+
+def constant_rotation(R: np.ndarray) -> Mat:
+    """A rotation of plain numbers."""
+    return Mat(*(Vec(*column) for column in R.T.tolist()))
+
+
+def constant_pose(frame: Frame) -> Transform:
+    """The frame's placement in its body."""
+    return Transform(constant_rotation(frame.R), Vec(*frame.p.tolist()))
+
+
+def _rows(vectors: list[Vec], zero: Scalar) -> Rows:
+    """Components of vectors as rows; the zero gives constants the shape of the batch."""
+    return sm.stack([c + zero for v in vectors for c in (v.x, v.y, v.z)])
+
+
+def frame_position(model: Model, q: Rows, frame: int) -> Rows:
+    """World position (3, N) [m] of the frame's origin."""
+    posed = _pose(PLACEMENT, model, frame, {"q": q})
+    return _rows([posed.pose.p + posed.origin], posed.zero)
+
+
+def point_positions(model: Model, q: Rows, points: Sequence[tuple[int, Sequence[float]]]) -> list[Rows]:
+    """World positions (3, N) [m] of points of bodies, (body, coordinates (3) in its internal frame), from one recursion."""
+    fields, zero = run(PLACEMENT, model, {"q": at_base(model, q)}), 0.0 * q[0]
+    poses = {body: row(fields["X"], body).components() for body, _ in points}
+    return [_rows([poses[b].point(Vec(*map(float, at))) + base_origin(model, q, b)], zero) for b, at in points]
+
+
+def frame_rotation(model: Model, q: Rows, frame: int) -> list[list[Scalar]]:
+    """Rotation from the frame to the world, R[i][j]."""
+    posed = _pose(PLACEMENT, model, frame, {"q": q})
+    R = posed.pose.R.transpose()
+    return [[c + posed.zero for c in (r.x, r.y, r.z)] for r in (R.a, R.b, R.c)]
+
+
+def frame_velocity(model: Model, q: Rows, v: Rows, frame: int, reference: str = "LOCAL_WORLD_ALIGNED") -> Rows:
+    """Velocity (6, N) [linear m/s; angular rad/s] of the frame."""
+    posed = _pose(MOTION, model, frame, {"q": q, "v": v})
+    still = Motion(*(Vec(posed.zero, posed.zero, posed.zero) for _ in range(2)))
+    velocity = row(posed.fields["vel"], posed.body) if posed.body >= 0 else still
+    at_frame = Motion(velocity.w, velocity.l + velocity.w.cross(posed.pose.p))
+    turned = _referred(at_frame, posed, reference)
+    return _rows([turned.l, turned.w], posed.zero)
+
+
+def _referred(m: Motion, posed: _Posed, reference: str) -> Motion:
+    """A motion taken at the frame's origin in world axes, in another reference."""
+    _check(reference)
+    if reference == "LOCAL":
+        R = posed.pose.R
+        return Motion(R.transpose_times(m.w), R.transpose_times(m.l))
+    if reference == "WORLD":
+        return Motion(m.w, m.l + (posed.pose.p + posed.origin).cross(m.w))
+    return m
+
+
+def _check(reference: str) -> None:
+    if reference not in REFERENCES:
+        raise ValueError(f"reference = {reference!r}; known: {', '.join(REFERENCES)}")
+
+
+def frame_jacobian(model: Model, q: Rows, frame: int, reference: str = "LOCAL_WORLD_ALIGNED") -> Rows:
+    """Jacobian (6 * nv, N) by rows: entry [r * nv + d] is d velocity[r] / d v[d]; see :func:`as_matrix`."""
+    posed = _pose(PLACEMENT, model, frame, {"q": q})
+    columns = {d: _referred(_column(posed, d), posed, reference) for d in _path(model, posed)}
+    return _matrix_rows(model, columns, posed.zero)
+
+
+def frame_jacobian_rate(model: Model, q: Rows, v: Rows, frame: int, reference: str = "LOCAL_WORLD_ALIGNED") -> Rows:
+    """Time derivative of :func:`frame_jacobian` at velocity v, (6 * nv, N) by rows."""
+    _check(reference)
+    posed = _pose(MOTION, model, frame, {"q": q, "v": v})
+    if posed.body < 0:
+        return _matrix_rows(model, {}, posed.zero)
+    velocity = row(posed.fields["vel"], posed.body)
+    point_rate = velocity.l + velocity.w.cross(posed.pose.p)
+    columns = {}
+    for d in _path(model, posed):
+        S = row(posed.fields["S"], d)
+        rate = row(posed.fields["vel"], int(model.dof_body[d])).cross(S)
+        if reference == "WORLD":
+            columns[d] = Motion(rate.w, rate.l + posed.origin.cross(rate.w))
+            continue
+        aligned = Motion(rate.w, rate.l + rate.w.cross(posed.pose.p) + S.w.cross(point_rate))
+        if reference == "LOCAL":
+            J = _column(posed, d)
+            aligned = aligned - Motion(velocity.w.cross(J.w), velocity.w.cross(J.l))
+        columns[d] = _referred(aligned, posed, reference)
+    return _matrix_rows(model, columns, posed.zero)
+
+
+def _path(model: Model, posed: _Posed) -> list[int]:
+    return model.ancestors(posed.body) if posed.body >= 0 else []
+
+
+def _column(posed: _Posed, d: int) -> Motion:
+    S = row(posed.fields["S"], d)
+    return Motion(S.w, S.l + S.w.cross(posed.pose.p))
+
+
+def _matrix_rows(model: Model, columns: dict[int, Motion], zero: Scalar) -> Rows:
+    entries = [[zero] * model.nv for _ in range(6)]
+    for d, m in columns.items():
+        for r, c in enumerate((m.l.x, m.l.y, m.l.z, m.w.x, m.w.y, m.w.z)):
+            entries[r][d] = c + zero
+    return sm.stack([c for r in entries for c in r])
+
+
+def as_matrix(entries: Rows, columns: int) -> np.ndarray:
+    """Rows of a matrix by rows, (m * columns, N), as an array (N, m, columns)."""
+    return np.ascontiguousarray(np.moveaxis(np.reshape(entries, (-1, columns, entries.shape[-1])), -1, 0))
+
+
+# -- quantities of the whole robot ------------------------------------------------------------------------------------
+
+
+@body("mass_moment")
+def MASS_MOMENT(X, mass, com):
+    """Mass times position of the center of mass."""
+    return X.point(com) * mass
+
+
+@body("f")
+def MOMENTUM(I_own, vel):
+    """I v, about the ground frame's origin."""
+    return I_own * vel
+
+
+@body("kinetic")
+def KINETIC(I_own, vel):
+    """v . I v / 2."""
+    return vel.dot(I_own * vel) * 0.5
+
+
+CENTER = Program("center_of_mass", [PLACE, MASS_MOMENT], ["mass_moment"])
+MOMENTA = Program("momentum", [PLACE, VELOCITY, INERTIA, MOMENTUM], ["f"])
+ENERGY = Program("kinetic_energy", [PLACE, VELOCITY, INERTIA, KINETIC], ["kinetic"])
+
+
+def center_of_mass(model: Model, q: Rows) -> Rows:
+    """World position (3, N) [m] of the center of mass of all moving bodies."""
+    fields = run(CENTER, model, {"q": at_base(model, q)})
+    total = Vec(0.0, 0.0, 0.0)
+    for b in range(model.nb):
+        total = total + row(fields["mass_moment"], b) + base_origin(model, q, b) * float(model.mass[b])
+    return _rows([total * (1.0 / model.total_mass)], 0.0 * q[0])
+
+
+def spatial_momentum(model: Model, q: Rows, v: Rows) -> Rows:
+    """Linear and angular momentum (6, N) of all moving bodies about the world's origin, in world axes; no rotors."""
+    fields = run(MOMENTA, model, {"q": at_base(model, q), "v": v})
+    linear, angular = Vec(0.0, 0.0, 0.0), Vec(0.0, 0.0, 0.0)
+    for b in range(model.nb):
+        momentum = row(fields["f"], b)
+        linear = linear + momentum.f
+        angular = angular + momentum.n + base_origin(model, q, b).cross(momentum.f)
+    return _rows([linear, angular], 0.0 * q[0])
+
+
+def kinetic_energy(model: Model, q: Rows, v: Rows) -> Scalar:
+    """Kinetic energy (N,) [J], rotors included."""
+    fields = run(ENERGY, model, {"q": at_base(model, q), "v": v})
+    total = 0.0 * v[0]
+    for b in range(model.nb):
+        total = total + row(fields["kinetic"], b)
+    for d in np.flatnonzero(model.armature):
+        total = total + 0.5 * float(model.armature[d]) * v[d] * v[d]
+    return total
+
+
+def potential_energy(model: Model, q: Rows) -> Scalar:
+    """Potential energy of gravity (N,) [J], zero at the world's origin."""
+    center = center_of_mass(model, q)
+    g = (-model.total_mass * model.gravity).tolist()
+    return g[0] * center[0] + g[1] * center[1] + g[2] * center[2]
+
+
+# -- orientation ------------------------------------------------------------------------------------------------------
+
+
+def rotation_log(R: list[list[Scalar]]) -> list[Scalar]:
+    """Rotation vector (3) of a rotation matrix R[i][j], of length at most pi."""
+    return so3_log(quaternion_of_rotation(R))
+
+
+def quaternion_of_rotation(R: list[list[Scalar]]) -> list[Scalar]:
+    """Unit quaternion x y z w of a rotation matrix (Shepperd 1978): of four formulas the best conditioned is selected."""
+    xx, yy, zz = R[0][0], R[1][1], R[2][2]
+    trace = xx + yy + zz
+    largest_x = [xx - yy, xx - zz]
+    candidates = [
+        # (1 + ..., numerators of x y z w): four times the squared component that divides
+        (1.0 + trace, [R[2][1] - R[1][2], R[0][2] - R[2][0], R[1][0] - R[0][1], None]),
+        (1.0 + xx - yy - zz, [None, R[0][1] + R[1][0], R[0][2] + R[2][0], R[2][1] - R[1][2]]),
+        (1.0 - xx + yy - zz, [R[0][1] + R[1][0], None, R[1][2] + R[2][1], R[0][2] - R[2][0]]),
+        (1.0 - xx - yy + zz, [R[0][2] + R[2][0], R[1][2] + R[2][1], None, R[1][0] - R[0][1]]),
+    ]
+    one = 1.0 + 0.0 * xx
+    use_x = sm.select(largest_x[0], sm.select(largest_x[1], one, -one), -one)
+    use_y = sm.select(yy - zz, one, -one)
+    quaternions = []
+    for squared, numerators in candidates:
+        root = sm.sqrt(sm.select(squared - 0.5, squared, one))  # the one selected is at least 1
+        quaternions.append([0.5 * root if n is None else 0.5 * n / root for n in numerators])
+    result = quaternions[3]
+    for decider, better in ((use_y, quaternions[2]), (use_x, quaternions[1]), (trace, quaternions[0])):
+        result = [sm.select(decider, b, r) for b, r in zip(better, result, strict=True)]
+    return result

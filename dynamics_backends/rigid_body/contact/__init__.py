@@ -1,0 +1,1 @@
+"""Points and frames that constrain a tree, and the motion and the forces that follow."""

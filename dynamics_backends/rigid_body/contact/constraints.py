@@ -1,0 +1,280 @@
+"""Sides of holonomic constraints: a point or a frame of one body, and how its motion depends on q, v, a.
+
+A constraint is a sum of sides, each with a sign: a contact with the world has one, a closed loop two.  All is in world
+axes that do not ride along.  A side gives to the constraint's rows
+
+    point (3)   sign (acc + kd w + kp p)     p position, w velocity, acc acceleration of the point
+    frame (6)   sign (a_c + kd v_c)          spatial motions (angular; linear) of the body about the working origin
+    relation (1)  kd (v_a - m v_b)           of two single degrees of freedom
+
+With J_j = at(S_j, p), psi = psidot_j.w, c_j = d acc / d v_j, for k at or above j (contact_points gives w):
+
+    acc_j  = at(psiddot_j, p) + 2 psi_j x w + S_j.w x acc        acc_jk = S_k.w x acc_j + 2 psi_k x w_j + psiddot_k.w x J_j
+    c_j    = at(psidot_j + Sdot_j, p) + 2 S_j.w x w              d c_j / d q_k = S_k.w x c_j + 2 psi_k x J_j
+    v_c,j  = psidot_j - v_c x S_j                                v_c,jk = S_k x v_c,j
+    a_c,j  = psiddot_j - v_c x psidot_j - a_c x S_j              a_c,jk = S_k x a_c,j + psidot_k x v_c,j
+    d a_c / d v_j = psidot_j + Sdot_j - v_c x S_j                d^2 a_c / d q_k d v_j = S_k x d a_c/d v_j + psidot_k x S_j
+
+Each second derivative is the turn by k of the first, and what k's motion changes below it.  Accelerations here
+include that of the base against gravity: it cancels in derivatives, and values subtract it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple, Protocol
+
+from dynamics_backends.rigid_body.contact.contact_points import Point, field_at, point_motion, rows_of_dofs, slopes_in_q
+from dynamics_backends.rigid_body.model.model import Model
+from dynamics_backends.rigid_body.passes.field_access import row
+from dynamics_backends.rigid_body.spatial.spatial import Force, Motion, Vec, leaves
+from dynamics_backends.scalar import Scalar
+
+Rows = list[Scalar]
+Entries = list[list[Scalar]]
+"""A matrix [i][j] that is written to."""
+
+
+class Slopes(NamedTuple):
+    """Derivatives of a side's rows in q and v by DoF."""
+
+    q: dict[int, Rows]
+    v: dict[int, Rows]
+
+
+class Second(NamedTuple):
+    """Matrices that second derivatives are added to: of mu'(ID - J'force) + nu'(rows), and of J'nu and J mu in q.
+
+    qq, qv (row q), vv and qa (row q, column a) are [nv][nv]; the rows of J mu are [nv][rows of the constraint].
+    """
+
+    qq: Entries
+    qv: Entries
+    vv: Entries
+    qa: Entries
+    q_force: Entries
+
+    @classmethod
+    def of(cls, fields: Mapping[str, Any], n: int, rows: int, zero: Scalar) -> Second:
+        """Those of mu'ID from the fields of CONSTRAINED_SECOND, to be added to."""
+        qq, qv, vv, qa = (
+            [[fields[k][i][j] + zero for j in range(n)] for i in range(n)] for k in ("G_qq", "G_qv", "G_vv", "G_qa")
+        )
+        return cls(qq, qv, vv, qa, [[zero] * rows for _ in range(n)])
+
+
+class Side(Protocol):
+    """One body's share in a constraint; ``J``: its signed columns by DoF."""
+
+    J: dict[int, Rows]
+
+    def residual(self, acc: Any, gravity: Vec, kd: float) -> Rows:
+        """The side's rows less kp p, from the field of the bodies' accelerations."""
+        ...
+
+    def add_force_slopes(self, tau_q: Entries, force: Rows) -> None:
+        """tau_q[i][j] += d (J' force)_i / d q_j at a fixed force."""
+        ...
+
+    def slopes(self, fields: Mapping[str, Any], kd: float, kp: float) -> Slopes:
+        """Derivatives of the rows at fixed accelerations."""
+        ...
+
+    def add_second(
+        self, to: Second, fields: Mapping[str, Any], force: Rows, nu: Rows, gains: tuple[float, float], first_row: int
+    ) -> None:
+        """See :class:`Second`; ``gains`` (kp, kd), ``first_row``: of the constraint in q_force."""
+        ...
+
+
+class PointSide:
+    """A point of a body; see the module docstring."""
+
+    def __init__(self, model: Model, fields: Mapping[str, Any], point: Point, sign: float) -> None:
+        self.m = point_motion(model, fields, point)
+        self.body_of = model.dof_body
+        self.sign = sign
+        self.J = {j: _signed(J, sign) for j, J in self.m.J.items()}
+        self.spin = row(fields["vel"], point.body).w
+
+    def _acceleration(self, acc: Any) -> Vec:
+        return field_at(row(acc, self.m.point.body), self.m.p) + self.spin.cross(self.m.velocity)
+
+    def residual(self, acc: Any, gravity: Vec, kd: float) -> Rows:
+        total = self._acceleration(acc) + gravity
+        return _signed(total + self.m.velocity * kd if kd else total, self.sign)
+
+    def add_force_slopes(self, tau_q: Entries, force: Rows) -> None:
+        f = _vec(force, self.sign)
+        for j, J in self.m.J.items():
+            lag, lever = f.cross(self.m.axes[j]), J.cross(f)
+            for i in self.m.J:
+                above = self.body_of[i] < self.body_of[j]
+                tau_q[i][j] = tau_q[i][j] + (self.m.axes[i].dot(lever) if above else self.m.J[i].dot(lag))
+
+    def _first(self, fields: Mapping[str, Any]) -> tuple[dict[int, Vec], dict[int, Vec], dict[int, Vec]]:
+        """w_j, acc_j and c_j."""
+        m, path = self.m, list(self.m.J)
+        psid, psidd, rate = (rows_of_dofs(fields[k], path) for k in ("psid", "psidd", "rate"))
+        w2, acc = m.velocity * 2.0, self._acceleration(fields["acc"])
+        velocity = slopes_in_q(m, m.velocity, m.axes, psid)
+        in_q = {j: field_at(psidd[j], m.p) + psid[j].w.cross(w2) + m.axes[j].cross(acc) for j in path}
+        in_v = {j: field_at(rate[j], m.p) + m.axes[j].cross(w2) for j in path}
+        return velocity, in_q, in_v
+
+    def slopes(self, fields: Mapping[str, Any], kd: float, kp: float) -> Slopes:
+        velocity, in_q, in_v = self._first(fields)
+        if kd:
+            in_q = {j: x + velocity[j] * kd for j, x in in_q.items()}
+            in_v = {j: x + self.m.J[j] * kd for j, x in in_v.items()}
+        if kp:
+            in_q = {j: x + self.m.J[j] * kp for j, x in in_q.items()}
+        return Slopes(_all_signed(in_q, self.sign), _all_signed(in_v, self.sign))
+
+    def add_second(
+        self, to: Second, fields: Mapping[str, Any], force: Rows, nu: Rows, gains: tuple[float, float], first_row: int
+    ) -> None:
+        m, (kp, kd), path = self.m, gains, list(self.m.J)
+        F, n = _vec(force, self.sign), _vec(nu, self.sign)
+        psid, psidd, rate, chi = (rows_of_dofs(fields[k], path) for k in ("psid", "psidd", "rate", "chi"))
+        s = slopes_in_q(m, field_at(row(fields["w"], m.point.body), m.p), m.axes, chi)
+        velocity, acc, in_v = self._first(fields)
+        for j in path:
+            J, dw = m.J[j], velocity[j]
+            J_n, J_F = J.cross(n), J.cross(F)
+            twice = (dw * 2.0 + J * kd).cross(n)
+            turn = (acc[j] + dw * kd + J * kp).cross(n) - s[j].cross(F)
+            turn_v = (in_v[j] + J * kd).cross(n)
+            for row_index, x in enumerate(_signed(s[j], self.sign)):
+                to.q_force[j][first_row + row_index] = to.q_force[j][first_row + row_index] + x
+            for k in path:
+                if self.body_of[k] > self.body_of[j]:
+                    continue
+                axis, psi = m.axes[k], psid[k].w
+                flat = axis.dot(J_n)
+                qq = axis.dot(turn) + psi.dot(twice) + psidd[k].w.dot(J_n) - chi[k].w.dot(J_F)
+                _add(to.qq, k, j, qq)
+                _add(to.qa, k, j, flat)
+                _add(to.qv, k, j, axis.dot(turn_v) + psi.dot(J_n) * 2.0)
+                strict = self.body_of[k] < self.body_of[j]
+                for row_of, column in ((k, j), (j, k)):
+                    _add(to.vv, row_of, column, 2.0 * flat if strict else flat)
+                if strict:
+                    _add(to.qq, j, k, qq)
+                    _add(to.qa, j, k, flat)
+                    _add(to.qv, j, k, rate[k].w.dot(J_n) + axis.dot(twice))
+
+
+class FrameSide:
+    """A whole body; see the module docstring.  ``point.at`` is the origin of the frame that rides on it."""
+
+    def __init__(self, model: Model, fields: Mapping[str, Any], point: Point, sign: float) -> None:
+        self.body, self.sign = point.body, sign
+        self.body_of = model.dof_body
+        self.S: dict[int, Motion] = rows_of_dofs(fields["S"], model.ancestors(point.body))
+        self.J = {j: _signed(s, sign) for j, s in self.S.items()}
+        self.velocity = row(fields["vel"], point.body)
+
+    def residual(self, acc: Any, gravity: Vec, kd: float) -> Rows:
+        a = row(acc, self.body)
+        total = Motion(a.w, a.l + gravity)
+        return _signed(total + self.velocity * kd if kd else total, self.sign)
+
+    def add_force_slopes(self, tau_q: Entries, force: Rows) -> None:
+        F = _force(force, self.sign)
+        for j, s in self.S.items():
+            turned = s.cross_force(F)
+            for i in self.S:
+                if self.body_of[j] <= self.body_of[i]:
+                    tau_q[i][j] = tau_q[i][j] - self.S[i].dot(turned)
+
+    def _first(self, fields: Mapping[str, Any]) -> tuple[dict[int, Motion], dict[int, Motion], dict[int, Motion]]:
+        """v_c,j, a_c,j and d a_c / d v_j."""
+        path, v, a = list(self.S), self.velocity, row(fields["acc"], self.body)
+        psid, psidd, rate = (rows_of_dofs(fields[k], path) for k in ("psid", "psidd", "rate"))
+        relative = {j: v.cross(self.S[j]) for j in path}
+        velocity = {j: psid[j] - relative[j] for j in path}
+        in_q = {j: psidd[j] - v.cross(psid[j]) - a.cross(self.S[j]) for j in path}
+        return velocity, in_q, {j: rate[j] - relative[j] for j in path}
+
+    def slopes(self, fields: Mapping[str, Any], kd: float, kp: float) -> Slopes:
+        velocity, in_q, in_v = self._first(fields)
+        if kd:
+            in_q = {j: x + velocity[j] * kd for j, x in in_q.items()}
+            in_v = {j: x + self.S[j] * kd for j, x in in_v.items()}
+        return Slopes(_all_signed(in_q, self.sign), _all_signed(in_v, self.sign))
+
+    def add_second(
+        self, to: Second, fields: Mapping[str, Any], force: Rows, nu: Rows, gains: tuple[float, float], first_row: int
+    ) -> None:
+        kd, path = gains[1], list(self.S)
+        F, N = _force(force, self.sign), _force(nu, self.sign)
+        psid, chi = rows_of_dofs(fields["psid"], path), rows_of_dofs(fields["chi"], path)
+        w = row(fields["w"], self.body)
+        velocity, acc, in_v = self._first(fields)
+        turned = {k: self.S[k].cross_force(N) for k in path}
+        turned_F = {k: self.S[k].cross_force(F) for k in path}
+        changed = {k: psid[k].cross_force(N) for k in path}
+        for j in path:
+            s, dv = self.S[j], velocity[j]
+            dw = chi[j] - w.cross(s)
+            in_a, in_s = acc[j] + dv * kd, in_v[j] + s * kd
+            for row_index, x in enumerate(_signed(dw, self.sign)):
+                to.q_force[j][first_row + row_index] = to.q_force[j][first_row + row_index] + x
+            for k in path:
+                if self.body_of[k] > self.body_of[j]:
+                    continue
+                qq = dw.dot(turned_F[k]) - in_a.dot(turned[k]) - dv.dot(changed[k])
+                flat = -s.dot(turned[k])
+                _add(to.qq, k, j, qq)
+                _add(to.qa, k, j, flat)
+                _add(to.qv, k, j, -in_s.dot(turned[k]) - s.dot(changed[k]))
+                if self.body_of[k] < self.body_of[j]:
+                    _add(to.qq, j, k, qq)
+                    _add(to.qv, j, k, -dv.dot(turned[k]))
+                    _add(to.vv, k, j, flat)
+                    _add(to.vv, j, k, flat)
+
+
+def _add(M: Entries, i: int, j: int, x: Scalar) -> None:
+    M[i][j] = M[i][j] + x
+
+
+def _signed(x: Any, sign: float) -> Rows:
+    return leaves(x if sign > 0 else -x)
+
+
+def _all_signed(columns: Mapping[int, Any], sign: float) -> dict[int, Rows]:
+    return {j: _signed(x, sign) for j, x in columns.items()}
+
+
+def _vec(x: Sequence[Scalar], sign: float) -> Vec:
+    v = Vec(*x)
+    return v if sign > 0 else -v
+
+
+def _force(x: Sequence[Scalar], sign: float) -> Force:
+    f = Force(Vec(*x[:3]), Vec(*x[3:]))
+    return f if sign > 0 else -f
+
+
+class RelationSide:
+    """One row kd (v_a - m v_b) on the DoFs of a joint relation, a and b; its acceleration needs no derivative."""
+
+    def __init__(self, v: Any, columns: Mapping[int, float]) -> None:
+        self.J: dict[int, Rows] = {d: [weight] for d, weight in columns.items()}
+        self.rate = sum((v[d] * weight for d, weight in columns.items()), 0.0 * v[0])
+
+    def residual(self, acc: Any, gravity: Vec, kd: float) -> Rows:
+        return [self.rate * kd]
+
+    def add_force_slopes(self, tau_q: Entries, force: Rows) -> None:
+        """The columns are constant."""
+
+    def slopes(self, fields: Mapping[str, Any], kd: float, kp: float) -> Slopes:
+        return Slopes(*({j: [x * gain for x in J] for j, J in self.J.items()} for gain in (kp, kd)))
+
+    def add_second(
+        self, to: Second, fields: Mapping[str, Any], force: Rows, nu: Rows, gains: tuple[float, float], first_row: int
+    ) -> None:
+        """Everything is linear."""

@@ -1,0 +1,63 @@
+"""Forward dynamics whose joint accelerations are found in the middle: first and second derivatives in contact.
+
+    CONTACT_START   (q, v) -> poses, motions, composites, bias force, mass matrix and its factor
+    CONTACT_FINISH  and (a, f_ground) -> d ID/dq, d ID/dv at a, with external forces that ride with their bodies
+    CONTACT_SECOND  and mu            -> the second derivatives of mu' ID as well
+    CONSTRAINED_FINISH, CONSTRAINED_SECOND: the same without external forces
+    RATES_AT        (a) -> accelerations and psiddot alone
+    CONTACT_MOTION  (q, v) -> poses and motions alone
+
+In between the caller finds the forces of the contacts and a: both from fields of the first part.  ``f_ground`` are the
+external forces about the working origin in world axes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from dynamics_backends.rigid_body.algorithms.crba import MASS_MATRIX
+from dynamics_backends.rigid_body.derivatives.fd_derivatives import ACCELERATION_SHARE, BIAS, FACTORIZE, TOTAL_FORCE
+from dynamics_backends.rigid_body.derivatives.fd_derivatives import FORCE_SHARE as FREE_SHARE
+from dynamics_backends.rigid_body.derivatives.rnea_derivatives import ENTRIES, KINEMATICS
+from dynamics_backends.rigid_body.derivatives.rnea_second_order import BLOCK_NAMES, CONTRACTION
+from dynamics_backends.rigid_body.model.model import Model
+from dynamics_backends.rigid_body.passes.drivers import run
+from dynamics_backends.rigid_body.passes.ground import BIAS_ACCELERATION, FORCE, INERTIA, RATES, at_base
+from dynamics_backends.rigid_body.passes.passes import TABLES, Program, body, up_sum
+from dynamics_backends.scalar import Rows
+
+
+@body("acc", "f_joint")
+def FORCE_SHARE(I_own, acc, acc_joint, f_ground):
+    """The accelerations with the joints' share, and what that and external forces add to the forces."""
+    return acc + acc_joint, I_own * acc_joint - f_ground
+
+
+CONTACT_START = Program(
+    "contact_start",
+    [*KINEMATICS, BIAS_ACCELERATION, INERTIA, FORCE, up_sum("I", "B", "f"), *MASS_MATRIX, BIAS, FACTORIZE],
+    ["X", "S", "vel", "psid", "acc", "M", "tau_bias", "factor"],
+)
+_FINISH = [ACCELERATION_SHARE, FORCE_SHARE, up_sum("f_joint"), TOTAL_FORCE, *ENTRIES]
+CONTACT_FINISH = Program("contact_finish", _FINISH, ["dtau_dq", "dtau_dv"])
+CONTACT_SECOND = Program("contact_second", [*_FINISH, *CONTRACTION], ["dtau_dq", "dtau_dv", "w", "chi", *BLOCK_NAMES])
+
+
+_AT_ACCELERATION = [ACCELERATION_SHARE, FREE_SHARE, up_sum("f_joint"), TOTAL_FORCE, *ENTRIES]
+CONSTRAINED_FINISH = Program("constrained_finish", _AT_ACCELERATION, ["dtau_dq", "dtau_dv"])
+CONSTRAINED_SECOND = Program("constrained_second", [*_AT_ACCELERATION, *CONTRACTION], CONTACT_SECOND.outputs)
+
+CONTACT_MOTION = Program("contact_motion", KINEMATICS, ["X", "S", "vel", "psid"])
+RATES_AT = Program("rates_at", [ACCELERATION_SHARE, FREE_SHARE, RATES], ["acc", "psidd", "rate"])
+
+
+def started(model: Model, q: Rows, v: Rows) -> dict[str, Any]:
+    """The fields of CONTACT_START on rows q (nq, N), v (nv, N)."""
+    return run(CONTACT_START, model, {"q": at_base(model, q), "v": v})
+
+
+def finished(program: Program, model: Model, fields: Mapping[str, Any], **arguments: Any) -> dict[str, Any]:
+    """The fields of a second part on those of the first."""
+    carried = {k: x for k, x in fields.items() if k not in TABLES and k != "factor"}
+    return run(program, model, {**carried, **arguments})

@@ -1,0 +1,98 @@
+"""First derivatives of inverse dynamics in closed form, IDSVA, O(n d) (Singh, Russell, Wensing, RA-L 2022; multi-DoF
+joints included).
+
+For i above or at j on one path, with composites of j:
+
+    d tau_i / d q_j = S_i' (B_j psidot_j + I_j psiddot_j + f_j xbar* S_j)    i strictly above j
+    d tau_j / d q_i = S_j' (B_j psidot_i + I_j psiddot_i)                     also within one joint
+    d tau_i / d v_j = S_i' (B_j S_j + I_j (psidot_j + Sdot_j))
+    d tau_j / d v_i = S_j' (B_j S_i + I_j (psidot_i + Sdot_i))
+
+The term in f belongs to strict ancestors only: within a floating base it would be wrong.  B is twice the body
+Coriolis matrix. Derivatives in q are along the joint's body-frame tangent (right perturbation).
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from dynamics_backends.rigid_body.algorithms.crba import MASS_MATRIX
+from dynamics_backends.rigid_body.model.model import Model
+from dynamics_backends.rigid_body.passes.drivers import Driver, run
+from dynamics_backends.rigid_body.passes.ground import (
+    ACCELERATION,
+    FORCE,
+    INERTIA,
+    PLACE,
+    PSI_DOT,
+    RATES,
+    SUBTRACT_EXTERNAL,
+    VELOCITY,
+    at_base,
+)
+from dynamics_backends.rigid_body.passes.passes import Program, dof, own_pair, pair, up_sum
+from dynamics_backends.scalar import Rows
+
+
+@dof("tau")
+def PROJECT(S, f_b, armature, a):
+    """tau = S' f, and the rotor's share."""
+    return S.dot(f_b) + armature * a
+
+
+@dof("v_above", "q_own", "q_above", "BtS")
+def COLUMNS(S, psid, psidd, rate, I_b, B_b, f_b):
+    """What each deep DoF offers to its ancestors, beside its momentum I S."""
+    own = B_b * psid + I_b * psidd
+    return B_b * S + I_b * rate, own, own + S.cross_force(f_b), B_b.transpose_times(S)
+
+
+@pair("dtau_dq[k,d]", "dtau_dq[d,k]", "dtau_dv[k,d]", "dtau_dv[d,k]")
+def BLOCKS(S_k, psid_k, psidd_k, rate_k, IS_d, v_above_d, q_above_d, BtS_d):
+    """Entries between joints, k above d."""
+    return (
+        S_k.dot(q_above_d),
+        psid_k.w.dot(BtS_d) + psidd_k.dot(IS_d),
+        S_k.dot(v_above_d),
+        S_k.w.dot(BtS_d) + rate_k.dot(IS_d),
+    )
+
+
+@own_pair("dtau_dq[k,d]", "dtau_dv[k,d]")
+def OWN_BLOCKS(S_k, v_above_d, q_own_d):
+    """Entries within one joint."""
+    return S_k.dot(q_own_d), S_k.dot(v_above_d)
+
+
+KINEMATICS = [PLACE, VELOCITY, PSI_DOT]
+ENTRIES = [RATES, COLUMNS, BLOCKS, OWN_BLOCKS]
+IDSVA = Program(
+    "idsva",
+    [*KINEMATICS, ACCELERATION, INERTIA, FORCE, up_sum("I", "B", "f"), *MASS_MATRIX, PROJECT, *ENTRIES],
+    ["tau", "dtau_dq", "dtau_dv", "M"],
+)
+IDSVA_EXTERNAL = IDSVA.inserted(SUBTRACT_EXTERNAL, after=FORCE, name="idsva_external")
+
+
+class InverseDynamicsDerivatives(NamedTuple):
+    """tau (nv, N) and d tau/dq, d tau/dv, d tau/da = M as [i][j], (nv, nv, N); nested lists for symbols."""
+
+    tau: Rows
+    dq: Any
+    dv: Any
+    M: Any
+
+
+def rnea_derivatives(
+    model: Model, q: Rows, v: Rows, a: Rows, f_ext: Any = None, *, driver: Driver = run
+) -> InverseDynamicsDerivatives:
+    """Inverse dynamics and its first derivatives on rows q (nq, N), v and a (nv, N).
+
+    ``f_ext``: external forces in the frames of their bodies, held constant there.
+    """
+    arguments = {"q": at_base(model, q), "v": v, "a": a}
+    program = IDSVA
+    if f_ext is not None:
+        program, arguments["f_ext"] = IDSVA_EXTERNAL, f_ext
+    fields = driver(program, model, arguments)
+    return InverseDynamicsDerivatives(fields["tau"], fields["dtau_dq"], fields["dtau_dv"], fields["M"])

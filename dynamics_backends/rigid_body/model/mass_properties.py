@@ -1,0 +1,74 @@
+"""Mass, center of mass and inertia of rigid bodies: change of frame, composition, physical plausibility.
+
+A tensor is (3, 3), about the center of mass, in the axes of the frame at hand; its entries off the diagonal
+are minus the products of inertia, as in a URDF.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+PSD_TOLERANCE = 1e-9  # relative: tensors in files are rounded to a few digits, sums of them to double precision
+TRIANGLE_TOLERANCE = 1e-3  # relative excess of one principal moment over the sum of the two others
+
+
+class MassProperties(NamedTuple):
+    """mass [kg], com (3,) [m], inertia (3, 3) about the center of mass [kg m^2]."""
+
+    mass: float
+    com: np.ndarray
+    inertia: np.ndarray
+
+    def moved(self, R: np.ndarray, p: np.ndarray) -> MassProperties:
+        """Return the same body seen from a frame in which the present frame has the placement R, p."""
+        inertia = R @ self.inertia @ R.T
+        return MassProperties(self.mass, R @ self.com + p, (inertia + inertia.T) / 2)
+
+    @property
+    def empty(self) -> bool:
+        """Whether there is neither mass nor inertia."""
+        return self.mass == 0 and not self.inertia.any()
+
+
+def point_inertia(mass: float, r: np.ndarray) -> np.ndarray:
+    """Return the inertia (3, 3) about the origin of a point mass at r (3,): m (r'r 1 - r r')."""
+    return mass * (r @ r * np.eye(3) - np.outer(r, r))
+
+
+def inertias_about_origin(mass: np.ndarray, com: np.ndarray, inertia: np.ndarray) -> np.ndarray:
+    """Return (n, 3, 3) about the origins of bodies of mass (n,), com (n, 3) and inertia (n, 3, 3) about the com."""
+    return inertia + np.stack([point_inertia(m, c) for m, c in zip(mass, com, strict=True)])
+
+
+def composite(parts: Sequence[MassProperties]) -> MassProperties:
+    """Return the rigid union of parts given in one frame. A single part is returned exactly as it is.
+
+    Raises ValueError when the masses cancel to zero, so that there is no center of mass.
+    """
+    parts = [part for part in parts if not part.empty]
+    if not parts:
+        return MassProperties(0.0, np.zeros(3), np.zeros((3, 3)))
+    if len(parts) == 1:
+        return parts[0]
+    mass = sum(part.mass for part in parts)
+    moment = np.sum([part.mass * part.com for part in parts], axis=0)
+    if mass == 0 and np.any(moment):
+        raise ValueError("the masses of rigidly joined links cancel to zero: correct their <mass> values")
+    com = moment / mass if mass else np.zeros(3)
+    shifted = [part.inertia + point_inertia(part.mass, part.com - com) for part in parts]
+    return MassProperties(mass, com, np.sum(shifted, axis=0))
+
+
+def positive_semidefinite(inertia: np.ndarray) -> bool:
+    """Tell whether a tensor (3, 3) has no negative eigenvalue, up to rounding."""
+    moments = np.linalg.eigvalsh(inertia)
+    return bool(moments[0] >= -PSD_TOLERANCE * np.abs(moments).max())
+
+
+def satisfies_triangle(inertia: np.ndarray) -> bool:
+    """Tell whether the largest principal moment is at most the sum of the others, as for any real mass."""
+    moments = np.linalg.eigvalsh(inertia)
+    return bool(moments[2] <= (1 + TRIANGLE_TOLERANCE) * (moments[0] + moments[1]))

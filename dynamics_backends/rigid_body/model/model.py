@@ -1,0 +1,378 @@
+"""The model of a robot: a tree of rigid bodies, as parallel arrays and index sets.
+
+Body b hangs from body parent[b] < b (-1: the world) by one joint. Its *internal frame* is the joint's frame,
+turned at load so that the axis of every 1-DoF joint, and the normal of a planar one, is +z. The frame of the
+URDF link, as of every other named place, is a `Frame`: a constant placement in the internal frame of its
+body.
+
+A placement (R, p) of frame b in frame a takes coordinates from b to a: x_a = R x_b + p.
+
+| joint type | q | v (in the internal frame of the body) |
+|---|---|---|
+| revolute, prismatic, helical | angle, displacement, angle | its rate |
+| spherical | quaternion x y z w | angular velocity (3) |
+| planar | x, y, angle | vx, vy, omega |
+| floating | p (3), quaternion x y z w | linear (3), angular velocity (3) |
+
+A helical joint moves by pitch * q along its axis.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, fields, replace
+from functools import cached_property
+
+import numpy as np
+
+from dynamics_backends.rigid_body.model.coupling import Coupling
+from dynamics_backends.rigid_body.model.fingerprint import fingerprint
+from dynamics_backends.rigid_body.model.names import UnknownName, unknown_name
+from dynamics_backends.rigid_body.spatial.joints import JOINTS
+
+__all__ = ["JOINT_TYPES", "STANDARD_GRAVITY", "Coupling", "Frame", "Model", "UnknownName"]
+
+JOINT_TYPES = {name: (joint.nq, joint.nv) for name, joint in JOINTS.items()}
+STANDARD_GRAVITY = (0.0, 0.0, -9.81)  # [m/s^2], Pinocchio's value too
+ROTATION_TOLERANCE = 1e-6  # largest accepted entry of R R' - 1
+_NEUTRAL = {"spherical": (0, 0, 0, 1), "planar": (0, 0, 0), "floating": (0, 0, 0, 0, 0, 0, 1)}
+_LINEAR, _ANGULAR, _QUATERNION = ("x", "y", "z"), ("rx", "ry", "rz"), ("qx", "qy", "qz", "qw")
+_V_SUFFIX = {"spherical": _ANGULAR, "planar": ("x", "y", "rz"), "floating": _LINEAR + _ANGULAR}
+_Q_SUFFIX = {"spherical": _QUATERNION, "planar": ("x", "y", "rz"), "floating": _LINEAR + _QUATERNION}
+
+
+@dataclass(frozen=True, eq=False)
+class Frame:
+    """A named place on a body.
+
+    body: index of the body, -1 for the world. R (3, 3), p (3,) [m]: placement in the internal frame of the
+    body.
+    kind: "link", "joint" or "user".
+    """
+
+    name: str
+    body: int
+    R: np.ndarray
+    p: np.ndarray
+    kind: str = "user"
+
+    def __post_init__(self):
+        object.__setattr__(self, "body", int(self.body))
+        object.__setattr__(self, "R", _checked_array(f"R of frame {self.name!r}", self.R, (3, 3)))
+        object.__setattr__(self, "p", _checked_array(f"p of frame {self.name!r}", self.p, (3,)))
+        _check_rotations(f"frame {self.name!r}", self.R)
+        if self.kind not in ("link", "joint", "user"):
+            raise ValueError(f"frame {self.name!r}: kind is 'link', 'joint' or 'user', not {self.kind!r}")
+
+    def __reduce__(self):
+        return type(self), tuple(getattr(self, entry.name) for entry in fields(self))
+
+
+@dataclass(frozen=True, eq=False)
+class Model:
+    """An immutable robot. nb bodies, nq coordinates, nv degrees of freedom; SI units, radians.
+
+    body_names, joint_names, joint_types: nb entries; joint b moves body b.
+    parent: (nb,) int. placement_R (nb, 3, 3), placement_p (nb, 3): the internal frame of body b in that of
+    its parent, at the neutral configuration. mass (nb,), com (nb, 3), inertia (nb, 3, 3) about the center of
+    mass, all in the internal frame.
+    pitch: (nb,) [m/rad], zero unless helical.
+    q_lower, q_upper: (nq,), infinite where unlimited. velocity_limit, effort_limit: (nv,), infinite where
+    unknown. damping, friction (Coulomb), armature (rotor inertia at the joint): (nv,).
+    gravity: (3,) [m/s^2] in the world. frames: named places. coupling: followers of `mimic="follow"`, or
+    None; nq and nv are those of the full tree in any case.
+
+    Raises ValueError for wrong shapes, numbers that are not finite, parents out of order, repeated names.
+    """
+
+    name: str
+    body_names: tuple[str, ...]
+    joint_names: tuple[str, ...]
+    joint_types: tuple[str, ...]
+    parent: np.ndarray
+    placement_R: np.ndarray
+    placement_p: np.ndarray
+    mass: np.ndarray
+    com: np.ndarray
+    inertia: np.ndarray
+    pitch: np.ndarray
+    q_lower: np.ndarray
+    q_upper: np.ndarray
+    velocity_limit: np.ndarray
+    effort_limit: np.ndarray
+    damping: np.ndarray
+    friction: np.ndarray
+    armature: np.ndarray
+    gravity: np.ndarray = field(default_factory=lambda: np.array(STANDARD_GRAVITY))
+    frames: tuple[Frame, ...] = ()
+    coupling: Coupling | None = None
+
+    def __post_init__(self):
+        for key in ("body_names", "joint_names", "joint_types", "frames"):
+            object.__setattr__(self, key, tuple(getattr(self, key)))
+        self._check_names()
+        self._check_parents()
+        for key, shape in self._shapes().items():
+            array = _checked_array(f"Model.{key}", getattr(self, key), shape, finite=key not in _LIMITS)
+            object.__setattr__(self, key, array)
+        _check_rotations("Model.placement_R", self.placement_R)
+        if np.any(self.q_lower > self.q_upper):
+            worst = self.q_names[int(np.argmax(self.q_lower > self.q_upper))]
+            raise ValueError(f"the lower position limit of {worst!r} lies above the upper one: exchange them")
+
+    def _shapes(self) -> dict[str, tuple[int, ...]]:
+        nb, nq, nv = self.nb, self.nq, self.nv
+        bodies = {"placement_R": (nb, 3, 3), "placement_p": (nb, 3), "mass": (nb,), "com": (nb, 3)}
+        bodies |= {"inertia": (nb, 3, 3), "pitch": (nb,), "gravity": (3,)}
+        return bodies | dict.fromkeys(("q_lower", "q_upper"), (nq,)) | dict.fromkeys(_DOF_FIELDS, (nv,))
+
+    def _check_names(self):
+        if not len(self.body_names) == len(self.joint_names) == len(self.joint_types):
+            raise ValueError("body_names, joint_names and joint_types must have one entry for each body")
+        for kind, names in (("bodies", self.body_names), ("joints", self.joint_names)):
+            repeated = sorted({name for name in names if names.count(name) > 1})
+            if repeated:
+                raise ValueError(f"two {kind} of the model are named {repeated[0]!r}: rename one of them")
+        for joint, kind in zip(self.joint_names, self.joint_types, strict=True):
+            if kind not in JOINT_TYPES:
+                raise ValueError(f"joint {joint!r} has the unknown type {kind!r}; known: {', '.join(JOINT_TYPES)}")
+
+    def _check_parents(self):
+        parent = np.array(self.parent, dtype=np.int64)
+        if parent.shape != (self.nb,):
+            raise ValueError(f"Model.parent has shape {parent.shape}, expected ({self.nb},)")
+        bad = np.flatnonzero((parent < -1) | (parent >= np.arange(self.nb)))
+        if bad.size:
+            b = int(bad[0])
+            raise ValueError(f"parent[{b}] is {parent[b]}: number the bodies so that -1 <= parent[b] < b")
+        if any(not -1 <= frame.body < self.nb for frame in self.frames):
+            raise ValueError(f"a frame names a body outside of -1..{self.nb - 1}")
+        parent.flags.writeable = False
+        object.__setattr__(self, "parent", parent)
+
+    def __reduce__(self):  # rebuild through the checks: arrays are read-only again after unpickling
+        return type(self), tuple(getattr(self, entry.name) for entry in fields(self))
+
+    # Sizes and index sets
+
+    @property
+    def nb(self) -> int:
+        """Number of moving bodies."""
+        return len(self.joint_types)
+
+    @cached_property
+    def nq(self) -> int:
+        """Number of coordinates."""
+        return sum(JOINT_TYPES[kind][0] for kind in self.joint_types)
+
+    @cached_property
+    def nv(self) -> int:
+        """Number of degrees of freedom."""
+        return sum(JOINT_TYPES[kind][1] for kind in self.joint_types)
+
+    @cached_property
+    def q_index(self) -> np.ndarray:
+        """(nb,) int: first entry of each joint in q."""
+        return _starts(JOINT_TYPES[kind][0] for kind in self.joint_types)
+
+    @cached_property
+    def v_index(self) -> np.ndarray:
+        """(nb,) int: first DoF of each joint."""
+        return _starts(JOINT_TYPES[kind][1] for kind in self.joint_types)
+
+    def dofs(self, b: int) -> range:
+        """Return the DoFs of the joint of body b."""
+        first = int(self.v_index[b])
+        return range(first, first + JOINT_TYPES[self.joint_types[b]][1])
+
+    @cached_property
+    def dof_body(self) -> np.ndarray:
+        """(nv,) int: the body that each DoF moves."""
+        return _frozen(np.repeat(np.arange(self.nb), [len(self.dofs(b)) for b in range(self.nb)]))
+
+    @cached_property
+    def dof_parent(self) -> np.ndarray:
+        """(nv,) int: lambda(d) of the tree of single DoFs, -1 at the root (Featherstone 2008, sec. 6.4)."""
+        parent = np.arange(self.nv) - 1
+        for b in range(self.nb):
+            p = int(self.parent[b])
+            parent[self.dofs(b)[0]] = self.dofs(p)[-1] if p >= 0 else -1
+        return _frozen(parent)
+
+    def ancestors(self, b: int) -> list[int]:
+        """Return the DoFs on the path from the root to body b, its own included, increasing."""
+        path: list[int] = []
+        while b >= 0:
+            path[:0] = self.dofs(b)
+            b = int(self.parent[b])
+        return path
+
+    @cached_property
+    def depth(self) -> np.ndarray:
+        """(nb,) int: number of joints between the world and the joint of each body; 0 at a root."""
+        depth = np.zeros(self.nb, dtype=np.int64)
+        for b in np.flatnonzero(self.parent >= 0):
+            depth[b] = depth[self.parent[b]] + 1
+        return _frozen(depth)
+
+    @property
+    def floating_base(self) -> bool:
+        """Whether body 0 hangs from the world by a floating joint."""
+        return self.nb > 0 and self._is_free(0)
+
+    @cached_property
+    def actuated(self) -> np.ndarray:
+        """(nv,) bool: False at the DoFs of a floating joint that hangs from the world."""
+        return _frozen(np.array([not self._is_free(b) for b in self.dof_body], dtype=bool))
+
+    def _is_free(self, b: int) -> bool:
+        return self.parent[b] < 0 and self.joint_types[b] == "floating"
+
+    # Names
+
+    @cached_property
+    def dof_names(self) -> tuple[str, ...]:
+        """A name for each DoF: the joint's, suffixed if it has several; of the base base_x .. base_rz."""
+        return self._coordinate_names(_V_SUFFIX)
+
+    @cached_property
+    def q_names(self) -> tuple[str, ...]:
+        """A name for each entry of q, as `dof_names`; quaternions end in qx qy qz qw."""
+        return self._coordinate_names(_Q_SUFFIX)
+
+    def _coordinate_names(self, suffixes: Mapping[str, tuple[str, ...]]) -> tuple[str, ...]:
+        names: list[str] = []
+        for b, (joint, kind) in enumerate(zip(self.joint_names, self.joint_types, strict=True)):
+            stem = "base" if b == 0 and self.floating_base else joint
+            names += [f"{stem}_{end}" for end in suffixes[kind]] if kind in suffixes else [joint]
+        return tuple(names)
+
+    def frame_id(self, name: str) -> int:
+        """Return the index in `frames`, the link's if a joint has the same name. Raises UnknownName."""
+        found = [i for i, frame in enumerate(self.frames) if frame.name == name]
+        if not found:
+            raise unknown_name("frame", name, [frame.name for frame in self.frames])
+        return min(found, key=lambda i: self.frames[i].kind == "joint")
+
+    def joint_id(self, name: str) -> int:
+        """Return the index of the body that the joint moves. Raises UnknownName."""
+        return _index("joint", name, self.joint_names)
+
+    def body_id(self, name: str) -> int:
+        """Return the index of the body of this name. Raises UnknownName."""
+        return _index("body", name, self.body_names)
+
+    # Configurations
+
+    def neutral(self) -> np.ndarray:
+        """Return the neutral configuration (nq,), zeros and unit quaternions, maybe outside of the limits."""
+        parts = [_NEUTRAL.get(kind, (0,)) for kind in self.joint_types]
+        return np.array([value for part in parts for value in part], dtype=float)
+
+    def random_configuration(self, rng: np.random.Generator, N: int | None = None) -> np.ndarray:
+        """Return configurations (N, nq), or one (nq,) without N, uniform within the limits.
+
+        A missing limit is taken as +-pi, for translations +-1 m; orientations are uniform.
+        """
+        reach = np.where(self._translates, 1.0, np.pi)
+        low, high = np.isfinite(self.q_lower), np.isfinite(self.q_upper)
+        lower = np.where(low, self.q_lower, np.where(high, self.q_upper - 2 * reach, -reach))
+        upper = np.where(high, self.q_upper, np.where(low, self.q_lower + 2 * reach, reach))
+        q = rng.uniform(lower, upper, (1 if N is None else N, self.nq))
+        for b, kind in enumerate(self.joint_types):
+            if kind in ("spherical", "floating"):
+                quaternion = rng.standard_normal((len(q), 4))
+                end = int(self.q_index[b]) + JOINT_TYPES[kind][0]
+                q[:, end - 4 : end] = quaternion / np.linalg.norm(quaternion, axis=1, keepdims=True)
+        return q[0] if N is None else q
+
+    @cached_property
+    def _translates(self) -> np.ndarray:
+        linear = {"prismatic": (True,), "planar": (True, True, False), "floating": (True,) * 3 + (False,) * 4}
+        parts = [linear.get(kind, (False,) * JOINT_TYPES[kind][0]) for kind in self.joint_types]
+        return np.array([value for part in parts for value in part], dtype=bool)
+
+    # Other models
+
+    def replace(self, **changes) -> Model:
+        """Return a model with some fields changed, checked anew."""
+        return replace(self, **changes)
+
+    def with_gravity(self, gravity) -> Model:
+        """Return a model under another gravity (3,) [m/s^2]."""
+        return replace(self, gravity=gravity)
+
+    def with_frame(self, name: str, parent: str, R=None, p=(0.0, 0.0, 0.0)) -> Model:
+        """Return a model with one more frame, at R (3, 3), p (3,) in the frame named `parent`.
+
+        Raises UnknownName if there is no frame `parent`, ValueError if the name is taken.
+        """
+        if any(frame.name == name for frame in self.frames):
+            raise ValueError(f"the model already has a frame named {name!r}: choose another name")
+        base = self.frames[self.frame_id(parent)]
+        R, p = np.eye(3) if R is None else np.asarray(R, float), np.asarray(p, float)
+        frame = Frame(name, base.body, base.R @ R, base.R @ p + base.p, "user")
+        return replace(self, frames=(*self.frames, frame))
+
+    # Summary
+
+    @property
+    def total_mass(self) -> float:
+        """Mass of all moving bodies [kg]."""
+        return float(self.mass.sum())
+
+    @cached_property
+    def digest(self) -> str:
+        """SHA-256 of all names and numbers, in hexadecimal: equal for equal models, in any process."""
+        return fingerprint(self)
+
+    def describe(self) -> str:
+        """Return a table of the bodies, one to a line, under a line of totals."""
+        head = f"{self.name}: {self.nb} bodies, nq {self.nq}, nv {self.nv}, {self.total_mass:.6g} kg"
+        titles = ["body", "joint", "type", "parent", "mass [kg]", "lower", "upper", "effort"]
+        rows = [titles, *(self._row(b) for b in range(self.nb))]
+        widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
+        lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)) for row in rows]
+        return "\n".join([head, *(line.rstrip() for line in lines)])
+
+    def _row(self, b: int) -> list[str]:
+        p, q, d = int(self.parent[b]), self.q_index[b], self.v_index[b]
+        names = [self.body_names[b], self.joint_names[b], self.joint_types[b]]
+        cells = [self.mass[b], self.q_lower[q], self.q_upper[q], self.effort_limit[d]]
+        texts = [f"{value:.4g}" for value in (cells if len(self.dofs(b)) == 1 else cells[:1])]
+        texts += [""] * (len(cells) - len(texts))
+        return [*names, self.body_names[p] if p >= 0 else "world", *texts]
+
+
+_DOF_FIELDS = ("velocity_limit", "effort_limit", "damping", "friction", "armature")
+_LIMITS = ("q_lower", "q_upper", "velocity_limit", "effort_limit")
+
+
+def _frozen(array: np.ndarray) -> np.ndarray:
+    array.flags.writeable = False
+    return array
+
+
+def _starts(sizes: Iterable[int]) -> np.ndarray:
+    return _frozen(np.cumsum([0, *sizes], dtype=np.int64)[:-1].copy())
+
+
+def _checked_array(what: str, values, shape: tuple[int, ...], finite: bool = True) -> np.ndarray:
+    array = np.array(values, dtype=np.float64)
+    if array.shape != shape:
+        raise ValueError(f"{what} has shape {array.shape}, expected {shape}")
+    if not (np.isfinite(array).all() if finite else not np.isnan(array).any()):
+        raise ValueError(f"{what} contains {'NaN or infinity' if finite else 'NaN'}: give finite numbers")
+    return _frozen(array)
+
+
+def _check_rotations(what: str, R: np.ndarray):
+    error = np.abs(np.swapaxes(R, -1, -2) @ R - np.eye(3)).max(initial=0.0)
+    if error > ROTATION_TOLERANCE or np.any(np.linalg.det(R) < 0):
+        raise ValueError(f"{what} is not a rotation (R'R - 1 reaches {error:.1e}): orthonormalize it, determinant +1")
+
+
+def _index(kind: str, name: str, names: tuple[str, ...]) -> int:
+    if name not in names:
+        raise unknown_name(kind, name, names)
+    return names.index(name)

@@ -1,0 +1,255 @@
+"""Builds a `Model` link by link, from code or from a file.
+
+Here, and only here, fixed joints are merged into the parent body and joint axes are turned to +z: the
+internal frame of a moving body is its link's frame turned by T (T axis = +z) about the same origin. Links
+merged into a body keep a placement in its internal frame, from which frames, inertias and the joints of their
+children follow.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from dynamics_backends.rigid_body.model.mass_properties import MassProperties, composite
+from dynamics_backends.rigid_body.model.model import JOINT_TYPES, STANDARD_GRAVITY, Frame, Model
+from dynamics_backends.rigid_body.model.names import unknown_name
+from dynamics_backends.rigid_body.spatial.rotations import rpy_matrix, turn_to_z, z_rotation
+
+SYMMETRY_TOLERANCE = 1e-9  # relative asymmetry of an inertia tensor that is taken for rounding
+_AXIAL = ("revolute", "prismatic", "helical", "planar")  # the joint types with an axis
+_Q_FIELDS, _V_FIELDS = (
+    ("q_lower", "q_upper"),
+    ("velocity_limit", "effort_limit", "damping", "friction", "armature"),
+)
+
+
+@dataclass
+class _Body:
+    """A moving body under construction; arrays in its internal frame."""
+
+    name: str
+    joint_name: str
+    joint: str
+    parent: int
+    R: np.ndarray
+    p: np.ndarray
+    pitch: float
+    values: dict[str, np.ndarray]  # the q_lower .. armature of its joint, one entry per coordinate or DoF
+    parts: list[MassProperties] = field(default_factory=list)
+
+
+class ModelBuilder:
+    """Collects links and frames; `build` returns the model. Parents are added before their children.
+
+    >>> builder = ModelBuilder("pendulum")
+    >>> builder.add_body("rod", axis=(0, 1, 0), mass=1.0, com=(0, 0, -0.5), inertia=np.diag([0.1, 0.1, 0.0]))
+    >>> builder.add_frame("tip", "rod", xyz=(0, 0, -1))
+    >>> builder.build().nv
+    1
+    """
+
+    def __init__(self, name: str = "robot"):
+        self.name = name
+        self._bodies: list[_Body] = []
+        self._frames: list[Frame] = []
+        self._links: dict[str, tuple[int, np.ndarray, np.ndarray]] = {}  # link -> body, placement in it
+
+    def add_body(
+        self,
+        name: str,
+        parent: str | None = None,
+        joint: str = "revolute",
+        *,
+        joint_name: str | None = None,
+        axis=(0.0, 0.0, 1.0),
+        xyz=(0.0, 0.0, 0.0),
+        rpy=(0.0, 0.0, 0.0),
+        R=None,
+        mass: float = 0.0,
+        com=(0.0, 0.0, 0.0),
+        inertia=None,
+        pitch: float = 0.0,
+        q_lower=-np.inf,
+        q_upper=np.inf,
+        velocity_limit=np.inf,
+        effort_limit=np.inf,
+        damping=0.0,
+        friction=0.0,
+        armature=0.0,
+    ) -> None:
+        """Add the link `name`, hung from the link `parent` (None: the world) by a joint of JOINT_TYPES.
+
+        joint="fixed" merges the link into its parent. axis: (3,), or the normal of a planar joint, in the
+        link's frame. xyz [m] and rpy [rad], or the rotation R (3, 3): the joint's place in the parent link.
+        mass [kg], com (3,), inertia (3, 3) about the center of mass, in the link's frame. pitch [m/rad] of a
+        helical joint.
+        Limits, damping, friction and armature: a number, or one for each coordinate or DoF. joint_name: by
+        default `name` + "_joint", for a fixed joint none. The link's frame, and the joint's of the same
+        place, are added.
+
+        Raises UnknownName for an unknown parent, ValueError for a repeated name or a wrong number.
+        """
+        if name in self._links:
+            raise ValueError(f"there already is a link named {name!r}: choose another name")
+        host, R_host, p_host = self._place(parent)
+        R = rpy_matrix(rpy) if R is None else np.asarray(R, dtype=float)
+        R, p = R_host @ R, R_host @ np.asarray(xyz, dtype=float) + p_host
+        part = _mass_properties(name, mass, com, inertia)
+        if joint == "fixed":
+            self._links[name] = (host, R, p)
+        else:
+            joint_name = joint_name or f"{name}_joint"
+            T = turn_to_z(axis) if joint in _AXIAL else np.eye(3)
+            values = _joint_values(
+                joint_name,
+                joint,
+                q_lower=q_lower,
+                q_upper=q_upper,
+                velocity_limit=velocity_limit,
+                effort_limit=effort_limit,
+                damping=damping,
+                friction=friction,
+                armature=armature,
+            )
+            pitch = pitch if joint == "helical" else 0.0
+            self._bodies.append(_Body(name, joint_name, joint, host, R @ T.T, p, pitch, values))
+            self._links[name] = (len(self._bodies) - 1, T, np.zeros(3))
+        self._merge(name, part)
+        self._add_frames(name, joint_name)
+
+    def add_frame(self, name: str, parent: str | None = None, *, xyz=(0, 0, 0), rpy=(0, 0, 0), R=None, kind="user"):
+        """Add a named place on the link `parent` (None: the world), at xyz [m] and rpy [rad] or R (3, 3) in
+        it.
+
+        Raises UnknownName for an unknown parent, ValueError if a frame of this name and kind exists.
+        """
+        if any(frame.name == name and frame.kind == kind for frame in self._frames):
+            raise ValueError(f"there already is a {kind} frame named {name!r}: choose another name")
+        body, R_link, p_link = self._place(parent)
+        R = rpy_matrix(rpy) if R is None else np.asarray(R, dtype=float)
+        p = R_link @ np.asarray(xyz, dtype=float) + p_link
+        self._frames.append(Frame(name, body, R_link @ R, p, kind))
+
+    def build(self, gravity=STANDARD_GRAVITY) -> Model:
+        """Return the model under gravity (3,) [m/s^2]. Raises ValueError as `Model` does."""
+        bodies = self._bodies
+        merged = [_merged(body) for body in bodies]
+        values: dict[str, Any] = {
+            key: np.concatenate([np.zeros(0), *(body.values[key] for body in bodies)])
+            for key in (*_Q_FIELDS, *_V_FIELDS)
+        }
+        return Model(
+            name=self.name,
+            body_names=tuple(body.name for body in bodies),
+            joint_names=tuple(body.joint_name for body in bodies),
+            joint_types=tuple(body.joint for body in bodies),
+            parent=np.array([body.parent for body in bodies], dtype=np.int64),
+            placement_R=np.reshape([body.R for body in bodies], (-1, 3, 3)),
+            placement_p=np.reshape([body.p for body in bodies], (-1, 3)),
+            mass=np.array([part.mass for part in merged], dtype=float),
+            com=np.reshape([part.com for part in merged], (-1, 3)),
+            inertia=np.reshape([part.inertia for part in merged], (-1, 3, 3)),
+            pitch=np.array([body.pitch for body in bodies], dtype=float),
+            gravity=gravity,
+            frames=tuple(self._frames),
+            **values,
+        )
+
+    def _place(self, link: str | None) -> tuple[int, np.ndarray, np.ndarray]:
+        if link is None:
+            return -1, np.eye(3), np.zeros(3)
+        if link not in self._links:
+            raise unknown_name("parent link", link, list(self._links))
+        return self._links[link]
+
+    def _merge(self, link: str, part: MassProperties):
+        body, R, p = self._links[link]
+        if body >= 0:
+            self._bodies[body].parts.append(part.moved(R, p))
+
+    def _add_frames(self, link: str, joint_name: str | None):
+        self.add_frame(link, link, kind="link")
+        if joint_name is not None:
+            self.add_frame(joint_name, link, kind="joint")
+
+
+def lock_joints(model: Model, joints: Iterable[str] | Mapping[str, float]) -> Model:
+    """Return a model in which these 1-DoF joints are rigid, at the given values (names alone: at 0).
+
+    Their bodies are merged into the parents; all frames stay. Raises UnknownName, or ValueError for a joint with several DoFs and
+    for a model with a coupling.
+    """
+    if model.coupling is not None:
+        raise ValueError("cannot lock joints of a model with followers: load it with mimic='lock' or 'free'")
+    joints = [joints] if isinstance(joints, str) else joints
+    values = dict(joints) if isinstance(joints, Mapping) else dict.fromkeys(joints, 0.0)
+    locked = {model.joint_id(name): float(value) for name, value in values.items()}
+    for b in locked:
+        if JOINT_TYPES[model.joint_types[b]] != (1, 1):
+            raise ValueError(f"joint {model.joint_names[b]!r} is {model.joint_types[b]}: only 1-DoF joints can lock")
+    builder = ModelBuilder(model.name)
+    for b in range(model.nb):
+        _add_again(builder, model, b, locked.get(b))
+    builder._frames.clear()  # the old ones carry the public names
+    for frame in model.frames:
+        parent = model.body_names[frame.body] if frame.body >= 0 else None
+        builder.add_frame(frame.name, parent, xyz=frame.p, R=frame.R, kind=frame.kind)
+    return builder.build(model.gravity)
+
+
+def _add_again(builder: ModelBuilder, model: Model, b: int, value: float | None):
+    """Add body b, with its internal frame for a link frame; fixed at `value` unless that is None."""
+    R, p, kind = model.placement_R[b], model.placement_p[b], model.joint_types[b]
+    moves = {}
+    if value is None:
+        q = slice(int(model.q_index[b]), int(model.q_index[b]) + JOINT_TYPES[kind][0])
+        v = slice(int(model.v_index[b]), int(model.v_index[b]) + JOINT_TYPES[kind][1])
+        moves = {key: getattr(model, key)[q] for key in _Q_FIELDS} | {key: getattr(model, key)[v] for key in _V_FIELDS}
+        moves |= {"joint_name": model.joint_names[b], "pitch": float(model.pitch[b])}
+    else:
+        slide = value if kind == "prismatic" else float(model.pitch[b]) * value
+        p = p + R @ np.array([0.0, 0.0, slide])
+        R = R if kind == "prismatic" else R @ z_rotation(value)
+        kind = "fixed"
+    parent = model.body_names[model.parent[b]] if model.parent[b] >= 0 else None
+    inertia = {"mass": model.mass[b], "com": model.com[b], "inertia": model.inertia[b]}
+    builder.add_body(model.body_names[b], parent, kind, xyz=p, R=R, **inertia, **moves)
+
+
+def _mass_properties(name: str, mass, com, inertia) -> MassProperties:
+    com = np.array(com, dtype=float)
+    inertia = np.zeros((3, 3)) if inertia is None else np.array(inertia, dtype=float)
+    if com.shape != (3,) or inertia.shape != (3, 3):
+        raise ValueError(f"link {name!r}: com needs 3 numbers and inertia 3 x 3")
+    if np.abs(inertia - inertia.T).max() > SYMMETRY_TOLERANCE * np.abs(inertia).max():
+        raise ValueError(f"link {name!r}: the inertia tensor is not symmetric")
+    return MassProperties(float(mass), com, inertia)
+
+
+def _merged(body: _Body) -> MassProperties:
+    try:
+        return composite(body.parts)
+    except ValueError as error:
+        raise ValueError(f"link {body.name!r}: {error}") from None
+
+
+def _joint_values(joint_name: str, joint: str, **values) -> dict[str, np.ndarray]:
+    """Spread each value over the coordinates, or the DoFs, of the joint."""
+    if joint not in JOINT_TYPES:
+        known = ", ".join([*JOINT_TYPES, "fixed"])
+        raise ValueError(f"joint {joint_name!r} has the unknown type {joint!r}; known: {known}")
+    nq, nv = JOINT_TYPES[joint]
+    spread = {}
+    for key, value in values.items():
+        size = nq if key in _Q_FIELDS else nv
+        try:
+            spread[key] = np.broadcast_to(np.asarray(value, dtype=float), (size,))
+        except ValueError:
+            raise ValueError(f"joint {joint_name!r}: {key} needs one number, or {size}") from None
+    if nq > nv and (np.isfinite(spread["q_lower"]).any() or np.isfinite(spread["q_upper"]).any()):
+        raise ValueError(f"joint {joint_name!r}: a {joint} joint takes no position limits (a quaternion has none)")
+    return spread

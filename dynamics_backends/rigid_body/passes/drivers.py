@@ -1,0 +1,211 @@
+"""Drivers: how a program of passes is evaluated.
+
+``rows``    here: NumPy and dual arrays, all rows of a pass at once, the batch last; passes along the tree go level by
+            level.
+``unroll``  :mod:`~dynamics_backends.rigid_body.passes.unroll`: any scalar, one row at a time; with CasADi symbols this traces
+            the algorithm to straight-line expressions.
+compiled    :mod:`dynamics_backends.compiled.loops.driver`: C kernels made from the same programs.
+
+All take and return fields by name: DoF and q fields as rows (n, N) or lists of scalars, matrix fields as (nv, nv, N) or
+nested lists.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Protocol
+
+import numpy as np
+
+from dynamics_backends.rigid_body.model.model import Model
+from dynamics_backends.rigid_body.passes.field_access import add_rows, mapped, set_rows, take
+from dynamics_backends.rigid_body.passes.layout import Group, Layout, layout
+from dynamics_backends.rigid_body.passes.passes import FIELDS, Axis, Pass, Program, base_name, entry
+from dynamics_backends.rigid_body.passes.unroll import unroll
+from dynamics_backends.rigid_body.spatial.spatial import build, leaves, size
+from dynamics_backends.scalar import copied, zeros_of
+from dynamics_backends.scalars.dual import Dual
+from dynamics_backends.scalars.hypercomplex import Extended
+
+Fields = dict[str, Any]
+
+
+class Driver(Protocol):
+    """What evaluates a program: at least its outputs, by name."""
+
+    def __call__(self, program: Program, model: Model, arguments: Mapping[str, Any]) -> Fields: ...
+
+
+def run(program: Program, model: Model, arguments: Mapping[str, Any]) -> Fields:
+    """Evaluate a program with the driver that fits the arguments' scalar."""
+    symbolic = any(hasattr(leaf, "is_symbolic") for value in arguments.values() for leaf in _samples(value))
+    return unroll(program, model, arguments) if symbolic else rows(program, model, arguments)
+
+
+def _samples(value: Any) -> list[Any]:
+    """The first entry of an argument, enough to tell its scalar: in any component where it is a list."""
+    return list(value) if isinstance(value, (list, tuple)) else [value]
+
+
+def rows(program: Program, model: Model, arguments: Mapping[str, Any]) -> Fields:
+    """Evaluate on arrays (rows, N), float64, complex128 or dual."""
+    state = _Rows(layout(model), dict(arguments))
+    for p in program.passes:
+        getattr(state, "entries" if p.by_entry else p.kind)(p)
+    return state.fields
+
+
+class _Rows:
+    """The row driver's store of fields and its one method for each kind of pass."""
+
+    def __init__(self, lay: Layout, arguments: Fields) -> None:
+        self.layout = lay
+        self.fields: Fields = {**lay.tables, **arguments}
+        self.sample = _widest([leaf for value in arguments.values() for leaf in leaves(value)])
+
+    # -- kinds of passes --------------------------------------------------------------------------------------------
+    def down(self, p: Pass) -> None:
+        self._allocate(p.outputs)
+        for group in self.layout.levels:
+            self._by_joint(p, group)
+
+    def up(self, p: Pass) -> None:
+        for name in p.outputs[p.own :]:
+            self.fields[name] = mapped(self.fields[name], self._full if p.step else copied)
+        self._allocate(p.outputs[: p.own])
+        for group in reversed(self.layout.levels):
+            if p.step is None:
+                results = tuple(take(self.fields[n], group.bodies) for n in p.outputs)
+            else:
+                results = p.results(*self._arguments(p, group))
+                self._store(p.outputs[: p.own], results[: p.own], group)
+            if not group.at_root:
+                for name, result in zip(p.outputs[p.own :], results[p.own :], strict=True):
+                    add_rows(self.fields[name], group.parents, result)
+
+    def body(self, p: Pass) -> None:
+        if not p.by_joint:
+            self._put(p, p.results(*(self.fields[n] for n in p.inputs)))
+            return
+        groups = self.layout.by_type
+        if len(groups) == 1 and all(FIELDS[o].axis is Axis.BODY for o in p.outputs):
+            self._put(p, p.results(*self._arguments(p, groups[0])))
+            return
+        self._allocate(p.outputs)
+        for group in groups:
+            self._by_joint(p, group)
+
+    def dof(self, p: Pass) -> None:
+        self._put(p, p.results(*(self._dof_argument(n) for n in p.inputs)))
+
+    def entries(self, p: Pass) -> None:
+        index = self.layout.indices(p.kind)
+        count, nv = len(index["d"]), self.layout.model.nv
+        for output in p.outputs:
+            name = base_name(output)
+            if name not in self.fields:
+                self.fields[name] = self._zeros((nv,) * len(entry(output)))
+        arguments = [self._entry_argument(n, index) for n in p.inputs] if count else []
+        results = p.results(*arguments) if count else ()
+        for output, value in zip(p.outputs, results, strict=bool(count)):
+            self.fields[base_name(output)][tuple(index[letter] for letter in entry(output))] = value
+
+    def path(self, p: Pass) -> None:
+        index = self.layout.indices("path")
+        self._put(p, p.results(*(self._entry_argument(n, index) for n in p.inputs)))
+
+    def _entry_argument(self, name: str, index: dict[str, np.ndarray]) -> Any:
+        base = base_name(name)
+        if FIELDS[base].axis is Axis.PAIR:
+            return take(self.fields[base], index["path"])
+        if name.endswith(("_b", "_p")):
+            return take(self._dof_argument(name), index["d"])
+        return take(self.fields[base], index[name[-1]])
+
+    def whole(self, p: Pass) -> None:
+        self._put(p, p.results(*(self.layout.model if n == "model" else self.fields[n] for n in p.inputs)))
+
+    # -- rows in and out --------------------------------------------------------------------------------------------
+    def _put(self, p: Pass, results: tuple[Any, ...]) -> None:
+        self.fields.update(zip(p.outputs, results, strict=True))
+
+    def _by_joint(self, p: Pass, group: Group) -> None:
+        self._store(p.outputs, p.results(*self._arguments(p, group)), group)
+
+    def _arguments(self, p: Pass, group: Group) -> list[Any]:
+        return [self._body_argument(n, group) for n in p.inputs]
+
+    def _body_argument(self, name: str, group: Group) -> Any:
+        if name == "joint":
+            return group.joint
+        base = base_name(name)
+        if name != base:  # the parent's
+            return self.layout.ground[base] if group.at_root else take(self.fields[base], group.parents)
+        axis = FIELDS[base].axis
+        if axis is Axis.BODY:
+            return take(self.fields[base], group.bodies)
+        return [take(self.fields[base], index) for index in (group.q if axis is Axis.Q else group.dofs)]
+
+    def _store(self, outputs: tuple[str, ...], results: tuple[Any, ...], group: Group) -> None:
+        for name, result in zip(outputs, results, strict=True):
+            if FIELDS[name].axis is Axis.BODY:
+                if type(result) is not type(self.fields[name]) and hasattr(result, "allocate"):
+                    self.fields[name] = result.allocate(self.layout.model.nb, self.sample)
+                set_rows(self.fields[name], group.bodies, result)
+            else:
+                for index, value in zip(group.dofs, result, strict=True):
+                    set_rows(self.fields[name], index, value)
+
+    def _dof_argument(self, name: str) -> Any:
+        base = base_name(name)
+        if name == base:
+            return self.fields[base]
+        lay = self.layout
+        if name.endswith("_b"):
+            return take(self.fields[base], lay.dof_body)
+        # The parent's rows, with the ground as one more row at the end, where index -1 finds it.
+        padded = build(
+            FIELDS[base].kind,
+            iter(
+                [
+                    self._with_ground(r, g)
+                    for r, g in zip(leaves(self.fields[base]), leaves(lay.ground[base]), strict=True)
+                ]
+            ),
+        )
+        return take(padded, lay.dof_parent_body)
+
+    def _with_ground(self, leaf: Any, ground: float) -> Any:
+        padded = self._zeros((len(leaf) + 1,))
+        padded[:-1] = leaf
+        padded[-1] = ground
+        return padded
+
+    def _allocate(self, names: tuple[str, ...]) -> None:
+        m = self.layout.model
+        for name in names:
+            f = FIELDS[name]
+            n = m.nb if f.axis is Axis.BODY else m.nv
+            self.fields[name] = build(f.kind, iter([self._zeros((n,)) for _ in range(size(f.kind))]))
+
+    def _zeros(self, shape: tuple[int, ...]) -> Any:
+        return zeros_of(self.sample, (*shape, self.sample.shape[-1]))
+
+    def _full(self, leaf: Any) -> Any:
+        full = self._zeros((self.layout.model.nb,))
+        full[:] = leaf
+        return full
+
+
+def _widest(arguments: list[Any]) -> Any:
+    """An argument whose scalar holds all the others'."""
+    extended = [a for a in arguments if isinstance(a, Extended)]
+    if extended:
+        return extended[0]
+    duals = [a for a in arguments if isinstance(a, Dual)]
+    pool = duals or arguments
+    wide = [a for a in pool if np.iscomplexobj(a.val if isinstance(a, Dual) else a)]
+    sample = (wide or pool)[0]
+    if duals and not wide and any(np.iscomplexobj(a) for a in arguments if not isinstance(a, Dual)):
+        return Dual(sample.val.astype(complex), sample.tan.astype(complex))
+    return sample

@@ -1,0 +1,145 @@
+"""Index sets of a model for the drivers, and its constants as fields."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cached_property
+from typing import Any
+from weakref import WeakKeyDictionary
+
+import numpy as np
+
+from dynamics_backends.rigid_body.model.mass_properties import inertias_about_origin
+from dynamics_backends.rigid_body.model.model import Model
+from dynamics_backends.rigid_body.passes.passes import FIELDS, TRIPLES
+from dynamics_backends.rigid_body.spatial.joints import JOINTS, Joint
+from dynamics_backends.rigid_body.spatial.spatial import Inertia, Motion, Transform, Vec, build
+
+
+class Layout:
+    """Index sets of a model for the row driver, and its constants as columns (rows, 1)."""
+
+    def __init__(self, model: Model) -> None:
+        self.model = model
+        self.joints = [JOINTS[t] for t in model.joint_types]
+        self.dof_body = np.asarray(model.dof_body)
+        self.dof_parent_body = np.asarray(model.parent)[self.dof_body]
+        self.by_type = [self._group(np.flatnonzero([j is t for j in self.joints])) for t in dict.fromkeys(self.joints)]
+
+    def indices(self, kind: str) -> dict[str, np.ndarray]:
+        """The DoFs that the letters d, j, k of a pass over pairs or triples stand for, one array a letter.
+
+        ``path`` numbers the pairs of a triple's d and j as passes over paths have them.
+        """
+        return (self._pairs if kind in self._pairs else self._triples)[kind]
+
+    def _joint_shared(self, i: int, j: int) -> bool:
+        return bool(self.dof_body[i] == self.dof_body[j])
+
+    @cached_property
+    def _above(self) -> list[list[int]]:
+        """The DoFs at or above each DoF, its own joint's included."""
+        return [[int(k) for k in self.model.ancestors(int(b))] for b in self.dof_body]
+
+    @cached_property
+    def _paths(self) -> list[tuple[int, int]]:
+        return [(d, j) for d, above in enumerate(self._above) for j in above]
+
+    @cached_property
+    def _pairs(self) -> dict[str, dict[str, np.ndarray]]:
+        own = [self._joint_shared(d, j) for d, j in self._paths]
+        return {
+            "path": _columns("dj", self._paths),
+            "pair": _columns("dk", [p for p, same in zip(self._paths, own, strict=True) if not same]),
+            "own_pair": _columns("dk", [p for p, same in zip(self._paths, own, strict=True) if same]),
+        }
+
+    @cached_property
+    def _triples(self) -> dict[str, dict[str, np.ndarray]]:
+        found: dict[str, list[tuple[int, int, int, int]]] = {kind: [] for kind in TRIPLES.values()}
+        for number, (d, j) in enumerate(self._paths):
+            lower = self._joint_shared(d, j)
+            for k in self._above[j]:
+                found[TRIPLES[lower, self._joint_shared(j, k)]].append((d, j, k, number))
+        return {kind: _columns(("d", "j", "k", "path"), rows) for kind, rows in found.items()}
+
+    @cached_property
+    def levels(self) -> list[Group]:
+        """Bodies of equal depth and joint type, from the root down."""
+        depth = np.asarray(self.model.depth)
+        keys = sorted({(int(d), self.joints.index(j)) for d, j in zip(depth, self.joints, strict=True)})
+        members = [
+            np.flatnonzero([e == d and j is self.joints[i] for e, j in zip(depth, self.joints, strict=True)])
+            for d, i in keys
+        ]
+        return [self._group(m) for m in members]
+
+    def _group(self, bodies: np.ndarray) -> Group:
+        return Group(self.model, self.joints[bodies[0]], bodies)
+
+    @cached_property
+    def tables(self) -> dict[str, Any]:
+        """The model's constants as structs of columns (nb, 1)."""
+        m = self.model
+
+        def column(kind: Any, *arrays: np.ndarray) -> Any:
+            flat = np.concatenate([np.reshape(a, (len(a), -1)) for a in arrays], axis=1).T
+            return build(kind, iter(flat[:, :, None]))
+
+        upper = np.triu_indices(3)
+        c, mass = np.asarray(m.com), np.asarray(m.mass)
+        first = mass[:, None] * c
+        about_origin = inertias_about_origin(mass, c, np.asarray(m.inertia))
+        by_column = np.asarray(m.placement_R).transpose(0, 2, 1)
+        return {
+            "fixed": column(Transform, by_column, m.placement_p),
+            "pitch": np.asarray(m.pitch)[:, None],
+            "mass": mass[:, None],
+            "com": column(Vec, c),
+            "central": column(FIELDS["central"].kind, np.asarray(m.inertia)[:, upper[0], upper[1]]),
+            "I_link": column(Inertia, mass, first, about_origin[:, upper[0], upper[1]]),
+            "armature": np.asarray(m.armature)[:, None],
+        }
+
+    @cached_property
+    def ground(self) -> dict[str, Any]:
+        """Fields of the world: pose, velocity, and gravity as an upward acceleration."""
+        still = [0.0] * 6
+        acceleration = build(Motion, iter([0.0, 0.0, 0.0, *(-np.asarray(self.model.gravity)).tolist()]))
+        pose = build(Transform, iter([1.0, 0.0, 0.0, 0.0, 1.0, 0.0, 0.0, 0.0, 1.0, 0.0, 0.0, 0.0]))
+        return {
+            "X": pose,
+            "vel": build(Motion, iter(still)),
+            "vel_link": build(Motion, iter(still)),
+            "acc": acceleration,
+            "acc_joint": build(Motion, iter(still)),
+            "acc_link": acceleration,
+            "w": build(Motion, iter(still)),
+        }
+
+
+class Group:
+    """Bodies with the same joint type, handled as one set of rows."""
+
+    def __init__(self, model: Model, joint: Joint, bodies: np.ndarray) -> None:
+        self.joint = joint
+        self.bodies = bodies
+        self.parents = np.asarray(model.parent)[bodies]
+        self.q = [model.q_index[bodies] + j for j in range(joint.nq)]
+        self.dofs = [model.v_index[bodies] + j for j in range(joint.nv)]
+        self.at_root = bool((self.parents < 0).all())
+
+
+_LAYOUTS: WeakKeyDictionary[Model, Layout] = WeakKeyDictionary()
+
+
+def layout(model: Model) -> Layout:
+    """The model's index sets, made once."""
+    if model not in _LAYOUTS:
+        _LAYOUTS[model] = Layout(model)
+    return _LAYOUTS[model]
+
+
+def _columns(letters: Sequence[str], rows: Sequence[tuple[int, ...]]) -> dict[str, np.ndarray]:
+    table = np.array(rows, dtype=int).reshape(-1, len(letters)).T
+    return dict(zip(letters, table, strict=True))

@@ -1,0 +1,295 @@
+"""What a recursive algorithm is here: a list of passes over the tree, each with a pure step function.
+
+The names of a step's parameters say which rows it reads, so the function is all there is to write:
+
+    x      own row: of the body in passes over bodies, of the DoF in passes over DoFs
+    x_p    the parent body's row (the ground's at the root)
+    x_b    in passes over DoFs or pairs: the row of the (deep) DoF's body
+    x_k    in passes over pairs: the row of the ancestor DoF k
+    x_d    in passes over pairs: the row of the deep DoF d
+    x_j    in passes over triples and paths: the row of the DoF j between the two
+    joint  the joint type (:class:`~dynamics_backends.rigid_body.spatial.joints.Joint`)
+
+In passes over bodies a field of DoFs arrives, and is returned, as a list over the joint's DoFs; ``q`` as the list of
+its coordinates.
+
+    @down("vel")            from the root to the leaves
+    @up(own, to_parent)     from the leaves to the root; what goes to the parent is added to the parent's row
+    up_sum("f")             the same without a step: subtree sums
+    @body("f")  @dof("tau") every body, every DoF, in any order
+    @pair("M[k,d]")         every pair of an ancestor DoF k and a DoF d of another, deeper joint on one path
+    @own_pair("M[k,d]")     every pair of DoFs of one joint
+    @path("GS")             every DoF d with every DoF j at or above it; fields with a row for each such pair
+    @triple("qq[d,j,k]")    every three DoFs on one path, of three joints, k above j above d; reads the pair's row too
+    @upper_triple           the same with k and j in one joint, @lower_triple with j and d, @own_triple with all three
+    @whole("qdd")           linear algebra on whole fields; receives ``model`` and fields, not rows
+
+Drivers (:mod:`~dynamics_backends.rigid_body.passes.drivers`) do all indexing.  FIELDS is the glossary: every name an
+algorithm may use, the rows it has and the type of one row.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Any
+
+from dynamics_backends.rigid_body.spatial.spatial import (
+    ArticulatedInertia,
+    Coriolis,
+    Force,
+    Inertia,
+    Motion,
+    Struct,
+    Sym,
+    Transform,
+    Vec,
+)
+
+
+class Axis(Enum):
+    """What the rows of a field are."""
+
+    BODY = "body"
+    DOF = "dof"
+    Q = "q"
+    PAIR = "pair"
+    MATRIX = "matrix"
+    TENSOR = "tensor"
+    WHOLE = "whole"
+
+
+@dataclass(frozen=True)
+class Field:
+    """Rows of a field and the type of one row (None: a scalar)."""
+
+    axis: Axis
+    kind: type[Struct] | None = None
+
+
+TABLES = ("fixed", "pitch", "mass", "com", "central", "I_link", "armature")
+"""The fields that are constants of the model."""
+
+_B, _D = Axis.BODY, Axis.DOF
+FIELDS: dict[str, Field] = {
+    # arguments
+    "q": Field(Axis.Q),  # configuration
+    "v": Field(_D),  # joint velocity
+    "a": Field(_D),  # joint acceleration
+    "tau": Field(_D),  # joint force
+    "f_ext": Field(_B, Force),  # external force on the body, in its own frame
+    # tables of the model
+    "fixed": Field(_B, Transform),  # placement of the joint frame in the parent's frame
+    "pitch": Field(_B),
+    "mass": Field(_B),
+    "com": Field(_B, Vec),
+    "central": Field(_B, Sym),  # inertia about the center of mass
+    "I_link": Field(_B, Inertia),  # the same body's inertia about the origin of its frame
+    "armature": Field(_D),
+    # in link frames
+    "X_link": Field(_B, Transform),  # pose in the parent
+    "vel_link": Field(_B, Motion),
+    "acc_link": Field(_B, Motion),
+    "bias_link": Field(_B, Motion),  # velocity-product acceleration v x S qdot
+    "f_link": Field(_B, Force),
+    "IA": Field(_B, ArticulatedInertia),
+    "pA": Field(_B, Force),
+    "UD": Field(_D, Force),  # U D^-1
+    "uD": Field(_D),  # D^-1 u
+    # in the ground frame
+    "X": Field(_B, Transform),  # pose in the world
+    "S": Field(_D, Motion),  # columns of the motion subspace
+    "vel": Field(_B, Motion),
+    "acc": Field(_B, Motion),
+    "I_own": Field(_B, Inertia),  # of the body alone
+    "I": Field(_B, Inertia),  # after the upward sum, of its subtree; B and f likewise
+    "B": Field(_B, Coriolis),
+    "f": Field(_B, Force),
+    "acc_joint": Field(_B, Motion),  # the share of the joint accelerations in acc
+    "f_joint": Field(_B, Force),  # and in f
+    "f_ground": Field(_B, Force),  # external force about the working origin, in world axes
+    "psid": Field(_D, Motion),  # psidot = v_p x S
+    "psidd": Field(_D, Motion),  # psiddot = a_p x S + v_p x psidot
+    "rate": Field(_D, Motion),  # psidot + Sdot
+    "IS": Field(_D, Force),  # composite I times S
+    "q_above": Field(_D, Force),  # pairs with an ancestor's S to d tau_k / d q_d
+    "q_own": Field(_D, Force),  # the same within one joint
+    "v_above": Field(_D, Force),  # and to d tau_k / d v_d
+    "BtS": Field(_D, Vec),  # angular part of B' S
+    "tau_bias": Field(_D),  # joint force at zero acceleration
+    # second order, contracted with mu
+    "lam": Field(_D),
+    "mu": Field(_D),
+    "w": Field(_B, Motion),  # w_p + S mu
+    "chi": Field(_D, Motion),  # w_p x S
+    "B_own": Field(_B, Coriolis),  # of the body alone
+    "h": Field(_B, Force),  # I w; after the upward sum, of the subtree; z and Bw likewise
+    "z": Field(_B, Vec),  # angular part of B' w
+    "Bw": Field(_B, Coriolis),  # B(I, w)
+    "Z": Field(_D, Vec),
+    "H": Field(_D, Force),
+    "U": Field(_D, Vec),
+    "G_qq": Field(Axis.MATRIX),
+    "G_qv": Field(Axis.MATRIX),
+    "G_vv": Field(Axis.MATRIX),
+    "G_qa": Field(Axis.MATRIX),
+    "L_qq": Field(Axis.MATRIX),  # of lambda' FD
+    "L_qv": Field(Axis.MATRIX),
+    "L_vv": Field(Axis.MATRIX),
+    "L_qtau": Field(Axis.MATRIX),
+    # second order, tensors; the pairs are of a deep DoF d and a DoF j at or above it
+    "B_v": Field(_D, Coriolis),  # 2 B(I, S): how the composite B changes with v_d
+    "B_q": Field(_D, Coriolis),  # 2 B(I, psid) + S x* B - B S x: and with q_d
+    "GS": Field(Axis.PAIR, Force),
+    "ES": Field(Axis.PAIR, Vec),
+    "R": Field(Axis.PAIR, Vec),
+    "HS": Field(Axis.PAIR, Vec),
+    "to_qq": Field(Axis.PAIR, Force),  # pairs with S_k to qq[k,d,j]
+    "to_qv": Field(Axis.PAIR, Force),  # and to qv[k,j,d]
+    "to_vq": Field(Axis.PAIR, Force),  # and to qv[k,d,j]
+    "tau_qq": Field(Axis.TENSOR),
+    "tau_vv": Field(Axis.TENSOR),
+    "tau_qv": Field(Axis.TENSOR),
+    "M_q": Field(Axis.TENSOR),
+    "a_qq": Field(Axis.TENSOR),
+    "a_vv": Field(Axis.TENSOR),
+    "a_qv": Field(Axis.TENSOR),
+    "a_qtau": Field(Axis.TENSOR),
+    # results
+    "M": Field(Axis.MATRIX),
+    "dtau_dq": Field(Axis.MATRIX),
+    "dtau_dv": Field(Axis.MATRIX),
+    "tau_net": Field(_D),  # tau - tau_bias
+    "factor": Field(Axis.WHOLE),  # of the mass matrix
+    "da_dq": Field(Axis.MATRIX),
+    "da_dv": Field(Axis.MATRIX),
+    "M_inverse": Field(Axis.MATRIX),
+    "mass_moment": Field(_B, Vec),
+    "kinetic": Field(_B),
+}
+
+
+@dataclass(frozen=True)
+class Pass:
+    """One pass; ``outputs`` are fields, or entries ``field[k,d]``, ``field[d,j,k]`` of matrices and tensors.
+
+    ``own`` counts how many of the outputs of an upward pass stay with the body; the others are added to the parent's
+    row. ``template`` names the C template that a pass of linear algebra is in the compiled engine.
+    """
+
+    kind: str
+    outputs: tuple[str, ...]
+    step: Callable[..., Any] | None
+    own: int = 0
+    template: str = ""
+    inputs: tuple[str, ...] = field(init=False)
+
+    def __post_init__(self) -> None:
+        names = tuple(inspect.signature(self.step).parameters) if self.step else ()
+        object.__setattr__(self, "inputs", names)
+        for name in (*names, *self.outputs):
+            if name not in ("joint", "model") and base_name(name) not in FIELDS:
+                raise KeyError(f"{name!r} names no field; add it to FIELDS in passes.py")
+
+    @property
+    def by_joint(self) -> bool:
+        """Whether the step is written for one joint: reads the joint type, its coordinates or lists of DoFs."""
+        if self.kind not in ("down", "up", "body"):
+            return False
+        return any(
+            n == "joint" or FIELDS[base_name(n)].axis in (Axis.DOF, Axis.Q) for n in (*self.inputs, *self.outputs)
+        )
+
+    @property
+    def by_entry(self) -> bool:
+        """Whether it writes entries of matrices or tensors."""
+        return self.kind in ("pair", "own_pair", *TRIPLES.values())
+
+    def results(self, *arguments: Any) -> tuple[Any, ...]:
+        """The step's results as a tuple with one entry for each output."""
+        assert self.step is not None
+        result = self.step(*arguments)
+        return result if len(self.outputs) > 1 else (result,)
+
+
+class Program:
+    """A recursive algorithm: a name, its passes in order, and the fields that are its results."""
+
+    def __init__(self, name: str, passes: Sequence[Pass], outputs: Sequence[str]) -> None:
+        self.name = name
+        self.passes = tuple(passes)
+        self.outputs = tuple(outputs)
+        written: set[str] = set()
+        arguments: list[str] = []
+        for p in self.passes:
+            own = {base_name(o) for o in p.outputs}
+            recursive = {
+                n for n in p.inputs if n.endswith("_p") and base_name(n) in own
+            }  # begins with the ground's value
+            read = [base_name(n) for n in p.inputs if n not in ("joint", "model") and n not in recursive]
+            arguments += [n for n in read if n not in written and n not in TABLES]
+            written.update(base_name(o) for o in p.outputs)
+        self.arguments = tuple(dict.fromkeys(arguments))
+        if missing := set(self.outputs) - written:
+            raise ValueError(f"program {name}: no pass writes {sorted(missing)}")
+
+    def inserted(self, new: Pass, *, after: Pass, name: str) -> Program:
+        """The program with one more pass, right after another."""
+        return Program(name, [x for p in self.passes for x in ((p, new) if p is after else (p,))], self.outputs)
+
+
+def base_name(name: str) -> str:
+    """The field that a parameter or an output refers to."""
+    if name in FIELDS:
+        return name
+    if name.endswith("]"):
+        return name[: name.index("[")]
+    return name[:-2] if name[-2:] in ("_p", "_b", "_k", "_j", "_d") else name
+
+
+def entry(output: str) -> str:
+    """The letters of an output that is an entry: "kd" for ``M[k,d]``."""
+    return output[output.index("[") + 1 : -1].replace(",", "")
+
+
+def _decorator(kind: str) -> Callable[..., Callable[[Callable[..., Any]], Pass]]:
+    def with_outputs(*outputs: str) -> Callable[[Callable[..., Any]], Pass]:
+        return lambda step: Pass(kind, outputs, step)
+
+    return with_outputs
+
+
+down = _decorator("down")
+body = _decorator("body")
+dof = _decorator("dof")
+pair = _decorator("pair")
+own_pair = _decorator("own_pair")
+path = _decorator("path")
+triple = _decorator("triple")
+upper_triple = _decorator("upper_triple")
+lower_triple = _decorator("lower_triple")
+own_triple = _decorator("own_triple")
+TRIPLES = {
+    (False, False): "triple",
+    (False, True): "upper_triple",
+    (True, False): "lower_triple",
+    (True, True): "own_triple",
+}
+"""Passes over triples, by whether j is of the joint of d and k of the joint of j."""
+
+
+def whole(*outputs: str, template: str) -> Callable[[Callable[..., Any]], Pass]:
+    """A pass of linear algebra on whole fields, with its C template."""
+    return lambda step: Pass("whole", outputs, step, template=template)
+
+
+def up(own: Sequence[str], to_parent: Sequence[str]) -> Callable[[Callable[..., Any]], Pass]:
+    """An upward pass: the step returns its own results, then what is added to the parent's rows."""
+    return lambda step: Pass("up", (*own, *to_parent), step, own=len(own))
+
+
+def up_sum(*fields: str) -> Pass:
+    """Subtree sums of fields expressed in one common frame."""
+    return Pass("up", fields, None)

@@ -1,0 +1,1 @@
+"""Spatial vectors, transforms and inertias, rotations, and the motion of a joint."""

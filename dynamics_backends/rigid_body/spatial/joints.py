@@ -1,0 +1,163 @@
+"""Joint types: how a joint places its child body, and its motion subspace.
+
+Every function here is a pure step on components and serves all scalars.  The child frame moves relative to the joint
+frame, whose constant placement in the parent is ``fixed``; axes are z.  The subspace S is constant in the child frame
+for every type.  Public order of a floating joint's velocity is [linear, angular]; here the columns of S carry the
+change to (angular; linear).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from dynamics_backends import scalar as sm
+from dynamics_backends.rigid_body.spatial.perturbed_transform import PerturbedTransform, SpatialDual
+from dynamics_backends.rigid_body.spatial.spatial import (
+    ArticulatedInertia,
+    Force,
+    Mat,
+    Motion,
+    Transform,
+    Vec,
+    rotation_of_quaternion,
+)
+from dynamics_backends.scalar import Scalar
+
+Components = Sequence[Scalar]
+
+
+def _turned(R: Mat, angle: Scalar) -> Mat:
+    """R times a rotation about z."""
+    c, s = sm.cos(angle), sm.sin(angle)
+    return Mat(R.a * c + R.b * s, R.b * c - R.a * s, R.c)
+
+
+def _place_revolute(fixed: Transform, q: Components, pitch: Scalar) -> Transform:
+    return Transform(_turned(fixed.R, q[0]), fixed.p)
+
+
+def _place_prismatic(fixed: Transform, q: Components, pitch: Scalar) -> Transform:
+    return Transform(fixed.R, fixed.p + fixed.R.c * q[0])
+
+
+def _place_helical(fixed: Transform, q: Components, pitch: Scalar) -> Transform:
+    return Transform(_turned(fixed.R, q[0]), fixed.p + fixed.R.c * (q[0] * pitch))
+
+
+def _place_spherical(fixed: Transform, q: Components, pitch: Scalar) -> Transform:
+    return Transform(fixed.R @ rotation_of_quaternion(*q), fixed.p)
+
+
+def _place_planar(fixed: Transform, q: Components, pitch: Scalar) -> Transform:
+    return Transform(_turned(fixed.R, q[2]), fixed.p + fixed.R.a * q[0] + fixed.R.b * q[1])
+
+
+def _place_floating(fixed: Transform, q: Components, pitch: Scalar) -> Transform:
+    return Transform(fixed.R @ rotation_of_quaternion(*q[3:]), fixed.point(Vec(*q[:3])))
+
+
+def _rates_of_vector(q: Components, dq: Components) -> Components:
+    return dq
+
+
+def _rates_of_quaternion(q: Components, dq: Components) -> Components:
+    """2 vec(conj(q) dq)."""
+    x, y, z, w = q
+    a, b, c, d = dq
+    return [
+        2.0 * (w * a - x * d - y * c + z * b),
+        2.0 * (w * b - y * d - z * a + x * c),
+        2.0 * (w * c - z * d - x * b + y * a),
+    ]
+
+
+def _rates_of_planar(q: Components, dq: Components) -> Components:
+    c, s = sm.cos(q[2]), sm.sin(q[2])
+    return [c * dq[0] + s * dq[1], c * dq[1] - s * dq[0], dq[2]]
+
+
+def _rates_of_pose(q: Components, dq: Components) -> Components:
+    linear = rotation_of_quaternion(*q[3:]).transpose_times(Vec(*dq[:3]))
+    return [linear.x, linear.y, linear.z, *_rates_of_quaternion(q[3:], dq[3:])]
+
+
+@dataclass(frozen=True)
+class Joint:
+    """One joint type.
+
+    nq, nv: sizes of its q and v; ``axes``: which unit direction each DoF moves along, 0-2 angular x y z, 3-5 linear x
+    y z; ``helical``: the one DoF also moves linearly, by pitch; ``rates(q, dq)``: the rates v of a change dq of its
+    coordinates.
+    """
+
+    name: str
+    nq: int
+    nv: int
+    pose: Callable[[Transform, Components, Scalar], Transform]
+    rates: Callable[[Components, Components], Components]
+    axes: tuple[int, ...]
+    helical: bool = False
+
+    def place(self, fixed: Transform, q: Components, pitch: Scalar) -> Transform | PerturbedTransform:
+        """Pose of the child in the parent; for :class:`SpatialDual` coordinates with the twist of their tangents."""
+        if not isinstance(q[0], SpatialDual):
+            return self.pose(fixed, q, pitch)
+        values = [c.val for c in q]
+        rates = self.rates([v[..., None] for v in values], [c.tan for c in q])
+        wide = pitch[..., None] if hasattr(pitch, "shape") else pitch
+        zero = 0.0 * q[0].tan
+        twist = self.motion(rates, wide)
+        spread = Motion(*(Vec(v.x + zero, v.y + zero, v.z + zero) for v in (twist.w, twist.l)))
+        X = self.pose(fixed, values, pitch)
+        return PerturbedTransform(X.R, X.p, spread)
+
+    def motion(self, rates: Components, pitch: Scalar) -> Motion:
+        """S v in the child frame."""
+        parts: list[Scalar] = [0.0] * 6
+        for axis, rate in zip(self.axes, rates, strict=True):
+            parts[axis] = rate
+        if self.helical:
+            parts[5] = rates[0] * pitch
+        return Motion(Vec(*parts[:3]), Vec(*parts[3:]))
+
+    def project(self, f: Force, pitch: Scalar) -> list[Scalar]:
+        """S' f for a force in the child frame."""
+        parts = (f.n.x, f.n.y, f.n.z, f.f.x, f.f.y, f.f.z)
+        if self.helical:
+            return [f.n.z + f.f.z * pitch]
+        return [parts[axis] for axis in self.axes]
+
+    def inertia_columns(self, inertia: ArticulatedInertia, pitch: Scalar) -> list[Force]:
+        """The columns of I S for a general inertia in the child frame."""
+        if self.helical:
+            return [inertia.column(2) + inertia.column(5) * pitch]
+        return [inertia.column(axis) for axis in self.axes]
+
+    def columns(self, X: Transform | PerturbedTransform, pitch: Scalar) -> list[Motion]:
+        """The columns of S expressed in the parent of X, X the pose of the child there."""
+        if isinstance(X, PerturbedTransform):
+            return [X.to_parent(self.motion(unit, pitch)) for unit in np.eye(self.nv).tolist()]
+        if self.helical:
+            return [Motion(X.R.c, X.p.cross(X.R.c) + X.R.c * pitch)]
+        axes = (X.R.a, X.R.b, X.R.c)
+        zero = 0.0 * X.p.x
+        return [
+            Motion(axes[i], X.p.cross(axes[i])) if i < 3 else Motion(Vec(zero, zero, zero), axes[i - 3])
+            for i in self.axes
+        ]
+
+
+JOINTS = {
+    j.name: j
+    for j in (
+        Joint("revolute", 1, 1, _place_revolute, _rates_of_vector, (2,)),
+        Joint("prismatic", 1, 1, _place_prismatic, _rates_of_vector, (5,)),
+        Joint("helical", 1, 1, _place_helical, _rates_of_vector, (2,), helical=True),
+        Joint("spherical", 4, 3, _place_spherical, _rates_of_quaternion, (0, 1, 2)),
+        Joint("planar", 3, 3, _place_planar, _rates_of_planar, (3, 4, 2)),
+        Joint("floating", 7, 6, _place_floating, _rates_of_pose, (3, 4, 5, 0, 1, 2)),
+    )
+}

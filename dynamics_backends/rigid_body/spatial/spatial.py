@@ -1,0 +1,331 @@
+"""Spatial algebra on small objects whose components are scalars (see :mod:`dynamics_backends.scalar`).
+
+Order is (angular; linear), as in Featherstone, Rigid Body Dynamics Algorithms (RBDA).  A component may be a number, a
+symbol or an array (rows, N); all operations are elementwise, so that one expression serves one body or all of them.
+
+    Motion  (w; l)              velocity, acceleration, joint axis
+    Force   (n; f)              moment about the origin, force
+    Inertia (m, h, J)           mass, first moment, rotational inertia about the origin
+    Coriolis (T, P2)            twice the body Coriolis matrix, [[T, 0], [-P2 x, 0]]
+    ArticulatedInertia (J,H,M)  [[J, H], [H', M]]
+    Transform (R, p)            pose of a child frame in its parent: x_parent = R x_child + p
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+from dynamics_backends.scalar import Scalar
+
+
+class Struct:
+    """A fixed tuple of parts; PARTS gives the type of each slot, None for a scalar."""
+
+    __slots__: tuple[str, ...] = ()
+    PARTS: tuple[type[Struct] | None, ...] = ()
+
+    if TYPE_CHECKING:  # the slots are set by position
+
+        def __getattr__(self, name: str) -> Any: ...
+
+    def __init__(self, *parts: Any) -> None:
+        for slot, part in zip(self.__slots__, parts, strict=True):
+            setattr(self, slot, part)
+
+    def __add__(self, other: Any) -> Any:
+        return type(self)(*(getattr(self, s) + getattr(other, s) for s in self.__slots__))
+
+    def __sub__(self, other: Any) -> Any:
+        return type(self)(*(getattr(self, s) - getattr(other, s) for s in self.__slots__))
+
+    def __neg__(self) -> Any:
+        return type(self)(*(-getattr(self, s) for s in self.__slots__))
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({', '.join(repr(getattr(self, s)) for s in self.__slots__)})"
+
+
+def leaves(x: Any) -> list[Scalar]:
+    """The scalars of a struct, or of a scalar itself, in slot order."""
+    if isinstance(x, Struct):
+        return [leaf for s in x.__slots__ for leaf in leaves(getattr(x, s))]
+    return [x]
+
+
+def build(kind: type[Struct] | None, values: Iterator[Scalar]) -> Any:
+    """The inverse of :func:`leaves`."""
+    if kind is None:
+        return next(values)
+    return kind(*(build(part, values) for part in kind.PARTS))
+
+
+def size(kind: type[Struct] | None) -> int:
+    """The number of scalars in a struct of this type."""
+    return 1 if kind is None else sum(size(part) for part in kind.PARTS)
+
+
+class Vec(Struct):
+    """A vector of three components."""
+
+    __slots__ = ("x", "y", "z")
+    PARTS = (None, None, None)
+
+    def __mul__(self, s: Scalar) -> Vec:
+        return Vec(self.x * s, self.y * s, self.z * s)
+
+    def dot(self, b: Vec) -> Scalar:
+        return self.x * b.x + self.y * b.y + self.z * b.z
+
+    def cross(self, b: Vec) -> Vec:
+        return Vec(self.y * b.z - self.z * b.y, self.z * b.x - self.x * b.z, self.x * b.y - self.y * b.x)
+
+    def outer(self, b: Vec) -> Mat:
+        """self b'."""
+        return Mat(self * b.x, self * b.y, self * b.z)
+
+
+class Mat(Struct):
+    """A 3 x 3 matrix as its columns a, b, c."""
+
+    __slots__ = ("a", "b", "c")
+    PARTS = (Vec, Vec, Vec)
+
+    def __matmul__(self, other: Any) -> Any:
+        if isinstance(other, Mat):
+            return Mat(self @ other.a, self @ other.b, self @ other.c)
+        return self.a * other.x + self.b * other.y + self.c * other.z
+
+    def transpose_times(self, v: Vec) -> Vec:
+        """self' v."""
+        return Vec(self.a.dot(v), self.b.dot(v), self.c.dot(v))
+
+    def transpose(self) -> Mat:
+        a, b, c = self.a, self.b, self.c
+        return Mat(Vec(a.x, b.x, c.x), Vec(a.y, b.y, c.y), Vec(a.z, b.z, c.z))
+
+    def symmetric(self) -> Sym:
+        """The upper triangle."""
+        return Sym(self.a.x, self.b.x, self.c.x, self.b.y, self.c.y, self.c.z)
+
+
+class Sym(Struct):
+    """A symmetric 3 x 3 matrix by its upper triangle."""
+
+    __slots__ = ("xx", "xy", "xz", "yy", "yz", "zz")
+    PARTS = (None,) * 6
+
+    def __matmul__(self, v: Vec) -> Vec:
+        return Vec(
+            self.xx * v.x + self.xy * v.y + self.xz * v.z,
+            self.xy * v.x + self.yy * v.y + self.yz * v.z,
+            self.xz * v.x + self.yz * v.y + self.zz * v.z,
+        )
+
+    def full(self) -> Mat:
+        return Mat(Vec(self.xx, self.xy, self.xz), Vec(self.xy, self.yy, self.yz), Vec(self.xz, self.yz, self.zz))
+
+    def turned(self, R: Mat) -> Sym:
+        """R self R'."""
+        P, rows = R @ self.full(), R.transpose()
+        left = P.transpose()  # rows of R self
+        return Sym(
+            left.a.dot(rows.a),
+            left.a.dot(rows.b),
+            left.a.dot(rows.c),
+            left.b.dot(rows.b),
+            left.b.dot(rows.c),
+            left.c.dot(rows.c),
+        )
+
+
+def point_inertia(c: Vec, h: Vec) -> Sym:
+    """m (c.c E - c c') for h = m c: the rotational inertia of a point mass at c about the origin."""
+    x, y, z = h.x * c.x, h.y * c.y, h.z * c.z
+    return Sym(y + z, -(h.x * c.y), -(h.x * c.z), x + z, -(h.y * c.z), x + y)
+
+
+class Motion(Struct):
+    """A motion vector (angular w; linear l)."""
+
+    __slots__ = ("w", "l")
+    PARTS = (Vec, Vec)
+
+    def __mul__(self, s: Scalar) -> Motion:
+        return Motion(self.w * s, self.l * s)
+
+    def cross(self, m: Motion) -> Motion:
+        """self x m (RBDA 2.31)."""
+        return Motion(self.w.cross(m.w), self.w.cross(m.l) + self.l.cross(m.w))
+
+    def cross_force(self, f: Force) -> Force:
+        """self x* f (RBDA 2.32)."""
+        return Force(self.w.cross(f.n) + self.l.cross(f.f), self.w.cross(f.f))
+
+    def dot(self, f: Force) -> Scalar:
+        """The power of a force on a motion."""
+        return self.w.dot(f.n) + self.l.dot(f.f)
+
+
+class Force(Struct):
+    """A force vector (moment n; force f)."""
+
+    __slots__ = ("n", "f")
+    PARTS = (Vec, Vec)
+
+    def __mul__(self, s: Scalar) -> Force:
+        return Force(self.n * s, self.f * s)
+
+
+class Inertia(Struct):
+    """A rigid-body inertia: mass m, first moment h = m c, rotational inertia J about the origin."""
+
+    __slots__ = ("m", "h", "J")
+    PARTS = (None, Vec, Sym)
+
+    def __mul__(self, v: Motion) -> Force:
+        """I v."""
+        return Force(self.J @ v.w + self.h.cross(v.l), v.l * self.m - self.h.cross(v.w))
+
+
+class Coriolis(Struct):
+    """Twice the body Coriolis matrix, B = [[T, 0], [-P2 x, 0]]: its right half vanishes."""
+
+    __slots__ = ("P2", "T")
+    PARTS = (Vec, Mat)
+
+    def __mul__(self, m: Motion) -> Force:
+        """B m."""
+        return Force(self.T @ m.w, m.w.cross(self.P2))
+
+    def transpose_times(self, m: Motion) -> Vec:
+        """The angular part of B' m; the linear part is zero."""
+        return self.T.transpose_times(m.w) + self.P2.cross(m.l)
+
+    def moved_by(self, s: Motion) -> Coriolis:
+        """s x* B - B s x: the rate of change as the body moves with s."""
+        w, P2, power = s.w, self.P2, s.l.dot(self.P2)
+        T = _cross_columns(w, self.T) + _cross_columns(w, self.T.transpose()).transpose() - P2.outer(s.l)
+        a, b, c = T.a, T.b, T.c
+        T = Mat(Vec(a.x + power, a.y, a.z), Vec(b.x, b.y + power, b.z), Vec(c.x, c.y, c.z + power))
+        return Coriolis(w.cross(P2), T)
+
+
+def coriolis(inertia: Inertia, v: Motion, momentum: Vec) -> Coriolis:
+    """2 B(I, v) = v x* I - I v x + (I v) xbar*, with p = m l - h x w the linear momentum (Echeandia & Wensing 2021).
+
+    T = 2 ((l.h) E - l h' - w x S), S the second moment of mass, S = tr(J)/2 E - J.
+    """
+    w, l2, h, J = v.w, v.l * 2.0, inertia.h, inertia.J
+    w2, s = w * 2.0, l2.dot(h)
+    half = (J.xx + J.yy + J.zz) * 0.5
+    xx, yy, zz = half - J.xx, half - J.yy, half - J.zz
+    a = -(l2 * h.x) - w2.cross(Vec(xx, -J.xy, -J.xz))
+    b = -(l2 * h.y) - w2.cross(Vec(-J.xy, yy, -J.yz))
+    c = -(l2 * h.z) - w2.cross(Vec(-J.xz, -J.yz, zz))
+    return Coriolis(momentum * 2.0, Mat(Vec(a.x + s, a.y, a.z), Vec(b.x, b.y + s, b.z), Vec(c.x, c.y, c.z + s)))
+
+
+class ArticulatedInertia(Struct):
+    """A symmetric 6 x 6 matrix [[J, H], [H', M]] from motions to forces."""
+
+    __slots__ = ("J", "H", "M")
+    PARTS = (Sym, Mat, Sym)
+
+    def __mul__(self, v: Motion) -> Force:
+        return Force(self.J @ v.w + self.H @ v.l, self.H.transpose_times(v.w) + self.M @ v.l)
+
+    def column(self, axis: int) -> Force:
+        """Column 0-2 (angular x y z) or 3-5 (linear x y z)."""
+        full, H = (self.J, self.H) if axis < 3 else (self.M, self.H)
+        side = full.full()
+        own = (side.a, side.b, side.c)[axis % 3]
+        if axis < 3:
+            rows = H.transpose()
+            return Force(own, (rows.a, rows.b, rows.c)[axis])
+        return Force((H.a, H.b, H.c)[axis - 3], own)
+
+    def minus_outer(self, a: Force, b: Force) -> ArticulatedInertia:
+        """self - a b', for a b' symmetric in sum over the joint's degrees of freedom."""
+        return ArticulatedInertia(
+            self.J - a.n.outer(b.n).symmetric(), self.H - a.n.outer(b.f), self.M - a.f.outer(b.f).symmetric()
+        )
+
+
+def articulated(inertia: Inertia) -> ArticulatedInertia:
+    """A rigid-body inertia as a general 6 x 6 matrix."""
+    m, h = inertia.m, inertia.h
+    zero = 0.0 * m
+    skew = Mat(Vec(zero, h.z, -h.y), Vec(-h.z, zero, h.x), Vec(h.y, -h.x, zero))
+    return ArticulatedInertia(inertia.J, skew, Sym(m, zero, zero, m, zero, m))
+
+
+class Transform(Struct):
+    """The pose (R, p) of a child frame in its parent."""
+
+    __slots__ = ("R", "p")
+    PARTS = (Mat, Vec)
+
+    def __matmul__(self, child: Transform) -> Transform:
+        """The pose of the child's child."""
+        if not isinstance(child, Transform):
+            return NotImplemented
+        return Transform(self.R @ child.R, self.R @ child.p + self.p)
+
+    def components(self) -> Transform:
+        """The pose with its perturbation, if any, in the components (see perturbed_transform)."""
+        return self
+
+    def point(self, p: Vec) -> Vec:
+        """Coordinates in the parent of a point given in the child."""
+        return self.R @ p + self.p
+
+    def to_parent(self, m: Motion) -> Motion:
+        w = self.R @ m.w
+        return Motion(w, self.R @ m.l + self.p.cross(w))
+
+    def to_child(self, m: Motion) -> Motion:
+        return Motion(self.R.transpose_times(m.w), self.R.transpose_times(m.l - self.p.cross(m.w)))
+
+    def force_to_parent(self, f: Force) -> Force:
+        force = self.R @ f.f
+        return Force(self.R @ f.n + self.p.cross(force), force)
+
+    def force_to_child(self, f: Force) -> Force:
+        return Force(self.R.transpose_times(f.n - self.p.cross(f.f)), self.R.transpose_times(f.f))
+
+    def inertia_to_parent(self, mass: Scalar, com: Vec, central: Sym) -> Inertia:
+        """The inertia in the parent of a body given by mass, center of mass and inertia about it, in the child."""
+        c = self.point(com)
+        h = c * mass
+        return Inertia(mass, h, central.turned(self.R) + point_inertia(c, h))
+
+    def articulated_to_parent(self, inertia: ArticulatedInertia) -> ArticulatedInertia:
+        """X* I X^-1 for a general inertia (RBDA table 2.5)."""
+        R, p = self.R, self.p
+        M = inertia.M.turned(R)
+        H = R @ (R @ inertia.H.transpose()).transpose()  # R H R', with (R H')' = H R'
+        J = inertia.J.turned(R)
+        # Moving the origin by p: H <- H + p x M;  J <- J + p x H' - H p x - p x M p x.
+        columns = M.full()
+        moved = H + Mat(p.cross(columns.a), p.cross(columns.b), p.cross(columns.c))
+        left = _cross_columns(p, H.transpose())
+        right = _cross_columns(p, moved.transpose()).transpose()  # -(moved) p x
+        return ArticulatedInertia(J + (left + right).symmetric(), moved, M)
+
+
+def _cross_columns(p: Vec, A: Mat) -> Mat:
+    """p x A, column by column."""
+    return Mat(p.cross(A.a), p.cross(A.b), p.cross(A.c))
+
+
+def rotation_of_quaternion(x: Scalar, y: Scalar, z: Scalar, w: Scalar) -> Mat:
+    """The rotation matrix of a unit quaternion."""
+    x2, y2, z2 = x + x, y + y, z + z
+    xx, yy, zz, xy, xz, yz = x * x2, y * y2, z * z2, x * y2, x * z2, y * z2
+    wx, wy, wz = w * x2, w * y2, w * z2
+    return Mat(
+        Vec(1.0 - (yy + zz), xy + wz, xz - wy),
+        Vec(xy - wz, 1.0 - (xx + zz), yz + wx),
+        Vec(xz + wy, yz - wx, 1.0 - (xx + yy)),
+    )

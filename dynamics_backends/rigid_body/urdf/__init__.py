@@ -1,0 +1,1 @@
+"""Robots from URDF: reading, checking and explaining what is wrong."""

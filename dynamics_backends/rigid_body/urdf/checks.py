@@ -1,0 +1,204 @@
+"""Checks of what a URDF describes: one tree, and inertias with which the equations of motion can be solved.
+
+Errors are what makes the dynamics wrong: no tree, or a mass matrix that is singular or has a negative
+eigenvalue. The latter is decided joint by joint on D = S' I_A S, the pivot of the articulated-body algorithm
+(Featherstone 2008, table 7.1), compared with S' I_c S of the rigid composite body, at a few configurations.
+Untidy inertias of single links are warnings.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from dynamics_backends.rigid_body.model.mass_properties import (
+    point_inertia,
+    positive_semidefinite,
+    satisfies_triangle,
+)
+from dynamics_backends.rigid_body.model.model import JOINT_TYPES, Model
+from dynamics_backends.rigid_body.model.names import nearest_names
+from dynamics_backends.rigid_body.spatial.rotations import z_rotation
+from dynamics_backends.rigid_body.urdf.elements import Joint, Link, Robot
+from dynamics_backends.rigid_body.urdf.xml_source import URDFError
+
+PIVOT_TOLERANCE = 1e-10  # of the scaled pivot: far above rounding, far below that of any robot's joint
+CONFIGURATIONS = 3  # the neutral one and two random ones: a mass matrix may be singular at one of them by chance
+
+
+def tree_order(robot: Robot) -> tuple[Link, list[Joint]]:
+    """Return the root link and the joints depth first, siblings in the file's order.
+
+    Raises URDFError for an unknown link, a link with two parents, a cycle, no root, two roots.
+    """
+    above: dict[str, Joint] = {}
+    below: dict[str, list[Joint]] = {name: [] for name in robot.links}
+    for joint in robot.joints.values():
+        _check_ends(joint, robot)
+        if joint.child in above:
+            other = above[joint.child]
+            raise joint.element.error(
+                f"link {joint.child!r} is also the child of joint {other.name!r} (line {other.element.line});"
+                " a URDF is a tree: remove one of the joints and close the loop by a constraint"
+            )
+        above[joint.child] = joint
+        below[joint.parent].append(joint)
+    root = _root(robot, above)
+    order, stack = [], below[root.name][::-1]
+    while stack:
+        joint = stack.pop()
+        order.append(joint)
+        stack += below[joint.child][::-1]
+    if len(order) < len(robot.joints):
+        raise _cycle(robot, above, reached={root.name, *(joint.child for joint in order)})
+    return root, order
+
+
+def _check_ends(joint: Joint, robot: Robot):
+    for end, link in (("parent", joint.parent), ("child", joint.child)):
+        if link not in robot.links:
+            near = nearest_names(link, list(robot.links))
+            hint = f"did you mean {' or '.join(map(repr, near))}?" if near else "add this <link>, or correct the name"
+            raise joint.element.required(end).error(f"there is no link named {link!r}; {hint}")
+
+
+def _root(robot: Robot, above: dict[str, Joint]) -> Link:
+    roots = [link for name, link in robot.links.items() if name not in above]
+    if not roots:
+        raise _cycle(robot, above, reached=set())
+    if len(roots) > 1:
+        names = ", ".join(f"{link.name!r} (line {link.element.line})" for link in roots)
+        raise roots[1].element.error(
+            f"the robot has {len(roots)} root links, {names}: join them by a <joint>, or remove all but one"
+        )
+    return roots[0]
+
+
+def _cycle(robot: Robot, above: dict[str, Joint], reached: set[str]) -> URDFError:
+    """Return the error for links that hang from each other; `reached` are those that hang from the root."""
+    link = next(name for name in robot.links if name not in reached)
+    seen: list[str] = []
+    while link not in seen:
+        seen.append(link)
+        link = above[link].parent
+    loop = [link, *reversed(seen[seen.index(link) :])]
+    none = "" if reached else "there is no root link: "
+    return above[link].element.error(
+        f"{none}the links {' -> '.join(map(repr, loop))} form a cycle: remove one of the joints between them"
+    )
+
+
+def link_warnings(link: Link) -> list[str]:
+    """Return sentences about an inertia that no real body has."""
+    where = f"link {link.name!r} (line {link.element.line})"
+    if link.mass < 0:
+        return [f"{where} has the negative mass {link.mass:g}"]
+    if link.mass > 0 and not link.inertia.any():
+        return [f"{where} has a mass and a zero inertia tensor: taken as a point mass"]
+    if not positive_semidefinite(link.inertia):
+        return [f"{where} has an inertia tensor with a negative principal moment"]
+    if not satisfies_triangle(link.inertia):
+        return [f"{where}: one principal moment of inertia exceeds the sum of the others"]
+    return []
+
+
+def body_warnings(model: Model) -> list[str]:
+    """Return sentences about the moving bodies without mass, merged links included."""
+    pairs = zip(model.body_names, model.joint_names, model.mass, strict=True)
+    return [f"link {body!r}, moved by joint {joint!r}, has no mass" for body, joint, mass in pairs if mass == 0]
+
+
+def inertia_errors(model: Model, exempt: frozenset[str] = frozenset()) -> list[str]:
+    """Return sentences about the joints, but those exempt, where the mass matrix is not positive definite."""
+    rng = np.random.default_rng(0)
+    configurations = [model.neutral(), *model.random_configuration(rng, CONFIGURATIONS - 1)]
+    pivots = np.array([scaled_pivots(model, q) for q in configurations]).reshape(CONFIGURATIONS, model.nb)
+    errors = []
+    for b, joint in enumerate(model.joint_names):
+        negative = pivots[:, b].min() < -PIVOT_TOLERANCE
+        if joint not in exempt and (negative or pivots[:, b].max() <= PIVOT_TOLERANCE):
+            errors.append(_inertia_error(model, b, negative))
+    return errors
+
+
+def _inertia_error(model: Model, b: int, negative: bool) -> str:
+    moved = [body for body in range(model.nb) if model.dofs(b)[0] in model.ancestors(body)]
+    joint, link = model.joint_names[b], model.body_names[b]
+    inertia = "an unphysical" if negative else "no"
+    effect = "has a negative eigenvalue" if negative else "is singular"
+    remedy = f"make the joint fixed, or load with armature={{{joint!r}: 1e-3}}"
+    if model.joint_types[b] == "floating":
+        remedy = "make the joint fixed" if model.parent[b] >= 0 else "load with base='fixed'"
+    return (
+        f"what joint {joint!r} moves, link {link!r} and its subtree of {model.mass[moved].sum():g} kg, has"
+        f" {inertia} inertia against it, so that the mass matrix {effect}: correct the <inertial> of the links,"
+        f" such as {link!r}, {remedy}"
+    )
+
+
+def scaled_pivots(model: Model, q: np.ndarray) -> np.ndarray:
+    """Return, for each body (nb,), the least eigenvalue of D scaled by the diagonal of S' I_c S; at most 1.
+
+    -inf stands for a diagonal entry that is negative itself, 0 for one that is zero.
+    """
+    articulated = [_spatial_inertia(model, b) for b in range(model.nb)]
+    composite = [inertia.copy() for inertia in articulated]
+    pivots = np.zeros(model.nb)
+    for b in reversed(range(model.nb)):
+        X, S = _joint_kinematics(model, b, q)
+        armature = np.diag(model.armature[model.dofs(b)])
+        D, scale = S.T @ articulated[b] @ S + armature, np.diag(S.T @ composite[b] @ S + armature)
+        pivots[b] = _least_eigenvalue(D, scale)
+        parent = model.parent[b]
+        if parent < 0:
+            continue
+        if pivots[b] > PIVOT_TOLERANCE:
+            U = articulated[b] @ S
+            articulated[b] = articulated[b] - U @ np.linalg.solve(D, U.T)
+        articulated[parent] += X.T @ articulated[b] @ X
+        composite[parent] += X.T @ composite[b] @ X
+    return pivots
+
+
+def _least_eigenvalue(D: np.ndarray, scale: np.ndarray) -> float:
+    if scale.min() < 0:
+        return -np.inf
+    if scale.min() == 0:
+        return 0.0
+    return float(np.linalg.eigvalsh(D / np.sqrt(np.outer(scale, scale)))[0])
+
+
+def _spatial_inertia(model: Model, b: int) -> np.ndarray:
+    """Return the (6, 6) inertia of body b about its origin, in (angular; linear) order."""
+    mass, com = model.mass[b], model.com[b]
+    cross = mass * _skew(com)
+    return np.block([[model.inertia[b] + point_inertia(mass, com), cross], [cross.T, mass * np.eye(3)]])
+
+
+def _joint_kinematics(model: Model, b: int, q: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return the motion transform X (6, 6) from the parent to body b, and the motion subspace S (6, nv_b)."""
+    kind, pitch = model.joint_types[b], model.pitch[b]
+    q = q[model.q_index[b] :][: JOINT_TYPES[kind][0]]
+    spin, slide = np.eye(6)[:, [2]], np.eye(6)[:, [5]]
+    R, p = np.eye(3), np.zeros(3)
+    if kind in ("revolute", "helical"):
+        R, p, S = z_rotation(q[0]), np.array([0.0, 0.0, pitch * q[0]]), spin + pitch * slide
+    elif kind == "prismatic":
+        p, S = np.array([0.0, 0.0, q[0]]), slide
+    elif kind == "planar":
+        R, p, S = z_rotation(q[2]), np.array([q[0], q[1], 0.0]), np.eye(6)[:, [3, 4, 2]]
+    elif kind == "spherical":
+        R, S = _quaternion_matrix(q), np.eye(6)[:, :3]
+    else:
+        R, p, S = _quaternion_matrix(q[3:]), q[:3], np.eye(6)[:, [3, 4, 5, 0, 1, 2]]
+    R, p = model.placement_R[b] @ R, model.placement_R[b] @ p + model.placement_p[b]
+    return np.block([[R.T, np.zeros((3, 3))], [-R.T @ _skew(p), R.T]]), S
+
+
+def _skew(r: np.ndarray) -> np.ndarray:
+    return np.array([[0.0, -r[2], r[1]], [r[2], 0.0, -r[0]], [-r[1], r[0], 0.0]])
+
+
+def _quaternion_matrix(quaternion: np.ndarray) -> np.ndarray:
+    """Return the rotation (3, 3) of a unit quaternion x y z w."""
+    K, w = _skew(quaternion[:3]), quaternion[3]
+    return np.eye(3) + 2 * w * K + 2 * K @ K

@@ -1,0 +1,232 @@
+"""The links and joints of a URDF as records, element by element, numbers exactly as in the file."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from dynamics_backends.rigid_body.model.names import nearest_names
+from dynamics_backends.rigid_body.spatial.rotations import rpy_matrix, snap_rotation, snap_vector, unit_axis
+from dynamics_backends.rigid_body.urdf.xml_source import Element
+
+JOINT_KINDS = {  # URDF type -> joint type of the model
+    "revolute": "revolute",
+    "continuous": "revolute",
+    "prismatic": "prismatic",
+    "fixed": "fixed",
+    "floating": "floating",
+    "planar": "planar",
+}
+_LIMITED = ("revolute", "prismatic")  # URDF types that must have position limits
+_AXIAL = ("revolute", "continuous", "prismatic", "planar")
+_XACRO = ("xacro", "://ros.org/wiki/xacro", "://wiki.ros.org/xacro")
+
+
+@dataclass(eq=False)
+class Link:
+    """mass [kg], com (3,) [m], inertia (3, 3) about the center of mass in the link's axes [kg m^2]."""
+
+    name: str
+    element: Element
+    mass: float = 0.0
+    com: np.ndarray = field(default_factory=lambda: np.zeros(3))
+    inertia: np.ndarray = field(default_factory=lambda: np.zeros((3, 3)))
+
+
+@dataclass(eq=False)
+class Mimic:
+    """This joint's coordinate is multiplier * that of `joint` + offset."""
+
+    joint: str
+    multiplier: float
+    offset: float
+
+
+@dataclass(eq=False)
+class Joint:
+    """kind: a joint type of the model, or "fixed". xyz (3,) [m] and R (3, 3) place it in the parent link.
+
+    lower, upper, effort, velocity are infinite where not given; armature is the rotor inertia at the joint.
+    """
+
+    name: str
+    element: Element
+    kind: str
+    parent: str
+    child: str
+    xyz: np.ndarray
+    R: np.ndarray
+    axis: np.ndarray
+    lower: float = -np.inf
+    upper: float = np.inf
+    effort: float = np.inf
+    velocity: float = np.inf
+    damping: float = 0.0
+    friction: float = 0.0
+    armature: float = 0.0
+    mimic: Mimic | None = None
+
+
+@dataclass(eq=False)
+class Robot:
+    """All links and joints of a file, in its order; `warnings` are sentences about what is untidy in it."""
+
+    name: str
+    element: Element
+    links: dict[str, Link]
+    joints: dict[str, Joint]
+    warnings: list[str]
+
+
+def read_robot(root: Element, snap: float | None) -> Robot:
+    """Return the links and joints under <robot>. snap: tolerance of exact rotations, None for none.
+
+    Raises URDFError for repeated names, missing elements, wrong numbers and unknown joint types.
+    """
+    if root.tag != "robot":
+        raise root.error("the root element of a URDF is <robot>: is this another format, such as SDF or MJCF?")
+    _refuse_xacro(root)
+    robot = Robot(root.attributes.get("name", "robot"), root, {}, {}, [])
+    for element in root.all("link"):
+        _insert(robot.links, read_link(element))
+    for element in root.all("joint"):
+        _insert(robot.joints, read_joint(element, snap, robot.warnings))
+    if not robot.links:
+        raise root.error("the robot has no <link>")
+    for transmission in root.all("transmission"):
+        _add_rotor_inertia(transmission, robot.joints)
+    return robot
+
+
+def _refuse_xacro(root: Element):
+    for element in root.children:
+        if any(mark in element.tag for mark in _XACRO):
+            raise element.error("this is a xacro file: expand it first, `xacro FILE.xacro > FILE.urdf`")
+
+
+def _insert(records: dict, record):
+    if record.name in records:
+        first = records[record.name].element.line
+        raise record.element.error(f"the name {record.name!r} is already used in line {first}: rename one of them")
+    records[record.name] = record
+
+
+def read_link(element: Element) -> Link:
+    """Return the link of a <link> element; without <inertial> it has no mass."""
+    link = Link(element.string("name"), element)
+    inertial = element.first("inertial")
+    if inertial is None:
+        return link
+    link.mass = inertial.required("mass").number("value")
+    origin = inertial.first("origin")
+    if origin is not None:
+        link.com = origin.vector("xyz", (0, 0, 0))
+    tensor = inertial.first("inertia")
+    if tensor is not None:
+        link.inertia = _rotated(_tensor(tensor), origin)
+    return link
+
+
+def _tensor(element: Element) -> np.ndarray:
+    xx, yy, zz = (element.number(key) for key in ("ixx", "iyy", "izz"))
+    xy, xz, yz = (element.number(key, 0.0) for key in ("ixy", "ixz", "iyz"))
+    return np.array([[xx, xy, xz], [xy, yy, yz], [xz, yz, zz]])
+
+
+def _rotated(tensor: np.ndarray, origin: Element | None) -> np.ndarray:
+    rpy = np.zeros(3) if origin is None else origin.vector("rpy", (0, 0, 0))
+    if not rpy.any():
+        return tensor
+    R = rpy_matrix(rpy)
+    tensor = R @ tensor @ R.T
+    return (tensor + tensor.T) / 2
+
+
+def read_joint(element: Element, snap: float | None, warnings: list[str]) -> Joint:
+    """Return the joint of a <joint> element, and add to `warnings` what is untidy in it."""
+    urdf_type = element.string("type")
+    if urdf_type not in JOINT_KINDS:
+        near = nearest_names(urdf_type, list(JOINT_KINDS), 1)
+        hint = f"did you mean {near[0]!r}? " if near else ""
+        raise element.error(f"unknown joint type {urdf_type!r}; {hint}Known: {', '.join(JOINT_KINDS)}")
+    origin = element.first("origin")
+    xyz = np.zeros(3) if origin is None else origin.vector("xyz", (0, 0, 0))
+    R = np.eye(3) if origin is None else rpy_matrix(origin.vector("rpy", (0, 0, 0)))
+    joint = Joint(
+        name=element.string("name"),
+        element=element,
+        kind=JOINT_KINDS[urdf_type],
+        parent=element.required("parent").string("link"),
+        child=element.required("child").string("link"),
+        xyz=xyz,
+        R=R if snap is None else snap_rotation(R, snap),
+        axis=_axis(element, snap) if urdf_type in _AXIAL else np.array([0.0, 0.0, 1.0]),
+    )
+    if joint.kind != "fixed":
+        _read_limits(joint, element.first("limit"), urdf_type, warnings)
+        _read_dynamics(joint, element.first("dynamics"))
+        _read_mimic(joint, element.first("mimic"))
+    return joint
+
+
+def _axis(joint: Element, snap: float | None) -> np.ndarray:
+    """Return the unit axis (3,); the URDF's default is x."""
+    element = joint.first("axis")
+    if element is None:
+        return np.array([1.0, 0.0, 0.0])
+    axis = element.vector("xyz", (1, 0, 0))
+    if not axis.any():
+        raise element.error("the axis is zero: give a direction, such as xyz='0 0 1'")
+    axis = unit_axis(axis)
+    return axis if snap is None else snap_vector(axis, snap)
+
+
+def _read_limits(joint: Joint, limit: Element | None, urdf_type: str, warnings: list[str]):
+    """Position limits of revolute and prismatic joints; an effort or velocity of 0 means "not given"."""
+    if urdf_type in _LIMITED and limit is not None and limit.attributes.keys() & {"lower", "upper"}:
+        joint.lower = limit.number("lower", 0.0, infinite=True)
+        joint.upper = limit.number("upper", 0.0, infinite=True)
+        if joint.lower > joint.upper:
+            raise limit.error(f"the lower limit {joint.lower:g} exceeds the upper {joint.upper:g}: exchange them")
+    elif urdf_type in _LIMITED:
+        warnings.append(f"joint {joint.name!r} is {urdf_type} but has no position limits: taken as unlimited")
+    if limit is not None:
+        joint.effort = _positive(limit, "effort")
+        joint.velocity = _positive(limit, "velocity")
+
+
+def _positive(limit: Element, attribute: str) -> float:
+    value = limit.number(attribute, 0.0, infinite=True)
+    if value < 0:
+        raise limit.error(f"{attribute} is {value:g}: give a positive limit, or 0 for none")
+    return value or np.inf
+
+
+def _read_dynamics(joint: Joint, dynamics: Element | None):
+    """<dynamics damping friction>; `armature` [kg m^2 or kg] is an extension of this loader."""
+    if dynamics is None:
+        return
+    for attribute in ("damping", "friction", "armature"):
+        value = dynamics.number(attribute, 0.0)
+        if value < 0:
+            raise dynamics.error(f"{attribute} is {value:g}: it must not be negative")
+        setattr(joint, attribute, value)
+
+
+def _read_mimic(joint: Joint, mimic: Element | None):
+    if mimic is not None:
+        joint.mimic = Mimic(mimic.string("joint"), mimic.number("multiplier", 1.0), mimic.number("offset", 0.0))
+
+
+def _add_rotor_inertia(transmission: Element, joints: dict[str, Joint]):
+    """Add J n^2 of an actuator's <rotorInertia> or <motorInertia> J, if any, and <mechanicalReduction> n."""
+    joint, actuator = transmission.first("joint"), transmission.first("actuator")
+    if joint is None or actuator is None or joint.attributes.get("name") not in joints:
+        return
+    rotor = actuator.first("rotorInertia") or actuator.first("motorInertia")
+    if rotor is None:
+        return
+    reduction = actuator.first("mechanicalReduction") or transmission.first("mechanicalReduction")
+    ratio = 1.0 if reduction is None else reduction.content()
+    joints[joint.attributes["name"]].armature += rotor.content() * ratio**2

@@ -1,0 +1,141 @@
+"""Loads a robot from a URDF file.
+
+Every link and joint becomes a named frame; fixed joints are merged into the parent body. Bodies are numbered
+depth first, siblings in the order of the file. A continuous joint is a revolute one without position limits.
+Numbers are taken exactly as they stand in the file, unless `snap` is asked for.
+"""
+
+from __future__ import annotations
+
+import os
+import warnings
+from collections.abc import Mapping
+from dataclasses import replace
+from itertools import chain
+
+import numpy as np
+
+from dynamics_backends.rigid_body.model.model import STANDARD_GRAVITY, Model
+from dynamics_backends.rigid_body.model.model_builder import ModelBuilder, lock_joints
+from dynamics_backends.rigid_body.model.names import unknown_name
+from dynamics_backends.rigid_body.spatial.rotations import SNAP_TOLERANCE
+from dynamics_backends.rigid_body.urdf import checks as urdf_checks
+from dynamics_backends.rigid_body.urdf.elements import Joint, Link, Robot, read_robot
+from dynamics_backends.rigid_body.urdf.mimic import couple, find_followers
+from dynamics_backends.rigid_body.urdf.xml_source import URDFError, read_xml
+
+__all__ = ["URDFError", "URDFWarning", "load_urdf"]
+
+ROOT_JOINT = "root_joint"  # the floating joint of the base, Pinocchio's name too
+
+
+class URDFWarning(UserWarning):
+    """Untidy places of a URDF, all in one message."""
+
+
+def load_urdf(
+    source: str | os.PathLike,
+    *,
+    base: str = "fixed",
+    mimic: str = "free",
+    snap: bool | float = False,
+    strict: bool = False,
+    gravity=None,
+    armature: float | Mapping[str, float] | None = None,
+) -> Model:
+    """Return the model of a URDF file, or of URDF text that starts with "<".
+
+    base: "fixed" (the root link is part of the world) or "floating" (it is body 0, moved by "root_joint").
+    mimic: joints with <mimic> are independent ("free"), rigid at their offset ("lock"), or follow their
+    source by the model's `coupling` ("follow").
+    snap: make rotations whose entries are within this tolerance of 0 or +-1 exact; True for 1e-4.
+    strict: raise for what is otherwise a URDFWarning: links without mass that move, implausible inertias of
+    single links, missing limits.
+    gravity: (3,) [m/s^2], by default (0, 0, -9.81).
+    armature: rotor inertia at the joint [kg m^2, or kg], for all joints but floating ones or by joint name;
+    by default the attribute `armature` of <dynamics>, plus J n^2 of a <transmission> that gives
+    <rotorInertia>.
+
+    Raises URDFError, with file, line and element, for what cannot be a robot; UnknownName for an unknown
+    joint in `armature`; ValueError for a wrong option.
+    """
+    _check_option("base", base, ("fixed", "floating"))
+    _check_option("mimic", mimic, ("free", "lock", "follow"))
+    tolerance = None if snap is False else SNAP_TOLERANCE if snap is True else float(snap)
+    robot = read_robot(read_xml(source), tolerance)
+    root, order = urdf_checks.tree_order(robot)
+    _set_armature(robot, armature)
+    followers = find_followers(robot) if mimic != "free" else {}
+    model = _assemble(robot, root, order, base).build(STANDARD_GRAVITY if gravity is None else gravity)
+    if mimic == "lock":
+        model = lock_joints(model, {name: follower.offset for name, follower in followers.items()})
+    elif followers:
+        model = replace(model, coupling=couple(model, followers))
+    _report(robot, model, exempt=frozenset(followers), strict=strict)
+    return model
+
+
+def _check_option(option: str, value: str, known: tuple[str, ...]):
+    if value not in known:
+        raise ValueError(f"{option} is {value!r}; choose one of {', '.join(map(repr, known))}")
+
+
+def _set_armature(robot: Robot, armature: float | Mapping[str, float] | None):
+    moving = {name: joint for name, joint in robot.joints.items() if joint.kind not in ("fixed", "floating")}
+    if armature is None:
+        return
+    values = armature if isinstance(armature, Mapping) else dict.fromkeys(moving, armature)
+    for name, value in values.items():
+        if name not in moving:
+            raise unknown_name("moving joint", name, list(moving))
+        if not 0 <= value < np.inf:
+            raise ValueError(f"the armature of joint {name!r} is {value}: give a finite number, not negative")
+        moving[name].armature = float(value)
+
+
+def _assemble(robot: Robot, root: Link, order: list[Joint], base: str) -> ModelBuilder:
+    """Return a builder with all links of the robot in it."""
+    builder = ModelBuilder(robot.name)
+    if base == "floating":
+        builder.add_body(root.name, None, "floating", joint_name=ROOT_JOINT, **_inertia(root))
+    else:
+        builder.add_body(root.name, None, "fixed", **_inertia(root))
+    for joint in order:
+        builder.add_body(
+            joint.child,
+            joint.parent,
+            joint.kind,
+            joint_name=joint.name,
+            axis=joint.axis,
+            xyz=joint.xyz,
+            R=joint.R,
+            q_lower=joint.lower,
+            q_upper=joint.upper,
+            velocity_limit=joint.velocity,
+            effort_limit=joint.effort,
+            damping=joint.damping,
+            friction=joint.friction,
+            armature=joint.armature,
+            **_inertia(robot.links[joint.child]),
+        )
+    return builder
+
+
+def _inertia(link: Link) -> dict:
+    return {"mass": link.mass, "com": link.com, "inertia": link.inertia}
+
+
+def _report(robot: Robot, model: Model, exempt: frozenset[str], strict: bool):
+    """Raise for inertias that make the dynamics wrong; warn of, or raise for, what is untidy."""
+    errors = urdf_checks.inertia_errors(model, exempt)
+    if errors:
+        raise URDFError("\n".join([f"{robot.element.source}: {errors[0]}", *errors[1:]]))
+    moving = [robot.links[frame.name] for frame in model.frames if frame.kind == "link" and frame.body >= 0]
+    notes = [*robot.warnings, *urdf_checks.body_warnings(model)]
+    notes += chain.from_iterable(urdf_checks.link_warnings(link) for link in moving)
+    if not notes:
+        return
+    message = f"{robot.element.source}, robot {robot.name!r}:" + "".join(f"\n  {note}" for note in notes)
+    if strict:
+        raise URDFError(f"{message}\nCorrect the file, or load it without strict=True")
+    warnings.warn(message, URDFWarning, stacklevel=3)

@@ -1,0 +1,73 @@
+"""Joints of a URDF that follow others: chains of <mimic> resolved, and their coupling in a model."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from dynamics_backends.rigid_body.model.coupling import Coupling
+from dynamics_backends.rigid_body.model.model import JOINT_TYPES, Model
+from dynamics_backends.rigid_body.model.names import nearest_names
+from dynamics_backends.rigid_body.urdf.elements import Joint, Mimic, Robot
+
+
+class Follower(NamedTuple):
+    """A joint's coordinate is multiplier * that of the independent joint `source` + offset."""
+
+    source: str
+    multiplier: float
+    offset: float
+
+
+def find_followers(robot: Robot) -> dict[str, Follower]:
+    """Return each joint with <mimic>; the source of a follower of followers is the independent joint.
+
+    Raises URDFError for an unknown source, a circle, and a joint that is fixed or has several DoFs.
+    """
+    return {
+        joint.name: _resolved(robot, joint, joint.mimic) for joint in robot.joints.values() if joint.mimic is not None
+    }
+
+
+def _resolved(robot: Robot, joint: Joint, mimic: Mimic) -> Follower:
+    multiplier, offset, seen = mimic.multiplier, mimic.offset, [joint.name]
+    source = _source(robot, joint, mimic)
+    while source.mimic is not None and source.name not in seen:
+        seen.append(source.name)
+        offset += multiplier * source.mimic.offset
+        multiplier *= source.mimic.multiplier
+        source = _source(robot, source, source.mimic)
+    if source.mimic is not None:
+        names = " -> ".join(map(repr, [*seen, source.name]))
+        raise joint.element.error(f"the joints {names} mimic each other in a circle: make one independent")
+    return Follower(source.name, multiplier, offset)
+
+
+def _source(robot: Robot, joint: Joint, mimic: Mimic) -> Joint:
+    element = joint.element.required("mimic")
+    if mimic.joint not in robot.joints:
+        near = nearest_names(mimic.joint, list(robot.joints))
+        hint = f"did you mean {' or '.join(map(repr, near))}?" if near else "remove the <mimic>"
+        raise element.error(f"there is no joint named {mimic.joint!r}; {hint}")
+    for end in (joint, robot.joints[mimic.joint]):
+        if JOINT_TYPES.get(end.kind) != (1, 1):
+            raise element.error(
+                f"joint {end.name!r} is {end.kind}, and only joints with one degree of freedom follow or are"
+                " followed: remove the <mimic>, or load with mimic='free'"
+            )
+    return robot.joints[mimic.joint]
+
+
+def couple(model: Model, followers: dict[str, Follower]) -> Coupling:
+    """Return the coupling of the model's DoFs by the followers."""
+    source, multiplier, offset = np.arange(model.nv), np.ones(model.nv), np.zeros(model.nv)
+    for name, follower in followers.items():
+        d = int(model.v_index[model.joint_id(name)])
+        source[d] = model.v_index[model.joint_id(follower.source)]
+        multiplier[d], offset[d] = follower.multiplier, follower.offset
+    coordinate = np.full(model.nv, -1)
+    for b, kind in enumerate(model.joint_types):
+        if JOINT_TYPES[kind] == (1, 1):
+            coordinate[model.v_index[b]] = model.q_index[b]
+    return Coupling(source, multiplier, offset, coordinate, model.nq)

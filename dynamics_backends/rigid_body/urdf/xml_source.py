@@ -1,0 +1,177 @@
+"""Untrusted XML as a tree of elements that know their line, and the numbers in them.
+
+Entity declarations and external references are refused by defusedxml, so that a small file cannot expand into
+a large one or read another. Every complaint is a `URDFError` that begins with the file, the line and the
+element.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+from xml.etree.ElementTree import ParseError
+
+import numpy as np
+from defusedxml import DefusedXmlException
+from defusedxml.ElementTree import DefusedXMLParser
+
+from dynamics_backends.rigid_body.model.names import nearest_names
+
+NESTING_LIMIT = 200  # a URDF nests about six deep
+
+
+class URDFError(ValueError):
+    """A URDF that cannot be read, or describes no usable robot; the message says where and what to do."""
+
+
+@dataclass(eq=False)
+class Element:
+    """An XML element; `source` is the file's name."""
+
+    tag: str
+    attributes: dict[str, str]
+    source: str
+    line: int
+    parent: Element | None = None
+    children: list[Element] = field(default_factory=list)
+    text: str = ""
+
+    def error(self, message: str) -> URDFError:
+        """Return an error that points at this element."""
+        return URDFError(f"{self.source}, line {self.line}, {self._path()}: {message}")
+
+    def _path(self) -> str:
+        name = f" name={self.attributes['name']!r}" if "name" in self.attributes else ""
+        above = "" if self.parent is None or self.parent.parent is None else self.parent._path() + " "
+        return f"{above}<{self.tag}{name}>"
+
+    def all(self, tag: str) -> list[Element]:
+        """Return the children of this tag."""
+        return [child for child in self.children if child.tag == tag]
+
+    def first(self, tag: str) -> Element | None:
+        """Return the first child of this tag, or None."""
+        return next(iter(self.all(tag)), None)
+
+    def required(self, tag: str) -> Element:
+        """Return the first child of this tag. Raises URDFError if there is none."""
+        child = self.first(tag)
+        if child is None:
+            raise self.error(f"<{tag}> is missing: add it")
+        return child
+
+    def string(self, attribute: str) -> str:
+        """Return a non-empty attribute. Raises URDFError if there is none."""
+        value = self.attributes.get(attribute, "")
+        if not value:
+            raise self.error(f"the attribute {attribute!r} is missing or empty: add it")
+        return value
+
+    def number(self, attribute: str, default: float | None = None, infinite: bool = False) -> float:
+        """Return an attribute as a number; required if there is no default. Raises URDFError."""
+        if attribute not in self.attributes and default is not None:
+            return default
+        return self._parse(attribute, self.string(attribute), infinite)
+
+    def vector(self, attribute: str, default: Sequence[float]) -> np.ndarray:
+        """Return an attribute as an array of as many numbers as the default has. Raises URDFError."""
+        if attribute not in self.attributes:
+            return np.array(default, dtype=float)
+        words = self.attributes[attribute].split()
+        if len(words) != len(default):
+            raise self.error(f"{attribute}={self.attributes[attribute]!r} has {len(words)} numbers, not {len(default)}")
+        return np.array([self._parse(attribute, word) for word in words])
+
+    def content(self) -> float:
+        """Return the text between the tags as a number. Raises URDFError."""
+        return self._parse("its text", self.text.strip())
+
+    def _parse(self, what: str, word: str, infinite: bool = False) -> float:
+        try:
+            value = float(word)
+        except ValueError:
+            raise self.error(f"{what} is {word!r}, which is not a number") from None
+        if math.isnan(value) or (math.isinf(value) and not infinite):
+            raise self.error(f"{what} is {word!r}: give a finite number")
+        return value
+
+
+def read_xml(source: str | os.PathLike) -> Element:
+    """Return the root element of a file, or of XML text that starts with "<". Raises URDFError."""
+    if isinstance(source, str) and source.lstrip("\ufeff \t\r\n").startswith("<"):
+        return _parse_text(source.lstrip("\ufeff \t\r\n"), "URDF text")
+    path = Path(source)
+    try:
+        content = path.read_bytes()
+    except OSError as error:
+        raise URDFError(f"cannot read the URDF {str(path)!r}: {_reason(path, error)}") from None
+    return _parse_text(content, path.name)
+
+
+def _parse_text(content: str | bytes, source: str) -> Element:
+    target = _Target(source)
+    parser = target.parser = DefusedXMLParser(target=target)
+    try:
+        parser.feed(content)
+        root = parser.close()
+    except DefusedXmlException:
+        raise URDFError(
+            f"{source}, line {target.line}: entity declarations and external references are refused, since"
+            " they can blow up or read other files; write the text in place of the entity, and remove"
+            " the DOCTYPE"
+        ) from None
+    except ParseError as error:
+        raise URDFError(f"{source}: not well-formed XML: {error}; correct it there") from None
+    if root is None:
+        raise URDFError(f"{source}: there is no XML element in it")
+    return root
+
+
+class _Target:
+    """Receives the parser's events and builds the tree."""
+
+    def __init__(self, source: str):
+        self.source = source
+        self.parser: Any = None  # set once the parser exists, which needs the target first
+        self._open: list[Element] = []
+        self._root: Element | None = None
+
+    @property
+    def line(self) -> int:
+        return self.parser.parser.CurrentLineNumber
+
+    def start(self, tag: str, attributes: dict[str, str]):
+        above = self._open[-1] if self._open else None
+        element = Element(tag, dict(attributes), self.source, self.line, above)
+        if len(self._open) >= NESTING_LIMIT:
+            raise element.error(f"elements are nested more than {NESTING_LIMIT} deep: this is no URDF")
+        if above is None:
+            self._root = element
+        else:
+            above.children.append(element)
+        self._open.append(element)
+
+    def end(self, tag: str):
+        self._open.pop()
+
+    def data(self, text: str):
+        self._open[-1].text += text
+
+    def close(self) -> Element | None:
+        return self._root
+
+
+def _reason(path: Path, error: OSError) -> str:
+    if not isinstance(error, FileNotFoundError):
+        return error.strerror or str(error)
+    if not path.parent.is_dir():
+        return f"the folder {str(path.parent)!r} does not exist"
+    present = sorted(entry.name for entry in path.parent.iterdir())
+    near = nearest_names(path.name, present)
+    models = [name for name in present if name.lower().endswith((".urdf", ".xml"))]
+    hint = f"did you mean {' or '.join(map(repr, near))}?" if near else ""
+    return f"no such file. {hint or 'URDF files there: ' + (', '.join(models[:8]) or 'none')}"

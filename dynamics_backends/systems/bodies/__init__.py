@@ -1,0 +1,1 @@
+"""Actuated trees of bodies, free or coupled, and maps made from them."""

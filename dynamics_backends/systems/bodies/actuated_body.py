@@ -1,0 +1,120 @@
+"""Robots with forces in their joints: tau = B u - damping v - friction tanh(v / v_s).
+
+u (nu, N) are the forces of the actuated joints [N, N m]; a floating base has none.  Viscous damping and Coulomb
+friction are the model's; friction is smoothed over the velocity ``friction_velocity`` and left out where that is
+None.  Subclasses say how the accelerations follow from tau, free or in contact.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from copy import copy
+from typing import Self
+
+import numpy as np
+
+from dynamics_backends import scalar as sm
+from dynamics_backends.protocol import Contraction, Matrix, Partials
+from dynamics_backends.rigid_body.derivatives.fd_derivatives import ForwardDynamicsDerivatives
+from dynamics_backends.rigid_body.derivatives.fd_second_order import ForwardDynamicsSecondOrder
+from dynamics_backends.rigid_body.model.model import Model
+from dynamics_backends.rigid_body.model.names import unknown_name
+from dynamics_backends.scalar import Rows
+from dynamics_backends.systems.bodies.rigid_body_map import MechanicalSystem, columns
+
+
+def _driven(model: Model, names: Sequence[str] | None) -> tuple[int, ...]:
+    """The DoFs that a control drives: all but a floating base's, or those named."""
+    if names is None:
+        return tuple(np.flatnonzero(model.actuated).tolist())
+    for name in names:
+        if name not in model.dof_names:
+            raise unknown_name("degree of freedom", name, model.dof_names)
+    return tuple(model.dof_names.index(name) for name in names)
+
+
+class ActuatedBody(MechanicalSystem):
+    """What systems of a robot with driven joints share.
+
+    ``actuated``: names of the degrees of freedom that have a control, in the order of u; default: all but a floating
+    base's. Raises UnknownName for a name the model does not have.
+    """
+
+    def __init__(
+        self,
+        model: Model,
+        *,
+        actuated: Sequence[str] | None = None,
+        damping: bool = True,
+        friction_velocity: float | None = None,
+    ) -> None:
+        driven = _driven(model, actuated)
+        controls = tuple(f"u[{model.dof_names[d]}]" for d in driven)
+        super().__init__(model, controls)
+        self.actuated = driven
+        self.viscous = np.asarray(model.damping)[:, None] if damping and np.any(model.damping) else None
+        self.coulomb = None
+        if friction_velocity is not None and np.any(model.friction):
+            if not friction_velocity > 0:
+                raise ValueError(
+                    f"friction_velocity = {friction_velocity}; it must be positive, or None for no friction"
+                )
+            self.coulomb = np.asarray(model.friction)[:, None]
+        self.friction_velocity = friction_velocity
+
+    def fully_driven(self, model: Model, friction_velocity: float | None = None) -> Self:
+        """The same system with a control for every degree of freedom, of a robot that differs in masses and friction only."""
+        twin = copy(self)
+        ActuatedBody.__init__(twin, model, actuated=model.dof_names, friction_velocity=friction_velocity)
+        return twin
+
+    def joint_forces(self, v: Rows, u: Rows) -> Rows:
+        """tau (nv, N) = B u less damping and friction."""
+        zero = 0.0 * v[0]
+        tau = [zero] * self.model.nv
+        for i, d in enumerate(self.actuated):
+            tau[d] = u[i] + zero
+        for d in range(self.model.nv):
+            if self.viscous is not None:
+                tau[d] = tau[d] - float(self.viscous[d, 0]) * v[d]
+            if self.coulomb is not None:
+                tau[d] = tau[d] - float(self.coulomb[d, 0]) * sm.tanh(v[d] / self.friction_velocity)
+        return sm.stack(tau)
+
+    def _partials(self, v: Rows, u: Rows, d: ForwardDynamicsDerivatives) -> Partials:
+        """From the derivatives of a in q, v and tau."""
+        slope, _ = self._resistance(v)
+        dv = d.dv
+        if slope is not None:
+            dv = [row + to_force * slope for row, to_force in zip(dv, d.dtau, strict=True)]
+        return self.first(v, u, d.a, d.dq, dv, columns(d.dtau, self.actuated))
+
+    def _contraction(self, v: Rows, u: Rows, lam: Rows, d: ForwardDynamicsSecondOrder) -> Contraction:
+        """From the second derivatives of lam' a in q, v and tau, lam (nv, N).
+
+        tau depends on v through damping and friction: their slopes multiply qtau, and the curvature of friction adds to
+        vv, weighted with the derivative of lam' a in tau.
+        """
+        slope, bend = self._resistance(v)
+        qv = d.qv if slope is None else [a + b * slope for a, b in zip(d.qv, d.qtau, strict=True)]
+        vv = d.vv if bend is None else _with_diagonal(d.vv, _times(d.dtau, lam) * bend)
+        return self.second(u, d.qq, qv, vv, columns(d.qtau, self.actuated))
+
+    def _resistance(self, v: Rows) -> tuple[Rows | None, Rows | None]:
+        """d tau_j / d v_j and d^2 tau_j / d v_j^2, (nv, N), where damping or friction act."""
+        if self.coulomb is None or self.friction_velocity is None:
+            return (None if self.viscous is None else -self.viscous + 0.0 * v), None
+        t = sm.tanh(v / self.friction_velocity)
+        slope = -self.coulomb * (1.0 - t * t) / self.friction_velocity
+        bend = 2.0 * self.coulomb * t * (1.0 - t * t) / self.friction_velocity**2
+        return (slope if self.viscous is None else slope - self.viscous), bend
+
+
+def _times(M: Matrix, weight: Rows) -> Rows:
+    """M weight for a symmetric M."""
+    return sum((M[i] * weight[i] for i in range(1, len(M))), M[0] * weight[0])
+
+
+def _with_diagonal(M: Matrix, diagonal: Rows) -> list[Rows]:
+    n = len(M)
+    return [sm.stack([M[i][j] + (diagonal[i] if i == j else 0.0) for j in range(n)]) for i in range(n)]

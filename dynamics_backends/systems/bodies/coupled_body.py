@@ -1,0 +1,118 @@
+"""Free rigid bodies with joints that follow others (mimic = "follow").
+
+The independent coordinates q_r determine all, q = expand(q_r), v = G v_r with constant G; by d'Alembert
+
+    G' M G a_r + G' h(q, v) = G' tau,    a = G a_r.
+
+u (nu, N) are the forces of the independent joints; damping acts in every joint.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from dynamics_backends import scalar as sm
+from dynamics_backends.manifold import LieGroup, Manifold, vector_space
+from dynamics_backends.protocol import Matrix, Partials
+from dynamics_backends.rigid_body.algorithms import ltl
+from dynamics_backends.rigid_body.algorithms.crba import crba
+from dynamics_backends.rigid_body.algorithms.rnea import rnea
+from dynamics_backends.rigid_body.derivatives.rnea_derivatives import rnea_derivatives
+from dynamics_backends.rigid_body.model.model import Model
+from dynamics_backends.rigid_body.model.state import GROUPS
+from dynamics_backends.scalar import Rows, Scalar
+from dynamics_backends.systems.bodies.rigid_body_map import columns
+
+
+class CoupledBody:
+    """The system of a robot with followers, in its independent coordinates."""
+
+    second_order = True
+
+    def __init__(self, model: Model, *, damping: bool = True) -> None:
+        if model.coupling is None:
+            raise ValueError(f"{model.name} has no mimic joints that follow others; use systems.free_body.FreeBody")
+        self.model = model
+        self.coupling = model.coupling
+        self.damping = np.asarray(model.damping) if damping else np.zeros(model.nv)
+        self.independent = [int(d) for d in self.coupling.independent]
+        self.column = {d: i for i, d in enumerate(self.independent)}
+        names = [model.dof_names[d] for d in self.independent]
+        self.manifold = Manifold(self._groups(), [f"q[{n}]" for n in names] + [f"v[{n}]" for n in names])
+        self.driven = [i for i, d in enumerate(self.independent) if model.actuated[d]]
+        self.control_names = tuple(f"u[{names[i]}]" for i in self.driven)
+        self.output_names = tuple(f"v[{n}]" for n in names) + tuple(f"vdot[{n}]" for n in names)
+        self.nu, self.n_out = len(self.driven), self.manifold.ndx
+        self.nq = len(self.coupling.independent_q)
+
+    def _groups(self) -> list[LieGroup]:
+        followers = set(self.coupling.followers.tolist())
+        kept = [b for b in range(self.model.nb) if self.model.dofs(b)[0] not in followers]
+        groups = [GROUPS.get(self.model.joint_types[b], vector_space(1)) for b in kept]
+        return [*groups, vector_space(len(self.independent))]
+
+    def expand(self, x: Rows) -> tuple[Rows, Rows]:
+        """Full q (nq, N) and v (nv, N) from the state rows."""
+        c = self.coupling
+        q: list[Scalar] = [None] * c.nq
+        for i, entry in enumerate(c.independent_q):
+            q[entry] = x[i]
+        for d in c.followers:
+            leader = q[c.coordinate[c.source[d]]]
+            q[c.coordinate[d]] = float(c.multiplier[d]) * leader + float(c.offset[d])
+        return sm.stack(q), self._spread([x[self.nq + i] for i in range(len(self.independent))])
+
+    def _spread(self, reduced: Rows) -> Rows:
+        """G times a vector of the independent DoFs."""
+        c = self.coupling
+        return sm.stack([reduced[self.column[int(s)]] * float(m) for s, m in zip(c.source, c.multiplier, strict=True)])
+
+    def _gathered(self, full: Rows) -> list[Scalar]:
+        """G' times a vector of all DoFs."""
+        c = self.coupling
+        total: list[Scalar] = [0.0 * full[0] for _ in self.independent]
+        for d, (s, m) in enumerate(zip(c.source, c.multiplier, strict=True)):
+            total[self.column[int(s)]] = total[self.column[int(s)]] + full[d] * float(m)
+        return total
+
+    def __call__(self, x: Rows, u: Rows, t: Scalar, p: Mapping[str, Rows]) -> Rows:
+        v_reduced = x[self.nq :]
+        return sm.concatenate([v_reduced, sm.stack(self._accelerations(x, u))])
+
+    def _accelerations(self, x: Rows, u: Rows) -> list[Scalar]:
+        q, v = self.expand(x)
+        bias = rnea(self.model, q, v, 0.0 * v)
+        resisting = sm.stack([bias[d] + float(self.damping[d]) * v[d] for d in range(self.model.nv)])
+        force = [-h for h in self._gathered(resisting)]
+        for i, d in enumerate(self.driven):
+            force[d] = force[d] + u[i]
+        M = crba(self.model, q)
+        columns = [self._gathered([M[i][j] for i in range(self.model.nv)]) for j in range(self.model.nv)]
+        reduced = [self._gathered([column[i] for column in columns]) for i in range(len(self.independent))]
+        return ltl.solve_dense(reduced, force)
+
+    def partials(self, x: Rows, u: Rows, t: Scalar, p: Mapping[str, Rows]) -> Partials:
+        """Closed form: IDSVA at the true accelerations, reduced by G."""
+        n = len(self.independent)
+        q, v = self.expand(x)
+        a = sm.stack(self._accelerations(x, u))
+        d = rnea_derivatives(self.model, q, v, self._spread(a))
+        resisting = [row + sm.stack(self._at(i, self.damping[i], row)) for i, row in enumerate(d.dv)]
+        dq, dv, M = (self._reduced(block) for block in (d.dq, resisting, d.M))
+        unit = [row + 0.0 * a for row in sm.identity_rows(n, a)]
+        right = [sm.concatenate([-dq[i], -dv[i], unit[i]]) for i in range(n)]
+        solved = ltl.solve_dense(M, right)
+        fx = [*(row + 0.0 * x[0] for row in sm.identity_rows(2 * n, a)[n:]), *(row[: 2 * n] for row in solved)]
+        fu = [*[0.0 * u] * n, *columns([row[2 * n :] for row in solved], self.driven)]
+        return Partials(sm.concatenate([x[self.nq :], a]), fx, fu)
+
+    def _at(self, index: int, value: float, like: Rows) -> list[Scalar]:
+        """A row of zeros with one entry."""
+        return [0.0 * like[j] + (value if j == index else 0.0) for j in range(self.model.nv)]
+
+    def _reduced(self, M: Matrix) -> list[Rows]:
+        """G' M G by its rows."""
+        by_column = self._gathered(M)
+        return [sm.stack(self._gathered(row)) for row in by_column]

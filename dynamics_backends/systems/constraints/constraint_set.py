@@ -1,0 +1,150 @@
+"""The constraints of a robot together: their rows, the factorization they share, and their forces by name.
+
+A constraint is switched by the run-time parameter "active[name]" (1), 1 or 0 for each knot: so that one system, and one
+compiled kernel, serves all phases of a gait.  With that number s its rows become s (J a + gamma) + (R + 1 - s) f = 0 and
+its force s f; where s = 0 that is f = 0.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from dynamics_backends import scalar as sm
+from dynamics_backends.rigid_body.contact import constrained_solve
+from dynamics_backends.rigid_body.contact.constrained_solve import ConstrainedFactor
+from dynamics_backends.rigid_body.contact.constraints import Second, Side
+from dynamics_backends.rigid_body.contact.contact_dynamics import started
+from dynamics_backends.rigid_body.model.model import Model
+from dynamics_backends.rigid_body.spatial.spatial import Vec
+from dynamics_backends.scalar import Rows, Scalar
+from dynamics_backends.systems.constraints.constraint_kinds import BoundConstraint, Constraint, Error
+
+DAMPING = 1e-14
+"""Damping of each row relative to its entry in the diagonal of J M^-1 J' in the neutral configuration: what keeps pivots of
+redundant rows from vanishing.  Contradictory constraints need more, 1e-9 say; others feel it (relative error of the
+accelerations about damping times the condition number)."""
+
+
+class Held(NamedTuple):
+    """A constraint at one state: its sides, its error where kp is not zero, its first row among those of all, its switch."""
+
+    bound: BoundConstraint
+    sides: list[Side]
+    error: Error | None
+    first_row: int
+    active: Scalar | None
+
+    @property
+    def rows(self) -> range:
+        """The constraint's own among the rows of all."""
+        return range(self.first_row, self.first_row + len(self.bound.labels))
+
+    def own(self, rows: Sequence[Any]) -> list[Any]:
+        """The constraint's own, switched."""
+        return [self.switched(rows[r]) for r in self.rows]
+
+    def switched(self, x: Any) -> Any:
+        """x, or zero where the constraint is not active."""
+        return x if self.active is None else x * self.active
+
+
+class ConstraintSet:
+    """Constraints bound to a model; ``rows``: how many scalar equations, ``regularization``: R by rows.
+
+    Raises ValueError for no constraint, two of one name or a negative damping_ratio, and what the constraints raise.
+    """
+
+    def __init__(self, model: Model, constraints: Sequence[Constraint], damping_ratio: float = DAMPING) -> None:
+        if not constraints:
+            raise ValueError("constraints is empty; name at least one, or use FreeBody")
+        self.model = model
+        self.bound = tuple(c.bind(model) for c in constraints)
+        names = [c.name for c in self.bound]
+        for name in names:
+            if names.count(name) > 1:
+                raise ValueError(f"two constraints are named {name!r}; give one of them another name")
+        if not damping_ratio >= 0:
+            raise ValueError(f"damping_ratio = {damping_ratio}; it must be positive, or zero")
+        self.rows = sum(len(c.labels) for c in self.bound)
+        self.regularization = [0.0] * self.rows
+        if damping_ratio > 0:
+            self.regularization = [damping_ratio * d for d in self._own_inertias()]
+
+    def _own_inertias(self) -> list[float]:
+        """The diagonal of J M^-1 J' in the neutral configuration; their mean for a row that nothing moves there."""
+        q, v = self.model.neutral()[:, None], np.zeros((self.model.nv, 1))
+        fields = started(self.model, q, v)
+        f = constrained_solve.factor(
+            fields["factor"], self.columns(self.held(fields, q, v, {}, with_errors=False)), [1.0] * self.rows
+        )
+        own = [float(sum(np.ravel(z[k] * w[k])[0] for k in z)) for z, w in zip(f.Z, f.W, strict=True)]
+        mean = float(np.mean(own)) or 1.0
+        return [max(d, 1e-3 * mean) for d in own]
+
+    def held(
+        self, fields: Mapping[str, Any], q: Rows, v: Rows, p: Mapping[str, Rows], *, with_errors: bool = True
+    ) -> list[Held]:
+        """The constraints at fields of :func:`~.contact_dynamics.started`."""
+        held, first = [], 0
+        for c in self.bound:
+            error = c.error(fields, q, p) if with_errors and c.gains[0] else None
+            switch = p.get(f"active[{c.name}]")
+            held.append(Held(c, c.sides(fields, v), error, first, None if switch is None else switch[0]))
+            first += len(c.labels)
+        return held
+
+    def columns(self, held: Sequence[Held]) -> list[dict[int, Scalar]]:
+        """The rows of J by DoF."""
+        rows = []
+        for h in held:
+            columns = summed_columns([s.J for s in h.sides])
+            rows += [{j: h.switched(J[r]) for j, J in columns.items()} for r in range(len(h.rows))]
+        return rows
+
+    def factor(self, fields: Mapping[str, Any], held: Sequence[Held]) -> ConstrainedFactor:
+        """Of the equations of constrained motion."""
+        damping: list[Scalar] = list(self.regularization)
+        for h in held:
+            if h.active is not None:
+                for r in h.rows:
+                    damping[r] = damping[r] + (1.0 - h.active)
+        return constrained_solve.factor(fields["factor"], self.columns(held), damping)
+
+    def bias(self, fields: Mapping[str, Any], held: Sequence[Held]) -> list[Scalar]:
+        """gamma by rows, from the accelerations of the bodies at zero joint accelerations."""
+        gravity = Vec(*np.asarray(self.model.gravity).tolist())
+        rows: list[Scalar] = []
+        for h in held:
+            kp, kd = h.bound.gains
+            total = [s.residual(fields["acc"], gravity, kd) for s in h.sides]
+            if h.error is not None:
+                total.append([kp * e for e in h.error.value])
+            rows += [h.switched(sum(parts[1:], parts[0])) for parts in zip(*total, strict=True)]
+        return rows
+
+    def by_name(
+        self, fields: Mapping[str, Any], held: Sequence[Held], forces: Sequence[Scalar], zero: Scalar
+    ) -> dict[str, Rows]:
+        """Forces as users know them."""
+        reported = {h.bound.name: h.bound.reported(fields, h.own(forces)) for h in held}
+        return {name: sm.stack([f + zero for f in force]) for name, force in reported.items()}
+
+
+def summed_columns(parts: Sequence[Mapping[int, list[Scalar]]]) -> dict[int, list[Scalar]]:
+    """The sum of matrices by columns."""
+    total: dict[int, list[Scalar]] = {}
+    for part in parts:
+        for j, column in part.items():
+            total[j] = [a + b for a, b in zip(total[j], column, strict=True)] if j in total else list(column)
+    return total
+
+
+def switch_columns(g: Second, held: Sequence[Held]) -> None:
+    """The derivatives of J mu in q, of switched rows."""
+    for h in held:
+        for row in g.q_force if h.active is not None else ():
+            for r in h.rows:
+                row[r] = h.switched(row[r])

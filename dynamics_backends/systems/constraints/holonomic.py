@@ -1,0 +1,178 @@
+"""Rigid bodies under holonomic constraints: xdot = (v, a) with
+
+    M a + h = tau + J' f,     J a + gamma + R f = 0,     gamma = Jdot v + kd J v + kp e(q)
+
+for the constraints of :mod:`~dynamics_backends.systems.constraints.constraint_kinds` and the joint forces of
+:mod:`~dynamics_backends.systems.bodies.actuated_body`; R is a tiny damping that keeps redundant constraints solvable.
+
+First derivatives (Kudruss et al., Prop. 3, simplified: no dM, no dJ): with K of
+:mod:`~dynamics_backends.rigid_body.contact.constrained_solve`
+
+    K (da; -df) = -( d[ID(q, v, a) - J'f - tau]; d[J a + gamma] ) at fixed a, f,
+
+one IDSVA at the solution, and the same factors as for the values.  Second derivatives: with K (mu; nu) = -(lam; 0) frozen
+and g = mu' (ID - J'f - tau) + nu' (J a + gamma), y = (a, -f) enters linearly, so that
+
+    lam' a_xx = g_xx + g_xy y_x + (g_xy y_x)'.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+from dynamics_backends import scalar as sm
+from dynamics_backends.protocol import Matrix
+from dynamics_backends.rigid_body.contact import constrained_solve
+from dynamics_backends.rigid_body.contact.constrained_solve import ConstrainedFactor
+from dynamics_backends.rigid_body.contact.constraints import Second
+from dynamics_backends.rigid_body.contact.contact_dynamics import (
+    CONSTRAINED_FINISH,
+    CONSTRAINED_SECOND,
+    finished,
+    started,
+)
+from dynamics_backends.rigid_body.model.model import Model
+from dynamics_backends.scalar import Rows, Scalar
+from dynamics_backends.systems.bodies.actuated_body import ActuatedBody
+from dynamics_backends.systems.constraints.constrained_derivatives import ConstrainedDerivatives, Unsolved
+from dynamics_backends.systems.constraints.constraint_kinds import Constraint
+from dynamics_backends.systems.constraints.constraint_set import (
+    DAMPING,
+    ConstraintSet,
+    Held,
+    summed_columns,
+    switch_columns,
+)
+
+
+class ConstrainedMotion(NamedTuple):
+    """The solution at one state: fields, constraints, factors, accelerations and constraint forces by rows."""
+
+    fields: dict[str, Any]
+    held: list[Held]
+    factor: ConstrainedFactor
+    a: Rows
+    forces: list[Scalar]
+
+
+class Holonomic(ConstrainedDerivatives, ActuatedBody):
+    """The system of a robot under constraints.
+
+    ``damping_ratio``: R, see constraint_set; zero for constraints that are never redundant. Further arguments are those
+    of ActuatedBody. Run-time parameters: "reference[name]", the position (3,) or pose (7,) that a contact with kp keeps;
+    "active[name]" (1), 1 or 0, see constraint_set. Raises ValueError for no constraint or two of one name, and what the
+    constraints raise.
+    """
+
+    runs_programs = False
+
+    def __init__(
+        self,
+        model: Model,
+        constraints: Sequence[Constraint],
+        *,
+        damping_ratio: float = DAMPING,
+        actuated: Sequence[str] | None = None,
+        damping: bool = True,
+        friction_velocity: float | None = None,
+    ) -> None:
+        super().__init__(model, actuated=actuated, damping=damping, friction_velocity=friction_velocity)
+        self.constraints = ConstraintSet(model, constraints, damping_ratio)
+
+    # -- values -------------------------------------------------------------------------------------------------------
+    def __call__(self, x: Rows, u: Rows, t: Scalar, p: Mapping[str, Rows]) -> Rows:
+        q, v = self.split(x)
+        return sm.concatenate([v, self._solved(q, v, u, p).a])
+
+    def outputs(self, x: Rows, u: Rows, t: Scalar, p: Mapping[str, Rows]) -> dict[str, Rows]:
+        """The constraint forces by name: points (3, N) [N] and frames [force; moment] (6, N) at their origin, in world axes
+        (of a loop: on its first frame); relations (1, N), the joint's force.
+        """
+        q, v = self.split(x)
+        s = self._solved(q, v, u, p)
+        return self.constraints.by_name(s.fields, s.held, s.forces, 0.0 * v[0])
+
+    def _solved(self, q: Rows, v: Rows, u: Rows, p: Mapping[str, Rows]) -> ConstrainedMotion:
+        fields = started(self.model, q, v)
+        held = self.constraints.held(fields, q, v, p)
+        factor = self.constraints.factor(fields, held)
+        tau = self.joint_forces(v, u)
+        top = [tau[i] - fields["tau_bias"][i] for i in range(self.model.nv)]
+        a, forces = constrained_solve.solve(factor, top, [-x for x in self.constraints.bias(fields, held)])
+        return ConstrainedMotion(fields, held, factor, sm.stack(a), forces)
+
+    # -- derivatives ----------------------------------------------------------------------------------------------------
+    def unsolved(self, x: Rows, u: Rows, t: Scalar, p: Mapping[str, Rows], lam: Rows | None = None) -> Unsolved:
+        """See :class:`~dynamics_backends.systems.constraints.constrained_derivatives.ConstrainedDerivatives`."""
+        q, v = self.split(x)
+        s = self._solved(q, v, u, p)
+        if lam is None:
+            fields, g = finished(CONSTRAINED_FINISH, self.model, s.fields, a=s.a), None
+        else:
+            fields, g = self._curved(q, v, p, s, lam)
+        return Unsolved(s.a, s.factor, *self._right_hand_sides(v, s, fields), g)
+
+    def force_sensitivities(self, x: Rows, u: Rows, p: Mapping[str, Rows]) -> tuple[ConstrainedMotion, Matrix]:
+        """The solution, and the derivatives of the constraints' forces in (q, v, u), by rows."""
+        q, v = self.split(x)
+        s = self._solved(q, v, u, p)
+        fields = finished(CONSTRAINED_FINISH, self.model, s.fields, a=s.a)
+        return s, constrained_solve.solve(s.factor, *self._right_hand_sides(v, s, fields))[1]
+
+    def _right_hand_sides(
+        self, v: Rows, s: ConstrainedMotion, fields: Mapping[str, Any]
+    ) -> tuple[list[Rows], list[Rows]]:
+        """Of the derivatives of a and of the constraint forces in (q, v, u), by rows."""
+        n, zero = self.model.nv, 0.0 * s.a[0]
+        dq, dv = ([[-M[i][j] for j in range(n)] for i in range(n)] for M in (fields["dtau_dq"], fields["dtau_dv"]))
+        slope, _ = self._resistance(v)
+        bottom = []
+        for h in s.held:
+            for side in h.sides:
+                side.add_force_slopes(dq, h.own(s.forces))
+            bottom += self._row_slopes(h, fields, zero)
+        top = []
+        for i in range(n):
+            if slope is not None:
+                dv[i][i] = dv[i][i] + slope[i]
+            driven = [1.0 if d == i else 0.0 for d in self.actuated]
+            top.append(sm.stack([e + zero for e in (*dq[i], *dv[i], *driven)]))
+        return top, bottom
+
+    def _row_slopes(self, h: Held, fields: Mapping[str, Any], zero: Scalar) -> list[Rows]:
+        """Minus the derivatives of the rows J a + gamma in (q, v, u)."""
+        n, (kp, kd) = self.model.nv, h.bound.gains
+        slopes = [side.slopes(fields, kd, kp) for side in h.sides]
+        in_q, in_v = summed_columns([s.q for s in slopes]), summed_columns([s.v for s in slopes])
+        if h.error is not None and h.error.slopes:
+            in_q = summed_columns([in_q, {j: [kp * e for e in column] for j, column in h.error.slopes.items()}])
+        rows = []
+        for r in range(len(h.bound.labels)):
+            entries = [zero] * (2 * n + self.nu)
+            for first, columns in ((0, in_q), (n, in_v)):
+                for j, column in columns.items():
+                    entries[first + j] = zero - h.switched(column[r])
+            rows.append(sm.stack(entries))
+        return rows
+
+    def _curved(
+        self, q: Rows, v: Rows, p: Mapping[str, Rows], s: ConstrainedMotion, lam: Rows
+    ) -> tuple[dict[str, Any], Second]:
+        """The fields of CONSTRAINED_SECOND, and the second derivatives of g at fixed a, f, mu and nu."""
+        n, zero, rows = self.model.nv, 0.0 * v[0], self.constraints.rows
+        weights, minus_nu = constrained_solve.solve(s.factor, [-lam[i] for i in range(n)], [zero] * rows)
+        mu, nu = sm.stack(weights), [-x for x in minus_nu]
+        fields = finished(CONSTRAINED_SECOND, self.model, s.fields, a=s.a, mu=mu)
+        g = Second.of(fields, n, rows, zero)
+        for h in s.held:
+            for side in h.sides:
+                side.add_second(g, fields, h.own(s.forces), h.own(nu), h.bound.gains, h.first_row)
+            if h.error is not None:
+                h.bound.add_error_second(g.qq, s.fields, q, p, h.own(nu))
+        switch_columns(g, s.held)
+        _, bend = self._resistance(v)
+        for i in range(n):
+            if bend is not None:
+                g.vv[i][i] = g.vv[i][i] - mu[i] * bend[i]
+        return fields, g

@@ -1,0 +1,103 @@
+"""Contact forces as maps of (x, u), so that friction cones and unilateral forces become cost terms and constraints.
+
+    SoftForces          the forces of a :class:`~dynamics_backends.systems.contact.soft_contact.SoftContact`, of (q, v)
+    ConstraintForces    those of a :class:`~dynamics_backends.systems.constraints.holonomic.Holonomic`, of (q, v, u)
+
+Rows are those of the system's ``outputs``, constraint by constraint, in world axes.  First derivatives are the system's own:
+of soft contacts F_p dp + F_w dw, of constraints the second part of the solution of the equations of constrained
+motion.  A wrench is reported at the origin p of its frame, m = n - p x f, so dm = dn - dp x f - p x df.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from dynamics_backends import scalar as sm
+from dynamics_backends.protocol import Matrix, Partials
+from dynamics_backends.rigid_body.contact.contact_points import field_at
+from dynamics_backends.rigid_body.passes.field_access import row
+from dynamics_backends.rigid_body.spatial.spatial import Vec
+from dynamics_backends.scalar import Rows, Scalar
+from dynamics_backends.systems.bodies.rigid_body_map import RigidBodyMap
+from dynamics_backends.systems.constraints.constraint_kinds import BoundFrame
+from dynamics_backends.systems.constraints.constraint_set import Held
+from dynamics_backends.systems.constraints.holonomic import Holonomic
+from dynamics_backends.systems.contact.soft_contact import SoftContact
+
+_XYZ = ("x", "y", "z")
+_WRENCH = ("fx", "fy", "fz", "mx", "my", "mz")
+
+
+class SoftForces(RigidBodyMap):
+    """The forces (3 for each point) [N] of soft contacts; the controls are the system's, and have no influence."""
+
+    runs_programs = False
+
+    def __init__(self, system: SoftContact) -> None:
+        names = tuple(f"{point.name}.{c}" for point in system.points for c in _XYZ)
+        super().__init__(system.model, system.control_names, names)
+        self.system = system
+
+    def __call__(self, x: Rows, u: Rows, t: Scalar, p: Mapping[str, Rows]) -> Rows:
+        return sm.concatenate(list(self.system.outputs(x, u, t, p).values()))
+
+    def partials(self, x: Rows, u: Rows, t: Scalar, p: Mapping[str, Rows]) -> Partials:
+        """Closed form: the derivatives of the contact law along the point's motion."""
+        n, zero = self.model.nv, 0.0 * x[0]
+        values, fx = [], []
+        for force, in_q, in_v in self.system.force_slopes(x, p):
+            for c in _XYZ:
+                entries = [zero] * (2 * n)
+                for j in in_q:
+                    entries[j], entries[n + j] = getattr(in_q[j], c) + zero, getattr(in_v[j], c) + zero
+                values.append(getattr(force, c) + zero)
+                fx.append(sm.stack(entries))
+        return Partials(sm.stack(values), fx, [0.0 * u] * len(fx))
+
+
+class ConstraintForces(RigidBodyMap):
+    """The constraint forces of a robot, as :meth:`Holonomic.outputs` reports them, one after the other."""
+
+    runs_programs = False
+
+    def __init__(self, system: Holonomic) -> None:
+        names = tuple(f"{c.name}.{label}" for c in system.constraints.bound for label in _labels(c))
+        super().__init__(system.model, system.control_names, names)
+        self.system = system
+
+    def __call__(self, x: Rows, u: Rows, t: Scalar, p: Mapping[str, Rows]) -> Rows:
+        return sm.concatenate(list(self.system.outputs(x, u, t, p).values()))
+
+    def partials(self, x: Rows, u: Rows, t: Scalar, p: Mapping[str, Rows]) -> Partials:
+        """Closed form: :meth:`Holonomic.force_sensitivities`, and the motion of a frame's origin."""
+        s, df = self.system.force_sensitivities(x, u, p)
+        zero, n = 0.0 * x[0], self.model.nv
+        values = list(self.system.constraints.by_name(s.fields, s.held, s.forces, zero).values())
+        rows: list[Rows] = []
+        for h in s.held:
+            own = h.own(df)
+            rows += _at_frame(h, s.fields, h.own(s.forces), own, zero) if isinstance(h.bound, BoundFrame) else own
+        return Partials(sm.concatenate(values), [r[: 2 * n] for r in rows], [r[2 * n :] for r in rows])
+
+
+def _labels(constraint: Any) -> tuple[str, ...]:
+    return _WRENCH if isinstance(constraint, BoundFrame) else constraint.labels
+
+
+def _at_frame(h: Held, fields: Mapping[str, Any], force: list[Scalar], df: Matrix, zero: Scalar) -> list[Rows]:
+    """Derivatives of [f; n - p x f] from those of (n; f)."""
+    bound = h.bound
+    assert isinstance(bound, BoundFrame)
+    p, f = (row(fields["X"], bound.a.body) @ bound.a.pose).p, Vec(*force[3:])
+    dn, d_force = Vec(*df[:3]), Vec(*df[3:])
+    moment = dn - p.cross(d_force)
+    arms = {j: field_at(row(fields["S"], j), p).cross(f) for j in bound.model.ancestors(bound.a.body)}
+    rows = [d_force.x, d_force.y, d_force.z]
+    for c in _XYZ:
+        moved = getattr(moment, c)
+        entries = [zero] * moved.shape[0]
+        for j, arm in arms.items():
+            entries[j] = getattr(arm, c) + zero
+        rows.append(moved - sm.stack(entries))
+    return rows

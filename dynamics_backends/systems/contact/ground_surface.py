@@ -1,0 +1,113 @@
+"""The ground: its gap g(p) to a point and its normal n(p), with derivatives up to the second.
+
+    Plane     g = n . (p - height e_z), n constant
+    Terrain   g = p_z - height - h(x, y), n = (-h_x, -h_y, 1) / |.|     for a smooth function h
+
+``height`` [m] may be given at run time as the parameter ground_height (1).  The derivatives of h come from Taylor
+polynomials of third order in two variables (:mod:`~dynamics_backends.scalars.taylor`), over any scalar.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+
+from dynamics_backends.rigid_body.spatial.spatial import Mat, Vec
+from dynamics_backends.scalar import Rows, Scalar
+from dynamics_backends.scalars.taylor import Taylor, inverse_root
+from dynamics_backends.systems.contact.contact_law import Derivatives, SecondDerivatives, parameter, scaled
+
+
+class Bend(NamedTuple):
+    """Where the ground is curved: dn/dp by columns, d^2 g / dp^2, and d^2 n_i / dp^2 for i = x, y, z."""
+
+    normal: Mat
+    gap2: Mat
+    normal2: tuple[Mat, Mat, Mat]
+
+
+class Surface(NamedTuple):
+    """The ground under one point: gap, gradient of the gap, unit normal, and its bend (None where it is flat)."""
+
+    gap: Scalar
+    gradient: Vec
+    normal: Vec
+    bend: Bend | None
+
+
+class Ground(Protocol):
+    """What a point touches."""
+
+    def surface(self, p: Vec, parameters: Mapping[str, Rows]) -> Surface:
+        """At the world position p [m]."""
+        ...
+
+
+class Plane:
+    """A plane through (0, 0, height) with this upward normal (3,), of any length.
+
+    Raises ValueError for a normal that does not point upward.
+    """
+
+    def __init__(self, height: float = 0.0, normal: Any = (0.0, 0.0, 1.0)) -> None:
+        n = np.asarray(normal, float)
+        if n.shape != (3,) or not n[2] > 0:
+            raise ValueError(f"normal = {normal}; give three numbers, the third positive: the ground is below")
+        self.height = height
+        x, y, z = (n / np.linalg.norm(n)).tolist()
+        self.normal = Vec(x, y, z)
+
+    def surface(self, p: Vec, parameters: Mapping[str, Rows]) -> Surface:
+        """See :class:`Ground`."""
+        n = self.normal
+        gap = n.x * p.x + n.y * p.y + n.z * (p.z - parameter(parameters, "ground_height", self.height))
+        return Surface(gap, n, n, None)
+
+
+class Terrain:
+    """Hilly ground z = height + h(x, y); ``h`` is written with arithmetic and :mod:`dynamics_backends.scalar`.
+
+    Example: ``Terrain(lambda x, y: 0.05 * sin(3.0 * x) * cos(2.0 * y))``.
+    """
+
+    def __init__(self, h: Callable[[Any, Any], Any], height: float = 0.0) -> None:
+        self.h = h
+        self.height = height
+
+    def surface(self, p: Vec, parameters: Mapping[str, Rows]) -> Surface:
+        """See :class:`Ground`."""
+        h = Taylor.of(self.h(*Taylor.variables(p.x, p.y)))
+        hx, hy = h.slope_x(), h.slope_y()
+        size = inverse_root(hx * hx + hy * hy + 1.0)
+        n = (-hx * size, -hy * size, size)
+        columns = [Vec(*(c.c[k] for c in n)) for k in (1, 2)]
+        bend = Bend(Mat(*columns, Vec(0.0, 0.0, 0.0)), -_curvature(h), tuple(_curvature(c) for c in n))  # type: ignore[arg-type]
+        gap = p.z - parameter(parameters, "ground_height", self.height) - h.c[0]
+        return Surface(gap, Vec(-h.c[1], -h.c[2], 1.0), Vec(*(c.c[0] for c in n)), bend)
+
+
+def _curvature(t: Taylor) -> Mat:
+    """The second derivatives in x, y, z."""
+    xx, xy, yy = 2.0 * t.c[3], t.c[4], 2.0 * t.c[5]
+    return Mat(Vec(xx, xy, 0.0), Vec(xy, yy, 0.0), Vec(0.0, 0.0, 0.0))
+
+
+def in_position(d: Derivatives, s: Surface) -> Mat:
+    """d force / dp."""
+    M = d.g.outer(s.gradient)
+    return M if s.bend is None else M + d.n @ s.bend.normal
+
+
+def bends_in_position(d: Derivatives, b: SecondDerivatives, s: Surface) -> tuple[Mat, Mat]:
+    """Second derivatives of one number in (p, p) and (p, w), rows p, from those in (g, n, w)."""
+    pp, pw = s.gradient.outer(s.gradient * b.gg), s.gradient.outer(b.gw)
+    if s.bend is None:
+        return pp, pw
+    turn = s.bend.normal
+    cross = turn.transpose_times(b.gn).outer(s.gradient)
+    pp = pp + cross + cross.transpose() + turn.transpose() @ (b.nn @ turn) + scaled(s.bend.gap2, d.g)
+    for weight, curvature in zip((d.n.x, d.n.y, d.n.z), s.bend.normal2, strict=True):
+        pp = pp + scaled(curvature, weight)
+    return pp, pw + turn.transpose() @ b.nw

@@ -1,0 +1,171 @@
+"""Impacts: the jump of the velocities when constraints close, with restitution.
+
+    M (v+ - v) = J' I,     J v+ = -e J v          I: impulses [N s, N m s], e: coefficient of restitution
+
+The map's output is the tangent vector (0, v+ - v) by which the state jumps: x+ = x (+) (0, v+ - v).  It has no control.
+
+Derivatives are those of constrained motion at rest and without gravity, with d = v+ - v in place of the accelerations:
+K (d; -I) = (0; -(1 + e) J v), so that with z = d + (1 + e) v
+
+    K (dd; -dI) = -( dq[M d - J'I]; dq[J z] + (1 + e) J dv ) at fixed d, I, z,
+
+and J z changes with q as the constraint's acceleration does at rest with accelerations z.  d is linear in v: the second
+derivatives have no block vv.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+from dynamics_backends import scalar as sm
+from dynamics_backends.protocol import Matrix, Partials
+from dynamics_backends.rigid_body.contact import constrained_solve
+from dynamics_backends.rigid_body.contact.constrained_solve import ConstrainedFactor
+from dynamics_backends.rigid_body.contact.constraints import Second
+from dynamics_backends.rigid_body.contact.contact_dynamics import (
+    CONSTRAINED_FINISH,
+    CONSTRAINED_SECOND,
+    RATES_AT,
+    finished,
+    started,
+)
+from dynamics_backends.rigid_body.model.model import Model
+from dynamics_backends.scalar import Rows, Scalar
+from dynamics_backends.systems.constraints.constrained_derivatives import ConstrainedDerivatives, Unsolved
+from dynamics_backends.systems.constraints.constraint_kinds import Constraint
+from dynamics_backends.systems.constraints.constraint_set import (
+    DAMPING,
+    ConstraintSet,
+    Held,
+    summed_columns,
+    switch_columns,
+)
+from dynamics_backends.systems.contact.contact_law import parameter
+
+
+class _Jump(NamedTuple):
+    """The solution at one state: fields at rest, constraints, factors, d, impulses by rows, and z."""
+
+    fields: dict[str, Any]
+    held: list[Held]
+    factor: ConstrainedFactor
+    d: Rows
+    impulses: list[Scalar]
+    z: Rows
+
+
+class Impact(ConstrainedDerivatives):
+    """The jump of a robot's state as constraints close; gains of the constraints are not used.
+
+    ``restitution`` e: 0 sticks, 1 bounces. ``damping_ratio``: see constraint_set. Run-time parameters: restitution (1),
+    and "active[name]" (1), see constraint_set. Raises ValueError for a restitution outside [0, 1], and what
+    ConstraintSet raises.
+    """
+
+    runs_programs = False
+    second_order = False
+
+    def __init__(
+        self,
+        model: Model,
+        constraints: Sequence[Constraint],
+        *,
+        restitution: float = 0.0,
+        damping_ratio: float = DAMPING,
+    ) -> None:
+        super().__init__(model, ())
+        if not 0.0 <= restitution <= 1.0:
+            raise ValueError(f"restitution = {restitution}; it must lie between 0 (sticks) and 1 (bounces)")
+        self.output_names = tuple(f"jump of {name}" for name in self.manifold.tangent_names)
+        self.restitution = restitution
+        self.constraints = ConstraintSet(model, constraints, damping_ratio)
+        self._weightless = model.with_gravity((0.0, 0.0, 0.0))
+
+    def __call__(self, x: Rows, u: Rows, t: Scalar, p: Mapping[str, Rows]) -> Rows:
+        q, v = self.split(x)
+        return sm.concatenate([0.0 * v, self._solved(q, v, p).d])
+
+    def outputs(self, x: Rows, u: Rows, t: Scalar, p: Mapping[str, Rows]) -> dict[str, Rows]:
+        """The impulses by the names of the constraints, as the forces of Holonomic."""
+        q, v = self.split(x)
+        s = self._solved(q, v, p)
+        return self.constraints.by_name(s.fields, s.held, s.impulses, 0.0 * v[0])
+
+    def _bounce(self, p: Mapping[str, Rows]) -> Scalar:
+        """1 + e."""
+        return 1.0 + parameter(p, "restitution", self.restitution)
+
+    def _solved(self, q: Rows, v: Rows, p: Mapping[str, Rows]) -> _Jump:
+        rest = 0.0 * v
+        fields = started(self._weightless, q, rest)
+        held = self.constraints.held(fields, q, rest, p, with_errors=False)
+        factor = self.constraints.factor(fields, held)
+        bounce = self._bounce(p)
+        rates = [_sum([J * v[j] for j, J in row.items()]) for row in self.constraints.columns(held)]
+        top = [rest[i] for i in range(self.model.nv)]
+        d, impulses = constrained_solve.solve(factor, top, [-(bounce * rate) for rate in rates])
+        jump = sm.stack(d)
+        return _Jump(fields, held, factor, jump, impulses, jump + bounce * v)
+
+    # -- derivatives ----------------------------------------------------------------------------------------------------
+    def unsolved(self, x: Rows, u: Rows, t: Scalar, p: Mapping[str, Rows], lam: Rows | None = None) -> Unsolved:
+        """See :class:`~dynamics_backends.systems.constraints.constrained_derivatives.ConstrainedDerivatives`."""
+        q, v = self.split(x)
+        s = self._solved(q, v, p)
+        moved = finished(RATES_AT, self._weightless, s.fields, a=s.z)
+        if lam is None:
+            fields, g = finished(CONSTRAINED_FINISH, self._weightless, s.fields, a=s.d), None
+        else:
+            fields, g = self._curved(s, moved, p, lam)
+        return Unsolved(s.d, s.factor, *self._right_hand_sides(s, fields, moved, p), g)
+
+    def in_output(self, x: Rows, u: Rows, value: Rows, dx: Matrix) -> Partials:
+        """Positions do not jump."""
+        n, nothing = self.model.nv, 0.0 * dx[0]
+        return Partials(sm.concatenate([0.0 * value, value]), [*[nothing] * n, *dx], [u] * (2 * n))
+
+    def _right_hand_sides(
+        self, s: _Jump, fields: Mapping[str, Any], moved: Mapping[str, Any], p: Mapping[str, Rows]
+    ) -> tuple[list[Rows], list[Rows]]:
+        """Of the derivatives of d and of the impulses in (q, v), by rows."""
+        n, zero, bounce = self.model.nv, 0.0 * s.d[0], self._bounce(p)
+        dq = [[-fields["dtau_dq"][i][j] for j in range(n)] for i in range(n)]
+        bottom = []
+        for h in s.held:
+            for side in h.sides:
+                side.add_force_slopes(dq, h.own(s.impulses))
+            in_q = summed_columns([side.slopes(moved, 0.0, 0.0).q for side in h.sides])
+            J = summed_columns([side.J for side in h.sides])
+            for r in range(len(h.bound.labels)):
+                entries = [zero] * (2 * n)
+                for j in J:
+                    entries[j] = zero - h.switched(in_q[j][r])
+                    entries[n + j] = zero - h.switched(bounce * J[j][r])
+                bottom.append(sm.stack(entries))
+        return [sm.stack([e + zero for e in (*row, *[zero] * n)]) for row in dq], bottom
+
+    def _curved(
+        self, s: _Jump, rates: Mapping[str, Any], p: Mapping[str, Rows], lam: Rows
+    ) -> tuple[dict[str, Any], Second]:
+        """The fields of CONSTRAINED_SECOND, and the second derivatives of g at fixed d and impulses; none are in v twice."""
+        n, zero, rows = self.model.nv, 0.0 * s.d[0], self.constraints.rows
+        weights, minus_nu = constrained_solve.solve(s.factor, [-lam[i] for i in range(n)], [zero] * rows)
+        fields = finished(CONSTRAINED_SECOND, self._weightless, s.fields, a=s.d, mu=sm.stack(weights))
+        moved = {**fields, **{k: f for k, f in rates.items() if k in _MOVED}}
+        g = Second.of(fields, n, rows, zero)
+        before = [list(row) for row in g.qa]
+        for h in s.held:
+            for side in h.sides:
+                side.add_second(g, moved, h.own(s.impulses), h.own([-x for x in minus_nu]), (0.0, 0.0), h.first_row)
+        switch_columns(g, s.held)
+        bounce = self._bounce(p)
+        in_v = [[bounce * (g.qa[i][j] - before[i][j]) for j in range(n)] for i in range(n)]
+        return fields, g._replace(qv=in_v, vv=[[zero] * n for _ in range(n)])
+
+
+_MOVED = ("acc", "psidd")
+
+
+def _sum(terms: Sequence[Scalar]) -> Scalar:
+    return sum(terms[1:], terms[0])

@@ -1,0 +1,259 @@
+"""Rigid bodies in soft contact with the ground: xdot = (v, a) with M a + h = tau + sum_c J_c' F_c(p_c, w_c).
+
+F_c is the force of :mod:`~dynamics_backends.systems.contact.contact_law` on the contact point c at world position p_c with velocity
+w_c; tau are the joint forces of :mod:`~dynamics_backends.systems.bodies.actuated_body`.
+
+First derivatives.  IDSVA with the contact forces as external ones lets them ride with their bodies; the true forces
+do not, so that in column j, with F_p, F_w the law's derivatives and S_j.w the axis of DoF j,
+
+    d(ID - J'F)/dq_j = IDSVA_j - J' (F_p J_j + F_w dw/dq_j + F x S_j.w),     d(ID - J'F)/dv_j = IDSVA_j - J' F_w J_j.
+
+Second derivatives, contracted with mu = -M^-1 lam.  G = mu' (ID - J'F): beside the part of
+:mod:`~dynamics_backends.rigid_body.derivatives.rnea_second_order` with riding forces each contact contributes -s . F(p, w) for
+the velocity s = J mu, less what riding along accounts for.  With pi = F_p' s, rho = F_w' s, the second
+derivatives H of s . F at fixed s, dw_j and ds_j the slopes of w and s, and e_k = ds_k - S_k.w x s, for k at or above j
+
+    -G_qq[k,j] = S_k.w . (J_j x pi + dw_j x rho + ds_j x F) + psidot_k.w . (J_j x rho) + e_k . (F x S_j.w)
+                 + (J_k, dw_k, ds_k)' [[H, (F_p F_w)'], [(F_p F_w), 0]] (J_j, dw_j, ds_j)
+    -G_qv[k,j] = (J_k, dw_k, ds_k)' (H_pw, H_ww, F_w) J_j + S_k.w . (J_j x rho)      below j: S_j.w . (J_k x rho)
+    -G_vv[k,j] = J_k' H_ww J_j
+
+All of it costs O(depth^2) for each contact, in entries that the mass matrix has as well.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+from dynamics_backends import scalar as sm
+from dynamics_backends.protocol import Contraction, Partials
+from dynamics_backends.rigid_body.algorithms import ltl
+from dynamics_backends.rigid_body.algorithms.aba import aba
+from dynamics_backends.rigid_body.algorithms.external_forces import force_field
+from dynamics_backends.rigid_body.algorithms.kinematics import MOTION, base_origin
+from dynamics_backends.rigid_body.contact.constraints import Second
+from dynamics_backends.rigid_body.contact.contact_dynamics import (
+    CONTACT_FINISH,
+    CONTACT_MOTION,
+    CONTACT_SECOND,
+    finished,
+    started,
+)
+from dynamics_backends.rigid_body.contact.contact_points import (
+    Columns,
+    PointMotion,
+    add_joint_forces,
+    force_at,
+    ground_forces,
+    point_motion,
+    point_of_frame,
+    rows_of_dofs,
+    slopes_in_q,
+)
+from dynamics_backends.rigid_body.derivatives.fd_derivatives import ForwardDynamicsDerivatives
+from dynamics_backends.rigid_body.model.model import Model
+from dynamics_backends.rigid_body.passes.drivers import run
+from dynamics_backends.rigid_body.passes.field_access import row
+from dynamics_backends.rigid_body.passes.ground import at_base
+from dynamics_backends.rigid_body.spatial.spatial import Force, Mat, Vec
+from dynamics_backends.scalar import Rows, Scalar
+from dynamics_backends.systems.bodies.actuated_body import ActuatedBody
+from dynamics_backends.systems.constraints.constrained_derivatives import curvature, through_solution
+from dynamics_backends.systems.contact.contact_law import SoftContactLaw
+from dynamics_backends.systems.contact.ground_surface import Ground, Plane, Surface, bends_in_position, in_position
+
+
+class _Touch(NamedTuple):
+    """A contact point, the ground under it and the force on it."""
+
+    motion: PointMotion
+    surface: Surface
+    force: Vec
+
+
+class _Slopes(NamedTuple):
+    """Derivatives of a contact: of its velocity in q, of the force in position and velocity, and of the force in q and v."""
+
+    velocity: Columns
+    in_p: Mat
+    in_w: Mat
+    force_q: Columns
+    force_v: Columns
+
+
+class _Solved(NamedTuple):
+    """Fields of the first part, the contacts, the accelerations and the contact forces as a field."""
+
+    fields: dict[str, Any]
+    touches: list[_Touch]
+    a: Rows
+    f_ground: Any
+
+
+class SoftContact(ActuatedBody):
+    """The system of a robot whose points touch soft ground.
+
+    ``points``: names of frames, or (frame, offset (3,) [m] in its axes); ``ground`` and ``law``: see their modules; further
+    arguments are those of ActuatedBody. Run-time parameters, all optional: ground_height, contact_stiffness,
+    contact_damping, contact_friction. Raises UnknownName for an unknown frame, ValueError for no point or one that
+    cannot move.
+    """
+
+    runs_programs = False
+
+    def __init__(
+        self,
+        model: Model,
+        points: Sequence[str | tuple[str, Sequence[float]]],
+        *,
+        ground: Ground | None = None,
+        law: SoftContactLaw | None = None,
+        actuated: Sequence[str] | None = None,
+        damping: bool = True,
+        friction_velocity: float | None = None,
+    ) -> None:
+        super().__init__(model, actuated=actuated, damping=damping, friction_velocity=friction_velocity)
+        if not points:
+            raise ValueError("points is empty; name the frames that touch the ground, or use FreeBody")
+        self.points = tuple(
+            point_of_frame(model, p) if isinstance(p, str) else point_of_frame(model, *p) for p in points
+        )
+        self.ground = ground or Plane()
+        self.law = law or SoftContactLaw()
+
+    # -- values -------------------------------------------------------------------------------------------------------
+    def __call__(self, x: Rows, u: Rows, t: Scalar, p: Mapping[str, Rows]) -> Rows:
+        q, v = self.split(x)
+        fields = run(MOTION, self.model, {"q": at_base(self.model, q), "v": v})
+        zero = 0.0 * v[0]
+        total = [Force(Vec(zero, zero, zero), Vec(zero, zero, zero))] * self.model.nb
+        for touch in self._touches(fields, q, p):
+            body = touch.motion.point.body
+            pose = row(fields["X"], body).components()
+            total[body] = total[body] + pose.force_to_child(force_at(touch.motion.p, touch.force))
+        return sm.concatenate([v, aba(self.model, q, v, self.joint_forces(v, u), force_field(total, zero))])
+
+    def outputs(self, x: Rows, u: Rows, t: Scalar, p: Mapping[str, Rows]) -> dict[str, Rows]:
+        """The contact forces (3, N) [N] in world axes by the names of their points."""
+        q, v = self.split(x)
+        fields = run(MOTION, self.model, {"q": at_base(self.model, q), "v": v})
+        zero = 0.0 * v[0]
+        touches = self._touches(fields, q, p)
+        return {c.motion.point.name: sm.stack([f + zero for f in (c.force.x, c.force.y, c.force.z)]) for c in touches}
+
+    def _touches(self, fields: Mapping[str, Any], q: Rows, p: Mapping[str, Rows]) -> list[_Touch]:
+        return [self._touch(point_motion(self.model, fields, point), q, p) for point in self.points]
+
+    def _touch(self, m: PointMotion, q: Rows, p: Mapping[str, Rows]) -> _Touch:
+        s = self.ground.surface(m.p + base_origin(self.model, q, m.point.body), p)
+        return _Touch(m, s, self.law.force(s.gap, s.normal, m.velocity, p))
+
+    # -- first derivatives --------------------------------------------------------------------------------------------
+    def partials(self, x: Rows, u: Rows, t: Scalar, p: Mapping[str, Rows]) -> Partials:
+        """Closed form: FDSVA with the derivatives of the contact law."""
+        q, v = self.split(x)
+        s = self._solved(q, v, u, p)
+        fields = finished(CONTACT_FINISH, self.model, s.fields, a=s.a, f_ground=s.f_ground)
+        return self._partials(v, u, self._first(s, fields, p))
+
+    def _solved(self, q: Rows, v: Rows, u: Rows, p: Mapping[str, Rows]) -> _Solved:
+        fields = started(self.model, q, v)
+        touches = self._touches(fields, q, p)
+        tau = self.joint_forces(v, u)
+        net = [tau[i] - fields["tau_bias"][i] for i in range(self.model.nv)]
+        for c in touches:
+            add_joint_forces(net, c.motion, c.force)
+        a = sm.stack(ltl.solve(fields["factor"], net))
+        forces = [(c.motion.point.body, force_at(c.motion.p, c.force)) for c in touches]
+        return _Solved(fields, touches, a, ground_forces(self.model, forces, 0.0 * v[0]))
+
+    def _first(self, s: _Solved, fields: Mapping[str, Any], p: Mapping[str, Rows]) -> ForwardDynamicsDerivatives:
+        n = self.model.nv
+        dq, dv = ([[M[i][j] for j in range(n)] for i in range(n)] for M in (fields["dtau_dq"], fields["dtau_dv"]))
+        for c in s.touches:
+            slopes = self._slopes(c, s.fields, p)
+            for j in c.motion.J:
+                change = slopes.force_q[j] + c.force.cross(c.motion.axes[j])
+                for i, J in c.motion.J.items():
+                    dq[i][j] = dq[i][j] - J.dot(change)
+                    dv[i][j] = dv[i][j] - J.dot(slopes.force_v[j])
+        zero = 0.0 * s.a[0]
+        both = [sm.stack([e + zero for e in (*dq[i], *dv[i])]) for i in range(n)]
+        solved = ltl.solve(s.fields["factor"], both)
+        inverse = ltl.inverse(s.fields["factor"])
+        return ForwardDynamicsDerivatives(s.a, [-r[:n] for r in solved], [-r[n:] for r in solved], inverse)
+
+    def _slopes(self, c: _Touch, fields: Mapping[str, Any], p: Mapping[str, Rows]) -> _Slopes:
+        m = c.motion
+        velocity = slopes_in_q(m, m.velocity, m.axes, rows_of_dofs(fields["psid"], list(m.J)))
+        d = self.law.slopes(c.surface.gap, c.surface.normal, m.velocity, p)
+        in_p = in_position(d, c.surface)
+        return _Slopes(
+            velocity,
+            in_p,
+            d.w,
+            {j: in_p @ J + d.w @ velocity[j] for j, J in m.J.items()},
+            {j: d.w @ J for j, J in m.J.items()},
+        )
+
+    def force_slopes(self, x: Rows, p: Mapping[str, Rows]) -> list[tuple[Vec, Columns, Columns]]:
+        """Of each contact, the force and its derivatives in q and v by DoF."""
+        q, v = self.split(x)
+        fields = run(CONTACT_MOTION, self.model, {"q": at_base(self.model, q), "v": v})
+        touches = self._touches(fields, q, p)
+        slopes = [self._slopes(c, fields, p) for c in touches]
+        return [(c.force, s.force_q, s.force_v) for c, s in zip(touches, slopes, strict=True)]
+
+    # -- second derivatives -------------------------------------------------------------------------------------------
+    def contracted(self, x: Rows, u: Rows, t: Scalar, p: Mapping[str, Rows], lam: Rows) -> tuple[Partials, Contraction]:
+        """Closed form, as in the module docstring."""
+        q, v = self.split(x)
+        n, zero = self.model.nv, 0.0 * v[0]
+        s = self._solved(q, v, u, p)
+        mu = sm.stack(ltl.solve(s.fields["factor"], [-lam[n + i] for i in range(n)]))
+        fields = finished(CONTACT_SECOND, self.model, s.fields, a=s.a, f_ground=s.f_ground, mu=mu)
+        first = self._partials(v, u, self._first(s, fields, p))
+        g = Second.of(fields, n, 0, zero)
+        for c in s.touches:
+            self._add_second(g, c, {**s.fields, "w": fields["w"], "chi": fields["chi"]}, p)
+        _, bend = self._resistance(v)
+        for i in range(n):
+            if bend is not None:
+                g.vv[i][i] = g.vv[i][i] - mu[i] * bend[i]
+        da = [sm.concatenate([a, b]) for a, b in zip(first.fx[n:], first.fu[n:], strict=True)]
+        return first, curvature(self, u, g, through_solution(g, da, []))
+
+    def _add_second(self, g: Second, c: _Touch, fields: Mapping[str, Any], p: Mapping[str, Rows]) -> None:
+        """The contact's share in the second derivatives of G."""
+        m, F = c.motion, c.force
+        path, body_of = list(m.J), self.model.dof_body
+        psid, chi = rows_of_dofs(fields["psid"], path), rows_of_dofs(fields["chi"], path)
+        weight = row(fields["w"], m.point.body)
+        s = weight.l + weight.w.cross(m.p)
+        slopes = self._slopes(c, fields, p)
+        dw, ds = slopes.velocity, slopes_in_q(m, s, m.axes, chi)
+        d, b = self.law.bends(c.surface.gap, c.surface.normal, m.velocity, s, p)
+        pp, pw = bends_in_position(d, b, c.surface)
+        pi, rho = slopes.in_p.transpose_times(s), slopes.in_w.transpose_times(s)
+        for j in path:
+            J, axis = m.J[j], m.axes[j]
+            turn = J.cross(pi) + dw[j].cross(rho) + ds[j].cross(F)
+            J_rho, lag = J.cross(rho), F.cross(axis)
+            to_p = pp @ J + pw @ dw[j] + slopes.in_p.transpose_times(ds[j])
+            to_w = pw.transpose_times(J) + b.ww @ dw[j] + slopes.in_w.transpose_times(ds[j])
+            v_to_p, v_to_w = pw @ J, b.ww @ J
+            for k in path:
+                below, within = body_of[k] > body_of[j], body_of[k] == body_of[j]
+                turned = axis.dot(m.J[k].cross(rho)) if below else m.axes[k].dot(J_rho)
+                mixed = turned + m.J[k].dot(v_to_p) + dw[k].dot(v_to_w) + ds[k].dot(slopes.force_v[j])
+                g.qv[k][j] = g.qv[k][j] - mixed
+                g.vv[k][j] = g.vv[k][j] - m.J[k].dot(v_to_w)
+                if below:
+                    continue
+                e = ds[k] - m.axes[k].cross(s)
+                bend = m.axes[k].dot(turn) + psid[k].w.dot(J_rho) + e.dot(lag)
+                bend = bend + m.J[k].dot(to_p) + dw[k].dot(to_w) + ds[k].dot(slopes.force_q[j])
+                g.qq[k][j] = g.qq[k][j] - bend
+                if not within:
+                    g.qq[j][k] = g.qq[j][k] - bend

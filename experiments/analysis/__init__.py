@@ -1,0 +1,1 @@
+"""Derivative checks, comparisons, operation counts."""

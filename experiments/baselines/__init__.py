@@ -1,0 +1,1 @@
+"""Published algorithms that ours are measured against."""

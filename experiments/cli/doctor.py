@@ -1,0 +1,110 @@
+"""What there is on this machine, and what is missing: versions, compiler, kernel cache, optional packages."""
+
+from __future__ import annotations
+
+import os
+import platform
+import shlex
+from collections.abc import Iterator
+from importlib import metadata
+from typing import NamedTuple
+
+from experiments.cli.kernel_cache import contents
+
+CORE = ("numpy", "scipy", "casadi", "osqp", "matplotlib")
+NONE = "not installed"
+
+
+class Extra(NamedTuple):
+    """An optional package: of which extra, what it is for, and the command that gets it."""
+
+    package: str
+    extra: str
+    purpose: str
+    command: str
+
+
+EXTRAS = (
+    Extra("cyipopt", "ipopt", "solvers that call IPOPT", "python tools/install_cyipopt.py"),
+    Extra("example-robot-data", "robots", "more robots", "pip install 'example-robot-data>=6.0'"),
+    Extra("mujoco", "sim", "an independent plant", "pip install 'mujoco>=3.2'"),
+    Extra("viser", "view", "the 3D view", "pip install 'viser>=0.2'"),
+    Extra("ziglang", "compiler", "a C compiler where the system has none", "pip install 'ziglang>=0.13'"),
+    Extra("pin", "test", "cross-checks and benchmarks", "pip install 'pin>=3.2'"),
+)
+_INSTRUCTIONS = {2: "SSE2 or NEON", 4: "AVX2", 8: "AVX-512"}
+
+
+def version(package: str) -> str:
+    """The installed version of a distribution; cyipopt's with its IPOPT."""
+    try:
+        found = metadata.version(package)
+    except metadata.PackageNotFoundError:
+        return NONE
+    return f"{found} with IPOPT {_ipopt_version()}" if package == "cyipopt" else found
+
+
+def _ipopt_version() -> str:
+    try:
+        import cyipopt
+    except ImportError as error:  # built against a library that is gone
+        return f"that does not load ({error})"
+    return ".".join(map(str, getattr(cyipopt, "IPOPT_VERSION", ("of unknown version",))))
+
+
+def versions() -> Iterator[tuple[str, str]]:
+    """(name, version) of Python and of every package of interest."""
+    yield "trajopt", version("trajopt") if version("trajopt") != NONE else "run from a source tree"
+    yield "python", f"{platform.python_version()} on {platform.system()} {platform.machine()}"
+    for package in (*CORE, *(extra.package for extra in EXTRAS)):
+        yield package, version(package)
+
+
+def compiler() -> Iterator[tuple[str, str]]:
+    """The compiler that kernels are built with, and what it makes of this machine."""
+    from dynamics_backends.compiled.runtime.toolchain import FLAGS, CompilerError, find_toolchain
+
+    try:
+        found = find_toolchain()
+    except CompilerError as error:
+        yield "command", f"none: {error}"
+        return
+    yield "command", shlex.join(found.command)
+    yield "version", found.version
+    yield "flags", shlex.join(FLAGS)
+    yield "vectors", f"{found.lanes} numbers ({_INSTRUCTIONS[found.lanes]})"
+    vector_math = "libmvec" if found.mvec else "none found: sin, cos and exp are computed one by one"
+    yield "vector math", vector_math
+
+
+def engine() -> Iterator[tuple[str, str]]:
+    """Threads and the kernel cache."""
+    from dynamics_backends.compiled.runtime.memory import default_threads
+
+    source = (
+        "TRAJOPT_THREADS"
+        if os.environ.get("TRAJOPT_THREADS")
+        else "the number of processors; TRAJOPT_THREADS changes it"
+    )
+    yield "threads", f"{default_threads()} ({source})"
+    yield "kernel cache", str(contents())
+
+
+def missing() -> Iterator[tuple[str, str]]:
+    """(package, how to get it) of the optional packages that are not there."""
+    for extra in EXTRAS:
+        if version(extra.package) == NONE:
+            yield extra.package, f"{extra.command}    ({extra.purpose}; extra [{extra.extra}])"
+
+
+SECTIONS = {"Versions": versions, "C compiler": compiler, "Compiled engine": engine, "Missing, all optional": missing}
+
+
+def report() -> list[str]:
+    """The lines of `trajopt doctor`."""
+    lines: list[str] = []
+    for title, section in SECTIONS.items():
+        entries = list(section())
+        width = max([len(name) for name, _ in entries], default=0)
+        lines += [title, *(f"  {name:<{width}}  {value}" for name, value in entries or [("nothing", "")]), ""]
+    return lines[:-1]

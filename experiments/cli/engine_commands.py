@@ -1,0 +1,134 @@
+"""The commands about the compiled engine and the installation: ops, doctor, cache, compile, export."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import click
+
+from experiments.cli.cli_support import (
+    command,
+    config_argument,
+    configured,
+    fail,
+    set_option,
+    task_of,
+    urdf_option,
+    warn,
+)
+
+
+@click.command()
+@click.argument("robot", metavar="ROBOT_OR_URDF")
+@click.option(
+    "--base",
+    type=click.Choice(["fixed", "floating"]),
+    help="Default: fixed, but for HyQ.",
+)
+@click.option("--snap", is_flag=True, help="Make rotations near a quarter turn exact.")
+@click.option("--csv", "file", type=click.Path(dir_okay=False), help="Write the table into this file too.")
+@command
+def ops(robot: str, base: str | None, snap: bool, file: str | None) -> None:
+    """Count the operations of the dynamics of ROBOT and of their derivatives, beside published counts."""
+    from dynamics_backends.rigid_body.urdf.loader import URDFWarning
+    from experiments.analysis.operations import load, operation_counts, table, write_csv
+
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always", URDFWarning)
+        model = load(robot, snap, base)
+    warn(str(w.message) for w in caught)
+    click.echo(f"{model.name}: nq = {model.nq}, nv = {model.nv}{', rotations snapped' if snap else ''}")
+    counts = operation_counts(model, robot)
+    for line in table(counts):
+        click.echo(line)
+    if file is not None:
+        write_csv(Path(file), counts)
+
+
+@click.command()
+@command
+def doctor() -> None:
+    """Show versions, the C compiler, the kernel cache, and what is missing."""
+    from experiments.cli.doctor import report
+
+    for line in report():
+        click.echo(line)
+
+
+@click.command()
+@click.option("--clear", is_flag=True, help="Remove all compiled kernels.")
+@command
+def cache(clear: bool) -> None:
+    """Show the folder of compiled kernels, or clear it."""
+    from experiments.cli import kernel_cache
+
+    if clear:
+        removed = kernel_cache.clear()
+        click.echo(f"removed {removed.kernels} kernels, {removed.size / 2**20:.1f} MiB, from {removed.folder}")
+    else:
+        click.echo(str(kernel_cache.contents()))
+
+
+@click.command(name="compile")
+@config_argument
+@set_option
+@urdf_option
+@command
+def compile_config(config: str, overrides: tuple[str, ...], urdf: str | None) -> None:
+    """Build ahead the kernels that `solve CONFIG` needs with the compiled engine."""
+    from dynamics_backends.compiled.runtime.toolchain import CompilerError
+    from experiments.cli import kernel_cache
+
+    settings = configured(config, overrides, urdf=urdf)
+    try:
+        new = kernel_cache.compile_ahead(settings, shown)
+    except CompilerError as error:
+        fail(str(error))
+    click.echo(
+        f"{new} new kernels; {kernel_cache.contents()}" if new else f"all kernels are there; {kernel_cache.contents()}"
+    )
+
+
+@click.command()
+@config_argument
+@set_option
+@urdf_option
+@click.option("--out", required=True, type=click.Path(file_okay=False), help="Folder of the C files.")
+@click.option("--name", help="Prefix of files and functions; default: the name of CONFIG.")
+@command
+def export(config: str, overrides: tuple[str, ...], urdf: str | None, out: str, name: str | None) -> None:
+    """Write C99 for a controller without Python: dynamics, derivatives, time step and one step of SLQ of CONFIG."""
+    from trajopt.export.controller import controller_files
+
+    settings = configured(config, overrides, urdf=urdf)
+    task = task_of(settings.with_engine("numpy"))
+    hessian = getattr(settings.solver_options, "hessian", "gauss_newton")
+    prefix = Path(config).stem.replace("-", "_") if name is None else name
+    files = controller_files(task.ocp, prefix, task.guess, hessian)
+    folder = Path(out)
+    folder.mkdir(parents=True, exist_ok=True)
+    for file, text in files.items():
+        (folder / file).write_text(text, encoding="utf-8")
+    click.echo(f"written to {folder}: " + ", ".join(files))
+
+
+@contextmanager
+def shown(step: str, *, quiet: bool = False) -> Iterator[None]:
+    """A spinner on a terminal; elsewhere one line, or nothing where ``quiet``."""
+    from rich.console import Console
+
+    console = Console(stderr=True)
+    if console.is_terminal:
+        with console.status(f"compiling: {step}"):
+            yield
+    elif quiet:
+        yield
+    else:
+        click.echo(f"compiling: {step}", err=True)
+        yield
+
+
+COMMANDS = (ops, doctor, cache, compile_config, export)

@@ -1,0 +1,79 @@
+"""The folder of compiled kernels as a person sees it: what is in it, how to empty it, how to fill it ahead."""
+
+from __future__ import annotations
+
+import re
+import tempfile
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+from dynamics_backends.compiled.runtime.cache import cache_folder
+
+if TYPE_CHECKING:
+    from experiments.config.config import Config
+
+_OWN_FILE = re.compile(r"[0-9a-f]{32}\.(so|sha256)")
+
+
+class Contents(NamedTuple):
+    """The cache's own files in a folder. size: [bytes]; problem: why no kernel can be written there, or ''."""
+
+    folder: Path
+    files: list[Path]
+    size: int
+    problem: str
+
+    @property
+    def kernels(self) -> int:
+        """The number of libraries."""
+        return sum(path.suffix == ".so" for path in self.files)
+
+    def __str__(self) -> str:
+        count = "1 kernel" if self.kernels == 1 else f"{self.kernels} kernels"
+        return f"{self.folder}: {count}, {self.size / 2**20:.1f} MiB, {self.problem or 'writable'}"
+
+
+def contents() -> Contents:
+    """What the cache holds now."""
+    folder = cache_folder()
+    own = [path for path in folder.iterdir() if _is_own(path)] if folder.is_dir() else []
+    return Contents(folder, sorted(own), sum(path.stat().st_size for path in own), _problem(folder))
+
+
+def _is_own(path: Path) -> bool:
+    return _OWN_FILE.fullmatch(path.name) is not None and path.is_file() and not path.is_symlink()
+
+
+def _problem(folder: Path) -> str:
+    """Why a kernel cannot be written, found out by trying; nothing is left behind."""
+    existing = next(path for path in (folder, *folder.parents) if path.exists())
+    try:
+        with tempfile.TemporaryFile(dir=existing):
+            return ""
+    except OSError as error:
+        return f"not writable ({error.strerror}): set TRAJOPT_CACHE_DIR to a folder that is"
+
+
+def clear() -> Contents:
+    """Remove the cache's own files, and nothing else; returns what was removed."""
+    before = contents()
+    for path in before.files:
+        path.unlink(missing_ok=True)
+    return before
+
+
+def compile_ahead(config: Config, progress: Callable[[str], AbstractContextManager] = nullcontext) -> int:
+    """Build all kernels that `solve` needs for a configuration on the compiled engine; returns how many were new.
+
+    ``progress`` is entered with the name of each step. Raises CompilerError.
+    """
+    from experiments.config.build import build_task, make_ready
+
+    before = contents().kernels
+    task = build_task(replace(config, backend=replace(config.backend, engine="compiled")))
+    with progress("the sweeps, the stage and the parts of the dynamics"):
+        make_ready(config, task)
+    return contents().kernels - before

@@ -1,0 +1,371 @@
+"""The command `trajopt`."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from experiments.cli.cli_support import (
+    BAD_INPUT,
+    FAILED,
+    backend_option,
+    command,
+    config_argument,
+    configured,
+    fail,
+    results_folder,
+    set_option,
+    solver_option,
+    task_of,
+    urdf_option,
+    warn,
+)
+from experiments.cli.engine_commands import COMMANDS
+from experiments.cli.replan_command import replan
+
+if TYPE_CHECKING:
+    from experiments.analysis.check import Line
+    from experiments.config.config import Config
+    from problems.task import Task
+    from trajopt import Guess, Solution
+
+WORTH_A_LINE = 1.0
+"""Seconds of compilation from which on the console mentions it."""
+SOLUTION_FILE, CONFIG_FILE = "solution.npz", "config.toml"
+COMPARISON_FILES = ("comparison.md", "comparison.csv", "comparison.png")
+
+
+def _version() -> str:
+    from importlib import metadata
+
+    try:
+        return metadata.version("trajopt")
+    except metadata.PackageNotFoundError:
+        return "unknown: run from a source tree"
+
+
+def _print_version(context: click.Context, _: click.Parameter, wanted: bool) -> None:
+    if wanted:
+        click.echo(f"trajopt {_version()}")
+        context.exit()
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+@click.option("--version", is_flag=True, is_eager=True, expose_value=False, callback=_print_version)
+def main() -> None:
+    """Optimize the motions of robots. Exit codes: 0 solved, 1 not converged or a failed check, 2 bad input."""
+
+
+# -- solve ---------------------------------------------------------------------------------------------------
+
+
+@main.command()
+@config_argument
+@set_option
+@click.option("--out", type=click.Path(file_okay=False), help="Folder of the results.")
+@click.option("--verbosity", type=click.IntRange(0, 3), help="0: only the outcome; 1, 2, 3: more columns.")
+@urdf_option
+@backend_option
+@solver_option
+@click.option("--warm-start", type=click.Path(exists=True, dir_okay=False), help="Start from a saved solution.")
+@click.option("--animate", is_flag=True, help="Write a web page that shows the motion.")
+@command
+def solve(config: str, overrides: tuple[str, ...], warm_start: str | None, animate: bool, **named: Any) -> None:
+    """Solve the problem of CONFIG (a TOML file), save the solution and draw it."""
+    from experiments.config import build
+    from trajopt import ConsoleTable, StatusCode
+
+    settings = configured(config, overrides, **named)
+    task = task_of(settings)
+    guess = None
+    if warm_start is not None:
+        guess, doubts = build.warm_start(task, warm_start)
+        warn(doubts)
+    _warn_of_findings(task, guess)
+    results_folder(settings.directory, (SOLUTION_FILE, CONFIG_FILE))
+    _make_ready(task, settings)
+    table = ConsoleTable(verbosity=settings.output.verbosity)
+    solution = build.solve_task(settings, task, table, guess)
+    _tell(solution, task)
+    if solution.status.code == StatusCode.INTERRUPTED:
+        kept = "the best iterate so far" if solution.iterations else "only the initial guess"
+        click.echo(f"Interrupted: {kept} is saved.")
+    _save(solution, task, settings, animate)
+    if not solution.status.success:
+        raise click.exceptions.Exit(FAILED)
+
+
+def _warn_of_findings(task: Task, guess: Guess | None = None) -> None:
+    """What validation doubts, told before solving. Raises InvalidProblem where it finds errors."""
+    from trajopt.validation.validation import require_valid
+
+    warn(f.message for f in require_valid(task.ocp, task.guess if guess is None else guess))
+
+
+def _make_ready(task: Task, settings: Config) -> None:
+    """Compile what the solve needs, and say so where it takes a while; a later solve finds it in the cache."""
+    from experiments.cli.engine_commands import shown
+    from experiments.config.build import engine_in_use, make_ready
+
+    if engine_in_use(settings.backend) != "compiled":
+        return
+    with shown("kernels of the problem", quiet=True):
+        elapsed = make_ready(settings, task)
+    if elapsed > WORTH_A_LINE:
+        click.echo(f"kernels ready after {elapsed:.1f} s; they are kept for the next time")
+
+
+def _tell(solution: Solution, task: Task) -> None:
+    from trajopt.results.report import account
+
+    click.echo(str(solution.status))
+    times = ", ".join(f"{name} {value:.3f} s" for name, value in solution.time_total.items())
+    total = solution.meta["solve_time"]
+    click.echo(f"{account(solution)}, {total:.3f} s ({times})")
+    if math.isfinite(solution.cost):
+        for sentence in task.outcome(solution.xs[-1]):
+            click.echo(sentence)
+
+
+def _save(solution: Solution, task: Task, settings: Config, animate: bool = False) -> None:
+    from experiments.config.toml_text import to_toml
+
+    folder = settings.directory
+    written = [solution.save(folder / SOLUTION_FILE), folder / CONFIG_FILE]
+    written[1].write_text(to_toml(settings.as_dict()), encoding="utf-8")
+    if settings.output.plots:
+        from experiments.plots.plotting import plot_solution
+
+        written += plot_solution(solution, folder, task)
+    if animate:
+        written.append(_animation(solution, folder, task))
+    click.echo(f"written to {folder}: " + ", ".join(path.name for path in written))
+
+
+def _animation(solution: Solution, folder: Path, task: Task) -> Path:
+    from experiments.plots.animation import FILE, write_animation
+
+    return write_animation(folder / FILE, solution, task)
+
+
+# -- validate, check -----------------------------------------------------------------------------------------
+
+
+@main.command()
+@config_argument
+@set_option
+@urdf_option
+@command
+def validate(config: str, overrides: tuple[str, ...], urdf: str | None) -> None:
+    """Look for mistakes in CONFIG and in its problem, without solving it."""
+    from trajopt import validate as findings_of
+
+    task = task_of(configured(config, overrides, urdf=urdf))
+    ocp = task.ocp
+    sizes = f"nx = {ocp.manifold.nx}, ndx = {ocp.manifold.ndx}, nu = {ocp.nu}"
+    click.echo(f"{ocp.name}: {ocp.horizon} knots, {ocp.times[-1]:.6g} s, {sizes}")
+    if ocp.model is not None:
+        click.echo(ocp.model.describe())
+    click.echo("cost terms: " + ", ".join(term.name for term in ocp.terms()))
+    findings = findings_of(ocp, task.guess)
+    for finding in findings:
+        click.echo(f"{finding.severity}: {finding.message}", err=True)
+    if any(f.severity == "error" for f in findings):
+        raise click.exceptions.Exit(BAD_INPUT)
+    click.echo("no errors")
+
+
+@main.command()
+@config_argument
+@set_option
+@urdf_option
+@click.option("--points", type=click.IntRange(1), default=8, show_default=True, help="Number of random points.")
+@click.option("--seed", type=int, default=0, show_default=True)
+@command
+def check(config: str, overrides: tuple[str, ...], urdf: str | None, points: int, seed: int) -> None:
+    """Compare the derivatives of all backends with complex step, on dynamics and cost terms."""
+    from experiments.analysis.check import check_task, random_points, worst
+
+    settings = configured(config, overrides, urdf=urdf)
+    task = task_of(settings.with_engine("numpy"))
+    lines = list(check_task(task, random_points(task, points, seed), settings.backend.engine))
+    click.echo(f"{'':34}{'block':<6}{'method':<20}{'error':>9}  worst entry")
+    for line in lines:
+        if line.error is not None or line.method != "analytic":  # no term of a cost has a closed form
+            click.echo(_check_line(line))
+    lines = [line for line in lines if line.error is not None]
+    failed = [line for line in lines if not line.passed]
+    most = worst(lines)
+    click.echo(f"worst: {most}" if most else "nothing to compare")
+    if failed:
+        click.echo(f"{len(failed)} of {len(lines)} comparisons exceed their tolerance", err=True)
+        raise click.exceptions.Exit(FAILED)
+    click.echo(f"all {len(lines)} comparisons are within their tolerances")
+
+
+def _check_line(line: Line) -> str:
+    head = f"{line.what[:33]:<34}{line.block:<6}{line.method:<20}"
+    if line.error is None:
+        return f"{head}{'-':>9}  {line.entry[:90]}"
+    return f"{head}{line.error:>9.1e}  {line.entry}" + ("" if line.passed else f"   EXCEEDS {line.tolerance:.0e}")
+
+
+# -- compare -------------------------------------------------------------------------------------------------
+
+
+def _names(_: click.Context, __: click.Parameter, value: str | None) -> list[str]:
+    return [name.strip() for name in (value or "").split(",") if name.strip()]
+
+
+@main.command()
+@config_argument
+@set_option
+@urdf_option
+@click.option("--backends", callback=_names, metavar="A,B", help="Derivative methods; default: the config's.")
+@click.option("--solvers", callback=_names, metavar="A,B", help="Solvers; default: the config's.")
+@click.option(
+    "--hessians", callback=_names, metavar="A,B", help="Hessians of the solvers that have a choice; default: theirs."
+)
+@click.option("--out", type=click.Path(file_okay=False), help="Folder of the results.")
+@command
+def compare(
+    config: str,
+    overrides: tuple[str, ...],
+    urdf: str | None,
+    backends: list[str],
+    solvers: list[str],
+    hessians: list[str],
+    out: str | None,
+) -> None:
+    """Solve CONFIG with several backends, solvers and Hessians: table, CSV, plot of the convergence."""
+    from experiments.analysis import compare as comparison
+    from experiments.plots.plotting import plot_comparison
+
+    settings = configured(config, overrides, urdf=urdf, out=out)
+    configs = comparison.variants(settings, backends, solvers, hessians)
+    _warn_of_findings(task_of(configs[0]))
+    folder = results_folder(settings.directory, COMPARISON_FILES)
+    runs = _with_progress(comparison.run_all(configs), len(configs))
+    interrupted = len(runs) < len(configs)
+    if interrupted:
+        click.echo(f"Interrupted: {len(runs)} of {len(configs)} runs were finished.")
+    if not runs:
+        raise click.exceptions.Exit(FAILED)
+    table = comparison.markdown(runs)
+    click.echo(table, nl=False)
+    markdown, values, picture = (folder / name for name in COMPARISON_FILES)
+    markdown.write_text(table, encoding="utf-8")
+    written = [markdown, comparison.write_csv(values, runs)]
+    histories = {run.key: run.solution.history for run in runs if run.solution.history}
+    if histories:
+        written.append(plot_comparison(picture, histories, Path(config).stem))
+    click.echo(f"written to {folder}: " + ", ".join(path.name for path in written))
+    if interrupted or not all(run.solution.status.success for run in runs):
+        raise click.exceptions.Exit(FAILED)
+
+
+def _with_progress(items: Any, total: int) -> list[Any]:
+    """The items as a list, counted on the error stream."""
+    from rich.console import Console
+    from rich.progress import track
+
+    return list(track(items, "solving", total, console=Console(stderr=True), transient=True))
+
+
+# -- robots, show --------------------------------------------------------------------------------------------
+
+
+@main.command()
+@command
+def robots() -> None:
+    """List the robots that need no URDF file."""
+    from problems.robots import ERD_PACKAGE, ERD_PREFIX, erd_names, load_robot, robot_names
+
+    click.echo(f"{'name':<18}{'nq':>4}{'nv':>4}{'mass [kg]':>12}  base")
+    for name in robot_names():
+        model = load_robot(name)
+        base = "floating" if model.floating_base else "fixed"
+        click.echo(f"{name:<18}{model.nq:>4}{model.nv:>4}{model.total_mass:>12.2f}  {base}")
+    names = erd_names()
+    if not names:
+        click.echo(f"\nMore robots: pip install {ERD_PACKAGE}; they are then named {ERD_PREFIX}NAME")
+        return
+    click.echo(f"\nof {ERD_PACKAGE}:")
+    click.echo(click.wrap_text(" ".join(ERD_PREFIX + name for name in names), 100, "  ", "  "))
+
+
+@main.command()
+@click.argument("solution", type=click.Path(exists=True, dir_okay=False))
+@click.option("--plot", type=click.Path(file_okay=False), help="Draw it into this folder.")
+@click.option("--animate", is_flag=True, help="Write a web page that shows the motion there too.")
+@command
+def show(solution: str, plot: str | None, animate: bool) -> None:
+    """Tell about a saved SOLUTION, and draw it again."""
+    from trajopt import Solution
+
+    loaded = Solution.load(solution)
+    _describe(loaded)
+    if plot is None:
+        if animate:
+            fail("--animate needs a folder to write to: give --plot FOLDER too")
+        return
+    from experiments.plots.plotting import plot_solution
+
+    folder, task = results_folder(Path(plot), option="--plot"), _task_of_solution(loaded)
+    written = plot_solution(loaded, folder, task)
+    if animate and task is not None:
+        written.append(_animation(loaded, folder, task))
+    click.echo(f"written to {plot}: " + ", ".join(path.name for path in written))
+
+
+def _describe(solution: Solution) -> None:
+    meta = solution.meta
+    model = meta.get("model") or {}
+    rows = {
+        "problem": meta.get("problem"),
+        "robot": model.get("name"),
+        "solver": meta.get("solver"),
+        "backend": ", ".join(meta.get("backends", [])),
+        "integrator": ", ".join(meta.get("schemes", [])),
+        "status": str(solution.status),
+        "cost": f"{solution.cost:.10g}" if math.isfinite(solution.cost) else None,
+        "iterations": solution.iterations,
+        "solve time": f"{meta['solve_time']:.3f} s" if "solve_time" in meta else None,
+        "horizon": f"{len(solution.us)} knots, {solution.times[-1]:.6g} s",
+        "sizes": f"nx = {solution.xs.shape[1]}, ndx = {solution.K.shape[2]}, nu = {solution.us.shape[1]}",
+    }
+    for key, value in rows.items():
+        if value:
+            click.echo(f"{key:<12}{value}")
+
+
+def _task_of_solution(solution: Solution) -> Task | None:
+    """The task of a solution, from the settings in its metadata; None, with a warning, where it is not found."""
+    from experiments.config.build import build_task, same_robot
+    from experiments.config.config import read_config
+
+    if "config" not in solution.meta:
+        warn(["the solution holds no settings: its pictures show no limits"])
+        return None
+    try:
+        task = build_task(read_config(solution.meta["config"], "the settings in the solution"))
+    except (ValueError, KeyError, OSError, ModuleNotFoundError) as error:
+        warn([f"the problem cannot be built again ({error}): the pictures show no limits"])
+        return None
+    if not same_robot(task, solution):
+        warn(["the robot's model has changed since the solution was saved"])
+    return task
+
+
+# -- ops, doctor, cache, compile -----------------------------------------------------------------------------
+
+for engine_command in COMMANDS:
+    main.add_command(engine_command)
+main.add_command(replan)
+
+
+if __name__ == "__main__":
+    main()

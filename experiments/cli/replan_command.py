@@ -1,0 +1,158 @@
+"""The command `trajopt replan`."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from experiments.cli.cli_support import (
+    FAILED,
+    command,
+    configured,
+    fail,
+    results_folder,
+    set_option,
+    urdf_option,
+    warn,
+)
+
+if TYPE_CHECKING:
+    from experiments.config.config import Config
+    from experiments.replan.run import Setup
+    from trajopt.replanning.run_log import RunLog
+
+REFRESH = 0.1
+"""Seconds between two looks at the progress."""
+
+
+@click.command()
+@click.argument("config", type=click.Path(), required=False)
+@set_option
+@urdf_option
+@click.option("--out", type=click.Path(file_okay=False), help="Folder of the results.")
+@click.option(
+    "--plant", type=click.Choice(["own", "mujoco"]), help="What simulates the robot, instead of the config's."
+)
+@click.option("--realtime", is_flag=True, help="In wall-clock time, with the planner in a thread of its own.")
+@click.option(
+    "--replay", "folder", type=click.Path(exists=True, file_okay=False), help="Repeat the run saved in this folder."
+)
+@command
+def replan(
+    config: str | None,
+    overrides: tuple[str, ...],
+    urdf: str | None,
+    out: str | None,
+    plant: str | None,
+    realtime: bool,
+    folder: str | None,
+) -> None:
+    """Replan while a plant moves, as the table [replan] of CONFIG says; save a log, pictures and an animation."""
+    if folder is not None:
+        if config is not None or plant is not None or realtime or overrides or urdf is not None:
+            fail("--replay repeats a run as it was: give it without CONFIG, --set, --urdf, --plant and --realtime")
+        _replay(Path(folder), out)
+        return
+    if config is None:
+        fail("give a CONFIG with a table [replan], or --replay FOLDER")
+    assert config is not None
+    from experiments.replan.run import configured_run
+
+    _run(configured_run(configured(config, overrides, urdf=urdf, out=out), plant), realtime)
+
+
+def _run(config: Config, realtime: bool) -> None:
+    from experiments.config.toml_text import to_toml
+    from experiments.replan.run import CONFIG_FILE, FIRST_PLAN_FILE, setup, simulate
+    from trajopt.replanning.run_log import ACCOUNT_FILE, ARRAYS_FILE
+
+    folder = results_folder(config.directory, (CONFIG_FILE, FIRST_PLAN_FILE, ARRAYS_FILE, ACCOUNT_FILE))
+    start = setup(config)
+    warn(start.task.warnings)
+    if not start.first.status.success:
+        warn([f"the first plan has not converged: {start.first.status}"])
+    with _progress(config.replan.duration) as on_tick:
+        log = simulate(start, on_tick, realtime=realtime)
+    log.meta = {"plant": config.replan.plant.kind, "realtime": realtime, "first plan": str(start.first.status)}
+    written = [start.first.save(folder / FIRST_PLAN_FILE), folder / CONFIG_FILE]
+    written[1].write_text(to_toml(config.as_dict()), encoding="utf-8")
+    _finish(start, log, folder, written)
+
+
+def _replay(folder: Path, out: str | None) -> None:
+    from experiments.replan.run import replay
+
+    with _progress(None) as on_tick:
+        found = replay(folder, on_tick)
+    if found.difference == 0.0:
+        click.echo(
+            f"the run of {folder} is repeated exactly: {len(found.log.times)} ticks, {len(found.log.solves)} solves"
+        )
+    else:
+        click.echo(f"the run differs from that of {folder}: its states by up to {found.difference:.3g}", err=True)
+    if out is not None:
+        _finish(found.setup, found.log, results_folder(Path(out)), [])
+    if found.difference != 0.0:
+        raise click.exceptions.Exit(FAILED)
+
+
+def _finish(start: Setup, log: RunLog, folder: Path, written: list[Path]) -> None:
+    """Tell about a run and write its files; exit code 1 where it did not end as it should."""
+    from experiments.plots.replanning_animation import write_animation
+    from experiments.plots.replanning_plots import plot_run
+    from experiments.replan.run import statistics
+    from trajopt.replanning.run_log import EventKind
+
+    numbers = statistics(start, log)
+    for line in told(numbers):
+        click.echo(line)
+    for sentence in [] if start.config.replan.goal.term else start.task.outcome(log.xs[-1]):
+        click.echo(sentence)
+    written = [*written, *log.save(folder, numbers)]
+    if start.config.output.plots:
+        written += [*plot_run(start, log, folder), write_animation(folder / "animation.html", start, log)]
+    click.echo(f"written to {folder}: " + ", ".join(path.name for path in written))
+    if log.count(EventKind.PLANT_DIVERGED) or log.count(EventKind.INTERRUPTED):
+        raise click.exceptions.Exit(FAILED)
+
+
+def told(numbers: Mapping[str, Any]) -> Iterator[str]:
+    """One line for each entry."""
+    for key, value in numbers.items():
+        if isinstance(value, Mapping):
+            value = ", ".join(f"{name} {_number(v)}" for name, v in value.items()) or "none"
+        yield f"{key:<32}{_number(value)}"
+
+
+def _number(value: Any) -> str:
+    return f"{value:.4g}" if isinstance(value, float) else str(value)
+
+
+@contextmanager
+def _progress(duration: float | None) -> Iterator[Callable[[float], None]]:
+    """A bar of simulated time on the error stream."""
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+
+    columns = (
+        TextColumn("replanning"),
+        BarColumn(),
+        TextColumn("{task.completed:.2f} s of motion,"),
+        TimeElapsedColumn(),
+    )
+    with Progress(*columns, console=Console(stderr=True), transient=True, auto_refresh=False) as bar:
+        line, looked = bar.add_task("run", total=duration), 0.0
+
+        def on_tick(t: float) -> None:
+            nonlocal looked
+            now = time.perf_counter()
+            if now - looked > REFRESH:
+                looked = now
+                bar.update(line, completed=t, refresh=True)
+
+        yield on_tick

@@ -1,0 +1,1 @@
+"""Configuration files: their schema, and the problem that they describe."""

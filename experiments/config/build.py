@@ -1,0 +1,94 @@
+"""From settings to a task and its solution."""
+
+from __future__ import annotations
+
+import time
+import warnings
+from collections.abc import Callable
+from dataclasses import fields, replace
+from pathlib import Path
+from typing import Any
+
+from dynamics_backends.protocol import DynamicsBackend, Map
+from dynamics_backends.registry import make_backend
+from dynamics_backends.rigid_body.urdf.loader import URDFWarning
+from experiments.config.config import Backend, Config
+from problems.registry import load_problem
+from problems.task import Task
+from trajopt import Guess, Solution, StatusCode, resampled_guess, solve
+from trajopt.results.records import Callback
+
+
+def backend_factory(settings: Backend) -> Callable[[Map], DynamicsBackend]:
+    """What turns a system into the backend of these settings."""
+    given: dict[str, Any] = {"step": settings.step, "mode": settings.mode}
+    options = {key: value for key, value in given.items() if value is not None}
+    return lambda system: make_backend(system, settings.name, engine=settings.engine, **options)
+
+
+def engine_in_use(settings: Backend) -> str:
+    """The engine's name, "auto" replaced by what it stands for on this machine."""
+    if settings.engine != "auto":
+        return settings.engine
+    from dynamics_backends.compiled.runtime.toolchain import has_compiler
+
+    return "compiled" if has_compiler() else "numpy"
+
+
+def build_task(config: Config) -> Task:
+    """The task of a configuration; what is untidy in its URDF joins the task's warnings, other warnings pass.
+
+    Raises what the problem raises: UnknownName, ValueError, URDFError, FileNotFoundError, ModuleNotFoundError.
+    """
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always", URDFWarning)
+        task = load_problem(config.problem_name).build(config.problem, backend_factory(config.backend))
+    untidy = [str(w.message) for w in caught if issubclass(w.category, URDFWarning)]
+    for w in caught:
+        if not issubclass(w.category, URDFWarning):
+            warnings.warn_explicit(w.message, w.category, w.filename, w.lineno)
+    return replace(task, warnings=(*untidy, *task.warnings))
+
+
+def solve_task(config: Config, task: Task, callback: Callback | None = None, guess: Guess | None = None) -> Solution:
+    """The solution of a task, with the settings in its metadata; guess: default the task's."""
+    start = task.guess if guess is None else guess
+    solution = solve(task.ocp, start, config.solver_options, callback, config.solver_name)
+    return replace(solution, meta={**solution.meta, "config": config.as_dict()})
+
+
+def make_ready(config: Config, task: Task) -> float:
+    """Compile or trace all that a solve will call, by one iteration of it; the seconds that took.
+
+    What is made is kept, in memory and on disk, so that the solve after it spends its time on solving. Raises what the
+    solve would raise, and KeyboardInterrupt.
+    """
+    began = time.perf_counter()
+    brief = {"max_iterations": 1, "max_outer_iterations": 1, "time_limit": None, "switch": 1.0}
+    known = {f.name for f in fields(config.solver_options)}
+    options = replace(config.solver_options, **{key: value for key, value in brief.items() if key in known})
+    found = solve(task.ocp, task.guess, options, None, config.solver_name)
+    if found.status.code is StatusCode.INTERRUPTED:
+        raise KeyboardInterrupt
+    return time.perf_counter() - began
+
+
+def warm_start(task: Task, path: str | Path) -> tuple[Guess, list[str]]:
+    """A saved solution as a guess, on the task's time grid, and doubts about it.
+
+    Raises SolutionFileError, ValueError for other sizes.
+    """
+    saved = Solution.load(path)
+    guess = resampled_guess(task.ocp, saved)
+    if same_robot(task, saved):
+        return guess, []
+    assert task.ocp.model is not None
+    name, own = saved.meta["model"].get("name"), task.ocp.model.name
+    what = f"of another robot, {name}, not of {own}" if name != own else f"of another model of {own}"
+    return guess, [f"{path} is {what}: it may be a poor start"]
+
+
+def same_robot(task: Task, solution: Solution) -> bool:
+    """Whether a solution was found with the robot of a task, as far as both tell."""
+    saved = (solution.meta.get("model") or {}).get("digest")
+    return task.ocp.model is None or saved in (None, task.ocp.model.digest)

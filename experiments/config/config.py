@@ -1,0 +1,265 @@
+"""Configuration files: TOML in, checked settings out, every mistake named at once.
+
+    backend = "analytic"        # or a table: [backend] name, engine, step, mode
+    engine = "auto"
+    [problem]                   # name, and the settings of problems/<name>.py
+    [solver]                    # name, and the fields of its options
+    [output]                    # directory, plots, verbosity
+    [replan]                    # how `trajopt replan` runs, see problems/replanning/scenario.py
+
+The known keys are the fields of dataclasses; their types are checked by pydantic models made from these.
+"""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import Any, Literal
+
+from dynamics_backends.registry import ENGINES, METHODS
+from dynamics_backends.rigid_body.model.names import UnknownName, nearest_names
+from experiments.config.schema import read_table
+from problems.registry import PROBLEMS, load_problem
+from problems.task import Checked, Checks, is_path
+
+DEFAULT_SOLVER = "slq"
+DEFAULT_ENGINE = "auto"
+TABLES = ("problem", "backend", "engine", "solver", "output", "replan")
+
+
+class ConfigError(ValueError):
+    """``issues`` holds one sentence for each mistake."""
+
+    def __init__(self, source: str, issues: Sequence[str]) -> None:
+        self.issues = list(issues)
+        several = f"{len(issues)} problems\n" + "\n".join(f"  - {issue}" for issue in issues)
+        super().__init__(f"{source}: {issues[0] if len(issues) == 1 else several}")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Backend(Checked):
+    """How derivatives are computed. step: of the finite differences. mode: of casadi_ad. None for their defaults."""
+
+    name: str = "analytic"
+    engine: str = DEFAULT_ENGINE
+    step: float | None = None
+    mode: Literal["auto", "forward", "reverse"] | None = None
+
+    def checks(self) -> Checks:
+        steps, modes = self.name.endswith("_difference"), self.name == "casadi_ad"
+        return {
+            "name": (self.name in METHODS, _one_of(self.name, METHODS)),
+            "engine": (self.engine in ENGINES, _one_of(self.engine, ENGINES)),
+            "step": (self.step is None or (steps and self.step > 0), "a positive step, with finite differences only"),
+            "mode": (self.mode is None or modes, "no mode: only casadi_ad has one"),
+        }
+
+
+@dataclass(frozen=True, kw_only=True)
+class Output(Checked):
+    """directory: of all results, default out/<name of the config>. verbosity: 0 to 3, of the console table."""
+
+    directory: str | None = None
+    plots: bool = True
+    verbosity: int = 2
+
+    def checks(self) -> Checks:
+        return {"verbosity": (self.verbosity in range(4), "0, 1, 2 or 3")}
+
+
+@dataclass(frozen=True)
+class Config:
+    """Checked settings. problem_name, solver_name: keys of the registries. source: the file, for messages.
+
+    replan: None where the config has no such table.
+    """
+
+    source: str
+    problem_name: str
+    problem: Any
+    solver_name: str
+    solver_options: Any
+    backend: Backend = field(default_factory=Backend)
+    output: Output = field(default_factory=Output)
+    replan: Any = None
+
+    @property
+    def directory(self) -> Path:
+        """Where results go."""
+        return Path(self.output.directory or Path("out") / Path(self.source).stem)
+
+    def with_backend(self, name: str) -> Config:
+        """The same with another derivative method. Raises ConfigError for an unknown one."""
+        if name not in METHODS:
+            raise ConfigError(self.source, [f"backend: expected {_one_of(name, METHODS)}, got {name!r}"])
+        step = self.backend.step if name.endswith("_difference") else None
+        mode = self.backend.mode if name == "casadi_ad" else None
+        return replace(self, backend=replace(self.backend, name=name, step=step, mode=mode))
+
+    def with_engine(self, name: str) -> Config:
+        """The same on another engine."""
+        return replace(self, backend=replace(self.backend, engine=name))
+
+    def as_dict(self) -> dict[str, Any]:
+        """All settings, defaults included, as plain values."""
+        return _plain(
+            {
+                "backend": asdict(self.backend),
+                "problem": {"name": self.problem_name, **asdict(self.problem)},
+                "solver": {"name": self.solver_name, **asdict(self.solver_options)},
+                "output": asdict(self.output),
+                "replan": None if self.replan is None else asdict(self.replan),
+            }
+        )
+
+
+def load_config(path: str | Path, overrides: Iterable[str] = ()) -> Config:
+    """Read a file; overrides are texts such as "problem.dt=0.02". Raises ConfigError with all mistakes, OSError."""
+    path = Path(path)
+    if not path.is_file():
+        raise FileNotFoundError(_no_file(path))
+    try:
+        text = path.read_text(encoding="utf-8")
+        values = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise ConfigError(str(path), [_not_toml(text, error)]) from error
+    except UnicodeDecodeError as error:
+        raise ConfigError(str(path), ["not a text in UTF-8; give a TOML file"]) from error
+    problem = values.get("problem")
+    if isinstance(problem, dict) and isinstance(robot := problem.get("robot"), str) and is_path(robot):
+        problem["robot"] = str(path.parent / Path(robot).expanduser())
+    for override in overrides:
+        apply_override(values, override)
+    return read_config(values, str(path))
+
+
+def _no_file(path: Path) -> str:
+    """What is said of a missing file, with names from its folder that resemble it."""
+    what = f"{path} is a folder, not a config file" if path.is_dir() else f"there is no config file {path}"
+    folder = path if path.is_dir() else path.parent
+    if not folder.is_dir():
+        return f"{what}: there is no folder {folder}"
+    near = nearest_names(path.stem, [file.stem for file in sorted(folder.glob("*.toml"))])
+    return what + (f"; did you mean {' or '.join(str(folder / f'{name}.toml') for name in near)}?" if near else "")
+
+
+def _not_toml(text: str, error: tomllib.TOMLDecodeError) -> str:
+    """Line, reason and remedy."""
+    reason, _, place = str(error).partition(" (at ")
+    found = re.match(r"line (\d+)", place)
+    line = int(found[1]) if found else max(1, len(text.splitlines()))
+    remedy = 'settings are written key = value, texts in "quotes", tables as [name]'
+    return f"not valid TOML in line {line}: {reason[:1].lower()}{reason[1:]}; {remedy}"
+
+
+def apply_override(values: dict[str, Any], override: str) -> None:
+    """Set "a.b=value", the value in TOML; a text that is no TOML value is taken as it stands."""
+    key, equals, text = override.partition("=")
+    *tables, last = (part.strip() for part in key.split("."))
+    if not equals or not last:
+        raise ConfigError("--set", [f"{override!r}: expected key=value, for example problem.dt=0.02"])
+    try:
+        value = tomllib.loads(f"value = {text}")["value"]
+    except tomllib.TOMLDecodeError:
+        value = text.strip()
+    at = values
+    for table in tables:
+        inner = at.setdefault(table, {})
+        if table == "backend" and isinstance(inner, str):
+            inner = at[table] = {"name": inner}
+        if not isinstance(inner, dict):
+            raise ConfigError("--set", [f"{override!r}: {table!r} is a value, not a table"])
+        at = inner
+    at[last] = {**at[last], "name": value} if last == "backend" and isinstance(at.get(last), dict) else value
+
+
+def read_config(values: Mapping[str, Any], source: str = "config") -> Config:
+    """Check plain values. Raises ConfigError with all mistakes."""
+    issues = [_unknown(key, TABLES) for key in values if key not in TABLES]
+    problem_name, problem = _problem(values.get("problem"), issues)
+    solver_name, options = _solver(values.get("solver", {}), issues)
+    backend = read_table(Backend, _backend_table(values, issues), "backend", issues)
+    output = read_table(Output, values.get("output", {}), "output", issues)
+    replan = _replan(values["replan"], issues) if "replan" in values else None
+    if issues:
+        raise ConfigError(source, issues)
+    return Config(source, problem_name, problem, solver_name, options, backend, output, replan)
+
+
+def _replan(table: Any, issues: list[str]) -> Any:
+    from problems.replanning.scenario import Settings
+
+    return read_table(Settings, table, "replan", issues)
+
+
+def _backend_table(values: Mapping[str, Any], issues: list[str]) -> Any:
+    """The table [backend] from both of its forms."""
+    backend = values.get("backend", {})
+    table = {"name": backend} if isinstance(backend, str) else backend
+    if "engine" not in values or not isinstance(table, Mapping):
+        return table
+    if "engine" in table:
+        issues.append("engine: given twice, at the top and in [backend]; keep one")
+    return {"engine": values["engine"], **table}
+
+
+def _problem(table: Any, issues: list[str]) -> tuple[str, Any]:
+    known = ", ".join(PROBLEMS)
+    if table is not None and not isinstance(table, Mapping):
+        issues.append(f"problem: expected a table [problem] with a name, one of {known}, got {table!r}")
+        return "", None
+    if table is None or "name" not in table:
+        issues.append(f"problem.name: missing; a table [problem] with a name is needed, one of {known}")
+        return "", None
+    if not isinstance(table["name"], str):
+        issues.append(f"problem.name: expected one of {known}, got {table['name']!r}")
+        return "", None
+    rest = {k: v for k, v in table.items() if k != "name"}
+    try:
+        Settings = load_problem(table["name"]).Settings
+    except UnknownName as error:
+        issues.append(f"problem.name: {error}")
+        return "", None
+    return table["name"], read_table(Settings, rest, "problem", issues, extra_known=("name",))
+
+
+def _solver(table: Any, issues: list[str]) -> tuple[str, Any]:
+    from trajopt.solvers.registry import SOLVERS, solver_options
+
+    table = {"name": table} if isinstance(table, str) else table
+    name = table.get("name", DEFAULT_SOLVER) if isinstance(table, Mapping) else DEFAULT_SOLVER
+    if not isinstance(name, str) or name not in SOLVERS:
+        issues.append(f"solver.name: expected {_one_of(name, SOLVERS)}, got {name!r}")
+        return "", None
+    _, Options, _ = SOLVERS[name]
+    rest = {k: v for k, v in table.items() if k != "name"} if isinstance(table, Mapping) else table
+    before = len(issues)
+    read_table(Options, rest, "solver", issues, extra_known=("name",))
+    if len(issues) > before:
+        return name, None
+    try:
+        return name, solver_options(name, **rest)
+    except ValueError as error:  # an option that contradicts the solver's name
+        issues.append(f"solver: {error}")
+        return name, None
+
+
+def _unknown(key: str, known: Iterable[str]) -> str:
+    near = nearest_names(key, list(known), 1)
+    return f"{key}: unknown key" + (f"; did you mean {near[0]}?" if near else f"; known: {', '.join(known)}")
+
+
+def _one_of(name: object, known: Iterable[str]) -> str:
+    known = list(known)
+    near = nearest_names(str(name), known, 1)
+    return f"one of {', '.join(known)}" + (f" (did you mean {near[0]!r}?)" if near and name not in known else "")
+
+
+def _plain(value: Any) -> Any:
+    """Without None, tuples as lists."""
+    if isinstance(value, Mapping):
+        return {k: _plain(v) for k, v in value.items() if v is not None}
+    return [_plain(v) for v in value] if isinstance(value, (list, tuple)) else value

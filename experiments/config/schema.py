@@ -1,0 +1,141 @@
+"""A table of a configuration file as a dataclass: types by pydantic, ranges by the dataclass itself.
+
+Mistakes are told in a user's words: the key with its table, what was expected, what was found.
+"""
+
+from __future__ import annotations
+
+import types
+from collections.abc import Mapping
+from dataclasses import MISSING, fields, is_dataclass
+from functools import cache
+from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
+
+from pydantic import BaseModel, ConfigDict, ValidationError, create_model
+
+from dynamics_backends.rigid_body.model.names import nearest_names
+from problems.task import SettingsError
+
+_WORDS = {bool: "true or false", int: "a whole number", float: "a number", str: "a text"}
+_PLURALS = {int: "whole numbers", float: "numbers", str: "texts"}
+
+
+def read_table(kind: Any, table: Any, path: str, issues: list[str], extra_known: tuple[str, ...] = ()) -> Any:
+    """A dataclass ``kind`` from a table; None after a mistake, which is added to ``issues``.
+
+    extra_known: keys of the table that are read elsewhere, suggested for misspelt ones too.
+    """
+    if not isinstance(table, Mapping):
+        issues.append(f"{path}: expected a table, got {table!r}")
+        return None
+    found = _type_issues(kind, _as_tuples(table), path, extra_known)
+    if found:
+        issues.extend(found)
+        return None
+    return _construct(kind, _as_tuples(table), path, issues)
+
+
+def _construct(kind: Any, table: Mapping[str, Any], path: str, issues: list[str]) -> Any:
+    """The dataclass, tables within it first; its own checks of the values are reported under the table's path."""
+    before = len(issues)
+    hints = {k: table_kind(t) for k, t in get_type_hints(kind).items() if k in table}
+    nested = {k: t for k, t in hints.items() if t is not None}
+    values = dict(table) | {k: _construct(t, table[k], f"{path}.{k}", issues) for k, t in nested.items()}
+    if len(issues) > before:
+        return None
+    try:
+        return kind(**values)
+    except SettingsError as error:
+        issues.extend(f"{path}.{key}: {text}" for key, text in error.problems.items())
+    except ValueError as error:  # dataclasses of the library start their message with the key
+        issues.append(f"{path}.{error}")
+    return None
+
+
+def _type_issues(kind: Any, table: Mapping[str, Any], path: str, extra_known: tuple[str, ...]) -> list[str]:
+    try:
+        schema_of(kind).model_validate(table)
+    except ValidationError as error:
+        found = [_issue(kind, table, path, e["loc"], e["type"], extra_known) for e in error.errors()]
+        return list(dict.fromkeys(found))  # a union reports one mistake once for each of its members
+    return []
+
+
+def _issue(kind: Any, table: Any, path: str, loc: tuple, error: str, extra_known: tuple[str, ...]) -> str:
+    key, hints = str(loc[0]), get_type_hints(kind)
+    if key not in hints:
+        near = nearest_names(key, [*hints, *extra_known], 1)
+        return f"{path}.{key}: unknown key" + (f"; did you mean {near[0]}?" if near else _listed(hints))
+    if key not in table:
+        return f"{path}.{key}: missing; expected {describe(hints[key])}"
+    inner, deeper = table_kind(hints[key]), loc[1:]
+    if inner is not None and deeper and deeper[0] == inner.__name__:
+        deeper = deeper[1:]  # the member of a union
+    if inner is not None and deeper and isinstance(table[key], Mapping):
+        return _issue(inner, table[key], f"{path}.{key}", deeper, error, ())
+    return f"{path}.{key}: expected {describe(hints[key])}, got {_shown(table[key])}"
+
+
+def table_kind(hint: Any) -> Any:
+    """The dataclass that a value of this type is read into, if it is one, or one or nothing."""
+    if get_origin(hint) in (Union, types.UnionType):
+        found = [a for a in get_args(hint) if is_dataclass(a)]
+        return found[0] if found else None
+    return hint if is_dataclass(hint) else None
+
+
+def _listed(hints: Mapping[str, Any]) -> str:
+    return f"; known: {', '.join(hints)}"
+
+
+def _shown(value: Any) -> str:
+    return repr(_as_lists(value))
+
+
+@cache
+def schema_of(kind: Any) -> type[BaseModel]:
+    """The pydantic model of a dataclass: strict types, no other keys."""
+    hints = get_type_hints(kind)
+    entries = {f.name: (_field_type(hints[f.name]), _default(f)) for f in fields(kind)}
+    config = ConfigDict(extra="forbid", strict=True)
+    return create_model(kind.__name__, __config__=config, **entries)  # type: ignore[call-overload]
+
+
+def _field_type(hint: Any) -> Any:
+    inner = table_kind(hint)
+    if inner is None:
+        return hint
+    return schema_of(inner) if inner is hint else schema_of(inner) | None
+
+
+def _default(f: Any) -> Any:
+    return ... if f.default is MISSING and f.default_factory is MISSING else None
+
+
+def describe(hint: Any) -> str:
+    """A type in words."""
+    origin, arguments = get_origin(hint), get_args(hint)
+    if is_dataclass(hint):
+        return "a table"
+    if origin in (Union, types.UnionType):
+        return " or ".join(describe(a) for a in arguments if a is not types.NoneType)
+    if origin is Literal:
+        return " or ".join(repr(a) for a in arguments)
+    if origin is tuple:
+        count = "" if arguments[-1] is Ellipsis else f"{len(arguments)} "
+        return f"a list of {count}{_PLURALS.get(arguments[0], 'values')}"
+    if origin is not None:
+        return f"a table of {_PLURALS.get(arguments[-1], 'values')} by name"
+    return _WORDS.get(hint, str(hint))
+
+
+def _as_tuples(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {k: _as_tuples(v) for k, v in value.items()}
+    return tuple(map(_as_tuples, value)) if isinstance(value, list) else value
+
+
+def _as_lists(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {k: _as_lists(v) for k, v in value.items()}
+    return list(map(_as_lists, value)) if isinstance(value, tuple) else value

@@ -1,0 +1,128 @@
+"""Pictures of robots that walk: path of the base, heights of the feet with the gait diagram, contact forces."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from dynamics_backends.protocol import Array
+from experiments.plots.canvas import COLORS, GRAY, PANEL_HEIGHT, PANEL_WIDTH, RED, figure
+from problems.legged.gait_analysis import GaitReport, analyze, contact_forces, contacts, foot_positions
+from problems.task import Task
+from trajopt import Solution
+
+BAR = 0.62
+"""Height of the bars of a gait diagram, the distance of two feet being 1."""
+MARKS = 8
+"""Of the base's path, in equal times."""
+
+
+def plot_legs(solution: Solution, folder: Path, task: Task) -> list[Path]:
+    """All pictures of a task with feet."""
+    feet, ocp = task.feet, task.ocp
+    positions = foot_positions(ocp, feet, solution.xs)
+    touching = contacts(ocp, feet, solution.xs, solution.us)
+    report = analyze(feet, solution.times, touching)
+    written = [
+        plot_base(folder / "base.png", solution, positions, touching, feet),
+        plot_gait(folder / "gait.png", solution.times, positions[:, :, 2], touching, report),
+    ]
+    forces = contact_forces(ocp, solution.xs, solution.us)
+    if forces:
+        written.append(plot_forces(folder / "contact_forces.png", solution.times, forces))
+    return written
+
+
+def plot_base(path: Path, solution: Solution, positions: Array, touching: Array, feet: Sequence[str]) -> Path:
+    """The base and the feet from above and from the side; footholds as dots."""
+    base = solution.xs[:, :3]
+    with figure(path, 2, 1, 8.2, 6.4, "Path of the base and the feet") as axes:
+        for axis, (i, j, title) in zip(axes.flat, ((0, 1, "from above"), (0, 2, "from the side")), strict=True):
+            axis.plot(base[:, i], base[:, j], color=GRAY, linewidth=2.6, label="base")
+            every = np.linspace(0, len(base) - 1, MARKS).round().astype(int)
+            axis.plot(base[every, i], base[every, j], "o", color=GRAY, markersize=4)
+            for f, foot in enumerate(feet):
+                _draw_foot(axis, positions[:, f, i], positions[:, f, j], touching[:, f], COLORS[f % len(COLORS)], foot)
+            axis.set_xlabel("x [m]")
+            axis.set_ylabel(f"{'xyz'[j]} [m]")
+            axis.set_title(title)
+            axis.set_aspect("equal", adjustable="datalim")
+        handles, labels = axes.flat[0].get_legend_handles_labels()
+        axes.flat[0].figure.legend(handles, labels, loc="outside upper right", ncols=len(labels))
+    return path
+
+
+def _draw_foot(axis: Any, a: Array, b: Array, touching: Array, color: str, name: str) -> None:
+    axis.plot(a, b, color=color, linewidth=0.9, label=name)
+    held = np.append(touching, touching[-1])
+    axis.plot(a[held], b[held], ".", color=color, markersize=5, alpha=0.35, markeredgewidth=0)
+
+
+def plot_gait(path: Path, times: Array, heights: Array, touching: Array, report: GaitReport) -> Path:
+    """Heights (M + 1, F) [m] of the feet, and bars while they are on the ground, with duty factor and phase."""
+    options: dict[str, Any] = {"sharex": True, "height_ratios": (3, 2)}
+    with figure(path, 2, 1, 8.2, 5.4, _gait_title(report), **options) as axes:
+        above, diagram = axes.flat
+        for f, foot in enumerate(report.feet):
+            above.plot(times, 100 * heights[:, f], color=COLORS[f % len(COLORS)], linewidth=1.3, label=foot)
+        above.axhline(0.0, color=GRAY, linewidth=0.8)
+        above.set_ylabel("height of the feet [cm]")
+        above.margins(x=0.01)
+        handles, labels = above.get_legend_handles_labels()
+        above.figure.legend(handles, labels, loc="outside upper right", ncols=len(labels))
+        _draw_diagram(diagram, times, touching, report)
+    return path
+
+
+def _gait_title(report: GaitReport) -> str:
+    if not np.isfinite(report.period):
+        return "Feet"
+    return f"Feet, period {report.period:.2f} s"
+
+
+def _draw_diagram(axis: Any, times: Array, touching: Array, report: GaitReport) -> None:
+    for f in range(len(report.feet)):
+        axis.broken_barh(_spans(times, touching[:, f]), (f - 0.5 * BAR, BAR), color=COLORS[f % len(COLORS)], zorder=3)
+        phase = "" if not np.isfinite(report.shifts[f]) else f"\nphase {report.shifts[f]:+.2f}"
+        text = f"{100 * report.duty[f]:.0f} %{phase}"
+        axis.annotate(
+            text, (1.01, f), xycoords=("axes fraction", "data"), va="center", fontsize=7, annotation_clip=False
+        )
+    axis.set_yticks(range(len(report.feet)), report.feet)
+    axis.set_ylim(len(report.feet) - 0.4, -0.6)
+    axis.grid(axis="y", visible=False)
+    axis.set_xlabel("time [s]")
+    axis.set_title("on the ground")
+
+
+def _spans(times: Array, on: Array) -> list[tuple[float, float]]:
+    """(start, length) of the intervals on which a signal held from times[k] on is true."""
+    change = np.flatnonzero(np.diff(np.r_[False, on, False].astype(int)))
+    return [(float(times[a]), float(times[b] - times[a])) for a, b in zip(change[::2], change[1::2], strict=True)]
+
+
+def plot_forces(path: Path, times: Array, forces: dict[str, Array]) -> Path:
+    """The components of each contact's force (N, 3) [N] in world axes."""
+    columns = min(2, len(forces))
+    rows = -(-len(forces) // columns)
+    size = (1.25 * PANEL_WIDTH * max(columns, 2), 1.1 * PANEL_HEIGHT * rows + 0.8)
+    with figure(path, rows, columns, *size, "Contact forces", sharex=True, sharey=True) as axes:
+        for axis, (name, force) in zip(axes.flat, forces.items(), strict=False):
+            for i, color in enumerate((COLORS[0], COLORS[1], COLORS[2])):
+                held = np.append(force[:, i], force[-1, i])
+                axis.plot(times, held, color=color, linewidth=1.2, drawstyle="steps-post", label=f"{'xyz'[i]}")
+            axis.set_title(name)
+            axis.set_ylabel("[N]")
+            axis.margins(x=0.01)
+            if force[:, 2].min() < -1.0:
+                axis.set_title(f"pulls {-force[:, 2].min():.0f} N", loc="right", fontsize=7, color=RED)
+        for axis in axes.flat[len(forces) :]:
+            axis.set_visible(False)
+        for axis in axes[-1]:
+            axis.set_xlabel("time [s]")
+        handles, labels = axes.flat[0].get_legend_handles_labels()
+        axes.flat[0].figure.legend(handles, labels, loc="outside upper right", ncols=3)
+    return path

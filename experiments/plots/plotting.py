@@ -1,0 +1,314 @@
+"""Pictures of solutions: joints against their limits, the path of the end effector, convergence.
+
+One panel for each joint keeps limits legible for arms and for humanoids.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from dynamics_backends.protocol import Array
+from experiments.plots.canvas import BLUE, COLORS, GRAY, GREEN, LINES, ORANGE, PANEL_HEIGHT, PANEL_WIDTH, RED, figure
+from experiments.plots.legged_plots import plot_legs
+from problems.task import Task, position_of
+from trajopt import OCP, IterationRecord, Solution
+
+NEAR = 0.6  # a limit farther from the curve than this share of its span is written, not drawn
+LEAST_SPAN = 0.05  # of a panel's axis, as a share of the largest span beside it
+FLAT = 1e-6  # [m] a coordinate that changes less is not drawn
+TINY = 1e-16  # floor of logarithmic plots
+
+
+class Panel(NamedTuple):
+    """One curve: times (M,), values (M,), its limits (infinite where none), and whether it is held between knots."""
+
+    title: str
+    unit: str
+    times: Array
+    values: Array
+    lower: float = -np.inf
+    upper: float = np.inf
+    held: bool = False
+
+
+def plot_solution(solution: Solution, folder: Path, task: Task | None = None) -> list[Path]:
+    """All pictures of a solution; without its task, those that need no limits and no robot."""
+    folder.mkdir(parents=True, exist_ok=True)
+    solution = on_the_clock(solution, task)
+    panels = _panels(solution, task)
+    written = [plot_panels(folder / f"{name}.png", title, p) for name, (title, p) in panels.items() if p]
+    if task is not None and task.frame is not None and task.ocp.model is not None:
+        written.append(plot_path(folder / "end_effector.png", solution, task))
+    if task is not None and task.feet and task.ocp.model is not None:
+        written += plot_legs(solution, folder, task)
+    if solution.history:
+        tolerances = solution.meta.get("options", {})
+        written.append(plot_convergence(folder / "convergence.png", solution.history, tolerances))
+    return written
+
+
+def on_the_clock(solution: Solution, task: Task | None) -> Solution:
+    """The solution with the times of its motion, where these are not the problem's."""
+    times = None if task is None else task.clock(solution.xs)
+    return solution if times is None else replace(solution, times=times)
+
+
+# -- joints --------------------------------------------------------------------------------------------------
+
+
+def _panels(solution: Solution, task: Task | None) -> dict[str, tuple[str, list[Panel]]]:
+    """File name -> title and panels."""
+    controls = _control_panels(solution, task)
+    if task is None or task.ocp.model is None:
+        names = solution.meta.get("state_names") or []
+        if len(names) != solution.xs.shape[1]:
+            names = [f"x[{i}]" for i in range(solution.xs.shape[1])]
+        states = [Panel(n, "", solution.times, x) for n, x in zip(names, solution.xs.T, strict=True)]
+        return {"states": ("States", states), "controls": ("Controls", controls)}
+    positions, velocities = _state_panels(solution, task.ocp.model)
+    return {
+        "positions": ("Joint positions", positions),
+        "velocities": ("Joint velocities", velocities),
+        "controls": ("Joint forces and torques", controls),
+    }
+
+
+def _state_panels(solution: Solution, model: Any) -> tuple[list[Panel], list[Panel]]:
+    q, v = solution.xs[:, : model.nq].T, solution.xs[:, model.nq :].T
+    sliding = {name: _slides(model, name) for name in (*model.q_names, *model.dof_names)}
+    positions = [
+        Panel(name, "m" if sliding[name] else "rad", solution.times, q[i], model.q_lower[i], model.q_upper[i])
+        for i, name in enumerate(model.q_names)
+    ]
+    limit = model.velocity_limit
+    velocities = [
+        Panel(name, "m/s" if sliding[name] else "rad/s", solution.times, v[i], -limit[i], limit[i])
+        for i, name in enumerate(model.dof_names)
+    ]
+    return positions, velocities
+
+
+def _slides(model: Any, name: str) -> bool:
+    """Whether a coordinate is a length."""
+    if name in model.joint_names:
+        return model.joint_types[model.joint_names.index(name)] == "prismatic"
+    return name.endswith(("_x", "_y", "_z"))
+
+
+def _control_panels(solution: Solution, task: Task | None) -> list[Panel]:
+    names = solution.meta.get("control_names") or [f"u[{i}]" for i in range(solution.us.shape[1])]
+    lower, upper = _control_limits(solution, task)
+    lasting = _lasting(solution)
+    held, times = solution.us[lasting], np.append(solution.times[:-1][lasting], solution.times[-1])
+    held = np.vstack([held, held[-1:]])
+    return [
+        Panel(*_control_label(name, task), times, held[:, i], lower[i], upper[i], held=True)
+        for i, name in enumerate(names)
+    ]
+
+
+def _lasting(solution: Solution) -> Array:
+    """Which knots (N,) have a duration; the controls of others are no forces."""
+    return np.diff(solution.times) > 0.0
+
+
+def _control_label(name: str, task: Task | None) -> tuple[str, str]:
+    """Title and unit; a control of a robot is named u[joint]."""
+    model, joint = (None if task is None else task.ocp.model), name.removeprefix("u[").removesuffix("]")
+    if model is None or joint not in model.dof_names:
+        return name, ""
+    return joint, "N" if _slides(model, joint) else "N m"
+
+
+def _control_limits(solution: Solution, task: Task | None) -> tuple[Array, Array]:
+    """The bounds of the problem, or the effort limits of the model where it has none, each (nu,)."""
+    nu = solution.us.shape[1]
+    if task is None:
+        return np.full(nu, -np.inf), np.full(nu, np.inf)
+    if task.ocp.control_bounds is not None:
+        lower, upper = task.ocp.control_bounds
+        lasting = _lasting(solution)
+        return lower[lasting].max(axis=0), upper[lasting].min(axis=0)
+    return _effort_limits(task.ocp)
+
+
+def _effort_limits(ocp: OCP) -> tuple[Array, Array]:
+    model = ocp.model
+    known = dict(zip(model.dof_names, model.effort_limit, strict=True)) if model is not None else {}
+    limits = np.array([known.get(n.removeprefix("u[").removesuffix("]"), np.inf) for n in ocp.control_names])
+    return -limits, limits
+
+
+def plot_panels(path: Path, title: str, panels: Sequence[Panel]) -> Path:
+    """One small axis for each curve, on a common time axis."""
+    columns = min(len(panels), 2 if len(panels) <= 4 else 3 if len(panels) <= 12 else 5)
+    rows = -(-len(panels) // columns)
+    size = (PANEL_WIDTH * max(columns, 2), PANEL_HEIGHT * rows + 0.7)
+    least = LEAST_SPAN * max(float(np.ptp(panel.values)) for panel in panels)
+    with figure(path, rows, columns, *size, title, sharex=True) as axes:
+        for axis, panel in zip(axes.flat, panels, strict=False):
+            _draw_panel(axis, panel, least)
+        for axis in axes.flat[len(panels) :]:
+            axis.set_visible(False)
+        for axis in axes.flat[max(0, len(panels) - columns) : len(panels)]:
+            axis.set_xlabel("time [s]")
+            axis.tick_params(labelbottom=True)
+    return path
+
+
+def _draw_panel(axis: Any, panel: Panel, least_span: float) -> None:
+    style = "steps-post" if panel.held else "default"
+    axis.plot(panel.times, panel.values, color=BLUE, drawstyle=style)
+    axis.set_title(panel.title)
+    axis.set_ylabel(f"[{panel.unit}]" if panel.unit else "")
+    axis.margins(x=0.01)
+    low, high = float(np.nanmin(panel.values)), float(np.nanmax(panel.values))
+    span = max(high - low, least_span, 1e-3 * max(abs(low), abs(high)), TINY)
+    near = [b for b in (panel.lower, panel.upper) if np.isfinite(b) and low - NEAR * span <= b <= high + NEAR * span]
+    for bound in near:
+        axis.axhline(bound, color=RED, linestyle="--", linewidth=1.0)
+    low, high = min([low, *near]), max([high, *near])
+    pad = 0.5 * max(span - (high - low), 0.0) + 0.08 * max(high - low, span)
+    axis.set_ylim(low - pad, high + pad)
+    if np.isfinite([panel.lower, panel.upper]).any():
+        _write_limits(axis, panel)
+
+
+def _write_limits(axis: Any, panel: Panel) -> None:
+    text = f"limits {panel.lower:.3g} … {panel.upper:.3g}"
+    axis.set_title(text, loc="right", fontsize=7, color=RED if _violated(panel) else GRAY)
+
+
+def _violated(panel: Panel) -> bool:
+    return bool(np.any(panel.values < panel.lower) or np.any(panel.values > panel.upper))
+
+
+# -- end effector --------------------------------------------------------------------------------------------
+
+
+def plot_path(path: Path, solution: Solution, task: Task) -> Path:
+    """The path of the task's frame in three projections, and its distance to the goal (or its speed) over time.
+
+    A planar robot has one projection that says anything.
+    """
+    model, frame = task.ocp.model, str(task.frame)
+    p = position_of(model, frame, solution.xs[:, : model.nq])
+    moving = np.ptp(p, axis=0) > FLAT
+    views = [view for view in ((0, 2), (1, 2), (0, 1)) if moving[list(view)].all()] or [(0, 2)]
+    rows = 1 if len(views) == 1 else 2
+    with figure(path, rows, 2, 7.6, 3.4 * rows + 0.4, f"Path of {frame}") as axes:
+        for axis, (i, j) in zip(axes.flat, views, strict=False):
+            _draw_projection(axis, p, i, j, task.goal)
+        _draw_progress(axes.flat[len(views)], solution.times, p, task.goal)
+        handles, labels = axes.flat[0].get_legend_handles_labels()
+        axes.flat[0].figure.legend(handles, labels, loc="outside upper right", ncols=len(labels))
+    return path
+
+
+def _draw_projection(axis: Any, p: Array, i: int, j: int, goal: Array | None) -> None:
+    axis.plot(p[:, i], p[:, j], color=BLUE)
+    every = max(1, len(p) // 10)
+    axis.plot(p[::every, i], p[::every, j], ".", color=BLUE, markersize=4)
+    axis.plot(*p[0, [i, j]], "o", color=GREEN, markersize=7, label="start")
+    if goal is not None:
+        axis.plot(*goal[[i, j]], "x", color=RED, markersize=9, markeredgewidth=2, label="goal")
+    else:
+        axis.plot(*p[-1, [i, j]], "s", color=RED, markersize=6, label="end")
+    axis.set_xlabel(f"{'xyz'[i]} [m]")
+    axis.set_ylabel(f"{'xyz'[j]} [m]")
+    axis.set_aspect("equal", adjustable="datalim")
+    axis.margins(0.12)
+
+
+def _draw_progress(axis: Any, times: Array, p: Array, goal: Array | None) -> None:
+    axis.set_xlabel("time [s]")
+    if goal is not None:
+        axis.plot(times, np.linalg.norm(p - goal, axis=1), color=BLUE)
+        axis.set_ylabel("distance to the goal [m]")
+    else:
+        lasting = np.diff(times) > 0.0
+        speed = np.linalg.norm(np.diff(p, axis=0), axis=1)[lasting] / np.diff(times)[lasting]
+        axis.plot(times[:-1][lasting], speed, color=BLUE)
+        axis.set_ylabel("speed [m/s]")
+    axis.set_ylim(bottom=0)
+    axis.margins(x=0.01)
+
+
+# -- convergence ---------------------------------------------------------------------------------------------
+
+
+def plot_convergence(path: Path, history: Sequence[IterationRecord], options: Mapping[str, Any] | None = None) -> Path:
+    """Distance of the cost from the final one, gradient and defects over the iterations, with the tolerances."""
+    options = options or {}
+    with figure(path, 1, 2, 8.6, 3.6, "Convergence") as axes:
+        cost, residual = axes.flat
+        _draw_excess(cost, history, history[-1].cost, color=BLUE, markersize=3)
+        _draw_residuals(residual, history, options)
+    return path
+
+
+def _draw_excess(axis: Any, history: Sequence[IterationRecord], best: float, **style: Any) -> None:
+    """|cost - best|, where it is more than rounding."""
+    excess = np.array([abs(r.cost - best) for r in history])
+    shown = excess > 1e-15 * max(abs(best), 1.0)
+    axis.semilogy(np.array([r.iteration for r in history])[shown], excess[shown], marker="o", **style)
+    axis.set_title("cost: distance from the final one")
+    axis.set_xlabel("iteration")
+    _whole_ticks(axis)
+
+
+def _draw_residuals(axis: Any, history: Sequence[IterationRecord], options: Mapping[str, Any]) -> None:
+    at = [r.iteration for r in history]
+    for key, label, color in (("gradient", "gradient", BLUE), ("defect", "defect", ORANGE)):
+        values = np.array([getattr(r, key) for r in history])
+        if not np.any(values > TINY):
+            continue
+        axis.semilogy(at, np.where(values > TINY, values, np.nan), "o-", color=color, markersize=3, label=label)
+        tolerance = options.get(f"{key}_tolerance")
+        if tolerance:
+            axis.axhline(tolerance, color=color, linestyle="--", linewidth=1.0, label=f"{label} tolerance")
+    axis.set_title("gradient and gaps")
+    axis.set_xlabel("iteration")
+    axis.legend(fontsize=8)
+    _whole_ticks(axis)
+
+
+def plot_comparison(path: Path, histories: Mapping[tuple[str, str], Sequence[IterationRecord]], title: str) -> Path:
+    """Solves of one problem by (solver, backend): cost and gradient over the iterations, gradient over the time.
+
+    A color is a backend, a kind of line a solver; later curves are thinner, so that coinciding ones all show.
+    """
+    best = min(history[-1].cost for history in histories.values())
+    solvers, backends = (list(dict.fromkeys(key[i] for key in histories)) for i in (0, 1))
+    with figure(path, 1, 3, 12.0, 4.4, title) as axes:
+        for i, ((solver, backend), history) in enumerate(histories.items()):
+            style = {
+                "color": COLORS[backends.index(backend) % len(COLORS)],
+                "linestyle": LINES[solvers.index(solver) % len(LINES)],
+                "linewidth": 1.2 + 2.0 * (len(histories) - 1 - i) / len(histories),
+                "markersize": 3,
+            }
+            _draw_excess(axes.flat[0], history, best, label=f"{solver}, {backend}", **style)
+            gradient = [r.gradient for r in history]
+            axes.flat[1].semilogy([r.iteration for r in history], gradient, marker="o", **style)
+            elapsed = np.cumsum([sum(r.times.values()) for r in history])
+            axes.flat[2].semilogy(elapsed, gradient, marker="o", **style)
+        for axis, name in zip(axes.flat[1:], ("iteration", "time [s]"), strict=True):
+            axis.set_title("gradient")
+            axis.set_xlabel(name)
+        _whole_ticks(axes.flat[1])
+        handles, labels = axes.flat[0].get_legend_handles_labels()
+        columns = min(4, len(labels))
+        axes.flat[0].figure.legend(handles, labels, loc="outside lower center", ncols=columns, fontsize=8)
+    return path
+
+
+def _whole_ticks(axis: Any) -> None:
+    from matplotlib.ticker import MaxNLocator
+
+    axis.xaxis.set_major_locator(MaxNLocator(integer=True))

@@ -1,0 +1,1 @@
+"""Arms: reaching, following contours, lifting."""

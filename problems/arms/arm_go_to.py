@@ -1,0 +1,378 @@
+"""Go-to of a fixed-base arm: from rest at q0 to rest at a goal, in a given time, with little effort.
+
+    minimize   sum_k dt/2 ( |v|_wv^2 + |u - u_ref|_wu^2 + |q - q0|_wq^2 + |limits exceeded|_wl^2 + |goal error|_wg^2 )
+               + 1/2 |goal error|_Wg^2 + 1/2 |v_N|_Wv^2
+    subject to, where asked for:  goal error = 0 and v_N = 0 in place of the last line,  limits of positions and velocities,
+               points along the links outside of a sphere
+
+The goal is a configuration, or the position (and orientation) of a frame in the world.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Literal, NamedTuple
+
+import numpy as np
+
+import trajopt as to
+from dynamics_backends.manifold import Manifold
+from dynamics_backends.protocol import Array
+from dynamics_backends.rigid_body.batched import frame_placement, inverse_dynamics
+from dynamics_backends.rigid_body.model.model import Model
+from dynamics_backends.rigid_body.model.model_builder import lock_joints
+from dynamics_backends.rigid_body.model.names import unknown_name
+from dynamics_backends.rigid_body.spatial.rotations import rpy_matrix
+from dynamics_backends.systems.bodies.free_body import FreeBody
+from problems.arms.obstacle import Obstacle, Point, around_sphere
+from problems.task import (
+    BackendFactory,
+    Checked,
+    Checks,
+    Sampling,
+    Task,
+    load_fixed_base,
+    not_negative,
+    per_dof,
+    position_of,
+)
+from trajopt.problem.residuals import LinkPoint
+
+Configuration = Literal["zero"] | tuple[float, ...] | Mapping[str, float]
+"""All of q (nq) [rad, m], some joints by name and the others zero, or "zero"."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Weights(Checked):
+    """Weights of the cost; those of joints are a number, or one number for each joint.
+
+    Running: velocity [rad/s], control (see ``control_unit``), posture (distance from q0), joint_limits (excess), goal.
+    At the end: terminal_goal (joints [rad], or position [m]), terminal_rotation [rad], terminal_velocity [rad/s].
+    """
+
+    velocity: float | tuple[float, ...] = 0.1
+    control: float | tuple[float, ...] = 1e-3
+    posture: float | tuple[float, ...] = 0.0
+    joint_limits: float = 0.0
+    goal: float = 0.0
+    terminal_goal: float = 1e3
+    terminal_rotation: float = 1e2
+    terminal_velocity: float | tuple[float, ...] = 10.0
+
+    def checks(self) -> Checks:
+        return {key: not_negative(value) for key, value in vars(self).items()}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Settings(Sampling):
+    """A go-to of any robot.
+
+    robot: a bundled name, "erd:NAME", or the path of a URDF file. mimic: what mimic joints are, "free" or "lock".
+    locked_joints: joints made rigid, names or name = value [rad, m].
+    goal_q, or goal_position [m] of ``frame`` with, if wanted, goal_rotation (roll, pitch, yaw [rad] in the world).
+    torque_limits: bound the controls by the effort limits of the model. position_limits, velocity_limits: bound the joints by
+    those of the model, as constraints.
+    terminal: the goal and rest at the end as "cost", or as "constraint". obstacle: a sphere to stay out of, or none.
+    control_unit: "newton" (N, N m), or "effort_limit": each control as a share of its limit.
+    control_reference: what the control's cost is measured from: "zero", or "gravity": the forces that hold the arm at
+    goal_q where that is given, else at q0.
+    guess: "constant" (x0, no control), "quasi_static" (x0, held), "interpolated" (straight to goal_q, held), "around" (the same,
+    bent around the obstacle where that is in the way, see :mod:`problems.arms.obstacle`).
+    """
+
+    robot: str = "erd:ur5"
+    mimic: Literal["free", "lock"] = "free"
+    locked_joints: tuple[str, ...] | Mapping[str, float] = ()
+    q0: Configuration = "zero"
+    goal_q: Configuration | None = None
+    goal_position: Point | None = None
+    goal_rotation: Point | None = None
+    frame: str | None = None
+    torque_limits: bool = False
+    position_limits: bool = False
+    velocity_limits: bool = False
+    terminal: Literal["cost", "constraint"] = "cost"
+    obstacle: Obstacle | None = None
+    joint_limit_margin: float = 0.0
+    control_unit: Literal["newton", "effort_limit"] = "newton"
+    control_reference: Literal["zero", "gravity"] = "zero"
+    guess: Literal["constant", "quasi_static", "interpolated", "around"] = "constant"
+    weights: Weights = field(default_factory=Weights)
+
+    def checks(self) -> Checks:
+        by_joints, by_frame = self.goal_q is not None, self.goal_position is not None
+        one_goal = by_joints != by_frame
+        return super().checks() | {
+            "goal_q": (one_goal, "either goal_q or goal_position, not both and not neither"),
+            "goal_position": (not by_frame or self.frame is not None, "the name of its frame beside it"),
+            "goal_rotation": (self.goal_rotation is None or by_frame, "goal_position beside it"),
+            "guess": (by_joints or self.guess not in ("interpolated", "around"), "goal_q beside it, or another guess"),
+            "joint_limit_margin": not_negative(self.joint_limit_margin),
+        }
+
+
+def build(settings: Settings, backend: BackendFactory) -> Task:
+    """The task of these settings.
+
+    Raises UnknownName for a joint or frame that the robot does not have, ValueError for values that do not fit it.
+    """
+    s = settings
+    model = load_fixed_base(s.robot, s.mimic)
+    if s.locked_joints:
+        model = lock_joints(model, s.locked_joints)
+    arm = _Arm.of(model, s)
+    ocp = to.OCP.single_phase(
+        s.sampled(backend(FreeBody(model))),
+        arm.x0,
+        s.horizon,
+        s.dt,
+        _running(arm, s),
+        _terminal(arm, s) if s.terminal == "cost" else [],
+        name="arm_go_to",
+        model=model,
+        constraints=_path_constraints(arm, s),
+        terminal_constraints=_terminal_constraints(arm, s),
+        **_bounds(model, s),
+    )
+    goal = _goal_point(arm, s)
+    warnings = _reach_warnings(model, arm.frame, goal)
+    return Task(
+        ocp,
+        _guess(ocp, arm, s),
+        arm.frame,
+        goal,
+        points=_watched(arm, s.obstacle),
+        warnings=warnings,
+        outcome=lambda x: _outcome(arm, s, x),
+    )
+
+
+class _Arm(NamedTuple):
+    """The robot of a task: its state at the start and, for a goal in joint space, at the goal; its frame."""
+
+    model: Model
+    manifold: Manifold
+    x0: Array
+    x_goal: Array | None
+    frame: str
+
+    @classmethod
+    def of(cls, model: Model, s: Settings) -> _Arm:
+        frame = _last_link(model) if s.frame is None else s.frame
+        model.frame_id(frame)
+        x0 = _at_rest(model, s.q0, "q0")
+        x_goal = None if s.goal_q is None else _at_rest(model, s.goal_q, "goal_q")
+        return cls(model, FreeBody(model).manifold, x0, x_goal, frame)
+
+    def weight(self, q: Array | float = 0.0, v: Array | float = 0.0) -> Array:
+        """The weight (ndx,) of a state."""
+        n = self.model.nv
+        return np.concatenate([np.broadcast_to(q, (n,)), np.broadcast_to(v, (n,))])
+
+
+def _last_link(model: Model) -> str:
+    """The last link of the last body: the tool of a serial arm."""
+    return [f.name for f in model.frames if f.kind == "link" and f.body == model.nb - 1][-1]
+
+
+def _at_rest(model: Model, configuration: Configuration, key: str) -> Array:
+    """The state (nx,) of a configuration."""
+    if configuration == "zero":
+        q = model.neutral()
+    elif isinstance(configuration, Mapping):
+        q = _by_name(model, configuration)
+    else:
+        q = np.array(configuration, dtype=float)
+    if q.shape != (model.nq,):
+        joints = ", ".join(model.q_names)
+        raise ValueError(f"{key} has {q.size} entries; {model.name} has nq = {model.nq}: {joints}")
+    if not np.isfinite(q).all():
+        bad = int(np.argmin(np.isfinite(q)))
+        raise ValueError(f"{key} is {q[bad]} at {model.q_names[bad]}: give finite numbers")
+    return np.concatenate([q, np.zeros(model.nv)])
+
+
+def _by_name(model: Model, values: Mapping[str, float]) -> Array:
+    q = model.neutral()
+    for name, value in values.items():
+        if name not in model.q_names:
+            raise unknown_name("joint coordinate", name, model.q_names)
+        q[model.q_names.index(name)] = value
+    return q
+
+
+def holding_forces(model: Model, q: Array) -> Array:
+    """The joint forces that hold q (nq,) or (N, nq) against gravity."""
+    still = np.zeros((*np.shape(q)[:-1], model.nv))
+    return inverse_dynamics(model, q, still, still)
+
+
+WATCHED = 10
+"""So many times as dense as those of the problem are the points that reports look at."""
+
+
+def _watched(arm: _Arm, o: Obstacle | None) -> tuple[LinkPoint, ...]:
+    return () if o is None else to.link_points(arm.model, o.frame or arm.frame, o.spacing / WATCHED)
+
+
+# -- cost ----------------------------------------------------------------------------------------------------
+
+
+def _running(arm: _Arm, s: Settings) -> list[to.CostTerm]:
+    w, model, n = s.weights, arm.model, arm.model.nv
+    velocity, posture = per_dof(w.velocity, n, "weights.velocity"), per_dof(w.posture, n, "weights.posture")
+    terms = [
+        to.control_cost(
+            n, _control_reference(arm, s), _control_weight(model, s), names=tuple(f"u[{d}]" for d in model.dof_names)
+        )
+    ]
+    if velocity.any():
+        terms.append(to.state_cost(arm.manifold, arm.x0, arm.weight(v=velocity), "velocity"))
+    if posture.any():
+        terms.append(to.state_cost(arm.manifold, arm.x0, arm.weight(q=posture), "posture"))
+    if w.joint_limits:
+        terms.append(to.joint_limit_cost(model, arm.manifold, w.joint_limits, s.joint_limit_margin))
+    if w.goal:
+        terms.append(_goal_term(arm, s, w.goal, w.goal if s.goal_rotation is not None else 0.0))
+    if s.obstacle is not None and s.obstacle.weight is not None:
+        terms.append(to.softened(_sphere(arm, s.obstacle), s.obstacle.weight, s.obstacle.width))
+    return terms
+
+
+def _terminal(arm: _Arm, s: Settings) -> list[to.CostTerm]:
+    w = s.weights
+    velocity = per_dof(w.terminal_velocity, arm.model.nv, "weights.terminal_velocity")
+    rest = to.state_cost(arm.manifold, arm.x0, arm.weight(v=velocity), "final velocity")
+    return [_goal_term(arm, s, w.terminal_goal, w.terminal_rotation), rest]
+
+
+def _goal_term(arm: _Arm, s: Settings, weight: float, rotation_weight: float) -> to.CostTerm:
+    if arm.x_goal is not None:
+        return to.state_cost(arm.manifold, arm.x_goal, arm.weight(q=weight), "goal")
+    if s.goal_rotation is None:
+        return to.frame_position_cost(arm.model, arm.manifold, arm.frame, s.goal_position, weight, "goal")
+    return to.frame_placement_cost(
+        arm.model,
+        arm.manifold,
+        arm.frame,
+        s.goal_position,
+        rpy_matrix(s.goal_rotation),
+        [weight] * 3 + [rotation_weight] * 3,
+        "goal",
+    )
+
+
+def _control_reference(arm: _Arm, s: Settings) -> Array:
+    if s.control_reference == "zero":
+        return np.zeros(arm.model.nv)
+    x = arm.x0 if arm.x_goal is None else arm.x_goal
+    return holding_forces(arm.model, x[: arm.model.nq])
+
+
+def _control_weight(model: Model, s: Settings) -> Array:
+    weight = per_dof(s.weights.control, model.nv, "weights.control")
+    return weight if s.control_unit == "newton" else weight / _effort_limits(model, "control_unit") ** 2
+
+
+def _bounds(model: Model, s: Settings) -> dict[str, Array]:
+    if not s.torque_limits:
+        return {}
+    limits = _effort_limits(model, "torque_limits")
+    return {"u_lower": -limits, "u_upper": limits}
+
+
+def _effort_limits(model: Model, key: str) -> Array:
+    if not np.isfinite(model.effort_limit).all():
+        name = model.dof_names[int(np.argmax(~np.isfinite(model.effort_limit)))]
+        raise ValueError(f"{key} needs effort limits, but the URDF of {model.name} gives none for {name!r}")
+    return np.array(model.effort_limit)
+
+
+# -- constraints ---------------------------------------------------------------------------------------------
+
+
+def _path_constraints(arm: _Arm, s: Settings) -> list[to.Constraint]:
+    constraints = []
+    if s.position_limits:
+        constraints.append(to.joint_limits(arm.model, arm.manifold, s.joint_limit_margin))
+    if s.velocity_limits:
+        constraints.append(to.velocity_limits(arm.model, arm.manifold))
+    if s.obstacle is not None and s.obstacle.weight is None:
+        constraints.append(_sphere(arm, s.obstacle))
+    return constraints
+
+
+def _sphere(arm: _Arm, o: Obstacle) -> to.Constraint:
+    points = to.link_points(arm.model, o.frame or arm.frame, o.spacing)
+    return to.sphere_obstacle(arm.model, arm.manifold, points, o.center, o.radius + o.margin)
+
+
+def _terminal_constraints(arm: _Arm, s: Settings) -> list[to.Constraint]:
+    """The path's at the end too; without those on single joints where the whole state is held."""
+    path = _path_constraints(arm, s)
+    if s.terminal == "cost":
+        return path
+    obstacle = [c for c in path if c.name == "obstacle"]
+    if arm.x_goal is not None:
+        return [to.state_bounds(arm.manifold, arm.x_goal, arm.x_goal, "goal"), *obstacle]
+    rest = np.where(np.arange(arm.model.nq + arm.model.nv) < arm.model.nq, np.inf, 0.0)
+    return [to.bounded(_goal_term(arm, s, 1.0, 1.0)), to.state_bounds(arm.manifold, -rest, rest, "rest"), *path]
+
+
+# -- guess and account ---------------------------------------------------------------------------------------
+
+
+def _guess(ocp: to.OCP, arm: _Arm, s: Settings) -> to.Guess:
+    def hold(xs: Array) -> Array:
+        return holding_forces(arm.model, xs[:, : arm.model.nq])
+
+    if s.guess == "constant":
+        return to.constant_guess(ocp)
+    if s.guess == "quasi_static":
+        return to.quasi_static_guess(ocp, hold)
+    xs, o, nq = to.interpolated_guess(ocp, arm.x_goal).xs, s.obstacle, arm.model.nq
+    if s.guess == "around" and o is not None:
+        points = to.link_points(arm.model, o.frame or arm.frame, o.spacing)
+        xs[:, :nq] = around_sphere(arm.model, xs[:, :nq], points, np.array(o.center), o.radius + o.margin)
+    return to.quasi_static_guess(ocp, hold, xs)
+
+
+def _goal_point(arm: _Arm, s: Settings) -> Array:
+    if s.goal_position is not None:
+        return np.array(s.goal_position)
+    assert arm.x_goal is not None
+    return position_of(arm.model, arm.frame, arm.x_goal[: arm.model.nq])
+
+
+def _reach_warnings(model: Model, frame: str, goal: Array) -> tuple[str, ...]:
+    """Say so if the goal lies farther from the first joint than the links are long; nothing where a joint slides."""
+    f = model.frames[model.frame_id(frame)]
+    path, body = [], f.body
+    while body >= 0:
+        path.append(body)
+        body = int(model.parent[body])
+    if not path or any(model.joint_types[b] not in ("revolute", "spherical") for b in path):
+        return ()
+    reach = np.linalg.norm([f.p, *model.placement_p[path[:-1]]], axis=1).sum()
+    distance = np.linalg.norm(goal - model.placement_p[path[-1]])
+    if distance <= reach:
+        return ()
+    return (f"the goal lies {distance:.3g} m from the first joint, but {frame} reaches at most {reach:.3g} m",)
+
+
+def _outcome(arm: _Arm, s: Settings, x: Array) -> list[str]:
+    q, v = x[: arm.model.nq], x[arm.model.nq :]
+    fastest = int(np.argmax(np.abs(v)))
+    speed = f"largest final joint speed {abs(v[fastest]):.2g} ({arm.model.dof_names[fastest]})"
+    if arm.x_goal is not None:
+        error = np.abs(arm.manifold.difference(arm.x_goal[:, None], x[:, None])[: arm.model.nv, 0])
+        worst = int(np.argmax(error))
+        return [f"largest final joint error {error[worst]:.2g} ({arm.model.dof_names[worst]})", speed]
+    rotation, position = frame_placement(arm.model, q, arm.frame)
+    distance = np.linalg.norm(position - np.array(s.goal_position))
+    sentences = [f"{arm.frame} ends {1e3 * distance:.3g} mm from its goal", speed]
+    if s.goal_rotation is not None:
+        angle = np.arccos(np.clip(0.5 * (np.trace(rpy_matrix(s.goal_rotation).T @ rotation) - 1.0), -1.0, 1.0))
+        sentences.append(f"{arm.frame} ends {angle:.2g} rad from its orientation")
+    return sentences

@@ -1,0 +1,261 @@
+"""Contour following: the tool of a fixed-base arm follows a path in space, at a speed that is part of the problem.
+
+    state      (q, v, s, sdot), the path parameter s [m] with sddot as a control
+    minimize   sum_k dt/2 ( w_s (sdot - sdot_ref)^2 + w_e |e|^2 + |q - q0|_wq^2 + |v|_wv^2 + |u - u_hold|_wu^2 + w_a sddot^2 )
+               + 1/2 ( |q_N - q0|_Wq^2 + |v_N|_Wv^2 + W_e |e_N|^2 )
+    subject to |e| <= rho at every knot,   limits of positions, velocities and torques
+
+e(q, s) is the position of the tool from that of the path. In the form "torque" (OCP-FD) the controls are joint torques and the
+dynamics are forward dynamics; in the form "acceleration" (OCP-ID) the controls are joint accelerations, the dynamics are
+linear, and the torques are those of inverse dynamics, bounded as path constraints. The problem, with N = 16 and rho = 1 cm,
+is that of an NMPC with analytical derivatives (A. Astudillo et al., eq. 7; weights, path and time step are not published
+there), after N. van Duijkeren (thesis, KU Leuven, 2019).
+
+The path starts at the tool's position at q0: a circle of a given radius that rises and falls twice,
+(r (cos a - 1), r sin a, h sin 2a) with a = s / r.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Literal
+
+import numpy as np
+
+import trajopt as to
+from dynamics_backends import scalar as sm
+from dynamics_backends.protocol import Array
+from dynamics_backends.rigid_body.algorithms.rnea import rnea
+from dynamics_backends.rigid_body.batched import inverse_dynamics
+from dynamics_backends.rigid_body.model.model import Model
+from dynamics_backends.scalar import Rows, Scalar
+from dynamics_backends.systems.bodies.along_path import AlongPath, DoubleIntegrator
+from dynamics_backends.systems.bodies.free_body import FreeBody
+from problems.task import (
+    BackendFactory,
+    Checked,
+    Checks,
+    Contour,
+    Sampling,
+    Task,
+    load_fixed_base,
+    not_negative,
+    position_of,
+)
+from trajopt.problem.residuals import path_offset
+
+
+@dataclass(frozen=True, kw_only=True)
+class Weights(Checked):
+    """Weights of the cost: running, and at the end with ``terminal_``.
+
+    speed (of s [m/s]), error [m], posture [rad], velocity [rad/s], control (torques as shares of their limits, accelerations in
+    rad/s^2), path_acceleration [m/s^2].
+    """
+
+    speed: float = 1e2
+    error: float = 1.0
+    posture: float = 1.0
+    velocity: float = 1e-1
+    control: float = 1e-2
+    path_acceleration: float = 1e-2
+    terminal_posture: float = 1e-2
+    terminal_velocity: float = 1e-1
+    terminal_error: float = 1.0
+
+    def checks(self) -> Checks:
+        return {key: not_negative(value) for key, value in vars(self).items()}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Settings(Sampling):
+    """A contour and the robot that follows it.
+
+    robot: a bundled name, "erd:NAME", or the path of a URDF file. q0: configuration at the start, at rest on the path. frame: the
+    tool.
+    form: what the joint controls are. radius, height: of the path [m]. speed: sdot_ref [m/s]. tube: rho [m].
+    position_limits, velocity_limits, torque_limits: of the model, as constraints.
+    """
+
+    robot: str = "gen3"
+    q0: tuple[float, ...] = (0.0, 0.5, 0.0, 1.6, 0.0, 1.0, 0.0)
+    frame: str = "EndEffector_Link"
+    form: Literal["torque", "acceleration"] = "torque"
+    horizon: int = 16
+    dt: float = 0.05
+    integrator: Literal["semi_implicit_euler", "euler", "rk4"] = "rk4"
+    radius: float = 0.1
+    height: float = 0.02
+    speed: float = 0.15
+    tube: float = 0.01
+    position_limits: bool = True
+    velocity_limits: bool = True
+    torque_limits: bool = True
+    weights: Weights = field(default_factory=Weights)
+
+    def checks(self) -> Checks:
+        return super().checks() | {
+            "radius": (self.radius > 0, "a positive length [m]"),
+            "height": not_negative(self.height),
+            "speed": not_negative(self.speed),
+            "tube": (self.tube > 0, "a positive length [m]"),
+        }
+
+
+def build(settings: Settings, backend: BackendFactory) -> Task:
+    """The task of these settings.
+
+    Raises UnknownName for a frame that the robot does not have, ValueError for values that do not fit it.
+    """
+    s = settings
+    model = load_fixed_base(s.robot)
+    if len(s.q0) != model.nq:
+        raise ValueError(f"q0 has {len(s.q0)} entries; {model.name} has nq = {model.nq}: {', '.join(model.q_names)}")
+    inner = FreeBody(model) if s.form == "torque" else DoubleIntegrator(model.dof_names)
+    contour = _Contour(model, AlongPath(inner), s)
+    limits = contour.path_constraints()
+    ocp = to.OCP.single_phase(
+        s.sampled(backend(contour.system)),
+        contour.x0,
+        s.horizon,
+        s.dt,
+        contour.running(),
+        contour.terminal(),
+        name="contour_following",
+        model=model,
+        constraints=[*limits, *contour.torques()],
+        terminal_constraints=limits,
+        **contour.control_bounds(),
+    )
+    path = Contour(contour.points, s.tube)
+    return Task(ocp, contour.guess(ocp), s.frame, contour=path, outcome=contour.outcome)
+
+
+class _Contour:
+    """The robot on its path."""
+
+    def __init__(self, model: Model, system: AlongPath, s: Settings) -> None:
+        self.model, self.system, self.settings, self.n = model, system, s, model.nv
+        self.q0 = np.array(s.q0)
+        self.x0 = np.concatenate([self.q0, np.zeros(self.n + 2)])
+        self.path = {
+            "start": position_of(model, s.frame, self.q0),
+            "shape": np.array([s.radius, s.height]),
+        }
+        self.point = partial(contour_point, 2 * self.n)
+        still = np.zeros(self.n)
+        self.holding = inverse_dynamics(model, self.q0, still, still)
+        if s.torque_limits and not np.isfinite(model.effort_limit).all():
+            name = model.dof_names[int(np.argmax(~np.isfinite(model.effort_limit)))]
+            raise ValueError(
+                f"torque_limits needs effort limits, but {model.name} has none for {name!r}; set it to false"
+            )
+
+    # -- cost -------------------------------------------------------------------------------------------------
+    def running(self) -> list[to.CostTerm]:
+        """The terms of a knot."""
+        s, w = self.settings, self.settings.weights
+        motion = self._state(w.posture, w.velocity, "motion", w.speed, s.speed)
+        return [self._error(w.error), motion, self._controls()]
+
+    def terminal(self) -> list[to.CostTerm]:
+        """Those of the last one."""
+        w = self.settings.weights
+        return [self._error(w.terminal_error), self._state(w.terminal_posture, w.terminal_velocity, "final motion")]
+
+    def _error(self, weight: float) -> to.CostTerm:
+        function = partial(path_offset, self.model, self.model.frame_id(self.settings.frame), self.point)
+        return to.residual_cost(
+            "path error", function, self.system.manifold, 3, weight, parameters=self.path, output_names=("x", "y", "z")
+        )
+
+    def _state(self, posture: float, velocity: float, name: str, speed: float = 0.0, ref: float = 0.0) -> to.CostTerm:
+        weight = np.concatenate([np.full(self.n, posture), np.full(self.n, velocity), [0.0, speed]])
+        reference = np.concatenate([self.q0, np.zeros(self.n + 1), [ref]])
+        return to.state_cost(self.system.manifold, reference, weight, name)
+
+    def _controls(self) -> to.CostTerm:
+        w = self.settings.weights
+        if self.settings.form == "acceleration":
+            reference, weight = np.zeros(self.n), np.full(self.n, w.control)
+        else:
+            reference = self.holding
+            weight = w.control / np.where(np.isfinite(self.model.effort_limit), self.model.effort_limit, 1.0) ** 2
+        return to.control_cost(
+            self.n + 1,
+            np.append(reference, 0.0),
+            np.append(weight, w.path_acceleration),
+            names=self.system.control_names,
+        )
+
+    # -- constraints ------------------------------------------------------------------------------------------
+    def path_constraints(self) -> list[to.Constraint]:
+        """The tube, and the limits of the joints."""
+        s, model, manifold = self.settings, self.model, self.system.manifold
+        found = [to.tube(model, manifold, s.frame, self.point, s.tube, parameters=self.path)]
+        free = np.full(self.n, np.inf)
+        limit = np.asarray(model.velocity_limit) if s.velocity_limits else free
+        low, high = (model.q_lower, model.q_upper) if s.position_limits else (-free, free)
+        lower, upper = np.concatenate([low, -limit, [0.0, 0.0]]), np.concatenate([high, limit, [np.inf, np.inf]])
+        return [*found, to.state_bounds(manifold, lower, upper, "limits of the motion")]
+
+    def torques(self) -> list[to.Constraint]:
+        """The limits of the torques, where these are not the controls."""
+        if self.settings.form == "torque" or not self.settings.torque_limits:
+            return []
+        limit = np.asarray(self.model.effort_limit)
+        return [
+            to.residual_constraint(
+                "torque limits",
+                partial(joint_torques, self.model),
+                self.system.manifold,
+                self.n,
+                -limit,
+                limit,
+                nu=self.system.nu,
+                output_names=self.model.dof_names,
+                control_names=self.system.control_names,
+            )
+        ]
+
+    def control_bounds(self) -> dict[str, Array]:
+        """The limits of the torques, where these are the controls."""
+        if self.settings.form == "acceleration" or not self.settings.torque_limits:
+            return {}
+        limit = np.append(self.model.effort_limit, np.inf)
+        return {"u_lower": -limit, "u_upper": limit}
+
+    # -- guess and account ------------------------------------------------------------------------------------
+    def guess(self, ocp: to.OCP) -> to.Guess:
+        """The robot at rest, held."""
+        u = np.zeros(self.system.nu)
+        if self.settings.form == "torque":
+            u[: self.n] = self.holding
+        return to.constant_guess(ocp, u)
+
+    def points(self, xs: Array) -> Array:
+        """The points (M, 3) [m] of the path at states (M, nx)."""
+        rows = contour_point(2 * self.n, xs.T, xs.T[:0], 0.0, self.path)
+        return np.stack(np.broadcast_arrays(*rows), axis=1)
+
+    def outcome(self, x: Array) -> list[str]:
+        """How far along the path the tool came, and how far from it it is."""
+        at = position_of(self.model, self.settings.frame, x[: self.n])
+        error = np.linalg.norm(at - self.points(x[None])[0])
+        return [f"{x[-2]:.3g} m along the path at {x[-1]:.3g} m/s, {1e3 * error:.2g} mm from it"]
+
+
+def contour_point(place: int, x: Rows, u: Rows, t: Scalar, p: Mapping[str, Rows]) -> list[Scalar]:
+    """The point of the path at the parameter x[place] [m]; p: its start (3,) and shape (radius, height) [m]."""
+    radius, height = p["shape"][0], p["shape"][1]
+    angle = x[place] / radius
+    c, s = sm.cos(angle), sm.sin(angle)
+    return [p["start"][0] + radius * (c - 1.0), p["start"][1] + radius * s, p["start"][2] + 2.0 * height * s * c]
+
+
+def joint_torques(model: Model, x: Rows, u: Rows, t: Scalar, p: Mapping[str, Rows]) -> Rows:
+    """The torques (nv, N) of the accelerations u at the state x."""
+    n = model.nv
+    return rnea(model, x[:n], x[n : 2 * n], u[:n])

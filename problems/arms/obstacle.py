@@ -1,0 +1,114 @@
+"""A sphere in the way of an arm, and guesses around it: a path in joint space, bent to one side of the sphere.
+
+    q(s) = q_straight(s) + a b(s) d,      d = J^+ n
+
+At the knot and the point of the robot that lie deepest inside, n is one of the :data:`DIRECTIONS` normal to the point's motion, J
+the Jacobian of its position and d the least joint motion that moves it along n; b is a bump of height 1 there with horizontal
+tangents, zero at both ends, and a the smallest of the :data:`STEPS` that takes all points out at all knots, within the joint
+limits. Of all n the least a |d| is taken.
+
+Near the middle of a sphere all ways out are as good to first order, and which one a solver takes, and so which local minimum it
+finds, is chance; from a path beside it, they agree.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from dynamics_backends.protocol import Array
+from dynamics_backends.rigid_body.algorithms.kinematics import point_positions
+from dynamics_backends.rigid_body.model.model import Model
+from problems.task import Checked, Checks, not_negative
+from trajopt.problem.residuals import LinkPoint
+
+Point = tuple[float, float, float]
+
+DIRECTIONS = 16
+STEPS = np.arange(1, 101) / 50.0
+"""a |d|, the largest joint displacement [rad or m] that is tried being 2."""
+DIFFERENCE = 1e-6
+"""Of the Jacobian, central: a guess needs no more."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Obstacle(Checked):
+    """A sphere that the links stay out of: center (3,) in the world, radius, and the spacing of the points along the links
+    that are checked [m]; ``frame``: where the links end, default the frame of the task.
+
+    margin: what is added to the radius [m]. weight: of slacks that relax the sphere with its margin (:func:`trajopt.softened`);
+    without one it is a hard constraint. width: of the corner of their cost [m].
+    """
+
+    center: Point
+    radius: float
+    margin: float = 0.0
+    weight: float | None = None
+    width: float = 0.01
+    spacing: float = 0.2
+    frame: str | None = None
+
+    def checks(self) -> Checks:
+        return {
+            **{key: (getattr(self, key) > 0, "a positive length [m]") for key in ("radius", "spacing", "width")},
+            "margin": not_negative(self.margin),
+            "weight": (self.weight is None or self.weight > 0, "a positive weight"),
+        }
+
+
+def around_sphere(model: Model, qs: Array, points: Sequence[LinkPoint], center: Array, radius: float) -> Array:
+    """The path qs (N + 1, nq) of a robot whose q is a vector space, bent around a sphere; itself where it is clear of it.
+
+    Where no bend within the joint limits clears the sphere, or the deepest knot is the first or last, it stays as it is.
+    """
+    distances = np.linalg.norm(places(model, qs, points) - center, axis=2)
+    knot, point = (int(i) for i in np.unravel_index(np.argmin(distances), distances.shape))
+    if distances[knot, point] >= radius or not 0 < knot < len(qs) - 1:
+        return qs
+    deepest = [points[point]]
+    J = np.stack(
+        [
+            places(model, np.stack([qs[knot] + e, qs[knot] - e]), deepest)[:, 0].T @ [0.5, -0.5] / DIFFERENCE
+            for e in DIFFERENCE * np.eye(len(qs[knot]))
+        ],
+        axis=1,
+    )
+    before, after = places(model, qs[[knot - 1, knot + 1]], deepest)[:, 0]
+    bends = [np.linalg.pinv(J) @ n for n in normals(after - before)]
+    bent = [_clear(model, qs, bump(len(qs), knot), d, points, center, radius) for d in bends]
+    found = [path for path in bent if path is not None]
+    return min(found, key=lambda path: np.linalg.norm(path[knot] - qs[knot])) if found else qs
+
+
+def places(model: Model, qs: Array, points: Sequence[LinkPoint]) -> Array:
+    """World positions (M, P, 3) [m] of the points at configurations (M, nq)."""
+    at = point_positions(model, qs.T, [(point.body, point.offset) for point in points])
+    return np.stack([np.stack(np.broadcast_arrays(*p, qs[:, 0])[:3], axis=1) for p in at], axis=1)
+
+
+def bump(count: int, top: int) -> Array:
+    """b (count,): zero at both ends, one at the place ``top``, with horizontal tangents at the three."""
+    s = np.arange(count)
+    return np.sin(0.5 * np.pi * np.where(s < top, s / top, (count - 1 - s) / (count - 1 - top))) ** 2
+
+
+def normals(motion: Array) -> Array:
+    """Unit vectors (DIRECTIONS, 3) around a direction (3,), in equal angles."""
+    basis = np.linalg.svd(motion[None])[2][1:]
+    angles = 2.0 * np.pi * np.arange(DIRECTIONS) / DIRECTIONS
+    return np.cos(angles)[:, None] * basis[0] + np.sin(angles)[:, None] * basis[1]
+
+
+def _clear(
+    model: Model, qs: Array, shape: Array, d: Array, points: Sequence[LinkPoint], center: Array, radius: float
+) -> Array | None:
+    """The path with the smallest bend along d that is clear, or None."""
+    unit = d / max(float(np.linalg.norm(d)), DIFFERENCE)
+    paths = qs + STEPS[:, None, None] * shape[None, :, None] * unit
+    at = places(model, paths.reshape(-1, qs.shape[1]), points)
+    outside = np.linalg.norm(at - center, axis=2).min(axis=1).reshape(len(STEPS), -1).min(axis=1) >= radius
+    within = ((paths >= model.q_lower) & (paths <= model.q_upper)).all(axis=(1, 2))
+    good = np.flatnonzero(outside & within)
+    return paths[good[0]] if len(good) else None

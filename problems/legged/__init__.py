@@ -1,0 +1,1 @@
+"""Legged robots: gaits that are found, and gaits that are prescribed."""

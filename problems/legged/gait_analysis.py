@@ -1,0 +1,173 @@
+"""What gait a motion is: contacts from forces or heights, duty factors, period and phase shifts of the feet.
+
+A foot's contact signal c(t) is 1 on the ground and 0 in the air.  With its mean removed, c~, over the time both are known,
+
+    duty factor    share of the time with c = 1
+    period T       lag of the highest peak, behind the first minimum, of  sum_feet <c~(t) c~(t + lag)>
+    phase shift    argmax over |lag| <= T/2 of <c~_0(t) c~_i(t + lag)>, over T: how much later than the first foot foot i lands
+
+(Hildebrand, Symmetrical gaits of horses, Science 150, 1965, describes gaits by duty factor and phase.)  Diagonal feet of
+a trot have equal phases, those of one side in a pace, the front ones in a bound.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from dynamics_backends.protocol import Array, Batch
+from problems.task import position_of
+from trajopt import OCP
+
+GROUND = 0.03
+"""Height [m] below which a foot is taken to be on the ground where forces are not known."""
+LOADED = 0.1
+"""A foot carries load from this share of the robot's weight over the number of feet on."""
+LEAST_OVERLAP = 0.5
+"""Lags beyond 1 - this share of the time are not looked at: a period is seen where it fits twice."""
+
+
+class GaitReport(NamedTuple):
+    """feet: names. duty: (F,) share of the time on the ground. period [s] and shifts (F,), shares of the period in
+    [-1/2, 1/2] relative to the first foot: NaN where no foot, or this foot, ever lifts or lands."""
+
+    feet: tuple[str, ...]
+    duty: Array
+    period: float
+    shifts: Array
+
+    def shift(self, one: str, other: str) -> float:
+        """By which share of the period, in [-1/2, 1/2], ``other`` is later than ``one``."""
+        i, j = self.feet.index(one), self.feet.index(other)
+        return float(wrapped(self.shifts[j] - self.shifts[i]))
+
+    def sentences(self) -> list[str]:
+        """The numbers for a reader."""
+        duty = ", ".join(f"{foot} {100 * d:.0f} %" for foot, d in zip(self.feet, self.duty, strict=True))
+        lines = [f"on the ground: {duty}"]
+        if np.isfinite(self.period):
+            shifts = ", ".join(f"{foot} {s:+.2f}" for foot, s in zip(self.feet, self.shifts, strict=True))
+            lines.append(f"period {self.period:.3f} s, later than {self.feet[0]} by these shares of it: {shifts}")
+        return lines
+
+
+def analyze(feet: Sequence[str], times: Array, contact: Array) -> GaitReport:
+    """The gait of contact signals (M, F) of booleans, held from times (M + 1,) [s] on.
+
+    Raises ValueError where the sizes do not fit.
+    """
+    if contact.shape != (len(times) - 1, len(feet)):
+        raise ValueError(
+            f"contact has shape {contact.shape}; expected ({len(times) - 1}, {len(feet)}): times less one, feet"
+        )
+    duty = duty_factors(contact, np.diff(times))
+    dt = np.diff(times)  # zero where the state jumps
+    step = float(dt[dt > 0].min())
+    at = times[0] + step * np.arange(round((times[-1] - times[0]) / step))
+    even = contact[np.clip(np.searchsorted(times, at + 0.5 * step, side="right") - 1, 0, len(contact) - 1)]
+    T = period(even, step)
+    return GaitReport(tuple(feet), duty, T, phase_shifts(even, step, T))
+
+
+def duty_factors(contact: Array, dt: Array) -> Array:
+    """Shares (F,) of the time on the ground; contact (M, F), dt (M,)."""
+    return np.asarray(dt @ contact / np.sum(dt))
+
+
+def period(contact: Array, step: float) -> float:
+    """The period [s] of contact signals (M, F) sampled every ``step``; NaN where none repeats."""
+    total = np.array([sum(_overlap(c, c, lag) for c in contact.T) for lag in range(_most(len(contact)))])
+    rising = np.flatnonzero(np.diff(total) > 0)
+    if not rising.size or total[rising[0] :].max() <= 0:
+        return np.nan
+    return float(step * (rising[0] + _middle_of_peak(total[rising[0] :])))
+
+
+def phase_shifts(contact: Array, step: float, period: float) -> Array:
+    """Lags (F,) behind the first foot as shares of the period, in [-1/2, 1/2]."""
+    if not np.isfinite(period):
+        return np.full(contact.shape[1], np.nan)
+    half = int(np.ceil(0.5 * period / step))
+    lags = np.arange(-half, half + 1)
+    first = contact[:, 0]
+    return np.array([_phase([_overlap(first, c, int(lag)) for lag in lags], lags, step / period) for c in contact.T])
+
+
+def _phase(correlation: Sequence[float], lags: Array, share: float) -> float:
+    values = np.array(correlation)
+    if not values.max() > 0:
+        return np.nan
+    return float(wrapped(share * (lags[0] + _middle_of_peak(values))))
+
+
+def _middle_of_peak(values: Array) -> float:
+    """Where the largest value stands; of a flat top the middle of its first part."""
+    top = np.flatnonzero(values >= values.max() - 1e-9)
+    last = top[0] + np.argmin(np.append(np.diff(top), 2) == 1)
+    return 0.5 * float(top[0] + last)
+
+
+def _overlap(a: Array, b: Array, lag: int) -> float:
+    """Mean of a(t) b(t + lag), each without its mean over the overlap."""
+    n = len(a) - abs(lag)
+    one, other = (a[:n], b[lag:]) if lag >= 0 else (a[-lag:], b[:n])
+    one, other = one[:n] - np.mean(one[:n]), other[:n] - np.mean(other[:n])
+    return float(np.mean(one * other))
+
+
+def _most(samples: int) -> int:
+    return max(1, int((1.0 - LEAST_OVERLAP) * samples))
+
+
+def wrapped(share: float | Array) -> float | Array:
+    """A share of a period in [-1/2, 1/2]."""
+    return share - np.round(share)
+
+
+def diagonal_pairs(positions: Array) -> list[tuple[int, int]]:
+    """Pairs of feet across from each other, by their positions (F, 2 or more) relative to the base."""
+    sides = np.sign(np.asarray(positions)[:, :2])
+    n = len(sides)
+    return [(i, j) for i in range(n) for j in range(i + 1, n) if (sides[i] == -sides[j]).all() and sides[i].all()]
+
+
+# -- of a solution -----------------------------------------------------------------------------------------------------
+
+
+def contact_forces(ocp: OCP, xs: Array, us: Array) -> dict[str, Array]:
+    """Forces (N, 3) [N] in world axes by contact, zero in phases without it; empty where no system reports any.
+
+    xs (N + 1, nx), us (N, nu).  Wrenches (force, moment) are cut to their forces; a knot without duration, an impact, has
+    those after it.
+    """
+    found: dict[str, Array] = {}
+    for phase, knots in zip(ocp.phases, ocp.phase_slices, strict=True):
+        system: Any = getattr(phase.dynamics, "system", None)
+        system = getattr(system, "wrapped", system)
+        if not hasattr(system, "outputs"):
+            continue
+        values = {k: v[: phase.knots] if v.ndim == 2 else v for k, v in phase.parameters.items()}
+        batch = Batch.of(system, xs[knots], us[knots, : system.nu], ocp.times[knots], values)
+        for name, rows in system.outputs(*batch).items():
+            if len(rows) in (3, 6):
+                found.setdefault(name, np.zeros((ocp.horizon, 3)))[knots] = np.asarray(rows)[:3].T
+    at = np.arange(ocp.horizon)
+    shown = np.minimum(at + (ocp.dt == 0), ocp.horizon - 1)
+    return {name: force[shown] for name, force in found.items()}
+
+
+def foot_positions(ocp: OCP, feet: Sequence[str], xs: Array) -> Array:
+    """World positions (M, F, 3) [m] of frames at states xs (M, nx)."""
+    return np.stack([position_of(ocp.model, foot, xs[:, : ocp.model.nq]) for foot in feet], axis=1)
+
+
+def contacts(ocp: OCP, feet: Sequence[str], xs: Array, us: Array, ground: float = GROUND) -> Array:
+    """Which feet are on the ground, (N, F): those that carry load, or where forces are unknown those below ``ground`` [m]."""
+    forces = contact_forces(ocp, xs, us)
+    if not set(feet) & set(forces):
+        return foot_positions(ocp, feet, xs[:-1])[:, :, 2] < ground
+    none = np.zeros((ocp.horizon, 3))
+    load = np.stack([forces.get(foot, none)[:, 2] for foot in feet], axis=1)
+    return load > LOADED * ocp.model.total_mass * np.linalg.norm(ocp.model.gravity) / len(feet)

@@ -1,0 +1,151 @@
+"""A gait in receding horizon: a quadruped on soft ground follows the feet and the base of a schedule.
+
+    minimize   sum_k dt/2 ( |s(x_k) - s_ref(t_k)|_Q^2 + sum_f |p_f(x_k) - p_ref,f(t_k)|_W(t_k)^2 + w_u |u_k|^2 )
+               + share/2 |s(x_N) - s_ref(t_N)|_Q^2
+
+with s(x) of :mod:`~problems.legged.base_state`, the foot positions p_f(x), and the references of a
+:class:`~problems.legged.gait.Gait`, which ``Task.moved`` takes to those from any time on.  W is that of a swinging or of a
+standing foot; forces and times of contact are the solver's (soft ground, no schedule of forces).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from functools import partial
+
+import numpy as np
+
+import trajopt as to
+from dynamics_backends.protocol import Array
+from dynamics_backends.rigid_body.batched import frame_placement
+from dynamics_backends.rigid_body.model.model import Model
+from dynamics_backends.systems.contact.soft_contact import SoftContact
+from problems.legged.base_state import BaseWeights, base_state_cost, quaternion
+from problems.legged.gait import Gait
+from problems.robots import load_robot
+from problems.task import BackendFactory, Checked, Checks, Integrator, Sampling, Task, not_negative
+from trajopt.replanning.plan import with_values
+
+
+@dataclass(frozen=True, kw_only=True)
+class FootWeights(Checked):
+    """Weights of a foot's position [m]: while it swings, while it stands."""
+
+    swing: float = 5e3
+    stance: float = 5e2
+
+    def checks(self) -> Checks:
+        return {key: not_negative(value) for key, value in vars(self).items()}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Settings(Sampling):
+    """A gait of a robot with a floating base and four feet; the horizon is what is planned at a time.
+
+    feet: left front, right front, left hind, right hind. joints: angles [rad] at the start, which the joints are drawn to.
+    height: of the base [m]. gait: of :data:`problems.legged.gait.PATTERNS`. swing, support: seconds in the air, and on all feet
+    between two swings. cycles: of the gait, after which the robot stands. step_length, step_height: of a foot [m].
+    terminal: share of the state's weights at the end. guess_gains: of the joint controller whose motion is the first guess.
+    """
+
+    horizon: int = 50
+    dt: float = 0.01
+    integrator: Integrator = "rk4"
+    substeps: int = 10
+    robot: str = "hyq"
+    feet: tuple[str, ...] = ("lf_foot", "rf_foot", "lh_foot", "rh_foot")
+    joints: tuple[float, ...] = ()
+    height: float = 0.572
+    gait: str = "trot"
+    swing: float = 0.25
+    support: float = 0.05
+    cycles: int = 20
+    step_length: float = 0.15
+    step_height: float = 0.1
+    base: BaseWeights = field(default_factory=BaseWeights)
+    foot: FootWeights = field(default_factory=FootWeights)
+    control_weight: float = 1e-3
+    terminal: float = 0.1
+    guess_gains: tuple[float, float] = (600.0, 6.0)
+
+    def checks(self) -> Checks:
+        return super().checks() | {
+            "height": (self.height > 0, "a positive number of meters"),
+            "cycles": (self.cycles >= 1, "at least 1"),
+            **{key: not_negative(getattr(self, key)) for key in ("control_weight", "terminal", "guess_gains")},
+        }
+
+
+def build(settings: Settings, backend: BackendFactory) -> Task:
+    """The task of these settings.
+
+    Raises UnknownName for a foot or a gait, ValueError for a posture that does not fit the robot.
+    """
+    s = settings
+    model = load_robot(s.robot, base="floating")
+    system = SoftContact(model, s.feet)
+    x0 = _standing(model, s)
+    footholds = np.array([frame_placement(model, x0[: model.nq], foot)[1] for foot in s.feet])
+    gait = Gait.named(
+        s.gait,
+        s.feet,
+        swing=s.swing,
+        support=s.support,
+        cycles=s.cycles,
+        step_length=s.step_length,
+        step_height=s.step_height,
+    )
+    weight = s.base.vector(model.nv - 6)
+    base = partial(base_state_cost, model, system.manifold, joints=x0[7 : model.nq], position=tuple(x0[:3]))
+    feet = [
+        to.frame_position_cost(model, system.manifold, foot, hold, s.foot.stance, foot)
+        for foot, hold in zip(s.feet, footholds, strict=True)
+    ]
+    running = [to.control_cost(system.nu, 0.0, s.control_weight, names=system.control_names), base(weight, name="base")]
+    still = to.OCP.single_phase(
+        s.sampled(backend(system)),
+        x0,
+        s.horizon,
+        s.dt,
+        [*running, *feet],
+        [base(s.terminal * weight, name="base")],
+        name="receding_gait",
+        model=model,
+    )
+    moved = partial(_moved, gait=gait, footholds=footholds, start=x0[:3], weights=s.foot)
+    joints = model.nv - 6
+    K = np.zeros((joints, 2 * model.nv))
+    K[:, 6 : model.nv], K[:, model.nv + 6 :] = (-gain * np.eye(joints) for gain in s.guess_gains)
+    ocp = moved(still, 0.0)
+    return Task(ocp, to.feedback_guess(ocp, K), feet=s.feet, moved=moved, outcome=_outcome)
+
+
+def _standing(model: Model, s: Settings) -> Array:
+    names = model.q_names[7:]
+    if len(s.joints) != len(names):
+        raise ValueError(
+            f"joints has {len(s.joints)} entries; {model.name} has {len(names)} joints: {', '.join(names)}"
+        )
+    return np.concatenate([[0.0, 0.0, s.height], quaternion((0.0, 0.0, 0.0)), s.joints, np.zeros(model.nv)])
+
+
+def _moved(ocp: to.OCP, t: float, gait: Gait, footholds: Array, start: Array, weights: FootWeights) -> to.OCP:
+    """The problem with the references of the gait from t [s] on."""
+    times = t + ocp.times
+    wanted = gait.references(times, footholds)
+    speed = gait.references(times + _SLOPE, footholds).base - wanted.base
+    ocp = with_values(ocp, "base", "position", start + wanted.base)
+    ocp = with_values(ocp, "base", "velocity", speed / _SLOPE)
+    for f, foot in enumerate(gait.feet):
+        swings = wanted.swinging[:-1, f, None]
+        weight = np.broadcast_to(np.where(swings, weights.swing, weights.stance), (ocp.horizon, 3))
+        ocp = with_values(ocp.updated(foot, weight=weight), foot, "goal", wanted.position[:, f])
+    return ocp
+
+
+_SLOPE = 0.1
+"""Seconds over which the base's speed is averaged."""
+
+
+def _outcome(x: Array) -> list[str]:
+    return [f"the base ends at x = {x[0]:.3f}, y = {x[1]:.3f}, z = {x[2]:.3f} m"]

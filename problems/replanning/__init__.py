@@ -1,0 +1,1 @@
+"""Problems whose goals and obstacles move."""

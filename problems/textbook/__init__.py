@@ -1,0 +1,1 @@
+"""Pendulums, carts, and a four-bar linkage."""

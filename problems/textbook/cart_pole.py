@@ -1,0 +1,66 @@
+"""Swing-up of a pole on a cart: one force, on the cart; the pole hangs at angle pi and stands upright at 0.
+
+minimize   sum_k dt/2 ( wu u^2 + |x|_w^2 )  +  1/2 |x_N|_W^2        |u| <= force_limit
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+import trajopt as to
+from dynamics_backends.systems.bodies.free_body import FreeBody
+from problems.robots import load_robot
+from problems.task import BackendFactory, Checks, Integrator, Sampling, Task, not_negative, positive
+
+FORCE_JOINT, POLE_TIP = "slider", "tip"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Settings(Sampling):
+    """q0: cart [m] and pole [rad] at the start. force_limit [N]. Weights: of the force, the state, the final state."""
+
+    horizon: int = 150
+    dt: float = 0.02
+    integrator: Integrator = "rk4"
+    q0: tuple[float, float] = (0.0, np.pi)
+    force_limit: float = 100.0
+    control_weight: float = 1e-3
+    state_weight: float = 0.0
+    terminal_weight: float = 1e3
+
+    def checks(self) -> Checks:
+        weights = ("control_weight", "state_weight", "terminal_weight")
+        return super().checks() | {
+            "force_limit": positive(self.force_limit),
+            **{key: not_negative(getattr(self, key)) for key in weights},
+        }
+
+
+def build(settings: Settings, backend: BackendFactory) -> Task:
+    """The task of these settings."""
+    s = settings
+    model = load_robot("cart_pole")
+    system = FreeBody(model, actuated=[FORCE_JOINT])
+    upright = np.zeros(model.nq + model.nv)
+    running = [to.control_cost(1, weight=s.control_weight)]
+    if s.state_weight:
+        running.append(to.state_cost(system.manifold, upright, s.state_weight))
+    ocp = to.OCP.single_phase(
+        s.sampled(backend(system)),
+        np.concatenate([s.q0, np.zeros(model.nv)]),
+        s.horizon,
+        s.dt,
+        running,
+        [to.state_cost(system.manifold, upright, s.terminal_weight, "final state")],
+        u_lower=[-s.force_limit],
+        u_upper=[s.force_limit],
+        name="cart_pole",
+        model=model,
+    )
+
+    def outcome(x):
+        return [f"the cart ends at {x[0]:.2g} m, the pole {x[1]:.2g} rad from upright, at {x[3]:.2g} rad/s"]
+
+    return Task(ocp, to.constant_guess(ocp), POLE_TIP, outcome=outcome)

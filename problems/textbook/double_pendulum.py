@@ -1,0 +1,66 @@
+"""Swing-up of a double pendulum with weak motors: it hangs at (0, 0) and stands upright at (pi, 0).
+
+minimize   sum_k dt/2 wu |u|^2  +  1/2 |x_N - x_goal|_W^2        |u_i| <= torque_limits_i
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+import trajopt as to
+from dynamics_backends.systems.bodies.free_body import FreeBody
+from problems.robots import load_robot
+from problems.task import BackendFactory, Checks, Integrator, Sampling, Task, not_negative
+
+TIP = "tip"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Settings(Sampling):
+    """q0, goal_q: shoulder and elbow [rad]. torque_limits [N m]. Weights: of the torques and of the final state."""
+
+    horizon: int = 150
+    dt: float = 0.02
+    integrator: Integrator = "rk4"
+    q0: tuple[float, float] = (0.0, 0.0)
+    goal_q: tuple[float, float] = (np.pi, 0.0)
+    torque_limits: tuple[float, float] = (15.0, 10.0)
+    control_weight: float = 1e-2
+    terminal_weight: float = 1e3
+
+    def checks(self) -> Checks:
+        return super().checks() | {
+            "torque_limits": (min(self.torque_limits) > 0, "two positive numbers"),
+            "control_weight": not_negative(self.control_weight),
+            "terminal_weight": not_negative(self.terminal_weight),
+        }
+
+
+def build(settings: Settings, backend: BackendFactory) -> Task:
+    """The task of these settings."""
+    s = settings
+    model = load_robot("double_pendulum")
+    system = FreeBody(model)
+    still = np.zeros(model.nv)
+    limits = np.array(s.torque_limits)
+    x_goal = np.concatenate([s.goal_q, still])
+    ocp = to.OCP.single_phase(
+        s.sampled(backend(system)),
+        np.concatenate([s.q0, still]),
+        s.horizon,
+        s.dt,
+        [to.control_cost(model.nv, weight=s.control_weight)],
+        [to.state_cost(system.manifold, x_goal, s.terminal_weight, "final state")],
+        u_lower=-limits,
+        u_upper=limits,
+        name="double_pendulum",
+        model=model,
+    )
+
+    def outcome(x):
+        error = np.abs(x - x_goal)
+        return [f"the joints end within {error[:2].max():.2g} rad and {error[2:].max():.2g} rad/s of the goal"]
+
+    return Task(ocp, to.constant_guess(ocp), TIP, outcome=outcome)

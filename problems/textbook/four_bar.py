@@ -1,0 +1,104 @@
+"""A four-bar linkage, a closed loop: a motor at the crank turns it by a given angle, from rest to rest.
+
+    minimize   sum_k dt/2 wu u^2  +  1/2 |crank_N - goal|_W^2  +  1/2 |rates_N|_Wv^2
+
+The coupler's end is held on the rocker's by a constraint (PointLoop): three coordinates, one degree of freedom.  Its force
+is that in the pin.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+import trajopt as to
+from dynamics_backends.protocol import Array
+from dynamics_backends.rigid_body.model.model import Model
+from dynamics_backends.systems.constraints.constraint_kinds import PointLoop
+from dynamics_backends.systems.constraints.holonomic import Holonomic
+from problems.robots.textbook import four_bar, four_bar_angles
+from problems.task import BackendFactory, Checks, Integrator, Sampling, Task, not_negative, position_of
+
+LOOP = "pin"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Settings(Sampling):
+    """Lengths of the links [m]. crank_angle: at the start [rad], 0 upward. turn: of the crank [rad]. gains: Baumgarte pair of
+    the loop. Weights: of the torque, of the final crank angle, of the final rates."""
+
+    horizon: int = 100
+    dt: float = 0.01
+    integrator: Integrator = "rk4"
+    ground: float = 0.5
+    crank: float = 0.2
+    coupler: float = 0.45
+    rocker: float = 0.4
+    crank_angle: float = -1.57
+    turn: float = 6.283185307179586
+    gains: tuple[float, float] = (100.0, 20.0)
+    control_weight: float = 1e-2
+    terminal_weight: float = 1e3
+    velocity_weight: float = 1e2
+
+    def checks(self) -> Checks:
+        links = ("ground", "crank", "coupler", "rocker")
+        others = ("control_weight", "terminal_weight", "velocity_weight", "gains")
+        return (
+            super().checks()
+            | {key: (getattr(self, key) > 0, "a positive length") for key in links}
+            | {key: not_negative(getattr(self, key)) for key in others}
+        )
+
+    @property
+    def links(self) -> tuple[float, float, float, float]:
+        """[m]"""
+        return self.ground, self.crank, self.coupler, self.rocker
+
+
+def build(settings: Settings, backend: BackendFactory) -> Task:
+    """The task of these settings. Raises ValueError where the linkage does not close on its way."""
+    s = settings
+    model = four_bar(*s.links)
+    q0 = four_bar_angles(*s.links, s.crank_angle)
+    loop = PointLoop("coupler_end", "rocker_end", gains=s.gains, name=LOOP)
+    system = Holonomic(model, [loop], actuated=["crank_hinge"])
+    x0, goal = np.r_[q0, 0.0, 0.0, 0.0], np.r_[q0, 0.0, 0.0, 0.0]
+    goal[0] += s.turn
+    weight = np.r_[s.terminal_weight, 0.0, 0.0, np.full(3, s.velocity_weight)]
+    ocp = to.OCP.single_phase(
+        s.sampled(backend(system)),
+        x0,
+        s.horizon,
+        s.dt,
+        [to.control_cost(1, weight=s.control_weight, names=system.control_names)],
+        [to.state_cost(system.manifold, goal, weight, "final state")],
+        name="four_bar",
+        model=model,
+    )
+    return Task(ocp, _turning(ocp, s), "coupler_end", outcome=lambda x: _outcome(model, goal, x))
+
+
+def _turning(ocp: to.OCP, s: Settings) -> to.Guess:
+    """The closed linkage as its crank turns evenly from rest to rest, without torque."""
+    share = ocp.times / ocp.times[-1]
+    angles = s.crank_angle + s.turn * share**2 * (3.0 - 2.0 * share)
+    q = np.unwrap([four_bar_angles(*s.links, angle) for angle in angles], axis=0)
+    v = np.gradient(q, ocp.times, axis=0) if ocp.horizon > 1 else np.zeros_like(q)
+    v[0] = 0.0
+    return to.Guess(np.concatenate([q, v], axis=1), np.zeros((ocp.horizon, ocp.nu)))
+
+
+def loop_error(model: Model, q: Array) -> Array:
+    """Distance [m] of the coupler's end from the rocker's, at q (nq,) or (N, nq)."""
+    return np.asarray(
+        np.linalg.norm(position_of(model, "coupler_end", q) - position_of(model, "rocker_end", q), axis=-1)
+    )
+
+
+def _outcome(model: Model, goal: Array, x: Array) -> list[str]:
+    return [
+        f"the crank ends {abs(x[0] - goal[0]):.2g} rad from its goal, at {abs(x[3]):.2g} rad/s",
+        f"the loop is open by {loop_error(model, x[:3]):.1e} m",
+    ]

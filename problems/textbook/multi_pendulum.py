@@ -1,0 +1,74 @@
+"""A pendulum of many links, each hinge driven, swings from hanging to standing: a chain, or branches from the ground.
+
+    minimize   sum_k dt/2 ( wu |u|^2 + wv |v|^2 )  +  1/2 |x_N - upright|_W^2
+
+The links are those of the multi-pendulum of Kudruss et al. 2019: hinges 1 m apart, unit mass and inertia at the hinge.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+import trajopt as to
+from dynamics_backends.protocol import Array
+from dynamics_backends.rigid_body.model.model import Model
+from dynamics_backends.systems.bodies.free_body import FreeBody
+from problems.robots.textbook import multi_pendulum
+from problems.task import BackendFactory, Checks, Integrator, Sampling, Task, not_negative
+
+
+@dataclass(frozen=True, kw_only=True)
+class Settings(Sampling):
+    """bodies: links, one degree of freedom each. branches: chains they form, ``spacing`` [m] apart. swing: angle [rad] of the
+    first hinges at the start, pi where the chains hang. Weights: of torques, of rates, of the final state."""
+
+    horizon: int = 100
+    dt: float = 0.02
+    integrator: Integrator = "rk4"
+    bodies: int = 10
+    branches: int = 1
+    spacing: float = 0.0
+    swing: float = np.pi
+    control_weight: float = 1e-4
+    velocity_weight: float = 0.0
+    terminal_weight: float = 1e4
+
+    def checks(self) -> Checks:
+        weights = ("control_weight", "velocity_weight", "terminal_weight", "spacing")
+        return super().checks() | {
+            "bodies": (self.bodies >= 1, "at least 1"),
+            "branches": (1 <= self.branches <= self.bodies, "from 1 to the number of bodies"),
+            **{key: not_negative(getattr(self, key)) for key in weights},
+        }
+
+
+def build(settings: Settings, backend: BackendFactory) -> Task:
+    """The task of these settings."""
+    s = settings
+    model = multi_pendulum(s.bodies, s.branches, s.spacing)
+    system = FreeBody(model)
+    upright, x0 = np.zeros(2 * model.nv), np.zeros(2 * model.nv)
+    roots = np.flatnonzero(model.parent < 0)
+    x0[roots] = s.swing
+    running = [to.control_cost(model.nv, weight=s.control_weight, names=system.control_names)]
+    if s.velocity_weight:
+        rates = np.repeat([0.0, s.velocity_weight], model.nv)
+        running.append(to.state_cost(system.manifold, upright, rates, "velocity"))
+    ocp = to.OCP.single_phase(
+        s.sampled(backend(system)),
+        x0,
+        s.horizon,
+        s.dt,
+        running,
+        [to.state_cost(system.manifold, upright, s.terminal_weight, "final state")],
+        name="multi_pendulum",
+        model=model,
+    )
+    return Task(ocp, to.constant_guess(ocp), "tip1", outcome=lambda x: _outcome(model, x))
+
+
+def _outcome(model: Model, x: Array) -> list[str]:
+    angle, rate = np.abs(x[: model.nv]), np.abs(x[model.nv :])
+    return [f"the hinges end within {angle.max():.2g} rad and {rate.max():.2g} rad/s of upright rest"]

@@ -1,0 +1,95 @@
+"""The compiled stage of a gait with rigid contacts, friction and impacts, on a small robot, against its twin in NumPy."""
+
+from functools import cache
+
+import numpy as np
+import pytest
+from rigid_body_cases import tree
+from test_compiled_stage import SHOOTING, pendulum
+from test_compiled_systems import assert_same_curvature, assert_same_expansion, assert_same_rollout, trajectory
+
+from dynamics_backends.compiled.sources import traced_source
+from dynamics_backends.compiled.sources.traced_source import TooLong
+from dynamics_backends.registry import make_backend
+from dynamics_backends.systems.bodies.free_body import FreeBody
+from dynamics_backends.systems.constraints.constraint_kinds import JointRelation, PointContact
+from dynamics_backends.systems.constraints.holonomic import Holonomic
+from dynamics_backends.systems.contact.impact import Impact
+from problems.legged.contact_terms import friction_cost
+from trajopt import OCP, Phase, SampledSystem, control_cost, state_cost
+from trajopt.problem.impact_stage import ImpactStage
+from trajopt.stage.compiled_evaluation import CompiledEvaluator
+from trajopt.stage.numerics import numerics_for
+from trajopt.stage.term_source import TermShape, term_source
+
+pytestmark = pytest.mark.needs_compiler
+
+FOOT = "body1"
+
+
+@cache
+def hop(engine="numpy"):
+    """A base with one leg stands on its foot, flies, lands and stands: 13 knots, the fifth an impact without duration."""
+    model = tree("floating2", 2)
+    joints = model.dof_names[6:]
+    contacts = [PointContact(FOOT, offset=(0.1, 0.2, -0.1), gains=(0.0, 20.0))]
+    stance = Holonomic(model, contacts, actuated=joints)
+
+    def sampled(system):
+        return SampledSystem(make_backend(system, "analytic", engine=engine), "semi_implicit_euler")
+
+    standing, manifold = sampled(stance), stance.manifold
+    flying = sampled(FreeBody(model, actuated=joints))
+    landing = ImpactStage(make_backend(Impact(model, contacts, restitution=0.2), "analytic", engine=engine))
+    rng = np.random.default_rng(0)
+    x0 = manifold.integrate(manifold.identity()[:, None], 0.3 * rng.standard_normal((manifold.ndx, 1)))[:, 0]
+    terms = (control_cost(1, 0.1, 0.5), state_cost(manifold, x0, rng.uniform(0.1, 1.0, manifold.ndx)))
+    cone = friction_cost(stance, [FOOT], 0.3, 2.0, least=0.5, feet=1)
+    parts = (
+        Phase(standing, np.full(2, 0.02), (*terms, cone)),
+        Phase(flying, np.full(2, 0.01), terms),
+        Phase(landing, np.zeros(1)),
+        Phase(standing, np.full(8, 0.02), (*terms, cone)),
+    )
+    return OCP(parts, x0, (state_cost(manifold, manifold.identity(), 3.0),))
+
+
+def test_expansion():
+    assert_same_expansion(hop())
+
+
+def test_an_impact_moves_velocities_only():
+    ocp = hop()
+    xs, us = trajectory(ocp)
+    e = CompiledEvaluator(ocp).expand(xs, us)
+    nq = ocp.manifold.nx - ocp.manifold.ndx // 2
+    np.testing.assert_array_equal(e.x_next[4, :nq], xs[4, :nq])
+    assert np.abs(e.x_next[4, nq:] - xs[4, nq:]).max() > 1e-2
+    assert not e.lq.B[4].any()
+    np.testing.assert_array_equal(e.lq.R[4], np.eye(1))
+
+
+@pytest.mark.parametrize("kind", ["single", "every 10, linear", "all, nonlinear"])
+def test_rollout(kind):
+    assert_same_rollout(hop(), SHOOTING[kind])
+
+
+def test_curvature_of_an_impact():
+    """Two arms that lock onto each other."""
+    body = FreeBody(pendulum())
+    swinging = SampledSystem(make_backend(body, "analytic", engine="numpy"), "semi_implicit_euler")
+    impact = Impact(body.model, [JointRelation(*body.model.dof_names, multiplier=0.5)], restitution=0.2)
+    locking = ImpactStage(make_backend(impact, "analytic", engine="numpy"))
+    parts = [Phase(swinging, np.full(2, 0.1)), Phase(locking, np.zeros(1)), Phase(swinging, np.full(2, 0.1))]
+    assert_same_curvature(OCP(tuple(parts), 0.3 * np.ones(4), (state_cost(body.manifold, np.ones(4)),)))
+
+
+def test_who_serves_a_gait():
+    assert isinstance(numerics_for(hop("compiled")).evaluator, CompiledEvaluator)
+
+
+def test_terms_too_long_to_compile_say_so(monkeypatch):
+    monkeypatch.setattr(traced_source, "OPERATIONS_LIMIT", 1000)
+    cone = hop().phases[0].terms[-1]
+    with pytest.raises(TooLong, match="the running cost takes .* operations; the limit is 1000"):
+        term_source("running", [TermShape.of(cone)], cone.residual.manifold, 1, running=True, hessian="gauss_newton")

@@ -1,0 +1,319 @@
+"""The compiled engine on the rigid-body programs: the numbers of the row driver, in both tiers and for every scalar."""
+
+import re
+import shutil
+import subprocess
+import threading
+import time
+from functools import cache
+
+import numpy as np
+import pytest
+from rigid_body_cases import foreign, state, tree
+
+from dynamics_backends.compiled.loops import driver as driver_module
+from dynamics_backends.compiled.loops.driver import CompiledDriver
+from dynamics_backends.compiled.loops.kernel import entry, templates
+from dynamics_backends.compiled.loops.loops import loop_kernel
+from dynamics_backends.compiled.loops.unrolled import unrolled_kernel
+from dynamics_backends.compiled.runtime.cache import load
+from dynamics_backends.registry import make_backend
+from dynamics_backends.rigid_body import batched
+from dynamics_backends.rigid_body.algorithms.aba import ABA, ABA_EXTERNAL
+from dynamics_backends.rigid_body.algorithms.crba import CRBA
+from dynamics_backends.rigid_body.algorithms.rnea import RNEA, RNEA_EXTERNAL
+from dynamics_backends.rigid_body.derivatives.fd_derivatives import FDSVA
+from dynamics_backends.rigid_body.derivatives.fd_second_order import FD_SECOND_ORDER
+from dynamics_backends.rigid_body.derivatives.rnea_derivatives import IDSVA
+from dynamics_backends.rigid_body.derivatives.rnea_second_order import ID_SECOND_ORDER
+from dynamics_backends.rigid_body.model.model import JOINT_TYPES
+from dynamics_backends.rigid_body.model.sample_models import chain
+from dynamics_backends.rigid_body.passes.drivers import rows
+from dynamics_backends.rigid_body.spatial.spatial import Force, Vec
+from dynamics_backends.scalars.dual import Dual
+from dynamics_backends.systems.bodies.free_body import FreeBody
+
+pytestmark = pytest.mark.needs_compiler
+
+PROGRAMS = {p.name: p for p in (RNEA, RNEA_EXTERNAL, ABA, ABA_EXTERNAL, CRBA, IDSVA, FDSVA)}
+PROGRAMS |= {p.name: p for p in (ID_SECOND_ORDER, FD_SECOND_ORDER)}
+FORWARD = ("aba", "aba_external", "fdsva", "fd_second_order")  # these solve with the mass matrix
+MODELS = {  # the trees hold a joint of every type
+    "fixed tree": lambda: tree("fixed172", 6),
+    "floating tree": lambda: tree("floating90", 6),
+    "ur5": lambda: foreign("ur5"),
+    "hyq": lambda: foreign("hyq"),
+}
+TOLERANCE = 1e-12
+METHODS = {  # what rounding of the values becomes in the derivatives
+    "analytic": 1.0,
+    "forward_ad": 1.0,
+    "structured_ad": 1.0,
+    "complex_step": 1.0,
+    "central_difference": 1e6,
+    "forward_difference": 1e8,
+}
+each_program = pytest.mark.parametrize("program", PROGRAMS)
+each_model = pytest.mark.parametrize("name", MODELS)
+
+
+@pytest.fixture
+def one_kernel_for_all(monkeypatch):
+    """Loop kernels that serve every joint type, so that all models share one for each program and scalar."""
+    monkeypatch.setattr(driver_module, "USUAL_JOINTS", tuple(JOINT_TYPES))
+
+
+@cache
+def compiled(tier):
+    """One driver of each tier for all tests that take ``one_kernel_for_all``."""
+    return CompiledDriver(tier)
+
+
+def arguments(model, program, N):
+    """Rows (n, N) for a program."""
+    q, v, a = (x.T.copy() for x in state(model, 0, N))
+    f = np.random.default_rng(1).standard_normal((6, model.nb, N))
+    known = {
+        "q": q,
+        "v": v,
+        "a": a,
+        "tau": a,
+        "mu": v - a,
+        "lam": a - 2.0 * v,
+        "f_ext": Force(Vec(*f[:3]), Vec(*f[3:])),
+    }
+    return {name: known[name] for name in PROGRAMS[program].arguments}
+
+
+def condition(model, q):
+    """Condition numbers (N,) of the mass matrices."""
+    return np.linalg.cond(batched.mass_matrix(model, q.T))
+
+
+def deviations(actual, expected):
+    """Largest deviation of each knot (..., N) relative to the largest entry of its block."""
+    actual, expected = np.asarray(actual), np.array(expected)
+    assert actual.shape == expected.shape
+    axes = tuple(range(expected.ndim - 1))
+    return np.abs(actual - expected).max(axis=axes) / np.abs(expected).max(axis=axes)
+
+
+def assert_same(program, model, given, actual, expected):
+    """Outputs equal to rounding: 1e-12, times the condition number where the mass matrix is solved with."""
+    limit = TOLERANCE * (condition(model, np.real(given["q"])) if program in FORWARD else 1.0)
+    for output in PROGRAMS[program].outputs:
+        assert np.all(deviations(actual[output], expected[output]) <= limit), output
+
+
+def test_the_trees_hold_every_joint_type():
+    for name in ("fixed tree", "floating tree"):
+        assert set(MODELS[name]().joint_types) == set(JOINT_TYPES)
+
+
+# -- the same numbers ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("tier", ["loops", "unrolled"])
+@each_program
+@each_model
+def test_real_numbers(tier, program, name, one_kernel_for_all):
+    model = MODELS[name]()
+    given = arguments(model, program, 9)
+    actual = compiled(tier)(PROGRAMS[program], model, given)
+    assert_same(program, model, given, actual, rows(PROGRAMS[program], model, given))
+
+
+@each_program
+@each_model
+def test_complex_numbers(program, name, one_kernel_for_all):
+    """With a complex step, and with imaginary parts of ordinary size."""
+    model, driver = MODELS[name](), compiled("loops")
+    rng = np.random.default_rng(2)
+    for size in (1e-30, 0.1):
+        given = arguments(model, program, 3)
+        direction = rng.standard_normal(given["q"].shape)
+        given["q"] = given["q"] + 1j * size * direction
+        actual = driver(PROGRAMS[program], model, given)
+        expected = {o: np.array(r) for o, r in rows(PROGRAMS[program], model, given).items() if o in actual}
+        for part in (np.real, np.imag):
+            parts = ({o: part(np.asarray(r)) for o, r in results.items()} for results in (actual, expected))
+            assert_same(program, model, given, *parts)
+
+
+@pytest.mark.parametrize("program", [name for name in PROGRAMS if name not in ("fdsva", "fd_second_order")])
+@each_model
+def test_dual_numbers(program, name, one_kernel_for_all):
+    model = MODELS[name]()
+    given = plain = arguments(model, program, 3)
+    tangent = np.random.default_rng(3).standard_normal((*given["q"].shape, 4))
+    given = {**plain, "q": Dual(plain["q"], tangent)}
+    actual = compiled("loops")(PROGRAMS[program], model, given)
+    expected = rows(PROGRAMS[program], model, given)
+    for part in ("val", "tan"):
+        parts = [{o: getattr(r[o], part) for o in PROGRAMS[program].outputs} for r in (actual, expected)]
+        if part == "tan":  # (..., N, K): the directions count as entries of the block
+            parts = [{o: np.moveaxis(x, -1, 0) for o, x in results.items()} for results in parts]
+        assert_same(program, model, plain, *parts)
+
+
+def test_mixtures_of_complex_and_dual_numbers_are_left_to_the_rows(one_kernel_for_all):
+    model = MODELS["ur5"]()
+    given = arguments(model, "rnea", 2)
+    given |= {"q": Dual(given["q"], np.ones((model.nq, 2, 1))), "v": given["v"] + 1e-20j}
+    actual, expected = compiled("loops")(RNEA, model, given)["tau"], rows(RNEA, model, given)["tau"]
+    np.testing.assert_array_equal(actual.tan, expected.tan)
+    assert np.abs(actual.val.imag).max() > 0
+
+
+def test_a_single_point_goes_with_a_batch(one_kernel_for_all):
+    model = MODELS["ur5"]()
+    given = arguments(model, "rnea", 9)
+    single = {**given, "v": given["v"][:, :1]}
+    repeated = {**given, "v": np.repeat(given["v"][:, :1], 9, axis=1)}
+    driver = compiled("loops")
+    np.testing.assert_array_equal(driver(RNEA, model, single)["tau"], driver(RNEA, model, repeated)["tau"])
+
+
+def test_a_long_chain_in_loops():
+    """60 bodies, the usual joint types."""
+    model, driver = chain(60, rng=0), CompiledDriver("loops")
+    for program in ("rnea", "aba", "idsva", "fdsva"):
+        given = arguments(model, program, 2)
+        actual = driver(PROGRAMS[program], model, given)
+        assert_same(program, model, given, actual, rows(PROGRAMS[program], model, given))
+
+
+# -- batches and threads ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("N", [1, 7, 8, 9, 130])
+@pytest.mark.parametrize("tier", ["loops", "unrolled"])
+def test_batches_of_any_size(N, tier, one_kernel_for_all):
+    model = MODELS["ur5"]()
+    given = arguments(model, "fdsva", N)
+    actual = compiled(tier)(FDSVA, model, given)
+    assert_same("fdsva", model, given, actual, rows(FDSVA, model, given))
+
+
+@pytest.mark.parametrize("tier", ["loops", "unrolled"])
+def test_threads_change_no_bit(tier, monkeypatch, one_kernel_for_all):
+    model, results = MODELS["ur5"](), []
+    given, driver = arguments(model, "fdsva", 331), compiled(tier)
+    for threads in ("1", "2", "3"):
+        monkeypatch.setenv("TRAJOPT_THREADS", threads)
+        results.append(driver(FDSVA, model, given))
+    for output in FDSVA.outputs:
+        np.testing.assert_array_equal(results[1][output], results[0][output])
+        np.testing.assert_array_equal(results[2][output], results[0][output])
+
+
+def test_a_kernel_may_be_called_from_two_threads(monkeypatch, one_kernel_for_all):
+    monkeypatch.setenv("TRAJOPT_THREADS", "1")
+    model, driver = MODELS["hyq"](), compiled("loops")
+    batches = [arguments(model, "fdsva", N) for N in (90, 100)]
+    expected = [driver(FDSVA, model, given)["da_dq"].copy() for given in batches]
+    wrong = []
+
+    def repeat(i):
+        for _ in range(50):
+            wrong.append(not np.array_equal(driver(FDSVA, model, batches[i])["da_dq"], expected[i]))
+
+    threads = [threading.Thread(target=repeat, args=(i,)) for i in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not any(wrong)
+
+
+@pytest.mark.parametrize("tier", ["loops", "unrolled"])
+@pytest.mark.parametrize("bad", [np.nan, np.inf])
+def test_a_bad_knot_stays_alone(tier, bad, one_kernel_for_all):
+    model, driver = MODELS["ur5"](), compiled(tier)
+    given = arguments(model, "fdsva", 13)
+    spoilt = {**given, "q": given["q"].copy()}
+    spoilt["q"][2, 5] = bad
+    clean, result = (driver(FDSVA, model, g) for g in (given, spoilt))
+    others = np.arange(13) != 5
+    for output in FDSVA.outputs:
+        np.testing.assert_array_equal(result[output][..., others], clean[output][..., others])
+        assert np.isnan(result[output][..., 5]).any()
+
+
+def test_straight_line_code_takes_over(monkeypatch, one_kernel_for_all):
+    """Built in the background once many knots have been served."""
+    built = []
+
+    def counted(program, model):
+        built.append(program.name)
+        return unrolled_kernel(program, model)
+
+    monkeypatch.setattr(driver_module, "unrolled_kernel", counted)
+    monkeypatch.setattr(driver_module, "UNROLL_AFTER", 20)
+    model, driver, before = MODELS["ur5"](), CompiledDriver(), set(threading.enumerate())
+    given = arguments(model, "fdsva", 12)
+    driver(FDSVA, model, given)
+    assert built == []
+    driver(FDSVA, model, given)
+    for thread in set(threading.enumerate()) - before:
+        if thread.daemon:
+            thread.join(timeout=120)
+    driver(FDSVA, model, given)
+    assert built == ["fdsva"]
+    assert_same("fdsva", model, given, driver(FDSVA, model, given), rows(FDSVA, model, given))
+
+
+# -- methods on a system ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("method", METHODS)
+@each_model
+def test_every_method_on_the_compiled_engine(method, name, one_kernel_for_all):
+    model = MODELS[name]()
+    system = FreeBody(model, friction_velocity=0.1)
+    q, v, _ = state(model, 4, 5)
+    x, u = np.concatenate([q, v], axis=1), np.random.default_rng(5).standard_normal((5, system.nu))
+    expected = make_backend(system, method).jacobians(x, u)
+    actual = make_backend(system.with_driver(compiled("loops")), method).jacobians(x, u)
+    limit = TOLERANCE * METHODS[method] * condition(model, q.T)
+    for a, e in zip(actual, expected, strict=True):
+        assert np.all(deviations(np.moveaxis(a, 0, -1), np.moveaxis(e, 0, -1)) <= limit)
+
+
+# -- the emitted code ---------------------------------------------------------------------------------------------------
+
+LINKER_SYMBOLS = re.compile(r"_init|_fini|_edata|_end|__bss_start|__\w+")
+
+
+@pytest.mark.parametrize("algebra", ["real", "complex", "dual", "unrolled"])
+def test_a_library_exports_only_prefixed_symbols(algebra):
+    """Anything else might be interposed by a function of the C library."""
+    nm = shutil.which("nm")
+    if nm is None:
+        pytest.skip("there is no nm")
+    kernel = (
+        unrolled_kernel(RNEA, MODELS["ur5"]()) if algebra == "unrolled" else loop_kernel(RNEA, JOINT_TYPES, algebra)
+    )
+    library = load("\n".join([templates(), kernel.source, entry(kernel)]))
+    lines = subprocess.run(
+        [nm, "-D", "--defined-only", library._name], capture_output=True, text=True, check=True
+    ).stdout
+    symbols = {line.split()[-1] for line in lines.splitlines()}
+    assert {s for s in symbols if not LINKER_SYMBOLS.fullmatch(s)} == {"rnea_run", "rnea_room"}
+
+
+def test_an_interrupt_waits_for_the_workers():
+    """What compiled code still writes to must not be freed: the call returns to its caller when all parts are done."""
+    from dynamics_backends.compiled.runtime.memory import Rooms, over_threads
+
+    done = []
+
+    def part(first, last, room):
+        if first == 0:
+            raise KeyboardInterrupt
+        time.sleep(0.2)
+        done.append(first)
+
+    with pytest.raises(KeyboardInterrupt):
+        over_threads(part, 256, 8, Rooms(8), threads=2)
+    assert done == [128]

@@ -1,0 +1,129 @@
+"""Compiled second-order tensors: the numbers of the row driver in both tiers, and structural zeros in reused arrays."""
+
+from functools import cache
+
+import numpy as np
+import pytest
+from rigid_body_cases import foreign, state, tree
+
+from dynamics_backends.compiled.loops.driver import CompiledDriver
+from dynamics_backends.compiled.loops.kernel import CompiledKernel
+from dynamics_backends.compiled.loops.loops import loop_kernel
+from dynamics_backends.rigid_body import batched
+from dynamics_backends.rigid_body.derivatives.fd_tensors import FDSVA_SO
+from dynamics_backends.rigid_body.derivatives.rnea_tensors import IDSVA_SO, rnea_tensors
+from dynamics_backends.rigid_body.model.model import JOINT_TYPES
+from dynamics_backends.rigid_body.model.sample_models import binary_tree, random_tree
+from dynamics_backends.rigid_body.passes.drivers import rows
+
+pytestmark = pytest.mark.needs_compiler
+
+PROGRAMS = {p.name: p for p in (IDSVA_SO, FDSVA_SO)}
+MODELS = {
+    "fixed tree": lambda: tree("fixed172", 6),
+    "floating tree": lambda: tree("floating90", 6),
+    "several roots": lambda: random_tree(3, 6),
+    "ur5": lambda: foreign("ur5"),
+    "hyq": lambda: foreign("hyq"),
+    "one joint": lambda: binary_tree(1),
+}
+TOLERANCE = 1e-12
+each_program = pytest.mark.parametrize("program", PROGRAMS)
+
+
+@cache
+def kernel(program, name):
+    """The loops, which serve every joint type so that all models share one library for each program."""
+    p, model = PROGRAMS[program], MODELS[name]()
+    order = {"a": 1, "da_dq": 2, "da_dv": 2, "M_inverse": 2}
+    shapes = [(model.nv,) * order.get(o, 3) for o in p.outputs]
+    return CompiledKernel(loop_kernel(p, JOINT_TYPES), model, shapes)
+
+
+def arguments(model, program, N, seed=0):
+    q, v, a = state(model, seed, N)
+    known = {"q": q, "v": v, "a": a, "tau": a}
+    return {name: known[name] for name in PROGRAMS[program].arguments}
+
+
+def assert_same(program, model, given, results):
+    """To rounding: 1e-12, times the condition number of M where it is solved with."""
+    expected = rows(PROGRAMS[program], model, {name: x.T for name, x in given.items()})
+    condition = np.linalg.cond(batched.mass_matrix(model, given["q"])) if program == "fdsva_so" else 1.0
+    for name, result in zip(PROGRAMS[program].outputs, results, strict=True):
+        correct = np.moveaxis(np.asarray(expected[name]), -1, 0)
+        axes = tuple(range(1, correct.ndim))
+        scale = np.maximum(np.abs(correct).max(axis=axes), 1e-3)  # a block may vanish
+        assert np.all(np.abs(result - correct).max(axis=axes) <= TOLERANCE * condition * scale), name
+
+
+def test_there_is_a_model_with_several_trees_and_all_joint_types_occur():
+    assert sum(MODELS["several roots"]().parent < 0) > 1
+    assert {t for m in MODELS.values() for t in m().joint_types} == set(JOINT_TYPES)
+
+
+@each_program
+@pytest.mark.parametrize("name", MODELS)
+def test_loops(program, name):
+    """With whole and broken blocks of lanes, and twice into the same arrays."""
+    model, k = MODELS[name](), kernel(program, name)
+    out = k.buffers(19)
+    for seed in (0, 1):
+        given = arguments(model, program, 19, seed)
+        assert_same(program, model, given, k(*given.values(), out=out))
+    assert_same(program, model, given, k(*given.values()))
+
+
+@each_program
+@pytest.mark.parametrize("name", ["ur5", "one joint"])
+def test_straight_line_code(program, name):
+    model, driver = MODELS[name](), CompiledDriver("unrolled")
+    given = arguments(model, program, 11)
+    fields = driver(PROGRAMS[program], model, {n: x.T for n, x in given.items()})
+    assert_same(program, model, given, [np.moveaxis(fields[o], -1, 0) for o in PROGRAMS[program].outputs])
+
+
+def test_large_batches_pass_the_caches():
+    """Results of more than the limit in prelude.h are stored another way."""
+    model, k = MODELS["hyq"](), kernel("idsva_so", "hyq")
+    given = arguments(model, "idsva_so", 130)
+    results = k(*given.values(), out=k.buffers(130))
+    assert sum(r.size for r in results) > 2 << 20
+    last = slice(123, 130)
+    assert_same("idsva_so", model, {n: x[last] for n, x in given.items()}, [r[last] for r in results])
+
+
+def test_arrays_laid_out_otherwise_are_refused():
+    model, k = MODELS["fixed tree"](), kernel("idsva_so", "fixed tree")
+    assert model.nv % 2 == 1
+    with pytest.raises(ValueError, match=r"buffers\(\)"):
+        k(*arguments(model, "idsva_so", 3).values(), out=[np.zeros((3, *shape)) for shape in k.shapes])
+
+
+def test_arrays_of_another_batch_are_refused():
+    """Also after a call with the same arrays that fitted."""
+    model, k = MODELS["fixed tree"](), kernel("idsva_so", "fixed tree")
+    out = k.buffers(3)
+    given = arguments(model, "idsva_so", 3)
+    assert k(*given.values(), out=out) is out
+    with pytest.raises(ValueError, match=r"for 3 knots, the inputs 4; use the kernel's buffers\(4\)"):
+        k(*arguments(model, "idsva_so", 4).values(), out=out)
+    fresh = k(*given.values())
+    assert all(np.array_equal(a, b) for a, b in zip(k(*given.values(), out=out), fresh, strict=True))
+
+
+@pytest.mark.parametrize("kind", [complex, "dual"])
+def test_derivatives_of_the_tensors(kind):
+    """Complex and dual numbers go through the kernel as through the row driver."""
+    from dynamics_backends.scalars.dual import Dual
+
+    model, driver = MODELS["fixed tree"](), CompiledDriver("loops")
+    q, v, a = (x.T for x in state(model, 0, 3))
+    step = np.random.default_rng(2).standard_normal(v.shape)
+    moved = v + 1e-30j * step if kind is complex else Dual(v, step[..., None])
+    for ours, expected in zip(
+        rnea_tensors(model, q, moved, a, driver=driver), rnea_tensors(model, q, moved, a), strict=True
+    ):
+        pair = [(x.imag / 1e-30, x.real) if kind is complex else (x.tan, x.val) for x in (ours, expected)]
+        for actual, correct in zip(*pair, strict=True):
+            assert np.abs(actual - correct).max() <= TOLERANCE * max(np.abs(correct).max(), 1e-3)

@@ -1,0 +1,236 @@
+"""Any map compiled as a whole: the numbers of the map itself, by every method, and no recompilation for new values."""
+
+import logging
+import subprocess
+import sys
+
+import casadi as ca
+import numpy as np
+import pytest
+from rigid_body_cases import tree, worst
+
+from dynamics_backends import registry
+from dynamics_backends import scalar as sm
+from dynamics_backends.compiled.loops.driver import CompiledDriver
+from dynamics_backends.compiled.runtime import toolchain
+from dynamics_backends.compiled.runtime.toolchain import CompilerError, Toolchain
+from dynamics_backends.compiled.sources import traced_map
+from dynamics_backends.compiled.sources.traced_map import TracedMap
+from dynamics_backends.manifold import SE3, Manifold, vector_space
+from dynamics_backends.methods.complex_step import ComplexStep
+from dynamics_backends.methods.finite_difference import FiniteDifference
+from dynamics_backends.methods.forward_ad import ForwardAD, StructuredAD
+from dynamics_backends.methods.symbolic_map import TraceError
+from dynamics_backends.protocol import FunctionMap
+from dynamics_backends.registry import ENGINES, make_backend
+from dynamics_backends.rigid_body.model.coupling import Coupling
+from dynamics_backends.rigid_body.model.sample_models import random_tree
+from dynamics_backends.scalars.dual import Dual
+from dynamics_backends.systems.bodies.coupled_body import CoupledBody
+from dynamics_backends.systems.bodies.free_body import FreeBody
+from dynamics_backends.systems.bodies.rigid_body_quantities import ActuatedInverseDynamics, FrameMotion
+
+N = 7  # no multiple of the lanes
+TOLERANCES = {  # rounding of the values over the step of the differences
+    ComplexStep: 1e-12,
+    ForwardAD: 1e-12,
+    StructuredAD: 1e-12,
+    FiniteDifference: 1e-8,
+}
+compiled = pytest.mark.needs_compiler
+
+
+def following() -> CoupledBody:
+    """A tree in which a prismatic joint follows a revolute one."""
+    model = random_tree(5, 4, joints=("revolute", "prismatic"))
+    source, multiplier, offset = np.arange(4), np.ones(4), np.zeros(4)
+    source[2], multiplier[2], offset[2] = 0, -0.5, 0.1
+    coupled = model.replace(coupling=Coupling(source, multiplier, offset, coordinate=np.arange(4), nq=4))
+    return CoupledBody(coupled.replace(damping=np.full(4, 0.2)))
+
+
+def flight() -> FunctionMap:
+    """A user's function on a pose and two numbers, with parameters and time."""
+
+    def function(x, u, t, p):
+        thrust = u[0] * sm.exp(-p["rate"][0] * t)
+        bent = sm.select(x[7] - p["edge"][1], sm.sqrt(2.0 + x[7] * x[7]), x[8] * x[8])
+        return [x[0] * x[5] + thrust, sm.sin(x[7]) * u[1], 3.0, bent, sm.atan2(x[8], x[2]) * sm.tanh(p["edge"][0] * t)]
+
+    return FunctionMap(function, Manifold([SE3, vector_space(2)]), nu=2, n_out=5)
+
+
+MAPS = {
+    "function": flight,
+    "coupled body": following,
+    "actuated ID": lambda: ActuatedInverseDynamics(tree("floating26", 4)),
+    "frame": lambda: FrameMotion(tree("fixed14", 4), "body3"),
+}
+
+
+def arguments(map, size: int = N, seed: int = 0):
+    """x, u, t and the parameters of `flight`, quaternions normalized by construction."""
+    rng = np.random.default_rng(seed)
+    x = map.manifold.integrate(
+        np.tile(map.manifold.identity()[:, None], size), rng.standard_normal((map.manifold.ndx, size))
+    )
+    p = {"rate": np.array([0.5]), "edge": rng.uniform(size=(size, 2))} if map.nu == 2 and map.n_out == 5 else {}
+    return np.ascontiguousarray(x.T), rng.standard_normal((size, map.nu)), rng.uniform(size=size), p
+
+
+def assert_same(actual, expected, tolerance: float) -> None:
+    for block, reference in zip(actual, expected, strict=True):
+        assert block.shape == reference.shape
+        assert worst(block, reference) < tolerance
+
+
+@compiled
+@pytest.mark.parametrize("method", TOLERANCES)
+@pytest.mark.parametrize("name", MAPS)
+def test_methods_on_maps(name, method):
+    map = MAPS[name]()
+    given = arguments(map)
+    actual = method(TracedMap(map))
+    assert_same(actual.jacobians(*given), method(map).jacobians(*given), TOLERANCES[method])
+    assert worst(actual.f(*given), method(map).f(*given)) < 1e-12
+
+
+@compiled
+@pytest.mark.parametrize("method", ["analytic", "forward_ad", "complex_step", "central_difference", "casadi_ad"])
+@pytest.mark.parametrize("name", ["coupled body", "actuated ID", "frame"])
+def test_engines_agree(name, method):
+    map = MAPS[name]()
+    given = arguments(map)
+    backends = [make_backend(map, method, engine=engine) for engine in ("compiled", "numpy", "auto")]
+    expected = backends[1].jacobians(*given)
+    for backend in backends:
+        assert_same(backend.jacobians(*given), expected, 1e-8 if method == "central_difference" else 1e-12)
+        assert worst(backend.f(*given), expected.value) < 1e-12
+
+
+@compiled
+def test_what_serves_a_map_on_the_compiled_engine():
+    body, user = FreeBody(tree("fixed14", 4)), flight()
+    drivers = [make_backend(body, m, engine="compiled").map.driver for m in ("analytic", "forward_ad", "casadi_ad")]
+    assert isinstance(drivers[0], CompiledDriver) and drivers[0] is drivers[1] is drivers[2]
+    for method in ("forward_ad", "casadi_ad"):
+        assert isinstance(make_backend(user, method, engine="compiled").map, TracedMap)
+    assert make_backend(user, "forward_ad").map is user
+    traced = TracedMap(following())
+    assert traced.second_order and traced.n_out == traced.manifold.ndx and not hasattr(traced, "jacobians")
+
+
+@compiled
+def test_new_values_never_compile(monkeypatch, tmp_path):
+    """Time, parameters and the size of the batch are inputs: one compilation for each kind of numbers."""
+    monkeypatch.setenv("TRAJOPT_CACHE_DIR", str(tmp_path))
+    compilations = []
+    original = Toolchain.compile
+    monkeypatch.setattr(Toolchain, "compile", lambda self, *a: compilations.append(1) or original(self, *a))
+    methods = ("forward_ad", "complex_step", "central_difference", "casadi_ad")
+    backends = {m: make_backend(flight(), m, engine="compiled") for m in methods}
+    plain = make_backend(flight(), "complex_step")
+    for round_ in range(3):
+        x, u, t, p = arguments(flight(), N + round_, seed=round_)
+        p["rate"] = np.array([0.3 + round_])
+        for name, backend in backends.items():
+            tolerance = TOLERANCES[FiniteDifference] if name == "central_difference" else 1e-12
+            assert_same(backend.jacobians(x, u, t, p), plain.jacobians(x, u, t, p), tolerance)
+            backend.f(x, u, t, p)
+        if round_ == 0:
+            first = len(compilations)
+    assert len(compilations) == first == 4  # real, complex, dual numbers, CasADi's derivatives
+
+
+@compiled
+def test_rows_of_every_form():
+    """Numbers for time, one column for all knots, lists of rows, an empty batch; a large batch on threads."""
+    map = flight()
+    traced = TracedMap(map)
+    x, u, t, p = arguments(map, 500)
+    rows = {"rate": np.full((1, 1), 0.5), "edge": p["edge"].T}
+    expected = map(x.T, u.T, t, rows)
+    assert np.allclose(traced(x.T, u.T, t, rows), expected, rtol=1e-14)
+    assert np.allclose(traced(list(x.T), list(u.T), t, rows), expected, rtol=1e-14)
+    assert np.allclose(traced(x.T, u.T, 0.25, rows), map(x.T, u.T, 0.25, rows), rtol=1e-14)
+    assert traced(x[:0].T, u[:0].T, t[:0], {"rate": np.zeros((1, 0)), "edge": np.zeros((2, 0))}).shape == (5, 0)
+
+
+@compiled
+def test_tangents_of_one_argument():
+    """Only u is dual, or only a parameter complex: the rest stays as it is."""
+    map = flight()
+    traced = TracedMap(map)
+    x, u, t, p = arguments(map)
+    rows = {"rate": np.full((1, N), 0.5), "edge": p["edge"].T}
+    for dual_u, given in (
+        (Dual.seed(u.T, np.eye(2)), rows),
+        (u.T, rows | {"rate": Dual.seed(rows["rate"], np.ones((1, 1)))}),
+    ):
+        actual, expected = traced(x.T, dual_u, t, given), map(x.T, dual_u, t, given)
+        assert np.allclose(actual.val, expected.val, rtol=1e-14) and np.allclose(actual.tan, expected.tan, rtol=1e-13)
+    step = rows | {"rate": rows["rate"] + 1e-30j}
+    assert np.allclose(traced(x.T, u.T, t, step).imag, map(x.T, u.T, t, step).imag, rtol=1e-13, atol=0)
+
+
+def test_other_scalars_go_to_the_map_itself(monkeypatch):
+    monkeypatch.setattr(traced_map, "CompiledKernel", None)
+    map = FunctionMap(lambda x, u, t, p: [x[0] * x[1], sm.sin(x[1])], 2, 0)
+    traced = TracedMap(map)
+    symbol = ca.SX.sym("x", 2)
+    assert traced(symbol, ca.SX(0, 1), ca.SX(0), {}).shape == (2, 1)
+    second = Dual.seed(np.array([[1.0 + 1e-30j], [2.0]]), np.eye(2))
+    result = traced(second, np.zeros((0, 1)), np.zeros(1), {})
+    assert result.tan[0, 0, 1].imag == 1e-30
+
+
+@compiled
+def test_a_function_that_cannot_be_traced():
+    def clipped(x, u, t, p):
+        return [np.clip(x[0], 0.0, 1.0)]
+
+    backend = make_backend(FunctionMap(clipped, 1, 0), "central_difference", engine="compiled")
+    with pytest.raises(TraceError, match=r"function .*clipped .*numpy function is called.*engine = 'numpy'"):
+        backend.f(np.ones((1, 1)), np.zeros((1, 0)))
+    assert make_backend(backend.map.wrapped, "central_difference").f(np.full((1, 1), 3.0), np.zeros((1, 0))) == 1.0
+
+
+@pytest.fixture
+def no_compiler(monkeypatch):
+    """A machine without a C compiler."""
+    remembered = (registry._available, toolchain._found)
+    monkeypatch.setattr(toolchain, "candidates", list)
+    for cached in remembered:
+        cached.cache_clear()
+    yield
+    for cached in remembered:
+        cached.cache_clear()
+
+
+def test_without_a_compiler(no_compiler, caplog):
+    """auto says once, in one line, that it takes NumPy; compiled names the remedy."""
+    user = flight()
+    with caplog.at_level(logging.WARNING):
+        assert make_backend(user, "forward_ad", engine="auto").map is user
+        assert make_backend(user, "complex_step", engine="auto").map is user
+    assert [r.getMessage().startswith("engine = numpy: no working C compiler") for r in caplog.records] == [True]
+    function = FunctionMap(lambda x, u, t, p: [x[0]], 1, 0)
+    with pytest.raises(CompilerError, match="no working C compiler .* engine = 'numpy' needs none"):
+        make_backend(function, "forward_ad", engine="compiled").f(np.ones((1, 1)), np.ones((1, 0)))
+
+
+def test_names_of_engines():
+    assert ENGINES == ("compiled", "numpy", "auto")
+    with pytest.raises(ValueError, match="unknown engine 'compild' .did you mean 'compiled'"):
+        make_backend(flight(), "forward_ad", engine="compild")
+
+
+@pytest.mark.needs_compiler
+def test_the_compiled_engine_is_the_default():
+    """In a process of its own: this suite sets another default."""
+    code = (
+        "from dynamics_backends.protocol import FunctionMap; from dynamics_backends.registry import make_backend; "
+        "print(make_backend(FunctionMap(lambda x, u, t, p: [x[0]], 1, 0), 'forward_ad').engine)"
+    )
+    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert found.stdout.strip() == "compiled"

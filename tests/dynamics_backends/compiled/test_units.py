@@ -1,0 +1,53 @@
+"""Long sources are cut into units that are compiled side by side, and the library is the same."""
+
+import numpy as np
+import pytest
+from rigid_body_cases import foreign
+
+from dynamics_backends.compiled.loops.kernel import CompiledKernel, entry, templates
+from dynamics_backends.compiled.loops.unrolled import unrolled_kernel
+from dynamics_backends.compiled.runtime import units as units_module
+from dynamics_backends.compiled.runtime.toolchain import CompilerError, find_toolchain
+from dynamics_backends.compiled.runtime.units import units
+from dynamics_backends.rigid_body.algorithms.aba import ABA
+
+pytestmark = pytest.mark.needs_compiler
+
+
+def source_of(model):
+    kernel = unrolled_kernel(ABA, model)
+    return "\n".join([templates(), kernel.source, entry(kernel)])
+
+
+def test_short_sources_stay_whole():
+    source = source_of(foreign("ur5"))
+    assert units(source, 4) == [source]
+
+
+def test_every_function_is_in_one_unit(monkeypatch):
+    monkeypatch.setattr(units_module, "WORTH_SPLITTING", 0)
+    source = source_of(foreign("ur5"))
+    names = [line.split("(")[0].split()[-1] for line in source.splitlines() if line.startswith("STRAIGHT void")]
+    parts = units(source, 3)
+    assert len(names) >= 3 and len(parts) == 3
+    for name in names:
+        assert sum(f"STRAIGHT void {name}(" in part for part in parts) == 1
+    assert units(source, 1) == [source]
+
+
+def test_the_library_is_the_same(monkeypatch):
+    model, rng = foreign("ur5"), np.random.default_rng(0)
+    q, v, tau = rng.standard_normal((3, 11, 6))
+    whole = CompiledKernel(unrolled_kernel(ABA, model), model, [(6,)])(q, v, tau)[0]
+    monkeypatch.setattr(units_module, "WORTH_SPLITTING", 0)
+    monkeypatch.setattr("os.cpu_count", lambda: 2)
+    monkeypatch.setattr("dynamics_backends.compiled.loops.kernel.templates", lambda: "/* cut */\n" + templates())
+    np.testing.assert_array_equal(CompiledKernel(unrolled_kernel(ABA, model), model, [(6,)])(q, v, tau)[0], whole)
+
+
+def test_what_the_compiler_says_of_a_unit_is_reported(monkeypatch, tmp_path):
+    monkeypatch.setattr(units_module, "WORTH_SPLITTING", 0)
+    monkeypatch.setattr("os.cpu_count", lambda: 2)
+    wrong = templates() + "STRAIGHT void f(int x)\n{\nthis is not C;\n}\n"
+    with pytest.raises(CompilerError, match="failed"):
+        find_toolchain().compile(f"#define LANES 4\n{wrong}", tmp_path / "kernel.so")

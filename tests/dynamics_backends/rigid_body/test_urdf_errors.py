@@ -1,0 +1,249 @@
+"""What is wrong with a URDF is said with file, line, element and a remedy."""
+
+import contextlib
+import warnings
+
+import numpy as np
+import pytest
+
+from dynamics_backends.rigid_body.urdf.loader import URDFError, URDFWarning, load_urdf
+
+INERTIAL = '<inertial><mass value="1"/><inertia ixx="1" iyy="1" izz="1"/></inertial>'
+LIMIT = '<limit lower="-1" upper="1"/>'
+
+
+def arm(inertial: str = INERTIAL, inside: str = LIMIT, kind: str = "revolute", ends: str = "", more: str = "") -> str:
+    """Return a robot of one joint; the joint starts in line 4."""
+    ends = ends or '<parent link="base"/><child link="arm"/>'
+    return f"""<robot name="r">
+<link name="base"/>
+<link name="arm">{inertial}</link>
+<joint name="elbow" type="{kind}">{ends}
+{inside}
+</joint>
+{more}
+</robot>"""
+
+
+def links(*names: str) -> str:
+    return "".join(f'<link name="{name}">{INERTIAL}</link>\n' for name in names)
+
+
+def joint(name: str, parent: str, child: str) -> str:
+    return f'<joint name="{name}" type="continuous"><parent link="{parent}"/><child link="{child}"/></joint>\n'
+
+
+def robot(*parts: str) -> str:
+    return "<robot>\n" + "".join(parts) + "</robot>"
+
+
+ENTITY = '<!DOCTYPE r [<!ENTITY a "aaaa"><!ENTITY b "&a;&a;&a;">]>\n<robot name="&b;"/>'
+EXTERNAL = '<!DOCTYPE r [<!ENTITY a SYSTEM "file:///etc/hostname">]>\n<robot name="&a;"/>'
+ZERO = '<inertial><mass value="0"/><inertia ixx="0" iyy="0" izz="0"/></inertial>'
+MASS_ON_AXIS = '<inertial><mass value="5"/></inertial>'
+MIMIC_LOOP = arm(inside=LIMIT + '<mimic joint="elbow"/>')
+
+CASES = {
+    # the XML itself
+    "entities": (
+        ENTITY,
+        "line 1: entity declarations and external references are refused.*remove the DOCTYPE",
+    ),
+    "external": (EXTERNAL, "line 1: entity declarations and external references are refused"),
+    "ill-formed": ("<robot><link></robot>", "not well-formed XML: mismatched tag: line 1.*correct it there"),
+    "unbound prefix": ("<robot><a:b/></robot>", "not well-formed XML: unbound prefix"),
+    "deep": ("<robot>" + "<a>" * 300 + "</a>" * 300 + "</robot>", "nested more than 200 deep"),
+    "another root": ("<sdf/>", "line 1, <sdf>: the root element of a URDF is <robot>"),
+    "xacro": (
+        '<robot xmlns:xacro="http://www.ros.org/wiki/xacro">\n<xacro:include filename="a"/></robot>',
+        "line 2.*this is a xacro file: expand it first",
+    ),
+    "no link": ("<robot/>", "the robot has no <link>"),
+    # names and types
+    "nameless link": (robot("<link/>"), "line 2, <link>: the attribute 'name' is missing or empty: add it"),
+    "link twice": (robot(links("a", "a")), "line 3, <link name='a'>: the name 'a' is already used in line 2"),
+    "joint twice": (
+        robot(links("a", "b", "c"), joint("j", "a", "b"), joint("j", "a", "c")),
+        "line 6, <joint name='j'>: the name 'j' is already used in line 5: rename",
+    ),
+    "unknown type": (
+        arm(kind="revolut"),
+        "line 4, <joint name='elbow'>: unknown joint type 'revolut'; did you mean 'revolute'\\? Known:"
+        " revolute, continuous, prismatic, fixed, floating, planar",
+    ),
+    "no type": (arm(kind=""), "the attribute 'type' is missing or empty"),
+    # numbers
+    "nan": (
+        arm(INERTIAL.replace('mass value="1"', 'mass value="nan"')),
+        "line 3, <link name='arm'> <inertial> <mass>: value is 'nan': give a finite number",
+    ),
+    "inf": (arm(INERTIAL.replace('izz="1"', 'izz="inf"')), "<inertia>: izz is 'inf': give a finite number"),
+    "nan limit": (arm(inside='<limit lower="nan"/>'), "line 5.*<limit>: lower is 'nan'"),
+    "no number": (arm(INERTIAL.replace('izz="1"', 'izz="1,0"')), "izz is '1,0', which is not a number"),
+    "two of three": (arm(inside='<origin xyz="1 2"/>'), "line 5.*<origin>: xyz='1 2' has 2 numbers, not 3"),
+    "bad rpy": (arm(inside='<origin rpy="1 2 pi"/>'), "rpy is 'pi', which is not a number"),
+    "no mass": (arm("<inertial/>"), "<inertial>: <mass> is missing: add it"),
+    "no mass value": (arm("<inertial><mass/></inertial>"), "<mass>: the attribute 'value' is missing"),
+    "no ixx": (arm(INERTIAL.replace('ixx="1"', "")), "<inertia>: the attribute 'ixx' is missing or empty"),
+    "zero axis": (
+        arm(inside=LIMIT + '<axis xyz="0 0 0"/>'),
+        "line 5.*<axis>: the axis is zero: give a direction",
+    ),
+    "limits": (
+        arm(inside='<limit lower="2" upper="1"/>'),
+        "the lower limit 2 exceeds the upper 1: exchange them",
+    ),
+    "effort": (
+        arm(inside='<limit lower="0" upper="1" effort="-3"/>'),
+        "effort is -3: give a positive limit, or 0",
+    ),
+    "damping": (
+        arm(inside=LIMIT + '<dynamics damping="-1"/>'),
+        "<dynamics>: damping is -1: it must not be neg",
+    ),
+    # the tree
+    "no parent": (
+        arm(ends='<child link="arm"/>'),
+        "line 4, <joint name='elbow'>: <parent> is missing: add it",
+    ),
+    "no child": (arm(ends='<parent link="base"/>'), "<child> is missing: add it"),
+    "empty child": (
+        arm(ends='<parent link="base"/><child/>'),
+        "<child>: the attribute 'link' is missing or empty",
+    ),
+    "unknown link": (
+        arm(ends='<parent link="bas"/><child link="arm"/>'),
+        "line 4, <joint name='elbow'> <parent>: there is no link named 'bas'; did you mean 'base'",
+    ),
+    "far unknown link": (arm(ends='<parent link="xyz"/><child link="arm"/>'), "named 'xyz'; add this <link>"),
+    "two parents": (
+        robot(links("a", "b", "c"), joint("j", "a", "c"), joint("k", "b", "c")),
+        "line 6, <joint name='k'>: link 'c' is also the child of joint 'j' \\(line 5\\); a URDF is a tree",
+    ),
+    "two roots": (
+        robot(links("a", "b", "c"), joint("j", "a", "b")),
+        "line 4, <link name='c'>: the robot has 2 root links, 'a' \\(line 2\\), 'c' \\(line 4\\): join them",
+    ),
+    "no root": (
+        robot(links("a", "b"), joint("j", "a", "b"), joint("k", "b", "a")),
+        "there is no root link: the links 'a' -> 'b' -> 'a' form a cycle: remove one of the joints",
+    ),
+    "cycle beside the tree": (
+        robot(links("base", "a", "b"), joint("j", "a", "b"), joint("k", "b", "a")),
+        "<joint name='k'>: the links 'a' -> 'b' -> 'a' form a cycle",
+    ),
+    "own parent": (robot(links("base", "a"), joint("j", "a", "a")), "the links 'a' -> 'a' form a cycle"),
+    # inertias that make the mass matrix singular or indefinite
+    "nothing moved": (
+        arm(ZERO),
+        "what joint 'elbow' moves, link 'arm' and its subtree of 0 kg, has no inertia against it, so that the"
+        " mass matrix is singular: correct the <inertial> of the links, such as 'arm', make the joint fixed, or"
+        " load with armature={'elbow': 1e-3}",
+    ),
+    "mass on the axis": (
+        arm(MASS_ON_AXIS),
+        "joint 'elbow' moves.* subtree of 5 kg, has no inertia against it",
+    ),
+    "negative mass": (
+        arm(INERTIAL.replace('mass value="1"', 'mass value="-1"'), kind="prismatic"),
+        "joint 'elbow' moves.*of -1 kg, has an unphysical inertia.*matrix has a negative eigenvalue",
+    ),
+    "negative tensor": (arm(INERTIAL.replace('ixx="1"', 'ixx="-1"')), "has an unphysical inertia against it"),
+    "massless link on one axis": (
+        robot(links("base"), '<link name="a"/>', links("b"), joint("j", "base", "a"), joint("k", "a", "b")),
+        "joint 'j' moves, link 'a' and its subtree of 1 kg, has no inertia against it",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_wrong_files_are_refused_with_the_place_and_a_remedy(case):
+    text, message = CASES[case]
+    with pytest.raises(URDFError, match=f"(?s)^URDF text.*{message}"):
+        load_urdf(text)
+
+
+MIMICS = {
+    "itself": (MIMIC_LOOP, "line 4, <joint name='elbow'>: the joints 'elbow' -> 'elbow' mimic each other"),
+    "unknown": (
+        arm(inside=LIMIT + '<mimic joint="elbo"/>'),
+        "<mimic>: there is no joint named 'elbo'; did you mean",
+    ),
+    "no source": (arm(inside=LIMIT + "<mimic/>"), "<mimic>: the attribute 'joint' is missing"),
+    "of a fixed joint": (
+        arm(
+            inside=LIMIT + '<mimic joint="mount"/>',
+            more='<link name="t"/>\n<joint name="mount" type="fixed"><parent link="arm"/><child link="t"/></joint>',
+        ),
+        "joint 'mount' is fixed, and only joints with one degree of freedom follow or are followed",
+    ),
+    "floating": (
+        arm(inside='<mimic joint="elbow"/>', kind="floating"),
+        "joint 'elbow' is floating, and only",
+    ),
+}
+
+
+@pytest.mark.parametrize("mode", ["lock", "follow"])
+@pytest.mark.parametrize("case", MIMICS)
+def test_wrong_mimic_joints_are_refused(case, mode):
+    text, message = MIMICS[case]
+    with pytest.raises(URDFError, match=message):
+        load_urdf(text, mimic=mode)
+
+
+def test_an_armature_makes_a_joint_without_inertia_regular():
+    rod = '<inertial><mass value="1"/><inertia ixx="0" iyy="1" izz="1"/></inertial>'  # along the joint's axis
+    with pytest.raises(URDFError, match="has no inertia against it"):
+        load_urdf(arm(rod))
+    assert load_urdf(arm(rod), armature={"elbow": 1e-3}).armature[0] == 1e-3
+
+
+def test_a_floating_base_needs_a_root_link_with_mass():
+    with pytest.raises(URDFError, match="subtree of 1 kg.*of the links, such as 'base', load with base='fixed'"):
+        load_urdf(arm(), base="floating")
+
+
+def test_followers_may_be_massless():
+    follower = '<joint name="follower" type="revolute"><parent link="arm"/><child link="f"/>'
+    text = arm(more=f'<link name="f"/>{follower}{LIMIT}<mimic joint="elbow"/></joint>')
+    with pytest.raises(URDFError, match="joint 'follower' moves"):
+        load_urdf(text)
+    with pytest.warns(URDFWarning, match="link 'f', moved by joint 'follower', has no mass"):
+        assert load_urdf(text, mimic="follow").coupling is not None
+    assert load_urdf(text, mimic="lock").nv == 1
+
+
+def test_missing_files_suggest_their_neighbors(tmp_path):
+    (tmp_path / "panda.urdf").write_text("<robot/>")
+    with pytest.raises(URDFError, match=r"cannot read the URDF .*no such file. did you mean 'panda.urdf'\?"):
+        load_urdf(tmp_path / "pandas.urdf")
+    with pytest.raises(URDFError, match="no such file. URDF files there: panda.urdf"):
+        load_urdf(tmp_path / "x")
+    with pytest.raises(URDFError, match="the folder .* does not exist"):
+        load_urdf(tmp_path / "none" / "panda.urdf")
+    with pytest.raises(URDFError, match="cannot read the URDF .*: Is a directory"):
+        load_urdf(tmp_path)
+
+
+def test_errors_name_the_file(tmp_path):
+    path = tmp_path / "broken.urdf"
+    path.write_text(arm(kind="hinge"))
+    with pytest.raises(URDFError, match=r"^broken.urdf, line 4, <joint name='elbow'>: unknown joint type"):
+        load_urdf(path)
+    path.write_bytes(b"\xff\xfe\x00junk")
+    with pytest.raises(URDFError, match="not well-formed XML"):
+        load_urdf(path)
+    path.write_bytes(b"")
+    with pytest.raises(URDFError, match="no element found"):
+        load_urdf(path)
+
+
+def test_damaged_files_raise_nothing_but_urdf_errors():
+    rng = np.random.default_rng(0)
+    for _ in range(300):
+        text = np.array(list(arm()))
+        text[rng.integers(1, text.size, 3)] = rng.choice(list("<>\"'/ a0-=.&e"), 3)
+        with warnings.catch_warnings(), contextlib.suppress(URDFError):
+            warnings.simplefilter("ignore", URDFWarning)
+            load_urdf("".join(text))

@@ -1,0 +1,387 @@
+"""The command line: what it writes, what it says, and its exit codes."""
+
+from __future__ import annotations
+
+import csv
+import dataclasses
+import errno
+import warnings
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+
+from dynamics_backends.systems.bodies.free_body import FreeBody
+from experiments.analysis.compare import COLUMNS
+from experiments.cli.main import main
+from trajopt import Solution
+
+CONFIG = """
+backend = "analytic"
+engine = "numpy"
+[problem]
+name = "arm_go_to"
+robot = "double_pendulum"
+frame = "tip"
+goal_position = [1.2, 0.0, -1.0]
+horizon = 15
+dt = 0.04
+guess = "quasi_static"
+[problem.weights]
+control = 1e-2
+"""
+SOLVED, FAILED, BAD_INPUT = 0, 1, 2
+
+
+@pytest.fixture
+def config(tmp_path):
+    path = tmp_path / "reach.toml"
+    path.write_text(CONFIG)
+    return str(path)
+
+
+@pytest.fixture
+def out(tmp_path):
+    return tmp_path / "out"
+
+
+def run(*arguments):
+    return CliRunner().invoke(main, [str(a) for a in arguments])
+
+
+def refused(*arguments) -> str:
+    """The error stream of a run that must end with exit code 2 and no traceback."""
+    result = run(*arguments)
+    assert result.exit_code == BAD_INPUT, result.output
+    assert "Traceback" not in result.output
+    return result.stderr
+
+
+# -- solve --------------------------------------------------------------------------------------------------------
+
+
+def test_solve_writes_solution_settings_and_pictures(config, out):
+    result = run("solve", config, "--out", out)
+    assert result.exit_code == SOLVED, result.output
+    assert "converged" in result.output
+    assert "tip ends" in result.output
+    pictures = {"positions.png", "velocities.png", "controls.png", "end_effector.png", "convergence.png"}
+    assert {p.name for p in out.iterdir()} == pictures | {"solution.npz", "config.toml"}
+    assert str(out) in result.output
+    solution = Solution.load(out / "solution.npz")
+    assert solution.status.success and solution.meta["config"]["problem"]["robot"] == "double_pendulum"
+    again = run("solve", out / "config.toml", "--out", out / "again", "--set", "output.plots=false")
+    assert again.exit_code == SOLVED
+    assert Solution.load(out / "again" / "solution.npz").cost == solution.cost
+
+
+def test_options_of_the_command_line_win(config, out):
+    result = run(
+        "solve", config, "--out", out, "--backend", "complex_step", "--solver", "fddp", "--verbosity", "0",
+        "--set", "problem.horizon=12", "--set", "output.plots=false",
+    )  # fmt: skip
+    assert result.exit_code == SOLVED, result.output
+    assert result.output.startswith("converged")
+    solution = Solution.load(out / "solution.npz")
+    assert len(solution.us) == 12
+    assert solution.meta["backends"] == ["complex_step"] and solution.meta["solver"] == "fddp"
+
+
+def test_warm_start_needs_fewer_iterations(config, out):
+    run("solve", config, "--out", out, "--set", "output.plots=false")
+    result = run(
+        "solve", config, "--out", out / "warm", "--warm-start", out / "solution.npz", "--set", "output.plots=false"
+    )
+    assert result.exit_code == SOLVED
+    assert Solution.load(out / "warm" / "solution.npz").iterations <= 1
+
+
+def test_urdf_file_of_the_user(config, out, tmp_path):
+    from problems.robots import robot_path
+
+    urdf = tmp_path / "mine.urdf"
+    urdf.write_text(
+        robot_path("double_pendulum").read_text().replace('name="tip"', 'name="pen"').replace('"tip"', '"pen"')
+    )
+    assert "no frame is named 'tip'; Available: base_link" in refused("solve", config, "--urdf", urdf, "--out", out)
+    result = run("solve", config, "--urdf", urdf, "--set", "problem.frame=pen", "--out", out)
+    assert result.exit_code == SOLVED, result.output
+
+
+def test_not_converged(config, out):
+    result = run("solve", config, "--out", out, "--set", "solver.max_iterations=1", "--set", "output.plots=false")
+    assert result.exit_code == FAILED
+    assert "Stopped at max_iterations = 1" in result.output and "Raise max_iterations" in result.output
+    assert (out / "solution.npz").exists()
+
+
+def test_a_goal_out_of_reach_is_solved_as_well_as_possible(config, out):
+    goal = "problem.goal_position=[5.0, 0.0, 0.0]"
+    result = run("solve", config, "--out", out, "--set", goal, "--set", "output.plots=false")
+    assert "warning: the goal lies 5 m from the first joint, but tip reaches at most 2 m" in result.stderr
+    assert "mm from its goal" in result.output
+    assert (out / "solution.npz").exists()
+
+
+def test_interruption_before_the_first_step_saves_the_guess(config, out, monkeypatch):
+    from trajopt.solvers.shooting.shooting import ShootingLoop
+
+    def interrupt(self, guess):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(ShootingLoop, "_start", interrupt)
+    result = run("solve", config, "--out", out)
+    assert result.exit_code == FAILED, result.output
+    assert "only the initial guess is saved" in result.output
+    assert "best" not in result.output and "nan" not in result.output
+    assert "nan" not in run("show", out / "solution.npz").output
+
+
+def test_a_folder_that_cannot_be_written_is_refused_before_solving(config, out, tmp_path):
+    file = tmp_path / "file"
+    file.write_text("")
+    for folder in (f"output.directory='{file}'", f"output.directory='{file / 'deeper'}'"):
+        said = refused("solve", config, "--set", folder)
+        assert str(file) in said and "choose another --out" in said
+    (out / "solution.npz").mkdir(parents=True)
+    result = run("solve", config, "--out", out)
+    assert result.exit_code == BAD_INPUT and "iter" not in result.stdout
+    assert f"{out} cannot hold the results (solution.npz there is a folder): choose another --out" in result.stderr
+    assert [p.name for p in out.iterdir()] == ["solution.npz"]
+
+
+def test_doubts_are_told_before_solving_and_once(config, out):
+    settings = ("problem.robot=iiwa7", "problem.frame=iiwa_link_ee", "problem.q0=[9, 0, 0, 0, 0, 0, 0]")
+    options = [part for s in (*settings, "output.plots=false", "solver.max_iterations=1") for part in ("--set", s)]
+    result = run("solve", config, "--out", out, *options)
+    doubt = "warning: x0 is outside of its limits"
+    assert result.output.count(doubt) == 1
+    assert result.output.index(doubt) < result.output.index("iter")
+    result = run("compare", config, "--out", out, *options)
+    assert result.stderr.count(doubt) == 1
+
+
+def test_warm_start_from_another_robot_is_doubted(config, out):
+    run("solve", config, "--out", out, "--set", "output.plots=false")
+    saved = Solution.load(out / "solution.npz")
+    model = {"name": "other", "digest": "0"}
+    path = dataclasses.replace(saved, meta={**saved.meta, "model": model}).save(out / "other.npz")
+    result = run("solve", config, "--out", out, "--warm-start", path, "--set", "output.plots=false")
+    assert result.exit_code == SOLVED, result.output
+    assert result.output.index("is of another robot, other, not of double_pendulum") < result.output.index("iter")
+
+
+@pytest.mark.filterwarnings("default")
+def test_warnings_of_modules_become_lines(config, out, monkeypatch):
+    from dynamics_backends.compiled.runtime.cache import CacheWarning
+    from experiments.cli import main as cli
+
+    def ready(task, settings):
+        for i in range(2):
+            warnings.warn(f"no cache, kernel {i}", CacheWarning, stacklevel=1)
+
+    monkeypatch.setattr(cli, "_make_ready", ready)
+    result = run("solve", config, "--out", out, "--set", "output.plots=false")
+    assert result.stderr == "warning: no cache, kernel 0\n"
+
+
+def test_a_broken_pipe_ends_quietly(config, monkeypatch):
+    from experiments.cli import main as cli
+
+    def broken(*_):
+        raise BrokenPipeError(errno.EPIPE, "Broken pipe")
+
+    monkeypatch.setattr(cli, "task_of", broken)
+    result = run("validate", config)
+    assert result.exit_code == FAILED and result.output == ""
+
+
+def test_interruption_saves_the_best_iterate(config, out, monkeypatch):
+    from trajopt import ConsoleTable
+
+    def interrupt(self, record):
+        if record.iteration == 1:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(ConsoleTable, "__call__", interrupt)
+    result = run("solve", config, "--out", out)
+    assert result.exit_code == FAILED
+    assert "best iterate so far is saved" in result.output
+    assert Solution.load(out / "solution.npz").status.code == "interrupted"
+
+
+# -- bad input ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("setting", "said"),
+    [
+        ("solver.max_iteration=5", "solver.max_iteration: unknown key; did you mean max_iterations?"),
+        ("problem.frame=tipp", "did you mean 'tip'"),
+        ("problem.locked_joints=['elbo']", "did you mean 'elbow'"),
+        ("problem.q0={shoulde = 1.0}", "did you mean 'shoulder'"),
+        ("problem.q0=[nan, 0.0]", "q0 is nan at shoulder"),
+        ("problem.robot=double_pendulun", "did you mean 'double_pendulum'"),
+        ("problem.robot=no/such.urdf", "there is no URDF file 'no/such.urdf'"),
+        ("backend.name=analitic", "did you mean 'analytic'?"),
+        ("problem", "expected key=value"),
+    ],
+)
+def test_bad_settings_end_with_a_sentence(config, out, setting, said):
+    for command in ("solve", "validate", "check"):
+        options = ("--out", out) if command == "solve" else ()
+        assert said in refused(command, config, "--set", setting, *options)
+    assert not out.exists()
+
+
+def test_missing_and_foreign_files(config, tmp_path):
+    said = refused("solve", tmp_path / "raech.toml")
+    assert said == f"error: there is no config file {tmp_path / 'raech.toml'}; did you mean {config}?\n"
+    foreign = tmp_path / "foreign.npz"
+    foreign.write_bytes(b"nothing")
+    assert "is not a trajopt solution file" in refused("show", foreign)
+    said = refused("solve", config, "--warm-start", foreign)
+    assert "is not a trajopt solution file; " in said and "pickle" not in said
+
+
+def test_debug_shows_the_traceback(config):
+    result = run("solve", config, "--set", "problem.frame=tipp", "--debug")
+    assert isinstance(result.exception, KeyError)
+
+
+# -- the other commands -------------------------------------------------------------------------------------------
+
+
+def test_validate(config):
+    result = run("validate", config)
+    assert result.exit_code == SOLVED
+    assert "15 knots" in result.output and "no errors" in result.output
+
+
+def test_check_passes(config):
+    result = run("check", config, "--points", "3")
+    assert result.exit_code == SOLVED, result.output
+    assert "within their tolerances" in result.output
+
+
+def test_check_names_a_wrong_derivative(config, monkeypatch):
+    right = FreeBody.partials
+
+    def wrong(self, x, u, t, p):
+        found = right(self, x, u, t, p)
+        fx = [np.array(row) for row in found.fx]
+        fx[3][0] *= 1.1
+        return found._replace(fx=fx)
+
+    monkeypatch.setattr(FreeBody, "partials", wrong)
+    result = run("check", config)
+    assert result.exit_code == FAILED
+    assert "worst: d vdot[elbow] / d q[shoulder], relative error" in result.output
+    assert "(analytic against complex_step, dynamics)" in result.output
+
+
+def test_compare(config, out):
+    arguments = ("--backends", "analytic, complex_step", "--solvers", "slq,ilqr", "--out", out)
+    result = run("compare", config, *arguments)
+    assert result.exit_code == SOLVED, result.output
+    with (out / "comparison.csv").open() as file:
+        rows = list(csv.DictReader(file))
+    assert tuple(rows[0]) == COLUMNS
+    assert [(r["solver"], r["backend"]) for r in rows] == [
+        ("slq", "analytic"), ("slq", "complex_step"), ("ilqr", "analytic"), ("ilqr", "complex_step"),
+    ]  # fmt: skip
+    assert {r["status"] for r in rows} == {"converged"}
+    costs = np.array([float(r["final_cost"]) for r in rows])
+    assert np.ptp(costs) < 1e-8 * costs[0]
+    assert "| problem | backend |" in result.output
+    assert (out / "comparison.png").exists() and (out / "comparison.md").exists()
+
+
+def test_compare_hessians(config, out):
+    """Each solver with those that it has; options of one solver do not stand in the way of another."""
+    arguments = (
+        "--solvers",
+        "slq,sqp",
+        "--hessians",
+        "gauss_newton,scqp",
+        "--out",
+        out,
+        "--set",
+        "solver.accept_ratio=0.2",
+    )
+    result = run("compare", config, *arguments)
+    assert result.exit_code == SOLVED, result.output
+    with (out / "comparison.csv").open() as file:
+        rows = list(csv.DictReader(file))
+    assert [(r["solver"], r["hessian"]) for r in rows] == [
+        ("slq", "gauss_newton"), ("sqp", "gauss_newton"), ("sqp", "scqp"),
+    ]  # fmt: skip
+    costs = np.array([float(r["final_cost"]) for r in rows])
+    assert np.ptp(costs) < 1e-6 * costs[0]
+    assert max(float(r["violation"]) for r in rows) < 1e-6
+    assert "none of the solvers (slq) has hessian = 'scqp'" in refused(
+        "compare", config, "--hessians", "scqp", "--out", out
+    )
+
+
+def test_compare_keeps_the_finished_runs_after_an_interruption(config, out, monkeypatch):
+    from experiments.analysis import compare as comparison
+    from trajopt import StatusCode
+
+    solve, solved = comparison.solve_task, []
+
+    def interrupted_the_second_time(*arguments):
+        solved.append(solve(*arguments))
+        status = dataclasses.replace(solved[-1].status, code=StatusCode.INTERRUPTED)
+        return solved[-1] if len(solved) == 1 else dataclasses.replace(solved[-1], status=status)
+
+    monkeypatch.setattr(comparison, "solve_task", interrupted_the_second_time)
+    result = run("compare", config, "--backends", "analytic,complex_step,forward_ad", "--out", out)
+    assert result.exit_code == FAILED
+    assert len(solved) == 2
+    assert "Interrupted: 1 of 3 runs were finished" in result.output
+    with (out / "comparison.csv").open() as file:
+        assert [r["backend"] for r in csv.DictReader(file)] == ["analytic"]
+    assert (out / "comparison.png").exists() and (out / "comparison.md").exists()
+
+
+def test_compare_refuses_unknown_names(config, out):
+    said = refused("compare", config, "--backends", "analytic,complexstep", "--out", out)
+    assert "backend: expected one of " in said and "did you mean 'complex_step'?" in said
+    assert "did you mean 'fddp'?" in refused("compare", config, "--solvers", "fdp", "--out", out)
+
+
+def test_robots():
+    result = run("robots")
+    assert result.exit_code == SOLVED
+    assert "irb4600" in result.output and "415.00" in result.output and "floating" in result.output
+
+
+def test_show_and_draw_again(config, out):
+    run("solve", config, "--out", out, "--set", "output.plots=false")
+    result = run("show", out / "solution.npz", "--plot", out / "pictures")
+    assert result.exit_code == SOLVED, result.output
+    assert "double_pendulum" in result.output and "converged" in result.output
+    assert (out / "pictures" / "end_effector.png").exists()
+
+
+def test_show_a_solution_without_settings(tmp_path):
+    from dynamics_backends.protocol import FunctionMap
+    from dynamics_backends.registry import make_backend
+    from trajopt import OCP, SampledSystem, control_cost, solve, state_cost
+
+    system = FunctionMap(lambda x, u, t, p: [x[1], u[0]], 2, 1, second_order=True)
+    dynamics = SampledSystem(make_backend(system, "forward_ad", engine="numpy"))
+    terminal = [state_cost(system.manifold, [1.0, 0.0], 10.0)]
+    ocp = OCP.single_phase(dynamics, [0.0, 0.0], 10, 0.1, [control_cost(1)], terminal)
+    path = solve(ocp).save(tmp_path / "solution.npz")
+    result = run("show", path, "--plot", tmp_path / "pictures")
+    assert result.exit_code == SOLVED, result.output
+    assert "no settings" in result.stderr
+    assert {p.name for p in (tmp_path / "pictures").iterdir()} == {"states.png", "controls.png", "convergence.png"}
+
+
+def test_version():
+    result = run("--version")
+    assert result.exit_code == SOLVED
+    assert result.output.startswith("trajopt ")

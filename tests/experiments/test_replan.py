@@ -1,0 +1,279 @@
+"""`trajopt replan`: what it writes and says, its replay, its settings, and the scenarios that come with it."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+
+from dynamics_backends.registry import make_backend
+from dynamics_backends.rigid_body.batched import frame_placement
+from experiments.cli.main import main
+from experiments.config.config import ConfigError, load_config, read_config
+from experiments.replan.run import configured_run, distances, setup, simulate, statistics
+from problems.replanning.scenario import MotionSettings, Settings, objects_of, planned, plants_of
+from problems.robots import erd_names
+from problems.task import SettingsError
+from trajopt.replanning.run_log import EventKind, RunLog
+
+CONFIG = """
+engine = "numpy"
+[problem]
+name = "arm_go_to"
+robot = "double_pendulum"
+frame = "tip"
+q0 = [0.3, 0.4]
+goal_position = [1.2, 0.0, -1.0]
+horizon = 8
+dt = 0.05
+guess = "quasi_static"
+[problem.weights]
+control = 1e-2
+goal = 100.0
+[replan]
+duration = 0.4
+tick = 0.02
+period = 0.04
+lead = 0.02
+charge = 0.02
+[replan.plant]
+step = 0.02
+mass_factor = 1.1
+[replan.goal]
+term = "goal"
+center = [1.2, 0.0, -1.0]
+amplitude = [0.1, 0.0, 0.1]
+frequency = [0.5, 0.0, 0.5]
+[replan.faults]
+fail_every = 3
+"""
+CONFIGS = Path(__file__).parents[2] / "problems" / "configs"
+SCENARIOS = (
+    "ur5_moving_goal",
+    "cart_pole_balance",
+    "ur5_faults",
+    "irb4600_replan",
+    "hyq_trot_mpc",
+    "gen3_contour_fd_mpc",
+    "gen3_contour_id_mpc",
+)
+FILES = {"run.npz", "run.json", "first_plan.npz", "config.toml"}
+PICTURES = {"tracking.png", "states.png", "controls.png", "solve_times.png", "animation.html"}
+SOLVED, FAILED, BAD_INPUT = 0, 1, 2
+
+
+@pytest.fixture
+def config(tmp_path):
+    path = tmp_path / "small.toml"
+    path.write_text(CONFIG)
+    return str(path)
+
+
+def _needs_ur5():
+    if "ur5" not in erd_names():
+        pytest.skip("the package example-robot-data is not installed")
+
+
+def run(*arguments):
+    return CliRunner().invoke(main, ["replan", *(str(a) for a in arguments)])
+
+
+def test_a_run_is_told_written_drawn_and_replayed(config, tmp_path):
+    out = tmp_path / "out"
+    result = run(config, "--out", out)
+    assert result.exit_code == SOLVED, result.output
+    assert {path.name for path in out.iterdir()} == FILES | PICTURES
+    for said in ("solves", "failed solve 3", "distance to the goal [m]", str(out)):
+        assert said in result.output
+    account = json.loads((out / "run.json").read_text())
+    assert account["statistics"]["failed"] == 3 and account["meta"]["plant"] == "own"
+    page = (out / "animation.html").read_text()
+    data = json.loads(page.split("const D = ", 1)[1].split(";\n", 1)[0])
+    assert len(data["points"]) == len(data["times"]) == len(data["objects"]["goal"]) == 20
+    assert [0.0, "failed solve"] not in data["events"] and len(data["events"]) == len(account["events"])
+    again = run("--replay", out, "--out", tmp_path / "again", "--set", "output.plots=false")
+    assert again.exit_code == BAD_INPUT and "give it without" in again.stderr
+    again = run("--replay", out)
+    assert again.exit_code == SOLVED, again.output
+    assert "is repeated exactly: 20 ticks, 10 solves" in again.output
+
+
+def test_a_replay_that_differs_is_told(config, tmp_path):
+    out = tmp_path / "out"
+    run(config, "--out", out, "--set", "output.plots=false")
+    text = (out / "config.toml").read_text()
+    (out / "config.toml").write_text(text.replace("mass_factor = 1.1", "mass_factor = 1.2"))
+    result = run("--replay", out)
+    assert result.exit_code == FAILED and "the run differs" in result.stderr
+
+
+def test_a_wall_clock_run_is_replayed(config, tmp_path):
+    out = tmp_path / "out"
+    result = run(config, "--realtime", "--out", out, "--set", "output.plots=false", "--set", "replan.duration=0.2")
+    assert result.exit_code == SOLVED, result.output
+    assert json.loads((out / "run.json").read_text())["meta"]["realtime"] is True
+    assert "is repeated exactly" in run("--replay", out).output
+
+
+def test_plants_agree(config):
+    """Without wrong masses, MuJoCo moves as the own plant does."""
+    pytest.importorskip("mujoco")
+    settings = load_config(config, ["replan.plant.mass_factor=1.0", "replan.plant.step=0.005", "replan.duration=0.2"])
+    logs = [simulate(setup(configured_run(settings, kind))) for kind in ("own", "mujoco")]
+    np.testing.assert_allclose(logs[0].xs, logs[1].xs, atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    "extra", [{"mode": "converge"}, {"horizon": "shrinking"}, {"search": False}, {"bounds": False}]
+)
+def test_modes(config, extra):
+    settings = load_config(config, ["replan.faults.fail_every=0", "solver.max_iterations=5"])
+    start = setup(replace(settings, replan=replace(settings.replan, **extra)))
+    log = simulate(start)
+    assert {event.kind for event in log.events} <= {EventKind.HORIZON_ENDED}
+    (distance,) = distances(start, log).values()
+    assert distance[-1] < 0.5 * distance[0]
+    assert statistics(start, log)["distance to the goal [m]"]["last"] == distance[-1]
+
+
+def test_a_slow_planner_is_charged_for(config):
+    settings = load_config(config, ["replan.faults.slow_factor=10.0", "replan.faults.fail_every=0"])
+    log = simulate(setup(settings))
+    assert [solve.known - solve.start for solve in log.solves] == [pytest.approx(0.2)]
+    assert log.count(EventKind.LATE_PLAN) == 1 and log.count(EventKind.SKIPPED) == 8
+
+
+@pytest.mark.parametrize("name", SCENARIOS)
+def test_scenarios_can_be_built(name):
+    config = load_config(CONFIGS / f"{name}.toml", ["engine='numpy'"])
+    if name.startswith("ur5"):
+        _needs_ur5()
+    start = setup(replace(config, solver_options=replace(config.solver_options, max_iterations=0)))
+    ocp = planned(start.task, config.replan)
+    assert (ocp.control_bounds is None) is (
+        not config.replan.bounds or name.startswith(("ur5", "hyq", "gen3_contour_id"))
+    )
+    robot = getattr(config.problem, "robot", config.problem_name)
+    plant = plants_of(start.task, config.replan, lambda map: make_backend(map), robot)()
+    np.testing.assert_array_equal(plant.state(), ocp.x0)
+
+
+@pytest.mark.parametrize("method", ["casadi_ad", "complex_step"])
+def test_derivatives_are_a_setting(config, method):
+    """The plans do not depend on the method by which their derivatives are found."""
+    overrides = ["replan.faults.fail_every=0", "replan.duration=0.2"]
+    logs = [simulate(setup(load_config(config, [*overrides, f"backend='{name}'"]))) for name in ("analytic", method)]
+    np.testing.assert_allclose(logs[0].us, logs[1].us, rtol=1e-7, atol=1e-8)
+
+
+@pytest.mark.parametrize("method", ["casadi_ad", "complex_step"])
+def test_derivatives_of_plans_around_an_obstacle_are_a_setting(method):
+    """One real-time iteration of SQP on few knots."""
+    overrides = ["engine='numpy'", "problem.horizon=3", "problem.substeps=1", "replan.mode='real_time'"]
+    overrides += [
+        "replan.duration=0.1",
+        "replan.tick=0.05",
+        "replan.lead=0.0",
+        "replan.charge=0.0",
+        "replan.plant.step=0.05",
+    ]
+    path = CONFIGS / "irb4600_replan.toml"
+    logs = []
+    for name in ("analytic", method):
+        config = load_config(path, [*overrides, "solver={name='sqp', max_iterations=1}", f"backend='{name}'"])
+        logs.append(simulate(setup(config)))
+    assert all(solve.success for log in logs for solve in log.solves)
+    np.testing.assert_allclose(logs[0].us, logs[1].us, rtol=1e-6, atol=1e-6)
+
+
+@pytest.mark.needs_compiler
+@pytest.mark.slow
+def test_the_pole_is_balanced_under_pushes():
+    config = load_config(CONFIGS / "cart_pole_balance.toml", ["replan.charge=0.0005"])
+    start = setup(config)
+    log = simulate(start)
+    assert not log.events and len(log.solves) == len(log.times) - 1
+    angle = np.abs(log.xs[:, 1])
+    pushed = log.times > 2.4
+    assert 0.02 < angle[pushed].max() < 0.5  # pushes move it, and it does not fall
+    assert angle[-1] < 1e-2 and abs(log.xs[-1, 0]) < 0.1
+
+
+def test_clearance_of_the_links_is_in_the_log(config, tmp_path):
+    """The distance of the nearest point of the links from the sphere's center, by planar geometry."""
+    path = tmp_path / "sphere.toml"
+    obstacle = (
+        "[problem.obstacle]\ncenter = [1.0, 0.0, -0.5]\nradius = 0.1\nmargin = 0.05\nweight = 1e3\nspacing = 0.5\n"
+    )
+    moving = '[replan.obstacle]\nterm = "obstacle"\nparameter = "center"\ncenter = [1.0, 0.0, -0.5]\nwander = [0.1, 0.1, 0.1]\n'
+    path.write_text(CONFIG.replace("[replan]", obstacle + "[replan]") + moving)
+    start = setup(load_config(str(path), ["replan.faults.fail_every=0", "replan.seed=5"]))
+    log = simulate(start)
+    model, nearest = start.task.ocp.model, np.full(len(log.times), np.inf)
+    for first, last, begin in (("upper_rod", "lower_rod", 1), ("lower_rod", "tip", 0)):
+        p, r = (frame_placement(model, log.xs[:, :2], name)[1] for name in (first, last))
+        for share in np.linspace(0.0, 1.0, 21)[begin:]:
+            nearest = np.minimum(nearest, np.linalg.norm(p + share * (r - p) - log.objects["obstacle"], axis=1))
+    np.testing.assert_allclose(log.clearances["obstacle"], nearest, atol=1e-12)
+    assert statistics(start, log)["clearance from the obstacle [m]"]["least"] == pytest.approx(nearest.min())
+    assert np.linalg.norm(np.diff(log.objects["obstacle"], axis=0), axis=1).max() <= 0.3 * 0.02 * (1 + 1e-9)
+    log.save(tmp_path)
+    np.testing.assert_array_equal(RunLog.load(tmp_path).clearances["obstacle"], log.clearances["obstacle"])
+
+
+# -- settings -----------------------------------------------------------------------------------------------------------
+
+
+def test_a_config_without_the_table_is_refused(config, tmp_path):
+    path = tmp_path / "plain.toml"
+    path.write_text(CONFIG.split("[replan]")[0])
+    result = run(path)
+    assert result.exit_code == BAD_INPUT and "add a table [replan]" in result.stderr
+    assert run().exit_code == BAD_INPUT
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "said"),
+    [
+        ("perod", 0.1, "replan.perod: unknown key; did you mean period?"),
+        ("tick", -1.0, "replan.tick: expected a positive number"),
+        ("period", 0.0001, "replan.period: expected at least the tick"),
+        ("mode", "fast", "replan.mode: expected 'real_time' or 'converge'"),
+        ("plant", {"pushes": [[1.0, 2.0, 3.0]]}, "replan.plant.pushes: expected rows"),
+        ("sensor", {"dropped": [[2.0, 1.0]]}, "replan.sensor.dropped: expected pairs"),
+        ("goal", {"amplitude": [1.0]}, "replan.goal.amplitude: expected as many numbers as center has"),
+        ("faults", {"slow_factor": 0.5}, "replan.faults.slow_factor: expected a number of at least 1"),
+    ],
+)
+def test_mistakes_in_the_table(key, value, said):
+    problem = {"name": "cart_pole"}
+    with pytest.raises(ConfigError) as caught:
+        read_config({"problem": problem, "replan": {key: value}})
+    assert any(issue.startswith(said) for issue in caught.value.issues), caught.value.issues
+
+
+def test_points_swing_and_jump():
+    motion = MotionSettings(
+        center=(1.0, 2.0), amplitude=(0.5, 0.0), frequency=(0.25, 0.0), phase=(0.0, 0.0), jumps=((3.0, 0.0, -1.0),)
+    )
+    np.testing.assert_allclose(motion.at(1.0), [1.5, 2.0], atol=1e-15)
+    np.testing.assert_allclose(motion.at(3.0), [0.5, 1.0], atol=1e-15)
+    with pytest.raises(SettingsError):
+        MotionSettings(center=(1.0,), jumps=((1.0, 2.0, 3.0),))
+    assert [item.name for item in objects_of(Settings(obstacle=MotionSettings(term="ball")))] == ["ball"]
+
+
+def test_an_unknown_pushed_joint_is_named(config):
+    settings = load_config(config, ["replan.plant.push_joints=['elbo']", "replan.plant.pushes=[[0.1, 0.1, 1.0]]"])
+    with pytest.raises(KeyError, match="elbow"):
+        simulate(setup(settings))
+
+
+def test_the_log_of_a_run_is_read_back(config, tmp_path):
+    log = simulate(setup(load_config(config)))
+    log.save(tmp_path)
+    np.testing.assert_array_equal(RunLog.load(tmp_path).xs, log.xs)

@@ -1,0 +1,167 @@
+"""The problems: what they build, what they refuse, and that they are solved."""
+
+from __future__ import annotations
+
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from dynamics_backends.registry import backend_names, make_backend
+from dynamics_backends.rigid_body.model.names import UnknownName
+from experiments.config.build import build_task, solve_task
+from experiments.config.config import load_config
+from problems.registry import load_problem
+from problems.robots import ERD_PACKAGE, erd_names
+from problems.task import SettingsError, position_of
+from trajopt import validate
+
+CONFIGS = Path(__file__).parents[2] / "problems" / "configs"
+GO_TO = load_problem("arm_go_to")
+needs_erd = pytest.mark.skipif(not erd_names(), reason=f"{ERD_PACKAGE} is not installed")
+NUMPY = partial(make_backend, engine="numpy")
+REACH = {"robot": "iiwa7", "frame": "iiwa_link_ee", "goal_position": (0.3, 0.4, 0.6), "horizon": 10}
+
+
+def go_to(**settings):
+    return GO_TO.build(GO_TO.Settings(**REACH | settings), NUMPY)
+
+
+def solved(name, *overrides):
+    config = load_config(CONFIGS / f"{name}.toml", ["backend.engine=numpy", *overrides])
+    task = build_task(config)
+    return task, solve_task(config, task)
+
+
+# -- real robots --------------------------------------------------------------------------------------------------
+
+
+@needs_erd
+@pytest.mark.parametrize("name", ["ur5_reach", "panda_reach", "kinova_reach"])
+def test_reach_of_a_robot_nobody_here_wrote(name):
+    task, solution = solved(name)
+    assert solution.status.success, solution.status
+    assert solution.history[-1].gradient <= 1e-6
+    assert solution.history[-1].defect <= 1e-8
+    model = task.ocp.model
+    end = position_of(model, task.frame, solution.xs[-1, : model.nq])
+    assert np.linalg.norm(end - task.goal) < 5e-3
+    assert np.abs(solution.xs[-1, model.nq :]).max() < 0.02
+    limits = model.effort_limit
+    assert (np.abs(solution.us) <= limits + 1e-9).all()
+
+
+@needs_erd
+def test_every_backend_reaches_the_same_cost():
+    short = ("problem.horizon=20", "problem.dt=0.03")
+    costs = {}
+    for backend in backend_names():
+        _, solution = solved("ur5_reach", f"backend.name={backend}", *short)
+        assert solution.status.success, (backend, solution.status)
+        assert solution.history[-1].gradient <= 1e-6
+        costs[backend] = solution.cost
+    reference = costs["complex_step"]
+    assert all(abs(cost - reference) <= 1e-8 * reference for cost in costs.values()), costs
+
+
+@pytest.mark.parametrize("name", ["gen3_reach", "iiwa7_reach", "irb4600_go_to"])
+def test_go_to_of_a_bundled_robot(name):
+    _, solution = solved(name)
+    assert solution.status.success, solution.status
+
+
+COARSE = ("problem.horizon=40", "problem.dt=0.04", "problem.force_limit=200", "problem.integrator=semi_implicit_euler")
+
+
+def test_cart_pole_swings_up():
+    _, solution = solved("cart_pole_swing_up", *COARSE)
+    assert solution.status.success, solution.status
+    assert np.abs(solution.xs[-1]).max() < 0.1
+    assert np.abs(solution.us).max() <= 200.0
+    assert solution.us.shape[1] == 1
+
+
+def test_double_pendulum_is_a_valid_problem():
+    task = build_task(load_config(CONFIGS / "double_pendulum_swing_up.toml", ["engine=numpy"]))
+    assert validate(task.ocp, task.guess) == []
+    assert task.ocp.control_bounds[1].max() == 15.0
+
+
+# -- what a go-to is made of -------------------------------------------------------------------------------------
+
+
+def test_cost_vanishes_at_rest_at_the_goal_but_for_the_control():
+    q = (0.1, 0.4, 0.0, -1.0, 0.2, 0.5, 0.0)
+    task = go_to(goal_position=None, goal_q=q, q0=q, control_reference="gravity", guess="interpolated", dt=0.01)
+    solution = solve_short(task)
+    assert solution.cost < 1e-12
+    assert np.allclose(task.guess.us, task.guess.us[0])
+
+
+def solve_short(task, **options):
+    from trajopt import solve
+
+    return solve(task.ocp, task.guess, options)
+
+
+def test_joints_by_name_and_locked_joints():
+    task = go_to(q0={"iiwa_joint_4": -1.0}, locked_joints={"iiwa_joint_7": 0.3})
+    model = task.ocp.model
+    assert model.nq == 6
+    assert task.ocp.x0[model.q_names.index("iiwa_joint_4")] == -1.0
+
+
+def test_control_in_shares_of_the_limits():
+    plain, scaled = go_to(torque_limits=True), go_to(control_unit="effort_limit")
+    limits = plain.ocp.model.effort_limit
+    assert np.array_equal(plain.ocp.control_bounds[1][0], limits)
+    assert np.allclose(scaled.ocp.phases[0].terms[0].weight * limits**2, 1e-3)
+
+
+@pytest.mark.parametrize("guess", ["constant", "quasi_static"])
+def test_guesses_stay_at_the_start(guess):
+    task = go_to(guess=guess)
+    assert np.array_equal(task.guess.xs, np.tile(task.ocp.x0, (11, 1)))
+
+
+def test_placement_goal():
+    task = go_to(goal_rotation=(np.pi, 0.0, 0.3))
+    assert task.ocp.terminal[0].residual.n_out == 6
+    assert "orientation" in task.outcome(task.ocp.x0)[-1]
+
+
+def test_optional_running_terms():
+    weights = GO_TO.Settings.__dataclass_fields__["weights"].default_factory
+    task = go_to(weights=type(weights())(posture=0.1, goal=1.0, joint_limits=2.0))
+    names = [term.name for term in task.ocp.phases[0].terms]
+    assert names == ["control", "velocity", "posture", "joint limits", "goal"]
+
+
+# -- what it refuses ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("settings", "error", "said"),
+    [
+        ({"frame": "iiwa_link_e"}, UnknownName, "did you mean 'iiwa_link_ee'"),
+        ({"q0": {"iiwa_joint4": 1.0}}, UnknownName, "did you mean 'iiwa_joint_4'"),
+        ({"locked_joints": ("iiwa_joint7",)}, UnknownName, "did you mean 'iiwa_joint_7'"),
+        ({"robot": "iwa7"}, UnknownName, "did you mean 'iiwa7'"),
+        ({"robot": "nowhere/arm.urdf"}, FileNotFoundError, "nowhere/arm.urdf"),
+        ({"q0": (0.0, 1.0)}, ValueError, "q0 has 2 entries; .* nq = 7"),
+        ({"q0": (0.0, float("nan"), 0, 0, 0, 0, 0)}, ValueError, "q0 is nan at iiwa_joint_2"),
+        ({"goal_position": None}, SettingsError, "either goal_q or goal_position"),
+        ({"frame": None}, SettingsError, "the name of its frame"),
+        ({"robot": "cart_pole", "frame": "tip", "torque_limits": True}, ValueError, "no.* for 'slider'"),
+    ],
+)
+def test_bad_settings(settings, error, said):
+    with pytest.raises(error, match=said):
+        go_to(**settings)
+
+
+def test_a_goal_out_of_reach_is_doubted():
+    (warning,) = go_to(goal_position=(3.0, 0.0, 0.5)).warnings
+    assert "the goal lies" in warning and "reaches at most" in warning
+    assert go_to().warnings == ()

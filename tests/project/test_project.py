@@ -1,0 +1,39 @@
+"""The project as a whole: what its import loads, and which documents are there."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+PACKAGES = ("dynamics_backends", "trajopt", "problems", "experiments")
+LOADED_LATE = ("casadi", "matplotlib", "pydantic", "rich", "pinocchio")
+FILES = sorted(path.relative_to(ROOT).as_posix() for package in PACKAGES for path in (ROOT / package).rglob("*.py"))
+
+
+def is_public(file: str) -> bool:
+    """Whether no part of the path is private; `__init__.py` speaks for its package."""
+    return not any(part.startswith("_") and part != "__init__.py" for part in Path(file).parts)
+
+
+def test_import_of_trajopt_loads_no_heavy_package() -> None:
+    code = f"import sys, trajopt; print([name for name in {LOADED_LATE!r} if name in sys.modules])"
+    command = [sys.executable, "-W", "error", "-c", code]
+    result = subprocess.run(command, cwd=ROOT, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
+    assert result.returncode == 0, result.stderr
+    assert result.stdout.strip() == "[]"
+
+
+@pytest.mark.parametrize("file", [file for file in FILES if is_public(file)])
+def test_every_public_module_has_a_docstring(file: str) -> None:
+    docstring = ast.get_docstring(ast.parse((ROOT / file).read_text(encoding="utf-8")))
+    assert docstring, f"{file} needs a docstring that states its problem and notation"
+
+
+@pytest.mark.parametrize("document", ["README.md", "CHANGELOG.md", "LICENSE"])
+def test_document_exists(document: str) -> None:
+    assert (ROOT / document).read_text(encoding="utf-8").strip()

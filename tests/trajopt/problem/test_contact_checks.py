@@ -1,0 +1,90 @@
+"""Doubts about soft contacts: the ground at the start, and the largest stable step."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from contact_cases import FEET, STANCE, hyq
+
+import trajopt as to
+from dynamics_backends.registry import make_backend
+from dynamics_backends.systems.contact.ground_surface import Plane, Terrain
+from dynamics_backends.systems.contact.soft_contact import SoftContact
+from trajopt.step.integrators import step_rows
+from trajopt.validation.contact_checks import contact_gaps, largest_stable_step
+
+
+def problem(height=0.572, scheme="rk4", substeps=5, dt=0.005, **system):
+    model = hyq()
+    s = SoftContact(model, FEET, **system)
+    x0 = np.r_[0.0, 0.0, height, 0.0, 0.0, 0.0, 1.0, STANCE, np.zeros(model.nv)]
+    dynamics = to.SampledSystem(make_backend(s), scheme, substeps)
+    return to.OCP.single_phase(dynamics, x0, 4, dt, [to.control_cost(s.nu)], model=model)
+
+
+def said(ocp):
+    return [finding.message for finding in to.validate(ocp) if finding.severity == "warning"]
+
+
+def test_the_tables_trot_is_in_order():
+    assert said(problem()) == []
+
+
+def test_steps_that_are_too_long_are_told_with_a_remedy():
+    (message,) = said(problem(substeps=2))
+    assert "rk4 is stable up to 1.2 ms, and its steps take 2.5 ms" in message and "substeps = 5 or more" in message
+    (message,) = said(problem(scheme="euler", dt=0.001, substeps=1))
+    assert "euler is stable up to 0.84 ms" in message  # published: 0.84 ms
+    assert said(problem(scheme="euler", dt=0.001, substeps=2)) == []
+    assert "semi_implicit_euler is stable" in said(problem(scheme="semi_implicit_euler", substeps=1))[0]
+
+
+def test_the_remedy_helps():
+    for scheme in ("euler", "rk4", "semi_implicit_euler"):
+        (message,) = said(problem(scheme=scheme, substeps=1))
+        needed = int(message.split("substeps = ")[1].split(" ")[0])
+        assert said(problem(scheme=scheme, substeps=needed)) == []
+        assert said(problem(scheme=scheme, substeps=max(1, needed - 2))) != []
+
+
+@pytest.mark.parametrize("scheme", ["euler", "rk4", "semi_implicit_euler"])
+def test_the_largest_step_is_where_a_stiff_oscillator_begins_to_ring(scheme):
+    """Steps of a damped spring, iterated: bounded just below the limit, growing just above."""
+    omega, damping = 300.0, 0.5
+    fx = np.array([[0.0, 1.0], [-(omega**2), -2.0 * damping * omega]])
+    limit = largest_stable_step(fx, scheme, 1.0)
+
+    def grown(h):
+        from dynamics_backends.protocol import FunctionMap
+
+        system = FunctionMap(lambda x, u, t, p: [x[1], fx[1, 0] * x[0] + fx[1, 1] * x[1]], 2, 0, second_order=True)
+        x = np.array([[1.0], [0.0]])
+        for _ in range(3000):
+            x = step_rows(system, scheme, 1, x, np.zeros((0, 1)), np.zeros(1), np.full(1, h), {})
+        return float(np.abs(x).max())
+
+    assert grown(0.98 * limit) < 10.0 < grown(1.02 * limit)
+
+
+def test_motions_that_are_unstable_by_nature_are_no_matter_of_the_step():
+    fx = np.array([[0.0, 1.0], [9.81, 0.0]])  # an inverted pendulum
+    assert all(largest_stable_step(fx, scheme, 0.05) == 0.05 for scheme in ("euler", "rk4", "semi_implicit_euler"))
+
+
+def test_a_start_in_the_ground_or_aloft():
+    (sunk,) = (m for m in said(problem(0.53)) if "below the ground" in m)
+    assert sunk.startswith("x0 has ") and "4.6 cm below" in sunk
+    (aloft,) = said(problem(0.8))
+    assert "every contact point above the ground" in aloft and "22 cm" in aloft
+
+
+def test_gaps_are_those_of_the_ground():
+    flat = problem().phases[0].dynamics.system
+    x0 = problem().x0
+    low = contact_gaps(SoftContact(flat.model, FEET, ground=Plane(-0.1)), x0)
+    hilly = contact_gaps(SoftContact(flat.model, FEET, ground=Terrain(lambda x, y: 0.05 + 0.0 * x)), x0)
+    for foot, gap in contact_gaps(flat, x0).items():
+        assert gap == pytest.approx(-0.003537, abs=1e-6)
+        assert low[foot] == pytest.approx(gap + 0.1) and hilly[foot] == pytest.approx(gap - 0.05)
+    raised = contact_gaps(flat, x0, {"ground_height": np.array([0.2])})
+    assert raised[FEET[0]] == pytest.approx(-0.2035, abs=1e-4)

@@ -1,0 +1,254 @@
+"""The optimal control problem, its validation, and the batched evaluation of its cost."""
+
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import textbook_systems as textbook
+
+from dynamics_backends.manifold import Manifold
+from dynamics_backends.protocol import FunctionMap
+from dynamics_backends.registry import make_backend
+from trajopt import (
+    OCP,
+    Guess,
+    InvalidProblem,
+    Phase,
+    SampledSystem,
+    StageEvaluator,
+    constant_guess,
+    control_cost,
+    residual_cost,
+    solve,
+    state_cost,
+    validate,
+)
+from trajopt.stage.evaluation import Direction, Shooting
+
+REST = np.r_[0.0, 0.0, 0.0, 1.0, 0.0, 0.0, 0.0]
+
+
+def _dynamics(system=None):
+    return SampledSystem(make_backend(system or textbook.spinning_body(), "forward_ad"), "rk4")
+
+
+def _problem(**changes):
+    dynamics = _dynamics()
+    fields = {"x0": REST, "horizon": 5, "dt": 0.1}
+    fields |= {"running": [control_cost(3)], "terminal": [state_cost(dynamics.manifold, REST)]}
+    return OCP.single_phase(dynamics, **(fields | changes))
+
+
+def _messages(ocp, guess=None, severity="error"):
+    return [f.message for f in validate(ocp, guess) if f.severity == severity]
+
+
+def test_sizes_and_times():
+    ocp = _problem(dt=np.array([0.1, 0.2, 0.3, 0.1, 0.1]))
+    assert (ocp.horizon, ocp.nu, ocp.manifold.nx) == (5, 3, 7)
+    np.testing.assert_allclose(ocp.times, [0.0, 0.1, 0.3, 0.6, 0.7, 0.8])
+    assert ocp.state_names == ("rx", "ry", "rz", "wx", "wy", "wz")
+    assert ocp.control_bounds is None
+    lower, upper = _problem(u_upper=[1.0, 2.0, 3.0]).control_bounds
+    np.testing.assert_array_equal(lower, np.full((5, 3), -np.inf))
+    np.testing.assert_array_equal(upper, np.tile([1.0, 2.0, 3.0], (5, 1)))
+
+
+def test_a_good_problem_has_no_findings():
+    ocp = _problem(u_lower=-np.ones(3), u_upper=np.ones((5, 3)))
+    assert validate(ocp, constant_guess(ocp)) == []
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"x0": np.zeros(6)}, "x0 has shape"),
+        ({"x0": np.r_[0.0, 0.0, 0.0, np.nan, 0.0, 0.0, 0.0]}, "x0 holds NaN or infinity at entry (3,)"),
+        ({"x0": 2.0 * REST}, "divide it by its norm"),
+        ({"horizon": 0}, "at least one time step"),
+        ({"dt": 0.0}, "time steps must be positive"),
+        ({"dt": np.array([0.1, 0.1, -0.1, 0.1, 0.1])}, "dt is -0.1 at knot 2"),
+        ({"u_lower": np.ones(2)}, "u_lower has shape"),
+        ({"u_lower": [0.0, 1.0, 0.0], "u_upper": [1.0, 0.5, 1.0]}, "above the upper one: u[1] at knot 0, [1.0, 0.5]"),
+        ({"u_upper": [1.0, 1.0, np.nan]}, "a control bound is NaN: u[2]"),
+        ({"terminal": [control_cost(3)]}, "cannot depend on controls"),
+        ({"running": [control_cost(4)]}, "reads 4 controls"),
+        ({"running": [control_cost(3, weight=np.ones((4, 3)))]}, "one row for each of the 5 knots"),
+        ({"running": [control_cost(3, np.full(3, np.inf))]}, "parameter 'reference' is not finite"),
+        ({"running": [state_cost(Manifold.vector(3), np.zeros(3))]}, "is written for states on"),
+        ({"parameters": {"mass": np.ones((3, 1))}}, "parameter 'mass' has shape"),
+    ],
+)
+def test_every_mistake_is_found(changes, message):
+    found = _messages(_problem(**changes))
+    assert len(found) == 1
+    assert message in found[0]
+
+
+def test_guesses_are_checked():
+    ocp = _problem()
+    good = constant_guess(ocp)
+    assert "guess.xs has shape (5, 7); expected (6, 7)" in _messages(ocp, Guess(good.xs[:-1], good.us))[0]
+    assert "guess.us has shape" in _messages(ocp, Guess(good.xs, good.us[:, :2]))[0]
+    assert "divide it by its norm" in _messages(ocp, Guess(1.5 * good.xs, good.us))[0]
+    broken = good.us.copy()
+    broken[3, 1] = np.nan
+    assert "at knot 3" in _messages(ocp, Guess(good.xs, broken))[0]
+
+
+def test_phases_must_share_the_manifold():
+    other = Phase(_dynamics(textbook.pendulum()), np.full(3, 0.1))
+    ocp = _problem()
+    found = _messages(OCP((*ocp.phases, other), REST))
+    assert len(found) == 1
+    assert "phases must share the manifold" in found[0]
+
+
+def test_solvers_raise_with_all_errors():
+    ocp = _problem(dt=-1.0, u_lower=np.ones(3), u_upper=np.zeros(3))
+    with pytest.raises(InvalidProblem) as error:
+        solve(ocp)
+    assert len(error.value.findings) == 2
+    assert "time steps" in str(error.value)
+    assert "control bound" in str(error.value)
+
+
+def test_doubts_are_warnings_and_reach_the_solution():
+    class Robot:
+        name, digest, nq = "robot", "0" * 64, 1
+        q_lower, q_upper, q_names = np.array([-1.0]), np.array([1.0]), ("elbow",)
+
+    system = textbook.double_integrator()
+    ocp = OCP.single_phase(_dynamics(system), [2.0, 0.0], 3, 0.1, [control_cost(1)], model=Robot())
+    found = _messages(ocp, severity="warning")
+    assert found == ["x0 is outside of its limits: elbow = 2, limits [-1, 1]"]
+    solution = solve(ocp)
+    assert solution.meta["findings"] == found
+    assert solution.meta["model"] == {"name": "robot", "digest": "0" * 64}
+    idle = OCP.single_phase(_dynamics(system), [0.0, 0.0], 3, 0.1, [control_cost(1, weight=0.0)])
+    assert "any trajectory is optimal" in _messages(idle, severity="warning")[0]
+
+
+def test_terms_are_updated_by_name():
+    ocp = _problem()
+    goal = np.r_[np.sin(0.5), 0.0, 0.0, np.cos(0.5), 0.0, 0.0, 0.0]
+    changed = ocp.updated("state", reference=goal, weight=7.0)
+    np.testing.assert_array_equal(changed.terminal[0].parameters["reference"], goal)
+    np.testing.assert_array_equal(changed.terminal[0].weight, np.full(6, 7.0))
+    np.testing.assert_array_equal(ocp.terminal[0].parameters["reference"], REST)
+    with pytest.raises(ValueError, match="no cost term is named 'sate'; there are: control, state"):
+        ocp.updated("sate", weight=1.0)
+
+
+# -- evaluation ---------------------------------------------------------------------------------------------------------
+
+
+def _two_phases():
+    """Per-knot weights, references, bounds and dynamics parameters; the second phase has one control less."""
+    manifold = Manifold.vector(2)
+    rng = np.random.default_rng(5)
+    one = FunctionMap(lambda x, u, t, p: [x[1], p["gain"][0] * u[0] + u[1] * x[0]], manifold, 2)
+    two = FunctionMap(lambda x, u, t, p: [x[1], u[0] - x[0] * x[0]], manifold, 1)
+    mixed = residual_cost("mixed", lambda x, u, t, p: [x[0] * u[0] + t], manifold, 1, rng.random((3, 1)), nu=1)
+    phases = (
+        Phase(
+            _dynamics(one), [0.1, 0.2, 0.1], (control_cost(2, rng.random((3, 2))), mixed), {"gain": rng.random((3, 1))}
+        ),
+        Phase(_dynamics(two), [0.3, 0.1], (state_cost(manifold, rng.random((2, 2))), control_cost(1))),
+    )
+    return OCP(phases, [0.3, -0.2], (state_cost(manifold, [1.0, 0.0], 5.0),))
+
+
+def _cost_by_hand(ocp, xs, us):
+    total, k = 0.0, 0
+    for phase in ocp.phases:
+        for i in range(phase.knots):
+            for term in phase.terms:
+                p = {key: (v[i] if v.ndim == 2 else v)[:, None] for key, v in term.parameters.items()}
+                x = xs[k][: term.residual.manifold.nx, None]
+                r = np.asarray(term.residual(x, us[k][: term.residual.nu, None], ocp.times[k : k + 1], p))[:, 0]
+                w = term.weight[i] if term.weight.ndim == 2 else term.weight
+                total += 0.5 * phase.dt[i] * np.sum(w * r * r)
+            k += 1
+    goal = ocp.terminal[0]
+    return total + 0.5 * np.sum(goal.weight * (xs[-1] - goal.parameters["reference"]) ** 2)
+
+
+def test_cost_is_the_sum_over_knots_and_terms():
+    ocp = _two_phases()
+    rng = np.random.default_rng(6)
+    xs, us = rng.standard_normal((3, 6, 2)), rng.standard_normal((3, 5, 2))
+    evaluator = StageEvaluator(ocp)
+    expected = [_cost_by_hand(ocp, x, u) for x, u in zip(xs, us, strict=True)]
+    np.testing.assert_allclose(evaluator.cost(xs, us), expected, rtol=1e-14)
+    assert evaluator.expand(xs[0], us[0]).cost == pytest.approx(expected[0], rel=1e-14)
+
+
+def test_expansion_is_the_derivative_of_cost_and_dynamics():
+    ocp = _two_phases()
+    rng = np.random.default_rng(7)
+    xs, us = rng.standard_normal((6, 2)), rng.standard_normal((5, 2))
+    evaluator = StageEvaluator(ocp, "exact")
+    lq, _, x_next = evaluator.expand(xs, us)
+    np.testing.assert_allclose(lq.d, x_next - xs[1:], atol=1e-15)
+    np.testing.assert_allclose(lq.dx0, ocp.x0 - xs[0], atol=1e-15)
+    h = 1e-6
+    for direction in range(4):
+        dx, du = rng.standard_normal(xs.shape), rng.standard_normal(us.shape)
+        du[3:, 1] = 0.0  # the control that the second phase does not have
+        ends = [evaluator.expand(xs + s * h * dx, us + s * h * du) for s in (1, -1)]
+        slope = (ends[0].cost - ends[1].cost) / (2 * h)
+        assert np.sum(lq.q * dx) + np.sum(lq.r * du) == pytest.approx(slope, rel=1e-7), direction
+        step = (ends[0].x_next - ends[1].x_next) / (2 * h)
+        linear = np.einsum("kij,kj->ki", lq.A, dx[:-1]) + np.einsum("kij,kj->ki", lq.B, du)
+        np.testing.assert_allclose(linear, step, rtol=0, atol=1e-8)
+        gradient = (ends[0].lq.q - ends[1].lq.q) / (2 * h)
+        bent = np.einsum("kij,kj->ki", lq.Q, dx)
+        bent[:-1] += np.einsum("kji,kj->ki", lq.S, du)
+        np.testing.assert_allclose(bent, gradient, rtol=0, atol=1e-8)
+
+
+@pytest.mark.parametrize("gaps", ["linear", "nonlinear"])
+@pytest.mark.parametrize("shooting", ["single", 2, "all"])
+def test_rollout_of_many_step_lengths_is_that_of_each(shooting, gaps):
+    """And to first order in the step it is xs (+) alpha dx, us + alpha du."""
+    ocp = _two_phases()
+    rng = np.random.default_rng(8)
+    evaluator, nodes = StageEvaluator(ocp), Shooting.every(shooting, 5, gaps)
+    start = Direction(np.zeros((6, 2)), np.zeros((5, 2)), np.zeros((5, 2, 2)), np.zeros((5, 2)))
+    guess = rng.standard_normal((6, 2))
+    guess[0] = ocp.x0
+    first = evaluator.rollout(guess, rng.standard_normal((5, 2)), start, np.zeros(1), Shooting(nodes.nodes))
+    xs, us, lq = first.xs[0], first.us[0], evaluator.expand(first.xs[0], first.us[0]).lq
+    du, dx = rng.standard_normal((5, 2)), np.zeros((6, 2))
+    for k in range(5):
+        dx[k + 1] = lq.A[k] @ dx[k] + lq.B[k] @ du[k] + lq.d[k]
+    direction = Direction(dx, du, rng.standard_normal((5, 2, 2)), lq.d)
+    alphas = np.array([1.0, 0.5, 1e-5])
+    together = evaluator.rollout(xs, us, direction, alphas, nodes)
+    for i, alpha in enumerate(alphas):
+        alone = evaluator.rollout(xs, us, direction, np.array([alpha]), nodes)
+        for a, b in zip(together, alone, strict=True):
+            np.testing.assert_allclose(a[i], b[0], rtol=0, atol=1e-13)
+    np.testing.assert_allclose(together.xs[2], xs + 1e-5 * dx, rtol=0, atol=1e-8)
+    np.testing.assert_allclose(together.us[2], us + 1e-5 * du, rtol=0, atol=1e-8)
+    reached = evaluator.expand(together.xs[0], together.us[0]).lq.d
+    np.testing.assert_allclose(together.defects[0], reached, rtol=0, atol=1e-13)
+
+
+def test_import_is_light():
+    """No symbolic, plotting or validation library, nor scipy, is loaded before it is used."""
+    code = "import sys, trajopt; print(sorted({m.split('.')[0] for m in sys.modules}))"
+    loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+    for heavy in ("casadi", "matplotlib", "pydantic", "rich", "scipy", "osqp"):
+        assert f"'{heavy}'" not in loaded
+
+
+def test_every_public_name_exists():
+    import trajopt
+
+    for name in trajopt.__all__:
+        assert getattr(trajopt, name) is not None
+    with pytest.raises(AttributeError, match="nothing_of_this_name"):
+        trajopt.nothing_of_this_name  # noqa: B018

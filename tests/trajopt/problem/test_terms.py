@@ -1,0 +1,215 @@
+"""Cost terms: their residuals on robots and vector spaces, their parameters, and mistakes."""
+
+import numpy as np
+import pytest
+from scipy.spatial.transform import Rotation
+
+from dynamics_backends import scalar as sm
+from dynamics_backends.manifold import SO3, Manifold, vector_space
+from dynamics_backends.protocol import Batch
+from dynamics_backends.rigid_body.algorithms import kinematics
+from dynamics_backends.rigid_body.model.names import UnknownName
+from dynamics_backends.rigid_body.model.sample_models import random_tree
+from dynamics_backends.rigid_body.model.state import state_manifold
+from trajopt import (
+    center_of_mass_cost,
+    control_cost,
+    frame_placement_cost,
+    frame_position_cost,
+    frame_velocity_cost,
+    joint_limit_cost,
+    quadratize,
+    residual_cost,
+    state_cost,
+)
+
+
+@pytest.fixture(scope="module")
+def robot():
+    """A random tree, its state manifold, four states (4, nx), the name of the last frame and its index."""
+    model = random_tree(6, 11)
+    rng = np.random.default_rng(2)
+    x = np.hstack([model.random_configuration(rng, 4), rng.standard_normal((4, model.nv))])
+    name = model.frames[-1].name
+    return model, state_manifold(model), x, name, model.frame_id(name)
+
+
+def _residual(term, x, u=None):
+    u = np.zeros((len(x), 0)) if u is None else u
+    return np.asarray(term.residual(*Batch.of(term.residual, x, u, 0.0, term.parameters))).T
+
+
+def _rotations(model, q, frame):
+    entries = kinematics.frame_rotation(model, q.T, frame)
+    return np.stack([np.stack([np.broadcast_to(e, len(q)) for e in row], axis=-1) for row in entries], axis=-2)
+
+
+def test_frame_position(robot):
+    model, manifold, x, name, frame = robot
+    at = kinematics.frame_position(model, x[:, : model.nq].T, frame)
+    at = np.stack([np.broadcast_to(at[i], 4) for i in range(3)], axis=1)
+    goal = np.array([0.1, -0.2, 0.3])
+    np.testing.assert_allclose(_residual(frame_position_cost(model, manifold, name, goal), x), at - goal, atol=1e-14)
+    moving = frame_position_cost(model, manifold, name, at)
+    np.testing.assert_allclose(_residual(moving, x), 0.0, atol=1e-14)
+
+
+def test_frame_placement_is_position_and_rotation_vector_in_the_goal_frame(robot):
+    model, manifold, x, name, frame = robot
+    R = _rotations(model, x[:, : model.nq], frame)
+    at = _residual(frame_position_cost(model, manifold, name, np.zeros(3)), x)
+    goal_R = Rotation.from_rotvec([0.3, -0.5, 0.2]).as_matrix()
+    goal_p = np.array([0.4, 0.1, -0.3])
+    residual = _residual(frame_placement_cost(model, manifold, name, goal_p, goal_R), x)
+    np.testing.assert_allclose(residual[:, :3], (at - goal_p) @ goal_R, atol=1e-13)
+    rotation_vector = Rotation.from_matrix(goal_R.T @ R).as_rotvec()
+    np.testing.assert_allclose(residual[:, 3:], rotation_vector, atol=1e-12)
+    np.testing.assert_allclose(_residual(frame_placement_cost(model, manifold, name, at, R), x), 0.0, atol=1e-7)
+
+
+@pytest.mark.parametrize("expressed_in", ["LOCAL", "WORLD", "LOCAL_WORLD_ALIGNED"])
+def test_frame_velocity(robot, expressed_in):
+    model, manifold, x, name, frame = robot
+    reference = np.arange(6.0)
+    term = frame_velocity_cost(model, manifold, name, reference, expressed_in=expressed_in)
+    velocity = kinematics.frame_velocity(model, x[:, : model.nq].T, x[:, model.nq :].T, frame, expressed_in)
+    expected = np.stack([np.broadcast_to(velocity[i], 4) - reference[i] for i in range(6)], axis=1)
+    np.testing.assert_allclose(_residual(term, x), expected, atol=1e-13)
+
+
+def test_frame_velocity_is_the_rate_of_the_frame_position(robot):
+    """Along q (+) h v the position moves by h times the linear velocity, world axes."""
+    model, manifold, x, name, _ = robot
+    h = 1e-6
+    drift = np.hstack([x[:, model.nq :], np.zeros((4, model.nv))])
+    position = frame_position_cost(model, manifold, name, np.zeros(3))
+    ahead, behind = (_residual(position, manifold.integrate(x.T, s * h * drift.T).T) for s in (1, -1))
+    velocity = _residual(frame_velocity_cost(model, manifold, name), x)
+    np.testing.assert_allclose(velocity[:, :3], (ahead - behind) / (2 * h), atol=1e-8)
+
+
+def test_center_of_mass_of_still_bodies(robot):
+    model, manifold, x, _, _ = robot
+    center = kinematics.center_of_mass(model, x[:, : model.nq].T)
+    expected = np.stack([np.broadcast_to(center[i], 4) for i in range(3)], axis=1) - [0.1, 0.2, 0.3]
+    np.testing.assert_allclose(
+        _residual(center_of_mass_cost(model, manifold, [0.1, 0.2, 0.3]), x), expected, atol=1e-14
+    )
+
+
+def test_robot_terms_have_exact_expansions(robot):
+    """Gradient and exact Hessian along random directions, against differences of the value."""
+    model, manifold, x, name, _ = robot
+    terms = [
+        frame_position_cost(model, manifold, name, [0.1, -0.2, 0.3], [1.0, 2.0, 3.0]),
+        frame_placement_cost(model, manifold, name, np.zeros(3), np.eye(3)),
+        frame_velocity_cost(model, manifold, name),
+        center_of_mass_cost(model, manifold, np.zeros(3)),
+    ]
+    rng = np.random.default_rng(3)
+    no_u, h = np.zeros((4, 0)), 2e-3
+    for term in terms:
+        e = quadratize(term, x, no_u, 0.0, hessian="exact")
+        for _ in range(3):
+            d = 0.3 * rng.standard_normal(manifold.ndx)
+            moved = [manifold.integrate(x.T, s * h * np.tile(d[:, None], 4)).T for s in (-2, -1, 0, 1, 2)]
+            values = np.array([quadratize(term, m, no_u, 0.0).value for m in moved])
+            slope = np.tensordot([1 / 12, -2 / 3, 0, 2 / 3, -1 / 12], values, axes=1) / h
+            bend = np.tensordot([-1 / 12, 4 / 3, -5 / 2, 4 / 3, -1 / 12], values, axes=1) / h**2
+            scale = np.abs(values).max()
+            np.testing.assert_allclose(e.lx @ d, slope, rtol=0, atol=1e-8 * scale)
+            np.testing.assert_allclose(np.einsum("i,nij,j->n", d, e.lxx, d), bend, rtol=0, atol=1e-6 * scale)
+
+
+def test_joint_limits_push_back_outside_only():
+    model = _with_limits(random_tree(4, 6, ("revolute", "spherical", "prismatic")))
+    manifold = state_manifold(model)
+    term = joint_limit_cost(model, manifold, 2.0, margin=0.1)
+    index = np.flatnonzero(np.isfinite(model.q_lower))
+    assert 0 < len(index) < model.nq
+    q = np.tile(model.neutral(), (3, 1))
+    q[0, index] = model.q_lower[index] + 0.05  # inside, within the margin
+    q[1, index] = 0.5 * (model.q_lower[index] + model.q_upper[index])
+    q[2, index] = model.q_upper[index] + 0.4
+    x = np.hstack([q, np.zeros((3, model.nv))])
+    residual = _residual(term, x)
+    np.testing.assert_allclose(residual[0], -0.05, atol=1e-12)
+    np.testing.assert_array_equal(residual[1], 0.0)
+    np.testing.assert_allclose(residual[2], 0.5, atol=1e-12)
+    gradient = quadratize(term, x, np.zeros((3, 0)), 0.0).lx
+    assert not gradient[1].any()
+    np.testing.assert_allclose(np.abs(gradient).sum(axis=1), [2.0 * 0.05 * len(index), 0.0, 2.0 * 0.5 * len(index)])
+    with pytest.raises(ValueError, match="leaves no room"):
+        joint_limit_cost(model, manifold, margin=1e3)
+
+
+def _with_limits(model):
+    """Limits -1 and 1.5 on the joints with one coordinate."""
+    single = np.array([name in model.joint_names for name in model.q_names])
+    return model.replace(q_lower=np.where(single, -1.0, -np.inf), q_upper=np.where(single, 1.5, np.inf))
+
+
+def test_joint_limits_of_an_unlimited_robot_are_refused():
+    model = random_tree(3, 5)
+    free = model.replace(q_lower=np.full(model.nq, -np.inf), q_upper=np.full(model.nq, np.inf))
+    with pytest.raises(ValueError, match="no finite position limit"):
+        joint_limit_cost(free, state_manifold(free))
+
+
+def test_one_sided_limits():
+    model = _with_limits(random_tree(3, 5, ("revolute", "prismatic")))
+    one = model.replace(q_upper=np.full(model.nq, np.inf))
+    term = joint_limit_cost(one, state_manifold(one))
+    index = np.flatnonzero(np.isfinite(one.q_lower))
+    q = np.tile(one.neutral(), (2, 1))
+    q[0, index], q[1, index] = -1.2, 100.0
+    residual = _residual(term, np.hstack([q, np.zeros((2, one.nv))]))
+    np.testing.assert_allclose(residual[0], -0.2, atol=1e-12)
+    np.testing.assert_array_equal(residual[1], 0.0)
+
+
+def test_state_cost_lives_in_the_tangent_space():
+    manifold = Manifold([SO3, vector_space(2)])
+    reference = np.r_[Rotation.from_rotvec([0.3, 0.1, -0.2]).as_quat(), 1.0, 2.0]
+    x = np.r_[Rotation.from_rotvec([-0.4, 0.8, 0.1]).as_quat(), 0.5, -1.0][None]
+    relative = Rotation.from_quat(reference[:4]).inv() * Rotation.from_quat(x[0, :4])
+    expected = np.r_[relative.as_rotvec(), -0.5, -3.0]
+    np.testing.assert_allclose(_residual(state_cost(manifold, reference), x)[0], expected, atol=1e-14)
+
+
+def test_user_residual_reads_state_control_time_and_parameters():
+    def reach(x, u, t, p):
+        return [sm.cos(x[0]) - p["goal"][0], u[0] * p["goal"][1] + 0.0 * t]
+
+    term = residual_cost("reach", reach, Manifold.vector(2), 2, [1.0, 3.0], nu=1, parameters={"goal": [0.5, 2.0]})
+    x, u = np.array([[0.3, 0.0]]), np.array([[1.5]])
+    np.testing.assert_allclose(_residual(term, x, u), [[np.cos(0.3) - 0.5, 3.0]])
+    changed = term.updated(weight=2.0, goal=[0.0, 1.0])
+    np.testing.assert_allclose(_residual(changed, x, u), [[np.cos(0.3), 1.5]])
+    np.testing.assert_array_equal(changed.weight, [2.0, 2.0])
+    np.testing.assert_array_equal(term.weight, [1.0, 3.0])
+
+
+def test_mistakes_are_refused_at_the_door(robot):
+    model, manifold, _, name, _ = robot
+    flat = Manifold.vector(2)
+    with pytest.raises(ValueError, match="at least zero"):
+        control_cost(2, weight=[1.0, -1.0])
+    with pytest.raises(ValueError, match="at least zero"):
+        control_cost(2, weight=np.nan)
+    with pytest.raises(ValueError, match=r"weight has shape \(3,\); expected \(nr = 2,\)"):
+        control_cost(2, weight=np.ones(3))
+    with pytest.raises(ValueError, match="reference has shape"):
+        state_cost(flat, [1.0])
+    with pytest.raises(ValueError, match="normalize"):
+        state_cost(Manifold([SO3]), [0.0, 0.0, 0.0, 2.0])
+    with pytest.raises(ValueError, match="no parameter 'gaol'; it has: reference"):
+        control_cost(2).updated(gaol=1.0)
+    with pytest.raises(ValueError, match="goal of"):
+        frame_position_cost(model, manifold, name, [0.0, 0.0])
+    with pytest.raises(ValueError, match="rotation of the goal"):
+        frame_placement_cost(model, manifold, name, np.zeros(3), [0.0, 0.0, 0.0, 1.0])
+    with pytest.raises(ValueError, match="known: LOCAL"):
+        frame_velocity_cost(model, manifold, name, expressed_in="local")
+    with pytest.raises(UnknownName, match="no frame is named 'no such frame'"):
+        frame_position_cost(model, manifold, "no such frame", np.zeros(3))

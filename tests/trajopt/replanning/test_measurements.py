@@ -1,0 +1,125 @@
+"""Sensors with rate, delay, noise and faults; tracks of moving objects; the state between measurements."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from replanning_cases import TICK, mass
+from textbook_systems import spinning_body
+
+from dynamics_backends.manifold import Manifold
+from trajopt.replanning.measurements import Measurement, MovingObject, Observer, Sensor, Track
+
+LINE = Manifold.vector(1)
+
+
+def series(sensor, ticks, tick=0.01):
+    """What a sensor tells about x = t."""
+    return [sensor.measure(k * tick, np.array([k * tick])) for k in range(ticks)]
+
+
+def test_a_sensor_has_a_rate_and_a_delay():
+    found = series(Sensor(LINE, 0.02, delay=0.01), 7)
+    assert [None if m is None else round(m.time, 9) for m in found] == [None, 0.0, None, 0.02, None, 0.04, None]
+    assert all(m is None or m.value[0] == pytest.approx(m.time) for m in found)
+
+
+def test_measurements_are_dropped_and_corrupted_in_their_windows():
+    found = series(Sensor(LINE, dropped=[(0.02, 0.04)], corrupted=[(0.05, 0.06)]), 7)
+    assert [m is None for m in found] == [False, False, True, True, False, False, False]
+    assert [k for k, m in enumerate(found) if m is not None and np.isnan(m.value[0])] == [5]
+
+
+def test_noise_is_that_of_the_seed_and_stays_on_the_manifold():
+    manifold = spinning_body().manifold
+    truth = manifold.identity()
+
+    def noisy(seed):
+        sensor = Sensor(manifold, noise=0.1, seed=seed)
+        return np.array([sensor.measure(0.01 * k, truth).value for k in range(400)])
+
+    first = noisy(1)
+    np.testing.assert_array_equal(first, noisy(1))
+    assert np.any(first != noisy(2))
+    np.testing.assert_allclose(np.linalg.norm(first[:, :4], axis=1), 1.0, atol=1e-12)
+    spread = manifold.difference(np.tile(truth, (400, 1)).T, first.T).std(axis=1)
+    np.testing.assert_allclose(spread, 0.1, rtol=0.15)  # four standard deviations of the estimate
+
+
+def test_a_track_predicts_an_even_motion_exactly():
+    track = Track(0.0, np.zeros(2), np.zeros(2))
+    for t in (0.1, 0.25):
+        track = track.followed(Measurement(t, np.array([2.0 * t, -t])))
+    np.testing.assert_allclose(track.at(np.array([0.25, 1.0])), [[0.5, -0.25], [2.0, -1.0]], atol=1e-14)
+
+
+def test_a_jump_is_no_speed():
+    track = Track(0.0, np.zeros(1), np.array([0.3])).followed(Measurement(0.1, np.array([5.0])), max_speed=2.0)
+    assert (track.position[0], track.velocity[0]) == (5.0, 0.0)
+
+
+def test_smoothing_averages_over_noise():
+    rng = np.random.default_rng(0)
+    raw = smooth = Track(0.0, np.zeros(1), np.zeros(1))
+    raw_errors, smooth_errors = [], []
+    for k in range(1, 400):
+        measured = Measurement(0.01 * k, np.array([0.01 * k]) + 1e-3 * rng.standard_normal(1))
+        raw, smooth = raw.followed(measured), smooth.followed(measured, smoothing=0.2)
+        raw_errors.append(raw.velocity[0] - 1.0)
+        smooth_errors.append(smooth.velocity[0] - 1.0)
+    assert np.std(smooth_errors[100:]) < 0.2 * np.std(raw_errors[100:])
+    assert abs(np.mean(smooth_errors[100:])) < 0.02
+
+
+def test_an_object_ignores_what_is_not_finite():
+    item = MovingObject("goal", "goal", lambda t: [2.0 * t], Sensor(LINE, 0.1, corrupted=[(0.2, 0.3)]))
+    assert item.observe(0.1) and not item.observe(0.2)
+    np.testing.assert_allclose(item.prediction().at(np.array([0.5])), [[1.0]], atol=1e-14)
+    item.predict_motion = False
+    np.testing.assert_allclose(item.prediction().at(np.array([0.5])), [[0.2]], atol=1e-14)
+
+
+def observer():
+    dynamics = mass()
+    return Observer(np.zeros(2), lambda x, u, t, dt: dynamics.step(x[None], u[None], t, dt)[0], TICK)
+
+
+def under(controls, x=(0.0, 0.0)):
+    """The exact motion of the mass under held controls."""
+    q, v = x
+    for u in controls:
+        q, v = q + v * TICK + 0.5 * u * TICK**2, v + u * TICK
+    return [q, v]
+
+
+def test_the_state_follows_the_model_without_measurements():
+    known, controls = observer(), [1.0, -2.0, 0.5]
+    for k, u in enumerate(controls):
+        known.applied(k * TICK, np.array([u]))
+        np.testing.assert_allclose(known.state(np.zeros(2)), under(controls[: k + 1]), atol=1e-14)
+
+
+def test_a_late_measurement_is_brought_to_the_present():
+    known, controls = observer(), [1.0, -2.0, 0.5, 3.0]
+    for k, u in enumerate(controls):
+        known.state(np.zeros(2))
+        known.applied(k * TICK, np.array([u]))
+    known.correct(Measurement(2 * TICK, np.array([0.7, -0.1])))
+    np.testing.assert_allclose(known.state(np.zeros(2)), under(controls[2:], (0.7, -0.1)), atol=1e-14)
+
+
+def test_a_model_that_fails_gives_way_to_the_fallback():
+    known = Observer(np.zeros(2), lambda x, u, t, dt: x * np.nan, TICK)
+    known.applied(0.0, np.zeros(1))
+    np.testing.assert_array_equal(known.state(np.array([3.0, 4.0])), [3.0, 4.0])
+
+
+def test_a_predicted_velocity_is_forgotten():
+    """The position is the integral of a velocity that decays."""
+    track = Track(1.0, np.array([2.0]), np.array([0.3]), memory=0.5)
+    times = np.linspace(1.0, 4.0, 30001)
+    speed = 0.3 * np.exp(-(times - 1.0) / 0.5)
+    traveled = 2.0 + np.concatenate([[0.0], np.cumsum(0.5 * (speed[1:] + speed[:-1]) * np.diff(times))])
+    np.testing.assert_allclose(track.at(times)[:, 0], traveled, atol=1e-8)
+    later = track.followed(Measurement(1.1, np.array([2.02])))
+    assert later.memory == 0.5 and later.velocity == pytest.approx([0.2])

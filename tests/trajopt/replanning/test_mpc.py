@@ -1,0 +1,353 @@
+"""The replanning loop: in order, under each fault, against deadlines; its log and its replay."""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from replanning_cases import DT, KNOTS, PERIOD, TICK, WatchedPlant, goal_object, loop, mass, problem
+
+from trajopt.replanning.loop import Timing
+from trajopt.replanning.measurements import Sensor
+from trajopt.replanning.plan import Shrinking
+from trajopt.replanning.planners import Converging, Failing, Slowed
+from trajopt.replanning.plants import Push
+from trajopt.replanning.real_time_slq import RealTimeSLQ
+from trajopt.replanning.run_log import EventKind, RunLog
+from trajopt.replanning.workers import ScriptedWorker, ThreadWorker, WallClock
+
+AHEAD = Timing(tick=TICK, period=PERIOD, prepare_ahead=True)
+
+
+class Counting:
+    """A planner that keeps what it is asked."""
+
+    def __init__(self, planner=None):
+        self.planner = planner or RealTimeSLQ()
+        self.prepared, self.states, self.calls = [], [], []
+
+    def prepare(self, ocp, warm):
+        self.prepared.append((ocp, warm))
+        self.calls.append("prepare")
+        self.planner.prepare(ocp, warm)
+
+    def respond(self, x0):
+        self.states.append(np.array(x0))
+        self.calls.append("respond")
+        return self.planner.respond(x0)
+
+
+@pytest.mark.parametrize("planner", [RealTimeSLQ(), RealTimeSLQ(search=False), Converging("ilqr"), Converging()])
+@pytest.mark.parametrize(
+    "timing",
+    [AHEAD, replace(AHEAD, prepare_ahead=False), replace(AHEAD, lead=2 * TICK), replace(AHEAD, period=3 * TICK)],
+    ids=["ahead", "not ahead", "with a lead", "between knots"],
+)
+def test_the_goal_is_reached_and_nothing_is_out_of_order(planner, timing):
+    log = loop(planner, timing=timing, charge=timing.lead).run(2.5)
+    assert abs(log.xs[-1, 0] - 1.0) < 0.02 and abs(log.xs[-1, 1]) < 0.05
+    assert not log.events
+    assert len(log.solves) == pytest.approx(2.5 / timing.period, abs=1)
+    # The plan of a perfect model is what happens, but for the geodesic between knots.
+    assert np.abs(log.xs - log.references)[:, 0].max() < 0.02
+
+
+def test_a_real_time_iteration_is_prepared_before_the_state_is_known():
+    planner = Counting()
+    loop(planner, timing=AHEAD).run(4 * PERIOD)
+    assert planner.calls == ["prepare", *["respond", "prepare"] * 4]
+    planner = Counting()
+    loop(planner, timing=replace(AHEAD, prepare_ahead=False)).run(4 * PERIOD)
+    assert planner.calls == ["prepare", "respond"] * 4
+
+
+def test_plans_are_made_for_the_state_in_which_they_will_hold():
+    """The prediction over the lead under the plan in force is what the plant does."""
+    planner, lead = Counting(), 3 * TICK
+    log = loop(planner, timing=Timing(tick=TICK, period=PERIOD, lead=lead), charge=lead).run(1.0)
+    starts = [solve.start for solve in log.solves]
+    assert len(starts) > 10
+    for start, x0 in zip(starts, planner.states, strict=False):
+        k = round((start + lead) / TICK)
+        if k < len(log.xs):
+            np.testing.assert_allclose(x0, log.xs[k], atol=1e-9)
+
+
+@pytest.mark.parametrize("knots", [1, 2, 5])
+def test_replanning_leaves_an_optimal_motion_alone(knots):
+    """With an exact model and a horizon that shrinks, replanning changes nothing (Bellman's principle)."""
+    ocp = problem()
+    timing = Timing(tick=DT, period=knots * DT)
+    duration = ocp.times[-1] - 2 * DT
+    log = loop(Converging("ilqr"), ocp=ocp, horizon=Shrinking(ocp), timing=timing).run(duration)
+    alone = loop(ocp=ocp, horizon=Shrinking(ocp), timing=replace(timing, period=100.0)).run(duration)
+    assert len(log.solves) == pytest.approx(duration / timing.period, abs=1)
+    np.testing.assert_allclose(log.xs, alone.xs, atol=1e-9)
+
+
+def test_predicted_goals_reach_each_knot():
+    planner = Counting()
+    loop(planner, timing=AHEAD, objects=[goal_object(lambda t: [0.5 * t])]).run(0.5)
+    ocp, _ = planner.prepared[-1]
+    start = 0.5  # of the plan that is being prepared: the last tick's solve was at 0.45
+    times = start + ocp.times
+    np.testing.assert_allclose(ocp.phases[0].terms[0].parameters["goal"][:, 0], 0.5 * times[:-1], atol=1e-12)
+    np.testing.assert_allclose(ocp.terminal[0].parameters["goal"], [0.5 * times[-1]], atol=1e-12)
+
+
+# -- faults -------------------------------------------------------------------------------------------------------------
+
+
+def test_lost_and_corrupted_measurements():
+    estimator = Sensor(problem().manifold, dropped=[(0.2, 0.5)], corrupted=[(0.8, 0.9)])
+    plant = WatchedPlant()
+    log = loop(plant=plant, estimator=estimator).run(2.5)
+    assert log.count(EventKind.NO_MEASUREMENT) == 1
+    assert log.count(EventKind.BAD_MEASUREMENT) == 10
+    assert np.isfinite(plant.given).all()
+    np.testing.assert_allclose(log.estimates, log.xs, atol=1e-9)  # the model is exact: nothing is lost
+    assert abs(log.xs[-1, 0] - 1.0) < 0.02
+
+
+def test_a_slow_and_late_sensor_is_no_fault():
+    estimator = Sensor(problem().manifold, 2 * TICK, delay=3 * TICK)
+    log = loop(estimator=estimator).run(2.5)
+    assert not log.events
+    assert abs(log.xs[-1, 0] - 1.0) < 0.02
+
+
+@pytest.mark.parametrize("every", [1, 2, 3])
+def test_failed_solves(every):
+    plant = WatchedPlant()
+    log = loop(Failing(RealTimeSLQ(), every), plant, timing=AHEAD).run(2.0)
+    failed = log.count(EventKind.FAILED_SOLVE)
+    assert failed == sum(not solve.success for solve in log.solves) == len(log.solves) // every
+    assert np.isfinite(plant.given).all()
+    assert abs(log.xs[-1, 0] - 1.0) < 0.05  # the first plan alone ends there
+    said = {event.message for event in log.events}
+    assert any("made to fail" in message for message in said)
+    assert failed < 2 or any("us of the solution is not finite" in message for message in said)
+
+
+def test_a_preparation_that_fails_is_made_up_for():
+    class Touchy(Counting):
+        def prepare(self, ocp, warm):
+            super().prepare(ocp, warm)
+            if len(self.prepared) % 4 == 0:
+                raise ValueError("not now")
+
+    planner = Touchy()
+    log = loop(planner, timing=AHEAD).run(1.5)
+    assert not log.count(EventKind.FAILED_SOLVE)  # the next solve prepares itself
+    assert planner.calls.count("respond") == len(log.solves) == 30
+    late = Touchy()
+    log = loop(late, timing=replace(AHEAD, prepare_ahead=False)).run(1.5)
+    assert log.count(EventKind.FAILED_SOLVE) == len(log.solves) // 4 == 7
+    assert all("ValueError: not now" in event.message for event in log.events)
+
+
+def test_a_goal_that_jumps():
+    log = loop(objects=[goal_object(lambda t: [1.0 if t < 1.0 else -2.0])]).run(3.5)
+    assert abs(log.xs[round(1.0 / TICK) - 1, 0] - 1.0) < 0.1
+    assert abs(log.xs[-1, 0] + 2.0) < 0.02
+
+
+def test_a_planner_ten_times_too_slow():
+    plant = WatchedPlant()
+    log = loop(plant=plant, charge=10 * PERIOD, timing=AHEAD).run(3.0)
+    assert len(log.solves) == 5 and log.count(EventKind.LATE_PLAN) == 5
+    assert log.count(EventKind.SKIPPED) == round(3.0 / PERIOD) - 6
+    assert abs(log.xs[-1, 0] - 1.0) < 0.02
+    pushed = loop(plant=WatchedPlant(pushes=[Push(0.5, 0.1, np.array([5.0]))]), charge=10 * PERIOD).run(3.0)
+    assert abs(pushed.xs[-1, 0] - 1.0) < 0.05  # by the gains of late plans
+
+
+def test_wrong_dynamics_and_pushes():
+    log = loop(plant=WatchedPlant(forces=[[0.8]], pushes=[Push(1.5, 0.2, np.array([-4.0]))])).run(4.0)
+    k = round(1.75 / TICK)
+    assert abs(log.xs[k, 0] - 1.0) > 0.02  # it was pushed away
+    assert abs(log.xs[-1, 0] - 1.0) < 0.01
+
+
+def test_bounds_hold_whatever_the_feedback_says():
+    plant = WatchedPlant(pushes=[Push(0.2, 0.1, np.array([-20.0]))])
+    log = loop(plant=plant, ocp=problem(limit=3.0)).run(2.0)
+    assert np.abs(log.us).max() <= 3.0
+    assert np.abs(log.us).max() == pytest.approx(3.0)
+
+
+def test_a_plant_that_diverges_ends_the_run():
+    class Broken(WatchedPlant):
+        def state(self):
+            return super().state() * (np.nan if len(self.given) > 5 else 1.0)
+
+    log = loop(plant=Broken()).run(1.0)
+    assert len(log.times) == 6
+    assert [event.kind for event in log.events] == [EventKind.PLANT_DIVERGED]
+
+
+def test_an_interrupt_keeps_what_there_is():
+    def stop(t):
+        if t > 0.3:
+            raise KeyboardInterrupt
+
+    log = loop(on_tick=stop).run(2.0)
+    assert len(log.times) == 32
+    assert [event.kind for event in log.events] == [EventKind.INTERRUPTED]
+
+
+def test_the_end_of_the_horizon_is_told_once():
+    ocp = problem()
+    log = loop(horizon=Shrinking(ocp)).run(2.0)
+    assert log.count(EventKind.HORIZON_ENDED) == 1
+    assert len(log.solves) == KNOTS - 1
+    assert np.isfinite(log.xs).all()
+
+
+# -- deadlines ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("charge", "deadline", "late"),
+    [(TICK, None, False), (3 * TICK, None, True), (TICK, 2 * TICK, False), (3 * TICK, 2 * TICK, True)],
+)
+def test_a_plan_is_late_where_it_misses_its_deadline(charge, deadline, late):
+    timing = Timing(tick=TICK, period=PERIOD, lead=2 * TICK, deadline=deadline)
+    log = loop(timing=timing, charge=charge).run(1.0)
+    assert bool(log.count(EventKind.LATE_PLAN)) is late
+    for solve in log.solves:
+        assert solve.known == pytest.approx(solve.start + charge)
+
+
+def test_late_plans_may_be_left_unused():
+    """Under a push, the first plan's feedback alone leads elsewhere than plans that are used."""
+    pushes = [Push(0.2, 0.3, np.array([3.0]))]
+    timing = Timing(tick=TICK, period=PERIOD, deadline=TICK)
+
+    def run(timing, **options):
+        return loop(plant=WatchedPlant(pushes=pushes), timing=timing, **options).run(1.5)
+
+    dropped = run(replace(timing, drop_late=True), charge=2 * TICK)
+    used = run(timing, charge=2 * TICK)
+    alone = run(replace(timing, period=100.0))
+    np.testing.assert_allclose(dropped.xs, alone.xs, atol=1e-12)
+    assert np.abs(used.xs - alone.xs).max() > 1e-3
+    assert dropped.count(EventKind.LATE_PLAN) == used.count(EventKind.LATE_PLAN) > 10
+
+
+def test_a_plan_known_early_waits_for_its_time():
+    timing = Timing(tick=TICK, period=100.0, lead=5 * TICK)
+    ocp = problem()
+    log = loop(timing=timing, charge=TICK, objects=[goal_object(lambda t: [-1.0])], ocp=ocp).run(0.2)
+    before = loop(timing=timing, charge=TICK, ocp=ocp).run(0.2)
+    same = (log.us == before.us).all(axis=1)
+    assert same[:5].all() and not same[5:].any()
+
+
+# -- log and replay -----------------------------------------------------------------------------------------------------
+
+
+def noisy_run(worker=None, **options):
+    estimator = Sensor(problem().manifold, TICK, noise=[1e-3, 1e-2], delay=TICK, dropped=[(0.4, 0.5)], seed=7)
+    objects = [goal_object(lambda t: [1.0 + 0.2 * np.sin(3 * t)], noise=1e-3, seed=8)]
+    chosen = {} if worker is None else {"worker": worker}
+    return loop(Failing(RealTimeSLQ(), 5), estimator=estimator, objects=objects, **chosen, **options)
+
+
+def test_a_run_is_deterministic():
+    one, two = (noisy_run(charge=TICK, timing=AHEAD).run(1.5) for _ in range(2))
+    np.testing.assert_array_equal(one.xs, two.xs)
+    np.testing.assert_array_equal(one.us, two.us)
+    assert one.events == two.events
+
+
+def test_a_run_is_written_read_and_replayed(tmp_path):
+    delays = itertools.cycle([0.5 * TICK, 2 * TICK, 7 * TICK, TICK])
+    from trajopt.replanning.workers import SimulatedWorker
+
+    worker = SimulatedWorker(TICK, lambda respond, prepare: (next(delays), 0.6 * TICK))
+    log = noisy_run(worker, timing=AHEAD).run(1.5)
+    log.meta = {"plant": "own"}
+    log.save(tmp_path, log.statistics(mass().manifold))
+    saved = RunLog.load(tmp_path)
+    assert saved.events == log.events and saved.spells == log.spells and saved.meta == log.meta
+    np.testing.assert_array_equal(saved.objects["goal"], log.objects["goal"])
+    again = noisy_run(ScriptedWorker(saved.spells), timing=AHEAD).run(1.5)
+    np.testing.assert_array_equal(again.xs, log.xs)
+    np.testing.assert_array_equal(again.us, log.us)
+    assert again.events == log.events
+
+
+def test_a_wall_clock_run_is_replayed():
+    """The planner works in a thread; the replay repeats at which ticks its answers came, whatever these were."""
+    now = itertools.count()
+    clock = WallClock(
+        lambda: TICK * next(now), lambda seconds: None
+    )  # each look at the clock takes a tick: it is always late
+    worker = ThreadWorker()
+    log = noisy_run(worker, timing=AHEAD, clock=clock).run(1.0)
+    worker.close()
+    assert log.lags[1:].min() > 0.0
+    again = noisy_run(ScriptedWorker(log.spells), timing=AHEAD).run(1.0)
+    np.testing.assert_array_equal(again.xs, log.xs)
+
+
+def test_statistics_of_a_run():
+    log = loop(charge=PERIOD * 2, timing=AHEAD).run(1.0)
+    numbers = log.statistics(mass().manifold, {"goal": np.abs(log.xs[:, 0] - 1.0)})
+    assert numbers["solves"] == len(log.solves) and numbers["late"] == len(log.solves)
+    assert numbers["goal"]["least"] == pytest.approx(np.abs(log.xs[:, 0] - 1.0).min())
+    assert list(numbers["response [ms]"]) == ["p50", "p95", "p99", "max"]
+    assert numbers["iterations"]["max"] == 1.0
+    off = log.xs - log.references
+    assert numbers["tracking error, largest"] == pytest.approx(np.abs(off).max())
+
+
+def test_another_folder_is_no_run(tmp_path):
+    (tmp_path / "run.json").write_text("{}")
+    with pytest.raises(ValueError, match="holds no replanning run"):
+        RunLog.load(tmp_path)
+
+
+# -- mistakes -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("values", "said"),
+    [
+        ({"tick": 0.0}, "tick = 0.0; expected a positive number"),
+        ({"period": -1.0}, "period = -1.0; expected a positive number"),
+        ({"tick": 0.1, "period": 0.05}, "shorter than tick"),
+        ({"lead": -0.1}, "lead = -0.1"),
+        ({"deadline": 0.0}, "deadline = 0.0"),
+    ],
+)
+def test_bad_times_are_refused(values, said):
+    with pytest.raises(ValueError, match=said):
+        Timing(**values)
+
+
+def test_a_horizon_must_have_a_first_problem():
+    with pytest.raises(ValueError, match="no problem at the start"):
+        loop(horizon=lambda t: None)
+
+
+def test_a_run_of_no_ticks_is_refused():
+    with pytest.raises(ValueError, match="no ticks"):
+        loop().run(0.0)
+
+
+def test_a_plant_refuses_what_is_not_finite():
+    with pytest.raises(ValueError, match="not finite"):
+        WatchedPlant().step(np.array([np.nan]), TICK)
+
+
+def test_a_slowed_planner_takes_its_time(monkeypatch):
+    slept = []
+    seconds = iter([0.0, 0.25])
+    monkeypatch.setattr("trajopt.replanning.planners.time.perf_counter", lambda: next(seconds))
+    monkeypatch.setattr("trajopt.replanning.planners.time.sleep", slept.append)
+    planner = Slowed(Counting(type("Still", (), {"respond": lambda self, x0: "plan"})()), 10.0)
+    assert planner.respond(np.zeros(2)) == "plan" and slept == [2.25]

@@ -1,0 +1,171 @@
+"""Plans in absolute time: interpolation on manifolds, shifts, shrinking horizons, values by knot."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from replanning_cases import DT, KNOTS, problem
+from scipy.spatial.transform import Rotation, Slerp
+from textbook_systems import spinning_body
+
+import trajopt as to
+from trajopt.problem.ocp import OCP
+from trajopt.replanning.plan import Plan, Receding, Regridded, Shrinking, fault_of, remaining, warm_start, with_values
+from trajopt.results.status import Status, StatusCode
+
+
+@pytest.fixture
+def turning():
+    """A plan of an attitude and an angular velocity on an uneven time grid from 2 s on, and its manifold."""
+    manifold = spinning_body().manifold
+    rng = np.random.default_rng(3)
+    quaternions = Rotation.random(4, rng=rng).as_quat()
+    xs = np.concatenate([quaternions, rng.standard_normal((4, 3))], axis=1)
+    us, K = rng.standard_normal((3, 3)), rng.standard_normal((3, 3, 6))
+    return Plan(2.0, np.array([0.0, 0.1, 0.3, 0.35]), xs, us, K), manifold
+
+
+@pytest.mark.parametrize("t", [2.0, 2.04, 2.1, 2.17, 2.29, 2.349])
+def test_states_between_knots_lie_on_geodesics(turning, t):
+    plan, manifold = turning
+    x = plan.reference(t, manifold)
+    expected = Slerp(2.0 + plan.times, Rotation.from_quat(plan.xs[:, :4]))(t)
+    assert (Rotation.from_quat(x[:4]) * expected.inv()).magnitude() < 1e-12
+    for i in range(4, 7):
+        assert x[i] == pytest.approx(np.interp(t - 2.0, plan.times, plan.xs[:, i]), abs=1e-14)
+
+
+def test_a_plan_stays_at_its_ends(turning):
+    plan, manifold = turning
+    assert plan.end == pytest.approx(2.35)
+    for t, end in ((1.0, plan.xs[0]), (9.0, plan.xs[-1])):
+        x = plan.reference(t, manifold)
+        assert np.abs(manifold.difference(x[:, None], end[:, None])).max() < 1e-14
+
+
+@pytest.mark.parametrize(("t", "knot"), [(1.9, 0), (2.0, 0), (2.0999, 0), (2.1, 1), (2.3, 2), (2.35, 2), (5.0, 2)])
+def test_controls_and_gains_are_held(turning, t, knot):
+    plan, manifold = turning
+    assert plan.knot(t) == knot
+    on_plan = plan.reference(t, manifold)
+    np.testing.assert_allclose(plan.control(t, on_plan, manifold), plan.us[knot], atol=1e-12)
+    dx = 1e-3 * np.arange(6.0)
+    beside = manifold.integrate(on_plan[:, None], dx[:, None])[:, 0]
+    np.testing.assert_allclose(plan.control(t, beside, manifold), plan.us[knot] + plan.K[knot] @ dx, atol=1e-12)
+
+
+def test_a_warm_start_is_the_plan_on_another_grid():
+    ocp = problem()
+    N = KNOTS
+    xs, us = np.column_stack([np.arange(N + 1.0), np.zeros(N + 1)]), np.arange(float(N))[:, None]
+    K = np.arange(float(N))[:, None, None] * np.ones((1, 1, 2))
+    rows = {"dynamics": xs[:-1], "bounds on x": xs, "once": np.ones((1, 3))}
+    warm = warm_start(Plan(1.0, ocp.times, xs, us, K, rows), ocp, 1.0 + 2.5 * DT)
+    np.testing.assert_allclose(warm.guess.xs[:, 0], np.minimum(np.arange(N + 1.0) + 2.5, N), atol=1e-9)
+    held = np.minimum(np.arange(N) + 2, N - 1)
+    np.testing.assert_array_equal(warm.guess.us[:, 0], held)
+    np.testing.assert_array_equal(warm.K[:, 0, 0], held)
+    np.testing.assert_array_equal(warm.multipliers["dynamics"][:, 0], held)
+    np.testing.assert_array_equal(warm.multipliers["bounds on x"][:, 0], [*held, N])
+    np.testing.assert_array_equal(warm.multipliers["once"], rows["once"])
+
+
+def test_a_shrinking_horizon_ends_when_the_problem_does():
+    ocp = problem()
+    end = ocp.times[-1]
+    horizon = Shrinking(ocp)
+    assert horizon(0.0) is ocp
+    for t in (0.2 * DT, 0.7 * DT, 3.0 * DT, 7.4 * DT, 7.6 * DT):
+        rest = horizon(t)
+        assert rest is not None and rest.times[-1] == pytest.approx(end - t)
+        assert rest.dt.min() >= 0.5 * DT - 1e-12 and rest.dt.max() <= 1.5 * DT + 1e-12
+    assert horizon(3.0 * DT).horizon == KNOTS - 3
+    assert horizon(end - 1.2 * DT) is None and horizon(end + 1.0) is None
+    assert Receding(ocp)(end + 1.0) is ocp
+
+
+def test_a_regridded_horizon_keeps_its_knots():
+    ocp = with_values(problem(limit=2.0), "goal", "goal", np.arange(KNOTS + 1.0)[:, None])
+    ocp = replace(ocp, u_lower=-1.0 - np.arange(float(KNOTS))[:, None])
+    regridded, total = Regridded(ocp, least=0.3), KNOTS * DT
+    assert regridded(0.0) is ocp and regridded(total - 0.29) is None
+    rest = regridded(0.4)
+    np.testing.assert_allclose(rest.dt, (total - 0.4) / KNOTS)
+    held = np.searchsorted(ocp.times, 0.4 + rest.times[:-1] + 1e-9, side="right") - 1
+    goal = next(term for term in rest.phases[0].terms if term.name == "goal")
+    np.testing.assert_array_equal(goal.parameters["goal"][:, 0], held)
+    np.testing.assert_array_equal(rest.u_lower[:, 0], -1.0 - held)
+    with pytest.raises(ValueError, match="several phases"):
+        Regridded(replace(ocp, phases=ocp.phases * 2))
+
+
+def test_a_shrinking_horizon_may_end_early():
+    assert Shrinking(problem(), least_time=0.5)(KNOTS * DT - 0.4) is None
+
+
+def test_a_receding_horizon_may_move_its_references():
+    moved = Receding(problem(), lambda ocp, t: ocp.updated("goal", goal=[t]))(0.7)
+    assert moved.terminal[0].parameters["goal"] == 0.7
+
+
+def test_what_remains_keeps_the_rows_of_its_knots():
+    ocp = problem()
+    rows = np.arange(KNOTS + 1.0)[:, None]
+    lower = -np.arange(1.0, KNOTS + 1.0)[:, None]
+    bounded = OCP(with_values(ocp, "goal", "goal", rows).phases, ocp.x0, ocp.terminal, lower, -lower)
+    rest = remaining(bounded, 4.0 * DT)
+    assert rest is not None
+    np.testing.assert_array_equal(rest.phases[0].terms[0].parameters["goal"], rows[4:-1])
+    np.testing.assert_array_equal(rest.u_lower, lower[4:])
+
+
+def test_what_remains_of_several_phases():
+    ocp = problem()
+    both = OCP((*ocp.phases, *problem(knots=5).phases), ocp.x0, ocp.terminal)
+    rest = remaining(both, ocp.times[-1] + DT)
+    assert rest is not None and [phase.knots for phase in rest.phases] == [4]
+    rest = remaining(both, 2.0 * DT)
+    assert rest is not None and [phase.knots for phase in rest.phases] == [KNOTS - 2, 5]
+
+
+def test_a_plan_of_what_remains_is_the_rest_of_the_plan():
+    """Bellman's principle: from a state of the optimal motion, the rest of it is optimal."""
+    ocp = problem()
+    whole = to.solve(ocp)
+    rest = remaining(ocp, 6.0 * DT)
+    assert rest is not None
+    again = to.solve(OCP(rest.phases, whole.xs[6], rest.terminal))
+    np.testing.assert_allclose(again.xs, whole.xs[6:], atol=1e-9)
+
+
+def test_values_reach_every_knot_and_the_end():
+    rows = np.arange(KNOTS + 1.0)[:, None]
+    changed = with_values(problem(), "goal", "goal", rows)
+    np.testing.assert_array_equal(changed.phases[0].terms[0].parameters["goal"], rows[:-1])
+    np.testing.assert_array_equal(changed.terminal[0].parameters["goal"], rows[-1])
+
+
+@pytest.mark.parametrize(
+    ("name", "parameter", "said"), [("gaol", "goal", "is named"), ("goal", "gaol", "no parameter")]
+)
+def test_values_of_nothing_are_refused(name, parameter, said):
+    with pytest.raises(ValueError, match=said):
+        with_values(problem(), name, parameter, np.zeros((KNOTS + 1, 1)))
+
+
+def test_values_of_another_size_are_refused():
+    with pytest.raises(ValueError, match="has 1 numbers; got 2"):
+        with_values(problem(), "goal", "goal", np.zeros((KNOTS + 1, 2)))
+
+
+def test_what_is_fit_to_be_followed():
+    good = to.solve(problem())
+    assert fault_of(good) is None
+    assert fault_of(replace(good, status=Status(StatusCode.TIME_LIMIT, "Stopped."))) is None
+    assert fault_of(replace(good, status=Status(StatusCode.INFEASIBLE, "No way."))) == "infeasible: No way."
+    for name in ("xs", "us", "K"):
+        bad = getattr(good, name).copy()
+        bad.flat[3] = np.inf
+        assert fault_of(replace(good, **{name: bad})) == f"{name} of the solution is not finite"

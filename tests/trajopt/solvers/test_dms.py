@@ -1,0 +1,318 @@
+"""Direct multiple shooting with IPOPT: optima known otherwise, verdicts, records, multipliers, options."""
+
+import sys
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+import textbook_systems as textbook
+
+from dynamics_backends.protocol import FunctionMap
+from dynamics_backends.registry import make_backend
+from trajopt import (
+    OCP,
+    Guess,
+    SampledSystem,
+    Solution,
+    StatusCode,
+    bounded,
+    constant_guess,
+    control_cost,
+    interpolated_guess,
+    solve,
+    solver_options,
+    state_bounds,
+    state_cost,
+)
+from trajopt.solvers.direct.dms import dms
+from trajopt.solvers.direct.transcription import Transcription
+from trajopt.solvers.nlp.ipopt import MissingIpopt, Multipliers, solve_ipopt
+from trajopt.solvers.options import DMSOptions
+
+pytest.importorskip("cyipopt")
+REST = np.r_[0.0, 0.0, 0.0, 1.0, 0.0, 0.0, 0.0]
+
+
+def sampled(system, substeps=1):
+    return SampledSystem(make_backend(system, "forward_ad"), "rk4", substeps)
+
+
+def mass(distance=1.0, limit=None, horizon=10, **fields):
+    """A mass from rest to rest in one second with least effort."""
+    dynamics = sampled(textbook.double_integrator())
+    goal = bounded(state_cost(dynamics.manifold, [distance, 0.0]), name="goal")
+    bounds = {} if limit is None else {"u_lower": [-limit], "u_upper": [limit]}
+    fields = {"terminal_constraints": [goal]} | bounds | fields
+    return OCP.single_phase(dynamics, np.zeros(2), horizon, 1.0 / horizon, [control_cost(1)], **fields)
+
+
+def swing_up(track=0.5):
+    dynamics = sampled(textbook.cart_pole(), 2)
+    goal = np.array([0.0, np.pi, 0.0, 0.0])
+    free = [np.inf] * 3
+    fields = {
+        "constraints": [state_bounds(dynamics.manifold, np.r_[-track, np.negative(free)], np.r_[track, free], "track")],
+        "terminal_constraints": [bounded(state_cost(dynamics.manifold, goal), name="goal")],
+    }
+    ocp = OCP.single_phase(
+        dynamics, np.zeros(4), 25, 0.06, [control_cost(1, 0.0, 0.1)], u_lower=[-20.0], u_upper=[20.0], **fields
+    )
+    return ocp, interpolated_guess(ocp, goal)
+
+
+# -- optima -------------------------------------------------------------------------------------------------------------
+
+
+def test_least_effort_is_the_least_norm_solution():
+    """With x_(k+1) = A x_k + B u_k the controls of least norm that reach the goal are a pseudoinverse away."""
+    h, N = 0.1, 10
+    A, B = np.array([[1.0, h], [0.0, 1.0]]), np.array([[h * h / 2], [h]])
+    reach = np.hstack([np.linalg.matrix_power(A, N - 1 - k) @ B for k in range(N)])
+    u = np.linalg.pinv(reach) @ [1.0, 0.0]
+    s = solve(mass(), solver="dms")
+    assert s.status.code == StatusCode.CONVERGED, s.status
+    np.testing.assert_allclose(s.us[:, 0], u, atol=1e-9)
+    assert s.cost == pytest.approx(0.5 * h * u @ u, rel=1e-9)
+    np.testing.assert_allclose(s.xs[-1], [1.0, 0.0], atol=1e-12)
+
+
+def test_an_active_bound_is_met():
+    ocp, guess = swing_up()
+    s = solve(ocp, guess, solver="dms")
+    assert s.status.success, s.status
+    assert np.abs(s.xs[:-1, 0]).max() <= 0.5 and np.abs(s.us).max() <= 20.0
+    assert np.abs(s.xs[:, 0]).max() == pytest.approx(0.5, abs=1e-6)
+    simulated = [ocp.x0]
+    for u, dt in zip(s.us, ocp.dt, strict=True):
+        simulated.append(ocp.phases[0].dynamics.step(simulated[-1][None], u[None], 0.0, dt)[0])
+    np.testing.assert_allclose(np.array(simulated), s.xs, atol=1e-6)
+
+
+def test_hessians_and_barriers_agree_on_the_optimum():
+    ocp, guess = swing_up()
+    names = ("exact", "gauss_newton", "limited_memory")
+    costs = [solve(ocp, guess, {"hessian": name}, solver="dms").cost for name in names]
+    costs.append(solve(ocp, guess, {"barrier_strategy": "adaptive", "barrier": 0.01}, solver="dms").cost)
+    np.testing.assert_allclose(costs, costs[0], rtol=1e-7)
+
+
+@pytest.mark.parametrize("horizon", [4, 9])
+def test_least_effort_with_linear_controls(horizon):
+    """The controls at the nodes that minimize the trapezoidal sum of u^2/2: weighted least squares on hat functions.
+
+    A force f(t) moves the mass by int (1 - t) f dt and speeds it up by int f dt; Simpson's rule is exact for both.
+    """
+    h, t = 1.0 / horizon, np.linspace(0.0, 1.0, horizon + 1)
+    reach = np.zeros((2, horizon + 1))
+    for k in range(horizon):
+        left, middle, right = t[k], 0.5 * (t[k] + t[k + 1]), t[k + 1]
+        for node, shape in ((k, (1.0, 0.5, 0.0)), (k + 1, (0.0, 0.5, 1.0))):
+            moments = [[(1.0 - s) * v, v] for s, v in zip((left, middle, right), shape, strict=True)]
+            reach[:, node] += h / 6.0 * np.array([1.0, 4.0, 1.0]) @ np.array(moments)
+    weight = h * np.r_[0.5, np.ones(horizon - 1), 0.5]
+    u = np.linalg.pinv(reach / np.sqrt(weight)) @ [1.0, 0.0] / np.sqrt(weight)
+    s = solve(mass(horizon=horizon), options={"hold": "first_order"}, solver="dms")
+    assert s.status.success, s.status
+    np.testing.assert_allclose(s.us[:, 0], u[:-1], atol=1e-8)
+    assert s.cost == pytest.approx(0.5 * weight @ u**2, rel=1e-9)
+
+
+def test_reorientation_is_the_optimum_of_another_solver():
+    dynamics = sampled(textbook.spinning_body())
+    goal = dynamics.manifold.integrate(REST[:, None], np.array([[1.0, -1.0, 0.5, 0.0, 0.0, 0.0]]).T)[:, 0]
+    ocp = OCP.single_phase(
+        dynamics, REST, 8, 0.1, [control_cost(3, 0.0, 0.1)], [state_cost(dynamics.manifold, goal, 50.0)]
+    )
+    guess = interpolated_guess(ocp, goal)
+    direct, shooting = solve(ocp, guess, solver="dms"), solve(ocp, guess, solver="gnms")
+    assert direct.status.success and shooting.status.success
+    assert direct.cost == pytest.approx(shooting.cost, rel=1e-9)
+    np.testing.assert_allclose(direct.xs, shooting.xs, atol=1e-5)
+    np.testing.assert_allclose(np.linalg.norm(direct.xs[:, :4], axis=1), 1.0, atol=1e-12)
+
+
+def test_multipliers_satisfy_the_optimality_conditions():
+    ocp, guess = swing_up()
+    p = Transcription(ocp, guess)
+    found = solve_ipopt(p, p.variables(*guess))
+    gradient, J = p.differentiate(found.w)
+    residual = gradient + J.T @ found.multipliers + found.bound_multipliers
+    fixed = p.x_lower == p.x_upper
+    assert np.abs(residual[~fixed]).max() <= 1e-7
+    above, below = p.x_upper - found.w, found.w - p.x_lower
+    assert (np.where(found.bound_multipliers > 1e-5, above, 0.0)[~fixed] <= 1e-5).all()
+    assert (np.where(found.bound_multipliers < -1e-5, below, 0.0)[~fixed] <= 1e-5).all()
+
+
+def test_a_warm_start_takes_fewer_iterations():
+    ocp, guess = swing_up()
+    p = Transcription(ocp, guess)
+    cold = solve_ipopt(p, p.variables(*guess))
+    warm = Multipliers(cold.multipliers, cold.bound_multipliers)
+    again = solve_ipopt(p, cold.w, DMSOptions(barrier=1e-8), warm=warm)
+    assert again.status.success
+    assert again.iterations <= 3 < cold.iterations
+    solution = solve(ocp, guess, solver="dms")
+    named = dms(ocp, Guess(solution.xs, solution.us), DMSOptions(barrier=1e-8), multipliers=solution.multipliers)
+    estimated = dms(ocp, Guess(solution.xs, solution.us), DMSOptions(barrier=1e-6))
+    assert named.iterations <= 3 and estimated.iterations <= 3
+    np.testing.assert_allclose([named.cost, estimated.cost], solution.cost, rtol=1e-8)
+
+
+def test_gains_bring_a_disturbed_motion_to_the_goal():
+    ocp, guess = swing_up(2.0)
+    s = solve(ocp, guess, solver="dms")
+    ends = []
+    for K in (s.K, 0.0 * s.K):
+        x = s.xs[0] + [0.0, 0.05, 0.0, 0.0]
+        for u, gain, reference, dt in zip(s.us, K, s.xs, ocp.dt, strict=False):
+            x = ocp.phases[0].dynamics.step(x[None], (u + gain @ (x - reference))[None], 0.0, dt)[0]
+        ends.append(np.abs(x - s.xs[-1]).max())
+    assert ends[0] <= 0.02 * ends[1]
+
+
+# -- verdicts -----------------------------------------------------------------------------------------------------------
+
+
+def test_an_unreachable_goal_is_named():
+    s = solve(mass(limit=1.0), solver="dms")
+    assert s.status.code == StatusCode.INFEASIBLE
+    assert s.status.component == "goal: position at knot 10", s.status
+    assert "Relax the constraint named" in s.status.advice
+
+
+def test_an_unreachable_bound_on_a_state_is_named():
+    far = state_bounds(sampled(textbook.double_integrator()).manifold, [1.0, -np.inf], [np.inf, np.inf], "far")
+    s = solve(mass(limit=1.0, terminal_constraints=[far]), solver="dms")
+    assert s.status.code == StatusCode.INFEASIBLE
+    assert s.status.component == "the bound on position at knot 10 (far)"
+
+
+def test_bounds_that_contradict_each_other_are_named():
+    manifold = sampled(textbook.double_integrator()).manifold
+    low, high = (state_bounds(manifold, [a, -9.0], [b, 9.0], name) for a, b, name in ((-1, 0, "low"), (0.5, 1, "high")))
+    s = solve(mass(constraints=[low, high]), solver="dms")
+    assert s.status.code == StatusCode.INFEASIBLE
+    assert "position at knot 1 (high) contradict each other: lower 0.5 > upper 0" in s.status.message
+
+
+def test_limits_of_iterations_and_time():
+    ocp, guess = swing_up()
+    s = solve(ocp, guess, {"max_iterations": 3}, solver="dms")
+    assert (s.status.code, s.iterations) == (StatusCode.MAX_ITERATIONS, 3)
+    assert "violated most is dynamics of" in s.status.message
+    s = solve(ocp, guess, {"time_limit": 1e-9}, solver="dms")
+    assert s.status.code == StatusCode.TIME_LIMIT
+    assert s.xs.shape == (26, 4)
+
+
+def test_an_interrupt_returns_the_best_iterate():
+    ocp, guess = swing_up()
+    violations = []
+
+    def impatient(record):
+        violations.append(record.constraint_violation)
+        if record.iteration == 4:
+            raise KeyboardInterrupt
+
+    s = solve(ocp, guess, callback=impatient, solver="dms")
+    assert s.status.code == StatusCode.INTERRUPTED
+    p = Transcription(ocp, guess)
+    _, g = p.evaluate(p.variables(s.xs, s.us))
+    assert np.maximum(p.g_lower - g, g - p.g_upper).max() <= min(violations) + 1e-12
+
+
+def test_numbers_that_are_not_finite_are_located():
+    broken = FunctionMap(lambda x, u, t, p: [x[1], u[0] / (x[0] - x[0])], 2, 1)
+    s = solve(OCP.single_phase(sampled(broken), np.zeros(2), 3, 0.1, [control_cost(1)]), solver="dms")
+    assert s.status.code == StatusCode.NON_FINITE
+    assert "dynamics of x[0] from knot 0" in s.status.message
+
+
+def test_a_cost_without_end_is_unbounded():
+    class Falling:
+        x_lower, x_upper = np.full(1, -np.inf), np.full(1, np.inf)
+        g_lower = g_upper = np.zeros(0)
+        x_names, g_names = ("w",), ()
+
+        def evaluate(self, w):
+            return float(w[0]), np.zeros(0)
+
+        def differentiate(self, w):
+            return np.ones(1), sp.csc_matrix((0, 1))
+
+        def hessian(self, w, sigma, multipliers):
+            return sp.csc_matrix((1, 1))
+
+        def recentered(self, w):
+            return self, w
+
+    assert solve_ipopt(Falling(), np.zeros(1)).status.code == StatusCode.UNBOUNDED
+
+
+def test_without_cyipopt_the_error_says_how_to_get_it(monkeypatch):
+    monkeypatch.setitem(sys.modules, "cyipopt", None)
+    with pytest.raises(MissingIpopt, match=r"python tools/install_cyipopt\.py"):
+        solve(mass(), solver="dms")
+
+
+# -- records, options, file ---------------------------------------------------------------------------------------------
+
+
+def test_every_iteration_is_recorded():
+    ocp, guess = swing_up()
+    seen = []
+    s = solve(ocp, guess, callback=seen.append, solver="dms")
+    assert tuple(seen) == s.history
+    assert [r.iteration for r in seen] == list(range(s.iterations + 1))
+    first, last = seen[0], seen[-1]
+    p = Transcription(ocp, guess)
+    gaps = p.evaluate(p.variables(*guess))[1][: p.N * p.n]
+    assert first.defect == pytest.approx(np.abs(gaps).max(), rel=0.2)  # IPOPT moves the guess off its bounds
+    assert last.stop <= 1.0 and last.step_length == 0.0
+    assert all(0.0 < r.step_length <= 1.0 for r in seen[:-1])
+    assert last.cost == pytest.approx(s.cost, rel=1e-12)
+    assert all(r.times["derivatives"] > 0.0 for r in seen[1:-1])
+
+
+def test_a_problem_without_constraints_or_guess():
+    dynamics = sampled(textbook.double_integrator())
+    ocp = OCP.single_phase(dynamics, [1.0, 0.0], 5, 0.1, [control_cost(1), state_cost(dynamics.manifold, np.zeros(2))])
+    direct, shooting = solve(ocp, solver="dms"), solve(ocp, solver="slq")
+    assert direct.cost == pytest.approx(shooting.cost, rel=1e-10)
+
+
+def test_options():
+    options = solver_options("dms", hold="first_order", ipopt={"mumps_scaling": 8})
+    assert options == DMSOptions(hold="first_order", ipopt={"mumps_scaling": 8})
+    bad = {
+        "hold": ("third_order", "expected 'zero_order' or 'first_order'"),
+        "hessian": ("bfgs", "'exact' or 'gauss_newton' or 'limited_memory'"),
+        "barrier": (0.0, "a positive number"),
+        "max_iterations": (-1, "an integer of at least 0"),
+        "time_limit": (0.0, "None or a positive number"),
+    }
+    for key, (value, message) in bad.items():
+        with pytest.raises(ValueError, match=message):
+            DMSOptions(**{key: value})
+    with pytest.raises(ValueError, match="did you mean 'barrier'"):
+        solver_options("dms", barier=1.0)
+    with pytest.raises(ValueError, match="IPOPT does not accept color = 1"):
+        solve(mass(), options={"ipopt": {"color": 1}}, solver="dms")
+
+
+def test_multipliers_are_saved(tmp_path):
+    s = solve(mass(limit=20.0), solver="dms")
+    loaded = Solution.load(s.save(tmp_path / "solution.npz"))
+    assert set(loaded.multipliers) == {"dynamics", "terminal goal", "bounds on x", "bounds on u"}
+    for name, value in s.multipliers.items():
+        np.testing.assert_array_equal(loaded.multipliers[name], value)
+    np.testing.assert_array_equal(loaded.K, s.K)
+
+
+def test_guesses_off_the_dynamics_and_the_bounds_are_welcome():
+    ocp = mass(limit=7.0)
+    rng = np.random.default_rng(0)
+    wild = Guess(rng.standard_normal((11, 2)), 50.0 * rng.standard_normal((10, 1)))
+    costs = [solve(ocp, guess, solver="dms").cost for guess in (wild, constant_guess(ocp))]
+    assert costs[0] == pytest.approx(costs[1], rel=1e-9)

@@ -1,0 +1,460 @@
+"""SQP on textbook problems, degenerate, infeasible and unbounded ones; real-time iterations; optimal control."""
+
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import textbook_systems as textbook
+from hock_schittkowski import ALL, NW_EXAMPLE_19_1, Problem, Taylor, TextbookNLP, full, rosenbrock, squares
+
+from dynamics_backends.registry import make_backend
+from trajopt import (
+    OCP,
+    SampledSystem,
+    SQPOptions,
+    StatusCode,
+    bounded,
+    control_cost,
+    residual_constraint,
+    solve,
+    state_bounds,
+    state_cost,
+)
+from trajopt.guesses.guesses import constant_guess
+from trajopt.solvers.direct.direct_sqp import staged_program
+from trajopt.solvers.direct.rti import RealTimeIteration
+from trajopt.solvers.qp.qp import QPStatus
+from trajopt.solvers.sqp.sqp import solve_nlp
+
+ACCURACY = 1e-8
+SETTINGS = [
+    {},
+    {"globalization": "filter"},
+    {"qp_solver": "osqp"},
+    {"qp_solver": "daqp"},
+]
+
+
+def _solve(problem, w=None, callback=None, **options):
+    nlp = TextbookNLP(problem)
+    start = np.array(problem.start if w is None else w, dtype=float)
+    return solve_nlp(nlp, start, SQPOptions(**options), callback)
+
+
+def _kkt(solution):
+    """Stationarity, violation, and multipliers on sides that are not active, from the definitions."""
+    nlp, w = solution.nlp, solution.w
+    gradient, J = nlp.differentiate(w)
+    _, g = nlp.evaluate(w)
+    y, z = solution.multipliers, solution.bound_multipliers
+    stationarity = np.abs(gradient + J.T @ y + z).max()
+    values, both = np.r_[g, w], np.r_[y, z]
+    lower, upper = np.r_[nlp.g_lower, nlp.x_lower], np.r_[nlp.g_upper, nlp.x_upper]
+    violation = max(0.0, (lower - values).max(), (values - upper).max())
+    slack = np.where(both > 0, upper - values, values - lower)
+    wrong = np.abs(both * np.minimum(np.abs(slack), 1.0)).max()
+    return stationarity / max(1.0, np.abs(both).max()), violation, wrong / max(1.0, np.abs(both).max())
+
+
+def test_taylor_numbers_against_complex_step():
+    rng = np.random.default_rng(0)
+    x, d = rng.uniform(0.5, 1.5, 3), rng.standard_normal(3)
+
+    def function(v):
+        return v[0] ** 3 * v[1] / v[2] - (2.0 - v[1]) ** 2 * v[0] + 1.0 / v[2]
+
+    taylor = function(Taylor.variables(x))
+    slope = function(x + 1e-30j * d).imag / 1e-30
+    assert taylor.gradient @ d == pytest.approx(slope, rel=1e-13)
+    ahead, behind = (function(Taylor.variables(x + s * 1e-5 * d)).gradient for s in (1, -1))
+    np.testing.assert_allclose(taylor.hessian @ d, (ahead - behind) / 2e-5, rtol=1e-7)
+
+
+# -- textbook problems --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("options", SETTINGS, ids=lambda o: "-".join(o.values()) or "default")
+@pytest.mark.parametrize("problem", ALL, ids=lambda p: p.name)
+def test_textbook_problems(problem, options):
+    solution = _solve(problem, **options)
+    assert solution.status.code is StatusCode.CONVERGED
+    values = (problem.optimum, *problem.others)
+    assert min(abs(solution.objective - v) / max(1.0, abs(v)) for v in values) < 2e-8  # some are known to 9 digits
+    assert max(_kkt(solution)) < ACCURACY
+
+
+FLAT = ("HS1", "HS30")
+"""Where a gradient of 1e-8 does not fix the minimizer to 1e-8: small or no curvature along the constraints."""
+
+
+@pytest.mark.parametrize("problem", [p for p in ALL if p.x is not None and p.name not in FLAT], ids=lambda p: p.name)
+def test_known_minimizers(problem):
+    np.testing.assert_allclose(_solve(problem).w, problem.x, rtol=0, atol=ACCURACY)
+
+
+def test_known_multiplier():
+    """Nocedal & Wright, example 12.1: lambda = -1/2 for f - lambda c, so y = 1/2."""
+    solution = _solve(next(p for p in ALL if p.name == "NW example 12.1"))
+    np.testing.assert_allclose(solution.multipliers, 0.5, atol=ACCURACY)
+
+
+def test_convergence_is_quadratic():
+    """The residual of HS78, whose Hessian is indefinite away from its constraints."""
+    stops = [r.gradient + r.constraint_violation for r in _solve(next(p for p in ALL if p.name == "HS78")).history]
+    assert stops[-1] < 10.0 * stops[-2] ** 2 + 1e-12
+    assert stops[-2] < 10.0 * stops[-3] ** 2
+
+
+def test_second_order_correction_avoids_the_maratos_effect():
+    """Nocedal & Wright, example 15.4: from the circle, full steps raise objective and violation."""
+    problem = next(p for p in ALL if p.name == "NW example 15.4")
+    start = [np.cos(0.3), np.sin(0.3)]
+    corrected, plain = (_solve(problem, start, second_order_correction=c, penalty=10.0) for c in (True, False))
+    assert all(r.step_length == 1.0 for r in corrected.history[:-1])
+    assert plain.history[0].step_length < 1.0
+    assert corrected.iterations < plain.iterations
+
+
+def test_full_steps_from_near_the_solution():
+    problem = next(p for p in ALL if p.name == "HS71")
+    solution = _solve(problem, w=[1.0, 4.7, 3.8, 1.4], globalization="none")
+    assert solution.status.success
+    assert all(r.step_length == 1.0 for r in solution.history[:-1])
+
+
+def test_warm_start_with_multipliers():
+    problem = next(p for p in ALL if p.name == "HS71")
+    first, nlp = _solve(problem), TextbookNLP(problem)
+    again = solve_nlp(nlp, first.w, multipliers=(first.multipliers, first.bound_multipliers))
+    assert again.iterations == 0
+    assert _solve(problem, w=first.w).iterations > 0
+
+
+# -- convex over nonlinear ----------------------------------------------------------------------------------------------
+
+
+class CircleFit(TextbookNLP):
+    """min |r(w)|^2 with r = (w1 - 2, w2 - w1^2), subject to w1^2 + w2^2 <= 2: a convex function of w itself."""
+
+    def __init__(self):
+        super().__init__(
+            Problem(
+                "fit",
+                (0.5, 0.5),
+                lambda x: (x[0] - 2) ** 2 + (x[1] - x[0] ** 2) ** 2,
+                0.0,
+                inequalities=lambda x: [2 - squares(x)],
+            )
+        )
+        self.g_lower, self.g_upper = np.array([-np.inf]), np.array([2.0])
+
+    def _all(self, w):
+        f, _ = super()._all(w)
+        return f, [squares(Taylor.variables(w))]
+
+    def convex_hessian(self, w, sigma, multipliers):
+        J = np.array([[1.0, 0.0], [-2.0 * w[0], 1.0]])
+        return full(2.0 * sigma * J.T @ J + 2.0 * max(0.0, multipliers[0]) * np.eye(2))
+
+
+def test_scqp_and_gauss_newton_find_the_newton_solution():
+    start = np.array([0.5, 0.5])
+    found = {h: solve_nlp(CircleFit(), start, SQPOptions(hessian=h)) for h in ("exact", "gauss_newton", "scqp")}
+    for solution in found.values():
+        assert solution.status.success
+        np.testing.assert_allclose(solution.w, found["exact"].w, rtol=0, atol=1e-7)
+    assert found["exact"].multipliers[0] > 0.1
+    assert found["scqp"].iterations < found["gauss_newton"].iterations
+
+
+def test_missing_convex_hessian_names_the_remedy():
+    with pytest.raises(ValueError, match="hessian = 'exact'"):
+        _solve(ALL[0], hessian="scqp")
+
+
+# -- degenerate, infeasible, unbounded ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("globalization", ["merit", "filter"])
+def test_redundant_constraints(globalization):
+    """An equality twice, and an inequality that repeats a bound: no unique multipliers."""
+    problem = Problem(
+        "redundant",
+        (2, 1),
+        lambda x: squares(x),
+        0.58,
+        lambda x: [x[0] + x[1] - 1, 2 * (x[0] + x[1]) - 2],
+        lambda x: [x[0] - 0.7],
+        lower=(0.7, -10),
+    )
+    solution = _solve(problem, globalization=globalization)
+    assert solution.status.success
+    np.testing.assert_allclose(solution.w, [0.7, 0.3], rtol=0, atol=ACCURACY)
+    assert max(_kkt(solution)) < ACCURACY
+
+
+@pytest.mark.parametrize("globalization", ["merit", "filter"])
+def test_contradictory_constraints_name_the_worst(globalization):
+    problem = Problem("apart", (0.3, 0.7), squares, 0.0, inequalities=lambda x: [x[0] - 3.0, -x[0] + 1.0, x[1] - 0.1])
+    status = _solve(problem, globalization=globalization).status
+    assert status.code is StatusCode.INFEASIBLE
+    assert not status.success
+    assert status.component in ("inequality 1", "inequality 2")
+    assert status.component in status.message
+
+
+@pytest.mark.parametrize("globalization", ["merit", "filter"])
+def test_smooth_infeasible_problem(globalization):
+    """1 + x^2 = 0 has its least violation at x = 0."""
+    problem = Problem("complex root", (2.0, 1.0), lambda x: squares(x), 0.0, lambda x: [1 + x[0] ** 2])
+    solution = _solve(problem, globalization=globalization)
+    assert solution.status.code is StatusCode.INFEASIBLE
+    assert solution.status.component == "equality 1"
+    assert abs(solution.w[0]) < 1e-2
+
+
+def test_stationary_point_of_the_violation():
+    solution = _solve(NW_EXAMPLE_19_1)
+    assert solution.status.code is StatusCode.INFEASIBLE
+    np.testing.assert_allclose(solution.w[0], -1.0, atol=1e-3)
+    right = _solve(NW_EXAMPLE_19_1, w=[2.0, 3.0, 1.0])
+    assert right.status.success
+    np.testing.assert_allclose(right.w, NW_EXAMPLE_19_1.x, rtol=0, atol=ACCURACY)
+
+
+def test_elastic_mode_passes_through_an_inconsistent_linearization():
+    """x^2 >= 1 and x <= 2 from x = 0.1, where the linearized rows ask for x > 5: elastic steps, then plain ones."""
+    problem = Problem("elastic", (0.1, 0.0), squares, 1.0, inequalities=lambda x: [x[0] ** 2 - 1], upper=(2, 10))
+    solution = _solve(problem)
+    assert solution.status.success
+    np.testing.assert_allclose(solution.w, [1.0, 0.0], rtol=0, atol=ACCURACY)
+
+
+def test_crossed_bounds_are_found_at_the_door():
+    nlp = TextbookNLP(ALL[0])
+    nlp.x_lower[1], nlp.x_upper[1] = 2.0, 1.0
+    status = solve_nlp(nlp, np.zeros(2)).status
+    assert status.code is StatusCode.INFEASIBLE
+    assert status.component == "x2"
+
+
+@pytest.mark.parametrize("function", [lambda x: x[0] + x[1] ** 2, lambda x: x[1] ** 2 - x[0] ** 2])
+def test_unbounded_objective(function):
+    status = _solve(Problem("falls", (1.0, 1.0), function, -np.inf), max_iterations=300).status
+    assert status.code is StatusCode.UNBOUNDED
+    assert "bounds" in status.advice
+
+
+# -- ends ---------------------------------------------------------------------------------------------------------------
+
+
+def test_iteration_limit_and_table():
+    solution = _solve(ALL[0], max_iterations=3)
+    assert solution.status.code is StatusCode.MAX_ITERATIONS
+    assert solution.iterations == 3
+    assert [r.iteration for r in solution.history] == [0, 1, 2, 3]
+    assert all(b.cost <= a.cost for a, b in zip(solution.history, solution.history[1:], strict=False))
+
+
+def test_time_limit():
+    assert _solve(ALL[0], time_limit=1e-9).status.code is StatusCode.TIME_LIMIT
+
+
+def test_interrupt_returns_the_best_iterate():
+    def stop(record):
+        if record.iteration == 3:
+            raise KeyboardInterrupt
+
+    solution = _solve(ALL[0], callback=stop)
+    assert solution.status.code is StatusCode.INTERRUPTED
+    assert solution.objective == solution.history[3].cost
+    assert np.isfinite(solution.w).all()
+
+
+class Cliff(TextbookNLP):
+    """Rosenbrock's function, NaN beyond x1 > 0.5 where asked."""
+
+    def __init__(self, values=True, derivatives=False, everywhere=False):
+        super().__init__(Problem("cliff", (-1.2, 1.0), rosenbrock, 0.0, upper=(0.4, np.inf)))
+        self.x_upper[:] = np.inf
+        self.values, self.derivatives, self.everywhere = values, derivatives, everywhere
+
+    def evaluate(self, w):
+        f, g = super().evaluate(w)
+        return (np.nan if self.everywhere or (self.values and w[0] > 0.5) else f), g
+
+    def differentiate(self, w):
+        gradient, J = super().differentiate(w)
+        return (gradient * np.nan if self.derivatives and w[0] > 0.5 else gradient), J
+
+
+@pytest.mark.parametrize("kind", [{"values": True}, {"values": False, "derivatives": True}])
+def test_nan_is_backed_off_from(kind):
+    """The solver creeps up to the cliff, never over it, and says what it met."""
+    solution = solve_nlp(Cliff(**kind), np.array([-1.2, 1.0]), SQPOptions(max_iterations=60))
+    assert 0.0 < solution.w[0] <= 0.5
+    assert not solution.status.success
+    assert np.isfinite(solution.objective)
+
+
+def test_nan_at_the_start_is_named():
+    status = solve_nlp(Cliff(everywhere=True), np.array([-1.2, 1.0])).status
+    assert status.code is StatusCode.NON_FINITE
+    assert status.component == "the objective"
+
+
+def test_wrong_size_of_the_guess():
+    with pytest.raises(ValueError, match="2 variables"):
+        solve_nlp(TextbookNLP(ALL[0]), np.zeros(3))
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("hessian", "bfgs"),
+        ("qp_solver", "simplex"),
+        ("globalization", "trust"),
+        ("second_order_correction", 1),
+        ("max_iterations", -1),
+        ("time_limit", 0.0),
+        ("gradient_tolerance", 0.0),
+        ("accept_ratio", 0.7),
+        ("penalty", -1.0),
+        ("hold", "second_order"),
+        ("elastic_weight", 0.0),
+    ],
+)
+def test_options_are_checked(key, value):
+    with pytest.raises(ValueError, match=key):
+        SQPOptions(**{key: value})
+
+
+# -- optimal control ----------------------------------------------------------------------------------------------------
+
+
+def _pendulum(horizon=8, constraints=(), x0=(2.8, 0.0), **fields):
+    system = textbook.autonomous_pendulum()
+    return OCP.single_phase(
+        SampledSystem(make_backend(system, "forward_ad"), "rk4"),
+        list(x0),
+        horizon,
+        0.1,
+        [control_cost(1, weight=0.1)],
+        [state_cost(system.manifold, [np.pi, 0.0], 100.0)],
+        constraints=constraints,
+        **fields,
+    )
+
+
+@pytest.mark.parametrize("qp_solver", ["interior_point", "osqp", "daqp", "riccati"])
+@pytest.mark.parametrize("hessian", ["exact", "gauss_newton"])
+def test_optimal_control_with_bounds_is_that_of_slq(qp_solver, hessian):
+    ocp = _pendulum(u_lower=[-3.0], u_upper=[3.0])
+    reference = solve(ocp, solver="slq")
+    solution = solve(ocp, options={"qp_solver": qp_solver, "hessian": hessian}, solver="sqp")
+    assert reference.status.success and solution.status.success
+    assert solution.cost == pytest.approx(reference.cost, rel=1e-8)
+    assert (np.abs(solution.us) == 3.0).any() or np.abs(solution.us).max() < 3.0
+    assert solution.multipliers["dynamics"].shape == (8, 2)
+
+
+def test_state_bounds_are_met():
+    manifold = textbook.autonomous_pendulum().manifold
+    limit = state_bounds(manifold, [-np.inf, -2.0], [np.inf, 2.0])
+    solution = solve(_pendulum(30, [limit], x0=(0.2, 0.0)), solver="sqp")
+    assert solution.status.success
+    assert solution.xs[:, 1].max() == pytest.approx(2.0, abs=1e-8)
+    riccati = solve(_pendulum(30, [limit], x0=(0.2, 0.0)), options={"qp_solver": "riccati"}, solver="sqp")
+    assert riccati.cost == pytest.approx(solution.cost, rel=1e-8)
+
+
+def test_unreachable_goal_is_infeasible_and_names_it():
+    manifold = textbook.autonomous_pendulum().manifold
+    goal = bounded(state_cost(manifold, [np.pi, 0.0], 1.0), name="goal")
+    ocp = _pendulum(10, terminal_constraints=[goal], u_lower=[-0.1], u_upper=[0.1])
+    status = solve(ocp, options={"max_iterations": 60}, solver="sqp").status
+    assert status.code is StatusCode.INFEASIBLE
+    assert "goal" in status.component
+
+
+def test_riccati_refuses_a_terminal_equality_by_name():
+    manifold = textbook.autonomous_pendulum().manifold
+    goal = bounded(state_cost(manifold, [np.pi, 0.0], 1.0), name="goal")
+    with pytest.raises(ValueError, match="refuses 'goal: angle"):
+        solve(_pendulum(10, terminal_constraints=[goal]), options={"qp_solver": "riccati"}, solver="sqp")
+
+
+def test_without_compositions_scqp_is_gauss_newton_and_the_default():
+    histories = [
+        [r.cost for r in solve(_pendulum(u_lower=[-3.0], u_upper=[3.0]), options=options, solver="sqp").history]
+        for options in ({}, {"hessian": "scqp"}, {"hessian": "gauss_newton"})
+    ]
+    assert histories[0] == histories[1] == histories[2]
+
+
+def test_swing_up_between_limits_of_state_and_power():
+    """Far from the solution its Hessian is indefinite, and steps are cut short: multipliers must not run away."""
+    manifold = textbook.autonomous_pendulum().manifold
+    limit = state_bounds(manifold, [-np.inf, -3.0], [np.inf, 3.0])
+    power = residual_constraint("power", lambda x, u, t, p: [x[1] * u[0]], manifold, 1, -6.0, 6.0, nu=1)
+    for globalization in ("merit", "filter"):
+        options = {"hessian": "exact", "globalization": globalization, "max_iterations": 30}
+        solution = solve(_pendulum(20, [limit, power], x0=(0.2, 0.0)), options=options, solver="sqp")
+        assert solution.status.success
+        assert np.abs(solution.xs[:-1, 1] * solution.us[:, 0]).max() < 6.0 + 1e-7
+
+
+def test_multipliers_go_as_far_as_the_variables():
+    """HS9, whose first step from its usual start is cut short: the same share of the (regularized) Newton step in both."""
+    problem = next(p for p in ALL if p.name == "HS9")
+    one = _solve(problem, max_iterations=1, second_order_correction=False)
+    alpha, delta = one.history[0].step_length, one.history[0].regularization
+    nlp, start = TextbookNLP(problem), np.array(problem.start, dtype=float)
+    gradient, J = nlp.differentiate(start)
+    H, J = nlp.hessian(start, 1.0, np.zeros(1)).toarray() + delta * np.eye(2), J.toarray()
+    K = np.block([[H, J.T], [J, np.zeros((1, 1))]])
+    whole = np.linalg.solve(K, np.concatenate([-gradient, nlp.g_lower - nlp.evaluate(start)[1]]))
+    assert alpha == 0.5
+    np.testing.assert_allclose(one.w, start + alpha * whole[:2], rtol=1e-7)
+    np.testing.assert_allclose(one.multipliers, alpha * whole[2:], rtol=1e-7)
+
+
+def _rti(**options):
+    ocp = _pendulum(u_lower=[-30.0], u_upper=[30.0])
+    chosen = SQPOptions(**{"hessian": "gauss_newton", **options})
+    program = staged_program(ocp, constant_guess(ocp), chosen)
+    return SimpleNamespace(ocp=ocp, program=program, loop=RealTimeIteration(program, chosen))
+
+
+@pytest.mark.parametrize("qp_solver", ["interior_point", "riccati", "osqp"])
+def test_real_time_iterations_converge_to_the_solution(qp_solver):
+    c = _rti(qp_solver=qp_solver)
+    w = c.program.variables(*constant_guess(c.ocp))
+    for _ in range(25):
+        c.loop.prepare(w)
+        answer = c.loop.feedback(c.ocp.x0)
+        assert answer.status is QPStatus.SOLVED
+        w = answer.w
+    reference = solve(c.ocp, solver="sqp")
+    np.testing.assert_allclose(c.program.trajectory(w)[0], reference.xs, rtol=0, atol=1e-6)
+
+
+def test_feedback_follows_the_initial_state_to_first_order():
+    c = _rti(hessian="exact")
+    w = c.program.variables(*constant_guess(c.ocp))
+    for _ in range(25):
+        c.loop.prepare(w)
+        w = c.loop.feedback(c.ocp.x0).w
+    errors = []
+    for size in (0.02, 0.01):
+        c.loop.prepare(w)
+        there = np.asarray(c.ocp.x0) + [size, -size]
+        first = c.loop.feedback(there).w[c.program.iu[0]]
+        exact = solve(_pendulum(u_lower=[-30.0], u_upper=[30.0], x0=there), solver="sqp").us[0]
+        errors.append(np.abs(first - exact).max())
+    assert errors[1] < 0.35 * errors[0]
+
+
+def test_feedback_needs_preparation():
+    with pytest.raises(RuntimeError, match="prepare"):
+        _rti().loop.feedback(np.zeros(2))

@@ -1,0 +1,308 @@
+"""The compiled stage against its twins in NumPy: expansion and roll-out of a problem, and the LQ solver."""
+
+import numpy as np
+import pytest
+from rigid_body_cases import foreign
+
+from dynamics_backends import scalar as sm
+from dynamics_backends.compiled.runtime.toolchain import Toolchain
+from dynamics_backends.compiled.sources import traced_source
+from dynamics_backends.compiled.sources.traced_source import TooLong
+from dynamics_backends.registry import make_backend
+from dynamics_backends.systems.bodies.free_body import FreeBody
+from problems.robots import load_robot
+from trajopt import (
+    OCP,
+    SampledSystem,
+    control_cost,
+    frame_position_cost,
+    joint_limit_cost,
+    residual_cost,
+    state_cost,
+)
+from trajopt.lq import lq as numpy_lq
+from trajopt.lq.compiled_lq import CompiledLQ
+from trajopt.lq.lq import LQProblem
+from trajopt.lq.lq_solver import NumpyLQ
+from trajopt.stage.compiled_evaluation import CompiledEvaluator
+from trajopt.stage.evaluation import Direction, Shooting, StageEvaluator
+from trajopt.stage.numerics import numerics_for
+
+pytestmark = pytest.mark.needs_compiler
+
+TOLERANCE = 1e-11
+SCHEMES = {
+    "euler": ("euler", 1),
+    "semi-implicit": ("semi_implicit_euler", 1),
+    "rk4": ("rk4", 1),
+    "three semi-implicit": ("semi_implicit_euler", 3),
+    "three rk4": ("rk4", 3),
+}
+SHOOTING = {
+    "single": Shooting(),
+    "all, linear": Shooting.every("all", 13, "linear"),
+    "every 10, linear": Shooting.every(10, 13, "linear"),
+    "every 10, nonlinear": Shooting.every(10, 13, "nonlinear"),
+    "all, nonlinear": Shooting.every("all", 13, "nonlinear"),
+}
+each_scheme = pytest.mark.parametrize("scheme", SCHEMES)
+
+
+def pendulum():
+    """The bundled double pendulum, with position limits."""
+    model = load_robot("double_pendulum")
+    return model.replace(q_lower=np.array([-0.5, -0.6]), q_upper=np.array([0.4, 0.7]))
+
+
+ROBOTS = {"double pendulum": (pendulum, "tip"), "ur5": (lambda: foreign("ur5"), "tool0")}
+
+
+def _wave(x, u, t, p):
+    """Curved in state and control, and dependent on time: an exact Hessian differs from Gauss-Newton's."""
+    return [sm.sin(x[0]) * u[0] + p["shift"][0] * t, x[1] * x[2] + u[1] * u[1]]
+
+
+def problem(robot="double pendulum", scheme="three rk4", horizon=13, dt=0.02, shift=0.3, bounded=False, frames=True):
+    """A problem with terms of many kinds, whose weights and references change from knot to knot.
+
+    Its backend is on the numpy engine, so that the twin is NumPy throughout.
+    """
+    load, frame = ROBOTS[robot]
+    model = load()
+    free = FreeBody(model)
+    dynamics = SampledSystem(make_backend(free, "analytic", engine="numpy"), *SCHEMES[scheme])
+    rng, n, manifold = np.random.default_rng(0), model.nv, free.manifold
+    reference = rng.standard_normal((horizon, 2 * n))
+    frame_terms = [frame_position_cost(model, manifold, frame, [0.3, 0.2, 0.1], w) for w in (2.0, 20.0) if frames]
+    running = [
+        control_cost(n, rng.standard_normal(n), rng.uniform(0.1, 1.0, n)),
+        state_cost(manifold, reference, rng.uniform(0.1, 1.0, (horizon, 2 * n))),
+        *frame_terms[:1],
+        joint_limit_cost(model, manifold, 3.0, 0.1),
+        residual_cost("wave", _wave, manifold, 2, 0.5, nu=n, parameters={"shift": [shift]}),
+    ]
+    terminal = [state_cost(manifold, reference[0], 5.0), *frame_terms[1:]]
+    steps = dt * np.linspace(0.8, 1.2, horizon)
+    limits = {"u_lower": -np.full(n, 0.4), "u_upper": np.full(n, 0.5)} if bounded else {}
+    return OCP.single_phase(dynamics, 0.1 * np.arange(2.0 * n), horizon, steps, running, terminal, **limits)
+
+
+def trajectory(ocp, seed=1):
+    """xs (N + 1, nx) off the dynamics, us (N, nu)."""
+    rng = np.random.default_rng(seed)
+    return rng.standard_normal((ocp.horizon + 1, ocp.manifold.nx)), rng.standard_normal((ocp.horizon, ocp.nu))
+
+
+def close(actual, expected, tolerance=TOLERANCE):
+    scale = max(np.abs(expected).max(initial=0.0), 1e-12)
+    np.testing.assert_allclose(actual, expected, rtol=0, atol=tolerance * scale)
+
+
+def assert_same_expansion(ocp, hessian="gauss_newton"):
+    xs, us = trajectory(ocp)
+    actual, expected = (E(ocp, hessian).expand(xs, us) for E in (CompiledEvaluator, StageEvaluator))
+    assert actual.cost == pytest.approx(expected.cost, rel=TOLERANCE)
+    close(actual.x_next, expected.x_next)
+    for a, e in zip(actual.lq, expected.lq, strict=True):
+        close(a, e)
+
+
+# -- expansion ----------------------------------------------------------------------------------------------------------
+
+
+@each_scheme
+@pytest.mark.parametrize("robot", ROBOTS)
+def test_expansion(robot, scheme):
+    assert_same_expansion(problem(robot, scheme))
+
+
+def test_expansion_with_the_exact_hessian_of_the_cost():
+    ocp = problem()
+    assert_same_expansion(ocp, "exact")
+    xs, us = trajectory(ocp)
+    blocks = [CompiledEvaluator(ocp, h).expand(xs, us).lq.Q for h in ("gauss_newton", "exact")]
+    assert np.abs(blocks[0] - blocks[1]).max() > 1e-3
+
+
+@pytest.mark.parametrize("horizon", [1, 7, 8, 9, 130])
+def test_horizons_of_any_length(horizon):
+    """Tails of lane blocks, and two threads."""
+    assert_same_expansion(problem(horizon=horizon))
+
+
+def test_damping_and_friction():
+    """The forces of the joints are part of the compiled dynamics."""
+    model = pendulum()
+    rough = model.replace(damping=np.array([0.3, 0.2]), friction=np.array([0.5, 0.1]))
+    free = FreeBody(rough, friction_velocity=0.1, actuated=rough.dof_names[1:])
+    dynamics = SampledSystem(make_backend(free, "analytic", engine="numpy"), "rk4", 2)
+    assert_same_expansion(
+        OCP.single_phase(dynamics, np.zeros(4), 5, 0.1, [control_cost(1)], [state_cost(free.manifold, np.ones(4))])
+    )
+
+
+# -- roll-out -----------------------------------------------------------------------------------------------------------
+
+
+def _direction(ocp, xs, us):
+    rng = np.random.default_rng(2)
+    gaps = StageEvaluator(ocp).expand(xs, us).lq.d
+    gains = 0.3 * rng.standard_normal((ocp.horizon, ocp.nu, ocp.manifold.ndx))
+    return Direction(0.1 * rng.standard_normal(xs.shape), rng.standard_normal(us.shape), gains, gaps)
+
+
+def assert_same_rollout(ocp, shooting, count=11):
+    xs, us = trajectory(ocp)
+    direction, alphas = _direction(ocp, xs, us), 0.7 ** np.arange(count)
+    actual, expected = (
+        E(ocp).rollout(xs, us, direction, alphas, shooting) for E in (CompiledEvaluator, StageEvaluator)
+    )
+    for a, e in zip(actual, expected, strict=True):
+        close(a, e)
+
+
+@pytest.mark.parametrize("kind", SHOOTING)
+@pytest.mark.parametrize("bounded", [False, True], ids=["free", "bounded"])
+def test_rollout_of_more_step_lengths_than_lanes(kind, bounded):
+    assert_same_rollout(problem(bounded=bounded), SHOOTING[kind])
+
+
+@each_scheme
+def test_rollout_by_every_scheme(scheme):
+    assert_same_rollout(problem(scheme=scheme), SHOOTING["every 10, linear"])
+
+
+@pytest.mark.parametrize("count", [1, 8])
+def test_rollout_of_an_arm(count):
+    assert_same_rollout(problem("ur5", "semi-implicit"), SHOOTING["all, linear"], count)
+
+
+# -- what is compiled, and when -----------------------------------------------------------------------------------------
+
+
+def test_changed_values_compile_nothing(monkeypatch):
+    """dt, references, weights, bounds, parameters and the horizon are inputs of one library."""
+    first = problem()
+    CompiledEvaluator(first)
+    monkeypatch.setattr(Toolchain, "compile", lambda *_: pytest.fail("a changed value was compiled"))
+    changed = [term.updated(weight=2.0 * term.weight) for term in first.phases[0].terms]
+    changed[1] = changed[1].updated(reference=np.ones(4))
+    for ocp in (problem(dt=0.05), problem(horizon=40), problem(shift=-1.0), problem(bounded=True)):
+        assert_same_expansion(ocp)
+    changed[1] = changed[1].updated(weight=np.ones(4))
+    assert_same_expansion(OCP.single_phase(first.phases[0].dynamics, np.ones(4), 20, 0.01, changed, first.terminal))
+
+
+@pytest.mark.parametrize("method", ["analytic", "complex_step", "structured_ad"])
+@pytest.mark.parametrize("engine", ["compiled", "numpy"])
+def test_who_serves_a_problem(engine, method):
+    """Whole libraries for the methods that are written in C; compiled sweeps on the compiled engine."""
+    dynamics = SampledSystem(make_backend(FreeBody(pendulum()), method, engine=engine), "euler")
+    numerics = numerics_for(OCP.single_phase(dynamics, np.zeros(4), 3, 0.1, [control_cost(2)]))
+    whole = engine == "compiled" and method != "structured_ad"
+    assert isinstance(numerics.evaluator, CompiledEvaluator if whole else StageEvaluator)
+    assert isinstance(numerics.lq_solver, CompiledLQ if engine == "compiled" else NumpyLQ)
+
+
+def test_dynamics_too_long_to_compile_stay_in_numpy(monkeypatch):
+    monkeypatch.setattr(traced_source, "OPERATIONS_LIMIT", 10)
+    dynamics = SampledSystem(make_backend(FreeBody(pendulum()), "analytic", engine="compiled"), "euler")
+    ocp = OCP.single_phase(dynamics, np.zeros(4), 3, 0.1, [control_cost(2)])
+    assert isinstance(numerics_for(ocp).evaluator, StageEvaluator)
+    with pytest.raises(TooLong, match="FreeBody takes .* operations; the limit is 10"):
+        CompiledEvaluator(ocp)
+
+
+# -- the LQ problem -----------------------------------------------------------------------------------------------------
+
+
+def lq_problem(n, m, N=12, seed=5):
+    rng = np.random.default_rng(seed)
+    joint = rng.standard_normal((N + 1, n + m, n + m))
+    H = joint @ joint.transpose(0, 2, 1) / (n + m) + 0.1 * np.eye(n + m)
+    A, B = np.eye(n) + 0.2 * rng.standard_normal((N, n, n)) / np.sqrt(n), rng.standard_normal((N, n, m))
+    q, r, d, dx0 = (rng.standard_normal(s) for s in ((N + 1, n), (N, m), (N, n), n))
+    return LQProblem(A, B, d, H[:, :n, :n], q, H[:N, n:, :n], H[:N, n:, n:].copy(), r, dx0)
+
+
+SIZES = [(1, 1), (4, 1), (2, 3), (12, 6), (36, 12)]
+each_size = pytest.mark.parametrize("size", SIZES, ids=lambda s: f"{s[0]}x{s[1]}")
+
+
+@each_size
+@pytest.mark.parametrize("regularize", ["control", "state"])
+@pytest.mark.parametrize("mu", [0.0, 0.3])
+def test_riccati(size, regularize, mu):
+    lq = lq_problem(*size)
+    actual, expected = CompiledLQ(*size).solve_riccati(lq, mu, regularize), numpy_lq.solve_riccati(lq, mu, regularize)
+    assert actual.failed_at is None
+    for a, e in zip(actual[:4], expected[:4], strict=True):
+        close(a, e)
+
+
+@each_size
+def test_the_solution_satisfies_the_kkt_conditions(size):
+    lq, compiled = lq_problem(*size), CompiledLQ(*size)
+    step, _ = compiled.forward(lq, compiled.solve_riccati(lq))
+    residual = numpy_lq.kkt_residual(lq, step)
+    scale = max(np.abs(numpy_lq.costates(lq, step)).max(), 1.0)
+    assert np.abs(residual.control).max() < 1e-11 * scale
+    assert np.abs(residual.dynamics).max() < 1e-11 * max(np.abs(step.dx).max(), 1.0)
+
+
+@each_size
+def test_roll_out_costates_and_gradient(size):
+    lq = lq_problem(*size)
+    policy = numpy_lq.solve_riccati(lq)
+    (step, change), (expected, expected_change) = (
+        solver.forward(lq, policy) for solver in (CompiledLQ(*size), NumpyLQ())
+    )
+    close(step.dx, expected.dx)
+    close(step.du, expected.du)
+    close(np.array(change), np.array(expected_change))
+    for a, e in zip(CompiledLQ(*size).adjoint(lq), NumpyLQ().adjoint(lq), strict=True):
+        close(a, e)
+
+
+@pytest.mark.parametrize("knot", [0, 5, 11])
+def test_an_indefinite_knot_is_named(knot):
+    lq = lq_problem(4, 2)
+    lq.R[knot] = -1e3 * np.eye(2)
+    compiled, expected = CompiledLQ(4, 2).solve_riccati(lq), numpy_lq.solve_riccati(lq)
+    assert compiled.failed_at == expected.failed_at == knot
+    for a, e in zip(compiled[:2], expected[:2], strict=True):
+        close(a[knot + 1 :], e[knot + 1 :])
+    assert CompiledLQ(4, 2).solve_riccati(lq, 1e6, "control").failed_at is None
+
+
+def test_a_knot_that_is_no_number_is_named():
+    lq = lq_problem(4, 2)
+    lq.R[5] = np.nan
+    assert CompiledLQ(4, 2).solve_riccati(lq).failed_at == 5
+
+
+@each_size
+@pytest.mark.parametrize("regularize", ["control", "state"])
+def test_riccati_within_bounds(size, regularize):
+    """The same active sets: clamped rows of K are zero, and the numbers are those of the box QP in NumPy."""
+    lq = lq_problem(*size)
+    rng = np.random.default_rng(6)
+    bounds = (-rng.uniform(0.0, 0.4, lq.r.shape), rng.uniform(0.0, 0.4, lq.r.shape))
+    bounds[0][0], bounds[1][1, :1] = -np.inf, np.inf
+    actual, expected = (
+        solver(lq, 0.1, regularize, bounds) for solver in (CompiledLQ(*size).solve_riccati, numpy_lq.solve_riccati)
+    )
+    np.testing.assert_array_equal(actual.K == 0.0, expected.K == 0.0)
+    clamped = (expected.k <= bounds[0]) | (expected.k >= bounds[1])
+    assert clamped.any() and not clamped.all()
+    np.testing.assert_array_equal(actual.k[clamped], expected.k[clamped])
+    for a, e in zip(actual[:4], expected[:4], strict=True):
+        close(a, e)
+
+
+def test_an_indefinite_knot_within_bounds_is_named():
+    lq = lq_problem(4, 2)
+    lq.R[5] = -1e3 * np.eye(2)
+    bounds = (np.full_like(lq.r, -9.0), np.full_like(lq.r, 9.0))
+    for solver in (CompiledLQ(4, 2).solve_riccati, numpy_lq.solve_riccati):
+        assert solver(lq, bounds=bounds).failed_at == 5

@@ -1,0 +1,343 @@
+"""Exported C99 against the numpy engine: built by its own Makefile, without a warning, and called through ctypes."""
+
+import ctypes
+import shutil
+import subprocess
+from itertools import pairwise
+from pathlib import Path
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+from rigid_body_cases import state, tree
+from test_compiled_stage import pendulum, problem
+
+from dynamics_backends.compiled.runtime.toolchain import candidates
+from dynamics_backends.manifold import Manifold
+from dynamics_backends.registry import make_backend
+from dynamics_backends.systems.bodies.free_body import FreeBody
+from experiments.cli.cli_support import configured
+from experiments.cli.engine_commands import export
+from experiments.config.build import build_task
+from problems.robots import load_robot
+from trajopt import OCP, SampledSystem, control_cost, state_cost
+from trajopt.export.controller import controller_files
+from trajopt.lq.lq import solve_riccati
+from trajopt.lq.lq_solver import NumpyLQ
+from trajopt.stage.evaluation import Direction, Shooting, StageEvaluator
+from trajopt.stage.term_source import theta_of
+
+CONFIGS = str(Path(__file__).resolve().parents[2] / "problems" / "configs" / "{}.toml")
+CASES = {  # settings that make them short
+    "double_pendulum_swing_up": ["problem.horizon=30"],
+    "gen3_reach": ["problem.horizon=12", "problem.substeps=2", "problem.weights.control=0.1"],
+}
+HALVINGS, ACCEPT_RATIO = 10, 1e-4  # of export_controller.c
+WORKSPACE = 1 << 22
+"""Bytes, more than any of the small problems needs."""
+
+
+class Problem(ctypes.Structure):
+    """NAME_problem."""
+
+    _fields_ = [(key, ctypes.c_void_p) for key in ("t", "dt", "theta", "theta_end", "u_lower", "u_upper")]
+
+
+class Exported:
+    """A built controller: its functions on arrays, and the problem it was written for."""
+
+    def __init__(self, ocp, name, folder):
+        self.ocp, self.name, self.folder = ocp, name, folder
+        built = self.make(f"lib{name}.so")
+        self.output = built.stdout + built.stderr
+        self.library = ctypes.CDLL(str(folder / f"lib{name}.so"))
+        self.problem = Problem.from_buffer_copy(Problem.in_dll(self.library, f"{name}_default_problem"))
+        self.workspace = ctypes.create_string_buffer(WORKSPACE)
+
+    def make(self, *targets):
+        command = ["make", "-C", str(self.folder), f"CC={' '.join(candidates()[0])}", *targets]
+        return subprocess.run(command, capture_output=True, text=True, check=True)
+
+    def call(self, function, *arguments, shapes=()):
+        """The outputs, which stand behind the inputs: arrays of these shapes."""
+        results = [np.full(shape, np.nan) for shape in shapes]
+        inputs = [a if isinstance(a, ctypes.c_double) else _address(a) for a in (*arguments, *results)]
+        getattr(self.library, f"{self.name}_{function}")(*inputs)
+        return results
+
+    def slq_step(self, horizon, x0, xs, us, K):
+        """Cost and k; xs, us, K are changed."""
+        step = getattr(self.library, f"{self.name}_slq_step")
+        step.restype = ctypes.c_double
+        k = np.zeros_like(us)
+        pointers = [_address(a) for a in (x0, xs, us)]
+        rest = [ctypes.byref(self.problem), _address(K), _address(k), self.workspace]
+        return step(ctypes.c_long(horizon), *pointers, *rest), k
+
+
+def _address(a):
+    assert a.flags.c_contiguous and a.dtype == np.float64
+    return ctypes.c_void_p(a.ctypes.data)
+
+
+def _built(ocp, name, folder):
+    if shutil.which("make") is None:
+        pytest.skip("there is no make")
+    return Exported(ocp, name, folder)
+
+
+def _written(ocp, name, folder):
+    for file, text in controller_files(ocp, name).items():
+        (folder / file).write_text(text, encoding="utf-8")
+    return _built(ocp, name, folder)
+
+
+@pytest.fixture(scope="module", params=CASES)
+def exported(request, tmp_path_factory):
+    """A controller written by the command, and built."""
+    folder, config = tmp_path_factory.mktemp("export"), CONFIGS.format(request.param)
+    changes = [word for setting in CASES[request.param] for word in ("--set", setting)]
+    result = CliRunner().invoke(export, [config, "--out", str(folder), *changes])
+    assert result.exit_code == 0, result.output
+    task = build_task(configured(config, CASES[request.param]).with_engine("numpy"))
+    controller = _built(task.ocp, request.param, folder)
+    controller.guess = task.guess
+    return controller
+
+
+def close(actual, expected, tolerance):
+    scale = max(np.abs(expected).max(initial=0.0), 1e-12)
+    np.testing.assert_allclose(actual, expected, rtol=0, atol=tolerance * scale)
+
+
+def points(ocp, count=5):
+    rng = np.random.default_rng(0)
+    return zip(rng.standard_normal((count, ocp.manifold.nx)), rng.standard_normal((count, ocp.nu)), strict=True)
+
+
+# -- building -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.needs_compiler
+def test_it_builds_without_a_warning_and_the_example_runs(exported):
+    built = exported.make()
+    assert "warning" not in exported.output + built.stdout + built.stderr
+    lines = subprocess.run([exported.folder / f"{exported.name}_main"], capture_output=True, text=True, check=True)
+    costs = [float(line.split()[2]) for line in lines.stdout.splitlines()]
+    assert len(costs) == 20 and all(b <= a for a, b in pairwise(costs))
+
+
+@pytest.mark.needs_compiler
+def test_the_files_stand_alone(exported):
+    """Only headers of C99, no allocation, and no symbol without the prefix."""
+    source = (exported.folder / f"{exported.name}.c").read_text()
+    header = (exported.folder / f"{exported.name}.h").read_text()
+    included = {line.split()[1] for line in source.splitlines() if line.startswith("#include")}
+    assert included == {f'"{exported.name}.h"', "<math.h>", "<string.h>"}
+    assert "alloc" not in source + header and "@" not in source + header
+    if shutil.which("nm") is None:
+        return
+    library = exported.folder / f"lib{exported.name}.so"
+    symbols = subprocess.run(["nm", "-g", "--defined-only", library], capture_output=True, text=True, check=True)
+    names = [line.split()[-1] for line in symbols.stdout.splitlines()]
+    assert len(names) == 7 and all(n.startswith(f"{exported.name}_") for n in names)
+
+
+# -- dynamics and time step ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.needs_compiler
+def test_dynamics_and_their_partial_derivatives(exported):
+    ocp, n, m = exported.ocp, exported.ocp.manifold.ndx, exported.ocp.nu
+    backend = ocp.phases[0].dynamics.backend
+    for x, u in points(ocp):
+        expected = backend.jacobians(x[None], u[None], np.zeros(1), {})
+        actual = exported.call("dynamics_partials", x, u, shapes=[n, (n, n), (n, m)])
+        for a, e in zip(actual, expected, strict=True):
+            close(a, np.asarray(e)[0], 1e-12)
+        close(exported.call("dynamics", x, u, shapes=[n])[0], np.asarray(expected[0])[0], 1e-12)
+
+
+def assert_same_linearization(exported, dt=0.013):
+    ocp, n, m = exported.ocp, exported.ocp.manifold.ndx, exported.ocp.nu
+    for x, u in points(ocp):
+        expected = ocp.phases[0].dynamics.linearize(x[None], u[None], 0.0, dt)
+        actual = exported.call("linearize", x, u, ctypes.c_double(dt), shapes=[n, (n, n), (n, m)])
+        for a, e in zip(actual, expected, strict=True):
+            close(a, e[0], 1e-12)
+        close(exported.call("step", x, u, ctypes.c_double(dt), shapes=[n])[0], expected[0][0], 1e-12)
+
+
+@pytest.mark.needs_compiler
+def test_linearization(exported):
+    assert_same_linearization(exported)
+
+
+@pytest.mark.needs_compiler
+@pytest.mark.parametrize("scheme", ["euler", "three semi-implicit", "three rk4"])
+def test_linearization_by_other_schemes(scheme, tmp_path):
+    assert_same_linearization(_written(problem(scheme=scheme), "double_pendulum", tmp_path))
+
+
+@pytest.mark.needs_compiler
+def test_a_floating_base(tmp_path):
+    """States with a quaternion: derivatives in the tangent space, RKMK, and a step of SLQ."""
+    free = FreeBody(tree("floating90", 2))
+    dynamics = SampledSystem(make_backend(free, "analytic", engine="numpy"), "rk4", 2)
+    rng, manifold = np.random.default_rng(0), free.manifold
+    x0 = np.concatenate([free.model.random_configuration(rng, 1)[0], np.zeros(free.model.nv)])
+    goal = manifold.integrate(x0[:, None], 0.2 * rng.standard_normal((manifold.ndx, 1)))[:, 0]
+    ocp = OCP.single_phase(dynamics, x0, 6, 0.02, [control_cost(free.nu)], [state_cost(manifold, goal, 10.0)])
+    exported = _written(ocp, "floating", tmp_path)
+    assert "warning" not in exported.output + exported.make().stdout
+    q, v, _ = state(free.model, 1, 3)
+    for x in np.concatenate([q, v], axis=1):
+        u = rng.standard_normal(free.nu)
+        expected = ocp.phases[0].dynamics.linearize(x[None], u[None], 0.0, 0.02)
+        n, m = manifold.ndx, free.nu
+        actual = exported.call("linearize", x, u, ctypes.c_double(0.02), shapes=[manifold.nx, (n, n), (n, m)])
+        for a, e in zip(actual, expected, strict=True):
+            close(a, e[0], 1e-12)
+    us = np.zeros((6, free.nu))
+    xs = tracked(ocp, x0, np.tile(x0, (6, 1)), us, np.zeros((6, free.nu, n)))[0]
+    assert_same_step(exported, ocp, x0, xs, us, np.zeros((6, free.nu, n)))
+
+
+# -- SLQ ----------------------------------------------------------------------------------------------------------------
+
+
+def tracked(ocp, x0, xs, us, K):
+    """The trajectory from x0 under us + K (x - xs)."""
+    found, applied = [x0], []
+    for i, h in enumerate(ocp.dt):
+        u = us[i] + K[i] @ ocp.manifold.difference(xs[i], found[-1])
+        if ocp.control_bounds is not None:
+            u = np.clip(u, ocp.control_bounds[0][i], ocp.control_bounds[1][i])
+        applied.append(u)
+        found.append(ocp.phases[0].dynamics.step(found[-1][None], u[None], ocp.times[i], h)[0])
+    return np.array(found), np.array(applied)
+
+
+def searched(ocp, xs, us):
+    """K, k, and trajectory and cost after the line search, from the parts of trajopt's own loop."""
+    evaluator, lq_solver = StageEvaluator(ocp), NumpyLQ()
+    expansion = evaluator.expand(xs, us)
+    cost, lq = expansion.cost, expansion.lq._replace(dx0=np.zeros(ocp.manifold.ndx))  # from wherever xs starts
+    policy = solve_riccati(lq)
+    assert policy.failed_at is None
+    step, (D1, D2) = lq_solver.forward(lq, policy)
+    alphas = 0.5 ** np.arange(HALVINGS + 1)
+    found = evaluator.rollout(xs, us, Direction(step.dx, step.du, policy.K, lq.d), alphas, Shooting())
+    good = found.cost - cost <= ACCEPT_RATIO * (alphas * D1 + 0.5 * alphas**2 * D2)
+    assert good.any()
+    i = int(np.argmax(good))
+    return policy.K, policy.k, found.xs[i], found.us[i], found.cost[i]
+
+
+def assert_same_step(exported, ocp, x0, xs, us, K):
+    horizon = len(us)
+    expected_K, expected_k, *expected = searched(ocp, *tracked(ocp, x0, xs, us, K))
+    ctypes.memset(exported.workspace, 0, WORKSPACE)
+    xs, us, K = xs.copy(), us.copy(), K.copy()
+    cost, k = exported.slq_step(horizon, x0, xs, us, K)
+    for a, e in zip((K, k, xs, us, cost), (expected_K, expected_k, *expected), strict=True):
+        close(a, e, 1e-10)
+    return xs, us, K
+
+
+@pytest.mark.needs_compiler
+def test_steps_of_slq(exported):
+    """From the guess, then from where the first step led, with the robot pushed elsewhere."""
+    ocp = exported.ocp
+    xs, us = (np.array(a, float) for a in exported.guess)
+    K = np.zeros((ocp.horizon, ocp.nu, ocp.manifold.ndx))
+    xs, us, K = assert_same_step(exported, ocp, ocp.x0, xs, us, K)
+    assert_same_step(exported, ocp, ocp.x0 + 0.01, xs, us, K)
+
+
+@pytest.mark.needs_compiler
+def test_terms_of_many_kinds_and_references_that_change(tmp_path):
+    ocp = problem(horizon=8, bounded=True)
+    controller = _written(ocp, "double_pendulum", tmp_path)
+    rng = np.random.default_rng(1)
+    xs, us = rng.standard_normal((9, 4)), 0.1 * rng.standard_normal((8, 2))
+    assert_same_step(controller, ocp, ocp.x0, xs, us, np.zeros((8, 2, 4)))
+
+
+@pytest.mark.needs_compiler
+def test_weights_are_inputs(exported):
+    """A problem with other weights at the end, solved by the same code."""
+    terminal = [term.updated(weight=2.0 * term.weight) for term in exported.ocp.terminal]
+    ocp = OCP(exported.ocp.phases, exported.ocp.x0, terminal, exported.ocp.u_lower, exported.ocp.u_upper)
+    values, before = theta_of(terminal, 1), exported.problem.theta_end
+    xs, us = (np.array(a, float) for a in exported.guess)
+    try:
+        exported.problem.theta_end = values.ctypes.data
+        assert_same_step(exported, ocp, ocp.x0, xs, us, np.zeros((ocp.horizon, ocp.nu, ocp.manifold.ndx)))
+    finally:
+        exported.problem.theta_end = before
+
+
+@pytest.mark.needs_compiler
+@pytest.mark.parametrize("change", [-1000, 1])
+def test_a_horizon_that_does_not_fit_changes_nothing(exported, change):
+    ocp = exported.ocp
+    xs, us = (np.array(a, float) for a in exported.guess)
+    cost, _ = exported.slq_step(ocp.horizon + change, ocp.x0, xs, us, np.zeros((ocp.horizon, ocp.nu, 2 * ocp.nu)))
+    assert np.isnan(cost)
+    np.testing.assert_array_equal(us, exported.guess.us)
+
+
+# -- what is refused ----------------------------------------------------------------------------------------------------
+
+
+def _ocp(system, method="complex_step"):
+    dynamics = SampledSystem(make_backend(system, method, engine="numpy"), "rk4")
+    x0 = system.manifold.identity()
+    terminal = [state_cost(system.manifold, x0)]
+    return OCP.single_phase(dynamics, x0, 3, 0.1, [control_cost(system.nu)], terminal)
+
+
+def _two_phases():
+    ocp = _ocp(FreeBody(pendulum()))
+    return OCP(ocp.phases * 2, ocp.x0, ocp.terminal)
+
+
+class Jump:
+    """Discrete dynamics that are no sampled system."""
+
+    manifold, nu, control_names = Manifold.vector(2), 1, ("u",)
+
+
+REFUSED = {
+    "2 phases": _two_phases,
+    "an export has a sampled system": lambda: OCP.single_phase(Jump(), np.zeros(2), 3, 0.1),
+    "by structured_ad": lambda: _ocp(FreeBody(load_robot("hyq")), "structured_ad"),
+}
+
+
+@pytest.mark.parametrize("reason", REFUSED)
+def test_what_cannot_be_exported_is_refused_with_the_reason(reason):
+    with pytest.raises(ValueError, match=reason):
+        controller_files(REFUSED[reason](), "name")
+
+
+@pytest.mark.parametrize("name", ["2link", "a-b", "", "main"])
+def test_a_name_that_c_or_the_files_do_not_allow(name):
+    with pytest.raises(ValueError, match="cannot be the export's name"):
+        controller_files(_ocp(FreeBody(pendulum())), name)
+
+
+def test_the_command_writes_nothing_that_it_refuses(tmp_path):
+    config, out = CONFIGS.format("double_pendulum_swing_up"), tmp_path / "out"
+    result = CliRunner().invoke(export, [config, "--out", str(out), "--name", "a-b"])
+    assert result.exit_code == 2 and "cannot be the export's name" in result.stderr
+    assert not out.exists()
+
+
+def test_the_command_needs_no_compiler(tmp_path, monkeypatch):
+    monkeypatch.setenv("CC", "/nonexistent/cc")
+    config = CONFIGS.format("double_pendulum_swing_up")
+    result = CliRunner().invoke(export, [config, "--out", str(tmp_path), "--name", "pendulum"])
+    assert result.exit_code == 0, result.output
+    assert {p.name for p in tmp_path.iterdir()} == {"pendulum.h", "pendulum.c", "main.c", "Makefile"}

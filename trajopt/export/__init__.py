@@ -1,0 +1,1 @@
+"""C99 for a controller without Python."""

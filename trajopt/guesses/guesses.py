@@ -1,0 +1,83 @@
+"""Initial guesses: where a solver starts.
+
+The states of a guess need not satisfy the dynamics.  Its first state is replaced by x0.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import numpy as np
+
+from dynamics_backends.protocol import Array
+from trajopt.problem.ocp import OCP
+from trajopt.stage.evaluation import Direction, Shooting
+from trajopt.stage.numerics import numerics_for
+
+
+class Guess(NamedTuple):
+    """xs (N + 1, nx), us (N, nu)."""
+
+    xs: Array
+    us: Array
+
+
+def constant_guess(ocp: OCP, u: Array | float = 0.0) -> Guess:
+    """x0 at every knot, with the controls u: a number, (nu,) or (N, nu)."""
+    return Guess(np.tile(ocp.x0, (ocp.horizon + 1, 1)), _controls(ocp, u))
+
+
+def quasi_static_guess(ocp: OCP, controls: Callable[[Array], Array], xs: Array | None = None) -> Guess:
+    """The controls that hold each state: ``controls(xs[:-1])`` maps (N, nx) to (N, nu); xs (N + 1, nx), default x0."""
+    xs = np.tile(ocp.x0, (ocp.horizon + 1, 1)) if xs is None else np.array(xs, dtype=float)
+    return Guess(xs, _controls(ocp, controls(xs[:-1])))
+
+
+def interpolated_guess(ocp: OCP, x_goal: Array, u: Array | float = 0.0) -> Guess:
+    """States on the geodesic from x0 to x_goal (nx,), in proportion to time; controls u as in :func:`constant_guess`."""
+    share = ocp.times[:, None] / ocp.times[-1]
+    return Guess(_geodesic(ocp, ocp.x0[None], np.asarray(x_goal, dtype=float)[None], share), _controls(ocp, u))
+
+
+def feedback_guess(ocp: OCP, K: Array, u: Array | float = 0.0) -> Guess:
+    """The motion under u + K (x (-) x0), within the bounds on u; K (nu, ndx), or (N, nu, ndx), controls u as above."""
+    still = constant_guess(ocp, u)
+    N, ndx, nu = ocp.horizon, ocp.manifold.ndx, ocp.nu
+    gains = np.array(np.broadcast_to(K, (N, nu, ndx)))
+    policy = Direction(np.zeros((N + 1, ndx)), np.zeros((N, nu)), gains, np.zeros((N, ndx)))
+    motion = numerics_for(ocp).evaluator.rollout(*still, policy, np.zeros(1), Shooting())
+    return Guess(motion.xs[0], motion.us[0])
+
+
+def resampled_guess(ocp: OCP, solution, shift: float = 0.0) -> Guess:
+    """A solution on the time grid of ``ocp``, begun ``shift`` seconds later.
+
+    States are interpolated on geodesics, controls are held; both stay constant beyond the end.
+    ``solution`` is anything with times (M + 1,), xs (M + 1, nx), us (M, nu).
+    Raises ValueError if its sizes are not those of the problem.
+    """
+    if solution.xs.shape[1] != ocp.manifold.nx or solution.us.shape[1] != ocp.nu:
+        sizes = f"nx = {solution.xs.shape[1]}, nu = {solution.us.shape[1]}"
+        raise ValueError(f"the solution has {sizes}; the problem has nx = {ocp.manifold.nx}, nu = {ocp.nu}")
+    grid, last = solution.times, len(solution.us) - 1
+    t = np.clip(ocp.times + shift, grid[0], grid[-1])
+    at = np.clip(np.searchsorted(grid, t + _SAME_TIME * grid[-1], side="right") - 1, 0, last)
+    share = ((t - grid[at]) / (grid[at + 1] - grid[at]))[:, None]
+    return Guess(_geodesic(ocp, solution.xs[at], solution.xs[at + 1], share), solution.us[at[:-1]])
+
+
+_SAME_TIME = 1e-12
+"""Times closer than this, relative to the horizon, are one knot."""
+
+
+def _geodesic(ocp: OCP, start: Array, goal: Array, share: Array) -> Array:
+    """x (+) share * (goal (-) x), for states (M, nx) or (1, nx) and share (M, 1)."""
+    toward = ocp.manifold.difference(start.T, goal.T).T
+    n = len(share)
+    start, steps = np.broadcast_to(start, (n, start.shape[1])), np.broadcast_to(share * toward, (n, toward.shape[1]))
+    return np.ascontiguousarray(ocp.manifold.integrate(start.T, steps.T).T)
+
+
+def _controls(ocp: OCP, u: Array | float) -> Array:
+    return np.array(np.broadcast_to(np.asarray(u, dtype=float), (ocp.horizon, ocp.nu)))

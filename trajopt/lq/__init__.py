@@ -1,0 +1,1 @@
+"""Linear-quadratic problems and their Riccati recursions, with and without bounds."""

@@ -1,0 +1,106 @@
+"""The LQ problem with bounds on the controls, solved by sweeps about its own trajectories.
+
+A bounded sweep (:func:`~trajopt.lq.lq.solve_riccati`) chooses the clamped controls at dx = 0.  That is right about a trajectory
+that stays where it is, and wrong where large gaps move it.  So the gaps are closed first, by the best of a few policies projected
+on the bounds as they are rolled out; then the problem is re-centered on the trajectory found, where it has no gaps,
+
+    q <- q + Q dx + S'du,   r <- r + S dx + R du,   d <- 0,   bounds <- bounds - du,
+
+and bounded sweeps reduce its cost, until its projected gradient is small.  It is convex, so every shortened step that keeps
+the bounds and lowers the cost is progress (projected Newton, Bertsekas 1982).
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from trajopt.lq.lq import Bounds, LQProblem, LQStep, Policy
+from trajopt.lq.lq_solver import LQSolver, NumpyLQ
+
+MAX_SWEEPS = 8
+ENOUGH = 1e-2
+"""Sweeps end where the projected gradient is below this share of that at du = 0."""
+STEP_LENGTHS = 0.5 ** np.arange(8)
+
+
+class BoundedSolution(NamedTuple):
+    """A policy whose gains are zero for the controls that the last sweep clamped, and a trajectory within the bounds."""
+
+    policy: Policy
+    step: LQStep
+
+
+def solve_bounded_lq(
+    lq: LQProblem,
+    bounds: Bounds,
+    mu: float = 0.0,
+    regularize: str = "control",
+    lq_solver: LQSolver | None = None,
+) -> BoundedSolution:
+    """The solution within bounds on du, each (N, m), to the accuracy above; mu as in :func:`~trajopt.lq.lq.solve_riccati`.
+
+    ``lq_solver`` does the sweeps, by default in NumPy.
+
+    Regularization on the control is part of the problem, mu/2 |du|^2; on the state it damps one sweep.
+    ``policy.failed_at`` reports a failure to factorize.
+    """
+    if regularize == "control":
+        lq, mu = lq._replace(R=lq.R + mu * np.eye(lq.R.shape[1])), 0.0
+    sweeper = lq_solver or NumpyLQ()
+    enough = ENOUGH * _residual(sweeper, lq, bounds)
+    policy = sweeper.solve_riccati(lq, mu, regularize, bounds)
+    if policy.failed_at is not None:
+        return BoundedSolution(policy, LQStep(np.zeros_like(lq.q), np.zeros_like(lq.r)))
+    step = _start(sweeper, lq, policy, bounds, mu, regularize)
+    sweeps = MAX_SWEEPS if mu == 0.0 else int(not step.du.any())  # each would undo the damping of V'xx
+    for _ in range(sweeps):
+        local, room = recentered(lq, step), (bounds[0] - step.du, bounds[1] - step.du)
+        if _residual(sweeper, local, room) <= enough:
+            break
+        about = sweeper.solve_riccati(local, mu, regularize, room)
+        if about.failed_at is not None:  # with curvature, other clamped controls may leave Quu indefinite
+            break
+        policy, move = about, _descent(sweeper, local, about, room)
+        if not move.du.any():
+            break
+        step = LQStep(step.dx + move.dx, np.clip(step.du + move.du, *bounds))
+    return BoundedSolution(policy, step)
+
+
+def _start(sweeper: LQSolver, lq: LQProblem, policy: Policy, bounds: Bounds, mu: float, regularize: str) -> LQStep:
+    """A trajectory that closes the gaps: the cheapest among those of the policy, its feedback alone, and the free policy."""
+    policies = [policy, policy._replace(k=np.zeros_like(policy.k))]
+    if lq.d.any() or lq.dx0.any():
+        free = sweeper.solve_riccati(lq, mu, regularize)
+        policies += [] if free.failed_at is not None else [free]
+    return min((sweeper.forward(lq, p, bounds) for p in policies), key=lambda found: _gain(*found[1]))[0]
+
+
+def _gain(D1: float, D2: float) -> float:
+    """The change of the cost along the whole step."""
+    return D1 + 0.5 * D2
+
+
+def _residual(sweeper: LQSolver, lq: LQProblem, bounds: Bounds) -> float:
+    """The largest entry of the gradient at du = 0, projected on the bounds."""
+    return float(np.abs(np.clip(sweeper.adjoint(lq)[1], -bounds[1], -bounds[0])).max(initial=0.0))
+
+
+def recentered(lq: LQProblem, step: LQStep) -> LQProblem:
+    """The same problem in the deviations from a trajectory that satisfies its dynamics."""
+    dx, du = step
+    q = lq.q + (lq.Q @ dx[:, :, None])[:, :, 0]
+    q[:-1] += (du[:, None, :] @ lq.S)[:, 0]
+    r = lq.r + (lq.S @ dx[:-1, :, None] + lq.R @ du[:, :, None])[:, :, 0]
+    return lq._replace(q=q, r=r, d=np.zeros_like(lq.d), dx0=np.zeros_like(lq.dx0))
+
+
+def _descent(sweeper: LQSolver, lq: LQProblem, policy: Policy, room: Bounds) -> LQStep:
+    """The longest step with k shortened that lowers the cost; none if rounding allows none."""
+    for alpha in STEP_LENGTHS:
+        move, change = sweeper.forward(lq, policy._replace(k=alpha * policy.k), room)
+        if _gain(*change) < 0.0:
+            return move
+    return LQStep(np.zeros_like(lq.q), np.zeros_like(lq.r))

@@ -1,0 +1,70 @@
+"""Box-constrained quadratic programs by projected Newton.
+
+    minimize 1/2 x' H x + g' x   subject to   lower <= x <= upper,     H symmetric, positive definite on the free variables
+
+Clamped are the variables at a bound whose gradient points outwards; the others take a Newton step, projected on the
+box, with an Armijo search.  (Y. Tassa, N. Mansard, E. Todorov, Control-Limited Differential Dynamic Programming, ICRA
+2014, section III-B; D. Bertsekas, Projected Newton methods, SIAM J. Control Optim. 20, 1982.)
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from scipy.linalg.lapack import dpotrf, dpotrs
+
+from dynamics_backends.protocol import Array
+
+MAX_ITERATIONS = 100
+ARMIJO = 0.1  # Tassa 2014, gamma of eq. 16
+GRADIENT_TOLERANCE = 1e-14
+"""On the gradient of the free variables, relative to the size of its terms: rounding level."""
+
+
+class BoxQPResult(NamedTuple):
+    """x (n,), free (n,) bool, factor: lower Cholesky factor of H[free, free], failed: it could not be factorized."""
+
+    x: Array
+    free: Array
+    factor: Array
+    failed: bool = False
+
+
+def solve_box_qp(H: Array, g: Array, lower: Array, upper: Array, start: Array | None = None) -> BoxQPResult:
+    """The minimizer, from H (n, n), g (n,), bounds (n,) (infinite where absent), start (n,) (default 0, projected)."""
+    x = np.clip(np.zeros_like(g) if start is None else start, lower, upper)
+    for _ in range(MAX_ITERATIONS):
+        gradient = g + H @ x
+        free = ~(((x <= lower) & (gradient > 0)) | ((x >= upper) & (gradient < 0)))
+        factor, info = _factorized(H[np.ix_(free, free)])
+        if info:
+            return BoxQPResult(x, free, factor, failed=True)
+        scale = np.abs(g) + np.abs(H) @ np.abs(x)
+        if not np.any(np.abs(gradient) > GRADIENT_TOLERANCE * scale, where=free):
+            break
+        new = _projected_step(H, g, lower, upper, x, gradient, free, factor)
+        if np.array_equal(new, x):
+            break
+        x = new
+    return BoxQPResult(x, free, factor)
+
+
+def _factorized(H: Array) -> tuple[Array, int]:
+    return dpotrf(H, lower=1, clean=1) if H.size else (H, 0)
+
+
+def _projected_step(H, g, lower, upper, x, gradient, free, factor) -> Array:
+    """The projected Newton step, shortened until it decreases the objective; x itself if rounding allows no decrease."""
+    direction = np.zeros_like(x)
+    if free.any():
+        direction[free] = -dpotrs(factor, gradient[free], lower=1)[0]
+    alpha = 1.0
+    while alpha > 1e-10:
+        new = np.clip(x + alpha * direction, lower, upper)
+        move = new - x
+        decrease = -(gradient @ move + 0.5 * move @ H @ move)
+        if decrease >= -ARMIJO * (gradient @ move) and gradient @ move < 0:
+            return new
+        alpha *= 0.6  # Tassa 2014, stepDec
+    return x

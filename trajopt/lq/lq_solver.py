@@ -1,0 +1,54 @@
+"""What a shooting solver asks of an LQ problem, so that another engine may answer."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from dynamics_backends.protocol import Array
+from trajopt.lq import lq as numpy_lq
+from trajopt.lq.lq import Bounds, LQProblem, LQStep, Policy
+
+
+class LQSolver(Protocol):
+    """The sweeps over the knots of an LQ problem."""
+
+    def solve_riccati(
+        self, lq: LQProblem, mu: float = 0.0, regularize: str = "control", bounds: Bounds | None = None
+    ) -> Policy:
+        """The backward sweep; see :func:`trajopt.lq.lq.solve_riccati`."""
+        ...
+
+    def forward(
+        self, lq: LQProblem, policy: Policy, bounds: Bounds | None = None
+    ) -> tuple[LQStep, tuple[float, float]]:
+        """The linear roll-out of a policy within bounds on du, and (D1, D2).
+
+        Along it the cost changes by alpha D1 + alpha^2/2 D2.
+        """
+        ...
+
+    def adjoint(self, lq: LQProblem) -> tuple[Array, Array]:
+        """The costates (N + 1, n) at du = 0, and the reduced gradient (N, m)."""
+        ...
+
+
+class NumpyLQ:
+    """The functions of :mod:`trajopt.lq.lq`."""
+
+    def solve_riccati(
+        self, lq: LQProblem, mu: float = 0.0, regularize: str = "control", bounds: Bounds | None = None
+    ) -> Policy:
+        """See :class:`LQSolver`."""
+        return numpy_lq.solve_riccati(lq, mu, regularize, bounds)
+
+    def forward(
+        self, lq: LQProblem, policy: Policy, bounds: Bounds | None = None
+    ) -> tuple[LQStep, tuple[float, float]]:
+        """See :class:`LQSolver`."""
+        step = numpy_lq.forward(lq, policy, bounds)
+        return step, numpy_lq.cost_change(lq, step)
+
+    def adjoint(self, lq: LQProblem) -> tuple[Array, Array]:
+        """See :class:`LQSolver`."""
+        lam = numpy_lq.costates(lq)
+        return lam, numpy_lq.reduced_gradient(lq, lam)

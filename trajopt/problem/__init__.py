@@ -1,0 +1,1 @@
+"""What is optimized: problem, phases, cost terms, constraints, and their expansion."""

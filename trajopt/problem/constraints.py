@@ -1,0 +1,316 @@
+"""Constraints: residuals between bounds.
+
+    running     lower <= g(x_k, u_k, t_k, p) <= upper    at every knot of a phase
+    terminal    lower <= g(x_N, t_N, p) <= upper         equalities where the bounds agree
+
+A residual is the same kind of map as in :mod:`trajopt.problem.terms`, and every cost term can be turned into a constraint
+(:func:`bounded`). Bounds and parameters are run-time values, constant or one per knot. A running constraint that reads no
+controls is not imposed on x0, which is given. Bounds on controls (torque limits among them) are those of the OCP.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import NamedTuple
+
+import numpy as np
+
+from dynamics_backends.manifold import Manifold
+from dynamics_backends.protocol import Array, FunctionMap, Map
+from trajopt.problem import residuals
+from trajopt.problem.residuals import LinkPoint, Path
+from trajopt.problem.terms import CostTerm, Residual, Values, arrays_of, last_axis
+
+
+class Composition(NamedTuple):
+    """A residual psi(r(x, u, t, p), p) by its parts, psi convex, or concave: what the Hessian of SCQP is made of.
+
+    inner: r. outer: psi, a map of the state r in R^k without controls, twice differentiable. convex: whether psi is; if not it is
+    concave.
+    """
+
+    inner: Map
+    outer: Map
+    convex: bool
+
+
+@dataclass(frozen=True, eq=False)
+class Constraint:
+    """A residual with its bounds and parameters.
+
+    name: for reports. residual: map with nr outputs. lower, upper: a number, (nr,) or (N, nr), infinite where there is no
+    bound. parameters: run-time values by name, each (n,), or (N, n) with one row per knot of the phase.
+    composition: of the same residual, if it is a convex or concave function of a nonlinear one.
+
+    Raises ValueError for bounds that do not fit the residual.
+    """
+
+    name: str
+    residual: Map
+    lower: Array = 0.0  # type: ignore[assignment]
+    upper: Array = 0.0  # type: ignore[assignment]
+    parameters: Mapping[str, Array] = field(default_factory=dict)
+    composition: Composition | None = None
+
+    def __post_init__(self) -> None:
+        nr = self.residual.n_out
+        for key in ("lower", "upper"):
+            bound = np.array(getattr(self, key), dtype=float)
+            bound = np.full(nr, bound) if bound.ndim == 0 else bound
+            if bound.ndim > 2 or bound.shape[-1] != nr:
+                message = f"{key} has shape {bound.shape}; expected (nr = {nr},) or (N, {nr})"
+                raise ValueError(f"constraint {self.name!r}: {message}")
+            object.__setattr__(self, key, bound)
+        values = {key: np.atleast_1d(np.array(value, dtype=float)) for key, value in self.parameters.items()}
+        object.__setattr__(self, "parameters", values)
+
+    def updated(self, *, lower: Values | None = None, upper: Values | None = None, **parameters: Values) -> Constraint:
+        """The same constraint with other bounds or other values of some parameters.
+
+        Raises ValueError for a parameter that the constraint does not have.
+        """
+        unknown = set(parameters) - set(self.parameters)
+        if unknown:
+            known = ", ".join(self.parameters) or "none"
+            raise ValueError(f"constraint {self.name!r} has no parameter {min(unknown)!r}; it has: {known}")
+        low, high = (
+            old if new is None else np.asarray(new, dtype=float)
+            for old, new in ((self.lower, lower), (self.upper, upper))
+        )
+        return replace(self, lower=low, upper=high, parameters={**self.parameters, **arrays_of(parameters)})
+
+    def bounds(self, knots: int) -> tuple[Array, Array]:
+        """Lower and upper bounds, each (knots, nr)."""
+        shape = (knots, self.residual.n_out)
+        return np.broadcast_to(self.lower, shape), np.broadcast_to(self.upper, shape)
+
+    @property
+    def component_names(self) -> tuple[str, ...]:
+        """One name for each component, for messages."""
+        return tuple(f"{self.name}: {name}" for name in self.residual.output_names)
+
+
+def residual_constraint(
+    name: str,
+    function: Residual,
+    manifold: Manifold,
+    n_out: int,
+    lower: Values = 0.0,
+    upper: Values = 0.0,
+    *,
+    nu: int = 0,
+    parameters: Mapping[str, Values] | None = None,
+    output_names: tuple[str, ...] | None = None,
+    control_names: tuple[str, ...] | None = None,
+) -> Constraint:
+    """A user's own residual between bounds, written as :func:`trajopt.problem.terms.residual_cost` says."""
+    residual = FunctionMap(function, manifold, nu, n_out, output_names=output_names, control_names=control_names)
+    return Constraint(name, residual, np.asarray(lower), np.asarray(upper), arrays_of(parameters or {}))
+
+
+def bounded(term: CostTerm, lower: Values = 0.0, upper: Values = 0.0, name: str | None = None) -> Constraint:
+    """The residual of a cost term between bounds, by default zero.
+
+    Thus ``bounded(frame_placement_cost(...))`` holds a pose, ``bounded(state_cost(manifold, x_goal))`` a state.
+    """
+    return Constraint(name or term.name, term.residual, np.asarray(lower), np.asarray(upper), term.parameters)
+
+
+def softened(constraint: Constraint, weight: Values, width: float = 0.01, name: str | None = None) -> CostTerm:
+    """A constraint relaxed by slacks that cost 1/2 weight s^2 each, as a cost term without them.
+
+        min_(s >= 0) 1/2 w s^2  subject to  g + s >= lower   =   1/2 w max(0, lower - g)^2,     likewise at the upper bound
+
+    It is never infeasible, which is what replanning around things that move asks for. width: over which the corner of max(0, e) is
+    rounded, (e + sqrt(e^2 + width^2)) / 2, so that second derivatives are continuous; in the units of g, a run-time value.
+    weight: a number, (nr,) or (N, nr). Raises ValueError for a width that is not positive.
+    """
+    low, high = constraint.lower, constraint.upper
+    present = [np.isfinite(b).reshape(-1, b.shape[-1]).any(axis=0) for b in (low, high)]
+    finite = tuple(zip(present[0].tolist(), present[1].tolist(), strict=True))
+    own = constraint.residual
+    function = partial(residuals.beyond, own, finite)
+    residual = FunctionMap(function, own.manifold, own.nu, own.n_out, output_names=own.output_names)
+    bounds = {"lower": np.maximum(low, -LARGEST), "upper": np.minimum(high, LARGEST)}
+    bounds["width"] = _positive(width, "width", constraint.name)
+    return CostTerm(name or constraint.name, residual, np.asarray(weight), {**constraint.parameters, **bounds})
+
+
+LARGEST = 1e12
+"""Stands for an infinite bound where a number has to be finite."""
+
+
+def state_bounds(
+    manifold: Manifold, lower: Values, upper: Values, name: str = "state bounds", names: Sequence[str] | None = None
+) -> Constraint:
+    """lower <= x <= upper, each (nx,), on the numbers of the state that have a finite bound; names: of all of them.
+
+    On a vector space they are bounds on variables to the solvers that have such.
+    Raises ValueError where nothing is bounded, or a bound is NaN.
+    """
+    low, high = (np.broadcast_to(np.asarray(b, dtype=float), (manifold.nx,)) for b in (lower, upper))
+    if np.isnan(low).any() or np.isnan(high).any():
+        bad = int(np.argmax(np.isnan(low) | np.isnan(high)))
+        raise ValueError(f"constraint {name!r}: a bound of number {bad} of the state is NaN; infinity stands for none")
+    chosen = tuple(int(i) for i in np.flatnonzero(np.isfinite(low) | np.isfinite(high)))
+    if not chosen:
+        raise ValueError(f"constraint {name!r}: no bound is finite; leave the constraint out")
+    names = names or (manifold.tangent_names if manifold.is_vector_space else [f"x[{i}]" for i in range(manifold.nx)])
+    return residual_constraint(
+        name,
+        partial(residuals.coordinates, chosen),
+        manifold,
+        len(chosen),
+        low[list(chosen)],
+        high[list(chosen)],
+        output_names=tuple(names[i] for i in chosen),
+    )
+
+
+def chosen_coordinates(constraint: Constraint) -> tuple[int, ...] | None:
+    """Which numbers of the state a constraint of :func:`state_bounds` bounds; None for any other constraint."""
+    function = getattr(constraint.residual, "function", None)
+    if isinstance(function, partial) and function.func is residuals.coordinates:
+        return function.args[0]
+    return None
+
+
+# -- robots: the state is (q, v) of a rigid_body Model ------------------------------------------------------------------
+
+
+def joint_limits(model, manifold: Manifold, margin: float = 0.0, name: str = "joint limits") -> Constraint:
+    """The position limits of the model, narrowed by a margin [rad or m].
+
+    Raises ValueError if the model has no finite limit or the margin leaves no room.
+    """
+    lower, upper = model.q_lower + margin, model.q_upper - margin
+    if np.any(lower > upper):
+        worst = model.q_names[int(np.argmax(lower - upper))]
+        raise ValueError(f"{name}: margin {margin} leaves no room between the limits of {worst!r}; reduce it")
+    free = np.full(model.nv, np.inf)
+    names = (*model.q_names, *model.dof_names)
+    return state_bounds(manifold, np.r_[lower, -free], np.r_[upper, free], name, names)
+
+
+def velocity_limits(model, manifold: Manifold, share: float = 1.0, name: str = "velocity limits") -> Constraint:
+    """The velocity limits of the model times ``share``. Raises ValueError if the model has none."""
+    free, limit = np.full(model.nq, np.inf), share * model.velocity_limit
+    names = (*model.q_names, *(f"v[{name}]" for name in model.dof_names))
+    return state_bounds(manifold, np.r_[-free, -limit], np.r_[free, limit], name, names)
+
+
+def link_points(model, frame: str, spacing: float) -> tuple[LinkPoint, ...]:
+    """Points along the links that lead to a frame, at most ``spacing`` [m] apart: on the straight lines between
+    consecutive joints, and from the last joint to the frame.
+
+    The first joint's own point, which cannot move, is left out. Raises UnknownName if the model has no such frame,
+    ValueError for a spacing that is not positive.
+    """
+    if not spacing > 0:
+        raise ValueError(f"spacing = {spacing!r}; expected a positive length [m]")
+    end = model.frames[model.frame_id(frame)]
+    ends, body = [(end.body, end.p)], end.body
+    while body >= 0 and model.parent[body] >= 0:
+        ends.append((int(model.parent[body]), model.placement_p[body]))
+        body = int(model.parent[body])
+    points = []
+    for body, tip in reversed(ends):
+        count = int(np.ceil(np.linalg.norm(tip) / spacing - 1e-9))
+        points += [
+            LinkPoint(body, _triple(tip * (i / count)), f"{model.body_names[body]} {i}/{count}")
+            for i in range(1, count + 1)
+        ]
+    return tuple(points)
+
+
+def _triple(v: Array) -> tuple[float, float, float]:
+    x, y, z = v.tolist()
+    return x, y, z
+
+
+def sphere_obstacle(
+    model,
+    manifold: Manifold,
+    points: Sequence[LinkPoint],
+    center: Values,
+    radius: float | Array,
+    name: str = "obstacle",
+) -> Constraint:
+    """Every point stays outside of a sphere; center (3,) or (N, 3) [m] and radius [m], (1,) or (N, 1), are parameters.
+
+    g = (distance^2 - radius^2) / (2 radius) >= 0: near the surface the distance from it [m].
+    Raises ValueError without points, for a radius that is not positive or a center of another shape.
+    """
+    if not points:
+        raise ValueError(f"constraint {name!r} has no points; see link_points")
+    return residual_constraint(
+        name,
+        partial(residuals.sphere_clearance, model, tuple(points)),
+        manifold,
+        len(points),
+        0.0,
+        np.inf,
+        parameters={"center": last_axis(center, 3, "center", name), "radius": _positive(radius, "radius", name)},
+        output_names=tuple(point.name for point in points),
+    )
+
+
+def self_collision(
+    model,
+    manifold: Manifold,
+    pairs: Sequence[tuple[LinkPoint, LinkPoint]],
+    distance: float | Array,
+    name: str = "self-collision",
+) -> Constraint:
+    """The points of each pair keep a distance [m] from each other: a number, or one for each pair."""
+    if not pairs:
+        raise ValueError(f"constraint {name!r} has no pairs of points; see link_points")
+    distances = np.broadcast_to(_positive(distance, "distance", name), (len(pairs),))
+    return residual_constraint(
+        name,
+        partial(residuals.pair_clearance, model, tuple(pairs)),
+        manifold,
+        len(pairs),
+        0.0,
+        np.inf,
+        parameters={"distance": distances},
+        output_names=tuple(f"{a.name} and {b.name}" for a, b in pairs),
+    )
+
+
+def tube(
+    model,
+    manifold: Manifold,
+    frame: str,
+    path: Values | Path,
+    radius: float | Array,
+    name: str | None = None,
+    *,
+    nu: int = 0,
+    parameters: Mapping[str, Values] | None = None,
+) -> Constraint:
+    """A frame stays within ``radius`` [m] of a path: of one point (3,) for each knot, (N, 3), or of a function.
+
+    path: points, the parameter ``path``; or ``path(x, u, t, p)``, three scalars, for example of a path parameter that is
+    part of the state.
+    """
+    title = name or f"tube of {frame}"
+    values = dict(parameters or {}) | {"radius": _positive(radius, "radius", title)}
+    if not callable(path):
+        values |= {"path": last_axis(path, 3, "path", title)}
+    where = (model, model.frame_id(frame), path if callable(path) else residuals.given_point)
+    function = partial(residuals.tube_clearance, *where)
+    inner = FunctionMap(partial(residuals.path_offset, *where), manifold, nu, 3)
+    found = residual_constraint(
+        title, function, manifold, 1, 0.0, np.inf, nu=nu, parameters=values, output_names=(frame,)
+    )
+    return replace(found, composition=Composition(inner, FunctionMap(residuals.depth_in_ball, 3, 0, 1), convex=False))
+
+
+def _positive(value: float | Array, what: str, where: str) -> Array:
+    value = np.atleast_1d(np.asarray(value, dtype=float))
+    if not (value > 0).all():
+        raise ValueError(f"{what} of {where!r} is {value.min()}; expected a positive length [m]")
+    return value

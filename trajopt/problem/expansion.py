@@ -1,0 +1,70 @@
+"""Second-order expansion of cost terms about a batch of knots, in the tangent space of the state.
+
+With l = s/2 sum_i w_i r_i^2, where s is dt for a running term and 1 for a terminal one, and J = d r / d (dx, u):
+
+    gradient        s J' W r
+    Gauss-Newton    s J' W J
+    exact           s (J' W J + sum_i w_i r_i H_i),   H_i the Hessian of (dx, du) -> r_i(x (+) dx, u + du) at 0
+
+J comes from dual numbers; the H_i, contracted with w r, from a complex step over dual numbers.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from dynamics_backends.methods.analytic import Analytic
+from dynamics_backends.methods.forward_ad import ForwardAD, contracted_hessian
+from dynamics_backends.protocol import Array, Batch, HasPartials, Jacobians, Map, Parameters
+from trajopt.problem.terms import CostTerm
+
+
+class StageExpansion(NamedTuple):
+    """value (N,), gradients lx (N, n), lu (N, m), Hessians lxx (N, n, n), lux (N, m, n), luu (N, m, m).
+
+    n is ndx of the residual's manifold (0 if it does not read the state), m its number of controls.
+    """
+
+    value: Array
+    lx: Array
+    lu: Array
+    lxx: Array
+    lux: Array
+    luu: Array
+
+
+def term_value(term: CostTerm, x: Array, u: Array, t: Array, scale: Array, weight: Array, p: Parameters) -> Array:
+    """s/2 sum_i w_i r_i^2 (N,); weight: (nr,) or (N, nr), p: name -> (n,) or (N, n)."""
+    r = term.residual(*residual_batch(term.residual, x, u, t, p)).T
+    return 0.5 * scale * (weight * r * r).sum(axis=1)
+
+
+def quadratize(
+    term: CostTerm, x: Array, u: Array, t: Array | float, scale: Array | float = 1.0, hessian: str = "gauss_newton"
+) -> StageExpansion:
+    """The expansion of a term at x (N, nx), u (N, >= nu), t; scale: dt of a running term, 1 of a terminal one."""
+    b = residual_batch(term.residual, x, u, t, term.parameters)
+    r, fx, fu = residual_jacobians(term.residual, b)
+    scale = np.broadcast_to(np.asarray(scale, float), (b.size,))
+    J = np.concatenate([fx, fu], axis=2)
+    weight = scale[:, None] * term.weight
+    JW = J.transpose(0, 2, 1) * weight[:, None, :]
+    gradient = (JW @ r[:, :, None])[:, :, 0]
+    H = JW @ J
+    if hessian == "exact":
+        H = H + contracted_hessian(term.residual, b, weight * r)
+    n = fx.shape[2]
+    value = 0.5 * (weight * r * r).sum(axis=1)
+    return StageExpansion(value, gradient[:, :n], gradient[:, n:], H[:, :n, :n], H[:, n:, :n], H[:, n:, n:])
+
+
+def residual_batch(residual: Map, x: Array, u: Array, t: Array | float, p: Parameters) -> Batch:
+    """Rows of what a residual reads of states (N, nx) and controls (N, >= nu)."""
+    return Batch.of(residual, x[:, : residual.manifold.nx], u[:, : residual.nu], t, p)
+
+
+def residual_jacobians(residual: Map, b: Batch) -> Jacobians:
+    """Value (N, nr) and derivatives of a residual, its own where it writes them out."""
+    return (Analytic if isinstance(residual, HasPartials) else ForwardAD)(residual)._jacobians(b)

@@ -1,0 +1,68 @@
+"""A stage without duration: the state jumps, x_next = x (+) jump(x).
+
+The jump is a map whose output is a tangent vector of the state, such as an impact's (0, v+ - v); what moves must lie in a
+vector space: velocities, but not the placement of a floating base.  There (+) adds, and
+
+    A = 1 + d jump / d x,   B = d jump / d u,   lam' x_next has the second derivatives of lam' jump.
+
+A phase of such a stage has one knot with dt = 0.  The controls of an impact are none; others choose what the state jumps to
+(:class:`~dynamics_backends.systems.bodies.time_scaled.Durations`).  Compiled code takes a jump as Euler's step of length one
+with the jump in place of xdot.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from dynamics_backends.protocol import Array, Batch, DynamicsBackend, Hessians, Parameters, SecondOrderBackend
+from trajopt.problem.ocp import LinearizedStep
+
+JUMP = "jump"
+"""The scheme of a stage without duration."""
+
+
+class ImpactStage:
+    """A jump under a backend: a :class:`~trajopt.problem.ocp.DiscreteMap` which needs no time.
+
+    Raises ValueError for a map whose output is no tangent vector of the state.
+    """
+
+    takes_time = False
+    scheme = JUMP
+    substeps = 1
+
+    def __init__(self, backend: DynamicsBackend) -> None:
+        jump = backend.map
+        if jump.n_out != jump.manifold.ndx:
+            raise ValueError(
+                f"an impact stage needs a jump with n_out = ndx = {jump.manifold.ndx}; this map has n_out = {jump.n_out}"
+            )
+        self.backend = backend
+        self.manifold = jump.manifold
+        self.nu, self.control_names = jump.nu, jump.control_names
+
+    def step(self, x: Array, u: Array, t: Array | float, dt: Array | float, p: Parameters | None = None) -> Array:
+        """x_next (N, nx); dt is not read, and of u the first nu numbers."""
+        b = Batch.of(self.backend.map, x, self._own(u), t, p)
+        jump = self.backend.f(x, self._own(u), t, p).T
+        return np.ascontiguousarray(self.manifold.integrate(b.x, jump).T)
+
+    def linearize(
+        self, x: Array, u: Array, t: Array | float, dt: Array | float, p: Parameters | None = None
+    ) -> LinearizedStep:
+        """x_next (N, nx), A (N, ndx, ndx), B (N, ndx, nu)."""
+        x = np.asarray(x, float)
+        j = self.backend.jacobians(x, self._own(u), t, p)
+        x_next = np.ascontiguousarray(self.manifold.integrate(x.T, j.value.T).T)
+        return LinearizedStep(x_next, np.eye(self.manifold.ndx) + j.fx, j.fu)
+
+    def contract(
+        self, x: Array, u: Array, t: Array | float, dt: Array | float, p: Parameters | None, lam: Array
+    ) -> Hessians:
+        """Second derivatives of lam' x_next for lam (N, ndx).  Raises TypeError where the backend has none."""
+        if not isinstance(self.backend, SecondOrderBackend):
+            raise TypeError(f"backend {self.backend.name!r} has no second derivatives; choose backend = 'analytic'")
+        return self.backend.hessian_contraction(x, self._own(u), t, p, lam)[1]
+
+    def _own(self, u: Array) -> Array:
+        return np.asarray(u, float)[:, : self.nu]

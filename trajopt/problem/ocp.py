@@ -1,0 +1,204 @@
+"""The optimal control problem: phases of discrete dynamics, cost terms, bounds, constraints.
+
+    minimize    sum_k dt_k sum_terms 1/2 |r(x_k, u_k, t_k, p)|_w^2  +  sum_terminal 1/2 |r(x_N, t_N, p)|_w^2
+    subject to  x_0 given,  x_(k+1) = F_k(x_k, u_k, t_k, dt_k, p),  u_lower <= u_k <= u_upper,
+                lower <= g(x_k, u_k, t_k, p) <= upper  for the constraints of a phase,  likewise for terminal ones at x_N
+
+All phases share the state manifold and nu; a map with fewer controls reads the first ones and ignores the rest.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from itertools import pairwise
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+
+from dynamics_backends.manifold import Manifold
+from dynamics_backends.protocol import Array, Parameters
+from trajopt.problem.constraints import Constraint
+from trajopt.problem.terms import CostTerm, Values
+
+
+class LinearizedStep(NamedTuple):
+    """x_next (N, nx), A (N, ndx, ndx), B (N, ndx, nu), from the tangent space at x to the one at x_next."""
+
+    x_next: Array
+    A: Array
+    B: Array
+
+
+class DiscreteMap(Protocol):
+    """Discrete dynamics x_next = F(x, u, t, dt, p) of a batch of knots; batch first, float64.
+
+    x (N, nx), u (N, nu), t and dt a number or (N,) [s], p name -> (n,) or (N, n).
+    """
+
+    manifold: Manifold
+    nu: int
+    control_names: tuple[str, ...]
+
+    def step(self, x: Array, u: Array, t: Array | float, dt: Array | float, p: Parameters | None = None) -> Array:
+        """x_next (N, nx)."""
+        ...
+
+    def linearize(
+        self, x: Array, u: Array, t: Array | float, dt: Array | float, p: Parameters | None = None
+    ) -> LinearizedStep:
+        """x_next with its sensitivities A and B."""
+        ...
+
+
+@dataclass(frozen=True, eq=False)
+class Phase:
+    """Knots that share dynamics and running cost terms.
+
+    dt: (N,) time steps [s]. terms: running cost. parameters: of the dynamics, each (n,) or (N, n). constraints: on every knot.
+    """
+
+    dynamics: DiscreteMap
+    dt: Array
+    terms: tuple[CostTerm, ...] = ()
+    parameters: Mapping[str, Array] = field(default_factory=dict)
+    constraints: tuple[Constraint, ...] = ()
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "dt", np.atleast_1d(np.array(self.dt, dtype=float)))
+        object.__setattr__(self, "terms", tuple(self.terms))
+        object.__setattr__(self, "constraints", tuple(self.constraints))
+        values = {k: np.atleast_1d(np.array(v, dtype=float)) for k, v in self.parameters.items()}
+        object.__setattr__(self, "parameters", values)
+
+    @property
+    def knots(self) -> int:
+        """N, the number of knots of the phase."""
+        return len(self.dt)
+
+
+@dataclass(frozen=True, eq=False)
+class OCP:
+    """An immutable optimal control problem; see the module docstring.
+
+    x0: (nx,). u_lower, u_upper: None, (nu,) or (N, nu), infinite where unbounded.
+    model: the robot behind the state (q, v), if there is one; used to check and to report, never to solve.
+    """
+
+    phases: tuple[Phase, ...]
+    x0: Array
+    terminal: tuple[CostTerm, ...] = ()
+    u_lower: Array | None = None
+    u_upper: Array | None = None
+    name: str = "ocp"
+    model: Any = None
+    terminal_constraints: tuple[Constraint, ...] = ()
+
+    def __post_init__(self) -> None:
+        for key in ("phases", "terminal", "terminal_constraints"):
+            object.__setattr__(self, key, tuple(getattr(self, key)))
+        for key in ("x0", "u_lower", "u_upper"):
+            value = getattr(self, key)
+            object.__setattr__(self, key, None if value is None else np.array(value, dtype=float))
+        if not self.phases:
+            raise ValueError("an OCP needs at least one phase")
+
+    @classmethod
+    def single_phase(
+        cls,
+        dynamics: DiscreteMap,
+        x0: Values,
+        horizon: int,
+        dt: float | Array,
+        running: Sequence[CostTerm] = (),
+        terminal: Sequence[CostTerm] = (),
+        *,
+        parameters: Mapping[str, Values] | None = None,
+        constraints: Sequence[Constraint] = (),
+        **fields: Any,
+    ) -> OCP:
+        """A problem with one phase of ``horizon`` knots; dt: a number or (horizon,) [s]; ``fields`` as in :class:`OCP`."""
+        steps = np.broadcast_to(np.asarray(dt, dtype=float), (horizon,))
+        values = {key: np.asarray(value, dtype=float) for key, value in (parameters or {}).items()}
+        phase = Phase(dynamics, steps, tuple(running), values, tuple(constraints))
+        return cls((phase,), np.asarray(x0, dtype=float), tuple(terminal), **fields)
+
+    @property
+    def manifold(self) -> Manifold:
+        """The state manifold."""
+        return self.phases[0].dynamics.manifold
+
+    @cached_property
+    def nu(self) -> int:
+        """The largest number of controls of any phase."""
+        return max(phase.dynamics.nu for phase in self.phases)
+
+    @property
+    def horizon(self) -> int:
+        """N, the number of time steps."""
+        return sum(phase.knots for phase in self.phases)
+
+    @property
+    def dt(self) -> Array:
+        """(N,) time steps [s]."""
+        return np.concatenate([phase.dt for phase in self.phases])
+
+    @property
+    def times(self) -> Array:
+        """(N + 1,) times of the knots [s], from 0."""
+        return np.concatenate([[0.0], np.cumsum(self.dt)])
+
+    @property
+    def phase_slices(self) -> tuple[slice, ...]:
+        """The knots of each phase."""
+        ends = np.cumsum([0, *(phase.knots for phase in self.phases)])
+        return tuple(slice(int(a), int(b)) for a, b in pairwise(ends))
+
+    @property
+    def state_names(self) -> tuple[str, ...]:
+        """One name per tangent component of the state."""
+        return self.manifold.tangent_names
+
+    @property
+    def control_names(self) -> tuple[str, ...]:
+        """One name per control, from the phase that has most."""
+        return max((phase.dynamics.control_names for phase in self.phases), key=len)
+
+    @cached_property
+    def control_bounds(self) -> tuple[Array, Array] | None:
+        """Lower and upper bounds, each (N, nu), or None where no control is bounded."""
+        if self.u_lower is None and self.u_upper is None:
+            return None
+        shape = (self.horizon, self.nu)
+        lower = -np.inf if self.u_lower is None else self.u_lower
+        upper = np.inf if self.u_upper is None else self.u_upper
+        return np.broadcast_to(lower, shape), np.broadcast_to(upper, shape)
+
+    def terms(self) -> list[CostTerm]:
+        """All cost terms, running ones first."""
+        return [*(term for phase in self.phases for term in phase.terms), *self.terminal]
+
+    def constraints(self) -> list[Constraint]:
+        """All constraints but the bounds on controls, running ones first."""
+        return [*(c for phase in self.phases for c in phase.constraints), *self.terminal_constraints]
+
+    def updated(self, name: str, **changes: Values) -> OCP:
+        """The same problem with other values in every cost term and constraint of this name.
+
+        changes: ``weight`` of a term, ``lower`` and ``upper`` of a constraint, and parameters by name.
+        Raises ValueError if nothing has this name, or has no such value.
+        """
+        names = [*(t.name for t in self.terms()), *(c.name for c in self.constraints())]
+        if name not in names:
+            kinds = "cost term or constraint" if self.constraints() else "cost term"
+            raise ValueError(f"no {kinds} is named {name!r}; there are: {', '.join(names)}")
+
+        def change(parts: tuple[Any, ...]) -> tuple[Any, ...]:
+            return tuple(part.updated(**changes) if part.name == name else part for part in parts)
+
+        phases = tuple(
+            replace(phase, terms=change(phase.terms), constraints=change(phase.constraints)) for phase in self.phases
+        )
+        terminal, final = change(self.terminal), change(self.terminal_constraints)
+        return replace(self, phases=phases, terminal=terminal, terminal_constraints=final)

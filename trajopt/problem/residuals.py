@@ -1,0 +1,168 @@
+"""The residuals of the terms in :mod:`trajopt.problem.terms` and :mod:`trajopt.problem.constraints`, as functions of rows; what
+comes before x is bound by the term.
+
+They are plain functions, so that a problem made of them can be pickled and sent to another process.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import NamedTuple
+
+from dynamics_backends import scalar as sm
+from dynamics_backends.manifold import Manifold
+from dynamics_backends.rigid_body.algorithms import kinematics
+from dynamics_backends.rigid_body.model.model import Model
+from dynamics_backends.scalar import Rows, Scalar
+
+Parameters = Mapping[str, Rows]
+Path = Callable[[Rows, Rows, Scalar, Parameters], Sequence[Scalar]]
+"""A point (3) in the world [m] as a function of state, control, time and parameters."""
+
+
+class LinkPoint(NamedTuple):
+    """A point of a body: its index, coordinates (3) [m] in the body's internal frame, and a name for reports."""
+
+    body: int
+    offset: tuple[float, float, float]
+    name: str
+
+
+def state_difference(manifold: Manifold, x: Rows, u: Rows, t: Scalar, p: Parameters) -> Rows:
+    """x (-) reference."""
+    return manifold.difference(p["reference"], x)
+
+
+def control_difference(x: Rows, u: Rows, t: Scalar, p: Parameters) -> Rows:
+    """u - reference."""
+    return u - p["reference"]
+
+
+def frame_position(model: Model, frame: int, x: Rows, u: Rows, t: Scalar, p: Parameters) -> list[Scalar]:
+    """Position of a frame less the goal."""
+    position = kinematics.frame_position(model, x[: model.nq], frame)
+    return [position[i] - p["goal"][i] for i in range(3)]
+
+
+def frame_placement(model: Model, frame: int, x: Rows, u: Rows, t: Scalar, p: Parameters) -> list[Scalar]:
+    """(R_goal' (position - p_goal), log(R_goal' R))."""
+    q, goal = x[: model.nq], p["rotation"]
+    at, R = kinematics.frame_position(model, q, frame), kinematics.frame_rotation(model, q, frame)
+    offset = [at[i] - p["position"][i] for i in range(3)]
+    columns = [[goal[3 * i + j] for i in range(3)] for j in range(3)]  # columns of R_goal
+    linear = [_dot(columns[j], offset) for j in range(3)]
+    relative = [[_dot(columns[i], [R[k][j] for k in range(3)]) for j in range(3)] for i in range(3)]
+    return [*linear, *kinematics.rotation_log(relative)]
+
+
+def frame_velocity(
+    model: Model, frame: int, expressed_in: str, x: Rows, u: Rows, t: Scalar, p: Parameters
+) -> list[Scalar]:
+    """Velocity of a frame less the reference."""
+    q, v = x[: model.nq], x[model.nq : model.nq + model.nv]
+    velocity = kinematics.frame_velocity(model, q, v, frame, expressed_in)
+    return [velocity[i] - p["reference"][i] for i in range(6)]
+
+
+def center_of_mass(model: Model, x: Rows, u: Rows, t: Scalar, p: Parameters) -> list[Scalar]:
+    """Center of mass less the goal."""
+    center = kinematics.center_of_mass(model, x[: model.nq])
+    return [center[i] - p["goal"][i] for i in range(3)]
+
+
+def limit_excess(
+    limited: Sequence[int], finite: Sequence[tuple[bool, bool]], x: Rows, u: Rows, t: Scalar, p: Parameters
+) -> list[Scalar]:
+    """How far the coordinates ``limited`` are beyond their limits; finite: which of (lower, upper) each has."""
+    return [_excess(x[i], p["lower"][j], p["upper"][j], *finite[j]) for j, i in enumerate(limited)]
+
+
+def _excess(q: Scalar, lower: Scalar, upper: Scalar, has_lower: bool, has_upper: bool) -> Scalar:
+    over = sm.select(q - upper, q - upper, 0.0 * q) if has_upper else 0.0 * q
+    return over + sm.select(lower - q, q - lower, 0.0 * q) if has_lower else over
+
+
+def beyond(
+    function: Callable[..., Sequence[Scalar]],
+    finite: Sequence[tuple[bool, bool]],
+    x: Rows,
+    u: Rows,
+    t: Scalar,
+    p: Parameters,
+) -> list[Scalar]:
+    """How far the values of a function are outside of their bounds; finite: which of (lower, upper) each has.
+
+    max(0, e) is rounded to (e + sqrt(e^2 + width^2)) / 2.
+    """
+    values, width = function(x, u, t, p), p["width"][0]
+    return [
+        sum(
+            (_rounded(e, width) for e in _both(values[i], p["lower"][i], p["upper"][i], *sides)),
+            0.0 * values[i],
+        )
+        for i, sides in enumerate(finite)
+    ]
+
+
+def _both(value: Scalar, lower: Scalar, upper: Scalar, has_lower: bool, has_upper: bool) -> list[Scalar]:
+    """lower - value and value - upper, those there are."""
+    return ([lower - value] if has_lower else []) + ([value - upper] if has_upper else [])
+
+
+def _rounded(excess: Scalar, width: Scalar) -> Scalar:
+    return 0.5 * (excess + sm.sqrt(excess * excess + width * width))
+
+
+def coordinates(chosen: Sequence[int], x: Rows, u: Rows, t: Scalar, p: Parameters) -> list[Scalar]:
+    """Some numbers of the state."""
+    return [x[i] for i in chosen]
+
+
+def sphere_clearance(
+    model: Model, points: Sequence[LinkPoint], x: Rows, u: Rows, t: Scalar, p: Parameters
+) -> list[Scalar]:
+    """Of each point: (distance^2 - radius^2) / (2 radius), which is the distance from the sphere's surface near it."""
+    at = kinematics.point_positions(model, x[: model.nq], [(point.body, point.offset) for point in points])
+    return [_clearance([a[i] - p["center"][i] for i in range(3)], p["radius"][0]) for a in at]
+
+
+def pair_clearance(
+    model: Model, pairs: Sequence[tuple[LinkPoint, LinkPoint]], x: Rows, u: Rows, t: Scalar, p: Parameters
+) -> list[Scalar]:
+    """The same of the points of each pair, which keep ``distance`` from each other."""
+    places = list(dict.fromkeys(point for pair in pairs for point in pair))
+    at = kinematics.point_positions(model, x[: model.nq], [(point.body, point.offset) for point in places])
+    where = dict(zip(places, at, strict=True))
+    return [
+        _clearance([where[a][i] - where[b][i] for i in range(3)], p["distance"][j]) for j, (a, b) in enumerate(pairs)
+    ]
+
+
+def tube_clearance(model: Model, frame: int, path: Path, x: Rows, u: Rows, t: Scalar, p: Parameters) -> list[Scalar]:
+    """(radius^2 - distance^2) / (2 radius) of a frame from a path: positive inside the tube."""
+    return depth_in_ball(path_offset(model, frame, path, x, u, t, p), u, t, p)
+
+
+def path_offset(model: Model, frame: int, path: Path, x: Rows, u: Rows, t: Scalar, p: Parameters) -> list[Scalar]:
+    """The position of a frame from that of a path."""
+    position, center = kinematics.frame_position(model, x[: model.nq], frame), path(x, u, t, p)
+    return [position[i] - center[i] for i in range(3)]
+
+
+def depth_in_ball(x: Rows | list[Scalar], u: Rows, t: Scalar, p: Parameters) -> list[Scalar]:
+    """(radius^2 - |x|^2) / (2 radius) of an offset x: a concave function, positive inside."""
+    return [-_clearance([x[i] for i in range(3)], p["radius"][0])]
+
+
+def given_point(x: Rows, u: Rows, t: Scalar, p: Parameters) -> list[Scalar]:
+    """The path whose points are a parameter."""
+    return [p["path"][i] for i in range(3)]
+
+
+def _clearance(offset: list[Scalar], radius: Scalar) -> Scalar:
+    """Smooth at the center too, of slope one at the surface."""
+    return 0.5 * (_dot(offset, offset) / radius - radius)
+
+
+def _dot(a: list[Scalar], b: list[Scalar]) -> Scalar:
+    return a[0] * b[0] + a[1] * b[1] + a[2] * b[2]

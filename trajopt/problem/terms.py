@@ -1,0 +1,288 @@
+"""Cost terms: weighted squares of residuals.
+
+    running    sum_k dt_k 1/2 sum_i w_i r_i(x_k, u_k, t_k, p)^2        the integral of 1/2 |r|_w^2 by the rectangle rule
+    terminal               1/2 sum_i w_i r_i(x_N, t_N, p)^2
+
+A residual is a :class:`~dynamics_backends.protocol.Map`, generic in the scalar.  References, goals and weights are
+run-time values, constant or one per knot.  A residual on the empty manifold (:data:`NO_STATE`) does not read the
+state, one with nu = 0 does not read the controls, so that its derivatives cost nothing there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from dynamics_backends.manifold import Manifold
+from dynamics_backends.protocol import Array, FunctionMap, Map
+from dynamics_backends.rigid_body.algorithms import kinematics
+from dynamics_backends.scalar import Rows, Scalar
+from trajopt.problem import residuals
+
+NO_STATE = Manifold([])
+"""The manifold of residuals that do not read the state."""
+_LINEAR, _ANGULAR = ("x", "y", "z"), ("rx", "ry", "rz")
+Residual = Callable[[Rows, Rows, Scalar, Mapping[str, Rows]], "Rows | list[Scalar]"]
+Values = Array | float | Sequence[Any]
+
+
+@dataclass(frozen=True, eq=False)
+class CostTerm:
+    """A residual with its weight and parameters.
+
+    name: for reports. residual: map with nr outputs.
+    weight: (nr,) or (N, nr), at least zero; a number is taken for all components.
+    parameters: run-time values by name, each (n,), or (N, n) with one row per knot of the phase.
+
+    Raises ValueError for a negative or non-finite weight, or one that does not fit the residual.
+    """
+
+    name: str
+    residual: Map
+    weight: Array = 1.0  # type: ignore[assignment]
+    parameters: Mapping[str, Array] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        nr = self.residual.n_out
+        weight = np.array(self.weight, dtype=float)
+        weight = np.full(nr, weight) if weight.ndim == 0 else weight
+        if weight.ndim > 2 or weight.shape[-1] != nr:
+            message = f"weight has shape {weight.shape}; expected (nr = {nr},) or (N, {nr})"
+            raise ValueError(f"term {self.name!r}: {message}")
+        if not (np.isfinite(weight).all() and (weight >= 0).all()):
+            raise ValueError(f"term {self.name!r}: weights must be finite and at least zero, got {weight}")
+        object.__setattr__(self, "weight", weight)
+        values = {key: np.atleast_1d(np.array(value, dtype=float)) for key, value in self.parameters.items()}
+        object.__setattr__(self, "parameters", values)
+
+    def updated(self, *, weight: Values | None = None, **parameters: Values) -> CostTerm:
+        """The same term with another weight or other values of some parameters.
+
+        Raises ValueError for a parameter that the term does not have.
+        """
+        unknown = set(parameters) - set(self.parameters)
+        if unknown:
+            known = ", ".join(self.parameters) or "none"
+            raise ValueError(f"term {self.name!r} has no parameter {min(unknown)!r}; it has: {known}")
+        new_weight = self.weight if weight is None else np.asarray(weight, dtype=float)
+        return replace(self, weight=new_weight, parameters={**self.parameters, **arrays_of(parameters)})
+
+
+def residual_cost(
+    name: str,
+    function: Residual,
+    manifold: Manifold,
+    n_out: int,
+    weight: Values = 1.0,
+    *,
+    nu: int = 0,
+    parameters: Mapping[str, Values] | None = None,
+    output_names: tuple[str, ...] | None = None,
+    control_names: tuple[str, ...] | None = None,
+) -> CostTerm:
+    """A user's own residual, written as one function ``function(x, u, t, p)`` of rows.
+
+    It returns rows or a list of ``n_out`` scalars and uses arithmetic, indexing and :mod:`dynamics_backends.scalar`.
+    With nu = 0 (needed for a terminal term) ``u`` is empty.
+    """
+    residual = FunctionMap(function, manifold, nu, n_out, output_names=output_names, control_names=control_names)
+    return CostTerm(name, residual, np.asarray(weight), arrays_of(parameters or {}))
+
+
+def state_cost(manifold: Manifold, reference: Values, weight: Values = 1.0, name: str = "state") -> CostTerm:
+    """r = x (-) reference in the tangent space at the reference, (ndx,).
+
+    reference: (nx,) or (N, nx). Raises ValueError if it does not fit or holds a quaternion that is not of unit length.
+    """
+    reference = np.asarray(reference, dtype=float)
+    if reference.shape[-1:] != (manifold.nx,):
+        raise ValueError(f"term {name!r}: reference has shape {reference.shape}; expected (nx = {manifold.nx},)")
+    error = quaternion_error(manifold, reference)
+    if error > QUATERNION_TOLERANCE:
+        raise ValueError(f"term {name!r}: a quaternion of the reference has norm 1 +- {error:.1e}: normalize it")
+
+    return residual_cost(
+        name,
+        partial(residuals.state_difference, manifold),
+        manifold,
+        manifold.ndx,
+        weight,
+        parameters={"reference": reference},
+        output_names=manifold.tangent_names,
+    )
+
+
+def control_cost(
+    nu: int,
+    reference: Values = 0.0,
+    weight: Values = 1.0,
+    name: str = "control",
+    names: tuple[str, ...] | None = None,
+) -> CostTerm:
+    """r = u - reference, (nu,); reference: a number, (nu,) or (N, nu); names: of the controls, for reports."""
+    reference = np.asarray(reference, dtype=float)
+    reference = np.full(nu, reference) if reference.ndim == 0 else reference
+    if reference.shape[-1:] != (nu,):
+        raise ValueError(f"term {name!r}: reference has shape {reference.shape}; expected (nu = {nu},) or (N, {nu})")
+
+    return residual_cost(
+        name,
+        residuals.control_difference,
+        NO_STATE,
+        nu,
+        weight,
+        nu=nu,
+        parameters={"reference": reference},
+        output_names=names,
+        control_names=names,
+    )
+
+
+# -- robots: the state is (q, v) of a rigid_body Model ------------------------------------------------------------------
+
+
+def frame_position_cost(
+    model, manifold: Manifold, frame: str, goal: Values, weight: Values = 1.0, name: str | None = None
+) -> CostTerm:
+    """r = position of the frame - goal, WORLD, (3,) [m]; goal: (3,) or (N, 3).
+
+    Raises UnknownName if the model has no such frame.
+    """
+
+    frame_id = model.frame_id(frame)
+
+    goal = last_axis(goal, 3, "goal", frame)
+    residual = partial(residuals.frame_position, model, frame_id)
+    names = tuple(f"{frame}.{axis}" for axis in _LINEAR)
+    title = name or f"position of {frame}"
+    return residual_cost(title, residual, manifold, 3, weight, parameters={"goal": goal}, output_names=names)
+
+
+def frame_placement_cost(
+    model,
+    manifold: Manifold,
+    frame: str,
+    position: Values,
+    rotation: Values,
+    weight: Values = 1.0,
+    name: str | None = None,
+) -> CostTerm:
+    """r = (R_goal' (p - p_goal), log(R_goal' R)), coordinates of the goal frame, (6,) [m, rad].
+
+    position: (3,) or (N, 3), WORLD. rotation: world from goal frame, (3, 3) or (N, 3, 3); it is stored as the parameter
+    ``rotation`` (9,), row by row. The residual is smooth while the angle to the goal stays below pi.
+    """
+
+    frame_id = model.frame_id(frame)
+    rotation = np.asarray(rotation, dtype=float)
+    if rotation.shape[-2:] != (3, 3):
+        raise ValueError(f"rotation of the goal of {frame!r} has shape {rotation.shape}; expected (3, 3) or (N, 3, 3)")
+
+    values = {
+        "position": last_axis(position, 3, "position", frame),
+        "rotation": rotation.reshape(*rotation.shape[:-2], 9),
+    }
+    residual = partial(residuals.frame_placement, model, frame_id)
+    names = tuple(f"{frame}.{axis}" for axis in (*_LINEAR, *_ANGULAR))
+    title = name or f"placement of {frame}"
+    return residual_cost(title, residual, manifold, 6, weight, parameters=values, output_names=names)
+
+
+def frame_velocity_cost(
+    model,
+    manifold: Manifold,
+    frame: str,
+    reference: Values = (0.0,) * 6,
+    weight: Values = 1.0,
+    *,
+    expressed_in: str = "LOCAL_WORLD_ALIGNED",
+    name: str | None = None,
+) -> CostTerm:
+    """r = velocity of the frame - reference, [linear, angular] (6,) [m/s, rad/s].
+
+    expressed_in: "LOCAL", "WORLD" or "LOCAL_WORLD_ALIGNED".
+    """
+
+    frame_id = model.frame_id(frame)
+    if expressed_in not in kinematics.REFERENCES:
+        raise ValueError(f"expressed_in = {expressed_in!r}; known: {', '.join(kinematics.REFERENCES)}")
+
+    values = {"reference": last_axis(reference, 6, "reference", frame)}
+    residual = partial(residuals.frame_velocity, model, frame_id, expressed_in)
+    names = tuple(f"{frame}.v{axis}" for axis in (*_LINEAR, *_ANGULAR))
+    title = name or f"velocity of {frame}"
+    return residual_cost(title, residual, manifold, 6, weight, parameters=values, output_names=names)
+
+
+def center_of_mass_cost(
+    model, manifold: Manifold, goal: Values, weight: Values = 1.0, name: str = "center of mass"
+) -> CostTerm:
+    """r = center of mass - goal, WORLD, (3,) [m]; goal: (3,) or (N, 3)."""
+
+    goal = last_axis(goal, 3, "goal", name)
+    names = tuple(f"com.{axis}" for axis in _LINEAR)
+    residual = partial(residuals.center_of_mass, model)
+    return residual_cost(name, residual, manifold, 3, weight, parameters={"goal": goal}, output_names=names)
+
+
+def joint_limit_cost(
+    model, manifold: Manifold, weight: Values = 1.0, margin: float = 0.0, name: str = "joint limits"
+) -> CostTerm:
+    """Soft position limits: r_i = q_i - upper_i above, q_i - lower_i below, 0 within; a cost once differentiable.
+
+    One residual for each coordinate with a finite limit. margin: [rad or m] by which the limits are narrowed.
+    Raises ValueError if the model has no finite limit or the margin leaves no room.
+    """
+    lower, upper = model.q_lower + margin, model.q_upper - margin
+    limited = [int(i) for i in np.flatnonzero(np.isfinite(lower) | np.isfinite(upper))]
+    if not limited:
+        raise ValueError(f"term {name!r}: the model has no finite position limit; leave the term out")
+    if np.any(lower > upper):
+        worst = model.q_names[int(np.argmax(lower - upper))]
+        raise ValueError(f"term {name!r}: margin {margin} leaves no room between the limits of {worst!r}; reduce it")
+    finite = list(zip(np.isfinite(lower[limited]).tolist(), np.isfinite(upper[limited]).tolist(), strict=True))
+    residual = partial(residuals.limit_excess, limited, finite)
+
+    values = {"lower": _finite(lower[limited]), "upper": _finite(upper[limited])}
+    names = tuple(model.q_names[i] for i in limited)
+    return residual_cost(name, residual, manifold, len(limited), weight, parameters=values, output_names=names)
+
+
+def arrays_of(values: Mapping[str, Values]) -> dict[str, Array]:
+    """Parameters by name as arrays of floats."""
+    return {key: np.asarray(value, dtype=float) for key, value in values.items()}
+
+
+def _finite(bounds: Array) -> Array:
+    return np.where(np.isfinite(bounds), bounds, 0.0)
+
+
+def last_axis(value: Values, size: int, what: str, where: str) -> Array:
+    """The value as an array (size,) or (N, size). Raises ValueError for another shape, naming ``what`` and ``where``."""
+    value = np.asarray(value, dtype=float)
+    if value.ndim not in (1, 2) or value.shape[-1] != size:
+        raise ValueError(f"{what} of {where!r} has shape {value.shape}; expected ({size},) or (N, {size})")
+    return value
+
+
+# -- unit quaternions ---------------------------------------------------------------------------------------------------
+
+QUATERNION_TOLERANCE = 1e-6
+"""Largest accepted deviation of a quaternion's norm from one."""
+_QUATERNION_OFFSET = {"SO(3)": 0, "SE(3)": 3}
+
+
+def quaternion_error(manifold: Manifold, x: Array) -> float:
+    """The largest | |quaternion| - 1 | among states x (..., nx); 0 where there are none, NaN for NaN states."""
+    worst, start = 0.0, 0
+    for group in manifold.groups:
+        offset = _QUATERNION_OFFSET.get(group.name)
+        if offset is not None:
+            quaternion = x[..., start + offset : start + offset + 4]
+            worst = max(worst, float(np.abs(np.linalg.norm(quaternion, axis=-1) - 1.0).max()))
+        start += group.nq
+    return worst

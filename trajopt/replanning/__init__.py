@@ -1,0 +1,1 @@
+"""Replanning while a plant moves: loop, horizons, planners, plants, faults, log."""

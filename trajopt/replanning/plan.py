@@ -1,0 +1,250 @@
+"""Plans in absolute time, the problems they solve, and where the next solve starts from.
+
+A plan holds from its start on.  Between knots its states lie on geodesics, its controls and gains are held, and it is executed
+with feedback about them,
+
+    u(t) = us_k + K_k (x (-) x_ref(t)),     t_k <= t - start < t_(k+1),
+
+so that a plan made on any time grid can be followed at any rate.  Behind its end it stays at its last state.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+
+from dynamics_backends.protocol import Array
+from trajopt.guesses.guesses import Guess, resampled_guess
+from trajopt.problem.ocp import OCP, Phase
+from trajopt.results.solution import Solution
+from trajopt.results.status import StatusCode
+
+LEAST_STEP = 0.5
+"""A first knot shorter than this share of its time step is joined to the next one: its gains would be huge."""
+
+
+@dataclass(frozen=True, eq=False)
+class Plan:
+    """A trajectory with its feedback from the time ``start`` [s] on; the arrays are those of a Solution, times from 0."""
+
+    start: float
+    times: Array
+    xs: Array
+    us: Array
+    K: Array
+    multipliers: Mapping[str, Array] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, solution: Solution, start: float) -> Plan:
+        """A solution whose first knot is at ``start``."""
+        return cls(start, solution.times, solution.xs, solution.us, solution.K, solution.multipliers)
+
+    @property
+    def end(self) -> float:
+        """The time [s] of the last knot."""
+        return self.start + float(self.times[-1])
+
+    def knots(self, times: Array) -> Array:
+        """The knots (M,) whose controls are held at times (M,) [s]."""
+        at = np.searchsorted(self.times, np.asarray(times) - self.start + _SAME_TIME, side="right") - 1
+        return np.clip(at, 0, len(self.us) - 1)
+
+    def knot(self, t: float) -> int:
+        """The knot whose control is held at t."""
+        return int(self.knots(np.array([t]))[0])
+
+    def reference(self, t: float, manifold: Any) -> Array:
+        """x_ref (nx,) on the geodesic between the knots around t."""
+        k = self.knot(t)
+        share = (t - self.start - self.times[k]) / (self.times[k + 1] - self.times[k])
+        share = min(max(float(share), 0.0), 1.0)
+        step = share * manifold.difference(self.xs[k][:, None], self.xs[k + 1][:, None])
+        return np.asarray(manifold.integrate(self.xs[k][:, None], step))[:, 0]
+
+    def control(self, t: float, x: Array, manifold: Any) -> Array:
+        """u (nu,) in the state x (nx,)."""
+        k = self.knot(t)
+        deviation = manifold.difference(self.reference(t, manifold)[:, None], x[:, None])[:, 0]
+        return self.us[k] + self.K[k] @ deviation
+
+
+_SAME_TIME = 1e-9
+"""Times [s] closer than this are one."""
+
+
+ACCEPTED = (
+    StatusCode.CONVERGED,
+    StatusCode.COST_CONVERGED,
+    StatusCode.PRECISION_LIMIT,
+    StatusCode.MAX_ITERATIONS,
+    StatusCode.TIME_LIMIT,
+)
+"""Ends of a solve whose trajectory is fit to be followed."""
+
+
+def fault_of(solution: Solution) -> str | None:
+    """Why a solution must not be followed, or None."""
+    for name in ("xs", "us", "K"):
+        if not np.isfinite(getattr(solution, name)).all():
+            return f"{name} of the solution is not finite"
+    return None if solution.status.code in ACCEPTED else str(solution.status)
+
+
+class WarmStart(NamedTuple):
+    """Where a solver may start: states and controls, gains K (N, nu, ndx), and multipliers with one row for each knot."""
+
+    guess: Guess
+    K: Array
+    multipliers: Mapping[str, Array]
+
+
+def warm_start(plan: Plan, ocp: OCP, start: float) -> WarmStart:
+    """The plan on the time grid of a problem whose first knot is at ``start``."""
+    guess = resampled_guess(ocp, plan, start - plan.start)
+    at = plan.knots(start + ocp.times[:-1])
+    return WarmStart(guess, plan.K[at], {name: _at_knots(value, at, plan) for name, value in plan.multipliers.items()})
+
+
+def _at_knots(value: Array, at: Array, plan: Plan) -> Array:
+    """Rows of each knot, of each knot and the last one, or of the last one alone."""
+    if len(value) == len(plan.us):
+        return value[at]
+    return value[[*at, -1]] if len(value) == len(plan.xs) else value
+
+
+class Horizon(Protocol):
+    """Which problem to solve at what time."""
+
+    def __call__(self, t: float) -> OCP | None:
+        """The problem whose first knot is at t [s]; None where none is left to solve."""
+        ...
+
+
+@dataclass(frozen=True)
+class Receding:
+    """The same problem at all times; ``moved``: with references of its own from t [s] on."""
+
+    ocp: OCP
+    moved: Callable[[OCP, float], OCP] | None = None
+
+    def __call__(self, t: float) -> OCP | None:
+        return self.ocp if self.moved is None else self.moved(self.ocp, t)
+
+
+@dataclass(frozen=True)
+class Shrinking:
+    """What is left of a problem that begins at 0; None where less than ``least`` knots or ``least_time`` [s] are left."""
+
+    ocp: OCP
+    least: int = 2
+    least_time: float = 0.0
+
+    def __call__(self, t: float) -> OCP | None:
+        rest = remaining(self.ocp, t)
+        return None if rest is None or rest.horizon < self.least or rest.times[-1] < self.least_time else rest
+
+
+@dataclass(frozen=True)
+class Regridded:
+    """What is left of a problem of one phase that begins at 0, on as many knots as ever; None where less than ``least`` [s] is.
+
+    Its size never changes; its knots come closer to each other. Raises ValueError for a problem of several phases.
+    """
+
+    ocp: OCP
+    least: float = 0.0
+
+    def __post_init__(self) -> None:
+        if len(self.ocp.phases) > 1:
+            raise ValueError("a problem of several phases cannot be regridded; take a shrinking horizon")
+
+    def __call__(self, t: float) -> OCP | None:
+        ocp, N = self.ocp, self.ocp.horizon
+        left = float(ocp.times[-1]) - t
+        if t <= 0.0:
+            return ocp
+        if left < max(self.least, _SAME_TIME):
+            return None
+        dt = np.full(N, left / N)
+        at = np.searchsorted(ocp.times, t + dt * np.arange(N) + _SAME_TIME, side="right") - 1
+        (phase,) = ocp.phases
+        terms, constraints = (tuple(_at_rows(part, at) for part in kind) for kind in (phase.terms, phase.constraints))
+        parameters = {key: _taken(value, at) for key, value in phase.parameters.items()}
+        cut = replace(phase, dt=dt, terms=terms, parameters=parameters, constraints=constraints)
+        bounds = {key: _taken(getattr(ocp, key), at) for key in ("u_lower", "u_upper")}
+        return replace(ocp, phases=(cut,), **bounds)
+
+
+def remaining(ocp: OCP, elapsed: float) -> OCP | None:
+    """The problem without its first ``elapsed`` seconds; None where nothing is left.
+
+    The knot under way is cut, or joined to the next one of its phase where little of it is left.
+    """
+    if elapsed <= 0.0:
+        return ocp
+    phases, start = [], 0.0
+    for phase in ocp.phases:
+        cut = _cut(phase, elapsed - start)
+        phases += [cut] if cut is not None else []
+        start += float(phase.dt.sum())
+    if not phases:
+        return None
+    dropped = ocp.horizon - sum(phase.knots for phase in phases)
+    bounds = {key: _taken(getattr(ocp, key), np.arange(dropped, ocp.horizon)) for key in ("u_lower", "u_upper")}
+    return replace(ocp, phases=tuple(phases), **bounds)
+
+
+def _cut(phase: Phase, elapsed: float) -> Phase | None:
+    if elapsed <= 0.0:
+        return phase
+    ends = np.cumsum(phase.dt)
+    first = int(np.searchsorted(ends, elapsed + _SAME_TIME, side="right"))
+    if first == phase.knots:
+        return None
+    dt = phase.dt[first:].copy()
+    dt[0] = ends[first] - elapsed
+    if dt[0] < LEAST_STEP * phase.dt[first] and len(dt) > 1:
+        dt[1] += dt[0]
+        dt, first = dt[1:], first + 1
+    at = np.arange(first, phase.knots)
+    terms, constraints = (tuple(_at_rows(part, at) for part in kind) for kind in (phase.terms, phase.constraints))
+    parameters = {key: _taken(value, at) for key, value in phase.parameters.items()}
+    return replace(phase, dt=dt, terms=terms, parameters=parameters, constraints=constraints)
+
+
+def _at_rows(part: Any, at: Array) -> Any:
+    """A cost term or constraint with the rows of some knots."""
+    own = {key: _taken(getattr(part, key), at) for key in ("weight", "lower", "upper") if hasattr(part, key)}
+    return replace(part, parameters={k: _taken(v, at) for k, v in part.parameters.items()}, **own)
+
+
+def _taken(value: Any, at: Array) -> Any:
+    return value[at] if np.ndim(value) == 2 else value
+
+
+def with_values(ocp: OCP, name: str, parameter: str, values: Array) -> OCP:
+    """The problem with the values (N + 1, n) of a parameter at its knots, in each cost term and constraint of this name.
+
+    Raises ValueError if nothing has this name, or this parameter, or one of another size.
+    """
+    ocp.updated(name)  # raises where nothing has the name
+
+    def changed(part: Any, at: Any) -> Any:
+        new = part.updated(**{parameter: values[at]})
+        size = np.shape(part.parameters[parameter])[-1]
+        if values.shape[-1] != size:
+            raise ValueError(f"{parameter!r} of {name!r} has {size} numbers; got {values.shape[-1]}")
+        return new
+
+    def change(parts: tuple[Any, ...], at: Any) -> tuple[Any, ...]:
+        return tuple(changed(part, at) if part.name == name else part for part in parts)
+
+    phases = tuple(
+        replace(phase, terms=change(phase.terms, knots), constraints=change(phase.constraints, knots))
+        for phase, knots in zip(ocp.phases, ocp.phase_slices, strict=True)
+    )
+    terminal, final = change(ocp.terminal, -1), change(ocp.terminal_constraints, -1)
+    return replace(ocp, phases=phases, terminal=terminal, terminal_constraints=final)

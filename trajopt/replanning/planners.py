@@ -1,0 +1,125 @@
+"""Planners: what a replanning loop asks of a solver, in two steps.
+
+    prepare   all that can be done before the state is known
+    respond   the solution from the state, as fast as possible
+
+| planner | prepare | respond |
+|---|---|---|
+| Converging | nothing | a solve, by any solver of :mod:`trajopt.solvers.registry` |
+| :class:`~trajopt.replanning.real_time_slq.RealTimeSLQ` | derivatives and sweep about the shifted plan | one step from the state |
+| :class:`~trajopt.replanning.real_time_sqp.RealTimeSQP` | the QP about the shifted plan | its solution from the state |
+
+The others pass these on, and go wrong on demand.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from dynamics_backends.protocol import Array
+from trajopt.guesses.guesses import Guess
+from trajopt.problem.ocp import OCP
+from trajopt.replanning.loop import Planner
+from trajopt.replanning.plan import WarmStart, fault_of
+from trajopt.results.solution import Solution
+from trajopt.solvers.direct.direct_sqp import sqp
+from trajopt.solvers.direct.dms import dms
+from trajopt.solvers.feedback import tracking_gains
+from trajopt.solvers.options import DMSOptions
+from trajopt.solvers.registry import solve, solver_options
+from trajopt.stage.evaluation import Direction, Shooting
+from trajopt.stage.numerics import numerics_for
+
+WARM_BARRIER = 1e-6
+"""The first barrier parameter of IPOPT from a plan that it has found."""
+
+
+class Converging:
+    """Solves each problem as far as the options allow; a solution without gains gets those of :mod:`trajopt.solvers.feedback`.
+
+    From a plan that it has found, IPOPT starts with a small barrier and multipliers of its own estimate: those of the plan belong
+    to a problem that has changed, and often take several times as many iterations. SQP starts with them: they tell the active set.
+
+    follow: start from the motion under the last plan's feedback, which obeys the dynamics, not from its states; what single
+    shooting needs where the system is unstable. Raises ValueError for an unknown solver or option, at the first solve.
+    """
+
+    def __init__(self, solver: str = "slq", options: Any = None, *, follow: bool = False) -> None:
+        self.solver, self.options, self.follow = solver, options, follow
+
+    def prepare(self, ocp: OCP, warm: WarmStart) -> None:
+        """See :class:`~trajopt.replanning.loop.Planner`."""
+        self._ocp, self._warm = ocp, warm
+
+    def respond(self, x0: Array) -> Solution:
+        """See :class:`~trajopt.replanning.loop.Planner`."""
+        ocp = replace(self._ocp, x0=x0)
+        guess = followed(ocp, self._warm) if self.follow else self._warm.guess
+        options, multipliers = self.options, self._warm.multipliers
+        if isinstance(options, Mapping):
+            options = solver_options(self.solver, **options)
+        if self.solver == "dms" and multipliers:
+            return dms(ocp, guess, replace(options or DMSOptions(), barrier=WARM_BARRIER))
+        if self.solver == "sqp" and multipliers:
+            return sqp(ocp, guess, options, multipliers=multipliers)
+        solution = solve(ocp, guess, options, solver=self.solver)
+        if fault_of(solution) is None and not solution.K.any():
+            return replace(solution, K=tracking_gains(ocp, solution.xs, solution.us))
+        return solution
+
+
+def followed(ocp: OCP, warm: WarmStart) -> Guess:
+    """The motion from x0 under the feedback of a warm start."""
+    (xs, us), N, ndx = warm.guess, ocp.horizon, ocp.manifold.ndx
+    off = ocp.manifold.difference(xs[:1].T, ocp.x0[:, None])[:, 0]
+    start = us.copy()
+    start[0] += warm.K[0] @ off
+    policy = Direction(np.zeros((N + 1, ndx)), start - us, warm.K, np.zeros((N, ndx)))
+    about = np.concatenate([ocp.x0[None], xs[1:]])
+    motion = numerics_for(ocp).evaluator.rollout(about, us, policy, np.ones(1), Shooting())
+    return Guess(motion.xs[0], motion.us[0])
+
+
+class Failing:
+    """A planner that fails at each ``every``-th response: a fault on demand, as an error and as NaN in turn."""
+
+    def __init__(self, planner: Planner, every: int) -> None:
+        self.planner, self.every = planner, every
+        self._count = 0
+
+    def prepare(self, ocp: OCP, warm: WarmStart) -> None:
+        """See :class:`~trajopt.replanning.loop.Planner`."""
+        self.planner.prepare(ocp, warm)
+
+    def respond(self, x0: Array) -> Solution:
+        """See :class:`~trajopt.replanning.loop.Planner`."""
+        self._count += 1
+        if self._count % self.every:
+            return self.planner.respond(x0)
+        if self._count // self.every % 2:
+            raise RuntimeError("the solver was made to fail")
+        solution = self.planner.respond(x0)
+        return replace(solution, us=np.full_like(solution.us, np.nan))
+
+
+class Slowed:
+    """A planner whose responses take ``factor`` times as long: a fault on demand, in wall-clock time."""
+
+    def __init__(self, planner: Planner, factor: float) -> None:
+        self.planner, self.factor = planner, factor
+
+    def prepare(self, ocp: OCP, warm: WarmStart) -> None:
+        """See :class:`~trajopt.replanning.loop.Planner`."""
+        self.planner.prepare(ocp, warm)
+
+    def respond(self, x0: Array) -> Solution:
+        """See :class:`~trajopt.replanning.loop.Planner`."""
+        began = time.perf_counter()
+        solution = self.planner.respond(x0)
+        time.sleep((self.factor - 1.0) * (time.perf_counter() - began))
+        return solution

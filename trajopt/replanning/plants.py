@@ -1,0 +1,94 @@
+"""The project's own dynamics as a plant, with steps of its own and forces that no plan knows of; and a path beside a plant."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from dynamics_backends.protocol import Array
+from trajopt.problem.ocp import DiscreteMap
+from trajopt.replanning.loop import Plant
+from trajopt.replanning.simulator import Simulator
+
+_ROUNDING = 1e-9
+
+
+class Push(NamedTuple):
+    """A force (nf,) from ``start`` on for ``duration`` [s]."""
+
+    start: float
+    duration: float
+    force: Array
+
+
+def pushed(pushes: Sequence[Push], t: float, size: int) -> Array:
+    """The sum (size,) of the forces at t [s]."""
+    total = np.zeros(size)
+    for push in pushes:
+        if push.start <= t + _ROUNDING < push.start + push.duration:
+            total += push.force
+    return total
+
+
+class SampledPlant:
+    """Any discrete map that does not depend on time, stepped at most ``step`` [s] at a time.
+
+    forces: (nf, nu) maps the controls u (nu,) of the plan to the inputs (nf,) of the map; pushes are added to these. limit: of the
+    controls, (nu,). parameters: of the map.
+    """
+
+    def __init__(
+        self,
+        dynamics: DiscreteMap,
+        x0: Array,
+        step: float,
+        *,
+        forces: Array | None = None,
+        pushes: Sequence[Push] = (),
+        limit: Array | float = np.inf,
+        parameters: Mapping[str, Array] | None = None,
+    ) -> None:
+        self._simulator, self._x, self._step = Simulator(dynamics, parameters), np.array(x0, dtype=float), step
+        self._forces = np.eye(dynamics.nu) if forces is None else np.asarray(forces, dtype=float)
+        self._pushes, self._limit = tuple(pushes), limit
+        self._time = 0.0
+
+    def state(self) -> Array:
+        """See :class:`~trajopt.replanning.loop.Plant`."""
+        return self._x
+
+    def step(self, u: Array, dt: float) -> None:
+        """See :class:`~trajopt.replanning.loop.Plant`. Raises ValueError for a control that is not finite."""
+        if not np.isfinite(u).all():
+            raise ValueError(f"a control is not finite: {u}")
+        count = max(1, math.ceil(dt / self._step - _ROUNDING))
+        force = self._forces @ np.clip(u, -np.asarray(self._limit), self._limit)
+        times = self._time + dt * np.arange(count) / count
+        inputs = np.array([force + pushed(self._pushes, t, len(force)) for t in times])
+        self._x, self._time = self._simulator.advance(self._x, inputs, dt / count), self._time + dt
+
+
+class BesidePath:
+    """A plant and a path parameter, which is the controller's own: states (x, s, sdot), controls (u, w), sddot = w.
+
+    inputs: of the plant, (nu,), in its state x under the controls u; default u.
+    """
+
+    def __init__(self, plant: Plant, start: Array, inputs: Callable[[Array, Array], Array] = lambda x, u: u) -> None:
+        self._plant, self._inputs = plant, inputs
+        self._s, self._speed = map(float, start)
+
+    def state(self) -> Array:
+        """See :class:`~trajopt.replanning.loop.Plant`."""
+        return np.append(self._plant.state(), [self._s, self._speed])
+
+    def step(self, u: Array, dt: float) -> None:
+        """See :class:`~trajopt.replanning.loop.Plant`. Raises ValueError for a control that is not finite."""
+        if not np.isfinite(u[-1]):
+            raise ValueError(f"a control is not finite: {u}")
+        self._plant.step(self._inputs(self._plant.state(), u[:-1]), dt)
+        self._s += dt * (self._speed + 0.5 * dt * float(u[-1]))
+        self._speed += dt * float(u[-1])

@@ -1,0 +1,163 @@
+"""The real-time iteration: one Gauss-Newton step per call, about the shifted plan (xs, us), for an initial state that comes last.
+
+    prepare   derivatives and Riccati sweep about the shifted plan, before the state is known
+    respond   dx_0 = x0 (-) xs_0 and the linear roll-out (dx, du) of the policy with gains K, from which the plan is
+
+| search | the plan | reference |
+|---|---|---|
+| no | xs (+) dx, us + du: the full step of multiple shooting | Diehl, Bock, Schloeder, SIAM J. Control Optim. 43, 2005 |
+| yes | the cheapest motion from x0 under u = us + alpha du + K (x (-) (xs (+) alpha dx)) | Tassa, Erez, Todorov, IROS 2012 |
+
+Full steps are right while the problem changes slowly; after a jump of a goal, or with one out of reach, they may swing for ever.
+The search tries alpha = 1, 1/2, 1/4, 1/8 and 0, the plan's own feedback, all at once; shortened steps raise the regularization of
+the next sweep.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from dynamics_backends.protocol import Array
+from trajopt.lq.bounded_lq import solve_bounded_lq
+from trajopt.lq.lq import Bounds, LQProblem, LQStep, Policy
+from trajopt.problem.ocp import OCP
+from trajopt.replanning.plan import WarmStart
+from trajopt.results.records import IterationRecord
+from trajopt.results.solution import Solution
+from trajopt.results.status import Status, StatusCode
+from trajopt.solvers.options import SLQOptions
+from trajopt.solvers.shooting.globalization import Regularization
+from trajopt.stage.evaluation import Direction, Shooting
+from trajopt.stage.numerics import numerics_for
+from trajopt.validation.validation import refuse_constraints
+
+STEP_LENGTHS = np.array([1.0, 0.5, 0.25, 0.125, 0.0])
+
+
+class Motion(NamedTuple):
+    """A trajectory, its cost, the length of the step that led to it, and its largest gap before that."""
+
+    xs: Array
+    us: Array
+    cost: float
+    alpha: float
+    defect: float
+
+
+class RealTimeSLQ:
+    """A :class:`~trajopt.replanning.loop.Planner`; see the module docstring.
+
+    hessian: of the cost, "gauss_newton" or "exact". regularization: the least on the diagonal of Quu. search: see the
+    module docstring. Finite bounds on controls make the response a bounded LQ problem (:mod:`trajopt.lq.bounded_lq`),
+    solved once the state is known.
+    """
+
+    def __init__(self, hessian: str = "gauss_newton", regularization: float = 0.0, *, search: bool = True) -> None:
+        self.hessian, self.least, self.search = hessian, regularization, search
+        self._regularization = Regularization.of(SLQOptions())
+        self._ocp: OCP | None = None
+
+    @property
+    def mu(self) -> float:
+        """The regularization of the next sweep."""
+        return max(self.least, self._regularization.mu)
+
+    def prepare(self, ocp: OCP, warm: WarmStart) -> None:
+        """See :class:`~trajopt.replanning.loop.Planner`. Raises RuntimeError before :meth:`prepare`."""
+        refuse_constraints(ocp, "RealTimeSLQ")
+        if self._ocp is None or not _alike(self._ocp, ocp):
+            self._evaluator, self._lq_solver = numerics_for(ocp, self.hessian)
+        self._ocp, self._times, (self._xs, self._us) = ocp, ocp.times, warm.guess
+        self._expansion = self._evaluator.expand(self._xs, self._us)
+        self._bounds = _finite_bounds(ocp, self._us)
+        self._policy = None if self._bounds else self._lq_solver.solve_riccati(self._expansion.lq, self.mu)
+
+    def respond(self, x0: Array) -> Solution:
+        """See :class:`~trajopt.replanning.loop.Planner`. Raises RuntimeError before :meth:`prepare`."""
+        if self._ocp is None:
+            raise RuntimeError("call prepare before respond")
+        dx0 = self._evaluator.manifold.difference(self._xs[:1].T, x0[:, None])[:, 0]
+        lq = self._expansion.lq._replace(dx0=dx0)
+        policy, step = self._solved(lq)
+        defect = float(np.abs(lq.d).max(initial=0.0))
+        if policy.failed_at is not None:
+            self._regularization = self._regularization.raised()
+            return self._solution(Motion(self._xs, self._us, self._expansion.cost, 0.0, defect), policy, step)
+        motion = self._searched(x0, policy, step) if self.search else self._whole(step, defect)
+        return self._solution(motion, policy, step)
+
+    def _solved(self, lq: LQProblem) -> tuple[Policy, LQStep]:
+        if self._bounds is not None:
+            return solve_bounded_lq(lq, self._bounds, self.mu, lq_solver=self._lq_solver)
+        assert self._policy is not None
+        return self._policy, self._lq_solver.forward(lq, self._policy)[0]
+
+    def _whole(self, step: LQStep, defect: float) -> Motion:
+        """The full step, whose gaps are of second order; the cost is that before it."""
+        us = self._us + step.du
+        if self._bounds is not None:
+            us = np.clip(us, self._us + self._bounds[0], self._us + self._bounds[1])
+        xs = np.ascontiguousarray(self._evaluator.manifold.integrate(self._xs.T, step.dx.T).T)
+        return Motion(xs, us, self._expansion.cost, 1.0, defect)
+
+    def _searched(self, x0: Array, policy: Policy, step: LQStep) -> Motion:
+        """The cheapest roll-out from x0; it begins with what the feedback makes of dx_0, whatever alpha."""
+        answer = policy.K[0] @ step.dx[0]
+        xs, us, dx, du = self._xs.copy(), self._us.copy(), step.dx.copy(), step.du.copy()
+        xs[0], us[0], dx[0], du[0] = x0, us[0] + answer, 0.0, du[0] - answer
+        with np.errstate(all="ignore"):  # what is not finite is not chosen
+            direction = Direction(dx, du, policy.K, np.zeros_like(dx[1:]))
+            tried = self._evaluator.rollout(xs, us, direction, STEP_LENGTHS, Shooting())
+            best = int(np.argmin(np.where(np.isfinite(tried.cost), tried.cost, np.inf)))
+        self._regularization = self._regularization.lowered() if best == 0 else self._regularization.raised()
+        return Motion(tried.xs[best], tried.us[best], float(tried.cost[best]), float(STEP_LENGTHS[best]), 0.0)
+
+    def _solution(self, motion: Motion, policy: Policy, step: LQStep) -> Solution:
+        unknown = float("nan")
+        record = IterationRecord(
+            iteration=0,
+            cost=motion.cost,
+            merit=motion.cost,
+            stop=unknown,
+            gradient=unknown,
+            regularization=self.mu,
+            step_norm=motion.alpha * max(float(np.abs(part).max(initial=0.0)) for part in step),
+            defect=motion.defect,
+            constraint_violation=0.0,
+            expected_decrease=unknown,
+            actual_decrease=unknown,
+            step_length=motion.alpha,
+            curvature=self.hessian,
+        )
+        xs, us = motion.xs, motion.us
+        status = _verdict(policy, xs, us)
+        return Solution(xs, us, policy.K, np.zeros_like(us), status, motion.cost, 1, (record,), self._times)
+
+
+def _alike(one: OCP, other: OCP) -> bool:
+    """Whether two problems differ in x0 at most, which expansions and roll-outs are given anyway."""
+    bounds = [(one.u_lower, other.u_lower), (one.u_upper, other.u_upper)]
+    same_bounds = all(a is b or (a is not None and b is not None and np.array_equal(a, b)) for a, b in bounds)
+    return one.phases is other.phases and one.terminal is other.terminal and same_bounds
+
+
+def _finite_bounds(ocp: OCP, us: Array) -> Bounds | None:
+    """Bounds on du, or None where no control is bounded."""
+    if ocp.control_bounds is None:
+        return None
+    lower, upper = ocp.control_bounds
+    if not (np.isfinite(lower).any() or np.isfinite(upper).any()):
+        return None
+    return lower - us, upper - us
+
+
+def _verdict(policy: Policy, xs: Array, us: Array) -> Status:
+    if policy.failed_at is not None:
+        advice = "Raise the regularization, or the weights of the controls."
+        message = "Quu is not positive definite."
+        return Status(StatusCode.NOT_POSITIVE_DEFINITE, message, policy.failed_at, advice=advice)
+    if not (np.isfinite(xs).all() and np.isfinite(us).all()):
+        return Status(StatusCode.NON_FINITE, "The step is not finite.", advice="Start from a converged plan.")
+    return Status(StatusCode.MAX_ITERATIONS, "One real-time iteration.")

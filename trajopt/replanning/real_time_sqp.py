@@ -1,0 +1,83 @@
+"""The real-time iteration for problems with constraints: one SQP step of direct multiple shooting per call.
+
+    prepare   the QP about the shifted plan, before the state is known, and gains of feedback about that plan
+    respond   the QP with its first state fixed, by :class:`trajopt.solvers.direct.rti.RealTimeIteration`; its whole step is the
+    plan
+
+Multipliers pass from one call to the next while the number of knots stays the same.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from dynamics_backends.protocol import Array
+from trajopt.problem.ocp import OCP
+from trajopt.replanning.plan import WarmStart
+from trajopt.results.records import IterationRecord
+from trajopt.results.solution import Solution
+from trajopt.results.status import Status, StatusCode
+from trajopt.solvers.direct.direct_sqp import qp_solver_for, staged_program
+from trajopt.solvers.direct.rti import RealTimeIteration
+from trajopt.solvers.feedback import tracking_gains
+from trajopt.solvers.options import SQPOptions
+from trajopt.solvers.qp.qp import QPStatus
+
+
+class RealTimeSQP:
+    """A :class:`~trajopt.replanning.loop.Planner`; see the module docstring. options: hold, hessian and qp_solver count."""
+
+    def __init__(self, options: SQPOptions | None = None) -> None:
+        self.options = options or SQPOptions(hessian="gauss_newton")
+        self._step: RealTimeIteration | None = None
+
+    def prepare(self, ocp: OCP, warm: WarmStart) -> None:
+        """See :class:`~trajopt.replanning.loop.Planner`. Raises ValueError where the plan gives NaN."""
+        self._ocp, before = ocp, self._step
+        self._program = program = staged_program(ocp, warm.guess, self.options)
+        step = RealTimeIteration(program, self.options, qp_solver_for(ocp, self.options))
+        if before is not None and before.y.shape == step.y.shape and before.z.shape == step.z.shape:
+            step.y, step.z, step.last = before.y, before.z, before.last
+        self._w = program.variables(*warm.guess)
+        step.prepare(self._w)
+        self._step, self._gains = step, tracking_gains(ocp, *warm.guess)
+
+    def respond(self, x0: Array) -> Solution:
+        """See :class:`~trajopt.replanning.loop.Planner`. Raises RuntimeError before :meth:`prepare`."""
+        if self._step is None:
+            raise RuntimeError("call prepare before respond")
+        program, ocp = self._program, self._ocp
+        found = self._step.feedback(x0)
+        xs, us = program.trajectory(found.w)
+        us, (cost, g) = us[: ocp.horizon], program.evaluate(found.w)
+        outside = np.maximum(program.g_lower - g, g - program.g_upper)
+        record = _record(cost, float(outside.max(initial=0.0)), float(np.abs(found.w - self._w).max()), self.options)
+        status, k = _verdict(found.status), np.zeros_like(us)
+        multipliers = program.by_name(found.y)
+        return Solution(xs, us, self._gains, k, status, cost, 1, (record,), ocp.times, multipliers=multipliers)
+
+
+def _verdict(status: QPStatus) -> Status:
+    if status is QPStatus.SOLVED:
+        return Status(StatusCode.MAX_ITERATIONS, "One real-time iteration.")
+    advice = "Relax the constraints by a penalized slack, or try another qp_solver."
+    return Status(StatusCode.INFEASIBLE, f"The QP of the step ended as {status}.", advice=advice)
+
+
+def _record(cost: float, violation: float, size: float, options: SQPOptions) -> IterationRecord:
+    unknown = float("nan")
+    return IterationRecord(
+        iteration=0,
+        cost=cost,
+        merit=cost,
+        stop=unknown,
+        gradient=unknown,
+        regularization=0.0,
+        step_norm=size,
+        defect=violation,
+        constraint_violation=violation,
+        expected_decrease=unknown,
+        actual_decrease=unknown,
+        step_length=1.0,
+        curvature=options.hessian,
+    )

@@ -1,0 +1,160 @@
+"""The account of a replanning run: what happened at each tick and in each solve, its events and its statistics; and its file.
+
+A folder holds ``run.npz``, the arrays, and ``run.json``, the events, the settings and the statistics.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from dynamics_backends.protocol import Array
+from trajopt.replanning.workers import Spell
+
+ARRAYS_FILE, ACCOUNT_FILE = "run.npz", "run.json"
+FORMAT = "trajopt.replanning"
+PERCENTILES = (50, 95, 99, 100)
+
+
+class EventKind(StrEnum):
+    """What went out of the ordinary."""
+
+    NO_MEASUREMENT = "no measurement"
+    BAD_MEASUREMENT = "bad measurement"
+    FAILED_SOLVE = "failed solve"
+    LATE_PLAN = "late plan"
+    SKIPPED = "skipped replanning"
+    BAD_CONTROL = "bad control"
+    HORIZON_ENDED = "horizon ended"
+    PLANT_DIVERGED = "plant diverged"
+    INTERRUPTED = "interrupted"
+
+
+class Event(NamedTuple):
+    """time [s], kind, and a sentence."""
+
+    time: float
+    kind: EventKind
+    message: str
+
+
+class Solve(NamedTuple):
+    """start: when its state was measured; valid: from when its plan is meant to hold; known: when it was there, all [s].
+
+    seconds: of the response. iterations; success: whether the plan was fit to be followed. cost.
+    """
+
+    start: float
+    valid: float
+    known: float
+    seconds: float
+    iterations: int
+    success: bool
+    cost: float
+
+
+@dataclass(eq=False)
+class RunLog:
+    """times (M,) [s] of the ticks; xs (M, nx) true states, estimates (M, nx), references (M, nx) of the plan in force, us (M, nu).
+
+    objects: by name, true positions (M, n). lags (M,): by how much each tick came too late [s]. spells: see
+    :class:`~trajopt.replanning.workers.Spell`. meta: JSON-like. clearances: by name of an object, the distance (M,) [m] of what
+    keeps clear of it.
+    """
+
+    tick: float
+    times: Array
+    xs: Array
+    estimates: Array
+    references: Array
+    us: Array
+    lags: Array
+    objects: Mapping[str, Array]
+    solves: Sequence[Solve]
+    events: Sequence[Event]
+    spells: Sequence[Spell]
+    meta: Mapping[str, Any] = field(default_factory=dict)
+    clearances: Mapping[str, Array] = field(default_factory=dict)
+
+    def count(self, kind: EventKind) -> int:
+        """How many events are of a kind."""
+        return sum(event.kind == kind for event in self.events)
+
+    def statistics(self, manifold: Any, distances: Mapping[str, Array] | None = None) -> dict[str, Any]:
+        """Numbers about the run; distances: name -> (M,), of which the least and the last are told."""
+        responses = np.array([s.seconds for s in self.solves]) * 1e3
+        prepares = np.array([s.prepare for s in self.spells]) * 1e3
+        iterations = np.array([s.iterations for s in self.solves])
+        off = np.abs(manifold.difference(self.references.T, self.xs.T))
+        scale = max(float(off.max(initial=0.0)), 1.0)
+        numbers: dict[str, Any] = {
+            "solves": len(self.solves),
+            "failed": sum(not s.success for s in self.solves),
+            "late": self.count(EventKind.LATE_PLAN),
+            "skipped": self.count(EventKind.SKIPPED),
+            "response [ms]": _percentiles(responses),
+            "preparation [ms]": _percentiles(prepares),
+            "iterations": _percentiles(iterations),
+            "tracking error, rms": scale * float(np.sqrt(((off / scale) ** 2).sum(axis=0).mean())),
+            "tracking error, largest": float(off.max(initial=0.0)),
+            "lag of ticks [ms]": _percentiles(self.lags * 1e3),
+            "events": {str(kind): self.count(kind) for kind in EventKind if self.count(kind)},
+        }
+        told = {f"clearance from the {name} [m]": values for name, values in self.clearances.items()}
+        for name, values in (told | dict(distances or {})).items():
+            numbers[name] = {"least": float(values.min()), "last": float(values[-1])}
+        return numbers
+
+    def save(self, folder: Path, statistics: Mapping[str, Any] | None = None) -> list[Path]:
+        """Write the two files. Raises OSError where they cannot be written."""
+        keys = ("times", "xs", "estimates", "references", "us", "lags")
+        arrays = {key: getattr(self, key) for key in keys}
+        arrays |= {f"object: {name}": value for name, value in self.objects.items()}
+        arrays |= {f"clearance: {name}": value for name, value in self.clearances.items()}
+        arrays |= {"solves": np.array(self.solves, dtype=float).reshape(len(self.solves), len(Solve._fields))}
+        arrays |= {"spells": np.array(self.spells, dtype=float).reshape(len(self.spells), len(Spell._fields))}
+        account = {"format": FORMAT, "tick": self.tick, "meta": dict(self.meta), "statistics": dict(statistics or {})}
+        account["events"] = [[event.time, str(event.kind), event.message] for event in self.events]
+        files = [folder / ARRAYS_FILE, folder / ACCOUNT_FILE]
+        np.savez_compressed(files[0], allow_pickle=False, **arrays)
+        files[1].write_text(json.dumps(account, indent=1), encoding="utf-8")
+        return files
+
+    @classmethod
+    def load(cls, folder: Path) -> RunLog:
+        """Read what :meth:`save` has written. Raises OSError, and ValueError for files of another kind."""
+        account = json.loads((folder / ACCOUNT_FILE).read_text(encoding="utf-8"))
+        if not isinstance(account, dict) or account.get("format") != FORMAT:
+            raise ValueError(f"{folder} holds no replanning run; give a folder that `trajopt replan` has written")
+        with np.load(folder / ARRAYS_FILE, allow_pickle=False) as data:
+            arrays = {name: data[name] for name in data.files}
+        solves = [Solve(a, b, c, d, int(e), bool(f), g) for a, b, c, d, e, f, g in arrays.pop("solves").tolist()]
+        spells = [Spell(*(int(v) for v in row[:3]), *row[3:]) for row in arrays.pop("spells").tolist()]
+        objects, clearances = (
+            {key.removeprefix(kind): arrays.pop(key) for key in list(arrays) if key.startswith(kind)}
+            for kind in ("object: ", "clearance: ")
+        )
+        events = [Event(t, EventKind(kind), message) for t, kind, message in account["events"]]
+        return cls(
+            account["tick"],
+            **arrays,
+            objects=objects,
+            clearances=clearances,
+            solves=solves,
+            events=events,
+            spells=spells,
+            meta=account["meta"],
+        )
+
+
+def _percentiles(values: Array) -> dict[str, float]:
+    if not len(values):
+        return {}
+    names = [f"p{p}" if p < 100 else "max" for p in PERCENTILES]
+    return dict(zip(names, map(float, np.percentile(values, PERCENTILES)), strict=True))

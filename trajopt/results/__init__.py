@@ -1,0 +1,1 @@
+"""What a solve returns and reports: status, records, solution files, the console table."""

@@ -1,0 +1,85 @@
+"""What a solver tells about each iteration."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+NUMBERS = (
+    "iteration",
+    "cost",
+    "merit",
+    "stop",
+    "gradient",
+    "regularization",
+    "step_norm",
+    "defect",
+    "constraint_violation",
+    "expected_decrease",
+    "actual_decrease",
+    "step_length",
+)
+"""The numeric columns of an :class:`IterationRecord`, in the order of the table."""
+PHASES = ("derivatives", "backward", "rollout")
+"""The parts of an iteration that are timed."""
+
+
+@dataclass(frozen=True)
+class IterationRecord:
+    """One iteration: the iterate it started from, and the step it took.
+
+    cost, merit (cost + penalty * l1 norm of the defects), gradient (infinity norm of the projected reduced gradient),
+    defect (largest entry of any gap), constraint_violation (of the bounds on the controls): of the iterate at the
+    start. stop: max(gradient / its tolerance, defect / its tolerance); at most 1 means converged. regularization: mu
+    used. step_norm: largest entry of the change (dx, du). expected_decrease, actual_decrease: of the merit.
+    step_length: alpha, 0 for a rejected step. curvature: "gauss_newton" or "exact", of the cost; "newton" or
+    "true", of the dynamics too (:mod:`trajopt.solvers.shooting.ddp_model`). times: seconds by phase.
+    """
+
+    iteration: int
+    cost: float
+    merit: float
+    stop: float
+    gradient: float
+    regularization: float
+    step_norm: float
+    defect: float
+    constraint_violation: float
+    expected_decrease: float
+    actual_decrease: float
+    step_length: float
+    curvature: str = "gauss_newton"
+    times: dict[str, float] = field(default_factory=dict)
+
+
+Callback = Callable[[IterationRecord], None]
+"""Called after each iteration; may raise KeyboardInterrupt to stop the solver."""
+
+
+class Journal:
+    """The history of a solve in the making: it times phases, keeps the records and passes them on."""
+
+    def __init__(self, callback: Callback | None = None) -> None:
+        self.records: list[IterationRecord] = []
+        self._callback = callback
+        self._clock: dict[str, float] = {}
+
+    @contextmanager
+    def timed(self, phase: str) -> Iterator[None]:
+        """Add the time spent within to a phase of the record in the making."""
+        start = time.perf_counter()
+        try:
+            yield
+        finally:
+            self._clock[phase] = self._clock.get(phase, 0.0) + time.perf_counter() - start
+
+    def add(self, **numbers: Any) -> None:
+        """Close a record: the fields of an :class:`IterationRecord` without its times."""
+        record = IterationRecord(**numbers, times=self._clock)
+        self._clock = {}
+        self.records.append(record)
+        if self._callback is not None:
+            self._callback(record)

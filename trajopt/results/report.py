@@ -1,0 +1,95 @@
+"""A plain-text table of the iterations."""
+
+from __future__ import annotations
+
+import math
+import sys
+from typing import TextIO
+
+from trajopt.results.records import IterationRecord
+from trajopt.results.solution import Solution
+
+HEADER_EVERY = 10
+# title, attribute, width, format, meaning
+_COLUMNS = (
+    ("iter", "iteration", 5, "d", "iteration; the row tells where it started and the step it took"),
+    ("cost", "cost", 14, ".7e", "total cost"),
+    ("merit", "merit", 14, ".7e", "cost + penalty * l1 norm of the defects; what the line search reduces"),
+    ("stop", "stop", 9, ".1e", "max(|grad| / its tolerance, defect / its tolerance); converged at 1"),
+    (
+        "|grad|",
+        "gradient",
+        9,
+        ".1e",
+        "largest entry of the reduced gradient in the controls, projected on their bounds",
+    ),
+    ("reg", "regularization", 9, ".1e", "mu, the regularization of the backward sweep"),
+    ("step", "step_norm", 9, ".1e", "largest entry of the change of states and controls; 0 if it was rejected"),
+    ("defect", "defect", 9, ".1e", "largest gap between a shooting node and the roll-out that leads to it"),
+    ("constr", "constraint_violation", 9, ".1e", "largest violation of bounds and constraints"),
+    ("expected", "expected_decrease", 10, ".2e", "decrease of the merit that the LQ model predicts"),
+    ("actual", "actual_decrease", 10, ".2e", "decrease of the merit that the roll-out found"),
+    ("alpha", "step_length", 9, ".2e", "step length"),
+    (
+        "curvature",
+        "curvature",
+        13,
+        "s",
+        "second derivatives that were used: of the cost, and of the dynamics under DDP",
+    ),
+)
+_SHORT = ("iteration", "cost", "gradient", "defect", "step_length")
+_LONG = ("curvature",)
+
+
+def account(solution: Solution) -> str:
+    """Cost and iterations; without a cost where there is none."""
+    cost = f"cost {solution.cost:.10g}, " if math.isfinite(solution.cost) else ""
+    return f"{cost}{solution.iterations} iterations"
+
+
+def _level(key: str) -> int:
+    """The verbosity from which on a column is shown."""
+    return 1 if key in _SHORT else 3 if key in _LONG else 2
+
+
+class ConsoleTable:
+    """A callback that prints one line per iteration.
+
+    stream: where to, default standard output. verbosity: 0 nothing, 1 the main columns, 2 all numbers, 3 also the
+    curvature and the time of each phase. Use :meth:`finish` to print how the solve ended.
+    """
+
+    def __init__(self, stream: TextIO | None = None, verbosity: int = 2) -> None:
+        if verbosity not in (0, 1, 2, 3):
+            raise ValueError(f"verbosity = {verbosity!r}; expected 0, 1, 2 or 3")
+        self.stream = stream
+        self.verbosity = verbosity
+        self.columns = [c for c in _COLUMNS if verbosity >= _level(c[1])]
+        self._rows = 0
+
+    def __call__(self, record: IterationRecord) -> None:
+        """Print a record."""
+        if self.verbosity == 0:
+            return
+        if self._rows % HEADER_EVERY == 0:
+            self._print(" ".join(f"{title:>{width}}" for title, _, width, _, _ in self.columns))
+        cells = [f"{getattr(record, key):>{width}{form}}" for _, key, width, form, _ in self.columns]
+        if self.verbosity >= 3:
+            cells.append("  ".join(f"{name} {1e3 * value:.1f} ms" for name, value in record.times.items()))
+        self._print(" ".join(cells))
+        self._rows += 1
+
+    def finish(self, solution: Solution) -> None:
+        """Print which test stopped the solve, the final cost, and the time by phase."""
+        if self.verbosity == 0:
+            return
+        times = ", ".join(f"{name} {value:.3f} s" for name, value in solution.time_total.items())
+        self._print(f"{solution.status}\n{account(solution)}; {times}")
+
+    def legend(self) -> str:
+        """What each column means, one to a line."""
+        return "\n".join(f"{title:>10}  {meaning}" for title, _, _, _, meaning in self.columns)
+
+    def _print(self, line: str) -> None:
+        print(line, file=self.stream or sys.stdout, flush=True)

@@ -1,0 +1,183 @@
+"""The result of a solve, and its file.
+
+A file is one ``.npz``: arrays by name, and ``metadata``, a JSON text with status, conventions, options and versions.
+Nothing in it is pickled.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import tempfile
+import zipfile
+import zlib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from dynamics_backends.protocol import Array
+from trajopt.results.records import NUMBERS, PHASES, IterationRecord
+from trajopt.results.status import Status
+
+FORMAT = "trajopt.solution"
+FORMAT_VERSION = 1
+CONVENTIONS = {
+    "state": "x = (q, v); q = base position in the world, quaternion x y z w, joints",
+    "velocity": "v = linear, angular, joint rates; base velocity in the LOCAL frame of the base",
+    "tangent": "x (+) dx perturbs on the right, in the body frame",
+    "policy": "u = us + k + K (x (-) xs)",
+    "units": "SI, radians",
+}
+_ARCHIVE = b"PK\x03\x04"
+"""How a zip file, and so a solution file, begins."""
+_ARRAYS = ("xs", "us", "K", "k", "times")
+_MULTIPLIER = "multiplier: "
+"""What the names of multipliers in a file begin with."""
+
+
+class SolutionFileError(ValueError):
+    """A file that is not a solution, or not a whole one."""
+
+
+@dataclass(frozen=True, eq=False)
+class Solution:
+    """A trajectory with its feedback policy and the account of how it was found.
+
+    xs (N + 1, nx), us (N, nu), K (N, nu, ndx) feedback gains, k (N, nu) the last feed-forward step, times (N + 1,) [s].
+    iterations: steps taken. history: one record per iteration. meta: JSON-like; options, solver, backend, digest.
+    multipliers: by name, where the solver has them: "dynamics" (N, ndx), and (K, nr) of each constraint.
+    """
+
+    xs: Array
+    us: Array
+    K: Array
+    k: Array
+    status: Status
+    cost: float
+    iterations: int
+    history: tuple[IterationRecord, ...]
+    times: Array
+    meta: Mapping[str, Any] = field(default_factory=dict)
+    multipliers: Mapping[str, Array] = field(default_factory=dict)
+
+    @property
+    def time_total(self) -> dict[str, float]:
+        """Seconds spent in each phase of the iterations."""
+        return {phase: sum(r.times.get(phase, 0.0) for r in self.history) for phase in PHASES}
+
+    def save(self, path: str | os.PathLike[str]) -> Path:
+        """Write the file; it appears complete or not at all. Raises OSError where it cannot be written."""
+        path = Path(path)
+        history = np.array([[getattr(r, n) for n in NUMBERS] for r in self.history], dtype=float)
+        arrays = {name: getattr(self, name) for name in _ARRAYS}
+        arrays["history"] = history.reshape(len(self.history), len(NUMBERS))
+        arrays["cost"] = np.array(self.cost)
+        arrays |= {_MULTIPLIER + name: value for name, value in self.multipliers.items()}
+        arrays["metadata"] = np.array(json.dumps(self._metadata()))
+        try:
+            _write_atomically(path, arrays)
+        except OSError as error:
+            raise _about(path, error) from error
+        return path
+
+    def _metadata(self) -> dict[str, Any]:
+        return {
+            "format": FORMAT,
+            "format_version": FORMAT_VERSION,
+            "status": self.status.to_dict(),
+            "iterations": self.iterations,
+            "history_columns": NUMBERS,
+            "curvature": [r.curvature for r in self.history],
+            "phase_times": [r.times for r in self.history],
+            "conventions": CONVENTIONS,
+            "versions": versions(),
+            "meta": dict(self.meta),
+        }
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> Solution:
+        """Read a file written by :meth:`save`.
+
+        Raises FileNotFoundError, or :class:`SolutionFileError` if the file is truncated or of another kind.
+        """
+        foreign = f"{path} is not a trajopt solution file; give the solution.npz that a solve has written"
+        with Path(path).open("rb") as file:
+            if file.read(len(_ARCHIVE)) != _ARCHIVE:  # to numpy, anything else may be a pickle
+                raise SolutionFileError(foreign)
+        try:
+            with Path(path).open("rb") as file, np.load(file, allow_pickle=False) as data:
+                multipliers = [name for name in data.files if name.startswith(_MULTIPLIER)]
+                arrays = {name: data[name] for name in (*_ARRAYS, "cost", "history", *multipliers)}
+                metadata = json.loads(str(data["metadata"]))
+        except (zipfile.BadZipFile, zlib.error, EOFError) as error:
+            raise SolutionFileError(f"{path} is not a whole solution file ({error}); solve and save again") from error
+        except (KeyError, ValueError, AttributeError, TypeError) as error:
+            raise SolutionFileError(foreign) from error
+        if not isinstance(metadata, dict) or metadata.get("format") != FORMAT:
+            raise SolutionFileError(f"{path} is no solution file: its metadata do not say {FORMAT!r}")
+        if metadata["format_version"] > FORMAT_VERSION:
+            newer = f"format {metadata['format_version']}; this version reads up to {FORMAT_VERSION}"
+            raise SolutionFileError(f"{path} was written by a newer version ({newer}): update trajopt")
+        return cls._assemble(arrays, metadata)
+
+    @classmethod
+    def _assemble(cls, arrays: dict[str, Array], metadata: dict[str, Any]) -> Solution:
+        rows = zip(arrays["history"], metadata["curvature"], metadata["phase_times"], strict=True)
+        history = []
+        for values, curvature, times in rows:
+            numbers = dict(zip(metadata["history_columns"], map(float, values), strict=True))
+            numbers["iteration"] = int(numbers["iteration"])
+            history.append(IterationRecord(**numbers, curvature=curvature, times=times))
+        return cls(
+            **{name: arrays[name] for name in _ARRAYS},
+            cost=float(arrays["cost"]),
+            status=Status.from_dict(metadata["status"]),
+            iterations=metadata["iterations"],
+            history=tuple(history),
+            meta=metadata["meta"],
+            multipliers={k.removeprefix(_MULTIPLIER): v for k, v in arrays.items() if k.startswith(_MULTIPLIER)},
+        )
+
+
+def versions() -> dict[str, str]:
+    """Versions of this distribution and of what the numbers depend on."""
+    import platform
+    from importlib import metadata
+
+    found = {"python": platform.python_version(), "numpy": np.__version__}
+    try:
+        return found | {"trajopt": metadata.version("trajopt")}
+    except metadata.PackageNotFoundError:  # run from a source tree
+        return found
+
+
+def _write_atomically(path: Path, arrays: dict[str, Array]) -> None:
+    """Write beside the target, then rename: a reader never sees half a file."""
+    descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".tmp")
+    temporary = Path(name)
+    try:
+        with os.fdopen(descriptor, "wb") as file:
+            np.savez_compressed(file, allow_pickle=False, **arrays)
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.chmod(0o666 & ~_umask())
+        temporary.replace(path)
+    except BaseException:
+        temporary.unlink(missing_ok=True)
+        raise
+
+
+def _about(path: Path, error: OSError) -> OSError:
+    """The error as one about the target, not about the temporary file."""
+    if error.errno is None:
+        return OSError(f"{path}: {error}")
+    return OSError(error.errno, error.strerror, str(path))
+
+
+def _umask() -> int:
+    current = os.umask(0)
+    os.umask(current)
+    return current

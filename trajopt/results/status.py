@@ -1,0 +1,67 @@
+"""How a solve ended: a code for programs and a sentence for people."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from enum import StrEnum
+from typing import Any
+
+
+class StatusCode(StrEnum):
+    """Why a solver stopped."""
+
+    CONVERGED = "converged"
+    """The gradient and the defects are below their tolerances."""
+    COST_CONVERGED = "cost_converged"
+    """The relative improvement of the cost fell below its tolerance, with closed defects."""
+    PRECISION_LIMIT = "precision_limit"
+    """Double precision allows no further progress; the gradient is still above its tolerance."""
+    MAX_ITERATIONS = "max_iterations"
+    TIME_LIMIT = "time_limit"
+    LINE_SEARCH_FAILED = "line_search_failed"
+    """No step length was accepted, even with the largest regularization."""
+    NOT_POSITIVE_DEFINITE = "not_positive_definite"
+    """Quu could not be factorized, even with the largest regularization."""
+    NON_FINITE = "non_finite"
+    """NaN or infinity in the dynamics, the cost, or their derivatives."""
+    INFEASIBLE = "infeasible"
+    """No point near satisfies the constraints: their violation cannot be reduced further."""
+    UNBOUNDED = "unbounded"
+    """The objective falls without end."""
+    INTERRUPTED = "interrupted"
+    """Stopped by the user (Ctrl-C)."""
+
+
+_SUCCESS = (StatusCode.CONVERGED, StatusCode.COST_CONVERGED)
+
+
+@dataclass(frozen=True)
+class Status:
+    """The end of a solve.
+
+    message: one sentence with the numbers that decided. knot, component: where, if it happened in one place.
+    advice: what to try, empty on success.
+    """
+
+    code: StatusCode
+    message: str
+    knot: int | None = None
+    component: str | None = None
+    advice: str = ""
+
+    @property
+    def success(self) -> bool:
+        """Whether a convergence test fired."""
+        return self.code in _SUCCESS
+
+    def __str__(self) -> str:
+        return f"{self.code}: {self.message}" + (f" {self.advice}" if self.advice else "")
+
+    def to_dict(self) -> dict[str, Any]:
+        """The fields as plain values, for JSON."""
+        return asdict(self) | {"code": str(self.code)}
+
+    @classmethod
+    def from_dict(cls, fields: dict[str, Any]) -> Status:
+        """The inverse of :meth:`to_dict`."""
+        return cls(**(fields | {"code": StatusCode(fields["code"])}))

@@ -1,0 +1,1 @@
+"""Direct multiple shooting: an optimal-control problem as a sparse nonlinear program."""

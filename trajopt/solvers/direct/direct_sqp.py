@@ -1,0 +1,95 @@
+"""Direct multiple shooting with SQP: the transcription of :mod:`trajopt.solvers.direct.transcription` solved by
+:mod:`trajopt.solvers.sqp.sqp`.
+
+The programs of this module know their stages, for ``qp_solver = "riccati"``, and Hessians without second derivatives of
+dynamics and constraints.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import cached_property
+
+import numpy as np
+import scipy.sparse as sp
+
+from dynamics_backends.protocol import Array
+from trajopt.guesses.guesses import Guess
+from trajopt.problem.ocp import OCP
+from trajopt.results.records import Callback
+from trajopt.results.solution import Solution
+from trajopt.solvers.direct.dms import trajectory_solution, warm_multipliers
+from trajopt.solvers.direct.transcription import Transcription, engine_of
+from trajopt.solvers.nlp.nlp import NLP
+from trajopt.solvers.options import SQPOptions
+from trajopt.solvers.qp.qp import QPSolver, StageLayout, make_qp_solver
+from trajopt.solvers.sqp.sqp import solve_nlp
+from trajopt.stage.program_parts import Part, parts_of
+
+
+class StagedProgram(Transcription):
+    """A transcription with its :class:`~trajopt.solvers.qp.qp.StageLayout` and its Gauss-Newton Hessian."""
+
+    @cached_property
+    def layout(self) -> StageLayout | None:
+        """Where the stages are; None with a first-order hold, whose controls belong to two of them."""
+        if self.hold != "zero_order":
+            return None
+        return StageLayout(self.ix, self.iu, self._defect_rows, np.zeros(0, dtype=int))
+
+    def convex_hessian(self, w: Array, sigma: float, multipliers: Array) -> sp.csc_matrix:
+        """See :class:`~trajopt.solvers.nlp.nlp.ConvexOverNonlinear`."""
+        return self._assembled(self.convex_parts, w, sigma, multipliers)
+
+    @cached_property
+    def convex_parts(self) -> list[Part]:
+        """The parts with convex Hessians."""
+        if self.kind != "exact":
+            return self.parts
+        return parts_of(self.ocp, self.ix, self.iu, self.hold, "gauss_newton", self.N * self.n)
+
+    def recentered(self, w: Array) -> tuple[NLP, Array]:
+        """See :class:`~trajopt.solvers.nlp.nlp.NLP`."""
+        if self.original.manifold.is_vector_space:
+            return self, w
+        xs, us = self.trajectory(w)
+        new = type(self)(self.original, Guess(xs, us), self.hold, self.kind)
+        return new, new.variables(xs, us)
+
+
+def sqp(
+    ocp: OCP,
+    guess: Guess,
+    options: SQPOptions | None = None,
+    callback: Callback | None = None,
+    multipliers: Mapping[str, Array] | None = None,
+) -> Solution:
+    """Solve a valid problem from a guess, whose states need not satisfy the dynamics.
+
+    multipliers: of an earlier solution of the same structure; the first QP starts at their active set.
+
+    hessian = "scqp", the default, counts the outer functions of constraints that have a
+    :class:`~trajopt.problem.constraints.Composition`, and is "gauss_newton" where none has. Raises ValueError where
+    ``qp_solver = "riccati"`` meets a constraint that couples knots or is an equality, by its name.
+    """
+    options = options or SQPOptions()
+    program = staged_program(ocp, guess, options)
+    warm = None if multipliers is None else warm_multipliers(program, multipliers)
+    w, qp_solver = program.variables(*guess), qp_solver_for(ocp, options)
+    found = solve_nlp(program, w, options, callback, multipliers=warm, qp_solver=qp_solver)
+    return trajectory_solution(found.nlp, found)  # type: ignore[arg-type]
+
+
+def staged_program(ocp: OCP, guess: Guess, options: SQPOptions) -> StagedProgram:
+    """The program that the SQP method solves."""
+    return StagedProgram(ocp, guess, options.hold, "scqp" if options.hessian == "auto" else options.hessian)
+
+
+def qp_solver_for(ocp: OCP, options: SQPOptions) -> QPSolver:
+    """The QP solver of the options; Riccati sweeps are compiled where the problem's backends are."""
+    sweeping = options.qp_solver in ("riccati", "interior_point") and options.hold == "zero_order"
+    if not sweeping or engine_of(ocp) != "compiled":
+        return make_qp_solver(options.qp_solver)
+    from trajopt.lq.compiled_lq import CompiledLQ
+
+    return make_qp_solver(options.qp_solver, lq_solver=CompiledLQ(ocp.manifold.ndx, ocp.nu))

@@ -1,0 +1,99 @@
+"""Direct multiple shooting with IPOPT: the transcription of :mod:`trajopt.solvers.direct.transcription` solved by
+:mod:`trajopt.solvers.nlp.ipopt`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from dynamics_backends.protocol import Array
+from trajopt.guesses.guesses import Guess
+from trajopt.problem.ocp import OCP
+from trajopt.results.records import Callback
+from trajopt.results.solution import Solution
+from trajopt.results.status import Status, StatusCode
+from trajopt.solvers.direct.transcription import Transcription
+from trajopt.solvers.feedback import tracking_gains
+from trajopt.solvers.nlp import nlp_verdicts
+from trajopt.solvers.nlp.ipopt import Multipliers, solve_ipopt
+from trajopt.solvers.nlp.nlp import NLPSolution
+from trajopt.solvers.options import DMSOptions
+
+
+def dms(
+    ocp: OCP,
+    guess: Guess,
+    options: DMSOptions | None = None,
+    callback: Callback | None = None,
+    multipliers: Mapping[str, Array] | None = None,
+) -> Solution:
+    """Solve a valid problem from a guess, whose states need not satisfy the dynamics.
+
+    multipliers: of an earlier solution of the same structure; with a small ``barrier`` they make a warm start. Raises
+    MissingIpopt without cyipopt.
+    """
+    options = options or DMSOptions()
+    program = transcribed(ocp, guess, options)
+    warm = None if multipliers is None else warm_multipliers(program, multipliers)
+    found = solve_ipopt(program, program.variables(*guess), options, callback, warm=warm, gaps=program.N * program.n)
+    return trajectory_solution(program, found)
+
+
+def warm_multipliers(program: Transcription, multipliers: Mapping[str, Array]) -> Multipliers:
+    """Those of an earlier solution in the order of a program; zero for what has no name or another shape there."""
+    z = np.zeros(program.size)
+    for name, places in (("bounds on x", program.ix), ("bounds on u", program.iu)):
+        values = multipliers.get(name)
+        if values is not None and values.shape == places.shape:
+            z[places] = values
+    return Multipliers(program.from_names(multipliers), z)
+
+
+def transcribed(ocp: OCP, guess: Guess, options: DMSOptions) -> Transcription:
+    """The program that IPOPT solves."""
+    kind = "gauss_newton" if options.hessian == "gauss_newton" else "exact"
+    return Transcription(ocp, guess, options.hold, kind)
+
+
+def trajectory_solution(program: Transcription, found: NLPSolution) -> Solution:
+    """The solution of a transcription as one of the problem, with the gains of :mod:`trajopt.solvers.feedback`."""
+    ocp = program.original
+    xs, us = program.trajectory(found.w)
+    status = _explained(program, found) if found.status.code == StatusCode.INFEASIBLE else found.status
+    N, ndx, nu = ocp.horizon, ocp.manifold.ndx, ocp.nu
+    gains = (
+        np.zeros((N, nu, ndx)) if len(us) > N else tracking_gains(ocp, xs, us)
+    )  # a linear hold has no gains of its own
+    return Solution(
+        xs,
+        us[:N],
+        gains,
+        np.zeros((N, nu)),
+        status,
+        found.objective,
+        found.iterations,
+        found.history,
+        ocp.times,
+        multipliers=multipliers_by_name(program, found),
+    )
+
+
+def _explained(program: Transcription, found: NLPSolution) -> Status:
+    """The verdict on the constraint that is violated most by the motion under the controls found.
+
+    At a point of least violation the gaps take their share of it, and tell nothing.
+    """
+    w = program.simulated(found.w)
+    worst = nlp_verdicts.worst_constraint(program, w, program.evaluate(w)[1])
+    if worst is None or not np.isfinite(worst.violation) or nlp_verdicts.contradiction(program) is not None:
+        return found.status
+    return nlp_verdicts.infeasible(found.iterations, worst)
+
+
+def multipliers_by_name(program: Transcription, found: NLPSolution) -> dict[str, Array]:
+    """Those of the dynamics, of each constraint by name, and of the bounds on states and controls."""
+    z = found.bound_multipliers
+    named = program.by_name(found.multipliers)
+    return named | {"bounds on x": z[program.ix], "bounds on u": z[program.iu]}

@@ -1,0 +1,86 @@
+"""Real-time iteration: one full SQP step per sample, cut in two.
+
+    prepare(w)     all that does not depend on the initial state: functions, derivatives, the convex QP about w
+    feedback(x0)   the QP with x_0 fixed at x0, and its solution: the only work between measurement and control
+
+(M. Diehl, H. G. Bock, J. Schlöder, A real-time iteration scheme for nonlinear optimization in optimal feedback control,
+SIAM J. Control Optim. 43, 2005.)  The program fixes x_0 by equal bounds on variables, so a new x0 is met to first order by one QP.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import NamedTuple
+
+import numpy as np
+
+from dynamics_backends.protocol import Array
+from trajopt.solvers.direct.transcription import Transcription
+from trajopt.solvers.options import SQPOptions
+from trajopt.solvers.qp.interior_point import InteriorPoint
+from trajopt.solvers.qp.newton import ActiveSetNewton
+from trajopt.solvers.qp.qp import QPSolution, QPSolver, QPStatus, make_qp_solver
+from trajopt.solvers.sqp.convexify import Convexified, convexified
+from trajopt.solvers.sqp.sqp_iterate import Iterate, hessian_at, iterate_at, qp_about, semidefinite_at, settled, trial
+
+
+class Feedback(NamedTuple):
+    """The new w (n,) with multipliers y (m,), z (n,), and how the QP ended; w stays where it was unless it was solved."""
+
+    w: Array
+    y: Array
+    z: Array
+    status: QPStatus
+
+
+class RealTimeIteration:
+    """Steps on the program of an optimal-control problem, whose first state is given anew at each sample.
+
+    options: hessian and qp_solver count. Multipliers pass from one step to the next.
+    """
+
+    def __init__(
+        self, program: Transcription, options: SQPOptions | None = None, qp_solver: QPSolver | None = None
+    ) -> None:
+        self.program, self.options = program, settled(options or SQPOptions(), program)
+        self.qp_solver = qp_solver or make_qp_solver(self.options.qp_solver)
+        self.fallback = InteriorPoint()
+        self.y, self.z = np.zeros_like(program.g_lower), np.zeros_like(program.x_lower)
+        self.last: QPSolution | None = None
+        self.newton = ActiveSetNewton()
+        self._prepared: tuple[Iterate, Convexified] | None = None
+
+    def prepare(self, w: Array) -> None:
+        """Build the QP about w (n,), in the coordinates of the program. Raises ValueError where it is not finite."""
+        at = iterate_at(self.program, trial(self.program, w), self.y, self.z, self.options)
+        if at is None or not np.isfinite(at.f + at.theta):
+            raise ValueError("NaN or infinity at the trajectory given to prepare; start from another one")
+        qp, solvers = qp_about(at, hessian_at(at, self.options)), (self.qp_solver, self.fallback)
+        other = semidefinite_at(at, self.options)
+        self._prepared = at, convexified(qp, self.y, self.z, solvers, semidefinite=other)
+
+    def feedback(self, x0: Array) -> Feedback:
+        """The step for the state x0 (nx,) of the problem.
+
+        Raises RuntimeError before :meth:`prepare`, ValueError for a state of another size or one that is not finite.
+        """
+        if self._prepared is None:
+            raise RuntimeError("call prepare(w) before feedback(x0)")
+        at, convex = self._prepared
+        lb, ub, first = convex.qp.lb.copy(), convex.qp.ub.copy(), self.program.ix[0]
+        lb[first] = ub[first] = self._coordinates(x0) - at.w[first]
+        qp = replace(convex.qp, lb=lb, ub=ub)
+        found = self.newton.solve(qp, self.y, self.z) or convex.solver.solve(qp, self.last)
+        if found.status is not QPStatus.SOLVED:
+            return Feedback(at.w, self.y, self.z, found.status)
+        self.last, self.y, self.z = found, found.y, found.z
+        return Feedback(at.w + found.w, found.y, found.z, found.status)
+
+    def _coordinates(self, x0: Array) -> Array:
+        """Those (ndx,) of a state in the program: itself, or its chart's on a Lie group."""
+        x0, manifold = np.asarray(x0, dtype=float), self.program.original.manifold
+        if x0.shape != (manifold.nx,) or not np.isfinite(x0).all():
+            raise ValueError(f"x0 = {x0}; expected {manifold.nx} finite numbers, the state of the problem")
+        if manifold.is_vector_space:
+            return x0
+        return np.asarray(manifold.difference(self.program.reference[0][:, None], x0[:, None])[:, 0])

@@ -1,0 +1,244 @@
+"""Direct multiple shooting: an optimal control problem as a sparse nonlinear program.
+
+    variables      w = (x_0, u_0, x_1, u_1, ..., x_N [, u_N])                 u_N with a first-order hold only, and the running
+                                                                              cost by the trapezoidal rule
+    constraints    F_k(x_k, u_k) - x_(k+1) = 0,   g_k(x_k, u_k) within its bounds,   g_N(x_N) within its bounds
+
+H. G. Bock, K. J. Plitt, IFAC World Congress 1984. Time steps, costs and constraints of all knots are evaluated as one batch.
+Bounds on numbers of the state become bounds on variables. On a Lie group x_k stands for its coordinates about a reference
+(:mod:`trajopt.solvers.direct.charts`). A running constraint that reads no controls has no row at x_0, which is fixed.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Mapping, Sequence
+from functools import cached_property
+
+import numpy as np
+import scipy.sparse as sp
+
+from dynamics_backends.protocol import Array
+from trajopt.guesses.guesses import Guess
+from trajopt.problem.constraints import chosen_coordinates
+from trajopt.problem.ocp import OCP
+from trajopt.solvers.direct.charts import charted
+from trajopt.solvers.nlp.nlp import NLP
+from trajopt.solvers.qp.sparse_assembly import Entries
+from trajopt.stage.constraint_pattern import jacobian_pattern
+from trajopt.stage.knots import KnotValues
+from trajopt.stage.program_parts import Part, engine_of, held_problem, parts_of
+
+__all__ = ["Transcription", "engine_of"]
+
+
+class Transcription:
+    """An OCP as an :class:`~trajopt.solvers.nlp.nlp.NLP` about a guess.
+
+    hold: of the controls, "zero_order" or "first_order". hessian: "exact", "gauss_newton" (of the cost alone) or "scqp" (see
+    :class:`~trajopt.stage.knots.NumpyKnots`).
+    Raises TypeError where a first-order hold meets a time step that is not a sampled system.
+    """
+
+    def __init__(self, ocp: OCP, guess: Guess, hold: str = "zero_order", hessian: str = "exact") -> None:
+        self.original, self.reference, self.hold, self.kind = ocp, np.array(guess.xs, dtype=float), hold, hessian
+        self.reference[0] = ocp.x0
+        held = held_problem(ocp) if hold == "first_order" else ocp
+        self.ocp = held if ocp.manifold.is_vector_space else charted(held, self.reference)
+        self.N, self.n, self.m = ocp.horizon, ocp.manifold.ndx, ocp.nu
+        self._index(self.N + (hold == "first_order"))
+        self.parts = parts_of(self.ocp, self.ix, self.iu, hold, hessian, self.N * self.n)
+        self._defect_rows = np.arange(self.N * self.n).reshape(self.N, self.n)
+        self.rows = self._defect_rows.size + sum(int((part.rows >= 0).sum()) for part in self.parts)
+        self._bounds(np.asarray(guess.us, dtype=float))
+        self._patterns()
+
+    # -- variables and rows ---------------------------------------------------------------------------------------------
+    def _index(self, controls: int) -> None:
+        """ix (N + 1, n) and iu (controls, m), places of states and controls in w."""
+        width = self.n + self.m
+        self.size = (self.N + 1) * self.n + controls * self.m
+        starts = width * np.arange(self.N + 1)
+        self.ix = starts[:, None] + np.arange(self.n)
+        self.iu = starts[:controls, None] + self.n + np.arange(self.m)
+
+    def _bounds(self, us: Array) -> None:
+        self.x_lower, self.x_upper = np.full(self.size, -np.inf), np.full(self.size, np.inf)
+        self.x_lower[self.ix[0]] = self.x_upper[self.ix[0]] = self.ocp.x0
+        if self.original.control_bounds is not None:
+            for bound, values in zip((self.x_lower, self.x_upper), self.original.control_bounds, strict=True):
+                bound[self.iu] = np.vstack([values, values[-1:]])[: len(self.iu)]
+        self._hold_unread_controls(us)
+        self._bound_states()
+        self.g_lower, self.g_upper = np.zeros(self.rows), np.zeros(self.rows)
+        for part in self.parts:
+            bounds = [c.bounds(len(part.rows)) for c in part.constraints]
+            for target, side in ((self.g_lower, 0), (self.g_upper, 1)):
+                block = np.concatenate([np.zeros((len(part.rows), 0)), *(b[side] for b in bounds)], axis=1)
+                target[part.rows[part.rows >= 0]] = block[part.rows >= 0]
+
+    def _hold_unread_controls(self, us: Array) -> None:
+        """Controls that neither dynamics nor terms read stay at the guess."""
+        for phase, knots in zip(self.original.phases, self.original.phase_slices, strict=True):
+            residuals = [*(term.residual for term in phase.terms), *(c.residual for c in phase.constraints)]
+            read = max([phase.dynamics.nu, *(residual.nu for residual in residuals)])
+            for bound in (self.x_lower, self.x_upper):
+                bound[self.iu[knots, read:]] = us[knots, read:]
+
+    def _bound_states(self) -> None:
+        """Constraints on single numbers of the state, as bounds on the variables from knot 1 on."""
+        self._bounded_by: dict[int, str] = {}
+        if not self.original.manifold.is_vector_space:
+            return
+        groups = [*(phase.constraints for phase in self.ocp.phases), self.ocp.terminal_constraints]
+        slices = [*self.ocp.phase_slices, slice(self.N, self.N + 1)]
+        for group, knots in zip(groups, slices, strict=True):
+            for c in group:
+                chosen = chosen_coordinates(c)
+                if chosen is None:
+                    continue
+                places = self.ix[knots][:, list(chosen)]
+                low, high = c.bounds(len(places))
+                free = slice(1 if knots.start == 0 else 0, None)
+                self._bounded_by.update((int(i), c.name) for i in places[free].ravel())
+                self.x_lower[places[free]] = np.maximum(self.x_lower[places[free]], low[free])
+                self.x_upper[places[free]] = np.minimum(self.x_upper[places[free]], high[free])
+
+    # -- patterns -------------------------------------------------------------------------------------------------------
+    def _patterns(self) -> None:
+        jacobian, hessian = Entries(), Entries()
+        jacobian.add(self._defect_rows, self.ix[1:], np.eye(self.n, dtype=bool))
+        for part in self.parts:
+            if part.stepped:
+                jacobian.add(self._defect_rows[part.knots], part.ix)
+                jacobian.add(self._defect_rows[part.knots], part.iu)
+            mask = jacobian_pattern(part.constraints, self.n, part.iu.shape[1])
+            jacobian.add(part.rows, part.ix, mask[:, : self.n])
+            jacobian.add(part.rows, part.iu, mask[:, self.n :])
+            for rows, columns in itertools.product((part.ix, part.iu), repeat=2):
+                hessian.add(rows, columns)
+        self._jacobian = jacobian.assembly((self.rows, self.size))
+        self._hessian = hessian.assembly((self.size, self.size))
+        self._minus_identity = np.broadcast_to(-np.eye(self.n), (self.N, self.n, self.n))
+
+    def patterns(self) -> tuple[sp.csc_matrix, sp.csc_matrix]:
+        """See :class:`~trajopt.solvers.nlp.nlp.Patterned`."""
+        return self._jacobian.pattern, self._hessian.pattern
+
+    # -- the program ----------------------------------------------------------------------------------------------------
+    def evaluate(self, w: Array) -> tuple[float, Array]:
+        """See :class:`~trajopt.solvers.nlp.nlp.NLP`."""
+        values = [part.functions.values(w[part.ix], w[part.iu]) for part in self.parts]
+        return float(sum(v.cost.sum() for v in values)), self._constraint_values(w, values)
+
+    def differentiate(self, w: Array) -> tuple[Array, sp.csc_matrix]:
+        """See :class:`~trajopt.solvers.nlp.nlp.NLP`."""
+        found = [part.functions.first(w[part.ix], w[part.iu]) for part in self.parts]
+        gradient, blocks = np.zeros(self.size), [self._minus_identity]
+        for part, d in zip(self.parts, found, strict=True):
+            gradient[part.ix] += d.lx
+            np.add.at(gradient, part.iu, d.lu)
+            blocks += ([d.A, d.B] if part.stepped else []) + [d.gx, d.gu]
+        return gradient, self._jacobian(blocks)
+
+    def hessian(self, w: Array, sigma: float, multipliers: Array) -> sp.csc_matrix:
+        """See :class:`~trajopt.solvers.nlp.nlp.NLP`."""
+        return self._assembled(self.parts, w, sigma, multipliers)
+
+    def _assembled(self, parts: Sequence[Part], w: Array, sigma: float, multipliers: Array) -> sp.csc_matrix:
+        blocks = []
+        for part in parts:
+            lam = multipliers[self._defect_rows[part.knots]] if part.stepped else np.zeros((1, 0))
+            y = np.where(part.rows >= 0, multipliers[part.rows], 0.0)
+            xx, ux, uu = part.functions.second(w[part.ix], w[part.iu], sigma, lam, y)
+            blocks += [xx, ux.transpose(0, 2, 1), ux, uu]
+        return self._hessian(blocks)
+
+    def recentered(self, w: Array) -> tuple[NLP, Array]:
+        """See :class:`~trajopt.solvers.nlp.nlp.NLP`: charts about the states of w."""
+        if self.original.manifold.is_vector_space:
+            return self, w
+        xs, us = self.trajectory(w)
+        new = Transcription(self.original, Guess(xs, us), self.hold, self.kind)
+        moved = w.copy()
+        moved[new.ix] = 0.0
+        return new, moved
+
+    def _constraint_values(self, w: Array, values: Sequence[KnotValues]) -> Array:
+        g = np.empty(self.rows)
+        for part, v in zip(self.parts, values, strict=True):
+            if part.stepped:
+                g[self._defect_rows[part.knots]] = v.x_next - w[self.ix[part.knots.start + 1 : part.knots.stop + 1]]
+            g[part.rows[part.rows >= 0]] = v.g[part.rows >= 0]
+        return g
+
+    # -- trajectories ---------------------------------------------------------------------------------------------------
+    def variables(self, xs: Array, us: Array) -> Array:
+        """w of states (N + 1, nx) and controls (N, nu); the last control is held."""
+        w = np.zeros(self.size)
+        manifold = self.original.manifold
+        w[self.ix] = xs if manifold.is_vector_space else manifold.difference(self.reference.T, np.asarray(xs).T).T
+        w[self.iu] = np.vstack([us, us[-1:]])[: len(self.iu)]
+        return w
+
+    def trajectory(self, w: Array) -> tuple[Array, Array]:
+        """States (N + 1, nx) and controls (N, nu), or (N + 1, nu) with a first-order hold."""
+        manifold, x = self.original.manifold, w[self.ix]
+        xs = x if manifold.is_vector_space else np.ascontiguousarray(manifold.integrate(self.reference.T, x.T).T)
+        return xs, w[self.iu]
+
+    def simulated(self, w: Array) -> Array:
+        """The same controls with the states of the motion from x0 under them."""
+        w = w.copy()
+        w[self.ix[0]] = self.ocp.x0
+        for part in (part for part in self.parts if part.stepped):
+            for k in range(len(part.ix)):
+                w[self.ix[part.knots.start + k + 1]] = part.functions.values(w[part.ix], w[part.iu]).x_next[k]
+        return w
+
+    def by_name(self, multipliers: Array) -> dict[str, Array]:
+        """The multipliers (m,) as "dynamics" (N, n) and the constraints by name, (K, nr) each, zero where there is no row."""
+        found = {"dynamics": multipliers[self._defect_rows]}
+        for part in self.parts:
+            values, at = np.where(part.rows >= 0, multipliers[part.rows], 0.0), 0
+            for c in part.constraints:
+                name = c.name if part.stepped else f"terminal {c.name}"
+                own = values[:, at : (at := at + c.residual.n_out)]
+                same = name in found and found[name].shape[1] == own.shape[1]
+                found[name] = np.concatenate([found[name], own]) if same else own
+        return found
+
+    def from_names(self, named: Mapping[str, Array]) -> Array:
+        """The inverse of :meth:`by_name`; zero for what has no name or another shape there."""
+        y, own = np.zeros(self.rows), self.by_name(np.arange(1.0, self.rows + 1))
+        for name, rows in own.items():
+            values = np.asarray(named.get(name, np.zeros(0)))
+            if values.shape == rows.shape:
+                y[rows[rows > 0].astype(int) - 1] = values[rows > 0]
+        return y
+
+    # -- names ----------------------------------------------------------------------------------------------------------
+    @cached_property
+    def x_names(self) -> list[str]:
+        """A name for each variable."""
+        names = [""] * self.size
+        for places, kinds in ((self.ix, self.original.state_names), (self.iu, self.original.control_names)):
+            for k, row in enumerate(places):
+                for i, kind in zip(row, kinds, strict=True):
+                    names[i] = f"{kind} at knot {k}"
+        for i, name in self._bounded_by.items():
+            names[i] += f" ({name})"
+        return names
+
+    @cached_property
+    def g_names(self) -> list[str]:
+        """A name for each row."""
+        names = [f"dynamics of {name} from knot {k}" for k in range(self.N) for name in self.original.state_names]
+        names += [""] * (self.rows - len(names))
+        for part in self.parts:
+            kinds = [name for c in part.constraints for name in c.component_names]
+            for k, row in enumerate(part.rows):
+                for i, kind in zip(row, kinds, strict=True):
+                    if i >= 0:
+                        names[i] = f"{kind} at knot {part.knots.start + k}"
+        return names

@@ -1,0 +1,1 @@
+"""Sparse nonlinear programs, IPOPT, and how their ends are told."""

@@ -1,0 +1,320 @@
+"""Sparse nonlinear programs by IPOPT, through cyipopt (:mod:`trajopt.solvers.nlp.ipopt_problem`).
+
+A. Waechter, L. T. Biegler, On the implementation of an interior-point filter line-search algorithm for large-scale nonlinear
+programming, Math. Program. 106, 2006.  What IPOPT tells of its iterations and of its end becomes the records and statuses of
+this package.  Each record is of the iterate at its start and of the step taken from there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any, NamedTuple
+
+import numpy as np
+import scipy.sparse as sp
+
+from dynamics_backends.protocol import Array
+from trajopt.results.records import Callback, Journal
+from trajopt.results.status import Status, StatusCode
+from trajopt.solvers.nlp import nlp_verdicts
+from trajopt.solvers.nlp.ipopt_problem import IpoptProblem, Iterate, Pattern, Progress
+from trajopt.solvers.nlp.nlp import NLP, NLPSolution, Patterned
+from trajopt.solvers.options import DMSOptions
+
+INFINITY = 1e19
+"""IPOPT's nlp_upper_bound_inf: bounds beyond it are none."""
+_SUCCESS, _ACCEPTABLE, _INFEASIBLE, _TINY_STEP, _DIVERGING, _FEASIBLE_POINT = 0, 1, 2, 3, 4, 6
+_MAX_ITERATIONS, _RESTORATION_FAILED, _STEP_FAILED, _CPU_TIME, _WALL_TIME = -1, -2, -3, -4, -5
+_TOO_FEW_FREEDOMS, _INVALID_NUMBER = -10, -13
+"""IPOPT's ApplicationReturnStatus (IpReturnCodes_inc.h)."""
+_MISSING = (
+    "solver 'dms' needs IPOPT through cyipopt, which is not installed. It has no wheel; "
+    "`python tools/install_cyipopt.py` (part of `make venv`) builds it against the IPOPT of the casadi wheel. "
+    "solver = 'sqp' and 'slq' need none"
+)
+
+
+class MissingIpopt(ImportError):
+    """cyipopt is not installed; the message says how to get it."""
+
+
+class Multipliers(NamedTuple):
+    """A warm start: y (m,) of the constraints, z (n,) of the bounds, with the signs of :mod:`trajopt.solvers.nlp.nlp`."""
+
+    y: Array
+    z: Array
+
+
+def solve_ipopt(
+    nlp: NLP,
+    w0: Array,
+    options: DMSOptions | None = None,
+    callback: Callback | None = None,
+    *,
+    warm: Multipliers | None = None,
+    gaps: int = 0,
+) -> NLPSolution:
+    """A local minimum near w0 (n,); warm: multipliers to start from; gaps: how many of the first rows are gaps of a transcription.
+
+    Raises MissingIpopt without cyipopt, ValueError for an option that IPOPT does not know.
+    """
+    options = options or DMSOptions()
+    run = _Run(nlp, np.asarray(w0, dtype=float), options, callback, gaps)
+    verdict = nlp_verdicts.contradiction(nlp)
+    with np.errstate(all="ignore"):  # non-finite numbers are found and reported, not warned about
+        return run.ended(verdict) if verdict is not None else run.solve(warm)
+
+
+def require_ipopt() -> Any:
+    """The module cyipopt. Raises MissingIpopt, which says how to get it."""
+    try:
+        import cyipopt
+    except ImportError as error:
+        raise MissingIpopt(_MISSING) from error
+    return cyipopt
+
+
+class _Point(NamedTuple):
+    """An iterate with its objective, its largest violation of all rows and of the gaps alone, and its dual infeasibility."""
+
+    iterate: Iterate
+    objective: float
+    violation: float
+    gap: float
+    gradient: float
+
+
+class _Run:
+    """One solve: IPOPT's callbacks, the journal, the best iterate."""
+
+    def __init__(self, nlp: NLP, w0: Array, options: DMSOptions, callback: Callback | None, gaps: int) -> None:
+        self.nlp, self.options, self.gaps = nlp, options, gaps
+        self.journal = Journal(callback)
+        self.w0 = np.clip(w0, nlp.x_lower, np.maximum(nlp.x_lower, nlp.x_upper))
+        self.iteration = 0
+        self.point: _Point | None = None
+        self.best: _Point | None = None
+        self._outside: Any = None
+
+    # -- the solve ------------------------------------------------------------------------------------------------------
+    def solve(self, warm: Multipliers | None) -> NLPSolution:
+        """Run IPOPT to its end, or to that of the user's patience."""
+        require_ipopt()
+        start = warm or Multipliers(np.zeros(len(self.nlp.g_lower)), np.zeros(len(self.w0)))
+        try:
+            self._problem = self._made(warm is not None)
+            self._leave()
+            code, objective, end = self._problem.solve(self.w0, *start)
+        except KeyboardInterrupt:
+            message = f"Interrupted in iteration {self.iteration}; this is the best iterate so far."
+            return self.ended(Status(StatusCode.INTERRUPTED, message))
+        finally:
+            self._enter()
+        if self.point is not None and code in (_SUCCESS, _ACCEPTABLE, _FEASIBLE_POINT):
+            self.best = self._measured(end, objective, self.point.gradient)
+        self._close_record(0.0, 0.0, 0.0)
+        return self.ended(self._verdict(code))
+
+    def _made(self, warm: bool) -> IpoptProblem:
+        nlp, second = self.nlp, self.options.hessian != "limited_memory"
+        bounds = [np.clip(b, -INFINITY, INFINITY) for b in (nlp.x_lower, nlp.x_upper, nlp.g_lower, nlp.g_upper)]
+        jacobian, hessian = nlp.patterns() if isinstance(nlp, Patterned) else _evaluated_patterns(nlp, self.w0)
+        problem = IpoptProblem(self, bounds, _places(jacobian), self._triangle(hessian) if second else None)
+        problem.set_options(_ipopt_options(self.options, warm))
+        return problem
+
+    def _triangle(self, hessian: sp.csc_matrix) -> Pattern:
+        """The pattern of the Hessian's lower triangle."""
+        rows, columns = _places(hessian)
+        self._lower = np.flatnonzero(rows >= columns)
+        return rows[self._lower], columns[self._lower]
+
+    def ended(self, status: Status) -> NLPSolution:
+        """The best iterate so far, or the guess, under a verdict."""
+        p = self.best
+        if p is None:
+            objective, g = self.nlp.evaluate(self.w0)
+            guess = Iterate(self.w0, g, np.zeros(len(g)), np.zeros(len(self.w0)))
+            p = self._measured(guess, objective, np.inf)
+        w, g, y, z = p.iterate
+        return NLPSolution(self.nlp, w, p.objective, g, y, z, status, self.iteration, tuple(self.journal.records))
+
+    # -- IPOPT's callbacks ----------------------------------------------------------------------------------------------
+    def values(self, w: Array) -> tuple[float, Array]:
+        """f and g."""
+        with self._timed("rollout"):
+            return self.nlp.evaluate(w)
+
+    def derivatives(self, w: Array) -> tuple[Array, Array]:
+        """df, and the entries of dg."""
+        with self._timed("derivatives"):
+            gradient, jacobian = self.nlp.differentiate(w)
+            return gradient, jacobian.data
+
+    def hessian(self, w: Array, sigma: float, multipliers: Array) -> Array:
+        """The entries of the lower triangle."""
+        with self._timed("derivatives"):
+            return self.nlp.hessian(w, sigma, multipliers).data.take(self._lower)
+
+    def intermediate(self, progress: Progress) -> None:
+        """After each iteration: close the record of the last iterate."""
+        self._enter()
+        if progress.iteration > 0:
+            self._close_record(progress.regularization, progress.alpha * progress.step, progress.alpha)
+        self.iteration = progress.iteration
+        found = self._problem.iterate()
+        if found is not None:
+            self.point = self._measured(found, progress.objective, progress.dual)
+            if self.best is None or self._merit(self.point) <= self._merit(self.best):
+                self.best = self.point
+        self._leave()
+
+    # -- clocks and records ---------------------------------------------------------------------------------------------
+    @contextmanager
+    def _timed(self, phase: str) -> Iterator[None]:
+        """A part of what IPOPT asks for."""
+        self._enter()
+        with self.journal.timed(phase):
+            yield
+        self._leave()
+
+    def _leave(self) -> None:
+        """Control goes back to IPOPT: its own time counts as that of the backward sweep."""
+        self._outside = self.journal.timed("backward")
+        self._outside.__enter__()
+
+    def _enter(self) -> None:
+        if self._outside is not None:
+            self._outside.__exit__(None, None, None)
+            self._outside = None
+
+    def _measured(self, iterate: Iterate, objective: float, dual: float) -> _Point:
+        nlp, (w, g, _, _) = self.nlp, iterate
+        rows = np.maximum(nlp.g_lower - g, g - nlp.g_upper)
+        box = np.maximum(nlp.x_lower - w, w - nlp.x_upper)
+        violation = max(float(rows.max(initial=0.0)), float(box.max(initial=0.0)))
+        return _Point(iterate, objective, violation, float(rows[: self.gaps].max(initial=0.0)), dual)
+
+    def _merit(self, p: _Point) -> tuple[float, float]:
+        return max(p.violation, self.options.constraint_tolerance), p.objective
+
+    def _close_record(self, regularization: float, step: float, alpha: float) -> None:
+        p, o = self.point, self.options
+        if p is None:
+            return
+        self.journal.add(
+            iteration=len(self.journal.records),
+            cost=p.objective,
+            merit=p.objective,
+            stop=max(p.gradient / o.gradient_tolerance, p.violation / o.constraint_tolerance),
+            gradient=p.gradient,
+            regularization=regularization,
+            step_norm=step,
+            defect=p.gap,
+            constraint_violation=p.violation,
+            expected_decrease=0.0,
+            actual_decrease=0.0,
+            step_length=alpha,
+            curvature=o.hessian,
+        )
+
+    # -- the end --------------------------------------------------------------------------------------------------------
+    def _verdict(self, code: int) -> Status:
+        p, o = self.best, self.options
+        if p is None or code == _INVALID_NUMBER:
+            return self._non_finite()
+        worst = nlp_verdicts.worst_constraint(self.nlp, p.iterate.w, p.iterate.g)
+        violated = p.violation > o.constraint_tolerance
+        distance = f"gradient {p.gradient:.1e}, constraint violation {p.violation:.1e}"
+        if code in (_SUCCESS, _FEASIBLE_POINT):
+            return nlp_verdicts.converged(self.iteration, p.gradient, p.violation)
+        if code == _DIVERGING:
+            return nlp_verdicts.unbounded(self.iteration, p.objective)
+        if code == _INFEASIBLE or (code in (_RESTORATION_FAILED, _TOO_FEW_FREEDOMS) and violated):
+            return nlp_verdicts.infeasible(self.iteration, worst)
+        kind, reason, advice = _ENDS.get(code, (StatusCode.LINE_SEARCH_FAILED, "", _GUESS))
+        reason = reason.format(o=o, i=self.iteration) or f"IPOPT ended with its code {code}"
+        return nlp_verdicts.stopped(kind, reason, distance, worst if violated else None, advice)
+
+    def _non_finite(self) -> Status:
+        w = self.w0 if self.point is None else self.point.iterate.w
+        objective, g = self.nlp.evaluate(w)
+        return nlp_verdicts.non_finite(self.nlp, w, objective, g)
+
+
+_GUESS = "Start from a better guess, check the derivatives (trajopt check), or try another hessian."
+_ENDS = {
+    _ACCEPTABLE: (
+        StatusCode.PRECISION_LIMIT,
+        "Double precision allows no further progress",
+        "Raise the tolerances, or scale the cost.",
+    ),
+    _TINY_STEP: (StatusCode.PRECISION_LIMIT, "The steps became too small", "Raise the tolerances, or scale the cost."),
+    _MAX_ITERATIONS: (
+        StatusCode.MAX_ITERATIONS,
+        "Stopped at max_iterations = {o.max_iterations}",
+        "Raise max_iterations, or start from a better guess.",
+    ),
+    **dict.fromkeys(
+        (_CPU_TIME, _WALL_TIME),
+        (
+            StatusCode.TIME_LIMIT,
+            "Stopped at time_limit = {o.time_limit} s after {i} iterations",
+            "Raise time_limit, or start from a better guess.",
+        ),
+    ),
+    _RESTORATION_FAILED: (StatusCode.LINE_SEARCH_FAILED, "The restoration of feasibility failed", _GUESS),
+    _STEP_FAILED: (StatusCode.LINE_SEARCH_FAILED, "No step could be computed", _GUESS),
+    _TOO_FEW_FREEDOMS: (
+        StatusCode.INFEASIBLE,
+        "There are more equations than free variables",
+        "Take out an equality, or free some variable.",
+    ),
+}
+
+
+def _ipopt_options(o: DMSOptions, warm: bool) -> Mapping[str, Any]:
+    """Options by IPOPT's names; the user's own last."""
+    approximation = "limited-memory" if o.hessian == "limited_memory" else "exact"
+    options: dict[str, Any] = {
+        "print_level": 0,
+        "sb": "yes",
+        "hessian_approximation": approximation,
+        "tol": o.gradient_tolerance,
+        "constr_viol_tol": o.constraint_tolerance,
+        "max_iter": o.max_iterations,
+        "mu_init": o.barrier,
+        "mu_strategy": o.barrier_strategy,
+        "bound_relax_factor": 0.0,  # bounds are met as they stand
+        "check_derivatives_for_naninf": "yes",
+    }
+    if o.time_limit is not None:
+        options["max_wall_time"] = o.time_limit
+    if o.barrier < NEAR:
+        options |= dict.fromkeys(_PUSHED, NEAR_PUSH) | {"bound_mult_init_method": "mu-based"}
+    if warm:
+        options |= {"warm_start_init_point": "yes", "warm_start_mult_bound_push": NEAR_PUSH}
+        options |= {f"warm_start_{key}": NEAR_PUSH for key in _PUSHED}
+    if o.ipopt.get("linear_solver", "mumps") == "mumps":
+        options |= MUMPS
+    return options | dict(o.ipopt)
+
+
+MUMPS = {"mumps_permuting_scaling": 0, "mumps_scaling": 0}
+"""Neither permuted nor scaled by their values: the matrices of shooting problems are well scaled, and small."""
+NEAR, NEAR_PUSH = 1e-3, 1e-6
+"""A start with a first barrier parameter below NEAR is one near the solution, and is moved off its bounds by this only. Without
+multipliers, those of the bounds follow from the barrier then, and those of the constraints are IPOPT's least-squares estimate. From
+a plan for a problem that has changed it takes fewer iterations than the multipliers of that plan do."""
+_PUSHED = ("bound_push", "bound_frac", "slack_bound_push", "slack_bound_frac")
+
+
+def _evaluated_patterns(nlp: NLP, w: Array) -> tuple[sp.csc_matrix, sp.csc_matrix]:
+    """Jacobian and Hessian at w."""
+    return nlp.differentiate(w)[1], nlp.hessian(w, 0.0, np.zeros(len(nlp.g_lower)))
+
+
+def _places(matrix: sp.csc_matrix) -> Pattern:
+    """Rows and columns of the entries of a matrix."""
+    return matrix.indices, np.repeat(np.arange(matrix.shape[1]), np.diff(matrix.indptr))

@@ -1,0 +1,185 @@
+"""A program in IPOPT's hands, by cyipopt.
+
+cyipopt asks for objective, constraints, gradient and Jacobian one by one, and names no point as new: values and first derivatives
+are computed once for each point.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+
+from dynamics_backends.protocol import Array
+
+Pattern = tuple[Array, Array]
+"""Rows and columns of the entries of a sparse matrix."""
+
+
+class Progress(NamedTuple):
+    """What IPOPT tells after each iteration; mode 1 is the restoration of feasibility."""
+
+    mode: int
+    iteration: int
+    objective: float
+    primal: float
+    dual: float
+    mu: float
+    step: float
+    regularization: float
+    alpha_dual: float
+    alpha: float
+    trials: int
+
+
+class Iterate(NamedTuple):
+    """w (n,), g (m,), multipliers y (m,) of the constraints and z (n,) of the bounds, with the signs of
+    :mod:`trajopt.solvers.nlp.nlp`.
+    """
+
+    w: Array
+    g: Array
+    y: Array
+    z: Array
+
+
+class Ended(NamedTuple):
+    """IPOPT's return code (IpReturnCodes.h), and where it ended."""
+
+    code: int
+    objective: float
+    iterate: Iterate
+
+
+class Callbacks(Protocol):
+    """What IPOPT asks for. Values and first derivatives are asked for once at each point."""
+
+    def values(self, w: Array) -> tuple[float, Array]:
+        """f and g (m,) at w (n,)."""
+        ...
+
+    def derivatives(self, w: Array) -> tuple[Array, Array]:
+        """The gradient of f (n,) and the entries of dg in the order of the pattern."""
+        ...
+
+    def hessian(self, w: Array, sigma: float, multipliers: Array) -> Array:
+        """The entries of the Hessian of sigma f + multipliers' g, its lower triangle in the order of the pattern."""
+        ...
+
+    def intermediate(self, progress: Progress) -> None:
+        """After each iteration."""
+        ...
+
+
+class IpoptProblem:
+    """bounds: x_lower, x_upper (n,), g_lower, g_upper (m,), infinite ones beyond 1e19. jacobian, hessian: patterns, that of the
+    Hessian in the lower triangle; None: IPOPT approximates it. Raises ImportError without cyipopt.
+    """
+
+    def __init__(
+        self, callbacks: Callbacks, bounds: Sequence[Array], jacobian: Pattern, hessian: Pattern | None
+    ) -> None:
+        import cyipopt
+
+        asked = _Asked(callbacks, jacobian) if hessian is None else _WithHessian(callbacks, jacobian, hessian)
+        x_lower, x_upper, g_lower, g_upper = bounds
+        self._problem = cyipopt.Problem(
+            n=len(x_lower),
+            m=len(g_lower),
+            problem_obj=asked,
+            lb=x_lower,
+            ub=x_upper,
+            cl=g_lower,
+            cu=g_upper,
+        )
+
+    def set_options(self, options: Mapping[str, int | float | str]) -> None:
+        """Raises ValueError for what IPOPT does not know."""
+        for key, value in options.items():
+            try:
+                self._problem.add_option(key, value)
+            except TypeError as error:
+                raise ValueError(f"ipopt: IPOPT does not accept {key} = {value!r}") from error
+
+    def solve(self, w: Array, y: Array, z: Array) -> Ended:
+        """From w (n,), and in a warm start from the multipliers y (m,), z (n,). Raises what a callback raises."""
+        lower, upper = np.maximum(-z, 0.0), np.maximum(z, 0.0)
+        w, info = self._problem.solve(w, lagrange=y, zl=lower, zu=upper)
+        return Ended(info["status"], info["obj_val"], _iterate(w, info))
+
+    def iterate(self) -> Iterate | None:
+        """The iterate, within a call of ``intermediate``; None where IPOPT has none."""
+        found = self._problem.get_current_iterate()
+        return None if found is None else _iterate(found["x"], found)
+
+
+def _iterate(w: Array, found: Mapping[str, Any]) -> Iterate:
+    return Iterate(w, found["g"], found["mult_g"], found["mult_x_U"] - found["mult_x_L"])
+
+
+class _Asked:
+    """cyipopt's callbacks, by the names that it looks for."""
+
+    def __init__(self, callbacks: Callbacks, jacobian: Pattern) -> None:
+        self._callbacks, self._jacobian = callbacks, jacobian
+        self._point = b""
+        self._found: dict[str, Any] = {}
+        self._raised: BaseException | None = None
+
+    def objective(self, w: Array) -> float:
+        """f."""
+        return self._at(w, "values")[0]
+
+    def constraints(self, w: Array) -> Array:
+        """g."""
+        return self._at(w, "values")[1]
+
+    def gradient(self, w: Array) -> Array:
+        """df."""
+        return self._at(w, "derivatives")[0]
+
+    def jacobian(self, w: Array) -> Array:
+        """The entries of dg."""
+        return self._at(w, "derivatives")[1]
+
+    def jacobianstructure(self) -> Pattern:
+        """Rows and columns of the entries of dg."""
+        return self._jacobian
+
+    def intermediate(
+        self, mode, iteration, objective, primal, dual, mu, step, regularization, alpha_dual, alpha, trials
+    ) -> None:
+        """After each iteration; cyipopt looks at the names of the parameters."""
+        numbers = (mode, iteration, objective, primal, dual, mu, step, regularization, alpha_dual, alpha, trials)
+        self._callbacks.intermediate(Progress(*numbers))
+
+    def _at(self, w: Array, kind: str) -> Any:
+        if self._raised is not None:
+            raise self._raised
+        point = w.tobytes()
+        if point != self._point:
+            self._point, self._found = point, {}
+        if kind not in self._found:
+            self._found[kind] = getattr(self._callbacks, kind)(w)
+        return self._found[kind]
+
+
+class _WithHessian(_Asked):
+    """The same with a Hessian; without one cyipopt has IPOPT approximate it."""
+
+    def __init__(self, callbacks: Callbacks, jacobian: Pattern, hessian: Pattern) -> None:
+        super().__init__(callbacks, jacobian)
+        self._places = hessian
+
+    def hessian(self, w: Array, multipliers: Array, sigma: float) -> Array:
+        """The entries of the lower triangle."""
+        try:
+            return self._callbacks.hessian(w, sigma, multipliers)
+        except BaseException as error:  # which cyipopt forgets: it is raised again by the next callback
+            self._raised = error
+            return np.zeros(len(self._places[0]))
+
+    def hessianstructure(self) -> Pattern:
+        """Rows and columns of these entries."""
+        return self._places

@@ -1,0 +1,227 @@
+"""Options of the solvers."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Literal
+
+from trajopt.solvers.qp.qp import QP_SOLVERS
+
+GAPS = ("linear", "nonlinear")
+HESSIANS = ("gauss_newton", "exact")
+REGULARIZATIONS = ("control", "state")
+DYNAMICS_CURVATURES = ("newton", "true")
+REMEDIES = ("modify", "regularize")
+HOLDS = ("zero_order", "first_order")
+IPOPT_HESSIANS = ("exact", "gauss_newton", "limited_memory")
+BARRIERS = ("monotone", "adaptive")
+CURVATURES = ("auto", "exact", "gauss_newton", "scqp")
+GLOBALIZATIONS = ("merit", "filter", "none")
+
+
+@dataclass(frozen=True)
+class SLQOptions:
+    """Options of :func:`trajopt.solvers.shooting.slq.slq`; checked at construction (ValueError), unknown names are a TypeError.
+
+    shooting: "single", "all", or an int K: a node, where the state is a variable of its own, every K knots. With
+    "all" the states of the guess count, and all knots are stepped as one batch; with "single" only its controls do.
+    gaps: how the defects at the nodes are closed: "linear", the nodes move by the linear step and the parts between
+    them are rolled out side by side (Giftthaler 2018); "nonlinear", one roll-out in which each gap shrinks by 1 -
+    alpha (Mastalli 2020). hessian: of the cost: "gauss_newton" or "exact".
+
+    max_iterations; time_limit: [s] or None.
+    gradient_tolerance: on the largest entry of the projected reduced gradient. defect_tolerance: on the largest gap.
+    cost_tolerance: on the relative improvement of the cost in an accepted step; 0 switches the test off.
+
+    regularize: mu on the diagonal of Quu ("control") or of V'xx ("state"; Tassa 2012, eq. 10).
+    initial_regularization, min_regularization, max_regularization: mu; below the minimum it is zero.
+    regularization_factor: delta_0 of the schedule of Tassa 2012, section II-F.
+    accept_ratio: an accepted step realizes at least this share of the expected decrease of the merit.
+    max_backtracks: step lengths are 1, 1/2, ..., 2^-max_backtracks.
+    penalty: initial weight of the l1 norm of the defects in the merit; raised where needed.
+
+    For problems with constraints (:mod:`trajopt.solvers.shooting.augmented_lagrangian`):
+    constraint_tolerance: on the largest violation of feasibility and complementarity. constraint_penalty,
+    max_constraint_penalty: first and largest penalty. max_outer_iterations: updates of the multipliers.
+    """
+
+    shooting: int | Literal["single", "all"] = "all"
+    gaps: Literal["linear", "nonlinear"] = "linear"
+    hessian: Literal["gauss_newton", "exact"] = "gauss_newton"
+    max_iterations: int = 200
+    time_limit: float | None = None
+    gradient_tolerance: float = 1e-7
+    defect_tolerance: float = 1e-9
+    cost_tolerance: float = 0.0
+    regularize: Literal["control", "state"] = "control"
+    initial_regularization: float = 0.0
+    min_regularization: float = 1e-8
+    max_regularization: float = 1e10
+    regularization_factor: float = 2.0
+    accept_ratio: float = 0.1
+    max_backtracks: int = 10
+    penalty: float = 0.0
+    constraint_tolerance: float = 1e-6
+    constraint_penalty: float = 10.0
+    max_constraint_penalty: float = 1e8
+    max_outer_iterations: int = 50
+
+    def __post_init__(self) -> None:
+        nodes = self.shooting
+        whole = isinstance(nodes, int) and not isinstance(nodes, bool) and nodes >= 1
+        _require(whole or nodes in ("single", "all"), "shooting", nodes, "'single', 'all' or an integer of at least 1")
+        for key, known in (("gaps", GAPS), ("hessian", HESSIANS), ("regularize", REGULARIZATIONS)):
+            value = getattr(self, key)
+            _require(value in known, key, value, " or ".join(map(repr, known)))
+        for key in ("max_iterations", "max_backtracks"):
+            value = getattr(self, key)
+            _require(isinstance(value, int) and value >= 0, key, value, "an integer of at least 0")
+        outer = self.max_outer_iterations
+        _require(isinstance(outer, int) and outer >= 1, "max_outer_iterations", outer, "an integer of at least 1")
+        for key in ("constraint_tolerance", "constraint_penalty", "max_constraint_penalty"):
+            _require(_number(value := getattr(self, key)) and value > 0, key, value, "a positive number")
+        for key in ("gradient_tolerance", "defect_tolerance", "min_regularization", "max_regularization"):
+            _require(_number(value := getattr(self, key)) and value > 0, key, value, "a positive number")
+        for key in ("cost_tolerance", "initial_regularization", "penalty"):
+            _require(_number(value := getattr(self, key)) and value >= 0, key, value, "a number of at least 0")
+        limit = self.time_limit
+        _require(limit is None or (_number(limit) and limit > 0), "time_limit", limit, "None or a positive number")
+        _require(
+            _number(self.accept_ratio) and 0 < self.accept_ratio < 1, "accept_ratio", self.accept_ratio, "in (0, 1)"
+        )
+        factor = self.regularization_factor
+        _require(_number(factor) and factor > 1, "regularization_factor", factor, "a number above 1")
+
+
+@dataclass(frozen=True)
+class DDPOptions(SLQOptions):
+    """Options of :func:`trajopt.solvers.shooting.ddp.ddp`: those of SLQ, and two more.
+
+    hessian: of the cost, here "exact" by default: only so is convergence quadratic where residuals do not vanish.
+    curvature: of the dynamics, contracted with the costates of one adjoint sweep ("newton"), or with V'x of the backward sweep
+    ("true"). indefinite: what is done where it leaves Quu indefinite: "modify" its eigenvalues, or "regularize" by mu alone.
+    switch: curvature is used after an iteration that reduced the merit by less than this share; 1 for curvature from the first
+    iteration on.
+    """
+
+    hessian: Literal["gauss_newton", "exact"] = "exact"
+    curvature: Literal["newton", "true"] = "newton"
+    indefinite: Literal["modify", "regularize"] = "modify"
+    switch: float = 0.2
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        _require(_number(self.switch) and 0 <= self.switch <= 1, "switch", self.switch, "in [0, 1]")
+        for key, known in (("curvature", DYNAMICS_CURVATURES), ("indefinite", REMEDIES)):
+            value = getattr(self, key)
+            _require(value in known, key, value, " or ".join(map(repr, known)))
+
+
+@dataclass(frozen=True)
+class SQPOptions:
+    """Options of :func:`trajopt.solvers.direct.direct_sqp.sqp` and :func:`trajopt.solvers.sqp.sqp.solve_nlp`; checked as those
+    of SLQ.
+
+    hessian: "exact", of the Lagrangian, made convex (:mod:`trajopt.solvers.sqp.convexify`); "gauss_newton", of the objective's
+    convex outer functions; "scqp", of those of objective and constraints (Verschueren 2016); "auto", "scqp" for programs that
+    know such functions, as all optimal-control problems do (there it is Gauss-Newton's where no constraint has a composition),
+    else "exact". qp_solver: see :mod:`trajopt.solvers.qp.qp`; it is asked where the active set of the last QP does not lead to
+    the solution (:mod:`trajopt.solvers.qp.newton`), and where it gives up, the interior-point method takes over.
+    globalization: "merit", a line search on the l1 merit; "filter", on a filter of objective and violation; "none", full steps.
+    second_order_correction: of full steps that the line search refuses. hold: of the controls between the nodes of an
+    optimal-control problem, "zero_order" or "first_order".
+
+    max_iterations; time_limit: [s] or None.
+    gradient_tolerance: on the largest entry of the gradient of the Lagrangian, relative to the multipliers where they
+    are large, and on complementarity. constraint_tolerance: on the largest violation of a constraint.
+
+    accept_ratio: an accepted step realizes at least this share of the slope of the merit.
+    max_backtracks: step lengths are 1, 1/2, ..., 2^-max_backtracks.
+    penalty: smallest weight of the l1 violation in the merit. elastic_weight, max_elastic_weight: first and
+    largest weight of the l1 violation in the QPs whose rows contradict each other.
+    """
+
+    hessian: Literal["auto", "exact", "gauss_newton", "scqp"] = "auto"
+    qp_solver: Literal["interior_point", "osqp", "daqp", "qrqp", "riccati"] = "interior_point"
+    globalization: Literal["merit", "filter", "none"] = "merit"
+    second_order_correction: bool = True
+    hold: Literal["zero_order", "first_order"] = "zero_order"
+    max_iterations: int = 200
+    time_limit: float | None = None
+    gradient_tolerance: float = 1e-8
+    constraint_tolerance: float = 1e-9
+    accept_ratio: float = 1e-4
+    max_backtracks: int = 30
+    penalty: float = 0.0
+    elastic_weight: float = 10.0
+    max_elastic_weight: float = 1e5
+
+    def __post_init__(self) -> None:
+        known_values = {
+            "hessian": CURVATURES,
+            "qp_solver": QP_SOLVERS,
+            "globalization": GLOBALIZATIONS,
+            "hold": ("zero_order", "first_order"),
+        }
+        for key, known in known_values.items():
+            value = getattr(self, key)
+            _require(value in known, key, value, " or ".join(map(repr, known)))
+        correct = self.second_order_correction
+        _require(isinstance(correct, bool), "second_order_correction", correct, "true or false")
+        for key in ("max_iterations", "max_backtracks"):
+            value = getattr(self, key)
+            _require(isinstance(value, int) and value >= 0, key, value, "an integer of at least 0")
+        for key in ("gradient_tolerance", "constraint_tolerance", "elastic_weight", "max_elastic_weight"):
+            _require(_number(value := getattr(self, key)) and value > 0, key, value, "a positive number")
+        _require(_number(self.penalty) and self.penalty >= 0, "penalty", self.penalty, "a number of at least 0")
+        limit, ratio = self.time_limit, self.accept_ratio
+        _require(limit is None or (_number(limit) and limit > 0), "time_limit", limit, "None or a positive number")
+        _require(_number(ratio) and 0 < ratio < 0.5, "accept_ratio", ratio, "in (0, 0.5)")
+
+
+@dataclass(frozen=True)
+class DMSOptions:
+    """Options of :func:`trajopt.solvers.direct.dms.dms`; checked at construction (ValueError), unknown names are a TypeError.
+
+    hold: of the controls between the nodes: "zero_order" or "first_order". hessian: "exact", of the Lagrangian;
+    "gauss_newton", of the cost; "limited_memory", IPOPT's approximation from gradients.
+
+    max_iterations; time_limit: [s] or None.
+    gradient_tolerance: IPOPT's tol, on its scaled optimality error. constraint_tolerance: on the largest violation.
+    barrier: initial value of the barrier parameter mu; small for a start near the solution. barrier_strategy: how mu falls,
+    "monotone" or "adaptive".
+    ipopt: further options by the names of IPOPT's manual; they override those above.
+    """
+
+    hold: Literal["zero_order", "first_order"] = "zero_order"
+    hessian: Literal["exact", "gauss_newton", "limited_memory"] = "exact"
+    max_iterations: int = 200
+    time_limit: float | None = None
+    gradient_tolerance: float = 1e-8
+    constraint_tolerance: float = 1e-8
+    barrier: float = 0.1
+    barrier_strategy: Literal["monotone", "adaptive"] = "monotone"
+    ipopt: Mapping[str, int | float | str] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        known = {"hold": HOLDS, "hessian": IPOPT_HESSIANS, "barrier_strategy": BARRIERS}
+        for key, names in known.items():
+            value = getattr(self, key)
+            _require(value in names, key, value, " or ".join(map(repr, names)))
+        count = self.max_iterations
+        _require(isinstance(count, int) and count >= 0, "max_iterations", count, "an integer of at least 0")
+        for key in ("gradient_tolerance", "constraint_tolerance", "barrier"):
+            _require(_number(value := getattr(self, key)) and value > 0, key, value, "a positive number")
+        limit = self.time_limit
+        _require(limit is None or (_number(limit) and limit > 0), "time_limit", limit, "None or a positive number")
+
+
+def _number(value: object) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
+
+
+def _require(condition: bool, key: str, value: object, expected: str) -> None:
+    if not condition:
+        raise ValueError(f"{key} = {value!r}; expected {expected}")

@@ -1,0 +1,1 @@
+"""Quadratic programs: interior point, active sets, OSQP, and the linear systems below them."""

@@ -1,0 +1,93 @@
+"""Small convex QPs by the active-set methods that come with CasADi: exact active sets, no tolerance to choose.
+
+daqp: dual, dense Cholesky (D. Arnström, A. Bemporad, D. Axehill, A dual active-set solver for embedded quadratic
+programming, IEEE Trans. Automatic Control 67, 2022).  qrqp: primal-dual, sparse QR (J. Andersson, J. Rawlings, Sensitivity
+analysis for nonlinear programming in CasADi, NMPC 2018).
+
+Both cost one update of a factorization for each change of the active set.  From a cold start qrqp may cycle; what it
+then returns is recognized by its residuals and not taken for a solution.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+
+from dynamics_backends.protocol import Array
+from trajopt.solvers.qp.convexity import positive_definite
+from trajopt.solvers.qp.interior_point import polished
+from trajopt.solvers.qp.qp import QP, QPSolution, QPStatus, kkt_residual
+from trajopt.solvers.qp.sparse_kkt import SparseKKT
+
+ACCEPTABLE = 1e-9
+"""Largest residual of an answer, relative to the size of the problem's numbers."""
+PRECISE = 1e-14
+"""Above this, the equations of the active set are solved once more: dense updates lose digits where H is nearly singular."""
+_SETTINGS: dict[str, dict[str, Any]] = {
+    "qrqp": {"print_header": False, "print_info": False, "print_iter": False},
+    "daqp": {"daqp": {"primal_tol": 1e-11, "dual_tol": 1e-11}},
+}
+_CODES = {"SOLVER_RET_INFEASIBLE": QPStatus.INFEASIBLE, "SOLVER_RET_LIMITED": QPStatus.MAX_ITERATIONS}
+
+
+class ActiveSet:
+    """A :class:`~trajopt.solvers.qp.qp.QPSolver`. method: "daqp" or "qrqp"; settings: of its CasADi plugin."""
+
+    def __init__(self, method: str = "daqp", **settings: Any) -> None:
+        self.method = method
+        self.settings = {"error_on_fail": False, **_SETTINGS[method], **settings}
+        self._solver: Any = None
+        self._sparsity: tuple[Any, ...] = ()
+        self._pattern: tuple[Array, ...] | None = None
+
+    def is_convex(self, qp: QP) -> bool:
+        """Whether H is positive definite."""
+        return positive_definite(qp.H)
+
+    def solve(self, qp: QP, start: QPSolution | None = None) -> QPSolution:
+        """See :class:`~trajopt.solvers.qp.qp.QPSolver`."""
+        import casadi
+
+        m, n = qp.A.shape
+        if (qp.l > qp.u).any() or (qp.lb > qp.ub).any():
+            return QPSolution(np.zeros(n), np.zeros(m), np.zeros(n), QPStatus.INFEASIBLE)
+        solver = self._solver_of(qp)
+        h, a = (casadi.DM(s, M.data) for s, M in zip(self._sparsity, (qp.H, qp.A), strict=True))
+        guess = {} if start is None else {"x0": start.w, "lam_a0": start.y, "lam_x0": start.z}
+        found = solver(h=h, a=a, g=qp.g, lba=qp.l, uba=qp.u, lbx=qp.lb, ubx=qp.ub, **guess)
+        w, y, z = (np.array(found[key], dtype=float).ravel() for key in ("x", "lam_a", "lam_x"))
+        stats = solver.stats()
+        return _judged(qp, QPSolution(w, y, z, QPStatus.FAILED, max(0, int(stats.get("iter_count", 0)))), stats)
+
+    def _solver_of(self, qp: QP) -> Any:
+        """A solver for the patterns of a problem."""
+        import casadi
+
+        qp.H.sort_indices()
+        qp.A.sort_indices()
+        pattern = qp.H.indptr, qp.H.indices, qp.A.indptr, qp.A.indices
+        if self._pattern is None or not all(map(np.array_equal, pattern, self._pattern)):
+            h, a = (_sparsity(M) for M in (qp.H, qp.A))
+            self._sparsity, self._pattern = (h, a), tuple(map(np.copy, pattern))
+            self._solver = casadi.conic("qp", self.method, {"h": h, "a": a}, self.settings)
+        return self._solver
+
+
+def _sparsity(M: sp.csc_matrix) -> Any:
+    import casadi
+
+    rows, columns = M.shape
+    return casadi.Sparsity(rows, columns, M.indptr.tolist(), M.indices.tolist())
+
+
+def _judged(qp: QP, solution: QPSolution, stats: dict[str, Any]) -> QPSolution:
+    """The answer with its status: solved only if its residuals say so."""
+    if not stats["success"]:
+        return solution._replace(status=_CODES.get(str(stats.get("unified_return_status")), QPStatus.FAILED))
+    size = 1.0 + max(float(np.abs(part).max(initial=0.0)) for part in (qp.g, *solution[:3]))
+    if max(kkt_residual(qp, solution)) > PRECISE * size:
+        solution = polished(qp, SparseKKT(qp), solution)
+    good = max(kkt_residual(qp, solution)) <= ACCEPTABLE * size
+    return solution._replace(status=QPStatus.SOLVED if good else QPStatus.FAILED)

@@ -1,0 +1,296 @@
+"""Convex QPs by a primal-dual interior-point method with Mehrotra's predictor and corrector.
+
+    minimize 1/2 w'Hw + g'w   subject to   E w = e,   l <= C w <= u
+
+E holds the rows with l = u and the variables that equal bounds fix, C the other rows and bounds; t_l = Cw - l and
+t_u = u - Cw > 0 are the slacks, v_l and v_u > 0 their multipliers.  Each iteration takes Newton steps toward
+t v = sigma mu  from
+
+    H dw + E'dE + C'dC = a,   E dw = b_E,   C dw - dC / D = b_C,       D = v_l / t_l + v_u / t_u
+
+where dC is the change of v_u - v_l.  Near the solution D tends to 0 or infinity; dC, an unknown of its own, does not suffer.
+(J. Nocedal, S. Wright, Numerical Optimization, 2006, section 16.6; S. Mehrotra, SIAM J. Optim. 2, 1992).  Who solves this
+linear system is a parameter: :mod:`trajopt.solvers.qp.sparse_kkt`, or a Riccati recursion in :mod:`trajopt.solvers.qp.riccati_kkt`.
+
+Where the constraints contradict each other the multipliers diverge along a certificate (Farkas): a direction with
+A'y + z = 0 and  max over the bounds of y'Aw + z'w  negative.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import NamedTuple, Protocol
+
+import numpy as np
+
+from dynamics_backends.protocol import Array
+from trajopt.lq.lq_solver import LQSolver
+from trajopt.solvers.qp.convexity import convex_on_equalities
+from trajopt.solvers.qp.qp import QP, QPSolution, QPStatus, kkt_residual
+from trajopt.solvers.qp.sparse_kkt import SparseKKT
+
+TOLERANCE = 1e-12
+GAP = 10.0
+"""Complementarity is held to the tolerance divided by this: weakly active bounds are met to the square root of it only."""
+MAX_ITERATIONS = 100
+TO_BOUNDARY = 0.995
+"""Share of the way to the boundary that a step may go."""
+BLOCKED, CENTRING = 0.1, 0.8
+"""A corrected step shorter than the first gives way to a step toward t v = this share of mu, if that is longer."""
+FARKAS_RADIUS, LAST_RADIUS = 1e4, 10.0
+"""A certificate counts if it excludes every w up to this many times the size of the current one; and where nothing else is left."""
+RECESSION = 1e-7
+FLAT = 1e-3
+"""Relative residual of a direction in which the objective falls for ever, and the change of the gradient along it so far."""
+ALMOST = 1e5
+"""Where rounding stops the iteration, a residual of this many tolerances is taken for solved."""
+PATIENCE, LAST_PATIENCE = 15, 2
+"""Iterations without half the residual before giving up; and once it is that small."""
+
+
+class KKTSystem(Protocol):
+    """The linear systems of the iterations; rows and bounds are stacked (m + n,), as in (A w, w)."""
+
+    def factorize(self, weights: Array) -> bool:
+        """Take D (m + n,): infinite for the rows E, zero where there is no bound; whether it can be solved."""
+        ...
+
+    def solve(self, a: Array, b: Array) -> tuple[Array, Array]:
+        """dw (n,), and dE and dC (m + n,), from a (n,) and b (m + n,), which counts where D > 0."""
+        ...
+
+
+class InteriorPoint:
+    """A :class:`~trajopt.solvers.qp.qp.QPSolver` to a tolerance on the residuals, relative to the size of their terms.
+
+    lq_solver: who sweeps to tell whether QPs with a layout are convex, default NumPy.
+    """
+
+    def __init__(
+        self,
+        tolerance: float = TOLERANCE,
+        max_iterations: int = MAX_ITERATIONS,
+        lq_solver: LQSolver | None = None,
+    ) -> None:
+        self.tolerance, self.max_iterations, self.lq_solver = tolerance, max_iterations, lq_solver
+
+    def is_convex(self, qp: QP) -> bool:
+        """Whether H is positive definite on the null space of the equalities."""
+        return convex_on_equalities(qp, self.lq_solver)
+
+    def solve(self, qp: QP, start: QPSolution | None = None) -> QPSolution:
+        """See :class:`~trajopt.solvers.qp.qp.QPSolver`; interior points have no use for a start."""
+        found = solve_interior_point(qp, SparseKKT, self.tolerance, self.max_iterations)
+        return polished(qp, SparseKKT(qp), found) if found.status is QPStatus.SOLVED else found
+
+
+class _Point(NamedTuple):
+    """w, multipliers y of E (m + n,), and for both sides (2, m + n) slacks t and multipliers v; 1 and 0 where there is none."""
+
+    w: Array
+    y: Array
+    t: Array
+    v: Array
+
+    def along(self, step: _Point, alpha: float) -> _Point:
+        return _Point(*(p + alpha * d for p, d in zip(self, step, strict=True)))
+
+
+class _Residuals(NamedTuple):
+    """Of stationarity (n,), of E (m + n,), of the slacks (2, m + n), the mean mu of t v, and all of them by the tolerance."""
+
+    dual: Array
+    equal: Array
+    slack: Array
+    mu: float
+    worst: float
+
+
+class _Iteration:
+    """The problem with its sides, and the Newton steps in it."""
+
+    def __init__(self, qp: QP, system: KKTSystem, tolerance: float) -> None:
+        self.qp, self.system, self.tolerance = qp, system, tolerance
+        bounds = np.array([np.concatenate([qp.l, qp.lb]), np.concatenate([qp.u, qp.ub])])
+        self.equal = bounds[0] == bounds[1]
+        self.goal = np.where(self.equal, bounds[0], 0.0)
+        self.sides = np.isfinite(bounds) & ~self.equal
+        self.bounds = np.where(self.sides, bounds, 0.0)
+        self.sign = np.array([[1.0], [-1.0]])
+        self.count = max(1, int(self.sides.sum()))
+
+    def products(self, w: Array) -> Array:
+        """(A w, w) (m + n,)."""
+        return np.concatenate([self.qp.A @ w, w])
+
+    def transposed(self, values: Array) -> Array:
+        """A'y + z of values (m + n,)."""
+        m = len(self.qp.l)
+        return np.asarray(self.qp.A.T @ values[:m] + values[m:])
+
+    def multipliers(self, p: _Point) -> Array:
+        """y and z (m + n,)."""
+        return p.y + p.v[1] - p.v[0]
+
+    def start(self, centered: bool = False) -> _Point | None:
+        """The minimizer with unit weights, its slacks pushed inside (Nocedal & Wright, section 16.6, p. 484).
+
+        centered: slacks and multipliers all as large as the largest violation, for problems that block the usual start.
+        """
+        if not self.system.factorize(np.where(self.equal, np.inf, np.where(self.sides.any(axis=0), 1.0, 0.0))):
+            return None
+        both = self.sides.all(axis=0)
+        w, y = self.system.solve(-self.qp.g, np.where(both, 0.5, 1.0) * self.bounds.sum(axis=0) + self.goal)
+        width = np.where(both, self.bounds[1] - self.bounds[0], np.inf)
+        t = np.maximum(self.sign * (self.products(w) - self.bounds), np.minimum(1.0, 0.25 * width))
+        size = 1.0
+        if centered:
+            size = max(1.0, _largest(np.where(self.sides, self.sign * (self.products(w) - self.bounds) - t, 0.0)))
+            t = np.maximum(t, np.minimum(size, 0.25 * width))
+        v = np.where(self.sides, size, 0.0)
+        return _Point(w, np.where(self.equal, y, 0.0), np.where(self.sides, t, 1.0), v)
+
+    def residuals(self, p: _Point) -> _Residuals:
+        qp, products, force = self.qp, self.products(p.w), self.transposed(self.multipliers(p))
+        Hw = qp.H @ p.w
+        dual = Hw + qp.g + force
+        equal = np.where(self.equal, products - self.goal, 0.0)
+        slack = np.where(self.sides, self.sign * (products - self.bounds) - p.t, 0.0)
+        mu = float((p.t * p.v).sum()) / self.count
+        scales = 1.0 + max(_largest(Hw), _largest(qp.g), _largest(force)), 1.0 + _largest(products)
+        gap = GAP * _largest(p.v * np.minimum(p.t, 1.0)) / scales[0]
+        worst = max(_largest(dual) / scales[0], _largest(equal) / scales[1], _largest(slack) / scales[1], gap)
+        return _Residuals(dual, equal, slack, mu, worst / self.tolerance)
+
+    def factorize(self, p: _Point) -> bool:
+        """Take the weights D of a point."""
+        return self.system.factorize(np.where(self.equal, np.inf, (p.v / p.t).sum(axis=0)))
+
+    def step(self, p: _Point, r: _Residuals, target: Array) -> _Point:
+        """The Newton step on the residuals toward t v = target (2, m + n).
+
+        Of two sides, the multiplier of the nearer one follows from dC, the other one from its own complementarity.
+        """
+        gap = np.where(self.sides, p.t * p.v - target, 0.0)
+        weights = (p.v / p.t).sum(axis=0)
+        pushed = (self.sign * (gap + p.v * r.slack) / p.t).sum(axis=0)
+        goal = np.where(weights > 0.0, -pushed / np.where(weights > 0.0, weights, 1.0), 0.0)
+        dw, both = self.system.solve(-r.dual, np.where(self.equal, -r.equal, goal))
+        dt = np.where(self.sides, self.sign * self.products(dw) + r.slack, 0.0)
+        dv = -(gap + p.v * dt) / p.t
+        upper_near = p.v[1] * p.t[0] > p.v[0] * p.t[1]
+        dv = np.where([~upper_near, upper_near], [dv[1] - both, dv[0] + both], dv)
+        return _Point(dw, np.where(self.equal, both, 0.0), dt, np.where(self.sides, dv, 0.0))
+
+    def longest(self, p: _Point, step: _Point) -> float:
+        """The share of a step that keeps t and v positive, at most 1."""
+        falling_t, falling_v = self.sides & (step.t < 0.0), self.sides & (step.v < 0.0)
+        to_t = (-p.t[falling_t] / step.t[falling_t]).min(initial=np.inf)
+        to_v = (-p.v[falling_v] / step.v[falling_v]).min(initial=np.inf)
+        return float(min(1.0, TO_BOUNDARY * to_t, TO_BOUNDARY * to_v))
+
+    def infeasible(self, p: _Point, radius: float = FARKAS_RADIUS) -> bool:
+        """Whether the multipliers certify that no point near enough to matter satisfies the constraints."""
+        support = float((p.v[1] * self.bounds[1] - p.v[0] * self.bounds[0] + p.y * self.goal).sum())
+        rest = float(np.abs(self.transposed(self.multipliers(p))).sum())
+        return support < -rest * radius * (1.0 + _largest(p.w))
+
+    def unbounded(self, p: _Point) -> bool:
+        """Whether w lies along a direction of descent without curvature and without an end."""
+        size = _largest(p.w)
+        if size * RECESSION <= 1.0:
+            return False
+        d, qp = p.w / size, self.qp
+        along = self.products(d)
+        outside = np.where(self.sides, np.maximum(-self.sign * along, 0.0), 0.0)
+        crossing = np.where(self.equal, along, 0.0)
+        bending = _largest(qp.H @ p.w) <= FLAT * _largest(qp.g)
+        return float(qp.g @ d) < 0.0 and bending and max(_largest(outside), _largest(crossing)) <= RECESSION
+
+
+def solve_interior_point(
+    qp: QP, system_of: Callable[[QP], KKTSystem], tolerance: float, max_iterations: int
+) -> QPSolution:
+    """The method above with linear systems of one's choice, on an objective scaled to a gradient of at most 1."""
+    m, n = qp.A.shape
+    nothing = QPSolution(np.zeros(n), np.zeros(m), np.zeros(n), QPStatus.INFEASIBLE)
+    if (qp.l > qp.u).any() or (qp.lb > qp.ub).any():
+        return nothing
+    scale = max(1.0, _largest(qp.g))
+    scaled = replace(qp, H=qp.H / scale, g=qp.g / scale)
+    with np.errstate(all="ignore"):
+        iteration = _Iteration(scaled, system_of(scaled), tolerance)
+        point = iteration.start()
+        if point is None:
+            return nothing._replace(status=QPStatus.FAILED)
+        found = _iterate(iteration, point, max_iterations)
+        if found.status is QPStatus.FAILED and (again := iteration.start(centered=True)) is not None:
+            found = _iterate(iteration, again, max_iterations)
+        return found._replace(y=found.y * scale, z=found.z * scale)
+
+
+def _iterate(iteration: _Iteration, p: _Point, max_iterations: int) -> QPSolution:
+    best, smallest, patience, status = p, np.inf, PATIENCE, QPStatus.FAILED
+    for count in range(max_iterations + 1):
+        r = iteration.residuals(p)
+        patience = PATIENCE if r.worst < 0.5 * smallest else patience - 1
+        if r.worst < smallest:
+            best, smallest = p, r.worst
+        patience = min(patience, LAST_PATIENCE) if smallest <= ALMOST else patience
+        if smallest <= 1.0 or not np.isfinite(r.worst) or patience == 0:
+            break
+        for found, test in ((QPStatus.INFEASIBLE, iteration.infeasible), (QPStatus.UNBOUNDED, iteration.unbounded)):
+            if test(p):
+                return _answer(iteration, p, found, count)
+        if count == max_iterations:
+            status = QPStatus.MAX_ITERATIONS
+        elif iteration.factorize(p):
+            p = _advanced(iteration, p, r)
+        else:
+            break
+    if smallest <= ALMOST:
+        return _answer(iteration, best, QPStatus.SOLVED, count)
+    excluded = iteration.infeasible(p, LAST_RADIUS) or iteration.infeasible(best, LAST_RADIUS)
+    return _answer(iteration, best, QPStatus.INFEASIBLE if excluded else status, count)
+
+
+def _advanced(iteration: _Iteration, p: _Point, r: _Residuals) -> _Point:
+    """Predictor, centring by Mehrotra's rule sigma = (mu_affine / mu)^3, corrector; centring alone where that is blocked."""
+    predictor = iteration.step(p, r, np.zeros_like(p.t))
+    ahead = p.along(predictor, iteration.longest(p, predictor))
+    mu_affine = float((ahead.t * ahead.v).sum()) / iteration.count
+    sigma = (mu_affine / r.mu) ** 3 if r.mu > 0.0 else 0.0
+    step = iteration.step(p, r, sigma * r.mu - predictor.t * predictor.v)
+    length = iteration.longest(p, step)
+    if length < BLOCKED:
+        centring = iteration.step(p, r, np.full_like(p.t, CENTRING * r.mu))
+        if (longer := iteration.longest(p, centring)) > length:
+            step, length = centring, longer
+    return p.along(step, length)
+
+
+def _answer(iteration: _Iteration, p: _Point, status: QPStatus, count: int) -> QPSolution:
+    m, both = len(iteration.qp.l), iteration.multipliers(p)
+    return QPSolution(p.w, both[:m], both[m:], status, count)
+
+
+def polished(qp: QP, system: SparseKKT, found: QPSolution) -> QPSolution:
+    """The solution of the QP with its active constraints as equations, where that has smaller residuals."""
+    values = np.concatenate([qp.A @ found.w, found.w])
+    lower, upper = np.concatenate([qp.l, qp.lb]), np.concatenate([qp.u, qp.ub])
+    both = np.concatenate([found.y, found.z])
+    goal = np.where(both > 0.0, upper, lower)
+    active = (lower == upper) | (np.abs(both) > np.abs(values - goal))
+    with np.errstate(all="ignore"):
+        if not system.factorize(np.where(active, np.inf, 0.0)):
+            return found
+        w, both = system.solve(-qp.g, np.where(active, goal, 0.0))
+        m = len(qp.l)
+        both = np.where(active, both, 0.0)
+        better = found._replace(w=np.clip(w, qp.lb, qp.ub), y=both[:m], z=both[m:])
+        return better if max(kkt_residual(qp, better)) < max(kkt_residual(qp, found)) else found
+
+
+def _largest(values: Array) -> float:
+    return float(np.abs(values).max(initial=0.0))

@@ -1,0 +1,70 @@
+"""QPs near one that is solved: Newton's method on the active set.
+
+With a guess of the active inequalities, the QP is a linear system. Inequalities that its solution violates enter the set,
+those with a multiplier of the wrong sign leave it, and so on until nothing changes: the primal-dual active-set method
+(M. Hintermüller, K. Ito, K. Kunisch, The primal-dual active set strategy as a semismooth Newton method, SIAM J. Optim. 13,
+2002). From the active set of the last QP of an SQP method this takes one or two linear systems where an interior-point method
+takes ten or twenty.
+
+It need not converge; then another solver is asked. Nor does it ask for a convex H: what it finds satisfies the first-order
+conditions.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from dynamics_backends.protocol import Array
+from trajopt.solvers.qp.qp import QP, QPSolution, QPStatus, kkt_residual
+from trajopt.solvers.qp.sparse_kkt import SparseKKT
+
+CHANGES = 6
+"""Of the active set before giving up."""
+TOLERANCE = 1e-10
+"""On violations, multipliers and residuals, relative to the size of their terms."""
+
+
+class ActiveSetNewton:
+    """Solves QPs from guesses of their multipliers."""
+
+    def solve(self, qp: QP, y: Array, z: Array) -> QPSolution | None:
+        """The solution; y (m,), z (n,): multipliers that tell which sides are active. None where the set does not settle."""
+        lower, upper = np.concatenate([qp.l, qp.lb]), np.concatenate([qp.u, qp.ub])
+        if (lower > upper).any():
+            return None
+        equal, m = lower == upper, len(qp.l)
+        system = SparseKKT(qp)
+        side = _sides(np.concatenate([y, z]), lower, upper)
+        with np.errstate(all="ignore"):
+            for count in range(1, CHANGES + 2):
+                active = equal | (side != 0)
+                goal = np.where(active, np.where(side > 0, upper, lower), 0.0)
+                if active.sum() > len(qp.g) or not system.factorize(np.where(active, np.inf, 0.0)):
+                    return None
+                w, both = system.solve(-qp.g, goal)
+                both = np.where(active, both, 0.0)
+                found = QPSolution(w, both[:m], both[m:], QPStatus.SOLVED, count)
+                values = np.concatenate([qp.A @ w, w])
+                slack = TOLERANCE * (1.0 + _largest(values))
+                wrong = (side * both < -TOLERANCE * (1.0 + _largest(both))) & ~equal
+                over, under = (values > upper + slack) & ~active, (values < lower - slack) & ~active
+                if not (wrong.any() or over.any() or under.any()):
+                    return found if _precise(qp, found) else None
+                side = np.where(wrong, 0, side) + over - under
+        return None
+
+
+def _sides(multipliers: Array, lower: Array, upper: Array) -> Array:
+    """1 where the upper side counts as active, -1 where the lower one does, else 0."""
+    size = TOLERANCE * (1.0 + _largest(multipliers))
+    at_upper, at_lower = (multipliers > size) & np.isfinite(upper), (multipliers < -size) & np.isfinite(lower)
+    return at_upper.astype(int) - at_lower
+
+
+def _precise(qp: QP, found: QPSolution) -> bool:
+    size = 1.0 + max(_largest(qp.g), _largest(found.y), _largest(found.z), _largest(found.w))
+    return max(kkt_residual(qp, found)) <= TOLERANCE * size
+
+
+def _largest(values: Array) -> float:
+    return float(np.abs(values).max(initial=0.0))

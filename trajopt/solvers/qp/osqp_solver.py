@@ -1,0 +1,88 @@
+"""Convex QPs by OSQP (B. Stellato et al., OSQP: an operator splitting solver for quadratic programs, Math. Prog. Comp. 12, 2020).
+
+The bounds on w are rows of the identity.  The workspace is set up once for a pattern; later problems update its numbers
+and start from the last solution or from the given one.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+
+from dynamics_backends.protocol import Array
+from trajopt.solvers.qp.convexity import positive_definite
+from trajopt.solvers.qp.interior_point import polished
+from trajopt.solvers.qp.qp import QP, QPSolution, QPStatus, kkt_residual
+from trajopt.solvers.qp.sparse_kkt import SparseKKT
+
+TIGHT: dict[str, Any] = {"eps_abs": 1e-9, "eps_rel": 1e-9, "max_iter": 20_000}
+"""For accuracy: ADMM far enough for polishing to find the active constraints."""
+COARSE: dict[str, Any] = {"polish": False, "eps_abs": 1e-4, "eps_rel": 1e-4, "max_iter": 4_000}
+"""For speed: what a step of a real-time iteration needs."""
+ACCEPTABLE = 1e-6
+"""An answer that ran out of iterations counts as solved if polishing made its residuals this small, relative to g."""
+
+
+class OSQP:
+    """A :class:`~trajopt.solvers.qp.qp.QPSolver`. settings: of OSQP, over :data:`TIGHT`.
+
+    polish: solve the equations of the active constraints at the end. (OSQP's own polishing writes to the terminal.)
+    """
+
+    def __init__(self, polish: bool = True, **settings: Any) -> None:
+        self.polish, self.settings = polish, {"verbose": False, **TIGHT, **settings}
+        self._solver: Any = None
+        self._pattern: tuple[Array, ...] | None = None
+
+    def is_convex(self, qp: QP) -> bool:
+        """Whether H is positive definite."""
+        return positive_definite(qp.H)
+
+    def solve(self, qp: QP, start: QPSolution | None = None) -> QPSolution:
+        """See :class:`~trajopt.solvers.qp.qp.QPSolver`."""
+        m, n = qp.A.shape
+        lower, upper = np.concatenate([qp.l, qp.lb]), np.concatenate([qp.u, qp.ub])
+        if (lower > upper).any():
+            return QPSolution(np.zeros(n), np.zeros(m), np.zeros(n), QPStatus.INFEASIBLE)
+        self._load(qp, lower, upper)
+        if start is not None:
+            self._solver.warm_start(x=start.w, y=np.concatenate([start.y, start.z]))
+        result = self._solver.solve(raise_error=False)
+        both = np.asarray(result.y)
+        solution = QPSolution(np.asarray(result.x), both[:m], both[m:], QPStatus.FAILED, int(result.info.iter))
+        if self.polish and np.isfinite(solution.w).all() and np.isfinite(both).all():
+            solution = polished(qp, SparseKKT(qp), solution)
+        return solution._replace(status=_status(qp, solution, int(result.info.status_val)))
+
+    def _load(self, qp: QP, lower: Array, upper: Array) -> None:
+        """Set the workspace up, or give it new numbers."""
+        import osqp
+
+        P = sp.triu(qp.H, format="csc")
+        A = sp.vstack([qp.A, sp.identity(len(qp.g))], format="csc")
+        P.sort_indices()
+        A.sort_indices()
+        pattern = P.indptr, P.indices, A.indptr, A.indices
+        same = self._pattern is not None and all(map(np.array_equal, pattern, self._pattern))
+        if same and not self._solver.update(q=qp.g, l=lower, u=upper, Px=P.data, Ax=A.data):
+            return
+        self._solver, self._pattern = osqp.OSQP(), pattern
+        self._solver.setup(P=P, q=np.array(qp.g), A=A, l=lower, u=upper, **self.settings)
+
+
+def _status(qp: QP, solution: QPSolution, code: int) -> QPStatus:
+    from osqp import SolverStatus
+
+    if code == SolverStatus.OSQP_SOLVED:
+        return QPStatus.SOLVED
+    if code in (SolverStatus.OSQP_PRIMAL_INFEASIBLE, SolverStatus.OSQP_PRIMAL_INFEASIBLE_INACCURATE):
+        return QPStatus.INFEASIBLE
+    if code in (SolverStatus.OSQP_DUAL_INFEASIBLE, SolverStatus.OSQP_DUAL_INFEASIBLE_INACCURATE):
+        return QPStatus.UNBOUNDED
+    if not np.isfinite(solution.w).all():
+        return QPStatus.FAILED
+    if max(kkt_residual(qp, solution)) <= ACCEPTABLE * (1.0 + float(np.abs(qp.g).max(initial=0.0))):
+        return QPStatus.SOLVED
+    return QPStatus.MAX_ITERATIONS if code == SolverStatus.OSQP_MAX_ITER_REACHED else QPStatus.FAILED

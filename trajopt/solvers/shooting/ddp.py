@@ -1,0 +1,60 @@
+"""Differential dynamic programming: SLQ with the curvature of the dynamics, quadratically convergent.
+
+Iterations solve the LQ problem of :mod:`trajopt.solvers.shooting.ddp_model` and search along its solution; all kinds of
+shooting, box limits and globalization are those of SLQ. Far from the solution, Gauss-Newton steps are often longer: they are
+taken first, and where curvature spoils a step they compete with it; the record tells which was used.
+
+D. Mayne, Int. J. Control 3, 1966; D. Jacobson, D. Mayne, Differential Dynamic Programming, 1970; box limits: Tassa et al.,
+ICRA 2014; on real robots by contraction: J. Nganga, P. Wensing, RA-L 2021.
+"""
+
+from __future__ import annotations
+
+from trajopt.guesses.guesses import Guess
+from trajopt.lq.lq_solver import LQSolver
+from trajopt.problem.ocp import OCP
+from trajopt.results.records import Callback
+from trajopt.results.solution import Solution
+from trajopt.solvers.options import DDPOptions
+from trajopt.solvers.shooting.ddp_model import Model, NewtonModel, PlainModel, TrueModel
+from trajopt.solvers.shooting.shooting import ShootingLoop
+from trajopt.stage.evaluation import CurvedEvaluator, Evaluator, StageEvaluator, require_contraction
+from trajopt.stage.numerics import numerics_for
+from trajopt.validation.validation import ERROR, Finding, InvalidProblem
+
+
+def ddp(
+    ocp: OCP,
+    guess: Guess,
+    options: DDPOptions | None = None,
+    callback: Callback | None = None,
+    *,
+    evaluator: Evaluator | None = None,
+    lq_solver: LQSolver | None = None,
+) -> Solution:
+    """Solve a valid problem from a guess, whose states need not satisfy the dynamics.
+
+    evaluator, lq_solver: the numerics below the loop; default those of the engine that the problem's backends are on.
+    Raises InvalidProblem where a time step has no second derivatives.
+    """
+    options = options or DDPOptions()
+    numerics = numerics_for(ocp)
+    evaluator, lq_solver = evaluator or numerics.evaluator, lq_solver or numerics.lq_solver
+    dynamics, modifies = curved(evaluator, ocp), options.indefinite == "modify"
+    exact = evaluator if options.hessian == "gauss_newton" else numerics_for(ocp, options.hessian).evaluator
+    Curved = NewtonModel if options.curvature == "newton" else TrueModel
+    models: tuple[Model, ...] = (PlainModel("gauss_newton", evaluator), Curved(exact, dynamics, lq_solver, modifies))
+    return ShootingLoop(ocp, evaluator, options, callback, lq_solver, models, options.switch).run(guess)
+
+
+def curved(evaluator: Evaluator, ocp: OCP) -> CurvedEvaluator:
+    """An evaluator's own curvature, or that of the NumPy one.
+
+    Raises InvalidProblem where a time step has no second derivatives, naming the remedy.
+    """
+    try:
+        for phase in ocp.phases:
+            require_contraction(phase.dynamics)
+    except TypeError as error:
+        raise InvalidProblem([Finding(ERROR, str(error))]) from error
+    return evaluator if isinstance(evaluator, CurvedEvaluator) else StageEvaluator(ocp)

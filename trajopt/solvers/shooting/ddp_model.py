@@ -1,0 +1,217 @@
+"""The LQ problem of differential dynamic programming: that of SLQ with the curvature of the dynamics.
+
+With lam_k' F_ww the second derivatives of the k-th step (with its gap map), contracted,
+
+    Q <- Q + lam' F_xx      S <- S + lam' F_ux      R <- R + lam' F_uu
+
+for one of two lam, which agree at the solution:
+
+    newton   the costate lambda_(k+1) of one adjoint sweep, so that all knots are contracted as one batch: the stagewise
+             form of Newton's method (J. Pantoja, Int. J. Control 47, 1988; J. Dunn, D. Bertsekas, JOTA 63, 1989)
+    true     V'x + V'xx d of the backward sweep, known knot by knot (D. Mayne, Int. J. Control 3, 1966; D. Jacobson, D. Mayne,
+             Differential Dynamic Programming, 1970), with the gap d before V'x
+
+Curvature may make Quu indefinite.  Then its eigenvalues are replaced by their absolute values, at least :data:`FLOOR` of the
+largest, and the difference is added to R: the problem that comes out has a positive definite Quu at every knot, so every
+free block of it is, whichever controls its bounds clamp, and its solution is a direction of descent (Nocedal & Wright,
+section 3.4; absolute values as in Y. Dauphin et al., NeurIPS 2014).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple, Protocol, runtime_checkable
+
+import numpy as np
+
+from dynamics_backends.protocol import Array, Hessians
+from trajopt.lq.lq import Bounds, LQProblem, Policy, damped, gains_of, q_function, value_of
+from trajopt.lq.lq_solver import LQSolver
+from trajopt.solvers.shooting.iterate import Iterate
+from trajopt.stage.evaluation import CurvedEvaluator, Evaluator
+
+FLOOR = 1e-6
+"""Smallest modified eigenvalue of Quu, relative to the largest absolute one."""
+MAX_TENSOR = 2**24
+"""Entries of second-order tensors that are kept."""
+KnotCurvature = Callable[[int, Array], Hessians]
+"""lam' F_ww of one knot, (1, ...), from its index and lam (ndx,)."""
+
+
+class Damping(NamedTuple):
+    """mu, where it acts ("control" or "state"), and the bounds on du or None."""
+
+    mu: float
+    regularize: str
+    bounds: Bounds | None
+
+
+class Problem(NamedTuple):
+    """What is solved, and its policy where the sweep that made it found that too (without bounds, or about du = 0)."""
+
+    lq: LQProblem
+    policy: Policy | None = None
+
+
+@runtime_checkable
+class ConvexSolver(Protocol):
+    """An LQ solver with :func:`convex_lq` of its own; curvature: what :class:`SweptEvaluator` gives it."""
+
+    def convex(
+        self,
+        lq: LQProblem,
+        mu: float,
+        regularize: str,
+        bounds: Bounds | None,
+        curvature: Any = None,
+        modify: bool = True,
+    ) -> tuple[LQProblem, Policy]:
+        """The problem, and its policy."""
+        ...
+
+
+@runtime_checkable
+class SweptEvaluator(Protocol):
+    """An evaluator whose contraction of single knots a :class:`ConvexSolver` calls itself."""
+
+    def knot_curvatures(self, xs: Array, us: Array) -> Any | None:
+        """For the knots of xs (N + 1, nx), us (N, nu); None where it cannot."""
+        ...
+
+
+class Model(Protocol):
+    """What is solved for a direction.
+
+    name: of the curvature in it, for the record. evaluator: whose expansion, with its Hessian of the cost, it starts from.
+    modifies: whether it can make Quu positive definite itself; else that is left to mu.
+    """
+
+    name: str
+    evaluator: Evaluator
+    modifies: bool
+
+    def problem(self, at: Iterate, damping: Damping, definite: bool = False) -> Problem:
+        """The LQ problem about an iterate; definite: with a positive definite Quu, by a model that modifies it."""
+        ...
+
+
+def expanded(at: Iterate, evaluator: Evaluator) -> LQProblem:
+    """The expansion about an iterate by an evaluator, made anew if it was another's."""
+    if at.evaluator is evaluator:
+        return at.expansion.lq
+    return evaluator.expand(at.xs, at.us).lq._replace(d=at.expansion.lq.d)
+
+
+class PlainModel:
+    """The expansion as it is; name: the Hessian of the cost."""
+
+    modifies = False
+
+    def __init__(self, name: str, evaluator: Evaluator) -> None:
+        self.name, self.evaluator = name, evaluator
+
+    def problem(self, at: Iterate, damping: Damping, definite: bool = False) -> Problem:
+        """See :class:`Model`."""
+        return Problem(expanded(at, self.evaluator))
+
+
+class NewtonModel:
+    """With the curvature that the costates see."""
+
+    name = "newton"
+
+    def __init__(
+        self, evaluator: Evaluator, dynamics: CurvedEvaluator, lq_solver: LQSolver, modifies: bool = True
+    ) -> None:
+        self.evaluator, self.dynamics, self.lq_solver, self.modifies = evaluator, dynamics, lq_solver, modifies
+        self._last: tuple[Iterate, LQProblem] | None = None
+
+    def problem(self, at: Iterate, damping: Damping, definite: bool = False) -> Problem:
+        """See :class:`Model`."""
+        if self._last is None or self._last[0] is not at:
+            H = self.dynamics.curvature(at.xs, at.us, at.costates[1:])
+            self._last = at, with_curvature(expanded(at, self.evaluator), H)
+        lq = self._last[1]
+        if not definite:
+            return Problem(lq)
+        if isinstance(self.lq_solver, ConvexSolver):
+            return Problem(*self.lq_solver.convex(lq, *damping))
+        return Problem(convex_lq(lq, damping))
+
+
+class TrueModel:
+    """With the curvature that the backward sweep sees."""
+
+    name = "true"
+
+    def __init__(
+        self, evaluator: Evaluator, dynamics: CurvedEvaluator, lq_solver: LQSolver, modifies: bool = True
+    ) -> None:
+        self.evaluator, self.dynamics, self.lq_solver, self.modifies = evaluator, dynamics, lq_solver, modifies
+
+    def problem(self, at: Iterate, damping: Damping, definite: bool = False) -> Problem:
+        """See :class:`Model`."""
+        lq = expanded(at, self.evaluator)
+        if isinstance(self.lq_solver, ConvexSolver) and isinstance(self.dynamics, SweptEvaluator):
+            own = self.dynamics.knot_curvatures(at.xs, at.us)
+            if own is not None:
+                return Problem(*self.lq_solver.convex(lq, *damping, own, definite))
+        return Problem(convex_lq(lq, damping, curvature_by_knot(self.dynamics, at.xs, at.us), definite))
+
+
+def curvature_by_knot(dynamics: CurvedEvaluator, xs: Array, us: Array) -> KnotCurvature:
+    """The contraction knot by knot: from full tensors of all knots where these take fewer calls and little room."""
+    N, nu = us.shape
+    n = dynamics.manifold.ndx
+    if n >= N or N * n * (n + nu) ** 2 > MAX_TENSOR:
+        return lambda i, lam: dynamics.curvature(xs[i : i + 2], us[i : i + 1], lam[None], i)
+    units = [dynamics.curvature(xs, us, np.broadcast_to(e, (N, n))) for e in np.eye(n)]
+    tensors = [np.stack(blocks, axis=1) for blocks in zip(*units, strict=True)]  # (N, n, ., .)
+    return lambda i, lam: Hessians(*(np.tensordot(lam, T[i], 1)[None] for T in tensors))
+
+
+def with_curvature(lq: LQProblem, H: Hessians) -> LQProblem:
+    """The problem with the second derivatives of all knots."""
+    Q = lq.Q.copy()
+    Q[:-1] += H.xx
+    return lq._replace(Q=Q, S=lq.S + H.ux, R=lq.R + H.uu)
+
+
+def convex_lq(
+    lq: LQProblem, damping: Damping, curvature: KnotCurvature | None = None, modify: bool = True
+) -> LQProblem:
+    """The problem with a positive definite Quu at every knot, by a backward sweep that changes R where needed.
+
+    curvature: added on the way. modify: whether to change R; where not, and at NaN, the sweep ends at the knot where Quu is not
+    positive definite, and the solver that takes the problem reports it.
+    """
+    lq = lq._replace(Q=lq.Q.copy(), S=lq.S.copy(), R=lq.R.copy())
+    Vx, Vxx = lq.q[-1], lq.Q[-1]
+    for i in range(lq.horizon - 1, -1, -1):
+        if curvature is not None:
+            for block, part in zip((lq.Q, lq.S, lq.R), curvature(i, Vx + Vxx @ lq.d[i]), strict=True):
+                block[i] += part[0]
+        q = q_function(lq, i, Vx, Vxx)
+        Quu, Qux = damped(q, lq.A[i], lq.B[i], damping.mu, damping.regularize)
+        if not np.isfinite(Quu).all():
+            break
+        shift = definite_shift(Quu) if modify else None
+        if shift is not None:
+            lq.R[i] += shift
+            q, Quu = q._replace(uu=q.uu + shift), Quu + shift
+        bounds = damping.bounds
+        gains = gains_of(Quu, Qux, q.u, None if bounds is None else (bounds[0][i], bounds[1][i]))
+        if gains is None:
+            break
+        Vx, Vxx = value_of(q, *gains)
+    return lq
+
+
+def definite_shift(H: Array) -> Array | None:
+    """What makes a symmetric H (m, m) positive definite; None if it is."""
+    values, vectors = np.linalg.eigh(0.5 * (H + H.T))
+    floor = FLOOR * np.abs(values).max(initial=0.0)
+    if values.min(initial=np.inf) > 1e-4 * floor:
+        return None
+    wanted = np.maximum(np.abs(values), floor) if floor > 0.0 else np.ones_like(values)
+    return (vectors * (wanted - values)) @ vectors.T

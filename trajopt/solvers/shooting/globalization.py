@@ -1,0 +1,141 @@
+"""Globalization of the shooting solvers: merit function, step acceptance, regularization schedule."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+import numpy as np
+
+from dynamics_backends.protocol import Array
+from trajopt.solvers.options import SLQOptions
+from trajopt.stage.evaluation import Candidates
+
+PENALTY_MARGIN = 0.1  # rho of Nocedal & Wright, eq. 18.36
+MAX_CORRECTIONS = 4
+"""Second-order corrections of a full step; each is one more step toward the closed-loop roll-out of the policy."""
+
+
+@dataclass(frozen=True)
+class Merit:
+    """phi = cost + penalty |d|_1, exact for a penalty above the largest multiplier (Nocedal & Wright, Theorem 17.3)."""
+
+    penalty: float = 0.0
+
+    def __call__(self, cost: Array | float, defects: Array) -> Array | float:
+        """phi of trajectories with defects (..., N, ndx)."""
+        return cost + self.penalty * np.abs(defects).sum(axis=(-2, -1))
+
+    def adapted(self, D1: float, D2: float, gap: float) -> Merit:
+        """The penalty for a step (D1, D2 of the cost) that closes gaps of l1 norm ``gap``: where it is one of descent.
+
+        It only rises (Nocedal & Wright, eq. 18.36 and the remark after it). A penalty above the multipliers would do as
+        well in theory; with contacts these are a thousand times larger, and it would forbid all but the shortest steps.
+        """
+        if gap == 0.0:
+            return self
+        needed = (D1 + 0.5 * max(D2, 0.0)) / ((1.0 - PENALTY_MARGIN) * gap)
+        return replace(self, penalty=max(needed, self.penalty))
+
+    def expected_decrease(self, alpha: Array | float, D1: float, D2: float, gap: float) -> Array | float:
+        """Of phi, along alpha times the step."""
+        return -(alpha * D1 + 0.5 * alpha * alpha * D2) + alpha * self.penalty * gap
+
+
+@dataclass(frozen=True)
+class Regularization:
+    """mu and its rate of change delta: the quadratic schedule of Tassa 2012, section II-F."""
+
+    mu: float
+    delta: float
+    factor: float
+    smallest: float
+    largest: float
+
+    @classmethod
+    def of(cls, options: SLQOptions) -> Regularization:
+        """The start of the schedule."""
+        return cls(
+            options.initial_regularization,
+            1.0,
+            options.regularization_factor,
+            options.min_regularization,
+            options.max_regularization,
+        )
+
+    def raised(self) -> Regularization:
+        """delta <- max(delta_0, delta delta_0), mu <- max(mu_min, mu delta), at most mu_max."""
+        delta = max(self.factor, self.delta * self.factor)
+        return replace(self, delta=delta, mu=min(max(self.smallest, self.mu * delta), self.largest))
+
+    def lowered(self) -> Regularization:
+        """delta <- min(1/delta_0, delta/delta_0), mu <- mu delta, or 0 below mu_min."""
+        delta = min(1.0 / self.factor, self.delta / self.factor)
+        mu = self.mu * delta
+        return replace(self, delta=delta, mu=mu if mu >= self.smallest else 0.0)
+
+    @property
+    def saturated(self) -> bool:
+        """Whether mu can rise no more."""
+        return self.mu >= self.largest
+
+
+class SearchResult(NamedTuple):
+    """An accepted (or the best refused) candidate of a line search: its step length, what was expected, what came."""
+
+    accepted: bool
+    alpha: float
+    expected: float
+    actual: float
+    xs: Array
+    us: Array
+    defects: Array
+    cost: float
+
+
+def line_search(
+    rollout: Callable[[Array], Candidates],
+    merit: Merit,
+    start: float,
+    expected: Callable[[Array], Array],
+    options: SLQOptions,
+    corrected: Callable[[Candidates], Candidates] | None = None,
+) -> SearchResult:
+    """The longest of the steps 1, 1/2, 1/4, ... that realizes its share of the expected decrease of the merit.
+
+    The full step is tried alone, then with second-order corrections while they help, then the others together as one
+    batch. ``start`` is the merit at alpha = 0; ``corrected`` makes the next correction from what was tried last.
+    """
+    alphas = 0.5 ** np.arange(options.max_backtracks + 1)
+    tried = rollout(alphas[:1])
+    results = [_best(tried, alphas[:1], start, merit, expected, options)]
+    for _ in range(MAX_CORRECTIONS):
+        if corrected is None or results[-1].accepted or not np.isfinite(results[-1].actual):
+            break
+        tried = corrected(tried)
+        results.append(_best(tried, alphas[:1], start, merit, expected, options))
+        if results[-1].actual < results[-2].actual:
+            break
+    if not results[-1].accepted and len(alphas) > 1:
+        results.append(_best(rollout(alphas[1:]), alphas[1:], start, merit, expected, options))
+    return results[-1] if results[-1].accepted else max(results, key=lambda result: result.actual)
+
+
+def _best(
+    c: Candidates,
+    alphas: Array,
+    start: float,
+    merit: Merit,
+    expected: Callable[[Array], Array],
+    options: SLQOptions,
+) -> SearchResult:
+    """The first acceptable candidate, or else the one with the lowest merit."""
+    hoped = np.asarray(expected(alphas))
+    actual = start - np.asarray(merit(c.cost, c.defects))
+    finite = np.isfinite(c.xs).all(axis=(1, 2)) & np.isfinite(actual)
+    actual = np.where(finite, actual, -np.inf)
+    good = (actual >= options.accept_ratio * hoped) & (hoped > 0)
+    i = int(np.argmax(good)) if good.any() else int(np.argmax(actual))
+    numbers = float(alphas[i]), float(hoped[i]), float(actual[i])
+    return SearchResult(bool(good.any()), *numbers, c.xs[i], c.us[i], c.defects[i], float(c.cost[i]))

@@ -1,0 +1,102 @@
+"""An iterate of a shooting solver, and a step from it: what is measured of them."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from dynamics_backends.protocol import Array
+from trajopt.lq.lq import Bounds, LQStep, Policy
+from trajopt.lq.lq_solver import LQSolver
+from trajopt.solvers.options import SLQOptions
+from trajopt.stage.evaluation import Evaluator, Expansion
+
+GAP_ROUNDING = 2e-14
+"""Gaps below this share of the states are noise."""
+
+
+class Iterate(NamedTuple):
+    """xs, us with their expansion, reduced gradient (N, m) and costates (N + 1, n).
+
+    evaluator: that made the expansion. gradient, defect: largest entries, of the projected gradient and the gaps. gap: l1 norm
+    of the gaps, 0 at rounding level. stop: max(gradient, defect), each by its tolerance.
+    """
+
+    xs: Array
+    us: Array
+    expansion: Expansion
+    evaluator: Evaluator
+    reduced: Array
+    costates: Array
+    gradient: float
+    defect: float
+    gap: float
+    stop: float
+
+    @property
+    def cost(self) -> float:
+        """The cost."""
+        return self.expansion.cost
+
+    def slope(self, du: Array, closed: Array) -> float:
+        """The derivative of the cost as the controls move by du (N, m) and gaps ``closed`` (N, n) are closed."""
+        return float(np.sum(self.reduced * du) + np.sum(self.costates[1:] * closed))
+
+
+class Step(NamedTuple):
+    """A policy, its linear trajectory, the change alpha D1 + alpha^2/2 D2 of the cost along it."""
+
+    policy: Policy
+    linear: LQStep
+    D1: float
+    D2: float
+
+
+def measured(
+    xs: Array,
+    us: Array,
+    expansion: Expansion,
+    evaluator: Evaluator,
+    lq_solver: LQSolver,
+    bounds: Bounds | None,
+    options: SLQOptions,
+) -> Iterate | None:
+    """The iterate with its residuals, or None if the expansion is not finite; bounds on u."""
+    lq = expansion.lq
+    if not (np.isfinite(expansion.cost) and all(np.isfinite(block).all() for block in lq)):
+        return None
+    defect = float(np.abs(lq.d).max(initial=0.0))
+    if defect <= GAP_ROUNDING * (1.0 + float(np.abs(xs).max())):
+        lq = lq._replace(d=np.zeros_like(lq.d))  # multiplied by costates, noise would outweigh small gradients
+        expansion = expansion._replace(lq=lq)
+    lam, reduced = lq_solver.adjoint(lq)
+    gradient = float(np.abs(_projected(us, reduced, bounds)).max(initial=0.0))
+    stop = max(gradient / options.gradient_tolerance, defect / options.defect_tolerance)
+    return Iterate(xs, us, expansion, evaluator, reduced, lam, gradient, defect, float(np.abs(lq.d).sum()), stop)
+
+
+def _projected(us: Array, gradient: Array, bounds: Bounds | None) -> Array:
+    """us - P(us - gradient), P the projection on the bounds: zero at a constrained minimum."""
+    if bounds is None:
+        return gradient
+    lower, upper = bounds
+    return np.clip(gradient, us - upper, us - lower)
+
+
+def step_of(iterate: Iterate, policy: Policy, linear: LQStep, D2: float) -> Step:
+    """A step along the linear trajectory of a policy. D1 comes from the reduced gradient, which is free of cancellation."""
+    lq = iterate.expansion.lq
+    return Step(policy, linear, iterate.slope(linear.du, lq.d), D2)
+
+
+def second_order(iterate: Iterate, step: Step, defects: Array, lq_solver: LQSolver, bounds: Bounds | None) -> Step:
+    """The step that closes the gaps left by ``step`` too, under the same policy (Nocedal & Wright, section 18.3).
+
+    Without it the merit may refuse good steps for gaps that are of second order (the Maratos effect). bounds: on du.
+    """
+    lq = iterate.expansion.lq._replace(d=defects, dx0=np.zeros_like(step.linear.dx[0]))
+    feedback = step.policy._replace(k=np.zeros_like(step.policy.k))
+    room = None if bounds is None else (bounds[0] - step.linear.du, bounds[1] - step.linear.du)
+    extra, _ = lq_solver.forward(lq, feedback, room)
+    return step._replace(linear=LQStep(step.linear.dx + extra.dx, step.linear.du + extra.du))

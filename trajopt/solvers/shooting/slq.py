@@ -1,0 +1,54 @@
+"""SLQ: sequential linear-quadratic optimal control, with single and multiple shooting.
+
+Each iteration solves the LQ problem about the current trajectory (first order in the dynamics, Gauss-Newton or exact in
+the cost) by a Riccati sweep, and searches along its solution.
+
+| name | shooting | gaps | reference |
+|---|---|---|---|
+| ilqr | single | | W. Li, E. Todorov, ICINCO 2004; box limits: Tassa et al., ICRA 2014 |
+| slq | as the options say | | A. Sideris, J. Bobrow, ACC 2005 |
+| gnms | all | linear | M. Giftthaler et al., IROS 2018 |
+| fddp | all | nonlinear | C. Mastalli et al., ICRA 2020 |
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from trajopt.guesses.guesses import Guess
+from trajopt.lq.lq_solver import LQSolver
+from trajopt.problem.ocp import OCP
+from trajopt.results.records import Callback
+from trajopt.results.solution import Solution
+from trajopt.solvers.options import SLQOptions
+from trajopt.solvers.shooting.shooting import ShootingLoop
+from trajopt.stage.evaluation import Evaluator
+from trajopt.stage.numerics import numerics_for
+
+ALIASES: Mapping[str, Mapping[str, Any]] = {
+    "slq": {},
+    "ilqr": {"shooting": "single"},
+    "gnms": {"shooting": "all", "gaps": "linear"},
+    "fddp": {"shooting": "all", "gaps": "nonlinear"},
+}
+
+
+def slq(
+    ocp: OCP,
+    guess: Guess,
+    options: SLQOptions | None = None,
+    callback: Callback | None = None,
+    *,
+    evaluator: Evaluator | None = None,
+    lq_solver: LQSolver | None = None,
+) -> Solution:
+    """Solve a valid problem from a guess, whose states need not satisfy the dynamics.
+
+    evaluator, lq_solver: the numerics below the loop; default those of the engine that the problem's backends are on.
+    """
+    options = options or SLQOptions()
+    numerics = numerics_for(ocp, options.hessian)
+    return ShootingLoop(ocp, evaluator or numerics.evaluator, options, callback, lq_solver or numerics.lq_solver).run(
+        guess
+    )

@@ -1,0 +1,133 @@
+"""The sentences with which the shooting solvers end."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from dynamics_backends.manifold import Manifold
+from dynamics_backends.protocol import Array
+from trajopt.problem.ocp import OCP
+from trajopt.results.status import Status, StatusCode
+from trajopt.solvers.options import SLQOptions
+from trajopt.stage.evaluation import Expansion
+
+_ADVICE_SLOW = (
+    "Raise max_iterations if the gradient is still falling; else start from a better guess, or reduce the ratio between "
+    "the largest and smallest weights. A goal out of reach stays so with any number of iterations."
+)
+_ADVICE_GUESS = "Start from a better guess, shorten dt or the horizon, or try another setting of shooting."
+
+
+def converged(iterations: int, gradient: float, defect: float, o: SLQOptions) -> Status:
+    """Gradient and defect tests."""
+    tests = f"gradient {gradient:.1e} <= {o.gradient_tolerance:.1e}, defect {defect:.1e} <= {o.defect_tolerance:.1e}"
+    return Status(StatusCode.CONVERGED, f"Converged after {iterations} iterations: {tests}.")
+
+
+def cost_converged(iterations: int, change: float, o: SLQOptions) -> Status:
+    """The test of the relative improvement."""
+    test = f"the cost improved by a share of {change:.1e} < cost_tolerance {o.cost_tolerance:.1e}"
+    return Status(StatusCode.COST_CONVERGED, f"Stopped after {iterations} iterations: {test}.")
+
+
+def precision_limit(gradient: float, defect: float, o: SLQOptions) -> Status:
+    """Nothing more to be gained in double precision."""
+    return Status(
+        StatusCode.PRECISION_LIMIT,
+        f"Double precision allows no further progress: {_distance(gradient, defect, o)}.",
+        advice="Raise the tolerance, or scale the cost; finite differences may be what limits the precision.",
+    )
+
+
+def max_iterations(gradient: float, defect: float, o: SLQOptions) -> Status:
+    """The iteration limit."""
+    message = f"Stopped at max_iterations = {o.max_iterations}: {_distance(gradient, defect, o)}."
+    return Status(StatusCode.MAX_ITERATIONS, message, advice=_ADVICE_SLOW)
+
+
+def time_limit(iterations: int, gradient: float, defect: float, o: SLQOptions) -> Status:
+    """The time limit."""
+    message = (
+        f"Stopped at time_limit = {o.time_limit} s after {iterations} iterations: {_distance(gradient, defect, o)}."
+    )
+    return Status(StatusCode.TIME_LIMIT, message, advice="Raise time_limit or start from a better guess.")
+
+
+def interrupted(iterations: int) -> Status:
+    """Ctrl-C; before the first step there is only the initial guess."""
+    if iterations == 0:
+        return Status(StatusCode.INTERRUPTED, "Interrupted before the first step; this is the initial guess.")
+    return Status(StatusCode.INTERRUPTED, f"Interrupted in iteration {iterations}; this is the best iterate so far.")
+
+
+def line_search_failed(iterations: int, gradient: float, o: SLQOptions) -> Status:
+    """No step length was accepted."""
+    return Status(
+        StatusCode.LINE_SEARCH_FAILED,
+        f"No step length was accepted in iteration {iterations} up to mu = {o.max_regularization:.0e}; "
+        f"the gradient is {gradient:.1e}.",
+        advice="Check the derivatives (trajopt check); " + _ADVICE_GUESS[0].lower() + _ADVICE_GUESS[1:],
+    )
+
+
+def not_positive_definite(knot: int, o: SLQOptions) -> Status:
+    """Quu could not be factorized."""
+    other = ", or use hessian = 'gauss_newton'" if o.hessian != "gauss_newton" else ""
+    return Status(
+        StatusCode.NOT_POSITIVE_DEFINITE,
+        f"Quu is not positive definite at knot {knot}, even with mu = {o.max_regularization:.0e}.",
+        knot=knot,
+        advice=f"Give every control a positive weight{other}.",
+    )
+
+
+def _distance(gradient: float, defect: float, o: SLQOptions) -> str:
+    """Which tolerances are not met, with numbers."""
+    parts = []
+    if gradient > o.gradient_tolerance:
+        parts.append(f"gradient {gradient:.1e} > {o.gradient_tolerance:.1e}")
+    if defect > o.defect_tolerance:
+        parts.append(f"defect {defect:.1e} > {o.defect_tolerance:.1e}")
+    return ", ".join(parts)
+
+
+# -- non-finite numbers -------------------------------------------------------------------------------------------------
+
+
+def non_finite(ocp: OCP, xs: Array, e: Expansion) -> Status:
+    """The first knot and component with NaN or infinity, in the order in which values are computed."""
+    states, controls = ocp.state_names, ocp.control_names
+    blocks = (
+        (xs, "the state {}", (_coordinate_names(ocp.manifold),)),
+        (e.x_next, "the step of {}", (_coordinate_names(ocp.manifold),)),
+        (e.lq.A, "d {} / d {}", (states, states)),
+        (e.lq.B, "d {} / d {}", (states, controls)),
+        (e.lq.q, "the cost gradient of {}", (states,)),
+        (e.lq.r, "the cost gradient of {}", (controls,)),
+        (e.lq.Q, "the cost Hessian of {}, {}", (states, states)),
+        (e.lq.R, "the cost Hessian of {}, {}", (controls, controls)),
+    )
+    found = [(*_first(block), i) for i, (block, _, _) in enumerate(blocks) if not np.isfinite(block).all()]
+    if not found:
+        return Status(StatusCode.NON_FINITE, "The cost is not finite.", advice=_ADVICE_GUESS)
+    knot, entry, i = min(found, key=lambda f: (f[0], f[2]))
+    names = [axis[j] for axis, j in zip(blocks[i][2], entry, strict=True)]
+    component = blocks[i][1].format(*names)
+    message = f"NaN or infinity, first at knot {knot} in {component}."
+    return Status(StatusCode.NON_FINITE, message, knot=knot, component=component, advice=_ADVICE_GUESS)
+
+
+def _first(block: Array) -> tuple[int, tuple[int, ...]]:
+    knot, *entry = (int(i) for i in np.argwhere(~np.isfinite(block))[0])
+    return knot, tuple(entry)
+
+
+def _coordinate_names(manifold: Manifold) -> tuple[str, ...]:
+    """A name for each of the nx numbers of a state; a quaternion's fourth takes the name of the third."""
+    names: list[str] = []
+    start = 0
+    for group in manifold.groups:
+        own = manifold.tangent_names[start : start + group.nv]
+        names += [*own, *own[-1:] * (group.nq - group.nv)]
+        start += group.nv
+    return tuple(names)

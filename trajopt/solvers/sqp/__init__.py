@@ -1,0 +1,1 @@
+"""Sequential quadratic programming on sparse nonlinear programs."""

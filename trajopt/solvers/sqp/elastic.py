@@ -1,0 +1,112 @@
+"""QPs whose rows contradict each other, made solvable by elastic rows.
+
+    minimize 1/2 d'Hd + g'd + gamma 1'(p + n)   subject to   l <= A d + p - n <= u,   lb <= d <= ub,   p, n >= 0
+
+(Nocedal & Wright, eq. 18.12; P. Gill, W. Murray, M. Saunders, SNOPT, SIAM Rev. 47, 2005, section 1.)  The weight gamma is steered
+by what is attainable: the smallest l1 violation of the linearized rows, from the same QP with g = 0 and a small H
+(R. Byrd, J. Nocedal, R. Waltz, Steering exact penalty methods for nonlinear programming, Optim. Methods Softw. 23, 2008).  Where
+that is no less than the violation at d = 0, the point is a stationary point of the violation: the problem is locally infeasible.
+Where no weight does, the objective is left out for a step (the restoration of R. Fletcher, S. Leyffer, Math. Program. 91, 2002).
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import NamedTuple
+
+import numpy as np
+import scipy.sparse as sp
+
+from trajopt.solvers.qp.convexity import positive_definite
+from trajopt.solvers.qp.interior_point import InteriorPoint
+from trajopt.solvers.qp.qp import QP, QPSolution, QPSolver, QPStatus, violation
+from trajopt.solvers.sqp.convexify import convexified
+
+PROXIMITY = 1e-6
+"""H of the QP for the smallest violation, relative to the largest entry of A: it keeps the step short."""
+SHARE = 0.5
+"""Of the attainable decrease of the linearized violation, what an elastic step must bring (Byrd et al. 2008, eq. 3.7)."""
+GROWTH = 10.0
+STATIONARY = 1e-5
+"""A point whose linearized violation cannot be reduced by more than this share is stationary."""
+
+
+class ElasticStep(NamedTuple):
+    """d with its multipliers, and the weight gamma.
+
+    stationary: no step reduces the violation. sufficient: d does its share.
+    """
+
+    solution: QPSolution
+    weight: float
+    stationary: bool
+    sufficient: bool
+
+
+def elastic(qp: QP, weight: float) -> QP:
+    """The elastic QP in (d, p, n)."""
+    m = len(qp.l)
+    identity = sp.identity(m, format="csc")
+    H = sp.block_diag([qp.H, sp.csc_matrix((2 * m, 2 * m))], format="csc")
+    A = sp.hstack([qp.A, identity, -identity], format="csc")
+    slack = np.zeros(2 * m), np.full(2 * m, np.inf)
+    g = np.concatenate([qp.g, np.full(2 * m, weight)])
+    bounds = np.concatenate([qp.lb, slack[0]]), np.concatenate([qp.ub, slack[1]])
+    return QP(H, g, A, qp.l, qp.u, *bounds)
+
+
+class ElasticInteriorPoint(InteriorPoint):
+    """The interior-point method where no row is sure to hold: it asks for all of H to be positive definite."""
+
+    def is_convex(self, qp: QP) -> bool:
+        """Whether H is positive definite."""
+        return positive_definite(qp.H)
+
+
+def elastic_step(qp: QP, weight: float, largest: float) -> ElasticStep | None:
+    """The step with the smallest weight >= ``weight`` that does its share, at most ``largest``; None if QPs fail."""
+    solver = ElasticInteriorPoint()
+    qp = convexified(replace(qp, layout=None), np.zeros_like(qp.l), np.zeros_like(qp.g), (solver,)).qp
+    now = _violated(qp, np.zeros(qp.A.shape[1]))
+    if now == 0.0:  # the rows are consistent: the QP failed for another reason, say its scale
+        found = _solved(qp, solver, largest)
+        return None if found is None else ElasticStep(found, largest, False, True)
+    size = PROXIMITY * max(1.0, float(np.abs(qp.A.data).max(initial=0.0)))
+    nearest = replace(qp, H=sp.identity(len(qp.g), format="csc") * size, g=np.zeros_like(qp.g))
+    best = _solved(nearest, solver, 1.0)
+    if best is None:
+        return None
+    attainable = now - _violated(qp, best.w)
+    if attainable <= STATIONARY * now:
+        return ElasticStep(best, weight, True, False)
+    while True:
+        found = _solved(qp, solver, weight)
+        if found is not None:
+            enough = now - _violated(qp, found.w) >= SHARE * attainable
+            if enough or weight >= largest:
+                return ElasticStep(found, weight, False, enough)
+        if weight >= largest:
+            return ElasticStep(best, weight, False, False)
+        weight = min(GROWTH * weight, largest)
+
+
+def _solved(qp: QP, solver: QPSolver, weight: float) -> QPSolution | None:
+    """The solution of the elastic QP without its slacks."""
+    n = len(qp.g)
+    found = solver.solve(elastic(qp, weight))
+    if found.status is not QPStatus.SOLVED:
+        return None
+    return found._replace(w=found.w[:n], z=found.z[:n])
+
+
+def _violated(qp: QP, d: np.ndarray) -> float:
+    return float(violation(qp.A @ d, qp.l, qp.u).sum())
+
+
+def feasibility_step(qp: QP, floor: float) -> QPSolution | None:
+    """The step toward less violation alone; qp: with the Hessian of the violation, made convex here, at least ``floor``."""
+    size = PROXIMITY * max(1.0, float(np.abs(qp.A.data).max(initial=0.0)))
+    alone = replace(qp, g=np.zeros_like(qp.g), layout=None)
+    solver = ElasticInteriorPoint()
+    convex = convexified(alone, np.zeros_like(qp.l), np.zeros_like(qp.g), (solver,), smallest=max(size, floor)).qp
+    return _solved(replace(convex, g=alone.g), solver, 1.0)

@@ -1,0 +1,124 @@
+"""An iterate of the SQP method: its derivatives, residuals, and the QP about it.
+
+minimize 1/2 d'Hd + grad f'd   subject to   g_lower <= g + J d <= g_upper,   x_lower <= w + d <= x_upper
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any, NamedTuple, cast
+
+import numpy as np
+import scipy.sparse as sp
+
+from dynamics_backends.protocol import Array
+from trajopt.solvers.nlp.nlp import NLP, ConvexOverNonlinear
+from trajopt.solvers.options import SQPOptions
+from trajopt.solvers.qp.qp import QP, complementarity, violation
+
+MULTIPLIER_SCALE = 100.0
+"""Tolerances on gradients grow with mean multipliers above this (Wächter & Biegler 2006, eq. 6)."""
+
+
+class Trial(NamedTuple):
+    """A point w (n,) with f, g (m,) and the l1 norm of the violation."""
+
+    w: Array
+    f: float
+    g: Array
+    theta: float
+
+    @property
+    def finite(self) -> bool:
+        """Whether f and g are numbers."""
+        return bool(np.isfinite(self.f) and np.isfinite(self.theta))
+
+
+class Iterate(NamedTuple):
+    """A point with its derivatives and multipliers, and how far it is from optimal.
+
+    gradient: largest entry of the gradient of the Lagrangian, or complementarity; violation: largest of a constraint;
+    defect: of an equality; stop: both by their tolerances.
+    """
+
+    nlp: NLP
+    w: Array
+    f: float
+    g: Array
+    theta: float
+    grad: Array
+    J: sp.csc_matrix
+    y: Array
+    z: Array
+    gradient: float
+    violation: float
+    defect: float
+    stop: float
+
+
+def trial(nlp: NLP, w: Array) -> Trial:
+    """f and g at w."""
+    f, g = nlp.evaluate(w)
+    return Trial(w, float(f), g, float(violation(g, nlp.g_lower, nlp.g_upper).sum()))
+
+
+def iterate_at(nlp: NLP, at: Trial, y: Array, z: Array, o: SQPOptions) -> Iterate | None:
+    """The iterate with its residuals, or None where a derivative is not finite."""
+    grad, J = nlp.differentiate(at.w)
+    if not (np.isfinite(grad).all() and np.isfinite(J.data).all()):
+        return None
+    return measured(Iterate(nlp, *at, grad, J, y, z, 0.0, 0.0, 0.0, 0.0), o)
+
+
+def measured(at: Iterate, o: SQPOptions) -> Iterate:
+    """The iterate with the residuals of its multipliers."""
+    nlp = at.nlp
+    outside = violation(at.g, nlp.g_lower, nlp.g_upper)
+    worst = max(_largest(outside), _largest(violation(at.w, nlp.x_lower, nlp.x_upper)))
+    gap_rows = complementarity(at.g, nlp.g_lower, nlp.g_upper, at.y)
+    gap_bounds = complementarity(at.w, nlp.x_lower, nlp.x_upper, at.z)
+    gradient = max(map(_largest, (at.grad + at.J.T @ at.y + at.z, gap_rows, gap_bounds)))
+    mean = (np.abs(at.y).sum() + np.abs(at.z).sum()) / max(1, len(at.y) + len(at.z))
+    scale = max(MULTIPLIER_SCALE, float(mean)) / MULTIPLIER_SCALE
+    stop = max(gradient / (scale * o.gradient_tolerance), worst / o.constraint_tolerance)
+    defect = _largest(outside[nlp.g_lower == nlp.g_upper])
+    return at._replace(gradient=gradient, violation=worst, defect=defect, stop=stop)
+
+
+def settled(o: SQPOptions, nlp: NLP) -> SQPOptions:
+    """The options with the Hessian that "auto" stands for. Raises ValueError for one that the program does not have."""
+    convex = hasattr(nlp, "convex_hessian")
+    if o.hessian == "auto":
+        return replace(o, hessian="scqp" if convex else "exact")
+    if o.hessian != "exact" and not convex:
+        raise ValueError(f"hessian = {o.hessian!r} needs a program with convex_hessian; use hessian = 'exact'")
+    return o
+
+
+def hessian_at(at: Iterate, o: SQPOptions, sigma: float = 1.0) -> sp.csc_matrix:
+    """H (n, n) by the chosen curvature."""
+    if o.hessian == "exact":
+        return at.nlp.hessian(at.w, sigma, at.y)
+    multipliers = at.y if o.hessian == "scqp" else np.zeros_like(at.y)
+    return cast(ConvexOverNonlinear, at.nlp).convex_hessian(at.w, sigma, multipliers)
+
+
+def semidefinite_at(at: Iterate, o: SQPOptions, sigma: float = 1.0) -> Callable[[], sp.csc_matrix] | None:
+    """What makes sigma times the Hessian of Gauss and Newton; None where the program has none, or where H is that already."""
+    own = getattr(at.nlp, "convex_hessian", None)
+    if own is None or o.hessian != "exact":
+        return None
+    return lambda: own(at.w, sigma, np.zeros_like(at.y))
+
+
+def qp_about(at: Iterate, H: sp.csc_matrix) -> QP:
+    """The QP above; ``nlp.layout``, where there is one, goes with it."""
+    nlp = at.nlp
+    layout: Any = getattr(nlp, "layout", None)
+    rows, bounds = (nlp.g_lower - at.g, nlp.g_upper - at.g), (nlp.x_lower - at.w, nlp.x_upper - at.w)
+    return QP(H, at.grad, at.J, *rows, *bounds, layout)
+
+
+def _largest(values: Array) -> float:
+    return float(np.abs(values).max(initial=0.0))

@@ -1,0 +1,180 @@
+"""Which steps of the SQP method are accepted: by an l1 merit function, by a filter, or all.
+
+Merit: phi = f + nu theta, theta the l1 norm of the violation, and for a step d that leaves a linearized violation theta_d
+
+    phi(w + alpha d) <= phi(w) + eta alpha D,     D = grad f'd - nu (theta - theta_d)
+
+(Nocedal & Wright, algorithm 18.3).  Filter: a point must improve f or theta, sufficiently, over the current one and over all
+remembered; where theta is small and the step promises much for f, f must fall by Armijo's rule (A. Wächter, L. Biegler, SIAM J.
+Optim. 16, 2005, algorithm A; the numbers are those of Math. Program. 106, 2006, section 3).
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple, Protocol
+
+import numpy as np
+
+from dynamics_backends.protocol import Array
+from trajopt.solvers.options import SQPOptions
+from trajopt.solvers.qp.qp import QP, QPSolution, violation
+from trajopt.solvers.shooting.globalization import PENALTY_MARGIN
+from trajopt.solvers.sqp.sqp_iterate import Iterate, Trial
+
+ROUNDING = 1e-14
+"""Share of a value below which its changes are noise."""
+GAMMA_THETA, GAMMA_F, DELTA, S_THETA, S_F, ETA_F = 1e-5, 1e-8, 1.0, 1.1, 2.3, 1e-4
+THETA_MAX, THETA_MIN = 1e4, 1e-4
+"""Of Wächter & Biegler 2006, relative to max(1, theta at the start)."""
+
+
+class Step(NamedTuple):
+    """d (n,) with the multipliers of its QP, slope grad f'd, curvature d'Hd, the violation theta_d left.
+
+    weight: of the violation in an elastic QP, 0 in a plain one, infinite where the objective was left out.
+    """
+
+    d: Array
+    y: Array
+    z: Array
+    slope: float
+    curvature: float
+    left: float
+    weight: float = 0.0
+
+
+def step_of(at: Iterate, qp: QP, found: QPSolution, weight: float) -> Step:
+    """A solution of the QP with what the search needs to know of it."""
+    d = found.w
+    left = float(violation(qp.A @ d, qp.l, qp.u).sum())
+    return Step(d, found.y, found.z, float(at.grad @ d), float(d @ (qp.H @ d)), left, weight)
+
+
+class Acceptance(Protocol):
+    """The test of a line search."""
+
+    def begin(self, at: Iterate, step: Step) -> None:
+        """Take a new step."""
+        ...
+
+    def accepts(self, alpha: float, new: Trial) -> bool:
+        """Whether the trial at alpha d may be taken; if it is, the test remembers what it must."""
+        ...
+
+    def expected(self, alpha: float) -> float:
+        """Decrease of the merit (for the filter: of f) that the slope promises."""
+        ...
+
+    def value(self, f: float, theta: float) -> float:
+        """The merit; for the filter, f."""
+        ...
+
+
+class MeritTest:
+    """Armijo's rule on the l1 merit, with the penalty of each step."""
+
+    def __init__(self, options: SQPOptions) -> None:
+        self.smallest = self.penalty = options.penalty
+        self.ratio = options.accept_ratio
+
+    def begin(self, at: Iterate, step: Step) -> None:
+        """Raise nu above the multipliers and to where d is one of descent (Nocedal & Wright, eq. 18.36); lower it by halves."""
+        gap = at.theta - step.left
+        wanted = max(self.smallest, (1.0 + PENALTY_MARGIN) * max(step.weight, float(np.abs(step.y).max(initial=0.0))))
+        if gap > ROUNDING * at.theta:
+            wanted = max(wanted, (step.slope + 0.5 * step.curvature) / ((1.0 - PENALTY_MARGIN) * gap))
+        self.penalty = max(wanted, 0.5 * self.penalty)
+        self.start = self.value(at.f, at.theta)
+        self.slope = step.slope - self.penalty * max(gap, 0.0)
+
+    def value(self, f: float, theta: float) -> float:
+        """phi."""
+        return f + self.penalty * theta
+
+    def expected(self, alpha: float) -> float:
+        """-alpha D."""
+        return -alpha * self.slope
+
+    def accepts(self, alpha: float, new: Trial) -> bool:
+        """Armijo's rule, up to rounding."""
+        noise = ROUNDING * (1.0 + abs(self.start))
+        return self.value(new.f, new.theta) <= self.start + self.ratio * alpha * self.slope + noise
+
+
+class FilterTest:
+    """The filter: pairs (theta, f) that later points may not be worse than in both."""
+
+    def __init__(self, options: SQPOptions) -> None:
+        self.entries: list[tuple[float, float]] = []
+        self.limits: tuple[float, float] | None = None
+
+    def begin(self, at: Iterate, step: Step) -> None:
+        """Take the slope of f, and at the first step the limits on theta."""
+        if self.limits is None:
+            size = max(1.0, at.theta)
+            self.limits = THETA_MIN * size, THETA_MAX * size
+        self.at, self.slope = at, step.slope
+
+    def value(self, f: float, theta: float) -> float:
+        """f."""
+        return f
+
+    def expected(self, alpha: float) -> float:
+        """-alpha grad f'd."""
+        return -alpha * self.slope
+
+    def accepts(self, alpha: float, new: Trial) -> bool:
+        """Algorithm A, steps 5.3 and 5.4; the filter grows unless f fell by Armijo's rule (step 7)."""
+        assert self.limits is not None
+        at, noise = self.at, ROUNDING * (1.0 + abs(self.at.f))
+        if new.theta > self.limits[1] or any(new.theta >= theta and new.f >= f + noise for theta, f in self.entries):
+            return False
+        promising = self.slope < 0.0 and alpha * (-self.slope) ** S_F > DELTA * at.theta**S_THETA
+        falls = new.f <= at.f + ETA_F * alpha * self.slope + noise
+        if promising and at.theta <= self.limits[0]:
+            return falls
+        closer = new.theta <= (1.0 - GAMMA_THETA) * at.theta
+        if not (closer or new.f <= at.f - GAMMA_F * at.theta + noise):
+            return False
+        if not (promising and falls):
+            self.remember()
+        return True
+
+    def remember(self) -> None:
+        """Add the current point to the filter."""
+        theta, f = self.at.theta, self.at.f
+        self.entries.append(((1.0 - GAMMA_THETA) * theta, f - GAMMA_F * theta))
+
+
+class ViolationTest:
+    """Armijo's rule on theta alone, for steps that leave the objective out."""
+
+    def begin(self, at: Iterate, step: Step) -> None:
+        """Take theta and its slope."""
+        self.start, self.slope = at.theta, step.left - at.theta
+
+    def value(self, f: float, theta: float) -> float:
+        """theta."""
+        return theta
+
+    def expected(self, alpha: float) -> float:
+        """-alpha times the slope."""
+        return -alpha * self.slope
+
+    def accepts(self, alpha: float, new: Trial) -> bool:
+        """Armijo's rule."""
+        return new.theta <= self.start + ETA_F * alpha * self.slope and self.slope < 0.0
+
+
+class AnyStep(MeritTest):
+    """Accepts every finite step; the merit is that of :class:`MeritTest`, for the record."""
+
+    def accepts(self, alpha: float, new: Trial) -> bool:
+        """Always."""
+        return True
+
+
+def acceptance(options: SQPOptions) -> Acceptance:
+    """The test that the options name."""
+    kinds: dict[str, type[MeritTest] | type[FilterTest]] = {"merit": MeritTest, "filter": FilterTest, "none": AnyStep}
+    return kinds[options.globalization](options)

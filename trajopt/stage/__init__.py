@@ -1,0 +1,1 @@
+"""The evaluation of stages that every solver uses, in NumPy and compiled."""

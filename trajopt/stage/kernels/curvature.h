@@ -1,0 +1,320 @@
+/* Second derivatives of lam' (x_next (-) node) in w = (dx, u): the twin of trajopt/step/step_curvature.py, on lanes.
+
+   Before this text stands step.h with what it asks for, dynamics_contracted, and the second derivatives of the manifold.  A forward
+   sweep over the substeps leaves the stages and the sensitivities at their start; the adjoint sweep back finds the multiplier of
+   every operation and adds its curvature, seen through the sensitivities of its arguments, to the upper triangle of H (NW x NW). */
+
+typedef struct {
+    stage_t stage[STAGES];
+    V delta[ND], G[ND * NW];
+#ifdef LIE
+    V transport[LIE_ROOM], dexp[LIE_ROOM];
+#endif
+} substep_t;
+
+typedef struct {
+    V x[NX], next[NX], node[NX], u[MU + 1], p[NP + 1], lam[ND], G[ND * NW], H[NW * NW], T[ND * NW], xx[ND * ND], ux[MU * ND + 1],
+        uu[MU * MU + 1], out[(ND > NU ? ND : NU) * (ND > NU ? ND : NU)], f[ND], fx[NF * ND], fu[NF * MU + 1];
+    columns_t columns[STAGES + 1];
+} curvature_t;
+
+/* r rows from i on of M S, M (ND x ND), in the w columns from `first` on */
+ALWAYS_INLINE void curvature_rows(const V *restrict M, const V *restrict S, V *restrict T, int first, int i, const int r, const int w)
+{
+    V sum[r][w];
+    UNROLL for (int j = 0; j < r; j++)
+        UNROLL for (int c = 0; c < w; c++) sum[j][c] = ZERO;
+    for (int k = 0; k < ND; k++)
+        UNROLL for (int j = 0; j < r; j++)
+            UNROLL for (int c = 0; c < w; c++) sum[j][c] += M[(i + j) * ND + k] * S[k * NW + first + c];
+    UNROLL for (int j = 0; j < r; j++)
+        UNROLL for (int c = 0; c < w; c++) T[(i + j) * NW + first + c] = sum[j][c];
+}
+
+/* r rows from i on of S' T, added to H in the w columns from `first` on */
+ALWAYS_INLINE void curvature_outer(const V *restrict S, const V *restrict T, V *restrict H, int first, int i, const int r, const int w)
+{
+    V sum[r][w];
+    UNROLL for (int j = 0; j < r; j++)
+        UNROLL for (int c = 0; c < w; c++) sum[j][c] = H[(i + j) * NW + first + c];
+    for (int k = 0; k < ND; k++)
+        UNROLL for (int j = 0; j < r; j++)
+            UNROLL for (int c = 0; c < w; c++) sum[j][c] += S[k * NW + i + j] * T[k * NW + first + c];
+    UNROLL for (int j = 0; j < r; j++)
+        UNROLL for (int c = 0; c < w; c++) H[(i + j) * NW + first + c] = sum[j][c];
+}
+
+ALWAYS_INLINE void quadratic_panel(const V *restrict M, const V *restrict S, V *restrict T, V *restrict H, int first, const int w)
+{
+    int i = 0;
+    for (; i + 3 <= ND; i += 3) curvature_rows(M, S, T, first, i, 3, w);
+    for (; i < ND; i++) curvature_rows(M, S, T, first, i, 1, w);
+    const int last = first + w; /* rows of the upper triangle */
+    for (i = 0; i + 3 <= last; i += 3) curvature_outer(S, T, H, first, i, 3, w);
+    for (; i < last; i++) curvature_outer(S, T, H, first, i, 1, w);
+}
+
+/* H += [S; 0 1]' F [S; 0 1] with F = (xx, ux, uu), the Hessian of lam' f at a stage; only the upper triangle counts. */
+static void add_field(curvature_t *restrict a, const V *restrict S)
+{
+    V *H = a->H;
+    for (int j = 0; j < PANELS - 1; j++) quadratic_panel(a->xx, S, a->T, H, j * PANEL, PANEL);
+    quadratic_panel(a->xx, S, a->T, H, (PANELS - 1) * PANEL, LAST_PANEL);
+    for (int j = 0; j < MU; j++) {
+        V row[NW];
+        for (int c = 0; c < NW; c++) row[c] = ZERO;
+        for (int k = 0; k < ND; k++)
+            for (int c = 0; c < NW; c++) row[c] += a->ux[j * ND + k] * S[k * NW + c];
+        for (int c = 0; c <= ND + j; c++) H[c * NW + ND + j] += row[c];
+        for (int c = ND + j; c < NW; c++) H[(ND + j) * NW + c] += row[c];
+        for (int i = 0; i <= j; i++) H[(ND + i) * NW + ND + j] += a->uu[i * MU + j];
+    }
+}
+
+#ifdef LIE
+/* H += Y' (M / 2 Y + N' Z) and its transpose on the rows of the groups; M, N as blocks, M symmetric, N (or NULL) from Z to Y;
+   turned: N from Y to Z */
+static void add_bend(const V *restrict M, const V *restrict N, const V *restrict Y, const V *restrict Z, int turned, V *restrict H)
+{
+    for (int g = 0; g < LIE_GROUPS; g++) {
+        const int n = lie_size[g], at = lie_at[g];
+        const V *m = M + lie_offset[g], *cross = N ? N + lie_offset[g] : NULL;
+        V T[6 * NW];
+        for (int i = 0; i < n; i++)
+            for (int c = 0; c < NW; c++) {
+                V s = ZERO;
+                for (int k = 0; k < n; k++) s += 0.5 * m[i * n + k] * Y[(at + k) * NW + c];
+                if (cross)
+                    for (int k = 0; k < n; k++) s += cross[turned ? i * n + k : k * n + i] * Z[(at + k) * NW + c];
+                T[i * NW + c] = s;
+            }
+        for (int r = 0; r < NW; r++)
+            for (int i = 0; i < n; i++) {
+                const V y = Y[(at + i) * NW + r], s = T[i * NW + r];
+                for (int c = r; c < NW; c++) H[r * NW + c] += y * T[i * NW + c] + s * Y[(at + i) * NW + c];
+            }
+    }
+}
+
+/* to <- M' from on the rows of the groups, M as blocks; other rows are those of `from` */
+static void blocks_adjoint(const V *restrict M, const V *restrict from, V *restrict to)
+{
+    memcpy(to, from, sizeof(V) * ND);
+    for (int g = 0; g < LIE_GROUPS; g++) {
+        const int n = lie_size[g];
+        for (int j = 0; j < n; j++) {
+            V s = ZERO;
+            for (int i = 0; i < n; i++) s += M[lie_offset[g] + i * n + j] * from[lie_at[g] + i];
+            to[lie_at[g] + j] = s;
+        }
+    }
+}
+#endif
+
+/* The multipliers of f at the stages, from that of the increment; those of later stages come on top. */
+static void stage_multipliers(V h, const V *restrict increment, V (*restrict slope)[ND])
+{
+#ifdef SEMI_IMPLICIT
+    for (int i = 0; i < NV; i++) {
+        slope[0][i] = h * increment[i];
+        slope[0][NV + i] = h * (slope[0][i] + increment[NV + i]);
+    }
+#else
+    for (int s = 0; s < STAGES; s++)
+        for (int i = 0; i < ND; i++) slope[s][i] = B_[s] * h * increment[i];
+#endif
+}
+
+/* Back through one substep: adds its curvature to H, and turns the multiplier lam of its end into that of its start. */
+static void back(ctx_t c, curvature_t *restrict a, const substep_t *restrict b, V t, V h)
+{
+    V slope[STAGES][ND], increment[ND], start[ND];
+#ifdef LIE
+    V first[LIE_ROOM], second[LIE_ROOM], at_f[ND], more[ND];
+    manifold_integrate_bend(b->delta, a->lam, first, second);
+    add_bend(second, first, a->columns[STAGES].D, b->G, 0, a->H);
+    blocks_adjoint(b->dexp, a->lam, increment);
+    blocks_adjoint(b->transport, a->lam, start);
+#else
+    memcpy(increment, a->lam, sizeof increment);
+    memcpy(start, a->lam, sizeof start);
+#endif
+    stage_multipliers(h, increment, slope);
+    for (int s = STAGES - 1; s >= 0; s--) {
+        const stage_t *stage = b->stage + s;
+        const columns_t *columns = a->columns + s;
+        V *l = slope[s], at[ND];
+#ifdef LIE
+        if (s) {
+            manifold_dexp_inv_bend(stage->delta, stage->f, l, first, second);
+            add_bend(second, first, columns->D, columns->K, 1, a->H);
+            memset(more, 0, sizeof more);
+            blocks_adjoint(stage->along, l, more);
+            blocks_adjoint(stage->inverse, l, at_f);
+            l = at_f;
+        }
+#endif
+#ifdef SEMI_IMPLICIT
+        const V time = t;
+#else
+        const V time = t + C_[s] * h;
+#endif
+        dynamics_contracted(c, stage->at, a->u, time, a->p, l, a->f, a->fx, a->fu, a->xx, a->ux, a->uu);
+        add_field(a, columns->S);
+        for (int j = 0; j < ND; j++) at[j] = j < NF ? ZERO : l[j - NF];
+        if (NF == ND)
+            for (int j = 0; j < ND; j++) at[j] = ZERO;
+        for (int i = 0; i < NF; i++)
+            for (int j = 0; j < ND; j++) at[j] += stage->fx[i * ND + j] * l[ND - NF + i];
+#ifdef LIE
+        if (s) {
+            V through[ND], on[ND];
+            manifold_integrate_bend(stage->delta, at, first, second);
+            add_bend(second, first, columns->D, b->G, 0, a->H);
+            blocks_adjoint(stage->dexp, at, through);
+            blocks_adjoint(stage->transport, at, on);
+            for (int i = 0; i < ND; i++) increment[i] = through[i], at[i] = on[i];
+            for (int g = 0; g < LIE_GROUPS; g++)
+                for (int i = lie_at[g]; i < lie_at[g] + lie_size[g]; i++) increment[i] += more[i];
+        }
+#else
+        memcpy(increment, at, sizeof at);
+#endif
+#ifndef SEMI_IMPLICIT
+        for (int j = 0; j < s; j++)
+            if (A_[s][j] != 0.0)
+                for (int i = 0; i < ND; i++) slope[j][i] += A_[s][j] * h * increment[i];
+#endif
+        for (int i = 0; i < ND; i++) start[i] += at[i];
+    }
+    memcpy(a->lam, start, sizeof start);
+}
+
+static void columns_of(const substep_t *b, V h, int fresh, V *restrict G, columns_t *restrict kept)
+{
+    const V *T = NULL, *E = NULL;
+#ifdef LIE
+    T = b->transport, E = b->dexp;
+#endif
+    for (int j = 0; j < PANELS - 1; j++) through_step(b->stage, T, E, h, fresh, G, kept, j * PANEL, PANEL);
+    through_step(b->stage, T, E, h, fresh, G, kept, (PANELS - 1) * PANEL, LAST_PANEL);
+}
+
+/* Through the substeps: a->x becomes x_next and a->G its derivative; b keeps the stages, and the sensitivities before them.
+   last: where not NULL, the columns of the last substep. */
+static void forward(ctx_t c, int substeps, V t, V h, substep_t *restrict b, curvature_t *restrict a, columns_t *last)
+{
+    for (int i = 0; i < ND; i++)
+        for (int j = 0; j < NW; j++) a->G[i * NW + j] = splat(i == j);
+    for (int s = 0; s < substeps; s++) {
+        memcpy(b[s].G, a->G, sizeof a->G);
+        increment(c, a->x, a->u, t + (double)s * h, h, a->p, b[s].stage, b[s].delta);
+#ifdef LIE
+        manifold_transport(b[s].delta, b[s].transport);
+        manifold_dexp(b[s].delta, b[s].dexp);
+#endif
+        columns_of(b + s, h, s == 0, a->G, s == substeps - 1 ? last : NULL);
+        manifold_integrate(a->x, b[s].delta, a->next);
+        memcpy(a->x, a->next, sizeof a->x);
+    }
+}
+
+/* Back through the substeps: adds the Hessian of lam' x_next.  found: a->columns are those of the last substep. */
+static void backward(ctx_t c, int substeps, V t, V h, const substep_t *restrict b, curvature_t *restrict a, int found)
+{
+    for (int s = substeps - 1; s >= 0; s--) {
+        if (s < substeps - 1 || !found) {
+            memcpy(a->G, b[s].G, sizeof a->G);
+            columns_of(b + s, h, s == 0, a->G, a->columns);
+        }
+        back(c, a, b + s, t + (double)s * h, h);
+    }
+}
+
+/* H of a block of knots, from a->x, u, p, node, lam */
+static void contract(ctx_t c, int substeps, V t, V dt, substep_t *restrict b, curvature_t *restrict a)
+{
+    const V h = STEP_LENGTH(dt) / (double)substeps;
+    memset(a->H, 0, sizeof a->H);
+#if STAGES == 1 && !defined LIE
+    if (substeps == 1) { /* f is seen through nothing */
+        V slope[1][ND];
+        stage_multipliers(h, a->lam, slope);
+        dynamics_contracted(c, a->x, a->u, t, a->p, slope[0], a->f, a->fx, a->fu, a->xx, a->ux, a->uu);
+        for (int i = 0; i < ND; i++)
+            for (int j = i; j < ND; j++) a->H[i * NW + j] = a->xx[i * ND + j];
+        for (int j = 0; j < MU; j++) {
+            for (int i = 0; i < ND; i++) a->H[i * NW + ND + j] = a->ux[j * ND + i];
+            for (int i = 0; i <= j; i++) a->H[(ND + i) * NW + ND + j] = a->uu[i * MU + j];
+        }
+        return;
+    }
+#endif
+    forward(c, substeps, t, h, b, a, a->columns);
+#ifdef LIE
+    V d[ND], inverse[LIE_ROOM], bend[LIE_ROOM], lam[ND];
+    manifold_difference(a->node, a->x, d);
+    manifold_difference_bend(d, a->lam, bend);
+    add_bend(bend, NULL, a->G, NULL, 0, a->H);
+    manifold_dexp_inv(d, inverse);
+    memcpy(lam, a->lam, sizeof lam);
+    blocks_adjoint(inverse, lam, a->lam);
+#endif
+    backward(c, substeps, t, h, b, a, 1);
+}
+
+EXPORT long curvature_room(const int *head, int substeps)
+{
+    const int nb = head[0], nv = head[1], nq = head[2];
+    (void)nb; (void)nv; (void)nq;
+    return (sizeof(curvature_t) + substeps * sizeof(substep_t)) / sizeof(V) + DYNAMICS_ROOM;
+}
+
+/* Hessians of knots first .. last of all arrays */
+EXPORT void stage_curvature(const int *const *ti, const double *const *td, int substeps, const double *xs, const double *us,
+                            const double *t, const double *dt, const double *p, const double *lam, long first, long last, double *xx,
+                            double *ux, double *uu, V *room)
+{
+    curvature_t *a = (curvature_t *)room;
+    substep_t *b = (substep_t *)(a + 1);
+    ctx_t c = {ti, td, (V *)(b + substeps)};
+    V u[NU + 1];
+    for (long n = first; n < last; n += LANES) {
+        const int count = last - n < LANES ? last - n : LANES;
+        pack(xs + n * NX, NX, count, a->x);
+        pack(xs + (n + 1) * NX, NX, count, a->node);
+        pack(us + n * NU, NU, count, u);
+        pack(p + n * NP, NP, count, a->p);
+        pack(lam + n * ND, ND, count, a->lam);
+        memcpy(a->u, u, sizeof(V) * MU);
+        contract(c, substeps, lanes_of(t + n, count), lanes_of(dt + n, count), b, a);
+        for (int i = 0; i < NW; i++)
+            for (int j = 0; j < i; j++) a->H[i * NW + j] = a->H[j * NW + i];
+        for (int i = 0; i < ND; i++)
+            for (int j = 0; j < ND; j++) a->out[i * ND + j] = a->H[i * NW + j];
+        unpack(a->out, ND * ND, count, xx + n * ND * ND);
+        for (int i = 0; i < NU; i++)
+            for (int j = 0; j < ND; j++) a->out[i * ND + j] = i < MU ? a->H[(ND + i) * NW + j] : ZERO;
+        unpack(a->out, NU * ND, count, ux + n * NU * ND);
+        for (int i = 0; i < NU; i++)
+            for (int j = 0; j < NU; j++) a->out[i * NU + j] = i < MU && j < MU ? a->H[(ND + i) * NW + ND + j] : ZERO;
+        unpack(a->out, NU * NU, count, uu + n * NU * NU);
+    }
+}
+
+/* The knots of a phase, for stage_knot_curvature. */
+typedef struct {
+    const int *const *ti;
+    const double *const *td;
+    long substeps;
+    const double *xs, *us, *t, *dt, *p;
+    V *room;
+} knots_t;
+
+/* The Hessian of one knot: what a sweep calls that finds lam on its way. */
+EXPORT void stage_knot_curvature(const void *knots, long n, const double *lam, double *xx, double *ux, double *uu)
+{
+    const knots_t *k = knots;
+    stage_curvature(k->ti, k->td, k->substeps, k->xs + n * NX, k->us + n * NU, k->t + n, k->dt + n, k->p + n * NP, lam, 0, 1, xx, ux, uu,
+                    k->room);
+}

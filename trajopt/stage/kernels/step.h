@@ -1,0 +1,294 @@
+/* One time step of xdot = f(x, u, t, p) with its sensitivities: the twin of trajopt/step/integrators.py and sensitivities.py.
+
+   Before this text stand a prelude (prelude.h, or scalar.h for one lane in plain C99); NX, ND (numbers of a state and of a tangent
+   vector), MU (controls of the dynamics), NF (rows of xdot that are computed: ND, or those below qdot = v); STAGES and the tableau
+   A_, B_, C_ of a Runge-Kutta method, or SEMI_IMPLICIT; JUMP where f is a jump of the state; and the functions of a manifold and of its dynamics
+   (dynamics_backends/compiled/sources/manifold_source.py, dynamics_source.py).
+
+   The derivatives of f at the stages of a step depend on its states only.  They are found first; then the sensitivities
+   d x / d w, w = (x_0, u) at the start of all substeps, pass through the whole step a few columns at a time, in fast memory. */
+
+#define NV (ND / 2)
+#define NW (ND + MU)
+#if LANES == 8 || LANES == 1
+#define WIDEST 8
+#else
+#define WIDEST 4
+#endif
+#define PANELS ((NW + WIDEST - 1) / WIDEST)
+#define PANEL ((NW + PANELS - 1) / PANELS)
+#define LAST_PANEL (NW - (PANELS - 1) * PANEL)
+
+#ifdef SEMI_IMPLICIT
+#define STAGES 1
+#endif
+
+/* A jump x (+) f is Euler's step of length one, whatever dt is. */
+#ifdef JUMP
+#define STEP_LENGTH(dt) splat(1.0)
+#else
+#define STEP_LENGTH(dt) (dt)
+#endif
+
+/* What is known of a stage before the sensitivities: its state and the increment that leads there, f and its derivatives; where there is a group, d (x (+) delta) / d x and
+   / d delta, dexp^-1(delta) and the derivative of dexp^-1(delta) f, as blocks. */
+typedef struct {
+    V at[NX], delta[ND], f[ND], fx[NF * ND], fu[NF * MU + 1];
+#ifdef LIE
+    V transport[LIE_ROOM], dexp[LIE_ROOM], inverse[LIE_ROOM], along[LIE_ROOM];
+#endif
+} stage_t;
+
+static void field(ctx_t c, const V *x, const V *u, V t, const V *p, V *restrict f)
+{
+    for (int i = 0; i < ND - NF; i++) f[i] = x[NX - NF + i];
+    dynamics_value(c, x, u, t, p, f + ND - NF);
+}
+
+static void field_partials(ctx_t c, const V *x, const V *u, V t, const V *p, stage_t *restrict s)
+{
+    for (int i = 0; i < ND - NF; i++) s->f[i] = x[NX - NF + i];
+    dynamics_partials(c, x, u, t, p, s->f + ND - NF, s->fx, s->fu);
+}
+
+#ifdef LIE
+/* y (ND x w) <- M y for the rows of the groups, M as blocks */
+ALWAYS_INLINE void blocks_times(const V *restrict M, V *restrict y, const int w)
+{
+    for (int g = 0; g < LIE_GROUPS; g++) {
+        const int n = lie_size[g];
+        V *rows = y + lie_at[g] * w, sum[6];
+        for (int c = 0; c < w; c++) {
+            for (int i = 0; i < n; i++) {
+                sum[i] = ZERO;
+                for (int k = 0; k < n; k++) sum[i] += M[lie_offset[g] + i * n + k] * rows[k * w + c];
+            }
+            for (int i = 0; i < n; i++) rows[i * w + c] = sum[i];
+        }
+    }
+}
+
+/* y (ND x w) += M x, likewise */
+ALWAYS_INLINE void add_blocks_times(const V *restrict M, const V *restrict x, V *restrict y, const int w)
+{
+    for (int g = 0; g < LIE_GROUPS; g++) {
+        const int n = lie_size[g];
+        for (int i = 0; i < n; i++)
+            for (int k = 0; k < n; k++)
+                for (int c = 0; c < w; c++)
+                    y[(lie_at[g] + i) * w + c] += M[lie_offset[g] + i * n + k] * x[(lie_at[g] + k) * w + c];
+    }
+}
+#endif
+
+/* sum_j a[j] K[j][i] of the w columns of row i, into r */
+ALWAYS_INLINE void combined(const double *a, int count, const V *restrict K, int i, V *restrict r, const int w)
+{
+    for (int c = 0; c < w; c++) r[c] = ZERO;
+    for (int j = 0; j < count; j++)
+        if (a[j] != 0.0)
+            for (int c = 0; c < w; c++) r[c] += a[j] * K[(j * ND + i) * w + c];
+}
+
+#ifdef SEMI_IMPLICIT
+ALWAYS_INLINE void increments(V h, const V *restrict K, V *restrict D, const int w)
+{
+    for (int i = 0; i < NV; i++)
+        for (int c = 0; c < w; c++) {
+            D[(NV + i) * w + c] = h * K[(NV + i) * w + c];
+            D[i * w + c] = h * (K[i * w + c] + D[(NV + i) * w + c]);
+        }
+}
+#else
+ALWAYS_INLINE void increments(V h, const V *restrict K, V *restrict D, const int w)
+{
+    for (int i = 0; i < ND; i++) {
+        combined(B_, STAGES, K, i, D + i * w, w);
+        for (int c = 0; c < w; c++) D[i * w + c] *= h;
+    }
+}
+#endif
+
+/* delta (ND), the increment of a step of length h; where `stage` is given, also the derivatives of f at its stages. */
+static void increment(ctx_t c, const V *x, const V *u, V t, V h, const V *p, stage_t *stage, V *restrict delta)
+{
+    V k[STAGES][ND];
+    if (stage) field_partials(c, x, u, t, p, stage);
+    else field(c, x, u, t, p, k[0]);
+    if (stage) memcpy(k[0], stage->f, sizeof k[0]), memcpy(stage->at, x, sizeof stage->at);
+#if STAGES > 1
+    V at[NX];
+    for (int s = 1; s < STAGES; s++) {
+        for (int i = 0; i < ND; i++) {
+            combined(A_[s], s, k[0], i, delta + i, 1);
+            delta[i] *= h;
+        }
+        manifold_integrate(x, delta, at);
+        if (stage) field_partials(c, at, u, t + C_[s] * h, p, stage + s);
+        else field(c, at, u, t + C_[s] * h, p, k[s]);
+        if (stage) {
+            memcpy(k[s], stage[s].f, sizeof k[s]);
+            memcpy(stage[s].at, at, sizeof at);
+            memcpy(stage[s].delta, delta, sizeof stage->delta);
+        }
+#ifdef LIE
+        V inverse[LIE_ROOM];
+        manifold_dexp_inv(delta, inverse);
+        if (stage) {
+            memcpy(stage[s].inverse, inverse, sizeof inverse);
+            manifold_transport(delta, stage[s].transport);
+            manifold_dexp(delta, stage[s].dexp);
+            manifold_d_dexp_inv(delta, k[s], stage[s].along);
+        }
+        blocks_times(inverse, k[s], 1);
+#endif
+    }
+#endif
+    increments(h, k[0], delta, 1);
+}
+
+static void step(ctx_t c, int substeps, const V *x0, const V *u, V t, V dt, const V *p, V *restrict x)
+{
+    const V h = STEP_LENGTH(dt) / (double)substeps;
+    V delta[ND], from[NX];
+    memcpy(x, x0, sizeof from);
+    for (int s = 0; s < substeps; s++) {
+        increment(c, x, u, t + (double)s * h, h, p, NULL, delta);
+        memcpy(from, x, sizeof from);
+        manifold_integrate(from, delta, x);
+    }
+}
+
+/* r rows from i on of f_x S + [0 f_u], in the w columns from `first` on */
+ALWAYS_INLINE void slope_rows(const stage_t *restrict a, const V *restrict S, V *restrict K, int first, int i, const int r, const int w)
+{
+    V sum[r][w];
+    UNROLL for (int j = 0; j < r; j++)
+        UNROLL for (int c = 0; c < w; c++) sum[j][c] = first + c < ND ? ZERO : a->fu[(i + j) * MU + first + c - ND];
+    for (int k = 0; k < ND; k++)
+        UNROLL for (int j = 0; j < r; j++) {
+            const V slope = a->fx[(i + j) * ND + k];
+            UNROLL for (int c = 0; c < w; c++) sum[j][c] += slope * S[k * w + c];
+        }
+    UNROLL for (int j = 0; j < r; j++)
+        UNROLL for (int c = 0; c < w; c++) K[(ND - NF + i + j) * w + c] = sum[j][c];
+}
+
+/* K (ND x w) = f_x S + [0 f_u] in the columns from `first` on; fresh: S is [1 0] */
+ALWAYS_INLINE void slopes(const stage_t *restrict a, const V *restrict S, V *restrict K, int fresh, int first, const int w)
+{
+    memcpy(K, S + NF * w, sizeof(V) * (ND - NF) * w); /* qdot = v */
+    if (fresh) {
+        for (int i = 0; i < NF; i++)
+            for (int c = 0; c < w; c++)
+                K[(ND - NF + i) * w + c] = first + c < ND ? a->fx[i * ND + first + c] : a->fu[i * MU + first + c - ND];
+        return;
+    }
+    int i = 0;
+    for (; i + 3 <= NF; i += 3) slope_rows(a, S, K, first, i, 3, w);
+    for (; i < NF; i++) slope_rows(a, S, K, first, i, 1, w);
+}
+
+/* S <- T G + E D in w columns, with D the derivative of the increment; T, E are identities beside the groups */
+ALWAYS_INLINE void moved(const V *T, const V *E, const V *restrict G, const V *restrict D, V *restrict S, const int w)
+{
+    for (int i = 0; i < ND * w; i++) S[i] = G[i] + D[i];
+#ifdef LIE
+    for (int g = 0; g < LIE_GROUPS; g++) memset(S + lie_at[g] * w, 0, sizeof(V) * lie_size[g] * w);
+    add_blocks_times(T, G, S, w);
+    add_blocks_times(E, D, S, w);
+#else
+    (void)T, (void)E;
+#endif
+}
+
+/* Derivatives in w of the state of a stage, of the increment to it and of f there; the last two on groups only. */
+typedef struct {
+    V S[ND * NW], D[ND * NW], K[ND * NW];
+} columns_t;
+
+ALWAYS_INLINE void store_columns(const V *restrict from, V *restrict to, int first, const int w)
+{
+    for (int i = 0; i < ND; i++)
+        for (int c = 0; c < w; c++) to[i * NW + first + c] = from[i * w + c];
+}
+
+ALWAYS_INLINE void store_groups(const V *restrict from, V *restrict to, int first, const int w)
+{
+#ifdef LIE
+    for (int g = 0; g < LIE_GROUPS; g++)
+        for (int i = lie_at[g]; i < lie_at[g] + lie_size[g]; i++)
+            for (int c = 0; c < w; c++) to[i * NW + first + c] = from[i * w + c];
+#else
+    (void)from, (void)to, (void)first;
+#endif
+}
+
+/* G (ND x NW) = d x / d w, in the w columns from `first` on, through one step; fresh: G is still [1 0].  kept (STAGES + 1, the last
+   for the whole increment): where not NULL, what is found on the way. */
+ALWAYS_INLINE void through_step(const stage_t *stage, const V *T, const V *E, V h, int fresh, V *restrict G, columns_t *restrict kept,
+                                int first, const int w)
+{
+    V P[ND * PANEL], D[ND * PANEL], S[ND * PANEL], K[STAGES * ND * PANEL];
+    for (int i = 0; i < ND; i++)
+        for (int c = 0; c < w; c++) P[i * w + c] = fresh ? splat(i == first + c) : G[i * NW + first + c];
+    slopes(stage, P, K, fresh, first, w);
+    if (kept) store_columns(P, kept->S, first, w);
+#if STAGES > 1
+    for (int s = 1; s < STAGES; s++) {
+        const stage_t *a = stage + s;
+        for (int i = 0; i < ND; i++) {
+            combined(A_[s], s, K, i, D + i * w, w);
+            for (int c = 0; c < w; c++) D[i * w + c] *= h;
+        }
+#ifdef LIE
+        moved(a->transport, a->dexp, P, D, S, w);
+#else
+        moved(NULL, NULL, P, D, S, w);
+#endif
+        slopes(a, S, K + s * ND * w, 0, first, w);
+        if (kept) {
+            store_columns(S, kept[s].S, first, w);
+            store_groups(D, kept[s].D, first, w);
+            store_groups(K + s * ND * w, kept[s].K, first, w);
+        }
+#ifdef LIE
+        blocks_times(a->inverse, K + s * ND * w, w);
+        add_blocks_times(a->along, D, K + s * ND * w, w);
+#endif
+    }
+#endif
+    increments(h, K, D, w);
+    moved(T, E, P, D, S, w);
+    if (kept) store_groups(D, kept[STAGES].D, first, w);
+    store_columns(S, G, first, w);
+}
+
+static V lanes_of(const double *values, int count)
+{
+    V r;
+    for (int l = 0; l < LANES; l++) LANE(r, l) = values[l < count ? l : count - 1];
+    return r;
+}
+
+/* x_next and its derivative G (ND x NW) in (x, u), chained over the substeps */
+static void linearize(ctx_t c, int substeps, const V *x0, const V *u, V t, V dt, const V *p, V *restrict x, V *restrict G)
+{
+    SCRATCH stage_t stage[STAGES];
+    const V h = STEP_LENGTH(dt) / (double)substeps;
+    V delta[ND], from[NX], *T = NULL, *E = NULL;
+    memcpy(x, x0, sizeof from);
+    for (int s = 0; s < substeps; s++) {
+        memcpy(from, x, sizeof from);
+        increment(c, from, u, t + (double)s * h, h, p, stage, delta);
+        manifold_integrate(from, delta, x);
+#ifdef LIE
+        V transport[LIE_ROOM], dexp[LIE_ROOM];
+        T = transport, E = dexp;
+        manifold_transport(delta, T);
+        manifold_dexp(delta, E);
+#endif
+        for (int j = 0; j < PANELS - 1; j++) through_step(stage, T, E, h, s == 0, G, NULL, j * PANEL, PANEL);
+        through_step(stage, T, E, h, s == 0, G, NULL, (PANELS - 1) * PANEL, LAST_PANEL);
+    }
+}

@@ -1,0 +1,96 @@
+"""Sampled dynamics: a time step with its sensitivities A = d x_next / d x, B = d x_next / d u, in the tangent spaces.
+
+See :mod:`trajopt.step.runge_kutta_stages` for the formulas of a step, :mod:`trajopt.step.step_curvature` for its second
+derivatives. Substeps are chained.  The derivatives of f come from a backend; nothing here depends on how it finds them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from dynamics_backends.protocol import Array, Batch, DynamicsBackend, Hessians, Parameters, SecondOrderBackend
+from dynamics_backends.registry import nearest_hint
+from trajopt.problem.ocp import LinearizedStep
+from trajopt.step.integrators import SCHEMES, SEMI_IMPLICIT_EULER, step_rows
+from trajopt.step.runge_kutta_stages import Substep, chained, substeps_of
+from trajopt.step.step_curvature import step_hessian
+
+
+class SampledSystem:
+    """A system under a backend, sampled by a scheme: a :class:`~trajopt.problem.ocp.DiscreteMap`.
+
+    scheme: one of :data:`~trajopt.step.integrators.SCHEMES`. substeps: steps of the scheme per dt, the control held.
+    Raises ValueError for an unknown scheme, or where semi-implicit Euler meets a system whose state is not (q, v).
+    """
+
+    def __init__(self, backend: DynamicsBackend, scheme: str = SEMI_IMPLICIT_EULER, substeps: int = 1) -> None:
+        _check_scheme(backend, scheme, substeps)
+        self.backend = backend
+        self.scheme = scheme
+        self.substeps = substeps
+        self.system = backend.map
+        self.manifold = backend.map.manifold
+        self.nu = backend.map.nu
+        self.control_names = backend.map.control_names
+
+    def step(self, x: Array, u: Array, t: Array | float, dt: Array | float, p: Parameters | None = None) -> Array:
+        """x_next (N, nx) from x (N, nx), u (N, nu); t, dt a number or (N,) [s]."""
+        b = Batch.of(self.system, x, u, t, p)
+        h = np.broadcast_to(np.asarray(dt, float), b.t.shape)
+        return np.ascontiguousarray(step_rows(self.system, self.scheme, self.substeps, b.x, b.u, b.t, h, b.p).T)
+
+    def linearize(
+        self, x: Array, u: Array, t: Array | float, dt: Array | float, p: Parameters | None = None
+    ) -> LinearizedStep:
+        """x_next (N, nx), A (N, ndx, ndx), B (N, ndx, nu)."""
+        total, s = None, None
+        for s in self._substeps(x, u, t, dt, p):
+            total = chained(s.moved, total)
+        assert s is not None and total is not None
+        ndx = self.manifold.ndx
+        return LinearizedStep(np.ascontiguousarray(s.x_next), total[:, :, :ndx], total[:, :, ndx:])
+
+    def contract(
+        self, x: Array, u: Array, t: Array | float, dt: Array | float, p: Parameters | None, lam: Array
+    ) -> Hessians:
+        """Second derivatives of lam' (Phi(x (+) dx, u + du) (-) Phi(x, u)) at 0, for the step Phi and lam (N, ndx).
+
+        Blocks xx (N, ndx, ndx), ux (N, nu, ndx), uu (N, nu, nu). Raises TypeError where the backend has no second derivatives.
+        """
+        backend = self.require_second_order()
+        substeps = list(self._substeps(x, u, t, dt, p))
+        u, lam = np.asarray(u, float), np.asarray(lam, float)
+        return step_hessian(backend, self.manifold, self.scheme, substeps, u, p or {}, lam)
+
+    def require_second_order(self) -> SecondOrderBackend:
+        """The backend; raises TypeError, naming the remedy, where it has no second derivatives."""
+        if isinstance(self.backend, SecondOrderBackend):
+            return self.backend
+        raise TypeError(
+            f"the backend {self.backend.name} has no second derivatives of {type(self.system).__name__}; choose "
+            "backend = 'analytic' (free bodies), 'forward_ad' or 'casadi_ad'"
+        )
+
+    def _substeps(
+        self, x: Array, u: Array, t: Array | float, dt: Array | float, p: Parameters | None
+    ) -> Iterator[Substep]:
+        x, u = np.asarray(x, float), np.asarray(u, float)
+        t, dt = (np.broadcast_to(np.asarray(value, float), (len(x),)) for value in (t, dt))
+        return substeps_of(self.backend, self.scheme, self.substeps, x, u, t, dt, p or {})
+
+
+def _check_scheme(backend: DynamicsBackend, scheme: str, substeps: int) -> None:
+    if scheme not in SCHEMES:
+        raise ValueError(f"unknown scheme {scheme!r}{nearest_hint(scheme, SCHEMES)}; known: {', '.join(SCHEMES)}")
+    if not isinstance(substeps, int) or substeps < 1:
+        raise ValueError(f"substeps = {substeps!r}; expected an integer of at least 1")
+    system = backend.map
+    if system.n_out != system.manifold.ndx:
+        raise ValueError(f"the map has {system.n_out} outputs; xdot needs ndx = {system.manifold.ndx}")
+    if scheme == SEMI_IMPLICIT_EULER and not getattr(system, "second_order", False):
+        raise ValueError(
+            "semi_implicit_euler needs a state (q, v) with qdot = v; declare second_order=True if that holds, "
+            "or choose scheme = 'rk4' or 'euler'"
+        )

@@ -1,0 +1,130 @@
+"""Second derivatives of a time step, contracted with a covector, from those of f.
+
+For lam' (Phi(x (+) dx, u + du) (-) Phi(x, u)) and its Hessian in w = (dx, du), an adjoint sweep passes back through the
+stages, and every operation on the way adds its own curvature, seen through the sensitivity of its arguments:
+
+    f at a stage          S_i' (kb_i . f_ww) S_i             S_i = d (x_i, u) / d w,  kb_i the adjoint of k_i = f(x_i, u)
+    x_i = x (+) delta_i   through d delta_i / d w            :func:`~trajopt.step.manifold_curvature.integrate_curvature`
+    dexp^-1(delta_i) k_i  through d (delta_i, k_i) / d w     only on Lie groups, as the one before
+
+All intermediate perturbations are coordinates of the exponential chart about the point in question, in which the chain rule
+is the one of vector spaces; the result is symmetric.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from dynamics_backends.manifold import Manifold
+from dynamics_backends.protocol import Array, Hessians, Parameters, SecondOrderBackend
+from trajopt.step.integrators import RUNGE_KUTTA, SEMI_IMPLICIT_EULER
+from trajopt.step.manifold_curvature import dexp_inv_curvature, integrate_curvature, slope
+from trajopt.step.runge_kutta_stages import Stage, Substep, chained, d_dexp_inv
+
+
+def step_hessian(
+    backend: SecondOrderBackend,
+    manifold: Manifold,
+    scheme: str,
+    substeps: Sequence[Substep],
+    u: Array,
+    p: Parameters,
+    lam: Array,
+) -> Hessians:
+    """The Hessian's blocks, from the substeps of a step, u (N, nu) and lam (N, ndx) in the tangent space at its end."""
+    total: Array | None = None
+    before: list[Array | None] = []  # d x / d w at the start of each substep
+    for s in substeps:
+        before.append(total)
+        total = chained(s.moved, total)
+    n, H = manifold.ndx, np.zeros(1)
+    for s, S in zip(reversed(substeps), reversed(before), strict=True):
+        H = H + seen_through(_substep_hessian(backend, manifold, scheme, s, u, p, lam), S)
+        lam = _adjoint(s.moved[:, :, :n], lam)
+    return Hessians(H[:, :n, :n], H[:, n:, :n], H[:, n:, n:])
+
+
+def seen_through(H: Array, S: Array | None) -> Array:
+    """Z' H Z for Z = [S; 0 I], (N, ndx + nu, ndx + nu): H in (x, u) as one in w, where S = d x / d w; None for [I 0]."""
+    if S is None:
+        return H
+    Z = np.zeros_like(H)
+    n = S.shape[1]
+    Z[:, :n] = S
+    Z[:, range(n, Z.shape[1]), range(n, Z.shape[1])] = 1.0
+    return Z.transpose(0, 2, 1) @ H @ Z
+
+
+def _adjoint(J: Array, lam: Array) -> Array:
+    """J' lam (N, n)."""
+    return (lam[:, None] @ J)[:, 0]
+
+
+def _substep_hessian(
+    backend: SecondOrderBackend, manifold: Manifold, scheme: str, s: Substep, u: Array, p: Parameters, lam: Array
+) -> Array:
+    H = _integrate_hessian(manifold, s.delta, s.delta_w, lam)
+    at_delta, h = _through_delta(manifold, s.delta, lam), s.h[:, None]
+    if scheme == SEMI_IMPLICIT_EULER:
+        nv = at_delta.shape[1] // 2
+        q, v = h * at_delta[:, :nv], h * at_delta[:, nv:]
+        return H + _f_hessian(backend, s.stages[0], u, p, np.concatenate([q, h * q + v], axis=1))
+    tableau = RUNGE_KUTTA[scheme]
+    adjoints = [h * b * at_delta for b in tableau.b]  # of kt_i
+    for i in range(len(s.stages) - 1, -1, -1):
+        own, at_delta = _stage_hessian(backend, manifold, s.stages[i], u, p, adjoints[i])
+        H = H + own
+        for j, a in enumerate(tableau.a[i]):
+            adjoints[j] = adjoints[j] + a * h * at_delta
+    return H
+
+
+def _stage_hessian(
+    backend: SecondOrderBackend, manifold: Manifold, stage: Stage, u: Array, p: Parameters, adjoint: Array
+) -> tuple[Array, Array]:
+    """What a stage adds to the Hessian, and the adjoint of its delta, from that of kt."""
+    if stage.delta is None or stage.delta_w is None:
+        return _f_hessian(backend, stage, u, p, adjoint), np.zeros_like(adjoint)
+    at_k = adjoint if manifold.is_vector_space else _adjoint(manifold.d_difference(stage.delta)[1], adjoint)
+    at_x = _adjoint(stage.fx, at_k)
+    at_delta = _through_delta(manifold, stage.delta, at_x)
+    H = _f_hessian(backend, stage, u, p, at_k) + _integrate_hessian(manifold, stage.delta, stage.delta_w, at_x)
+    if not manifold.is_vector_space:
+        at_delta = at_delta + _adjoint(d_dexp_inv(manifold, stage.delta, stage.k), adjoint)
+        H = H + _dexp_inv_hessian(manifold, stage, adjoint)
+    return H, at_delta
+
+
+def _f_hessian(backend: SecondOrderBackend, stage: Stage, u: Array, p: Parameters, lam: Array) -> Array:
+    """Of lam' f at a stage, (N, ndx + nu, ndx + nu)."""
+    _, (xx, ux, uu) = backend.hessian_contraction(stage.x, u, stage.t, p, lam)
+    above = np.concatenate([xx, ux.transpose(0, 2, 1)], axis=2)
+    return seen_through(np.concatenate([above, np.concatenate([ux, uu], axis=2)], axis=1), stage.moved)
+
+
+def _through_delta(manifold: Manifold, delta: Array, lam: Array) -> Array:
+    """The adjoint of delta from that of x (+) delta."""
+    return lam if manifold.is_vector_space else _adjoint(manifold.d_integrate(delta)[1], lam)
+
+
+def _integrate_hessian(manifold: Manifold, delta: Array, delta_w: Array, lam: Array) -> Array:
+    """Of x (+) delta, both moving with w."""
+    if manifold.is_vector_space:
+        return np.zeros((1, 1, 1))
+    ye, ee = integrate_curvature(manifold, delta, lam)
+    H = delta_w.transpose(0, 2, 1) @ ee @ delta_w
+    cross, n = ye @ delta_w, manifold.ndx
+    H[:, :n] += cross
+    H[:, :, :n] += cross.transpose(0, 2, 1)
+    return H
+
+
+def _dexp_inv_hessian(manifold: Manifold, stage: Stage, lam: Array) -> Array:
+    """Of dexp^-1(delta) k, both moving with w."""
+    assert stage.delta is not None and stage.delta_w is not None
+    D = stage.delta_w.transpose(0, 2, 1)
+    cross = D @ slope(manifold, "dexp_inv", stage.delta, lam) @ stage.k_w
+    bend = dexp_inv_curvature(manifold, stage.delta, stage.k, lam)
+    return D @ bend @ stage.delta_w + cross + cross.transpose(0, 2, 1)

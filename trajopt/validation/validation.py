@@ -1,0 +1,229 @@
+"""What is wrong with a problem, found before it is solved."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import numpy as np
+
+from dynamics_backends.protocol import Array, Batch
+from trajopt.guesses.guesses import Guess
+from trajopt.problem.constraints import Constraint
+from trajopt.problem.ocp import OCP, Phase
+from trajopt.problem.terms import QUATERNION_TOLERANCE, CostTerm, quaternion_error
+from trajopt.validation.contact_checks import contact_doubts
+
+ERROR, WARNING = "error", "warning"
+START_TOLERANCE = 1e-6
+"""By how much x0 may violate a constraint without a word."""
+
+
+class Finding(NamedTuple):
+    """severity: "error" (it cannot be solved) or "warning". message: a sentence with the remedy."""
+
+    severity: str
+    message: str
+
+
+class InvalidProblem(ValueError):
+    """Raised by the solvers; ``findings`` holds every error of :func:`validate`."""
+
+    def __init__(self, findings: list[Finding]) -> None:
+        self.findings = findings
+        super().__init__("the problem cannot be solved:\n" + "\n".join(f"  - {f.message}" for f in findings))
+
+
+def validate(ocp: OCP, guess: Guess | None = None) -> list[Finding]:
+    """All findings about a problem and, where given, an initial guess; empty if there is nothing to say."""
+    errors = [*_structure(ocp)]
+    if not errors:  # shapes are known to agree from here on
+        errors = [*_values(ocp), *_guess_errors(ocp, guess)]
+    return [Finding(ERROR, m) for m in errors] + [Finding(WARNING, m) for m in _doubts(ocp, bool(errors))]
+
+
+def require_valid(ocp: OCP, guess: Guess | None = None) -> list[Finding]:
+    """The warnings of :func:`validate`; raises :class:`InvalidProblem` if there are errors."""
+    findings = validate(ocp, guess)
+    errors = [f for f in findings if f.severity == ERROR]
+    if errors:
+        raise InvalidProblem(errors)
+    return findings
+
+
+def refuse_constraints(ocp: OCP, who: str) -> None:
+    """For what cannot honor constraints: raises :class:`InvalidProblem` that names them, and who can."""
+    names = list(dict.fromkeys(c.name for c in ocp.constraints()))
+    if names:
+        remedy = "solve it through trajopt.solve, or take them out"
+        raise InvalidProblem(
+            [Finding(ERROR, f"{who} cannot honor the constraint {name!r}: {remedy}") for name in names]
+        )
+
+
+# -- errors of structure: shapes and sizes ------------------------------------------------------------------------------
+
+
+def _structure(ocp: OCP) -> Iterator[str]:
+    nx, n, nu = ocp.manifold.nx, ocp.horizon, ocp.nu
+    if ocp.x0.shape != (nx,):
+        yield f"x0 has shape {ocp.x0.shape}; expected (nx = {nx},)"
+    if n == 0:
+        yield "the horizon has no knots; give at least one time step"
+    if nu == 0:
+        yield "no phase has controls; there is nothing to optimize"
+    for key in ("u_lower", "u_upper"):
+        bound = getattr(ocp, key)
+        if bound is not None and bound.shape not in ((nu,), (n, nu)):
+            yield f"{key} has shape {bound.shape}; expected (nu = {nu},) or (N = {n}, {nu})"
+    for i, phase in enumerate(ocp.phases):
+        yield from _phase_structure(ocp, phase, f"phase {i}")
+    for term in ocp.terminal:
+        yield from _term_structure(ocp, term, 1, "terminal", nu=0)
+    for constraint in ocp.terminal_constraints:
+        yield from _term_structure(ocp, constraint, 1, "terminal", nu=0)
+
+
+def _phase_structure(ocp: OCP, phase: Phase, where: str) -> Iterator[str]:
+    manifold = phase.dynamics.manifold
+    if (manifold.nx, manifold.ndx) != (ocp.manifold.nx, ocp.manifold.ndx):
+        yield f"{where} has states on {manifold}, phase 0 on {ocp.manifold}; phases must share the manifold"
+    if phase.dt.ndim != 1:
+        yield f"{where}: dt has shape {phase.dt.shape}; expected (N,)"
+    for name, value in phase.parameters.items():
+        if value.ndim > 2 or (value.ndim == 2 and len(value) != phase.knots):
+            yield _per_knot(f"{where}: parameter {name!r}", value, phase.knots)
+    for term in phase.terms:
+        yield from _term_structure(ocp, term, phase.knots, where, nu=ocp.nu)
+    for constraint in phase.constraints:
+        yield from _term_structure(ocp, constraint, phase.knots, where, nu=ocp.nu)
+
+
+def _term_structure(ocp: OCP, term: CostTerm | Constraint, knots: int, where: str, nu: int) -> Iterator[str]:
+    is_cost = isinstance(term, CostTerm)
+    label, residual = f"{where} {'term' if is_cost else 'constraint'} {term.name!r}", term.residual
+    if residual.manifold.nx and (residual.manifold.nx, residual.manifold.ndx) != (ocp.manifold.nx, ocp.manifold.ndx):
+        yield f"{label} is written for states on {residual.manifold}, the problem's are on {ocp.manifold}"
+    if residual.nu > nu:
+        reason = "it cannot depend on controls" if where == "terminal" else f"the problem has nu = {nu}"
+        yield f"{label} reads {residual.nu} controls; {reason}"
+    own = {"weight": term.weight} if isinstance(term, CostTerm) else {"lower": term.lower, "upper": term.upper}
+    for name, value in {**own, **term.parameters}.items():
+        if value.ndim > 2 or (value.ndim == 2 and len(value) != knots):
+            yield _per_knot(f"{label}: {name}", value, knots)
+
+
+def _per_knot(label: str, value: Array, knots: int) -> str:
+    return f"{label} has shape {value.shape}; expected (n,) or one row for each of the {knots} knots"
+
+
+# -- errors of value ----------------------------------------------------------------------------------------------------
+
+
+def _values(ocp: OCP) -> Iterator[str]:
+    yield from _state_errors(ocp, ocp.x0, "x0")
+    yield from _time_errors(ocp)
+    for kind, parts in (("term", ocp.terms()), ("constraint", ocp.constraints())):
+        for part in parts:
+            for name, value in part.parameters.items():
+                if not np.isfinite(value).all():
+                    yield f"{kind} {part.name!r}: parameter {name!r} is not finite"
+    for constraint in ocp.constraints():
+        yield from _contradictions(constraint)
+    if ocp.control_bounds is not None:
+        yield from _bound_errors(ocp, *ocp.control_bounds)
+
+
+def _time_errors(ocp: OCP) -> Iterator[str]:
+    """Steps must be positive; a phase whose dynamics take no time (an impact) has one knot with dt = 0."""
+    first = 0
+    for i, phase in enumerate(ocp.phases):
+        if getattr(phase.dynamics, "takes_time", True):
+            valid = np.isfinite(phase.dt) & (phase.dt > 0)
+            if not valid.all():
+                knot = int(np.argmin(valid))
+                yield f"dt is {phase.dt[knot]} at knot {first + knot}; time steps must be positive"
+        elif phase.knots != 1 or phase.dt[0] != 0.0:
+            yield f"phase {i} takes no time; give it one knot with dt = 0"
+        first += phase.knots
+
+
+def _contradictions(c: Constraint) -> Iterator[str]:
+    """Bounds that no value satisfies."""
+    lower, upper = np.broadcast_arrays(np.atleast_2d(c.lower), np.atleast_2d(c.upper))
+    for bad, problem in (
+        (np.isnan(lower) | np.isnan(upper), "a bound is NaN"),
+        (lower > upper, "the lower bound lies above the upper one"),
+        ((lower == np.inf) | (upper == -np.inf), "a bound excludes every value"),
+    ):
+        if bad.any():
+            knot, i = (int(v) for v in np.argwhere(bad)[0])
+            where = f" at knot {knot}" if len(lower) > 1 else ""
+            yield f"constraint {c.name!r}: {problem}: {c.residual.output_names[i]}{where}, [{lower[knot, i]}, {upper[knot, i]}]"
+
+
+def _state_errors(ocp: OCP, x: Array, what: str) -> Iterator[str]:
+    if not np.isfinite(x).all():
+        yield f"{what} holds NaN or infinity at entry {tuple(int(i) for i in np.argwhere(~np.isfinite(x))[0])}"
+    elif (error := quaternion_error(ocp.manifold, x)) > QUATERNION_TOLERANCE:
+        yield f"{what} holds a quaternion whose norm differs from 1 by {error:.1e}; divide it by its norm"
+
+
+def _bound_errors(ocp: OCP, lower: Array, upper: Array) -> Iterator[str]:
+    for bad, problem in (
+        (np.isnan(lower) | np.isnan(upper), "a control bound is NaN"),
+        (lower > upper, "the lower control bound lies above the upper one"),
+    ):
+        if bad.any():
+            knot, i = (int(v) for v in np.argwhere(bad)[0])
+            yield f"{problem}: {ocp.control_names[i]} at knot {knot}, [{lower[knot, i]}, {upper[knot, i]}]"
+
+
+def _guess_errors(ocp: OCP, guess: Guess | None) -> Iterator[str]:
+    if guess is None:
+        return
+    shapes = {"xs": (ocp.horizon + 1, ocp.manifold.nx), "us": (ocp.horizon, ocp.nu)}
+    for key, shape in shapes.items():
+        value = np.asarray(getattr(guess, key), dtype=float)
+        if value.shape != shape:
+            yield f"guess.{key} has shape {value.shape}; expected {shape}"
+        elif key == "xs":
+            yield from _state_errors(ocp, value, "guess.xs")
+        elif not np.isfinite(value).all():
+            yield f"guess.us holds NaN or infinity at knot {int(np.argwhere(~np.isfinite(value))[0][0])}"
+
+
+# -- warnings -----------------------------------------------------------------------------------------------------------
+
+
+def _doubts(ocp: OCP, has_errors: bool) -> Iterator[str]:
+    if not any(term.weight.any() for term in ocp.terms()):
+        yield "no cost term has a positive weight; any trajectory is optimal"
+    if not has_errors:
+        yield from _violated_at_start(ocp)
+        yield from contact_doubts(ocp)
+    if has_errors or ocp.model is None:
+        return
+    q = ocp.x0[: ocp.model.nq]
+    outside = np.flatnonzero((q < ocp.model.q_lower) | (q > ocp.model.q_upper))
+    for i in outside:
+        limits = f"[{ocp.model.q_lower[i]:.6g}, {ocp.model.q_upper[i]:.6g}]"
+        yield f"x0 is outside of its limits: {ocp.model.q_names[i]} = {q[i]:.6g}, limits {limits}"
+
+
+def _violated_at_start(ocp: OCP) -> Iterator[str]:
+    """Constraints on the state alone that x0 violates: they bind from the next knot on."""
+    phase = ocp.phases[0]
+    for c in phase.constraints:
+        if c.residual.nu:
+            continue
+        p = {k: v[:1] if v.ndim == 2 else v for k, v in c.parameters.items()}
+        batch = Batch.of(c.residual, ocp.x0[None, : c.residual.manifold.nx], np.zeros((1, 0)), 0.0, p)
+        g, (lower, upper) = np.asarray(c.residual(*batch))[:, 0], (b[0] for b in c.bounds(phase.knots))
+        excess = np.maximum(lower - g, g - upper)
+        if excess.max() > START_TOLERANCE:
+            i = int(np.argmax(excess))
+            yield (
+                f"x0 violates {c.component_names[i]} by {excess[i]:.3g}; as x0 is given, the constraint holds from the next "
+                "knot on only"
+            )
