@@ -20,6 +20,7 @@ from functools import lru_cache
 from importlib.util import find_spec
 from pathlib import Path
 
+from dynamics_backends.compiled.runtime.kept_files import intact, seal
 from dynamics_backends.compiled.runtime.units import units
 
 FLAGS = ("-O3", "-march=native", "-fno-math-errno", "-fPIC", "-shared", "-std=gnu11", "-w")
@@ -61,26 +62,33 @@ class Toolchain:
         return "\n".join([self.version, *FLAGS, *self.libraries, cpu_features()])
 
     def compile(self, source: str, target: Path) -> None:
-        """Compile C source to the shared library ``target``, long sources in parts side by side.
+        """Compile C source to the shared library ``target``, long sources in units side by side.
 
+        The objects of units stay beside it, by the hash of their text, for other sources that have a unit in common.
         Raises CompilerError with the compiler's message.
         """
+        texts = units(source)
         with tempfile.TemporaryDirectory(dir=target.parent) as folder:
             library = Path(folder) / "kernel.so"
-            parts = units(source, os.cpu_count() or 1)
-            files = [Path(folder) / f"kernel{i}.c" for i in range(len(parts))]
-            for file, text in zip(files, parts, strict=True):
-                file.write_text(text)
-            if len(files) > 1:
-                with ThreadPoolExecutor(len(files)) as pool:
-                    files = list(pool.map(self._object, files))
-            self._run([*FLAGS, *map(str, files), "-o", str(library), *self.libraries])
+            if len(texts) == 1:
+                objects = [Path(folder) / "kernel.c"]
+                objects[0].write_text(source)
+            else:
+                with ThreadPoolExecutor(os.cpu_count() or 1) as pool:
+                    objects = list(pool.map(lambda text: self._object(text, Path(folder), target.parent), texts))
+            self._run([*FLAGS, *map(str, objects), "-o", str(library), *self.libraries])
             library.replace(target)
 
-    def _object(self, source: Path) -> Path:
-        target = source.with_suffix(".o")
-        self._run([*(flag for flag in FLAGS if flag != "-shared"), "-c", str(source), "-o", str(target)])
-        return target
+    def _object(self, text: str, folder: Path, cache: Path) -> Path:
+        """The object of a unit, from the cache or from the compiler."""
+        name = hashlib.sha256((text + self.fingerprint).encode()).hexdigest()[:32]
+        kept, source, made = cache / f"{name}.o", folder / f"{name}.c", folder / f"{name}.o"
+        if not intact(kept):
+            source.write_text(text)
+            self._run([*(flag for flag in FLAGS if flag != "-shared"), "-c", str(source), "-o", str(made)])
+            made.replace(kept)
+            seal(kept)
+        return kept
 
     def _run(self, arguments: Sequence[str]) -> None:
         try:
