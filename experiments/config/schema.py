@@ -9,12 +9,13 @@ import types
 from collections.abc import Mapping
 from dataclasses import MISSING, fields, is_dataclass
 from functools import cache
-from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
-
-from pydantic import BaseModel, ConfigDict, ValidationError, create_model
+from typing import TYPE_CHECKING, Any, Literal, Union, get_args, get_origin, get_type_hints
 
 from dynamics_backends.rigid_body.model.names import nearest_names
 from problems.task import SettingsError
+
+if TYPE_CHECKING:
+    from pydantic import BaseModel
 
 _WORDS = {bool: "true or false", int: "a whole number", float: "a number", str: "a text"}
 _PLURALS = {int: "whole numbers", float: "numbers", str: "texts"}
@@ -53,12 +54,36 @@ def _construct(kind: Any, table: Mapping[str, Any], path: str, issues: list[str]
 
 
 def _type_issues(kind: Any, table: Mapping[str, Any], path: str, extra_known: tuple[str, ...]) -> list[str]:
+    if fits(kind, table):
+        return []  # pydantic, which tells what is wrong, takes longer to load than many a problem to solve
+    from pydantic import ValidationError
+
     try:
         schema_of(kind).model_validate(table)
     except ValidationError as error:
         found = [_issue(kind, table, path, e["loc"], e["type"], extra_known) for e in error.errors()]
         return list(dict.fromkeys(found))  # a union reports one mistake once for each of its members
     return []
+
+
+def fits(hint: Any, value: Any) -> bool:
+    """Whether a value is certainly of a type, in the strict sense of :func:`schema_of`; where in doubt, not."""
+    origin, arguments = get_origin(hint), get_args(hint)
+    if is_dataclass(hint):
+        hints: Mapping[str, Any] = get_type_hints(hint)
+        if not isinstance(value, Mapping) or not all(key in hints and fits(hints[key], v) for key, v in value.items()):
+            return False
+        return all(f.name in value or _default(f) is not ... for f in fields(hint))
+    if origin in (Union, types.UnionType):
+        return any(fits(a, value) for a in arguments)
+    if origin is Literal:
+        return any(type(value) is type(a) and value == a for a in arguments)
+    if origin is tuple and type(value) is tuple:
+        each = arguments[:1] * len(value) if arguments[-1] is Ellipsis else arguments
+        return len(each) == len(value) and all(map(fits, each, value))
+    if hint is float:
+        return type(value) in (int, float)
+    return hint in (bool, int, str, type(None)) and type(value) is hint
 
 
 def _issue(kind: Any, table: Any, path: str, loc: tuple, error: str, extra_known: tuple[str, ...]) -> str:
@@ -95,6 +120,8 @@ def _shown(value: Any) -> str:
 @cache
 def schema_of(kind: Any) -> type[BaseModel]:
     """The pydantic model of a dataclass: strict types, no other keys."""
+    from pydantic import ConfigDict, create_model
+
     hints = get_type_hints(kind)
     entries = {f.name: (_field_type(hints[f.name]), _default(f)) for f in fields(kind)}
     config = ConfigDict(extra="forbid", strict=True)

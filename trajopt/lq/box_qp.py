@@ -12,10 +12,11 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-from scipy.linalg.lapack import dpotrf, dpotrs
 
+from dynamics_backends.deferred import deferred
 from dynamics_backends.protocol import Array
 
+lapack = deferred("scipy.linalg.lapack")
 MAX_ITERATIONS = 100
 ARMIJO = 0.1  # Tassa 2014, gamma of eq. 16
 GRADIENT_TOLERANCE = 1e-14
@@ -51,14 +52,14 @@ def solve_box_qp(H: Array, g: Array, lower: Array, upper: Array, start: Array | 
 
 
 def _factorized(H: Array) -> tuple[Array, int]:
-    return dpotrf(H, lower=1, clean=1) if H.size else (H, 0)
+    return lapack.dpotrf(H, lower=1, clean=1) if H.size else (H, 0)
 
 
 def _projected_step(H, g, lower, upper, x, gradient, free, factor) -> Array:
     """The projected Newton step, shortened until it decreases the objective; x itself if rounding allows no decrease."""
     direction = np.zeros_like(x)
     if free.any():
-        direction[free] = -dpotrs(factor, gradient[free], lower=1)[0]
+        direction[free] = -lapack.dpotrs(factor, gradient[free], lower=1)[0]
     alpha = 1.0
     while alpha > 1e-10:
         new = np.clip(x + alpha * direction, lower, upper)

@@ -23,11 +23,12 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-from scipy.linalg.lapack import dpotrf, dpotrs
 
+from dynamics_backends.deferred import deferred
 from dynamics_backends.protocol import Array
 from trajopt.lq.box_qp import solve_box_qp
 
+lapack = deferred("scipy.linalg.lapack")
 Bounds = tuple[Array, Array]
 """Lower and upper bounds on du, each (N, m)."""
 
@@ -125,10 +126,10 @@ def gains_of(Quu: Array, Qux: Array, Qu: Array, limits: tuple[Array, Array] | No
     """k (m,) and K (m, n), or None where Quu is not positive definite on the free controls."""
     if limits is not None:
         return _box_gains(Quu, Qux, Qu, *limits)
-    factor, info = dpotrf(Quu, lower=1)
+    factor, info = lapack.dpotrf(Quu, lower=1)
     if info or not np.isfinite(factor[-1, -1]):  # LAPACK lets NaN pass
         return None
-    both = -dpotrs(factor, np.column_stack([Qu, Qux]), lower=1)[0]
+    both = -lapack.dpotrs(factor, np.column_stack([Qu, Qux]), lower=1)[0]
     return both[:, 0], both[:, 1:]
 
 
@@ -138,7 +139,7 @@ def _box_gains(Quu: Array, Qux: Array, Qu: Array, lower: Array, upper: Array) ->
         return None
     K = np.zeros_like(Qux)
     if result.free.any():
-        K[result.free] = -dpotrs(result.factor, Qux[result.free], lower=1)[0]
+        K[result.free] = -lapack.dpotrs(result.factor, Qux[result.free], lower=1)[0]
     return result.x, K
 
 

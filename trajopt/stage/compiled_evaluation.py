@@ -18,15 +18,17 @@ from typing import Any
 import numpy as np
 
 from dynamics_backends.compiled.loops.kernel import templates
-from dynamics_backends.compiled.runtime.cache import load
 from dynamics_backends.compiled.runtime.memory import KNOTS_PER_THREAD, Rooms, address, bound, over_threads, pointers
+from dynamics_backends.compiled.runtime.remembered import library
 from dynamics_backends.compiled.runtime.toolchain import find_toolchain
 from dynamics_backends.compiled.sources.dynamics_source import (
     contracted_source,
     dynamics_source,
     has_contraction,
     has_source,
+    model_in_loops,
     plain,
+    question_of,
     tables_of,
 )
 from dynamics_backends.compiled.sources.traced_source import TooLong
@@ -182,16 +184,16 @@ class _Phase:
         sizes = tuple((name, value.shape[-1]) for name, value in phase.parameters.items())
         # every phase carries the terminal terms, which are short, so that the last may share its library with others
         shape = StageShape(sampled.scheme, sizes, ocp.nu, _shapes(phase.terms), _shapes(ocp.terminal), hessian)
-        library, self._tables = _library(sampled.backend, shape)
+        compiled, self._tables = _library(sampled.backend, shape)
         self._structure = (sampled.backend, shape._replace(running=(), terminal=()))
         self._theta, self._p = theta_of(phase.terms, phase.knots), by_knot(phase.parameters.values(), phase.knots)
         self._lanes, self._substeps = find_toolchain().lanes, sampled.substeps
         self._ti, self._td = (pointers(t) for t in self._tables)
-        self._expand = bound(library, "stage_expand", "ppi pppppp lll pppppppppp p")
-        self._rollout = bound(library, "stage_rollout", "ppi llll ppp pppppp ppp i ppp pp pppp p")
-        self.terminal = bound(library, "stage_terminal", "ppppppp")
-        self.terminal_cost = bound(library, "stage_terminal_cost", "l ppp l pp")
-        room = bound(library, "stage_room", "p", ctypes.c_long)
+        self._expand = bound(compiled, "stage_expand", "ppi pppppp lll pppppppppp p")
+        self._rollout = bound(compiled, "stage_rollout", "ppi llll ppp pppppp ppp i ppp pp pppp p")
+        self.terminal = bound(compiled, "stage_terminal", "ppppppp")
+        self.terminal_cost = bound(compiled, "stage_terminal_cost", "l ppp l pp")
+        room = bound(compiled, "stage_room", "p", ctypes.c_long)
         self.rooms = Rooms(int(room(address(self._tables[0][0]))) * self._lanes)
 
     @cached_property
@@ -249,10 +251,10 @@ class _Phase:
     @cached_property
     def second(self) -> tuple[Any, int | None, Rooms]:
         """The function for many knots, the address of that for one, of a library of their own, and their workspace."""
-        library = _curvature_library(*self._structure)
-        room = bound(library, "curvature_room", "pi", ctypes.c_long)(address(self._tables[0][0]), self._substeps)
-        one = ctypes.cast(library.stage_knot_curvature, ctypes.c_void_p).value
-        return bound(library, "stage_curvature", "ppi pppppp ll ppp p"), one, Rooms(int(room) * self._lanes)
+        compiled = _curvature_library(*self._structure)
+        room = bound(compiled, "curvature_room", "pi", ctypes.c_long)(address(self._tables[0][0]), self._substeps)
+        one = ctypes.cast(compiled.stage_knot_curvature, ctypes.c_void_p).value
+        return bound(compiled, "stage_curvature", "ppi pppppp ll ppp p"), one, Rooms(int(room) * self._lanes)
 
 
 @lru_cache(maxsize=32)
@@ -278,16 +280,24 @@ def _shapes(terms: Sequence[CostTerm]) -> tuple[TermShape, ...]:
 @lru_cache(maxsize=32)
 def _library(backend: DynamicsBackend, shape: StageShape) -> tuple[ctypes.CDLL, Tables]:
     """The compiled library of a phase's structure, and the tables of its robot; kept for problems that differ in values only."""
-    dynamics = dynamics_source(backend, dict(shape.parameters))
-    stage = stage_source(dynamics, plain(backend.map), shape)
-    return load("\n".join([templates(), stage.source])), tables_of(dynamics.model)
+    sizes = dict(shape.parameters)
+
+    def source() -> str:
+        stage = stage_source(dynamics_source(backend, sizes), plain(backend.map), shape)
+        return "\n".join([templates(), stage.source])
+
+    found = library(source, "stage", *question_of(backend, sizes), shape, refusals=(TooLong,))
+    return found, tables_of(model_in_loops(backend.map))
 
 
 @lru_cache(maxsize=32)
 def _curvature_library(backend: DynamicsBackend, shape: StageShape) -> ctypes.CDLL:
     """The library of second derivatives; made when they are first asked for."""
     sizes = dict(shape.parameters)
-    source = curvature_source(
-        dynamics_source(backend, sizes), contracted_source(backend.map, sizes), plain(backend.map), shape
-    )
-    return load("\n".join([templates(), source]))
+
+    def source() -> str:
+        second = contracted_source(backend.map, sizes)
+        text = curvature_source(dynamics_source(backend, sizes), second, plain(backend.map), shape)
+        return "\n".join([templates(), text])
+
+    return library(source, "curvature", *question_of(backend, sizes), shape, refusals=(TooLong,))

@@ -14,14 +14,16 @@ from typing import Any
 import numpy as np
 
 from dynamics_backends.compiled.loops.kernel import templates
-from dynamics_backends.compiled.runtime.cache import load
 from dynamics_backends.compiled.runtime.memory import Rooms, address, aligned, bound, over_threads, pointers
+from dynamics_backends.compiled.runtime.remembered import library
 from dynamics_backends.compiled.runtime.toolchain import find_toolchain
 from dynamics_backends.compiled.sources.dynamics_source import (
     contracted_source,
     dynamics_source,
     has_contraction,
     has_source,
+    model_in_loops,
+    question_of,
     tables_of,
 )
 from dynamics_backends.compiled.sources.traced_source import TooLong
@@ -55,8 +57,8 @@ def compiled_knots(
 
     Raises TooLong for dynamics whose straight-line code would take too long to compile.
     """
-    library = _Library.of(ocp, ocp.phases[index], path, final)
-    return RunningKnots(library, ocp, index, path), FinalKnot(library, ocp, final)
+    compiled = _Library.of(ocp, ocp.phases[index], path, final)
+    return RunningKnots(compiled, ocp, index, path), FinalKnot(compiled, ocp, final)
 
 
 class _Library:
@@ -65,6 +67,26 @@ class _Library:
     def __init__(
         self, backend: DynamicsBackend, shape: StageShape, path: tuple[TermShape, ...], final: tuple[TermShape, ...]
     ) -> None:
+        self.ng, self.ngt = (sum(c.residual.n_out for c in part) for part in (path, final))
+
+        def source() -> str:
+            return self._source(backend, shape, path, final)
+
+        found = library(source, "knots", *question_of(backend, {}), shape, path, final, refusals=(TooLong,))
+        self.tables = tables_of(model_in_loops(backend.map))
+        self.lanes = find_toolchain().lanes
+        self.kept = int(bound(found, "knots_kept", "", ctypes.c_long)())
+        room = bound(found, "knots_room", "p", ctypes.c_long)(address(self.tables[0][0]))
+        self.rooms = Rooms(int(room) * self.lanes)
+        self.values = bound(found, "knots_values", "ppi pppppp ll ppp p")
+        self.first = bound(found, "knots_first", "ppi pppppp ll ppp pppppp pp")
+        self.second = bound(found, "knots_second", "ppi pppppp ll dppp ppp p")
+        self.final_first = bound(found, "final_knot_first", "pppp pppp p")
+        self.final_second = bound(found, "final_knot_second", "pppp dp p p")
+
+    def _source(
+        self, backend: DynamicsBackend, shape: StageShape, path: tuple[TermShape, ...], final: tuple[TermShape, ...]
+    ) -> str:
         map, n, m = backend.map, backend.map.manifold.ndx, shape.nu
         dynamics, second = dynamics_source(backend, {}), contracted_source(map, {})
         parts = (
@@ -73,23 +95,11 @@ class _Library:
             constraint_source("path", path, n, m, running=True),
             constraint_source("final", final, n, m, running=False),
         )
-        self.ng, self.ngt = (sum(c.residual.n_out for c in part) for part in (path, final))
         sizes = {"NG": self.ng, "NGT": self.ngt, "TERMS_ROOM": max(part.room for part in parts)}
         sizes |= dict(zip(("NT", "NTT", "NPG", "NPGT"), (part.theta for part in parts), strict=True))
         head = [f"#define {key} {value}" for key, value in sizes.items()]
         step = curvature_source(dynamics, second, map, shape)
-        text = [templates(), *head, step, *(part.source for part in parts), kernel_text("lagrangian.h")]
-        library = load("\n".join(text))
-        self.tables = tables_of(dynamics.model)
-        self.lanes = find_toolchain().lanes
-        self.kept = int(bound(library, "knots_kept", "", ctypes.c_long)())
-        room = bound(library, "knots_room", "p", ctypes.c_long)(address(self.tables[0][0]))
-        self.rooms = Rooms(int(room) * self.lanes)
-        self.values = bound(library, "knots_values", "ppi pppppp ll ppp p")
-        self.first = bound(library, "knots_first", "ppi pppppp ll ppp pppppp pp")
-        self.second = bound(library, "knots_second", "ppi pppppp ll dppp ppp p")
-        self.final_first = bound(library, "final_knot_first", "pppp pppp p")
-        self.final_second = bound(library, "final_knot_second", "pppp dp p p")
+        return "\n".join([templates(), *head, step, *(part.source for part in parts), kernel_text("lagrangian.h")])
 
     @classmethod
     def of(cls, ocp: OCP, phase: Phase, path: Sequence[Constraint], final: Sequence[Constraint]) -> _Library:

@@ -11,16 +11,18 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-import casadi as ca
 import numpy as np
 
 from dynamics_backends.compiled.emit.emit import Argument, chunked_function
 from dynamics_backends.compiled.emit.trace import trace_expressions
 from dynamics_backends.compiled.sources.traced_source import by_rows, require_short, short_enough
+from dynamics_backends.deferred import deferred
 from dynamics_backends.manifold import Manifold
 from dynamics_backends.methods.symbolic_map import description
 from dynamics_backends.protocol import Array, HasPartials, Map
 from trajopt.problem.terms import CostTerm
+
+ca = deferred("casadi")
 
 
 @dataclass(frozen=True)

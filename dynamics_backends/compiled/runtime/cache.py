@@ -9,27 +9,18 @@ from __future__ import annotations
 
 import ctypes
 import hashlib
-import os
 import tempfile
 import warnings
 from functools import lru_cache
 from pathlib import Path
 
+from dynamics_backends.compiled.runtime.kept_files import cache_folder as cache_folder
 from dynamics_backends.compiled.runtime.kept_files import intact, seal
 from dynamics_backends.compiled.runtime.toolchain import find_toolchain
 
 
 class CacheWarning(UserWarning):
     """The kernel cache cannot be used as it should."""
-
-
-def cache_folder() -> Path:
-    """The folder of compiled kernels: TRAJOPT_CACHE_DIR, or the user's cache folder."""
-    if os.environ.get("TRAJOPT_CACHE_DIR"):
-        return Path(os.environ["TRAJOPT_CACHE_DIR"])
-    import platformdirs
-
-    return Path(platformdirs.user_cache_dir("trajopt")) / "kernels"
 
 
 @lru_cache(maxsize=1)

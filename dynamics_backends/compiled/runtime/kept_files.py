@@ -1,7 +1,7 @@
 """Files that other processes may read, write or lose at any moment: each appears whole, and with its checksum.
 
-A file is written under a name of its own and renamed; its checksum stands beside it (libraries, objects) or in its first line
-(texts).  What is truncated, foreign or half written is as good as missing.
+A file is written under a name of its own and renamed; its checksum stands beside it (libraries, objects) or in front of its
+content (values).  What is truncated, foreign or half written is as good as missing.
 """
 
 from __future__ import annotations
@@ -10,8 +10,18 @@ import hashlib
 import json
 import os
 import threading
+import zlib
 from pathlib import Path
 from typing import Any
+
+
+def cache_folder() -> Path:
+    """The folder of compiled kernels: TRAJOPT_CACHE_DIR, or the user's cache folder."""
+    if os.environ.get("TRAJOPT_CACHE_DIR"):
+        return Path(os.environ["TRAJOPT_CACHE_DIR"])
+    import platformdirs
+
+    return Path(platformdirs.user_cache_dir("trajopt")) / "kernels"
 
 
 def intact(file: Path) -> bool:
@@ -24,7 +34,7 @@ def intact(file: Path) -> bool:
 
 def seal(file: Path) -> None:
     """Write the checksum of a file that has been moved to its place. Raises OSError."""
-    replace_text(checksum_of(file), _digest(file.read_bytes()))
+    replace(checksum_of(file), _digest(file.read_bytes()).encode())
 
 
 def checksum_of(file: Path) -> Path:
@@ -32,11 +42,11 @@ def checksum_of(file: Path) -> Path:
     return file.with_suffix(".sha256" if file.suffix == ".so" else file.suffix + ".sha256")
 
 
-def replace_text(file: Path, text: str) -> None:
-    """Write a text at once. Raises OSError."""
+def replace(file: Path, content: bytes) -> None:
+    """Write a file at once. Raises OSError."""
     temporary = file.with_name(f"{file.name}.{os.getpid()}.{threading.get_ident()}.tmp")
     try:
-        temporary.write_text(text)
+        temporary.write_bytes(content)
         temporary.replace(file)
     finally:
         temporary.unlink(missing_ok=True)
@@ -44,19 +54,20 @@ def replace_text(file: Path, text: str) -> None:
 
 def write_value(file: Path, value: Any) -> None:
     """Keep a value of JSON, under the name of the file it is for. Raises OSError."""
-    text = json.dumps([file.name, value])
-    replace_text(file, f"{_digest(text.encode())}\n{text}")
+    packed = zlib.compress(json.dumps([file.name, value]).encode(), level=1)
+    replace(file, _digest(packed).encode() + packed)
 
 
 def read_value(file: Path) -> Any:
     """The value kept in a file; None where there is none that is whole, and for this name."""
     try:
-        checksum, _, text = file.read_text().partition("\n")
-    except (OSError, UnicodeDecodeError):
+        content = file.read_bytes()
+    except OSError:
         return None
-    if checksum != _digest(text.encode()):
+    checksum, packed = content[:64], content[64:]
+    if checksum != _digest(packed).encode():
         return None
-    name, value = json.loads(text)
+    name, value = json.loads(zlib.decompress(packed))
     return value if name == file.name else None
 
 

@@ -67,7 +67,9 @@ def _key(*question: Any) -> str | None:
     except Unknown as reason:
         if str(reason) not in _told:
             _told.add(str(reason))
-            _LOG.warning("kernels are traced anew in each process, since it cannot be told what they depend on: %s", reason)
+            _LOG.warning(
+                "kernels are traced anew in each process, since it cannot be told what they depend on: %s", reason
+            )
         return None
 
 

@@ -1,7 +1,8 @@
 """What a piece of generated code depends on, as a hash: found in milliseconds, where tracing takes seconds.
 
-Everything that can change the generated text is written down in one canonical form, and hashed: values by type and content, functions
-by their byte code with constants, defaults, closures and the globals that they read, objects by their class and state, recursively.
+Everything that can change the generated text is written down in one canonical form, and hashed: values by type and content,
+functions by their byte code with constants, defaults, closures and the globals that they read, objects by their class and state,
+recursively.
 Every item carries its kind and its length, so that no two different structures are written alike.  Classes and functions of the
 toolkit count by their name, since its sources are part of :func:`environment`; so do those of NumPy, CasADi and the pure modules of
 the standard library, by their versions.
@@ -23,7 +24,6 @@ import sys
 import types
 from collections.abc import Callable, Iterator
 from functools import cached_property, lru_cache
-from importlib import metadata
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -32,21 +32,35 @@ import numpy as np
 
 TOOLKIT = ("dynamics_backends", "trajopt")
 """Packages whose sources are part of every hash."""
-LIBRARIES = ("numpy", "casadi", "math", "cmath", "operator", "_operator", "functools", "itertools", "collections", "_collections")
-LIBRARIES += ("_functools", "typing", "dataclasses", "abc", "enum", "types", "builtins", "__future__")
+LIBRARIES: tuple[str, ...] = ("numpy", "casadi", "math", "cmath", "operator", "_operator", "functools", "itertools")
+LIBRARIES += (
+    "collections",
+    "_collections",
+    "_functools",
+    "typing",
+    "dataclasses",
+    "abc",
+    "enum",
+    "types",
+    "builtins",
+    "__future__",
+)
 """Modules whose functions depend on their arguments alone; each has a version that is part of every hash."""
 _IMPURE = ("random", "load", "loadtxt", "fromfile", "genfromtxt", "memmap", "open", "external", "importer")
 """Names in these modules that read something else."""
 _BUILTINS = frozenset(
-    "abs all any bool bytes callable complex dict divmod enumerate filter float frozenset getattr hasattr hash int isinstance "
-    "issubclass iter len list map max min next object pow print property range repr reversed round set setattr slice sorted "
-    "staticmethod str sum super tuple type zip classmethod format ord chr vars NotImplemented Ellipsis __build_class__ "
-    "__debug__ None True False".split()
+    """
+    abs all any bool bytes callable complex dict divmod enumerate filter float frozenset getattr hasattr hash int isinstance
+    issubclass iter len list map max min next object pow print property range repr reversed round set setattr slice sorted
+    staticmethod str sum super tuple type zip classmethod format ord chr NotImplemented Ellipsis __build_class__ __debug__
+    """.split()  # noqa: SIM905
 )
 _NOT_CONTENT = frozenset(
-    "__dict__ __weakref__ __doc__ __module__ __annotations__ __firstlineno__ __static_attributes__ __abstractmethods__ _abc_impl "
-    "__dataclass_fields__ __dataclass_params__ __orig_bases__ __parameters__ __annotate__ __qualname__ __classcell__ "
-    "_is_protocol _is_runtime_protocol __protocol_attrs__ __non_callable_proto_members__ __subclasshook__".split()
+    """
+    __dict__ __weakref__ __doc__ __module__ __annotations__ __firstlineno__ __static_attributes__ __abstractmethods__ _abc_impl
+    __dataclass_fields__ __dataclass_params__ __orig_bases__ __parameters__ __annotate__ __qualname__ __classcell__
+    _is_protocol _is_runtime_protocol __protocol_attrs__ __non_callable_proto_members__ __subclasshook__
+    """.split()  # noqa: SIM905
 )
 _STORES, _ATTRIBUTES = ("STORE_GLOBAL", "DELETE_GLOBAL"), ("LOAD_ATTR", "LOAD_METHOD")
 _TUPLE_GETTER = type(NamedTuple("_Example", [("field", int)]).field)  # type: ignore[attr-defined]
@@ -67,13 +81,20 @@ def digest(*values: Any) -> str:
 def environment() -> bytes:
     """The toolkit's sources, the interpreter, and the versions of the libraries that take part in tracing."""
     content = hashlib.sha256(sys.version.encode())
-    for package in ("numpy", "casadi"):
-        content.update(f"{package} {metadata.version(package)}\n".encode())
+    content.update(f"numpy {np.__version__}\n".encode() + _installed("casadi"))
     for package in TOOLKIT:
         for file in _sources(package):
             text = file.read_bytes()
             content.update(f"{package} {file.name} {len(text)}\n".encode() + text)
     return content.digest()
+
+
+def _installed(package: str) -> bytes:
+    """Sizes and times of the files of a package, which tell one installed version from another without loading it."""
+    spec = find_spec(package)
+    folder = Path(spec.origin).parent if spec is not None and spec.origin else None
+    files = [] if folder is None else sorted(file for file in folder.iterdir() if package in file.name)
+    return "".join(f"{file} {file.stat().st_size} {file.stat().st_mtime_ns}\n" for file in files).encode()
 
 
 def _sources(package: str) -> list[Path]:
@@ -162,7 +183,9 @@ class _Writer:
     def _array(self, value: np.ndarray) -> bytes:
         if value.dtype.hasobject or type(value) is not np.ndarray:
             raise Unknown(f"an array of {value.dtype} ({type(value).__qualname__})")
-        return _item("array", value.dtype.str.encode(), repr(value.shape).encode(), np.ascontiguousarray(value).tobytes())
+        return _item(
+            "array", value.dtype.str.encode(), repr(value.shape).encode(), np.ascontiguousarray(value).tobytes()
+        )
 
     def _number(self, value: np.generic) -> bytes:
         return _item("number", value.dtype.str.encode(), value.tobytes())
@@ -170,7 +193,11 @@ class _Writer:
     # -- code ---------------------------------------------------------------------------------------------------------
     def _function(self, f: types.FunctionType) -> bytes:
         if _by_name(f) and f.__closure__ is None:
-            return _item("named", f"{f.__module__}.{f.__qualname__}".encode(), self.written(_resolved(f) is f or f.__code__))
+            if f.__name__ in _IMPURE:
+                raise Unknown(f"{f.__module__}.{f.__qualname__} may give something else each time")
+            return _item(
+                "named", f"{f.__module__}.{f.__qualname__}".encode(), self.written(_resolved(f) is f or f.__code__)
+            )
         cells = [self._cell(f, c) for c in f.__closure__ or ()]
         parts = self._all(f.__defaults__, f.__kwdefaults__, f.__dict__)
         return _item("function", *self._all(f.__code__), *parts, *cells, *self._globals(f, f.__code__))
@@ -204,6 +231,8 @@ class _Writer:
             return _item("builtin", name.encode())
         value, chain = f.__globals__[name], iter(attributes)
         while isinstance(value, types.ModuleType):
+            if set(value.__name__.split(".")) & set(_IMPURE):
+                raise Unknown(f"{_named(f)} asks for {value.__name__}, which may give something else each time")
             if _within(value.__name__, TOOLKIT + LIBRARIES):
                 return _item("module", value.__name__.encode())
             attribute = next(chain, None)

@@ -9,10 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import cached_property
+from typing import TYPE_CHECKING
 
 import numpy as np
-import scipy.sparse as sp
 
+from dynamics_backends.deferred import deferred
 from dynamics_backends.protocol import Array
 from trajopt.guesses.guesses import Guess
 from trajopt.problem.ocp import OCP
@@ -25,6 +26,11 @@ from trajopt.solvers.options import SQPOptions
 from trajopt.solvers.qp.qp import QPSolver, StageLayout, make_qp_solver
 from trajopt.solvers.sqp.sqp import solve_nlp
 from trajopt.stage.program_parts import Part, parts_of
+
+if TYPE_CHECKING:
+    import scipy.sparse as sp
+else:
+    sp = deferred("scipy.sparse")
 
 
 class StagedProgram(Transcription):

@@ -14,10 +14,11 @@ from __future__ import annotations
 import itertools
 from collections.abc import Mapping, Sequence
 from functools import cached_property
+from typing import TYPE_CHECKING
 
 import numpy as np
-import scipy.sparse as sp
 
+from dynamics_backends.deferred import deferred
 from dynamics_backends.protocol import Array
 from trajopt.guesses.guesses import Guess
 from trajopt.problem.constraints import chosen_coordinates
@@ -29,6 +30,10 @@ from trajopt.stage.constraint_pattern import jacobian_pattern
 from trajopt.stage.knots import KnotValues
 from trajopt.stage.program_parts import Part, engine_of, held_problem, parts_of
 
+if TYPE_CHECKING:
+    import scipy.sparse as sp
+else:
+    sp = deferred("scipy.sparse")
 __all__ = ["Transcription", "engine_of"]
 
 

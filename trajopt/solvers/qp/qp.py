@@ -18,13 +18,18 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 from importlib import import_module
-from typing import Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import numpy as np
-import scipy.sparse as sp
 
+from dynamics_backends.deferred import deferred
 from dynamics_backends.protocol import Array
 from dynamics_backends.registry import nearest_hint
+
+if TYPE_CHECKING:
+    import scipy.sparse as sp
+else:
+    sp = deferred("scipy.sparse")
 
 
 class QPStatus(StrEnum):

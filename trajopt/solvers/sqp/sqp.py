@@ -27,10 +27,11 @@ of a trust region does, whatever the units of the variables; it falls again with
 from __future__ import annotations
 
 import time
+from typing import TYPE_CHECKING
 
 import numpy as np
-import scipy.sparse as sp
 
+from dynamics_backends.deferred import deferred
 from dynamics_backends.protocol import Array
 from trajopt.results.records import Callback, Journal
 from trajopt.results.status import Status, StatusCode
@@ -56,6 +57,10 @@ from trajopt.solvers.sqp.sqp_iterate import (
 from trajopt.solvers.sqp.sqp_line_search import LineSearch, Taken
 from trajopt.solvers.sqp.sqp_search import Acceptance, Step, ViolationTest, acceptance, step_of
 
+if TYPE_CHECKING:
+    import scipy.sparse as sp
+else:
+    sp = deferred("scipy.sparse")
 UNBOUNDED_BELOW = 1e10
 """An objective that falls this far below zero, relative to its start, along feasible points has no minimum."""
 SEMIDEFINITE_SHIFT = 1e-8

@@ -7,16 +7,20 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any, NamedTuple, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import numpy as np
-import scipy.sparse as sp
 
+from dynamics_backends.deferred import deferred
 from dynamics_backends.protocol import Array
 from trajopt.solvers.nlp.nlp import NLP, ConvexOverNonlinear
 from trajopt.solvers.options import SQPOptions
 from trajopt.solvers.qp.qp import QP, complementarity, violation
 
+if TYPE_CHECKING:
+    import scipy.sparse as sp
+else:
+    sp = deferred("scipy.sparse")
 MULTIPLIER_SCALE = 100.0
 """Tolerances on gradients grow with mean multipliers above this (Wächter & Biegler 2006, eq. 6)."""
 
