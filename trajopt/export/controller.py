@@ -1,7 +1,7 @@
 """C99 for a controller without Python: dynamics, derivatives, time step and one step of SLQ of a problem.
 
-The texts are those of the compiled engine (kernels/riccati.h, kernels/stage.h, straight-line dynamics and cost terms)
-behind a prelude of one lane, and kernels/export_* around them.  The result needs libm only and allocates nothing.
+The texts are those of the compiled engine (kernels of trajopt/lq and trajopt/stage, straight-line dynamics and cost terms)
+behind a prelude of one lane, and the folder templates around them.  The result needs libm only and allocates nothing.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from dynamics_backends.compiled.emit.emit import constant
 from dynamics_backends.compiled.sources.dynamics_source import dynamics_source, has_source
 from dynamics_backends.protocol import Array
 from trajopt.guesses.guesses import Guess
+from trajopt.lq.compiled_lq import lq_source
 from trajopt.problem.ocp import OCP
 from trajopt.problem.terms import CostTerm
 from trajopt.stage.stage_source import StageShape, StageSource, stage_source
@@ -136,7 +137,7 @@ def _source(ocp: OCP, sampled: SampledSystem, stage: StageSource) -> str:
         prelude,
         sizes,
         stage.source,
-        (files("trajopt.lq") / "kernels" / "riccati.h").read_text(),
+        lq_source(),
         _template("controller.c"),
     ]
     return "\n".join([*parts, _defaults(ocp)])
