@@ -34,7 +34,7 @@ typedef struct {
     double *Q, *S, *R;
 } lq_changes;
 
-static void add_curvature(const lq_changes *changes, long i, const double *lam)
+ALWAYS_INLINE void add_curvature(const lq_changes *changes, long i, const double *lam)
 {
     double xx[N_ * N_], ux[M_ * N_], uu[M_ * M_];
     double *restrict Q = changes->Q + i * N_ * N_, *restrict S = changes->S + i * M_ * N_, *restrict R = changes->R + i * M_ * M_;
