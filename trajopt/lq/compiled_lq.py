@@ -25,7 +25,7 @@ _CONSTANTS = {
     "SHORTEN": box_qp.SHORTEN,
     "SHORTEST": box_qp.SHORTEST,
     "FLOOR": definite_shift.FLOOR,
-    "ROUNDING": definite_shift.ROUNDING,
+    "MARGIN": definite_shift.MARGIN,
 }
 """What the kernels share with their twins in Python."""
 _KERNELS = ("small_matrices.h", "box_qp.h", "definite_shift.h", "riccati.h")

@@ -1,5 +1,5 @@
 /* What makes a matrix positive definite, the twin of trajopt/lq/definite_shift.py, behind small_matrices.h.  Before this text stand that
-   module's constants FLOOR and ROUNDING. */
+   module's constants FLOOR and MARGIN. */
 
 #define MAX_JACOBI_SWEEPS 50 /* they converge quadratically: about six suffice */
 
@@ -44,7 +44,7 @@ static int definite_shift(const double *restrict H, double *restrict shift)
         norm = row > norm ? row : norm;
     }
     memcpy(X, G, sizeof X);
-    for (int i = 0; i < M_; i++) X[i * M_ + i] -= ROUNDING * FLOOR * norm;
+    for (int i = 0; i < M_; i++) X[i * M_ + i] -= MARGIN * FLOOR * norm;
     if (cholesky(X, M_)) return 0; /* no eigenvalue exceeds the norm */
     eigen(G, values, X);
     for (int i = 0; i < M_; i++) {
@@ -52,7 +52,7 @@ static int definite_shift(const double *restrict H, double *restrict shift)
         least = values[i] < least ? values[i] : least;
     }
     const double floor_ = FLOOR * largest;
-    if (least > ROUNDING * floor_) return 0;
+    if (least > MARGIN * floor_) return 0;
     for (int k = 0; k < M_; k++) {
         const double wanted = !(floor_ > 0.0) ? 1.0 : fabs(values[k]) > floor_ ? fabs(values[k]) : floor_;
         values[k] = wanted - values[k];
