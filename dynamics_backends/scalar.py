@@ -38,6 +38,10 @@ Rows = Any
 SERIES_BELOW = 1.0
 """Functions of theta^2 switch to their power series below this value (12 terms: truncation under 1e-17)."""
 _TERMS = 12
+_ATAN_SERIES_BELOW = 0.04
+"""Below this t^2, atan(t) / t is its power series (12 terms: truncation under 1e-17)."""
+_ATAN = [(-1.0) ** k / (2 * k + 1) for k in range(_TERMS)]
+"""Coefficients of atan(t) / t in t^2."""
 
 
 def _unary(name: str) -> Callable[[Scalar], Scalar]:
@@ -270,7 +274,3 @@ def atanc(t2: Scalar) -> Scalar:
     small = select(large, 0.0, t2)
     root = sqrt(safe)
     return select(large, atan2(root, 1.0 + 0.0 * root) / root, _power_series(_ATAN, small))
-
-
-_ATAN_SERIES_BELOW = 0.04
-_ATAN = [(-1.0) ** k / (2 * k + 1) for k in range(_TERMS)]

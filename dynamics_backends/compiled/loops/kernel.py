@@ -138,7 +138,7 @@ class CompiledKernel:
         return results
 
     def _pointers_to(self, out: Sequence[np.ndarray], n: int) -> ctypes.Array:
-        """Of arrays to write the results of n knots to, remembered for a caller that repeats."""
+        """Addresses of the arrays that take the results of n knots, remembered for a caller that repeats."""
         known, knots, pout = self._last_out
         if knots == n and len(known) == len(out) and all(r() is a for r, a in zip(known, out, strict=True)):
             return pout

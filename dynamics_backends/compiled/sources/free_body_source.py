@@ -105,13 +105,13 @@ def value_loops(system: FreeBody) -> tuple[str, str]:
 
 
 def partials_loops(system: FreeBody) -> tuple[str, str]:
-    """Likewise dynamics_partials, to stand behind dynamics_value."""
+    """C source of dynamics_partials, to stand behind dynamics_value, and its workspace as in :func:`value_loops`."""
     kernel = _kernel(FDSVA, system.model)
     return "\n".join([kernel.source, _filled(_PARTIALS, system)]), f"3 * nv * nv + {kernel.workspace}"
 
 
 def contracted_loops(system: FreeBody) -> tuple[str, str]:
-    """Likewise dynamics_contracted."""
+    """C source of dynamics_contracted, to stand behind dynamics_partials, and its workspace as in :func:`value_loops`."""
     kernel = _kernel(FD_SECOND_ORDER, system.model)
     *_, bends = _joint_forces(system)
     return "\n".join([kernel.source, bends, _filled(_CONTRACTED, system)]), f"7 * nv * nv + {kernel.workspace}"
