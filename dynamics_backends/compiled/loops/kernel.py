@@ -26,8 +26,12 @@ from dynamics_backends.rigid_body.model.model import Model
 @lru_cache(maxsize=1)
 def templates() -> str:
     """The C text in front of every kernel."""
-    folder = files("dynamics_backends.compiled") / "templates"
-    return "\n".join((folder / name).read_text() for name in ("prelude.h", "ltl.h", "tensors.h"))
+    return "\n".join(template(name) for name in ("prelude.h", "ltl.h", "tensors.h"))
+
+
+def template(name: str) -> str:
+    """A C text of the folder templates."""
+    return (files("dynamics_backends.compiled") / "templates" / name).read_text()
 
 
 _ENTRY = """

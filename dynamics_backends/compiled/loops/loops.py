@@ -305,7 +305,7 @@ class _Writer:
         return f"{function}({', '.join(pointers)});{moves}"
 
     def _joined(self, p: Pass, t: Trace) -> tuple[Trace, dict[str, int]]:
-        """A trace that puts out the different numbers of each compact tensor one behind the other, and how many they are in vectors."""
+        """A trace whose outputs are the different numbers of each compact tensor, and how many vectors these are."""
         joined: dict[str, list[tuple[Operand, ...]]] = {}
         self.slots[p.kind] = {}
         for o, operands in zip(p.outputs, t.outputs, strict=True):

@@ -13,8 +13,9 @@ from typing import Any
 
 import casadi as ca
 
+from dynamics_backends.compiled.loops.kernel import template
 from dynamics_backends.compiled.loops.loops import LoopKernel
-from dynamics_backends.compiled.sources.traced_source import TracedDynamics, by_rows, template
+from dynamics_backends.compiled.sources.traced_source import TracedDynamics, by_rows
 from dynamics_backends.rigid_body.algorithms import ltl
 from dynamics_backends.scalar import Scalar
 from dynamics_backends.systems.constraints.constrained_derivatives import ConstrainedDerivatives, Unsolved, curvature

@@ -13,7 +13,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from importlib.resources import files
 from typing import Any
 
 import casadi as ca
@@ -21,6 +20,7 @@ import casadi as ca
 from dynamics_backends.compiled.emit.emit import Argument, chunked_function, constant
 from dynamics_backends.compiled.emit.pairs import ALGEBRAS
 from dynamics_backends.compiled.emit.trace import Trace, trace_expressions
+from dynamics_backends.compiled.loops.kernel import template
 from dynamics_backends.compiled.sources.traced_map import replayed
 from dynamics_backends.methods.complex_step import STEP
 from dynamics_backends.methods.symbolic_map import Symbols, complaint, description, refusal, symbolic_value
@@ -83,7 +83,7 @@ class TracedDynamics:
         return _columns(self.attempt(lambda: self.map.partials(s.x, s.u, s.t, s.p)))  # type: ignore[attr-defined]
 
     def both(self, lam: Any) -> list[Any]:
-        """What :meth:`first` gives, and the second derivatives xx, ux, uu contracted with lam (n_out), by rows. Raises TraceError."""
+        """What :meth:`first` gives, and xx, ux, uu contracted with lam (n_out), matrices by rows. Raises TraceError."""
         s = self.symbols
         first, second = self.attempt(lambda: self.map.contracted(s.x, s.u, s.t, s.p, lam))  # type: ignore[attr-defined]
         return [*_columns(first), *(by_rows(M) for M in second)]
@@ -162,11 +162,6 @@ def differences(map: Map, rows: int, scheme: str, step: float) -> str:
         f"static const int dyn_component[] = {{ {', '.join(str(i) for i in own) or '0'} }};",
     ]
     return "\n".join([*tables, template("partials_by_differences.h")])
-
-
-def template(name: str) -> str:
-    """A text of the folder templates."""
-    return (files("dynamics_backends.compiled") / "templates" / name).read_text()
 
 
 def _sizes(map: Map, rows: int, step: float) -> str:

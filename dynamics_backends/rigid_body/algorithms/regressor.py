@@ -33,7 +33,7 @@ MOTION = Program("body_motion", [PLACE, VELOCITY, PSI_DOT, ACCELERATION], ["X", 
 
 
 def inertial_parameters(model: Model) -> Array:
-    """pi (10 nb,) of a model."""
+    """The inertial parameters pi (10 nb,) of a model [kg, kg m, kg m^2]."""
     c, m = np.asarray(model.com), np.asarray(model.mass)
     upper = inertias_about_origin(model.mass, model.com, model.inertia)[:, *np.triu_indices(3)]
     return np.concatenate([m[:, None], m[:, None] * c, upper], axis=1).ravel()
