@@ -8,6 +8,7 @@ from __future__ import annotations
 import ctypes
 from functools import lru_cache
 from importlib.resources import files
+from struct import Struct
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -43,33 +44,15 @@ def _library(ndx: int, nu: int) -> ctypes.CDLL:
     return load(f"#define NDX {ndx}\n#define NU {nu}\n{lq_source()}")
 
 
-class _Problem(ctypes.Structure):
-    """lq_problem of kernels/riccati.h."""
-
-    _fields_ = [*((name, ctypes.c_void_p) for name in LQProblem._fields[:8]), ("N", ctypes.c_long)]
-
-
-class _Bounds(ctypes.Structure):
-    """lq_bounds of kernels/riccati.h."""
-
-    _fields_ = [("lower", ctypes.c_void_p), ("upper", ctypes.c_void_p)]
-
-
-class _Policy(ctypes.Structure):
-    """lq_policy of kernels/riccati.h."""
-
-    _fields_ = [(name, ctypes.c_void_p) for name in Policy._fields[:4]]
-
-
-class _Changes(ctypes.Structure):
-    """lq_changes of kernels/riccati.h."""
-
-    _fields_ = [
-        ("modify", ctypes.c_int),
-        ("parts", ctypes.c_int),
-        ("curvature", ctypes.c_void_p),
-        *((name, ctypes.c_void_p) for name in "QSR"),
-    ]
+# The structs of kernels/riccati.h, packed: a ctypes.Structure takes longer to fill than a small sweep's knot to compute.
+_PROBLEM = Struct("8P l")
+"""lq_problem: the addresses of A .. r, and N."""
+_BOUNDS = Struct("2P")
+"""lq_bounds: the addresses of lower and upper."""
+_POLICY = Struct("4P")
+"""lq_policy: the addresses of K, k, Vx and Vxx."""
+_CHANGES = Struct("i i 4P")
+"""lq_changes: modify, parts, and the addresses of curvature, Q, S and R."""
 
 
 class CurvaturePart(ctypes.Structure):
@@ -123,22 +106,21 @@ class CompiledLQ:
         """
         lq = lq._replace(Q=lq.Q.copy(), S=lq.S.copy(), R=lq.R.copy())
         data = _contiguous(lq)
-        parts = (0, None) if curvature is None else (len(curvature.parts), ctypes.addressof(curvature.parts))
+        parts = (0, 0) if curvature is None else (len(curvature.parts), ctypes.addressof(curvature.parts))
         Q, S, R = data[3], data[5], data[6]
-        changes = _Changes(modify, *parts, *map(address, (Q, S, R)))
+        changes = _CHANGES.pack(modify, *parts, *map(address, (Q, S, R)))
         policy = self._swept(data, mu, regularize, bounds, changes)
         return lq._replace(Q=Q, S=S, R=R), policy
 
     def _swept(
-        self, data: list[Array], mu: float, regularize: str, bounds: Bounds | None, changes: _Changes | None = None
+        self, data: list[Array], mu: float, regularize: str, bounds: Bounds | None, changes: bytes | None = None
     ) -> Policy:
         N, n, m = len(data[0]), self.n, self.m
         K, k, Vx, Vxx = np.zeros((N, m, n)), np.zeros((N, m)), np.empty((N + 1, n)), np.empty((N + 1, n, n))
         on_state, on_control = (mu, 0.0) if regularize == "state" else (0.0, mu)
         _kept, limits = _limits(bounds)
-        changed = None if changes is None else ctypes.byref(changes)
-        to = _Policy(*map(address, (K, k, Vx, Vxx)))
-        failed = self._riccati(_problem(data), limits, on_state, on_control, changed, ctypes.byref(to))
+        to = _POLICY.pack(*map(address, (K, k, Vx, Vxx)))
+        failed = self._riccati(_problem(data), limits, on_state, on_control, changes, to)
         return Policy(K, k, Vx, Vxx, failed_at=None if failed < 0 else int(failed))
 
     def adjoint(self, lq: LQProblem) -> tuple[Array, Array]:
@@ -156,22 +138,22 @@ class CompiledLQ:
         dx[0] = lq.dx0
         data, gains = _contiguous(lq), (np.ascontiguousarray(policy.K), np.ascontiguousarray(policy.k))
         _kept, limits = _limits(bounds)
-        along = ctypes.byref(_Policy(*map(address, gains)))
+        along = _POLICY.pack(*map(address, gains), 0, 0)
         self._linear_rollout(_problem(data), limits, along, *map(address, (dx, du, change)))
         return LQStep(dx, du), (float(change[0]), float(change[1]))
 
 
-def _problem(data: list[Array]) -> Any:
-    """An lq_problem of the blocks A .. r, to be kept by the caller, for a call in C."""
-    return ctypes.byref(_Problem(*map(address, data), len(data[0])))
+def _problem(data: list[Array]) -> bytes:
+    """An lq_problem of the blocks A .. r, to be kept by the caller during a call in C."""
+    return _PROBLEM.pack(*map(address, data), len(data[0]))
 
 
-def _limits(bounds: Bounds | None) -> tuple[list[Array], Any]:
-    """Bounds in C order, to be kept during a call in C, and an lq_bounds of them; NULL where there are none."""
+def _limits(bounds: Bounds | None) -> tuple[list[Array], bytes | None]:
+    """Bounds in C order, to be kept during a call in C, and an lq_bounds of them; None where there are none."""
     if bounds is None:
         return [], None
     limits = [np.ascontiguousarray(b, float) for b in bounds]
-    return limits, ctypes.byref(_Bounds(*map(address, limits)))
+    return limits, _BOUNDS.pack(*map(address, limits))
 
 
 def _contiguous(lq: LQProblem) -> list[Array]:
