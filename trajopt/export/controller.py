@@ -28,22 +28,6 @@ from trajopt.validation.validation import refuse_constraints
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]*")
 _NUMBERS_A_LINE = 6
 
-_MAKEFILE = """\
-CC = cc
-CFLAGS = -std=c99 -pedantic -Wall -O2
-
-prefix_main: main.c prefix.c prefix.h
-\t$(CC) $(CFLAGS) -o $@ main.c prefix.c -lm
-
-libprefix.so: prefix.c prefix.h
-\t$(CC) $(CFLAGS) -fPIC -shared -o $@ prefix.c -lm
-
-clean:
-\trm -f prefix_main libprefix.so
-
-.PHONY: clean
-"""
-
 
 def controller_files(ocp: OCP, name: str, guess: Guess | None = None, hessian: str = "gauss_newton") -> dict[str, str]:
     """The files NAME.h, NAME.c, main.c and Makefile, by name; guess: where the example starts, default zero controls.
@@ -60,7 +44,7 @@ def controller_files(ocp: OCP, name: str, guess: Guess | None = None, hessian: s
         f"{name}.h": _header(ocp, sampled, stage),
         f"{name}.c": _source(ocp, sampled, stage),
         "main.c": _example(ocp, guess),
-        "Makefile": _MAKEFILE,
+        "Makefile": _template("Makefile"),
     }
     return {file: _prefixed(text, name) for file, text in texts.items()}
 
