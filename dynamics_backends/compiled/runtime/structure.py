@@ -296,6 +296,9 @@ class _Writer:
         known = [k for k in held if isinstance(getattr(type(value), k, None), cached_property)]
         return _item("state", *[part for k, v in held.items() if k not in known for part in self._all(k, v)])
 
+    def _namespace(self, value: types.SimpleNamespace) -> bytes:
+        return _item("namespace", *self._all(type(value).__qualname__, vars(value)))
+
     def _enum(self, value: enum.Enum) -> bytes:
         return _item("member", *self._all(type(value).__module__, type(value).__qualname__, value.name, value.value))
 
@@ -371,6 +374,7 @@ _KINDS: tuple[tuple[Any, Callable[[_Writer, Any], bytes]], ...] = (
     (np.ndarray, _Writer._array),
     (np.generic, _Writer._number),
     (enum.Enum, _Writer._enum),
+    (types.SimpleNamespace, _Writer._namespace),
     ((tuple, list), _Writer._sequence),
     ((set, frozenset), _Writer._set),
     ((dict, types.MappingProxyType), _Writer._mapping),

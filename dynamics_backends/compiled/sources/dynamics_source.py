@@ -23,7 +23,7 @@ import numpy as np
 from dynamics_backends.compiled.loops.kernel import NO_TABLES
 from dynamics_backends.compiled.loops.tables import double_tables, int_tables
 from dynamics_backends.compiled.runtime.remembered import remembered
-from dynamics_backends.compiled.sources import constrained_source
+from dynamics_backends.compiled.sources import constrained_source, traced_source
 from dynamics_backends.compiled.sources.free_body_source import contracted_loops, partials_loops, value_loops
 from dynamics_backends.compiled.sources.traced_source import TracedDynamics, differences
 from dynamics_backends.methods.base import Method
@@ -63,7 +63,11 @@ def has_source(backend: DynamicsBackend) -> bool:
 def question_of(backend: DynamicsBackend, sizes: Mapping[str, int]) -> tuple:
     """All that the functions of this module depend on, for :mod:`dynamics_backends.compiled.runtime.remembered`."""
     options = [getattr(backend, key, None) for key in ("scheme", "step", "mode")]
-    return (backend.name, *options, plain(backend.map), tuple(sizes.items()))
+    return (backend.name, *options, plain(backend.map), tuple(sizes.items()), *_limits())
+
+
+def _limits() -> tuple[int, int]:
+    return STRAIGHT_UP_TO_DOFS, traced_source.OPERATIONS_LIMIT
 
 
 def dynamics_source(
@@ -113,12 +117,7 @@ def contracted_source(map: Map, sizes: Mapping[str, int]) -> DynamicsSource:
         traced = TracedDynamics(map, sizes)
         return [*constrained_source.contracted_source(traced), traced.rows]
 
-    return DynamicsSource(*remembered(write, "contracted", map, tuple(sizes.items())))
-
-
-def is_in_loops(map: Map) -> bool:
-    """Whether a map is written as loops by default."""
-    return _looped(map) is not None
+    return DynamicsSource(*remembered(write, "contracted", map, tuple(sizes.items()), *_limits()))
 
 
 def model_in_loops(map: Map) -> Model | None:

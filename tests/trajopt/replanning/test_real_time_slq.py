@@ -179,7 +179,7 @@ def test_replanning_compiles_nothing(monkeypatch):
     assert replanned(ocp, KNOTS).status.code == StatusCode.MAX_ITERATIONS
     before = compiled_evaluation._library.cache_info().misses
     monkeypatch.setattr(cache, "load", None)
-    monkeypatch.setattr(compiled_evaluation, "load", None)
+    monkeypatch.setattr(compiled_evaluation, "library", None)
     from trajopt.replanning.plan import remaining
 
     for _ in range(3):
