@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+import subprocess
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -34,7 +36,7 @@ if TYPE_CHECKING:
 
 WORTH_A_LINE = 1.0
 """Seconds of compilation from which on the console mentions it."""
-SOLUTION_FILE, CONFIG_FILE = "solution.npz", "config.toml"
+SOLUTION_FILE, CONFIG_FILE, DRAWING_LOG = "solution.npz", "config.toml", "drawing.log"
 COMPARISON_FILES = ("comparison.md", "comparison.csv", "comparison.png")
 
 
@@ -136,13 +138,32 @@ def _save(solution: Solution, task: Task, settings: Config, animate: bool = Fals
     folder = settings.directory
     written = [solution.save(folder / SOLUTION_FILE), folder / CONFIG_FILE]
     written[1].write_text(to_toml(settings.as_dict()), encoding="utf-8")
-    if settings.output.plots:
+    later = settings.output.plots and sys.stdout.isatty()
+    if settings.output.plots and not later:
         from experiments.plots.plotting import plot_solution
 
         written += plot_solution(solution, folder, task)
     if animate:
         written.append(_animation(solution, folder, task))
     click.echo(f"written to {folder}: " + ", ".join(path.name for path in written))
+    if later:
+        _draw_aside(folder)
+
+
+def _draw_aside(folder: Path) -> None:
+    """Draw a saved solution in a process of its own, for someone who waits for the command line."""
+    with (folder / DRAWING_LOG).open("w") as log:
+        command = [
+            sys.executable,
+            "-m",
+            "experiments.cli.main",
+            "show",
+            str(folder / SOLUTION_FILE),
+            "--plot",
+            str(folder),
+        ]
+        subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True)
+    click.echo(f"pictures are being drawn; they will be in {folder}")
 
 
 def _animation(solution: Solution, folder: Path, task: Task) -> Path:

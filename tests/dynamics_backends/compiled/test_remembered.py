@@ -158,7 +158,12 @@ def test_a_damaged_object_is_compiled_again(folder, monkeypatch):
     for made in folder.glob("*.o"):
         made.write_bytes(made.read_bytes()[:100])
     assert answer(remembered.load(long_source(3.0))) == 3.0
-    assert sorted(intact(made) for made in folder.glob("*.o")) == [False, True, True, True]  # the first is no part of it
+    assert sorted(intact(made) for made in folder.glob("*.o")) == [
+        False,
+        True,
+        True,
+        True,
+    ]  # the first is no part of it
 
 
 _WORKER = """
