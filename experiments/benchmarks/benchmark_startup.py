@@ -74,7 +74,8 @@ if kinds:
 if step == "term":
     phases[0] = more(phases[0], ocp.manifold.nx - 1, 1e-4, "added")
 if step == "number":
-    phases[0] = replace(phases[0], terms=(replace(phases[0].terms[0], weight=1.01 * phases[0].terms[0].weight), *phases[0].terms[1:]))
+    first, *others = phases[0].terms
+    phases[0] = replace(phases[0], terms=(replace(first, weight=1.01 * first.weight), *others))
 ocp = replace(ocp, phases=tuple(phases)) if not kinds else replace(ocp, phases=tuple(phases), u_lower=None, u_upper=None)
 solution = to.solve(ocp, guess, settings.solver_options, None, settings.solver_name)
 print(json.dumps([solution.iterations, solution.cost]))
@@ -141,11 +142,15 @@ def drawn(config: str, checkout: Path, folder: Path, solution: Path) -> Seconds:
     return Seconds(wall, cpu)
 
 
+def command_line(checkout: Path) -> str:
+    """The module of the command in a checkout."""
+    return "experiments.cli.main" if (checkout / "experiments" / "cli").is_dir() else "experiments.cli"
+
+
 def helped(checkout: Path, folder: Path) -> Iterator[tuple[str, Seconds]]:
     """The help of the command line."""
-    module = "experiments.cli.main" if (checkout / "experiments" / "cli").is_dir() else "experiments.cli"
     for words in (["--help"], ["solve", "--help"]):
-        yield f"trajopt {' '.join(words)}", run(["-m", module, *words], checkout, folder)[0]
+        yield f"trajopt {' '.join(words)}", run(["-m", command_line(checkout), *words], checkout, folder)[0]
 
 
 def report(checkouts: Mapping[str, Path], chosen: list[str], folder: Path) -> Iterator[str]:
@@ -161,16 +166,9 @@ def report(checkouts: Mapping[str, Path], chosen: list[str], folder: Path) -> It
                 yield f"{what:24}{name:10}{seconds!s:>18}"
     if not chosen or "pictures" in chosen:
         for config in PICTURES:
-            solve = [
-                "-m",
-                "experiments.cli.main",
-                "solve",
-                f"problems/configs/{config}.toml",
-                "--set",
-                "output.plots=false",
-            ]
-            run([*solve, "--out", str(folder / config)], ROOT, folder / "kept")
             for name, checkout in checkouts.items():
+                solve = ["solve", f"problems/configs/{config}.toml", "--set", "output.plots=false", "--out"]
+                run(["-m", command_line(checkout), *solve, str(folder / config)], checkout, folder / "kept")
                 seconds = drawn(config, checkout, folder, folder / config / "solution.npz")
                 yield f"{'pictures of ' + config:28}{name:6}{seconds!s:>18}"
 
