@@ -19,8 +19,8 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
+from dynamics_backends.names import UnknownName, nearest_names
 from dynamics_backends.registry import ENGINES, METHODS
-from dynamics_backends.rigid_body.model.names import UnknownName, nearest_names
 from experiments.config.schema import read_table
 from problems.registry import PROBLEMS, load_problem
 from problems.task import Checked, Checks, is_path

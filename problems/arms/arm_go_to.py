@@ -18,11 +18,11 @@ import numpy as np
 
 import trajopt as to
 from dynamics_backends.manifold import Manifold
+from dynamics_backends.names import unknown_name
 from dynamics_backends.protocol import Array
 from dynamics_backends.rigid_body.batched import frame_placement, inverse_dynamics
 from dynamics_backends.rigid_body.model.model import Model
 from dynamics_backends.rigid_body.model.model_builder import lock_joints
-from dynamics_backends.rigid_body.model.names import unknown_name
 from dynamics_backends.rigid_body.spatial.rotations import rpy_matrix
 from dynamics_backends.systems.bodies.free_body import FreeBody
 from problems.arms.obstacle import Obstacle, Point, around_sphere

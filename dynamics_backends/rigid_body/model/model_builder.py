@@ -14,9 +14,9 @@ from typing import Any
 
 import numpy as np
 
+from dynamics_backends.names import unknown_name
 from dynamics_backends.rigid_body.model.mass_properties import MassProperties, composite
 from dynamics_backends.rigid_body.model.model import JOINT_TYPES, STANDARD_GRAVITY, Frame, Model
-from dynamics_backends.rigid_body.model.names import unknown_name
 from dynamics_backends.rigid_body.spatial.rotations import rpy_matrix, turn_to_z, z_rotation
 
 SYMMETRY_TOLERANCE = 1e-9  # relative asymmetry of an inertia tensor that is taken for rounding

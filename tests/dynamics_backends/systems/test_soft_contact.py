@@ -19,9 +19,9 @@ from contact_cases import (
 from rigid_body_cases import tree, twin
 
 from dynamics_backends import scalar as sm
+from dynamics_backends.names import UnknownName
 from dynamics_backends.registry import make_backend
 from dynamics_backends.rigid_body.algorithms import kinematics
-from dynamics_backends.rigid_body.model.names import UnknownName
 from dynamics_backends.rigid_body.spatial.spatial import Vec
 from dynamics_backends.scalars.taylor import Taylor
 from dynamics_backends.systems.contact.contact_law import LIMIT, SoftContactLaw
