@@ -62,7 +62,7 @@ class Wrapper(Protocol):
     wrapped: Map
 
 
-def unwrapped(map: Map) -> Map:
+def unwrapped(map: Any) -> Any:
     """The map itself, behind what an engine puts around it."""
     return map.wrapped if isinstance(map, Wrapper) else map
 
@@ -77,7 +77,7 @@ class HasDriver(Protocol):
 
 
 @runtime_checkable
-class HasOutputs(Protocol):
+class HasOutputs(Map, Protocol):
     """A system that reports more than its motion, such as the forces of its contacts."""
 
     def outputs(self, x: Rows, u: Rows, t: Scalar, p: Mapping[str, Rows]) -> dict[str, Rows]:

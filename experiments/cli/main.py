@@ -41,8 +41,10 @@ COMPARISON_FILES = ("comparison.md", "comparison.csv", "comparison.png")
 def _version() -> str:
     from importlib import metadata
 
+    from trajopt.results.solution import DISTRIBUTION
+
     try:
-        return metadata.version("trajopt")
+        return metadata.version(DISTRIBUTION)
     except metadata.PackageNotFoundError:
         return "unknown: run from a source tree"
 

@@ -28,7 +28,8 @@ class TimeScaled:
     second_order = False
 
     def __init__(self, system: Any, names: Sequence[str] = ("duration",), phase: int = 0) -> None:
-        if not (system.manifold.is_vector_space and isinstance(system, HasPartials)):
+        own_derivatives = isinstance(system, HasPartials)
+        if not (system.manifold.is_vector_space and own_derivatives):
             raise TypeError("time can be scaled for systems on vector spaces with partial derivatives of their own")
         if not 0 <= phase < len(names):
             raise ValueError(f"phase = {phase}; there are {len(names)} durations")
