@@ -127,13 +127,16 @@ from dynamics_backends.systems.contact.contact_forces import (
     ConstraintForces as ConstraintForces,
     SoftForces as SoftForces,
 )
-from dynamics_backends.systems.contact.contact_law import SoftContactLaw as SoftContactLaw
+from dynamics_backends.systems.contact.contact_law import ContactLaw as ContactLaw
+from dynamics_backends.systems.contact.exponential_law import SoftContactLaw as SoftContactLaw
 from dynamics_backends.systems.contact.ground_surface import (
     Ground as Ground,
     Plane as Plane,
     Terrain as Terrain,
 )
+from dynamics_backends.systems.contact.hunt_crossley import HuntCrossley as HuntCrossley
 from dynamics_backends.systems.contact.impact import Impact as Impact
+from dynamics_backends.systems.contact.registry import contact_law as contact_law
 from dynamics_backends.systems.contact.soft_contact import SoftContact as SoftContact
 from trajopt.guesses.guesses import (
     Guess as Guess,

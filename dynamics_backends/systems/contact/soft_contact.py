@@ -61,7 +61,8 @@ from dynamics_backends.scalar import Rows, Scalar
 from dynamics_backends.systems.bodies.actuated_body import ActuatedBody
 from dynamics_backends.systems.constraints.constrained_derivatives import curvature, through_solution
 from dynamics_backends.systems.contact.contact_gaps import contact_gaps, doubts_about
-from dynamics_backends.systems.contact.contact_law import SoftContactLaw
+from dynamics_backends.systems.contact.contact_law import ContactLaw
+from dynamics_backends.systems.contact.exponential_law import SoftContactLaw
 from dynamics_backends.systems.contact.ground_surface import Ground, Plane, Surface, bends_in_position, in_position
 
 
@@ -97,7 +98,7 @@ class SoftContact(ActuatedBody):
 
     ``points``: names of frames, or (frame, offset (3,) [m] in its axes); ``ground`` and ``law``: see their modules; further
     arguments are those of ActuatedBody. Run-time parameters, all optional: ground_height, contact_stiffness,
-    contact_damping, contact_friction. Raises UnknownName for an unknown frame, ValueError for no point or one that
+    contact_damping, contact_friction, and others of the law. Raises UnknownName for an unknown frame, ValueError for no point or one that
     cannot move.
     """
 
@@ -109,7 +110,7 @@ class SoftContact(ActuatedBody):
         points: Sequence[str | tuple[str, Sequence[float]]],
         *,
         ground: Ground | None = None,
-        law: SoftContactLaw | None = None,
+        law: ContactLaw | None = None,
         actuated: Sequence[str] | None = None,
         damping: bool = True,
         friction_velocity: float | None = None,
@@ -121,7 +122,7 @@ class SoftContact(ActuatedBody):
             point_of_frame(model, p) if isinstance(p, str) else point_of_frame(model, *p) for p in points
         )
         self.ground = ground or Plane()
-        self.law = law or SoftContactLaw()
+        self.law: ContactLaw = law or SoftContactLaw()
 
     def gaps(self, x: Array, p: Parameters | None = None) -> dict[str, float]:
         """Heights [m] of the points above the ground at a state x (nx,), by name; p: name -> (n,)."""
