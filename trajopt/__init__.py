@@ -136,7 +136,10 @@ from dynamics_backends.systems.contact.ground_surface import (
 )
 from dynamics_backends.systems.contact.hunt_crossley import HuntCrossley as HuntCrossley
 from dynamics_backends.systems.contact.impact import Impact as Impact
-from dynamics_backends.systems.contact.registry import contact_law as contact_law
+from dynamics_backends.systems.contact.registry import (
+    CONTACT_LAWS as CONTACT_LAWS,
+    contact_law as contact_law,
+)
 from dynamics_backends.systems.contact.soft_contact import SoftContact as SoftContact
 from trajopt.guesses.guesses import (
     Guess as Guess,

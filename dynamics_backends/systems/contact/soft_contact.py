@@ -98,8 +98,8 @@ class SoftContact(ActuatedBody):
 
     ``points``: names of frames, or (frame, offset (3,) [m] in its axes); ``ground`` and ``law``: see their modules; further
     arguments are those of ActuatedBody. Run-time parameters, all optional: ground_height, contact_stiffness,
-    contact_damping, contact_friction, and others of the law. Raises UnknownName for an unknown frame, ValueError for no point or one that
-    cannot move.
+    contact_damping, contact_friction, and others of the law. Raises UnknownName for an unknown frame, ValueError for no
+    point or one that cannot move.
     """
 
     stiff = "contacts"
