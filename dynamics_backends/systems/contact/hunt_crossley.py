@@ -55,7 +55,7 @@ class HuntCrossley:
     dissipation: float = 2.0
     smoothing: float = 2e-3
     friction: float = 0.7
-    slip_speed: float = 0.05
+    slip_speed: float = 0.2
 
     def __post_init__(self) -> None:
         for name in ("stiffness", "smoothing", "slip_speed"):
