@@ -51,6 +51,7 @@ from dynamics_backends.rigid_body.batched import (
     spatial_momentum as spatial_momentum,
 )
 from dynamics_backends.rigid_body.model.conversions import PinocchioConverter as PinocchioConverter
+from dynamics_backends.rigid_body.model.joint_spec import JointSpec as JointSpec
 from dynamics_backends.rigid_body.model.model import (
     JOINT_TYPES as JOINT_TYPES,
     Frame as Frame,
