@@ -46,8 +46,8 @@ REACH = 10.0
 beyond that, rounding leaves derivatives of the step no digits to compare."""
 HALVINGS = 12
 """How often the way from the guess to a random point is halved at most, to keep it within reach."""
-LARGE = 30
-"""Directions ndx + nu from which on a problem is checked in part: quadrupeds have 48, arms of seven joints 21."""
+LARGE = 20
+"""Directions ndx + nu from which on a problem is checked in part: quadrupeds have 48, arms of seven joints 21, of six 18."""
 FEW = 2
 """Points of the first order on a large robot."""
 DIRECTIONS = 2

@@ -213,7 +213,7 @@ def check(config: str, overrides: tuple[str, ...], urdf: str | None, points: int
 def _check_line(line: Line) -> str:
     head = f"{line.what[:33]:<34}{line.block:<8}{line.method:<20}"
     if line.error is None:
-        return f"{head}{'-':>9}  {line.entry[:90]}"
+        return f"{head}{'-':>9}  {line.entry[:120]}"
     return f"{head}{line.error:>9.1e}  {line.entry}" + ("" if line.passed else f"   EXCEEDS {line.tolerance:.0e}")
 
 
