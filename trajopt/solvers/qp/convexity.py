@@ -94,7 +94,7 @@ def _inertia_is_right(H: sp.csc_matrix, E: sp.csr_matrix) -> bool:
 
 
 def _negative_pivots(M: sp.csc_matrix) -> int | None:
-    """Of a factorization with pivots on the diagonal, whose signs are those of the eigenvalues; None where there is none."""
+    """How many eigenvalues are negative, by the pivots of a factorization that keeps them on the diagonal; None where it fails."""
     from scipy.sparse.linalg import splu
 
     try:
