@@ -11,7 +11,7 @@ from dataclasses import MISSING, fields, is_dataclass
 from functools import cache
 from typing import TYPE_CHECKING, Any, Literal, Union, get_args, get_origin, get_type_hints
 
-from dynamics_backends.rigid_body.model.names import nearest_names
+from dynamics_backends.names import nearest_names
 from problems.task import SettingsError
 
 if TYPE_CHECKING:

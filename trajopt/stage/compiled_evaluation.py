@@ -17,23 +17,29 @@ from typing import Any
 
 import numpy as np
 
-from dynamics_backends.compiled.loops.kernel import templates
-from dynamics_backends.compiled.runtime.memory import KNOTS_PER_THREAD, Rooms, address, bound, over_threads, pointers
-from dynamics_backends.compiled.runtime.remembered import library
-from dynamics_backends.compiled.runtime.toolchain import find_toolchain
-from dynamics_backends.compiled.sources.dynamics_source import (
+from dynamics_backends.compiled.interface.libraries import (
+    KNOTS_PER_THREAD,
+    Rooms,
+    address,
+    bound,
+    find_toolchain,
+    library,
+    over_threads,
+    pointers,
+    templates,
+)
+from dynamics_backends.compiled.interface.sources import (
+    TooLong,
+    TraceError,
     contracted_source,
     dynamics_source,
     has_contraction,
     has_source,
     model_in_loops,
-    plain,
     question_of,
     tables_of,
 )
-from dynamics_backends.compiled.sources.traced_source import TooLong
-from dynamics_backends.methods.symbolic_map import TraceError
-from dynamics_backends.protocol import Array, DynamicsBackend, Hessians
+from dynamics_backends.protocol import Array, DynamicsBackend, Hessians, unwrapped
 from trajopt.lq.compiled_lq import CurvaturePart, KnotCurvatures
 from trajopt.lq.lq import LQProblem
 from trajopt.problem.impact_stage import ImpactStage
@@ -283,7 +289,7 @@ def _library(backend: DynamicsBackend, shape: StageShape) -> tuple[ctypes.CDLL, 
     sizes = dict(shape.parameters)
 
     def source() -> str:
-        stage = stage_source(dynamics_source(backend, sizes), plain(backend.map), shape)
+        stage = stage_source(dynamics_source(backend, sizes), unwrapped(backend.map), shape)
         return "\n".join([templates(), stage.source])
 
     found = library(source, "stage", *question_of(backend, sizes), shape, refusals=(TooLong,))
@@ -297,7 +303,7 @@ def _curvature_library(backend: DynamicsBackend, shape: StageShape) -> ctypes.CD
 
     def source() -> str:
         second = contracted_source(backend.map, sizes)
-        text = curvature_source(dynamics_source(backend, sizes), second, plain(backend.map), shape)
+        text = curvature_source(dynamics_source(backend, sizes), second, unwrapped(backend.map), shape)
         return "\n".join([templates(), text])
 
     return library(source, "curvature", *question_of(backend, sizes), shape, refusals=(TooLong,))

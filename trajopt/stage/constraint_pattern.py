@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from dynamics_backends.compiled.runtime.remembered import remembered
+from dynamics_backends.compiled.interface.libraries import remembered
 from dynamics_backends.protocol import Array
 from trajopt.problem.constraints import Constraint
 
@@ -40,7 +40,7 @@ def _structure(residual: Any, sizes: tuple[tuple[str, int], ...]) -> Array:
 def _traced(residual: Any, sizes: tuple[tuple[str, int], ...]) -> Array:
     import casadi as ca
 
-    from dynamics_backends.methods.symbolic_map import Symbols, TraceError, symbolic_value
+    from dynamics_backends.compiled.interface.sources import Symbols, TraceError, symbolic_value
 
     symbols = Symbols.of(residual, dict(sizes))
     try:

@@ -14,8 +14,7 @@ import warnings
 from functools import lru_cache
 from pathlib import Path
 
-from dynamics_backends.compiled.runtime.kept_files import cache_folder as cache_folder
-from dynamics_backends.compiled.runtime.kept_files import intact, seal
+from dynamics_backends.compiled.runtime.kept_files import cache_folder as cache_folder, intact, seal
 from dynamics_backends.compiled.runtime.toolchain import find_toolchain
 
 

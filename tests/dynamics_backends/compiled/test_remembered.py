@@ -13,8 +13,7 @@ import numpy as np
 import pytest
 
 from dynamics_backends.compiled.loops.kernel import templates
-from dynamics_backends.compiled.runtime import kept_files, remembered, toolchain
-from dynamics_backends.compiled.runtime import units as units_module
+from dynamics_backends.compiled.runtime import kept_files, remembered, toolchain, units as units_module
 from dynamics_backends.compiled.runtime.kept_files import intact, read_value, write_value
 from dynamics_backends.compiled.runtime.toolchain import Toolchain, find_toolchain
 

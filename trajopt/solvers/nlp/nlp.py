@@ -12,15 +12,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
-from dynamics_backends.deferred import deferred
 from dynamics_backends.protocol import Array
 from trajopt.results.records import IterationRecord
 from trajopt.results.status import Status
 
 if TYPE_CHECKING:
     import scipy.sparse as sp
-else:
-    sp = deferred("scipy.sparse")
 
 
 class NLP(Protocol):
@@ -53,7 +50,7 @@ class NLP(Protocol):
         ...
 
     def recentered(self, w: Array) -> tuple[NLP, Array]:
-        """The same program in coordinates about w, and w in them; a program in a vector space returns itself and w."""
+        """The program in coordinates about w, and w in them; a program in a vector space returns itself and w."""
         ...
 
 

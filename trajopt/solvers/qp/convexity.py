@@ -9,6 +9,7 @@ import numpy as np
 
 from dynamics_backends.deferred import deferred
 from dynamics_backends.protocol import Array
+from trajopt.lq.lapack import cholesky
 from trajopt.lq.lq_solver import LQSolver, NumpyLQ
 from trajopt.solvers.qp.qp import QP
 from trajopt.solvers.qp.riccati_kkt import RiccatiKKT, UnstructuredQP
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
     import scipy.sparse as sp
 else:
     sp = deferred("scipy.sparse")
-linalg, sparse_linalg = deferred("scipy.linalg"), deferred("scipy.sparse.linalg")
+sparse_linalg = deferred("scipy.sparse.linalg")
 DENSE = 150
 """Up to this size dense factorizations are used: they are as fast, and leave no doubt about small eigenvalues."""
 MARGIN = 1e-10
@@ -72,14 +73,16 @@ def convex_along_dynamics(qp: QP, lq_solver: LQSolver | None = None) -> bool:
 def _dense_positive_definite(M: Array, whole: float = 0.0) -> bool:
     """By more than rounding, also that of a reduction from a matrix with entries as large as ``whole``."""
     shift = max(MARGIN * float(np.abs(M.diagonal()).max(initial=0.0)), ROUNDING * whole)
-    return len(M) == 0 or bool(shift > 0.0 and linalg.lapack.dpotrf(M - shift * np.eye(len(M)), lower=1)[1] == 0)
+    return len(M) == 0 or bool(shift > 0.0 and cholesky(M - shift * np.eye(len(M)))[1] == 0)
 
 
 def _reduced(H: Array, E: Array) -> Array:
     """Z'HZ with an orthonormal basis Z of the null space of E."""
     if not len(E):
         return H
-    Q, R, _ = linalg.qr(E.T, pivoting=True)
+    from scipy.linalg import qr
+
+    Q, R, _ = qr(E.T, pivoting=True)
     sizes = np.abs(np.diag(R))
     Z = Q[:, int((sizes > RANK * sizes.max(initial=0.0)).sum()) :]
     return Z.T @ H @ Z
@@ -97,7 +100,8 @@ def _inertia_is_right(H: sp.csc_matrix, E: sp.csr_matrix) -> bool:
 
 
 def _negative_pivots(M: sp.csc_matrix) -> int | None:
-    """Of a factorization with pivots on the diagonal, whose signs are those of the eigenvalues; None where there is none."""
+    """How many eigenvalues are negative, by the pivots of a factorization that keeps them on the diagonal; None where it fails."""
+
     try:
         factor = sparse_linalg.splu(
             M, permc_spec="MMD_AT_PLUS_A", diag_pivot_thresh=0.0, options={"SymmetricMode": True}
