@@ -92,7 +92,8 @@ def solve(
     began = time.perf_counter()
     solution = run(ocp, constant_guess(ocp) if guess is None else guess, chosen, callback)
     elapsed = time.perf_counter() - began
-    return replace(solution, meta=_meta(ocp, solver, asdict(chosen), warnings) | {"solve_time": elapsed})
+    meta = _meta(ocp, solver, asdict(chosen), warnings) | {"solve_time": elapsed}
+    return replace(solution, meta=meta, model=ocp.model)
 
 
 def _meta(ocp: OCP, solver: str, options: dict[str, Any], warnings: list[Finding]) -> dict[str, Any]:
