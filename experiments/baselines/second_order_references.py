@@ -38,7 +38,7 @@ from dynamics_backends.rigid_body.passes.layout import layout
 from dynamics_backends.rigid_body.passes.passes import FIELDS, TRIPLES, Axis, Program, base_name, entry
 from dynamics_backends.scalar import Rows
 from dynamics_backends.scalars.dual import Dual
-from dynamics_backends.scalars.hypercomplex import Bicomplex, HyperDual
+from experiments.baselines.hypercomplex import Bicomplex, HyperDual
 
 Array = np.ndarray
 Function = Callable[[Rows, Rows, Rows], Rows]
@@ -52,7 +52,7 @@ FIRST_STEP = float(np.finfo(float).eps) ** (1 / 3)  # of central differences
 
 
 class SecondDerivatives(NamedTuple):
-    """Of f as [i][b][c], (nv, nv, nv, N): qq = d/dq_c (d f_i/dq_b), vv; qv and qx with the position first, b."""
+    """Second derivatives of f as [i][b][c], (nv, nv, nv, N): qq = d/dq_c (d f_i/dq_b), vv; qv and qx with the position first, b."""
 
     qq: Array
     vv: Array

@@ -12,12 +12,17 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-from scipy.linalg.lapack import dpotrf, dpotrs
 
 from dynamics_backends.protocol import Array
+from trajopt.lq.lapack import cholesky, cholesky_solve
 
 MAX_ITERATIONS = 100
-ARMIJO = 0.1  # Tassa 2014, gamma of eq. 16
+ARMIJO = 0.1
+"""Share of the decrease foretold by the gradient that a step must bring; gamma of eq. 16 of Tassa 2014."""
+SHORTEN = 0.6
+"""Factor on the length of a step that does not; stepDec of the code published with Tassa 2014."""
+SHORTEST = 1e-10
+"""Length at which rounding allows no decrease."""
 GRADIENT_TOLERANCE = 1e-14
 """On the gradient of the free variables, relative to the size of its terms: rounding level."""
 
@@ -51,20 +56,20 @@ def solve_box_qp(H: Array, g: Array, lower: Array, upper: Array, start: Array | 
 
 
 def _factorized(H: Array) -> tuple[Array, int]:
-    return dpotrf(H, lower=1, clean=1) if H.size else (H, 0)
+    return cholesky(H) if H.size else (H, 0)
 
 
 def _projected_step(H, g, lower, upper, x, gradient, free, factor) -> Array:
     """The projected Newton step, shortened until it decreases the objective; x itself if rounding allows no decrease."""
     direction = np.zeros_like(x)
     if free.any():
-        direction[free] = -dpotrs(factor, gradient[free], lower=1)[0]
+        direction[free] = -cholesky_solve(factor, gradient[free])
     alpha = 1.0
-    while alpha > 1e-10:
+    while alpha > SHORTEST:
         new = np.clip(x + alpha * direction, lower, upper)
         move = new - x
         decrease = -(gradient @ move + 0.5 * move @ H @ move)
         if decrease >= -ARMIJO * (gradient @ move) and gradient @ move < 0:
             return new
-        alpha *= 0.6  # Tassa 2014, stepDec
+        alpha *= SHORTEN
     return x

@@ -24,6 +24,8 @@ from dynamics_backends.rigid_body.model.model_data import model_from_data, model
 from trajopt.results.records import NUMBERS, PHASES, IterationRecord
 from trajopt.results.status import Status
 
+DISTRIBUTION = "urdf-trajopt"
+"""The name under which pip knows this project."""
 FORMAT = "trajopt.solution"
 FORMAT_VERSION = 1
 CONVENTIONS = {
@@ -155,7 +157,7 @@ def versions() -> dict[str, str]:
 
     found = {"python": platform.python_version(), "numpy": np.__version__}
     try:
-        return found | {"trajopt": metadata.version("trajopt")}
+        return found | {"trajopt": metadata.version(DISTRIBUTION)}
     except metadata.PackageNotFoundError:  # run from a source tree
         return found
 

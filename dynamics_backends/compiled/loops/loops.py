@@ -22,8 +22,16 @@ from dynamics_backends.compiled.emit.pairs import ALGEBRAS, Pair
 from dynamics_backends.compiled.emit.trace import Operand, Trace, trace
 from dynamics_backends.compiled.loops.sparsity import Sparse, compact_positions, compact_size, sparse_outputs
 from dynamics_backends.compiled.loops.tables import INT_TABLES
-from dynamics_backends.rigid_body.passes.passes import FIELDS, TRIPLES, Axis, Pass, Program, base_name, entry
-from dynamics_backends.rigid_body.passes.passes import TABLES as DOUBLE_TABLES
+from dynamics_backends.rigid_body.passes.passes import (
+    FIELDS,
+    TABLES as DOUBLE_TABLES,
+    TRIPLES,
+    Axis,
+    Pass,
+    Program,
+    base_name,
+    entry,
+)
 from dynamics_backends.rigid_body.spatial.joints import JOINTS, Joint
 from dynamics_backends.rigid_body.spatial.spatial import build, leaves, size
 
@@ -244,7 +252,7 @@ class _Writer:
         ]
 
     def _along_paths(self, group: list[tuple[int, Pass]]) -> list[str]:
-        """For every DoF d and every j at or above it: the rows of the pair, then all k at or above j."""
+        """Loops over every DoF d and every j at or above it: the rows of the pair, then all k at or above j."""
         calls = dict.fromkeys(_PATHS, "")
         for number, p in group:
             calls[p.kind] += self._call(number, p)
@@ -305,7 +313,7 @@ class _Writer:
         return f"{function}({', '.join(pointers)});{moves}"
 
     def _joined(self, p: Pass, t: Trace) -> tuple[Trace, dict[str, int]]:
-        """For each compact tensor its different numbers one behind the other; and how many vectors these are."""
+        """A trace whose outputs are the different numbers of each compact tensor, and how many vectors these are."""
         joined: dict[str, list[tuple[Operand, ...]]] = {}
         self.slots[p.kind] = {}
         for o, operands in zip(p.outputs, t.outputs, strict=True):

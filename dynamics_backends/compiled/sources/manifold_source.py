@@ -48,7 +48,7 @@ def manifold_source(manifold: Manifold) -> str:
 def curvature_source(manifold: Manifold) -> str:
     """Second derivatives contracted with l, behind :func:`manifold_source`; nothing for a vector space.
 
-    See :mod:`trajopt.step.manifold_curvature` for the blocks, which these are:
+    See :mod:`dynamics_backends.manifold_curvature` for the blocks, which these are:
 
         manifold_integrate_bend(d, l, ye, ee)       manifold_dexp_inv_bend(d, k, l, dk, dd)       manifold_difference_bend(d, l, M)
     """
@@ -65,7 +65,7 @@ def _tag(group: LieGroup) -> str:
 
 
 def _functions(group: LieGroup) -> list[str]:
-    """Of one group: its two maps, and its matrices by rows."""
+    """C functions of one group: its two maps, and its matrices by rows."""
     q, q1, d, k = (
         ca.SX.sym(name, n) for name, n in (("q", group.nq), ("q1", group.nq), ("d", group.nv), ("k", group.nv))
     )
@@ -79,7 +79,7 @@ def _functions(group: LieGroup) -> list[str]:
 
 
 def _bends(group: LieGroup) -> list[str]:
-    """Its second derivatives."""
+    """C functions of the second derivatives of a group's maps, by rows."""
     d, k, lam = (ca.SX.sym(name, group.nv) for name in ("d", "k", "l"))
     T, E, inverse = (_matrix(group, name, d) for name in ("transport", "dexp", "dexp_inv"))
 

@@ -13,7 +13,7 @@ from typing import Any
 
 from dynamics_backends import scalar as sm
 from dynamics_backends.manifold import Manifold
-from dynamics_backends.protocol import Contraction, Matrix, Partials
+from dynamics_backends.protocol import Contraction, HasPartials, Matrix, Partials
 from dynamics_backends.scalar import Rows, Scalar
 
 
@@ -60,7 +60,8 @@ class AlongPath:
     second_order = False
 
     def __init__(self, system: Any) -> None:
-        if not (system.manifold.is_vector_space and hasattr(system, "partials")):
+        own_derivatives = isinstance(system, HasPartials)
+        if not (system.manifold.is_vector_space and own_derivatives):
             raise TypeError("a path can be followed by systems on vector spaces with partial derivatives of their own")
         self.system, self.nu, self.n = system, system.nu + 1, system.manifold.ndx
         self.manifold = Manifold.vector(self.n + 2, (*system.manifold.tangent_names, "s", "v[s]"))
@@ -72,11 +73,14 @@ class AlongPath:
         return self._extended(self.system(x[: self.n], u[: self.nu - 1], t, p), x, u)
 
     def partials(self, x: Rows, u: Rows, t: Scalar, p: Mapping[str, Rows]) -> Partials:
-        """Those of the system, and the unit at (s, sdot) and (sdot, w)."""
+        """The partial derivatives of the system, bordered by ones at (s, sdot) and (sdot, w)."""
         return self._partials(self.system.partials(x[: self.n], u[: self.nu - 1], t, p), x, u)
 
     def contracted(self, x: Rows, u: Rows, t: Scalar, p: Mapping[str, Rows], lam: Rows) -> tuple[Partials, Contraction]:
-        """Those of the system; the path has no curvature here. Raises AttributeError for a system without."""
+        """The second derivatives of the system, bordered by zeros: s and sdot are linear in (x, u).
+
+        Raises AttributeError for a system that has none.
+        """
         n, m, zero = self.n, self.nu - 1, 0.0 * x[0]
         first, second = self.system.contracted(x[:n], u[:m], t, p, lam[:n])
         contraction = Contraction(

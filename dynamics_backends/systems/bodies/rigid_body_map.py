@@ -14,12 +14,20 @@ from dynamics_backends.rigid_body.passes.drivers import Driver, run
 from dynamics_backends.scalar import Rows, Scalar
 
 
-class RigidBodyMap:
-    """A map of the state (q, v) of a model and a control; subclasses say which."""
+class Driven:
+    """What a driver evaluates where it is costly; the compiled engine has one of its own, and takes other maps as a whole."""
 
     driver: Driver = staticmethod(run)
-    runs_programs = True
-    """Whether ``driver`` evaluates what is costly inside; where not, the compiled engine takes the map as a whole."""
+
+    def with_driver(self, driver: Driver) -> Self:
+        """See :class:`~dynamics_backends.protocol.HasDriver`."""
+        other = copy(self)
+        other.driver = driver
+        return other
+
+
+class RigidBodyMap:
+    """A map of the state (q, v) of a model and a control; subclasses say which."""
 
     def __init__(self, model: Model, control_names: tuple[str, ...], output_names: tuple[str, ...]) -> None:
         if model.coupling is not None:
@@ -33,12 +41,6 @@ class RigidBodyMap:
         self.output_names = output_names
         self.nu = len(control_names)
         self.n_out = len(output_names)
-
-    def with_driver(self, driver: Driver) -> Self:
-        """The same map evaluated by another driver."""
-        other = copy(self)
-        other.driver = driver
-        return other
 
     def split(self, x: Rows) -> tuple[Rows, Rows]:
         """q (nq, N) and v (nv, N)."""
@@ -58,7 +60,7 @@ class MechanicalSystem(RigidBodyMap):
         super().__init__(model, control_names, dof_names("v", model) + dof_names("vdot", model))
 
     def first(self, v: Rows, u: Rows, a: Rows, dq: Matrix, dv: Matrix, du: Matrix) -> Partials:
-        """Of xdot, from those of a in q, v and u."""
+        """The derivatives of xdot, from those of a (nv, N) in q, v and u, each a list of nv rows."""
         n = self.model.nv
         below = in_state(a, dq, dv, du)
         return Partials(
@@ -66,7 +68,10 @@ class MechanicalSystem(RigidBodyMap):
         )
 
     def second(self, u: Rows, qq: Matrix, qv: Matrix, vv: Matrix, qu: Matrix) -> Contraction:
-        """Of lam' xdot, from the blocks of lam' a; qq may hold Lie derivatives, and a is affine in u."""
+        """The second derivatives of lam' xdot, from the blocks of those of lam' a, each a list of rows.
+
+        qq may hold Lie derivatives, of which the symmetric part counts; a is affine in u.
+        """
         n = self.model.nv
         symmetric = [sm.stack([0.5 * (qq[i][j] + qq[j][i]) for j in range(n)]) for i in range(n)]
         above = [sm.concatenate([a, b]) for a, b in zip(symmetric, qv, strict=True)]

@@ -73,7 +73,7 @@ class Callbacks(Protocol):
 
 
 class IpoptProblem:
-    """bounds: x_lower, x_upper (n,), g_lower, g_upper (m,), infinite ones beyond 1e19. jacobian, hessian: patterns, that of the
+    """bounds: x_lower, x_upper (n,), g_lower, g_upper (m,), infinite ones as UNBOUNDED. jacobian, hessian: patterns, that of the
     Hessian in the lower triangle; None: IPOPT approximates it. Raises ImportError without cyipopt.
     """
 
@@ -166,7 +166,7 @@ class _Asked:
 
 
 class _WithHessian(_Asked):
-    """The same with a Hessian; without one cyipopt has IPOPT approximate it."""
+    """The callbacks with a Hessian; without one cyipopt has IPOPT approximate it."""
 
     def __init__(self, callbacks: Callbacks, jacobian: Pattern, hessian: Pattern) -> None:
         super().__init__(callbacks, jacobian)
