@@ -12,4 +12,7 @@ from dynamics_backends.compiled.runtime.memory import (
     pointers as pointers,
 )
 from dynamics_backends.compiled.runtime.remembered import library as library, remembered as remembered
-from dynamics_backends.compiled.runtime.toolchain import find_toolchain as find_toolchain
+from dynamics_backends.compiled.runtime.toolchain import (
+    CompilerError as CompilerError,
+    find_toolchain as find_toolchain,
+)
