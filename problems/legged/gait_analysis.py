@@ -144,7 +144,8 @@ def contact_forces(ocp: OCP, xs: Array, us: Array) -> dict[str, Array]:
     """
     found: dict[str, Array] = {}
     for phase, knots in zip(ocp.phases, ocp.phase_slices, strict=True):
-        system: Any = getattr(phase.dynamics, "system", None)
+        sampling = phase.dynamics.sampling
+        system: Any = None if sampling is None else sampling.backend.map
         system = getattr(system, "wrapped", system)
         if not hasattr(system, "outputs"):
             continue

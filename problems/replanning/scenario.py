@@ -343,7 +343,8 @@ def _robot(
 
 def _system(ocp: OCP) -> Any:
     """The continuous dynamics, None where there are none."""
-    system = getattr(ocp.phases[0].dynamics, "system", None)
+    sampling = ocp.phases[0].dynamics.sampling
+    system = None if sampling is None else sampling.backend.map
     return getattr(system, "wrapped", system)  # a compiled map wraps it
 
 

@@ -34,13 +34,11 @@ from dynamics_backends.methods.symbolic_map import TraceError
 from dynamics_backends.protocol import Array, DynamicsBackend, Hessians
 from trajopt.lq.compiled_lq import CurvaturePart, KnotCurvatures
 from trajopt.lq.lq import LQProblem
-from trajopt.problem.impact_stage import ImpactStage
-from trajopt.problem.ocp import OCP
+from trajopt.problem.ocp import OCP, Phase, Sampling
 from trajopt.problem.terms import CostTerm
 from trajopt.stage.evaluation import Candidates, Direction, Expansion, Shooting, StageEvaluator
 from trajopt.stage.stage_source import StageShape, curvature_source, stage_source
 from trajopt.stage.term_source import TermShape, by_knot, theta_of
-from trajopt.step.sensitivities import SampledSystem
 
 _LOG = logging.getLogger(__name__)
 _KNOTS = ("ti", "td", "substeps", "xs", "us", "t", "dt", "p", "room")
@@ -52,11 +50,15 @@ Tables = tuple[list[Array], list[Array]]
 
 def serves(ocp: OCP) -> bool:
     """Whether a problem is of the kind that is compiled as a whole."""
-    systems = [phase.dynamics for phase in ocp.phases]
-    return all(
-        isinstance(s, SampledSystem | ImpactStage) and s.backend.engine == "compiled" and has_source(s.backend)
-        for s in systems
-    )
+    samplings = [phase.dynamics.sampling for phase in ocp.phases]
+    return all(s is not None and s.backend.engine == "compiled" and has_source(s.backend) for s in samplings)
+
+
+def sampled(phase: Phase) -> Sampling:
+    """What the time step of a phase is made of; see :func:`serves`."""
+    sampling = phase.dynamics.sampling
+    assert sampling is not None
+    return sampling
 
 
 class CompiledEvaluator:
@@ -148,7 +150,7 @@ class CompiledEvaluator:
     @cached_property
     def compiles_curvature(self) -> bool:
         """Whether the second derivatives are compiled as a whole: closed-form ones are."""
-        backends = [phase.dynamics.backend for phase in self.ocp.phases]  # type: ignore[attr-defined]
+        backends = [sampled(phase).backend for phase in self.ocp.phases]
         if not all(backend.name == "analytic" and has_contraction(backend.map) for backend in backends):
             return False
         try:
@@ -177,15 +179,15 @@ class _Phase:
 
     def __init__(self, ocp: OCP, index: int, hessian: str) -> None:
         phase, knots = ocp.phases[index], ocp.phase_slices[index]
-        sampled: Any = phase.dynamics  # a SampledSystem or an ImpactStage, see serves()
+        made_of: Any = sampled(phase)
         self.first, self.last = knots.start, knots.stop
         sizes = tuple((name, value.shape[-1]) for name, value in phase.parameters.items())
         # every phase carries the terminal terms, which are short, so that the last may share its library with others
-        shape = StageShape(sampled.scheme, sizes, ocp.nu, _shapes(phase.terms), _shapes(ocp.terminal), hessian)
-        library, self._tables = _library(sampled.backend, shape)
-        self._structure = (sampled.backend, shape._replace(running=(), terminal=()))
+        shape = StageShape(made_of.scheme, sizes, ocp.nu, _shapes(phase.terms), _shapes(ocp.terminal), hessian)
+        library, self._tables = _library(made_of.backend, shape)
+        self._structure = (made_of.backend, shape._replace(running=(), terminal=()))
         self._theta, self._p = theta_of(phase.terms, phase.knots), by_knot(phase.parameters.values(), phase.knots)
-        self._lanes, self._substeps = find_toolchain().lanes, sampled.substeps
+        self._lanes, self._substeps = find_toolchain().lanes, made_of.substeps
         self._ti, self._td = (pointers(t) for t in self._tables)
         self._expand = bound(library, "stage_expand", "ppi pppppp lll pppppppppp p")
         self._rollout = bound(library, "stage_rollout", "ppi llll ppp pppppp ppp i ppp pp pppp p")

@@ -27,24 +27,25 @@ from dynamics_backends.compiled.sources.dynamics_source import (
 from dynamics_backends.compiled.sources.traced_source import TooLong
 from dynamics_backends.protocol import Array, DynamicsBackend, Hessians
 from trajopt.problem.constraints import Constraint
+from trajopt.problem.impact_stage import JUMP
 from trajopt.problem.ocp import OCP, Phase
+from trajopt.stage.compiled_evaluation import sampled
 from trajopt.stage.constraint_source import constraint_source, constraint_theta
 from trajopt.stage.knots import KnotDerivatives, Knots, KnotValues
 from trajopt.stage.stage_source import StageShape, curvature_source, kernel_text
 from trajopt.stage.term_source import TermShape, term_source, theta_of
-from trajopt.step.sensitivities import SampledSystem
 
 __all__ = ["FinalKnot", "RunningKnots", "TooLong", "compiled_knots", "serves_knots"]
 
 
 def serves_knots(ocp: OCP, phase: Phase) -> bool:
     """Whether the knots of a phase are of the kind that is compiled as a whole."""
-    sampled = phase.dynamics
-    if not (ocp.manifold.is_vector_space and isinstance(sampled, SampledSystem)):
+    sampling = phase.dynamics.sampling
+    if not ocp.manifold.is_vector_space or sampling is None or sampling.scheme == JUMP:
         return False
-    if phase.parameters or sampled.nu != ocp.nu:
+    if phase.parameters or phase.dynamics.nu != ocp.nu:
         return False
-    backend = sampled.backend
+    backend = sampling.backend
     return backend.engine == "compiled" and has_source(backend) and has_contraction(backend.map)
 
 
@@ -93,11 +94,11 @@ class _Library:
 
     @classmethod
     def of(cls, ocp: OCP, phase: Phase, path: Sequence[Constraint], final: Sequence[Constraint]) -> _Library:
-        sampled: Any = phase.dynamics  # a SampledSystem, see serves_knots()
+        made_of: Any = sampled(phase)
         parts: tuple[Sequence[Any], ...] = (phase.terms, ocp.terminal, path, final)
         running, terminal, *constraints = (tuple(TermShape.of(part) for part in kind) for kind in parts)
         return _library(
-            sampled.backend, StageShape(sampled.scheme, (), ocp.nu, running, terminal, "exact"), *constraints
+            made_of.backend, StageShape(made_of.scheme, (), ocp.nu, running, terminal, "exact"), *constraints
         )
 
 
@@ -114,7 +115,7 @@ class RunningKnots:
         phase, knots = ocp.phases[index], ocp.phase_slices[index]
         N = phase.knots
         self._library, self._n, self._m, self._N = library, ocp.manifold.ndx, ocp.nu, N
-        self._substeps = phase.dynamics.substeps  # type: ignore[attr-defined]
+        self._substeps = sampled(phase).substeps
         values = (ocp.times[knots], phase.dt, theta_of(phase.terms, N), constraint_theta(path, N))
         self._values = [np.ascontiguousarray(v) for v in values]
         self._at = [address(v) for v in self._values]

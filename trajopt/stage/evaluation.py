@@ -9,7 +9,7 @@ A solver sees a problem through these only; another engine offers the same metho
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple, Protocol, runtime_checkable
@@ -20,10 +20,10 @@ from dynamics_backends.manifold import Manifold
 from dynamics_backends.protocol import Array, Hessians
 from trajopt.lq.lq import LQProblem
 from trajopt.problem.expansion import StageExpansion, quadratize, term_value
-from trajopt.problem.ocp import OCP, DiscreteMap, Phase
+from trajopt.problem.ocp import OCP, Phase
 from trajopt.problem.terms import CostTerm
+from trajopt.step.contraction import contraction_of
 from trajopt.step.manifold_curvature import difference_curvature
-from trajopt.step.sensitivities import SampledSystem
 
 
 class Expansion(NamedTuple):
@@ -175,7 +175,7 @@ class StageEvaluator:
         local = slice(knots.start - start, knots.stop - start)
         p = {k: v[local] if v.ndim == 2 else v for k, v in phase.parameters.items()}
         given = (x, u[:, : phase.dynamics.nu], self._times[knots], self._dt[knots], p)
-        contract = require_contraction(phase.dynamics)
+        contract = contraction_of(phase.dynamics)
         if self.manifold.is_vector_space:
             return contract(*given, lam)
         x_next, A, B = phase.dynamics.linearize(*given)
@@ -281,21 +281,6 @@ def _lockstep(N: int, shooting: Shooting) -> list[Array]:
     return [
         np.array([s + j for s, length in zip(starts, lengths, strict=True) if j < length]) for j in range(max(lengths))
     ]
-
-
-def require_contraction(dynamics: DiscreteMap) -> Callable[..., Hessians]:
-    """The method of a time step that contracts its second derivatives.
-
-    Raises TypeError where there is none, naming the remedy.
-    """
-    contract = getattr(dynamics, "contract", None)
-    if contract is None:
-        raise TypeError(
-            f"{type(dynamics).__name__} has no second derivatives (a method contract); choose solver = 'slq'"
-        )
-    if isinstance(dynamics, SampledSystem):
-        dynamics.require_second_order()
-    return contract
 
 
 def _with_gaps(H: Hessians, gap: Array, A: Array, B: Array) -> Hessians:

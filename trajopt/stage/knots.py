@@ -12,13 +12,15 @@ from typing import NamedTuple, Protocol
 
 import numpy as np
 
-from dynamics_backends.protocol import Array, Hessians, Parameters, SecondOrderBackend
+from dynamics_backends.protocol import Array, Hessians, Parameters
 from trajopt.problem.constraints import Constraint
 from trajopt.problem.expansion import contracted_hessian, quadratize, residual_batch, residual_jacobians, term_value
 from trajopt.problem.ocp import DiscreteMap
 from trajopt.problem.terms import CostTerm
-from trajopt.step.sensitivities import SampledSystem
-from trajopt.step.step_map import StepMap, contracted_step
+from trajopt.step.contraction import contraction_of
+
+CHART, NEXT_CHART = "chart", "next chart"
+"""Parameters: the states (nx,) about which delta and delta_next are taken."""
 
 
 class KnotValues(NamedTuple):
@@ -121,8 +123,8 @@ class NumpyKnots:
         if self.hessian != "gauss_newton":
             self._add_constraints(H, x, u, y)
         if self.hessian == "exact" and self.dynamics is not None:
-            own = u[:, : self.dynamics.nu]
-            _add(H, n, step_contraction(self.dynamics, x, own, self.t, self.dt, self.parameters, lam))
+            own, contraction = u[:, : self.dynamics.nu], contraction_of(self.dynamics, from_source=True)
+            _add(H, n, contraction(x, own, self.t, self.dt, self.parameters, lam))
         return Hessians(H[:, :n, :n], H[:, n:, :n], H[:, n:, n:])
 
     def _step(self, x: Array, u: Array) -> Array:
@@ -165,22 +167,6 @@ class NumpyKnots:
         W = contracted_hessian(outer, residual_batch(outer, r, np.zeros((len(x), 0)), self.t, c.parameters), kept)
         J = np.concatenate([rx, ru], axis=2)
         return J.transpose(0, 2, 1) @ W @ J
-
-
-def step_contraction(
-    dynamics: DiscreteMap, x: Array, u: Array, t: Array, dt: Array, p: Parameters, lam: Array
-) -> Hessians:
-    """Second derivatives of lam' x_next on a vector space, by the dynamics' own ``contract`` where it can, else from its source.
-
-    Raises TypeError for a time step that has neither.
-    """
-    fast = not isinstance(dynamics, SampledSystem) or isinstance(dynamics.backend, SecondOrderBackend)
-    own = getattr(dynamics, "contract", None) if fast else None
-    if own is not None:
-        return Hessians(*own(x, u, t, dt, p, lam))
-    if isinstance(dynamics, SampledSystem):
-        return contracted_step(StepMap(dynamics), x, u, t, dt, p, lam)
-    raise TypeError(f"{type(dynamics).__name__} has no second derivatives; choose hessian = 'gauss_newton'")
 
 
 def _add(H: Array, n: int, part: Hessians) -> None:

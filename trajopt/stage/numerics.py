@@ -21,8 +21,8 @@ class Numerics(NamedTuple):
 
 def numerics_for(ocp: OCP, hessian: str = "gauss_newton") -> Numerics:
     """Compiled sweeps where a phase is on the compiled engine, and the whole stage compiled where its kind allows it."""
-    engines = {getattr(getattr(phase.dynamics, "backend", None), "engine", "numpy") for phase in ocp.phases}
-    if "compiled" not in engines:
+    samplings = [phase.dynamics.sampling for phase in ocp.phases]
+    if not any(s is not None and s.backend.engine == "compiled" for s in samplings):
         return Numerics(StageEvaluator(ocp, hessian), NumpyLQ())
     from trajopt.lq.compiled_lq import CompiledLQ
 

@@ -12,10 +12,9 @@ from dynamics_backends.protocol import Array
 from trajopt.problem.constraints import Constraint, chosen_coordinates
 from trajopt.problem.ocp import OCP, Phase
 from trajopt.problem.terms import CostTerm
-from trajopt.stage.knots import Knots, NumpyKnots
-from trajopt.step.first_order_hold import LENGTH, START, held
+from trajopt.stage.knots import CHART, NEXT_CHART, Knots, NumpyKnots
+from trajopt.step.first_order_hold import HeldStep
 from trajopt.step.sensitivities import SampledSystem
-from trajopt.step.step_map import CHART, NEXT_CHART
 
 
 class Part(NamedTuple):
@@ -71,20 +70,20 @@ def held_problem(ocp: OCP) -> OCP:
 
     Raises TypeError for a time step that is not a sampled system, or phases with different controls.
     """
-    phases, times = [], ocp.times
-    for phase, knots in zip(ocp.phases, ocp.phase_slices, strict=True):
+    phases = []
+    for phase in ocp.phases:
         if not isinstance(phase.dynamics, SampledSystem) or phase.dynamics.nu != ocp.nu:
             raise TypeError(
                 "a first-order hold needs sampled systems with the same controls in all phases; use zero_order"
             )
-        hold = {START: times[knots][:, None], LENGTH: phase.dt[:, None]}
-        phases.append(replace(phase, dynamics=held(phase.dynamics), parameters={**phase.parameters, **hold}))
+        phases.append(replace(phase, dynamics=HeldStep(phase.dynamics)))
     return replace(ocp, phases=tuple(phases), u_lower=None, u_upper=None)
 
 
 def engine_of(ocp: OCP) -> str:
     """The engine of the first phase's backend."""
-    return getattr(getattr(ocp.phases[0].dynamics, "backend", None), "engine", "numpy")
+    sampling = ocp.phases[0].dynamics.sampling
+    return "numpy" if sampling is None else sampling.backend.engine
 
 
 def _functions(ocp: OCP, kept: Sequence[tuple[Constraint, ...]], width: int, kind: str, linear: bool) -> list[Knots]:

@@ -17,6 +17,7 @@ import numpy as np
 from dynamics_backends.protocol import Array, HasPartials
 from dynamics_backends.registry import make_backend
 from dynamics_backends.rigid_body.algorithms.kinematics import point_positions
+from trajopt.problem.impact_stage import JUMP
 from trajopt.step.integrators import RUNGE_KUTTA, SEMI_IMPLICIT_EULER
 
 SUNK, ALOFT = 0.02, 0.05
@@ -31,7 +32,8 @@ def contact_doubts(ocp: Any) -> Iterator[str]:
     """Sentences about the phases of a problem whose systems have contact points on a ground."""
     told: set[str] = set()
     for i, phase in enumerate(ocp.phases):
-        system = getattr(phase.dynamics, "system", None)
+        sampling = phase.dynamics.sampling
+        system = None if sampling is None else sampling.backend.map
         system = getattr(system, "wrapped", system)
         if not (hasattr(system, "points") and hasattr(system, "ground")):
             continue
@@ -68,9 +70,8 @@ def _start(system: Any, phase: Any, x0: Array) -> Iterator[str]:
 
 
 def _steps(system: Any, phase: Any, x0: Array) -> Iterator[str]:
-    dynamics = phase.dynamics
-    scheme, substeps = getattr(dynamics, "scheme", None), getattr(dynamics, "substeps", 1)
-    if scheme is None:
+    _, scheme, substeps = phase.dynamics.sampling
+    if scheme == JUMP:
         return
     method = "analytic" if isinstance(system, HasPartials) else "forward_ad"
     p = {k: v if v.ndim == 1 else v[:1] for k, v in phase.parameters.items()}

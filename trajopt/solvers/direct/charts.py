@@ -17,10 +17,11 @@ from dynamics_backends.manifold import Manifold
 from dynamics_backends.protocol import Array, Hessians, Map, Parameters
 from dynamics_backends.scalar import Rows, Scalar
 from trajopt.problem.constraints import Constraint
-from trajopt.problem.ocp import OCP, DiscreteMap, LinearizedStep, Phase
+from trajopt.problem.ocp import OCP, DiscreteMap, LinearizedStep, Phase, Sampling, StepContraction
 from trajopt.problem.terms import CostTerm
-from trajopt.step.sensitivities import SampledSystem
-from trajopt.step.step_map import CHART, NEXT_CHART, StepMap, contracted_step
+from trajopt.stage.knots import CHART, NEXT_CHART
+from trajopt.step.contraction import contraction_of
+from trajopt.step.manifold_curvature import difference_curvature, integrate_curvature
 
 Part = TypeVar("Part", CostTerm, Constraint)
 
@@ -43,11 +44,13 @@ class ChartedMap:
 class ChartedStep:
     """A time step between charts: a :class:`~trajopt.problem.ocp.DiscreteMap` on R^ndx."""
 
+    sampling: Sampling | None = None
+
     def __init__(self, inner: DiscreteMap) -> None:
         self.inner = inner
         self.manifold = Manifold.vector(inner.manifold.ndx, inner.manifold.tangent_names)
         self.nu, self.control_names = inner.nu, inner.control_names
-        self.backend = getattr(inner, "backend", None)
+        self.takes_time = inner.takes_time
 
     def step(self, x: Array, u: Array, t: Array | float, dt: Array | float, p: Parameters | None = None) -> Array:
         """delta_next (N, ndx)."""
@@ -68,13 +71,27 @@ class ChartedStep:
         _, out = manifold.d_difference(end)
         return LinearizedStep(end, out @ A @ into, out @ B)
 
-    def contract(
-        self, x: Array, u: Array, t: Array | float, dt: Array | float, p: Parameters | None, lam: Array
-    ) -> Hessians:
-        """Second derivatives of lam' delta_next. Raises TypeError for time steps whose source is not known."""
-        if not isinstance(self.inner, SampledSystem):
-            raise TypeError(f"{type(self.inner).__name__} has no second derivatives; choose hessian = 'gauss_newton'")
-        return contracted_step(StepMap(self.inner), x, u, np.asarray(t), np.asarray(dt), p or {}, lam)
+    @property
+    def contract(self) -> StepContraction:
+        """Second derivatives of lam' delta_next: those of the step, seen through the charts, and those of the charts."""
+        contraction, manifold = contraction_of(self.inner, from_source=True), self.inner.manifold
+
+        def contracted(x: Array, u: Array, t: Any, dt: Any, p: Parameters | None, lam: Array) -> Hessians:
+            chart, next_chart, own = _charts(p)
+            at = np.ascontiguousarray(manifold.integrate(chart.T, x.T).T)
+            x_next, A, B = self.inner.linearize(at, u, t, dt, own)
+            end = np.ascontiguousarray(manifold.difference(next_chart.T, x_next.T).T)
+            (_, into), (_, out) = manifold.d_integrate(x), manifold.d_difference(end)
+            lam_next = (lam[:, None] @ out)[:, 0]
+            xx, ux, uu = contraction(at, u, t, dt, own, lam_next)
+            gap, J = difference_curvature(manifold, end, lam), np.concatenate([A, B], axis=2)
+            H = J.transpose(0, 2, 1) @ gap @ J
+            n, turned = A.shape[2], into.transpose(0, 2, 1)
+            bend = integrate_curvature(manifold, x, (lam_next[:, None] @ A)[:, 0]).ee
+            xx, ux, uu = xx + H[:, :n, :n], ux + H[:, n:, :n], uu + H[:, n:, n:]
+            return Hessians(turned @ xx @ into + bend, ux @ into, uu)
+
+        return contracted
 
 
 def charted(ocp: OCP, xs: Array) -> OCP:

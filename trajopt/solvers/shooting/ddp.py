@@ -18,8 +18,9 @@ from trajopt.results.solution import Solution
 from trajopt.solvers.options import DDPOptions
 from trajopt.solvers.shooting.ddp_model import Model, NewtonModel, PlainModel, TrueModel
 from trajopt.solvers.shooting.shooting import ShootingLoop
-from trajopt.stage.evaluation import CurvedEvaluator, Evaluator, StageEvaluator, require_contraction
+from trajopt.stage.evaluation import CurvedEvaluator, Evaluator, StageEvaluator
 from trajopt.stage.numerics import numerics_for
+from trajopt.step.contraction import contraction_of
 from trajopt.validation.validation import ERROR, Finding, InvalidProblem
 
 
@@ -54,7 +55,7 @@ def curved(evaluator: Evaluator, ocp: OCP) -> CurvedEvaluator:
     """
     try:
         for phase in ocp.phases:
-            require_contraction(phase.dynamics)
+            contraction_of(phase.dynamics)
     except TypeError as error:
         raise InvalidProblem([Finding(ERROR, str(error))]) from error
     return evaluator if isinstance(evaluator, CurvedEvaluator) else StageEvaluator(ocp)
