@@ -55,7 +55,7 @@ def controller_files(ocp: OCP, name: str, guess: Guess | None = None, hessian: s
     dynamics = dynamics_source(sampled.backend, {}, straight=True)
     running, terminal = (tuple(TermShape.of(term) for term in terms) for terms in (ocp.phases[0].terms, ocp.terminal))
     stage = stage_source(
-        dynamics, plain(sampled.backend.map), StageShape(sampled.scheme, (), ocp.nu, running, terminal, hessian)
+        dynamics, plain(sampled.backend.map), StageShape(sampled.scheme, (), ocp.nu, running, terminal, hessian=hessian)
     )
     texts = {
         f"{name}.h": _header(ocp, sampled, stage),
@@ -105,9 +105,10 @@ def _header(ocp: OCP, sampled: Sampling, stage: StageSource) -> str:
 def _sizes(ocp: OCP, stage: StageSource) -> str:
     nx, n, m = ocp.manifold.nx, ocp.manifold.ndx, ocp.nu
     columns = n + ocp.phases[0].dynamics.nu
+    theta = max(stage.theta, stage.theta_end)
     carved = (
-        3 * nx + 2 * n + 2 * m + stage.theta + n * columns + n * max(n, m) + n * n + n * m + m * m + 1
-    )  # AT_WORK of stage.h
+        3 * nx + 2 * n + 2 * m + theta + n * columns + max(n, m) ** 2 + n * n + n * m + m * m + 13
+    )  # knot_t of stage.h
     sizes = {
         "NX": nx,
         "NDX": n,

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 from rigid_body_cases import tree
-from test_compiled_stage import SCHEMES, SHOOTING, close, pendulum
+from test_compiled_stage import SCHEMES, SHOOTING, close, compiled_evaluator, pendulum
 
 from dynamics_backends import scalar as sm
 from dynamics_backends.compiled.sources import traced_source
@@ -15,7 +15,6 @@ from trajopt import OCP, Phase, SampledSystem, control_cost, frame_position_cost
 from trajopt.lq.compiled_lq import CompiledLQ
 from trajopt.lq.lq import solve_riccati
 from trajopt.solvers.shooting.ddp_model import Damping, convex_lq
-from trajopt.stage.compiled_evaluation import CompiledEvaluator
 from trajopt.stage.evaluation import Direction, StageEvaluator
 
 pytestmark = pytest.mark.needs_compiler
@@ -57,7 +56,7 @@ def trajectory(ocp):
 
 def assert_same_expansion(ocp, hessian="gauss_newton", tolerance=1e-11):
     xs, us = trajectory(ocp)
-    actual, expected = (E(ocp, hessian).expand(xs, us) for E in (CompiledEvaluator, StageEvaluator))
+    actual, expected = (E(ocp, hessian).expand(xs, us) for E in (compiled_evaluator, StageEvaluator))
     assert actual.cost == pytest.approx(expected.cost, rel=1e-11)
     for a, e in zip((actual.x_next, *actual.lq), (expected.x_next, *expected.lq), strict=True):
         close(a, e, tolerance)
@@ -71,7 +70,7 @@ def assert_same_rollout(ocp, shooting, count=9):
     direction = Direction(0.1 * rng.standard_normal((ocp.horizon + 1, n)), rng.standard_normal(us.shape), gains, gaps)
     alphas = 0.7 ** np.arange(count)
     actual, expected = (
-        E(ocp).rollout(xs, us, direction, alphas, shooting) for E in (CompiledEvaluator, StageEvaluator)
+        E(ocp).rollout(xs, us, direction, alphas, shooting) for E in (compiled_evaluator, StageEvaluator)
     )
     for a, e in zip(actual, expected, strict=True):
         close(a, e, 1e-11)
@@ -106,7 +105,7 @@ def test_far_from_the_origin():
     xs, us = trajectory(ocp)
     far = xs.copy()
     far[:, :3] += 1000.0
-    here, there = (CompiledEvaluator(ocp).expand(x, us).lq for x in (xs, far))
+    here, there = (compiled_evaluator(ocp).expand(x, us).lq for x in (xs, far))
     for a, e in zip((there.A, there.B), (here.A, here.B), strict=True):
         close(a, e, 1e-9)
 
@@ -185,7 +184,7 @@ def assert_same_curvature(ocp, first=0, last=None):
     xs, us = trajectory(ocp)
     lam = np.random.default_rng(3).standard_normal((ocp.horizon, ocp.manifold.ndx))
     given = (xs[first:last], us[first : last and last - 1], lam[first : last and last - 1], first)
-    compiled = CompiledEvaluator(ocp)
+    compiled = compiled_evaluator(ocp)
     assert compiled.compiles_curvature
     for a, e in zip(compiled.curvature(*given), StageEvaluator(ocp).curvature(*given), strict=True):
         close(a, e, 1e-10)
@@ -210,7 +209,7 @@ def test_curvature_of_some_knots():
 
 def test_curvature_by_other_methods_is_left_to_them():
     ocp = problem(FreeBody(pendulum()), "semi-implicit", "forward_ad")
-    compiled, (xs, us) = CompiledEvaluator(ocp), trajectory(ocp)
+    compiled, (xs, us) = compiled_evaluator(ocp), trajectory(ocp)
     assert not compiled.compiles_curvature
     lam = np.ones((HORIZON, 4))
     for a, e in zip(compiled.curvature(xs, us, lam), StageEvaluator(ocp).curvature(xs, us, lam), strict=True):
@@ -219,9 +218,13 @@ def test_curvature_by_other_methods_is_left_to_them():
 
 def test_curvature_too_long_to_compile_is_left_to_numpy(monkeypatch):
     ocp = problem(FreeBody(pendulum()), "semi-implicit")
-    compiled = CompiledEvaluator(ocp)
+    compiled = compiled_evaluator(ocp)
+    xs, us = trajectory(ocp)
+    lam, expected = np.ones((HORIZON, 4)), StageEvaluator(ocp).curvature(xs, us, np.ones((HORIZON, 4)))
     monkeypatch.setattr(traced_source, "OPERATIONS_LIMIT", 10)
-    assert not compiled.compiles_curvature
+    assert compiled.knot_curvatures(xs, us) is None
+    for a, e in zip(compiled.curvature(xs, us, lam), expected, strict=True):
+        np.testing.assert_array_equal(a, e)
 
 
 # -- the sweep of DDP -------------------------------------------------------------------------------------------------------
@@ -248,7 +251,7 @@ def test_the_sweep_of_ddp(problem_of, bounded, regularize):
     """Curvature contracted on the way, Quu made definite, and the policy of the problem that comes out."""
     ocp = problem_of()
     xs, us, lq = bent(ocp)
-    compiled, numpy = CompiledEvaluator(ocp), StageEvaluator(ocp)
+    compiled, numpy = compiled_evaluator(ocp), StageEvaluator(ocp)
     d = damping(ocp, 0.01, regularize, bounded)
 
     def curvature(i, lam):

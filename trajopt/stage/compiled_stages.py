@@ -1,0 +1,418 @@
+"""The knots of a phase as compiled libraries: see :mod:`trajopt.stage.stages`; the same numbers as NumPy's, to rounding.
+
+They serve time steps made of a backend whose method :mod:`~dynamics_backends.compiled.sources.dynamics_source` writes. Numbers that
+change between solves (dt, weights, references, parameters, bounds) are inputs: a library is compiled once for the structure of a
+phase. First derivatives leave the substeps of the integrator behind, which second ones at the same point take up: these cost one
+sweep back through them.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import logging
+from collections.abc import Callable, Sequence
+from functools import cached_property, lru_cache
+from typing import Any
+
+import numpy as np
+
+from dynamics_backends.compiled.loops.kernel import templates
+from dynamics_backends.compiled.runtime.cache import load
+from dynamics_backends.compiled.runtime.memory import (
+    KNOTS_PER_THREAD,
+    Rooms,
+    address,
+    aligned,
+    bound,
+    over_threads,
+    pointers,
+)
+from dynamics_backends.compiled.runtime.toolchain import find_toolchain
+from dynamics_backends.compiled.sources.dynamics_source import (
+    contracted_source,
+    dynamics_source,
+    has_contraction,
+    plain,
+    tables_of,
+)
+from dynamics_backends.compiled.sources.traced_source import TooLong
+from dynamics_backends.methods.symbolic_map import TraceError
+from dynamics_backends.protocol import Array, Hessians
+from trajopt.lq.compiled_lq import CurvaturePart
+from trajopt.problem.constraints import Constraint
+from trajopt.problem.ocp import OCP
+from trajopt.stage.constraint_source import constraint_theta
+from trajopt.stage.numpy_stages import NumpyStages
+from trajopt.stage.pool import Pool, Work
+from trajopt.stage.stage_source import StageShape, stage_source
+from trajopt.stage.stages import StageDerivatives, StageValues, Trials, room_for
+from trajopt.stage.term_source import TermShape, by_knot, theta_of
+
+_LOG = logging.getLogger(__name__)
+_LONG = np.dtype(ctypes.c_long)
+_DOUBLE = 8
+ALONE, ROLLED, CURVED = ("first",), ("first", "rollout"), ("first", "second")
+"""The parts of a library: for values and first derivatives alone, with roll-outs, with second derivatives."""
+
+
+def _struct(name: str, fields: str) -> type[ctypes.Structure]:
+    """A struct of the kernels: pointers, and longs and doubles as marked (N:l sigma:d)."""
+    kinds = {"": ctypes.c_void_p, "l": ctypes.c_long, "d": ctypes.c_double}
+    pairs = [field.partition(":") for field in fields.split()]
+    return type(name, (ctypes.Structure,), {"_fields_": [(key, kinds[kind]) for key, _, kind in pairs]})
+
+
+_Stages = _struct("stages_t", "ti td substeps:l t dt p theta pg")
+_Point = _struct("point_t", "xs us nodes")
+_Values = _struct("values_t", "x_next d cost g")
+_First = _struct("first_t", "x_next d cost g A B lx lu gx gu Q S R kept")
+_Second = _struct("second_t", "sigma:d lam y kept xx ux uu")
+_Sweep = _struct("sweep_t", "stages at room")
+_Trials = _struct("trials_t", "N:l nonlinear:l xs us dx du K gaps lower upper alphas node X U D")
+_Parts = _struct("parts_t", "origin:l start stop trial cost")
+_End = _struct("end_t", "t theta pg")
+_EndFirst = _struct("end_first_t", "cost g lx gx Q")
+
+
+class Library:
+    """The functions of a phase's structure, and the tables of its robot; what the end needs is part of every phase's."""
+
+    def __init__(self, backend: Any, shape: StageShape) -> None:
+        sizes = dict(shape.parameters)
+        dynamics = dynamics_source(backend, sizes)
+        second = contracted_source(backend.map, sizes) if "second" in shape.parts else None
+        source = stage_source(dynamics, plain(backend.map), shape, second).source
+        self.shape, self.lanes = shape, find_toolchain().lanes
+        self.tables = tables_of(dynamics.model)
+        self.ti, self.td = (pointers(t) for t in self.tables)
+        library = load("\n".join([templates(), source]))
+        head = address(self.tables[0][0])
+        if "first" in shape.parts:
+            self.values, self.first = (
+                bound(library, "stage_values", "pp ll pp"),
+                bound(library, "stage_first", "pp ll pp"),
+            )
+            self.end_values, self.end_first = (
+                bound(library, "end_values", "pp ll ppp"),
+                bound(library, "end_first", "pppp"),
+            )
+        if "rollout" in shape.parts:
+            self.rollout = bound(library, "stage_rollout", "ppp ll p")
+        self.rooms = Rooms(int(bound(library, "stage_room", "p", ctypes.c_long)(head)) * self.lanes)
+        if "second" in shape.parts:
+            self.second = bound(library, "stage_second", "pp ll pp")
+            self.knot_second = ctypes.cast(library.stage_knot_second, ctypes.c_void_p).value
+            self.kept = int(bound(library, "stage_kept", "", ctypes.c_long)())
+            self._second_room = bound(library, "stage_second_room", "pl", ctypes.c_long)
+            self._second_rooms: dict[int, Rooms] = {}
+            if "first" in shape.parts:
+                self.end_second = bound(library, "end_second", "ppd ppp")
+
+    def second_rooms(self, substeps: int) -> Rooms:
+        """Workspaces of the second derivatives."""
+        if substeps not in self._second_rooms:
+            doubles = int(self._second_room(address(self.tables[0][0]), substeps)) * self.lanes
+            self._second_rooms[substeps] = Rooms(doubles)
+        return self._second_rooms[substeps]
+
+
+@lru_cache(maxsize=32)
+def _library(backend: Any, shape: StageShape) -> Library:
+    """Kept for problems that differ in values only."""
+    return Library(backend, shape)
+
+
+class CompiledStages:
+    """A phase: see :class:`~trajopt.stage.stages.Stages`.
+
+    path, final: the constraints. plain: the same in NumPy, which does what the library cannot. parts: of the library.
+
+    Raises TooLong where code would take too long to compile, TraceError where something cannot be traced.
+    """
+
+    def __init__(
+        self,
+        ocp: OCP,
+        index: int,
+        path: Sequence[Constraint],
+        final: Sequence[Constraint],
+        plain: NumpyStages,
+        parts: tuple[str, ...],
+    ) -> None:
+        phase, K, n = ocp.phases[index], ocp.phases[index].knots, ocp.manifold.ndx
+        sampling: Any = phase.dynamics.sampling
+        groups: tuple[Sequence[Any], ...] = (phase.terms, ocp.terminal, path, final)
+        running, terminal, along, at_end = (tuple(TermShape.of(part) for part in group) for group in groups)
+        sizes = tuple((name, value.shape[-1]) for name, value in phase.parameters.items())
+        hessian = "gauss_newton" if parts == ALONE else plain.hessian
+        shape = StageShape(sampling.scheme, sizes, ocp.nu, running, terminal, along, at_end, hessian, parts)
+        self.library, self.plain = _library(sampling.backend, shape), plain
+        self._backend, self._substeps, self._first_knot = sampling.backend, sampling.substeps, plain.start
+        self._sizes = (ocp.manifold.nx, n, n, ocp.nu, sum(c.residual.n_out for c in path))
+        p, theta = by_knot(phase.parameters.values(), K), theta_of(phase.terms, K)
+        self._values = [np.ascontiguousarray(v) for v in (plain.t, plain.dt, p, theta, constraint_theta(path, K))]
+        self._stages = self._at(self.library, 0)
+        self._kept_at = b""
+        self._last: tuple[bytes, StageDerivatives | None] = b"", None
+
+    def _at(self, library: Library, first: int) -> ctypes.Structure:
+        """stages_t from a knot on."""
+        tables = (ctypes.cast(t, ctypes.c_void_p).value for t in (library.ti, library.td))
+        rows = (address(v) + _DOUBLE * first * (v.size // len(v)) for v in self._values)
+        return _Stages(*tables, self._substeps, *rows)
+
+    # -- values and first order -----------------------------------------------------------------------------------------
+    def values(self, x: Array, u: Array, nodes: Array) -> StageValues:
+        """See :class:`~trajopt.stage.stages.Stages`."""
+        nx, n, _, _, ng = self._sizes
+        K, at, kept = len(x), *_point(x, u, nodes)
+        out = StageValues(np.empty((K, nx)), np.empty((K, n)), np.empty(K), np.empty((K, ng)))
+        results = _Values(*map(address, out))
+        over_threads(self._part(self.library.values, at, results), K, self.library.lanes, self.library.rooms)
+        del kept
+        return out
+
+    def first(
+        self,
+        x: Array,
+        u: Array,
+        nodes: Array,
+        *,
+        quadratic: bool = True,
+        out: StageDerivatives | None = None,
+        pool: Pool | None = None,
+    ) -> StageDerivatives:
+        """See :class:`~trajopt.stage.stages.Stages`."""
+        over = out or room_for(len(x), self._sizes, quadratic)
+        work, point = self._first_work(x, u, nodes, over, quadratic)
+        self._kept_at = b""
+        if pool is not None:
+            pool.add(work)
+            return over
+        over_threads(work.call, work.knots, self.library.lanes, self.library.rooms)
+        if self._kept is not None:
+            self._kept_at = point
+        if quadratic and self.library.shape.parts == ALONE:
+            self._last = point, over
+        return over
+
+    def _first_work(
+        self, x: Array, u: Array, nodes: Array, out: StageDerivatives, quadratic: bool
+    ) -> tuple[Work, bytes]:
+        at, given = _point(x, u, nodes)
+        v, kept = out.values, self._kept
+        cost = (out.Q, out.S, out.R) if quadratic else ()
+        arrays = [*v, out.A, out.B, out.lx, out.lu, out.gx, out.gu]
+        addresses = [*map(address, arrays), *(map(address, cost) if quadratic else (None, None, None))]
+        results = _First(*addresses, None if kept is None else address(kept))
+        _, n, _, m, _ = self._sizes
+        call = self._part(self.library.first, at, results, given)
+        point = b"" if self.library.shape.parts == ROLLED else b"".join(a.tobytes() for a in given)
+        numbers = 2 * n * n + 2 * n * m + m * m
+        return Work(len(x), self.library.lanes, numbers, self.library.rooms.doubles, call), point
+
+    def _part(
+        self, function: Any, at: ctypes.Structure, results: ctypes.Structure, kept: Any = None
+    ) -> Callable[[int, int, Array], None]:
+        """The function at a point, for ranges of knots."""
+        stages, point, out = ctypes.byref(self._stages), ctypes.byref(at), ctypes.byref(results)
+
+        def part(first: int, last: int, room: Array) -> None:
+            function(stages, point, first, last, out, address(room))
+
+        part.kept = (kept, at, results)  # type: ignore[attr-defined]
+        return part
+
+    @cached_property
+    def _kept(self) -> Array | None:
+        """Room for the substeps of all knots, in a library that takes them up."""
+        if "second" not in self.library.shape.parts:
+            return None
+        blocks = -(-len(self._values[0]) // self.library.lanes)
+        return aligned(blocks * self.library.kept * self._substeps * self.library.lanes)
+
+    # -- second order ---------------------------------------------------------------------------------------------------
+    def second(
+        self,
+        x: Array,
+        u: Array,
+        nodes: Array,
+        sigma: float,
+        lam: Array | None = None,
+        y: Array | None = None,
+        first: int = 0,
+    ) -> Hessians:
+        """See :class:`~trajopt.stage.stages.Stages`."""
+        alone = not sigma and y is None
+        library = self._curved if alone else self.library if "second" in self.library.shape.parts else None
+        if library is None:
+            if lam is None and y is None and self.plain.hessian == "gauss_newton":
+                return self._gauss_newton(x, u, nodes, sigma)
+            return self.plain.second(x, u, nodes, sigma, lam, y, first)
+        _, n, _, m, _ = self._sizes
+        K, at, given = len(x), *_point(x, u, nodes)
+        out = Hessians(np.empty((K, n, n)), np.empty((K, m, n)), np.empty((K, m, m)))
+        multipliers = [None if a is None else np.ascontiguousarray(a, float) for a in (lam, y)]
+        kept = None
+        if library is self.library and lam is not None:
+            if self._kept_at != b"".join(a.tobytes() for a in given):
+                self.first(x, u, nodes, quadratic=False)
+            kept = self._kept
+        addresses = [None if a is None else address(a) for a in (*multipliers, kept)]
+        results = _Second(sigma, *addresses, *map(address, out))
+        stages = self._stages if library is self.library and not first else self._at(library, first)
+        function, head = library.second, (ctypes.byref(stages), ctypes.byref(at))
+
+        def part(begin: int, end: int, room: Array) -> None:
+            function(*head, begin, end, ctypes.byref(results), address(room))
+
+        over_threads(part, K, library.lanes, library.second_rooms(self._substeps))
+        return out
+
+    def _gauss_newton(self, x: Array, u: Array, nodes: Array, sigma: float) -> Hessians:
+        """The Hessian of sigma l, which comes with first derivatives."""
+        if self._last[0] != b"".join(np.ascontiguousarray(a, float).tobytes() for a in (x, u, nodes)):
+            self.first(x, u, nodes)
+        found = self._last[1]
+        assert found is not None
+        return Hessians(sigma * found.Q, sigma * found.S, sigma * found.R)
+
+    @cached_property
+    def _curved(self) -> Library | None:
+        """The library of second derivatives of the step alone; None where it cannot be compiled."""
+        if "second" in self.library.shape.parts:
+            return self.library
+        if not has_contraction(self._backend.map):
+            return None
+        shape = self.library.shape
+        try:
+            return _library(self._backend, StageShape(shape.scheme, shape.parameters, shape.nu, parts=("second",)))
+        except (TooLong, TraceError) as reason:
+            _LOG.info("second derivatives are not compiled as a whole: %s", reason)
+            return None
+
+    def sweep_part(self, x: Array, u: Array, nodes: Array) -> tuple[CurvaturePart, Any] | None:
+        """See :class:`~trajopt.stage.stages.SweptStages`."""
+        library = self._curved
+        if library is None:
+            return None
+        at, given = _point(x, u, nodes)
+        stages, room = self._at(library, 0), library.second_rooms(self._substeps)[0]
+        sweep = _Sweep(ctypes.addressof(stages), ctypes.addressof(at), address(room))
+        part = CurvaturePart(self._first_knot, self._first_knot + len(x), library.knot_second, ctypes.addressof(sweep))
+        return part, (sweep, stages, at, given, room)
+
+    # -- roll-out -------------------------------------------------------------------------------------------------------
+    def rollout(self, trials: Trials) -> Array:
+        """See :class:`~trajopt.stage.stages.Stages`; lanes hold step lengths, and the parts between nodes with linear gaps."""
+        N, count, first = len(trials.us), len(trials.alphas), self._first_knot
+        last = first + len(self._values[0])
+        start, stop, trial = _tasks(trials.shooting, first, last, count)
+        cost, node = np.empty(len(start)), _node_flags(trials.shooting.nodes, N)
+        given = [np.ascontiguousarray(a, float) for a in (trials.xs, trials.us, *trials.direction)]
+        limits = [] if trials.bounds is None else [np.ascontiguousarray(b, float) for b in trials.bounds]
+        alphas = np.ascontiguousarray(trials.alphas, float)
+        arrays = [
+            *map(address, given),
+            *(map(address, limits) if limits else (None, None)),
+            address(alphas),
+            address(node),
+        ]
+        all_of = _Trials(N, trials.shooting.gaps == "nonlinear", *arrays, *map(address, (trials.X, trials.U, trials.D)))
+        parts = _Parts(first, *map(address, (start, stop, trial, cost)))
+        head = [ctypes.byref(s) for s in (self._stages, all_of, parts)]
+
+        def part(begin: int, end: int, room: Array) -> None:
+            self.library.rollout(*head, begin, end, address(room))
+
+        knots = max((last - first) * count // len(cost), 1)
+        over_threads(part, len(cost), self.library.lanes, self.library.rooms, least=-(-KNOTS_PER_THREAD // knots))
+        return cost.reshape(-1, count).sum(axis=0)
+
+
+class CompiledEnd:
+    """The final knot in the library of a phase: see :class:`~trajopt.stage.stages.Stages`."""
+
+    def __init__(self, library: Library, ocp: OCP, final: Sequence[Constraint], plain: NumpyStages) -> None:
+        self.library, self.plain, self._n = library, plain, ocp.manifold.ndx
+        self._values = [ocp.times[-1:].copy(), theta_of(ocp.terminal, 1), constraint_theta(final, 1)]
+        self._end = _End(*map(address, self._values))
+        self._ng = sum(c.residual.n_out for c in final)
+
+    def values(self, x: Array, u: Array, nodes: Array) -> StageValues:
+        """See :class:`~trajopt.stage.stages.Stages`."""
+        x, cost, g = np.ascontiguousarray(x), np.empty(1), np.empty((1, self._ng))
+        self._values_of(x, 0, cost, g)
+        return StageValues(np.zeros((1, 0)), np.zeros((1, 0)), cost, g)
+
+    def _values_of(self, x: Array, stride: int, cost: Array, g: Array | None) -> None:
+        to = (address(cost), None if g is None else address(g), address(self.library.rooms[0]))
+        self.library.end_values(ctypes.byref(self._end), address(x), stride, len(cost), *to)
+
+    def first(
+        self,
+        x: Array,
+        u: Array,
+        nodes: Array,
+        *,
+        quadratic: bool = True,
+        out: StageDerivatives | None = None,
+        pool: Pool | None = None,
+    ) -> StageDerivatives:
+        """See :class:`~trajopt.stage.stages.Stages`."""
+        x, found = np.ascontiguousarray(x), out or room_for(1, (0, self._n, 0, 0, self._ng))
+        arrays = (found.values.cost, found.values.g, found.lx, found.gx, found.Q)
+        results = _EndFirst(*map(address, arrays))
+        self.library.end_first(
+            ctypes.byref(self._end), address(x), ctypes.byref(results), address(self.library.rooms[0])
+        )
+        return found
+
+    def second(
+        self,
+        x: Array,
+        u: Array,
+        nodes: Array,
+        sigma: float,
+        lam: Array | None = None,
+        y: Array | None = None,
+        first: int = 0,
+    ) -> Hessians:
+        """See :class:`~trajopt.stage.stages.Stages`."""
+        if "second" not in self.library.shape.parts:
+            if y is not None or self.plain.hessian == "exact":
+                return self.plain.second(x, u, nodes, sigma, lam, y)
+            found = self.first(x, u, nodes)
+            return Hessians(sigma * found.Q, found.S, found.R)
+        x, n, xx = np.ascontiguousarray(x), self._n, np.empty((1, self._n, self._n))
+        y = None if y is None else np.ascontiguousarray(y, float)
+        to = (None if y is None else address(y), address(xx), address(self.library.rooms[0]))
+        self.library.end_second(ctypes.byref(self._end), address(x), sigma, *to)
+        return Hessians(xx, np.zeros((1, 0, n)), np.zeros((1, 0, 0)))
+
+    def rollout(self, trials: Trials) -> Array:
+        """See :class:`~trajopt.stage.stages.Stages`."""
+        cost, X = np.empty(len(trials.X)), trials.X
+        self._values_of(X[0, -1:], X.shape[1] * X.shape[2], cost, None)
+        return cost
+
+
+def _point(x: Array, u: Array, nodes: Array) -> tuple[ctypes.Structure, list[Array]]:
+    """point_t, and the arrays that must live as long."""
+    given = [np.ascontiguousarray(a, float) for a in (x, u, nodes)]
+    return _Point(*map(address, given)), given
+
+
+@lru_cache(maxsize=32)
+def _node_flags(nodes: tuple[int, ...], N: int) -> Array:
+    """(N + 1,) 1 at nodes."""
+    flags = np.zeros(N + 1, np.int8)
+    flags[list(nodes)] = 1
+    return flags
+
+
+@lru_cache(maxsize=64)
+def _tasks(shooting: Any, first: int, last: int, trials: int) -> tuple[Array, Array, Array]:
+    """First knot, end and trial of the parts of a phase, trials next to each other."""
+    starts, stops = (np.array(part, _LONG) for part in shooting.parts(first, last))
+    return np.repeat(starts, trials), np.repeat(stops, trials), np.tile(np.arange(trials, dtype=_LONG), len(starts))
