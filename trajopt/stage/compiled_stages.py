@@ -279,10 +279,11 @@ class CompiledStages:
 
     @cached_property
     def _curved(self) -> Library | None:
-        """The library of second derivatives of the step alone; None where it cannot be compiled."""
+        """The library of second derivatives of the step alone; None where the backend finds them by another method than the closed
+        form, or where they cannot be compiled."""
         if "second" in self.library.shape.parts:
             return self.library
-        if not has_contraction(self._backend.map):
+        if self._backend.name != "analytic" or not has_contraction(self._backend.map):
             return None
         shape = self.library.shape
         try:

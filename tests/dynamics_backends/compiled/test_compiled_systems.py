@@ -3,7 +3,8 @@
 import numpy as np
 import pytest
 from rigid_body_cases import tree
-from test_compiled_stage import SCHEMES, SHOOTING, close, compiled_evaluator, pendulum
+from stage_cases import SCHEMES, SHOOTING, close, compiled_evaluator, pendulum
+from twin_cases import HORIZON, assert_same_curvature, assert_same_expansion, assert_same_rollout, trajectory
 
 from dynamics_backends import scalar as sm
 from dynamics_backends.compiled.sources import traced_source
@@ -15,11 +16,10 @@ from trajopt import OCP, Phase, SampledSystem, control_cost, frame_position_cost
 from trajopt.lq.compiled_lq import CompiledLQ
 from trajopt.lq.lq import solve_riccati
 from trajopt.solvers.shooting.ddp_model import Damping, convex_lq
-from trajopt.stage.evaluation import Direction, StageEvaluator
+from trajopt.stage.evaluation import StageEvaluator
 
 pytestmark = pytest.mark.needs_compiler
 
-HORIZON = 13
 SYSTEMS = {  # the second is written as loops, and has friction in its joints
     "small tree": lambda: FreeBody(tree("floating90", 2)),
     "large tree": lambda: FreeBody(tree("floating90", 4), friction_velocity=0.1),
@@ -44,36 +44,6 @@ def problem(system, scheme="three rk4", method="analytic", frame=None):
     if frame is not None:
         terminal.append(frame_position_cost(system.model, manifold, frame, [0.3, 0.2, 0.1], 20.0))
     return OCP.single_phase(dynamics, x0, HORIZON, 0.02 * np.linspace(0.8, 1.2, HORIZON), running, terminal)
-
-
-def trajectory(ocp):
-    """xs (N + 1, nx) off the dynamics, us (N, nu)."""
-    rng, N = np.random.default_rng(1), ocp.horizon
-    away = 0.4 * rng.standard_normal((ocp.manifold.ndx, N + 1))
-    xs = ocp.manifold.integrate(np.repeat(ocp.x0[:, None], N + 1, axis=1), away).T
-    return np.ascontiguousarray(xs), rng.standard_normal((N, ocp.nu))
-
-
-def assert_same_expansion(ocp, hessian="gauss_newton", tolerance=1e-11):
-    xs, us = trajectory(ocp)
-    actual, expected = (E(ocp, hessian).expand(xs, us) for E in (compiled_evaluator, StageEvaluator))
-    assert actual.cost == pytest.approx(expected.cost, rel=1e-11)
-    for a, e in zip((actual.x_next, *actual.lq), (expected.x_next, *expected.lq), strict=True):
-        close(a, e, tolerance)
-
-
-def assert_same_rollout(ocp, shooting, count=9):
-    xs, us = trajectory(ocp)
-    rng, n = np.random.default_rng(2), ocp.manifold.ndx
-    gains = 0.1 * rng.standard_normal((ocp.horizon, ocp.nu, n))
-    gaps = StageEvaluator(ocp).expand(xs, us).lq.d
-    direction = Direction(0.1 * rng.standard_normal((ocp.horizon + 1, n)), rng.standard_normal(us.shape), gains, gaps)
-    alphas = 0.7 ** np.arange(count)
-    actual, expected = (
-        E(ocp).rollout(xs, us, direction, alphas, shooting) for E in (compiled_evaluator, StageEvaluator)
-    )
-    for a, e in zip(actual, expected, strict=True):
-        close(a, e, 1e-11)
 
 
 # -- groups -------------------------------------------------------------------------------------------------------------
@@ -180,18 +150,6 @@ def test_curvature_through_phases():
 # -- curvature ------------------------------------------------------------------------------------------------------------
 
 
-def assert_same_curvature(ocp, first=0, last=None):
-    xs, us = trajectory(ocp)
-    lam = np.random.default_rng(3).standard_normal((ocp.horizon, ocp.manifold.ndx))
-    given = (xs[first:last], us[first : last and last - 1], lam[first : last and last - 1], first)
-    compiled = compiled_evaluator(ocp)
-    assert compiled.compiles_curvature
-    for a, e in zip(compiled.curvature(*given), StageEvaluator(ocp).curvature(*given), strict=True):
-        close(a, e, 1e-10)
-        if a.shape[1] == a.shape[2]:
-            np.testing.assert_array_equal(a, a.transpose(0, 2, 1))
-
-
 @pytest.mark.parametrize("scheme", ["semi-implicit", "three semi-implicit", "three rk4"])
 def test_curvature_on_a_vector_space(scheme):
     rough = pendulum().replace(friction=np.array([0.5, 0.1]))
@@ -210,7 +168,7 @@ def test_curvature_of_some_knots():
 def test_curvature_by_other_methods_is_left_to_them():
     ocp = problem(FreeBody(pendulum()), "semi-implicit", "forward_ad")
     compiled, (xs, us) = compiled_evaluator(ocp), trajectory(ocp)
-    assert not compiled.compiles_curvature
+    assert compiled.knot_curvatures(xs, us) is None
     lam = np.ones((HORIZON, 4))
     for a, e in zip(compiled.curvature(xs, us, lam), StageEvaluator(ocp).curvature(xs, us, lam), strict=True):
         np.testing.assert_array_equal(a, e)
