@@ -1,8 +1,7 @@
 """The real-time iteration for problems with constraints: one SQP step of direct multiple shooting per call.
 
     prepare   the QP about the shifted plan, before the state is known, and gains of feedback about that plan
-    respond   the QP with its first state fixed, by :class:`trajopt.solvers.direct.rti.RealTimeIteration`; its whole step is the
-    plan
+    respond   the QP with its first state fixed (:mod:`trajopt.solvers.direct.real_time_iteration`); its whole step is the plan
 
 Multipliers pass from one call to the next while the number of knots stays the same.
 """
@@ -18,7 +17,7 @@ from trajopt.results.records import IterationRecord
 from trajopt.results.solution import Solution
 from trajopt.results.status import Status, StatusCode
 from trajopt.solvers.direct.direct_sqp import qp_solver_for, staged_program
-from trajopt.solvers.direct.rti import RealTimeIteration
+from trajopt.solvers.direct.real_time_iteration import RealTimeIteration
 from trajopt.solvers.feedback import tracking_gains
 from trajopt.solvers.options import SQPOptions
 from trajopt.solvers.qp.qp import QPStatus
