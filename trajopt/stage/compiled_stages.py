@@ -16,25 +16,13 @@ from typing import Any
 
 import numpy as np
 
-from dynamics_backends.compiled.loops.kernel import templates
-from dynamics_backends.compiled.runtime.cache import load
 from dynamics_backends.compiled.runtime.memory import (
     KNOTS_PER_THREAD,
-    Rooms,
     address,
     aligned,
-    bound,
     over_threads,
-    pointers,
 )
-from dynamics_backends.compiled.runtime.toolchain import find_toolchain
-from dynamics_backends.compiled.sources.dynamics_source import (
-    contracted_source,
-    dynamics_source,
-    has_contraction,
-    plain,
-    tables_of,
-)
+from dynamics_backends.compiled.sources.dynamics_source import has_contraction
 from dynamics_backends.compiled.sources.traced_source import TooLong
 from dynamics_backends.methods.symbolic_map import TraceError
 from dynamics_backends.protocol import Array, Hessians
@@ -42,84 +30,31 @@ from trajopt.lq.compiled_lq import CurvaturePart
 from trajopt.problem.constraints import Constraint
 from trajopt.problem.ocp import OCP
 from trajopt.stage.constraint_source import constraint_theta
+from trajopt.stage.library import (
+    ALONE,
+    ROLLED,
+    EndData,
+    EndFirstData,
+    FirstData,
+    Library,
+    PartsData,
+    PointData,
+    SecondData,
+    StagesData,
+    SweepData,
+    TrialsData,
+    ValuesData,
+    library_of,
+)
 from trajopt.stage.numpy_stages import NumpyStages
 from trajopt.stage.pool import Pool, Work
-from trajopt.stage.stage_source import StageShape, stage_source
+from trajopt.stage.stage_source import StageShape
 from trajopt.stage.stages import StageDerivatives, StageValues, Trials, room_for
 from trajopt.stage.term_source import TermShape, by_knot, theta_of
 
 _LOG = logging.getLogger(__name__)
 _LONG = np.dtype(ctypes.c_long)
 _DOUBLE = 8
-ALONE, ROLLED, CURVED = ("first",), ("first", "rollout"), ("first", "second")
-"""The parts of a library: for values and first derivatives alone, with roll-outs, with second derivatives."""
-
-
-def _struct(name: str, fields: str) -> type[ctypes.Structure]:
-    """A struct of the kernels: pointers, and longs and doubles as marked (N:l sigma:d)."""
-    kinds = {"": ctypes.c_void_p, "l": ctypes.c_long, "d": ctypes.c_double}
-    pairs = [field.partition(":") for field in fields.split()]
-    return type(name, (ctypes.Structure,), {"_fields_": [(key, kinds[kind]) for key, _, kind in pairs]})
-
-
-_Stages = _struct("stages_t", "ti td substeps:l t dt p theta pg")
-_Point = _struct("point_t", "xs us nodes")
-_Values = _struct("values_t", "x_next d cost g")
-_First = _struct("first_t", "x_next d cost g A B lx lu gx gu Q S R kept")
-_Second = _struct("second_t", "sigma:d lam y kept xx ux uu")
-_Sweep = _struct("sweep_t", "stages at room")
-_Trials = _struct("trials_t", "N:l nonlinear:l xs us dx du K gaps lower upper alphas node X U D")
-_Parts = _struct("parts_t", "origin:l start stop trial cost")
-_End = _struct("end_t", "t theta pg")
-_EndFirst = _struct("end_first_t", "cost g lx gx Q")
-
-
-class Library:
-    """The functions of a phase's structure, and the tables of its robot; what the end needs is part of every phase's."""
-
-    def __init__(self, backend: Any, shape: StageShape) -> None:
-        sizes = dict(shape.parameters)
-        dynamics = dynamics_source(backend, sizes)
-        second = contracted_source(backend.map, sizes) if "second" in shape.parts else None
-        source = stage_source(dynamics, plain(backend.map), shape, second).source
-        self.shape, self.lanes = shape, find_toolchain().lanes
-        self.tables = tables_of(dynamics.model)
-        self.ti, self.td = (pointers(t) for t in self.tables)
-        library = load("\n".join([templates(), source]))
-        head = address(self.tables[0][0])
-        if "first" in shape.parts:
-            self.values, self.first = (
-                bound(library, "stage_values", "pp ll pp"),
-                bound(library, "stage_first", "pp ll pp"),
-            )
-            self.end_values, self.end_first = (
-                bound(library, "end_values", "pp ll ppp"),
-                bound(library, "end_first", "pppp"),
-            )
-        if "rollout" in shape.parts:
-            self.rollout = bound(library, "stage_rollout", "ppp ll p")
-        self.rooms = Rooms(int(bound(library, "stage_room", "p", ctypes.c_long)(head)) * self.lanes)
-        if "second" in shape.parts:
-            self.second = bound(library, "stage_second", "pp ll pp")
-            self.knot_second = ctypes.cast(library.stage_knot_second, ctypes.c_void_p).value
-            self.kept = int(bound(library, "stage_kept", "", ctypes.c_long)())
-            self._second_room = bound(library, "stage_second_room", "pl", ctypes.c_long)
-            self._second_rooms: dict[int, Rooms] = {}
-            if "first" in shape.parts:
-                self.end_second = bound(library, "end_second", "ppd ppp")
-
-    def second_rooms(self, substeps: int) -> Rooms:
-        """Workspaces of the second derivatives."""
-        if substeps not in self._second_rooms:
-            doubles = int(self._second_room(address(self.tables[0][0]), substeps)) * self.lanes
-            self._second_rooms[substeps] = Rooms(doubles)
-        return self._second_rooms[substeps]
-
-
-@lru_cache(maxsize=32)
-def _library(backend: Any, shape: StageShape) -> Library:
-    """Kept for problems that differ in values only."""
-    return Library(backend, shape)
 
 
 class CompiledStages:
@@ -146,7 +81,7 @@ class CompiledStages:
         sizes = tuple((name, value.shape[-1]) for name, value in phase.parameters.items())
         hessian = "gauss_newton" if parts == ALONE else plain.hessian
         shape = StageShape(sampling.scheme, sizes, ocp.nu, running, terminal, along, at_end, hessian, parts)
-        self.library, self.plain = _library(sampling.backend, shape), plain
+        self.library, self.plain = library_of(sampling.backend, shape), plain
         self._backend, self._substeps, self._first_knot = sampling.backend, sampling.substeps, plain.start
         self._sizes = (ocp.manifold.nx, n, n, ocp.nu, sum(c.residual.n_out for c in path))
         p, theta = by_knot(phase.parameters.values(), K), theta_of(phase.terms, K)
@@ -159,15 +94,17 @@ class CompiledStages:
         """stages_t from a knot on."""
         tables = (ctypes.cast(t, ctypes.c_void_p).value for t in (library.ti, library.td))
         rows = (address(v) + _DOUBLE * first * (v.size // len(v)) for v in self._values)
-        return _Stages(*tables, self._substeps, *rows)
+        return StagesData(*tables, self._substeps, *rows)
 
     # -- values and first order -----------------------------------------------------------------------------------------
     def values(self, x: Array, u: Array, nodes: Array) -> StageValues:
         """See :class:`~trajopt.stage.stages.Stages`."""
+        if self.library.shape.parts == ROLLED:
+            return self.plain.values(x, u, nodes)
         nx, n, _, _, ng = self._sizes
         K, at, kept = len(x), *_point(x, u, nodes)
         out = StageValues(np.empty((K, nx)), np.empty((K, n)), np.empty(K), np.empty((K, ng)))
-        results = _Values(*map(address, out))
+        results = ValuesData(*map(address, out))
         over_threads(self._part(self.library.values, at, results), K, self.library.lanes, self.library.rooms)
         del kept
         return out
@@ -204,7 +141,7 @@ class CompiledStages:
         cost = (out.Q, out.S, out.R) if quadratic else ()
         arrays = [*v, out.A, out.B, out.lx, out.lu, out.gx, out.gu]
         addresses = [*map(address, arrays), *(map(address, cost) if quadratic else (None, None, None))]
-        results = _First(*addresses, None if kept is None else address(kept))
+        results = FirstData(*addresses, None if kept is None else address(kept))
         _, n, _, m, _ = self._sizes
         call = self._part(self.library.first, at, results, given)
         point = b"" if self.library.shape.parts == ROLLED else b"".join(a.tobytes() for a in given)
@@ -259,7 +196,7 @@ class CompiledStages:
                 self.first(x, u, nodes, quadratic=False)
             kept = self._kept
         addresses = [None if a is None else address(a) for a in (*multipliers, kept)]
-        results = _Second(sigma, *addresses, *map(address, out))
+        results = SecondData(sigma, *addresses, *map(address, out))
         stages = self._stages if library is self.library and not first else self._at(library, first)
         function, head = library.second, (ctypes.byref(stages), ctypes.byref(at))
 
@@ -287,7 +224,7 @@ class CompiledStages:
             return None
         shape = self.library.shape
         try:
-            return _library(self._backend, StageShape(shape.scheme, shape.parameters, shape.nu, parts=("second",)))
+            return library_of(self._backend, StageShape(shape.scheme, shape.parameters, shape.nu, parts=("second",)))
         except (TooLong, TraceError) as reason:
             _LOG.info("second derivatives are not compiled as a whole: %s", reason)
             return None
@@ -299,7 +236,7 @@ class CompiledStages:
             return None
         at, given = _point(x, u, nodes)
         stages, room = self._at(library, 0), library.second_rooms(self._substeps)[0]
-        sweep = _Sweep(ctypes.addressof(stages), ctypes.addressof(at), address(room))
+        sweep = SweepData(ctypes.addressof(stages), ctypes.addressof(at), address(room))
         part = CurvaturePart(self._first_knot, self._first_knot + len(x), library.knot_second, ctypes.addressof(sweep))
         return part, (sweep, stages, at, given, room)
 
@@ -319,8 +256,10 @@ class CompiledStages:
             address(alphas),
             address(node),
         ]
-        all_of = _Trials(N, trials.shooting.gaps == "nonlinear", *arrays, *map(address, (trials.X, trials.U, trials.D)))
-        parts = _Parts(first, *map(address, (start, stop, trial, cost)))
+        all_of = TrialsData(
+            N, trials.shooting.gaps == "nonlinear", *arrays, *map(address, (trials.X, trials.U, trials.D))
+        )
+        parts = PartsData(first, *map(address, (start, stop, trial, cost)))
         head = [ctypes.byref(s) for s in (self._stages, all_of, parts)]
 
         def part(begin: int, end: int, room: Array) -> None:
@@ -337,7 +276,7 @@ class CompiledEnd:
     def __init__(self, library: Library, ocp: OCP, final: Sequence[Constraint], plain: NumpyStages) -> None:
         self.library, self.plain, self._n = library, plain, ocp.manifold.ndx
         self._values = [ocp.times[-1:].copy(), theta_of(ocp.terminal, 1), constraint_theta(final, 1)]
-        self._end = _End(*map(address, self._values))
+        self._end = EndData(*map(address, self._values))
         self._ng = sum(c.residual.n_out for c in final)
 
     def values(self, x: Array, u: Array, nodes: Array) -> StageValues:
@@ -363,7 +302,7 @@ class CompiledEnd:
         """See :class:`~trajopt.stage.stages.Stages`."""
         x, found = np.ascontiguousarray(x), out or room_for(1, (0, self._n, 0, 0, self._ng))
         arrays = (found.values.cost, found.values.g, found.lx, found.gx, found.Q)
-        results = _EndFirst(*map(address, arrays))
+        results = EndFirstData(*map(address, arrays))
         self.library.end_first(
             ctypes.byref(self._end), address(x), ctypes.byref(results), address(self.library.rooms[0])
         )
@@ -401,7 +340,7 @@ class CompiledEnd:
 def _point(x: Array, u: Array, nodes: Array) -> tuple[ctypes.Structure, list[Array]]:
     """point_t, and the arrays that must live as long."""
     given = [np.ascontiguousarray(a, float) for a in (x, u, nodes)]
-    return _Point(*map(address, given)), given
+    return PointData(*map(address, given)), given
 
 
 @lru_cache(maxsize=32)

@@ -67,7 +67,8 @@ def _compiled(ocp: OCP, i: int, wanted: Wanted, plain: NumpyStages, engine: Engi
     from dynamics_backends.compiled.sources.dynamics_source import has_contraction, has_source
     from dynamics_backends.compiled.sources.traced_source import TooLong
     from dynamics_backends.methods.symbolic_map import TraceError
-    from trajopt.stage.compiled_stages import ALONE, CURVED, ROLLED, CompiledStages
+    from trajopt.stage.compiled_stages import CompiledStages
+    from trajopt.stage.library import ALONE, CURVED, ROLLED
 
     if not has_source(sampling.backend):
         if engine == "compiled":

@@ -88,6 +88,7 @@ static void store_step(knot_t *restrict k, int count, long n, const values_t *ou
 }
 
 #ifdef FIRST
+#ifndef ROLLOUT /* which gives values, too */
 EXPORT void stage_values(const stages_t *s, const point_t *at, long first, long last, const values_t *out, V *room)
 {
     knot_t *k = (knot_t *)room;
@@ -103,6 +104,8 @@ EXPORT void stage_values(const stages_t *s, const point_t *at, long first, long 
         put_rows(k->g, NG, count, n, out->g);
     }
 }
+
+#endif
 
 /* The columns of G, carried to the tangent space at the node. */
 static void store_sensitivities(knot_t *restrict k, int count, long n, const first_t *out)
