@@ -86,12 +86,18 @@ class CompiledStages:
         self._sizes = (ocp.manifold.nx, n, n, ocp.nu, sum(c.residual.n_out for c in path))
         p, theta = by_knot(phase.parameters.values(), K), theta_of(phase.terms, K)
         self._values = [np.ascontiguousarray(v) for v in (plain.t, plain.dt, p, theta, constraint_theta(path, K))]
+        self._from_knot: dict[tuple[Library, int], ctypes.Structure] = {}
         self._stages = self._at(self.library, 0)
         self._kept_at = b""
         self._last: tuple[bytes, StageDerivatives | None] = b"", None
 
     def _at(self, library: Library, first: int) -> ctypes.Structure:
         """stages_t from a knot on."""
+        if (library, first) not in self._from_knot:
+            self._from_knot[library, first] = self._made(library, first)
+        return self._from_knot[library, first]
+
+    def _made(self, library: Library, first: int) -> ctypes.Structure:
         tables = (ctypes.cast(t, ctypes.c_void_p).value for t in (library.ti, library.td))
         rows = (address(v) + _DOUBLE * first * (v.size // len(v)) for v in self._values)
         return StagesData(*tables, self._substeps, *rows)
@@ -178,6 +184,7 @@ class CompiledStages:
         lam: Array | None = None,
         y: Array | None = None,
         first: int = 0,
+        out: Hessians | None = None,
     ) -> Hessians:
         """See :class:`~trajopt.stage.stages.Stages`."""
         alone = not sigma and y is None
@@ -185,10 +192,10 @@ class CompiledStages:
         if library is None:
             if lam is None and y is None and self.plain.hessian == "gauss_newton":
                 return self._gauss_newton(x, u, nodes, sigma)
-            return self.plain.second(x, u, nodes, sigma, lam, y, first)
+            return self.plain.second(x, u, nodes, sigma, lam, y, first, out)
         _, n, _, m, _ = self._sizes
         K, at, given = len(x), *_point(x, u, nodes)
-        out = Hessians(np.empty((K, n, n)), np.empty((K, m, n)), np.empty((K, m, m)))
+        out = out or Hessians(np.empty((K, n, n)), np.empty((K, m, n)), np.empty((K, m, m)))
         multipliers = [None if a is None else np.ascontiguousarray(a, float) for a in (lam, y)]
         kept = None
         if library is self.library and lam is not None:
@@ -197,7 +204,7 @@ class CompiledStages:
             kept = self._kept
         addresses = [None if a is None else address(a) for a in (*multipliers, kept)]
         results = SecondData(sigma, *addresses, *map(address, out))
-        stages = self._stages if library is self.library and not first else self._at(library, first)
+        stages = self._at(library, first)
         function, head = library.second, (ctypes.byref(stages), ctypes.byref(at))
 
         def part(begin: int, end: int, room: Array) -> None:
@@ -317,6 +324,7 @@ class CompiledEnd:
         lam: Array | None = None,
         y: Array | None = None,
         first: int = 0,
+        out: Hessians | None = None,
     ) -> Hessians:
         """See :class:`~trajopt.stage.stages.Stages`."""
         if "second" not in self.library.shape.parts:

@@ -25,9 +25,15 @@ def constraint_theta(constraints: Sequence[Constraint], knots: int) -> Array:
 
 
 def constraint_source(
-    name: str, constraints: Sequence[TermShape], manifold: Manifold, nu: int, *, running: bool, second: bool
+    name: str,
+    constraints: Sequence[TermShape],
+    manifold: Manifold,
+    nu: int,
+    *,
+    running: bool,
+    orders: Sequence[str] = ("value", "first", "second"),
 ) -> TermSource:
-    """Trace the residuals one below the other, their Jacobian, and where asked for the Hessian of y'g.
+    """Trace the residuals one below the other, their Jacobian, and the Hessian of y'g; of the functions above, those of ``orders``.
 
     Raises TooLong for constraints whose code would take too long to compile.
     """
@@ -45,8 +51,8 @@ def constraint_source(
     inputs = {"x": x, "u": u, "t": t, "theta": theta} if running else {"x": x, "t": t, "theta": theta}
     J = ca.jacobian(g, w)
     first = {"g": g, "gx": J[:, :n], "gu": J[:, n:]} if running else {"g": g, "gx": J[:, :n]}
-    functions = [("value", inputs, {"g": g}), ("first", inputs, first)]
-    if second:
+    functions = [(kind, inputs, results) for kind, results in (("value", {"g": g}), ("first", first)) if kind in orders]
+    if "second" in orders:
         H = ca.hessian(ca.dot(y, g), w)[0]
         blocks = {"hxx": H[:n, :n], "hux": H[n:, :n], "huu": H[n:, n:]} if running else {"hxx": H[:n, :n]}
         functions.append(("second", inputs | {"y": y}, blocks))

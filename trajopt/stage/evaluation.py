@@ -116,9 +116,8 @@ class StageEvaluator:
             start, stop = max(knots.start, first), min(knots.stop, first + M)
             if start < stop:
                 k, nodes = slice(start - first, stop - first), slice(start - first + 1, stop - first + 1)
-                found = stages.second(xs[k], us[k], xs[nodes], 0.0, multipliers[k], None, start - knots.start)
-                for block, part in zip(out, found, strict=True):
-                    block[k] = part
+                here = Hessians(*(block[k] for block in out))
+                stages.second(xs[k], us[k], xs[nodes], 0.0, multipliers[k], None, start - knots.start, here)
         return out
 
     def knot_curvatures(self, xs: Array, us: Array) -> Any | None:

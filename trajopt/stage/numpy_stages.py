@@ -120,10 +120,11 @@ class NumpyStages:
         lam: Array | None = None,
         y: Array | None = None,
         first: int = 0,
+        out: Hessians | None = None,
     ) -> Hessians:
         """See :class:`~trajopt.stage.stages.Stages`."""
         if len(x) < len(self.t):
-            return self._from(first, len(x)).second(x, u, nodes, sigma, lam, y)
+            return self._from(first, len(x)).second(x, u, nodes, sigma, lam, y, out=out)
         n = self.manifold.ndx
         H = np.zeros((len(x), n + self.nu, n + self.nu))
         if sigma:
@@ -134,7 +135,12 @@ class NumpyStages:
             self._add_constraints(H, x, u, y)
         if lam is not None and self.dynamics is not None:
             _add(H, n, self._step_hessian(self.dynamics, x, u, nodes, lam))
-        return Hessians(H[:, :n, :n], H[:, n:, :n], H[:, n:, n:])
+        found = Hessians(H[:, :n, :n], H[:, n:, :n], H[:, n:, n:])
+        if out is None:
+            return found
+        for block, part in zip(out, found, strict=True):
+            block[:] = part
+        return out
 
     def _from(self, first: int, count: int) -> NumpyStages:
         """Some of the knots, for the step's second derivatives alone."""

@@ -50,12 +50,16 @@ def stage_source(
 
     Raises TooLong for cost terms and constraints whose code would take too long to compile.
     """
-    manifold, nu, curved = map.manifold, shape.nu, second is not None
+    manifold, nu = map.manifold, shape.nu
+    orders = ["value", "first"] if second is None else ["value", "first", "second"]
+    along = (
+        orders[1:] if "rollout" in shape.parts else orders
+    )  # roll-outs are of problems whose running constraints are terms
     terms = [
         term_source("running", shape.running, manifold, nu, running=True, hessian=shape.hessian),
         term_source("terminal", shape.terminal, manifold, nu, running=False, hessian=shape.hessian),
-        constraint_source("path", shape.path, manifold, nu, running=True, second=curved),
-        constraint_source("final", shape.final, manifold, nu, running=False, second=curved),
+        constraint_source("path", shape.path, manifold, nu, running=True, orders=along),
+        constraint_source("final", shape.final, manifold, nu, running=False, orders=orders),
     ]
     counts = [sum(c.residual.n_out for c in group) for group in (shape.path, shape.final)]
     sizes = {"NX": manifold.nx, "ND": manifold.ndx, "MU": map.nu, "NU": nu, "NF": dynamics.rows}

@@ -137,10 +137,12 @@ class Stages(Protocol):
         lam: Array | None = None,
         y: Array | None = None,
         first: int = 0,
+        out: Hessians | None = None,
     ) -> Hessians:
         """The Hessian for lam (K, n) in the tangent spaces at the nodes, y (K, ng); None leaves a part out.
 
-        first: of fewer knots, from this one on; for lam alone. Raises TypeError for a time step without second derivatives.
+        first: of fewer knots, from this one on; for lam alone. out: contiguous arrays to write to. Raises TypeError for a time step
+        without second derivatives.
         """
         ...
 

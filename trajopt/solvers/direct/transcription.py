@@ -33,11 +33,10 @@ from trajopt.stage.stages import StageDerivatives, StageValues
 
 
 class _Point(NamedTuple):
-    """A point of the program: coordinates delta (N + 1, n), states xs (N + 1, nx), and the nodes (N + 1, nx) of the steps."""
+    """A point of the program: coordinates delta (N + 1, n) and states xs (N + 1, nx)."""
 
     delta: Array
     xs: Array
-    nodes: Array
 
 
 class Transcription:
@@ -54,6 +53,7 @@ class Transcription:
         self.ocp = held_problem(ocp) if hold == "first_order" else ocp
         self._last: tuple[bytes, list[StageDerivatives]] = b"", []
         self.charts = Charts(ocp.manifold, self.reference)
+        self._nodes = np.roll(self.charts.reference, -1, axis=0)  # of the steps; the last one is not read
         self._x0 = self.first_coordinates(ocp.x0)
         self.N, self.n, self.m = ocp.horizon, ocp.manifold.ndx, ocp.nu
         self._index(self.N + (hold == "first_order"))
@@ -142,9 +142,7 @@ class Transcription:
     # -- the program ----------------------------------------------------------------------------------------------------
     def _point(self, w: Array) -> _Point:
         delta = w[self.ix]
-        xs = self.charts.states(delta)
-        nodes = self.charts.reference
-        return _Point(delta, xs, np.concatenate([nodes[1:], nodes[:1]]))  # the last one is not read
+        return _Point(delta, self.charts.states(delta))
 
     def evaluate(self, w: Array) -> tuple[float, Array]:
         """See :class:`~trajopt.solvers.nlp.nlp.NLP`."""
@@ -154,7 +152,7 @@ class Transcription:
 
     def _given(self, part: Part, w: Array, at: _Point) -> tuple[Array, Array, Array]:
         """x, u and nodes of a part."""
-        return at.xs[part.knots], w[part.iu], at.nodes[part.knots]
+        return at.xs[part.knots], w[part.iu], self._nodes[part.knots]
 
     def differentiate(self, w: Array) -> tuple[Array, sp.csc_matrix]:
         """See :class:`~trajopt.solvers.nlp.nlp.NLP`."""
@@ -164,18 +162,20 @@ class Transcription:
             E = self.charts.slopes(at.delta[part.knots])
             lx, A, gx = (d.lx, d.A, d.gx) if E is None else ((d.lx[:, None] @ E)[:, 0], d.A @ E, d.gx @ E)
             gradient[part.ix] += lx
-            np.add.at(gradient, part.iu, d.lu)
+            if self.hold == "zero_order":
+                gradient[part.iu] += d.lu
+            else:  # a control belongs to two knots
+                np.add.at(gradient, part.iu, d.lu)
             blocks += ([A, d.B] if part.stepped else []) + [gx, d.gu]
         return gradient, self._jacobian(blocks)
 
     def _derivatives(self, w: Array, at: _Point) -> list[StageDerivatives]:
         """Of the parts; kept for the charts' part in the Hessian at the same point."""
-        if self._last[0] != w.tobytes():
+        point = b"" if self.charts.flat else w.tobytes()
+        if not point or self._last[0] != point:
             quadratic = self.kind != "exact"
             found = [part.stages.first(*self._given(part, w, at), quadratic=quadratic) for part in self.parts]
-            if self.charts.flat:
-                return found
-            self._last = w.tobytes(), found
+            self._last = point, found
         return self._last[1]
 
     def hessian(self, w: Array, sigma: float, multipliers: Array) -> sp.csc_matrix:

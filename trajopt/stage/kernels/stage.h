@@ -74,7 +74,7 @@ static int load_knots(const stages_t *s, const point_t *at, long n, long last, k
 }
 
 /* Store rows of `width` numbers from the knot n on, where they are asked for. */
-static void put_rows(const V *v, long width, int count, long n, double *out)
+ALWAYS_INLINE void put_rows(const V *v, long width, int count, long n, double *out)
 {
     if (out) unpack(v, width, count, out + n * width);
 }
@@ -178,15 +178,15 @@ static void add_scaled(double factor, const V *from, V *restrict to, int count)
     for (int i = 0; i < count; i++) to[i] += factor * from[i];
 }
 
-/* The upper triangle of H (NW x NW) as blocks lxx, lux, luu. */
-static void blocks_of(const V *H, knot_t *restrict k)
+/* The upper triangle of H (NW x NW) as blocks. */
+static void blocks_of(const V *H, hessian_t *restrict out)
 {
     for (int i = 0; i < ND; i++)
-        for (int j = i; j < ND; j++) k->lxx[i * ND + j] = k->lxx[j * ND + i] = H[i * NW + j];
+        for (int j = i; j < ND; j++) out->xx[i * ND + j] = out->xx[j * ND + i] = H[i * NW + j];
     for (int i = 0; i < NU; i++)
-        for (int j = 0; j < ND; j++) k->lux[i * ND + j] = i < MU ? H[j * NW + ND + i] : ZERO;
+        for (int j = 0; j < ND; j++) out->ux[i * ND + j] = i < MU ? H[j * NW + ND + i] : ZERO;
     for (int i = 0; i < NU; i++)
-        for (int j = i; j < NU; j++) k->luu[i * NU + j] = k->luu[j * NU + i] = j < MU ? H[(ND + i) * NW + ND + j] : ZERO;
+        for (int j = i; j < NU; j++) out->uu[i * NU + j] = out->uu[j * NU + i] = j < MU ? H[(ND + i) * NW + ND + j] : ZERO;
 }
 
 EXPORT void stage_second(const stages_t *s, const point_t *at, long first, long last, const second_t *out, V *room)
@@ -202,11 +202,10 @@ EXPORT void stage_second(const stages_t *s, const point_t *at, long first, long 
             pack(out->lam + n * ND, ND, count, a->lam);
             contract(c, s->substeps, k->x, k->u, k->t, k->dt, k->p, k->node, out->kept ? out->kept + n / LANES * s->substeps : NULL,
                      own, a);
+            blocks_of(a->H, &a->out);
         } else {
-            memset(a->H, 0, sizeof a->H);
+            memset(&a->out, 0, sizeof a->out);
         }
-        blocks_of(a->H, k);
-        memcpy(xx, k->lxx, sizeof a->out.xx), memcpy(ux, k->lux, sizeof a->out.ux), memcpy(uu, k->luu, sizeof a->out.uu);
         if (out->sigma != 0.0) {
             running_expand(k->x, k->u, &k->t, &k->dt, k->theta, &k->l, k->lx, k->lu, k->lxx, k->lux, k->luu, w);
             add_scaled(out->sigma, k->lxx, xx, ND * ND);
