@@ -33,10 +33,11 @@ from trajopt import (
     solver_options,
     state_cost,
 )
+from trajopt.lq.definite_shift import definite_shift
 from trajopt.lq.lq import LQProblem, forward, solve_riccati
 from trajopt.lq.lq_solver import NumpyLQ
 from trajopt.solvers.options import DDPOptions
-from trajopt.solvers.shooting.ddp_model import Damping, NewtonModel, PlainModel, TrueModel, convex_lq, definite_shift
+from trajopt.solvers.shooting.ddp_model import Damping, NewtonModel, PlainModel, TrueModel, convex_lq
 from trajopt.solvers.shooting.iterate import measured
 from trajopt.solvers.shooting.shooting import ShootingLoop
 from trajopt.stage.evaluation import StageEvaluator
