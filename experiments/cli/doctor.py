@@ -10,6 +10,7 @@ from importlib import metadata
 from typing import NamedTuple
 
 from experiments.cli.kernel_cache import contents
+from trajopt.results.solution import DISTRIBUTION
 
 CORE = ("numpy", "scipy", "casadi", "osqp", "matplotlib")
 NONE = "not installed"
@@ -54,7 +55,8 @@ def _ipopt_version() -> str:
 
 def versions() -> Iterator[tuple[str, str]]:
     """(name, version) of Python and of every package of interest."""
-    yield "trajopt", version("trajopt") if version("trajopt") != NONE else "run from a source tree"
+    own = version(DISTRIBUTION)
+    yield "trajopt", "run from a source tree" if own == NONE else own
     yield "python", f"{platform.python_version()} on {platform.system()} {platform.machine()}"
     for package in (*CORE, *(extra.package for extra in EXTRAS)):
         yield package, version(package)

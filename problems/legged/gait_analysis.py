@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from dynamics_backends.protocol import Array, Batch
+from dynamics_backends.protocol import Array, Batch, HasOutputs, unwrapped
 from problems.task import position_of
 from trajopt import OCP
 
@@ -145,9 +145,8 @@ def contact_forces(ocp: OCP, xs: Array, us: Array) -> dict[str, Array]:
     found: dict[str, Array] = {}
     for phase, knots in zip(ocp.phases, ocp.phase_slices, strict=True):
         sampling = phase.dynamics.sampling
-        system: Any = None if sampling is None else sampling.backend.map
-        system = getattr(system, "wrapped", system)
-        if not hasattr(system, "outputs"):
+        system: Any = None if sampling is None else unwrapped(sampling.backend.map)
+        if not isinstance(system, HasOutputs):
             continue
         values = {k: v[: phase.knots] if v.ndim == 2 else v for k, v in phase.parameters.items()}
         batch = Batch.of(system, xs[knots], us[knots, : system.nu], ocp.times[knots], values)

@@ -13,9 +13,8 @@ from typing import Any
 
 import numpy as np
 
-from dynamics_backends.compiled.emit.emit import constant
-from dynamics_backends.compiled.sources.dynamics_source import dynamics_source, has_source, plain
-from dynamics_backends.protocol import Array
+from dynamics_backends.compiled.interface.sources import constant, dynamics_source, has_source
+from dynamics_backends.protocol import Array, unwrapped
 from trajopt.guesses.guesses import Guess
 from trajopt.lq.compiled_lq import lq_source
 from trajopt.problem.impact_stage import JUMP
@@ -40,7 +39,9 @@ def controller_files(ocp: OCP, name: str, guess: Guess | None = None, hessian: s
     dynamics = dynamics_source(sampled.backend, {}, straight=True)
     running, terminal = (tuple(TermShape.of(term) for term in terms) for terms in (ocp.phases[0].terms, ocp.terminal))
     stage = stage_source(
-        dynamics, plain(sampled.backend.map), StageShape(sampled.scheme, (), ocp.nu, running, terminal, hessian=hessian)
+        dynamics,
+        unwrapped(sampled.backend.map),
+        StageShape(sampled.scheme, (), ocp.nu, running, terminal, hessian=hessian),
     )
     texts = {
         f"{name}.h": _header(ocp, sampled, stage),

@@ -22,6 +22,8 @@ from dynamics_backends.protocol import Array
 from trajopt.results.records import NUMBERS, PHASES, IterationRecord
 from trajopt.results.status import Status
 
+DISTRIBUTION = "urdf-trajopt"
+"""The name under which pip knows this project."""
 FORMAT = "trajopt.solution"
 FORMAT_VERSION = 1
 CONVENTIONS = {
@@ -149,7 +151,7 @@ def versions() -> dict[str, str]:
 
     found = {"python": platform.python_version(), "numpy": np.__version__}
     try:
-        return found | {"trajopt": metadata.version("trajopt")}
+        return found | {"trajopt": metadata.version(DISTRIBUTION)}
     except metadata.PackageNotFoundError:  # run from a source tree
         return found
 

@@ -16,15 +16,13 @@ from typing import Any
 
 import numpy as np
 
-from dynamics_backends.compiled.runtime.memory import (
+from dynamics_backends.compiled.interface.libraries import (
     KNOTS_PER_THREAD,
     address,
     aligned,
     over_threads,
 )
-from dynamics_backends.compiled.sources.dynamics_source import has_contraction
-from dynamics_backends.compiled.sources.traced_source import TooLong
-from dynamics_backends.methods.symbolic_map import TraceError
+from dynamics_backends.compiled.interface.sources import TooLong, TraceError, has_contraction
 from dynamics_backends.protocol import Array, Hessians
 from trajopt.lq.compiled_lq import CurvaturePart
 from trajopt.problem.constraints import Constraint

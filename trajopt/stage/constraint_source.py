@@ -11,8 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from dynamics_backends.compiled.emit.emit import Argument, chunked_function
-from dynamics_backends.compiled.emit.trace import trace_expressions
+from dynamics_backends.compiled.interface.sources import Argument, chunked_function, trace_expressions
 from dynamics_backends.manifold import Manifold
 from dynamics_backends.protocol import Array
 from trajopt.problem.constraints import Constraint
@@ -39,7 +38,7 @@ def constraint_source(
     """
     import casadi as ca
 
-    from dynamics_backends.compiled.sources.traced_source import short_enough
+    from dynamics_backends.compiled.interface.sources import short_enough
 
     n = manifold.ndx
     sizes = [size for c in constraints for _, size in c.parameters]

@@ -64,9 +64,7 @@ def _compiled(ocp: OCP, i: int, wanted: Wanted, plain: NumpyStages, engine: Engi
     sampling = ocp.phases[i].dynamics.sampling
     if sampling is None or (engine == "auto" and sampling.backend.engine != "compiled"):
         return None
-    from dynamics_backends.compiled.sources.dynamics_source import has_contraction, has_source
-    from dynamics_backends.compiled.sources.traced_source import TooLong
-    from dynamics_backends.methods.symbolic_map import TraceError
+    from dynamics_backends.compiled.interface.sources import TooLong, TraceError, has_contraction, has_source
     from trajopt.stage.compiled_stages import CompiledStages
     from trajopt.stage.library import ALONE, CURVED, ROLLED
 

@@ -6,11 +6,17 @@ import ctypes
 from functools import lru_cache
 from typing import Any
 
-from dynamics_backends.compiled.loops.kernel import templates
-from dynamics_backends.compiled.runtime.cache import load
-from dynamics_backends.compiled.runtime.memory import Rooms, address, bound, pointers
-from dynamics_backends.compiled.runtime.toolchain import find_toolchain
-from dynamics_backends.compiled.sources.dynamics_source import contracted_source, dynamics_source, plain, tables_of
+from dynamics_backends.compiled.interface.libraries import (
+    Rooms,
+    address,
+    bound,
+    find_toolchain,
+    load,
+    pointers,
+    templates,
+)
+from dynamics_backends.compiled.interface.sources import contracted_source, dynamics_source, tables_of
+from dynamics_backends.protocol import unwrapped
 from trajopt.stage.stage_source import StageShape, stage_source
 
 ALONE, ROLLED, CURVED = ("first",), ("first", "rollout"), ("first", "second")
@@ -43,7 +49,7 @@ class Library:
         sizes = dict(shape.parameters)
         dynamics = dynamics_source(backend, sizes)
         second = contracted_source(backend.map, sizes) if "second" in shape.parts else None
-        source = stage_source(dynamics, plain(backend.map), shape, second).source
+        source = stage_source(dynamics, unwrapped(backend.map), shape, second).source
         self.shape, self.lanes = shape, find_toolchain().lanes
         self.tables = tables_of(dynamics.model)
         self.ti, self.td = (pointers(t) for t in self.tables)

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from dynamics_backends.manifold import Manifold
+from dynamics_backends.manifold_curvature import difference_curvature
 from dynamics_backends.protocol import Array, Hessians, Parameters
 from trajopt.problem.constraints import Constraint
 from trajopt.problem.expansion import contracted_hessian, quadratize, residual_batch, residual_jacobians, term_value
@@ -16,7 +17,6 @@ from trajopt.problem.terms import CostTerm
 from trajopt.stage.pool import Pool
 from trajopt.stage.stages import StageDerivatives, StageValues, Trials, room_for
 from trajopt.step.contraction import contraction_of
-from trajopt.step.manifold_curvature import difference_curvature
 
 
 @dataclass(eq=False)

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from dynamics_backends.compiled.runtime.memory import Rooms, over_threads
+from dynamics_backends.compiled.interface.libraries import Rooms, over_threads
 
 NUMBERS_PER_THREAD = 30_000
 """Work that fills fewer numbers than twice this is done on the calling thread."""

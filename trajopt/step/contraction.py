@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dynamics_backends.methods.forward_ad import ForwardAD
+from dynamics_backends.registry import make_backend
 from trajopt.problem.impact_stage import JUMP, ImpactStage
 from trajopt.problem.ocp import DiscreteMap, Sampling, StepContraction
 from trajopt.step.sensitivities import SampledSystem
@@ -23,7 +23,9 @@ def contraction_of(dynamics: DiscreteMap, *, from_source: bool = False) -> StepC
             "hessian = 'gauss_newton' for a sparse solver"
         )
     if from_source:
-        found = _sampled(sampling._replace(backend=ForwardAD(sampling.backend.map))).contract
+        found = _sampled(
+            sampling._replace(backend=make_backend(sampling.backend.map, "forward_ad", engine="numpy"))
+        ).contract
         assert found is not None
         return found
     raise TypeError(

@@ -23,6 +23,7 @@ from dynamics_backends.protocol import (
     Map,
     Parameters,
     SecondOrderBackend,
+    is_second_order,
 )
 from dynamics_backends.scalar import Rows, Scalar
 from trajopt.problem.ocp import LinearizedStep, Sampling, StepContraction
@@ -73,7 +74,7 @@ class _HeldMap:
         self.output_names = map.output_names
         following = (f"next {name}" for name in map.control_names)
         self.control_names = (*map.control_names, *following, "start of the step", "length of the step")
-        self.second_order: bool = getattr(map, "second_order", False)
+        self.second_order = is_second_order(map)
 
     def __call__(self, x: Rows, u: Rows, t: Scalar, p: Mapping[str, Rows]) -> Rows:
         """Rows (n_out, N)."""

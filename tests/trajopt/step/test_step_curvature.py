@@ -6,6 +6,7 @@ import textbook_systems as textbook
 from rigid_body_cases import tree
 
 from dynamics_backends.manifold import SE2, SE3, SO3, Manifold, vector_space
+from dynamics_backends.manifold_curvature import dexp_inv_curvature, difference_curvature, integrate_curvature
 from dynamics_backends.methods.forward_ad import contracted_hessian
 from dynamics_backends.protocol import Batch, FunctionMap
 from dynamics_backends.registry import make_backend
@@ -14,7 +15,6 @@ from trajopt import SCHEMES, SampledSystem
 from trajopt.step.contraction import contraction_of
 from trajopt.step.first_order_hold import HeldStep
 from trajopt.step.integrators import step_rows
-from trajopt.step.manifold_curvature import dexp_inv_curvature, difference_curvature, integrate_curvature
 
 N = 4
 GROUPS = Manifold([SE3, vector_space(2), SO3, SE2])

@@ -10,8 +10,8 @@ from __future__ import annotations
 import numpy as np
 
 from dynamics_backends.manifold import Manifold
+from dynamics_backends.manifold_curvature import integrate_curvature
 from dynamics_backends.protocol import Array
-from trajopt.step.manifold_curvature import integrate_curvature
 
 
 class Charts:

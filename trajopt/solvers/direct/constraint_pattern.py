@@ -30,7 +30,7 @@ def _structure(residual: Any, sizes: tuple[tuple[str, int], ...]) -> Array:
     """The mask (nr, ndx + nu) of one residual; full where its source does not take symbols."""
     import casadi as ca
 
-    from dynamics_backends.methods.symbolic_map import Symbols, TraceError, symbolic_value
+    from dynamics_backends.compiled.interface.sources import Symbols, TraceError, symbolic_value
 
     symbols, manifold = Symbols.of(residual, dict(sizes)), residual.manifold
     flat = manifold.is_vector_space
