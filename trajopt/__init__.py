@@ -271,3 +271,8 @@ from trajopt.validation.validation import (
     InvalidProblem as InvalidProblem,
     validate as validate,
 )
+from trajopt.view.motion import Marks as Marks
+from trajopt.view.view import (
+    view as view,
+    write_animation as write_animation,
+)

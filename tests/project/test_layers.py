@@ -31,7 +31,10 @@ TRAJOPT_MAY_IMPORT = tuple(
         "manifold",
         "manifold_curvature",
         "rigid_body.algorithms.kinematics",
+        "rigid_body.geometry",
         "rigid_body.model.model",
+        "rigid_body.model.model_data",
+        "rigid_body.model.state",
         "compiled.interface",
     )
 )

@@ -126,7 +126,8 @@ def solve(
     began = time.perf_counter()
     solution = run(ocp, warm, chosen, callback)
     elapsed = time.perf_counter() - began
-    return replace(solution, meta=_meta(ocp, solver, asdict(chosen), warnings) | {"solve_time": elapsed})
+    meta = _meta(ocp, solver, asdict(chosen), warnings) | {"solve_time": elapsed}
+    return replace(solution, meta=meta, model=ocp.model)
 
 
 def solve_nlp(

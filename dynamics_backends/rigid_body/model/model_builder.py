@@ -171,7 +171,7 @@ def lock_joints(model: Model, joints: Iterable[str] | Mapping[str, float]) -> Mo
     for frame in model.frames:
         parent = model.body_names[frame.body] if frame.body >= 0 else None
         builder.add_frame(frame.name, parent, xyz=frame.p, R=frame.R, kind=frame.kind)
-    return builder.build(model.gravity)
+    return builder.build(model.gravity).replace(source=model.source)
 
 
 def _add_again(builder: ModelBuilder, model: Model, b: int, value: float | None):

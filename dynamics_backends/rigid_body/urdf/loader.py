@@ -12,6 +12,7 @@ import warnings
 from collections.abc import Mapping
 from dataclasses import replace
 from itertools import chain
+from pathlib import Path
 
 import numpy as np
 
@@ -73,7 +74,11 @@ def load_urdf(
     elif followers:
         model = replace(model, coupling=couple(model, followers))
     _report(robot, model, exempt=frozenset(followers), strict=strict)
-    return model
+    return model if _is_text(source) else replace(model, source=str(Path(source).resolve()))
+
+
+def _is_text(source: str | os.PathLike) -> bool:
+    return isinstance(source, str) and source.lstrip("\ufeff \t\r\n").startswith("<")
 
 
 def _check_option(option: str, value: str, known: tuple[str, ...]):
