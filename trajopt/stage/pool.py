@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import lru_cache
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
-
-from dynamics_backends.compiled.interface.libraries import Rooms, over_threads
 
 NUMBERS_PER_THREAD = 30_000
 """Work that fills fewer numbers than twice this is done on the calling thread."""
@@ -42,6 +40,8 @@ class Pool:
         work, self._work = self._work, []
         if not work:
             return
+        from dynamics_backends.compiled.interface.libraries import over_threads
+
         ends = np.cumsum([-(-w.knots // w.lanes) for w in work]).tolist()
 
         def part(first: int, last: int, room: np.ndarray) -> None:
@@ -55,5 +55,7 @@ class Pool:
 
 
 @lru_cache(maxsize=16)
-def _rooms(doubles: int) -> Rooms:
+def _rooms(doubles: int) -> Any:
+    from dynamics_backends.compiled.interface.libraries import Rooms
+
     return Rooms(doubles)
