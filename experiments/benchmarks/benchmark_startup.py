@@ -84,14 +84,15 @@ _PICTURES = """
 import sys, json, time
 from pathlib import Path
 try:
-    from experiments.cli.main import _task_of_solution
+    from experiments.config.build import task_of_solution
     from experiments.plots.plotting import plot_solution
 except ImportError:
-    from experiments.cli import _task_of_solution
+    from experiments.cli import _task_of_solution as task_of_solution
     from experiments.plotting import plot_solution
 from trajopt import Solution
 solution = Solution.load(sys.argv[1])
-task = _task_of_solution(solution)
+task = task_of_solution(solution)
+task = task[0] if isinstance(task, tuple) else task
 began, used = time.perf_counter(), time.process_time()
 plot_solution(solution, Path(sys.argv[2]), task)
 print(json.dumps([time.perf_counter() - began, time.process_time() - used]))
