@@ -56,7 +56,7 @@ class Task:
     frame: whose path is of interest. goal: its goal (3,) in the world [m]. feet: frames that touch the ground.
     points: of the links, whose distance from obstacles is of interest. contour: the path that the frame follows.
     moved: takes a problem's references to those from a time [s] on; default: they stay.
-    warnings: doubts about the settings.
+    warnings: doubts about the settings. notes: what validation tells beside them.
     outcome: sentences about a final state (nx,), for example how far from its goal it is.
     clock: of problems with free durations, the times (N + 1,) [s] of states (N + 1, nx), for pictures; else None.
     """
@@ -70,6 +70,7 @@ class Task:
     contour: Contour | None = None
     moved: Callable[[OCP, float], OCP] = at_any_time
     warnings: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
     outcome: Callable[[Array], list[str]] = no_outcome
     clock: Callable[[Array], Array | None] = no_clock
 

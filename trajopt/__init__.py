@@ -37,6 +37,8 @@ _EXPORTS = {
         "quasi_static_guess",
         "resampled_guess",
     ),
+    "guesses.inverse_kinematics": ("inverse_kinematics",),
+    "guesses.minimum_jerk": ("minimum_jerk_guess",),
     "step.integrators": ("SCHEMES",),
     "lq.lq": ("LQProblem", "solve_riccati"),
     "replanning.measurements": ("Measurement", "MovingObject", "Sensor"),

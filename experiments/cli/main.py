@@ -170,6 +170,8 @@ def validate(config: str, overrides: tuple[str, ...], urdf: str | None) -> None:
     if ocp.model is not None:
         click.echo(ocp.model.describe())
     click.echo("cost terms: " + ", ".join(term.name for term in ocp.terms()))
+    for note in task.notes:
+        click.echo(note)
     findings = findings_of(ocp, task.guess)
     for finding in findings:
         click.echo(f"{finding.severity}: {finding.message}", err=True)
