@@ -44,7 +44,7 @@ _EXPORTS = {
     "replanning.measurements": ("Measurement", "MovingObject", "Sensor"),
     "replanning.loop": ("Planner", "Plant", "ReplanningLoop", "Timing"),
     "problem.ocp": ("DiscreteMap", "LinearizedStep", "OCP", "Phase"),
-    "solvers.options": ("DDPOptions", "SLQOptions", "SQPOptions"),
+    "solvers.options": ("AutoOptions", "DDPOptions", "SLQOptions", "SQPOptions"),
     "replanning.plan": ("Plan", "Receding", "Shrinking", "warm_start"),
     "replanning.planners": ("Converging",),
     "replanning.plants": ("Push", "SampledPlant"),
@@ -70,6 +70,7 @@ _EXPORTS = {
         "residual_cost",
         "state_cost",
     ),
+    "validation.broken_limits": ("BrokenLimit", "broken_limits"),
     "validation.validation": ("Finding", "InvalidProblem", "validate"),
 }
 _MODULE_OF = {name: module for module, names in _EXPORTS.items() for name in names}

@@ -1,6 +1,6 @@
 """Random goals of many arms, solved with untuned settings: how often a first try succeeds, and what it costs.
 
-    python -m experiments.benchmark_arms [--arms NAME_OR_URDF[:FRAME] ...] [--goals 20] [--seed 0] [--solvers slq,ddp,...]
+    python -m experiments.benchmark_arms [--arms NAME_OR_URDF[:FRAME] ...] [--goals 20] [--seed 0] [--solvers auto,ddp,...]
                                          [--hard] [--guess NAME] [--time-limit 60] [--out DIR] [--best CSV ...]
 
 Arms: the bundled ones and those of example-robot-data, or the given ones (:mod:`experiments.benchmarks.arm_goals`), their fingers
@@ -9,8 +9,8 @@ problems/configs/kinova_reach.toml.  With --hard the goal and rest are terminal 
 velocities hold on the way.
 
 The table counts, by solver, the solves that converged, and those that also end at the goal: within 2 mm, or where the weights
-keep even the best known optimum farther away, not much farther than that.  Iterations, time and processor time (building the
-task included, compilation done before) are quantiles over all solves; the cost above the best known, over those that converged.
+keep even the best known optimum farther away, not much farther than that.  Iterations, time and processor time, both without
+building and compiling the task, are quantiles over all solves; the cost above the best known, over those that converged.
 Best is the least cost of this run and of the files --best, which earlier runs have written.  DIR gets arms.csv, a row a solve.
 """
 
@@ -34,7 +34,7 @@ from trajopt import Solution
 from .arm_goals import Arm, Reach, all_arms, config_of, load_arm, reach
 from .benchmark_first_order import markdown, write_csv
 
-SOLVERS = "slq,ddp,sqp,dms"
+SOLVERS = "auto,slq,ddp,sqp,dms"
 NEAR = 2.0
 """[mm] from the goal."""
 AS_NEAR = 1.1
@@ -88,24 +88,21 @@ def rows_of(name: str, job: Job) -> Iterator[Row]:
         for number in range(job.goals):
             yield from (_broken(name, number, solver, job, error) for solver in job.solvers)
         return
-    ready: set[str] = set()
     for number in range(job.goals):
         task = reach(arm, job.variant, job.seed, number)
         for solver in job.solvers:
             try:
-                yield _solved(arm, task, number, solver, job, ready)
+                yield _solved(arm, task, number, solver, job)
             except Exception as error:
                 yield _broken(name, number, solver, job, error)
 
 
-def _solved(arm: Arm, goal: Reach, number: int, solver: str, job: Job, ready: set[str]) -> Row:
+def _solved(arm: Arm, goal: Reach, number: int, solver: str, job: Job) -> Row:
     config = read_config(config_of(arm, goal, job.variant, solver, job.guess, job.time_limit), arm.name)
     task = build_task(config)
-    if solver not in ready:
-        _make_ready(config, task)
-        ready.add(solver)
+    _make_ready(config, task)
     began = time.perf_counter(), time.process_time()
-    solution = solve_task(config, build_task(config))
+    solution = solve_task(config, task)
     elapsed = 1e3 * (time.perf_counter() - began[0]), 1e3 * (time.process_time() - began[1])
     return _row(arm, goal, number, solver, job, solution, elapsed)
 

@@ -71,10 +71,17 @@ def main() -> None:
 @backend_option
 @solver_option
 @click.option("--warm-start", type=click.Path(exists=True, dir_okay=False), help="Start from a saved solution.")
+@click.option(
+    "--starts", type=click.IntRange(1), default=1, help="Solve from so many guesses, and keep the best optimum."
+)
 @click.option("--animate", is_flag=True, help="Write a web page that shows the motion.")
 @command
-def solve(config: str, overrides: tuple[str, ...], warm_start: str | None, animate: bool, **named: Any) -> None:
+def solve(
+    config: str, overrides: tuple[str, ...], warm_start: str | None, starts: int, animate: bool, **named: Any
+) -> None:
     """Solve the problem of CONFIG (a TOML file), save the solution and draw it."""
+    from dataclasses import replace
+
     from experiments.config import build
     from trajopt import ConsoleTable, StatusCode
 
@@ -87,8 +94,10 @@ def solve(config: str, overrides: tuple[str, ...], warm_start: str | None, anima
     _warn_of_findings(task, guess)
     results_folder(settings.directory, (SOLUTION_FILE, CONFIG_FILE))
     _make_ready(task, settings)
-    table = ConsoleTable(verbosity=settings.output.verbosity)
-    solution = build.solve_task(settings, task, table, guess)
+    if starts > 1:
+        solution = _best_of(settings, task if guess is None else replace(task, guess=guess), starts)
+    else:
+        solution = build.solve_task(settings, task, ConsoleTable(verbosity=settings.output.verbosity), guess)
     _tell(solution, task)
     if solution.status.code == StatusCode.INTERRUPTED:
         kept = "the best iterate so far" if solution.iterations else "only the initial guess"
@@ -96,6 +105,26 @@ def solve(config: str, overrides: tuple[str, ...], warm_start: str | None, anima
     _save(solution, task, settings, animate)
     if not solution.status.success:
         raise click.exceptions.Exit(FAILED)
+
+
+def _best_of(settings: Config, task: Task, count: int) -> Solution:
+    """The best of the solutions from several starts, all local optima told."""
+    from experiments.analysis.starts import best, optima, solutions
+    from trajopt.results.report import account
+
+    found = []
+    for s in solutions(settings, task, count):
+        found.append(s)
+        click.echo(f"start {len(found)} of {count}: {s.status.code}, {account(s)}, {s.meta['solve_time']:.3f} s")
+        if s.status.code == "interrupted":
+            break
+    distinct = optima(found)
+    click.echo(
+        f"{len(distinct)} distinct local optima, by {sum(len(o.starts) for o in distinct)} of {len(found)} starts"
+    )
+    for o in distinct:
+        click.echo(f"  cost {o.solution.cost:.10g} from start {', '.join(str(i + 1) for i in sorted(o.starts))}")
+    return best(found)
 
 
 def _warn_of_findings(task: Task, guess: Guess | None = None) -> None:
@@ -125,9 +154,26 @@ def _tell(solution: Solution, task: Task) -> None:
     times = ", ".join(f"{name} {value:.3f} s" for name, value in solution.time_total.items())
     total = solution.meta["solve_time"]
     click.echo(f"{account(solution)}, {total:.3f} s ({times})")
+    for number, attempt in enumerate(solution.meta.get("attempts", ()), 1):
+        click.echo(f"attempt {number}: {attempt['solver']}, {attempt['status']}, {attempt['iterations']} iterations")
     if math.isfinite(solution.cost):
         for sentence in task.outcome(solution.xs[-1]):
             click.echo(sentence)
+        _tell_limits(solution, task)
+
+
+def _tell_limits(solution: Solution, task: Task) -> None:
+    """Every limit broken: those that were not to be kept as warnings."""
+    from trajopt import broken_limits
+
+    broken = [*broken_limits(task.ocp, solution.xs, solution.us), *task.contact_limits(solution.xs, solution.us)]
+    if not broken:
+        click.echo("all limits are kept")
+    for b in broken:
+        if b.enforced:
+            click.echo(b.sentence())
+        else:
+            warn([b.sentence()])
 
 
 def _save(solution: Solution, task: Task, settings: Config, animate: bool = False) -> None:

@@ -20,11 +20,10 @@ import trajopt as to
 from dynamics_backends.protocol import Array
 from dynamics_backends.rigid_body.batched import frame_placement
 from dynamics_backends.rigid_body.model.model import Model
-from dynamics_backends.rigid_body.model.model_builder import lock_joints
 from dynamics_backends.rigid_body.spatial.rotations import rpy_matrix
 from dynamics_backends.systems.bodies.free_body import FreeBody
 from problems.arms.arm import Arm, Configuration, holding_forces
-from problems.arms.arm_guess import GuessName, Sphere, goal_configurations, guess_of, reach_doubts, reach_notes
+from problems.arms.arm_guess import GuessName, Sphere, goal_configurations, guesses_of, reach_doubts, reach_notes
 from problems.arms.obstacle import Obstacle, Point
 from problems.task import (
     BackendFactory,
@@ -124,9 +123,7 @@ def build(settings: Settings, backend: BackendFactory) -> Task:
     Raises UnknownName for a joint or frame that the robot does not have, ValueError for values that do not fit it.
     """
     s = settings
-    model = load_fixed_base(s.robot, s.mimic)
-    if s.locked_joints:
-        model = lock_joints(model, s.locked_joints)
+    model = load_fixed_base(s.robot, s.mimic, s.locked_joints)
     arm = Arm.of(model, s.q0, s.goal_q, s.frame)
     ocp = to.OCP.single_phase(
         s.sampled(backend(FreeBody(model))),
@@ -143,11 +140,13 @@ def build(settings: Settings, backend: BackendFactory) -> Task:
     )
     spheres = [Sphere.of(arm, o) for o in s.obstacles.values()]
     at_goal = None if s.goal_position is None else goal_configurations(arm, s.goal_position, s.goal_rotation, spheres)
+    guess, *others = guesses_of(ocp, arm, s.guess, at_goal, spheres)
     return Task(
         ocp,
-        guess_of(ocp, arm, s.guess, at_goal, spheres),
+        guess,
         arm.frame,
         _goal_point(arm, s),
+        other_guesses=tuple(others),
         points=_watched(arm, s),
         warnings=() if s.goal_position is None else reach_doubts(arm, s.goal_position, s.goal_rotation, at_goal),
         notes=reach_notes(arm, at_goal),

@@ -62,25 +62,28 @@ def goal_configurations(
         return np.min([sphere.clearance(arm.model, qs) for sphere in spheres], axis=0)
 
     R = None if rotation is None else rpy_matrix(rotation)
-    about = {"q0": arm.q0, "limits": limits, "clearance": clearance if spheres else None}
-    return inverse_kinematics(arm.model, arm.frame, np.array(position), R, **about)
+    clear = clearance if spheres else None
+    return inverse_kinematics(arm.model, arm.frame, np.array(position), R, q0=arm.q0, clearance=clear, limits=limits)
 
 
-def guess_of(ocp: to.OCP, arm: Arm, kind: GuessName, reached: Reached | None, spheres: Sequence[Sphere]) -> to.Guess:
-    """The guess of this name. reached: the configurations at the goal, where that is one of a frame."""
+def guesses_of(
+    ocp: to.OCP, arm: Arm, kind: GuessName, reached: Reached | None, spheres: Sequence[Sphere]
+) -> list[to.Guess]:
+    """The guess of this name, and others of its kind where there are several. reached: the configurations at the goal, where that
+    is one of a frame."""
 
     def hold(xs: Array) -> Array:
         return holding_forces(arm.model, xs[:, : arm.model.nq])
 
     if kind == "constant":
-        return to.constant_guess(ocp)
+        return [to.constant_guess(ocp)]
     goals = _goals(arm, reached)
     if kind == "quasi_static" or goals is None:
-        return to.quasi_static_guess(ocp, hold)
-    if kind == "auto":
-        return _cheapest(ocp, arm, goals, spheres)
+        return [to.quasi_static_guess(ocp, hold)]
+    if kind == "auto" and arm.manifold.is_vector_space:
+        return _by_cost(ocp, arm, goals, spheres)
     xs = to.interpolated_guess(ocp, arm.x_goal).xs
-    return to.quasi_static_guess(ocp, hold, _bent(arm, xs, spheres) if kind == "around" else xs)
+    return [to.quasi_static_guess(ocp, hold, _bent(arm, xs, spheres) if kind == "around" else xs)]
 
 
 def _goals(arm: Arm, reached: Reached | None) -> Array | None:
@@ -95,20 +98,16 @@ def _goals(arm: Arm, reached: Reached | None) -> Array | None:
     return solutions[:CANDIDATES] if len(solutions) else reached.q[None]
 
 
-def _cheapest(ocp: to.OCP, arm: Arm, goals: Array, spheres: Sequence[Sphere]) -> to.Guess:
-    """The motion to the goal whose motion costs least, one that is clear of the spheres if there is any."""
-    if not arm.manifold.is_vector_space:
-        return to.quasi_static_guess(
-            ocp, lambda xs: holding_forces(arm.model, xs[:, : arm.model.nq]), to.interpolated_guess(ocp, arm.x_goal).xs
-        )
+def _by_cost(ocp: to.OCP, arm: Arm, goals: Array, spheres: Sequence[Sphere]) -> list[to.Guess]:
+    """The motions to these goals, the cheapest first, those that touch a sphere last."""
     rest = np.zeros(arm.model.nv)
     guesses = [_motion(ocp, arm, minimum_jerk_states(ocp, np.r_[q, rest]), spheres) for q in goals]
     if len(guesses) == 1:
-        return guesses[0]
+        return guesses
     xs, us = (np.stack(arrays) for arrays in zip(*guesses, strict=True))
     costs = to.StageEvaluator(ocp).cost(xs, us)
     inside = [sum(s.clearance(arm.model, x[:, : arm.model.nq]).min() < 0 for s in spheres) for x in xs]
-    return guesses[int(np.lexsort((costs, inside))[0])]
+    return [guesses[i] for i in np.lexsort((costs, inside))]
 
 
 def _motion(ocp: to.OCP, arm: Arm, xs: Array, spheres: Sequence[Sphere]) -> to.Guess:

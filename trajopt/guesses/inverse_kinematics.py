@@ -30,6 +30,8 @@ from dynamics_backends.rigid_body.model.model import Model
 
 STARTS = 16
 """q0 and random ones."""
+MORE = 4
+"""So many times as many starts, where those have not reached every goal."""
 ITERATIONS = 50
 PATIENCE = 5
 """Iterations after the first start has converged, for others that may lie nearer to q0."""
@@ -122,9 +124,14 @@ def inverse_kinematics(
     goal, single = _goals(position, rotation, free_axis)
     n = len(goal.position if goal.position is not None else goal.rotation)  # type: ignore[arg-type]
     near = np.broadcast_to(model.neutral() if q0 is None else np.asarray(q0, dtype=float), (n, model.nq))
-    search = _Search(model, frame_id, goal.repeated(starts), np.repeat(near, starts, axis=0), limits)
-    q, errors = search.run(search.first(starts, np.random.default_rng(seed)), starts)
-    return _selected(search, q, errors, n, clearance, single)
+    rng = np.random.default_rng(seed)
+    for count in (starts, MORE * starts):
+        search = _Search(model, frame_id, goal.repeated(count), np.repeat(near, count, axis=0), limits)
+        q, errors = search.run(search.first(count, rng), count)
+        found = _selected(search, q, errors, n, clearance, single)
+        if np.all(found.reached):
+            break
+    return found
 
 
 def _goals(position: Array | None, rotation: Array | None, axis: Array | None) -> tuple[_Goal, bool]:
@@ -200,8 +207,8 @@ class _Search:
             distance = np.linalg.norm(offset, axis=1)
             e, rows = [offset / self.reach], [J[:, :3] / self.reach]
         if self.goal.rotation is not None:
-            R = np.moveaxis(np.array(at.rotation), -1, 0)
-            turn, spin = self.turn(R), J[:, 3:]
+            R: Array = np.moveaxis(np.array(at.rotation), -1, 0)
+            turn, spin = self.turn(R, self.goal.rotation), J[:, 3:]
             angle = np.linalg.norm(turn, axis=1)
             if self.goal.axis is not None:  # rotation about the axis is no motion toward or from the goal
                 along = R @ self.goal.axis
@@ -209,9 +216,9 @@ class _Search:
             e, rows = [*e, turn], [*rows, spin]
         return _Errors(np.concatenate(e, axis=1), np.concatenate(rows, axis=1), distance, angle)
 
-    def turn(self, R: Array) -> Array:
-        """w (M, 3), in world axes."""
-        goal, axis = self.goal.rotation, self.goal.axis
+    def turn(self, R: Array, goal: Array) -> Array:
+        """w (M, 3) from orientations R to those of the goal, in world axes."""
+        axis = self.goal.axis
         if axis is None:
             relative = np.einsum("nij,nkj->ikn", goal, R)
             return np.stack(rotation_log([list(row) for row in relative]), axis=1)
@@ -271,16 +278,16 @@ def _selected(search: _Search, q: Array, errors: _Errors, n: int, clearance: Cle
     for i in range(n):
         ranked = order[i][good[i][order[i]]] + i * norms.shape[1]
         solutions.append(_distinct(q[ranked]))
-    found = (
-        q[chosen],
-        good.reshape(-1)[chosen],
-        errors.distance[chosen],
-        errors.angle[chosen],
-        np.prod(singular, axis=1),
-        singular.min(axis=1) / np.maximum(singular.max(axis=1), 1e-300),
-        clear[chosen],
-    )
-    return Reached(*(a[0] if single else a for a in found), tuple(solutions))  # type: ignore[arg-type]
+    numbers = {
+        "q": q[chosen],
+        "reached": good.reshape(-1)[chosen],
+        "position_error": errors.distance[chosen],
+        "rotation_error": errors.angle[chosen],
+        "manipulability": np.prod(singular, axis=1),
+        "dexterity": singular.min(axis=1) / np.maximum(singular.max(axis=1), 1e-300),
+        "clear": clear[chosen],
+    }
+    return Reached(**{k: a[0] if single else a for k, a in numbers.items()}, solutions=tuple(solutions))
 
 
 def _distinct(q: Array) -> Array:

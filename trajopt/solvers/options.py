@@ -225,3 +225,27 @@ def _number(value: object) -> bool:
 def _require(condition: bool, key: str, value: object, expected: str) -> None:
     if not condition:
         raise ValueError(f"{key} = {value!r}; expected {expected}")
+
+
+@dataclass(frozen=True)
+class AutoOptions:
+    """Options of :func:`trajopt.solvers.auto.auto`; they go to the methods it chooses, None for the default of each.
+
+    max_iterations: of each attempt. time_limit: [s] of all together, or None. gradient_tolerance, constraint_tolerance: see the
+    options of the methods. fallback: whether a failed solve is followed by another attempt.
+    """
+
+    max_iterations: int | None = None
+    time_limit: float | None = None
+    gradient_tolerance: float | None = None
+    constraint_tolerance: float | None = None
+    fallback: bool = True
+
+    def __post_init__(self) -> None:
+        count = self.max_iterations
+        whole = isinstance(count, int) and not isinstance(count, bool) and count >= 0
+        _require(count is None or whole, "max_iterations", count, "None or an integer of at least 0")
+        for key in ("time_limit", "gradient_tolerance", "constraint_tolerance"):
+            value = getattr(self, key)
+            _require(value is None or (_number(value) and value > 0), key, value, "None or a positive number")
+        _require(isinstance(self.fallback, bool), "fallback", self.fallback, "true or false")

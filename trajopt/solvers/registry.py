@@ -12,9 +12,10 @@ from trajopt.guesses.guesses import Guess, constant_guess
 from trajopt.problem.ocp import OCP
 from trajopt.results.records import Callback
 from trajopt.results.solution import Solution
+from trajopt.solvers.auto import auto
 from trajopt.solvers.direct.direct_sqp import sqp
 from trajopt.solvers.direct.dms import dms
-from trajopt.solvers.options import DDPOptions, DMSOptions, SLQOptions, SQPOptions
+from trajopt.solvers.options import AutoOptions, DDPOptions, DMSOptions, SLQOptions, SQPOptions
 from trajopt.solvers.shooting.augmented_lagrangian import solve_constrained
 from trajopt.solvers.shooting.ddp import ddp
 from trajopt.solvers.shooting.slq import ALIASES, slq
@@ -32,14 +33,27 @@ def with_constraints(run: Any) -> Any:
     return solver
 
 
+def _attempt(solver: str, ocp: OCP, guess: Guess, values: Mapping[str, Any], callback: Callback | None) -> Solution:
+    """A solve by the solver of a name, with those of the values that are options of it."""
+    run, kind, preset = _entry(solver)
+    known = {f.name for f in fields(kind)}
+    return run(ocp, guess, kind(**{**preset, **{k: v for k, v in values.items() if k in known}}), callback)
+
+
+def _auto(ocp: OCP, guess: Guess, options: AutoOptions, callback: Callback | None = None) -> Solution:
+    return auto(ocp, guess, options, callback, _attempt)
+
+
 _SLQ_FAMILY = {name: (with_constraints(slq), SLQOptions, preset) for name, preset in ALIASES.items()}
 SOLVERS: dict[str, tuple[Any, Any, Mapping[str, Any]]] = {
     **_SLQ_FAMILY,
     "ddp": (with_constraints(ddp), DDPOptions, {}),
     "dms": (dms, DMSOptions, {}),
     "sqp": (sqp, SQPOptions, {}),
+    "auto": (_auto, AutoOptions, {}),
 }
 """name -> (function of ocp, guess, options, callback; class of its options; options that the name stands for)."""
+DEFAULT_SOLVER = "auto"
 
 
 def solver_names() -> tuple[str, ...]:
@@ -47,7 +61,7 @@ def solver_names() -> tuple[str, ...]:
     return tuple(SOLVERS)
 
 
-def solver_options(solver: str = "slq", **values: Any) -> Any:
+def solver_options(solver: str = DEFAULT_SOLVER, **values: Any) -> Any:
     """The options of a solver, checked.
 
     Raises ValueError for an unknown solver or option, with the nearest known name, for a value that is out of range,
@@ -57,8 +71,9 @@ def solver_options(solver: str = "slq", **values: Any) -> Any:
     known = [f.name for f in fields(kind)]
     for key, value in values.items():
         if key not in known:
+            named = "; name the solver whose option it is" if solver == DEFAULT_SOLVER else ""
             raise ValueError(
-                f"solver {solver!r} has no option {key!r}{nearest_hint(key, known)}; it has: {', '.join(known)}"
+                f"solver {solver!r} has no option {key!r}{nearest_hint(key, known)}; it has: {', '.join(known)}{named}"
             )
         if key in preset and preset[key] != value:
             raise ValueError(f"solver {solver!r} means {key} = {preset[key]!r}, not {value!r}; use solver = 'slq'")
@@ -68,19 +83,21 @@ def solver_options(solver: str = "slq", **values: Any) -> Any:
 def solve(
     ocp: OCP,
     guess: Guess | None = None,
-    options: SLQOptions | DMSOptions | SQPOptions | Mapping[str, Any] | None = None,
+    options: AutoOptions | SLQOptions | DMSOptions | SQPOptions | Mapping[str, Any] | None = None,
     callback: Callback | None = None,
-    solver: str = "slq",
+    solver: str | None = None,
 ) -> Solution:
     """Solve an optimal control problem.
 
-    guess: default x0 at every knot and zero controls. options: of the solver, as its dataclass or as a mapping; a name
-    that stands for certain options ("gnms") overrides those of a dataclass. callback: called with an
+    guess: default x0 at every knot and zero controls. solver: a name; default that of the options' dataclass, else "auto"
+    (:mod:`trajopt.solvers.auto`). options: of the solver, as its dataclass or as a mapping; a name that stands for certain
+    options ("gnms") overrides those of a dataclass. callback: called with an
     :class:`~trajopt.results.records.IterationRecord` after each iteration.
 
     Raises :class:`~trajopt.validation.validation.InvalidProblem` with all errors found, ValueError for bad options.
     Non-convergence is no exception: see ``Solution.status``.
     """
+    solver = _named_by(options) if solver is None else solver
     run, kind, preset = _entry(solver)
     if options is None or isinstance(options, Mapping):
         chosen = solver_options(solver, **(options or {}))
@@ -92,7 +109,14 @@ def solve(
     began = time.perf_counter()
     solution = run(ocp, constant_guess(ocp) if guess is None else guess, chosen, callback)
     elapsed = time.perf_counter() - began
-    return replace(solution, meta=_meta(ocp, solver, asdict(chosen), warnings) | {"solve_time": elapsed})
+    meta = {**solution.meta, **_meta(ocp, solver, asdict(chosen), warnings), "solve_time": elapsed}
+    return replace(solution, meta=meta)
+
+
+def _named_by(options: Any) -> str:
+    """The solver that options of this class belong to."""
+    kinds = {SLQOptions: "slq", DDPOptions: "ddp", DMSOptions: "dms", SQPOptions: "sqp"}
+    return kinds.get(type(options), DEFAULT_SOLVER)
 
 
 def _meta(ocp: OCP, solver: str, options: dict[str, Any], warnings: list[Finding]) -> dict[str, Any]:
