@@ -25,6 +25,7 @@ from experiments.cli.cli_support import (
 )
 from experiments.cli.engine_commands import COMMANDS
 from experiments.cli.replan_command import replan
+from experiments.cli.telling import best_of, tell
 
 if TYPE_CHECKING:
     from experiments.analysis.check import Line
@@ -95,36 +96,16 @@ def solve(
     results_folder(settings.directory, (SOLUTION_FILE, CONFIG_FILE))
     _make_ready(task, settings)
     if starts > 1:
-        solution = _best_of(settings, task if guess is None else replace(task, guess=guess), starts)
+        solution = best_of(settings, task if guess is None else replace(task, guess=guess), starts)
     else:
         solution = build.solve_task(settings, task, ConsoleTable(verbosity=settings.output.verbosity), guess)
-    _tell(solution, task)
+    tell(solution, task)
     if solution.status.code == StatusCode.INTERRUPTED:
         kept = "the best iterate so far" if solution.iterations else "only the initial guess"
         click.echo(f"Interrupted: {kept} is saved.")
     _save(solution, task, settings, animate)
     if not solution.status.success:
         raise click.exceptions.Exit(FAILED)
-
-
-def _best_of(settings: Config, task: Task, count: int) -> Solution:
-    """The best of the solutions from several starts, all local optima told."""
-    from experiments.analysis.starts import best, optima, solutions
-    from trajopt.results.report import account
-
-    found = []
-    for s in solutions(settings, task, count):
-        found.append(s)
-        click.echo(f"start {len(found)} of {count}: {s.status.code}, {account(s)}, {s.meta['solve_time']:.3f} s")
-        if s.status.code == "interrupted":
-            break
-    distinct = optima(found)
-    click.echo(
-        f"{len(distinct)} distinct local optima, by {sum(len(o.starts) for o in distinct)} of {len(found)} starts"
-    )
-    for o in distinct:
-        click.echo(f"  cost {o.solution.cost:.10g} from start {', '.join(str(i + 1) for i in sorted(o.starts))}")
-    return best(found)
 
 
 def _warn_of_findings(task: Task, guess: Guess | None = None) -> None:
@@ -145,35 +126,6 @@ def _make_ready(task: Task, settings: Config) -> None:
         elapsed = make_ready(settings, task)
     if elapsed > WORTH_A_LINE:
         click.echo(f"kernels ready after {elapsed:.1f} s; they are kept for the next time")
-
-
-def _tell(solution: Solution, task: Task) -> None:
-    from trajopt.results.report import account
-
-    click.echo(str(solution.status))
-    times = ", ".join(f"{name} {value:.3f} s" for name, value in solution.time_total.items())
-    total = solution.meta["solve_time"]
-    click.echo(f"{account(solution)}, {total:.3f} s ({times})")
-    for number, attempt in enumerate(solution.meta.get("attempts", ()), 1):
-        click.echo(f"attempt {number}: {attempt['solver']}, {attempt['status']}, {attempt['iterations']} iterations")
-    if math.isfinite(solution.cost):
-        for sentence in task.outcome(solution.xs[-1]):
-            click.echo(sentence)
-        _tell_limits(solution, task)
-
-
-def _tell_limits(solution: Solution, task: Task) -> None:
-    """Every limit broken: those that were not to be kept as warnings."""
-    from trajopt import broken_limits
-
-    broken = [*broken_limits(task.ocp, solution.xs, solution.us), *task.contact_limits(solution.xs, solution.us)]
-    if not broken:
-        click.echo("all limits are kept")
-    for b in broken:
-        if b.enforced:
-            click.echo(b.sentence())
-        else:
-            warn([b.sentence()])
 
 
 def _save(solution: Solution, task: Task, settings: Config, animate: bool = False) -> None:

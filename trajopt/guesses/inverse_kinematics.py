@@ -9,12 +9,14 @@ reach, how far the frame gets from the first joint.  Many starts are improved si
     dq = J' (J J' + lambda 1)^-1 e  +  g (1 - J^+ J) (q0 - q),       lambda = |e|^2 / 2 + LEAST_DAMPING
 
 without the joints that lie at a limit and would pass it: the damping by the squared residual (Sugihara 2011, IEEE Trans. Robotics
-27(5), eq. 29) makes steps those of Gauss-Newton near a solution, and short where there is none.  The second part, which does not
+27(5), eq. 29) makes steps those of Gauss-Newton near a solution, and short where there is none; it grows where a step does not
+lessen the error.  The second part, which does not
 move the frame to first order, draws redundant joints to q0.  Joints that turn without end, or by more than a turn, are brought to
 within half a turn of q0 where their limits allow.
 
-The manipulability of a configuration is sqrt(det J J') of the scaled Jacobian of what the goal holds (Yoshikawa 1985), the
-dexterity the ratio of its least and largest singular value; both vanish at a singularity.
+The manipulability of a configuration is the product of the singular values of the scaled Jacobian of what the goal holds, sqrt(det
+J J') for robots with enough joints (Yoshikawa 1985), the dexterity the ratio of the least and the largest; both vanish at a
+singularity.
 """
 
 from __future__ import annotations
@@ -36,12 +38,18 @@ ITERATIONS = 50
 PATIENCE = 5
 """Iterations after the first start has converged, for others that may lie nearer to q0."""
 TOLERANCE = 1e-6
-"""On |e|, lengths in units of the reach."""
+"""On |e|, lengths in units of the reach: improved until then."""
+NEAR = 5e-5
+"""The same for what counts as reached: close to a singularity, where the arm is stretched out, starts end a little beside the goal."""
 LEAST_DAMPING = 1e-10
+MORE_DAMPING = 1e-7
+"""The least added where a step fails, four times as much at each further failure: close to a singularity curvature matters."""
 DRAW = 0.3
 """g."""
-POLISH = 3
-"""Steps without the draw to q0, at the end."""
+DRAWN, POLISH = 25, 3
+"""Steps with the draw to q0 at most, and steps without it at the end at least."""
+ALMOST = 1e3
+"""So many times the tolerance is as near as the draw lets a start come."""
 LONGEST = 0.5
 """The largest entry of a step [rad, or reach]."""
 SAME = 1e-2
@@ -56,7 +64,7 @@ class Reached(NamedTuple):
     """What inverse kinematics found for each of N goals; without N for a single goal.
 
     q: (N, nq), the solution nearest to q0, clear ones first; where there is none, the configuration nearest to the goal.
-    reached: (N,) whether it is a solution. position_error (N,) [m], rotation_error (N,) [rad]: how far it is from the goal.
+    reached: (N,) whether it is a solution, to within NEAR. position_error (N,) [m], rotation_error (N,) [rad]: how far it is from the goal.
     manipulability, dexterity: (N,), see the module. clear: (N,) whether it is clear of obstacles.
     solutions: for each goal its distinct solutions (M, nq), the nearest first.
     """
@@ -163,6 +171,7 @@ class _Search:
         self.lower, self.upper = (model.q_lower, model.q_upper) if limits else (-unlimited, unlimited)
         self.lower, self.upper = np.minimum(self.lower, self.upper), np.maximum(self.lower, self.upper)
         self.reach = reach_of(model, frame)
+        self.damping = np.zeros(len(near))
         self.on_path = np.zeros(model.nv, dtype=bool)
         self.on_path[model.ancestors(model.frames[frame].body)] = True
 
@@ -181,14 +190,28 @@ class _Search:
         left, drawn = ITERATIONS, self.on_path.sum() > self.rows
         errors = self.errors(q)
         while left > 0:
-            q = self.step(q, errors, DRAW if drawn and left > POLISH else 0.0)
-            errors = self.errors(q)
-            good = np.linalg.norm(errors.e, axis=1) <= TOLERANCE * (1e3 if drawn and left > POLISH else 1.0)
+            draws = drawn and left > max(POLISH, ITERATIONS - DRAWN)
+            ahead = self.step(q, errors, DRAW if draws else 0.0)
+            q, errors = self.accepted(q, errors, ahead, draws)
+            good = np.linalg.norm(errors.e, axis=1) <= TOLERANCE * (ALMOST if draws else 1.0)
             left -= 1
             if good.reshape(-1, starts).any(axis=1).all():
                 left = min(left, PATIENCE)
         q = self.unwound(q)
         return q, self.errors(q)
+
+    def accepted(self, q: Array, errors: _Errors, ahead: Array, draws: bool) -> tuple[Array, _Errors]:
+        """Each start ahead, or, where that does not lessen its error, as it was and with more damping; drawn ones always ahead."""
+        found = self.errors(ahead)
+        if draws:
+            return ahead, found
+        less = np.sum(found.e**2, axis=1) <= np.sum(errors.e**2, axis=1)
+        self.damping = np.where(
+            less, np.where(self.damping > MORE_DAMPING, 0.25 * self.damping, 0.0), 4.0 * self.damping
+        )
+        self.damping = np.where(less, self.damping, np.maximum(self.damping, MORE_DAMPING))
+        kept = (np.where(less.reshape(-1, *[1] * (a.ndim - 1)), a, b) for a, b in zip(found, errors, strict=True))
+        return np.where(less[:, None], ahead, q), _Errors(*kept)
 
     @property
     def rows(self) -> int:
@@ -235,7 +258,7 @@ class _Search:
         for _ in range(2):  # joints that would pass their limits are left out in the second round
             J = errors.J * free[:, None, :]
             JJ = J @ np.swapaxes(J, 1, 2)
-            damping = 0.5 * np.sum(errors.e**2, axis=1) + LEAST_DAMPING
+            damping = 0.5 * np.sum(errors.e**2, axis=1) + LEAST_DAMPING + self.damping
             JJ[:, range(JJ.shape[1]), range(JJ.shape[1])] += damping[:, None]
             residual = errors.e - (J @ (toward * free)[:, :, None])[:, :, 0]
             dq = np.swapaxes(J, 1, 2) @ np.linalg.solve(JJ, residual[:, :, None])
@@ -268,7 +291,7 @@ def reach_of(model: Model, frame: int) -> float:
 def _selected(search: _Search, q: Array, errors: _Errors, n: int, clearance: Clearance | None, single: bool) -> Reached:
     """The best of each goal's starts."""
     norms = np.linalg.norm(errors.e, axis=1).reshape(n, -1)
-    good = norms <= TOLERANCE
+    good = norms <= NEAR
     clear = np.ones(len(q), dtype=bool) if clearance is None else clearance(q) >= 0
     far = np.linalg.norm(q - search.near, axis=1).reshape(n, -1)
     order = np.lexsort((np.where(good, far, norms), ~(good & clear.reshape(n, -1)), ~good), axis=1)
