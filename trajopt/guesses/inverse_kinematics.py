@@ -40,7 +40,7 @@ PATIENCE = 5
 TOLERANCE = 1e-6
 """On |e|, lengths in units of the reach: improved until then."""
 NEAR = 5e-5
-"""The same for what counts as reached: close to a singularity, where the arm is stretched out, starts end a little beside the goal."""
+"""The same for what counts as reached: where the arm is stretched out, starts end a little beside the goal."""
 LEAST_DAMPING = 1e-10
 MORE_DAMPING = 1e-7
 """The least added where a step fails, four times as much at each further failure: close to a singularity curvature matters."""
@@ -64,7 +64,8 @@ class Reached(NamedTuple):
     """What inverse kinematics found for each of N goals; without N for a single goal.
 
     q: (N, nq), the solution nearest to q0, clear ones first; where there is none, the configuration nearest to the goal.
-    reached: (N,) whether it is a solution, to within NEAR. position_error (N,) [m], rotation_error (N,) [rad]: how far it is from the goal.
+    reached: (N,) whether it is a solution, to within NEAR. position_error (N,) [m], rotation_error (N,) [rad]: how far it is from
+    the goal.
     manipulability, dexterity: (N,), see the module. clear: (N,) whether it is clear of obstacles.
     solutions: for each goal its distinct solutions (M, nq), the nearest first.
     """
