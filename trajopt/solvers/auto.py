@@ -1,12 +1,13 @@
 """The method that a problem asks for, and one more attempt where it fails.
 
-    no constraints                       shooting (FIRST), else multiple shooting from where it stopped
+    no constraints                       shooting, else multiple shooting from where it stopped
     bounds on numbers of the state       the same without them; where the solution breaks some, multiple shooting from it, with
                                          all of them.  A solution of the problem without them that keeps them solves it with them
                                          too, its multipliers of theirs being zero.
     any other constraint                 multiple shooting, else sequential quadratic programming from where it stopped
 
-Multiple shooting is DMS with IPOPT, or SQP where cyipopt is missing.  An attempt that ended without finding a step (ASTRAY) leaves
+Shooting is DDP, or SLQ where a time step has no second derivatives; multiple shooting is DMS with IPOPT, then with the Hessian of
+Gauss-Newton, or SQP where cyipopt is missing.  An attempt that ended without finding a step (ASTRAY) leaves
 nothing worth going on from: the next one starts from the guess.  What was tried, and how it ended, is told by the status of
 the solution and by ``meta["attempts"]``; the history holds the records of all attempts one after the other.
 """
@@ -28,9 +29,9 @@ from trajopt.results.records import Callback
 from trajopt.results.solution import Solution
 from trajopt.results.status import Status, StatusCode
 from trajopt.solvers.options import AutoOptions
+from trajopt.stage.evaluation import require_contraction
 from trajopt.validation.broken_limits import constraint_violations
 
-FIRST = "slq"
 FINAL = (StatusCode.INTERRUPTED, StatusCode.TIME_LIMIT)
 """What no other attempt follows."""
 ASTRAY = (StatusCode.LINE_SEARCH_FAILED, StatusCode.NOT_POSITIVE_DEFINITE, StatusCode.NON_FINITE, StatusCode.UNBOUNDED)
@@ -42,10 +43,11 @@ Run = Callable[[str, OCP, Guess, Mapping[str, Any], Callback | None], Solution]
 
 
 class Attempt(NamedTuple):
-    """A method for a problem; relaxed: without the bounds on the state."""
+    """A method for a problem, with options that it needs; relaxed: without the bounds on the state."""
 
     solver: str
     ocp: OCP
+    needs: Mapping[str, Any]
     relaxed: bool = False
 
 
@@ -55,7 +57,8 @@ def auto(ocp: OCP, guess: Guess, options: AutoOptions, callback: Callback | None
     start = guess
     for attempt in attempts(ocp):
         left = None if options.time_limit is None else options.time_limit - (time.perf_counter() - began)
-        given = {**_given(options), **({} if left is None else {"time_limit": max(left, LEAST_TIME)})}
+        limit = {} if left is None else {"time_limit": max(left, LEAST_TIME)}
+        given = {**_given(options), **limit, **attempt.needs}
         at = time.perf_counter()
         found = run(attempt.solver, attempt.ocp, start, given, callback)
         broken = attempt.relaxed and found.status.success and any(constraint_violations(ocp, found.xs, found.us))
@@ -68,13 +71,27 @@ def auto(ocp: OCP, guess: Guess, options: AutoOptions, callback: Callback | None
 
 def attempts(ocp: OCP) -> Iterator[Attempt]:
     """The methods for a problem, in their order."""
-    exact = "dms" if find_spec("cyipopt") else "sqp"
+    curved, has_ipopt = has_curvature(ocp), find_spec("cyipopt") is not None
+    shooting = Attempt("ddp" if curved else "slq", ocp, {})
+    multiple = Attempt(
+        "dms" if has_ipopt else "sqp", ocp, {} if curved or not has_ipopt else {"hessian": "gauss_newton"}
+    )
     if all(_is_bound(c) for c in ocp.constraints()):
-        yield Attempt(FIRST, without_bounds(ocp), relaxed=bool(ocp.constraints()))
-        yield Attempt(exact, ocp)
+        yield shooting._replace(ocp=without_bounds(ocp), relaxed=bool(ocp.constraints()))
+        yield multiple
         return
-    yield Attempt(exact, ocp)
-    yield Attempt("sqp" if exact == "dms" else FIRST, ocp)
+    yield multiple
+    yield Attempt("sqp", ocp, {}) if has_ipopt else shooting
+
+
+def has_curvature(ocp: OCP) -> bool:
+    """Whether all time steps have second derivatives."""
+    try:
+        for phase in ocp.phases:
+            require_contraction(phase.dynamics)
+    except TypeError:
+        return False
+    return True
 
 
 def without_bounds(ocp: OCP) -> OCP:
