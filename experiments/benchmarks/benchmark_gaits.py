@@ -149,7 +149,7 @@ def _verdict(good: bool) -> str:
 
 
 def with_method(config: Config, method: str, iterations: int | None) -> Config:
-    """The same with another derivative method, stopped after some iterations."""
+    """A configuration with another derivative method, stopped after some iterations."""
     options = config.solver_options if iterations is None else replace(config.solver_options, max_iterations=iterations)
     return replace(config, backend=replace(config.backend, name=method), solver_options=options)
 

@@ -29,7 +29,7 @@ FRAME_RATE = 50.0
 SHORT = 1e-3
 """Lines shorter than this [m] are not drawn."""
 DIGITS = 4
-"""Of the coordinates [m] in the page."""
+"""Digits after the point of the coordinates [m] in the page."""
 FILE = "animation.html"
 
 Place = tuple[int, tuple[float, float, float]]

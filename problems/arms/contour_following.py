@@ -161,7 +161,7 @@ class _Contour:
         return [self._error(w.error), motion, self._controls()]
 
     def terminal(self) -> list[to.CostTerm]:
-        """Those of the last one."""
+        """The terms of the last knot."""
         w = self.settings.weights
         return [self._error(w.terminal_error), self._state(w.terminal_posture, w.terminal_velocity, "final motion")]
 

@@ -97,7 +97,7 @@ class ConeResidual(RigidBodyMap):
         self._first_rows = [self._first_row(contact) for contact in contacts]
 
     def _first_row(self, contact: str) -> int:
-        """Of a contact's three among the forces."""
+        """Where a contact's three components begin among the forces."""
         points = [name.removesuffix(".x") for name in self.forces.output_names if name.endswith(".x")]
         if contact not in points:
             raise unknown_name("point contact", contact, points)

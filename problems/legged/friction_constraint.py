@@ -72,7 +72,7 @@ class PyramidMargins(RigidBodyMap):
         self._first_rows = [self._first_row(contact) for contact in contacts]
 
     def _first_row(self, contact: str) -> int:
-        """Of a contact's three among the forces."""
+        """Where a contact's three components begin among the forces."""
         names = self.forces.output_names
         if f"{contact}.x" not in names:
             known = [name.removesuffix(".x") for name in names if name.endswith(".x")]

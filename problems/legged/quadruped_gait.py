@@ -11,6 +11,7 @@ controller that holds the first posture; for a jump it may hold another for a mo
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import partial
 
 import numpy as np
 
@@ -108,7 +109,8 @@ def build(settings: Settings, backend: BackendFactory) -> Task:
         name="quadruped_gait",
         model=model,
     )
-    return Task(ocp, _guess(ocp, model, s, joints), outcome=lambda x: _outcome(s, x), feet=s.feet)
+    found = partial(_guess, ocp, model, s, joints)
+    return Task(ocp, found, outcome=lambda x: _outcome(s, x), feet=s.feet)
 
 
 def _posture(model: Model, joints: tuple[float, ...], key: str) -> Array:

@@ -161,7 +161,7 @@ class _Walker(NamedTuple):
 
     @property
     def height(self) -> float:
-        """Of the base [m]."""
+        """Height of the base [m]."""
         return float(self.x0[2])
 
 

@@ -157,7 +157,7 @@ class MotionSettings(Checked):
 
 @dataclass(frozen=True, kw_only=True)
 class Faults(Checked):
-    """Of the planner: each ``fail_every``-th solve fails (0: none), and every one takes ``slow_factor`` times as long."""
+    """Faults of the planner: each ``fail_every``-th solve fails (0: none), and every one takes ``slow_factor`` times as long."""
 
     fail_every: int = 0
     slow_factor: float = 1.0

@@ -31,7 +31,7 @@ from trajopt.results.solution import Solution
 
 _SAME_TIME = 1e-9
 _DIGITS = 9
-"""Of time steps [s]: sums of ticks that differ by rounding are one."""
+"""Time steps [s] are rounded to so many digits: sums of ticks that differ by rounding are one."""
 
 
 class Planner(Protocol):

@@ -125,7 +125,7 @@ class Horizon(Protocol):
 
 @dataclass(frozen=True)
 class Receding:
-    """The same problem at all times; ``moved``: with references of its own from t [s] on."""
+    """One problem at all times; ``moved`` gives it references of its own from t [s] on."""
 
     ocp: OCP
     moved: Callable[[OCP, float], OCP] | None = None

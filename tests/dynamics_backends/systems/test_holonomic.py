@@ -295,7 +295,7 @@ def test_four_feet_carry_the_weight():
 
 
 def test_the_pose_error_is_the_logarithm():
-    """Of two poses a known screw apart, in world axes about the origin."""
+    """The poses are a known screw apart, in world axes about the origin."""
     rng = np.random.default_rng(0)
     from dynamics_backends.manifold import SE3
 

@@ -212,7 +212,7 @@ def test_expansion_is_the_derivative_of_cost_and_dynamics():
 @pytest.mark.parametrize("gaps", ["linear", "nonlinear"])
 @pytest.mark.parametrize("shooting", ["single", 2, "all"])
 def test_rollout_of_many_step_lengths_is_that_of_each(shooting, gaps):
-    """And to first order in the step it is xs (+) alpha dx, us + alpha du."""
+    """To first order in the step it is xs (+) alpha dx, us + alpha du."""
     ocp = _two_phases()
     rng = np.random.default_rng(8)
     evaluator, nodes = StageEvaluator(ocp), Shooting.every(shooting, 5, gaps)

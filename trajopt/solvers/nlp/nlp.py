@@ -49,7 +49,7 @@ class NLP(Protocol):
         ...
 
     def recentered(self, w: Array) -> tuple[NLP, Array]:
-        """The same program in coordinates about w, and w in them; a program in a vector space returns itself and w."""
+        """The program in coordinates about w, and w in them; a program in a vector space returns itself and w."""
         ...
 
 

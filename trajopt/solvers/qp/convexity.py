@@ -94,7 +94,7 @@ def _inertia_is_right(H: sp.csc_matrix, E: sp.csr_matrix) -> bool:
 
 
 def _negative_pivots(M: sp.csc_matrix) -> int | None:
-    """Of a factorization with pivots on the diagonal, whose signs are those of the eigenvalues; None where there is none."""
+    """How many eigenvalues are negative, by the pivots of a factorization that keeps them on the diagonal; None where it fails."""
     try:
         factor = splu(M, permc_spec="MMD_AT_PLUS_A", diag_pivot_thresh=0.0, options={"SymmetricMode": True})
     except RuntimeError:  # exactly singular
