@@ -26,8 +26,9 @@ from typing import NamedTuple
 
 import numpy as np
 
+from dynamics_backends.methods.traced_kinematics import traced_kinematics
 from dynamics_backends.protocol import Array
-from dynamics_backends.rigid_body.algorithms.kinematics import frame_kinematics, rotation_log
+from dynamics_backends.rigid_body.algorithms.kinematics import rotation_log
 from dynamics_backends.rigid_body.model.model import Model
 
 STARTS = 16
@@ -167,11 +168,11 @@ class _Search:
     """Starts for all goals, improved side by side; all arrays have one row for each pair of goal and start."""
 
     def __init__(self, model: Model, frame: int, goal: _Goal, near: Array, limits: bool) -> None:
-        self.model, self.frame, self.goal, self.near = model, frame, goal, near
+        self.model, self.goal, self.near = model, goal, near
         unlimited = np.full(model.nq, np.inf)
         self.lower, self.upper = (model.q_lower, model.q_upper) if limits else (-unlimited, unlimited)
         self.lower, self.upper = np.minimum(self.lower, self.upper), np.maximum(self.lower, self.upper)
-        self.reach = reach_of(model, frame)
+        self.reach, self.kinematics = reach_of(model, frame), traced_kinematics(model, frame)
         self.damping = np.zeros(len(near))
         self.on_path = np.zeros(model.nv, dtype=bool)
         self.on_path[model.ancestors(model.frames[frame].body)] = True
@@ -222,7 +223,7 @@ class _Search:
 
     def errors(self, q: Array) -> _Errors:
         """e and its Jacobian."""
-        at = frame_kinematics(self.model, q.T, self.frame)
+        at = self.kinematics(q.T)
         J = np.moveaxis(np.reshape(at.jacobian, (6, self.model.nv, -1)), -1, 0)
         e, rows = [], []
         distance = angle = np.zeros(len(q))
