@@ -9,7 +9,6 @@ from functools import lru_cache, partial
 import numpy as np
 
 from dynamics_backends.manifold import Manifold
-from dynamics_backends.methods.symbolic_map import Symbols, symbolic_value
 from dynamics_backends.protocol import Array, FunctionMap
 from dynamics_backends.rigid_body.algorithms.kinematics import FrameKinematics, frame_kinematics
 from dynamics_backends.rigid_body.model.model import Model
@@ -23,6 +22,8 @@ KEPT = 32
 def traced_kinematics(model: Model, frame: int) -> Callable[[Array], FrameKinematics]:
     """A function of q (nq, N) that returns what :func:`~.kinematics.frame_kinematics` does."""
     import casadi as ca
+
+    from dynamics_backends.methods.symbolic_map import Symbols, symbolic_value
 
     size = 12 + 6 * model.nv
     map = FunctionMap(partial(_rows, model, frame), Manifold.vector(model.nq), 0, size)

@@ -221,14 +221,16 @@ class _Check(NamedTuple):
         """Every residual of a cost term or a constraint, at the first phase that has it."""
         ocp, seen = self.task.ocp, set()
         for i, phase in enumerate(ocp.phases):
-            mine = [part for part in (*phase.terms, *phase.constraints) if id(part.residual) not in seen]
+            parts: tuple[CostTerm | Constraint, ...] = (*phase.terms, *phase.constraints)
+            mine = [part for part in parts if id(part.residual) not in seen]
             if not mine:
                 continue
             at = self.points_of(i)
             for part in mine:
                 seen.add(id(part.residual))
                 yield from self._residual(part, at, at.knots - ocp.phase_slices[i].start, self.label(i))
-        for part in (*ocp.terminal, *ocp.terminal_constraints):
+        ends: tuple[CostTerm | Constraint, ...] = (*ocp.terminal, *ocp.terminal_constraints)
+        for part in ends:
             at = self.points_of(len(ocp.phases) - 1)
             end = at._replace(t=np.full(len(at.x), ocp.times[-1]))
             yield from self._residual(part, end, np.zeros(len(at.x), int), "", "final ")

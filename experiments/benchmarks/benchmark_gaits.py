@@ -12,12 +12,12 @@ import argparse
 import time
 from dataclasses import replace
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 import problems
-from dynamics_backends.compiled.sources.dynamics_source import plain
+from dynamics_backends.protocol import unwrapped
 from dynamics_backends.registry import make_backend
 from dynamics_backends.systems.constraints.holonomic import Holonomic
 from dynamics_backends.systems.contact.contact_forces import ConstraintForces
@@ -136,7 +136,8 @@ def stance_forces(run: Run) -> tuple[float, float]:
     """The least normal force [N] of standing feet, and the largest ratio of tangential to normal force."""
     s, found = run.solution, []
     for phase, knots in zip(run.task.ocp.phases, run.task.ocp.phase_slices, strict=True):
-        system = plain(phase.dynamics.backend.map)
+        dynamics: Any = phase.dynamics
+        system = unwrapped(dynamics.backend.map)
         if isinstance(system, Holonomic):
             forces = make_backend(ConstraintForces(system), "analytic", engine="numpy")
             found.append(forces.f(s.xs[knots], s.us[knots]).reshape(-1, 3))

@@ -26,6 +26,7 @@ from experiments.cli.cli_support import (
 from experiments.cli.engine_commands import COMMANDS
 from experiments.cli.replan_command import replan
 from experiments.cli.telling import best_of, tell
+from experiments.cli.view_command import view
 
 if TYPE_CHECKING:
     from experiments.analysis.check import Line
@@ -42,8 +43,10 @@ COMPARISON_FILES = ("comparison.md", "comparison.csv", "comparison.png")
 def _version() -> str:
     from importlib import metadata
 
+    from trajopt.results.solution import DISTRIBUTION
+
     try:
-        return metadata.version("trajopt")
+        return metadata.version(DISTRIBUTION)
     except metadata.PackageNotFoundError:
         return "unknown: run from a source tree"
 
@@ -144,9 +147,18 @@ def _save(solution: Solution, task: Task, settings: Config, animate: bool = Fals
 
 
 def _animation(solution: Solution, folder: Path, task: Task) -> Path:
+    """The page with the robot as it looks, where its file shows it and the extra view is there; else with a stick figure."""
     from experiments.plots.animation import FILE, write_animation
+    from experiments.view.shown import can_be_shown, of_task
 
-    return write_animation(folder / FILE, solution, task)
+    if not can_be_shown(task.ocp.model):
+        return write_animation(folder / FILE, solution, task)
+    from trajopt.view.page import write_page
+
+    scene = of_task(solution, task, solution.meta.get("config"))
+    path, missing = write_page(folder / FILE, scene.motions, scene.marks)
+    warn(missing)
+    return path
 
 
 # -- validate, check -----------------------------------------------------------------------------------------
@@ -318,11 +330,19 @@ def show(solution: str, plot: str | None, animate: bool) -> None:
         return
     from experiments.plots.plotting import plot_solution
 
-    folder, task = results_folder(Path(plot), option="--plot"), _task_of_solution(loaded)
+    folder, task = results_folder(Path(plot), option="--plot"), _task_of(loaded)
     written = plot_solution(loaded, folder, task)
     if animate and task is not None:
         written.append(_animation(loaded, folder, task))
     click.echo(f"written to {plot}: " + ", ".join(path.name for path in written))
+
+
+def _task_of(solution: Solution) -> Task | None:
+    from experiments.config.build import task_of_solution
+
+    task, doubts = task_of_solution(solution)
+    warn(f"{doubt}: the pictures show no limits" if task is None else doubt for doubt in doubts)
+    return task
 
 
 def _describe(solution: Solution) -> None:
@@ -346,29 +366,12 @@ def _describe(solution: Solution) -> None:
             click.echo(f"{key:<12}{value}")
 
 
-def _task_of_solution(solution: Solution) -> Task | None:
-    """The task of a solution, from the settings in its metadata; None, with a warning, where it is not found."""
-    from experiments.config.build import build_task, same_robot
-    from experiments.config.config import read_config
-
-    if "config" not in solution.meta:
-        warn(["the solution holds no settings: its pictures show no limits"])
-        return None
-    try:
-        task = build_task(read_config(solution.meta["config"], "the settings in the solution"))
-    except (ValueError, KeyError, OSError, ModuleNotFoundError) as error:
-        warn([f"the problem cannot be built again ({error}): the pictures show no limits"])
-        return None
-    if not same_robot(task, solution):
-        warn(["the robot's model has changed since the solution was saved"])
-    return task
-
-
 # -- ops, doctor, cache, compile -----------------------------------------------------------------------------
 
 for engine_command in COMMANDS:
     main.add_command(engine_command)
 main.add_command(replan)
+main.add_command(view)
 
 
 if __name__ == "__main__":

@@ -20,8 +20,8 @@ from pathlib import Path
 from typing import Any, Literal
 
 from dynamics_backends.methods.finite_difference import LARGEST_STEP
+from dynamics_backends.names import UnknownName, nearest_names
 from dynamics_backends.registry import ENGINES, METHODS
-from dynamics_backends.rigid_body.model.names import UnknownName, nearest_names
 from experiments.config.schema import read_table
 from problems.registry import PROBLEMS, load_problem
 from problems.task import Checked, Checks, is_path

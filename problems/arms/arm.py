@@ -8,10 +8,10 @@ from typing import Literal, NamedTuple
 import numpy as np
 
 from dynamics_backends.manifold import Manifold
+from dynamics_backends.names import unknown_name
 from dynamics_backends.protocol import Array
 from dynamics_backends.rigid_body.batched import inverse_dynamics
 from dynamics_backends.rigid_body.model.model import Model
-from dynamics_backends.rigid_body.model.names import unknown_name
 from dynamics_backends.systems.bodies.free_body import FreeBody
 
 Configuration = Literal["zero"] | tuple[float, ...] | Mapping[str, float]

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 
@@ -200,6 +200,7 @@ def _terminal(arm: Arm, s: Settings) -> list[to.CostTerm]:
 def _goal_term(arm: Arm, s: Settings, weight: float, rotation_weight: float) -> to.CostTerm:
     if arm.x_goal is not None:
         return to.state_cost(arm.manifold, arm.x_goal, arm.weight(q=weight), "goal")
+    assert s.goal_position is not None  # see Settings.checks
     if s.goal_rotation is None:
         return to.frame_position_cost(arm.model, arm.manifold, arm.frame, s.goal_position, weight, "goal")
     return to.frame_placement_cost(
@@ -225,7 +226,7 @@ def _control_weight(model: Model, s: Settings) -> Array:
     return weight if s.control_unit == "newton" else weight / _effort_limits(model, "control_unit") ** 2
 
 
-def _bounds(model: Model, s: Settings) -> dict[str, Array]:
+def _bounds(model: Model, s: Settings) -> dict[str, Any]:
     if s.torque_limits is False or (s.torque_limits is None and not np.isfinite(model.effort_limit).any()):
         return {}
     limits = np.array(model.effort_limit) if s.torque_limits is None else _effort_limits(model, "torque_limits")

@@ -82,7 +82,8 @@ def guesses_of(
         return [to.quasi_static_guess(ocp, hold)]
     if kind == "auto" and arm.manifold.is_vector_space:
         return _by_cost(ocp, arm, goals, spheres)
-    xs = to.interpolated_guess(ocp, arm.x_goal).xs
+    x_goal = np.concatenate([goals[0], np.zeros(arm.model.nv)]) if arm.x_goal is None else arm.x_goal
+    xs = to.interpolated_guess(ocp, x_goal).xs
     return [to.quasi_static_guess(ocp, hold, _bent(arm, xs, spheres) if kind == "around" else xs)]
 
 

@@ -20,7 +20,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 
@@ -220,7 +220,7 @@ class _Contour:
             )
         ]
 
-    def control_bounds(self) -> dict[str, Array]:
+    def control_bounds(self) -> dict[str, Any]:
         """The limits of the torques, where these are the controls."""
         if self.settings.form == "acceleration" or not self.settings.torque_limits:
             return {}

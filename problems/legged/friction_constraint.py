@@ -16,8 +16,8 @@ import numpy as np
 
 import trajopt as to
 from dynamics_backends import scalar as sm
+from dynamics_backends.names import unknown_name
 from dynamics_backends.protocol import Matrix, Partials
-from dynamics_backends.rigid_body.model.names import unknown_name
 from dynamics_backends.scalar import Rows, Scalar
 from dynamics_backends.systems.bodies.rigid_body_map import RigidBodyMap
 from dynamics_backends.systems.constraints.holonomic import Holonomic
@@ -58,8 +58,6 @@ class PyramidMargins(RigidBodyMap):
 
     Raises UnknownName for a contact that has no force.
     """
-
-    runs_programs = False
 
     def __init__(self, forces: ConstraintForces, contacts: Sequence[str], feet: int, facets: int) -> None:
         kinds = ("pushes", *(f"facet {j}" for j in range(facets)))

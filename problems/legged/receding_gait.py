@@ -19,9 +19,9 @@ import trajopt as to
 from dynamics_backends.protocol import Array
 from dynamics_backends.rigid_body.batched import frame_placement
 from dynamics_backends.rigid_body.model.model import Model
-from dynamics_backends.systems.contact.soft_contact import SoftContact
 from problems.legged.base_state import BaseWeights, base_state_cost, quaternion
 from problems.legged.gait import Gait
+from problems.legged.soft_ground import SoftGround
 from problems.robots import load_robot
 from problems.task import BackendFactory, Checked, Checks, Integrator, Sampling, Task, not_negative
 from trajopt.replanning.plan import with_values
@@ -39,7 +39,7 @@ class FootWeights(Checked):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Settings(Sampling):
+class Settings(SoftGround, Sampling):
     """A gait of a robot with a floating base and four feet; the horizon is what is planned at a time.
 
     feet: left front, right front, left hind, right hind. joints: angles [rad] at the start, which the joints are drawn to.
@@ -83,7 +83,7 @@ def build(settings: Settings, backend: BackendFactory) -> Task:
     """
     s = settings
     model = load_robot(s.robot, base="floating")
-    system = SoftContact(model, s.feet)
+    system = s.standing_on(model, s.feet)
     x0 = _standing(model, s)
     references = _References.of(model, s, x0)
     running, terminal = _costs(model, system, s, x0, references.footholds)
@@ -95,7 +95,7 @@ def build(settings: Settings, backend: BackendFactory) -> Task:
 
 
 def _costs(
-    model: Model, system: SoftContact, s: Settings, x0: Array, footholds: Array
+    model: Model, system: to.SoftContact, s: Settings, x0: Array, footholds: Array
 ) -> tuple[list[to.CostTerm], list[to.CostTerm]]:
     """Running and terminal terms, their references those of standing at x0."""
     weight = s.base.vector(model.nv - 6)

@@ -21,8 +21,7 @@ from experiments.config.toml_text import to_toml
 from problems.arms import lifting
 from problems.robots import ERD_PACKAGE, erd_names
 from problems.robots.human import FOOT_MASS, SEGMENTS, sagittal_human
-from problems.robots.textbook import four_bar_angles
-from problems.robots.textbook import multi_pendulum as chain
+from problems.robots.textbook import four_bar_angles, multi_pendulum as chain
 from problems.task import position_of
 from problems.textbook import cart_pendulum, four_bar, multi_pendulum
 

@@ -8,8 +8,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from dynamics_backends.names import UnknownName
 from dynamics_backends.registry import backend_names, make_backend
-from dynamics_backends.rigid_body.model.names import UnknownName
 from experiments.config.build import build_task, solve_task
 from experiments.config.config import load_config
 from problems.registry import load_problem

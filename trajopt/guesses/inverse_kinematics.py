@@ -26,8 +26,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from dynamics_backends.methods.traced_kinematics import traced_kinematics
 from dynamics_backends.protocol import Array
+from dynamics_backends.registry import kinematics_of
 from dynamics_backends.rigid_body.algorithms.kinematics import rotation_log
 from dynamics_backends.rigid_body.model.model import Model
 
@@ -172,7 +172,7 @@ class _Search:
         unlimited = np.full(model.nq, np.inf)
         self.lower, self.upper = (model.q_lower, model.q_upper) if limits else (-unlimited, unlimited)
         self.lower, self.upper = np.minimum(self.lower, self.upper), np.maximum(self.lower, self.upper)
-        self.reach, self.kinematics = reach_of(model, frame), traced_kinematics(model, frame)
+        self.reach, self.kinematics = reach_of(model, frame), kinematics_of(model, frame)
         self.damping = np.zeros(len(near))
         self.on_path = np.zeros(model.nv, dtype=bool)
         self.on_path[model.ancestors(model.frames[frame].body)] = True

@@ -12,12 +12,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Protocol
 
 import numpy as np
 
 from dynamics_backends.protocol import Array
-from trajopt.guesses.guesses import Guess, resampled_guess
+from trajopt.guesses.guesses import resampled_guess
+from trajopt.guesses.warm_start import WarmStart
 from trajopt.problem.ocp import OCP, Phase
 from trajopt.results.solution import Solution
 from trajopt.results.status import StatusCode
@@ -91,14 +92,6 @@ def fault_of(solution: Solution) -> str | None:
         if not np.isfinite(getattr(solution, name)).all():
             return f"{name} of the solution is not finite"
     return None if solution.status.code in ACCEPTED else str(solution.status)
-
-
-class WarmStart(NamedTuple):
-    """Where a solver may start: states and controls, gains K (N, nu, ndx), and multipliers with one row for each knot."""
-
-    guess: Guess
-    K: Array
-    multipliers: Mapping[str, Array]
 
 
 def warm_start(plan: Plan, ocp: OCP, start: float) -> WarmStart:

@@ -7,30 +7,21 @@ import pytest
 from kinematics_oracle import frame_matrices
 
 import trajopt as to
+from dynamics_backends.names import UnknownName
+from dynamics_backends.rigid_body.model.joint_spec import JointSpec
 from dynamics_backends.rigid_body.model.model_builder import ModelBuilder
-from dynamics_backends.rigid_body.model.names import UnknownName
 from problems.robots import load_robot
 
 LENGTHS = 0.7, 0.5
 
 
-def planar_arm(limit: float = np.pi, **fields):
+def planar_arm(limit: float = np.pi):
     """Two links in the plane z = 0 that turn about z, with the tip at the end of the second."""
     builder = ModelBuilder("planar")
     inertia = {"mass": 1.0, "com": [0.2, 0.0, 0.0], "inertia": 0.1 * np.eye(3)}
     for i, (parent, x) in enumerate(((None, 0.0), ("link0", LENGTHS[0]))):
-        limits = {"q_lower": -limit, "q_upper": limit}
-        builder.add_body(
-            f"link{i}",
-            parent,
-            "revolute",
-            joint_name=f"joint{i}",
-            axis=[0, 0, 1],
-            xyz=[x, 0, 0],
-            **inertia,
-            **limits,
-            **fields,
-        )
+        joint = JointSpec(name=f"joint{i}", q_lower=-limit, q_upper=limit)
+        builder.add_body(f"link{i}", parent, joint, xyz=[x, 0, 0], **inertia)
     builder.add_frame("tip", "link1", xyz=[LENGTHS[1], 0.0, 0.0])
     return builder.build()
 

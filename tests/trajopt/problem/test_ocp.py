@@ -243,12 +243,3 @@ def test_import_is_light():
     loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
     for heavy in ("casadi", "matplotlib", "pydantic", "rich", "scipy", "osqp"):
         assert f"'{heavy}'" not in loaded
-
-
-def test_every_public_name_exists():
-    import trajopt
-
-    for name in trajopt.__all__:
-        assert getattr(trajopt, name) is not None
-    with pytest.raises(AttributeError, match="nothing_of_this_name"):
-        trajopt.nothing_of_this_name  # noqa: B018

@@ -7,6 +7,7 @@ import pytest
 import shooting_cases as cases
 
 import trajopt as to
+from dynamics_backends.names import UnknownName
 from trajopt.results.status import StatusCode
 from trajopt.solvers import auto as module
 from trajopt.solvers.registry import SOLVERS
@@ -37,7 +38,7 @@ def test_it_is_the_default_and_tells_its_method():
 
 def test_options_of_a_method_choose_that_method():
     assert to.solve(cases.crane(), options=to.SLQOptions(max_iterations=3)).meta["solver"] == "slq"
-    with pytest.raises(ValueError, match="no option 'shooting'.*name the solver"):
+    with pytest.raises(UnknownName, match="solver 'auto'.*'shooting'"):
         to.solve(cases.crane(), options={"shooting": "single"})
 
 
@@ -77,15 +78,15 @@ def test_an_attempt_that_went_astray_leaves_the_next_one_the_guess(monkeypatch):
     guess = to.constant_guess(ocp)
     starts = []
 
-    def lost(ocp, guess, options, callback=None):
-        found = SOLVERS["dms"][0](ocp, guess, to.solver_options("dms", max_iterations=1), callback)
+    def lost(ocp, warm, options, callback=None):
+        found = dms(ocp, warm, to.solver_options("dms", max_iterations=1), callback)
         return to.Solution(
             **{**vars(found), "status": to.Status(StatusCode.LINE_SEARCH_FAILED, "lost"), "xs": found.xs + 1.0}
         )
 
-    def watched(ocp, guess, options, callback=None):
-        starts.append(guess)
-        return dms(ocp, guess, options, callback)
+    def watched(ocp, warm, options, callback=None):
+        starts.append(warm.guess)
+        return dms(ocp, warm, options, callback)
 
     dms = SOLVERS["dms"][0]
     monkeypatch.setitem(SOLVERS, "ddp", (lost, *SOLVERS["ddp"][1:]))

@@ -394,7 +394,7 @@ def test_options_are_checked():
         solver_options("ddp", switch=2)
     with pytest.raises(ValueError, match="max_iterations = -1"):
         solver_options("ddp", max_iterations=-1)
-    with pytest.raises(ValueError, match="solver 'slq' has no option 'curvature'"):
+    with pytest.raises(ValueError, match="no option of solver 'slq' is named 'curvature'"):
         solver_options("slq", curvature="true")
 
 
