@@ -119,8 +119,8 @@ def solve(
 ) -> Solution:
     """Solve an optimal control problem.
 
-    guess: default that of the warm start, else x0 at every knot and zero controls. solver: a name; default that of the options'
-    dataclass, else "auto" (:mod:`trajopt.solvers.auto`). options: of the solver, as its dataclass or as a mapping; a name that
+    guess: default that of the warm start, else x0 at every knot and zero controls. solver: a name; default "auto", or the solver
+    whose options they are (:mod:`trajopt.solvers.auto`). options: of the solver, as its dataclass or as a mapping; a name that
     stands for certain options ("gnms") overrides those of a dataclass. callback: called with an
     :class:`~trajopt.results.records.IterationRecord` after each iteration.
     warm_start: what an earlier solution tells. check: look for mistakes in the problem first; a loop that has solved this problem
@@ -149,9 +149,12 @@ def solve(
 
 
 def _named_by(options: Any) -> str:
-    """The solver that options of this class belong to."""
-    kinds = {SLQOptions: "slq", DDPOptions: "ddp", DMSOptions: "dms", SQPOptions: "sqp"}
-    return kinds.get(type(options), DEFAULT_SOLVER)
+    """The solver that options belong to, by their class, or as a mapping by their names; the default one for those that it has."""
+    kinds = {AutoOptions: DEFAULT_SOLVER, SLQOptions: "slq", DDPOptions: "ddp", DMSOptions: "dms", SQPOptions: "sqp"}
+    if not isinstance(options, Mapping):
+        return kinds.get(type(options), DEFAULT_SOLVER)
+    having = (name for kind, name in kinds.items() if set(options) <= {f.name for f in fields(kind)})
+    return next(having, DEFAULT_SOLVER)
 
 
 def solve_nlp(

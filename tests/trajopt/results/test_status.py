@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import textbook_systems as textbook
+from slq_solve import solve
 
 from dynamics_backends import scalar as sm
 from dynamics_backends.manifold import Manifold
@@ -22,7 +23,6 @@ from trajopt import (
     StatusCode,
     control_cost,
     residual_cost,
-    solve,
     solver_names,
     solver_options,
     state_cost,

@@ -38,8 +38,10 @@ def test_it_is_the_default_and_tells_its_method():
 
 def test_options_of_a_method_choose_that_method():
     assert to.solve(cases.crane(), options=to.SLQOptions(max_iterations=3)).meta["solver"] == "slq"
-    with pytest.raises(UnknownName, match="solver 'auto'.*'shooting'"):
-        to.solve(cases.crane(), options={"shooting": "single"})
+    assert to.solve(cases.crane(), options={"shooting": "single", "max_iterations": 3}).meta["solver"] == "slq"
+    assert to.solve(cases.crane(), options={"max_iterations": 3}).meta["solver"] == "auto"
+    with pytest.raises(UnknownName, match="solver 'auto'.*'shotting'"):
+        to.solve(cases.crane(), options={"shotting": "single"})
 
 
 def test_limits_that_do_not_bind_are_left_out_and_limits_that_do_are_kept():

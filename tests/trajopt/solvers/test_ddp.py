@@ -15,6 +15,7 @@ from shooting_cases import (
     rolled_out,
     sampled,
 )
+from slq_solve import solve
 
 from dynamics_backends.manifold import Manifold
 from dynamics_backends.methods.forward_ad import contracted_hessian
@@ -29,7 +30,6 @@ from trajopt import (
     constant_guess,
     control_cost,
     residual_cost,
-    solve,
     solver_options,
     state_cost,
 )
