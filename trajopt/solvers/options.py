@@ -10,14 +10,14 @@ from typing import Literal
 from trajopt.solvers.qp.qp import QP_SOLVERS
 
 GAPS = ("linear", "nonlinear")
-HESSIANS = ("gauss_newton", "exact")
+COST_HESSIANS = ("gauss_newton", "exact")
 REGULARIZATIONS = ("control", "state")
 DYNAMICS_CURVATURES = ("newton", "true")
 REMEDIES = ("modify", "regularize")
 HOLDS = ("zero_order", "first_order")
 IPOPT_HESSIANS = ("exact", "gauss_newton", "limited_memory")
 BARRIERS = ("monotone", "adaptive")
-CURVATURES = ("auto", "exact", "gauss_newton", "scqp")
+SQP_HESSIANS = ("auto", "exact", "gauss_newton", "scqp")
 GLOBALIZATIONS = ("merit", "filter", "none")
 
 
@@ -72,7 +72,7 @@ class SLQOptions:
         nodes = self.shooting
         whole = isinstance(nodes, int) and not isinstance(nodes, bool) and nodes >= 1
         _require(whole or nodes in ("single", "all"), "shooting", nodes, "'single', 'all' or an integer of at least 1")
-        for key, known in (("gaps", GAPS), ("hessian", HESSIANS), ("regularize", REGULARIZATIONS)):
+        for key, known in (("gaps", GAPS), ("hessian", COST_HESSIANS), ("regularize", REGULARIZATIONS)):
             value = getattr(self, key)
             _require(value in known, key, value, " or ".join(map(repr, known)))
         for key in ("max_iterations", "max_backtracks"):
@@ -160,7 +160,7 @@ class SQPOptions:
 
     def __post_init__(self) -> None:
         known_values = {
-            "hessian": CURVATURES,
+            "hessian": SQP_HESSIANS,
             "qp_solver": QP_SOLVERS,
             "globalization": GLOBALIZATIONS,
             "hold": ("zero_order", "first_order"),
