@@ -29,7 +29,7 @@ from trajopt.results.records import Callback
 from trajopt.results.solution import Solution
 from trajopt.results.status import Status, StatusCode
 from trajopt.solvers.options import AutoOptions
-from trajopt.stage.evaluation import require_contraction
+from trajopt.solvers.shooting.ddp import require_contraction
 from trajopt.validation.broken_limits import constraint_violations
 
 FINAL = (StatusCode.INTERRUPTED, StatusCode.TIME_LIMIT)
