@@ -29,8 +29,9 @@ from trajopt.results.records import Callback
 from trajopt.results.solution import Solution
 from trajopt.results.status import Status, StatusCode
 from trajopt.solvers.options import AutoOptions
-from trajopt.solvers.shooting.ddp import require_contraction
+from trajopt.solvers.shooting.ddp import require_contractions
 from trajopt.validation.broken_limits import constraint_violations
+from trajopt.validation.validation import InvalidProblem
 
 FINAL = (StatusCode.INTERRUPTED, StatusCode.TIME_LIMIT)
 """What no other attempt follows."""
@@ -87,9 +88,8 @@ def attempts(ocp: OCP) -> Iterator[Attempt]:
 def has_curvature(ocp: OCP) -> bool:
     """Whether all time steps have second derivatives."""
     try:
-        for phase in ocp.phases:
-            require_contraction(phase.dynamics)
-    except TypeError:
+        require_contractions(ocp)
+    except InvalidProblem:
         return False
     return True
 
