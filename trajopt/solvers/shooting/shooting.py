@@ -340,7 +340,9 @@ class ShootingLoop:
             return step
         if self._promise(best, step) <= NEAR_ROUNDING:
             return verdicts.precision_limit(best.gradient, best.defect, self.options)
-        return verdicts.line_search_failed(self.iteration + 1, best.gradient, self.options)
+        return verdicts.line_search_failed(
+            self.iteration + 1, best.gradient, self.options, self.ocp, best.expansion.lq
+        )
 
     # -- the account ----------------------------------------------------------------------------------------------------
     def _record(self, at: Iterate, attempt: Attempt | None = None) -> None:
