@@ -1,10 +1,18 @@
 """Scalar mathematics for code that is written once and evaluated with many kinds of numbers.
 
 A *scalar* here is a Python float, a NumPy array of float64 or complex128 (one entry per element of the batch), a
-:class:`~dynamics_backends.scalars.dual.Dual` over such arrays, a number of
-:mod:`~dynamics_backends.scalars.hypercomplex`, or a CasADi ``SX`` expression.  Generic code uses the arithmetic
-operators and the functions of this module and nothing else: no ``abs``, ``conj``, ``max``, no branch on a value.  Then
-complex step, forward AD, tracing and plain evaluation all see the same source.
+:class:`~dynamics_backends.scalars.dual.Dual` over such arrays, a number type of the caller's own, or a CasADi ``SX``
+expression.  Generic code uses the arithmetic operators and the functions of this module and nothing else: no ``abs``,
+``conj``, ``max``, no branch on a value.  Then complex step, forward AD, tracing and plain evaluation all see the same
+source.
+
+A number type needs no registration.  It is a class over arrays, or over other numbers, with
+
+    val                             the number that it extends; :func:`real` and the drivers follow it down to an array
+    shape, len, x[i], x[i] = y      those of its rows
+    + - * /  and  sin ... tanh      with numbers of its own kind and with what it extends
+    zeros(shape), copy()            storage of its kind
+    select(mask, a, b), atan2(y, x), stack(components), concatenate(parts)      of the class; see the functions here
 
 *Rows* are a vector of scalars: anything whose leading index counts components, ``x[i]``: an array ``(n, N)``, a dual array,
 an ``SX`` column, or a list of scalars.
@@ -30,6 +38,10 @@ Rows = Any
 SERIES_BELOW = 1.0
 """Functions of theta^2 switch to their power series below this value (12 terms: truncation under 1e-17)."""
 _TERMS = 12
+_ATAN_SERIES_BELOW = 0.04
+"""Below this t^2, atan(t) / t is its power series (12 terms: truncation under 1e-17)."""
+_ATAN = [(-1.0) ** k / (2 * k + 1) for k in range(_TERMS)]
+"""Coefficients of atan(t) / t in t^2."""
 
 
 def _unary(name: str) -> Callable[[Scalar], Scalar]:
@@ -262,7 +274,3 @@ def atanc(t2: Scalar) -> Scalar:
     small = select(large, 0.0, t2)
     root = sqrt(safe)
     return select(large, atan2(root, 1.0 + 0.0 * root) / root, _power_series(_ATAN, small))
-
-
-_ATAN_SERIES_BELOW = 0.04
-_ATAN = [(-1.0) ** k / (2 * k + 1) for k in range(_TERMS)]

@@ -4,8 +4,8 @@ import numpy as np
 import textbook_systems as textbook
 
 from dynamics_backends.registry import make_backend
-from trajopt import OCP, SampledSystem, control_cost, solve, state_cost
-from trajopt.stage.evaluation import StageEvaluator
+from trajopt import OCP, Guess, SampledSystem, control_cost, solve, state_cost
+from trajopt.stage.evaluation import Direction, Shooting, StageEvaluator
 
 SETTINGS = {
     "ilqr": {"shooting": "single"},
@@ -102,3 +102,27 @@ PROBLEMS = {
     "crane": crane,
     "attitude": lambda: attitude_slew()[1],
 }
+
+
+def rolled_out(ocp, us):
+    """States and controls without gaps."""
+    N, ndx = ocp.horizon, ocp.manifold.ndx
+    still = Direction(np.zeros((N + 1, ndx)), np.zeros_like(us), np.zeros((N, ocp.nu, ndx)), np.zeros((N, ndx)))
+    xs = np.tile(ocp.x0, (N + 1, 1))
+    found = StageEvaluator(ocp).rollout(xs, us, still, np.zeros(1), Shooting())
+    return found.xs[0], found.us[0]
+
+
+def order_of_one_iteration(ocp, solution, solver, **options):
+    """The slope of log |gradient| after one iteration against that before it, for starts ever nearer to a solution."""
+    direction = np.random.default_rng(0).standard_normal(solution.us.shape)
+    direction *= max(1.0, np.abs(solution.us).max()) / np.abs(direction).max()
+    before, after = [], []
+    for size in 10.0 ** -np.array([4.5, 5.0, 5.5]):
+        xs, us = rolled_out(ocp, solution.us + size * direction)
+        limits = {"shooting": "single", "gradient_tolerance": 1e-15, "max_iterations": 1}
+        history = solve(ocp, Guess(xs, us), limits | options, solver=solver).history
+        assert history[0].step_length == 1.0
+        before.append(history[0].gradient)
+        after.append(history[1].gradient)
+    return np.polyfit(np.log(before), np.log(after), 1)[0]

@@ -35,7 +35,7 @@ class Analytic(Method):
 
     @classmethod
     def of(cls, map: Map) -> Analytic:
-        """With second derivatives, where the map has them."""
+        """The method for a map: one with second derivatives, where the map has them."""
         return AnalyticSecondOrder(map) if isinstance(map, HasContraction) else Analytic(map)
 
     def _jacobians(self, b: Batch) -> Jacobians:
@@ -48,7 +48,7 @@ class Analytic(Method):
 
 
 class AnalyticSecondOrder(Analytic):
-    """The same with second derivatives."""
+    """An :class:`Analytic` method of a map that has second derivatives."""
 
     def __init__(self, map: Map) -> None:
         super().__init__(map)

@@ -39,7 +39,7 @@ class FiniteDifference(Method):
         return self._differences(b, self._step_sizes(b, self.step))
 
     def _differences(self, b: Batch, h: Array) -> Jacobians:
-        """With steps h (ndx + nu, N)."""
+        """Value and differences with steps h (ndx + nu, N)."""
         steps = one_at_a_time(self.map, b, h)
         value = self.map(*b)
         ahead = self._evaluate(b, steps)

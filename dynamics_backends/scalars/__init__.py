@@ -1,1 +1,1 @@
-"""Number types beside float and complex that every algorithm accepts: dual, hypercomplex, Taylor."""
+"""Number types beside float and complex that every algorithm accepts: dual, Taylor."""

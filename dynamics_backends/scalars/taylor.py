@@ -38,12 +38,12 @@ class Taylor:
         return value if isinstance(value, Taylor) else cls([value, *[0.0] * 9])
 
     def slope_x(self) -> Taylor:
-        """Of the derivative in the first variable, up to second order."""
+        """The derivative in the first variable, a polynomial up to second order."""
         c = self.c
         return Taylor([c[1], 2.0 * c[3], c[4], 3.0 * c[6], 2.0 * c[7], c[8], 0.0, 0.0, 0.0, 0.0])
 
     def slope_y(self) -> Taylor:
-        """Of the derivative in the second variable, up to second order."""
+        """The derivative in the second variable, a polynomial up to second order."""
         c = self.c
         return Taylor([c[2], c[4], 2.0 * c[5], c[7], 2.0 * c[8], 3.0 * c[9], 0.0, 0.0, 0.0, 0.0])
 

@@ -38,7 +38,7 @@ from dynamics_backends.rigid_body.passes.layout import layout
 from dynamics_backends.rigid_body.passes.passes import FIELDS, TRIPLES, Axis, Program, base_name, entry
 from dynamics_backends.scalar import Rows
 from dynamics_backends.scalars.dual import Dual
-from dynamics_backends.scalars.hypercomplex import Bicomplex, HyperDual
+from experiments.baselines.hypercomplex import Bicomplex, HyperDual
 
 Array = np.ndarray
 Function = Callable[[Rows, Rows, Rows], Rows]

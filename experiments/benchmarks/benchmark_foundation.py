@@ -24,6 +24,7 @@ import problems
 from dynamics_backends.compiled.runtime.toolchain import has_compiler
 from dynamics_backends.registry import backend_names, make_backend
 from dynamics_backends.rigid_body import batched
+from dynamics_backends.rigid_body.model.joint_spec import JointSpec
 from dynamics_backends.rigid_body.model.model import Model
 from dynamics_backends.rigid_body.model.model_builder import ModelBuilder
 from dynamics_backends.rigid_body.model.sample_models import random_tree
@@ -141,7 +142,9 @@ def identities(trees: int) -> Iterator[Measured]:
 def one_body(joint: str) -> tuple[FreeBody, Array, Array]:
     """A body whose every degree of freedom is driven, its state x (nx,), and its constant control u (nu,)."""
     builder, rng = ModelBuilder(joint), np.random.default_rng(0)
-    builder.add_body("body", None, joint, axis=(0, 1, 0), mass=2, com=(0.1, 0, -0.3), inertia=np.diag([0.3, 0.4, 0.6]))
+    builder.add_body(
+        "body", None, JointSpec(joint, axis=(0, 1, 0)), mass=2, com=(0.1, 0, -0.3), inertia=np.diag([0.3, 0.4, 0.6])
+    )
     system = FreeBody(model := builder.build(), actuated=model.dof_names)
     tangent = rng.uniform(-1.0, 1.0, (system.manifold.ndx, 1))
     x = np.asarray(system.manifold.integrate(system.manifold.identity()[:, None], tangent))[:, 0]

@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from dynamics_backends.rigid_body.model.joint_spec import JointSpec
 from dynamics_backends.rigid_body.model.model import Model
 from dynamics_backends.rigid_body.model.model_builder import ModelBuilder
 
@@ -66,25 +67,22 @@ def sagittal_human(load: float = 0.0, ground_wrench: bool = False) -> Model:
     builder = ModelBuilder("sagittal_human")
     foot = {"mass": FOOT_MASS, "com": FOOT_COM, "inertia": np.eye(3) * FOOT_MASS * 0.0267**2}
     if ground_wrench:
-        builder.add_body("slide", joint="prismatic", joint_name="ground_x", axis=(1, 0, 0))
-        builder.add_body("lift", "slide", joint="prismatic", joint_name="ground_z", axis=(0, 0, 1))
-        builder.add_body("foot", "lift", joint_name="ground_pitch", axis=(0, 1, 0), **foot)  # type: ignore[arg-type]
+        builder.add_body("slide", joint=JointSpec("prismatic", name="ground_x", axis=(1, 0, 0)))
+        builder.add_body("lift", "slide", JointSpec("prismatic", name="ground_z", axis=(0, 0, 1)))
+        builder.add_body("foot", "lift", JointSpec(name="ground_pitch", axis=(0, 1, 0)), **foot)  # type: ignore[arg-type]
     else:
         builder.add_body("foot", joint="fixed", **foot)  # type: ignore[arg-type]
     for s in SEGMENTS:
         builder.add_body(
             s.name,
             s.parent,
-            joint_name=s.joint,
-            axis=(0, 1, 0),
+            JointSpec(
+                name=s.joint, axis=(0, 1, 0), q_lower=s.lower, q_upper=s.upper, effort_limit=s.torque, damping=s.damping
+            ),
             xyz=(0, 0, s.at),
             mass=s.mass,
             com=(0, 0, s.com),
             inertia=np.eye(3) * s.mass * s.radius**2,
-            q_lower=s.lower,
-            q_upper=s.upper,
-            effort_limit=s.torque,
-            damping=s.damping,
         )
     x, y, z = (c * c for c in BOX)
     box = np.diag([y + z, x + z, x + y]) * load / 12.0

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from dynamics_backends.rigid_body.model.joint_spec import JointSpec
 from dynamics_backends.rigid_body.model.model import Model
 from dynamics_backends.rigid_body.model.model_builder import ModelBuilder
 
@@ -31,13 +32,13 @@ def cart_pendulum(cart_mass: float = 10.0, free: bool = False) -> Model:
     builder = ModelBuilder("cart_pendulum")
     cart = {"mass": cart_mass, "inertia": box_inertia(cart_mass, CART_BOX)}
     if free:
-        builder.add_body("slide", joint="prismatic", joint_name="x", axis=(1, 0, 0))
-        builder.add_body("lift", "slide", joint="prismatic", joint_name="z", axis=(0, 0, 1))
-        builder.add_body("cart", "lift", joint_name="pitch", axis=(0, 1, 0), **cart)  # type: ignore[arg-type]
+        builder.add_body("slide", joint=JointSpec("prismatic", name="x", axis=(1, 0, 0)))
+        builder.add_body("lift", "slide", JointSpec("prismatic", name="z", axis=(0, 0, 1)))
+        builder.add_body("cart", "lift", JointSpec(name="pitch", axis=(0, 1, 0)), **cart)  # type: ignore[arg-type]
     else:
-        builder.add_body("cart", joint="prismatic", joint_name="x", axis=(1, 0, 0), **cart)  # type: ignore[arg-type]
+        builder.add_body("cart", joint=JointSpec("prismatic", name="x", axis=(1, 0, 0)), **cart)  # type: ignore[arg-type]
     ball = np.eye(3) * 0.4 * BALL_RADIUS**2
-    builder.add_body("ball", "cart", joint_name="hinge", axis=(0, 1, 0), mass=1.0, com=(0, 0, ARM), inertia=ball)
+    builder.add_body("ball", "cart", JointSpec(name="hinge", axis=(0, 1, 0)), mass=1.0, com=(0, 0, ARM), inertia=ball)
     builder.add_frame("tip", "ball", xyz=(0, 0, ARM))
     return builder.build()
 
@@ -55,7 +56,7 @@ def multi_pendulum(bodies: int = 10, branches: int = 1, spacing: float = 0.0) ->
         parent, place = None, (spacing * (branch - 0.5 * (branches - 1)), 1.0, 0.0)
         for i in chain:
             name = f"link{i + 1}"
-            builder.add_body(name, parent, joint_name=f"hinge{i + 1}", xyz=place, mass=1.0, inertia=np.eye(3))
+            builder.add_body(name, parent, JointSpec(name=f"hinge{i + 1}"), xyz=place, mass=1.0, inertia=np.eye(3))
             parent, place = name, (0.0, 1.0, 0.0)
         builder.add_frame(f"tip{branch + 1}", parent, xyz=(0, 1, 0))
     return builder.build(gravity=(0.0, -9.81, 0.0))
@@ -75,8 +76,7 @@ def four_bar(ground: float, crank: float, coupler: float, rocker: float, density
         builder.add_body(
             name,
             parent,
-            joint_name=f"{name}_hinge",
-            axis=(0, 1, 0),
+            JointSpec(name=f"{name}_hinge", axis=(0, 1, 0)),
             xyz=at,
             mass=mass,
             com=(0, 0, 0.5 * length),

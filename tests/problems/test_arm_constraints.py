@@ -67,7 +67,7 @@ def test_mistakes_in_the_table_of_the_obstacle():
     wrong = {
         "problem.obstacle.radius: expected a positive length [m], got -1.0": SPHERE | {"radius": -1.0},
         "problem.obstacle.radius: expected a number, got 'big'": SPHERE | {"radius": "big"},
-        "problem.obstacle.center: unknown key; did you mean center?": SPHERE | {"center": 1.0},
+        "problem.obstacle.centre: unknown key; did you mean center?": SPHERE | {"centre": 1.0},
         "problem.obstacle.center: missing": {"radius": 0.1},
         "problem.obstacle: expected a table, got 3": 3,
     }

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from functools import partial
+from pathlib import Path
 
 import numpy as np
 import pytest
-from test_problems import CONFIGS
 
 import trajopt as to
 from dynamics_backends.registry import make_backend
@@ -23,6 +23,8 @@ from problems.robots.textbook import four_bar_angles
 from problems.robots.textbook import multi_pendulum as chain
 from problems.task import position_of
 from problems.textbook import cart_pendulum, four_bar, multi_pendulum
+
+CONFIGS = Path(__file__).parents[2] / "problems" / "configs"
 
 NUMPY = partial(make_backend, engine="numpy")
 

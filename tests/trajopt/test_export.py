@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 from rigid_body_cases import state, tree
-from test_compiled_stage import pendulum, problem
+from stage_cases import pendulum, problem
 
 from dynamics_backends.compiled.runtime.toolchain import candidates
 from dynamics_backends.manifold import Manifold

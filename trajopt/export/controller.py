@@ -1,7 +1,7 @@
 """C99 for a controller without Python: dynamics, derivatives, time step and one step of SLQ of a problem.
 
-The texts are those of the compiled engine (kernels/riccati.h, kernels/stage.h, straight-line dynamics and cost terms)
-behind a prelude of one lane, and kernels/export_* around them.  The result needs libm only and allocates nothing.
+The texts are those of the compiled engine (kernels of trajopt/lq and trajopt/stage, straight-line dynamics and cost terms)
+behind a prelude of one lane, and the folder templates around them.  The result needs libm only and allocates nothing.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from dynamics_backends.compiled.emit.emit import constant
 from dynamics_backends.compiled.sources.dynamics_source import dynamics_source, has_source
 from dynamics_backends.protocol import Array
 from trajopt.guesses.guesses import Guess
+from trajopt.lq.compiled_lq import lq_source
 from trajopt.problem.ocp import OCP
 from trajopt.problem.terms import CostTerm
 from trajopt.stage.stage_source import StageShape, StageSource, stage_source
@@ -26,22 +27,6 @@ from trajopt.validation.validation import refuse_constraints
 
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]*")
 _NUMBERS_A_LINE = 6
-
-_MAKEFILE = """\
-CC = cc
-CFLAGS = -std=c99 -pedantic -Wall -O2
-
-prefix_main: main.c prefix.c prefix.h
-\t$(CC) $(CFLAGS) -o $@ main.c prefix.c -lm
-
-libprefix.so: prefix.c prefix.h
-\t$(CC) $(CFLAGS) -fPIC -shared -o $@ prefix.c -lm
-
-clean:
-\trm -f prefix_main libprefix.so
-
-.PHONY: clean
-"""
 
 
 def controller_files(ocp: OCP, name: str, guess: Guess | None = None, hessian: str = "gauss_newton") -> dict[str, str]:
@@ -59,7 +44,7 @@ def controller_files(ocp: OCP, name: str, guess: Guess | None = None, hessian: s
         f"{name}.h": _header(ocp, sampled, stage),
         f"{name}.c": _source(ocp, sampled, stage),
         "main.c": _example(ocp, guess),
-        "Makefile": _MAKEFILE,
+        "Makefile": _template("Makefile"),
     }
     return {file: _prefixed(text, name) for file, text in texts.items()}
 
@@ -136,7 +121,7 @@ def _source(ocp: OCP, sampled: SampledSystem, stage: StageSource) -> str:
         prelude,
         sizes,
         stage.source,
-        (files("trajopt.lq") / "kernels" / "riccati.h").read_text(),
+        lq_source(),
         _template("controller.c"),
     ]
     return "\n".join([*parts, _defaults(ocp)])

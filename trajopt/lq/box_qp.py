@@ -17,7 +17,12 @@ from scipy.linalg.lapack import dpotrf, dpotrs
 from dynamics_backends.protocol import Array
 
 MAX_ITERATIONS = 100
-ARMIJO = 0.1  # Tassa 2014, gamma of eq. 16
+ARMIJO = 0.1
+"""Share of the decrease foretold by the gradient that a step must bring; gamma of eq. 16 of Tassa 2014."""
+SHORTEN = 0.6
+"""Factor on the length of a step that does not; stepDec of the code published with Tassa 2014."""
+SHORTEST = 1e-10
+"""Length at which rounding allows no decrease."""
 GRADIENT_TOLERANCE = 1e-14
 """On the gradient of the free variables, relative to the size of its terms: rounding level."""
 
@@ -60,11 +65,11 @@ def _projected_step(H, g, lower, upper, x, gradient, free, factor) -> Array:
     if free.any():
         direction[free] = -dpotrs(factor, gradient[free], lower=1)[0]
     alpha = 1.0
-    while alpha > 1e-10:
+    while alpha > SHORTEST:
         new = np.clip(x + alpha * direction, lower, upper)
         move = new - x
         decrease = -(gradient @ move + 0.5 * move @ H @ move)
         if decrease >= -ARMIJO * (gradient @ move) and gradient @ move < 0:
             return new
-        alpha *= 0.6  # Tassa 2014, stepDec
+        alpha *= SHORTEN
     return x

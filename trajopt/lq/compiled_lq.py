@@ -1,6 +1,6 @@
 """The LQ problem of :mod:`trajopt.lq.lq` solved by compiled kernels with its sizes known at compile time.
 
-Same functions, same numbers.
+Functions and numbers are those of that module.
 """
 
 from __future__ import annotations
@@ -8,6 +8,7 @@ from __future__ import annotations
 import ctypes
 from functools import lru_cache
 from importlib.resources import files
+from struct import Struct
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -15,17 +16,43 @@ import numpy as np
 from dynamics_backends.compiled.runtime.cache import load
 from dynamics_backends.compiled.runtime.memory import address, bound
 from dynamics_backends.protocol import Array
+from trajopt.lq import box_qp, definite_shift
 from trajopt.lq.lq import Bounds, LQProblem, LQStep, Policy
+
+_CONSTANTS = {
+    "MAX_BOX_ITERATIONS": box_qp.MAX_ITERATIONS,
+    "ARMIJO": box_qp.ARMIJO,
+    "GRADIENT_TOLERANCE": box_qp.GRADIENT_TOLERANCE,
+    "SHORTEN": box_qp.SHORTEN,
+    "SHORTEST": box_qp.SHORTEST,
+    "FLOOR": definite_shift.FLOOR,
+    "MARGIN": definite_shift.MARGIN,
+}
+"""What the kernels share with their twins in Python."""
+_KERNELS = ("small_matrices.h", "box_qp.h", "definite_shift.h", "riccati.h")
+
+
+def lq_source() -> str:
+    """The C text of the kernels, to stand behind the sizes NDX and NU."""
+    folder = files("trajopt.lq") / "kernels"
+    constants = [f"#define {name} {value}" for name, value in _CONSTANTS.items()]
+    return "\n".join([*constants, *((folder / name).read_text() for name in _KERNELS)])
 
 
 @lru_cache(maxsize=16)
 def _library(ndx: int, nu: int) -> ctypes.CDLL:
-    source = (files("trajopt.lq") / "kernels" / "riccati.h").read_text()
-    return load(f"#include <string.h>\n#define NDX {ndx}\n#define NU {nu}\n{source}")
+    return load(f"#define NDX {ndx}\n#define NU {nu}\n{lq_source()}")
 
 
-_DATA = "pppppppp l"
-"""A, B, d, Q, q, S, R, r and the horizon."""
+# The structs of kernels/riccati.h, packed: a ctypes.Structure takes longer to fill than a small sweep's knot to compute.
+_PROBLEM = Struct("8P l")
+"""lq_problem: the addresses of A .. r, and N."""
+_BOUNDS = Struct("2P")
+"""lq_bounds: the addresses of lower and upper."""
+_POLICY = Struct("4P")
+"""lq_policy: the addresses of K, k, Vx and Vxx."""
+_CHANGES = Struct("i i 4P")
+"""lq_changes: modify, parts, and the addresses of curvature, Q, S and R."""
 
 
 class CurvaturePart(ctypes.Structure):
@@ -52,16 +79,15 @@ class CompiledLQ:
     def __init__(self, ndx: int, nu: int) -> None:
         self.n, self.m = ndx, nu
         library = _library(ndx, nu)
-        self._riccati = bound(library, "lq_riccati", _DATA + "dd pp pppp", ctypes.c_long)
-        self._convex = bound(library, "lq_convex", _DATA + "dd pp iip pppp", ctypes.c_long)
-        self._adjoint = bound(library, "lq_adjoint", _DATA + "pp")
-        self._linear_rollout = bound(library, "lq_rollout", _DATA + "pp pp ppp")
+        self._riccati = bound(library, "lq_riccati", "pp dd pp", ctypes.c_long)
+        self._adjoint = bound(library, "lq_adjoint", "ppp")
+        self._linear_rollout = bound(library, "lq_rollout", "ppp ppp")
 
     def solve_riccati(
         self, lq: LQProblem, mu: float = 0.0, regularize: str = "control", bounds: Bounds | None = None
     ) -> Policy:
         """See :func:`trajopt.lq.lq.solve_riccati`."""
-        return self._swept(self._riccati, _contiguous(lq), mu, regularize, bounds)
+        return self._swept(_contiguous(lq), mu, regularize, bounds)
 
     def convex(
         self,
@@ -80,25 +106,28 @@ class CompiledLQ:
         """
         lq = lq._replace(Q=lq.Q.copy(), S=lq.S.copy(), R=lq.R.copy())
         data = _contiguous(lq)
-        parts = (0, None) if curvature is None else (len(curvature.parts), ctypes.addressof(curvature.parts))
-        policy = self._swept(self._convex, data, mu, regularize, bounds, int(modify), *parts)
-        return lq._replace(Q=data[3], S=data[5], R=data[6]), policy
+        parts = (0, 0) if curvature is None else (len(curvature.parts), ctypes.addressof(curvature.parts))
+        Q, S, R = data[3], data[5], data[6]
+        changes = _CHANGES.pack(modify, *parts, *map(address, (Q, S, R)))
+        policy = self._swept(data, mu, regularize, bounds, changes)
+        return lq._replace(Q=Q, S=S, R=R), policy
 
     def _swept(
-        self, sweep: Any, data: list[Array], mu: float, regularize: str, bounds: Bounds | None, *more: int | None
+        self, data: list[Array], mu: float, regularize: str, bounds: Bounds | None, changes: bytes | None = None
     ) -> Policy:
         N, n, m = len(data[0]), self.n, self.m
         K, k, Vx, Vxx = np.zeros((N, m, n)), np.zeros((N, m)), np.empty((N + 1, n)), np.empty((N + 1, n, n))
         on_state, on_control = (mu, 0.0) if regularize == "state" else (0.0, mu)
-        _kept, at = _addresses(bounds)
-        failed = sweep(*map(address, data), N, on_state, on_control, *at, *more, *map(address, (K, k, Vx, Vxx)))
+        _kept, limits = _limits(bounds)
+        to = _POLICY.pack(*map(address, (K, k, Vx, Vxx)))
+        failed = self._riccati(_problem(data), limits, on_state, on_control, changes, to)
         return Policy(K, k, Vx, Vxx, failed_at=None if failed < 0 else int(failed))
 
     def adjoint(self, lq: LQProblem) -> tuple[Array, Array]:
         """See :meth:`trajopt.lq.lq_solver.NumpyLQ.adjoint`."""
         lam, gradient = np.empty((lq.horizon + 1, self.n)), np.empty((lq.horizon, self.m))
         data = _contiguous(lq)
-        self._adjoint(*map(address, data), lq.horizon, address(lam), address(gradient))
+        self._adjoint(_problem(data), address(lam), address(gradient))
         return lam, gradient
 
     def forward(
@@ -108,16 +137,23 @@ class CompiledLQ:
         dx, du, change = np.empty((lq.horizon + 1, self.n)), np.empty((lq.horizon, self.m)), np.empty(2)
         dx[0] = lq.dx0
         data, gains = _contiguous(lq), (np.ascontiguousarray(policy.K), np.ascontiguousarray(policy.k))
-        _kept, at = _addresses(bounds)
-        out = map(address, (dx, du, change))
-        self._linear_rollout(*map(address, data), lq.horizon, *map(address, gains), *at, *out)
+        _kept, limits = _limits(bounds)
+        along = _POLICY.pack(*map(address, gains), 0, 0)
+        self._linear_rollout(_problem(data), limits, along, *map(address, (dx, du, change)))
         return LQStep(dx, du), (float(change[0]), float(change[1]))
 
 
-def _addresses(bounds: Bounds | None) -> tuple[list[Array], list[int | None]]:
-    """Bounds in C order, to be kept while their addresses are used; NULL where there are none."""
-    limits = [] if bounds is None else [np.ascontiguousarray(b, float) for b in bounds]
-    return limits, [*map(address, limits)] or [None, None]
+def _problem(data: list[Array]) -> bytes:
+    """An lq_problem of the blocks A .. r, to be kept by the caller during a call in C."""
+    return _PROBLEM.pack(*map(address, data), len(data[0]))
+
+
+def _limits(bounds: Bounds | None) -> tuple[list[Array], bytes | None]:
+    """Bounds in C order, to be kept during a call in C, and an lq_bounds of them; None where there are none."""
+    if bounds is None:
+        return [], None
+    limits = [np.ascontiguousarray(b, float) for b in bounds]
+    return limits, _BOUNDS.pack(*map(address, limits))
 
 
 def _contiguous(lq: LQProblem) -> list[Array]:

@@ -23,6 +23,9 @@ from trajopt.problem import residuals
 from trajopt.problem.residuals import LinkPoint, Path
 from trajopt.problem.terms import CostTerm, Residual, Values, arrays_of, last_axis
 
+UNBOUNDED = 1e20
+"""Stands for an infinite bound where a number has to be finite; IPOPT takes bounds beyond 1e19 for none (nlp_upper_bound_inf)."""
+
 
 class Composition(NamedTuple):
     """A residual psi(r(x, u, t, p), p) by its parts, psi convex, or concave: what the Hessian of SCQP is made of.
@@ -133,13 +136,9 @@ def softened(constraint: Constraint, weight: Values, width: float = 0.01, name: 
     own = constraint.residual
     function = partial(residuals.beyond, own, finite)
     residual = FunctionMap(function, own.manifold, own.nu, own.n_out, output_names=own.output_names)
-    bounds = {"lower": np.maximum(low, -LARGEST), "upper": np.minimum(high, LARGEST)}
+    bounds = {"lower": np.maximum(low, -UNBOUNDED), "upper": np.minimum(high, UNBOUNDED)}
     bounds["width"] = _positive(width, "width", constraint.name)
     return CostTerm(name or constraint.name, residual, np.asarray(weight), {**constraint.parameters, **bounds})
-
-
-LARGEST = 1e12
-"""Stands for an infinite bound where a number has to be finite."""
 
 
 def state_bounds(

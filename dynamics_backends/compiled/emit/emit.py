@@ -91,46 +91,82 @@ def constant(x: float) -> str:
 def chunked_function(
     name: str, t: Trace, inputs: Sequence[Argument], outputs: Sequence[str], *, into_zeros: bool = False
 ) -> tuple[str, int]:
-    """Straight-line code as ``name(inputs..., outputs..., V* w)``; returns the source and the size of the buffer w.
+    """Straight-line code as ``name(inputs..., outputs..., V* w)``; returns the source and the size of the buffer w in vectors.
 
     into_zeros: the outputs are zero before, so that structural zeros need not be stored.
     """
-    chunks = [t.operations[i : i + CHUNK] for i in range(0, max(len(t.operations), 1), CHUNK)]
-    home = {op.index: c for c, ops in enumerate(chunks) for op in ops}
-    stores: list[list[tuple[str, int, Operand]]] = [[] for _ in chunks]
-    cleared = {o for o, operands in zip(outputs, t.outputs, strict=True) if into_zeros or _mostly_zero(operands)}
-    for output, operands in zip(outputs, t.outputs, strict=True):
-        for i, x in enumerate(operands):
-            if output not in cleared or not _is_zero(x):
-                stores[home[x] if isinstance(x, int) else 0].append((output, i, x))
-    slots, size = _buffer_slots(chunks, home)
+    chunks = _Chunks.of(t)
+    mostly_zero = [o for o, operands in zip(outputs, t.outputs, strict=True) if _mostly_zero(operands)]
+    cleared = list(outputs) if into_zeros else mostly_zero
+    stores = _stores(chunks, outputs, t.outputs, cleared)
     arguments = [f"const {'V' if a.vector else 'double'}* restrict {a.name}" for a in inputs]
     arguments += [f"V* restrict {o}" for o in outputs] + ["V* restrict w"]
-    names = ", ".join([a.name for a in inputs] + list(outputs) + ["w"])
-    body = _Body(inputs)
+    head, body = ", ".join(arguments), _Body(inputs)
     source = []
-    for c, operations in enumerate(chunks):
-        lines: list[str] = []
-        loaded: set[int] = set()
-        for op in operations:
-            for x in op.operands:
-                if isinstance(x, int) and home[x] != c and x not in loaded:
-                    lines.append(f"const V s{x} = w[{slots[x]}];")
-                    loaded.add(x)
-            lines.append(body.statement(op))
-            if op.index in slots:
-                lines.append(f"w[{slots[op.index]}] = {body.vector(op.index)};")
-                body.is_vector[op.index] = True if home[op.index] != c else body.is_vector[op.index]
-        lines += [f"{o}[{i}] = {body.vector(x)};" for o, i, x in stores[c]]
-        for op in operations:  # beyond its own function a value is read from the buffer, as a vector
-            body.is_vector[op.index] = True if op.index in slots else body.is_vector[op.index]
-        text = "\n".join(lines)
-        source.append(f"STRAIGHT void {name}_{c}({', '.join(arguments)})\n{{\n{text}\n}}\n")
-    lengths = zip(outputs, map(len, t.outputs), strict=True)
-    zeros = [f"memset({o}, 0, sizeof(V) * {n});" for o, n in lengths if o in cleared and not into_zeros]
-    calls = "\n".join([*zeros, *(f"{name}_{c}({names});" for c in range(len(chunks)))])
-    source.append(f"static void {name}({', '.join(arguments)})\n{{\n{calls}\n}}\n")
-    return "\n".join(source), size
+    for c, own in enumerate(stores):
+        text = "\n".join(_chunk_lines(chunks, c, own, body))
+        source.append(f"STRAIGHT void {name}_{c}({head})\n{{\n{text}\n}}\n")
+    lengths = dict(zip(outputs, map(len, t.outputs), strict=True))
+    zeros = [] if into_zeros else [f"memset({o}, 0, sizeof(V) * {lengths[o]});" for o in mostly_zero]
+    names = ", ".join([*(a.name for a in inputs), *outputs, "w"])
+    calls = "\n".join([*zeros, *(f"{name}_{c}({names});" for c in range(len(stores)))])
+    source.append(f"static void {name}({head})\n{{\n{calls}\n}}\n")
+    return "\n".join(source), chunks.room
+
+
+@dataclass(frozen=True)
+class _Chunks:
+    """The operations of a trace cut into functions of at most CHUNK.
+
+    home: the function of each operation, by its index.  slots: the place in the buffer of each value that is used beyond its
+    own function.  room: places in the buffer.
+    """
+
+    operations: list[list[Operation]]
+    home: dict[int, int]
+    slots: dict[int, int]
+    room: int
+
+    @classmethod
+    def of(cls, t: Trace) -> _Chunks:
+        operations = [t.operations[i : i + CHUNK] for i in range(0, max(len(t.operations), 1), CHUNK)]
+        home = {op.index: c for c, own in enumerate(operations) for op in own}
+        return cls(operations, home, *_buffer_slots(operations, home))
+
+
+Store = tuple[str, int, Operand]
+"""Entry i of an output, and what it is."""
+
+
+def _stores(
+    chunks: _Chunks, outputs: Sequence[str], values: Sequence[Sequence[Operand]], cleared: Sequence[str]
+) -> list[list[Store]]:
+    """The entries of the outputs that each function writes; those of cleared outputs that are zero by structure, none does."""
+    stores: list[list[Store]] = [[] for _ in chunks.operations]
+    for output, operands in zip(outputs, values, strict=True):
+        for i, x in enumerate(operands):
+            if output not in cleared or not _is_zero(x):
+                stores[chunks.home[x] if isinstance(x, int) else 0].append((output, i, x))
+    return stores
+
+
+def _chunk_lines(chunks: _Chunks, c: int, stores: Sequence[Store], body: _Body) -> list[str]:
+    """The statements of one function: values of earlier ones are loaded before their first use, those for later ones stored."""
+    lines: list[str] = []
+    loaded: set[int] = set()
+    own, slots = chunks.operations[c], chunks.slots
+    for op in own:
+        for x in op.operands:
+            if isinstance(x, int) and chunks.home[x] != c and x not in loaded:
+                lines.append(f"const V s{x} = w[{slots[x]}];")
+                loaded.add(x)
+        lines.append(body.statement(op))
+        if op.index in slots:
+            lines.append(f"w[{slots[op.index]}] = {body.vector(op.index)};")
+    lines += [f"{o}[{i}] = {body.vector(x)};" for o, i, x in stores]
+    for op in own:  # beyond its own function a value is read from the buffer, as a vector
+        body.is_vector[op.index] = op.index in slots or body.is_vector[op.index]
+    return lines
 
 
 def _is_zero(x: Operand) -> bool:

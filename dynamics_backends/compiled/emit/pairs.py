@@ -247,7 +247,7 @@ def _arctangent(w: ComplexPair) -> ComplexPair:
 
 
 def _artanh(s: Any) -> Any:
-    """By its series near zero, artanh(s) / s = atanc(-s^2)."""
+    """The inverse hyperbolic tangent, near zero by its series artanh(s) / s = atanc(-s^2)."""
     large = s * s - 0.04
     near, far = ca.if_else(large > 0, 0.0, s), ca.if_else(large > 0, s, 0.0)
     return ca.if_else(large > 0, 0.5 * ca.log((1.0 + far) / (1.0 - far)), near * sm.atanc(-near * near))

@@ -26,8 +26,12 @@ from dynamics_backends.rigid_body.model.model import Model
 @lru_cache(maxsize=1)
 def templates() -> str:
     """The C text in front of every kernel."""
-    folder = files("dynamics_backends.compiled") / "templates"
-    return "\n".join((folder / name).read_text() for name in ("prelude.h", "ltl.h", "tensors.h"))
+    return "\n".join(template(name) for name in ("prelude.h", "ltl.h", "tensors.h"))
+
+
+def template(name: str) -> str:
+    """A C text of the folder templates."""
+    return (files("dynamics_backends.compiled") / "templates" / name).read_text()
 
 
 _ENTRY = """
@@ -138,7 +142,7 @@ class CompiledKernel:
         return results
 
     def _pointers_to(self, out: Sequence[np.ndarray], n: int) -> ctypes.Array:
-        """Of arrays to write the results of n knots to, remembered for a caller that repeats."""
+        """Addresses of the arrays that take the results of n knots, remembered for a caller that repeats."""
         known, knots, pout = self._last_out
         if knots == n and len(known) == len(out) and all(r() is a for r, a in zip(known, out, strict=True)):
             return pout

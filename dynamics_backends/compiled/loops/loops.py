@@ -244,7 +244,7 @@ class _Writer:
         ]
 
     def _along_paths(self, group: list[tuple[int, Pass]]) -> list[str]:
-        """For every DoF d and every j at or above it: the rows of the pair, then all k at or above j."""
+        """Loops over every DoF d and every j at or above it: the rows of the pair, then all k at or above j."""
         calls = dict.fromkeys(_PATHS, "")
         for number, p in group:
             calls[p.kind] += self._call(number, p)
@@ -305,7 +305,7 @@ class _Writer:
         return f"{function}({', '.join(pointers)});{moves}"
 
     def _joined(self, p: Pass, t: Trace) -> tuple[Trace, dict[str, int]]:
-        """For each compact tensor its different numbers one behind the other; and how many vectors these are."""
+        """A trace whose outputs are the different numbers of each compact tensor, and how many vectors these are."""
         joined: dict[str, list[tuple[Operand, ...]]] = {}
         self.slots[p.kind] = {}
         for o, operands in zip(p.outputs, t.outputs, strict=True):

@@ -18,8 +18,12 @@ from dynamics_backends.rigid_body.passes.layout import layout
 from dynamics_backends.rigid_body.passes.passes import FIELDS, TRIPLES, Axis, Program, base_name, entry
 
 Array = np.ndarray
+_ORDER = {Axis.MATRIX: 2, Axis.TENSOR: 3}
+"""Indices of an entry."""
+_UPPER = {kind for (_, upper), kind in TRIPLES.items() if upper}
+"""Kinds of triples whose k is of the joint of j."""
 Slots = Mapping[str, Mapping[str, int]]
-"""By kind of pass and by output, ``tau_qq[d,j,k]``: the place of its number among those of one triple."""
+"""The place of an output's number among those of one triple, by kind of pass and by output, ``tau_qq[d,j,k]``."""
 
 
 @dataclass(frozen=True)
@@ -57,9 +61,6 @@ def sparse_outputs(program: Program, width: int = 1) -> dict[str, Sparse]:
             mask = MASKS.get(o) or (on_one_path if o in by_entry else _in_one_tree)
             sparse[o] = Sparse(" * ".join(["nv"] * order), _in_place(mask, order), width=width)
     return sparse
-
-
-_ORDER = {Axis.MATRIX: 2, Axis.TENSOR: 3}
 
 
 def _in_place(mask: Callable[[Model, int], Array], order: int) -> Callable[[Model], Array]:
@@ -134,7 +135,7 @@ COUNTS = tuple(TRIPLES.values())
 
 
 def triple_counts(model: Model) -> list[int]:
-    """Of each of COUNTS."""
+    """How many triples of each of COUNTS a model has."""
     return [len(layout(model).indices(kind)["d"]) for kind in COUNTS]
 
 
@@ -173,6 +174,3 @@ def compact_positions(field: str, slots: Slots) -> Callable[[Model], Array]:
         return found.ravel()
 
     return positions
-
-
-_UPPER = {kind for (_, upper), kind in TRIPLES.items() if upper}

@@ -21,9 +21,6 @@ from dynamics_backends.rigid_body.passes.passes import FIELDS, Axis, Program
 from dynamics_backends.rigid_body.passes.unroll import unroll
 from dynamics_backends.rigid_body.spatial.spatial import build, size
 
-OPERATIONS_LIMIT = 60_000
-"""Above this the loops are as fast, and compile at once."""
-
 
 def unrolled_trace(program: Program, model: Model, outputs: Sequence[str] | None = None) -> Trace:
     """The operations of a program for one model; ``outputs``: only what these fields need, default the program's."""

@@ -9,11 +9,11 @@ with the right-hand sides and the entries of those matrices; templates/constrain
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from importlib.resources import files
 from typing import Any
 
 import casadi as ca
 
+from dynamics_backends.compiled.loops.kernel import template
 from dynamics_backends.compiled.loops.loops import LoopKernel
 from dynamics_backends.compiled.sources.traced_source import TracedDynamics, by_rows
 from dynamics_backends.rigid_body.algorithms import ltl
@@ -22,43 +22,12 @@ from dynamics_backends.systems.constraints.constrained_derivatives import Constr
 
 Entries = Sequence[Mapping[int, Scalar]]
 """A sparse matrix: of each row the entries by column."""
-_PARTIALS = """
-static void dynamics_partials(ctx_t c, const V* x, const V* u, V t, const V* p, V* f, V* fx, V* fu)
-{{
-constrained_factor_t *k = (constrained_factor_t *)c.w;
-V *top = (V *)(k + 1), *bottom = top + CD * CC, *entries = (V *)k;
-(void)p;
-c.w = bottom + CR * CC;
-{call}
-constrained_first(k, top, bottom, fx + {above} * 2 * CD, fu + {above} * (CC - 2 * CD));
-}}
-"""
-_CONTRACTED = """
-static void dynamics_contracted(
-    ctx_t c, const V* x, const V* u, V t, const V* p, const V* lam, V* f, V* fx, V* fu, V* xx, V* ux, V* uu)
-{{
-constrained_factor_t *k = (constrained_factor_t *)c.w;
-constrained_slopes_t *g = (constrained_slopes_t *)(k + 1);
-V *top = (V *)(g + 1), *bottom = top + CD * CC, *T = bottom + CR * CC, *entries = (V *)k, *slopes = (V *)g;
-(void)p;
-c.w = T + CD * CC;
-{call}
-constrained_second(k, g, top, bottom, fx + {above} * 2 * CD, fu + {above} * (CC - 2 * CD), T, xx, ux, uu);
-}}
-"""
-_CONTEXT = "typedef struct { const int *const *ti; const double *const *td; V *w; } ctx_t;"
 _KERNEL = """
 /* The arguments lie one behind the other: p are all parameters. */
 static void map_derivatives(const int* const* ti, const double* const* td, {head}, V* w)
 {{
-enum {{ {sizes} }};
-const ctx_t c = {{ti, td, w}};
-{call}(c, {given});
-for (int i = 0; i < skipped; i++) {{ /* qdot = v */
-    f[i] = x[at_v + i];
-    for (int j = 0; j < n; j++) fx[i * n + j] = splat(j == skipped + i);
-    for (int j = 0; j < nu; j++) fu[i * nu + j] = ZERO;
-}}
+    {call}((ctx_t){{ti, td, w}}, {given});
+    velocity_rows({skipped}, {n}, {nu}, x + {at_v}, f, fx, fu);
 }}
 """
 
@@ -69,14 +38,16 @@ def analytic_source(traced: TracedDynamics) -> tuple[str, str]:
         return traced.analytic()
     parts = traced.attempt(lambda: _unsolved(traced))
     outputs = {**_first(traced, parts), "entries": _factor_entries(parts)}
-    code, call, room = traced.called("first_unsolved", outputs, {})
-    body = _PARTIALS.format(call=call, above=traced.rows - traced.map.model.nv)
+    code, room = traced.function("first_unsolved", outputs, {})
     numbers = sum(outputs[name].numel() for name in ("entries", "top", "bottom"))
-    return "\n".join([_solution(parts), code, body]), f"{room} + {numbers}"
+    text = [_solution(traced, parts), code, template("constrained_partials.h")]
+    return "\n".join(text), f"{room} + {numbers}"
 
 
 def contracted_source(traced: TracedDynamics) -> tuple[str, str]:
-    """Likewise dynamics_contracted, alone or behind :func:`analytic_source` of the same map."""
+    """dynamics_contracted by the map's own second derivatives, alone or behind :func:`analytic_source` of the same map; and its
+    workspace in vectors, as text.
+    """
     if not isinstance(traced.map, ConstrainedDerivatives):
         return traced.contracted()
     map, n = traced.map, traced.map.model.nv
@@ -86,10 +57,10 @@ def contracted_source(traced: TracedDynamics) -> tuple[str, str]:
     still = [ca.SX.zeros(parts.top[0].shape[0])] * n
     outputs["xx"] = by_rows(curvature(map, traced.symbols.u, parts.g, still).xx)
     outputs |= {"entries": _factor_entries(parts), "slopes": _entries(slopes)}
-    code, call, room = traced.called("second_unsolved", outputs, {"lam": lam})
-    body = _CONTRACTED.format(call=call, above=traced.rows - n)
+    code, room = traced.function("second_unsolved", outputs, {"lam": lam})
     numbers = sum(outputs[name].numel() for name in ("entries", "slopes", "top", "bottom"))
-    text = [_solution(parts), *_tables(slopes), _template("constrained_second.h"), code, body]
+    texts = [template("constrained_second.h"), code, template("constrained_contracted.h")]
+    text = [_solution(traced, parts), *_tables(slopes), *texts]
     return "\n".join(text), f"{room} + {numbers + n * still[0].numel()}"
 
 
@@ -109,18 +80,22 @@ def derivatives_kernel(traced: TracedDynamics, *, second: bool) -> LoopKernel:
         head=", ".join([*(f"const V* {name}" for name in names), *(f"V* {name}" for name in outputs)]),
         call="dynamics_contracted" if second else "dynamics_partials",
         given=", ".join(["x", "u", "*t", p, *(["lam"] if second else []), *shifted]),
-        sizes=f"n = {n}, nu = {map.nu}, skipped = {skipped}, at_v = {map.manifold.nx - n // 2}",
+        skipped=skipped,
+        n=n,
+        nu=map.nu,
+        at_v=map.manifold.nx - n // 2,
     )
     numbers = [str(size) for size in outputs.values()]
-    text = "\n".join([_CONTEXT, source, body])
+    text = "\n".join([template("constrained_kernel.h"), source, body])
     return LoopKernel("map_derivatives", text, names, list(outputs), [str(size) for size in sizes], numbers, room)
 
 
-def _solution(parts: Unsolved) -> str:
+def _solution(traced: TracedDynamics, parts: Unsolved) -> str:
     """The text of templates/constrained.h with all that it asks for; a second time it says nothing."""
-    sizes = {"CD": len(parts.top), "CR": len(parts.bottom), "CC": parts.top[0].shape[0]}
+    above = traced.rows - len(parts.top)
+    sizes = {"CD": len(parts.top), "CR": len(parts.bottom), "CC": parts.top[0].shape[0], "CABOVE": above}
     defines = [f"#define {name} {size}" for name, size in sizes.items()]
-    return "\n".join(["#ifndef CD", *defines, *_tables(_factor(parts)), _template("constrained.h"), "#endif"])
+    return "\n".join(["#ifndef CD", *defines, *_tables(_factor(parts)), template("constrained.h"), "#endif"])
 
 
 # -- traced ---------------------------------------------------------------------------------------------------------------
@@ -138,10 +113,9 @@ def _first(traced: TracedDynamics, parts: Unsolved) -> dict[str, Any]:
     assert isinstance(map, ConstrainedDerivatives)
     still = [ca.SX.zeros(parts.top[0].shape[0])] * map.model.nv
     value, *slopes = map.in_output(s.x, s.u, parts.x, still)
-    above = {
-        k: by_rows(M[skipped : len(still)]) for k, M in zip(("fx", "fu"), slopes, strict=True) if skipped < len(still)
-    }
-    return {"f": value[skipped:], **above, "top": by_rows(parts.top), "bottom": by_rows(parts.bottom)}
+    given = [M[skipped : len(still)] for M in slopes]
+    fx, fu = (by_rows(M) if M else ca.SX(0, 1) for M in given)
+    return {"f": value[skipped:], "fx": fx, "fu": fu, "top": by_rows(parts.top), "bottom": by_rows(parts.bottom)}
 
 
 # -- sparse matrices ------------------------------------------------------------------------------------------------------
@@ -187,7 +161,7 @@ def _transposed(M: Entries, columns: int) -> list[dict[int, Scalar]]:
 
 
 def _entries(matrices: Mapping[str, Entries]) -> Any:
-    """Of all matrices, one after the other; of an empty one a zero."""
+    """The entries of all matrices, one after the other; an empty matrix stands there as a zero."""
     return ca.vertcat(*[x for M in matrices.values() for x in [x for row in M for x in row.values()] or [0.0]])
 
 
@@ -204,7 +178,3 @@ def _tables(matrices: Mapping[str, Entries]) -> list[str]:
             for what, x in (("start", start), ("at", at or [0]))
         ]
     return lines
-
-
-def _template(name: str) -> str:
-    return (files("dynamics_backends.compiled") / "templates" / name).read_text()

@@ -94,11 +94,6 @@ def contracted_source(map: Map, sizes: Mapping[str, int]) -> DynamicsSource:
     return DynamicsSource(source, room, traced.rows)
 
 
-def is_in_loops(map: Map) -> bool:
-    """Whether a map is written as loops by default."""
-    return _looped(map) is not None
-
-
 def _looped(map: Map) -> FreeBody | None:
     body = _free_body(map)
     return None if body is None or body.model.nv <= STRAIGHT_UP_TO_DOFS else body

@@ -65,7 +65,7 @@ def _tag(group: LieGroup) -> str:
 
 
 def _functions(group: LieGroup) -> list[str]:
-    """Of one group: its two maps, and its matrices by rows."""
+    """C functions of one group: its two maps, and its matrices by rows."""
     q, q1, d, k = (
         ca.SX.sym(name, n) for name, n in (("q", group.nq), ("q1", group.nq), ("d", group.nv), ("k", group.nv))
     )
@@ -79,7 +79,7 @@ def _functions(group: LieGroup) -> list[str]:
 
 
 def _bends(group: LieGroup) -> list[str]:
-    """Its second derivatives."""
+    """C functions of the second derivatives of a group's maps, by rows."""
     d, k, lam = (ca.SX.sym(name, group.nv) for name in ("d", "k", "l"))
     T, E, inverse = (_matrix(group, name, d) for name in ("transport", "dexp", "dexp_inv"))
 

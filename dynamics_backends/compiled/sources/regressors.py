@@ -21,7 +21,7 @@ from dynamics_backends.rigid_body.model.model import Model
 
 
 class CompiledRegressor:
-    """Both regressors of one model, batch first; kernels are made when first asked for.
+    """The regressors of one model, of inverse and of forward dynamics, batch first; kernels are made when first asked for.
 
     Raises TooLong for a robot whose straight-line code would take too long to compile.
     """

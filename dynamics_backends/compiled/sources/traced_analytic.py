@@ -37,7 +37,7 @@ class TracedAnalytic(Analytic):
 
     @classmethod
     def of(cls, map: Map) -> TracedAnalytic:
-        """With second derivatives, where the map has them."""
+        """The method for a map: one with second derivatives, where the map has them."""
         return TracedAnalyticSecondOrder(map) if isinstance(map, HasContraction) else TracedAnalytic(map)
 
     def _jacobians(self, b: Batch) -> Jacobians:
@@ -66,7 +66,7 @@ class TracedAnalytic(Analytic):
 
 
 class TracedAnalyticSecondOrder(TracedAnalytic, AnalyticSecondOrder):
-    """The same with second derivatives."""
+    """A :class:`TracedAnalytic` of a map that has second derivatives."""
 
     def hessian_contraction(
         self, x: Array, u: Array, t: Array | float, p: Parameters | None, lam: Array

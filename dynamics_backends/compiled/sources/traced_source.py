@@ -20,13 +20,14 @@ import casadi as ca
 from dynamics_backends.compiled.emit.emit import Argument, chunked_function, constant
 from dynamics_backends.compiled.emit.pairs import ALGEBRAS
 from dynamics_backends.compiled.emit.trace import Trace, trace_expressions
+from dynamics_backends.compiled.loops.kernel import template
 from dynamics_backends.compiled.sources.traced_map import replayed
 from dynamics_backends.methods.complex_step import STEP
 from dynamics_backends.methods.symbolic_map import Symbols, complaint, description, refusal, symbolic_value
 from dynamics_backends.protocol import Map, Partials
 
 OPERATIONS_LIMIT = 100_000
-"""Of one function; compilers take about a second for 10,000."""
+"""Operations of one function at most; compilers take about a second for 10,000."""
 
 
 class TooLong(ValueError):
@@ -63,17 +64,18 @@ class TracedDynamics:
     # -- functions ------------------------------------------------------------------------------------------------------
     def value(self) -> tuple[str, str]:
         """C source of dynamics_value, and its workspace in vectors, as text."""
-        return self._function("dynamics_value", [self._below(self.value_expression)], ["f"])
+        return self.function("dynamics_value", {"f": self._below(self.value_expression)}, {})
 
     def analytic(self) -> tuple[str, str]:
         """dynamics_partials by the map's own derivatives."""
-        return self._function("dynamics_partials", self._below_of(self.first()), ["f", "fx", "fu"])
+        return self.function("dynamics_partials", _named(self._below_of(self.first())), {})
 
     def contracted(self) -> tuple[str, str]:
         """dynamics_contracted by the map's own second derivatives."""
         lam = ca.SX.sym("lam", self.map.n_out)
-        parts, outputs = self.both(lam), ["f", "fx", "fu", "xx", "ux", "uu"]
-        return self._function("dynamics_contracted", [*self._below_of(parts[:3]), *parts[3:]], outputs, {"lam": lam})
+        parts = self.both(lam)
+        outputs = _named([*self._below_of(parts[:3]), *parts[3:]])
+        return self.function("dynamics_contracted", outputs, {"lam": lam})
 
     def first(self) -> list[Any]:
         """The map's own value and partials: three columns, matrices by rows. Raises TraceError."""
@@ -81,7 +83,7 @@ class TracedDynamics:
         return _columns(self.attempt(lambda: self.map.partials(s.x, s.u, s.t, s.p)))  # type: ignore[attr-defined]
 
     def both(self, lam: Any) -> list[Any]:
-        """The same, and its second derivatives xx, ux, uu contracted with lam (n_out). Raises TraceError."""
+        """What :meth:`first` gives, and xx, ux, uu contracted with lam (n_out), matrices by rows. Raises TraceError."""
         s = self.symbols
         first, second = self.attempt(lambda: self.map.contracted(s.x, s.u, s.t, s.p, lam))  # type: ignore[attr-defined]
         return [*_columns(first), *(by_rows(M) for M in second)]
@@ -93,7 +95,7 @@ class TracedDynamics:
         value, J = CasadiAD(self.map, mode=mode).expressions(self.symbols)
         J, n = self._below(J), self.map.manifold.ndx
         parts = [self._below(value), ca.vec(J[:, :n].T), ca.vec(J[:, n:].T)]
-        return self._function("dynamics_partials", parts, ["f", "fx", "fu"])
+        return self.function("dynamics_partials", _named(parts), {})
 
     def on_pairs(self, algebra: str) -> tuple[str, str]:
         """dynamics_partials by complex or dual numbers, one direction after the other."""
@@ -111,10 +113,9 @@ class TracedDynamics:
 
         (parts,) = replayed(plain, pair, seeded)
         both = [ca.vertcat(*parts[::2]), ca.vertcat(*parts[1::2])]
-        code, room = self._code("dynamics_along", both, ["f", "slope"], {"e": e})
-        step = constant(STEP if algebra == "complex" else 1.0)
-        call = _call("dynamics_along_code", self.symbols, ["e"], ["f", "slope"])
-        return code + _ALONG.format(**self._dimensions, step=step, call=call), room
+        code, room = self.function("dynamics_along", {"f": both[0], "slope": both[1]}, {"e": e})
+        step = STEP if algebra == "complex" else 1.0
+        return "\n".join([code, _sizes(self.map, self.rows, step), template("partials_along.h")]), room
 
     # -- parts ----------------------------------------------------------------------------------------------------------
     def _below(self, M: Any) -> Any:
@@ -126,16 +127,11 @@ class TracedDynamics:
         return [e[skipped * width :] for e, width in zip(first, (1, m.manifold.ndx, m.nu), strict=True)]
 
     def attempt(self, function: Callable[[], Any]) -> Any:
-        """Its result on symbols. Raises TraceError where it does not work on them."""
+        """The result of a function on symbols. Raises TraceError where it does not work on them."""
         try:
             return function()
         except Exception as error:
             raise refusal(self.map, complaint(error)) from error
-
-    def called(self, name: str, outputs: Mapping[str, Any], more: Mapping[str, Any]) -> tuple[str, str, str]:
-        """Straight-line code, its call where x, u, t, p, more and the outputs have these names, and its workspace."""
-        code, room = self._code(name, list(outputs.values()), list(outputs), more)
-        return code, _call(f"{name}_code", self.symbols, list(more), list(outputs)), room
 
     def _code(
         self, name: str, parts: Sequence[Any], outputs: Sequence[str], more: Mapping[str, Any]
@@ -148,31 +144,35 @@ class TracedDynamics:
         source, room = chunked_function(f"{name}_code", t, arguments, outputs)
         return source, str(room)
 
-    def _function(
-        self, name: str, parts: Sequence[Any], outputs: Sequence[str], more: Mapping[str, Any] | None = None
-    ) -> tuple[str, str]:
-        """The function NAME(c, x, u, t, p, more, outputs) as straight-line code."""
-        more = more or {}
-        code, room = self._code(name, parts, outputs, more)
+    def function(self, name: str, outputs: Mapping[str, Any], more: Mapping[str, Any]) -> tuple[str, str]:
+        """The function NAME(c, x, u, t, p, more, outputs) as straight-line code, and its workspace in vectors, as text."""
+        code, room = self._code(name, list(outputs.values()), list(outputs), more)
         arguments = "".join([*(f", const V* {m}" for m in more), *(f", V* {o}" for o in outputs)])
-        call = _call(f"{name}_code", self.symbols, list(more), outputs)
+        call = _call(f"{name}_code", self.symbols, list(more), list(outputs))
         head = f"static void {name}(ctx_t c, const V* x, const V* u, V t, const V* p{arguments})"
         return f"{code}{head}\n{{\n(void)p;\n{call}\n}}\n", room
-
-    @property
-    def _dimensions(self) -> dict[str, int]:
-        m = self.map
-        return {"nx": m.manifold.nx, "n": m.manifold.ndx, "m": m.nu, "rows": self.rows}
 
 
 def differences(map: Map, rows: int, scheme: str, step: float) -> str:
     """dynamics_partials by differences of dynamics_value, with the steps of :mod:`dynamics_backends.methods.finite_difference`."""
     own = [iq.start + i if g.to_se3 is None else -1 for g, iq, _ in map.manifold._blocks() for i in range(g.nv)]
-    quotient = _CENTRAL if scheme == "central" else "(ahead[i] - f[i]) / h"
-    behind = _BEHIND if scheme == "central" else ""
-    components = ", ".join(str(i) for i in own) or "0"
-    sizes = {"nx": map.manifold.nx, "n": map.manifold.ndx, "m": map.nu, "rows": rows}
-    return _DIFFERENCES.format(**sizes, components=components, step=constant(step), behind=behind, quotient=quotient)
+    tables = [
+        _sizes(map, rows, step),
+        f"#define DYN_CENTRAL {int(scheme == 'central')}",
+        f"static const int dyn_component[] = {{ {', '.join(str(i) for i in own) or '0'} }};",
+    ]
+    return "\n".join([*tables, template("partials_by_differences.h")])
+
+
+def _sizes(map: Map, rows: int, step: float) -> str:
+    m = map.manifold
+    sizes = f"enum {{ DYN_NX = {m.nx}, DYN_NDX = {m.ndx}, DYN_NU = {map.nu}, DYN_ROWS = {rows} }};"
+    return f"{sizes}\n#define DYN_STEP {constant(step)}"
+
+
+def _named(parts: Sequence[Any]) -> dict[str, Any]:
+    """Value, first and second derivatives by their names in C, as far as there are."""
+    return dict(zip(("f", "fx", "fu", "xx", "ux", "uu"), parts, strict=False))
 
 
 def _columns(first: Partials) -> list[Any]:
@@ -205,51 +205,3 @@ def require_short(what: str, operations: int) -> None:
     """Raises TooLong for more operations than OPERATIONS_LIMIT."""
     if operations > OPERATIONS_LIMIT:
         raise TooLong(f"{what} takes {operations} operations; the limit is {OPERATIONS_LIMIT}")
-
-
-_HEAD = """
-static void dynamics_partials(ctx_t c, const V* x, const V* u, V t, const V* p, V* f, V* fx, V* fu)
-{{
-enum {{ nx = {nx}, n = {n}, m = {m}, rows = {rows} }};
-"""
-_ALONG = (
-    _HEAD
-    + """V e[n + m], slope[rows];
-(void)p;
-for (int k = 0; k < n + m; k++) e[k] = ZERO;
-for (int k = 0; k < n + m; k++) {{
-    e[k] = splat({step});
-    {call}
-    e[k] = ZERO;
-    for (int i = 0; i < rows; i++) *(k < n ? fx + i * n + k : fu + i * m + k - n) = slope[i] / {step};
-}}
-}}
-"""
-)
-_DIFFERENCES = (
-    _HEAD
-    + """static const int component[] = {{ {components} }}; /* of x, that a direction moves; -1 on a group */
-V dx[n], at_x[nx], at_u[m + 1], ahead[rows], behind[rows];
-(void)behind;
-dynamics_value(c, x, u, t, p, f);
-for (int k = 0; k < n; k++) dx[k] = ZERO;
-for (int k = 0; k < m; k++) at_u[k] = u[k];
-for (int k = 0; k < n + m; k++) {{
-    const V at = k >= n ? u[k - n] : component[k] >= 0 ? x[component[k]] : ZERO;
-    const V h = (at + {step} * v_fmax(splat(1.0), v_fabs(at))) - at;
-    V *moved = k < n ? dx + k : at_u + k - n;
-    const V before = *moved;
-    *moved = before + h;
-    manifold_integrate(x, dx, at_x);
-    dynamics_value(c, at_x, at_u, t, p, ahead);{behind}
-    *moved = before;
-    for (int i = 0; i < rows; i++) *(k < n ? fx + i * n + k : fu + i * m + k - n) = {quotient};
-}}
-}}
-"""
-)
-_BEHIND = """
-    *moved = before - h;
-    manifold_integrate(x, dx, at_x);
-    dynamics_value(c, at_x, at_u, t, p, behind);"""
-_CENTRAL = "(ahead[i] - behind[i]) / (2.0 * h)"

@@ -121,7 +121,7 @@ def _check(reference: str) -> None:
 
 
 def frame_jacobian(model: Model, q: Rows, frame: int, reference: str = "LOCAL_WORLD_ALIGNED") -> Rows:
-    """Jacobian (6 * nv, N) by rows: entry [r * nv + d] is d velocity[r] / d v[d]; see :func:`as_matrix`."""
+    """Jacobian (6 * nv, N) by rows: entry [r * nv + d] is d velocity[r] / d v[d]."""
     posed = _pose(PLACEMENT, model, frame, {"q": q})
     columns = {d: _referred(_column(posed, d), posed, reference) for d in _path(model, posed)}
     return _matrix_rows(model, columns, posed.zero)
@@ -165,11 +165,6 @@ def _matrix_rows(model: Model, columns: dict[int, Motion], zero: Scalar) -> Rows
         for r, c in enumerate((m.l.x, m.l.y, m.l.z, m.w.x, m.w.y, m.w.z)):
             entries[r][d] = c + zero
     return sm.stack([c for r in entries for c in r])
-
-
-def as_matrix(entries: Rows, columns: int) -> np.ndarray:
-    """Rows of a matrix by rows, (m * columns, N), as an array (N, m, columns)."""
-    return np.ascontiguousarray(np.moveaxis(np.reshape(entries, (-1, columns, entries.shape[-1])), -1, 0))
 
 
 # -- quantities of the whole robot ------------------------------------------------------------------------------------

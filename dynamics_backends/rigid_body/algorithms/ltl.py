@@ -25,7 +25,7 @@ class Factor:
 
 
 def ancestor_lists(dof_parent: Sequence[int]) -> list[list[int]]:
-    """For each DoF its proper ancestors in the tree expanded to single DoFs, nearest first."""
+    """The proper ancestors of each DoF in the tree expanded to single DoFs, nearest first."""
     lists: list[list[int]] = []
     for parent in dof_parent:
         lists.append([] if parent < 0 else [int(parent), *lists[parent]])

@@ -62,7 +62,7 @@ class LogDifferential:
 
     @classmethod
     def at(cls, e: Motion) -> LogDifferential:
-        """From the error e."""
+        """The coefficients at the error e."""
         t2 = e.w.dot(e.w)
         variable, _ = Taylor.variables(t2, 0.0)
         c2, c4 = sm.dlog2(variable), sm.dlog4(variable)

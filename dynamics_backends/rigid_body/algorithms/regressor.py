@@ -33,7 +33,7 @@ MOTION = Program("body_motion", [PLACE, VELOCITY, PSI_DOT, ACCELERATION], ["X", 
 
 
 def inertial_parameters(model: Model) -> Array:
-    """pi (10 nb,) of a model."""
+    """The inertial parameters pi (10 nb,) of a model [kg, kg m, kg m^2]."""
     c, m = np.asarray(model.com), np.asarray(model.mass)
     upper = inertias_about_origin(model.mass, model.com, model.inertia)[:, *np.triu_indices(3)]
     return np.concatenate([m[:, None], m[:, None] * c, upper], axis=1).ravel()
@@ -83,7 +83,7 @@ def forward_dynamics_parameters(
 def forward_parameters_rows(
     model: Model, q: Rows, v: Rows, tau: Rows, *, driver: Driver = run
 ) -> tuple[Rows, list[Rows]]:
-    """The same for every scalar: a, and d a / d pi by rows (10 nb, N)."""
+    """Accelerations a (nv, N) [rad/s^2, m/s^2] and d a / d pi, a list of nv rows (10 nb, N), for every scalar."""
     a = aba(model, q, v, tau, driver=driver)
     zero = 0.0 * v[0]
     Y = [sm.stack([e + zero for e in row]) for row in regressor_rows(model, q, v, a, driver=driver)]

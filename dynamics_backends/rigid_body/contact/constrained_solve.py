@@ -32,7 +32,7 @@ class ConstrainedFactor:
 
 
 def factor(mass: ltl.Factor, J: Sequence[Mapping[int, Scalar]], damping: Sequence[Scalar]) -> ConstrainedFactor:
-    """From the factor of M and the rows of J by DoF."""
+    """The factor of K, from that of M, the rows of J by DoF, and what is added to the diagonal of the Delassus matrix."""
     Z = [_upward(mass, row) for row in J]
     W = [{k: z * mass.D_inverse[k] for k, z in column.items()} for column in Z]
     S = [[_product(Z[r], W[s]) for s in range(r + 1)] for r in range(len(J))]

@@ -56,7 +56,7 @@ class Second(NamedTuple):
 
     @classmethod
     def of(cls, fields: Mapping[str, Any], n: int, rows: int, zero: Scalar) -> Second:
-        """Those of mu'ID from the fields of CONSTRAINED_SECOND, to be added to."""
+        """The second derivatives of mu'ID, from the fields of CONSTRAINED_SECOND; constraints are added to them."""
         qq, qv, vv, qa = (
             [[fields[k][i][j] + zero for j in range(n)] for i in range(n)] for k in ("G_qq", "G_qv", "G_vv", "G_qa")
         )

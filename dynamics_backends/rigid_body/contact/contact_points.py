@@ -68,7 +68,7 @@ class PointMotion(NamedTuple):
 
 
 def point_motion(model: Model, fields: Mapping[str, Any], point: Point) -> PointMotion:
-    """From the fields X, S, vel of a driver."""
+    """Where a point is [m] and how it moves [m/s], from the fields X, S, vel of a driver."""
     p = row(fields["X"], point.body).components().point(Vec(*point.at))
     S = {j: row(fields["S"], j) for j in model.ancestors(point.body)}
     J = {j: field_at(s, p) for j, s in S.items()}

@@ -78,7 +78,7 @@ def _row(entries: Any) -> Any:
 
 
 def _interleaved() -> list[Pass]:
-    """Both recursions, each pass beside its like, so that they share sweeps."""
+    """Two recursions as one, each pass beside its like, so that they share sweeps."""
     passes = list(FDSVA.passes)
     solved, entries = passes.index(SOLVE) + 1, passes.index(BLOCKS)
     of_pairs = [second_order.COLUMNS, BLOCKS, second_order.BLOCKS, OWN_BLOCKS, second_order.OWN_BLOCKS]

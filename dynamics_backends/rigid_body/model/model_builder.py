@@ -14,17 +14,14 @@ from typing import Any
 
 import numpy as np
 
+from dynamics_backends.rigid_body.model.joint_spec import AXIAL, Q_FIELDS, V_FIELDS, JointSpec
 from dynamics_backends.rigid_body.model.mass_properties import MassProperties, composite
 from dynamics_backends.rigid_body.model.model import JOINT_TYPES, STANDARD_GRAVITY, Frame, Model
 from dynamics_backends.rigid_body.model.names import unknown_name
 from dynamics_backends.rigid_body.spatial.rotations import rpy_matrix, turn_to_z, z_rotation
 
-SYMMETRY_TOLERANCE = 1e-9  # relative asymmetry of an inertia tensor that is taken for rounding
-_AXIAL = ("revolute", "prismatic", "helical", "planar")  # the joint types with an axis
-_Q_FIELDS, _V_FIELDS = (
-    ("q_lower", "q_upper"),
-    ("velocity_limit", "effort_limit", "damping", "friction", "armature"),
-)
+SYMMETRY_TOLERANCE = 1e-9
+"""Relative asymmetry of an inertia tensor that is taken for rounding."""
 
 
 @dataclass
@@ -38,7 +35,7 @@ class _Body:
     R: np.ndarray
     p: np.ndarray
     pitch: float
-    values: dict[str, np.ndarray]  # the q_lower .. armature of its joint, one entry per coordinate or DoF
+    values: dict[str, np.ndarray]  # of its joint: see JointSpec.values
     parts: list[MassProperties] = field(default_factory=list)
 
 
@@ -46,7 +43,7 @@ class ModelBuilder:
     """Collects links and frames; `build` returns the model. Parents are added before their children.
 
     >>> builder = ModelBuilder("pendulum")
-    >>> builder.add_body("rod", axis=(0, 1, 0), mass=1.0, com=(0, 0, -0.5), inertia=np.diag([0.1, 0.1, 0.0]))
+    >>> builder.add_body("rod", joint=JointSpec(axis=(0, 1, 0)), mass=1.0, com=(0, 0, -0.5), inertia=np.diag([0.1, 0.1, 0.0]))
     >>> builder.add_frame("tip", "rod", xyz=(0, 0, -1))
     >>> builder.build().nv
     1
@@ -62,34 +59,20 @@ class ModelBuilder:
         self,
         name: str,
         parent: str | None = None,
-        joint: str = "revolute",
+        joint: JointSpec | str = "revolute",
         *,
-        joint_name: str | None = None,
-        axis=(0.0, 0.0, 1.0),
         xyz=(0.0, 0.0, 0.0),
         rpy=(0.0, 0.0, 0.0),
         R=None,
         mass: float = 0.0,
         com=(0.0, 0.0, 0.0),
         inertia=None,
-        pitch: float = 0.0,
-        q_lower=-np.inf,
-        q_upper=np.inf,
-        velocity_limit=np.inf,
-        effort_limit=np.inf,
-        damping=0.0,
-        friction=0.0,
-        armature=0.0,
     ) -> None:
-        """Add the link `name`, hung from the link `parent` (None: the world) by a joint of JOINT_TYPES.
+        """Add the link `name`, hung from the link `parent` (None: the world) by a joint, or one of this type.
 
-        joint="fixed" merges the link into its parent. axis: (3,), or the normal of a planar joint, in the
-        link's frame. xyz [m] and rpy [rad], or the rotation R (3, 3): the joint's place in the parent link.
-        mass [kg], com (3,), inertia (3, 3) about the center of mass, in the link's frame. pitch [m/rad] of a
-        helical joint.
-        Limits, damping, friction and armature: a number, or one for each coordinate or DoF. joint_name: by
-        default `name` + "_joint", for a fixed joint none. The link's frame, and the joint's of the same
-        place, are added.
+        A joint of type "fixed" merges the link into its parent. xyz [m] and rpy [rad], or the rotation R (3, 3): the
+        joint's place in the parent link. mass [kg], com (3,) [m], inertia (3, 3) about the center of mass [kg m^2], in the
+        link's frame. The link's frame, and the joint's of the same place, are added.
 
         Raises UnknownName for an unknown parent, ValueError for a repeated name or a wrong number.
         """
@@ -99,24 +82,15 @@ class ModelBuilder:
         R = rpy_matrix(rpy) if R is None else np.asarray(R, dtype=float)
         R, p = R_host @ R, R_host @ np.asarray(xyz, dtype=float) + p_host
         part = _mass_properties(name, mass, com, inertia)
-        if joint == "fixed":
+        spec = JointSpec(joint) if isinstance(joint, str) else joint
+        joint_name = spec.name
+        if spec.kind == "fixed":
             self._links[name] = (host, R, p)
         else:
             joint_name = joint_name or f"{name}_joint"
-            T = turn_to_z(axis) if joint in _AXIAL else np.eye(3)
-            values = _joint_values(
-                joint_name,
-                joint,
-                q_lower=q_lower,
-                q_upper=q_upper,
-                velocity_limit=velocity_limit,
-                effort_limit=effort_limit,
-                damping=damping,
-                friction=friction,
-                armature=armature,
-            )
-            pitch = pitch if joint == "helical" else 0.0
-            self._bodies.append(_Body(name, joint_name, joint, host, R @ T.T, p, pitch, values))
+            T = turn_to_z(spec.axis) if spec.kind in AXIAL else np.eye(3)
+            pitch = spec.pitch if spec.kind == "helical" else 0.0
+            self._bodies.append(_Body(name, joint_name, spec.kind, host, R @ T.T, p, pitch, spec.values(joint_name)))
             self._links[name] = (len(self._bodies) - 1, T, np.zeros(3))
         self._merge(name, part)
         self._add_frames(name, joint_name)
@@ -139,8 +113,7 @@ class ModelBuilder:
         bodies = self._bodies
         merged = [_merged(body) for body in bodies]
         values: dict[str, Any] = {
-            key: np.concatenate([np.zeros(0), *(body.values[key] for body in bodies)])
-            for key in (*_Q_FIELDS, *_V_FIELDS)
+            key: np.concatenate([np.zeros(0), *(body.values[key] for body in bodies)]) for key in (*Q_FIELDS, *V_FIELDS)
         }
         return Model(
             name=self.name,
@@ -204,20 +177,19 @@ def lock_joints(model: Model, joints: Iterable[str] | Mapping[str, float]) -> Mo
 def _add_again(builder: ModelBuilder, model: Model, b: int, value: float | None):
     """Add body b, with its internal frame for a link frame; fixed at `value` unless that is None."""
     R, p, kind = model.placement_R[b], model.placement_p[b], model.joint_types[b]
-    moves = {}
+    joint = JointSpec("fixed")
     if value is None:
         q = slice(int(model.q_index[b]), int(model.q_index[b]) + JOINT_TYPES[kind][0])
         v = slice(int(model.v_index[b]), int(model.v_index[b]) + JOINT_TYPES[kind][1])
-        moves = {key: getattr(model, key)[q] for key in _Q_FIELDS} | {key: getattr(model, key)[v] for key in _V_FIELDS}
-        moves |= {"joint_name": model.joint_names[b], "pitch": float(model.pitch[b])}
+        values = {key: getattr(model, key)[q] for key in Q_FIELDS} | {key: getattr(model, key)[v] for key in V_FIELDS}
+        joint = JointSpec(kind, model.joint_names[b], pitch=float(model.pitch[b]), **values)
     else:
         slide = value if kind == "prismatic" else float(model.pitch[b]) * value
         p = p + R @ np.array([0.0, 0.0, slide])
         R = R if kind == "prismatic" else R @ z_rotation(value)
-        kind = "fixed"
     parent = model.body_names[model.parent[b]] if model.parent[b] >= 0 else None
     inertia = {"mass": model.mass[b], "com": model.com[b], "inertia": model.inertia[b]}
-    builder.add_body(model.body_names[b], parent, kind, xyz=p, R=R, **inertia, **moves)
+    builder.add_body(model.body_names[b], parent, joint, xyz=p, R=R, **inertia)
 
 
 def _mass_properties(name: str, mass, com, inertia) -> MassProperties:
@@ -235,21 +207,3 @@ def _merged(body: _Body) -> MassProperties:
         return composite(body.parts)
     except ValueError as error:
         raise ValueError(f"link {body.name!r}: {error}") from None
-
-
-def _joint_values(joint_name: str, joint: str, **values) -> dict[str, np.ndarray]:
-    """Spread each value over the coordinates, or the DoFs, of the joint."""
-    if joint not in JOINT_TYPES:
-        known = ", ".join([*JOINT_TYPES, "fixed"])
-        raise ValueError(f"joint {joint_name!r} has the unknown type {joint!r}; known: {known}")
-    nq, nv = JOINT_TYPES[joint]
-    spread = {}
-    for key, value in values.items():
-        size = nq if key in _Q_FIELDS else nv
-        try:
-            spread[key] = np.broadcast_to(np.asarray(value, dtype=float), (size,))
-        except ValueError:
-            raise ValueError(f"joint {joint_name!r}: {key} needs one number, or {size}") from None
-    if nq > nv and (np.isfinite(spread["q_lower"]).any() or np.isfinite(spread["q_upper"]).any()):
-        raise ValueError(f"joint {joint_name!r}: a {joint} joint takes no position limits (a quaternion has none)")
-    return spread

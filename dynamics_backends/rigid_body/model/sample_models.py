@@ -9,6 +9,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from dynamics_backends.rigid_body.model.joint_spec import JointSpec
 from dynamics_backends.rigid_body.model.model import JOINT_TYPES, Model
 from dynamics_backends.rigid_body.model.model_builder import ModelBuilder
 from dynamics_backends.rigid_body.spatial.rotations import rpy_matrix
@@ -52,7 +53,7 @@ def four_bar(crank: float = 0.3, coupler: float = 0.8, rocker: float = 0.6, base
     ):
         inertia = np.diag([length**2 / 12.0, length**2 / 12.0, 1e-4]) * length
         com = (0.0, 0.0, 0.5 * length)
-        builder.add_body(name, parent, axis=(0.0, 1.0, 0.0), xyz=xyz, mass=length, com=com, inertia=inertia)
+        builder.add_body(name, parent, JointSpec(axis=(0.0, 1.0, 0.0)), xyz=xyz, mass=length, com=com, inertia=inertia)
     builder.add_frame("coupler_tip", "coupler", xyz=(0.0, 0.0, coupler))
     builder.add_frame("rocker_tip", "rocker", xyz=(0.0, 0.0, rocker))
     return builder.build()
@@ -83,15 +84,12 @@ def _add_rod(builder: ModelBuilder, b: int, parent: int, joint: str, yaw: float)
     builder.add_body(
         f"body{b}",
         f"body{parent}" if parent >= 0 else None,
-        joint,
-        joint_name=f"joint{b}",
-        axis=_AXES[b % 2],
+        JointSpec(joint, name=f"joint{b}", axis=_AXES[b % 2], pitch=0.1 if joint == "helical" else 0.0),
         xyz=(ROD_LENGTH if parent >= 0 else 0.0, 0.0, 0.0),
         rpy=(0.0, 0.0, yaw),
         mass=ROD_MASS,
         com=(ROD_LENGTH / 2, 0.0, 0.0),
         inertia=np.diag([ROD_MASS * ROD_RADIUS**2 / 2, across, across]),
-        pitch=0.1 if joint == "helical" else 0.0,
     )
 
 
@@ -99,19 +97,11 @@ def _random_model(rng: np.random.Generator, name: str, kinds: Sequence[str], par
     builder = ModelBuilder(name)
     for b, (kind, parent) in enumerate(zip(kinds, parents, strict=True)):
         mass = rng.uniform(0.5, 2.0)
-        builder.add_body(
-            f"body{b}",
-            f"body{parent}" if parent >= 0 else None,
-            kind,
-            joint_name=f"joint{b}",
-            axis=_random_axis(rng),
-            xyz=rng.uniform(-0.5, 0.5, 3),
-            rpy=rng.uniform(-np.pi, np.pi, 3),
-            mass=mass,
-            com=rng.uniform(-0.2, 0.2, 3),
-            inertia=mass * _random_inertia(rng),
-            pitch=rng.uniform(-0.3, 0.3),
-        )
+        axis, xyz, rpy = _random_axis(rng), rng.uniform(-0.5, 0.5, 3), rng.uniform(-np.pi, np.pi, 3)
+        com, inertia = rng.uniform(-0.2, 0.2, 3), mass * _random_inertia(rng)
+        joint = JointSpec(kind, f"joint{b}", axis, pitch=rng.uniform(-0.3, 0.3))
+        host = f"body{parent}" if parent >= 0 else None
+        builder.add_body(f"body{b}", host, joint, xyz=xyz, rpy=rpy, mass=mass, com=com, inertia=inertia)
     return builder.build()
 
 

@@ -1,6 +1,6 @@
 """Drivers: how a program of passes is evaluated.
 
-``rows``    here: NumPy and dual arrays, all rows of a pass at once, the batch last; passes along the tree go level by
+``rows``    here: arrays and number types over them, all rows of a pass at once, the batch last; passes along the tree go level by
             level.
 ``unroll``  :mod:`~dynamics_backends.rigid_body.passes.unroll`: any scalar, one row at a time; with CasADi symbols this traces
             the algorithm to straight-line expressions.
@@ -24,8 +24,6 @@ from dynamics_backends.rigid_body.passes.passes import FIELDS, Axis, Pass, Progr
 from dynamics_backends.rigid_body.passes.unroll import unroll
 from dynamics_backends.rigid_body.spatial.spatial import build, leaves, size
 from dynamics_backends.scalar import copied, zeros_of
-from dynamics_backends.scalars.dual import Dual
-from dynamics_backends.scalars.hypercomplex import Extended
 
 Fields = dict[str, Any]
 
@@ -48,7 +46,7 @@ def _samples(value: Any) -> list[Any]:
 
 
 def rows(program: Program, model: Model, arguments: Mapping[str, Any]) -> Fields:
-    """Evaluate on arrays (rows, N), float64, complex128 or dual."""
+    """Evaluate on arrays (rows, N) of float64, complex128 or a number type (:mod:`dynamics_backends.scalar`)."""
     state = _Rows(layout(model), dict(arguments))
     for p in program.passes:
         getattr(state, "entries" if p.by_entry else p.kind)(p)
@@ -198,14 +196,18 @@ class _Rows:
 
 
 def _widest(arguments: list[Any]) -> Any:
-    """An argument whose scalar holds all the others'."""
-    extended = [a for a in arguments if isinstance(a, Extended)]
-    if extended:
-        return extended[0]
-    duals = [a for a in arguments if isinstance(a, Dual)]
-    pool = duals or arguments
-    wide = [a for a in pool if np.iscomplexobj(a.val if isinstance(a, Dual) else a)]
-    sample = (wide or pool)[0]
-    if duals and not wide and any(np.iscomplexobj(a) for a in arguments if not isinstance(a, Dual)):
-        return Dual(sample.val.astype(complex), sample.tan.astype(complex))
-    return sample
+    """An argument whose scalar holds all the others': the one that extends most, complex if any is."""
+    depths = [len(_extended(a)) for a in arguments]
+    deepest = [a for a, depth in zip(arguments, depths, strict=True) if depth == max(depths)]
+    wide = [a for a in deepest if np.iscomplexobj(_extended(a)[-1])]
+    if wide or not any(np.iscomplexobj(_extended(a)[-1]) for a in arguments):
+        return (wide or deepest)[0]
+    return deepest[0] * (1.0 + 0.0j)
+
+
+def _extended(x: Any) -> list[Any]:
+    """A number, what it extends, and so on down to the array."""
+    chain = [x]
+    while hasattr(chain[-1], "val"):
+        chain.append(chain[-1].val)
+    return chain

@@ -8,8 +8,6 @@ import numpy as np
 
 from dynamics_backends.rigid_body.spatial.spatial import build, leaves
 from dynamics_backends.scalar import stack
-from dynamics_backends.scalars.dual import Dual
-from dynamics_backends.scalars.hypercomplex import Extended
 
 
 def as_rows(field: Any) -> Any:
@@ -28,12 +26,16 @@ def mapped(x: Any, function: Any) -> Any:
 
 
 def take(x: Any, index: Any) -> Any:
-    if isinstance(x, (np.ndarray, Dual, Extended)):
-        return x[index]
-    return mapped(x, lambda leaf: leaf[index] if hasattr(leaf, "shape") and leaf.shape else leaf)
+    """The rows ``index`` of a field; leaves that are plain numbers hold for every row."""
+    return mapped(x, lambda leaf: _taken(leaf, index)) if hasattr(x, "PARTS") else _taken(x, index)
+
+
+def _taken(leaf: Any, index: Any) -> Any:
+    return leaf[index] if getattr(leaf, "shape", ()) else leaf
 
 
 def set_rows(store: Any, index: Any, value: Any) -> None:
+    """Write the leaves of ``value`` to the rows ``index`` of the store's."""
     for target, leaf in zip(leaves(store), leaves(value), strict=True):
         target[index] = leaf
 

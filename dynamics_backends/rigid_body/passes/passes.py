@@ -171,6 +171,15 @@ FIELDS: dict[str, Field] = {
 }
 
 
+TRIPLES = {
+    (False, False): "triple",
+    (False, True): "upper_triple",
+    (True, False): "lower_triple",
+    (True, True): "own_triple",
+}
+"""Passes over triples, by whether j is of the joint of d and k of the joint of j."""
+
+
 @dataclass(frozen=True)
 class Pass:
     """One pass; ``outputs`` are fields, or entries ``field[k,d]``, ``field[d,j,k]`` of matrices and tensors.
@@ -271,13 +280,6 @@ triple = _decorator("triple")
 upper_triple = _decorator("upper_triple")
 lower_triple = _decorator("lower_triple")
 own_triple = _decorator("own_triple")
-TRIPLES = {
-    (False, False): "triple",
-    (False, True): "upper_triple",
-    (True, False): "lower_triple",
-    (True, True): "own_triple",
-}
-"""Passes over triples, by whether j is of the joint of d and k of the joint of j."""
 
 
 def whole(*outputs: str, template: str) -> Callable[[Callable[..., Any]], Pass]:

@@ -97,7 +97,7 @@ class PerturbedTransform(Struct):
         return _joined(value, change)
 
     def inertia_to_parent(self, mass: Scalar, com: Vec, central: Sym) -> Inertia:
-        """For a body of constant inertia: d x* I - I d x, taken in the parent."""
+        """The inertia in the parent, and its change d x* I - I d x for a body of constant inertia."""
         value = self.pose.inertia_to_parent(mass, com, central)
         d, wide = _wide(self.pose).to_parent(self.twist), _wide(value)
         turn = _commutator(d.w, wide.J.full())

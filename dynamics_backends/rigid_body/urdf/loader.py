@@ -15,6 +15,7 @@ from itertools import chain
 
 import numpy as np
 
+from dynamics_backends.rigid_body.model.joint_spec import JointSpec
 from dynamics_backends.rigid_body.model.model import STANDARD_GRAVITY, Model
 from dynamics_backends.rigid_body.model.model_builder import ModelBuilder, lock_joints
 from dynamics_backends.rigid_body.model.names import unknown_name
@@ -97,25 +98,27 @@ def _assemble(robot: Robot, root: Link, order: list[Joint], base: str) -> ModelB
     """Return a builder with all links of the robot in it."""
     builder = ModelBuilder(robot.name)
     if base == "floating":
-        builder.add_body(root.name, None, "floating", joint_name=ROOT_JOINT, **_inertia(root))
+        builder.add_body(root.name, None, JointSpec("floating", name=ROOT_JOINT), **_inertia(root))
     else:
         builder.add_body(root.name, None, "fixed", **_inertia(root))
     for joint in order:
         builder.add_body(
             joint.child,
             joint.parent,
-            joint.kind,
-            joint_name=joint.name,
-            axis=joint.axis,
+            JointSpec(
+                joint.kind,
+                name=joint.name,
+                axis=joint.axis,
+                q_lower=joint.lower,
+                q_upper=joint.upper,
+                velocity_limit=joint.velocity,
+                effort_limit=joint.effort,
+                damping=joint.damping,
+                friction=joint.friction,
+                armature=joint.armature,
+            ),
             xyz=joint.xyz,
             R=joint.R,
-            q_lower=joint.lower,
-            q_upper=joint.upper,
-            velocity_limit=joint.velocity,
-            effort_limit=joint.effort,
-            damping=joint.damping,
-            friction=joint.friction,
-            armature=joint.armature,
             **_inertia(robot.links[joint.child]),
         )
     return builder

@@ -63,7 +63,7 @@ class ActuatedBody(MechanicalSystem):
         self.friction_velocity = friction_velocity
 
     def fully_driven(self, model: Model, friction_velocity: float | None = None) -> Self:
-        """The same system with a control for every degree of freedom, of a robot that differs in masses and friction only."""
+        """A copy for a model that differs in masses and friction only, with a control for every degree of freedom."""
         twin = copy(self)
         ActuatedBody.__init__(twin, model, actuated=model.dof_names, friction_velocity=friction_velocity)
         return twin
@@ -82,7 +82,7 @@ class ActuatedBody(MechanicalSystem):
         return sm.stack(tau)
 
     def _partials(self, v: Rows, u: Rows, d: ForwardDynamicsDerivatives) -> Partials:
-        """From the derivatives of a in q, v and tau."""
+        """The derivatives of xdot, from those of a in q, v and tau."""
         slope, _ = self._resistance(v)
         dv = d.dv
         if slope is not None:
@@ -90,7 +90,7 @@ class ActuatedBody(MechanicalSystem):
         return self.first(v, u, d.a, d.dq, dv, columns(d.dtau, self.actuated))
 
     def _contraction(self, v: Rows, u: Rows, lam: Rows, d: ForwardDynamicsSecondOrder) -> Contraction:
-        """From the second derivatives of lam' a in q, v and tau, lam (nv, N).
+        """The second derivatives of lam' xdot, from those of lam' a in q, v and tau, lam (nv, N).
 
         tau depends on v through damping and friction: their slopes multiply qtau, and the curvature of friction adds to
         vv, weighted with the derivative of lam' a in tau.

@@ -72,11 +72,14 @@ class AlongPath:
         return self._extended(self.system(x[: self.n], u[: self.nu - 1], t, p), x, u)
 
     def partials(self, x: Rows, u: Rows, t: Scalar, p: Mapping[str, Rows]) -> Partials:
-        """Those of the system, and the unit at (s, sdot) and (sdot, w)."""
+        """The partial derivatives of the system, bordered by ones at (s, sdot) and (sdot, w)."""
         return self._partials(self.system.partials(x[: self.n], u[: self.nu - 1], t, p), x, u)
 
     def contracted(self, x: Rows, u: Rows, t: Scalar, p: Mapping[str, Rows], lam: Rows) -> tuple[Partials, Contraction]:
-        """Those of the system; the path has no curvature here. Raises AttributeError for a system without."""
+        """The second derivatives of the system, bordered by zeros: s and sdot are linear in (x, u).
+
+        Raises AttributeError for a system that has none.
+        """
         n, m, zero = self.n, self.nu - 1, 0.0 * x[0]
         first, second = self.system.contracted(x[:n], u[:m], t, p, lam[:n])
         contraction = Contraction(

@@ -35,7 +35,7 @@ class RigidBodyMap:
         self.n_out = len(output_names)
 
     def with_driver(self, driver: Driver) -> Self:
-        """The same map evaluated by another driver."""
+        """A copy of this map that another driver evaluates."""
         other = copy(self)
         other.driver = driver
         return other
@@ -58,7 +58,7 @@ class MechanicalSystem(RigidBodyMap):
         super().__init__(model, control_names, dof_names("v", model) + dof_names("vdot", model))
 
     def first(self, v: Rows, u: Rows, a: Rows, dq: Matrix, dv: Matrix, du: Matrix) -> Partials:
-        """Of xdot, from those of a in q, v and u."""
+        """The derivatives of xdot, from those of a (nv, N) in q, v and u, each a list of nv rows."""
         n = self.model.nv
         below = in_state(a, dq, dv, du)
         return Partials(
@@ -66,7 +66,10 @@ class MechanicalSystem(RigidBodyMap):
         )
 
     def second(self, u: Rows, qq: Matrix, qv: Matrix, vv: Matrix, qu: Matrix) -> Contraction:
-        """Of lam' xdot, from the blocks of lam' a; qq may hold Lie derivatives, and a is affine in u."""
+        """The second derivatives of lam' xdot, from the blocks of those of lam' a, each a list of rows.
+
+        qq may hold Lie derivatives, of which the symmetric part counts; a is affine in u.
+        """
         n = self.model.nv
         symmetric = [sm.stack([0.5 * (qq[i][j] + qq[j][i]) for j in range(n)]) for i in range(n)]
         above = [sm.concatenate([a, b]) for a, b in zip(symmetric, qv, strict=True)]

@@ -35,6 +35,11 @@ from dynamics_backends.scalar import Rows, Scalar
 Gains = tuple[float, float]
 
 
+_XYZ = ("x", "y", "z")
+_SIX = ("rx", "ry", "rz", "x", "y", "z")
+"""Names of the rows of a point, and of a frame."""
+
+
 class Error(NamedTuple):
     """A constraint's error by rows, and its slopes in q by DoF where the sides do not give them."""
 
@@ -126,7 +131,7 @@ class BoundFrame(BoundConstraint):
         ]
 
     def poses(self, fields: Mapping[str, Any], q: Rows, p: Mapping[str, Rows]) -> tuple[Transform, Transform]:
-        """Of both frames, about the working origin of the first."""
+        """The poses of both frames, about the working origin of the first [m]."""
         origin = kinematics.base_origin(self.model, q, self.a.body)
         first = row(fields["X"], self.a.body).components() @ self.a.pose
         if self.b is not None:
@@ -272,8 +277,6 @@ class JointRelation:
 
 
 Constraint = PointContact | FrameContact | PointLoop | FrameLoop | JointRelation
-_XYZ = ("x", "y", "z")
-_SIX = ("rx", "ry", "rz", "x", "y", "z")
 
 
 def _place(model: Model, frame: str) -> Place:

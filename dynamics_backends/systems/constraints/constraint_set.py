@@ -105,7 +105,7 @@ class ConstraintSet:
         return rows
 
     def factor(self, fields: Mapping[str, Any], held: Sequence[Held]) -> ConstrainedFactor:
-        """Of the equations of constrained motion."""
+        """The factor of the equations of constrained motion."""
         damping: list[Scalar] = list(self.regularization)
         for h in held:
             if h.active is not None:

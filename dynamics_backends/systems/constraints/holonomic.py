@@ -123,7 +123,7 @@ class Holonomic(ConstrainedDerivatives, ActuatedBody):
     def _right_hand_sides(
         self, v: Rows, s: ConstrainedMotion, fields: Mapping[str, Any]
     ) -> tuple[list[Rows], list[Rows]]:
-        """Of the derivatives of a and of the constraint forces in (q, v, u), by rows."""
+        """The right-hand sides for the derivatives of a and of the constraint forces in (q, v, u), by rows."""
         n, zero = self.model.nv, 0.0 * s.a[0]
         dq, dv = ([[-M[i][j] for j in range(n)] for i in range(n)] for M in (fields["dtau_dq"], fields["dtau_dv"]))
         slope, _ = self._resistance(v)

@@ -41,7 +41,7 @@ class Ground(Protocol):
     """What a point touches."""
 
     def surface(self, p: Vec, parameters: Mapping[str, Rows]) -> Surface:
-        """At the world position p [m]."""
+        """The surface near the world position p [m]."""
         ...
 
 

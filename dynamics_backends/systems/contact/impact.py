@@ -43,6 +43,9 @@ from dynamics_backends.systems.constraints.constraint_set import (
 )
 from dynamics_backends.systems.contact.contact_law import parameter
 
+_MOVED = ("acc", "psidd")
+"""Fields of the motion that the jump causes."""
+
 
 class _Jump(NamedTuple):
     """The solution at one state: fields at rest, constraints, factors, d, impulses by rows, and z."""
@@ -128,7 +131,7 @@ class Impact(ConstrainedDerivatives):
     def _right_hand_sides(
         self, s: _Jump, fields: Mapping[str, Any], moved: Mapping[str, Any], p: Mapping[str, Rows]
     ) -> tuple[list[Rows], list[Rows]]:
-        """Of the derivatives of d and of the impulses in (q, v), by rows."""
+        """The right-hand sides for the derivatives of d and of the impulses in (q, v), by rows."""
         n, zero, bounce = self.model.nv, 0.0 * s.d[0], self._bounce(p)
         dq = [[-fields["dtau_dq"][i][j] for j in range(n)] for i in range(n)]
         bottom = []
@@ -162,9 +165,6 @@ class Impact(ConstrainedDerivatives):
         bounce = self._bounce(p)
         in_v = [[bounce * (g.qa[i][j] - before[i][j]) for j in range(n)] for i in range(n)]
         return fields, g._replace(qv=in_v, vv=[[zero] * n for _ in range(n)])
-
-
-_MOVED = ("acc", "psidd")
 
 
 def _sum(terms: Sequence[Scalar]) -> Scalar:

@@ -198,7 +198,7 @@ class SoftContact(ActuatedBody):
         )
 
     def force_slopes(self, x: Rows, p: Mapping[str, Rows]) -> list[tuple[Vec, Columns, Columns]]:
-        """Of each contact, the force and its derivatives in q and v by DoF."""
+        """The force [N] of each contact, in world axes, and its derivatives in q and v by DoF."""
         q, v = self.split(x)
         fields = run(CONTACT_MOTION, self.model, {"q": at_base(self.model, q), "v": v})
         touches = self._touches(fields, q, p)

@@ -5,8 +5,8 @@ from functools import cache
 import numpy as np
 import pytest
 from rigid_body_cases import tree
-from test_compiled_stage import SHOOTING, pendulum
-from test_compiled_systems import assert_same_curvature, assert_same_expansion, assert_same_rollout, trajectory
+from stage_cases import SHOOTING, pendulum
+from twin_cases import assert_same_curvature, assert_same_expansion, assert_same_rollout, trajectory
 
 from dynamics_backends.compiled.sources import traced_source
 from dynamics_backends.compiled.sources.traced_source import TooLong

@@ -3,11 +3,12 @@
 import numpy as np
 import pytest
 from rigid_body_cases import tree
-from test_compiled_stage import SCHEMES, SHOOTING, close, pendulum
+from stage_cases import SCHEMES, SHOOTING, close, pendulum
+from twin_cases import HORIZON, assert_same_curvature, assert_same_expansion, assert_same_rollout, trajectory
 
 from dynamics_backends import scalar as sm
 from dynamics_backends.compiled.sources import traced_source
-from dynamics_backends.compiled.sources.dynamics_source import is_in_loops
+from dynamics_backends.compiled.sources.dynamics_source import dynamics_source
 from dynamics_backends.protocol import FunctionMap
 from dynamics_backends.registry import make_backend
 from dynamics_backends.systems.bodies.free_body import FreeBody
@@ -16,11 +17,10 @@ from trajopt.lq.compiled_lq import CompiledLQ
 from trajopt.lq.lq import solve_riccati
 from trajopt.solvers.shooting.ddp_model import Damping, convex_lq
 from trajopt.stage.compiled_evaluation import CompiledEvaluator
-from trajopt.stage.evaluation import Direction, StageEvaluator
+from trajopt.stage.evaluation import StageEvaluator
 
 pytestmark = pytest.mark.needs_compiler
 
-HORIZON = 13
 SYSTEMS = {  # the second is written as loops, and has friction in its joints
     "small tree": lambda: FreeBody(tree("floating90", 2)),
     "large tree": lambda: FreeBody(tree("floating90", 4), friction_velocity=0.1),
@@ -47,41 +47,12 @@ def problem(system, scheme="three rk4", method="analytic", frame=None):
     return OCP.single_phase(dynamics, x0, HORIZON, 0.02 * np.linspace(0.8, 1.2, HORIZON), running, terminal)
 
 
-def trajectory(ocp):
-    """xs (N + 1, nx) off the dynamics, us (N, nu)."""
-    rng, N = np.random.default_rng(1), ocp.horizon
-    away = 0.4 * rng.standard_normal((ocp.manifold.ndx, N + 1))
-    xs = ocp.manifold.integrate(np.repeat(ocp.x0[:, None], N + 1, axis=1), away).T
-    return np.ascontiguousarray(xs), rng.standard_normal((N, ocp.nu))
-
-
-def assert_same_expansion(ocp, hessian="gauss_newton", tolerance=1e-11):
-    xs, us = trajectory(ocp)
-    actual, expected = (E(ocp, hessian).expand(xs, us) for E in (CompiledEvaluator, StageEvaluator))
-    assert actual.cost == pytest.approx(expected.cost, rel=1e-11)
-    for a, e in zip((actual.x_next, *actual.lq), (expected.x_next, *expected.lq), strict=True):
-        close(a, e, tolerance)
-
-
-def assert_same_rollout(ocp, shooting, count=9):
-    xs, us = trajectory(ocp)
-    rng, n = np.random.default_rng(2), ocp.manifold.ndx
-    gains = 0.1 * rng.standard_normal((ocp.horizon, ocp.nu, n))
-    gaps = StageEvaluator(ocp).expand(xs, us).lq.d
-    direction = Direction(0.1 * rng.standard_normal((ocp.horizon + 1, n)), rng.standard_normal(us.shape), gains, gaps)
-    alphas = 0.7 ** np.arange(count)
-    actual, expected = (
-        E(ocp).rollout(xs, us, direction, alphas, shooting) for E in (CompiledEvaluator, StageEvaluator)
-    )
-    for a, e in zip(actual, expected, strict=True):
-        close(a, e, 1e-11)
-
-
 # -- groups -------------------------------------------------------------------------------------------------------------
 
 
 def test_which_robots_are_loops():
-    assert [is_in_loops(system()) for system in SYSTEMS.values()] == [False, True]
+    sources = [dynamics_source(make_backend(system(), "analytic"), {}) for system in SYSTEMS.values()]
+    assert [source.model is not None for source in sources] == [False, True]
 
 
 @pytest.mark.parametrize(("system", "scheme"), CASES)
@@ -179,18 +150,6 @@ def test_curvature_through_phases():
 
 
 # -- curvature ------------------------------------------------------------------------------------------------------------
-
-
-def assert_same_curvature(ocp, first=0, last=None):
-    xs, us = trajectory(ocp)
-    lam = np.random.default_rng(3).standard_normal((ocp.horizon, ocp.manifold.ndx))
-    given = (xs[first:last], us[first : last and last - 1], lam[first : last and last - 1], first)
-    compiled = CompiledEvaluator(ocp)
-    assert compiled.compiles_curvature
-    for a, e in zip(compiled.curvature(*given), StageEvaluator(ocp).curvature(*given), strict=True):
-        close(a, e, 1e-10)
-        if a.shape[1] == a.shape[2]:
-            np.testing.assert_array_equal(a, a.transpose(0, 2, 1))
 
 
 @pytest.mark.parametrize("scheme", ["semi-implicit", "three semi-implicit", "three rk4"])

@@ -10,6 +10,7 @@ from kinematics_oracle import body_matrices, frame_matrices, world_inertias
 from scipy.spatial.transform import Rotation
 
 from dynamics_backends.rigid_body.model.coupling import Coupling
+from dynamics_backends.rigid_body.model.joint_spec import JointSpec
 from dynamics_backends.rigid_body.model.mass_properties import MassProperties, composite
 from dynamics_backends.rigid_body.model.model import JOINT_TYPES, Frame, Model, UnknownName
 from dynamics_backends.rigid_body.model.model_builder import ModelBuilder, lock_joints
@@ -22,12 +23,14 @@ EXACT_AXES = [sign * axis for axis in np.eye(3) for sign in (1.0, -1.0)]
 def mixed_model() -> Model:
     """Return one body of each joint type: floating, spherical and revolute in a row, two more at the base."""
     builder = ModelBuilder("mixed")
-    builder.add_body("trunk", None, "floating", joint_name="root", mass=10.0, inertia=np.eye(3))
+    builder.add_body("trunk", None, JointSpec("floating", name="root"), mass=10.0, inertia=np.eye(3))
     builder.add_body("ball", "trunk", "spherical", mass=1.0, inertia=np.eye(3))
-    builder.add_body("arm", "ball", "revolute", joint_name="elbow", q_lower=-1.0, q_upper=2.0, mass=1.0, com=(1, 0, 0))
-    builder.add_body("screw", "trunk", "helical", pitch=0.1, mass=1.0, inertia=np.eye(3))
+    builder.add_body(
+        "arm", "ball", JointSpec("revolute", name="elbow", q_lower=-1.0, q_upper=2.0), mass=1.0, com=(1, 0, 0)
+    )
+    builder.add_body("screw", "trunk", JointSpec("helical", pitch=0.1), mass=1.0, inertia=np.eye(3))
     builder.add_body("puck", "trunk", "planar", mass=1.0, inertia=np.eye(3))
-    builder.add_body("slide", "puck", "prismatic", q_lower=-0.5, mass=1.0)
+    builder.add_body("slide", "puck", JointSpec("prismatic", q_lower=-0.5), mass=1.0)
     return builder.build()
 
 
@@ -124,7 +127,9 @@ def test_any_axis_turns_to_z_by_a_rotation():
 @pytest.mark.parametrize("axis", [*EXACT_AXES, np.array([1.0, 2.0, -3.0])], ids=str)
 def test_joint_axes_act_in_the_links_own_axes(axis):
     builder = ModelBuilder()
-    builder.add_body("link", axis=axis, xyz=(1, 2, 3), rpy=(0.1, 0.2, 0.3), mass=1.0, com=(0.1, 0.2, 0.3))
+    builder.add_body(
+        "link", joint=JointSpec(axis=axis), xyz=(1, 2, 3), rpy=(0.1, 0.2, 0.3), mass=1.0, com=(0.1, 0.2, 0.3)
+    )
     builder.add_frame("tip", "link", xyz=(0.5, 0, 0), rpy=(0, 0.4, 0))
     model = builder.build()
     tip = frame_matrices(model, np.array([0.7]))[model.frame_id("tip")]
@@ -165,9 +170,9 @@ def test_fixed_links_are_merged_and_keep_their_frames():
     tensor = np.diag([0.1, 0.2, 0.25])
     builder = ModelBuilder()
     builder.add_body("stand", joint="fixed", mass=50.0, xyz=(0, 0, 1))
-    builder.add_body("arm", "stand", axis=(1, 0, 0), mass=2.0, com=(0, 0, 0.5), inertia=tensor)
-    builder.add_body("tool", "arm", "fixed", joint_name="flange", xyz=(0, 0, 1), rpy=(0.3, 0, 0), mass=1.0)
-    builder.add_body("finger", "tool", "prismatic", axis=(0, 1, 0), xyz=(0, 0.1, 0), mass=0.1)
+    builder.add_body("arm", "stand", JointSpec(axis=(1, 0, 0)), mass=2.0, com=(0, 0, 0.5), inertia=tensor)
+    builder.add_body("tool", "arm", JointSpec("fixed", name="flange"), xyz=(0, 0, 1), rpy=(0.3, 0, 0), mass=1.0)
+    builder.add_body("finger", "tool", JointSpec("prismatic", axis=(0, 1, 0)), xyz=(0, 0.1, 0), mass=0.1)
     model = builder.build()
     assert model.body_names == ("arm", "finger") and model.parent.tolist() == [-1, 0]
     assert [(f.name, f.kind, f.body) for f in model.frames][:5] == [
@@ -188,7 +193,7 @@ def test_fixed_links_are_merged_and_keep_their_frames():
 def test_a_body_of_one_link_keeps_its_numbers_exactly():
     tensor = np.array([[0.1, 0.01, 0.02], [0.01, 0.2, 0.03], [0.02, 0.03, 0.25]]) / 3
     builder = ModelBuilder()
-    builder.add_body("arm", axis=(1, 0, 0), mass=1 / 3, com=(0.1, 0.2, 0.3), inertia=tensor)
+    builder.add_body("arm", joint=JointSpec(axis=(1, 0, 0)), mass=1 / 3, com=(0.1, 0.2, 0.3), inertia=tensor)
     model = builder.build()
     cycle = [1, 2, 0]  # x y z of the internal frame are y z x of the link
     assert model.mass[0] == 1 / 3 and model.com[0].tolist() == [0.2, 0.3, 0.1]
@@ -240,7 +245,7 @@ def test_only_simple_joints_of_plain_models_can_lock():
 
 def test_frames_by_name_prefer_links():
     builder = ModelBuilder()
-    builder.add_body("wheel", joint_name="wheel", mass=1.0)
+    builder.add_body("wheel", joint=JointSpec(name="wheel"), mass=1.0)
     model = builder.build().with_frame("contact", "wheel", p=(0, 0, -0.3))
     assert model.frames[model.frame_id("wheel")].kind == "link"
     assert model.frames[model.frame_id("contact")].kind == "user"
@@ -329,11 +334,11 @@ def test_wrong_models_are_refused(changes, message):
     ("options", "message"),
     [
         ({"joint": "hinge"}, "unknown type 'hinge'; known: .*floating, fixed"),
-        ({"axis": (0, 0, 0)}, "three finite numbers, not all zero"),
+        ({"joint": JointSpec(axis=(0, 0, 0))}, "three finite numbers, not all zero"),
         ({"inertia": [[1, 2, 0], [0, 1, 0], [0, 0, 1]]}, "tensor is not symmetric"),
         ({"com": (0, 0)}, "com needs 3 numbers"),
-        ({"joint": "spherical", "q_lower": 0.0}, "takes no position limits"),
-        ({"joint": "planar", "damping": [1, 2]}, "damping needs one number, or 3"),
+        ({"joint": JointSpec("spherical", q_lower=0.0)}, "takes no position limits"),
+        ({"joint": JointSpec("planar", damping=[1, 2])}, "damping needs one number, or 3"),
         ({"parent": "arn"}, "no parent link is named 'arn'; did you mean 'arm'"),
         ({"name": "arm"}, "already is a link named 'arm'"),
     ],
@@ -342,7 +347,7 @@ def test_wrong_links_are_refused(options, message):
     builder = ModelBuilder()
     builder.add_body("arm", mass=1.0)
     with pytest.raises((ValueError, UnknownName), match=message):
-        builder.add_body(**({"name": "hand", "parent": "arm", "mass": 1.0} | options))
+        builder.add_body(**{"name": "hand", "parent": "arm", "mass": 1.0} | options)
 
 
 def test_wrong_frames_are_refused():

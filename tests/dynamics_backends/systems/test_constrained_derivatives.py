@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 from contact_cases import FEET, arguments, contraction_error, deviation, hyq
 from rigid_body_cases import tree
-from test_compiled_systems import assert_same_curvature
-from test_ddp import order_of_one_iteration
+from shooting_cases import order_of_one_iteration
+from twin_cases import assert_same_curvature
 
 from dynamics_backends.compiled.sources import traced_source
 from dynamics_backends.compiled.sources.traced_analytic import TracedAnalytic

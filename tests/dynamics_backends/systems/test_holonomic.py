@@ -22,6 +22,7 @@ from rigid_body_cases import tree, twin
 from dynamics_backends.registry import make_backend
 from dynamics_backends.rigid_body.algorithms import kinematics
 from dynamics_backends.rigid_body.algorithms.pose_error import pose_error
+from dynamics_backends.rigid_body.model.joint_spec import JointSpec
 from dynamics_backends.rigid_body.model.model_builder import ModelBuilder
 from dynamics_backends.rigid_body.model.names import UnknownName
 from dynamics_backends.rigid_body.model.sample_models import four_bar
@@ -390,7 +391,9 @@ def test_redundant_and_contradictory_constraints_are_named():
 
 def test_a_row_that_nothing_moves():
     builder = ModelBuilder("pendulum")
-    builder.add_body("rod", mass=1.0, com=(0.0, 0.0, -0.5), inertia=np.eye(3) * 0.1, axis=(0.0, 1.0, 0.0))
+    builder.add_body(
+        "rod", joint=JointSpec(axis=(0.0, 1.0, 0.0)), mass=1.0, com=(0.0, 0.0, -0.5), inertia=np.eye(3) * 0.1
+    )
     system = Holonomic(builder.build(), [PointContact("rod", offset=(0.0, 0.0, -1.0))])
     found = dependences(system.constraints, np.array([0.1, 0.0]))
     assert [d.row for d in found] == ["y", "z"] and found[0].message.endswith("is moved by no joint here; remove it")

@@ -26,8 +26,8 @@ from trajopt import (
     solver_names,
     solver_options,
     state_cost,
-    verdicts,
 )
+from trajopt.solvers.shooting import verdicts
 from trajopt.solvers.shooting.shooting import ShootingLoop
 
 SOLVERS = ["ilqr", "gnms", "fddp"]

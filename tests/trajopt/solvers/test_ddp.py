@@ -4,7 +4,17 @@ import numpy as np
 import pytest
 import textbook_systems as textbook
 from rigid_body_cases import foreign
-from shooting_cases import PROBLEMS, SETTINGS, check_optimum, crane, pendulum_swing_up, polished, sampled
+from shooting_cases import (
+    PROBLEMS,
+    SETTINGS,
+    check_optimum,
+    crane,
+    order_of_one_iteration,
+    pendulum_swing_up,
+    polished,
+    rolled_out,
+    sampled,
+)
 
 from dynamics_backends.manifold import Manifold
 from dynamics_backends.methods.forward_ad import contracted_hessian
@@ -23,28 +33,20 @@ from trajopt import (
     solver_options,
     state_cost,
 )
+from trajopt.lq.definite_shift import definite_shift
 from trajopt.lq.lq import LQProblem, forward, solve_riccati
 from trajopt.lq.lq_solver import NumpyLQ
 from trajopt.solvers.options import DDPOptions
-from trajopt.solvers.shooting.ddp_model import Damping, NewtonModel, PlainModel, TrueModel, convex_lq, definite_shift
+from trajopt.solvers.shooting.ddp_model import Damping, NewtonModel, PlainModel, TrueModel, convex_lq
 from trajopt.solvers.shooting.iterate import measured
 from trajopt.solvers.shooting.shooting import ShootingLoop
-from trajopt.stage.evaluation import Direction, Shooting, StageEvaluator
+from trajopt.stage.evaluation import StageEvaluator
 from trajopt.step.integrators import step_rows
 from trajopt.validation.validation import InvalidProblem
 
 CURVATURES = ("newton", "true")
 UNDAMPED = Damping(0.0, "control", None)
 each_curvature = pytest.mark.parametrize("curvature", CURVATURES)
-
-
-def rolled_out(ocp, us):
-    """States and controls without gaps."""
-    N, ndx = ocp.horizon, ocp.manifold.ndx
-    still = Direction(np.zeros((N + 1, ndx)), np.zeros_like(us), np.zeros((N, ocp.nu, ndx)), np.zeros((N, ndx)))
-    xs = np.tile(ocp.x0, (N + 1, 1))
-    found = StageEvaluator(ocp).rollout(xs, us, still, np.zeros(1), Shooting())
-    return found.xs[0], found.us[0]
 
 
 def iterate(ocp, xs, us):
@@ -347,21 +349,6 @@ def ur5_reach(engine="numpy"):
     dynamics = SampledSystem(make_backend(system, "analytic", engine=engine), "semi_implicit_euler")
     terms = [control_cost(6, weight=1e-2), state_cost(system.manifold, goal, 0.1)]
     return OCP.single_phase(dynamics, start, 10, 0.05, terms, [state_cost(system.manifold, goal, 10.0)])
-
-
-def order_of_one_iteration(ocp, solution, solver, **options):
-    """The slope of log |gradient| after one iteration against that before it, for starts ever nearer to a solution."""
-    direction = np.random.default_rng(0).standard_normal(solution.us.shape)
-    direction *= max(1.0, np.abs(solution.us).max()) / np.abs(direction).max()
-    before, after = [], []
-    for size in 10.0 ** -np.array([4.5, 5.0, 5.5]):
-        xs, us = rolled_out(ocp, solution.us + size * direction)
-        limits = {"shooting": "single", "gradient_tolerance": 1e-15, "max_iterations": 1}
-        history = solve(ocp, Guess(xs, us), limits | options, solver=solver).history
-        assert history[0].step_length == 1.0
-        before.append(history[0].gradient)
-        after.append(history[1].gradient)
-    return np.polyfit(np.log(before), np.log(after), 1)[0]
 
 
 @pytest.mark.parametrize("problem", ["pendulum", "crane", "attitude", "ur5 reach"])

@@ -93,10 +93,20 @@ static void lower_mu(prefix_workspace *w)
     if (w->mu < MU_MIN) w->mu = 0.0;
 }
 
+/* The expansion in the workspace. */
+static lq_problem expansion(long N, const prefix_workspace *w)
+{
+    return (lq_problem){w->A, w->B, w->d, w->Q, w->q, w->S, w->R, w->r, N};
+}
+
+static lq_policy found_policy(prefix_workspace *w) { return (lq_policy){w->K, w->k, w->Vx, w->Vxx}; }
+
 /* The policy into w->K, w->k, with mu raised until Quu is positive definite at every knot; 0 where that fails. */
 static int policy(long N, prefix_workspace *w)
 {
-    while (lq_riccati(w->A, w->B, w->d, w->Q, w->q, w->S, w->R, w->r, N, 0.0, w->mu, NULL, NULL, w->K, w->k, w->Vx, w->Vxx) >= 0) {
+    const lq_problem lq = expansion(N, w);
+    const lq_policy to = found_policy(w);
+    while (lq_riccati(&lq, NULL, 0.0, w->mu, NULL, &to) >= 0) {
         raise_mu(w);
         if (w->mu > MU_MAX) {
             w->mu = MU_MAX;
@@ -109,9 +119,11 @@ static int policy(long N, prefix_workspace *w)
 /* Returns the cost of w->X, w->U, or the given cost, with w->alpha = 0 and mu raised, where no step is good enough. */
 static double search(long N, const double *xs, const double *us, double cost, const prefix_problem *p, prefix_workspace *w)
 {
+    const lq_problem lq = expansion(N, w);
+    const lq_policy along = found_policy(w);
     double change[2];
     memset(w->dx, 0, sizeof(double) * ND);
-    lq_rollout(w->A, w->B, w->d, w->Q, w->q, w->S, w->R, w->r, N, w->K, w->k, 0, 0, w->dx, w->du, change);
+    lq_rollout(&lq, NULL, &along, w->dx, w->du, change);
     w->alpha = 1.0;
     for (int i = 0; i <= MAX_HALVINGS; i++, w->alpha *= 0.5) {
         const double expected = w->alpha * (change[0] + 0.5 * w->alpha * change[1]);

@@ -15,6 +15,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from dynamics_backends.protocol import Array
+from trajopt.problem.constraints import UNBOUNDED
 from trajopt.results.records import Callback, Journal
 from trajopt.results.status import Status, StatusCode
 from trajopt.solvers.nlp import nlp_verdicts
@@ -22,8 +23,6 @@ from trajopt.solvers.nlp.ipopt_problem import IpoptProblem, Iterate, Pattern, Pr
 from trajopt.solvers.nlp.nlp import NLP, NLPSolution, Patterned
 from trajopt.solvers.options import DMSOptions
 
-INFINITY = 1e19
-"""IPOPT's nlp_upper_bound_inf: bounds beyond it are none."""
 _SUCCESS, _ACCEPTABLE, _INFEASIBLE, _TINY_STEP, _DIVERGING, _FEASIBLE_POINT = 0, 1, 2, 3, 4, 6
 _MAX_ITERATIONS, _RESTORATION_FAILED, _STEP_FAILED, _CPU_TIME, _WALL_TIME = -1, -2, -3, -4, -5
 _TOO_FEW_FREEDOMS, _INVALID_NUMBER = -10, -13
@@ -118,7 +117,7 @@ class _Run:
 
     def _made(self, warm: bool) -> IpoptProblem:
         nlp, second = self.nlp, self.options.hessian != "limited_memory"
-        bounds = [np.clip(b, -INFINITY, INFINITY) for b in (nlp.x_lower, nlp.x_upper, nlp.g_lower, nlp.g_upper)]
+        bounds = [np.clip(b, -UNBOUNDED, UNBOUNDED) for b in (nlp.x_lower, nlp.x_upper, nlp.g_lower, nlp.g_upper)]
         jacobian, hessian = nlp.patterns() if isinstance(nlp, Patterned) else _evaluated_patterns(nlp, self.w0)
         problem = IpoptProblem(self, bounds, _places(jacobian), self._triangle(hessian) if second else None)
         problem.set_options(_ipopt_options(self.options, warm))

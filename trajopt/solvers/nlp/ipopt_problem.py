@@ -73,7 +73,7 @@ class Callbacks(Protocol):
 
 
 class IpoptProblem:
-    """bounds: x_lower, x_upper (n,), g_lower, g_upper (m,), infinite ones beyond 1e19. jacobian, hessian: patterns, that of the
+    """bounds: x_lower, x_upper (n,), g_lower, g_upper (m,), infinite ones as UNBOUNDED. jacobian, hessian: patterns, that of the
     Hessian in the lower triangle; None: IPOPT approximates it. Raises ImportError without cyipopt.
     """
 

@@ -25,7 +25,7 @@ from dynamics_backends import scalar as sm
 from dynamics_backends.protocol import Array, HasPartials, Map, Partials
 from dynamics_backends.scalar import Rows, Scalar
 from trajopt.guesses.guesses import Guess
-from trajopt.problem.constraints import Constraint
+from trajopt.problem.constraints import UNBOUNDED, Constraint
 from trajopt.problem.expansion import residual_batch
 from trajopt.problem.ocp import OCP, Phase
 from trajopt.problem.terms import CostTerm
@@ -40,8 +40,6 @@ GROWTH, SUFFICIENT = 10.0, 0.25
 """A penalty grows by GROWTH where the violation is above this share of the last one."""
 FIRST_TOLERANCE, TIGHTENING = 1e-2, 0.1
 """The tolerance on the gradient of the first inner solve, and its factor from one to the next."""
-UNBOUNDED = 1e20
-"""Stands for an infinite bound in compiled code."""
 SHIFT, LOWER, UPPER = "shift", "shifted lower bound", "shifted upper bound"
 
 Solver = Callable[[OCP, Guess, Any, "Callback | None"], Solution]

@@ -25,13 +25,12 @@ from typing import Any, NamedTuple, Protocol, runtime_checkable
 import numpy as np
 
 from dynamics_backends.protocol import Array, Hessians
+from trajopt.lq.definite_shift import definite_shift
 from trajopt.lq.lq import Bounds, LQProblem, Policy, damped, gains_of, q_function, value_of
 from trajopt.lq.lq_solver import LQSolver
 from trajopt.solvers.shooting.iterate import Iterate
 from trajopt.stage.evaluation import CurvedEvaluator, Evaluator
 
-FLOOR = 1e-6
-"""Smallest modified eigenvalue of Quu, relative to the largest absolute one."""
 MAX_TENSOR = 2**24
 """Entries of second-order tensors that are kept."""
 KnotCurvature = Callable[[int, Array], Hessians]
@@ -205,13 +204,3 @@ def convex_lq(
             break
         Vx, Vxx = value_of(q, *gains)
     return lq
-
-
-def definite_shift(H: Array) -> Array | None:
-    """What makes a symmetric H (m, m) positive definite; None if it is."""
-    values, vectors = np.linalg.eigh(0.5 * (H + H.T))
-    floor = FLOOR * np.abs(values).max(initial=0.0)
-    if values.min(initial=np.inf) > 1e-4 * floor:
-        return None
-    wanted = np.maximum(np.abs(values), floor) if floor > 0.0 else np.ones_like(values)
-    return (vectors * (wanted - values)) @ vectors.T

@@ -23,8 +23,8 @@ from trajopt.solvers.sqp.convexify import Convexified, penalized
 from trajopt.solvers.sqp.sqp_iterate import Iterate, Trial, iterate_at, qp_about, trial
 from trajopt.solvers.sqp.sqp_search import Acceptance, Step
 
-FALLING = 0.99
-"""Share of the last violation (kappa_soc) that a correction must undercut to be followed by another."""
+CORRECTION_FALLS = 0.99
+"""Share of the last violation that a correction must undercut to be followed by another; kappa_soc of Wächter & Biegler 2006."""
 
 
 class Taken(NamedTuple):
@@ -95,7 +95,7 @@ class LineSearch:
                 return None
             tried = self._trial(at, d)
             new = self._accepted(at, step, test, 1.0, tried)
-            if new is not None or not tried.theta <= FALLING * last:
+            if new is not None or not tried.theta <= CORRECTION_FALLS * last:
                 return new
         return None
 

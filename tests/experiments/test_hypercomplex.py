@@ -8,7 +8,7 @@ import pytest
 
 from dynamics_backends import scalar as sm
 from dynamics_backends.scalars.dual import Dual
-from dynamics_backends.scalars.hypercomplex import Bicomplex, HyperDual
+from experiments.baselines.hypercomplex import Bicomplex, HyperDual
 
 H, N = 1e-30, 5
 UNARY = {

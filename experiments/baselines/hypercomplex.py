@@ -145,7 +145,7 @@ class Bicomplex(Extended):
         return Bicomplex(np.log(self.first) + 0.5 * np.log(1.0 + slope * slope), np.arctan(slope))
 
     def sqrt(self) -> Bicomplex:
-        """Of 1 + i2 w = (r + i2 w / (2 r))^2 with 2 r^2 = 1 + sqrt(1 + w^2)."""
+        """The root by 1 + i2 w = (r + i2 w / (2 r))^2 with 2 r^2 = 1 + sqrt(1 + w^2)."""
         w = self.second / self.first
         r = np.sqrt(0.5 * (1.0 + np.sqrt(1.0 + w * w)))
         root = np.sqrt(self.first)

@@ -1,0 +1,64 @@
+"""What a joint is, apart from where it is: its type, its axis, its limits and what resists or drives it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from dynamics_backends.rigid_body.model.model import JOINT_TYPES
+
+Q_FIELDS, V_FIELDS = (
+    ("q_lower", "q_upper"),
+    ("velocity_limit", "effort_limit", "damping", "friction", "armature"),
+)
+"""The values of a joint that are given for each coordinate, and for each degree of freedom."""
+AXIAL = ("revolute", "prismatic", "helical", "planar")
+"""The joint types with an axis."""
+Values = float | Sequence[float] | np.ndarray
+"""A number, or one for each coordinate or degree of freedom."""
+
+
+@dataclass(frozen=True, eq=False)
+class JointSpec:
+    """A joint of one of JOINT_TYPES, or "fixed".
+
+    name: by default that of its link + "_joint", for a fixed joint none.  axis (3,), or the normal of a planar joint, in the
+    link's frame.  pitch [m/rad] of a helical joint.  Units are SI by degree of freedom, with angles in rad: limits of position
+    [m, rad], velocity [m/s, rad/s] and effort [N, N m]; viscous damping [N s/m, N m s/rad]; dry friction [N, N m];
+    armature, the inertia of the rotor behind the gear [kg, kg m^2].
+    """
+
+    kind: str = "revolute"
+    name: str | None = None
+    axis: Sequence[float] | np.ndarray = (0.0, 0.0, 1.0)
+    pitch: float = 0.0
+    q_lower: Values = -np.inf
+    q_upper: Values = np.inf
+    velocity_limit: Values = np.inf
+    effort_limit: Values = np.inf
+    damping: Values = 0.0
+    friction: Values = 0.0
+    armature: Values = 0.0
+
+    def values(self, name: str) -> dict[str, np.ndarray]:
+        """The values of Q_FIELDS (nq,) and V_FIELDS (nv,), spread over the coordinates and degrees of freedom of joint ``name``.
+
+        Raises ValueError for an unknown type, or values that do not fit it.
+        """
+        if self.kind not in JOINT_TYPES:
+            known = ", ".join([*JOINT_TYPES, "fixed"])
+            raise ValueError(f"joint {name!r} has the unknown type {self.kind!r}; known: {known}")
+        nq, nv = JOINT_TYPES[self.kind]
+        spread = {key: self._spread(name, key, nq) for key in Q_FIELDS}
+        spread |= {key: self._spread(name, key, nv) for key in V_FIELDS}
+        if nq > nv and (np.isfinite(spread["q_lower"]).any() or np.isfinite(spread["q_upper"]).any()):
+            raise ValueError(f"joint {name!r}: a {self.kind} joint takes no position limits (a quaternion has none)")
+        return spread
+
+    def _spread(self, name: str, key: str, size: int) -> np.ndarray:
+        try:
+            return np.broadcast_to(np.asarray(getattr(self, key), dtype=float), (size,))
+        except ValueError:
+            raise ValueError(f"joint {name!r}: {key} needs one number, or {size}") from None

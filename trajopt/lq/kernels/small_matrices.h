@@ -1,0 +1,116 @@
+/* Products of small matrices, and Cholesky factors.  Matrices by rows; before this text stands NU, the size m of those that are factored. */
+
+#include <math.h>
+#include <string.h>
+
+#define M_ NU
+
+#ifndef ALWAYS_INLINE /* else the prelude's */
+#define ALWAYS_INLINE static inline __attribute__((always_inline))
+#define EXPORT __attribute__((visibility("default")))
+#endif
+
+/* -- products of small matrices, in tiles whose sums stay in registers -------------------------------------------------------- */
+
+#ifdef __GNUC__
+#define PACK 4
+typedef double pack_t __attribute__((vector_size(8 * PACK), aligned(8), may_alias));
+#define TILED _Pragma("GCC unroll 4")
+#else
+#define PACK 1
+typedef double pack_t;
+#define TILED
+#endif
+#define TILE_ROWS 4
+#define TILE_PACKS 3
+
+/* A matrix by its entries X[i * by_row + k * by_column]: as it stands, or transposed. */
+typedef struct {
+    const double *at;
+    int by_row, by_column;
+} strided_t;
+
+/* r x (w packs) of C (+)= X Y; rows of C and Y are `stride` apart, X has b columns */
+ALWAYS_INLINE void tile(double *restrict C, strided_t X, const double *restrict Y, const int stride, const int b, const int r, const int w,
+                        const int plus)
+{
+    pack_t sum[r][w];
+    TILED for (int i = 0; i < r; i++)
+        TILED for (int j = 0; j < w; j++) sum[i][j] = plus ? *(const pack_t *)(C + i * stride + j * PACK) : (pack_t){0.0};
+    for (int k = 0; k < b; k++)
+        TILED for (int i = 0; i < r; i++) {
+            const double f = X.at[i * X.by_row + k * X.by_column];
+            TILED for (int j = 0; j < w; j++) sum[i][j] += f * *(const pack_t *)(Y + k * stride + j * PACK);
+        }
+    TILED for (int i = 0; i < r; i++)
+        TILED for (int j = 0; j < w; j++) *(pack_t *)(C + i * stride + j * PACK) = sum[i][j];
+}
+
+/* r rows of C (+)= X Y in the columns first .. c */
+ALWAYS_INLINE void row_tiles(double *restrict C, strided_t X, const double *restrict Y, int first, const int b, const int c, const int r,
+                             const int plus)
+{
+    int j = first;
+    for (; j + TILE_PACKS * PACK <= c; j += TILE_PACKS * PACK) tile(C + j, X, Y + j, c, b, r, TILE_PACKS, plus);
+    for (; j + PACK <= c; j += PACK) tile(C + j, X, Y + j, c, b, r, 1, plus);
+    for (; j < c; j++)
+        for (int i = 0; i < r; i++) {
+            double s = plus ? C[i * c + j] : 0.0;
+            for (int k = 0; k < b; k++) s += X.at[i * X.by_row + k * X.by_column] * Y[k * c + j];
+            C[i * c + j] = s;
+        }
+}
+
+/* C (a x c) (+)= X Y for X (a x b), Y (b x c); upper: of C only what is on and above its diagonal, and some entries below */
+ALWAYS_INLINE void tiled_product(double *restrict C, strided_t X, const double *restrict Y, const int a, const int b, const int c,
+                                 const int plus, const int upper)
+{
+    int i = 0;
+    for (; i + TILE_ROWS <= a; i += TILE_ROWS, X.at += TILE_ROWS * X.by_row)
+        row_tiles(C + i * c, X, Y, upper ? i : 0, b, c, TILE_ROWS, plus);
+    for (; i < a; i++, X.at += X.by_row) row_tiles(C + i * c, X, Y, upper ? i : 0, b, c, 1, plus);
+}
+
+/* C (a x c) = X Y for X (a x b), Y (b x c); plus = 1 adds to C. */
+#define PRODUCT(C, X, Y, a, b, c, plus) tiled_product(C, (strided_t){X, b, 1}, Y, a, b, c, plus, 0)
+/* C (a x c) = X' Y for X (b x a), Y (b x c) */
+#define TRANSPOSED_PRODUCT(C, X, Y, a, b, c, plus) tiled_product(C, (strided_t){X, 1, a}, Y, a, b, c, plus, 0)
+/* The upper half of C (a x a) += X' Y for X, Y (b x a) */
+#define ADD_UPPER_PRODUCT(C, X, Y, a, b) tiled_product(C, (strided_t){X, 1, a}, Y, a, b, a, 1, 1)
+
+/* In-place Cholesky factor of the leading m x m block of G, whose rows have M_ entries; 0 where it is not positive definite. */
+ALWAYS_INLINE int cholesky(double *restrict G, const int m)
+{
+    for (int j = 0; j < m; j++) {
+        double s = G[j * M_ + j];
+        for (int k = 0; k < j; k++) s -= G[j * M_ + k] * G[j * M_ + k];
+        if (!(s > 0.0) || s > 1e300) return 0;
+        s = sqrt(s);
+        G[j * M_ + j] = s;
+        const double inverse = 1.0 / s;
+        for (int i = j + 1; i < m; i++) {
+            double t = G[i * M_ + j];
+            for (int k = 0; k < j; k++) t -= G[i * M_ + k] * G[j * M_ + k];
+            G[i * M_ + j] = t * inverse;
+        }
+    }
+    return 1;
+}
+
+/* X (m x c) <- -G^-1 X by its Cholesky factor. */
+ALWAYS_INLINE void minus_solve(const double *restrict G, double *restrict X, const int c, const int m)
+{
+    for (int i = 0; i < m; i++) {
+        for (int k = 0; k < i; k++)
+            for (int j = 0; j < c; j++) X[i * c + j] -= G[i * M_ + k] * X[k * c + j];
+        const double inverse = 1.0 / G[i * M_ + i];
+        for (int j = 0; j < c; j++) X[i * c + j] *= inverse;
+    }
+    for (int i = m - 1; i >= 0; i--) {
+        for (int k = i + 1; k < m; k++)
+            for (int j = 0; j < c; j++) X[i * c + j] -= G[k * M_ + i] * X[k * c + j];
+        const double inverse = 1.0 / G[i * M_ + i];
+        for (int j = 0; j < c; j++) X[i * c + j] *= inverse;
+    }
+    for (int i = 0; i < m * c; i++) X[i] = -X[i];
+}
