@@ -79,6 +79,12 @@ class Journal:
         finally:
             self._clock[phase] = self._clock.get(phase, 0.0) + time.perf_counter() - start
 
+    def refused(self) -> None:
+        """The one record of a solve whose start is not finite."""
+        unknown = dict.fromkeys(("cost", "merit", "stop", "gradient", "defect"), float("nan"))
+        numbers = dict.fromkeys((name for name in NUMBERS if name not in ("iteration", "kkt")), 0.0)
+        self.add(iteration=0, **(numbers | unknown))
+
     def add(self, **numbers: Any) -> None:
         """Close a record: the fields of an :class:`IterationRecord` without its times."""
         record = IterationRecord(**numbers, times=self._clock)

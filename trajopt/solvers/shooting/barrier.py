@@ -26,6 +26,8 @@ ENOUGH, LINEAR, POWER = 10.0, 0.2, 1.5
 """mu falls to min(LINEAR mu, mu^POWER), relative to the cost, where the error is below ENOUGH mu."""
 SMALLEST = 1e-11
 """The last mu relative to the cost."""
+HELD = 1e-5
+"""A control whose slack is below this share of its range, and whose multiplier says so too, is on its bound."""
 SAFEGUARD = 1e10
 """Multipliers stay within this factor of mu / slack."""
 
@@ -93,6 +95,12 @@ class Barrier:
         dz = self.mu / slacks - self.z - self.z / slacks * moves
         ahead = self.mu / self.slacks(new)
         self.z = np.clip(self.z + _longest(self.z, dz) * dz, ahead / SAFEGUARD, ahead * SAFEGUARD)
+
+    def snapped(self, us: Array) -> tuple[Array, Array]:
+        """Controls (N, m) with those on their bounds that multipliers hold there, and which these are."""
+        slacks = self.slacks(us)
+        near = (slacks <= HELD * self.width) & (self.z * self.width > self.mu / HELD)
+        return np.where(near[0], self.lower, np.where(near[1], self.upper, us)), near.any(axis=0)
 
     def lowered(self, error: float, cost: float) -> bool:
         """Let mu fall where the error (with it, relative to the cost) is below ENOUGH mu; whether it fell."""

@@ -4,24 +4,24 @@ Each iteration solves the LQ problem with the Hessian
 
     H(share, delta) = H_GN + share (H_exact - H_GN) + delta I
 
-of the Lagrangian in states and controls, H_GN the Gauss-Newton one.  The whole curvature is used wherever the problem stays convex on
-the linearized motion, which a Riccati sweep tells; else as large a share of it as does.  delta shortens steps that the search refuses,
-in the states as well as in the controls, so that the gaps, which grow with the square of the step in the states, stay small.
-Multipliers of the dynamics are costates under feedback (:mod:`trajopt.solvers.shooting.optimality`).  Bounds on the controls are
-a barrier (:mod:`trajopt.solvers.shooting.barrier`), a step is judged by a filter (:mod:`trajopt.solvers.shooting.filter`), and where
-it finds none, the motion is restored: rolled out from x0 under the last policy, without gaps.
+of the Lagrangian in states and controls, H_GN the Gauss-Newton one.  The whole curvature is used wherever the problem stays
+convex on the linearized motion, which a Riccati sweep tells; else as large a share of it as does.  delta shortens steps that
+the search refuses, in the states as well as in the controls, so that the gaps, which grow with the square of the step in the
+states, stay small.  Multipliers of the dynamics are costates under feedback (:mod:`trajopt.solvers.shooting.optimality`).
+Bounds on the controls are a barrier (:mod:`trajopt.solvers.shooting.barrier`), a step is judged by a filter
+(:mod:`trajopt.solvers.shooting.filter`), and where it finds none, the motion is restored: rolled out from x0 under the last
+policy, without gaps.
 """
 
 from __future__ import annotations
 
 import time
-from typing import NamedTuple
 
 import numpy as np
 
 from dynamics_backends.protocol import Array
 from trajopt.guesses.guesses import Guess
-from trajopt.lq.lq import LQProblem, LQStep, Policy
+from trajopt.lq.lq import LQProblem, Policy
 from trajopt.lq.lq_solver import LQSolver
 from trajopt.problem.ocp import OCP
 from trajopt.results.records import Callback, Journal
@@ -32,7 +32,8 @@ from trajopt.solvers.shooting import verdicts
 from trajopt.solvers.shooting.barrier import Barrier, interior
 from trajopt.solvers.shooting.ddp_model import with_curvature
 from trajopt.solvers.shooting.filter import Filter
-from trajopt.solvers.shooting.optimality import Stationarity, stationarity
+from trajopt.solvers.shooting.newton_point import Found, Point, damped, finite, mixed, name, size
+from trajopt.solvers.shooting.optimality import stationarity
 from trajopt.stage.evaluation import Candidates, CurvedEvaluator, Direction, Evaluator, Expansion, Shooting
 
 SHARES = (1.0, 0.5, 0.25, 0.125, 0.0)
@@ -44,49 +45,6 @@ MAX_RESTORED = 5
 """Restorations before giving up."""
 STALLED = 10
 """Iterations at the level of rounding without a better measure before giving up."""
-
-
-def filtered(ocp: OCP, o: SLQOptions) -> bool:
-    """Whether the options ask for this loop, and the bounds have an interior."""
-    open_bounds = ocp.control_bounds is None or bool((ocp.control_bounds[0] < ocp.control_bounds[1]).all())
-    return o.globalization == "filter" and o.shooting == "all" and o.gaps == "linear" and open_bounds
-
-
-class Point(NamedTuple):
-    """A trajectory with its expansion (of the Gauss-Newton cost), optimality and errors.
-
-    gradient: largest entry of the Lagrangian's, of the projected controls; defect: largest gap; theta: l1 norm of the gaps; kkt: the
-    scaled measure.
-    """
-
-    xs: Array
-    us: Array
-    expansion: Expansion
-    optimality: Stationarity
-    gradient: float
-    defect: float
-    theta: float
-    kkt: float
-
-    @property
-    def cost(self) -> float:
-        """The cost."""
-        return self.expansion.cost
-
-
-class Found(NamedTuple):
-    """A step with its policy and slope D1, delta and share of its Hessian; the candidate accepted, and alpha."""
-
-    policy: Policy
-    linear: LQStep
-    slope: float
-    delta: float
-    share: float
-    xs: Array
-    us: Array
-    alpha: float
-    expected: float
-    actual: float
 
 
 class NewtonLoop:
@@ -139,6 +97,8 @@ class NewtonLoop:
         self.filter = Filter(max(1.0, start.theta))
         while (status := self._finished(self.point) or self._advance(self.point)) is None:
             pass
+        if self.barrier is not None and status.success:
+            self.point = self._on_bounds(self.point, self.barrier)
         self._record(self.point)
         return status
 
@@ -147,28 +107,21 @@ class NewtonLoop:
         """The guess, with the gains of its LQ problem for the first costates."""
         with self.journal.timed("derivatives"):
             e = self.evaluator.expand(xs, us)
-        if not _finite(e):
+        if not finite(e):
             return self._refused(xs, e)
         if self.ocp.control_bounds is not None:
             self.barrier = Barrier.of(self.ocp.control_bounds, us, e.cost)
         with self.journal.timed("backward"):
             delta = 0.0
             while self.policy is None and delta < LARGEST:
-                policy = self.lq_solver.solve_riccati(_damped(self._imposed(e.lq, us), delta))
+                policy = self.lq_solver.solve_riccati(damped(self._imposed(e.lq, us), delta))
                 self.policy = policy if policy.failed_at is None and np.isfinite(policy.K).all() else None
                 delta = max(FIRST, LEAP * delta)
             return self._measured(xs, us, e)
 
     def _refused(self, xs: Array, e: Expansion) -> Status:
-        status = verdicts.non_finite(self.ocp, xs, e)
-        nan = float("nan")
-        self.journal.add(
-            **dict.fromkeys(("cost", "merit", "stop", "gradient", "defect"), nan),
-            **dict.fromkeys(("regularization", "step_norm", "constraint_violation", "step_length"), 0.0),
-            **dict.fromkeys(("expected_decrease", "actual_decrease"), 0.0),
-            iteration=0,
-        )
-        return status
+        self.journal.refused()
+        return verdicts.non_finite(self.ocp, xs, e)
 
     def _measured(self, xs: Array, us: Array, e: Expansion) -> Point:
         """The point, with costates under the last gains."""
@@ -185,7 +138,7 @@ class NewtonLoop:
     def _error(self, at: Point, mu: float) -> float:
         """The scaled measure, with complementarity at mu."""
         gradient = float(np.abs(at.optimality.scaled(at.optimality.gradient)).max(initial=0.0))
-        product = 0.0 if self.barrier is None else self.barrier.complementarity(at.us, mu) / _size(at.cost)
+        product = 0.0 if self.barrier is None else self.barrier.complementarity(at.us, mu) / size(at.cost)
         return max(gradient, product, at.defect)
 
     def _phi(self, cost: float, us: Array) -> float:
@@ -197,7 +150,7 @@ class NewtonLoop:
     # -- one iteration --------------------------------------------------------------------------------------------------
     def _finished(self, at: Point) -> Status | None:
         o = self.options
-        if self._stop(at) <= 1.0 or at.kkt <= o.kkt_tolerance:
+        if self._stop(at) <= 1.0 or (at.kkt <= o.kkt_tolerance and at.defect <= o.defect_tolerance):
             return verdicts.optimal(self.iteration, at.kkt, at.gradient, at.defect)
         if self.iteration >= o.max_iterations:
             return verdicts.max_iterations(at.gradient, at.defect, o, at.kkt)
@@ -214,7 +167,7 @@ class NewtonLoop:
     def _advance(self, at: Point) -> Status | None:
         """One iteration: a direction, a search along it, the next point."""
         if self.barrier is not None:
-            while self.barrier.lowered(self._error(at, self.barrier.mu), _size(at.cost)):
+            while self.barrier.lowered(self._error(at, self.barrier.mu), size(at.cost)):
                 self.filter.pairs.clear()
         found = self._step(at)
         if found is None:
@@ -222,8 +175,8 @@ class NewtonLoop:
         new = self._next(at, found)
         self._record(at, found)
         self.iteration += 1
-        previous, self.point = self.point, new
-        return self._judge(previous, new, found)
+        self.point = new
+        return self._judge(at, new, found)
 
     def _next(self, at: Point, found: Found) -> Point:
         with self.journal.timed("derivatives"):
@@ -239,7 +192,7 @@ class NewtonLoop:
         o, change = self.options, abs(at.cost - new.cost)
         if change < o.cost_tolerance * abs(new.cost) and new.defect <= o.defect_tolerance:
             return verdicts.cost_converged(self.iteration, change / abs(new.cost), o, new.kkt)
-        better = new.kkt < 0.9 * self.least or abs(found.expected) > 1e-10 * _size(at.cost)
+        better = new.kkt < 0.9 * self.least or abs(found.expected) > 1e-10 * size(at.cost)
         self.least, self.idle = min(self.least, new.kkt), 0 if better else self.idle + 1
         if self.idle > STALLED:
             return verdicts.precision_limit(new.gradient, new.defect, o, new.kkt)
@@ -283,7 +236,7 @@ class NewtonLoop:
         lq = one
         with self.journal.timed("backward"):
             for share in shares:
-                lq = self._imposed(_damped(_mixed(one, other, share), delta), at.us)
+                lq = self._imposed(damped(mixed(one, other, share), delta), at.us)
                 policy = self.lq_solver.solve_riccati(lq)
                 if policy.failed_at is None and np.isfinite(policy.Vxx).all():
                     return share, policy, lq
@@ -328,7 +281,8 @@ class NewtonLoop:
         if at.kkt <= SOLVED or at.theta == 0.0 or self.restored >= MAX_RESTORED:
             return self._no_progress(at)
         self.restored += 1
-        gaps, K = at.expansion.lq.d, np.zeros((*at.us.shape, gaps.shape[1])) if self.policy is None else self.policy.K
+        gaps = at.expansion.lq.d
+        K = np.zeros((*at.us.shape, gaps.shape[1])) if self.policy is None else self.policy.K
         still = Direction(np.zeros_like(at.expansion.lq.q), np.zeros_like(at.us), K, gaps)
         with self.journal.timed("rollout"):
             tried = self.evaluator.rollout(at.xs, at.us, still, np.zeros(1), Shooting((), "linear"))
@@ -337,7 +291,7 @@ class NewtonLoop:
         us = tried.us[0] if self.barrier is None else interior(tried.us[0], (self.barrier.lower, self.barrier.upper))
         with self.journal.timed("derivatives"):
             e = self.evaluator.expand(tried.xs[0], us)
-        if not _finite(e):
+        if not finite(e):
             return self._no_progress(at)
         self._record(at)
         self.iteration += 1
@@ -347,6 +301,18 @@ class NewtonLoop:
         self.filter = Filter(max(1.0, self.point.theta))
         return None
 
+    def _on_bounds(self, at: Point, barrier: Barrier) -> Point:
+        """The point with controls on the bounds that hold them, its motion rolled out; itself where that moves the cost."""
+        us, held = barrier.snapped(at.us)
+        K = np.where(held[:, :, None], 0.0, 0.0 if self.policy is None else self.policy.K)
+        self.policy = None if self.policy is None else self.policy._replace(K=K)
+        still = Direction(np.zeros_like(at.expansion.lq.q), np.zeros_like(us), K, at.expansion.lq.d)
+        tried = self.evaluator.rollout(at.xs, us, still, np.zeros(1), Shooting((), "linear"))
+        if not abs(tried.cost[0] - at.cost) <= SOLVED * abs(at.cost):
+            return at
+        e = self.evaluator.expand(tried.xs[0], tried.us[0])
+        return self._measured(tried.xs[0], tried.us[0], e) if finite(e) else at
+
     def _no_progress(self, at: Point) -> Status:
         if at.kkt <= 1e3 * SOLVED and at.defect <= 1e3 * self.options.defect_tolerance:
             return verdicts.precision_limit(at.gradient, at.defect, self.options, at.kkt)
@@ -355,7 +321,7 @@ class NewtonLoop:
     # -- the account ----------------------------------------------------------------------------------------------------
     def _record(self, at: Point, found: Found | None = None) -> None:
         """Tell of a point and the step from it, if there was one."""
-        size = 0.0 if found is None else max(float(np.abs(part).max(initial=0.0)) for part in found.linear)
+        length = 0.0 if found is None else max(float(np.abs(part).max(initial=0.0)) for part in found.linear)
         self.journal.add(
             iteration=self.iteration,
             cost=at.cost,
@@ -363,13 +329,13 @@ class NewtonLoop:
             stop=self._stop(at),
             gradient=at.gradient,
             regularization=0.0 if found is None else found.delta,
-            step_norm=0.0 if found is None else found.alpha * size,
+            step_norm=0.0 if found is None else found.alpha * length,
             defect=at.defect,
             constraint_violation=0.0,
             expected_decrease=0.0 if found is None else found.expected,
             actual_decrease=0.0 if found is None else found.actual,
             step_length=0.0 if found is None else found.alpha,
-            curvature=_name(found),
+            curvature=name(found),
             kkt=at.kkt,
         )
 
@@ -382,34 +348,7 @@ class NewtonLoop:
             _, policy, _ = self._convex(self.point, self.point.expansion.lq, self._exact(self.point), self.shares, 0.0)
             policy = policy or self.policy
             K, k = (K, k) if policy is None else (policy.K, policy.k)
+            if self.barrier is not None:
+                held = self.barrier.snapped(us)[1]
+                K, k = np.where(held[:, :, None], 0.0, K), np.where(held, 0.0, k)
         return Solution(xs, us, K, k, status, cost, self.iteration, tuple(self.journal.records), self.ocp.times)
-
-
-def _name(found: Found | None) -> str:
-    if found is None or found.share == 1.0:
-        return "newton"
-    return "gauss_newton" if found.share == 0.0 else "mixed"
-
-
-def _size(cost: float) -> float:
-    """What errors in the unit of the cost are compared with."""
-    return max(abs(cost), float(np.finfo(float).tiny))
-
-
-def _finite(e: Expansion) -> bool:
-    return bool(np.isfinite(e.cost) and all(np.isfinite(block).all() for block in e.lq))
-
-
-def _mixed(one: LQProblem, other: LQProblem, share: float) -> LQProblem:
-    """The Hessian between that of one problem and that of another."""
-    if share in (0.0, 1.0):
-        return other if share else one
-    blocks = {key: getattr(one, key) + share * (getattr(other, key) - getattr(one, key)) for key in ("Q", "S", "R")}
-    return one._replace(**blocks)
-
-
-def _damped(lq: LQProblem, delta: float) -> LQProblem:
-    """With delta I in the states and the controls."""
-    if delta == 0.0:
-        return lq
-    return lq._replace(Q=lq.Q + delta * np.eye(lq.Q.shape[1]), R=lq.R + delta * np.eye(lq.R.shape[1]))

@@ -24,7 +24,7 @@ from typing import NamedTuple
 import numpy as np
 
 from dynamics_backends.protocol import Array
-from trajopt.lq.lq import LQProblem
+from trajopt.lq.lq import Bounds, LQProblem
 from trajopt.lq.lq_solver import LQSolver
 
 
@@ -51,3 +51,16 @@ def stationarity(lq: LQProblem, lq_solver: LQSolver, K: Array | None = None) -> 
     with np.errstate(over="ignore", invalid="ignore"):
         terms = np.abs(lq.r) + (np.abs(lam[1:, None, :]) @ np.abs(lq.B))[:, 0]
     return Stationarity(lam, g, terms.max(axis=0, initial=0.0))
+
+
+def scaled_kkt(lq: LQProblem, us: Array, bounds: Bounds | None, lq_solver: LQSolver, K: Array | None = None) -> float:
+    """The measure of controls us (N, m) within bounds, under gains K, of which those of controls on a bound do not count.
+
+    There the gradient may push outward; its multiplier is that push.
+    """
+    lower, upper = bounds or (np.array(-np.inf), np.array(np.inf))
+    held = (us <= lower) | (us >= upper)
+    found = stationarity(lq, lq_solver, None if K is None else np.where(held[:, :, None], 0.0, K))
+    inward = np.where(us <= lower, np.minimum(found.gradient, 0.0), found.gradient)
+    inward = np.where(us >= upper, np.maximum(inward, 0.0), inward)
+    return max(float(np.abs(found.scaled(inward)).max(initial=0.0)), float(np.abs(lq.d).max(initial=0.0)))

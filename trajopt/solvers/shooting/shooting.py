@@ -29,6 +29,7 @@ from trajopt.solvers.shooting import verdicts
 from trajopt.solvers.shooting.ddp_model import Damping, Model, PlainModel, Problem
 from trajopt.solvers.shooting.globalization import Merit, Regularization, SearchResult, line_search
 from trajopt.solvers.shooting.iterate import Iterate, Step, measured, second_order, step_of
+from trajopt.solvers.shooting.optimality import scaled_kkt
 from trajopt.stage.evaluation import Candidates, Direction, Evaluator, Shooting
 from trajopt.validation.validation import refuse_constraints
 
@@ -40,6 +41,8 @@ LOWER_AT, LOWER_RATIO = 0.5, 0.6
 """mu falls after a step longer than this that realized this share of its promise; it rises where no step is accepted."""
 MAX_IDLE, PROGRESS = 20, 0.99
 """Iterations decided by gradients in which the residual does not fall below this share before giving up."""
+FALLEN, HOLDING = 1e3, 1e-6
+"""A guess whose open-loop roll-out costs that much more than it promised is held by feedback, with that regularization."""
 POLISHING = 0.5 ** np.arange(4)
 """Step lengths tried near rounding level."""
 SPOILED_AT = 0.25
@@ -112,6 +115,7 @@ class ShootingLoop:
     def _solve(self, guess: Guess) -> Status:
         start = self._start(guess)
         if isinstance(start, Status):
+            self.journal.refused()
             return start
         self.iterate = start
         while (status := self._finished(self.iterate) or self._advance(self.iterate)) is None:
@@ -131,10 +135,23 @@ class ShootingLoop:
         with self.journal.timed("rollout"):
             nodes = Shooting(self.shooting.nodes, "linear")
             first = self.evaluator.rollout(xs, us, still, np.zeros(1), nodes)
+            if not first.cost[0] <= FALLEN * max(1.0, abs(float(self.evaluator.expand(xs, us).cost))):
+                first = self._held(xs, us, still, nodes) or first
         xs, us = first.xs[0], first.us[0]
         return self._expanded(xs, us, self.preferred.evaluator) or verdicts.non_finite(
             self.ocp, xs, self.evaluator.expand(xs, us)
         )
+
+    def _held(self, xs: Array, us: Array, still: Direction, nodes: Shooting) -> Candidates | None:
+        """The guess rolled out under the gains of its LQ problem; None where that is not finite either."""
+        e = self.evaluator.expand(xs, us)
+        if not all(np.isfinite(block).all() for block in e.lq):
+            return None
+        policy = self.lq_solver.solve_riccati(e.lq, HOLDING)
+        if policy.failed_at is not None:
+            return None
+        held = self.evaluator.rollout(xs, us, still._replace(K=policy.K), np.zeros(1), nodes)
+        return held if np.isfinite(held.cost[0]) else None
 
     def _expanded(self, xs: Array, us: Array, evaluator: Evaluator) -> Iterate | None:
         """The iterate, or None if its expansion is not finite."""
@@ -328,7 +345,7 @@ class ShootingLoop:
             self.regularization = self.regularization.lowered()
         change = abs(at.cost - new.cost)
         if change < o.cost_tolerance * abs(new.cost) and new.defect <= o.defect_tolerance:
-            return verdicts.cost_converged(self.iteration + 1, change / abs(new.cost), o)
+            return verdicts.cost_converged(self.iteration + 1, change / abs(new.cost), o, self._kkt(new))
         return None
 
     def _no_progress(self, best: Iterate) -> Status:
@@ -339,10 +356,8 @@ class ShootingLoop:
         if isinstance(step, Status):
             return step
         if self._promise(best, step) <= NEAR_ROUNDING:
-            return verdicts.precision_limit(best.gradient, best.defect, self.options)
-        return verdicts.line_search_failed(
-            self.iteration + 1, best.gradient, self.options, self.ocp, best.expansion.lq
-        )
+            return verdicts.precision_limit(best.gradient, best.defect, self.options, self._kkt(best))
+        return verdicts.line_search_failed(self.iteration + 1, best.gradient, self.options, self.ocp, best.expansion.lq)
 
     # -- the account ----------------------------------------------------------------------------------------------------
     def _record(self, at: Iterate, attempt: Attempt | None = None) -> None:
@@ -366,7 +381,13 @@ class ShootingLoop:
             actual_decrease=0.0 if search is None else search.actual,
             step_length=alpha,
             curvature=model.name,
+            kkt=self._kkt(at),
         )
+
+    def _kkt(self, at: Iterate) -> float:
+        """The scaled measure of optimality under the gains of the last policy."""
+        K = None if self.policy is None else self.policy.K
+        return scaled_kkt(at.expansion.lq, at.us, self.ocp.control_bounds, self.lq_solver, K)
 
     def _violation(self, us: Array) -> float:
         if self.ocp.control_bounds is None:

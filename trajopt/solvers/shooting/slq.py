@@ -22,7 +22,8 @@ from trajopt.problem.ocp import OCP
 from trajopt.results.records import Callback
 from trajopt.results.solution import Solution
 from trajopt.solvers.options import SLQOptions
-from trajopt.solvers.shooting.newton_loop import NewtonLoop, filtered
+from trajopt.solvers.shooting.newton_loop import NewtonLoop
+from trajopt.solvers.shooting.newton_point import filtered
 from trajopt.solvers.shooting.shooting import ShootingLoop
 from trajopt.stage.evaluation import Evaluator
 from trajopt.stage.numerics import numerics_for

@@ -6,10 +6,10 @@ import numpy as np
 
 from dynamics_backends.manifold import Manifold
 from dynamics_backends.protocol import Array
+from trajopt.lq.lq import LQProblem
 from trajopt.problem.ocp import OCP
 from trajopt.results.status import NEAR, SOLVED, Status, StatusCode
 from trajopt.solvers.options import SLQOptions
-from trajopt.lq.lq import LQProblem
 from trajopt.stage.evaluation import Expansion
 
 _ADVICE_SLOW = (
@@ -37,7 +37,9 @@ def cost_converged(iterations: int, change: float, o: SLQOptions, kkt: float | N
     far = kkt is not None and kkt > NEAR
     told = f", far from optimal: scaled KKT measure {kkt:.1e} > {NEAR:.0e}" if far else ""
     advice = "Lower cost_tolerance to go on." if far else ""
-    return Status(StatusCode.COST_CONVERGED, f"Stopped after {iterations} iterations: {test}{told}.", advice=advice, kkt=kkt)
+    return Status(
+        StatusCode.COST_CONVERGED, f"Stopped after {iterations} iterations: {test}{told}.", advice=advice, kkt=kkt
+    )
 
 
 def precision_limit(gradient: float, defect: float, o: SLQOptions, kkt: float | None = None) -> Status:
