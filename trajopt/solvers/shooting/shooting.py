@@ -23,12 +23,12 @@ from trajopt.lq.lq_solver import LQSolver, NumpyLQ
 from trajopt.problem.ocp import OCP
 from trajopt.results.records import Callback, Journal
 from trajopt.results.solution import Solution
-from trajopt.results.status import Status
+from trajopt.results.status import SOLVED, Status
 from trajopt.solvers.options import SLQOptions
 from trajopt.solvers.shooting import verdicts
 from trajopt.solvers.shooting.ddp_model import Damping, Model, PlainModel, Problem
 from trajopt.solvers.shooting.globalization import Merit, Regularization, SearchResult, line_search
-from trajopt.solvers.shooting.iterate import Iterate, Step, measured, second_order, step_of
+from trajopt.solvers.shooting.iterate import Iterate, Step, held_rollout, measured, second_order, step_of
 from trajopt.solvers.shooting.optimality import scaled_kkt
 from trajopt.stage.evaluation import Candidates, Direction, Evaluator, Shooting
 from trajopt.validation.validation import refuse_constraints
@@ -41,8 +41,8 @@ LOWER_AT, LOWER_RATIO = 0.5, 0.6
 """mu falls after a step longer than this that realized this share of its promise; it rises where no step is accepted."""
 MAX_IDLE, PROGRESS = 20, 0.99
 """Iterations decided by gradients in which the residual does not fall below this share before giving up."""
-FALLEN, HOLDING = 1e3, 1e-6
-"""A guess whose open-loop roll-out costs that much more than it promised is held by feedback, with that regularization."""
+FALLEN = 1e3
+"""A guess whose open-loop roll-out costs that many times more than it promised is held by feedback."""
 POLISHING = 0.5 ** np.arange(4)
 """Step lengths tried near rounding level."""
 SPOILED_AT = 0.25
@@ -136,22 +136,11 @@ class ShootingLoop:
             nodes = Shooting(self.shooting.nodes, "linear")
             first = self.evaluator.rollout(xs, us, still, np.zeros(1), nodes)
             if not first.cost[0] <= FALLEN * max(1.0, abs(float(self.evaluator.expand(xs, us).cost))):
-                first = self._held(xs, us, still, nodes) or first
+                first = held_rollout(xs, us, nodes, self.evaluator, self.lq_solver) or first
         xs, us = first.xs[0], first.us[0]
         return self._expanded(xs, us, self.preferred.evaluator) or verdicts.non_finite(
             self.ocp, xs, self.evaluator.expand(xs, us)
         )
-
-    def _held(self, xs: Array, us: Array, still: Direction, nodes: Shooting) -> Candidates | None:
-        """The guess rolled out under the gains of its LQ problem; None where that is not finite either."""
-        e = self.evaluator.expand(xs, us)
-        if not all(np.isfinite(block).all() for block in e.lq):
-            return None
-        policy = self.lq_solver.solve_riccati(e.lq, HOLDING)
-        if policy.failed_at is not None:
-            return None
-        held = self.evaluator.rollout(xs, us, still._replace(K=policy.K), np.zeros(1), nodes)
-        return held if np.isfinite(held.cost[0]) else None
 
     def _expanded(self, xs: Array, us: Array, evaluator: Evaluator) -> Iterate | None:
         """The iterate, or None if its expansion is not finite."""
@@ -355,8 +344,9 @@ class ShootingLoop:
         step = self._direction(best, self.models[0])
         if isinstance(step, Status):
             return step
-        if self._promise(best, step) <= NEAR_ROUNDING:
-            return verdicts.precision_limit(best.gradient, best.defect, self.options, self._kkt(best))
+        kkt = self._kkt(best)
+        if kkt <= SOLVED or self._promise(best, step) <= NEAR_ROUNDING:
+            return verdicts.precision_limit(best.gradient, best.defect, self.options, kkt)
         return verdicts.line_search_failed(self.iteration + 1, best.gradient, self.options, self.ocp, best.expansion.lq)
 
     # -- the account ----------------------------------------------------------------------------------------------------
