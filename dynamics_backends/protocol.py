@@ -11,8 +11,8 @@ p name -> (N, n) or (n,).  All derivatives are with respect to the tangent of th
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import NamedTuple, Protocol, runtime_checkable
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 
@@ -42,11 +42,59 @@ class Map(Protocol):
         ...
 
 
+@runtime_checkable
 class System(Map, Protocol):
     """A map whose output is the time derivative of the state in its tangent space: n_out = manifold.ndx."""
 
     second_order: bool
     """The state is (q, v) with qdot = v in the tangent space: what semi-implicit Euler asks for."""
+
+
+def is_second_order(map: Map) -> bool:
+    """Whether a map is a system that says so of its state."""
+    return isinstance(map, System) and map.second_order
+
+
+@runtime_checkable
+class Wrapper(Protocol):
+    """A map that computes what another one does, by other means."""
+
+    wrapped: Map
+
+
+def unwrapped(map: Any) -> Any:
+    """The map itself, behind what an engine puts around it."""
+    return map.wrapped if isinstance(map, Wrapper) else map
+
+
+@runtime_checkable
+class HasDriver(Protocol):
+    """A map whose costly recursions are left to a driver, which an engine may exchange."""
+
+    def with_driver(self, driver: Any) -> Map:
+        """The same map evaluated by another driver."""
+        ...
+
+
+@runtime_checkable
+class HasOutputs(Map, Protocol):
+    """A system that reports more than its motion, such as the forces of its contacts."""
+
+    def outputs(self, x: Rows, u: Rows, t: Scalar, p: Mapping[str, Rows]) -> dict[str, Rows]:
+        """Rows (n, N) by name."""
+        ...
+
+
+@runtime_checkable
+class HasDoubts(Protocol):
+    """A system that knows what is odd about a state to start from, and which of its parts ask for short time steps."""
+
+    stiff: str
+    """What is stiff about it, in the plural: "contacts"."""
+
+    def doubts(self, x: Array, p: Parameters) -> Iterator[str]:
+        """Sentences about the state x (nx,), each with a remedy; p: name -> (n,)."""
+        ...
 
 
 Matrix = Sequence[Rows]

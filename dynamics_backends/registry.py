@@ -6,9 +6,8 @@ map uses for the recursions inside it and every other map as a whole.
 
 from __future__ import annotations
 
-import difflib
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from functools import lru_cache, partial
 from typing import Any
 
@@ -16,7 +15,8 @@ from dynamics_backends.methods.analytic import Analytic
 from dynamics_backends.methods.complex_step import ComplexStep
 from dynamics_backends.methods.finite_difference import CentralDifference, FiniteDifference
 from dynamics_backends.methods.forward_ad import ForwardAD, StructuredAD
-from dynamics_backends.protocol import DynamicsBackend, HasPartials, Map
+from dynamics_backends.names import unknown_name
+from dynamics_backends.protocol import DynamicsBackend, HasDriver, HasPartials, Map
 
 ENGINES = ("compiled", "numpy", "auto")
 DEFAULT_ENGINE = "auto"
@@ -31,7 +31,7 @@ def _numeric(method: Callable[..., DynamicsBackend], map: Map, engine: str, **op
 
 def _analytic(map: Map, engine: str, **options: Any) -> DynamicsBackend:
     """The closed form is the map's own; the engine serves the recursions inside, or a map without them as a whole."""
-    if engine == "numpy" or _has_recursions(map) or not isinstance(map, HasPartials):
+    if engine == "numpy" or isinstance(map, HasDriver) or not isinstance(map, HasPartials):
         return Analytic.of(on_engine(map, engine), **options)
     from dynamics_backends.compiled.sources.traced_analytic import TracedAnalytic
 
@@ -68,16 +68,16 @@ def backend_names() -> tuple[str, ...]:
 def make_backend(map: Map, method: str = "analytic", *, engine: str | None = None, **options: Any) -> DynamicsBackend:
     """The backend ``method`` for a map; ``options`` go to the method (for example ``step`` of the finite differences).
 
-    ``engine``: compiled, numpy, or auto (the default) for the first of them that this machine can run. Raises ValueError for an
-    unknown name, with the nearest known one; TypeError where the map lacks what the method needs; later, at the first
+    ``engine``: compiled, numpy, or auto (the default) for the first of them that this machine can run. Raises UnknownName for a
+    name that is not known, with the nearest known one; TypeError where the map lacks what the method needs; later, at the first
     evaluation by compiled code, CompilerError without a C compiler and TraceError for a function that cannot be
     traced.
     """
     engine = DEFAULT_ENGINE if engine is None else engine
     if method not in METHODS:
-        raise ValueError(f"unknown backend {method!r}{nearest_hint(method, METHODS)}; known: {', '.join(METHODS)}")
+        raise unknown_name("backend", method, METHODS)
     if engine not in ENGINES:
-        raise ValueError(f"unknown engine {engine!r}{nearest_hint(engine, ENGINES)}; known: {', '.join(ENGINES)}")
+        raise unknown_name("engine", engine, ENGINES)
     resolved = _available() if engine == "auto" else engine
     backend = METHODS[method](map, resolved, **options)
     backend.engine = resolved
@@ -88,16 +88,11 @@ def on_engine(map: Map, engine: str) -> Map:
     """The map evaluated by an engine, compiled or numpy; the map itself for numpy."""
     if engine == "numpy":
         return map
-    if _has_recursions(map):
-        return map.with_driver(shared_driver())  # type: ignore[attr-defined]
+    if isinstance(map, HasDriver):
+        return map.with_driver(shared_driver())
     from dynamics_backends.compiled.sources.traced_map import TracedMap
 
     return TracedMap(map)
-
-
-def _has_recursions(map: Map) -> bool:
-    """Whether a driver evaluates the map's inside."""
-    return getattr(map, "runs_programs", False)
 
 
 @lru_cache
@@ -118,9 +113,3 @@ def _available() -> str:
         _LOG.warning("engine = numpy: %s", error)
         return "numpy"
     return "compiled"
-
-
-def nearest_hint(name: str, known: Iterable[str]) -> str:
-    """The end of a sentence about an unknown name: the known one that resembles it most, if any does."""
-    near = difflib.get_close_matches(name, list(known), n=1)
-    return f" (did you mean {near[0]!r}?)" if near else ""

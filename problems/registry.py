@@ -6,7 +6,7 @@ from collections.abc import Callable
 from importlib import import_module
 from typing import Any, NamedTuple
 
-from dynamics_backends.rigid_body.model.names import unknown_name
+from dynamics_backends.names import unknown_name
 from problems.task import Task
 
 PROBLEMS = {

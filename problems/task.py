@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
+from functools import cached_property
 from pathlib import Path
 from typing import Literal, NamedTuple
 
@@ -19,7 +20,7 @@ from dynamics_backends.rigid_body.batched import frame_placement
 from dynamics_backends.rigid_body.model.model import Model
 from dynamics_backends.rigid_body.urdf.loader import load_urdf
 from problems.robots import load_robot
-from trajopt import OCP, Guess, SampledSystem
+from trajopt import OCP, Guess, SampledSystem, constant_guess
 from trajopt.problem.residuals import LinkPoint
 
 BackendFactory = Callable[[Map], DynamicsBackend]
@@ -53,6 +54,7 @@ class Contour(NamedTuple):
 class Task:
     """An optimal control problem with where to start it and what to tell about it.
 
+    initial: the guess, or a function that finds it where that takes a while, such as a simulation.
     frame: whose path is of interest. goal: its goal (3,) in the world [m]. feet: frames that touch the ground.
     points: of the links, whose distance from obstacles is of interest. contour: the path that the frame follows.
     moved: takes a problem's references to those from a time [s] on; default: they stay.
@@ -62,7 +64,7 @@ class Task:
     """
 
     ocp: OCP
-    guess: Guess
+    initial: Guess | Callable[[], Guess]
     frame: str | None = None
     goal: Array | None = None
     feet: tuple[str, ...] = ()
@@ -72,6 +74,16 @@ class Task:
     warnings: tuple[str, ...] = ()
     outcome: Callable[[Array], list[str]] = no_outcome
     clock: Callable[[Array], Array | None] = no_clock
+
+    @cached_property
+    def guess(self) -> Guess:
+        """Where solvers start."""
+        return self.initial() if callable(self.initial) else self.initial
+
+    @property
+    def start(self) -> Guess:
+        """The guess where it is at hand; else x0 at all knots, which takes no simulation."""
+        return constant_guess(self.ocp) if callable(self.initial) else self.initial
 
 
 class SettingsError(ValueError):

@@ -10,8 +10,11 @@ import pytest  # noqa: E402
 
 from dynamics_backends import registry  # noqa: E402
 
-registry.DEFAULT_ENGINE = "numpy"  # tests say where they mean compiled code
-
+USERS_ENGINE = registry.DEFAULT_ENGINE
+"""What tests run on, but for those marked ``numpy``."""
+ON_USERS_ENGINE = ("tests/trajopt/solvers/test_slq.py",)
+"""Modules that solve what a user solves, as a user does; every other module is marked ``numpy``: it is about formulas in Python, or
+would compile more than it computes."""
 SHARED_CACHE = "kernels"
 
 
@@ -28,7 +31,15 @@ def _kernel_cache(tmp_path_factory):
     del os.environ["TRAJOPT_CACHE_DIR"]
 
 
+def pytest_collection_modifyitems(items):
+    for item in items:
+        if not item.nodeid.startswith(ON_USERS_ENGINE):
+            item.add_marker("numpy")
+
+
+@pytest.hookimpl(tryfirst=True)
 def pytest_runtest_setup(item):
+    registry.DEFAULT_ENGINE = "numpy" if item.get_closest_marker("numpy") else USERS_ENGINE
     if item.get_closest_marker("needs_compiler"):
         from dynamics_backends.compiled.runtime.toolchain import has_compiler
 

@@ -76,7 +76,7 @@ def second_orders_agree(map, x, u, lam, method: str = "forward_ad") -> float:
 
 
 def contraction_error(map, x, u, lam, p=None, engine="numpy") -> float:
-    """Of the analytic contraction against complex step of lam' J: the largest over the blocks of q, v and u."""
+    """The error of the analytic contraction against complex step of lam' J: the largest over the blocks of q, v and u."""
     first, second = make_backend(map, "analytic", engine=engine).hessian_contraction(x, u, 0.0, p, lam)
     assert deviation(first, make_backend(map, "analytic").jacobians(x, u, 0.0, p)) < 1e-12
     ndx, n = map.manifold.ndx, len(x)

@@ -1,86 +1,278 @@
-"""Optimal-control problems, their expansions, and the solvers.
+"""Trajectory optimization for robots: all that a script needs, by one import.
 
-    ocp = OCP.single_phase(SampledSystem(make_backend(system, "forward_ad")), x0, horizon, dt, running, terminal)
-    solution = solve(ocp, solver="fddp", callback=ConsoleTable())
+    import trajopt as to
 
-Names are loaded on first use, so that importing the package costs next to nothing.
+    robot = to.FreeBody(to.load_urdf("my_robot.urdf"))                                # what the dynamics are
+    dynamics = to.SampledSystem(to.make_backend(robot, "analytic"), "rk4")            # how they are differentiated
+    ocp = to.OCP.single_phase(dynamics, x0, horizon, dt, running, terminal)
+    solution = to.solve(ocp, solver="fddp", callback=to.ConsoleTable())
+
+Names are imported one by one, so that editors and type checkers see them; what is slow to load (SciPy, CasADi, IPOPT) is loaded by
+the functions that need it.
 """
 
-from __future__ import annotations
-
-from importlib import import_module
-from typing import Any
-
-_EXPORTS = {
-    "problem.constraints": (
-        "Composition",
-        "Constraint",
-        "bounded",
-        "joint_limits",
-        "link_points",
-        "residual_constraint",
-        "self_collision",
-        "softened",
-        "sphere_obstacle",
-        "state_bounds",
-        "tube",
-        "velocity_limits",
-    ),
-    "stage.evaluation": ("Evaluator", "Shooting", "StageEvaluator"),
-    "problem.expansion": ("StageExpansion", "quadratize"),
-    "problem.impact_stage": ("ImpactStage",),
-    "guesses.guesses": (
-        "Guess",
-        "constant_guess",
-        "feedback_guess",
-        "interpolated_guess",
-        "quasi_static_guess",
-        "resampled_guess",
-    ),
-    "step.integrators": ("SCHEMES",),
-    "lq.lq": ("LQProblem", "solve_riccati"),
-    "replanning.measurements": ("Measurement", "MovingObject", "Sensor"),
-    "replanning.loop": ("Planner", "Plant", "ReplanningLoop", "Timing"),
-    "problem.ocp": ("DiscreteMap", "LinearizedStep", "OCP", "Phase"),
-    "solvers.options": ("DDPOptions", "SLQOptions", "SQPOptions"),
-    "replanning.plan": ("Plan", "Receding", "Shrinking", "warm_start"),
-    "replanning.planners": ("Converging",),
-    "replanning.plants": ("Push", "SampledPlant"),
-    "replanning.real_time_slq": ("RealTimeSLQ",),
-    "replanning.real_time_sqp": ("RealTimeSQP",),
-    "results.records": ("IterationRecord",),
-    "results.report": ("ConsoleTable",),
-    "replanning.run_log": ("EventKind", "RunLog"),
-    "step.sensitivities": ("SampledSystem",),
-    "replanning.simulator": ("Simulator",),
-    "results.solution": ("Solution", "SolutionFileError"),
-    "solvers.registry": ("solve", "solver_names", "solver_options"),
-    "solvers.sqp.sqp": ("solve_nlp",),
-    "results.status": ("Status", "StatusCode"),
-    "problem.terms": (
-        "CostTerm",
-        "center_of_mass_cost",
-        "control_cost",
-        "frame_placement_cost",
-        "frame_position_cost",
-        "frame_velocity_cost",
-        "joint_limit_cost",
-        "residual_cost",
-        "state_cost",
-    ),
-    "validation.validation": ("Finding", "InvalidProblem", "validate"),
-}
-_MODULE_OF = {name: module for module, names in _EXPORTS.items() for name in names}
-__all__ = sorted(_MODULE_OF)
-
-
-def __getattr__(name: str) -> Any:
-    if name not in _MODULE_OF:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value = getattr(import_module(f"{__name__}.{_MODULE_OF[name]}"), name)
-    globals()[name] = value
-    return value
-
-
-def __dir__() -> list[str]:
-    return __all__
+from dynamics_backends.manifold import (
+    SE2 as SE2,
+    SE3 as SE3,
+    SO3 as SO3,
+    LieGroup as LieGroup,
+    Manifold as Manifold,
+    vector_space as vector_space,
+)
+from dynamics_backends.names import UnknownName as UnknownName
+from dynamics_backends.protocol import (
+    DynamicsBackend as DynamicsBackend,
+    FunctionMap as FunctionMap,
+    Hessians as Hessians,
+    Jacobians as Jacobians,
+    Map as Map,
+    SecondOrderBackend as SecondOrderBackend,
+    System as System,
+)
+from dynamics_backends.registry import (
+    ENGINES as ENGINES,
+    backend_names as backend_names,
+    make_backend as make_backend,
+)
+from dynamics_backends.rigid_body.batched import (
+    center_of_mass as center_of_mass,
+    energy as energy,
+    forward_dynamics as forward_dynamics,
+    forward_dynamics_derivatives as forward_dynamics_derivatives,
+    frame_jacobian as frame_jacobian,
+    frame_jacobian_rate as frame_jacobian_rate,
+    frame_placement as frame_placement,
+    frame_velocity as frame_velocity,
+    inverse_dynamics as inverse_dynamics,
+    inverse_dynamics_derivatives as inverse_dynamics_derivatives,
+    mass_matrix as mass_matrix,
+    nonlinear_effects as nonlinear_effects,
+    solve_mass_matrix as solve_mass_matrix,
+    spatial_momentum as spatial_momentum,
+)
+from dynamics_backends.rigid_body.model.conversions import PinocchioConverter as PinocchioConverter
+from dynamics_backends.rigid_body.model.joint_spec import JointSpec as JointSpec
+from dynamics_backends.rigid_body.model.model import (
+    JOINT_TYPES as JOINT_TYPES,
+    Frame as Frame,
+    Model as Model,
+)
+from dynamics_backends.rigid_body.model.model_builder import (
+    ModelBuilder as ModelBuilder,
+    lock_joints as lock_joints,
+)
+from dynamics_backends.rigid_body.model.sample_models import (
+    binary_tree as binary_tree,
+    chain as chain,
+    four_bar as four_bar,
+    random_tree as random_tree,
+)
+from dynamics_backends.rigid_body.spatial.rotations import rpy_matrix as rpy_matrix
+from dynamics_backends.rigid_body.urdf.loader import (
+    URDFError as URDFError,
+    URDFWarning as URDFWarning,
+    load_urdf as load_urdf,
+)
+from dynamics_backends.rigid_body.urdf.robots import (
+    erd_names as erd_names,
+    load_robot as load_robot,
+    robot_names as robot_names,
+    robot_path as robot_path,
+)
+from dynamics_backends.scalar import (
+    Rows as Rows,
+    Scalar as Scalar,
+    atan2 as atan2,
+    concatenate as concatenate,
+    cos as cos,
+    exp as exp,
+    log as log,
+    select as select,
+    sin as sin,
+    sqrt as sqrt,
+    stack as stack,
+    tanh as tanh,
+)
+from dynamics_backends.systems.bodies.along_path import (
+    AlongPath as AlongPath,
+    DoubleIntegrator as DoubleIntegrator,
+)
+from dynamics_backends.systems.bodies.coupled_body import CoupledBody as CoupledBody
+from dynamics_backends.systems.bodies.free_body import FreeBody as FreeBody
+from dynamics_backends.systems.bodies.rigid_body_quantities import (
+    ActuatedInverseDynamics as ActuatedInverseDynamics,
+    ForwardDynamics as ForwardDynamics,
+    FrameMotion as FrameMotion,
+    InverseDynamics as InverseDynamics,
+    MassMatrix as MassMatrix,
+    NonlinearEffects as NonlinearEffects,
+)
+from dynamics_backends.systems.bodies.time_scaled import (
+    Durations as Durations,
+    TimeScaled as TimeScaled,
+)
+from dynamics_backends.systems.constraints.constraint_diagnosis import (
+    Dependence as Dependence,
+    dependences as dependences,
+)
+from dynamics_backends.systems.constraints.constraint_kinds import (
+    FrameContact as FrameContact,
+    FrameLoop as FrameLoop,
+    JointRelation as JointRelation,
+    PointContact as PointContact,
+    PointLoop as PointLoop,
+)
+from dynamics_backends.systems.constraints.constraint_projection import closed_state as closed_state
+from dynamics_backends.systems.constraints.holonomic import Holonomic as Holonomic
+from dynamics_backends.systems.contact.contact_forces import (
+    ConstraintForces as ConstraintForces,
+    SoftForces as SoftForces,
+)
+from dynamics_backends.systems.contact.contact_law import ContactLaw as ContactLaw
+from dynamics_backends.systems.contact.exponential_law import SoftContactLaw as SoftContactLaw
+from dynamics_backends.systems.contact.ground_surface import (
+    Ground as Ground,
+    Plane as Plane,
+    Terrain as Terrain,
+)
+from dynamics_backends.systems.contact.hunt_crossley import HuntCrossley as HuntCrossley
+from dynamics_backends.systems.contact.impact import Impact as Impact
+from dynamics_backends.systems.contact.registry import (
+    CONTACT_LAWS as CONTACT_LAWS,
+    contact_law as contact_law,
+)
+from dynamics_backends.systems.contact.soft_contact import SoftContact as SoftContact
+from trajopt.guesses.guesses import (
+    Guess as Guess,
+    constant_guess as constant_guess,
+    feedback_guess as feedback_guess,
+    interpolated_guess as interpolated_guess,
+    quasi_static_guess as quasi_static_guess,
+    resampled_guess as resampled_guess,
+)
+from trajopt.guesses.warm_start import WarmStart as WarmStart
+from trajopt.lq.lq import (
+    LQProblem as LQProblem,
+    solve_riccati as solve_riccati,
+)
+from trajopt.problem.constraints import (
+    Composition as Composition,
+    Constraint as Constraint,
+    bounded as bounded,
+    joint_limits as joint_limits,
+    link_points as link_points,
+    residual_constraint as residual_constraint,
+    self_collision as self_collision,
+    softened as softened,
+    sphere_obstacle as sphere_obstacle,
+    state_bounds as state_bounds,
+    tube as tube,
+    velocity_limits as velocity_limits,
+)
+from trajopt.problem.expansion import (
+    StageExpansion as StageExpansion,
+    quadratize as quadratize,
+)
+from trajopt.problem.impact_stage import ImpactStage as ImpactStage
+from trajopt.problem.ocp import (
+    OCP as OCP,
+    DiscreteMap as DiscreteMap,
+    LinearizedStep as LinearizedStep,
+    Phase as Phase,
+)
+from trajopt.problem.residuals import (
+    LinkPoint as LinkPoint,
+    path_offset as path_offset,
+)
+from trajopt.problem.terms import (
+    CostTerm as CostTerm,
+    center_of_mass_cost as center_of_mass_cost,
+    control_cost as control_cost,
+    frame_placement_cost as frame_placement_cost,
+    frame_position_cost as frame_position_cost,
+    frame_velocity_cost as frame_velocity_cost,
+    joint_limit_cost as joint_limit_cost,
+    residual_cost as residual_cost,
+    state_cost as state_cost,
+)
+from trajopt.replanning.loop import (
+    Planner as Planner,
+    Plant as Plant,
+    ReplanningLoop as ReplanningLoop,
+    Timing as Timing,
+)
+from trajopt.replanning.measurements import (
+    Measurement as Measurement,
+    MovingObject as MovingObject,
+    Sensor as Sensor,
+)
+from trajopt.replanning.mujoco_plant import MujocoPlant as MujocoPlant
+from trajopt.replanning.plan import (
+    Plan as Plan,
+    Receding as Receding,
+    Regridded as Regridded,
+    Shrinking as Shrinking,
+    warm_start as warm_start,
+)
+from trajopt.replanning.planners import Converging as Converging
+from trajopt.replanning.plants import (
+    Push as Push,
+    SampledPlant as SampledPlant,
+)
+from trajopt.replanning.real_time_slq import RealTimeSLQ as RealTimeSLQ
+from trajopt.replanning.real_time_sqp import RealTimeSQP as RealTimeSQP
+from trajopt.replanning.run_log import (
+    EventKind as EventKind,
+    RunLog as RunLog,
+)
+from trajopt.replanning.simulator import Simulator as Simulator
+from trajopt.replanning.workers import (
+    ScriptedWorker as ScriptedWorker,
+    SimulatedClock as SimulatedClock,
+    SimulatedWorker as SimulatedWorker,
+    ThreadWorker as ThreadWorker,
+    WallClock as WallClock,
+)
+from trajopt.results.records import (
+    Callback as Callback,
+    IterationRecord as IterationRecord,
+)
+from trajopt.results.report import ConsoleTable as ConsoleTable
+from trajopt.results.solution import (
+    Solution as Solution,
+    SolutionFileError as SolutionFileError,
+)
+from trajopt.results.status import (
+    Status as Status,
+    StatusCode as StatusCode,
+)
+from trajopt.solvers.feedback import tracking_gains as tracking_gains
+from trajopt.solvers.options import (
+    DDPOptions as DDPOptions,
+    DMSOptions as DMSOptions,
+    SLQOptions as SLQOptions,
+    SQPOptions as SQPOptions,
+)
+from trajopt.solvers.registry import (
+    solve as solve,
+    solve_nlp as solve_nlp,
+    solver_names as solver_names,
+    solver_options as solver_options,
+)
+from trajopt.stage.evaluation import (
+    Evaluator as Evaluator,
+    Shooting as Shooting,
+    StageEvaluator as StageEvaluator,
+)
+from trajopt.step.integrators import SCHEMES as SCHEMES
+from trajopt.step.sensitivities import SampledSystem as SampledSystem
+from trajopt.validation.validation import (
+    Finding as Finding,
+    InvalidProblem as InvalidProblem,
+    validate as validate,
+)
+from trajopt.view.motion import Marks as Marks
+from trajopt.view.view import (
+    view as view,
+    write_animation as write_animation,
+)

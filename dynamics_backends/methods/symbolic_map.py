@@ -16,7 +16,7 @@ from typing import Any
 import casadi as ca
 import numpy as np
 
-from dynamics_backends.protocol import Map
+from dynamics_backends.protocol import Map, unwrapped
 
 _REMEDY = (
     "write it with arithmetic, indexing and the functions of dynamics_backends.scalar (select instead of if, max, abs "
@@ -77,7 +77,7 @@ def symbolic_value(map: Map, x: Any, u: Any, t: Any, p: Mapping[str, Any]) -> An
 
 def description(map: Map) -> str:
     """The map as a user knows it: the function with its file and line, or the class."""
-    map = getattr(map, "wrapped", map)
+    map = unwrapped(map)
     function = getattr(map, "function", None)
     code = getattr(function, "__code__", None)
     if function is None or code is None:

@@ -17,8 +17,7 @@ from dynamics_backends.rigid_body.algorithms import kinematics, ltl
 from dynamics_backends.rigid_body.algorithms.aba import aba
 from dynamics_backends.rigid_body.algorithms.crba import crba
 from dynamics_backends.rigid_body.algorithms.external_forces import Wrench, body_forces
-from dynamics_backends.rigid_body.algorithms.rnea import nonlinear_effects as nonlinear_effects_rows
-from dynamics_backends.rigid_body.algorithms.rnea import rnea
+from dynamics_backends.rigid_body.algorithms.rnea import nonlinear_effects as nonlinear_effects_rows, rnea
 from dynamics_backends.rigid_body.derivatives.fd_derivatives import fd_derivatives
 from dynamics_backends.rigid_body.derivatives.rnea_derivatives import rnea_derivatives
 from dynamics_backends.rigid_body.model.model import Model

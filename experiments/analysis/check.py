@@ -1,133 +1,323 @@
-"""Derivative check of a whole problem: every backend against complex step, on dynamics, time step and cost terms.
+"""Derivative check of a whole problem: its backends against complex step, on dynamics, time steps, cost terms and constraints.
 
-Blocks: fx, fu of the system, A, B of the time step, rx, ru of the residuals.  An error is the largest entry of the
-difference over the largest entry of the block, at the worst of some random points near the guess.
+First order: fx, fu of the dynamics, A, B of the time step, rx, ru of the residuals.  Second order, as DDP and exact Hessians
+use them: lam' f, lam' x_next, the Hessian of each cost term and lam' g of each constraint, see
+:mod:`~experiments.analysis.check_blocks`.  An error is the largest entry of the difference over the largest entry of the block,
+at the worst of some random points near the guess.
+
+On large robots not everything is compared with everything (:class:`Extent`); each comparison left out is a line that says so.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from typing import NamedTuple
+from collections.abc import Iterator, Mapping
+from functools import partial
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from dynamics_backends.protocol import Array, FunctionMap, Jacobians, Map, Parameters
+from dynamics_backends.methods.forward_ad import ForwardAD
+from dynamics_backends.protocol import (
+    Array,
+    DynamicsBackend,
+    FunctionMap,
+    HasPartials,
+    Hessians,
+    Jacobians,
+    Map,
+    Parameters,
+    SecondOrderBackend,
+)
 from dynamics_backends.registry import backend_names, make_backend
+from dynamics_backends.scalar import Rows, Scalar, stack
+from experiments.analysis.check_blocks import LEFT_OUT, REFERENCE, Line, Points, Probe, first_order, second_order
 from problems.task import Task
 from trajopt import SampledSystem
+from trajopt.problem.constraints import Constraint
+from trajopt.problem.expansion import quadratize
+from trajopt.problem.impact_stage import ImpactStage
 from trajopt.problem.terms import CostTerm
 from trajopt.step.integrators import step_rows
 
-REFERENCE = "complex_step"
-EXACT_TOLERANCE = 1e-8
-TOLERANCES = {"central_difference": 1e-5, "forward_difference": 1e-3}
 SPREAD = 0.1
 """Standard deviation of the random points from the guess [rad, m, ...]; of controls relative to their size."""
+REACH = 10.0
+"""A time step from a random point moves no coordinate by more, relative to max(1, |x|): where a stiff contact throws the robot
+beyond that, rounding leaves derivatives of the step no digits to compare."""
+HALVINGS = 12
+"""How often the way from the guess to a random point is halved at most, to keep it within reach."""
+LARGE = 20
+"""Directions ndx + nu from which on a problem is checked in part: quadrupeds have 48, arms of seven joints 21, of six 18."""
+FEW = 2
+"""Points of the first order on a large robot."""
+DIRECTIONS = 2
+"""Along which second derivatives are compared."""
+TIME_STEP, WEIGHT = "step length", "weight of the term"
+"""Parameters of the maps whose derivatives are the references of time steps and of cost terms."""
 
 
-class Points(NamedTuple):
-    """x (N, nx), u (N, nu), t (N,), dt (N,), and the knots (N,) of the guess that they lie near."""
+class Extent(NamedTuple):
+    """How much is compared. own: the problem's method. methods: by which first derivatives are found; second: by which second
+    derivatives are. points: of the second order. substeps: of a time step, at most; None for all. part: whether of dynamics of
+    the same kind (they differ in their contacts) only the first are checked, and their time step by the problem's method alone.
+    """
 
-    x: Array
-    u: Array
-    t: Array
-    dt: Array
-    knots: Array
+    own: str
+    methods: tuple[str, ...]
+    second: tuple[str, ...]
+    points: int
+    substeps: int | None
+    part: bool
 
-
-class Line(NamedTuple):
-    """The worst entry of one block by one method; error is None, and entry the reason, where it does not apply."""
-
-    what: str
-    block: str
-    method: str
-    error: float | None
-    entry: str
-    tolerance: float
-
-    @property
-    def passed(self) -> bool:
-        """Whether the error is within the tolerance."""
-        return self.error is None or self.error <= self.tolerance
-
-    def __str__(self) -> str:
-        return f"{self.entry}, relative error {self.error:.1e} ({self.method} against {REFERENCE}, {self.what})"
+    @classmethod
+    def of(cls, task: Task, own: str, whole: bool = False) -> Extent:
+        """What suits the size of a task; whole: everything, however long it takes."""
+        small = task.ocp.manifold.ndx + task.ocp.nu < LARGE
+        if small or whole:
+            return cls(own, backend_names(), backend_names(), 4, None, False)
+        return cls(own, tuple(dict.fromkeys((own, "central_difference"))), (own,), 1, 2, True)
 
 
-def random_points(task: Task, count: int = 8, seed: int = 0) -> Points:
-    """Points near the guess, its first state at x0 included among the candidates."""
-    rng = np.random.default_rng(seed)
+def check_task(
+    task: Task, own: str = "analytic", engine: str = "numpy", points: int = 8, seed: int = 0, whole: bool = False
+) -> Iterator[Line]:
+    """Lines as they are found, by the methods on an engine; the task is on numpy, and so is the reference.
+
+    own: the problem's method. points: for first derivatives of each part. whole: leave nothing out.
+    """
+    extent = Extent.of(task, own, whole)
+    check = _Check(task, extent, engine, min(points, FEW) if extent.part else points, np.random.default_rng(seed))
+    yield from check.dynamics()
+    yield from check.residuals()
+
+
+def random_points(task: Task, knots: slice, dynamics: object, count: int, rng: np.random.Generator) -> Points:
+    """Points near the guess at some knots of a phase with these dynamics."""
     ocp, manifold = task.ocp, task.ocp.manifold
-    knots = rng.integers(0, ocp.horizon, count)
+    chosen = rng.integers(knots.start, knots.stop, count)
+    xs, us = np.asarray(task.start.xs)[chosen], np.asarray(task.start.us)[chosen]
     dx = SPREAD * rng.standard_normal((count, manifold.ndx))
-    us = np.asarray(task.guess.us)[knots]
     u = us + SPREAD * np.maximum(1.0, np.abs(us)) * rng.standard_normal(us.shape)
-    x = np.ascontiguousarray(manifold.integrate(np.asarray(task.guess.xs)[knots].T, dx.T).T)
-    return Points(x, u, ocp.times[knots], ocp.dt[knots], knots)
+    at = Points(xs, u, ocp.times[chosen], ocp.dt[chosen], chosen)
+    for _ in range(HALVINGS):
+        at = at._replace(x=np.ascontiguousarray(manifold.integrate(xs.T, dx.T).T))
+        far = _out_of_reach(dynamics, at, _phase_parameters(task, chosen))
+        if not far.any():
+            break
+        dx[far] *= 0.5
+    return at
 
 
-def check_task(task: Task, points: Points, engine: str = "numpy") -> Iterator[Line]:
-    """One line for each block and method on an engine; the task is on numpy, and so is the reference."""
-    for i, phase in enumerate(task.ocp.phases):
-        label = "" if len(task.ocp.phases) == 1 else f" of phase {i}"
-        mine = _within(points, task.ocp.phase_slices[i])
-        local = mine.knots - task.ocp.phase_slices[i].start
-        if isinstance(phase.dynamics, SampledSystem) and len(local):
-            p = {k: _at(v, local) for k, v in phase.parameters.items()}
-            yield from _check_system(phase.dynamics, mine, p, engine, label)
-        for term in phase.terms:
-            yield from _check_term(term, mine, local, engine, f"term {term.name!r}{label}")
-    for term in task.ocp.terminal:
-        at_end = points._replace(t=np.full(len(points.x), task.ocp.times[-1]))
-        yield from _check_term(term, at_end, np.zeros(len(points.x), int), engine, f"final term {term.name!r}")
+def _out_of_reach(dynamics: object, at: Points, p: Parameters) -> Array:
+    """Which points (N,) a time step leads away from too far."""
+    if not isinstance(dynamics, (SampledSystem, ImpactStage)):
+        return np.zeros(len(at.x), bool)
+    with np.errstate(all="ignore"):
+        moved = dynamics.step(at.x, at.u[:, : dynamics.nu], at.t, at.dt, p) - at.x
+        return ~(np.abs(moved).max(axis=1) <= REACH * np.maximum(1.0, np.abs(at.x).max(axis=1)))
 
 
-def worst(lines: list[Line]) -> Line | None:
-    """The line that exceeds its tolerance most, or comes nearest to it."""
-    return max((line for line in lines if line.error is not None), key=_excess, default=None)
-
-
-def _excess(line: Line) -> float:
-    error = line.error or 0.0
-    return np.inf if np.isnan(error) else error / line.tolerance
-
-
-def _within(points: Points, knots: slice) -> Points:
-    chosen = (points.knots >= knots.start) & (points.knots < knots.stop)
-    return Points(*(values[chosen] for values in points))
+def _phase_parameters(task: Task, knots: Array) -> dict[str, Array]:
+    """The dynamics' parameters at knots of one phase."""
+    for phase, where in zip(task.ocp.phases, task.ocp.phase_slices, strict=True):
+        if where.start <= knots[0] < where.stop:
+            return {k: _at(v, knots - where.start) for k, v in phase.parameters.items()}
+    return {}
 
 
 def _at(value: Array, knots: Array) -> Array:
     return value[knots] if value.ndim == 2 else value
 
 
-# -- blocks --------------------------------------------------------------------------------------------------
+class _Check(NamedTuple):
+    task: Task
+    extent: Extent
+    engine: str
+    points: int
+    rng: np.random.Generator
+
+    def points_of(self, phase: int) -> Points:
+        """Random points of a phase."""
+        ocp = self.task.ocp
+        return random_points(self.task, ocp.phase_slices[phase], ocp.phases[phase].dynamics, self.points, self.rng)
+
+    def label(self, phase: int) -> str:
+        """The end of a name, where there are several phases."""
+        return "" if len(self.task.ocp.phases) == 1 else f" of phase {phase}"
+
+    # -- dynamics and time steps -----------------------------------------------------------------------------------
+
+    def dynamics(self) -> Iterator[Line]:
+        """The dynamics of each phase; those that phases share once."""
+        seen: set[int] = set()
+        kinds: set[object] = set()
+        for i, phase in enumerate(self.task.ocp.phases):
+            found = phase.dynamics
+            if id(found) in seen or not isinstance(found, (SampledSystem, ImpactStage)):
+                continue
+            seen.add(id(found))
+            kind = type(found.backend.map)
+            if self.extent.part and kind in kinds:
+                told = f"a {kind.__name__} as before, with other contacts"
+                yield Line(f"{_noun(found)}{self.label(i)}", "", LEFT_OUT, None, told)
+                continue
+            kinds.add(kind)
+            at = self.points_of(i)
+            at = at._replace(u=at.u[:, : found.nu])
+            p = _phase_parameters(self.task, at.knots)
+            yield from self._system(found, at, p, self.label(i))
+            yield from self._step(found, at, p, self.label(i))
+
+    def _system(self, dynamics: SampledSystem | ImpactStage, at: Points, p: Parameters, label: str) -> Iterator[Line]:
+        system, what = dynamics.backend.map, f"{_noun(dynamics)}{label}"
+
+        def jacobians(method: str) -> Jacobians:
+            return self._backend(system, method).jacobians(at.x, at.u, at.t, p)
+
+        methods = [m for m in self.extent.methods if m != REFERENCE]
+        yield from first_order(what, system, ("fx", "fu"), at, p, {m: partial(jacobians, m) for m in methods})
+        missing = [m for m in backend_names() if m not in (*self.extent.methods, REFERENCE)]
+        if missing:
+            told = f"{', '.join(missing)}, all but {FEW} points, and all but {self.extent.own} for the time step"
+            yield Line(what, "", LEFT_OUT, None, told)
+        backends = self._second_order(system)
+        if self.extent.own not in backends:
+            yield Line(
+                what, "second", self.extent.own, None, "no second derivatives: no DDP, no exact Hessian of its steps"
+            )
+        yield from self._contractions(what, system, at, p, backends)
+
+    def _step(self, dynamics: SampledSystem | ImpactStage, at: Points, p: Parameters, label: str) -> Iterator[Line]:
+        what, system = f"time step{label}", dynamics.backend.map
+        if isinstance(dynamics, SampledSystem) and self.extent.substeps and dynamics.substeps > self.extent.substeps:
+            told = f"{dynamics.substeps - self.extent.substeps} of its {dynamics.substeps} substeps"
+            at = at._replace(dt=at.dt * self.extent.substeps / dynamics.substeps)
+            dynamics = SampledSystem(dynamics.backend, dynamics.scheme, self.extent.substeps)
+            yield Line(what, "", LEFT_OUT, None, told)
+        step, few = _step_map(dynamics), at.first(self.extent.points)
+        values = {**p, "x_next": dynamics.step(at.x, at.u, at.t, at.dt, p), TIME_STEP: at.dt[:, None]}
+        own = {k: _first(v, len(few.x)) for k, v in values.items()}
+        probe = Probe.of(step, len(few.x), DIRECTIONS, self.rng)
+
+        def under(backend: DynamicsBackend) -> SampledSystem | ImpactStage:
+            if isinstance(dynamics, ImpactStage):
+                return ImpactStage(backend)
+            return SampledSystem(backend, dynamics.scheme, dynamics.substeps)
+
+        def linearized(method: str) -> Jacobians:
+            return Jacobians(*under(self._backend(system, method)).linearize(at.x, at.u, at.t, at.dt, p))
+
+        def contracted(backend: Any) -> Hessians:
+            return under(backend).contract(few.x, few.u, few.t, few.dt, {k: own[k] for k in p}, probe.lam)
+
+        methods = (self.extent.own,) if self.extent.part else self.extent.methods
+        yield from first_order(what, step, ("A", "B"), at, values, {m: partial(linearized, m) for m in methods})
+        second = {m: partial(contracted, b) for m, b in self._second_order(system).items()}
+        yield from second_order(what, step, few, own, probe, second)
+
+    # -- cost terms and constraints --------------------------------------------------------------------------------
+
+    def residuals(self) -> Iterator[Line]:
+        """Every residual of a cost term or a constraint, at the first phase that has it."""
+        ocp, seen = self.task.ocp, set()
+        for i, phase in enumerate(ocp.phases):
+            parts: tuple[CostTerm | Constraint, ...] = (*phase.terms, *phase.constraints)
+            mine = [part for part in parts if id(part.residual) not in seen]
+            if not mine:
+                continue
+            at = self.points_of(i)
+            for part in mine:
+                seen.add(id(part.residual))
+                yield from self._residual(part, at, at.knots - ocp.phase_slices[i].start, self.label(i))
+        ends: tuple[CostTerm | Constraint, ...] = (*ocp.terminal, *ocp.terminal_constraints)
+        for part in ends:
+            at = self.points_of(len(ocp.phases) - 1)
+            end = at._replace(t=np.full(len(at.x), ocp.times[-1]))
+            yield from self._residual(part, end, np.zeros(len(at.x), int), "", "final ")
+
+    def _residual(
+        self, part: CostTerm | Constraint, at: Points, local: Array, label: str, when: str = ""
+    ) -> Iterator[Line]:
+        residual, p = part.residual, {k: _at(v, local) for k, v in part.parameters.items()}
+        what = f"{when}{'term' if isinstance(part, CostTerm) else 'constraint'} {part.name!r}{label}"
+        at = at._replace(x=at.x[:, : residual.manifold.nx], u=at.u[:, : residual.nu])
+
+        def jacobians(method: str) -> Jacobians:
+            return self._backend(residual, method).jacobians(at.x, at.u, at.t, p)
+
+        closed = isinstance(residual, HasPartials)
+        methods = [m for m in self.extent.methods if m != REFERENCE and (closed or m != "analytic")]
+        yield from first_order(what, residual, ("rx", "ru"), at, p, {m: partial(jacobians, m) for m in methods})
+        if isinstance(part, CostTerm):
+            yield from self._cost_hessian(what, part, at.first(self.extent.points), local)
+        else:
+            yield from self._contractions(what, residual, at, p, {"forward_ad": ForwardAD(residual)})
+
+    def _cost_hessian(self, what: str, term: CostTerm, at: Points, local: Array) -> Iterator[Line]:
+        """The exact Hessian of 1/2 sum_i w_i r_i^2, as solvers expand it."""
+        residual, count, knots = term.residual, len(at.x), local[: len(at.x)]
+        p = {k: _at(v, knots) for k, v in term.parameters.items()}
+        there = CostTerm(term.name, residual, np.broadcast_to(_at(term.weight, knots), (count, residual.n_out)), p)
+        cost = FunctionMap(
+            partial(_half_square, residual), residual.manifold, residual.nu, 1, control_names=residual.control_names
+        )
+
+        def expanded() -> Hessians:
+            e = quadratize(there, at.x, at.u, at.t, hessian="exact")
+            return Hessians(e.lxx, e.lux, e.luu)
+
+        probe = Probe.of(cost, count, DIRECTIONS, self.rng)._replace(lam=np.ones((count, 1)))
+        yield from second_order(what, cost, at, {**p, WEIGHT: there.weight}, probe, {"exact Hessian": expanded})
+
+    # -- what both have in common ----------------------------------------------------------------------------------
+
+    def _contractions(
+        self, what: str, map: Map, at: Points, p: Parameters, backends: Mapping[str, Any]
+    ) -> Iterator[Line]:
+        few = at.first(self.extent.points)
+        own = {k: _first(v, len(few.x)) for k, v in p.items()}
+        probe = Probe.of(map, len(few.x), DIRECTIONS, self.rng)
+
+        def contracted(backend: SecondOrderBackend) -> Hessians:
+            return backend.hessian_contraction(few.x, few.u, few.t, own, probe.lam)[1]
+
+        second = {m: partial(contracted, backend) for m, backend in backends.items()}
+        yield from second_order(what, map, few, own, probe, second)
+
+    def _second_order(self, map: Map) -> Mapping[str, SecondOrderBackend]:
+        """The backends that have second derivatives of a map."""
+        found = {}
+        for method in self.extent.second:
+            try:
+                backend = self._backend(map, method)
+            except TypeError:  # the first derivatives say why
+                continue
+            if isinstance(backend, SecondOrderBackend):
+                found[method] = backend
+        return found
+
+    def _backend(self, map: Map, method: str) -> DynamicsBackend:
+        return make_backend(map, method, engine=self.engine)
 
 
-def _check_system(dynamics: SampledSystem, at: Points, p: Parameters, engine: str, label: str) -> Iterator[Line]:
-    system, u = dynamics.system, at.u[:, : dynamics.nu]
-
-    def continuous(method: str) -> Jacobians:
-        return make_backend(system, method, engine=engine).jacobians(at.x, u, at.t, p)
-
-    def discrete(method: str) -> Jacobians:
-        sampled = SampledSystem(make_backend(system, method, engine=engine), dynamics.scheme, dynamics.substeps)
-        return Jacobians(*sampled.linearize(at.x, u, at.t, at.dt, p))
-
-    step = _step_map(dynamics)
-    values = {**p, "x_next": dynamics.step(at.x, u, at.t, at.dt, p), "dt": at.dt[:, None]}
-    reference = make_backend(step, REFERENCE, engine="numpy").jacobians(at.x, u, at.t, values)
-    exact = make_backend(system, REFERENCE, engine="numpy").jacobians(at.x, u, at.t, p)
-    yield from _compare(f"dynamics{label}", system, ("fx", "fu"), exact, continuous)
-    yield from _compare(f"time step{label}", step, ("A", "B"), reference, discrete, include_reference=True)
+def _first(value: Array, count: int) -> Array:
+    return value[:count] if value.ndim == 2 else value
 
 
-def _step_map(dynamics: SampledSystem) -> Map:
-    """x_next (-) the parameter ``x_next``: its derivatives there are A and B."""
-    system, manifold = dynamics.system, dynamics.manifold
+def _noun(dynamics: SampledSystem | ImpactStage) -> str:
+    return "impact" if isinstance(dynamics, ImpactStage) else "dynamics"
+
+
+def _step_map(dynamics: SampledSystem | ImpactStage) -> Map:
+    """x_next (-) the parameter ``x_next``: its derivatives there are those of the time step."""
+    system, manifold = dynamics.backend.map, dynamics.manifold
 
     def difference(x, u, t, p):
-        x_next = step_rows(system, dynamics.scheme, dynamics.substeps, x, u, t, p["dt"][0], p)
+        own = {k: v for k, v in p.items() if k not in ("x_next", TIME_STEP)}
+        if isinstance(dynamics, ImpactStage):
+            x_next = manifold.integrate(x, system(x, u, t, own))
+        else:
+            x_next = step_rows(system, dynamics.scheme, dynamics.substeps, x, u, t, p[TIME_STEP][0], own)
         return manifold.difference(p["x_next"], x_next)
 
     names = tuple(f"{name}+" for name in manifold.tangent_names)
@@ -135,48 +325,7 @@ def _step_map(dynamics: SampledSystem) -> Map:
     return FunctionMap(difference, manifold, dynamics.nu, manifold.ndx, output_names=names, control_names=controls)
 
 
-def _check_term(term: CostTerm, at: Points, local: Array, engine: str, what: str) -> Iterator[Line]:
-    residual = term.residual
-    x, u = at.x[:, : residual.manifold.nx], at.u[:, : residual.nu]
-    p = {k: _at(v, local) for k, v in term.parameters.items()}
-    if not len(x):
-        return
-
-    def jacobians(method: str) -> Jacobians:
-        return make_backend(residual, method, engine=engine).jacobians(x, u, at.t, p)
-
-    exact = make_backend(residual, REFERENCE, engine="numpy").jacobians(x, u, at.t, p)
-    yield from _compare(what, residual, ("rx", "ru"), exact, jacobians)
-
-
-def _compare(
-    what: str,
-    map: Map,
-    blocks: tuple[str, str],
-    reference: Jacobians,
-    jacobians: Callable[[str], Jacobians],
-    include_reference: bool = False,
-) -> Iterator[Line]:
-    for method in backend_names():
-        if method == REFERENCE and not include_reference:
-            continue
-        tolerance = TOLERANCES.get(method, EXACT_TOLERANCE)
-        try:
-            found = jacobians(method)
-        except TypeError as error:  # no derivatives of its own, or a function that cannot be traced
-            yield Line(what, "", method, None, str(error).splitlines()[0], tolerance)
-            continue
-        columns = (map.manifold.tangent_names, map.control_names)
-        pairs = zip(blocks, found[1:], reference[1:], columns, strict=True)
-        for block, value, exact, names in pairs:
-            if exact.size:
-                yield Line(what, block, method, *_worst_entry(value, exact, map.output_names, names), tolerance)
-
-
-def _worst_entry(value: Array, exact: Array, rows: tuple[str, ...], columns: tuple[str, ...]) -> tuple[float, str]:
-    """The largest error relative to the block at its point, and the name of its entry."""
-    scale = np.abs(exact).max(axis=(1, 2), keepdims=True)
-    error = np.abs(value - exact) / np.where(scale > 0, scale, 1.0)
-    error = np.where(np.isfinite(error), error, np.inf)
-    k, i, j = np.unravel_index(int(np.argmax(error)), error.shape)
-    return float(error[k, i, j]), f"d {rows[i]} / d {columns[j]}"
+def _half_square(residual: Map, x: Rows, u: Rows, t: Scalar, p: Mapping[str, Rows]) -> Rows:
+    """1/2 sum_i w_i r_i^2, the weights a parameter."""
+    r, w = residual(x, u, t, {k: v for k, v in p.items() if k != WEIGHT}), p[WEIGHT]
+    return stack([sum(0.5 * w[i] * r[i] * r[i] for i in range(residual.n_out))])

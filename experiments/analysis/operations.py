@@ -65,7 +65,7 @@ class Count(NamedTuple):
 
     @property
     def total(self) -> int:
-        """Of all types."""
+        """Operations of all types."""
         return sum(self.by_type.values())
 
     def cells(self) -> list[str]:

@@ -52,7 +52,7 @@ FIRST_STEP = float(np.finfo(float).eps) ** (1 / 3)  # of central differences
 
 
 class SecondDerivatives(NamedTuple):
-    """Of f as [i][b][c], (nv, nv, nv, N): qq = d/dq_c (d f_i/dq_b), vv; qv and qx with the position first, b."""
+    """Second derivatives of f as [i][b][c], (nv, nv, nv, N): qq = d/dq_c (d f_i/dq_b), vv; qv and qx with the position first, b."""
 
     qq: Array
     vv: Array

@@ -56,7 +56,7 @@ CROCODDYL_MS = 1.6  # FDDP, Kinova with 6 joints, 100 knots; measured elsewhere
 
 
 class Times(NamedTuple):
-    """Of several turns, in the unit of the entry."""
+    """Times of several turns, in the unit of the entry."""
 
     median: float
     fastest: float

@@ -95,7 +95,7 @@ def drift(system: Holonomic, x: Array, control: Callable[[float, Array], Array],
 
 
 def operations(system: ActuatedBody) -> tuple[int, int]:
-    """Of a value and of the partial derivatives, in straight-line code."""
+    """How many operations a value and the partial derivatives take, in straight-line code."""
     import casadi as ca
 
     from dynamics_backends.compiled.emit.trace import trace_expressions
@@ -157,7 +157,7 @@ def compiled_time(system: ActuatedBody, x: Array, u: Array) -> float:
 
 
 def drifts(duration: float, engine: str) -> Iterator[Result]:
-    """Of both systems."""
+    """How far each system drifts from its constraints."""
     for name, case in (("four-bar loop", loop), ("standing HyQ", standing)):
         yield Result(f"{name}: drift over {duration:g} s [m]", drift(*case(), duration, engine), LARGEST_DRIFT)
 

@@ -71,7 +71,7 @@ def own_row(name: str, program: Transcription, w: np.ndarray, options: Any, repe
 def casadi_rows(
     name: str, program: Transcription, w: np.ndarray, options: Any, repeats: int, patience: float
 ) -> Iterator[Row]:
-    """The same program by CasADi, for each level of optimization at which its code compiles in time."""
+    """Rows of the program by CasADi, for each level of optimization at which its code compiles in time."""
     import casadi as ca
 
     variables, objective, rows = _casadi_program(ca, program)
@@ -161,7 +161,7 @@ def _residual(ca: Any, part: Any, x: Any, u: Any) -> Any:
 
 
 def _settings(options: Any) -> dict[str, Any]:
-    """Those of the other rows, by CasADi's names."""
+    """The options of the other rows, by CasADi's names."""
     ipopt = {
         "print_level": 0,
         "sb": "yes",

@@ -12,12 +12,12 @@ import argparse
 import time
 from dataclasses import replace
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 import problems
-from dynamics_backends.compiled.sources.dynamics_source import plain
+from dynamics_backends.protocol import unwrapped
 from dynamics_backends.registry import make_backend
 from dynamics_backends.systems.constraints.holonomic import Holonomic
 from dynamics_backends.systems.contact.contact_forces import ConstraintForces
@@ -136,7 +136,8 @@ def stance_forces(run: Run) -> tuple[float, float]:
     """The least normal force [N] of standing feet, and the largest ratio of tangential to normal force."""
     s, found = run.solution, []
     for phase, knots in zip(run.task.ocp.phases, run.task.ocp.phase_slices, strict=True):
-        system = plain(phase.dynamics.backend.map)
+        dynamics: Any = phase.dynamics
+        system = unwrapped(dynamics.backend.map)
         if isinstance(system, Holonomic):
             forces = make_backend(ConstraintForces(system), "analytic", engine="numpy")
             found.append(forces.f(s.xs[knots], s.us[knots]).reshape(-1, 3))
@@ -149,7 +150,7 @@ def _verdict(good: bool) -> str:
 
 
 def with_method(config: Config, method: str, iterations: int | None) -> Config:
-    """The same with another derivative method, stopped after some iterations."""
+    """A configuration with another derivative method, stopped after some iterations."""
     options = config.solver_options if iterations is None else replace(config.solver_options, max_iterations=iterations)
     return replace(config, backend=replace(config.backend, name=method), solver_options=options)
 

@@ -39,7 +39,7 @@ CONFIG = Path(problems.__file__).parent / "configs" / "irb4600_replan.toml"
 START = 0.1
 """[rad]"""
 REACHED, FREE = 1e-2, 0.25
-"""Of the goal [rad], of the sphere's center [m]."""
+"""The goal counts as reached within the first [rad]; a sphere whose center is nearer than the second [m] is close."""
 _LOOSE = "gradient_tolerance=1e-4, constraint_tolerance=1e-5, max_iterations=6"
 _SOFT_GOAL = [
     "problem.terminal='cost'",

@@ -190,7 +190,7 @@ def double_loop(name: str, turns: int) -> Line:
 
 
 def _unpacked_by_nobody(program: Program, model: Model, unrolled: bool) -> Callable[[], Any]:
-    """The same with only the accelerations unpacked: what a solver pays that goes on in lanes."""
+    """A run of the program that unpacks the accelerations alone: what a solver pays that goes on in lanes."""
     source = unrolled_kernel(program, model) if unrolled else loop_kernel(program, USUAL_JOINTS)
     inner, kept = source.name, source.outputs[:1]
     room = [f"V* y{i} = w; w += {size};" for i, size in enumerate(source.output_sizes[1:])]

@@ -46,7 +46,7 @@ SOLVERS: dict[str, tuple[str, dict[str, Any]]] = {
 STYLES = {"SLQ": (BLUE, "o"), "DDP, newton": (RED, "s"), "DDP, true": (ORANGE, "^")}
 ITERATIONS = {"slq": 20, "ddp": 8}
 DISTANCES = 10.0 ** -np.array([0.0, 0.5, 1.0])
-"""Of the starts, as shares of the farthest."""
+"""Distances of the starts from the solution, as shares of the farthest."""
 FLOOR = 1e-11
 """Errors below it are rounding."""
 QUADRATIC, LINEAR = (1.8, 2.2), (0.8, 1.2)

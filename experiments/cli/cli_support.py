@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from dynamics_backends.rigid_body.model.names import UnknownName
+from dynamics_backends.names import UnknownName
 
 if TYPE_CHECKING:
     from experiments.config.config import Config

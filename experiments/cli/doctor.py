@@ -10,6 +10,7 @@ from importlib import metadata
 from typing import NamedTuple
 
 from experiments.cli.kernel_cache import contents
+from trajopt.results.solution import DISTRIBUTION
 
 CORE = ("numpy", "scipy", "casadi", "osqp", "matplotlib")
 NONE = "not installed"
@@ -28,7 +29,7 @@ EXTRAS = (
     Extra("cyipopt", "ipopt", "solvers that call IPOPT", "python tools/install_cyipopt.py"),
     Extra("example-robot-data", "robots", "more robots", "pip install 'example-robot-data>=6.0'"),
     Extra("mujoco", "sim", "an independent plant", "pip install 'mujoco>=3.2'"),
-    Extra("viser", "view", "the 3D view", "pip install 'viser>=0.2'"),
+    Extra("viser", "view", "the 3D view", "pip install 'urdf-trajopt[view]'"),
     Extra("ziglang", "compiler", "a C compiler where the system has none", "pip install 'ziglang>=0.13'"),
     Extra("pin", "test", "cross-checks and benchmarks", "pip install 'pin>=3.2'"),
 )
@@ -54,7 +55,8 @@ def _ipopt_version() -> str:
 
 def versions() -> Iterator[tuple[str, str]]:
     """(name, version) of Python and of every package of interest."""
-    yield "trajopt", version("trajopt") if version("trajopt") != NONE else "run from a source tree"
+    own = version(DISTRIBUTION)
+    yield "trajopt", "run from a source tree" if own == NONE else own
     yield "python", f"{platform.python_version()} on {platform.system()} {platform.machine()}"
     for package in (*CORE, *(extra.package for extra in EXTRAS)):
         yield package, version(package)

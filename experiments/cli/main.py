@@ -25,6 +25,7 @@ from experiments.cli.cli_support import (
 )
 from experiments.cli.engine_commands import COMMANDS
 from experiments.cli.replan_command import replan
+from experiments.cli.view_command import view
 
 if TYPE_CHECKING:
     from experiments.analysis.check import Line
@@ -41,8 +42,10 @@ COMPARISON_FILES = ("comparison.md", "comparison.csv", "comparison.png")
 def _version() -> str:
     from importlib import metadata
 
+    from trajopt.results.solution import DISTRIBUTION
+
     try:
-        return metadata.version("trajopt")
+        return metadata.version(DISTRIBUTION)
     except metadata.PackageNotFoundError:
         return "unknown: run from a source tree"
 
@@ -146,9 +149,18 @@ def _save(solution: Solution, task: Task, settings: Config, animate: bool = Fals
 
 
 def _animation(solution: Solution, folder: Path, task: Task) -> Path:
+    """The page with the robot as it looks, where its file shows it and the extra view is there; else with a stick figure."""
     from experiments.plots.animation import FILE, write_animation
+    from experiments.view.shown import can_be_shown, of_task
 
-    return write_animation(folder / FILE, solution, task)
+    if not can_be_shown(task.ocp.model):
+        return write_animation(folder / FILE, solution, task)
+    from trajopt.view.page import write_page
+
+    scene = of_task(solution, task, solution.meta.get("config"))
+    path, missing = write_page(folder / FILE, scene.motions, scene.marks)
+    warn(missing)
+    return path
 
 
 # -- validate, check -----------------------------------------------------------------------------------------
@@ -170,7 +182,7 @@ def validate(config: str, overrides: tuple[str, ...], urdf: str | None) -> None:
     if ocp.model is not None:
         click.echo(ocp.model.describe())
     click.echo("cost terms: " + ", ".join(term.name for term in ocp.terms()))
-    findings = findings_of(ocp, task.guess)
+    findings = findings_of(ocp, task.start)
     for finding in findings:
         click.echo(f"{finding.severity}: {finding.message}", err=True)
     if any(f.severity == "error" for f in findings):
@@ -184,32 +196,36 @@ def validate(config: str, overrides: tuple[str, ...], urdf: str | None) -> None:
 @urdf_option
 @click.option("--points", type=click.IntRange(1), default=8, show_default=True, help="Number of random points.")
 @click.option("--seed", type=int, default=0, show_default=True)
+@click.option("--whole", is_flag=True, help="Leave nothing out, however long it takes.")
 @command
-def check(config: str, overrides: tuple[str, ...], urdf: str | None, points: int, seed: int) -> None:
-    """Compare the derivatives of all backends with complex step, on dynamics and cost terms."""
-    from experiments.analysis.check import check_task, random_points, worst
+def check(config: str, overrides: tuple[str, ...], urdf: str | None, points: int, seed: int, whole: bool) -> None:
+    """Compare first and second derivatives with complex step, on dynamics, cost terms and constraints."""
+    from experiments.analysis.check import check_task
+    from experiments.analysis.check_blocks import worst
 
     settings = configured(config, overrides, urdf=urdf)
-    task = task_of(settings.with_engine("numpy"))
-    lines = list(check_task(task, random_points(task, points, seed), settings.backend.engine))
-    click.echo(f"{'':34}{'block':<6}{'method':<20}{'error':>9}  worst entry")
-    for line in lines:
-        if line.error is not None or line.method != "analytic":  # no term of a cost has a closed form
-            click.echo(_check_line(line))
-    lines = [line for line in lines if line.error is not None]
-    failed = [line for line in lines if not line.passed]
+    task, backend = task_of(settings.with_engine("numpy")), settings.backend
+    click.echo(f"{'':34}{'block':<8}{'method':<20}{'error':>9}  worst entry")
+    lines = []
+    for line in check_task(task, backend.name, backend.engine, points, seed, whole):
+        click.echo(_check_line(line))
+        lines.append(line)
+    compared = [line for line in lines if line.error is not None]
+    failed = [line for line in compared if not line.passed]
     most = worst(lines)
     click.echo(f"worst: {most}" if most else "nothing to compare")
+    if any(line.left_out for line in lines):
+        click.echo("what is left out is compared with --whole")
     if failed:
-        click.echo(f"{len(failed)} of {len(lines)} comparisons exceed their tolerance", err=True)
+        click.echo(f"{len(failed)} of {len(compared)} comparisons exceed their tolerance", err=True)
         raise click.exceptions.Exit(FAILED)
-    click.echo(f"all {len(lines)} comparisons are within their tolerances")
+    click.echo(f"all {len(compared)} comparisons are within their tolerances")
 
 
 def _check_line(line: Line) -> str:
-    head = f"{line.what[:33]:<34}{line.block:<6}{line.method:<20}"
+    head = f"{line.what[:33]:<34}{line.block:<8}{line.method:<20}"
     if line.error is None:
-        return f"{head}{'-':>9}  {line.entry[:90]}"
+        return f"{head}{'-':>9}  {line.entry[:120]}"
     return f"{head}{line.error:>9.1e}  {line.entry}" + ("" if line.passed else f"   EXCEEDS {line.tolerance:.0e}")
 
 
@@ -314,11 +330,19 @@ def show(solution: str, plot: str | None, animate: bool) -> None:
         return
     from experiments.plots.plotting import plot_solution
 
-    folder, task = results_folder(Path(plot), option="--plot"), _task_of_solution(loaded)
+    folder, task = results_folder(Path(plot), option="--plot"), _task_of(loaded)
     written = plot_solution(loaded, folder, task)
     if animate and task is not None:
         written.append(_animation(loaded, folder, task))
     click.echo(f"written to {plot}: " + ", ".join(path.name for path in written))
+
+
+def _task_of(solution: Solution) -> Task | None:
+    from experiments.config.build import task_of_solution
+
+    task, doubts = task_of_solution(solution)
+    warn(f"{doubt}: the pictures show no limits" if task is None else doubt for doubt in doubts)
+    return task
 
 
 def _describe(solution: Solution) -> None:
@@ -342,29 +366,12 @@ def _describe(solution: Solution) -> None:
             click.echo(f"{key:<12}{value}")
 
 
-def _task_of_solution(solution: Solution) -> Task | None:
-    """The task of a solution, from the settings in its metadata; None, with a warning, where it is not found."""
-    from experiments.config.build import build_task, same_robot
-    from experiments.config.config import read_config
-
-    if "config" not in solution.meta:
-        warn(["the solution holds no settings: its pictures show no limits"])
-        return None
-    try:
-        task = build_task(read_config(solution.meta["config"], "the settings in the solution"))
-    except (ValueError, KeyError, OSError, ModuleNotFoundError) as error:
-        warn([f"the problem cannot be built again ({error}): the pictures show no limits"])
-        return None
-    if not same_robot(task, solution):
-        warn(["the robot's model has changed since the solution was saved"])
-    return task
-
-
 # -- ops, doctor, cache, compile -----------------------------------------------------------------------------
 
 for engine_command in COMMANDS:
     main.add_command(engine_command)
 main.add_command(replan)
+main.add_command(view)
 
 
 if __name__ == "__main__":

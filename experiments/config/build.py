@@ -12,7 +12,7 @@ from typing import Any
 from dynamics_backends.protocol import DynamicsBackend, Map
 from dynamics_backends.registry import make_backend
 from dynamics_backends.rigid_body.urdf.loader import URDFWarning
-from experiments.config.config import Backend, Config
+from experiments.config.config import Backend, Config, read_config
 from problems.registry import load_problem
 from problems.task import Task
 from trajopt import Guess, Solution, StatusCode, resampled_guess, solve
@@ -92,3 +92,16 @@ def same_robot(task: Task, solution: Solution) -> bool:
     """Whether a solution was found with the robot of a task, as far as both tell."""
     saved = (solution.meta.get("model") or {}).get("digest")
     return task.ocp.model is None or saved in (None, task.ocp.model.digest)
+
+
+def task_of_solution(solution: Solution) -> tuple[Task | None, tuple[str, ...]]:
+    """The task of a saved solution, built again from the settings in its metadata, or None; and doubts about it."""
+    if "config" not in solution.meta:
+        return None, ("the solution holds no settings",)
+    try:
+        task = build_task(read_config(solution.meta["config"], "the settings in the solution"))
+    except (ValueError, KeyError, OSError, ModuleNotFoundError) as error:
+        return None, (f"the problem cannot be built again ({error})",)
+    if not same_robot(task, solution):
+        return task, ("the robot's model has changed since the solution was saved",)
+    return task, ()

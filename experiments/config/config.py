@@ -19,8 +19,8 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
+from dynamics_backends.names import UnknownName, nearest_names
 from dynamics_backends.registry import ENGINES, METHODS
-from dynamics_backends.rigid_body.model.names import UnknownName, nearest_names
 from experiments.config.schema import read_table
 from problems.registry import PROBLEMS, load_problem
 from problems.task import Checked, Checks, is_path
@@ -92,7 +92,7 @@ class Config:
         return Path(self.output.directory or Path("out") / Path(self.source).stem)
 
     def with_backend(self, name: str) -> Config:
-        """The same with another derivative method. Raises ConfigError for an unknown one."""
+        """These settings with another derivative method. Raises ConfigError for an unknown one."""
         if name not in METHODS:
             raise ConfigError(self.source, [f"backend: expected {_one_of(name, METHODS)}, got {name!r}"])
         step = self.backend.step if name.endswith("_difference") else None
@@ -100,7 +100,7 @@ class Config:
         return replace(self, backend=replace(self.backend, name=name, step=step, mode=mode))
 
     def with_engine(self, name: str) -> Config:
-        """The same on another engine."""
+        """These settings on another engine."""
         return replace(self, backend=replace(self.backend, engine=name))
 
     def as_dict(self) -> dict[str, Any]:

@@ -13,7 +13,7 @@ from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 from pydantic import BaseModel, ConfigDict, ValidationError, create_model
 
-from dynamics_backends.rigid_body.model.names import nearest_names
+from dynamics_backends.names import nearest_names
 from problems.task import SettingsError
 
 _WORDS = {bool: "true or false", int: "a whole number", float: "a number", str: "a text"}

@@ -19,7 +19,7 @@ from dynamics_backends.protocol import Array
 from dynamics_backends.rigid_body.algorithms.kinematics import point_positions
 from dynamics_backends.rigid_body.model.model import Model
 from experiments.plots.animation_page import PAGE
-from experiments.plots.plotting import on_the_clock
+from experiments.view.shown import on_the_clock
 from problems.legged.gait_analysis import contact_forces, contacts
 from problems.task import Task
 from trajopt import Solution
@@ -29,7 +29,7 @@ FRAME_RATE = 50.0
 SHORT = 1e-3
 """Lines shorter than this [m] are not drawn."""
 DIGITS = 4
-"""Of the coordinates [m] in the page."""
+"""Digits after the point of the coordinates [m] in the page."""
 FILE = "animation.html"
 
 Place = tuple[int, tuple[float, float, float]]

@@ -17,7 +17,7 @@ from trajopt import Solution
 BAR = 0.62
 """Height of the bars of a gait diagram, the distance of two feet being 1."""
 MARKS = 8
-"""Of the base's path, in equal times."""
+"""Pictures of the robot along the base's path, at equal times."""
 
 
 def plot_legs(solution: Solution, folder: Path, task: Task) -> list[Path]:

@@ -6,7 +6,6 @@ One panel for each joint keeps limits legible for arms and for humanoids.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -15,6 +14,8 @@ import numpy as np
 from dynamics_backends.protocol import Array
 from experiments.plots.canvas import BLUE, COLORS, GRAY, GREEN, LINES, ORANGE, PANEL_HEIGHT, PANEL_WIDTH, RED, figure
 from experiments.plots.legged_plots import plot_legs
+from experiments.plots.robot_picture import draw_poses
+from experiments.view.shown import can_be_shown, of_task, on_the_clock
 from problems.task import Task, position_of
 from trajopt import OCP, IterationRecord, Solution
 
@@ -46,19 +47,13 @@ def plot_solution(solution: Solution, folder: Path, task: Task | None = None) ->
         written.append(plot_path(folder / "end_effector.png", solution, task))
     if task is not None and task.feet and task.ocp.model is not None:
         written += plot_legs(solution, folder, task)
+    if task is not None and can_be_shown(task.ocp.model):
+        written.append(folder / "poses.png")
+        draw_poses(written[-1], of_task(solution, task, solution.meta.get("config")))
     if solution.history:
         tolerances = solution.meta.get("options", {})
         written.append(plot_convergence(folder / "convergence.png", solution.history, tolerances))
     return written
-
-
-def on_the_clock(solution: Solution, task: Task | None) -> Solution:
-    """The solution with the times of its motion, where these are not the problem's."""
-    times = None if task is None else task.clock(solution.xs)
-    return solution if times is None else replace(solution, times=times)
-
-
-# -- joints --------------------------------------------------------------------------------------------------
 
 
 def _panels(solution: Solution, task: Task | None) -> dict[str, tuple[str, list[Panel]]]:

@@ -22,7 +22,7 @@ WIDE = 30.0
 """Values whose extremes differ by more than this factor have a logarithmic axis."""
 FAULTS = (EventKind.FAILED_SOLVE, EventKind.LATE_PLAN, EventKind.SKIPPED)
 FLOOR = 1e-6
-"""Of logarithmic axes."""
+"""Smaller values are drawn as this on logarithmic axes."""
 CONTOUR_PANELS = ("distance from the contour [mm]", "path parameter [mm]", "its speed [mm/s]")
 PLOTTED = 4000
 """Curves are thinned to about so many points."""

@@ -12,17 +12,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
 import trajopt as to
 from dynamics_backends.manifold import Manifold
+from dynamics_backends.names import unknown_name
 from dynamics_backends.protocol import Array
 from dynamics_backends.rigid_body.batched import frame_placement, inverse_dynamics
 from dynamics_backends.rigid_body.model.model import Model
 from dynamics_backends.rigid_body.model.model_builder import lock_joints
-from dynamics_backends.rigid_body.model.names import unknown_name
 from dynamics_backends.rigid_body.spatial.rotations import rpy_matrix
 from dynamics_backends.systems.bodies.free_body import FreeBody
 from problems.arms.obstacle import Obstacle, Point, around_sphere
@@ -250,6 +250,7 @@ def _terminal(arm: _Arm, s: Settings) -> list[to.CostTerm]:
 def _goal_term(arm: _Arm, s: Settings, weight: float, rotation_weight: float) -> to.CostTerm:
     if arm.x_goal is not None:
         return to.state_cost(arm.manifold, arm.x_goal, arm.weight(q=weight), "goal")
+    assert s.goal_position is not None  # see Settings.checks
     if s.goal_rotation is None:
         return to.frame_position_cost(arm.model, arm.manifold, arm.frame, s.goal_position, weight, "goal")
     return to.frame_placement_cost(
@@ -275,7 +276,7 @@ def _control_weight(model: Model, s: Settings) -> Array:
     return weight if s.control_unit == "newton" else weight / _effort_limits(model, "control_unit") ** 2
 
 
-def _bounds(model: Model, s: Settings) -> dict[str, Array]:
+def _bounds(model: Model, s: Settings) -> dict[str, Any]:
     if not s.torque_limits:
         return {}
     limits = _effort_limits(model, "torque_limits")
@@ -331,6 +332,7 @@ def _guess(ocp: to.OCP, arm: _Arm, s: Settings) -> to.Guess:
         return to.constant_guess(ocp)
     if s.guess == "quasi_static":
         return to.quasi_static_guess(ocp, hold)
+    assert arm.x_goal is not None  # see Settings.checks
     xs, o, nq = to.interpolated_guess(ocp, arm.x_goal).xs, s.obstacle, arm.model.nq
     if s.guess == "around" and o is not None:
         points = to.link_points(arm.model, o.frame or arm.frame, o.spacing)

@@ -20,7 +20,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 
@@ -161,7 +161,7 @@ class _Contour:
         return [self._error(w.error), motion, self._controls()]
 
     def terminal(self) -> list[to.CostTerm]:
-        """Those of the last one."""
+        """The terms of the last knot."""
         w = self.settings.weights
         return [self._error(w.terminal_error), self._state(w.terminal_posture, w.terminal_velocity, "final motion")]
 
@@ -220,7 +220,7 @@ class _Contour:
             )
         ]
 
-    def control_bounds(self) -> dict[str, Array]:
+    def control_bounds(self) -> dict[str, Any]:
         """The limits of the torques, where these are the controls."""
         if self.settings.form == "acceleration" or not self.settings.torque_limits:
             return {}

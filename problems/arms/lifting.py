@@ -246,7 +246,7 @@ STANDING = np.array([0.05, -0.10, 0.05, 0.0, 0.0, 0.0, -0.2, 0.0])
 CROUCH = np.array([0.45, -1.0, 1.0, 0.4, 0.0, -0.9, -0.1, 0.0])
 """A posture [rad] near those that reach the floor."""
 INVERSE_STEPS, INVERSE_DAMPING = 20, 1e-4
-"""Of the inverse kinematics behind the guess: steps, and damping [m^2]."""
+"""Steps, and damping [m^2], of the inverse kinematics behind the guess."""
 
 
 def _guess(ocp: to.OCP, model: Model, s: Settings, durations: Array) -> to.Guess:

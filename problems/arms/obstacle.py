@@ -30,7 +30,7 @@ DIRECTIONS = 16
 STEPS = np.arange(1, 101) / 50.0
 """a |d|, the largest joint displacement [rad or m] that is tried being 2."""
 DIFFERENCE = 1e-6
-"""Of the Jacobian, central: a guess needs no more."""
+"""Step [rad or m] of the Jacobian by central differences: a guess needs no more."""
 
 
 @dataclass(frozen=True, kw_only=True)

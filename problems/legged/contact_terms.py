@@ -18,10 +18,10 @@ import numpy as np
 import trajopt as to
 from dynamics_backends import scalar as sm
 from dynamics_backends.manifold import Manifold
+from dynamics_backends.names import unknown_name
 from dynamics_backends.protocol import Matrix, Partials
 from dynamics_backends.rigid_body.algorithms.kinematics import point_positions
 from dynamics_backends.rigid_body.model.model import Model
-from dynamics_backends.rigid_body.model.names import unknown_name
 from dynamics_backends.scalar import Rows, Scalar
 from dynamics_backends.systems.bodies.rigid_body_map import RigidBodyMap
 from dynamics_backends.systems.constraints.holonomic import Holonomic
@@ -87,8 +87,6 @@ class ConeResidual(RigidBodyMap):
     Raises UnknownName for a contact that has no force.
     """
 
-    runs_programs = False
-
     def __init__(self, forces: ConstraintForces, contacts: Sequence[str], feet: int) -> None:
         names = tuple(f"{contact} {what}" for contact in contacts for what in ("pushes", "sticks"))
         super().__init__(forces.model, forces.control_names, names)
@@ -97,7 +95,7 @@ class ConeResidual(RigidBodyMap):
         self._first_rows = [self._first_row(contact) for contact in contacts]
 
     def _first_row(self, contact: str) -> int:
-        """Of a contact's three among the forces."""
+        """Where a contact's three components begin among the forces."""
         points = [name.removesuffix(".x") for name in self.forces.output_names if name.endswith(".x")]
         if contact not in points:
             raise unknown_name("point contact", contact, points)

@@ -16,8 +16,8 @@ import numpy as np
 
 import trajopt as to
 from dynamics_backends import scalar as sm
+from dynamics_backends.names import unknown_name
 from dynamics_backends.protocol import Matrix, Partials
-from dynamics_backends.rigid_body.model.names import unknown_name
 from dynamics_backends.scalar import Rows, Scalar
 from dynamics_backends.systems.bodies.rigid_body_map import RigidBodyMap
 from dynamics_backends.systems.constraints.holonomic import Holonomic
@@ -59,8 +59,6 @@ class PyramidMargins(RigidBodyMap):
     Raises UnknownName for a contact that has no force.
     """
 
-    runs_programs = False
-
     def __init__(self, forces: ConstraintForces, contacts: Sequence[str], feet: int, facets: int) -> None:
         kinds = ("pushes", *(f"facet {j}" for j in range(facets)))
         super().__init__(forces.model, forces.control_names, tuple(f"{c} {kind}" for c in contacts for kind in kinds))
@@ -72,7 +70,7 @@ class PyramidMargins(RigidBodyMap):
         self._first_rows = [self._first_row(contact) for contact in contacts]
 
     def _first_row(self, contact: str) -> int:
-        """Of a contact's three among the forces."""
+        """Where a contact's three components begin among the forces."""
         names = self.forces.output_names
         if f"{contact}.x" not in names:
             known = [name.removesuffix(".x") for name in names if name.endswith(".x")]

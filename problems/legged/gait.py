@@ -16,9 +16,9 @@ from typing import NamedTuple
 
 import numpy as np
 
+from dynamics_backends.names import unknown_name
 from dynamics_backends.protocol import Array
 from dynamics_backends.rigid_body.model.model import Model
-from dynamics_backends.rigid_body.model.names import unknown_name
 from problems.task import Checked, Checks
 
 PATTERNS: dict[str, tuple[tuple[int, ...], ...]] = {

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from dynamics_backends.protocol import Array, Batch
+from dynamics_backends.protocol import Array, Batch, HasOutputs, unwrapped
 from problems.task import position_of
 from trajopt import OCP
 
@@ -144,9 +144,8 @@ def contact_forces(ocp: OCP, xs: Array, us: Array) -> dict[str, Array]:
     """
     found: dict[str, Array] = {}
     for phase, knots in zip(ocp.phases, ocp.phase_slices, strict=True):
-        system: Any = getattr(phase.dynamics, "system", None)
-        system = getattr(system, "wrapped", system)
-        if not hasattr(system, "outputs"):
+        system: Any = unwrapped(getattr(phase.dynamics, "system", None))
+        if not isinstance(system, HasOutputs):
             continue
         values = {k: v[: phase.knots] if v.ndim == 2 else v for k, v in phase.parameters.items()}
         batch = Batch.of(system, xs[knots], us[knots, : system.nu], ocp.times[knots], values)

@@ -11,6 +11,7 @@ controller that holds the first posture; for a jump it may hold another for a mo
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import partial
 
 import numpy as np
 
@@ -19,6 +20,7 @@ from dynamics_backends.protocol import Array
 from dynamics_backends.rigid_body.model.model import Model
 from dynamics_backends.systems.contact.soft_contact import SoftContact
 from problems.legged.base_state import BaseWeights, Triple, base_state_cost, euler_xyz, quaternion, rotation
+from problems.legged.soft_ground import SoftGround
 from problems.robots import load_robot
 from problems.task import BackendFactory, Checked, Checks, Integrator, Sampling, Task, not_negative
 
@@ -49,8 +51,8 @@ class Push(Checked):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Settings(Sampling):
-    """A gait of any robot with a floating base.
+class Settings(SoftGround, Sampling):
+    """A gait of any robot with a floating base, on ground that is soft.
 
     robot: a bundled name or "erd:NAME". feet: frames that touch the ground.
     joints: angles [rad] at the start and at the end. running_joints: those the running cost refers to, default ``joints``.
@@ -95,7 +97,7 @@ def build(settings: Settings, backend: BackendFactory) -> Task:
     """
     s = settings
     model = load_robot(s.robot, base="floating")
-    system = SoftContact(model, s.feet)
+    system = s.standing_on(model, s.feet)
     joints = _posture(model, s.joints, "joints")
     x0 = np.concatenate([[0.0, 0.0, s.height], quaternion((0.0, 0.0, s.yaw)), joints, np.zeros(model.nv)])
     ocp = to.OCP.single_phase(
@@ -108,7 +110,8 @@ def build(settings: Settings, backend: BackendFactory) -> Task:
         name="quadruped_gait",
         model=model,
     )
-    return Task(ocp, _guess(ocp, model, s, joints), outcome=lambda x: _outcome(s, x), feet=s.feet)
+    found = partial(_guess, ocp, model, s, joints)
+    return Task(ocp, found, outcome=lambda x: _outcome(s, x), feet=s.feet)
 
 
 def _posture(model: Model, joints: tuple[float, ...], key: str) -> Array:

@@ -19,9 +19,9 @@ import trajopt as to
 from dynamics_backends.protocol import Array
 from dynamics_backends.rigid_body.batched import frame_placement
 from dynamics_backends.rigid_body.model.model import Model
-from dynamics_backends.systems.contact.soft_contact import SoftContact
 from problems.legged.base_state import BaseWeights, base_state_cost, quaternion
 from problems.legged.gait import Gait
+from problems.legged.soft_ground import SoftGround
 from problems.robots import load_robot
 from problems.task import BackendFactory, Checked, Checks, Integrator, Sampling, Task, not_negative
 from trajopt.replanning.plan import with_values
@@ -39,7 +39,7 @@ class FootWeights(Checked):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Settings(Sampling):
+class Settings(SoftGround, Sampling):
     """A gait of a robot with a floating base and four feet; the horizon is what is planned at a time.
 
     feet: left front, right front, left hind, right hind. joints: angles [rad] at the start, which the joints are drawn to.
@@ -83,41 +83,39 @@ def build(settings: Settings, backend: BackendFactory) -> Task:
     """
     s = settings
     model = load_robot(s.robot, base="floating")
-    system = SoftContact(model, s.feet)
+    system = s.standing_on(model, s.feet)
     x0 = _standing(model, s)
-    footholds = np.array([frame_placement(model, x0[: model.nq], foot)[1] for foot in s.feet])
-    gait = Gait.named(
-        s.gait,
-        s.feet,
-        swing=s.swing,
-        support=s.support,
-        cycles=s.cycles,
-        step_length=s.step_length,
-        step_height=s.step_height,
-    )
+    references = _References.of(model, s, x0)
+    running, terminal = _costs(model, system, s, x0, references.footholds)
+    sampled = s.sampled(backend(system))
+    still = to.OCP.single_phase(sampled, x0, s.horizon, s.dt, running, terminal, name="receding_gait", model=model)
+    ocp = references.moved(still, 0.0)
+    guess = partial(to.feedback_guess, ocp, _joint_gains(model, *s.guess_gains))
+    return Task(ocp, guess, feet=s.feet, moved=references.moved, outcome=_outcome)
+
+
+def _costs(
+    model: Model, system: to.SoftContact, s: Settings, x0: Array, footholds: Array
+) -> tuple[list[to.CostTerm], list[to.CostTerm]]:
+    """Running and terminal terms, their references those of standing at x0."""
     weight = s.base.vector(model.nv - 6)
-    base = partial(base_state_cost, model, system.manifold, joints=x0[7 : model.nq], position=tuple(x0[:3]))
+    base = partial(
+        base_state_cost, model, system.manifold, joints=x0[7 : model.nq], position=tuple(x0[:3]), name="base"
+    )
     feet = [
         to.frame_position_cost(model, system.manifold, foot, hold, s.foot.stance, foot)
         for foot, hold in zip(s.feet, footholds, strict=True)
     ]
-    running = [to.control_cost(system.nu, 0.0, s.control_weight, names=system.control_names), base(weight, name="base")]
-    still = to.OCP.single_phase(
-        s.sampled(backend(system)),
-        x0,
-        s.horizon,
-        s.dt,
-        [*running, *feet],
-        [base(s.terminal * weight, name="base")],
-        name="receding_gait",
-        model=model,
-    )
-    moved = partial(_moved, gait=gait, footholds=footholds, start=x0[:3], weights=s.foot)
+    control = to.control_cost(system.nu, 0.0, s.control_weight, names=system.control_names)
+    return [control, base(weight), *feet], [base(s.terminal * weight)]
+
+
+def _joint_gains(model: Model, position: float, velocity: float) -> Array:
+    """K (nu, ndx) of u = K (x (-) x0)."""
     joints = model.nv - 6
     K = np.zeros((joints, 2 * model.nv))
-    K[:, 6 : model.nv], K[:, model.nv + 6 :] = (-gain * np.eye(joints) for gain in s.guess_gains)
-    ocp = moved(still, 0.0)
-    return Task(ocp, to.feedback_guess(ocp, K), feet=s.feet, moved=moved, outcome=_outcome)
+    K[:, 6 : model.nv], K[:, model.nv + 6 :] = -position * np.eye(joints), -velocity * np.eye(joints)
+    return K
 
 
 def _standing(model: Model, s: Settings) -> Array:
@@ -129,22 +127,38 @@ def _standing(model: Model, s: Settings) -> Array:
     return np.concatenate([[0.0, 0.0, s.height], quaternion((0.0, 0.0, 0.0)), s.joints, np.zeros(model.nv)])
 
 
-def _moved(ocp: to.OCP, t: float, gait: Gait, footholds: Array, start: Array, weights: FootWeights) -> to.OCP:
-    """The problem with the references of the gait from t [s] on."""
-    times = t + ocp.times
-    wanted = gait.references(times, footholds)
-    speed = gait.references(times + _SLOPE, footholds).base - wanted.base
-    ocp = with_values(ocp, "base", "position", start + wanted.base)
-    ocp = with_values(ocp, "base", "velocity", speed / _SLOPE)
-    for f, foot in enumerate(gait.feet):
-        swings = wanted.swinging[:-1, f, None]
-        weight = np.broadcast_to(np.where(swings, weights.swing, weights.stance), (ocp.horizon, 3))
-        ocp = with_values(ocp.updated(foot, weight=weight), foot, "goal", wanted.position[:, f])
-    return ocp
+SLOPE = 0.1
+"""Seconds over which the base's speed is averaged: shorter than a swing, longer than a time step."""
 
 
-_SLOPE = 0.1
-"""Seconds over which the base's speed is averaged."""
+@dataclass(frozen=True)
+class _References:
+    """What the gait asks for: from footholds (4, 3) [m] and the base at ``start`` (3,) [m], with the weights of the feet."""
+
+    gait: Gait
+    footholds: Array
+    start: Array
+    weights: FootWeights
+
+    @classmethod
+    def of(cls, model: Model, s: Settings, x0: Array) -> _References:
+        footholds = np.array([frame_placement(model, x0[: model.nq], foot)[1] for foot in s.feet])
+        size = {"step_length": s.step_length, "step_height": s.step_height}
+        gait = Gait.named(s.gait, s.feet, swing=s.swing, support=s.support, cycles=s.cycles, **size)
+        return cls(gait, footholds, x0[:3], s.foot)
+
+    def moved(self, ocp: to.OCP, t: float) -> to.OCP:
+        """The problem with the references of the gait from t [s] on."""
+        times = t + ocp.times
+        wanted = self.gait.references(times, self.footholds)
+        speed = self.gait.references(times + SLOPE, self.footholds).base - wanted.base
+        ocp = with_values(ocp, "base", "position", self.start + wanted.base)
+        ocp = with_values(ocp, "base", "velocity", speed / SLOPE)
+        for f, foot in enumerate(self.gait.feet):
+            swings = wanted.swinging[:-1, f, None]
+            weight = np.broadcast_to(np.where(swings, self.weights.swing, self.weights.stance), (ocp.horizon, 3))
+            ocp = with_values(ocp.updated(foot, weight=weight), foot, "goal", wanted.position[:, f])
+        return ocp
 
 
 def _outcome(x: Array) -> list[str]:

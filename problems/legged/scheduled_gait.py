@@ -33,6 +33,7 @@ from problems.legged.contact_terms import feet_cost, friction_cost
 from problems.legged.friction_constraint import friction_constraint
 from problems.legged.gait import PATTERNS, FootReferences, Gait, Interval
 from problems.legged.gait_analysis import LOADED
+from problems.legged.soft_ground import SoftGround
 from problems.robots import load_robot
 from problems.task import BackendFactory, Checked, Checks, Integrator, Task, not_negative, position_of, positive
 from trajopt.problem.impact_stage import ImpactStage
@@ -57,7 +58,7 @@ class FootWeights(Checked):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Settings(Checked):
+class Settings(SoftGround):
     """A scheduled gait of any robot with a floating base.
 
     robot: a bundled name or "erd:NAME". feet: left front, right front, left hind, right hind. joints: of the posture [rad].
@@ -95,7 +96,7 @@ class Settings(Checked):
     foot_weights: FootWeights = field(default_factory=FootWeights)
 
     def checks(self) -> Checks:
-        return {
+        return super().checks() | {
             "gait": (
                 bool(self.swings) or self.gait in PATTERNS,
                 f"one of {', '.join(PATTERNS)}, or swings of your own",
@@ -159,7 +160,7 @@ class _Walker(NamedTuple):
 
     @property
     def height(self) -> float:
-        """Of the base [m]."""
+        """Height of the base [m]."""
         return float(self.x0[2])
 
 
@@ -236,7 +237,7 @@ class _Stance(NamedTuple):
 
 
 def _soft_phase(w: _Walker, s: Settings, backend: BackendFactory) -> to.Phase:
-    dynamics = _sampled(backend, SoftContact(w.model, s.feet), s)
+    dynamics = _sampled(backend, s.standing_on(w.model, s.feet), s)
     N = w.intervals[-1].last
     return to.Phase(dynamics, np.full(N, s.dt), tuple(_Terms.of(w, s).at(w, s, slice(0, N))))
 

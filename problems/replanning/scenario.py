@@ -15,11 +15,11 @@ from typing import Any, Literal
 import numpy as np
 
 from dynamics_backends.manifold import Manifold
-from dynamics_backends.protocol import Array
+from dynamics_backends.names import unknown_name
+from dynamics_backends.protocol import Array, unwrapped
 from dynamics_backends.rigid_body.algorithms.kinematics import point_positions
 from dynamics_backends.rigid_body.batched import inverse_dynamics
 from dynamics_backends.rigid_body.model.model import Model
-from dynamics_backends.rigid_body.model.names import unknown_name
 from dynamics_backends.systems.bodies.actuated_body import ActuatedBody
 from dynamics_backends.systems.bodies.along_path import AlongPath, DoubleIntegrator
 from dynamics_backends.systems.bodies.free_body import FreeBody
@@ -157,7 +157,7 @@ class MotionSettings(Checked):
 
 @dataclass(frozen=True, kw_only=True)
 class Faults(Checked):
-    """Of the planner: each ``fail_every``-th solve fails (0: none), and every one takes ``slow_factor`` times as long."""
+    """Faults of the planner: each ``fail_every``-th solve fails (0: none), and every one takes ``slow_factor`` times as long."""
 
     fail_every: int = 0
     slow_factor: float = 1.0
@@ -343,8 +343,7 @@ def _robot(
 
 def _system(ocp: OCP) -> Any:
     """The continuous dynamics, None where there are none."""
-    system = getattr(ocp.phases[0].dynamics, "system", None)
-    return getattr(system, "wrapped", system)  # a compiled map wraps it
+    return unwrapped(getattr(ocp.phases[0].dynamics, "system", None))
 
 
 def _limit(ocp: OCP) -> Array | float:

@@ -15,7 +15,7 @@ from dynamics_backends.rigid_body.model.model_builder import ModelBuilder
 CART_BOX = (0.5, 0.2, 0.2)
 """Width, depth and height [m] of the cart."""
 BALL_RADIUS, ARM = 0.1, 0.5
-"""Of the pendulum [m]."""
+"""Radius of the pendulum's ball, and its distance from the hinge [m]."""
 
 
 def box_inertia(mass: float, size: tuple[float, float, float]) -> np.ndarray:

@@ -167,7 +167,7 @@ def test_the_registry_loads_casadi_for_those_who_ask():
 
 @pytest.mark.needs_compiler
 def test_a_graph_too_long_to_compile_is_interpreted(monkeypatch, caplog):
-    """The same numbers, and a word on it."""
+    """The numbers do not change, and the log says a word on it."""
     map = FreeBody(tree(TREES[0], 4))
     x, u = arguments(map)
     expected = make_backend(map, "casadi_ad", engine="compiled").jacobians(x, u)

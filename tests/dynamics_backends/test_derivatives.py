@@ -259,9 +259,9 @@ def test_steps_of_finite_differences():
 
 def test_wrong_choices_are_answered():
     map = FunctionMap(lambda x, u, t, p: [x[0]], 1, nu=0)
-    with pytest.raises(ValueError, match=r"unknown backend 'analitic' \(did you mean 'analytic'\?\)"):
+    with pytest.raises(ValueError, match="no backend is named 'analitic'; did you mean 'analytic'"):
         make_backend(map, "analitic")
-    with pytest.raises(ValueError, match="unknown engine 'nunpy'"):
+    with pytest.raises(ValueError, match="no engine is named 'nunpy'"):
         make_backend(map, "forward_ad", engine="nunpy")
     with pytest.raises(TypeError, match="FunctionMap has no analytic derivatives; choose backend = 'forward_ad'"):
         make_backend(map, "analytic")

@@ -280,6 +280,22 @@ def test_check_names_a_wrong_derivative(config, monkeypatch):
     assert "(analytic against complex_step, dynamics)" in result.output
 
 
+def test_check_names_a_wrong_second_derivative(config, monkeypatch):
+    right = FreeBody.contracted
+
+    def wrong(self, x, u, t, p, lam):
+        first, second = right(self, x, u, t, p, lam)
+        xx = [np.array(row) for row in second.xx]
+        xx[1][1] *= 1.1
+        return first, second._replace(xx=xx)
+
+    monkeypatch.setattr(FreeBody, "contracted", wrong)
+    result = run("check", config, "--points", "2")
+    assert result.exit_code == FAILED
+    assert "worst: d2 / d q[elbow] along a direction, relative error" in result.output
+    assert "(analytic against complex_step" in result.output
+
+
 def test_compare(config, out):
     arguments = ("--backends", "analytic, complex_step", "--solvers", "slq,ilqr", "--out", out)
     result = run("compare", config, *arguments)

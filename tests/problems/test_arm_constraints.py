@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from dynamics_backends.compiled.runtime import cache
 from dynamics_backends.registry import make_backend
 from experiments.config.build import build_task, make_ready, solve_task
 from experiments.config.config import ConfigError, load_config, read_config
@@ -152,9 +153,23 @@ def test_one_optimum_by_direct_multiple_shooting_and_by_slq():
         assert clearance(task, solution, obstacle.center, obstacle.radius) >= -1e-6
 
 
+@pytest.mark.needs_compiler
 @pytest.mark.parametrize("solver", ["dms", "slq"])
-def test_what_a_solve_calls_is_made_ready(solver):
-    config = load_config(
-        CONFIGS / "irb4600_obstacle.toml", ["problem.horizon=3", "problem.substeps=1", f"solver={solver}"]
-    )
-    assert make_ready(config, build_task(config)) > 0.0
+def test_what_a_solve_calls_is_made_ready(solver, monkeypatch):
+    """A solve after it loads no kernel any more; the number of substeps is one that no other test has."""
+    loaded, load = [], cache._load_from
+
+    def noted(folder, key, source):
+        loaded.append(key)
+        return load(folder, key, source)
+
+    monkeypatch.setattr(cache, "_load_from", noted)
+    substeps = {"dms": 3, "slq": 4}[solver]
+    changes = [f"problem.substeps={substeps}", f"solver={solver}", "engine=compiled"]
+    config = load_config(CONFIGS / "irb4600_obstacle.toml", ["problem.horizon=3", *changes])
+    task = build_task(config)
+    make_ready(config, task)
+    assert loaded
+    loaded.clear()
+    solve_task(config, task)
+    assert not loaded

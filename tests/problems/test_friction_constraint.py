@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 from contact_cases import FEET, arguments, hyq
 
+from dynamics_backends.names import UnknownName
 from dynamics_backends.registry import make_backend
-from dynamics_backends.rigid_body.model.names import UnknownName
 from dynamics_backends.systems.constraints.constraint_kinds import PointContact
 from dynamics_backends.systems.constraints.holonomic import Holonomic
 from experiments.config.config import load_config

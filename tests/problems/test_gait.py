@@ -9,9 +9,9 @@ import pytest
 from contact_cases import FEET, STANCE, hyq
 
 import trajopt as to
+from dynamics_backends.names import UnknownName
 from dynamics_backends.registry import make_backend
 from dynamics_backends.rigid_body.batched import forward_dynamics
-from dynamics_backends.rigid_body.model.names import UnknownName
 from dynamics_backends.systems.constraints.constraint_kinds import PointContact
 from dynamics_backends.systems.constraints.holonomic import Holonomic
 from problems.legged.contact_terms import friction_cost

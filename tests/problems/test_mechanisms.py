@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tomllib
 from functools import partial
 from pathlib import Path
 
@@ -15,12 +16,12 @@ from dynamics_backends.systems.bodies.free_body import FreeBody
 from dynamics_backends.systems.constraints.constraint_kinds import FrameContact
 from dynamics_backends.systems.constraints.holonomic import Holonomic
 from experiments.config.build import build_task
-from experiments.config.config import load_config
+from experiments.config.config import load_config, read_config
+from experiments.config.toml_text import to_toml
 from problems.arms import lifting
 from problems.robots import ERD_PACKAGE, erd_names
 from problems.robots.human import FOOT_MASS, SEGMENTS, sagittal_human
-from problems.robots.textbook import four_bar_angles
-from problems.robots.textbook import multi_pendulum as chain
+from problems.robots.textbook import four_bar_angles, multi_pendulum as chain
 from problems.task import position_of
 from problems.textbook import cart_pendulum, four_bar, multi_pendulum
 
@@ -37,9 +38,22 @@ def downhill(task, iterations=3, **options) -> float:
 
 
 @pytest.mark.parametrize("path", sorted(CONFIGS.glob("*.toml")), ids=lambda path: path.stem)
-def test_every_config_loads(path):
-    config = load_config(path, ["engine=numpy"])
-    assert config.problem_name and config.solver_options is not None
+def test_every_config_is_read_back_as_it_is_written(path):
+    """What a run leaves beside its results gives the same settings, and nothing of the file is lost on the way."""
+    config, given = load_config(path), tomllib.loads(path.read_text(encoding="utf-8"))
+    again = read_config(tomllib.loads(to_toml(config.as_dict())), config.source)
+    assert again == config
+    kept = config.as_dict()
+    for table in ("problem", "solver"):
+        values = {"name": given[table]} if isinstance(given.get(table), str) else given.get(table, {})
+        assert [key for key, value in values.items() if not _holds(kept[table].get(key), value)] == []
+
+
+def _holds(kept, value) -> bool:
+    """Whether settings hold a value of a file, tables by their keys."""
+    if isinstance(value, dict) and isinstance(kept, dict):
+        return all(_holds(kept.get(key), inner) for key, inner in value.items())
+    return kept == value or str(kept).endswith(str(value))  # paths of robots are relative to the file
 
 
 @pytest.mark.parametrize(

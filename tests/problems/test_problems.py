@@ -8,8 +8,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from dynamics_backends.names import UnknownName
 from dynamics_backends.registry import backend_names, make_backend
-from dynamics_backends.rigid_body.model.names import UnknownName
 from experiments.config.build import build_task, solve_task
 from experiments.config.config import load_config
 from problems.registry import load_problem
@@ -67,8 +67,12 @@ def test_every_backend_reaches_the_same_cost():
 
 @pytest.mark.parametrize("name", ["gen3_reach", "iiwa7_reach", "irb4600_go_to"])
 def test_go_to_of_a_bundled_robot(name):
-    _, solution = solved(name)
+    task, solution = solved(name)
     assert solution.status.success, solution.status
+    assert solution.history[-1].gradient <= 1e-6
+    end = position_of(task.ocp.model, task.frame, solution.xs[-1, : task.ocp.model.nq])
+    start = position_of(task.ocp.model, task.frame, task.ocp.x0[: task.ocp.model.nq])
+    assert np.linalg.norm(end - task.goal) < min(0.01, 0.05 * np.linalg.norm(start - task.goal))
 
 
 COARSE = ("problem.horizon=40", "problem.dt=0.04", "problem.force_limit=200", "problem.integrator=semi_implicit_euler")

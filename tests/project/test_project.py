@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import ast
+import os
+import re
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+
+from trajopt import erd_names
 
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGES = ("dynamics_backends", "trajopt", "problems", "experiments")
@@ -32,6 +36,21 @@ def test_import_of_trajopt_loads_no_heavy_package() -> None:
 def test_every_public_module_has_a_docstring(file: str) -> None:
     docstring = ast.get_docstring(ast.parse((ROOT / file).read_text(encoding="utf-8")))
     assert docstring, f"{file} needs a docstring that states its problem and notation"
+
+
+@pytest.mark.skipif("ur5" not in erd_names(), reason="the script loads a robot of example-robot-data")
+def test_the_script_of_the_readme_runs(tmp_path) -> None:
+    """Its one import is all that it needs."""
+    (script,) = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(encoding="utf-8"), re.DOTALL)
+    imported = [line for line in script.splitlines() if line.startswith(("import ", "from "))]
+    assert imported == ["import numpy as np", "import trajopt as to"]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    command = [sys.executable, "-c", script]
+    result = subprocess.run(
+        command, cwd=tmp_path, env=environment, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False
+    )
+    assert result.returncode == 0, result.stderr
+    assert (tmp_path / "ur5.npz").exists() and "\nconverged: " in result.stdout
 
 
 @pytest.mark.parametrize("document", ["README.md", "CHANGELOG.md", "LICENSE"])

@@ -10,8 +10,7 @@ from click.testing import CliRunner
 
 from experiments.analysis.operations import FUNCTIONS, HEADER, PUBLISHED, TYPES, by_type, load, operation_counts, table
 from experiments.cli import doctor, kernel_cache
-from experiments.cli.engine_commands import cache, compile_config, ops
-from experiments.cli.engine_commands import doctor as doctor_command
+from experiments.cli.engine_commands import cache, compile_config, doctor as doctor_command, ops
 
 ROOT = Path(__file__).resolve().parents[2]
 COUNTS = {  # of this project, exact: a change is a change of the algorithms or of the tracing

@@ -13,8 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from dynamics_backends.compiled.emit.emit import constant
-from dynamics_backends.compiled.sources.dynamics_source import dynamics_source, has_source
+from dynamics_backends.compiled.interface.sources import constant, dynamics_source, has_source
 from dynamics_backends.protocol import Array
 from trajopt.guesses.guesses import Guess
 from trajopt.lq.compiled_lq import lq_source

@@ -89,7 +89,7 @@ def _residual(sweeper: LQSolver, lq: LQProblem, bounds: Bounds) -> float:
 
 
 def recentered(lq: LQProblem, step: LQStep) -> LQProblem:
-    """The same problem in the deviations from a trajectory that satisfies its dynamics."""
+    """An LQ problem in the deviations from a trajectory that satisfies its dynamics."""
     dx, du = step
     q = lq.q + (lq.Q @ dx[:, :, None])[:, :, 0]
     q[:-1] += (du[:, None, :] @ lq.S)[:, 0]

@@ -12,9 +12,9 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-from scipy.linalg.lapack import dpotrf, dpotrs
 
 from dynamics_backends.protocol import Array
+from trajopt.lq.lapack import cholesky, cholesky_solve
 
 MAX_ITERATIONS = 100
 ARMIJO = 0.1
@@ -56,14 +56,14 @@ def solve_box_qp(H: Array, g: Array, lower: Array, upper: Array, start: Array | 
 
 
 def _factorized(H: Array) -> tuple[Array, int]:
-    return dpotrf(H, lower=1, clean=1) if H.size else (H, 0)
+    return cholesky(H) if H.size else (H, 0)
 
 
 def _projected_step(H, g, lower, upper, x, gradient, free, factor) -> Array:
     """The projected Newton step, shortened until it decreases the objective; x itself if rounding allows no decrease."""
     direction = np.zeros_like(x)
     if free.any():
-        direction[free] = -dpotrs(factor, gradient[free], lower=1)[0]
+        direction[free] = -cholesky_solve(factor, gradient[free])
     alpha = 1.0
     while alpha > SHORTEST:
         new = np.clip(x + alpha * direction, lower, upper)

@@ -13,8 +13,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from dynamics_backends.compiled.runtime.cache import load
-from dynamics_backends.compiled.runtime.memory import address, bound
+from dynamics_backends.compiled.interface.libraries import address, bound, load
 from dynamics_backends.protocol import Array
 from trajopt.lq import box_qp, definite_shift
 from trajopt.lq.lq import Bounds, LQProblem, LQStep, Policy

@@ -23,10 +23,10 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-from scipy.linalg.lapack import dpotrf, dpotrs
 
 from dynamics_backends.protocol import Array
 from trajopt.lq.box_qp import solve_box_qp
+from trajopt.lq.lapack import cholesky, cholesky_solve
 
 Bounds = tuple[Array, Array]
 """Lower and upper bounds on du, each (N, m)."""
@@ -125,10 +125,10 @@ def gains_of(Quu: Array, Qux: Array, Qu: Array, limits: tuple[Array, Array] | No
     """k (m,) and K (m, n), or None where Quu is not positive definite on the free controls."""
     if limits is not None:
         return _box_gains(Quu, Qux, Qu, *limits)
-    factor, info = dpotrf(Quu, lower=1)
+    factor, info = cholesky(Quu)
     if info or not np.isfinite(factor[-1, -1]):  # LAPACK lets NaN pass
         return None
-    both = -dpotrs(factor, np.column_stack([Qu, Qux]), lower=1)[0]
+    both = -cholesky_solve(factor, np.column_stack([Qu, Qux]))
     return both[:, 0], both[:, 1:]
 
 
@@ -138,7 +138,7 @@ def _box_gains(Quu: Array, Qux: Array, Qu: Array, lower: Array, upper: Array) ->
         return None
     K = np.zeros_like(Qux)
     if result.free.any():
-        K[result.free] = -dpotrs(result.factor, Qux[result.free], lower=1)[0]
+        K[result.free] = -cholesky_solve(result.factor, Qux[result.free])
     return result.x, K
 
 

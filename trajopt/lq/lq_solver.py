@@ -6,6 +6,7 @@ from typing import Protocol
 
 from dynamics_backends.protocol import Array
 from trajopt.lq import lq as numpy_lq
+from trajopt.lq.lapack import lapack
 from trajopt.lq.lq import Bounds, LQProblem, LQStep, Policy
 
 
@@ -34,6 +35,9 @@ class LQSolver(Protocol):
 
 class NumpyLQ:
     """The functions of :mod:`trajopt.lq.lq`."""
+
+    def __init__(self) -> None:
+        lapack()
 
     def solve_riccati(
         self, lq: LQProblem, mu: float = 0.0, regularize: str = "control", bounds: Bounds | None = None

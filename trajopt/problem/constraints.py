@@ -70,7 +70,7 @@ class Constraint:
         object.__setattr__(self, "parameters", values)
 
     def updated(self, *, lower: Values | None = None, upper: Values | None = None, **parameters: Values) -> Constraint:
-        """The same constraint with other bounds or other values of some parameters.
+        """This constraint with other bounds or other values of some parameters.
 
         Raises ValueError for a parameter that the constraint does not have.
         """

@@ -11,13 +11,12 @@ J comes from dual numbers; the H_i, contracted with w r, from a complex step ove
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from dynamics_backends.methods.analytic import Analytic
-from dynamics_backends.methods.forward_ad import ForwardAD, contracted_hessian
 from dynamics_backends.protocol import Array, Batch, HasPartials, Jacobians, Map, Parameters
+from dynamics_backends.registry import make_backend
 from trajopt.problem.terms import CostTerm
 
 
@@ -67,4 +66,16 @@ def residual_batch(residual: Map, x: Array, u: Array, t: Array | float, p: Param
 
 def residual_jacobians(residual: Map, b: Batch) -> Jacobians:
     """Value (N, nr) and derivatives of a residual, its own where it writes them out."""
-    return (Analytic if isinstance(residual, HasPartials) else ForwardAD)(residual)._jacobians(b)
+    method = "analytic" if isinstance(residual, HasPartials) else "forward_ad"
+    return make_backend(residual, method, engine="numpy").jacobians(*_batch_first(b))
+
+
+def contracted_hessian(map: Map, b: Batch, factors: Array) -> Array:
+    """sum_i factors_i H_i (N, K, K), K = ndx + nu, from factors (N, n_out); H_i that of (dx, du) -> f_i(x (+) dx, u + du)."""
+    backend: Any = make_backend(map, "forward_ad", engine="numpy")  # which has second derivatives
+    _, (xx, ux, uu) = backend.hessian_contraction(*_batch_first(b), factors)
+    return np.block([[xx, ux.transpose(0, 2, 1)], [ux, uu]])
+
+
+def _batch_first(b: Batch) -> tuple[Array, Array, Array, dict[str, Array]]:
+    return b.x.T, b.u.T, b.t, {name: rows.T for name, rows in b.p.items()}

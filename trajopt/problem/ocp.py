@@ -184,7 +184,7 @@ class OCP:
         return [*(c for phase in self.phases for c in phase.constraints), *self.terminal_constraints]
 
     def updated(self, name: str, **changes: Values) -> OCP:
-        """The same problem with other values in every cost term and constraint of this name.
+        """This problem with other values in every cost term and constraint of this name.
 
         changes: ``weight`` of a term, ``lower`` and ``upper`` of a constraint, and parameters by name.
         Raises ValueError if nothing has this name, or has no such value.

@@ -121,7 +121,7 @@ def coordinates(chosen: Sequence[int], x: Rows, u: Rows, t: Scalar, p: Parameter
 def sphere_clearance(
     model: Model, points: Sequence[LinkPoint], x: Rows, u: Rows, t: Scalar, p: Parameters
 ) -> list[Scalar]:
-    """Of each point: (distance^2 - radius^2) / (2 radius), which is the distance from the sphere's surface near it."""
+    """(distance^2 - radius^2) / (2 radius) for each point: near a sphere's surface, the distance from it."""
     at = kinematics.point_positions(model, x[: model.nq], [(point.body, point.offset) for point in points])
     return [_clearance([a[i] - p["center"][i] for i in range(3)], p["radius"][0]) for a in at]
 
@@ -129,7 +129,7 @@ def sphere_clearance(
 def pair_clearance(
     model: Model, pairs: Sequence[tuple[LinkPoint, LinkPoint]], x: Rows, u: Rows, t: Scalar, p: Parameters
 ) -> list[Scalar]:
-    """The same of the points of each pair, which keep ``distance`` from each other."""
+    """(d^2 - distance^2) / (2 distance) for the points of each pair, d apart: they keep ``distance`` from each other."""
     places = list(dict.fromkeys(point for pair in pairs for point in pair))
     at = kinematics.point_positions(model, x[: model.nq], [(point.body, point.offset) for point in places])
     where = dict(zip(places, at, strict=True))

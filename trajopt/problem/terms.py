@@ -60,7 +60,7 @@ class CostTerm:
         object.__setattr__(self, "parameters", values)
 
     def updated(self, *, weight: Values | None = None, **parameters: Values) -> CostTerm:
-        """The same term with another weight or other values of some parameters.
+        """This term with another weight or other values of some parameters.
 
         Raises ValueError for a parameter that the term does not have.
         """

@@ -21,9 +21,10 @@ from typing import Any, Protocol
 import numpy as np
 
 from dynamics_backends.protocol import Array
+from trajopt.guesses.warm_start import WarmStart
 from trajopt.problem.ocp import OCP
 from trajopt.replanning.measurements import Estimator, MovingObject, Observer, Prediction, Sensor
-from trajopt.replanning.plan import Horizon, Plan, WarmStart, fault_of, warm_start, with_values
+from trajopt.replanning.plan import Horizon, Plan, fault_of, warm_start, with_values
 from trajopt.replanning.run_log import Event, EventKind, RunLog, Solve
 from trajopt.replanning.simulator import Simulator
 from trajopt.replanning.workers import Answer, Clock, SimulatedClock, SimulatedWorker, Worker
@@ -31,7 +32,7 @@ from trajopt.results.solution import Solution
 
 _SAME_TIME = 1e-9
 _DIGITS = 9
-"""Of time steps [s]: sums of ticks that differ by rounding are one."""
+"""Time steps [s] are rounded to so many digits: sums of ticks that differ by rounding are one."""
 
 
 class Planner(Protocol):

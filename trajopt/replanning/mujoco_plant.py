@@ -29,7 +29,7 @@ SHAPES = ("visual", "collision")
 EXTRAS = ("gazebo", "transmission", "material", "mujoco")
 CONVERTIBLE = ("revolute", "prismatic", "floating")
 WORLD, ROOT_JOINT = "world_of_the_plant", "root_joint"
-MISSING = "the plant 'mujoco' needs the package mujoco: pip install 'trajopt[sim]'"
+MISSING = "the plant 'mujoco' needs the package mujoco: pip install 'urdf-trajopt[sim]'"
 _ROUNDING = 1e-9
 
 

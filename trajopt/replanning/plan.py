@@ -12,12 +12,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Protocol
 
 import numpy as np
 
 from dynamics_backends.protocol import Array
-from trajopt.guesses.guesses import Guess, resampled_guess
+from trajopt.guesses.guesses import resampled_guess
+from trajopt.guesses.warm_start import WarmStart
 from trajopt.problem.ocp import OCP, Phase
 from trajopt.results.solution import Solution
 from trajopt.results.status import StatusCode
@@ -93,14 +94,6 @@ def fault_of(solution: Solution) -> str | None:
     return None if solution.status.code in ACCEPTED else str(solution.status)
 
 
-class WarmStart(NamedTuple):
-    """Where a solver may start: states and controls, gains K (N, nu, ndx), and multipliers with one row for each knot."""
-
-    guess: Guess
-    K: Array
-    multipliers: Mapping[str, Array]
-
-
 def warm_start(plan: Plan, ocp: OCP, start: float) -> WarmStart:
     """The plan on the time grid of a problem whose first knot is at ``start``."""
     guess = resampled_guess(ocp, plan, start - plan.start)
@@ -125,7 +118,7 @@ class Horizon(Protocol):
 
 @dataclass(frozen=True)
 class Receding:
-    """The same problem at all times; ``moved``: with references of its own from t [s] on."""
+    """One problem at all times; ``moved`` gives it references of its own from t [s] on."""
 
     ocp: OCP
     moved: Callable[[OCP, float], OCP] | None = None

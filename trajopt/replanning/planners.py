@@ -15,7 +15,6 @@ The others pass these on, and go wrong on demand.
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -23,20 +22,20 @@ import numpy as np
 
 from dynamics_backends.protocol import Array
 from trajopt.guesses.guesses import Guess
+from trajopt.guesses.warm_start import WarmStart
 from trajopt.problem.ocp import OCP
 from trajopt.replanning.loop import Planner
-from trajopt.replanning.plan import WarmStart, fault_of
+from trajopt.replanning.plan import fault_of
 from trajopt.results.solution import Solution
-from trajopt.solvers.direct.direct_sqp import sqp
-from trajopt.solvers.direct.dms import dms
 from trajopt.solvers.feedback import tracking_gains
-from trajopt.solvers.options import DMSOptions
-from trajopt.solvers.registry import solve, solver_options
+from trajopt.solvers.registry import solve
 from trajopt.stage.evaluation import Direction, Shooting
 from trajopt.stage.numerics import numerics_for
 
 WARM_BARRIER = 1e-6
 """The first barrier parameter of IPOPT from a plan that it has found."""
+KEEP_MULTIPLIERS = ("sqp",)
+"""Solvers that start from the multipliers of the last plan."""
 
 
 class Converging:
@@ -58,16 +57,11 @@ class Converging:
 
     def respond(self, x0: Array) -> Solution:
         """See :class:`~trajopt.replanning.loop.Planner`."""
-        ocp = replace(self._ocp, x0=x0)
-        guess = followed(ocp, self._warm) if self.follow else self._warm.guess
-        options, multipliers = self.options, self._warm.multipliers
-        if isinstance(options, Mapping):
-            options = solver_options(self.solver, **options)
-        if self.solver == "dms" and multipliers:
-            return dms(ocp, guess, replace(options or DMSOptions(), barrier=WARM_BARRIER))
-        if self.solver == "sqp" and multipliers:
-            return sqp(ocp, guess, options, multipliers=multipliers)
-        solution = solve(ocp, guess, options, solver=self.solver)
+        ocp, warm = replace(self._ocp, x0=x0), self._warm
+        guess, found = followed(ocp, warm) if self.follow else warm.guess, bool(warm.multipliers)
+        kept = warm.multipliers if self.solver in KEEP_MULTIPLIERS else {}
+        start = WarmStart(guess, multipliers=kept, barrier=WARM_BARRIER if found else None)
+        solution = solve(ocp, options=self.options, solver=self.solver, warm_start=start, check=not found)
         if fault_of(solution) is None and not solution.K.any():
             return replace(solution, K=tracking_gains(ocp, solution.xs, solution.us))
         return solution
@@ -77,9 +71,9 @@ def followed(ocp: OCP, warm: WarmStart) -> Guess:
     """The motion from x0 under the feedback of a warm start."""
     (xs, us), N, ndx = warm.guess, ocp.horizon, ocp.manifold.ndx
     off = ocp.manifold.difference(xs[:1].T, ocp.x0[:, None])[:, 0]
-    start = us.copy()
-    start[0] += warm.K[0] @ off
-    policy = Direction(np.zeros((N + 1, ndx)), start - us, warm.K, np.zeros((N, ndx)))
+    K, start = np.zeros((N, ocp.nu, ndx)) if warm.K is None else warm.K, us.copy()
+    start[0] += K[0] @ off
+    policy = Direction(np.zeros((N + 1, ndx)), start - us, K, np.zeros((N, ndx)))
     about = np.concatenate([ocp.x0[None], xs[1:]])
     motion = numerics_for(ocp).evaluator.rollout(about, us, policy, np.ones(1), Shooting())
     return Guess(motion.xs[0], motion.us[0])

@@ -20,10 +20,10 @@ from typing import NamedTuple
 import numpy as np
 
 from dynamics_backends.protocol import Array
+from trajopt.guesses.warm_start import WarmStart
 from trajopt.lq.bounded_lq import solve_bounded_lq
 from trajopt.lq.lq import Bounds, LQProblem, LQStep, Policy
 from trajopt.problem.ocp import OCP
-from trajopt.replanning.plan import WarmStart
 from trajopt.results.records import IterationRecord
 from trajopt.results.solution import Solution
 from trajopt.results.status import Status, StatusCode

@@ -9,19 +9,22 @@ Multipliers pass from one call to the next while the number of knots stays the s
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import numpy as np
 
 from dynamics_backends.protocol import Array
+from trajopt.guesses.warm_start import WarmStart
 from trajopt.problem.ocp import OCP
-from trajopt.replanning.plan import WarmStart
 from trajopt.results.records import IterationRecord
 from trajopt.results.solution import Solution
 from trajopt.results.status import Status, StatusCode
-from trajopt.solvers.direct.direct_sqp import qp_solver_for, staged_program
-from trajopt.solvers.direct.rti import RealTimeIteration
 from trajopt.solvers.feedback import tracking_gains
 from trajopt.solvers.options import SQPOptions
 from trajopt.solvers.qp.qp import QPStatus
+
+if TYPE_CHECKING:
+    from trajopt.solvers.direct.rti import RealTimeIteration
 
 
 class RealTimeSQP:
@@ -33,6 +36,9 @@ class RealTimeSQP:
 
     def prepare(self, ocp: OCP, warm: WarmStart) -> None:
         """See :class:`~trajopt.replanning.loop.Planner`. Raises ValueError where the plan gives NaN."""
+        from trajopt.solvers.direct.direct_sqp import qp_solver_for, staged_program
+        from trajopt.solvers.direct.rti import RealTimeIteration
+
         self._ocp, before = ocp, self._step
         self._program = program = staged_program(ocp, warm.guess, self.options)
         step = RealTimeIteration(program, self.options, qp_solver_for(ocp, self.options))

@@ -18,7 +18,7 @@ _Evaluators = dict[tuple[int, float], Evaluator]
 
 @lru_cache(maxsize=16)
 def _shared(dynamics: DiscreteMap) -> _Evaluators:
-    """Those of a map without parameters: to make an evaluator takes much longer than to use it."""
+    """The evaluators of a map without parameters, kept because to make one takes much longer than to use it."""
     return {}
 
 

@@ -19,9 +19,13 @@ from typing import Any
 import numpy as np
 
 from dynamics_backends.protocol import Array
+from dynamics_backends.rigid_body.model.model import Model
+from dynamics_backends.rigid_body.model.model_data import model_from_data, model_to_data
 from trajopt.results.records import NUMBERS, PHASES, IterationRecord
 from trajopt.results.status import Status
 
+DISTRIBUTION = "urdf-trajopt"
+"""The name under which pip knows this project."""
 FORMAT = "trajopt.solution"
 FORMAT_VERSION = 1
 CONVENTIONS = {
@@ -49,6 +53,7 @@ class Solution:
     xs (N + 1, nx), us (N, nu), K (N, nu, ndx) feedback gains, k (N, nu) the last feed-forward step, times (N + 1,) [s].
     iterations: steps taken. history: one record per iteration. meta: JSON-like; options, solver, backend, digest.
     multipliers: by name, where the solver has them: "dynamics" (N, ndx), and (K, nr) of each constraint.
+    model: the robot of the problem, if there is one; to be shown, never solved with.
     """
 
     xs: Array
@@ -62,6 +67,7 @@ class Solution:
     times: Array
     meta: Mapping[str, Any] = field(default_factory=dict)
     multipliers: Mapping[str, Array] = field(default_factory=dict)
+    model: Model | None = None
 
     @property
     def time_total(self) -> dict[str, float]:
@@ -95,6 +101,7 @@ class Solution:
             "conventions": CONVENTIONS,
             "versions": versions(),
             "meta": dict(self.meta),
+            "robot": None if self.model is None else model_to_data(self.model),
         }
 
     @classmethod
@@ -138,6 +145,7 @@ class Solution:
             iterations=metadata["iterations"],
             history=tuple(history),
             meta=metadata["meta"],
+            model=model_from_data(metadata["robot"]) if metadata.get("robot") else None,
             multipliers={k.removeprefix(_MULTIPLIER): v for k, v in arrays.items() if k.startswith(_MULTIPLIER)},
         )
 
@@ -149,7 +157,7 @@ def versions() -> dict[str, str]:
 
     found = {"python": platform.python_version(), "numpy": np.__version__}
     try:
-        return found | {"trajopt": metadata.version("trajopt")}
+        return found | {"trajopt": metadata.version(DISTRIBUTION)}
     except metadata.PackageNotFoundError:  # run from a source tree
         return found
 

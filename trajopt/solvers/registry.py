@@ -1,45 +1,73 @@
-"""Solvers by name."""
+"""Solvers by name; each is loaded when it is first called."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, fields, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from dynamics_backends.registry import nearest_hint
+from dynamics_backends.names import unknown_name
+from dynamics_backends.protocol import Array
 from trajopt.guesses.guesses import Guess, constant_guess
+from trajopt.guesses.warm_start import WarmStart
 from trajopt.problem.ocp import OCP
 from trajopt.results.records import Callback
 from trajopt.results.solution import Solution
-from trajopt.solvers.direct.direct_sqp import sqp
-from trajopt.solvers.direct.dms import dms
 from trajopt.solvers.options import DDPOptions, DMSOptions, SLQOptions, SQPOptions
-from trajopt.solvers.shooting.augmented_lagrangian import solve_constrained
-from trajopt.solvers.shooting.ddp import ddp
-from trajopt.solvers.shooting.slq import ALIASES, slq
 from trajopt.validation.validation import Finding, require_valid
 
-
-def with_constraints(run: Any) -> Any:
-    """A shooting solver that takes constraints too, through an augmented Lagrangian."""
-
-    def solver(ocp: OCP, guess: Guess, options: Any, callback: Callback | None = None) -> Solution:
-        if not ocp.constraints():
-            return run(ocp, guess, options, callback)
-        return solve_constrained(ocp, guess, options, callback, run)
-
-    return solver
+if TYPE_CHECKING:
+    from trajopt.solvers.nlp.nlp import NLP, NLPSolution
 
 
-_SLQ_FAMILY = {name: (with_constraints(slq), SLQOptions, preset) for name, preset in ALIASES.items()}
+def _slq(ocp: OCP, warm: WarmStart, options: SLQOptions, callback: Callback | None) -> Solution:
+    from trajopt.solvers.shooting.slq import slq
+
+    return _with_constraints(slq, ocp, warm, options, callback)
+
+
+def _ddp(ocp: OCP, warm: WarmStart, options: DDPOptions, callback: Callback | None) -> Solution:
+    from trajopt.solvers.shooting.ddp import ddp
+
+    return _with_constraints(ddp, ocp, warm, options, callback)
+
+
+def _with_constraints(run: Any, ocp: OCP, warm: WarmStart, options: SLQOptions, callback: Callback | None) -> Solution:
+    """A shooting solver, with constraints inside an augmented Lagrangian."""
+    if not ocp.constraints():
+        return run(ocp, warm.guess, options, callback)
+    from trajopt.solvers.shooting.augmented_lagrangian import solve_constrained
+
+    if warm.penalty is not None:
+        options = replace(options, constraint_penalty=warm.penalty)
+    return solve_constrained(ocp, warm.guess, options, callback, run, warm.multipliers)
+
+
+def _dms(ocp: OCP, warm: WarmStart, options: DMSOptions, callback: Callback | None) -> Solution:
+    from trajopt.solvers.direct.dms import dms
+
+    if warm.barrier is not None:
+        options = replace(options, barrier=warm.barrier)
+    return dms(ocp, warm.guess, options, callback, warm.multipliers or None)
+
+
+def _sqp(ocp: OCP, warm: WarmStart, options: SQPOptions, callback: Callback | None) -> Solution:
+    from trajopt.solvers.direct.direct_sqp import sqp
+
+    return sqp(ocp, warm.guess, options, callback, warm.multipliers or None)
+
+
 SOLVERS: dict[str, tuple[Any, Any, Mapping[str, Any]]] = {
-    **_SLQ_FAMILY,
-    "ddp": (with_constraints(ddp), DDPOptions, {}),
-    "dms": (dms, DMSOptions, {}),
-    "sqp": (sqp, SQPOptions, {}),
+    "slq": (_slq, SLQOptions, {}),
+    "ilqr": (_slq, SLQOptions, {"shooting": "single"}),
+    "gnms": (_slq, SLQOptions, {"shooting": "all", "gaps": "linear"}),
+    "fddp": (_slq, SLQOptions, {"shooting": "all", "gaps": "nonlinear"}),
+    "ddp": (_ddp, DDPOptions, {}),
+    "dms": (_dms, DMSOptions, {}),
+    "sqp": (_sqp, SQPOptions, {}),
 }
-"""name -> (function of ocp, guess, options, callback; class of its options; options that the name stands for)."""
+"""name -> (function of ocp, warm start, options, callback; class of its options; options that the name stands for)."""
 
 
 def solver_names() -> tuple[str, ...]:
@@ -50,16 +78,14 @@ def solver_names() -> tuple[str, ...]:
 def solver_options(solver: str = "slq", **values: Any) -> Any:
     """The options of a solver, checked.
 
-    Raises ValueError for an unknown solver or option, with the nearest known name, for a value that is out of range,
+    Raises UnknownName for a solver or option, with the nearest known one; ValueError for a value that is out of range,
     and for one that contradicts the solver's name (shooting = "single" under "gnms").
     """
     _, kind, preset = _entry(solver)
     known = [f.name for f in fields(kind)]
     for key, value in values.items():
         if key not in known:
-            raise ValueError(
-                f"solver {solver!r} has no option {key!r}{nearest_hint(key, known)}; it has: {', '.join(known)}"
-            )
+            raise unknown_name(f"option of solver {solver!r}", key, known)
         if key in preset and preset[key] != value:
             raise ValueError(f"solver {solver!r} means {key} = {preset[key]!r}, not {value!r}; use solver = 'slq'")
     return kind(**{**preset, **values})
@@ -71,15 +97,20 @@ def solve(
     options: SLQOptions | DMSOptions | SQPOptions | Mapping[str, Any] | None = None,
     callback: Callback | None = None,
     solver: str = "slq",
+    *,
+    warm_start: WarmStart | None = None,
+    check: bool = True,
 ) -> Solution:
     """Solve an optimal control problem.
 
-    guess: default x0 at every knot and zero controls. options: of the solver, as its dataclass or as a mapping; a name
-    that stands for certain options ("gnms") overrides those of a dataclass. callback: called with an
+    guess: default that of the warm start, else x0 at every knot and zero controls. options: of the solver, as its dataclass
+    or as a mapping; a name that stands for certain options ("gnms") overrides those of a dataclass. callback: called with an
     :class:`~trajopt.results.records.IterationRecord` after each iteration.
+    warm_start: what an earlier solution tells. check: look for mistakes in the problem first; a loop that has solved this problem
+    before, with other values, may spare the time.
 
-    Raises :class:`~trajopt.validation.validation.InvalidProblem` with all errors found, ValueError for bad options.
-    Non-convergence is no exception: see ``Solution.status``.
+    Raises UnknownName for a solver or option, :class:`~trajopt.validation.validation.InvalidProblem` with all errors found,
+    ValueError for bad options. Non-convergence is no exception: see ``Solution.status``.
     """
     run, kind, preset = _entry(solver)
     if options is None or isinstance(options, Mapping):
@@ -88,11 +119,29 @@ def solve(
         chosen = replace(options, **preset)
     else:
         raise TypeError(f"options is a {type(options).__name__}; solver {solver!r} takes {kind.__name__} or a mapping")
-    warnings = require_valid(ocp, guess)
+    warm = warm_start or WarmStart(constant_guess(ocp) if guess is None else guess)
+    if guess is not None:
+        warm = replace(warm, guess=guess)
+    warnings = require_valid(ocp, warm.guess) if check else []
     began = time.perf_counter()
-    solution = run(ocp, constant_guess(ocp) if guess is None else guess, chosen, callback)
+    solution = run(ocp, warm, chosen, callback)
     elapsed = time.perf_counter() - began
-    return replace(solution, meta=_meta(ocp, solver, asdict(chosen), warnings) | {"solve_time": elapsed})
+    meta = _meta(ocp, solver, asdict(chosen), warnings) | {"solve_time": elapsed}
+    return replace(solution, meta=meta, model=ocp.model)
+
+
+def solve_nlp(
+    nlp: NLP,
+    w: Array,
+    options: SQPOptions | None = None,
+    callback: Callback | None = None,
+    *,
+    multipliers: tuple[Array, Array] | None = None,
+) -> NLPSolution:
+    """Solve a sparse program of one's own by SQP: :func:`trajopt.solvers.sqp.sqp.solve_nlp`, loaded when called."""
+    from trajopt.solvers.sqp import sqp
+
+    return sqp.solve_nlp(nlp, w, options, callback, multipliers=multipliers)
 
 
 def _meta(ocp: OCP, solver: str, options: dict[str, Any], warnings: list[Finding]) -> dict[str, Any]:
@@ -117,5 +166,5 @@ def _unique(names: Iterable[str | None]) -> list[str]:
 
 def _entry(solver: str) -> tuple[Any, Any, Mapping[str, Any]]:
     if solver not in SOLVERS:
-        raise ValueError(f"unknown solver {solver!r}{nearest_hint(solver, SOLVERS)}; known: {', '.join(SOLVERS)}")
+        raise unknown_name("solver", solver, SOLVERS)
     return SOLVERS[solver]

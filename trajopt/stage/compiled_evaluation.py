@@ -17,21 +17,27 @@ from typing import Any
 
 import numpy as np
 
-from dynamics_backends.compiled.loops.kernel import templates
-from dynamics_backends.compiled.runtime.cache import load
-from dynamics_backends.compiled.runtime.memory import KNOTS_PER_THREAD, Rooms, address, bound, over_threads, pointers
-from dynamics_backends.compiled.runtime.toolchain import find_toolchain
-from dynamics_backends.compiled.sources.dynamics_source import (
+from dynamics_backends.compiled.interface.libraries import (
+    KNOTS_PER_THREAD,
+    Rooms,
+    address,
+    bound,
+    find_toolchain,
+    load,
+    over_threads,
+    pointers,
+    templates,
+)
+from dynamics_backends.compiled.interface.sources import (
+    TooLong,
+    TraceError,
     contracted_source,
     dynamics_source,
     has_contraction,
     has_source,
-    plain,
     tables_of,
 )
-from dynamics_backends.compiled.sources.traced_source import TooLong
-from dynamics_backends.methods.symbolic_map import TraceError
-from dynamics_backends.protocol import Array, DynamicsBackend, Hessians
+from dynamics_backends.protocol import Array, DynamicsBackend, Hessians, unwrapped
 from trajopt.lq.compiled_lq import CurvaturePart, KnotCurvatures
 from trajopt.lq.lq import LQProblem
 from trajopt.problem.impact_stage import ImpactStage
@@ -279,7 +285,7 @@ def _shapes(terms: Sequence[CostTerm]) -> tuple[TermShape, ...]:
 def _library(backend: DynamicsBackend, shape: StageShape) -> tuple[ctypes.CDLL, Tables]:
     """The compiled library of a phase's structure, and the tables of its robot; kept for problems that differ in values only."""
     dynamics = dynamics_source(backend, dict(shape.parameters))
-    stage = stage_source(dynamics, plain(backend.map), shape)
+    stage = stage_source(dynamics, unwrapped(backend.map), shape)
     return load("\n".join([templates(), stage.source])), tables_of(dynamics.model)
 
 
@@ -288,6 +294,6 @@ def _curvature_library(backend: DynamicsBackend, shape: StageShape) -> ctypes.CD
     """The library of second derivatives; made when they are first asked for."""
     sizes = dict(shape.parameters)
     source = curvature_source(
-        dynamics_source(backend, sizes), contracted_source(backend.map, sizes), plain(backend.map), shape
+        dynamics_source(backend, sizes), contracted_source(backend.map, sizes), unwrapped(backend.map), shape
     )
     return load("\n".join([templates(), source]))

@@ -13,18 +13,25 @@ from typing import Any
 
 import numpy as np
 
-from dynamics_backends.compiled.loops.kernel import templates
-from dynamics_backends.compiled.runtime.cache import load
-from dynamics_backends.compiled.runtime.memory import Rooms, address, aligned, bound, over_threads, pointers
-from dynamics_backends.compiled.runtime.toolchain import find_toolchain
-from dynamics_backends.compiled.sources.dynamics_source import (
+from dynamics_backends.compiled.interface.libraries import (
+    Rooms,
+    address,
+    aligned,
+    bound,
+    find_toolchain,
+    load,
+    over_threads,
+    pointers,
+    templates,
+)
+from dynamics_backends.compiled.interface.sources import (
+    TooLong,
     contracted_source,
     dynamics_source,
     has_contraction,
     has_source,
     tables_of,
 )
-from dynamics_backends.compiled.sources.traced_source import TooLong
 from dynamics_backends.protocol import Array, DynamicsBackend, Hessians
 from trajopt.problem.constraints import Constraint
 from trajopt.problem.ocp import OCP, Phase

@@ -30,7 +30,7 @@ def _structure(residual: Any, sizes: tuple[tuple[str, int], ...]) -> Array:
     """The mask (nr, nx + nu) of one residual; full where its source does not take symbols."""
     import casadi as ca
 
-    from dynamics_backends.methods.symbolic_map import Symbols, TraceError, symbolic_value
+    from dynamics_backends.compiled.interface.sources import Symbols, TraceError, symbolic_value
 
     symbols = Symbols.of(residual, dict(sizes))
     try:

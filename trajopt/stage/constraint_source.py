@@ -10,8 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from dynamics_backends.compiled.emit.emit import Argument, chunked_function
-from dynamics_backends.compiled.emit.trace import trace_expressions
+from dynamics_backends.compiled.interface.sources import Argument, chunked_function, trace_expressions
 from dynamics_backends.protocol import Array
 from trajopt.problem.constraints import Constraint
 from trajopt.stage.term_source import TermShape, TermSource, by_knot

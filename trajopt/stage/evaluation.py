@@ -17,12 +17,12 @@ from typing import NamedTuple, Protocol, runtime_checkable
 import numpy as np
 
 from dynamics_backends.manifold import Manifold
+from dynamics_backends.manifold_curvature import difference_curvature
 from dynamics_backends.protocol import Array, Hessians
 from trajopt.lq.lq import LQProblem
 from trajopt.problem.expansion import StageExpansion, quadratize, term_value
 from trajopt.problem.ocp import OCP, DiscreteMap, Phase
 from trajopt.problem.terms import CostTerm
-from trajopt.step.manifold_curvature import difference_curvature
 from trajopt.step.sensitivities import SampledSystem
 
 

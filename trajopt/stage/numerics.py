@@ -30,8 +30,7 @@ def numerics_for(ocp: OCP, hessian: str = "gauss_newton") -> Numerics:
 
 
 def _evaluator(ocp: OCP, hessian: str) -> Evaluator:
-    from dynamics_backends.compiled.sources.traced_source import TooLong
-    from dynamics_backends.methods.symbolic_map import TraceError
+    from dynamics_backends.compiled.interface.sources import TooLong, TraceError
     from trajopt.stage.compiled_evaluation import CompiledEvaluator, serves
 
     if not serves(ocp):

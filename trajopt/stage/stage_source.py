@@ -7,8 +7,7 @@ from dataclasses import replace
 from importlib.resources import files
 from typing import NamedTuple
 
-from dynamics_backends.compiled.sources import manifold_source
-from dynamics_backends.compiled.sources.dynamics_source import DynamicsSource
+from dynamics_backends.compiled.interface.sources import DynamicsSource, manifold_source
 from dynamics_backends.protocol import Map
 from trajopt.problem.impact_stage import JUMP
 from trajopt.stage.term_source import TermShape, term_source

@@ -14,11 +14,16 @@ from typing import NamedTuple
 import casadi as ca
 import numpy as np
 
-from dynamics_backends.compiled.emit.emit import Argument, chunked_function
-from dynamics_backends.compiled.emit.trace import trace_expressions
-from dynamics_backends.compiled.sources.traced_source import by_rows, require_short, short_enough
+from dynamics_backends.compiled.interface.sources import (
+    Argument,
+    by_rows,
+    chunked_function,
+    description,
+    require_short,
+    short_enough,
+    trace_expressions,
+)
 from dynamics_backends.manifold import Manifold
-from dynamics_backends.methods.symbolic_map import description
 from dynamics_backends.protocol import Array, HasPartials, Map
 from trajopt.problem.terms import CostTerm
 

@@ -20,6 +20,7 @@ from dynamics_backends.protocol import (
     Map,
     Parameters,
     SecondOrderBackend,
+    is_second_order,
 )
 from dynamics_backends.scalar import Rows, Scalar
 from trajopt.step.sensitivities import SampledSystem
@@ -36,7 +37,7 @@ class HeldMap:
         self.manifold, self.nu, self.n_out = map.manifold, 2 * map.nu, map.n_out
         self.output_names = map.output_names
         self.control_names = (*map.control_names, *(f"next {name}" for name in map.control_names))
-        self.second_order: bool = getattr(map, "second_order", False)
+        self.second_order = is_second_order(map)
 
     def __call__(self, x: Rows, u: Rows, t: Scalar, p: Mapping[str, Rows]) -> Rows:
         """Rows (n_out, N)."""

@@ -21,8 +21,8 @@ from typing import NamedTuple
 import numpy as np
 
 from dynamics_backends.manifold import Manifold
+from dynamics_backends.manifold_curvature import d_dexp_inv
 from dynamics_backends.protocol import Array, DynamicsBackend, Parameters
-from dynamics_backends.scalars.dual import Dual
 from trajopt.step.integrators import RUNGE_KUTTA, SEMI_IMPLICIT_EULER, Tableau, weighted_sum
 
 
@@ -153,19 +153,3 @@ def _pulled_back(manifold: Manifold, stage: Stage) -> tuple[Array, Array]:
     _, inverse = manifold.d_difference(stage.delta)  # the derivative of log is dexp^-1
     along_delta = d_dexp_inv(manifold, stage.delta, stage.k)
     return (inverse @ stage.k[:, :, None])[:, :, 0], inverse @ stage.k_w + along_delta @ stage.delta_w
-
-
-def d_dexp_inv(manifold: Manifold, delta: Array, k: Array) -> Array:
-    """The derivative of dexp^-1(delta) k in delta, (N, ndx, ndx), from delta (N, ndx), k (N, ndx); by dual numbers."""
-    n, ndx = delta.shape
-    result = np.zeros((n, ndx, ndx))
-    start = 0
-    for group in manifold.groups:
-        block = slice(start, start + group.nv)
-        start += group.nv
-        if group.to_se3 is None:
-            continue
-        d = Dual.seed(delta[:, block].T, np.eye(group.nv))
-        components = group.dexp_inv([d[i] for i in range(group.nv)], list(k[:, block].T))
-        result[:, block, block] = np.stack([c.tan for c in components], axis=1)
-    return result

@@ -10,8 +10,16 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from dynamics_backends.protocol import Array, Batch, DynamicsBackend, Hessians, Parameters, SecondOrderBackend
-from dynamics_backends.registry import nearest_hint
+from dynamics_backends.names import unknown_name
+from dynamics_backends.protocol import (
+    Array,
+    Batch,
+    DynamicsBackend,
+    Hessians,
+    Parameters,
+    SecondOrderBackend,
+    is_second_order,
+)
 from trajopt.problem.ocp import LinearizedStep
 from trajopt.step.integrators import SCHEMES, SEMI_IMPLICIT_EULER, step_rows
 from trajopt.step.runge_kutta_stages import Substep, chained, substeps_of
@@ -22,7 +30,7 @@ class SampledSystem:
     """A system under a backend, sampled by a scheme: a :class:`~trajopt.problem.ocp.DiscreteMap`.
 
     scheme: one of :data:`~trajopt.step.integrators.SCHEMES`. substeps: steps of the scheme per dt, the control held.
-    Raises ValueError for an unknown scheme, or where semi-implicit Euler meets a system whose state is not (q, v).
+    Raises UnknownName for a scheme, ValueError where semi-implicit Euler meets a system whose state is not (q, v).
     """
 
     def __init__(self, backend: DynamicsBackend, scheme: str = SEMI_IMPLICIT_EULER, substeps: int = 1) -> None:
@@ -83,13 +91,13 @@ class SampledSystem:
 
 def _check_scheme(backend: DynamicsBackend, scheme: str, substeps: int) -> None:
     if scheme not in SCHEMES:
-        raise ValueError(f"unknown scheme {scheme!r}{nearest_hint(scheme, SCHEMES)}; known: {', '.join(SCHEMES)}")
+        raise unknown_name("scheme", scheme, SCHEMES)
     if not isinstance(substeps, int) or substeps < 1:
         raise ValueError(f"substeps = {substeps!r}; expected an integer of at least 1")
     system = backend.map
     if system.n_out != system.manifold.ndx:
         raise ValueError(f"the map has {system.n_out} outputs; xdot needs ndx = {system.manifold.ndx}")
-    if scheme == SEMI_IMPLICIT_EULER and not getattr(system, "second_order", False):
+    if scheme == SEMI_IMPLICIT_EULER and not is_second_order(system):
         raise ValueError(
             "semi_implicit_euler needs a state (q, v) with qdot = v; declare second_order=True if that holds, "
             "or choose scheme = 'rk4' or 'euler'"

@@ -4,7 +4,7 @@ For lam' (Phi(x (+) dx, u + du) (-) Phi(x, u)) and its Hessian in w = (dx, du), 
 stages, and every operation on the way adds its own curvature, seen through the sensitivity of its arguments:
 
     f at a stage          S_i' (kb_i . f_ww) S_i             S_i = d (x_i, u) / d w,  kb_i the adjoint of k_i = f(x_i, u)
-    x_i = x (+) delta_i   through d delta_i / d w            :func:`~trajopt.step.manifold_curvature.integrate_curvature`
+    x_i = x (+) delta_i   through d delta_i / d w            :func:`~dynamics_backends.manifold_curvature.integrate_curvature`
     dexp^-1(delta_i) k_i  through d (delta_i, k_i) / d w     only on Lie groups, as the one before
 
 All intermediate perturbations are coordinates of the exponential chart about the point in question, in which the chain rule
@@ -18,10 +18,10 @@ from collections.abc import Sequence
 import numpy as np
 
 from dynamics_backends.manifold import Manifold
+from dynamics_backends.manifold_curvature import d_dexp_inv, dexp_inv_curvature, integrate_curvature, slope
 from dynamics_backends.protocol import Array, Hessians, Parameters, SecondOrderBackend
 from trajopt.step.integrators import RUNGE_KUTTA, SEMI_IMPLICIT_EULER
-from trajopt.step.manifold_curvature import dexp_inv_curvature, integrate_curvature, slope
-from trajopt.step.runge_kutta_stages import Stage, Substep, chained, d_dexp_inv
+from trajopt.step.runge_kutta_stages import Stage, Substep, chained
 
 
 def step_hessian(

@@ -22,8 +22,16 @@ from dynamics_backends.compiled.emit.pairs import ALGEBRAS, Pair
 from dynamics_backends.compiled.emit.trace import Operand, Trace, trace
 from dynamics_backends.compiled.loops.sparsity import Sparse, compact_positions, compact_size, sparse_outputs
 from dynamics_backends.compiled.loops.tables import INT_TABLES
-from dynamics_backends.rigid_body.passes.passes import FIELDS, TRIPLES, Axis, Pass, Program, base_name, entry
-from dynamics_backends.rigid_body.passes.passes import TABLES as DOUBLE_TABLES
+from dynamics_backends.rigid_body.passes.passes import (
+    FIELDS,
+    TABLES as DOUBLE_TABLES,
+    TRIPLES,
+    Axis,
+    Pass,
+    Program,
+    base_name,
+    entry,
+)
 from dynamics_backends.rigid_body.spatial.joints import JOINTS, Joint
 from dynamics_backends.rigid_body.spatial.spatial import build, leaves, size
 

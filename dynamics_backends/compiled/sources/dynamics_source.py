@@ -26,7 +26,7 @@ from dynamics_backends.compiled.sources.free_body_source import contracted_loops
 from dynamics_backends.compiled.sources.traced_source import TracedDynamics, differences
 from dynamics_backends.methods.base import Method
 from dynamics_backends.methods.finite_difference import FiniteDifference
-from dynamics_backends.protocol import DynamicsBackend, HasContraction, HasPartials, Map
+from dynamics_backends.protocol import DynamicsBackend, HasContraction, HasPartials, Map, unwrapped
 from dynamics_backends.rigid_body.model.model import Model
 from dynamics_backends.systems.bodies.free_body import FreeBody
 
@@ -46,16 +46,11 @@ class DynamicsSource:
     model: Model | None = None
 
 
-def plain(map: Map) -> Map:
-    """The map itself, behind what an engine puts around it."""
-    return getattr(map, "wrapped", map)
-
-
 def has_source(backend: DynamicsBackend) -> bool:
     """Whether a backend's method is one that this module writes; that the map is short enough shows when it is traced."""
     if not isinstance(backend, Method) or backend.name not in METHODS:
         return False
-    return backend.name != "analytic" or isinstance(plain(backend.map), HasPartials)
+    return backend.name != "analytic" or isinstance(unwrapped(backend.map), HasPartials)
 
 
 def dynamics_source(
@@ -66,7 +61,7 @@ def dynamics_source(
     straight: as straight-line code; default by the size of the robot. Raises TooLong for straight-line code that would
     take too long to compile, TraceError for a map that cannot be traced.
     """
-    map, name = plain(backend.map), backend.name
+    map, name = unwrapped(backend.map), backend.name
     body = _looped(map) if straight is None else None if straight else _free_body(map)
     traced = TracedDynamics(map, sizes)
     rows = traced.rows if body is None else map.manifold.ndx // 2
@@ -84,7 +79,7 @@ def dynamics_source(
 
 def contracted_source(map: Map, sizes: Mapping[str, int]) -> DynamicsSource:
     """dynamics_contracted of a map that has it, to stand behind :func:`dynamics_source` of the same map by default."""
-    map = plain(map)
+    map = unwrapped(map)
     body = _looped(map)
     if body is not None:
         source, room = contracted_loops(body)
@@ -105,7 +100,7 @@ def _free_body(map: Map) -> FreeBody | None:
 
 def has_contraction(map: Map) -> bool:
     """Whether a map writes out its second derivatives."""
-    return isinstance(plain(map), HasContraction)
+    return isinstance(unwrapped(map), HasContraction)
 
 
 def tables_of(model: Model | None) -> tuple[list[np.ndarray], list[np.ndarray]]:

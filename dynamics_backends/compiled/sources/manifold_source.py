@@ -48,7 +48,7 @@ def manifold_source(manifold: Manifold) -> str:
 def curvature_source(manifold: Manifold) -> str:
     """Second derivatives contracted with l, behind :func:`manifold_source`; nothing for a vector space.
 
-    See :mod:`trajopt.step.manifold_curvature` for the blocks, which these are:
+    See :mod:`dynamics_backends.manifold_curvature` for the blocks, which these are:
 
         manifold_integrate_bend(d, l, ye, ee)       manifold_dexp_inv_bend(d, k, l, dk, dd)       manifold_difference_bend(d, l, M)
     """

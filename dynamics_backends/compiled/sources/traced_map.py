@@ -19,7 +19,7 @@ from dynamics_backends.compiled.emit.trace import Trace, trace, trace_expression
 from dynamics_backends.compiled.loops.kernel import CompiledKernel
 from dynamics_backends.compiled.loops.unrolled import straight_kernel
 from dynamics_backends.methods.symbolic_map import Symbols, symbolic_value
-from dynamics_backends.protocol import Array, Map
+from dynamics_backends.protocol import Array, Map, is_second_order
 from dynamics_backends.scalar import Rows, Scalar
 from dynamics_backends.scalars.dual import Dual
 
@@ -36,7 +36,7 @@ class TracedMap:
         self.wrapped = map
         self.manifold, self.nu, self.n_out = map.manifold, map.nu, map.n_out
         self.output_names, self.control_names = map.output_names, map.control_names
-        self.second_order: bool = getattr(map, "second_order", False)
+        self.second_order = is_second_order(map)
         self._traces: dict[Sizes, Trace] = {}
         self._kernels: dict[tuple[str, tuple[bool, ...], Sizes], CompiledKernel] = {}
 

@@ -24,7 +24,7 @@ from dynamics_backends.compiled.loops.kernel import template
 from dynamics_backends.compiled.sources.traced_map import replayed
 from dynamics_backends.methods.complex_step import STEP
 from dynamics_backends.methods.symbolic_map import Symbols, complaint, description, refusal, symbolic_value
-from dynamics_backends.protocol import Map, Partials
+from dynamics_backends.protocol import Map, Partials, is_second_order
 
 OPERATIONS_LIMIT = 100_000
 """Operations of one function at most; compilers take about a second for 10,000."""
@@ -56,7 +56,7 @@ class TracedDynamics:
     def rows(self) -> int:
         """How many rows of xdot are worth computing: without the first half, where that is v."""
         n, nx = self.map.manifold.ndx, self.map.manifold.nx
-        if not getattr(self.map, "second_order", False):
+        if not is_second_order(self.map):
             return n
         above, v = self.value_expression[: n // 2], self.symbols.x[nx - n // 2 :]
         return n // 2 if all(ca.is_equal(above[i], v[i]) for i in range(n // 2)) else n

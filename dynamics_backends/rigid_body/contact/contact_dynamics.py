@@ -17,8 +17,13 @@ from collections.abc import Mapping
 from typing import Any
 
 from dynamics_backends.rigid_body.algorithms.crba import MASS_MATRIX
-from dynamics_backends.rigid_body.derivatives.fd_derivatives import ACCELERATION_SHARE, BIAS, FACTORIZE, TOTAL_FORCE
-from dynamics_backends.rigid_body.derivatives.fd_derivatives import FORCE_SHARE as FREE_SHARE
+from dynamics_backends.rigid_body.derivatives.fd_derivatives import (
+    ACCELERATION_SHARE,
+    BIAS,
+    FACTORIZE,
+    FORCE_SHARE as FREE_SHARE,
+    TOTAL_FORCE,
+)
 from dynamics_backends.rigid_body.derivatives.rnea_derivatives import ENTRIES, KINEMATICS
 from dynamics_backends.rigid_body.derivatives.rnea_second_order import BLOCK_NAMES, CONTRACTION
 from dynamics_backends.rigid_body.model.model import Model

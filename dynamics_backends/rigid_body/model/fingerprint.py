@@ -9,7 +9,9 @@ import numpy as np
 
 
 def fingerprint(value) -> str:
-    """Return the SHA-256 of the content in hexadecimal. Dataclasses count by their fields, -0.0 as 0.0."""
+    """Return the SHA-256 of the content in hexadecimal. Dataclasses count by their fields but those with metadata digest =
+    False, -0.0 as 0.0.
+    """
     content = hashlib.sha256()
     _feed(content, value)
     return content.hexdigest()
@@ -18,7 +20,7 @@ def fingerprint(value) -> str:
 def _feed(content, value):
     """Add `value`, with kinds and lengths, so that no two different nests give the same bytes."""
     if is_dataclass(value):
-        _feed(content, [getattr(value, field.name) for field in fields(value)])
+        _feed(content, [getattr(value, field.name) for field in fields(value) if field.metadata.get("digest", True)])
     elif isinstance(value, np.ndarray):
         kind = "<i8" if value.dtype.kind in "iu" else "<f8"
         content.update(f"array{kind}{value.shape}".encode())

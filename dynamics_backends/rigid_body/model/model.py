@@ -25,9 +25,9 @@ from functools import cached_property
 
 import numpy as np
 
+from dynamics_backends.names import UnknownName, unknown_name
 from dynamics_backends.rigid_body.model.coupling import Coupling
 from dynamics_backends.rigid_body.model.fingerprint import fingerprint
-from dynamics_backends.rigid_body.model.names import UnknownName, unknown_name
 from dynamics_backends.rigid_body.spatial.joints import JOINTS
 
 __all__ = ["JOINT_TYPES", "STANDARD_GRAVITY", "Coupling", "Frame", "Model", "UnknownName"]
@@ -80,7 +80,8 @@ class Model:
     q_lower, q_upper: (nq,), infinite where unlimited. velocity_limit, effort_limit: (nv,), infinite where
     unknown. damping, friction (Coulomb), armature (rotor inertia at the joint): (nv,).
     gravity: (3,) [m/s^2] in the world. frames: named places. coupling: followers of `mimic="follow"`, or
-    None; nq and nv are those of the full tree in any case.
+    None; nq and nv are those of the full tree in any case. source: path of the file that it was read from, "" if none; no part
+    of the digest.
 
     Raises ValueError for wrong shapes, numbers that are not finite, parents out of order, repeated names.
     """
@@ -106,6 +107,7 @@ class Model:
     gravity: np.ndarray = field(default_factory=lambda: np.array(STANDARD_GRAVITY))
     frames: tuple[Frame, ...] = ()
     coupling: Coupling | None = None
+    source: str = field(default="", metadata={"digest": False})
 
     def __post_init__(self):
         for key in ("body_names", "joint_names", "joint_types", "frames"):

@@ -14,10 +14,10 @@ from typing import Any
 
 import numpy as np
 
+from dynamics_backends.names import unknown_name
 from dynamics_backends.rigid_body.model.joint_spec import AXIAL, Q_FIELDS, V_FIELDS, JointSpec
 from dynamics_backends.rigid_body.model.mass_properties import MassProperties, composite
 from dynamics_backends.rigid_body.model.model import JOINT_TYPES, STANDARD_GRAVITY, Frame, Model
-from dynamics_backends.rigid_body.model.names import unknown_name
 from dynamics_backends.rigid_body.spatial.rotations import rpy_matrix, turn_to_z, z_rotation
 
 SYMMETRY_TOLERANCE = 1e-9
@@ -171,7 +171,7 @@ def lock_joints(model: Model, joints: Iterable[str] | Mapping[str, float]) -> Mo
     for frame in model.frames:
         parent = model.body_names[frame.body] if frame.body >= 0 else None
         builder.add_frame(frame.name, parent, xyz=frame.p, R=frame.R, kind=frame.kind)
-    return builder.build(model.gravity)
+    return builder.build(model.gravity).replace(source=model.source)
 
 
 def _add_again(builder: ModelBuilder, model: Model, b: int, value: float | None):

@@ -1,4 +1,4 @@
-"""Models made in code, for tests and benchmarks: chains, binary trees, and random trees of mixed joints.
+"""Models made in code, to try algorithms on: chains, binary trees, a four-bar linkage, random trees of mixed joints.
 
 All inertias are physical: the tensor is tr(J) 1 - J with a positive definite second moment J.
 """

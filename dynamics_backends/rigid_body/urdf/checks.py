@@ -10,13 +10,13 @@ from __future__ import annotations
 
 import numpy as np
 
+from dynamics_backends.names import nearest_names
 from dynamics_backends.rigid_body.model.mass_properties import (
     point_inertia,
     positive_semidefinite,
     satisfies_triangle,
 )
 from dynamics_backends.rigid_body.model.model import JOINT_TYPES, Model
-from dynamics_backends.rigid_body.model.names import nearest_names
 from dynamics_backends.rigid_body.spatial.rotations import z_rotation
 from dynamics_backends.rigid_body.urdf.elements import Joint, Link, Robot
 from dynamics_backends.rigid_body.urdf.xml_source import URDFError

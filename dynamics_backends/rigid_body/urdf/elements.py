@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from dynamics_backends.rigid_body.model.names import nearest_names
+from dynamics_backends.names import nearest_names
 from dynamics_backends.rigid_body.spatial.rotations import rpy_matrix, snap_rotation, snap_vector, unit_axis
 from dynamics_backends.rigid_body.urdf.xml_source import Element
 

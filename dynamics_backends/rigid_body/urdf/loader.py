@@ -12,13 +12,14 @@ import warnings
 from collections.abc import Mapping
 from dataclasses import replace
 from itertools import chain
+from pathlib import Path
 
 import numpy as np
 
+from dynamics_backends.names import unknown_name
 from dynamics_backends.rigid_body.model.joint_spec import JointSpec
 from dynamics_backends.rigid_body.model.model import STANDARD_GRAVITY, Model
 from dynamics_backends.rigid_body.model.model_builder import ModelBuilder, lock_joints
-from dynamics_backends.rigid_body.model.names import unknown_name
 from dynamics_backends.rigid_body.spatial.rotations import SNAP_TOLERANCE
 from dynamics_backends.rigid_body.urdf import checks as urdf_checks
 from dynamics_backends.rigid_body.urdf.elements import Joint, Link, Robot, read_robot
@@ -73,7 +74,11 @@ def load_urdf(
     elif followers:
         model = replace(model, coupling=couple(model, followers))
     _report(robot, model, exempt=frozenset(followers), strict=strict)
-    return model
+    return model if _is_text(source) else replace(model, source=str(Path(source).resolve()))
+
+
+def _is_text(source: str | os.PathLike) -> bool:
+    return isinstance(source, str) and source.lstrip("\ufeff \t\r\n").startswith("<")
 
 
 def _check_option(option: str, value: str, known: tuple[str, ...]):

@@ -6,9 +6,9 @@ from typing import NamedTuple
 
 import numpy as np
 
+from dynamics_backends.names import nearest_names
 from dynamics_backends.rigid_body.model.coupling import Coupling
 from dynamics_backends.rigid_body.model.model import JOINT_TYPES, Model
-from dynamics_backends.rigid_body.model.names import nearest_names
 from dynamics_backends.rigid_body.urdf.elements import Joint, Mimic, Robot
 
 

@@ -19,7 +19,7 @@ import numpy as np
 from defusedxml import DefusedXmlException
 from defusedxml.ElementTree import DefusedXMLParser
 
-from dynamics_backends.rigid_body.model.names import nearest_names
+from dynamics_backends.names import nearest_names
 
 NESTING_LIMIT = 200  # a URDF nests about six deep
 

@@ -14,11 +14,11 @@ from typing import Self
 import numpy as np
 
 from dynamics_backends import scalar as sm
+from dynamics_backends.names import unknown_name
 from dynamics_backends.protocol import Contraction, Matrix, Partials
 from dynamics_backends.rigid_body.derivatives.fd_derivatives import ForwardDynamicsDerivatives
 from dynamics_backends.rigid_body.derivatives.fd_second_order import ForwardDynamicsSecondOrder
 from dynamics_backends.rigid_body.model.model import Model
-from dynamics_backends.rigid_body.model.names import unknown_name
 from dynamics_backends.scalar import Rows
 from dynamics_backends.systems.bodies.rigid_body_map import MechanicalSystem, columns
 

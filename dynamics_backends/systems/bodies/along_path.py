@@ -13,7 +13,7 @@ from typing import Any
 
 from dynamics_backends import scalar as sm
 from dynamics_backends.manifold import Manifold
-from dynamics_backends.protocol import Contraction, Matrix, Partials
+from dynamics_backends.protocol import Contraction, HasPartials, Matrix, Partials
 from dynamics_backends.scalar import Rows, Scalar
 
 
@@ -60,7 +60,8 @@ class AlongPath:
     second_order = False
 
     def __init__(self, system: Any) -> None:
-        if not (system.manifold.is_vector_space and hasattr(system, "partials")):
+        own_derivatives = isinstance(system, HasPartials)
+        if not (system.manifold.is_vector_space and own_derivatives):
             raise TypeError("a path can be followed by systems on vector spaces with partial derivatives of their own")
         self.system, self.nu, self.n = system, system.nu + 1, system.manifold.ndx
         self.manifold = Manifold.vector(self.n + 2, (*system.manifold.tangent_names, "s", "v[s]"))

@@ -11,9 +11,10 @@ from dynamics_backends.rigid_body.derivatives.fd_derivatives import ForwardDynam
 from dynamics_backends.rigid_body.derivatives.fd_second_order import fd_second_order
 from dynamics_backends.scalar import Rows, Scalar
 from dynamics_backends.systems.bodies.actuated_body import ActuatedBody
+from dynamics_backends.systems.bodies.rigid_body_map import Driven
 
 
-class FreeBody(ActuatedBody):
+class FreeBody(Driven, ActuatedBody):
     """The system of a robot that touches nothing; the arguments are those of ActuatedBody."""
 
     def __call__(self, x: Rows, u: Rows, t: Scalar, p: Mapping[str, Rows]) -> Rows:

@@ -14,12 +14,20 @@ from dynamics_backends.rigid_body.passes.drivers import Driver, run
 from dynamics_backends.scalar import Rows, Scalar
 
 
-class RigidBodyMap:
-    """A map of the state (q, v) of a model and a control; subclasses say which."""
+class Driven:
+    """What a driver evaluates where it is costly; the compiled engine has one of its own, and takes other maps as a whole."""
 
     driver: Driver = staticmethod(run)
-    runs_programs = True
-    """Whether ``driver`` evaluates what is costly inside; where not, the compiled engine takes the map as a whole."""
+
+    def with_driver(self, driver: Driver) -> Self:
+        """See :class:`~dynamics_backends.protocol.HasDriver`."""
+        other = copy(self)
+        other.driver = driver
+        return other
+
+
+class RigidBodyMap:
+    """A map of the state (q, v) of a model and a control; subclasses say which."""
 
     def __init__(self, model: Model, control_names: tuple[str, ...], output_names: tuple[str, ...]) -> None:
         if model.coupling is not None:
@@ -33,12 +41,6 @@ class RigidBodyMap:
         self.output_names = output_names
         self.nu = len(control_names)
         self.n_out = len(output_names)
-
-    def with_driver(self, driver: Driver) -> Self:
-        """A copy of this map that another driver evaluates."""
-        other = copy(self)
-        other.driver = driver
-        return other
 
     def split(self, x: Rows) -> tuple[Rows, Rows]:
         """q (nq, N) and v (nv, N)."""

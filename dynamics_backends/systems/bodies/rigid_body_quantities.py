@@ -29,12 +29,12 @@ from dynamics_backends.rigid_body.passes.ground import PLACE, PSI_DOT, VELOCITY,
 from dynamics_backends.rigid_body.passes.passes import Program
 from dynamics_backends.rigid_body.spatial.spatial import Motion, Vec
 from dynamics_backends.scalar import Rows, Scalar
-from dynamics_backends.systems.bodies.rigid_body_map import RigidBodyMap, columns, dof_names, in_state
+from dynamics_backends.systems.bodies.rigid_body_map import Driven, RigidBodyMap, columns, dof_names, in_state
 
 _FRAME_RATES = Program("frame_rates", [PLACE, VELOCITY, PSI_DOT], ["X", "S", "vel", "psid"])
 
 
-class InverseDynamics(RigidBodyMap):
+class InverseDynamics(Driven, RigidBodyMap):
     """tau (nv) from (q, v) and the joint accelerations u (nv)."""
 
     def __init__(self, model: Model) -> None:
@@ -49,7 +49,7 @@ class InverseDynamics(RigidBodyMap):
         return in_state(d.tau, d.dq, d.dv, d.M)
 
 
-class ForwardDynamics(RigidBodyMap):
+class ForwardDynamics(Driven, RigidBodyMap):
     """a (nv) from (q, v) and all joint forces u (nv)."""
 
     def __init__(self, model: Model) -> None:
@@ -63,7 +63,7 @@ class ForwardDynamics(RigidBodyMap):
         return in_state(*fd_derivatives(self.model, *self.split(x), u, driver=self.driver))
 
 
-class NonlinearEffects(RigidBodyMap):
+class NonlinearEffects(Driven, RigidBodyMap):
     """Coriolis, centrifugal and gravity forces (nv); no control."""
 
     def __init__(self, model: Model) -> None:
@@ -79,7 +79,7 @@ class NonlinearEffects(RigidBodyMap):
         return in_state(d.tau, d.dq, d.dv, [u] * self.n_out)
 
 
-class MassMatrix(RigidBodyMap):
+class MassMatrix(Driven, RigidBodyMap):
     """M(q) by rows (nv * nv); no control."""
 
     def __init__(self, model: Model) -> None:
@@ -107,8 +107,6 @@ class MassMatrix(RigidBodyMap):
 
 class FrameMotion(RigidBodyMap):
     """World position (3) [m] and velocity (3) [m/s] of a frame's origin; no control."""
-
-    runs_programs = False
 
     def __init__(self, model: Model, frame: str) -> None:
         names = tuple(f"{frame}.{c}" for c in ("x", "y", "z", "vx", "vy", "vz"))
@@ -141,7 +139,7 @@ class FrameMotion(RigidBodyMap):
         return Partials(self(x, u, t, p), [sm.stack(entries) for entries in fx], [u] * 6)
 
 
-class ActuatedInverseDynamics(RigidBodyMap):
+class ActuatedInverseDynamics(Driven, RigidBodyMap):
     """Forces (nu) of the actuated joints from (q, v) and their accelerations u (nu), the unactuated joints moving
     freely.
 

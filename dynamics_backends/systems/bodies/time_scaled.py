@@ -14,7 +14,7 @@ from typing import Any
 
 from dynamics_backends import scalar as sm
 from dynamics_backends.manifold import Manifold
-from dynamics_backends.protocol import Contraction, Partials
+from dynamics_backends.protocol import Contraction, HasPartials, Partials
 from dynamics_backends.scalar import Rows, Scalar
 
 
@@ -28,7 +28,8 @@ class TimeScaled:
     second_order = False
 
     def __init__(self, system: Any, names: Sequence[str] = ("duration",), phase: int = 0) -> None:
-        if not (system.manifold.is_vector_space and hasattr(system, "partials")):
+        own_derivatives = isinstance(system, HasPartials)
+        if not (system.manifold.is_vector_space and own_derivatives):
             raise TypeError("time can be scaled for systems on vector spaces with partial derivatives of their own")
         if not 0 <= phase < len(names):
             raise ValueError(f"phase = {phase}; there are {len(names)} durations")

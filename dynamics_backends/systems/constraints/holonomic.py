@@ -65,8 +65,6 @@ class Holonomic(ConstrainedDerivatives, ActuatedBody):
     constraints raise.
     """
 
-    runs_programs = False
-
     def __init__(
         self,
         model: Model,

@@ -32,8 +32,6 @@ _WRENCH = ("fx", "fy", "fz", "mx", "my", "mz")
 class SoftForces(RigidBodyMap):
     """The forces (3 for each point) [N] of soft contacts; the controls are the system's, and have no influence."""
 
-    runs_programs = False
-
     def __init__(self, system: SoftContact) -> None:
         names = tuple(f"{point.name}.{c}" for point in system.points for c in _XYZ)
         super().__init__(system.model, system.control_names, names)
@@ -58,8 +56,6 @@ class SoftForces(RigidBodyMap):
 
 class ConstraintForces(RigidBodyMap):
     """The constraint forces of a robot, as :meth:`Holonomic.outputs` reports them, one after the other."""
-
-    runs_programs = False
 
     def __init__(self, system: Holonomic) -> None:
         names = tuple(f"{c.name}.{label}" for c in system.constraints.bound for label in _labels(c))

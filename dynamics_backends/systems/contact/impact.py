@@ -66,7 +66,6 @@ class Impact(ConstrainedDerivatives):
     ConstraintSet raises.
     """
 
-    runs_programs = False
     second_order = False
 
     def __init__(

@@ -23,11 +23,11 @@ All of it costs O(depth^2) for each contact, in entries that the mass matrix has
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from dynamics_backends import scalar as sm
-from dynamics_backends.protocol import Contraction, Partials
+from dynamics_backends.protocol import Array, Contraction, Parameters, Partials
 from dynamics_backends.rigid_body.algorithms import ltl
 from dynamics_backends.rigid_body.algorithms.aba import aba
 from dynamics_backends.rigid_body.algorithms.external_forces import force_field
@@ -60,7 +60,9 @@ from dynamics_backends.rigid_body.spatial.spatial import Force, Mat, Vec
 from dynamics_backends.scalar import Rows, Scalar
 from dynamics_backends.systems.bodies.actuated_body import ActuatedBody
 from dynamics_backends.systems.constraints.constrained_derivatives import curvature, through_solution
-from dynamics_backends.systems.contact.contact_law import SoftContactLaw
+from dynamics_backends.systems.contact.contact_gaps import contact_gaps, doubts_about
+from dynamics_backends.systems.contact.contact_law import ContactLaw
+from dynamics_backends.systems.contact.exponential_law import SoftContactLaw
 from dynamics_backends.systems.contact.ground_surface import Ground, Plane, Surface, bends_in_position, in_position
 
 
@@ -96,11 +98,11 @@ class SoftContact(ActuatedBody):
 
     ``points``: names of frames, or (frame, offset (3,) [m] in its axes); ``ground`` and ``law``: see their modules; further
     arguments are those of ActuatedBody. Run-time parameters, all optional: ground_height, contact_stiffness,
-    contact_damping, contact_friction. Raises UnknownName for an unknown frame, ValueError for no point or one that
-    cannot move.
+    contact_damping, contact_friction, and others of the law. Raises UnknownName for an unknown frame, ValueError for no
+    point or one that cannot move.
     """
 
-    runs_programs = False
+    stiff = "contacts"
 
     def __init__(
         self,
@@ -108,7 +110,7 @@ class SoftContact(ActuatedBody):
         points: Sequence[str | tuple[str, Sequence[float]]],
         *,
         ground: Ground | None = None,
-        law: SoftContactLaw | None = None,
+        law: ContactLaw | None = None,
         actuated: Sequence[str] | None = None,
         damping: bool = True,
         friction_velocity: float | None = None,
@@ -120,7 +122,15 @@ class SoftContact(ActuatedBody):
             point_of_frame(model, p) if isinstance(p, str) else point_of_frame(model, *p) for p in points
         )
         self.ground = ground or Plane()
-        self.law = law or SoftContactLaw()
+        self.law: ContactLaw = law or SoftContactLaw()
+
+    def gaps(self, x: Array, p: Parameters | None = None) -> dict[str, float]:
+        """Heights [m] of the points above the ground at a state x (nx,), by name; p: name -> (n,)."""
+        return contact_gaps(self.model, self.points, self.ground, x, p or {})
+
+    def doubts(self, x: Array, p: Parameters) -> Iterator[str]:
+        """See :class:`~dynamics_backends.protocol.HasDoubts`."""
+        return doubts_about(self.gaps(x, p))
 
     # -- values -------------------------------------------------------------------------------------------------------
     def __call__(self, x: Rows, u: Rows, t: Scalar, p: Mapping[str, Rows]) -> Rows:

@@ -53,7 +53,7 @@ def files(folder):
 
 
 def entry(folder):
-    """The one library of a cache, and its checksum."""
+    """The only library of a cache, and its checksum."""
     [library] = folder.glob("*.so")
     return library, library.with_suffix(".sha256")
 

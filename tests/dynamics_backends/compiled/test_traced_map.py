@@ -9,8 +9,7 @@ import numpy as np
 import pytest
 from rigid_body_cases import tree, worst
 
-from dynamics_backends import registry
-from dynamics_backends import scalar as sm
+from dynamics_backends import registry, scalar as sm
 from dynamics_backends.compiled.loops.driver import CompiledDriver
 from dynamics_backends.compiled.runtime import toolchain
 from dynamics_backends.compiled.runtime.toolchain import CompilerError, Toolchain
@@ -221,7 +220,7 @@ def test_without_a_compiler(no_compiler, caplog):
 
 def test_names_of_engines():
     assert ENGINES == ("compiled", "numpy", "auto")
-    with pytest.raises(ValueError, match="unknown engine 'compild' .did you mean 'compiled'"):
+    with pytest.raises(ValueError, match="no engine is named 'compild'; did you mean 'compiled'"):
         make_backend(flight(), "forward_ad", engine="compild")
 
 

@@ -7,10 +7,10 @@ import pytest
 import textbook_systems as textbook
 
 from dynamics_backends.manifold import Manifold
+from dynamics_backends.names import UnknownName
 from dynamics_backends.protocol import Batch
 from dynamics_backends.registry import make_backend
 from dynamics_backends.rigid_body.algorithms import kinematics
-from dynamics_backends.rigid_body.model.names import UnknownName
 from dynamics_backends.rigid_body.model.state import state_manifold
 from problems.robots import load_robot
 from trajopt import (
@@ -37,10 +37,10 @@ from trajopt import (
 )
 from trajopt.export.controller import controller_files
 from trajopt.guesses.guesses import constant_guess
+from trajopt.guesses.warm_start import WarmStart
 from trajopt.problem.constraints import chosen_coordinates
 from trajopt.problem.expansion import contracted_hessian, residual_batch, residual_jacobians
 from trajopt.problem.residuals import LinkPoint
-from trajopt.replanning.plan import WarmStart
 from trajopt.replanning.real_time_slq import RealTimeSLQ
 from trajopt.solvers.shooting.slq import slq
 from trajopt.validation.validation import refuse_constraints

@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 from kinematics_oracle import frame_matrices, world_inertias
 
+from dynamics_backends.names import UnknownName
 from dynamics_backends.rigid_body.model.conversions import PinocchioConverter
-from dynamics_backends.rigid_body.model.names import UnknownName
+from dynamics_backends.rigid_body.urdf import robots
 from dynamics_backends.rigid_body.urdf.loader import URDFWarning
-from problems import robots
 from problems.robots import erd_names, load_robot, robot_names, robot_path
 
 # name -> degrees of freedom, moving mass [kg] of the source

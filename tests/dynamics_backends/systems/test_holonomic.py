@@ -19,12 +19,12 @@ from contact_cases import (
 )
 from rigid_body_cases import tree, twin
 
+from dynamics_backends.names import UnknownName
 from dynamics_backends.registry import make_backend
 from dynamics_backends.rigid_body.algorithms import kinematics
 from dynamics_backends.rigid_body.algorithms.pose_error import pose_error
 from dynamics_backends.rigid_body.model.joint_spec import JointSpec
 from dynamics_backends.rigid_body.model.model_builder import ModelBuilder
-from dynamics_backends.rigid_body.model.names import UnknownName
 from dynamics_backends.rigid_body.model.sample_models import four_bar
 from dynamics_backends.rigid_body.spatial.spatial import Mat, Transform, Vec, leaves
 from dynamics_backends.systems.constraints.constraint_diagnosis import dependences, rows_at
@@ -295,7 +295,7 @@ def test_four_feet_carry_the_weight():
 
 
 def test_the_pose_error_is_the_logarithm():
-    """Of two poses a known screw apart, in world axes about the origin."""
+    """The poses are a known screw apart, in world axes about the origin."""
     rng = np.random.default_rng(0)
     from dynamics_backends.manifold import SE3
 

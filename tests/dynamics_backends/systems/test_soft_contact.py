@@ -19,13 +19,15 @@ from contact_cases import (
 from rigid_body_cases import tree, twin
 
 from dynamics_backends import scalar as sm
+from dynamics_backends.names import UnknownName
 from dynamics_backends.registry import make_backend
 from dynamics_backends.rigid_body.algorithms import kinematics
-from dynamics_backends.rigid_body.model.names import UnknownName
 from dynamics_backends.rigid_body.spatial.spatial import Vec
 from dynamics_backends.scalars.taylor import Taylor
-from dynamics_backends.systems.contact.contact_law import LIMIT, SoftContactLaw
+from dynamics_backends.systems.contact.exponential_law import LIMIT, SoftContactLaw
 from dynamics_backends.systems.contact.ground_surface import Plane, Terrain
+from dynamics_backends.systems.contact.hunt_crossley import HuntCrossley
+from dynamics_backends.systems.contact.registry import contact_law
 from dynamics_backends.systems.contact.soft_contact import SoftContact
 
 SLOPE = (0.1, -0.2, 1.0)
@@ -34,7 +36,7 @@ GROUNDS = {
     "slope": Plane(0.01, SLOPE),
     "terrain": Terrain(lambda x, y: 0.05 * sm.sin(3.0 * x) * sm.cos(2.0 * y) + 0.02 * x * y / (2.0 + x * x)),
 }
-LAWS = {"free": SoftContactLaw(), "friction": SoftContactLaw(friction=0.7)}
+LAWS = {"free": SoftContactLaw(), "friction": SoftContactLaw(friction=0.7), "hunt_crossley": HuntCrossley()}
 each_ground = pytest.mark.parametrize("ground", GROUNDS)
 each_law = pytest.mark.parametrize("law", LAWS)
 
@@ -89,6 +91,41 @@ def test_the_spring_beyond_its_limit_is_a_parabola_that_continues_it():
     assert inside[0].g == pytest.approx(outside[0].g, rel=1e-6)
     assert inside[1].gg == pytest.approx(outside[1].gg, rel=1e-6)
     assert force(law, edge - 0.2, np.zeros(3))[2] == pytest.approx(5000.0 * np.exp(LIMIT) * (1 + 20 + 200), rel=1e-12)
+
+
+def test_hunt_and_crossleys_law():
+    """Far from its rounded corners the law is the published one; it never pulls, and friction stays inside its cone."""
+    law = HuntCrossley(stiffness=1e5, dissipation=1.5, smoothing=1e-5, friction=0.5, slip_speed=1e-3)
+    for depth, speed in ((0.01, -0.4), (0.02, 0.2)):
+        f = force(law, -depth, np.array([3.0, 4.0, speed]))
+        assert f[2] == pytest.approx(1e5 * depth**1.5 * (1.0 - 1.5 * speed), rel=6e-3)  # SIGMA^2 / (4 0.7^2)
+        np.testing.assert_allclose(f[:2], -0.5 * f[2] * np.array([0.6, 0.8]), rtol=1e-6)
+    leaving = force(law, -0.01, np.array([0.0, 0.0, 50.0]))
+    assert 0.0 < leaving[2] < 1e-2 * force(law, -0.01, np.zeros(3))[2]
+    assert force(law, 0.05, np.zeros(3))[2] < 1e-6
+
+
+def test_a_ball_bounces_with_the_restitution_of_its_dissipation():
+    """At low speeds of impact e = 1 - 2/3 kappa v (Hunt and Crossley), by integrating the drop of 1 kg without gravity."""
+    law, height, dt = HuntCrossley(stiffness=1e6, dissipation=1.0, smoothing=1e-7), 1e-4, 1e-6
+    position, velocity = height, -0.1
+    while position <= height:
+        velocity += dt * force(law, position, np.array([0.0, 0.0, velocity]))[2]
+        position += dt * velocity
+    assert velocity / 0.1 == pytest.approx(1.0 - 2.0 / 3.0 * 0.1, abs=5e-3)
+
+
+def test_laws_by_name():
+    assert contact_law("exponential") == SoftContactLaw()
+    assert contact_law("hunt_crossley", stiffness=1e5) == HuntCrossley(stiffness=1e5)
+    with pytest.raises(UnknownName, match="did you mean 'hunt_crossley'"):
+        contact_law("hunt_crosley")
+    with pytest.raises(
+        UnknownName, match="no key of the contact law 'exponential' is named 'stifness'; did you mean 'stiffness'"
+    ):
+        contact_law("exponential", stifness=1.0)
+    with pytest.raises(ValueError, match="smoothing = 0.0; it must be positive"):
+        contact_law("hunt_crossley", smoothing=0.0)
 
 
 def _still():

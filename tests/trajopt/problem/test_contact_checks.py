@@ -11,7 +11,7 @@ from dynamics_backends.registry import make_backend
 from dynamics_backends.systems.contact.ground_surface import Plane, Terrain
 from dynamics_backends.systems.contact.soft_contact import SoftContact
 from trajopt.step.integrators import step_rows
-from trajopt.validation.contact_checks import contact_gaps, largest_stable_step
+from trajopt.validation.system_checks import largest_stable_step
 
 
 def problem(height=0.572, scheme="rk4", substeps=5, dt=0.005, **system):
@@ -81,10 +81,10 @@ def test_a_start_in_the_ground_or_aloft():
 def test_gaps_are_those_of_the_ground():
     flat = problem().phases[0].dynamics.system
     x0 = problem().x0
-    low = contact_gaps(SoftContact(flat.model, FEET, ground=Plane(-0.1)), x0)
-    hilly = contact_gaps(SoftContact(flat.model, FEET, ground=Terrain(lambda x, y: 0.05 + 0.0 * x)), x0)
-    for foot, gap in contact_gaps(flat, x0).items():
+    low = SoftContact(flat.model, FEET, ground=Plane(-0.1)).gaps(x0)
+    hilly = SoftContact(flat.model, FEET, ground=Terrain(lambda x, y: 0.05 + 0.0 * x)).gaps(x0)
+    for foot, gap in flat.gaps(x0).items():
         assert gap == pytest.approx(-0.003537, abs=1e-6)
         assert low[foot] == pytest.approx(gap + 0.1) and hilly[foot] == pytest.approx(gap - 0.05)
-    raised = contact_gaps(flat, x0, {"ground_height": np.array([0.2])})
+    raised = flat.gaps(x0, {"ground_height": np.array([0.2])})
     assert raised[FEET[0]] == pytest.approx(-0.2035, abs=1e-4)

@@ -212,7 +212,7 @@ def test_expansion_is_the_derivative_of_cost_and_dynamics():
 @pytest.mark.parametrize("gaps", ["linear", "nonlinear"])
 @pytest.mark.parametrize("shooting", ["single", 2, "all"])
 def test_rollout_of_many_step_lengths_is_that_of_each(shooting, gaps):
-    """And to first order in the step it is xs (+) alpha dx, us + alpha du."""
+    """To first order in the step it is xs (+) alpha dx, us + alpha du."""
     ocp = _two_phases()
     rng = np.random.default_rng(8)
     evaluator, nodes = StageEvaluator(ocp), Shooting.every(shooting, 5, gaps)
@@ -243,12 +243,3 @@ def test_import_is_light():
     loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
     for heavy in ("casadi", "matplotlib", "pydantic", "rich", "scipy", "osqp"):
         assert f"'{heavy}'" not in loaded
-
-
-def test_every_public_name_exists():
-    import trajopt
-
-    for name in trajopt.__all__:
-        assert getattr(trajopt, name) is not None
-    with pytest.raises(AttributeError, match="nothing_of_this_name"):
-        trajopt.nothing_of_this_name  # noqa: B018

@@ -6,9 +6,9 @@ from scipy.spatial.transform import Rotation
 
 from dynamics_backends import scalar as sm
 from dynamics_backends.manifold import SO3, Manifold, vector_space
+from dynamics_backends.names import UnknownName
 from dynamics_backends.protocol import Batch
 from dynamics_backends.rigid_body.algorithms import kinematics
-from dynamics_backends.rigid_body.model.names import UnknownName
 from dynamics_backends.rigid_body.model.sample_models import random_tree
 from dynamics_backends.rigid_body.model.state import state_manifold
 from trajopt import (

@@ -12,7 +12,8 @@ from textbook_systems import autonomous_pendulum, spinning_body
 import trajopt as to
 from dynamics_backends.registry import make_backend
 from trajopt.guesses.guesses import Guess
-from trajopt.replanning.plan import Plan, WarmStart, warm_start, with_values
+from trajopt.guesses.warm_start import WarmStart
+from trajopt.replanning.plan import Plan, warm_start, with_values
 from trajopt.replanning.planners import Converging, followed
 from trajopt.replanning.real_time_slq import RealTimeSLQ
 from trajopt.results.status import StatusCode

@@ -11,8 +11,9 @@ from textbook_systems import spinning_body
 
 import trajopt as to
 from dynamics_backends.registry import make_backend
+from trajopt.guesses.warm_start import WarmStart
 from trajopt.replanning.loop import Timing
-from trajopt.replanning.plan import Plan, WarmStart, warm_start
+from trajopt.replanning.plan import Plan, warm_start
 from trajopt.replanning.planners import Converging
 from trajopt.replanning.real_time_sqp import RealTimeSQP
 from trajopt.results.status import StatusCode

@@ -315,7 +315,7 @@ def test_a_turn_from_states_that_do_not_follow_each_other(gaps, curvature):
 
 
 def test_curvature_of_open_gaps_is_the_slope_of_the_expansion():
-    """Of lam' (F(x (+) dx, u + du) (-) node), by central differences of A and B carried to the charts."""
+    """The Hessian of lam' (F(x (+) dx, u + du) (-) node), by central differences of A and B carried to the charts."""
     ocp = PROBLEMS["attitude"]()
     rng, N, n = np.random.default_rng(3), ocp.horizon, ocp.manifold.ndx
     start = np.tile(ocp.manifold.identity()[:, None], N + 1)
@@ -394,7 +394,7 @@ def test_options_are_checked():
         solver_options("ddp", switch=2)
     with pytest.raises(ValueError, match="max_iterations = -1"):
         solver_options("ddp", max_iterations=-1)
-    with pytest.raises(ValueError, match="solver 'slq' has no option 'curvature'"):
+    with pytest.raises(ValueError, match="no option of solver 'slq' is named 'curvature'"):
         solver_options("slq", curvature="true")
 
 

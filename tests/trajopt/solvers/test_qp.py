@@ -337,7 +337,7 @@ def test_one_analysis_serves_matrices_of_one_pattern_and_another_pattern_is_noti
 
 
 def test_a_second_semidefinite_hessian_makes_convex_without_regard_to_units():
-    """Of two variables in very different units, one with negative curvature; H_0 is the curvature with its sign changed."""
+    """Two variables in very different units, one with negative curvature; H_0 is the curvature with its sign changed."""
     H = sp.diags([1e3, -1e-3], format="csc")
     nothing = np.zeros(0)
     qp = QP(H, np.ones(2), sp.csc_matrix((0, 2)), nothing, nothing, np.full(2, -np.inf), np.full(2, np.inf))

@@ -5,11 +5,11 @@ import pytest
 import textbook_systems as textbook
 
 from dynamics_backends.manifold import SE2, SE3, SO3, Manifold, vector_space
+from dynamics_backends.manifold_curvature import d_dexp_inv
 from dynamics_backends.protocol import FunctionMap
 from dynamics_backends.registry import make_backend
 from trajopt import SCHEMES, SampledSystem
 from trajopt.step.integrators import step_rows
-from trajopt.step.runge_kutta_stages import d_dexp_inv
 
 SYSTEMS = {
     "pendulum": textbook.pendulum,

@@ -6,12 +6,12 @@ import textbook_systems as textbook
 from rigid_body_cases import tree
 
 from dynamics_backends.manifold import SE2, SE3, SO3, Manifold, vector_space
+from dynamics_backends.manifold_curvature import dexp_inv_curvature, difference_curvature, integrate_curvature
 from dynamics_backends.methods.forward_ad import contracted_hessian
 from dynamics_backends.protocol import Batch, FunctionMap
 from dynamics_backends.registry import make_backend
 from dynamics_backends.systems.bodies.free_body import FreeBody
 from trajopt import SCHEMES, SampledSystem
-from trajopt.step.manifold_curvature import dexp_inv_curvature, difference_curvature, integrate_curvature
 from trajopt.step.step_map import DT, StepMap
 
 N = 4

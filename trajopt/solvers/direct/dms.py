@@ -42,7 +42,7 @@ def dms(
 
 
 def warm_multipliers(program: Transcription, multipliers: Mapping[str, Array]) -> Multipliers:
-    """Those of an earlier solution in the order of a program; zero for what has no name or another shape there."""
+    """An earlier solution's multipliers in the order of a program; zero for what has no name or another shape there."""
     z = np.zeros(program.size)
     for name, places in (("bounds on x", program.ix), ("bounds on u", program.iu)):
         values = multipliers.get(name)
@@ -93,7 +93,7 @@ def _explained(program: Transcription, found: NLPSolution) -> Status:
 
 
 def multipliers_by_name(program: Transcription, found: NLPSolution) -> dict[str, Array]:
-    """Those of the dynamics, of each constraint by name, and of the bounds on states and controls."""
+    """The multipliers by name: of the dynamics, of each constraint, and of the bounds on states and controls."""
     z = found.bound_multipliers
     named = program.by_name(found.multipliers)
     return named | {"bounds on x": z[program.ix], "bounds on u": z[program.iu]}

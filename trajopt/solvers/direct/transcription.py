@@ -188,7 +188,7 @@ class Transcription:
         return xs, w[self.iu]
 
     def simulated(self, w: Array) -> Array:
-        """The same controls with the states of the motion from x0 under them."""
+        """The controls of a guess with the states of the motion from x0 under them."""
         w = w.copy()
         w[self.ix[0]] = self.ocp.x0
         for part in (part for part in self.parts if part.stepped):

@@ -166,7 +166,7 @@ class _Asked:
 
 
 class _WithHessian(_Asked):
-    """The same with a Hessian; without one cyipopt has IPOPT approximate it."""
+    """The callbacks with a Hessian; without one cyipopt has IPOPT approximate it."""
 
     def __init__(self, callbacks: Callbacks, jacobian: Pattern, hessian: Pattern) -> None:
         super().__init__(callbacks, jacobian)

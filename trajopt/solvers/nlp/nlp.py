@@ -10,13 +10,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol, runtime_checkable
-
-import scipy.sparse as sp
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 from dynamics_backends.protocol import Array
 from trajopt.results.records import IterationRecord
 from trajopt.results.status import Status
+
+if TYPE_CHECKING:
+    import scipy.sparse as sp
 
 
 class NLP(Protocol):
@@ -49,7 +50,7 @@ class NLP(Protocol):
         ...
 
     def recentered(self, w: Array) -> tuple[NLP, Array]:
-        """The same program in coordinates about w, and w in them; a program in a vector space returns itself and w."""
+        """The program in coordinates about w, and w in them; a program in a vector space returns itself and w."""
         ...
 
 

@@ -6,11 +6,9 @@ from dataclasses import replace
 
 import numpy as np
 import scipy.sparse as sp
-from scipy.linalg import qr
-from scipy.linalg.lapack import dpotrf
-from scipy.sparse.linalg import splu
 
 from dynamics_backends.protocol import Array
+from trajopt.lq.lapack import cholesky
 from trajopt.lq.lq_solver import LQSolver, NumpyLQ
 from trajopt.solvers.qp.qp import QP
 from trajopt.solvers.qp.riccati_kkt import RiccatiKKT, UnstructuredQP
@@ -69,13 +67,15 @@ def convex_along_dynamics(qp: QP, lq_solver: LQSolver | None = None) -> bool:
 def _dense_positive_definite(M: Array, whole: float = 0.0) -> bool:
     """By more than rounding, also that of a reduction from a matrix with entries as large as ``whole``."""
     shift = max(MARGIN * float(np.abs(M.diagonal()).max(initial=0.0)), ROUNDING * whole)
-    return len(M) == 0 or bool(shift > 0.0 and dpotrf(M - shift * np.eye(len(M)), lower=1)[1] == 0)
+    return len(M) == 0 or bool(shift > 0.0 and cholesky(M - shift * np.eye(len(M)))[1] == 0)
 
 
 def _reduced(H: Array, E: Array) -> Array:
     """Z'HZ with an orthonormal basis Z of the null space of E."""
     if not len(E):
         return H
+    from scipy.linalg import qr
+
     Q, R, _ = qr(E.T, pivoting=True)
     sizes = np.abs(np.diag(R))
     Z = Q[:, int((sizes > RANK * sizes.max(initial=0.0)).sum()) :]
@@ -94,7 +94,9 @@ def _inertia_is_right(H: sp.csc_matrix, E: sp.csr_matrix) -> bool:
 
 
 def _negative_pivots(M: sp.csc_matrix) -> int | None:
-    """Of a factorization with pivots on the diagonal, whose signs are those of the eigenvalues; None where there is none."""
+    """How many eigenvalues are negative, by the pivots of a factorization that keeps them on the diagonal; None where it fails."""
+    from scipy.sparse.linalg import splu
+
     try:
         factor = splu(M, permc_spec="MMD_AT_PLUS_A", diag_pivot_thresh=0.0, options={"SymmetricMode": True})
     except RuntimeError:  # exactly singular

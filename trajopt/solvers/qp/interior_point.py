@@ -98,7 +98,7 @@ class _Point(NamedTuple):
 
 
 class _Residuals(NamedTuple):
-    """Of stationarity (n,), of E (m + n,), of the slacks (2, m + n), the mean mu of t v, and all of them by the tolerance."""
+    """Residuals of stationarity (n,), of E (m + n,), of the slacks (2, m + n), the mean mu of t v, and all by the tolerance."""
 
     dual: Array
     equal: Array

@@ -19,7 +19,7 @@ from trajopt.solvers.qp.qp import QP, QPSolution, QPStatus, kkt_residual
 from trajopt.solvers.qp.sparse_kkt import SparseKKT
 
 CHANGES = 6
-"""Of the active set before giving up."""
+"""How often the active set may change before giving up."""
 TOLERANCE = 1e-10
 """On violations, multipliers and residuals, relative to the size of their terms."""
 

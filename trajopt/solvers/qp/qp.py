@@ -18,13 +18,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 from importlib import import_module
-from typing import Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import numpy as np
-import scipy.sparse as sp
 
+from dynamics_backends.names import unknown_name
 from dynamics_backends.protocol import Array
-from dynamics_backends.registry import nearest_hint
+
+if TYPE_CHECKING:
+    import scipy.sparse as sp
 
 
 class QPStatus(StrEnum):
@@ -134,9 +136,9 @@ QP_SOLVERS = tuple(_SOLVERS)
 
 
 def make_qp_solver(name: str, **settings: Any) -> QPSolver:
-    """A solver by its name in the table above. Raises ValueError for an unknown one."""
+    """A solver by its name in the table above. Raises UnknownName."""
     if name not in _SOLVERS:
-        raise ValueError(f"unknown QP solver {name!r}{nearest_hint(name, QP_SOLVERS)}; known: {', '.join(QP_SOLVERS)}")
+        raise unknown_name("QP solver", name, QP_SOLVERS)
     module, kind, preset = _SOLVERS[name]
     return getattr(import_module(module), kind)(**preset, **settings)
 

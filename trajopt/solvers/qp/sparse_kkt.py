@@ -23,7 +23,7 @@ from trajopt.solvers.qp.qp import QP
 from trajopt.solvers.qp.sparse_assembly import Assembly
 
 REGULARIZATION = 1e-9
-"""Of rows as it is, of variables relative to H_ii."""
+"""Added to the diagonal of the KKT matrix: for rows as it is, for variables relative to H_ii."""
 FLAT = 1e-7
 """An H_ii below this share of the largest entry of H counts as that share."""
 SMALLEST_WEIGHT = 1e-16

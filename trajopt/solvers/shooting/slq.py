@@ -13,9 +13,6 @@ the cost) by a Riccati sweep, and searches along its solution.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
 from trajopt.guesses.guesses import Guess
 from trajopt.lq.lq_solver import LQSolver
 from trajopt.problem.ocp import OCP
@@ -27,13 +24,6 @@ from trajopt.solvers.shooting.newton_point import filtered
 from trajopt.solvers.shooting.shooting import ShootingLoop
 from trajopt.stage.evaluation import Evaluator
 from trajopt.stage.numerics import numerics_for
-
-ALIASES: Mapping[str, Mapping[str, Any]] = {
-    "slq": {},
-    "ilqr": {"shooting": "single"},
-    "gnms": {"shooting": "all", "gaps": "linear"},
-    "fddp": {"shooting": "all", "gaps": "nonlinear"},
-}
 
 
 def slq(

@@ -25,7 +25,7 @@ from trajopt.solvers.sqp.convexify import convexified
 PROXIMITY = 1e-6
 """H of the QP for the smallest violation, relative to the largest entry of A: it keeps the step short."""
 SHARE = 0.5
-"""Of the attainable decrease of the linearized violation, what an elastic step must bring (Byrd et al. 2008, eq. 3.7)."""
+"""The share of the attainable decrease of the linearized violation that an elastic step must bring (Byrd et al. 2008, eq. 3.7)."""
 GROWTH = 10.0
 STATIONARY = 1e-5
 """A point whose linearized violation cannot be reduced by more than this share is stationary."""

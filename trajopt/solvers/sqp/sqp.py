@@ -239,7 +239,7 @@ class SQPLoop:
         return Convexified(qp, self.fallback, 0.0, none, none > 0.0), step_of(at, qp, found, 0.0)
 
     def _convex_step(self, at: Iterate, H: sp.csc_matrix, floor: float) -> tuple[Convexified, Step | Status]:
-        """That of a convex QP."""
+        """The step of a convex QP, with how it was made convex."""
         convex = self._convex(qp_about(at, H), at, floor)
         return convex, self._step(at, convex, floor)
 

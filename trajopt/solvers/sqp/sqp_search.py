@@ -25,7 +25,7 @@ ROUNDING = 1e-14
 """Share of a value below which its changes are noise."""
 GAMMA_THETA, GAMMA_F, DELTA, S_THETA, S_F, ETA_F = 1e-5, 1e-8, 1.0, 1.1, 2.3, 1e-4
 THETA_MAX, THETA_MIN = 1e4, 1e-4
-"""Of Wächter & Biegler 2006, relative to max(1, theta at the start)."""
+"""Both as in Wächter & Biegler 2006, relative to max(1, theta at the start)."""
 
 
 class Step(NamedTuple):

@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Sequence
+from collections.abc import Iterable
 
 LISTED = 8  # how many available names an error message lists
 
 
-class UnknownName(KeyError):
+class UnknownName(KeyError, ValueError):
     """A name that the model, or the collection, does not have; the message suggests the nearest ones."""
 
     def __str__(self) -> str:
         return str(self.args[0]) if self.args else ""  # KeyError would print the message's repr
 
 
-def unknown_name(kind: str, name: str, available: Sequence[str]) -> UnknownName:
+def unknown_name(kind: str, name: str, available: Iterable[str]) -> UnknownName:
     """Return (not raise) the error for `name`, which is not among the `available` names of this `kind`."""
     available = list(dict.fromkeys(available))
     near = nearest_names(name, available)
@@ -25,7 +25,7 @@ def unknown_name(kind: str, name: str, available: Sequence[str]) -> UnknownName:
     return UnknownName(f"no {kind} is named {name!r}; {hint}Available: {shown}{rest}")
 
 
-def nearest_names(name: str, available: Sequence[str], count: int = 3) -> list[str]:
+def nearest_names(name: str, available: Iterable[str], count: int = 3) -> list[str]:
     """Return up to `count` of the `available` names that resemble `name`, case ignored, the nearest first."""
     by_lower: dict[str, str] = {}
     for known in available:

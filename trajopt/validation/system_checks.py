@@ -1,4 +1,4 @@
-"""Doubts about soft contacts: a start below or far above the ground, and time steps too long for stiff contacts.
+"""Doubts that only the systems of a problem can raise: about their start, and about time steps too long for what is stiff in them.
 
 An explicit step of length h multiplies a mode of xdot = f(x) with eigenvalue lambda by R(h lambda), the Taylor polynomial of
 exp up to the scheme's order; semi-implicit Euler has the matrix [[1 + h^2 a_q, h (1 + h a_v)], [h a_q, 1 + h a_v]] instead.
@@ -9,62 +9,31 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from math import ceil, factorial
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 
-from dynamics_backends.protocol import Array, HasPartials
+from dynamics_backends.protocol import Array, HasDoubts, HasPartials, unwrapped
 from dynamics_backends.registry import make_backend
-from dynamics_backends.rigid_body.algorithms.kinematics import point_positions
 from trajopt.step.integrators import RUNGE_KUTTA, SEMI_IMPLICIT_EULER
 
-SUNK, ALOFT = 0.02, 0.05
-"""Depth below the ground and height above it [m] that x0 may have without a word."""
 STIFF = 0.3
 """|h lambda| from which on a mode is the step's concern: slower ones grow by accuracy, not by stability."""
 GROWTH = 1e-6
 """Growth in a step that is taken for rounding."""
 
 
-def contact_doubts(ocp: Any) -> Iterator[str]:
-    """Sentences about the phases of a problem whose systems have contact points on a ground."""
+def system_doubts(ocp: Any) -> Iterator[str]:
+    """Sentences about the phases of a problem whose systems have doubts of their own."""
     told: set[str] = set()
     for i, phase in enumerate(ocp.phases):
-        system = getattr(phase.dynamics, "system", None)
-        system = getattr(system, "wrapped", system)
-        if not (hasattr(system, "points") and hasattr(system, "ground")):
+        system: Any = unwrapped(getattr(phase.dynamics, "system", None))
+        if not isinstance(system, HasDoubts):
             continue
-        found = [*(_start(system, phase, ocp.x0) if i == 0 else ()), *_steps(system, phase, ocp.x0)]
+        p = {name: value if value.ndim == 1 else value[0] for name, value in phase.parameters.items()}
+        found = [*(system.doubts(ocp.x0, p) if i == 0 else ()), *_steps(system, phase, ocp.x0)]
         yield from (text for text in found if text not in told)
         told.update(found)
-
-
-def contact_gaps(system: Any, x: Array, parameters: Any = None) -> dict[str, float]:
-    """Heights [m] of a system's contact points above its ground at a state x (nx,), by name."""
-    q = np.asarray(x, dtype=float)[: system.model.nq, None]
-    p = {k: np.atleast_1d(v if v.ndim == 1 else v[0])[:, None] for k, v in (parameters or {}).items()}
-    places = point_positions(system.model, q, [(point.body, point.at) for point in system.points])
-    at = (SimpleNamespace(x=c[0], y=c[1], z=c[2]) for c in places)
-    return {
-        point.name: float(np.squeeze(system.ground.surface(place, p).gap))
-        for point, place in zip(system.points, at, strict=True)
-    }
-
-
-def _start(system: Any, phase: Any, x0: Array) -> Iterator[str]:
-    gaps = contact_gaps(system, x0, phase.parameters)
-    lowest = min(gaps, key=lambda name: gaps[name])
-    if gaps[lowest] < -SUNK:
-        yield (
-            f"x0 has {lowest} {100 * -gaps[lowest]:.2g} cm below the ground, whose force will throw the robot up; raise its base "
-            "by as much"
-        )
-    if gaps[lowest] > ALOFT:
-        yield (
-            f"x0 has every contact point above the ground, {lowest} lowest at {100 * gaps[lowest]:.2g} cm: the motion begins with "
-            "a fall; lower the base if it should stand"
-        )
 
 
 def _steps(system: Any, phase: Any, x0: Array) -> Iterator[str]:
@@ -79,8 +48,8 @@ def _steps(system: Any, phase: Any, x0: Array) -> Iterator[str]:
     stable = largest_stable_step(fx, scheme, step)
     if stable < step:
         yield (
-            f"the contacts are too stiff for the time step: at x0 {scheme} is stable up to {1e3 * stable:.2g} ms, and its steps "
-            f"take {1e3 * step:.2g} ms; take substeps = {ceil(substeps * step / stable)} or more, or softer contacts"
+            f"the {system.stiff} are too stiff for the time step: at x0 {scheme} is stable up to {1e3 * stable:.2g} ms, and its "
+            f"steps take {1e3 * step:.2g} ms; take substeps = {ceil(substeps * step / stable)} or more, or softer {system.stiff}"
         )
 
 

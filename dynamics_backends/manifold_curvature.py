@@ -1,4 +1,5 @@
-"""Second derivatives of a manifold's operations, contracted with a covector lam; batch first, float64, zero on vector spaces.
+"""Derivatives of the differentials of a manifold's exponential: second derivatives of its operations, contracted with a covector
+lam; batch first, float64, zero on vector spaces.
 
 With T, E the derivatives of x (+) delta in x and delta (E = dexp), and W(delta)[a, b] = d/d delta_a (lam' dexp(delta) e_b),
 
@@ -43,6 +44,17 @@ def difference_curvature(manifold: Manifold, d: Array, lam: Array) -> Array:
     """The Hessian (N, ndx, ndx) of e -> lam' ((x (+) e) (-) x0) for d = x (-) x0 (N, ndx), lam in the tangent space at x0."""
     _, inverse = manifold.d_difference(d)
     return _symmetric(inverse.transpose(0, 2, 1) @ slope(manifold, "dexp_inv", d, lam))
+
+
+def d_dexp_inv(manifold: Manifold, delta: Array, k: Array) -> Array:
+    """The derivative of dexp^-1(delta) k in delta, (N, ndx, ndx), from delta (N, ndx), k (N, ndx); by dual numbers."""
+    n, ndx = delta.shape
+    result = np.zeros((n, ndx, ndx))
+    for group, block in _lie_blocks(manifold):
+        d = Dual.seed(delta[:, block].T, np.eye(group.nv))
+        components = group.dexp_inv([d[i] for i in range(group.nv)], list(k[:, block].T))
+        result[:, block, block] = np.stack([c.tan for c in components], axis=1)
+    return result
 
 
 def dexp_inv_curvature(manifold: Manifold, delta: Array, k: Array, lam: Array) -> Array:

@@ -1,0 +1,14 @@
+"""From C source to functions that are called: compilation, the cache, addresses of arrays, workspaces and threads."""
+
+from dynamics_backends.compiled.loops.kernel import templates as templates
+from dynamics_backends.compiled.runtime.cache import load as load
+from dynamics_backends.compiled.runtime.memory import (
+    KNOTS_PER_THREAD as KNOTS_PER_THREAD,
+    Rooms as Rooms,
+    address as address,
+    aligned as aligned,
+    bound as bound,
+    over_threads as over_threads,
+    pointers as pointers,
+)
+from dynamics_backends.compiled.runtime.toolchain import find_toolchain as find_toolchain

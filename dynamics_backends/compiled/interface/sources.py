@@ -1,0 +1,29 @@
+"""C source to be built into larger kernels: of dynamics, of manifolds, and of any map or expression that is traced."""
+
+from dynamics_backends.compiled.emit.emit import (
+    Argument as Argument,
+    chunked_function as chunked_function,
+    constant as constant,
+)
+from dynamics_backends.compiled.emit.trace import trace_expressions as trace_expressions
+from dynamics_backends.compiled.sources import manifold_source as manifold_source
+from dynamics_backends.compiled.sources.dynamics_source import (
+    DynamicsSource as DynamicsSource,
+    contracted_source as contracted_source,
+    dynamics_source as dynamics_source,
+    has_contraction as has_contraction,
+    has_source as has_source,
+    tables_of as tables_of,
+)
+from dynamics_backends.compiled.sources.traced_source import (
+    TooLong as TooLong,
+    by_rows as by_rows,
+    require_short as require_short,
+    short_enough as short_enough,
+)
+from dynamics_backends.methods.symbolic_map import (
+    Symbols as Symbols,
+    TraceError as TraceError,
+    description as description,
+    symbolic_value as symbolic_value,
+)

@@ -1,0 +1,115 @@
+"""The least capsule that covers a set of points.
+
+For an axis through c along a, with s_i the coordinates of the points along it and d_i their distances from it, a radius r >=
+max d_i asks for a segment [t0, t1] that reaches all of them,
+
+    t0 = min_i s_i + sqrt(r^2 - d_i^2),     t1 = max_i s_i - sqrt(r^2 - d_i^2)     (t0 > t1: a sphere's worth of room is left)
+
+so that its volume pi r^2 (t1 - t0 + 4 r / 3) is a function of axis and radius alone; simplex searches from the principal axes
+find its least value. A last step enlarges the radius by what rounding has left outside.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from dynamics_backends.protocol import Array
+from dynamics_backends.rigid_body.geometry.shapes import Capsule, PlacedShape, Sphere
+
+ROUND = 0.05
+"""A capsule whose segment is shorter than this share of its radius is told as a sphere."""
+SEARCH = {"maxiter": 200, "xatol": 1e-4, "fatol": 1e-5}
+"""The accuracy of the search, in shares of the points' extent and of the volume."""
+
+
+class FittedCapsule(NamedTuple):
+    """All points within ``radius`` [m] of the segment from ``a`` (3) to ``b`` (3) [m]."""
+
+    a: Array
+    b: Array
+    radius: float
+
+    @property
+    def volume(self) -> float:
+        """[m^3]."""
+        return Capsule(self.radius, float(np.linalg.norm(self.b - self.a))).volume
+
+    def placed(self, link: str) -> PlacedShape:
+        """The capsule, or a sphere where it is nearly one, as a shape of a link in whose frame the points are."""
+        along, middle = self.b - self.a, 0.5 * (self.a + self.b)
+        length = float(np.linalg.norm(along))
+        if length < ROUND * self.radius:
+            return PlacedShape(link, Sphere(self.radius + 0.5 * length), np.eye(3), middle)
+        return PlacedShape(link, Capsule(self.radius, length), _frame_along(along / length), middle)
+
+
+def fit_capsule(points: Array) -> FittedCapsule:
+    """A capsule of locally least volume that covers points (n, 3) [m]. Raises ValueError for none, or for some not finite."""
+    points = np.asarray(points, float)
+    if points.ndim != 2 or points.shape[1] != 3 or not len(points) or not np.isfinite(points).all():
+        raise ValueError(f"points has shape {points.shape}; expected (n, 3) finite coordinates, n at least 1")
+    hull, center = _hull(points), points.mean(axis=0)
+    extent = float(np.abs(hull - center).max())
+    if extent == 0.0:
+        return FittedCapsule(center, center, 0.0)
+    scaled = (hull - center) / extent
+    axes = np.linalg.svd(scaled - scaled.mean(axis=0), full_matrices=False)[2]
+    best = min((_searched(scaled, axis) for axis in axes), key=lambda capsule: capsule.volume)
+    a, b = (center + extent * end for end in (best.a, best.b))
+    return FittedCapsule(a, b, float(distances_to_segment(points, a, b).max()))
+
+
+def distances_to_segment(points: Array, a: Array, b: Array) -> Array:
+    """Distances (n,) of points (n, 3) from the segment between a and b (3)."""
+    along = b - a
+    square = float(along @ along)
+    share = np.zeros(len(points)) if square == 0.0 else np.clip((points - a) @ along / square, 0.0, 1.0)
+    return np.linalg.norm(points - a - share[:, None] * along, axis=1)
+
+
+def _hull(points: Array) -> Array:
+    """The corners of the convex hull; the points themselves where they are flat."""
+    from scipy.spatial import ConvexHull, QhullError
+
+    try:
+        return points[ConvexHull(points).vertices]
+    except (QhullError, ValueError):
+        return points
+
+
+def _searched(points: Array, axis: Array) -> FittedCapsule:
+    """The capsule of locally least volume whose axis is near to ``axis`` (3), for points of extent 1."""
+    from scipy.optimize import minimize
+
+    side = np.linalg.svd(axis[None])[2][1:]
+    start = [*(side @ points.mean(axis=0)), 0.0, 0.0, 0.0]
+
+    def volume(z: Array) -> float:
+        return _capsule(points, axis, side, z).volume
+
+    found = minimize(volume, start, method="Nelder-Mead", options=SEARCH)
+    return _capsule(points, axis, side, found.x)
+
+
+def _capsule(points: Array, axis: Array, side: Array, z: Array) -> FittedCapsule:
+    """z: the axis' offset (2) and tilt (2) along ``side``, and how much the radius exceeds the least one, as a square root."""
+    a = axis + z[2:4] @ side
+    a /= np.linalg.norm(a)
+    c = z[:2] @ side
+    s = (points - c) @ a
+    square = np.maximum(((points - c) ** 2).sum(axis=1) - s**2, 0.0)
+    r = np.sqrt(square.max()) + z[4] ** 2
+    reach = np.sqrt(np.maximum(r**2 - square, 0.0))
+    t0, t1 = (s + reach).min(), (s - reach).max()
+    if t0 > t1:
+        t0 = t1 = 0.5 * (t0 + t1)
+    return FittedCapsule(c + t0 * a, c + t1 * a, float(r))
+
+
+def _frame_along(z: Array) -> Array:
+    """A rotation (3, 3) whose third column is the unit vector z."""
+    x = np.cross(np.eye(3)[np.argmin(np.abs(z))], z)
+    x /= np.linalg.norm(x)
+    return np.column_stack([x, np.cross(z, x), z])

@@ -1,0 +1,70 @@
+"""Simplified surfaces, kept on disk: reading a robot's meshes takes seconds, what is drawn of them milliseconds.
+
+Entries are named by the file's path, time and size and by the number of triangles, so that a changed file is read anew; they appear
+complete or not at all, and a folder that cannot be written only costs the time.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import tempfile
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from dynamics_backends.rigid_body.geometry.meshes import Part, load_mesh, simplified
+
+FEWEST = 200
+"""No part is cut to fewer triangles."""
+
+
+def simplified_mesh(path: Path, triangles: int) -> tuple[Part, ...]:
+    """The parts of a mesh file in about ``triangles`` triangles altogether. Raises MeshMissing, ModuleNotFoundError."""
+    entry = _entry(path, triangles)
+    with contextlib.suppress(OSError, ValueError, KeyError, zipfile.BadZipFile):
+        return _read(entry)
+    parts = load_mesh(path)
+    most = _level([len(part.faces) for part in parts], triangles)
+    fewer = tuple(Part(*simplified(part.vertices, part.faces, most), part.color) for part in parts)
+    with contextlib.suppress(OSError):
+        _write(entry, fewer)
+    return fewer
+
+
+def _level(sizes: list[int], total: int) -> int:
+    """The largest number that cuts sizes to it so that their sum is at most ``total``: large parts lose, small ones stay."""
+    left, count = total, len(sizes)
+    for size in sorted(sizes):
+        if size * count > left:
+            return max(left // count, FEWEST)
+        left, count = left - size, count - 1
+    return max(sizes)
+
+
+def _entry(path: Path, triangles: int) -> Path:
+    import platformdirs
+
+    state = path.stat()
+    name = hashlib.sha256(f"{path}\0{state.st_mtime_ns}\0{state.st_size}\0{triangles}".encode()).hexdigest()
+    folder = os.environ.get("TRAJOPT_CACHE_DIR") or platformdirs.user_cache_dir("trajopt")
+    return Path(folder) / "meshes" / f"{name[:32]}.npz"
+
+
+def _read(entry: Path) -> tuple[Part, ...]:
+    with np.load(entry) as data:
+        count = int(data["count"])
+        return tuple(Part(data[f"v{i}"], data[f"f{i}"], tuple(data[f"c{i}"].tolist()) or None) for i in range(count))
+
+
+def _write(entry: Path, parts: tuple[Part, ...]) -> None:
+    entry.parent.mkdir(parents=True, exist_ok=True)
+    arrays: dict[str, Any] = {"count": np.array(len(parts))}
+    for i, part in enumerate(parts):
+        arrays |= {f"v{i}": part.vertices, f"f{i}": part.faces, f"c{i}": np.array(part.color or ())}
+    with tempfile.NamedTemporaryFile(dir=entry.parent, suffix=".tmp", delete=False) as file:
+        np.savez(file, **arrays)
+    Path(file.name).replace(entry)

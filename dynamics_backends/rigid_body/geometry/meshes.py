@@ -1,0 +1,114 @@
+"""Mesh files: where a URDF's names for them lead, and what is in them.
+
+A name is a path beside the URDF, `file://` and a path, or `package://PACKAGE/...`. A package is looked for among the folders
+above the URDF, those of the environment variables ROS_PACKAGE_PATH and AMENT_PREFIX_PATH, and their subfolders named so.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, NamedTuple
+from urllib.parse import unquote
+
+import numpy as np
+
+from dynamics_backends.protocol import Array
+
+PACKAGE, FILE = "package://", "file://"
+
+
+class MeshMissing(LookupError):
+    """A mesh file that is not there, or that cannot be read; the message names it."""
+
+
+def find_mesh(name: str, folder: Path | None) -> Path:
+    """The file behind a name in a URDF of this folder. Raises MeshMissing."""
+    for path in _candidates(name, folder):
+        if path.is_file():
+            return path
+    hint = ": set ROS_PACKAGE_PATH to the folder that holds the package" if name.startswith(PACKAGE) else ""
+    raise MeshMissing(f"the mesh {name} was not found{hint}")
+
+
+def _candidates(name: str, folder: Path | None) -> Iterator[Path]:
+    if name.startswith(PACKAGE):
+        package, _, rest = unquote(name.removeprefix(PACKAGE)).partition("/")
+        for place in _package_places(folder):
+            yield place / package / rest
+            if place.name == package:
+                yield place / rest
+        return
+    path = Path(unquote(name.removeprefix(FILE)))
+    if path.is_absolute():
+        yield path
+    elif folder is not None:
+        yield folder / path
+
+
+def _package_places(folder: Path | None) -> Iterator[Path]:
+    """Folders that may hold packages, or be one."""
+    if folder is not None:
+        yield from (folder, *folder.parents)
+    for variable in ("ROS_PACKAGE_PATH", "AMENT_PREFIX_PATH"):
+        for entry in filter(None, os.environ.get(variable, "").split(os.pathsep)):
+            yield from (Path(entry), Path(entry) / "share")
+
+
+class Part(NamedTuple):
+    """A piece of a mesh in one color: vertices (n, 3) in the file's units, faces (m, 3), red, green, blue, opacity in 0 .. 1."""
+
+    vertices: Array
+    faces: Array
+    color: tuple[float, float, float, float] | None
+
+
+@lru_cache(maxsize=512)
+def load_mesh(path: Path) -> tuple[Part, ...]:
+    """The pieces of a mesh file. Raises MeshMissing, and ModuleNotFoundError without trimesh."""
+    try:
+        import trimesh
+    except ModuleNotFoundError as error:
+        raise ModuleNotFoundError("meshes need the package trimesh: pip install trimesh", name="trimesh") from error
+    try:
+        pieces: list[Any] = trimesh.load_scene(path, process=False).dump()
+        parts = tuple(
+            Part(np.asarray(piece.vertices, float), np.asarray(piece.faces, np.int64), _color(piece))
+            for piece in pieces
+            if len(getattr(piece, "faces", ()))
+        )
+    except Exception as error:  # readers of a dozen formats raise what they like
+        raise MeshMissing(f"the mesh {path} cannot be read ({type(error).__name__}: {error})") from error
+    if not parts or not all(np.isfinite(part.vertices).all() for part in parts):
+        raise MeshMissing(f"the mesh {path} holds no triangles, or coordinates that are not finite")
+    return parts
+
+
+def _color(piece: Any) -> tuple[float, float, float, float] | None:
+    """The main color of a piece that has one of its own."""
+    if not piece.visual.defined:
+        return None
+    r, g, b, a = (
+        np.asarray(piece.visual.main_color, float) / 255.0
+        if hasattr(piece.visual, "main_color")
+        else np.asarray(piece.visual.material.main_color, float) / 255.0
+    ).tolist()
+    return r, g, b, a
+
+
+def simplified(vertices: Array, faces: Array, triangles: int) -> tuple[Array, Array]:
+    """About ``triangles`` triangles in place of more (quadric error metrics of M. Garland, P. Heckbert, SIGGRAPH 1997).
+
+    Raises ModuleNotFoundError without fast-simplification where there are more.
+    """
+    if len(faces) <= triangles:
+        return vertices, faces
+    import fast_simplification
+
+    fewer = 1.0 - triangles / len(faces)
+    points, corners = fast_simplification.simplify(
+        vertices.astype(np.float32), faces.astype(np.int32), target_reduction=min(fewer, 0.999)
+    )
+    return points.astype(float), corners.astype(np.int64)

@@ -1,0 +1,138 @@
+"""Shapes of bodies, each in a frame of its own: spheres, boxes, cylinders, capsules, meshes.
+
+A shape tells its surface as triangles, vertices (n, 3) [m] and faces (m, 3) of indices; round ones by a polyhedron inscribed in
+them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple, Protocol
+
+import numpy as np
+
+from dynamics_backends.protocol import Array
+
+SEGMENTS = 24
+"""Edges of a circle drawn as a polygon."""
+
+
+class Triangles(NamedTuple):
+    """vertices (n, 3) [m], faces (m, 3) of vertex indices, counterclockwise seen from outside."""
+
+    vertices: Array
+    faces: Array
+
+
+class Shape(Protocol):
+    """A body's surface."""
+
+    def triangles(self) -> Triangles:
+        """The surface in the shape's own frame."""
+        ...
+
+
+@dataclass(frozen=True)
+class Sphere:
+    """A ball about the origin. radius [m]."""
+
+    radius: float
+
+    def triangles(self) -> Triangles:
+        """See :class:`Shape`."""
+        return Capsule(self.radius, 0.0).triangles()
+
+
+@dataclass(frozen=True)
+class Box:
+    """A cuboid about the origin. size (3): edges along x, y, z [m]."""
+
+    size: tuple[float, float, float]
+
+    def triangles(self) -> Triangles:
+        """See :class:`Shape`."""
+        corners = np.array([[x, y, z] for x in (-0.5, 0.5) for y in (-0.5, 0.5) for z in (-0.5, 0.5)])
+        quads = [(0, 1, 3, 2), (4, 6, 7, 5), (0, 4, 5, 1), (2, 3, 7, 6), (0, 2, 6, 4), (1, 5, 7, 3)]
+        faces = [corner for a, b, c, d in quads for corner in ((a, b, c), (a, c, d))]
+        return Triangles(corners * np.asarray(self.size), np.array(faces))
+
+
+@dataclass(frozen=True)
+class Cylinder:
+    """A cylinder about the origin along z. radius, length [m]."""
+
+    radius: float
+    length: float
+
+    def triangles(self) -> Triangles:
+        """See :class:`Shape`."""
+        h = 0.5 * self.length
+        return _revolved([(0.0, -h), (self.radius, -h), (self.radius, h), (0.0, h)])
+
+
+@dataclass(frozen=True)
+class Capsule:
+    """All points within ``radius`` of a segment of ``length`` along z about the origin [m]."""
+
+    radius: float
+    length: float
+
+    def triangles(self) -> Triangles:
+        """See :class:`Shape`."""
+        angles = np.linspace(-0.5 * np.pi, 0.0, SEGMENTS // 4 + 1)
+        low = [(self.radius * np.cos(a), self.radius * np.sin(a) - 0.5 * self.length) for a in angles]
+        return _revolved([*low, *((r, -z) for r, z in reversed(low))])
+
+    @property
+    def volume(self) -> float:
+        """[m^3]."""
+        return np.pi * self.radius**2 * (self.length + 4.0 / 3.0 * self.radius)
+
+
+@dataclass(frozen=True, eq=False)
+class Mesh:
+    """A surface of triangles. vertices (n, 3) [m], faces (m, 3); file: where it was read, "" if made."""
+
+    vertices: Array
+    faces: Array
+    file: str = ""
+
+    def triangles(self) -> Triangles:
+        """See :class:`Shape`."""
+        return Triangles(self.vertices, self.faces)
+
+
+class PlacedShape(NamedTuple):
+    """A shape of a link. R (3, 3), p (3) [m]: its frame in the link's; color: red, green, blue, opacity in 0 .. 1, or None."""
+
+    link: str
+    shape: Shape
+    R: Array
+    p: Array
+    color: tuple[float, float, float, float] | None = None
+
+    def triangles(self) -> Triangles:
+        """The surface in the link's frame."""
+        vertices, faces = self.shape.triangles()
+        return Triangles(vertices @ self.R.T + self.p, faces)
+
+
+def _revolved(profile: list[tuple[float, float]]) -> Triangles:
+    """The surface of a profile of (radius, z), from below to above, turned about z."""
+    angles = 2.0 * np.pi * np.arange(SEGMENTS) / SEGMENTS
+    ring = np.stack([np.cos(angles), np.sin(angles)], axis=1)
+    vertices = [np.column_stack([r * ring, np.full(SEGMENTS, z)]) for r, z in profile]
+    here = np.arange(SEGMENTS)
+    after = np.roll(here, -1)
+    faces = []
+    for i in range(len(profile) - 1):
+        a, b = i * SEGMENTS, (i + 1) * SEGMENTS
+        faces += [np.stack([a + here, a + after, b + after], axis=1), np.stack([a + here, b + after, b + here], axis=1)]
+    return _without_slivers(Triangles(np.concatenate(vertices), np.concatenate(faces)))
+
+
+def _without_slivers(surface: Triangles) -> Triangles:
+    """Triangles of no area, at the poles, left out."""
+    a, b, c = (surface.vertices[surface.faces[:, i]] for i in range(3))
+    size = np.linalg.norm(np.cross(b - a, c - a), axis=1)
+    return Triangles(surface.vertices, surface.faces[size > 1e-12 * max(size.max(), 1e-300)])

@@ -1,0 +1,114 @@
+"""Robots by name: the bundled ones, and by the prefix "erd:" those of the package example-robot-data.
+
+"erd:NAME" takes a short name (ur5, panda, talos, ...), the name of a URDF file without its ending, or its
+path below the package's folder of robots.
+
+The bundled files lie in problems/robots beside this package, in a source tree as in an installation. They are found by
+that place, not by an import, so that another folder named ``problems`` on Python's path does not hide them.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import dynamics_backends
+from dynamics_backends.names import unknown_name
+from dynamics_backends.rigid_body.model.model import Model
+from dynamics_backends.rigid_body.urdf.loader import load_urdf
+
+FOLDER = Path(dynamics_backends.__path__[0]).resolve().parent / "problems" / "robots"
+ERD_PREFIX = "erd:"
+ERD_PACKAGE = "example-robot-data"
+_FLOATING = ("hyq",)  # bundled robots that walk: loaded with a floating base by default
+_ERD_SHORT = {  # what the package's own loaders mean by these names; other names are those of the files
+    "anymal": "anymal_b_simple_description/robots/anymal.urdf",
+    "anymal_c": "anymal_c_simple_description/urdf/anymal.urdf",
+    "g1": "g1_description/urdf/g1_29dof_rev_1_0.urdf",
+    "hyq": "hyq_description/robots/hyq_no_sensors.urdf",
+    "talos": "talos_data/robots/talos_reduced.urdf",
+    "talos_arm": "talos_data/robots/talos_left_arm.urdf",
+    "talos_full": "talos_data/robots/talos_full_v2.urdf",
+    "ur3": "ur_description/urdf/ur3_robot.urdf",
+    "ur5": "ur_description/urdf/ur5_robot.urdf",
+    "ur10": "ur_description/urdf/ur10_robot.urdf",
+}
+
+
+def robot_names() -> tuple[str, ...]:
+    """Return the names of the bundled robots, sorted."""
+    return tuple(sorted(path.stem for path in FOLDER.glob("*.urdf")))
+
+
+def robot_path(name: str) -> Path:
+    """Return the URDF file of a bundled robot, or of "erd:NAME".
+
+    Raises UnknownName with the nearest names; ModuleNotFoundError if the package of an "erd:" name is
+    missing.
+    """
+    if name.startswith(ERD_PREFIX):
+        return _erd_path(name.removeprefix(ERD_PREFIX))
+    if name not in robot_names():
+        raise unknown_name("bundled robot", name, [*robot_names(), *(ERD_PREFIX + short for short in _ERD_SHORT)])
+    return FOLDER / f"{name}.urdf"
+
+
+def load_robot(name: str, **options: Any) -> Model:
+    """Return the model of a bundled robot or of "erd:NAME"; the options are those of `load_urdf`.
+
+    HyQ of the bundled ones has a floating base unless `base` says otherwise; all others a fixed one.
+    """
+    path = robot_path(name)
+    if name in _FLOATING:
+        options.setdefault("base", "floating")
+    return load_urdf(path, **options)
+
+
+def erd_names() -> tuple[str, ...]:
+    """Return the names that follow "erd:", sorted; none if the package is missing."""
+    return tuple(sorted(_erd_table(_erd_files())))
+
+
+def _erd_path(name: str) -> Path:
+    files = _erd_files()
+    if not files:
+        raise ModuleNotFoundError(
+            f"{ERD_PREFIX}{name} needs the package {ERD_PACKAGE}: pip install {ERD_PACKAGE}", name=ERD_PACKAGE
+        )
+    table = _erd_table(files) | files
+    if name not in table:
+        raise unknown_name(f"robot of {ERD_PACKAGE}", name, list(_erd_table(files)))
+    return table[name]
+
+
+def _erd_table(files: dict[str, Path]) -> dict[str, Path]:
+    """Return short name -> file; a file name found in several folders counts only by short name or path."""
+    stems = [path.stem for path in files.values()]
+    table = {path.stem: path for path in files.values() if stems.count(path.stem) == 1}
+    return table | {short: files[relative] for short, relative in _ERD_SHORT.items() if relative in files}
+
+
+def _erd_files() -> dict[str, Path]:
+    """Return the path below the robots' folder -> file, of all URDFs the package has installed."""
+    folder = _erd_folder()
+    if folder is None:
+        return {}
+    return {path.relative_to(folder).as_posix(): path for path in sorted(folder.rglob("*.urdf"))}
+
+
+def _erd_folder() -> Path | None:
+    """Find share/example-robot-data/robots of a wheel, or else of the prefix, as conda installs it."""
+    from importlib import metadata  # slow to load, and few scripts come here
+
+    marker = f"share/{ERD_PACKAGE}/robots"
+    try:
+        installed = metadata.files(ERD_PACKAGE) or []
+    except metadata.PackageNotFoundError:
+        installed = []
+    for entry in installed:
+        if marker in entry.as_posix():
+            path = Path(entry.locate())
+            return next(parent for parent in path.parents if parent.as_posix().endswith(marker))
+    folder = Path(sys.prefix) / marker
+    return folder if folder.is_dir() else None

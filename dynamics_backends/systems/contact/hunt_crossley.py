@@ -1,0 +1,137 @@
+"""The contact law of Hunt and Crossley (ASME J. Appl. Mech. 42, 1975), made smooth, with Coulomb friction and its derivatives.
+
+A point at gap g that moves with velocity w where the ground has the normal n, with the speed c = n.w of the gap:
+
+    force = N (n - mu phi w_t),     N = k P(-g; eps)^(3/2) P(1 - kappa c; SIGMA),     phi = 1 / sqrt(w_t.w_t + v^2)
+
+P(z; s) = (z + sqrt(z^2 + s^2)) / 2 is max(z, 0) rounded off over a length s.  The spring is that of a sphere on a plane
+(Hertz); the damper, proportional to the spring's force, begins from zero at touch-down and does not pull, and kappa follows
+from the coefficient of restitution e at low speeds v_0 of impact, kappa = 3 (1 - e) / (2 v_0).  Friction is that of a sliding
+point from speeds of some v on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from dynamics_backends import scalar as sm
+from dynamics_backends.rigid_body.spatial.spatial import Mat, Vec
+from dynamics_backends.scalar import Rows, Scalar
+from dynamics_backends.systems.contact.contact_law import (
+    Derivatives,
+    SecondDerivatives,
+    Slip,
+    diagonal,
+    parameter,
+    scaled,
+)
+
+SIGMA = 0.1
+"""The damper's factor, 1 at rest, is rounded off over this share of it where it would pull."""
+
+
+class _Normal(NamedTuple):
+    """N with its derivatives in g and c."""
+
+    N: Scalar
+    g: Scalar
+    c: Scalar
+    gg: Scalar
+    gc: Scalar
+    cc: Scalar
+
+
+@dataclass(frozen=True)
+class HuntCrossley:
+    """stiffness k [N/m^(3/2)], dissipation kappa [s/m], smoothing eps [m], friction mu, slip_speed v [m/s].
+
+    The defaults hold HyQ with 1 cm of penetration. Stiffness, dissipation and friction may be given at run time as the parameters
+    contact_stiffness, contact_dissipation, contact_friction (1 each). Raises ValueError for numbers that make no contact.
+    """
+
+    stiffness: float = 2e5
+    dissipation: float = 2.0
+    smoothing: float = 2e-3
+    friction: float = 0.7
+    slip_speed: float = 0.2
+
+    def __post_init__(self) -> None:
+        for name in ("stiffness", "smoothing", "slip_speed"):
+            if not getattr(self, name) > 0:
+                raise ValueError(f"{name} = {getattr(self, name)}; it must be positive")
+        for name in ("dissipation", "friction"):
+            if not getattr(self, name) >= 0:
+                raise ValueError(f"{name} = {getattr(self, name)}; it must be positive, or zero for none")
+
+    def force(self, g: Scalar, n: Vec, w: Vec, p: Mapping[str, Rows]) -> Vec:
+        """See :class:`~dynamics_backends.systems.contact.contact_law.ContactLaw`."""
+        c = n.dot(w)
+        wt = w - n * c
+        grip, _, _ = self._grip(wt, p)
+        return (n - wt * grip) * self._normal(g, c, p).N
+
+    def slopes(self, g: Scalar, n: Vec, w: Vec, p: Mapping[str, Rows]) -> Derivatives:
+        """See :class:`~dynamics_backends.systems.contact.contact_law.ContactLaw`."""
+        c = n.dot(w)
+        wt = w - n * c
+        N, (grip, fall, _) = self._normal(g, c, p), self._grip(wt, p)
+        along = n - wt * grip
+        turned = diagonal(1.0 + grip * c) + n.outer(w * grip) + wt.outer(w * (2.0 * c * fall))
+        slid = n.outer(n * grip) - diagonal(grip) - wt.outer(wt * (2.0 * fall))
+        return Derivatives(
+            along * N.g, scaled(turned, N.N) + along.outer(w * N.c), scaled(slid, N.N) + along.outer(n * N.c)
+        )
+
+    def bends(self, g: Scalar, n: Vec, w: Vec, s: Vec, p: Mapping[str, Rows]) -> tuple[Derivatives, SecondDerivatives]:
+        """See :class:`~dynamics_backends.systems.contact.contact_law.ContactLaw`; of N Q with Q = s.n - mu phi y."""
+        c = n.dot(w)
+        wt, slip = w - n * c, Slip.of(n, w, s)
+        N, (grip, fall, bend) = self._normal(g, c, p), self._grip(wt, p)
+        Q = s.dot(n) - grip * slip.y
+        Qn = s - slip.Xn * (fall * slip.y) - slip.yn * grip
+        Qw = -(slip.Xw * (fall * slip.y)) - slip.yw * grip
+
+        def block(Xa: Vec, Xb: Vec, Xab: Mat, ya: Vec, yb: Vec, yab: Mat | None) -> Mat:
+            """Second derivative of -mu phi y in two of n, w."""
+            M = Xa.outer(Xb * (bend * slip.y) + yb * fall) + ya.outer(Xb * fall) + scaled(Xab, fall * slip.y)
+            return scaled(M if yab is None else M + scaled(yab, grip), -1.0)
+
+        Qnn = block(slip.Xn, slip.Xn, slip.Xnn, slip.yn, slip.yn, slip.ynn)
+        Qnw = block(slip.Xn, slip.Xw, slip.Xnw, slip.yn, slip.yw, slip.ynw)
+        Qww = block(slip.Xw, slip.Xw, slip.Xww, slip.yw, slip.yw, None)
+        first = Derivatives(N.g * Q, w * (N.c * Q) + Qn * N.N, n * (N.c * Q) + Qw * N.N)
+        return first, SecondDerivatives(
+            N.gg * Q,
+            w * (N.gc * Q) + Qn * N.g,
+            n * (N.gc * Q) + Qw * N.g,
+            w.outer(w * (N.cc * Q) + Qn * N.c) + Qn.outer(w * N.c) + scaled(Qnn, N.N),
+            w.outer(n * (N.cc * Q) + Qw * N.c) + Qn.outer(n * N.c) + diagonal(N.c * Q) + scaled(Qnw, N.N),
+            n.outer(n * (N.cc * Q) + Qw * N.c) + Qw.outer(n * N.c) + scaled(Qww, N.N),
+        )
+
+    def _normal(self, g: Scalar, c: Scalar, p: Mapping[str, Rows]) -> _Normal:
+        k = parameter(p, "contact_stiffness", self.stiffness)
+        kappa = parameter(p, "contact_dissipation", self.dissipation)
+        depth, slope, bend = _positive(-g, self.smoothing)
+        h, h1, h2 = _positive(1.0 - kappa * c, SIGMA)
+        root = sm.sqrt(depth)
+        S, S1 = k * depth * root, -1.5 * k * root * slope
+        S2 = 1.5 * k * (0.5 * slope * slope / root + root * bend)
+        return _Normal(S * h, S1 * h, -S * kappa * h1, S2 * h, -S1 * kappa * h1, S * kappa * kappa * h2)
+
+    def _grip(self, tangential: Vec, p: Mapping[str, Rows]) -> tuple[Scalar, Scalar, Scalar]:
+        """mu phi and its derivatives in X = w_t.w_t."""
+        phi = 1.0 / sm.sqrt(tangential.dot(tangential) + self.slip_speed * self.slip_speed)
+        grip = parameter(p, "contact_friction", self.friction) * phi
+        fall = -0.5 * grip * phi * phi
+        return grip, fall, -1.5 * fall * phi * phi
+
+
+def _positive(z: Scalar, s: float) -> tuple[Scalar, Scalar, Scalar]:
+    """P(z; s) without cancellation where z is negative, and its derivatives in z."""
+    size = sm.select(z, z, -z)
+    r = sm.sqrt(z * z + s * s)
+    value = sm.select(z, 0.5 * (size + r), 0.5 * s * s / (size + r))
+    return value, value / r, 0.5 * s * s / (r * r * r)

@@ -1,0 +1,168 @@
+"""Derivatives of one map by one backend against complex step: first order entry by entry, second order along directions.
+
+First order: blocks of partial derivatives, each against Im f(x (+) i h e_k) / h.  Second order: for a random covector lam and a
+random direction d of (x, u), the gradient of lam' f differentiated along d,
+
+    H d = Im grad (lam' f)(w + i h d) / h,    the gradient by dual numbers, in one evaluation of the map,
+
+against the product of a backend's Hessian with d.  A wrong entry of H shows in its row for almost every d.  Both references use
+nothing of a backend but the map's source.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from dynamics_backends.methods.complex_step import STEP
+from dynamics_backends.protocol import Array, Batch, Hessians, Jacobians, Map, Parameters
+from dynamics_backends.registry import make_backend
+from dynamics_backends.scalars.dual import Dual
+
+REFERENCE = "complex_step"
+EXACT_TOLERANCE = 1e-8
+TOLERANCES = {"central_difference": 1e-5, "forward_difference": 1e-3}
+SECOND_TOLERANCES = {"central_difference": 1e-3}
+"""Of second derivatives: differences of differences keep half as many digits."""
+LEFT_OUT = "left out"
+"""In place of a method, where nothing was compared for the sake of time."""
+LEAST = 1e-30
+"""Stands in for the scale of a block that vanishes, so that its error is the absolute one."""
+
+
+class Points(NamedTuple):
+    """x (N, nx), u (N, nu), t (N,), dt (N,), and the knots (N,) of the guess that they lie near."""
+
+    x: Array
+    u: Array
+    t: Array
+    dt: Array
+    knots: Array
+
+    def first(self, count: int) -> Points:
+        """At most ``count`` of them."""
+        return Points(*(values[:count] for values in self))
+
+
+class Line(NamedTuple):
+    """The worst entry of one block by one method; error is None, and entry the reason, where nothing was compared."""
+
+    what: str
+    block: str
+    method: str
+    error: float | None
+    entry: str
+    tolerance: float = EXACT_TOLERANCE
+
+    @property
+    def passed(self) -> bool:
+        """Whether the error is within the tolerance."""
+        return self.error is None or self.error <= self.tolerance
+
+    @property
+    def left_out(self) -> bool:
+        """Whether it stands for what was not compared to save time."""
+        return self.method == LEFT_OUT
+
+    def __str__(self) -> str:
+        return f"{self.entry}, relative error {self.error:.1e} ({self.method} against {REFERENCE}, {self.what})"
+
+
+def worst(lines: list[Line]) -> Line | None:
+    """The line that exceeds its tolerance most, or comes nearest to it."""
+    return max((line for line in lines if line.error is not None), key=_excess, default=None)
+
+
+def _excess(line: Line) -> float:
+    error = line.error or 0.0
+    return np.inf if np.isnan(error) else error / line.tolerance
+
+
+# -- first order -----------------------------------------------------------------------------------------------
+
+
+def first_order(
+    what: str,
+    map: Map,
+    blocks: tuple[str, str],
+    at: Points,
+    p: Parameters,
+    by_method: Mapping[str, Callable[[], Jacobians]],
+) -> Iterator[Line]:
+    """Lines for the derivatives in x and in u of a map by methods; at: states and controls that fit the map."""
+    exact = make_backend(map, REFERENCE, engine="numpy").jacobians(at.x, at.u, at.t, p)
+    for method, jacobians in by_method.items():
+        tolerance = TOLERANCES.get(method, EXACT_TOLERANCE)
+        try:
+            found = jacobians()
+        except TypeError as error:  # no derivatives of its own, or a function that cannot be traced
+            yield Line(what, "", method, None, str(error).splitlines()[0])
+            continue
+        columns = (map.manifold.tangent_names, map.control_names)
+        for block, value, right, names in zip(blocks, found[1:], exact[1:], columns, strict=True):
+            if right.size:
+                size, (i, j) = _worst_entry(value, right)
+                yield Line(what, block, method, size, f"d {map.output_names[i]} / d {names[j]}", tolerance)
+
+
+def _worst_entry(value: Array, exact: Array) -> tuple[float, tuple[int, ...]]:
+    """The largest error relative to the block at its point (N, ...), and where in the block it is."""
+    axes = tuple(range(1, exact.ndim))
+    scale = np.abs(exact).max(axis=axes, keepdims=True)
+    error = np.abs(value - exact) / np.where(scale > LEAST, scale, 1.0)
+    error = np.where(np.isfinite(error), error, np.inf)
+    point, *entry = np.unravel_index(int(np.argmax(error)), error.shape)
+    return float(error[point, *entry]), tuple(int(i) for i in entry)
+
+
+# -- second order ----------------------------------------------------------------------------------------------
+
+
+class Probe(NamedTuple):
+    """Covectors lam (N, n_out), and directions d (D, ndx + nu) of (x, u)."""
+
+    lam: Array
+    directions: Array
+
+    @classmethod
+    def of(cls, map: Map, count: int, directions: int, rng: np.random.Generator) -> Probe:
+        """Random ones for ``count`` points."""
+        size = map.manifold.ndx + map.nu
+        return cls(rng.standard_normal((count, map.n_out)), rng.standard_normal((directions, size)))
+
+
+def second_order(
+    what: str, map: Map, at: Points, p: Parameters, probe: Probe, by_method: Mapping[str, Callable[[], Hessians]]
+) -> Iterator[Line]:
+    """A line for the second derivatives of lam' of a map by each method; lam and the directions are the probe's."""
+    exact: Any = None
+    names = (*map.manifold.tangent_names, *map.control_names)
+    for method, hessians in by_method.items():
+        if exact is None:
+            b = Batch.of(map, at.x, at.u, at.t, p)
+            exact = np.stack([curvature_along(map, b, probe.lam, d) for d in probe.directions], axis=1)
+        error, (_, row) = _worst_entry(probe.directions @ _whole(hessians()), exact)
+        yield Line(what, "second", method, error, f"d2 / d {names[row]} along a direction", _second_tolerance(method))
+
+
+def _second_tolerance(method: str) -> float:
+    return SECOND_TOLERANCES.get(method, EXACT_TOLERANCE)
+
+
+def _whole(H: Hessians) -> Array:
+    """The Hessian (N, ndx + nu, ndx + nu) from its blocks."""
+    return np.block([[H.xx, np.swapaxes(H.ux, 1, 2)], [H.ux, H.uu]])
+
+
+def curvature_along(map: Map, b: Batch, lam: Array, d: Array) -> Array:
+    """H d (N, ndx + nu) of lam' f, in the exponential chart of the state; lam (N, n_out), d (ndx + nu,)."""
+    ndx = map.manifold.ndx
+    unit = np.eye(ndx + map.nu)
+    steps = np.repeat(1j * STEP * d[:, None], b.size, axis=1)
+    x = map.manifold.integrate(b.x, Dual.seed(steps[:ndx], unit[:ndx]))
+    value = map(x, Dual.seed(b.u + steps[ndx:], unit[ndx:]), b.t, b.p)
+    if not isinstance(value, Dual):  # a constant map
+        return np.zeros((b.size, ndx + map.nu))
+    return np.einsum("no,onk->nk", lam, value.tan.imag) / STEP

@@ -1,0 +1,55 @@
+"""The command `trajopt view`: a saved solution in a browser, as a page, or as a picture."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from experiments.cli.cli_support import command, warn
+
+if TYPE_CHECKING:
+    from experiments.view.shown import Shown
+    from trajopt import Solution
+    from trajopt.view.surfaces import Geometry
+
+
+@click.command()
+@click.argument("solutions", nargs=-1, required=True, type=click.Path(exists=True, dir_okay=False))
+@click.option("--geometry", type=click.Choice(["visual", "collision", "capsules"]), default="visual", show_default=True)
+@click.option("--page", type=click.Path(dir_okay=False), help="Write one HTML file instead of opening a window.")
+@click.option("--screenshot", type=click.Path(dir_okay=False), help="Write a picture (PNG) of five poses instead.")
+@click.option("--port", type=click.IntRange(1, 65535), default=8080, show_default=True)
+@click.option("--host", default="127.0.0.1", show_default=True, help="0.0.0.0 lets other machines look.")
+@command
+def view(
+    solutions: tuple[str, ...], geometry: Geometry, page: str | None, screenshot: str | None, port: int, host: str
+) -> None:
+    """Show saved SOLUTIONS in three dimensions, the second and later ones as ghosts."""
+    from experiments.view.shown import shown
+    from trajopt import Solution
+
+    loaded: list[Solution] = [Solution.load(path) for path in solutions]
+    scene = shown(loaded)
+    if screenshot is not None:
+        from experiments.plots.robot_picture import draw_poses
+
+        warn(draw_poses(Path(screenshot), scene, geometry))
+        click.echo(f"written to {screenshot}")
+    if page is not None:
+        from trajopt.view.page import write_page
+
+        warn(write_page(Path(page), scene.motions, scene.marks, geometry)[1])
+        click.echo(f"written to {page}")
+    if page is None and screenshot is None:
+        _window(scene, geometry, host, port)
+
+
+def _window(scene: Shown, geometry: Geometry, host: str, port: int) -> None:
+    from trajopt.view.viewer import Viewer
+
+    with Viewer(scene.motions, scene.marks, geometry=geometry, host=host, port=port) as viewer:
+        warn(viewer.missing)
+        click.echo(f"the robot is at {viewer.url}; Ctrl-C ends the view")
+        viewer.wait()

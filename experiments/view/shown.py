@@ -1,0 +1,78 @@
+"""From a saved solution, or a task and its solution, to motions and marks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from importlib.util import find_spec
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from dynamics_backends.rigid_body.model.model import Model
+from dynamics_backends.rigid_body.urdf.xml_source import read_xml
+from experiments.config.build import task_of_solution
+from problems.legged.gait_analysis import contact_forces
+from problems.task import Task
+from trajopt import Guess, Solution
+from trajopt.view.motion import Marks, Motion
+from trajopt.view.view import motions
+
+
+class Shown(NamedTuple):
+    """Motions, the first solid and the others ghosts; marks; sentences about what cannot be shown."""
+
+    motions: list[Motion]
+    marks: Marks
+    doubts: tuple[str, ...] = ()
+
+
+def shown(solutions: Sequence[Solution]) -> Shown:
+    """What saved solutions show; the problem of the first, built again from its settings, gives goals and obstacles.
+
+    Raises ValueError where no robot is known.
+    """
+    task, doubts = task_of_solution(solutions[0])
+    if task is None:
+        return Shown(motions(solutions), Marks(), doubts)
+    found = of_task(solutions[0], task, solutions[0].meta.get("config"))
+    others = motions(list(solutions), task.ocp)[1:] if len(solutions) > 1 else []
+    return Shown([*found.motions, *others], found.marks, doubts)
+
+
+def of_task(solution: Solution, task: Task, settings: Any = None, guess: Guess | None = None) -> Shown:
+    """What the solution of a task shows; settings: of its problem, for the obstacles in them; guess: shown as a ghost."""
+    on_time = on_the_clock(solution, task)
+    tracks = (*task.feet, *([] if task.frame is None or task.feet else [task.frame]))
+    forces = contact_forces(task.ocp, solution.xs, solution.us) if task.feet else {}
+    names = {frame.name for frame in task.ocp.model.frames} if task.ocp.model is not None else set()
+    acting = {name: force for name, force in forces.items() if name in names}
+    moving = motions(on_time, task.ocp, guess=guess, tracks=tracks, forces=acting)
+    goals = () if task.goal is None else (np.asarray(task.goal),)
+    return Shown(moving, Marks(goals, tuple(_spheres(settings)), bool(task.feet)))
+
+
+def on_the_clock(solution: Solution, task: Task | None) -> Solution:
+    """The solution with the times of its motion, where these are not the problem's."""
+    times = None if task is None else task.clock(solution.xs)
+    return solution if times is None else replace(solution, times=times)
+
+
+# -- joints --------------------------------------------------------------------------------------------------
+
+
+def can_be_shown(model: Model | None) -> bool:
+    """Whether a robot's file gives shapes to its links, and the packages of the extra view are there."""
+    if model is None or not model.source or any(find_spec(name) is None for name in ("viser", "trimesh")):
+        return False
+    root = read_xml(model.source)
+    return any(link.all("visual") or link.all("collision") for link in root.all("link"))
+
+
+def _spheres(settings: Any) -> Iterable[tuple[np.ndarray, float]]:
+    """The spheres in the settings of a problem, one table or a list of them."""
+    problem = (settings or {}).get("problem", {})
+    obstacles = problem.get("obstacle") or problem.get("obstacles") or []
+    for table in [obstacles] if isinstance(obstacles, dict) else obstacles:
+        if "center" in table and "radius" in table:
+            yield np.asarray(table["center"], float), float(table["radius"])

@@ -1,0 +1,133 @@
+"""Shapes of links: their surfaces, the files they come from, and the capsules around them."""
+
+import numpy as np
+import pytest
+
+from dynamics_backends.rigid_body.geometry.capsule_fit import distances_to_segment, fit_capsule
+from dynamics_backends.rigid_body.geometry.mesh_cache import simplified_mesh
+from dynamics_backends.rigid_body.geometry.meshes import MeshMissing, find_mesh, load_mesh
+from dynamics_backends.rigid_body.geometry.shapes import Box, Capsule, Cylinder, Sphere
+from dynamics_backends.rigid_body.geometry.urdf_shapes import urdf_shapes
+from dynamics_backends.rigid_body.urdf.xml_source import URDFError
+
+SHAPES = {
+    "sphere": (Sphere(0.3), 4.0 / 3.0 * np.pi * 0.3**3),
+    "box": (Box((0.2, 0.4, 0.6)), 0.2 * 0.4 * 0.6),
+    "cylinder": (Cylinder(0.2, 0.7), np.pi * 0.2**2 * 0.7),
+    "capsule": (Capsule(0.2, 0.5), np.pi * 0.2**2 * (0.5 + 4.0 / 3.0 * 0.2)),
+}
+LINK = '<link name="{}"><visual>{}<geometry>{}</geometry>{}</visual></link>'
+TETRAHEDRON = "v 0 0 0\nv 1 0 0\nv 0 1 0\nv 0 0 1\nf 1 3 2\nf 1 2 4\nf 2 3 4\nf 1 4 3\n"
+
+
+def enclosed(vertices, faces):
+    """The volume inside a closed surface whose faces are counterclockwise from outside, by the divergence theorem."""
+    a, b, c = (vertices[faces[:, i]] for i in range(3))
+    return np.einsum("ij,ij->i", a, np.cross(b, c)).sum() / 6.0
+
+
+@pytest.mark.parametrize("name", SHAPES)
+def test_surfaces_enclose_the_volume_of_their_shape(name):
+    """Polygons inscribed in circles of 24 edges lose up to 1.7 % of the area, spheres twice."""
+    shape, volume = SHAPES[name]
+    found = enclosed(*shape.triangles())
+    assert (0.96 if name != "box" else 1.0 - 1e-12) * volume <= found <= volume * (1.0 + 1e-12)
+
+
+# -- capsules -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_a_capsule_covers_every_point(seed):
+    rng = np.random.default_rng(seed)
+    points = rng.standard_normal((60, 3)) * rng.uniform(0.01, 0.5, 3) + rng.standard_normal(3)
+    found = fit_capsule(points)
+    assert distances_to_segment(points, found.a, found.b).max() <= found.radius * (1.0 + 1e-12)
+    center = points.mean(axis=0)
+    ball = np.linalg.norm(points - center, axis=1).max()
+    assert found.volume <= 4.0 / 3.0 * np.pi * ball**3
+
+
+def test_the_capsule_of_a_capsule_is_itself():
+    points = Capsule(0.1, 0.6).triangles().vertices @ np.diag([1.0, -1.0, -1.0]) + [1.0, 2.0, 3.0]
+    found = fit_capsule(points)
+    assert found.volume == pytest.approx(Capsule(0.1, 0.6).volume, rel=0.01)
+    np.testing.assert_allclose(0.5 * (found.a + found.b), [1.0, 2.0, 3.0], atol=1e-3)
+
+
+def test_few_points_have_capsules_too():
+    assert fit_capsule(np.ones((3, 3))).radius == 0.0
+    pair = fit_capsule(np.array([[0.0, 0.0, 0.0], [1.0, 0.0, 0.0]]))
+    assert distances_to_segment(np.array([[1.0, 0.0, 0.0]]), pair.a, pair.b).max() <= pair.radius + 1e-12
+    for bad in (np.zeros((0, 3)), np.full((4, 3), np.nan), np.zeros((4, 2))):
+        with pytest.raises(ValueError, match="expected \\(n, 3\\) finite"):
+            fit_capsule(bad)
+
+
+# -- URDF ---------------------------------------------------------------------------------------------------------------
+
+
+def robot(*links):
+    return f'<robot name="r"><material name="steel"><color rgba="0.1 0.2 0.3 1"/></material>{"".join(links)}</robot>'
+
+
+def test_shapes_of_links_with_their_places_and_colors():
+    box = LINK.format(
+        "a", '<origin xyz="1 2 3" rpy="0 0 1.5707963267948966"/>', '<box size="2 0 0"/>', '<material name="steel"/>'
+    )
+    placed, missing = urdf_shapes(robot(box, LINK.format("b", "", '<sphere radius="0.5"/>', "")))
+    assert missing == ()
+    assert [shape.link for shape in placed] == ["a", "b"]
+    assert placed[0].color == (0.1, 0.2, 0.3, 1.0)
+    assert placed[1].color is None
+    low, high = (f(placed[0].triangles().vertices, axis=0) for f in (np.min, np.max))
+    np.testing.assert_allclose([low, high], [[1, 1, 3], [1, 3, 3]], atol=1e-12)
+
+
+def test_wrong_shapes_are_refused_at_their_place():
+    with pytest.raises(URDFError, match=r"line 1.*<geometry>.*no shape in it that is known: <box>"):
+        urdf_shapes(robot(LINK.format("a", "", "<cone/>", "")))
+
+
+def test_meshes_are_found_by_package_and_missing_ones_named_once(tmp_path):
+    pytest.importorskip("trimesh")
+    folder = tmp_path / "arm_description" / "urdf"
+    folder.mkdir(parents=True)
+    (tmp_path / "arm_description" / "a.obj").write_text(TETRAHEDRON)
+    mesh = '<mesh filename="package://arm_description/{}" scale="{}"/>'
+    links = [
+        LINK.format("a", "", mesh.format("a.obj", "2 2 2"), ""),
+        LINK.format("m", "", mesh.format("a.obj", "1 1 -1"), ""),
+    ]
+    links += [LINK.format(name, "", mesh.format("none.stl", "1 1 1"), "") for name in ("b", "c")]
+    (folder / "arm.urdf").write_text(robot(*links))
+    placed, missing = urdf_shapes(folder / "arm.urdf")
+    assert [enclosed(*shape.triangles()) for shape in placed] == pytest.approx([8.0 / 6.0, 1.0 / 6.0])
+    assert len(missing) == 1
+    assert "none.stl" in missing[0]
+    assert "b, c" in missing[0]
+
+
+def test_simplified_meshes_are_kept_and_read_anew_when_the_file_changes(tmp_path, monkeypatch):
+    pytest.importorskip("trimesh")
+    pytest.importorskip("fast_simplification")
+    monkeypatch.setenv("TRAJOPT_CACHE_DIR", str(tmp_path / "cache"))
+    path = tmp_path / "a.obj"
+    path.write_text(TETRAHEDRON)
+    first = simplified_mesh(path, 300)
+    monkeypatch.setattr(
+        "dynamics_backends.rigid_body.geometry.mesh_cache.load_mesh", lambda _: pytest.fail("read anew")
+    )
+    np.testing.assert_array_equal(simplified_mesh(path, 300)[0].vertices, first[0].vertices)
+    path.write_text(TETRAHEDRON + "v 2 2 2\n")
+    with pytest.raises(pytest.fail.Exception, match="read anew"):
+        simplified_mesh(path, 300)
+
+
+def test_files_that_are_no_meshes(tmp_path):
+    pytest.importorskip("trimesh")
+    (tmp_path / "a.stl").write_text("not a mesh")
+    with pytest.raises(MeshMissing, match="a.stl"):
+        load_mesh(tmp_path / "a.stl")
+    with pytest.raises(MeshMissing, match="ROS_PACKAGE_PATH"):
+        find_mesh("package://nobody/a.stl", tmp_path)

@@ -1,0 +1,169 @@
+"""What a wheel holds, and that folders of a user's own beside a script do no harm to it.
+
+A wheel is the packages and the data that pyproject.toml names; here they are copied to where one would unpack it.
+"""
+
+from __future__ import annotations
+
+import ast
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+SHADOWS = ("problems", "experiments")
+LOADED_LATE = ("casadi", "matplotlib", "scipy", "cyipopt", "pydantic", "osqp", "mujoco", "rich", "click")
+
+
+def packaged() -> list[str]:
+    """The folders of the packages, as setuptools finds them."""
+    setuptools = PROJECT["tool"]["setuptools"]
+    assert setuptools["packages"]["find"]["namespaces"] is False
+    tops = [name for name in setuptools["packages"]["find"]["include"] if not name.endswith(".*")]
+    found = []
+    for top in tops:
+        for init in (ROOT / top).rglob("__init__.py"):
+            above = [p for p in init.parent.parents if p != ROOT and p.is_relative_to(ROOT / top)]
+            if all((p / "__init__.py").exists() for p in above):
+                found.append(init.parent.relative_to(ROOT).as_posix())
+    return sorted(found)
+
+
+@pytest.fixture(scope="module")
+def installed(tmp_path_factory) -> Path:
+    """The folder into which a wheel is unpacked."""
+    site = tmp_path_factory.mktemp("site")
+    data = PROJECT["tool"]["setuptools"]["package-data"]
+    files = [path for package in packaged() for path in (ROOT / package).glob("*.py")]
+    files += [path for package, globs in data.items() for pattern in globs for path in (ROOT / package).glob(pattern)]
+    for path in files:
+        target = site / path.relative_to(ROOT)
+        target.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(path, target)
+    return site
+
+
+@pytest.fixture
+def beside(tmp_path) -> Path:
+    """A user's folder with packages named as ours, which refuse to be imported."""
+    for name in SHADOWS:
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "__init__.py").write_text("raise RuntimeError('the wrong package is imported')\n")
+    return tmp_path
+
+
+def ran(site: Path, folder: Path, *command: str) -> subprocess.CompletedProcess[str]:
+    environment = {**os.environ, "PYTHONPATH": str(site), "PYTHONDONTWRITEBYTECODE": "1"}
+    return subprocess.run(
+        [sys.executable, *command],
+        cwd=folder,
+        env=environment,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+def test_the_packages_are_those_of_the_four_layers_without_benchmarks():
+    packages = packaged()
+    assert {name.split("/")[0] for name in packages} == {"dynamics_backends", "trajopt", "problems", "experiments"}
+    assert "experiments/cli" in packages and "dynamics_backends/rigid_body/urdf" in packages
+    assert not [name for name in packages if "benchmarks" in name]
+
+
+def test_data_is_there(installed):
+    for file in ("trajopt/py.typed", "dynamics_backends/py.typed", "problems/robots/iiwa7.urdf"):
+        assert (installed / file).exists()
+    kernels = {path.relative_to(ROOT).as_posix() for top in packaged() for path in (ROOT / top).rglob("*.h")}
+    assert kernels and all((installed / file).exists() for file in kernels)
+
+
+def test_a_script_beside_folders_with_our_names(installed, beside):
+    script = beside / "script.py"
+    script.write_text(
+        "import trajopt as to\n"
+        "robot = to.FreeBody(to.load_robot('iiwa7'))\n"
+        "dynamics = to.SampledSystem(to.make_backend(robot, engine='numpy'), 'semi_implicit_euler')\n"
+        "x0 = robot.manifold.identity()\n"
+        "costs = [to.control_cost(robot.nu), to.state_cost(robot.manifold, x0, 1.0)]\n"
+        "ocp = to.OCP.single_phase(dynamics, x0, 3, 0.01, costs)\n"
+        "print(to.__file__, to.solve(ocp).status.success, to.robot_names())\n"
+    )
+    done = ran(installed, beside, str(script))
+    assert done.returncode == 0, done.stderr
+    file, success, *_ = done.stdout.split()
+    assert Path(file).is_relative_to(installed) and success == "True" and "'hyq'" in done.stdout
+
+
+def test_the_command_in_such_a_folder(installed, beside):
+    """As pip writes it: a script in a folder of its own, whose first line of the path is that folder."""
+    module, function = PROJECT["project"]["scripts"]["trajopt"].split(":")
+    command = installed.parent / f"{installed.name}-bin" / "trajopt"
+    command.parent.mkdir(exist_ok=True)
+    command.write_text(f"import sys\nfrom {module} import {function}\nsys.exit({function}())\n")
+    done = ran(installed, beside, str(command), "robots")
+    assert done.returncode == 0, done.stderr
+    assert "iiwa7" in done.stdout
+
+
+def test_what_is_slow_to_load_is_loaded_late(installed, tmp_path):
+    code = f"import sys, trajopt; print([name for name in {LOADED_LATE!r} if name in sys.modules])"
+    done = ran(installed, tmp_path, "-W", "error", "-c", code)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.strip() == "[]"
+
+
+def test_every_module_of_trajopt_can_be_imported_first(installed, tmp_path):
+    """No circle through the package's own __init__, which imports most of them."""
+    code = (
+        "import importlib, sys\n"
+        "for name in sys.argv[1:]:\n"
+        "    for loaded in [m for m in sys.modules if m.split('.')[0] in ('trajopt', 'dynamics_backends')]:\n"
+        "        del sys.modules[loaded]\n"
+        "    importlib.import_module(name)\n"
+    )
+    firsts = ["trajopt.replanning.loop", "trajopt.stage.evaluation", "trajopt.step.sensitivities", "trajopt.lq.lq"]
+    firsts += ["trajopt.solvers.direct.dms", "dynamics_backends.registry", "dynamics_backends.manifold"]
+    done = ran(installed, tmp_path, "-c", code, *firsts)
+    assert done.returncode == 0, done.stderr
+
+
+def test_the_face_imports_names_one_by_one():
+    """What editors and type checkers take for exports: ``from module import name as name``, and nothing else."""
+    body = ast.parse((ROOT / "trajopt/__init__.py").read_text(encoding="utf-8")).body
+    assert isinstance(body[0], ast.Expr) and all(isinstance(node, ast.ImportFrom) for node in body[1:])
+    names = [alias for node in body[1:] if isinstance(node, ast.ImportFrom) for alias in node.names]
+    assert all(alias.asname == alias.name for alias in names)
+    assert len({alias.name for alias in names}) == len(names)
+
+
+USE = """
+import trajopt as to
+
+model = to.load_robot("erd:ur5")
+reveal_type(model)
+reveal_type(to.FreeBody(to.lock_joints(model, [])))
+reveal_type(to.SLQOptions(max_iterations=3).max_iterations)
+to.SQPOptions(max_iteration=3)
+to.no_such_name
+"""
+
+
+@pytest.mark.slow
+def test_a_type_checker_sees_the_names(tmp_path):
+    mypy = pytest.importorskip("mypy.api")
+    script = tmp_path / "script.py"
+    script.write_text(USE)
+    options = ["--config-file", str(ROOT / "pyproject.toml"), "--follow-imports", "silent"]
+    text, _, _ = mypy.run([*options, "--cache-dir", str(tmp_path / "cache"), str(script)])
+    revealed = re.findall(r'Revealed type is "(.*)"', text)
+    assert [name.split(".")[-1].strip("'") for name in revealed] == ["Model", "FreeBody", "int"], text
+    assert 'Unexpected keyword argument "max_iteration"' in text and 'has no attribute "no_such_name"' in text

@@ -1,0 +1,55 @@
+"""What solve takes of an earlier solution: guess, multipliers, penalty."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+import trajopt as to
+
+
+@pytest.fixture(scope="module")
+def ocp() -> to.OCP:
+    """A pendulum to be lifted by a torque that is too weak to do it slowly."""
+    system = to.FunctionMap(lambda x, u, t, p: [x[1], u[0] - to.sin(x[0])], 2, 1, second_order=True)
+    dynamics = to.SampledSystem(to.make_backend(system, "forward_ad", engine="numpy"), "semi_implicit_euler")
+    limit = to.residual_constraint("torque", lambda x, u, t, p: [u[0]], system.manifold, 1, -0.6, 0.6, nu=1)
+    costs = [to.control_cost(1, 0.0, 0.1), to.state_cost(system.manifold, np.array([1.0, 0.0]), 1.0)]
+    return to.OCP.single_phase(dynamics, [0.0, 0.0], 20, 0.1, costs, constraints=[limit])
+
+
+@pytest.mark.parametrize("solver", ["sqp", "slq"])
+def test_multipliers_spare_iterations(ocp, solver):
+    cold = to.solve(ocp, solver=solver)
+    guess = to.Guess(cold.xs, cold.us)
+    again = to.solve(ocp, guess, solver=solver)
+    warm = to.solve(ocp, solver=solver, warm_start=to.WarmStart(guess, multipliers=cold.multipliers))
+    assert cold.status.success and warm.status.success
+    assert np.abs(cold.multipliers["torque"]).max() > 1e-3  # the limit is active
+    assert warm.iterations < again.iterations
+    np.testing.assert_allclose(warm.us, cold.us, rtol=0, atol=1e-5)
+
+
+def test_the_penalty_is_that_of_the_warm_start(ocp):
+    start = to.WarmStart(to.constant_guess(ocp), penalty=1e-3)
+    low = to.solve(ocp, options={"max_iterations": 1}, warm_start=start)
+    same = to.solve(ocp, options={"max_iterations": 1, "constraint_penalty": 1e-3})
+    other = to.solve(ocp, options={"max_iterations": 1})
+    np.testing.assert_array_equal(low.us, same.us)
+    assert not np.allclose(low.us, other.us)
+
+
+def test_a_guess_takes_the_place_of_the_warm_starts(ocp):
+    start = to.WarmStart(to.constant_guess(ocp, 0.3))
+    given = to.solve(ocp, to.constant_guess(ocp, 0.1), options={"max_iterations": 0}, warm_start=start)
+    own = to.solve(ocp, options={"max_iterations": 0}, warm_start=start)
+    assert given.us[0, 0] == 0.1 and own.us[0, 0] == 0.3
+
+
+def test_the_check_is_spared_where_asked(ocp):
+    wrong = replace(ocp, u_lower=np.ones(1), u_upper=-np.ones(1))
+    with pytest.raises(to.InvalidProblem, match="lower control bound lies above"):
+        to.solve(wrong)
+    assert not to.solve(wrong, options={"max_iterations": 1}, check=False).status.success

@@ -1,0 +1,139 @@
+"""Motions in three dimensions: poses, times between knots, and the page in a browser."""
+
+import re
+import shutil
+import subprocess
+
+import numpy as np
+import pytest
+from rigid_body_cases import tree
+
+import trajopt as to
+from dynamics_backends.rigid_body.batched import frame_placement
+from dynamics_backends.rigid_body.model.state import configuration_manifold
+from trajopt.view.motion import Motion, body_poses, paths
+from trajopt.view.surfaces import appearance
+
+BROWSER = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+ARM = """<robot name="arm">
+  <link name="base"><visual><geometry><box size="0.2 0.2 0.1"/></geometry></visual></link>
+  <link name="upper"><inertial><mass value="1"/><inertia ixx="1" iyy="1" izz="1" ixy="0" ixz="0" iyz="0"/></inertial>
+    <collision><geometry><cylinder radius="0.05" length="0.4"/></geometry></collision></link>
+  <link name="lower"><inertial><mass value="1"/><inertia ixx="1" iyy="1" izz="1" ixy="0" ixz="0" iyz="0"/></inertial></link>
+  <link name="tip"/>
+  <joint name="a" type="continuous"><parent link="base"/><child link="upper"/><axis xyz="0 1 0"/></joint>
+  <joint name="b" type="continuous"><parent link="upper"/><child link="lower"/><axis xyz="0 1 0"/><origin xyz="0 0 0.4"/></joint>
+  <joint name="c" type="fixed"><parent link="lower"/><child link="tip"/><origin xyz="0 0 0.3"/></joint>
+</robot>"""
+
+
+@pytest.fixture
+def arm(tmp_path):
+    (tmp_path / "arm.urdf").write_text(ARM)
+    return to.load_urdf(tmp_path / "arm.urdf")
+
+
+def swing(model, count=5):
+    q = np.linspace(0.0, 1.0, count)[:, None] * np.array([1.0, 0.5])
+    return Motion("robot", model, np.linspace(0.0, 0.4, count), q, tracks=("tip",))
+
+
+def test_poses_are_those_of_the_links():
+    model = tree("floating90", 4)
+    manifold, rng = configuration_manifold(model), np.random.default_rng(0)
+    start = np.repeat(manifold.identity()[:, None], 3, axis=1)
+    q = manifold.integrate(start, rng.standard_normal((model.nv, 3))).T
+    poses = body_poses(model, q)
+    for frame in model.frames:
+        if frame.body >= 0:
+            R, p = frame_placement(model, q, frame.name)
+            np.testing.assert_allclose(poses.R[:, frame.body] @ frame.R, R, atol=1e-12)
+            np.testing.assert_allclose(poses.p[:, frame.body] + poses.R[:, frame.body] @ frame.p, p, atol=1e-12)
+
+
+def test_motions_between_their_knots(arm):
+    motion = swing(arm)
+    np.testing.assert_allclose(motion.at(motion.times).q, motion.q, atol=1e-14)
+    np.testing.assert_allclose(motion.at(np.array([0.05, 9.0])).q, [[0.125, 0.0625], [1.0, 0.5]], atol=1e-14)
+    with pytest.raises(ValueError, match="expected"):
+        Motion("robot", arm, np.zeros(3), np.zeros((4, 2)))
+
+
+def test_what_has_no_shape_is_a_rod(arm):
+    """The lower link has no shape of its own: a rod reaches from its joint to the tip; the base is part of the world."""
+    look = appearance(arm)
+    assert sorted({s.body for s in look.surfaces}) == [-1, 0, 1]
+    rod = next(s for s in look.surfaces if s.body == 1)
+    reach = np.linalg.norm(rod.vertices, axis=1).max()
+    assert 0.3 <= reach <= 0.3 * 1.2
+    assert {s.body for s in appearance(tree("floating90", 4)).surfaces} <= set(range(4))
+    with pytest.raises(ValueError, match="known: 'visual'"):
+        appearance(arm, "mesh")
+
+
+def test_the_path_of_the_tip(arm):
+    path = paths(swing(arm))["tip"]
+    np.testing.assert_allclose(path[0], [0.0, 0.0, 0.7], atol=1e-12)
+    np.testing.assert_allclose(
+        path[-1], [0.4 * np.sin(1.0) + 0.3 * np.sin(1.5), 0.0, 0.4 * np.cos(1.0) + 0.3 * np.cos(1.5)], atol=1e-12
+    )
+
+
+def solved(model):
+    robot = to.FreeBody(model)
+    dynamics = to.SampledSystem(to.make_backend(robot, "analytic", engine="numpy"), "semi_implicit_euler")
+    running, terminal = [to.control_cost(2, weight=1e-2)], [to.state_cost(robot.manifold, np.ones(4), 10.0)]
+    return to.solve(to.OCP.single_phase(dynamics, np.zeros(4), 10, 0.05, running, terminal, model=model))
+
+
+def test_a_solution_carries_its_robot_to_the_file_and_back(arm, tmp_path):
+    solution = solved(arm)
+    assert solution.model is arm
+    loaded = to.Solution.load(solution.save(tmp_path / "s.npz"))
+    assert loaded.model.digest == arm.digest
+    assert loaded.model.source == arm.source
+
+
+def test_a_solution_without_robot_says_what_is_missing():
+    system = to.FunctionMap(lambda x, u, t, p: [x[1], u[0]], 2, 1, second_order=True)
+    dynamics = to.SampledSystem(to.make_backend(system, "forward_ad", engine="numpy"))
+    terminal = [to.state_cost(system.manifold, [1.0, 0.0], 10.0)]
+    solution = to.solve(to.OCP.single_phase(dynamics, np.zeros(2), 5, 0.1, [to.control_cost(1)], terminal))
+    with pytest.raises(ValueError, match="give the problem or model="):
+        to.view(solution)
+
+
+def test_the_page_holds_its_scene_and_asks_no_network(arm, tmp_path):
+    pytest.importorskip("viser")
+    marks = to.Marks(goals=[np.array([0.3, 0.0, 0.3])], spheres=[(np.array([0.4, 0.2, 0.3]), 0.1)])
+    page = to.write_animation(tmp_path / "motion.html", solved(arm), marks=marks).read_text()
+    assert len(page) < 5_000_000
+    assert not re.findall(r'<(?:script|link|img)[^>]*(?:src|href)="?https?:', page)
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(BROWSER is None, reason="no Chromium is installed")
+def test_the_page_opens_in_a_browser(arm, tmp_path):
+    """Rendered off-screen, the page shows more than its background, and its console tells no error."""
+    pytest.importorskip("viser")
+    from matplotlib.image import imread
+
+    page = to.write_animation(tmp_path / "motion.html", solved(arm))
+    picture = tmp_path / "page.png"
+    flags = ["--headless=new", "--no-sandbox", "--disable-dev-shm-usage", "--use-angle=swiftshader"]
+    flags += [
+        "--enable-unsafe-swiftshader",
+        "--enable-logging=stderr",
+        "--virtual-time-budget=8000",
+        "--window-size=800,600",
+    ]
+    run = subprocess.run(
+        [BROWSER, *flags, f"--user-data-dir={tmp_path / 'profile'}", f"--screenshot={picture}", page.as_uri()],
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert not re.findall(r"CONSOLE.*(?:Error|error)", run.stderr)
+    seen = imread(picture)[:500, :, :3]
+    assert seen.std() > 0.01

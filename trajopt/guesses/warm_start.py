@@ -1,0 +1,27 @@
+"""What an earlier solution of a similar problem tells a solver."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from dynamics_backends.protocol import Array
+from trajopt.guesses.guesses import Guess
+
+
+@dataclass(frozen=True, eq=False)
+class WarmStart:
+    """Where a solver may start; each takes of it what it can use.
+
+    guess: states and controls. K: gains (N, nu, ndx) of feedback about them, for replanning.
+    multipliers: of the dynamics, constraints and bounds, as those of a :class:`~trajopt.results.solution.Solution`, one row for
+    each knot; for IPOPT, SQP and the augmented Lagrangian of the shooting solvers.
+    barrier: IPOPT's first barrier parameter; small where the guess is near the solution. penalty: the augmented Lagrangian's
+    first one. None for those of the options.
+    """
+
+    guess: Guess
+    K: Array | None = None
+    multipliers: Mapping[str, Array] = field(default_factory=dict)
+    barrier: float | None = None
+    penalty: float | None = None

@@ -1,0 +1,117 @@
+"""Robots and marks as nodes of a viser scene. A body is one frame with its surfaces below it: a pose moves it, its triangles
+are sent once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+
+from dynamics_backends.protocol import Array
+from trajopt.view.motion import Marks, Motion, Poses, body_poses, paths
+from trajopt.view.surfaces import Geometry, Surface, appearance
+
+ARROW = 0.6
+"""Length [m] of an arrow as strong as the robot's weight."""
+PATH_COLORS = ((31, 95, 168), (217, 138, 31), (42, 138, 74), (192, 58, 43), (122, 79, 163), (58, 154, 168))
+FORCE_COLOR, GOAL_COLOR, SPHERE_COLOR = (192, 58, 43), (42, 138, 74), (217, 138, 31)
+
+
+class DrawnRobot:
+    """A motion in a scene; ``show`` moves it to one of the motion's times."""
+
+    def __init__(self, scene: Any, motion: Motion, geometry: Geometry = "visual") -> None:
+        self.motion, self._scene = motion, scene
+        look = appearance(motion.model, geometry)
+        self.missing = look.missing
+        self._bodies = {
+            body: scene.add_frame(f"/{motion.name}/{_node(motion, body)}", show_axes=False)
+            for body in sorted({s.body for s in look.surfaces})
+        }
+        for i, surface in enumerate(look.surfaces):
+            self._add(surface, f"/{motion.name}/{_node(motion, surface.body)}/{i}")
+        self.set_motion(motion)
+
+    def _add(self, surface: Surface, name: str) -> None:
+        opacity = surface.color[3] * self.motion.opacity
+        self._scene.add_mesh_simple(
+            name,
+            vertices=surface.vertices.astype(np.float32),
+            faces=surface.faces.astype(np.uint32),
+            color=_bytes(surface.color),
+            opacity=None if opacity >= 1.0 else opacity,
+            flat_shading=False,
+            side="double",
+        )
+
+    def set_motion(self, motion: Motion) -> None:
+        """Another motion of the same robot in its place: the iterate of a solve, the plan of a replanning loop."""
+        self.motion = motion
+        self._poses: Poses = body_poses(motion.model, motion.q)
+        self._tips = _force_points(motion)
+        scale = max(motion.model.total_mass * float(np.linalg.norm(motion.model.gravity)), 1e-9)
+        self._reach = ARROW / scale
+        for i, (name, path) in enumerate(paths(motion).items()):
+            draw_path(self._scene, f"/{motion.name}/path of {name}", path, PATH_COLORS[i % len(PATH_COLORS)])
+
+    def set_visible(self, visible: bool) -> None:
+        """Show it, or hide it."""
+        for node in self._bodies.values():
+            node.visible = visible
+
+    def show(self, i: int) -> None:
+        """Poses and forces of the i-th time."""
+        quaternions = _quaternions(self._poses.R[i])
+        for body, node in self._bodies.items():
+            if body >= 0:
+                node.wxyz, node.position = quaternions[body], self._poses.p[i, body]
+        for name, at in self._tips.items():
+            force = self.motion.forces[name][min(i, len(self.motion.forces[name]) - 1)] * self._reach
+            self._arrow(f"/{self.motion.name}/force at {name}", at[i], force)
+
+    def _arrow(self, name: str, start: Array, along: Array) -> None:
+        points = np.array([[start, start + along]], dtype=np.float32)
+        self._scene.add_line_segments(name, points=points, colors=FORCE_COLOR, line_width=4.0)
+
+
+def draw_path(scene: Any, name: str, path: Array, color: tuple[int, int, int]) -> None:
+    """A line through points (M, 3) [m]."""
+    if len(path) > 1:
+        segments = np.stack([path[:-1], path[1:]], axis=1).astype(np.float32)
+        scene.add_line_segments(name, points=segments, colors=color, line_width=2.0)
+
+
+def draw_marks(scene: Any, marks: Marks, size: float) -> None:
+    """Goals as balls of ``size`` [m], spheres as they are, the ground as a grid."""
+    for i, goal in enumerate(marks.goals):
+        scene.add_icosphere(f"/goal {i}", radius=size, color=GOAL_COLOR, position=tuple(map(float, goal)))
+    for i, (center, radius) in enumerate(marks.spheres):
+        scene.add_icosphere(
+            f"/obstacle {i}", radius=radius, color=SPHERE_COLOR, opacity=0.55, position=tuple(map(float, center))
+        )
+    scene.add_grid("/ground", width=8.0, height=8.0, cell_size=0.25, section_size=1.0)
+
+
+def _force_points(motion: Motion) -> dict[str, Array]:
+    """Where the forces act: (M, 3) [m] by name of the frame."""
+    seen = Motion(motion.name, motion.model, motion.times, motion.q, tracks=tuple(motion.forces))
+    found = paths(seen)
+    return {name: found[name] for name in motion.forces if name in found}
+
+
+def _node(motion: Motion, body: int) -> str:
+    return "base" if body < 0 else motion.model.body_names[body].replace("/", "_")
+
+
+def _bytes(color: Iterable[float]) -> tuple[int, int, int]:
+    r, g, b, *_ = (round(255 * c) for c in color)
+    return r, g, b
+
+
+def _quaternions(R: Array) -> Array:
+    """(n, 4), w first, of rotations (n, 3, 3)."""
+    from scipy.spatial.transform import Rotation
+
+    return np.asarray(Rotation.from_matrix(R).as_quat())[:, [3, 0, 1, 2]]

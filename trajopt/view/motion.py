@@ -1,0 +1,94 @@
+"""What is shown of a solution: where the bodies are at each time, and what is drawn beside them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import numpy as np
+
+from dynamics_backends.manifold import Manifold
+from dynamics_backends.protocol import Array
+from dynamics_backends.rigid_body.algorithms.kinematics import center_of_mass, point_positions
+from dynamics_backends.rigid_body.model.model import Model
+
+
+@dataclass(frozen=True, eq=False)
+class Motion:
+    """A robot that moves. times (M,) [s], q (M, nq). name: unique among those shown together.
+
+    forces: by name of a frame, world forces (M, 3) [N] that act there. tracks: frames whose paths are drawn.
+    opacity: below 1 for ghosts. Raises ValueError for shapes that do not fit.
+    """
+
+    name: str
+    model: Model
+    times: Array
+    q: Array
+    forces: Mapping[str, Array] = field(default_factory=dict)
+    tracks: tuple[str, ...] = ()
+    opacity: float = 1.0
+
+    def __post_init__(self) -> None:
+        expected = (len(self.times), self.model.nq)
+        if np.shape(self.q) != expected or not len(self.times):
+            raise ValueError(f"the motion {self.name!r} has q of shape {np.shape(self.q)}; expected {expected}")
+
+    def at(self, times: Array) -> Motion:
+        """The motion at other times (T,) [s]: joints as they are between knots on the geodesic, forces held."""
+        index = np.clip(np.searchsorted(self.times, times, side="right") - 1, 0, max(len(self.times) - 2, 0))
+        after = np.minimum(index + 1, len(self.times) - 1)
+        span = np.maximum(self.times[after] - self.times[index], 1e-12)
+        share = np.clip((times - self.times[index]) / span, 0.0, 1.0)
+        manifold = _configurations(self.model)
+        a, b = self.q[index].T, self.q[after].T
+        q = manifold.integrate(a, share * manifold.difference(a, b)).T
+        held = {name: values[np.minimum(index, len(values) - 1)] for name, values in self.forces.items()}
+        return Motion(self.name, self.model, times, q, held, self.tracks, self.opacity)
+
+
+def _configurations(model: Model) -> Manifold:
+    from dynamics_backends.rigid_body.model.state import configuration_manifold
+
+    return configuration_manifold(model)
+
+
+class Poses(NamedTuple):
+    """World from body: R (M, nb, 3, 3), p (M, nb, 3) [m]."""
+
+    R: Array
+    p: Array
+
+
+def body_poses(model: Model, q: Array) -> Poses:
+    """The poses of all bodies at configurations q (M, nq), by one recursion."""
+    corners = [(0.0, 0.0, 0.0), (1.0, 0.0, 0.0), (0.0, 1.0, 0.0), (0.0, 0.0, 1.0)]
+    points = [(body, corner) for body in range(model.nb) for corner in corners]
+    found = np.stack([p.T for p in point_positions(model, np.ascontiguousarray(q.T), points)], axis=1)
+    found = found.reshape(len(q), model.nb, 4, 3)
+    p = found[:, :, 0]
+    return Poses((found[:, :, 1:] - p[:, :, None]).transpose(0, 1, 3, 2), p)
+
+
+def paths(motion: Motion) -> dict[str, Array]:
+    """Name -> positions (M, 3) [m]: of the center of mass of a robot that is not bolted down, and of the tracked frames."""
+    model, q = motion.model, np.ascontiguousarray(motion.q.T)
+    found: dict[str, Array] = {}
+    if model.floating_base:
+        found["center of mass"] = np.asarray(center_of_mass(model, q)).T
+    frames = [model.frames[model.frame_id(name)] for name in motion.tracks]
+    moving = [(name, frame) for name, frame in zip(motion.tracks, frames, strict=True) if frame.body >= 0]
+    if moving:
+        at = point_positions(model, q, [(frame.body, frame.p.tolist()) for _, frame in moving])
+        found |= {name: p.T for (name, _), p in zip(moving, at, strict=True)}
+    return found
+
+
+@dataclass(frozen=True, eq=False)
+class Marks:
+    """What stands beside the robots: goals, points (3,) [m]; spheres, (center (3,), radius) [m]; ground: whether z = 0 is drawn."""
+
+    goals: Sequence[Array] = ()
+    spheres: Sequence[tuple[Array, float]] = ()
+    ground: bool = False

@@ -1,0 +1,100 @@
+"""What of a robot is drawn: the surfaces of its bodies, from its file, or from its tree where the file shows nothing.
+
+Visual shapes come first, collision shapes where a link has none; a body without either is a rod along each line from its joint
+to those of its children, as thick as ROD of its length.
+"""
+
+from __future__ import annotations
+
+from typing import Literal, NamedTuple
+
+import numpy as np
+
+from dynamics_backends.protocol import Array
+from dynamics_backends.rigid_body.geometry.capsule_fit import FittedCapsule, fit_capsule
+from dynamics_backends.rigid_body.geometry.shapes import PlacedShape
+from dynamics_backends.rigid_body.geometry.urdf_shapes import Purpose, urdf_shapes
+from dynamics_backends.rigid_body.model.model import Model
+
+Geometry = Literal["visual", "collision", "capsules"]
+Color = tuple[float, float, float, float]
+GRAY: Color = (0.72, 0.74, 0.78, 1.0)
+ROD = 0.12
+"""The radius of a rod, in lengths."""
+SHORT = 1e-3
+"""Rods shorter than this [m] are not drawn."""
+TRIANGLES = 40_000
+"""A robot is drawn by about as many triangles."""
+
+
+class Surface(NamedTuple):
+    """vertices (n, 3) [m] in the internal frame of a body (-1: the world), faces (m, 3), and a color."""
+
+    body: int
+    vertices: Array
+    faces: Array
+    color: Color
+
+
+class Appearance(NamedTuple):
+    """The surfaces of a robot, and sentences about meshes that were not found."""
+
+    surfaces: tuple[Surface, ...]
+    missing: tuple[str, ...]
+
+
+def appearance(model: Model, geometry: Geometry = "visual", triangles: int = TRIANGLES) -> Appearance:
+    """How a robot looks: its visual shapes, its collision shapes, or the least capsules around each of the latter.
+
+    Raises ValueError for another geometry, URDFError for a file with wrong shapes.
+    """
+    if geometry not in ("visual", "collision", "capsules"):
+        raise ValueError(f"geometry = {geometry!r}; known: 'visual', 'collision', 'capsules'")
+    placed, missing = _from_file(model, geometry, triangles)
+    surfaces = [_on_body(model, shape) for shape in placed]
+    surfaces += [_on_body_rod(body, rod) for body, rod in rods(model, {s.body for s in surfaces})]
+    return Appearance(tuple(surfaces), missing)
+
+
+def _from_file(model: Model, geometry: Geometry, triangles: int) -> tuple[list[PlacedShape], tuple[str, ...]]:
+    """The shapes that the model's file gives to its links; none for a robot without a file."""
+    if not model.source or not model.source.endswith(".urdf"):
+        return [], ()
+    names = {frame.name for frame in model.frames if frame.kind == "link"}
+    order: tuple[Purpose, Purpose] = ("visual", "collision") if geometry == "visual" else ("collision", "visual")
+    found, missing = urdf_shapes(model.source, order[0], triangles)
+    if {shape.link for shape in found} < names:
+        others = urdf_shapes(model.source, order[1], triangles)
+        found = (*found, *(shape for shape in others.placed if shape.link not in {s.link for s in found}))
+    shapes = [shape for shape in found if shape.link in names]
+    if geometry == "capsules":
+        shapes = [fit_capsule(shape.triangles().vertices).placed(shape.link) for shape in shapes]
+    return shapes, missing
+
+
+def _on_body(model: Model, shape: PlacedShape) -> Surface:
+    frame = next(frame for frame in model.frames if frame.kind == "link" and frame.name == shape.link)
+    vertices, faces = shape.triangles()
+    return Surface(frame.body, vertices @ frame.R.T + frame.p, faces, shape.color or GRAY)
+
+
+def rods(model: Model, drawn: set[int]) -> list[tuple[int, FittedCapsule]]:
+    """The rods of the bodies that are not drawn yet: (body, capsule in its internal frame)."""
+    found = []
+    for body in range(model.nb):
+        if body in drawn:
+            continue
+        ends = [model.placement_p[child] for child in range(model.nb) if model.parent[child] == body]
+        tips = [frame.p for frame in model.frames if frame.body == body] or [model.com[body]]
+        ends = ends or [max(tips, key=np.linalg.norm)]
+        for end in ends:
+            length = float(np.linalg.norm(end))
+            if length > SHORT:
+                found.append((body, FittedCapsule(np.zeros(3), np.asarray(end, float), ROD * length)))
+    return found
+
+
+def _on_body_rod(body: int, rod: FittedCapsule) -> Surface:
+    placed = rod.placed("")
+    vertices, faces = placed.triangles()
+    return Surface(body, vertices, faces, GRAY)

@@ -1,0 +1,163 @@
+"""A browser window on motions: time slider, speed, layers; several robots side by side or as ghosts; a solve while it converges."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import threading
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from dynamics_backends.protocol import Array
+from trajopt.view.drawing import DrawnRobot, draw_marks
+from trajopt.view.motion import Marks, Motion, body_poses
+from trajopt.view.surfaces import Geometry
+
+FRAME_RATE = 40.0
+"""Pictures per second [Hz]."""
+GOAL_SIZE = 0.02
+"""The radius of a goal's ball, as a share of the scene's extent."""
+HOST, PORT = "127.0.0.1", 8080
+
+
+def server_for(host: str = HOST, port: int = PORT) -> Any:
+    """A viser server; the next free port where this one is taken. Raises ModuleNotFoundError, naming the extra."""
+    try:
+        import viser
+    except ModuleNotFoundError as error:
+        message = "the 3D view needs the package viser: pip install 'urdf-trajopt[view]'"
+        raise ModuleNotFoundError(message, name="viser") from error
+    with contextlib.redirect_stdout(io.StringIO()):  # its banner
+        server = viser.ViserServer(host=host, port=port, verbose=False)
+    server.scene.set_up_direction("+z")
+    return server
+
+
+def frames(motions: Sequence[Motion]) -> Array:
+    """The times (T,) [s] of the pictures of motions that begin together."""
+    end = max(float(motion.times[-1]) for motion in motions)
+    return np.linspace(0.0, end, max(round(end * FRAME_RATE), 1) + 1)
+
+
+class Viewer:
+    """Motions in a browser, at ``url``. ``show`` draws a time [s], ``close`` ends it, ``wait`` returns when Ctrl-C is pressed.
+
+    motions: shown together from the time 0 on. geometry: "visual", "collision" or "capsules".
+    Raises ModuleNotFoundError without viser, ValueError for no motion.
+    """
+
+    def __init__(
+        self,
+        motions: Sequence[Motion],
+        marks: Marks | None = None,
+        *,
+        geometry: Geometry = "visual",
+        host: str = HOST,
+        port: int = PORT,
+    ) -> None:
+        if not motions:
+            raise ValueError("there is no motion to show")
+        self.server = server_for(host, port)
+        self.marks = marks or Marks()
+        self.times = frames(motions)
+        self.robots = {m.name: DrawnRobot(self.server.scene, m.at(self.times), geometry) for m in motions}
+        draw_marks(self.server.scene, self.marks, GOAL_SIZE * extent(motions))
+        look_at(self.server, motions)
+        self._lock, self._closed = threading.Lock(), threading.Event()
+        self._add_controls()
+        self.show(0.0)
+        threading.Thread(target=self._play, daemon=True).start()
+
+    @property
+    def url(self) -> str:
+        """The address of the page."""
+        return f"http://{self.server.get_host()}:{self.server.get_port()}"
+
+    @property
+    def missing(self) -> tuple[str, ...]:
+        """Sentences about meshes that were not found."""
+        return tuple(dict.fromkeys(sentence for robot in self.robots.values() for sentence in robot.missing))
+
+    def show(self, t: float) -> None:
+        """The scene at a time [s]."""
+        i = int(np.argmin(np.abs(self.times - t)))
+        with self._lock, self.server.atomic():
+            for robot in self.robots.values():
+                robot.show(i)
+
+    def replace(self, motion: Motion) -> None:
+        """Another motion in the place of the one of the same name: an iterate, or a new plan."""
+        with self._lock:
+            self.robots[motion.name].set_motion(motion.at(self.times))
+        self.show(float(self._slider.value))
+
+    def wait(self) -> None:
+        """Block until Ctrl-C or until it is closed."""
+        try:
+            self._closed.wait()
+        except KeyboardInterrupt:
+            self.close()
+
+    def close(self) -> None:
+        """End the server."""
+        self._closed.set()
+        self.server.stop()
+
+    def __enter__(self) -> Viewer:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _repr_html_(self) -> str:
+        """The page inside a notebook."""
+        return f'<iframe src="{self.url}" width="100%" height="480" frameborder="0"></iframe>'
+
+    def _add_controls(self) -> None:
+        gui = self.server.gui
+        end = float(self.times[-1])
+        step = max(end / (len(self.times) - 1), 1e-6) if len(self.times) > 1 else 1.0
+        self._slider = gui.add_slider("time [s]", min=0.0, max=max(end, step), step=step, initial_value=0.0)
+        self._slider.on_update(lambda _: self.show(float(self._slider.value)))
+        self._playing = gui.add_checkbox("play", initial_value=False)
+        self._speed = gui.add_slider("speed", min=0.1, max=2.0, step=0.1, initial_value=1.0)
+        for name, robot in self.robots.items():
+            self._visibility(gui, name, robot)
+
+    def _visibility(self, gui: Any, name: str, robot: DrawnRobot) -> None:
+        box = gui.add_checkbox(name, initial_value=True)
+
+        def changed(_: Any) -> None:
+            robot.set_visible(bool(box.value))
+
+        box.on_update(changed)
+
+    def _play(self) -> None:
+        """Move the slider while "play" is chosen."""
+        while not self._closed.wait(1.0 / FRAME_RATE):
+            if self._playing.value:
+                after = float(self._slider.value) + float(self._speed.value) / FRAME_RATE
+                self._slider.value = after if after <= self.times[-1] else 0.0
+
+
+def bounds(motions: Sequence[Motion]) -> tuple[Array, Array]:
+    """The least and greatest coordinates (3) [m] of all joints at all times."""
+    points = np.concatenate([body_poses(m.model, m.q).p.reshape(-1, 3) for m in motions])
+    return points.min(axis=0), points.max(axis=0)
+
+
+def extent(motions: Sequence[Motion]) -> float:
+    """The size of what is shown [m]."""
+    low, high = bounds(motions)
+    return max(float(np.linalg.norm(high - low)), 0.3)
+
+
+def look_at(server: Any, motions: Sequence[Motion]) -> None:
+    """The camera in front of the motions, from the side and above."""
+    low, high = bounds(motions)
+    center, size = 0.5 * (low + high), extent(motions)
+    server.initial_camera.position = tuple((center + size * np.array([1.0, -1.2, 0.7])).tolist())
+    server.initial_camera.look_at = tuple(center.tolist())
+    server.initial_camera.up = (0.0, 0.0, 1.0)
