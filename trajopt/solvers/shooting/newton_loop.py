@@ -302,7 +302,7 @@ class NewtonLoop:
         return None
 
     def _on_bounds(self, at: Point, barrier: Barrier) -> Point:
-        """The point with controls on the bounds that hold them, its motion rolled out; itself where that moves the cost."""
+        """The point with controls on the bounds that hold them, its motion rolled out; itself where that spoils it."""
         us, held = barrier.snapped(at.us)
         K = np.where(held[:, :, None], 0.0, 0.0 if self.policy is None else self.policy.K)
         self.policy = None if self.policy is None else self.policy._replace(K=K)
@@ -311,7 +311,8 @@ class NewtonLoop:
         if not abs(tried.cost[0] - at.cost) <= SOLVED * abs(at.cost):
             return at
         e = self.evaluator.expand(tried.xs[0], tried.us[0])
-        return self._measured(tried.xs[0], tried.us[0], e) if finite(e) else at
+        new = self._measured(tried.xs[0], tried.us[0], e) if finite(e) else at
+        return new if new.kkt <= max(SOLVED, at.kkt) else at
 
     def _no_progress(self, at: Point) -> Status:
         if at.kkt <= 1e3 * SOLVED and at.defect <= 1e3 * self.options.defect_tolerance:
