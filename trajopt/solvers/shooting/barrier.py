@@ -26,7 +26,7 @@ ENOUGH, LINEAR, POWER = 10.0, 0.2, 1.5
 """mu falls to min(LINEAR mu, mu^POWER), relative to the cost, where the error is below ENOUGH mu."""
 SMALLEST = 1e-11
 """The last mu relative to the cost."""
-HELD = 1e-5
+HELD = 1e-7
 """A control whose slack is below this share of its range, and whose multiplier says so too, is on its bound."""
 SAFEGUARD = 1e10
 """Multipliers stay within this factor of mu / slack."""
