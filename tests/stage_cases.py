@@ -1,5 +1,7 @@
 """Problems on which the compiled stage and its twin in NumPy are compared."""
 
+from functools import partial
+
 import numpy as np
 from rigid_body_cases import foreign
 
@@ -16,8 +18,9 @@ from trajopt import (
     residual_cost,
     state_cost,
 )
-from trajopt.stage.evaluation import Shooting
+from trajopt.stage.evaluation import Shooting, StageEvaluator
 
+compiled_evaluator = partial(StageEvaluator, engine="compiled")
 TOLERANCE = 1e-11
 
 

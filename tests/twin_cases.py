@@ -2,9 +2,8 @@
 
 import numpy as np
 import pytest
-from stage_cases import close
+from stage_cases import close, compiled_evaluator
 
-from trajopt.stage.compiled_evaluation import CompiledEvaluator
 from trajopt.stage.evaluation import Direction, StageEvaluator
 
 HORIZON = 13
@@ -20,7 +19,7 @@ def trajectory(ocp):
 
 def assert_same_expansion(ocp, hessian="gauss_newton", tolerance=1e-11):
     xs, us = trajectory(ocp)
-    actual, expected = (E(ocp, hessian).expand(xs, us) for E in (CompiledEvaluator, StageEvaluator))
+    actual, expected = (E(ocp, hessian).expand(xs, us) for E in (compiled_evaluator, StageEvaluator))
     assert actual.cost == pytest.approx(expected.cost, rel=1e-11)
     for a, e in zip((actual.x_next, *actual.lq), (expected.x_next, *expected.lq), strict=True):
         close(a, e, tolerance)
@@ -34,7 +33,7 @@ def assert_same_rollout(ocp, shooting, count=9):
     direction = Direction(0.1 * rng.standard_normal((ocp.horizon + 1, n)), rng.standard_normal(us.shape), gains, gaps)
     alphas = 0.7 ** np.arange(count)
     actual, expected = (
-        E(ocp).rollout(xs, us, direction, alphas, shooting) for E in (CompiledEvaluator, StageEvaluator)
+        E(ocp).rollout(xs, us, direction, alphas, shooting) for E in (compiled_evaluator, StageEvaluator)
     )
     for a, e in zip(actual, expected, strict=True):
         close(a, e, 1e-11)
@@ -44,8 +43,8 @@ def assert_same_curvature(ocp, first=0, last=None):
     xs, us = trajectory(ocp)
     lam = np.random.default_rng(3).standard_normal((ocp.horizon, ocp.manifold.ndx))
     given = (xs[first:last], us[first : last and last - 1], lam[first : last and last - 1], first)
-    compiled = CompiledEvaluator(ocp)
-    assert compiled.compiles_curvature
+    compiled = compiled_evaluator(ocp)
+    assert compiled.knot_curvatures(xs, us) is not None
     for a, e in zip(compiled.curvature(*given), StageEvaluator(ocp).curvature(*given), strict=True):
         close(a, e, 1e-10)
         if a.shape[1] == a.shape[2]:

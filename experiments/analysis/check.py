@@ -37,6 +37,7 @@ from trajopt.problem.constraints import Constraint
 from trajopt.problem.expansion import quadratize
 from trajopt.problem.impact_stage import ImpactStage
 from trajopt.problem.terms import CostTerm
+from trajopt.step.contraction import contraction_of
 from trajopt.step.integrators import step_rows
 
 SPREAD = 0.1
@@ -208,7 +209,8 @@ class _Check(NamedTuple):
             return Jacobians(*under(self._backend(system, method)).linearize(at.x, at.u, at.t, at.dt, p))
 
         def contracted(backend: Any) -> Hessians:
-            return under(backend).contract(few.x, few.u, few.t, few.dt, {k: own[k] for k in p}, probe.lam)
+            contraction = contraction_of(under(backend))
+            return contraction(few.x, few.u, few.t, few.dt, {k: own[k] for k in p}, probe.lam)
 
         methods = (self.extent.own,) if self.extent.part else self.extent.methods
         yield from first_order(what, step, ("A", "B"), at, values, {m: partial(linearized, m) for m in methods})

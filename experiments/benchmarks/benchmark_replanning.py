@@ -50,8 +50,8 @@ _SOFT_GOAL = [
 PLANNERS: dict[str, list[str]] = {
     "dms": [],
     "sqp": [f"solver={{name='sqp', hessian='exact', {_LOOSE}}}"],
-    "sqp_rti": [f"solver={{name='sqp', hessian='gauss_newton', {_LOOSE}}}", "replan.mode='real_time'"],
-    "slq_rti": ["solver={name='slq'}", "replan.mode='real_time'", *_SOFT_GOAL],
+    "real_time_sqp": [f"solver={{name='sqp', hessian='gauss_newton', {_LOOSE}}}", "replan.mode='real_time'"],
+    "real_time_slq": ["solver={name='slq'}", "replan.mode='real_time'", *_SOFT_GOAL],
 }
 """Overrides of the config. Real-time iterations of SLQ know no constraints: the goal is a cost there, joint limits are left out."""
 METHODS = ("analytic", "casadi_ad", "forward_ad", "complex_step", "central_difference", "forward_difference")

@@ -42,7 +42,7 @@ from trajopt.replanning.workers import (
     WallClock,
     Worker,
 )
-from trajopt.solvers.options import HESSIANS
+from trajopt.solvers.options import COST_HESSIANS
 
 CONFIG_FILE, FIRST_PLAN_FILE = "config.toml", "first_plan.npz"
 SWITCH_INTERVAL = 1e-4
@@ -149,7 +149,9 @@ def _planner(config: Config, realtime: bool, constrained: bool) -> Planner:
         raise ValueError(f"the real-time iteration of {config.solver_name} knows no constraints; {remedy}")
     else:
         hessian = getattr(options, "hessian", "gauss_newton")
-        planner = RealTimeSLQ(hessian if hessian in HESSIANS else "gauss_newton", s.regularization, search=s.search)
+        planner = RealTimeSLQ(
+            hessian if hessian in COST_HESSIANS else "gauss_newton", s.regularization, search=s.search
+        )
     if s.faults.fail_every:
         planner = Failing(planner, s.faults.fail_every)
     return Slowed(planner, s.faults.slow_factor) if realtime and s.faults.slow_factor > 1.0 else planner

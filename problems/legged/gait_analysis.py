@@ -144,7 +144,8 @@ def contact_forces(ocp: OCP, xs: Array, us: Array) -> dict[str, Array]:
     """
     found: dict[str, Array] = {}
     for phase, knots in zip(ocp.phases, ocp.phase_slices, strict=True):
-        system: Any = unwrapped(getattr(phase.dynamics, "system", None))
+        sampling = phase.dynamics.sampling
+        system: Any = None if sampling is None else unwrapped(sampling.backend.map)
         if not isinstance(system, HasOutputs):
             continue
         values = {k: v[: phase.knots] if v.ndim == 2 else v for k, v in phase.parameters.items()}

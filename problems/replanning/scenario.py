@@ -343,7 +343,8 @@ def _robot(
 
 def _system(ocp: OCP) -> Any:
     """The continuous dynamics, None where there are none."""
-    return unwrapped(getattr(ocp.phases[0].dynamics, "system", None))
+    sampling = ocp.phases[0].dynamics.sampling
+    return None if sampling is None else unwrapped(sampling.backend.map)
 
 
 def _limit(ocp: OCP) -> Array | float:

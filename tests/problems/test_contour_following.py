@@ -17,7 +17,7 @@ from problems.robots import load_robot
 from problems.task import SettingsError
 from trajopt import SQPOptions, StatusCode, solve
 from trajopt.solvers.direct.direct_sqp import staged_program
-from trajopt.solvers.direct.rti import RealTimeIteration
+from trajopt.solvers.direct.real_time_iteration import RealTimeIteration
 from trajopt.solvers.qp.qp import QPStatus
 
 CONTOUR = load_problem("contour_following")

@@ -307,6 +307,7 @@ class Jump:
     """Discrete dynamics that are no sampled system."""
 
     manifold, nu, control_names = Manifold.vector(2), 1, ("u",)
+    takes_time, sampling, contract = True, None, None
 
 
 REFUSED = {

@@ -14,14 +14,14 @@ from typing import Any
 import numpy as np
 
 from dynamics_backends.compiled.interface.sources import constant, dynamics_source, has_source
-from dynamics_backends.protocol import Array
+from dynamics_backends.protocol import Array, unwrapped
 from trajopt.guesses.guesses import Guess
 from trajopt.lq.compiled_lq import lq_source
-from trajopt.problem.ocp import OCP
+from trajopt.problem.impact_stage import JUMP
+from trajopt.problem.ocp import OCP, Sampling
 from trajopt.problem.terms import CostTerm
 from trajopt.stage.stage_source import StageShape, StageSource, stage_source
 from trajopt.stage.term_source import TermShape, theta_of
-from trajopt.step.sensitivities import SampledSystem
 from trajopt.validation.validation import refuse_constraints
 
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]*")
@@ -38,7 +38,11 @@ def controller_files(ocp: OCP, name: str, guess: Guess | None = None, hessian: s
     sampled = _exportable(ocp)
     dynamics = dynamics_source(sampled.backend, {}, straight=True)
     running, terminal = (tuple(TermShape.of(term) for term in terms) for terms in (ocp.phases[0].terms, ocp.terminal))
-    stage = stage_source(dynamics, sampled.system, StageShape(sampled.scheme, (), ocp.nu, running, terminal, hessian))
+    stage = stage_source(
+        dynamics,
+        unwrapped(sampled.backend.map),
+        StageShape(sampled.scheme, (), ocp.nu, running, terminal, hessian=hessian),
+    )
     texts = {
         f"{name}.h": _header(ocp, sampled, stage),
         f"{name}.c": _source(ocp, sampled, stage),
@@ -48,7 +52,7 @@ def controller_files(ocp: OCP, name: str, guess: Guess | None = None, hessian: s
     return {file: _prefixed(text, name) for file, text in texts.items()}
 
 
-def _exportable(ocp: OCP) -> SampledSystem:
+def _exportable(ocp: OCP) -> Sampling:
     """The dynamics of a problem that can be exported; raises ValueError with the reason for any other."""
     if len(ocp.phases) != 1:
         raise ValueError(f"cannot export {ocp.name!r}: it has {len(ocp.phases)} phases, and an export has one")
@@ -56,15 +60,16 @@ def _exportable(ocp: OCP) -> SampledSystem:
     phase = ocp.phases[0]
     if phase.parameters:
         raise ValueError(f"cannot export {ocp.name!r}: its dynamics have parameters ({', '.join(phase.parameters)})")
-    if not isinstance(phase.dynamics, SampledSystem):
+    sampling = phase.dynamics.sampling
+    if sampling is None or sampling.scheme == JUMP:
         kind = type(phase.dynamics).__name__
         raise ValueError(f"cannot export {ocp.name!r}: its dynamics are {kind}, and an export has a sampled system")
-    if not has_source(phase.dynamics.backend):
-        method = phase.dynamics.backend.name
+    if not has_source(sampling.backend):
+        method = sampling.backend.name
         raise ValueError(
             f"cannot export {ocp.name!r}: its derivatives are by {method}; choose backend = 'analytic' or 'casadi_ad'"
         )
-    return phase.dynamics
+    return sampling
 
 
 def _prefixed(text: str, name: str) -> str:
@@ -73,7 +78,7 @@ def _prefixed(text: str, name: str) -> str:
     return re.sub(r"\bPREFIX(?=_)", name.upper(), text)
 
 
-def _header(ocp: OCP, sampled: SampledSystem, stage: StageSource) -> str:
+def _header(ocp: OCP, sampled: Sampling, stage: StageSource) -> str:
     fills = {
         "SIZES": _sizes(ocp, stage),
         "SCHEME": f"{sampled.scheme}, {sampled.substeps} substep{'s' * (sampled.substeps > 1)}",
@@ -86,9 +91,10 @@ def _header(ocp: OCP, sampled: SampledSystem, stage: StageSource) -> str:
 def _sizes(ocp: OCP, stage: StageSource) -> str:
     nx, n, m = ocp.manifold.nx, ocp.manifold.ndx, ocp.nu
     columns = n + ocp.phases[0].dynamics.nu
+    theta = max(stage.theta, stage.theta_end)
     carved = (
-        3 * nx + 2 * n + 2 * m + stage.theta + n * columns + n * max(n, m) + n * n + n * m + m * m + 1
-    )  # AT_WORK of stage.h
+        3 * nx + 2 * n + 2 * m + theta + n * columns + max(n, m) ** 2 + n * n + n * m + m * m + 13
+    )  # knot_t of stage.h
     sizes = {
         "NX": nx,
         "NDX": n,
@@ -112,7 +118,7 @@ def _components(terms: Sequence[CostTerm]) -> str:
     return "\n".join(lines) or "     none"
 
 
-def _source(ocp: OCP, sampled: SampledSystem, stage: StageSource) -> str:
+def _source(ocp: OCP, sampled: Sampling, stage: StageSource) -> str:
     prelude = (files("dynamics_backends.compiled") / "templates" / "scalar.h").read_text()
     sizes = f"#define NDX {ocp.manifold.ndx}\n#define SUBSTEPS {sampled.substeps}"
     parts = [

@@ -101,7 +101,7 @@ class CompiledLQ:
         by one sweep.
 
         curvature: of the dynamics, added on the way, from
-        :meth:`~trajopt.stage.compiled_evaluation.CompiledEvaluator.knot_curvatures`.
+        :meth:`~trajopt.stage.evaluation.StageEvaluator.knot_curvatures`.
         """
         lq = lq._replace(Q=lq.Q.copy(), S=lq.S.copy(), R=lq.R.copy())
         data = _contiguous(lq)

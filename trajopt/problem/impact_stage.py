@@ -12,10 +12,12 @@ with the jump in place of xdot.
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from dynamics_backends.protocol import Array, Batch, DynamicsBackend, Hessians, Parameters, SecondOrderBackend
-from trajopt.problem.ocp import LinearizedStep
+from trajopt.problem.ocp import LinearizedStep, Sampling, StepContraction
 
 JUMP = "jump"
 """The scheme of a stage without duration."""
@@ -28,8 +30,6 @@ class ImpactStage:
     """
 
     takes_time = False
-    scheme = JUMP
-    substeps = 1
 
     def __init__(self, backend: DynamicsBackend) -> None:
         jump = backend.map
@@ -38,6 +38,7 @@ class ImpactStage:
                 f"an impact stage needs a jump with n_out = ndx = {jump.manifold.ndx}; this map has n_out = {jump.n_out}"
             )
         self.backend = backend
+        self.sampling: Sampling | None = Sampling(backend, JUMP)
         self.manifold = jump.manifold
         self.nu, self.control_names = jump.nu, jump.control_names
 
@@ -56,13 +57,17 @@ class ImpactStage:
         x_next = np.ascontiguousarray(self.manifold.integrate(x.T, j.value.T).T)
         return LinearizedStep(x_next, np.eye(self.manifold.ndx) + j.fx, j.fu)
 
-    def contract(
-        self, x: Array, u: Array, t: Array | float, dt: Array | float, p: Parameters | None, lam: Array
-    ) -> Hessians:
-        """Second derivatives of lam' x_next for lam (N, ndx).  Raises TypeError where the backend has none."""
-        if not isinstance(self.backend, SecondOrderBackend):
-            raise TypeError(f"backend {self.backend.name!r} has no second derivatives; choose backend = 'analytic'")
-        return self.backend.hessian_contraction(x, self._own(u), t, p, lam)[1]
+    @property
+    def contract(self) -> StepContraction | None:
+        """Second derivatives of lam' x_next for lam (N, ndx); None where the backend has none."""
+        backend = self.backend
+        if not isinstance(backend, SecondOrderBackend):
+            return None
+
+        def contracted(x: Array, u: Array, t: Any, dt: Any, p: Parameters | None, lam: Array) -> Hessians:
+            return backend.hessian_contraction(x, self._own(u), t, p, lam)[1]
+
+        return contracted
 
     def _own(self, u: Array) -> Array:
         return np.asarray(u, float)[:, : self.nu]

@@ -9,7 +9,7 @@ All phases share the state manifold and nu; a map with fewer controls reads the 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import pairwise
@@ -18,7 +18,7 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 
 from dynamics_backends.manifold import Manifold
-from dynamics_backends.protocol import Array, Parameters
+from dynamics_backends.protocol import Array, DynamicsBackend, Hessians, Parameters
 from trajopt.problem.constraints import Constraint
 from trajopt.problem.terms import CostTerm, Values
 
@@ -31,15 +31,36 @@ class LinearizedStep(NamedTuple):
     B: Array
 
 
+class Sampling(NamedTuple):
+    """What a time step is made of: the continuous dynamics (or a jump) under a backend, its scheme, and steps of it per dt."""
+
+    backend: DynamicsBackend
+    scheme: str
+    substeps: int = 1
+
+
+StepContraction = Callable[[Array, Array, "Array | float", "Array | float", "Parameters | None", Array], Hessians]
+"""From x, u, t, dt, p and lam (N, ndx) in the tangent space at x_next: the second derivatives at 0 of
+lam' (F(x (+) dx, u + du) (-) F(x, u)), as blocks xx (N, ndx, ndx), ux (N, nu, ndx), uu (N, nu, nu)."""
+
+
 class DiscreteMap(Protocol):
     """Discrete dynamics x_next = F(x, u, t, dt, p) of a batch of knots; batch first, float64.
 
     x (N, nx), u (N, nu), t and dt a number or (N,) [s], p name -> (n,) or (N, n).
+
+    takes_time: whether dt counts; an impact takes none. sampling: what the step is made of, for engines that write it as code and
+    for reports; None for a map of one's own. contract: its second derivatives; None where it has none.
     """
 
     manifold: Manifold
     nu: int
     control_names: tuple[str, ...]
+    takes_time: bool
+    sampling: Sampling | None
+
+    @property
+    def contract(self) -> StepContraction | None: ...
 
     def step(self, x: Array, u: Array, t: Array | float, dt: Array | float, p: Parameters | None = None) -> Array:
         """x_next (N, nx)."""

@@ -1,8 +1,7 @@
 """The real-time iteration for problems with constraints: one SQP step of direct multiple shooting per call.
 
     prepare   the QP about the shifted plan, before the state is known, and gains of feedback about that plan
-    respond   the QP with its first state fixed, by :class:`trajopt.solvers.direct.rti.RealTimeIteration`; its whole step is the
-    plan
+    respond   the QP with its first state fixed (:mod:`trajopt.solvers.direct.real_time_iteration`); its whole step is the plan
 
 Multipliers pass from one call to the next while the number of knots stays the same.
 """
@@ -24,7 +23,7 @@ from trajopt.solvers.options import SQPOptions
 from trajopt.solvers.qp.qp import QPStatus
 
 if TYPE_CHECKING:
-    from trajopt.solvers.direct.rti import RealTimeIteration
+    from trajopt.solvers.direct.real_time_iteration import RealTimeIteration
 
 
 class RealTimeSQP:
@@ -37,7 +36,7 @@ class RealTimeSQP:
     def prepare(self, ocp: OCP, warm: WarmStart) -> None:
         """See :class:`~trajopt.replanning.loop.Planner`. Raises ValueError where the plan gives NaN."""
         from trajopt.solvers.direct.direct_sqp import qp_solver_for, staged_program
-        from trajopt.solvers.direct.rti import RealTimeIteration
+        from trajopt.solvers.direct.real_time_iteration import RealTimeIteration
 
         self._ocp, before = ocp, self._step
         self._program = program = staged_program(ocp, warm.guess, self.options)

@@ -10,7 +10,7 @@ from typing import Literal
 from trajopt.solvers.qp.qp import QP_SOLVERS
 
 GAPS = ("linear", "nonlinear")
-HESSIANS = ("gauss_newton", "exact")
+COST_HESSIANS = ("gauss_newton", "exact")
 REGULARIZATIONS = ("control", "state")
 DYNAMICS_CURVATURES = ("newton", "true")
 SHOOTING_GLOBALIZATIONS = ("merit", "filter")
@@ -18,7 +18,7 @@ REMEDIES = ("modify", "regularize")
 HOLDS = ("zero_order", "first_order")
 IPOPT_HESSIANS = ("exact", "gauss_newton", "limited_memory")
 BARRIERS = ("monotone", "adaptive")
-CURVATURES = ("auto", "exact", "gauss_newton", "scqp")
+SQP_HESSIANS = ("auto", "exact", "gauss_newton", "scqp")
 GLOBALIZATIONS = ("merit", "filter", "none")
 
 
@@ -82,7 +82,7 @@ class SLQOptions:
         _require(whole or nodes in ("single", "all"), "shooting", nodes, "'single', 'all' or an integer of at least 1")
         for key, known in (
             ("gaps", GAPS),
-            ("hessian", HESSIANS),
+            ("hessian", COST_HESSIANS),
             ("regularize", REGULARIZATIONS),
             ("globalization", SHOOTING_GLOBALIZATIONS),
         ):
@@ -180,7 +180,7 @@ class SQPOptions:
 
     def __post_init__(self) -> None:
         known_values = {
-            "hessian": CURVATURES,
+            "hessian": SQP_HESSIANS,
             "qp_solver": QP_SOLVERS,
             "globalization": GLOBALIZATIONS,
             "hold": ("zero_order", "first_order"),

@@ -145,14 +145,14 @@ def solve_nlp(
 
 
 def _meta(ocp: OCP, solver: str, options: dict[str, Any], warnings: list[Finding]) -> dict[str, Any]:
-    dynamics = [phase.dynamics for phase in ocp.phases]
+    samplings = [s for s in (phase.dynamics.sampling for phase in ocp.phases) if s is not None]
     model = None if ocp.model is None else {"name": ocp.model.name, "digest": ocp.model.digest}
     return {
         "problem": ocp.name,
         "solver": solver,
         "options": options,
-        "backends": _unique(getattr(getattr(d, "backend", None), "name", None) for d in dynamics),
-        "schemes": _unique(getattr(d, "scheme", None) for d in dynamics),
+        "backends": _unique(s.backend.name for s in samplings),
+        "schemes": _unique(s.scheme for s in samplings),
         "state_names": list(ocp.state_names),
         "control_names": list(ocp.control_names),
         "model": model,

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Sequence
 from importlib.resources import files
 from typing import NamedTuple
 
 from dynamics_backends.compiled.interface.sources import DynamicsSource, manifold_source
 from dynamics_backends.protocol import Map
 from trajopt.problem.impact_stage import JUMP
+from trajopt.stage.constraint_source import constraint_source
 from trajopt.stage.term_source import TermShape, term_source
 from trajopt.step.integrators import RUNGE_KUTTA, SEMI_IMPLICIT_EULER
 
@@ -27,49 +27,61 @@ class StageShape(NamedTuple):
     """What of a phase is compiled, beside its dynamics.
 
     scheme: of the time step, or JUMP. parameters: names and sizes of those of the dynamics. nu: controls of the problem.
-    running, terminal: the cost terms. hessian: of the cost, "gauss_newton" or "exact".
+    running, terminal: the cost terms; path, final: the constraints. hessian: of the cost, "gauss_newton" or "exact".
+    parts: of the functions: "first" (values and first order), "second", "rollout", which needs "first".
     """
 
     scheme: str
     parameters: tuple[tuple[str, int], ...]
     nu: int
-    running: tuple[TermShape, ...]
-    terminal: tuple[TermShape, ...]
-    hessian: str
+    running: tuple[TermShape, ...] = ()
+    terminal: tuple[TermShape, ...] = ()
+    path: tuple[TermShape, ...] = ()
+    final: tuple[TermShape, ...] = ()
+    hessian: str = "gauss_newton"
+    parts: tuple[str, ...] = ("first", "rollout")
 
 
-def stage_source(dynamics: DynamicsSource, map: Map, shape: StageShape) -> StageSource:
-    """The text of kernels/stage.h with all that it asks for."""
+def stage_source(
+    dynamics: DynamicsSource, map: Map, shape: StageShape, second: DynamicsSource | None = None
+) -> StageSource:
+    """The text of kernels/stage.h with all that it asks for; second: the contracted second derivatives, for the part of that name.
+
+    Raises TooLong for cost terms and constraints whose code would take too long to compile.
+    """
     manifold, nu = map.manifold, shape.nu
-    read = max([map.nu, *(term.residual.nu for term in shape.running)])
-    first = term_source("running", shape.running, manifold, nu, running=True, hessian=shape.hessian, read=read)
-    last = term_source("terminal", shape.terminal, manifold, nu, running=False, hessian=shape.hessian)
-    terms = {"NT": first.theta, "NTT": last.theta, "TERMS_ROOM": max(first.room, last.room)}
-    parts = [
-        _step_source(dynamics, map, shape, terms),
-        kernel_text("step.h"),
-        first.source,
-        last.source,
-        kernel_text("stage.h"),
+    orders = ["value", "first"] if second is None else ["value", "first", "second"]
+    along = (
+        orders[1:] if "rollout" in shape.parts else orders
+    )  # roll-outs are of problems whose running constraints are terms
+    terms = [
+        term_source("running", shape.running, manifold, nu, running=True, hessian=shape.hessian),
+        term_source("terminal", shape.terminal, manifold, nu, running=False, hessian=shape.hessian),
+        constraint_source("path", shape.path, manifold, nu, running=True, orders=along),
+        constraint_source("final", shape.final, manifold, nu, running=False, orders=orders),
     ]
-    return StageSource("\n".join(parts), first.theta, last.theta, f"({dynamics.room}) + {terms['TERMS_ROOM']}")
-
-
-def curvature_source(dynamics: DynamicsSource, second: DynamicsSource, map: Map, shape: StageShape) -> str:
-    """The text of kernels/curvature.h with all that it asks for; second: the contracted second derivatives."""
-    both = replace(dynamics, source=dynamics.source + second.source, room=f"{dynamics.room} + {second.room}")
-    parts = [_step_source(both, map, shape, {}), manifold_source.curvature_source(map.manifold)]
-    return "\n".join([*parts, kernel_text("step.h"), kernel_text("curvature.h")])
-
-
-def _step_source(dynamics: DynamicsSource, map: Map, shape: StageShape, more: Mapping[str, int]) -> str:
-    """What kernels/step.h asks for."""
-    sizes = {"NX": map.manifold.nx, "ND": map.manifold.ndx, "MU": map.nu, "NU": shape.nu, "NF": dynamics.rows}
-    sizes |= {"NP": sum(n for _, n in shape.parameters), **more}
-    head = [f"#define {key} {value}" for key, value in sizes.items()]
-    context = "typedef struct { const int *const *ti; const double *const *td; V *w; } ctx_t;"
-    parts = [*head, f"#define DYNAMICS_ROOM ({dynamics.room})", _scheme(shape.scheme), context]
-    return "\n".join([*parts, manifold_source.manifold_source(map.manifold), dynamics.source])
+    counts = [sum(c.residual.n_out for c in group) for group in (shape.path, shape.final)]
+    sizes = {"NX": manifold.nx, "ND": manifold.ndx, "MU": map.nu, "NU": nu, "NF": dynamics.rows}
+    sizes |= {"NP": sum(n for _, n in shape.parameters), "NG": counts[0], "NGT": counts[1]}
+    sizes |= dict(zip(("NT", "NTT", "NPG", "NPGT"), (part.theta for part in terms), strict=True))
+    sizes |= {"TERMS_ROOM": max(part.room for part in terms)}
+    room = dynamics.room if second is None else f"{dynamics.room} + {second.room}"
+    text = [
+        *(f"#define {key} {value}" for key, value in sizes.items()),
+        *(f"#define {part.upper()}" for part in shape.parts),
+        f"#define DYNAMICS_ROOM ({room})",
+        _scheme(shape.scheme),
+        "typedef struct { const int *const *ti; const double *const *td; V *w; } ctx_t;",
+        manifold_source.manifold_source(manifold),
+        dynamics.source,
+        *([] if second is None else [second.source, manifold_source.curvature_source(manifold)]),
+        kernel_text("step.h"),
+        *([] if second is None else [kernel_text("curvature.h")]),
+        *(part.source for part in terms),
+        kernel_text("stage.h"),
+        *([kernel_text("rollout.h")] if "rollout" in shape.parts else []),
+    ]
+    return StageSource("\n".join(text), terms[0].theta, terms[1].theta, f"({room}) + {sizes['TERMS_ROOM']}")
 
 
 def kernel_text(name: str) -> str:

@@ -72,20 +72,16 @@ def term_source(
     *,
     running: bool,
     hessian: str,
-    read: int | None = None,
 ) -> TermSource:
     """Trace the sum of terms and its expansion; running terms are scaled by dt and read controls.
 
-    Controls from ``read`` on, which nothing reads, stay where they are: their curvature is 1. Raises TooLong for terms
-    whose code would take too long to compile.
+    Raises TooLong for terms whose code would take too long to compile.
     """
     x, u, t, dt = ca.SX.sym("x", manifold.nx), ca.SX.sym("u", nu), ca.SX.sym("t"), ca.SX.sym("dt")
     theta = ca.SX.sym("theta", sum(term.theta for term in terms))
     scale = dt if running else ca.SX(1)
     total, gradient, curvature = _sum_of(terms, manifold, x, u, t, theta, scale, hessian)
     n = manifold.ndx
-    for j in range(nu if read is None else read, nu):
-        curvature[n + j, n + j] = 1.0
     inputs = [x, u, t, dt, theta] if running else [x, t, theta]
     names = ["x", "u", "t", "dt", "theta"] if running else ["x", "t", "theta"]
     arguments = [Argument(label, s.numel()) for label, s in zip(names, inputs, strict=True)]

@@ -1,13 +1,16 @@
 """Controls that change linearly over a time step, u(t) = u_k + s (u_(k+1) - u_k) with s = (t - t_k) / dt_k.
 
-A backend under this hold has the controls (u_k, u_(k+1)), and t_k and dt_k as run-time parameters:
+A time step under this hold has the controls (u_k, u_(k+1)):
 
     d f/d u_k = (1 - s) f_u      d f/d u_(k+1) = s f_u
+
+Inside, f reads the line (u_k, u_(k+1), t_k, dt_k) as its controls; derivatives in the last two are left out.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 
@@ -23,88 +26,119 @@ from dynamics_backends.protocol import (
     is_second_order,
 )
 from dynamics_backends.scalar import Rows, Scalar
+from trajopt.problem.ocp import LinearizedStep, Sampling, StepContraction
+from trajopt.step.contraction import contraction_of
 from trajopt.step.sensitivities import SampledSystem
 
-START, LENGTH = "hold start", "hold length"
-"""The parameters t_k and dt_k [s], each (1,) or (N, 1)."""
+
+class HeldStep:
+    """A sampled system under a first-order hold: a :class:`~trajopt.problem.ocp.DiscreteMap` of the controls at both ends."""
+
+    takes_time = True
+    sampling: Sampling | None = None
+
+    def __init__(self, sampled: SampledSystem) -> None:
+        self.inner = SampledSystem(_HeldBackend.of(sampled.backend), sampled.scheme, sampled.substeps)
+        self.manifold, self.nu = sampled.manifold, 2 * sampled.nu
+        self.control_names = self.inner.control_names[: self.nu]
+
+    def step(self, x: Array, u: Array, t: Array | float, dt: Array | float, p: Parameters | None = None) -> Array:
+        """x_next (N, nx)."""
+        return self.inner.step(x, _line(u, t, dt), t, dt, p)
+
+    def linearize(
+        self, x: Array, u: Array, t: Array | float, dt: Array | float, p: Parameters | None = None
+    ) -> LinearizedStep:
+        """x_next (N, nx), A (N, ndx, ndx), B (N, ndx, nu)."""
+        x_next, A, B = self.inner.linearize(x, _line(u, t, dt), t, dt, p)
+        return LinearizedStep(x_next, A, B[:, :, : self.nu])
+
+    @property
+    def contract(self) -> StepContraction:
+        """Second derivatives; from the source of the system where its backend has none."""
+        contraction, m = contraction_of(self.inner, from_source=True), self.nu
+
+        def contracted(x: Array, u: Array, t: Any, dt: Any, p: Parameters | None, lam: Array) -> Hessians:
+            xx, ux, uu = contraction(x, _line(u, t, dt), t, dt, p, lam)
+            return Hessians(xx, ux[:, :m], uu[:, :m, :m])
+
+        return contracted
 
 
-class HeldMap:
-    """A map of the controls at both ends of a time step."""
+class _HeldMap:
+    """A map of the line (u_k, u_(k+1), t_k, dt_k)."""
 
     def __init__(self, map: Map) -> None:
         self.held = map
-        self.manifold, self.nu, self.n_out = map.manifold, 2 * map.nu, map.n_out
+        self.manifold, self.nu, self.n_out = map.manifold, 2 * map.nu + 2, map.n_out
         self.output_names = map.output_names
-        self.control_names = (*map.control_names, *(f"next {name}" for name in map.control_names))
+        following = (f"next {name}" for name in map.control_names)
+        self.control_names = (*map.control_names, *following, "start of the step", "length of the step")
         self.second_order = is_second_order(map)
 
     def __call__(self, x: Rows, u: Rows, t: Scalar, p: Mapping[str, Rows]) -> Rows:
         """Rows (n_out, N)."""
         m = self.held.nu
-        s = (t - p[START][0]) / p[LENGTH][0]
-        now = sm.stack([u[i] + s * (u[m + i] - u[i]) for i in range(m)])
-        return self.held(x, now, t, _without_hold(p))
+        s = (t - u[2 * m]) / u[2 * m + 1]
+        return self.held(x, sm.stack([u[i] + s * (u[m + i] - u[i]) for i in range(m)]), t, p)
 
 
-class HeldBackend:
-    """The derivatives of a :class:`HeldMap` from those of a backend of the map it holds."""
+class _HeldBackend:
+    """The derivatives of a held map from those of a backend of the map that it holds; zero in t_k and dt_k."""
 
     def __init__(self, backend: DynamicsBackend) -> None:
         self.inner = backend
-        self.map: Map = HeldMap(backend.map)
+        self.map: Map = _HeldMap(backend.map)
         self.name, self.engine = backend.name, backend.engine
 
     @classmethod
-    def of(cls, backend: DynamicsBackend) -> HeldBackend:
+    def of(cls, backend: DynamicsBackend) -> _HeldBackend:
         """With second derivatives, where the backend has them."""
-        return HeldSecondOrder(backend) if isinstance(backend, SecondOrderBackend) else cls(backend)
+        return _HeldSecondOrder(backend) if isinstance(backend, SecondOrderBackend) else cls(backend)
 
     def f(self, x: Array, u: Array, t: Array | float = 0.0, p: Parameters | None = None) -> Array:
         """The map's value (N, n_out)."""
-        now, _, rest = self._now(u, t, p)
-        return self.inner.f(x, now, t, rest)
+        return self.inner.f(x, self._now(u, t)[0], t, p)
 
     def jacobians(self, x: Array, u: Array, t: Array | float = 0.0, p: Parameters | None = None) -> Jacobians:
         """Value and partial derivatives."""
-        now, s, rest = self._now(u, t, p)
-        return self._both(self.inner.jacobians(x, now, t, rest), s)
+        now, s = self._now(u, t)
+        return _both(self.inner.jacobians(x, now, t, p), s)
 
-    def _now(self, u: Array, t: Array | float, p: Parameters | None) -> tuple[Array, Array, Parameters]:
-        """The controls (N, nu) at t, s (N, 1), and the map's own parameters."""
-        assert p is not None
-        s = ((np.asarray(t) - _column(p[START])) / _column(p[LENGTH])).reshape(-1, 1)
+    def _now(self, u: Array, t: Array | float) -> tuple[Array, Array]:
+        """The controls (N, nu) at t, and s (N, 1)."""
         m = self.inner.map.nu
-        return u[:, :m] + s * (u[:, m:] - u[:, :m]), s, _without_hold(p)
-
-    def _both(self, first: Jacobians, s: Array) -> Jacobians:
-        share = s[:, :, None]
-        return Jacobians(first.value, first.fx, np.concatenate([(1.0 - share) * first.fu, share * first.fu], axis=2))
+        s = ((np.asarray(t) - u[:, 2 * m]) / u[:, 2 * m + 1]).reshape(-1, 1)
+        return u[:, :m] + s * (u[:, m : 2 * m] - u[:, :m]), s
 
 
-class HeldSecondOrder(HeldBackend):
+class _HeldSecondOrder(_HeldBackend):
     """The same with second derivatives."""
 
     def hessian_contraction(
         self, x: Array, u: Array, t: Array | float, p: Parameters | None, lam: Array
     ) -> tuple[Jacobians, Hessians]:
         """See :class:`~dynamics_backends.protocol.SecondOrderBackend`."""
-        now, s, rest = self._now(u, t, p)
-        first, (xx, ux, uu) = self.inner.hessian_contraction(x, now, t, rest, lam)  # type: ignore[attr-defined]
+        now, s = self._now(u, t)
+        first, (xx, ux, uu) = self.inner.hessian_contraction(x, now, t, p, lam)  # type: ignore[attr-defined]
+        N, m, n = ux.shape
         a, b = 1.0 - s[:, :, None], s[:, :, None]
-        rows = [np.concatenate([a * a * uu, a * b * uu], axis=2), np.concatenate([a * b * uu, b * b * uu], axis=2)]
-        second = Hessians(xx, np.concatenate([a * ux, b * ux], axis=1), np.concatenate(rows, axis=1))
-        return self._both(first, s), second
+        both_ux, both_uu = np.zeros((N, 2 * m + 2, n)), np.zeros((N, 2 * m + 2, 2 * m + 2))
+        both_ux[:, :m], both_ux[:, m : 2 * m] = a * ux, b * ux
+        for i, one in enumerate((a, b)):
+            for j, other in enumerate((a, b)):
+                both_uu[:, i * m : (i + 1) * m, j * m : (j + 1) * m] = one * other * uu
+        return _both(first, s), Hessians(xx, both_ux, both_uu)
 
 
-def held(sampled: SampledSystem) -> SampledSystem:
-    """The same sampled system under a first-order hold; its controls are (u_k, u_(k+1))."""
-    return SampledSystem(HeldBackend.of(sampled.backend), sampled.scheme, sampled.substeps)
+def _both(first: Jacobians, s: Array) -> Jacobians:
+    share, none = s[:, :, None], np.zeros((*first.fu.shape[:2], 2))
+    fu = np.concatenate([(1.0 - share) * first.fu, share * first.fu, none], axis=2)
+    return Jacobians(first.value, first.fx, fu)
 
 
-def _without_hold(p: Mapping[str, Rows]) -> dict[str, Rows]:
-    return {key: value for key, value in p.items() if key not in (START, LENGTH)}
-
-
-def _column(value: Array) -> Array:
-    return value[:, 0] if value.ndim == 2 else value[0]
+def _line(u: Array, t: Array | float, dt: Array | float) -> Array:
+    """(u_k, u_(k+1), t_k, dt_k)."""
+    u = np.asarray(u, float)
+    ends = (np.broadcast_to(np.asarray(v, float), (len(u),))[:, None] for v in (t, dt))
+    return np.concatenate([u, *ends], axis=1)

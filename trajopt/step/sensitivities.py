@@ -7,6 +7,7 @@ derivatives. Substeps are chained.  The derivatives of f come from a backend; no
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 
@@ -20,7 +21,7 @@ from dynamics_backends.protocol import (
     SecondOrderBackend,
     is_second_order,
 )
-from trajopt.problem.ocp import LinearizedStep
+from trajopt.problem.ocp import LinearizedStep, Sampling, StepContraction
 from trajopt.step.integrators import SCHEMES, SEMI_IMPLICIT_EULER, step_rows
 from trajopt.step.runge_kutta_stages import Substep, chained, substeps_of
 from trajopt.step.step_curvature import step_hessian
@@ -33,11 +34,14 @@ class SampledSystem:
     Raises UnknownName for a scheme, ValueError where semi-implicit Euler meets a system whose state is not (q, v).
     """
 
+    takes_time = True
+
     def __init__(self, backend: DynamicsBackend, scheme: str = SEMI_IMPLICIT_EULER, substeps: int = 1) -> None:
         _check_scheme(backend, scheme, substeps)
         self.backend = backend
         self.scheme = scheme
         self.substeps = substeps
+        self.sampling: Sampling | None = Sampling(backend, scheme, substeps)
         self.system = backend.map
         self.manifold = backend.map.manifold
         self.nu = backend.map.nu
@@ -60,26 +64,19 @@ class SampledSystem:
         ndx = self.manifold.ndx
         return LinearizedStep(np.ascontiguousarray(s.x_next), total[:, :, :ndx], total[:, :, ndx:])
 
-    def contract(
-        self, x: Array, u: Array, t: Array | float, dt: Array | float, p: Parameters | None, lam: Array
-    ) -> Hessians:
-        """Second derivatives of lam' (Phi(x (+) dx, u + du) (-) Phi(x, u)) at 0, for the step Phi and lam (N, ndx).
+    @property
+    def contract(self) -> StepContraction | None:
+        """Second derivatives by those of f (:mod:`trajopt.step.step_curvature`); None where the backend has none."""
+        backend = self.backend
+        if not isinstance(backend, SecondOrderBackend):
+            return None
 
-        Blocks xx (N, ndx, ndx), ux (N, nu, ndx), uu (N, nu, nu). Raises TypeError where the backend has no second derivatives.
-        """
-        backend = self.require_second_order()
-        substeps = list(self._substeps(x, u, t, dt, p))
-        u, lam = np.asarray(u, float), np.asarray(lam, float)
-        return step_hessian(backend, self.manifold, self.scheme, substeps, u, p or {}, lam)
+        def contracted(x: Array, u: Array, t: Any, dt: Any, p: Parameters | None, lam: Array) -> Hessians:
+            substeps = list(self._substeps(x, u, t, dt, p))
+            given = np.asarray(u, float), p or {}, np.asarray(lam, float)
+            return step_hessian(backend, self.manifold, self.scheme, substeps, *given)
 
-    def require_second_order(self) -> SecondOrderBackend:
-        """The backend; raises TypeError, naming the remedy, where it has no second derivatives."""
-        if isinstance(self.backend, SecondOrderBackend):
-            return self.backend
-        raise TypeError(
-            f"the backend {self.backend.name} has no second derivatives of {type(self.system).__name__}; choose "
-            "backend = 'analytic' (free bodies), 'forward_ad' or 'casadi_ad'"
-        )
+        return contracted
 
     def _substeps(
         self, x: Array, u: Array, t: Array | float, dt: Array | float, p: Parameters | None

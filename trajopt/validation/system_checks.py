@@ -15,6 +15,7 @@ import numpy as np
 
 from dynamics_backends.protocol import Array, HasDoubts, HasPartials, unwrapped
 from dynamics_backends.registry import make_backend
+from trajopt.problem.impact_stage import JUMP
 from trajopt.step.integrators import RUNGE_KUTTA, SEMI_IMPLICIT_EULER
 
 STIFF = 0.3
@@ -27,7 +28,8 @@ def system_doubts(ocp: Any) -> Iterator[str]:
     """Sentences about the phases of a problem whose systems have doubts of their own."""
     told: set[str] = set()
     for i, phase in enumerate(ocp.phases):
-        system: Any = unwrapped(getattr(phase.dynamics, "system", None))
+        sampling = phase.dynamics.sampling
+        system: Any = None if sampling is None else unwrapped(sampling.backend.map)
         if not isinstance(system, HasDoubts):
             continue
         p = {name: value if value.ndim == 1 else value[0] for name, value in phase.parameters.items()}
@@ -37,9 +39,8 @@ def system_doubts(ocp: Any) -> Iterator[str]:
 
 
 def _steps(system: Any, phase: Any, x0: Array) -> Iterator[str]:
-    dynamics = phase.dynamics
-    scheme, substeps = getattr(dynamics, "scheme", None), getattr(dynamics, "substeps", 1)
-    if scheme is None:
+    _, scheme, substeps = phase.dynamics.sampling
+    if scheme == JUMP:
         return
     method = "analytic" if isinstance(system, HasPartials) else "forward_ad"
     p = {k: v if v.ndim == 1 else v[:1] for k, v in phase.parameters.items()}

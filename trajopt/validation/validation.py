@@ -15,6 +15,8 @@ from trajopt.problem.terms import QUATERNION_TOLERANCE, CostTerm, quaternion_err
 from trajopt.validation.system_checks import system_doubts
 
 ERROR, WARNING = "error", "warning"
+DECLARED = ("takes_time", "sampling", "contract")
+"""What a time step says of itself, beside its sizes."""
 START_TOLERANCE = 1e-6
 """By how much x0 may violate a constraint without a word."""
 
@@ -88,6 +90,10 @@ def _phase_structure(ocp: OCP, phase: Phase, where: str) -> Iterator[str]:
     manifold = phase.dynamics.manifold
     if (manifold.nx, manifold.ndx) != (ocp.manifold.nx, ocp.manifold.ndx):
         yield f"{where} has states on {manifold}, phase 0 on {ocp.manifold}; phases must share the manifold"
+    missing = [name for name in DECLARED if not hasattr(phase.dynamics, name)]
+    if missing:
+        kind = type(phase.dynamics).__name__
+        yield f"{where}: {kind} does not declare {', '.join(missing)}; see trajopt.problem.ocp.DiscreteMap"
     if phase.dt.ndim != 1:
         yield f"{where}: dt has shape {phase.dt.shape}; expected (N,)"
     for name, value in phase.parameters.items():
@@ -138,7 +144,7 @@ def _time_errors(ocp: OCP) -> Iterator[str]:
     """Steps must be positive; a phase whose dynamics take no time (an impact) has one knot with dt = 0."""
     first = 0
     for i, phase in enumerate(ocp.phases):
-        if getattr(phase.dynamics, "takes_time", True):
+        if phase.dynamics.takes_time:
             valid = np.isfinite(phase.dt) & (phase.dt > 0)
             if not valid.all():
                 knot = int(np.argmin(valid))

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 from rigid_body_cases import tree
-from stage_cases import SCHEMES, SHOOTING, close, pendulum
+from stage_cases import SCHEMES, SHOOTING, close, compiled_evaluator, pendulum
 from twin_cases import HORIZON, assert_same_curvature, assert_same_expansion, assert_same_rollout, trajectory
 
 from dynamics_backends import scalar as sm
@@ -16,7 +16,6 @@ from trajopt import OCP, Phase, SampledSystem, control_cost, frame_position_cost
 from trajopt.lq.compiled_lq import CompiledLQ
 from trajopt.lq.lq import solve_riccati
 from trajopt.solvers.shooting.ddp_model import Damping, convex_lq
-from trajopt.stage.compiled_evaluation import CompiledEvaluator
 from trajopt.stage.evaluation import StageEvaluator
 
 pytestmark = pytest.mark.needs_compiler
@@ -77,7 +76,7 @@ def test_far_from_the_origin():
     xs, us = trajectory(ocp)
     far = xs.copy()
     far[:, :3] += 1000.0
-    here, there = (CompiledEvaluator(ocp).expand(x, us).lq for x in (xs, far))
+    here, there = (compiled_evaluator(ocp).expand(x, us).lq for x in (xs, far))
     for a, e in zip((there.A, there.B), (here.A, here.B), strict=True):
         close(a, e, 1e-9)
 
@@ -169,8 +168,8 @@ def test_curvature_of_some_knots():
 
 def test_curvature_by_other_methods_is_left_to_them():
     ocp = problem(FreeBody(pendulum()), "semi-implicit", "forward_ad")
-    compiled, (xs, us) = CompiledEvaluator(ocp), trajectory(ocp)
-    assert not compiled.compiles_curvature
+    compiled, (xs, us) = compiled_evaluator(ocp), trajectory(ocp)
+    assert compiled.knot_curvatures(xs, us) is None
     lam = np.ones((HORIZON, 4))
     for a, e in zip(compiled.curvature(xs, us, lam), StageEvaluator(ocp).curvature(xs, us, lam), strict=True):
         np.testing.assert_array_equal(a, e)
@@ -178,9 +177,13 @@ def test_curvature_by_other_methods_is_left_to_them():
 
 def test_curvature_too_long_to_compile_is_left_to_numpy(monkeypatch):
     ocp = problem(FreeBody(pendulum()), "semi-implicit")
-    compiled = CompiledEvaluator(ocp)
+    compiled = compiled_evaluator(ocp)
+    xs, us = trajectory(ocp)
+    lam, expected = np.ones((HORIZON, 4)), StageEvaluator(ocp).curvature(xs, us, np.ones((HORIZON, 4)))
     monkeypatch.setattr(traced_source, "OPERATIONS_LIMIT", 10)
-    assert not compiled.compiles_curvature
+    assert compiled.knot_curvatures(xs, us) is None
+    for a, e in zip(compiled.curvature(xs, us, lam), expected, strict=True):
+        np.testing.assert_array_equal(a, e)
 
 
 # -- the sweep of DDP -------------------------------------------------------------------------------------------------------
@@ -207,7 +210,7 @@ def test_the_sweep_of_ddp(problem_of, bounded, regularize):
     """Curvature contracted on the way, Quu made definite, and the policy of the problem that comes out."""
     ocp = problem_of()
     xs, us, lq = bent(ocp)
-    compiled, numpy = CompiledEvaluator(ocp), StageEvaluator(ocp)
+    compiled, numpy = compiled_evaluator(ocp), StageEvaluator(ocp)
     d = damping(ocp, 0.01, regularize, bounded)
 
     def curvature(i, lam):

@@ -97,6 +97,17 @@ def test_guesses_are_checked():
     assert "at knot 3" in _messages(ocp, Guess(good.xs, broken))[0]
 
 
+def test_time_steps_declare_what_they_are():
+    class Silent:
+        takes_time = True
+
+        def __init__(self, inner):
+            self.manifold, self.nu, self.control_names = inner.manifold, inner.nu, inner.control_names
+
+    expected = "phase 0: Silent does not declare sampling, contract; see trajopt.problem.ocp.DiscreteMap"
+    assert _messages(OCP((Phase(Silent(_dynamics()), [0.1]),), REST)) == [expected]
+
+
 def test_phases_must_share_the_manifold():
     other = Phase(_dynamics(textbook.pendulum()), np.full(3, 0.1))
     ocp = _problem()

@@ -128,6 +128,19 @@ def test_the_gradient_of_the_penalty_is_that_of_the_next_multiplier():
     np.testing.assert_allclose(quadratize(term, x, np.zeros((1, 0)), 0.0).lx[0], J.T @ y, atol=1e-14)
 
 
+def test_a_constraint_names_its_parameters_as_it_likes():
+    """Also like those of the penalty."""
+    manifold = sampled(textbook.double_integrator()).manifold
+
+    def moved(x, u, t, p):
+        return [x[0] + p["shift"][0] + p["lower"][0]]
+
+    c = residual_constraint("c", moved, manifold, 1, 0.0, 0.0, parameters={"shift": [0.3], "lower": [0.1]})
+    term = penalized_problem(mass(terminal_constraints=[c])).terminal[0]
+    found = quadratize(term, np.array([[0.2, 0.0]]), np.zeros((1, 0)), 0.0)
+    np.testing.assert_allclose(found.value, 0.5 * 0.6**2, rtol=1e-14)
+
+
 def test_the_inner_problem_has_no_constraints_and_the_same_structure_for_new_values():
     ocp = mass(constraints=[state_bounds(sampled(textbook.double_integrator()).manifold, -3.0, 3.0)])
     first, second = penalized_problem(ocp), penalized_problem(ocp.updated("state bounds", upper=2.0))

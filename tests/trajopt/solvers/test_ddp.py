@@ -405,6 +405,8 @@ def test_time_steps_without_second_derivatives_are_refused_at_the_door():
     class Drift:
         """A time step that knows first derivatives only."""
 
+        takes_time, sampling, contract = True, None, None
+
         def __init__(self, inner):
             self.manifold, self.nu, self.control_names = inner.manifold, inner.nu, inner.control_names
             self.step, self.linearize = inner.step, inner.linearize

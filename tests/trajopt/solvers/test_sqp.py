@@ -22,7 +22,7 @@ from trajopt import (
 )
 from trajopt.guesses.guesses import constant_guess
 from trajopt.solvers.direct.direct_sqp import staged_program
-from trajopt.solvers.direct.rti import RealTimeIteration
+from trajopt.solvers.direct.real_time_iteration import RealTimeIteration
 from trajopt.solvers.qp.qp import QPStatus
 from trajopt.solvers.sqp.sqp import solve_nlp
 
@@ -419,7 +419,7 @@ def test_multipliers_go_as_far_as_the_variables():
     np.testing.assert_allclose(one.multipliers, alpha * whole[2:], rtol=1e-7)
 
 
-def _rti(**options):
+def _real_time(**options):
     ocp = _pendulum(u_lower=[-30.0], u_upper=[30.0])
     chosen = SQPOptions(**{"hessian": "gauss_newton", **options})
     program = staged_program(ocp, constant_guess(ocp), chosen)
@@ -428,7 +428,7 @@ def _rti(**options):
 
 @pytest.mark.parametrize("qp_solver", ["interior_point", "riccati", "osqp"])
 def test_real_time_iterations_converge_to_the_solution(qp_solver):
-    c = _rti(qp_solver=qp_solver)
+    c = _real_time(qp_solver=qp_solver)
     w = c.program.variables(*constant_guess(c.ocp))
     for _ in range(25):
         c.loop.prepare(w)
@@ -440,7 +440,7 @@ def test_real_time_iterations_converge_to_the_solution(qp_solver):
 
 
 def test_feedback_follows_the_initial_state_to_first_order():
-    c = _rti(hessian="exact")
+    c = _real_time(hessian="exact")
     w = c.program.variables(*constant_guess(c.ocp))
     for _ in range(25):
         c.loop.prepare(w)
@@ -457,4 +457,4 @@ def test_feedback_follows_the_initial_state_to_first_order():
 
 def test_feedback_needs_preparation():
     with pytest.raises(RuntimeError, match="prepare"):
-        _rti().loop.feedback(np.zeros(2))
+        _real_time().loop.feedback(np.zeros(2))

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from stage_cases import ROBOTS, SCHEMES, SHOOTING, TOLERANCE, close, pendulum, problem
+from stage_cases import ROBOTS, SCHEMES, SHOOTING, TOLERANCE, close, compiled_evaluator, pendulum, problem
 
 from dynamics_backends.compiled.runtime.toolchain import Toolchain
 from dynamics_backends.compiled.sources import traced_source
@@ -11,6 +11,7 @@ from dynamics_backends.registry import make_backend
 from dynamics_backends.systems.bodies.free_body import FreeBody
 from trajopt import (
     OCP,
+    Phase,
     SampledSystem,
     control_cost,
     state_cost,
@@ -19,9 +20,10 @@ from trajopt.lq import lq as numpy_lq
 from trajopt.lq.compiled_lq import CompiledLQ
 from trajopt.lq.lq import LQProblem
 from trajopt.lq.lq_solver import NumpyLQ
-from trajopt.stage.compiled_evaluation import CompiledEvaluator
+from trajopt.stage.compiled_stages import CompiledEnd, CompiledStages
 from trajopt.stage.evaluation import Direction, StageEvaluator
 from trajopt.stage.numerics import numerics_for
+from trajopt.stage.numpy_stages import NumpyStages
 
 pytestmark = pytest.mark.needs_compiler
 
@@ -36,7 +38,7 @@ def trajectory(ocp, seed=1):
 
 def assert_same_expansion(ocp, hessian="gauss_newton"):
     xs, us = trajectory(ocp)
-    actual, expected = (E(ocp, hessian).expand(xs, us) for E in (CompiledEvaluator, StageEvaluator))
+    actual, expected = (E(ocp, hessian).expand(xs, us) for E in (compiled_evaluator, StageEvaluator))
     assert actual.cost == pytest.approx(expected.cost, rel=TOLERANCE)
     close(actual.x_next, expected.x_next)
     for a, e in zip(actual.lq, expected.lq, strict=True):
@@ -56,7 +58,7 @@ def test_expansion_with_the_exact_hessian_of_the_cost():
     ocp = problem()
     assert_same_expansion(ocp, "exact")
     xs, us = trajectory(ocp)
-    blocks = [CompiledEvaluator(ocp, h).expand(xs, us).lq.Q for h in ("gauss_newton", "exact")]
+    blocks = [compiled_evaluator(ocp, h).expand(xs, us).lq.Q for h in ("gauss_newton", "exact")]
     assert np.abs(blocks[0] - blocks[1]).max() > 1e-3
 
 
@@ -91,7 +93,7 @@ def assert_same_rollout(ocp, shooting, count=11):
     xs, us = trajectory(ocp)
     direction, alphas = _direction(ocp, xs, us), 0.7 ** np.arange(count)
     actual, expected = (
-        E(ocp).rollout(xs, us, direction, alphas, shooting) for E in (CompiledEvaluator, StageEvaluator)
+        E(ocp).rollout(xs, us, direction, alphas, shooting) for E in (compiled_evaluator, StageEvaluator)
     )
     for a, e in zip(actual, expected, strict=True):
         close(a, e)
@@ -119,7 +121,7 @@ def test_rollout_of_an_arm(count):
 def test_changed_values_compile_nothing(monkeypatch):
     """dt, references, weights, bounds, parameters and the horizon are inputs of one library."""
     first = problem()
-    CompiledEvaluator(first)
+    compiled_evaluator(first)
     monkeypatch.setattr(Toolchain, "compile", lambda *_: pytest.fail("a changed value was compiled"))
     changed = [term.updated(weight=2.0 * term.weight) for term in first.phases[0].terms]
     changed[1] = changed[1].updated(reference=np.ones(4))
@@ -136,7 +138,8 @@ def test_who_serves_a_problem(engine, method):
     dynamics = SampledSystem(make_backend(FreeBody(pendulum()), method, engine=engine), "euler")
     numerics = numerics_for(OCP.single_phase(dynamics, np.zeros(4), 3, 0.1, [control_cost(2)]))
     whole = engine == "compiled" and method != "structured_ad"
-    assert isinstance(numerics.evaluator, CompiledEvaluator if whole else StageEvaluator)
+    kinds = [CompiledStages, CompiledEnd] if whole else [NumpyStages, NumpyStages]
+    assert [type(stages) for stages in numerics.evaluator.stages] == kinds
     assert isinstance(numerics.lq_solver, CompiledLQ if engine == "compiled" else NumpyLQ)
 
 
@@ -144,9 +147,35 @@ def test_dynamics_too_long_to_compile_stay_in_numpy(monkeypatch):
     monkeypatch.setattr(traced_source, "OPERATIONS_LIMIT", 10)
     dynamics = SampledSystem(make_backend(FreeBody(pendulum()), "analytic", engine="compiled"), "euler")
     ocp = OCP.single_phase(dynamics, np.zeros(4), 3, 0.1, [control_cost(2)])
-    assert isinstance(numerics_for(ocp).evaluator, StageEvaluator)
+    assert all(isinstance(stages, NumpyStages) for stages in numerics_for(ocp).evaluator.stages)
     with pytest.raises(TooLong, match="FreeBody takes .* operations; the limit is 10"):
-        CompiledEvaluator(ocp)
+        compiled_evaluator(ocp)
+
+
+@pytest.mark.parametrize("kind", SHOOTING)
+def test_phases_of_both_engines_beside_each_other(kind):
+    """Each phase is served by the engine of its backend; the numbers are those of one engine."""
+
+    def mixed(*engines):
+        free = FreeBody(pendulum())
+        steps = [SampledSystem(make_backend(free, "analytic", engine=engine), "rk4") for engine in engines]
+        terms = [control_cost(2, 0.3), state_cost(free.manifold, np.ones(4), 0.2)]
+        phases = [Phase(step, np.full(n, 0.05), terms) for step, n in zip(steps, (4, 6, 3), strict=True)]
+        return OCP(phases, np.zeros(4), [state_cost(free.manifold, np.ones(4), 3.0)], u_upper=[0.4, 0.5])
+
+    ocp = mixed("numpy", "compiled", "numpy")
+    evaluator, plain = numerics_for(ocp).evaluator, StageEvaluator(ocp)
+    assert [type(stages) for stages in evaluator.stages] == [NumpyStages, CompiledStages, NumpyStages, CompiledEnd]
+    xs, us = trajectory(ocp)
+    direction, alphas = _direction(ocp, xs, us), 0.7 ** np.arange(5)
+    for a, e in zip(evaluator.expand(xs, us).lq, plain.expand(xs, us).lq, strict=True):
+        close(a, e)
+    tried, expected = (e.rollout(xs, us, direction, alphas, SHOOTING[kind]) for e in (evaluator, plain))
+    for a, e in zip(tried, expected, strict=True):
+        close(a, e)
+    lam = np.random.default_rng(3).standard_normal((13, 4))
+    for a, e in zip(evaluator.curvature(xs, us, lam), plain.curvature(xs, us, lam), strict=True):
+        close(a, e, 1e-9)
 
 
 # -- the LQ problem -----------------------------------------------------------------------------------------------------

@@ -12,7 +12,9 @@ from dynamics_backends.protocol import Batch, FunctionMap
 from dynamics_backends.registry import make_backend
 from dynamics_backends.systems.bodies.free_body import FreeBody
 from trajopt import SCHEMES, SampledSystem
-from trajopt.step.step_map import DT, StepMap
+from trajopt.step.contraction import contraction_of
+from trajopt.step.first_order_hold import HeldStep
+from trajopt.step.integrators import step_rows
 
 N = 4
 GROUPS = Manifold([SE3, vector_space(2), SO3, SE2])
@@ -86,16 +88,57 @@ def test_curvature_of_a_step_in_a_vector_space_is_that_of_its_source(scheme):
     system = textbook.pendulum()
     x, u, lam = _points(system)
     sampled = _sampled(system, scheme, 3)
-    batch = Batch.of(StepMap(sampled), x, u, T, {DT: LENGTHS[:, None]})
-    expected = contracted_hessian(StepMap(sampled), batch, lam)
+
+    def step(x, u, t, p):
+        return step_rows(system, scheme, 3, x, u, t, p["length"][0], {})
+
+    whole = FunctionMap(step, system.manifold, system.nu, system.manifold.ndx)
+    expected = contracted_hessian(whole, Batch.of(whole, x, u, T, {"length": LENGTHS[:, None]}), lam)
     actual = _full(sampled.contract(x, u, T, LENGTHS, None, lam))
     np.testing.assert_allclose(actual, expected, rtol=0, atol=1e-14 * np.abs(expected).max())
 
 
 def test_a_backend_without_second_derivatives_says_so():
     sampled = SampledSystem(make_backend(textbook.pendulum(), "complex_step"), "rk4")
+    assert sampled.contract is None
     with pytest.raises(TypeError, match="complex_step has no second derivatives .* choose backend = 'analytic'"):
-        sampled.contract(*_points(textbook.pendulum())[:2], 0.0, 0.1, None, np.ones((N, 2)))
+        contraction_of(sampled)
+
+
+@pytest.mark.parametrize("name", ["pendulum", "spinning body"])
+def test_second_derivatives_from_the_source(name):
+    """Those of a backend of first order are those of one of second order."""
+    system = SYSTEMS[name]()
+    x, u, lam = _points(system)
+    first, second = (SampledSystem(make_backend(system, m), "rk4", 2) for m in ("complex_step", "casadi_ad"))
+    given = (x, u, T, LENGTHS, None, lam)
+    expected = _full(contraction_of(second)(*given))
+    actual = _full(contraction_of(first, from_source=True)(*given))
+    np.testing.assert_allclose(actual, expected, rtol=0, atol=1e-13 * np.abs(expected).max())
+
+
+@pytest.mark.parametrize("method", ["complex_step", "forward_ad"])
+@pytest.mark.parametrize("name", ["pendulum", "spinning body"])
+def test_a_first_order_hold(name, method):
+    """Equal controls at both ends hold still; derivatives in both are differences, along any direction."""
+    system, h = SYSTEMS[name](), 1e-5
+    sampled = SampledSystem(make_backend(system, method), "rk4", 2)
+    step, (x, u, lam) = HeldStep(sampled), _points(system)
+    same = step.step(x, np.hstack([u, u]), T, LENGTHS)
+    np.testing.assert_allclose(same, sampled.step(x, u, T, LENGTHS), rtol=0, atol=1e-13)
+    both = np.hstack([u, 0.3 - u])
+    x_next, _, B = step.linearize(x, both, T, LENGTHS)
+    assert B.shape == (N, system.manifold.ndx, step.nu) and np.abs(x_next - same).max() > 1e-4
+    d = np.random.default_rng(5).standard_normal((N, step.nu))
+    ends = [step.linearize(x, both + s * h * d, T, LENGTHS) for s in (1.0, -1.0)]
+    moved = [system.manifold.difference(x_next.T, end.x_next.T).T for end in ends]
+    np.testing.assert_allclose((B @ d[:, :, None])[:, :, 0], (moved[0] - moved[1]) / (2 * h), rtol=0, atol=1e-9)
+    if system.manifold.is_vector_space:
+        H = step.contract(x, both, T, LENGTHS, None, lam)
+        slopes = [(lam[:, None] @ np.concatenate([e.A, e.B], axis=2))[:, 0] for e in ends]
+        expected = (slopes[0] - slopes[1]) / (2 * h)
+        along = np.concatenate([H.ux.transpose(0, 2, 1) @ d[:, :, None], H.uu @ d[:, :, None]], axis=1)[:, :, 0]
+        np.testing.assert_allclose(along, expected, rtol=0, atol=1e-8)
 
 
 # -- the manifold -------------------------------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-typedef char prefix_room_suffices[PREFIX_ROOM >= AT_WORK + DYNAMICS_ROOM + TERMS_ROOM ? 1 : -1];
+typedef char prefix_room_suffices[PREFIX_ROOM >= sizeof(knot_t) / sizeof(V) + DYNAMICS_ROOM + TERMS_ROOM ? 1 : -1];
 
 void prefix_dynamics(const double *x, const double *u, double *xdot)
 {
@@ -47,16 +47,31 @@ void prefix_linearize(const double *x, const double *u, double dt, double *x_nex
 #define MU_MAX 1e10
 #define MU_FACTOR 10.0
 
+static stages_t stages_of(const prefix_problem *p)
+{
+    const stages_t stages = {NULL, NULL, SUBSTEPS, p->t, p->dt, p->theta, p->theta, p->theta};
+    return stages;
+}
+
+static end_t end_of(long N, const prefix_problem *p)
+{
+    const end_t end = {p->t + N, p->theta_end, p->theta_end};
+    return end;
+}
+
 /* The closed-loop roll-out of xs + alpha dx, us + alpha du into w->X, w->U; returns its cost. */
 static double roll_out(long N, const double *xs, const double *us, const double *K, double alpha, const prefix_problem *p,
                        prefix_workspace *w)
 {
     const long start = 0, trial = 0;
     double cost, last;
+    const stages_t stages = stages_of(p);
+    const end_t end = end_of(N, p);
+    const trials_t trials = {N, 0, xs, us, w->dx, w->du, K, w->d, p->u_lower, p->u_upper, &alpha, w->node, w->X, w->U, w->D};
+    const parts_t whole = {0, &start, &N, &trial, &cost};
     memset(w->node, 0, sizeof w->node);
-    stage_rollout(NULL, NULL, SUBSTEPS, N, 0, 0, 1, &start, &N, &trial, xs, us, w->dx, w->du, K, w->d, p->u_lower, p->u_upper, w->node, 0,
-                  &alpha, p->t, p->dt, p->theta, p->theta, w->X, w->U, w->D, &cost, w->room);
-    stage_terminal_cost(N, w->X, p->t + N, p->theta_end, 1, &last, w->room);
+    stage_rollout(&stages, &trials, &whole, 0, 1, w->room);
+    end_values(&end, w->X + N * NX, 0, 1, &last, NULL, w->room);
     return cost + last;
 }
 
@@ -80,9 +95,13 @@ static double start(long N, const double *x0, const double *xs, const double *us
 
 static void expand(long N, const double *xs, const double *us, const prefix_problem *p, prefix_workspace *w)
 {
-    stage_expand(NULL, NULL, SUBSTEPS, xs, us, p->t, p->dt, p->theta, p->theta, 0, 0, N, w->A, w->B, w->d, w->x_next, w->Q, w->q, w->S,
-                 w->R, w->r, w->cost, w->room);
-    stage_terminal(xs + N * NX, p->t + N, p->theta_end, w->Q + N * ND * ND, w->q + N * ND, w->cost + N, w->room);
+    const stages_t stages = stages_of(p);
+    const end_t end = end_of(N, p);
+    const point_t at = {xs, us, xs + NX};
+    const first_t first = {{w->x_next, w->d, w->cost, NULL}, w->A, w->B, w->q, w->r, NULL, NULL, w->Q, w->S, w->R, NULL};
+    const end_first_t last = {w->cost + N, NULL, w->q + N * ND, NULL, w->Q + N * ND * ND};
+    stage_first(&stages, &at, 0, N, &first, w->room);
+    end_first(&end, xs + N * NX, &last, w->room);
 }
 
 static void raise_mu(prefix_workspace *w) { w->mu = w->mu > 0.0 ? w->mu * MU_FACTOR : MU_MIN; }

@@ -1,110 +1,42 @@
-"""A problem on a Lie group as one on a vector space: x_k = reference_k (+) delta_k.
+"""Charts for programs on a Lie group, whose variables must live in R^n: x_k = reference_k (+) delta_k.
 
-Sparse programs need variables in R^n. Every residual and time step is composed with the charts, whose references are
-run-time parameters, so that all derivatives, second ones too, are those in delta, at every delta.
+What the stages tell of x in its tangent space, seen through the chart delta -> x: with E = d x / d delta and a function f
+
+    df/d delta = E' f_x        d^2 f/d delta^2 = E' f_xx E + f_x . (the second derivatives of the chart)
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import replace
-from functools import lru_cache
-from typing import Any, TypeVar
-
 import numpy as np
 
 from dynamics_backends.manifold import Manifold
-from dynamics_backends.protocol import Array, Hessians, Map, Parameters
-from dynamics_backends.scalar import Rows, Scalar
-from trajopt.problem.constraints import Constraint
-from trajopt.problem.ocp import OCP, DiscreteMap, LinearizedStep, Phase
-from trajopt.problem.terms import CostTerm
-from trajopt.step.sensitivities import SampledSystem
-from trajopt.step.step_map import CHART, NEXT_CHART, StepMap, contracted_step
-
-Part = TypeVar("Part", CostTerm, Constraint)
+from dynamics_backends.manifold_curvature import integrate_curvature
+from dynamics_backends.protocol import Array
 
 
-class ChartedMap:
-    """A residual as a map of delta; the parameter ``chart`` is the reference."""
+class Charts:
+    """Charts about states (K, nx); on a vector space, where x is its own coordinate, they are about 0."""
 
-    def __init__(self, map: Map) -> None:
-        self.inner = map
-        self.manifold = Manifold.vector(map.manifold.ndx, map.manifold.tangent_names)
-        self.nu, self.n_out = map.nu, map.n_out
-        self.output_names, self.control_names = map.output_names, map.control_names
+    def __init__(self, manifold: Manifold, reference: Array) -> None:
+        self.manifold, self.flat = manifold, manifold.is_vector_space
+        self.reference = np.zeros_like(reference) if self.flat else reference
 
-    def __call__(self, x: Rows, u: Rows, t: Scalar, p: Mapping[str, Rows]) -> Rows:
-        """Rows (n_out, N)."""
-        own = {key: value for key, value in p.items() if key != CHART}
-        return self.inner(self.inner.manifold.integrate(p[CHART], x), u, t, own)
+    def states(self, delta: Array) -> Array:
+        """x (K, nx)."""
+        if self.flat:
+            return delta
+        return np.ascontiguousarray(self.manifold.integrate(self.reference.T, delta.T).T)
 
+    def coordinates(self, xs: Array) -> Array:
+        """delta (K, ndx)."""
+        return (
+            np.asarray(xs) if self.flat else np.asarray(self.manifold.difference(self.reference.T, np.asarray(xs).T).T)
+        )
 
-class ChartedStep:
-    """A time step between charts: a :class:`~trajopt.problem.ocp.DiscreteMap` on R^ndx."""
+    def slopes(self, delta: Array) -> Array | None:
+        """E (K, ndx, ndx); None where all of them are the identity."""
+        return None if self.flat or not delta.any() else self.manifold.d_integrate(delta)[1]
 
-    def __init__(self, inner: DiscreteMap) -> None:
-        self.inner = inner
-        self.manifold = Manifold.vector(inner.manifold.ndx, inner.manifold.tangent_names)
-        self.nu, self.control_names = inner.nu, inner.control_names
-        self.backend = getattr(inner, "backend", None)
-
-    def step(self, x: Array, u: Array, t: Array | float, dt: Array | float, p: Parameters | None = None) -> Array:
-        """delta_next (N, ndx)."""
-        chart, next_chart, own = _charts(p)
-        manifold = self.inner.manifold
-        x_next = self.inner.step(manifold.integrate(chart.T, x.T).T, u, t, dt, own)
-        return np.ascontiguousarray(manifold.difference(next_chart.T, x_next.T).T)
-
-    def linearize(
-        self, x: Array, u: Array, t: Array | float, dt: Array | float, p: Parameters | None = None
-    ) -> LinearizedStep:
-        """delta_next with its derivatives."""
-        chart, next_chart, own = _charts(p)
-        manifold = self.inner.manifold
-        x_next, A, B = self.inner.linearize(manifold.integrate(chart.T, x.T).T, u, t, dt, own)
-        end = np.ascontiguousarray(manifold.difference(next_chart.T, x_next.T).T)
-        _, into = manifold.d_integrate(x)
-        _, out = manifold.d_difference(end)
-        return LinearizedStep(end, out @ A @ into, out @ B)
-
-    def contract(
-        self, x: Array, u: Array, t: Array | float, dt: Array | float, p: Parameters | None, lam: Array
-    ) -> Hessians:
-        """Second derivatives of lam' delta_next. Raises TypeError for time steps whose source is not known."""
-        if not isinstance(self.inner, SampledSystem):
-            raise TypeError(f"{type(self.inner).__name__} has no second derivatives; choose hessian = 'gauss_newton'")
-        return contracted_step(StepMap(self.inner), x, u, np.asarray(t), np.asarray(dt), p or {}, lam)
-
-
-def charted(ocp: OCP, xs: Array) -> OCP:
-    """The problem in deltas about the states xs (N + 1, nx): x0 becomes its own delta, every manifold R^ndx."""
-    phases = []
-    for phase, knots in zip(ocp.phases, ocp.phase_slices, strict=True):
-        here, ahead = xs[knots], xs[knots.start + 1 : knots.stop + 1]
-        values = {**phase.parameters, CHART: here, NEXT_CHART: ahead}
-        terms = tuple(_about(term, here) for term in phase.terms)
-        constraints = tuple(_about(c, here) for c in phase.constraints)
-        phases.append(Phase(ChartedStep(phase.dynamics), phase.dt, terms, values, constraints))
-    x0 = ocp.manifold.difference(xs[:1].T, ocp.x0[:, None])[:, 0]
-    terminal = tuple(_about(term, xs[-1:]) for term in ocp.terminal)
-    final = tuple(_about(c, xs[-1:]) for c in ocp.terminal_constraints)
-    return replace(ocp, phases=tuple(phases), x0=x0, terminal=terminal, terminal_constraints=final)
-
-
-def _about(part: Part, chart: Array) -> Part:
-    """A term or constraint in deltas about the states of its knots."""
-    if not part.residual.manifold.nx:
-        return part
-    residual: Any = part.residual
-    return replace(part, residual=_charted_map(residual), parameters={**part.parameters, CHART: chart})
-
-
-@lru_cache(maxsize=256)
-def _charted_map(map: Any) -> ChartedMap:
-    return ChartedMap(map)
-
-
-def _charts(p: Parameters | None) -> tuple[Array, Array, Parameters]:
-    assert p is not None
-    return p[CHART], p[NEXT_CHART], {key: v for key, v in p.items() if key not in (CHART, NEXT_CHART)}
+    def bend(self, delta: Array, gradient: Array) -> Array:
+        """The second derivatives of the chart, contracted with gradients f_x (K, ndx): (K, ndx, ndx)."""
+        return integrate_curvature(self.manifold, delta, gradient).ee

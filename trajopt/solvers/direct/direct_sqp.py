@@ -19,12 +19,13 @@ from trajopt.problem.ocp import OCP
 from trajopt.results.records import Callback
 from trajopt.results.solution import Solution
 from trajopt.solvers.direct.dms import trajectory_solution, warm_multipliers
-from trajopt.solvers.direct.transcription import Transcription, engine_of
+from trajopt.solvers.direct.program_parts import Part, parts_of
+from trajopt.solvers.direct.transcription import Transcription
 from trajopt.solvers.nlp.nlp import NLP
 from trajopt.solvers.options import SQPOptions
 from trajopt.solvers.qp.qp import QPSolver, StageLayout, make_qp_solver
 from trajopt.solvers.sqp.sqp import solve_nlp
-from trajopt.stage.program_parts import Part, parts_of
+from trajopt.stage.engine import is_compiled, lq_solver_for
 
 
 class StagedProgram(Transcription):
@@ -39,14 +40,15 @@ class StagedProgram(Transcription):
 
     def convex_hessian(self, w: Array, sigma: float, multipliers: Array) -> sp.csc_matrix:
         """See :class:`~trajopt.solvers.nlp.nlp.ConvexOverNonlinear`."""
-        return self._assembled(self.convex_parts, w, sigma, multipliers)
+        kind = "gauss_newton" if self.kind == "exact" else self.kind
+        return self._assembled(self.convex_parts, w, sigma, multipliers, kind)
 
     @cached_property
     def convex_parts(self) -> list[Part]:
-        """The parts with convex Hessians."""
+        """The parts with convex Hessians; beside exact ones, which are used by default, they are not worth a library."""
         if self.kind != "exact":
             return self.parts
-        return parts_of(self.ocp, self.ix, self.iu, self.hold, "gauss_newton", self.N * self.n)
+        return parts_of(self.ocp, self.ix, self.iu, self.hold, "gauss_newton", self.N * self.n, engine="numpy")
 
     def recentered(self, w: Array) -> tuple[NLP, Array]:
         """See :class:`~trajopt.solvers.nlp.nlp.NLP`."""
@@ -88,8 +90,6 @@ def staged_program(ocp: OCP, guess: Guess, options: SQPOptions) -> StagedProgram
 def qp_solver_for(ocp: OCP, options: SQPOptions) -> QPSolver:
     """The QP solver of the options; Riccati sweeps are compiled where the problem's backends are."""
     sweeping = options.qp_solver in ("riccati", "interior_point") and options.hold == "zero_order"
-    if not sweeping or engine_of(ocp) != "compiled":
+    if not sweeping or not is_compiled(ocp):
         return make_qp_solver(options.qp_solver)
-    from trajopt.lq.compiled_lq import CompiledLQ
-
-    return make_qp_solver(options.qp_solver, lq_solver=CompiledLQ(ocp.manifold.ndx, ocp.nu))
+    return make_qp_solver(options.qp_solver, lq_solver=lq_solver_for(ocp))

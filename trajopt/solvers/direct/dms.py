@@ -53,7 +53,7 @@ def warm_multipliers(program: Transcription, multipliers: Mapping[str, Array]) -
 
 def transcribed(ocp: OCP, guess: Guess, options: DMSOptions) -> Transcription:
     """The program that IPOPT solves."""
-    kind = "gauss_newton" if options.hessian == "gauss_newton" else "exact"
+    kind = "exact" if options.hessian == "exact" else "gauss_newton"
     return Transcription(ocp, guess, options.hold, kind)
 
 

@@ -14,37 +14,47 @@ from __future__ import annotations
 import itertools
 from collections.abc import Mapping, Sequence
 from functools import cached_property
+from typing import NamedTuple
 
 import numpy as np
 import scipy.sparse as sp
 
-from dynamics_backends.protocol import Array
+from dynamics_backends.protocol import Array, Hessians
 from trajopt.guesses.guesses import Guess
 from trajopt.problem.constraints import chosen_coordinates
 from trajopt.problem.ocp import OCP
-from trajopt.solvers.direct.charts import charted
+from trajopt.solvers.direct.charts import Charts
+from trajopt.solvers.direct.constraint_pattern import jacobian_pattern
+from trajopt.solvers.direct.convex_curvature import convex_curvature
+from trajopt.solvers.direct.program_parts import Part, held_problem, parts_of
 from trajopt.solvers.nlp.nlp import NLP
 from trajopt.solvers.qp.sparse_assembly import Entries
-from trajopt.stage.constraint_pattern import jacobian_pattern
-from trajopt.stage.knots import KnotValues
-from trajopt.stage.program_parts import Part, engine_of, held_problem, parts_of
+from trajopt.stage.stages import StageDerivatives, StageValues
 
-__all__ = ["Transcription", "engine_of"]
+
+class _Point(NamedTuple):
+    """A point of the program: coordinates delta (N + 1, n) and states xs (N + 1, nx)."""
+
+    delta: Array
+    xs: Array
 
 
 class Transcription:
     """An OCP as an :class:`~trajopt.solvers.nlp.nlp.NLP` about a guess.
 
-    hold: of the controls, "zero_order" or "first_order". hessian: "exact", "gauss_newton" (of the cost alone) or "scqp" (see
-    :class:`~trajopt.stage.knots.NumpyKnots`).
+    hold: of the controls, "zero_order" or "first_order". hessian: "exact", "gauss_newton" (of the cost alone) or "scqp", which
+    keeps what is convex of the constraints' outer functions (:mod:`trajopt.solvers.direct.convex_curvature`).
     Raises TypeError where a first-order hold meets a time step that is not a sampled system.
     """
 
     def __init__(self, ocp: OCP, guess: Guess, hold: str = "zero_order", hessian: str = "exact") -> None:
         self.original, self.reference, self.hold, self.kind = ocp, np.array(guess.xs, dtype=float), hold, hessian
         self.reference[0] = ocp.x0
-        held = held_problem(ocp) if hold == "first_order" else ocp
-        self.ocp = held if ocp.manifold.is_vector_space else charted(held, self.reference)
+        self.ocp = held_problem(ocp) if hold == "first_order" else ocp
+        self._last: tuple[bytes, list[StageDerivatives]] = b"", []
+        self.charts = Charts(ocp.manifold, self.reference)
+        self._nodes = np.roll(self.charts.reference, -1, axis=0)  # of the steps; the last one is not read
+        self._x0 = self.first_coordinates(ocp.x0)
         self.N, self.n, self.m = ocp.horizon, ocp.manifold.ndx, ocp.nu
         self._index(self.N + (hold == "first_order"))
         self.parts = parts_of(self.ocp, self.ix, self.iu, hold, hessian, self.N * self.n)
@@ -62,9 +72,13 @@ class Transcription:
         self.ix = starts[:, None] + np.arange(self.n)
         self.iu = starts[:controls, None] + self.n + np.arange(self.m)
 
+    def first_coordinates(self, x0: Array) -> Array:
+        """The coordinates (ndx,) of a first state (nx,)."""
+        return Charts(self.original.manifold, self.reference[:1]).coordinates(x0[None])[0]
+
     def _bounds(self, us: Array) -> None:
         self.x_lower, self.x_upper = np.full(self.size, -np.inf), np.full(self.size, np.inf)
-        self.x_lower[self.ix[0]] = self.x_upper[self.ix[0]] = self.ocp.x0
+        self.x_lower[self.ix[0]] = self.x_upper[self.ix[0]] = self._x0
         if self.original.control_bounds is not None:
             for bound, values in zip((self.x_lower, self.x_upper), self.original.control_bounds, strict=True):
                 bound[self.iu] = np.vstack([values, values[-1:]])[: len(self.iu)]
@@ -126,33 +140,87 @@ class Transcription:
         return self._jacobian.pattern, self._hessian.pattern
 
     # -- the program ----------------------------------------------------------------------------------------------------
+    def _point(self, w: Array) -> _Point:
+        delta = w[self.ix]
+        return _Point(delta, self.charts.states(delta))
+
     def evaluate(self, w: Array) -> tuple[float, Array]:
         """See :class:`~trajopt.solvers.nlp.nlp.NLP`."""
-        values = [part.functions.values(w[part.ix], w[part.iu]) for part in self.parts]
+        at = self._point(w)
+        values = [part.stages.values(*self._given(part, w, at)) for part in self.parts]
         return float(sum(v.cost.sum() for v in values)), self._constraint_values(w, values)
+
+    def _given(self, part: Part, w: Array, at: _Point) -> tuple[Array, Array, Array]:
+        """x, u and nodes of a part."""
+        return at.xs[part.knots], w[part.iu], self._nodes[part.knots]
 
     def differentiate(self, w: Array) -> tuple[Array, sp.csc_matrix]:
         """See :class:`~trajopt.solvers.nlp.nlp.NLP`."""
-        found = [part.functions.first(w[part.ix], w[part.iu]) for part in self.parts]
+        at = self._point(w)
         gradient, blocks = np.zeros(self.size), [self._minus_identity]
-        for part, d in zip(self.parts, found, strict=True):
-            gradient[part.ix] += d.lx
-            np.add.at(gradient, part.iu, d.lu)
-            blocks += ([d.A, d.B] if part.stepped else []) + [d.gx, d.gu]
+        for part, d in zip(self.parts, self._derivatives(w, at), strict=True):
+            E = self.charts.slopes(at.delta[part.knots])
+            lx, A, gx = (d.lx, d.A, d.gx) if E is None else ((d.lx[:, None] @ E)[:, 0], d.A @ E, d.gx @ E)
+            gradient[part.ix] += lx
+            if self.hold == "zero_order":
+                gradient[part.iu] += d.lu
+            else:  # a control belongs to two knots
+                np.add.at(gradient, part.iu, d.lu)
+            blocks += ([A, d.B] if part.stepped else []) + [gx, d.gu]
         return gradient, self._jacobian(blocks)
+
+    def _derivatives(self, w: Array, at: _Point) -> list[StageDerivatives]:
+        """Of the parts; kept for the charts' part in the Hessian at the same point."""
+        point = b"" if self.charts.flat else w.tobytes()
+        if not point or self._last[0] != point:
+            quadratic = self.kind != "exact"
+            found = [part.stages.first(*self._given(part, w, at), quadratic=quadratic) for part in self.parts]
+            self._last = point, found
+        return self._last[1]
 
     def hessian(self, w: Array, sigma: float, multipliers: Array) -> sp.csc_matrix:
         """See :class:`~trajopt.solvers.nlp.nlp.NLP`."""
-        return self._assembled(self.parts, w, sigma, multipliers)
+        return self._assembled(self.parts, w, sigma, multipliers, self.kind)
 
-    def _assembled(self, parts: Sequence[Part], w: Array, sigma: float, multipliers: Array) -> sp.csc_matrix:
-        blocks = []
-        for part in parts:
-            lam = multipliers[self._defect_rows[part.knots]] if part.stepped else np.zeros((1, 0))
-            y = np.where(part.rows >= 0, multipliers[part.rows], 0.0)
-            xx, ux, uu = part.functions.second(w[part.ix], w[part.iu], sigma, lam, y)
+    def _assembled(self, parts: Sequence[Part], w: Array, sigma: float, multipliers: Array, kind: str) -> sp.csc_matrix:
+        """The Hessian of this kind: "exact", "gauss_newton" or "scqp"."""
+        at, blocks = self._point(w), []
+        moved = kind == "exact" and not self.charts.flat and at.delta.any()
+        found = self._derivatives(w, at) if moved else [None] * len(parts)
+        for part, d in zip(parts, found, strict=True):
+            xx, ux, uu = self._part_hessian(part, w, at, sigma, multipliers, kind, d)
             blocks += [xx, ux.transpose(0, 2, 1), ux, uu]
         return self._hessian(blocks)
+
+    def _part_hessian(
+        self,
+        part: Part,
+        w: Array,
+        at: _Point,
+        sigma: float,
+        multipliers: Array,
+        kind: str,
+        first: StageDerivatives | None,
+    ) -> Hessians:
+        """In the coordinates of the program; first: derivatives, where its charts have curvature that counts."""
+        given, delta = self._given(part, w, at), at.delta[part.knots]
+        lam = multipliers[self._defect_rows[part.knots]] if part.stepped else None
+        y = np.where(part.rows >= 0, multipliers[part.rows], 0.0)
+        xx, ux, uu = part.stages.second(*given, sigma, *((lam, y if y.shape[1] else None) if kind == "exact" else ()))
+        if kind == "scqp":
+            for k, m, H in convex_curvature(part.constraints, given[0], given[1], self.ocp.times[part.knots], y):
+                xx[:, :k, :k] += H[:, :k, :k]
+                ux[:, :m, :k] += H[:, k:, :k]
+                uu[:, :m, :m] += H[:, k:, k:]
+        E = self.charts.slopes(delta)
+        if E is None:
+            return Hessians(xx, ux, uu)
+        xx, ux = E.transpose(0, 2, 1) @ xx @ E, ux @ E
+        if first is not None:
+            slope = sigma * first.lx + (y[:, None] @ first.gx)[:, 0]
+            slope = slope if lam is None else slope + (lam[:, None] @ first.A)[:, 0]
+            xx = xx + self.charts.bend(delta, slope)
+        return Hessians(xx, ux, uu)
 
     def recentered(self, w: Array) -> tuple[NLP, Array]:
         """See :class:`~trajopt.solvers.nlp.nlp.NLP`: charts about the states of w."""
@@ -164,11 +232,11 @@ class Transcription:
         moved[new.ix] = 0.0
         return new, moved
 
-    def _constraint_values(self, w: Array, values: Sequence[KnotValues]) -> Array:
+    def _constraint_values(self, w: Array, values: Sequence[StageValues]) -> Array:
         g = np.empty(self.rows)
         for part, v in zip(self.parts, values, strict=True):
             if part.stepped:
-                g[self._defect_rows[part.knots]] = v.x_next - w[self.ix[part.knots.start + 1 : part.knots.stop + 1]]
+                g[self._defect_rows[part.knots]] = v.d - w[self.ix[part.knots.start + 1 : part.knots.stop + 1]]
             g[part.rows[part.rows >= 0]] = v.g[part.rows >= 0]
         return g
 
@@ -176,24 +244,22 @@ class Transcription:
     def variables(self, xs: Array, us: Array) -> Array:
         """w of states (N + 1, nx) and controls (N, nu); the last control is held."""
         w = np.zeros(self.size)
-        manifold = self.original.manifold
-        w[self.ix] = xs if manifold.is_vector_space else manifold.difference(self.reference.T, np.asarray(xs).T).T
+        w[self.ix] = self.charts.coordinates(xs)
         w[self.iu] = np.vstack([us, us[-1:]])[: len(self.iu)]
         return w
 
     def trajectory(self, w: Array) -> tuple[Array, Array]:
         """States (N + 1, nx) and controls (N, nu), or (N + 1, nu) with a first-order hold."""
-        manifold, x = self.original.manifold, w[self.ix]
-        xs = x if manifold.is_vector_space else np.ascontiguousarray(manifold.integrate(self.reference.T, x.T).T)
-        return xs, w[self.iu]
+        return self.charts.states(w[self.ix]), w[self.iu]
 
     def simulated(self, w: Array) -> Array:
         """The controls of a guess with the states of the motion from x0 under them."""
         w = w.copy()
-        w[self.ix[0]] = self.ocp.x0
+        w[self.ix[0]] = self._x0
         for part in (part for part in self.parts if part.stepped):
             for k in range(len(part.ix)):
-                w[self.ix[part.knots.start + k + 1]] = part.functions.values(w[part.ix], w[part.iu]).x_next[k]
+                d = part.stages.values(*self._given(part, w, self._point(w))).d
+                w[self.ix[part.knots.start + k + 1]] = d[k]
         return w
 
     def by_name(self, multipliers: Array) -> dict[str, Array]:

@@ -40,7 +40,9 @@ GROWTH, SUFFICIENT = 10.0, 0.25
 """A penalty grows by GROWTH where the violation is above this share of the last one."""
 FIRST_TOLERANCE, TIGHTENING = 1e-2, 0.1
 """The tolerance on the gradient of the first inner solve, and its factor from one to the next."""
-SHIFT, LOWER, UPPER = "shift", "shifted lower bound", "shifted upper bound"
+SHIFT, LOWER, UPPER = "shift", "lower", "upper"
+OWN = "constraint: "
+"""Stands before the names of the constraint's own parameters, which may be any."""
 
 Solver = Callable[[OCP, Guess, Any, "Callback | None"], Solution]
 
@@ -86,7 +88,12 @@ class PenalisedPartials(PenalisedMap):
 
 def _own(p: Mapping[str, Rows]) -> dict[str, Rows]:
     """The parameters of the constraint's own map."""
-    return {key: value for key, value in p.items() if key not in (SHIFT, LOWER, UPPER)}
+    return {key.removeprefix(OWN): value for key, value in p.items() if key.startswith(OWN)}
+
+
+def _named(parameters: Mapping[str, Array]) -> dict[str, Array]:
+    """The parameters of a constraint by their names in the cost term."""
+    return {OWN + key: value for key, value in parameters.items()}
 
 
 @lru_cache(maxsize=256)
@@ -135,7 +142,7 @@ class _Imposed:
         weight = weight if self.phase is not None else weight[0]
         residual: Any = c.residual
         equal = tuple((lower == upper).all(axis=0).tolist())
-        return CostTerm(c.name, _penalized_map(residual, equal), weight, {**c.parameters, **rows})
+        return CostTerm(c.name, _penalized_map(residual, equal), weight, _named(c.parameters) | rows)
 
     def multiplied(self, g: Array) -> tuple[_Imposed, float]:
         """With the next multiplier; the violation of feasibility and complementarity, |g - P(z)|."""

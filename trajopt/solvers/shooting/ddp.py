@@ -20,8 +20,9 @@ from trajopt.solvers.shooting.ddp_model import Model, NewtonModel, PlainModel, T
 from trajopt.solvers.shooting.newton_loop import NewtonLoop
 from trajopt.solvers.shooting.newton_point import filtered
 from trajopt.solvers.shooting.shooting import ShootingLoop
-from trajopt.stage.evaluation import CurvedEvaluator, Evaluator, StageEvaluator, require_contraction
+from trajopt.stage.evaluation import Evaluator
 from trajopt.stage.numerics import numerics_for
+from trajopt.step.contraction import contraction_of
 from trajopt.validation.validation import ERROR, Finding, InvalidProblem
 
 
@@ -42,23 +43,20 @@ def ddp(
     options = options or DDPOptions()
     numerics = numerics_for(ocp)
     evaluator, lq_solver = evaluator or numerics.evaluator, lq_solver or numerics.lq_solver
-    dynamics, modifies = curved(evaluator, ocp), options.indefinite == "modify"
+    require_contractions(ocp)
+    modifies = options.indefinite == "modify"
     exact = evaluator if options.hessian == "gauss_newton" else numerics_for(ocp, options.hessian).evaluator
     if filtered(ocp, options) and options.curvature == "newton" and options.indefinite == "modify":
-        return NewtonLoop(ocp, evaluator, options, callback, lq_solver, exact, dynamics).run(guess)
+        return NewtonLoop(ocp, evaluator, options, callback, lq_solver, exact).run(guess)
     Curved = NewtonModel if options.curvature == "newton" else TrueModel
-    models: tuple[Model, ...] = (PlainModel("gauss_newton", evaluator), Curved(exact, dynamics, lq_solver, modifies))
+    models: tuple[Model, ...] = (PlainModel("gauss_newton", evaluator), Curved(exact, evaluator, lq_solver, modifies))
     return ShootingLoop(ocp, evaluator, options, callback, lq_solver, models, options.switch).run(guess)
 
 
-def curved(evaluator: Evaluator, ocp: OCP) -> CurvedEvaluator:
-    """An evaluator's own curvature, or that of the NumPy one.
-
-    Raises InvalidProblem where a time step has no second derivatives, naming the remedy.
-    """
+def require_contractions(ocp: OCP) -> None:
+    """Raise InvalidProblem where a time step has no second derivatives, naming the remedy."""
     try:
         for phase in ocp.phases:
-            require_contraction(phase.dynamics)
+            contraction_of(phase.dynamics)
     except TypeError as error:
         raise InvalidProblem([Finding(ERROR, str(error))]) from error
-    return evaluator if isinstance(evaluator, CurvedEvaluator) else StageEvaluator(ocp)

@@ -29,7 +29,7 @@ from trajopt.lq.definite_shift import definite_shift
 from trajopt.lq.lq import Bounds, LQProblem, Policy, damped, gains_of, q_function, value_of
 from trajopt.lq.lq_solver import LQSolver
 from trajopt.solvers.shooting.iterate import Iterate
-from trajopt.stage.evaluation import CurvedEvaluator, Evaluator
+from trajopt.stage.evaluation import Evaluator
 
 MAX_TENSOR = 2**24
 """Entries of second-order tensors that are kept."""
@@ -119,9 +119,7 @@ class NewtonModel:
 
     name = "newton"
 
-    def __init__(
-        self, evaluator: Evaluator, dynamics: CurvedEvaluator, lq_solver: LQSolver, modifies: bool = True
-    ) -> None:
+    def __init__(self, evaluator: Evaluator, dynamics: Evaluator, lq_solver: LQSolver, modifies: bool = True) -> None:
         self.evaluator, self.dynamics, self.lq_solver, self.modifies = evaluator, dynamics, lq_solver, modifies
         self._last: tuple[Iterate, LQProblem] | None = None
 
@@ -143,9 +141,7 @@ class TrueModel:
 
     name = "true"
 
-    def __init__(
-        self, evaluator: Evaluator, dynamics: CurvedEvaluator, lq_solver: LQSolver, modifies: bool = True
-    ) -> None:
+    def __init__(self, evaluator: Evaluator, dynamics: Evaluator, lq_solver: LQSolver, modifies: bool = True) -> None:
         self.evaluator, self.dynamics, self.lq_solver, self.modifies = evaluator, dynamics, lq_solver, modifies
 
     def problem(self, at: Iterate, damping: Damping, definite: bool = False) -> Problem:
@@ -158,7 +154,7 @@ class TrueModel:
         return Problem(convex_lq(lq, damping, curvature_by_knot(self.dynamics, at.xs, at.us), definite))
 
 
-def curvature_by_knot(dynamics: CurvedEvaluator, xs: Array, us: Array) -> KnotCurvature:
+def curvature_by_knot(dynamics: Evaluator, xs: Array, us: Array) -> KnotCurvature:
     """The contraction knot by knot: from full tensors of all knots where these take fewer calls and little room."""
     N, nu = us.shape
     n = dynamics.manifold.ndx

@@ -34,7 +34,7 @@ from trajopt.solvers.shooting.ddp_model import with_curvature
 from trajopt.solvers.shooting.filter import Filter
 from trajopt.solvers.shooting.newton_point import Found, Point, damped, finite, mixed, name, size
 from trajopt.solvers.shooting.optimality import stationarity
-from trajopt.stage.evaluation import Candidates, CurvedEvaluator, Direction, Evaluator, Expansion, Shooting
+from trajopt.stage.evaluation import Candidates, Direction, Evaluator, Expansion, Shooting
 
 SHARES = (1.0, 0.5, 0.25, 0.125, 0.0)
 """Shares of the exact curvature that are tried until the LQ problem is convex."""
@@ -50,7 +50,7 @@ STALLED = 10
 class NewtonLoop:
     """One solve. ``run`` may be called once; it always returns a Solution, also after Ctrl-C.
 
-    exact, dynamics: the evaluator of the exact Hessian of the cost and the curvature of the dynamics; None for Gauss-Newton alone.
+    exact: the evaluator of the Hessian of the cost that the curvature of the dynamics is added to; None for Gauss-Newton alone.
     """
 
     def __init__(
@@ -61,11 +61,10 @@ class NewtonLoop:
         callback: Callback | None,
         lq_solver: LQSolver,
         exact: Evaluator | None = None,
-        dynamics: CurvedEvaluator | None = None,
     ) -> None:
         self.ocp, self.evaluator, self.options, self.lq_solver = ocp, evaluator, options, lq_solver
-        self.exact, self.dynamics = exact, dynamics
-        self.shares = SHARES if dynamics is not None else SHARES[-1:]
+        self.exact = exact
+        self.shares = SHARES if exact is not None else SHARES[-1:]
         self.journal = Journal(callback)
         self.shooting = Shooting.every("all", ocp.horizon, "linear")
         self.barrier: Barrier | None = None
@@ -222,11 +221,11 @@ class NewtonLoop:
 
     def _exact(self, at: Point) -> LQProblem:
         """The expansion with the exact Hessian of the Lagrangian."""
-        if self.exact is None or self.dynamics is None:
+        if self.exact is None:
             return at.expansion.lq
         with self.journal.timed("derivatives"):
             lq = at.expansion.lq if self.exact is self.evaluator else self.exact.expand(at.xs, at.us).lq
-            H = self.dynamics.curvature(at.xs, at.us, at.optimality.costates[1:])
+            H = self.exact.curvature(at.xs, at.us, at.optimality.costates[1:])
             return with_curvature(lq._replace(d=at.expansion.lq.d), H)
 
     def _convex(

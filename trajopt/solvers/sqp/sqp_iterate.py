@@ -97,7 +97,7 @@ def settled(o: SQPOptions, nlp: NLP) -> SQPOptions:
 
 
 def hessian_at(at: Iterate, o: SQPOptions, sigma: float = 1.0) -> sp.csc_matrix:
-    """H (n, n) by the chosen curvature."""
+    """H (n, n), of the kind that the options name."""
     if o.hessian == "exact":
         return at.nlp.hessian(at.w, sigma, at.y)
     multipliers = at.y if o.hessian == "scqp" else np.zeros_like(at.y)

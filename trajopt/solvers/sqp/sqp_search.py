@@ -29,7 +29,7 @@ THETA_MAX, THETA_MIN = 1e4, 1e-4
 
 
 class Step(NamedTuple):
-    """d (n,) with the multipliers of its QP, slope grad f'd, curvature d'Hd, the violation theta_d left.
+    """d (n,) with the multipliers of its QP, slope grad f'd, quadratic d'Hd, the violation theta_d left.
 
     weight: of the violation in an elastic QP, 0 in a plain one, infinite where the objective was left out.
     """
@@ -38,7 +38,7 @@ class Step(NamedTuple):
     y: Array
     z: Array
     slope: float
-    curvature: float
+    quadratic: float
     left: float
     weight: float = 0.0
 
@@ -82,7 +82,7 @@ class MeritTest:
         gap = at.theta - step.left
         wanted = max(self.smallest, (1.0 + PENALTY_MARGIN) * max(step.weight, float(np.abs(step.y).max(initial=0.0))))
         if gap > ROUNDING * at.theta:
-            wanted = max(wanted, (step.slope + 0.5 * step.curvature) / ((1.0 - PENALTY_MARGIN) * gap))
+            wanted = max(wanted, (step.slope + 0.5 * step.quadratic) / ((1.0 - PENALTY_MARGIN) * gap))
         self.penalty = max(wanted, 0.5 * self.penalty)
         self.start = self.value(at.f, at.theta)
         self.slope = step.slope - self.penalty * max(gap, 0.0)

@@ -12,9 +12,15 @@ typedef struct {
 #endif
 } substep_t;
 
+/* A Hessian in the tangent vector of the state and all controls of the problem. */
 typedef struct {
-    V x[NX], next[NX], node[NX], u[MU + 1], p[NP + 1], lam[ND], G[ND * NW], H[NW * NW], T[ND * NW], xx[ND * ND], ux[MU * ND + 1],
-        uu[MU * MU + 1], out[(ND > NU ? ND : NU) * (ND > NU ? ND : NU)], f[ND], fx[NF * ND], fu[NF * MU + 1];
+    V xx[ND * ND], ux[NU * ND + 1], uu[NU * NU + 1];
+} hessian_t;
+
+typedef struct {
+    V x[NX], u[MU + 1], p[NP + 1], lam[ND], G[ND * NW], H[NW * NW], T[ND * NW], xx[ND * ND], ux[MU * ND + 1], uu[MU * MU + 1], f[ND],
+        fx[NF * ND], fu[NF * MU + 1];
+    hessian_t out;
     columns_t columns[STAGES + 1];
 } curvature_t;
 
@@ -200,30 +206,34 @@ static void columns_of(const substep_t *b, V h, int fresh, V *restrict G, column
     through_step(b->stage, T, E, h, fresh, G, kept, (PANELS - 1) * PANEL, LAST_PANEL);
 }
 
-/* Through the substeps: a->x becomes x_next and a->G its derivative; b keeps the stages, and the sensitivities before them.
+/* Through the substeps: x becomes x_next and G its derivative; b keeps the stages, and the sensitivities before them.
    last: where not NULL, the columns of the last substep. */
-static void forward(ctx_t c, int substeps, V t, V h, substep_t *restrict b, curvature_t *restrict a, columns_t *last)
+static void forward(ctx_t c, int substeps, const V *x0, const V *u, V t, V dt, const V *p, substep_t *restrict b, V *restrict x,
+                    V *restrict G, columns_t *last)
 {
+    const V h = STEP_LENGTH(dt) / (double)substeps;
+    V from[NX];
+    memcpy(x, x0, sizeof from);
     for (int i = 0; i < ND; i++)
-        for (int j = 0; j < NW; j++) a->G[i * NW + j] = splat(i == j);
+        for (int j = 0; j < NW; j++) G[i * NW + j] = splat(i == j);
     for (int s = 0; s < substeps; s++) {
-        memcpy(b[s].G, a->G, sizeof a->G);
-        increment(c, a->x, a->u, t + (double)s * h, h, a->p, b[s].stage, b[s].delta);
+        memcpy(b[s].G, G, sizeof b[s].G);
+        memcpy(from, x, sizeof from);
+        increment(c, from, u, t + (double)s * h, h, p, b[s].stage, b[s].delta);
 #ifdef LIE
         manifold_transport(b[s].delta, b[s].transport);
         manifold_dexp(b[s].delta, b[s].dexp);
 #endif
-        columns_of(b + s, h, s == 0, a->G, s == substeps - 1 ? last : NULL);
-        manifold_integrate(a->x, b[s].delta, a->next);
-        memcpy(a->x, a->next, sizeof a->x);
+        columns_of(b + s, h, s == 0, G, s == substeps - 1 ? last : NULL);
+        manifold_integrate(from, b[s].delta, x);
     }
 }
 
-/* Back through the substeps: adds the Hessian of lam' x_next.  found: a->columns are those of the last substep. */
-static void backward(ctx_t c, int substeps, V t, V h, const substep_t *restrict b, curvature_t *restrict a, int found)
+/* Back through the substeps: adds the Hessian of lam' x_next; a->columns are those of the last substep. */
+static void backward(ctx_t c, int substeps, V t, V h, const substep_t *restrict b, curvature_t *restrict a)
 {
     for (int s = substeps - 1; s >= 0; s--) {
-        if (s < substeps - 1 || !found) {
+        if (s < substeps - 1) {
             memcpy(a->G, b[s].G, sizeof a->G);
             columns_of(b + s, h, s == 0, a->G, a->columns);
         }
@@ -231,8 +241,10 @@ static void backward(ctx_t c, int substeps, V t, V h, const substep_t *restrict 
     }
 }
 
-/* H of a block of knots, from a->x, u, p, node, lam */
-static void contract(ctx_t c, int substeps, V t, V dt, substep_t *restrict b, curvature_t *restrict a)
+/* a->H, the Hessian of lam' (x_next (-) node) for a->lam.  kept: the substeps by forward() at the same point; NULL: they are found
+   first, in `own`. */
+static void contract(ctx_t c, int substeps, const V *x, const V *u, V t, V dt, const V *p, const V *node, const substep_t *kept,
+                     substep_t *restrict own, curvature_t *restrict a)
 {
     const V h = STEP_LENGTH(dt) / (double)substeps;
     memset(a->H, 0, sizeof a->H);
@@ -240,7 +252,7 @@ static void contract(ctx_t c, int substeps, V t, V dt, substep_t *restrict b, cu
     if (substeps == 1) { /* f is seen through nothing */
         V slope[1][ND];
         stage_multipliers(h, a->lam, slope);
-        dynamics_contracted(c, a->x, a->u, t, a->p, slope[0], a->f, a->fx, a->fu, a->xx, a->ux, a->uu);
+        dynamics_contracted(c, x, u, t, p, slope[0], a->f, a->fx, a->fu, a->xx, a->ux, a->uu);
         for (int i = 0; i < ND; i++)
             for (int j = i; j < ND; j++) a->H[i * NW + j] = a->xx[i * ND + j];
         for (int j = 0; j < MU; j++) {
@@ -250,71 +262,26 @@ static void contract(ctx_t c, int substeps, V t, V dt, substep_t *restrict b, cu
         return;
     }
 #endif
-    forward(c, substeps, t, h, b, a, a->columns);
+    memcpy(a->u, u, sizeof(V) * MU);
+    memcpy(a->p, p, sizeof(V) * NP);
+    if (kept) {
+        const substep_t *last = kept + substeps - 1;
+        memcpy(a->G, last->G, sizeof a->G);
+        columns_of(last, h, substeps == 1, a->G, a->columns);
+        manifold_integrate(last->stage[0].at, last->delta, a->x);
+    } else {
+        forward(c, substeps, x, u, t, dt, p, own, a->x, a->G, a->columns);
+    }
 #ifdef LIE
     V d[ND], inverse[LIE_ROOM], bend[LIE_ROOM], lam[ND];
-    manifold_difference(a->node, a->x, d);
+    manifold_difference(node, a->x, d);
     manifold_difference_bend(d, a->lam, bend);
     add_bend(bend, NULL, a->G, NULL, 0, a->H);
     manifold_dexp_inv(d, inverse);
     memcpy(lam, a->lam, sizeof lam);
     blocks_adjoint(inverse, lam, a->lam);
+#else
+    (void)node;
 #endif
-    backward(c, substeps, t, h, b, a, 1);
-}
-
-EXPORT long curvature_room(const int *head, int substeps)
-{
-    const int nb = head[0], nv = head[1], nq = head[2];
-    (void)nb; (void)nv; (void)nq;
-    return (sizeof(curvature_t) + substeps * sizeof(substep_t)) / sizeof(V) + DYNAMICS_ROOM;
-}
-
-/* Hessians of knots first .. last of all arrays */
-EXPORT void stage_curvature(const int *const *ti, const double *const *td, int substeps, const double *xs, const double *us,
-                            const double *t, const double *dt, const double *p, const double *lam, long first, long last, double *xx,
-                            double *ux, double *uu, V *room)
-{
-    curvature_t *a = (curvature_t *)room;
-    substep_t *b = (substep_t *)(a + 1);
-    ctx_t c = {ti, td, (V *)(b + substeps)};
-    V u[NU + 1];
-    for (long n = first; n < last; n += LANES) {
-        const int count = last - n < LANES ? last - n : LANES;
-        pack(xs + n * NX, NX, count, a->x);
-        pack(xs + (n + 1) * NX, NX, count, a->node);
-        pack(us + n * NU, NU, count, u);
-        pack(p + n * NP, NP, count, a->p);
-        pack(lam + n * ND, ND, count, a->lam);
-        memcpy(a->u, u, sizeof(V) * MU);
-        contract(c, substeps, lanes_of(t + n, count), lanes_of(dt + n, count), b, a);
-        for (int i = 0; i < NW; i++)
-            for (int j = 0; j < i; j++) a->H[i * NW + j] = a->H[j * NW + i];
-        for (int i = 0; i < ND; i++)
-            for (int j = 0; j < ND; j++) a->out[i * ND + j] = a->H[i * NW + j];
-        unpack(a->out, ND * ND, count, xx + n * ND * ND);
-        for (int i = 0; i < NU; i++)
-            for (int j = 0; j < ND; j++) a->out[i * ND + j] = i < MU ? a->H[(ND + i) * NW + j] : ZERO;
-        unpack(a->out, NU * ND, count, ux + n * NU * ND);
-        for (int i = 0; i < NU; i++)
-            for (int j = 0; j < NU; j++) a->out[i * NU + j] = i < MU && j < MU ? a->H[(ND + i) * NW + ND + j] : ZERO;
-        unpack(a->out, NU * NU, count, uu + n * NU * NU);
-    }
-}
-
-/* The knots of a phase, for stage_knot_curvature. */
-typedef struct {
-    const int *const *ti;
-    const double *const *td;
-    long substeps;
-    const double *xs, *us, *t, *dt, *p;
-    V *room;
-} knots_t;
-
-/* The Hessian of one knot: what a sweep calls that finds lam on its way. */
-EXPORT void stage_knot_curvature(const void *knots, long n, const double *lam, double *xx, double *ux, double *uu)
-{
-    const knots_t *k = knots;
-    stage_curvature(k->ti, k->td, k->substeps, k->xs + n * NX, k->us + n * NU, k->t + n, k->dt + n, k->p + n * NP, lam, 0, 1, xx, ux, uu,
-                    k->room);
+    backward(c, substeps, t, h, kept ? kept : own, a);
 }

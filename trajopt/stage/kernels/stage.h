@@ -1,198 +1,314 @@
-/* One stage of an optimal-control problem, compiled as a whole: time step with sensitivities, cost terms with their expansions, and
-   the closed-loop roll-out of a line search.  The twin of trajopt/stage/evaluation.py, for the knots of one phase.
+/* The knots of one phase of an optimal-control problem: values, first order, and second order of
 
-   Before this text stands step.h with what it asks for; NU >= MU (controls of the problem), NP (dynamics parameters), NT and NTT
-   (weights and parameters of the running and terminal terms); and the functions
+       sigma l(x, u) + lam' (x_next (-) node) + y' g(x, u),
 
-       running_value(x, u, t, dt, theta, l, w)            running_expand(x, u, t, dt, theta, l, lx, lu, lxx, lux, luu, w)
-       terminal_value(x, t, theta, l, w)                  terminal_expand(x, t, theta, l, lx, lxx, w)
+   derivatives in the tangent spaces at x and at the node.  The twin of trajopt/stage/numpy_stages.py.
 
-   xs .. r, t, dt are those of the whole horizon; p and theta begin at the knot `origin` of the phase. */
+   Before this text stands step.h with what it asks for; FIRST or SECOND or both, for what is wanted, and with SECOND curvature.h;
+   NU >= MU (controls of the problem), NP (dynamics parameters); NT and NTT (weights and parameters of running and terminal terms), NG and NGT (constraints at the knots and at
+   the final one), NPG and NPGT (their parameters); and the functions (term_source.py, constraint_source.py)
 
-/* Workspace in vectors: see stage_room() for what is carved from it. */
-enum { AT_X = 0, AT_NEXT = AT_X + NX, AT_U = AT_NEXT + NX, AT_P = AT_U + NU, AT_THETA = AT_P + NP, AT_XN = AT_THETA + NT,
-       AT_D = AT_XN + NX, AT_G = AT_D + ND, AT_M = AT_G + ND * NW, AT_L = AT_M + ND * (ND > NU ? ND : NU), AT_LX = AT_L + 1,
-       AT_LU = AT_LX + ND, AT_LXX = AT_LU + NU, AT_LUX = AT_LXX + ND * ND, AT_LUU = AT_LUX + NU * ND, AT_WORK = AT_LUU + NU * NU };
+       running_value(x, u, t, dt, theta, l, w)          running_expand(x, u, t, dt, theta, l, lx, lu, lxx, lux, luu, w)
+       path_value(x, u, t, pg, g, w)                    path_first(.., g, gx, gu, w)      path_second(.., y, hxx, hux, huu, w)
+       terminal_value, terminal_expand, final_value, final_first, final_second            the same without u and dt
+
+   Arrays begin at the first knot of the phase.  What is NULL among the results is not asked for. */
+
+#define MOST(a, b) ((a) > (b) ? (a) : (b))
+
+/* What a phase knows: the tables of its dynamics, and values that may change between solves. */
+typedef struct {
+    const int *const *ti;
+    const double *const *td;
+    long substeps;
+    const double *t, *dt, *p, *theta, *pg;
+} stages_t;
+
+/* Where it is evaluated; nodes: to which x_next is compared. */
+typedef struct {
+    const double *xs, *us, *nodes;
+} point_t;
+
+typedef struct {
+    double *x_next, *d, *cost, *g;
+} values_t;
+
+#ifndef SECOND
+typedef V substep_t;
+#endif
+
+/* A and B are those of d.  kept: the substeps, for second derivatives at the same point. */
+typedef struct {
+    values_t values;
+    double *A, *B, *lx, *lu, *gx, *gu, *Q, *S, *R;
+    substep_t *kept;
+} first_t;
+
+/* A block of knots on its lanes. */
+typedef struct {
+    V x[NX], node[NX], u[NU + 1], p[NP + 1], theta[MOST(NT, NTT) + 1], pg[MOST(NPG, NPGT) + 1], t, dt, next[NX], d[ND], G[ND * NW], l,
+        lx[ND], lu[NU + 1], lxx[ND * ND], lux[NU * ND + 1], luu[NU * NU + 1], g[MOST(NG, NGT) + 1], gx[MOST(NG, NGT) * ND + 1],
+        gu[NG * NU + 1], block[MOST(ND, NU) * MOST(ND, NU)];
+} knot_t;
 
 EXPORT long stage_room(const int *head)
 {
     const int nb = head[0], nv = head[1], nq = head[2];
     (void)nb; (void)nv; (void)nq;
-    return AT_WORK + DYNAMICS_ROOM + TERMS_ROOM;
+    return sizeof(knot_t) / sizeof(V) + DYNAMICS_ROOM + TERMS_ROOM;
 }
 
-/* The LQ blocks and costs of knots first .. last. */
-EXPORT void stage_expand(
-    const int *const *ti, const double *const *td, int substeps, const double *xs, const double *us, const double *t, const double *dt,
-    const double *p, const double *theta, long origin, long first, long last, double *A, double *B, double *d, double *x_next, double *Q,
-    double *q, double *S, double *R, double *r, double *cost, V *room)
+/* Load the inputs of the knots n, n + 1, ..; returns how many of the lanes count. */
+static int load_knots(const stages_t *s, const point_t *at, long n, long last, knot_t *restrict k)
 {
-    ctx_t c = {ti, td, room + AT_WORK};
-    V *x = room + AT_X, *next = room + AT_NEXT, *xn = room + AT_XN, *u = room + AT_U, *G = room + AT_G, *M = room + AT_M;
-    V *defect = room + AT_D;
+    const int count = last - n < LANES ? last - n : LANES;
+    pack(at->xs + n * NX, NX, count, k->x);
+    pack(at->nodes + n * NX, NX, count, k->node);
+    pack(at->us + n * NU, NU, count, k->u);
+    pack(s->p + n * NP, NP, count, k->p);
+    pack(s->theta + n * NT, NT, count, k->theta);
+    pack(s->pg + n * NPG, NPG, count, k->pg);
+    k->t = lanes_of(s->t + n, count);
+    k->dt = lanes_of(s->dt + n, count);
+    return count;
+}
+
+/* Store rows of `width` numbers from the knot n on, where they are asked for. */
+ALWAYS_INLINE void put_rows(const V *v, long width, int count, long n, double *out)
+{
+    if (out) unpack(v, width, count, out + n * width);
+}
+
+/* x_next, the gap d to the node */
+static void store_step(knot_t *restrict k, int count, long n, const values_t *out)
+{
+    put_rows(k->next, NX, count, n, out->x_next);
+    manifold_difference(k->node, k->next, k->d);
+    put_rows(k->d, ND, count, n, out->d);
+}
+
+#ifdef FIRST
+#ifndef ROLLOUT /* which gives values, too */
+EXPORT void stage_values(const stages_t *s, const point_t *at, long first, long last, const values_t *out, V *room)
+{
+    knot_t *k = (knot_t *)room;
+    V *w = (V *)(k + 1);
+    const ctx_t c = {s->ti, s->td, w};
     for (long n = first; n < last; n += LANES) {
-        const int count = last - n < LANES ? last - n : LANES;
-        pack(xs + n * NX, NX, count, x);
-        pack(xs + (n + 1) * NX, NX, count, next);
-        pack(us + n * NU, NU, count, u);
-        pack(p + (n - origin) * NP, NP, count, room + AT_P);
-        pack(theta + (n - origin) * NT, NT, count, room + AT_THETA);
-        const V time = lanes_of(t + n, count), h = lanes_of(dt + n, count);
-        linearize(c, substeps, x, u, time, h, room + AT_P, xn, G);
-        unpack(xn, NX, count, x_next + n * NX);
-        manifold_difference(next, xn, defect);
-        unpack(defect, ND, count, d + n * ND);
-#ifdef LIE /* into the tangent space at the node */
-        V carry[LIE_ROOM];
-        manifold_dexp_inv(defect, carry);
-        blocks_times(carry, G, NW);
+        const int count = load_knots(s, at, n, last, k);
+        step(c, s->substeps, k->x, k->u, k->t, k->dt, k->p, k->next);
+        store_step(k, count, n, out);
+        running_value(k->x, k->u, &k->t, &k->dt, k->theta, &k->l, w);
+        put_rows(&k->l, 1, count, n, out->cost);
+        path_value(k->x, k->u, &k->t, k->pg, k->g, w);
+        put_rows(k->g, NG, count, n, out->g);
+    }
+}
+
 #endif
-        for (int i = 0; i < ND; i++)
-            for (int j = 0; j < ND; j++) M[i * ND + j] = G[i * NW + j];
-        unpack(M, ND * ND, count, A + n * ND * ND);
-        for (int i = 0; i < ND; i++)
-            for (int j = 0; j < NU; j++) M[i * NU + j] = j < MU ? G[i * NW + ND + j] : ZERO;
-        unpack(M, ND * NU, count, B + n * ND * NU);
-        running_expand(x, u, &time, &h, room + AT_THETA, room + AT_L, room + AT_LX, room + AT_LU, room + AT_LXX, room + AT_LUX,
-                       room + AT_LUU, room + AT_WORK);
-        unpack(room + AT_L, 1, count, cost + n);
-        unpack(room + AT_LX, ND, count, q + n * ND);
-        unpack(room + AT_LU, NU, count, r + n * NU);
-        unpack(room + AT_LXX, ND * ND, count, Q + n * ND * ND);
-        unpack(room + AT_LUX, NU * ND, count, S + n * NU * ND);
-        unpack(room + AT_LUU, NU * NU, count, R + n * NU * NU);
+
+/* The columns of G, carried to the tangent space at the node. */
+static void store_sensitivities(knot_t *restrict k, int count, long n, const first_t *out)
+{
+    V *G = k->G, *M = k->block;
+#ifdef LIE
+    V carry[LIE_ROOM];
+    manifold_dexp_inv(k->d, carry);
+    blocks_times(carry, G, NW);
+#endif
+    for (int i = 0; i < ND; i++)
+        for (int j = 0; j < ND; j++) M[i * ND + j] = G[i * NW + j];
+    put_rows(M, ND * ND, count, n, out->A);
+    for (int i = 0; i < ND; i++)
+        for (int j = 0; j < NU; j++) M[i * NU + j] = j < MU ? G[i * NW + ND + j] : ZERO;
+    put_rows(M, ND * NU, count, n, out->B);
+}
+
+EXPORT void stage_first(const stages_t *s, const point_t *at, long first, long last, const first_t *out, V *room)
+{
+    knot_t *k = (knot_t *)room;
+    V *w = (V *)(k + 1);
+    const ctx_t c = {s->ti, s->td, w};
+    for (long n = first; n < last; n += LANES) {
+        const int count = load_knots(s, at, n, last, k);
+#ifdef SECOND
+        if (out->kept) {
+            substep_t *kept = out->kept + n / LANES * s->substeps;
+            forward(c, s->substeps, k->x, k->u, k->t, k->dt, k->p, kept, k->next, k->G, NULL);
+        } else
+#endif
+            linearize(c, s->substeps, k->x, k->u, k->t, k->dt, k->p, k->next, k->G);
+        store_step(k, count, n, &out->values);
+        store_sensitivities(k, count, n, out);
+        running_expand(k->x, k->u, &k->t, &k->dt, k->theta, &k->l, k->lx, k->lu, k->lxx, k->lux, k->luu, w);
+        put_rows(&k->l, 1, count, n, out->values.cost);
+        put_rows(k->lx, ND, count, n, out->lx);
+        put_rows(k->lu, NU, count, n, out->lu);
+        put_rows(k->lxx, ND * ND, count, n, out->Q);
+        put_rows(k->lux, NU * ND, count, n, out->S);
+        put_rows(k->luu, NU * NU, count, n, out->R);
+        path_first(k->x, k->u, &k->t, k->pg, k->g, k->gx, k->gu, w);
+        put_rows(k->g, NG, count, n, out->values.g);
+        put_rows(k->gx, NG * ND, count, n, out->gx);
+        put_rows(k->gu, NG * NU, count, n, out->gu);
     }
 }
 
-EXPORT void stage_terminal(const double *xN, const double *t, const double *theta, double *Q, double *q, double *cost, V *room)
+#endif
+
+#ifdef SECOND
+/* sigma; lam and y, NULL for none; kept: by stage_first at the same point, or NULL. */
+typedef struct {
+    double sigma;
+    const double *lam, *y;
+    const substep_t *kept;
+    double *xx, *ux, *uu;
+} second_t;
+
+EXPORT long stage_kept(void) { return sizeof(substep_t) / sizeof(V); }
+
+EXPORT long stage_second_room(const int *head, long substeps)
 {
-    V theta_lanes[NTT + 1];
-    const V time = splat(t[0]);
-    pack(xN, NX, 1, room + AT_X);
-    pack(theta, NTT, 1, theta_lanes);
-    terminal_expand(room + AT_X, &time, theta_lanes, room + AT_L, room + AT_LX, room + AT_LXX, room + AT_WORK);
-    unpack(room + AT_L, 1, 1, cost);
-    unpack(room + AT_LX, ND, 1, q);
-    unpack(room + AT_LXX, ND * ND, 1, Q);
+    return stage_room(head) + (sizeof(curvature_t) + substeps * sizeof(substep_t)) / sizeof(V);
 }
 
-/* Entry i of the rows of `values` at the knots n of the lanes; same: n[0] for all. */
-ALWAYS_INLINE V of_lanes(const double *values, const long *n, long width, long i, int same)
+/* to += factor from */
+static void add_scaled(double factor, const V *from, V *restrict to, int count)
 {
-    V r = ZERO;
-    if (same) return splat(values[n[0] * width + i]);
-    for (int l = 0; l < LANES; l++) LANE(r, l) = values[n[l] * width + i];
-    return r;
+    for (int i = 0; i < count; i++) to[i] += factor * from[i];
 }
 
-/* xs (+) alpha dx at the knots of the lanes */
-static void along(const double *xs, const double *dx, V alpha, const long *n, int same, V *restrict y)
+/* The upper triangle of H (NW x NW) as blocks. */
+static void blocks_of(const V *H, hessian_t *restrict out)
 {
-    V from[NX], move[ND];
-    for (int i = 0; i < NX; i++) from[i] = of_lanes(xs, n, NX, i, same);
-    for (int i = 0; i < ND; i++) move[i] = alpha * of_lanes(dx, n, ND, i, same);
-    manifold_integrate(from, move, y);
+    for (int i = 0; i < ND; i++)
+        for (int j = i; j < ND; j++) out->xx[i * ND + j] = out->xx[j * ND + i] = H[i * NW + j];
+    for (int i = 0; i < NU; i++)
+        for (int j = 0; j < ND; j++) out->ux[i * ND + j] = i < MU ? H[j * NW + ND + i] : ZERO;
+    for (int i = 0; i < NU; i++)
+        for (int j = i; j < NU; j++) out->uu[i * NU + j] = out->uu[j * NU + i] = j < MU ? H[(ND + i) * NW + ND + j] : ZERO;
 }
 
-static int all_same(const long *n)
+EXPORT void stage_second(const stages_t *s, const point_t *at, long first, long last, const second_t *out, V *room)
 {
-    for (int l = 1; l < LANES; l++)
-        if (n[l] != n[0]) return 0;
-    return 1;
-}
-
-/* Closed-loop trajectories in parts, one in each lane: part k has the knots start[k] .. stop[k] of the horizon of N, with the step
-   length alphas[trial[k]]; it begins at xs (+) alpha dx at knot 0 and at nodes with linear gaps, elsewhere at the state found in X,
-   and ends at the first such node.  cost[k] is its running cost. */
-EXPORT void stage_rollout(
-    const int *const *ti, const double *const *td, int substeps, long N, long origin, long first, long last, const long *start,
-    const long *stop, const long *trial, const double *xs, const double *us, const double *dx, const double *du, const double *K,
-    const double *gaps, const double *lower, const double *upper, const signed char *node, int nonlinear, const double *alphas,
-    const double *t, const double *dt, const double *p, const double *theta, double *X, double *U, double *D, double *cost, V *room)
-{
-    ctx_t c = {ti, td, room + AT_WORK};
-    V *x = room + AT_X, *xn = room + AT_XN, *u = room + AT_U, *ahead = room + AT_NEXT, *e = room + AT_D, *w = room + AT_WORK;
-    V *parameters = room + AT_P, *weights = room + AT_THETA;
-    for (long part = first; part < last; part += LANES) {
-        const int count = last - part < LANES ? last - part : LANES;
-        long n[LANES], next[LANES], own[LANES], steps = 0;
-        V alpha = ZERO, total = ZERO, l;
-        for (int s = 0; s < LANES; s++) {
-            const long k = part + (s < count ? s : count - 1);
-            n[s] = start[k];
-            LANE(alpha, s) = alphas[trial[k]];
-            if (stop[k] - n[s] > steps) steps = stop[k] - n[s];
+    curvature_t *a = (curvature_t *)room;
+    knot_t *k = (knot_t *)(a + 1);
+    substep_t *own = (substep_t *)(k + 1);
+    V *w = (V *)(own + s->substeps), *xx = a->out.xx, *ux = a->out.ux, *uu = a->out.uu;
+    const ctx_t c = {s->ti, s->td, w};
+    for (long n = first; n < last; n += LANES) {
+        const int count = load_knots(s, at, n, last, k);
+        if (out->lam) {
+            pack(out->lam + n * ND, ND, count, a->lam);
+            contract(c, s->substeps, k->x, k->u, k->t, k->dt, k->p, k->node, out->kept ? out->kept + n / LANES * s->substeps : NULL,
+                     own, a);
+            blocks_of(a->H, &a->out);
+        } else {
+            memset(&a->out, 0, sizeof a->out);
         }
-        const V left = 1.0 - alpha;
-        int same = all_same(n);
-        along(xs, dx, alpha, n, same, ahead);
-        memcpy(x, ahead, sizeof(V) * NX);
-        for (int s = 0; s < count; s++) {
-            double *kept = X + (trial[part + s] * (N + 1) + n[s]) * NX;
-            const int fresh = n[s] == 0 || (node[n[s]] && !nonlinear);
-            for (int i = 0; i < NX; i++)
-                if (fresh) kept[i] = LANE(x[i], s);
-                else LANE(x[i], s) = kept[i];
+        if (out->sigma != 0.0) {
+            running_expand(k->x, k->u, &k->t, &k->dt, k->theta, &k->l, k->lx, k->lu, k->lxx, k->lux, k->luu, w);
+            add_scaled(out->sigma, k->lxx, xx, ND * ND);
+            add_scaled(out->sigma, k->lux, ux, NU * ND);
+            add_scaled(out->sigma, k->luu, uu, NU * NU);
         }
-        for (long j = 0; j < steps; j++) {
-            manifold_difference(ahead, x, e);
-            for (int i = 0; i < NU; i++) {
-                V s = of_lanes(us, n, NU, i, same) + alpha * of_lanes(du, n, NU, i, same);
-                for (int k = 0; k < ND; k++) s += of_lanes(K, n, NU * ND, i * ND + k, same) * e[k];
-                if (lower) s = v_fmax(v_fmin(s, of_lanes(upper, n, NU, i, same)), of_lanes(lower, n, NU, i, same));
-                u[i] = s;
-            }
-            for (int s = 0; s < LANES; s++) own[s] = n[s] - origin, next[s] = n[s] + 1;
-            for (int i = 0; i < NP; i++) parameters[i] = of_lanes(p, own, NP, i, same);
-            for (int i = 0; i < NT; i++) weights[i] = of_lanes(theta, own, NT, i, same);
-            const V time = of_lanes(t, n, 1, 0, same), h = of_lanes(dt, n, 1, 0, same);
-            running_value(x, u, &time, &h, weights, &l, w);
-            step(c, substeps, x, u, time, h, parameters, xn);
-            along(xs, dx, alpha, next, same, ahead);
-            memcpy(x, xn, sizeof(V) * NX);
-            for (int i = 0; i < ND; i++) e[i] = ZERO;
-            if (nonlinear) { /* the parts of all lanes are then the same */
-                V back[ND];
-                if (node[next[0]]) {
-                    for (int i = 0; i < ND; i++) back[i] = -(e[i] = left * gaps[n[0] * ND + i]);
-                    manifold_integrate(xn, back, x);
-                }
-            } else {
-                V gap[ND];
-                manifold_difference(ahead, xn, gap);
-                for (int s = 0; s < LANES; s++) {
-                    if (!node[next[s]]) continue;
-                    for (int i = 0; i < ND; i++) LANE(e[i], s) = LANE(gap[i], s);
-                    for (int i = 0; i < NX; i++) LANE(x[i], s) = LANE(ahead[i], s);
-                }
-            }
-            for (int s = 0; s < count; s++) {
-                const long of = trial[part + s], m = n[s];
-                if (j >= stop[part + s] - start[part + s]) continue;
-                LANE(total, s) += LANE(l, s);
-                for (int i = 0; i < NU; i++) U[(of * N + m) * NU + i] = LANE(u[i], s);
-                for (int i = 0; i < ND; i++) D[(of * N + m) * ND + i] = LANE(e[i], s);
-                if (m + 1 < N && node[m + 1] && !nonlinear) continue; /* written by the part that begins there */
-                for (int i = 0; i < NX; i++) X[(of * (N + 1) + m + 1) * NX + i] = LANE(x[i], s);
-            }
-            for (int s = 0; s < LANES; s++) /* a part that has ended goes on at its last knot, unseen */
-                if (next[s] < stop[part + (s < count ? s : count - 1)]) n[s] = next[s];
-            same = all_same(n);
+        if (out->y) {
+            pack(out->y + n * NG, NG, count, k->g);
+            path_second(k->x, k->u, &k->t, k->pg, k->g, k->lxx, k->lux, k->luu, w);
+            add_scaled(1.0, k->lxx, xx, ND * ND);
+            add_scaled(1.0, k->lux, ux, NU * ND);
+            add_scaled(1.0, k->luu, uu, NU * NU);
         }
-        for (int s = 0; s < count; s++) cost[part + s] = LANE(total, s);
+        put_rows(xx, ND * ND, count, n, out->xx);
+        put_rows(ux, NU * ND, count, n, out->ux);
+        put_rows(uu, NU * NU, count, n, out->uu);
     }
 }
 
-/* The terminal costs of `count` trajectories of N knots. */
-EXPORT void stage_terminal_cost(long N, const double *X, const double *t, const double *theta, long count, double *cost, V *room)
+/* For a sweep that finds lam on its way: a phase at a point. */
+typedef struct {
+    const stages_t *stages;
+    const point_t *at;
+    V *room;
+} sweep_t;
+
+/* The Hessian of lam' (x_next (-) node) at the knot n. */
+EXPORT void stage_knot_second(const void *sweep, long n, const double *lam, double *xx, double *ux, double *uu)
 {
-    V weights[NTT + 1], l;
-    const V time = splat(t[0]);
-    for (int i = 0; i < NTT; i++) weights[i] = splat(theta[i]);
-    for (long k = 0; k < count; k += LANES) {
-        for (int s = 0; s < LANES; s++)
-            for (int i = 0; i < NX; i++) LANE(room[AT_X + i], s) = X[((k + s < count ? k + s : k) * (N + 1) + N) * NX + i];
-        terminal_value(room + AT_X, &time, weights, &l, room + AT_WORK);
-        for (int s = 0; s < LANES && k + s < count; s++) cost[k + s] = LANE(l, s);
+    const sweep_t *k = sweep;
+    const stages_t *s = k->stages;
+    const stages_t here = {s->ti, s->td, s->substeps, s->t + n, s->dt + n, s->p + n * NP, s->theta + n * NT, s->pg + n * NPG};
+    const point_t at = {k->at->xs + n * NX, k->at->us + n * NU, k->at->nodes + n * NX};
+    const second_t out = {0.0, lam, NULL, NULL, xx, ux, uu};
+    stage_second(&here, &at, 0, 1, &out, k->room);
+}
+#endif
+
+#ifdef FIRST
+/* What the final knot knows. */
+typedef struct {
+    const double *t, *theta, *pg;
+} end_t;
+
+typedef struct {
+    double *cost, *g, *lx, *gx, *Q;
+} end_first_t;
+
+static void load_end(const end_t *s, const double *x, knot_t *restrict k)
+{
+    pack(x, NX, 1, k->x);
+    pack(s->theta, NTT, 1, k->theta);
+    pack(s->pg, NPGT, 1, k->pg);
+    k->t = splat(s->t[0]);
+}
+
+/* Costs and constraints of `count` states, which stand `stride` numbers apart. */
+EXPORT void end_values(const end_t *s, const double *xs, long stride, long count, double *cost, double *g, V *room)
+{
+    knot_t *k = (knot_t *)room;
+    V *w = (V *)(k + 1);
+    load_end(s, xs, k);
+    for (long n = 0; n < count; n += LANES) {
+        const int own = count - n < LANES ? count - n : LANES;
+        for (int l = 0; l < LANES; l++)
+            for (int i = 0; i < NX; i++) LANE(k->x[i], l) = xs[(l < own ? n + l : n) * stride + i];
+        terminal_value(k->x, &k->t, k->theta, &k->l, w);
+        put_rows(&k->l, 1, own, n, cost);
+        if (!g) continue;
+        final_value(k->x, &k->t, k->pg, k->g, w);
+        put_rows(k->g, NGT, own, n, g);
     }
 }
+
+EXPORT void end_first(const end_t *s, const double *x, const end_first_t *out, V *room)
+{
+    knot_t *k = (knot_t *)room;
+    V *w = (V *)(k + 1);
+    load_end(s, x, k);
+    terminal_expand(k->x, &k->t, k->theta, &k->l, k->lx, k->lxx, w);
+    put_rows(&k->l, 1, 1, 0, out->cost);
+    put_rows(k->lx, ND, 1, 0, out->lx);
+    put_rows(k->lxx, ND * ND, 1, 0, out->Q);
+    final_first(k->x, &k->t, k->pg, k->g, k->gx, w);
+    put_rows(k->g, NGT, 1, 0, out->g);
+    put_rows(k->gx, NGT * ND, 1, 0, out->gx);
+}
+
+#ifdef SECOND
+/* The Hessian of sigma l + y' g; y: NULL for none. */
+EXPORT void end_second(const end_t *s, const double *x, double sigma, const double *y, double *xx, V *room)
+{
+    knot_t *k = (knot_t *)room;
+    V *w = (V *)(k + 1), *H = k->block;
+    load_end(s, x, k);
+    terminal_expand(k->x, &k->t, k->theta, &k->l, k->lx, k->lxx, w);
+    for (int i = 0; i < ND * ND; i++) H[i] = sigma * k->lxx[i];
+    if (y) {
+        pack(y, NGT, 1, k->g);
+        final_second(k->x, &k->t, k->pg, k->g, k->lxx, w);
+        add_scaled(1.0, k->lxx, H, ND * ND);
+    }
+    unpack(H, ND * ND, 1, xx);
+}
+#endif
+#endif

@@ -81,6 +81,4 @@ class RealTimeIteration:
         x0, manifold = np.asarray(x0, dtype=float), self.program.original.manifold
         if x0.shape != (manifold.nx,) or not np.isfinite(x0).all():
             raise ValueError(f"x0 = {x0}; expected {manifold.nx} finite numbers, the state of the problem")
-        if manifold.is_vector_space:
-            return x0
-        return np.asarray(manifold.difference(self.program.reference[0][:, None], x0[:, None])[:, 0])
+        return self.program.first_coordinates(x0)

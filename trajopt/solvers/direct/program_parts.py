@@ -1,4 +1,4 @@
-"""The parts of a transcription: knots that are evaluated together, with the places of their variables and rows."""
+"""The parts of a sparse program: knots that are evaluated together, with the places of their variables and rows."""
 
 from __future__ import annotations
 
@@ -12,21 +12,22 @@ from dynamics_backends.protocol import Array
 from trajopt.problem.constraints import Constraint, chosen_coordinates
 from trajopt.problem.ocp import OCP, Phase
 from trajopt.problem.terms import CostTerm
-from trajopt.stage.knots import Knots, NumpyKnots
-from trajopt.step.first_order_hold import LENGTH, START, held
+from trajopt.stage.engine import Engine, Wanted, stages_of
+from trajopt.stage.numpy_stages import NumpyStages
+from trajopt.stage.stages import Stages
+from trajopt.step.first_order_hold import HeldStep
 from trajopt.step.sensitivities import SampledSystem
-from trajopt.step.step_map import CHART, NEXT_CHART
 
 
 class Part(NamedTuple):
-    """K knots with their functions and constraints.
+    """K knots with their stages and constraints.
 
     ix (K, n), iu (K, m): places of what they read in w. rows (K, ng): rows of the constraints, -1 where there is none.
     stepped: whether time steps begin there.
     """
 
     knots: slice
-    functions: Knots
+    stages: Stages
     constraints: tuple[Constraint, ...]
     ix: Array
     iu: Array
@@ -34,15 +35,17 @@ class Part(NamedTuple):
     stepped: bool = True
 
 
-def parts_of(ocp: OCP, ix: Array, iu: Array, hold: str, kind: str, first_row: int) -> list[Part]:
-    """The phases and the final knot of a problem on a vector space; rows are numbered from ``first_row``.
+def parts_of(
+    ocp: OCP, ix: Array, iu: Array, hold: str, kind: str, first_row: int, engine: Engine = "auto"
+) -> list[Part]:
+    """The phases and the final knot of a problem; rows are numbered from ``first_row``. kind: of the Hessian, see Transcription.
 
     With a first-order hold the running cost is integrated by the trapezoidal rule: another part stands at the end of each
     phase.
     """
-    N, kept = ocp.horizon, imposed(ocp)
+    N, kept = ocp.horizon, with_rows(ocp)
     linear = hold == "first_order"
-    functions = _functions(ocp, kept, iu.shape[1] * (1 + linear), kind, linear)
+    stages = _stages(ocp, kept, kind, engine, linear)
     parts: list[Part] = []
     for i, knots in enumerate(ocp.phase_slices):
         controls = iu[knots]
@@ -50,19 +53,21 @@ def parts_of(ocp: OCP, ix: Array, iu: Array, hold: str, kind: str, first_row: in
             controls = np.hstack([controls, iu[knots.start + 1 : knots.stop + 1]])
         rows = _rows(kept[i], knots, first_row)
         first_row = max(first_row, int(rows.max(initial=-1)) + 1)
-        parts.append(Part(knots, functions[i], kept[i], ix[knots], controls, rows))
+        parts.append(Part(knots, stages[i], kept[i], ix[knots], controls, rows))
         if linear:
             end = slice(knots.stop, knots.stop + 1)
             last = _at_end(ocp, i, iu.shape[1], kind)
             parts.append(Part(end, last, (), ix[end], iu[end], np.zeros((1, 0), dtype=int), stepped=False))
     end = slice(N, N + 1)
     none = np.zeros((1, 0), dtype=int)
-    return [*parts, Part(end, functions[-1], kept[-1], ix[end], none, _rows(kept[-1], end, first_row), stepped=False)]
+    return [*parts, Part(end, stages[-1], kept[-1], ix[end], none, _rows(kept[-1], end, first_row), stepped=False)]
 
 
-def imposed(ocp: OCP) -> list[tuple[Constraint, ...]]:
-    """The constraints that have rows, by phase, terminal ones last; the others are bounds on variables."""
+def with_rows(ocp: OCP) -> list[tuple[Constraint, ...]]:
+    """The constraints that have rows, by phase, terminal ones last; on a vector space the others are bounds on variables."""
     groups = [*(phase.constraints for phase in ocp.phases), ocp.terminal_constraints]
+    if not ocp.manifold.is_vector_space:
+        return groups
     return [tuple(c for c in group if chosen_coordinates(c) is None) for group in groups]
 
 
@@ -71,55 +76,25 @@ def held_problem(ocp: OCP) -> OCP:
 
     Raises TypeError for a time step that is not a sampled system, or phases with different controls.
     """
-    phases, times = [], ocp.times
-    for phase, knots in zip(ocp.phases, ocp.phase_slices, strict=True):
+    phases = []
+    for phase in ocp.phases:
         if not isinstance(phase.dynamics, SampledSystem) or phase.dynamics.nu != ocp.nu:
             raise TypeError(
                 "a first-order hold needs sampled systems with the same controls in all phases; use zero_order"
             )
-        hold = {START: times[knots][:, None], LENGTH: phase.dt[:, None]}
-        phases.append(replace(phase, dynamics=held(phase.dynamics), parameters={**phase.parameters, **hold}))
+        phases.append(replace(phase, dynamics=HeldStep(phase.dynamics)))
     return replace(ocp, phases=tuple(phases), u_lower=None, u_upper=None)
 
 
-def engine_of(ocp: OCP) -> str:
-    """The engine of the first phase's backend."""
-    return getattr(getattr(ocp.phases[0].dynamics, "backend", None), "engine", "numpy")
-
-
-def _functions(ocp: OCP, kept: Sequence[tuple[Constraint, ...]], width: int, kind: str, linear: bool) -> list[Knots]:
-    """The functions of each phase, and of the final knot."""
-    plain: list[Knots] = []
-    for phase, constraints, knots in zip(ocp.phases, kept, ocp.phase_slices, strict=False):
-        t, scale = ocp.times[knots], _trapezoid(phase) if linear else phase.dt
-        own = (phase.dynamics, phase.terms, constraints, t, phase.dt, width, phase.parameters, kind, scale)
-        plain.append(NumpyKnots(*own))
-    plain.append(NumpyKnots(None, ocp.terminal, kept[-1], ocp.times[-1:], np.ones(1), 0, hessian=kind))
-    if engine_of(ocp) != "compiled":
-        return plain
-    return _compiled(ocp, kept, plain, kind)
-
-
-def _compiled(ocp: OCP, kept: Sequence[tuple[Constraint, ...]], plain: Sequence[Knots], kind: str) -> list[Knots]:
-    """The same, those of phases that can be compiled in that form; the final knot with the last of them."""
-    from trajopt.stage.compiled_knots import TooLong, compiled_knots, serves_knots
-
-    found = list(plain)
-    for i, phase in enumerate(ocp.phases):
-        if not serves_knots(ocp, phase):
-            continue
-        try:
-            found[i], found[-1] = compiled_knots(ocp, i, kept[i], kept[-1])
-        except TooLong:
-            continue
-    return found if kind == "exact" else [f if f is p else _Mixed(f, p) for f, p in zip(found, plain, strict=True)]
-
-
-class _Mixed:
-    """Values and first derivatives of some knots, the Gauss-Newton Hessian of others."""
-
-    def __init__(self, fast: Knots, plain: Knots) -> None:
-        self.values, self.first, self.second = fast.values, fast.first, plain.second
+def _stages(ocp: OCP, kept: Sequence[tuple[Constraint, ...]], kind: str, engine: Engine, linear: bool) -> list[Stages]:
+    """The stages of each phase, and of the final knot; with a linear hold the cost is integrated by the trapezoidal rule."""
+    exact = kind == "exact"
+    wanted = Wanted("exact" if exact else "gauss_newton", second=exact, path=kept[:-1], final=kept[-1])
+    found = stages_of(ocp, wanted, engine)
+    if linear:
+        phases = zip(found, ocp.phases, strict=False)
+        found[:-1] = [replace(s, scale=_trapezoid(phase)) if isinstance(s, NumpyStages) else s for s, phase in phases]
+    return found
 
 
 def _trapezoid(phase: Phase) -> Array:
@@ -127,19 +102,17 @@ def _trapezoid(phase: Phase) -> Array:
     return 0.5 * (phase.dt + np.concatenate([[0.0], phase.dt[:-1]]))
 
 
-def _at_end(ocp: OCP, i: int, width: int, kind: str) -> Knots:
+def _at_end(ocp: OCP, i: int, width: int, kind: str) -> Stages:
     """The running cost of a phase at its end, with the values of its last knot."""
     phase, stop = ocp.phases[i], ocp.phase_slices[i].stop
-    chart = phase.parameters.get(NEXT_CHART)
 
     def last(term: CostTerm) -> CostTerm:
         values = {key: v[-1:] if v.ndim == 2 else v for key, v in term.parameters.items()}
-        if CHART in values and chart is not None:
-            values[CHART] = chart[-1:]
         return replace(term, weight=term.weight[-1:] if term.weight.ndim == 2 else term.weight, parameters=values)
 
-    terms = tuple(last(term) for term in phase.terms)
-    return NumpyKnots(None, terms, (), ocp.times[stop : stop + 1], 0.5 * phase.dt[-1:], width, hessian=kind)
+    terms, hessian = tuple(last(term) for term in phase.terms), "exact" if kind == "exact" else "gauss_newton"
+    t, half = ocp.times[stop : stop + 1], 0.5 * phase.dt[-1:]
+    return NumpyStages(ocp.manifold, None, terms, (), t, half, width, start=stop, hessian=hessian)
 
 
 def _rows(constraints: Sequence[Constraint], knots: slice, first_row: int) -> Array:

@@ -13,12 +13,12 @@ from trajopt.problem.constraints import Constraint
 
 
 def jacobian_pattern(constraints: Sequence[Constraint], n: int, m: int) -> Array:
-    """A mask (ng, n + m) of the rows of all constraints, in a state of n numbers and m controls."""
+    """A mask (ng, n + m) of the rows of all constraints, in the tangent vector (n) of a state, in any chart, and m controls."""
     masks = [np.zeros((0, n + m), dtype=bool)]
     for c in constraints:
         residual: Any = c.residual
         own = _structure(residual, tuple((key, value.shape[-1]) for key, value in c.parameters.items()))
-        k = residual.manifold.nx
+        k = residual.manifold.ndx
         mask = np.zeros((len(own), n + m), dtype=bool)
         mask[:, :k], mask[:, n : n + residual.nu] = own[:, :k], own[:, k:]
         masks.append(mask)
@@ -27,17 +27,20 @@ def jacobian_pattern(constraints: Sequence[Constraint], n: int, m: int) -> Array
 
 @lru_cache(maxsize=256)
 def _structure(residual: Any, sizes: tuple[tuple[str, int], ...]) -> Array:
-    """The mask (nr, nx + nu) of one residual; full where its source does not take symbols."""
+    """The mask (nr, ndx + nu) of one residual; full where its source does not take symbols."""
     import casadi as ca
 
     from dynamics_backends.compiled.interface.sources import Symbols, TraceError, symbolic_value
 
-    symbols = Symbols.of(residual, dict(sizes))
+    symbols, manifold = Symbols.of(residual, dict(sizes)), residual.manifold
+    flat = manifold.is_vector_space
+    dx = symbols.x if flat else ca.SX.sym("dx", manifold.ndx)
     try:
-        value = symbolic_value(residual, symbols.x, symbols.u, symbols.t, symbols.p)
+        x = dx if flat else manifold.integrate(symbols.x, dx)
+        value = symbolic_value(residual, x, symbols.u, symbols.t, symbols.p)
     except TraceError:
-        return np.ones((residual.n_out, residual.manifold.nx + residual.nu), dtype=bool)
-    sparsity = ca.jacobian(value, ca.vertcat(symbols.x, symbols.u)).sparsity()
+        return np.ones((residual.n_out, manifold.ndx + residual.nu), dtype=bool)
+    sparsity = ca.jacobian(value, ca.vertcat(dx, symbols.u)).sparsity()
     mask = np.zeros(sparsity.shape, dtype=bool)
     mask[sparsity.row(), sparsity.get_col()] = True
     return mask

@@ -1,0 +1,87 @@
+"""The compiled library of a phase's structure: its functions, and the structs that they take (kernels/stage.h, rollout.h)."""
+
+from __future__ import annotations
+
+import ctypes
+from functools import lru_cache
+from typing import Any
+
+from dynamics_backends.compiled.interface.libraries import (
+    Rooms,
+    address,
+    bound,
+    find_toolchain,
+    load,
+    pointers,
+    templates,
+)
+from dynamics_backends.compiled.interface.sources import contracted_source, dynamics_source, tables_of
+from dynamics_backends.protocol import unwrapped
+from trajopt.stage.stage_source import StageShape, stage_source
+
+ALONE, ROLLED, CURVED = ("first",), ("first", "rollout"), ("first", "second")
+"""The parts of a library: for values and first derivatives alone, with roll-outs, with second derivatives."""
+
+
+def _struct(name: str, fields: str) -> type[ctypes.Structure]:
+    """A struct of the kernels: pointers, and longs and doubles as marked (N:l sigma:d)."""
+    kinds = {"": ctypes.c_void_p, "l": ctypes.c_long, "d": ctypes.c_double}
+    pairs = [field.partition(":") for field in fields.split()]
+    return type(name, (ctypes.Structure,), {"_fields_": [(key, kinds[kind]) for key, _, kind in pairs]})
+
+
+StagesData = _struct("stages_t", "ti td substeps:l t dt p theta pg")
+PointData = _struct("point_t", "xs us nodes")
+ValuesData = _struct("values_t", "x_next d cost g")
+FirstData = _struct("first_t", "x_next d cost g A B lx lu gx gu Q S R kept")
+SecondData = _struct("second_t", "sigma:d lam y kept xx ux uu")
+SweepData = _struct("sweep_t", "stages at room")
+TrialsData = _struct("trials_t", "N:l nonlinear:l xs us dx du K gaps lower upper alphas node X U D")
+PartsData = _struct("parts_t", "origin:l start stop trial cost")
+EndData = _struct("end_t", "t theta pg")
+EndFirstData = _struct("end_first_t", "cost g lx gx Q")
+
+
+class Library:
+    """The functions of a phase's structure, and the tables of its robot; what the end needs is part of every phase's."""
+
+    def __init__(self, backend: Any, shape: StageShape) -> None:
+        sizes = dict(shape.parameters)
+        dynamics = dynamics_source(backend, sizes)
+        second = contracted_source(backend.map, sizes) if "second" in shape.parts else None
+        source = stage_source(dynamics, unwrapped(backend.map), shape, second).source
+        self.shape, self.lanes = shape, find_toolchain().lanes
+        self.tables = tables_of(dynamics.model)
+        self.ti, self.td = (pointers(t) for t in self.tables)
+        library = load("\n".join([templates(), source]))
+        head = address(self.tables[0][0])
+        if "first" in shape.parts:
+            self.first = bound(library, "stage_first", "pp ll pp")
+            self.end_values = bound(library, "end_values", "pp ll ppp")
+            self.end_first = bound(library, "end_first", "pppp")
+        if "rollout" in shape.parts:
+            self.rollout = bound(library, "stage_rollout", "ppp ll p")
+        elif "first" in shape.parts:
+            self.values = bound(library, "stage_values", "pp ll pp")
+        self.rooms = Rooms(int(bound(library, "stage_room", "p", ctypes.c_long)(head)) * self.lanes)
+        if "second" in shape.parts:
+            self.second = bound(library, "stage_second", "pp ll pp")
+            self.knot_second = ctypes.cast(library.stage_knot_second, ctypes.c_void_p).value
+            self.kept = int(bound(library, "stage_kept", "", ctypes.c_long)())
+            self._second_room = bound(library, "stage_second_room", "pl", ctypes.c_long)
+            self._second_rooms: dict[int, Rooms] = {}
+            if "first" in shape.parts:
+                self.end_second = bound(library, "end_second", "ppd ppp")
+
+    def second_rooms(self, substeps: int) -> Rooms:
+        """Workspaces of the second derivatives."""
+        if substeps not in self._second_rooms:
+            doubles = int(self._second_room(address(self.tables[0][0]), substeps)) * self.lanes
+            self._second_rooms[substeps] = Rooms(doubles)
+        return self._second_rooms[substeps]
+
+
+@lru_cache(maxsize=32)
+def library_of(backend: Any, shape: StageShape) -> Library:
+    """Kept for problems that differ in values only."""
+    return Library(backend, shape)

@@ -1,0 +1,282 @@
+"""The knots of a phase in NumPy, term by term: see :mod:`trajopt.stage.stages`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from dynamics_backends.manifold import Manifold
+from dynamics_backends.manifold_curvature import difference_curvature
+from dynamics_backends.protocol import Array, Hessians, Parameters
+from trajopt.problem.constraints import Constraint
+from trajopt.problem.expansion import contracted_hessian, quadratize, residual_batch, residual_jacobians, term_value
+from trajopt.problem.ocp import DiscreteMap
+from trajopt.problem.terms import CostTerm
+from trajopt.stage.pool import Pool
+from trajopt.stage.stages import StageDerivatives, StageValues, Trials, room_for
+from trajopt.step.contraction import contraction_of
+
+
+@dataclass(eq=False)
+class NumpyStages:
+    """See :class:`~trajopt.stage.stages.Stages`.
+
+    dynamics: None for the final knot. t (K,) and dt (K,) [s]. nu: length of u. start: the first knot in the horizon.
+    hessian: of the cost, "gauss_newton" or "exact". scale (K,): of the cost, default dt.
+    """
+
+    manifold: Manifold
+    dynamics: DiscreteMap | None
+    terms: Sequence[CostTerm]
+    constraints: Sequence[Constraint]
+    t: Array
+    dt: Array
+    nu: int
+    parameters: Parameters = field(default_factory=dict)
+    start: int = 0
+    hessian: str = "gauss_newton"
+    scale: Array | None = None
+
+    def __post_init__(self) -> None:
+        self._scale = self.dt if self.scale is None else self.scale
+
+    # -- values and first order -----------------------------------------------------------------------------------------
+    def values(self, x: Array, u: Array, nodes: Array) -> StageValues:
+        """See :class:`~trajopt.stage.stages.Stages`."""
+        cost = phase_cost(self.terms, x[None], u[None], self.t, self._scale)[0]
+        batches = (residual_batch(c.residual, x, u, self.t, c.parameters) for c in self.constraints)
+        g = [np.asarray(c.residual(*batch)).T for c, batch in zip(self.constraints, batches, strict=True)]
+        if self.dynamics is None:
+            x_next, d = np.zeros((len(x), 0)), np.zeros((len(x), 0))
+        else:
+            x_next = self.dynamics.step(x, u[:, : self.dynamics.nu], self.t, self.dt, self.parameters)
+            d = self._gap(nodes, x_next)
+        return StageValues(x_next, d, cost, np.concatenate([np.zeros((len(x), 0)), *g], axis=1))
+
+    def first(
+        self,
+        x: Array,
+        u: Array,
+        nodes: Array,
+        *,
+        quadratic: bool = True,
+        out: StageDerivatives | None = None,
+        pool: Pool | None = None,
+    ) -> StageDerivatives:
+        """See :class:`~trajopt.stage.stages.Stages`."""
+        if out is None:
+            n, size = self.manifold.ndx, sum(c.residual.n_out for c in self.constraints)
+            sizes = (self.manifold.nx, n, 0 if self.dynamics is None else n, self.nu, size)
+            out = room_for(len(x), sizes, quadratic)
+        if self.dynamics is not None:
+            self._step_into(self.dynamics, x, u, nodes, out)
+        self._cost_into(x, u, out, quadratic)
+        at = 0
+        for block in (out.gx, out.gu):
+            block[:] = 0.0
+        for c in self.constraints:
+            r, rx, ru = residual_jacobians(c.residual, residual_batch(c.residual, x, u, self.t, c.parameters))
+            rows = slice(at, at := at + c.residual.n_out)
+            out.values.g[:, rows], out.gx[:, rows, : rx.shape[2]], out.gu[:, rows, : ru.shape[2]] = r, rx, ru
+        return out
+
+    def _gap(self, nodes: Array, x_next: Array) -> Array:
+        return np.ascontiguousarray(self.manifold.difference(nodes.T, x_next.T).T)
+
+    def _step_into(self, dynamics: DiscreteMap, x: Array, u: Array, nodes: Array, out: StageDerivatives) -> None:
+        """The step, with A and B carried to the tangent spaces at the nodes."""
+        m = dynamics.nu
+        x_next, A, B = dynamics.linearize(x, u[:, :m], self.t, self.dt, self.parameters)
+        d = self._gap(nodes, x_next)
+        if not self.manifold.is_vector_space and d.any():
+            _, carry = self.manifold.d_difference(d)
+            A, B = carry @ A, carry @ B
+        out.values.x_next[:], out.values.d[:], out.A[:] = x_next, d, A
+        out.B[:, :, :m], out.B[:, :, m:] = B, 0.0
+
+    def _cost_into(self, x: Array, u: Array, out: StageDerivatives, quadratic: bool) -> None:
+        for block in (out.values.cost, out.lx, out.lu, *((out.Q, out.S, out.R) if quadratic else ())):
+            block[:] = 0.0
+        for term in self.terms:
+            e = quadratize(term, x, u, self.t, self._scale, self.hessian if quadratic else "gauss_newton")
+            n, m = e.lx.shape[1], e.lu.shape[1]
+            out.values.cost[:] += e.value
+            out.lx[:, :n] += e.lx
+            out.lu[:, :m] += e.lu
+            if quadratic:
+                out.Q[:, :n, :n] += e.lxx
+                out.S[:, :m, :n] += e.lux
+                out.R[:, :m, :m] += e.luu
+
+    # -- second order ---------------------------------------------------------------------------------------------------
+    def second(
+        self,
+        x: Array,
+        u: Array,
+        nodes: Array,
+        sigma: float,
+        lam: Array | None = None,
+        y: Array | None = None,
+        first: int = 0,
+        out: Hessians | None = None,
+    ) -> Hessians:
+        """See :class:`~trajopt.stage.stages.Stages`."""
+        if len(x) < len(self.t):
+            return self._from(first, len(x)).second(x, u, nodes, sigma, lam, y, out=out)
+        n = self.manifold.ndx
+        H = np.zeros((len(x), n + self.nu, n + self.nu))
+        if sigma:
+            for term in self.terms:
+                e = quadratize(term, x, u, self.t, sigma * self._scale, self.hessian)
+                _add(H, n, Hessians(e.lxx, e.lux, e.luu))
+        if y is not None:
+            self._add_constraints(H, x, u, y)
+        if lam is not None and self.dynamics is not None:
+            _add(H, n, self._step_hessian(self.dynamics, x, u, nodes, lam))
+        found = Hessians(H[:, :n, :n], H[:, n:, :n], H[:, n:, n:])
+        if out is None:
+            return found
+        for block, part in zip(out, found, strict=True):
+            block[:] = part
+        return out
+
+    def _from(self, first: int, count: int) -> NumpyStages:
+        """Some of the knots, for the step's second derivatives alone."""
+        knots = slice(first, first + count)
+        p = {key: v[knots] if v.ndim == 2 else v for key, v in self.parameters.items()}
+        return replace(self, terms=(), constraints=(), t=self.t[knots], dt=self.dt[knots], parameters=p, scale=None)
+
+    def _add_constraints(self, H: Array, x: Array, u: Array, y: Array) -> None:
+        at, n = 0, self.manifold.ndx
+        for c in self.constraints:
+            own = y[:, at : (at := at + c.residual.n_out)]
+            if own.any():
+                k = c.residual.manifold.ndx
+                full = contracted_hessian(c.residual, residual_batch(c.residual, x, u, self.t, c.parameters), own)
+                _add(H, n, Hessians(full[:, :k, :k], full[:, k:, :k], full[:, k:, k:]))
+
+    def _step_hessian(self, dynamics: DiscreteMap, x: Array, u: Array, nodes: Array, lam: Array) -> Hessians:
+        """The Hessian of lam' (x_next (-) node): of the step, and of the gap map seen through it."""
+        given = (x, u[:, : dynamics.nu], self.t, self.dt, self.parameters)
+        contract = contraction_of(dynamics, from_source=True)
+        if self.manifold.is_vector_space:
+            return contract(*given, lam)
+        x_next, A, B = dynamics.linearize(*given)
+        d = self._gap(nodes, x_next)
+        _, carry = self.manifold.d_difference(d)
+        H = contract(*given, (lam[:, None] @ carry)[:, 0])
+        if not d.any():
+            return H
+        gap, At, Bt = difference_curvature(self.manifold, d, lam), A.transpose(0, 2, 1), B.transpose(0, 2, 1)
+        return Hessians(H.xx + At @ gap @ A, H.ux + Bt @ gap @ A, H.uu + Bt @ gap @ B)
+
+    # -- roll-out -------------------------------------------------------------------------------------------------------
+    def rollout(self, trials: Trials) -> Array:
+        """See :class:`~trajopt.stage.stages.Stages`; parts between nodes with linear gaps are stepped at the same time."""
+        if self.dynamics is None:
+            return phase_cost(self.terms, trials.X[:, -1:], trials.U[:, :1, :0], self.t, self._scale)[:, 0]
+        knots = slice(self.start, self.start + len(self.t))
+        run = _Run(self, self.dynamics, trials)
+        starts, stops = trials.shooting.parts(knots.start, knots.stop)
+        for j in range(max(stop - start for start, stop in zip(starts, stops, strict=True))):
+            run.advance(np.array([a + j for a, b in zip(starts, stops, strict=True) if a + j < b]))
+        cost = phase_cost(self.terms, trials.X[:, knots], trials.U[:, knots], self.t, self._scale)
+        return np.asarray(cost.sum(axis=1))
+
+
+class _Run:
+    """A roll-out over the knots of a phase."""
+
+    def __init__(self, stages: NumpyStages, dynamics: DiscreteMap, trials: Trials) -> None:
+        self.stages, self.dynamics, self.trials, self.manifold = stages, dynamics, trials, stages.manifold
+        first, last = stages.start, stages.start + len(stages.t)
+        N, linear = len(trials.us), trials.shooting.gaps == "linear"
+        self.is_node = np.zeros(N + 1, dtype=bool)
+        self.is_node[list(trials.shooting.nodes)] = True
+        self.first, direction, alphas = first, trials.direction, trials.alphas
+        self.ahead = self._along(trials.xs[first : last + 1], direction.dx[first : last + 1], alphas)
+        here = np.arange(first, last + 1)
+        fresh = here[(here == 0) | (self.is_node[here] & linear)]
+        trials.X[:, fresh] = self.ahead[:, fresh - first]
+        trials.D[:, first:last] = 0.0
+
+    def _along(self, xs: Array, dx: Array, alphas: Array) -> Array:
+        """xs (+) alpha dx, (L, K, nx)."""
+        shape = (len(alphas), *xs.shape)
+        x = np.broadcast_to(xs, shape).reshape(-1, shape[2])
+        steps = (alphas[:, None, None] * dx).reshape(-1, dx.shape[1])
+        return np.ascontiguousarray(self.manifold.integrate(x.T, steps.T).T).reshape(shape)
+
+    def advance(self, knots: Array) -> None:
+        """One step from each of some knots, with one step length after the other."""
+        trials, alphas = self.trials, self.trials.alphas
+        x, u = trials.X[:, knots], self._controls(knots)
+        trials.U[:, knots] = u
+        x_next, at_node = self._step(knots, x, u), self.is_node[knots + 1]
+        if trials.shooting.gaps == "nonlinear":
+            if at_node.any():
+                left = (1.0 - alphas)[:, None] * trials.direction.gaps[knots[0]]
+                x_next = self.manifold.integrate(x_next[:, 0].T, -left.T).T[:, None]
+                trials.D[:, knots[0]] = left
+            trials.X[:, knots + 1] = x_next
+            return
+        within, ends = knots[~at_node], knots[at_node]
+        trials.X[:, within + 1] = x_next[:, ~at_node]
+        if len(ends):
+            trials.D[:, ends] = self._difference(self.ahead[:, ends + 1 - self.first], x_next[:, at_node])
+
+    def _controls(self, knots: Array) -> Array:
+        """(L, S, nu) at S knots."""
+        trials = self.trials
+        _, du, K, _ = trials.direction
+        off_path = self._difference(self.ahead[:, knots - self.first], trials.X[:, knots])
+        u = trials.us[knots] + trials.alphas[:, None, None] * du[knots]
+        u = u + (K[knots] @ off_path[:, :, :, None])[:, :, :, 0]
+        return u if trials.bounds is None else np.clip(u, *(bound[knots] for bound in trials.bounds))
+
+    def _difference(self, x0: Array, x1: Array) -> Array:
+        d = self.manifold.difference(_flat(x0).T, _flat(x1).T).T
+        return d.reshape(*x0.shape[:2], -1)
+
+    def _step(self, knots: Array, x: Array, u: Array) -> Array:
+        """x_next (L, S, nx) of S knots."""
+        s, count, local = self.stages, len(x), knots - self.first
+        p = {k: np.tile(v[local], (count, 1)) if v.ndim == 2 else v for k, v in s.parameters.items()}
+        t, dt = np.tile(s.t[local], count), np.tile(s.dt[local], count)
+        return self.dynamics.step(_flat(x), _flat(u)[:, : self.dynamics.nu], t, dt, p).reshape(x.shape)
+
+
+def phase_cost(terms: Sequence[CostTerm], x: Array, u: Array, t: Array, scale: Array) -> Array:
+    """The costs (L, K) at the knots of L trajectories x (L, K, nx), u (L, K, nu)."""
+    count = len(x)
+    total = np.zeros(x.shape[:2])
+    for term in terms:
+        weight, p = _tiled(term, count)
+        values = term_value(term, _flat(x), _flat(u), np.tile(t, count), np.tile(scale, count), weight, p)
+        total += values.reshape(count, -1)
+    return total
+
+
+def _tiled(term: CostTerm, count: int) -> tuple[Array, Mapping[str, Array]]:
+    """Weight and parameters for ``count`` trajectories in a row."""
+
+    def tile(v: Array) -> Array:
+        return np.tile(v, (count, 1)) if v.ndim == 2 else v
+
+    return tile(term.weight), {k: tile(v) for k, v in term.parameters.items()}
+
+
+def _flat(a: Array) -> Array:
+    """(L, S, n) as (L * S, n)."""
+    return a.reshape(a.shape[0] * a.shape[1], a.shape[2])
+
+
+def _add(H: Array, n: int, part: Hessians) -> None:
+    """Add blocks of the leading states and controls to H (N, n + m, n + m)."""
+    k, m = part.xx.shape[1], part.uu.shape[1]
+    H[:, :k, :k] += part.xx
+    H[:, n : n + m, :k] += part.ux
+    H[:, :k, n : n + m] += part.ux.transpose(0, 2, 1)
+    H[:, n : n + m, n : n + m] += part.uu

@@ -1,0 +1,61 @@
+"""Work on the knots of several phases that is done at the same time: threads take blocks of lanes of any phase."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import lru_cache
+from typing import Any, NamedTuple
+
+import numpy as np
+
+NUMBERS_PER_THREAD = 30_000
+"""Work that fills fewer numbers than twice this is done on the calling thread."""
+
+
+class Work(NamedTuple):
+    """call(first, last, room) for ranges of ``knots``, in blocks of ``lanes``.
+
+    numbers: that a knot fills. room: doubles of workspace.
+    """
+
+    knots: int
+    lanes: int
+    numbers: int
+    room: int
+    call: Callable[[int, int, np.ndarray], None]
+
+
+class Pool:
+    """Collects work, and does it."""
+
+    def __init__(self) -> None:
+        self._work: list[Work] = []
+
+    def add(self, work: Work) -> None:
+        """To be done in :meth:`run`."""
+        self._work.append(work)
+
+    def run(self) -> None:
+        """Do what was added."""
+        work, self._work = self._work, []
+        if not work:
+            return
+        from dynamics_backends.compiled.interface.libraries import over_threads
+
+        ends = np.cumsum([-(-w.knots // w.lanes) for w in work]).tolist()
+
+        def part(first: int, last: int, room: np.ndarray) -> None:
+            for w, begin, end in zip(work, [0, *ends], ends, strict=False):
+                start, stop = max(first, begin) - begin, min(last, end) - begin
+                if start < stop:
+                    w.call(start * w.lanes, min(stop * w.lanes, w.knots), room)
+
+        least = -(-NUMBERS_PER_THREAD // (work[0].lanes * work[0].numbers))
+        over_threads(part, ends[-1], 1, _rooms(max(w.room for w in work)), least=least)
+
+
+@lru_cache(maxsize=16)
+def _rooms(doubles: int) -> Any:
+    from dynamics_backends.compiled.interface.libraries import Rooms
+
+    return Rooms(doubles)
