@@ -166,7 +166,7 @@ def test_swing_up_from_rest_in_fewer_iterations_than_slq(shooting, curvature):
     assert curved.status.success
     assert curved.iterations < plain.iterations / 3
     assert curved.cost == pytest.approx(plain.cost, rel=1e-9)
-    assert {r.curvature for r in curved.history} == {"gauss_newton", curvature}
+    assert curvature in {r.curvature for r in curved.history} <= {"gauss_newton", "mixed", curvature}
 
 
 @each_curvature
