@@ -45,7 +45,7 @@ $(STAMP): pyproject.toml tools/install_cyipopt.py
 	    "Remedy: apt install python3-venv (Debian, Ubuntu), or put virtualenv on the path" >&2; exit 1; \
 	fi
 	@echo 'Installing into $(VENV) (once; some minutes, 1.6 GB) ...'
-	@$(PIP) install -e '.[test,dev,robots,sim]' </dev/null
+	@$(PIP) install -e '.[test,dev,robots,sim,view]' </dev/null
 	@$(BIN)/python tools/install_cyipopt.py </dev/null
 	@touch $@
 
