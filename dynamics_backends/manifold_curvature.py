@@ -34,7 +34,7 @@ class IntegrateCurvature(NamedTuple):
 
 
 def integrate_curvature(manifold: Manifold, delta: Array, lam: Array) -> IntegrateCurvature:
-    """Of x (+) delta about delta (N, ndx), with lam (N, ndx) in the tangent space at its end."""
+    """The curvature of x (+) delta about delta (N, ndx), with lam (N, ndx) in the tangent space at its end."""
     T, E = manifold.d_integrate(delta)
     at_zero = slope(manifold, "dexp", np.zeros_like(delta), lam)
     return IntegrateCurvature(-T.transpose(0, 2, 1) @ at_zero @ E, _symmetric(slope(manifold, "dexp", delta, lam)))

@@ -25,7 +25,7 @@ REFERENCE = "complex_step"
 EXACT_TOLERANCE = 1e-8
 TOLERANCES = {"central_difference": 1e-5, "forward_difference": 1e-3}
 SECOND_TOLERANCES = {"central_difference": 1e-3}
-"""Of second derivatives: differences of differences keep half as many digits."""
+"""Tolerances of second derivatives: differences of differences keep half as many digits."""
 LEFT_OUT = "left out"
 """In place of a method, where nothing was compared for the sake of time."""
 LEAST = 1e-30

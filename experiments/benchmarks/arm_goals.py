@@ -29,7 +29,7 @@ START_SHARE = 0.6
 FASTEST = 1.875
 """The largest speed of a minimum-jerk motion, in units of its mean."""
 SPEED_SHARE = 0.8
-"""Of the velocity limits, that a goal may ask for."""
+"""The share of the velocity limits that a goal may ask for."""
 FINGERS = re.compile("finger|gripper|thumb|knuckle|jaw|claw|hand", re.IGNORECASE)
 """Joints with such a name, and all beyond them, hold things."""
 WEIGHTS = {

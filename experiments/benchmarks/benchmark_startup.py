@@ -33,7 +33,7 @@ CASES = {
 PICTURES = ("ur5_reach", "hyq_trot_rigid")
 STEPS = ("cold", "warm", "term", "number")
 KINDS = 20
-"""Of stages in the gait of ANYmal: which feet stand, with a posture cost of its own in each."""
+"""The number of kinds of stage in the gait of ANYmal: which feet stand, with a posture cost of its own in each."""
 
 _WORKER = """
 import sys, json

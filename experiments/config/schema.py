@@ -24,7 +24,7 @@ _PLURALS = {int: "whole numbers", float: "numbers", str: "texts"}
 def read_table(kind: Any, table: Any, path: str, issues: list[str], extra_known: tuple[str, ...] = ()) -> Any:
     """A dataclass ``kind`` from a table; None after a mistake, which is added to ``issues``.
 
-    extra_known: keys of the table that are read elsewhere, suggested for misspelt ones too.
+    extra_known: keys of the table that are read elsewhere, suggested for misspelled ones too.
     """
     if not isinstance(table, Mapping):
         issues.append(f"{path}: expected a table, got {table!r}")

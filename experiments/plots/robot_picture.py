@@ -19,7 +19,7 @@ from trajopt.view.surfaces import Geometry, appearance
 
 POSES = 5
 TRIANGLES = 5_000
-"""Of a robot in one pose: more are not seen in a picture of this size."""
+"""A robot in one pose is drawn by as many triangles: more are not seen in a picture of this size."""
 VIEW = np.array([1.0, -1.5, 0.7])
 """From what is looked at to the camera."""
 AMBIENT = 0.45

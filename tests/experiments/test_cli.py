@@ -130,7 +130,7 @@ def test_interruption_before_the_first_step_saves_the_guess(config, out, monkeyp
         raise KeyboardInterrupt
 
     monkeypatch.setattr(ShootingLoop, "_start", interrupt)
-    result = run("solve", config, "--out", out)
+    result = run("solve", config, "--solver", "slq", "--out", out)
     assert result.exit_code == FAILED, result.output
     assert "only the initial guess is saved" in result.output
     assert "best" not in result.output and "nan" not in result.output

@@ -41,7 +41,9 @@ PATIENCE = 5
 TOLERANCE = 1e-6
 """On |e|, lengths in units of the reach: improved until then."""
 NEAR = 5e-5
-"""The same for what counts as reached: where the arm is stretched out, starts end a little beside the goal."""
+"""The error, as a share of the reach, that counts as reached: where the arm is stretched out, starts end a little beside the
+goal.
+"""
 LEAST_DAMPING = 1e-10
 MORE_DAMPING = 1e-7
 """The least added where a step fails, four times as much at each further failure: close to a singularity curvature matters."""
@@ -274,7 +276,7 @@ class _Search:
         return np.clip(q + dq, self.lower, self.upper)
 
     def unwound(self, q: Array) -> Array:
-        """The same postures with revolute joints within half a turn of q0, where that is within the limits."""
+        """Equal postures with revolute joints within half a turn of q0, where that is within the limits."""
         turns = np.array([kind == "revolute" for kind in self.model.joint_types])
         moved = q - TURN * np.round((q - self.near) / TURN)
         return np.where(turns & (moved >= self.lower) & (moved <= self.upper), moved, q)

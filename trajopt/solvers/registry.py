@@ -177,7 +177,9 @@ def _replay(ocp: OCP, options: Any, solution: Solution) -> dict[str, Any]:
 
 def _named_by(options: Any) -> str:
     """The solver that options belong to, by their class, or as a mapping by their names; the default one for those that it has."""
-    kinds = {AutoOptions: DEFAULT_SOLVER, SLQOptions: "slq", DDPOptions: "ddp", DMSOptions: "dms", SQPOptions: "sqp"}
+    kinds = {
+        kind: name for name, (_, kind, preset) in SOLVERS.items() if not preset
+    }  # a preset's options are another's
     if not isinstance(options, Mapping):
         return kinds.get(type(options), DEFAULT_SOLVER)
     having = (name for kind, name in kinds.items() if set(options) <= {f.name for f in fields(kind)})

@@ -34,7 +34,7 @@ class Wanted(NamedTuple):
 
 
 def stages_of(ocp: OCP, wanted: Wanted, engine: Engine = "auto") -> list[Stages]:
-    """Those of each phase, and the final knot."""
+    """The stages of each phase, and the final knot."""
     path = wanted.path or [()] * len(ocp.phases)
     plain = [_numpy_stages(ocp, i, path[i], wanted.hessian) for i in range(len(ocp.phases))]
     t_end, one = ocp.times[-1:], np.ones(1)

@@ -126,7 +126,9 @@ class StageEvaluator:
         return out
 
     def knot_curvatures(self, xs: Array, us: Array) -> Any | None:
-        """The same knot by knot about xs (N + 1, nx), us (N, nu), for a sweep in C; None where a phase is not compiled."""
+        """Second derivatives knot by knot about xs (N + 1, nx), us (N, nu), for a sweep in C; None where a phase is not
+        compiled.
+        """
         parts: list[Any] = []
         for stages, k in zip(self.stages, self._slices, strict=False):
             part = (

@@ -18,5 +18,5 @@ class Numerics(NamedTuple):
 
 
 def numerics_for(ocp: OCP, hessian: str = "gauss_newton") -> Numerics:
-    """Those of the engines that a problem's backends are on."""
+    """The evaluator and the LQ solver of the engines that a problem's backends are on."""
     return Numerics(StageEvaluator(ocp, hessian, "auto"), lq_solver_for(ocp))

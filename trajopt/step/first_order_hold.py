@@ -124,7 +124,7 @@ class _HeldBackend:
         return _both(self.inner.jacobians(x, now, t, p), s, self._m)
 
     def of_stages(self, stages: Callable[[DynamicsBackend], DynamicsBackend]) -> _HeldBackend:
-        """Of the stages of the inner backend."""
+        """The held backend over the stages of the inner one."""
         inner = stages(self.inner)
         return self if inner is self.inner else _HeldBackend.of(inner)
 
@@ -141,7 +141,7 @@ class _HeldBackend:
 
 
 class _HeldSecondOrder(_HeldBackend):
-    """The same with second derivatives."""
+    """A held backend that has second derivatives too."""
 
     def hessian_contraction(
         self, x: Array, u: Array, t: Array | float, p: Parameters | None, lam: Array

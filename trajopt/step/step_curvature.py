@@ -102,7 +102,7 @@ def _stage_hessian(
 
 
 def _f_hessian(backend: SecondOrderBackend, stage: Stage, lam: Array) -> Array:
-    """Of lam' f at a stage, (N, ndx + nu, ndx + nu)."""
+    """The Hessian of lam' f at a stage, (N, ndx + nu, ndx + nu)."""
     _, (xx, ux, uu) = backend.hessian_contraction(stage.x, stage.u, stage.t, stage.p, lam)
     above = np.concatenate([xx, ux.transpose(0, 2, 1)], axis=2)
     H = np.concatenate([above, np.concatenate([ux, uu], axis=2)], axis=1)
@@ -118,7 +118,7 @@ def _through_delta(manifold: Manifold, delta: Array, lam: Array) -> Array:
 
 
 def _integrate_hessian(manifold: Manifold, delta: Array, delta_w: Array, lam: Array) -> Array:
-    """Of x (+) delta, both moving with w."""
+    """The Hessian of x (+) delta, both moving with w."""
     if manifold.is_vector_space:
         return np.zeros((1, 1, 1))
     ye, ee = integrate_curvature(manifold, delta, lam)
@@ -130,7 +130,7 @@ def _integrate_hessian(manifold: Manifold, delta: Array, delta_w: Array, lam: Ar
 
 
 def _dexp_inv_hessian(manifold: Manifold, stage: Stage, lam: Array) -> Array:
-    """Of dexp^-1(delta) k, both moving with w."""
+    """The Hessian of dexp^-1(delta) k, both moving with w."""
     assert stage.delta is not None and stage.delta_w is not None
     D = stage.delta_w.transpose(0, 2, 1)
     cross = D @ slope(manifold, "dexp_inv", stage.delta, lam) @ stage.k_w

@@ -172,7 +172,7 @@ def _in_units(
 
 
 def _torques(ocp: OCP, us: Array) -> Iterator[BrokenLimit]:
-    """Of the joints that controls drive with forces."""
+    """Broken limits of the joints that controls drive with forces."""
     for phase, knots in zip(ocp.phases, ocp.phase_slices, strict=True):
         system = getattr(getattr(phase.dynamics, "backend", None), "map", None)
         driven = getattr(getattr(system, "wrapped", system), "actuated", None)

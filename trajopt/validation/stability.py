@@ -129,7 +129,7 @@ def _rings(at: Linearization, scheme: str, h: float) -> bool:
 
 
 def _rings_explicitly(rates: Array, order: int, h: float) -> bool:
-    """The same mode by mode: R is the Taylor polynomial of exp up to the order."""
+    """Whether an explicit scheme rings, mode by mode: R is the Taylor polynomial of exp up to the order."""
     z = h * rates[rates.real <= GROWTH * np.abs(rates)]
     z = z[np.abs(z) > STIFF]
     R = np.sum([z**k / factorial(k) for k in range(order + 1)], axis=0) if z.size else z

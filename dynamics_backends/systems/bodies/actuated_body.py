@@ -109,7 +109,7 @@ class ActuatedBody(MechanicalSystem):
 
     @property
     def shares(self) -> list[tuple[int, float]]:
-        """Of each control, and of each number of e, the degree of freedom on which it acts, and its force there per unit."""
+        """For each control, and for each number of e, the degree of freedom on which it acts, and its force there per unit."""
         own = [(d, 1.0) for d in self.actuated]
         return own + [(d, -float(self._damping[d])) for d in range(self.offsets or 0)]
 

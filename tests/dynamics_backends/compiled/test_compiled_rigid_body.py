@@ -231,9 +231,9 @@ def test_a_kernel_may_be_called_from_two_threads(monkeypatch, one_kernel_for_all
 def test_a_bad_knot_stays_alone(tier, bad, one_kernel_for_all):
     model, driver = MODELS["ur5"](), compiled(tier)
     given = arguments(model, "fdsva", 13)
-    spoilt = {**given, "q": given["q"].copy()}
-    spoilt["q"][2, 5] = bad
-    clean, result = (driver(FDSVA, model, g) for g in (given, spoilt))
+    spoiled = {**given, "q": given["q"].copy()}
+    spoiled["q"][2, 5] = bad
+    clean, result = (driver(FDSVA, model, g) for g in (given, spoiled))
     others = np.arange(13) != 5
     for output in FDSVA.outputs:
         np.testing.assert_array_equal(result[output][..., others], clean[output][..., others])

@@ -44,21 +44,21 @@ ltl_solve(nv, ti[{up}], ti[{end}], room, b, x, 1, 1.0, 0);
 SOLUTION = LoopKernel("solution", _SOLUTION, ["M", "b"], ["x"], ["nv * nv", "nv"], ["nv"], "nv * (nv + 1)")
 
 
-def spoilt(kernel: LoopKernel) -> LoopKernel:
+def spoiled(kernel: LoopKernel) -> LoopKernel:
     """The kernel behind another that fills its outputs and its workspace with NaN."""
     names = [*kernel.inputs, *kernel.outputs]
     sizes = dict(zip(kernel.outputs, kernel.output_sizes, strict=True)) | {"room": kernel.workspace}
     arguments = [f"const V* {i}" for i in kernel.inputs] + [f"V* {o}" for o in (*kernel.outputs, "room")]
     fills = "\n".join(f"for (long i = 0; i < {size}; i++) {n}[i] = splat(NAN);" for n, size in sizes.items())
     outer = f"""
-static void {kernel.name}_spoilt(const int* const* ti, const double* const* td, {", ".join(arguments)})
+static void {kernel.name}_spoiled(const int* const* ti, const double* const* td, {", ".join(arguments)})
 {{
 const int nb = ti[0][0], nv = ti[0][1], nq = ti[0][2]; (void)nb; (void)nv; (void)nq;
 {fills}
 {kernel.name}(ti, td, {", ".join(names)}, room);
 }}
 """
-    return replace(kernel, name=f"{kernel.name}_spoilt", source=kernel.source + outer)
+    return replace(kernel, name=f"{kernel.name}_spoiled", source=kernel.source + outer)
 
 
 def test_the_binary_tree_is_not_numbered_depth_first():
@@ -76,7 +76,7 @@ def test_factorization_and_solution(name):
     model = MODELS[name]()
     q, b, _ = state(model, 0, 11)
     M = batched.mass_matrix(model, q)
-    (x,) = CompiledKernel(spoilt(SOLUTION), model, [(model.nv,)])(M.reshape(11, -1), b)
+    (x,) = CompiledKernel(spoiled(SOLUTION), model, [(model.nv,)])(M.reshape(11, -1), b)
     expected = np.linalg.solve(M, b[..., None])[..., 0]
     assert np.abs(x - expected).max() <= 1e-12 * np.linalg.cond(M).max() * np.abs(expected).max()
 
@@ -88,7 +88,7 @@ def test_derivatives_of_forward_dynamics(program, name):
     q, v, tau = state(model, 1, 11)
     known = {"q": q, "v": v, "tau": tau, "lam": tau[:, ::-1] - v}
     shapes = [(model.nv,) * ORDER.get(o, 2) for o in program.outputs]
-    kernel = CompiledKernel(spoilt(loop_kernel(program, sorted(JOINT_TYPES))), model, shapes)
+    kernel = CompiledKernel(spoiled(loop_kernel(program, sorted(JOINT_TYPES))), model, shapes)
     given = {n: np.ascontiguousarray(known[n]) for n in program.arguments}
     expected = rows(program, model, {n: x.T for n, x in given.items()})
     condition = np.linalg.cond(batched.mass_matrix(model, q)).max()

@@ -32,10 +32,10 @@ def branch_sparse(parents: list[int], seed: int) -> np.ndarray:
 
 
 def lower_only(M: np.ndarray) -> np.ndarray:
-    """The matrix with its upper triangle spoilt, which the factorization must not read."""
-    spoilt = M.copy()
-    spoilt[np.triu_indices(len(M), 1)] = np.nan
-    return spoilt
+    """The matrix with its upper triangle spoiled, which the factorization must not read."""
+    spoiled = M.copy()
+    spoiled[np.triu_indices(len(M), 1)] = np.nan
+    return spoiled
 
 
 def dense(M: np.ndarray) -> np.ndarray:

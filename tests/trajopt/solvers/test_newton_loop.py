@@ -99,7 +99,7 @@ def double_pendulum():
     """From rest below to upright in 5 s, by a torque in the second joint alone."""
 
     def motion(x, u, t, p):
-        a, b, va, vb = x
+        a, b, va, vb = (x[i] for i in range(4))
         m11, m12, m22 = 3.0 + 2.0 * sm.cos(b), 1.0 + sm.cos(b), 0.0 * b + 1.0
         h, g = sm.sin(b), 9.81
         f1 = h * vb * (2.0 * va + vb) - g * (2.0 * sm.sin(a) + sm.sin(a + b))

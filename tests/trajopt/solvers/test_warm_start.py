@@ -34,9 +34,9 @@ def test_multipliers_spare_iterations(ocp, solver):
 
 def test_the_penalty_is_that_of_the_warm_start(ocp):
     start = to.WarmStart(to.constant_guess(ocp), penalty=1e-3)
-    low = to.solve(ocp, options={"max_iterations": 1}, warm_start=start)
-    same = to.solve(ocp, options={"max_iterations": 1, "constraint_penalty": 1e-3})
-    other = to.solve(ocp, options={"max_iterations": 1})
+    low = to.solve(ocp, options={"max_iterations": 1}, warm_start=start, solver="slq")
+    same = to.solve(ocp, options={"max_iterations": 1, "constraint_penalty": 1e-3}, solver="slq")
+    other = to.solve(ocp, options={"max_iterations": 1}, solver="slq")
     np.testing.assert_array_equal(low.us, same.us)
     assert not np.allclose(low.us, other.us)
 

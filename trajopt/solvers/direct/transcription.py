@@ -175,7 +175,7 @@ class Transcription:
         return gradient, self._jacobian(blocks)
 
     def _derivatives(self, w: Array, at: _Point) -> list[StageDerivatives]:
-        """Of the parts; kept for the charts' part in the Hessian at the same point."""
+        """The derivatives of the parts; kept for the charts' part in the Hessian at the same point."""
         point = b"" if self.charts.flat else w.tobytes()
         if not point or self._last[0] != point:
             quadratic = self.kind != "exact"

@@ -36,7 +36,7 @@ GAP = 10.0
 MAX_ITERATIONS = 100
 TO_BOUNDARY = 0.995
 """Share of the way to the boundary that a step may go."""
-BLOCKED, CENTRING = 0.1, 0.8
+BLOCKED, CENTERING = 0.1, 0.8
 """A corrected step shorter than the first gives way to a step toward t v = this share of mu, if that is longer."""
 FARKAS_RADIUS, LAST_RADIUS = 1e4, 10.0
 """A certificate counts if it excludes every w up to this many times the size of the current one; and where nothing else is left."""
@@ -256,7 +256,7 @@ def _iterate(iteration: _Iteration, p: _Point, max_iterations: int) -> QPSolutio
 
 
 def _advanced(iteration: _Iteration, p: _Point, r: _Residuals) -> _Point:
-    """Predictor, centring by Mehrotra's rule sigma = (mu_affine / mu)^3, corrector; centring alone where that is blocked."""
+    """Predictor, centering by Mehrotra's rule sigma = (mu_affine / mu)^3, corrector; centering alone where that is blocked."""
     predictor = iteration.step(p, r, np.zeros_like(p.t))
     ahead = p.along(predictor, iteration.longest(p, predictor))
     mu_affine = float((ahead.t * ahead.v).sum()) / iteration.count
@@ -264,9 +264,9 @@ def _advanced(iteration: _Iteration, p: _Point, r: _Residuals) -> _Point:
     step = iteration.step(p, r, sigma * r.mu - predictor.t * predictor.v)
     length = iteration.longest(p, step)
     if length < BLOCKED:
-        centring = iteration.step(p, r, np.full_like(p.t, CENTRING * r.mu))
-        if (longer := iteration.longest(p, centring)) > length:
-            step, length = centring, longer
+        centering = iteration.step(p, r, np.full_like(p.t, CENTERING * r.mu))
+        if (longer := iteration.longest(p, centering)) > length:
+            step, length = centering, longer
     return p.along(step, length)
 
 

@@ -47,7 +47,7 @@ OWN = "constraint: "
 Solver = Callable[[OCP, Guess, Any, "Callback | None"], Solution]
 
 
-class PenalisedMap:
+class PenalizedMap:
     """z - P(z) for z = g + shift, as a map; equal: which components are equalities, where it is smooth."""
 
     def __init__(self, map: Map, equal: tuple[bool, ...]) -> None:
@@ -69,11 +69,11 @@ class PenalisedMap:
         return sm.select(z - upper, z - upper, 0.0 * z) + sm.select(lower - z, z - lower, 0.0 * z)
 
 
-class PenalisedPartials(PenalisedMap):
-    """The same of a map that writes out its derivatives."""
+class PenalizedPartials(PenalizedMap):
+    """A penalized map whose inner map writes out its derivatives."""
 
     def partials(self, x: Rows, u: Rows, t: Scalar, p: Mapping[str, Rows]) -> Partials:
-        """Those of the map, times one where z is outside of its bounds and zero where it is inside."""
+        """The partial derivatives of the map, times one where z is outside of its bounds and zero where it is inside."""
         inner: Any = self.inner
         own = inner.partials(x, u, t, _own(p))
         z = [own.value[i] + p[SHIFT][i] for i in range(self.n_out)]
@@ -97,9 +97,9 @@ def _named(parameters: Mapping[str, Array]) -> dict[str, Array]:
 
 
 @lru_cache(maxsize=256)
-def _penalized_map(map: Any, equal: tuple[bool, ...]) -> PenalisedMap:
+def _penalized_map(map: Any, equal: tuple[bool, ...]) -> PenalizedMap:
     """Kept, so that a problem solved again compiles nothing anew."""
-    return (PenalisedPartials if isinstance(map, HasPartials) else PenalisedMap)(map, equal)
+    return (PenalizedPartials if isinstance(map, HasPartials) else PenalizedMap)(map, equal)
 
 
 @dataclass(frozen=True, eq=False)
@@ -257,7 +257,7 @@ class _Outer:
         return nlp_verdicts.stopped(status.code, limits[status.code], distance, named, advice)
 
     def _non_finite(self, solution: Solution, parts: Sequence[_Imposed]) -> Status:
-        """Of the constraint that is not finite, if one is; else that of the inner solve."""
+        """The status that names a constraint which is not finite, if one is; else the inner solve's."""
         for part in parts:
             g = part.values(self.ocp, solution.xs, solution.us)
             if not np.isfinite(g).all():

@@ -39,7 +39,7 @@ class Merit:
         return replace(self, penalty=max(needed, self.penalty))
 
     def expected_decrease(self, alpha: Array | float, D1: float, D2: float, gap: float) -> Array | float:
-        """Of phi, along alpha times the step."""
+        """The decrease of phi that the model expects along alpha times the step."""
         return -(alpha * D1 + 0.5 * alpha * alpha * D2) + alpha * self.penalty * gap
 
 

@@ -57,7 +57,7 @@ class Found(NamedTuple):
 
 
 def name(found: Found | None) -> str:
-    """Of the curvature in a step, for the record."""
+    """How the record calls the curvature in a step."""
     if found is None or found.share == 1.0:
         return "newton"
     return "gauss_newton" if found.share == 0.0 else "mixed"
