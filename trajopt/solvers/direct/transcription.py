@@ -28,7 +28,7 @@ from trajopt.solvers.direct.constraint_pattern import jacobian_pattern
 from trajopt.solvers.direct.convex_curvature import convex_curvature
 from trajopt.solvers.direct.program_parts import Part, held_problem, parts_of
 from trajopt.solvers.nlp.nlp import NLP
-from trajopt.solvers.qp.sparse_assembly import Entries
+from trajopt.solvers.qp.sparse_assembly import Assembly, Entries
 from trajopt.stage.stages import StageDerivatives, StageValues
 
 
@@ -120,7 +120,7 @@ class Transcription:
 
     # -- patterns -------------------------------------------------------------------------------------------------------
     def _patterns(self) -> None:
-        jacobian, hessian = Entries(), Entries()
+        jacobian = Entries()
         jacobian.add(self._defect_rows, self.ix[1:], np.eye(self.n, dtype=bool))
         for part in self.parts:
             if part.stepped:
@@ -129,11 +129,17 @@ class Transcription:
             mask = jacobian_pattern(part.constraints, self.n, part.iu.shape[1])
             jacobian.add(part.rows, part.ix, mask[:, : self.n])
             jacobian.add(part.rows, part.iu, mask[:, self.n :])
+        self._jacobian = jacobian.assembly((self.rows, self.size))
+        self._minus_identity = np.broadcast_to(-np.eye(self.n), (self.N, self.n, self.n))
+
+    @cached_property
+    def _hessian(self) -> Assembly:
+        """Of the parts' blocks; made when a sparse Hessian is first asked for."""
+        hessian = Entries()
+        for part in self.parts:
             for rows, columns in itertools.product((part.ix, part.iu), repeat=2):
                 hessian.add(rows, columns)
-        self._jacobian = jacobian.assembly((self.rows, self.size))
-        self._hessian = hessian.assembly((self.size, self.size))
-        self._minus_identity = np.broadcast_to(-np.eye(self.n), (self.N, self.n, self.n))
+        return hessian.assembly((self.size, self.size))
 
     def patterns(self) -> tuple[sp.csc_matrix, sp.csc_matrix]:
         """See :class:`~trajopt.solvers.nlp.nlp.Patterned`."""
@@ -180,17 +186,22 @@ class Transcription:
 
     def hessian(self, w: Array, sigma: float, multipliers: Array) -> sp.csc_matrix:
         """See :class:`~trajopt.solvers.nlp.nlp.NLP`."""
-        return self._assembled(self.parts, w, sigma, multipliers, self.kind)
+        return self._assembled(self._part_hessians(self.parts, w, sigma, multipliers, self.kind))
 
-    def _assembled(self, parts: Sequence[Part], w: Array, sigma: float, multipliers: Array, kind: str) -> sp.csc_matrix:
-        """The Hessian of this kind: "exact", "gauss_newton" or "scqp"."""
-        at, blocks = self._point(w), []
+    def _assembled(self, found: Sequence[Hessians]) -> sp.csc_matrix:
+        """The sum of the parts' Hessians."""
+        return self._hessian([block for xx, ux, uu in found for block in (xx, ux.transpose(0, 2, 1), ux, uu)])
+
+    def _part_hessians(
+        self, parts: Sequence[Part], w: Array, sigma: float, multipliers: Array, kind: str
+    ) -> list[Hessians]:
+        """The Hessian of this kind, "exact", "gauss_newton" or "scqp", of each part."""
+        at = self._point(w)
         moved = kind == "exact" and not self.charts.flat and at.delta.any()
         found = self._derivatives(w, at) if moved else [None] * len(parts)
-        for part, d in zip(parts, found, strict=True):
-            xx, ux, uu = self._part_hessian(part, w, at, sigma, multipliers, kind, d)
-            blocks += [xx, ux.transpose(0, 2, 1), ux, uu]
-        return self._hessian(blocks)
+        return [
+            self._part_hessian(part, w, at, sigma, multipliers, kind, d) for part, d in zip(parts, found, strict=True)
+        ]
 
     def _part_hessian(
         self,

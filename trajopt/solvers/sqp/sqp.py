@@ -29,7 +29,6 @@ from __future__ import annotations
 import time
 
 import numpy as np
-import scipy.sparse as sp
 
 from dynamics_backends.protocol import Array
 from trajopt.results.records import Callback, Journal
@@ -39,7 +38,7 @@ from trajopt.solvers.nlp.nlp import NLP, NLPSolution
 from trajopt.solvers.options import SQPOptions
 from trajopt.solvers.qp.interior_point import InteriorPoint
 from trajopt.solvers.qp.newton import ActiveSetNewton
-from trajopt.solvers.qp.qp import QP, QPSolution, QPSolver, QPStatus, make_qp_solver
+from trajopt.solvers.qp.qp import QP, Hessian, QPSolution, QPSolver, QPStatus, make_qp_solver
 from trajopt.solvers.qp.riccati_kkt import UnstructuredQP
 from trajopt.solvers.sqp.convexify import Convexified, convexified
 from trajopt.solvers.sqp.elastic import elastic_step, feasibility_step
@@ -213,7 +212,7 @@ class SQPLoop:
             self.scale = min(LARGEST_SCALE, self.scale * min(1.0 / taken.alpha, SCALE_RISE))
         return self._recentered(taken.new)
 
-    def _directed(self, at: Iterate, H: sp.csc_matrix, floor: float) -> tuple[Convexified, Step | Status]:
+    def _directed(self, at: Iterate, H: Hessian, floor: float) -> tuple[Convexified, Step | Status]:
         """The step for this Hessian with at least ``floor`` on the diagonal."""
         with self.journal.timed("backward"):
             return self._newton(at, H, floor) or self._convex_step(at, H, floor)
@@ -227,7 +226,7 @@ class SQPLoop:
             taken = self.search.polished(at, step, self.test, NEAR_ROUNDING) or taken
         return taken
 
-    def _newton(self, at: Iterate, H: sp.csc_matrix, floor: float) -> tuple[Convexified, Step] | None:
+    def _newton(self, at: Iterate, H: Hessian, floor: float) -> tuple[Convexified, Step] | None:
         """After a full step: that on the active set, by H as it is, if the set settles and H is convex along the step."""
         if floor > 0.0 or not self.full_step:
             return None
@@ -238,7 +237,7 @@ class SQPLoop:
         self.last_qp, self.delta, none = found, 0.0, np.zeros(len(at.y) + len(at.z))
         return Convexified(qp, self.fallback, 0.0, none, none > 0.0), step_of(at, qp, found, 0.0)
 
-    def _convex_step(self, at: Iterate, H: sp.csc_matrix, floor: float) -> tuple[Convexified, Step | Status]:
+    def _convex_step(self, at: Iterate, H: Hessian, floor: float) -> tuple[Convexified, Step | Status]:
         """The step of a convex QP, with how it was made convex."""
         convex = self._convex(qp_about(at, H), at, floor)
         return convex, self._step(at, convex, floor)
