@@ -45,7 +45,7 @@ $(STAMP): pyproject.toml tools/install_cyipopt.py
 	    "Remedy: apt install python3-venv (Debian, Ubuntu), or put virtualenv on the path" >&2; exit 1; \
 	fi
 	@echo 'Installing into $(VENV) (once; some minutes, 1.6 GB) ...'
-	@$(PIP) install -e '.[test,dev,robots,sim]' </dev/null
+	@$(PIP) install -e '.[test,dev,robots,sim,view]' </dev/null
 	@$(BIN)/python tools/install_cyipopt.py </dev/null
 	@touch $@
 
@@ -71,7 +71,7 @@ format: $(STAMP)
 	@$(BIN)/ruff check --fix . || true
 	@$(BIN)/ruff format .
 
-BENCHMARKS := first_order foundation compiled second_order contact gaits ddp dms sqp
+BENCHMARKS := first_order foundation compiled second_order contact gaits ddp dms sqp arms
 bench: $(STAMP)
 	@for name in $(BENCHMARKS); do echo "== benchmark_$$name"; $(BIN)/python -m experiments.benchmark_$$name </dev/null || exit 1; done
 

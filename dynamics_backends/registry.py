@@ -103,6 +103,14 @@ def shared_driver(tier: str = "auto") -> Any:
     return CompiledDriver(tier)
 
 
+def kinematics_of(model: Any, frame: int) -> Callable[[Any], Any]:
+    """What evaluates the placement and the Jacobian of a frame of a robot at batches of configurations (nq, N), see
+    :mod:`~dynamics_backends.methods.traced_kinematics`."""
+    from dynamics_backends.methods.traced_kinematics import traced_kinematics
+
+    return traced_kinematics(model, frame)
+
+
 @lru_cache(maxsize=1)
 def _available() -> str:
     from dynamics_backends.compiled.runtime.toolchain import CompilerError, find_toolchain

@@ -7,7 +7,7 @@ system into a `DynamicsBackend`; the module knows neither its name nor the solve
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, fields
 from functools import cached_property
 from pathlib import Path
@@ -22,9 +22,12 @@ from dynamics_backends.rigid_body.urdf.loader import load_urdf
 from problems.robots import load_robot
 from trajopt import OCP, Guess, SampledSystem, constant_guess
 from trajopt.problem.residuals import LinkPoint
+from trajopt.validation.broken_limits import BrokenLimit
 
 BackendFactory = Callable[[Map], DynamicsBackend]
 Integrator = Literal["semi_implicit_euler", "euler", "rk4"]
+MOST_KNOTS = 100_000
+"""A trajectory of more does not fit into the memory of most machines."""
 Checks = dict[str, tuple[bool, str]]
 """key -> (whether its value is acceptable, what is expected)."""
 
@@ -36,6 +39,11 @@ def at_any_time(ocp: OCP, t: float) -> OCP:
 
 def no_clock(xs: Array) -> None:
     """The times of the problem are those of the motion."""
+
+
+def no_contacts(xs: Array, us: Array) -> list[BrokenLimit]:
+    """Nothing touches the ground by rigid contacts."""
+    return []
 
 
 def no_outcome(x: Array) -> list[str]:
@@ -58,9 +66,11 @@ class Task:
     frame: whose path is of interest. goal: its goal (3,) in the world [m]. feet: frames that touch the ground.
     points: of the links, whose distance from obstacles is of interest. contour: the path that the frame follows.
     moved: takes a problem's references to those from a time [s] on; default: they stay.
-    warnings: doubts about the settings.
+    warnings: doubts about the settings. notes: what validation tells beside them.
+    contact_limits: what contacts do in states (N + 1, nx) under controls (N, nu) that none can.
     outcome: sentences about a final state (nx,), for example how far from its goal it is.
     clock: of problems with free durations, the times (N + 1,) [s] of states (N + 1, nx), for pictures; else None.
+    other_guesses: that may lead to other local optima.
     """
 
     ocp: OCP
@@ -72,8 +82,11 @@ class Task:
     contour: Contour | None = None
     moved: Callable[[OCP, float], OCP] = at_any_time
     warnings: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+    contact_limits: Callable[[Array, Array], list[BrokenLimit]] = no_contacts
     outcome: Callable[[Array], list[str]] = no_outcome
     clock: Callable[[Array], Array | None] = no_clock
+    other_guesses: tuple[Guess, ...] = ()
 
     @cached_property
     def guess(self) -> Guess:
@@ -123,7 +136,7 @@ class Sampling(Checked):
 
     def checks(self) -> Checks:
         return {
-            "horizon": (self.horizon >= 1, "at least 1"),
+            "horizon": (1 <= self.horizon <= MOST_KNOTS, f"at least 1 and at most {MOST_KNOTS}"),
             "dt": (0 < self.dt < np.inf, "a positive number of seconds"),
             "substeps": (self.substeps >= 1, "at least 1"),
         }
@@ -152,17 +165,17 @@ def per_dof(value: float | tuple[float, ...], size: int, key: str) -> Array:
     return np.broadcast_to(array, (size,)).copy()
 
 
-def load_fixed_base(robot: str, mimic: str = "free") -> Model:
-    """A robot bolted to the ground: a bundled name, "erd:NAME", or the path of a URDF file.
+def load_fixed_base(robot: str, mimic: str = "free", locked: Iterable[str] | Mapping[str, float] = ()) -> Model:
+    """A robot bolted to the ground: a bundled name, "erd:NAME", or the path of a URDF file. locked: joints made rigid.
 
     Raises UnknownName, ModuleNotFoundError, FileNotFoundError, URDFError.
     """
     path = Path(robot).expanduser()
     if not is_path(robot):
-        return load_robot(robot, base="fixed", mimic=mimic)
+        return load_robot(robot, base="fixed", mimic=mimic, locked=locked)
     if not path.is_file():
         raise FileNotFoundError(f"there is no URDF file {str(path)!r}")
-    return load_urdf(path, base="fixed", mimic=mimic)
+    return load_urdf(path, base="fixed", mimic=mimic, locked=locked)
 
 
 def is_path(robot: str) -> bool:

@@ -12,9 +12,12 @@ from dynamics_backends import registry  # noqa: E402
 
 USERS_ENGINE = registry.DEFAULT_ENGINE
 """What tests run on, but for those marked ``numpy``."""
-ON_USERS_ENGINE = ("tests/trajopt/solvers/test_slq.py",)
-"""Modules that solve what a user solves, as a user does; every other module is marked ``numpy``: it is about formulas in Python, or
-would compile more than it computes."""
+ON_USERS_ENGINE = tuple(
+    f"tests/{folder}"
+    for folder in ("trajopt/solvers", "trajopt/results", "trajopt/replanning", "problems", "experiments")
+)
+"""What a user does runs as a user runs it. The folders below are about formulas in Python, or name the engines that they
+compare: they are marked ``numpy``, and single tests elsewhere that evaluate what cannot be traced."""
 SHARED_CACHE = "kernels"
 
 

@@ -2,9 +2,10 @@
 
 import numpy as np
 import textbook_systems as textbook
+from slq_solve import solve
 
 from dynamics_backends.registry import make_backend
-from trajopt import OCP, Guess, SampledSystem, control_cost, solve, state_cost
+from trajopt import OCP, Guess, SampledSystem, control_cost, state_cost
 from trajopt.stage.evaluation import Direction, Shooting, StageEvaluator
 
 SETTINGS = {

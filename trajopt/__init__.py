@@ -150,6 +150,11 @@ from trajopt.guesses.guesses import (
     quasi_static_guess as quasi_static_guess,
     resampled_guess as resampled_guess,
 )
+from trajopt.guesses.inverse_kinematics import (
+    Reached as Reached,
+    inverse_kinematics as inverse_kinematics,
+)
+from trajopt.guesses.minimum_jerk import minimum_jerk_guess as minimum_jerk_guess
 from trajopt.guesses.warm_start import WarmStart as WarmStart
 from trajopt.lq.lq import (
     LQProblem as LQProblem,
@@ -248,6 +253,7 @@ from trajopt.results.status import (
 )
 from trajopt.solvers.feedback import tracking_gains as tracking_gains
 from trajopt.solvers.options import (
+    AutoOptions as AutoOptions,
     DDPOptions as DDPOptions,
     DMSOptions as DMSOptions,
     SLQOptions as SLQOptions,
@@ -266,6 +272,10 @@ from trajopt.stage.evaluation import (
 )
 from trajopt.step.integrators import SCHEMES as SCHEMES
 from trajopt.step.sensitivities import SampledSystem as SampledSystem
+from trajopt.validation.broken_limits import (
+    BrokenLimit as BrokenLimit,
+    broken_limits as broken_limits,
+)
 from trajopt.validation.validation import (
     Finding as Finding,
     InvalidProblem as InvalidProblem,

@@ -20,6 +20,8 @@ from dynamics_backends.methods.base import Method, one_at_a_time, perturbed
 from dynamics_backends.protocol import Array, Batch, Hessians, Jacobians, Map, Parameters
 
 EPS = float(np.finfo(float).eps)
+LARGEST_STEP = 0.1
+"""Beyond it, a difference is no estimate of a derivative: steps are relative, or in radians and meters."""
 
 
 class FiniteDifference(Method):
@@ -29,8 +31,10 @@ class FiniteDifference(Method):
         super().__init__(map)
         if scheme not in ("forward", "central"):
             raise ValueError(f"scheme = {scheme!r}; known: 'forward', 'central'")
-        if step is not None and not step > 0:
-            raise ValueError(f"step = {step}; it must be positive, or None for the default rule")
+        if step is not None and not 0 < step <= LARGEST_STEP:
+            raise ValueError(
+                f"step = {step}; it must be positive and at most {LARGEST_STEP}, or None for the default rule"
+            )
         self.scheme = scheme
         self.step = step or (EPS ** (1 / 2) if scheme == "forward" else EPS ** (1 / 3))
         self.name = f"{scheme}_difference"

@@ -13,16 +13,16 @@ from pathlib import Path
 from traceback import extract_tb
 from typing import Any
 
-import casadi as ca
 import numpy as np
 
+from dynamics_backends.deferred import deferred
 from dynamics_backends.protocol import Map, unwrapped
 
+ca = deferred("casadi")
 _REMEDY = (
     "write it with arithmetic, indexing and the functions of dynamics_backends.scalar (select instead of if, max, abs "
     "or where), or choose backend = 'central_difference' with engine = 'numpy', which evaluates it on plain arrays only"
 )
-_LIBRARIES = tuple(str(Path(str(library.__file__)).parent) for library in (ca, np))
 
 
 class TraceError(TypeError):
@@ -92,7 +92,8 @@ def refusal(map: Map, why: str) -> TraceError:
 
 def complaint(error: Exception) -> str:
     """What went wrong, and in which line outside CasADi and NumPy."""
-    own = [f for f in extract_tb(error.__traceback__) if not f.filename.startswith(_LIBRARIES)]
+    libraries = tuple(str(Path(str(library.__file__)).parent) for library in (ca, np))
+    own = [f for f in extract_tb(error.__traceback__) if not f.filename.startswith(libraries)]
     where = f" in line {own[-1].lineno}, `{own[-1].line}`" if own else ""
     if isinstance(error, FutureWarning):
         return f"a numpy function is called{where}"

@@ -117,17 +117,12 @@ def export(config: str, overrides: tuple[str, ...], urdf: str | None, out: str, 
 
 @contextmanager
 def shown(step: str, *, quiet: bool = False) -> Iterator[None]:
-    """A spinner on a terminal; elsewhere one line, or nothing where ``quiet``."""
-    from rich.console import Console
+    """A line on the error stream while something compiles: at once, or where ``quiet`` once that has taken a second."""
+    from dynamics_backends.compiled.runtime import progress
 
-    console = Console(stderr=True)
-    if console.is_terminal:
-        with console.status(f"compiling: {step}"):
-            yield
-    elif quiet:
-        yield
-    else:
+    if not quiet:
         click.echo(f"compiling: {step}", err=True)
+    with progress.told(lambda line: click.echo(line, err=True)):
         yield
 
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+import subprocess
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -25,6 +27,7 @@ from experiments.cli.cli_support import (
 )
 from experiments.cli.engine_commands import COMMANDS
 from experiments.cli.replan_command import replan
+from experiments.cli.telling import best_of, tell
 from experiments.cli.view_command import view
 
 if TYPE_CHECKING:
@@ -35,7 +38,7 @@ if TYPE_CHECKING:
 
 WORTH_A_LINE = 1.0
 """Seconds of compilation from which on the console mentions it."""
-SOLUTION_FILE, CONFIG_FILE = "solution.npz", "config.toml"
+SOLUTION_FILE, CONFIG_FILE, DRAWING_LOG = "solution.npz", "config.toml", "drawing.log"
 COMPARISON_FILES = ("comparison.md", "comparison.csv", "comparison.png")
 
 
@@ -74,10 +77,17 @@ def main() -> None:
 @backend_option
 @solver_option
 @click.option("--warm-start", type=click.Path(exists=True, dir_okay=False), help="Start from a saved solution.")
+@click.option(
+    "--starts", type=click.IntRange(1), default=1, help="Solve from so many guesses, and keep the best optimum."
+)
 @click.option("--animate", is_flag=True, help="Write a web page that shows the motion.")
 @command
-def solve(config: str, overrides: tuple[str, ...], warm_start: str | None, animate: bool, **named: Any) -> None:
+def solve(
+    config: str, overrides: tuple[str, ...], warm_start: str | None, starts: int, animate: bool, **named: Any
+) -> None:
     """Solve the problem of CONFIG (a TOML file), save the solution and draw it."""
+    from dataclasses import replace
+
     from experiments.config import build
     from trajopt import ConsoleTable, StatusCode
 
@@ -90,9 +100,11 @@ def solve(config: str, overrides: tuple[str, ...], warm_start: str | None, anima
     _warn_of_findings(task, guess)
     results_folder(settings.directory, (SOLUTION_FILE, CONFIG_FILE))
     _make_ready(task, settings)
-    table = ConsoleTable(verbosity=settings.output.verbosity)
-    solution = build.solve_task(settings, task, table, guess)
-    _tell(solution, task)
+    if starts > 1:
+        solution = best_of(settings, task if guess is None else replace(task, initial=guess), starts)
+    else:
+        solution = build.solve_task(settings, task, ConsoleTable(verbosity=settings.output.verbosity), guess)
+    tell(solution, task)
     if solution.status.code == StatusCode.INTERRUPTED:
         kept = "the best iterate so far" if solution.iterations else "only the initial guess"
         click.echo(f"Interrupted: {kept} is saved.")
@@ -121,31 +133,38 @@ def _make_ready(task: Task, settings: Config) -> None:
         click.echo(f"kernels ready after {elapsed:.1f} s; they are kept for the next time")
 
 
-def _tell(solution: Solution, task: Task) -> None:
-    from trajopt.results.report import account
-
-    click.echo(str(solution.status))
-    times = ", ".join(f"{name} {value:.3f} s" for name, value in solution.time_total.items())
-    total = solution.meta["solve_time"]
-    click.echo(f"{account(solution)}, {total:.3f} s ({times})")
-    if math.isfinite(solution.cost):
-        for sentence in task.outcome(solution.xs[-1]):
-            click.echo(sentence)
-
-
 def _save(solution: Solution, task: Task, settings: Config, animate: bool = False) -> None:
     from experiments.config.toml_text import to_toml
 
     folder = settings.directory
     written = [solution.save(folder / SOLUTION_FILE), folder / CONFIG_FILE]
     written[1].write_text(to_toml(settings.as_dict()), encoding="utf-8")
-    if settings.output.plots:
+    later = settings.output.plots and sys.stdout.isatty()
+    if settings.output.plots and not later:
         from experiments.plots.plotting import plot_solution
 
         written += plot_solution(solution, folder, task)
     if animate:
         written.append(_animation(solution, folder, task))
     click.echo(f"written to {folder}: " + ", ".join(path.name for path in written))
+    if later:
+        _draw_aside(folder)
+
+
+def _draw_aside(folder: Path) -> None:
+    """Draw a saved solution in a process of its own, for someone who waits for the command line."""
+    with (folder / DRAWING_LOG).open("w") as log:
+        command = [
+            sys.executable,
+            "-m",
+            "experiments.cli.main",
+            "show",
+            str(folder / SOLUTION_FILE),
+            "--plot",
+            str(folder),
+        ]
+        subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True)
+    click.echo(f"pictures are being drawn; they will be in {folder}")
 
 
 def _animation(solution: Solution, folder: Path, task: Task) -> Path:
@@ -182,6 +201,8 @@ def validate(config: str, overrides: tuple[str, ...], urdf: str | None) -> None:
     if ocp.model is not None:
         click.echo(ocp.model.describe())
     click.echo("cost terms: " + ", ".join(term.name for term in ocp.terms()))
+    for note in task.notes:
+        click.echo(note)
     findings = findings_of(ocp, task.start)
     for finding in findings:
         click.echo(f"{finding.severity}: {finding.message}", err=True)

@@ -64,10 +64,17 @@ def make_ready(config: Config, task: Task) -> float:
     solve would raise, and KeyboardInterrupt.
     """
     began = time.perf_counter()
+    sweeps = None
+    if engine_in_use(config.backend) == "compiled":
+        from trajopt.lq.compiled_lq import load_ahead
+
+        sweeps = load_ahead(task.ocp.manifold.ndx, task.ocp.nu)  # beside the stage
     brief = {"max_iterations": 1, "max_outer_iterations": 1, "time_limit": None, "switch": 1.0}
     known = {f.name for f in fields(config.solver_options)}
     options = replace(config.solver_options, **{key: value for key, value in brief.items() if key in known})
     found = solve(task.ocp, task.guess, options, None, config.solver_name)
+    if sweeps is not None:
+        sweeps.join()
     if found.status.code is StatusCode.INTERRUPTED:
         raise KeyboardInterrupt
     return time.perf_counter() - began

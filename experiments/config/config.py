@@ -19,14 +19,16 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
+from dynamics_backends.methods.finite_difference import LARGEST_STEP
 from dynamics_backends.names import UnknownName, nearest_names
 from dynamics_backends.registry import ENGINES, METHODS
 from experiments.config.schema import read_table
 from problems.registry import PROBLEMS, load_problem
 from problems.task import Checked, Checks, is_path
 
-DEFAULT_SOLVER = "slq"
+DEFAULT_SOLVER = "auto"
 DEFAULT_ENGINE = "auto"
+_STEP = f"a positive step of at most {LARGEST_STEP}, with finite differences only"
 TABLES = ("problem", "backend", "engine", "solver", "output", "replan")
 
 
@@ -53,7 +55,7 @@ class Backend(Checked):
         return {
             "name": (self.name in METHODS, _one_of(self.name, METHODS)),
             "engine": (self.engine in ENGINES, _one_of(self.engine, ENGINES)),
-            "step": (self.step is None or (steps and self.step > 0), "a positive step, with finite differences only"),
+            "step": (self.step is None or (steps and 0 < self.step <= LARGEST_STEP), _STEP),
             "mode": (self.mode is None or modes, "no mode: only casadi_ad has one"),
         }
 

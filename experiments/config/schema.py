@@ -9,12 +9,13 @@ import types
 from collections.abc import Mapping
 from dataclasses import MISSING, fields, is_dataclass
 from functools import cache
-from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
-
-from pydantic import BaseModel, ConfigDict, ValidationError, create_model
+from typing import TYPE_CHECKING, Any, Literal, Union, get_args, get_origin, get_type_hints
 
 from dynamics_backends.names import nearest_names
 from problems.task import SettingsError
+
+if TYPE_CHECKING:
+    from pydantic import BaseModel
 
 _WORDS = {bool: "true or false", int: "a whole number", float: "a number", str: "a text"}
 _PLURALS = {int: "whole numbers", float: "numbers", str: "texts"}
@@ -40,7 +41,7 @@ def _construct(kind: Any, table: Mapping[str, Any], path: str, issues: list[str]
     before = len(issues)
     hints = {k: table_kind(t) for k, t in get_type_hints(kind).items() if k in table}
     nested = {k: t for k, t in hints.items() if t is not None}
-    values = dict(table) | {k: _construct(t, table[k], f"{path}.{k}", issues) for k, t in nested.items()}
+    values = dict(table) | {k: _within(t, table[k], f"{path}.{k}", issues) for k, t in nested.items()}
     if len(issues) > before:
         return None
     try:
@@ -52,13 +53,47 @@ def _construct(kind: Any, table: Mapping[str, Any], path: str, issues: list[str]
     return None
 
 
+def _within(kind: Any, value: Any, path: str, issues: list[str]) -> Any:
+    """The dataclass of a table, or those of a list of tables."""
+    if isinstance(value, tuple):
+        return tuple(_construct(kind, v, f"{path}[{i}]", issues) for i, v in enumerate(value))
+    return _construct(kind, value, path, issues)
+
+
 def _type_issues(kind: Any, table: Mapping[str, Any], path: str, extra_known: tuple[str, ...]) -> list[str]:
+    if fits(kind, table):
+        return []  # pydantic, which tells what is wrong, takes longer to load than many a problem to solve
+    from pydantic import ValidationError
+
     try:
         schema_of(kind).model_validate(table)
     except ValidationError as error:
         found = [_issue(kind, table, path, e["loc"], e["type"], extra_known) for e in error.errors()]
-        return list(dict.fromkeys(found))  # a union reports one mistake once for each of its members
+        heads = {issue.partition(":")[0] for issue in found}
+        within = {head for head in heads if any(other.startswith((f"{head}.", f"{head}[")) for other in heads)}
+        # a union reports one mistake once for each of its members; the place nearest to it tells most
+        return list(dict.fromkeys(issue for issue in found if issue.partition(":")[0] not in within))
     return []
+
+
+def fits(hint: Any, value: Any) -> bool:
+    """Whether a value is certainly of a type, in the strict sense of :func:`schema_of`; where in doubt, not."""
+    origin, arguments = get_origin(hint), get_args(hint)
+    if is_dataclass(hint):
+        hints: Mapping[str, Any] = get_type_hints(hint)
+        if not isinstance(value, Mapping) or not all(key in hints and fits(hints[key], v) for key, v in value.items()):
+            return False
+        return all(f.name in value or _default(f) is not ... for f in fields(hint))
+    if origin in (Union, types.UnionType):
+        return any(fits(a, value) for a in arguments)
+    if origin is Literal:
+        return any(type(value) is type(a) and value == a for a in arguments)
+    if origin is tuple and type(value) is tuple:
+        each = arguments[:1] * len(value) if arguments[-1] is Ellipsis else arguments
+        return len(each) == len(value) and all(map(fits, each, value))
+    if hint is float:
+        return type(value) in (int, float)
+    return hint in (bool, int, str, type(None)) and type(value) is hint
 
 
 def _issue(kind: Any, table: Any, path: str, loc: tuple, error: str, extra_known: tuple[str, ...]) -> str:
@@ -68,20 +103,32 @@ def _issue(kind: Any, table: Any, path: str, loc: tuple, error: str, extra_known
         return f"{path}.{key}: unknown key" + (f"; did you mean {near[0]}?" if near else _listed(hints))
     if key not in table:
         return f"{path}.{key}: missing; expected {describe(hints[key])}"
-    inner, deeper = table_kind(hints[key]), loc[1:]
-    if inner is not None and deeper and deeper[0] == inner.__name__:
-        deeper = deeper[1:]  # the member of a union
+    inner = table_kind(hints[key])
+    deeper = tuple(part for part in loc[1:] if not _is_member(part, inner))
     if inner is not None and deeper and isinstance(table[key], Mapping):
         return _issue(inner, table[key], f"{path}.{key}", deeper, error, ())
+    if inner is not None and isinstance(table[key], tuple) and deeper and isinstance(deeper[0], int):
+        entry = table[key][deeper[0]]
+        if isinstance(entry, Mapping) and len(deeper) > 1:
+            return _issue(inner, entry, f"{path}.{key}[{deeper[0]}]", deeper[1:], error, ())
     return f"{path}.{key}: expected {describe(hints[key])}, got {_shown(table[key])}"
 
 
+def _is_member(part: Any, inner: Any) -> bool:
+    """Whether a part of a place names the member of a union."""
+    return inner is not None and isinstance(part, str) and (part == inner.__name__ or part.startswith("tuple["))
+
+
 def table_kind(hint: Any) -> Any:
-    """The dataclass that a value of this type is read into, if it is one, or one or nothing."""
+    """The dataclass that a value of this type is read into: if it is one, or one or nothing, or a list of some."""
     if get_origin(hint) in (Union, types.UnionType):
         found = [a for a in get_args(hint) if is_dataclass(a)]
         return found[0] if found else None
     return hint if is_dataclass(hint) else None
+
+
+def _takes_lists(hint: Any, inner: Any) -> bool:
+    return any(get_origin(a) is tuple and inner in get_args(a) for a in get_args(hint))
 
 
 def _listed(hints: Mapping[str, Any]) -> str:
@@ -95,6 +142,8 @@ def _shown(value: Any) -> str:
 @cache
 def schema_of(kind: Any) -> type[BaseModel]:
     """The pydantic model of a dataclass: strict types, no other keys."""
+    from pydantic import ConfigDict, create_model
+
     hints = get_type_hints(kind)
     entries = {f.name: (_field_type(hints[f.name]), _default(f)) for f in fields(kind)}
     config = ConfigDict(extra="forbid", strict=True)
@@ -105,6 +154,8 @@ def _field_type(hint: Any) -> Any:
     inner = table_kind(hint)
     if inner is None:
         return hint
+    if _takes_lists(hint, inner):
+        return schema_of(inner) | tuple[schema_of(inner), ...] | None  # type: ignore[misc]
     return schema_of(inner) if inner is hint else schema_of(inner) | None
 
 
@@ -121,6 +172,8 @@ def describe(hint: Any) -> str:
         return " or ".join(describe(a) for a in arguments if a is not types.NoneType)
     if origin is Literal:
         return " or ".join(repr(a) for a in arguments)
+    if origin is tuple and is_dataclass(arguments[0]):
+        return "a list of tables"
     if origin is tuple:
         count = "" if arguments[-1] is Ellipsis else f"{len(arguments)} "
         return f"a list of {count}{_PLURALS.get(arguments[0], 'values')}"

@@ -13,6 +13,7 @@ STYLE: dict[Any, Any] = {
     "font.size": 9,
     "axes.titlesize": 9,
     "axes.titlelocation": "left",
+    "axes.titley": 1.0,  # given, so that it is not looked for
     "axes.spines.top": False,
     "axes.spines.right": False,
     "axes.edgecolor": "#5b6472",
@@ -27,21 +28,59 @@ STYLE: dict[Any, Any] = {
 PANEL_WIDTH, PANEL_HEIGHT = 3.3, 2.0  # [in]
 
 
+LEFT, RIGHT, TOP, BOTTOM = 0.68, 0.16, 0.62, 0.52  # [in] around the panels, for labels and the title
+BETWEEN_COLUMNS, BETWEEN_ROWS, BETWEEN_SHARED_ROWS = (
+    0.72,
+    0.66,
+    0.38,
+)  # [in]; rows that share an axis have no labels between them
+
+
 @contextmanager
-def figure(path: Path, rows: int, columns: int, width: float, height: float, title: str, **options: Any):
-    """A grid of axes in the shared style, written to ``path`` at the end."""
-    import matplotlib
+def figure(
+    path: Path,
+    rows: int,
+    columns: int,
+    width: float,
+    height: float,
+    title: str,
+    *,
+    right: float = RIGHT,
+    bottom: float = BOTTOM,
+    **options: Any,
+):
+    """A grid of axes in the shared style, written to ``path`` at the end; right, bottom: room [in] beside the panels.
 
-    matplotlib.use("Agg")
-    from matplotlib import pyplot as plt
+    Where panels stand is known beforehand: to let matplotlib find it takes longer than to draw them.
+    """
+    from matplotlib import rc_context
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
 
-    with plt.rc_context(STYLE):
-        figure, axes = plt.subplots(
-            rows, columns, figsize=(width, height), squeeze=False, layout="constrained", **options
+    with rc_context(STYLE):
+        drawing = Figure(figsize=(width, height))
+        FigureCanvasAgg(drawing)
+        between = BETWEEN_SHARED_ROWS if options.get("sharex") else BETWEEN_ROWS
+        panel_width = (width - LEFT - right - (columns - 1) * BETWEEN_COLUMNS) / columns
+        panel_height = (height - TOP - bottom - (rows - 1) * between) / rows
+        places = {
+            "left": LEFT / width,
+            "right": 1.0 - right / width,
+            "bottom": bottom / height,
+            "top": 1.0 - TOP / height,
+        }
+        places |= {"wspace": BETWEEN_COLUMNS / panel_width, "hspace": between / panel_height}
+        ratios = {key: options.pop(key) for key in ("height_ratios",) if key in options}
+        axes = drawing.subplots(rows, columns, squeeze=False, gridspec_kw={**places, **ratios}, **options)
+        drawing.suptitle(
+            title, x=0.08 / width, y=1.0 - 0.08 / height, ha="left", va="top", fontsize=11, fontweight="bold"
         )
-        figure.suptitle(title, x=0.01, ha="left", fontsize=11, fontweight="bold")
-        try:
-            yield axes
-            figure.savefig(path)
-        finally:
-            plt.close(figure)
+        yield axes
+        drawing.savefig(path)
+
+
+def legend(axes: Any, where: str = "upper right", **options: Any) -> None:
+    """One legend for all panels, of what the first shows: beside the title, or below the panels."""
+    handles, labels = axes.flat[0].get_legend_handles_labels()
+    options = {"ncols": len(labels), "borderaxespad": 0.2, **options}
+    axes.flat[0].figure.legend(handles, labels, loc=where, **options)

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from dynamics_backends.protocol import Array
-from experiments.plots.canvas import COLORS, GRAY, PANEL_HEIGHT, PANEL_WIDTH, RED, figure
+from experiments.plots.canvas import COLORS, GRAY, PANEL_HEIGHT, PANEL_WIDTH, RED, figure, legend
 from problems.legged.gait_analysis import GaitReport, analyze, contact_forces, contacts, foot_positions
 from problems.task import Task
 from trajopt import Solution
@@ -50,8 +50,7 @@ def plot_base(path: Path, solution: Solution, positions: Array, touching: Array,
             axis.set_ylabel(f"{'xyz'[j]} [m]")
             axis.set_title(title)
             axis.set_aspect("equal", adjustable="datalim")
-        handles, labels = axes.flat[0].get_legend_handles_labels()
-        axes.flat[0].figure.legend(handles, labels, loc="outside upper right", ncols=len(labels))
+        legend(axes)
     return path
 
 
@@ -63,7 +62,7 @@ def _draw_foot(axis: Any, a: Array, b: Array, touching: Array, color: str, name:
 
 def plot_gait(path: Path, times: Array, heights: Array, touching: Array, report: GaitReport) -> Path:
     """Heights (M + 1, F) [m] of the feet, and bars while they are on the ground, with duty factor and phase."""
-    options: dict[str, Any] = {"sharex": True, "height_ratios": (3, 2)}
+    options: dict[str, Any] = {"sharex": True, "height_ratios": (3, 2), "right": 0.85}
     with figure(path, 2, 1, 8.2, 5.4, _gait_title(report), **options) as axes:
         above, diagram = axes.flat
         for f, foot in enumerate(report.feet):
@@ -71,8 +70,7 @@ def plot_gait(path: Path, times: Array, heights: Array, touching: Array, report:
         above.axhline(0.0, color=GRAY, linewidth=0.8)
         above.set_ylabel("height of the feet [cm]")
         above.margins(x=0.01)
-        handles, labels = above.get_legend_handles_labels()
-        above.figure.legend(handles, labels, loc="outside upper right", ncols=len(labels))
+        legend(axes)
         _draw_diagram(diagram, times, touching, report)
     return path
 
@@ -123,6 +121,5 @@ def plot_forces(path: Path, times: Array, forces: dict[str, Array]) -> Path:
             axis.set_visible(False)
         for axis in axes[-1]:
             axis.set_xlabel("time [s]")
-        handles, labels = axes.flat[0].get_legend_handles_labels()
-        axes.flat[0].figure.legend(handles, labels, loc="outside upper right", ncols=3)
+        legend(axes)
     return path

@@ -12,7 +12,20 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from dynamics_backends.protocol import Array
-from experiments.plots.canvas import BLUE, COLORS, GRAY, GREEN, LINES, ORANGE, PANEL_HEIGHT, PANEL_WIDTH, RED, figure
+from experiments.plots.canvas import (
+    BLUE,
+    BOTTOM,
+    COLORS,
+    GRAY,
+    GREEN,
+    LINES,
+    ORANGE,
+    PANEL_HEIGHT,
+    PANEL_WIDTH,
+    RED,
+    figure,
+    legend,
+)
 from experiments.plots.legged_plots import plot_legs
 from experiments.plots.robot_picture import draw_poses
 from experiments.view.shown import can_be_shown, of_task, on_the_clock
@@ -200,8 +213,7 @@ def plot_path(path: Path, solution: Solution, task: Task) -> Path:
         for axis, (i, j) in zip(axes.flat, views, strict=False):
             _draw_projection(axis, p, i, j, task.goal)
         _draw_progress(axes.flat[len(views)], solution.times, p, task.goal)
-        handles, labels = axes.flat[0].get_legend_handles_labels()
-        axes.flat[0].figure.legend(handles, labels, loc="outside upper right", ncols=len(labels))
+        legend(axes)
     return path
 
 
@@ -280,7 +292,9 @@ def plot_comparison(path: Path, histories: Mapping[tuple[str, str], Sequence[Ite
     """
     best = min(history[-1].cost for history in histories.values())
     solvers, backends = (list(dict.fromkeys(key[i] for key in histories)) for i in (0, 1))
-    with figure(path, 1, 3, 12.0, 4.4, title) as axes:
+    columns = min(4, len(histories))
+    below = BOTTOM + 0.2 * -(-len(histories) // columns)
+    with figure(path, 1, 3, 12.0, 4.4, title, bottom=below) as axes:
         for i, ((solver, backend), history) in enumerate(histories.items()):
             style = {
                 "color": COLORS[backends.index(backend) % len(COLORS)],
@@ -297,9 +311,7 @@ def plot_comparison(path: Path, histories: Mapping[tuple[str, str], Sequence[Ite
             axis.set_title("gradient")
             axis.set_xlabel(name)
         _whole_ticks(axes.flat[1])
-        handles, labels = axes.flat[0].get_legend_handles_labels()
-        columns = min(4, len(labels))
-        axes.flat[0].figure.legend(handles, labels, loc="outside lower center", ncols=columns, fontsize=8)
+        legend(axes, "lower center", ncols=columns, fontsize=8)
     return path
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from dynamics_backends.protocol import Array
-from experiments.plots.canvas import BLUE, COLORS, GRAY, GREEN, ORANGE, RED, figure
+from experiments.plots.canvas import BLUE, COLORS, GRAY, GREEN, ORANGE, RED, figure, legend
 from experiments.plots.plotting import Panel, plot_panels
 from experiments.replan.run import Setup, distances
 from problems.replanning.scenario import path_of
@@ -166,7 +166,7 @@ def plot_solve_times(file: Path, log: RunLog, deadline: float) -> Path:
     if len(prepared) and prepared[:, 1].max() > NEGLIGIBLE * response[:, 1].max(initial=0.0):
         series.append(("preparation", GRAY, prepared))
     series = [(name, color, np.maximum(values, [-np.inf, 1e-3])) for name, color, values in series if len(values)]
-    with figure(file, 1, 2, 9.0, 3.6, "Solve times") as axes:
+    with figure(file, 1, 2, 9.0, 3.8, "Solve times", bottom=0.75) as axes:
         timeline, histogram = axes.flat
         every = np.concatenate([[deadline], *(values[:, 1] for *_, values in series)])
         wide = _spread([every]) > WIDE
@@ -192,6 +192,5 @@ def plot_solve_times(file: Path, log: RunLog, deadline: float) -> Path:
             histogram.set_xlim(left=0.0)
         histogram.set_xlabel("[ms]")
         histogram.set_ylabel("solves")
-        handles, labels = timeline.get_legend_handles_labels()
-        timeline.figure.legend(handles, labels, loc="outside lower center", ncols=len(labels), fontsize=8)
+        legend(axes, "lower center", fontsize=8)
     return file

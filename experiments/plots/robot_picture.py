@@ -63,9 +63,10 @@ def draw_poses(path: Path, shown: Shown, geometry: Geometry = "visual") -> tuple
     with figure(path, 1, 1, WIDTH, float(np.clip(WIDTH * height / width, 2.5, 7.0)) + 0.5, title) as axes:
         axis = axes[0, 0]
         colors = painted.colors[order]
-        axis.add_collection(
-            PolyCollection(list(painted.corners[order]), facecolors=colors, edgecolors=colors, linewidths=0.2)
-        )
+        corners: Any = painted.corners[
+            order
+        ]  # one array, which matplotlib takes as it is; a list takes three times as long
+        axis.add_collection(PolyCollection(corners, facecolors=colors, edgecolors=colors, linewidths=0.2))
         _draw_paths(axis, motion, axes3)
         _draw_marks(axis, shown, axes3)
         axis.set_aspect("equal")

@@ -12,20 +12,19 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 import numpy as np
 
 import trajopt as to
-from dynamics_backends.manifold import Manifold
-from dynamics_backends.names import unknown_name
 from dynamics_backends.protocol import Array
-from dynamics_backends.rigid_body.batched import frame_placement, inverse_dynamics
+from dynamics_backends.rigid_body.batched import frame_placement
 from dynamics_backends.rigid_body.model.model import Model
-from dynamics_backends.rigid_body.model.model_builder import lock_joints
 from dynamics_backends.rigid_body.spatial.rotations import rpy_matrix
 from dynamics_backends.systems.bodies.free_body import FreeBody
-from problems.arms.obstacle import Obstacle, Point, around_sphere
+from problems.arms.arm import Arm, Configuration, holding_forces
+from problems.arms.arm_guess import GuessName, Sphere, goal_configurations, guesses_of, reach_doubts, reach_notes
+from problems.arms.obstacle import Obstacle, Point
 from problems.task import (
     BackendFactory,
     Checked,
@@ -38,9 +37,6 @@ from problems.task import (
     position_of,
 )
 from trajopt.problem.residuals import LinkPoint
-
-Configuration = Literal["zero"] | tuple[float, ...] | Mapping[str, float]
-"""All of q (nq) [rad, m], some joints by name and the others zero, or "zero"."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -72,13 +68,15 @@ class Settings(Sampling):
     locked_joints: joints made rigid, names or name = value [rad, m].
     goal_q, or goal_position [m] of ``frame`` with, if wanted, goal_rotation (roll, pitch, yaw [rad] in the world).
     torque_limits: bound the controls by the effort limits of the model. position_limits, velocity_limits: bound the joints by
-    those of the model, as constraints.
-    terminal: the goal and rest at the end as "cost", or as "constraint". obstacle: a sphere to stay out of, or none.
+    those of the model, as constraints. Each is true (an error where the model has none), false, or left out: then limits hold
+    where the model has them, those of positions for the joints whose start and goal respect them.
+    terminal: the goal and rest at the end as "cost", or as "constraint". obstacle: spheres to stay out of, one, a list, or none.
     control_unit: "newton" (N, N m), or "effort_limit": each control as a share of its limit.
     control_reference: what the control's cost is measured from: "zero", or "gravity": the forces that hold the arm at
     goal_q where that is given, else at q0.
-    guess: "constant" (x0, no control), "quasi_static" (x0, held), "interpolated" (straight to goal_q, held), "around" (the same,
-    bent around the obstacle where that is in the way, see :mod:`problems.arms.obstacle`).
+    guess: "auto" (a smooth motion to a configuration at the goal, see :mod:`problems.arms.arm_guess`), "constant" (x0, no
+    control), "quasi_static" (x0, held), "interpolated" (straight to goal_q, held), "around" (the same, bent around the obstacle
+    where that is in the way, see :mod:`problems.arms.obstacle`).
     """
 
     robot: str = "erd:ur5"
@@ -89,15 +87,15 @@ class Settings(Sampling):
     goal_position: Point | None = None
     goal_rotation: Point | None = None
     frame: str | None = None
-    torque_limits: bool = False
-    position_limits: bool = False
-    velocity_limits: bool = False
+    torque_limits: bool | None = None
+    position_limits: bool | None = None
+    velocity_limits: bool | None = None
     terminal: Literal["cost", "constraint"] = "cost"
-    obstacle: Obstacle | None = None
+    obstacle: Obstacle | tuple[Obstacle, ...] | None = None
     joint_limit_margin: float = 0.0
     control_unit: Literal["newton", "effort_limit"] = "newton"
     control_reference: Literal["zero", "gravity"] = "zero"
-    guess: Literal["constant", "quasi_static", "interpolated", "around"] = "constant"
+    guess: GuessName = "auto"
     weights: Weights = field(default_factory=Weights)
 
     def checks(self) -> Checks:
@@ -111,6 +109,13 @@ class Settings(Sampling):
             "joint_limit_margin": not_negative(self.joint_limit_margin),
         }
 
+    @property
+    def obstacles(self) -> dict[str, Obstacle]:
+        """The obstacles by the names of their constraints or terms: "obstacle", or "obstacle 1", ... of a list."""
+        if self.obstacle is None or isinstance(self.obstacle, Obstacle):
+            return {} if self.obstacle is None else {"obstacle": self.obstacle}
+        return {f"obstacle {i}": o for i, o in enumerate(self.obstacle, 1)}
+
 
 def build(settings: Settings, backend: BackendFactory) -> Task:
     """The task of these settings.
@@ -118,10 +123,8 @@ def build(settings: Settings, backend: BackendFactory) -> Task:
     Raises UnknownName for a joint or frame that the robot does not have, ValueError for values that do not fit it.
     """
     s = settings
-    model = load_fixed_base(s.robot, s.mimic)
-    if s.locked_joints:
-        model = lock_joints(model, s.locked_joints)
-    arm = _Arm.of(model, s)
+    model = load_fixed_base(s.robot, s.mimic, s.locked_joints)
+    arm = Arm.of(model, s.q0, s.goal_q, s.frame)
     ocp = to.OCP.single_phase(
         s.sampled(backend(FreeBody(model))),
         arm.x0,
@@ -135,91 +138,37 @@ def build(settings: Settings, backend: BackendFactory) -> Task:
         terminal_constraints=_terminal_constraints(arm, s),
         **_bounds(model, s),
     )
-    goal = _goal_point(arm, s)
-    warnings = _reach_warnings(model, arm.frame, goal)
+    spheres = [Sphere.of(arm, o) for o in s.obstacles.values()]
+    at_goal = None if s.goal_position is None else goal_configurations(arm, s.goal_position, s.goal_rotation, spheres)
+    guess, *others = guesses_of(ocp, arm, s.guess, at_goal, spheres)
     return Task(
         ocp,
-        _guess(ocp, arm, s),
+        guess,
         arm.frame,
-        goal,
-        points=_watched(arm, s.obstacle),
-        warnings=warnings,
+        _goal_point(arm, s),
+        other_guesses=tuple(others),
+        points=_watched(arm, s),
+        warnings=() if s.goal_position is None else reach_doubts(arm, s.goal_position, s.goal_rotation, at_goal),
+        notes=reach_notes(arm, at_goal),
         outcome=lambda x: _outcome(arm, s, x),
     )
-
-
-class _Arm(NamedTuple):
-    """The robot of a task: its state at the start and, for a goal in joint space, at the goal; its frame."""
-
-    model: Model
-    manifold: Manifold
-    x0: Array
-    x_goal: Array | None
-    frame: str
-
-    @classmethod
-    def of(cls, model: Model, s: Settings) -> _Arm:
-        frame = _last_link(model) if s.frame is None else s.frame
-        model.frame_id(frame)
-        x0 = _at_rest(model, s.q0, "q0")
-        x_goal = None if s.goal_q is None else _at_rest(model, s.goal_q, "goal_q")
-        return cls(model, FreeBody(model).manifold, x0, x_goal, frame)
-
-    def weight(self, q: Array | float = 0.0, v: Array | float = 0.0) -> Array:
-        """The weight (ndx,) of a state."""
-        n = self.model.nv
-        return np.concatenate([np.broadcast_to(q, (n,)), np.broadcast_to(v, (n,))])
-
-
-def _last_link(model: Model) -> str:
-    """The last link of the last body: the tool of a serial arm."""
-    return [f.name for f in model.frames if f.kind == "link" and f.body == model.nb - 1][-1]
-
-
-def _at_rest(model: Model, configuration: Configuration, key: str) -> Array:
-    """The state (nx,) of a configuration."""
-    if configuration == "zero":
-        q = model.neutral()
-    elif isinstance(configuration, Mapping):
-        q = _by_name(model, configuration)
-    else:
-        q = np.array(configuration, dtype=float)
-    if q.shape != (model.nq,):
-        joints = ", ".join(model.q_names)
-        raise ValueError(f"{key} has {q.size} entries; {model.name} has nq = {model.nq}: {joints}")
-    if not np.isfinite(q).all():
-        bad = int(np.argmin(np.isfinite(q)))
-        raise ValueError(f"{key} is {q[bad]} at {model.q_names[bad]}: give finite numbers")
-    return np.concatenate([q, np.zeros(model.nv)])
-
-
-def _by_name(model: Model, values: Mapping[str, float]) -> Array:
-    q = model.neutral()
-    for name, value in values.items():
-        if name not in model.q_names:
-            raise unknown_name("joint coordinate", name, model.q_names)
-        q[model.q_names.index(name)] = value
-    return q
-
-
-def holding_forces(model: Model, q: Array) -> Array:
-    """The joint forces that hold q (nq,) or (N, nq) against gravity."""
-    still = np.zeros((*np.shape(q)[:-1], model.nv))
-    return inverse_dynamics(model, q, still, still)
 
 
 WATCHED = 10
 """So many times as dense as those of the problem are the points that reports look at."""
 
 
-def _watched(arm: _Arm, o: Obstacle | None) -> tuple[LinkPoint, ...]:
-    return () if o is None else to.link_points(arm.model, o.frame or arm.frame, o.spacing / WATCHED)
+def _watched(arm: Arm, s: Settings) -> tuple[LinkPoint, ...]:
+    if not s.obstacles:
+        return ()
+    o = next(iter(s.obstacles.values()))
+    return to.link_points(arm.model, o.frame or arm.frame, o.spacing / WATCHED)
 
 
 # -- cost ----------------------------------------------------------------------------------------------------
 
 
-def _running(arm: _Arm, s: Settings) -> list[to.CostTerm]:
+def _running(arm: Arm, s: Settings) -> list[to.CostTerm]:
     w, model, n = s.weights, arm.model, arm.model.nv
     velocity, posture = per_dof(w.velocity, n, "weights.velocity"), per_dof(w.posture, n, "weights.posture")
     terms = [
@@ -235,19 +184,20 @@ def _running(arm: _Arm, s: Settings) -> list[to.CostTerm]:
         terms.append(to.joint_limit_cost(model, arm.manifold, w.joint_limits, s.joint_limit_margin))
     if w.goal:
         terms.append(_goal_term(arm, s, w.goal, w.goal if s.goal_rotation is not None else 0.0))
-    if s.obstacle is not None and s.obstacle.weight is not None:
-        terms.append(to.softened(_sphere(arm, s.obstacle), s.obstacle.weight, s.obstacle.width))
+    for name, o in s.obstacles.items():
+        if o.weight is not None:
+            terms.append(to.softened(_sphere(arm, o, name), o.weight, o.width))
     return terms
 
 
-def _terminal(arm: _Arm, s: Settings) -> list[to.CostTerm]:
+def _terminal(arm: Arm, s: Settings) -> list[to.CostTerm]:
     w = s.weights
     velocity = per_dof(w.terminal_velocity, arm.model.nv, "weights.terminal_velocity")
     rest = to.state_cost(arm.manifold, arm.x0, arm.weight(v=velocity), "final velocity")
     return [_goal_term(arm, s, w.terminal_goal, w.terminal_rotation), rest]
 
 
-def _goal_term(arm: _Arm, s: Settings, weight: float, rotation_weight: float) -> to.CostTerm:
+def _goal_term(arm: Arm, s: Settings, weight: float, rotation_weight: float) -> to.CostTerm:
     if arm.x_goal is not None:
         return to.state_cost(arm.manifold, arm.x_goal, arm.weight(q=weight), "goal")
     assert s.goal_position is not None  # see Settings.checks
@@ -264,7 +214,7 @@ def _goal_term(arm: _Arm, s: Settings, weight: float, rotation_weight: float) ->
     )
 
 
-def _control_reference(arm: _Arm, s: Settings) -> Array:
+def _control_reference(arm: Arm, s: Settings) -> Array:
     if s.control_reference == "zero":
         return np.zeros(arm.model.nv)
     x = arm.x0 if arm.x_goal is None else arm.x_goal
@@ -277,9 +227,9 @@ def _control_weight(model: Model, s: Settings) -> Array:
 
 
 def _bounds(model: Model, s: Settings) -> dict[str, Any]:
-    if not s.torque_limits:
+    if s.torque_limits is False or (s.torque_limits is None and not np.isfinite(model.effort_limit).any()):
         return {}
-    limits = _effort_limits(model, "torque_limits")
+    limits = np.array(model.effort_limit) if s.torque_limits is None else _effort_limits(model, "torque_limits")
     return {"u_lower": -limits, "u_upper": limits}
 
 
@@ -293,77 +243,60 @@ def _effort_limits(model: Model, key: str) -> Array:
 # -- constraints ---------------------------------------------------------------------------------------------
 
 
-def _path_constraints(arm: _Arm, s: Settings) -> list[to.Constraint]:
+def _path_constraints(arm: Arm, s: Settings) -> list[to.Constraint]:
     constraints = []
-    if s.position_limits:
+    if s.position_limits is None:
+        constraints += _position_limits_kept(arm, s.joint_limit_margin)
+    elif s.position_limits:
         constraints.append(to.joint_limits(arm.model, arm.manifold, s.joint_limit_margin))
-    if s.velocity_limits:
+    if s.velocity_limits or (s.velocity_limits is None and np.isfinite(arm.model.velocity_limit).any()):
         constraints.append(to.velocity_limits(arm.model, arm.manifold))
-    if s.obstacle is not None and s.obstacle.weight is None:
-        constraints.append(_sphere(arm, s.obstacle))
-    return constraints
+    return constraints + [_sphere(arm, o, name) for name, o in s.obstacles.items() if o.weight is None]
 
 
-def _sphere(arm: _Arm, o: Obstacle) -> to.Constraint:
+def _position_limits_kept(arm: Arm, margin: float) -> list[to.Constraint]:
+    """The limits of the joints that start and, for a goal in joint space, end within them."""
+    model, free = arm.model, np.full(arm.model.nv, np.inf)
+    lower, upper = model.q_lower + margin, model.q_upper - margin
+    kept = np.full(model.nq, True)
+    for x in (arm.x0, arm.x_goal):
+        if x is not None:
+            kept &= (lower <= x[: model.nq]) & (x[: model.nq] <= upper)
+    lower, upper = np.where(kept, lower, -np.inf), np.where(kept, upper, np.inf)
+    if not (np.isfinite(lower) | np.isfinite(upper)).any():
+        return []
+    names = (*model.q_names, *model.dof_names)
+    return [to.state_bounds(arm.manifold, np.r_[lower, -free], np.r_[upper, free], "joint limits", names)]
+
+
+def _sphere(arm: Arm, o: Obstacle, name: str) -> to.Constraint:
     points = to.link_points(arm.model, o.frame or arm.frame, o.spacing)
-    return to.sphere_obstacle(arm.model, arm.manifold, points, o.center, o.radius + o.margin)
+    return to.sphere_obstacle(arm.model, arm.manifold, points, o.center, o.radius + o.margin, name)
 
 
-def _terminal_constraints(arm: _Arm, s: Settings) -> list[to.Constraint]:
+def _terminal_constraints(arm: Arm, s: Settings) -> list[to.Constraint]:
     """The path's at the end too; without those on single joints where the whole state is held."""
     path = _path_constraints(arm, s)
     if s.terminal == "cost":
         return path
-    obstacle = [c for c in path if c.name == "obstacle"]
+    obstacle = [c for c in path if c.name in s.obstacles]
     if arm.x_goal is not None:
         return [to.state_bounds(arm.manifold, arm.x_goal, arm.x_goal, "goal"), *obstacle]
     rest = np.where(np.arange(arm.model.nq + arm.model.nv) < arm.model.nq, np.inf, 0.0)
     return [to.bounded(_goal_term(arm, s, 1.0, 1.0)), to.state_bounds(arm.manifold, -rest, rest, "rest"), *path]
 
 
-# -- guess and account ---------------------------------------------------------------------------------------
+# -- account -------------------------------------------------------------------------------------------------
 
 
-def _guess(ocp: to.OCP, arm: _Arm, s: Settings) -> to.Guess:
-    def hold(xs: Array) -> Array:
-        return holding_forces(arm.model, xs[:, : arm.model.nq])
-
-    if s.guess == "constant":
-        return to.constant_guess(ocp)
-    if s.guess == "quasi_static":
-        return to.quasi_static_guess(ocp, hold)
-    assert arm.x_goal is not None  # see Settings.checks
-    xs, o, nq = to.interpolated_guess(ocp, arm.x_goal).xs, s.obstacle, arm.model.nq
-    if s.guess == "around" and o is not None:
-        points = to.link_points(arm.model, o.frame or arm.frame, o.spacing)
-        xs[:, :nq] = around_sphere(arm.model, xs[:, :nq], points, np.array(o.center), o.radius + o.margin)
-    return to.quasi_static_guess(ocp, hold, xs)
-
-
-def _goal_point(arm: _Arm, s: Settings) -> Array:
+def _goal_point(arm: Arm, s: Settings) -> Array:
     if s.goal_position is not None:
         return np.array(s.goal_position)
     assert arm.x_goal is not None
     return position_of(arm.model, arm.frame, arm.x_goal[: arm.model.nq])
 
 
-def _reach_warnings(model: Model, frame: str, goal: Array) -> tuple[str, ...]:
-    """Say so if the goal lies farther from the first joint than the links are long; nothing where a joint slides."""
-    f = model.frames[model.frame_id(frame)]
-    path, body = [], f.body
-    while body >= 0:
-        path.append(body)
-        body = int(model.parent[body])
-    if not path or any(model.joint_types[b] not in ("revolute", "spherical") for b in path):
-        return ()
-    reach = np.linalg.norm([f.p, *model.placement_p[path[:-1]]], axis=1).sum()
-    distance = np.linalg.norm(goal - model.placement_p[path[-1]])
-    if distance <= reach:
-        return ()
-    return (f"the goal lies {distance:.3g} m from the first joint, but {frame} reaches at most {reach:.3g} m",)
-
-
-def _outcome(arm: _Arm, s: Settings, x: Array) -> list[str]:
+def _outcome(arm: Arm, s: Settings, x: Array) -> list[str]:
     q, v = x[: arm.model.nq], x[arm.model.nq :]
     fastest = int(np.argmax(np.abs(v)))
     speed = f"largest final joint speed {abs(v[fastest]):.2g} ({arm.model.dof_names[fastest]})"

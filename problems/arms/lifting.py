@@ -32,7 +32,7 @@ from dynamics_backends.rigid_body.model.model import Model
 from dynamics_backends.scalar import Rows, Scalar
 from dynamics_backends.systems.bodies.free_body import FreeBody
 from dynamics_backends.systems.bodies.time_scaled import Durations, TimeScaled
-from problems.arms.arm_go_to import holding_forces
+from problems.arms.arm import holding_forces
 from problems.robots.human import HEEL, TOE, sagittal_human
 from problems.task import BackendFactory, Checked, Checks, Integrator, Task, not_negative, position_of
 from trajopt.problem.impact_stage import ImpactStage

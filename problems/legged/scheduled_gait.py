@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Literal, NamedTuple
 
 import numpy as np
@@ -29,6 +30,7 @@ from dynamics_backends.systems.constraints.holonomic import Holonomic
 from dynamics_backends.systems.contact.impact import Impact
 from dynamics_backends.systems.contact.soft_contact import SoftContact
 from problems.legged.base_state import BaseWeights, base_state_cost
+from problems.legged.contact_limits import contact_limits
 from problems.legged.contact_terms import feet_cost, friction_cost
 from problems.legged.friction_constraint import friction_constraint
 from problems.legged.gait import PATTERNS, FootReferences, Gait, Interval
@@ -173,7 +175,13 @@ def build(settings: Settings, backend: BackendFactory) -> Task:
     walker = _walker(s)
     phases = _rigid_phases(walker, s, backend) if s.contact == "rigid" else [_soft_phase(walker, s, backend)]
     ocp = to.OCP(tuple(phases), walker.x0, tuple(_terminal(walker, s)), name="scheduled_gait", model=walker.model)
-    return Task(ocp, _guess(walker, ocp), outcome=lambda x: _outcome(walker, x), feet=s.feet)
+    return Task(
+        ocp,
+        _guess(walker, ocp),
+        outcome=lambda x: _outcome(walker, x),
+        feet=s.feet,
+        contact_limits=partial(contact_limits, ocp, s.friction),
+    )
 
 
 def _walker(s: Settings) -> _Walker:

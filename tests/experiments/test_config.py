@@ -37,7 +37,7 @@ def test_defaults_are_those_of_the_dataclasses():
     assert config.problem == load_problem("arm_go_to").Settings(
         robot="iiwa7", frame="iiwa_link_ee", goal_position=(0.3, 0.4, 0.6)
     )
-    assert (config.solver_name, config.backend.name) == ("slq", "analytic")
+    assert (config.solver_name, config.backend.name) == ("auto", "analytic")
 
 
 @pytest.mark.parametrize(
@@ -73,16 +73,25 @@ def test_both_forms_of_the_backend(form):
         ("problem", "goal_q", [0.0] * 7, "either goal_q or goal_position"),
         ("problem", "guess", "interpolated", "problem.guess: expected goal_q beside it"),
         ("solver", "max_iterations", -1, "solver.max_iterations = -1; expected"),
-        ("solver", "shooting", "some", "solver.shooting: expected a whole number or 'single' or 'all', got 'some'"),
+        ("solver", "fallback", "some", "solver.fallback: expected true or false, got 'some'"),
+        ("slq", "shooting", "some", "solver.shooting: expected a whole number or 'single' or 'all', got 'some'"),
         ("solver", "name", "ilqg", "did you mean 'ilqr'?"),
         ("backend", "name", "analytical", "did you mean 'analytic'?"),
+        ("problem", "horizon", 10**9, "problem.horizon: expected at least 1 and at most 100000, got 1000000000"),
         ("backend", "engine", "nunpy", "did you mean 'numpy'?"),
-        ("backend", "step", 1e-6, "backend.step: expected a positive step, with finite differences only, got 1e-06"),
+        (
+            "backend",
+            "step",
+            1e-6,
+            "backend.step: expected a positive step of at most 0.1, with finite differences only, got 1e-06",
+        ),
         ("problem", "name", "arm_goto", "did you mean 'arm_go_to'?"),
     ],
 )
 def test_a_mistake_is_told_in_words(table, key, value, said):
     values = {"problem": dict(GO_TO), "solver": {}, "backend": {}, "output": {}}
+    if table == "slq":
+        values["solver"]["name"], table = "slq", "solver"
     values[table][key] = value
     (issue,) = issues_of(values)
     assert said in issue

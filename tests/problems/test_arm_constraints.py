@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -9,11 +10,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+import trajopt as to
 from dynamics_backends.compiled.runtime import cache
 from dynamics_backends.registry import make_backend
 from experiments.config.build import build_task, make_ready, solve_task
 from experiments.config.config import ConfigError, load_config, read_config
+from problems.arms.arm import Arm
 from problems.arms.arm_go_to import Obstacle
+from problems.arms.arm_guess import Sphere
 from problems.registry import load_problem
 from problems.robots import ERD_PACKAGE, erd_names
 from problems.task import SettingsError, position_of
@@ -23,7 +27,8 @@ CONFIGS = Path(__file__).parents[2] / "problems" / "configs"
 GO_TO = load_problem("arm_go_to")
 NUMPY = partial(make_backend, engine="numpy")
 SPHERE = {"center": (0.3, 0.4, 0.6), "radius": 0.1}
-REACH = {"robot": "iiwa7", "horizon": 5, "frame": "iiwa_link_ee"}
+FREE = {"torque_limits": False, "position_limits": False, "velocity_limits": False}
+REACH = {"robot": "iiwa7", "horizon": 5, "frame": "iiwa_link_ee"} | FREE
 needs_erd = pytest.mark.skipif(not erd_names(), reason=f"{ERD_PACKAGE} is not installed")
 
 
@@ -55,10 +60,80 @@ def test_a_goal_of_the_frame_as_a_constraint():
     assert not ocp.terminal_constraints[0].lower.any()
 
 
-def test_without_asking_there_are_none():
+def test_switched_off_there_are_none():
     ocp = built(goal_position=(0.3, 0.2, 0.7))
     assert ocp.constraints() == []
+    assert ocp.control_bounds is None
     assert len(ocp.terminal) == 2
+
+
+def test_without_a_word_the_limits_of_the_robot_hold():
+    ocp = built(goal_position=(0.3, 0.2, 0.7), **dict.fromkeys(FREE))
+    assert names(ocp.phases[0].constraints) == ["joint limits", "velocity limits"]
+    np.testing.assert_array_equal(ocp.control_bounds[1][0], ocp.model.effort_limit)
+    bounded = built(goal_position=(0.3, 0.2, 0.7), **FREE | {"position_limits": True})
+    limits = ocp.phases[0].constraints[0], bounded.phases[0].constraints[0]
+    np.testing.assert_array_equal(limits[0].upper, limits[1].upper)
+
+
+def test_without_a_word_the_limits_of_a_joint_that_starts_beyond_them_are_left_out():
+    q0 = (0.0, 3.0, 0.0, 0.0, 0.0, 0.0, 0.0)
+    ocp = built(goal_position=(0.3, 0.2, 0.7), q0=q0, **dict.fromkeys(FREE))
+    assert chosen_coordinates(ocp.phases[0].constraints[0]) == (0, 2, 3, 4, 5, 6)
+
+
+def test_a_list_of_spheres_and_a_guess_clear_of_them():
+    spheres = (Obstacle(**SPHERE), Obstacle(center=(0.3, -0.4, 0.6), radius=0.1, weight=10.0))
+    settings = GO_TO.Settings(**REACH | {"horizon": 20, "goal_position": (0.1, 0.5, 0.6), "obstacle": spheres})
+    task = GO_TO.build(settings, NUMPY)
+    assert names(task.ocp.phases[0].constraints) == ["obstacle 1"]
+    assert [t.name for t in task.ocp.phases[0].terms][-1] == "obstacle 2"
+    for o in spheres:
+        sphere = Sphere.of(Arm.of(task.ocp.model, "zero", None, "iiwa_link_ee"), o)
+        assert sphere.clearance(task.ocp.model, task.guess.xs[:, :7]).min() >= 0.0
+
+
+def test_the_guess_ends_at_the_goal_and_moves_as_its_torques_say():
+    task = GO_TO.build(GO_TO.Settings(**REACH | {"horizon": 100, "goal_position": (0.3, 0.2, 0.7)}), NUMPY)
+    guess, dynamics = task.guess, task.ocp.phases[0].dynamics
+    np.testing.assert_allclose(
+        position_of(task.ocp.model, "iiwa_link_ee", guess.xs[-1, :7]), (0.3, 0.2, 0.7), atol=1e-5
+    )
+    np.testing.assert_allclose(guess.xs[-1, 7:], 0.0, atol=1e-12)
+    ahead = dynamics.step(guess.xs[:-1], guess.us, task.ocp.times[:-1], task.ocp.dt)
+    np.testing.assert_allclose(ahead[:, 7:], guess.xs[1:, 7:], atol=1e-9)
+    costs = [to.StageEvaluator(task.ocp).cost(g.xs[None], g.us[None])[0] for g in (guess, *task.other_guesses)]
+    assert len(costs) > 1 and costs == sorted(costs)
+
+
+DOUBTS = {
+    "beyond reach": ({"goal_position": (0.0, 0.9, 1.4)}, "the goal is 0.46 m beyond the reach of iiwa_link_ee"),
+    "beyond limits": (
+        {"robot": "double_pendulum", "frame": "tip", "goal_position": (0.0, 0.0, 3.0)},
+        "beyond the reach of tip",
+    ),
+    "orientation": (
+        {
+            "robot": "double_pendulum",
+            "frame": "tip",
+            "goal_position": (1.0, 0.0, -1.0),
+            "goal_rotation": (1.0, 0.0, 0.0),
+        },
+        "reaches the goal's position, but not its orientation",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", DOUBTS)
+def test_goals_out_of_reach_are_told(case):
+    settings, message = DOUBTS[case]
+    (warning,) = GO_TO.build(GO_TO.Settings(**REACH | settings), NUMPY).warnings
+    assert re.search(message, warning), warning
+
+
+def test_a_goal_within_reach_is_told_with_its_manipulability():
+    task = GO_TO.build(GO_TO.Settings(**REACH | {"goal_position": (0.3, 0.2, 0.7)}), NUMPY)
+    assert task.warnings == () and "goal within reach of iiwa_link_ee" in task.notes[0]
 
 
 def test_mistakes_in_the_table_of_the_obstacle():
@@ -70,7 +145,9 @@ def test_mistakes_in_the_table_of_the_obstacle():
         "problem.obstacle.radius: expected a number, got 'big'": SPHERE | {"radius": "big"},
         "problem.obstacle.centre: unknown key; did you mean center?": SPHERE | {"centre": 1.0},
         "problem.obstacle.center: missing": {"radius": 0.1},
-        "problem.obstacle: expected a table, got 3": 3,
+        "problem.obstacle: expected a table or a list of tables, got 3": 3,
+        "problem.obstacle[1].radius: missing": [SPHERE, {"center": [0.1, 0.2, 0.3]}],
+        "problem.obstacle[0].radius: expected a positive length [m], got -1.0": [SPHERE | {"radius": -1.0}],
     }
     for message, table in wrong.items():
         with pytest.raises(ConfigError) as error:

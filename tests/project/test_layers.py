@@ -24,6 +24,7 @@ LAYERS = ("dynamics_backends", "trajopt", "problems", "experiments")  # each imp
 TRAJOPT_MAY_IMPORT = tuple(
     f"dynamics_backends.{module}"
     for module in (
+        "deferred",
         "protocol",
         "registry",
         "names",

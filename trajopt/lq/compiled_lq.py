@@ -5,7 +5,9 @@ Functions and numbers are those of that module.
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
+import threading
 from functools import lru_cache
 from importlib.resources import files
 from struct import Struct
@@ -13,7 +15,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from dynamics_backends.compiled.interface.libraries import address, bound, load
+from dynamics_backends.compiled.interface.libraries import CompilerError, address, bound, load
 from dynamics_backends.protocol import Array
 from trajopt.lq import box_qp, definite_shift
 from trajopt.lq.lq import Bounds, LQProblem, LQStep, Policy
@@ -28,6 +30,8 @@ _CONSTANTS = {
     "MARGIN": definite_shift.MARGIN,
 }
 """What the kernels share with their twins in Python."""
+_loading = threading.Lock()
+"""Held while a library is compiled or loaded, so that none is compiled twice."""
 _KERNELS = ("small_matrices.h", "box_qp.h", "definite_shift.h", "riccati.h")
 
 
@@ -72,12 +76,25 @@ class KnotCurvatures(NamedTuple):
     kept: Any
 
 
+def load_ahead(ndx: int, nu: int) -> threading.Thread:
+    """Compile or load what problems of a size need, in a thread that may be joined; a failure shows again where it is asked for."""
+
+    def load_quietly() -> None:
+        with contextlib.suppress(CompilerError, OSError):
+            CompiledLQ(ndx, nu)
+
+    thread = threading.Thread(target=load_quietly, daemon=True)
+    thread.start()
+    return thread
+
+
 class CompiledLQ:
     """An :class:`~trajopt.lq.lq_solver.LQSolver` for problems with n = ndx states and m = nu controls."""
 
     def __init__(self, ndx: int, nu: int) -> None:
         self.n, self.m = ndx, nu
-        library = _library(ndx, nu)
+        with _loading:
+            library = _library(ndx, nu)
         self._riccati = bound(library, "lq_riccati", "pp dd pp", ctypes.c_long)
         self._adjoint = bound(library, "lq_adjoint", "ppp")
         self._linear_rollout = bound(library, "lq_rollout", "ppp ppp")

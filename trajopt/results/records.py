@@ -21,6 +21,7 @@ NUMBERS = (
     "expected_decrease",
     "actual_decrease",
     "step_length",
+    "kkt",
 )
 """The numeric columns of an :class:`IterationRecord`, in the order of the table."""
 PHASES = ("derivatives", "backward", "rollout")
@@ -36,7 +37,8 @@ class IterationRecord:
     start. stop: max(gradient / its tolerance, defect / its tolerance); at most 1 means converged. regularization: mu
     used. step_norm: largest entry of the change (dx, du). expected_decrease, actual_decrease: of the merit.
     step_length: alpha, 0 for a rejected step. curvature: "gauss_newton" or "exact", of the cost; "newton" or
-    "true", of the dynamics too (:mod:`trajopt.solvers.shooting.ddp_model`). times: seconds by phase.
+    "true", of the dynamics too (:mod:`trajopt.solvers.shooting.ddp_model`). times: seconds by phase. kkt: the scaled measure of
+    optimality (:mod:`trajopt.solvers.shooting.optimality`), NaN where the solver has none.
     """
 
     iteration: int
@@ -53,6 +55,7 @@ class IterationRecord:
     step_length: float
     curvature: str = "gauss_newton"
     times: dict[str, float] = field(default_factory=dict)
+    kkt: float = float("nan")
 
 
 Callback = Callable[[IterationRecord], None]
@@ -75,6 +78,12 @@ class Journal:
             yield
         finally:
             self._clock[phase] = self._clock.get(phase, 0.0) + time.perf_counter() - start
+
+    def refused(self) -> None:
+        """The one record of a solve whose start is not finite."""
+        unknown = dict.fromkeys(("cost", "merit", "stop", "gradient", "defect"), float("nan"))
+        numbers = dict.fromkeys((name for name in NUMBERS if name not in ("iteration", "kkt")), 0.0)
+        self.add(iteration=0, **(numbers | unknown))
 
     def add(self, **numbers: Any) -> None:
         """Close a record: the fields of an :class:`IterationRecord` without its times."""

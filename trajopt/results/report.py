@@ -23,6 +23,7 @@ _COLUMNS = (
         ".1e",
         "largest entry of the reduced gradient in the controls, projected on their bounds",
     ),
+    ("kkt", "kkt", 9, ".1e", "scaled measure of optimality: gradient relative to its terms, gaps, complementarity"),
     ("reg", "regularization", 9, ".1e", "mu, the regularization of the backward sweep"),
     ("step", "step_norm", 9, ".1e", "largest entry of the change of states and controls; 0 if it was rejected"),
     ("defect", "defect", 9, ".1e", "largest gap between a shooting node and the roll-out that leads to it"),

@@ -32,7 +32,11 @@ class StatusCode(StrEnum):
     """Stopped by the user (Ctrl-C)."""
 
 
-_SUCCESS = (StatusCode.CONVERGED, StatusCode.COST_CONVERGED)
+SOLVED = 1e-6
+"""An end at the limit of double precision is a success below this scaled KKT measure."""
+NEAR = 1e-4
+"""An end by a small change of the cost is a success below this one."""
+_ENOUGH = {StatusCode.CONVERGED: float("inf"), StatusCode.COST_CONVERGED: NEAR, StatusCode.PRECISION_LIMIT: SOLVED}
 
 
 @dataclass(frozen=True)
@@ -40,7 +44,8 @@ class Status:
     """The end of a solve.
 
     message: one sentence with the numbers that decided. knot, component: where, if it happened in one place.
-    advice: what to try, empty on success.
+    advice: what to try, empty on success. kkt: the scaled measure of optimality (:mod:`trajopt.solvers.shooting.optimality`)
+    at the end, where the solver has one.
     """
 
     code: StatusCode
@@ -48,11 +53,17 @@ class Status:
     knot: int | None = None
     component: str | None = None
     advice: str = ""
+    kkt: float | None = None
 
     @property
     def success(self) -> bool:
-        """Whether a convergence test fired."""
-        return self.code in _SUCCESS
+        """Whether a convergence test fired, or what ended the solve left it close enough to a solution.
+
+        A small change of the cost counts below the measure NEAR, the limit of double precision below SOLVED.
+        """
+        if self.code is StatusCode.COST_CONVERGED and self.kkt is None:
+            return True
+        return self.code is StatusCode.CONVERGED or (self.kkt is not None and self.kkt <= _ENOUGH.get(self.code, -1.0))
 
     def __str__(self) -> str:
         return f"{self.code}: {self.message}" + (f" {self.advice}" if self.advice else "")

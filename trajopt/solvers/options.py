@@ -13,6 +13,7 @@ GAPS = ("linear", "nonlinear")
 COST_HESSIANS = ("gauss_newton", "exact")
 REGULARIZATIONS = ("control", "state")
 DYNAMICS_CURVATURES = ("newton", "true")
+SHOOTING_GLOBALIZATIONS = ("merit", "filter")
 REMEDIES = ("modify", "regularize")
 HOLDS = ("zero_order", "first_order")
 IPOPT_HESSIANS = ("exact", "gauss_newton", "limited_memory")
@@ -32,7 +33,12 @@ class SLQOptions:
     alpha (Mastalli 2020). hessian: of the cost: "gauss_newton" or "exact".
 
     max_iterations; time_limit: [s] or None.
+    globalization: "merit", a line search on the l1 merit (:mod:`trajopt.solvers.shooting.shooting`), or, with shooting = "all" and
+    linear gaps, "filter": a filter, a barrier for the bounds on the controls, and damping of states and controls
+    (:mod:`trajopt.solvers.shooting.newton_loop`). The latter goes where the former gives up; regularization, accept_ratio and
+    penalty are those of the former.
     gradient_tolerance: on the largest entry of the projected reduced gradient. defect_tolerance: on the largest gap.
+    kkt_tolerance: on the scaled measure of :mod:`trajopt.solvers.shooting.optimality`, which ends a solve as well as those two do.
     cost_tolerance: on the relative improvement of the cost in an accepted step; 0 switches the test off.
 
     regularize: mu on the diagonal of Quu ("control") or of V'xx ("state"; Tassa 2012, eq. 10).
@@ -50,10 +56,12 @@ class SLQOptions:
     shooting: int | Literal["single", "all"] = "all"
     gaps: Literal["linear", "nonlinear"] = "linear"
     hessian: Literal["gauss_newton", "exact"] = "gauss_newton"
+    globalization: Literal["merit", "filter"] = "merit"
     max_iterations: int = 200
     time_limit: float | None = None
     gradient_tolerance: float = 1e-7
     defect_tolerance: float = 1e-9
+    kkt_tolerance: float = 1e-8
     cost_tolerance: float = 0.0
     regularize: Literal["control", "state"] = "control"
     initial_regularization: float = 0.0
@@ -72,7 +80,12 @@ class SLQOptions:
         nodes = self.shooting
         whole = isinstance(nodes, int) and not isinstance(nodes, bool) and nodes >= 1
         _require(whole or nodes in ("single", "all"), "shooting", nodes, "'single', 'all' or an integer of at least 1")
-        for key, known in (("gaps", GAPS), ("hessian", COST_HESSIANS), ("regularize", REGULARIZATIONS)):
+        for key, known in (
+            ("gaps", GAPS),
+            ("hessian", COST_HESSIANS),
+            ("regularize", REGULARIZATIONS),
+            ("globalization", SHOOTING_GLOBALIZATIONS),
+        ):
             value = getattr(self, key)
             _require(value in known, key, value, " or ".join(map(repr, known)))
         for key in ("max_iterations", "max_backtracks"):
@@ -82,7 +95,13 @@ class SLQOptions:
         _require(isinstance(outer, int) and outer >= 1, "max_outer_iterations", outer, "an integer of at least 1")
         for key in ("constraint_tolerance", "constraint_penalty", "max_constraint_penalty"):
             _require(_number(value := getattr(self, key)) and value > 0, key, value, "a positive number")
-        for key in ("gradient_tolerance", "defect_tolerance", "min_regularization", "max_regularization"):
+        for key in (
+            "gradient_tolerance",
+            "defect_tolerance",
+            "kkt_tolerance",
+            "min_regularization",
+            "max_regularization",
+        ):
             _require(_number(value := getattr(self, key)) and value > 0, key, value, "a positive number")
         for key in ("cost_tolerance", "initial_regularization", "penalty"):
             _require(_number(value := getattr(self, key)) and value >= 0, key, value, "a number of at least 0")
@@ -107,6 +126,7 @@ class DDPOptions(SLQOptions):
     """
 
     hessian: Literal["gauss_newton", "exact"] = "exact"
+    globalization: Literal["merit", "filter"] = "filter"
     curvature: Literal["newton", "true"] = "newton"
     indefinite: Literal["modify", "regularize"] = "modify"
     switch: float = 0.2
@@ -225,3 +245,27 @@ def _number(value: object) -> bool:
 def _require(condition: bool, key: str, value: object, expected: str) -> None:
     if not condition:
         raise ValueError(f"{key} = {value!r}; expected {expected}")
+
+
+@dataclass(frozen=True)
+class AutoOptions:
+    """Options of :func:`trajopt.solvers.auto.auto`; they go to the methods it chooses, None for the default of each.
+
+    max_iterations: of each attempt. time_limit: [s] of all together, or None. gradient_tolerance, constraint_tolerance: see the
+    options of the methods. fallback: whether a failed solve is followed by another attempt.
+    """
+
+    max_iterations: int | None = None
+    time_limit: float | None = None
+    gradient_tolerance: float | None = None
+    constraint_tolerance: float | None = None
+    fallback: bool = True
+
+    def __post_init__(self) -> None:
+        count = self.max_iterations
+        whole = isinstance(count, int) and not isinstance(count, bool) and count >= 0
+        _require(count is None or whole, "max_iterations", count, "None or an integer of at least 0")
+        for key in ("time_limit", "gradient_tolerance", "constraint_tolerance"):
+            value = getattr(self, key)
+            _require(value is None or (_number(value) and value > 0), key, value, "None or a positive number")
+        _require(isinstance(self.fallback, bool), "fallback", self.fallback, "true or false")

@@ -14,7 +14,7 @@ from trajopt.guesses.warm_start import WarmStart
 from trajopt.problem.ocp import OCP
 from trajopt.results.records import Callback
 from trajopt.results.solution import Solution
-from trajopt.solvers.options import DDPOptions, DMSOptions, SLQOptions, SQPOptions
+from trajopt.solvers.options import AutoOptions, DDPOptions, DMSOptions, SLQOptions, SQPOptions
 from trajopt.validation.validation import Finding, require_valid
 
 if TYPE_CHECKING:
@@ -58,6 +58,20 @@ def _sqp(ocp: OCP, warm: WarmStart, options: SQPOptions, callback: Callback | No
     return sqp(ocp, warm.guess, options, callback, warm.multipliers or None)
 
 
+def _auto(ocp: OCP, warm: WarmStart, options: AutoOptions, callback: Callback | None) -> Solution:
+    from trajopt.solvers.auto import auto
+
+    return auto(ocp, warm.guess, options, callback, _attempt)
+
+
+def _attempt(solver: str, ocp: OCP, guess: Guess, values: Mapping[str, Any], callback: Callback | None) -> Solution:
+    """A solve by the solver of a name, with those of the values that are options of it."""
+    run, kind, preset = _entry(solver)
+    known = {f.name for f in fields(kind)}
+    options = kind(**{**preset, **{k: v for k, v in values.items() if k in known}})
+    return run(ocp, WarmStart(guess), options, callback)
+
+
 SOLVERS: dict[str, tuple[Any, Any, Mapping[str, Any]]] = {
     "slq": (_slq, SLQOptions, {}),
     "ilqr": (_slq, SLQOptions, {"shooting": "single"}),
@@ -66,8 +80,10 @@ SOLVERS: dict[str, tuple[Any, Any, Mapping[str, Any]]] = {
     "ddp": (_ddp, DDPOptions, {}),
     "dms": (_dms, DMSOptions, {}),
     "sqp": (_sqp, SQPOptions, {}),
+    "auto": (_auto, AutoOptions, {}),
 }
 """name -> (function of ocp, warm start, options, callback; class of its options; options that the name stands for)."""
+DEFAULT_SOLVER = "auto"
 
 
 def solver_names() -> tuple[str, ...]:
@@ -75,7 +91,7 @@ def solver_names() -> tuple[str, ...]:
     return tuple(SOLVERS)
 
 
-def solver_options(solver: str = "slq", **values: Any) -> Any:
+def solver_options(solver: str = DEFAULT_SOLVER, **values: Any) -> Any:
     """The options of a solver, checked.
 
     Raises UnknownName for a solver or option, with the nearest known one; ValueError for a value that is out of range,
@@ -94,17 +110,18 @@ def solver_options(solver: str = "slq", **values: Any) -> Any:
 def solve(
     ocp: OCP,
     guess: Guess | None = None,
-    options: SLQOptions | DMSOptions | SQPOptions | Mapping[str, Any] | None = None,
+    options: AutoOptions | SLQOptions | DMSOptions | SQPOptions | Mapping[str, Any] | None = None,
     callback: Callback | None = None,
-    solver: str = "slq",
+    solver: str | None = None,
     *,
     warm_start: WarmStart | None = None,
     check: bool = True,
 ) -> Solution:
     """Solve an optimal control problem.
 
-    guess: default that of the warm start, else x0 at every knot and zero controls. options: of the solver, as its dataclass
-    or as a mapping; a name that stands for certain options ("gnms") overrides those of a dataclass. callback: called with an
+    guess: default that of the warm start, else x0 at every knot and zero controls. solver: a name; default "auto", or the solver
+    whose options they are (:mod:`trajopt.solvers.auto`). options: of the solver, as its dataclass or as a mapping; a name that
+    stands for certain options ("gnms") overrides those of a dataclass. callback: called with an
     :class:`~trajopt.results.records.IterationRecord` after each iteration.
     warm_start: what an earlier solution tells. check: look for mistakes in the problem first; a loop that has solved this problem
     before, with other values, may spare the time.
@@ -112,6 +129,7 @@ def solve(
     Raises UnknownName for a solver or option, :class:`~trajopt.validation.validation.InvalidProblem` with all errors found,
     ValueError for bad options. Non-convergence is no exception: see ``Solution.status``.
     """
+    solver = _named_by(options) if solver is None else solver
     run, kind, preset = _entry(solver)
     if options is None or isinstance(options, Mapping):
         chosen = solver_options(solver, **(options or {}))
@@ -126,8 +144,17 @@ def solve(
     began = time.perf_counter()
     solution = run(ocp, warm, chosen, callback)
     elapsed = time.perf_counter() - began
-    meta = _meta(ocp, solver, asdict(chosen), warnings) | {"solve_time": elapsed}
+    meta = {**solution.meta, **_meta(ocp, solver, asdict(chosen), warnings), "solve_time": elapsed}
     return replace(solution, meta=meta, model=ocp.model)
+
+
+def _named_by(options: Any) -> str:
+    """The solver that options belong to, by their class, or as a mapping by their names; the default one for those that it has."""
+    kinds = {AutoOptions: DEFAULT_SOLVER, SLQOptions: "slq", DDPOptions: "ddp", DMSOptions: "dms", SQPOptions: "sqp"}
+    if not isinstance(options, Mapping):
+        return kinds.get(type(options), DEFAULT_SOLVER)
+    having = (name for kind, name in kinds.items() if set(options) <= {f.name for f in fields(kind)})
+    return next(having, DEFAULT_SOLVER)
 
 
 def solve_nlp(

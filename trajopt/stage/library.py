@@ -11,11 +11,18 @@ from dynamics_backends.compiled.interface.libraries import (
     address,
     bound,
     find_toolchain,
-    load,
+    library,
     pointers,
     templates,
 )
-from dynamics_backends.compiled.interface.sources import contracted_source, dynamics_source, tables_of
+from dynamics_backends.compiled.interface.sources import (
+    TooLong,
+    contracted_source,
+    dynamics_source,
+    model_in_loops,
+    question_of,
+    tables_of,
+)
 from dynamics_backends.protocol import unwrapped
 from trajopt.stage.stage_source import StageShape, stage_source
 
@@ -47,31 +54,34 @@ class Library:
 
     def __init__(self, backend: Any, shape: StageShape) -> None:
         sizes = dict(shape.parameters)
-        dynamics = dynamics_source(backend, sizes)
-        second = contracted_source(backend.map, sizes) if "second" in shape.parts else None
-        source = stage_source(dynamics, unwrapped(backend.map), shape, second).source
+
+        def source() -> str:
+            dynamics = dynamics_source(backend, sizes)
+            second = contracted_source(backend.map, sizes) if "second" in shape.parts else None
+            return "\n".join([templates(), stage_source(dynamics, unwrapped(backend.map), shape, second).source])
+
+        found = library(source, "stage", *question_of(backend, sizes), shape, refusals=(TooLong,))
         self.shape, self.lanes = shape, find_toolchain().lanes
-        self.tables = tables_of(dynamics.model)
+        self.tables = tables_of(model_in_loops(backend.map))
         self.ti, self.td = (pointers(t) for t in self.tables)
-        library = load("\n".join([templates(), source]))
         head = address(self.tables[0][0])
         if "first" in shape.parts:
-            self.first = bound(library, "stage_first", "pp ll pp")
-            self.end_values = bound(library, "end_values", "pp ll ppp")
-            self.end_first = bound(library, "end_first", "pppp")
+            self.first = bound(found, "stage_first", "pp ll pp")
+            self.end_values = bound(found, "end_values", "pp ll ppp")
+            self.end_first = bound(found, "end_first", "pppp")
         if "rollout" in shape.parts:
-            self.rollout = bound(library, "stage_rollout", "ppp ll p")
+            self.rollout = bound(found, "stage_rollout", "ppp ll p")
         elif "first" in shape.parts:
-            self.values = bound(library, "stage_values", "pp ll pp")
-        self.rooms = Rooms(int(bound(library, "stage_room", "p", ctypes.c_long)(head)) * self.lanes)
+            self.values = bound(found, "stage_values", "pp ll pp")
+        self.rooms = Rooms(int(bound(found, "stage_room", "p", ctypes.c_long)(head)) * self.lanes)
         if "second" in shape.parts:
-            self.second = bound(library, "stage_second", "pp ll pp")
-            self.knot_second = ctypes.cast(library.stage_knot_second, ctypes.c_void_p).value
-            self.kept = int(bound(library, "stage_kept", "", ctypes.c_long)())
-            self._second_room = bound(library, "stage_second_room", "pl", ctypes.c_long)
+            self.second = bound(found, "stage_second", "pp ll pp")
+            self.knot_second = ctypes.cast(found.stage_knot_second, ctypes.c_void_p).value
+            self.kept = int(bound(found, "stage_kept", "", ctypes.c_long)())
+            self._second_room = bound(found, "stage_second_room", "pl", ctypes.c_long)
             self._second_rooms: dict[int, Rooms] = {}
             if "first" in shape.parts:
-                self.end_second = bound(library, "end_second", "ppd ppp")
+                self.end_second = bound(found, "end_second", "ppd ppp")
 
     def second_rooms(self, substeps: int) -> Rooms:
         """Workspaces of the second derivatives."""

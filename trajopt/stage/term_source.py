@@ -11,7 +11,6 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-import casadi as ca
 import numpy as np
 
 from dynamics_backends.compiled.interface.sources import (
@@ -23,9 +22,12 @@ from dynamics_backends.compiled.interface.sources import (
     short_enough,
     trace_expressions,
 )
+from dynamics_backends.deferred import deferred
 from dynamics_backends.manifold import Manifold
 from dynamics_backends.protocol import Array, HasPartials, Map
 from trajopt.problem.terms import CostTerm
+
+ca = deferred("casadi")
 
 
 @dataclass(frozen=True)

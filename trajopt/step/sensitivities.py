@@ -41,7 +41,7 @@ class SampledSystem:
         self.backend = backend
         self.scheme = scheme
         self.substeps = substeps
-        self.sampling: Sampling | None = Sampling(backend, scheme, substeps)
+        self.sampling: Sampling | None = None if _overridden(type(self)) else Sampling(backend, scheme, substeps)
         self.system = backend.map
         self.manifold = backend.map.manifold
         self.nu = backend.map.nu
@@ -84,6 +84,11 @@ class SampledSystem:
         x, u = np.asarray(x, float), np.asarray(u, float)
         t, dt = (np.broadcast_to(np.asarray(value, float), (len(x),)) for value in (t, dt))
         return substeps_of(self.backend, self.scheme, self.substeps, x, u, t, dt, p or {})
+
+
+def _overridden(kind: type) -> bool:
+    """Whether a subclass takes or differentiates steps in its own way, which no engine can write as code."""
+    return any(getattr(kind, name) is not getattr(SampledSystem, name) for name in ("step", "linearize"))
 
 
 def _check_scheme(backend: DynamicsBackend, scheme: str, substeps: int) -> None:

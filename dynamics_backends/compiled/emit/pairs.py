@@ -11,9 +11,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, Self
 
-import casadi as ca
-
 from dynamics_backends import scalar as sm
+from dynamics_backends.deferred import deferred
+
+ca = deferred("casadi")
 
 
 class Pair:
@@ -259,9 +260,9 @@ ALGEBRAS: dict[str, type[Pair] | None] = {"real": None, "complex": ComplexPair, 
 # -- operations of a trace ----------------------------------------------------------------------------------------------
 
 
-def _decision(function: Callable[..., Any]) -> Callable[..., Any]:
-    """An operation on the first numbers, constant wherever it is differentiable."""
-    return lambda *operands: type(operands[0])(function(*[x.first for x in operands]))
+def _decision(name: str) -> Callable[..., Any]:
+    """CasADi's operation of this name on the first numbers, constant wherever it is differentiable."""
+    return lambda *operands: type(operands[0])(getattr(ca, name)(*[x.first for x in operands]))
 
 
 def _where(condition: Any, a: Any) -> Any:
@@ -290,14 +291,14 @@ OPERATIONS: dict[str, Callable[..., Any]] = {
     "FMIN": lambda a, b: a.select_by(b - a, a, b),
     "FMAX": lambda a, b: a.select_by(a - b, a, b),
     "IF_ELSE_ZERO": _where,
-    "LT": _decision(ca.lt),
-    "LE": _decision(ca.le),
-    "EQ": _decision(ca.eq),
-    "NE": _decision(ca.ne),
-    "NOT": _decision(ca.logic_not),
-    "AND": _decision(ca.logic_and),
-    "OR": _decision(ca.logic_or),
-    "SIGN": _decision(ca.sign),
-    "FLOOR": _decision(ca.floor),
+    "LT": _decision("lt"),
+    "LE": _decision("le"),
+    "EQ": _decision("eq"),
+    "NE": _decision("ne"),
+    "NOT": _decision("logic_not"),
+    "AND": _decision("logic_and"),
+    "OR": _decision("logic_or"),
+    "SIGN": _decision("sign"),
+    "FLOOR": _decision("floor"),
 }
 """What each operation of a :class:`~dynamics_backends.compiled.emit.trace.Trace` is on pairs."""

@@ -8,11 +8,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
-import casadi as ca
+from dynamics_backends.deferred import deferred
 
-_NAMES = {getattr(ca, name): name[3:] for name in dir(ca) if name.startswith("OP_")}
+ca = deferred("casadi")
+
+
+@lru_cache(maxsize=1)
+def _names() -> dict[int, str]:
+    """CasADi's operations by number."""
+    return {getattr(ca, name): name[3:] for name in dir(ca) if name.startswith("OP_")}
+
 
 Operand = int | float | tuple[int, int]
 """An earlier operation, a constant, or element (i, j): component j of input i."""
@@ -54,10 +62,11 @@ def trace_expressions(symbols: Sequence[Any], expressions: Sequence[Any]) -> Tra
     dense = [ca.densify(e) for e in expressions]
     f = ca.Function("traced", list(symbols), ca.cse(dense), {"live_variables": False})
     current: dict[int, Operand] = {}
+    names = _names()
     operations: list[Operation] = []
     outputs: list[list[Operand]] = [[0.0] * e.numel() for e in dense]
     for k in range(f.n_instructions()):
-        name = _NAMES[f.instruction_id(k)]
+        name = names[f.instruction_id(k)]
         to, of = f.instruction_output(k), f.instruction_input(k)
         if name == "CONST":
             current[to[0]] = float(f.instruction_constant(k))

@@ -11,4 +11,8 @@ from dynamics_backends.compiled.runtime.memory import (
     over_threads as over_threads,
     pointers as pointers,
 )
-from dynamics_backends.compiled.runtime.toolchain import find_toolchain as find_toolchain
+from dynamics_backends.compiled.runtime.remembered import library as library, remembered as remembered
+from dynamics_backends.compiled.runtime.toolchain import (
+    CompilerError as CompilerError,
+    find_toolchain as find_toolchain,
+)

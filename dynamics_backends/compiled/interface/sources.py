@@ -13,6 +13,8 @@ from dynamics_backends.compiled.sources.dynamics_source import (
     dynamics_source as dynamics_source,
     has_contraction as has_contraction,
     has_source as has_source,
+    model_in_loops as model_in_loops,
+    question_of as question_of,
     tables_of as tables_of,
 )
 from dynamics_backends.compiled.sources.traced_source import (

@@ -61,6 +61,9 @@ class CompiledDriver:
     def __reduce__(self) -> tuple[type, tuple[str]]:
         return CompiledDriver, (self.tier,)  # kernels belong to a process
 
+    def __structure__(self) -> tuple[()]:
+        return ()  # what a map computes does not depend on what evaluates it
+
     def __call__(self, program: Program, model: Model, arguments: Mapping[str, Any]) -> dict[str, Any]:
         values = [arguments[name] for name in program.arguments]
         algebra = _algebra(program, values)

@@ -9,27 +9,17 @@ from __future__ import annotations
 
 import ctypes
 import hashlib
-import os
 import tempfile
-import threading
 import warnings
 from functools import lru_cache
 from pathlib import Path
 
+from dynamics_backends.compiled.runtime.kept_files import cache_folder as cache_folder, intact, seal
 from dynamics_backends.compiled.runtime.toolchain import find_toolchain
 
 
 class CacheWarning(UserWarning):
     """The kernel cache cannot be used as it should."""
-
-
-def cache_folder() -> Path:
-    """The folder of compiled kernels: TRAJOPT_CACHE_DIR, or the user's cache folder."""
-    if os.environ.get("TRAJOPT_CACHE_DIR"):
-        return Path(os.environ["TRAJOPT_CACHE_DIR"])
-    import platformdirs
-
-    return Path(platformdirs.user_cache_dir("trajopt")) / "kernels"
 
 
 @lru_cache(maxsize=1)
@@ -42,9 +32,7 @@ def load(source: str) -> ctypes.CDLL:
 
     Raises CompilerError where it has to be compiled and cannot be.
     """
-    toolchain = find_toolchain()
-    text = toolchain.definitions + source
-    key = hashlib.sha256((text + toolchain.fingerprint).encode()).hexdigest()[:32]
+    key, text = key_of(source), find_toolchain().definitions + source
     try:
         return _load_from(_ready(cache_folder()), key, text)
     except OSError as error:
@@ -58,28 +46,32 @@ def load(source: str) -> ctypes.CDLL:
         return _load_from(_ready(folder), key, text)
 
 
+def key_of(source: str) -> str:
+    """The name of a source's library: the hash of all that it is made of."""
+    toolchain = find_toolchain()
+    text = toolchain.definitions + source + toolchain.fingerprint
+    return hashlib.sha256(text.encode()).hexdigest()[:32]
+
+
+def existing(key: str) -> ctypes.CDLL | None:
+    """The library of this name, if it is in the cache, whole."""
+    library = cache_folder() / f"{key}.so"
+    if not intact(library):
+        return None
+    try:
+        return ctypes.CDLL(str(library))
+    except OSError:
+        return None
+
+
 def _ready(folder: Path) -> Path:
     folder.mkdir(parents=True, exist_ok=True)
     return folder
 
 
 def _load_from(folder: Path, key: str, source: str) -> ctypes.CDLL:
-    library, checksum = folder / f"{key}.so", folder / f"{key}.sha256"
-    if not _intact(library, checksum):
+    library = folder / f"{key}.so"
+    if not intact(library):
         find_toolchain().compile(source, library)
-        temporary = checksum.with_suffix(f".{os.getpid()}.{threading.get_ident()}.tmp")
-        temporary.write_text(_digest(library))
-        temporary.replace(checksum)
+        seal(library)
     return ctypes.CDLL(str(library))
-
-
-def _intact(library: Path, checksum: Path) -> bool:
-    """Whether the library is there, whole: a truncated one must never reach the dynamic loader."""
-    try:
-        return checksum.read_bytes() == _digest(library).encode()
-    except OSError:
-        return False
-
-
-def _digest(file: Path) -> str:
-    return hashlib.sha256(file.read_bytes()).hexdigest()

@@ -6,20 +6,25 @@ package ``ziglang``.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import os
+import platform
+import re
 import shlex
 import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import lru_cache
 from importlib.util import find_spec
 from pathlib import Path
 
+from dynamics_backends.compiled.runtime.kept_files import cache_folder, intact, read_value, seal, write_value
+from dynamics_backends.compiled.runtime.progress import counted
 from dynamics_backends.compiled.runtime.units import units
 
 FLAGS = ("-O3", "-march=native", "-fno-math-errno", "-fPIC", "-shared", "-std=gnu11", "-w")
@@ -61,26 +66,34 @@ class Toolchain:
         return "\n".join([self.version, *FLAGS, *self.libraries, cpu_features()])
 
     def compile(self, source: str, target: Path) -> None:
-        """Compile C source to the shared library ``target``, long sources in parts side by side.
+        """Compile C source to the shared library ``target``, long sources in units side by side.
 
+        The objects of units stay beside it, by the hash of their text, for other sources that have a unit in common.
         Raises CompilerError with the compiler's message.
         """
-        with tempfile.TemporaryDirectory(dir=target.parent) as folder:
+        texts = units(source)
+        with counted(len(texts)) as done, tempfile.TemporaryDirectory(dir=target.parent) as folder:
             library = Path(folder) / "kernel.so"
-            parts = units(source, os.cpu_count() or 1)
-            files = [Path(folder) / f"kernel{i}.c" for i in range(len(parts))]
-            for file, text in zip(files, parts, strict=True):
-                file.write_text(text)
-            if len(files) > 1:
-                with ThreadPoolExecutor(len(files)) as pool:
-                    files = list(pool.map(self._object, files))
-            self._run([*FLAGS, *map(str, files), "-o", str(library), *self.libraries])
+            if len(texts) == 1:
+                objects = [Path(folder) / "kernel.c"]
+                objects[0].write_text(source)
+            else:
+                with ThreadPoolExecutor(os.cpu_count() or 1) as pool:
+                    objects = list(pool.map(lambda text: self._object(text, Path(folder), target.parent, done), texts))
+            self._run([*FLAGS, *map(str, objects), "-o", str(library), *self.libraries])
             library.replace(target)
 
-    def _object(self, source: Path) -> Path:
-        target = source.with_suffix(".o")
-        self._run([*(flag for flag in FLAGS if flag != "-shared"), "-c", str(source), "-o", str(target)])
-        return target
+    def _object(self, text: str, folder: Path, cache: Path, done: Callable[[], None]) -> Path:
+        """The object of a unit, from the cache or from the compiler."""
+        name = hashlib.sha256((text + self.fingerprint).encode()).hexdigest()[:32]
+        kept, source, made = cache / f"{name}.o", folder / f"{name}.c", folder / f"{name}.o"
+        if not intact(kept):
+            source.write_text(text)
+            self._run([*(flag for flag in FLAGS if flag != "-shared"), "-c", str(source), "-o", str(made)])
+            made.replace(kept)
+            seal(kept)
+        done()
+        return kept
 
     def _run(self, arguments: Sequence[str]) -> None:
         try:
@@ -142,6 +155,35 @@ def has_compiler() -> bool:
 
 
 def _examined(command: tuple[str, ...]) -> Toolchain:
+    """What a command is; that of a compiler proper, no script around one, is remembered for as long as its file stays the same."""
+    file = _identity(command)
+    known = None if file is None else read_value(file)
+    if known is not None:
+        return Toolchain(command, *known)
+    found = _asked(command)
+    if file is not None:
+        with contextlib.suppress(OSError):
+            file.parent.mkdir(parents=True, exist_ok=True)
+            write_value(file, [found.version, found.lanes, found.mvec])
+    return found
+
+
+def _identity(command: tuple[str, ...]) -> Path | None:
+    """Where what is known of a compiler is kept: by its file, the processor and the C library; None for scripts and wrappers."""
+    path = shutil.which(command[0])
+    if len(command) > 1 or path is None:
+        return None
+    file = Path(path).resolve()
+    with file.open("rb") as content:
+        is_program = content.read(4) == b"\x7fELF"
+    if not is_program or not re.search(r"(gcc|clang)(-[\d.]+)?$", file.name):
+        return None
+    stat, libc = file.stat(), platform.libc_ver()
+    text = repr((command, str(file), stat.st_size, stat.st_mtime_ns, stat.st_ino, cpu_features(), libc, _MVEC_TEST))
+    return cache_folder() / f"{hashlib.sha256(text.encode()).hexdigest()[:32]}.known"
+
+
+def _asked(command: tuple[str, ...]) -> Toolchain:
     version = _output([*command, "--version"]).splitlines()[0]
     macros = _output([*command, "-march=native", "-dM", "-E", "-x", "c", "-"])
     lanes, prefix = next((n, p) for macro, n, p in _LANES if macro in macros)

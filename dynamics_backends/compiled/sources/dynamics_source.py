@@ -16,12 +16,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
 from dynamics_backends.compiled.loops.kernel import NO_TABLES
 from dynamics_backends.compiled.loops.tables import double_tables, int_tables
-from dynamics_backends.compiled.sources import constrained_source
+from dynamics_backends.compiled.runtime.remembered import remembered
+from dynamics_backends.compiled.sources import constrained_source, traced_source
 from dynamics_backends.compiled.sources.free_body_source import contracted_loops, partials_loops, value_loops
 from dynamics_backends.compiled.sources.traced_source import TracedDynamics, differences
 from dynamics_backends.methods.base import Method
@@ -53,6 +55,16 @@ def has_source(backend: DynamicsBackend) -> bool:
     return backend.name != "analytic" or isinstance(unwrapped(backend.map), HasPartials)
 
 
+def question_of(backend: DynamicsBackend, sizes: Mapping[str, int]) -> tuple:
+    """All that the functions of this module depend on, for :mod:`dynamics_backends.compiled.runtime.remembered`."""
+    options = [getattr(backend, key, None) for key in ("scheme", "step", "mode")]
+    return (backend.name, *options, unwrapped(backend.map), tuple(sizes.items()), *_limits())
+
+
+def _limits() -> tuple[int, int]:
+    return STRAIGHT_UP_TO_DOFS, traced_source.OPERATIONS_LIMIT
+
+
 def dynamics_source(
     backend: DynamicsBackend, sizes: Mapping[str, int], *, straight: bool | None = None
 ) -> DynamicsSource:
@@ -61,8 +73,19 @@ def dynamics_source(
     straight: as straight-line code; default by the size of the robot. Raises TooLong for straight-line code that would
     take too long to compile, TraceError for a map that cannot be traced.
     """
-    map, name = unwrapped(backend.map), backend.name
+    map = unwrapped(backend.map)
     body = _looped(map) if straight is None else None if straight else _free_body(map)
+
+    def write() -> list[Any]:
+        return list(_written(backend, sizes, body))
+
+    source, room, rows = remembered(write, "dynamics", straight, *question_of(backend, sizes))
+    return DynamicsSource(source, room, rows, None if body is None else body.model)
+
+
+def _written(backend: DynamicsBackend, sizes: Mapping[str, int], body: FreeBody | None) -> tuple[str, str, int]:
+    """Source, workspace and rows; body: the robot that is written as loops, if it is."""
+    map, name = unwrapped(backend.map), backend.name
     traced = TracedDynamics(map, sizes)
     rows = traced.rows if body is None else map.manifold.ndx // 2
     value, room = traced.value() if body is None else value_loops(body)
@@ -74,7 +97,7 @@ def dynamics_source(
         partials, more = traced.casadi_ad(backend.mode)  # type: ignore[attr-defined]
     else:
         partials, more = constrained_source.analytic_source(traced) if body is None else partials_loops(body)
-    return DynamicsSource("\n".join([value, partials]), f"{room} + {more}", rows, None if body is None else body.model)
+    return "\n".join([value, partials]), f"{room} + {more}", rows
 
 
 def contracted_source(map: Map, sizes: Mapping[str, int]) -> DynamicsSource:
@@ -84,9 +107,18 @@ def contracted_source(map: Map, sizes: Mapping[str, int]) -> DynamicsSource:
     if body is not None:
         source, room = contracted_loops(body)
         return DynamicsSource(source, room, map.manifold.ndx // 2, body.model)
-    traced = TracedDynamics(map, sizes)
-    source, room = constrained_source.contracted_source(traced)
-    return DynamicsSource(source, room, traced.rows)
+
+    def write() -> list[Any]:
+        traced = TracedDynamics(map, sizes)
+        return [*constrained_source.contracted_source(traced), traced.rows]
+
+    return DynamicsSource(*remembered(write, "contracted", map, tuple(sizes.items()), *_limits()))
+
+
+def model_in_loops(map: Map) -> Model | None:
+    """The model whose tables the functions of a map read by default, if any."""
+    body = _looped(unwrapped(map))
+    return None if body is None else body.model
 
 
 def _looped(map: Map) -> FreeBody | None:

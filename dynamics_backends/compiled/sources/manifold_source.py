@@ -15,13 +15,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-import casadi as ca
-
 from dynamics_backends import scalar as sm
 from dynamics_backends.compiled.emit.emit import Argument, step_function
 from dynamics_backends.compiled.emit.trace import trace_expressions
+from dynamics_backends.deferred import deferred
 from dynamics_backends.manifold import LieGroup, Manifold
 
+ca = deferred("casadi")
 _MATRICES = {"transport": ("d",), "dexp": ("d",), "dexp_inv": ("d",), "d_dexp_inv": ("d", "k")}
 _SECOND = {  # arguments and results
     "integrate_bend": (("d", "l"), ("ye", "ee")),

@@ -4,12 +4,11 @@ traced whole.
 
 from __future__ import annotations
 
-import casadi as ca
-
 from dynamics_backends.compiled.emit.trace import trace_expressions
 from dynamics_backends.compiled.loops.kernel import CompiledKernel
 from dynamics_backends.compiled.loops.unrolled import straight_kernel
 from dynamics_backends.compiled.sources.traced_source import by_rows, short_enough
+from dynamics_backends.deferred import deferred
 from dynamics_backends.protocol import Array
 from dynamics_backends.rigid_body.algorithms.regressor import (
     PARAMETERS,
@@ -18,6 +17,8 @@ from dynamics_backends.rigid_body.algorithms.regressor import (
     regressor_rows,
 )
 from dynamics_backends.rigid_body.model.model import Model
+
+ca = deferred("casadi")
 
 
 class CompiledRegressor:

@@ -150,6 +150,24 @@ def frame_jacobian_rate(model: Model, q: Rows, v: Rows, frame: int, reference: s
     return _matrix_rows(model, columns, posed.zero)
 
 
+class FrameKinematics(NamedTuple):
+    """A frame in the world: rotation R[i][j], each (N,), position (3, N) [m], and Jacobian (6 * nv, N) by rows, in the reference
+    LOCAL_WORLD_ALIGNED."""
+
+    rotation: list[list[Scalar]]
+    position: Rows
+    jacobian: Rows
+
+
+def frame_kinematics(model: Model, q: Rows, frame: int) -> FrameKinematics:
+    """Placement and Jacobian of a frame, from one recursion."""
+    posed = _pose(PLACEMENT, model, frame, {"q": q})
+    R = posed.pose.R.transpose()
+    rotation = [[c + posed.zero for c in (r.x, r.y, r.z)] for r in (R.a, R.b, R.c)]
+    jacobian = _matrix_rows(model, {d: _column(posed, d) for d in _path(model, posed)}, posed.zero)
+    return FrameKinematics(rotation, _rows([posed.pose.p + posed.origin], posed.zero), jacobian)
+
+
 def _path(model: Model, posed: _Posed) -> list[int]:
     return model.ancestors(posed.body) if posed.body >= 0 else []
 

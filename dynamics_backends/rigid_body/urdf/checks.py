@@ -1,8 +1,9 @@
 """Checks of what a URDF describes: one tree, and inertias with which the equations of motion can be solved.
 
-Errors are what makes the dynamics wrong: no tree, or a mass matrix that is singular or has a negative
-eigenvalue. The latter is decided joint by joint on D = S' I_A S, the pivot of the articulated-body algorithm
-(Featherstone 2008, table 7.1), compared with S' I_c S of the rigid composite body, at a few configurations.
+Errors are what makes the dynamics wrong: no tree, or a mass matrix that has a negative eigenvalue. Joints with one degree of
+freedom that move nothing, which make it singular, get a small rotor inertia, with a warning. Which is which is decided joint by
+joint on D = S' I_A S, the pivot of the articulated-body algorithm (Featherstone 2008, table 7.1), compared with S' I_c S of the
+rigid composite body, at a few configurations.
 Untidy inertias of single links are warnings.
 """
 
@@ -22,6 +23,7 @@ from dynamics_backends.rigid_body.urdf.elements import Joint, Link, Robot
 from dynamics_backends.rigid_body.urdf.xml_source import URDFError
 
 PIVOT_TOLERANCE = 1e-10  # of the scaled pivot: far above rounding, far below that of any robot's joint
+ASSUMED_ROTOR = 1e-3  # [kg m^2, or kg]: that of a small servo behind its gears
 CONFIGURATIONS = 3  # the neutral one and two random ones: a mass matrix may be singular at one of them by chance
 
 
@@ -90,8 +92,6 @@ def _cycle(robot: Robot, above: dict[str, Joint], reached: set[str]) -> URDFErro
 def link_warnings(link: Link) -> list[str]:
     """Return sentences about an inertia that no real body has."""
     where = f"link {link.name!r} (line {link.element.line})"
-    if link.mass < 0:
-        return [f"{where} has the negative mass {link.mass:g}"]
     if link.mass > 0 and not link.inertia.any():
         return [f"{where} has a mass and a zero inertia tensor: taken as a point mass"]
     if not positive_semidefinite(link.inertia):
@@ -107,11 +107,30 @@ def body_warnings(model: Model) -> list[str]:
     return [f"link {body!r}, moved by joint {joint!r}, has no mass" for body, joint, mass in pairs if mass == 0]
 
 
-def inertia_errors(model: Model, exempt: frozenset[str] = frozenset()) -> list[str]:
-    """Return sentences about the joints, but those exempt, where the mass matrix is not positive definite."""
+def with_assumed_rotors(model: Model, exempt: frozenset[str] = frozenset()) -> tuple[Model, list[str]]:
+    """Return the model with a rotor inertia at each joint, but those exempt, that moves nothing, and sentences about them."""
+    pivots, armature, notes = _pivots(model), np.array(model.armature), []
+    for b, joint in enumerate(model.joint_names):
+        idle = JOINT_TYPES[model.joint_types[b]] == (1, 1) and abs(pivots[:, b]).max() <= PIVOT_TOLERANCE
+        if idle and joint not in exempt:
+            armature[model.dofs(b)] = ASSUMED_ROTOR
+            notes.append(
+                f"joint {joint!r} moves link {model.body_names[b]!r} and what hangs on it without inertia against it: a rotor"
+                f" inertia of {ASSUMED_ROTOR:g} is assumed; lock the joint, correct the <inertial>, or give its armature"
+            )
+    return (model.replace(armature=armature) if notes else model), notes
+
+
+def _pivots(model: Model) -> np.ndarray:
+    """Return the scaled pivots (CONFIGURATIONS, nb)."""
     rng = np.random.default_rng(0)
     configurations = [model.neutral(), *model.random_configuration(rng, CONFIGURATIONS - 1)]
-    pivots = np.array([scaled_pivots(model, q) for q in configurations]).reshape(CONFIGURATIONS, model.nb)
+    return np.array([scaled_pivots(model, q) for q in configurations]).reshape(CONFIGURATIONS, model.nb)
+
+
+def inertia_errors(model: Model, exempt: frozenset[str] = frozenset()) -> list[str]:
+    """Return sentences about the joints, but those exempt, where the mass matrix is not positive definite."""
+    pivots = _pivots(model)
     errors = []
     for b, joint in enumerate(model.joint_names):
         negative = pivots[:, b].min() < -PIVOT_TOLERANCE

@@ -119,6 +119,8 @@ def read_link(element: Element) -> Link:
     if inertial is None:
         return link
     link.mass = inertial.required("mass").number("value")
+    if link.mass < 0:
+        raise inertial.required("mass").error(f"the mass is {link.mass:g}: give one that is not negative")
     origin = inertial.first("origin")
     if origin is not None:
         link.com = origin.vector("xyz", (0, 0, 0))
@@ -188,7 +190,11 @@ def _read_limits(joint: Joint, limit: Element | None, urdf_type: str, warnings: 
         joint.lower = limit.number("lower", 0.0, infinite=True)
         joint.upper = limit.number("upper", 0.0, infinite=True)
         if joint.lower > joint.upper:
-            raise limit.error(f"the lower limit {joint.lower:g} exceeds the upper {joint.upper:g}: exchange them")
+            warnings.append(
+                f"joint {joint.name!r} (line {limit.line}): the lower limit {joint.lower:g} exceeds the upper {joint.upper:g}:"
+                " taken as exchanged"
+            )
+            joint.lower, joint.upper = joint.upper, joint.lower
     elif urdf_type in _LIMITED:
         warnings.append(f"joint {joint.name!r} is {urdf_type} but has no position limits: taken as unlimited")
     if limit is not None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import warnings
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from itertools import chain
 from pathlib import Path
@@ -44,6 +44,7 @@ def load_urdf(
     strict: bool = False,
     gravity=None,
     armature: float | Mapping[str, float] | None = None,
+    locked: Iterable[str] | Mapping[str, float] = (),
 ) -> Model:
     """Return the model of a URDF file, or of URDF text that starts with "<".
 
@@ -57,9 +58,11 @@ def load_urdf(
     armature: rotor inertia at the joint [kg m^2, or kg], for all joints but floating ones or by joint name;
     by default the attribute `armature` of <dynamics>, plus J n^2 of a <transmission> that gives
     <rotorInertia>.
+    locked: joints made rigid, at these values [rad, m] or by name alone at 0; nothing is asked of what hangs on them.
+    Joints that move no inertia, on which the equations of motion would be singular, get a rotor inertia of 1e-3, with a warning.
 
     Raises URDFError, with file, line and element, for what cannot be a robot; UnknownName for an unknown
-    joint in `armature`; ValueError for a wrong option.
+    joint in `armature` or `locked`; ValueError for a wrong option.
     """
     _check_option("base", base, ("fixed", "floating"))
     _check_option("mimic", mimic, ("free", "lock", "follow"))
@@ -73,7 +76,11 @@ def load_urdf(
         model = lock_joints(model, {name: follower.offset for name, follower in followers.items()})
     elif followers:
         model = replace(model, coupling=couple(model, followers))
-    _report(robot, model, exempt=frozenset(followers), strict=strict)
+    if locked:
+        model = lock_joints(model, locked)
+    exempt = frozenset(followers)
+    model, assumed = urdf_checks.with_assumed_rotors(model, exempt)
+    _report(robot, model, exempt, [*robot.warnings, *assumed], strict)
     return model if _is_text(source) else replace(model, source=str(Path(source).resolve()))
 
 
@@ -133,13 +140,13 @@ def _inertia(link: Link) -> dict:
     return {"mass": link.mass, "com": link.com, "inertia": link.inertia}
 
 
-def _report(robot: Robot, model: Model, exempt: frozenset[str], strict: bool):
+def _report(robot: Robot, model: Model, exempt: frozenset[str], notes: list[str], strict: bool):
     """Raise for inertias that make the dynamics wrong; warn of, or raise for, what is untidy."""
     errors = urdf_checks.inertia_errors(model, exempt)
     if errors:
         raise URDFError("\n".join([f"{robot.element.source}: {errors[0]}", *errors[1:]]))
     moving = [robot.links[frame.name] for frame in model.frames if frame.kind == "link" and frame.body >= 0]
-    notes = [*robot.warnings, *urdf_checks.body_warnings(model)]
+    notes = [*notes, *urdf_checks.body_warnings(model)]
     notes += chain.from_iterable(urdf_checks.link_warnings(link) for link in moving)
     if not notes:
         return

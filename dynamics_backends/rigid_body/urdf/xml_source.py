@@ -1,7 +1,8 @@
 """Untrusted XML as a tree of elements that know their line, and the numbers in them.
 
 Entity declarations and external references are refused by defusedxml, so that a small file cannot expand into
-a large one or read another. Every complaint is a `URDFError` that begins with the file, the line and the
+a large one or read another. Two slips that other readers forgive are mended first: an XML declaration that is not at the very
+start, and prefixes that no xmlns declares. Every complaint is a `URDFError` that begins with the file, the line and the
 element.
 """
 
@@ -9,6 +10,7 @@ from __future__ import annotations
 
 import math
 import os
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -113,6 +115,42 @@ def read_xml(source: str | os.PathLike) -> Element:
 
 
 def _parse_text(content: str | bytes, source: str) -> Element:
+    content = _declaration_first(content)
+    try:
+        return _parsed(content, source)
+    except URDFError as error:
+        if UNBOUND not in str(error):
+            raise
+    return _parsed(_with_prefixes(content), source)
+
+
+UNBOUND = "unbound prefix"
+_LATE_DECLARATION = rb"\A((?:\s|<!--(?:(?!-->).)*-->)+)(<\?xml\b.*?\?>)"
+_TO_ROOT = rb"\A(?:\xef\xbb\xbf)?(?:\s|<\?(?:(?!\?>).)*\?>|<!--(?:(?!-->).)*-->|<!DOCTYPE[^>]*>)*<[\w.:-]+"
+_PREFIX = rb"<([A-Za-z_][\w.-]*):|\s([A-Za-z_][\w.-]*):[\w.-]+\s*="
+_BOUND = rb"xmlns:([\w.-]+)\s*="
+
+
+def _declaration_first(content: str | bytes) -> str | bytes:
+    """Return the text with an XML declaration moved before the blank lines and comments above it; lines keep their numbers."""
+    raw = content.encode() if isinstance(content, str) else content
+    moved = re.sub(_LATE_DECLARATION, rb"\2\1", raw, count=1, flags=re.DOTALL)
+    return content if moved == raw else moved
+
+
+def _with_prefixes(content: str | bytes) -> bytes:
+    """Return the text with every prefix declared in its root element."""
+    raw = content.encode() if isinstance(content, str) else content
+    used = (
+        {name for pair in re.findall(_PREFIX, raw) for name in pair if name}
+        - set(re.findall(_BOUND, raw))
+        - {b"xmlns", b"xml"}
+    )
+    names = b"".join(b' xmlns:%s="urn:undeclared:%s"' % (name, name) for name in sorted(used))
+    return re.sub(_TO_ROOT, lambda found: found.group(0) + names, raw, count=1, flags=re.DOTALL)
+
+
+def _parsed(content: str | bytes, source: str) -> Element:
     target = _Target(source)
     parser = target.parser = DefusedXMLParser(target=target)
     try:

@@ -49,7 +49,7 @@ def answer(library):
 
 
 def files(folder):
-    return sorted(path.suffix for path in folder.iterdir())
+    return sorted(path.suffix for path in folder.iterdir() if path.suffix != ".known")  # what is known of the compiler
 
 
 def entry(folder):

@@ -6,6 +6,7 @@ import sys
 import numpy as np
 import pytest
 import textbook_systems as textbook
+from slq_solve import solve
 
 from dynamics_backends.manifold import Manifold
 from dynamics_backends.protocol import FunctionMap
@@ -20,7 +21,6 @@ from trajopt import (
     constant_guess,
     control_cost,
     residual_cost,
-    solve,
     state_cost,
     validate,
 )

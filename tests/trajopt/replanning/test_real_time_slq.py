@@ -180,7 +180,7 @@ def test_replanning_compiles_nothing(monkeypatch):
     assert replanned(ocp, KNOTS).status.code == StatusCode.MAX_ITERATIONS
     before = library.library_of.cache_info().misses
     monkeypatch.setattr(cache, "load", None)
-    monkeypatch.setattr(library, "load", None)
+    monkeypatch.setattr(library, "library", None)
     from trajopt.replanning.plan import remaining
 
     for _ in range(3):

@@ -6,6 +6,7 @@ import zipfile
 import numpy as np
 import pytest
 import textbook_systems as textbook
+from slq_solve import solve
 
 from dynamics_backends.registry import make_backend
 from trajopt import (
@@ -18,7 +19,6 @@ from trajopt import (
     interpolated_guess,
     quasi_static_guess,
     resampled_guess,
-    solve,
     state_cost,
 )
 

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 import textbook_systems as textbook
+from slq_solve import solve
 
 from dynamics_backends.registry import make_backend
 from trajopt import (
@@ -15,7 +16,6 @@ from trajopt import (
     control_cost,
     quadratize,
     residual_constraint,
-    solve,
     solver_options,
     state_bounds,
     state_cost,

@@ -15,6 +15,7 @@ from shooting_cases import (
     rolled_out,
     sampled,
 )
+from slq_solve import solve
 
 from dynamics_backends.manifold import Manifold
 from dynamics_backends.methods.forward_ad import contracted_hessian
@@ -29,7 +30,6 @@ from trajopt import (
     constant_guess,
     control_cost,
     residual_cost,
-    solve,
     solver_options,
     state_cost,
 )
@@ -104,6 +104,7 @@ def derivatives_of_the_total_cost(ocp, us):
     return gradient, contracted_hessian(map, Batch.of(map, *given), np.ones((1, 1)))[0]
 
 
+@pytest.mark.numpy  # the oracle counts its controls while it runs, which symbols cannot
 @pytest.mark.parametrize("make", [small_pendulum, small_attitude_slew])
 def test_the_newton_step_is_that_of_the_cost_in_all_controls(make):
     ocp = make()
@@ -165,7 +166,7 @@ def test_swing_up_from_rest_in_fewer_iterations_than_slq(shooting, curvature):
     assert curved.status.success
     assert curved.iterations < plain.iterations / 3
     assert curved.cost == pytest.approx(plain.cost, rel=1e-9)
-    assert {r.curvature for r in curved.history} == {"gauss_newton", curvature}
+    assert curvature in {r.curvature for r in curved.history} <= {"gauss_newton", "mixed", curvature}
 
 
 @each_curvature

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 import textbook_systems as textbook
+from slq_solve import solve
 
 from dynamics_backends.protocol import FunctionMap
 from dynamics_backends.registry import make_backend
@@ -19,7 +20,6 @@ from trajopt import (
     constant_guess,
     control_cost,
     interpolated_guess,
-    solve,
     solver_options,
     state_bounds,
     state_cost,

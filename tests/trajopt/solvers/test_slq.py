@@ -18,6 +18,7 @@ from shooting_cases import (
     polished,
     sampled,
 )
+from slq_solve import solve
 
 from dynamics_backends.manifold import Manifold
 from dynamics_backends.protocol import FunctionMap
@@ -30,7 +31,6 @@ from trajopt import (
     control_cost,
     interpolated_guess,
     residual_cost,
-    solve,
     state_cost,
 )
 from trajopt.lq.lq import reduced_gradient

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import textbook_systems as textbook
 from hock_schittkowski import ALL, NW_EXAMPLE_19_1, Problem, Taylor, TextbookNLP, full, rosenbrock, squares
+from slq_solve import solve
 
 from dynamics_backends.registry import make_backend
 from trajopt import (
@@ -16,7 +17,6 @@ from trajopt import (
     bounded,
     control_cost,
     residual_constraint,
-    solve,
     state_bounds,
     state_cost,
 )

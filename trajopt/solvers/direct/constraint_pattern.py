@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from dynamics_backends.compiled.interface.libraries import remembered
 from dynamics_backends.protocol import Array
 from trajopt.problem.constraints import Constraint
 
@@ -28,6 +29,15 @@ def jacobian_pattern(constraints: Sequence[Constraint], n: int, m: int) -> Array
 @lru_cache(maxsize=256)
 def _structure(residual: Any, sizes: tuple[tuple[str, int], ...]) -> Array:
     """The mask (nr, ndx + nu) of one residual; full where its source does not take symbols."""
+
+    def found() -> list[list[bool]]:
+        return _traced(residual, sizes).tolist()
+
+    width = residual.manifold.ndx + residual.nu
+    return np.array(remembered(found, "pattern", residual, sizes), dtype=bool).reshape(residual.n_out, width)
+
+
+def _traced(residual: Any, sizes: tuple[tuple[str, int], ...]) -> Array:
     import casadi as ca
 
     from dynamics_backends.compiled.interface.sources import Symbols, TraceError, symbolic_value

@@ -9,10 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import cached_property
+from typing import TYPE_CHECKING
 
 import numpy as np
-import scipy.sparse as sp
 
+from dynamics_backends.deferred import deferred
 from dynamics_backends.protocol import Array
 from trajopt.guesses.guesses import Guess
 from trajopt.problem.ocp import OCP
@@ -27,6 +28,11 @@ from trajopt.solvers.qp.qp import QPSolver, StageLayout, make_qp_solver
 from trajopt.solvers.qp.stage_hessian import StageHessian, StagePlaces
 from trajopt.solvers.sqp.sqp import solve_nlp
 from trajopt.stage.engine import is_compiled, lq_solver_for
+
+if TYPE_CHECKING:
+    import scipy.sparse as sp
+else:
+    sp = deferred("scipy.sparse")
 
 
 class StagedProgram(Transcription):

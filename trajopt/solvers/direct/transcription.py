@@ -14,11 +14,11 @@ from __future__ import annotations
 import itertools
 from collections.abc import Mapping, Sequence
 from functools import cached_property
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
-import scipy.sparse as sp
 
+from dynamics_backends.deferred import deferred
 from dynamics_backends.protocol import Array, Hessians
 from trajopt.guesses.guesses import Guess
 from trajopt.problem.constraints import chosen_coordinates
@@ -30,6 +30,11 @@ from trajopt.solvers.direct.program_parts import Part, held_problem, parts_of
 from trajopt.solvers.nlp.nlp import NLP
 from trajopt.solvers.qp.sparse_assembly import Assembly, Entries
 from trajopt.stage.stages import StageDerivatives, StageValues
+
+if TYPE_CHECKING:
+    import scipy.sparse as sp
+else:
+    sp = deferred("scipy.sparse")
 
 
 class _Point(NamedTuple):

@@ -9,11 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
-import scipy.sparse as sp
 
+from dynamics_backends.deferred import deferred
 from dynamics_backends.protocol import Array
 from trajopt.problem.constraints import UNBOUNDED
 from trajopt.results.records import Callback, Journal
@@ -23,6 +23,10 @@ from trajopt.solvers.nlp.ipopt_problem import IpoptProblem, Iterate, Pattern, Pr
 from trajopt.solvers.nlp.nlp import NLP, NLPSolution, Patterned
 from trajopt.solvers.options import DMSOptions
 
+if TYPE_CHECKING:
+    import scipy.sparse as sp
+else:
+    sp = deferred("scipy.sparse")
 _SUCCESS, _ACCEPTABLE, _INFEASIBLE, _TINY_STEP, _DIVERGING, _FEASIBLE_POINT = 0, 1, 2, 3, 4, 6
 _MAX_ITERATIONS, _RESTORATION_FAILED, _STEP_FAILED, _CPU_TIME, _WALL_TIME = -1, -2, -3, -4, -5
 _TOO_FEW_FREEDOMS, _INVALID_NUMBER = -10, -13

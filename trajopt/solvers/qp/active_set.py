@@ -10,17 +10,21 @@ then returns is recognized by its residuals and not taken for a solution.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import scipy.sparse as sp
 
+from dynamics_backends.deferred import deferred
 from dynamics_backends.protocol import Array
 from trajopt.solvers.qp.convexity import positive_definite
 from trajopt.solvers.qp.interior_point import polished
 from trajopt.solvers.qp.qp import QP, QPSolution, QPStatus, kkt_residual
 from trajopt.solvers.qp.sparse_kkt import SparseKKT
 
+if TYPE_CHECKING:
+    import scipy.sparse as sp
+else:
+    sp = deferred("scipy.sparse")
 ACCEPTABLE = 1e-9
 """Largest residual of an answer, relative to the size of the problem's numbers."""
 PRECISE = 1e-14

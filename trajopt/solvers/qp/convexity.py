@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 import numpy as np
-import scipy.sparse as sp
 
+from dynamics_backends.deferred import deferred
 from dynamics_backends.protocol import Array
 from trajopt.lq.lapack import cholesky
 from trajopt.lq.lq_solver import LQSolver, NumpyLQ
 from trajopt.solvers.qp.qp import QP
 from trajopt.solvers.qp.riccati_kkt import RiccatiKKT, UnstructuredQP
 
+if TYPE_CHECKING:
+    import scipy.sparse as sp
+else:
+    sp = deferred("scipy.sparse")
+sparse_linalg = deferred("scipy.sparse.linalg")
 DENSE = 150
 """Up to this size dense factorizations are used: they are as fast, and leave no doubt about small eigenvalues."""
 MARGIN = 1e-10
@@ -94,10 +100,11 @@ def _inertia_is_right(H: sp.csc_matrix, E: sp.csr_matrix) -> bool:
 
 def _negative_pivots(M: sp.csc_matrix) -> int | None:
     """How many eigenvalues are negative, by the pivots of a factorization that keeps them on the diagonal; None where it fails."""
-    from scipy.sparse.linalg import splu
 
     try:
-        factor = splu(M, permc_spec="MMD_AT_PLUS_A", diag_pivot_thresh=0.0, options={"SymmetricMode": True})
+        factor = sparse_linalg.splu(
+            M, permc_spec="MMD_AT_PLUS_A", diag_pivot_thresh=0.0, options={"SymmetricMode": True}
+        )
     except RuntimeError:  # exactly singular
         return None
     return int((factor.U.diagonal() < 0.0).sum()) if (factor.perm_r == factor.perm_c).all() else None

@@ -6,17 +6,21 @@ and start from the last solution or from the given one.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import scipy.sparse as sp
 
+from dynamics_backends.deferred import deferred
 from dynamics_backends.protocol import Array
 from trajopt.solvers.qp.convexity import positive_definite
 from trajopt.solvers.qp.interior_point import polished
 from trajopt.solvers.qp.qp import QP, QPSolution, QPStatus, kkt_residual
 from trajopt.solvers.qp.sparse_kkt import SparseKKT
 
+if TYPE_CHECKING:
+    import scipy.sparse as sp
+else:
+    sp = deferred("scipy.sparse")
 TIGHT: dict[str, Any] = {"eps_abs": 1e-9, "eps_rel": 1e-9, "max_iter": 20_000}
 """For accuracy: ADMM far enough for polishing to find the active constraints."""
 COARSE: dict[str, Any] = {"polish": False, "eps_abs": 1e-4, "eps_rel": 1e-4, "max_iter": 4_000}

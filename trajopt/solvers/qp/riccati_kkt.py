@@ -12,15 +12,21 @@ the full system brings back.
 
 from __future__ import annotations
 
-import numpy as np
-import scipy.sparse as sp
+from typing import TYPE_CHECKING
 
+import numpy as np
+
+from dynamics_backends.deferred import deferred
 from dynamics_backends.protocol import Array
 from trajopt.lq.lq import LQProblem
 from trajopt.lq.lq_solver import LQSolver
 from trajopt.solvers.qp.qp import QP, StageLayout
 from trajopt.solvers.qp.stage_hessian import StageHessian, StagePlaces
 
+if TYPE_CHECKING:
+    import scipy.sparse as sp
+else:
+    sp = deferred("scipy.sparse")
 REFINEMENTS = 3
 NO_STAGES = "this program has no stages (a first-order hold couples them); use qp_solver = 'interior_point'"
 

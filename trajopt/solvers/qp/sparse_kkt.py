@@ -13,15 +13,20 @@ own entry H_ii, not by the largest one: weights of states may exceed those of co
 from __future__ import annotations
 
 from functools import lru_cache
+from typing import TYPE_CHECKING
 
 import numpy as np
-import scipy.sparse as sp
-from scipy.sparse.linalg import splu
 
+from dynamics_backends.deferred import deferred
 from dynamics_backends.protocol import Array
 from trajopt.solvers.qp.qp import QP
 from trajopt.solvers.qp.sparse_assembly import Assembly
 
+if TYPE_CHECKING:
+    import scipy.sparse as sp
+else:
+    sp = deferred("scipy.sparse")
+sparse_linalg = deferred("scipy.sparse.linalg")
 REGULARIZATION = 1e-9
 """Added to the diagonal of the KKT matrix: for rows as it is, for variables relative to H_ii."""
 FLAT = 1e-7
@@ -48,7 +53,7 @@ class KKTPattern:
         unordered = Assembly(shape, rows, [columns])
         zeros = np.zeros(len(columns) - self.size)  # the order depends on the pattern alone
         any_values = unordered([zeros, np.ones(self.size)])
-        self.order = splu(any_values, permc_spec="COLAMD").perm_c.astype(np.int64)
+        self.order = sparse_linalg.splu(any_values, permc_spec="COLAMD").perm_c.astype(np.int64)
         self.assembly = Assembly(shape, rows, [self.order[columns]])
 
     def matrix(self, qp: QP, diagonal: Array) -> sp.csc_matrix:
@@ -88,7 +93,7 @@ class SparseKKT:
         inverse = 1.0 / np.maximum(weights[self.rows], SMALLEST_WEIGHT)
         self.matrix = self.pattern.matrix(self.qp, self.shift - np.concatenate([np.zeros(self.n), inverse]))
         try:
-            self.factor = splu(self.matrix, permc_spec="NATURAL")
+            self.factor = sparse_linalg.splu(self.matrix, permc_spec="NATURAL")
         except RuntimeError:  # exactly singular
             return False
         return True

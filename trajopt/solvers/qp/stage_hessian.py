@@ -15,11 +15,10 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from dynamics_backends.protocol import Array
+from trajopt.solvers.qp.sparse_assembly import Assembly, Entries
 
 if TYPE_CHECKING:
     import scipy.sparse as sp
-
-    from trajopt.solvers.qp.sparse_assembly import Assembly
 
 
 class StageRows(NamedTuple):
@@ -49,8 +48,6 @@ class StagePlaces:
     @cached_property
     def assembly(self) -> Assembly:
         """Of blocks (N + 1, n + m, n + m) to a csc matrix."""
-        from trajopt.solvers.qp.sparse_assembly import Entries  # SciPy loads where a sparse matrix is asked for
-
         entries = Entries()
         entries.add(self.index, self.index, self.present[:, :, None] & self.present[:, None, :])
         return entries.assembly((self.size, self.size))

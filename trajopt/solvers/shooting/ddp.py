@@ -17,6 +17,8 @@ from trajopt.results.records import Callback
 from trajopt.results.solution import Solution
 from trajopt.solvers.options import DDPOptions
 from trajopt.solvers.shooting.ddp_model import Model, NewtonModel, PlainModel, TrueModel
+from trajopt.solvers.shooting.newton_loop import NewtonLoop
+from trajopt.solvers.shooting.newton_point import filtered
 from trajopt.solvers.shooting.shooting import ShootingLoop
 from trajopt.stage.evaluation import Evaluator
 from trajopt.stage.numerics import numerics_for
@@ -44,6 +46,8 @@ def ddp(
     require_contractions(ocp)
     modifies = options.indefinite == "modify"
     exact = evaluator if options.hessian == "gauss_newton" else numerics_for(ocp, options.hessian).evaluator
+    if filtered(ocp, options) and options.curvature == "newton" and options.indefinite == "modify":
+        return NewtonLoop(ocp, evaluator, options, callback, lq_solver, exact).run(guess)
     Curved = NewtonModel if options.curvature == "newton" else TrueModel
     models: tuple[Model, ...] = (PlainModel("gauss_newton", evaluator), Curved(exact, evaluator, lq_solver, modifies))
     return ShootingLoop(ocp, evaluator, options, callback, lq_solver, models, options.switch).run(guess)

@@ -10,8 +10,10 @@ from dynamics_backends.protocol import Array
 from trajopt.lq.lq import Bounds, LQStep, Policy
 from trajopt.lq.lq_solver import LQSolver
 from trajopt.solvers.options import SLQOptions
-from trajopt.stage.evaluation import Evaluator, Expansion
+from trajopt.stage.evaluation import Candidates, Direction, Evaluator, Expansion, Shooting
 
+HOLDING = 1e-6
+"""Regularization of the gains that hold a guess."""
 GAP_ROUNDING = 2e-14
 """Gaps below this share of the states are noise."""
 
@@ -100,3 +102,16 @@ def second_order(iterate: Iterate, step: Step, defects: Array, lq_solver: LQSolv
     room = None if bounds is None else (bounds[0] - step.linear.du, bounds[1] - step.linear.du)
     extra, _ = lq_solver.forward(lq, feedback, room)
     return step._replace(linear=LQStep(step.linear.dx + extra.dx, step.linear.du + extra.du))
+
+
+def held_rollout(xs: Array, us: Array, nodes: Shooting, evaluator: Evaluator, lq_solver: LQSolver) -> Candidates | None:
+    """A guess rolled out under the gains of its LQ problem; None where that is not finite."""
+    lq = evaluator.expand(xs, us).lq
+    if not all(np.isfinite(block).all() for block in lq):
+        return None
+    policy = lq_solver.solve_riccati(lq, HOLDING)
+    if policy.failed_at is not None:
+        return None
+    still = Direction(np.zeros_like(lq.q), np.zeros_like(us), policy.K, np.zeros_like(lq.d))
+    found = evaluator.rollout(xs, us, still, np.zeros(1), nodes)
+    return found if np.isfinite(found.cost[0]) else None

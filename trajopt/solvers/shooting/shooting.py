@@ -23,12 +23,13 @@ from trajopt.lq.lq_solver import LQSolver, NumpyLQ
 from trajopt.problem.ocp import OCP
 from trajopt.results.records import Callback, Journal
 from trajopt.results.solution import Solution
-from trajopt.results.status import Status
+from trajopt.results.status import SOLVED, Status
 from trajopt.solvers.options import SLQOptions
 from trajopt.solvers.shooting import verdicts
 from trajopt.solvers.shooting.ddp_model import Damping, Model, PlainModel, Problem
 from trajopt.solvers.shooting.globalization import Merit, Regularization, SearchResult, line_search
-from trajopt.solvers.shooting.iterate import Iterate, Step, measured, second_order, step_of
+from trajopt.solvers.shooting.iterate import Iterate, Step, held_rollout, measured, second_order, step_of
+from trajopt.solvers.shooting.optimality import scaled_kkt
 from trajopt.stage.evaluation import Candidates, Direction, Evaluator, Shooting
 from trajopt.validation.validation import refuse_constraints
 
@@ -40,6 +41,8 @@ LOWER_AT, LOWER_RATIO = 0.5, 0.6
 """mu falls after a step longer than this that realized this share of its promise; it rises where no step is accepted."""
 MAX_IDLE, PROGRESS = 20, 0.99
 """Iterations decided by gradients in which the residual does not fall below this share before giving up."""
+FALLEN = 1e3
+"""A guess whose open-loop roll-out costs that many times more than it promised is held by feedback."""
 POLISHING = 0.5 ** np.arange(4)
 """Step lengths tried near rounding level."""
 SPOILED_AT = 0.25
@@ -112,6 +115,7 @@ class ShootingLoop:
     def _solve(self, guess: Guess) -> Status:
         start = self._start(guess)
         if isinstance(start, Status):
+            self.journal.refused()
             return start
         self.iterate = start
         while (status := self._finished(self.iterate) or self._advance(self.iterate)) is None:
@@ -131,6 +135,8 @@ class ShootingLoop:
         with self.journal.timed("rollout"):
             nodes = Shooting(self.shooting.nodes, "linear")
             first = self.evaluator.rollout(xs, us, still, np.zeros(1), nodes)
+            if not first.cost[0] <= FALLEN * max(1.0, abs(float(self.evaluator.expand(xs, us).cost))):
+                first = held_rollout(xs, us, nodes, self.evaluator, self.lq_solver) or first
         xs, us = first.xs[0], first.us[0]
         return self._expanded(xs, us, self.preferred.evaluator) or verdicts.non_finite(
             self.ocp, xs, self.evaluator.expand(xs, us)
@@ -328,7 +334,7 @@ class ShootingLoop:
             self.regularization = self.regularization.lowered()
         change = abs(at.cost - new.cost)
         if change < o.cost_tolerance * abs(new.cost) and new.defect <= o.defect_tolerance:
-            return verdicts.cost_converged(self.iteration + 1, change / abs(new.cost), o)
+            return verdicts.cost_converged(self.iteration + 1, change / abs(new.cost), o, self._kkt(new))
         return None
 
     def _no_progress(self, best: Iterate) -> Status:
@@ -338,9 +344,10 @@ class ShootingLoop:
         step = self._direction(best, self.models[0])
         if isinstance(step, Status):
             return step
-        if self._promise(best, step) <= NEAR_ROUNDING:
-            return verdicts.precision_limit(best.gradient, best.defect, self.options)
-        return verdicts.line_search_failed(self.iteration + 1, best.gradient, self.options)
+        kkt = self._kkt(best)
+        if kkt <= SOLVED or self._promise(best, step) <= NEAR_ROUNDING:
+            return verdicts.precision_limit(best.gradient, best.defect, self.options, kkt)
+        return verdicts.line_search_failed(self.iteration + 1, best.gradient, self.options, self.ocp, best.expansion.lq)
 
     # -- the account ----------------------------------------------------------------------------------------------------
     def _record(self, at: Iterate, attempt: Attempt | None = None) -> None:
@@ -364,7 +371,13 @@ class ShootingLoop:
             actual_decrease=0.0 if search is None else search.actual,
             step_length=alpha,
             curvature=model.name,
+            kkt=self._kkt(at),
         )
+
+    def _kkt(self, at: Iterate) -> float:
+        """The scaled measure of optimality under the gains of the last policy."""
+        K = None if self.policy is None else self.policy.K
+        return scaled_kkt(at.expansion.lq, at.us, self.ocp.control_bounds, self.lq_solver, K)
 
     def _violation(self, us: Array) -> float:
         if self.ocp.control_bounds is None:

@@ -19,6 +19,8 @@ from trajopt.problem.ocp import OCP
 from trajopt.results.records import Callback
 from trajopt.results.solution import Solution
 from trajopt.solvers.options import SLQOptions
+from trajopt.solvers.shooting.newton_loop import NewtonLoop
+from trajopt.solvers.shooting.newton_point import filtered
 from trajopt.solvers.shooting.shooting import ShootingLoop
 from trajopt.stage.evaluation import Evaluator
 from trajopt.stage.numerics import numerics_for
@@ -39,6 +41,6 @@ def slq(
     """
     options = options or SLQOptions()
     numerics = numerics_for(ocp, options.hessian)
-    return ShootingLoop(ocp, evaluator or numerics.evaluator, options, callback, lq_solver or numerics.lq_solver).run(
-        guess
-    )
+    evaluator, lq_solver = evaluator or numerics.evaluator, lq_solver or numerics.lq_solver
+    loop = NewtonLoop if filtered(ocp, options) else ShootingLoop
+    return loop(ocp, evaluator, options, callback, lq_solver).run(guess)

@@ -6,8 +6,9 @@ import numpy as np
 
 from dynamics_backends.manifold import Manifold
 from dynamics_backends.protocol import Array
+from trajopt.lq.lq import LQProblem
 from trajopt.problem.ocp import OCP
-from trajopt.results.status import Status, StatusCode
+from trajopt.results.status import NEAR, SOLVED, Status, StatusCode
 from trajopt.solvers.options import SLQOptions
 from trajopt.stage.evaluation import Expansion
 
@@ -24,25 +25,41 @@ def converged(iterations: int, gradient: float, defect: float, o: SLQOptions) ->
     return Status(StatusCode.CONVERGED, f"Converged after {iterations} iterations: {tests}.")
 
 
-def cost_converged(iterations: int, change: float, o: SLQOptions) -> Status:
-    """The test of the relative improvement."""
+def optimal(iterations: int, kkt: float, gradient: float, defect: float) -> Status:
+    """The tests of a solver that measures optimality by the scaled KKT conditions."""
+    tests = f"scaled KKT measure {kkt:.1e}, gradient {gradient:.1e}, defect {defect:.1e}"
+    return Status(StatusCode.CONVERGED, f"Converged after {iterations} iterations: {tests}.", kkt=kkt)
+
+
+def cost_converged(iterations: int, change: float, o: SLQOptions, kkt: float | None = None) -> Status:
+    """The test of the relative improvement; a large measure is told, and how to go on."""
     test = f"the cost improved by a share of {change:.1e} < cost_tolerance {o.cost_tolerance:.1e}"
-    return Status(StatusCode.COST_CONVERGED, f"Stopped after {iterations} iterations: {test}.")
-
-
-def precision_limit(gradient: float, defect: float, o: SLQOptions) -> Status:
-    """Nothing more to be gained in double precision."""
+    far = kkt is not None and kkt > NEAR
+    told = f", far from optimal: scaled KKT measure {kkt:.1e} > {NEAR:.0e}" if far else ""
+    advice = "Lower cost_tolerance to go on." if far else ""
     return Status(
-        StatusCode.PRECISION_LIMIT,
-        f"Double precision allows no further progress: {_distance(gradient, defect, o)}.",
-        advice="Raise the tolerance, or scale the cost; finite differences may be what limits the precision.",
+        StatusCode.COST_CONVERGED, f"Stopped after {iterations} iterations: {test}{told}.", advice=advice, kkt=kkt
     )
 
 
-def max_iterations(gradient: float, defect: float, o: SLQOptions) -> Status:
+def precision_limit(gradient: float, defect: float, o: SLQOptions, kkt: float | None = None) -> Status:
+    """Nothing more to be gained in double precision; an optimum where the scaled measure is small."""
+    solved = kkt is not None and kkt <= SOLVED
+    told = "" if kkt is None else f" (scaled KKT measure {kkt:.1e})"
+    return Status(
+        StatusCode.PRECISION_LIMIT,
+        f"Double precision allows no further progress: {_distance(gradient, defect, o)}{told}.",
+        advice=""
+        if solved
+        else "Raise the tolerance, or scale the cost; finite differences may be what limits the precision.",
+        kkt=kkt,
+    )
+
+
+def max_iterations(gradient: float, defect: float, o: SLQOptions, kkt: float | None = None) -> Status:
     """The iteration limit."""
     message = f"Stopped at max_iterations = {o.max_iterations}: {_distance(gradient, defect, o)}."
-    return Status(StatusCode.MAX_ITERATIONS, message, advice=_ADVICE_SLOW)
+    return Status(StatusCode.MAX_ITERATIONS, message, advice=_ADVICE_SLOW, kkt=kkt)
 
 
 def time_limit(iterations: int, gradient: float, defect: float, o: SLQOptions) -> Status:
@@ -60,13 +77,42 @@ def interrupted(iterations: int) -> Status:
     return Status(StatusCode.INTERRUPTED, f"Interrupted in iteration {iterations}; this is the best iterate so far.")
 
 
-def line_search_failed(iterations: int, gradient: float, o: SLQOptions) -> Status:
-    """No step length was accepted."""
+UNSTABLE = 2.0
+"""A step whose Jacobian stretches some direction of its own by more than this multiplies errors from knot to knot."""
+
+
+def line_search_failed(iterations: int, gradient: float, o: SLQOptions, ocp: OCP, lq: LQProblem) -> Status:
+    """No step length was accepted; the integration is blamed where it is unstable."""
+    if (unstable := unstable_step(ocp, lq)) is not None:
+        return unstable
     return Status(
         StatusCode.LINE_SEARCH_FAILED,
         f"No step length was accepted in iteration {iterations} up to mu = {o.max_regularization:.0e}; "
         f"the gradient is {gradient:.1e}.",
         advice="Check the derivatives (trajopt check); " + _ADVICE_GUESS[0].lower() + _ADVICE_GUESS[1:],
+    )
+
+
+def unstable_step(ocp: OCP, lq: LQProblem) -> Status | None:
+    """A verdict where the eigenvalues of a step say that its integration is unstable: the knot, the component, the factor.
+
+    An explicit step that is too long for a damping turns the sign of a velocity and enlarges it: A has an eigenvalue below -1.
+    """
+    finite = np.isfinite(lq.A).all(axis=(1, 2))
+    values = np.linalg.eigvals(np.where(finite[:, None, None], lq.A, 0.0))
+    flipped = np.where(np.abs(values.imag) < 1e-9 * np.abs(values.real), -values.real, 0.0)
+    knot = int(np.argmax(flipped.max(axis=1)))
+    factor = float(flipped[knot].max())
+    if factor <= UNSTABLE:
+        return None
+    pairs, vectors = np.linalg.eig(lq.A[knot])
+    name = ocp.state_names[int(np.argmax(np.abs(vectors[:, int(np.argmin(pairs.real))])))]
+    return Status(
+        StatusCode.LINE_SEARCH_FAILED,
+        f"The integration is unstable: at knot {knot} a time step turns {name} around and enlarges it {factor:.3g} times.",
+        knot=knot,
+        component=name,
+        advice="Shorten dt, raise substeps, or choose an integrator that treats damping implicitly.",
     )
 
 

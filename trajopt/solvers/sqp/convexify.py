@@ -23,14 +23,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 import numpy as np
-import scipy.sparse as sp
 
+from dynamics_backends.deferred import deferred
 from dynamics_backends.protocol import Array
 from trajopt.solvers.qp.qp import QP, Hessian, QPSolver
 from trajopt.solvers.qp.stage_hessian import StageHessian
 
+if TYPE_CHECKING:
+    import scipy.sparse as sp
+else:
+    sp = deferred("scipy.sparse")
 WEIGHTS = (1.0, 1e2, 1e4)
 """rho, in the order in which they are tried."""
 SHARES = (0.5, 0.25, 0.125, 0.0)

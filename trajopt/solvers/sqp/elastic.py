@@ -12,16 +12,20 @@ Where no weight does, the objective is left out for a step (the restoration of R
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
-import scipy.sparse as sp
 
+from dynamics_backends.deferred import deferred
 from trajopt.solvers.qp.convexity import positive_definite
 from trajopt.solvers.qp.interior_point import InteriorPoint
 from trajopt.solvers.qp.qp import QP, QPSolution, QPSolver, QPStatus, violation
 from trajopt.solvers.sqp.convexify import convexified
 
+if TYPE_CHECKING:
+    import scipy.sparse as sp
+else:
+    sp = deferred("scipy.sparse")
 PROXIMITY = 1e-6
 """H of the QP for the smallest violation, relative to the largest entry of A: it keeps the step short."""
 SHARE = 0.5

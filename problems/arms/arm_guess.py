@@ -1,0 +1,181 @@
+"""Where the solve of a reach starts, and whether its goal can be reached.
+
+The guess "auto" is the minimum-jerk path in joint space from q0 to a configuration at the goal, with the torques of that motion
+(:mod:`trajopt.guesses.minimum_jerk`).  A goal of a frame has several configurations (:mod:`trajopt.guesses.inverse_kinematics`),
+each of which leads to another local minimum: of the :data:`CANDIDATES` nearest to q0, that whose motion costs least is taken, and
+those that are clear of obstacles come first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Literal, NamedTuple
+
+import numpy as np
+
+import trajopt as to
+from dynamics_backends.protocol import Array
+from dynamics_backends.rigid_body.batched import mass_matrix
+from dynamics_backends.rigid_body.model.model import Model
+from dynamics_backends.rigid_body.spatial.rotations import rpy_matrix
+from dynamics_backends.systems.bodies.free_body import FreeBody
+from problems.arms.arm import Arm, holding_forces
+from problems.arms.obstacle import Obstacle, Point, around_sphere, places
+from trajopt.guesses.inverse_kinematics import Reached, inverse_kinematics
+from trajopt.guesses.minimum_jerk import minimum_jerk_states, tracking_torques
+from trajopt.problem.residuals import LinkPoint
+
+GuessName = Literal["auto", "constant", "quasi_static", "interpolated", "around"]
+CANDIDATES = 6
+SINGULAR = 0.02
+"""The dexterity below which a goal is told to be close to a singularity."""
+AWAY = 1e-3
+"""A goal is told to be out of reach by more than this [m, rad]."""
+
+
+class Sphere(NamedTuple):
+    """An obstacle and the points of the links that stay out of it."""
+
+    points: tuple[LinkPoint, ...]
+    center: Array
+    radius: float
+
+    @classmethod
+    def of(cls, arm: Arm, o: Obstacle) -> Sphere:
+        """Its margin is part of the radius."""
+        points = to.link_points(arm.model, o.frame or arm.frame, o.spacing)
+        return cls(points, np.array(o.center), o.radius + o.margin)
+
+    def clearance(self, model: Model, qs: Array) -> Array:
+        """The least distance (M,) [m] of the points from the surface at configurations (M, nq)."""
+        return np.linalg.norm(places(model, qs, self.points) - self.center, axis=2).min(axis=1) - self.radius
+
+
+def goal_configurations(
+    arm: Arm, position: Point, rotation: Point | None, spheres: Sequence[Sphere], limits: bool = True
+) -> Reached | None:
+    """Inverse kinematics of a goal; None for robots whose configuration is no vector."""
+    if arm.model.nq != arm.model.nv or arm.model.frames[arm.model.frame_id(arm.frame)].body < 0:
+        return None
+
+    def clearance(qs: Array) -> Array:
+        return np.min([sphere.clearance(arm.model, qs) for sphere in spheres], axis=0)
+
+    R = None if rotation is None else rpy_matrix(rotation)
+    clear = clearance if spheres else None
+    return inverse_kinematics(arm.model, arm.frame, np.array(position), R, q0=arm.q0, clearance=clear, limits=limits)
+
+
+def guesses_of(
+    ocp: to.OCP, arm: Arm, kind: GuessName, reached: Reached | None, spheres: Sequence[Sphere]
+) -> list[to.Guess]:
+    """The guess of this name, and others of its kind where there are several. reached: the configurations at the goal, where that
+    is one of a frame."""
+
+    def hold(xs: Array) -> Array:
+        return holding_forces(arm.model, xs[:, : arm.model.nq])
+
+    if kind == "constant":
+        return [to.constant_guess(ocp)]
+    goals = _goals(arm, reached)
+    if kind == "quasi_static" or goals is None:
+        return [to.quasi_static_guess(ocp, hold)]
+    if kind == "auto" and arm.manifold.is_vector_space:
+        return _by_cost(ocp, arm, goals, spheres)
+    x_goal = np.concatenate([goals[0], np.zeros(arm.model.nv)]) if arm.x_goal is None else arm.x_goal
+    xs = to.interpolated_guess(ocp, x_goal).xs
+    return [to.quasi_static_guess(ocp, hold, _bent(arm, xs, spheres) if kind == "around" else xs)]
+
+
+def _goals(arm: Arm, reached: Reached | None) -> Array | None:
+    """Candidates (M, nq) for the configuration at the end, None where states are no vectors."""
+    if not arm.manifold.is_vector_space:
+        return None if arm.x_goal is None else arm.x_goal[None, : arm.model.nq]
+    if arm.x_goal is not None:
+        return arm.x_goal[None, : arm.model.nq]
+    if reached is None:
+        return None
+    (solutions,) = reached.solutions
+    return solutions[:CANDIDATES] if len(solutions) else reached.q[None]
+
+
+def _by_cost(ocp: to.OCP, arm: Arm, goals: Array, spheres: Sequence[Sphere]) -> list[to.Guess]:
+    """The motions to these goals, the cheapest first, those that touch a sphere last."""
+    rest = np.zeros(arm.model.nv)
+    guesses = [_motion(ocp, arm, minimum_jerk_states(ocp, np.r_[q, rest]), spheres) for q in goals]
+    if len(guesses) == 1:
+        return guesses
+    xs, us = (np.stack(arrays) for arrays in zip(*guesses, strict=True))
+    costs = to.StageEvaluator(ocp).cost(xs, us)
+    inside = [sum(s.clearance(arm.model, x[:, : arm.model.nq]).min() < 0 for s in spheres) for x in xs]
+    return [guesses[i] for i in np.lexsort((costs, inside))]
+
+
+def _motion(ocp: to.OCP, arm: Arm, xs: Array, spheres: Sequence[Sphere]) -> to.Guess:
+    body, nq = FreeBody(arm.model), arm.model.nq
+
+    def acceleration(x: Array, u: Array) -> Array:
+        return np.asarray(body(x.T, u.T, np.zeros(len(x)), {}))[arm.model.nv :].T
+
+    xs = _bent(arm, xs, spheres)
+    us = tracking_torques(ocp, xs, acceleration, lambda x: mass_matrix(arm.model, x[:, :nq]))
+    return to.Guess(xs, us)
+
+
+def _bent(arm: Arm, xs: Array, spheres: Sequence[Sphere]) -> Array:
+    """States whose configurations go around the spheres, one after the other; velocities stay."""
+    xs, nq = np.array(xs), arm.model.nq
+    for sphere in spheres:
+        xs[:, :nq] = around_sphere(arm.model, xs[:, :nq], sphere.points, sphere.center, sphere.radius)
+    return xs
+
+
+# -- what validation tells ------------------------------------------------------------------------------------
+
+
+def reach_doubts(arm: Arm, position: Point, rotation: Point | None, reached: Reached | None) -> tuple[str, ...]:
+    """Sentences about a goal out of reach, beyond limits, in an obstacle, or close to a singularity."""
+    if reached is None:
+        return ()
+    if not reached.reached:
+        return _unreached(arm, position, rotation, reached)
+    doubts = []
+    if not reached.clear:
+        doubts.append(f"every configuration found with {arm.frame} at the goal touches an obstacle")
+    if reached.dexterity < SINGULAR:
+        doubts.append(
+            f"at the goal the arm is close to a singularity (least over largest singular value {reached.dexterity:.1g}): "
+            "expect large joint motions there"
+        )
+    return tuple(doubts)
+
+
+def _unreached(arm: Arm, position: Point, rotation: Point | None, reached: Reached) -> tuple[str, ...]:
+    distance, angle = float(reached.position_error), float(reached.rotation_error)
+    if max(distance, angle) <= AWAY:
+        return ()
+    far = f"{distance:.2g} m" + ("" if rotation is None else f" and {angle:.2g} rad")
+    free = goal_configurations(arm, position, rotation, (), limits=False)
+    if free is not None and free.reached:
+        over = np.maximum(arm.model.q_lower - free.q, free.q - arm.model.q_upper)
+        joint = arm.model.q_names[int(np.argmax(over))]
+        return (
+            f"within its joint limits {arm.frame} comes no nearer to the goal than {far}; it would with {joint} "
+            f"{over.max():.2g} beyond its limit",
+        )
+    if rotation is not None:
+        alone = goal_configurations(arm, position, None, ())
+        if alone is not None and alone.reached:
+            return (f"{arm.frame} reaches the goal's position, but not its orientation there: off by {far}",)
+    return (f"the goal is {far} beyond the reach of {arm.frame}",)
+
+
+def reach_notes(arm: Arm, reached: Reached | None) -> tuple[str, ...]:
+    """What is known of a goal that can be reached."""
+    if reached is None or not reached.reached:
+        return ()
+    (solutions,) = reached.solutions
+    return (
+        f"goal within reach of {arm.frame}: {len(solutions)} configurations found, manipulability {reached.manipulability:.3g}, "
+        f"dexterity {reached.dexterity:.2g} at the nearest",
+    )

@@ -1,0 +1,134 @@
+"""Inverse kinematics against a forward kinematics of another kind, and against arms whose solutions are known in closed form."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from kinematics_oracle import frame_matrices
+
+import trajopt as to
+from dynamics_backends.names import UnknownName
+from dynamics_backends.rigid_body.model.joint_spec import JointSpec
+from dynamics_backends.rigid_body.model.model_builder import ModelBuilder
+from problems.robots import load_robot
+
+LENGTHS = 0.7, 0.5
+
+
+def planar_arm(limit: float = np.pi):
+    """Two links in the plane z = 0 that turn about z, with the tip at the end of the second."""
+    builder = ModelBuilder("planar")
+    inertia = {"mass": 1.0, "com": [0.2, 0.0, 0.0], "inertia": 0.1 * np.eye(3)}
+    for i, (parent, x) in enumerate(((None, 0.0), ("link0", LENGTHS[0]))):
+        joint = JointSpec(name=f"joint{i}", q_lower=-limit, q_upper=limit)
+        builder.add_body(f"link{i}", parent, joint, xyz=[x, 0, 0], **inertia)
+    builder.add_frame("tip", "link1", xyz=[LENGTHS[1], 0.0, 0.0])
+    return builder.build()
+
+
+def tip(model, frame, q):
+    names = [f.name for f in model.frames]
+    return frame_matrices(model, q)[names.index(frame)]
+
+
+@pytest.mark.parametrize(
+    ("robot", "frame"), [("iiwa7", "iiwa_link_ee"), ("irb4600", "ee"), ("gen3", "EndEffector_Link")]
+)
+@pytest.mark.parametrize("held", ["position", "placement", "axis"])
+def test_the_frame_is_at_the_goal_within_the_limits(robot, frame, held):
+    model, rng = load_robot(robot), np.random.default_rng(5)
+    for q in model.random_configuration(rng, 5):
+        T = tip(model, frame, q)
+        given = {"position": T[:3, 3], "rotation": None if held == "position" else T[:3, :3]}
+        axis = (0.0, 0.0, 1.0) if held == "axis" else None
+        found = to.inverse_kinematics(model, frame, **given, free_axis=axis, q0=model.random_configuration(rng))
+        assert found.reached
+        for solution in found.solutions[0]:
+            assert (solution >= model.q_lower).all() and (solution <= model.q_upper).all()
+            at = tip(model, frame, solution)
+            np.testing.assert_allclose(at[:3, 3], T[:3, 3], atol=2e-4)
+            if held == "placement":
+                np.testing.assert_allclose(at[:3, :3], T[:3, :3], atol=2e-4)
+            if held == "axis":
+                np.testing.assert_allclose(at[:3, 2], T[:3, 2], atol=2e-4)
+
+
+def test_both_elbows_of_a_planar_arm_are_found_the_nearer_first():
+    model, target = planar_arm(), np.array([0.6, 0.5, 0.0])
+    a, b = LENGTHS
+    bend = np.arccos((target @ target - a * a - b * b) / (2 * a * b))
+    expected = [
+        np.array([np.arctan2(target[1], target[0]) - np.arctan2(b * np.sin(e), a + b * np.cos(e)), e])
+        for e in (bend, -bend)
+    ]
+    for near, far in (expected, expected[::-1]):
+        found = to.inverse_kinematics(model, "tip", target, q0=near + 0.1)
+        (solutions,) = found.solutions
+        np.testing.assert_allclose(solutions, [near, far], atol=1e-5)
+        np.testing.assert_array_equal(found.q, solutions[0])
+
+
+def test_the_nearest_point_of_a_goal_out_of_reach():
+    goal = np.array([[2.0, 0.0, 0.0], [0.0, 0.1, 0.0], [0.5, 0.5, 0.3]])
+    found = to.inverse_kinematics(planar_arm(), "tip", goal)
+    np.testing.assert_allclose(
+        found.position_error, [2.0 - sum(LENGTHS), LENGTHS[0] - LENGTHS[1] - 0.1, 0.3], atol=1e-4
+    )
+    assert not found.reached.any() and [len(s) for s in found.solutions] == [0, 0, 0]
+
+
+def test_limits_are_kept_or_left_out():
+    model, goal = planar_arm(limit=0.4), np.array([-0.8, 0.3, 0.0])
+    assert not to.inverse_kinematics(model, "tip", goal).reached
+    assert to.inverse_kinematics(model, "tip", goal, limits=False).reached
+
+
+def test_a_batch_gives_what_its_goals_give_one_by_one():
+    model, rng = load_robot("irb4600"), np.random.default_rng(2)
+    qs = model.random_configuration(rng, 4)
+    goals = np.stack([tip(model, "ee", q)[:3, 3] for q in qs])
+    found = to.inverse_kinematics(model, "ee", goals, q0=qs)
+    assert found.q.shape == (4, 6) and found.reached.all()
+    np.testing.assert_allclose(found.q, qs, atol=1e-4)
+
+
+def test_joints_that_turn_without_end_stay_within_half_a_turn():
+    model, goal = planar_arm(limit=np.inf), np.array([0.6, 0.5, 0.0])
+    q0 = np.array([4 * np.pi, -2 * np.pi])
+    assert np.abs(to.inverse_kinematics(model, "tip", goal, q0=q0).q - q0).max() <= np.pi
+
+
+def test_manipulability_is_that_of_the_closed_form():
+    """|det J| of two links is a b |sin q_1|; lengths are in units of the reach."""
+    found = to.inverse_kinematics(planar_arm(), "tip", np.array([0.6, 0.5, 0.0]))
+    assert found.manipulability == pytest.approx(np.prod(LENGTHS) * abs(np.sin(found.q[1])) / sum(LENGTHS) ** 2)
+
+
+def test_configurations_clear_of_obstacles_come_first():
+    model, goal = planar_arm(), np.array([0.6, 0.5, 0.0])
+    near = to.inverse_kinematics(model, "tip", goal)
+    blocked = np.sign(near.q[1])
+    found = to.inverse_kinematics(model, "tip", goal, clearance=lambda q: -blocked * q[:, 1])
+    assert found.clear and np.sign(found.q[1]) == -blocked
+
+
+BAD = {
+    "no goal": ({}, "needs a goal"),
+    "shape": ({"position": np.zeros(2)}, "position has shape"),
+    "not finite": ({"position": np.full(3, np.nan)}, "NaN"),
+    "axis": ({"rotation": np.eye(3), "free_axis": np.zeros(3)}, "free_axis"),
+}
+
+
+@pytest.mark.parametrize("case", BAD)
+def test_bad_goals_are_refused(case):
+    arguments, message = BAD[case]
+    with pytest.raises(ValueError, match=message):
+        to.inverse_kinematics(planar_arm(), "tip", **arguments)
+
+
+def test_unknown_frames_and_floating_robots_are_refused():
+    with pytest.raises(UnknownName):
+        to.inverse_kinematics(planar_arm(), "hand", np.zeros(3))
+    with pytest.raises(ValueError, match="quaternions"):
+        to.inverse_kinematics(load_robot("hyq"), "lf_foot", np.zeros(3))

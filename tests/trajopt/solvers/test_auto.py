@@ -1,0 +1,99 @@
+"""The solver "auto": what it chooses, that it goes on where an attempt fails, and that it says so."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import shooting_cases as cases
+
+import trajopt as to
+from dynamics_backends.names import UnknownName
+from trajopt.results.status import StatusCode
+from trajopt.solvers import auto as module
+from trajopt.solvers.registry import SOLVERS
+
+pytest.importorskip("cyipopt")
+
+
+def bounded(ocp, speed):
+    """The pendulum's swing-up with a limit of its speed."""
+    limit = to.state_bounds(ocp.manifold, [-np.inf, -speed], [np.inf, speed], "speed")
+    return to.OCP(
+        (to.Phase(ocp.phases[0].dynamics, ocp.dt, ocp.phases[0].terms, constraints=(limit,)),), ocp.x0, ocp.terminal
+    )
+
+
+def tried(solution):
+    return [(a["solver"], a["status"]) for a in solution.meta["attempts"]]
+
+
+def test_it_is_the_default_and_tells_its_method():
+    ocp = cases.crane()
+    solution = to.solve(ocp)
+    assert solution.status.success and solution.meta["solver"] == "auto"
+    ((name, _),) = tried(solution)
+    assert solution.status.message.startswith(f"{name}: ")
+    np.testing.assert_allclose(solution.cost, to.solve(ocp, solver=name).cost, rtol=1e-9)
+
+
+def test_options_of_a_method_choose_that_method():
+    assert to.solve(cases.crane(), options=to.SLQOptions(max_iterations=3)).meta["solver"] == "slq"
+    assert to.solve(cases.crane(), options={"shooting": "single", "max_iterations": 3}).meta["solver"] == "slq"
+    assert to.solve(cases.crane(), options={"max_iterations": 3}).meta["solver"] == "auto"
+    with pytest.raises(UnknownName, match="solver 'auto'.*'shotting'"):
+        to.solve(cases.crane(), options={"shotting": "single"})
+
+
+def test_limits_that_do_not_bind_are_left_out_and_limits_that_do_are_kept():
+    ocp = cases.pendulum_swing_up()
+    fastest = np.abs(to.solve(ocp, solver="slq").xs[:, 1]).max()
+    loose = to.solve(bounded(ocp, 2.0 * fastest))
+    assert loose.status.success and len(tried(loose)) == 1 and "are kept" in loose.status.message
+    tight = to.solve(bounded(ocp, 0.8 * fastest))
+    assert tight.status.success and [name for name, _ in tried(tight)] == ["ddp", "dms"]
+    assert "second attempt" in tight.status.message and "broke limits" in tight.status.message
+    assert np.abs(tight.xs[:, 1]).max() <= 0.8 * fastest + 1e-6
+    assert tight.cost == pytest.approx(to.solve(bounded(ocp, 0.8 * fastest), solver="dms").cost, rel=1e-6)
+    assert to.broken_limits(bounded(ocp, 0.8 * fastest), tight.xs, tight.us) == []
+
+
+def test_other_constraints_are_given_to_multiple_shooting_at_once():
+    ocp = cases.pendulum_swing_up()
+    end = to.state_bounds(ocp.manifold, [np.pi, 0.0], [np.pi, 0.0], "upright")
+    solution = to.solve(to.OCP(ocp.phases, ocp.x0, terminal_constraints=(end,)))
+    assert tried(solution) == [("dms", "converged")]
+    np.testing.assert_allclose(solution.xs[-1], [np.pi, 0.0], atol=1e-7)
+
+
+def test_a_failed_attempt_is_followed_by_another_one_unless_that_is_switched_off():
+    ocp = cases.pendulum_swing_up()
+    solution = to.solve(ocp, options={"max_iterations": 4})
+    names = [name for name, _ in tried(solution)]
+    assert names == ["ddp", "dms"] and solution.iterations == sum(a["iterations"] for a in solution.meta["attempts"])
+    assert "ddp ended in max_iterations" in solution.status.message
+    alone = to.solve(ocp, options={"max_iterations": 4, "fallback": False})
+    assert len(tried(alone)) == 1 and not alone.status.success
+
+
+def test_an_attempt_that_went_astray_leaves_the_next_one_the_guess(monkeypatch):
+    ocp = cases.crane()
+    guess = to.constant_guess(ocp)
+    starts = []
+
+    def lost(ocp, warm, options, callback=None):
+        found = dms(ocp, warm, to.solver_options("dms", max_iterations=1), callback)
+        return to.Solution(
+            **{**vars(found), "status": to.Status(StatusCode.LINE_SEARCH_FAILED, "lost"), "xs": found.xs + 1.0}
+        )
+
+    def watched(ocp, warm, options, callback=None):
+        starts.append(warm.guess)
+        return dms(ocp, warm, options, callback)
+
+    dms = SOLVERS["dms"][0]
+    monkeypatch.setitem(SOLVERS, "ddp", (lost, *SOLVERS["ddp"][1:]))
+    monkeypatch.setitem(SOLVERS, "dms", (watched, *SOLVERS["dms"][1:]))
+    monkeypatch.setattr(module, "find_spec", lambda name: True)
+    solution = to.solve(ocp, guess)
+    assert solution.status.success
+    np.testing.assert_array_equal(starts[-1].xs, guess.xs)

@@ -1,0 +1,68 @@
+"""Broken limits: found where a trajectory breaks them, with the amount put there, and told with the setting that would help."""
+
+from __future__ import annotations
+
+from functools import partial
+
+import numpy as np
+import pytest
+
+import trajopt as to
+from dynamics_backends.registry import make_backend
+from problems.registry import load_problem
+
+GO_TO = load_problem("arm_go_to")
+NUMPY = partial(make_backend, engine="numpy")
+OFF = {"torque_limits": False, "position_limits": False, "velocity_limits": False}
+KINDS = {"position": ("position_limits", 1), "velocity": ("velocity_limits", 9), "torque": ("torque_limits", 2)}
+
+
+def problem(**limits):
+    settings = GO_TO.Settings(
+        robot="iiwa7", horizon=10, frame="iiwa_link_ee", goal_position=(0.3, 0.2, 0.7), **OFF | limits
+    )
+    return GO_TO.build(settings, NUMPY).ocp
+
+
+def trajectory(ocp, kind, excess):
+    """At rest without forces, but for one number at knot 4."""
+    model, column = ocp.model, KINDS[kind][1]
+    xs, us = np.zeros((11, 14)), np.zeros((10, 7))
+    limits = {
+        "position": np.r_[model.q_upper, model.velocity_limit],
+        "velocity": np.r_[model.q_upper, model.velocity_limit],
+        "torque": model.effort_limit,
+    }
+    (us if kind == "torque" else xs)[4, column] = limits[kind][column] + excess
+    return xs, us
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_limit_that_was_not_asked_for_is_named_with_its_key(kind):
+    ocp, key = problem(), KINDS[kind][0]
+    (broken,) = to.broken_limits(ocp, *trajectory(ocp, kind, 0.25))
+    assert (broken.kind, broken.knot, broken.knots, broken.enforced) == (kind, 4, 1, False)
+    assert broken.excess == pytest.approx(0.25)
+    assert broken.time == pytest.approx(ocp.times[4])
+    assert f"{key} = true would keep it" in broken.sentence() and "iiwa_joint" in broken.sentence()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_an_enforced_limit_is_told_once_and_as_such(kind):
+    ocp = problem(**{KINDS[kind][0]: True})
+    (broken,) = to.broken_limits(ocp, *trajectory(ocp, kind, 0.25))
+    assert broken.enforced and broken.excess == pytest.approx(0.25)
+    assert "though enforced" in broken.sentence() and "would keep it" not in broken.sentence()
+
+
+def test_nothing_is_told_of_limits_that_are_kept_or_of_numbers_that_are_none():
+    ocp = problem()
+    assert to.broken_limits(ocp, np.zeros((11, 14)), np.zeros((10, 7))) == []
+    assert to.broken_limits(ocp, np.full((11, 14), np.nan), np.zeros((10, 7))) == []
+
+
+def test_the_given_start_breaks_nothing():
+    ocp = problem(position_limits=True)
+    xs = np.zeros((11, 14))
+    xs[0, 1] = 9.0
+    assert to.broken_limits(ocp, xs, np.zeros((10, 7))) == []

@@ -1,0 +1,323 @@
+"""Inverse kinematics of a frame: configurations within the joint limits that place it at a goal.
+
+    find q:   e(q) = W (p* - p(q), w(q)) = 0,   q_lower <= q <= q_upper,   the solution nearest to q0
+
+p is the frame's position, w the rotation vector from its orientation to the goal's, in world axes; about a free axis of the
+frame, only the least rotation that aligns that axis counts.  W makes positions comparable with angles: it divides them by the
+reach, how far the frame gets from the first joint.  Many starts are improved side by side, q0 and random ones, each by
+
+    dq = J' (J J' + lambda 1)^-1 e  +  g (1 - J^+ J) (q0 - q),       lambda = |e|^2 / 2 + LEAST_DAMPING
+
+without the joints that lie at a limit and would pass it: the damping by the squared residual (Sugihara 2011, IEEE Trans. Robotics
+27(5), eq. 29) makes steps those of Gauss-Newton near a solution, and short where there is none; it grows where a step does not
+lessen the error.  The second part, which does not
+move the frame to first order, draws redundant joints to q0.  Joints that turn without end, or by more than a turn, are brought to
+within half a turn of q0 where their limits allow.
+
+The manipulability of a configuration is the product of the singular values of the scaled Jacobian of what the goal holds, sqrt(det
+J J') for robots with enough joints (Yoshikawa 1985), the dexterity the ratio of the least and the largest; both vanish at a
+singularity.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import numpy as np
+
+from dynamics_backends.protocol import Array
+from dynamics_backends.registry import kinematics_of
+from dynamics_backends.rigid_body.algorithms.kinematics import rotation_log
+from dynamics_backends.rigid_body.model.model import Model
+
+STARTS = 16
+"""q0 and random ones."""
+MORE = 4
+"""So many times as many starts, where those have not reached every goal."""
+ITERATIONS = 50
+PATIENCE = 5
+"""Iterations after the first start has converged, for others that may lie nearer to q0."""
+TOLERANCE = 1e-6
+"""On |e|, lengths in units of the reach: improved until then."""
+NEAR = 5e-5
+"""The same for what counts as reached: where the arm is stretched out, starts end a little beside the goal."""
+LEAST_DAMPING = 1e-10
+MORE_DAMPING = 1e-7
+"""The least added where a step fails, four times as much at each further failure: close to a singularity curvature matters."""
+DRAW = 0.3
+"""g."""
+DRAWN, POLISH = 25, 3
+"""Steps with the draw to q0 at most, and steps without it at the end at least."""
+ALMOST = 1e3
+"""So many times the tolerance is as near as the draw lets a start come."""
+LONGEST = 0.5
+"""The largest entry of a step [rad, or reach]."""
+SAME = 1e-2
+"""Solutions whose joints all agree to this [rad or m] are one."""
+TURN = 2.0 * np.pi
+
+Clearance = Callable[[Array], Array]
+"""The least distance (M,) [m] from obstacles at configurations (M, nq), negative inside."""
+
+
+class Reached(NamedTuple):
+    """What inverse kinematics found for each of N goals; without N for a single goal.
+
+    q: (N, nq), the solution nearest to q0, clear ones first; where there is none, the configuration nearest to the goal.
+    reached: (N,) whether it is a solution, to within NEAR. position_error (N,) [m], rotation_error (N,) [rad]: how far it is from
+    the goal.
+    manipulability, dexterity: (N,), see the module. clear: (N,) whether it is clear of obstacles.
+    solutions: for each goal its distinct solutions (M, nq), the nearest first.
+    """
+
+    q: Array
+    reached: Array
+    position_error: Array
+    rotation_error: Array
+    manipulability: Array
+    dexterity: Array
+    clear: Array
+    solutions: tuple[Array, ...]
+
+
+class _Goal(NamedTuple):
+    """A batch of goals, one for each row of a search. position (M, 3), rotation (M, 3, 3), either None; axis (3,) or None."""
+
+    position: Array | None
+    rotation: Array | None
+    axis: Array | None
+
+    def repeated(self, count: int) -> _Goal:
+        p, R = (None if a is None else np.repeat(a, count, axis=0) for a in (self.position, self.rotation))
+        return _Goal(p, R, self.axis)
+
+
+class _Errors(NamedTuple):
+    """e (M, m), its Jacobian J (M, m, nv), |p* - p| (M,) [m], the angle (M,) [rad]."""
+
+    e: Array
+    J: Array
+    distance: Array
+    angle: Array
+
+
+def inverse_kinematics(
+    model: Model,
+    frame: str,
+    position: Array | None = None,
+    rotation: Array | None = None,
+    *,
+    free_axis: Array | None = None,
+    q0: Array | None = None,
+    clearance: Clearance | None = None,
+    limits: bool = True,
+    starts: int = STARTS,
+    seed: int = 0,
+) -> Reached:
+    """Configurations at which a frame is at a goal: one, or a batch of N.
+
+    position: (3,) or (N, 3) [m] in the world, rotation: (3, 3) or (N, 3, 3), world from frame; either alone, or both.
+    free_axis: (3,) in the frame, about which rotation does not matter. q0: (nq,) or (N, nq), what to stay near to, default the
+    neutral configuration. clearance: ranks solutions that touch an obstacle behind those that do not. limits: whether joints
+    keep theirs.
+    Raises UnknownName for a frame that the model does not have; ValueError for another shape, no goal, a frame that nothing
+    moves, or a model with quaternions.
+    """
+    frame_id = model.frame_id(frame)
+    if model.nq != model.nv:
+        raise ValueError(
+            f"{model.name} has quaternions in its configuration; inverse kinematics is for fixed-base robots"
+        )
+    if model.frames[frame_id].body < 0:
+        raise ValueError(f"no joint moves {frame!r}: choose a frame of a moving link")
+    goal, single = _goals(position, rotation, free_axis)
+    n = len(goal.position if goal.position is not None else goal.rotation)  # type: ignore[arg-type]
+    near = np.broadcast_to(model.neutral() if q0 is None else np.asarray(q0, dtype=float), (n, model.nq))
+    rng = np.random.default_rng(seed)
+    for count in (starts, MORE * starts):
+        search = _Search(model, frame_id, goal.repeated(count), np.repeat(near, count, axis=0), limits)
+        q, errors = search.run(search.first(count, rng), count)
+        found = _selected(search, q, errors, n, clearance, single)
+        if np.all(found.reached):
+            break
+    return found
+
+
+def _goals(position: Array | None, rotation: Array | None, axis: Array | None) -> tuple[_Goal, bool]:
+    """The goals as batches, and whether there is a single one."""
+    if position is None and rotation is None:
+        raise ValueError("inverse kinematics needs a goal: position, rotation, or both")
+    p = None if position is None else np.asarray(position, dtype=float)
+    R = None if rotation is None else np.asarray(rotation, dtype=float)
+    for value, shape, what in ((p, (3,), "position"), (R, (3, 3), "rotation")):
+        if value is not None and (value.shape[-len(shape) :] != shape or value.ndim > len(shape) + 1):
+            raise ValueError(f"{what} has shape {value.shape}; expected {shape} or (N, {', '.join(map(str, shape))})")
+        if value is not None and not np.isfinite(value).all():
+            raise ValueError(f"{what} holds NaN or infinity")
+    single = (p is None or p.ndim == 1) and (R is None or R.ndim == 2)
+    n = max(1 if p is None else len(np.atleast_2d(p)), 1 if R is None else len(R.reshape(-1, 3, 3)))
+    P = None if p is None else np.broadcast_to(p, (n, 3))
+    Q = None if R is None else np.broadcast_to(R, (n, 3, 3))
+    if axis is not None and (np.shape(axis) != (3,) or not np.any(axis)):
+        raise ValueError(f"free_axis = {axis}; expected a direction (3,) in the frame")
+    return _Goal(P, Q, None if axis is None else np.asarray(axis, dtype=float) / np.linalg.norm(axis)), single
+
+
+class _Search:
+    """Starts for all goals, improved side by side; all arrays have one row for each pair of goal and start."""
+
+    def __init__(self, model: Model, frame: int, goal: _Goal, near: Array, limits: bool) -> None:
+        self.model, self.goal, self.near = model, goal, near
+        unlimited = np.full(model.nq, np.inf)
+        self.lower, self.upper = (model.q_lower, model.q_upper) if limits else (-unlimited, unlimited)
+        self.lower, self.upper = np.minimum(self.lower, self.upper), np.maximum(self.lower, self.upper)
+        self.reach, self.kinematics = reach_of(model, frame), kinematics_of(model, frame)
+        self.damping = np.zeros(len(near))
+        self.on_path = np.zeros(model.nv, dtype=bool)
+        self.on_path[model.ancestors(model.frames[frame].body)] = True
+
+    def first(self, starts: int, rng: np.random.Generator) -> Array:
+        """q0, then random configurations: within the limits, near q0 where there are none; joints off the path stay."""
+        near = np.clip(self.near, self.lower, self.upper)
+        span = np.where([kind == "prismatic" for kind in self.model.joint_types], self.reach, np.pi)
+        lower = np.where(np.isfinite(self.lower), self.lower, near - span)
+        upper = np.where(np.isfinite(self.upper), self.upper, near + span)
+        q = np.where(self.on_path, rng.uniform(lower, upper), near)
+        q[::starts] = near[::starts]
+        return q
+
+    def run(self, q: Array, starts: int) -> tuple[Array, _Errors]:
+        """The starts after the last iteration, with their errors."""
+        left, drawn = ITERATIONS, self.on_path.sum() > self.rows
+        errors = self.errors(q)
+        while left > 0:
+            draws = drawn and left > max(POLISH, ITERATIONS - DRAWN)
+            ahead = self.step(q, errors, DRAW if draws else 0.0)
+            q, errors = self.accepted(q, errors, ahead, draws)
+            good = np.linalg.norm(errors.e, axis=1) <= TOLERANCE * (ALMOST if draws else 1.0)
+            left -= 1
+            if good.reshape(-1, starts).any(axis=1).all():
+                left = min(left, PATIENCE)
+        q = self.unwound(q)
+        return q, self.errors(q)
+
+    def accepted(self, q: Array, errors: _Errors, ahead: Array, draws: bool) -> tuple[Array, _Errors]:
+        """Each start ahead, or, where that does not lessen its error, as it was and with more damping; drawn ones always ahead."""
+        found = self.errors(ahead)
+        if draws:
+            return ahead, found
+        less = np.sum(found.e**2, axis=1) <= np.sum(errors.e**2, axis=1)
+        self.damping = np.where(
+            less, np.where(self.damping > MORE_DAMPING, 0.25 * self.damping, 0.0), 4.0 * self.damping
+        )
+        self.damping = np.where(less, self.damping, np.maximum(self.damping, MORE_DAMPING))
+        kept = (np.where(less.reshape(-1, *[1] * (a.ndim - 1)), a, b) for a, b in zip(found, errors, strict=True))
+        return np.where(less[:, None], ahead, q), _Errors(*kept)
+
+    @property
+    def rows(self) -> int:
+        """m, how many numbers the goal holds."""
+        turns = 0 if self.goal.rotation is None else 3 if self.goal.axis is None else 2
+        return turns + (0 if self.goal.position is None else 3)
+
+    def errors(self, q: Array) -> _Errors:
+        """e and its Jacobian."""
+        at = self.kinematics(q.T)
+        J = np.moveaxis(np.reshape(at.jacobian, (6, self.model.nv, -1)), -1, 0)
+        e, rows = [], []
+        distance = angle = np.zeros(len(q))
+        if self.goal.position is not None:
+            offset = self.goal.position - at.position.T
+            distance = np.linalg.norm(offset, axis=1)
+            e, rows = [offset / self.reach], [J[:, :3] / self.reach]
+        if self.goal.rotation is not None:
+            R: Array = np.moveaxis(np.array(at.rotation), -1, 0)
+            turn, spin = self.turn(R, self.goal.rotation), J[:, 3:]
+            angle = np.linalg.norm(turn, axis=1)
+            if self.goal.axis is not None:  # rotation about the axis is no motion toward or from the goal
+                along = R @ self.goal.axis
+                spin = spin - along[:, :, None] * np.einsum("ni,nij->nj", along, spin)[:, None]
+            e, rows = [*e, turn], [*rows, spin]
+        return _Errors(np.concatenate(e, axis=1), np.concatenate(rows, axis=1), distance, angle)
+
+    def turn(self, R: Array, goal: Array) -> Array:
+        """w (M, 3) from orientations R to those of the goal, in world axes."""
+        axis = self.goal.axis
+        if axis is None:
+            relative = np.einsum("nij,nkj->ikn", goal, R)
+            return np.stack(rotation_log([list(row) for row in relative]), axis=1)
+        a, b = R @ axis, goal @ axis
+        normal = np.cross(a, b)
+        sine, cosine = np.linalg.norm(normal, axis=1), np.sum(a * b, axis=1)
+        return normal * (np.arctan2(sine, cosine) / np.maximum(sine, 1e-12))[:, None]
+
+    def step(self, q: Array, errors: _Errors, draw: float) -> Array:
+        """q after a step within the limits."""
+        free = np.broadcast_to(self.on_path, q.shape).copy()
+        toward = draw * (np.clip(self.near, self.lower, self.upper) - q)
+        dq = np.zeros_like(q)
+        for _ in range(2):  # joints that would pass their limits are left out in the second round
+            J = errors.J * free[:, None, :]
+            JJ = J @ np.swapaxes(J, 1, 2)
+            damping = 0.5 * np.sum(errors.e**2, axis=1) + LEAST_DAMPING + self.damping
+            JJ[:, range(JJ.shape[1]), range(JJ.shape[1])] += damping[:, None]
+            residual = errors.e - (J @ (toward * free)[:, :, None])[:, :, 0]
+            dq = np.swapaxes(J, 1, 2) @ np.linalg.solve(JJ, residual[:, :, None])
+            dq = (dq[:, :, 0] + toward) * free
+            passes = ((q <= self.lower) & (dq < 0)) | ((q >= self.upper) & (dq > 0))
+            if not (passes & free).any():
+                break
+            free &= ~passes
+        longest = np.where([kind == "prismatic" for kind in self.model.joint_types], LONGEST * self.reach, LONGEST)
+        dq = dq * np.minimum(1.0, 1.0 / np.maximum(np.abs(dq / longest).max(axis=1, keepdims=True), 1e-12))
+        return np.clip(q + dq, self.lower, self.upper)
+
+    def unwound(self, q: Array) -> Array:
+        """The same postures with revolute joints within half a turn of q0, where that is within the limits."""
+        turns = np.array([kind == "revolute" for kind in self.model.joint_types])
+        moved = q - TURN * np.round((q - self.near) / TURN)
+        return np.where(turns & (moved >= self.lower) & (moved <= self.upper), moved, q)
+
+
+def reach_of(model: Model, frame: int) -> float:
+    """How far a frame may be from the first joint on its path [m], sliding joints at their least; at least 1 mm."""
+    f = model.frames[frame]
+    lengths, body = [float(np.linalg.norm(f.p))], f.body
+    while model.parent[body] >= 0:
+        lengths.append(float(np.linalg.norm(model.placement_p[body])))
+        body = int(model.parent[body])
+    return max(sum(lengths), 1e-3)
+
+
+def _selected(search: _Search, q: Array, errors: _Errors, n: int, clearance: Clearance | None, single: bool) -> Reached:
+    """The best of each goal's starts."""
+    norms = np.linalg.norm(errors.e, axis=1).reshape(n, -1)
+    good = norms <= NEAR
+    clear = np.ones(len(q), dtype=bool) if clearance is None else clearance(q) >= 0
+    far = np.linalg.norm(q - search.near, axis=1).reshape(n, -1)
+    order = np.lexsort((np.where(good, far, norms), ~(good & clear.reshape(n, -1)), ~good), axis=1)
+    chosen = order[:, 0] + np.arange(n) * norms.shape[1]
+    singular = np.linalg.svd(errors.J[chosen][:, :, search.on_path], compute_uv=False)[:, : search.rows]
+    solutions = []
+    for i in range(n):
+        ranked = order[i][good[i][order[i]]] + i * norms.shape[1]
+        solutions.append(_distinct(q[ranked]))
+    numbers = {
+        "q": q[chosen],
+        "reached": good.reshape(-1)[chosen],
+        "position_error": errors.distance[chosen],
+        "rotation_error": errors.angle[chosen],
+        "manipulability": np.prod(singular, axis=1),
+        "dexterity": singular.min(axis=1) / np.maximum(singular.max(axis=1), 1e-300),
+        "clear": clear[chosen],
+    }
+    return Reached(**{k: a[0] if single else a for k, a in numbers.items()}, solutions=tuple(solutions))
+
+
+def _distinct(q: Array) -> Array:
+    kept: list[Array] = []
+    for candidate in q:
+        if all(np.abs(candidate - k).max() > SAME for k in kept):
+            kept.append(candidate)
+    return np.array(kept).reshape(-1, q.shape[1])

@@ -1,0 +1,165 @@
+"""The method that a problem asks for, and one more attempt where it fails.
+
+    no constraints                       shooting, else multiple shooting from where it stopped
+    bounds on numbers of the state       the same without them; where the solution breaks some, multiple shooting from it, with
+                                         all of them.  A solution of the problem without them that keeps them solves it with them
+                                         too, its multipliers of theirs being zero.
+    any other constraint                 multiple shooting, else sequential quadratic programming from where it stopped
+
+Shooting is DDP, or SLQ where a time step has no second derivatives; multiple shooting is DMS with IPOPT, then with the Hessian of
+Gauss-Newton, or SQP where cyipopt is missing.  An attempt that ended without finding a step (ASTRAY) leaves
+nothing worth going on from: the next one starts from the guess.  What was tried, and how it ended, is told by the status of
+the solution and by ``meta["attempts"]``; the history holds the records of all attempts one after the other.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
+from importlib.util import find_spec
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from trajopt.guesses.guesses import Guess
+from trajopt.problem.constraints import Constraint, chosen_coordinates
+from trajopt.problem.ocp import OCP
+from trajopt.results.records import Callback
+from trajopt.results.solution import Solution
+from trajopt.results.status import Status, StatusCode
+from trajopt.solvers.options import AutoOptions
+from trajopt.solvers.shooting.ddp import require_contractions
+from trajopt.validation.broken_limits import constraint_violations
+from trajopt.validation.validation import InvalidProblem
+
+FINAL = (StatusCode.INTERRUPTED, StatusCode.TIME_LIMIT)
+"""What no other attempt follows."""
+ASTRAY = (StatusCode.LINE_SEARCH_FAILED, StatusCode.NOT_POSITIVE_DEFINITE, StatusCode.NON_FINITE, StatusCode.UNBOUNDED)
+LEAST_TIME = 1e-3
+"""[s] of an attempt, where a time limit has passed."""
+
+Run = Callable[[str, OCP, Guess, Mapping[str, Any], Callback | None], Solution]
+"""Solves by the method of a name, with those of the options that it has."""
+
+
+class Attempt(NamedTuple):
+    """A method for a problem, with options that it needs; relaxed: without the bounds on the state."""
+
+    solver: str
+    ocp: OCP
+    needs: Mapping[str, Any]
+    relaxed: bool = False
+
+
+def auto(ocp: OCP, guess: Guess, options: AutoOptions, callback: Callback | None, run: Run) -> Solution:
+    """Solve a valid problem from a guess, by the methods of the module docstring."""
+    began, told = time.perf_counter(), _Told()
+    start = guess
+    for attempt in attempts(ocp):
+        left = None if options.time_limit is None else options.time_limit - (time.perf_counter() - began)
+        limit = {} if left is None else {"time_limit": max(left, LEAST_TIME)}
+        given = {**_given(options), **limit, **attempt.needs}
+        at = time.perf_counter()
+        found = run(attempt.solver, attempt.ocp, start, given, callback)
+        broken = attempt.relaxed and found.status.success and any(constraint_violations(ocp, found.xs, found.us))
+        told.add(attempt, found, time.perf_counter() - at, broken)
+        if (found.status.success and not broken) or found.status.code in FINAL or not (options.fallback or broken):
+            break
+        start = _from(found, guess)
+    return told.solution()
+
+
+def attempts(ocp: OCP) -> Iterator[Attempt]:
+    """The methods for a problem, in their order."""
+    curved, has_ipopt = has_curvature(ocp), find_spec("cyipopt") is not None
+    shooting = Attempt("ddp" if curved else "slq", ocp, {})
+    multiple = Attempt(
+        "dms" if has_ipopt else "sqp", ocp, {} if curved or not has_ipopt else {"hessian": "gauss_newton"}
+    )
+    if all(_is_bound(c) for c in ocp.constraints()):
+        yield shooting._replace(ocp=without_bounds(ocp), relaxed=bool(ocp.constraints()))
+        yield multiple
+        return
+    yield multiple
+    yield Attempt("sqp", ocp, {}) if has_ipopt else shooting
+
+
+def has_curvature(ocp: OCP) -> bool:
+    """Whether all time steps have second derivatives."""
+    try:
+        require_contractions(ocp)
+    except InvalidProblem:
+        return False
+    return True
+
+
+def without_bounds(ocp: OCP) -> OCP:
+    """The problem without its constraints; the bounds on controls stay."""
+    if not ocp.constraints():
+        return ocp
+    phases = tuple(replace(phase, constraints=()) for phase in ocp.phases)
+    return replace(ocp, phases=phases, terminal_constraints=())
+
+
+def _is_bound(c: Constraint) -> bool:
+    """Whether a constraint bounds numbers of the state and leaves room between."""
+    return chosen_coordinates(c) is not None and bool((c.lower < c.upper).all())
+
+
+def _given(options: AutoOptions) -> dict[str, Any]:
+    keys = ("max_iterations", "gradient_tolerance", "constraint_tolerance")
+    return {key: getattr(options, key) for key in keys if getattr(options, key) is not None}
+
+
+def _from(found: Solution, guess: Guess) -> Guess:
+    """Where an attempt stopped, or the guess."""
+    finite = np.isfinite(found.xs).all() and np.isfinite(found.us).all()
+    return Guess(found.xs, found.us) if finite and found.status.code not in ASTRAY else guess
+
+
+class _Told:
+    """The attempts so far: their solutions, and what is told of each."""
+
+    def __init__(self) -> None:
+        self.found: list[Solution] = []
+        self.attempts: list[dict[str, Any]] = []
+
+    def add(self, attempt: Attempt, found: Solution, seconds: float, broken: bool) -> None:
+        self.found.append(found)
+        self.attempts.append(
+            {
+                "solver": attempt.solver,
+                "without": "bounds on the state" if attempt.relaxed else "",
+                "breaks them": broken,
+                "status": str(found.status.code),
+                "message": found.status.message,
+                "cost": float(found.cost),
+                "iterations": found.iterations,
+                "seconds": seconds,
+            }
+        )
+
+    def solution(self) -> Solution:
+        """The last one, with the account of all."""
+        last = self.found[-1]
+        return replace(
+            last,
+            status=self._status(last.status),
+            iterations=sum(s.iterations for s in self.found),
+            history=tuple(record for s in self.found for record in s.history),
+            meta={**last.meta, "attempts": self.attempts},
+        )
+
+    def _status(self, status: Status) -> Status:
+        names = [a["solver"] for a in self.attempts]
+        if len(names) == 1:
+            kept = (
+                " The limits on the state, left out, are kept."
+                if self.attempts[0]["without"] and status.success
+                else ""
+            )
+            return replace(status, message=f"{names[0]}: {status.message}{kept}")
+        first = self.attempts[0]
+        why = "broke limits on the state that it left out" if first["breaks them"] else f"ended in {first['status']}"
+        return replace(status, message=f"{names[1]}: {status.message} It is the second attempt: {names[0]} {why}.")

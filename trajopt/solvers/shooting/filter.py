@@ -1,0 +1,51 @@
+"""The filter of the Newton loop: a step is accepted that reduces the gaps or the cost, as no earlier iterate did both.
+
+theta = |d|_1 measures the gaps, phi the cost with its barrier.  Where the gaps are small against the promised decrease of phi, phi
+has to fall by a share of it; elsewhere either measure does, and the iterate left behind is remembered (R. Fletcher, S. Leyffer,
+Math. Program. 91, 2002; constants of A. Waechter, L. Biegler, Math. Program. 106, 2006, section 2.3).  Steps that close gaps may so
+cost what they must, which no fixed penalty on the gaps allows.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+MARGIN = 1e-5
+"""Smallest relative decrease of theta, and of phi relative to theta."""
+ARMIJO = 1e-4
+SWITCH_PHI, SWITCH_THETA = 2.3, 1.1
+SMALL, LARGE = 1e-4, 1e4
+"""Gaps below and above which, relative to those at the start (at least 1), phi decides alone and steps are refused."""
+NOISE = 1e-12
+"""Changes of phi below this share are rounding."""
+
+
+@dataclass
+class Filter:
+    """scale: max(1, theta at the start). pairs: (theta, phi) of iterates that must not be matched."""
+
+    scale: float
+    pairs: list[tuple[float, float]] = field(default_factory=list)
+
+    def accepts(self, at: tuple[float, float], new: tuple[float, float], expected: float) -> bool:
+        """Whether a step from ``at`` to ``new``, pairs (theta, phi), is one; expected: slope of phi times its length."""
+        (theta, phi), (gaps, value) = at, new
+        noise = NOISE * abs(phi)
+        if gaps > LARGE * self.scale or not all(
+            gaps <= (1.0 - MARGIN) * t or value <= p - MARGIN * t for t, p in self.pairs
+        ):
+            return False
+        if self.decides_by_cost(at, expected):
+            return value <= phi + ARMIJO * min(expected, 0.0) + noise
+        return gaps <= (1.0 - MARGIN) * theta or value <= phi - MARGIN * theta
+
+    def decides_by_cost(self, at: tuple[float, float], expected: float) -> bool:
+        """The switching condition."""
+        theta, promise = at[0], -expected
+        if theta <= 1e-10 * self.scale:
+            return True
+        return theta <= SMALL * self.scale and promise > 0.0 and promise**SWITCH_PHI > theta**SWITCH_THETA
+
+    def add(self, at: tuple[float, float]) -> None:
+        """Remember an iterate that was left by a step for its gaps."""
+        self.pairs.append(at)

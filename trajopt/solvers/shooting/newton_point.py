@@ -1,0 +1,88 @@
+"""What Newton's loop is made of: a point with its errors, a step that was found, and the Hessians between two."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from dynamics_backends.protocol import Array
+from trajopt.lq.lq import LQProblem, LQStep, Policy
+from trajopt.problem.ocp import OCP
+from trajopt.solvers.options import SLQOptions
+from trajopt.solvers.shooting.optimality import Stationarity
+from trajopt.stage.evaluation import Expansion
+
+
+def filtered(ocp: OCP, o: SLQOptions) -> bool:
+    """Whether the options ask for this loop, and the bounds have an interior."""
+    open_bounds = ocp.control_bounds is None or bool((ocp.control_bounds[0] < ocp.control_bounds[1]).all())
+    return o.globalization == "filter" and o.shooting == "all" and o.gaps == "linear" and open_bounds
+
+
+class Point(NamedTuple):
+    """A trajectory with its expansion (of the Gauss-Newton cost), optimality and errors.
+
+    gradient: largest entry of the Lagrangian's in the controls; defect, theta: largest gap, l1 norm of all; kkt: scaled measure.
+    """
+
+    xs: Array
+    us: Array
+    expansion: Expansion
+    optimality: Stationarity
+    gradient: float
+    defect: float
+    theta: float
+    kkt: float
+
+    @property
+    def cost(self) -> float:
+        """The cost."""
+        return self.expansion.cost
+
+
+class Found(NamedTuple):
+    """A step with its policy and slope D1, delta and share of its Hessian; the candidate accepted, and alpha."""
+
+    policy: Policy
+    linear: LQStep
+    slope: float
+    delta: float
+    share: float
+    xs: Array
+    us: Array
+    alpha: float
+    expected: float
+    actual: float
+
+
+def name(found: Found | None) -> str:
+    """Of the curvature in a step, for the record."""
+    if found is None or found.share == 1.0:
+        return "newton"
+    return "gauss_newton" if found.share == 0.0 else "mixed"
+
+
+def size(cost: float) -> float:
+    """What errors in the unit of the cost are compared with."""
+    return max(abs(cost), float(np.finfo(float).tiny))
+
+
+def finite(e: Expansion) -> bool:
+    """Whether all of its numbers are."""
+    return bool(np.isfinite(e.cost) and all(np.isfinite(block).all() for block in e.lq))
+
+
+def mixed(one: LQProblem, other: LQProblem, share: float) -> LQProblem:
+    """The Hessian between that of one problem and that of another."""
+    if share in (0.0, 1.0):
+        return other if share else one
+    blocks = {key: getattr(one, key) + share * (getattr(other, key) - getattr(one, key)) for key in ("Q", "S", "R")}
+    return one._replace(**blocks)
+
+
+def damped(lq: LQProblem, delta: float) -> LQProblem:
+    """With delta I in the states and the controls."""
+    if delta == 0.0:
+        return lq
+    return lq._replace(Q=lq.Q + delta * np.eye(lq.Q.shape[1]), R=lq.R + delta * np.eye(lq.R.shape[1]))

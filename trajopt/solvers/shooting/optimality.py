@@ -1,0 +1,66 @@
+"""How far a trajectory is from a solution, in numbers without units: the scaled KKT measure of the shooting solvers.
+
+With costates lambda of the linearized motion under a feedback K,
+
+    lambda_N = q_N,   lambda_k = q + A'lambda_(k+1) + K'g_k        g_k = r + B'lambda_(k+1)
+
+g_k is the gradient of the Lagrangian in u_k, and K'g_k what is left of that in x_k.  Any K certifies a solution, since both
+vanish with g; K = 0 is the adjoint sweep, whose costates grow with every instability of the open-loop motion, so that rounding
+outweighs the gradient of a light wrist.  With the gains of the last Riccati sweep they stay of the size of V'x.
+
+The measure is the largest of
+
+    |g_i| / s_i          s_i = max_k (|r_i| + sum_j |B_ji| |lambda_j|), the size of the terms that cancel in it, for each control
+    z (u - bound) / |J|  complementarity relative to the cost, where bounds have multipliers z
+    gaps and violations  in the units of the states and constraints
+
+Neither the unit of a control nor that of the cost changes the first two, so that a tolerance means the same for every robot.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from dynamics_backends.protocol import Array
+from trajopt.lq.lq import Bounds, LQProblem
+from trajopt.lq.lq_solver import LQSolver
+
+
+class Stationarity(NamedTuple):
+    """Costates (N + 1, n), the gradient g (N, m) of the Lagrangian in the controls, and the sizes s (m,) of its terms."""
+
+    costates: Array
+    gradient: Array
+    size: Array
+
+    def scaled(self, gradient: Array) -> Array:
+        """Entries of a gradient (N, m) relative to the sizes; those of controls that nothing reads are zero."""
+        return np.divide(gradient, self.size, out=np.zeros_like(gradient), where=self.size > 0.0)
+
+
+def stationarity(lq: LQProblem, lq_solver: LQSolver, K: Array | None = None) -> Stationarity:
+    """By one sweep, under the gains K (N, m, n); None: no feedback."""
+    if K is None:
+        lam, g = lq_solver.adjoint(lq)
+    else:
+        q = lq.q.copy()
+        q[:-1] += (lq.r[:, None, :] @ K)[:, 0]
+        lam, g = lq_solver.adjoint(lq._replace(A=lq.A + lq.B @ K, q=q))
+    with np.errstate(over="ignore", invalid="ignore"):
+        terms = np.abs(lq.r) + (np.abs(lam[1:, None, :]) @ np.abs(lq.B))[:, 0]
+    return Stationarity(lam, g, terms.max(axis=0, initial=0.0))
+
+
+def scaled_kkt(lq: LQProblem, us: Array, bounds: Bounds | None, lq_solver: LQSolver, K: Array | None = None) -> float:
+    """The measure of controls us (N, m) within bounds, under gains K, of which those of controls on a bound do not count.
+
+    There the gradient may push outward; its multiplier is that push.
+    """
+    lower, upper = bounds or (np.array(-np.inf), np.array(np.inf))
+    held = (us <= lower) | (us >= upper)
+    found = stationarity(lq, lq_solver, None if K is None else np.where(held[:, :, None], 0.0, K))
+    inward = np.where(us <= lower, np.minimum(found.gradient, 0.0), found.gradient)
+    inward = np.where(us >= upper, np.maximum(inward, 0.0), inward)
+    return max(float(np.abs(found.scaled(inward)).max(initial=0.0)), float(np.abs(lq.d).max(initial=0.0)))

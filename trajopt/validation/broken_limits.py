@@ -1,0 +1,202 @@
+"""Which limits a trajectory breaks, whether it was asked to keep them or not: by what, when, and by how much.
+
+Looked at are the constraints of the problem and its bounds on controls, which a solve enforces, and what is known of the robot: the
+limits of its joints in position and velocity, and of the forces of those that a control drives, as far as no constraint or bound
+of the problem holds the same number within the same or closer limits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from dynamics_backends.protocol import Array, Batch
+from trajopt.problem.constraints import Constraint, chosen_coordinates
+from trajopt.problem.ocp import OCP
+
+NOTICED = 1e-5
+"""A limit is broken by more than this: share of a bound on a number, or in the unit of a constraint."""
+KEYS = {
+    "position": "position_limits = true",
+    "velocity": "velocity_limits = true",
+    "torque": "torque_limits = true",
+    "friction cone": 'cone = "constraint"',
+    "pull": 'cone = "constraint"',
+}
+"""The settings that make a problem keep a limit of the robot."""
+LIMITS = ("position", "velocity", "torque")
+ENFORCED = ("control", "constraint")
+
+
+class BrokenLimit(NamedTuple):
+    """The worst of one limit. kind: "position", "velocity", "torque", "control", "constraint", or a contact's "friction cone"
+    or "pull". name: of the joint, control or component. knot, time [s]: where it is worst; excess: by how much there, in ``unit``;
+    limit: what it exceeds, NaN where it is no single number. enforced: whether the problem was to keep it. knots: how many
+    break it.
+    """
+
+    kind: str
+    name: str
+    knot: int
+    time: float
+    excess: float
+    limit: float
+    unit: str
+    enforced: bool
+    knots: int
+
+    def sentence(self) -> str:
+        """What happened, and for a limit that was not asked for, the setting that would keep it."""
+        what = (
+            f"the {self.kind} limit of {self.name}" if self.kind in (*KEYS, "control") else f"{self.kind} {self.name}"
+        )
+        amount = f"{self.excess:.3g} {self.unit}".strip()
+        beyond = "" if np.isnan(self.limit) else f" (limit {self.limit:.4g})"
+        where = f"at t = {self.time:.3g} s, knot {self.knot}" + (
+            f", and at {self.knots - 1} more" if self.knots > 1 else ""
+        )
+        key = KEYS.get(self.kind)
+        remedy = f"; {key} would keep it" if key and not self.enforced else ""
+        return f"{what} is exceeded by {amount}{beyond} {where}{', though enforced' if self.enforced else ''}{remedy}"
+
+
+def broken_limits(ocp: OCP, xs: Array, us: Array) -> list[BrokenLimit]:
+    """All limits that a trajectory xs (N + 1, nx), us (N, nu) breaks, the enforced ones first; empty for values that are not
+    finite."""
+    if not (np.isfinite(xs).all() and np.isfinite(us).all()):
+        return []
+    return [*_controls(ocp, us), *constraint_violations(ocp, xs, us), *_of_robot(ocp, xs, us)]
+
+
+def _worst(
+    kind: str, names: Sequence[str], excess: Array, limits: Array, times: Array, unit: str = "", first: int = 0
+) -> Iterator[BrokenLimit]:
+    """One for each column of excess (K, n) that is positive somewhere. limits (K, n) or (n,)."""
+    limits = np.broadcast_to(limits, excess.shape)
+    noticed = NOTICED * np.maximum(1.0, np.where(np.isfinite(limits), np.abs(limits), 1.0))
+    for i in np.flatnonzero((excess > noticed).any(axis=0)).tolist():
+        k = int(np.argmax(excess[:, i]))
+        count = int((excess[:, i] > noticed[:, i]).sum())
+        numbers = (float(times[k]), float(excess[k, i]), float(limits[k, i]))
+        yield BrokenLimit(kind, names[i], first + k, *numbers, unit=unit, enforced=kind in ENFORCED, knots=count)
+
+
+def worst_of(
+    kind: str, names: Sequence[str], excess: Array, times: Array, unit: str, first: int = 0
+) -> Iterator[BrokenLimit]:
+    """One for each column of excess (K, n) that is positive somewhere; times (K,), the first row's knot ``first``."""
+    yield from _worst(kind, names, excess, np.full(excess.shape[1:], np.nan), times, unit, first)
+
+
+def _controls(ocp: OCP, us: Array) -> Iterator[BrokenLimit]:
+    if ocp.control_bounds is None:
+        return
+    lower, upper = ocp.control_bounds
+    limits = np.where(us > upper, upper, lower)
+    excess = np.maximum(us - upper, lower - us)
+    yield from _worst("control", ocp.control_names, excess, limits, ocp.times[:-1])
+
+
+def constraint_violations(ocp: OCP, xs: Array, us: Array) -> Iterator[BrokenLimit]:
+    """The constraints that a trajectory violates; those on the state alone do not hold at x0, which is given."""
+    times = ocp.times
+    for phase, knots in zip(ocp.phases, ocp.phase_slices, strict=True):
+        for c in phase.constraints:
+            first = knots.start + (1 if knots.start == 0 and not c.residual.nu else 0)
+            part = slice(first, knots.stop)
+            yield from _violated(c, xs[part], us[part], times[part], phase.knots, first, knots.start)
+    for c in ocp.terminal_constraints:
+        yield from _violated(c, xs[-1:], us[-1:, :0], times[-1:], 1, ocp.horizon, ocp.horizon)
+
+
+def _violated(
+    c: Constraint, xs: Array, us: Array, times: Array, count: int, first: int, start: int
+) -> Iterator[BrokenLimit]:
+    if not len(xs):
+        return
+    own = slice(first - start, first - start + len(xs))
+    p = {key: v[own] if v.ndim == 2 else v for key, v in c.parameters.items()}
+    batch = Batch.of(c.residual, xs[:, : c.residual.manifold.nx], us[:, : c.residual.nu], times, p)
+    g = np.asarray(c.residual(*batch)).T
+    lower, upper = (np.broadcast_to(b, (count, g.shape[1]))[own] for b in c.bounds(count))
+    excess = np.maximum(lower - g, g - upper)
+    limits = np.where(g > upper, upper, lower)
+    yield from _worst("constraint", c.component_names, excess, limits, times, first=first)
+
+
+def _of_robot(ocp: OCP, xs: Array, us: Array) -> Iterator[BrokenLimit]:
+    """Positions and velocities of the joints, and torques, where nothing of the problem holds them."""
+    model = ocp.model
+    if model is None or xs.shape[1] < model.nq + model.nv:
+        return
+    lower = np.concatenate([model.q_lower, -model.velocity_limit])
+    upper = np.concatenate([model.q_upper, model.velocity_limit])
+    x = xs[:, : model.nq + model.nv]
+    excess = np.where(_held(ocp, lower, upper), -np.inf, np.maximum(x - upper, lower - x))
+    excess[0, : model.nq] = -np.inf  # x0 is given
+    limits: Array = np.where(x > upper, upper, lower)
+    q, v = slice(0, model.nq), slice(model.nq, model.nq + model.nv)
+    names = model.q_names
+    yield from _in_units("position", names, excess[:, q], limits[:, q], ocp.times, _slides(ocp, names), ("m", "rad"))
+    names = model.dof_names
+    yield from _in_units(
+        "velocity", names, excess[:, v], np.abs(limits[:, v]), ocp.times, _slides(ocp, names), ("m/s", "rad/s")
+    )
+    yield from _torques(ocp, us)
+
+
+def _slides(ocp: OCP, names: Sequence[str]) -> Array:
+    """Which coordinates are lengths."""
+    sliding = {
+        name for name, kind in zip(ocp.model.joint_names, ocp.model.joint_types, strict=True) if kind == "prismatic"
+    }
+    return np.array([name in sliding for name in names], dtype=bool)
+
+
+def _in_units(
+    kind: str,
+    names: Sequence[str],
+    excess: Array,
+    limits: Array,
+    times: Array,
+    slides: Array,
+    units: tuple[str, str],
+    first: int = 0,
+) -> Iterator[BrokenLimit]:
+    for unit, chosen in zip(units, (slides, ~slides), strict=True):
+        some = np.flatnonzero(chosen).tolist()
+        if some:
+            yield from _worst(kind, [names[i] for i in some], excess[:, some], limits[:, some], times, unit, first)
+
+
+def _torques(ocp: OCP, us: Array) -> Iterator[BrokenLimit]:
+    """Of the joints that controls drive with forces."""
+    for phase, knots in zip(ocp.phases, ocp.phase_slices, strict=True):
+        system = getattr(getattr(phase.dynamics, "backend", None), "map", None)
+        driven = getattr(getattr(system, "wrapped", system), "actuated", None)
+        if driven is None or len(driven) != phase.dynamics.nu:
+            continue
+        names, limit, u = [ocp.model.dof_names[d] for d in driven], ocp.model.effort_limit[list(driven)], us[knots]
+        excess = np.abs(u[:, : len(driven)]) - limit
+        if ocp.control_bounds is not None:
+            bounds = np.maximum(np.abs(ocp.control_bounds[0][knots]), np.abs(ocp.control_bounds[1][knots]))
+            excess = np.where(bounds[:, : len(driven)] <= limit * (1 + NOTICED), -np.inf, excess)
+        limits = np.broadcast_to(limit, excess.shape)
+        units = ("N", "N m")
+        yield from _in_units("torque", names, excess, limits, ocp.times[knots], _slides(ocp, names), units, knots.start)
+
+
+def _held(ocp: OCP, lower: Array, upper: Array) -> Array:
+    """Which numbers of the state (nq + nv,) a running constraint bounds as closely as this."""
+    held = np.ones((len(ocp.phases), len(lower)), dtype=bool)
+    for i, phase in enumerate(ocp.phases):
+        own = np.zeros(len(lower), dtype=bool)
+        for c in phase.constraints:
+            for j, place in enumerate(chosen_coordinates(c) or ()):
+                if place < len(lower):
+                    below = (np.atleast_2d(c.upper)[:, j] <= upper[place] + NOTICED).all()
+                    own[place] |= below and (np.atleast_2d(c.lower)[:, j] >= lower[place] - NOTICED).all()
+        held[i] = own
+    return np.array(held.all(axis=0))
