@@ -97,6 +97,31 @@ class HasDoubts(Protocol):
         ...
 
 
+IMPLICIT_STEP = "implicit step"
+"""The parameter h (1) [s] of what :class:`DampsImplicitly` makes."""
+
+
+@runtime_checkable
+class DampsImplicitly(Protocol):
+    """A system xdot = (v, a) with M a = F(q, v, u) - D v, whose damping D can be taken where v has arrived.
+
+    ``implicit`` makes the system with (M + h D) a = F(q, v, u) - D (v + e), so that damping acts on the velocity v + e + h a.  h is
+    its parameter IMPLICIT_STEP, and e (``offsets`` numbers; none unless asked for) stand behind its controls; ``damps`` says
+    whether there is any damping.
+    """
+
+    damps: bool
+
+    def implicit(self, *, offset: bool) -> Map:
+        """The system above."""
+        ...
+
+
+def damping_offsets(map: Map) -> int | None:
+    """How many of the last controls of an implicitly damped system are e; None for every other map."""
+    return getattr(unwrapped(map), "offsets", None)
+
+
 Matrix = Sequence[Rows]
 """A matrix of scalars by its rows: M[i] is the i-th row (m, N), M[i][j] one scalar (N,)."""
 

@@ -17,6 +17,7 @@ from dynamics_backends.methods.finite_difference import CentralDifference, Finit
 from dynamics_backends.methods.forward_ad import ForwardAD, StructuredAD
 from dynamics_backends.names import unknown_name
 from dynamics_backends.protocol import DynamicsBackend, HasDriver, HasPartials, Map
+from dynamics_backends.rigid_body.passes.drivers import run
 
 ENGINES = ("compiled", "numpy", "auto")
 DEFAULT_ENGINE = "auto"
@@ -81,13 +82,19 @@ def make_backend(map: Map, method: str = "analytic", *, engine: str | None = Non
     resolved = _available() if engine == "auto" else engine
     backend = METHODS[method](map, resolved, **options)
     backend.engine = resolved
+    backend.options = options  # type: ignore[attr-defined]
     return backend
+
+
+def same_method(backend: DynamicsBackend, map: Map) -> DynamicsBackend:
+    """A backend of another map by the same method with the same options, on the same engine."""
+    return make_backend(map, backend.name, engine=backend.engine, **getattr(backend, "options", {}))
 
 
 def on_engine(map: Map, engine: str) -> Map:
     """The map evaluated by an engine, compiled or numpy; the map itself for numpy."""
     if engine == "numpy":
-        return map
+        return map.with_driver(run) if isinstance(map, HasDriver) else map
     if isinstance(map, HasDriver):
         return map.with_driver(shared_driver())
     from dynamics_backends.compiled.sources.traced_map import TracedMap

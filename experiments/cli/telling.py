@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 def tell(solution: Solution, task: Task) -> None:
     """Print it."""
-    from trajopt.results.report import account
+    from trajopt.results.report import account, replayed
 
     click.echo(str(solution.status))
     times = ", ".join(f"{name} {value:.3f} s" for name, value in solution.time_total.items())
@@ -26,7 +26,7 @@ def tell(solution: Solution, task: Task) -> None:
     for number, attempt in enumerate(solution.meta.get("attempts", ()), 1):
         click.echo(f"attempt {number}: {attempt['solver']}, {attempt['status']}, {attempt['iterations']} iterations")
     if math.isfinite(solution.cost):
-        for sentence in task.outcome(solution.xs[-1]):
+        for sentence in [*task.outcome(solution.xs[-1]), *replayed(solution, task.outcome)]:
             click.echo(sentence)
         _tell_limits(solution, task)
 

@@ -19,6 +19,7 @@ import numpy as np
 import trajopt as to
 from dynamics_backends.protocol import Array
 from dynamics_backends.rigid_body.batched import frame_placement
+from dynamics_backends.rigid_body.model.joint_properties import PROPERTIES, with_joint_properties
 from dynamics_backends.rigid_body.model.model import Model
 from dynamics_backends.rigid_body.spatial.rotations import rpy_matrix
 from dynamics_backends.systems.bodies.free_body import FreeBody
@@ -29,6 +30,7 @@ from problems.task import (
     BackendFactory,
     Checked,
     Checks,
+    Integrator,
     Sampling,
     Task,
     load_fixed_base,
@@ -66,6 +68,9 @@ class Settings(Sampling):
 
     robot: a bundled name, "erd:NAME", or the path of a URDF file. mimic: what mimic joints are, "free" or "lock".
     locked_joints: joints made rigid, names or name = value [rad, m].
+    armature [kg m^2, kg], damping [N m s, N s], friction [N m, N], stiffness [N m, N/m], spring_reference [rad, m]: of the joints,
+    one number or numbers by joint, instead of the model's. friction_velocity [rad/s, m/s]: the velocity over which dry friction
+    is smoothed, c tanh(v / friction_velocity); without it there is none.
     goal_q, or goal_position [m] of ``frame`` with, if wanted, goal_rotation (roll, pitch, yaw [rad] in the world).
     torque_limits: bound the controls by the effort limits of the model. position_limits, velocity_limits: bound the joints by
     those of the model, as constraints. Each is true (an error where the model has none), false, or left out: then limits hold
@@ -79,9 +84,16 @@ class Settings(Sampling):
     where that is in the way, see :mod:`problems.arms.obstacle`).
     """
 
+    integrator: Integrator = "rk4"
     robot: str = "erd:ur5"
     mimic: Literal["free", "lock"] = "free"
     locked_joints: tuple[str, ...] | Mapping[str, float] = ()
+    armature: float | Mapping[str, float] | None = None
+    damping: float | Mapping[str, float] | None = None
+    friction: float | Mapping[str, float] | None = None
+    friction_velocity: float | None = None
+    stiffness: float | Mapping[str, float] | None = None
+    spring_reference: float | Mapping[str, float] | None = None
     q0: Configuration = "zero"
     goal_q: Configuration | None = None
     goal_position: Point | None = None
@@ -107,6 +119,14 @@ class Settings(Sampling):
             "goal_rotation": (self.goal_rotation is None or by_frame, "goal_position beside it"),
             "guess": (by_joints or self.guess not in ("interpolated", "around"), "goal_q beside it, or another guess"),
             "joint_limit_margin": not_negative(self.joint_limit_margin),
+            "friction_velocity": (
+                self.friction_velocity is None or 0 < self.friction_velocity < np.inf,
+                "a positive velocity",
+            ),
+            "friction": (
+                self.friction is None or self.friction_velocity is not None,
+                "friction_velocity beside it, the velocity over which it is smoothed",
+            ),
         }
 
     @property
@@ -124,9 +144,10 @@ def build(settings: Settings, backend: BackendFactory) -> Task:
     """
     s = settings
     model = load_fixed_base(s.robot, s.mimic, s.locked_joints)
+    model = with_joint_properties(model, **{key: getattr(s, key) for key in PROPERTIES})
     arm = Arm.of(model, s.q0, s.goal_q, s.frame)
     ocp = to.OCP.single_phase(
-        s.sampled(backend(FreeBody(model))),
+        s.sampled(backend(FreeBody(model, friction_velocity=s.friction_velocity))),
         arm.x0,
         s.horizon,
         s.dt,

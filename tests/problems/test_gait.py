@@ -121,7 +121,10 @@ def test_holding_torques_hold():
     xdot = make_backend(system).f(x[None], torques[None])[0]
     assert np.abs(xdot).max() < 1e-8
     free = forward_dynamics(
-        model, x[: model.nq], np.zeros(model.nv), system.joint_forces(x[19:, None], torques[:, None])[:, 0]
+        model,
+        x[: model.nq],
+        np.zeros(model.nv),
+        system.joint_forces(x[:19, None], x[19:, None], torques[:, None])[:, 0],
     )
     assert np.abs(free).max() > 1.0  # the ground does its part
 

@@ -180,6 +180,21 @@ def test_linearization_by_other_schemes(scheme, tmp_path):
 
 
 @pytest.mark.needs_compiler
+@pytest.mark.parametrize("scheme", ["semi_implicit_euler", "rk4"])
+def test_implicit_damping(scheme, tmp_path):
+    model = tree("fixed3", 3)
+    model = model.replace(damping=np.full(model.nv, 30.0))
+    system = FreeBody(model)
+    dynamics = SampledSystem(make_backend(system, engine="numpy"), scheme)
+    terms = [control_cost(system.nu, weight=0.1)]
+    x0 = np.concatenate([model.neutral(), np.zeros(model.nv)])
+    ocp = OCP.single_phase(dynamics, x0, 4, 0.02, terms, [state_cost(system.manifold, x0, 1.0)])
+    exported = _written(ocp, "damped", tmp_path)
+    assert "warning" not in exported.output + exported.make().stdout
+    assert_same_linearization(exported)
+
+
+@pytest.mark.needs_compiler
 def test_a_floating_base(tmp_path):
     """States with a quaternion: derivatives in the tangent space, RKMK, and a step of SLQ."""
     free = FreeBody(tree("floating90", 2))

@@ -36,11 +36,11 @@ def controller_files(ocp: OCP, name: str, guess: Guess | None = None, hessian: s
     if not _NAME.fullmatch(name) or name == "main":
         raise ValueError(f"{name!r} cannot be the export's name: it takes letters, digits and _, and is not 'main'")
     sampled = _exportable(ocp)
-    dynamics = dynamics_source(sampled.backend, {}, straight=True)
+    dynamics = dynamics_source(sampled.called, {}, straight=True)
     running, terminal = (tuple(TermShape.of(term) for term in terms) for terms in (ocp.phases[0].terms, ocp.terminal))
     stage = stage_source(
         dynamics,
-        unwrapped(sampled.backend.map),
+        unwrapped(sampled.called.map),
         StageShape(sampled.scheme, (), ocp.nu, running, terminal, hessian=hessian),
     )
     texts = {

@@ -32,11 +32,20 @@ class LinearizedStep(NamedTuple):
 
 
 class Sampling(NamedTuple):
-    """What a time step is made of: the continuous dynamics (or a jump) under a backend, its scheme, and steps of it per dt."""
+    """What a time step is made of: the continuous dynamics (or a jump) under a backend, its scheme, and steps of it per dt.
+
+    stages: the backend that steps call, where that is another one (with implicit damping); see ``called``.
+    """
 
     backend: DynamicsBackend
     scheme: str
     substeps: int = 1
+    stages: DynamicsBackend | None = None
+
+    @property
+    def called(self) -> DynamicsBackend:
+        """The backend that steps call."""
+        return self.stages or self.backend
 
 
 StepContraction = Callable[[Array, Array, "Array | float", "Array | float", "Parameters | None", Array], Hessians]

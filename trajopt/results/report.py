@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import math
 import sys
+from collections.abc import Callable
 from typing import TextIO
 
+import numpy as np
+
+from dynamics_backends.protocol import Array
 from trajopt.results.records import IterationRecord
 from trajopt.results.solution import Solution
 
@@ -47,6 +51,28 @@ def account(solution: Solution) -> str:
     """Cost and iterations; without a cost where there is none."""
     cost = f"cost {solution.cost:.10g}, " if math.isfinite(solution.cost) else ""
     return f"{cost}{solution.iterations} iterations"
+
+
+WITHIN = 1e-3
+"""A replay that ends nearer to the plan than this, in its largest entry, confirms it."""
+_REPLAYED = {"open": "with its controls held", "gains": "with its feedback gains"}
+
+
+def replayed(solution: Solution, outcome: Callable[[Array], list[str]]) -> list[str]:
+    """Sentences about how the plan ends on finely integrated dynamics; outcome: those of a task about a final state (nx,)."""
+    sentences, plan = [], outcome(solution.xs[-1])
+    for key, end in solution.meta.get("replay", {}).items():
+        start = f"on accurate dynamics, {_REPLAYED[key]},"
+        if end is None:
+            sentences.append(f"{start} the motion diverges")
+        elif end["largest"] > WITHIN:
+            differs = [new for new, old in zip(outcome(np.array(end["x"])), plan, strict=False) if new != old]
+            sentences.append(
+                "; ".join([f"{start} the end differs from the plan by {end['largest']:.2g} ({end['at']})", *differs])
+            )
+    if not sentences and solution.meta.get("replay"):
+        sentences.append("on accurate dynamics the plan ends as it says")
+    return sentences
 
 
 def _level(key: str) -> int:

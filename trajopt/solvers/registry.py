@@ -7,6 +7,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import asdict, fields, replace
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from dynamics_backends.names import unknown_name
 from dynamics_backends.protocol import Array
 from trajopt.guesses.guesses import Guess, constant_guess
@@ -145,7 +147,32 @@ def solve(
     solution = run(ocp, warm, chosen, callback)
     elapsed = time.perf_counter() - began
     meta = {**solution.meta, **_meta(ocp, solver, asdict(chosen), warnings), "solve_time": elapsed}
+    if check:
+        meta["replay"] = _replay(ocp, chosen, solution)
     return replace(solution, meta=meta, model=ocp.model)
+
+
+def _replay(ocp: OCP, options: Any, solution: Solution) -> dict[str, Any]:
+    """How the plan ends on finely integrated dynamics, see :mod:`trajopt.validation.replay`; empty where that is not cheap.
+
+    It is cheap where stages are compiled as a whole, by the library that the solve has used; it is left out under a first-order
+    hold, and for trajectories that are not finite.
+    """
+    from trajopt.stage.evaluation import StageEvaluator
+    from trajopt.stage.numerics import numerics_for
+    from trajopt.validation.replay import as_meta, replay
+
+    kind = (
+        options.hessian if isinstance(options, SLQOptions) and not isinstance(options, DDPOptions) else "gauss_newton"
+    )
+    finite = np.isfinite(solution.xs).all() and np.isfinite(solution.us).all() and np.isfinite(solution.K).all()
+    if getattr(options, "hold", "zero_order") != "zero_order" or not finite:
+        return {}
+    evaluator = numerics_for(ocp, kind).evaluator
+    if not isinstance(evaluator, StageEvaluator) or not evaluator.compiled:
+        return {}
+    found = replay(ocp, solution.xs, solution.us, solution.K, lambda fine: numerics_for(fine, kind).evaluator)
+    return {} if found is None else as_meta(ocp, found)
 
 
 def _named_by(options: Any) -> str:

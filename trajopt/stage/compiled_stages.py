@@ -79,8 +79,8 @@ class CompiledStages:
         sizes = tuple((name, value.shape[-1]) for name, value in phase.parameters.items())
         hessian = "gauss_newton" if parts == ALONE else plain.hessian
         shape = StageShape(sampling.scheme, sizes, ocp.nu, running, terminal, along, at_end, hessian, parts)
-        self.library, self.plain = library_of(sampling.backend, shape), plain
-        self._backend, self._substeps, self._first_knot = sampling.backend, sampling.substeps, plain.start
+        self.library, self.plain = library_of(sampling.called, shape), plain
+        self._backend, self._substeps, self._first_knot = sampling.called, sampling.substeps, plain.start
         self._sizes = (ocp.manifold.nx, n, n, ocp.nu, sum(c.residual.n_out for c in path))
         p, theta = by_knot(phase.parameters.values(), K), theta_of(phase.terms, K)
         self._values = [np.ascontiguousarray(v) for v in (plain.t, plain.dt, p, theta, constraint_theta(path, K))]

@@ -72,7 +72,7 @@ def _compiled(ocp: OCP, i: int, wanted: Wanted, plain: NumpyStages, engine: Engi
         if engine == "compiled":
             raise ValueError(f"phase {i} cannot be compiled: its derivatives are by {sampling.backend.name}")
         return None
-    curved = wanted.second and has_contraction(sampling.backend.map)
+    curved = wanted.second and has_contraction(sampling.called.map)
     kinds = [ROLLED] if wanted.rollout else [CURVED, ALONE] if curved else [ALONE]
     for parts in kinds:
         try:

@@ -17,7 +17,7 @@ from dynamics_backends.protocol import Array, Hessians
 from trajopt.lq.lq import LQProblem
 from trajopt.problem.ocp import OCP, Phase
 from trajopt.stage.engine import Engine, Wanted, stages_of
-from trajopt.stage.numpy_stages import phase_cost
+from trajopt.stage.numpy_stages import NumpyStages, phase_cost
 from trajopt.stage.pool import Pool
 from trajopt.stage.stages import (
     Candidates,
@@ -81,6 +81,11 @@ class StageEvaluator:
             (knots, np.arange(_controls_read(p), ocp.nu)) for p, knots in zip(ocp.phases, self._slices, strict=True)
         )
         self._unread = [(knots, controls) for knots, controls in unread if len(controls)]
+
+    @property
+    def compiled(self) -> bool:
+        """Whether the stages of all phases are compiled code."""
+        return not any(isinstance(stages, NumpyStages) for stages in self.stages[:-1])
 
     def expand(self, xs: Array, us: Array) -> Expansion:
         """See :class:`Evaluator`."""

@@ -7,7 +7,7 @@ from importlib.resources import files
 from typing import NamedTuple
 
 from dynamics_backends.compiled.interface.sources import DynamicsSource, manifold_source
-from dynamics_backends.protocol import Map
+from dynamics_backends.protocol import Map, damping_offsets
 from trajopt.problem.impact_stage import JUMP
 from trajopt.stage.constraint_source import constraint_source
 from trajopt.stage.term_source import TermShape, term_source
@@ -60,10 +60,12 @@ def stage_source(
         constraint_source("path", shape.path, manifold, nu, running=True, orders=along),
         constraint_source("final", shape.final, manifold, nu, running=False, orders=orders),
     ]
+    offsets = damping_offsets(map)
     counts = [sum(c.residual.n_out for c in group) for group in (shape.path, shape.final)]
-    sizes = {"NX": manifold.nx, "ND": manifold.ndx, "MU": map.nu, "NU": nu, "NF": dynamics.rows}
+    sizes = {"NX": manifold.nx, "ND": manifold.ndx, "MU": map.nu - (offsets or 0), "NU": nu, "NF": dynamics.rows}
     sizes |= {"NP": sum(n for _, n in shape.parameters), "NG": counts[0], "NGT": counts[1]}
     sizes |= dict(zip(("NT", "NTT", "NPG", "NPGT"), (part.theta for part in terms), strict=True))
+    sizes |= {} if offsets is None else {"IMPLICIT": 1, "NE": offsets}
     sizes |= {"TERMS_ROOM": max(part.room for part in terms)}
     room = dynamics.room if second is None else f"{dynamics.room} + {second.room}"
     text = [
@@ -96,13 +98,17 @@ def _scheme(name: str) -> str:
 
 
 def tableau_source(scheme: str) -> str:
-    """STAGES and the coefficients A_, B_, C_ of a Runge-Kutta method in C."""
+    """STAGES and the coefficients A_, B_, C_ of a Runge-Kutta method in C, and AI_ of its implicit damping."""
     tableau = RUNGE_KUTTA[scheme]
     s = len(tableau.b)
-    rows = ", ".join("{" + _numbers((*row, *[0.0] * (s - len(row)))) + "}" for row in tableau.a)
+    a, implicit = (
+        ", ".join("{" + _numbers((*row, *[0.0] * (s - len(row)))) + "}" for row in rows)
+        for rows in (tableau.a, tableau.implicit)
+    )
     return (
-        f"#define STAGES {s}\nstatic const double A_[{s}][{s}] = {{{rows}}}, "
-        f"B_[{s}] = {{{_numbers(tableau.b)}}}, C_[{s}] = {{{_numbers(tableau.c)}}};"
+        f"#define STAGES {s}\nstatic const double A_[{s}][{s}] = {{{a}}}, "
+        f"B_[{s}] = {{{_numbers(tableau.b)}}}, C_[{s}] = {{{_numbers(tableau.c)}}};\n"
+        f"#ifdef IMPLICIT\nstatic const double AI_[{s}][{s}] = {{{implicit}}};\n#endif"
     )
 
 

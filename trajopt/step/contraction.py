@@ -36,4 +36,4 @@ def contraction_of(dynamics: DiscreteMap, *, from_source: bool = False) -> StepC
 
 def _sampled(sampling: Sampling) -> SampledSystem | ImpactStage:
     """A time step of these parts."""
-    return ImpactStage(sampling.backend) if sampling.scheme == JUMP else SampledSystem(*sampling)
+    return ImpactStage(sampling.backend) if sampling.scheme == JUMP else SampledSystem(*sampling[:3])

@@ -9,7 +9,7 @@ Inside, f reads the line (u_k, u_(k+1), t_k, dt_k) as its controls; derivatives 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -17,13 +17,16 @@ import numpy as np
 from dynamics_backends import scalar as sm
 from dynamics_backends.protocol import (
     Array,
+    DampsImplicitly,
     DynamicsBackend,
     Hessians,
     Jacobians,
     Map,
     Parameters,
     SecondOrderBackend,
+    damping_offsets,
     is_second_order,
+    unwrapped,
 )
 from dynamics_backends.scalar import Rows, Scalar
 from trajopt.problem.ocp import LinearizedStep, Sampling, StepContraction
@@ -66,21 +69,36 @@ class HeldStep:
 
 
 class _HeldMap:
-    """A map of the line (u_k, u_(k+1), t_k, dt_k)."""
+    """A map of the line (u_k, u_(k+1), t_k, dt_k), with the offsets of an implicitly damped system behind."""
 
     def __init__(self, map: Map) -> None:
         self.held = map
-        self.manifold, self.nu, self.n_out = map.manifold, 2 * map.nu + 2, map.n_out
+        self.offsets = damping_offsets(map)
+        self._own = map.nu - (self.offsets or 0)
+        names = map.control_names[: self._own]
+        self.manifold, self.nu, self.n_out = map.manifold, self._own + map.nu + 2, map.n_out
         self.output_names = map.output_names
-        following = (f"next {name}" for name in map.control_names)
-        self.control_names = (*map.control_names, *following, "start of the step", "length of the step")
+        following = (f"next {name}" for name in names)
+        ends = ("start of the step", "length of the step")
+        self.control_names = (*names, *following, *ends, *map.control_names[self._own :])
         self.second_order = is_second_order(map)
 
     def __call__(self, x: Rows, u: Rows, t: Scalar, p: Mapping[str, Rows]) -> Rows:
         """Rows (n_out, N)."""
-        m = self.held.nu
+        m = self._own
         s = (t - u[2 * m]) / u[2 * m + 1]
-        return self.held(x, sm.stack([u[i] + s * (u[m + i] - u[i]) for i in range(m)]), t, p)
+        behind = (u[i] for i in range(2 * m + 2, self.nu))
+        return self.held(x, sm.stack([*(u[i] + s * (u[m + i] - u[i]) for i in range(m)), *behind]), t, p)
+
+    @property
+    def damps(self) -> bool:
+        """Whether the map has damping that can be implicit."""
+        own = unwrapped(self.held)
+        return isinstance(own, DampsImplicitly) and own.damps
+
+    def implicit(self, *, offset: bool) -> _HeldMap:
+        """See :class:`~dynamics_backends.protocol.DampsImplicitly`."""
+        return _HeldMap(unwrapped(self.held).implicit(offset=offset))
 
 
 class _HeldBackend:
@@ -103,13 +121,23 @@ class _HeldBackend:
     def jacobians(self, x: Array, u: Array, t: Array | float = 0.0, p: Parameters | None = None) -> Jacobians:
         """Value and partial derivatives."""
         now, s = self._now(u, t)
-        return _both(self.inner.jacobians(x, now, t, p), s)
+        return _both(self.inner.jacobians(x, now, t, p), s, self._m)
+
+    def of_stages(self, stages: Callable[[DynamicsBackend], DynamicsBackend]) -> _HeldBackend:
+        """Of the stages of the inner backend."""
+        inner = stages(self.inner)
+        return self if inner is self.inner else _HeldBackend.of(inner)
+
+    @property
+    def _m(self) -> int:
+        """How many controls the map has, beside offsets."""
+        return self.inner.map.nu - (damping_offsets(self.map) or 0)
 
     def _now(self, u: Array, t: Array | float) -> tuple[Array, Array]:
-        """The controls (N, nu) at t, and s (N, 1)."""
-        m = self.inner.map.nu
+        """The controls (N, nu) at t with offsets behind, and s (N, 1)."""
+        m = self._m
         s = ((np.asarray(t) - u[:, 2 * m]) / u[:, 2 * m + 1]).reshape(-1, 1)
-        return u[:, :m] + s * (u[:, m : 2 * m] - u[:, :m]), s
+        return np.concatenate([u[:, :m] + s * (u[:, m : 2 * m] - u[:, :m]), u[:, 2 * m + 2 :]], axis=1), s
 
 
 class _HeldSecondOrder(_HeldBackend):
@@ -121,20 +149,21 @@ class _HeldSecondOrder(_HeldBackend):
         """See :class:`~dynamics_backends.protocol.SecondOrderBackend`."""
         now, s = self._now(u, t)
         first, (xx, ux, uu) = self.inner.hessian_contraction(x, now, t, p, lam)  # type: ignore[attr-defined]
-        N, m, n = ux.shape
-        a, b = 1.0 - s[:, :, None], s[:, :, None]
-        both_ux, both_uu = np.zeros((N, 2 * m + 2, n)), np.zeros((N, 2 * m + 2, 2 * m + 2))
-        both_ux[:, :m], both_ux[:, m : 2 * m] = a * ux, b * ux
-        for i, one in enumerate((a, b)):
-            for j, other in enumerate((a, b)):
-                both_uu[:, i * m : (i + 1) * m, j * m : (j + 1) * m] = one * other * uu
-        return _both(first, s), Hessians(xx, both_ux, both_uu)
+        Z = _now_by_line(s, self._m, now.shape[1])
+        Zt = Z.transpose(0, 2, 1)
+        return _both(first, s, self._m), Hessians(xx, Zt @ ux, Zt @ uu @ Z)
 
 
-def _both(first: Jacobians, s: Array) -> Jacobians:
-    share, none = s[:, :, None], np.zeros((*first.fu.shape[:2], 2))
-    fu = np.concatenate([(1.0 - share) * first.fu, share * first.fu, none], axis=2)
-    return Jacobians(first.value, first.fx, fu)
+def _now_by_line(s: Array, m: int, size: int) -> Array:
+    """The derivative (N, size, size + m + 2) of the controls at t and offsets in the line and these."""
+    Z = np.zeros((len(s), size, size + m + 2))
+    Z[:, range(m), range(m)], Z[:, range(m), range(m, 2 * m)] = 1.0 - s, s
+    Z[:, range(m, size), range(2 * m + 2, size + m + 2)] = 1.0
+    return Z
+
+
+def _both(first: Jacobians, s: Array, m: int) -> Jacobians:
+    return Jacobians(first.value, first.fx, first.fu @ _now_by_line(s, m, first.fu.shape[2]))
 
 
 def _line(u: Array, t: Array | float, dt: Array | float) -> Array:

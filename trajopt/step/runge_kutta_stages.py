@@ -10,6 +10,9 @@ and through the stages of RKMK, with D_i = d delta_i / d w,
     d k_i  = f_x S_i + [0 f_u]
     d kt_i = dexp^-1(delta_i) d k_i + (d/d delta dexp^-1(delta) k_i) D_i
 
+Where damping is implicit, f also reads the offset e_i = h sum_j (ai_ij - a_ij) a_j of the damped velocity, with d e_i / d w from
+the d k_j, and d k_i = f_x S_i + [0 f_u] + f_e d e_i (:mod:`trajopt.step.integrators`).
+
 The derivatives of f come from a backend; nothing here depends on how it finds them.
 """
 
@@ -22,25 +25,30 @@ import numpy as np
 
 from dynamics_backends.manifold import Manifold
 from dynamics_backends.manifold_curvature import d_dexp_inv
-from dynamics_backends.protocol import Array, DynamicsBackend, Parameters
+from dynamics_backends.protocol import IMPLICIT_STEP, Array, DynamicsBackend, Parameters, damping_offsets
 from trajopt.step.integrators import RUNGE_KUTTA, SEMI_IMPLICIT_EULER, Tableau, weighted_sum
 
 
 class Stage(NamedTuple):
-    """One call of f, at x (N, nx) and t (N,): its value k (N, ndx), and fx (N, ndx, ndx).
+    """One call of f, at x (N, nx), t (N,), u (N, nu + offsets) and p: its value k (N, ndx), and fx (N, ndx, ndx).
 
     delta (N, ndx) leads from the start of the step to x, delta_w (N, ndx, ndx + nu) is its derivative, moved (as large) that of
-    x, k_w that of k; delta, delta_w, moved are None for the stage at the start.
+    x, k_w that of k; delta, delta_w, moved are None for the stage at the start. fe (N, ndx, offsets) and offset_w
+    (N, offsets, ndx + nu): derivatives of f in the offset, and of that; None where there is none, or at the start.
     """
 
     x: Array
     t: Array
+    u: Array
+    p: Parameters
     k: Array
     k_w: Array
     fx: Array
     delta: Array | None = None
     delta_w: Array | None = None
     moved: Array | None = None
+    fe: Array | None = None
+    offset_w: Array | None = None
 
 
 class Substep(NamedTuple):
@@ -54,16 +62,59 @@ class Substep(NamedTuple):
     stages: tuple[Stage, ...]
 
 
+class Field(NamedTuple):
+    """What the stages of a step share: the backend of the stage map, u (N, nu), p, and the step h (N,)."""
+
+    backend: DynamicsBackend
+    u: Array
+    p: Parameters
+    h: Array
+
+    @property
+    def offsets(self) -> int | None:
+        """How many controls of the map are offsets of the damped velocity; None where no damping is implicit."""
+        return damping_offsets(self.backend.map)
+
+    def arguments(self, share: float, e: Array | None) -> tuple[Array, Parameters]:
+        """u and p at a stage with the implicit step ``share`` h and the offset e (N, offsets), None for zero."""
+        if self.offsets is None:
+            return self.u, self.p
+        behind = np.zeros((len(self.u), self.offsets)) if e is None else e
+        return np.concatenate([self.u, behind], axis=1), {**self.p, IMPLICIT_STEP: share * self.h[:, None]}
+
+    def at_start(self, x: Array, t: Array, share: float) -> Stage:
+        """The stage at the start of a step."""
+        u, p = self.arguments(share, None)
+        k, fx, fu = self.backend.jacobians(x, u, t, p)
+        return Stage(x, t, u, p, k, np.concatenate([fx, fu[:, :, : self.u.shape[1]]], axis=2), fx)
+
+    def at(
+        self, x: Array, t: Array, moves: tuple[Array, Array], lags: tuple[Array, Array] | None, share: float
+    ) -> Stage:
+        """A later stage of a step from x, from its delta and offset (None for zero), each with its derivative."""
+        (delta, delta_w), manifold, m = moves, self.backend.map.manifold, self.u.shape[1]
+        at = manifold.integrate(x.T, delta.T).T
+        u, p = self.arguments(share, None if lags is None else lags[0])
+        k, fx, fu = self.backend.jacobians(at, u, t, p)
+        moved = moved_by(manifold, delta, delta_w)
+        k_w = fx @ moved
+        k_w[:, :, manifold.ndx :] += fu[:, :, :m]
+        if not self.offsets or lags is None:
+            return Stage(at, t, u, p, k, k_w, fx, delta, delta_w, moved)
+        return Stage(at, t, u, p, k, k_w + fu[:, :, m:] @ lags[1], fx, delta, delta_w, moved, fu[:, :, m:], lags[1])
+
+
 def substeps_of(
     backend: DynamicsBackend, scheme: str, count: int, x: Array, u: Array, t: Array, dt: Array, p: Parameters
 ) -> Iterator[Substep]:
-    """``count`` equal steps over dt (N,) from x (N, nx), u (N, nu), t (N,)."""
+    """``count`` equal steps over dt (N,) from x (N, nx), u (N, nu), t (N,); backend: of the stage map."""
     manifold, h = backend.map.manifold, dt / count
+    field = Field(backend, u, p, h)
     for i in range(count):
         if scheme == SEMI_IMPLICIT_EULER:
-            delta, delta_w, stages = _semi_implicit_step(backend, x, u, t + i * h, h, p)
+            delta, delta_w, stages = _semi_implicit_step(field, x, t + i * h)
         else:
-            delta, delta_w, stages = _runge_kutta(backend, RUNGE_KUTTA[scheme], x, u, t + i * h, h, p)
+            delta, delta_w, stages = _runge_kutta(field, RUNGE_KUTTA[scheme], x, t + i * h)
         x = manifold.integrate(x.T, delta.T).T
         yield Substep(h, x, delta, delta_w, moved_by(manifold, delta, delta_w), stages)
 
@@ -72,13 +123,8 @@ Increment = tuple[Array, Array, tuple[Stage, ...]]
 """delta, delta_w, and the stages."""
 
 
-def _at_start(backend: DynamicsBackend, x: Array, u: Array, t: Array, p: Parameters) -> Stage:
-    k, fx, fu = backend.jacobians(x, u, t, p)
-    return Stage(x, t, k, np.concatenate([fx, fu], axis=2), fx)
-
-
-def _semi_implicit_step(backend: DynamicsBackend, x: Array, u: Array, t: Array, h: Array, p: Parameters) -> Increment:
-    stage = _at_start(backend, x, u, t, p)
+def _semi_implicit_step(field: Field, x: Array, t: Array) -> Increment:
+    stage, h = field.at_start(x, t, 1.0), field.h
     return _semi_implicit(stage.k, h[:, None]), _semi_implicit(stage.k_w, h[:, None, None]), (stage,)
 
 
@@ -89,38 +135,28 @@ def _semi_implicit(f: Array, h: Array) -> Array:
     return np.concatenate([h * (v + h * a), h * a], axis=1)
 
 
-def _runge_kutta(
-    backend: DynamicsBackend, tableau: Tableau, x: Array, u: Array, t: Array, h: Array, p: Parameters
-) -> Increment:
-    manifold = backend.map.manifold
-    h1, h2 = h[:, None], h[:, None, None]
+def _runge_kutta(field: Field, tableau: Tableau, x: Array, t: Array) -> Increment:
+    manifold, h1, h2 = field.backend.map.manifold, field.h[:, None], field.h[:, None, None]
+    nv = manifold.ndx // 2
     stages: list[Stage] = []
     slopes: list[Array] = []  # kt_i
     slopes_w: list[Array] = []  # d kt_i
-    for row, c in zip(tableau.a, tableau.c, strict=True):
-        combined, combined_w = weighted_sum(row, slopes), weighted_sum(row, slopes_w)
+    for i, (row, c) in enumerate(zip(tableau.a, tableau.c, strict=True)):
+        combined, combined_w, share = weighted_sum(row, slopes), weighted_sum(row, slopes_w), tableau.implicit[i][i]
         if combined is None:
-            stage = _at_start(backend, x, u, t + c * h, p)
+            stage = field.at_start(x, t + c * field.h, share)
             slope, slope_w = stage.k, stage.k_w
         else:
-            stage = _stage(backend, x, h1 * combined, h2 * combined_w, u, t + c * h, p)
+            lags = None
+            if field.offsets:
+                e, e_w = (weighted_sum(tableau.lag(i), parts) for parts in (slopes, slopes_w))
+                lags = h1 * e[:, nv:], h2 * e_w[:, nv:]
+            stage = field.at(x, t + c * field.h, (h1 * combined, h2 * combined_w), lags, share)
             slope, slope_w = _pulled_back(manifold, stage)
         stages.append(stage)
         slopes.append(slope)
         slopes_w.append(slope_w)
     return h1 * weighted_sum(tableau.b, slopes), h2 * weighted_sum(tableau.b, slopes_w), tuple(stages)
-
-
-def _stage(
-    backend: DynamicsBackend, x: Array, delta: Array, delta_w: Array, u: Array, t: Array, p: Parameters
-) -> Stage:
-    manifold = backend.map.manifold
-    at = manifold.integrate(x.T, delta.T).T
-    k, fx, fu = backend.jacobians(at, u, t, p)
-    moved = moved_by(manifold, delta, delta_w)
-    k_w = fx @ moved
-    k_w[:, :, manifold.ndx :] += fu
-    return Stage(at, t, k, k_w, fx, delta, delta_w, moved)
 
 
 def moved_by(manifold: Manifold, delta: Array, delta_w: Array) -> Array:

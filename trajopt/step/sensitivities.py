@@ -21,8 +21,9 @@ from dynamics_backends.protocol import (
     SecondOrderBackend,
     is_second_order,
 )
+from dynamics_backends.registry import same_method
 from trajopt.problem.ocp import LinearizedStep, Sampling, StepContraction
-from trajopt.step.integrators import SCHEMES, SEMI_IMPLICIT_EULER, step_rows
+from trajopt.step.integrators import SCHEMES, SEMI_IMPLICIT_EULER, stage_map, step_rows
 from trajopt.step.runge_kutta_stages import Substep, chained, substeps_of
 from trajopt.step.step_curvature import step_hessian
 
@@ -31,6 +32,7 @@ class SampledSystem:
     """A system under a backend, sampled by a scheme: a :class:`~trajopt.problem.ocp.DiscreteMap`.
 
     scheme: one of :data:`~trajopt.step.integrators.SCHEMES`. substeps: steps of the scheme per dt, the control held.
+    ``stages`` is the backend that steps call: the given one, or one with implicit damping by the same method.
     Raises UnknownName for a scheme, ValueError where semi-implicit Euler meets a system whose state is not (q, v).
     """
 
@@ -39,9 +41,11 @@ class SampledSystem:
     def __init__(self, backend: DynamicsBackend, scheme: str = SEMI_IMPLICIT_EULER, substeps: int = 1) -> None:
         _check_scheme(backend, scheme, substeps)
         self.backend = backend
+        self.stages = stage_backend(backend, scheme)
         self.scheme = scheme
         self.substeps = substeps
-        self.sampling: Sampling | None = None if _overridden(type(self)) else Sampling(backend, scheme, substeps)
+        own = None if _overridden(type(self)) else Sampling(backend, scheme, substeps, self.stages)
+        self.sampling: Sampling | None = own
         self.system = backend.map
         self.manifold = backend.map.manifold
         self.nu = backend.map.nu
@@ -51,7 +55,7 @@ class SampledSystem:
         """x_next (N, nx) from x (N, nx), u (N, nu); t, dt a number or (N,) [s]."""
         b = Batch.of(self.system, x, u, t, p)
         h = np.broadcast_to(np.asarray(dt, float), b.t.shape)
-        return np.ascontiguousarray(step_rows(self.system, self.scheme, self.substeps, b.x, b.u, b.t, h, b.p).T)
+        return np.ascontiguousarray(step_rows(self.stages.map, self.scheme, self.substeps, b.x, b.u, b.t, h, b.p).T)
 
     def linearize(
         self, x: Array, u: Array, t: Array | float, dt: Array | float, p: Parameters | None = None
@@ -67,14 +71,14 @@ class SampledSystem:
     @property
     def contract(self) -> StepContraction | None:
         """Second derivatives by those of f (:mod:`trajopt.step.step_curvature`); None where the backend has none."""
-        backend = self.backend
+        backend = self.stages
         if not isinstance(backend, SecondOrderBackend):
             return None
 
         def contracted(x: Array, u: Array, t: Any, dt: Any, p: Parameters | None, lam: Array) -> Hessians:
-            substeps = list(self._substeps(x, u, t, dt, p))
-            given = np.asarray(u, float), p or {}, np.asarray(lam, float)
-            return step_hessian(backend, self.manifold, self.scheme, substeps, *given)
+            return step_hessian(
+                backend, self.manifold, self.scheme, list(self._substeps(x, u, t, dt, p)), np.asarray(lam, float)
+            )
 
         return contracted
 
@@ -83,7 +87,16 @@ class SampledSystem:
     ) -> Iterator[Substep]:
         x, u = np.asarray(x, float), np.asarray(u, float)
         t, dt = (np.broadcast_to(np.asarray(value, float), (len(x),)) for value in (t, dt))
-        return substeps_of(self.backend, self.scheme, self.substeps, x, u, t, dt, p or {})
+        return substeps_of(self.stages, self.scheme, self.substeps, x, u, t, dt, p or {})
+
+
+def stage_backend(backend: DynamicsBackend, scheme: str) -> DynamicsBackend:
+    """A backend of the system as the stages of a scheme evaluate it, by the same method; the given one without implicit damping."""
+    wrapped = getattr(backend, "of_stages", None)
+    if wrapped is not None:
+        return wrapped(lambda inner: stage_backend(inner, scheme))
+    map = stage_map(backend.map, scheme)
+    return backend if map is backend.map else same_method(backend, map)
 
 
 def _overridden(kind: type) -> bool:

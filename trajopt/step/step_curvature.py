@@ -3,7 +3,7 @@
 For lam' (Phi(x (+) dx, u + du) (-) Phi(x, u)) and its Hessian in w = (dx, du), an adjoint sweep passes back through the
 stages, and every operation on the way adds its own curvature, seen through the sensitivity of its arguments:
 
-    f at a stage          S_i' (kb_i . f_ww) S_i             S_i = d (x_i, u) / d w,  kb_i the adjoint of k_i = f(x_i, u)
+    f at a stage          S_i' (kb_i . f_ww) S_i             S_i = d (x_i, u, e_i) / d w,  kb_i the adjoint of k_i = f(x_i, u, e_i)
     x_i = x (+) delta_i   through d delta_i / d w            :func:`~dynamics_backends.manifold_curvature.integrate_curvature`
     dexp^-1(delta_i) k_i  through d (delta_i, k_i) / d w     only on Lie groups, as the one before
 
@@ -19,7 +19,7 @@ import numpy as np
 
 from dynamics_backends.manifold import Manifold
 from dynamics_backends.manifold_curvature import d_dexp_inv, dexp_inv_curvature, integrate_curvature, slope
-from dynamics_backends.protocol import Array, Hessians, Parameters, SecondOrderBackend
+from dynamics_backends.protocol import Array, Hessians, SecondOrderBackend
 from trajopt.step.integrators import RUNGE_KUTTA, SEMI_IMPLICIT_EULER
 from trajopt.step.runge_kutta_stages import Stage, Substep, chained
 
@@ -29,11 +29,9 @@ def step_hessian(
     manifold: Manifold,
     scheme: str,
     substeps: Sequence[Substep],
-    u: Array,
-    p: Parameters,
     lam: Array,
 ) -> Hessians:
-    """The Hessian's blocks, from the substeps of a step, u (N, nu) and lam (N, ndx) in the tangent space at its end."""
+    """The Hessian's blocks, from the substeps of a step and lam (N, ndx) in the tangent space at its end."""
     total: Array | None = None
     before: list[Array | None] = []  # d x / d w at the start of each substep
     for s in substeps:
@@ -41,19 +39,24 @@ def step_hessian(
         total = chained(s.moved, total)
     n, H = manifold.ndx, np.zeros(1)
     for s, S in zip(reversed(substeps), reversed(before), strict=True):
-        H = H + seen_through(_substep_hessian(backend, manifold, scheme, s, u, p, lam), S)
+        H = H + seen_through(_substep_hessian(backend, manifold, scheme, s, lam), S)
         lam = _adjoint(s.moved[:, :, :n], lam)
     return Hessians(H[:, :n, :n], H[:, n:, :n], H[:, n:, n:])
 
 
-def seen_through(H: Array, S: Array | None) -> Array:
-    """Z' H Z for Z = [S; 0 I], (N, ndx + nu, ndx + nu): H in (x, u) as one in w, where S = d x / d w; None for [I 0]."""
+def seen_through(H: Array, S: Array | None, E: Array | None = None) -> Array:
+    """Z' H Z for Z = [S; 0 I; E], (N, ndx + nu, ndx + nu): H in (x, u, e) as one in w, where S = d x / d w and E = d e / d w.
+
+    None stands for S = [I 0], and for an E of zeros or of no rows.
+    """
     if S is None:
         return H
-    Z = np.zeros_like(H)
-    n = S.shape[1]
+    size, n = S.shape[2], S.shape[1]
+    Z = np.zeros((len(S), H.shape[1], size))
     Z[:, :n] = S
-    Z[:, range(n, Z.shape[1]), range(n, Z.shape[1])] = 1.0
+    Z[:, range(n, size), range(n, size)] = 1.0
+    if E is not None:
+        Z[:, size:] = E
     return Z.transpose(0, 2, 1) @ H @ Z
 
 
@@ -62,46 +65,51 @@ def _adjoint(J: Array, lam: Array) -> Array:
     return (lam[:, None] @ J)[:, 0]
 
 
-def _substep_hessian(
-    backend: SecondOrderBackend, manifold: Manifold, scheme: str, s: Substep, u: Array, p: Parameters, lam: Array
-) -> Array:
+def _substep_hessian(backend: SecondOrderBackend, manifold: Manifold, scheme: str, s: Substep, lam: Array) -> Array:
     H = _integrate_hessian(manifold, s.delta, s.delta_w, lam)
     at_delta, h = _through_delta(manifold, s.delta, lam), s.h[:, None]
     if scheme == SEMI_IMPLICIT_EULER:
         nv = at_delta.shape[1] // 2
         q, v = h * at_delta[:, :nv], h * at_delta[:, nv:]
-        return H + _f_hessian(backend, s.stages[0], u, p, np.concatenate([q, h * q + v], axis=1))
+        return H + _f_hessian(backend, s.stages[0], np.concatenate([q, h * q + v], axis=1))
     tableau = RUNGE_KUTTA[scheme]
     adjoints = [h * b * at_delta for b in tableau.b]  # of kt_i
     for i in range(len(s.stages) - 1, -1, -1):
-        own, at_delta = _stage_hessian(backend, manifold, s.stages[i], u, p, adjoints[i])
+        own, at_delta, at_offset = _stage_hessian(backend, manifold, s.stages[i], adjoints[i])
         H = H + own
+        if at_offset is not None:
+            for j, lag in enumerate(tableau.lag(i)):
+                adjoints[j][:, manifold.ndx // 2 :] += lag * h * at_offset
         for j, a in enumerate(tableau.a[i]):
             adjoints[j] = adjoints[j] + a * h * at_delta
     return H
 
 
 def _stage_hessian(
-    backend: SecondOrderBackend, manifold: Manifold, stage: Stage, u: Array, p: Parameters, adjoint: Array
-) -> tuple[Array, Array]:
-    """What a stage adds to the Hessian, and the adjoint of its delta, from that of kt."""
+    backend: SecondOrderBackend, manifold: Manifold, stage: Stage, adjoint: Array
+) -> tuple[Array, Array, Array | None]:
+    """What a stage adds to the Hessian, and the adjoints of its delta and of its offset, if any, from that of kt."""
     if stage.delta is None or stage.delta_w is None:
-        return _f_hessian(backend, stage, u, p, adjoint), np.zeros_like(adjoint)
+        return _f_hessian(backend, stage, adjoint), np.zeros_like(adjoint), None
     at_k = adjoint if manifold.is_vector_space else _adjoint(manifold.d_difference(stage.delta)[1], adjoint)
     at_x = _adjoint(stage.fx, at_k)
     at_delta = _through_delta(manifold, stage.delta, at_x)
-    H = _f_hessian(backend, stage, u, p, at_k) + _integrate_hessian(manifold, stage.delta, stage.delta_w, at_x)
+    H = _f_hessian(backend, stage, at_k) + _integrate_hessian(manifold, stage.delta, stage.delta_w, at_x)
     if not manifold.is_vector_space:
         at_delta = at_delta + _adjoint(d_dexp_inv(manifold, stage.delta, stage.k), adjoint)
         H = H + _dexp_inv_hessian(manifold, stage, adjoint)
-    return H, at_delta
+    return H, at_delta, None if stage.fe is None else _adjoint(stage.fe, at_k)
 
 
-def _f_hessian(backend: SecondOrderBackend, stage: Stage, u: Array, p: Parameters, lam: Array) -> Array:
+def _f_hessian(backend: SecondOrderBackend, stage: Stage, lam: Array) -> Array:
     """Of lam' f at a stage, (N, ndx + nu, ndx + nu)."""
-    _, (xx, ux, uu) = backend.hessian_contraction(stage.x, u, stage.t, p, lam)
+    _, (xx, ux, uu) = backend.hessian_contraction(stage.x, stage.u, stage.t, stage.p, lam)
     above = np.concatenate([xx, ux.transpose(0, 2, 1)], axis=2)
-    return seen_through(np.concatenate([above, np.concatenate([ux, uu], axis=2)], axis=1), stage.moved)
+    H = np.concatenate([above, np.concatenate([ux, uu], axis=2)], axis=1)
+    if stage.moved is None:
+        size = stage.k_w.shape[2]
+        return H[:, :size, :size]
+    return seen_through(H, stage.moved, stage.offset_w)
 
 
 def _through_delta(manifold: Manifold, delta: Array, lam: Array) -> Array:

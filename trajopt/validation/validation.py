@@ -12,6 +12,7 @@ from trajopt.guesses.guesses import Guess
 from trajopt.problem.constraints import Constraint
 from trajopt.problem.ocp import OCP, Phase
 from trajopt.problem.terms import QUATERNION_TOLERANCE, CostTerm, quaternion_error
+from trajopt.validation.stability import stability_doubts
 from trajopt.validation.system_checks import system_doubts
 
 ERROR, WARNING = "error", "warning"
@@ -208,6 +209,7 @@ def _doubts(ocp: OCP, has_errors: bool) -> Iterator[str]:
     if not has_errors:
         yield from _violated_at_start(ocp)
         yield from system_doubts(ocp)
+        yield from stability_doubts(ocp)
     if has_errors or ocp.model is None:
         return
     q = ocp.x0[: ocp.model.nq]

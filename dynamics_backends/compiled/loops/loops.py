@@ -43,7 +43,9 @@ _COUNT = {Axis.BODY: "nb", Axis.DOF: "nv", Axis.Q: "nq", Axis.PAIR: "1", Axis.WH
 _COUNT |= {Axis.MATRIX: "nv * nv", Axis.TENSOR: "nv * nv * nv"}
 
 _TEMPLATES = {
-    "add_to_diagonal": "for (int d = 0; d < nv; d++) M[WIDTH * (d * nv + d)] += armature[d];",
+    "add_to_diagonal": (
+        "for (int d = 0; d < nv; d++) for (int i = 0; i < ROWS; i++) M[WIDTH * (d * nv + d) + i] += armature[ROWS * d + i];"
+    ),
     "ltl_factor": "ltl_factor(nv, up, M, factor);",
     "ltl_solve": "ltl_solve(nv, up, end, factor, tau_net, a, 1, 1.0, 0);",
     "ltl_solve_weight": "ltl_solve(nv, up, end, factor, lam, mu, 1, -1.0, 0);",
@@ -107,6 +109,7 @@ class _Writer:
         self.name = self.program.name
         self.width = 1 if self.pair is None else 2
         self.inputs, self.outputs = list(self.program.arguments), list(self.program.outputs)
+        self.tables = [n for n in DOUBLE_TABLES if n not in self.inputs]
         read = {base_name(n) for p in self.program.passes for n in (*p.inputs, *(p.outputs if p.step is None else ()))}
         self.live = read | set(self.outputs)
         by_entry = {base_name(o) for p in self.program.passes if p.by_entry for o in p.outputs}
@@ -148,8 +151,9 @@ class _Writer:
     # -- declarations -----------------------------------------------------------------------------------------------
     def _unpack_tables(self) -> list[str]:
         lines = [f"const int* restrict {n} = ti[{i}];" for i, n in enumerate(INT_TABLES)]
-        lines += [f"const double* restrict {n} = td[{i}];" for i, n in enumerate(DOUBLE_TABLES)]
-        used = [f"(void){n};" for n in (*INT_TABLES, *DOUBLE_TABLES, "nq")]
+        own = [(i, n) for i, n in enumerate(DOUBLE_TABLES) if n in self.tables]
+        lines += [f"const double* restrict {n} = td[{i}];" for i, n in own]
+        used = [f"(void){n};" for n in (*INT_TABLES, *self.tables, "nq")]
         return [*lines, "const int nb = head[0], nv = head[1], nq = head[2];", " ".join(used)]
 
     def _size(self, f: str, *, ground: bool = False) -> str:
@@ -161,7 +165,7 @@ class _Writer:
 
     def _leaves(self, f: str) -> int:
         """Vectors in one row of a field."""
-        return size(FIELDS[f].kind) * (1 if f in DOUBLE_TABLES else self.width)
+        return size(FIELDS[f].kind) * (1 if f in self.tables else self.width)
 
     def _storage(self, written: list[str], parents: set[str]) -> list[str]:
         lines = []
@@ -224,7 +228,8 @@ class _Writer:
 
     def _single(self, number: int, p: Pass) -> list[str]:
         if p.kind == "whole":
-            return [_TEMPLATES[p.template].replace("WIDTH", str(self.width))]
+            rows = str(self._leaves("armature"))
+            return [_TEMPLATES[p.template].replace("WIDTH", str(self.width)).replace("ROWS", rows)]
         return self._up(number, p)
 
     def _over_pairs(self, group: list[tuple[int, Pass]]) -> list[str]:
@@ -341,7 +346,7 @@ class _Writer:
         return trace(step, [self._leaves(base_name(n)) * max(r, 1) for n, r in zip(names, repeats, strict=True)])
 
     def _emit(self, function: str, p: Pass, names: list[str], t: Trace) -> None:
-        inputs = [Argument(f"a{i}", 0, vector=base_name(n) not in DOUBLE_TABLES) for i, n in enumerate(names)]
+        inputs = [Argument(f"a{i}", 0, vector=base_name(n) not in self.tables) for i, n in enumerate(names)]
         outputs = [f"r{i}" for i in range(len(t.outputs))]
         self.functions.append(step_function(function, t, inputs, outputs, inline=p.by_entry))
 
@@ -349,7 +354,7 @@ class _Writer:
         """The symbols of an argument as scalars of the algebra."""
         if self.pair is None:
             return values
-        if base_name(name) in DOUBLE_TABLES:
+        if base_name(name) in self.tables:
             return [self.pair(v) for v in values]
         return [self.pair(a, b) for a, b in zip(values[::2], values[1::2], strict=True)]
 

@@ -28,7 +28,15 @@ from dynamics_backends.compiled.sources.free_body_source import contracted_loops
 from dynamics_backends.compiled.sources.traced_source import TracedDynamics, differences
 from dynamics_backends.methods.base import Method
 from dynamics_backends.methods.finite_difference import FiniteDifference
-from dynamics_backends.protocol import DynamicsBackend, HasContraction, HasPartials, Map, unwrapped
+from dynamics_backends.protocol import (
+    IMPLICIT_STEP,
+    DynamicsBackend,
+    HasContraction,
+    HasPartials,
+    Map,
+    damping_offsets,
+    unwrapped,
+)
 from dynamics_backends.rigid_body.model.model import Model
 from dynamics_backends.systems.bodies.free_body import FreeBody
 
@@ -86,9 +94,10 @@ def dynamics_source(
 def _written(backend: DynamicsBackend, sizes: Mapping[str, int], body: FreeBody | None) -> tuple[str, str, int]:
     """Source, workspace and rows; body: the robot that is written as loops, if it is."""
     map, name = unwrapped(backend.map), backend.name
+    before, sizes = sum(sizes.values()), _with_step(map, sizes)
     traced = TracedDynamics(map, sizes)
     rows = traced.rows if body is None else map.manifold.ndx // 2
-    value, room = traced.value() if body is None else value_loops(body)
+    value, room = traced.value() if body is None else value_loops(body, before)
     if isinstance(backend, FiniteDifference):
         partials, more = differences(map, rows, backend.scheme, backend.step), "0"
     elif name in _ALGEBRAS:
@@ -104,6 +113,7 @@ def contracted_source(map: Map, sizes: Mapping[str, int]) -> DynamicsSource:
     """dynamics_contracted of a map that has it, to stand behind :func:`dynamics_source` of the same map by default."""
     map = unwrapped(map)
     body = _looped(map)
+    sizes = _with_step(map, sizes)
     if body is not None:
         source, room = contracted_loops(body)
         return DynamicsSource(source, room, map.manifold.ndx // 2, body.model)
@@ -119,6 +129,11 @@ def model_in_loops(map: Map) -> Model | None:
     """The model whose tables the functions of a map read by default, if any."""
     body = _looped(unwrapped(map))
     return None if body is None else body.model
+
+
+def _with_step(map: Map, sizes: Mapping[str, int]) -> Mapping[str, int]:
+    """The parameters, and the step of an implicitly damped system behind them."""
+    return sizes if damping_offsets(map) is None else {**sizes, IMPLICIT_STEP: 1}
 
 
 def _looped(map: Map) -> FreeBody | None:

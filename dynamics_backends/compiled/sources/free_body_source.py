@@ -6,8 +6,10 @@ See :mod:`~dynamics_backends.compiled.sources.dynamics_source` for what the func
 
 from __future__ import annotations
 
+import numpy as np
+
 from dynamics_backends import scalar as sm
-from dynamics_backends.compiled.emit.emit import Argument, step_function
+from dynamics_backends.compiled.emit.emit import Argument, constant, step_function
 from dynamics_backends.compiled.emit.trace import trace_expressions
 from dynamics_backends.compiled.loops.driver import USUAL_JOINTS
 from dynamics_backends.compiled.loops.kernel import template
@@ -24,47 +26,85 @@ from dynamics_backends.systems.bodies.free_body import FreeBody
 ca = deferred("casadi")
 
 
-def value_loops(system: FreeBody) -> tuple[str, str]:
-    """C source of dynamics_value, and its workspace as a C expression in nb, nv, nq."""
-    kernel = _kernel(ABA, system.model)
+def value_loops(system: FreeBody, parameters: int = 0) -> tuple[str, str]:
+    """C source of dynamics_value, and its workspace as a C expression in nb, nv, nq.
+
+    parameters: how many numbers stand in p before the implicit step, where the system has one.
+    """
+    kernel = _kernel(ABA, system)
     forces, slopes, _ = _joint_forces(system)
-    texts = [kernel.source, _sizes(system), forces, slopes, _at_base(system.model), template("free_body.h")]
-    return "\n".join(texts), kernel.workspace
+    own = [_sizes(system), _rotors(system, parameters), forces, slopes, _at_base(system.model)]
+    return "\n".join([kernel.source, _called(ABA, system), *own, template("free_body.h")]), kernel.workspace
 
 
 def partials_loops(system: FreeBody) -> tuple[str, str]:
     """C source of dynamics_partials, to stand behind dynamics_value, and its workspace as in :func:`value_loops`."""
-    kernel = _kernel(FDSVA, system.model)
-    return "\n".join([kernel.source, template("free_body_partials.h")]), f"3 * nv * nv + {kernel.workspace}"
+    kernel = _kernel(FDSVA, system)
+    texts = [kernel.source, _called(FDSVA, system), template("free_body_partials.h")]
+    return "\n".join(texts), f"3 * nv * nv + {kernel.workspace}"
 
 
 def contracted_loops(system: FreeBody) -> tuple[str, str]:
     """C source of dynamics_contracted, to stand behind dynamics_partials, and its workspace as in :func:`value_loops`."""
-    kernel = _kernel(FD_SECOND_ORDER, system.model)
+    kernel = _kernel(FD_SECOND_ORDER, system)
     *_, bends = _joint_forces(system)
-    return "\n".join([kernel.source, bends, template("free_body_contracted.h")]), f"7 * nv * nv + {kernel.workspace}"
+    texts = [kernel.source, _called(FD_SECOND_ORDER, system), bends, template("free_body_contracted.h")]
+    return "\n".join(texts), f"7 * nv * nv + {kernel.workspace}"
+
+
+def _own(program: Program, system: FreeBody) -> Program:
+    """The program; with implicit damping, that which takes the inertias of rotors as an argument."""
+    return program if system.offsets is None else program.given("armature")
+
+
+def _kernel(program: Program, system: FreeBody) -> LoopKernel:
+    return loop_kernel(_own(program, system), sorted({*USUAL_JOINTS, *system.model.joint_types}))
+
+
+def _called(program: Program, system: FreeBody) -> str:
+    """A macro that calls the kernel with its arguments in its order."""
+    own, names = _own(program, system), {"armature": "rotors"}
+    given = ", ".join(names.get(name, name) for name in own.arguments)
+    head = f"#define FREE_{program.name.upper()}(q, v, tau, lam, rotors, ...)"
+    return f"{head} {own.name}(c.ti, c.td, {given}, __VA_ARGS__)"
 
 
 def _sizes(system: FreeBody) -> str:
     """What the templates ask for of the robot."""
-    driven = ", ".join(map(str, system.actuated)) or "0"
-    sizes = f"enum {{ FREE_NV = {system.model.nv}, FREE_NQ = {system.model.nq}, FREE_NU = {system.nu} }};"
-    return f"{sizes}\nstatic const int free_driven[] = {{ {driven} }};"
+    model, driven, shares = system.model, [d for d, _ in system.shares], [share for _, share in system.shares]
+    sizes = f"enum {{ FREE_NV = {model.nv}, FREE_NQ = {model.nq}, FREE_NU = {system.nu} }};"
+    tables = {"free_share": shares, "free_spring": model.stiffness.tolist()}
+    lines = [
+        f"static const double {name}[] = {{ {', '.join(map(constant, values)) or '0.0'} }};"
+        for name, values in tables.items()
+    ]
+    return "\n".join([sizes, f"static const int free_driven[] = {{ {', '.join(map(str, driven)) or '0'} }};", *lines])
 
 
-def _kernel(program: Program, model: Model) -> LoopKernel:
-    return loop_kernel(program, sorted({*USUAL_JOINTS, *model.joint_types}))
+def _rotors(system: FreeBody, parameters: int) -> str:
+    """The function free_rotors."""
+    lines = ["(void)p; (void)rotors;"]
+    if system.offsets is not None:
+        armature = system.model.armature
+        damping = np.asarray(system.rotors(1.0)) - armature
+        lines = [
+            f"rotors[{d}] = splat({constant(rotor)}) + {constant(slope)} * p[{parameters}];"
+            for d, (rotor, slope) in enumerate(zip(armature.tolist(), damping.tolist(), strict=True))
+        ]
+    return "\n".join(["static void free_rotors(const V *p, V *rotors)", "{", *lines, "}"])
 
 
 def _joint_forces(system: FreeBody) -> list[str]:
-    """tau(v, u), d tau_i / d v_i and d^2 tau_i / d v_i^2 as C functions."""
-    v, u = ca.SX.sym("v", system.model.nv), ca.SX.sym("u", system.nu)
-    tau = ca.vertcat(*system.joint_forces(sm.rows_of(v), sm.rows_of(u)).elements())
+    """tau(q, v, u), d tau_i / d v_i and d^2 tau_i / d v_i^2 as C functions."""
+    q, v, u = (ca.SX.sym(name, n) for name, n in zip("qvu", (system.model.nq, system.model.nv, system.nu), strict=True))
+    tau = ca.vertcat(*system.joint_forces(sm.rows_of(q), sm.rows_of(v), sm.rows_of(u)).elements())
     slope = ca.vertcat(*[ca.jacobian(tau[i], v[i]) for i in range(tau.numel())])
     bend = ca.vertcat(*[ca.jacobian(slope[i], v[i]) for i in range(tau.numel())])
-    arguments = [Argument("v", v.numel()), Argument("u", u.numel())]
+    arguments = [Argument("q", q.numel()), Argument("v", v.numel()), Argument("u", u.numel())]
     named = {"joint_forces": tau, "joint_force_slopes": slope, "joint_force_bends": bend}
-    return [step_function(n, trace_expressions([v, u], [e]), arguments, ["r"], inline=True) for n, e in named.items()]
+    return [
+        step_function(n, trace_expressions([q, v, u], [e]), arguments, ["r"], inline=True) for n, e in named.items()
+    ]
 
 
 def _at_base(model: Model) -> str:

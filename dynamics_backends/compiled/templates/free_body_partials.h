@@ -1,14 +1,15 @@
-/* dynamics_partials of free rigid bodies, behind free_body.h and the kernel fdsva.  Vectors of workspace beside the kernel's: 3 nv^2. */
+/* dynamics_partials of free rigid bodies, behind free_body.h and the kernel fdsva, called FREE_FDSVA.  Vectors of workspace beside the kernel's: 3 nv^2. */
 
 static void dynamics_partials(ctx_t c, const V *x, const V *u, V t, const V *p, V *f, V *fx, V *fu)
 {
     enum { nv = FREE_NV, nq = FREE_NQ };
     const V *v = x + nq;
-    V tau[nv], q[nq];
+    V tau[nv], rotors[nv], q[nq];
     V *dq = c.w, *dv = dq + nv * nv, *inverse = dv + nv * nv, *w = inverse + nv * nv;
-    (void)t; (void)p;
+    (void)t;
+    free_rotors(p, rotors);
     at_base(x, q);
-    joint_forces(v, u, tau);
-    fdsva(c.ti, c.td, q, v, tau, f, dq, dv, inverse, w);
-    first_derivatives(v, u, dq, dv, inverse, fx, fu);
+    joint_forces(x, v, u, tau);
+    FREE_FDSVA(q, v, tau, NULL, rotors, f, dq, dv, inverse, w);
+    first_derivatives(x, u, dq, dv, inverse, fx, fu);
 }

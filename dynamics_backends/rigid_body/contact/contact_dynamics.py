@@ -27,7 +27,7 @@ from dynamics_backends.rigid_body.derivatives.fd_derivatives import (
 from dynamics_backends.rigid_body.derivatives.rnea_derivatives import ENTRIES, KINEMATICS
 from dynamics_backends.rigid_body.derivatives.rnea_second_order import BLOCK_NAMES, CONTRACTION
 from dynamics_backends.rigid_body.model.model import Model
-from dynamics_backends.rigid_body.passes.drivers import run
+from dynamics_backends.rigid_body.passes.drivers import Driver, run
 from dynamics_backends.rigid_body.passes.ground import BIAS_ACCELERATION, FORCE, INERTIA, RATES, at_base
 from dynamics_backends.rigid_body.passes.passes import TABLES, Program, body, up_sum
 from dynamics_backends.scalar import Rows
@@ -57,9 +57,9 @@ CONTACT_MOTION = Program("contact_motion", KINEMATICS, ["X", "S", "vel", "psid"]
 RATES_AT = Program("rates_at", [ACCELERATION_SHARE, FREE_SHARE, RATES], ["acc", "psidd", "rate"])
 
 
-def started(model: Model, q: Rows, v: Rows) -> dict[str, Any]:
+def started(model: Model, q: Rows, v: Rows, driver: Driver = run) -> dict[str, Any]:
     """The fields of CONTACT_START on rows q (nq, N), v (nv, N)."""
-    return run(CONTACT_START, model, {"q": at_base(model, q), "v": v})
+    return driver(CONTACT_START, model, {"q": at_base(model, q), "v": v})
 
 
 def finished(program: Program, model: Model, fields: Mapping[str, Any], **arguments: Any) -> dict[str, Any]:

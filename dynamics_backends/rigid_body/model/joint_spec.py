@@ -11,7 +11,7 @@ from dynamics_backends.rigid_body.model.model import JOINT_TYPES
 
 Q_FIELDS, V_FIELDS = (
     ("q_lower", "q_upper"),
-    ("velocity_limit", "effort_limit", "damping", "friction", "armature"),
+    ("velocity_limit", "effort_limit", "damping", "friction", "armature", "stiffness", "spring_reference"),
 )
 """The values of a joint that are given for each coordinate, and for each degree of freedom."""
 AXIAL = ("revolute", "prismatic", "helical", "planar")
@@ -27,7 +27,8 @@ class JointSpec:
     name: by default that of its link + "_joint", for a fixed joint none.  axis (3,), or the normal of a planar joint, in the
     link's frame.  pitch [m/rad] of a helical joint.  Units are SI by degree of freedom, with angles in rad: limits of position
     [m, rad], velocity [m/s, rad/s] and effort [N, N m]; viscous damping [N s/m, N m s/rad]; dry friction [N, N m];
-    armature, the inertia of the rotor behind the gear [kg, kg m^2].
+    armature, the inertia of the rotor behind the gear [kg, kg m^2]; stiffness [N/m, N m/rad] of a spring with the force
+    -stiffness (q - spring_reference), at joints of one degree of freedom.
     """
 
     kind: str = "revolute"
@@ -41,6 +42,8 @@ class JointSpec:
     damping: Values = 0.0
     friction: Values = 0.0
     armature: Values = 0.0
+    stiffness: Values = 0.0
+    spring_reference: Values = 0.0
 
     def values(self, name: str) -> dict[str, np.ndarray]:
         """The values of Q_FIELDS (nq,) and V_FIELDS (nv,), spread over the coordinates and degrees of freedom of joint ``name``.

@@ -78,7 +78,8 @@ class Model:
     mass, all in the internal frame.
     pitch: (nb,) [m/rad], zero unless helical.
     q_lower, q_upper: (nq,), infinite where unlimited. velocity_limit, effort_limit: (nv,), infinite where
-    unknown. damping, friction (Coulomb), armature (rotor inertia at the joint): (nv,).
+    unknown. damping, friction (Coulomb), armature (rotor inertia at the joint): (nv,). stiffness, spring_reference: (nv,),
+    the force of a spring is -stiffness (q - spring_reference), default none; only joints of one DoF have springs.
     gravity: (3,) [m/s^2] in the world. frames: named places. coupling: followers of `mimic="follow"`, or
     None; nq and nv are those of the full tree in any case. source: path of the file that it was read from, "" if none; no part
     of the digest.
@@ -104,6 +105,8 @@ class Model:
     damping: np.ndarray
     friction: np.ndarray
     armature: np.ndarray
+    stiffness: np.ndarray = field(default_factory=lambda: np.zeros(0))
+    spring_reference: np.ndarray = field(default_factory=lambda: np.zeros(0))
     gravity: np.ndarray = field(default_factory=lambda: np.array(STANDARD_GRAVITY))
     frames: tuple[Frame, ...] = ()
     coupling: Coupling | None = None
@@ -114,10 +117,14 @@ class Model:
             object.__setattr__(self, key, tuple(getattr(self, key)))
         self._check_names()
         self._check_parents()
+        for key in ("stiffness", "spring_reference"):
+            if not np.size(getattr(self, key)):
+                object.__setattr__(self, key, np.zeros(self.nv))
         for key, shape in self._shapes().items():
             array = _checked_array(f"Model.{key}", getattr(self, key), shape, finite=key not in _LIMITS)
             object.__setattr__(self, key, array)
         _check_rotations("Model.placement_R", self.placement_R)
+        self._check_joint_forces()
         if np.any(self.q_lower > self.q_upper):
             worst = self.q_names[int(np.argmax(self.q_lower > self.q_upper))]
             raise ValueError(f"the lower position limit of {worst!r} lies above the upper one: exchange them")
@@ -154,6 +161,17 @@ class Model:
 
     def __reduce__(self):  # rebuild through the checks: arrays are read-only again after unpickling
         return type(self), tuple(getattr(self, entry.name) for entry in fields(self))
+
+    def _check_joint_forces(self):
+        for key in ("damping", "friction", "armature", "stiffness"):
+            value = getattr(self, key)
+            if np.any(value < 0):
+                d = int(np.argmin(value))
+                raise ValueError(f"the {key} of {self.dof_names[d]!r} is {value[d]:g}: it must not be negative")
+        for d in np.flatnonzero(self.stiffness).tolist():
+            if len(self.dofs(int(self.dof_body[d]))) > 1:
+                name = self.joint_names[self.dof_body[d]]
+                raise ValueError(f"joint {name!r} has several degrees of freedom: it takes no spring")
 
     # Sizes and index sets
 
@@ -346,7 +364,7 @@ class Model:
         return [*names, self.body_names[p] if p >= 0 else "world", *texts]
 
 
-_DOF_FIELDS = ("velocity_limit", "effort_limit", "damping", "friction", "armature")
+_DOF_FIELDS = ("velocity_limit", "effort_limit", "damping", "friction", "armature", "stiffness", "spring_reference")
 _LIMITS = ("q_lower", "q_upper", "velocity_limit", "effort_limit")
 
 

@@ -13,6 +13,7 @@ nested lists.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 import numpy as np
@@ -32,6 +33,17 @@ class Driver(Protocol):
     """What evaluates a program: at least its outputs, by name."""
 
     def __call__(self, program: Program, model: Model, arguments: Mapping[str, Any]) -> Fields: ...
+
+
+@dataclass(frozen=True, eq=False)
+class WithArmature:
+    """A driver by which the rotor inertias are ``armature``, rows (nv, N), instead of the model's."""
+
+    driver: Driver
+    armature: Any
+
+    def __call__(self, program: Program, model: Model, arguments: Mapping[str, Any]) -> Fields:
+        return self.driver(program.given("armature"), model, {**arguments, "armature": self.armature})
 
 
 def run(program: Program, model: Model, arguments: Mapping[str, Any]) -> Fields:

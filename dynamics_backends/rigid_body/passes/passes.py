@@ -226,7 +226,7 @@ class Pass:
 class Program:
     """A recursive algorithm: a name, its passes in order, and the fields that are its results."""
 
-    def __init__(self, name: str, passes: Sequence[Pass], outputs: Sequence[str]) -> None:
+    def __init__(self, name: str, passes: Sequence[Pass], outputs: Sequence[str], given: Sequence[str] = ()) -> None:
         self.name = name
         self.passes = tuple(passes)
         self.outputs = tuple(outputs)
@@ -238,11 +238,20 @@ class Program:
                 n for n in p.inputs if n.endswith("_p") and base_name(n) in own
             }  # begins with the ground's value
             read = [base_name(n) for n in p.inputs if n not in ("joint", "model") and n not in recursive]
-            arguments += [n for n in read if n not in written and n not in TABLES]
+            arguments += [n for n in read if n not in written and (n not in TABLES or n in given)]
             written.update(base_name(o) for o in p.outputs)
         self.arguments = tuple(dict.fromkeys(arguments))
+        self._given: dict[str, Program] = {}
         if missing := set(self.outputs) - written:
             raise ValueError(f"program {name}: no pass writes {sorted(missing)}")
+
+    def given(self, table: str) -> Program:
+        """The program that takes a table of the model as an argument; itself where no pass reads it."""
+        if table not in {base_name(n) for p in self.passes for n in p.inputs}:
+            return self
+        if table not in self._given:
+            self._given[table] = Program(f"{self.name}_{table}", self.passes, self.outputs, [table])
+        return self._given[table]
 
     def inserted(self, new: Pass, *, after: Pass, name: str) -> Program:
         """The program with one more pass, right after another."""

@@ -47,7 +47,8 @@ class Mimic:
 class Joint:
     """kind: a joint type of the model, or "fixed". xyz (3,) [m] and R (3, 3) place it in the parent link.
 
-    lower, upper, effort, velocity are infinite where not given; armature is the rotor inertia at the joint.
+    lower, upper, effort, velocity are infinite where not given; armature is the rotor inertia at the joint; the force of a
+    spring is -stiffness (q - spring_reference).
     """
 
     name: str
@@ -65,6 +66,8 @@ class Joint:
     damping: float = 0.0
     friction: float = 0.0
     armature: float = 0.0
+    stiffness: float = 0.0
+    spring_reference: float = 0.0
     mimic: Mimic | None = None
 
 
@@ -210,14 +213,21 @@ def _positive(limit: Element, attribute: str) -> float:
 
 
 def _read_dynamics(joint: Joint, dynamics: Element | None):
-    """<dynamics damping friction>; `armature` [kg m^2 or kg] is an extension of this loader."""
+    """<dynamics damping friction>; `armature` [kg m^2 or kg] is an extension of this loader, and SDF's `spring_stiffness`
+    and `spring_reference` are read here too.
+    """
     if dynamics is None:
         return
-    for attribute in ("damping", "friction", "armature"):
+    for attribute in ("damping", "friction", "armature", "spring_stiffness"):
         value = dynamics.number(attribute, 0.0)
         if value < 0:
             raise dynamics.error(f"{attribute} is {value:g}: it must not be negative")
-        setattr(joint, attribute, value)
+        setattr(joint, "stiffness" if attribute == "spring_stiffness" else attribute, value)
+    if joint.stiffness and joint.kind not in ("revolute", "prismatic"):
+        raise dynamics.error(
+            f"spring_stiffness at a joint of type {joint.kind}: only revolute and prismatic joints take a spring"
+        )
+    joint.spring_reference = dynamics.number("spring_reference", 0.0)
 
 
 def _read_mimic(joint: Joint, mimic: Element | None):

@@ -128,6 +128,8 @@ def _assemble(robot: Robot, root: Link, order: list[Joint], base: str) -> ModelB
                 damping=joint.damping,
                 friction=joint.friction,
                 armature=joint.armature,
+                stiffness=joint.stiffness,
+                spring_reference=joint.spring_reference,
             ),
             xyz=joint.xyz,
             R=joint.R,

@@ -1,26 +1,31 @@
-"""Robots with forces in their joints: tau = B u - damping v - friction tanh(v / v_s).
+"""Robots with forces in their joints: tau = B u - D (v + e) - friction tanh(v / v_s) - K (q - q_s).
 
-u (nu, N) are the forces of the actuated joints [N, N m]; a floating base has none.  Viscous damping and Coulomb
-friction are the model's; friction is smoothed over the velocity ``friction_velocity`` and left out where that is
-None.  Subclasses say how the accelerations follow from tau, free or in contact.
+u (nu, N) are the forces of the actuated joints [N, N m]; a floating base has none.  Viscous damping D, Coulomb
+friction and springs of stiffness K are the model's; friction is smoothed over the velocity ``friction_velocity`` and left out
+where that is None.  Subclasses say how the accelerations follow from tau, free or in contact.
+
+e is zero but for a time step that is implicit in the damping (:class:`~dynamics_backends.protocol.DampsImplicitly`): with rotor
+inertias larger by h D the same algorithms and derivatives solve (M + h D) a = tau - bias, which is M a = tau - bias with damping at
+the velocity v + e + h a.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from copy import copy
-from typing import Self
+from typing import Any, Self
 
 import numpy as np
 
 from dynamics_backends import scalar as sm
 from dynamics_backends.names import unknown_name
-from dynamics_backends.protocol import Contraction, Matrix, Partials
+from dynamics_backends.protocol import IMPLICIT_STEP, Array, Contraction, Matrix, Partials
 from dynamics_backends.rigid_body.derivatives.fd_derivatives import ForwardDynamicsDerivatives
 from dynamics_backends.rigid_body.derivatives.fd_second_order import ForwardDynamicsSecondOrder
 from dynamics_backends.rigid_body.model.model import Model
+from dynamics_backends.rigid_body.passes.drivers import Driver, WithArmature, run
 from dynamics_backends.scalar import Rows
-from dynamics_backends.systems.bodies.rigid_body_map import MechanicalSystem, columns
+from dynamics_backends.systems.bodies.rigid_body_map import MechanicalSystem, columns, dof_names
 
 
 def _driven(model: Model, names: Sequence[str] | None) -> tuple[int, ...]:
@@ -53,6 +58,7 @@ class ActuatedBody(MechanicalSystem):
         super().__init__(model, controls)
         self.actuated = driven
         self.viscous = np.asarray(model.damping)[:, None] if damping and np.any(model.damping) else None
+        self.pull = np.asarray(model.stiffness)[:, None] if np.any(model.stiffness) else None
         self.coulomb = None
         if friction_velocity is not None and np.any(model.friction):
             if not friction_velocity > 0:
@@ -61,6 +67,7 @@ class ActuatedBody(MechanicalSystem):
                 )
             self.coulomb = np.asarray(model.friction)[:, None]
         self.friction_velocity = friction_velocity
+        self.offsets: int | None = None
 
     def fully_driven(self, model: Model, friction_velocity: float | None = None) -> Self:
         """A copy for a model that differs in masses and friction only, with a control for every degree of freedom."""
@@ -68,37 +75,88 @@ class ActuatedBody(MechanicalSystem):
         ActuatedBody.__init__(twin, model, actuated=model.dof_names, friction_velocity=friction_velocity)
         return twin
 
-    def joint_forces(self, v: Rows, u: Rows) -> Rows:
-        """tau (nv, N) = B u less damping and friction."""
+    # -- implicit damping -----------------------------------------------------------------------------------------------
+    @property
+    def damps(self) -> bool:
+        """Whether joints other than a floating base's are damped."""
+        return self.viscous is not None and bool(np.any(self._damping))
+
+    @property
+    def _damping(self) -> Array:
+        """D (nv,) without that of a floating base."""
+        return (
+            np.zeros(self.model.nv) if self.viscous is None else np.where(self.model.actuated, self.viscous[:, 0], 0.0)
+        )
+
+    def implicit(self, *, offset: bool) -> Self:
+        """See :class:`~dynamics_backends.protocol.DampsImplicitly`; the damping of a floating base stays explicit."""
+        twin = copy(self)
+        twin.offsets = self.model.nv if offset else 0
+        twin.nu = self.nu + twin.offsets
+        if offset:
+            twin.control_names = (*self.control_names, *dof_names("damped v -", self.model))
+        return twin
+
+    def driver_at(self, p: Mapping[str, Rows]) -> Driver:
+        """The driver; where damping is implicit, with its share in the rotor inertias."""
+        own: Driver = getattr(self, "driver", run)
+        return own if self.offsets is None else WithArmature(own, self.rotors(p[IMPLICIT_STEP][0]))
+
+    def rotors(self, h: Any) -> Rows:
+        """armature + h D (nv, N) for a step h (N,)."""
+        rows = zip(self.model.armature.tolist(), self._damping.tolist(), strict=True)
+        return sm.stack([rotor + h * damping for rotor, damping in rows])
+
+    @property
+    def shares(self) -> list[tuple[int, float]]:
+        """Of each control, and of each number of e, the degree of freedom on which it acts, and its force there per unit."""
+        own = [(d, 1.0) for d in self.actuated]
+        return own + [(d, -float(self._damping[d])) for d in range(self.offsets or 0)]
+
+    # -- forces ---------------------------------------------------------------------------------------------------------
+    def joint_forces(self, q: Rows, v: Rows, u: Rows) -> Rows:
+        """tau (nv, N) = B u less damping, friction and springs; where damping is implicit, u holds e as well."""
         zero = 0.0 * v[0]
         tau = [zero] * self.model.nv
-        for i, d in enumerate(self.actuated):
-            tau[d] = u[i] + zero
+        for i, (d, share) in enumerate(self.shares):
+            tau[d] = tau[d] + (u[i] if share == 1.0 else share * u[i])
         for d in range(self.model.nv):
             if self.viscous is not None:
                 tau[d] = tau[d] - float(self.viscous[d, 0]) * v[d]
             if self.coulomb is not None:
                 tau[d] = tau[d] - float(self.coulomb[d, 0]) * sm.tanh(v[d] / self.friction_velocity)
+            if self.model.stiffness[d]:
+                place = q[int(self.model.q_index[self.model.dof_body[d]])]
+                tau[d] = tau[d] - float(self.model.stiffness[d]) * (place - float(self.model.spring_reference[d]))
         return sm.stack(tau)
+
+    def by_control(self, M: Matrix) -> list[Rows]:
+        """M d tau / d u by its rows, for the rows of M (nv, N)."""
+        if all(share == 1.0 for _, share in self.shares):
+            return columns(M, self.actuated)
+        return [sm.stack([row[d] * share for d, share in self.shares]) for row in M]
 
     def _partials(self, v: Rows, u: Rows, d: ForwardDynamicsDerivatives) -> Partials:
         """The derivatives of xdot, from those of a in q, v and tau."""
         slope, _ = self._resistance(v)
-        dv = d.dv
+        dq, dv = d.dq, d.dv
         if slope is not None:
             dv = [row + to_force * slope for row, to_force in zip(dv, d.dtau, strict=True)]
-        return self.first(v, u, d.a, d.dq, dv, columns(d.dtau, self.actuated))
+        if self.pull is not None:
+            dq = [row - to_force * self.pull for row, to_force in zip(dq, d.dtau, strict=True)]
+        return self.first(v, u, d.a, dq, dv, self.by_control(d.dtau))
 
     def _contraction(self, v: Rows, u: Rows, lam: Rows, d: ForwardDynamicsSecondOrder) -> Contraction:
         """The second derivatives of lam' xdot, from those of lam' a in q, v and tau, lam (nv, N).
 
         tau depends on v through damping and friction: their slopes multiply qtau, and the curvature of friction adds to
-        vv, weighted with the derivative of lam' a in tau.
+        vv, weighted with the derivative of lam' a in tau. It depends on q through springs, of constant slope.
         """
         slope, bend = self._resistance(v)
         qv = d.qv if slope is None else [a + b * slope for a, b in zip(d.qv, d.qtau, strict=True)]
         vv = d.vv if bend is None else _with_diagonal(d.vv, _times(d.dtau, lam) * bend)
-        return self.second(u, d.qq, qv, vv, columns(d.qtau, self.actuated))
+        qq = d.qq if self.pull is None else [a - 2.0 * b * self.pull for a, b in zip(d.qq, d.qtau, strict=True)]
+        return self.second(u, qq, qv, vv, self.by_control(d.qtau))
 
     def _resistance(self, v: Rows) -> tuple[Rows | None, Rows | None]:
         """d tau_j / d v_j and d^2 tau_j / d v_j^2, (nv, N), where damping or friction act."""

@@ -4,18 +4,21 @@ The independent coordinates q_r determine all, q = expand(q_r), v = G v_r with c
 
     G' M G a_r + G' h(q, v) = G' tau,    a = G a_r.
 
-u (nu, N) are the forces of the independent joints; damping acts in every joint.
+u (nu, N) are the forces of the independent joints; damping and springs act in every joint. With implicit damping
+(:class:`~dynamics_backends.protocol.DampsImplicitly`) M becomes M + h D, and damping acts on v + G e.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from copy import copy
+from typing import Self
 
 import numpy as np
 
 from dynamics_backends import scalar as sm
 from dynamics_backends.manifold import LieGroup, Manifold, vector_space
-from dynamics_backends.protocol import Matrix, Partials
+from dynamics_backends.protocol import IMPLICIT_STEP, Matrix, Partials
 from dynamics_backends.rigid_body.algorithms import ltl
 from dynamics_backends.rigid_body.algorithms.crba import crba
 from dynamics_backends.rigid_body.algorithms.rnea import rnea
@@ -46,6 +49,24 @@ class CoupledBody:
         self.output_names = tuple(f"v[{n}]" for n in names) + tuple(f"vdot[{n}]" for n in names)
         self.nu, self.n_out = len(self.driven), self.manifold.ndx
         self.nq = len(self.coupling.independent_q)
+        self.offsets: int | None = None
+
+    @property
+    def damps(self) -> bool:
+        """Whether any joint is damped."""
+        return bool(np.any(self.damping))
+
+    def implicit(self, *, offset: bool) -> Self:
+        """See :class:`~dynamics_backends.protocol.DampsImplicitly`."""
+        twin, n = copy(self), len(self.independent)
+        twin.offsets = n if offset else 0
+        twin.nu = self.nu + twin.offsets
+        if offset:
+            twin.control_names = (
+                *self.control_names,
+                *(f"damped v - {self.manifold.tangent_names[n + i]}" for i in range(n)),
+            )
+        return twin
 
     def _groups(self) -> list[LieGroup]:
         followers = set(self.coupling.followers.tolist())
@@ -79,16 +100,18 @@ class CoupledBody:
 
     def __call__(self, x: Rows, u: Rows, t: Scalar, p: Mapping[str, Rows]) -> Rows:
         v_reduced = x[self.nq :]
-        return sm.concatenate([v_reduced, sm.stack(self._accelerations(x, u))])
+        return sm.concatenate([v_reduced, sm.stack(self._accelerations(x, u, p))])
 
-    def _accelerations(self, x: Rows, u: Rows) -> list[Scalar]:
+    def _accelerations(self, x: Rows, u: Rows, p: Mapping[str, Rows]) -> list[Scalar]:
         q, v = self.expand(x)
-        bias = rnea(self.model, q, v, 0.0 * v)
-        resisting = sm.stack([bias[d] + float(self.damping[d]) * v[d] for d in range(self.model.nv)])
+        bias, damped = rnea(self.model, q, v, 0.0 * v), self._damped_velocity(v, u)
+        resisting = sm.stack(
+            [bias[d] + float(self.damping[d]) * damped[d] + self._pull(d, q) for d in range(self.model.nv)]
+        )
         force = [-h for h in self._gathered(resisting)]
         for i, d in enumerate(self.driven):
             force[d] = force[d] + u[i]
-        M = crba(self.model, q)
+        M = self._with_damping(crba(self.model, q), p)
         columns = [self._gathered([M[i][j] for i in range(self.model.nv)]) for j in range(self.model.nv)]
         reduced = [self._gathered([column[i] for column in columns]) for i in range(len(self.independent))]
         return ltl.solve_dense(reduced, force)
@@ -97,16 +120,51 @@ class CoupledBody:
         """Closed form: IDSVA at the true accelerations, reduced by G."""
         n = len(self.independent)
         q, v = self.expand(x)
-        a = sm.stack(self._accelerations(x, u))
+        a = sm.stack(self._accelerations(x, u, p))
         d = rnea_derivatives(self.model, q, v, self._spread(a))
         resisting = [row + sm.stack(self._at(i, self.damping[i], row)) for i, row in enumerate(d.dv)]
-        dq, dv, M = (self._reduced(block) for block in (d.dq, resisting, d.M))
+        pulled = [row + sm.stack(self._at(i, self.model.stiffness[i], row)) for i, row in enumerate(d.dq)]
+        mass = self._with_damping(d.M, p)
+        dq, dv, M = (self._reduced(block) for block in (pulled, resisting, mass))
         unit = [row + 0.0 * a for row in sm.identity_rows(n, a)]
         right = [sm.concatenate([-dq[i], -dv[i], unit[i]]) for i in range(n)]
         solved = ltl.solve_dense(M, right)
         fx = [*(row + 0.0 * x[0] for row in sm.identity_rows(2 * n, a)[n:]), *(row[: 2 * n] for row in solved)]
-        fu = [*[0.0 * u] * n, *columns([row[2 * n :] for row in solved], self.driven)]
+        inverse = [row[2 * n :] for row in solved]
+        own = columns(inverse, self.driven)
+        fu = [*[0.0 * u] * n, *map(self._by_control, own, inverse)]
         return Partials(sm.concatenate([x[self.nq :], a]), fx, fu)
+
+    def _damped_velocity(self, v: Rows, u: Rows) -> Rows:
+        """v + G e."""
+        return v + self._spread([u[len(self.driven) + i] for i in range(self.offsets)]) if self.offsets else v
+
+    def _pull(self, d: int, q: Rows) -> Scalar:
+        """The force of a spring, against its joint's motion."""
+        if not self.model.stiffness[d]:
+            return 0.0
+        return float(self.model.stiffness[d]) * (q[self.coupling.coordinate[d]] - float(self.model.spring_reference[d]))
+
+    def _with_damping(self, M: Matrix, p: Mapping[str, Rows]) -> list[Rows]:
+        """M + h D by its rows; M itself where damping is explicit."""
+        rows = [sm.stack([M[i][j] for j in range(self.model.nv)]) for i in range(self.model.nv)]
+        if self.offsets is None:
+            return rows
+        h = p[IMPLICIT_STEP][0]
+        return [
+            sm.stack([row[j] + h * float(self.damping[i]) if i == j else row[j] for j in range(self.model.nv)])
+            for i, row in enumerate(rows)
+        ]
+
+    def _by_control(self, own: Rows, inverse: Rows) -> Rows:
+        """A row of the derivatives in u and e from that of the inverse; e acts by -G' D G."""
+        if not self.offsets:
+            return own
+        n, damping = len(self.independent), np.zeros((len(self.independent),) * 2)
+        for d, (s, m) in enumerate(zip(self.coupling.source, self.coupling.multiplier, strict=True)):
+            damping[self.column[int(s)], self.column[int(s)]] += self.damping[d] * m * m
+        behind = sm.stack([-float(damping[j, j]) * inverse[j] for j in range(n)])
+        return sm.concatenate([own, behind])
 
     def _at(self, index: int, value: float, like: Rows) -> list[Scalar]:
         """A row of zeros with one entry."""

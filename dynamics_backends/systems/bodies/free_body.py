@@ -19,17 +19,18 @@ class FreeBody(Driven, ActuatedBody):
 
     def __call__(self, x: Rows, u: Rows, t: Scalar, p: Mapping[str, Rows]) -> Rows:
         q, v = self.split(x)
-        return sm.concatenate([v, aba(self.model, q, v, self.joint_forces(v, u), driver=self.driver)])
+        return sm.concatenate([v, aba(self.model, q, v, self.joint_forces(q, v, u), driver=self.driver_at(p))])
 
     def partials(self, x: Rows, u: Rows, t: Scalar, p: Mapping[str, Rows]) -> Partials:
         """Closed form: FDSVA."""
         q, v = self.split(x)
-        return self._partials(v, u, fd_derivatives(self.model, q, v, self.joint_forces(v, u), driver=self.driver))
+        tau, driver = self.joint_forces(q, v, u), self.driver_at(p)
+        return self._partials(v, u, fd_derivatives(self.model, q, v, tau, driver=driver))
 
     def contracted(self, x: Rows, u: Rows, t: Scalar, p: Mapping[str, Rows], lam: Rows) -> tuple[Partials, Contraction]:
         """Closed form: :mod:`~dynamics_backends.rigid_body.derivatives.fd_second_order`."""
         q, v = self.split(x)
         weight = lam[self.model.nv :]
-        d = fd_second_order(self.model, q, v, self.joint_forces(v, u), weight, driver=self.driver)
+        d = fd_second_order(self.model, q, v, self.joint_forces(q, v, u), weight, driver=self.driver_at(p))
         first = self._partials(v, u, ForwardDynamicsDerivatives(d.a, d.dq, d.dv, d.dtau))
         return first, self._contraction(v, u, weight, d)

@@ -92,10 +92,10 @@ class Holonomic(ConstrainedDerivatives, ActuatedBody):
         return self.constraints.by_name(s.fields, s.held, s.forces, 0.0 * v[0])
 
     def _solved(self, q: Rows, v: Rows, u: Rows, p: Mapping[str, Rows]) -> ConstrainedMotion:
-        fields = started(self.model, q, v)
+        fields = started(self.model, q, v, self.driver_at(p))
         held = self.constraints.held(fields, q, v, p)
         factor = self.constraints.factor(fields, held)
-        tau = self.joint_forces(v, u)
+        tau = self.joint_forces(q, v, u)
         top = [tau[i] - fields["tau_bias"][i] for i in range(self.model.nv)]
         a, forces = constrained_solve.solve(factor, top, [-x for x in self.constraints.bias(fields, held)])
         return ConstrainedMotion(fields, held, factor, sm.stack(a), forces)
@@ -134,7 +134,9 @@ class Holonomic(ConstrainedDerivatives, ActuatedBody):
         for i in range(n):
             if slope is not None:
                 dv[i][i] = dv[i][i] + slope[i]
-            driven = [1.0 if d == i else 0.0 for d in self.actuated]
+            if self.model.stiffness[i]:
+                dq[i][i] = dq[i][i] - float(self.model.stiffness[i])
+            driven = [share if d == i else 0.0 for d, share in self.shares]
             top.append(sm.stack([e + zero for e in (*dq[i], *dv[i], *driven)]))
         return top, bottom
 

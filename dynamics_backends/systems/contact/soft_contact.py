@@ -142,7 +142,8 @@ class SoftContact(ActuatedBody):
             body = touch.motion.point.body
             pose = row(fields["X"], body).components()
             total[body] = total[body] + pose.force_to_child(force_at(touch.motion.p, touch.force))
-        return sm.concatenate([v, aba(self.model, q, v, self.joint_forces(v, u), force_field(total, zero))])
+        tau = self.joint_forces(q, v, u)
+        return sm.concatenate([v, aba(self.model, q, v, tau, force_field(total, zero), driver=self.driver_at(p))])
 
     def outputs(self, x: Rows, u: Rows, t: Scalar, p: Mapping[str, Rows]) -> dict[str, Rows]:
         """The contact forces (3, N) [N] in world axes by the names of their points."""
@@ -168,9 +169,9 @@ class SoftContact(ActuatedBody):
         return self._partials(v, u, self._first(s, fields, p))
 
     def _solved(self, q: Rows, v: Rows, u: Rows, p: Mapping[str, Rows]) -> _Solved:
-        fields = started(self.model, q, v)
+        fields = started(self.model, q, v, self.driver_at(p))
         touches = self._touches(fields, q, p)
-        tau = self.joint_forces(v, u)
+        tau = self.joint_forces(q, v, u)
         net = [tau[i] - fields["tau_bias"][i] for i in range(self.model.nv)]
         for c in touches:
             add_joint_forces(net, c.motion, c.force)

@@ -11,7 +11,7 @@ from dynamics_backends.registry import make_backend
 from dynamics_backends.systems.contact.ground_surface import Plane, Terrain
 from dynamics_backends.systems.contact.soft_contact import SoftContact
 from trajopt.step.integrators import step_rows
-from trajopt.validation.system_checks import largest_stable_step
+from trajopt.validation.stability import Linearization, largest_stable_step
 
 
 def problem(height=0.572, scheme="rk4", substeps=5, dt=0.005, **system):
@@ -52,7 +52,7 @@ def test_the_largest_step_is_where_a_stiff_oscillator_begins_to_ring(scheme):
     """Steps of a damped spring, iterated: bounded just below the limit, growing just above."""
     omega, damping = 300.0, 0.5
     fx = np.array([[0.0, 1.0], [-(omega**2), -2.0 * damping * omega]])
-    limit = largest_stable_step(fx, scheme, 1.0)
+    limit = largest_stable_step(Linearization(fx), scheme, 1.0)
 
     def grown(h):
         from dynamics_backends.protocol import FunctionMap
@@ -68,7 +68,10 @@ def test_the_largest_step_is_where_a_stiff_oscillator_begins_to_ring(scheme):
 
 def test_motions_that_are_unstable_by_nature_are_no_matter_of_the_step():
     fx = np.array([[0.0, 1.0], [9.81, 0.0]])  # an inverted pendulum
-    assert all(largest_stable_step(fx, scheme, 0.05) == 0.05 for scheme in ("euler", "rk4", "semi_implicit_euler"))
+    assert all(
+        largest_stable_step(Linearization(fx), scheme, 0.05) == 0.05
+        for scheme in ("euler", "rk4", "semi_implicit_euler")
+    )
 
 
 def test_a_start_in_the_ground_or_aloft():

@@ -4,7 +4,7 @@ void prefix_dynamics(const double *x, const double *u, double *xdot)
 {
     double w[DYNAMICS_ROOM + 1];
     const ctx_t c = {NULL, NULL, w};
-    field(c, x, u, 0.0, x, xdot);
+    field(c, x, u, 0.0, x, NULL, 0.0, xdot);
 }
 
 void prefix_dynamics_partials(const double *x, const double *u, double *xdot, double *fx, double *fu)
@@ -13,13 +13,13 @@ void prefix_dynamics_partials(const double *x, const double *u, double *xdot, do
     const ctx_t c = {NULL, NULL, w};
     const int above = ND - NF; /* rows of qdot = v */
     stage_t s;
-    field_partials(c, x, u, 0.0, x, &s);
+    field_partials(c, x, u, 0.0, x, NULL, 0.0, &s);
     memcpy(xdot, s.f, sizeof s.f);
     memset(fx, 0, sizeof(double) * above * ND);
     memset(fu, 0, sizeof(double) * above * NU);
     for (int i = 0; i < above; i++) fx[i * ND + NF + i] = 1.0;
     memcpy(fx + above * ND, s.fx, sizeof s.fx);
-    memcpy(fu + above * NU, s.fu, sizeof(double) * NF * NU);
+    for (int i = 0; i < NF; i++) memcpy(fu + (above + i) * NU, s.fu + i * ME, sizeof(double) * NU);
 }
 
 void prefix_step(const double *x, const double *u, double dt, double *x_next)

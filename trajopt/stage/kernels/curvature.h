@@ -18,8 +18,8 @@ typedef struct {
 } hessian_t;
 
 typedef struct {
-    V x[NX], u[MU + 1], p[NP + 1], lam[ND], G[ND * NW], H[NW * NW], T[ND * NW], xx[ND * ND], ux[MU * ND + 1], uu[MU * MU + 1], f[ND],
-        fx[NF * ND], fu[NF * MU + 1];
+    V x[NX], u[MU + 1], p[NP + 1], lam[ND], G[ND * NW], H[NW * NW], T[ND * NW], xx[ND * ND], ux[ME * ND + 1], uu[ME * ME + 1], f[ND],
+        fx[NF * ND], fu[NF * ME + 1];
     hessian_t out;
     columns_t columns[STAGES + 1];
 } curvature_t;
@@ -60,8 +60,17 @@ ALWAYS_INLINE void quadratic_panel(const V *restrict M, const V *restrict S, V *
     for (; i < last; i++) curvature_outer(S, T, H, first, i, 1, w);
 }
 
-/* H += [S; 0 1]' F [S; 0 1] with F = (xx, ux, uu), the Hessian of lam' f at a stage; only the upper triangle counts. */
-static void add_field(curvature_t *restrict a, const V *restrict S)
+/* dynamics_contracted at a stage */
+static void contracted_at(ctx_t c, curvature_t *restrict a, const stage_t *s, const V *x, V t, const V *lam)
+{
+    const V *u = a->u, *p = a->p;
+    WITH_OFFSET(u, p, s->e, s->step)
+    dynamics_contracted(c, x, u, t, p, lam, a->f, a->fx, a->fu, a->xx, a->ux, a->uu);
+}
+
+/* H += [S; 0 1; E]' F [S; 0 1; E] with F = (xx, ux, uu), the Hessian of lam' f at a stage, where E is zero without an offset and the
+   dynamics are affine in that and the controls; only the upper triangle counts. */
+static void add_field(curvature_t *restrict a, const V *restrict S, const V *restrict E)
 {
     V *H = a->H;
     for (int j = 0; j < PANELS - 1; j++) quadratic_panel(a->xx, S, a->T, H, j * PANEL, PANEL);
@@ -73,7 +82,16 @@ static void add_field(curvature_t *restrict a, const V *restrict S)
             for (int c = 0; c < NW; c++) row[c] += a->ux[j * ND + k] * S[k * NW + c];
         for (int c = 0; c <= ND + j; c++) H[c * NW + ND + j] += row[c];
         for (int c = ND + j; c < NW; c++) H[(ND + j) * NW + c] += row[c];
-        for (int i = 0; i <= j; i++) H[(ND + i) * NW + ND + j] += a->uu[i * MU + j];
+        for (int i = 0; i <= j; i++) H[(ND + i) * NW + ND + j] += a->uu[i * ME + j];
+    }
+    if (!E) return;
+    for (int j = 0; j < NE; j++) {
+        V row[NW];
+        for (int c = 0; c < NW; c++) row[c] = ZERO;
+        for (int k = 0; k < ND; k++)
+            for (int c = 0; c < NW; c++) row[c] += a->ux[(MU + j) * ND + k] * S[k * NW + c];
+        for (int r = 0; r < NW; r++)
+            for (int c = r; c < NW; c++) H[r * NW + c] += E[j * NW + r] * row[c] + row[r] * E[j * NW + c];
     }
 }
 
@@ -165,8 +183,8 @@ static void back(ctx_t c, curvature_t *restrict a, const substep_t *restrict b, 
 #else
         const V time = t + C_[s] * h;
 #endif
-        dynamics_contracted(c, stage->at, a->u, time, a->p, l, a->f, a->fx, a->fu, a->xx, a->ux, a->uu);
-        add_field(a, columns->S);
+        contracted_at(c, a, stage, stage->at, time, l);
+        add_field(a, columns->S, NE && s ? columns->E : NULL);
         for (int j = 0; j < ND; j++) at[j] = j < NF ? ZERO : l[j - NF];
         if (NF == ND)
             for (int j = 0; j < ND; j++) at[j] = ZERO;
@@ -190,6 +208,13 @@ static void back(ctx_t c, curvature_t *restrict a, const substep_t *restrict b, 
         for (int j = 0; j < s; j++)
             if (A_[s][j] != 0.0)
                 for (int i = 0; i < ND; i++) slope[j][i] += A_[s][j] * h * increment[i];
+#endif
+#if NE
+        for (int i = 0; i < NE; i++) {
+            V at_offset = ZERO;
+            for (int k = 0; k < NF; k++) at_offset += stage->fu[k * ME + MU + i] * l[ND - NF + k];
+            for (int j = 0; j < s; j++) slope[j][NV + i] += (AI_[s][j] - A_[s][j]) * h * at_offset;
+        }
 #endif
         for (int i = 0; i < ND; i++) start[i] += at[i];
     }
@@ -252,12 +277,14 @@ static void contract(ctx_t c, int substeps, const V *x, const V *u, V t, V dt, c
     if (substeps == 1) { /* f is seen through nothing */
         V slope[1][ND];
         stage_multipliers(h, a->lam, slope);
-        dynamics_contracted(c, x, u, t, p, slope[0], a->f, a->fx, a->fu, a->xx, a->ux, a->uu);
+        const V *own_u = u, *own_p = p, *none = NULL;
+        WITH_OFFSET(own_u, own_p, none, SHARE(0) * h)
+        dynamics_contracted(c, x, own_u, t, own_p, slope[0], a->f, a->fx, a->fu, a->xx, a->ux, a->uu);
         for (int i = 0; i < ND; i++)
             for (int j = i; j < ND; j++) a->H[i * NW + j] = a->xx[i * ND + j];
         for (int j = 0; j < MU; j++) {
             for (int i = 0; i < ND; i++) a->H[i * NW + ND + j] = a->ux[j * ND + i];
-            for (int i = 0; i <= j; i++) a->H[(ND + i) * NW + ND + j] = a->uu[i * MU + j];
+            for (int i = 0; i <= j; i++) a->H[(ND + i) * NW + ND + j] = a->uu[i * ME + j];
         }
         return;
     }

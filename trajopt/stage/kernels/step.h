@@ -2,13 +2,19 @@
 
    Before this text stand a prelude (prelude.h, or scalar.h for one lane in plain C99); NX, ND (numbers of a state and of a tangent
    vector), MU (controls of the dynamics), NF (rows of xdot that are computed: ND, or those below qdot = v); STAGES and the tableau
-   A_, B_, C_ of a Runge-Kutta method, or SEMI_IMPLICIT; JUMP where f is a jump of the state; and the functions of a manifold and of its dynamics
-   (dynamics_backends/compiled/sources/manifold_source.py, dynamics_source.py).
+   A_, B_, C_ of a Runge-Kutta method, or SEMI_IMPLICIT; JUMP where f is a jump of the state; IMPLICIT where damping is implicit: then
+   the dynamics have one more parameter, the implicit step, and NE more controls, the offset of the damped velocity, and AI_ is
+   the tableau of damping; and the functions of a manifold and of its dynamics (dynamics_backends/compiled/sources/manifold_source.py,
+   dynamics_source.py).
 
    The derivatives of f at the stages of a step depend on its states only.  They are found first; then the sensitivities
    d x / d w, w = (x_0, u) at the start of all substeps, pass through the whole step a few columns at a time, in fast memory. */
 
 #define NV (ND / 2)
+#ifndef IMPLICIT
+#define NE 0
+#endif
+#define ME (MU + NE) /* controls of the dynamics with the offset */
 #define NW (ND + MU)
 #if LANES == 8 || LANES == 1
 #define WIDEST 8
@@ -33,20 +39,39 @@
 /* What is known of a stage before the sensitivities: its state and the increment that leads there, f and its derivatives; where there is a group, d (x (+) delta) / d x and
    / d delta, dexp^-1(delta) and the derivative of dexp^-1(delta) f, as blocks. */
 typedef struct {
-    V at[NX], delta[ND], f[ND], fx[NF * ND], fu[NF * MU + 1];
+    V at[NX], delta[ND], f[ND], fx[NF * ND], fu[NF * ME + 1], e[NE + 1], step;
 #ifdef LIE
     V transport[LIE_ROOM], dexp[LIE_ROOM], inverse[LIE_ROOM], along[LIE_ROOM];
 #endif
 } stage_t;
 
-static void field(ctx_t c, const V *x, const V *u, V t, const V *p, V *restrict f)
+/* u and p of the dynamics at a stage with the offset e (NULL: zero) and the implicit step. */
+#ifdef IMPLICIT
+#define WITH_OFFSET(u, p, e, step)                                                                             \
+    V own[ME + 1], values[NP + 1];                                                                             \
+    memcpy(own, u, sizeof(V) * MU);                                                                            \
+    for (int i = 0; i < NE; i++) own[MU + i] = (e) ? (e)[i] : ZERO;                                            \
+    memcpy(values, p, sizeof(V) * NP);                                                                         \
+    values[NP] = step;                                                                                         \
+    u = own;                                                                                                   \
+    p = values;
+#else
+#define WITH_OFFSET(u, p, e, step) (void)(e), (void)(step);
+#endif
+
+static void field(ctx_t c, const V *x, const V *u, V t, const V *p, const V *e, V step, V *restrict f)
 {
+    WITH_OFFSET(u, p, e, step)
     for (int i = 0; i < ND - NF; i++) f[i] = x[NX - NF + i];
     dynamics_value(c, x, u, t, p, f + ND - NF);
 }
 
-static void field_partials(ctx_t c, const V *x, const V *u, V t, const V *p, stage_t *restrict s)
+static void field_partials(ctx_t c, const V *x, const V *u, V t, const V *p, const V *e, V step, stage_t *restrict s)
 {
+    if (e) memcpy(s->e, e, sizeof(V) * NE);
+    else for (int i = 0; i < NE; i++) s->e[i] = ZERO;
+    s->step = step;
+    WITH_OFFSET(u, p, e, step)
     for (int i = 0; i < ND - NF; i++) s->f[i] = x[NX - NF + i];
     dynamics_partials(c, x, u, t, p, s->f + ND - NF, s->fx, s->fu);
 }
@@ -90,6 +115,27 @@ ALWAYS_INLINE void combined(const double *a, int count, const V *restrict K, int
             for (int c = 0; c < w; c++) r[c] += a[j] * K[(j * ND + i) * w + c];
 }
 
+/* r <- h sum_j (ai_sj - a_sj) K[j], the w columns of velocities: the offset of the damped velocity at stage s, or its derivative */
+#if NE
+ALWAYS_INLINE void lagged(int s, V h, const V *restrict K, V *restrict r, const int w)
+{
+    for (int i = 0; i < NE; i++) {
+        for (int c = 0; c < w; c++) r[i * w + c] = ZERO;
+        for (int j = 0; j < s; j++)
+            for (int c = 0; c < w; c++) r[i * w + c] += (AI_[s][j] - A_[s][j]) * K[(j * ND + NV + i) * w + c];
+        for (int c = 0; c < w; c++) r[i * w + c] *= h;
+    }
+}
+#endif
+
+#ifdef SEMI_IMPLICIT
+#define SHARE(s) 1.0
+#elif defined IMPLICIT
+#define SHARE(s) AI_[s][s]
+#else
+#define SHARE(s) 0.0
+#endif
+
 #ifdef SEMI_IMPLICIT
 ALWAYS_INLINE void increments(V h, const V *restrict K, V *restrict D, const int w)
 {
@@ -113,8 +159,8 @@ ALWAYS_INLINE void increments(V h, const V *restrict K, V *restrict D, const int
 static void increment(ctx_t c, const V *x, const V *u, V t, V h, const V *p, stage_t *stage, V *restrict delta)
 {
     V k[STAGES][ND];
-    if (stage) field_partials(c, x, u, t, p, stage);
-    else field(c, x, u, t, p, k[0]);
+    if (stage) field_partials(c, x, u, t, p, NULL, SHARE(0) * h, stage);
+    else field(c, x, u, t, p, NULL, SHARE(0) * h, k[0]);
     if (stage) memcpy(k[0], stage->f, sizeof k[0]), memcpy(stage->at, x, sizeof stage->at);
 #if STAGES > 1
     V at[NX];
@@ -124,8 +170,14 @@ static void increment(ctx_t c, const V *x, const V *u, V t, V h, const V *p, sta
             delta[i] *= h;
         }
         manifold_integrate(x, delta, at);
-        if (stage) field_partials(c, at, u, t + C_[s] * h, p, stage + s);
-        else field(c, at, u, t + C_[s] * h, p, k[s]);
+        const V *e = NULL;
+#if NE
+        V offset[NE];
+        lagged(s, h, k[0], offset, 1);
+        e = offset;
+#endif
+        if (stage) field_partials(c, at, u, t + C_[s] * h, p, e, SHARE(s) * h, stage + s);
+        else field(c, at, u, t + C_[s] * h, p, e, SHARE(s) * h, k[s]);
         if (stage) {
             memcpy(k[s], stage[s].f, sizeof k[s]);
             memcpy(stage[s].at, at, sizeof at);
@@ -159,12 +211,19 @@ static void step(ctx_t c, int substeps, const V *x0, const V *u, V t, V dt, cons
     }
 }
 
-/* r rows from i on of f_x S + [0 f_u], in the w columns from `first` on */
-ALWAYS_INLINE void slope_rows(const stage_t *restrict a, const V *restrict S, V *restrict K, int first, int i, const int r, const int w)
+/* r rows from i on of f_x S + [0 f_u] + f_e E, in the w columns from `first` on; E is NULL for zero */
+ALWAYS_INLINE void slope_rows(
+    const stage_t *restrict a, const V *restrict S, const V *restrict E, V *restrict K, int first, int i, const int r, const int w)
 {
     V sum[r][w];
     UNROLL for (int j = 0; j < r; j++)
-        UNROLL for (int c = 0; c < w; c++) sum[j][c] = first + c < ND ? ZERO : a->fu[(i + j) * MU + first + c - ND];
+        UNROLL for (int c = 0; c < w; c++) sum[j][c] = first + c < ND ? ZERO : a->fu[(i + j) * ME + first + c - ND];
+    if (E)
+        for (int k = 0; k < NE; k++)
+            UNROLL for (int j = 0; j < r; j++) {
+                const V slope = a->fu[(i + j) * ME + MU + k];
+                UNROLL for (int c = 0; c < w; c++) sum[j][c] += slope * E[k * w + c];
+            }
     for (int k = 0; k < ND; k++)
         UNROLL for (int j = 0; j < r; j++) {
             const V slope = a->fx[(i + j) * ND + k];
@@ -174,19 +233,20 @@ ALWAYS_INLINE void slope_rows(const stage_t *restrict a, const V *restrict S, V 
         UNROLL for (int c = 0; c < w; c++) K[(ND - NF + i + j) * w + c] = sum[j][c];
 }
 
-/* K (ND x w) = f_x S + [0 f_u] in the columns from `first` on; fresh: S is [1 0] */
-ALWAYS_INLINE void slopes(const stage_t *restrict a, const V *restrict S, V *restrict K, int fresh, int first, const int w)
+/* K (ND x w) = f_x S + [0 f_u] + f_e E in the columns from `first` on; fresh: S is [1 0], E zero */
+ALWAYS_INLINE void slopes(
+    const stage_t *restrict a, const V *restrict S, const V *restrict E, V *restrict K, int fresh, int first, const int w)
 {
     memcpy(K, S + NF * w, sizeof(V) * (ND - NF) * w); /* qdot = v */
     if (fresh) {
         for (int i = 0; i < NF; i++)
             for (int c = 0; c < w; c++)
-                K[(ND - NF + i) * w + c] = first + c < ND ? a->fx[i * ND + first + c] : a->fu[i * MU + first + c - ND];
+                K[(ND - NF + i) * w + c] = first + c < ND ? a->fx[i * ND + first + c] : a->fu[i * ME + first + c - ND];
         return;
     }
     int i = 0;
-    for (; i + 3 <= NF; i += 3) slope_rows(a, S, K, first, i, 3, w);
-    for (; i < NF; i++) slope_rows(a, S, K, first, i, 1, w);
+    for (; i + 3 <= NF; i += 3) slope_rows(a, S, E, K, first, i, 3, w);
+    for (; i < NF; i++) slope_rows(a, S, E, K, first, i, 1, w);
 }
 
 /* S <- T G + E D in w columns, with D the derivative of the increment; T, E are identities beside the groups */
@@ -202,9 +262,9 @@ ALWAYS_INLINE void moved(const V *T, const V *E, const V *restrict G, const V *r
 #endif
 }
 
-/* Derivatives in w of the state of a stage, of the increment to it and of f there; the last two on groups only. */
+/* Derivatives in w of the state of a stage, of the increment to it and of f there, the last two on groups only; and of the offset. */
 typedef struct {
-    V S[ND * NW], D[ND * NW], K[ND * NW];
+    V S[ND * NW], D[ND * NW], K[ND * NW], E[NE * NW + 1];
 } columns_t;
 
 ALWAYS_INLINE void store_columns(const V *restrict from, V *restrict to, int first, const int w)
@@ -232,7 +292,7 @@ ALWAYS_INLINE void through_step(const stage_t *stage, const V *T, const V *E, V 
     V P[ND * PANEL], D[ND * PANEL], S[ND * PANEL], K[STAGES * ND * PANEL];
     for (int i = 0; i < ND; i++)
         for (int c = 0; c < w; c++) P[i * w + c] = fresh ? splat(i == first + c) : G[i * NW + first + c];
-    slopes(stage, P, K, fresh, first, w);
+    slopes(stage, P, NULL, K, fresh, first, w);
     if (kept) store_columns(P, kept->S, first, w);
 #if STAGES > 1
     for (int s = 1; s < STAGES; s++) {
@@ -246,7 +306,16 @@ ALWAYS_INLINE void through_step(const stage_t *stage, const V *T, const V *E, V 
 #else
         moved(NULL, NULL, P, D, S, w);
 #endif
-        slopes(a, S, K + s * ND * w, 0, first, w);
+        const V *e = NULL;
+#if NE
+        V offset[NE * PANEL];
+        lagged(s, h, K, offset, w);
+        e = offset;
+        if (kept)
+            for (int i = 0; i < NE; i++)
+                for (int j = 0; j < w; j++) kept[s].E[i * NW + first + j] = offset[i * w + j];
+#endif
+        slopes(a, S, e, K + s * ND * w, 0, first, w);
         if (kept) {
             store_columns(S, kept[s].S, first, w);
             store_groups(D, kept[s].D, first, w);

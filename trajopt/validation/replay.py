@@ -1,0 +1,105 @@
+"""What a plan does outside of the solver: its controls held over each time step, on finely integrated dynamics.
+
+    open      u = us_k
+    gains     u = us_k + K_k (x - xs_k), clipped to the bounds, x measured at the beginning of each time step
+
+A plan is only as true as its time steps.  The replay takes the plan's own scheme with many more substeps, so that compiled code
+serves it as it is; for a scheme of order p the two runs with n and 2 n substeps give the final state once more by
+extrapolation, x_2n (+) (x_2n (-) x_n) / (2^p - 1) (Hairer, Norsett, Wanner, Solving ODEs I, II.4).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from copy import copy
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from dynamics_backends.protocol import Array
+from trajopt.problem.ocp import OCP
+from trajopt.stage.evaluation import Direction, Evaluator, Shooting
+from trajopt.step.integrators import RUNGE_KUTTA
+from trajopt.step.sensitivities import SampledSystem
+
+FINEST = {1: 64, 4: 2}
+"""By the order of a scheme, into how many pieces each time step is cut at least."""
+
+
+class Replay(NamedTuple):
+    """Final states (nx,) of a plan and of its replays; ``gains`` is None for a plan without. Entries may not be finite."""
+
+    planned: Array
+    open: Array
+    gains: Array | None
+
+
+def replay(ocp: OCP, xs: Array, us: Array, K: Array, evaluator: Callable[[OCP], Evaluator]) -> Replay | None:
+    """The replay of a plan xs (N + 1, nx), us (N, nu), K (N, nu, ndx); evaluator: what evaluates problems.
+
+    None where no time step can be cut finer, as those of users' own maps.
+    """
+    pieces = [_pieces(phase.dynamics) for phase in ocp.phases]
+    if all(n is None for n in pieces):
+        return None
+    order = max(_order(phase.dynamics) for phase in ocp.phases)
+    fine, finer = (evaluator(_cut(ocp, pieces, half)) for half in (True, False))
+    ends = [_final(e, xs, us, gains) for gains in (0.0 * K, K) for e in (fine, finer)]
+    opened, closed = (_extrapolated(ocp, *pair, order) for pair in ((ends[0], ends[1]), (ends[2], ends[3])))
+    return Replay(xs[-1], opened, closed if K.any() else None)
+
+
+def as_meta(ocp: OCP, r: Replay) -> dict[str, Any]:
+    """The final states, and of each replay the largest difference from the plan with its name; None for what is not finite."""
+    found: dict[str, Any] = {}
+    for key, x in (("open", r.open), ("gains", r.gains)):
+        if x is None:
+            continue
+        if not np.isfinite(x).all():
+            found[key] = None
+            continue
+        d = ocp.manifold.difference(r.planned[:, None], x[:, None])[:, 0]
+        worst = int(np.argmax(np.abs(d)))
+        found[key] = {"x": x.tolist(), "largest": float(np.abs(d[worst])), "at": ocp.manifold.tangent_names[worst]}
+    return found
+
+
+def _pieces(dynamics: Any) -> int | None:
+    """Into how many pieces each substep is cut; None where it cannot be."""
+    if not isinstance(dynamics, SampledSystem):
+        return None
+    finest = FINEST[1 if _order(dynamics) == 1 else 4]
+    return max(2, 2 * (finest // (2 * dynamics.substeps)))
+
+
+def _order(dynamics: Any) -> int:
+    scheme = getattr(dynamics, "scheme", None)
+    return RUNGE_KUTTA[scheme].order if scheme in RUNGE_KUTTA else 1
+
+
+def _cut(ocp: OCP, pieces: list[int | None], half: bool) -> OCP:
+    """The problem with finer time steps."""
+    phases = []
+    for phase, n in zip(ocp.phases, pieces, strict=True):
+        dynamics = copy(phase.dynamics)
+        if n is not None:
+            dynamics.substeps = dynamics.substeps * n // (2 if half else 1)  # type: ignore[attr-defined]
+            dynamics.sampling = dynamics.sampling._replace(substeps=dynamics.substeps)  # type: ignore
+        phases.append(replace(phase, dynamics=dynamics))
+    return replace(ocp, phases=tuple(phases))
+
+
+def _final(e: Evaluator, xs: Array, us: Array, K: Array) -> Array:
+    """The final state of the roll-out from x0 under these gains."""
+    n = K.shape[2]
+    still = Direction(np.zeros((len(xs), n)), np.zeros_like(us), K, np.zeros((len(us), n)))
+    with np.errstate(all="ignore"):
+        return e.rollout(xs, us, still, np.ones(1), Shooting()).xs[0, -1]
+
+
+def _extrapolated(ocp: OCP, coarse: Array, fine: Array, order: int) -> Array:
+    if not (np.isfinite(coarse).all() and np.isfinite(fine).all()):
+        return fine
+    d = ocp.manifold.difference(coarse[:, None], fine[:, None])
+    return ocp.manifold.integrate(fine[:, None], d / (2**order - 1))[:, 0]
