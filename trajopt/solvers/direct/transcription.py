@@ -24,8 +24,8 @@ from trajopt.guesses.guesses import Guess
 from trajopt.problem.constraints import chosen_coordinates
 from trajopt.problem.ocp import OCP
 from trajopt.solvers.direct.charts import Charts
+from trajopt.solvers.direct.constraint_hessian import constraint_hessians
 from trajopt.solvers.direct.constraint_pattern import jacobian_pattern
-from trajopt.solvers.direct.convex_curvature import convex_curvature
 from trajopt.solvers.direct.program_parts import Part, held_problem, parts_of
 from trajopt.solvers.nlp.nlp import NLP
 from trajopt.solvers.qp.sparse_assembly import Assembly, Entries
@@ -48,7 +48,7 @@ class Transcription:
     """An OCP as an :class:`~trajopt.solvers.nlp.nlp.NLP` about a guess.
 
     hold: of the controls, "zero_order" or "first_order". hessian: "exact", "gauss_newton" (of the cost alone) or "scqp", which
-    keeps what is convex of the constraints' outer functions (:mod:`trajopt.solvers.direct.convex_curvature`).
+    keeps what is convex of the constraints' outer functions (:mod:`trajopt.solvers.direct.constraint_hessian`).
     Raises TypeError where a first-order hold meets a time step that is not a sampled system.
     """
 
@@ -218,13 +218,13 @@ class Transcription:
         kind: str,
         first: StageDerivatives | None,
     ) -> Hessians:
-        """In the coordinates of the program; first: derivatives, where its charts have curvature that counts."""
+        """In the coordinates of the program; first: derivatives, where second derivatives of its charts count."""
         given, delta = self._given(part, w, at), at.delta[part.knots]
         lam = multipliers[self._defect_rows[part.knots]] if part.stepped else None
         y = np.where(part.rows >= 0, multipliers[part.rows], 0.0)
         xx, ux, uu = part.stages.second(*given, sigma, *((lam, y if y.shape[1] else None) if kind == "exact" else ()))
         if kind == "scqp":
-            for k, m, H in convex_curvature(part.constraints, given[0], given[1], self.ocp.times[part.knots], y):
+            for k, m, H in constraint_hessians(part.constraints, given[0], given[1], self.ocp.times[part.knots], y):
                 xx[:, :k, :k] += H[:, :k, :k]
                 ux[:, :m, :k] += H[:, k:, :k]
                 uu[:, :m, :m] += H[:, k:, k:]

@@ -18,7 +18,7 @@ larger than the program's by orders of magnitude.
 A QP whose rows contradict each other is solved in elastic mode (:mod:`trajopt.solvers.sqp.elastic`).
 
 Steps are searched along by :mod:`trajopt.solvers.sqp.sqp_line_search`. Where the constraints are curved, or H is far less than
-the curvature of the Lagrangian, as that of Gauss and Newton may be, the l1 merit grants but a tiny share of a step. Then the QP
+the Hessian of the Lagrangian, as that of Gauss and Newton may be, the l1 merit grants but a tiny share of a step. Then the QP
 is solved again with a multiple sigma H: where that moves along the constraints is divided by sigma, where it moves toward them
 is not, and second-order corrections, which need short steps to converge, bring it back to them. So sigma does what the radius
 of a trust region does, whatever the units of the variables; it falls again with steps that keep their promise.
@@ -155,7 +155,7 @@ class SQPLoop:
             code, reason = StatusCode.TIME_LIMIT, f"Stopped at time_limit = {o.time_limit} s"
         if code is None:
             return None
-        other = "" if o.hessian == "exact" else ", take hessian = 'exact' (this one leaves out curvature)"
+        other = "" if o.hessian == "exact" else ", take hessian = 'exact' (this one leaves out second derivatives)"
         advice = f"Raise {code}{other}, or start from a better guess."
         return verdicts.stopped(code, reason, distance, self._worst(at), advice)
 
