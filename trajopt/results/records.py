@@ -36,9 +36,10 @@ class IterationRecord:
     defect (largest entry of any gap), constraint_violation (of the bounds on the controls): of the iterate at the
     start. stop: max(gradient / its tolerance, defect / its tolerance); at most 1 means converged. regularization: mu
     used. step_norm: largest entry of the change (dx, du). expected_decrease, actual_decrease: of the merit.
-    step_length: alpha, 0 for a rejected step. curvature: "gauss_newton" or "exact", of the cost; "newton" or
-    "true", of the dynamics too (:mod:`trajopt.solvers.shooting.ddp_model`). times: seconds by phase. kkt: the scaled measure of
-    optimality (:mod:`trajopt.solvers.shooting.optimality`), NaN where the solver has none.
+    step_length: alpha, 0 for a rejected step. curvature: the second derivatives in the quadratic model of the step, by the option
+    that chose them: the value of ``hessian``, DDP's ``curvature`` where those of the dynamics are among them, or "mixed".
+    times: seconds by phase. kkt: the scaled measure of optimality (:mod:`trajopt.solvers.shooting.optimality`), NaN where the
+    solver has none.
     """
 
     iteration: int

@@ -1,4 +1,11 @@
-"""Options of the solvers."""
+"""Options of the solvers.
+
+``hessian`` means one thing in all of them: how the second derivatives in the quadratic model of a step are taken. "exact" takes
+them as they are, "gauss_newton" those of the convex outer functions of the cost alone, J'phi''J of phi(r(w)). What the model has
+second derivatives of is the method's: those of the cost in SLQ and DDP, those of the Lagrangian in SQP and IPOPT.
+
+``curvature`` is of the dynamics: their second derivatives contracted with costates, which DDP adds to the model of SLQ.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +37,9 @@ class SLQOptions:
     "all" the states of the guess count, and all knots are stepped as one batch; with "single" only its controls do.
     gaps: how the defects at the nodes are closed: "linear", the nodes move by the linear step and the parts between
     them are rolled out side by side (Giftthaler 2018); "nonlinear", one roll-out in which each gap shrinks by 1 -
-    alpha (Mastalli 2020). hessian: of the cost: "gauss_newton" or "exact".
+    alpha (Mastalli 2020).
+    hessian: how the second derivatives in the quadratic model of a step, here those of the cost, are taken: "gauss_newton" or
+    "exact".
 
     max_iterations; time_limit: [s] or None.
     globalization: "merit", a line search on the l1 merit (:mod:`trajopt.solvers.shooting.shooting`), or, with shooting = "all" and
@@ -118,9 +127,10 @@ class SLQOptions:
 class DDPOptions(SLQOptions):
     """Options of :func:`trajopt.solvers.shooting.ddp.ddp`: those of SLQ, and two more.
 
-    hessian: of the cost, here "exact" by default: only so is convergence quadratic where residuals do not vanish.
-    curvature: of the dynamics, contracted with the costates of one adjoint sweep ("newton"), or with V'x of the backward sweep
-    ("true"). indefinite: what is done where it leaves Quu indefinite: "modify" its eigenvalues, or "regularize" by mu alone.
+    hessian: as in SLQ, of the cost, here "exact" by default: only so is convergence quadratic where residuals do not vanish.
+    curvature: which costates the second derivatives of the dynamics are contracted with: those of one adjoint sweep ("newton"), or
+    V'x of the backward sweep ("true").
+    indefinite: what is done where curvature leaves Quu indefinite: "modify" its eigenvalues, or "regularize" by mu alone.
     switch: curvature is used after an iteration that reduced the merit by less than this share; 1 for curvature from the first
     iteration on.
     """
@@ -144,8 +154,9 @@ class SQPOptions:
     """Options of :func:`trajopt.solvers.direct.direct_sqp.sqp` and :func:`trajopt.solvers.sqp.sqp.solve_nlp`; checked as those
     of SLQ.
 
-    hessian: "exact", of the Lagrangian, made convex (:mod:`trajopt.solvers.sqp.convexify`); "gauss_newton", of the objective's
-    convex outer functions; "scqp", of those of objective and constraints (Verschueren 2016); "auto", "scqp" for programs that
+    hessian: how the second derivatives in the quadratic model of a step, here those of the Lagrangian, are taken: "exact", and
+    made convex (:mod:`trajopt.solvers.sqp.convexify`); "gauss_newton", of the objective's convex outer functions alone; "scqp", of
+    those of objective and constraints (Verschueren 2016); "auto", "scqp" for programs that
     know such functions, as all optimal-control problems do (there it is Gauss-Newton's where no constraint has a composition),
     else "exact". qp_solver: see :mod:`trajopt.solvers.qp.qp`; it is asked where the active set of the last QP does not lead to
     the solution (:mod:`trajopt.solvers.qp.newton`), and where it gives up, the interior-point method takes over.
@@ -205,8 +216,9 @@ class SQPOptions:
 class DMSOptions:
     """Options of :func:`trajopt.solvers.direct.dms.dms`; checked at construction (ValueError), unknown names are a TypeError.
 
-    hold: of the controls between the nodes: "zero_order" or "first_order". hessian: "exact", of the Lagrangian;
-    "gauss_newton", of the cost; "limited_memory", IPOPT's approximation from gradients.
+    hold: of the controls between the nodes: "zero_order" or "first_order".
+    hessian: how the second derivatives in the quadratic model of a step, here those of the Lagrangian, are taken: "exact";
+    "gauss_newton", of the cost alone; "limited_memory", IPOPT's approximation from gradients.
 
     max_iterations; time_limit: [s] or None.
     gradient_tolerance: IPOPT's tol, on its scaled optimality error. constraint_tolerance: on the largest violation.

@@ -26,6 +26,7 @@ from trajopt import (
     state_bounds,
     state_cost,
 )
+from trajopt.solvers.direct.direct_sqp import StagedProgram
 from trajopt.solvers.direct.transcription import Transcription
 from trajopt.stage.numpy_stages import NumpyStages
 
@@ -112,6 +113,21 @@ def test_first_derivatives(name):
     (ahead, g1), (behind, g0) = p.evaluate(w + h * d), p.evaluate(w - h * d)
     assert gradient @ d == pytest.approx((ahead - behind) / (2 * h), rel=1e-7, abs=1e-7)
     np.testing.assert_allclose(J @ d, (g1 - g0) / (2 * h), rtol=0, atol=1e-7 * max(1.0, np.abs(g1).max()))
+
+
+@pytest.mark.parametrize("name", PROBLEMS)
+@pytest.mark.parametrize("hessian", ["exact", "scqp"])
+def test_blocks_of_the_stages_are_those_of_the_sparse_hessian(name, hessian):
+    make, hold = PROBLEMS[name]
+    ocp = make()
+    p = StagedProgram(ocp, interpolated_guess(ocp, ocp.x0, 0.1), hold, hessian)
+    w, y = point(p), np.random.default_rng(3).standard_normal(p.rows)
+    for convex, expected in ((False, p.hessian(w, 0.7, y)), (True, p.convex_hessian(w, 0.7, y))):
+        found = p.stage_hessian(w, 0.7, y, convex)
+        assert (found is None) == (hold == "first_order")
+        if found is not None:
+            np.testing.assert_array_equal(found.assembled.toarray(), expected.toarray())
+            np.testing.assert_array_equal(found.assembled.indices, expected.indices)
 
 
 @pytest.mark.parametrize("name", PROBLEMS)

@@ -25,6 +25,7 @@ from trajopt.solvers.direct.transcription import Transcription
 from trajopt.solvers.nlp.nlp import NLP
 from trajopt.solvers.options import SQPOptions
 from trajopt.solvers.qp.qp import QPSolver, StageLayout, make_qp_solver
+from trajopt.solvers.qp.stage_hessian import StageHessian, StagePlaces
 from trajopt.solvers.sqp.sqp import solve_nlp
 from trajopt.stage.engine import is_compiled, lq_solver_for
 
@@ -46,8 +47,29 @@ class StagedProgram(Transcription):
 
     def convex_hessian(self, w: Array, sigma: float, multipliers: Array) -> sp.csc_matrix:
         """See :class:`~trajopt.solvers.nlp.nlp.ConvexOverNonlinear`."""
-        kind = "gauss_newton" if self.kind == "exact" else self.kind
-        return self._assembled(self.convex_parts, w, sigma, multipliers, kind)
+        return self._assembled(self._part_hessians(self.convex_parts, w, sigma, multipliers, self._convex_kind))
+
+    def stage_hessian(self, w: Array, sigma: float, multipliers: Array, convex: bool) -> StageHessian | None:
+        """See :class:`~trajopt.solvers.sqp.sqp_iterate.Staged`."""
+        if self.hold != "zero_order":
+            return None
+        n, parts = self.n, self.convex_parts if convex else self.parts
+        kind = self._convex_kind if convex else self.kind
+        found = self._part_hessians(parts, w, sigma, multipliers, kind)
+        blocks = np.zeros((self.N + 1, n + self.m, n + self.m))
+        for part, (xx, ux, uu) in zip(parts, found, strict=True):
+            own, end = blocks[part.knots], n + part.iu.shape[1]
+            own[:, :n, :n], own[:, n:end, :n], own[:, n:end, n:end] = xx, ux, uu
+            own[:, :n, n:end] = ux.transpose(0, 2, 1)
+        return StageHessian(blocks, self._places)
+
+    @cached_property
+    def _places(self) -> StagePlaces:
+        return StagePlaces(self.ix, self.iu, self.size)
+
+    @property
+    def _convex_kind(self) -> str:
+        return "gauss_newton" if self.kind == "exact" else self.kind
 
     @cached_property
     def convex_parts(self) -> list[Part]:

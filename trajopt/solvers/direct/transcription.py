@@ -24,11 +24,11 @@ from trajopt.guesses.guesses import Guess
 from trajopt.problem.constraints import chosen_coordinates
 from trajopt.problem.ocp import OCP
 from trajopt.solvers.direct.charts import Charts
+from trajopt.solvers.direct.constraint_hessian import constraint_hessians
 from trajopt.solvers.direct.constraint_pattern import jacobian_pattern
-from trajopt.solvers.direct.convex_curvature import convex_curvature
 from trajopt.solvers.direct.program_parts import Part, held_problem, parts_of
 from trajopt.solvers.nlp.nlp import NLP
-from trajopt.solvers.qp.sparse_assembly import Entries
+from trajopt.solvers.qp.sparse_assembly import Assembly, Entries
 from trajopt.stage.stages import StageDerivatives, StageValues
 
 if TYPE_CHECKING:
@@ -48,7 +48,7 @@ class Transcription:
     """An OCP as an :class:`~trajopt.solvers.nlp.nlp.NLP` about a guess.
 
     hold: of the controls, "zero_order" or "first_order". hessian: "exact", "gauss_newton" (of the cost alone) or "scqp", which
-    keeps what is convex of the constraints' outer functions (:mod:`trajopt.solvers.direct.convex_curvature`).
+    keeps what is convex of the constraints' outer functions (:mod:`trajopt.solvers.direct.constraint_hessian`).
     Raises TypeError where a first-order hold meets a time step that is not a sampled system.
     """
 
@@ -125,7 +125,7 @@ class Transcription:
 
     # -- patterns -------------------------------------------------------------------------------------------------------
     def _patterns(self) -> None:
-        jacobian, hessian = Entries(), Entries()
+        jacobian = Entries()
         jacobian.add(self._defect_rows, self.ix[1:], np.eye(self.n, dtype=bool))
         for part in self.parts:
             if part.stepped:
@@ -134,11 +134,17 @@ class Transcription:
             mask = jacobian_pattern(part.constraints, self.n, part.iu.shape[1])
             jacobian.add(part.rows, part.ix, mask[:, : self.n])
             jacobian.add(part.rows, part.iu, mask[:, self.n :])
+        self._jacobian = jacobian.assembly((self.rows, self.size))
+        self._minus_identity = np.broadcast_to(-np.eye(self.n), (self.N, self.n, self.n))
+
+    @cached_property
+    def _hessian(self) -> Assembly:
+        """Of the parts' blocks; made when a sparse Hessian is first asked for."""
+        hessian = Entries()
+        for part in self.parts:
             for rows, columns in itertools.product((part.ix, part.iu), repeat=2):
                 hessian.add(rows, columns)
-        self._jacobian = jacobian.assembly((self.rows, self.size))
-        self._hessian = hessian.assembly((self.size, self.size))
-        self._minus_identity = np.broadcast_to(-np.eye(self.n), (self.N, self.n, self.n))
+        return hessian.assembly((self.size, self.size))
 
     def patterns(self) -> tuple[sp.csc_matrix, sp.csc_matrix]:
         """See :class:`~trajopt.solvers.nlp.nlp.Patterned`."""
@@ -185,17 +191,22 @@ class Transcription:
 
     def hessian(self, w: Array, sigma: float, multipliers: Array) -> sp.csc_matrix:
         """See :class:`~trajopt.solvers.nlp.nlp.NLP`."""
-        return self._assembled(self.parts, w, sigma, multipliers, self.kind)
+        return self._assembled(self._part_hessians(self.parts, w, sigma, multipliers, self.kind))
 
-    def _assembled(self, parts: Sequence[Part], w: Array, sigma: float, multipliers: Array, kind: str) -> sp.csc_matrix:
-        """The Hessian of this kind: "exact", "gauss_newton" or "scqp"."""
-        at, blocks = self._point(w), []
+    def _assembled(self, found: Sequence[Hessians]) -> sp.csc_matrix:
+        """The sum of the parts' Hessians."""
+        return self._hessian([block for xx, ux, uu in found for block in (xx, ux.transpose(0, 2, 1), ux, uu)])
+
+    def _part_hessians(
+        self, parts: Sequence[Part], w: Array, sigma: float, multipliers: Array, kind: str
+    ) -> list[Hessians]:
+        """The Hessian of this kind, "exact", "gauss_newton" or "scqp", of each part."""
+        at = self._point(w)
         moved = kind == "exact" and not self.charts.flat and at.delta.any()
         found = self._derivatives(w, at) if moved else [None] * len(parts)
-        for part, d in zip(parts, found, strict=True):
-            xx, ux, uu = self._part_hessian(part, w, at, sigma, multipliers, kind, d)
-            blocks += [xx, ux.transpose(0, 2, 1), ux, uu]
-        return self._hessian(blocks)
+        return [
+            self._part_hessian(part, w, at, sigma, multipliers, kind, d) for part, d in zip(parts, found, strict=True)
+        ]
 
     def _part_hessian(
         self,
@@ -207,13 +218,13 @@ class Transcription:
         kind: str,
         first: StageDerivatives | None,
     ) -> Hessians:
-        """In the coordinates of the program; first: derivatives, where its charts have curvature that counts."""
+        """In the coordinates of the program; first: derivatives, where second derivatives of its charts count."""
         given, delta = self._given(part, w, at), at.delta[part.knots]
         lam = multipliers[self._defect_rows[part.knots]] if part.stepped else None
         y = np.where(part.rows >= 0, multipliers[part.rows], 0.0)
         xx, ux, uu = part.stages.second(*given, sigma, *((lam, y if y.shape[1] else None) if kind == "exact" else ()))
         if kind == "scqp":
-            for k, m, H in convex_curvature(part.constraints, given[0], given[1], self.ocp.times[part.knots], y):
+            for k, m, H in constraint_hessians(part.constraints, given[0], given[1], self.ocp.times[part.knots], y):
                 xx[:, :k, :k] += H[:, :k, :k]
                 ux[:, :m, :k] += H[:, k:, :k]
                 uu[:, :m, :m] += H[:, k:, k:]

@@ -48,7 +48,7 @@ class ActiveSet:
 
     def is_convex(self, qp: QP) -> bool:
         """Whether H is positive definite."""
-        return positive_definite(qp.H)
+        return positive_definite(qp.sparse_H)
 
     def solve(self, qp: QP, start: QPSolution | None = None) -> QPSolution:
         """See :class:`~trajopt.solvers.qp.qp.QPSolver`."""
@@ -58,7 +58,7 @@ class ActiveSet:
         if (qp.l > qp.u).any() or (qp.lb > qp.ub).any():
             return QPSolution(np.zeros(n), np.zeros(m), np.zeros(n), QPStatus.INFEASIBLE)
         solver = self._solver_of(qp)
-        h, a = (casadi.DM(s, M.data) for s, M in zip(self._sparsity, (qp.H, qp.A), strict=True))
+        h, a = (casadi.DM(s, M.data) for s, M in zip(self._sparsity, (qp.sparse_H, qp.A), strict=True))
         guess = {} if start is None else {"x0": start.w, "lam_a0": start.y, "lam_x0": start.z}
         found = solver(h=h, a=a, g=qp.g, lba=qp.l, uba=qp.u, lbx=qp.lb, ubx=qp.ub, **guess)
         w, y, z = (np.array(found[key], dtype=float).ravel() for key in ("x", "lam_a", "lam_x"))
@@ -69,11 +69,12 @@ class ActiveSet:
         """A solver for the patterns of a problem."""
         import casadi
 
-        qp.H.sort_indices()
+        H = qp.sparse_H
+        H.sort_indices()
         qp.A.sort_indices()
-        pattern = qp.H.indptr, qp.H.indices, qp.A.indptr, qp.A.indices
+        pattern = H.indptr, H.indices, qp.A.indptr, qp.A.indices
         if self._pattern is None or not all(map(np.array_equal, pattern, self._pattern)):
-            h, a = (_sparsity(M) for M in (qp.H, qp.A))
+            h, a = (_sparsity(M) for M in (H, qp.A))
             self._sparsity, self._pattern = (h, a), tuple(map(np.copy, pattern))
             self._solver = casadi.conic("qp", self.method, {"h": h, "a": a}, self.settings)
         return self._solver

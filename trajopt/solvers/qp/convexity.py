@@ -48,11 +48,10 @@ def convex_on_equalities(qp: QP, lq_solver: LQSolver | None = None) -> bool:
         return True
     fixed = sp.identity(len(qp.g), format="csr")[qp.lb == qp.ub]
     E = sp.vstack([qp.A.tocsr()[qp.l == qp.u], fixed], format="csr")
+    H = qp.sparse_H
     if len(qp.g) <= DENSE:
-        return _dense_positive_definite(
-            _reduced(qp.H.toarray(), E.toarray()), float(np.abs(qp.H.data).max(initial=0.0))
-        )
-    return _inertia_is_right(qp.H, E)
+        return _dense_positive_definite(_reduced(H.toarray(), E.toarray()), float(np.abs(H.data).max(initial=0.0)))
+    return _inertia_is_right(H, E)
 
 
 def convex_along_dynamics(qp: QP, lq_solver: LQSolver | None = None) -> bool:

@@ -81,6 +81,7 @@ class InteriorPoint:
 
     def solve(self, qp: QP, start: QPSolution | None = None) -> QPSolution:
         """See :class:`~trajopt.solvers.qp.qp.QPSolver`; interior points have no use for a start."""
+        qp = replace(qp, H=qp.sparse_H)
         found = solve_interior_point(qp, SparseKKT, self.tolerance, self.max_iterations)
         return polished(qp, SparseKKT(qp), found) if found.status is QPStatus.SOLVED else found
 

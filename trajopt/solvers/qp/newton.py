@@ -12,6 +12,8 @@ conditions.
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 
 from dynamics_backends.protocol import Array
@@ -32,7 +34,7 @@ class ActiveSetNewton:
         lower, upper = np.concatenate([qp.l, qp.lb]), np.concatenate([qp.u, qp.ub])
         if (lower > upper).any():
             return None
-        equal, m = lower == upper, len(qp.l)
+        qp, equal, m = replace(qp, H=qp.sparse_H), lower == upper, len(qp.l)
         system = SparseKKT(qp)
         side = _sides(np.concatenate([y, z]), lower, upper)
         with np.errstate(all="ignore"):

@@ -42,7 +42,7 @@ class OSQP:
 
     def is_convex(self, qp: QP) -> bool:
         """Whether H is positive definite."""
-        return positive_definite(qp.H)
+        return positive_definite(qp.sparse_H)
 
     def solve(self, qp: QP, start: QPSolution | None = None) -> QPSolution:
         """See :class:`~trajopt.solvers.qp.qp.QPSolver`."""
@@ -64,7 +64,7 @@ class OSQP:
         """Set the workspace up, or give it new numbers."""
         import osqp
 
-        P = sp.triu(qp.H, format="csc")
+        P = sp.triu(qp.sparse_H, format="csc")
         A = sp.vstack([qp.A, sp.identity(len(qp.g))], format="csc")
         P.sort_indices()
         A.sort_indices()

@@ -18,21 +18,19 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeAlias
 
 import numpy as np
 
-from dynamics_backends.deferred import deferred
 from dynamics_backends.names import unknown_name
 from dynamics_backends.protocol import Array
+from trajopt.solvers.qp.stage_hessian import StageHessian
 
 if TYPE_CHECKING:
     import scipy.sparse as sp
 
-if TYPE_CHECKING:
-    import scipy.sparse as sp
-else:
-    sp = deferred("scipy.sparse")
+Hessian: TypeAlias = "sp.csc_matrix | StageHessian"
+"""H of a QP: sparse, or the blocks of its stages."""
 
 
 class QPStatus(StrEnum):
@@ -62,12 +60,12 @@ class StageLayout(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class QP:
-    """The data above: H (n, n) and A (m, n) as csc, g, lb, ub (n,), l, u (m,), infinite where there is no bound.
+    """The data above: H (n, n) as csc or by its stages, A (m, n) as csc, g, lb, ub (n,), l, u (m,).
 
-    layout: of an optimal-control problem, for solvers that exploit it.
+    Bounds that do not exist are infinite. layout: of an optimal-control problem, for solvers that exploit it.
     """
 
-    H: sp.csc_matrix
+    H: Hessian
     g: Array
     A: sp.csc_matrix
     l: Array
@@ -75,6 +73,11 @@ class QP:
     lb: Array
     ub: Array
     layout: StageLayout | None = None
+
+    @property
+    def sparse_H(self) -> sp.csc_matrix:
+        """H as csc; assembled at the first call where it comes by its stages."""
+        return self.H.assembled if isinstance(self.H, StageHessian) else self.H
 
     def value(self, w: Array) -> float:
         """The objective."""

@@ -20,7 +20,8 @@ from dynamics_backends.deferred import deferred
 from dynamics_backends.protocol import Array
 from trajopt.lq.lq import LQProblem
 from trajopt.lq.lq_solver import LQSolver
-from trajopt.solvers.qp.qp import QP
+from trajopt.solvers.qp.qp import QP, StageLayout
+from trajopt.solvers.qp.stage_hessian import StageHessian, StagePlaces
 
 if TYPE_CHECKING:
     import scipy.sparse as sp
@@ -38,6 +39,19 @@ class UnstructuredQP(ValueError):
         self.row = row
 
 
+def stage_hessian_of(qp: QP, layout: StageLayout) -> StageHessian:
+    """H by its stages, as it comes, or from a sparse matrix. Raises UnstructuredQP where that couples stages."""
+    if isinstance(qp.H, StageHessian):
+        return qp.H
+    places = StagePlaces(layout.states, layout.controls, len(qp.g))
+    if (places.stage < 0).any():
+        raise UnstructuredQP("a variable belongs to no stage; use qp_solver = 'interior_point'")
+    H = places.taken_apart(qp.H)
+    if H is None:
+        raise UnstructuredQP("the Hessian couples stages; use qp_solver = 'interior_point'")
+    return H
+
+
 class RiccatiKKT:
     """A :class:`~trajopt.solvers.qp.interior_point.KKTSystem`."""
 
@@ -46,8 +60,8 @@ class RiccatiKKT:
             raise UnstructuredQP(NO_STAGES)
         self.qp, self.lq_solver, self.layout = qp, lq_solver, qp.layout
         self.N, self.n, self.m = len(qp.layout.controls), qp.layout.states.shape[1], qp.layout.controls.shape[1]
-        self._places(qp)
-        self.hessian = self._stagewise(qp.H)
+        self.hessian = stage_hessian_of(qp, qp.layout)
+        self.stage, self.place = self.hessian.places.stage, self.hessian.places.place
         self._dynamics(qp.A)
         self._inequalities(qp.A)
         self.fixed = qp.lb == qp.ub
@@ -55,26 +69,7 @@ class RiccatiKKT:
             raise UnstructuredQP("a state after the first is fixed by its bounds; use qp_solver = 'interior_point'")
         self.fixed_controls = self.fixed[self.layout.controls]
 
-    # -- from sparse to stages ------------------------------------------------------------------------------------------
-    def _places(self, qp: QP) -> None:
-        """The stage (n_w,) of each variable and its place (n_w,) in (x, u)."""
-        size = qp.A.shape[1]
-        self.stage, self.place = np.full(size, -1), np.zeros(size, dtype=int)
-        for offset, indices in ((0, self.layout.states), (self.n, self.layout.controls)):
-            self.stage[indices] = np.arange(len(indices))[:, None]
-            self.place[indices] = offset + np.arange(indices.shape[1])
-        if (self.stage < 0).any():
-            raise UnstructuredQP("a variable belongs to no stage; use qp_solver = 'interior_point'")
-
-    def _stagewise(self, H: sp.csc_matrix) -> Array:
-        """The blocks (N + 1, n + m, n + m) on the diagonal."""
-        M = H.tocoo()
-        if (self.stage[M.row] != self.stage[M.col]).any():
-            raise UnstructuredQP("the Hessian couples stages; use qp_solver = 'interior_point'")
-        blocks = np.zeros((self.N + 1, self.n + self.m, self.n + self.m))
-        blocks[self.stage[M.row], self.place[M.row], self.place[M.col]] = M.data
-        return blocks
-
+    # -- the rows by their stages ---------------------------------------------------------------------------------------
     def _dynamics(self, A: sp.csc_matrix) -> None:
         """A_k and B_k, and the signs s (N, n) of the rows."""
         wanted = np.full(A.shape[0], -1)
@@ -98,33 +93,25 @@ class RiccatiKKT:
         self.A, self.B = np.ascontiguousarray(blocks[:, :, : self.n]), np.ascontiguousarray(blocks[:, :, self.n :])
 
     def _inequalities(self, A: sp.csc_matrix) -> None:
-        """The other rows: their numbers, stages, and gradients (rows, n + m)."""
+        """The other rows: their numbers, and what they are within their stages."""
         others = np.ones(A.shape[0], dtype=bool)
         others[self.layout.dynamics] = others[self.layout.initial] = False
         self.others = np.flatnonzero(others)
         equal = self.others[self.qp.l[self.others] == self.qp.u[self.others]]
         if len(equal):
             raise UnstructuredQP("is an equality, for which a Riccati recursion has no room", int(equal[0]))
-        M = A.tocsr()[self.others].tocoo()
-        first = np.zeros(len(self.others), dtype=int)
-        np.maximum.at(first, M.row, self.stage[M.col])
-        crossing = M.row[self.stage[M.col] != first[M.row]]
+        self.within = self.hessian.places.rows(A.tocsr()[self.others])
+        crossing = self.others[self.within.crossing]
         if len(crossing):
-            raise UnstructuredQP("couples several knots", int(self.others[crossing[0]]))
-        self.row_stage, self.gradients = first, np.zeros((len(self.others), self.n + self.m))
-        self.gradients[M.row, self.place[M.col]] = M.data
+            raise UnstructuredQP("couples several knots", int(crossing[0]))
 
     # -- the linear system ----------------------------------------------------------------------------------------------
     def factorize(self, weights: Array) -> bool:
         """See :class:`~trajopt.solvers.qp.interior_point.KKTSystem`."""
         self.weights = weights
         m = self.qp.A.shape[0]
-        blocks = self.hessian.copy()
-        g, w = self.gradients, weights[self.others]
-        np.add.at(blocks, self.row_stage, (w[:, None] * g)[:, :, None] * g[:, None, :])
         diagonal = np.where(self.fixed, 0.0, weights[m:])
-        blocks[self.stage, self.place, self.place] += diagonal
-        self.blocks = blocks
+        self.blocks = self.hessian.plus_squares(self.within, weights[self.others]).plus_diagonal(diagonal).blocks
         zero = np.zeros(self.qp.A.shape[1])
         return self.lq_solver.solve_riccati(self._lq(zero, np.zeros(len(weights)))).failed_at is None
 

@@ -58,13 +58,14 @@ class KKTPattern:
 
     def matrix(self, qp: QP, diagonal: Array) -> sp.csc_matrix:
         """The matrix, its columns in the order of elimination, with ``diagonal`` (size,) added."""
-        return self.assembly([qp.H.data, qp.A.data, qp.A.data, self.ones, diagonal])
+        return self.assembly([qp.sparse_H.data, qp.A.data, qp.A.data, self.ones, diagonal])
 
 
 def pattern_of(qp: QP) -> KKTPattern:
     """The pattern of a QP, analyzed unless it is one of the last."""
     kept = np.concatenate([np.ones(len(qp.l), dtype=bool), np.isfinite(qp.lb) | np.isfinite(qp.ub)])
-    places = (qp.H.indptr, qp.H.indices, qp.A.indptr, qp.A.indices)
+    H = qp.sparse_H
+    places = (H.indptr, H.indices, qp.A.indptr, qp.A.indices)
     return _analyzed(*(p.astype(np.int32, copy=False).tobytes() for p in places), kept.tobytes())
 
 
@@ -82,8 +83,9 @@ class SparseKKT:
     def __init__(self, qp: QP) -> None:
         self.qp, self.pattern = qp, pattern_of(qp)
         self.n, self.rows = len(qp.g), self.pattern.kept
-        largest = max(1.0, float(np.abs(qp.H.data).max(initial=0.0)))
-        own = np.maximum(np.abs(qp.H.diagonal()), FLAT * largest)
+        H = qp.sparse_H
+        largest = max(1.0, float(np.abs(H.data).max(initial=0.0)))
+        own = np.maximum(np.abs(H.diagonal()), FLAT * largest)
         self.shift = REGULARIZATION * np.concatenate([own, np.full(self.pattern.size - self.n, -1.0)])
 
     def factorize(self, weights: Array) -> bool:

@@ -29,7 +29,8 @@ import numpy as np
 
 from dynamics_backends.deferred import deferred
 from dynamics_backends.protocol import Array
-from trajopt.solvers.qp.qp import QP, QPSolver
+from trajopt.solvers.qp.qp import QP, Hessian, QPSolver
+from trajopt.solvers.qp.stage_hessian import StageHessian
 
 if TYPE_CHECKING:
     import scipy.sparse as sp
@@ -69,7 +70,7 @@ def convexified(
     solvers: Sequence[QPSolver],
     last_delta: float = 0.0,
     smallest: float = 0.0,
-    semidefinite: Callable[[], sp.csc_matrix] | None = None,
+    semidefinite: Callable[[], Hessian] | None = None,
     last_share: float = 1.0,
 ) -> Convexified:
     """A convex QP in place of ``qp`` for the first of the solvers that takes one; the last takes any with a large delta.
@@ -90,7 +91,7 @@ def convexified(
     if semidefinite is not None:
         other = semidefinite()
         for share in (s for s in SHARES if s <= max(2.0 * last_share, SHARES[-2])):
-            base = replace(qp, H=sp.csc_matrix(share * qp.H + (1.0 - share) * other))
+            base = replace(qp, H=share * qp.H + (1.0 - share) * other)
             candidate = penalized(shifted(base, smallest), weights, upper)
             for solver in solvers:
                 if solver.is_convex(candidate):
@@ -109,15 +110,27 @@ def penalized(qp: QP, weights: Array, upper: Array) -> QP:
     m = len(qp.l)
     goal = np.where(upper, np.concatenate([qp.u, qp.ub]), np.concatenate([qp.l, qp.lb]))
     pull = weights * np.where(weights > 0.0, goal, 0.0)
-    H = qp.H + qp.A.T @ sp.diags(weights[:m]) @ qp.A + sp.diags(weights[m:])
-    return replace(qp, H=sp.csc_matrix(H), g=qp.g - qp.A.T @ pull[:m] - pull[m:])
+    return replace(qp, H=_with_squares(qp, weights), g=qp.g - qp.A.T @ pull[:m] - pull[m:])
 
 
 def shifted(qp: QP, delta: float) -> QP:
     """The QP with delta I added to H."""
     if delta == 0.0:
         return qp
+    if isinstance(qp.H, StageHessian):
+        return replace(qp, H=qp.H.plus_diagonal(np.full(len(qp.g), delta)))
     return replace(qp, H=sp.csc_matrix(qp.H + delta * sp.identity(len(qp.g), format="csc")))
+
+
+def _with_squares(qp: QP, weights: Array) -> Hessian:
+    """H + A'WA + W_z for the weights (W, W_z) (m + n,); by its stages where the weighted rows lie within them."""
+    m = len(qp.l)
+    if isinstance(qp.H, StageHessian):
+        weighted = np.flatnonzero(weights[:m])
+        rows = qp.H.places.rows(qp.A.tocsr()[weighted])
+        if not rows.crossing.any():
+            return qp.H.plus_squares(rows, weights[weighted]).plus_diagonal(weights[m:])
+    return sp.csc_matrix(qp.sparse_H + qp.A.T @ sp.diags(weights[:m]) @ qp.A + sp.diags(weights[m:]))
 
 
 def _equal(qp: QP) -> Array:

@@ -18,7 +18,7 @@ larger than the program's by orders of magnitude.
 A QP whose rows contradict each other is solved in elastic mode (:mod:`trajopt.solvers.sqp.elastic`).
 
 Steps are searched along by :mod:`trajopt.solvers.sqp.sqp_line_search`. Where the constraints are curved, or H is far less than
-the curvature of the Lagrangian, as that of Gauss and Newton may be, the l1 merit grants but a tiny share of a step. Then the QP
+the Hessian of the Lagrangian, as that of Gauss and Newton may be, the l1 merit grants but a tiny share of a step. Then the QP
 is solved again with a multiple sigma H: where that moves along the constraints is divided by sigma, where it moves toward them
 is not, and second-order corrections, which need short steps to converge, bring it back to them. So sigma does what the radius
 of a trust region does, whatever the units of the variables; it falls again with steps that keep their promise.
@@ -27,20 +27,16 @@ of a trust region does, whatever the units of the variables; it falls again with
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING
 
 import numpy as np
 
-from dynamics_backends.deferred import deferred
 from dynamics_backends.protocol import Array
 from trajopt.results.records import Callback, Journal
 from trajopt.results.status import Status, StatusCode
 from trajopt.solvers.nlp import nlp_verdicts as verdicts
 from trajopt.solvers.nlp.nlp import NLP, NLPSolution
 from trajopt.solvers.options import SQPOptions
-from trajopt.solvers.qp.interior_point import InteriorPoint
-from trajopt.solvers.qp.newton import ActiveSetNewton
-from trajopt.solvers.qp.qp import QP, QPSolution, QPSolver, QPStatus, make_qp_solver
+from trajopt.solvers.qp.qp import QP, Hessian, QPSolver, make_qp_solver
 from trajopt.solvers.qp.riccati_kkt import UnstructuredQP
 from trajopt.solvers.sqp.convexify import Convexified, convexified
 from trajopt.solvers.sqp.elastic import elastic_step, feasibility_step
@@ -56,25 +52,18 @@ from trajopt.solvers.sqp.sqp_iterate import (
 )
 from trajopt.solvers.sqp.sqp_line_search import LineSearch, Taken
 from trajopt.solvers.sqp.sqp_search import Acceptance, Step, ViolationTest, acceptance, step_of
+from trajopt.solvers.sqp.sqp_state import Contradictions, Damping, Progress, Subproblems
 
-if TYPE_CHECKING:
-    import scipy.sparse as sp
-else:
-    sp = deferred("scipy.sparse")
 UNBOUNDED_BELOW = 1e10
 """An objective that falls this far below zero, relative to its start, along feasible points has no minimum."""
 SEMIDEFINITE_SHIFT = 1e-8
 """Share of its largest entry added to the diagonal of a Hessian that is semidefinite by construction, where a QP solver asks."""
 NEAR_ROUNDING = 1e-8
 """Where a step promises less than this share of the merit, residuals have the last word."""
-FALLING, LEAVE_OBJECTIVE, GIVE_UP = 0.95, 4, 16
-"""Violations of contradictory linearizations that do not fall below this share of the least one: after so many iterations the
-objective is left out, and after so many the problem is taken for infeasible."""
-SCALINGS, SCALE_GROWTH, LARGEST_SCALE, HALVINGS = 3, 8.0, 1e9, 4
-"""sigma grows by SCALE_GROWTH up to SCALINGS times an iteration where not even 2^-HALVINGS of a step is accepted."""
-KEPT, SCALE_DECAY, SCALE_RISE = 0.25, 0.25, 4.0
-"""sigma falls by SCALE_DECAY after a full step that realizes this share of the promised decrease; it rises with the shortening of
-others, at most by SCALE_RISE, where H is not exact."""
+SCALINGS, HALVINGS = 3, 4
+"""sigma grows up to SCALINGS times an iteration where not even 2^-HALVINGS of a step is accepted."""
+KEPT = 0.25
+"""A full step keeps its promise if it realizes this share of the decrease."""
 RETRIES, RETRY_GROWTH = 4, 1e3
 """After that: the whole line search with more regularization, this often and by this factor."""
 
@@ -110,27 +99,15 @@ class SQPLoop:
         self, nlp: NLP, options: SQPOptions, callback: Callback | None = None, qp_solver: QPSolver | None = None
     ) -> None:
         self.nlp, self.options = nlp, options
-        self.qp_solver: QPSolver = qp_solver or make_qp_solver(options.qp_solver)
-        self.fallback = InteriorPoint()
-        self.journal = Journal(callback)
-        self.search = LineSearch(options, self.journal, self._qp_solution)
+        self.journal, self.progress, self.damping = Journal(callback), Progress(), Damping()
+        self.contradictions = Contradictions(options.elastic_weight, np.zeros_like(nlp.g_lower))
+        self.qps = Subproblems(qp_solver or make_qp_solver(options.qp_solver))
+        self.search = LineSearch(options, self.journal, self.qps.solve)
         self.usual_test = acceptance(options)
         self.test: Acceptance = self.usual_test
-        self.least_violation, self.stalled = np.inf, 0
-        self.toward_feasible = np.zeros_like(nlp.g_lower)
-        self.iteration = 0
-        self.delta, self.scale = 0.0, 1.0
-        self.last_delta, self.last_share = 0.0, 1.0
-        self.weight = options.elastic_weight
-        self.last_qp: QPSolution | None = None
-        self.active: tuple[Array, Array] | None = None
-        self.newton, self.full_step = ActiveSetNewton(), False
-        self.best: Iterate | None = None
 
     def run(self, w: Array, multipliers: tuple[Array, Array] | None = None) -> NLPSolution:
         """Iterate from a guess until a test fires."""
-        self.began = time.perf_counter()
-        self.w = w
         with np.errstate(all="ignore"):  # non-finite numbers are found and reported, not warned about
             try:
                 status = verdicts.contradiction(self.nlp) or self._solve(w, multipliers)
@@ -138,14 +115,14 @@ class SQPLoop:
                 status = Status(StatusCode.INTERRUPTED, self._interruption())
             except UnstructuredQP as error:
                 raise ValueError(_refusal(self.nlp, error)) from error
-            return self._solution(status)
+            return self._solution(status, w)
 
     def _solve(self, w: Array, multipliers: tuple[Array, Array] | None) -> Status:
         nlp, w = self.nlp.recentered(np.clip(w, self.nlp.x_lower, self.nlp.x_upper))
-        self.active = multipliers
+        self.qps.given = multipliers
         y, z = multipliers or (np.zeros_like(nlp.g_lower), np.zeros_like(w))
         start = trial(nlp, w)
-        self.objective_size = max(1.0, abs(start.f))
+        self.progress.objective_size = max(1.0, abs(start.f))
         at = iterate_at(nlp, start, y, z, self.options) if start.finite else None
         if at is None:
             return verdicts.non_finite(nlp, w, start.f, start.g)
@@ -159,25 +136,26 @@ class SQPLoop:
 
     def _remember(self, at: Iterate) -> None:
         """The best iterate is the last; without a line search it is the one with the smallest residual."""
-        if self.best is None or self.options.globalization != "none" or at.stop < self.best.stop:
-            self.best = at
+        best = self.progress.best
+        if best is None or self.options.globalization != "none" or at.stop < best.stop:
+            self.progress.best = at
 
     def _finished(self, at: Iterate) -> Status | None:
         o, distance = self.options, self._distance(at)
         if at.stop <= 1.0:
-            return verdicts.converged(self.iteration, at.gradient, at.violation)
-        if at.f < -UNBOUNDED_BELOW * self.objective_size and at.violation <= o.constraint_tolerance * max(
+            return verdicts.converged(self.progress.iteration, at.gradient, at.violation)
+        if at.f < -UNBOUNDED_BELOW * self.progress.objective_size and at.violation <= o.constraint_tolerance * max(
             1.0, float(np.abs(at.w).max())
         ):
-            return verdicts.unbounded(self.iteration, at.f)
+            return verdicts.unbounded(self.progress.iteration, at.f)
         code, reason = None, ""
-        if self.iteration >= o.max_iterations:
+        if self.progress.iteration >= o.max_iterations:
             code, reason = StatusCode.MAX_ITERATIONS, f"Stopped at max_iterations = {o.max_iterations}"
-        elif o.time_limit is not None and time.perf_counter() - self.began > o.time_limit:
+        elif o.time_limit is not None and time.perf_counter() - self.progress.began > o.time_limit:
             code, reason = StatusCode.TIME_LIMIT, f"Stopped at time_limit = {o.time_limit} s"
         if code is None:
             return None
-        other = "" if o.hessian == "exact" else ", take hessian = 'exact' (this one leaves out curvature)"
+        other = "" if o.hessian == "exact" else ", take hessian = 'exact' (this one leaves out second derivatives)"
         advice = f"Raise {code}{other}, or start from a better guess."
         return verdicts.stopped(code, reason, distance, self._worst(at), advice)
 
@@ -188,37 +166,34 @@ class SQPLoop:
             H = hessian_at(at, self.options)
         if not np.isfinite(H.data).all():
             return verdicts.non_finite(at.nlp, at.w, at.f, at.g, "an entry of the Hessian")
-        floor, first, promise = 0.0, self.scale, np.inf
+        damping, floor, first, promise = self.damping, 0.0, self.damping.scale, np.inf
         for attempt in range(SCALINGS + RETRIES):
-            convex, found = self._directed(at, self.scale * H, floor)
+            convex, found = self._directed(at, damping.scale * H, floor)
             if isinstance(found, Status):
                 return found
             step = found
             self.test = ViolationTest() if np.isinf(step.weight) else self.usual_test
             self.test.begin(at, step)
             if attempt == 0:
-                promise = self.scale * abs(self.test.expected(1.0))
+                promise = damping.scale * abs(self.test.expected(1.0))
             scaling = attempt < SCALINGS and step.weight == 0.0 and self.options.globalization != "none"
             taken = self._searched(at, step, convex, promise, scaling)
             if taken.new is not None or (self._is_noise(at, promise) and not scaling):
                 break
-            self.scale = first
+            damping.scale = first
             if scaling and attempt + 1 < SCALINGS:
-                self.scale = min(LARGEST_SCALE, first * SCALE_GROWTH ** (attempt + 1))
+                damping.grow(first, attempt + 1)
             elif not scaling:
                 floor = RETRY_GROWTH * max(convex.delta, 1e-6 * max(1.0, float(np.abs(H.data).max(initial=0.0))))
         self._record(at, step, taken)
-        self.iteration += 1
-        self.full_step = taken.alpha == 1.0
+        self.progress.iteration += 1
+        self.qps.full = taken.alpha == 1.0
         if taken.new is None:
             return self._stuck(at, taken, promise)
-        if taken.alpha == 1.0 and taken.actual >= KEPT * self.test.expected(1.0):
-            self.scale = max(1.0, SCALE_DECAY * self.scale)
-        elif self.options.hessian != "exact":  # a step cut short tells of curvature that H lacks
-            self.scale = min(LARGEST_SCALE, self.scale * min(1.0 / taken.alpha, SCALE_RISE))
+        damping.learn(taken.alpha, taken.actual >= KEPT * self.test.expected(1.0), self.options.hessian == "exact")
         return self._recentered(taken.new)
 
-    def _directed(self, at: Iterate, H: sp.csc_matrix, floor: float) -> tuple[Convexified, Step | Status]:
+    def _directed(self, at: Iterate, H: Hessian, floor: float) -> tuple[Convexified, Step | Status]:
         """The step for this Hessian with at least ``floor`` on the diagonal."""
         with self.journal.timed("backward"):
             return self._newton(at, H, floor) or self._convex_step(at, H, floor)
@@ -232,18 +207,18 @@ class SQPLoop:
             taken = self.search.polished(at, step, self.test, NEAR_ROUNDING) or taken
         return taken
 
-    def _newton(self, at: Iterate, H: sp.csc_matrix, floor: float) -> tuple[Convexified, Step] | None:
+    def _newton(self, at: Iterate, H: Hessian, floor: float) -> tuple[Convexified, Step] | None:
         """After a full step: that on the active set, by H as it is, if the set settles and H is convex along the step."""
-        if floor > 0.0 or not self.full_step:
+        if floor > 0.0 or not self.qps.full:
             return None
         qp = qp_about(at, H)
-        found = self.newton.solve(qp, at.y, at.z)
-        if found is None or not np.isfinite(found.w).all() or found.w @ (H @ found.w) < 0.0:
+        found = self.qps.near(qp, at.y, at.z)
+        if found is None or found.w @ (H @ found.w) < 0.0:
             return None
-        self.last_qp, self.delta, none = found, 0.0, np.zeros(len(at.y) + len(at.z))
-        return Convexified(qp, self.fallback, 0.0, none, none > 0.0), step_of(at, qp, found, 0.0)
+        self.qps.last, self.damping.used, none = found, 0.0, np.zeros(len(at.y) + len(at.z))
+        return Convexified(qp, self.qps.fallback, 0.0, none, none > 0.0), step_of(at, qp, found, 0.0)
 
-    def _convex_step(self, at: Iterate, H: sp.csc_matrix, floor: float) -> tuple[Convexified, Step | Status]:
+    def _convex_step(self, at: Iterate, H: Hessian, floor: float) -> tuple[Convexified, Step | Status]:
         """The step of a convex QP, with how it was made convex."""
         convex = self._convex(qp_about(at, H), at, floor)
         return convex, self._step(at, convex, floor)
@@ -255,39 +230,35 @@ class SQPLoop:
     def _convex(self, qp: QP, at: Iterate, floor: float) -> Convexified:
         """The convex QP with at least ``floor`` on the diagonal."""
         guess = (at.y, at.z) if floor == 0.0 else (np.zeros_like(at.y), np.zeros_like(at.z))
-        same = isinstance(self.qp_solver, InteriorPoint)
-        solvers = (self.qp_solver,) if same else (self.qp_solver, self.fallback)
-        if self.options.hessian != "exact" and not self.qp_solver.is_convex(qp):
+        damping, solvers = self.damping, self.qps.solvers
+        if self.options.hessian != "exact" and not solvers[0].is_convex(qp):
             floor = max(floor, SEMIDEFINITE_SHIFT * max(1.0, float(np.abs(qp.H.data).max(initial=0.0))))
-        other = semidefinite_at(at, self.options, self.scale)
-        convex = convexified(qp, *guess, solvers, self.last_delta, floor, other, self.last_share)
-        self.last_delta = convex.delta - floor or self.last_delta
-        self.delta, self.last_share = convex.delta + 1.0 - convex.share, convex.share
+        other = semidefinite_at(at, self.options, damping.scale)
+        convex = convexified(qp, *guess, solvers, damping.delta, floor, other, damping.share)
+        damping.note(convex, floor)
         return convex
 
     def _step(self, at: Iterate, convex: Convexified, floor: float) -> Step | Status:
         """The solution of the QP, elastic where its rows contradict each other."""
-        qp, found = convex.qp, self._qp_solution(convex.qp, convex.solver)
+        qp, found, state = convex.qp, self.qps.solve(convex.qp, convex.solver), self.contradictions
         if found is not None:
-            self.last_qp, self.stalled = found, 0
+            self.qps.last, state.count = found, 0
             return step_of(at, qp, found, 0.0)
-        if at.theta < FALLING * self.least_violation:
-            self.least_violation, self.stalled = at.theta, 0
-        self.stalled += 1
-        if self.stalled > GIVE_UP:
-            return verdicts.infeasible(self.iteration, verdicts.worst_constraint(at.nlp, at.w, at.g))
-        step = self._feasibility_step(at, floor) if self.stalled > LEAVE_OBJECTIVE else None
+        state.another(at.theta)
+        if state.hopeless:
+            return verdicts.infeasible(self.progress.iteration, verdicts.worst_constraint(at.nlp, at.w, at.g))
+        step = self._feasibility_step(at, floor) if state.leaves_objective else None
         if step is not None:
             return step
-        elastic = elastic_step(qp, self.weight, self.options.max_elastic_weight)
+        elastic = elastic_step(qp, state.weight, self.options.max_elastic_weight)
         if elastic is not None and elastic.stationary and at.violation > self.options.constraint_tolerance:
-            return verdicts.infeasible(self.iteration, verdicts.worst_constraint(at.nlp, at.w, at.g))
+            return verdicts.infeasible(self.progress.iteration, verdicts.worst_constraint(at.nlp, at.w, at.g))
         if elastic is not None and elastic.sufficient:
-            self.weight = elastic.weight
+            state.weight = elastic.weight
             return step_of(at, qp, elastic.solution, elastic.weight)
         return self._feasibility_step(at, floor) or verdicts.stopped(
             StatusCode.LINE_SEARCH_FAILED,
-            f"The QP of iteration {self.iteration} could not be solved",
+            f"The QP of iteration {self.progress.iteration} could not be solved",
             self._distance(at),
             self._worst(at),
             "Scale variables and constraints to similar sizes, or try another qp_solver.",
@@ -295,25 +266,13 @@ class SQPLoop:
 
     def _feasibility_step(self, at: Iterate, floor: float) -> Step | None:
         """A step that reduces the violation whatever becomes of the objective; the multipliers of the program stay."""
-        H = hessian_at(at._replace(y=self.toward_feasible), self.options, 0.0)
+        H = hessian_at(at._replace(y=self.contradictions.toward), self.options, 0.0)
         qp = qp_about(at, H)
         found = feasibility_step(qp, floor)
         if found is None:
             return None
-        self.toward_feasible = found.y
+        self.contradictions.toward = found.y
         return step_of(at, qp, found._replace(y=at.y, z=at.z), np.inf)
-
-    def _qp_solution(self, qp: QP, solver: QPSolver) -> QPSolution | None:
-        """From the last active set, by one solver, or by interior points; None where the rows contradict each other."""
-        last = self.last_qp
-        active = self.active if last is None else (last.y, last.z)
-        near = None if active is None else self.newton.solve(qp, *active)
-        if near is not None and np.isfinite(near.w).all():
-            return near
-        found = solver.solve(qp, last)
-        if found.status not in (QPStatus.SOLVED, QPStatus.INFEASIBLE):
-            found = self.fallback.solve(qp)
-        return found if found.status is QPStatus.SOLVED and np.isfinite(found.w).all() else None
 
     def _recentered(self, new: Iterate) -> Iterate:
         """The iterate in coordinates about itself, where the program lives on a manifold."""
@@ -327,12 +286,12 @@ class SQPLoop:
         """No step length was accepted: rounding, or a failure."""
         worst, distance = self._worst(at), self._distance(at)
         if isinstance(self.test, ViolationTest) and worst is not None:
-            return verdicts.infeasible(self.iteration, worst)
+            return verdicts.infeasible(self.progress.iteration, worst)
         if self._is_noise(at, promise):
             advice = "Raise the tolerances, or scale the program; finite differences may be what limits the precision."
             reason = "Double precision allows no further progress"
             return verdicts.stopped(StatusCode.PRECISION_LIMIT, reason, distance, worst, advice)
-        reason = f"No step length was accepted in iteration {self.iteration - 1}"
+        reason = f"No step length was accepted in iteration {self.progress.iteration - 1}"
         if taken.broken:
             reason += f" ({taken.broken} trial points gave NaN or infinity)"
         advice = "Check the derivatives, start from a better guess, or try another globalization."
@@ -351,20 +310,20 @@ class SQPLoop:
         return f"gradient {at.gradient:.1e}, constraint violation {at.violation:.1e}"
 
     def _interruption(self) -> str:
-        if self.iteration == 0:
+        if self.progress.iteration == 0:
             return "Interrupted before the first step; this is the initial guess."
-        return f"Interrupted in iteration {self.iteration}; this is the best iterate so far."
+        return f"Interrupted in iteration {self.progress.iteration}; this is the best iterate so far."
 
     def _record(self, at: Iterate, step: Step | None = None, taken: Taken | None = None) -> None:
         """Tell of an iterate and the step from it, if there was one."""
         alpha = 0.0 if taken is None or taken.new is None else taken.alpha
         self.journal.add(
-            iteration=self.iteration,
+            iteration=self.progress.iteration,
             cost=at.f,
             merit=self._value(at),
             stop=at.stop,
             gradient=at.gradient,
-            regularization=self.delta,
+            regularization=self.damping.used,
             step_norm=0.0 if step is None else alpha * float(np.abs(step.d).max(initial=0.0)),
             defect=at.defect,
             constraint_violation=at.violation,
@@ -374,14 +333,14 @@ class SQPLoop:
             curvature=self.options.hessian,
         )
 
-    def _solution(self, status: Status) -> NLPSolution:
-        records = tuple(self.journal.records)
-        at = self.best
+    def _solution(self, status: Status, w: Array) -> NLPSolution:
+        """The best iterate; w: the guess, where there is none."""
+        records, at = tuple(self.journal.records), self.progress.best
         if at is None:
-            m, n = len(self.nlp.g_lower), len(self.w)
+            m, n = len(self.nlp.g_lower), len(w)
             nothing = np.full(m, np.nan), np.zeros(m), np.zeros(n)
-            return NLPSolution(self.nlp, self.w, np.nan, *nothing, status, self.iteration, records)
-        return NLPSolution(at.nlp, at.w, at.f, at.g, at.y, at.z, status, self.iteration, records)
+            return NLPSolution(self.nlp, w, np.nan, *nothing, status, self.progress.iteration, records)
+        return NLPSolution(at.nlp, at.w, at.f, at.g, at.y, at.z, status, self.progress.iteration, records)
 
 
 def _refusal(nlp: NLP, error: UnstructuredQP) -> str:

@@ -7,20 +7,19 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, NamedTuple, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, cast, runtime_checkable
 
 import numpy as np
 
-from dynamics_backends.deferred import deferred
 from dynamics_backends.protocol import Array
 from trajopt.solvers.nlp.nlp import NLP, ConvexOverNonlinear
 from trajopt.solvers.options import SQPOptions
-from trajopt.solvers.qp.qp import QP, complementarity, violation
+from trajopt.solvers.qp.qp import QP, Hessian, complementarity, violation
+from trajopt.solvers.qp.stage_hessian import StageHessian
 
 if TYPE_CHECKING:
     import scipy.sparse as sp
-else:
-    sp = deferred("scipy.sparse")
+
 MULTIPLIER_SCALE = 100.0
 """Tolerances on gradients grow with mean multipliers above this (Wächter & Biegler 2006, eq. 6)."""
 
@@ -100,23 +99,38 @@ def settled(o: SQPOptions, nlp: NLP) -> SQPOptions:
     return o
 
 
-def hessian_at(at: Iterate, o: SQPOptions, sigma: float = 1.0) -> sp.csc_matrix:
+@runtime_checkable
+class Staged(Protocol):
+    """A program of stages, which knows its Hessians by their blocks."""
+
+    def stage_hessian(self, w: Array, sigma: float, multipliers: Array, convex: bool) -> StageHessian | None:
+        """The same as ``hessian``, or ``convex_hessian``; None where the stages share variables."""
+        ...
+
+
+def hessian_at(at: Iterate, o: SQPOptions, sigma: float = 1.0) -> Hessian:
     """H (n, n), of the kind that the options name."""
-    if o.hessian == "exact":
-        return at.nlp.hessian(at.w, sigma, at.y)
-    multipliers = at.y if o.hessian == "scqp" else np.zeros_like(at.y)
-    return cast(ConvexOverNonlinear, at.nlp).convex_hessian(at.w, sigma, multipliers)
+    multipliers = np.zeros_like(at.y) if o.hessian == "gauss_newton" else at.y
+    return _hessian(at, sigma, multipliers, o.hessian != "exact")
 
 
-def semidefinite_at(at: Iterate, o: SQPOptions, sigma: float = 1.0) -> Callable[[], sp.csc_matrix] | None:
+def semidefinite_at(at: Iterate, o: SQPOptions, sigma: float = 1.0) -> Callable[[], Hessian] | None:
     """What makes sigma times the Hessian of Gauss and Newton; None where the program has none, or where H is that already."""
-    own = getattr(at.nlp, "convex_hessian", None)
-    if own is None or o.hessian != "exact":
+    if not hasattr(at.nlp, "convex_hessian") or o.hessian != "exact":
         return None
-    return lambda: own(at.w, sigma, np.zeros_like(at.y))
+    return lambda: _hessian(at, sigma, np.zeros_like(at.y), True)
 
 
-def qp_about(at: Iterate, H: sp.csc_matrix) -> QP:
+def _hessian(at: Iterate, sigma: float, multipliers: Array, convex: bool) -> Hessian:
+    """By its stages where the program has them."""
+    nlp = at.nlp
+    if isinstance(nlp, Staged) and (blocks := nlp.stage_hessian(at.w, sigma, multipliers, convex)) is not None:
+        return blocks
+    own = cast(ConvexOverNonlinear, nlp).convex_hessian if convex else nlp.hessian
+    return own(at.w, sigma, multipliers)
+
+
+def qp_about(at: Iterate, H: Hessian) -> QP:
     """The QP above; ``nlp.layout``, where there is one, goes with it."""
     nlp = at.nlp
     layout: Any = getattr(nlp, "layout", None)

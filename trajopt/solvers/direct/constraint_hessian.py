@@ -1,4 +1,4 @@
-"""What is convex of the curvature of constraints: J'(y psi'')J of psi(r(x, u)) <= u_i where that is positive semidefinite.
+"""The Hessian of the convex outer functions of constraints: J'(y psi'')J of psi(r(x, u)) <= u_i where that is semidefinite.
 
 R. Verschueren, N. van Duijkeren, R. Quirynen, M. Diehl, Exploiting convexity in direct optimal control: a sequential convex
 quadratic programming method, CDC 2016, eq. 9.
@@ -15,7 +15,7 @@ from trajopt.problem.constraints import Constraint
 from trajopt.problem.expansion import contracted_hessian, residual_batch, residual_jacobians
 
 
-def convex_curvature(
+def constraint_hessians(
     constraints: Sequence[Constraint], x: Array, u: Array, t: Array, y: Array
 ) -> Iterator[tuple[int, int, Array]]:
     """For each constraint with an outer function and a multiplier: how many numbers of the state and controls it reads, and the
