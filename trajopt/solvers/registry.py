@@ -177,9 +177,8 @@ def _replay(ocp: OCP, options: Any, solution: Solution) -> dict[str, Any]:
 
 def _named_by(options: Any) -> str:
     """The solver that options belong to, by their class, or as a mapping by their names; the default one for those that it has."""
-    kinds = {
-        kind: name for name, (_, kind, preset) in SOLVERS.items() if not preset
-    }  # a preset's options are another's
+    first = (DEFAULT_SOLVER, *(name for name in SOLVERS if name != DEFAULT_SOLVER))
+    kinds = {SOLVERS[name][1]: name for name in first if not SOLVERS[name][2]}  # a preset's options are another's
     if not isinstance(options, Mapping):
         return kinds.get(type(options), DEFAULT_SOLVER)
     having = (name for kind, name in kinds.items() if set(options) <= {f.name for f in fields(kind)})

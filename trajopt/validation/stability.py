@@ -80,7 +80,7 @@ def _doubt(phase: Any, x0: Array) -> str | None:
 
 
 def _linearization(system: Any, phase: Any, x0: Array) -> Linearization:
-    """About x0 with zero controls."""
+    """The linearization about x0 with zero controls."""
     method = "analytic" if isinstance(system, HasPartials) else phase.dynamics.sampling.backend.name
     p = {k: v if v.ndim == 1 else v[:1] for k, v in phase.parameters.items()}
     stage = stage_map(system, "rk4")
@@ -94,7 +94,8 @@ def _linearization(system: Any, phase: Any, x0: Array) -> Linearization:
 
 
 def _jacobians(map: Any, method: str, x0: Array, p: Any) -> Any:
-    return make_backend(map, method, engine="numpy").jacobians(x0[None], np.zeros((1, map.nu)), 0.0, p)
+    with np.errstate(all="ignore"):  # what is not finite at x0 is told by the solve
+        return make_backend(map, method, engine="numpy").jacobians(x0[None], np.zeros((1, map.nu)), 0.0, p)
 
 
 def _stiffest(A: Array, system: Any) -> tuple[float, str]:
