@@ -94,7 +94,8 @@ def test_a_list_of_spheres_and_a_guess_clear_of_them():
 
 
 def test_the_guess_ends_at_the_goal_and_moves_as_its_torques_say():
-    task = GO_TO.build(GO_TO.Settings(**REACH | {"horizon": 100, "goal_position": (0.3, 0.2, 0.7)}), NUMPY)
+    settings = {"horizon": 100, "goal_position": (0.3, 0.2, 0.7), "integrator": "semi_implicit_euler"}
+    task = GO_TO.build(GO_TO.Settings(**REACH | settings), NUMPY)
     guess, dynamics = task.guess, task.ocp.phases[0].dynamics
     np.testing.assert_allclose(
         position_of(task.ocp.model, "iiwa_link_ee", guess.xs[-1, :7]), (0.3, 0.2, 0.7), atol=1e-5
@@ -233,7 +234,7 @@ def test_one_optimum_by_direct_multiple_shooting_and_by_slq():
 @pytest.mark.needs_compiler
 @pytest.mark.parametrize("solver", ["dms", "slq"])
 def test_what_a_solve_calls_is_made_ready(solver, monkeypatch):
-    """A solve after it loads no kernel any more; the number of substeps is one that no other test has."""
+    """A solve after it loads no kernel any more; the number of points on the links is one that no other test has."""
     loaded, load = [], cache._load_from
 
     def noted(folder, key, source):
@@ -241,8 +242,8 @@ def test_what_a_solve_calls_is_made_ready(solver, monkeypatch):
         return load(folder, key, source)
 
     monkeypatch.setattr(cache, "_load_from", noted)
-    substeps = {"dms": 3, "slq": 4}[solver]
-    changes = [f"problem.substeps={substeps}", f"solver={solver}", "engine=compiled"]
+    spacing = {"dms": 0.11, "slq": 0.13}[solver]
+    changes = [f"problem.obstacle.spacing={spacing}", f"solver={solver}", "engine=compiled"]
     config = load_config(CONFIGS / "irb4600_obstacle.toml", ["problem.horizon=3", *changes])
     task = build_task(config)
     make_ready(config, task)

@@ -45,7 +45,7 @@ class Status:
 
     message: one sentence with the numbers that decided. knot, component: where, if it happened in one place.
     advice: what to try, empty on success. kkt: the scaled measure of optimality (:mod:`trajopt.solvers.shooting.optimality`)
-    at the end, where the solver has one.
+    at the end, where the solver has one. asked: whether the options count such an end as a success (``accept_cost_tolerance``).
     """
 
     code: StatusCode
@@ -54,14 +54,16 @@ class Status:
     component: str | None = None
     advice: str = ""
     kkt: float | None = None
+    asked: bool = False
 
     @property
     def success(self) -> bool:
         """Whether a convergence test fired, or what ended the solve left it close enough to a solution.
 
-        A small change of the cost counts below the measure NEAR, the limit of double precision below SOLVED.
+        A small change of the cost counts below the measure NEAR, or where the options ask for it; the limit of double precision
+        below SOLVED.
         """
-        if self.code is StatusCode.COST_CONVERGED and self.kkt is None:
+        if self.code is StatusCode.COST_CONVERGED and (self.kkt is None or self.asked):
             return True
         return self.code is StatusCode.CONVERGED or (self.kkt is not None and self.kkt <= _ENOUGH.get(self.code, -1.0))
 

@@ -36,10 +36,10 @@ def cost_converged(iterations: int, change: float, o: SLQOptions, kkt: float | N
     test = f"the cost improved by a share of {change:.1e} < cost_tolerance {o.cost_tolerance:.1e}"
     far = kkt is not None and kkt > NEAR
     told = f", far from optimal: scaled KKT measure {kkt:.1e} > {NEAR:.0e}" if far else ""
-    advice = "Lower cost_tolerance to go on." if far else ""
-    return Status(
-        StatusCode.COST_CONVERGED, f"Stopped after {iterations} iterations: {test}{told}.", advice=advice, kkt=kkt
-    )
+    asked = o.accept_cost_tolerance
+    advice = "Lower cost_tolerance to go on." if far and not asked else ""
+    message = f"Stopped after {iterations} iterations: {test}{told}."
+    return Status(StatusCode.COST_CONVERGED, message, advice=advice, kkt=kkt, asked=asked)
 
 
 def precision_limit(gradient: float, defect: float, o: SLQOptions, kkt: float | None = None) -> Status:
