@@ -58,9 +58,12 @@ def scaled_kkt(lq: LQProblem, us: Array, bounds: Bounds | None, lq_solver: LQSol
 
     There the gradient may push outward; its multiplier is that push.
     """
-    lower, upper = bounds or (np.array(-np.inf), np.array(np.inf))
-    held = (us <= lower) | (us >= upper)
+    gap = float(np.abs(lq.d).max(initial=0.0))
+    if bounds is None or not (held := (us <= bounds[0]) | (us >= bounds[1])).any():
+        found = stationarity(lq, lq_solver, K)
+        return max(float(np.abs(found.scaled(found.gradient)).max(initial=0.0)), gap)
+    lower, upper = bounds
     found = stationarity(lq, lq_solver, None if K is None else np.where(held[:, :, None], 0.0, K))
     inward = np.where(us <= lower, np.minimum(found.gradient, 0.0), found.gradient)
     inward = np.where(us >= upper, np.maximum(inward, 0.0), inward)
-    return max(float(np.abs(found.scaled(inward)).max(initial=0.0)), float(np.abs(lq.d).max(initial=0.0)))
+    return max(float(np.abs(found.scaled(inward)).max(initial=0.0)), gap)
