@@ -135,7 +135,8 @@ class ShootingLoop:
         with self.journal.timed("rollout"):
             nodes = Shooting(self.shooting.nodes, "linear")
             first = self.evaluator.rollout(xs, us, still, np.zeros(1), nodes)
-            if not first.cost[0] <= FALLEN * max(1.0, abs(float(self.evaluator.expand(xs, us).cost))):
+            follows = len(nodes.nodes) < N  # where every knot is a node, no state follows from another
+            if follows and not first.cost[0] <= FALLEN * max(1.0, abs(float(self.evaluator.expand(xs, us).cost))):
                 first = held_rollout(xs, us, nodes, self.evaluator, self.lq_solver) or first
         xs, us = first.xs[0], first.us[0]
         return self._expanded(xs, us, self.preferred.evaluator) or verdicts.non_finite(
