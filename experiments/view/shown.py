@@ -49,7 +49,7 @@ def of_task(solution: Solution, task: Task, settings: Any = None, guess: Guess |
     acting = {name: force for name, force in forces.items() if name in names}
     moving = motions(on_time, task.ocp, guess=guess, tracks=tracks, forces=acting)
     goals = () if task.goal is None else (np.asarray(task.goal),)
-    return Shown(moving, Marks(goals, tuple(_spheres(settings)), bool(task.feet)))
+    return Shown(moving, Marks(goals, tuple(_spheres(settings))))
 
 
 def on_the_clock(solution: Solution, task: Task | None) -> Solution:

@@ -87,8 +87,7 @@ def paths(motion: Motion) -> dict[str, Array]:
 
 @dataclass(frozen=True, eq=False)
 class Marks:
-    """What stands beside the robots: goals, points (3,) [m]; spheres, (center (3,), radius) [m]; ground: whether z = 0 is drawn."""
+    """What stands beside the robots: goals, points (3,) [m]; spheres, (center (3,), radius) [m]."""
 
     goals: Sequence[Array] = ()
     spheres: Sequence[tuple[Array, float]] = ()
-    ground: bool = False

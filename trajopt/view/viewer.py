@@ -87,12 +87,6 @@ class Viewer:
             for robot in self.robots.values():
                 robot.show(i)
 
-    def replace(self, motion: Motion) -> None:
-        """Another motion in the place of the one of the same name: an iterate, or a new plan."""
-        with self._lock:
-            self.robots[motion.name].set_motion(motion.at(self.times))
-        self.show(float(self._slider.value))
-
     def wait(self) -> None:
         """Block until Ctrl-C or until it is closed."""
         try:

@@ -13,7 +13,7 @@ from dynamics_backends.rigid_body.geometry.mesh_cache import simplified_mesh
 from dynamics_backends.rigid_body.geometry.meshes import MeshMissing, find_mesh, load_mesh
 from dynamics_backends.rigid_body.geometry.shapes import Box, Capsule, Cylinder, Mesh, PlacedShape, Shape, Sphere
 from dynamics_backends.rigid_body.spatial.rotations import rpy_matrix
-from dynamics_backends.rigid_body.urdf.xml_source import Element, read_xml
+from dynamics_backends.rigid_body.urdf.xml_source import Element, is_text, read_xml
 
 Purpose = Literal["visual", "collision"]
 Color = tuple[float, float, float, float]
@@ -39,7 +39,7 @@ def urdf_shapes(
     ModuleNotFoundError where trimesh is needed and not installed.
     """
     root = read_xml(source)
-    folder = None if str(source).lstrip().startswith("<") else Path(source).resolve().parent
+    folder = None if is_text(source) else Path(source).resolve().parent
     materials = {m.string("name"): _own_color(m) for m in root.all("material")}
     elements = [(link.string("name"), element) for link in root.all("link") for element in link.all(purpose)]
     share = None if triangles is None else max(triangles // max(len(elements), 1), LEAST)

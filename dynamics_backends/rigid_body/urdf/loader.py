@@ -24,7 +24,7 @@ from dynamics_backends.rigid_body.spatial.rotations import SNAP_TOLERANCE
 from dynamics_backends.rigid_body.urdf import checks as urdf_checks
 from dynamics_backends.rigid_body.urdf.elements import Joint, Link, Robot, read_robot
 from dynamics_backends.rigid_body.urdf.mimic import couple, find_followers
-from dynamics_backends.rigid_body.urdf.xml_source import URDFError, read_xml
+from dynamics_backends.rigid_body.urdf.xml_source import URDFError, is_text, read_xml
 
 __all__ = ["URDFError", "URDFWarning", "load_urdf"]
 
@@ -81,11 +81,7 @@ def load_urdf(
     exempt = frozenset(followers)
     model, assumed = urdf_checks.with_assumed_rotors(model, exempt)
     _report(robot, model, exempt, [*robot.warnings, *assumed], strict)
-    return model if _is_text(source) else replace(model, source=str(Path(source).resolve()))
-
-
-def _is_text(source: str | os.PathLike) -> bool:
-    return isinstance(source, str) and source.lstrip("\ufeff \t\r\n").startswith("<")
+    return model if is_text(source) else replace(model, source=str(Path(source).resolve()))
 
 
 def _check_option(option: str, value: str, known: tuple[str, ...]):

@@ -23,6 +23,7 @@ from defusedxml.ElementTree import DefusedXMLParser
 
 from dynamics_backends.names import nearest_names
 
+_BLANK = "\ufeff \t\r\n"  # what may stand before the text, a byte order mark too
 NESTING_LIMIT = 200  # a URDF nests about six deep
 
 
@@ -102,10 +103,15 @@ class Element:
         return value
 
 
+def is_text(source: str | os.PathLike) -> bool:
+    """Whether a source is XML text, which starts with "<", and not the path of a file."""
+    return isinstance(source, str) and source.lstrip(_BLANK).startswith("<")
+
+
 def read_xml(source: str | os.PathLike) -> Element:
     """Return the root element of a file, or of XML text that starts with "<". Raises URDFError."""
-    if isinstance(source, str) and source.lstrip("\ufeff \t\r\n").startswith("<"):
-        return _parse_text(source.lstrip("\ufeff \t\r\n"), "URDF text")
+    if is_text(source):
+        return _parse_text(str(source).lstrip(_BLANK), "URDF text")
     path = Path(source)
     try:
         content = path.read_bytes()
