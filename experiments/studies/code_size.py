@@ -17,9 +17,9 @@ from dynamics_backends.rigid_body.model.sample_models import chain
 from experiments.analysis.timing import JOINTS, joined_samples
 from experiments.baselines.casadi_second_order import second_order_function
 from experiments.baselines.generated_code import generated
-from experiments.studies.study import Comparison, Outcome
+from experiments.studies.study import SINGH, Comparison, Outcome
 
-SOURCE = "S. Singh, R. P. Russell, P. M. Wensing, On second-order derivatives of rigid-body dynamics, 2023, fig. 9"
+SOURCE = f"{SINGH}, fig. 9"
 BODIES, QUICK_BODIES = (2, 4, 6, 8, 10, 12), (2, 3)
 PATIENCE = 90.0
 
@@ -33,7 +33,13 @@ def run(quick: bool) -> Outcome:
         code = generated(second_order_function(model, "ID"), joined_samples(model, 1), PATIENCE, "-O1")
         straight = unrolled_kernel(IDSVA_SO, model).source.count("\n")
         rows.append(
-            {"bodies": n, "AD": code.lines, "bytes of AD's library": code.size, "straight-line code": straight, "loops": loops}
+            {
+                "bodies": n,
+                "AD": code.lines,
+                "bytes of AD's library": code.size,
+                "straight-line code": straight,
+                "loops": loops,
+            }
         )
     return Outcome(rows, [_comparison(rows)], partial(_draw, rows))
 

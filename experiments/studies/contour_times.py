@@ -16,9 +16,9 @@ from typing import Any
 import problems
 from experiments.config.build import build_task, make_ready, solve_task
 from experiments.config.config import load_config
-from experiments.studies.study import Comparison, Outcome, times
+from experiments.studies.study import ASTUDILLO, Comparison, Outcome, times
 
-SOURCE = "A. Astudillo, J. Carpentier, J. Gillis, G. Pipeleers, J. Swevers, Mixed use of analytical derivatives ..., MECC 2021, fig. 2"
+SOURCE = f"{ASTUDILLO}, fig. 2"
 CONFIGS = Path(problems.__file__).parent / "configs"
 FORMS = {"OCP-FD": "gen3_contour_fd", "OCP-ID": "gen3_contour_id"}
 METHODS = {"AD": "casadi_ad", "analytic": "analytic"}
@@ -29,7 +29,9 @@ PUBLISHED = {"OCP-FD": 1.29, "OCP-ID": 1.09}
 def run(quick: bool) -> Outcome:
     """All solves; a quick one stops after two iterations of OCP-ID, without compiled code."""
     rows = [_row(form, method, quick) for form in (["OCP-ID"] if quick else FORMS) for method in METHODS]
-    return Outcome(rows, [_comparison(rows, form) for form in dict.fromkeys(r["form"] for r in rows)], partial(_draw, rows))
+    return Outcome(
+        rows, [_comparison(rows, form) for form in dict.fromkeys(r["form"] for r in rows)], partial(_draw, rows)
+    )
 
 
 def _row(form: str, method: str, quick: bool) -> dict[str, Any]:
@@ -60,10 +62,17 @@ def _comparison(rows: list[dict[str, Any]], form: str) -> Comparison:
     ad, analytic = (next(r for r in rows if (r["form"], r["derivatives"]) == (form, m)) for m in METHODS)
     ratio = ad["milliseconds"] / analytic["milliseconds"]
     why = (
-        f"{ad['milliseconds']:.1f} and {analytic['milliseconds']:.1f} ms, {ad['iterations']} and {analytic['iterations']} iterations,"
+        f"{ad['milliseconds']:.1f} and {analytic['milliseconds']:.1f} ms,"
+        f" {ad['iterations']} and {analytic['iterations']} iterations,"
         f" costs {abs(ad['cost'] - analytic['cost']) / abs(analytic['cost']):.0e} apart"
     )
-    return Comparison(f"{form}: time with AD by that with closed forms", times(PUBLISHED[form]), times(ratio), ratio < PUBLISHED[form], why)
+    return Comparison(
+        f"{form}: time with AD by that with closed forms",
+        times(PUBLISHED[form]),
+        times(ratio),
+        ratio < PUBLISHED[form],
+        why,
+    )
 
 
 def _draw(rows: list[dict[str, Any]], path: Path) -> None:

@@ -26,10 +26,10 @@ from dynamics_backends.systems.constraints.constraint_kinds import JointRelation
 from dynamics_backends.systems.constraints.holonomic import Holonomic
 from experiments.baselines.cart_pendulum import CartPendulum, Derivatives
 from experiments.baselines.second_order_references import mass_slope_times
-from experiments.studies.study import Comparison, Outcome
+from experiments.studies.study import KUDRUSS, Comparison, Outcome
 from problems.robots.textbook import cart_pendulum
 
-SOURCE = "M. Kudruss, P. Manns, C. Kirches, Efficient derivative evaluation for rigid-body dynamics ..., L-CSS 2019, fig. 1"
+SOURCE = f"{KUDRUSS}, fig. 1"
 SAMPLES, QUICK_SAMPLES = 10_000, 100
 EPS = float(np.finfo(float).eps)
 STEPS = {"FD": EPS ** (1 / 2), "FDC": EPS ** (1 / 3)}
@@ -72,16 +72,25 @@ def algorithms(free: bool) -> list[Algorithm]:
     model, hand = cart_pendulum(free=free), CartPendulum(free=free)
     found = [
         Algorithm("CRBA", partial(_entries, model), partial(_mass_slopes, model), partial(_mass_by_hand, hand)),
-        Algorithm("RNEA", partial(rnea, model), _arrays(partial(rnea_derivatives, model)), _parts(hand.inverse_dynamics)),
+        Algorithm(
+            "RNEA", partial(rnea, model), _arrays(partial(rnea_derivatives, model)), _parts(hand.inverse_dynamics)
+        ),
         Algorithm(
             "NEFF",
             lambda q, v, _: rnea(model, q, v, 0.0 * v),
-            lambda q, v, _: (*_arrays(partial(rnea_derivatives, model))(q, v, 0.0 * v)[:2], np.zeros((len(q), *q.shape))),
+            lambda q, v, _: (
+                *_arrays(partial(rnea_derivatives, model))(q, v, 0.0 * v)[:2],
+                np.zeros((len(q), *q.shape)),
+            ),
             lambda q, v, _: hand.bias(q, v)[1:],
         ),
     ]
     if not free:
-        found.append(Algorithm("ABA", partial(aba, model), _arrays(partial(fd_derivatives, model)), _parts(hand.forward_dynamics)))
+        found.append(
+            Algorithm(
+                "ABA", partial(aba, model), _arrays(partial(fd_derivatives, model)), _parts(hand.forward_dynamics)
+            )
+        )
         return found
     rail = [JointRelation(joint, "x", 0.0, gains=(0.0, 0.0), name=joint) for joint in ("z", "pitch")]
     system = Holonomic(model, rail, damping_ratio=0.0)
@@ -109,16 +118,17 @@ def _mass_slopes(model: Model, q: Array, v: Array, a: Array) -> tuple[Array, Arr
     n, N = q.shape
     columns = [mass_slope_times(model, q, np.repeat(e[:, None], N, axis=1)) for e in np.eye(n)]
     slopes = np.stack(columns, axis=1)  # [i][column][b]
-    return slopes.reshape(n * n, n, N), *(np.zeros((n * n, n, N)) for _ in range(2))
+    return slopes.reshape(n * n, n, N), np.zeros((n * n, n, N)), np.zeros((n * n, n, N))
 
 
 def _mass_by_hand(hand: CartPendulum, q: Array, v: Array, a: Array) -> tuple[Array, Array, Array]:
+    zero = np.zeros((hand.n**2, hand.n, q.shape[1]))
     H_b = hand.mass_matrix(q)[1].reshape(hand.n**2, 1, -1)
-    return H_b * hand.swing[:, None], *(np.zeros((hand.n**2, hand.n, q.shape[1])) for _ in range(2))
+    return H_b * hand.swing[:, None], zero, zero
 
 
 def _arrays(derivatives: Callable[..., Any]) -> Callable[[Array, Array, Array], tuple[Array, Array, Array]]:
-    return lambda *point: tuple(np.asarray(d) for d in derivatives(*point)[1:4])  # type: ignore[return-value]
+    return lambda *point: tuple(np.asarray(d) for d in derivatives(*point)[1:4])
 
 
 def _parts(by_hand: Callable[..., Derivatives]) -> Callable[[Array, Array, Array], tuple[Array, Array, Array]]:

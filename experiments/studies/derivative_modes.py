@@ -1,9 +1,9 @@
 """Derivatives of HyQ's dynamics and of its feet by differences and by AD, forward and reverse (Giftthaler et al. 2017, fig. 2).
 
-Forward dynamics in (q, v, tau of the 12 joints), inverse dynamics in (q, v, a), positions and velocities of the four feet in (q, v).  q
-has 19 numbers here, a quaternion among them, 18 in the paper.  Num-Diff: one evaluation more than there are inputs, each of the
-value's C code.  AD: CasADi's forward and reverse mode as C code.  Closed form: this library's, compiled as loops, in lanes (none for
-feet, whose C follows from AD there too).  One thread.
+Forward dynamics in (q, v, tau of the 12 joints), inverse dynamics in (q, v, a), positions and velocities of the four feet in
+(q, v).  q has 19 numbers here, a quaternion among them, 18 in the paper.  Num-Diff: one evaluation more than there are inputs,
+each of the value's C code.  AD: CasADi's forward and reverse mode as C code.  Closed form: this library's, compiled as loops,
+in lanes (none for feet, whose C follows from AD there too).  One thread.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ from dynamics_backends.rigid_body.model.model import Model
 from dynamics_backends.rigid_body.passes.passes import Program
 from experiments.analysis.timing import joined_samples, medians, program_call
 from experiments.baselines.generated_code import generated
-from experiments.studies.study import Comparison, Outcome, times
+from experiments.studies.study import GIFTTHALER, Comparison, Outcome, times
 from problems.robots import load_robot
 
 ca = deferred("casadi")
 
-SOURCE = "M. Giftthaler, M. Neunert, M. Stäuble, M. Frigerio, C. Semini, J. Buchli, Automatic differentiation of rigid body dynamics ..., 2017, fig. 2"
+SOURCE = f"{GIFTTHALER}, fig. 2"
 BATCH, PATIENCE = 64, 300.0
 FEET = ("lf_foot", "rf_foot", "lh_foot", "rh_foot")
 WAYS = ("Num-Diff", "AD, forward", "AD, reverse", "closed form")
@@ -110,7 +110,9 @@ def _comparisons(rows: list[dict[str, Any]]) -> list[Comparison]:
         best = min(t[way] for way in t if way.startswith("AD"))
         gain = t["Num-Diff"] / best
         told = ", ".join(f"{way} {us:.3g} us" for way, us in t.items())
-        lines.append(Comparison(f"{name}: Num-Diff by AD as C", "10 to 40 x", times(gain), gain < GAIN[0], f"{size}; {told}"))
+        lines.append(
+            Comparison(f"{name}: Num-Diff by AD as C", "10 to 40 x", times(gain), gain < GAIN[0], f"{size}; {told}")
+        )
         if "AD, forward" in t and "AD, reverse" in t:
             better = "forward" if t["AD, forward"] < t["AD, reverse"] else "reverse"
             theirs = "reverse" if name == "inverse dynamics" else "forward"

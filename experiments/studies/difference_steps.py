@@ -20,9 +20,9 @@ from dynamics_backends.rigid_body.model.sample_models import binary_tree, chain
 from experiments.analysis.timing import samples
 from experiments.baselines import second_order_references as references
 from experiments.studies.second_order_errors import measures
-from experiments.studies.study import Comparison, Outcome
+from experiments.studies.study import SINGH, Comparison, Outcome
 
-SOURCE = "S. Singh, R. P. Russell, P. M. Wensing, On second-order derivatives of rigid-body dynamics, 2023, fig. 21-23"
+SOURCE = f"{SINGH}, fig. 21-23"
 SHAPES = {"chain": chain, "binary tree": binary_tree}
 BODIES, QUICK_BODIES = (2, 4, 8, 16), (2,)
 EPS = float(np.finfo(float).eps)
@@ -37,7 +37,8 @@ def run(quick: bool) -> Outcome:
     for shape, make in SHAPES.items():
         for n in QUICK_BODIES if quick else BODIES:
             model = make(n)
-            point = tuple(x.T for x in samples(model, 1))
+            q, v, x = (rows.T for rows in samples(model, 1))
+            point = q, v, x
             expected = references.bicomplex(model, partial(rnea, model), *point)
             for step in steps:
                 for method, found in _differences(model, point, float(step)).items():
@@ -46,7 +47,7 @@ def run(quick: bool) -> Outcome:
     return Outcome(rows, _comparisons(rows), partial(_draw, rows))
 
 
-def _differences(model: Model, point: tuple[Any, ...], step: float) -> dict[str, references.SecondDerivatives]:
+def _differences(model: Model, point: tuple[Any, Any, Any], step: float) -> dict[str, references.SecondDerivatives]:
     f = partial(rnea, model)
     return {
         "FD-1": references.differences_of_values(model, f, *point, step=step),
@@ -87,7 +88,9 @@ def _draw(rows: list[dict[str, Any]], path: Path) -> None:
             for line, shape in zip(LINES, SHAPES, strict=False):
                 for color, n in zip(COLORS, sizes, strict=False):
                     own = [r for r in rows if (r["method"], r["shape"], r["bodies"]) == (method, shape, n)]
-                    axis.loglog([r["step"] for r in own], [r["RMSRE"] for r in own], line, color=color, label=f"{shape} of {n}")
+                    axis.loglog(
+                        [r["step"] for r in own], [r["RMSRE"] for r in own], line, color=color, label=f"{shape} of {n}"
+                    )
             axis.axvline(RULES[method], color="#8a8f98", linewidth=0.8)
             axis.set_title(method)
             axis.set_xlabel("step")

@@ -1,16 +1,15 @@
 """Cost of directional derivatives over their number, in evaluations of the function (Kudruss, Manns, Kirches 2019, fig. 2).
 
 The multi-pendulum of ten links, its tip held where forces of constraints are asked for (FDCONT).  Cost is counted in arithmetic
-operations, which no machine disturbs: the function's and its derivatives' are traced with common subexpressions shared.  FD and
-FDC: 1 + n and 2 n evaluations and the quotients.  AD: CasADi's forward mode with n seeds.  ED: the closed form, times the seeds; for n of the unit directions no product is
-needed.
-The solution of the equations of motion (1) is that of a dense symmetric system, by L D L': FD factorizes for every direction, AD and
-ED once (proposition 3), and pay products with the derivatives of the matrix.
+operations, which no machine disturbs: the function's and its derivatives' are traced with common subexpressions shared.  FD
+and FDC: 1 + n and 2 n evaluations and the quotients.  AD: CasADi's forward mode with n seeds.  ED: the closed form, times
+the seeds; for n of the unit directions no product is needed.  The solution of the equations of motion (1) is that of a dense
+symmetric system, by L D L': FD factorizes for every direction, AD and ED once (proposition 3), and pay products with the
+derivatives of the matrix.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -25,12 +24,12 @@ from dynamics_backends.rigid_body.model.model import Model
 from dynamics_backends.systems.constraints.constraint_kinds import PointContact
 from dynamics_backends.systems.constraints.holonomic import Holonomic
 from experiments.baselines.generated_code import matrix
-from experiments.studies.study import Comparison, Outcome
+from experiments.studies.study import KUDRUSS, Comparison, Outcome
 from problems.robots.textbook import multi_pendulum
 
 ca = deferred("casadi")
 
-SOURCE = "M. Kudruss, P. Manns, C. Kirches, Efficient derivative evaluation for rigid-body dynamics ..., L-CSS 2019, fig. 2"
+SOURCE = f"{KUDRUSS}, fig. 2"
 LINKS, QUICK_LINKS = 10, 3
 DIRECTIONS, QUICK_DIRECTIONS = (1, 2, 5, 10, 15, 20, 25, 30), (1, 3, 6)
 METHODS = ("FD", "FDC", "AD", "ED", "ED, unit directions")
@@ -166,10 +165,10 @@ def _draw(costs: dict[str, Any], path: Path) -> None:
     with figure(path, 1, len(costs), 11.0, 3.2, "Cost of derivatives in evaluations of the function") as axes:
         for axis, (name, table) in zip(axes.flat, costs.items(), strict=True):
             for color, method in zip(COLORS, METHODS, strict=False):
-                axis.plot(list(table), [c[method] for c in table.values()], "o-", color=color, label=method, markersize=3)
+                axis.plot(
+                    list(table), [c[method] for c in table.values()], "o-", color=color, label=method, markersize=3
+                )
             axis.plot(list(table), [1.0 + 1.5 * n for n in table], ":", color="#8a8f98", label="1 + 1.5 n")
             axis.set_title(name)
             axis.set_xlabel("directions")
         legend(axes)
-
-

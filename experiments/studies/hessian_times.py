@@ -1,8 +1,8 @@
 """Hessians of lambda' FD and lambda' ID for the Kinova Gen3 (Astudillo et al. 2021, table 2).
 
-In all arguments (q, v, tau) or (q, v, a); the paper does not say in which.  Analytic: CasADi's AD of the gradient lambda' J from the
-closed-form Jacobian.  AD: AD of the AD gradient.  Both as C code at -O3.  Contraction: the closed second-order form of this library,
-which the paper leaves to future work; first derivatives come with it.
+In all arguments (q, v, tau) or (q, v, a); the paper does not say in which.  Analytic: CasADi's AD of the gradient lambda' J
+from the closed-form Jacobian.  AD: AD of the AD gradient.  Both as C code at -O3.  Contraction: the closed second-order form
+of this library, which the paper leaves to future work; first derivatives come with it.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ from dynamics_backends.rigid_body.derivatives.rnea_second_order import ID_SECOND
 from dynamics_backends.rigid_body.model.model import Model
 from experiments.analysis.timing import joined_samples, medians, program_call
 from experiments.baselines.generated_code import generated, matrix
-from experiments.studies.study import Comparison, Outcome
+from experiments.studies.study import ASTUDILLO, Comparison, Outcome
 from problems.robots import load_robot
 
 ca = deferred("casadi")
 
-SOURCE = "A. Astudillo, J. Carpentier, J. Gillis, G. Pipeleers, J. Swevers, Mixed use of analytical derivatives ..., MECC 2021, table 2"
+SOURCE = f"{ASTUDILLO}, table 2"
 KINDS = {"FD": (aba, fd_derivatives, FD_SECOND_ORDER), "ID": (rnea, rnea_derivatives, ID_SECOND_ORDER)}
 PUBLISHED = {  # microseconds and operations
     ("FD", "analytic"): (84.33, 135390),
@@ -59,13 +59,20 @@ def _rows(model: Model, kind: str, quick: bool) -> list[dict[str, Any]]:
     for how, gradient in gradients.items():
         hessian = ca.densify(ca.jacobian(gradient, x))
         counts[how] = sum(trace_expressions([x, weights], [hessian]).count().values())
-        fixed = ca.substitute(hessian, weights, ca.DM.ones(n))  # a point is (q, v, input): the weights are constants there
+        fixed = ca.substitute(
+            hessian, weights, ca.DM.ones(n)
+        )  # a point is (q, v, input): the weights are constants there
         code = generated(ca.Function("hessian", [x], [fixed]), joined_samples(model, BATCH), PATIENCE)
         if code.call is not None:
             calls[how] = code.call
     seconds = dict(zip(calls, medians(list(calls.values()), 3 if quick else 9), strict=True))
     return [
-        {"function": kind, "way": way, "microseconds": 1e6 * seconds[way] / BATCH if way in seconds else None, "operations": count}
+        {
+            "function": kind,
+            "way": way,
+            "microseconds": 1e6 * seconds[way] / BATCH if way in seconds else None,
+            "operations": count,
+        }
         for way, count in counts.items()
     ]
 
@@ -77,11 +84,15 @@ def _comparisons(rows: list[dict[str, Any]]) -> list[Comparison]:
         row = found[kind, how]
         t = "does not compile in time" if row["microseconds"] is None else f"{row['microseconds']:.3g} us"
         worse = row["operations"] > count or (row["microseconds"] or 0.0) > us
-        lines.append(Comparison(f"Hessian of lambda' {kind}, {how}", f"{us} us, {count:,}", f"{t}, {row['operations']:,}", worse))
+        lines.append(
+            Comparison(f"Hessian of lambda' {kind}, {how}", f"{us} us, {count:,}", f"{t}, {row['operations']:,}", worse)
+        )
     for kind in KINDS:
         row = found[kind, "contraction"]
         ours = f"{row['microseconds']:.3g} us, {row['operations']:,} with first derivatives"
-        lines.append(Comparison(f"Hessian of lambda' {kind}, closed second order", "n/a", ours, False, "future work there"))
+        lines.append(
+            Comparison(f"Hessian of lambda' {kind}, closed second order", "n/a", ours, False, "future work there")
+        )
     return lines
 
 

@@ -25,12 +25,12 @@ from dynamics_backends.rigid_body.model.model import Model
 from dynamics_backends.rigid_body.urdf.loader import URDFWarning
 from experiments.analysis.timing import joined_samples, medians, program_call, samples
 from experiments.baselines.generated_code import generated, interpreted_call
-from experiments.studies.study import Comparison, Outcome, times
+from experiments.studies.study import ASTUDILLO, Comparison, Outcome, times
 from problems.robots import load_robot, robot_path
 
 ca = deferred("casadi")
 
-SOURCE = "A. Astudillo, J. Carpentier, J. Gillis, G. Pipeleers, J. Swevers, Mixed use of analytical derivatives ..., MECC 2021, fig. 1"
+SOURCE = f"{ASTUDILLO}, fig. 1"
 BATCH = 128
 ROBOTS = {
     "double_pendulum": "double pendulum (2)",
@@ -109,19 +109,33 @@ def _comparisons(rows: list[dict[str, Any]]) -> list[Comparison]:
     robots = list(dict.fromkeys(r["robot"] for r in rows))
     lines = []
     for kind in VALUES:
-        closed = {r: min(t for (o, k, w), t in by_way.items() if (o, k) == (r, kind) and w.startswith("closed")) for r in robots}
+        closed = {
+            r: min(t for (o, k, w), t in by_way.items() if (o, k) == (r, kind) and w.startswith("closed"))
+            for r in robots
+        }
         ad = {r: by_way[r, kind, "AD, generated"] for r in robots if (r, kind, "AD, generated") in by_way}
         if ad:
             saved = float(np.mean([1.0 - closed[r] / ad[r] for r in ad]))
             lines.append(
-                Comparison(f"J_{kind}: time that closed forms save against AD as C", f"{SAVED[kind]:.0%}", f"{saved:.0%}", saved < SAVED[kind])
+                Comparison(
+                    f"J_{kind}: time that closed forms save against AD as C",
+                    f"{SAVED[kind]:.0%}",
+                    f"{saved:.0%}",
+                    saved < SAVED[kind],
+                )
             )
         native = {r: by_way[r, kind, "Pinocchio"] / closed[r] for r in robots if (r, kind, "Pinocchio") in by_way}
         if native:
             ratio = float(np.mean(list(native.values())))
             why = "called from Python here, which costs about 1 us"
             lines.append(
-                Comparison(f"J_{kind}: Pinocchio's own by generated code", times(NATIVE[kind]), times(ratio), ratio < NATIVE[kind], why)
+                Comparison(
+                    f"J_{kind}: Pinocchio's own by generated code",
+                    times(NATIVE[kind]),
+                    times(ratio),
+                    ratio < NATIVE[kind],
+                    why,
+                )
             )
     return [*lines, Comparison("ABB Yumi (14)", "plotted", "n/a", False, "no file of this robot is here")]
 
@@ -138,6 +152,8 @@ def _draw(rows: list[dict[str, Any]], path: Path) -> None:
                 heights = [own.get(r, np.nan) for r in robots]
                 axis.bar(np.arange(len(robots)) + 0.14 * (i - 2.5), heights, 0.13, color=COLORS[i], label=way)
             axis.set_yscale("log")
-            axis.set_xticks(range(len(robots)), [r.replace(", here", ",\nhere") for r in robots], rotation=20, ha="right")
+            axis.set_xticks(
+                range(len(robots)), [r.replace(", here", ",\nhere") for r in robots], rotation=20, ha="right"
+            )
             axis.set_title(kind)
         legend(axes, ncols=3, fontsize=7)

@@ -1,9 +1,9 @@
 """SQP on the lifting problem by exact and by differenced derivatives (Kudruss, Manns, Kirches 2019, fig. 3).
 
-A human bends to a box and lifts it, with loads of 0, 5 and 15 kg.  Distance of each iterate from the last, |x_k - x*|_2 over states
-and controls of all knots; AD by dual numbers, FD by forward differences.  The iterate k is that of a solve which ends after k
-iterations.  The paper's human is not public; ours is collapsed from published segments.  A quick run balances the cart-pendulum
-instead, with carts as heavy as the loads, and ends after ten iterations.
+A human bends to a box and lifts it, with loads of 0, 5 and 15 kg.  Distance of each iterate from the last, |x_k - x*|_2 over
+states and controls of all knots; AD by dual numbers, FD by forward differences.  The iterate k is that of a solve which ends
+after k iterations.  The paper's human is not public; ours is collapsed from published segments.  A quick run balances the
+cart-pendulum instead, with carts as heavy as the loads, and ends after ten iterations.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ import numpy as np
 import problems
 from experiments.config.build import build_task, make_ready, solve_task
 from experiments.config.config import load_config
-from experiments.studies.study import Comparison, Outcome
+from experiments.studies.study import KUDRUSS, Comparison, Outcome
 
-SOURCE = "M. Kudruss, P. Manns, C. Kirches, Efficient derivative evaluation for rigid-body dynamics ..., L-CSS 2019, fig. 3"
+SOURCE = f"{KUDRUSS}, fig. 3"
 CONFIGS = Path(problems.__file__).parent / "configs"
 LOADS, QUICK_LOADS = (0.0, 5.0, 15.0), (5.0,)
 QUICK = [
@@ -59,7 +59,9 @@ def run(quick: bool) -> Outcome:
         for (load, name), r in runs.items()
         for k, d in enumerate(r.distances)
     ]
-    return Outcome(rows, [_comparison(runs, load) for load in dict.fromkeys(load for load, _ in runs)], partial(_draw, runs))
+    return Outcome(
+        rows, [_comparison(runs, load) for load in dict.fromkeys(load for load, _ in runs)], partial(_draw, runs)
+    )
 
 
 def converged(load: float, method: str, quick: bool) -> Run:

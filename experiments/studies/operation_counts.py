@@ -1,9 +1,10 @@
 """Operations of forward and inverse dynamics and their Jacobians (Astudillo et al. 2021, table 1 and S1).
 
-AD: CasADi's reverse mode of the value's expression graph.  Analytic: the closed forms as straight-line code.  Every arithmetic
-operation and elementary function counts as one, after constants of the robot are folded and common subexpressions shared; the numbers
-of the URDF are taken as they are, then with rotations within 1e-4 of a quarter turn made exact ("snapped"; that alone saves a
-quarter).  Jacobians are in (q, v, tau) or (q, v, a).  Yumi has no file here; in place of Atlas (30) stands the G1 (29) on a fixed base.
+AD: CasADi's reverse mode of the value's expression graph.  Analytic: the closed forms as straight-line code.  Every
+arithmetic operation and elementary function counts as one, after constants of the robot are folded and common subexpressions
+shared; the numbers of the URDF are taken as they are, then with rotations within 1e-4 of a quarter turn made exact ("snapped";
+that alone saves a quarter).  Jacobians are in (q, v, tau) or (q, v, a).  Yumi has no file here; in place of Atlas (30) stands
+the G1 (29) on a fixed base.
 """
 
 from __future__ import annotations
@@ -23,12 +24,12 @@ from dynamics_backends.rigid_body.derivatives.rnea_derivatives import IDSVA
 from dynamics_backends.rigid_body.model.model import Model
 from dynamics_backends.rigid_body.urdf.loader import URDFWarning
 from experiments.analysis.operations import by_type
-from experiments.studies.study import Comparison, Outcome
+from experiments.studies.study import ASTUDILLO, Comparison, Outcome
 from problems.robots import load_robot
 
 ca = deferred("casadi")
 
-SOURCE = "A. Astudillo, J. Carpentier, J. Gillis, G. Pipeleers, J. Swevers, Mixed use of analytical derivatives ..., MECC 2021, table 1"
+SOURCE = f"{ASTUDILLO}, table 1"
 FUNCTIONS = ("FD", "J_FD AD", "J_FD analytic", "ID", "J_ID AD", "J_ID analytic")
 ROBOTS = {  # name here: name in the paper, totals of FUNCTIONS
     "double_pendulum": ("double pendulum", (85, 292, 327, 65, 162, 241)),
@@ -81,8 +82,13 @@ def _comparisons(rows: list[dict[str, Any]]) -> list[Comparison]:
         other = "here" in robot
         ours = f"{row['total']:,} (snapped {snapped[robot, function]['total']:,})"
         worse = not other and row["total"] > row["published"]
-        lines.append(Comparison(f"{function}, {robot}", f"{row['published']:,}", ours, worse, ANOTHER_ROBOT if other else ""))
-    return [*lines, Comparison("all functions, ABB Yumi", "2,416 to 99,890", "n/a", False, "no file of this robot is here")]
+        lines.append(
+            Comparison(f"{function}, {robot}", f"{row['published']:,}", ours, worse, ANOTHER_ROBOT if other else "")
+        )
+    return [
+        *lines,
+        Comparison("all functions, ABB Yumi", "2,416 to 99,890", "n/a", False, "no file of this robot is here"),
+    ]
 
 
 def _draw(rows: list[dict[str, Any]], path: Path) -> None:

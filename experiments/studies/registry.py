@@ -23,6 +23,13 @@ STUDIES = {
     "contour-times": "contour following with AD and with closed derivatives (Astudillo 2021, fig. 2)",
     "torque-derivative": "HyQ's derivative in its torques by five methods (Giftthaler 2017, fig. 1)",
     "derivative-modes": "HyQ's derivatives by differences and by AD, forward and reverse (Giftthaler 2017, fig. 2)",
+    "slq-gaits": "SLQ on HyQ's trot and gallop with numeric and generated derivatives (Giftthaler 2017, fig. 3)",
+    "replanning-times": "planning and replanning of an arm by multiple shooting (Giftthaler 2017, fig. 5)",
+    "avoiding-arm": "the arm that avoids a moving sphere in pictures (Giftthaler 2017, fig. 6)",
+    "solver-matrix": "iterations and time over derivatives, solvers and engines on six problems",
+    "local-convergence": "orders of convergence of DDP, SLQ and SQP near a solution",
+    "second-order-price": "the price of second order: first order and contraction beside first order",
+    "peers": "derivatives and solves beside the peers, one thread each",
 }
 """Name: what it shows. The module has the name with underscores, a constant SOURCE, and ``run(quick)``."""
 

@@ -41,7 +41,7 @@ def is_done(folder: Path, quick: bool) -> bool:
     """Whether the folder holds the finished report of such a run."""
     try:
         return json.loads((folder / DONE).read_text(encoding="utf-8"))["quick"] == quick
-    except (OSError, ValueError, KeyError):
+    except (OSError, ValueError, KeyError, TypeError):
         return False
 
 
@@ -56,7 +56,9 @@ def write_csv(path: Path, outcome: Outcome) -> None:
 def markdown(study: Study, outcome: Outcome, quick: bool, seconds: float) -> str:
     """The report as text: first what is worse than published."""
     kind = "quick run: fewer points, not for conclusions" if quick else "full run"
-    machine = f"{platform.machine()}, {os.cpu_count()} cores, Python {platform.python_version()}; {kind}, {seconds:.0f} s"
+    machine = (
+        f"{platform.machine()}, {os.cpu_count()} cores, Python {platform.python_version()}; {kind}, {seconds:.0f} s"
+    )
     parts = [f"# {study.title}", verdict(outcome.comparisons), f"{study.source} ({machine}.)", f"![picture]({PICTURE})"]
     if outcome.comparisons:
         parts.append(table(outcome.comparisons))
@@ -74,7 +76,9 @@ def verdict(comparisons: Sequence[Comparison]) -> str:
 def table(comparisons: Iterable[Comparison]) -> str:
     """Published figures and ours."""
     rows = [(c.what, c.published, ("**worse:** " if c.worse else "") + c.ours, c.why) for c in comparisons]
-    return "\n".join(["| what | published | ours | remark |", "|---|---|---|---|", *("| " + " | ".join(r) + " |" for r in rows)])
+    return "\n".join(
+        ["| what | published | ours | remark |", "|---|---|---|---|", *("| " + " | ".join(r) + " |" for r in rows)]
+    )
 
 
 def page(folders: Sequence[Path], title: str) -> str:

@@ -25,9 +25,9 @@ from dynamics_backends.rigid_body.model.model import Model
 from dynamics_backends.rigid_body.model.sample_models import binary_tree, chain
 from experiments.analysis.timing import samples
 from experiments.baselines import second_order_references as references
-from experiments.studies.study import Comparison, Outcome
+from experiments.studies.study import SINGH, Comparison, Outcome
 
-SOURCE = "S. Singh, R. P. Russell, P. M. Wensing, On second-order derivatives of rigid-body dynamics, 2023, fig. 11, 12, 20"
+SOURCE = f"{SINGH}, fig. 11, 12, 20"
 SHAPES = {"chain": chain, "binary tree": binary_tree}
 BODIES, QUICK_BODIES = (2, 3, 7, 15, 31), (2, 3)
 LARGEST_CHAIN_RULE = 15
@@ -58,7 +58,8 @@ def measures(actual: references.SecondDerivatives, expected: references.SecondDe
 
 def _tensors(model: Model) -> Iterator[tuple[str, str, references.SecondDerivatives, references.SecondDerivatives]]:
     """Function, method, its tensors, and those of bicomplex numbers."""
-    point = tuple(x.T for x in samples(model, 1))
+    q, v, x = (rows.T for rows in samples(model, 1))
+    point = q, v, x
     for kind, value, first, closed in (
         ("ID", rnea, rnea_derivatives, _inverse),
         ("FD", aba, fd_derivatives, _forward),
@@ -94,13 +95,18 @@ def _comparisons(rows: list[dict[str, Any]]) -> list[Comparison]:
         ours = ", ".join(f"{m} {e:.1e}" for m, e in worst.items())
         ordered = worst["closed form"] < worst["FD-2"] < worst["FD-1"]
         why = "the paper's values are plotted only (n/a as numbers)"
-        lines.append(Comparison(f"worst RMSRE of second-order {kind}", "closed form < FD-2 < FD-1", ours, not ordered, why))
+        lines.append(
+            Comparison(f"worst RMSRE of second-order {kind}", "closed form < FD-2 < FD-1", ours, not ordered, why)
+        )
     return lines
 
 
 def _remark(rows: list[dict[str, Any]]) -> str:
     means = {s: np.mean([r["RMSRE"] for r in rows if r["shape"] == s and r["method"] == "closed form"]) for s in SHAPES}
-    return f"Mean RMSRE of the closed forms: chains {means['chain']:.1e}, trees {means['binary tree']:.1e}; the paper finds trees more accurate."
+    return (
+        f"Mean RMSRE of the closed forms: chains {means['chain']:.1e}, trees {means['binary tree']:.1e};"
+        " the paper finds trees more accurate."
+    )
 
 
 def _methods(rows: list[dict[str, Any]]) -> list[str]:
@@ -116,10 +122,22 @@ def _draw(rows: list[dict[str, Any]], path: Path) -> None:
                 own = [r for r in rows if r["function"] == kind and r["shape"] == shape]
                 exact = [r for r in own if r["method"] == "closed form"]
                 for color, metric in zip(COLORS, METRICS, strict=False):
-                    row[0].loglog([r["bodies"] for r in exact], [r[metric] for r in exact], line, color=color, label=f"{metric}, {shape}")
+                    row[0].loglog(
+                        [r["bodies"] for r in exact],
+                        [r[metric] for r in exact],
+                        line,
+                        color=color,
+                        label=f"{metric}, {shape}",
+                    )
                 for color, method in zip(COLORS, _methods(rows), strict=False):
                     some = [r for r in own if r["method"] == method]
-                    row[1].loglog([r["bodies"] for r in some], [r["RMSRE"] for r in some], line, color=color, label=f"{method}, {shape}")
+                    row[1].loglog(
+                        [r["bodies"] for r in some],
+                        [r["RMSRE"] for r in some],
+                        line,
+                        color=color,
+                        label=f"{method}, {shape}",
+                    )
             row[0].set_title(f"{kind}, closed form, four metrics")
             row[1].set_title(f"{kind}, RMSRE by method")
             for axis in row:

@@ -1,15 +1,15 @@
 """Time of second derivatives over the number of bodies (Singh, Russell, Wensing 2023, fig. 7, 8, 16 to 18, table III).
 
-Chains and binary trees of rods.  Inverse dynamics: bicomplex numbers, the chain rule in hyper-dual numbers, central differences of
-values (FD-1) and of first derivatives (FD-2), and the closed form (IDSVA-SO) and first order (IDSVA-FO), all in NumPy for one point,
-in which a method pays for every operation in Python; then the closed forms compiled, a call for 8 points, one block of lanes.
-Forward dynamics: the same around the articulated-body algorithm, with the closed form FDSVA-SO and its parts.  Orders are log-log
-slopes over all sizes of a method; operations are those that the compiled loops execute.
+Chains and binary trees of rods.  Inverse dynamics: bicomplex numbers, the chain rule in hyper-dual numbers, central
+differences of values (FD-1) and of first derivatives (FD-2), and the closed form (IDSVA-SO) and first order (IDSVA-FO), all in
+NumPy for one point, in which a method pays for every operation in Python; then the closed forms compiled, a call for 8 points,
+one block of lanes.  Forward dynamics: the same around the articulated-body algorithm, with the closed form FDSVA-SO and its
+parts.  Orders are log-log slopes over all sizes of a method; operations are those that the compiled loops execute.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -27,9 +27,9 @@ from dynamics_backends.rigid_body.model.sample_models import binary_tree, chain
 from experiments.analysis.tally import operations
 from experiments.analysis.timing import medians, program_call, samples
 from experiments.baselines import second_order_references as references
-from experiments.studies.study import Comparison, Outcome
+from experiments.studies.study import SINGH, Comparison, Outcome
 
-SOURCE = "S. Singh, R. P. Russell, P. M. Wensing, On second-order derivatives of rigid-body dynamics, 2023, fig. 7, 8, 16-18, table III"
+SOURCE = f"{SINGH}, fig. 7, 8, 16-18, table III"
 SHAPES = {"chain": chain, "binary tree": binary_tree}
 BODIES, QUICK_BODIES = (2, 3, 7, 15, 31, 63, 110), (2, 3, 7)
 KNOTS = 8
@@ -59,9 +59,18 @@ def run(quick: bool) -> Outcome:
                 if n <= LIMITS.get(method, max(BODIES)):
                     seconds = medians([call], turns if knots > 1 or n < 31 else 1)[0] / knots
                     found.setdefault((kind, shape, method), {})[n] = seconds
-    counts = {(s, m): {n: operations(p, make(n)) for n in sizes} for s, make in SHAPES.items() for m, p in COUNTED.items()}
+    counts = {
+        (s, m): {n: operations(p, make(n)) for n in sizes} for s, make in SHAPES.items() for m, p in COUNTED.items()
+    }
     rows = [
-        {"function": kind, "shape": shape, "method": method, "bodies": n, "microseconds": 1e6 * t, "operations": counts.get((shape, method), {}).get(n) if kind == "ID" else None}
+        {
+            "function": kind,
+            "shape": shape,
+            "method": method,
+            "bodies": n,
+            "microseconds": 1e6 * t,
+            "operations": counts.get((shape, method), {}).get(n) if kind == "ID" else None,
+        }
         for (kind, shape, method), table in found.items()
         for n, t in table.items()
     ]
@@ -70,13 +79,19 @@ def run(quick: bool) -> Outcome:
 
 def _calls(model: Model) -> Iterator[tuple[str, str, Callable[[], Any], int]]:
     """Function, method, a call, and the points it computes."""
-    point = [x.T for x in samples(model, 1)]
+    q, v, x = (rows.T for rows in samples(model, 1))
+    point = q, v, x
     for kind, value, first in (("ID", rnea, rnea_derivatives), ("FD", aba, fd_derivatives)):
         f = partial(value, model)
         yield kind, "bicomplex", partial(references.bicomplex, model, f, *point), 1
         yield kind, "chain rule", partial(references.chain_rule, model, f, *point), 1
         yield kind, "FD-1", partial(references.differences_of_values, model, f, *point), 1
-        yield kind, "FD-2", partial(references.differences_of_first_order, model, partial(_slopes, first, model), *point), 1
+        yield (
+            kind,
+            "FD-2",
+            partial(references.differences_of_first_order, model, partial(_slopes, first, model), *point),
+            1,
+        )
     yield "ID", "IDSVA-SO", partial(rnea_tensors, model, *point), 1
     yield "FD", "FDSVA-SO", partial(fd_tensors, model, *point), 1
     for kind, name, program in (
@@ -92,7 +107,7 @@ def _slopes(first: Callable[..., Any], model: Model, *point: Any) -> Any:
     return first(model, *point)[1:4]
 
 
-def order(table: dict[int, float]) -> float:
+def order(table: Mapping[int, float]) -> float:
     """Least-squares slope of the logarithm over that of the number of bodies."""
     return float(np.polyfit(np.log(list(table)), np.log(list(table.values())), 1)[0])
 
@@ -105,7 +120,9 @@ def _comparisons(found: Times, counts: dict[tuple[str, str], dict[int, int]]) ->
             ours, why = order(table), f"{min(table)} to {max(table)} bodies"
             if method in COUNTED:
                 why += f"; order of the operations {order(counts[shape, method]):.2f}"
-            lines.append(Comparison(f"order of {method}, {shape}", f"{theirs:.2f}", f"{ours:.2f}", ours > theirs + 0.05, why))
+            lines.append(
+                Comparison(f"order of {method}, {shape}", f"{theirs:.2f}", f"{ours:.2f}", ours > theirs + 0.05, why)
+            )
     return lines
 
 
@@ -146,13 +163,23 @@ def _draw(found: Times, path: Path) -> None:
     from experiments.plots.canvas import COLORS, figure, legend
 
     with figure(path, 1, 4, 14.0, 4.2, "Time of second derivatives [us] over the number of bodies") as axes:
-        names = list(dict.fromkeys(m.replace("IDSVA", "closed form").replace("FDSVA", "closed form") for _, _, m in found))
+        names = list(
+            dict.fromkeys(m.replace("IDSVA", "closed form").replace("FDSVA", "closed form") for _, _, m in found)
+        )
         for axis, (kind, shape) in zip(axes.flat, [(k, s) for k in ("ID", "FD") for s in SHAPES], strict=True):
             for (own_kind, own_shape, method), table in found.items():
                 if (own_kind, own_shape) == (kind, shape):
                     name = method.replace("IDSVA", "closed form").replace("FDSVA", "closed form")
                     color, line = COLORS[names.index(name)], "--" if "compiled" in name else "-"
-                    axis.loglog(list(table), [1e6 * t for t in table.values()], line, marker="o", markersize=3, color=color, label=name)
+                    axis.loglog(
+                        list(table),
+                        [1e6 * t for t in table.values()],
+                        line,
+                        marker="o",
+                        markersize=3,
+                        color=color,
+                        label=name,
+                    )
             axis.set_title(f"{kind}, {shape}")
             axis.set_xlabel("bodies")
         legend(axes, ncols=4, fontsize=7)

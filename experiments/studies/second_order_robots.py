@@ -20,10 +20,10 @@ from dynamics_backends.rigid_body.urdf.loader import URDFWarning
 from experiments.analysis.timing import joined_samples, medians, program_call
 from experiments.baselines.casadi_second_order import second_order_function
 from experiments.baselines.generated_code import generated, interpreted_call
-from experiments.studies.study import Comparison, Outcome, times
+from experiments.studies.study import SINGH, Comparison, Outcome, times
 from problems.robots import load_robot
 
-SOURCE = "S. Singh, R. P. Russell, P. M. Wensing, On second-order derivatives of rigid-body dynamics, 2023, fig. 10 and 19"
+SOURCE = f"{SINGH}, fig. 10 and 19"
 BATCH = 128
 PATIENCE, QUICK_PATIENCE = 120.0, 20.0
 """Seconds for a compiler of CasADi's code."""
@@ -100,7 +100,9 @@ def _comparison(row: dict[str, Any]) -> Comparison:
     if row["lines of AD's C"] is None:
         beside = "AD not tried for a floating base or so many joints"
     ours = f"{row['ours']:.3g} us ({row['tier']}); {beside}"
-    published = f"{row['published']:.3g} us; AD as C " + ("not possible" if theirs_ad is None else f"{theirs_ad:.4g} us")
+    published = f"{row['published']:.3g} us; AD as C " + (
+        "not possible" if theirs_ad is None else f"{theirs_ad:.4g} us"
+    )
     behind = generated_ad is not None and row["ours"] > generated_ad
     why = "slower than AD as C in the same run" if behind else ""
     worse = row["ours"] > row["published"] or behind
@@ -131,6 +133,8 @@ def _draw(rows: list[dict[str, Any]], path: Path) -> None:
                 heights = [row[name] or np.nan for row in own]
                 axis.bar(np.arange(len(own)) + 0.16 * (i - 2), heights, 0.15, color=COLORS[i], label=name)
             axis.set_yscale("log")
-            axis.set_xticks(range(len(own)), [row["robot"].replace(", here", ",\nhere") for row in own], rotation=30, ha="right")
+            axis.set_xticks(
+                range(len(own)), [row["robot"].replace(", here", ",\nhere") for row in own], rotation=30, ha="right"
+            )
             axis.set_title({"ID": "inverse dynamics", "FD": "forward dynamics"}[kind])
         legend(axes)

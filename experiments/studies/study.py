@@ -7,6 +7,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+KUDRUSS = "M. Kudruss, P. Manns, C. Kirches, Efficient derivative evaluation for rigid-body dynamics ..., L-CSS 2019"
+SINGH = "S. Singh, R. P. Russell, P. M. Wensing, On second-order derivatives of rigid-body dynamics, arXiv 2302.06001"
+ASTUDILLO = (
+    "A. Astudillo et al., Mixed use of analytical derivatives and algorithmic differentiation for NMPC ..., MECC 2021"
+)
+GIFTTHALER = "M. Giftthaler et al., Automatic differentiation of rigid body dynamics ..., Advanced Robotics 31, 2017"
+
 
 @dataclass(frozen=True)
 class Comparison:

@@ -1,9 +1,10 @@
 """Products of tensors and matrices beside recursions (Singh, Russell, Wensing 2023, fig. 14 and 15).
 
 The second derivatives of forward dynamics need A(F) = M_q F for three matrices F (inner terms) and M^-1 T for tensors T (outer
-terms).  DTM multiplies; IDFOZA runs IDSVA without velocity and gravity for each column of F, AZA the articulated-body algorithm for
-each column of T.  Here both ways compiled on one thread, for one point: products by BLAS (dgemm), recursions with eight columns in
-the lanes of a block.  Chains of rods, with the vector instructions that the processor has; the paper's curves without them are n/a.
+terms).  DTM multiplies; IDFOZA runs IDSVA without velocity and gravity for each column of F, AZA the articulated-body
+algorithm for each column of T.  Here both ways compiled on one thread, for one point: products by BLAS (dgemm), recursions
+with eight columns in the lanes of a block.  Chains of rods, with the vector instructions that the processor has; the paper's
+curves without them are n/a.
 """
 
 from __future__ import annotations
@@ -19,9 +20,9 @@ from dynamics_backends.rigid_body.algorithms.aba import ABA
 from dynamics_backends.rigid_body.derivatives.rnea_derivatives import IDSVA
 from dynamics_backends.rigid_body.model.sample_models import chain
 from experiments.analysis.timing import medians, program_call
-from experiments.studies.study import Comparison, Outcome
+from experiments.studies.study import SINGH, Comparison, Outcome
 
-SOURCE = "S. Singh, R. P. Russell, P. M. Wensing, On second-order derivatives of rigid-body dynamics, 2023, fig. 14, 15"
+SOURCE = f"{SINGH}, fig. 14, 15"
 BODIES, QUICK_BODIES = (2, 4, 8, 16, 32, 64, 110), (2, 4)
 TERMS = {"inner": ("DTM", "IDFOZA"), "outer": ("DTM", "AZA")}
 
@@ -52,7 +53,9 @@ def _calls(n: int) -> dict[tuple[str, str], Callable[[], Any]]:
 
 def crossover(rows: list[dict[str, Any]], term: str) -> int | None:
     """The least size from which on the recursion is faster, if it is at the largest."""
-    product, recursion = ({r["bodies"]: r["microseconds"] for r in rows if (r["term"], r["way"]) == (term, w)} for w in TERMS[term])
+    product, recursion = (
+        {r["bodies"]: r["microseconds"] for r in rows if (r["term"], r["way"]) == (term, w)} for w in TERMS[term]
+    )
     faster = [n for n in product if all(recursion[m] < product[m] for m in product if m >= n)]
     return min(faster) if faster else None
 
@@ -72,7 +75,14 @@ def _draw(rows: list[dict[str, Any]], path: Path) -> None:
         for axis, (term, ways) in zip(axes.flat, TERMS.items(), strict=True):
             for color, way in zip(COLORS, ways, strict=False):
                 own = [r for r in rows if (r["term"], r["way"]) == (term, way)]
-                axis.loglog([r["bodies"] for r in own], [r["microseconds"] for r in own], "o-", color=color, label=way, markersize=3)
+                axis.loglog(
+                    [r["bodies"] for r in own],
+                    [r["microseconds"] for r in own],
+                    "o-",
+                    color=color,
+                    label=way,
+                    markersize=3,
+                )
             axis.set_title(f"{term} term")
             axis.set_xlabel("bodies")
             axis.legend()

@@ -1,9 +1,9 @@
 """The derivative of HyQ's joint accelerations in its joint torques by five methods (Giftthaler et al. 2017, fig. 1).
 
-The lower right 12 x 12 block of M^-1.  Num-Diff: forward differences of the articulated-body algorithm, 13 evaluations.  Auto-Diff at
-run time: CasADi's virtual machine on the forward-mode graph.  Auto-Diff codegen: the same as C code.  Analytic, L'L: CRBA and the
-branch-sparse factor, inverted.  Analytic, naive: CRBA and a dense factor.  All but the second are C code of one generator at -O3, one
-point after another on one thread; operations are counted after common subexpressions are shared.
+The lower right 12 x 12 block of M^-1.  Num-Diff: forward differences of the articulated-body algorithm, 13 evaluations.
+Auto-Diff at run time: CasADi's virtual machine on the forward-mode graph.  Auto-Diff codegen: the same as C code.  Analytic,
+L'L: CRBA and the branch-sparse factor, inverted.  Analytic, naive: CRBA and a dense factor.  All but the second are C code of
+one generator at -O3, one point after another on one thread; operations are counted after common subexpressions are shared.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ from dynamics_backends.rigid_body.algorithms.crba import crba
 from dynamics_backends.rigid_body.model.model import Model
 from experiments.analysis.timing import joined_samples, medians
 from experiments.baselines.generated_code import generated, interpreted_call, matrix
-from experiments.studies.study import Comparison, Outcome, times
+from experiments.studies.study import GIFTTHALER, Comparison, Outcome, times
 from problems.robots import load_robot
 
 ca = deferred("casadi")
 
-SOURCE = "M. Giftthaler, M. Neunert, M. Stäuble, M. Frigerio, C. Semini, J. Buchli, Automatic differentiation of rigid body dynamics ..., 2017, fig. 1"
+SOURCE = f"{GIFTTHALER}, fig. 1"
 BATCH, PATIENCE = 64, 240.0
 STEP = float(np.sqrt(np.finfo(float).eps))
 METHODS = ("Num-Diff", "Auto-Diff at run time", "Auto-Diff codegen", "analytic, L'L", "analytic, naive")
@@ -74,12 +74,14 @@ def _functions(model: Model, x: Any) -> tuple[dict[str, Any], dict[str, int]]:
     expressions = {
         "value": a[joints],
         "Auto-Diff codegen": MODES["forward"](a[joints], tau)[:, joints],
-        "analytic, L'L": matrix(ltl.inverse(ltl.factor(M, model.dof_parent)))[joints, joints],
+        "analytic, L'L": matrix(ltl.inverse(ltl.factor(M, model.dof_parent.tolist())))[joints, joints],
     }
     functions = {name: ca.Function("block", [x], [ca.densify(e)]) for name, e in expressions.items()}
     counts = {name: _count([x], e) for name, e in expressions.items()}
     full = ca.SX.sym("M", n, n)  # a factor that knows nothing of the zeros of M
-    dense = matrix(ltl.inverse(ltl.factor([[full[i, j] for j in range(n)] for i in range(n)], range(-1, n - 1))))[joints, joints]
+    dense = matrix(ltl.inverse(ltl.factor([[full[i, j] for j in range(n)] for i in range(n)], range(-1, n - 1))))[
+        joints, joints
+    ]
     inverse, mass = ca.Function("inverse", [full], [dense]), ca.Function("mass", [x], [ca.densify(matrix(M))])
     point = ca.MX.sym("x", x.numel())
     functions["analytic, naive"] = ca.Function("block", [point], [inverse(mass(point))])
@@ -115,7 +117,13 @@ def _comparisons(rows: list[dict[str, Any]]) -> list[Comparison]:
         Comparison("analytic L'L by Auto-Diff codegen", "1.1 x", by_codegen("analytic, L'L")),
         Comparison("naive analytic inverse by Auto-Diff codegen", "more than 7 x", by_codegen("analytic, naive")),
         Comparison("Num-Diff by Auto-Diff codegen", "plotted", by_codegen("Num-Diff")),
-        Comparison("difference of Auto-Diff and analytic", "< 1e-13", f"{exact:.0e}", exact > 1e-13, "relative to the largest entry"),
+        Comparison(
+            "difference of Auto-Diff and analytic",
+            "< 1e-13",
+            f"{exact:.0e}",
+            exact > 1e-13,
+            "relative to the largest entry",
+        ),
         Comparison("difference of Num-Diff", "about 1e-6", f"{found['Num-Diff']['error']:.0e}"),
     ]
 
