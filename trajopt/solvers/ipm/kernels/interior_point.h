@@ -1,8 +1,10 @@
 /* What an iteration of trajopt/solvers/ipm computes beside derivatives: the Newton system, condensed onto the knots, steps and how far
-   they may go, residuals, and the two measures of the filter.  Before this text stand NDX, NU, small_matrices.h, equality_riccati.h.
+   they may go, residuals, and the two measures of the filter.  Before this text stands small_matrices.h.
 
    The primal variables are one vector v = (x (N + 1, n), u (N, m), s (rows)) with bounds lower, upper and their multipliers zl, zu; what
    has no bounds has infinite ones.  Residuals of rows are g - s, s a slack, where `kind` is INEQUALITY, and g - lower where it is EQUALITY. */
+
+#define N_ NDX
 
 enum { ABSENT, INEQUALITY, EQUALITY };
 enum { NEWTON, FEASIBILITY, ESTIMATE };
@@ -26,9 +28,9 @@ typedef struct {
     double *lambda, *y, *zl, *zu, *f;
 } ipm_multipliers;
 
-/* mu; scale: of the objective; soft: how far equations give way; mode: NEWTON, FEASIBILITY (no objective), ESTIMATE (of multipliers) */
+/* mu; scale: of the objective; weight: of the Hessian; soft: how far equations give way; mode: NEWTON, FEASIBILITY (no objective), ESTIMATE (of multipliers) */
 typedef struct {
-    double mu, scale, soft;
+    double mu, scale, weight, soft;
     long mode;
 } ipm_settings;
 
@@ -83,7 +85,7 @@ ALWAYS_INLINE void add_gradient(double w, const double *restrict a, const double
         for (int j = 0; j < M_; j++) r[j] += w * b[j];
 }
 
-/* w of w (J dz + residual) + w0, the new multiplier of an inequality: see :mod:`trajopt.solvers.ipm.newton`. */
+/* w of w (J dz + residual) + phi / (1 + soft Sigma), the new multiplier of an inequality. */
 ALWAYS_INLINE double stiffness(double Sigma, double soft) { return Sigma / (1.0 + soft * Sigma); }
 
 /* An equation a dx + b du + e = 0, as one of the condensed problem, or, soft, as a square in its objective. */
@@ -102,18 +104,18 @@ static void add_equation(const double *a, const double *b, double e, const ipm_s
 static void condense_knot(const ipm_structure *s, const ipm_point *p, const ipm_settings *o, ipm_condensed *c, long *count, long k)
 {
     const long u = first_control(s) + k * M_, slack = first_slack(s);
-    const double weight = o->mode == NEWTON, one = o->mode == ESTIMATE;
+    const double weight = o->weight, one = o->mode == ESTIMATE;
     const double *Sigma = c->Sigma + k * N_, *phi = c->phi + k * N_, scale = o->mode == FEASIBILITY ? 0.0 : o->scale;
     double *Q = c->Q + k * N_ * N_, *S = c->S + k * M_ * N_, *R = c->R + k * M_ * M_, *q = c->q + k * N_, *r = c->r + k * M_;
-    for (int i = 0; i < N_ * N_; i++) Q[i] = weight != 0.0 ? p->Q[k * N_ * N_ + i] : 0.0;
+    for (int i = 0; i < N_ * N_; i++) Q[i] = weight != 0.0 ? weight * p->Q[k * N_ * N_ + i] : 0.0;
     for (int i = 0; i < N_; i++) {
         Q[i * (N_ + 1)] += Sigma[i] + one;
         q[i] = scale * p->lx[k * N_ + i] + phi[i];
     }
     if (k < s->N) {
         const signed char *held = s->held + k * M_;
-        for (int i = 0; i < M_ * N_; i++) S[i] = weight != 0.0 && !held[i / N_] ? p->S[k * M_ * N_ + i] : 0.0;
-        for (int i = 0; i < M_ * M_; i++) R[i] = weight != 0.0 && !held[i / M_] && !held[i % M_] ? p->R[k * M_ * M_ + i] : 0.0;
+        for (int i = 0; i < M_ * N_; i++) S[i] = weight != 0.0 && !held[i / N_] ? weight * p->S[k * M_ * N_ + i] : 0.0;
+        for (int i = 0; i < M_ * M_; i++) R[i] = weight != 0.0 && !held[i / M_] && !held[i % M_] ? weight * p->R[k * M_ * M_ + i] : 0.0;
         for (int i = 0; i < M_; i++) {
             R[i * (M_ + 1)] += held[i] ? 1.0 : c->Sigma[u + i] + one;
             r[i] = held[i] ? 0.0 : scale * p->lu[k * M_ + i] + c->phi[u + i];
@@ -256,17 +258,17 @@ EXPORT void ipm_move_duals(const ipm_structure *s, const double *v, const ipm_mu
     }
 }
 
-/* out: violation as l1 and largest entry, the largest gap, -sum of the logarithms of the distances from bounds, smallest distance */
+/* out: violation as l1 and largest entry, the largest gap, -sum of the logarithms of the distances from bounds, sum of its squares */
 EXPORT void ipm_values(const ipm_structure *s, const double *v, const double *d, const double *g, double *out)
 {
     const double *slack = v + first_slack(s);
     const long count = numbers(s);
-    double sum = 0.0, most = 0.0, gap = 0.0, logarithms = 0.0;
+    double sum = 0.0, most = 0.0, gap = 0.0, logarithms = 0.0, squares = 0.0;
     int bad = 0;
     for (long i = 0; i < s->N * N_; i++) {
         const double t = fabs(d[i]);
         bad |= !(t < HUGE_VAL);
-        sum += t;
+        sum += t, squares += t * t;
         gap = t > gap ? t : gap;
     }
     most = gap;
@@ -274,14 +276,14 @@ EXPORT void ipm_values(const ipm_structure *s, const double *v, const double *d,
         if (s->kind[i] == ABSENT) continue;
         const double t = fabs(g[i] - (s->kind[i] == INEQUALITY ? slack[i] : s->target[i]));
         bad |= !(t < HUGE_VAL);
-        sum += t;
+        sum += t, squares += t * t;
         most = t > most ? t : most;
     }
     for (long k = 0; k <= s->N; k++)
         for (long i = s->fix[k]; i < s->fix[k + 1]; i++) {
             const double t = fabs(v[k * N_ + s->fixed[i]] - s->at[i]);
             bad |= !(t < HUGE_VAL);
-            sum += t;
+            sum += t, squares += t * t;
             most = t > most ? t : most;
         }
     double product = 1.0;
@@ -292,15 +294,15 @@ EXPORT void ipm_values(const ipm_structure *s, const double *v, const double *d,
         if (above < HUGE_VAL) product *= above;
         if (product < 1e-100 || product > 1e100) logarithms += log(product), product = 1.0;
     }
-    out[0] = bad ? NAN : sum, out[1] = bad ? NAN : most, out[2] = gap, out[3] = -(logarithms + log(product));
+    out[0] = bad ? NAN : sum, out[1] = bad ? NAN : most, out[2] = gap, out[3] = -(logarithms + log(product)), out[4] = squares;
 }
 
 /* out: the largest entry of the gradient of the Lagrangian, of complementarity for mu = 0 and for mu; sums of |lambda|, |y| and of z;
-   counts of both; the sum and the least of the products z (distance); how many */
+   counts of both; the sum and the least of the products z (distance); sums of squares of the gradient and of its slacks' part */
 EXPORT void ipm_measure(const ipm_structure *s, const ipm_point *p, const ipm_multipliers *z, double scale, double mu, double *out)
 {
     const long N = s->N, control = first_control(s), slack = first_slack(s), count = numbers(s);
-    double gradient = 0.0, plain = 0.0, shifted = 0.0, sum_y = 0.0, sum_z = 0.0, total = 0.0, least = HUGE_VAL;
+    double gradient = 0.0, plain = 0.0, shifted = 0.0, sum_y = 0.0, sum_z = 0.0, total = 0.0, least = HUGE_VAL, squares = 0.0;
     long counted_y = N * N_ + s->fixes, counted_z = 0;
     for (long k = 0; k <= N; k++) {
         double x[N_], u[M_];
@@ -321,12 +323,19 @@ EXPORT void ipm_measure(const ipm_structure *s, const ipm_point *p, const ipm_mu
             if (s->kind[i] == INEQUALITY) {
                 const double t = fabs(z->zu[slack + i] - z->zl[slack + i] - z->y[i]);
                 gradient = t > gradient || t != t ? t : gradient;
+                squares += t * t;
             }
         }
         for (long i = s->fix[k]; i < s->fix[k + 1]; i++) x[s->fixed[i]] += z->f[i], sum_y += fabs(z->f[i]);
-        for (int i = 0; k && i < N_; i++) gradient = fabs(x[i]) > gradient || x[i] != x[i] ? fabs(x[i]) : gradient;
-        for (int i = 0; k < N && i < M_; i++)
-            if (!s->held[k * M_ + i]) gradient = fabs(u[i]) > gradient || u[i] != u[i] ? fabs(u[i]) : gradient;
+        for (int i = 0; k && i < N_; i++) {
+            gradient = fabs(x[i]) > gradient || x[i] != x[i] ? fabs(x[i]) : gradient;
+            squares += x[i] * x[i];
+        }
+        for (int i = 0; k < N && i < M_; i++) {
+            if (s->held[k * M_ + i]) continue;
+            gradient = fabs(u[i]) > gradient || u[i] != u[i] ? fabs(u[i]) : gradient;
+            squares += u[i] * u[i];
+        }
     }
     for (long i = 0; i < N * N_; i++) sum_y += fabs(z->lambda[i]);
     for (long i = 0; i < count; i++) {
@@ -343,7 +352,7 @@ EXPORT void ipm_measure(const ipm_structure *s, const ipm_point *p, const ipm_mu
         }
     }
     out[0] = gradient, out[1] = plain, out[2] = shifted, out[3] = sum_y, out[4] = sum_z, out[5] = counted_y, out[6] = counted_z;
-    out[7] = total, out[8] = least;
+    out[7] = total, out[8] = least, out[9] = squares;
 }
 
 /* A start strictly within bounds: eq. after (35) of Waechter and Biegler; slacks from g. */
@@ -363,10 +372,90 @@ EXPORT void ipm_push(const ipm_structure *s, const double *g, double push, doubl
     }
 }
 
-/* (g_b - g_a) of what the steps of a mode give: J'w of a point for the rows' residuals, its largest entry on what bounds leave free. */
-EXPORT double ipm_infeasible_slope(const ipm_structure *s, const ipm_point *p, const ipm_multipliers *z)
+/* -- the barrier parameter ----------------------------------------------------------------------------------------------------------- */
+
+/* Steps for mu = 0 and for mu = mean, as v, zl and zu; what the quality function knows of the point: sums of squares of the gradient of
+   the Lagrangian and of the violation, each over its count; share: of a distance that a step may take. */
+typedef struct {
+    const double *zero_v, *zero_zl, *zero_zu, *mean_v, *mean_zl, *mean_zu;
+    double mean, dual, primal, share;
+    long count;
+} ipm_oracle;
+
+/* Step lengths to the bounds for sigma. */
+static void lengths(const ipm_structure *s, const ipm_point *p, const ipm_multipliers *z, const ipm_oracle *o, double sigma, double *alpha,
+                    double *alpha_z)
 {
-    double out[9];
-    ipm_measure(s, p, z, 0.0, 0.0, out);
-    return out[0];
+    const long count = numbers(s);
+    double a = 1.0, b = 1.0;
+    for (long i = 0; i < count; i++) {
+        if (!(s->lower[i] > -HUGE_VAL) && !(s->upper[i] < HUGE_VAL)) continue;
+        const double dv = o->zero_v[i] + sigma * (o->mean_v[i] - o->zero_v[i]);
+        const double dl = o->zero_zl[i] + sigma * (o->mean_zl[i] - o->zero_zl[i]);
+        const double du = o->zero_zu[i] + sigma * (o->mean_zu[i] - o->zero_zu[i]);
+        double t = reach(p->v[i] - s->lower[i], dv, o->share);
+        a = t < a ? t : a;
+        t = reach(s->upper[i] - p->v[i], -dv, o->share);
+        a = t < a ? t : a;
+        t = reach(z->zl[i], dl, o->share);
+        b = t < b ? t : b;
+        t = reach(z->zu[i], du, o->share);
+        b = t < b ? t : b;
+    }
+    *alpha = a, *alpha_z = b;
+}
+
+/* What the step for sigma would leave, to first order in the residuals. */
+static double quality(const ipm_structure *s, const ipm_point *p, const ipm_multipliers *z, const ipm_oracle *o, double sigma)
+{
+    const long count = numbers(s);
+    double a, b, products = 0.0;
+    lengths(s, p, z, o, sigma, &a, &b);
+    for (long i = 0; i < count; i++) {
+        if (!(s->lower[i] > -HUGE_VAL) && !(s->upper[i] < HUGE_VAL)) continue;
+        const double v = p->v[i] + a * (o->zero_v[i] + sigma * (o->mean_v[i] - o->zero_v[i]));
+        if (s->lower[i] > -HUGE_VAL) {
+            const double t = (v - s->lower[i]) * (z->zl[i] + b * (o->zero_zl[i] + sigma * (o->mean_zl[i] - o->zero_zl[i])));
+            products += t * t;
+        }
+        if (s->upper[i] < HUGE_VAL) {
+            const double t = (s->upper[i] - v) * (z->zu[i] + b * (o->zero_zu[i] + sigma * (o->mean_zu[i] - o->zero_zu[i])));
+            products += t * t;
+        }
+    }
+    return (1.0 - b) * (1.0 - b) * o->dual + (1.0 - a) * (1.0 - a) * o->primal + products / (double)o->count;
+}
+
+#define GOLDEN 0.38196601125010515 /* (3 - sqrt 5) / 2 */
+#define SECTIONS 8
+#define NARROW 1e-2
+
+/* sigma in low .. high that minimizes the quality function, by golden sections: on the side of 1 where it falls. */
+EXPORT double ipm_centering(const ipm_structure *s, const ipm_point *p, const ipm_multipliers *z, const ipm_oracle *o, double low, double high)
+{
+    const double below = 1.0 - (1e-4 > NARROW ? 1e-4 : NARROW);
+    if (low < below && high > 1.0) {
+        if (quality(s, p, z, o, below) > quality(s, p, z, o, 1.0)) low = 1.0;
+        else high = below;
+    }
+    double a = low, b = high, c = a + GOLDEN * (b - a), d = b - GOLDEN * (b - a);
+    double at_c = quality(s, p, z, o, c), at_d = quality(s, p, z, o, d);
+    for (int i = 0; i < SECTIONS && b - a > NARROW * b; i++) {
+        if (at_c > at_d) {
+            a = c, c = d, at_c = at_d;
+            d = b - GOLDEN * (b - a);
+            at_d = quality(s, p, z, o, d);
+        } else {
+            b = d, d = c, at_d = at_c;
+            c = a + GOLDEN * (b - a);
+            at_c = quality(s, p, z, o, c);
+        }
+    }
+    double best = at_c < at_d ? c : d, least = at_c < at_d ? at_c : at_d;
+    const double ends[2] = {low, high};
+    for (int i = 0; i < 2; i++) {
+        const double t = quality(s, p, z, o, ends[i]);
+        if (t < least) best = ends[i], least = t;
+    }
+    return best;
 }
