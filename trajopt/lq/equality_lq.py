@@ -80,7 +80,7 @@ class EqualityLQ:
         knot = _knot_type(n, m)
         self.knots = np.zeros(N + 1, knot)
         self._turned = np.zeros((N + 1) * most * (most + m + n))
-        self._room = np.zeros((N + 1) * (m + most))
+        self._room = np.zeros((N + 1) * (2 * m + most))
         self._soft: Array | None = None
         self._matrices = _Matrices(*map(address, (self.A, self.B, self.Q, self.S, self.R, self.C, self.D, self.row)), N)
         self._vectors = _Vectors(*map(address, (self.d, self.q, self.r, self.e)))

@@ -39,7 +39,7 @@ typedef struct {
     long most;
 } elq_factors;
 
-/* dx (N + 1, n), du (N, m), multipliers lambda (N, n) of the dynamics and y (rows); room (N + 1, m + most). */
+/* dx (N + 1, n), du (N, m), multipliers lambda (N, n) of the dynamics and y (rows); room (N + 1, 2 m + most). */
 typedef struct {
     double *dx, *du, *lambda, *y, *room;
 } elq_step;
@@ -275,17 +275,17 @@ static void turned_sides(const elq_matrices *p, const elq_vectors *v, const elq_
    right-hand side of an equation that nothing can change. */
 EXPORT double elq_solve(const elq_matrices *p, const elq_vectors *v, const elq_factors *f, const elq_step *to)
 {
-    const long N = p->N, width = M_ + f->most;
+    const long N = p->N, width = 2 * M_ + f->most;
     double contradiction = 0.0, *x = to->dx;
     double *Vx = to->lambda; /* lambda_k holds V'x of knot k + 1 until the way forth */
     double next[N_];
     memcpy(next, v->q + N * N_, sizeof next);
     for (long k = N; k >= 0; k--) {
         const elq_knot *q = f->knots + k;
-        double *ff = to->room + k * width, *t = ff + M_; /* feed-forward, then the turned sides: the kept first */
+        double *ff = to->room + k * width, *Qu = ff + M_, *t = Qu + M_; /* feed-forward, gradient, what is kept of the sides */
         double sides[f->most + 1];
         if (q->rows) {
-            const double *h_next = k < N ? to->room + (k + 1) * width + M_ : NULL;
+            const double *h_next = k < N ? to->room + (k + 1) * width + 2 * M_ : NULL;
             turned_sides(p, v, f, k, h_next, sides);
             for (long i = q->pivots + q->kept; i < q->rows; i++)
                 contradiction = fabs(sides[i]) > contradiction ? fabs(sides[i]) : contradiction;
@@ -293,7 +293,7 @@ EXPORT double elq_solve(const elq_matrices *p, const elq_vectors *v, const elq_f
         }
         if (k == N) continue;
         memcpy(Vx + k * N_, next, sizeof next);
-        double ahead[N_], Qx[N_], Qu[M_];
+        double ahead[N_], Qx[N_];
         const double *P = q[1].P;
         memcpy(ahead, next, sizeof ahead);
         PRODUCT(ahead, v->d + k * N_, P, 1, N_, N_, 1);
@@ -302,12 +302,12 @@ EXPORT double elq_solve(const elq_matrices *p, const elq_vectors *v, const elq_f
             PRODUCT(through, ahead, f->F + k * N_ * N_, 1, N_, N_, 0);
             memcpy(ahead, through, sizeof ahead);
         }
-        memcpy(Qu, v->r + k * M_, sizeof Qu);
+        memcpy(Qu, v->r + k * M_, sizeof(double) * M_);
         PRODUCT(Qu, ahead, p->B + k * N_ * M_, 1, N_, M_, 1);
         memcpy(Qx, v->q + k * N_, sizeof Qx);
         PRODUCT(Qx, ahead, p->A + k * N_ * N_, 1, N_, N_, 1);
         if (!q->pivots) {
-            memcpy(ff, Qu, sizeof Qu);
+            memcpy(ff, Qu, sizeof(double) * M_);
             minus_solve(q->G, ff, 1, M_);
             memcpy(next, Qx, sizeof next);
             PRODUCT(next, Qu, q->K, 1, M_, N_, 1);
@@ -340,7 +340,7 @@ EXPORT double elq_solve(const elq_matrices *p, const elq_vectors *v, const elq_f
     }
     double nu[f->most + 1], eta[f->most + 1];
     for (long i = 0; i < f->knots[0].kept; i++) {
-        double s = to->room[M_ + i]; /* what is left of the equations at the first state, which is given */
+        double s = to->room[2 * M_ + i]; /* what is left of the equations at the first state, which is given */
         for (int j = 0; j < N_; j++) s += on_state(f, 0)[i * N_ + j] * x[j];
         contradiction = fabs(s) > contradiction ? fabs(s) : contradiction;
     }
@@ -371,13 +371,11 @@ EXPORT double elq_solve(const elq_matrices *p, const elq_vectors *v, const elq_f
             PRODUCT(lambda, next_x, q[1].P, 1, N_, N_, 1);
         }
         if (!q->rows) continue;
-        if (q->pivots) { /* Qu + Qux dx + Quu du with V'x of the next knot behind the gap */
-            memcpy(g, v->r + k * M_, sizeof g);
-            PRODUCT(g, lambda, B, 1, N_, M_, 1);
+        if (q->pivots) { /* Qu + Qux dx + Quu du */
+            memcpy(g, to->room + k * width + M_, sizeof g);
             for (int a = 0; a < M_; a++) {
-                g[a] += p->shift * u[a];
-                for (int b = 0; b < N_; b++) g[a] += p->S[(k * M_ + a) * N_ + b] * x[b];
-                for (int b = 0; b < M_; b++) g[a] += p->R[(k * M_ + a) * M_ + b] * u[b];
+                for (int b = 0; b < N_; b++) g[a] += q->ux[a * N_ + b] * x[b];
+                for (int b = 0; b < M_; b++) g[a] += q->uu[a * M_ + b] * u[b];
             }
         }
         for (long i = 0; i < q->pivots; i++) eta[i] = -g[q->order[i]];

@@ -286,7 +286,7 @@ class _Run:
             expected_decrease=0.0,
             actual_decrease=0.0,
             step_length=alpha,
-            curvature=o.hessian,
+            curvature="mixed" if self.system.reflected else self.program.hessian,
             kkt=now.error,
         )
 

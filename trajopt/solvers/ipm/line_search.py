@@ -41,6 +41,7 @@ class LineSearch:
         self.filter = Filter(1.0)
         self._d, self._rows = np.zeros((program.N, program.n)), np.zeros(program.rows)
         self._fixes = np.zeros(len(program.fixed))
+        self._hopeful = True  # whether the last full step was taken: then derivatives are worth computing before the next one is
 
     def restart(self, theta: float) -> None:
         """An empty filter, for another barrier problem; the scale is that of the start."""
@@ -67,14 +68,16 @@ class LineSearch:
     ) -> Accepted | None:
         """The longest step length of its trials that the filter accepts, its end in ``to`` with first derivatives; None: none is."""
         pair, alpha, full = (at.theta, merit), step.alpha, True
-        least = self._least(at.theta, step.slope)
+        least, hopeful = self._least(at.theta, step.slope), self._hopeful
+        self._hopeful = True
         while alpha >= least or full:
+            known = full and hopeful
             self.program.move(p, alpha, step.v, to)
-            objective = self.program.first(to) if full else self.program.values(to)
+            objective = self.program.first(to) if known else self.program.values(to)
             here = self.measures.violation(to)
             value = scale * objective + mu * here.barrier
             if self._accepts(pair, (here.theta, value), alpha * step.slope):
-                if not full:
+                if not known:
                     self.program.first(to)
                 self._left(pair, alpha * step.slope, value)
                 return Accepted(alpha, step, objective, here)
@@ -82,7 +85,7 @@ class LineSearch:
                 corrected = self._corrected(p, z, to, step, spare, at, here, merit, scale, mu, tau)
                 if corrected is not None:
                     return corrected
-            alpha, full = 0.5 * alpha, False
+            alpha, full, self._hopeful = 0.5 * alpha, False, False
         return None
 
     def _accepts(self, pair: tuple[float, float], new: tuple[float, float], expected: float) -> bool:
@@ -127,10 +130,11 @@ class LineSearch:
             spare = system.solve(p, z, tau, spare, rows)
             alpha = spare.alpha
             program.move(p, alpha, spare.v, to)
-            objective = program.first(to)
+            objective = program.values(to)
             here = self.measures.violation(to)
             value = scale * objective + mu * here.barrier
             if self._accepts(pair, (here.theta, value), alpha * step.slope):
+                program.first(to)
                 self._left(pair, alpha * step.slope, value)
                 return Accepted(alpha, spare, objective, here)
             if not here.theta <= WORTH * last:

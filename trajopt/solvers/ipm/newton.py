@@ -7,7 +7,11 @@ the step (dx, du, ds) solve
     J_d (dx, du) + d = 0    J_g (dx, du) - ds + g - s = 0    J_e (dx, du) + e = 0
 
 (A. Waechter, L. T. Biegler, Math. Program. 106, 2006, eq. 13). The slack's step leaves: H gains J_g' Sigma_s J_g, the gradient
-J_g'(Sigma_s (g - s) + phi_s). Where a reduced Quu is not positive definite, all of H is shifted as in algorithm IC there.
+J_g'(Sigma_s (g - s) + phi_s).
+
+Where the reduced Quu of a knot is not positive definite, the negative eigenvalues of the blocks of H from there to the end change their
+sign: their directions keep the size of their curvature, and the knots before stay as they are.  (A shift of all of H, algorithm IC
+there, shortens the steps of all knots for the sake of one; it is the last resort.)
 """
 
 from __future__ import annotations
@@ -33,6 +37,8 @@ from trajopt.solvers.ipm.kernels import (
 from trajopt.solvers.ipm.measure import Optimality
 from trajopt.solvers.ipm.stage_program import Point, StageProgram
 
+FLOOR = 1e-8
+"""Least eigenvalue of a reflected Hessian, relative to its largest."""
 FIRST_SHIFT, LEAST_SHIFT, LARGEST_SHIFT = 1e-4, 1e-20, 1e40
 FASTER, RAISE, LOWER = 100.0, 8.0, 1.0 / 3.0
 """delta_w_0, delta_w_min, delta_w_max, kappa_w+ (first time and later), kappa_w- of algorithm IC."""
@@ -65,6 +71,7 @@ class NewtonSystem:
         self._settings = ctypes.addressof(self.settings)
         self.rows, self.fixes = np.zeros(p.rows), np.zeros(len(p.fixed))
         self.shift = self._last_shift = 0.0
+        self.reflected = 0
         self._out = np.zeros(9)
 
     # -- systems --------------------------------------------------------------------------------------------------------
@@ -78,9 +85,13 @@ class NewtonSystem:
         self.lq.read_dynamics(p.A, p.B)
 
     def factor(self) -> bool:
-        """Factor it, with the least shift found that makes it positive definite; False where none does."""
-        self.shift = 0.0
-        if self.lq.factor() is None:
+        """Factor it, made positive definite where it is not; False where nothing does that."""
+        self.shift, self.reflected = 0.0, 0
+        end, failed = self.program.N + 1, self.lq.factor()
+        while failed is not None and failed < end:
+            self._reflect(failed, end)
+            end, failed = failed, self.lq.factor()
+        if failed is None:
             return True
         first = self._last_shift == 0.0
         self.shift = FIRST_SHIFT if first else max(LEAST_SHIFT, LOWER * self._last_shift)
@@ -90,6 +101,21 @@ class NewtonSystem:
                 return False
         self._last_shift = self.shift
         return True
+
+    def _reflect(self, first: int, end: int) -> None:
+        """Replace negative eigenvalues of the Hessians of the knots first .. end by their absolute values."""
+        lq, n, last = self.lq, self.lq.n, min(end, self.lq.N)
+        k = slice(first, last)
+        H = np.zeros((last - first, n + lq.m, n + lq.m))
+        H[:, :n, :n], H[:, n:, :n], H[:, n:, n:] = lq.Q[k], lq.S[k], lq.R[k]
+        H[:, :n, n:] = lq.S[k].transpose(0, 2, 1)
+        if not np.isfinite(H).all() or not np.isfinite(lq.Q[lq.N]).all():
+            return
+        H = _reflected(H)
+        lq.Q[k], lq.S[k], lq.R[k] = H[:, :n, :n], H[:, n:, :n], H[:, n:, n:]
+        if end > lq.N:
+            lq.Q[lq.N] = _reflected(lq.Q[lq.N][None])[0]
+        self.reflected += end - first
 
     def other_barrier(self, p: Point, mu: float) -> None:
         """The vectors of the system for another mu."""
@@ -149,3 +175,11 @@ class NewtonSystem:
         if self.lq.factor(damping, 1.0) is not None:
             return None
         return self.solve(p, z, 0.99, step)
+
+
+def _reflected(H: Array) -> Array:
+    """Symmetric H (K, n, n) with the absolute values of their eigenvalues, at least FLOOR of the largest."""
+    values, vectors = np.linalg.eigh(H)
+    size = np.abs(values)
+    size = np.maximum(size, FLOOR * size.max(axis=1, keepdims=True))
+    return np.asarray((vectors * size[:, None]) @ vectors.transpose(0, 2, 1))

@@ -67,7 +67,7 @@ class StageProgram:
     """The structure, and evaluations at points. hessian: "exact", of the Lagrangian, or "gauss_newton", of the cost alone."""
 
     def __init__(self, ocp: OCP, us: Array, hessian: str) -> None:
-        self.ocp, self.exact = ocp, hessian == "exact"
+        self.ocp, self.hessian, self.exact = ocp, hessian, hessian == "exact"
         self.N, self.n, self.m = ocp.horizon, ocp.manifold.ndx, ocp.nu
         self.flat = ocp.manifold.is_vector_space
         kept = with_rows(ocp)
