@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
+from dataclasses import replace
 
 import numpy as np
 
@@ -31,7 +32,7 @@ from trajopt.solvers.ipm import ends
 from trajopt.solvers.ipm.barrier import KAPPA_EPS, Barrier
 from trajopt.solvers.ipm.feasibility import Restoration
 from trajopt.solvers.ipm.kernels import Kernels
-from trajopt.solvers.ipm.line_search import Accepted, LineSearch
+from trajopt.solvers.ipm.line_search import Accepted, BarrierProblem, LineSearch, Start
 from trajopt.solvers.ipm.measure import Measures, Optimality
 from trajopt.solvers.ipm.newton import NewtonSystem, Step
 from trajopt.solvers.ipm.stage_program import Point, StageProgram
@@ -63,8 +64,21 @@ def ipm(
     without a C compiler, TypeError for hessian = "exact" where a time step has no second derivatives.
     """
     options = options or IPMOptions()
+    program = StageProgram(ocp, np.asarray(guess.us, dtype=float), _hessian(ocp, options))
+    found = solve_program(program, guess, options, callback, multipliers)
+    return replace(found, K=tracking_gains(ocp, found.xs, found.us))
+
+
+def solve_program(
+    program: StageProgram,
+    guess: Guess,
+    options: IPMOptions,
+    callback: Callback | None = None,
+    multipliers: Mapping[str, Array] | None = None,
+) -> Solution:
+    """Solve a problem given by its stages; the solution has no gains."""
     with np.errstate(all="ignore"):  # non-finite numbers are found and reported, not warned about
-        return _Run(ocp, guess, options, callback, multipliers).solve()
+        return _Run(program, guess, options, callback, multipliers).solve()
 
 
 class _Run:
@@ -72,15 +86,15 @@ class _Run:
 
     def __init__(
         self,
-        ocp: OCP,
+        program: StageProgram,
         guess: Guess,
         options: IPMOptions,
         callback: Callback | None,
         multipliers: Mapping[str, Array] | None,
     ) -> None:
-        self.ocp, self.guess, self.options, self.given = ocp, guess, options, multipliers
+        self.ocp, self.guess, self.options, self.given = program.ocp, guess, options, multipliers
         self.journal = Journal(callback)
-        self.program = p = StageProgram(ocp, np.asarray(guess.us, dtype=float), _hessian(ocp, options))
+        self.program = p = program
         self.kernels = Kernels(p.n, p.m)
         self.system, self.measures = NewtonSystem(p, self.kernels), Measures(p, self.kernels)
         self.point, self.other = Point(p), Point(p)
@@ -170,8 +184,9 @@ class _Run:
         accepted = None
         if step is not None:
             with self.journal.timed("rollout"):
-                merit = self.scale * self.objective + barrier.mu * self.at.barrier
-                accepted = self.search.search(p, z, self.other, step, self.spare, self.at, merit, self.scale, barrier.mu, self._tau())
+                problem = self._problem()
+                start = Start(p, z, self.at, (self.at.theta, problem.merit(self.objective, self.at)))
+                accepted = self.search.search(start, self.other, step, self.spare, problem)
         self.iteration += 1
         if accepted is None:
             return self._restored(now)
@@ -193,6 +208,9 @@ class _Run:
 
     def _tau(self) -> float:
         return max(TAU, 1.0 - self.barrier.mu)
+
+    def _problem(self) -> BarrierProblem:
+        return BarrierProblem(self.scale, self.barrier.mu, self._tau())
 
     def _direction(self, now: Optimality) -> Step | None:
         """The Newton step; with a free barrier, for the mu that a step for mu = 0 suggests."""
@@ -297,7 +315,7 @@ class _Run:
         return Solution(
             xs,
             us,
-            tracking_gains(ocp, xs, us),
+            np.zeros((N, m, self.program.n)),
             np.zeros((N, m)),
             status,
             self.objective,
