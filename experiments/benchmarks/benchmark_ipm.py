@@ -2,11 +2,11 @@
 
     python -m experiments.benchmark_ipm [--quick] [--repeats 5] [--growth] [CONFIG ...]
 
-One thread; milliseconds of processor time, the fastest of some solves in this run. All solvers start at the configuration's guess with
-their default options, the configuration's own solver with those of the configuration. Problems named BASE@SHARE are those of a
-configuration with bounds on the speeds of the state, at this share of what the motion without them reaches; BASE+cones is the rigid
-trot with its friction cones as constraints. ``--growth``: the first configuration with 20 to 2,000 shots in the same time each, a fixed
-number of iterations, and the exponent of the time of one.
+One thread; milliseconds of processor time, the fastest of some solves in this run. All solvers start at the configuration's guess
+with their default options, the configuration's own solver with those of the configuration. Problems named BASE@SHARE are those of
+a configuration with bounds on the speeds of the state, at this share of what the motion without them reaches; BASE+cones is the
+rigid trot with its friction cones as constraints. ``--growth``: the first configuration with 20 to 2,000 shots in the same time
+each, a fixed number of iterations, and the exponent of the time of one.
 """
 
 from __future__ import annotations
@@ -45,7 +45,16 @@ PATIENCE = 60.0
 """[s] of processor time for one solve."""
 HORIZONS = (20, 60, 200, 600, 2000)
 GROWTH_ITERATIONS = 8
-COLUMNS = ("problem", "solver", "status", "iterations", "cost", "ms", "linear algebra, ms/iteration", "derivatives, ms/iteration")
+COLUMNS = (
+    "problem",
+    "solver",
+    "status",
+    "iterations",
+    "cost",
+    "ms",
+    "linear algebra, ms/iteration",
+    "derivatives, ms/iteration",
+)
 
 
 class Row(NamedTuple):
@@ -130,13 +139,17 @@ def main() -> None:
         found = np.array(list(growth(arguments.configs[0])))
         for shots, ms in found:
             print(f"{int(shots)} shots: {ms:.3f} ms an iteration", flush=True)
-        print(f"exponent {np.polyfit(*np.log(found).T, 1)[0]:.3f}")
+        shots, ms = np.log(found).T
+        print(f"exponent {np.polyfit(shots, ms, 1)[0]:.3f}")
         return
     print("| " + " | ".join(COLUMNS) + " |\n" + "|---" * len(COLUMNS) + "|", flush=True)
     for name in arguments.configs[:1] if arguments.quick else arguments.configs:
         for row in rows(name, tuple(arguments.solvers.split(",")), arguments.repeats):
             numbers = " | ".join(f"{v:.2f}" for v in row[5:])
-            print(f"| {row.problem} | {row.solver} | {row.status} | {row.iterations} | {row.cost:.9g} | {numbers} |", flush=True)
+            print(
+                f"| {row.problem} | {row.solver} | {row.status} | {row.iterations} | {row.cost:.9g} | {numbers} |",
+                flush=True,
+            )
 
 
 if __name__ == "__main__":

@@ -20,6 +20,7 @@ on others, and say by their right-hand sides whether they contradict them.  Mult
 from __future__ import annotations
 
 import ctypes
+from collections.abc import Sequence
 from functools import lru_cache
 from importlib.resources import files
 from typing import Any
@@ -43,15 +44,15 @@ _Factors = struct_of("elq_factors", "knots T F most:l")
 _Step = struct_of("elq_step", "dx du lambda y room")
 
 
-def kernel_source(package: str, name: str, ndx: int, nu: int) -> str:
-    """The text of a kernel behind the sizes and the products of small matrices."""
-    texts = [(files(p) / "kernels" / n).read_text() for p, n in (("trajopt.lq", "small_matrices.h"), (package, name))]
+def kernel_source(ndx: int, nu: int, kernels: Sequence[tuple[str, str]]) -> str:
+    """The text of kernels, each a package and a file, behind the sizes and the products of small matrices."""
+    texts = [(files(p) / "kernels" / n).read_text() for p, n in (("trajopt.lq", "small_matrices.h"), *kernels)]
     return "\n".join([f"#define NDX {ndx}\n#define NU {nu}", *texts])
 
 
 @lru_cache(maxsize=16)
 def _library(ndx: int, nu: int) -> ctypes.CDLL:
-    return load(kernel_source("trajopt.lq", "equality_riccati.h", ndx, nu))
+    return load(kernel_source(ndx, nu, [("trajopt.lq", "equality_riccati.h")]))
 
 
 class EqualityLQ:
@@ -112,7 +113,7 @@ class EqualityLQ:
         return None if failed < 0 else int(failed)
 
     def solve(self) -> float:
-        """Solve for the vectors with the last factors, from the state dx[0]; the largest contradiction among dependent equations."""
+        """Solve for the vectors with the last factors, from the state dx[0]; the largest contradiction of dependent equations."""
         return float(self._solve(*self._refs))
 
 

@@ -227,7 +227,7 @@ def test_warm_starts_cross_between_solvers(other):
 
 def test_a_step_is_that_of_the_dense_system():
     """The step at the first iterate, by the whole unreduced system of eq. 9 of Waechter and Biegler."""
-    from trajopt.solvers.ipm.kernels import Kernels
+    from trajopt.solvers.ipm.library import Kernels
     from trajopt.solvers.ipm.newton import NewtonSystem
     from trajopt.solvers.ipm.stage_program import Point
 
@@ -295,7 +295,10 @@ def test_a_step_is_that_of_the_dense_system():
     new = y + found[count:a]
     np.testing.assert_allclose(step.z.lam, new[t._defect_rows], atol=1e-8)
     np.testing.assert_allclose(step.z.y[rows >= 0], new[rows[rows >= 0]], atol=1e-8)
-    longest = [np.min(np.where(d < 0, -tau * q / d, 1.0), initial=1.0) for d, q in ((found[:count], below), (-found[:count], above))]
+    longest = [
+        np.min(np.where(d < 0, -tau * q / d, 1.0), initial=1.0)
+        for d, q in ((found[:count], below), (-found[:count], above))
+    ]
     assert step.alpha == pytest.approx(min(longest), rel=1e-9)
 
 

@@ -2,9 +2,9 @@
 
 monotone    mu stays until E_mu <= KAPPA_EPS mu, then becomes max(tol / 10, min(KAPPA_MU mu, mu^THETA_MU))  (A. V. Fiacco,
             G. P. McCormick; eq. 7 of Waechter and Biegler)
-adaptive    mu = sigma (mean complementarity) at each iteration, sigma minimizing what the step would leave of the optimality conditions
-            as their linearization sees it, as long as the error falls below the largest of the last few; where it does not, monotone
-            steps until it does  (J. Nocedal, A. Waechter, R. A. Waltz, SIAM J. Optim. 19, 2009: quality functions)
+adaptive    mu = sigma (mean complementarity) at each iteration, with the sigma whose step leaves least of the optimality
+            conditions as their linearization sees it, as long as the error falls below the largest of the last few; where it does
+            not, monotone steps until it does  (quality functions: J. Nocedal, A. Waechter, R. A. Waltz, SIAM J. Optim. 19, 2009)
 """
 
 from __future__ import annotations

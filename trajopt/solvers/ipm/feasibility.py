@@ -3,8 +3,8 @@
     minimize    1/2 |c(v)|^2  within bounds,    c = (F (-) x_next, g - s, e)
 
 by Levenberg-Marquardt steps within a barrier whose parameter goes to zero. With w = c + J dv their system is that of
-:mod:`trajopt.solvers.ipm.newton` for H = damping, with -w in the place of zero in the rows: the dynamics and all equations are soft.
-A point where |J'c + zu - zl| is small against |c| is one of least violation: the constraints contradict each other there.
+:mod:`trajopt.solvers.ipm.newton` for H = damping, with -w in the place of zero in the rows: the dynamics and all equations are
+soft. A point where |J'c + zu - zl| is small against |c| is one of least violation: the constraints contradict each other there.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import numpy as np
 
 from dynamics_backends.compiled.interface.libraries import address
 from dynamics_backends.protocol import Array
-from trajopt.solvers.ipm.kernels import Kernels, Multipliers
+from trajopt.solvers.ipm.library import Kernels, Multipliers
 from trajopt.solvers.ipm.measure import Measures, Violation
 from trajopt.solvers.ipm.newton import NewtonSystem, Step
 from trajopt.solvers.ipm.stage_program import Point, StageProgram
@@ -35,7 +35,7 @@ AWAY = 1e-2
 """Of |c|_infinity: the barrier parameter at the start."""
 KAPPA_SIGMA = 1e10
 
-BACK, LEAST_VIOLATION, STUCK, OUT = None, "least violation", "stuck", "out"
+BACK, LEAST_VIOLATION, STUCK, OUT = "back", "least violation", "stuck", "out"
 """How it ends: at a point that the filter takes; at one of least violation; without a step; of iterations or time."""
 
 
@@ -47,7 +47,7 @@ class Restored(NamedTuple):
     objective: float
     at: Violation
     iterations: int
-    verdict: str | None
+    verdict: str
 
 
 class Restoration:
@@ -72,8 +72,9 @@ class Restoration:
         """From a point with first derivatives; mu, scale and filter are those of the barrier problem that was left."""
         self.mu, entry = max(mu, min(AWAY * at.largest, 1.0)), at.theta
         self._duals(point)
-        damping, objective, end = DAMPING, float(point.cost.sum()), OUT
-        for count in range(1, most + 1):
+        damping, objective, end, count = DAMPING, float(point.cost.sum()), OUT, 0
+        while count < most:
+            count += 1
             taken, damping = self._stepped(point, other, damping)
             if taken is None:
                 end = LEAST_VIOLATION if self._slope(point) <= 1e2 * STATIONARY * self._norm(point) else STUCK
@@ -84,19 +85,15 @@ class Restoration:
             if at.largest <= FEASIBLE or (at.theta <= ENOUGH * entry and _taken(filter_, at.theta, merit)):
                 end = BACK
                 break
-            if self._least():
-                slope, size = self._slope(point), self._norm(point)
-                if slope <= STATIONARY * size and self.mu <= max(MU_LEAST, STATIONARY * size * size):
-                    end = LEAST_VIOLATION
-                    break
-                if slope <= max(self.mu, STATIONARY * size):
-                    self.mu = max(MU_LEAST, MU_SHARE * self.mu)
+            slope, size = self._slope(point), self._norm(point)
+            if slope <= STATIONARY * size and self.mu <= max(MU_LEAST, STATIONARY * size * size):
+                end = LEAST_VIOLATION
+                break
+            if slope <= max(self.mu, STATIONARY * size):
+                self.mu = max(MU_LEAST, MU_SHARE * self.mu)
             if late():
                 break
         return Restored(point, other, objective, at, count, end)
-
-    def _least(self) -> bool:
-        return True
 
     def _stepped(self, p: Point, to: Point, damping: float) -> tuple[float | None, float]:
         """One step; the objective at its end and the next damping. None: there is none."""
@@ -111,7 +108,9 @@ class Restoration:
                     objective = self.program.first(to)
                     if self._merit(to) <= value + ARMIJO * alpha * slope:
                         self._move_duals(to, step)
-                        return objective, max(LEAST_DAMPING, damping * (0.1 if alpha > 0.5 else 1.0 if alpha > 0.1 else 4.0))
+                        return objective, max(
+                            LEAST_DAMPING, damping * (0.1 if alpha > 0.5 else 1.0 if alpha > 0.1 else 4.0)
+                        )
                     alpha *= 0.5
             damping *= 10.0
         return None, damping
@@ -137,7 +136,11 @@ class Restoration:
         """The largest entry of J'c + zu - zl."""
         N, n, z = self.program.N, self.program.n, self.z
         c = self._residuals(p)
-        z.lam[:], z.y[:], z.f[:] = c[: N * n].reshape(N, n), c[N * n : N * n + self.program.rows], c[N * n + self.program.rows :]
+        z.lam[:], z.y[:], z.f[:] = (
+            c[: N * n].reshape(N, n),
+            c[N * n : N * n + self.program.rows],
+            c[N * n + self.program.rows :],
+        )
         return self.measures.optimality(p, z, 0.0, 0.0, 0.0).gradient
 
     def _duals(self, p: Point) -> None:

@@ -2,14 +2,14 @@
 
     minimize    f(x, u) - mu sum log (v - l) - mu sum log (u - v)    subject to   F_k(x_k, u_k) (-) x_(k+1) = 0,  g - s = 0,  e = 0
 
-for mu that goes to zero: the primal-dual Newton system, solved along the horizon (:mod:`trajopt.solvers.ipm.newton`); a line search on
-a filter of the violation and the barrier's objective with second-order corrections; where it finds no step, steps for feasibility alone
-(:mod:`trajopt.solvers.ipm.feasibility`).  A. Waechter, L. T. Biegler, On the implementation of an interior-point filter line-search
-algorithm for large-scale nonlinear programming, Math. Program. 106, 2006; the structure is used as by C. V. Rao, S. J. Wright,
-J. B. Rawlings, J. Optim. Theory Appl. 99, 1998, and in FATROP (L. Vanroye et al., IROS 2023).
+for mu that goes to zero: the primal-dual Newton system, solved along the horizon (:mod:`trajopt.solvers.ipm.newton`); a line
+search on a filter of the violation and the barrier's objective with second-order corrections; where it finds no step, steps for
+feasibility alone (:mod:`trajopt.solvers.ipm.feasibility`).  A. Waechter, L. T. Biegler, On the implementation of an
+interior-point filter line-search algorithm for large-scale nonlinear programming, Math. Program. 106, 2006; the structure is used
+as by C. V. Rao, S. J. Wright, J. B. Rawlings, J. Optim. Theory Appl. 99, 1998, and in FATROP (L. Vanroye et al., IROS 2023).
 
-States on a Lie group are moved by their retraction and every linear system is about the iterate: no charts, no second derivatives of
-them.  Each record is of the iterate at its start and of the step taken from there.
+States on a Lie group are moved by their retraction and every linear system is about the iterate: no charts, no second derivatives
+of them.  Each record is of the iterate at its start and of the step taken from there.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ from trajopt.results.status import Status
 from trajopt.solvers.feedback import tracking_gains
 from trajopt.solvers.ipm import ends
 from trajopt.solvers.ipm.barrier import KAPPA_EPS, Barrier
-from trajopt.solvers.ipm.feasibility import Restoration
-from trajopt.solvers.ipm.kernels import Kernels
+from trajopt.solvers.ipm.feasibility import BACK, Restoration
+from trajopt.solvers.ipm.library import Kernels
 from trajopt.solvers.ipm.line_search import Accepted, BarrierProblem, LineSearch, Start
 from trajopt.solvers.ipm.measure import Measures, Optimality
 from trajopt.solvers.ipm.newton import NewtonSystem, Step
@@ -65,8 +65,10 @@ def ipm(
     """
     options = options or IPMOptions()
     program = StageProgram(ocp, np.asarray(guess.us, dtype=float), _hessian(ocp, options))
-    found = solve_program(program, guess, options, callback, multipliers)
-    return replace(found, K=tracking_gains(ocp, found.xs, found.us))
+    run = _Run(program, guess, options, callback, multipliers)
+    with np.errstate(all="ignore"):  # non-finite numbers are found and reported, not warned about
+        found = run.solve()
+        return replace(found, K=tracking_gains(ocp, found.xs, found.us, program.final_equalities(run.point)))
 
 
 def solve_program(
@@ -147,7 +149,10 @@ class _Run:
         elif self.options.barrier >= NEAR:
             z.zl[:], z.zu[:] = bounded
         mu = self.barrier.mu
-        for own, distance, is_bounded in ((z.zl, p.v - program.lower, bounded[0]), (z.zu, program.upper - p.v, bounded[1])):
+        for own, distance, is_bounded in (
+            (z.zl, p.v - program.lower, bounded[0]),
+            (z.zu, program.upper - p.v, bounded[1]),
+        ):
             if self.given or self.options.barrier < NEAR:
                 np.copyto(own, np.maximum(own, mu / distance), where=is_bounded)
             own[~is_bounded] = 0.0
@@ -166,7 +171,7 @@ class _Run:
     # -- an iteration ---------------------------------------------------------------------------------------------------
     def _iterated(self) -> Status | None:
         """One iteration; a verdict where it is the last."""
-        o, p, z, barrier = self.options, self.point, self.z, self.barrier
+        p, z, barrier = self.point, self.z, self.barrier
         with self.journal.timed("backward"):
             now = self._measured()
         end = self._ended(now)
@@ -215,7 +220,7 @@ class _Run:
     def _direction(self, now: Optimality) -> Step | None:
         """The Newton step; with a free barrier, for the mu that a step for mu = 0 suggests."""
         p, z, system, barrier = self.point, self.z, self.system, self.barrier
-        probing = barrier.free and now.count > 0
+        probing = barrier.free and now.products > 0
         system.condense(p, z, 0.0 if probing else barrier.mu, self.scale)
         if not system.factor():
             return None
@@ -255,12 +260,14 @@ class _Run:
         filter_ = self.search.filter
         self.search.remember(self.at.theta, self.scale * self.objective + self.barrier.mu * self.at.barrier)
         left = max(self.options.max_iterations - self.iteration, 1)
-        found = restoration.run(self.point, self.other, self.z, self.at, self.barrier.mu, filter_, self.scale, left, self._out_of_time)
+        found = restoration.run(
+            self.point, self.other, self.z, self.at, self.barrier.mu, filter_, self.scale, left, self._out_of_time
+        )
         self.iteration += found.iterations
         self.point, self.other = found.point, found.other
         self.objective, self.at = found.objective, found.at
         self._record(now, 0.0, 0.0)
-        if found.verdict is not None:
+        if found.verdict != BACK:
             return ends.restoration(found, self.program, self.iteration, self.options)
         self._start_again()
         return None

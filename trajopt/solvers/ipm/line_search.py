@@ -1,7 +1,7 @@
 """Step lengths by a filter of the violation theta and the barrier's objective, with second-order corrections.
 
-Sections 2.3 and 2.4 of Waechter and Biegler: a full step that raises the violation is corrected by further solutions of the same system
-for the violation found at its end, c <- alpha c(z) + c(z + alpha d), as long as that falls.
+Sections 2.3 and 2.4 of Waechter and Biegler: a full step that raises the violation is corrected by further solutions of the same
+system for the violation found at its end, c <- alpha c(z) + c(z + alpha d), as long as that falls.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 
 from dynamics_backends.compiled.interface.libraries import address
-from trajopt.solvers.ipm.kernels import Multipliers
+from trajopt.solvers.ipm.library import Multipliers
 from trajopt.solvers.ipm.measure import Measures, Violation
 from trajopt.solvers.ipm.newton import NewtonSystem, Step
 from trajopt.solvers.ipm.stage_program import Point, StageProgram
@@ -24,7 +24,9 @@ SAFETY = 0.05
 
 
 class BarrierFilter(Filter):
-    """A filter that no violation is too small for: barrier problems with tiny mu tell differences below that of the violation's tolerance."""
+    """A filter that no violation is too small for: barrier problems with tiny mu tell differences below that of the violation's
+    tolerance.
+    """
 
     def decides_by_cost(self, at: tuple[float, float], expected: float) -> bool:
         """The switching condition, eq. 19."""
@@ -71,7 +73,9 @@ class LineSearch:
         self.filter = BarrierFilter(1.0)
         self._d, self._rows = np.zeros((program.N, program.n)), np.zeros(program.rows)
         self._fixes = np.zeros(len(program.fixed))
-        self._hopeful = True  # whether the last full step was taken: then derivatives are worth computing before the next one is
+        self._hopeful = (
+            True  # whether the last full step was taken: then derivatives are worth computing before the next one is
+        )
 
     def restart(self, theta: float) -> None:
         """An empty filter, for another barrier problem; the scale is that of the start."""

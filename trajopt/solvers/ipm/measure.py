@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 
 from dynamics_backends.compiled.interface.libraries import address
-from trajopt.solvers.ipm.kernels import Kernels, Multipliers
+from trajopt.solvers.ipm.library import Kernels, Multipliers
 from trajopt.solvers.ipm.stage_program import Point, StageProgram
 
 LARGE = 100.0
@@ -15,8 +15,9 @@ LARGE = 100.0
 
 
 class Violation(NamedTuple):
-    """theta: l1 norm of all residuals; the largest of them, and of the gaps alone; minus the sum of the logarithms of the distances from
-    bounds; the sum of squares of the residuals."""
+    """theta: l1 norm of all residuals; the largest of them, and of the gaps alone; minus the sum of the logarithms of the
+    distances from bounds; the sum of squares of the residuals.
+    """
 
     theta: float
     largest: float
@@ -26,9 +27,10 @@ class Violation(NamedTuple):
 
 
 class Optimality(NamedTuple):
-    """The largest entry of the Lagrangian's gradient, violation and complementarity, unscaled but for the objective's factor; E_0 and
-    E_mu of eq. 5; the mean and the least of the products of multipliers and distances, how many there are; the sum of squares of the
-    gradient."""
+    """The largest entry of the Lagrangian's gradient, violation and complementarity, unscaled but for the objective's factor; E_0
+    and E_mu of eq. 5; the mean and the least of the products of multipliers and distances, how many there are; the sum of squares
+    of the gradient.
+    """
 
     gradient: float
     violation: float
@@ -37,7 +39,7 @@ class Optimality(NamedTuple):
     barrier_error: float
     mean: float
     least: float
-    count: int
+    products: int
     squares: float
 
 

@@ -9,9 +9,9 @@ the step (dx, du, ds) solve
 (A. Waechter, L. T. Biegler, Math. Program. 106, 2006, eq. 13). The slack's step leaves: H gains J_g' Sigma_s J_g, the gradient
 J_g'(Sigma_s (g - s) + phi_s).
 
-Where the reduced Quu of a knot is not positive definite, the negative eigenvalues of the blocks of H from there to the end change their
-sign: their directions keep the size of their curvature, and the knots before stay as they are.  (A shift of all of H, algorithm IC
-there, shortens the steps of all knots for the sake of one; it is the last resort.)
+Where the reduced Quu of a knot is not positive definite, the negative eigenvalues of the blocks of H from there to the end change
+their sign: their directions keep the size of their curvature, and the knots before stay as they are.  (A shift of all of H,
+algorithm IC there, shortens the steps of all knots for the sake of one; it is the last resort.)
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ import numpy as np
 from dynamics_backends.compiled.interface.libraries import address
 from dynamics_backends.protocol import Array
 from trajopt.lq.equality_lq import EqualityLQ
-from trajopt.solvers.ipm.kernels import (
+from trajopt.solvers.ipm.library import (
     ESTIMATE,
     FEASIBILITY,
     NEWTON,
@@ -45,8 +45,9 @@ FASTER, RAISE, LOWER = 100.0, 8.0, 1.0 / 3.0
 
 
 class Step(NamedTuple):
-    """A direction: v (numbers,), new multipliers lam, y, f and steps of zl, zu in ``z``, the largest primal and dual step lengths, the
-    slope of the barrier's objective."""
+    """A direction: v (numbers,), new multipliers lam, y, f and steps of zl, zu in ``z``, the largest primal and dual step
+    lengths, the slope of the barrier's objective.
+    """
 
     v: Array
     z: Multipliers
@@ -75,7 +76,9 @@ class NewtonSystem:
         self._out = np.zeros(9)
 
     # -- systems --------------------------------------------------------------------------------------------------------
-    def condense(self, p: Point, z: Multipliers, mu: float, scale: float, mode: int = NEWTON, soft: float = 0.0) -> None:
+    def condense(
+        self, p: Point, z: Multipliers, mu: float, scale: float, mode: int = NEWTON, soft: float = 0.0
+    ) -> None:
         """Build the system at a point."""
         o, exact = self.settings, self.program.exact
         o.mu, o.scale, o.mode, o.soft = mu, scale, mode, soft
@@ -143,16 +146,27 @@ class NewtonSystem:
         alpha, alpha_z, slope = self._out[:3].tolist()
         return Step(v, to.z, alpha, alpha_z, slope)
 
-    def centered(self, p: Point, z: Multipliers, now: Optimality, squares: float, limits: tuple[float, float], tau: float, affine: Step, to: Step) -> tuple[Step, float]:
-        """The step for the mu = sigma mean that the quality function chooses, sigma within limits, and that mu; the system is that of
-        mu = 0. squares: of the violation. Its array is that of ``to``."""
+    def centered(
+        self,
+        p: Point,
+        z: Multipliers,
+        now: Optimality,
+        squares: float,
+        limits: tuple[float, float],
+        tau: float,
+        affine: Step,
+        to: Step,
+    ) -> tuple[Step, float]:
+        """The step for the mu = sigma mean that the quality function chooses, sigma within limits, and that mu; the system is
+        that of mu = 0. squares: of the violation. Its array is that of ``to``.
+        """
         program, count = self.program, self.program.numbers
         self.solve(p, z, tau, affine)
         self.other_barrier(p, now.mean)
         self.solve(p, z, tau, to)
         steps = (affine.v, affine.z.zl, affine.z.zu, to.v, to.z.zl, to.z.zu)
         equations = program.N * program.n + program.rows + len(program.fixed)
-        oracle = OracleData(*map(address, steps), now.mean, now.squares / count, squares / equations, tau, now.count)
+        oracle = OracleData(*map(address, steps), now.mean, now.squares / count, squares / equations, tau, now.products)
         sigma = self.kernels.centering(program.ref, p.ref, z.ref, ctypes.addressof(oracle), *limits)
         mu = sigma * now.mean
         self.other_barrier(p, mu)

@@ -2,10 +2,10 @@
 
     v = (x (N + 1, n), u (N, m), s (rows)),   lower <= v <= upper
 
-Rows are those of the constraints, knot by knot. An inequality g(x, u) has a slack s with its bounds, g - s = 0; an equality has none.
-Bounds on numbers of the state and on controls are bounds on v; numbers of the state that a bound fixes are equations of their knot,
-controls that are fixed, or that nothing reads, stay where they are. On a Lie group x in v is not read: states are moved by their
-retraction, and their constraints are rows. x_0 is given.
+Rows are those of the constraints, knot by knot. An inequality g(x, u) has a slack s with its bounds, g - s = 0; an equality has
+none. Bounds on numbers of the state and on controls are bounds on v; numbers of the state that a bound fixes are equations of
+their knot, controls that are fixed, or that nothing reads, stay where they are. On a Lie group x in v is not read: states are
+moved by their retraction, and their constraints are rows. x_0 is given.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from dynamics_backends.protocol import Array, Hessians
 from trajopt.problem.constraints import Constraint, chosen_coordinates
 from trajopt.problem.ocp import OCP
 from trajopt.solvers.direct.program_parts import with_rows
-from trajopt.solvers.ipm.kernels import ABSENT, EQUALITY, INEQUALITY, LONG, Multipliers, PointData, StructureData
+from trajopt.solvers.ipm.library import ABSENT, EQUALITY, INEQUALITY, LONG, Multipliers, PointData, StructureData
 from trajopt.stage.engine import Wanted, stages_of
 from trajopt.stage.stages import StageDerivatives, StageValues
 
@@ -94,7 +94,9 @@ class StageProgram:
             low, high = (_stacked(constraints, K, side) for side in (0, 1))
             kind = np.where(low == high, EQUALITY, np.where(np.isfinite(low) | np.isfinite(high), INEQUALITY, ABSENT))
             if k.start == 0:  # x_0 is given
-                reads = np.concatenate([np.zeros(0, bool), *(np.full(c.residual.n_out, c.residual.nu > 0) for c in constraints)])
+                reads = np.concatenate(
+                    [np.zeros(0, bool), *(np.full(c.residual.n_out, c.residual.nu > 0) for c in constraints)]
+                )
                 kind[0, ~reads] = ABSENT
             lower.append(low.ravel())
             upper.append(high.ravel())
@@ -170,7 +172,9 @@ class StageProgram:
             *map(address, (self.lower, self.upper, self.target, self.fixed_at)),
         )
         self.ref = ctypes.addressof(self.structure)
-        own = np.diff(self.fix) + np.array([(self.kind[a:b] == EQUALITY).sum() for a, b in zip(self.row, self.row[1:], strict=False)])
+        own = np.diff(self.fix) + np.array(
+            [(self.kind[a:b] == EQUALITY).sum() for a, b in zip(self.row, self.row[1:], strict=False)]
+        )
         self.equations, self.most_equations = int(own.sum()), int(own.max())
 
     def multipliers(self) -> Multipliers:
@@ -220,6 +224,15 @@ class StageProgram:
             found = stages.second(*self._given(p, k), scale, z.lam[k], y, out=out)
             if found.xx is not view.Q and not np.shares_memory(found.xx, view.Q):
                 view.Q[:], view.S[:], view.R[:] = found.xx, found.ux, found.uu
+
+    def final_equalities(self, p: Point) -> Array:
+        """sum_i J_i'J_i (n, n) of the equalities at the final state."""
+        _, rows, _ = self.parts[-1]
+        J = p.gx[rows][self.kind[rows] == EQUALITY]
+        fixed = self.fixed[self.fix[self.N] :]
+        total = J.T @ J
+        total[fixed, fixed] += 1.0
+        return np.asarray(total)
 
     def _given(self, p: Point, k: slice) -> tuple[Array, Array, Array]:
         if k.start == self.N:

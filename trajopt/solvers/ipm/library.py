@@ -1,4 +1,4 @@
-"""The functions of kernels/interior_point.h, on arrays."""
+"""The compiled functions of the folder kernels, and the structs that they take."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from functools import lru_cache
 import numpy as np
 
 from dynamics_backends.compiled.interface.libraries import address, bound, load
-from dynamics_backends.protocol import Array
 from trajopt.lq.equality_lq import kernel_source, struct_of
 
 ABSENT, INEQUALITY, EQUALITY = 0, 1, 2
@@ -50,7 +49,7 @@ class Kernels:
 
 @lru_cache(maxsize=16)
 def _library(ndx: int, nu: int) -> ctypes.CDLL:
-    return load(kernel_source("trajopt.solvers.ipm", "interior_point.h", ndx, nu))
+    return load(kernel_source(ndx, nu, [("trajopt.solvers.ipm", name) for name in ("interior_point.h", "centering.h")]))
 
 
 class Multipliers:
