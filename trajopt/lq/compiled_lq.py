@@ -18,7 +18,7 @@ import numpy as np
 from dynamics_backends.compiled.interface.libraries import CompilerError, address, bound, load
 from dynamics_backends.protocol import Array
 from trajopt.lq import box_qp, definite_shift
-from trajopt.lq.lq import Bounds, LQProblem, LQStep, Policy
+from trajopt.lq.lq import Bounds, LQProblem, LQStep, Policy, Stationarity
 
 _CONSTANTS = {
     "MAX_BOX_ITERATIONS": box_qp.MAX_ITERATIONS,
@@ -97,6 +97,8 @@ class CompiledLQ:
             library = _library(ndx, nu)
         self._riccati = bound(library, "lq_riccati", "pp dd pp", ctypes.c_long)
         self._adjoint = bound(library, "lq_adjoint", "ppp")
+        self._stationarity = bound(library, "lq_stationarity", "pppp p")
+        self._finite = bound(library, "lq_finite", "p", ctypes.c_int)
         self._linear_rollout = bound(library, "lq_rollout", "ppp ppp")
 
     def solve_riccati(
@@ -145,6 +147,18 @@ class CompiledLQ:
         data = _contiguous(lq)
         self._adjoint(_problem(data), address(lam), address(gradient))
         return lam, gradient
+
+    def stationarity(self, lq: LQProblem, K: Array | None = None) -> Stationarity:
+        """See :func:`trajopt.lq.lq.stationarity`."""
+        N, data = lq.horizon, _contiguous(lq)
+        found = Stationarity(np.empty((N + 1, self.n)), np.empty((N, self.m)), np.empty(self.m))
+        K = None if K is None else np.ascontiguousarray(K)
+        self._stationarity(_problem(data), None if K is None else address(K), *map(address, found))
+        return found
+
+    def is_finite(self, lq: LQProblem) -> bool:
+        """See :func:`trajopt.lq.lq.is_finite`."""
+        return bool(self._finite(_problem(_contiguous(lq))) and np.isfinite(lq.dx0).all())
 
     def forward(
         self, lq: LQProblem, policy: Policy, bounds: Bounds | None = None
