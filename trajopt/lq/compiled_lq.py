@@ -32,7 +32,7 @@ _CONSTANTS = {
 """What the kernels share with their twins in Python."""
 _loading = threading.Lock()
 """Held while a library is compiled or loaded, so that none is compiled twice."""
-_KERNELS = ("small_matrices.h", "box_qp.h", "definite_shift.h", "riccati.h")
+_KERNELS = ("lq_types.h", "small_matrices.h", "box_qp.h", "definite_shift.h", "riccati.h")
 
 
 def lq_source() -> str:
@@ -100,6 +100,11 @@ class CompiledLQ:
         self._stationarity = bound(library, "lq_stationarity", "pppp p")
         self._finite = bound(library, "lq_finite", "p", ctypes.c_int)
         self._linear_rollout = bound(library, "lq_rollout", "ppp ppp")
+
+    @property
+    def functions(self) -> tuple[Any, ...]:
+        """Those that a solver in C calls: riccati, adjoint, stationarity, finite, rollout of kernels/riccati.h."""
+        return self._riccati, self._adjoint, self._stationarity, self._finite, self._linear_rollout
 
     def solve_riccati(
         self, lq: LQProblem, mu: float = 0.0, regularize: str = "control", bounds: Bounds | None = None

@@ -1,23 +1,8 @@
 /* The LQ problem with defects: the twin of trajopt/lq/lq.py, with the sizes n = NDX and m = NU known at compile time.
-   Matrices by rows; every array is one knot after the other.  Before this text stand small_matrices.h, box_qp.h and definite_shift.h. */
+   Matrices by rows; every array is one knot after the other.  Before this text stand lq_types.h, small_matrices.h, box_qp.h and
+   definite_shift.h. */
 
 #define N_ NDX
-
-/* A (N, n, n), B (N, n, m), d (N, n), Q (N + 1, n, n), q (N + 1, n), S (N, m, n), R (N, m, m), r (N, m); N steps */
-typedef struct {
-    const double *A, *B, *d, *Q, *q, *S, *R, *r;
-    long N;
-} lq_problem;
-
-/* Bounds on du, (N, m) each; NULL for none. */
-typedef struct {
-    const double *lower, *upper;
-} lq_bounds;
-
-/* du = k + K dx and its value function: K (N, m, n), k (N, m), Vx (N + 1, n), Vxx (N + 1, n, n) */
-typedef struct {
-    double *K, *k, *Vx, *Vxx;
-} lq_policy;
 
 /* Second derivatives, contracted with lam (n), of the knots first .. last: xx (n, n), ux (m, n), uu (m, m). */
 typedef struct {
@@ -211,18 +196,6 @@ static void stationarity(lq_problem p, const double *K, double *restrict lambda,
         PRODUCT(own, next, p.A + i * N_ * N_, 1, N_, N_, 1);
         if (K) PRODUCT(own, gradient, K + i * M_ * N_, 1, M_, N_, 1);
     }
-}
-
-/* Whether all of `count` numbers are finite: what is not, times zero, is NaN. */
-static int all_finite(const double *x, long count)
-{
-    pack_t sum = {0.0};
-    double rest = 0.0;
-    long i = 0;
-    for (; i + PACK <= count; i += PACK) sum += *(const pack_t *)(x + i) * 0.0;
-    for (; i < count; i++) rest += x[i] * 0.0;
-    for (int j = 0; j < PACK; j++) rest += ((const double *)&sum)[j];
-    return rest == 0.0;
 }
 
 static int finite_problem(lq_problem p)
