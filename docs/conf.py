@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 import sys
@@ -67,7 +68,9 @@ html_theme = "pydata_sphinx_theme"
 html_title = "trajopt"
 html_static_path = ["static"]
 html_css_files = ["site.css"]
-os.environ["PATH"] = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")])  # for !trajopt in pages
+os.environ["PATH"] = os.pathsep.join(
+    [str(Path(sys.executable).parent), os.environ.get("PATH", "")]
+)  # for !trajopt in pages
 html_show_sourcelink = False
 html_theme_options = {
     "show_prev_next": True,
@@ -139,10 +142,8 @@ def _explained(what: str, thing: Any) -> set[str]:
     import inspect
 
     names: set[str] = set(getattr(thing, "__dataclass_fields__", ())) | set(getattr(thing, "_fields", ()))
-    try:
+    with contextlib.suppress(TypeError, ValueError):
         names |= set(inspect.signature(thing).parameters)
-    except (TypeError, ValueError):
-        pass
     return names - {"self", "cls", "args", "kwargs", "fields"} if what in ("class", "function", "method") else set()
 
 

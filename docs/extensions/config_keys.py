@@ -119,7 +119,9 @@ def page(title: str, tables: list[Table]) -> str:
         if said and not said[0].startswith(table.kind.__name__ + "("):
             parts.append(_prose(said[0].split(". ")[0].split("\n\n")[0].rstrip(".") + ".") + "\n")
         rows = ["| key | value | default | meaning |", "|---|---|---|---|"]
-        rows += [f"| `{k.name}` | {_cell(k.type)} | {_code(k.default)} | {_cell(k.meaning)} |" for k in keys(table.kind)]
+        rows += [
+            f"| `{k.name}` | {_cell(k.type)} | {_code(k.default)} | {_cell(k.meaning)} |" for k in keys(table.kind)
+        ]
         parts.append("\n".join(rows) + "\n")
     return "\n".join(parts)
 

@@ -44,7 +44,7 @@ def entries(paragraph: str, names: Collection[str]) -> tuple[str, list[Entry]]:
         return prose, []
     one = "|".join(sorted(map(re.escape, names), key=len, reverse=True))
     unit = r"(?: \([^()]*\)| \[[^\]]*\])*"
-    found = list(re.finditer(rf"(?:^|(?<=[.;] ))((?:{one})(?:{unit}, (?:{one}))*{unit})(?=[:;.](?: |$))", prose))
+    found = list(re.finditer(rf"(?:^|(?<=[.;:] ))((?:{one})(?:{unit}, (?:{one}))*{unit})(?=[:;.](?: |$))", prose))
     if not found:
         return prose, []
     explained = []

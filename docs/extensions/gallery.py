@@ -109,7 +109,6 @@ def draw(place: str) -> None:
     """The picture and the facts of the solution in a folder."""
     from experiments.plots.robot_picture import draw_poses
     from experiments.view.shown import shown
-
     from trajopt import Solution
 
     solution = Solution.load(Path(place) / "solution.npz")

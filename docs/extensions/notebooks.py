@@ -30,7 +30,13 @@ def notebook(text: str) -> str:
     for match in _CELL.finditer(body):
         _add_markdown(cells, body[end : match.start()])
         cells.append(
-            {"cell_type": "code", "metadata": {}, "source": _without_options(match[1]).rstrip(), "outputs": [], "execution_count": None}
+            {
+                "cell_type": "code",
+                "metadata": {},
+                "source": _without_options(match[1]).rstrip(),
+                "outputs": [],
+                "execution_count": None,
+            }
         )
         end = match.end()
     _add_markdown(cells, body[end:])

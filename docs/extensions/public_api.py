@@ -17,7 +17,11 @@ THEMES: tuple[tuple[str, str, tuple[str, ...]], ...] = (
     ("quantities", "Rigid-body quantities", ("dynamics_backends.rigid_body",)),
     ("systems", "Systems of bodies", ("dynamics_backends.systems.bodies",)),
     ("contact", "Contacts, constraints and impacts", ("dynamics_backends.systems",)),
-    ("backends", "Maps and derivative backends", ("dynamics_backends.protocol", "dynamics_backends.registry", "dynamics_backends.names")),
+    (
+        "backends",
+        "Maps and derivative backends",
+        ("dynamics_backends.protocol", "dynamics_backends.registry", "dynamics_backends.names"),
+    ),
     ("manifolds", "Manifolds", ("dynamics_backends.manifold",)),
     ("functions", "Functions of rows", ("dynamics_backends.scalar",)),
     ("problems", "Optimal control problems", ("trajopt.problem",)),
@@ -52,7 +56,9 @@ def public_names() -> list[Name]:
 
 def theme_of(module: str) -> tuple[str, str]:
     """File and title of the page for what a module defines."""
-    fitting = [(len(prefix), file, title) for file, title, prefixes in THEMES for prefix in prefixes if _within(module, prefix)]
+    fitting = [
+        (len(prefix), file, title) for file, title, prefixes in THEMES for prefix in prefixes if _within(module, prefix)
+    ]
     if fitting:
         return max(fitting)[1:]
     folder = module.split(".")[1] if "." in module else module

@@ -29,7 +29,7 @@ from trajopt.replanning.plan import with_values
 
 @dataclass(frozen=True, kw_only=True)
 class FootWeights(Checked):
-    """Weights of a foot's position [m]: while it swings, while it stands."""
+    """Weights of a foot's position [1/m^2]. swing: while it swings. stance: while it stands."""
 
     swing: float = 5e3
     stance: float = 5e2
@@ -42,7 +42,8 @@ class FootWeights(Checked):
 class Settings(SoftGround, Sampling):
     """A gait of a robot with a floating base and four feet; the horizon is what is planned at a time.
 
-    feet: left front, right front, left hind, right hind. joints: angles [rad] at the start, which the joints are drawn to.
+    robot: a bundled name or "erd:NAME". feet: left front, right front, left hind, right hind. base: weights of the state. foot:
+    weights of the feet. control_weight: of the torques. joints: angles [rad] at the start, which the joints are drawn to.
     height: of the base [m]. gait: of :data:`problems.legged.gait.PATTERNS`. swing, support: seconds in the air, and on all feet
     between two swings. cycles: of the gait, after which the robot stands. step_length, step_height: of a foot [m].
     terminal: share of the state's weights at the end. guess_gains: of the joint controller whose motion is the first guess.

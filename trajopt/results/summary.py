@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import html
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -60,9 +60,7 @@ def svg(panel: Panel) -> str:
     for j in range(curves.shape[1]):
         fine = np.isfinite(y[:, j])
         points = " ".join(f"{a:.1f},{b:.1f}" for a, b in zip(x[fine], y[fine, j], strict=True))
-        lines.append(
-            f'<polyline points="{points}" fill="none" stroke="{COLORS[j % len(COLORS)]}" stroke-width="1.3"/>'
-        )
+        lines.append(f'<polyline points="{points}" fill="none" stroke="{COLORS[j % len(COLORS)]}" stroke-width="1.3"/>')
     shown = (lambda v: f"1e{v:.0f}") if panel.logarithmic else (lambda v: f"{v:.3g}")
     texts = [
         _text(LEFT, TOP - 8, panel.title, "start", bold=True),
