@@ -73,7 +73,8 @@ def make(folder: Path, kept: Path, pattern: str = "*", tell: Callable[[str], Non
             place.mkdir(parents=True)
             _solve(config, place)
             tell(f"gallery: {config.stem}")
-        facts = json.loads((place / "facts.json").read_text(encoding="utf-8"))
+        known = place / "facts.json"
+        facts = json.loads(known.read_text(encoding="utf-8")) if known.exists() else None
         if (place / "poses.png").exists():
             shutil.copyfile(place / "poses.png", folder / f"{config.stem}.png")
         values = tomllib.loads(config.read_text(encoding="utf-8"))
@@ -84,7 +85,7 @@ def make(folder: Path, kept: Path, pattern: str = "*", tell: Callable[[str], Non
 
 
 def _solve(config: Path, place: Path) -> None:
-    """Run the command, draw the picture, write the facts (null where it took too long)."""
+    """Run the command, draw the picture, write the facts; nothing where it took too long, so that a later build tries again."""
     command = [sys.executable, "-m", "experiments.cli.main", "solve", str(config), "--out", str(place)]
     try:
         subprocess.run(
@@ -96,7 +97,6 @@ def _solve(config: Path, place: Path) -> None:
             check=False,
         )
     except subprocess.TimeoutExpired:
-        (place / "facts.json").write_text("null")
         return
     solution = place / "solution.npz"
     if not solution.exists():
@@ -127,9 +127,9 @@ def draw(place: str) -> None:
 
 HEAD = f"""# Gallery
 
-Every configuration of `problems/configs`, solved when this page was built. A time is that of the solve on the machine that built the page,
-without the compilation of kernels, which the next solve finds on disk. What takes more than {TIME_LIMIT:.0f} s with compilation is named
-at the end. A configuration with a table `[replan]` is shown by its first plan.
+Every configuration of `problems/configs`, solved when this page was built. A time is that of the solve on the machine that built
+the page, without the compilation of kernels, which the next solve finds on disk. What takes more than {TIME_LIMIT:.0f} s with
+compilation is named at the end. A configuration with a table `[replan]` is shown by its first plan.
 
 ```sh
 trajopt solve problems/configs/NAME.toml --out out/NAME
@@ -160,8 +160,8 @@ def _card(shown: Shown) -> str:
         "",
         shown.about,
         "",
-        f"**{facts['status'].replace('_', ' ')}** by `{facts['solver']}` in {facts['iterations']} iterations, {_time(facts['seconds'])}; "
-        f"{facts['knots']} knots. `trajopt {command} problems/configs/{shown.name}.toml`",
+        f"**{facts['status'].replace('_', ' ')}** by `{facts['solver']}` in {facts['iterations']} iterations, "
+        f"{_time(facts['seconds'])}; {facts['knots']} knots. `trajopt {command} problems/configs/{shown.name}.toml`",
         ":::",
         "",
     ]

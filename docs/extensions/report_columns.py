@@ -4,8 +4,8 @@ from __future__ import annotations
 
 HEAD = """# The table of a solve
 
-`to.ConsoleTable(verbosity=...)`, or `--verbosity` of the command, prints one line for each iteration. 1 shows the short table, 2 adds what
-tells why a step was taken, 3 the second derivatives that were used and the time of each phase.
+`to.ConsoleTable(verbosity=...)`, or `--verbosity` of the command, prints one line for each iteration. 1 shows the short table, 2
+adds what tells why a step was taken, 3 the second derivatives that were used and the time of each phase.
 
 | column | field of `IterationRecord` | meaning | from verbosity |
 |---|---|---|---|
