@@ -1,6 +1,6 @@
 """The pictures of README.md: `make pictures` solves and draws them again.
 
-    python docs/extensions/pictures.py FOLDER
+python docs/extensions/pictures.py FOLDER
 """
 
 from __future__ import annotations
