@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import importlib.util
 import os
 import shutil
 import sys
@@ -71,6 +72,7 @@ html_css_files = ["site.css"]
 os.environ["PATH"] = os.pathsep.join(
     [str(Path(sys.executable).parent), os.environ.get("PATH", "")]
 )  # for !trajopt in pages
+mathjax_path = "mathjax.js"  # a copy, so that the site needs no network; see copy_mathjax
 html_show_sourcelink = False
 html_theme_options = {
     "show_prev_next": True,
@@ -182,6 +184,14 @@ def copy_scenes(app: Any, error: Exception | None) -> None:
             shutil.copyfile(source, Path(app.outdir) / folder / scene)
 
 
+def copy_mathjax(app: Any, error: Exception | None) -> None:
+    """MathJax with its glyphs as curves: one file."""
+    if error is None and app.builder.name == "html":
+        [folder] = importlib.util.find_spec("sphinx-mathjax-offline").submodule_search_locations
+        script = Path(folder) / "static" / "mathjax" / "tex-svg-full.js"
+        shutil.copyfile(script, Path(app.outdir) / "_static" / "mathjax.js")
+
+
 def setup(app: Any) -> dict[str, bool]:
     app.add_config_value("gallery_only", "*", "", [str])  # of file names; for a quick look at the rest of the site
     app.connect("builder-inited", generate)
@@ -190,4 +200,5 @@ def setup(app: Any) -> dict[str, bool]:
     app.connect("autodoc-skip-member", skip)
     app.connect("missing-reference", resolve)
     app.connect("build-finished", copy_scenes)
+    app.connect("build-finished", copy_mathjax)
     return {"parallel_read_safe": False}
