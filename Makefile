@@ -85,7 +85,7 @@ $(DOCS_STAMP): $(STAMP)
 	@$(PIP) install -e '.[docs]' </dev/null
 	@touch $@
 
-SPHINX = $(BIN)/python -m sphinx -W --keep-going -q -d docs/_build/doctrees
+SPHINX = $(BIN)/python -m sphinx -W --keep-going -q -j 2 -d docs/_build/doctrees
 docs: $(DOCS_STAMP)
 	@$(SPHINX) -b html docs docs/_build/html </dev/null
 	@echo 'The documentation is in docs/_build/html/index.html'

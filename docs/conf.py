@@ -201,4 +201,4 @@ def setup(app: Any) -> dict[str, bool]:
     app.connect("missing-reference", resolve)
     app.connect("build-finished", copy_scenes)
     app.connect("build-finished", copy_mathjax)
-    return {"parallel_read_safe": False}
+    return {"parallel_read_safe": True}
