@@ -1,7 +1,7 @@
 """Simplified surfaces, kept on disk: reading a robot's meshes takes seconds, what is drawn of them milliseconds.
 
-Entries are named by the file's path, time and size, by the number of triangles and by how they are simplified, so that a changed file is read anew; they appear
-complete or not at all, and a folder that cannot be written only costs the time.
+Entries are named by the file's path, time and size, by the number of triangles and by how they are simplified, so that a changed
+file is read anew; they appear complete or not at all, and a folder that cannot be written only costs the time.
 """
 
 from __future__ import annotations

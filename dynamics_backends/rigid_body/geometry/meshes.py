@@ -126,7 +126,8 @@ def _color(piece: Any) -> tuple[float, float, float, float] | None:
 def simplified(vertices: Array, faces: Array, triangles: int) -> tuple[Array, Array]:
     """About ``triangles`` triangles in place of more (quadric error metrics of M. Garland, P. Heckbert, SIGGRAPH 1997).
 
-    Corners that coincide are made one first: many files give each triangle corners of its own, and such would fall apart. Raises ModuleNotFoundError without fast-simplification where there are more.
+    Corners that coincide are made one first: many files give each triangle corners of its own, and such would fall apart.
+    Raises ModuleNotFoundError without fast-simplification where there are more.
     """
     if len(faces) <= triangles:
         return vertices, faces
