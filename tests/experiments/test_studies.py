@@ -2,6 +2,7 @@
 
 import csv
 import json
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -75,6 +76,12 @@ def test_the_list_names_all_and_a_wrong_name_the_nearest():
     assert listed.exit_code == 0 and all(name in listed.output for name in registry.STUDIES)
     wrong = CliRunner().invoke(main, ["experiment", "code-sise"])
     assert wrong.exit_code == BAD_INPUT and "code-size" in wrong.output
+
+
+def test_the_documentation_lists_all_experiments():
+    page = (Path(__file__).parents[2] / "docs" / "benchmarks" / "index.md").read_text(encoding="utf-8")
+    missing = [name for name, what in registry.STUDIES.items() if f"| `{name}` | {what} |" not in page]
+    assert not missing
 
 
 @pytest.mark.parametrize("free", [False, True])
