@@ -377,19 +377,23 @@ def test_unreachable_goal_is_infeasible_and_names_it():
     assert "goal" in status.component
 
 
-def test_riccati_refuses_a_terminal_equality_by_name():
+def test_riccati_takes_a_terminal_equality():
     manifold = textbook.autonomous_pendulum().manifold
     goal = bounded(state_cost(manifold, [np.pi, 0.0], 1.0), name="goal")
-    with pytest.raises(ValueError, match="refuses 'goal: angle"):
-        solve(_pendulum(10, terminal_constraints=[goal]), options={"qp_solver": "riccati"}, solver="sqp")
+    ocp = _pendulum(10, terminal_constraints=[goal])
+    found, expected = (solve(ocp, options={"qp_solver": name}, solver="sqp") for name in ("riccati", "daqp"))
+    assert found.status.success and expected.status.success
+    assert found.cost == pytest.approx(expected.cost, rel=1e-9)
+    np.testing.assert_allclose(found.xs[-1], [np.pi, 0.0], atol=1e-9)
 
 
-def test_without_compositions_scqp_is_gauss_newton_and_the_default():
-    histories = [
-        [r.cost for r in solve(_pendulum(u_lower=[-3.0], u_upper=[3.0]), options=options, solver="sqp").history]
-        for options in ({}, {"hessian": "scqp"}, {"hessian": "gauss_newton"})
-    ]
-    assert histories[0] == histories[1] == histories[2]
+@pytest.mark.parametrize(
+    ("one", "same"), [({"hessian": "scqp"}, {"hessian": "gauss_newton"}), ({}, {"hessian": "exact"})]
+)
+def test_without_compositions_scqp_is_gauss_newton_and_the_default_is_exact(one, same):
+    ocp = _pendulum(u_lower=[-3.0], u_upper=[3.0])
+    histories = [[r.cost for r in solve(ocp, options=options, solver="sqp").history] for options in (one, same)]
+    assert histories[0] == histories[1]
 
 
 def test_swing_up_between_limits_of_state_and_power():

@@ -31,15 +31,17 @@ import time
 import numpy as np
 
 from dynamics_backends.protocol import Array
+from trajopt.lq.lq_solver import LQSolver
 from trajopt.results.records import Callback, Journal
 from trajopt.results.status import Status, StatusCode
 from trajopt.solvers.nlp import nlp_verdicts as verdicts
 from trajopt.solvers.nlp.nlp import NLP, NLPSolution
 from trajopt.solvers.options import SQPOptions
-from trajopt.solvers.qp.qp import QP, Hessian, QPSolver, make_qp_solver
+from trajopt.solvers.qp.qp import QP, Hessian, make_qp_solver
 from trajopt.solvers.qp.riccati_kkt import UnstructuredQP
 from trajopt.solvers.sqp.convexify import Convexified, convexified
 from trajopt.solvers.sqp.elastic import elastic_step, feasibility_step
+from trajopt.solvers.sqp.sqp_acceptance import Acceptance, Step, ViolationTest, acceptance, step_of
 from trajopt.solvers.sqp.sqp_iterate import (
     Iterate,
     Trial,
@@ -51,7 +53,6 @@ from trajopt.solvers.sqp.sqp_iterate import (
     trial,
 )
 from trajopt.solvers.sqp.sqp_line_search import LineSearch, Taken
-from trajopt.solvers.sqp.sqp_search import Acceptance, Step, ViolationTest, acceptance, step_of
 from trajopt.solvers.sqp.sqp_state import Contradictions, Damping, Progress, Subproblems
 
 UNBOUNDED_BELOW = 1e10
@@ -75,12 +76,12 @@ def solve_nlp(
     callback: Callback | None = None,
     *,
     multipliers: tuple[Array, Array] | None = None,
-    qp_solver: QPSolver | None = None,
+    lq_solver: LQSolver | None = None,
 ) -> NLPSolution:
     """Solve a program from the guess w (n,), clipped to its bounds.
 
-    multipliers: a guess of y (m,) and z (n,), say of an earlier solution, and of the active set. qp_solver: default that of
-    the options.
+    multipliers: a guess of y (m,) and z (n,), say of an earlier solution, and of the active set. lq_solver: who
+    sweeps over the stages of QPs, where the program has such; None: they are sparse matrices.
     callback: called with an IterationRecord after each iteration; its KeyboardInterrupt stops the solver, which returns the best
     iterate. Raises ValueError where "gauss_newton" or "scqp" is asked of a program that has no ``convex_hessian``, and for
     a guess of the wrong size. Non-convergence is no exception: see ``status``.
@@ -89,19 +90,19 @@ def solve_nlp(
     n = len(nlp.x_lower)
     if np.shape(w) != (n,):
         raise ValueError(f"the guess has shape {np.shape(w)}; this program has {n} variables")
-    return SQPLoop(nlp, options, callback, qp_solver).run(np.array(w, dtype=float), multipliers)
+    return SQPLoop(nlp, options, callback, lq_solver).run(np.array(w, dtype=float), multipliers)
 
 
 class SQPLoop:
     """One solve. ``run`` may be called once; it always returns a solution, also after Ctrl-C."""
 
     def __init__(
-        self, nlp: NLP, options: SQPOptions, callback: Callback | None = None, qp_solver: QPSolver | None = None
+        self, nlp: NLP, options: SQPOptions, callback: Callback | None = None, lq_solver: LQSolver | None = None
     ) -> None:
         self.nlp, self.options = nlp, options
         self.journal, self.progress, self.damping = Journal(callback), Progress(), Damping()
         self.contradictions = Contradictions(options.elastic_weight, np.zeros_like(nlp.g_lower))
-        self.qps = Subproblems(qp_solver or make_qp_solver(options.qp_solver))
+        self.qps = Subproblems(make_qp_solver(options.qp_solver, lq_solver), lq_solver)
         self.search = LineSearch(options, self.journal, self.qps.solve)
         self.usual_test = acceptance(options)
         self.test: Acceptance = self.usual_test
@@ -114,7 +115,7 @@ class SQPLoop:
             except KeyboardInterrupt:
                 status = Status(StatusCode.INTERRUPTED, self._interruption())
             except UnstructuredQP as error:
-                raise ValueError(_refusal(self.nlp, error)) from error
+                raise ValueError(f"qp_solver = 'riccati': {error}") from error
             return self._solution(status, w)
 
     def _solve(self, w: Array, multipliers: tuple[Array, Array] | None) -> Status:
@@ -341,9 +342,3 @@ class SQPLoop:
             nothing = np.full(m, np.nan), np.zeros(m), np.zeros(n)
             return NLPSolution(self.nlp, w, np.nan, *nothing, status, self.progress.iteration, records)
         return NLPSolution(at.nlp, at.w, at.f, at.g, at.y, at.z, status, self.progress.iteration, records)
-
-
-def _refusal(nlp: NLP, error: UnstructuredQP) -> str:
-    if error.row is None:
-        return f"qp_solver = 'riccati': {error}"
-    return f"qp_solver = 'riccati' refuses {nlp.g_names[error.row]!r}, which {error}; use qp_solver = 'interior_point'"

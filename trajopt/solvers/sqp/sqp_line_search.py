@@ -20,8 +20,8 @@ from trajopt.solvers.options import SQPOptions
 from trajopt.solvers.qp.qp import QP, QPSolution, QPSolver
 from trajopt.solvers.shooting.globalization import MAX_CORRECTIONS
 from trajopt.solvers.sqp.convexify import Convexified, penalized
+from trajopt.solvers.sqp.sqp_acceptance import Acceptance, Step
 from trajopt.solvers.sqp.sqp_iterate import Iterate, Trial, iterate_at, qp_about, trial
-from trajopt.solvers.sqp.sqp_search import Acceptance, Step
 
 CORRECTION_FALLS = 0.99
 """Share of the last violation that a correction must undercut to be followed by another; kappa_soc of Wächter & Biegler 2006."""
