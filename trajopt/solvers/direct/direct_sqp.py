@@ -94,10 +94,10 @@ class StagedProgram(Transcription):
 
     @cached_property
     def convex_parts(self) -> list[Part]:
-        """The parts with convex Hessians; beside exact ones, which are used by default, they are not worth a library."""
+        """The parts with convex Hessians."""
         if self.kind != "exact":
             return self.parts
-        return parts_of(self.ocp, self.ix, self.iu, self.hold, "gauss_newton", self.N * self.n, engine="numpy")
+        return parts_of(self.ocp, self.ix, self.iu, self.hold, "gauss_newton", self.N * self.n, cost_alone=True)
 
     def recentered(self, w: Array) -> tuple[NLP, Array]:
         """See :class:`~trajopt.solvers.nlp.nlp.NLP`."""

@@ -67,6 +67,13 @@ class Transcription:
         self.rows = self._defect_rows.size + sum(int((part.rows >= 0).sum()) for part in self.parts)
         self._bounds(np.asarray(guess.us, dtype=float))
 
+    @cached_property
+    def kinds(self) -> Array:
+        """See :class:`~trajopt.solvers.nlp.scaled_kkt.OfKinds`: the component of the state, or of the controls."""
+        kinds = np.zeros(self.size, dtype=int)
+        kinds[self.ix], kinds[self.iu] = np.arange(self.n), self.n + np.arange(self.m)
+        return kinds
+
     # -- variables and rows ---------------------------------------------------------------------------------------------
     def _index(self, controls: int) -> None:
         """ix (N + 1, n) and iu (controls, m), places of states and controls in w."""

@@ -89,13 +89,20 @@ class StageJacobian:
 
     def transposed_product(self, y: Array) -> Array:
         """J'y (n_w,) of y (m,)."""
-        places, n = self.places, self.A.shape[1]
+        return self._into_stages(self.A, self.B, self.G, -1.0, y)
+
+    def absolute_transposed_product(self, y: Array) -> Array:
+        """The same with the absolute values of J."""
+        return self._into_stages(np.abs(self.A), np.abs(self.B), np.abs(self.G), 1.0, y)
+
+    def _into_stages(self, A: Array, B: Array, G: Array, ahead: float, y: Array) -> Array:
+        places, n = self.places, A.shape[1]
         y = np.append(y, 0.0)
         lam = y[places.dynamics]
-        z = (y[places.within][:, None, :] @ self.G)[:, 0]
-        z[:-1, :n] += (lam[:, None, :] @ self.A)[:, 0]
-        z[:-1, n:] += (lam[:, None, :] @ self.B)[:, 0]
-        z[1:, :n] -= lam
+        z = (y[places.within][:, None, :] @ G)[:, 0]
+        z[:-1, :n] += (lam[:, None, :] @ A)[:, 0]
+        z[:-1, n:] += (lam[:, None, :] @ B)[:, 0]
+        z[1:, :n] += ahead * lam
         return places.stages.scattered(z)
 
     def squares(self, weights: Array) -> Array:
@@ -109,10 +116,6 @@ class StageJacobian:
         rows[self.places.within] = (self.G * self.G).sum(axis=2)
         rows[self.places.dynamics] = 1.0 + (self.A * self.A).sum(axis=2) + (self.B * self.B).sum(axis=2)
         return rows[:-1]
-
-    def magnitudes(self) -> StageJacobian:
-        """|A|, |B| and |G|, whose transposed product is at least that of the absolute values of J."""
-        return StageJacobian(np.abs(self.A), np.abs(self.B), np.abs(self.G), self.places)
 
 
 @dataclass(frozen=True, eq=False)

@@ -233,10 +233,10 @@ class _Outer:
 
     # -- verdicts -------------------------------------------------------------------------------------------------------
     def _success(self, solution: Solution) -> Status:
-        gradient = solution.history[-1].gradient if solution.history else 0.0
         if not solution.status.success:  # the precision limit of the last inner solve
             return solution.status
-        return nlp_verdicts.converged(len(self.records), gradient, self.violation)
+        gradient, kkt = (solution.history[-1].gradient, solution.history[-1].kkt) if solution.history else (0.0, 0.0)
+        return nlp_verdicts.converged(len(self.records), kkt, gradient, self.violation)
 
     def _infeasible(self, solution: Solution) -> Status:
         return nlp_verdicts.infeasible(len(self.records), worst_violation(self.ocp, solution.xs, solution.us))

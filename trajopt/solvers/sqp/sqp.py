@@ -33,7 +33,7 @@ import numpy as np
 from dynamics_backends.protocol import Array
 from trajopt.lq.lq_solver import LQSolver
 from trajopt.results.records import Callback, Journal
-from trajopt.results.status import Status, StatusCode
+from trajopt.results.status import SOLVED, Status, StatusCode
 from trajopt.solvers.nlp import nlp_verdicts as verdicts
 from trajopt.solvers.nlp.nlp import NLP, NLPSolution
 from trajopt.solvers.options import SQPOptions
@@ -103,7 +103,7 @@ class SQPLoop:
         self.journal, self.progress, self.damping = Journal(callback), Progress(), Damping()
         self.contradictions = Contradictions(options.elastic_weight, np.zeros_like(nlp.g_lower))
         self.qps = Subproblems(make_qp_solver(options.qp_solver, lq_solver), lq_solver)
-        self.search = LineSearch(options, self.journal, self.qps.solve)
+        self.search = LineSearch(options, self.journal, self.qps.near)
         self.usual_test = acceptance(options)
         self.test: Acceptance = self.usual_test
 
@@ -143,8 +143,8 @@ class SQPLoop:
 
     def _finished(self, at: Iterate) -> Status | None:
         o, distance = self.options, self._distance(at)
-        if at.stop <= 1.0:
-            return verdicts.converged(self.progress.iteration, at.gradient, at.violation)
+        if at.is_solution(o):
+            return verdicts.converged(self.progress.iteration, at.kkt, at.gradient, at.violation)
         if at.f < -UNBOUNDED_BELOW * self.progress.objective_size and at.violation <= o.constraint_tolerance * max(
             1.0, float(np.abs(at.w).max())
         ):
@@ -158,7 +158,7 @@ class SQPLoop:
             return None
         other = "" if o.hessian == "exact" else ", take hessian = 'exact' (this one leaves out second derivatives)"
         advice = f"Raise {code}{other}, or start from a better guess."
-        return verdicts.stopped(code, reason, distance, self._worst(at), advice)
+        return verdicts.stopped(code, reason, distance, self._worst(at), advice, at.kkt)
 
     # -- one iteration --------------------------------------------------------------------------------------------------
     def _advance(self, at: Iterate) -> Iterate | Status:
@@ -288,10 +288,10 @@ class SQPLoop:
         worst, distance = self._worst(at), self._distance(at)
         if isinstance(self.test, ViolationTest) and worst is not None:
             return verdicts.infeasible(self.progress.iteration, worst)
-        if self._is_noise(at, promise):
+        if self._is_noise(at, promise) or (at.kkt <= SOLVED and worst is None):
             advice = "Raise the tolerances, or scale the program; finite differences may be what limits the precision."
             reason = "Double precision allows no further progress"
-            return verdicts.stopped(StatusCode.PRECISION_LIMIT, reason, distance, worst, advice)
+            return verdicts.stopped(StatusCode.PRECISION_LIMIT, reason, distance, worst, advice, at.kkt)
         reason = f"No step length was accepted in iteration {self.progress.iteration - 1}"
         if taken.broken:
             reason += f" ({taken.broken} trial points gave NaN or infinity)"
@@ -308,7 +308,7 @@ class SQPLoop:
         return worst if worst is not None and worst.violation > self.options.constraint_tolerance else None
 
     def _distance(self, at: Iterate) -> str:
-        return f"gradient {at.gradient:.1e}, constraint violation {at.violation:.1e}"
+        return f"scaled KKT measure {at.kkt:.1e}, gradient {at.gradient:.1e}, constraint violation {at.violation:.1e}"
 
     def _interruption(self) -> str:
         if self.progress.iteration == 0:
@@ -332,6 +332,7 @@ class SQPLoop:
             actual_decrease=0.0 if taken is None else taken.actual,
             step_length=alpha,
             curvature=self.options.hessian,
+            kkt=at.kkt,
         )
 
     def _solution(self, status: Status, w: Array) -> NLPSolution:

@@ -5,8 +5,11 @@ Merit: phi = f + nu theta, theta the l1 norm of the violation, and for a step d 
     phi(w + alpha d) <= phi(w) + eta alpha D,     D = grad f'd - nu (theta - theta_d)
 
 (Nocedal & Wright, algorithm 18.3).  Filter: a point must improve f or theta, sufficiently, over the current one and over all
-remembered; where theta is small and the step promises much for f, f must fall by Armijo's rule (A. Wächter, L. Biegler, SIAM J.
-Optim. 16, 2005, algorithm A; the numbers are those of Math. Program. 106, 2006, section 3).
+remembered; where the step promises more for f than theta^S_THETA, f must fall by Armijo's rule (A. Wächter, L. Biegler, SIAM J.
+Optim. 16, 2005, algorithm A; the numbers are those of Math. Program. 106, 2006, section 3).  That asks for Armijo's rule below a
+theta_min only; here it counts wherever it is promised, as in R. Fletcher, S. Leyffer, P. Toint, On the global convergence of a
+filter-SQP algorithm, SIAM J. Optim. 13, 2002, eq. 2.12: full steps with a Hessian that leaves out negative curvature would go to
+and fro between two points that take turns in f and theta.
 """
 
 from __future__ import annotations
@@ -24,8 +27,8 @@ from trajopt.solvers.sqp.sqp_iterate import Iterate, Trial
 ROUNDING = 1e-14
 """Share of a value below which its changes are noise."""
 GAMMA_THETA, GAMMA_F, DELTA, S_THETA, S_F, ETA_F = 1e-5, 1e-8, 1.0, 1.1, 2.3, 1e-4
-THETA_MAX, THETA_MIN = 1e4, 1e-4
-"""Both as in Wächter & Biegler 2006, relative to max(1, theta at the start)."""
+THETA_MAX = 1e4
+"""As in Wächter & Biegler 2006, relative to max(1, theta at the start)."""
 
 
 class Step(NamedTuple):
@@ -106,13 +109,12 @@ class FilterTest:
 
     def __init__(self, options: SQPOptions) -> None:
         self.entries: list[tuple[float, float]] = []
-        self.limits: tuple[float, float] | None = None
+        self.largest: float | None = None
 
     def begin(self, at: Iterate, step: Step) -> None:
-        """Take the slope of f, and at the first step the limits on theta."""
-        if self.limits is None:
-            size = max(1.0, at.theta)
-            self.limits = THETA_MIN * size, THETA_MAX * size
+        """Take the slope of f, and at the first step the limit on theta."""
+        if self.largest is None:
+            self.largest = THETA_MAX * max(1.0, at.theta)
         self.at, self.slope = at, step.slope
 
     def value(self, f: float, theta: float) -> float:
@@ -125,13 +127,13 @@ class FilterTest:
 
     def accepts(self, alpha: float, new: Trial) -> bool:
         """Algorithm A, steps 5.3 and 5.4; the filter grows unless f fell by Armijo's rule (step 7)."""
-        assert self.limits is not None
+        assert self.largest is not None
         at, noise = self.at, ROUNDING * (1.0 + abs(self.at.f))
-        if new.theta > self.limits[1] or any(new.theta >= theta and new.f >= f + noise for theta, f in self.entries):
+        if new.theta > self.largest or any(new.theta >= theta and new.f >= f + noise for theta, f in self.entries):
             return False
         promising = self.slope < 0.0 and alpha * (-self.slope) ** S_F > DELTA * at.theta**S_THETA
         falls = new.f <= at.f + ETA_F * alpha * self.slope + noise
-        if promising and at.theta <= self.limits[0]:
+        if promising:
             return falls
         closer = new.theta <= (1.0 - GAMMA_THETA) * at.theta
         if not (closer or new.f <= at.f - GAMMA_F * at.theta + noise):

@@ -13,6 +13,7 @@ import numpy as np
 
 from dynamics_backends.protocol import Array
 from trajopt.solvers.nlp.nlp import NLP, ConvexOverNonlinear
+from trajopt.solvers.nlp.scaled_kkt import scaled_kkt
 from trajopt.solvers.options import SQPOptions
 from trajopt.solvers.qp.qp import QP, Hessian, Jacobian, complementarity, violation
 from trajopt.solvers.qp.stage_hessian import StageHessian
@@ -40,7 +41,7 @@ class Iterate(NamedTuple):
     """A point with its derivatives and multipliers, and how far it is from optimal.
 
     gradient: largest entry of the gradient of the Lagrangian, or complementarity; violation: largest of a constraint;
-    defect: of an equality; stop: both by their tolerances.
+    defect: of an equality; stop: both by their tolerances. kkt: the measure of :mod:`trajopt.solvers.nlp.scaled_kkt`.
     """
 
     nlp: NLP
@@ -56,6 +57,11 @@ class Iterate(NamedTuple):
     violation: float
     defect: float
     stop: float
+    kkt: float
+
+    def is_solution(self, o: SQPOptions) -> bool:
+        """Whether the tests of convergence hold."""
+        return self.stop <= 1.0 or (self.kkt <= o.kkt_tolerance and self.violation <= o.constraint_tolerance)
 
 
 def trial(nlp: NLP, w: Array) -> Trial:
@@ -69,7 +75,7 @@ def iterate_at(nlp: NLP, at: Trial, y: Array, z: Array, o: SQPOptions) -> Iterat
     grad, J = _derivatives(nlp, at.w)
     if not (np.isfinite(grad).all() and np.isfinite(J.data).all()):
         return None
-    return measured(Iterate(nlp, *at, grad, J, y, z, 0.0, 0.0, 0.0, 0.0), o)
+    return measured(Iterate(nlp, *at, grad, J, y, z, 0.0, 0.0, 0.0, 0.0, 0.0), o)
 
 
 def measured(at: Iterate, o: SQPOptions) -> Iterate:
@@ -84,7 +90,8 @@ def measured(at: Iterate, o: SQPOptions) -> Iterate:
     scale = max(MULTIPLIER_SCALE, float(mean)) / MULTIPLIER_SCALE
     stop = max(gradient / (scale * o.gradient_tolerance), worst / o.constraint_tolerance)
     defect = _largest(outside[nlp.g_lower == nlp.g_upper])
-    return at._replace(gradient=gradient, violation=worst, defect=defect, stop=stop)
+    kkt = scaled_kkt(nlp, at.w, at.f, at.g, at.grad, at.J, at.y, at.z)
+    return at._replace(gradient=gradient, violation=worst, defect=defect, stop=stop, kkt=kkt)
 
 
 def settled(o: SQPOptions, nlp: NLP) -> SQPOptions:
