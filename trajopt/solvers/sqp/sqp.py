@@ -21,7 +21,8 @@ Steps are searched along by :mod:`trajopt.solvers.sqp.sqp_line_search`. Where th
 the Hessian of the Lagrangian, as that of Gauss and Newton may be, the l1 merit grants but a tiny share of a step. Then the QP
 is solved again with a multiple sigma H: where that moves along the constraints is divided by sigma, where it moves toward them
 is not, and second-order corrections, which need short steps to converge, bring it back to them. So sigma does what the radius
-of a trust region does, whatever the units of the variables; it falls again with steps that keep their promise.
+of a trust region does, whatever the units of the variables; it falls again with steps that keep their promise.  Where a filter
+lets none of these pass, the step restores feasibility: the violation alone counts (Wächter & Biegler 2006, step A-9).
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ from trajopt.solvers.qp.qp import QP, Hessian, make_qp_solver
 from trajopt.solvers.qp.riccati_kkt import UnstructuredQP
 from trajopt.solvers.sqp.convexify import Convexified, convexified
 from trajopt.solvers.sqp.elastic import elastic_step, feasibility_step
-from trajopt.solvers.sqp.sqp_acceptance import Acceptance, Step, ViolationTest, acceptance, step_of
+from trajopt.solvers.sqp.sqp_acceptance import Acceptance, FilterTest, Step, ViolationTest, acceptance, step_of
 from trajopt.solvers.sqp.sqp_iterate import (
     Iterate,
     Trial,
@@ -173,7 +174,7 @@ class SQPLoop:
             if isinstance(found, Status):
                 return found
             step = found
-            self.test = ViolationTest() if np.isinf(step.weight) else self.usual_test
+            self.test = self._test_of(at, step, restoring=attempt == SCALINGS)
             self.test.begin(at, step)
             if attempt == 0:
                 promise = damping.scale * abs(self.test.expected(1.0))
@@ -190,9 +191,18 @@ class SQPLoop:
         self.progress.iteration += 1
         self.qps.full = taken.alpha == 1.0
         if taken.new is None:
-            return self._stuck(at, taken, promise)
+            return self._stuck(at, step, taken, promise)
         damping.learn(taken.alpha, taken.actual >= KEPT * self.test.expected(1.0), self.options.hessian == "exact")
         return self._recentered(taken.new)
+
+    def _test_of(self, at: Iterate, step: Step, restoring: bool) -> Acceptance:
+        """The violation alone counts for a step that leaves the objective out, and where no step passes a filter, which then holds
+        this point too.
+        """
+        if restoring and isinstance(self.usual_test, FilterTest) and at.violation > self.options.constraint_tolerance:
+            self.usual_test.remember()
+            return ViolationTest()
+        return ViolationTest() if np.isinf(step.weight) else self.usual_test
 
     def _directed(self, at: Iterate, H: Hessian, floor: float) -> tuple[Convexified, Step | Status]:
         """The step for this Hessian with at least ``floor`` on the diagonal."""
@@ -283,10 +293,10 @@ class SQPLoop:
         moved = iterate_at(nlp, Trial(w, new.f, new.g, new.theta), new.y, new.z, self.options)
         return new if moved is None else moved
 
-    def _stuck(self, at: Iterate, taken: Taken, promise: float) -> Status:
+    def _stuck(self, at: Iterate, step: Step, taken: Taken, promise: float) -> Status:
         """No step length was accepted: rounding, or a failure."""
         worst, distance = self._worst(at), self._distance(at)
-        if isinstance(self.test, ViolationTest) and worst is not None:
+        if np.isinf(step.weight) and worst is not None:
             return verdicts.infeasible(self.progress.iteration, worst)
         if self._is_noise(at, promise) or (at.kkt <= SOLVED and worst is None):
             advice = "Raise the tolerances, or scale the program; finite differences may be what limits the precision."

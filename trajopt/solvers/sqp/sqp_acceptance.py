@@ -60,6 +60,11 @@ class Acceptance(Protocol):
         """Take a new step."""
         ...
 
+    @property
+    def corrects(self) -> bool:
+        """Whether a second-order correction of the step is worth a trial."""
+        ...
+
     def accepts(self, alpha: float, new: Trial) -> bool:
         """Whether the trial at alpha d may be taken; if it is, the test remembers what it must."""
         ...
@@ -75,6 +80,8 @@ class Acceptance(Protocol):
 
 class MeritTest:
     """Armijo's rule on the l1 merit, with the penalty of each step."""
+
+    corrects: bool = True
 
     def __init__(self, options: SQPOptions) -> None:
         self.smallest = self.penalty = options.penalty
@@ -131,16 +138,22 @@ class FilterTest:
         at, noise = self.at, ROUNDING * (1.0 + abs(self.at.f))
         if new.theta > self.largest or any(new.theta >= theta and new.f >= f + noise for theta, f in self.entries):
             return False
-        promising = self.slope < 0.0 and alpha * (-self.slope) ** S_F > DELTA * at.theta**S_THETA
-        falls = new.f <= at.f + ETA_F * alpha * self.slope + noise
-        if promising:
-            return falls
+        if self._promises(alpha):
+            return new.f <= at.f + ETA_F * alpha * self.slope + noise
         closer = new.theta <= (1.0 - GAMMA_THETA) * at.theta
         if not (closer or new.f <= at.f - GAMMA_F * at.theta + noise):
             return False
-        if not (promising and falls):
-            self.remember()
+        self.remember()
         return True
+
+    def _promises(self, alpha: float) -> bool:
+        """Whether the step promises more for f than there is violation."""
+        return self.slope < 0.0 and alpha * (-self.slope) ** S_F > DELTA * self.at.theta**S_THETA
+
+    @property
+    def corrects(self) -> bool:
+        """Where f must fall: elsewhere a shorter step is as good, and corrections of long ones lead anywhere."""
+        return self._promises(1.0)
 
     def remember(self) -> None:
         """Add the current point to the filter."""
@@ -150,6 +163,8 @@ class FilterTest:
 
 class ViolationTest:
     """Armijo's rule on theta alone, for steps that leave the objective out."""
+
+    corrects: bool = False
 
     def begin(self, at: Iterate, step: Step) -> None:
         """Take theta and its slope."""

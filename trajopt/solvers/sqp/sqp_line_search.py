@@ -55,7 +55,7 @@ class LineSearch:
             tried = self._trial(at, alpha * step.d)
             new = self._accepted(at, step, test, alpha, tried)
             broken += not tried.finite
-            correct = k == 0 and self.options.second_order_correction and step.weight == 0.0
+            correct = k == 0 and self.options.second_order_correction and step.weight == 0.0 and test.corrects
             if new is None and correct and tried.theta >= at.theta:
                 new = self._corrected(at, step, convex, test, tried)
             if new is not None:
