@@ -45,7 +45,8 @@ FLAT = 1e-3
 ALMOST = 1e5
 """Where rounding stops the iteration, a residual of this many tolerances is taken for solved."""
 PATIENCE, LAST_PATIENCE = 15, 2
-"""Iterations without half the residual before giving up; and once it is that small."""
+"""Iterations without half the residual, or half of mu, before giving up; and once the residual is that small, without half of it.
+The residual is relative to the size of its terms, and stays as it is for long where those fall as fast."""
 
 
 class InteriorPoint:
@@ -216,10 +217,11 @@ def solve_interior_point(qp: QP, lq_solver: LQSolver | None, tolerance: float, m
 
 
 def _iterate(iteration: _Iteration, p: _Point, max_iterations: int) -> QPSolution:
-    best, smallest, patience, status = p, np.inf, PATIENCE, QPStatus.FAILED
+    best, smallest, least, patience, status = p, np.inf, np.inf, PATIENCE, QPStatus.FAILED
     for count in range(max_iterations + 1):
         r = iteration.residuals(p)
-        patience = PATIENCE if r.worst < 0.5 * smallest else patience - 1
+        progress = r.worst < 0.5 * smallest or (r.mu < 0.5 * least and smallest > ALMOST)
+        patience, least = PATIENCE if progress else patience - 1, min(least, r.mu)
         if r.worst < smallest:
             best, smallest = p, r.worst
         patience = min(patience, LAST_PATIENCE) if smallest <= ALMOST else patience
