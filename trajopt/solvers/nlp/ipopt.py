@@ -249,7 +249,7 @@ class _Run:
             return nlp_verdicts.converged(self.iteration, p.kkt, p.gradient, p.violation)
         if code == _DIVERGING:
             return nlp_verdicts.unbounded(self.iteration, p.objective)
-        if code == _INFEASIBLE or (code in (_RESTORATION_FAILED, _TOO_FEW_FREEDOMS) and violated):
+        if code == _INFEASIBLE or (code == _TOO_FEW_FREEDOMS and violated):  # a restoration that failed proves nothing
             return nlp_verdicts.infeasible(self.iteration, worst)
         at_solution = p.kkt <= SOLVED and not violated and code not in _BY_LIMITS
         kind, reason, advice = _ENDS.get(

@@ -257,7 +257,14 @@ class SQPLoop:
             return step_of(at, qp, found, 0.0)
         state.another(at.theta)
         if state.hopeless:
-            return verdicts.infeasible(self.progress.iteration, verdicts.worst_constraint(at.nlp, at.w, at.g))
+            return verdicts.stopped(
+                StatusCode.LINE_SEARCH_FAILED,
+                f"The linearized constraints contradict each other, and their violation did not fall in {state.count} iterations",
+                self._distance(at),
+                self._worst(at),
+                "Relax the constraint named, or start from another guess.",
+                at.kkt,
+            )
         step = self._feasibility_step(at, floor) if state.leaves_objective else None
         if step is not None:
             return step

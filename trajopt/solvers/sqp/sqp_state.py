@@ -24,7 +24,7 @@ from trajopt.solvers.sqp.sqp_iterate import Iterate
 
 FALLING, LEAVE_OBJECTIVE, GIVE_UP = 0.95, 4, 16
 """Violations of contradictory linearizations that do not fall below this share of the least one: after so many iterations the
-objective is left out, and after so many the problem is taken for infeasible."""
+objective is left out, and after so many the solve ends."""
 SCALE_GROWTH, LARGEST_SCALE = 8.0, 1e9
 """sigma grows by this within an iteration, up to this."""
 SCALE_DECAY, SCALE_RISE = 0.25, 4.0
@@ -88,7 +88,7 @@ class Contradictions:
 
     @property
     def hopeless(self) -> bool:
-        """Whether the problem is taken for infeasible."""
+        """Whether to end."""
         return self.count > GIVE_UP
 
     @property
