@@ -246,7 +246,7 @@ class _Run:
         violated = p.violation > o.constraint_tolerance
         distance = f"scaled KKT measure {p.kkt:.1e}, gradient {p.gradient:.1e}, constraint violation {p.violation:.1e}"
         if code in (_SUCCESS, _FEASIBLE_POINT):
-            return nlp_verdicts.converged(self.iteration, p.kkt, p.gradient, p.violation)
+            return nlp_verdicts.converged(self.iteration, p.gradient, p.violation, p.kkt)
         if code == _DIVERGING:
             return nlp_verdicts.unbounded(self.iteration, p.objective)
         if code == _INFEASIBLE or (code == _TOO_FEW_FREEDOMS and violated):  # a restoration that failed proves nothing

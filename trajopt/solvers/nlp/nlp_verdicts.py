@@ -44,9 +44,10 @@ def contradiction(nlp: NLP) -> Status | None:
     return Status(StatusCode.INFEASIBLE, message, component=name, advice="Correct the bounds.")
 
 
-def converged(iterations: int, kkt: float, gradient: float, worst: float) -> Status:
-    """The optimality conditions hold."""
-    tests = f"scaled KKT measure {kkt:.1e}, gradient {gradient:.1e}, constraint violation {worst:.1e}"
+def converged(iterations: int, gradient: float, worst: float, kkt: float | None = None) -> Status:
+    """The optimality conditions hold; kkt: the scaled measure."""
+    measure = "" if kkt is None else f"scaled KKT measure {kkt:.1e}, "
+    tests = f"{measure}gradient {gradient:.1e}, constraint violation {worst:.1e}"
     return Status(StatusCode.CONVERGED, f"Converged after {iterations} iterations: {tests}.", kkt=kkt)
 
 

@@ -236,7 +236,7 @@ class _Outer:
         if not solution.status.success:  # the precision limit of the last inner solve
             return solution.status
         gradient, kkt = (solution.history[-1].gradient, solution.history[-1].kkt) if solution.history else (0.0, 0.0)
-        return nlp_verdicts.converged(len(self.records), kkt, gradient, self.violation)
+        return nlp_verdicts.converged(len(self.records), gradient, self.violation, kkt)
 
     def _saturated(self, solution: Solution) -> Status:
         """At the largest penalties a minimizer is a stationary point of the violation; where an inner solve stops is not."""

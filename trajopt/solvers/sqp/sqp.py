@@ -145,7 +145,7 @@ class SQPLoop:
     def _finished(self, at: Iterate) -> Status | None:
         o, distance = self.options, self._distance(at)
         if at.is_solution(o):
-            return verdicts.converged(self.progress.iteration, at.kkt, at.gradient, at.violation)
+            return verdicts.converged(self.progress.iteration, at.gradient, at.violation, at.kkt)
         if at.f < -UNBOUNDED_BELOW * self.progress.objective_size and at.violation <= o.constraint_tolerance * max(
             1.0, float(np.abs(at.w).max())
         ):
