@@ -68,12 +68,11 @@ def run(quick: bool) -> Outcome:
 
 
 def _draw(start: Setup, log: RunLog, at: Array, tool: Array, sphere: Array, path: Path) -> None:
-    from matplotlib.patches import Circle
-
     model = start.task.ocp.model
     axes3, nq = camera(model.gravity), model.nq
     joints = body_poses(model, log.xs[at, :nq]).p
     first = path_of(start.task, start.first.xs)
+    turn = np.linspace(0.0, 2.0 * np.pi, 60)
     with figure(path, 2, PICTURES // 2, 10.0, 6.2, "The IRB 4600 avoids a sphere") as axes:
         for axis, k, p in zip(axes.flat, at, joints, strict=True):
             seen = {name: points @ axes3.T for name, points in {"plan": first, "way": tool[: k + 1]}.items()}
@@ -84,7 +83,7 @@ def _draw(start: Setup, log: RunLog, at: Array, tool: Array, sphere: Array, path
                 links[:, 0], links[:, 1], "o-", color="#5b6472", linewidth=5.0, markersize=5, solid_capstyle="round"
             )
             x, y, _ = axes3 @ sphere[k]
-            axis.add_patch(Circle((x, y), FREE, facecolor=ORANGE, alpha=0.6))
+            axis.fill(x + FREE * np.cos(turn), y + FREE * np.sin(turn), color=ORANGE, alpha=0.6)
             axis.set_title(f"{log.times[k]:.1f} s")
             axis.set_aspect("equal")
             axis.set_xlim(-2.6, 2.6)
