@@ -4,9 +4,9 @@
 
 Crocoddyl lives in an environment of its own, made with what the extra ``bench-crocoddyl`` of pyproject.toml names: its wheel needs
 another Pinocchio than the tests of this project.  It is asked by a script that speaks JSON (crocoddyl_side.py).  Crocoddyl's solves
-that are timed stop at its own tolerance, 1e-9 on the expected decrease of the cost; ours at the loosest tolerance with which they end
-at least as near to the optimum.  Iterations are the steps that were taken, on both sides; Crocoddyl's own count is one less.  The
-two sides take turns, and medians count.
+that are timed stop at its own tolerance, 1e-9 on the expected decrease of the cost; ours at the loosest with which they end at
+least as near to the optimum.  Iterations are the steps that were taken, on both sides; Crocoddyl's own count is one less.  The two
+sides take turns, and medians count.
 """
 
 from __future__ import annotations
