@@ -83,7 +83,8 @@ class CompiledStages:
         self._backend, self._substeps, self._first_knot = sampling.called, sampling.substeps, plain.start
         self._sizes = (ocp.manifold.nx, n, n, ocp.nu, sum(c.residual.n_out for c in path))
         p, theta = by_knot(phase.parameters.values(), K), theta_of(phase.terms, K)
-        self._values = [np.ascontiguousarray(v) for v in (plain.t, plain.dt, p, theta, constraint_theta(path, K))]
+        # a stage without duration reads no dt but for the weight of its cost
+        self._values = [np.ascontiguousarray(v) for v in (plain.t, phase.weights, p, theta, constraint_theta(path, K))]
         self._from_knot: dict[tuple[Library, int], ctypes.Structure] = {}
         self.data = self._at(self.library, 0)
         self._kept_at = b""
@@ -279,6 +280,7 @@ class CompiledEnd:
 
     def __init__(self, library: Library, ocp: OCP, final: Sequence[Constraint], plain: NumpyStages) -> None:
         self.library, self.plain, self._n = library, plain, ocp.manifold.ndx
+        # a stage without duration reads no dt but for the weight of its cost
         self._values = [ocp.times[-1:].copy(), theta_of(ocp.terminal, 1), constraint_theta(final, 1)]
         self.data = EndData(*map(address, self._values))
         self._ng = sum(c.residual.n_out for c in final)

@@ -156,7 +156,7 @@ class StageEvaluator:
         ocp, times = self.ocp, self._times
         total = phase_cost(ocp.terminal, xs[:, -1:], us[:, :1, :0], times[-1:], np.ones(1)).sum(axis=1)
         for phase, knots in zip(ocp.phases, self.slices, strict=True):
-            total = total + phase_cost(phase.terms, xs[:, knots], us[:, knots], times[knots], phase.dt).sum(axis=1)
+            total = total + phase_cost(phase.terms, xs[:, knots], us[:, knots], times[knots], phase.weights).sum(axis=1)
         return np.asarray(total)
 
     @cached_property
