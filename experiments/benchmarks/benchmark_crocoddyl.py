@@ -5,8 +5,8 @@
 Crocoddyl lives in an environment of its own, made with what the extra ``bench-crocoddyl`` of pyproject.toml names: its wheel needs
 another Pinocchio than the tests of this project.  It is asked by a script that speaks JSON (crocoddyl_side.py).  Crocoddyl's solves
 that are timed stop at its own tolerance, 1e-9 on the expected decrease of the cost; ours at the loosest with which they end at
-least as near to the optimum.  Iterations are the steps that were taken, on both sides; Crocoddyl's own count is one less.  The two
-sides take turns, and medians count.
+least as near to the optimum.  Iterations are the steps that were taken, on both sides; Crocoddyl's own count is one less.  Times
+are those of the processor, so that other programs on the machine count less; the two sides take turns, and medians count.
 """
 
 from __future__ import annotations
@@ -114,9 +114,9 @@ def compared(name: str, python: Path, repeats: int) -> Row:
         told, _ = theirs(python, p, repeats)
         their_times += told["ms"]
         for _ in range(repeats):
-            began = time.perf_counter()
+            began = time.process_time()
             found = own(ocp, guess, tolerance, p)
-            own_times.append(1e3 * (time.perf_counter() - began))
+            own_times.append(1e3 * (time.process_time() - began))
     medians = statistics.median(their_times), statistics.median(own_times)
     return Row(name, difference, told["iterations"], found.iterations, *medians)
 
