@@ -30,6 +30,8 @@ static inline V splat(double x) { return x; }
 #define v_acos acos
 #define v_fabs fabs
 #define v_floor floor
+#define v_expm1 expm1
+#define v_log1p log1p
 #define v_atan2 atan2
 #define v_pow pow
 #define v_constpow pow
