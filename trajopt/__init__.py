@@ -185,6 +185,7 @@ from trajopt.problem.ocp import (
     LinearizedStep as LinearizedStep,
     Phase as Phase,
 )
+from trajopt.problem.quadratic_barrier import quadratic_barrier as quadratic_barrier
 from trajopt.problem.residuals import (
     LinkPoint as LinkPoint,
     path_offset as path_offset,

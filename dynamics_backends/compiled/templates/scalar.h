@@ -9,7 +9,13 @@ typedef double V;
 #define LANE(v, l) (v)
 #define NOINLINE static
 #define STRAIGHT static
+#if defined(__GNUC__)
+#define ALWAYS_INLINE static inline __attribute__((always_inline))
+/* functions of one kind take the same parameters, whether they need all of them or not */
+#pragma GCC diagnostic ignored "-Wunused-parameter"
+#else
 #define ALWAYS_INLINE static inline
+#endif
 #define SCRATCH
 #define EXPORT static inline
 #define UNROLL
