@@ -142,6 +142,10 @@ class StageEvaluator:
 
         return KnotCurvatures((CurvaturePart * len(parts))(*[part for part, _ in parts]), parts)
 
+    def cost(self, xs: Array, us: Array) -> Array:
+        """The costs (L,) of trajectories xs (L, N + 1, nx), us (L, N, nu), in NumPy: :meth:`~trajopt.problem.ocp.OCP.cost`."""
+        return np.asarray(self.ocp.cost(xs, us))
+
 
 def _controls_read(phase: Phase) -> int:
     """How many controls the phase's dynamics or cost read."""
