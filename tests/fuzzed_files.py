@@ -39,9 +39,45 @@ BUILT = (
 )
 NUMBER = re.compile(r"(?<![\w.])-?\d+(?:\.\d*)?(?:[eE][-+]?\d+)?(?![\w.])")
 NAME = re.compile(r'"[^"\n]+"')
-ODD = ("nan", "inf", "-inf", "-1", "0", "1e308", "1e-320", "-1e9", "1e30", "", "abc", "1,5", "0x10", "1 2", "true", "[]", "{}")
+ODD = (
+    "nan",
+    "inf",
+    "-inf",
+    "-1",
+    "0",
+    "1e308",
+    "1e-320",
+    "-1e9",
+    "1e30",
+    "",
+    "abc",
+    "1,5",
+    "0x10",
+    "1 2",
+    "true",
+    "[]",
+    "{}",
+)
 ODD += ('""', "99999999999999999999")
-SCRAPS = ("<", ">", "&", "]]>", "<!--", '"', "=", "[", "]", "{", "\x00", "\ufeff", "\u00e9", "\U0001d54f", "\n", "<robot>", "&lt;")
+SCRAPS = (
+    "<",
+    ">",
+    "&",
+    "]]>",
+    "<!--",
+    '"',
+    "=",
+    "[",
+    "]",
+    "{",
+    "\x00",
+    "\ufeff",
+    "\u00e9",
+    "\U0001d54f",
+    "\n",
+    "<robot>",
+    "&lt;",
+)
 SCRAPS += ("[problem]",)
 
 
@@ -181,7 +217,9 @@ def trouble(seed: int, folder: Path) -> dict[str, str] | None:
 def names_a_place(kind: str, message: str) -> bool:
     """Whether a message says where to look: file, line, element, key or name."""
     places = (
-        [r"['\"<].+?['\">]", r"\.urdf"] if kind == "urdf" else [r"['\"].+?['\"]", r"\.toml|\w+\.\w+:|\bline \d+|\w+ (is|=) "]
+        [r"['\"<].+?['\">]", r"\.urdf"]
+        if kind == "urdf"
+        else [r"['\"].+?['\"]", r"\.toml|\w+\.\w+:|\bline \d+|\w+ (is|=) "]
     )
     return any(re.search(place, message) for place in places)
 

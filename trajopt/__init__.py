@@ -79,6 +79,11 @@ from dynamics_backends.rigid_body.urdf.robots import (
     robot_names as robot_names,
     robot_path as robot_path,
 )
+from dynamics_backends.rigid_body.urdf.srdf import (
+    SRDF as SRDF,
+    load_srdf as load_srdf,
+    srdf_beside as srdf_beside,
+)
 from dynamics_backends.scalar import (
     Rows as Rows,
     Scalar as Scalar,
