@@ -212,21 +212,16 @@ class SecondOrderBackend(Protocol):
 class FunctionMap:
     """A user's own function as a map or a system.
 
-    <<<<<<< HEAD
-        ``function(x, u, t, p)`` is written for one state, with arithmetic, indexing and functions of NumPy or of
-        :mod:`dynamics_backends.scalar`, and returns its results as a list or an array; see
-        :mod:`~dynamics_backends.scalars.user_function`.  Example: ``lambda x, u, t, p: [x[1], -np.sin(x[0]) + u[0]]``.
-    =======
-        ``function(x, u, t, p)`` receives rows and returns rows or a list of scalars; it may use arithmetic, indexing and
-        :mod:`dynamics_backends.scalar`.
+    ``function(x, u, t, p)`` is written for one state, with arithmetic, indexing and functions of NumPy or of
+    :mod:`dynamics_backends.scalar`, and returns its results as a list or an array; see
+    :mod:`~dynamics_backends.scalars.user_function`.
 
-        >>> import numpy as np, trajopt as to
-        >>> pendulum = to.FunctionMap(lambda x, u, t, p: [x[1], u[0] - to.sin(x[0])], 2, 1)
-        >>> backend = to.make_backend(pendulum, "complex_step")
-        >>> backend.jacobians(np.zeros((1, 2)), np.zeros((1, 1))).fx[0]
-        array([[ 0.,  1.],
-               [-1.,  0.]])
-    >>>>>>> main
+    >>> import numpy as np, trajopt as to
+    >>> pendulum = to.FunctionMap(lambda x, u, t, p: [x[1], u[0] - np.sin(x[0])], 2, 1)
+    >>> backend = to.make_backend(pendulum, "complex_step")
+    >>> backend.jacobians(np.zeros((1, 2)), np.zeros((1, 1))).fx[0]
+    array([[ 0.,  1.],
+           [-1.,  0.]])
     """
 
     def __init__(
