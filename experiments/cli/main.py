@@ -93,6 +93,8 @@ def solve(
     from trajopt import ConsoleTable, StatusCode
 
     settings = configured(config, overrides, **named)
+    if settings.replan is not None:
+        warn([f"{config} is meant for `trajopt replan`; this solves its problem once, from the start"])
     task = task_of(settings)
     guess = None
     if warm_start is not None:
