@@ -36,8 +36,8 @@ def analytic_source(traced: TracedDynamics) -> tuple[str, str]:
     """dynamics_partials by the map's own derivatives, and its workspace in vectors, as text."""
     if not isinstance(traced.map, ConstrainedDerivatives):
         return traced.analytic()
-    parts = traced.attempt(lambda: _unsolved(traced))
-    outputs = {**_first(traced, parts), "entries": _factor_entries(parts)}
+    parts = traced.attempt(lambda: unsolved(traced))
+    outputs = {**_first(traced, parts), "entries": factor_entries(parts)}
     code, room = traced.function("first_unsolved", outputs, {})
     numbers = sum(outputs[name].numel() for name in ("entries", "top", "bottom"))
     text = [_solution(traced, parts), code, template("constrained_partials.h")]
@@ -52,11 +52,11 @@ def contracted_source(traced: TracedDynamics) -> tuple[str, str]:
         return traced.contracted()
     map, n = traced.map, traced.map.model.nv
     lam = ca.SX.sym("lam", map.n_out)
-    parts = traced.attempt(lambda: _unsolved(traced, lam))
+    parts = traced.attempt(lambda: unsolved(traced, lam))
     slopes, outputs = _slopes(parts), _first(traced, parts)
     still = [ca.SX.zeros(parts.top[0].shape[0])] * n
     outputs["xx"] = by_rows(curvature(map, traced.symbols.u, parts.g, still).xx)
-    outputs |= {"entries": _factor_entries(parts), "slopes": _entries(slopes)}
+    outputs |= {"entries": factor_entries(parts), "slopes": _entries(slopes)}
     code, room = traced.function("second_unsolved", outputs, {"lam": lam})
     numbers = sum(outputs[name].numel() for name in ("entries", "slopes", "top", "bottom"))
     texts = [template("constrained_second.h"), code, template("constrained_contracted.h")]
@@ -92,16 +92,22 @@ def derivatives_kernel(traced: TracedDynamics, *, second: bool) -> LoopKernel:
 
 def _solution(traced: TracedDynamics, parts: Unsolved) -> str:
     """The text of templates/constrained.h with all that it asks for; a second time it says nothing."""
-    above = traced.rows - len(parts.top)
-    sizes = {"CD": len(parts.top), "CR": len(parts.bottom), "CC": parts.top[0].shape[0], "CABOVE": above}
+    above = f"#define CABOVE {traced.rows - len(parts.top)}"
+    return "\n".join(["#ifndef CD", above, *solution_text(parts), "#endif"])
+
+
+def solution_text(parts: Unsolved) -> list[str]:
+    """templates/constrained.h with the sizes and tables that it asks for."""
+    sizes = {"CD": len(parts.top), "CR": len(parts.bottom), "CC": parts.top[0].shape[0]}
     defines = [f"#define {name} {size}" for name, size in sizes.items()]
-    return "\n".join(["#ifndef CD", *defines, *_tables(_factor(parts)), template("constrained.h"), "#endif"])
+    return [*defines, *_tables(_factor(parts)), template("constrained.h")]
 
 
 # -- traced ---------------------------------------------------------------------------------------------------------------
 
 
-def _unsolved(traced: TracedDynamics, lam: Any = None) -> Unsolved:
+def unsolved(traced: TracedDynamics, lam: Any = None) -> Unsolved:
+    """What the derivatives are solved from, on the symbols; with second derivatives where lam is given."""
     s, map = traced.symbols, traced.map
     assert isinstance(map, ConstrainedDerivatives)
     return map.unsolved(s.x, s.u, s.t, s.p, None if lam is None else lam[map.model.nv :])
@@ -129,8 +135,8 @@ def _factor(parts: Unsolved) -> dict[str, Entries]:
     return {**_triangular("", k.mass), **both, **_triangular("force_", k.delassus)}
 
 
-def _factor_entries(parts: Unsolved) -> Any:
-    """All of constrained_factor_t."""
+def factor_entries(parts: Unsolved) -> Any:
+    """The numbers of constrained_factor_t."""
     k = parts.factor
     return ca.vertcat(_entries(_factor(parts)), *k.mass.D_inverse, *k.delassus.D_inverse)
 

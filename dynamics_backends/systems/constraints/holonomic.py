@@ -109,7 +109,7 @@ class Holonomic(ConstrainedDerivatives, ActuatedBody):
             fields, g = finished(CONSTRAINED_FINISH, self.model, s.fields, a=s.a), None
         else:
             fields, g = self._curved(q, v, p, s, lam)
-        return Unsolved(s.a, s.factor, *self._right_hand_sides(v, s, fields), g)
+        return Unsolved(s.a, s.factor, *self._right_hand_sides(v, s, fields), g, s.forces)
 
     def force_sensitivities(self, x: Rows, u: Rows, p: Mapping[str, Rows]) -> tuple[ConstrainedMotion, Matrix]:
         """The solution, and the derivatives of the constraints' forces in (q, v, u), by rows."""
