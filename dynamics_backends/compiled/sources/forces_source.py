@@ -58,15 +58,21 @@ def forces_source(forces: ConstraintForces, prefix: str) -> ForcesSource:
     y = traced.attempt(lambda: forces(s.x, s.u, s.t, {}))
     outputs = {"y": ca.densify(ca.vertcat(*parts.f)), "top": by_rows(parts.top), "bottom": by_rows(parts.bottom)}
     outputs["entries"] = factor_entries(parts)
-    first, room = traced.function("forces_unsolved", outputs, {})
-    alone, room_alone = traced.function("forces_alone", {"y": y}, {})
+    first, room = traced.function(f"{prefix}_forces_unsolved", outputs, {})
+    alone, room_alone = traced.function(f"{prefix}_forces_alone", {"y": y}, {})
+    before, after = "\n".join(solution_text(parts)), template("constraint_forces.h")
+    names = {*_names(before), *_names(after), "forces_unsolved", "forces_alone"}
+    text = "\n".join([_prefixed(before, names, prefix), first, alone, _prefixed(after, names, prefix)])
     numbers = sum(e.numel() for e in outputs.values())
-    text = "\n".join([*solution_text(parts), first, alone, template("constraint_forces.h")])
     rows, columns = len(parts.bottom), parts.top[0].shape[0]
-    return ForcesSource(_prefixed(text, prefix), prefix, rows, columns, f"{room} + {room_alone} + {numbers}")
+    return ForcesSource(text, prefix, rows, columns, f"{room} + {room_alone} + {numbers}")
 
 
-def _prefixed(text: str, prefix: str) -> str:
-    """The text with a prefix to every name that it defines."""
-    names = {name for match in _OWN.finditer(text) for name in match.groups() if name}
-    return re.sub(rf"\b({'|'.join(sorted(names, key=len, reverse=True))})\b", rf"{prefix}_\1", text)
+def _names(text: str) -> set[str]:
+    """What a text defines."""
+    return {name for match in _OWN.finditer(text) for name in match.groups() if name}
+
+
+def _prefixed(text: str, names: set[str], prefix: str) -> str:
+    """The text with a prefix before these names."""
+    return re.sub(rf"\b({'|'.join(sorted(names))})\b", rf"{prefix}_\1", text)
