@@ -1,8 +1,9 @@
 """Cost terms that are functions of costly maps, such as the forces of contacts: l = sum 1/2 w r(y)^2 with y = y(x, u).
 
-    l_x = J' g,     l_xx = J' H J          g, H: gradient and Gauss-Newton Hessian of l in y,   J = dy/d(x, u)
+    l_x = J' g,     l_xx = J' H J + (g' y)_xx          g, H: gradient and Hessian of l in y,   J = dy/d(x, u)
 
-g and H are a few operations, which are traced; y and J come from the map's own code
+where the second part, and that of H with the curvature of r, is left out for a Gauss-Newton Hessian.
+g and H are a few operations, which are traced; y, J and (g' y)_xx come from the map's own code
 (:mod:`dynamics_backends.compiled.sources.forces_source`), once for all terms of a stage that read them, and the products are loops.
 """
 
@@ -36,6 +37,13 @@ w += {numbers};
 {products}
 }}
 """
+_SECONDS = """
+{{
+V *xx = J + {end}, *ux = xx + {ndx} * {ndx};
+{prefix}_forces_second(x, u, *t, {g}, J + {at}, xx, ux, ux + {nu} * {ndx});
+for (int i = 0; i < {ndx} * {ndx}; i++) lxx[i] += xx[i];
+for (int i = 0; i < {own} * {ndx}; i++) lux[i] += ux[i];
+}}"""
 _PRODUCT = "add_inner({rows}, {columns}, {ndx}, {nu}, {g}, {H}, J + {at}, lx, lu, lxx, lux, luu, w);"
 
 
@@ -43,6 +51,7 @@ _PRODUCT = "add_inner({rows}, {columns}, {ndx}, {nu}, {g}, {H}, J + {at}, lx, lu
 class InnerMaps:
     """The inner maps of some residuals, by identity, and what their terms add to the gradient and the Hessian in y."""
 
+    exact: bool
     maps: list[Map] = field(default_factory=list)
     sources: list[ForcesSource] = field(default_factory=list)
     symbols: list[Any] = field(default_factory=list)
@@ -50,14 +59,15 @@ class InnerMaps:
     hessians: list[Any] = field(default_factory=list)
 
     @classmethod
-    def of(cls, name: str, residuals: Iterable[Map]) -> InnerMaps:
-        """Of the residuals that can be served; name: of the sum of terms, before all names in C."""
-        found = cls()
+    def of(cls, name: str, residuals: Iterable[Map], *, exact: bool) -> InnerMaps:
+        """Of the residuals that can be served; name: of the sum of terms, before all names in C; exact: with the maps' own second
+        derivatives."""
+        found = cls(exact)
         for residual in residuals:
             inner = residual.inner if isinstance(residual, ComposedMap) else None
-            if inner is None or not solved_in_loops(inner) or found._place(residual) is not None:
+            if inner is None or not solved_in_loops(inner, second=exact) or found._place(residual) is not None:
                 continue
-            source = forces_source(inner, f"{name}_{len(found.maps)}")
+            source = forces_source(inner, f"{name}_{len(found.maps)}", second=exact)
             found.maps.append(inner)
             found.sources.append(source)
             found.symbols.append(ca.SX.sym("y", source.rows))
@@ -81,11 +91,12 @@ class InnerMaps:
         assert i is not None
         y = self.symbols[i]
         r = ca.vertcat(*residual.outer(y, p))
+        value = 0.5 * ca.dot(weight, r * r)
         J = ca.jacobian(r, y)
         JW = J.T * ca.repmat(weight.T, y.numel(), 1)
         self.gradients[i] += ca.mtimes(JW, r)
-        self.hessians[i] += ca.mtimes(JW, J)
-        return 0.5 * ca.dot(weight, r * r)
+        self.hessians[i] += ca.hessian(value, y)[0] if self.exact else ca.mtimes(JW, J)
+        return value
 
     # -- C ------------------------------------------------------------------------------------------------------------
     @property
@@ -104,8 +115,25 @@ class InnerMaps:
 
     def room(self, plain: str) -> str:
         """The workspace of all, in vectors."""
-        own = [f"{2 * s.rows * s.columns} + {s.room}" for s in self.sources]
+        own = [f"{2 * s.rows * s.columns + 2 * self.exact * s.columns**2} + {s.room}" for s in self.sources]
         return " + ".join([plain, *own]) if own else plain
+
+    def _before(self, s: ForcesSource, y: str, at: int) -> str:
+        """y, and J where it does not wait for the multipliers of the second derivatives."""
+        return (
+            f"{s.prefix}_forces_value(x, u, *t, {y}, w);"
+            if self.exact
+            else f"{s.prefix}_forces_first(x, u, *t, {y}, J + {at}, w);"
+        )
+
+    def _after(self, s: ForcesSource, i: int, at: int, ndx: int, nu: int) -> str:
+        """What a map adds to the expansion."""
+        sizes = {"rows": s.rows, "columns": s.columns, "ndx": ndx, "nu": nu, "g": f"g{i}", "H": f"h{i}", "at": at}
+        product = _PRODUCT.format(**sizes)
+        if not self.exact:
+            return product
+        end = sum(source.rows * source.columns for source in self.sources)
+        return _SECONDS.format(prefix=s.prefix, end=end, own=s.columns - ndx, **sizes) + product
 
     def text(self, name: str, ndx: int, nu: int) -> list[str]:
         """The maps' own code, and NAME_value and NAME_expand around NAME_plain_value and NAME_plain_expand."""
@@ -118,14 +146,11 @@ class InnerMaps:
             ys=", ".join(f"y{i}[{s.rows}]" for i, s in enumerate(self.sources)),
             gs=", ".join(f"g{i}[{s.rows}], h{i}[{s.rows**2}]" for i, s in enumerate(self.sources)),
             values="\n".join(f"{s.prefix}_forces_value(x, u, *t, {y}, w);" for _, s, y, _ in calls),
-            firsts="\n".join(f"{s.prefix}_forces_first(x, u, *t, {y}, J + {at}, w);" for _, s, y, at in calls),
+            firsts="\n".join(self._before(s, y, at) for _, s, y, at in calls),
             given=", ".join(self.names),
             slopes=", ".join(self.outputs),
             numbers=sum(s.rows * s.columns for s in self.sources),
-            products="\n".join(
-                _PRODUCT.format(rows=s.rows, columns=s.columns, ndx=ndx, nu=nu, g=f"g{i}", H=f"h{i}", at=at)
-                for i, s, _, at in calls
-            ),
+            products="\n".join(self._after(s, i, at, ndx, nu) for i, s, _, at in calls),
         )
         from trajopt.stage.stage_source import kernel_text
 

@@ -84,7 +84,7 @@ def term_source(
     x, u, t, dt = ca.SX.sym("x", manifold.nx), ca.SX.sym("u", nu), ca.SX.sym("t"), ca.SX.sym("dt")
     theta = ca.SX.sym("theta", sum(term.theta for term in terms))
     scale = dt if running else ca.SX(1)
-    inner = InnerMaps.of(name, [term.residual for term in terms] if hessian == "gauss_newton" and running else [])
+    inner = InnerMaps.of(name, [term.residual for term in terms] if running else [], exact=hessian == "exact")
     total, gradient, curvature = _sum_of(terms, manifold, x, u, t, theta, scale, hessian, inner)
     n = manifold.ndx
     inputs = [x, u, t, dt, theta] if running else [x, t, theta]

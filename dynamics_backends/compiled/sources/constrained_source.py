@@ -18,6 +18,7 @@ from dynamics_backends.deferred import deferred
 from dynamics_backends.rigid_body.algorithms import ltl
 from dynamics_backends.scalar import Scalar
 from dynamics_backends.systems.constraints.constrained_derivatives import ConstrainedDerivatives, Unsolved, curvature
+from dynamics_backends.systems.constraints.holonomic import Holonomic
 
 ca = deferred("casadi")
 Entries = Sequence[Mapping[int, Scalar]]
@@ -53,14 +54,14 @@ def contracted_source(traced: TracedDynamics) -> tuple[str, str]:
     map, n = traced.map, traced.map.model.nv
     lam = ca.SX.sym("lam", map.n_out)
     parts = traced.attempt(lambda: unsolved(traced, lam))
-    slopes, outputs = _slopes(parts), _first(traced, parts)
+    slopes, outputs = slopes_of(parts), _first(traced, parts)
     still = [ca.SX.zeros(parts.top[0].shape[0])] * n
     outputs["xx"] = by_rows(curvature(map, traced.symbols.u, parts.g, still).xx)
-    outputs |= {"entries": factor_entries(parts), "slopes": _entries(slopes)}
+    outputs |= {"entries": factor_entries(parts), "slopes": entries(slopes)}
     code, room = traced.function("second_unsolved", outputs, {"lam": lam})
     numbers = sum(outputs[name].numel() for name in ("entries", "slopes", "top", "bottom"))
     texts = [template("constrained_second.h"), code, template("constrained_contracted.h")]
-    text = [_solution(traced, parts), *_tables(slopes), *texts]
+    text = [_solution(traced, parts), *tables(slopes), *texts]
     return "\n".join(text), f"{room} + {numbers + n * still[0].numel()}"
 
 
@@ -100,10 +101,21 @@ def solution_text(parts: Unsolved) -> list[str]:
     """templates/constrained.h with the sizes and tables that it asks for."""
     sizes = {"CD": len(parts.top), "CR": len(parts.bottom), "CC": parts.top[0].shape[0]}
     defines = [f"#define {name} {size}" for name, size in sizes.items()]
-    return [*defines, *_tables(_factor(parts)), template("constrained.h")]
+    return [*defines, *tables(_factor(parts)), template("constrained.h")]
 
 
 # -- traced ---------------------------------------------------------------------------------------------------------------
+
+
+def bent(traced: TracedDynamics, phi: Any) -> tuple[Unsolved, Any]:
+    """What the derivatives of a system's constraint forces are solved from, and the second ones of phi' f at a still solution."""
+    s, map = traced.symbols, traced.map
+    assert isinstance(map, Holonomic)
+    nothing = ca.SX.zeros(map.model.nv)
+    parts = map.unsolved(s.x, s.u, s.t, s.p, nothing, [phi[i] for i in range(phi.numel())])
+    assert parts.g is not None
+    still = [ca.SX.zeros(parts.top[0].shape[0])] * map.model.nv
+    return parts, by_rows(curvature(map, s.u, parts.g, still).xx)
 
 
 def unsolved(traced: TracedDynamics, lam: Any = None) -> Unsolved:
@@ -138,7 +150,7 @@ def _factor(parts: Unsolved) -> dict[str, Entries]:
 def factor_entries(parts: Unsolved) -> Any:
     """The numbers of constrained_factor_t."""
     k = parts.factor
-    return ca.vertcat(_entries(_factor(parts)), *k.mass.D_inverse, *k.delassus.D_inverse)
+    return ca.vertcat(entries(_factor(parts)), *k.mass.D_inverse, *k.delassus.D_inverse)
 
 
 def _triangular(prefix: str, f: ltl.Factor) -> dict[str, Entries]:
@@ -147,7 +159,7 @@ def _triangular(prefix: str, f: ltl.Factor) -> dict[str, Entries]:
     return {f"{prefix}up": _transposed(L, len(L)), f"{prefix}down": L}
 
 
-def _slopes(parts: Unsolved) -> dict[str, Entries]:
+def slopes_of(parts: Unsolved) -> dict[str, Entries]:
     """g_qy by its columns (x, -f), in the order of constrained_slopes_t."""
     assert parts.g is not None
     qa, q_force = ([_nonzero(dict(enumerate(row))) for row in M] for M in (parts.g.qa, parts.g.q_force))
@@ -166,13 +178,13 @@ def _transposed(M: Entries, columns: int) -> list[dict[int, Scalar]]:
     return [{i: row[j] for i, row in enumerate(M) if j in row} for j in range(columns)]
 
 
-def _entries(matrices: Mapping[str, Entries]) -> Any:
+def entries(matrices: Mapping[str, Entries]) -> Any:
     """The entries of all matrices, one after the other; an empty matrix stands there as a zero."""
     return ca.vertcat(*[x for M in matrices.values() for x in [x for row in M for x in row.values()] or [0.0]])
 
 
-def _tables(matrices: Mapping[str, Entries]) -> list[str]:
-    """Where the entries are, and how many."""
+def tables(matrices: Mapping[str, Entries]) -> list[str]:
+    """Text that says where the entries are, and how many."""
     lines = []
     for name, M in matrices.items():
         at, start = [j for row in M for j in row], [0]

@@ -99,6 +99,7 @@ def test_functions_of_forces_in_loops(monkeypatch):
     """Cones as costs, pyramids softened and as constraints, of forces that are solved for in loops as those of many feet are."""
     monkeypatch.setattr(forces_source, "STRAIGHT_UP_TO", 0)
     assert_same_expansion(on_a_pyramid())
+    assert_same_expansion(on_a_pyramid(), "exact")
     assert_same_rollout(on_a_pyramid(), SHOOTING["single"])
 
 
