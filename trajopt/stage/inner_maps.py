@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from importlib.resources import files
 from typing import Any
 
 from dynamics_backends.compiled.interface.sources import ForcesSource, forces_source, solved_in_loops
@@ -152,12 +153,10 @@ class InnerMaps:
             numbers=sum(s.rows * s.columns for s in self.sources),
             products="\n".join(self._after(s, i, at, ndx, nu) for i, s, _, at in calls),
         )
-        from trajopt.stage.stage_source import kernel_text
-
         return [
             *(s.source for s in self.sources),
             "#ifndef ADD_INNER\n",
-            kernel_text("inner_maps.h"),
+            (files("trajopt.stage") / "kernels" / "inner_maps.h").read_text(),
             "#endif\n",
             wrappers,
         ]
