@@ -89,3 +89,8 @@ def test_an_end_of_ipopt_at_a_solution_is_a_success():
     assert solution.status.success
     assert solution.status.code is not StatusCode.CONVERGED
     assert not replace(solution.status, kkt=1e-3).success
+
+
+def test_limits_of_ipopt_may_be_whole_numbers():
+    pytest.importorskip("cyipopt")
+    assert solve(_pendulum(), options={"time_limit": 60, "gradient_tolerance": 1}, solver="dms").status.success

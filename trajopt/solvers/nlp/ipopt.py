@@ -302,16 +302,16 @@ def _ipopt_options(o: DMSOptions, warm: bool) -> Mapping[str, Any]:
         "print_level": 0,
         "sb": "yes",
         "hessian_approximation": approximation,
-        "tol": o.gradient_tolerance,
-        "constr_viol_tol": o.constraint_tolerance,
+        "tol": float(o.gradient_tolerance),
+        "constr_viol_tol": float(o.constraint_tolerance),
         "max_iter": o.max_iterations,
-        "mu_init": o.barrier,
+        "mu_init": float(o.barrier),
         "mu_strategy": o.barrier_strategy,
         "bound_relax_factor": 0.0,  # bounds are met as they stand
         "check_derivatives_for_naninf": "yes",
     }
     if o.time_limit is not None:
-        options["max_wall_time"] = o.time_limit
+        options["max_wall_time"] = float(o.time_limit)
     if o.barrier < NEAR:
         options |= dict.fromkeys(_PUSHED, NEAR_PUSH) | {"bound_mult_init_method": "mu-based"}
     if warm:

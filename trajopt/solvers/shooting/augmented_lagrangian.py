@@ -35,7 +35,6 @@ from trajopt.results.solution import Solution
 from trajopt.results.status import Status, StatusCode
 from trajopt.solvers.nlp import nlp_verdicts
 from trajopt.solvers.options import SLQOptions
-from trajopt.stage.evaluation import StageEvaluator
 
 GROWTH, SUFFICIENT = 10.0, 0.25
 """A penalty grows by GROWTH where the violation is above this share of the last one."""
@@ -202,7 +201,7 @@ class _Outer:
             self.callback(self.records[-1])
 
     def _ended(self, solution: Solution, parts: Sequence[_Imposed], status: Status) -> Solution:
-        cost = float(StageEvaluator(self.ocp).cost(solution.xs[None], solution.us[None])[0])
+        cost = self.ocp.cost(solution.xs, solution.us)
         widths = dict.fromkeys(
             (p.key, p.y.shape[1]) for p in parts
         )  # those of one name have as many rows in all phases,
