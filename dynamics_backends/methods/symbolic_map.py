@@ -15,10 +15,9 @@ from typing import Any
 
 import numpy as np
 
-from dynamics_backends.deferred import deferred
 from dynamics_backends.protocol import Map, unwrapped
+from dynamics_backends.symbols import ca
 
-ca = deferred("casadi")
 _REMEDY = (
     "write it with arithmetic, indexing and the functions of dynamics_backends.scalar (select instead of if, max, abs "
     "or where), or choose backend = 'central_difference' with engine = 'numpy', which evaluates it on plain arrays only"

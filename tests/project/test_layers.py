@@ -25,6 +25,7 @@ TRAJOPT_MAY_IMPORT = tuple(
     f"dynamics_backends.{module}"
     for module in (
         "deferred",
+        "symbols",
         "protocol",
         "registry",
         "names",

@@ -22,12 +22,10 @@ from dynamics_backends.compiled.interface.sources import (
     short_enough,
     trace_expressions,
 )
-from dynamics_backends.deferred import deferred
 from dynamics_backends.manifold import Manifold
 from dynamics_backends.protocol import Array, HasPartials, Map
+from dynamics_backends.symbols import ca
 from trajopt.problem.terms import CostTerm
-
-ca = deferred("casadi")
 
 
 @dataclass(frozen=True)
