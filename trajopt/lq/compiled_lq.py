@@ -15,7 +15,16 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from dynamics_backends.compiled.interface.libraries import CompilerError, address, bound, load
+from dynamics_backends.compiled.interface.libraries import (
+    Aside,
+    CompilerError,
+    address,
+    aside,
+    bound,
+    existing,
+    key_of,
+    load,
+)
 from dynamics_backends.protocol import Array
 from trajopt.lq import box_qp, definite_shift
 from trajopt.lq.lq import Bounds, LQProblem, LQStep, Policy
@@ -44,7 +53,21 @@ def lq_source() -> str:
 
 @lru_cache(maxsize=16)
 def _library(ndx: int, nu: int) -> ctypes.CDLL:
-    return load(f"#define NDX {ndx}\n#define NU {nu}\n{lq_source()}")
+    return load(_text(ndx, nu))
+
+
+def _text(ndx: int, nu: int) -> str:
+    return f"#define NDX {ndx}\n#define NU {nu}\n{lq_source()}"
+
+
+@lru_cache(maxsize=16)
+def _made_aside(ndx: int, nu: int) -> Aside | None:
+    return aside(lambda: load(_text(ndx, nu)))
+
+
+def compiled_ahead(ndx: int, nu: int) -> bool:
+    """Whether the library of problems of a size can be had at once; where it is not there, it is made aside."""
+    return existing(key_of(_text(ndx, nu))) is not None or _made_aside(ndx, nu) is None
 
 
 # The structs of kernels/riccati.h, packed: a ctypes.Structure takes longer to fill than a small sweep's knot to compute.

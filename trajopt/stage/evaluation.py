@@ -17,7 +17,7 @@ from dynamics_backends.protocol import Array, Hessians
 from trajopt.lq.lq import LQProblem
 from trajopt.problem.ocp import OCP, Phase
 from trajopt.stage.engine import Engine, Wanted, stages_of
-from trajopt.stage.numpy_stages import NumpyStages, phase_cost
+from trajopt.stage.numpy_stages import phase_cost
 from trajopt.stage.pool import Pool
 from trajopt.stage.stages import (
     Candidates,
@@ -85,7 +85,7 @@ class StageEvaluator:
     @property
     def compiled(self) -> bool:
         """Whether the stages of all phases are compiled code."""
-        return not any(isinstance(stages, NumpyStages) for stages in self.stages[:-1])
+        return all(stages.compiled for stages in self.stages[:-1])
 
     def expand(self, xs: Array, us: Array) -> Expansion:
         """See :class:`Evaluator`."""

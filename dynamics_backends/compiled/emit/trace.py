@@ -68,7 +68,7 @@ def trace_expressions(symbols: Sequence[Any], expressions: Sequence[Any]) -> Tra
         if name == "CONST":
             current[to[0]] = float(f.instruction_constant(k))
         elif name == "INPUT":
-            current[to[0]] = tuple(read(k))  # type: ignore[assignment]
+            current[to[0]] = tuple(read(k))
         elif name == "OUTPUT":
             outputs[to[0]][to[1]] = current[read(k)[0]]
         else:

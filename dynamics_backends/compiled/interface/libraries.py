@@ -1,7 +1,13 @@
 """From C source to functions that are called: compilation, the cache, addresses of arrays, workspaces and threads."""
 
 from dynamics_backends.compiled.loops.kernel import templates as templates
-from dynamics_backends.compiled.runtime.cache import load as load
+from dynamics_backends.compiled.runtime.aside import Aside as Aside, aside as aside
+from dynamics_backends.compiled.runtime.cache import (
+    cache_folder as cache_folder,
+    existing as existing,
+    key_of as key_of,
+    load as load,
+)
 from dynamics_backends.compiled.runtime.memory import (
     KNOTS_PER_THREAD as KNOTS_PER_THREAD,
     Rooms as Rooms,
@@ -11,7 +17,11 @@ from dynamics_backends.compiled.runtime.memory import (
     over_threads as over_threads,
     pointers as pointers,
 )
-from dynamics_backends.compiled.runtime.remembered import library as library, remembered as remembered
+from dynamics_backends.compiled.runtime.remembered import (
+    Sought as Sought,
+    library as library,
+    remembered as remembered,
+)
 from dynamics_backends.compiled.runtime.toolchain import (
     CompilerError as CompilerError,
     find_toolchain as find_toolchain,
