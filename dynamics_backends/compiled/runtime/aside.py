@@ -2,7 +2,7 @@
 
 The process is a copy of this one (fork), so that functions written in a script or a notebook are there too.  It is a grandchild in
 a session of its own, with no open file of this one: nobody waits for it, no Ctrl-C reaches it, and a pipe that this process wrote
-to ends with it.
+to ends with it.  While it works, a turn (:mod:`~dynamics_backends.compiled.runtime.turns`) in the cache says so.
 """
 
 from __future__ import annotations
@@ -14,8 +14,11 @@ import threading
 import warnings
 from collections.abc import Callable
 from typing import NoReturn
+from uuid import uuid4
 
 from dynamics_backends.compiled.runtime import memory, progress
+from dynamics_backends.compiled.runtime.kept_files import cache_folder
+from dynamics_backends.compiled.runtime.turns import turn
 
 NICER = 5
 """By how much the process steps back behind this one."""
@@ -84,7 +87,8 @@ def _in_child(work: Callable[[], object], pipe: int) -> NoReturn:
 def _work(work: Callable[[], object], pipe: int) -> NoReturn:
     try:
         _forget_parent(pipe)
-        work()
+        with turn(cache_folder() / f"{uuid4().hex}.turn"):
+            work()
     except BaseException as error:
         with contextlib.suppress(OSError):
             os.write(pipe, f"{type(error).__name__}: {error}".encode()[:_MOST])
