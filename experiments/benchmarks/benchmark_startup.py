@@ -124,6 +124,7 @@ class Seconds(NamedTuple):
 def run(command: list[str], checkout: Path, cache: Path) -> tuple[Seconds, str]:
     """A process in a checkout. Raises CalledProcessError."""
     env = os.environ | {"PYTHONPATH": str(checkout), "TRAJOPT_CACHE_DIR": str(cache)}
+    env.pop("PYTHONDONTWRITEBYTECODE", None)  # an installed package has its byte code
     before, began = resource.getrusage(resource.RUSAGE_CHILDREN), time.perf_counter()
     done = subprocess.run(
         [sys.executable, *command], cwd=checkout, env=env, capture_output=True, text=True, check=False
@@ -182,6 +183,8 @@ def helped(checkout: Path, folder: Path) -> Iterator[tuple[str, Seconds]]:
 
 def report(checkouts: Mapping[str, Path], chosen: list[str], folder: Path, start: str) -> Iterator[str]:
     """The lines of the table."""
+    for checkout in checkouts.values():
+        run(["-m", "compileall", "-q", "dynamics_backends", "trajopt", "problems", "experiments"], checkout, folder)
     yield f"{'':24}{'':10}" + "".join(f"{step:>18}" for step in STEPS) + f"{'beside':>10}"
     for case in (case for case in CASES if not chosen or case in chosen):
         for name, checkout in checkouts.items():

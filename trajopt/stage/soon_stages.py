@@ -104,14 +104,19 @@ class SoonStages:
         best = self._best()
         if not isinstance(best, NumpyStages):
             return best.rollout(trials)
-        began, waited = time.thread_time(), False
+        first: tuple[float, float] | None = None
+        waited = False
 
         def pause(done: float) -> None:
-            nonlocal waited
-            takes = (time.thread_time() - began) / done
-            if takes > PATIENCE and not waited:
-                waited = True
-                self._wait(takes)
+            nonlocal first, waited
+            now = time.thread_time()
+            if first is None:  # the first knot loads and prepares
+                first = now, done
+            elif not waited and done < 1.0:
+                takes = (now - first[0]) * (1.0 - done) / (done - first[1])
+                waited = takes > PATIENCE
+                if waited:
+                    self._wait(takes)
             if self._best() is not best:
                 raise _Better
 
