@@ -4,6 +4,7 @@
     subject to  x_0 given,  x_(k+1) = F_k(x_k, u_k, t_k, dt_k, p),  u_lower <= u_k <= u_upper,
                 lower <= g(x_k, u_k, t_k, p) <= upper  for the constraints of a phase,  likewise for terminal ones at x_N
 
+A stage without duration, such as an impact, weighs its terms with 1 in place of dt_k.
 All phases share the state manifold and nu; a map with fewer controls reads the first ones and ignores the rest.
 """
 
@@ -106,6 +107,11 @@ class Phase:
     def knots(self) -> int:
         """N, the number of knots of the phase."""
         return len(self.dt)
+
+    @property
+    def weights(self) -> Array:
+        """(N,) what the cost of each knot is multiplied by: dt, and 1 at a stage without duration, as at the end."""
+        return self.dt if self.dynamics.takes_time else np.ones(self.knots)
 
 
 @dataclass(frozen=True, eq=False)

@@ -3,6 +3,8 @@
     running    sum_k dt_k 1/2 sum_i w_i r_i(x_k, u_k, t_k, p)^2        the integral of 1/2 |r|_w^2 by the rectangle rule
     terminal               1/2 sum_i w_i r_i(x_N, t_N, p)^2
 
+At a stage without duration, such as an impact, a running term counts as a terminal one does, without dt_k.
+
 A residual is a :class:`~dynamics_backends.protocol.Map`, generic in the scalar.  References, goals and weights are
 run-time values, constant or one per knot.  A residual on the empty manifold (:data:`NO_STATE`) does not read the
 state, one with nu = 0 does not read the controls, so that its derivatives cost nothing there.

@@ -254,6 +254,40 @@ class DMSOptions:
         _require(limit is None or (_number(limit) and limit > 0), "time_limit", limit, "None or a positive number")
 
 
+@dataclass(frozen=True)
+class IPMOptions:
+    """Options of :func:`trajopt.solvers.ipm.ipm.ipm`; checked at construction (ValueError), unknown names are a TypeError.
+
+    hessian: how the second derivatives in the quadratic model of a step, here those of the Lagrangian, are taken: "exact", or
+    "gauss_newton", of the cost alone; "auto", exact where all time steps have second derivatives.
+
+    max_iterations; time_limit: [s] or None.
+    gradient_tolerance: on the scaled optimality error, that of IPOPT's tol. constraint_tolerance: on the largest violation.
+    barrier: initial value of the barrier parameter mu; small for a start near the solution. barrier_strategy: how mu falls,
+    "monotone" or "adaptive" (:mod:`trajopt.solvers.ipm.barrier`).
+    """
+
+    hessian: Literal["auto", "exact", "gauss_newton"] = "auto"
+    max_iterations: int = 300
+    time_limit: float | None = None
+    gradient_tolerance: float = 1e-8
+    constraint_tolerance: float = 1e-8
+    barrier: float = 0.1
+    barrier_strategy: Literal["monotone", "adaptive"] = "adaptive"
+
+    def __post_init__(self) -> None:
+        known = {"hessian": ("auto", "exact", "gauss_newton"), "barrier_strategy": BARRIERS}
+        for key, names in known.items():
+            value = getattr(self, key)
+            _require(value in names, key, value, " or ".join(map(repr, names)))
+        count = self.max_iterations
+        _require(isinstance(count, int) and count >= 0, "max_iterations", count, "an integer of at least 0")
+        for key in ("gradient_tolerance", "constraint_tolerance", "barrier"):
+            _require(_number(value := getattr(self, key)) and value > 0, key, value, "a positive number")
+        limit = self.time_limit
+        _require(limit is None or (_number(limit) and limit > 0), "time_limit", limit, "None or a positive number")
+
+
 def _number(value: object) -> bool:
     return isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
 

@@ -7,7 +7,8 @@ from typing import Any
 from trajopt.guesses.guesses import Guess
 from trajopt.problem.ocp import OCP
 from trajopt.solvers.auto import attempts
-from trajopt.solvers.options import AutoOptions, DDPOptions, DMSOptions, SLQOptions, SQPOptions
+from trajopt.solvers.options import AutoOptions, DDPOptions, DMSOptions, IPMOptions, SLQOptions, SQPOptions
+from trajopt.stage.engine import is_compiled
 from trajopt.stage.evaluation import StageEvaluator
 from trajopt.stage.numerics import numerics_for
 
@@ -31,6 +32,10 @@ def _shooting(ocp: OCP, guess: Guess, options: SLQOptions) -> None:
 
         ocp = augmented(ocp, imposed(ocp, options.constraint_penalty, {}))
     numerics_for(ocp, options.hessian)
+    if is_compiled(ocp) and not isinstance(options, DDPOptions):
+        from trajopt.solvers.shooting.compiled_iteration import library
+
+        library()
     if isinstance(options, DDPOptions):
         evaluator = numerics_for(ocp).evaluator
         if isinstance(evaluator, StageEvaluator):
@@ -52,4 +57,20 @@ def _sqp(ocp: OCP, guess: Guess, options: SQPOptions) -> None:
     numerics_for(ocp)
 
 
-_PREPARED: dict[type, Any] = {SLQOptions: _shooting, DDPOptions: _shooting, DMSOptions: _dms, SQPOptions: _sqp}
+def _ipm(ocp: OCP, guess: Guess, options: IPMOptions) -> None:
+    from trajopt.solvers.ipm.ipm import program_of
+    from trajopt.solvers.ipm.library import Kernels
+    from trajopt.solvers.ipm.newton import NewtonSystem
+
+    program = program_of(ocp, guess, options)
+    NewtonSystem(program, Kernels(program.n, program.m))
+    numerics_for(ocp)
+
+
+_PREPARED: dict[type, Any] = {
+    SLQOptions: _shooting,
+    DDPOptions: _shooting,
+    DMSOptions: _dms,
+    SQPOptions: _sqp,
+    IPMOptions: _ipm,
+}

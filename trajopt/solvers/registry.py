@@ -16,7 +16,7 @@ from trajopt.guesses.warm_start import WarmStart
 from trajopt.problem.ocp import OCP, Sampling
 from trajopt.results.records import Callback
 from trajopt.results.solution import Solution
-from trajopt.solvers.options import AutoOptions, DDPOptions, DMSOptions, SLQOptions, SQPOptions
+from trajopt.solvers.options import AutoOptions, DDPOptions, DMSOptions, IPMOptions, SLQOptions, SQPOptions
 from trajopt.stage.start import Start, served, starting
 from trajopt.validation.validation import Finding, require_valid
 
@@ -61,6 +61,14 @@ def _sqp(ocp: OCP, warm: WarmStart, options: SQPOptions, callback: Callback | No
     return sqp(ocp, warm.guess, options, callback, warm.multipliers or None)
 
 
+def _ipm(ocp: OCP, warm: WarmStart, options: IPMOptions, callback: Callback | None) -> Solution:
+    from trajopt.solvers.ipm.ipm import ipm
+
+    if warm.barrier is not None:
+        options = replace(options, barrier=warm.barrier)
+    return ipm(ocp, warm.guess, options, callback, warm.multipliers or None)
+
+
 def _auto(ocp: OCP, warm: WarmStart, options: AutoOptions, callback: Callback | None) -> Solution:
     from trajopt.solvers.auto import auto
 
@@ -83,6 +91,7 @@ SOLVERS: dict[str, tuple[Any, Any, Mapping[str, Any]]] = {
     "ddp": (_ddp, DDPOptions, {}),
     "dms": (_dms, DMSOptions, {}),
     "sqp": (_sqp, SQPOptions, {}),
+    "ipm": (_ipm, IPMOptions, {}),
     "auto": (_auto, AutoOptions, {}),
 }
 """name -> (function of ocp, warm start, options, callback; class of its options; options that the name stands for)."""

@@ -18,9 +18,10 @@ from trajopt.stage.builds import Search, library_at, search
 from trajopt.stage.compiled_stages import CompiledEnd, CompiledStages
 from trajopt.stage.library import ALONE, Library
 from trajopt.stage.numpy_stages import NumpyStages
-from trajopt.stage.soon_stages import SoonStages
+from trajopt.stage.soon_stages import COMPILED, SoonStages
 from trajopt.stage.stage_source import StageShape
 from trajopt.stage.stages import Stages
+from trajopt.stage.start import note_serving
 from trajopt.stage.term_source import TermShape
 from trajopt.step.sensitivities import SampledSystem
 
@@ -91,12 +92,13 @@ class CompiledChoice:
     @cached_property
     def search(self) -> Search:
         """The library of the phase: the first that is not known to be refused."""
-        for shape in self.shapes[:-1]:
+        for shape in self.shapes:
+            found = search(self.backend, shape)
             try:
-                search(self.backend, shape).look()
+                found.look()
             except TooLong:
                 continue
-            return search(self.backend, shape)
+            return found
         return search(self.backend, self.shapes[-1])
 
     @cached_property
@@ -105,8 +107,11 @@ class CompiledChoice:
         shape = self.search.shape
         return search(self.backend, StageShape(shape.scheme, shape.parameters, shape.nu, parts=shape.parts))
 
-    def at_once(self) -> tuple[Stages, Stages] | None:
+    def at_once(self) -> tuple[Stages, Stages]:
         """The same, by what there is."""
+        if self.search.is_final and self.search.library is not None:
+            note_serving(COMPILED)
+            return self._stages(self.search.library, self._plain), CompiledEnd(self.search.library, self._end)
         twin = replace(self._plain, dynamics=numpy_twin(self._ocp.phases[self._i].dynamics))
         made: Callable[[Library], Stages] = lambda library: self._stages(library, twin)  # noqa: E731
         stages = SoonStages(self._now(twin), self.search, made, self._plain)

@@ -67,7 +67,7 @@ def stages_of(ocp: OCP, wanted: Wanted, engine: Engine = "auto") -> list[Stages]
 def _numpy_stages(ocp: OCP, i: int, path: Sequence[Constraint], hessian: str) -> NumpyStages:
     phase, knots = ocp.phases[i], ocp.phase_slices[i]
     given = (phase.dynamics, phase.terms, path, ocp.times[knots], phase.dt, ocp.nu, phase.parameters)
-    return NumpyStages(ocp.manifold, *given, start=knots.start, hessian=hessian)
+    return NumpyStages(ocp.manifold, *given, start=knots.start, hessian=hessian, scale=phase.weights)
 
 
 def _compiled(
@@ -100,7 +100,7 @@ def lq_solver_for(ocp: OCP) -> LQSolver:
     """The solver of LQ problems of a problem's size."""
     if not is_compiled(ocp):
         return NumpyLQ()
-    from trajopt.lq.compiled_lq import CompiledLQ, compiled_ahead
+    from trajopt.lq.compiled_lq import CompiledLQ, at_once
 
     sizes = ocp.manifold.ndx, ocp.nu
-    return CompiledLQ(*sizes) if not starts_at_once() or compiled_ahead(*sizes) else NumpyLQ()
+    return CompiledLQ(*sizes) if not starts_at_once() or at_once(*sizes) else NumpyLQ()

@@ -1,21 +1,19 @@
 """From C source to functions that are called: compilation, the cache, addresses of arrays, workspaces and threads."""
 
 from dynamics_backends.compiled.loops.kernel import templates as templates
+from dynamics_backends.compiled.runtime.ahead import is_there as is_there
 from dynamics_backends.compiled.runtime.aside import Aside as Aside, aside as aside
-from dynamics_backends.compiled.runtime.cache import (
-    cache_folder as cache_folder,
-    existing as existing,
-    key_of as key_of,
-    load as load,
-)
+from dynamics_backends.compiled.runtime.cache import cache_folder as cache_folder, load as load
 from dynamics_backends.compiled.runtime.memory import (
     KNOTS_PER_THREAD as KNOTS_PER_THREAD,
     Rooms as Rooms,
     address as address,
     aligned as aligned,
     bound as bound,
+    default_threads as default_threads,
     over_threads as over_threads,
     pointers as pointers,
+    ranges as ranges,
 )
 from dynamics_backends.compiled.runtime.remembered import (
     Sought as Sought,

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from functools import lru_cache
+from io import BytesIO
 from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.parse import unquote
@@ -17,6 +18,7 @@ import numpy as np
 
 from dynamics_backends.protocol import Array
 
+GRAY = "0.5 0.5 0.5 1"
 PACKAGE, FILE = "package://", "file://"
 
 
@@ -74,6 +76,10 @@ def load_mesh(path: Path) -> tuple[Part, ...]:
         raise ModuleNotFoundError("meshes need the package trimesh: pip install trimesh", name="trimesh") from error
     try:
         pieces: list[Any] = trimesh.load_scene(path, process=False).dump()
+        if (
+            not pieces and path.suffix.lower() == ".dae"
+        ):  # a picture that the file does not hold takes the triangles with it
+            pieces = trimesh.load_scene(BytesIO(_plain_collada(path)), file_type="dae", process=False).dump()
         parts = tuple(
             Part(np.asarray(piece.vertices, float), np.asarray(piece.faces, np.int64), _color(piece))
             for piece in pieces
@@ -84,6 +90,23 @@ def load_mesh(path: Path) -> tuple[Part, ...]:
     if not parts or not all(np.isfinite(part.vertices).all() for part in parts):
         raise MeshMissing(f"the mesh {path} holds no triangles, or coordinates that are not finite")
     return parts
+
+
+def _plain_collada(path: Path) -> bytes:
+    """A COLLADA file with gray in place of pictures."""
+    from xml.etree import ElementTree
+
+    tree = ElementTree.parse(path)
+    for parent in list(tree.iter()):
+        for child in list(parent):
+            kind = child.tag.rpartition("}")[2]
+            if kind == "newparam":
+                parent.remove(child)
+            elif kind == "texture":
+                child.tag, child.text = child.tag.replace("texture", "color"), GRAY
+                child.attrib.clear()
+                del child[:]
+    return ElementTree.tostring(tree.getroot())
 
 
 def _color(piece: Any) -> tuple[float, float, float, float] | None:

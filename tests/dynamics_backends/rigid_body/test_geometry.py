@@ -131,3 +131,37 @@ def test_files_that_are_no_meshes(tmp_path):
         load_mesh(tmp_path / "a.stl")
     with pytest.raises(MeshMissing, match="ROS_PACKAGE_PATH"):
         find_mesh("package://nobody/a.stl", tmp_path)
+
+
+COLLADA = """<?xml version="1.0"?>
+<COLLADA xmlns="http://www.collada.org/2005/11/COLLADASchema" version="1.4.1">
+  <asset><unit name="meter" meter="1"/><up_axis>Z_UP</up_axis></asset>
+  <library_effects><effect id="painted"><profile_COMMON>
+    <newparam sid="sampler"><sampler2D><source>nowhere</source></sampler2D></newparam>
+    <technique sid="common"><phong><diffuse><texture texture="sampler" texcoord="UV"/></diffuse></phong></technique>
+  </profile_COMMON></effect></library_effects>
+  <library_materials><material id="paint"><instance_effect url="#painted"/></material></library_materials>
+  <library_geometries><geometry id="triangle"><mesh>
+    <source id="points"><float_array id="numbers" count="9">0 0 0 1 0 0 0 1 0</float_array>
+      <technique_common><accessor source="#numbers" count="3" stride="3">
+        <param name="X" type="float"/><param name="Y" type="float"/><param name="Z" type="float"/>
+      </accessor></technique_common></source>
+    <vertices id="corners"><input semantic="POSITION" source="#points"/></vertices>
+    <triangles count="1" material="paint"><input semantic="VERTEX" source="#corners" offset="0"/><p>0 1 2</p></triangles>
+  </mesh></geometry></library_geometries>
+  <library_visual_scenes><visual_scene id="scene"><node id="node"><instance_geometry url="#triangle"><bind_material>
+    <technique_common><instance_material symbol="paint" target="#paint"/></technique_common>
+  </bind_material></instance_geometry></node></visual_scene></library_visual_scenes>
+  <scene><instance_visual_scene url="#scene"/></scene>
+</COLLADA>
+"""
+
+
+def test_a_collada_file_is_read_though_its_picture_is_missing(tmp_path):
+    pytest.importorskip("trimesh")
+    pytest.importorskip("collada")
+    path = tmp_path / "painted.dae"
+    path.write_text(COLLADA)
+    (part,) = load_mesh(path)
+    assert np.array_equal(np.sort(part.vertices, axis=0), [[0.0, 0.0, 0.0], [0.0, 0.0, 0.0], [1.0, 1.0, 0.0]])
+    assert part.faces.shape == (1, 3) and part.color == pytest.approx((0.5, 0.5, 0.5, 1.0), abs=0.01)

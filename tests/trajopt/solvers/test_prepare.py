@@ -28,7 +28,7 @@ def problem(constrained):
 
 
 @pytest.mark.parametrize("constrained", [False, True], ids=["free", "constrained"])
-@pytest.mark.parametrize("solver", ["slq", "ddp", "dms", "sqp", "auto"])
+@pytest.mark.parametrize("solver", ["slq", "ddp", "dms", "sqp", "ipm", "auto"])
 def test_a_solve_after_it_compiles_nothing(solver, constrained, monkeypatch):
     if solver in ("dms", "auto"):
         pytest.importorskip("cyipopt")

@@ -12,6 +12,7 @@ from stage_cases import SHOOTING
 
 import trajopt as to
 from dynamics_backends import scalar as sm
+from dynamics_backends.compiled.runtime import ahead
 from dynamics_backends.compiled.runtime.toolchain import find_toolchain
 from dynamics_backends.registry import make_backend
 from dynamics_backends.systems.bodies.free_body import FreeBody
@@ -70,7 +71,7 @@ def worker(empty, monkeypatch):
     """What is left to another process, in an empty cache."""
     found = Worker()
     monkeypatch.setattr(builds, "aside", found)
-    monkeypatch.setattr("trajopt.lq.compiled_lq._made_aside", lambda ndx, nu: found)
+    monkeypatch.setattr(ahead, "_asked", lambda text: found(lambda: ahead.load(text)))
     return found
 
 
