@@ -88,19 +88,19 @@ def solve(config: str, overrides: tuple[str, ...], wait: bool, **named: Any) -> 
     """Solve the problem of CONFIG (a TOML file), save the solution and draw it."""
     from trajopt.stage.start import starting
 
-    with starting("compiled" if wait else os.environ.get("TRAJOPT_START", "at once")):
-        _solve(config, overrides, **named)
+    own = ("urdf", "backend", "solver", "out", "verbosity")
+    settings = configured(config, overrides, **{key: named.pop(key) for key in own})
+    waits = wait or settings.backend.engine == "compiled"
+    with starting("compiled" if waits else os.environ.get("TRAJOPT_START", "at once")):
+        _solve(settings, **named)
 
 
-def _solve(
-    config: str, overrides: tuple[str, ...], warm_start: str | None, starts: int, animate: bool, **named: Any
-) -> None:
+def _solve(settings: Config, warm_start: str | None, starts: int, animate: bool) -> None:
     from dataclasses import replace
 
     from experiments.config import build
     from trajopt import ConsoleTable, StatusCode
 
-    settings = configured(config, overrides, **named)
     task = task_of(settings)
     guess = None
     if warm_start is not None:

@@ -6,6 +6,7 @@ this one has ended. A quick library never serves a solve that waits.
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 import threading
@@ -15,12 +16,13 @@ from functools import cached_property, lru_cache
 from typing import Any
 
 from dynamics_backends.compiled.interface.libraries import Aside, aside, cache_folder
-from dynamics_backends.compiled.interface.sources import TooLong
+from dynamics_backends.compiled.interface.sources import TooLong, TraceError
 from trajopt.stage.library import Library, sought, source_of
 from trajopt.stage.stage_source import StageShape
 from trajopt.stage.start import starts_at_once
 
 _LOG = logging.getLogger(__name__)
+_told: set[str] = set()
 _tracing = threading.Lock()
 """CasADi's symbols are not for several threads."""
 
@@ -57,8 +59,13 @@ class Search:
 
     @property
     def is_being_made(self) -> bool:
-        """Whether another process is at work on it, as far as this one has begun that."""
-        return self.maker is not None and not self.maker.finished
+        """Whether another process is at work on it, as far as this one has begun that; a failure is told once."""
+        if self.maker is None or not self.maker.finished:
+            return self.maker is not None
+        if self.maker.complaint and self.maker.complaint not in _told:
+            _told.add(self.maker.complaint)
+            _LOG.warning("NumPy goes on, since code could not be compiled: %s", self.maker.complaint)
+        return False
 
     def wait(self) -> Library:
         """The library, made here where it is not there. Raises TooLong, TraceError, CompilerError."""
@@ -135,14 +142,12 @@ def _make_all(wanted: Sequence[Search], later: Sequence[Search]) -> None:
     """The work of the other process; the first failure ends it, and is told."""
     with ThreadPoolExecutor(os.cpu_count() or 1) as pool:
         for group, quick in ((wanted, True), (wanted, False), (later, False)):
-            list(pool.map(lambda s, quick=quick: _unless_too_long(s, quick), group))
+            list(pool.map(lambda s, quick=quick: _unless_refused(s, quick), group))
 
 
-def _unless_too_long(s: Search, quick: bool) -> None:
-    try:
+def _unless_refused(s: Search, quick: bool) -> None:
+    with contextlib.suppress(TooLong, TraceError):
         s.keep(quick=quick)
-    except TooLong as reason:
-        _LOG.info("%s", reason)
 
 
 def _can_be_kept() -> bool:

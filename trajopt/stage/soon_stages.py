@@ -54,6 +54,7 @@ class SoonStages:
         return self._now
 
     def _look(self) -> None:
+        goes_on = self._soon.is_being_made  # asked first: what is made may be there by then
         try:
             library = self._soon.look()
         except TooLong:
@@ -61,7 +62,7 @@ class SoonStages:
             return
         if library is not self._by and library is not None:
             self._now, self._by = self._made(library), library
-        self._settled = self._soon.is_final
+        self._settled = self._soon.is_final or not goes_on
 
     def values(self, x: Array, u: Array, nodes: Array) -> StageValues:
         """See :class:`~trajopt.stage.stages.Stages`."""

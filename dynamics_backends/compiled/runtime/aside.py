@@ -16,7 +16,7 @@ from collections.abc import Callable
 from typing import NoReturn
 from uuid import uuid4
 
-from dynamics_backends.compiled.runtime import memory, progress
+from dynamics_backends.compiled.runtime import memory, progress, turns
 from dynamics_backends.compiled.runtime.kept_files import cache_folder
 from dynamics_backends.compiled.runtime.turns import turn
 
@@ -106,4 +106,5 @@ def _forget_parent(pipe: int) -> None:
     with contextlib.suppress(OSError):
         os.nice(NICER)
     progress._lock = threading.Lock()
+    turns._here.clear()
     memory._pool.cache_clear()
