@@ -154,7 +154,15 @@ class OCP:
         constraints: Sequence[Constraint] = (),
         **fields: Any,
     ) -> OCP:
-        """A problem with one phase of ``horizon`` knots; dt: a number or (horizon,) [s]; ``fields`` as in :class:`OCP`."""
+        """A problem with one phase of ``horizon`` knots; dt: a number or (horizon,) [s]; ``fields`` as in :class:`OCP`.
+
+        >>> import trajopt as to
+        >>> robot = to.FreeBody(to.chain(2))
+        >>> dynamics = to.SampledSystem(to.make_backend(robot), "rk4")
+        >>> ocp = OCP.single_phase(dynamics, [0.0] * 4, 50, 0.02, [to.control_cost(2)], u_lower=[-1.0, -1.0])
+        >>> ocp.horizon, round(float(ocp.times[-1]), 9), ocp.nu
+        (50, 1.0, 2)
+        """
         steps = np.broadcast_to(np.asarray(dt, dtype=float), (horizon,))
         values = {key: np.asarray(value, dtype=float) for key, value in (parameters or {}).items()}
         phase = Phase(dynamics, steps, tuple(running), values, tuple(constraints))

@@ -41,7 +41,7 @@ class SLQOptions:
     hessian: how the second derivatives in the quadratic model of a step, here those of the cost, are taken: "gauss_newton" or
     "exact".
 
-    max_iterations; time_limit: [s] or None.
+    max_iterations: of the solve. time_limit: [s] or None.
     globalization: "merit", a line search on the l1 merit (:mod:`trajopt.solvers.shooting.shooting`), or, with shooting = "all" and
     linear gaps, "filter": a filter, a barrier for the bounds on the controls, and damping of states and controls
     (:mod:`trajopt.solvers.shooting.newton_loop`). The latter goes where the former gives up; regularization, accept_ratio and
@@ -59,8 +59,8 @@ class SLQOptions:
     penalty: initial weight of the l1 norm of the defects in the merit; raised where needed.
 
     For problems with constraints (:mod:`trajopt.solvers.shooting.augmented_lagrangian`):
-    constraint_tolerance: on the largest violation of feasibility and complementarity. constraint_penalty,
-    max_constraint_penalty: first and largest penalty. max_outer_iterations: updates of the multipliers.
+    constraint_tolerance: on the largest violation of feasibility and complementarity. constraint_penalty, max_constraint_penalty:
+    first and largest penalty. max_outer_iterations: updates of the multipliers.
     """
 
     shooting: int | Literal["single", "all"] = "all"
@@ -168,7 +168,7 @@ class SQPOptions:
     second_order_correction: of full steps that the line search refuses. hold: of the controls between the nodes of an
     optimal-control problem, "zero_order" or "first_order".
 
-    max_iterations; time_limit: [s] or None.
+    max_iterations: of the solve. time_limit: [s] or None.
     gradient_tolerance: on the largest entry of the gradient of the Lagrangian, relative to the multipliers where they
     are large, and on complementarity. constraint_tolerance: on the largest violation of a constraint.
 
@@ -224,7 +224,7 @@ class DMSOptions:
     hessian: how the second derivatives in the quadratic model of a step, here those of the Lagrangian, are taken: "exact";
     "gauss_newton", of the cost alone; "limited_memory", IPOPT's approximation from gradients.
 
-    max_iterations; time_limit: [s] or None.
+    max_iterations: of the solve. time_limit: [s] or None.
     gradient_tolerance: IPOPT's tol, on its scaled optimality error. constraint_tolerance: on the largest violation.
     barrier: initial value of the barrier parameter mu; small for a start near the solution. barrier_strategy: how mu falls,
     "monotone" or "adaptive".

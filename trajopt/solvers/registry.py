@@ -144,6 +144,15 @@ def solve(
 
     Raises UnknownName for a solver or option, :class:`~trajopt.validation.validation.InvalidProblem` with all errors found,
     ValueError for bad options. Non-convergence is no exception: see ``Solution.status``.
+
+    >>> import trajopt as to
+    >>> cart = to.FunctionMap(lambda x, u, t, p: [x[1], u[0]], 2, 1, second_order=True)
+    >>> step = to.SampledSystem(to.make_backend(cart, "forward_ad"), "semi_implicit_euler")
+    >>> terminal = [to.state_cost(cart.manifold, [1.0, 0.0], 1e4)]
+    >>> ocp = to.OCP.single_phase(step, [0.0, 0.0], 20, 0.1, [to.control_cost(1)], terminal)
+    >>> solution = to.solve(ocp, solver="slq")
+    >>> solution.status.success, solution.iterations, bool(abs(solution.xs[-1, 0] - 1.0) < 0.01)
+    (True, 1, True)
     """
     solver = _named_by(options) if solver is None else solver
     run, kind, preset = _entry(solver)
