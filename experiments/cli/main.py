@@ -27,6 +27,7 @@ from experiments.cli.cli_support import (
     warn,
 )
 from experiments.cli.engine_commands import COMMANDS
+from experiments.cli.experiment_command import experiment
 from experiments.cli.replan_command import replan
 from experiments.cli.telling import best_of, tell
 from experiments.cli.view_command import view
@@ -90,6 +91,8 @@ def solve(config: str, overrides: tuple[str, ...], wait: bool, **named: Any) -> 
 
     own = ("urdf", "backend", "solver", "out", "verbosity")
     settings = configured(config, overrides, **{key: named.pop(key) for key in own})
+    if settings.replan is not None:
+        warn([f"{config} is meant for `trajopt replan`; this solves its problem once, from the start"])
     waits = wait or settings.backend.engine == "compiled"
     with starting("compiled" if waits else os.environ.get("TRAJOPT_START", "at once")):
         _solve(settings, **named)
@@ -402,6 +405,7 @@ def _describe(solution: Solution) -> None:
 for engine_command in COMMANDS:
     main.add_command(engine_command)
 main.add_command(replan)
+main.add_command(experiment)
 main.add_command(view)
 
 

@@ -50,10 +50,10 @@ def _dms(ocp: OCP, guess: Guess, options: DMSOptions) -> None:
 
 
 def _sqp(ocp: OCP, guess: Guess, options: SQPOptions) -> None:
-    from trajopt.solvers.direct.direct_sqp import qp_solver_for, staged_program
+    from trajopt.solvers.direct.direct_sqp import chosen, staged_program, sweeper_of
 
-    staged_program(ocp, guess, options)
-    qp_solver_for(ocp, options)
+    staged_program(ocp, guess, chosen(ocp, options))
+    sweeper_of(ocp)
     numerics_for(ocp)
 
 

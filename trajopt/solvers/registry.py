@@ -17,6 +17,7 @@ from trajopt.problem.ocp import OCP, Sampling
 from trajopt.results.records import Callback
 from trajopt.results.solution import Solution
 from trajopt.solvers.options import AutoOptions, DDPOptions, DMSOptions, IPMOptions, SLQOptions, SQPOptions
+from trajopt.stage.not_compiled import gathered
 from trajopt.stage.start import Start, served, starting
 from trajopt.validation.validation import Finding, require_valid
 
@@ -166,7 +167,7 @@ def solve(
     if guess is not None:
         warm = replace(warm, guess=guess)
     warnings = require_valid(ocp, warm.guess) if check else []
-    with starting(start), served() as engines:
+    with gathered() as slow, starting(start), served() as engines:
         began = time.perf_counter()
         solution = run(ocp, warm, chosen, callback)
         elapsed = time.perf_counter() - began
@@ -174,6 +175,8 @@ def solve(
         meta["engines"] = list(engines) or _unique(s.backend.engine for s in _samplings(ocp))
         if check:
             meta["replay"] = _replay(ocp, chosen, solution)
+    if slow:
+        meta["not_compiled"] = [str(part) for part in slow]
     return replace(solution, meta=meta, model=ocp.model)
 
 

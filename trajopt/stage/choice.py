@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import cached_property
@@ -17,6 +16,7 @@ from trajopt.stage.bare_stages import BareStages
 from trajopt.stage.builds import Search, library_at, search
 from trajopt.stage.compiled_stages import CompiledEnd, CompiledStages
 from trajopt.stage.library import ALONE, Library
+from trajopt.stage.not_compiled import tell
 from trajopt.stage.numpy_stages import NumpyStages
 from trajopt.stage.soon_stages import COMPILED, SoonStages
 from trajopt.stage.stage_source import StageShape
@@ -24,8 +24,6 @@ from trajopt.stage.stages import Stages
 from trajopt.stage.start import note_serving
 from trajopt.stage.term_source import TermShape
 from trajopt.step.sensitivities import SampledSystem
-
-_LOG = logging.getLogger(__name__)
 
 
 class CompiledChoice:
@@ -68,7 +66,8 @@ class CompiledChoice:
             except (TooLong, TraceError) as reason:
                 if self._required:
                     raise
-                _LOG.info("the stages of phase %d are not compiled as a whole: %s", self._i, reason)
+                several = len(shape.parts) > 1 and shape is not self.shapes[-1]
+                tell(self._ocp, self._i, reason, "the second derivatives" if several else "")
             else:
                 return self._stages(library, self._plain), CompiledEnd(library, self._end)
         return None
@@ -85,7 +84,7 @@ class CompiledChoice:
         try:
             return library_at(self.backend, StageShape(shape.scheme, shape.parameters, shape.nu, parts=("second",)))
         except (TooLong, TraceError) as reason:
-            _LOG.info("second derivatives are not compiled as a whole: %s", reason)
+            tell(self._ocp, self._i, reason, "the second derivatives")
             return None
 
     # -- at once --------------------------------------------------------------------------------------------------------

@@ -203,10 +203,8 @@ class CompiledStages:
 
     def _gauss_newton(self, x: Array, u: Array, nodes: Array, sigma: float) -> Hessians:
         """The Hessian of sigma l, which comes with first derivatives."""
-        if self._last[0] != b"".join(np.ascontiguousarray(a, float).tobytes() for a in (x, u, nodes)):
-            self.first(x, u, nodes)
-        found = self._last[1]
-        assert found is not None
+        known = self._last[0] == b"".join(np.ascontiguousarray(a, float).tobytes() for a in (x, u, nodes))
+        found = (self._last[1] if known else None) or self.first(x, u, nodes)
         return Hessians(sigma * found.Q, sigma * found.S, sigma * found.R)
 
     @property
