@@ -94,7 +94,7 @@ def test_numpy_serves_where_nothing_is_there(solver, worker):
     found = to.solve(problem(), solver=solver, start="at once")
     assert found.meta["engines"] == ["numpy"] and plain.meta["engines"] == ["numpy"]
     assert found.iterations == plain.iterations and found.status.success
-    np.testing.assert_array_equal(found.xs, plain.xs)
+    np.testing.assert_allclose(found.xs, plain.xs, atol=1e-11)  # sweeps of SQP may be compiled
     assert len(worker.work) >= 1
 
 

@@ -17,7 +17,7 @@ import numpy as np
 from dynamics_backends.deferred import deferred
 from dynamics_backends.protocol import Array
 from trajopt.guesses.guesses import Guess
-from trajopt.lq.lq_solver import LQSolver
+from trajopt.lq.lq_solver import LQSolver, NumpyLQ
 from trajopt.problem.ocp import OCP
 from trajopt.results.records import Callback
 from trajopt.results.solution import Solution
@@ -146,4 +146,5 @@ def staged_program(ocp: OCP, guess: Guess, options: SQPOptions) -> StagedProgram
 
 def sweeper_of(ocp: OCP) -> LQSolver | None:
     """Who solves the LQ problems of QPs; None where that would be NumPy, which is slower than a sparse factorization."""
-    return lq_solver_for(ocp) if is_compiled(ocp) else None
+    found = lq_solver_for(ocp) if is_compiled(ocp) else None
+    return None if isinstance(found, NumpyLQ) else found
