@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from importlib import import_module
 from typing import Any
 
 
 class Deferred:
-    """Stands for a module in another's globals."""
+    """Stands for a module in another's globals. prepare: called with the module before anything else is asked of it."""
 
-    def __init__(self, name: str) -> None:
-        self._name = name
+    def __init__(self, name: str, prepare: Callable[[Any], None] | None = None) -> None:
+        self._name, self._prepare = name, prepare
 
     def __getattr__(self, name: str) -> Any:
-        value = getattr(import_module(self._name), name)
+        module = import_module(self._name)
+        prepare, self._prepare = self._prepare, None
+        if prepare is not None:
+            prepare(module)
+        value = getattr(module, name)
         if not name.startswith("__"):
             setattr(self, name, value)
         return value
@@ -22,6 +27,6 @@ class Deferred:
         return dir(import_module(self._name))
 
 
-def deferred(name: str) -> Any:
+def deferred(name: str, prepare: Callable[[Any], None] | None = None) -> Any:
     """The module of this name, to be bound where ``import`` would stand."""
-    return Deferred(name)
+    return Deferred(name, prepare)

@@ -6,6 +6,8 @@ os.environ["MPLBACKEND"] = "Agg"
 for _threads in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "VECLIB_MAXIMUM_THREADS"):
     os.environ.setdefault(_threads, "1")
 
+os.environ["TRAJOPT_START"] = "compiled"  # which engine serves is no matter of chance
+
 import pytest  # noqa: E402
 
 from dynamics_backends import registry  # noqa: E402

@@ -19,13 +19,12 @@ from typing import Any
 
 import numpy as np
 
-from dynamics_backends.deferred import deferred
 from dynamics_backends.methods.base import Method
 from dynamics_backends.methods.finite_difference import CentralDifference
 from dynamics_backends.methods.symbolic_map import Symbols, TraceError, description, symbolic_value
 from dynamics_backends.protocol import Array, Batch, Hessians, Jacobians, Map, Parameters
+from dynamics_backends.symbols import ca
 
-ca = deferred("casadi")
 LARGE_GRAPH = 250_000
 """Operations of a graph that takes CasADi long to write down, and a compiler half a minute on one core."""
 _LOG = logging.getLogger(__name__)

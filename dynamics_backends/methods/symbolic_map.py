@@ -15,11 +15,10 @@ from typing import Any
 
 import numpy as np
 
-from dynamics_backends.deferred import deferred
 from dynamics_backends.protocol import Map, unwrapped
 from dynamics_backends.scalars.user_function import described
+from dynamics_backends.symbols import ca
 
-ca = deferred("casadi")
 _REMEDY = (
     "write it with arithmetic, indexing and functions of NumPy or dynamics_backends.scalar (np.where or select instead of if); "
     "until then it is evaluated in NumPy"

@@ -6,6 +6,9 @@
 
 Each figure is the wall time of a process of its own from its start to its end [s], and in brackets the processor time that it and
 its compilers took, which says more on a machine that is busy.  ``solve`` stops at the solution, ``first`` after one iteration.
+
+Solves start at once (--wait: when all is compiled).  What another process goes on to compile is not in the figures; it is waited
+for before the next step, and the last column says for how long after the cold one.
 """
 
 from __future__ import annotations
@@ -32,6 +35,7 @@ CASES = {
 }
 PICTURES = ("ur5_reach", "hyq_trot_rigid")
 STEPS = ("cold", "warm", "term", "number")
+POLL, AT_MOST = 0.1, 600.0  # [s]
 KINDS = 20
 """The number of kinds of stage in the gait of ANYmal: which feet stand, with a posture cost of its own in each."""
 
@@ -52,7 +56,13 @@ settings = load_config(config)
 if until == "first":
     known = {f.name for f in fields(settings.solver_options)}
     settings = replace(settings, solver_options=replace(settings.solver_options, max_iterations=1))
-task = build.build_task(settings)
+from contextlib import nullcontext
+try:
+    from trajopt.stage.start import starting
+except ImportError:
+    starting = nullcontext
+with starting(sys.argv[5]):  # a guess may be rolled out
+    task = build.build_task(settings)
 ocp = task.ocp
 
 def posture(joint, x, u, t, p):
@@ -77,7 +87,9 @@ if step == "number":
     first, *others = phases[0].terms
     phases[0] = replace(phases[0], terms=(replace(first, weight=1.01 * first.weight), *others))
 ocp = replace(ocp, phases=tuple(phases)) if not kinds else replace(ocp, phases=tuple(phases), u_lower=None, u_upper=None)
-solution = to.solve(ocp, guess, settings.solver_options, None, settings.solver_name)
+import inspect
+start = {"start": sys.argv[5]} if "start" in inspect.signature(to.solve).parameters else {}
+solution = to.solve(ocp, guess, settings.solver_options, None, settings.solver_name, **start)
 print(json.dumps([solution.iterations, solution.cost]))
 """
 _PICTURES = """
@@ -112,6 +124,7 @@ class Seconds(NamedTuple):
 def run(command: list[str], checkout: Path, cache: Path) -> tuple[Seconds, str]:
     """A process in a checkout. Raises CalledProcessError."""
     env = os.environ | {"PYTHONPATH": str(checkout), "TRAJOPT_CACHE_DIR": str(cache)}
+    env.pop("PYTHONDONTWRITEBYTECODE", None)  # an installed package has its byte code
     before, began = resource.getrusage(resource.RUSAGE_CHILDREN), time.perf_counter()
     done = subprocess.run(
         [sys.executable, *command], cwd=checkout, env=env, capture_output=True, text=True, check=False
@@ -123,15 +136,29 @@ def run(command: list[str], checkout: Path, cache: Path) -> tuple[Seconds, str]:
     return Seconds(elapsed, cpu), done.stdout
 
 
-def started(case: str, checkout: Path, folder: Path) -> dict[str, Seconds]:
-    """A case from an empty cache on, by step."""
+def started(case: str, checkout: Path, folder: Path, start: str) -> tuple[dict[str, Seconds], float]:
+    """A case from an empty cache on, by step; and how long another process went on after the first [s]."""
     config, until = CASES[case]
     worker = folder / "worker.py"
     worker.write_text(_WORKER)
     path = str(ROOT / "problems" / "configs" / f"{config}.toml")
     kinds = str(KINDS if "stages" in case else 0)
+    found, after = {}, {}
     with tempfile.TemporaryDirectory(dir=folder) as cache:
-        return {step: run([str(worker), path, until, step, kinds], checkout, Path(cache))[0] for step in STEPS}
+        for step in STEPS:
+            found[step] = run([str(worker), path, until, step, kinds, start], checkout, Path(cache))[0]
+            after[step] = settled(Path(cache))
+    return found, after["cold"]
+
+
+def settled(cache: Path) -> float:
+    """Wait until nobody compiles into a cache; how long that took [s]. Raises TimeoutError."""
+    began = time.perf_counter()
+    while any(cache.glob("*.turn")):
+        if time.perf_counter() - began > AT_MOST:
+            raise TimeoutError(f"somebody still compiles into {cache} after {AT_MOST:g} s")
+        time.sleep(POLL)
+    return time.perf_counter() - began
 
 
 def drawn(config: str, checkout: Path, folder: Path, solution: Path) -> Seconds:
@@ -154,13 +181,15 @@ def helped(checkout: Path, folder: Path) -> Iterator[tuple[str, Seconds]]:
         yield f"trajopt {' '.join(words)}", run(["-m", command_line(checkout), *words], checkout, folder)[0]
 
 
-def report(checkouts: Mapping[str, Path], chosen: list[str], folder: Path) -> Iterator[str]:
+def report(checkouts: Mapping[str, Path], chosen: list[str], folder: Path, start: str) -> Iterator[str]:
     """The lines of the table."""
-    yield f"{'':24}{'':10}" + "".join(f"{step:>18}" for step in STEPS)
+    for checkout in checkouts.values():
+        run(["-m", "compileall", "-q", "dynamics_backends", "trajopt", "problems", "experiments"], checkout, folder)
+    yield f"{'':24}{'':10}" + "".join(f"{step:>18}" for step in STEPS) + f"{'beside':>10}"
     for case in (case for case in CASES if not chosen or case in chosen):
         for name, checkout in checkouts.items():
-            found = started(case, checkout, folder)
-            yield f"{case:24}{name:10}" + "".join(f"{found[step]!s:>18}" for step in STEPS)
+            found, after = started(case, checkout, folder, start)
+            yield f"{case:24}{name:10}" + "".join(f"{found[step]!s:>18}" for step in STEPS) + f"{after:10.1f}"
     if not chosen or "help" in chosen:
         for name, checkout in checkouts.items():
             for what, seconds in helped(checkout, folder):
@@ -179,11 +208,14 @@ def report(checkouts: Mapping[str, Path], chosen: list[str], folder: Path) -> It
     "--baseline", type=click.Path(exists=True, file_okay=False), help="Another checkout, measured in the same run."
 )
 @click.option("--only", default="", help=f"Of {', '.join([*CASES, 'help', 'pictures'])}, separated by commas.")
-def main(baseline: str | None, only: str) -> None:
+@click.option("--wait", is_flag=True, help="Solves wait until all is compiled.")
+def main(baseline: str | None, only: str, wait: bool) -> None:
     """From a command to its first solution."""
     checkouts = {"this": ROOT} | ({} if baseline is None else {"baseline": Path(baseline).resolve()})
     with tempfile.TemporaryDirectory() as folder:
-        for line in report(checkouts, [name for name in only.split(",") if name], Path(folder)):
+        for line in report(
+            checkouts, [name for name in only.split(",") if name], Path(folder), "compiled" if wait else "at once"
+        ):
             click.echo(line)
 
 

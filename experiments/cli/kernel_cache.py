@@ -15,7 +15,7 @@ from dynamics_backends.compiled.runtime.cache import cache_folder
 if TYPE_CHECKING:
     from experiments.config.config import Config
 
-_OWN_FILE = re.compile(r"[0-9a-f]{32}\.(so|sha256|o|o\.sha256|known)")
+_OWN_FILE = re.compile(r"[0-9a-f]{32}\.(so|sha256|o|o\.sha256|known|turn)")
 
 
 class Contents(NamedTuple):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -82,19 +83,27 @@ def main() -> None:
     "--starts", type=click.IntRange(1), default=1, help="Solve from so many guesses, and keep the best optimum."
 )
 @click.option("--animate", is_flag=True, help="Write a web page that shows the motion.")
+@click.option("--wait", is_flag=True, help="Compile first; else NumPy begins while code that is not there is compiled.")
 @command
-def solve(
-    config: str, overrides: tuple[str, ...], warm_start: str | None, starts: int, animate: bool, **named: Any
-) -> None:
+def solve(config: str, overrides: tuple[str, ...], wait: bool, **named: Any) -> None:
     """Solve the problem of CONFIG (a TOML file), save the solution and draw it."""
+    from trajopt.stage.start import starting
+
+    own = ("urdf", "backend", "solver", "out", "verbosity")
+    settings = configured(config, overrides, **{key: named.pop(key) for key in own})
+    if settings.replan is not None:
+        warn([f"{config} is meant for `trajopt replan`; this solves its problem once, from the start"])
+    waits = wait or settings.backend.engine == "compiled"
+    with starting("compiled" if waits else os.environ.get("TRAJOPT_START", "at once")):
+        _solve(settings, **named)
+
+
+def _solve(settings: Config, warm_start: str | None, starts: int, animate: bool) -> None:
     from dataclasses import replace
 
     from experiments.config import build
     from trajopt import ConsoleTable, StatusCode
 
-    settings = configured(config, overrides, **named)
-    if settings.replan is not None:
-        warn([f"{config} is meant for `trajopt replan`; this solves its problem once, from the start"])
     task = task_of(settings)
     guess = None
     if warm_start is not None:
@@ -124,11 +133,12 @@ def _warn_of_findings(task: Task, guess: Guess | None = None) -> None:
 
 
 def _make_ready(task: Task, settings: Config) -> None:
-    """Compile what the solve needs, and say so where it takes a while; a later solve finds it in the cache."""
+    """Compile what a solve needs that waits, and say so where it takes a while; a later solve finds it in the cache."""
     from experiments.cli.engine_commands import shown
     from experiments.config.build import engine_in_use, make_ready
+    from trajopt.stage.start import starts_at_once
 
-    if engine_in_use(settings.backend) != "compiled":
+    if starts_at_once() or engine_in_use(settings.backend) != "compiled":
         return
     with shown("kernels of the problem", quiet=True):
         elapsed = make_ready(settings, task)

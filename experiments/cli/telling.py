@@ -23,6 +23,9 @@ def tell(solution: Solution, task: Task) -> None:
     times = ", ".join(f"{name} {value:.3f} s" for name, value in solution.time_total.items())
     total = solution.meta["solve_time"]
     click.echo(f"{account(solution)}, {total:.3f} s ({times})")
+    engines, steps = solution.meta["engines"], [phase.dynamics.sampling for phase in task.ocp.phases]
+    if set(engines) - {step.backend.engine for step in steps if step is not None}:
+        click.echo(f"by {', then '.join(engines)}: code is compiled beside it, and kept for the next time")
     for number, attempt in enumerate(solution.meta.get("attempts", ()), 1):
         click.echo(f"attempt {number}: {attempt['solver']}, {attempt['status']}, {attempt['iterations']} iterations")
     if math.isfinite(solution.cost):

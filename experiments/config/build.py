@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 import warnings
 from collections.abc import Callable
-from dataclasses import fields, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +15,7 @@ from dynamics_backends.rigid_body.urdf.loader import URDFWarning
 from experiments.config.config import Backend, Config, read_config
 from problems.registry import load_problem
 from problems.task import Task
-from trajopt import Guess, Solution, StatusCode, resampled_guess, solve
+from trajopt import Guess, Solution, resampled_guess, solve
 from trajopt.results.records import Callback
 
 
@@ -58,25 +58,24 @@ def solve_task(config: Config, task: Task, callback: Callback | None = None, gue
 
 
 def make_ready(config: Config, task: Task) -> float:
-    """Compile or trace all that a solve will call, by one iteration of it; the seconds that took.
+    """Compile and load all that a solve will call, without solving; the seconds that took.
 
     What is made is kept, in memory and on disk, so that the solve after it spends its time on solving. Raises what the
-    solve would raise, and KeyboardInterrupt.
+    solve would raise before its first iteration.
     """
+    from trajopt.solvers.prepare import prepare
+    from trajopt.stage.start import starting
+
     began = time.perf_counter()
     sweeps = None
     if engine_in_use(config.backend) == "compiled":
         from trajopt.lq.compiled_lq import load_ahead
 
         sweeps = load_ahead(task.ocp.manifold.ndx, task.ocp.nu)  # beside the stage
-    brief = {"max_iterations": 1, "max_outer_iterations": 1, "time_limit": None, "switch": 1.0}
-    known = {f.name for f in fields(config.solver_options)}
-    options = replace(config.solver_options, **{key: value for key, value in brief.items() if key in known})
-    found = solve(task.ocp, task.guess, options, None, config.solver_name)
+    with starting("compiled"):
+        prepare(task.ocp, task.guess, config.solver_options)
     if sweeps is not None:
         sweeps.join()
-    if found.status.code is StatusCode.INTERRUPTED:
-        raise KeyboardInterrupt
     return time.perf_counter() - began
 
 

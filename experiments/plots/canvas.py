@@ -25,6 +25,8 @@ STYLE: dict[Any, Any] = {
     "figure.dpi": 110,
     "savefig.dpi": 150,
 }
+PACKED = 2
+"""How hard a picture is packed: files are a fifth larger than at the usual 6, and packed in a third of the time."""
 PANEL_WIDTH, PANEL_HEIGHT = 3.3, 2.0  # [in]
 
 
@@ -76,7 +78,7 @@ def figure(
             title, x=0.08 / width, y=1.0 - 0.08 / height, ha="left", va="top", fontsize=11, fontweight="bold"
         )
         yield axes
-        drawing.savefig(path)
+        drawing.savefig(path, pil_kwargs={"compress_level": PACKED} if path.suffix == ".png" else None)
 
 
 def legend(axes: Any, where: str = "upper right", **options: Any) -> None:

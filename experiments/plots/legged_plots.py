@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +10,7 @@ import numpy as np
 
 from dynamics_backends.protocol import Array
 from experiments.plots.canvas import COLORS, GRAY, PANEL_HEIGHT, PANEL_WIDTH, RED, figure, legend
+from experiments.plots.side_by_side import draw
 from problems.legged.gait_analysis import GaitReport, analyze, contact_forces, contacts, foot_positions
 from problems.task import Task
 from trajopt import Solution
@@ -22,18 +23,24 @@ MARKS = 8
 
 def plot_legs(solution: Solution, folder: Path, task: Task) -> list[Path]:
     """All pictures of a task with feet."""
+    return draw(leg_pictures(solution, folder, task))
+
+
+def leg_pictures(solution: Solution, folder: Path, task: Task) -> dict[Path, Callable[[], object]]:
+    """What draws them."""
     feet, ocp = task.feet, task.ocp
     positions = foot_positions(ocp, feet, solution.xs)
     touching = contacts(ocp, feet, solution.xs, solution.us)
     report = analyze(feet, solution.times, touching)
-    written = [
-        plot_base(folder / "base.png", solution, positions, touching, feet),
-        plot_gait(folder / "gait.png", solution.times, positions[:, :, 2], touching, report),
-    ]
+    base, gait, pushes = (folder / f"{name}.png" for name in ("base", "gait", "contact_forces"))
+    pictures: dict[Path, Callable[[], object]] = {
+        base: lambda: plot_base(base, solution, positions, touching, feet),
+        gait: lambda: plot_gait(gait, solution.times, positions[:, :, 2], touching, report),
+    }
     forces = contact_forces(ocp, solution.xs, solution.us)
     if forces:
-        written.append(plot_forces(folder / "contact_forces.png", solution.times, forces))
-    return written
+        pictures[pushes] = lambda: plot_forces(pushes, solution.times, forces)
+    return pictures
 
 
 def plot_base(path: Path, solution: Solution, positions: Array, touching: Array, feet: Sequence[str]) -> Path:

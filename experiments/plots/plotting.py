@@ -5,7 +5,8 @@ One panel for each joint keeps limits legible for arms and for humanoids.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -26,8 +27,9 @@ from experiments.plots.canvas import (
     figure,
     legend,
 )
-from experiments.plots.legged_plots import plot_legs
+from experiments.plots.legged_plots import leg_pictures
 from experiments.plots.robot_picture import draw_poses
+from experiments.plots.side_by_side import draw
 from experiments.view.shown import can_be_shown, of_task, on_the_clock
 from problems.task import Task, position_of
 from trajopt import OCP, IterationRecord, Solution
@@ -54,19 +56,21 @@ def plot_solution(solution: Solution, folder: Path, task: Task | None = None) ->
     """All pictures of a solution; without its task, those that need no limits and no robot."""
     folder.mkdir(parents=True, exist_ok=True)
     solution = on_the_clock(solution, task)
-    panels = _panels(solution, task)
-    written = [plot_panels(folder / f"{name}.png", title, p) for name, (title, p) in panels.items() if p]
-    if task is not None and task.frame is not None and task.ocp.model is not None:
-        written.append(plot_path(folder / "end_effector.png", solution, task))
-    if task is not None and task.feet and task.ocp.model is not None:
-        written += plot_legs(solution, folder, task)
+    pictures: dict[Path, Callable[[], object]] = {}
     if task is not None and can_be_shown(task.ocp.model):
-        written.append(folder / "poses.png")
-        draw_poses(written[-1], of_task(solution, task, solution.meta.get("config")))
+        poses, shown = folder / "poses.png", of_task(solution, task, solution.meta.get("config"))
+        pictures[poses] = lambda: draw_poses(poses, shown)
+    for name, (title, panels) in _panels(solution, task).items():
+        if panels:
+            pictures[folder / f"{name}.png"] = partial(plot_panels, folder / f"{name}.png", title, panels)
+    if task is not None and task.frame is not None and task.ocp.model is not None:
+        pictures[folder / "end_effector.png"] = partial(plot_path, folder / "end_effector.png", solution, task)
+    if task is not None and task.feet and task.ocp.model is not None:
+        pictures |= leg_pictures(solution, folder, task)
     if solution.history:
-        tolerances = solution.meta.get("options", {})
-        written.append(plot_convergence(folder / "convergence.png", solution.history, tolerances))
-    return written
+        tolerances, path = solution.meta.get("options", {}), folder / "convergence.png"
+        pictures[path] = partial(plot_convergence, path, solution.history, tolerances)
+    return draw(pictures)
 
 
 def _panels(solution: Solution, task: Task | None) -> dict[str, tuple[str, list[Panel]]]:

@@ -26,6 +26,7 @@ TRAJOPT_MAY_IMPORT = tuple(
     for module in (
         "composed_map",
         "deferred",
+        "symbols",
         "protocol",
         "registry",
         "names",

@@ -15,7 +15,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from dynamics_backends.compiled.interface.libraries import CompilerError, address, bound, load
+from dynamics_backends.compiled.interface.libraries import (
+    CompilerError,
+    address,
+    bound,
+    is_there,
+    load,
+)
 from dynamics_backends.protocol import Array
 from trajopt.lq import box_qp, definite_shift
 from trajopt.lq.lq import Bounds, LQProblem, LQStep, Policy, Stationarity
@@ -44,7 +50,16 @@ def lq_source() -> str:
 
 @lru_cache(maxsize=16)
 def _library(ndx: int, nu: int) -> ctypes.CDLL:
-    return load(f"#define NDX {ndx}\n#define NU {nu}\n{lq_source()}")
+    return load(_text(ndx, nu))
+
+
+def _text(ndx: int, nu: int) -> str:
+    return f"#define NDX {ndx}\n#define NU {nu}\n{lq_source()}"
+
+
+def at_once(ndx: int, nu: int) -> bool:
+    """Whether the library for a size can be had at once; else it is made aside."""
+    return is_there(_text(ndx, nu))
 
 
 # The structs of kernels/riccati.h, packed: a ctypes.Structure takes longer to fill than a small sweep's knot to compute.

@@ -13,11 +13,12 @@ from dynamics_backends.names import unknown_name
 from dynamics_backends.protocol import Array
 from trajopt.guesses.guesses import Guess, constant_guess
 from trajopt.guesses.warm_start import WarmStart
-from trajopt.problem.ocp import OCP
+from trajopt.problem.ocp import OCP, Sampling
 from trajopt.results.records import Callback
 from trajopt.results.solution import Solution
 from trajopt.solvers.options import AutoOptions, DDPOptions, DMSOptions, IPMOptions, SLQOptions, SQPOptions
 from trajopt.stage.not_compiled import gathered
+from trajopt.stage.start import Start, served, starting
 from trajopt.validation.validation import Finding, require_valid
 
 if TYPE_CHECKING:
@@ -128,6 +129,7 @@ def solve(
     *,
     warm_start: WarmStart | None = None,
     check: bool = True,
+    start: Start | None = None,
 ) -> Solution:
     """Solve an optimal control problem.
 
@@ -137,6 +139,9 @@ def solve(
     :class:`~trajopt.results.records.IterationRecord` after each iteration.
     warm_start: what an earlier solution tells. check: look for mistakes in the problem first; a loop that has solved this problem
     before, with other values, may spare the time.
+    start: "compiled" waits for compiled code that is not in the cache; "at once" begins with NumPy while another process compiles,
+    which goes on when this one has ended, and takes code up when it is there (:mod:`trajopt.stage.builds`); meta["engines"] tells
+    what served. Default: as the environment's TRAJOPT_START says, else "compiled".
 
     Raises UnknownName for a solver or option, :class:`~trajopt.validation.validation.InvalidProblem` with all errors found,
     ValueError for bad options. Non-convergence is no exception: see ``Solution.status``.
@@ -162,11 +167,12 @@ def solve(
     if guess is not None:
         warm = replace(warm, guess=guess)
     warnings = require_valid(ocp, warm.guess) if check else []
-    began = time.perf_counter()
-    with gathered() as slow:
+    with gathered() as slow, starting(start), served() as engines:
+        began = time.perf_counter()
         solution = run(ocp, warm, chosen, callback)
         elapsed = time.perf_counter() - began
         meta = {**solution.meta, **_meta(ocp, solver, asdict(chosen), warnings), "solve_time": elapsed}
+        meta["engines"] = list(engines) or _unique(s.backend.engine for s in _samplings(ocp))
         if check:
             meta["replay"] = _replay(ocp, chosen, solution)
     if slow:
@@ -222,7 +228,7 @@ def solve_nlp(
 
 
 def _meta(ocp: OCP, solver: str, options: dict[str, Any], warnings: list[Finding]) -> dict[str, Any]:
-    samplings = [s for s in (phase.dynamics.sampling for phase in ocp.phases) if s is not None]
+    samplings = _samplings(ocp)
     model = None if ocp.model is None else {"name": ocp.model.name, "digest": ocp.model.digest}
     return {
         "problem": ocp.name,
@@ -235,6 +241,10 @@ def _meta(ocp: OCP, solver: str, options: dict[str, Any], warnings: list[Finding
         "model": model,
         "findings": [f.message for f in warnings],
     }
+
+
+def _samplings(ocp: OCP) -> list[Sampling]:
+    return [s for s in (phase.dynamics.sampling for phase in ocp.phases) if s is not None]
 
 
 def _unique(names: Iterable[str | None]) -> list[str]:

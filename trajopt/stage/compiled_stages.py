@@ -9,7 +9,7 @@ sweep back through them.
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import cached_property, lru_cache
 from typing import Any
 
@@ -21,10 +21,8 @@ from dynamics_backends.compiled.interface.libraries import (
     aligned,
     over_threads,
 )
-from dynamics_backends.compiled.interface.sources import TooLong, TraceError, has_contraction
 from dynamics_backends.protocol import Array, Hessians
 from trajopt.lq.compiled_lq import CurvaturePart
-from trajopt.problem.constraints import Constraint
 from trajopt.problem.ocp import OCP
 from trajopt.stage.constraint_source import constraint_theta
 from trajopt.stage.library import (
@@ -41,14 +39,11 @@ from trajopt.stage.library import (
     SweepData,
     TrialsData,
     ValuesData,
-    library_of,
 )
-from trajopt.stage.not_compiled import tell
 from trajopt.stage.numpy_stages import NumpyStages
 from trajopt.stage.pool import Pool, Work, numbers_filled
-from trajopt.stage.stage_source import StageShape
 from trajopt.stage.stages import StageDerivatives, StageValues, Trials, room_for
-from trajopt.stage.term_source import TermShape, by_knot, theta_of
+from trajopt.stage.term_source import by_knot, theta_of
 
 _LONG = np.dtype(ctypes.c_long)
 _DOUBLE = 8
@@ -57,36 +52,31 @@ _DOUBLE = 8
 class CompiledStages:
     """A phase: see :class:`~trajopt.stage.stages.Stages`.
 
-    path, final: the constraints. plain: the same in NumPy, which does what the library cannot. parts: of the library.
-
-    Raises TooLong where code would take too long to compile, TraceError where something cannot be traced.
+    library: of the phase's structure. plain: the same in NumPy, which does what the library cannot; terms and constraints are its.
+    curved: the library of second derivatives of the step alone, asked for where that of the phase has none.
     """
+
+    compiled = True
 
     def __init__(
         self,
+        library: Library,
         ocp: OCP,
         index: int,
-        path: Sequence[Constraint],
-        final: Sequence[Constraint],
         plain: NumpyStages,
-        parts: tuple[str, ...],
+        curved: Callable[[], Library | None] = lambda: None,
     ) -> None:
         phase, K, n = ocp.phases[index], ocp.phases[index].knots, ocp.manifold.ndx
         sampling: Any = phase.dynamics.sampling
-        groups: tuple[Sequence[Any], ...] = (phase.terms, ocp.terminal, path, final)
-        running, terminal, along, at_end = (tuple(TermShape.of(part) for part in group) for group in groups)
-        sizes = tuple((name, value.shape[-1]) for name, value in phase.parameters.items())
-        hessian = "gauss_newton" if parts == ALONE else plain.hessian
-        shape = StageShape(sampling.scheme, sizes, ocp.nu, running, terminal, along, at_end, hessian, parts)
-        self.library, self.plain = library_of(sampling.called, shape), plain
-        self._backend, self._substeps, self._first_knot = sampling.called, sampling.substeps, plain.start
-        self._sizes = (ocp.manifold.nx, n, n, ocp.nu, sum(c.residual.n_out for c in path))
-        p, theta = by_knot(phase.parameters.values(), K), theta_of(phase.terms, K)
+        self.library, self.plain, self._curved_alone = library, plain, curved
+        self._substeps, self._first_knot = sampling.substeps, plain.start
+        self._sizes = (ocp.manifold.nx, n, n, ocp.nu, sum(c.residual.n_out for c in plain.constraints))
+        p, theta = by_knot(phase.parameters.values(), K), theta_of(plain.terms, K)
+        path = constraint_theta(plain.constraints, K)
         # a stage without duration reads no dt but for the weight of its cost
-        self._values = [np.ascontiguousarray(v) for v in (plain.t, phase.weights, p, theta, constraint_theta(path, K))]
+        self._values = [np.ascontiguousarray(v) for v in (plain.t, phase.weights, p, theta, path)]
         self._from_knot: dict[tuple[Library, int], ctypes.Structure] = {}
         self.data = self._at(self.library, 0)
-        self._phase = ocp, index
         self._kept_at = b""
         self._last: tuple[bytes, StageDerivatives | None] = b"", None
 
@@ -217,20 +207,10 @@ class CompiledStages:
         found = (self._last[1] if known else None) or self.first(x, u, nodes)
         return Hessians(sigma * found.Q, sigma * found.S, sigma * found.R)
 
-    @cached_property
+    @property
     def _curved(self) -> Library | None:
-        """The library of second derivatives of the step alone; None where the backend finds them by another method than the closed
-        form, or where they cannot be compiled."""
-        if "second" in self.library.shape.parts:
-            return self.library
-        if self._backend.name != "analytic" or not has_contraction(self._backend.map):
-            return None
-        shape = self.library.shape
-        try:
-            return library_of(self._backend, StageShape(shape.scheme, shape.parameters, shape.nu, parts=("second",)))
-        except (TooLong, TraceError) as reason:
-            tell(*self._phase, reason, "the second derivatives")
-            return None
+        """The library of second derivatives of the step; None where there is none, or not yet."""
+        return self.library if "second" in self.library.shape.parts else self._curved_alone()
 
     def sweep_part(self, x: Array, u: Array, nodes: Array) -> tuple[CurvaturePart, Any] | None:
         """See :class:`~trajopt.stage.stages.SweptStages`."""
@@ -274,14 +254,15 @@ class CompiledStages:
 
 
 class CompiledEnd:
-    """The final knot in the library of a phase: see :class:`~trajopt.stage.stages.Stages`."""
+    """The final knot in the library of a phase: see :class:`~trajopt.stage.stages.Stages`; plain: the same in NumPy."""
 
-    def __init__(self, library: Library, ocp: OCP, final: Sequence[Constraint], plain: NumpyStages) -> None:
-        self.library, self.plain, self._n = library, plain, ocp.manifold.ndx
-        # a stage without duration reads no dt but for the weight of its cost
-        self._values = [ocp.times[-1:].copy(), theta_of(ocp.terminal, 1), constraint_theta(final, 1)]
+    compiled = True
+
+    def __init__(self, library: Library, plain: NumpyStages) -> None:
+        self.library, self.plain, self._n = library, plain, plain.manifold.ndx
+        self._values = [plain.t.copy(), theta_of(plain.terms, 1), constraint_theta(plain.constraints, 1)]
         self.data = EndData(*map(address, self._values))
-        self._ng = sum(c.residual.n_out for c in final)
+        self._ng = sum(c.residual.n_out for c in plain.constraints)
 
     def values(self, x: Array, u: Array, nodes: Array) -> StageValues:
         """See :class:`~trajopt.stage.stages.Stages`."""

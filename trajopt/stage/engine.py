@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 import numpy as np
 
 from trajopt.lq.lq_solver import LQSolver, NumpyLQ
 from trajopt.problem.constraints import Constraint
 from trajopt.problem.ocp import OCP
-from trajopt.stage.not_compiled import tell
 from trajopt.stage.numpy_stages import NumpyStages
 from trajopt.stage.stages import Stages
+from trajopt.stage.start import starts_at_once
+
+if TYPE_CHECKING:
+    from trajopt.stage.choice import CompiledChoice
 
 Engine = Literal["auto", "numpy", "compiled"]
 """auto: by the backend of each phase. compiled: whatever the backends say; what cannot be compiled is an error."""
@@ -43,12 +46,21 @@ def stages_of(ocp: OCP, wanted: Wanted, engine: Engine = "auto") -> list[Stages]
     found: list[Stages] = [*plain, end]
     if engine == "numpy":
         return found
-    for i in range(len(ocp.phases)):
-        compiled = _compiled(ocp, i, wanted._replace(path=path), plain[i], engine)
-        if compiled is not None:
-            from trajopt.stage.compiled_stages import CompiledEnd
+    compiled = [_compiled(ocp, i, wanted._replace(path=path), plain[i], end, engine) for i in range(len(ocp.phases))]
+    if not any(compiled):
+        return found
+    from trajopt.stage import builds
 
-            found[i], found[-1] = compiled, CompiledEnd(compiled.library, ocp, wanted.final, end)
+    asked = [choice for choice in compiled if choice is not None]
+    at_once = starts_at_once() and engine == "auto"
+    if not at_once:
+        builds.make_here([builds.search(c.backend, c.shapes[0]) for c in asked])
+    for i, choice in enumerate(compiled):
+        pair = None if choice is None else choice.at_once() if at_once else choice.waited_for()
+        if pair is not None:
+            found[i], found[-1] = pair
+    if at_once:
+        builds.request([c.search for c in asked], [c.bare for c in asked if c.bare.shape != c.search.shape])
     return found
 
 
@@ -58,13 +70,15 @@ def _numpy_stages(ocp: OCP, i: int, path: Sequence[Constraint], hessian: str) ->
     return NumpyStages(ocp.manifold, *given, start=knots.start, hessian=hessian, scale=phase.weights)
 
 
-def _compiled(ocp: OCP, i: int, wanted: Wanted, plain: NumpyStages, engine: Engine) -> Any:
-    """The compiled stages of a phase; None where it asks for none, or code would take too long to compile or cannot be traced."""
+def _compiled(
+    ocp: OCP, i: int, wanted: Wanted, plain: NumpyStages, end: NumpyStages, engine: Engine
+) -> CompiledChoice | None:
+    """How the stages of a phase may be compiled; None where it asks for none, or code cannot be written."""
     sampling = ocp.phases[i].dynamics.sampling
     if sampling is None or (engine == "auto" and sampling.backend.engine != "compiled"):
         return None
-    from dynamics_backends.compiled.interface.sources import TooLong, TraceError, has_contraction, has_source
-    from trajopt.stage.compiled_stages import CompiledStages
+    from dynamics_backends.compiled.interface.sources import has_contraction, has_source
+    from trajopt.stage.choice import CompiledChoice
     from trajopt.stage.library import ALONE, CURVED, ROLLED
 
     if not has_source(sampling.backend):
@@ -73,14 +87,7 @@ def _compiled(ocp: OCP, i: int, wanted: Wanted, plain: NumpyStages, engine: Engi
         return None
     curved = wanted.second and has_contraction(sampling.called.map)
     kinds = [ROLLED] if wanted.rollout else [CURVED, ALONE] if curved else [ALONE]
-    for parts in kinds:
-        try:
-            return CompiledStages(ocp, i, wanted.path[i], wanted.final, plain, parts)
-        except (TooLong, TraceError) as reason:
-            if engine == "compiled":
-                raise
-            tell(ocp, i, reason, "the second derivatives" if len(parts) > 1 and parts != kinds[-1] else "")
-    return None
+    return CompiledChoice(ocp, i, plain, end, kinds, required=engine == "compiled")
 
 
 def is_compiled(ocp: OCP) -> bool:
@@ -93,6 +100,7 @@ def lq_solver_for(ocp: OCP) -> LQSolver:
     """The solver of LQ problems of a problem's size."""
     if not is_compiled(ocp):
         return NumpyLQ()
-    from trajopt.lq.compiled_lq import CompiledLQ
+    from trajopt.lq.compiled_lq import CompiledLQ, at_once
 
-    return CompiledLQ(ocp.manifold.ndx, ocp.nu)
+    sizes = ocp.manifold.ndx, ocp.nu
+    return CompiledLQ(*sizes) if not starts_at_once() or at_once(*sizes) else NumpyLQ()

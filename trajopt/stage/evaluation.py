@@ -16,7 +16,6 @@ from dynamics_backends.protocol import Array, Hessians
 from trajopt.lq.lq import LQProblem
 from trajopt.problem.ocp import OCP, Phase
 from trajopt.stage.engine import Engine, Wanted, stages_of
-from trajopt.stage.numpy_stages import NumpyStages
 from trajopt.stage.pool import Pool, numbers_filled, worth_sharing
 from trajopt.stage.stages import (
     Candidates,
@@ -82,14 +81,15 @@ class StageEvaluator:
     @property
     def compiled(self) -> bool:
         """Whether the stages of all phases are compiled code."""
-        return not any(isinstance(stages, NumpyStages) for stages in self.stages[:-1])
+        return all(stages.compiled for stages in self.stages[:-1])
 
     @property
     def alone(self) -> bool:
         """Whether everything is compiled code, and one thread is enough for an expansion."""
-        if not self.compiled:
+        libraries = [getattr(stages, "library", None) for stages in self.stages]
+        if None in libraries:
             return False
-        lanes = max(stages.library.lanes for stages in self.stages[:-1])  # type: ignore[attr-defined]
+        lanes = max(library.lanes for library in libraries[:-1])  # type: ignore[union-attr]
         blocks = sum(-(-(k.stop - k.start) // lanes) for k in self.slices)
         n, m = self.manifold.ndx, self.ocp.nu
         return not worth_sharing(blocks, lanes, numbers_filled(n, m))

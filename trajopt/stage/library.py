@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import ctypes
-from functools import lru_cache
 from typing import Any
 
 from dynamics_backends.compiled.interface.libraries import (
     Rooms,
+    Sought,
     address,
     bound,
     find_toolchain,
-    library,
     pointers,
     templates,
 )
@@ -52,15 +51,7 @@ EndFirstData = struct_type("end_first_t", "cost g lx gx Q")
 class Library:
     """The functions of a phase's structure, and the tables of its robot; what the end needs is part of every phase's."""
 
-    def __init__(self, backend: Any, shape: StageShape) -> None:
-        sizes = dict(shape.parameters)
-
-        def source() -> str:
-            dynamics = dynamics_source(backend, sizes)
-            second = contracted_source(backend.map, sizes) if "second" in shape.parts else None
-            return "\n".join([templates(), stage_source(dynamics, unwrapped(backend.map), shape, second).source])
-
-        found = library(source, "stage", *question_of(backend, sizes), shape, refusals=(TooLong,))
+    def __init__(self, found: ctypes.CDLL, backend: Any, shape: StageShape) -> None:
         self.shape, self.lanes = shape, find_toolchain().lanes
         self.tables = tables_of(model_in_loops(backend.map))
         self.ti, self.td = (pointers(t) for t in self.tables)
@@ -91,7 +82,16 @@ class Library:
         return self._second_rooms[substeps]
 
 
-@lru_cache(maxsize=32)
-def library_of(backend: Any, shape: StageShape) -> Library:
-    """Kept for problems that differ in values only."""
-    return Library(backend, shape)
+def sought(backend: Any, shape: StageShape, *, quick: bool = False) -> Sought:
+    """Where the library of a structure is looked for; quick: that of a compiler in a hurry."""
+    toolchain = find_toolchain()
+    question = question_of(backend, dict(shape.parameters))
+    return Sought("stage", *question, shape, refusals=(TooLong,), toolchain=toolchain.hurried if quick else toolchain)
+
+
+def source_of(backend: Any, shape: StageShape) -> str:
+    """The C text of a library. Raises TooLong, TraceError."""
+    sizes = dict(shape.parameters)
+    dynamics = dynamics_source(backend, sizes)
+    second = contracted_source(backend.map, sizes) if "second" in shape.parts else None
+    return "\n".join([templates(), stage_source(dynamics, unwrapped(backend.map), shape, second).source])

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from typing import ClassVar
 
 import numpy as np
 
@@ -27,6 +28,7 @@ class NumpyStages:
     hessian: of the cost, "gauss_newton" or "exact". scale (K,): of the cost, default dt.
     """
 
+    compiled: ClassVar[bool] = False
     manifold: Manifold
     dynamics: DiscreteMap | None
     terms: Sequence[CostTerm]
@@ -173,15 +175,21 @@ class NumpyStages:
         return Hessians(H.xx + At @ gap @ A, H.ux + Bt @ gap @ A, H.uu + Bt @ gap @ B)
 
     # -- roll-out -------------------------------------------------------------------------------------------------------
-    def rollout(self, trials: Trials) -> Array:
-        """See :class:`~trajopt.stage.stages.Stages`; parts between nodes with linear gaps are stepped at the same time."""
+    def rollout(self, trials: Trials, pause: Callable[[float], None] | None = None) -> Array:
+        """See :class:`~trajopt.stage.stages.Stages`; parts between nodes with linear gaps are stepped at the same time.
+
+        pause: called with the share that is done, now and then; it may raise, and the roll-out be begun again.
+        """
         if self.dynamics is None:
             return phase_cost(self.terms, trials.X[:, -1:], trials.U[:, :1, :0], self.t, self._scale)[:, 0]
         knots = slice(self.start, self.start + len(self.t))
         run = _Run(self, self.dynamics, trials)
         starts, stops = trials.shooting.parts(knots.start, knots.stop)
-        for j in range(max(stop - start for start, stop in zip(starts, stops, strict=True))):
+        longest = max(stop - start for start, stop in zip(starts, stops, strict=True))
+        for j in range(longest):
             run.advance(np.array([a + j for a, b in zip(starts, stops, strict=True) if a + j < b]))
+            if pause is not None:
+                pause((j + 1) / longest)
         cost = phase_cost(self.terms, trials.X[:, knots], trials.U[:, knots], self.t, self._scale)
         return np.asarray(cost.sum(axis=1))
 

@@ -105,7 +105,13 @@ class Trials(NamedTuple):
 
 
 class Stages(Protocol):
-    """K consecutive knots that share dynamics, cost terms and constraints; x (K, nx), u (K, m), nodes (K, nx)."""
+    """K consecutive knots that share dynamics, cost terms and constraints; x (K, nx), u (K, m), nodes (K, nx).
+
+    compiled: whether by compiled code, now.
+    """
+
+    @property
+    def compiled(self) -> bool: ...
 
     def values(self, x: Array, u: Array, nodes: Array) -> StageValues:
         """Values."""

@@ -24,13 +24,11 @@ from dynamics_backends.compiled.interface.sources import (
     symbolic_value,
     trace_expressions,
 )
-from dynamics_backends.deferred import deferred
 from dynamics_backends.manifold import Manifold
 from dynamics_backends.protocol import Array, HasPartials, Map
+from dynamics_backends.symbols import ca
 from trajopt.problem.terms import CostTerm
 from trajopt.stage.inner_maps import InnerMaps
-
-ca = deferred("casadi")
 
 
 @dataclass(frozen=True)

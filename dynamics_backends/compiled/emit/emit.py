@@ -53,24 +53,22 @@ class _Body:
         self.is_vector: dict[int, bool] = {}
 
     def operand(self, x: Operand) -> str:
-        if isinstance(x, float):
-            return constant(x)
-        if isinstance(x, tuple):
-            return f"{self.inputs[x[0]].name}[{x[1]}]"
-        return f"s{x}"
+        if type(x) is int:
+            return f"s{x}"
+        return f"{self.inputs[x[0]].name}[{x[1]}]" if isinstance(x, tuple) else constant(x)
 
     def vectorial(self, x: Operand) -> bool:
-        if isinstance(x, tuple):
-            return self.inputs[x[0]].vector
-        return not isinstance(x, float) and self.is_vector[x]
+        if type(x) is int:
+            return self.is_vector[x]
+        return isinstance(x, tuple) and self.inputs[x[0]].vector
 
     def vector(self, x: Operand) -> str:
         return self.operand(x) if self.vectorial(x) else f"splat({self.operand(x)})"
 
     def expression(self, op: Operation) -> tuple[str, bool]:
         """The right-hand side and whether it is a vector."""
-        vector = any(self.vectorial(x) for x in op.operands)
         if op.name in _INFIX:
+            vector = any(self.vectorial(x) for x in op.operands)
             return _INFIX[op.name].format(*[self.operand(x) for x in op.operands]), vector
         if op.name not in _CALLS:
             raise ValueError(f"the compiled engine has no operation {op.name}; use engine = 'numpy' for this function")

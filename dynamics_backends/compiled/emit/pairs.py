@@ -12,9 +12,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, Self
 
 from dynamics_backends import scalar as sm
-from dynamics_backends.deferred import deferred
-
-ca = deferred("casadi")
+from dynamics_backends.symbols import ca
 
 
 class Pair:

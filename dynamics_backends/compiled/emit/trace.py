@@ -1,7 +1,6 @@
 """Tracing: a Python function of scalars becomes a list of operations in static single assignment.
 
-The function is evaluated on CasADi SX symbols; CasADi folds constants and shares common subexpressions.  Nothing here
-knows robots.
+The function is evaluated on CasADi SX symbols; CasADi folds constants.  Nothing here knows robots.
 """
 
 from __future__ import annotations
@@ -11,9 +10,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
-from dynamics_backends.deferred import deferred
-
-ca = deferred("casadi")
+from dynamics_backends.symbols import ca
 
 
 @lru_cache(maxsize=1)
@@ -26,7 +23,7 @@ Operand = int | float | tuple[int, int]
 """An earlier operation, a constant, or element (i, j): component j of input i."""
 
 
-@dataclass(frozen=True)
+@dataclass(slots=True)
 class Operation:
     """``index``-th value = name(operands)."""
 
@@ -58,23 +55,26 @@ def trace(function: Callable[..., Sequence[Sequence[Any]]], input_sizes: Sequenc
 
 
 def trace_expressions(symbols: Sequence[Any], expressions: Sequence[Any]) -> Trace:
-    """Trace SX expressions of SX column symbols."""
+    """Trace SX expressions of SX column symbols; an operation that was done before, on the same operands, is its first result."""
     dense = [ca.densify(e) for e in expressions]
-    f = ca.Function("traced", list(symbols), ca.cse(dense), {"live_variables": False})
+    f = ca.Function("traced", list(symbols), dense, {"live_variables": False})
+    names, operation, read, written = _names(), f.instruction_id, f.instruction_input, f.instruction_output
     current: dict[int, Operand] = {}
-    names = _names()
+    done: dict[tuple[Any, ...], int] = {}
     operations: list[Operation] = []
     outputs: list[list[Operand]] = [[0.0] * e.numel() for e in dense]
     for k in range(f.n_instructions()):
-        name = names[f.instruction_id(k)]
-        to, of = f.instruction_output(k), f.instruction_input(k)
+        name, to = names[operation(k)], written(k)
         if name == "CONST":
             current[to[0]] = float(f.instruction_constant(k))
         elif name == "INPUT":
-            current[to[0]] = (of[0], of[1])
+            current[to[0]] = tuple(read(k))
         elif name == "OUTPUT":
-            outputs[to[0]][to[1]] = current[of[0]]
+            outputs[to[0]][to[1]] = current[read(k)[0]]
         else:
-            operations.append(Operation(len(operations), name, tuple(current[i] for i in of)))
-            current[to[0]] = len(operations) - 1
+            operands = tuple([current[i] for i in read(k)])
+            at = done.setdefault((name, *operands), len(operations))
+            if at == len(operations):
+                operations.append(Operation(at, name, operands))
+            current[to[0]] = at
     return Trace(operations, outputs)

@@ -1,7 +1,9 @@
 """From C source to functions that are called: compilation, the cache, addresses of arrays, workspaces and threads."""
 
 from dynamics_backends.compiled.loops.kernel import templates as templates
-from dynamics_backends.compiled.runtime.cache import load as load
+from dynamics_backends.compiled.runtime.ahead import is_there as is_there
+from dynamics_backends.compiled.runtime.aside import Aside as Aside, aside as aside
+from dynamics_backends.compiled.runtime.cache import cache_folder as cache_folder, load as load
 from dynamics_backends.compiled.runtime.memory import (
     KNOTS_PER_THREAD as KNOTS_PER_THREAD,
     Rooms as Rooms,
@@ -13,7 +15,11 @@ from dynamics_backends.compiled.runtime.memory import (
     pointers as pointers,
     ranges as ranges,
 )
-from dynamics_backends.compiled.runtime.remembered import library as library, remembered as remembered
+from dynamics_backends.compiled.runtime.remembered import (
+    Sought as Sought,
+    library as library,
+    remembered as remembered,
+)
 from dynamics_backends.compiled.runtime.toolchain import (
     CompilerError as CompilerError,
     find_toolchain as find_toolchain,

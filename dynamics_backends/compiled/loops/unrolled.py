@@ -14,13 +14,11 @@ from dynamics_backends.compiled.emit.emit import Argument, chunked_function
 from dynamics_backends.compiled.emit.trace import Trace, trace_expressions
 from dynamics_backends.compiled.loops.loops import LoopKernel
 from dynamics_backends.compiled.loops.sparsity import sparse_outputs
-from dynamics_backends.deferred import deferred
 from dynamics_backends.rigid_body.model.model import Model
 from dynamics_backends.rigid_body.passes.passes import FIELDS, Axis, Program
 from dynamics_backends.rigid_body.passes.unroll import unroll
 from dynamics_backends.rigid_body.spatial.spatial import build, size
-
-ca = deferred("casadi")
+from dynamics_backends.symbols import ca
 
 
 def unrolled_trace(program: Program, model: Model, outputs: Sequence[str] | None = None) -> Trace:

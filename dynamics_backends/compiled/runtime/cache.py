@@ -15,7 +15,7 @@ from functools import lru_cache
 from pathlib import Path
 
 from dynamics_backends.compiled.runtime.kept_files import cache_folder as cache_folder, intact, seal
-from dynamics_backends.compiled.runtime.toolchain import find_toolchain
+from dynamics_backends.compiled.runtime.toolchain import Toolchain, find_toolchain
 
 
 class CacheWarning(UserWarning):
@@ -27,14 +27,15 @@ def _fallback_folder() -> Path:
     return Path(tempfile.mkdtemp(prefix="trajopt_kernels_"))
 
 
-def load(source: str) -> ctypes.CDLL:
+def load(source: str, toolchain: Toolchain | None = None) -> ctypes.CDLL:
     """The library compiled from this source, from the cache or from the compiler.
 
     Raises CompilerError where it has to be compiled and cannot be.
     """
-    key, text = key_of(source), find_toolchain().definitions + source
+    toolchain = toolchain or find_toolchain()
+    key = key_of(source, toolchain)
     try:
-        return _load_from(_ready(cache_folder()), key, text)
+        return _load_from(_ready(cache_folder()), key, source, toolchain)
     except OSError as error:
         folder = _fallback_folder()
         warnings.warn(
@@ -43,12 +44,12 @@ def load(source: str) -> ctypes.CDLL:
             CacheWarning,
             stacklevel=2,
         )
-        return _load_from(_ready(folder), key, text)
+        return _load_from(_ready(folder), key, source, toolchain)
 
 
-def key_of(source: str) -> str:
+def key_of(source: str, toolchain: Toolchain | None = None) -> str:
     """The name of a source's library: the hash of all that it is made of."""
-    toolchain = find_toolchain()
+    toolchain = toolchain or find_toolchain()
     text = toolchain.definitions + source + toolchain.fingerprint
     return hashlib.sha256(text.encode()).hexdigest()[:32]
 
@@ -69,9 +70,9 @@ def _ready(folder: Path) -> Path:
     return folder
 
 
-def _load_from(folder: Path, key: str, source: str) -> ctypes.CDLL:
+def _load_from(folder: Path, key: str, source: str, toolchain: Toolchain) -> ctypes.CDLL:
     library = folder / f"{key}.so"
     if not intact(library):
-        find_toolchain().compile(source, library)
+        toolchain.compile(toolchain.definitions + source, library)
         seal(library)
     return ctypes.CDLL(str(library))

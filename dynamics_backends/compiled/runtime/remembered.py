@@ -16,38 +16,72 @@ from typing import Any
 from dynamics_backends.compiled.runtime.cache import cache_folder, existing, key_of, load
 from dynamics_backends.compiled.runtime.kept_files import read_value, write_value
 from dynamics_backends.compiled.runtime.structure import Unknown, digest
-from dynamics_backends.compiled.runtime.toolchain import find_toolchain
+from dynamics_backends.compiled.runtime.toolchain import Toolchain, find_toolchain
+from dynamics_backends.compiled.runtime.turns import turn
 
 SUFFIX = ".known"
 _LOG = logging.getLogger(__name__)
 _told: set[str] = set()
 
 
-def library(source: Callable[[], str], *question: Any, refusals: tuple[type[Exception], ...] = ()) -> ctypes.CDLL:
-    """The library of a structure: the one known for it, or that of ``source()``, compiled or from the cache.
+class Sought:
+    """A library for a structure, which may be known.
 
-    refusals: errors of ``source`` by which it refuses a structure for good; they are remembered too, and raised again.
-    Raises CompilerError where it has to be compiled and cannot be.
+    question: the structure. refusals: errors by which a source refuses a structure for good; they are remembered too.
+    toolchain: what compiles it, default that of this machine.
     """
-    toolchain = find_toolchain()
-    key = _key("library", toolchain.definitions, toolchain.fingerprint, *question)
-    known = None if key is None else read_value(_file(key))
-    if known is not None:
+
+    def __init__(
+        self, *question: Any, refusals: tuple[type[Exception], ...] = (), toolchain: Toolchain | None = None
+    ) -> None:
+        self.toolchain = toolchain or find_toolchain()
+        self.refusals = refusals
+        self._key = _key("library", self.toolchain.definitions, self.toolchain.fingerprint, *question)
+
+    def known(self) -> ctypes.CDLL | None:
+        """The library known for the structure, without a look at its source. Raises a refusal that is known."""
+        known = None if self._key is None else read_value(_file(self._key))
+        if known is None:
+            return None
         name, refusal = known
-        for kind in refusals:
+        for kind in self.refusals:
             if kind.__name__ == name:
                 raise kind(refusal)
-        found = existing(name)
-        if found is not None:
-            return found
-    try:
-        text = source()
-    except refusals as reason:
-        _remember(key, [type(reason).__name__, str(reason)])
-        raise
-    found = load(text)
-    _remember(key, [key_of(text), ""])
-    return found
+        return existing(name)
+
+    @property
+    def may_be_known(self) -> bool:
+        """Whether it is worth asking: as quick as a look into a folder."""
+        return self._key is not None and _file(self._key).exists()
+
+    def found(self, source: Callable[[], str]) -> ctypes.CDLL:
+        """The library known for the structure, or that of ``source()``, compiled or from the cache.
+
+        Raises refusals, and CompilerError where it has to be compiled and cannot be.
+        """
+        known = self.known()
+        if known is not None:
+            return known
+        if self._key is None:
+            return load(source(), self.toolchain)
+        with turn(cache_folder() / f"{self._key}.turn"):
+            known = self.known()
+            return self._made(source) if known is None else known
+
+    def _made(self, source: Callable[[], str]) -> ctypes.CDLL:
+        try:
+            text = source()
+        except self.refusals as reason:
+            _remember(self._key, [type(reason).__name__, str(reason)])
+            raise
+        made = load(text, self.toolchain)
+        _remember(self._key, [key_of(text, self.toolchain), ""])
+        return made
+
+
+def library(source: Callable[[], str], *question: Any, refusals: tuple[type[Exception], ...] = ()) -> ctypes.CDLL:
+    """See :meth:`Sought.found`."""
+    return Sought(*question, refusals=refusals).found(source)
 
 
 def remembered(answer: Callable[[], Any], *question: Any) -> Any:

@@ -16,9 +16,10 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from importlib.util import find_spec
 from pathlib import Path
@@ -29,6 +30,8 @@ from dynamics_backends.compiled.runtime.units import units
 
 FLAGS = ("-O3", "-march=native", "-fno-math-errno", "-fPIC", "-shared", "-std=gnu11", "-w")
 """No -ffast-math: it would change what NaN and infinity do."""
+QUICK = "-O1"
+"""What stands behind FLAGS in a first compilation, which takes a third of the time."""
 
 _MVEC_TEST = """
 typedef double V __attribute__((vector_size({bytes})));
@@ -38,18 +41,36 @@ V probe(V x) {{ return {name}(x); }}
 _LANES = (("__AVX512F__", 8, "_ZGVeN8"), ("__AVX2__", 4, "_ZGVdN4"), ("", 2, "_ZGVbN2"))
 
 
+_processors = threading.BoundedSemaphore(os.cpu_count() or 1)
+"""Libraries that are compiled side by side share the processors."""
+
+
 class CompilerError(RuntimeError):
     """No compiler, or a compilation that failed; the message carries the compiler's words and the remedy."""
 
 
 @dataclass(frozen=True)
 class Toolchain:
-    """A compiler that works: its command, version, the machine's vector lanes and libmvec's name prefix ('' without it)."""
+    """A compiler that works: its command, version, the machine's vector lanes and libmvec's name prefix ('' without it).
+
+    quick: whether it hurries, at the price of slower code.
+    """
 
     command: tuple[str, ...]
     version: str
     lanes: int
     mvec: str
+    quick: bool = False
+
+    @property
+    def hurried(self) -> Toolchain:
+        """The same compiler in a hurry."""
+        return replace(self, quick=True)
+
+    @property
+    def flags(self) -> tuple[str, ...]:
+        """What it is called with."""
+        return (*FLAGS, QUICK) if self.quick else FLAGS
 
     @property
     def libraries(self) -> tuple[str, ...]:
@@ -63,7 +84,7 @@ class Toolchain:
     @property
     def fingerprint(self) -> str:
         """Everything beside the source on which a compiled library depends."""
-        return "\n".join([self.version, *FLAGS, *self.libraries, cpu_features()])
+        return "\n".join([self.version, *self.flags, *self.libraries, cpu_features()])
 
     def compile(self, source: str, target: Path) -> None:
         """Compile C source to the shared library ``target``, long sources in units side by side.
@@ -80,7 +101,7 @@ class Toolchain:
             else:
                 with ThreadPoolExecutor(os.cpu_count() or 1) as pool:
                     objects = list(pool.map(lambda text: self._object(text, Path(folder), target.parent, done), texts))
-            self._run([*FLAGS, *map(str, objects), "-o", str(library), *self.libraries])
+            self._run([*self.flags, *map(str, objects), "-o", str(library), *self.libraries])
             library.replace(target)
 
     def _object(self, text: str, folder: Path, cache: Path, done: Callable[[], None]) -> Path:
@@ -89,17 +110,17 @@ class Toolchain:
         kept, source, made = cache / f"{name}.o", folder / f"{name}.c", folder / f"{name}.o"
         if not intact(kept):
             source.write_text(text)
-            self._run([*(flag for flag in FLAGS if flag != "-shared"), "-c", str(source), "-o", str(made)])
+            self._run([*(flag for flag in self.flags if flag != "-shared"), "-c", str(source), "-o", str(made)])
             made.replace(kept)
             seal(kept)
         done()
         return kept
 
     def _run(self, arguments: Sequence[str]) -> None:
+        command = [*self.command, *arguments]
         try:
-            done = subprocess.run(
-                [*self.command, *arguments], capture_output=True, text=True, stdin=subprocess.DEVNULL, check=False
-            )
+            with _processors:
+                done = subprocess.run(command, capture_output=True, text=True, stdin=subprocess.DEVNULL, check=False)
         except OSError as error:
             raise CompilerError(f"{shlex.join(self.command)} cannot be run any more: {error}") from error
         if done.returncode:

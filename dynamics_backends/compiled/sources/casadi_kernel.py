@@ -11,11 +11,10 @@ from typing import Any
 from dynamics_backends.compiled.emit.trace import trace_expressions
 from dynamics_backends.compiled.loops.kernel import CompiledKernel
 from dynamics_backends.compiled.loops.unrolled import straight_kernel
-from dynamics_backends.deferred import deferred
 from dynamics_backends.methods.casadi_ad import LARGE_GRAPH, CasadiAD, Evaluate, interpreted
 from dynamics_backends.methods.symbolic_map import description
+from dynamics_backends.symbols import ca
 
-ca = deferred("casadi")
 _LOG = logging.getLogger(__name__)
 
 

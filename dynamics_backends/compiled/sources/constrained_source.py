@@ -14,13 +14,12 @@ from typing import Any
 from dynamics_backends.compiled.loops.kernel import template
 from dynamics_backends.compiled.loops.loops import LoopKernel
 from dynamics_backends.compiled.sources.traced_source import TracedDynamics, by_rows
-from dynamics_backends.deferred import deferred
 from dynamics_backends.rigid_body.algorithms import ltl
 from dynamics_backends.scalar import Scalar
+from dynamics_backends.symbols import ca
 from dynamics_backends.systems.constraints.constrained_derivatives import ConstrainedDerivatives, Unsolved, curvature
 from dynamics_backends.systems.constraints.holonomic import Holonomic
 
-ca = deferred("casadi")
 Entries = Sequence[Mapping[int, Scalar]]
 """A sparse matrix: of each row the entries by column."""
 _KERNEL = """

@@ -14,16 +14,14 @@ from dynamics_backends.compiled.emit.trace import trace_expressions
 from dynamics_backends.compiled.loops.driver import USUAL_JOINTS
 from dynamics_backends.compiled.loops.kernel import template
 from dynamics_backends.compiled.loops.loops import LoopKernel, loop_kernel
-from dynamics_backends.deferred import deferred
 from dynamics_backends.rigid_body.algorithms.aba import ABA
 from dynamics_backends.rigid_body.derivatives.fd_derivatives import FDSVA
 from dynamics_backends.rigid_body.derivatives.fd_second_order import FD_SECOND_ORDER
 from dynamics_backends.rigid_body.model.model import Model
 from dynamics_backends.rigid_body.passes.ground import at_base
 from dynamics_backends.rigid_body.passes.passes import Program
+from dynamics_backends.symbols import ca
 from dynamics_backends.systems.bodies.free_body import FreeBody
-
-ca = deferred("casadi")
 
 
 def value_loops(system: FreeBody, parameters: int = 0) -> tuple[str, str]:

@@ -18,10 +18,9 @@ from typing import Any
 from dynamics_backends import scalar as sm
 from dynamics_backends.compiled.emit.emit import Argument, step_function
 from dynamics_backends.compiled.emit.trace import trace_expressions
-from dynamics_backends.deferred import deferred
 from dynamics_backends.manifold import LieGroup, Manifold
+from dynamics_backends.symbols import ca
 
-ca = deferred("casadi")
 _MATRICES = {"transport": ("d",), "dexp": ("d",), "dexp_inv": ("d",), "d_dexp_inv": ("d", "k")}
 _SECOND = {  # arguments and results
     "integrate_bend": (("d", "l"), ("ye", "ee")),

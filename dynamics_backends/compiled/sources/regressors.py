@@ -8,7 +8,6 @@ from dynamics_backends.compiled.emit.trace import trace_expressions
 from dynamics_backends.compiled.loops.kernel import CompiledKernel
 from dynamics_backends.compiled.loops.unrolled import straight_kernel
 from dynamics_backends.compiled.sources.traced_source import by_rows, short_enough
-from dynamics_backends.deferred import deferred
 from dynamics_backends.protocol import Array
 from dynamics_backends.rigid_body.algorithms.regressor import (
     PARAMETERS,
@@ -17,8 +16,7 @@ from dynamics_backends.rigid_body.algorithms.regressor import (
     regressor_rows,
 )
 from dynamics_backends.rigid_body.model.model import Model
-
-ca = deferred("casadi")
+from dynamics_backends.symbols import ca
 
 
 class CompiledRegressor:

@@ -18,13 +18,12 @@ from dynamics_backends.compiled.loops.unrolled import straight_kernel
 from dynamics_backends.compiled.sources.constrained_source import derivatives_kernel
 from dynamics_backends.compiled.sources.traced_map import TracedMap
 from dynamics_backends.compiled.sources.traced_source import TooLong, TracedDynamics, short_enough
-from dynamics_backends.deferred import deferred
 from dynamics_backends.methods.analytic import Analytic, AnalyticSecondOrder
 from dynamics_backends.methods.symbolic_map import Symbols, TraceError
 from dynamics_backends.protocol import Array, Batch, HasContraction, Hessians, Jacobians, Map, Parameters
+from dynamics_backends.symbols import ca
 from dynamics_backends.systems.constraints.constrained_derivatives import ConstrainedDerivatives
 
-ca = deferred("casadi")
 _LOG = logging.getLogger(__name__)
 
 

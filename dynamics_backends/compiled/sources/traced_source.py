@@ -20,12 +20,11 @@ from dynamics_backends.compiled.emit.pairs import ALGEBRAS
 from dynamics_backends.compiled.emit.trace import Trace, trace_expressions
 from dynamics_backends.compiled.loops.kernel import template
 from dynamics_backends.compiled.sources.traced_map import replayed
-from dynamics_backends.deferred import deferred
 from dynamics_backends.methods.complex_step import STEP
 from dynamics_backends.methods.symbolic_map import Symbols, complaint, description, refusal, symbolic_value
 from dynamics_backends.protocol import Map, Partials, is_second_order
+from dynamics_backends.symbols import ca
 
-ca = deferred("casadi")
 OPERATIONS_LIMIT = 300_000
 """Operations of one function at most; compilers take about a second for 10,000, once, on each core."""
 

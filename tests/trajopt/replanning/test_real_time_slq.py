@@ -162,7 +162,7 @@ def test_replanning_compiles_nothing(monkeypatch):
     from dynamics_backends.compiled.runtime import cache
     from dynamics_backends.systems.bodies.free_body import FreeBody
     from problems.robots import load_robot
-    from trajopt.stage import library
+    from trajopt.stage import builds
 
     model = load_robot("double_pendulum")
     system = FreeBody(model)
@@ -178,13 +178,13 @@ def test_replanning_compiles_nothing(monkeypatch):
         return planner.respond(np.full(4, 0.01))
 
     assert replanned(ocp, KNOTS).status.code == StatusCode.MAX_ITERATIONS
-    before = library.library_of.cache_info().misses
+    before = builds.search.cache_info().misses
     monkeypatch.setattr(cache, "load", None)
-    monkeypatch.setattr(library, "library", None)
+    monkeypatch.setattr(builds, "source_of", None)
     from trajopt.replanning.plan import remaining
 
     for _ in range(3):
         assert replanned(ocp, KNOTS).status.code == StatusCode.MAX_ITERATIONS
     rest = remaining(ocp, 0.05)
     assert rest is not None and replanned(rest, rest.horizon).status.code == StatusCode.MAX_ITERATIONS
-    assert library.library_of.cache_info().misses == before
+    assert builds.search.cache_info().misses == before

@@ -17,7 +17,7 @@ import numpy as np
 from dynamics_backends.deferred import deferred
 from dynamics_backends.protocol import Array
 from trajopt.guesses.guesses import Guess
-from trajopt.lq.lq_solver import LQSolver
+from trajopt.lq.lq_solver import LQSolver, NumpyLQ
 from trajopt.problem.ocp import OCP
 from trajopt.results.records import Callback
 from trajopt.results.solution import Solution
@@ -124,14 +124,19 @@ def sqp(
     has. Raises ValueError where
     ``qp_solver = "riccati"`` meets a first-order hold, which couples stages.
     """
-    options = options or SQPOptions()
-    if options.hessian == "auto":
-        options = replace(options, hessian="exact" if has_curvature(ocp) else "scqp")
+    options = chosen(ocp, options or SQPOptions())
     program = staged_program(ocp, guess, options)
     warm = None if multipliers is None else warm_multipliers(program, multipliers)
     w, lq_solver = program.variables(*guess), sweeper_of(ocp)
     found = solve_nlp(program, w, options, callback, multipliers=warm, lq_solver=lq_solver)
     return trajectory_solution(found.nlp, found)  # type: ignore[arg-type]
+
+
+def chosen(ocp: OCP, options: SQPOptions) -> SQPOptions:
+    """The options with the Hessian that "auto" stands for."""
+    if options.hessian != "auto":
+        return options
+    return replace(options, hessian="exact" if has_curvature(ocp) else "scqp")
 
 
 def staged_program(ocp: OCP, guess: Guess, options: SQPOptions) -> StagedProgram:
@@ -141,4 +146,5 @@ def staged_program(ocp: OCP, guess: Guess, options: SQPOptions) -> StagedProgram
 
 def sweeper_of(ocp: OCP) -> LQSolver | None:
     """Who solves the LQ problems of QPs; None where that would be NumPy, which is slower than a sparse factorization."""
-    return lq_solver_for(ocp) if is_compiled(ocp) else None
+    found = lq_solver_for(ocp) if is_compiled(ocp) else None
+    return None if isinstance(found, NumpyLQ) else found

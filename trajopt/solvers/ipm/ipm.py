@@ -64,11 +64,16 @@ def ipm(
     without a C compiler, TypeError for hessian = "exact" where a time step has no second derivatives.
     """
     options = options or IPMOptions()
-    program = StageProgram(ocp, np.asarray(guess.us, dtype=float), _hessian(ocp, options))
+    program = program_of(ocp, guess, options)
     run = _Run(program, guess, options, callback, multipliers)
     with np.errstate(all="ignore"):  # non-finite numbers are found and reported, not warned about
         found = run.solve()
         return replace(found, K=tracking_gains(ocp, found.xs, found.us, program.final_equalities(run.point)))
+
+
+def program_of(ocp: OCP, guess: Guess, options: IPMOptions) -> StageProgram:
+    """The problem by its stages."""
+    return StageProgram(ocp, np.asarray(guess.us, dtype=float), _hessian(ocp, options))
 
 
 def solve_program(

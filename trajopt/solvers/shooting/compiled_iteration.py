@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from dynamics_backends.compiled.interface.libraries import address, aligned, bound, load
+from dynamics_backends.compiled.interface.libraries import address, aligned, bound, is_there, load
 from dynamics_backends.protocol import Array
 from trajopt.lq import bounded_lq
 from trajopt.lq.compiled_lq import CompiledLQ
@@ -122,18 +122,28 @@ class _Solve(ctypes.Structure):
     ]
 
 
+def at_once() -> bool:
+    """Whether the library can be had at once; else it is made aside."""
+    return is_there(_text())
+
+
 @lru_cache(maxsize=1)
-def _library() -> ctypes.CDLL:
+def library() -> ctypes.CDLL:
+    """The functions of an iteration, compiled or from the cache."""
+    found = load(_text())
+    if bound(found, "shooting_size", "", ctypes.c_long)() != ctypes.sizeof(_Solve):
+        raise RuntimeError("iteration.h and compiled_iteration.py disagree about shooting_t")
+    return found
+
+
+def _text() -> str:
     folders = {"trajopt.lq": ("lq_types.h",), "trajopt.stage": ("stage_types.h",)}
     own = {"trajopt.solvers.shooting": ("bounded_lq.h", "decisions.h", "iteration.h")}
     texts = [
         (files(package) / "kernels" / name).read_text() for package, names in (folders | own).items() for name in names
     ]
     head = '#include <math.h>\n#include <string.h>\n#include <time.h>\n#define EXPORT __attribute__((visibility("default")))'
-    library = load("\n".join([head, *(f"#define {name} {value}" for name, value in _CONSTANTS.items()), *texts]))
-    if bound(library, "shooting_size", "", ctypes.c_long)() != ctypes.sizeof(_Solve):
-        raise RuntimeError("iteration.h and compiled_iteration.py disagree about shooting_t")
-    return library
+    return "\n".join([head, *(f"#define {name} {value}" for name, value in _CONSTANTS.items()), *texts])
 
 
 class _Sizes(NamedTuple):
@@ -223,9 +233,8 @@ class CompiledIteration:
     def __init__(
         self, ocp: OCP, evaluator: StageEvaluator, lq_solver: CompiledLQ, options: SLQOptions, shooting: Shooting
     ) -> None:
-        library = _library()
-        self._start = bound(library, "shooting_start", "p", ctypes.c_int)
-        self._iterate = bound(library, "shooting_iterate", "p", ctypes.c_int)
+        self._start = bound(library(), "shooting_start", "p", ctypes.c_int)
+        self._iterate = bound(library(), "shooting_iterate", "p", ctypes.c_int)
         self._evaluator = evaluator
         manifold, bounds = ocp.manifold, ocp.control_bounds
         trials = max(options.max_backtracks, len(globalization.POLISHING))
@@ -353,9 +362,9 @@ def recorded(told: Any) -> dict[str, float]:
 
 def _phase(stages: Any, knots: slice, read: int) -> ctypes.Structure:
     assert isinstance(stages, CompiledStages)
-    library = stages.library
-    functions = _code(library.first), _code(library.rollout)
-    return _Phase(knots.start, knots.stop, read, *functions, ctypes.addressof(stages.data), address(library.rooms[0]))
+    own = stages.library
+    functions = _code(own.first), _code(own.rollout)
+    return _Phase(knots.start, knots.stop, read, *functions, ctypes.addressof(stages.data), address(own.rooms[0]))
 
 
 def _code(function: Any) -> int | None:

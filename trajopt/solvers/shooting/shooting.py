@@ -46,7 +46,9 @@ from trajopt.solvers.shooting.globalization import (
 from trajopt.solvers.shooting.iterate import Iterate, Step, held_rollout, measured, step_of
 from trajopt.solvers.shooting.optimality import scaled_kkt
 from trajopt.solvers.shooting.step_search import Attempt, StepSearch, phi, promised
+from trajopt.stage.engine import is_compiled
 from trajopt.stage.evaluation import Direction, Evaluator, Shooting, StageEvaluator
+from trajopt.stage.start import starts_at_once
 from trajopt.validation.validation import refuse_constraints
 
 if TYPE_CHECKING:
@@ -113,12 +115,14 @@ class ShootingLoop:
         plain = (
             len(self.models) == 1 and type(self.models[0]) is PlainModel and self.models[0].evaluator is self.evaluator
         )
-        if not plain or type(self.evaluator) is not StageEvaluator or not self.evaluator.alone:
+        if not plain or type(self.evaluator) is not StageEvaluator or not is_compiled(self.ocp):
             return None
         from trajopt.lq.compiled_lq import CompiledLQ
-        from trajopt.solvers.shooting.compiled_iteration import CompiledIteration
+        from trajopt.solvers.shooting.compiled_iteration import CompiledIteration, at_once
 
-        if type(self.lq_solver) is not CompiledLQ:
+        if starts_at_once() and not at_once():
+            return None
+        if not self.evaluator.alone or type(self.lq_solver) is not CompiledLQ:
             return None
         return CompiledIteration(self.ocp, self.evaluator, self.lq_solver, self.options, self.shooting)
 

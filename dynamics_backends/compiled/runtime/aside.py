@@ -1,0 +1,110 @@
+"""Work in a process of its own, which goes on when this one has ended; nothing comes back but files, and a complaint.
+
+The process is a copy of this one (fork), so that functions written in a script or a notebook are there too.  It is a grandchild in
+a session of its own, with no open file of this one: nobody waits for it, no Ctrl-C reaches it, and a pipe that this process wrote
+to ends with it.  While it works, a turn (:mod:`~dynamics_backends.compiled.runtime.turns`) in the cache says so.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+import threading
+import warnings
+from collections.abc import Callable
+from typing import NoReturn
+from uuid import uuid4
+
+from dynamics_backends.compiled.runtime import memory, progress, turns
+from dynamics_backends.compiled.runtime.kept_files import cache_folder
+from dynamics_backends.compiled.runtime.turns import turn
+
+NICER = 5
+"""By how much the process steps back behind this one."""
+_MOST = 4000
+"""Bytes of a complaint."""
+
+
+class Aside:
+    """The work, as seen from here."""
+
+    def __init__(self, pipe: int) -> None:
+        self._pipe: int | None = pipe
+        self._said = b""
+
+    @property
+    def finished(self) -> bool:
+        """Whether the process has ended, however it did."""
+        while self._pipe is not None:
+            try:
+                said = os.read(self._pipe, _MOST)
+            except BlockingIOError:
+                return False
+            self._said += said
+            if not said:
+                os.close(self._pipe)
+                self._pipe = None
+        return True
+
+    @property
+    def complaint(self) -> str:
+        """Why the work failed, as far as is known; '' where it did not."""
+        return self._said.decode(errors="replace").strip()
+
+
+def aside(work: Callable[[], object]) -> Aside | None:
+    """Begin some work in another process; None where this system has none of the kind, or has no room for one."""
+    if not sys.platform.startswith("linux"):
+        return None
+    reading, writing = os.pipe()
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", DeprecationWarning)  # of threads, which are idle or gone there
+            child = os.fork()
+    except OSError:
+        os.close(reading)
+        os.close(writing)
+        return None
+    if child == 0:
+        _in_child(work, writing)
+    os.close(writing)
+    os.waitpid(child, 0)
+    os.set_blocking(reading, False)
+    return Aside(reading)
+
+
+def _in_child(work: Callable[[], object], pipe: int) -> NoReturn:
+    """The life of the child, whose own child does the work."""
+    try:
+        os.setsid()
+        if os.fork() == 0:
+            _work(work, pipe)
+    finally:
+        os._exit(0)
+
+
+def _work(work: Callable[[], object], pipe: int) -> NoReturn:
+    try:
+        _forget_parent(pipe)
+        with turn(cache_folder() / f"{uuid4().hex}.turn"):
+            work()
+    except BaseException as error:
+        with contextlib.suppress(OSError):
+            os.write(pipe, f"{type(error).__name__}: {error}".encode()[:_MOST])
+    finally:
+        os._exit(0)
+
+
+def _forget_parent(pipe: int) -> None:
+    """No files, locks and threads of the process that this one is a copy of."""
+    nowhere = os.open(os.devnull, os.O_RDWR)
+    for standard in (0, 1, 2):
+        os.dup2(nowhere, standard)
+    os.closerange(3, pipe)
+    os.closerange(pipe + 1, os.sysconf("SC_OPEN_MAX"))
+    with contextlib.suppress(OSError):
+        os.nice(NICER)
+    progress._lock = threading.Lock()
+    turns._here.clear()
+    memory._pool.cache_clear()

@@ -1,0 +1,136 @@
+"""Work in another process, and turns among processes: whoever is killed holds up nobody."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+
+import pytest
+
+from dynamics_backends.compiled.runtime import ahead
+from dynamics_backends.compiled.runtime.aside import aside
+from dynamics_backends.compiled.runtime.turns import turn
+
+pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="asks for Linux")
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path, monkeypatch):
+    """An empty cache."""
+    monkeypatch.setenv("TRAJOPT_CACHE_DIR", str(tmp_path / "kernels"))
+    return tmp_path / "kernels"
+
+
+def until(condition):
+    """Whether something comes true within a minute."""
+    end = time.monotonic() + 60.0
+    while not condition() and time.monotonic() < end:
+        time.sleep(0.005)
+    return condition()
+
+
+def test_work_leaves_files(tmp_path):
+    made = tmp_path / "made"
+    local = "a function of this one"
+    work = aside(lambda: made.write_text(f"{local} in {os.getpid()}"))
+    assert work is not None and until(lambda: work.finished)
+    assert made.read_text().startswith(local) and not made.read_text().endswith(str(os.getpid()))
+    assert work.complaint == ""
+
+
+def test_a_failure_is_told():
+    def fails():
+        raise ValueError("no such thing")
+
+    work = aside(fails)
+    assert work is not None and until(lambda: work.finished)
+    assert work.complaint == "ValueError: no such thing"
+
+
+def test_a_killed_one_has_ended(folder):
+    work = aside(lambda: os.kill(os.getpid(), signal.SIGKILL))
+    assert work is not None and until(lambda: work.finished)
+    assert work.complaint == ""
+    [left] = folder.glob("*.turn")
+    with turn(left):  # and is free
+        pass
+
+
+def test_its_turn_is_seen_while_it_works(folder, tmp_path):
+    go_on = tmp_path / "go on"
+    work = aside(lambda: until(go_on.exists))
+    assert work is not None and until(lambda: any(folder.glob("*.turn"))) and not work.finished
+    go_on.touch()
+    assert until(lambda: work.finished) and not any(folder.glob("*.turn"))
+
+
+def test_it_goes_on_and_holds_no_file_of_a_process_that_has_ended(tmp_path):
+    made = tmp_path / "made"
+    text = f"""
+from pathlib import Path
+import time
+from dynamics_backends.compiled.runtime.aside import aside
+def work():
+    while not Path({str(tmp_path / "go on")!r}).exists():
+        time.sleep(0.005)
+    Path({str(made)!r}).touch()
+aside(work)
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", text], capture_output=True, timeout=60, check=True
+    )  # until its pipes end
+    assert done.stdout == done.stderr == b"" and not made.exists()
+    (tmp_path / "go on").touch()
+    assert until(made.exists)
+
+
+def test_turns_are_one_at_a_time(tmp_path):
+    inside, most = [0], [0]
+
+    def work():
+        for _ in range(20):
+            with turn(tmp_path / "a.turn"):
+                inside[0] += 1
+                most[0] = max(most[0], inside[0])
+                time.sleep(0.0005)
+                inside[0] -= 1
+
+    threads = [threading.Thread(target=work) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert most == [1] and not (tmp_path / "a.turn").exists()
+
+
+def test_turns_are_one_at_a_time_among_processes(tmp_path):
+    log, go_on = tmp_path / "log", tmp_path / "go on"
+
+    def work():
+        with turn(tmp_path / "a.turn"):
+            log.write_text("in")
+            until(go_on.exists)
+            log.write_text("out")
+
+    other = aside(work)
+    assert other is not None and until(log.exists)
+    threading.Timer(0.05, go_on.touch).start()
+    with turn(tmp_path / "a.turn"):
+        assert log.read_text() == "out"
+
+
+def test_a_folder_that_cannot_be_written_gives_turns_at_once(tmp_path):
+    (tmp_path / "file").touch()
+    with turn(tmp_path / "file" / "a.turn"):
+        pass
+
+
+@pytest.mark.needs_compiler
+def test_a_library_is_made_for_the_next_time():
+    source = f"int at_{time.monotonic_ns()}(void) {{ return 1; }}\n"
+    assert not ahead.is_there(source)
+    assert until(lambda: ahead.is_there(source))

@@ -1,0 +1,218 @@
+"""Solves that start before their libraries are there: by what, with which numbers, and who compiles."""
+
+from __future__ import annotations
+
+import os
+import time
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from stage_cases import SHOOTING
+
+import trajopt as to
+from dynamics_backends import scalar as sm
+from dynamics_backends.compiled.runtime import ahead
+from dynamics_backends.compiled.runtime.toolchain import find_toolchain
+from dynamics_backends.registry import make_backend
+from dynamics_backends.systems.bodies.free_body import FreeBody
+from problems.robots import load_robot
+from trajopt.stage import builds, soon_stages
+from trajopt.stage.choice import CompiledChoice
+from trajopt.stage.engine import Wanted, stages_of
+from trajopt.stage.evaluation import Direction, StageEvaluator
+from trajopt.stage.library import ROLLED
+from trajopt.stage.start import starting, starts_at_once
+
+pytestmark = [pytest.mark.needs_compiler]
+
+
+def bent(x, u, t, p):
+    """Curved in states and controls."""
+    return [sm.sin(x[0]) * u[0] + p["shift"][0], x[1] * x[2]]
+
+
+def problem(weight=0.1, engine="compiled", horizon=20):
+    """A double pendulum that is to swing; each call has a backend of its own, whose libraries nobody has found yet."""
+    free = FreeBody(load_robot("double_pendulum"))
+    dynamics = to.SampledSystem(make_backend(free, "analytic", engine=engine), "rk4")
+    running = [
+        to.control_cost(free.nu, np.zeros(free.nu), np.full(free.nu, 0.05)),
+        to.residual_cost("bent", bent, free.manifold, 2, weight, nu=free.nu, parameters={"shift": [0.2]}),
+    ]
+    terminal = [to.state_cost(free.manifold, np.array([0.8, -0.4, 0.0, 0.0]), 20.0)]
+    return to.OCP((to.Phase(dynamics, np.full(horizon, 0.05), running),), np.zeros(4), terminal)
+
+
+@pytest.fixture
+def empty(tmp_path, monkeypatch):
+    """An empty cache."""
+    monkeypatch.setenv("TRAJOPT_CACHE_DIR", str(tmp_path / "kernels"))
+    return tmp_path / "kernels"
+
+
+class Worker:
+    """Stands for another process, which works when it is told to."""
+
+    def __init__(self):
+        self.work, self.finished, self.complaint = [], False, ""
+
+    def __call__(self, work):
+        self.work.append(work)
+        return self
+
+    def run(self):
+        while self.work:
+            self.work.pop(0)()
+
+
+@pytest.fixture
+def worker(empty, monkeypatch):
+    """What is left to another process, in an empty cache; sweeps stay NumPy's."""
+    found = Worker()
+    monkeypatch.setattr(builds, "aside", found)
+    monkeypatch.setattr(ahead, "_asked", lambda text: found)
+    return found
+
+
+def test_nothing_waits_unless_it_is_asked_for(monkeypatch):
+    monkeypatch.delenv("TRAJOPT_START", raising=False)
+    assert not starts_at_once()
+    monkeypatch.setenv("TRAJOPT_START", "at once")
+    assert starts_at_once()
+    with starting("compiled"):
+        assert not starts_at_once()
+        with starting(None):
+            assert not starts_at_once()
+    with pytest.raises(ValueError, match="'compiled', 'at once'"), starting("soon"):
+        pass
+
+
+@pytest.mark.parametrize("solver", ["slq", "ddp", "sqp"])
+def test_numpy_serves_where_nothing_is_there(solver, worker):
+    plain = to.solve(problem(engine="numpy"), solver=solver)
+    found = to.solve(problem(), solver=solver, start="at once")
+    assert found.meta["engines"] == ["numpy"] and plain.meta["engines"] == ["numpy"]
+    assert found.iterations == plain.iterations and found.status.success
+    np.testing.assert_allclose(found.xs, plain.xs, atol=1e-11)  # sweeps of SQP may be compiled
+    assert len(worker.work) >= 1
+
+
+@pytest.mark.parametrize("solver", ["slq", "ddp", "sqp"])
+def test_code_is_taken_up_between_iterations(solver, worker):
+
+    def told(record):
+        if record.iteration == 2:
+            worker.run()
+
+    plain = to.solve(problem(engine="numpy"), solver=solver)
+    found = to.solve(problem(), None, None, told, solver=solver, start="at once")
+    assert found.meta["engines"] == ["numpy", "compiled"]
+    assert found.status.code == plain.status.code
+    np.testing.assert_allclose(found.xs, plain.xs, atol=1e-6)
+    worker.run()
+    again = to.solve(problem(), solver=solver, start="at once")
+    assert again.meta["engines"] == ["compiled"] and not worker.work
+
+
+def test_a_refused_library_is_not_waited_for(worker, monkeypatch):
+    from dynamics_backends.compiled.sources import traced_source
+
+    monkeypatch.setattr(traced_source, "OPERATIONS_LIMIT", 10)
+    found = to.solve(problem(), solver="slq", start="at once", callback=lambda record: worker.run())
+    assert found.status.success and "compiled" not in found.meta["engines"]
+
+
+def test_a_worker_that_dies_leaves_numpy(empty, monkeypatch):
+    def dies():
+        os.kill(os.getpid(), 9)
+
+    real = builds.aside
+    monkeypatch.setattr(builds, "aside", lambda work: real(dies))
+    found = to.solve(problem(), solver="slq", start="at once")
+    assert found.status.success and found.meta["engines"] == ["numpy"]
+
+
+def test_a_cache_that_cannot_be_written_is_no_place_to_meet(empty, monkeypatch):
+    monkeypatch.setattr(builds, "_can_be_kept", lambda: False)
+    assert to.solve(problem(), solver="slq", start="at once").meta["engines"] == ["compiled"]
+
+
+def test_another_process_compiles(empty):
+    ocp = problem()
+    with starting("at once"):
+        [stages, _] = stages_of(ocp, Wanted(rollout=True), "auto")
+        until = time.monotonic() + 300
+        while not stages.compiled and time.monotonic() < until:
+            time.sleep(0.05)
+    assert stages.compiled
+
+
+def test_a_quick_library_serves_nobody_who_waits(worker):
+    ocp = problem()
+    shape = builds.search(ocp.phases[0].dynamics.sampling.called, _shape(ocp))
+    shape.keep(quick=True)
+    quick = builds.Search(shape.backend, shape.shape)
+    assert quick.look() is not None and not quick.is_final
+    assert builds.Search(shape.backend, shape.shape).wait() is not None
+    assert quick.look() is not None and quick.is_final  # and is exchanged
+
+
+def _shape(ocp):
+    with starting("at once"):
+        [stages, _] = stages_of(ocp, Wanted(rollout=True), "auto")
+    return stages._soon.shape
+
+
+def test_a_hurried_compiler_is_told_apart():
+    toolchain = find_toolchain()
+    assert toolchain.hurried.fingerprint != toolchain.fingerprint
+    assert toolchain.hurried.flags[:-1] == toolchain.flags
+
+
+# -- new terms ------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("shooting", SHOOTING)
+def test_compiled_steps_with_terms_by_numpy(shooting):
+    ocp = problem(horizon=13)
+    evaluator, whole = StageEvaluator(problem(engine="numpy", horizon=13)), _bare(ocp)
+    rng = np.random.default_rng(1)
+    xs, us = 0.3 * rng.standard_normal((14, 4)), 0.3 * rng.standard_normal((13, ocp.nu))
+    for ours, theirs in zip(whole.expand(xs, us).lq, evaluator.expand(xs, us).lq, strict=True):
+        np.testing.assert_allclose(ours, theirs, atol=1e-11)
+    assert whole.expand(xs, us).cost == pytest.approx(evaluator.expand(xs, us).cost, rel=1e-12)
+    direction = Direction(
+        0.1 * rng.standard_normal((14, 4)),
+        0.1 * rng.standard_normal((13, ocp.nu)),
+        np.zeros((13, ocp.nu, 4)),
+        xs[1:] * 0.01,
+    )
+    alphas = np.array([1.0, 0.5])
+    ours, theirs = (e.rollout(xs, us, direction, alphas, SHOOTING[shooting]) for e in (whole, evaluator))
+    for a, b in zip(ours, theirs, strict=True):
+        np.testing.assert_allclose(a, b, atol=1e-10)
+    lam = rng.standard_normal((13, 4))
+    for a, b in zip(whole.curvature(xs, us, lam), evaluator.curvature(xs, us, lam), strict=True):
+        np.testing.assert_allclose(a, b, atol=1e-10)
+
+
+def _bare(ocp):
+    """An evaluator by the library without terms."""
+    found = StageEvaluator(ocp, engine="numpy")
+    choice = CompiledChoice(ocp, 0, *found.stages, [ROLLED], required=True)
+    found.stages[0] = choice.by_bare(choice.bare.wait(), found.stages[0])
+    return found
+
+
+def test_a_new_term_waits_for_nothing(worker):
+    to.solve(problem(), solver="slq", start="at once", callback=lambda record: worker.run())
+    worker.run()
+    ocp = problem()
+    new = to.residual_cost("new", lambda x, u, t, p: [x[3] * x[3]], ocp.manifold, 1, 0.3)
+    edited = replace(ocp, phases=(replace(ocp.phases[0], terms=(*ocp.phases[0].terms, new)),))
+    found = to.solve(edited, solver="slq", start="at once")
+    assert found.meta["engines"][0] == soon_stages.MIXED
+    same = replace(edited.phases[0], dynamics=problem(engine="numpy").phases[0].dynamics)
+    plain = to.solve(replace(edited, phases=(same,)), solver="slq")
+    np.testing.assert_allclose(found.xs, plain.xs, atol=1e-8)

@@ -1,0 +1,76 @@
+"""What a solve will call, compiled and loaded without solving: evaluators and sweeps of shooting, programs of direct methods."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from trajopt.guesses.guesses import Guess
+from trajopt.problem.ocp import OCP
+from trajopt.solvers.auto import attempts
+from trajopt.solvers.options import AutoOptions, DDPOptions, DMSOptions, IPMOptions, SLQOptions, SQPOptions
+from trajopt.stage.engine import is_compiled
+from trajopt.stage.evaluation import StageEvaluator
+from trajopt.stage.numerics import numerics_for
+
+_KINDS: dict[str, Any] = {"ddp": DDPOptions, "slq": SLQOptions, "dms": DMSOptions, "sqp": SQPOptions}
+
+
+def prepare(ocp: OCP, guess: Guess, options: Any) -> None:
+    """Make ready for solving a problem from a guess by the solver that the options belong to; of several attempts the first.
+
+    Raises what the solve would raise before its first iteration.
+    """
+    if isinstance(options, AutoOptions):
+        attempt = next(iter(attempts(ocp)))
+        ocp, options = attempt.ocp, _KINDS[attempt.solver](**attempt.needs)
+    _PREPARED[type(options)](ocp, guess, options)
+
+
+def _shooting(ocp: OCP, guess: Guess, options: SLQOptions) -> None:
+    if ocp.constraints():
+        from trajopt.solvers.shooting.augmented_lagrangian import augmented, imposed
+
+        ocp = augmented(ocp, imposed(ocp, options.constraint_penalty, {}))
+    numerics_for(ocp, options.hessian)
+    if is_compiled(ocp) and not isinstance(options, DDPOptions):
+        from trajopt.solvers.shooting.compiled_iteration import library
+
+        library()
+    if isinstance(options, DDPOptions):
+        evaluator = numerics_for(ocp).evaluator
+        if isinstance(evaluator, StageEvaluator):
+            evaluator.knot_curvatures(guess.xs, guess.us)
+
+
+def _dms(ocp: OCP, guess: Guess, options: DMSOptions) -> None:
+    from trajopt.solvers.direct.dms import transcribed
+
+    transcribed(ocp, guess, options)
+    numerics_for(ocp)
+
+
+def _sqp(ocp: OCP, guess: Guess, options: SQPOptions) -> None:
+    from trajopt.solvers.direct.direct_sqp import chosen, staged_program, sweeper_of
+
+    staged_program(ocp, guess, chosen(ocp, options))
+    sweeper_of(ocp)
+    numerics_for(ocp)
+
+
+def _ipm(ocp: OCP, guess: Guess, options: IPMOptions) -> None:
+    from trajopt.solvers.ipm.ipm import program_of
+    from trajopt.solvers.ipm.library import Kernels
+    from trajopt.solvers.ipm.newton import NewtonSystem
+
+    program = program_of(ocp, guess, options)
+    NewtonSystem(program, Kernels(program.n, program.m))
+    numerics_for(ocp)
+
+
+_PREPARED: dict[type, Any] = {
+    SLQOptions: _shooting,
+    DDPOptions: _shooting,
+    DMSOptions: _dms,
+    SQPOptions: _sqp,
+    IPMOptions: _ipm,
+}

@@ -1,0 +1,53 @@
+"""How a solve starts where compiled code is not in the cache yet.
+
+"compiled"     it is waited for
+"at once"      what is there serves, NumPy where there is nothing, while another process compiles
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import Literal
+
+Start = Literal["compiled", "at once"]
+STARTS: tuple[Start, ...] = ("compiled", "at once")
+_start: ContextVar[Start | None] = ContextVar("start", default=None)
+_served: ContextVar[dict[str, None] | None] = ContextVar("served", default=None)
+
+
+@contextmanager
+def starting(start: str | None) -> Iterator[None]:
+    """How solves start inside; None leaves it as it is. Raises ValueError for a start that is not known."""
+    if start not in (None, *STARTS):
+        raise ValueError(f"start is {start!r}; it is one of {', '.join(map(repr, STARTS))}")
+    token = _start.set(start or _start.get())
+    try:
+        yield
+    finally:
+        _start.reset(token)
+
+
+def starts_at_once() -> bool:
+    """Whether a solve begins before its libraries are there: as :func:`starting` says, else TRAJOPT_START, else not."""
+    return (_start.get() or os.environ.get("TRAJOPT_START", "compiled")) == "at once"
+
+
+@contextmanager
+def served() -> Iterator[dict[str, None]]:
+    """The engines that serve solves inside which start at once, in the order in which they came: keys of what is yielded."""
+    found: dict[str, None] = {}
+    token = _served.set(found)
+    try:
+        yield found
+    finally:
+        _served.reset(token)
+
+
+def note_serving(engine: str) -> None:
+    """Take note of an engine that serves."""
+    found = _served.get()
+    if found is not None:
+        found[engine] = None
