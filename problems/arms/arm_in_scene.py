@@ -48,7 +48,7 @@ from trajopt.guesses.rrt_connect import rrt_connect, short_cut
 from trajopt.problem.constraints import Constraint
 
 Point = tuple[float, float, float]
-ROUNDS = 6
+ROUNDS = 8
 """Solves of a problem at most."""
 MORE = 0.01
 """[m] The margin of a step grows by no more than this in a round."""
@@ -222,17 +222,26 @@ class Refinement:
         report = f"the motion comes too close: {least}"
         if self.rounds >= ROUNDS:
             return Refined(False, report)
+        if not solution.status.success:
+            self.more *= 0.5
+            return Refined(False, report, motion.with_pairs(self.ocp, self.free, self.more, self.seen), self.free)
         plan = to.Guess(solution.xs, solution.us)
         self.seen.append(plan)
-        if not solution.status.success or least.distance < -DEEP:
-            again = self.motion.with_pairs(self.ocp, self.free, self.more, self.seen)
-            return Refined(False, report, again, self.free)
+        self._ask_more(qs, times)
+        start, trust = self.free if least.distance < -DEEP else plan, 0.5 ** max(self.rounds - 2, 0)
+        return Refined(False, report, motion.with_pairs(self.ocp, start, self.more, self.seen, trust), start)
+
+    def _ask_more(self, qs: Array, times: Array) -> None:
+        """Let the margins grow in steps that come too close, between the places where distances hold."""
+        motion = self.motion
         step = np.minimum((times / times[-1] * motion.knots).astype(int), motion.knots - 1)
         for k in range(motion.knots):
             near = self._least(qs[step == k], times[step == k]).distance
             if near < 0.75 * motion.margin:
-                self.more[:, k] += min(motion.margin - near, MORE)
-        return Refined(False, report, motion.with_pairs(self.ocp, plan, self.more, self.seen), plan)
+                grown = min(1.5 * (motion.margin - near), MORE)
+                self.more[:, k] += grown
+                self.more[-1, max(k - 1, 0)] += 0.5 * grown
+                self.more[0, min(k + 1, motion.knots - 1)] += 0.5 * grown
 
     def _least(self, qs: Array, times: Array) -> LeastDistance:
         if self.check is not None:

@@ -192,15 +192,29 @@ class MotionInScene:
         return q + s * (v + 0.5 * s * a), times
 
     def with_pairs(
-        self, ocp: to.OCP, plan: to.Guess, more: Array | None = None, also: Sequence[to.Guess] = ()
+        self,
+        ocp: to.OCP,
+        plan: to.Guess,
+        more: Array | None = None,
+        also: Sequence[to.Guess] = (),
+        trust: float = 1.0,
     ) -> to.OCP:
-        """The problem with the pairs of a plan, and with those near on others; more: (checks, N) [m], added to the margin."""
+        """The problem with the pairs of a plan, and with those near on others; more: (checks, N) [m], added to the margin.
+
+        trust: the share of the relief that true shapes give, away from start and goal: it holds for the plan alone, and less of it
+        counts where solves do not settle.
+        """
         if self.clearances is None:
             return ocp
         qs, times = self.places(plan.xs, plan.us)
         margins = self.margins(plan, self.margin + (0.0 if more is None else more))
         flat, when = qs.reshape(-1, qs.shape[-1]), times.ravel()
-        relief = TruePieces(self.pairs, flat, when).relief if self.exact else None
+        shares = np.where(self.near_ends().any(axis=0), 1.0, trust).ravel()
+        true = TruePieces(self.pairs, flat, when) if self.exact else None
+
+        def relief(k: int, i: int, o: int, gap: float) -> float:
+            return 0.0 if true is None else float(shares[k]) * true.relief(k, i, o, gap)
+
         seen = [self.places(p.xs, p.us)[0].reshape(flat.shape) for p in also]
         chosen = self.pairs.chosen(self.slots, flat, when, margins.ravel(), relief, seen)
         for j in range(self.checks):
@@ -210,12 +224,17 @@ class MotionInScene:
 
     def margins(self, plan: to.Guess, asked: Array | float) -> Array:
         """What is asked (checks, N) [m]; near start and goal no more than what these leave."""
-        n, share = self.model.nv, np.arange(self.knots) / self.knots + self.ahead()[:, None]
+        n = self.model.nv
         ends = [self.clearance_of(plan.xs[i, :n], when) for i, when in ((0, 0.0), (-1, float(plan.xs[-1, -1])))]
-        found = np.broadcast_to(np.asarray(asked, float), share.shape).copy()
-        for clear, close in zip(ends, (share < NEAR_ENDS, share > 1.0 - NEAR_ENDS), strict=True):
+        found = np.broadcast_to(np.asarray(asked, float), (self.checks, self.knots)).copy()
+        for clear, close in zip(ends, self.near_ends(), strict=True):
             found[close] = np.minimum(found[close], LEFT * clear)
         return found
+
+    def near_ends(self) -> Array:
+        """Which places (2, checks, N) are near the start, and near the goal."""
+        share = np.arange(self.knots) / self.knots + self.ahead()[:, None]
+        return np.stack([share < NEAR_ENDS, share > 1.0 - NEAR_ENDS])
 
     def clearance_of(self, q: Array, when: float) -> float:
         """The least distance [m] at a configuration, of the true shapes where they are asked."""

@@ -18,6 +18,7 @@ from dynamics_backends.rigid_body.geometry.urdf_shapes import urdf_shapes
 from dynamics_backends.rigid_body.spatial.rotations import rpy_matrix
 from dynamics_backends.rigid_body.urdf.loader import load_urdf
 from problems.task import Checked, Checks
+from trajopt.collisions.robot_cover import body_poses
 
 Point = tuple[float, float, float]
 NEEDED = {
@@ -141,11 +142,11 @@ def urdf_scene(path: str | Path) -> Scene:
     if found.missing:
         raise ValueError(f"{path}: {'; '.join(found.missing)}")
     model = load_urdf(path, base="fixed")
-    from dynamics_backends.rigid_body.batched import frame_placement
-
-    bodies = []
+    poses, bodies = body_poses(model, model.neutral()[None]), []
     for i, placed in enumerate(found.placed):
-        R, p = frame_placement(model, model.neutral(), placed.link)
+        frame = model.frames[model.frame_id(placed.link)]
+        at_R, at_p = (values[0] for values in poses[frame.body])
+        R, p = at_R @ frame.R, at_R @ frame.p + at_p
         bodies.append(Body(f"{placed.link} {i}", placed.shape, R @ placed.R, R @ placed.p + p))
     return Scene(tuple(bodies), Path(path).stem)
 

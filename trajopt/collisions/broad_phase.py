@@ -88,13 +88,13 @@ class CollisionPairs:
         return tuple(b for b in self.robot.carried if b >= 0)
 
     def slots(self) -> tuple[Slot, ...]:
-        """Of each moving body one for a box, one more from the third joint on, two more at the end of a chain; one for a cylinder
-        from the third joint on, another at the end: of what the scene has. One for each pair of the robot's own bodies."""
+        """Of each moving body one for a box, one more from the third joint on, four more at the end of a chain; one for a cylinder
+        from the third joint on, two more at the end: of what the scene has. One for each pair of the robot's own bodies."""
         kinds = {core.kind for _, core in self.cores} | {"box" for near, _ in self.own if near == WORLD}
         model, found = self.robot.model, []
         for b in self.links:
             depth, last = int(model.depth[b]), b not in model.parent
-            boxes, cylinders = 1 + (depth >= 2) + 2 * last, (depth >= 2) + last
+            boxes, cylinders = 1 + (depth >= 2) + 4 * last, (depth >= 2) + 2 * last
             found += [Slot(b, WORLD, "box")] * (boxes if "box" in kinds else 0)
             found += [Slot(b, WORLD, "cylinder")] * (cylinders if "cylinder" in kinds else 0)
         return (*found, *(Slot(far, near, "box") for near, far in self.own if near != WORLD))

@@ -98,10 +98,12 @@ class MeshCheck:
         p = (R @ own_p[:, :, None])[..., 0] + p
         R = R @ own_R
         pairs = [*self.pairs, *((i, -1 - j) for i, j in self.own)]
+        best = LeastDistance(np.inf, "", "", 0.0)
+        if not pairs:
+            return best
         floor = np.full(len(pairs), -np.inf)
         places = [body.places(times) for body in self.scene.bodies]
         travel = self._travel(pairs, moved, places)
-        best = LeastDistance(np.inf, "", "", 0.0)
         for k in range(len(qs)):
             if k:
                 floor -= travel[k - 1]
