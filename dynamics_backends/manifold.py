@@ -241,6 +241,10 @@ class Manifold:
 
     Attributes: ``nx`` numbers of a state, ``ndx`` of a tangent vector, ``groups`` the factors, ``tangent_names`` one
     name for each tangent component (used in reports), ``is_vector_space``.
+
+    >>> attitude_and_rate = Manifold([SO3, vector_space(3)])
+    >>> attitude_and_rate.nx, attitude_and_rate.ndx
+    (7, 6)
     """
 
     def __init__(self, groups: Sequence[LieGroup], tangent_names: Sequence[str] | None = None) -> None:

@@ -216,7 +216,14 @@ class FunctionMap:
     """A user's own function as a map or a system.
 
     ``function(x, u, t, p)`` receives rows and returns rows or a list of scalars; it may use arithmetic, indexing and
-    :mod:`dynamics_backends.scalar`.  Example: ``lambda x, u, t, p: [x[1], -sin(x[0]) + u[0]]``.
+    :mod:`dynamics_backends.scalar`.
+
+    >>> import numpy as np, trajopt as to
+    >>> pendulum = to.FunctionMap(lambda x, u, t, p: [x[1], u[0] - to.sin(x[0])], 2, 1)
+    >>> backend = to.make_backend(pendulum, "complex_step")
+    >>> backend.jacobians(np.zeros((1, 2)), np.zeros((1, 1))).fx[0]
+    array([[ 0.,  1.],
+           [-1.,  0.]])
     """
 
     def __init__(

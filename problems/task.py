@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, fields
 from functools import cached_property
 from pathlib import Path
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
@@ -139,7 +139,8 @@ class Checked:
 
 @dataclass(frozen=True, kw_only=True)
 class Sampling(Checked):
-    """The time grid. horizon: number of time steps. dt: their length [s]. substeps: steps of the integrator in each."""
+    """The time grid. horizon: number of time steps. dt: their length [s]. integrator: of each step, see
+    :mod:`trajopt.step.integrators`. substeps: steps of the integrator in each."""
 
     horizon: int = 100
     dt: float = 0.01
@@ -182,12 +183,24 @@ def load_fixed_base(robot: str, mimic: str = "free", locked: Iterable[str] | Map
 
     Raises UnknownName, ModuleNotFoundError, FileNotFoundError, URDFError.
     """
-    path = Path(robot).expanduser()
+    return _loaded(robot, base="fixed", mimic=mimic, locked=locked)
+
+
+def load_floating_base(robot: str) -> Model:
+    """A robot whose base moves freely: a bundled name, "erd:NAME", or the path of a URDF file.
+
+    Raises UnknownName, ModuleNotFoundError, FileNotFoundError, URDFError.
+    """
+    return _loaded(robot, base="floating")
+
+
+def _loaded(robot: str, **options: Any) -> Model:
     if not is_path(robot):
-        return load_robot(robot, base="fixed", mimic=mimic, locked=locked)
+        return load_robot(robot, **options)
+    path = Path(robot).expanduser()
     if not path.is_file():
         raise FileNotFoundError(f"there is no URDF file {str(path)!r}")
-    return load_urdf(path, base="fixed", mimic=mimic, locked=locked)
+    return load_urdf(path, **options)
 
 
 def is_path(robot: str) -> bool:

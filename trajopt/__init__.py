@@ -256,6 +256,7 @@ from trajopt.solvers.options import (
     AutoOptions as AutoOptions,
     DDPOptions as DDPOptions,
     DMSOptions as DMSOptions,
+    IPMOptions as IPMOptions,
     SLQOptions as SLQOptions,
     SQPOptions as SQPOptions,
 )

@@ -1,6 +1,6 @@
 """The IRB 4600's go-to around a sphere that wanders through its way, with and without it, from many seeds; HyQ's trot.
 
-    python -m experiments.benchmark_replanning [--processes 2] [--seeds 20] [--other-seeds 2] [--planners dms,sqp] [--methods ...]
+    python -m experiments.benchmark_replanning [--processes 2] [--seeds 20] [--other-seeds 2] [--planners dms,ipm] [--methods ...]
 
 Each seed moves the start by up to START in each joint and has a sphere of its own (problems/configs/irb4600_replan.toml).
 Published: 20 scenarios, 13 to 15 iterations, less than 50 ms with eight threads (M. Giftthaler et al., Advanced Robotics 31, 2017).
@@ -49,6 +49,7 @@ _SOFT_GOAL = [
 ]
 PLANNERS: dict[str, list[str]] = {
     "dms": [],
+    "ipm": ["solver={name='ipm', gradient_tolerance=1e-4, constraint_tolerance=1e-5, max_iterations=60}"],
     "sqp": [f"solver={{name='sqp', hessian='exact', {_LOOSE}}}"],
     "real_time_sqp": [f"solver={{name='sqp', hessian='gauss_newton', {_LOOSE}}}", "replan.mode='real_time'"],
     "real_time_slq": ["solver={name='slq'}", "replan.mode='real_time'", *_SOFT_GOAL],

@@ -9,7 +9,7 @@ The reference velocity v_ref is in the world. Regular while the pitch b stays be
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 
@@ -21,6 +21,7 @@ from dynamics_backends.manifold import Manifold
 from dynamics_backends.protocol import Array
 from dynamics_backends.rigid_body.model.model import Model
 from dynamics_backends.scalar import Rows, Scalar
+from problems.legged.similarity import LENGTH, NONE, RATE, SPEED, Scale, Unit, scaled_fields
 from problems.task import Checked, Checks, not_negative
 
 Triple = tuple[float, float, float]
@@ -28,10 +29,10 @@ Triple = tuple[float, float, float]
 
 @dataclass(frozen=True, kw_only=True)
 class BaseWeights(Checked):
-    """Weights of the parts of the state, all multiplied by ``scale``.
+    """Weights of the parts of the state.
 
-    attitude and angular_velocity, linear_velocity: one number for all axes. position: x, y, z. joints and
-    joint_velocities: one number for all joints.
+    scale: by which all are multiplied. attitude, angular_velocity, linear_velocity: of the base, one number for all axes. position:
+    of the base, x, y, z. joints, joint_velocities: one number for all joints.
     """
 
     scale: float = 1.0
@@ -44,6 +45,13 @@ class BaseWeights(Checked):
 
     def checks(self) -> Checks:
         return {key: not_negative(value) for key, value in vars(self).items()}
+
+    def sized(self, scale: Scale, unit: Callable[[Unit], Unit]) -> BaseWeights:
+        """These weights for a robot of another size. unit: that of a weight from that of its residual."""
+        residuals = {"attitude": NONE, "position": LENGTH, "joints": NONE}
+        residuals |= {"angular_velocity": RATE, "linear_velocity": SPEED, "joint_velocities": RATE}
+        weights: BaseWeights = scaled_fields(self, scale, {key: unit(of) for key, of in residuals.items()})
+        return weights
 
     def vector(self, joints: int) -> Array:
         """The weights (12 + 2 joints,) in the order of the residual."""

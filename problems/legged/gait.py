@@ -26,6 +26,8 @@ PATTERNS: dict[str, tuple[tuple[int, ...], ...]] = {
     "pace": ((0, 2), (1, 3)),
     "bound": ((0, 1), (2, 3)),
     "walk": ((2,), (0,), (3,), (1,)),
+    "jump": ((0, 1, 2, 3),),
+    "stand": ((),),
 }
 """Feet that swing together, in turn, by their places in (left front, right front, left hind, right hind)."""
 

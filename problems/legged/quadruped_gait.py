@@ -10,8 +10,9 @@ controller that holds the first posture; for a jump it may hold another for a mo
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
+from typing import NamedTuple
 
 import numpy as np
 
@@ -20,14 +21,26 @@ from dynamics_backends.protocol import Array
 from dynamics_backends.rigid_body.model.model import Model
 from dynamics_backends.systems.contact.soft_contact import SoftContact
 from problems.legged.base_state import BaseWeights, Triple, base_state_cost, euler_xyz, quaternion, rotation
+from problems.legged.similarity import (
+    DAMPING,
+    LENGTH,
+    SPEED,
+    TIME,
+    TORQUE,
+    Scale,
+    running_weight,
+    scaled_fields,
+    terminal_weight,
+)
 from problems.legged.soft_ground import SoftGround
-from problems.robots import load_robot
+from problems.legged.walker import LeggedRobot, Standing, joint_gains
 from problems.task import BackendFactory, Checked, Checks, Integrator, Sampling, Task, not_negative
 
 
 @dataclass(frozen=True, kw_only=True)
 class Waypoint(Checked):
-    """What is asked for between the times ``start`` and ``end`` [s]: a height of the base [m], with these weights."""
+    """What is asked for during a part of the motion. start, end: its times [s]. height: of the base [m]. weights: of the state
+    then."""
 
     start: float
     end: float
@@ -37,10 +50,16 @@ class Waypoint(Checked):
     def checks(self) -> Checks:
         return {"end": (0.0 <= self.start < self.end, "a time after start, both at least 0")}
 
+    def sized(self, standing: Standing) -> Waypoint:
+        """For a robot of another size."""
+        timed: Waypoint = scaled_fields(self, standing.scale, dict.fromkeys(("start", "end"), TIME))
+        weights = self.weights.sized(standing.scale, running_weight)
+        return replace(timed, height=standing.height(self.height), weights=weights)
+
 
 @dataclass(frozen=True, kw_only=True)
 class Push(Checked):
-    """The posture (joints [rad]) that the controller of the guess holds between the times ``start`` and ``end`` [s]."""
+    """Another posture that the controller of the guess holds for a while. start, end: its times [s]. joints: the posture [rad]."""
 
     start: float
     end: float
@@ -51,26 +70,24 @@ class Push(Checked):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Settings(SoftGround, Sampling):
-    """A gait of any robot with a floating base, on ground that is soft.
+class Settings(LeggedRobot, SoftGround, Sampling):
+    """A gait of any robot with a floating base (:class:`~problems.legged.walker.LeggedRobot`), on ground that is soft.
 
-    robot: a bundled name or "erd:NAME". feet: frames that touch the ground.
-    joints: angles [rad] at the start and at the end. running_joints: those the running cost refers to, default ``joints``.
-    height: of the base [m], at the start and asked for. velocity: forward speed asked for on the way [m/s].
+    joints: at the start and at the end. running_joints: those the running cost refers to, default ``joints``.
+    height: of the base [m], at the start and asked for; default that of standing on the ground. velocity: forward speed
+    asked for on the way [m/s].
     goal: x, y [m] of the base at the end. yaw: of the base [rad], at the start and asked for.
     guess_gains: position and velocity gain of the joint controller whose motion is the first guess. guess_push: another posture
-    that it holds for a moment.
+    that it holds for a moment. control_weight: of the torques. running, terminal: weights of the state, on the way and at the end.
+    waypoint: what is asked for in between, or none.
     """
 
     horizon: int = 500
     dt: float = 0.005
     integrator: Integrator = "rk4"
     substeps: int = 5
-    robot: str = "hyq"
-    feet: tuple[str, ...] = ("lf_foot", "rf_foot", "lh_foot", "rh_foot")
-    joints: tuple[float, ...] = ()
     running_joints: tuple[float, ...] | None = None
-    height: float = 0.572
+    height: float | None = None
     velocity: float = 0.0
     goal: tuple[float, float] = (0.0, 0.0)
     yaw: float = 0.0
@@ -83,88 +100,121 @@ class Settings(SoftGround, Sampling):
 
     def checks(self) -> Checks:
         return super().checks() | {
-            "feet": (len(self.feet) > 0, "at least one frame"),
-            "height": (self.height > 0, "a positive number of meters"),
+            "height": (self.height is None or self.height > 0, "a positive number of meters"),
             "control_weight": not_negative(self.control_weight),
             "guess_gains": not_negative(self.guess_gains),
         }
+
+    def sized(self, scale: Scale) -> Settings:
+        """These settings for a robot of another size, but for heights and postures."""
+        units = {"dt": TIME, "velocity": SPEED, "goal": LENGTH, "control_weight": running_weight(TORQUE)}
+        sized: Settings = scaled_fields(self, scale, units)
+        position, velocity = self.guess_gains
+        return replace(
+            sized,
+            guess_gains=(scale.scaled(position, TORQUE), scale.scaled(velocity, DAMPING)),
+            running=self.running.sized(scale, running_weight),
+            terminal=self.terminal.sized(scale, terminal_weight),
+        )
+
+
+class _Walker(NamedTuple):
+    """The robot, its settings, the height of its base [m], and the posture (nq - 7,) that the running cost refers to."""
+
+    standing: Standing
+    settings: Settings
+    system: SoftContact
+    height: float
+    on_the_way: Array
+
+    @classmethod
+    def of(cls, given: Settings) -> _Walker:
+        standing = given.stand()
+        model, feet = standing.model, standing.stance.feet
+        if given.height is None:
+            height = float(standing.q[2]) + given.resting_gap(standing.share, standing.scale)
+        else:
+            height = standing.height(given.height)
+        on_the_way = given.running_joints
+        reference = standing.joints if on_the_way is None else standing.posture(on_the_way, "running_joints")
+        system = given.standing_on(model, feet, standing.scale)
+        return cls(standing, given.sized(standing.scale), system, height, reference)
+
+    @property
+    def model(self) -> Model:
+        """The robot."""
+        return self.standing.model
+
+    @property
+    def joints(self) -> Array:
+        """Of the posture (nq - 7,) at the start and at the end [rad]."""
+        return self.standing.joints
+
+    @property
+    def attitude(self) -> Triple:
+        """Of the base [rad], at the start and asked for."""
+        return (0.0, 0.0, self.settings.yaw + self.standing.yaw)
+
+    def cost(self, name: str, weights: BaseWeights, joints: Array, **reference: Triple) -> to.CostTerm:
+        """The cost of the state."""
+        manifold, weight = self.system.manifold, weights.vector(len(joints))
+        return base_state_cost(self.model, manifold, weight, joints, name, attitude=self.attitude, **reference)
 
 
 def build(settings: Settings, backend: BackendFactory) -> Task:
     """The task of these settings.
 
-    Raises UnknownName for a foot that the robot does not have, ValueError for a posture that does not fit it.
+    Raises UnknownName for a foot that the robot does not have, ValueError for feet that are not found and for a posture that does
+    not fit it.
     """
-    s = settings
-    model = load_robot(s.robot, base="floating")
-    system = s.standing_on(model, s.feet)
-    joints = _posture(model, s.joints, "joints")
-    x0 = np.concatenate([[0.0, 0.0, s.height], quaternion((0.0, 0.0, s.yaw)), joints, np.zeros(model.nv)])
+    w = _Walker.of(settings)
+    s = w.settings
+    x0 = np.concatenate([[0.0, 0.0, w.height], quaternion(w.attitude), w.joints, np.zeros(w.model.nv)])
     ocp = to.OCP.single_phase(
-        s.sampled(backend(system)),
+        s.sampled(backend(w.system)),
         x0,
         s.horizon,
         s.dt,
-        _running(model, system, s, joints),
-        [_cost(model, system, s, joints, "goal", s.terminal, position=(*s.goal, s.height))],
+        _running(w),
+        [w.cost("goal", s.terminal, w.joints, position=(*s.goal, w.height))],
         name="quadruped_gait",
-        model=model,
+        model=w.model,
     )
-    found = partial(_guess, ocp, model, s, joints)
-    return Task(ocp, found, outcome=lambda x: _outcome(s, x), feet=s.feet)
+    feet = w.standing.stance.feet
+    return Task(ocp, partial(_guess, ocp, w), outcome=partial(_outcome, w), feet=feet, notes=w.standing.notes())
 
 
-def _posture(model: Model, joints: tuple[float, ...], key: str) -> Array:
-    names = model.q_names[7:]
-    if len(joints) != len(names):
-        raise ValueError(f"{key} has {len(joints)} entries; {model.name} has {len(names)} joints: {', '.join(names)}")
-    return np.array(joints)
-
-
-def _running(model: Model, system: SoftContact, s: Settings, joints: Array) -> list[to.CostTerm]:
-    reference = joints if s.running_joints is None else _posture(model, s.running_joints, "running_joints")
-    going = {"position": (0.0, 0.0, s.height), "velocity": (s.velocity, 0.0, 0.0)}
+def _running(w: _Walker) -> list[to.CostTerm]:
+    s = w.settings
+    going = {"position": (0.0, 0.0, w.height), "velocity": (s.velocity, 0.0, 0.0)}
     terms = [
-        to.control_cost(system.nu, 0.0, s.control_weight, names=system.control_names),
-        _cost(model, system, s, reference, "gait", s.running, **going),
+        to.control_cost(w.system.nu, 0.0, s.control_weight, names=w.system.control_names),
+        w.cost("gait", s.running, w.on_the_way, **going),
     ]
     if s.waypoint is not None:
-        way = s.waypoint
+        way = s.waypoint.sized(w.standing)
         times = s.dt * np.arange(s.horizon)
         during = (times >= way.start) & (times <= way.end)
-        term = _cost(model, system, s, joints, "waypoint", way.weights, position=(0.0, 0.0, way.height))
+        term = w.cost("waypoint", way.weights, w.joints, position=(0.0, 0.0, way.height))
         terms.append(term.updated(weight=during[:, None] * term.weight))
     return terms
 
 
-def _cost(
-    model: Model, system: SoftContact, s: Settings, joints: Array, name: str, weights: BaseWeights, **reference: Triple
-) -> to.CostTerm:
-    weight = weights.vector(len(joints))
-    return base_state_cost(model, system.manifold, weight, joints, name, attitude=(0.0, 0.0, s.yaw), **reference)
-
-
-def _guess(ocp: to.OCP, model: Model, s: Settings, joints: Array) -> to.Guess:
+def _guess(ocp: to.OCP, w: _Walker) -> to.Guess:
     """The motion under the joint controller, whose position gain turns the posture of a push into torques."""
-    u = np.zeros((ocp.horizon, len(joints)))
-    if s.guess_push is not None:
-        during = (ocp.times[:-1] >= s.guess_push.start) & (ocp.times[:-1] < s.guess_push.end)
-        u[during] = s.guess_gains[0] * (_posture(model, s.guess_push.joints, "guess_push.joints") - joints)
-    return to.feedback_guess(ocp, _joint_gains(model, *s.guess_gains), u)
+    s, push, scale = w.settings, w.settings.guess_push, w.standing.scale
+    u = np.zeros((ocp.horizon, len(w.joints)))
+    if push is not None:
+        start, end = scale.scaled((push.start, push.end), TIME)
+        during = (ocp.times[:-1] >= start) & (ocp.times[:-1] < end)
+        u[during] = s.guess_gains[0] * (w.standing.posture(push.joints, "guess_push.joints") - w.joints)
+    return to.feedback_guess(ocp, joint_gains(w.model, *s.guess_gains), u)
 
 
-def _joint_gains(model: Model, position: float, velocity: float) -> Array:
-    """K (nu, ndx) of u = K (x (-) x0)."""
-    joints = model.nv - 6
-    K = np.zeros((joints, 2 * model.nv))
-    K[:, 6 : model.nv] = -position * np.eye(joints)
-    K[:, model.nv + 6 :] = -velocity * np.eye(joints)
-    return K
-
-
-def _outcome(s: Settings, x: Array) -> list[str]:
+def _outcome(w: _Walker, x: Array) -> list[str]:
+    s = w.settings
     angles = np.degrees([float(a) for a in euler_xyz(rotation(x))])
     return [
-        f"the base ends at x = {x[0]:.3f}, y = {x[1]:.3f}, z = {x[2]:.3f} m; asked for {s.goal[0]:g}, {s.goal[1]:g}, {s.height:g}",
+        f"the base ends at x = {x[0]:.3f}, y = {x[1]:.3f}, z = {x[2]:.3f} m; asked for {s.goal[0]:g}, {s.goal[1]:g}, {w.height:g}",
         f"its roll, pitch and yaw end at {angles[0]:.1f}, {angles[1]:.1f}, {angles[2]:.1f} deg",
     ]

@@ -13,14 +13,14 @@ ground (``schedule_of``), for example of a gait that :mod:`~problems.legged.quad
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from functools import partial
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
 import trajopt as to
-from dynamics_backends.protocol import Array, Batch
+from dynamics_backends.protocol import Array
 from dynamics_backends.rigid_body.batched import center_of_mass, frame_jacobian, nonlinear_effects
 from dynamics_backends.rigid_body.model.model import Model
 from dynamics_backends.systems.bodies.free_body import FreeBody
@@ -29,136 +29,38 @@ from dynamics_backends.systems.constraints.constraint_kinds import PointContact
 from dynamics_backends.systems.constraints.holonomic import Holonomic
 from dynamics_backends.systems.contact.impact import Impact
 from dynamics_backends.systems.contact.soft_contact import SoftContact
-from problems.legged.base_state import BaseWeights, base_state_cost
+from problems.legged.base_state import BaseWeights, Triple, base_state_cost
 from problems.legged.contact_limits import contact_limits
 from problems.legged.contact_terms import feet_cost, friction_cost
 from problems.legged.friction_constraint import friction_constraint
-from problems.legged.gait import PATTERNS, FootReferences, Gait, Interval
-from problems.legged.gait_analysis import LOADED
-from problems.legged.soft_ground import SoftGround
-from problems.robots import load_robot
-from problems.task import BackendFactory, Checked, Checks, Integrator, Task, not_negative, position_of, positive
+from problems.legged.gait import FootReferences, Gait, Interval
+from problems.legged.gait_settings import Settings as Settings
+from problems.legged.walker import Standing
+from problems.task import BackendFactory, Task, position_of
 from trajopt.problem.impact_stage import ImpactStage
-
-SOFT_GAP = 0.012
-"""Height [m] at which a foot of HyQ carries its share on the soft ground of the default law."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class FootWeights(Checked):
-    """Weights of the feet [1/m^2]: swing, on their way; landing, where they touch down; stance, of the foothold; terminal, at
-    the end. friction: of the cone and of pulling, rigid contacts only."""
-
-    swing: float = 1e5
-    landing: float = 1e7
-    stance: float = 0.0
-    terminal: float = 1e4
-    friction: float = 0.0
-
-    def checks(self) -> Checks:
-        return {key: not_negative(value) for key, value in vars(self).items()}
-
-
-@dataclass(frozen=True, kw_only=True)
-class Settings(SoftGround):
-    """A scheduled gait of any robot with a floating base.
-
-    robot: a bundled name or "erd:NAME". feet: left front, right front, left hind, right hind. joints: of the posture [rad].
-    gait: a name, or swings: groups of feet that swing in turn. swing, support: durations [s] of a group's swing and of
-    standing on all feet before it. step_length, step_height [m]. cycles: repetitions of all groups.
-    schedule_of: a file with a solution on soft ground; its contact forces then tell which feet stand when, and its feet how long
-    their steps are, in place of gait, swings, swing, support, cycles and step_length. least: what its feet do for less than this
-    [s] is not counted.
-    contact: "rigid" or "soft". gains: Baumgarte pair of the rigid contacts. friction: coefficient of the rigid cone. cone: kept as
-    a "cost" of weight foot_weights.friction, or as a "constraint" (:mod:`~problems.legged.friction_constraint`).
-    """
-
-    robot: str = "hyq"
-    feet: tuple[str, ...] = ("lf_foot", "rf_foot", "lh_foot", "rh_foot")
-    joints: tuple[float, ...] = ()
-    gait: str = "trot"
-    swings: tuple[tuple[str, ...], ...] = ()
-    cycles: int = 1
-    swing: float = 0.25
-    support: float = 0.02
-    step_length: float = 0.15
-    step_height: float = 0.1
-    schedule_of: str = ""
-    least: float = 0.06
-    contact: Literal["rigid", "soft"] = "rigid"
-    dt: float = 0.01
-    integrator: Integrator = "semi_implicit_euler"
-    substeps: int = 1
-    gains: tuple[float, float] = (0.0, 20.0)
-    friction: float = 0.7
-    cone: Literal["cost", "constraint"] = "cost"
-    control_weight: float = 1e-2
-    running: BaseWeights = field(default_factory=BaseWeights)
-    terminal: BaseWeights = field(default_factory=BaseWeights)
-    foot_weights: FootWeights = field(default_factory=FootWeights)
-
-    def checks(self) -> Checks:
-        return super().checks() | {
-            "gait": (
-                bool(self.swings) or self.gait in PATTERNS,
-                f"one of {', '.join(PATTERNS)}, or swings of your own",
-            ),
-            "cycles": (self.cycles >= 1, "at least 1"),
-            "swing": positive(self.swing),
-            "support": (self.support >= 0, "a duration of at least 0"),
-            "least": (self.least >= 0, "a duration of at least 0"),
-            "dt": (0 < self.dt < np.inf, "a positive number of seconds"),
-            "substeps": (self.substeps >= 1, "at least 1"),
-            "friction": positive(self.friction),
-            "gains": not_negative(self.gains),
-            "cone": (self.cone == "cost" or self.contact == "rigid", "cost, or contact = 'rigid'"),
-            "control_weight": not_negative(self.control_weight),
-        }
-
-    def schedule(self, model: Model) -> Gait:
-        """The gait. Raises UnknownName for a foot of ``swings`` that is not among the feet, SolutionFileError, ValueError."""
-        if self.schedule_of:
-            soft = to.Solution.load(self.schedule_of)
-            return observed_gait(model, self.feet, soft, step=self.dt, least=self.least, step_height=self.step_height)
-        options = {"swing": self.swing, "support": self.support, "cycles": self.cycles}
-        size = {"step_length": self.step_length, "step_height": self.step_height}
-        if self.swings:
-            return Gait.in_turn(self.feet, self.swings, **options, **size)  # type: ignore[arg-type]
-        return Gait.named(self.gait, self.feet, **options, **size)
-
-
-def observed_gait(
-    model: Model, feet: Sequence[str], soft: to.Solution, *, step: float, least: float, step_height: float
-) -> Gait:
-    """The schedule of a motion on soft ground from its contact forces, with steps as long as its feet make on average.
-
-    Raises ValueError for a solution of another robot, by its sizes.
-    """
-    system = SoftContact(model, feet)
-    if soft.xs.shape[1] != system.manifold.nx or soft.us.shape[1] != system.nu:
-        sizes = f"nx = {soft.xs.shape[1]}, nu = {soft.us.shape[1]}"
-        raise ValueError(
-            f"schedule_of: that solution has {sizes}; {model.name} has nx = {system.manifold.nx}, nu = {system.nu}"
-        )
-    forces = system.outputs(*Batch.of(system, soft.xs[:-1], soft.us, soft.times[:-1]))
-    load = np.stack([np.asarray(forces[foot])[2] for foot in feet], axis=1)
-    contact = load > LOADED * model.total_mass * np.linalg.norm(model.gravity) / len(feet)
-    gait = Gait.observed(feet, soft.times, contact, step=step, least=least, step_height=step_height)
-    ahead = [position_of(model, foot, soft.xs[[0, -1], : model.nq])[:, 0] for foot in feet]
-    steps = sum(len(gait.swings(foot)) for foot in feet)
-    return replace(gait, step_length=float(sum(x[1] - x[0] for x in ahead)) / max(1, steps))
 
 
 class _Walker(NamedTuple):
-    """The robot at its start, its gait, and what is asked of it at all knots and at the end."""
+    """The robot at its start, its settings and gait, and what is asked of it at all knots and at the end."""
 
-    model: Model
+    standing: Standing
+    settings: Settings
     gait: Gait
     x0: Array
     joints: Array
     intervals: list[Interval]
     references: FootReferences
     dt: float
+
+    @property
+    def model(self) -> Model:
+        """The robot."""
+        return self.standing.model
+
+    @property
+    def attitude(self) -> Triple:
+        """Of the base [rad] where the robot faces along x."""
+        return (0.0, 0.0, self.standing.yaw)
 
     @property
     def height(self) -> float:
@@ -171,8 +73,8 @@ def build(settings: Settings, backend: BackendFactory) -> Task:
 
     Raises UnknownName for a foot that the robot or the schedule does not have, ValueError for a posture that does not fit.
     """
-    s = settings
-    walker = _walker(s)
+    walker = _walker(settings)
+    s = walker.settings
     phases = _rigid_phases(walker, s, backend) if s.contact == "rigid" else [_soft_phase(walker, s, backend)]
     ocp = to.OCP(tuple(phases), walker.x0, tuple(_terminal(walker, s)), name="scheduled_gait", model=walker.model)
     return Task(
@@ -180,25 +82,26 @@ def build(settings: Settings, backend: BackendFactory) -> Task:
         _guess(walker, ocp),
         outcome=lambda x: _outcome(walker, x),
         feet=s.feet,
+        notes=walker.standing.notes(),
         contact_limits=partial(contact_limits, ocp, s.friction),
     )
 
 
-def _walker(s: Settings) -> _Walker:
-    model = load_robot(s.robot, base="floating")
-    gait = s.schedule(model)
+def _walker(given: Settings) -> _Walker:
+    """The robot with all its settings, those that were left to be found among them."""
+    standing = given.stand()
+    model, joints, feet = standing.model, standing.joints, standing.stance.feet
+    s = replace(given.sized(standing.scale), feet=feet)
+    gait = s.schedule(model, feet)
     gait.require_feet(model)
-    names = model.q_names[7:]
-    if len(s.joints) != len(names):
-        raise ValueError(f"joints has {len(s.joints)} entries; {model.name} has {len(names)}: {', '.join(names)}")
-    q0 = np.concatenate([np.zeros(6), [1.0], s.joints])
-    lowest = np.mean([position_of(model, foot, q0)[2] for foot in s.feet])
-    q0[2] = (SOFT_GAP if s.contact == "soft" else 0.0) - lowest
-    footholds = np.stack([position_of(model, foot, q0) for foot in s.feet])
+    q0 = standing.q
+    if s.contact == "soft":
+        q0[2] += s.resting_gap(standing.share, standing.scale)
+    footholds = np.stack([position_of(model, foot, q0) for foot in feet])
     intervals = gait.intervals(s.dt)
     times = s.dt * np.arange(intervals[-1].last + 1)
     x0 = np.concatenate([q0, np.zeros(model.nv)])
-    return _Walker(model, gait, x0, np.array(s.joints), intervals, gait.references(times, footholds), s.dt)
+    return _Walker(standing, s, gait, x0, joints, intervals, gait.references(times, footholds), s.dt)
 
 
 # -- phases ------------------------------------------------------------------------------------------------------------
@@ -245,7 +148,7 @@ class _Stance(NamedTuple):
 
 
 def _soft_phase(w: _Walker, s: Settings, backend: BackendFactory) -> to.Phase:
-    dynamics = _sampled(backend, s.standing_on(w.model, s.feet), s)
+    dynamics = _sampled(backend, s.standing_on(w.model, s.feet, w.standing.scale), s)
     N = w.intervals[-1].last
     return to.Phase(dynamics, np.full(N, s.dt), tuple(_Terms.of(w, s).at(w, s, slice(0, N))))
 
@@ -270,17 +173,15 @@ class _Terms(NamedTuple):
         """At these knots."""
         r = w.references
         own = s.foot_weights
-        weight = np.select([r.landing[knots], r.swinging[knots]], [own.landing, own.swing], own.stance).repeat(
-            3, axis=1
-        )
+        weight = np.select([r.landing[knots], r.swinging[knots]], [own.landing, own.swing], own.stance)
         base = self.base.updated(position=r.base[knots] + np.array([0.0, 0.0, w.height]))
         goal = r.position[knots].reshape(len(weight), -1)
-        return [self.control, base, self.feet.updated(goal=goal, weight=weight)]
+        return [self.control, base, self.feet.updated(goal=goal, weight=weight.repeat(3, axis=1))]
 
 
 def _terms_of_state(w: _Walker, s: Settings, weights: BaseWeights) -> tuple[to.CostTerm, to.CostTerm]:
     manifold = SoftContact(w.model, s.feet).manifold
-    base = base_state_cost(w.model, manifold, weights.vector(len(w.joints)), w.joints, "posture")
+    base = base_state_cost(w.model, manifold, weights.vector(len(w.joints)), w.joints, "posture", attitude=w.attitude)
     return base, feet_cost(w.model, manifold, s.feet, w.references.position[-1].ravel(), s.foot_weights.terminal)
 
 

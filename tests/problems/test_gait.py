@@ -17,7 +17,8 @@ from dynamics_backends.systems.constraints.holonomic import Holonomic
 from problems.legged.contact_terms import friction_cost
 from problems.legged.gait import Gait, GaitPhase
 from problems.legged.gait_analysis import analyze, contact_forces, contacts
-from problems.legged.scheduled_gait import FootWeights, Settings, build, holding_torques
+from problems.legged.gait_settings import FootWeights
+from problems.legged.scheduled_gait import Settings, build, holding_torques
 from problems.task import SettingsError, position_of
 
 NUMPY = partial(make_backend, engine="numpy")

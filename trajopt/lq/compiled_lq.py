@@ -18,7 +18,7 @@ import numpy as np
 from dynamics_backends.compiled.interface.libraries import CompilerError, address, bound, load
 from dynamics_backends.protocol import Array
 from trajopt.lq import box_qp, definite_shift
-from trajopt.lq.lq import Bounds, LQProblem, LQStep, Policy
+from trajopt.lq.lq import Bounds, LQProblem, LQStep, Policy, Stationarity
 
 _CONSTANTS = {
     "MAX_BOX_ITERATIONS": box_qp.MAX_ITERATIONS,
@@ -32,7 +32,7 @@ _CONSTANTS = {
 """What the kernels share with their twins in Python."""
 _loading = threading.Lock()
 """Held while a library is compiled or loaded, so that none is compiled twice."""
-_KERNELS = ("small_matrices.h", "box_qp.h", "definite_shift.h", "riccati.h")
+_KERNELS = ("lq_types.h", "small_matrices.h", "box_qp.h", "definite_shift.h", "riccati.h")
 
 
 def lq_source() -> str:
@@ -97,7 +97,14 @@ class CompiledLQ:
             library = _library(ndx, nu)
         self._riccati = bound(library, "lq_riccati", "pp dd pp", ctypes.c_long)
         self._adjoint = bound(library, "lq_adjoint", "ppp")
+        self._stationarity = bound(library, "lq_stationarity", "pppp p")
+        self._finite = bound(library, "lq_finite", "p", ctypes.c_int)
         self._linear_rollout = bound(library, "lq_rollout", "ppp ppp")
+
+    @property
+    def functions(self) -> tuple[Any, ...]:
+        """Those that a solver in C calls: riccati, adjoint, stationarity, finite, rollout of kernels/riccati.h."""
+        return self._riccati, self._adjoint, self._stationarity, self._finite, self._linear_rollout
 
     def solve_riccati(
         self, lq: LQProblem, mu: float = 0.0, regularize: str = "control", bounds: Bounds | None = None
@@ -145,6 +152,18 @@ class CompiledLQ:
         data = _contiguous(lq)
         self._adjoint(_problem(data), address(lam), address(gradient))
         return lam, gradient
+
+    def stationarity(self, lq: LQProblem, K: Array | None = None) -> Stationarity:
+        """See :func:`trajopt.lq.lq.stationarity`."""
+        N, data = lq.horizon, _contiguous(lq)
+        found = Stationarity(np.empty((N + 1, self.n)), np.empty((N, self.m)), np.empty(self.m))
+        K = None if K is None else np.ascontiguousarray(K)
+        self._stationarity(_problem(data), None if K is None else address(K), *map(address, found))
+        return found
+
+    def is_finite(self, lq: LQProblem) -> bool:
+        """See :func:`trajopt.lq.lq.is_finite`."""
+        return bool(self._finite(_problem(_contiguous(lq))) and np.isfinite(lq.dx0).all())
 
     def forward(
         self, lq: LQProblem, policy: Policy, bounds: Bounds | None = None

@@ -192,6 +192,35 @@ def reduced_gradient(lq: LQProblem, lam: Array | None = None) -> Array:
     return lq.r + (lam[1:, None, :] @ lq.B)[:, 0]
 
 
+class Stationarity(NamedTuple):
+    """Costates (N + 1, n), the gradient g (N, m) of the Lagrangian in the controls, and the sizes s (m,) of its terms."""
+
+    costates: Array
+    gradient: Array
+    size: Array
+
+
+def stationarity(lq: LQProblem, K: Array | None = None) -> Stationarity:
+    """Costates of the motion du = K dx, K (N, m, n), None: du = 0, by one sweep:
+
+    lambda_k = q + A'lambda_(k+1) + K'g_k,   g_k = r + B'lambda_(k+1),   s_i = max_k (|r_i| + sum_j |B_ji| |lambda_j|).
+    """
+    if K is None:
+        lam = costates(lq)
+    else:
+        q = lq.q.copy()
+        q[:-1] += (lq.r[:, None, :] @ K)[:, 0]
+        lam = costates(lq._replace(A=lq.A + lq.B @ K, q=q))
+    with np.errstate(over="ignore", invalid="ignore"):
+        terms = np.abs(lq.r) + (np.abs(lam[1:, None, :]) @ np.abs(lq.B))[:, 0]
+    return Stationarity(lam, reduced_gradient(lq, lam), terms.max(axis=0, initial=0.0))
+
+
+def is_finite(lq: LQProblem) -> bool:
+    """Whether all numbers of a problem are."""
+    return all(bool(np.isfinite(block).all()) for block in lq)
+
+
 class KKTResidual(NamedTuple):
     """Stationarity in du (N, m), and dynamics (N, n); stationarity in dx holds by the choice of the multipliers."""
 

@@ -7,7 +7,7 @@ from typing import Protocol
 from dynamics_backends.protocol import Array
 from trajopt.lq import lq as numpy_lq
 from trajopt.lq.lapack import lapack
-from trajopt.lq.lq import Bounds, LQProblem, LQStep, Policy
+from trajopt.lq.lq import Bounds, LQProblem, LQStep, Policy, Stationarity
 
 
 class LQSolver(Protocol):
@@ -30,6 +30,14 @@ class LQSolver(Protocol):
 
     def adjoint(self, lq: LQProblem) -> tuple[Array, Array]:
         """The costates (N + 1, n) at du = 0, and the reduced gradient (N, m)."""
+        ...
+
+    def stationarity(self, lq: LQProblem, K: Array | None = None) -> Stationarity:
+        """Costates and gradient under a feedback; see :func:`trajopt.lq.lq.stationarity`."""
+        ...
+
+    def is_finite(self, lq: LQProblem) -> bool:
+        """Whether all numbers of a problem are."""
         ...
 
 
@@ -56,3 +64,11 @@ class NumpyLQ:
         """See :class:`LQSolver`."""
         lam = numpy_lq.costates(lq)
         return lam, numpy_lq.reduced_gradient(lq, lam)
+
+    def stationarity(self, lq: LQProblem, K: Array | None = None) -> Stationarity:
+        """See :class:`LQSolver`."""
+        return numpy_lq.stationarity(lq, K)
+
+    def is_finite(self, lq: LQProblem) -> bool:
+        """See :class:`LQSolver`."""
+        return numpy_lq.is_finite(lq)

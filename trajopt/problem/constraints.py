@@ -117,6 +117,10 @@ def bounded(term: CostTerm, lower: Values = 0.0, upper: Values = 0.0, name: str 
     """The residual of a cost term between bounds, by default zero.
 
     Thus ``bounded(frame_placement_cost(...))`` holds a pose, ``bounded(state_cost(manifold, x_goal))`` a state.
+
+    >>> import trajopt as to
+    >>> to.bounded(to.state_cost(to.Manifold.vector(2), [1.0, 0.0]), name="goal").upper
+    array([0., 0.])
     """
     return Constraint(name or term.name, term.residual, np.asarray(lower), np.asarray(upper), term.parameters)
 

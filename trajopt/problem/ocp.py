@@ -4,6 +4,7 @@
     subject to  x_0 given,  x_(k+1) = F_k(x_k, u_k, t_k, dt_k, p),  u_lower <= u_k <= u_upper,
                 lower <= g(x_k, u_k, t_k, p) <= upper  for the constraints of a phase,  likewise for terminal ones at x_N
 
+A stage without duration, such as an impact, weighs its terms with 1 in place of dt_k.
 All phases share the state manifold and nu; a map with fewer controls reads the first ones and ignores the rest.
 """
 
@@ -107,6 +108,11 @@ class Phase:
         """N, the number of knots of the phase."""
         return len(self.dt)
 
+    @property
+    def weights(self) -> Array:
+        """(N,) what the cost of each knot is multiplied by: dt, and 1 at a stage without duration, as at the end."""
+        return self.dt if self.dynamics.takes_time else np.ones(self.knots)
+
 
 @dataclass(frozen=True, eq=False)
 class OCP:
@@ -148,7 +154,15 @@ class OCP:
         constraints: Sequence[Constraint] = (),
         **fields: Any,
     ) -> OCP:
-        """A problem with one phase of ``horizon`` knots; dt: a number or (horizon,) [s]; ``fields`` as in :class:`OCP`."""
+        """A problem with one phase of ``horizon`` knots; dt: a number or (horizon,) [s]; ``fields`` as in :class:`OCP`.
+
+        >>> import trajopt as to
+        >>> robot = to.FreeBody(to.chain(2))
+        >>> dynamics = to.SampledSystem(to.make_backend(robot), "rk4")
+        >>> ocp = OCP.single_phase(dynamics, [0.0] * 4, 50, 0.02, [to.control_cost(2)], u_lower=[-1.0, -1.0])
+        >>> ocp.horizon, round(float(ocp.times[-1]), 9), ocp.nu
+        (50, 1.0, 2)
+        """
         steps = np.broadcast_to(np.asarray(dt, dtype=float), (horizon,))
         values = {key: np.asarray(value, dtype=float) for key, value in (parameters or {}).items()}
         phase = Phase(dynamics, steps, tuple(running), values, tuple(constraints))

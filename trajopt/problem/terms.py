@@ -3,6 +3,8 @@
     running    sum_k dt_k 1/2 sum_i w_i r_i(x_k, u_k, t_k, p)^2        the integral of 1/2 |r|_w^2 by the rectangle rule
     terminal               1/2 sum_i w_i r_i(x_N, t_N, p)^2
 
+At a stage without duration, such as an impact, a running term counts as a terminal one does, without dt_k.
+
 A residual is a :class:`~dynamics_backends.protocol.Map`, generic in the scalar.  References, goals and weights are
 run-time values, constant or one per knot.  A residual on the empty manifold (:data:`NO_STATE`) does not read the
 state, one with nu = 0 does not read the controls, so that its derivatives cost nothing there.
@@ -88,6 +90,16 @@ def residual_cost(
 
     It returns rows or a list of ``n_out`` scalars and uses arithmetic, indexing and :mod:`dynamics_backends.scalar`.
     With nu = 0 (needed for a terminal term) ``u`` is empty.
+
+    >>> import numpy as np, trajopt as to
+    >>> plane = to.Manifold.vector(2)
+    >>> def ring(x, u, t, p):
+    ...     return [x[0] * x[0] + x[1] * x[1] - p["r"][0]]
+    >>> ring = to.residual_cost("ring", ring, plane, 1, 2.0, parameters={"r": [1.0]})
+    >>> to.quadratize(ring, np.array([[1.0, 1.0]]), np.zeros((1, 0)), 0.0).value
+    array([1.])
+    >>> ring.updated(r=[2.0]).parameters["r"]
+    array([2.])
     """
     residual = FunctionMap(function, manifold, nu, n_out, output_names=output_names, control_names=control_names)
     return CostTerm(name, residual, np.asarray(weight), arrays_of(parameters or {}))

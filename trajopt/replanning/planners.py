@@ -34,7 +34,7 @@ from trajopt.stage.numerics import numerics_for
 
 WARM_BARRIER = 1e-6
 """The first barrier parameter of IPOPT from a plan that it has found."""
-KEEP_MULTIPLIERS = ("sqp",)
+KEEP_MULTIPLIERS = ("sqp", "ipm")
 """Solvers that start from the multipliers of the last plan."""
 
 
@@ -42,7 +42,7 @@ class Converging:
     """Solves each problem as far as the options allow; a solution without gains gets those of :mod:`trajopt.solvers.feedback`.
 
     From a plan that it has found, IPOPT starts with a small barrier and multipliers of its own estimate: those of the plan belong
-    to a problem that has changed, and often take several times as many iterations. SQP starts with them: they tell the active set.
+    to a problem that has changed, and often take several times as many iterations. SQP and the interior point start with them.
 
     follow: start from the motion under the last plan's feedback, which obeys the dynamics, not from its states; what single
     shooting needs where the system is unstable. Raises ValueError for an unknown solver or option, at the first solve.

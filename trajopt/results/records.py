@@ -80,6 +80,11 @@ class Journal:
         finally:
             self._clock[phase] = self._clock.get(phase, 0.0) + time.perf_counter() - start
 
+    def spent(self, *seconds: float) -> None:
+        """Add seconds to the phases in their order, of what was timed elsewhere."""
+        for phase, more in zip(PHASES, seconds, strict=True):
+            self._clock[phase] = self._clock.get(phase, 0.0) + more
+
     def refused(self) -> None:
         """The one record of a solve whose start is not finite."""
         unknown = dict.fromkeys(("cost", "merit", "stop", "gradient", "defect"), float("nan"))

@@ -16,13 +16,17 @@ from trajopt.stage.numerics import numerics_for
 FINAL_WEIGHT = 1e3
 
 
-def tracking_gains(ocp: OCP, xs: Array, us: Array) -> Array:
-    """K (N, nu, ndx) of u = us + K (x (-) xs); zero where the problem weighs some control not at all."""
+def tracking_gains(ocp: OCP, xs: Array, us: Array, final: Array | None = None) -> Array:
+    """K (N, nu, ndx) of u = us + K (x (-) xs); zero where the problem weighs some control not at all.
+
+    final: sum_i J_i'J_i (ndx, ndx) of the equalities at the final state, where it is known.
+    """
     with np.errstate(all="ignore"):
         numerics = numerics_for(ocp)
         lq = numerics.evaluator.expand(xs, us).lq
         Q = lq.Q.copy()
-        Q[-1] += FINAL_WEIGHT * max(float(np.abs(Q[:-1]).max(initial=0.0)), 1.0) * _final_equalities(ocp, xs[-1:])
+        final = _final_equalities(ocp, xs[-1:]) if final is None else final
+        Q[-1] += FINAL_WEIGHT * max(float(np.abs(Q[:-1]).max(initial=0.0)), 1.0) * final
         policy = numerics.lq_solver.solve_riccati(lq._replace(Q=Q, d=np.zeros_like(lq.d)))
     if policy.failed_at is not None or not np.isfinite(policy.K).all():
         return np.zeros_like(policy.K)
@@ -34,6 +38,8 @@ def _final_equalities(ocp: OCP, x: Array) -> Array:
     total = np.zeros((ocp.manifold.ndx, ocp.manifold.ndx))
     for c in ocp.terminal_constraints:
         lower, upper = (bound[0] for bound in c.bounds(1))
+        if not (lower == upper).any():
+            continue
         batch = residual_batch(c.residual, x, np.zeros((1, 0)), ocp.times[-1:], c.parameters)
         J = residual_jacobians(c.residual, batch).fx[0][lower == upper]
         total += J.T @ J

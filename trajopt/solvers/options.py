@@ -41,7 +41,7 @@ class SLQOptions:
     hessian: how the second derivatives in the quadratic model of a step, here those of the cost, are taken: "gauss_newton" or
     "exact".
 
-    max_iterations; time_limit: [s] or None.
+    max_iterations: of the solve. time_limit: [s] or None.
     globalization: "merit", a line search on the l1 merit (:mod:`trajopt.solvers.shooting.shooting`), or, with shooting = "all" and
     linear gaps, "filter": a filter, a barrier for the bounds on the controls, and damping of states and controls
     (:mod:`trajopt.solvers.shooting.newton_loop`). The latter goes where the former gives up; regularization, accept_ratio and
@@ -59,8 +59,8 @@ class SLQOptions:
     penalty: initial weight of the l1 norm of the defects in the merit; raised where needed.
 
     For problems with constraints (:mod:`trajopt.solvers.shooting.augmented_lagrangian`):
-    constraint_tolerance: on the largest violation of feasibility and complementarity. constraint_penalty,
-    max_constraint_penalty: first and largest penalty. max_outer_iterations: updates of the multipliers.
+    constraint_tolerance: on the largest violation of feasibility and complementarity. constraint_penalty, max_constraint_penalty:
+    first and largest penalty. max_outer_iterations: updates of the multipliers.
     """
 
     shooting: int | Literal["single", "all"] = "all"
@@ -168,7 +168,7 @@ class SQPOptions:
     second_order_correction: of full steps that the line search refuses. hold: of the controls between the nodes of an
     optimal-control problem, "zero_order" or "first_order".
 
-    max_iterations; time_limit: [s] or None.
+    max_iterations: of the solve. time_limit: [s] or None.
     gradient_tolerance: on the largest entry of the gradient of the Lagrangian, relative to the multipliers where they
     are large, and on complementarity. constraint_tolerance: on the largest violation of a constraint.
 
@@ -224,7 +224,7 @@ class DMSOptions:
     hessian: how the second derivatives in the quadratic model of a step, here those of the Lagrangian, are taken: "exact";
     "gauss_newton", of the cost alone; "limited_memory", IPOPT's approximation from gradients.
 
-    max_iterations; time_limit: [s] or None.
+    max_iterations: of the solve. time_limit: [s] or None.
     gradient_tolerance: IPOPT's tol, on its scaled optimality error. constraint_tolerance: on the largest violation.
     barrier: initial value of the barrier parameter mu; small for a start near the solution. barrier_strategy: how mu falls,
     "monotone" or "adaptive".
@@ -243,6 +243,40 @@ class DMSOptions:
 
     def __post_init__(self) -> None:
         known = {"hold": HOLDS, "hessian": IPOPT_HESSIANS, "barrier_strategy": BARRIERS}
+        for key, names in known.items():
+            value = getattr(self, key)
+            _require(value in names, key, value, " or ".join(map(repr, names)))
+        count = self.max_iterations
+        _require(isinstance(count, int) and count >= 0, "max_iterations", count, "an integer of at least 0")
+        for key in ("gradient_tolerance", "constraint_tolerance", "barrier"):
+            _require(_number(value := getattr(self, key)) and value > 0, key, value, "a positive number")
+        limit = self.time_limit
+        _require(limit is None or (_number(limit) and limit > 0), "time_limit", limit, "None or a positive number")
+
+
+@dataclass(frozen=True)
+class IPMOptions:
+    """Options of :func:`trajopt.solvers.ipm.ipm.ipm`; checked at construction (ValueError), unknown names are a TypeError.
+
+    hessian: how the second derivatives in the quadratic model of a step, here those of the Lagrangian, are taken: "exact", or
+    "gauss_newton", of the cost alone; "auto", exact where all time steps have second derivatives.
+
+    max_iterations; time_limit: [s] or None.
+    gradient_tolerance: on the scaled optimality error, that of IPOPT's tol. constraint_tolerance: on the largest violation.
+    barrier: initial value of the barrier parameter mu; small for a start near the solution. barrier_strategy: how mu falls,
+    "monotone" or "adaptive" (:mod:`trajopt.solvers.ipm.barrier`).
+    """
+
+    hessian: Literal["auto", "exact", "gauss_newton"] = "auto"
+    max_iterations: int = 300
+    time_limit: float | None = None
+    gradient_tolerance: float = 1e-8
+    constraint_tolerance: float = 1e-8
+    barrier: float = 0.1
+    barrier_strategy: Literal["monotone", "adaptive"] = "adaptive"
+
+    def __post_init__(self) -> None:
+        known = {"hessian": ("auto", "exact", "gauss_newton"), "barrier_strategy": BARRIERS}
         for key, names in known.items():
             value = getattr(self, key)
             _require(value in names, key, value, " or ".join(map(repr, names)))

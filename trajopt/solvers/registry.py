@@ -16,7 +16,7 @@ from trajopt.guesses.warm_start import WarmStart
 from trajopt.problem.ocp import OCP
 from trajopt.results.records import Callback
 from trajopt.results.solution import Solution
-from trajopt.solvers.options import AutoOptions, DDPOptions, DMSOptions, SLQOptions, SQPOptions
+from trajopt.solvers.options import AutoOptions, DDPOptions, DMSOptions, IPMOptions, SLQOptions, SQPOptions
 from trajopt.validation.validation import Finding, require_valid
 
 if TYPE_CHECKING:
@@ -60,6 +60,14 @@ def _sqp(ocp: OCP, warm: WarmStart, options: SQPOptions, callback: Callback | No
     return sqp(ocp, warm.guess, options, callback, warm.multipliers or None)
 
 
+def _ipm(ocp: OCP, warm: WarmStart, options: IPMOptions, callback: Callback | None) -> Solution:
+    from trajopt.solvers.ipm.ipm import ipm
+
+    if warm.barrier is not None:
+        options = replace(options, barrier=warm.barrier)
+    return ipm(ocp, warm.guess, options, callback, warm.multipliers or None)
+
+
 def _auto(ocp: OCP, warm: WarmStart, options: AutoOptions, callback: Callback | None) -> Solution:
     from trajopt.solvers.auto import auto
 
@@ -82,6 +90,7 @@ SOLVERS: dict[str, tuple[Any, Any, Mapping[str, Any]]] = {
     "ddp": (_ddp, DDPOptions, {}),
     "dms": (_dms, DMSOptions, {}),
     "sqp": (_sqp, SQPOptions, {}),
+    "ipm": (_ipm, IPMOptions, {}),
     "auto": (_auto, AutoOptions, {}),
 }
 """name -> (function of ocp, warm start, options, callback; class of its options; options that the name stands for)."""
@@ -130,6 +139,15 @@ def solve(
 
     Raises UnknownName for a solver or option, :class:`~trajopt.validation.validation.InvalidProblem` with all errors found,
     ValueError for bad options. Non-convergence is no exception: see ``Solution.status``.
+
+    >>> import trajopt as to
+    >>> cart = to.FunctionMap(lambda x, u, t, p: [x[1], u[0]], 2, 1, second_order=True)
+    >>> step = to.SampledSystem(to.make_backend(cart, "forward_ad"), "semi_implicit_euler")
+    >>> terminal = [to.state_cost(cart.manifold, [1.0, 0.0], 1e4)]
+    >>> ocp = to.OCP.single_phase(step, [0.0, 0.0], 20, 0.1, [to.control_cost(1)], terminal)
+    >>> solution = to.solve(ocp, solver="slq")
+    >>> solution.status.success, solution.iterations, bool(abs(solution.xs[-1, 0] - 1.0) < 0.01)
+    (True, 1, True)
     """
     solver = _named_by(options) if solver is None else solver
     run, kind, preset = _entry(solver)

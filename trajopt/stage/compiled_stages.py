@@ -45,7 +45,7 @@ from trajopt.stage.library import (
     library_of,
 )
 from trajopt.stage.numpy_stages import NumpyStages
-from trajopt.stage.pool import Pool, Work
+from trajopt.stage.pool import Pool, Work, numbers_filled
 from trajopt.stage.stage_source import StageShape
 from trajopt.stage.stages import StageDerivatives, StageValues, Trials, room_for
 from trajopt.stage.term_source import TermShape, by_knot, theta_of
@@ -83,9 +83,10 @@ class CompiledStages:
         self._backend, self._substeps, self._first_knot = sampling.called, sampling.substeps, plain.start
         self._sizes = (ocp.manifold.nx, n, n, ocp.nu, sum(c.residual.n_out for c in path))
         p, theta = by_knot(phase.parameters.values(), K), theta_of(phase.terms, K)
-        self._values = [np.ascontiguousarray(v) for v in (plain.t, plain.dt, p, theta, constraint_theta(path, K))]
+        # a stage without duration reads no dt but for the weight of its cost
+        self._values = [np.ascontiguousarray(v) for v in (plain.t, phase.weights, p, theta, constraint_theta(path, K))]
         self._from_knot: dict[tuple[Library, int], ctypes.Structure] = {}
-        self._stages = self._at(self.library, 0)
+        self.data = self._at(self.library, 0)
         self._kept_at = b""
         self._last: tuple[bytes, StageDerivatives | None] = b"", None
 
@@ -149,14 +150,13 @@ class CompiledStages:
         _, n, _, m, _ = self._sizes
         call = self._part(self.library.first, at, results, given)
         point = b"" if self.library.shape.parts == ROLLED else b"".join(a.tobytes() for a in given)
-        numbers = 2 * n * n + 2 * n * m + m * m
-        return Work(len(x), self.library.lanes, numbers, self.library.rooms.doubles, call), point
+        return Work(len(x), self.library.lanes, numbers_filled(n, m), self.library.rooms.doubles, call), point
 
     def _part(
         self, function: Any, at: ctypes.Structure, results: ctypes.Structure, kept: Any = None
     ) -> Callable[[int, int, Array], None]:
         """The function at a point, for ranges of knots."""
-        stages, point, out = ctypes.byref(self._stages), ctypes.byref(at), ctypes.byref(results)
+        stages, point, out = ctypes.byref(self.data), ctypes.byref(at), ctypes.byref(results)
 
         def part(first: int, last: int, room: Array) -> None:
             function(stages, point, first, last, out, address(room))
@@ -265,7 +265,7 @@ class CompiledStages:
             N, trials.shooting.gaps == "nonlinear", *arrays, *map(address, (trials.X, trials.U, trials.D))
         )
         parts = PartsData(first, *map(address, (start, stop, trial, cost)))
-        head = [ctypes.byref(s) for s in (self._stages, all_of, parts)]
+        head = [ctypes.byref(s) for s in (self.data, all_of, parts)]
 
         def part(begin: int, end: int, room: Array) -> None:
             self.library.rollout(*head, begin, end, address(room))
@@ -280,8 +280,9 @@ class CompiledEnd:
 
     def __init__(self, library: Library, ocp: OCP, final: Sequence[Constraint], plain: NumpyStages) -> None:
         self.library, self.plain, self._n = library, plain, ocp.manifold.ndx
+        # a stage without duration reads no dt but for the weight of its cost
         self._values = [ocp.times[-1:].copy(), theta_of(ocp.terminal, 1), constraint_theta(final, 1)]
-        self._end = EndData(*map(address, self._values))
+        self.data = EndData(*map(address, self._values))
         self._ng = sum(c.residual.n_out for c in final)
 
     def values(self, x: Array, u: Array, nodes: Array) -> StageValues:
@@ -292,7 +293,7 @@ class CompiledEnd:
 
     def _values_of(self, x: Array, stride: int, cost: Array, g: Array | None) -> None:
         to = (address(cost), None if g is None else address(g), address(self.library.rooms[0]))
-        self.library.end_values(ctypes.byref(self._end), address(x), stride, len(cost), *to)
+        self.library.end_values(ctypes.byref(self.data), address(x), stride, len(cost), *to)
 
     def first(
         self,
@@ -309,7 +310,7 @@ class CompiledEnd:
         arrays = (found.values.cost, found.values.g, found.lx, found.gx, found.Q)
         results = EndFirstData(*map(address, arrays))
         self.library.end_first(
-            ctypes.byref(self._end), address(x), ctypes.byref(results), address(self.library.rooms[0])
+            ctypes.byref(self.data), address(x), ctypes.byref(results), address(self.library.rooms[0])
         )
         return found
 
@@ -333,7 +334,7 @@ class CompiledEnd:
         x, n, xx = np.ascontiguousarray(x), self._n, np.empty((1, self._n, self._n))
         y = None if y is None else np.ascontiguousarray(y, float)
         to = (None if y is None else address(y), address(xx), address(self.library.rooms[0]))
-        self.library.end_second(ctypes.byref(self._end), address(x), sigma, *to)
+        self.library.end_second(ctypes.byref(self.data), address(x), sigma, *to)
         return Hessians(xx, np.zeros((1, 0, n)), np.zeros((1, 0, 0)))
 
     def rollout(self, trials: Trials) -> Array:

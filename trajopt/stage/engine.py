@@ -56,7 +56,7 @@ def stages_of(ocp: OCP, wanted: Wanted, engine: Engine = "auto") -> list[Stages]
 def _numpy_stages(ocp: OCP, i: int, path: Sequence[Constraint], hessian: str) -> NumpyStages:
     phase, knots = ocp.phases[i], ocp.phase_slices[i]
     given = (phase.dynamics, phase.terms, path, ocp.times[knots], phase.dt, ocp.nu, phase.parameters)
-    return NumpyStages(ocp.manifold, *given, start=knots.start, hessian=hessian)
+    return NumpyStages(ocp.manifold, *given, start=knots.start, hessian=hessian, scale=phase.weights)
 
 
 def _compiled(ocp: OCP, i: int, wanted: Wanted, plain: NumpyStages, engine: Engine) -> Any:

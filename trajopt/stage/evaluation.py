@@ -18,7 +18,7 @@ from trajopt.lq.lq import LQProblem
 from trajopt.problem.ocp import OCP, Phase
 from trajopt.stage.engine import Engine, Wanted, stages_of
 from trajopt.stage.numpy_stages import NumpyStages, phase_cost
-from trajopt.stage.pool import Pool
+from trajopt.stage.pool import Pool, numbers_filled, worth_sharing
 from trajopt.stage.stages import (
     Candidates,
     Direction,
@@ -76,16 +76,24 @@ class StageEvaluator:
     def __init__(self, ocp: OCP, hessian: str = "gauss_newton", engine: Engine = "numpy") -> None:
         self.ocp, self.hessian, self.manifold = ocp, hessian, ocp.manifold
         self.stages = stages_of(ocp, Wanted(hessian, rollout=True), engine)
-        self._slices = ocp.phase_slices
-        unread = (
-            (knots, np.arange(_controls_read(p), ocp.nu)) for p, knots in zip(ocp.phases, self._slices, strict=True)
-        )
+        self.slices, self.controls_read = ocp.phase_slices, [_controls_read(phase) for phase in ocp.phases]
+        unread = ((k, np.arange(read, ocp.nu)) for k, read in zip(self.slices, self.controls_read, strict=True))
         self._unread = [(knots, controls) for knots, controls in unread if len(controls)]
 
     @property
     def compiled(self) -> bool:
         """Whether the stages of all phases are compiled code."""
         return not any(isinstance(stages, NumpyStages) for stages in self.stages[:-1])
+
+    @property
+    def alone(self) -> bool:
+        """Whether everything is compiled code, and one thread is enough for an expansion."""
+        if not self.compiled:
+            return False
+        lanes = max(stages.library.lanes for stages in self.stages[:-1])  # type: ignore[attr-defined]
+        blocks = sum(-(-(k.stop - k.start) // lanes) for k in self.slices)
+        n, m = self.manifold.ndx, self.ocp.nu
+        return not worth_sharing(blocks, lanes, numbers_filled(n, m))
 
     def expand(self, xs: Array, us: Array) -> Expansion:
         """See :class:`Evaluator`."""
@@ -95,7 +103,7 @@ class StageEvaluator:
         S, R, r, none = np.empty((N, m, n)), np.empty((N, m, m)), np.empty((N, m)), np.empty((N + 1, 0))
         pool = Pool()
         xs, us, gx, gu = np.ascontiguousarray(xs), np.ascontiguousarray(us), none[:, :, None], none[:, :, None]
-        for stages, k in zip(self.stages, (*self._slices, slice(N, N + 1)), strict=True):
+        for stages, k in zip(self.stages, (*self.slices, slice(N, N + 1)), strict=True):
             u = us[k] if k.start < N else us[:1, :0]
             values = StageValues(x_next[k], d[k], cost[k], none[k])
             out = StageDerivatives(values, A[k], B[k], q[k], r[k], Q[k], S[k], R[k], gx[k], gu[k])
@@ -117,7 +125,7 @@ class StageEvaluator:
         """See :class:`Evaluator`."""
         M, n, m = len(us), self.manifold.ndx, self.ocp.nu
         out = Hessians(np.empty((M, n, n)), np.empty((M, m, n)), np.empty((M, m, m)))
-        for stages, knots in zip(self.stages, self._slices, strict=False):
+        for stages, knots in zip(self.stages, self.slices, strict=False):
             start, stop = max(knots.start, first), min(knots.stop, first + M)
             if start < stop:
                 k, nodes = slice(start - first, stop - first), slice(start - first + 1, stop - first + 1)
@@ -130,7 +138,7 @@ class StageEvaluator:
         compiled.
         """
         parts: list[Any] = []
-        for stages, k in zip(self.stages, self._slices, strict=False):
+        for stages, k in zip(self.stages, self.slices, strict=False):
             part = (
                 stages.sweep_part(xs[k], us[k], xs[k.start + 1 : k.stop + 1])
                 if isinstance(stages, SweptStages)
@@ -147,8 +155,8 @@ class StageEvaluator:
         """The costs (L,) of trajectories xs (L, N + 1, nx), us (L, N, nu), in NumPy."""
         ocp, times = self.ocp, self._times
         total = phase_cost(ocp.terminal, xs[:, -1:], us[:, :1, :0], times[-1:], np.ones(1)).sum(axis=1)
-        for phase, knots in zip(ocp.phases, self._slices, strict=True):
-            total = total + phase_cost(phase.terms, xs[:, knots], us[:, knots], times[knots], phase.dt).sum(axis=1)
+        for phase, knots in zip(ocp.phases, self.slices, strict=True):
+            total = total + phase_cost(phase.terms, xs[:, knots], us[:, knots], times[knots], phase.weights).sum(axis=1)
         return np.asarray(total)
 
     @cached_property

@@ -30,23 +30,23 @@ ALONE, ROLLED, CURVED = ("first",), ("first", "rollout"), ("first", "second")
 """The parts of a library: for values and first derivatives alone, with roll-outs, with second derivatives."""
 
 
-def _struct(name: str, fields: str) -> type[ctypes.Structure]:
+def struct_type(name: str, fields: str) -> type[ctypes.Structure]:
     """A struct of the kernels: pointers, and longs and doubles as marked (N:l sigma:d)."""
     kinds = {"": ctypes.c_void_p, "l": ctypes.c_long, "d": ctypes.c_double}
     pairs = [field.partition(":") for field in fields.split()]
     return type(name, (ctypes.Structure,), {"_fields_": [(key, kinds[kind]) for key, _, kind in pairs]})
 
 
-StagesData = _struct("stages_t", "ti td substeps:l t dt p theta pg")
-PointData = _struct("point_t", "xs us nodes")
-ValuesData = _struct("values_t", "x_next d cost g")
-FirstData = _struct("first_t", "x_next d cost g A B lx lu gx gu Q S R kept")
-SecondData = _struct("second_t", "sigma:d lam y kept xx ux uu")
-SweepData = _struct("sweep_t", "stages at room")
-TrialsData = _struct("trials_t", "N:l nonlinear:l xs us dx du K gaps lower upper alphas node X U D")
-PartsData = _struct("parts_t", "origin:l start stop trial cost")
-EndData = _struct("end_t", "t theta pg")
-EndFirstData = _struct("end_first_t", "cost g lx gx Q")
+StagesData = struct_type("stages_t", "ti td substeps:l t dt p theta pg")
+PointData = struct_type("point_t", "xs us nodes")
+ValuesData = struct_type("values_t", "x_next d cost g")
+FirstData = struct_type("first_t", "x_next d cost g A B lx lu gx gu Q S R kept")
+SecondData = struct_type("second_t", "sigma:d lam y kept xx ux uu")
+SweepData = struct_type("sweep_t", "stages at room")
+TrialsData = struct_type("trials_t", "N:l nonlinear:l xs us dx du K gaps lower upper alphas node X U D")
+PartsData = struct_type("parts_t", "origin:l start stop trial cost")
+EndData = struct_type("end_t", "t theta pg")
+EndFirstData = struct_type("end_first_t", "cost g lx gx Q")
 
 
 class Library:

@@ -50,8 +50,25 @@ class Pool:
                 if start < stop:
                     w.call(start * w.lanes, min(stop * w.lanes, w.knots), room)
 
-        least = -(-NUMBERS_PER_THREAD // (work[0].lanes * work[0].numbers))
+        least = _least(work[0].lanes, work[0].numbers)
         over_threads(part, ends[-1], 1, _rooms(max(w.room for w in work)), least=least)
+
+
+def numbers_filled(n: int, m: int) -> int:
+    """Numbers of the first derivatives of a knot with n = ndx and m controls."""
+    return 2 * n * n + 2 * n * m + m * m
+
+
+def worth_sharing(blocks: int, lanes: int, numbers: int) -> bool:
+    """Whether blocks of knots that fill so many numbers each go to more than one thread."""
+    from dynamics_backends.compiled.interface.libraries import default_threads, ranges
+
+    return len(ranges(blocks, 1, default_threads(), _least(lanes, numbers))) > 1
+
+
+def _least(lanes: int, numbers: int) -> int:
+    """Blocks for a thread."""
+    return -(-NUMBERS_PER_THREAD // (lanes * numbers))
 
 
 @lru_cache(maxsize=16)

@@ -77,6 +77,7 @@ def stage_source(
         manifold_source.manifold_source(manifold),
         dynamics.source,
         *([] if second is None else [second.source, manifold_source.curvature_source(manifold)]),
+        kernel_text("stage_types.h"),
         kernel_text("step.h"),
         *([] if second is None else [kernel_text("curvature.h")]),
         *(part.source for part in terms),

@@ -8,8 +8,10 @@ from dynamics_backends.compiled.runtime.memory import (
     address as address,
     aligned as aligned,
     bound as bound,
+    default_threads as default_threads,
     over_threads as over_threads,
     pointers as pointers,
+    ranges as ranges,
 )
 from dynamics_backends.compiled.runtime.remembered import library as library, remembered as remembered
 from dynamics_backends.compiled.runtime.toolchain import (

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from functools import lru_cache
+from io import BytesIO
 from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.parse import unquote
@@ -17,7 +18,10 @@ import numpy as np
 
 from dynamics_backends.protocol import Array
 
+GRAY = "0.5 0.5 0.5 1"
 PACKAGE, FILE = "package://", "file://"
+WELD = 1e-6
+"""Vertices closer than this, as a share of a mesh's extent, are one."""
 
 
 class MeshMissing(LookupError):
@@ -74,6 +78,10 @@ def load_mesh(path: Path) -> tuple[Part, ...]:
         raise ModuleNotFoundError("meshes need the package trimesh: pip install trimesh", name="trimesh") from error
     try:
         pieces: list[Any] = trimesh.load_scene(path, process=False).dump()
+        if (
+            not pieces and path.suffix.lower() == ".dae"
+        ):  # a picture that the file does not hold takes the triangles with it
+            pieces = trimesh.load_scene(BytesIO(_plain_collada(path)), file_type="dae", process=False).dump()
         parts = tuple(
             Part(np.asarray(piece.vertices, float), np.asarray(piece.faces, np.int64), _color(piece))
             for piece in pieces
@@ -84,6 +92,23 @@ def load_mesh(path: Path) -> tuple[Part, ...]:
     if not parts or not all(np.isfinite(part.vertices).all() for part in parts):
         raise MeshMissing(f"the mesh {path} holds no triangles, or coordinates that are not finite")
     return parts
+
+
+def _plain_collada(path: Path) -> bytes:
+    """A COLLADA file with gray in place of pictures."""
+    from xml.etree import ElementTree
+
+    tree = ElementTree.parse(path)
+    for parent in list(tree.iter()):
+        for child in list(parent):
+            kind = child.tag.rpartition("}")[2]
+            if kind == "newparam":
+                parent.remove(child)
+            elif kind == "texture":
+                child.tag, child.text = child.tag.replace("texture", "color"), GRAY
+                child.attrib.clear()
+                del child[:]
+    return ElementTree.tostring(tree.getroot())
 
 
 def _color(piece: Any) -> tuple[float, float, float, float] | None:
@@ -101,14 +126,29 @@ def _color(piece: Any) -> tuple[float, float, float, float] | None:
 def simplified(vertices: Array, faces: Array, triangles: int) -> tuple[Array, Array]:
     """About ``triangles`` triangles in place of more (quadric error metrics of M. Garland, P. Heckbert, SIGGRAPH 1997).
 
+    Corners that coincide are made one first: many files give each triangle corners of its own, and such would fall apart.
     Raises ModuleNotFoundError without fast-simplification where there are more.
     """
     if len(faces) <= triangles:
         return vertices, faces
     import fast_simplification
 
+    vertices, faces = welded(vertices, faces)
+    if len(faces) <= triangles:
+        return vertices, faces
     fewer = 1.0 - triangles / len(faces)
     points, corners = fast_simplification.simplify(
         vertices.astype(np.float32), faces.astype(np.int32), target_reduction=min(fewer, 0.999)
     )
     return points.astype(float), corners.astype(np.int64)
+
+
+def welded(vertices: Array, faces: Array) -> tuple[Array, Array]:
+    """The surface with one vertex in place of those that agree to WELD of its extent, without triangles that become lines."""
+    size = float(np.ptp(vertices, axis=0).max())
+    if size == 0.0:
+        return vertices, faces
+    _, first, inverse = np.unique(np.round(vertices / (WELD * size)), axis=0, return_index=True, return_inverse=True)
+    corners = inverse.reshape(-1)[faces]
+    a, b, c = corners.T
+    return vertices[first], corners[(a != b) & (b != c) & (c != a)]

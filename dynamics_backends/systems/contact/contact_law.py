@@ -14,10 +14,16 @@ whose derivatives in n and w are those of :class:`Slip`.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import field
 from typing import Any, NamedTuple, Protocol
 
 from dynamics_backends.rigid_body.spatial.spatial import Mat, Vec
 from dynamics_backends.scalar import Rows, Scalar
+
+
+def in_unit(default: Any, exponents: tuple[float, float, float]) -> Any:
+    """A field of a law's dataclass with the exponents of kg, m, s of its unit, by which laws are scaled to other robots."""
+    return field(default=default, metadata={"unit": exponents})
 
 
 class Derivatives(NamedTuple):

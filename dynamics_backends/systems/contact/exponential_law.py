@@ -30,6 +30,7 @@ from dynamics_backends.systems.contact.contact_law import (
     SecondDerivatives,
     Slip,
     diagonal,
+    in_unit,
     parameter,
     scaled,
 )
@@ -49,12 +50,12 @@ class SoftContactLaw:
     Raises ValueError for numbers that make no contact.
     """
 
-    stiffness: float = 5000.0
-    damping: float = 1000.0
-    damper_sharpness: float = 100.0
-    spring_sharpness: float = 100.0
-    offset: float = -0.02
-    friction: float | None = None
+    stiffness: float = in_unit(5000.0, (1, 1, -2))
+    damping: float = in_unit(1000.0, (1, 0, -1))
+    damper_sharpness: float = in_unit(100.0, (0, -1, 0))
+    spring_sharpness: float = in_unit(100.0, (0, -1, 0))
+    offset: float = in_unit(-0.02, (0, 1, 0))
+    friction: float | None = in_unit(None, (0, 0, 0))
 
     def __post_init__(self) -> None:
         for name in ("stiffness", "damper_sharpness", "spring_sharpness"):

@@ -24,6 +24,7 @@ from dynamics_backends.systems.contact.contact_law import (
     SecondDerivatives,
     Slip,
     diagonal,
+    in_unit,
     parameter,
     scaled,
 )
@@ -51,11 +52,11 @@ class HuntCrossley:
     contact_stiffness, contact_dissipation, contact_friction (1 each). Raises ValueError for numbers that make no contact.
     """
 
-    stiffness: float = 2e5
-    dissipation: float = 2.0
-    smoothing: float = 2e-3
-    friction: float = 0.7
-    slip_speed: float = 0.2
+    stiffness: float = in_unit(2e5, (1, -0.5, -2))
+    dissipation: float = in_unit(2.0, (0, -1, 1))
+    smoothing: float = in_unit(2e-3, (0, 1, 0))
+    friction: float = in_unit(0.7, (0, 0, 0))
+    slip_speed: float = in_unit(0.2, (0, 1, -1))
 
     def __post_init__(self) -> None:
         for name in ("stiffness", "smoothing", "slip_speed"):

@@ -32,3 +32,9 @@ def law_keys(name: str) -> tuple[str, ...]:
     """The keys of the law of a name."""
     kind: Any = CONTACT_LAWS[name]
     return tuple(f.name for f in fields(kind))
+
+
+def law_units(name: str) -> dict[str, tuple[float, float, float]]:
+    """The keys of the law of a name, each with the exponents of kg, m, s of its unit."""
+    kind: Any = CONTACT_LAWS[name]
+    return {f.name: f.metadata["unit"] for f in fields(kind)}

@@ -49,7 +49,7 @@ def hop(engine="numpy"):
     parts = (
         Phase(standing, np.full(2, 0.02), (*terms, cone)),
         Phase(flying, np.full(2, 0.01), terms),
-        Phase(landing, np.zeros(1)),
+        Phase(landing, np.zeros(1), (state_cost(manifold, x0, 0.7, "at landing"),)),
         Phase(standing, np.full(8, 0.02), (*terms, cone)),
     )
     return OCP(parts, x0, (state_cost(manifold, manifold.identity(), 3.0),))

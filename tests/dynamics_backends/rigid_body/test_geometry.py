@@ -5,7 +5,7 @@ import pytest
 
 from dynamics_backends.rigid_body.geometry.capsule_fit import distances_to_segment, fit_capsule
 from dynamics_backends.rigid_body.geometry.mesh_cache import simplified_mesh
-from dynamics_backends.rigid_body.geometry.meshes import MeshMissing, find_mesh, load_mesh
+from dynamics_backends.rigid_body.geometry.meshes import MeshMissing, find_mesh, load_mesh, simplified, welded
 from dynamics_backends.rigid_body.geometry.shapes import Box, Capsule, Cylinder, Sphere
 from dynamics_backends.rigid_body.geometry.urdf_shapes import urdf_shapes
 from dynamics_backends.rigid_body.urdf.xml_source import URDFError
@@ -124,6 +124,30 @@ def test_simplified_meshes_are_kept_and_read_anew_when_the_file_changes(tmp_path
         simplified_mesh(path, 300)
 
 
+def soup(vertices, faces):
+    """The same surface with corners of its own for each triangle."""
+    return vertices[faces].reshape(-1, 3), np.arange(faces.size).reshape(-1, 3)
+
+
+def test_triangles_with_corners_of_their_own_are_joined():
+    vertices, faces = Sphere(0.3).triangles()
+    joined = welded(*soup(vertices, faces))
+    edges = np.sort(joined[1][:, [[0, 1], [1, 2], [2, 0]]].reshape(-1, 2), axis=1)
+    counts = np.unique(edges, axis=0, return_counts=True)[1]
+    assert (counts == 2).all()
+    assert enclosed(*joined) == pytest.approx(enclosed(vertices, faces))
+
+
+def test_a_simplified_surface_stays_closed_whoever_shares_its_corners():
+    pytest.importorskip("fast_simplification")
+    vertices, faces = Sphere(0.3).triangles()
+    fewer = len(faces) // 3
+    together, apart = simplified(vertices, faces, fewer), simplified(*soup(vertices, faces), fewer)
+    assert len(apart[1]) < 0.5 * len(faces)
+    assert enclosed(*apart) == pytest.approx(enclosed(*together), rel=0.05)
+    assert enclosed(*apart) == pytest.approx(enclosed(vertices, faces), rel=0.1)
+
+
 def test_files_that_are_no_meshes(tmp_path):
     pytest.importorskip("trimesh")
     (tmp_path / "a.stl").write_text("not a mesh")
@@ -131,3 +155,37 @@ def test_files_that_are_no_meshes(tmp_path):
         load_mesh(tmp_path / "a.stl")
     with pytest.raises(MeshMissing, match="ROS_PACKAGE_PATH"):
         find_mesh("package://nobody/a.stl", tmp_path)
+
+
+COLLADA = """<?xml version="1.0"?>
+<COLLADA xmlns="http://www.collada.org/2005/11/COLLADASchema" version="1.4.1">
+  <asset><unit name="meter" meter="1"/><up_axis>Z_UP</up_axis></asset>
+  <library_effects><effect id="painted"><profile_COMMON>
+    <newparam sid="sampler"><sampler2D><source>nowhere</source></sampler2D></newparam>
+    <technique sid="common"><phong><diffuse><texture texture="sampler" texcoord="UV"/></diffuse></phong></technique>
+  </profile_COMMON></effect></library_effects>
+  <library_materials><material id="paint"><instance_effect url="#painted"/></material></library_materials>
+  <library_geometries><geometry id="triangle"><mesh>
+    <source id="points"><float_array id="numbers" count="9">0 0 0 1 0 0 0 1 0</float_array>
+      <technique_common><accessor source="#numbers" count="3" stride="3">
+        <param name="X" type="float"/><param name="Y" type="float"/><param name="Z" type="float"/>
+      </accessor></technique_common></source>
+    <vertices id="corners"><input semantic="POSITION" source="#points"/></vertices>
+    <triangles count="1" material="paint"><input semantic="VERTEX" source="#corners" offset="0"/><p>0 1 2</p></triangles>
+  </mesh></geometry></library_geometries>
+  <library_visual_scenes><visual_scene id="scene"><node id="node"><instance_geometry url="#triangle"><bind_material>
+    <technique_common><instance_material symbol="paint" target="#paint"/></technique_common>
+  </bind_material></instance_geometry></node></visual_scene></library_visual_scenes>
+  <scene><instance_visual_scene url="#scene"/></scene>
+</COLLADA>
+"""
+
+
+def test_a_collada_file_is_read_though_its_picture_is_missing(tmp_path):
+    pytest.importorskip("trimesh")
+    pytest.importorskip("collada")
+    path = tmp_path / "painted.dae"
+    path.write_text(COLLADA)
+    (part,) = load_mesh(path)
+    assert np.array_equal(np.sort(part.vertices, axis=0), [[0.0, 0.0, 0.0], [0.0, 0.0, 0.0], [1.0, 1.0, 0.0]])
+    assert part.faces.shape == (1, 3) and part.color == pytest.approx((0.5, 0.5, 0.5, 1.0), abs=0.01)

@@ -23,6 +23,7 @@ from dynamics_backends.systems.constraints.holonomic import Holonomic
 from dynamics_backends.systems.contact.impact import Impact
 from trajopt.problem.impact_stage import ImpactStage
 from trajopt.problem.ocp import OCP, Phase
+from trajopt.stage.evaluation import StageEvaluator
 from trajopt.step.contraction import contraction_of
 from trajopt.step.sensitivities import SampledSystem
 from trajopt.validation.validation import validate
@@ -189,3 +190,26 @@ def test_newton_through_an_impact():
     assert newton.status.success and gauss.status.success
     assert newton.cost == pytest.approx(gauss.cost, rel=1e-6)
     assert newton.iterations < gauss.iterations
+
+
+def test_a_stage_without_duration_weighs_its_terms_with_one():
+    """The cost at an impact counts as at the end, whatever solves the problem; shooting and collocation agree."""
+    model, loop = four_bar(), [PointLoop("coupler_tip", "rocker_tip")]
+    free, held = (
+        Phase(SampledSystem(make_backend(system)), np.full(5, 0.05), [to.control_cost(model.nv, weight=1e-2)])
+        for system in (FreeBody(model), Holonomic(model, loop))
+    )
+    manifold = free.dynamics.manifold
+    there = to.state_cost(manifold, [0.4, 1.1, -0.3, 0.0, 0.0, 0.0], 3.0, "there")
+    jump = ImpactStage(make_backend(Impact(model, loop)))
+    goal = to.state_cost(manifold, [0.5, 1.0, -0.3, 0.0, 0.0, 0.0], 10.0)
+    x0 = np.array([0.3, 1.2, -0.2, 0.0, 0.0, 0.0])
+    plain, weighed = (OCP((free, Phase(jump, [0.0], terms), held), x0, (goal,)) for terms in ((), (there,)))
+    guess = to.constant_guess(plain)
+    xs, us = guess.xs + 0.1 * np.arange(12)[:, None], guess.us
+    without, with_it = (float(StageEvaluator(ocp).cost(xs[None], us[None])[0]) for ocp in (plain, weighed))
+    offset = xs[5] - [0.4, 1.1, -0.3, 0.0, 0.0, 0.0]
+    assert with_it - without == pytest.approx(1.5 * offset @ offset, rel=1e-12)
+    costs = [to.solve(weighed, guess, solver=name).cost for name in ("ddp", "dms")]
+    assert costs[0] == pytest.approx(costs[1], rel=1e-5)
+    assert to.solve(plain, guess, solver="ddp").cost < costs[0]

@@ -9,12 +9,11 @@ from dynamics_backends.manifold import Manifold
 from dynamics_backends.protocol import FunctionMap
 from dynamics_backends.registry import make_backend
 from trajopt import OCP, Guess, SampledSystem, StatusCode, control_cost, solve, state_cost
-from trajopt.lq.lq import LQProblem
-from trajopt.lq.lq_solver import NumpyLQ
+from trajopt.lq.lq import LQProblem, stationarity
 from trajopt.results.status import Status
 from trajopt.solvers.shooting.barrier import Barrier, interior
 from trajopt.solvers.shooting.filter import Filter
-from trajopt.solvers.shooting.optimality import stationarity
+from trajopt.solvers.shooting.optimality import scaled
 
 
 def random_lq(rng, N=6, n=3, m=2):
@@ -36,7 +35,7 @@ def random_lq(rng, N=6, n=3, m=2):
 def test_costates_under_feedback_leave_the_gradient_of_the_lagrangian():
     rng = np.random.default_rng(0)
     lq, K = random_lq(rng), rng.normal(size=(6, 2, 3))
-    found = stationarity(lq, NumpyLQ(), K)
+    found = stationarity(lq, K)
     lam = found.costates
     for k in range(6):
         in_u = lq.r[k] + lq.B[k].T @ lam[k + 1]
@@ -48,11 +47,11 @@ def test_costates_under_feedback_leave_the_gradient_of_the_lagrangian():
 def test_the_measure_knows_no_units():
     rng = np.random.default_rng(1)
     lq = random_lq(rng)
-    found = stationarity(lq, NumpyLQ())
+    found = stationarity(lq)
     units = np.array([1e-3, 50.0])  # of the controls; and a cost in another unit
     other = lq._replace(B=lq.B * units, r=1e4 * lq.r * units, q=1e4 * lq.q)
-    turned = stationarity(other, NumpyLQ())
-    assert turned.scaled(turned.gradient) == pytest.approx(found.scaled(found.gradient), rel=1e-12)
+    turned = stationarity(other)
+    assert scaled(turned, turned.gradient) == pytest.approx(scaled(found, found.gradient), rel=1e-12)
 
 
 def test_the_barrier_is_the_integral_of_its_gradient_and_free_sides_add_nothing():

@@ -227,6 +227,20 @@ def test_roll_out_costates_and_gradient(size):
     close(np.array(change), np.array(expected_change))
     for a, e in zip(CompiledLQ(*size).adjoint(lq), NumpyLQ().adjoint(lq), strict=True):
         close(a, e)
+    for K in (None, policy.K):
+        found = [solver.stationarity(lq, K) for solver in (CompiledLQ(*size), NumpyLQ())]
+        for a, e in zip(*found, strict=True):
+            close(a, e)
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
+def test_a_problem_with_one_number_that_is_none_is_told(value):
+    compiled, lq = CompiledLQ(4, 3), lq_problem(4, 3)
+    assert compiled.is_finite(lq)
+    for name in lq._fields:
+        block = getattr(lq, name).copy()
+        block.flat[block.size - 1] = value
+        assert not compiled.is_finite(lq._replace(**{name: block}))
 
 
 @pytest.mark.parametrize("knot", [0, 5, 11])

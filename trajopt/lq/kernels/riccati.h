@@ -1,23 +1,8 @@
 /* The LQ problem with defects: the twin of trajopt/lq/lq.py, with the sizes n = NDX and m = NU known at compile time.
-   Matrices by rows; every array is one knot after the other.  Before this text stand small_matrices.h, box_qp.h and definite_shift.h. */
+   Matrices by rows; every array is one knot after the other.  Before this text stand lq_types.h, small_matrices.h, box_qp.h and
+   definite_shift.h. */
 
 #define N_ NDX
-
-/* A (N, n, n), B (N, n, m), d (N, n), Q (N + 1, n, n), q (N + 1, n), S (N, m, n), R (N, m, m), r (N, m); N steps */
-typedef struct {
-    const double *A, *B, *d, *Q, *q, *S, *R, *r;
-    long N;
-} lq_problem;
-
-/* Bounds on du, (N, m) each; NULL for none. */
-typedef struct {
-    const double *lower, *upper;
-} lq_bounds;
-
-/* du = k + K dx and its value function: K (N, m, n), k (N, m), Vx (N + 1, n), Vxx (N + 1, n, n) */
-typedef struct {
-    double *K, *k, *Vx, *Vxx;
-} lq_policy;
 
 /* Second derivatives, contracted with lam (n), of the knots first .. last: xx (n, n), ux (m, n), uu (m, m). */
 typedef struct {
@@ -191,6 +176,36 @@ static void adjoint(lq_problem p, double *restrict lambda, double *restrict g)
     }
 }
 
+/* Costates lambda (N + 1, n) and gradient g (N, m) under the feedback K (NULL: none), and the size of the terms of g, for each control:
+   see stationarity of lq.py. */
+static void stationarity(lq_problem p, const double *K, double *restrict lambda, double *restrict g, double *restrict size)
+{
+    const long N = p.N;
+    memcpy(lambda, p.q, sizeof(double) * N_ * (N + 1));
+    memcpy(g, p.r, sizeof(double) * M_ * N);
+    memset(size, 0, sizeof(double) * M_);
+    for (long i = N - 1; i >= 0; i--) {
+        const double *next = lambda + (i + 1) * N_, *B = p.B + i * N_ * M_;
+        double *gradient = g + i * M_, *own = lambda + i * N_, terms[M_];
+        for (int a = 0; a < M_; a++) terms[a] = fabs(gradient[a]);
+        for (int b = 0; b < N_; b++)
+            for (int a = 0; a < M_; a++) terms[a] += fabs(next[b]) * fabs(B[b * M_ + a]);
+        for (int a = 0; a < M_; a++)
+            if (!(terms[a] <= size[a])) size[a] = terms[a];
+        PRODUCT(gradient, next, B, 1, N_, M_, 1);
+        PRODUCT(own, next, p.A + i * N_ * N_, 1, N_, N_, 1);
+        if (K) PRODUCT(own, gradient, K + i * M_ * N_, 1, M_, N_, 1);
+    }
+}
+
+static int finite_problem(lq_problem p)
+{
+    const long N = p.N;
+    return all_finite(p.q, (N + 1) * N_) && all_finite(p.r, N * M_) && all_finite(p.d, N * N_) && all_finite(p.A, N * N_ * N_) &&
+           all_finite(p.B, N * N_ * M_) && all_finite(p.Q, (N + 1) * N_ * N_) && all_finite(p.S, N * M_ * N_) &&
+           all_finite(p.R, N * M_ * M_);
+}
+
 /* The linear roll-out of a policy from dx_0, and the change of the cost along it: change = (D1, D2), alpha D1 + alpha^2/2 D2. */
 static void linear_rollout(lq_problem p, lq_bounds limits, const double *K, const double *k, double *restrict dx, double *restrict du,
                            double *restrict change)
@@ -245,6 +260,13 @@ EXPORT long lq_riccati(const lq_problem *p, const lq_bounds *bounds, double on_s
 }
 
 EXPORT void lq_adjoint(const lq_problem *p, double *lambda, double *g) { adjoint(*p, lambda, g); }
+
+EXPORT void lq_stationarity(const lq_problem *p, const double *K, double *lambda, double *g, double *size)
+{
+    stationarity(*p, K, lambda, g, size);
+}
+
+EXPORT int lq_finite(const lq_problem *p) { return finite_problem(*p); }
 
 EXPORT void lq_rollout(const lq_problem *p, const lq_bounds *bounds, const lq_policy *policy, double *dx, double *du, double *change)
 {

@@ -316,7 +316,7 @@ def imposed(ocp: OCP, rho: float, multipliers: Mapping[str, Array]) -> list[_Imp
     ]
     for i, c, knots in (*where, *((None, c, slice(N, N + 1)) for c in ocp.terminal_constraints)):
         shape = (knots.stop - knots.start, c.residual.n_out)
-        scale = np.ones(1) if i is None else ocp.phases[i].dt
+        scale = np.ones(1) if i is None else ocp.phases[i].weights
         active = np.ones(shape, dtype=bool)
         active[0] = knots.start > 0 or c.residual.nu > 0
         part = _Imposed(c, knots, i, np.zeros(shape), rho, scale, active)

@@ -16,6 +16,17 @@ PENALTY_MARGIN = 0.1  # rho of Nocedal & Wright, eq. 18.36
 MAX_CORRECTIONS = 4
 """Second-order corrections of a full step; each is one more step toward the closed-loop roll-out of the policy."""
 
+ROUNDING = 1e-12
+"""Expected decreases below this share of the merit are noise."""
+NEAR_ROUNDING = 1e-8
+"""Below this share, gradients have the last word where the merit refuses a step."""
+LOWER_AT, LOWER_RATIO = 0.5, 0.6
+"""mu falls after a step longer than this that realized this share of its promise; it rises where no step is accepted."""
+MAX_IDLE, PROGRESS = 20, 0.99
+"""Iterations decided by gradients in which the residual does not fall below this share before giving up."""
+POLISHING = 0.5 ** np.arange(4)
+"""Step lengths tried near rounding level."""
+
 
 @dataclass(frozen=True)
 class Merit:

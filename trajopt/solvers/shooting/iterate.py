@@ -66,7 +66,7 @@ def measured(
 ) -> Iterate | None:
     """The iterate with its residuals, or None if the expansion is not finite; bounds on u."""
     lq = expansion.lq
-    if not (np.isfinite(expansion.cost) and all(np.isfinite(block).all() for block in lq)):
+    if not (np.isfinite(expansion.cost) and lq_solver.is_finite(lq)):
         return None
     defect = float(np.abs(lq.d).max(initial=0.0))
     if defect <= GAP_ROUNDING * (1.0 + float(np.abs(xs).max())):
@@ -107,7 +107,7 @@ def second_order(iterate: Iterate, step: Step, defects: Array, lq_solver: LQSolv
 def held_rollout(xs: Array, us: Array, nodes: Shooting, evaluator: Evaluator, lq_solver: LQSolver) -> Candidates | None:
     """A guess rolled out under the gains of its LQ problem; None where that is not finite."""
     lq = evaluator.expand(xs, us).lq
-    if not all(np.isfinite(block).all() for block in lq):
+    if not lq_solver.is_finite(lq):
         return None
     policy = lq_solver.solve_riccati(lq, HOLDING)
     if policy.failed_at is not None:

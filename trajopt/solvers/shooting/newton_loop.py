@@ -32,8 +32,8 @@ from trajopt.solvers.shooting import verdicts
 from trajopt.solvers.shooting.barrier import Barrier, interior
 from trajopt.solvers.shooting.ddp_model import with_curvature
 from trajopt.solvers.shooting.filter import Filter
-from trajopt.solvers.shooting.newton_point import Found, Point, damped, finite, mixed, name, size
-from trajopt.solvers.shooting.optimality import stationarity
+from trajopt.solvers.shooting.newton_point import Found, Point, damped, mixed, name, size
+from trajopt.solvers.shooting.optimality import scaled
 from trajopt.stage.evaluation import Candidates, Direction, Evaluator, Expansion, Shooting
 
 SHARES = (1.0, 0.5, 0.25, 0.125, 0.0)
@@ -106,7 +106,7 @@ class NewtonLoop:
         """The guess, with the gains of its LQ problem for the first costates."""
         with self.journal.timed("derivatives"):
             e = self.evaluator.expand(xs, us)
-        if not finite(e):
+        if not self._finite(e):
             return self._refused(xs, e)
         if self.ocp.control_bounds is not None:
             self.barrier = Barrier.of(self.ocp.control_bounds, us, e.cost)
@@ -118,13 +118,16 @@ class NewtonLoop:
                 delta = max(FIRST, LEAP * delta)
             return self._measured(xs, us, e)
 
+    def _finite(self, e: Expansion) -> bool:
+        return bool(np.isfinite(e.cost)) and self.lq_solver.is_finite(e.lq)
+
     def _refused(self, xs: Array, e: Expansion) -> Status:
         self.journal.refused()
         return verdicts.non_finite(self.ocp, xs, e)
 
     def _measured(self, xs: Array, us: Array, e: Expansion) -> Point:
         """The point, with costates under the last gains."""
-        at = stationarity(self._forced(e.lq), self.lq_solver, None if self.policy is None else self.policy.K)
+        at = self.lq_solver.stationarity(self._forced(e.lq), None if self.policy is None else self.policy.K)
         defect = float(np.abs(e.lq.d).max(initial=0.0))
         gradient = float(np.abs(at.gradient).max(initial=0.0))
         point = Point(xs, us, e, at, gradient, defect, float(np.abs(e.lq.d).sum()), np.inf)
@@ -136,7 +139,7 @@ class NewtonLoop:
 
     def _error(self, at: Point, mu: float) -> float:
         """The scaled measure, with complementarity at mu."""
-        gradient = float(np.abs(at.optimality.scaled(at.optimality.gradient)).max(initial=0.0))
+        gradient = float(np.abs(scaled(at.optimality, at.optimality.gradient)).max(initial=0.0))
         product = 0.0 if self.barrier is None else self.barrier.complementarity(at.us, mu) / size(at.cost)
         return max(gradient, product, at.defect)
 
@@ -290,7 +293,7 @@ class NewtonLoop:
         us = tried.us[0] if self.barrier is None else interior(tried.us[0], (self.barrier.lower, self.barrier.upper))
         with self.journal.timed("derivatives"):
             e = self.evaluator.expand(tried.xs[0], us)
-        if not finite(e):
+        if not self._finite(e):
             return self._no_progress(at)
         self._record(at)
         self.iteration += 1
@@ -310,7 +313,7 @@ class NewtonLoop:
         if not abs(tried.cost[0] - at.cost) <= SOLVED * abs(at.cost):
             return at
         e = self.evaluator.expand(tried.xs[0], tried.us[0])
-        new = self._measured(tried.xs[0], tried.us[0], e) if finite(e) else at
+        new = self._measured(tried.xs[0], tried.us[0], e) if self._finite(e) else at
         return new if new.kkt <= max(SOLVED, at.kkt) else at
 
     def _no_progress(self, at: Point) -> Status:

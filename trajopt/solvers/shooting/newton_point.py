@@ -7,10 +7,9 @@ from typing import NamedTuple
 import numpy as np
 
 from dynamics_backends.protocol import Array
-from trajopt.lq.lq import LQProblem, LQStep, Policy
+from trajopt.lq.lq import LQProblem, LQStep, Policy, Stationarity
 from trajopt.problem.ocp import OCP
 from trajopt.solvers.options import SLQOptions
-from trajopt.solvers.shooting.optimality import Stationarity
 from trajopt.stage.evaluation import Expansion
 
 
@@ -66,11 +65,6 @@ def name(found: Found | None) -> str:
 def size(cost: float) -> float:
     """What errors in the unit of the cost are compared with."""
     return max(abs(cost), float(np.finfo(float).tiny))
-
-
-def finite(e: Expansion) -> bool:
-    """Whether all of its numbers are."""
-    return bool(np.isfinite(e.cost) and all(np.isfinite(block).all() for block in e.lq))
 
 
 def mixed(one: LQProblem, other: LQProblem, share: float) -> LQProblem:

@@ -19,38 +19,16 @@ Neither the unit of a control nor that of the cost changes the first two, so tha
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 import numpy as np
 
 from dynamics_backends.protocol import Array
-from trajopt.lq.lq import Bounds, LQProblem
+from trajopt.lq.lq import Bounds, LQProblem, Stationarity
 from trajopt.lq.lq_solver import LQSolver
 
 
-class Stationarity(NamedTuple):
-    """Costates (N + 1, n), the gradient g (N, m) of the Lagrangian in the controls, and the sizes s (m,) of its terms."""
-
-    costates: Array
-    gradient: Array
-    size: Array
-
-    def scaled(self, gradient: Array) -> Array:
-        """Entries of a gradient (N, m) relative to the sizes; those of controls that nothing reads are zero."""
-        return np.divide(gradient, self.size, out=np.zeros_like(gradient), where=self.size > 0.0)
-
-
-def stationarity(lq: LQProblem, lq_solver: LQSolver, K: Array | None = None) -> Stationarity:
-    """By one sweep, under the gains K (N, m, n); None: no feedback."""
-    if K is None:
-        lam, g = lq_solver.adjoint(lq)
-    else:
-        q = lq.q.copy()
-        q[:-1] += (lq.r[:, None, :] @ K)[:, 0]
-        lam, g = lq_solver.adjoint(lq._replace(A=lq.A + lq.B @ K, q=q))
-    with np.errstate(over="ignore", invalid="ignore"):
-        terms = np.abs(lq.r) + (np.abs(lam[1:, None, :]) @ np.abs(lq.B))[:, 0]
-    return Stationarity(lam, g, terms.max(axis=0, initial=0.0))
+def scaled(found: Stationarity, gradient: Array) -> Array:
+    """Entries of a gradient (N, m) relative to the sizes; those of controls that nothing reads are zero."""
+    return np.divide(gradient, found.size, out=np.zeros_like(gradient), where=found.size > 0.0)
 
 
 def scaled_kkt(lq: LQProblem, us: Array, bounds: Bounds | None, lq_solver: LQSolver, K: Array | None = None) -> float:
@@ -60,10 +38,10 @@ def scaled_kkt(lq: LQProblem, us: Array, bounds: Bounds | None, lq_solver: LQSol
     """
     gap = float(np.abs(lq.d).max(initial=0.0))
     if bounds is None or not (held := (us <= bounds[0]) | (us >= bounds[1])).any():
-        found = stationarity(lq, lq_solver, K)
-        return max(float(np.abs(found.scaled(found.gradient)).max(initial=0.0)), gap)
+        found = lq_solver.stationarity(lq, K)
+        return max(float(np.abs(scaled(found, found.gradient)).max(initial=0.0)), gap)
     lower, upper = bounds
-    found = stationarity(lq, lq_solver, None if K is None else np.where(held[:, :, None], 0.0, K))
+    found = lq_solver.stationarity(lq, None if K is None else np.where(held[:, :, None], 0.0, K))
     inward = np.where(us <= lower, np.minimum(found.gradient, 0.0), found.gradient)
     inward = np.where(us >= upper, np.maximum(inward, 0.0), inward)
-    return max(float(np.abs(found.scaled(inward)).max(initial=0.0)), gap)
+    return max(float(np.abs(scaled(found, inward)).max(initial=0.0)), gap)

@@ -4,6 +4,9 @@ Single shooting, multiple shooting every K knots, GNMS and FDDP differ in the no
 (:class:`~trajopt.stage.evaluation.Shooting`), and in nothing else.  A step is accepted that reduces the merit, cost +
 penalty |d|_1. Where its expected decrease is below what double precision can tell apart in a cost, gradients decide
 instead, so that they converge to their own accuracy, not to the square root of that of the cost.
+
+Where one model serves and all is compiled, an iteration is one call (:mod:`trajopt.solvers.shooting.compiled_iteration`); its
+twin are the methods here from ``_attempt`` to ``_judge``.
 """
 
 from __future__ import annotations
@@ -11,7 +14,8 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import NamedTuple
+from functools import partial
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -27,44 +31,29 @@ from trajopt.results.status import SOLVED, Status
 from trajopt.solvers.options import SLQOptions
 from trajopt.solvers.shooting import verdicts
 from trajopt.solvers.shooting.ddp_model import Damping, Model, PlainModel, Problem
-from trajopt.solvers.shooting.globalization import Merit, Regularization, SearchResult, line_search
-from trajopt.solvers.shooting.iterate import Iterate, Step, held_rollout, measured, second_order, step_of
+from trajopt.solvers.shooting.globalization import (
+    LOWER_AT,
+    LOWER_RATIO,
+    MAX_IDLE,
+    NEAR_ROUNDING,
+    POLISHING,
+    PROGRESS,
+    ROUNDING,
+    Merit,
+    Regularization,
+    SearchResult,
+)
+from trajopt.solvers.shooting.iterate import Iterate, Step, held_rollout, measured, step_of
 from trajopt.solvers.shooting.optimality import scaled_kkt
-from trajopt.stage.evaluation import Candidates, Direction, Evaluator, Shooting
+from trajopt.solvers.shooting.step_search import Attempt, StepSearch, phi, promised
+from trajopt.stage.evaluation import Direction, Evaluator, Shooting, StageEvaluator
 from trajopt.validation.validation import refuse_constraints
 
-ROUNDING = 1e-12
-"""Expected decreases below this share of the merit are noise."""
-NEAR_ROUNDING = 1e-8
-"""Below this share, gradients have the last word where the merit refuses a step."""
-LOWER_AT, LOWER_RATIO = 0.5, 0.6
-"""mu falls after a step longer than this that realized this share of its promise; it rises where no step is accepted."""
-MAX_IDLE, PROGRESS = 20, 0.99
-"""Iterations decided by gradients in which the residual does not fall below this share before giving up."""
+if TYPE_CHECKING:
+    from trajopt.solvers.shooting.compiled_iteration import CompiledIteration
+
 FALLEN = 1e3
 """A guess whose open-loop roll-out costs that many times more than it promised is held by feedback."""
-POLISHING = 0.5 ** np.arange(4)
-"""Step lengths tried near rounding level."""
-SPOILED_AT = 0.25
-"""A step no longer than this is one that curvature may have spoiled: the step without it is tried too."""
-
-
-class Attempt(NamedTuple):
-    """A step of a model and what its search found: the next iterate, or None; merit and regularization after it."""
-
-    model: Model
-    mu: float
-    step: Step
-    search: SearchResult
-    polished: bool
-    new: Iterate | None
-    merit: Merit
-    regularization: Regularization
-
-    @property
-    def spoiled(self) -> bool:
-        """Whether the step was refused or short."""
-        return self.new is None or (not self.polished and self.search.alpha <= SPOILED_AT)
 
 
 class ShootingLoop:
@@ -94,8 +83,10 @@ class ShootingLoop:
         self.preferred = self.models[-1 if switch >= 1.0 else 0]
         self.journal = Journal(callback)
         self.shooting = Shooting.every(options.shooting, ocp.horizon, options.gaps)
+        self.search = StepSearch(evaluator, self.lq_solver, options, self.shooting)
         self.regularization = Regularization.of(options)
         self.merit = Merit(options.penalty)
+        self.at_once: CompiledIteration | None = None
         self.iterate: Iterate | None = None
         self.best: Iterate | None = None
         self.policy: Policy | None = None
@@ -107,10 +98,29 @@ class ShootingLoop:
         self.began = time.perf_counter()
         with np.errstate(all="ignore"):  # non-finite numbers are found and reported, not warned about
             try:
+                self.at_once = self._compiled()
                 status = self._solve(guess)
             except KeyboardInterrupt:
                 status = verdicts.interrupted(self.iteration)
-            return self._solution(status, guess)
+            try:
+                return self._solution(status, guess)
+            finally:
+                if self.at_once is not None:
+                    self.at_once.close()
+
+    def _compiled(self) -> CompiledIteration | None:
+        """Iterations that are one call; None where there are several models, or what they call is not compiled."""
+        plain = (
+            len(self.models) == 1 and type(self.models[0]) is PlainModel and self.models[0].evaluator is self.evaluator
+        )
+        if not plain or type(self.evaluator) is not StageEvaluator or not self.evaluator.alone:
+            return None
+        from trajopt.lq.compiled_lq import CompiledLQ
+        from trajopt.solvers.shooting.compiled_iteration import CompiledIteration
+
+        if type(self.lq_solver) is not CompiledLQ:
+            return None
+        return CompiledIteration(self.ocp, self.evaluator, self.lq_solver, self.options, self.shooting)
 
     def _solve(self, guess: Guess) -> Status:
         start = self._start(guess)
@@ -145,6 +155,8 @@ class ShootingLoop:
 
     def _expanded(self, xs: Array, us: Array, evaluator: Evaluator) -> Iterate | None:
         """The iterate, or None if its expansion is not finite."""
+        if self.at_once is not None:
+            return self.at_once.start(xs, us)
         with self.journal.timed("derivatives"):
             expansion = evaluator.expand(xs, us)
         with self.journal.timed("backward"):
@@ -163,6 +175,8 @@ class ShootingLoop:
 
     def _advance(self, at: Iterate) -> Status | None:
         """One iteration: a direction, a search along it, the next iterate."""
+        if self.at_once is not None:
+            return self._advance_at_once(at, self.at_once)
         attempt = self._attempt(at)
         if isinstance(attempt, Status):
             return attempt
@@ -172,6 +186,32 @@ class ShootingLoop:
         self.iteration += 1
         if status is None or status.success:
             self.iterate = attempt.new or at
+        return status
+
+    def _advance_at_once(self, at: Iterate, iteration: CompiledIteration) -> Status | None:
+        """The same in one call."""
+        from trajopt.solvers.shooting.compiled_iteration import (
+            COST_CONVERGED,
+            NO_PROGRESS,
+            NOT_POSITIVE_DEFINITE,
+            recorded,
+        )
+
+        code, status = iteration.advance(), None
+        self.policy, self.merit = iteration.policy, iteration.merit
+        self.regularization = iteration.regularization(self.regularization)
+        told = iteration.record
+        if code == NOT_POSITIVE_DEFINITE:
+            return verdicts.not_positive_definite(told.failed_at, self.options)
+        if code == NO_PROGRESS:
+            status = self._no_progress(iteration.best)
+        elif code == COST_CONVERGED:
+            status = verdicts.cost_converged(self.iteration + 1, told.change, self.options, told.kkt_new)
+        self.journal.spent(*told.seconds)
+        self.journal.add(iteration=self.iteration, **recorded(told), curvature=self.preferred.name)
+        self.iteration += 1
+        if status is None or status.success:
+            self.iterate = iteration.fresh or at
         return status
 
     def _attempt(self, at: Iterate) -> Attempt | Status:
@@ -208,15 +248,19 @@ class ShootingLoop:
         if isinstance(step, Status):
             return step
         self.merit = self.merit.adapted(step.D1, step.D2, at.gap)
-        mu, promise = self.regularization.mu, self._promise(at, step)
+        mu, promise = self.regularization.mu, promised(self.merit, at, step)
         search, new = None, None
         if promise > ROUNDING:
-            search = self._search(at, step)
+            with self.journal.timed("rollout"):
+                search = self.search.along(at, step, self.merit, self._bounds(at))
             evaluator = self._next(at, model, search).evaluator
             new = self._expanded(search.xs, search.us, evaluator) if search.accepted else None
         polished = search is None or (new is None and promise <= NEAR_ROUNDING)
         if search is None or polished:
-            search, new = self._polish(at, step, model.evaluator)
+            with self.journal.timed("rollout"):
+                tried = self.search.tried(at, step, POLISHING)
+            expanded = partial(self._expanded, evaluator=model.evaluator)
+            search, new = self.search.polish(at, step, self.merit, tried, expanded)
         return Attempt(model, mu, step, search, polished, new, self.merit, self.regularization)
 
     def _direction(self, at: Iterate, model: Model, definite: bool = False) -> Step | Status:
@@ -262,63 +306,7 @@ class ShootingLoop:
         return lower - at.us, upper - at.us
 
     def _phi(self, at: Iterate) -> float:
-        return float(self.merit(at.cost, at.expansion.lq.d))
-
-    def _expected(self, at: Iterate, step: Step, alphas: Array) -> Array:
-        return np.asarray(self.merit.expected_decrease(alphas, step.D1, step.D2, at.gap))
-
-    def _promise(self, at: Iterate, step: Step) -> float:
-        """The expected decrease of the full step as a share of the merit."""
-        hoped, phi = abs(float(self._expected(at, step, np.ones(1))[0])), abs(self._phi(at))
-        return hoped / phi if phi else np.inf
-
-    def _rollout(self, at: Iterate, step: Step, alphas: Array) -> Candidates:
-        direction = Direction(*step.linear, step.policy.K, at.expansion.lq.d)
-        return self.evaluator.rollout(at.xs, at.us, direction, alphas, self.shooting)
-
-    def _search(self, at: Iterate, step: Step) -> SearchResult:
-        """The line search on the merit."""
-        current = step
-
-        def corrected(tried: Candidates) -> Candidates:
-            nonlocal current
-            current = second_order(at, current, tried.defects[0], self.lq_solver, self._bounds(at))
-            return self._rollout(at, current, np.ones(1))
-
-        may_correct = self.shooting.gaps == "linear" and len(self.shooting.nodes) > 0
-        with self.journal.timed("rollout"):
-            return line_search(
-                lambda alphas: self._rollout(at, step, alphas),
-                self.merit,
-                self._phi(at),
-                lambda alphas: self._expected(at, step, alphas),
-                self.options,
-                corrected if may_correct else None,
-            )
-
-    def _polish(self, at: Iterate, step: Step, evaluator: Evaluator) -> tuple[SearchResult, Iterate | None]:
-        """The longest of a few steps that reduces the residual, or the cost as told by the gradients at both ends.
-
-        The trapezoidal rule on the slope of the cost along the step is free of the cancellation in a difference of
-        costs; the cost itself may rise by noise only (compare the approximate Wolfe conditions of Hager & Zhang,
-        SIAM J. Optim. 16, 2005, eq. 4.1).
-        """
-        with self.journal.timed("rollout"):
-            tried = self._rollout(at, step, POLISHING)
-        expected = self._expected(at, step, POLISHING)
-        risen = tried.cost - at.cost > 10.0 * ROUNDING * abs(self._phi(at))
-        for i, alpha in enumerate(POLISHING):
-            new, actual, good = self._expanded(tried.xs[i], tried.us[i], evaluator), -np.inf, False
-            if new is not None:
-                slopes = step.D1 + new.slope(step.linear.du, (1.0 - alpha) * at.expansion.lq.d)
-                actual = float(-0.5 * alpha * slopes + self.merit.penalty * alpha * at.gap)
-                sufficient = actual >= self.options.accept_ratio * expected[i] > 0.0
-                closed = new.defect <= max(at.defect, self.options.defect_tolerance)
-                good = bool(not risen[i] and (new.stop < at.stop or (sufficient and closed)))
-            result = SearchResult(good, float(alpha), float(expected[i]), actual, *(block[i] for block in tried))
-            if good:
-                return result, new
-        return result, None
+        return phi(self.merit, at)
 
     def _judge(self, at: Iterate, new: Iterate | None, search: SearchResult, polished: bool) -> Status | None:
         """Adapt mu to the outcome; a status if the solve ends here."""
@@ -346,7 +334,7 @@ class ShootingLoop:
         if isinstance(step, Status):
             return step
         kkt = self._kkt(best)
-        if kkt <= SOLVED or self._promise(best, step) <= NEAR_ROUNDING:
+        if kkt <= SOLVED or promised(self.merit, best, step) <= NEAR_ROUNDING:
             return verdicts.precision_limit(best.gradient, best.defect, self.options, kkt)
         return verdicts.line_search_failed(self.iteration + 1, best.gradient, self.options, self.ocp, best.expansion.lq)
 
@@ -394,4 +382,5 @@ class ShootingLoop:
             xs, us, cost = self.iterate.xs, self.iterate.us, self.iterate.cost
             policy = self._final_policy(self.iterate)
             K, k = policy.K, policy.k
+        xs, us, K, k = map(np.array, (xs, us, K, k))
         return Solution(xs, us, K, k, status, cost, self.iteration, tuple(self.journal.records), self.ocp.times)

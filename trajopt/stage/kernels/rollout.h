@@ -4,22 +4,6 @@
    The horizon is rolled out in parts, one in each lane: a part begins at xs (+) alpha dx at knot 0 and at nodes with linear gaps,
    elsewhere at the state found in X, and ends at the first such node or at the end of the phase. */
 
-/* Arrays of the whole horizon of N knots.  lower, upper: NULL for none.  X, U, D: trajectories of all step lengths, one after the other. */
-typedef struct {
-    long N, nonlinear;
-    const double *xs, *us, *dx, *du, *K, *gaps, *lower, *upper, *alphas;
-    const signed char *node;
-    double *X, *U, *D;
-} trials_t;
-
-/* Part k has the knots start[k] .. stop[k] of the horizon and the step length alphas[trial[k]]; cost[k] becomes its running cost.
-   origin: the first knot of the phase. */
-typedef struct {
-    long origin;
-    const long *start, *stop, *trial;
-    double *cost;
-} parts_t;
-
 /* Where the lanes are: knots n, all the same or not, counted from the first of the horizon. */
 typedef struct {
     long n[LANES];

@@ -4,7 +4,7 @@
 
    derivatives in the tangent spaces at x and at the node.  The twin of trajopt/stage/numpy_stages.py.
 
-   Before this text stands step.h with what it asks for; FIRST or SECOND or both, for what is wanted, and with SECOND curvature.h;
+   Before this text stand stage_types.h, step.h with what it asks for; FIRST or SECOND or both, for what is wanted, and with SECOND curvature.h;
    NU >= MU (controls of the problem), NP (dynamics parameters); NT and NTT (weights and parameters of running and terminal terms), NG and NGT (constraints at the knots and at
    the final one), NPG and NPGT (their parameters); and the functions (term_source.py, constraint_source.py)
 
@@ -15,34 +15,6 @@
    Arrays begin at the first knot of the phase.  What is NULL among the results is not asked for. */
 
 #define MOST(a, b) ((a) > (b) ? (a) : (b))
-
-/* What a phase knows: the tables of its dynamics, and values that may change between solves. */
-typedef struct {
-    const int *const *ti;
-    const double *const *td;
-    long substeps;
-    const double *t, *dt, *p, *theta, *pg;
-} stages_t;
-
-/* Where it is evaluated; nodes: to which x_next is compared. */
-typedef struct {
-    const double *xs, *us, *nodes;
-} point_t;
-
-typedef struct {
-    double *x_next, *d, *cost, *g;
-} values_t;
-
-#ifndef SECOND
-typedef V substep_t;
-#endif
-
-/* A and B are those of d.  kept: the substeps, for second derivatives at the same point. */
-typedef struct {
-    values_t values;
-    double *A, *B, *lx, *lu, *gx, *gu, *Q, *S, *R;
-    substep_t *kept;
-} first_t;
 
 /* A block of knots on its lanes. */
 typedef struct {
@@ -133,7 +105,7 @@ EXPORT void stage_first(const stages_t *s, const point_t *at, long first, long l
         const int count = load_knots(s, at, n, last, k);
 #ifdef SECOND
         if (out->kept) {
-            substep_t *kept = out->kept + n / LANES * s->substeps;
+            substep_t *kept = (substep_t *)out->kept + n / LANES * s->substeps;
             forward(c, s->substeps, k->x, k->u, k->t, k->dt, k->p, kept, k->next, k->G, NULL);
         } else
 #endif
@@ -245,15 +217,6 @@ EXPORT void stage_knot_second(const void *sweep, long n, const double *lam, doub
 #endif
 
 #ifdef FIRST
-/* What the final knot knows. */
-typedef struct {
-    const double *t, *theta, *pg;
-} end_t;
-
-typedef struct {
-    double *cost, *g, *lx, *gx, *Q;
-} end_first_t;
-
 static void load_end(const end_t *s, const double *x, knot_t *restrict k)
 {
     pack(x, NX, 1, k->x);

@@ -1,0 +1,145 @@
+"""The legs of a robot with a floating base, found from its tree.
+
+A *limb* is the path from the base to a body without children, its *end* the link of that body that lies farthest from its joint.
+At the neutral configuration, where legs hang straight, the feet are the ends that reach lowest.  The robot faces along the x axis
+of its base, unless more joints of its legs turn about that axis than about y: then along y.  For a leg whose *flexion joint*, the
+first that turns about a level axis across the direction in which the robot faces, is at h, with its foot at f (neutral, in the
+base's frame turned to face along x)
+
+    leg length  L = sum of the distances from the flexion joint over all joints to the foot, without their parts across
+    hip         (x of h, y of f, z of h)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from dynamics_backends.protocol import Array
+from dynamics_backends.rigid_body.model.model import Model
+
+LOW = 0.8
+"""Ends of limbs at least this share as far below the base as the lowest one are feet."""
+ACROSS = 0.7
+"""An axis points across where the cosine of its angle to that direction is larger."""
+
+
+class Leg(NamedTuple):
+    """foot: name of a frame. hip (3,) [m], length L [m]: see the module. joints: places in q[7:], from the base on. knee: the body
+    that the joint after the flexion joint moves. level: rotation (3, 3) of the foot at the neutral configuration."""
+
+    foot: str
+    hip: Array
+    length: float
+    joints: tuple[int, ...]
+    knee: int
+    level: Array
+
+
+class Posed(NamedTuple):
+    """Rotations (nb, 3, 3) and positions (nb, 3) [m] of the internal frames of all bodies in the base's frame."""
+
+    R: Array
+    p: Array
+
+    @classmethod
+    def neutral(cls, model: Model) -> Posed:
+        """At the neutral configuration, where joint b turns about the axis R[b][:, 2]."""
+        R, p = np.tile(np.eye(3), (model.nb, 1, 1)), np.zeros((model.nb, 3))
+        for b in range(1, model.nb):
+            parent = int(model.parent[b])
+            R[b] = R[parent] @ model.placement_R[b]
+            p[b] = R[parent] @ model.placement_p[b] + p[parent]
+        return cls(R, p)
+
+    def frame(self, model: Model, name: str) -> Array:
+        """Position (3,) [m] of a frame."""
+        frame = model.frames[model.frame_id(name)]
+        return self.R[frame.body] @ frame.p + self.p[frame.body]
+
+
+def lowest_ends(model: Model) -> tuple[str, ...]:
+    """The feet: left before right, front before hind where there are four.
+
+    Raises ValueError where no limb reaches below the base, or only one does, or four do not stand in four quarters.
+    """
+    posed = Posed.neutral(model)
+    ends = [_end(model, b) for b in range(1, model.nb) if b not in model.parent]
+    heights = {end: float(posed.frame(model, end)[2]) for end in ends}
+    lowest = min(heights.values(), default=0.0)
+    feet = [end for end, z in heights.items() if z < 0 and z <= LOW * lowest]
+    if len(feet) < 2:
+        what = f"only {feet[0]} does" if feet else "none does"
+        raise ValueError(
+            f"feet: two or more limbs of {model.name} should reach below its base at the neutral configuration, {what}; "
+            "name the feet"
+        )
+    return _in_order(model, feet)
+
+
+def _end(model: Model, body: int) -> str:
+    links = [f for f in model.frames if f.body == body and f.kind == "link"]
+    return max(links, key=lambda f: float(np.linalg.norm(f.p))).name
+
+
+def _in_order(model: Model, feet: Sequence[str]) -> tuple[str, ...]:
+    at = turned(np.stack([Posed.neutral(model).frame(model, foot) for foot in feet]), -heading(model, feet))
+    if len(feet) != 4:
+        return tuple(feet[i] for i in np.argsort(-at[:, 1]))
+    quarters = {(x > at[:, 0].mean(), y > at[:, 1].mean()): foot for (x, y, _), foot in zip(at, feet, strict=True)}
+    if len(quarters) != 4:
+        raise ValueError(
+            f"feet: {', '.join(feet)} do not stand in four quarters about their middle; name them in order"
+        )
+    return tuple(quarters[front, left] for front, left in ((True, True), (True, False), (False, True), (False, False)))
+
+
+def heading(model: Model, feet: Sequence[str]) -> float:
+    """The yaw [rad] of the direction in which the robot faces, in its own frame: zero, or a right angle."""
+    R = Posed.neutral(model).R
+    axes = np.stack([R[b][:, 2] for foot in feet for b in _path(model, foot)])
+    along_x, along_y = np.abs(axes[:, :2]).sum(axis=0)
+    return 0.5 * np.pi if along_x > along_y else 0.0
+
+
+def leg_of(model: Model, foot: str, heading: float) -> Leg:
+    """The leg of a foot. Raises UnknownName for a foot that the robot does not have, ValueError for one that no joint moves."""
+    posed, path, frame = Posed.neutral(model), _path(model, foot), model.frames[model.frame_id(foot)]
+    if not path:
+        raise ValueError(f"feet: no joint moves {foot} of {model.name}; name frames at the ends of its legs")
+    across = turned(np.array([0.0, 1.0, 0.0]), heading)
+    flexion = next((i for i, b in enumerate(path) if abs(posed.R[b][:, 2] @ across) > ACROSS), 0)
+    points = np.stack([*(posed.p[b] for b in path[flexion:]), posed.frame(model, foot)])
+    steps = np.diff(points, axis=0)
+    planar = steps - np.outer(steps @ across, across)
+    local = turned(points, -heading)
+    return Leg(
+        foot,
+        hip=np.array([local[0, 0], local[-1, 1], local[0, 2]]),
+        length=float(np.linalg.norm(planar, axis=1).sum()),
+        joints=tuple(int(model.q_index[b]) - _BASE for b in path),
+        knee=path[min(flexion + 1, len(path) - 1)],
+        level=posed.R[frame.body] @ frame.R,
+    )
+
+
+_BASE = 7
+"""Coordinates of a floating base."""
+
+
+def _path(model: Model, foot: str) -> list[int]:
+    """The bodies that move a foot, from the one on the base on."""
+    path: list[int] = []
+    body = model.frames[model.frame_id(foot)].body
+    while body > 0:
+        path.insert(0, body)
+        body = int(model.parent[body])
+    return path
+
+
+def turned(p: Array, angle: float) -> Array:
+    """Points (..., 3) after a turn about z."""
+    c, s = np.cos(angle), np.sin(angle)
+    return np.stack([c * p[..., 0] - s * p[..., 1], s * p[..., 0] + c * p[..., 1], p[..., 2]], axis=-1)

@@ -1,0 +1,152 @@
+"""How a robot stands: a posture with the feet in given places under its hips, for any robot with legs.
+
+The *place* of a foot is (foot - hip) / L, how far ahead of, to the left of, and above its hip it is, in leg lengths
+(:mod:`~problems.legged.legs`), so that robots of all sizes stand alike when their places are the same.  A posture for given places
+is found by inverse kinematics of each leg, the base held level.  Of several solutions those come first whose knees point to the
+middle of the robot, then those near to the neutral configuration or, for joints that may not be there, to the middle of their
+range.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+import numpy as np
+
+import trajopt as to
+from dynamics_backends.protocol import Array
+from dynamics_backends.rigid_body.algorithms.kinematics import point_positions
+from dynamics_backends.rigid_body.model.model import Frame, Model
+from problems.legged.legs import Leg, heading, leg_of, lowest_ends, turned
+from problems.task import position_of
+
+CROUCH = 0.75
+"""Height of the hips over the feet of a robot that stands, in leg lengths."""
+BASE = (7, 6)
+"""Coordinates and velocities of a floating base."""
+ALL = 6
+"""Joints with which a leg can hold its foot level."""
+BEND = 1.2
+"""[rad]"""
+STARTS = 4
+"""Of inverse kinematics."""
+OUTWARD = 0.02
+"""[leg lengths]: a knee farther than this from its hip, away from the middle of the robot, points outward."""
+
+
+@dataclass(frozen=True)
+class Stance:
+    """The legs of a robot with a floating base. legs: in the order of the feet. heading: yaw [rad] of the direction in which the
+    robot faces, in its own frame."""
+
+    model: Model
+    legs: tuple[Leg, ...]
+    heading: float = 0.0
+
+    @classmethod
+    def of(cls, model: Model, feet: Sequence[str] = ()) -> Stance:
+        """feet: names of frames, default those found, left before right and front before hind.
+
+        Raises ValueError for a robot without a floating base, or whose feet are not found; UnknownName for a foot it does not have.
+        """
+        if not model.floating_base:
+            raise ValueError(f"{model.name} has a fixed base; load it with base = 'floating'")
+        feet = tuple(feet) or lowest_ends(model)
+        facing = heading(model, feet)
+        return cls(model, tuple(leg_of(model, foot, facing) for foot in feet), facing)
+
+    @property
+    def feet(self) -> tuple[str, ...]:
+        """Their names."""
+        return tuple(leg.foot for leg in self.legs)
+
+    @property
+    def leg_length(self) -> float:
+        """L in the mean [m]."""
+        return float(np.mean([leg.length for leg in self.legs]))
+
+    def places(self, joints: Array) -> Array:
+        """Where the feet are at a posture (nq - 7,) [rad]: (F, 3) [leg lengths]."""
+        at = [position_of(self.model, foot, self._level(joints)) for foot in self.feet]
+        return np.stack([(p - leg.hip) / leg.length for p, leg in zip(at, self.legs, strict=True)])
+
+    def posture(self, places: Array | None = None) -> Array:
+        """Joints (nq - 7,) [rad] that put the feet in places (F, 3), default those under the hips; others stay at :meth:`rest`.
+
+        A leg without a joint for it stands beside its place sideways. Raises ValueError for a place out of reach.
+        """
+        wanted = np.tile([0.0, 0.0, -CROUCH], (len(self.legs), 1)) if places is None else places
+        joints = self.rest()
+        for leg, place in zip(self.legs, wanted, strict=True):
+            joints = self._with_foot(leg, place, joints)
+        return joints
+
+    def rest(self) -> Array:
+        """The neutral configuration of the joints (nq - 7,), those that may not be there in the middle of their range."""
+        nq = BASE[0]
+        q, lower, upper = self.model.neutral()[nq:], self.model.q_lower[nq:], self.model.q_upper[nq:]
+        low, high = np.where(np.isfinite(lower), lower, upper), np.where(np.isfinite(upper), upper, lower)
+        outside = (q < lower) | (q > upper)
+        return np.where(outside, 0.5 * (np.where(outside, low, 0.0) + np.where(outside, high, 0.0)), q)
+
+    def configuration(self, joints: Array) -> Array:
+        """q (nq,) of a posture, the robot facing along the x axis, its feet on the ground z = 0 in the mean."""
+        q = self._level(joints)
+        q[2] = -np.mean([position_of(self.model, foot, q)[2] for foot in self.feet])
+        return q
+
+    def _level(self, joints: Array) -> Array:
+        """q (nq,) with the base level at the origin, facing along x."""
+        return np.concatenate(
+            [np.zeros(3), [0.0, 0.0, np.sin(-0.5 * self.heading), np.cos(0.5 * self.heading)], joints]
+        )
+
+    def _with_foot(self, leg: Leg, place: Array, joints: Array) -> Array:
+        """A posture with another place of one foot; a foot with all six freedoms stays level."""
+        rotation = leg.level if len(leg.joints) >= ALL else None
+        for aim in (place, place * [1.0, 0.0, 1.0]):
+            goal = turned(leg.hip + leg.length * aim, self.heading)
+            tried = [
+                to.inverse_kinematics(self._bolted, leg.foot, goal, rotation, q0=bent, starts=STARTS)
+                for bent in self._bent(leg, joints)
+            ]
+            found = np.concatenate([one.solutions[0] for one in tried])
+            if len(found):
+                return min(found, key=lambda q: (self._points_outward(leg, q), float(np.abs(q - joints).max())))
+        raise ValueError(
+            f"{leg.foot} of {self.model.name} cannot be at {np.round(place, 3).tolist()} leg lengths of {leg.length:.3g} m from "
+            f"its hip: {min(one.position_error for one in tried):.2g} m remain; give the joints of another posture"
+        )
+
+    def _bent(self, leg: Leg, joints: Array) -> list[Array]:
+        """A posture with the knee of a leg bent to either side, whence inverse kinematics finds its way."""
+        knee = int(self.model.q_index[leg.knee]) - BASE[0]
+        return [joints + bend * np.eye(len(joints))[knee] for bend in (BEND, -BEND)]
+
+    def _points_outward(self, leg: Leg, joints: Array) -> bool:
+        """Whether a knee lies on the side of its hip that is away from the middle of the robot."""
+        at = point_positions(self.model, self._level(joints)[:, None], [(leg.knee, (0.0, 0.0, 0.0))])[0][0, 0]
+        from_middle = leg.hip[0] - np.mean([other.hip[0] for other in self.legs])
+        return bool((at - leg.hip[0]) * np.sign(np.round(from_middle, 6)) > OUTWARD * leg.length)
+
+    @cached_property
+    def _bolted(self) -> Model:
+        return bolted(self.model)
+
+
+def bolted(model: Model) -> Model:
+    """A robot with its floating base fixed at the origin: its q and v are those of the joints alone."""
+    nq, nv = BASE
+    cut: Mapping[str, int] = dict.fromkeys(_OF_BODIES, 1) | {"q_lower": nq, "q_upper": nq} | dict.fromkeys(_OF_DOFS, nv)
+    parts = {name: getattr(model, name)[first:] for name, first in cut.items()}
+    frames = tuple(Frame(f.name, f.body - 1, f.R, f.p, f.kind) for f in model.frames)
+    return replace(model, **{**parts, "parent": model.parent[1:] - 1, "frames": frames, "coupling": None})
+
+
+_OF_BODIES = (
+    *("body_names", "joint_names", "joint_types", "placement_R", "placement_p"),
+    *("mass", "com", "inertia", "pitch"),
+)
+_OF_DOFS = ("velocity_limit", "effort_limit", "damping", "friction", "armature", "stiffness", "spring_reference")

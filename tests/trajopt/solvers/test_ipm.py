@@ -1,0 +1,423 @@
+"""The interior-point method: textbook programs, optima of other solvers, its linear systems, verdicts, multipliers, options."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import textbook_systems as textbook
+from hock_schittkowski import HOCK_SCHITTKOWSKI, Problem, TextbookNLP
+
+import trajopt as to
+from dynamics_backends.protocol import FunctionMap, Hessians
+from trajopt import OCP, Guess, StatusCode, bounded, control_cost, interpolated_guess, state_bounds, state_cost
+from trajopt.solvers.direct.transcription import Transcription
+from trajopt.solvers.ipm.ipm import solve_program
+from trajopt.solvers.ipm.stage_program import StageProgram
+from trajopt.solvers.options import IPMOptions
+from trajopt.stage.stages import StageValues
+
+REST = np.r_[0.0, 0.0, 0.0, 1.0, 0.0, 0.0, 0.0]
+
+
+def solve(ocp, guess=None, options=None, **fields):
+    return to.solve(ocp, guess, options, solver="ipm", **fields)
+
+
+def sampled(system, substeps=1):
+    return to.SampledSystem(to.make_backend(system, "forward_ad"), "rk4", substeps)
+
+
+def mass(distance=1.0, limit=None, horizon=10, **fields):
+    """A mass from rest to rest in one second with least effort."""
+    dynamics = sampled(textbook.double_integrator())
+    goal = bounded(state_cost(dynamics.manifold, [distance, 0.0]), name="goal")
+    bounds = {} if limit is None else {"u_lower": [-limit], "u_upper": [limit]}
+    fields = {"terminal_constraints": [goal]} | bounds | fields
+    return OCP.single_phase(dynamics, np.zeros(2), horizon, 1.0 / horizon, [control_cost(1)], **fields)
+
+
+def swing_up(track=0.5):
+    dynamics = sampled(textbook.cart_pole(), 2)
+    goal = np.array([0.0, np.pi, 0.0, 0.0])
+    free = [np.inf] * 3
+    fields = {
+        "constraints": [state_bounds(dynamics.manifold, np.r_[-track, np.negative(free)], np.r_[track, free], "track")],
+        "terminal_constraints": [bounded(state_cost(dynamics.manifold, goal), name="goal")],
+    }
+    ocp = OCP.single_phase(
+        dynamics, np.zeros(4), 25, 0.06, [control_cost(1, 0.0, 0.1)], u_lower=[-20.0], u_upper=[20.0], **fields
+    )
+    return ocp, interpolated_guess(ocp, goal)
+
+
+# -- textbook programs: one stage whose controls are the variables -------------------------------------------------------
+
+
+class TextbookStages:
+    """A program's functions at the one knot of a horizon; the state does not matter."""
+
+    def __init__(self, nlp):
+        self.nlp = nlp
+
+    def values(self, x, u, nodes):
+        f, g = self.nlp.evaluate(u[0])
+        return StageValues(x, x - nodes, np.array([f]), g[None])
+
+    def first(self, x, u, nodes, *, quadratic=True, out=None, pool=None):
+        for own, new in zip(out.values, self.values(x, u, nodes), strict=True):
+            own[:] = new
+        gradient, J = self.nlp.differentiate(u[0])
+        for block in (out.B, out.lx, out.gx):
+            block[:] = 0.0
+        out.A[:], out.lu[:], out.gu[:] = 1.0, gradient, J.toarray()
+        return out
+
+    def second(self, x, u, nodes, sigma, lam=None, y=None, first=0, out=None):
+        m = u.shape[1]
+        H = self.nlp.hessian(u[0], sigma, np.zeros(0) if y is None else y[0]).toarray()
+        return Hessians(np.zeros((1, 1, 1)), np.zeros((1, m, 1)), H[None])
+
+
+def textbook_solution(problem, **options):
+    nlp = TextbookNLP(problem)
+    m, rows = len(nlp.x_lower), len(nlp.g_lower)
+    dynamics = sampled(FunctionMap(lambda x, u, t, p: [0.0 * x[0]], 1, m, second_order=True))
+    constraints = []
+    if rows:
+        own = (lambda x, u, t, p: [0.0 * u[0]] * rows, dynamics.manifold, rows, nlp.g_lower, nlp.g_upper)
+        constraints = [to.residual_constraint("rows", *own, nu=m)]
+    bounds = {"u_lower": nlp.x_lower, "u_upper": nlp.x_upper, "constraints": constraints}
+    ocp = OCP.single_phase(dynamics, np.zeros(1), 1, 1.0, [control_cost(m)], **bounds)
+    program = StageProgram(ocp, np.zeros((1, m)), "exact")
+    program.stages[0] = TextbookStages(nlp)
+    guess = Guess(np.zeros((2, 1)), np.array(problem.start, dtype=float)[None])
+    return solve_program(program, guess, IPMOptions(**options)), nlp
+
+
+@pytest.mark.parametrize("strategy", ["adaptive", "monotone"])
+@pytest.mark.parametrize("problem", HOCK_SCHITTKOWSKI, ids=lambda p: p.name)
+def test_textbook_programs(problem: Problem, strategy):
+    found, nlp = textbook_solution(problem, barrier_strategy=strategy)
+    assert found.status.success, (found.status, found.cost, found.us)
+    optima = (problem.optimum, *problem.others)
+    nearest = min(optima, key=lambda value: abs(value - found.cost))
+    assert found.cost == pytest.approx(nearest, rel=max(problem.digits, 1e-7), abs=max(problem.digits, 1e-6))
+    _, g = nlp.evaluate(found.us[0])
+    assert np.maximum(nlp.g_lower - g, g - nlp.g_upper).max(initial=0.0) <= 1e-7
+
+
+# -- optima of optimal control problems -----------------------------------------------------------------------------------
+
+
+def test_least_effort_is_the_least_norm_solution():
+    """With x_(k+1) = A x_k + B u_k the controls of least norm that reach the goal are a pseudoinverse away."""
+    h, N = 0.1, 10
+    A, B = np.array([[1.0, h], [0.0, 1.0]]), np.array([[h * h / 2], [h]])
+    reach = np.hstack([np.linalg.matrix_power(A, N - 1 - k) @ B for k in range(N)])
+    u = np.linalg.pinv(reach) @ [1.0, 0.0]
+    s = solve(mass())
+    assert s.status.code == StatusCode.CONVERGED, s.status
+    assert s.iterations <= 2
+    np.testing.assert_allclose(s.us[:, 0], u, atol=1e-9)
+    assert s.cost == pytest.approx(0.5 * h * u @ u, rel=1e-9)
+
+
+@pytest.mark.parametrize("options", [{}, {"barrier_strategy": "monotone"}, {"hessian": "gauss_newton"}], ids=str)
+def test_the_optimum_of_another_solver_with_active_bounds(options):
+    ocp, guess = swing_up()
+    s, other = solve(ocp, guess, options), to.solve(ocp, guess, solver="sqp")
+    assert s.status.success and other.status.success, (s.status, other.status)
+    assert s.cost == pytest.approx(other.cost, rel=1e-7)
+    assert np.abs(s.xs[:, 0]).max() == pytest.approx(0.5, abs=1e-6)
+    np.testing.assert_allclose(s.us, other.us, atol=1e-4)
+
+
+def test_reorientation_is_the_optimum_of_another_solver():
+    dynamics = sampled(textbook.spinning_body())
+    goal = dynamics.manifold.integrate(REST[:, None], np.array([[1.0, -1.0, 0.5, 0.0, 0.0, 0.0]]).T)[:, 0]
+    slow = state_bounds(dynamics.manifold, np.r_[[-np.inf] * 4, [-1.3] * 3], np.r_[[np.inf] * 4, [1.3] * 3], "rates")
+    at_goal = bounded(state_cost(dynamics.manifold, goal), name="goal")
+    fields = {"terminal_constraints": [at_goal], "constraints": [slow]}
+    ocp = OCP.single_phase(dynamics, REST, 8, 0.15, [control_cost(3, 0.0, 0.1)], **fields)
+    guess = interpolated_guess(ocp, goal)
+    s, other = solve(ocp, guess), to.solve(ocp, guess, solver="sqp")
+    assert s.status.success and other.status.success, (s.status, other.status)
+    assert s.cost == pytest.approx(other.cost, rel=1e-7)
+    np.testing.assert_allclose(s.xs, other.xs, atol=1e-4)
+    np.testing.assert_allclose(np.linalg.norm(s.xs[:, :4], axis=1), 1.0, atol=1e-12)
+    assert np.abs(s.xs[1:, 4:]).max() == pytest.approx(1.3, abs=1e-6)
+    gap = s.history[-3:]
+    assert gap[-1].kkt <= 1e-8 and gap[-2].kkt ** 1.5 <= gap[0].kkt  # fast at the end
+
+
+def test_phases_of_other_controls_and_equations_along_the_way():
+    """A mass driven by two forces, by one, then by none after a jump of its speed; half way it must be at a given place."""
+    double = FunctionMap(lambda x, u, t, p: [x[1], u[0] + 0.5 * u[1]], 2, 2, second_order=True)
+    single = FunctionMap(lambda x, u, t, p: [x[1], u[0] - to.sin(x[0])], 2, 1, second_order=True)
+    jump = FunctionMap(lambda x, u, t, p: [0.0 * x[0], -0.5 * x[1]], 2, 0, second_order=True)
+    manifold = sampled(double).manifold
+    place = to.residual_constraint("place", lambda x, u, t, p: [x[0] + 0.1 * x[0] * x[0]], manifold, 1, 0.4, 0.4)
+    sum_of = to.residual_constraint("sum", lambda x, u, t, p: [u[0] + u[1] * u[1]], manifold, 1, -np.inf, 1.5, nu=2)
+    equal = to.residual_constraint("equal", lambda x, u, t, p: [u[0] - 2.0 * u[1]], manifold, 1, nu=2)
+    cost = (control_cost(1, 0.0, 1.0), state_cost(manifold, [1.0, 0.0], 0.1))
+    phases = (
+        to.Phase(sampled(double), np.full(5, 0.2), (control_cost(2),), constraints=(sum_of, equal)),
+        to.Phase(sampled(single), np.full(1, 0.2), cost, constraints=(place,)),
+        to.Phase(to.ImpactStage(to.make_backend(jump, "forward_ad")), np.zeros(1)),
+        to.Phase(sampled(single), np.full(4, 0.2), cost),
+    )
+    goal = bounded(state_cost(manifold, [1.0, 0.0]), name="goal")
+    ocp = OCP(phases, np.zeros(2), terminal_constraints=(goal,), u_lower=[-8.0, -2.0], u_upper=[8.0, 2.0])
+    guess = interpolated_guess(ocp, np.array([1.0, 0.0]))
+    guess = Guess(guess.xs, np.full_like(guess.us, 0.25))
+    s, other = solve(ocp, guess), to.solve(ocp, guess, solver="sqp")
+    assert s.status.success and other.status.success, (s.status, other.status)
+    assert s.cost == pytest.approx(other.cost, rel=1e-7)
+    assert (s.us[5:, 1] == 0.25).all() and s.us[6, 0] == 0.25  # what nothing reads stays
+    np.testing.assert_allclose(s.us[:5, 0], 2.0 * s.us[:5, 1], atol=1e-8)
+    assert s.xs[5, 0] + 0.1 * s.xs[5, 0] ** 2 == pytest.approx(0.4, abs=1e-8)
+    assert set(s.multipliers) == set(other.multipliers)
+    for name, value in other.multipliers.items():
+        assert s.multipliers[name].shape == value.shape
+
+
+def test_controls_that_are_fixed_stay_and_states_that_are_fixed_are_met():
+    ocp = mass(limit=20.0)
+    lower, upper = np.full((10, 1), -20.0), np.full((10, 1), 20.0)
+    lower[3] = upper[3] = 1.5
+    manifold = ocp.manifold
+    through = state_bounds(manifold, np.array([-np.inf, 0.2]), np.array([np.inf, 0.2]), "speed")
+    phase = ocp.phases[0]
+    first, last = (replace(phase, dt=phase.dt[k]) for k in (slice(0, 9), slice(9, 10)))
+    ocp = replace(ocp, u_lower=lower, u_upper=upper, phases=(first, replace(last, constraints=(through,))))
+    s, other = solve(ocp), to.solve(ocp, solver="sqp")
+    assert s.status.success, s.status
+    assert s.us[3, 0] == 1.5 and s.xs[9, 1] == pytest.approx(0.2, abs=1e-9)
+    assert s.cost == pytest.approx(other.cost, rel=1e-8)
+
+
+# -- multipliers ----------------------------------------------------------------------------------------------------------
+
+
+def test_multipliers_satisfy_the_optimality_conditions_of_the_sparse_program():
+    ocp, guess = swing_up()
+    s = solve(ocp, guess)
+    p = Transcription(ocp, guess)
+    w = p.variables(s.xs, s.us)
+    y, z = p.from_names(s.multipliers), np.zeros(p.size)
+    z[p.ix], z[p.iu] = s.multipliers["bounds on x"], s.multipliers["bounds on u"]
+    gradient, J = p.differentiate(w)
+    free = p.x_lower != p.x_upper
+    assert np.abs(gradient + J.T @ y + z)[free].max() <= 1e-7
+    assert (np.where(z > 1e-5, p.x_upper - w, 0.0)[free] <= 1e-5).all()
+    assert (np.where(z < -1e-5, w - p.x_lower, 0.0)[free] <= 1e-5).all()
+
+
+@pytest.mark.parametrize("other", ["ipm", "sqp", "dms"])
+def test_warm_starts_cross_between_solvers(other):
+    if other == "dms":
+        pytest.importorskip("cyipopt")
+    ocp, guess = swing_up()
+    cold, given = solve(ocp, guess), to.solve(ocp, guess, solver=other)
+    start = to.WarmStart(Guess(given.xs, given.us), multipliers=given.multipliers, barrier=1e-8)
+    warm = to.solve(ocp, solver="ipm", warm_start=start)
+    assert warm.status.success and warm.iterations <= 3 < cold.iterations
+    assert warm.cost == pytest.approx(cold.cost, rel=1e-8)
+
+
+def test_a_step_is_that_of_the_dense_system():
+    """The step at the first iterate, by the whole unreduced system of eq. 9 of Waechter and Biegler."""
+    from trajopt.solvers.ipm.library import Kernels
+    from trajopt.solvers.ipm.newton import NewtonSystem
+    from trajopt.solvers.ipm.stage_program import Point
+
+    dynamics = sampled(textbook.cart_pole(), 1)
+    circle = to.residual_constraint("c", lambda x, u, t, p: [x[0] * x[1] + u[0]], dynamics.manifold, 1, -3.0, 9.0, nu=1)
+    tie = to.residual_constraint("e", lambda x, u, t, p: [x[0] + x[1] * x[1] - 0.1], dynamics.manifold, 1)
+    cost = [control_cost(1, 0.3, 0.5), state_cost(dynamics.manifold, np.full(4, 0.2), 1.5)]
+    phase = to.Phase(dynamics, np.full(3, 0.1), tuple(cost), constraints=(circle,))
+    ocp = OCP((phase,), np.array([0.1, 0.2, 0.0, 0.1]), u_lower=[-5.0], u_upper=[5.0], terminal_constraints=(tie,))
+    rng, mu, tau = np.random.default_rng(0), 0.3, 0.995
+    program = StageProgram(ocp, np.zeros((3, 1)), "exact")
+    system, p, z = NewtonSystem(program, Kernels(4, 1)), Point(program), program.multipliers()
+    program.place(p, ocp.x0 + 0.1 * rng.standard_normal((4, 4)), 0.2 * rng.standard_normal((3, 1)))
+    program.first(p)
+    p.v[program.s] = rng.uniform(-0.5, 0.5, program.rows)
+    z.lam[:], z.y[:] = 0.01 * rng.standard_normal(z.lam.shape), 0.01 * rng.standard_normal(z.y.shape)
+    low, high = np.isfinite(program.lower), np.isfinite(program.upper)
+    z.zl[low], z.zu[high] = rng.uniform(0.5, 2.0, low.sum()), rng.uniform(0.5, 2.0, high.sum())
+    program.second(p, 1.0, z)
+    system.condense(p, z, mu, 1.0)
+    assert system.factor() and not system.reflected
+    step = system.solve(p, z, tau, system.empty_step())
+
+    t = Transcription(ocp, Guess(p.xs, p.us))  # the same rows and Hessian, in its order
+    w = t.variables(p.xs, p.us)
+    y = np.zeros(t.rows)
+    y[t._defect_rows] = z.lam
+    rows = np.concatenate([part.rows.ravel() for part in t.parts])
+    y[rows[rows >= 0]] = z.y[rows >= 0]
+    gradient, J = t.differentiate(w)
+    H, J = t.hessian(w, 1.0, y).toarray(), J.toarray()
+    free = np.setdiff1d(np.arange(t.size), t.ix[0])
+    slack = program.kind == 1
+    s = np.flatnonzero(slack)
+    nf, ns, nr = len(free), len(s), t.rows
+    place = np.zeros(t.size, int)
+    place[t.ix], place[t.iu] = np.arange(16).reshape(4, 4), 16 + np.arange(3).reshape(3, 1)
+    v = np.r_[place[free], 19 + s]
+    count = nf + ns
+    K = np.zeros((3 * count + nr, 3 * count + nr))
+    right = np.zeros(3 * count + nr)
+    K[:nf, :nf] = H[np.ix_(free, free)]
+    E = np.zeros((nr, count))
+    E[:, :nf] = J[:, free]
+    E[rows[s], nf + np.arange(ns)] = -1.0
+    K[:count, count : count + nr], K[count : count + nr, :count] = E.T, E
+    zl, zu, l, u = (a[v] for a in (z.zl, z.zu, program.lower, program.upper))
+    below, above = np.where(np.isfinite(l), p.v[v] - l, 1.0), np.where(np.isfinite(u), u - p.v[v], 1.0)
+    i, a, b = np.arange(count), count + nr, 2 * count + nr
+    K[i, a + i], K[i, b + i] = -1.0, 1.0
+    K[a + i, i], K[a + i, a + i] = zl, below
+    K[b + i, i], K[b + i, b + i] = -zu, above
+    grad = np.r_[gradient[free], np.zeros(ns)]
+    _, g = t.evaluate(w)
+    residual = g - t.g_lower
+    residual[rows[s]] = g[rows[s]] - p.v[19 + s]
+    right[:count] = -(grad + E.T @ y - zl + zu)
+    right[count:a] = -residual
+    right[a:b] = np.where(np.isfinite(l), mu - zl * below, 0.0)
+    right[b:] = np.where(np.isfinite(u), mu - zu * above, 0.0)
+    found = np.linalg.solve(K, right)
+    np.testing.assert_allclose(step.v[v], found[:count], atol=1e-9)
+    np.testing.assert_allclose(step.z.zl[v], found[a:b], atol=1e-8)
+    np.testing.assert_allclose(step.z.zu[v], found[b:], atol=1e-8)
+    new = y + found[count:a]
+    np.testing.assert_allclose(step.z.lam, new[t._defect_rows], atol=1e-8)
+    np.testing.assert_allclose(step.z.y[rows >= 0], new[rows[rows >= 0]], atol=1e-8)
+    longest = [
+        np.min(np.where(d < 0, -tau * q / d, 1.0), initial=1.0)
+        for d, q in ((found[:count], below), (-found[:count], above))
+    ]
+    assert step.alpha == pytest.approx(min(longest), rel=1e-9)
+
+
+# -- verdicts -------------------------------------------------------------------------------------------------------------
+
+
+def test_an_unreachable_goal_is_named():
+    s = solve(mass(limit=1.0))
+    assert s.status.code == StatusCode.INFEASIBLE, s.status
+    assert s.status.component == "goal: position at knot 10", s.status
+    assert "Relax the constraint named" in s.status.advice
+
+
+def test_an_unreachable_bound_on_a_state_is_named():
+    far = state_bounds(sampled(textbook.double_integrator()).manifold, [1.0, -np.inf], [np.inf, np.inf], "far")
+    s = solve(mass(limit=1.0, terminal_constraints=[far]))
+    assert s.status.code == StatusCode.INFEASIBLE, s.status
+    assert s.status.component == "the bound on position at knot 10 (far)"
+
+
+def test_bounds_that_contradict_each_other_are_named():
+    manifold = sampled(textbook.double_integrator()).manifold
+    low, high = (state_bounds(manifold, [a, -9.0], [b, 9.0], name) for a, b, name in ((-1, 0, "low"), (0.5, 1, "high")))
+    s = solve(mass(constraints=[low, high]))
+    assert s.status.code == StatusCode.INFEASIBLE
+    assert "position at knot 1 (high) contradict each other: lower 0.5 > upper 0" in s.status.message
+
+
+def test_contradicting_equations_are_named():
+    """Two places at once: dependent rows of the linear system that contradict each other."""
+    manifold = sampled(textbook.double_integrator()).manifold
+    goals = [bounded(state_cost(manifold, [x, 0.0]), name=name) for x, name in ((1.0, "here"), (2.0, "there"))]
+    s = solve(mass(terminal_constraints=goals))
+    assert s.status.code == StatusCode.INFEASIBLE, s.status
+    assert "position at knot 10" in s.status.component
+
+
+def test_equations_that_say_the_same_do_no_harm():
+    goal = bounded(state_cost(sampled(textbook.double_integrator()).manifold, [1.0, 0.0]), name="goal")
+    twice = solve(mass(terminal_constraints=[goal, replace(goal, name="again")]))
+    assert twice.status.success
+    np.testing.assert_allclose(twice.us, solve(mass()).us, atol=1e-9)
+
+
+def test_limits_of_iterations_and_time():
+    ocp, guess = swing_up()
+    s = solve(ocp, guess, {"max_iterations": 3})
+    assert (s.status.code, s.iterations) == (StatusCode.MAX_ITERATIONS, 3)
+    assert "violated most is" in s.status.message
+    s = solve(ocp, guess, {"time_limit": 1e-9})
+    assert s.status.code == StatusCode.TIME_LIMIT
+    assert s.xs.shape == (26, 4)
+
+
+def test_an_interrupt_returns_an_iterate():
+    ocp, guess = swing_up()
+
+    def impatient(record):
+        if record.iteration == 4:
+            raise KeyboardInterrupt
+
+    s = solve(ocp, guess, callback=impatient)
+    assert s.status.code == StatusCode.INTERRUPTED
+    assert s.iterations == len(s.history) == 5
+    assert np.isfinite(s.xs).all() and np.isfinite(s.us).all()
+
+
+def test_numbers_that_are_not_finite_are_located():
+    broken = FunctionMap(lambda x, u, t, p: [x[1], u[0] / (x[0] - x[0])], 2, 1)
+    s = solve(OCP.single_phase(sampled(broken), np.zeros(2), 3, 0.1, [control_cost(1)]))
+    assert s.status.code == StatusCode.NON_FINITE
+    assert "dynamics of x[0] from knot 0" in s.status.message
+
+
+def test_steps_into_numbers_that_are_not_finite_are_shortened():
+    """A root of a number that must stay positive: full steps leave its domain."""
+    system = FunctionMap(lambda x, u, t, p: [u[0]], 1, 1, second_order=True)
+    deep = to.residual_cost("root", lambda x, u, t, p: [1.0 / to.sqrt(x[0] + 1.0) - 2.5], sampled(system).manifold, 1)
+    ocp = OCP.single_phase(sampled(system), [3.0], 8, 0.25, [control_cost(1, 0.0, 1e-3), deep])
+    s = solve(ocp)
+    assert s.status.success, s.status
+    assert s.cost == pytest.approx(to.solve(ocp, solver="ddp").cost, rel=1e-7)
+
+
+# -- records and options --------------------------------------------------------------------------------------------------
+
+
+def test_every_iteration_is_recorded():
+    ocp, guess = swing_up()
+    seen = []
+    s = solve(ocp, guess, callback=seen.append)
+    assert tuple(seen) == s.history
+    assert [r.iteration for r in seen] == list(range(s.iterations + 1))
+    last = seen[-1]
+    assert last.stop <= 1.0 and last.step_length == 0.0
+    assert all(0.0 < r.step_length <= 1.0 for r in seen[:-1])
+    assert last.cost == pytest.approx(s.cost, rel=1e-12)
+    assert last.kkt == s.status.kkt <= 1e-8
+
+
+def test_options():
+    assert to.solver_options("ipm", barrier_strategy="monotone") == IPMOptions(barrier_strategy="monotone")
+    bad = {
+        "hessian": ("bfgs", "'auto' or 'exact' or 'gauss_newton'"),
+        "barrier": (0.0, "a positive number"),
+        "max_iterations": (-1, "an integer of at least 0"),
+        "time_limit": (0.0, "None or a positive number"),
+    }
+    for key, (value, message) in bad.items():
+        with pytest.raises(ValueError, match=message):
+            IPMOptions(**{key: value})
+    with pytest.raises(ValueError, match="did you mean 'barrier'"):
+        to.solver_options("ipm", barier=1.0)
+
+
+def test_scaled_costs_have_the_same_solution():
+    ocp, guess = swing_up()
+    heavy = ocp.updated("control", weight=1e5)
+    s, t = solve(ocp, guess), solve(heavy, guess)
+    assert t.status.success
+    assert t.cost == pytest.approx(1e6 * s.cost, rel=1e-6)
+    np.testing.assert_allclose(t.multipliers["dynamics"], 1e6 * s.multipliers["dynamics"], rtol=1e-3, atol=1.0)

@@ -1,0 +1,126 @@
+"""The linear-quadratic problem with equations at its knots, by a Riccati recursion in C (kernels/equality_riccati.h).
+
+    minimize    sum_k [1/2 dx'Q dx + du'S dx + 1/2 du'R du + q'dx + r'du]_k + 1/2 dx_N'Q_N dx_N + q_N'dx_N
+    subject to  dx_0 given,  dx_(k+1) = A_k dx_k + B_k du_k + d_k,     C_k dx_k + D_k du_k + e_k = 0
+
+L. Vanroye, A. Sathya, J. De Schutter, W. Decré, FATROP: a fast constrained optimal control problem solver for robot trajectory
+optimization and control, IROS 2023.  The value function of a knot is quadratic on the states that meet H dx + h = 0, all that later
+knots ask for.  One step back puts the dynamics into these equations, joins those of the knot, and turns both by Gauss-Jordan with
+full pivoting:
+
+    T [H B  H A; D  C] = [E  X; 0  H'; 0  0]
+
+E holds a unit matrix on the controls that have a pivot: du = Y dx + Z w + y with free controls w.  Quu is asked to be positive
+definite on these alone, which is to ask for a positive definite reduced Hessian.  H' goes to the knot before; rows of zeros depend
+on others, and say by their right-hand sides whether they contradict them.  Multipliers come back through T' on the way forth.
+
+``soft`` dynamics give way, A dx + B du + d - dx_next = s lambda: the next value function is seen through P (1 + s P)^-1.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Sequence
+from functools import lru_cache
+from importlib.resources import files
+from typing import Any
+
+import numpy as np
+
+from dynamics_backends.compiled.interface.libraries import address, bound, load
+from dynamics_backends.protocol import Array
+
+
+def struct_of(name: str, fields: str) -> type[ctypes.Structure]:
+    """A struct of kernels: pointers, and longs and doubles as marked (N:l shift:d)."""
+    kinds = {"": ctypes.c_void_p, "l": ctypes.c_long, "d": ctypes.c_double}
+    pairs = [field.partition(":") for field in fields.split()]
+    return type(name, (ctypes.Structure,), {"_fields_": [(key, kinds[kind]) for key, _, kind in pairs]})
+
+
+_Matrices = struct_of("elq_matrices", "A B Q S R C D row N:l shift:d soft:d")
+_Vectors = struct_of("elq_vectors", "d q r e")
+_Factors = struct_of("elq_factors", "knots T F most:l")
+_Step = struct_of("elq_step", "dx du lambda y room")
+
+
+def kernel_source(ndx: int, nu: int, kernels: Sequence[tuple[str, str]]) -> str:
+    """The text of kernels, each a package and a file, behind the sizes and the products of small matrices."""
+    texts = [(files(p) / "kernels" / n).read_text() for p, n in (("trajopt.lq", "small_matrices.h"), *kernels)]
+    return "\n".join([f"#define NDX {ndx}\n#define NU {nu}", *texts])
+
+
+@lru_cache(maxsize=16)
+def _library(ndx: int, nu: int) -> ctypes.CDLL:
+    return load(kernel_source(ndx, nu, [("trajopt.lq", "equality_riccati.h")]))
+
+
+class EqualityLQ:
+    """Memory for a problem of N steps, n = ndx states, m = nu controls, with at most ``own`` equations at a knot.
+
+    What the caller fills: A (N, n, n), B (N, n, m), Q (N + 1, n, n), S (N, m, n), R (N, m, m), row (N + 2) offsets of the equations
+    by knot, C (rows, n), D (rows, m); d (N, n), q (N + 1, n), r (N, m), e (rows). A and B may be read from elsewhere
+    (:meth:`read_dynamics`). What :meth:`solve` leaves: dx (N + 1, n), du (N, m), multipliers lam (N, n) of the dynamics and
+    y (rows). Raises CompilerError without a compiler.
+    """
+
+    def __init__(self, ndx: int, nu: int, horizon: int, rows: int, own: int) -> None:
+        n, m, N = ndx, nu, horizon
+        library = _library(n, m)
+        self._factor = bound(library, "elq_factor", "pp", ctypes.c_long)
+        self._solve = bound(library, "elq_solve", "pppp", ctypes.c_double)
+        self.n, self.m, self.N = n, m, N
+        self.A, self.B = np.zeros((N, n, n)), np.zeros((N, n, m))
+        self.Q, self.S, self.R = np.zeros((N + 1, n, n)), np.zeros((N, m, n)), np.zeros((N, m, m))
+        self.C, self.D, self.e = np.zeros((rows, n)), np.zeros((rows, m)), np.zeros(rows)
+        self.row = np.zeros(N + 2, np.dtype(ctypes.c_long))
+        self.d, self.q, self.r = np.zeros((N, n)), np.zeros((N + 1, n)), np.zeros((N, m))
+        self.dx, self.du = np.zeros((N + 1, n)), np.zeros((N, m))
+        self.lam, self.y = np.zeros((N, n)), np.zeros(rows)
+        most = n + own if rows else 0
+        knot = _knot_type(n, m)
+        self.knots = np.zeros(N + 1, knot)
+        self._turned = np.zeros((N + 1) * most * (most + m + n))
+        self._room = np.zeros((N + 1) * (2 * m + most))
+        self._soft: Array | None = None
+        self._matrices = _Matrices(*map(address, (self.A, self.B, self.Q, self.S, self.R, self.C, self.D, self.row)), N)
+        self._vectors = _Vectors(*map(address, (self.d, self.q, self.r, self.e)))
+        self._factors = _Factors(address(self.knots), address(self._turned), None, most)
+        self._step = _Step(*map(address, (self.dx, self.du, self.lam, self.y, self._room)))
+        self._refs = [ctypes.addressof(s) for s in (self._matrices, self._vectors, self._factors, self._step)]
+
+    @property
+    def gains(self) -> Array:
+        """K (N, m, n) of the last factorization."""
+        return self.knots["K"][: self.N].reshape(self.N, self.m, self.n)
+
+    def read_dynamics(self, A: Array, B: Array) -> None:
+        """Read A and B from these arrays from now on, which the caller keeps."""
+        self.A, self.B = A, B
+        self._matrices.A, self._matrices.B = address(A), address(B)
+
+    def factor(self, shift: float = 0.0, soft: float = 0.0) -> int | None:
+        """Factor the matrices, ``shift`` added to the diagonals of Q and R.
+
+        soft: of the dynamics; with it there must be no equations. Returns the knot where the reduced Hessian is not positive
+        definite, or None.
+        """
+        if soft > 0.0 and self._soft is None:
+            self._soft = np.zeros((self.N, self.n, self.n))
+            self._factors.F = address(self._soft)
+        self._matrices.shift, self._matrices.soft = shift, soft
+        failed = self._factor(self._refs[0], self._refs[2])
+        return None if failed < 0 else int(failed)
+
+    def solve(self) -> float:
+        """Solve for the vectors with the last factors, from the state dx[0]; the largest contradiction of dependent equations."""
+        return float(self._solve(*self._refs))
+
+
+@lru_cache(maxsize=16)
+def _knot_type(n: int, m: int) -> Any:
+    """elq_knot."""
+    numbers = [("P", n * n), ("K", m * n), ("ux", m * n), ("uu", m * m), ("G", m * m)]
+    counts = [("rows", 1), ("pivots", 1), ("kept", 1), ("order", m)]
+    fields: list[Any] = [(name, "f8", (size,)) for name, size in numbers]
+    return np.dtype([*fields, *((name, ctypes.c_long, (size,)) for name, size in counts)])

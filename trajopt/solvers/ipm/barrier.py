@@ -1,0 +1,58 @@
+"""How the barrier parameter falls.
+
+monotone    mu stays until E_mu <= KAPPA_EPS mu, then becomes max(tol / 10, min(KAPPA_MU mu, mu^THETA_MU))  (A. V. Fiacco,
+            G. P. McCormick; eq. 7 of Waechter and Biegler)
+adaptive    mu = sigma (mean complementarity) at each iteration, with the sigma whose step leaves least of the optimality
+            conditions as their linearization sees it, as long as the error falls below the largest of the last few; where it does
+            not, monotone steps until it does  (quality functions: J. Nocedal, A. Waechter, R. A. Waltz, SIAM J. Optim. 19, 2009)
+"""
+
+from __future__ import annotations
+
+from collections import deque
+
+import numpy as np
+
+KAPPA_EPS, KAPPA_MU, THETA_MU = 10.0, 0.2, 1.5
+LEAST = 0.1
+"""Of the tolerance: where mu ends."""
+PROGRESS, REMEMBERED = 0.9999, 4
+"""Least relative decrease of the error against the largest of the last few, and how many these are."""
+SIGMA, LARGEST = (1e-6, 100.0), 1e3
+"""The range of sigma; the largest mu, relative to the mean complementarity at the start."""
+AFTER = 0.8
+"""Of the mean complementarity: mu at the start of monotone steps."""
+
+
+class Barrier:
+    """mu, and whether it follows the complementarity (``free``)."""
+
+    def __init__(self, mu: float, tolerance: float, adaptive: bool) -> None:
+        self.mu, self.least, self.adaptive, self.free = mu, LEAST * tolerance, adaptive, adaptive
+        self._most = float("inf")
+        self._errors: deque[float] = deque(maxlen=REMEMBERED)
+
+    def lowered(self) -> float:
+        """The next mu of monotone steps."""
+        return max(self.least, min(KAPPA_MU * self.mu, self.mu**THETA_MU))
+
+    def watch(self, error: float, mean: float) -> bool:
+        """Look at the error of an iterate; whether mu has changed by a change of ways, to that of monotone steps."""
+        if not self.adaptive:
+            return False
+        enough = len(self._errors) < REMEMBERED or error <= PROGRESS * max(self._errors)
+        if enough:
+            self._errors.append(error)
+        if self.free and not enough:
+            self.free, self.mu = False, max(self.least, AFTER * mean)
+            return True
+        if not self.free and enough:
+            self.free = True
+        return False
+
+    def range_of_sigma(self, mean: float) -> tuple[float, float]:
+        """Between which sigma is looked for, at a mean complementarity."""
+        if not np.isfinite(self._most):
+            self._most = LARGEST * mean
+        low, high = max(SIGMA[0], self.least / mean), min(SIGMA[1], self._most / mean)
+        return low, max(high, low)

@@ -1,0 +1,155 @@
+"""Where no step is acceptable: steps for feasibility alone, until the filter takes the iterate or none can reduce the violation.
+
+    minimize    1/2 |c(v)|^2  within bounds,    c = (F (-) x_next, g - s, e)
+
+by Levenberg-Marquardt steps within a barrier whose parameter goes to zero. With w = c + J dv their system is that of
+:mod:`trajopt.solvers.ipm.newton` for H = damping, with -w in the place of zero in the rows: the dynamics and all equations are
+soft. A point where |J'c + zu - zl| is small against |c| is one of least violation: the constraints contradict each other there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import numpy as np
+
+from dynamics_backends.compiled.interface.libraries import address
+from dynamics_backends.protocol import Array
+from trajopt.solvers.ipm.library import Kernels, Multipliers
+from trajopt.solvers.ipm.measure import Measures, Violation
+from trajopt.solvers.ipm.newton import NewtonSystem, Step
+from trajopt.solvers.ipm.stage_program import Point, StageProgram
+from trajopt.solvers.shooting.filter import Filter
+
+ENOUGH = 0.9
+"""kappa_resto: how much of the violation may be left."""
+FEASIBLE = 1e-9
+"""A violation below which nothing is left to do."""
+DAMPING, LEAST_DAMPING, LARGEST_DAMPING = 1e-2, 1e-10, 1e10
+ARMIJO, SHORTEST = 1e-4, 1e-6
+STATIONARY = 1e-5
+"""Of |c|: the gradient at a point of least violation."""
+MU_LEAST, MU_SHARE = 1e-9, 0.1
+AWAY = 1e-2
+"""Of |c|_infinity: the barrier parameter at the start."""
+KAPPA_SIGMA = 1e10
+
+BACK, LEAST_VIOLATION, STUCK, OUT = "back", "least violation", "stuck", "out"
+"""How it ends: at a point that the filter takes; at one of least violation; without a step; of iterations or time."""
+
+
+class Restored(NamedTuple):
+    """Where it ended, and how; ``point`` has first derivatives, ``other`` is the other memory."""
+
+    point: Point
+    other: Point
+    objective: float
+    at: Violation
+    iterations: int
+    verdict: str
+
+
+class Restoration:
+    """The method above for a program."""
+
+    def __init__(self, program: StageProgram, kernels: Kernels, system: NewtonSystem, measures: Measures) -> None:
+        self.program, self.kernels, self.system, self.measures = program, kernels, system, measures
+        self.z, self.step = program.multipliers(), system.empty_step()
+
+    def run(
+        self,
+        point: Point,
+        other: Point,
+        z: Multipliers,
+        at: Violation,
+        mu: float,
+        filter_: Filter,
+        scale: float,
+        most: int,
+        late: Callable[[], bool],
+    ) -> Restored:
+        """From a point with first derivatives; mu, scale and filter are those of the barrier problem that was left."""
+        self.mu, entry = max(mu, min(AWAY * at.largest, 1.0)), at.theta
+        self._duals(point)
+        damping, objective, end, count = DAMPING, float(point.cost.sum()), OUT, 0
+        while count < most:
+            count += 1
+            taken, damping = self._stepped(point, other, damping)
+            if taken is None:
+                end = LEAST_VIOLATION if self._slope(point) <= 1e2 * STATIONARY * self._norm(point) else STUCK
+                break
+            point, other, objective = other, point, taken
+            at = self.measures.violation(point)
+            merit = scale * objective + mu * at.barrier
+            if at.largest <= FEASIBLE or (at.theta <= ENOUGH * entry and _taken(filter_, at.theta, merit)):
+                end = BACK
+                break
+            slope, size = self._slope(point), self._norm(point)
+            if slope <= STATIONARY * size and self.mu <= max(MU_LEAST, STATIONARY * size * size):
+                end = LEAST_VIOLATION
+                break
+            if slope <= max(self.mu, STATIONARY * size):
+                self.mu = max(MU_LEAST, MU_SHARE * self.mu)
+            if late():
+                break
+        return Restored(point, other, objective, at, count, end)
+
+    def _stepped(self, p: Point, to: Point, damping: float) -> tuple[float | None, float]:
+        """One step; the objective at its end and the next damping. None: there is none."""
+        value, c = self._merit(p), self._residuals(p)
+        while damping <= LARGEST_DAMPING:
+            step = self.system.towards_feasibility(p, self.z, self.mu, damping, self.step)
+            if step is not None and np.isfinite(step.v).all():
+                slope = self._promised(step, c)
+                alpha = step.alpha
+                while alpha >= SHORTEST and slope < 0.0:
+                    self.program.move(p, alpha, step.v, to)
+                    objective = self.program.first(to)
+                    if self._merit(to) <= value + ARMIJO * alpha * slope:
+                        self._move_duals(to, step)
+                        return objective, max(
+                            LEAST_DAMPING, damping * (0.1 if alpha > 0.5 else 1.0 if alpha > 0.1 else 4.0)
+                        )
+                    alpha *= 0.5
+            damping *= 10.0
+        return None, damping
+
+    def _promised(self, step: Step, c: Array) -> float:
+        w = np.concatenate([step.z.lam.ravel(), step.z.y, step.z.f])
+        return float(c @ (w - c) + step.slope)
+
+    def _residuals(self, p: Point) -> Array:
+        rows, fixes = np.empty(self.program.rows), np.empty(len(self.program.fixed))
+        self.kernels.residuals(self.program.ref, address(p.v), address(p.g), address(rows), address(fixes))
+        return np.concatenate([p.d.ravel(), rows, fixes])
+
+    def _merit(self, p: Point) -> float:
+        c = self._residuals(p)
+        value = 0.5 * float(c @ c) + self.mu * self.measures.violation(p).barrier
+        return value if np.isfinite(value) else np.inf
+
+    def _norm(self, p: Point) -> float:
+        return float(np.linalg.norm(self._residuals(p)))
+
+    def _slope(self, p: Point) -> float:
+        """The largest entry of J'c + zu - zl."""
+        N, n, z = self.program.N, self.program.n, self.z
+        c = self._residuals(p)
+        z.lam[:], z.y[:], z.f[:] = (
+            c[: N * n].reshape(N, n),
+            c[N * n : N * n + self.program.rows],
+            c[N * n + self.program.rows :],
+        )
+        return self.measures.optimality(p, z, 0.0, 0.0, 0.0).gradient
+
+    def _duals(self, p: Point) -> None:
+        self.z.zl[:], self.z.zu[:] = self.mu / (p.v - self.program.lower), self.mu / (self.program.upper - p.v)
+
+    def _move_duals(self, to: Point, step: Step) -> None:
+        moved = (self.program.ref, address(to.v), step.z.ref, step.alpha_z, self.mu, KAPPA_SIGMA, self.z.ref)
+        self.kernels.move_duals(*moved)
+
+
+def _taken(filter_: Filter, theta: float, merit: float) -> bool:
+    return all(theta <= t or merit <= value for t, value in filter_.pairs)

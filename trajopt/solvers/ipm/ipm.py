@@ -1,0 +1,348 @@
+"""A primal-dual interior-point method on the stages of an optimal control problem, by multiple shooting.
+
+    minimize    f(x, u) - mu sum log (v - l) - mu sum log (u - v)    subject to   F_k(x_k, u_k) (-) x_(k+1) = 0,  g - s = 0,  e = 0
+
+for mu that goes to zero: the primal-dual Newton system, solved along the horizon (:mod:`trajopt.solvers.ipm.newton`); a line
+search on a filter of the violation and the barrier's objective with second-order corrections; where it finds no step, steps for
+feasibility alone (:mod:`trajopt.solvers.ipm.feasibility`).  A. Waechter, L. T. Biegler, On the implementation of an
+interior-point filter line-search algorithm for large-scale nonlinear programming, Math. Program. 106, 2006; the structure is used
+as by C. V. Rao, S. J. Wright, J. B. Rawlings, J. Optim. Theory Appl. 99, 1998, and in FATROP (L. Vanroye et al., IROS 2023).
+
+States on a Lie group are moved by their retraction and every linear system is about the iterate: no charts, no second derivatives
+of them.  Each record is of the iterate at its start and of the step taken from there.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from dataclasses import replace
+
+import numpy as np
+
+from dynamics_backends.compiled.interface.libraries import address
+from dynamics_backends.protocol import Array
+from trajopt.guesses.guesses import Guess
+from trajopt.problem.ocp import OCP
+from trajopt.results.records import Callback, Journal
+from trajopt.results.solution import Solution
+from trajopt.results.status import Status
+from trajopt.solvers.feedback import tracking_gains
+from trajopt.solvers.ipm import ends
+from trajopt.solvers.ipm.barrier import KAPPA_EPS, Barrier
+from trajopt.solvers.ipm.feasibility import BACK, Restoration
+from trajopt.solvers.ipm.library import Kernels
+from trajopt.solvers.ipm.line_search import Accepted, BarrierProblem, LineSearch, Start
+from trajopt.solvers.ipm.measure import Measures, Optimality
+from trajopt.solvers.ipm.newton import NewtonSystem, Step
+from trajopt.solvers.ipm.stage_program import Point, StageProgram
+from trajopt.solvers.options import IPMOptions
+from trajopt.step.contraction import contraction_of
+
+STEEPEST = 100.0
+"""Objectives with a steeper gradient at the start are scaled down to it (nlp_scaling_max_gradient)."""
+PUSH, NEAR_PUSH = 1e-2, 1e-6
+"""kappa_1 and kappa_2: how far a start is moved off its bounds, and one near the solution."""
+LARGEST_ESTIMATE = 1e3
+"""Estimates of multipliers beyond this one are zero instead (constr_mult_init_max)."""
+KAPPA_SIGMA = 1e10
+TAU = 0.99
+NEAR = 1e-3
+"""A start with a first barrier parameter below is one near the solution."""
+
+
+def ipm(
+    ocp: OCP,
+    guess: Guess,
+    options: IPMOptions | None = None,
+    callback: Callback | None = None,
+    multipliers: Mapping[str, Array] | None = None,
+) -> Solution:
+    """Solve a valid problem from a guess, whose states need not satisfy the dynamics.
+
+    multipliers: of an earlier solution of the same structure; with a small ``barrier`` they make a warm start. Raises CompilerError
+    without a C compiler, TypeError for hessian = "exact" where a time step has no second derivatives.
+    """
+    options = options or IPMOptions()
+    program = StageProgram(ocp, np.asarray(guess.us, dtype=float), _hessian(ocp, options))
+    run = _Run(program, guess, options, callback, multipliers)
+    with np.errstate(all="ignore"):  # non-finite numbers are found and reported, not warned about
+        found = run.solve()
+        return replace(found, K=tracking_gains(ocp, found.xs, found.us, program.final_equalities(run.point)))
+
+
+def solve_program(
+    program: StageProgram,
+    guess: Guess,
+    options: IPMOptions,
+    callback: Callback | None = None,
+    multipliers: Mapping[str, Array] | None = None,
+) -> Solution:
+    """Solve a problem given by its stages; the solution has no gains."""
+    with np.errstate(all="ignore"):  # non-finite numbers are found and reported, not warned about
+        return _Run(program, guess, options, callback, multipliers).solve()
+
+
+class _Run:
+    """One solve."""
+
+    def __init__(
+        self,
+        program: StageProgram,
+        guess: Guess,
+        options: IPMOptions,
+        callback: Callback | None,
+        multipliers: Mapping[str, Array] | None,
+    ) -> None:
+        self.ocp, self.guess, self.options, self.given = program.ocp, guess, options, multipliers
+        self.journal = Journal(callback)
+        self.program = p = program
+        self.kernels = Kernels(p.n, p.m)
+        self.system, self.measures = NewtonSystem(p, self.kernels), Measures(p, self.kernels)
+        self.point, self.other = Point(p), Point(p)
+        self.z, self.step, self.spare = p.multipliers(), self.system.empty_step(), self.system.empty_step()
+        self.barrier = Barrier(options.barrier, options.gradient_tolerance, options.barrier_strategy == "adaptive")
+        self.search = LineSearch(p, self.system, self.measures)
+        self.scale, self.objective, self.iteration = 1.0, float("nan"), 0
+        self.began = time.perf_counter()
+
+    # -- the solve ------------------------------------------------------------------------------------------------------
+    def solve(self) -> Solution:
+        """Iterate to an end, or to that of the user's patience."""
+        verdict = ends.contradiction(self.program)
+        try:
+            if verdict is None:
+                verdict = self._started()
+            while verdict is None:
+                verdict = self._iterated()
+        except KeyboardInterrupt:
+            verdict = ends.interrupted(self.iteration)
+        return self._solution(verdict)
+
+    def _started(self) -> Status | None:
+        """Place the guess within its bounds, and find multipliers; a verdict where something is not finite."""
+        p, o = self.point, self.options
+        self.program.place(p, self.guess.xs, self.guess.us)
+        push = NEAR_PUSH if o.barrier < NEAR else PUSH
+        self._push(p, push, slacks=False)
+        with self.journal.timed("derivatives"):
+            self.objective = self.program.first(p)
+        self._push(p, push, slacks=True)
+        self.at = self.measures.violation(p)
+        if not np.isfinite(self.objective + self.at.theta):
+            self.journal.refused()
+            return ends.non_finite(self.program, self.guess)
+        steepest = max(float(np.abs(p.lx[1:]).max(initial=0.0)), float(np.abs(p.lu).max(initial=0.0)))
+        self.scale = min(1.0, STEEPEST / steepest) if steepest > 0.0 else 1.0
+        self._start_multipliers()
+        self.search.restart(self.at.theta)
+        return None
+
+    def _push(self, p: Point, push: float, slacks: bool) -> None:
+        self.kernels.push(self.program.ref, address(p.g) if slacks else None, push, push, address(p.v))
+
+    def _start_multipliers(self) -> None:
+        z, p, program = self.z, self.point, self.program
+        bounded = np.isfinite(program.lower), np.isfinite(program.upper)
+        if self.given:
+            program.from_names(self.given, self.scale, z)
+        elif self.options.barrier >= NEAR:
+            z.zl[:], z.zu[:] = bounded
+        mu = self.barrier.mu
+        for own, distance, is_bounded in (
+            (z.zl, p.v - program.lower, bounded[0]),
+            (z.zu, program.upper - p.v, bounded[1]),
+        ):
+            if self.given or self.options.barrier < NEAR:
+                np.copyto(own, np.maximum(own, mu / distance), where=is_bounded)
+            own[~is_bounded] = 0.0
+        if not self.given:
+            self._estimate()
+
+    def _estimate(self) -> None:
+        """Least-squares multipliers, or zero ones."""
+        z, found = self.z, self.step.z
+        self.system.estimate(self.point, z, self.scale, self.step)
+        arrays = ((z.lam, found.lam), (z.y, found.y), (z.f, found.f))
+        largest = max(float(np.abs(new).max(initial=0.0)) for _, new in arrays)
+        for own, new in arrays:
+            own[:] = new if largest <= LARGEST_ESTIMATE else 0.0
+
+    # -- an iteration ---------------------------------------------------------------------------------------------------
+    def _iterated(self) -> Status | None:
+        """One iteration; a verdict where it is the last."""
+        p, z, barrier = self.point, self.z, self.barrier
+        with self.journal.timed("backward"):
+            now = self._measured()
+        end = self._ended(now)
+        if end is not None:
+            self._record(now, 0.0, 0.0)
+            return end
+        if barrier.watch(now.error, now.mean):
+            self.search.restart(self.at.theta)
+        if not barrier.free:
+            now = self._lowered(now)
+        with self.journal.timed("derivatives"):
+            self.program.second(p, self.scale, z)
+        with self.journal.timed("backward"):
+            step = self._direction(now)
+        accepted = None
+        if step is not None:
+            with self.journal.timed("rollout"):
+                problem = self._problem()
+                start = Start(p, z, self.at, (self.at.theta, problem.merit(self.objective, self.at)))
+                accepted = self.search.search(start, self.other, step, self.spare, problem)
+        self.iteration += 1
+        if accepted is None:
+            return self._restored(now)
+        self._record(now, accepted.alpha, float(np.abs(accepted.step.v).max(initial=0.0)))
+        self._take(accepted)
+        return None
+
+    def _measured(self) -> Optimality:
+        return self.measures.optimality(self.point, self.z, self.at.largest, self.scale, self.barrier.mu)
+
+    def _lowered(self, now: Optimality) -> Optimality:
+        """Lower mu as long as the barrier problem is solved well enough."""
+        barrier = self.barrier
+        while now.barrier_error <= KAPPA_EPS * barrier.mu and barrier.lowered() < barrier.mu:
+            barrier.mu = barrier.lowered()
+            self.search.restart(self.at.theta)
+            now = self._measured()
+        return now
+
+    def _tau(self) -> float:
+        return max(TAU, 1.0 - self.barrier.mu)
+
+    def _problem(self) -> BarrierProblem:
+        return BarrierProblem(self.scale, self.barrier.mu, self._tau())
+
+    def _direction(self, now: Optimality) -> Step | None:
+        """The Newton step; with a free barrier, for the mu that a step for mu = 0 suggests."""
+        p, z, system, barrier = self.point, self.z, self.system, self.barrier
+        probing = barrier.free and now.products > 0
+        system.condense(p, z, 0.0 if probing else barrier.mu, self.scale)
+        if not system.factor():
+            return None
+        if not probing:
+            return system.solve(p, z, self._tau(), self.step)
+        limits, tau = barrier.range_of_sigma(now.mean), max(TAU, 1.0 - now.error)
+        step, mu = system.centered(p, z, now, self.at.squares, limits, tau, self.spare, self.step)
+        if mu != barrier.mu:
+            self.search.restart(self.at.theta)
+        barrier.mu = mu
+        return step
+
+    def _take(self, accepted: Accepted) -> None:
+        """Move to an accepted point, whose values and first derivatives are known."""
+        z, alpha, step = self.z, accepted.alpha, accepted.step
+        for own, new in ((z.lam, step.z.lam), (z.y, step.z.y), (z.f, step.z.f)):
+            own += alpha * (new - own)
+        self.point, self.other = self.other, self.point
+        if not self.program.flat:
+            self._carry(alpha * step.v)
+        moved = (self.program.ref, address(self.point.v), step.z.ref, step.alpha_z, self.barrier.mu, KAPPA_SIGMA, z.ref)
+        self.kernels.move_duals(*moved)
+        self.objective, self.at = accepted.objective, accepted.at
+
+    def _carry(self, step: Array) -> None:
+        """The multipliers of gaps, from the tangent spaces at the old nodes to those at the new ones."""
+        n, N = self.program.n, self.program.N
+        E = self.ocp.manifold.d_integrate(step[n : (N + 1) * n].reshape(N, n))[1]
+        self.z.lam[:] = np.linalg.solve(E.transpose(0, 2, 1), self.z.lam[:, :, None])[:, :, 0]
+
+    def _restored(self, now: Optimality) -> Status | None:
+        """Steps for feasibility alone; a verdict where they do not lead back."""
+        if now.error <= ends.ACCEPTABLE:
+            self._record(now, 0.0, 0.0)
+            return ends.precision(self.iteration, now, self.scale)
+        restoration = Restoration(self.program, self.kernels, self.system, self.measures)
+        filter_ = self.search.filter
+        self.search.remember(self.at.theta, self.scale * self.objective + self.barrier.mu * self.at.barrier)
+        left = max(self.options.max_iterations - self.iteration, 1)
+        found = restoration.run(
+            self.point, self.other, self.z, self.at, self.barrier.mu, filter_, self.scale, left, self._out_of_time
+        )
+        self.iteration += found.iterations
+        self.point, self.other = found.point, found.other
+        self.objective, self.at = found.objective, found.at
+        self._record(now, 0.0, 0.0)
+        if found.verdict != BACK:
+            return ends.restoration(found, self.program, self.iteration, self.options)
+        self._start_again()
+        return None
+
+    def _start_again(self) -> None:
+        """Multipliers for a point that steps for feasibility have led to."""
+        z, program, p, mu = self.z, self.program, self.point, self.barrier.mu
+        for own, distance in ((z.zl, p.v - program.lower), (z.zu, program.upper - p.v)):
+            np.copyto(own, np.minimum(mu / distance, LARGEST_ESTIMATE))
+        self._estimate()
+
+    # -- the end --------------------------------------------------------------------------------------------------------
+    def _ended(self, now: Optimality) -> Status | None:
+        o = self.options
+        if not np.isfinite(now.error):
+            return ends.non_finite(self.program, Guess(self.point.xs, self.point.us), "a derivative")
+        if now.error <= o.gradient_tolerance and now.violation <= o.constraint_tolerance:
+            return ends.converged(self.iteration, now, self.scale)
+        if self.iteration >= o.max_iterations or self._out_of_time():
+            return ends.stopped(self.program, self.point, now, self.iteration, o, self.scale)
+        if self.objective < ends.BOTTOM and now.violation <= o.constraint_tolerance:
+            return ends.unbounded(self.iteration, self.objective)
+        return None
+
+    def _out_of_time(self) -> bool:
+        limit = self.options.time_limit
+        return limit is not None and time.perf_counter() - self.began > limit
+
+    def _record(self, now: Optimality, alpha: float, size: float) -> None:
+        o = self.options
+        self.journal.add(
+            iteration=len(self.journal.records),
+            cost=self.objective,
+            merit=self.objective + self.barrier.mu * self.at.barrier / self.scale,
+            stop=max(now.error / o.gradient_tolerance, now.violation / o.constraint_tolerance),
+            gradient=now.gradient / self.scale,
+            regularization=self.system.shift,
+            step_norm=alpha * size,
+            defect=self.at.gap,
+            constraint_violation=self.at.largest,
+            expected_decrease=0.0,
+            actual_decrease=0.0,
+            step_length=alpha,
+            curvature="mixed" if self.system.reflected else self.program.hessian,
+            kkt=now.error,
+        )
+
+    def _solution(self, status: Status) -> Solution:
+        ocp, p = self.ocp, self.point
+        xs, us = (p.xs.copy(), p.us.copy()) if np.isfinite(self.objective) else (self.guess.xs, self.guess.us)
+        N, m = self.program.N, self.program.m
+        return Solution(
+            xs,
+            us,
+            np.zeros((N, m, self.program.n)),
+            np.zeros((N, m)),
+            status,
+            self.objective,
+            self.iteration,
+            tuple(self.journal.records),
+            ocp.times,
+            multipliers=self.program.by_name(self.z, self.scale),
+            meta={"barrier": self.barrier.mu},
+        )
+
+
+def _hessian(ocp: OCP, options: IPMOptions) -> str:
+    """The kind of Hessian. Raises TypeError where an exact one is asked for that a time step has not."""
+    if options.hessian == "gauss_newton":
+        return options.hessian
+    try:
+        for phase in ocp.phases:
+            contraction_of(phase.dynamics)
+    except TypeError:
+        if options.hessian == "exact":
+            raise
+        return "gauss_newton"
+    return "exact"

@@ -1,0 +1,373 @@
+/* What an iteration of trajopt/solvers/ipm computes beside derivatives: the Newton system, condensed onto the knots, steps and how far
+   they may go, residuals, and the two measures of the filter.  Before this text stands small_matrices.h.
+
+   The primal variables are one vector v = (x (N + 1, n), u (N, m), s (rows)) with bounds lower, upper and their multipliers zl, zu; what
+   has no bounds has infinite ones.  Residuals of rows are g - s, s a slack, where `kind` is INEQUALITY, and g - lower where it is EQUALITY. */
+
+#define N_ NDX
+
+enum { ABSENT, INEQUALITY, EQUALITY };
+enum { NEWTON, FEASIBILITY, ESTIMATE };
+
+/* The structure.  row (N + 2): rows of knot k are row[k] .. row[k + 1]; kind (rows); fixed (fixes): numbers of the state, of knot
+   k from fix[k] on, that a bound fixes at `at`; held (N, m): controls that stay where they are. */
+typedef struct {
+    long N, rows, fixes;
+    const long *row, *fix, *fixed;
+    const signed char *kind, *held;
+    const double *lower, *upper, *target, *at;
+} ipm_structure;
+
+/* A point: v, and there the gaps d (N, n), rows g, and derivatives by rows; Q, S, R of the Lagrangian. */
+typedef struct {
+    const double *v, *d, *g, *A, *B, *lx, *lu, *gx, *gu, *Q, *S, *R;
+} ipm_point;
+
+/* lambda (N, n) of the dynamics, y (rows), zl and zu of the bounds on v, f (fixes) of the fixed numbers of the state */
+typedef struct {
+    double *lambda, *y, *zl, *zu, *f;
+} ipm_multipliers;
+
+/* mu; scale: of the objective; weight: of the Hessian; soft: how far equations give way; mode: NEWTON, FEASIBILITY (no objective), ESTIMATE (of multipliers) */
+typedef struct {
+    double mu, scale, weight, soft;
+    long mode;
+} ipm_settings;
+
+/* The condensed problem: Q, S, R, q, r, d (N, n), and its equations C, D, e with their offsets `row`; Sigma, phi as v. */
+typedef struct {
+    double *Q, *S, *R, *q, *r, *d, *C, *D, *e, *Sigma, *phi;
+    long *row;
+} ipm_condensed;
+
+ALWAYS_INLINE long first_control(const ipm_structure *s) { return (s->N + 1) * N_; }
+ALWAYS_INLINE long first_slack(const ipm_structure *s) { return (s->N + 1) * N_ + s->N * M_; }
+ALWAYS_INLINE long numbers(const ipm_structure *s) { return first_slack(s) + s->rows; }
+
+/* Sigma = zl / (v - l) + zu / (u - v), phi the gradient of the barrier; ESTIMATE: 1 on slacks and zu - zl. */
+static void barrier_terms(const ipm_structure *s, const double *v, const ipm_multipliers *z, const ipm_settings *o, ipm_condensed *c)
+{
+    const long count = numbers(s), slack = first_slack(s);
+    for (long i = 0; i < count; i++) {
+        if (o->mode == ESTIMATE) {
+            c->Sigma[i] = i >= slack;
+            c->phi[i] = z->zu[i] - z->zl[i];
+            continue;
+        }
+        const double below = 1.0 / (v[i] - s->lower[i]), above = 1.0 / (s->upper[i] - v[i]);
+        c->Sigma[i] = z->zl[i] * below + z->zu[i] * above;
+        c->phi[i] = o->mu * (above - below);
+    }
+}
+
+/* Q += w a a', S += w b a', R += w b b' for a row a (n), b (m) that is mostly zero. */
+ALWAYS_INLINE void add_row(double w, const double *restrict a, const double *restrict b, double *restrict Q, double *restrict S,
+                           double *restrict R)
+{
+    for (int i = 0; i < N_; i++) {
+        if (a[i] == 0.0) continue;
+        const double f = w * a[i];
+        for (int j = 0; j < N_; j++) Q[i * N_ + j] += f * a[j];
+    }
+    if (!b) return;
+    for (int i = 0; i < M_; i++) {
+        if (b[i] == 0.0) continue;
+        const double f = w * b[i];
+        for (int j = 0; j < N_; j++) S[i * N_ + j] += f * a[j];
+        for (int j = 0; j < M_; j++) R[i * M_ + j] += f * b[j];
+    }
+}
+
+ALWAYS_INLINE void add_gradient(double w, const double *restrict a, const double *restrict b, double *restrict q, double *restrict r)
+{
+    for (int j = 0; j < N_; j++) q[j] += w * a[j];
+    if (b)
+        for (int j = 0; j < M_; j++) r[j] += w * b[j];
+}
+
+/* w of w (J dz + residual) + phi / (1 + soft Sigma), the new multiplier of an inequality. */
+ALWAYS_INLINE double stiffness(double Sigma, double soft) { return Sigma / (1.0 + soft * Sigma); }
+
+/* An equation a dx + b du + e = 0, as one of the condensed problem, or, soft, as a square in its objective. */
+static void add_equation(const double *a, const double *b, double e, const ipm_settings *o, ipm_condensed *c, long *count, long k)
+{
+    if (o->soft > 0.0) {
+        add_row(1.0 / o->soft, a, b, c->Q + k * N_ * N_, c->S + k * M_ * N_, c->R + k * M_ * M_);
+        add_gradient(e / o->soft, a, b, c->q + k * N_, c->r + k * M_);
+        return;
+    }
+    memcpy(c->C + *count * N_, a, sizeof(double) * N_);
+    if (b) memcpy(c->D + *count * M_, b, sizeof(double) * M_);
+    c->e[(*count)++] = e;
+}
+
+static void condense_knot(const ipm_structure *s, const ipm_point *p, const ipm_settings *o, ipm_condensed *c, long *count, long k)
+{
+    const long u = first_control(s) + k * M_, slack = first_slack(s);
+    const double weight = o->weight, one = o->mode == ESTIMATE;
+    const double *Sigma = c->Sigma + k * N_, *phi = c->phi + k * N_, scale = o->mode == FEASIBILITY ? 0.0 : o->scale;
+    double *Q = c->Q + k * N_ * N_, *S = c->S + k * M_ * N_, *R = c->R + k * M_ * M_, *q = c->q + k * N_, *r = c->r + k * M_;
+    for (int i = 0; i < N_ * N_; i++) Q[i] = weight != 0.0 ? weight * p->Q[k * N_ * N_ + i] : 0.0;
+    for (int i = 0; i < N_; i++) {
+        Q[i * (N_ + 1)] += Sigma[i] + one;
+        q[i] = scale * p->lx[k * N_ + i] + phi[i];
+    }
+    if (k < s->N) {
+        const signed char *held = s->held + k * M_;
+        for (int i = 0; i < M_ * N_; i++) S[i] = weight != 0.0 && !held[i / N_] ? weight * p->S[k * M_ * N_ + i] : 0.0;
+        for (int i = 0; i < M_ * M_; i++) R[i] = weight != 0.0 && !held[i / M_] && !held[i % M_] ? weight * p->R[k * M_ * M_ + i] : 0.0;
+        for (int i = 0; i < M_; i++) {
+            R[i * (M_ + 1)] += held[i] ? 1.0 : c->Sigma[u + i] + one;
+            r[i] = held[i] ? 0.0 : scale * p->lu[k * M_ + i] + c->phi[u + i];
+        }
+        for (int i = 0; i < N_; i++) c->d[k * N_ + i] = one != 0.0 ? 0.0 : p->d[k * N_ + i];
+    }
+    c->row[k] = *count;
+    for (long i = s->row[k]; i < s->row[k + 1]; i++) {
+        const double *a = p->gx + i * N_, *b = k < s->N ? p->gu + i * M_ : NULL;
+        if (s->kind[i] == INEQUALITY) {
+            const double own = c->Sigma[slack + i], w = stiffness(own, o->soft), e = one != 0.0 ? 0.0 : p->g[i] - p->v[slack + i];
+            add_row(w, a, b, Q, S, R);
+            add_gradient(w * e + c->phi[slack + i] / (1.0 + o->soft * own), a, b, q, r);
+        } else if (s->kind[i] == EQUALITY) {
+            add_equation(a, b, one != 0.0 ? 0.0 : p->g[i] - s->target[i], o, c, count, k);
+        }
+    }
+    for (long i = s->fix[k]; i < s->fix[k + 1]; i++) {
+        double a[N_], none[M_];
+        memset(a, 0, sizeof a);
+        memset(none, 0, sizeof none);
+        a[s->fixed[i]] = 1.0;
+        const double e = p->v[k * N_ + s->fixed[i]] - s->at[i];
+        add_equation(a, k < s->N ? none : NULL, one != 0.0 ? 0.0 : e, o, c, count, k);
+    }
+    c->row[k + 1] = *count;
+}
+
+/* The Newton system's condensed problem. */
+EXPORT void ipm_condense(const ipm_structure *s, const ipm_point *p, const ipm_multipliers *z, const ipm_settings *o, ipm_condensed *c)
+{
+    long count = 0;
+    barrier_terms(s, p->v, z, o, c);
+    for (long k = 0; k <= s->N; k++) condense_knot(s, p, o, c, &count, k);
+}
+
+/* The same vectors for other residuals d, g of the same rows: of a second-order correction. */
+EXPORT void ipm_vectors(const ipm_structure *s, const ipm_point *p, const double *d, const double *rows, const double *fixes,
+                        const ipm_settings *o, ipm_condensed *c)
+{
+    const long slack = first_slack(s);
+    long count = 0;
+    memcpy(c->d, d, sizeof(double) * s->N * N_);
+    for (long k = 0; k <= s->N; k++) {
+        double *q = c->q + k * N_, *r = c->r + k * M_;
+        const long u = first_control(s) + k * M_;
+        for (int i = 0; i < N_; i++) q[i] = o->scale * p->lx[k * N_ + i] + c->phi[k * N_ + i];
+        for (int i = 0; k < s->N && i < M_; i++) r[i] = s->held[k * M_ + i] ? 0.0 : o->scale * p->lu[k * M_ + i] + c->phi[u + i];
+        for (long i = s->row[k]; i < s->row[k + 1]; i++) {
+            if (s->kind[i] == INEQUALITY)
+                add_gradient(c->Sigma[slack + i] * rows[i] + c->phi[slack + i], p->gx + i * N_, k < s->N ? p->gu + i * M_ : NULL, q, r);
+            else if (s->kind[i] == EQUALITY) c->e[count++] = rows[i];
+        }
+        for (long i = s->fix[k]; i < s->fix[k + 1]; i++) c->e[count++] = fixes[i];
+    }
+}
+
+/* phi for another mu. */
+EXPORT void ipm_barrier(const ipm_structure *s, const ipm_point *p, double mu, ipm_condensed *c)
+{
+    const long count = numbers(s);
+    for (long i = 0; i < count; i++) c->phi[i] = mu / (s->upper[i] - p->v[i]) - mu / (p->v[i] - s->lower[i]);
+}
+
+/* Residuals of the rows (rows) and of the fixed numbers (fixes). */
+EXPORT void ipm_residuals(const ipm_structure *s, const double *v, const double *g, double *rows, double *fixes)
+{
+    const double *slack = v + first_slack(s);
+    for (long i = 0; i < s->rows; i++)
+        rows[i] = s->kind[i] == INEQUALITY ? g[i] - slack[i] : s->kind[i] == EQUALITY ? g[i] - s->target[i] : 0.0;
+    for (long k = 0; k <= s->N; k++)
+        for (long i = s->fix[k]; i < s->fix[k + 1]; i++) fixes[i] = v[k * N_ + s->fixed[i]] - s->at[i];
+}
+
+static double reach(double value, double step, double share) /* the largest alpha with value + alpha step >= (1 - share) value */
+{
+    return step < 0.0 && -step > share * value ? -share * value / step : 1.0;
+}
+
+/* From dx, du in `step` (as v) and the residuals of the rows: steps of slacks and multipliers.  to: new y, f; steps of zl, zu.
+   out: the largest primal and dual step lengths, and the slope of the barrier's objective. */
+EXPORT void ipm_recover(const ipm_structure *s, const ipm_point *p, const ipm_multipliers *z, const ipm_settings *o, const ipm_condensed *c,
+                        const double *rows, const double *y, double share, double *restrict step, const ipm_multipliers *to, double *out)
+{
+    const long N = s->N, slack = first_slack(s), count = numbers(s);
+    double slope = 0.0, alpha = 1.0, alpha_z = 1.0;
+    long at = 0;
+    for (long k = 0; k <= N; k++) {
+        const double *dx = step + k * N_, *du = step + first_control(s) + k * M_;
+        for (int i = 0; i < N_; i++) slope += o->scale * p->lx[k * N_ + i] * dx[i];
+        for (int i = 0; k < N && i < M_; i++) slope += o->scale * p->lu[k * M_ + i] * du[i];
+        for (long i = s->row[k]; i < s->row[k + 1]; i++) {
+            step[slack + i] = 0.0;
+            to->y[i] = 0.0;
+            if (s->kind[i] == ABSENT) continue;
+            double t = rows[i];
+            if (s->kind[i] == INEQUALITY || o->soft > 0.0) {
+                for (int j = 0; j < N_; j++) t += p->gx[i * N_ + j] * dx[j];
+                for (int j = 0; k < N && j < M_; j++) t += p->gu[i * M_ + j] * du[j];
+            }
+            if (s->kind[i] == INEQUALITY) {
+                const double own = c->Sigma[slack + i];
+                to->y[i] = (own * t + c->phi[slack + i]) / (1.0 + o->soft * own);
+                step[slack + i] = t - o->soft * to->y[i];
+            } else {
+                to->y[i] = o->soft > 0.0 ? t / o->soft : y[at++];
+            }
+        }
+        for (long i = s->fix[k]; i < s->fix[k + 1]; i++)
+            to->f[i] = o->soft > 0.0 ? (p->v[k * N_ + s->fixed[i]] - s->at[i] + dx[s->fixed[i]]) / o->soft : y[at++];
+    }
+    for (long i = 0; i < count; i++) {
+        const double below = p->v[i] - s->lower[i], above = s->upper[i] - p->v[i], own = step[i];
+        slope += c->phi[i] * own;
+        to->zl[i] = o->mu / below - z->zl[i] - z->zl[i] / below * own;
+        to->zu[i] = o->mu / above - z->zu[i] + z->zu[i] / above * own;
+        const double a = reach(below, own, share), b = reach(above, -own, share);
+        const double al = reach(z->zl[i], to->zl[i], share), au = reach(z->zu[i], to->zu[i], share);
+        alpha = a < alpha ? a : alpha, alpha = b < alpha ? b : alpha;
+        alpha_z = al < alpha_z ? al : alpha_z, alpha_z = au < alpha_z ? au : alpha_z;
+    }
+    out[0] = alpha, out[1] = alpha_z, out[2] = slope;
+}
+
+/* z + alpha dz, within a factor of mu / (distance from the bound): eq. 16 of Waechter and Biegler. */
+EXPORT void ipm_move_duals(const ipm_structure *s, const double *v, const ipm_multipliers *dz, double alpha, double mu, double factor,
+                           const ipm_multipliers *z)
+{
+    const long count = numbers(s);
+    for (long i = 0; i < count; i++) {
+        const double own[2] = {mu / (v[i] - s->lower[i]), mu / (s->upper[i] - v[i])};
+        double *at[2] = {z->zl + i, z->zu + i};
+        const double step[2] = {dz->zl[i], dz->zu[i]};
+        for (int side = 0; side < 2; side++) {
+            double value = *at[side] + alpha * step[side];
+            if (value > factor * own[side]) value = factor * own[side];
+            if (value < own[side] / factor) value = own[side] / factor;
+            *at[side] = value;
+        }
+    }
+}
+
+/* out: violation as l1 and largest entry, the largest gap, -sum of the logarithms of the distances from bounds, sum of its squares */
+EXPORT void ipm_values(const ipm_structure *s, const double *v, const double *d, const double *g, double *out)
+{
+    const double *slack = v + first_slack(s);
+    const long count = numbers(s);
+    double sum = 0.0, most = 0.0, gap = 0.0, logarithms = 0.0, squares = 0.0;
+    int bad = 0;
+    for (long i = 0; i < s->N * N_; i++) {
+        const double t = fabs(d[i]);
+        bad |= !(t < HUGE_VAL);
+        sum += t, squares += t * t;
+        gap = t > gap ? t : gap;
+    }
+    most = gap;
+    for (long i = 0; i < s->rows; i++) {
+        if (s->kind[i] == ABSENT) continue;
+        const double t = fabs(g[i] - (s->kind[i] == INEQUALITY ? slack[i] : s->target[i]));
+        bad |= !(t < HUGE_VAL);
+        sum += t, squares += t * t;
+        most = t > most ? t : most;
+    }
+    for (long k = 0; k <= s->N; k++)
+        for (long i = s->fix[k]; i < s->fix[k + 1]; i++) {
+            const double t = fabs(v[k * N_ + s->fixed[i]] - s->at[i]);
+            bad |= !(t < HUGE_VAL);
+            sum += t, squares += t * t;
+            most = t > most ? t : most;
+        }
+    double product = 1.0;
+    for (long i = 0; i < count; i++) { /* logarithms of products: one in some */
+        const double below = v[i] - s->lower[i], above = s->upper[i] - v[i];
+        if (below < HUGE_VAL) product *= below;
+        if (product < 1e-100 || product > 1e100) logarithms += log(product), product = 1.0;
+        if (above < HUGE_VAL) product *= above;
+        if (product < 1e-100 || product > 1e100) logarithms += log(product), product = 1.0;
+    }
+    out[0] = bad ? NAN : sum, out[1] = bad ? NAN : most, out[2] = gap, out[3] = -(logarithms + log(product)), out[4] = squares;
+}
+
+/* out: the largest entry of the gradient of the Lagrangian, of complementarity for mu = 0 and for mu; sums of |lambda|, |y| and of z;
+   counts of both; the sum and the least of the products z (distance); sums of squares of the gradient and of its slacks' part */
+EXPORT void ipm_measure(const ipm_structure *s, const ipm_point *p, const ipm_multipliers *z, double scale, double mu, double *out)
+{
+    const long N = s->N, control = first_control(s), slack = first_slack(s), count = numbers(s);
+    double gradient = 0.0, plain = 0.0, shifted = 0.0, sum_y = 0.0, sum_z = 0.0, total = 0.0, least = HUGE_VAL, squares = 0.0;
+    long counted_y = N * N_ + s->fixes, counted_z = 0;
+    for (long k = 0; k <= N; k++) {
+        double x[N_], u[M_];
+        for (int i = 0; i < N_; i++) {
+            x[i] = scale * p->lx[k * N_ + i] + z->zu[k * N_ + i] - z->zl[k * N_ + i];
+            if (k) x[i] -= z->lambda[(k - 1) * N_ + i];
+        }
+        if (k < N) {
+            for (int i = 0; i < M_; i++) u[i] = scale * p->lu[k * M_ + i] + z->zu[control + k * M_ + i] - z->zl[control + k * M_ + i];
+            PRODUCT(x, z->lambda + k * N_, p->A + k * N_ * N_, 1, N_, N_, 1);
+            PRODUCT(u, z->lambda + k * N_, p->B + k * N_ * M_, 1, N_, M_, 1);
+        }
+        for (long i = s->row[k]; i < s->row[k + 1]; i++) {
+            if (s->kind[i] == ABSENT) continue;
+            add_gradient(z->y[i], p->gx + i * N_, k < N ? p->gu + i * M_ : NULL, x, u);
+            sum_y += fabs(z->y[i]);
+            counted_y++;
+            if (s->kind[i] == INEQUALITY) {
+                const double t = fabs(z->zu[slack + i] - z->zl[slack + i] - z->y[i]);
+                gradient = t > gradient || t != t ? t : gradient;
+                squares += t * t;
+            }
+        }
+        for (long i = s->fix[k]; i < s->fix[k + 1]; i++) x[s->fixed[i]] += z->f[i], sum_y += fabs(z->f[i]);
+        for (int i = 0; k && i < N_; i++) {
+            gradient = fabs(x[i]) > gradient || x[i] != x[i] ? fabs(x[i]) : gradient;
+            squares += x[i] * x[i];
+        }
+        for (int i = 0; k < N && i < M_; i++) {
+            if (s->held[k * M_ + i]) continue;
+            gradient = fabs(u[i]) > gradient || u[i] != u[i] ? fabs(u[i]) : gradient;
+            squares += u[i] * u[i];
+        }
+    }
+    for (long i = 0; i < N * N_; i++) sum_y += fabs(z->lambda[i]);
+    for (long i = 0; i < count; i++) {
+        const double distance[2] = {p->v[i] - s->lower[i], s->upper[i] - p->v[i]}, value[2] = {z->zl[i], z->zu[i]};
+        for (int side = 0; side < 2; side++) {
+            if (!(distance[side] < HUGE_VAL)) continue;
+            const double t = distance[side] * value[side];
+            counted_z++;
+            sum_z += value[side];
+            total += t;
+            least = t < least ? t : least;
+            plain = fabs(t) > plain ? fabs(t) : plain;
+            shifted = fabs(t - mu) > shifted ? fabs(t - mu) : shifted;
+        }
+    }
+    out[0] = gradient, out[1] = plain, out[2] = shifted, out[3] = sum_y, out[4] = sum_z, out[5] = counted_y, out[6] = counted_z;
+    out[7] = total, out[8] = least, out[9] = squares;
+}
+
+/* A start strictly within bounds: eq. after (35) of Waechter and Biegler; slacks from g. */
+EXPORT void ipm_push(const ipm_structure *s, const double *g, double push, double share, double *v)
+{
+    const long slack = first_slack(s), count = numbers(s);
+    for (long i = 0; g && i < s->rows; i++) v[slack + i] = s->kind[i] == INEQUALITY ? g[i] : 0.0;
+    for (long i = 0; i < count; i++) {
+        const double l = s->lower[i], u = s->upper[i], width = u - l;
+        double low = push * (fabs(l) > 1.0 ? fabs(l) : 1.0), high = push * (fabs(u) > 1.0 ? fabs(u) : 1.0);
+        if (width < HUGE_VAL) {
+            low = low < share * width ? low : share * width;
+            high = high < share * width ? high : share * width;
+        }
+        if (l > -HUGE_VAL && v[i] < l + low) v[i] = l + low;
+        if (u < HUGE_VAL && v[i] > u - high) v[i] = u - high;
+    }
+}

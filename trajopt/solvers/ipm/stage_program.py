@@ -1,0 +1,298 @@
+"""An optimal control problem as an interior-point method sees it: blocks by stage, and one vector of primal variables.
+
+    v = (x (N + 1, n), u (N, m), s (rows)),   lower <= v <= upper
+
+Rows are those of the constraints, knot by knot. An inequality g(x, u) has a slack s with its bounds, g - s = 0; an equality has
+none. Bounds on numbers of the state and on controls are bounds on v; numbers of the state that a bound fixes are equations of
+their knot, controls that are fixed, or that nothing reads, stay where they are. On a Lie group x in v is not read: states are
+moved by their retraction, and their constraints are rows. x_0 is given.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Mapping
+
+import numpy as np
+
+from dynamics_backends.compiled.interface.libraries import address
+from dynamics_backends.protocol import Array, Hessians
+from trajopt.problem.constraints import Constraint, chosen_coordinates
+from trajopt.problem.ocp import OCP
+from trajopt.solvers.direct.program_parts import with_rows
+from trajopt.solvers.ipm.library import ABSENT, EQUALITY, INEQUALITY, LONG, Multipliers, PointData, StructureData
+from trajopt.stage.engine import Wanted, stages_of
+from trajopt.stage.stages import StageDerivatives, StageValues
+
+
+class Point:
+    """Memory for a point: states xs (N + 1, nx), v, its values, and its derivatives by stage."""
+
+    def __init__(self, program: StageProgram) -> None:
+        N, n, m, rows = program.N, program.n, program.m, program.rows
+        self.n, self.m = n, m
+        nx = program.ocp.manifold.nx
+        self.v = np.zeros(program.numbers)
+        self.xs = self.v[: (N + 1) * n].reshape(N + 1, n) if program.flat else np.zeros((N + 1, nx))
+        self.us = self.v[(N + 1) * n : (N + 1) * n + N * m].reshape(N, m)
+        self.d, self.g, self.cost = np.zeros((N, n)), np.zeros(rows), np.zeros(N + 1)
+        self.A, self.B, self.x_next = np.zeros((N, n, n)), np.zeros((N, n, m)), np.zeros((N, nx))
+        self.lx, self.lu = np.zeros((N + 1, n)), np.zeros((N, m))
+        self.gx, self.gu = np.zeros((rows, n)), np.zeros((rows, m))
+        self.Q, self.S, self.R = np.zeros((N + 1, n, n)), np.zeros((N, m, n)), np.zeros((N, m, m))
+        arrays = (self.v, self.d, self.g, self.A, self.B, self.lx, self.lu, self.gx, self.gu, self.Q, self.S, self.R)
+        self.data = PointData(*map(address, arrays))
+        self.ref = ctypes.addressof(self.data)
+        self.views = [self._view(part) for part in program.parts]
+
+    def _view(self, part: tuple[slice, slice, int]) -> StageDerivatives:
+        """The memory of a phase, or of the final knot, as its stages fill it."""
+        k, rows, count = part
+        K, end = k.stop - k.start, k.start == len(self.A)
+        g = self.g[rows].reshape(K, count)
+        gx, gu = self.gx[rows].reshape(K, count, self.n), self.gu[rows].reshape(K, count, self.m)
+        if end:
+            none = np.zeros((1, 0))
+            values = StageValues(none, none, self.cost[k], g)
+            n, empty = self.n, np.zeros
+            blocks = (self.lx[k], none, self.Q[k], empty((1, 0, n)), empty((1, 0, 0)), gx, empty((1, count, 0)))
+            return StageDerivatives(values, empty((1, 0, n)), empty((1, 0, 0)), *blocks)
+        values = StageValues(self.x_next[k], self.d[k], self.cost[k], g)
+        return StageDerivatives(
+            values, self.A[k], self.B[k], self.lx[k], self.lu[k], self.Q[k], self.S[k], self.R[k], gx, gu
+        )
+
+
+class StageProgram:
+    """The structure, and evaluations at points. hessian: "exact", of the Lagrangian, or "gauss_newton", of the cost alone."""
+
+    def __init__(self, ocp: OCP, us: Array, hessian: str) -> None:
+        self.ocp, self.hessian, self.exact = ocp, hessian, hessian == "exact"
+        self.N, self.n, self.m = ocp.horizon, ocp.manifold.ndx, ocp.nu
+        self.flat = ocp.manifold.is_vector_space
+        kept = with_rows(ocp)
+        cost = "exact" if self.exact else "gauss_newton"
+        self.stages = stages_of(ocp, Wanted(cost, second=self.exact, path=kept[:-1], final=kept[-1]))
+        self.groups = list(zip([*ocp.phase_slices, slice(self.N, self.N + 1)], kept, strict=True))
+        self._lay_out_rows()
+        self._bounds()
+        self._fix_states()
+        self._hold_controls(us)
+        self._finish()
+
+    # -- structure ------------------------------------------------------------------------------------------------------
+    def _lay_out_rows(self) -> None:
+        """parts: knots, rows and rows a knot, of each phase and of the end; row (N + 2) offsets; kinds, bounds of rows."""
+        self.parts: list[tuple[slice, slice, int]] = []
+        counts, lower, upper, kinds = [], [], [], []
+        at = 0
+        for k, constraints in self.groups:
+            K, count = k.stop - k.start, sum(c.residual.n_out for c in constraints)
+            self.parts.append((k, slice(at, at + K * count), count))
+            at += K * count
+            counts += [count] * K
+            low, high = (_stacked(constraints, K, side) for side in (0, 1))
+            kind = np.where(low == high, EQUALITY, np.where(np.isfinite(low) | np.isfinite(high), INEQUALITY, ABSENT))
+            if k.start == 0:  # x_0 is given
+                reads = np.concatenate(
+                    [np.zeros(0, bool), *(np.full(c.residual.n_out, c.residual.nu > 0) for c in constraints)]
+                )
+                kind[0, ~reads] = ABSENT
+            lower.append(low.ravel())
+            upper.append(high.ravel())
+            kinds.append(kind.ravel())
+        self.rows = at
+        self.row = np.concatenate([[0], np.cumsum(counts)]).astype(LONG)
+        self.kind = np.concatenate(kinds).astype(np.int8)
+        self.row_bounds = np.concatenate(lower), np.concatenate(upper)
+
+    def _bounds(self) -> None:
+        N, n, m = self.N, self.n, self.m
+        self.numbers = (N + 1) * n + N * m + self.rows
+        self.lower, self.upper = np.full(self.numbers, -np.inf), np.full(self.numbers, np.inf)
+        self.u = slice((N + 1) * n, (N + 1) * n + N * m)
+        self.s = slice((N + 1) * n + N * m, self.numbers)
+        bounds = self.ocp.control_bounds
+        slack = self.kind == INEQUALITY
+        for side, own in enumerate((self.lower, self.upper)):
+            if bounds is not None:
+                own[self.u] = bounds[side].ravel()
+            own[self.s][slack] = self.row_bounds[side][slack]
+        self.target = np.where(self.kind == EQUALITY, self.row_bounds[0], 0.0)
+        if self.flat:
+            self._bound_states()
+
+    def _bound_states(self) -> None:
+        groups = [*(phase.constraints for phase in self.ocp.phases), self.ocp.terminal_constraints]
+        shape = (self.N + 1, self.n)
+        lower, upper = (b[: self.u.start].reshape(shape) for b in (self.lower, self.upper))
+        for (knots, _), group in zip(self.groups, groups, strict=True):
+            for c in group:
+                chosen = chosen_coordinates(c)
+                if chosen is None:
+                    continue
+                low, high = c.bounds(knots.stop - knots.start)
+                skip = int(knots.start == 0)
+                place = (slice(knots.start + skip, knots.stop), list(chosen))
+                lower[place] = np.maximum(lower[place], low[skip:])
+                upper[place] = np.minimum(upper[place], high[skip:])
+
+    def _fix_states(self) -> None:
+        """Numbers of the state with equal bounds become equations."""
+        size = self.u.start
+        fixed = np.flatnonzero(self.lower[:size] == self.upper[:size])
+        self.fixed_at = self.lower[fixed]
+        self.fixed_places = fixed
+        self.lower[fixed], self.upper[fixed] = -np.inf, np.inf
+        self.fixed = np.ascontiguousarray(fixed % self.n).astype(LONG)
+        self.fix = np.searchsorted(fixed, self.n * np.arange(self.N + 2)).astype(LONG)
+
+    def _hold_controls(self, us: Array) -> None:
+        """Controls that are fixed by their bounds, or that neither dynamics nor terms nor constraints read."""
+        N, m = self.N, self.m
+        lower, upper = (b[self.u].reshape(N, m) for b in (self.lower, self.upper))
+        held = lower == upper
+        self.held_at = np.where(held, lower, us)
+        self._still_read = held.copy()
+        for phase, knots in zip(self.ocp.phases, self.ocp.phase_slices, strict=True):
+            residuals = [*(term.residual for term in phase.terms), *(c.residual for c in phase.constraints)]
+            read = max([phase.dynamics.nu, *(residual.nu for residual in residuals)])
+            held[knots, read:] = True
+            self._still_read[knots, read:] = False
+        lower[held], upper[held] = -np.inf, np.inf
+        self.held = held.astype(np.int8)
+        self._any_read = bool(self._still_read.any())
+
+    def _finish(self) -> None:
+        self.structure = StructureData(
+            self.N,
+            self.rows,
+            len(self.fixed),
+            *map(address, (self.row, self.fix, self.fixed, self.kind, self.held)),
+            *map(address, (self.lower, self.upper, self.target, self.fixed_at)),
+        )
+        self.ref = ctypes.addressof(self.structure)
+        own = np.diff(self.fix) + np.array(
+            [(self.kind[a:b] == EQUALITY).sum() for a, b in zip(self.row, self.row[1:], strict=False)]
+        )
+        self.equations, self.most_equations = int(own.sum()), int(own.max())
+
+    def multipliers(self) -> Multipliers:
+        """Zero ones."""
+        return Multipliers((self.N, self.n, self.rows, self.numbers, len(self.fixed)))
+
+    # -- evaluation -----------------------------------------------------------------------------------------------------
+    def place(self, point: Point, xs: Array, us: Array) -> None:
+        """Write a trajectory from x_0 to a point."""
+        point.xs[:], point.us[:] = xs, np.where(self.held, self.held_at, us)
+        point.xs[0] = self.ocp.x0
+
+    def move(self, point: Point, alpha: float, step: Array, to: Point) -> None:
+        """to = point (+) alpha step, step (numbers,)."""
+        np.multiply(step, alpha, out=to.v)
+        if not self.flat:
+            dx = to.v[: self.u.start].reshape(self.N + 1, self.n)
+            to.xs[:] = self.ocp.manifold.integrate(point.xs.T, dx.T).T
+            dx[:] = 0.0
+        to.v += point.v
+
+    def values(self, p: Point) -> float:
+        """Fill d, g and cost; returns the objective."""
+        for stages, (k, _, _), view in zip(self.stages, self.parts, p.views, strict=True):
+            found = stages.values(*self._given(p, k))
+            view.values.d[:], view.values.cost[:], view.values.g[:] = found.d, found.cost, found.g
+        return float(p.cost.sum())
+
+    def first(self, p: Point) -> float:
+        """Fill values and first derivatives; returns the objective."""
+        for stages, (k, _, _), view in zip(self.stages, self.parts, p.views, strict=True):
+            stages.first(*self._given(p, k), quadratic=not self.exact, out=view)
+        if self._any_read:
+            self._silence(p)
+        return float(p.cost.sum())
+
+    def second(self, p: Point, scale: float, z: Multipliers) -> None:
+        """Fill Q, S and R with the Hessian of scale f + lam'd + y'g, after :meth:`first`; Gauss-Newton's are there, unscaled."""
+        if not self.exact:
+            return
+        for stages, (k, rows, count), view in zip(self.stages, self.parts, p.views, strict=True):
+            y = z.y[rows].reshape(k.stop - k.start, count) if count else None
+            if k.start == self.N:
+                view.Q[:] = stages.second(*self._given(p, k), scale, None, y).xx
+                continue
+            out = Hessians(view.Q, view.S, view.R)
+            found = stages.second(*self._given(p, k), scale, z.lam[k], y, out=out)
+            if found.xx is not view.Q and not np.shares_memory(found.xx, view.Q):
+                view.Q[:], view.S[:], view.R[:] = found.xx, found.ux, found.uu
+
+    def final_equalities(self, p: Point) -> Array:
+        """sum_i J_i'J_i (n, n) of the equalities at the final state."""
+        _, rows, _ = self.parts[-1]
+        J = p.gx[rows][self.kind[rows] == EQUALITY]
+        fixed = self.fixed[self.fix[self.N] :]
+        total = J.T @ J
+        total[fixed, fixed] += 1.0
+        return np.asarray(total)
+
+    def _given(self, p: Point, k: slice) -> tuple[Array, Array, Array]:
+        if k.start == self.N:
+            return p.xs[k], p.us[:1, :0], p.xs[:0]
+        return p.xs[k], p.us[k], p.xs[k.start + 1 : k.stop + 1]
+
+    def _silence(self, p: Point) -> None:
+        """Nothing depends on controls that stay where they are."""
+        p.B.transpose(0, 2, 1)[self._still_read] = 0.0
+        for k, rows, count in self.parts[:-1]:
+            gu = p.gu[rows].reshape(k.stop - k.start, count, self.m)
+            gu.transpose(0, 2, 1)[self._still_read[k]] = 0.0
+
+    # -- multipliers by name --------------------------------------------------------------------------------------------
+    def by_name(self, z: Multipliers, scale: float) -> dict[str, Array]:
+        """Those of :func:`trajopt.solvers.direct.dms.multipliers_by_name`."""
+        found = {"dynamics": z.lam / scale}
+        for (k, constraints), (_, rows, count) in zip(self.groups, self.parts, strict=True):
+            values, at = z.y[rows].reshape(k.stop - k.start, count) / scale, 0
+            for c in constraints:
+                name = c.name if k.start < self.N else f"terminal {c.name}"
+                own = values[:, at : (at := at + c.residual.n_out)]
+                same = name in found and found[name].shape[1] == own.shape[1]
+                found[name] = np.concatenate([found[name], own]) if same else own
+        bounds = (z.zu - z.zl) / scale
+        bounds[self.fixed_places] = z.f / scale
+        on_x = bounds[: self.u.start].reshape(self.N + 1, self.n)
+        return found | {"bounds on x": on_x, "bounds on u": bounds[self.u].reshape(self.N, self.m)}
+
+    def from_names(self, named: Mapping[str, Array], scale: float, z: Multipliers) -> None:
+        """The inverse: multipliers of an earlier solution; zero for what has no name or another shape there."""
+        own = self.by_name(self._numbered(), 1.0)
+        for name, places in own.items():
+            values = np.asarray(named.get(name, np.zeros(0)))
+            if values.shape != places.shape:
+                continue
+            self._put(name, places, scale * values, z)
+
+    def _numbered(self) -> Multipliers:
+        z = self.multipliers()
+        z.y[:] = np.arange(self.rows)
+        return z
+
+    def _put(self, name: str, places: Array, values: Array, z: Multipliers) -> None:
+        if name == "dynamics":
+            z.lam[:] = values
+        elif name in ("bounds on x", "bounds on u"):
+            on = slice(0, self.u.start) if name == "bounds on x" else self.u
+            z.zu[on], z.zl[on] = np.maximum(values, 0.0).ravel(), np.maximum(-values, 0.0).ravel()
+            if name == "bounds on x":
+                z.f[:] = values.ravel()[self.fixed_places]
+        else:
+            rows = places.astype(int).ravel()
+            kept = np.where(self.kind[rows] == ABSENT, 0.0, values.ravel())
+            z.y[rows] = kept
+            slack = self.kind[rows] == INEQUALITY
+            z.zu[self.s][rows] = np.where(slack, np.maximum(kept, 0.0), 0.0)
+            z.zl[self.s][rows] = np.where(slack, np.maximum(-kept, 0.0), 0.0)
+
+
+def _stacked(constraints: tuple[Constraint, ...], K: int, side: int) -> Array:
+    """Bounds (K, ng) of some constraints."""
+    return np.concatenate([np.zeros((K, 0)), *(c.bounds(K)[side] for c in constraints)], axis=1)

@@ -1,0 +1,435 @@
+/* One iteration of a shooting solver: the twin of ShootingLoop._advance of trajopt/solvers/shooting/shooting.py for one model, the plain
+   expansion.  Before this text stand lq_types.h, stage_types.h, bounded_lq.h and decisions.h, and the constants of globalization.py.
+
+   Nothing here knows the sizes of a problem: what does comes as functions, compiled for it.  So this is compiled once. */
+
+/* The knots first .. last, whose dynamics and cost read `read` controls, in their library. */
+typedef struct {
+    long first, last, read;
+    void (*expand)(const stages_t *s, const point_t *at, long first, long last, const first_t *out, void *room);
+    void (*roll)(const stages_t *s, const trials_t *r, const parts_t *p, long first, long last, void *room);
+    const stages_t *stages;
+    void *room;
+} phase_t;
+
+typedef struct {
+    void (*expand)(const end_t *s, const double *x, const end_first_t *out, void *room);
+    void (*values)(const end_t *s, const double *xs, long stride, long count, double *cost, double *g, void *room);
+    const end_t *end;
+    void *room;
+} final_t;
+
+/* See Iterate of iterate.py; costs (N + 1,) by knot. */
+typedef struct {
+    double *xs, *us, *x_next, *costs, *lambda, *g, *A, *B, *d, *Q, *q, *S, *R, *r;
+    double cost, gradient, defect, gap, stop;
+} iterate_t;
+
+/* See IterationRecord; kkt_new: of the next iterate where the solve ends there, change: the share by which it improved the cost.
+   failed_at: the knot of an indefinite Quu.  seconds: derivatives, sweeps, roll-outs. */
+typedef struct {
+    double cost, merit, stop, gradient, defect, mu, step_norm, violation, expected, actual, alpha, kkt, kkt_new, change, seconds[3];
+    long failed_at;
+} record_t;
+
+enum { DERIVATIVES, BACKWARD, ROLLOUT };
+enum { NONE = -1 };
+
+/* A solve.  phases, node, lower and upper (bounds on us, NULL for none) and alphas (1, 1/2, ...) describe the problem; slots hold iterates,
+   of which `at`, `fresh` and `best` are numbers; X, U, D, cost and part_cost, start, stop, trial hold what is tried. */
+typedef struct {
+    long N, nx, count, nonlinear, nodes;
+    const phase_t *phases;
+    final_t end;
+    sweeps_t sweeps;
+    options_t options;
+    const signed char *node;
+    const double *lower, *upper, *alphas;
+    iterate_t slots[3];
+    lq_policy policy;
+    lq_step step, current, extra;
+    double *lower_du, *upper_du, *masked, *size;
+    bounded_room bounded;
+    double *X, *U, *D, *cost, *part_cost;
+    long *start, *stop, *trial;
+    globalization_t state;
+    long at, fresh, best;
+    record_t record;
+} shooting_t;
+
+enum { GO_ON, COST_CONVERGED, NOT_POSITIVE_DEFINITE, NO_PROGRESS };
+
+static double now(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+static double largest(const double *x, long count)
+{
+    double most = 0.0;
+    for (long i = 0; i < count; i++) most = fabs(x[i]) > most ? fabs(x[i]) : most;
+    return most;
+}
+
+static double l1(const double *x, long count)
+{
+    double sum = 0.0;
+    for (long i = 0; i < count; i++) sum += fabs(x[i]);
+    return sum;
+}
+
+static double dot(const double *x, const double *y, long count)
+{
+    double sum = 0.0;
+    for (long i = 0; i < count; i++) sum += x[i] * y[i];
+    return sum;
+}
+
+static lq_problem lq_of(const iterate_t *e, long N) { return (lq_problem){e->A, e->B, e->d, e->Q, e->q, e->S, e->R, e->r, N}; }
+
+/* -- iterates --------------------------------------------------------------------------------------------------------------- */
+
+/* The expansion about the trajectory of an iterate. */
+static void expand(const shooting_t *s, iterate_t *e)
+{
+    const long N = s->N, nx = s->nx, n = s->sweeps.n, m = s->sweeps.m;
+    for (const phase_t *p = s->phases; p < s->phases + s->count; p++) {
+        const long k = p->first;
+        const point_t at = {e->xs + k * nx, e->us + k * m, e->xs + (k + 1) * nx};
+        const first_t out = {{e->x_next + k * nx, e->d + k * n, e->costs + k, NULL},
+                             e->A + k * n * n, e->B + k * n * m, e->q + k * n, e->r + k * m, NULL, NULL,
+                             e->Q + k * n * n, e->S + k * m * n, e->R + k * m * m, NULL};
+        p->expand(p->stages, &at, 0, p->last - k, &out, p->room);
+        for (long i = k; i < p->last; i++) /* what nothing reads stays where it is */
+            for (long a = p->read; a < m; a++) e->R[(i * m + a) * m + a] = 1.0;
+    }
+    const end_first_t out = {e->costs + N, NULL, e->q + N * n, NULL, e->Q + N * n * n};
+    s->end.expand(s->end.end, e->xs + N * nx, &out, s->end.room);
+    e->cost = 0.0;
+    for (long i = 0; i <= N; i++) e->cost += e->costs[i];
+}
+
+/* us - P(us - g), P the projection on the bounds, its largest entry. */
+static double projected(const shooting_t *s, const iterate_t *e)
+{
+    const long count = s->N * s->sweeps.m;
+    double most = 0.0;
+    if (!s->lower) return largest(e->g, count);
+    for (long i = 0; i < count; i++) most = fmax(most, fabs(clipped(e->g[i], e->us[i] - s->upper[i], e->us[i] - s->lower[i])));
+    return most;
+}
+
+/* Expansion and residuals of an iterate: see measured of iterate.py; 0 where they are not finite. */
+static int measure(shooting_t *s, iterate_t *e)
+{
+    const long N = s->N, n = s->sweeps.n;
+    const double began = now();
+    expand(s, e);
+    const lq_problem lq = lq_of(e, N);
+    const double expanded = now();
+    s->record.seconds[DERIVATIVES] += expanded - began;
+    const int finite = fabs(e->cost) < HUGE_VAL && s->sweeps.finite(&lq);
+    if (finite) {
+        e->defect = largest(e->d, N * n);
+        if (e->defect <= GAP_ROUNDING * (1.0 + largest(e->xs, (N + 1) * s->nx))) memset(e->d, 0, sizeof(double) * N * n);
+        s->sweeps.adjoint(&lq, e->lambda, e->g);
+        e->gradient = projected(s, e);
+        e->gap = l1(e->d, N * n);
+        e->stop = fmax(e->gradient / s->options.gradient_tolerance, e->defect / s->options.defect_tolerance);
+    }
+    s->record.seconds[BACKWARD] += now() - expanded;
+    return finite;
+}
+
+/* The derivative of the cost as the controls move by du and the gaps close by `share`. */
+static double slope(const shooting_t *s, const iterate_t *e, const double *du, const double *gaps, double share)
+{
+    return dot(e->g, du, s->N * s->sweeps.m) + share * dot(e->lambda + s->sweeps.n, gaps, s->N * s->sweeps.n);
+}
+
+static double phi(const shooting_t *s, const iterate_t *e) { return e->cost + s->state.penalty * e->gap; }
+
+/* The scaled measure of optimality under the gains of the policy: see optimality.py. */
+static double kkt(const shooting_t *s, const iterate_t *e)
+{
+    const long N = s->N, n = s->sweeps.n, m = s->sweeps.m;
+    const lq_problem lq = lq_of(e, N);
+    const double *K = s->policy.K;
+    double most = largest(e->d, N * n);
+    if (s->lower) {
+        copy(s->masked, K, N * m * n);
+        for (long i = 0; i < N * m; i++)
+            if (e->us[i] <= s->lower[i] || e->us[i] >= s->upper[i]) memset(s->masked + i * n, 0, sizeof(double) * n);
+        K = s->masked;
+    }
+    double *lambda = s->bounded.lambda, *g = s->bounded.g;
+    s->sweeps.stationarity(&lq, K, lambda, g, s->size);
+    for (long i = 0; i < N * m; i++) {
+        const double size = s->size[i % m];
+        double inward = g[i];
+        if (s->lower && e->us[i] <= s->lower[i]) inward = fmin(inward, 0.0);
+        if (s->lower && e->us[i] >= s->upper[i]) inward = fmax(inward, 0.0);
+        if (size > 0.0) most = fmax(most, fabs(inward) / size);
+    }
+    return most;
+}
+
+/* -- direction -------------------------------------------------------------------------------------------------------------- */
+
+/* The bounds on du at an iterate. */
+static lq_bounds room_for(const shooting_t *s, const iterate_t *e)
+{
+    for (long i = 0; i < s->N * s->sweeps.m; i++)
+        s->lower_du[i] = s->lower[i] - e->us[i], s->upper_du[i] = s->upper[i] - e->us[i];
+    return (lq_bounds){s->lower_du, s->upper_du};
+}
+
+/* alpha^2/2 D2: the curvature of the cost along a step. */
+static double curvature(const shooting_t *s, lq_problem p, lq_step step)
+{
+    const long n = s->sweeps.n, m = s->sweeps.m;
+    double D2 = 0.0;
+    for (long i = 0; i <= p.N; i++) {
+        const double *x = step.dx + i * n, *u = step.du + i * m;
+        for (long a = 0; a < n; a++) D2 += x[a] * dot(p.Q + (i * n + a) * n, x, n);
+        if (i == p.N) break;
+        for (long a = 0; a < m; a++) D2 += u[a] * (2.0 * dot(p.S + (i * m + a) * n, x, n) + dot(p.R + (i * m + a) * m, u, m));
+    }
+    return D2;
+}
+
+/* The policy and its linear trajectory, with more regularization until Quu can be factorized; 0 where it cannot. */
+static int direction(shooting_t *s, const iterate_t *at, model_t *step)
+{
+    const lq_problem lq = lq_of(at, s->N);
+    const double began = now();
+    long failed;
+    memset(s->step.dx, 0, sizeof(double) * s->sweeps.n); /* trajectories begin at x0 */
+    while (1) {
+        const double mu = s->state.mu, on_state = s->options.on_state ? mu : 0.0, on_control = mu - on_state;
+        if (s->lower) {
+            failed = solve_bounded(&s->sweeps, lq, room_for(s, at), on_state, on_control, &s->bounded, s->policy, s->step);
+            if (failed < 0) step->D2 = curvature(s, lq, s->step);
+        } else {
+            double change[2];
+            failed = s->sweeps.riccati(&lq, NULL, on_state, on_control, NULL, &s->policy);
+            if (failed < 0) s->sweeps.rollout(&lq, NULL, &s->policy, s->step.dx, s->step.du, change), step->D2 = change[1];
+        }
+        if (failed < 0 || mu >= s->options.largest) break;
+        raise_mu(&s->state, &s->options);
+    }
+    step->D1 = failed < 0 ? slope(s, at, s->step.du, at->d, 1.0) : 0.0;
+    step->gap = at->gap;
+    s->record.failed_at = failed;
+    s->record.seconds[BACKWARD] += now() - began;
+    return failed < 0;
+}
+
+/* -- search ----------------------------------------------------------------------------------------------------------------- */
+
+/* The parts of a phase that are rolled out side by side, for `count` step lengths next to each other. */
+static parts_t parts_of(const shooting_t *s, const phase_t *p, long count, long *tasks)
+{
+    long k = 0, begin = p->first;
+    for (long knot = p->first + 1; knot <= p->last; knot++) {
+        if (knot < p->last && (s->nonlinear || !s->node[knot])) continue;
+        for (long i = 0; i < count; i++, k++) s->start[k] = begin, s->stop[k] = knot, s->trial[k] = i;
+        begin = knot;
+    }
+    *tasks = k;
+    return (parts_t){p->first, s->start, s->stop, s->trial, s->part_cost};
+}
+
+/* Trajectories along a step for `count` step lengths from the number `first` on: X, U, D and their costs. */
+static void roll(shooting_t *s, const iterate_t *at, lq_step step, long first, long count)
+{
+    const long N = s->N, nx = s->nx;
+    const double began = now();
+    const trials_t r = {N, s->nonlinear, at->xs, at->us, step.dx, step.du, s->policy.K, at->d, s->lower, s->upper, s->alphas + first,
+                        s->node, s->X, s->U, s->D};
+    memset(s->cost, 0, sizeof(double) * count);
+    for (const phase_t *p = s->phases; p < s->phases + s->count; p++) {
+        long tasks;
+        const parts_t parts = parts_of(s, p, count, &tasks);
+        p->roll(p->stages, &r, &parts, 0, tasks, p->room);
+        for (long k = 0; k < tasks; k++) s->cost[s->trial[k]] += s->part_cost[k];
+    }
+    s->end.values(s->end.end, s->X + N * nx, (N + 1) * nx, count, s->part_cost, NULL, s->end.room);
+    for (long i = 0; i < count; i++) s->cost[i] += s->part_cost[i];
+    s->record.seconds[ROLLOUT] += now() - began;
+}
+
+/* Of what was rolled out last, the first that is acceptable, or else the one with the lowest merit. */
+static found_t best_of(const shooting_t *s, const iterate_t *at, model_t step, long first, long count)
+{
+    const long x = (s->N + 1) * s->nx, d = s->N * s->sweeps.n;
+    found_t best = {0, 0, s->alphas[first], expected_decrease(&s->state, s->alphas[first], step), -HUGE_VAL};
+    for (long i = 0; i < count; i++) {
+        const double alpha = s->alphas[first + i], expected = expected_decrease(&s->state, alpha, step);
+        double actual = phi(s, at) - (s->cost[i] + s->state.penalty * l1(s->D + i * d, d));
+        if (!(fabs(actual) < HUGE_VAL) || !all_finite(s->X + i * x, x)) actual = -HUGE_VAL;
+        const int good = acceptable(&s->options, expected, actual);
+        if (good || actual > best.actual) best = (found_t){good, i, alpha, expected, actual};
+        if (good) break;
+    }
+    return best;
+}
+
+/* The step that closes the gaps left by `current` too, under the same policy: see second_order of iterate.py. */
+static void correct(const shooting_t *s, const iterate_t *at, lq_step current)
+{
+    const long n = s->sweeps.n, m = s->sweeps.m;
+    lq_problem lq = lq_of(at, s->N);
+    lq_policy feedback = s->policy;
+    lq_bounds limits;
+    double change[2];
+    lq.d = s->D;
+    memset(s->bounded.k, 0, sizeof(double) * s->N * m);
+    feedback.k = s->bounded.k;
+    if (s->lower) {
+        limits = room_for(s, at);
+        for (long i = 0; i < s->N * m; i++) s->lower_du[i] -= current.du[i], s->upper_du[i] -= current.du[i];
+    }
+    memset(s->extra.dx, 0, sizeof(double) * n);
+    s->sweeps.rollout(&lq, s->lower ? &limits : NULL, &feedback, s->extra.dx, s->extra.du, change);
+    for (long i = 0; i < (s->N + 1) * n; i++) current.dx[i] += s->extra.dx[i];
+    for (long i = 0; i < s->N * m; i++) current.du[i] += s->extra.du[i];
+}
+
+/* The line search on the merit: see line_search of globalization.py. */
+static found_t search(shooting_t *s, const iterate_t *at, model_t step)
+{
+    roll(s, at, s->step, 0, 1);
+    found_t found = best_of(s, at, step, 0, 1), best = found;
+    if (!s->nonlinear && s->nodes && !found.accepted) {
+        copy(s->current.dx, s->step.dx, (s->N + 1) * s->sweeps.n);
+        copy(s->current.du, s->step.du, s->N * s->sweeps.m);
+        for (int i = 0; i < MAX_CORRECTIONS && !found.accepted && found.actual > -HUGE_VAL; i++) {
+            const double before = found.actual;
+            correct(s, at, s->current);
+            roll(s, at, s->current, 0, 1);
+            found = best_of(s, at, step, 0, 1);
+            if (found.accepted) return found;
+            if (found.actual > best.actual) best = found;
+            if (found.actual < before) break;
+        }
+    }
+    if (!found.accepted && s->options.max_backtracks > 0) {
+        roll(s, at, s->step, 1, s->options.max_backtracks);
+        found = best_of(s, at, step, 1, s->options.max_backtracks);
+        if (found.actual > best.actual) best = found;
+    }
+    return found.accepted ? found : best;
+}
+
+/* The next iterate: that of a row of what was tried; 0 where it is not finite. */
+static int take(shooting_t *s, long row)
+{
+    const long x = (s->N + 1) * s->nx, u = s->N * s->sweeps.m;
+    iterate_t *e = s->slots + s->fresh;
+    copy(e->xs, s->X + row * x, x);
+    copy(e->us, s->U + row * u, u);
+    return measure(s, e);
+}
+
+/* The longest of a few steps that reduces the residual, or the cost as told by the gradients at both ends: see polish of step_search.py. */
+static found_t polish(shooting_t *s, const iterate_t *at, model_t step)
+{
+    const options_t *o = &s->options;
+    found_t found = {0, 0, 0.0, 0.0, -HUGE_VAL};
+    roll(s, at, s->step, 0, POLISHED);
+    for (long i = 0; i < POLISHED && !found.accepted; i++) {
+        const double alpha = s->alphas[i], expected = expected_decrease(&s->state, alpha, step);
+        const iterate_t *e = s->slots + s->fresh;
+        found = (found_t){0, i, alpha, expected, -HUGE_VAL};
+        if (!take(s, i)) continue;
+        const double slopes = step.D1 + slope(s, e, s->step.du, at->d, 1.0 - alpha);
+        found.actual = -0.5 * alpha * slopes + s->state.penalty * alpha * at->gap;
+        const int sufficient = found.actual >= o->accept_ratio * expected && o->accept_ratio * expected > 0.0;
+        const int closed = e->defect <= fmax(at->defect, o->defect_tolerance);
+        const int risen = s->cost[i] - at->cost > 10.0 * ROUNDING * fabs(phi(s, at));
+        found.accepted = !risen && (e->stop < at->stop || (sufficient && closed));
+    }
+    return found;
+}
+
+/* -- an iteration ------------------------------------------------------------------------------------------------------------ */
+
+static double violation(const shooting_t *s, const iterate_t *e)
+{
+    double most = 0.0;
+    for (long i = 0; s->lower && i < s->N * s->sweeps.m; i++)
+        most = fmax(most, fmax(s->lower[i] - e->us[i], e->us[i] - s->upper[i]));
+    return most;
+}
+
+static void tell(shooting_t *s, const iterate_t *at, found_t found, int moved, double mu)
+{
+    record_t *r = &s->record;
+    const double size = fmax(largest(s->step.dx, (s->N + 1) * s->sweeps.n), largest(s->step.du, s->N * s->sweeps.m));
+    r->cost = at->cost, r->merit = phi(s, at), r->stop = at->stop, r->gradient = at->gradient, r->defect = at->defect;
+    r->mu = mu, r->alpha = moved ? found.alpha : 0.0, r->step_norm = r->alpha * size, r->violation = violation(s, at);
+    r->expected = found.expected, r->actual = found.actual, r->kkt = kkt(s, at);
+}
+
+/* Adapt mu to the outcome; whether the solve ends here. */
+static int judge(shooting_t *s, const iterate_t *at, const iterate_t *new, found_t found, int polished)
+{
+    globalization_t *g = &s->state;
+    const options_t *o = &s->options;
+    if (s->best == NONE || !polished || at->stop < PROGRESS * s->slots[s->best].stop) s->best = s->at, g->idle = 0;
+    g->idle++;
+    if (g->idle > MAX_IDLE || (!new && g->mu >= o->largest)) return NO_PROGRESS;
+    if (!new) {
+        raise_mu(g, o);
+        return GO_ON;
+    }
+    if (found.alpha > LOWER_AT && found.actual >= LOWER_RATIO * found.expected) lower_mu(g, o);
+    const double change = fabs(at->cost - new->cost);
+    if (!(change < o->cost_tolerance * fabs(new->cost)) || new->defect > o->defect_tolerance) return GO_ON;
+    s->record.change = change / fabs(new->cost);
+    s->record.kkt_new = kkt(s, new);
+    return COST_CONVERGED;
+}
+
+/* Expansion of the trajectory in the slot `at`; 0 where it is not finite. */
+EXPORT int shooting_start(shooting_t *s)
+{
+    memset(&s->record, 0, sizeof s->record);
+    return measure(s, s->slots + s->at);
+}
+
+/* One iteration from the slot `at`: a direction, a search along it, the next iterate in the slot `fresh` (NONE: none).  Where the solve
+   goes on, that is the one to go on from. */
+EXPORT int shooting_iterate(shooting_t *s)
+{
+    const iterate_t *at = s->slots + s->at;
+    model_t step;
+    found_t found = {0};
+    memset(s->record.seconds, 0, sizeof s->record.seconds);
+    for (s->fresh = 0; s->fresh == s->at || s->fresh == s->best; s->fresh++) {}
+    if (!direction(s, at, &step)) return NOT_POSITIVE_DEFINITE;
+    adapt(&s->state, step);
+    const double mu = s->state.mu, hope = promise(&s->state, step, phi(s, at));
+    int moved = 0, polished = !(hope > ROUNDING);
+    if (!polished) {
+        found = search(s, at, step);
+        moved = found.accepted && take(s, found.row);
+        polished = !moved && hope <= NEAR_ROUNDING;
+    }
+    if (polished) {
+        found = polish(s, at, step);
+        moved = found.accepted;
+    }
+    const double told = now();
+    const int code = judge(s, at, moved ? s->slots + s->fresh : NULL, found, polished);
+    tell(s, at, found, moved, mu);
+    s->record.seconds[BACKWARD] += now() - told;
+    if (!moved) s->fresh = NONE;
+    else if (code == GO_ON) s->at = s->fresh;
+    return code;
+}
+
+EXPORT long shooting_size(void) { return sizeof(shooting_t); }
