@@ -19,6 +19,7 @@ import numpy as np
 import trajopt as to
 from dynamics_backends.protocol import Array
 from dynamics_backends.rigid_body.geometry.cover import covers
+from dynamics_backends.rigid_body.geometry.robot_cover import RobotCover
 from dynamics_backends.rigid_body.geometry.scene import Scene
 from dynamics_backends.rigid_body.geometry.shapes import PlacedShape
 from dynamics_backends.rigid_body.geometry.urdf_shapes import urdf_shapes
@@ -42,7 +43,6 @@ from trajopt.collisions.broad_phase import CollisionPairs
 from trajopt.collisions.free_space import FreeSpace
 from trajopt.collisions.mesh_check import RATE, LeastDistance, MeshCheck
 from trajopt.collisions.own_pairs import OwnPairs, own_pairs
-from trajopt.collisions.robot_cover import RobotCover
 from trajopt.guesses.inverse_kinematics import inverse_kinematics
 from trajopt.guesses.rrt_connect import rrt_connect, short_cut
 from trajopt.problem.constraints import Constraint

@@ -22,15 +22,16 @@ import trajopt as to
 from dynamics_backends import scalar as sm
 from dynamics_backends.manifold import Manifold
 from dynamics_backends.protocol import Array
+from dynamics_backends.rigid_body.geometry.clearance import Clearances
 from dynamics_backends.rigid_body.model.model import Model
 from dynamics_backends.scalar import Rows, Scalar
 from dynamics_backends.systems.bodies.along_path import DoubleIntegrator
 from dynamics_backends.systems.bodies.time_scaled import Durations, TimeScaled
+from problems.arms.joint_torques import Torques
 from problems.task import BackendFactory
 from trajopt.collisions.broad_phase import CollisionPairs
 from trajopt.collisions.free_space import TruePieces
-from trajopt.problem.along_step import AHEAD, AlongStep, OfPositions, Torques
-from trajopt.problem.clearance import Clearances
+from trajopt.problem.along_step import AHEAD, AlongStep, OfPositions
 from trajopt.problem.constraints import Constraint
 from trajopt.problem.impact_stage import ImpactStage
 

@@ -12,13 +12,13 @@ import numpy as np
 
 from dynamics_backends.protocol import Array
 from dynamics_backends.rigid_body.geometry.meshes import load_mesh
+from dynamics_backends.rigid_body.geometry.robot_cover import body_poses
 from dynamics_backends.rigid_body.geometry.scene import Body, Scene, Way
 from dynamics_backends.rigid_body.geometry.shapes import Box, Capsule, Cylinder, HalfSpace, Mesh, Shape, Sphere
 from dynamics_backends.rigid_body.geometry.urdf_shapes import urdf_shapes
 from dynamics_backends.rigid_body.spatial.rotations import rpy_matrix
 from dynamics_backends.rigid_body.urdf.loader import load_urdf
 from problems.task import Checked, Checks
-from trajopt.collisions.robot_cover import body_poses
 
 Point = tuple[float, float, float]
 NEEDED = {

@@ -1,5 +1,6 @@
-"""The broad phase: which capsule and which body a slot of :class:`~trajopt.problem.clearance.Clearances` is about, at each knot.
+"""The broad phase: which capsule and which body a slot of a residual is about, at each knot.
 
+The residual is :class:`~dynamics_backends.rigid_body.geometry.clearance.Clearances`.
 For configurations along a path the pairs that are nearest, among those within reach, get the slots of their link; slots that are
 left over have no bound. A pair enters as
 
@@ -19,11 +20,11 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from dynamics_backends.protocol import Array
+from dynamics_backends.rigid_body.geometry.clearance import NUMBERS, WORLD, Slot
+from dynamics_backends.rigid_body.geometry.robot_cover import RobotCover, body_poses
 from dynamics_backends.rigid_body.geometry.scene import Core, Scene
 from trajopt.collisions.gaps import Cores, capsule_gaps
-from trajopt.collisions.robot_cover import RobotCover, body_poses
 from trajopt.collisions.true_shapes import geometry_of
-from trajopt.problem.clearance import NUMBERS, WORLD, Slot
 
 
 class Chosen(NamedTuple):
@@ -104,11 +105,6 @@ class CollisionPairs:
         """The capsules that stand behind the scene's cores: those of the nearer bodies of the robot's own pairs."""
         bases = sorted({near for near, _ in self.own})
         return tuple(int(i) for base in bases for i in np.flatnonzero(self.robot.bodies == base))
-
-    @property
-    def hulls(self) -> tuple[Any, ...]:
-        """coal's geometries of what the capsules cover."""
-        return self.robot.hulls
 
     @cached_property
     def true_bodies(self) -> tuple[Any, ...]:

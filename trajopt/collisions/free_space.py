@@ -12,9 +12,9 @@ from typing import Any
 import numpy as np
 
 from dynamics_backends.protocol import Array
+from dynamics_backends.rigid_body.geometry.robot_cover import body_poses
 from trajopt.collisions.broad_phase import CollisionPairs
-from trajopt.collisions.robot_cover import body_poses
-from trajopt.collisions.true_shapes import require_coal
+from trajopt.collisions.true_shapes import hulls_of, require_coal
 
 
 class FreeSpace:
@@ -61,7 +61,7 @@ class TruePieces:
 
     def distance(self, knot: int, piece: int, core: int) -> float:
         """[m], negative: depth."""
-        robot, bodies = self.pairs.hulls, self.pairs.scene.bodies
+        robot, bodies = hulls_of(self.pairs.robot), self.pairs.scene.bodies
         a = self._pose(int(self.pairs.robot.bodies[piece]), knot)
         count = len(self.pairs.cores)
         if core < count:

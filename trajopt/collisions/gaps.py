@@ -22,8 +22,7 @@ from dynamics_backends.compiled.interface.libraries import (
 )
 from dynamics_backends.compiled.interface.sources import Argument, chunked_function, trace_expressions
 from dynamics_backends.protocol import Array
-from dynamics_backends.rigid_body.geometry.distances import segment_box, segment_cylinder
-from dynamics_backends.rigid_body.spatial.spatial import Vec
+from dynamics_backends.rigid_body.geometry.distances import box_distance, cylinder_distance
 
 
 class Cores(NamedTuple):
@@ -71,7 +70,7 @@ class _Gaps(ctypes.Structure):
 
 @lru_cache(maxsize=1)
 def _kernel() -> Any:
-    found = library(_source, "capsule gaps", segment_box, segment_cylinder, _text())
+    found = library(_source, "capsule gaps", box_distance, cylinder_distance, _text())
     return bound(found, "capsule_gaps", "p")
 
 
@@ -83,11 +82,8 @@ def _source() -> str:
     import casadi as ca
 
     p, d, size = (ca.SX.sym(name, 3) for name in ("p", "d", "size"))
-    vectors = [Vec(*(s[i] for i in range(3))) for s in (p, d, size)]
-    results = {
-        "segment_box": segment_box(*vectors).distance,
-        "segment_cylinder": segment_cylinder(vectors[0], vectors[1], size[0], size[1]).distance,
-    }
+    parts_of = [[s[i] for i in range(3)] for s in (p, d, size)]
+    results = {"segment_box": box_distance(*parts_of), "segment_cylinder": cylinder_distance(*parts_of)}
     arguments, parts, room = [Argument(name, 3) for name in ("p", "d", "size")], [], 0
     for name, value in results.items():
         text, own = chunked_function(name, trace_expressions([p, d, size], [value]), arguments, ["D"])
@@ -107,9 +103,8 @@ def _in_numpy(A: Array, B: Array, thick: Array, cores: Cores, counts: Array, rea
         if not len(k):
             continue
         R = cores.R[k, o].transpose(0, 2, 1)
-        p = Vec(*(R @ (A[k, i] - cores.p[k, o])[:, :, None])[..., 0].T)
-        d = Vec(*(R @ (B[k, i] - A[k, i])[:, :, None])[..., 0].T)
-        size = cores.size[o].T
-        found = segment_cylinder(p, d, size[0], size[1]) if is_cylinder else segment_box(p, d, Vec(*size))
-        gaps[k, i, o] = found.distance - thick[i, o]
+        p = (R @ (A[k, i] - cores.p[k, o])[:, :, None])[..., 0].T
+        d = (R @ (B[k, i] - A[k, i])[:, :, None])[..., 0].T
+        distance = cylinder_distance if is_cylinder else box_distance
+        gaps[k, i, o] = distance(list(p), list(d), list(cores.size[o].T)) - thick[i, o]
     return gaps

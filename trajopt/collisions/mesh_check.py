@@ -13,10 +13,10 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from dynamics_backends.protocol import Array
+from dynamics_backends.rigid_body.geometry.robot_cover import body_poses
 from dynamics_backends.rigid_body.geometry.scene import Scene
 from dynamics_backends.rigid_body.geometry.shapes import PlacedShape
 from dynamics_backends.rigid_body.model.model import Model
-from trajopt.collisions.robot_cover import body_poses
 from trajopt.collisions.true_shapes import geometry_of, require_coal
 
 RATE = 1000.0

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from dynamics_backends.protocol import Array
+from dynamics_backends.rigid_body.geometry.robot_cover import RobotCover
 from dynamics_backends.rigid_body.geometry.shapes import Box, Capsule, Cylinder, HalfSpace, Shape, Sphere
 
 CONVEX = 1e-4
@@ -63,6 +64,12 @@ def hull_geometry(points: Array) -> Any:
     from scipy.spatial import ConvexHull
 
     return mesh_geometry(points, ConvexHull(points).simplices)
+
+
+@lru_cache(maxsize=64)
+def hulls_of(robot: RobotCover) -> tuple[Any, ...]:
+    """coal's geometries of the convex hulls of what the capsules of a robot cover, kept for the next that asks."""
+    return tuple(hull_geometry(points) for points in robot.corners)
 
 
 def _is_convex(vertices: Array) -> bool:

@@ -123,6 +123,16 @@ def segment_cylinder(p: Vec, d: Vec, radius: Scalar, half: Scalar) -> Nearest:
     return _told(d, excess(t), t, slope, rate(t), curvature(t), square, _in_cylinder(p, d, radius, half, radial))
 
 
+def box_distance(p: Sequence[Scalar], d: Sequence[Scalar], size: Sequence[Scalar]) -> Scalar:
+    """D of :func:`segment_box`, of vectors by their components."""
+    return segment_box(Vec(*p), Vec(*d), Vec(*size)).distance
+
+
+def cylinder_distance(p: Sequence[Scalar], d: Sequence[Scalar], size: Sequence[Scalar]) -> Scalar:
+    """D of :func:`segment_cylinder`; size: radius, half length, and a number that does not matter."""
+    return segment_cylinder(Vec(*p), Vec(*d), size[0], size[1]).distance
+
+
 def _crossings(p: Vec, d: Vec, radius: Scalar, half: Scalar) -> list[Scalar]:
     """Where a segment passes the planes of the caps, the axis, and the side of a cylinder."""
     flat = d.x * d.x + d.y * d.y + TINY

@@ -1,6 +1,7 @@
 """Gaps, the broad phase, free space and checks with true shapes, on a planar arm of two links whose geometry is known by hand."""
 
 from importlib.util import find_spec
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -8,6 +9,7 @@ import pytest
 import trajopt.collisions.gaps as gaps_module
 from dynamics_backends.compiled.interface.libraries import CompilerError
 from dynamics_backends.rigid_body.geometry.cover import covers
+from dynamics_backends.rigid_body.geometry.robot_cover import RobotCover, body_poses
 from dynamics_backends.rigid_body.geometry.scene import Body, Scene, Way
 from dynamics_backends.rigid_body.geometry.shapes import Box, Cylinder, Sphere
 from dynamics_backends.rigid_body.geometry.urdf_shapes import urdf_shapes
@@ -16,7 +18,6 @@ from trajopt.collisions.broad_phase import CollisionPairs
 from trajopt.collisions.free_space import FreeSpace
 from trajopt.collisions.mesh_check import MeshCheck
 from trajopt.collisions.own_pairs import own_pairs
-from trajopt.collisions.robot_cover import RobotCover, body_poses
 from trajopt.guesses.rrt_connect import rrt_connect, short_cut
 
 needs_coal = pytest.mark.skipif(find_spec("coal") is None, reason="the package coal is not installed")
@@ -158,7 +159,7 @@ def test_rrt_connect_goes_around_and_short_cuts_shorten():
     shorter = short_cut(path, space.line_touches)
     for corners in (path, shorter):
         np.testing.assert_array_equal(corners[[0, -1]], [start, goal])
-        assert not any(asked.line_touches(a, b, 0.02) for a, b in zip(corners[:-1], corners[1:], strict=True))
+        assert not any(asked.line_touches(a, b, 0.02) for a, b in pairwise(corners))
     assert length(shorter) <= length(path) + 1e-9
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
 
 import numpy as np
 
@@ -15,7 +14,6 @@ from dynamics_backends.rigid_body.geometry.cover import Piece
 from dynamics_backends.rigid_body.model.model import Model
 from dynamics_backends.rigid_body.passes.drivers import run
 from dynamics_backends.rigid_body.spatial.spatial import Mat, Vec
-from trajopt.collisions.true_shapes import hull_geometry
 
 
 @dataclass(frozen=True, eq=False)
@@ -56,11 +54,6 @@ class RobotCover:
     def carried(self) -> tuple[int, ...]:
         """The bodies that carry something."""
         return tuple(sorted({int(b) for b in self.bodies}))
-
-    @cached_property
-    def hulls(self) -> tuple[Any, ...]:
-        """coal's geometries of the convex hulls of the corners."""
-        return tuple(hull_geometry(points) for points in self.corners)
 
     def ends(self, qs: Array) -> tuple[Array, Array]:
         """The ends (M, P, 3) [m] of the segments in the world at configurations (M, nq)."""

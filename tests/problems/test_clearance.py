@@ -7,9 +7,10 @@ from scipy.spatial.transform import Rotation
 from dynamics_backends.manifold import Manifold
 from dynamics_backends.registry import make_backend
 from dynamics_backends.rigid_body.batched import frame_placement
+from dynamics_backends.rigid_body.geometry.clearance import NUMBERS, Clearances, Slot
+from problems.arms.joint_torques import Torques
 from problems.robots import load_robot
-from trajopt.problem.along_step import AHEAD, AlongStep, OfPositions, Torques
-from trajopt.problem.clearance import NUMBERS, Clearances, Slot
+from trajopt.problem.along_step import AHEAD, AlongStep, OfPositions
 
 MODEL = load_robot("irb4600", base="fixed")
 SLOTS = (
