@@ -82,6 +82,7 @@ class Task:
     clock: of problems with free durations, the times (N + 1,) [s] of states (N + 1, nx), for pictures; else None.
     other_guesses: that may lead to other local optima.
     refined: looks at a solution, of problems that are solved again where their constraints have overlooked something; or None.
+    latest: of such problems, the one that was solved last.
     """
 
     ocp: OCP
@@ -99,6 +100,7 @@ class Task:
     clock: Callable[[Array], Array | None] = no_clock
     other_guesses: tuple[Guess, ...] = ()
     refined: Callable[[Solution], Refined] | None = None
+    latest: Callable[[], OCP] | None = None
 
     @cached_property
     def guess(self) -> Guess:

@@ -195,8 +195,10 @@ def task_in_scene(
         goal_point,
         warnings=(*missing, *doubts),
         notes=(f"pairs of the robot's own that are left out: {own.left_out}",),
+        outcome=_outcome,
         clock=partial(_clock, s.knots),
         refined=refinement.refined,
+        latest=lambda: refinement.latest,
     )
 
 
@@ -206,7 +208,7 @@ class Refinement:
 
     def __init__(self, motion: MotionInScene, check: MeshCheck | None, ocp: to.OCP, guess: to.Guess) -> None:
         self.motion, self.check, self.ocp = motion, check, ocp
-        self.free, self.seen = guess, [guess]
+        self.free, self.seen, self.latest = guess, [guess], ocp
         self.more = np.zeros((motion.checks, motion.knots))
         self.rounds = 0
 
@@ -224,12 +226,16 @@ class Refinement:
             return Refined(False, report)
         if not solution.status.success:
             self.more *= 0.5
-            return Refined(False, report, motion.with_pairs(self.ocp, self.free, self.more, self.seen), self.free)
+            return self._again(report, self.free)
         plan = to.Guess(solution.xs, solution.us)
         self.seen.append(plan)
         self._ask_more(qs, times)
         start, trust = self.free if least.distance < -DEEP else plan, 0.5 ** max(self.rounds - 2, 0)
-        return Refined(False, report, motion.with_pairs(self.ocp, start, self.more, self.seen, trust), start)
+        return self._again(report, start, trust)
+
+    def _again(self, report: str, start: to.Guess, trust: float = 1.0) -> Refined:
+        self.latest = self.motion.with_pairs(self.ocp, start, self.more, self.seen, trust)
+        return Refined(False, report, self.latest, start)
 
     def _ask_more(self, qs: Array, times: Array) -> None:
         """Let the margins grow in steps that come too close, between the places where distances hold."""
@@ -366,6 +372,10 @@ def _goal_constraints(s: Settings, arm: Arm, motion: MotionInScene) -> list[Cons
         return [to.bounded(to.frame_position_cost(arm.model, manifold, arm.frame, s.goal_position, 1.0, "goal"))]
     R = rpy_matrix(s.goal_rotation)
     return [to.bounded(to.frame_placement_cost(arm.model, manifold, arm.frame, s.goal_position, R, 1.0, "goal"))]
+
+
+def _outcome(x: Array) -> list[str]:
+    return [f"the motion takes {x[-1]:.3f} s"]
 
 
 def _clock(knots: int, xs: Array) -> Array:
