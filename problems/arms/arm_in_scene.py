@@ -50,6 +50,8 @@ from trajopt.problem.constraints import Constraint
 Point = tuple[float, float, float]
 ROUNDS = 8
 """Solves of a problem at most."""
+PATIENT = 5
+"""Up to this round a motion that takes longer than the guess is not what was looked for."""
 MORE = 0.01
 """[m] The margin of a step grows by no more than this in a round."""
 DEEP = 0.01
@@ -218,23 +220,26 @@ class Refinement:
         self.rounds += 1
         qs, _, _, times = motion_at(solution, n, RATE)
         least = self._least(qs, times)
-        asked = KEPT * motion.margin
-        if least.distance >= asked:
-            return Refined(True, f"least distance {least}")
-        report = f"the motion comes too close: {least}"
+        stuck = not solution.status.success or (self.rounds < PATIENT and times[-1] > self.free.xs[-1, -1])
+        free = least.distance >= KEPT * motion.margin
+        report = f"least distance {least}" if free else f"the motion comes too close: {least}"
+        if free and (not stuck or self.rounds >= ROUNDS):
+            return Refined(True, report)
         if self.rounds >= ROUNDS:
             return Refined(False, report)
-        if not solution.status.success:
+        if stuck:  # in a corner, mostly slow: another way from the first guess, with some of what was learned
             self.more *= 0.5
+            self.seen.append(to.Guess(solution.xs, solution.us))
             return self._again(report, self.free)
         plan = to.Guess(solution.xs, solution.us)
         self.seen.append(plan)
+        if least.distance < -DEEP and self.rounds % 2:
+            return self._again(report, self.free)
         self._ask_more(qs, times)
-        start, trust = self.free if least.distance < -DEEP else plan, 0.5 ** max(self.rounds - 2, 0)
-        return self._again(report, start, trust)
+        return self._again(report, plan)
 
-    def _again(self, report: str, start: to.Guess, trust: float = 1.0) -> Refined:
-        self.latest = self.motion.with_pairs(self.ocp, start, self.more, self.seen, trust)
+    def _again(self, report: str, start: to.Guess) -> Refined:
+        self.latest = self.motion.with_pairs(self.ocp, start, self.more, self.seen)
         return Refined(False, report, self.latest, start)
 
     def _ask_more(self, qs: Array, times: Array) -> None:
@@ -244,7 +249,7 @@ class Refinement:
         for k in range(motion.knots):
             near = self._least(qs[step == k], times[step == k]).distance
             if near < 0.75 * motion.margin:
-                grown = min(1.5 * (motion.margin - near), MORE)
+                grown = min(motion.margin - near, MORE)
                 self.more[:, k] += grown
                 self.more[-1, max(k - 1, 0)] += 0.5 * grown
                 self.more[0, min(k + 1, motion.knots - 1)] += 0.5 * grown

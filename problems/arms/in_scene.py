@@ -35,7 +35,7 @@ from trajopt.problem.along_step import AHEAD, AlongStep, OfPositions
 from trajopt.problem.constraints import Constraint
 from trajopt.problem.impact_stage import ImpactStage
 
-NEAR_ENDS = 0.15
+NEAR_ENDS = 0.04
 """In this share of the steps from start and goal the margin is at most what start and goal leave."""
 
 
@@ -198,24 +198,14 @@ class MotionInScene:
         plan: to.Guess,
         more: Array | None = None,
         also: Sequence[to.Guess] = (),
-        trust: float = 1.0,
     ) -> to.OCP:
-        """The problem with the pairs of a plan, and with those near on others; more: (checks, N) [m], added to the margin.
-
-        trust: the share of the relief that true shapes give, away from start and goal: it holds for the plan alone, and less of it
-        counts where solves do not settle.
-        """
+        """The problem with the pairs of a plan, and with those near on others; more: (checks, N) [m], added to the margin."""
         if self.clearances is None:
             return ocp
         qs, times = self.places(plan.xs, plan.us)
         margins = self.margins(plan, self.margin + (0.0 if more is None else more))
         flat, when = qs.reshape(-1, qs.shape[-1]), times.ravel()
-        shares = np.where(self.near_ends().any(axis=0), 1.0, trust).ravel()
-        true = TruePieces(self.pairs, flat, when) if self.exact else None
-
-        def relief(k: int, i: int, o: int, gap: float) -> float:
-            return 0.0 if true is None else float(shares[k]) * true.relief(k, i, o, gap)
-
+        relief = TruePieces(self.pairs, flat, when).relief if self.exact else None
         seen = [self.places(p.xs, p.us)[0].reshape(flat.shape) for p in also]
         chosen = self.pairs.chosen(self.slots, flat, when, margins.ravel(), relief, seen)
         for j in range(self.checks):

@@ -133,9 +133,13 @@ class CollisionPairs:
         margin = np.broadcast_to(np.asarray(margin, float), (M,))
         others = self._others(qs, times)
         gaps = self._gaps(*self.robot.ends(qs), others, self.reach)
-        nearest = gaps
+        less = np.zeros_like(gaps)
+        if relief is not None:
+            for k, i, o in np.argwhere(gaps < RELIEVED).tolist():
+                less[k, i, o] = relief(k, i, o, float(gaps[k, i, o]))
+        nearest = gaps + less
         for more in also:
-            nearest = np.minimum(nearest, self.gaps(more, times))
+            nearest = np.minimum(nearest, self.gaps(more, times) + 0.5 * self.robot.excess[:, None])
         pairs, lower = np.tile(_FAR, (M, len(slots))), np.full((M, len(slots)), -np.inf)
         near: list[Near] = []
         for (link, base, kind), own in _grouped(slots).items():
@@ -150,11 +154,9 @@ class CollisionPairs:
             for k, place in np.argwhere(within).tolist():
                 slot, flat = own[place], int(order[k, place])
                 i, o = int(pieces[flat // len(cores)]), int(cores[flat % len(cores)])
-                gap = float(gaps[k, i, o])
-                less = 0.0 if relief is None or gap > RELIEVED else relief(k, i, o, gap)
                 pairs[k, NUMBERS * slot : NUMBERS * (slot + 1)] = self._numbers(i, o, k, others)
-                lower[k, slot] = self.robot.radii[i] + others.radius[o] + margin[k] - less
-                near.append(Near(k, slot, i, o, gap))
+                lower[k, slot] = self.robot.radii[i] + others.radius[o] + margin[k] - less[k, i, o]
+                near.append(Near(k, slot, i, o, float(gaps[k, i, o])))
         return Chosen(pairs, lower, tuple(near))
 
     def least(self, qs: Array, times: Array) -> Array:
@@ -226,7 +228,7 @@ class CollisionPairs:
         return counts
 
 
-SPREAD = 0.05
+SPREAD = 0.015
 """[m] A link's second capsule near a body counts as farther by this, its third by twice as much: each body gets a slot first."""
 RELIEVED = 0.03
 """[m] The true shapes of pairs farther apart than this do not matter."""
