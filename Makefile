@@ -74,7 +74,7 @@ format: $(STAMP)
 	@$(BIN)/ruff check --fix . || true
 	@$(BIN)/ruff format .
 
-BENCHMARKS := first_order foundation compiled second_order contact gaits ddp dms sqp arms
+BENCHMARKS := first_order foundation compiled second_order contact gaits ddp dms sqp arms crocoddyl
 bench: $(STAMP)
 	@for name in $(BENCHMARKS); do echo "== benchmark_$$name"; $(BIN)/python -m experiments.benchmark_$$name </dev/null || exit 1; done
 

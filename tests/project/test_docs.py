@@ -98,6 +98,11 @@ def test_commands_that_are_shown_exist():
     assert shown <= set(main.commands) and "solve" in shown
 
 
+def test_every_way_a_solve_can_end_is_in_the_failure_cookbook():
+    headings = re.findall(r"^## (.*)", (DOCS / "howto" / "failures.md").read_text(encoding="utf-8"), re.M)
+    assert all(sum(f"`{code}`" in heading for heading in headings) == 1 for code in to.StatusCode)
+
+
 # -- the reference -------------------------------------------------------------------------------------------
 
 

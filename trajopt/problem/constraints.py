@@ -303,7 +303,8 @@ def tube(
     values = dict(parameters or {}) | {"radius": _positive(radius, "radius", title)}
     if not callable(path):
         values |= {"path": last_axis(path, 3, "path", title)}
-    where = (model, model.frame_id(frame), path if callable(path) else residuals.given_point)
+    along = FunctionMap(path, manifold, nu, 3) if callable(path) else residuals.given_point
+    where = (model, model.frame_id(frame), along)
     function = partial(residuals.tube_clearance, *where)
     inner = FunctionMap(partial(residuals.path_offset, *where), manifold, nu, 3)
     found = residual_constraint(

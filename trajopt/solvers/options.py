@@ -170,7 +170,8 @@ class SQPOptions:
 
     max_iterations: of the solve. time_limit: [s] or None.
     gradient_tolerance: on the largest entry of the gradient of the Lagrangian, relative to the multipliers where they
-    are large, and on complementarity. constraint_tolerance: on the largest violation of a constraint.
+    are large, and on complementarity. constraint_tolerance: on the largest violation of a constraint. kkt_tolerance: on the
+    scaled measure of :mod:`trajopt.solvers.nlp.scaled_kkt`, which ends a solve as well as the gradient does.
 
     accept_ratio: an accepted step realizes at least this share of the slope of the merit.
     max_backtracks: step lengths are 1, 1/2, ..., 2^-max_backtracks.
@@ -180,13 +181,14 @@ class SQPOptions:
 
     hessian: Literal["auto", "exact", "gauss_newton", "scqp"] = "auto"
     qp_solver: Literal["interior_point", "osqp", "daqp", "qrqp", "riccati"] = "interior_point"
-    globalization: Literal["merit", "filter", "none"] = "merit"
+    globalization: Literal["merit", "filter", "none"] = "filter"
     second_order_correction: bool = True
     hold: Literal["zero_order", "first_order"] = "zero_order"
     max_iterations: int = 200
     time_limit: float | None = None
     gradient_tolerance: float = 1e-8
     constraint_tolerance: float = 1e-9
+    kkt_tolerance: float = 1e-8
     accept_ratio: float = 1e-4
     max_backtracks: int = 30
     penalty: float = 0.0
@@ -208,7 +210,13 @@ class SQPOptions:
         for key in ("max_iterations", "max_backtracks"):
             value = getattr(self, key)
             _require(isinstance(value, int) and value >= 0, key, value, "an integer of at least 0")
-        for key in ("gradient_tolerance", "constraint_tolerance", "elastic_weight", "max_elastic_weight"):
+        for key in (
+            "gradient_tolerance",
+            "constraint_tolerance",
+            "kkt_tolerance",
+            "elastic_weight",
+            "max_elastic_weight",
+        ):
             _require(_number(value := getattr(self, key)) and value > 0, key, value, "a positive number")
         _require(_number(self.penalty) and self.penalty >= 0, "penalty", self.penalty, "a number of at least 0")
         limit, ratio = self.time_limit, self.accept_ratio

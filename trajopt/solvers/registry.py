@@ -17,6 +17,7 @@ from trajopt.problem.ocp import OCP
 from trajopt.results.records import Callback
 from trajopt.results.solution import Solution
 from trajopt.solvers.options import AutoOptions, DDPOptions, DMSOptions, IPMOptions, SLQOptions, SQPOptions
+from trajopt.stage.not_compiled import gathered
 from trajopt.validation.validation import Finding, require_valid
 
 if TYPE_CHECKING:
@@ -162,11 +163,14 @@ def solve(
         warm = replace(warm, guess=guess)
     warnings = require_valid(ocp, warm.guess) if check else []
     began = time.perf_counter()
-    solution = run(ocp, warm, chosen, callback)
-    elapsed = time.perf_counter() - began
-    meta = {**solution.meta, **_meta(ocp, solver, asdict(chosen), warnings), "solve_time": elapsed}
-    if check:
-        meta["replay"] = _replay(ocp, chosen, solution)
+    with gathered() as slow:
+        solution = run(ocp, warm, chosen, callback)
+        elapsed = time.perf_counter() - began
+        meta = {**solution.meta, **_meta(ocp, solver, asdict(chosen), warnings), "solve_time": elapsed}
+        if check:
+            meta["replay"] = _replay(ocp, chosen, solution)
+    if slow:
+        meta["not_compiled"] = [str(part) for part in slow]
     return replace(solution, meta=meta, model=ocp.model)
 
 

@@ -11,7 +11,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from dynamics_backends.compiled.interface.sources import Argument, by_rows, chunked_function, trace_expressions
+from dynamics_backends.compiled.interface.sources import (
+    Argument,
+    by_rows,
+    chunked_function,
+    symbolic_value,
+    trace_expressions,
+)
 from dynamics_backends.manifold import Manifold
 from dynamics_backends.protocol import Array, HasContraction, HasPartials
 from trajopt.problem.constraints import Constraint
@@ -34,7 +40,7 @@ def constraint_source(
 ) -> TermSource:
     """Trace the residuals one below the other, their Jacobian, and the Hessian of y'g; of the functions above, those of ``orders``.
 
-    Raises TooLong for constraints whose code would take too long to compile.
+    Raises TooLong for constraints whose code would take too long to compile, TraceError for one that does not work on symbols.
     """
     import casadi as ca
 
@@ -83,10 +89,7 @@ def _parameters(constraints: Sequence[TermShape], theta) -> list[dict[str, Any]]
 
 
 def _value(c: TermShape, x, u, t, p):
-    import casadi as ca
-
-    r = c.residual(x[: c.residual.manifold.nx], u[: c.residual.nu], t, p)
-    return ca.vertcat(*r) if isinstance(r, list) else r
+    return symbolic_value(c.residual, x[: c.residual.manifold.nx], u[: c.residual.nu], t, p)
 
 
 def _jacobian(c: TermShape, x, u, t, p, value, w):
