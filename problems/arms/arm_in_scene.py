@@ -62,8 +62,11 @@ KEPT = 0.5
 
 @dataclass(frozen=True, kw_only=True)
 class Weights(Checked):
-    """Of time [1/s], of the squares of accelerations as shares of ``acceleration_scale`` and of torques as shares of their limits,
-    each integrated over time."""
+    """Weights of the cost, each integrated over time.
+
+    time: of the duration [1/s]. acceleration: of the squares of accelerations as shares of ``acceleration_scale``. energy: of the
+    squares of torques as shares of their limits.
+    """
 
     time: float = 1.0
     acceleration: float = 0.01
@@ -84,12 +87,13 @@ class Settings(Checked):
 
     robot: a bundled name, "erd:NAME", or the path of a URDF file, whose <collision> elements are the shapes of its links. mimic,
     locked_joints: see :class:`problems.arms.arm_go_to.Settings`.
-    goal_q, or goal_position [m] of ``frame`` with, if wanted, goal_rotation (roll, pitch, yaw [rad]); free_axis: of the frame,
-    about which the rotation does not matter.
+    q0: where it starts. goal_q: where it ends, or goal_position: of ``frame`` [m], with, if wanted, goal_rotation: roll, pitch, yaw
+    [rad]. frame: the tool, by default the last link. free_axis: of the frame, about which the rotation does not matter.
     scene: a file, TOML or URDF; body: bodies beside those of the file. missing_meshes: "error", or "leave_out": go on without.
-    margin: distance [m] asked of the optimizer; half of it is asked of the motion between. knots: steps; checks: places in each
-    where distances hold. duration: shortest and longest [s]. acceleration_limits [rad/s^2, m/s^2]: a number, numbers by joint, or
-    none. velocity_scale, torque_scale: shares of the limits of the model.
+    margin: distance [m] asked of the optimizer; half of it is asked of the motion between. knots: steps.
+    checks_per_step: places in each where distances hold. duration: shortest and longest [s].
+    acceleration_limits: a number, numbers by joint, or none [rad/s^2, m/s^2]. acceleration_scale: what accelerations cost as shares
+    of. velocity_scale, torque_scale: shares of the limits of the model.
     cover_tolerance, cover_pieces: how far capsules may stand out of a shape [m], and how many it gets at most.
     self_collision: whether links keep from each other. guess: "auto" (the straight line, or where that is not free the way of
     RRT-Connect where ompl is installed), "straight", "rrt". seed, planning_time [s]: of RRT-Connect.
