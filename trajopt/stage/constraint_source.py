@@ -74,7 +74,7 @@ def constraint_source(
         text, own = chunked_function(f"{name}_{kind}", traced, arguments, list(results))
         texts.append(text)
         room = max(room, own)
-    return TermSource("\n".join(texts), sum(sizes), room)
+    return TermSource("\n".join(texts), sum(sizes), str(room))
 
 
 def _parameters(constraints: Sequence[TermShape], theta) -> list[dict[str, Any]]:
