@@ -165,7 +165,7 @@ class Bench:
         least = check.along(q, times)
         share, of = largest_share(self.model, limits, q, v, a)
         there = float(np.abs(q[-1] - goal).max()) < 1e-4 and float(np.abs(v[-1]).max()) < 1e-4
-        solved = solution.status.success and least.distance >= ASKED and there
+        solved = solution.status.success and least.distance >= ASKED and there and share <= WITHIN
         on_ours = toppra_duration(q, times, limits, self.model) if solved else np.nan
         return Row(
             kind,
