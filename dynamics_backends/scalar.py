@@ -94,6 +94,24 @@ def select(decider: Scalar, where_positive: Scalar, otherwise: Scalar) -> Scalar
     return np.where(mask, where_positive, otherwise)
 
 
+def larger(a: Scalar, b: Scalar) -> Scalar:
+    """The one of two numbers whose real part is the larger; one operation of symbols, where a selection takes five."""
+    if hasattr(a, "is_symbolic") or hasattr(b, "is_symbolic"):
+        import casadi
+
+        return casadi.fmax(a, b)
+    return select(a - b, a, b)
+
+
+def smaller(a: Scalar, b: Scalar) -> Scalar:
+    """The one of two numbers whose real part is the smaller."""
+    if hasattr(a, "is_symbolic") or hasattr(b, "is_symbolic"):
+        import casadi
+
+        return casadi.fmin(a, b)
+    return select(a - b, b, a)
+
+
 def atan2(y: Scalar, x: Scalar) -> Scalar:
     """The angle of the point (x, y); analytic in both arguments away from the origin, for complex arguments too."""
     for v in (y, x):

@@ -20,7 +20,7 @@ from dynamics_backends.rigid_body.batched import frame_placement
 from dynamics_backends.rigid_body.model.model import Model
 from dynamics_backends.rigid_body.urdf.loader import load_urdf
 from problems.robots import load_robot
-from trajopt import OCP, Guess, SampledSystem, constant_guess
+from trajopt import OCP, Guess, SampledSystem, Solution, constant_guess
 from trajopt.problem.residuals import LinkPoint
 from trajopt.validation.broken_limits import BrokenLimit
 
@@ -58,6 +58,16 @@ class Contour(NamedTuple):
     tube: float
 
 
+class Refined(NamedTuple):
+    """What a look at a solution found. good: whether it stands. report: a sentence. ocp, guess: what to solve next, and where from,
+    or None."""
+
+    good: bool
+    report: str
+    ocp: OCP | None = None
+    guess: Guess | None = None
+
+
 @dataclass(frozen=True)
 class Task:
     """An optimal control problem with where to start it and what to tell about it.
@@ -71,6 +81,8 @@ class Task:
     outcome: sentences about a final state (nx,), for example how far from its goal it is.
     clock: of problems with free durations, the times (N + 1,) [s] of states (N + 1, nx), for pictures; else None.
     other_guesses: that may lead to other local optima.
+    refined: looks at a solution, of problems that are solved again where their constraints have overlooked something; or None.
+    latest: of such problems, the one that was solved last.
     """
 
     ocp: OCP
@@ -87,6 +99,8 @@ class Task:
     outcome: Callable[[Array], list[str]] = no_outcome
     clock: Callable[[Array], Array | None] = no_clock
     other_guesses: tuple[Guess, ...] = ()
+    refined: Callable[[Solution], Refined] | None = None
+    latest: Callable[[], OCP] | None = None
 
     @cached_property
     def guess(self) -> Guess:

@@ -31,6 +31,8 @@ def tell(solution: Solution, task: Task) -> None:
     if math.isfinite(solution.cost):
         for sentence in [*task.outcome(solution.xs[-1]), *replayed(solution, task.outcome)]:
             click.echo(sentence)
+        if "check" in solution.meta:
+            click.echo(f"{solution.meta['check']}; solves: {solution.meta['rounds']}")
         _tell_limits(solution, task)
 
 
@@ -38,7 +40,8 @@ def _tell_limits(solution: Solution, task: Task) -> None:
     """Every limit broken: those that were not to be kept as warnings."""
     from trajopt import broken_limits
 
-    broken = [*broken_limits(task.ocp, solution.xs, solution.us), *task.contact_limits(solution.xs, solution.us)]
+    ocp = task.ocp if task.latest is None else task.latest()
+    broken = [*broken_limits(ocp, solution.xs, solution.us), *task.contact_limits(solution.xs, solution.us)]
     if not broken:
         click.echo("all limits are kept")
     for b in broken:

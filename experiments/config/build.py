@@ -14,9 +14,10 @@ from dynamics_backends.registry import make_backend
 from dynamics_backends.rigid_body.urdf.loader import URDFWarning
 from experiments.config.config import Backend, Config, read_config
 from problems.registry import load_problem
-from problems.task import Task
-from trajopt import Guess, Solution, resampled_guess, solve
+from problems.task import Refined, Task
+from trajopt import Guess, Solution, StatusCode, resampled_guess, solve
 from trajopt.results.records import Callback
+from trajopt.results.status import Status
 
 
 def backend_factory(settings: Backend) -> Callable[[Map], DynamicsBackend]:
@@ -54,7 +55,35 @@ def solve_task(config: Config, task: Task, callback: Callback | None = None, gue
     """The solution of a task, with the settings in its metadata; guess: default the task's."""
     start = task.guess if guess is None else guess
     solution = solve(task.ocp, start, config.solver_options, callback, config.solver_name)
+    if task.refined is not None:
+        solution = _refined(config, task.refined, solution, callback)
     return replace(solution, meta={**solution.meta, "config": config.as_dict()})
+
+
+def _refined(
+    config: Config, refined: Callable[[Solution], Refined], solution: Solution, callback: Callback | None
+) -> Solution:
+    """The solution of a problem that is solved again until it stands; one that does not stand is no success."""
+    found, rounds = refined(solution), 1
+    while found.ocp is not None and solution.status.code is not StatusCode.INTERRUPTED:
+        solution = solve(found.ocp, found.guess, near(config.solver_options), callback, config.solver_name)
+        found, rounds = refined(solution), rounds + 1
+    meta = {**solution.meta, "check": found.report, "rounds": rounds}
+    status = solution.status
+    if status.success and not found.good:
+        advice = "Raise the margin or the number of knots, or start from another guess."
+        status = Status(StatusCode.INFEASIBLE, f"After {rounds} solves {found.report}.", advice=advice)
+    return replace(solution, meta=meta, status=status)
+
+
+NEAR_BARRIER = 1e-3
+"""The barrier parameter that a method of interior points begins with near a solution."""
+
+
+def near(options: Any) -> Any:
+    """The options of a solve that starts near its solution."""
+    known = {f.name for f in fields(options)}
+    return replace(options, barrier=min(options.barrier, NEAR_BARRIER)) if "barrier" in known else options
 
 
 def make_ready(config: Config, task: Task) -> float:

@@ -135,6 +135,8 @@ def load_config(path: str | Path, overrides: Iterable[str] = ()) -> Config:
     problem = values.get("problem")
     if isinstance(problem, dict) and isinstance(robot := problem.get("robot"), str) and is_path(robot):
         problem["robot"] = str(path.parent / Path(robot).expanduser())
+    if isinstance(problem, dict) and isinstance(scene := problem.get("scene"), str):
+        problem["scene"] = str(path.parent / Path(scene).expanduser())
     for override in overrides:
         apply_override(values, override)
     return read_config(values, str(path))

@@ -6,7 +6,7 @@ With l = s/2 sum_i w_i r_i^2, where s is dt for a running term and 1 for a termi
     Gauss-Newton    s J' W J
     exact           s (J' W J + sum_i w_i r_i H_i),   H_i the Hessian of (dx, du) -> r_i(x (+) dx, u + du) at 0
 
-J comes from dual numbers; the H_i, contracted with w r, from a complex step over dual numbers.
+J comes from dual numbers; the H_i, contracted with w r, from a complex step over dual numbers: unless the residual writes them out.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from dynamics_backends.protocol import Array, Batch, HasPartials, Jacobians, Map, Parameters
+from dynamics_backends.protocol import Array, Batch, HasContraction, HasPartials, Jacobians, Map, Parameters
 from dynamics_backends.registry import make_backend
 from trajopt.problem.terms import CostTerm
 
@@ -98,7 +98,8 @@ def residual_jacobians(residual: Map, b: Batch) -> Jacobians:
 
 def contracted_hessian(map: Map, b: Batch, factors: Array) -> Array:
     """sum_i factors_i H_i (N, K, K), K = ndx + nu, from factors (N, n_out); H_i that of (dx, du) -> f_i(x (+) dx, u + du)."""
-    backend: Any = make_backend(map, "forward_ad", engine="numpy")  # which has second derivatives
+    own = isinstance(map, HasPartials) and isinstance(map, HasContraction)
+    backend: Any = make_backend(map, "analytic" if own else "forward_ad", engine="numpy")
     _, (xx, ux, uu) = backend.hessian_contraction(*_batch_first(b), factors)
     return np.block([[xx, ux.transpose(0, 2, 1)], [ux, uu]])
 

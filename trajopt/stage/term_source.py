@@ -124,7 +124,7 @@ def _sum_of(terms, manifold, x, u, t, theta, scale, hessian, inner):
             total += inner.add(residual, p, scale * weight)
             continue
         if hessian == "gauss_newton" and isinstance(residual, HasPartials):
-            r, J = _own_partials(residual, x, u, t, p, manifold.ndx)
+            r, J = own_partials(residual, x, u, t, p, manifold.ndx)
         else:
             r = symbolic_value(residual, moved[: residual.manifold.nx], u[: residual.nu], t, p)
             J = ca.jacobian(r, w)
@@ -150,11 +150,12 @@ def _hessian(residual, value, w):
     return ca.hessian(value, w)[0]
 
 
-def _own_partials(residual, x, u, t, p, ndx):
+def own_partials(residual, x, u, t, p, ndx):
     """Value (n_out) of a residual at x, and its own derivatives in (dx, du): (n_out, ndx + nu), structurally sparse."""
     m = residual.manifold
     value, fx, fu = residual.partials(x[: m.nx], u[: residual.nu], t, p)
     J = ca.SX(residual.n_out, ndx + u.numel())
     J[:, : m.ndx] = ca.reshape(by_rows(fx), m.ndx, residual.n_out).T
-    J[:, ndx : ndx + residual.nu] = ca.reshape(by_rows(fu), residual.nu, residual.n_out).T
+    if residual.nu:
+        J[:, ndx : ndx + residual.nu] = ca.reshape(by_rows(fu), residual.nu, residual.n_out).T
     return (ca.vertcat(*value) if isinstance(value, list) else value), ca.sparsify(J)

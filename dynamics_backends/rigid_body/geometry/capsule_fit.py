@@ -61,6 +61,21 @@ def fit_capsule(points: Array) -> FittedCapsule:
     return FittedCapsule(a, b, float(distances_to_segment(points, a, b).max()))
 
 
+def rough_capsule(points: Array) -> FittedCapsule:
+    """A capsule along a principal axis of points (n, 3) [m] that covers them: :func:`fit_capsule` without its search."""
+    center = points.mean(axis=0)
+    best: FittedCapsule | None = None
+    for axis in np.linalg.svd(points - center, full_matrices=False)[2]:
+        side = np.linalg.svd(axis[None])[2][1:]
+        across = (points - center) @ side.T
+        middle = 0.5 * (across.min(axis=0) + across.max(axis=0))
+        found = _capsule(points - center, axis, side, np.concatenate([middle, np.zeros(3)]))
+        if best is None or found.volume < best.volume:
+            best = found
+    assert best is not None
+    return FittedCapsule(center + best.a, center + best.b, best.radius)
+
+
 def distances_to_segment(points: Array, a: Array, b: Array) -> Array:
     """Distances (n,) of points (n, 3) from the segment between a and b (3)."""
     along = b - a

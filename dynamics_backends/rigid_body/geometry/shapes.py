@@ -1,4 +1,4 @@
-"""Shapes of bodies, each in a frame of its own: spheres, boxes, cylinders, capsules, meshes.
+"""Shapes of bodies, each in a frame of its own: spheres, boxes, cylinders, capsules, half-spaces, meshes.
 
 A shape tells its surface as triangles, vertices (n, 3) [m] and faces (m, 3) of indices; round ones by a polyhedron inscribed in
 them.
@@ -15,6 +15,8 @@ from dynamics_backends.protocol import Array
 
 SEGMENTS = 24
 """Edges of a circle drawn as a polygon."""
+SHOWN = 4.0
+"""Edge of the square [m] that stands for a half-space in pictures."""
 
 
 class Triangles(NamedTuple):
@@ -87,6 +89,17 @@ class Capsule:
     def volume(self) -> float:
         """[m^3]."""
         return np.pi * self.radius**2 * (self.length + 4.0 / 3.0 * self.radius)
+
+
+@dataclass(frozen=True)
+class HalfSpace:
+    """All points with z <= 0: a floor, or a wall where it is turned."""
+
+    def triangles(self) -> Triangles:
+        """See :class:`Shape`; a square of its surface."""
+        h = 0.5 * SHOWN
+        corners = np.array([[-h, -h, 0.0], [h, -h, 0.0], [h, h, 0.0], [-h, h, 0.0]])
+        return Triangles(corners, np.array([[0, 1, 2], [0, 2, 3]]))
 
 
 @dataclass(frozen=True, eq=False)

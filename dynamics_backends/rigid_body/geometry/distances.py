@@ -1,0 +1,247 @@
+"""Distances of a segment, the core of a capsule, from a box or a cylinder, with what their derivatives need; generic in the scalar.
+
+For the segment P(t) = p + t d, 0 <= t <= 1, and e(P) the vector to P from the nearest point of a convex body at rest,
+
+    D^2 = min_t |e(P(t))|^2 - w |d|^2 t (1 - t),      g(t) = e . d + w |d|^2 (t - 1/2),      g(t*) = 0 where t* is free
+
+Without the term in w (:data:`ROUND`) the nearest point jumps where a segment is parallel to a face; with it t* is a Lipschitz
+function of p and d, and D, which is at most the distance, has a continuous gradient, also where the nearest feature changes. As
+the derivative of D^2 / 2 in t vanishes at t* or t* is at an end, with C = P(t*), W = de/dP and dC, dd the motions at fixed t
+
+    dD    = n . dC,     n = e / D
+    d^2 D = ( dC' W dC + e . d^2 C - s^2 / g_t - dD^2 ) / D,     s = (W d) . dC + e . dd,     g_t = d' W d + w |d|^2
+
+For a box e is piecewise linear in t, so that t* lies between two of the places where a coordinate reaches a face, and is found
+there by a linear equation; for a cylinder by Newton's method between such places, which bracket it.
+
+A segment that enters the body is as deep as its least overlap with it along the directions of the faces: D < 0, without curvature.
+Rounded bodies are these by a radius less: spheres and capsules are boxes without two or three of their edges, and a half-space is
+a large box.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+from dynamics_backends import scalar as sm
+from dynamics_backends.rigid_body.spatial.spatial import Vec
+from dynamics_backends.scalar import Scalar
+
+ROUND = 0.01
+"""w: D is less than the distance by at most w |d|^2 / (8 D)."""
+CONTACT = 1e-3
+"""Below this D [m] a segment counts as inside."""
+TINY = 1e-24
+"""[m^2], added to squares that are divided by."""
+NEWTON = 5
+"""Steps of Newton's method within a bracket."""
+
+
+class Nearest(NamedTuple):
+    """A distance and its derivatives, in the frame of the body; see the module.
+
+    distance: D [m]. share: t*. normal: n. pull: e. compliance: 1 / g_t where t* is free, zero at the ends. curvature: W as a sum
+    of weights times outer products of vectors.
+    """
+
+    distance: Scalar
+    share: Scalar
+    normal: Vec
+    pull: Vec
+    compliance: Scalar
+    curvature: tuple[tuple[Scalar, Vec], ...]
+
+
+class _Inside(NamedTuple):
+    """The depth of a segment that enters a body (negative), where on the segment, and the direction out."""
+
+    depth: Scalar
+    share: Scalar
+    normal: Vec
+
+
+def segment_box(p: Vec, d: Vec, half: Vec) -> Nearest:
+    """Of the segment from p to p + d from a box about the origin; half: half its edges, in its axes, [m]."""
+    own, along, size = _parts(p), _parts(d), _parts(half)
+
+    def excess(t: Scalar) -> list[Scalar]:
+        return [_beyond(a + t * b, h) for a, b, h in zip(own, along, size, strict=True)]
+
+    square = ROUND * d.dot(d)
+
+    def slope(t: Scalar) -> Scalar:
+        return _dot(excess(t), along) + square * (t - 0.5)
+
+    faces = [face / _nonzero(b) for a, b, h in zip(own, along, size, strict=True) for face in (-h - a, h - a)]
+    low, high = _bracket(slope, faces)
+    at_low, at_high = slope(low), slope(high)
+    t = _ends(at_low, at_high, low, high, low - at_low * (high - low) / _positive(at_high - at_low))
+    e = excess(t)
+    active = [sm.select(x * x - TINY, 1.0 + 0.0 * x, 0.0 * x) for x in e]
+    rate = sum((w * b * b for w, b in zip(active, along, strict=True)), square)
+    axes = [Vec(*(float(i == j) + 0.0 * t for j in range(3))) for i in range(3)]
+    return _told(d, e, t, slope, rate, tuple(zip(active, axes, strict=True)), square, _in_box(own, along, size, axes))
+
+
+def segment_cylinder(p: Vec, d: Vec, radius: Scalar, half: Scalar) -> Nearest:
+    """Of the segment from p to p + d from a cylinder about the z axis; radius, and half its length, [m]."""
+    square = ROUND * d.dot(d)
+
+    def radial(t: Scalar) -> tuple[Scalar, Scalar, Scalar]:
+        x, y = p.x + t * d.x, p.y + t * d.y
+        rho = sm.sqrt(x * x + y * y + TINY)
+        return rho, x / rho, y / rho
+
+    def excess(t: Scalar) -> list[Scalar]:
+        rho, x, y = radial(t)
+        out = _ramp(rho - radius)
+        return [out * x, out * y, _beyond(p.z + t * d.z, half)]
+
+    along = _parts(d)
+
+    def slope(t: Scalar) -> Scalar:
+        return _dot(excess(t), along) + square * (t - 0.5)
+
+    def curvature(t: Scalar) -> tuple[tuple[Scalar, Vec], ...]:
+        rho, x, y = radial(t)
+        z = p.z + t * d.z
+        one, zero = 1.0 + 0.0 * rho, 0.0 * rho
+        side = sm.select(rho - radius, one, zero)
+        cap = sm.select(z * z - half * half, one, zero)
+        bend = sm.select(rho - radius, 1.0 - radius / rho, zero)
+        return (side, Vec(x, y, zero)), (bend, Vec(-y, x, zero)), (cap, Vec(zero, zero, one))
+
+    def rate(t: Scalar) -> Scalar:
+        return sum((w * a.dot(d) * a.dot(d) for w, a in curvature(t)), square)
+
+    low, high = _bracket(slope, _crossings(p, d, radius, half))
+    t = 0.5 * (low + high)
+    for _ in range(NEWTON):
+        t = sm.smaller(sm.larger(t - slope(t) / _positive(rate(t)), low), high)
+    t = _ends(slope(low), slope(high), low, high, t)
+    return _told(d, excess(t), t, slope, rate(t), curvature(t), square, _in_cylinder(p, d, radius, half, radial))
+
+
+def box_distance(p: Sequence[Scalar], d: Sequence[Scalar], size: Sequence[Scalar]) -> Scalar:
+    """D of :func:`segment_box`, of vectors by their components."""
+    return segment_box(Vec(*p), Vec(*d), Vec(*size)).distance
+
+
+def cylinder_distance(p: Sequence[Scalar], d: Sequence[Scalar], size: Sequence[Scalar]) -> Scalar:
+    """D of :func:`segment_cylinder`; size: radius, half length, and a number that does not matter."""
+    return segment_cylinder(Vec(*p), Vec(*d), size[0], size[1]).distance
+
+
+def _crossings(p: Vec, d: Vec, radius: Scalar, half: Scalar) -> list[Scalar]:
+    """Where a segment passes the planes of the caps, the axis, and the side of a cylinder."""
+    flat = d.x * d.x + d.y * d.y + TINY
+    foot = -(p.x * d.x + p.y * d.y) / flat
+    x, y = p.x + foot * d.x, p.y + foot * d.y
+    reach = sm.sqrt(_ramp(radius * radius - x * x - y * y) / flat + TINY)
+    rise = _nonzero(d.z)
+    return [(-half - p.z) / rise, (half - p.z) / rise, foot, foot - reach, foot + reach]
+
+
+def _told(
+    d: Vec,
+    e: Sequence[Scalar],
+    t: Scalar,
+    slope: Callable[[Scalar], Scalar],
+    rate: Scalar,
+    curvature: tuple[tuple[Scalar, Vec], ...],
+    square: Scalar,
+    inside: _Inside,
+) -> Nearest:
+    """The result outside, or that inside."""
+    squared = _dot(e, e) - square * t * (1.0 - t)
+    out = squared - CONTACT * CONTACT
+    D = sm.sqrt(sm.select(out, squared, 1.0 + 0.0 * t))
+    flag = sm.select(out, 1.0 + 0.0 * t, 0.0 * t)
+    normal = [sm.select(out, x / D, n) for x, n in zip(e, _parts(inside.normal), strict=True)]
+    free = sm.select(t * (1.0 - t), flag / _positive(rate), 0.0 * t)
+    return Nearest(
+        sm.select(out, D, inside.depth),
+        sm.select(out, t, inside.share),
+        Vec(*normal),
+        Vec(*e),
+        free,
+        tuple((w * flag, a) for w, a in curvature),
+    )
+
+
+def _in_box(p: Sequence[Scalar], d: Sequence[Scalar], half: Sequence[Scalar], axes: Sequence[Vec]) -> _Inside:
+    """Of the three directions the one with the least overlap."""
+    found = [_through(a, b, h, axis) for a, b, h, axis in zip(p, d, half, axes, strict=True)]
+    best = found[0]
+    for other in found[1:]:
+        best = _deepest(best, other)
+    return best
+
+
+def _in_cylinder(p: Vec, d: Vec, radius: Scalar, half: Scalar, radial: Callable[[Scalar], tuple]) -> _Inside:
+    """Through the side, or through a cap."""
+    t = sm.smaller(sm.larger(-(p.x * d.x + p.y * d.y) / (d.x * d.x + d.y * d.y + TINY), 0.0 * p.x), 1.0 + 0.0 * p.x)
+    rho, x, y = radial(t)
+    zero = 0.0 * rho
+    side = _Inside(rho - radius, t, Vec(x, y, zero))
+    return _deepest(side, _through(p.z, d.z, half, Vec(zero, zero, 1.0 + zero)))
+
+
+def _through(p: Scalar, d: Scalar, half: Scalar, axis: Vec) -> _Inside:
+    """Out of the slab |x| <= half along an axis, on the nearer side."""
+    one = 1.0 + 0.0 * p
+    sign = sm.select(p + 0.5 * d, one, -one)
+    share = sm.select(sign * d, 0.0 * p, one)
+    return _Inside(sign * (p + share * d) - half, share, axis * sign)
+
+
+def _deepest(a: _Inside, b: _Inside) -> _Inside:
+    """The one of the larger depth, thus the shorter way out."""
+    decider = a.depth - b.depth
+    normal = Vec(*(sm.select(decider, x, y) for x, y in zip(_parts(a.normal), _parts(b.normal), strict=True)))
+    return _Inside(sm.select(decider, a.depth, b.depth), sm.select(decider, a.share, b.share), normal)
+
+
+def _bracket(slope: Callable[[Scalar], Scalar], places: Sequence[Scalar]) -> tuple[Scalar, Scalar]:
+    """Of 0, 1 and places between them the two around the root of a rising function; 0, 0 or 1, 1 outside of them."""
+    zero = 0.0 * places[0]
+    low, high = zero, 1.0 + zero
+    for place in places:
+        t = sm.smaller(sm.larger(place, zero), 1.0 + zero)
+        value = slope(t)
+        low = sm.larger(low, sm.select(-value, t, zero))
+        high = sm.smaller(high, 1.0 - sm.select(value, 1.0 - t, zero))
+    return low, high
+
+
+def _ends(at_low: Scalar, at_high: Scalar, low: Scalar, high: Scalar, between: Scalar) -> Scalar:
+    """The root; the end of the bracket where the function has one sign in it."""
+    return sm.select(at_low, low, sm.select(at_high, between, high))
+
+
+def _parts(v: Vec) -> list[Scalar]:
+    return [v.x, v.y, v.z]
+
+
+def _dot(a: Sequence[Scalar], b: Sequence[Scalar]) -> Scalar:
+    return a[0] * b[0] + a[1] * b[1] + a[2] * b[2]
+
+
+def _ramp(x: Scalar) -> Scalar:
+    """max(0, x)."""
+    return sm.larger(x, 0.0 * x)
+
+
+def _beyond(x: Scalar, half: Scalar) -> Scalar:
+    """How far x is beyond -half .. half, with its sign."""
+    return x - sm.larger(sm.smaller(x, half), -half)
+
+
+def _positive(x: Scalar) -> Scalar:
+    return sm.select(x - TINY, x, 1.0 + 0.0 * x)
+
+
+def _nonzero(x: Scalar) -> Scalar:
+    small = 1e-12
+    return sm.select(x * x - small * small, x, small + 0.0 * x)

@@ -1,0 +1,135 @@
+"""A scene: bodies in the world, at rest or moving, and the cores by which distances from them are measured.
+
+A core is a box or a cylinder with a radius around it: a sphere is a box without edges, a capsule one with a single edge, a
+half-space a box of the size :data:`VAST`. Convex meshes are covered by capsules
+(:mod:`~dynamics_backends.rigid_body.geometry.cover`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Literal, NamedTuple
+
+import numpy as np
+
+from dynamics_backends.protocol import Array
+from dynamics_backends.rigid_body.geometry.cover import covers
+from dynamics_backends.rigid_body.geometry.shapes import (
+    Box,
+    Capsule,
+    Cylinder,
+    HalfSpace,
+    Mesh,
+    PlacedShape,
+    Shape,
+    Sphere,
+)
+
+VAST = 100.0
+"""Half the edge of the box [m] that stands for a half-space."""
+MESH_TOLERANCE, MESH_PIECES = 0.01, 16
+"""How closely capsules cover a mesh of a scene [m], and how many do at most."""
+
+
+class Core(NamedTuple):
+    """kind: of the core. R (3, 3), p (3) [m]: its frame in the body's. size (3): half edges, or radius, half length and 0 [m].
+    radius: around it [m]."""
+
+    kind: Literal["box", "cylinder"]
+    R: Array
+    p: Array
+    size: tuple[float, float, float]
+    radius: float
+
+
+class Way(NamedTuple):
+    """How a body moves: it is displaced by ``offsets`` (K, 3) [m] at ``times`` (K,) [s], rising; on straight lines between them,
+    at rest before and after."""
+
+    times: tuple[float, ...]
+    offsets: tuple[tuple[float, float, float], ...]
+
+    def at(self, t: Array) -> Array:
+        """The displacement (..., 3) at times (...) [s]."""
+        offsets = np.asarray(self.offsets)
+        return np.stack([np.interp(t, self.times, offsets[:, i]) for i in range(3)], axis=-1)
+
+
+@dataclass(frozen=True, eq=False)
+class Body:
+    """A thing in the world. R (3, 3), p (3) [m]: its frame in the world, at rest or where its way begins."""
+
+    name: str
+    shape: Shape
+    R: Array = field(default_factory=lambda: np.eye(3))
+    p: Array = field(default_factory=lambda: np.zeros(3))
+    way: Way | None = None
+
+    def __post_init__(self) -> None:
+        R, p = np.array(self.R, float), np.array(self.p, float)
+        if R.shape != (3, 3) or not np.allclose(R @ R.T, np.eye(3), atol=1e-6) or np.linalg.det(R) < 0:
+            raise ValueError(f"body {self.name!r}: R is no rotation (3, 3)")
+        if p.shape != (3,) or not np.isfinite(p).all():
+            raise ValueError(f"body {self.name!r}: the position has shape {p.shape}; expected three finite numbers [m]")
+        way = self.way
+        if way is not None and (
+            len(way.times) != len(way.offsets) or len(way.times) < 2 or not (np.diff(way.times) > 0).all()
+        ):
+            raise ValueError(f"body {self.name!r}: a way needs two or more rising times, and an offset (3) at each")
+        object.__setattr__(self, "R", R)
+        object.__setattr__(self, "p", p)
+
+    def places(self, t: Array) -> Array:
+        """Its origin (..., 3) [m] in the world at times (...) [s]."""
+        t = np.asarray(t, float)
+        return np.broadcast_to(self.p, (*t.shape, 3)) if self.way is None else self.p + self.way.at(t)
+
+    def cores(self) -> tuple[Core, ...]:
+        """What distances are measured from."""
+        return cores_of(self.shape)
+
+
+@dataclass(frozen=True, eq=False)
+class Scene:
+    """Bodies with different names. Raises ValueError for a name that is there twice."""
+
+    bodies: tuple[Body, ...] = ()
+    name: str = "scene"
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "bodies", tuple(self.bodies))
+        names = [body.name for body in self.bodies]
+        double = [name for name in names if names.count(name) > 1]
+        if double:
+            raise ValueError(f"two bodies of the scene are called {double[0]!r}: give each a name of its own")
+
+    @property
+    def moves(self) -> bool:
+        """Whether any body does."""
+        return any(body.way is not None for body in self.bodies)
+
+
+def cores_of(shape: Shape) -> tuple[Core, ...]:
+    """The cores of a shape. Raises TypeError for one that is not known."""
+    one, origin = np.eye(3), np.zeros(3)
+    match shape:
+        case Sphere():
+            return (Core("box", one, origin, (0.0, 0.0, 0.0), shape.radius),)
+        case Capsule():
+            return (Core("box", one, origin, (0.0, 0.0, 0.5 * shape.length), shape.radius),)
+        case Box():
+            x, y, z = shape.size
+            return (Core("box", one, origin, (0.5 * x, 0.5 * y, 0.5 * z), 0.0),)
+        case Cylinder():
+            return (Core("cylinder", one, origin, (shape.radius, 0.5 * shape.length, 0.0), 0.0),)
+        case HalfSpace():
+            return (Core("box", one, np.array([0.0, 0.0, -VAST]), (VAST, VAST, VAST), 0.0),)
+        case Mesh():
+            pieces = covers([PlacedShape("", shape, one, origin)], MESH_TOLERANCE, MESH_PIECES)
+            return tuple(_of_capsule(piece.capsule.placed("")) for piece in pieces)
+    raise TypeError(f"{type(shape).__name__} is no shape of a scene")
+
+
+def _of_capsule(placed: PlacedShape) -> Core:
+    (core,) = cores_of(placed.shape)
+    return core._replace(R=placed.R, p=placed.p)

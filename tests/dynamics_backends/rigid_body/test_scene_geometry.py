@@ -1,0 +1,82 @@
+"""Capsules that cover shapes, and the cores of bodies in a scene."""
+
+import numpy as np
+import pytest
+
+from dynamics_backends.rigid_body.geometry.capsule_fit import distances_to_segment
+from dynamics_backends.rigid_body.geometry.cover import covers
+from dynamics_backends.rigid_body.geometry.scene import VAST, Body, Scene, Way
+from dynamics_backends.rigid_body.geometry.shapes import Box, Capsule, Cylinder, HalfSpace, Mesh, PlacedShape, Sphere
+
+LINK = PlacedShape("link", Box((0.4, 0.1, 0.06)), np.eye(3), np.array([0.1, 0.0, 0.0]))
+
+
+def on_surface(triangles, count=4000):
+    """Points spread over triangles (m, 3, 3)."""
+    rng = np.random.default_rng(0)
+    weights = rng.dirichlet([1.0, 1.0, 1.0], count)
+    return np.einsum("ki,kij->kj", weights, triangles[rng.integers(len(triangles), size=count)])
+
+
+@pytest.mark.parametrize("most", [1, 2, 5])
+def test_capsules_cover_the_whole_surface(most):
+    vertices, faces = LINK.triangles()
+    pieces = covers([LINK], 1e-3, most)
+    assert len(pieces) == most
+    points = np.concatenate([vertices, on_surface(vertices[faces])])
+    clear = [distances_to_segment(points, p.capsule.a, p.capsule.b) - p.capsule.radius for p in pieces]
+    assert np.min(clear, axis=0).max() < 1e-9
+
+
+def test_more_pieces_stand_out_less_until_the_tolerance_is_met():
+    excess = [max(p.excess for p in covers([LINK], 1e-3, most)) for most in (1, 6)]
+    assert excess[1] < 0.8 * excess[0]
+    assert len(covers([LINK], 1.0, 6)) == 1
+
+
+def test_a_sphere_and_a_capsule_cover_themselves():
+    shapes = [
+        PlacedShape("a", Sphere(0.1), np.eye(3), np.ones(3)),
+        PlacedShape("b", Capsule(0.1, 0.4), np.eye(3), np.zeros(3)),
+    ]
+    ball, rod = covers(shapes, 1e-3, 9)
+    assert ball.capsule.radius == rod.capsule.radius == 0.1
+    np.testing.assert_allclose([rod.capsule.a[2], rod.capsule.b[2]], [-0.2, 0.2])
+
+
+def test_covers_that_cannot_be_are_refused():
+    with pytest.raises(ValueError, match="tolerance"):
+        covers([LINK], 0.0, 3)
+
+
+def test_cores():
+    (sphere,) = Body("s", Sphere(0.2)).cores()
+    (cylinder,) = Body("c", Cylinder(0.1, 0.4)).cores()
+    (floor,) = Body("f", HalfSpace()).cores()
+    assert sphere.size == (0.0, 0.0, 0.0) and sphere.radius == 0.2
+    assert cylinder.kind == "cylinder" and cylinder.size[:2] == (0.1, 0.2)
+    assert floor.p[2] + floor.size[2] == 0.0 and floor.size[0] == VAST
+
+
+def test_a_mesh_becomes_capsules_that_cover_it():
+    vertices, faces = Box((0.3, 0.2, 0.1)).triangles()
+    cores = Body("m", Mesh(vertices, faces)).cores()
+    ends = [(c.p - c.size[2] * c.R[:, 2], c.p + c.size[2] * c.R[:, 2], c.radius) for c in cores]
+    clear = [distances_to_segment(on_surface(vertices[faces]), a, b) - r for a, b, r in ends]
+    assert len(cores) > 1 and np.min(clear, axis=0).max() < 1e-9
+
+
+def test_bodies_move_along_their_way():
+    way = Way((1.0, 2.0), ((0.0, 0.0, 0.0), (0.0, 2.0, 0.0)))
+    body = Body("person", Capsule(0.3, 1.2), p=np.array([1.0, 0.0, 0.9]), way=way)
+    np.testing.assert_allclose(body.places(np.array([0.0, 1.5, 9.0]))[:, 1], [0.0, 1.0, 2.0])
+    assert Scene((body,)).moves and not Scene((Body("b", Sphere(1.0)),)).moves
+
+
+def test_bodies_need_names_of_their_own_and_rotations():
+    with pytest.raises(ValueError, match="two bodies of the scene are called 'a'"):
+        Scene((Body("a", Sphere(1.0)), Body("a", Sphere(2.0))))
+    with pytest.raises(ValueError, match="no rotation"):
+        Body("a", Sphere(1.0), R=2.0 * np.eye(3))
+    with pytest.raises(ValueError, match="rising times"):
+        Body("a", Sphere(1.0), way=Way((1.0, 1.0), ((0.0, 0.0, 0.0),) * 2))

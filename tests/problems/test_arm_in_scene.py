@@ -1,0 +1,148 @@
+"""Arms in scenes: a planar arm of two links around a post, and what wrong settings are told."""
+
+from importlib.util import find_spec
+
+import numpy as np
+import pytest
+
+from dynamics_backends.registry import make_backend
+from dynamics_backends.rigid_body.batched import inverse_dynamics
+from experiments.config.build import build_task, solve_task
+from experiments.config.config import read_config
+from problems.arms.arm_in_scene import Settings, build
+from problems.arms.in_scene import motion_at
+from problems.arms.scene_settings import SceneBody, load_scene, quaternion_matrix
+from problems.task import SettingsError
+
+needs_coal = pytest.mark.skipif(find_spec("coal") is None, reason="the package coal is not installed")
+LINK = """<link name="{name}"><inertial><origin xyz="0.25 0 0"/><mass value="2"/>
+<inertia ixx="0.05" iyy="0.05" izz="0.05" ixy="0" ixz="0" iyz="0"/></inertial>
+<collision><origin xyz="0.25 0 0"/><geometry><box size="0.5 0.04 0.04"/></geometry></collision></link>"""
+JOINT = """<joint name="{name}" type="revolute"><parent link="{parent}"/><child link="{child}"/><origin xyz="{x} 0 0"/>
+<axis xyz="0 0 1"/><limit lower="-3" upper="3" effort="20" velocity="2"/></joint>"""
+ARM = (
+    '<robot name="arm"><link name="ground"/>'
+    + LINK.format(name="l1")
+    + LINK.format(name="l2")
+    + JOINT.format(name="j1", parent="ground", child="l1", x=0)
+    + JOINT.format(name="j2", parent="l1", child="l2", x=0.5)
+    + "</robot>"
+)
+POST = {"name": "post", "type": "cylinder", "radius": 0.05, "length": 1.0, "position": [0.95, 0.0, 0.0]}
+
+
+@pytest.fixture
+def robot(tmp_path):
+    path = tmp_path / "arm.urdf"
+    path.write_text(ARM)
+    return str(path)
+
+
+def config(robot, **problem):
+    settings = {
+        "name": "arm_in_scene",
+        "robot": robot,
+        "q0": [-0.6, 0.0],
+        "goal_q": [0.6, 0.0],
+        "body": [POST],
+        "knots": 24,
+    }
+    settings |= {"acceleration_limits": 10.0, "self_collision": False, "guess": "straight"} | problem
+    solver = {"name": "dms", "gradient_tolerance": 1e-5, "constraint_tolerance": 1e-7}
+    return read_config({"problem": settings, "solver": solver}, "test")
+
+
+@needs_coal
+def test_around_a_post_and_within_all_limits(robot):
+    pytest.importorskip("cyipopt")
+    chosen = config(robot)
+    solution = solve_task(chosen, build_task(chosen))
+    assert solution.status.success, solution.status.message
+    assert "least distance" in solution.meta["check"]
+    q, v, a, times = motion_at(solution, 2, 1000.0)
+    np.testing.assert_allclose([q[0], q[-1]], [[-0.6, 0.0], [0.6, 0.0]], atol=1e-6)
+    assert np.abs(v[-1]).max() < 1e-6 and np.abs(v).max() < 2.0 + 1e-3 and np.abs(a).max() < 10.0 + 1e-6
+    model = build_task(chosen).ocp.model
+    assert np.abs(inverse_dynamics(model, q, v, a)).max() < 20.0 * 1.02
+    assert np.abs(q[:, 1]).max() > 0.3  # it folds to pass
+    tip = np.stack(
+        [0.5 * np.cos(q[:, 0]) + 0.5 * np.cos(q.sum(axis=1)), 0.5 * np.sin(q[:, 0]) + 0.5 * np.sin(q.sum(axis=1))]
+    )
+    assert np.hypot(tip[0] - 0.95, tip[1]).min() > 0.05
+    assert times[-1] < 2.0
+
+
+@needs_coal
+def test_without_bodies_the_duration_is_that_of_bang_bang(robot):
+    """Two joints, one moves by 0.4 rad with at most 10 rad/s^2 and never meets its limit of 2 rad/s: T = 2 sqrt(0.4 / 10)."""
+    pytest.importorskip("cyipopt")
+    chosen = config(robot, body=[{**POST, "position": [5.0, 5.0, 0.0]}], goal_q=[-0.2, 0.0], torque_scale=10.0)
+    chosen = read_config(
+        {**chosen.as_dict(), "problem": {**chosen.as_dict()["problem"], "weights": {"acceleration": 0.0}}}, "test"
+    )
+    solution = solve_task(chosen, build_task(chosen))
+    assert solution.status.success, solution.status.message
+    assert solution.xs[-1, -1] == pytest.approx(2.0 * np.sqrt(0.04), rel=1e-3)
+
+
+@needs_coal
+def test_a_start_in_collision_names_the_pair_and_the_depth(robot):
+    with pytest.raises(ValueError, match=r"the start is in collision: l2 and post, .* mm deep"):
+        build_task(config(robot, q0=[0.0, 0.0]))
+    with pytest.raises(ValueError, match="the goal is in collision"):
+        build_task(config(robot, goal_q=[0.0, 0.0]))
+
+
+def test_a_goal_out_of_reach_tells_the_nearest(robot):
+    settings = Settings(robot=robot, q0=(-0.6, 0.1), goal_position=(2.0, 0.0, 0.0), frame="l2", self_collision=False)
+    with pytest.raises(ValueError, match=r"does not reach the goal: the nearest it came is"):
+        build(settings, lambda system: make_backend(system, "analytic", engine="numpy"))
+
+
+def test_a_missing_mesh_is_named(tmp_path):
+    path = tmp_path / "arm.urdf"
+    path.write_text(ARM.replace('<box size="0.5 0.04 0.04"/>', '<mesh filename="gone.stl"/>', 1))
+    settings = Settings(robot=str(path), q0=(-0.6, 0.0), goal_q=(0.6, 0.0), self_collision=False)
+
+    def backend(system):
+        return make_backend(system, "analytic", engine="numpy")
+
+    with pytest.raises(ValueError, match=r"gone\.stl.*l1.*leave_out"):
+        build(settings, backend)
+    from dataclasses import replace
+
+    task = build(replace(settings, missing_meshes="leave_out", guess="straight"), backend)
+    assert any("gone.stl" in warning for warning in task.warnings)
+
+
+def test_settings_that_contradict_each_other():
+    with pytest.raises(SettingsError, match="either goal_q or goal_position"):
+        Settings()
+    with pytest.raises(SettingsError, match="shortest and a longest"):
+        Settings(goal_q=(0.0,), duration=(2.0, 1.0))
+    with pytest.raises(SettingsError, match="needs it"):
+        SceneBody(name="b", type="box")
+
+
+def test_scenes_from_toml_and_urdf(tmp_path):
+    toml, urdf = tmp_path / "scene.toml", tmp_path / "scene.urdf"
+    toml.write_text(
+        '[[body]]\nname = "ball"\ntype = "sphere"\nradius = 0.1\nposition = [1.0, 0.0, 0.0]\n'
+        "times = [0.0, 1.0]\noffsets = [[0.0, 0.0, 0.0], [0.0, 1.0, 0.0]]\n"
+    )
+    urdf.write_text(
+        '<robot name="table"><link name="top"><collision><origin xyz="1 0 0.5"/><geometry><box size="1 1 0.1"/></geometry>'
+        "</collision></link></robot>"
+    )
+    (ball,), (top,) = load_scene(toml).bodies, load_scene(urdf).bodies
+    np.testing.assert_allclose(ball.places(np.array(0.5)), [1.0, 0.5, 0.0])
+    np.testing.assert_allclose(top.p, [1.0, 0.0, 0.5])
+    with pytest.raises(FileNotFoundError, match="no scene file"):
+        load_scene(tmp_path / "other.toml")
+
+
+def test_quaternions():
+    half = np.sqrt(0.5)
+    np.testing.assert_allclose(quaternion_matrix((0.0, 0.0, half, half)) @ [1.0, 0.0, 0.0], [0.0, 1.0, 0.0], atol=1e-12)
+    with pytest.raises(ValueError, match="normalize"):
+        quaternion_matrix((0.0, 0.0, 1.0, 1.0))

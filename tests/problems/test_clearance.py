@@ -1,0 +1,99 @@
+"""Clearances and residuals along a step: their own derivatives against those of dual numbers, compiled against NumPy."""
+
+import numpy as np
+import pytest
+from scipy.spatial.transform import Rotation
+
+from dynamics_backends.manifold import Manifold
+from dynamics_backends.registry import make_backend
+from dynamics_backends.rigid_body.batched import frame_placement
+from dynamics_backends.rigid_body.geometry.clearance import NUMBERS, Clearances, Slot
+from problems.arms.joint_torques import Torques
+from problems.robots import load_robot
+from trajopt.problem.along_step import AHEAD, AlongStep, OfPositions
+
+MODEL = load_robot("irb4600", base="fixed")
+SLOTS = (
+    Slot(2, -1, "box"),
+    Slot(5, -1, "box"),
+    Slot(5, -1, "cylinder"),
+    Slot(4, 0, "box"),
+    Slot(5, 1, "cylinder"),
+)
+N = 20
+
+
+def pairs(rng):
+    """Random capsules and bodies, apart from each other for most configurations."""
+    rows = []
+    for _ in SLOTS:
+        a = rng.uniform(-0.2, 0.2, (N, 3))
+        turn = Rotation.random(N, random_state=rng).as_matrix().reshape(N, 9)
+        place = rng.choice([-1.0, 1.0], (N, 3)) * rng.uniform(1.0, 2.5, (N, 3))
+        rows.append(np.hstack([a, a + rng.uniform(-0.3, 0.3, (N, 3)), turn, place, rng.uniform(0.05, 0.3, (N, 3))]))
+    return np.hstack(rows)
+
+
+def configurations(rng):
+    return rng.uniform(-1.5, 1.5, (N, MODEL.nq))
+
+
+def agree(residual, x, u, p):
+    """The residual's own derivatives are those of dual numbers."""
+    lam = np.random.default_rng(3).normal(size=(N, residual.n_out))
+    own, dual = (make_backend(residual, method, engine="numpy") for method in ("analytic", "forward_ad"))
+    for a, b in zip(own.jacobians(x, u, 0.0, p), dual.jacobians(x, u, 0.0, p), strict=True):
+        np.testing.assert_allclose(a, b, atol=1e-9)
+    first, second = own.hessian_contraction(x, u, 0.0, p, lam)[1], dual.hessian_contraction(x, u, 0.0, p, lam)[1]
+    for a, b in zip(first, second, strict=True):
+        np.testing.assert_allclose(np.asarray(a).reshape(N, -1), np.asarray(b).reshape(N, -1), atol=1e-9)
+
+
+def test_derivatives_of_clearances():
+    rng = np.random.default_rng(0)
+    residual, x, p = Clearances(MODEL, SLOTS), configurations(rng), {"pairs": pairs(rng)}
+    assert make_backend(residual, "analytic", engine="numpy").f(x, np.zeros((N, 0)), 0.0, p).min() > 0.01
+    agree(residual, x, np.zeros((N, 0)), p)
+
+
+@pytest.mark.parametrize("duration", [None, 2 * MODEL.nv])
+def test_derivatives_along_a_step(duration):
+    rng = np.random.default_rng(1)
+    n, size = MODEL.nv, 2 * MODEL.nv + (duration is not None)
+    names = [f"a{i}" for i in range(n)]
+    x = np.hstack([configurations(rng), rng.normal(size=(N, n)), rng.uniform(0.5, 2.0, (N, size - 2 * n))])
+    u, ahead = 3.0 * rng.normal(size=(N, n)), np.array([0.02])
+    clear = AlongStep(OfPositions(Clearances(MODEL, SLOTS)), Manifold.vector(size), names, duration)
+    agree(clear, x, u, {"pairs": pairs(rng), AHEAD: ahead})
+    torques = AlongStep(Torques(MODEL, [1e3] * n), Manifold.vector(size), names, duration)
+    agree(torques, x, u, {AHEAD: ahead})
+
+
+def test_a_clearance_does_not_change_when_both_move_together():
+    """Of a slot between two links the joints below the nearer one do not matter."""
+    rng = np.random.default_rng(2)
+    residual = Clearances(MODEL, SLOTS)
+    fx = make_backend(residual, "analytic", engine="numpy").jacobians(
+        configurations(rng), np.zeros((N, 0)), 0.0, {"pairs": pairs(rng)}
+    )[1]
+    assert not fx[:, 3, :1].any() and fx[:, 3, 1:5].any()
+    assert not fx[:, 4, :2].any() and fx[:, 4, 2:].any()
+
+
+def test_a_point_of_the_last_link_against_a_wall():
+    """The distance from a wall at x = 100 m is that of the frame's x coordinate."""
+    q = configurations(np.random.default_rng(4))
+    body = MODEL.frames[MODEL.frame_id("ee")].body
+    wall = np.concatenate([np.zeros(6), np.eye(3).ravel(), [150.0, 0.0, 0.0], [50.0, 500.0, 500.0]])
+    residual = Clearances(MODEL, [Slot(body, -1, "box")])
+    value = make_backend(residual, "analytic", engine="numpy").f(q, np.zeros((N, 0)), 0.0, {"pairs": wall})
+    joint = next(f.name for f in MODEL.frames if f.body == body and f.kind == "joint")
+    np.testing.assert_allclose(value[:, 0], 100.0 - frame_placement(MODEL, q, joint)[1][:, 0], atol=1e-9)
+
+
+def test_slots_that_cannot_be_are_refused():
+    with pytest.raises(ValueError, match="at least one slot"):
+        Clearances(MODEL, [])
+    with pytest.raises(ValueError, match="not on the way"):
+        Clearances(MODEL, [Slot(1, 3, "box")])
+    assert NUMBERS == 21

@@ -1,0 +1,167 @@
+"""Gaps, the broad phase, free space and checks with true shapes, on a planar arm of two links whose geometry is known by hand."""
+
+from importlib.util import find_spec
+from itertools import pairwise
+
+import numpy as np
+import pytest
+
+import trajopt.collisions.gaps as gaps_module
+from dynamics_backends.compiled.interface.libraries import CompilerError
+from dynamics_backends.rigid_body.geometry.cover import covers
+from dynamics_backends.rigid_body.geometry.robot_cover import RobotCover, body_poses
+from dynamics_backends.rigid_body.geometry.scene import Body, Scene, Way
+from dynamics_backends.rigid_body.geometry.shapes import Box, Cylinder, Sphere
+from dynamics_backends.rigid_body.geometry.urdf_shapes import urdf_shapes
+from dynamics_backends.rigid_body.urdf.loader import load_urdf
+from trajopt.collisions.broad_phase import CollisionPairs
+from trajopt.collisions.free_space import FreeSpace
+from trajopt.collisions.mesh_check import MeshCheck
+from trajopt.collisions.own_pairs import own_pairs
+from trajopt.guesses.rrt_connect import rrt_connect, short_cut
+
+needs_coal = pytest.mark.skipif(find_spec("coal") is None, reason="the package coal is not installed")
+needs_ompl = pytest.mark.skipif(find_spec("ompl") is None, reason="the package ompl is not installed")
+LINK = """<link name="{name}"><inertial><mass value="1"/><inertia ixx="1" iyy="1" izz="1" ixy="0" ixz="0" iyz="0"/></inertial>
+<collision><origin xyz="0.25 0 0"/><geometry><box size="0.5 0.04 0.04"/></geometry></collision></link>"""
+JOINT = """<joint name="{name}" type="revolute"><parent link="{parent}"/><child link="{child}"/><origin xyz="{x} 0 0"/>
+<axis xyz="0 0 1"/><limit lower="-3" upper="3" effort="50" velocity="3"/></joint>"""
+ARM = (
+    '<robot name="arm"><link name="ground"/>'
+    + "".join(LINK.format(name=f"l{i}") for i in range(1, 4))
+    + JOINT.format(name="j1", parent="ground", child="l1", x=0)
+    + JOINT.format(name="j2", parent="l1", child="l2", x=0.5)
+    + JOINT.format(name="j3", parent="l2", child="l3", x=0.5)
+    + "</robot>"
+)
+MODEL = load_urdf(ARM, base="fixed")
+SHAPES = urdf_shapes(ARM, "collision").placed
+ROBOT = RobotCover.of(MODEL, covers(SHAPES, 0.01, 3))
+POST = Body("post", Cylinder(0.05, 1.0), p=np.array([0.9, 0.4, 0.0]))
+WALL = Body("wall", Box((0.1, 0.6, 1.0)), p=np.array([-0.9, 0.0, 0.0]))
+SCENE = Scene((POST, WALL))
+PAIRS = CollisionPairs(ROBOT, SCENE)
+
+
+def configurations(count=40):
+    return np.random.default_rng(0).uniform(-2.5, 2.5, (count, 3))
+
+
+def test_poses_of_bodies():
+    q = np.array([[0.3, -0.5, 1.0]])
+    poses = body_poses(MODEL, q)
+    elbow = 0.5 * np.array([np.cos(0.3), np.sin(0.3), 0.0])
+    np.testing.assert_allclose(poses[1][1][0], elbow, atol=1e-12)
+    wrist = elbow + 0.5 * np.array([np.cos(-0.2), np.sin(-0.2), 0.0])
+    np.testing.assert_allclose(poses[2][1][0], wrist, atol=1e-12)
+
+
+@pytest.mark.needs_compiler
+def test_gaps_are_those_of_numpy(monkeypatch):
+    qs, times = configurations(), np.zeros(40)
+    compiled = PAIRS.gaps(qs, times)
+
+    def missing():
+        raise CompilerError("none")
+
+    monkeypatch.setattr(gaps_module, "_kernel", missing)
+    plain = PAIRS.gaps(qs, times)
+    near = plain < PAIRS.reach
+    assert near.any() and not near.all()
+    np.testing.assert_allclose(compiled[near], plain[near], atol=1e-12)
+    assert (compiled[~near] >= PAIRS.reach).all()
+
+
+def test_near_pairs_get_slots_and_bounds_that_say_when_capsules_touch():
+    qs = configurations()
+    slots = PAIRS.slots()
+    chosen = PAIRS.chosen(slots, qs, np.zeros(len(qs)), margin=0.01)
+    gaps = PAIRS.gaps(qs, np.zeros(len(qs)))
+    assert chosen.near
+    for found in chosen.near:
+        kind = "cylinder" if found.core == 0 else "box"
+        assert slots[found.slot].kind == kind
+        assert slots[found.slot].link == ROBOT.bodies[found.piece]
+        assert found.gap == gaps[found.knot, found.piece, found.core] < PAIRS.reach
+        assert chosen.lower[found.knot, found.slot] == pytest.approx(ROBOT.radii[found.piece] + 0.01)
+    assert np.isinf(chosen.lower).sum() == chosen.lower.size - len(chosen.near)
+
+
+def test_bodies_that_were_near_elsewhere_get_slots_too():
+    far, near = np.array([[1.5, 0.0, 0.0]]), np.array([[0.4, 0.0, 0.0]])
+    slots = PAIRS.slots()
+    assert not any(n.core == 0 for n in PAIRS.chosen(slots, far, np.zeros(1)).near)
+    assert any(n.core == 0 for n in PAIRS.chosen(slots, far, np.zeros(1), also=[near]).near)
+
+
+def test_the_robots_own_pairs():
+    """The first and the third link may meet; neighbors are not looked at."""
+    found = own_pairs(ROBOT)
+    assert found.pairs == ((0, 2),)
+    assert "l1 and l2" in found.left_out
+
+
+def test_own_pairs_have_gaps():
+    folded, straight = np.array([[0.0, 2.9, 2.9]]), np.zeros((1, 3))
+    pairs = CollisionPairs(ROBOT, Scene(), ((0, 2),))
+    assert pairs.least(folded, np.zeros(1))[0] < 0.0 < pairs.least(straight, np.zeros(1))[0]
+
+
+@needs_coal
+def test_the_check_finds_the_least_distance_its_bodies_and_its_time():
+    qs = np.stack([np.linspace(0.0, 1.2, 400), np.zeros(400), np.zeros(400)], axis=1)
+    times = np.linspace(0.0, 1.0, 400)
+    check = MeshCheck(MODEL, SHAPES, SCENE)
+    found = check.along(qs, times)
+    single = [check.nearest(q, t).distance for q, t in zip(qs[::8], times[::8], strict=True)]
+    assert found.distance < 0.0 and found.distance <= min(single) + 1e-9
+    assert (found.link, found.body) == ("l2", "post")
+    assert found.time == pytest.approx(np.arctan2(0.4, 0.9) / 1.2, abs=0.05)
+    assert "deep" in str(found)
+
+
+@needs_coal
+def test_the_check_agrees_with_geometry_by_hand():
+    """Stretched along x, the arm's side is 0.02 m from its axis; a ball 0.3 m above it has a radius of 0.1 m."""
+    ball = Scene((Body("ball", Sphere(0.1), p=np.array([0.75, 0.3, 0.0])),))
+    found = MeshCheck(MODEL, SHAPES, ball).nearest(np.zeros(3))
+    assert found.distance == pytest.approx(0.3 - 0.1 - 0.02, abs=1e-6)
+    assert found.body == "ball"
+
+
+@needs_coal
+def test_the_check_follows_bodies_that_move():
+    way = Way((0.0, 1.0), ((0.0, 0.0, 0.0), (0.0, -0.5, 0.0)))
+    scene = Scene((Body("ball", Sphere(0.1), p=np.array([0.75, 0.6, 0.0]), way=way),))
+    still = np.zeros((101, 3))
+    found = MeshCheck(MODEL, SHAPES, scene).along(still, np.linspace(0.0, 1.0, 101))
+    assert found.time == 1.0 and found.distance == pytest.approx(-0.02, abs=1e-6)
+
+
+@needs_coal
+def test_true_shapes_decide_where_capsules_overlap():
+    """A capsule around a bar of square section stands out of its flat sides."""
+    beside = Scene((Body("wall", Box((1.0, 0.1, 1.0)), p=np.array([0.25, 0.02 + 0.05 + 0.002, 0.0])),))
+    pairs = CollisionPairs(ROBOT, beside)
+    q = np.array([[0.0, -1.5, 0.0]])
+    assert FreeSpace(pairs, exact=False).touches(q)
+    assert not FreeSpace(pairs, exact=True).touches(q)
+    assert FreeSpace(pairs, 0.003, exact=True).touches(q)
+
+
+@needs_ompl
+def test_rrt_connect_goes_around_and_short_cuts_shorten():
+    space, asked = FreeSpace(PAIRS, 0.04), FreeSpace(PAIRS)
+    start, goal = np.array([-0.3, 0.0, 0.0]), np.array([1.3, 0.0, 0.0])
+    assert space.line_touches(start, goal, 0.04)
+    path = rrt_connect(space.touches, space.line_touches, start, goal, MODEL.q_lower, MODEL.q_upper)
+    assert path is not None
+    shorter = short_cut(path, space.line_touches)
+    for corners in (path, shorter):
+        np.testing.assert_array_equal(corners[[0, -1]], [start, goal])
+        assert not any(asked.line_touches(a, b, 0.02) for a, b in pairwise(corners))
+    assert length(shorter) <= length(path) + 1e-9
+
+
+def length(path):
+    return np.linalg.norm(np.diff(path, axis=0), axis=1).sum()

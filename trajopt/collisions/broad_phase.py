@@ -1,0 +1,253 @@
+"""The broad phase: which capsule and which body a slot of a residual is about, at each knot.
+
+The residual is :class:`~dynamics_backends.rigid_body.geometry.clearance.Clearances`.
+For configurations along a path the pairs that are nearest, among those within reach, get the slots of their link; slots that are
+left over have no bound. A pair enters as
+
+    D >= radius of the capsule + radius of the core + margin - relief
+
+relief (at least 0) is how much farther apart the true shapes are than capsule and core, where that is known: capsules stand out of
+the links that they cover, and without relief an arm could not start with a finger beside a can.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from dynamics_backends.protocol import Array
+from dynamics_backends.rigid_body.geometry.clearance import NUMBERS, WORLD, Slot
+from dynamics_backends.rigid_body.geometry.robot_cover import RobotCover, body_poses
+from dynamics_backends.rigid_body.geometry.scene import Core, Scene
+from trajopt.collisions.gaps import Cores, capsule_gaps
+from trajopt.collisions.true_shapes import geometry_of
+
+
+class Chosen(NamedTuple):
+    """pairs (M, NUMBERS * slots), lower (M, slots) bounds of the residual [m], -inf where a slot is empty; near: what fills it."""
+
+    pairs: Array
+    lower: Array
+    near: tuple[Near, ...]
+
+
+class Near(NamedTuple):
+    """A filled slot. knot: index of the configuration; piece, core: which capsule and which other core; gap: between their
+    surfaces [m]."""
+
+    knot: int
+    slot: int
+    piece: int
+    core: int
+    gap: float
+
+
+Relief = Callable[[int, int, int, float], float]
+"""How much farther apart [m] the true shapes of a piece and of a core are than their gap: relief(knot, piece, core, gap)."""
+
+
+class _Others(NamedTuple):
+    """Cores that capsules keep away from: their carriers (O,), WORLD for what the robot does not move; R (M, O, 3, 3),
+    p (M, O, 3) in the world, and in the internal frame of the carrier; size (O, 3), radius (O,), whether each is a cylinder
+    (O,), and whether it is a capsule of the robot itself (O,)."""
+
+    carriers: Array
+    R: Array
+    p: Array
+    own_R: Array
+    own_p: Array
+    size: Array
+    radius: Array
+    cylinder: Array
+    own: Array
+
+
+@dataclass(frozen=True, eq=False)
+class CollisionPairs:
+    """Robot, scene, and pairs of bodies of the robot that may touch each other, the one nearer to the ground first.
+
+    reach: pairs farther apart than this [m] get no slot.
+    """
+
+    robot: RobotCover
+    scene: Scene
+    own: tuple[tuple[int, int], ...] = ()
+    reach: float = 0.15
+
+    @cached_property
+    def cores(self) -> tuple[tuple[int, Core], ...]:
+        """Of the scene: index of the body, and core."""
+        return tuple((i, core) for i, body in enumerate(self.scene.bodies) for core in body.cores())
+
+    @cached_property
+    def links(self) -> tuple[int, ...]:
+        """The bodies of the robot that move."""
+        return tuple(b for b in self.robot.carried if b >= 0)
+
+    def slots(self) -> tuple[Slot, ...]:
+        """Of each moving body one for a box, one more from the third joint on, four more at the end of a chain; one for a cylinder
+        from the third joint on, two more at the end: of what the scene has. One for each pair of the robot's own bodies."""
+        kinds = {core.kind for _, core in self.cores} | {"box" for near, _ in self.own if near == WORLD}
+        model, found = self.robot.model, []
+        for b in self.links:
+            depth, last = int(model.depth[b]), b not in model.parent
+            boxes, cylinders = 1 + (depth >= 2) + 4 * last, (depth >= 2) + 2 * last
+            found += [Slot(b, WORLD, "box")] * (boxes if "box" in kinds else 0)
+            found += [Slot(b, WORLD, "cylinder")] * (cylinders if "cylinder" in kinds else 0)
+        return (*found, *(Slot(far, near, "box") for near, far in self.own if near != WORLD))
+
+    @cached_property
+    def own_pieces(self) -> tuple[int, ...]:
+        """The capsules that stand behind the scene's cores: those of the nearer bodies of the robot's own pairs."""
+        bases = sorted({near for near, _ in self.own})
+        return tuple(int(i) for base in bases for i in np.flatnonzero(self.robot.bodies == base))
+
+    @cached_property
+    def true_bodies(self) -> tuple[Any, ...]:
+        """coal's geometries of the bodies of the scene."""
+        return tuple(geometry_of(body.shape) for body in self.scene.bodies)
+
+    def gaps(self, qs: Array, times: Array, reach: float | None = None) -> Array:
+        """Gaps (M, P, O) [m] between capsules and cores, those of the scene first, at configurations (M, nq); beyond the reach, by
+        default the own one, lower bounds of them."""
+        return self._gaps(*self.robot.ends(qs), self._others(qs, times), self.reach if reach is None else reach)
+
+    def chosen(
+        self,
+        slots: Sequence[Slot],
+        qs: Array,
+        times: Array,
+        margin: float | Array = 0.0,
+        relief: Relief | None = None,
+        also: Sequence[Array] = (),
+    ) -> Chosen:
+        """The pairs of configurations (M, nq) at times (M,) [s]; margin: a number or (M,) [m].
+
+        also: other configurations (M, nq) at which pairs may be near, such as those of motions that went through something.
+        """
+        M = len(qs)
+        margin = np.broadcast_to(np.asarray(margin, float), (M,))
+        others = self._others(qs, times)
+        gaps = self._gaps(*self.robot.ends(qs), others, self.reach)
+        less = np.zeros_like(gaps)
+        if relief is not None:
+            for k, i, o in np.argwhere(gaps < RELIEVED).tolist():
+                less[k, i, o] = relief(k, i, o, float(gaps[k, i, o]))
+        nearest = gaps + less
+        for more in also:
+            nearest = np.minimum(nearest, self.gaps(more, times) + 0.5 * self.robot.excess[:, None])
+        pairs, lower = np.tile(_FAR, (M, len(slots))), np.full((M, len(slots)), -np.inf)
+        near: list[Near] = []
+        for (link, base, kind), own in _grouped(slots).items():
+            pieces = np.flatnonzero(self.robot.bodies == link)
+            cores = np.flatnonzero((others.carriers == base) & (others.cylinder == (kind == "cylinder")))
+            if not len(pieces) or not len(cores):
+                continue
+            block = nearest[:, pieces][:, :, cores]
+            rank = np.argsort(np.argsort(block, axis=1, kind="stable"), axis=1)
+            order = np.argsort((block + SPREAD * rank).reshape(M, -1), axis=1, kind="stable")[:, : len(own)]
+            within = np.take_along_axis(block.reshape(M, -1), order, axis=1) < self.reach
+            for k, place in np.argwhere(within).tolist():
+                slot, flat = own[place], int(order[k, place])
+                i, o = int(pieces[flat // len(cores)]), int(cores[flat % len(cores)])
+                pairs[k, NUMBERS * slot : NUMBERS * (slot + 1)] = self._numbers(i, o, k, others)
+                lower[k, slot] = self.robot.radii[i] + others.radius[o] + margin[k] - less[k, i, o]
+                near.append(Near(k, slot, i, o, float(gaps[k, i, o])))
+        return Chosen(pairs, lower, tuple(near))
+
+    def least(self, qs: Array, times: Array) -> Array:
+        """The least gap (M,) [m] between capsules and cores of all pairs."""
+        gaps = self.gaps(qs, times)
+        return gaps.reshape(len(qs), -1).min(axis=1)
+
+    def _numbers(self, i: int, o: int, k: int, others: _Others) -> Array:
+        return np.concatenate(
+            [self.robot.a[i], self.robot.b[i], others.own_R[k, o].ravel(), others.own_p[k, o], others.size[o]]
+        )
+
+    def _others(self, qs: Array, times: Array) -> _Others:
+        """The cores of the scene, and the capsules of bodies of the robot that others may touch."""
+        M, scene = len(qs), self._of_scene
+        count = len(self.cores)
+        R = np.broadcast_to(scene.R, (M, count, 3, 3))
+        p = np.broadcast_to(scene.p, (M, count, 3))
+        if self.scene.moves:
+            moved = [self.scene.bodies[i].places(times) - self.scene.bodies[i].p for i, _ in self.cores]
+            p = p + np.stack(moved, axis=1)
+        if not self.own:
+            return scene._replace(R=R, p=p, own_R=R, own_p=p)
+        poses, capsules = body_poses(self.robot.model, qs), self._of_robot
+        at_R, at_p = (np.stack([poses[base][i] for base in capsules.carriers.tolist()], axis=1) for i in (0, 1))
+        turned, placed = at_R @ capsules.own_R, (at_R @ capsules.own_p[:, :, None])[..., 0] + at_p
+        local = [np.broadcast_to(a, (M, *a.shape)) for a in (capsules.own_R, capsules.own_p)]
+        pairs = ((R, turned), (p, placed), (R, local[0]), (p, local[1]))
+        joined = [np.concatenate(pair, axis=1) for pair in pairs]
+        rest = [np.concatenate([a, b]) for a, b in zip(scene, capsules, strict=True)]
+        return _Others(rest[0], *joined, *rest[5:])
+
+    @cached_property
+    def _of_scene(self) -> _Others:
+        """The cores of the scene where it begins."""
+        bodies, count = self.scene.bodies, len(self.cores)
+        R = np.array([bodies[i].R @ core.R for i, core in self.cores]).reshape(count, 3, 3)
+        p = np.array([bodies[i].p + bodies[i].R @ core.p for i, core in self.cores]).reshape(count, 3)
+        size = np.array([core.size for _, core in self.cores]).reshape(count, 3)
+        cylinder = np.array([core.kind == "cylinder" for _, core in self.cores], dtype=bool)
+        radius = np.array([core.radius for _, core in self.cores])
+        return _Others(np.full(count, WORLD), R, p, R, p, size, radius, cylinder, np.zeros(count, dtype=bool))
+
+    @cached_property
+    def _of_robot(self) -> _Others:
+        """The capsules of the robot's bodies that others may touch, in the frames of their carriers."""
+        own, robot = list(self.own_pieces), self.robot
+        frames = [_of_segment(robot.a[i], robot.b[i]) for i in own]
+        R, p = (
+            np.array([frame[i] for frame in frames]).reshape(len(own), *shape) for i, shape in ((0, (3, 3)), (1, (3,)))
+        )
+        size = np.array([(0.0, 0.0, half) for _, _, half in frames]).reshape(len(own), 3)
+        flags = np.zeros(len(own), dtype=bool), np.ones(len(own), dtype=bool)
+        return _Others(robot.bodies[own], R, p, R, p, size, robot.radii[own], *flags)
+
+    def _gaps(self, A: Array, B: Array, others: _Others, reach: float) -> Array:
+        """Gaps (M, P, O) [m]; those beyond the reach are a lower bound of themselves, pairs that do not count infinite."""
+        cores = Cores(others.R, others.p, others.size, others.radius, others.cylinder)
+        return capsule_gaps(A, B, self.robot.radii, cores, self._counts, reach)
+
+    @cached_property
+    def _counts(self) -> Array:
+        """Which pairs (P, O) count: all with the scene, of the robot's own those that may touch."""
+        carriers = np.concatenate([self._of_scene.carriers, self._of_robot.carriers])
+        own = np.arange(len(carriers)) >= len(self.cores)
+        counts = (self.robot.bodies >= 0)[:, None] & ~own
+        for near, far in self.own:
+            counts = counts | ((self.robot.bodies == far)[:, None] & own & (carriers == near))
+        return counts
+
+
+SPREAD = 0.015
+"""[m] A link's second capsule near a body counts as farther by this, its third by twice as much: each body gets a slot first."""
+RELIEVED = 0.03
+"""[m] The true shapes of pairs farther apart than this do not matter."""
+_FAR = np.concatenate([np.zeros(6), np.eye(3).ravel(), [0.0, 0.0, 1e3], np.zeros(3)])
+"""An empty slot: far away."""
+
+
+def _grouped(slots: Sequence[Slot]) -> dict[Slot, list[int]]:
+    groups: dict[Slot, list[int]] = {}
+    for i, slot in enumerate(slots):
+        groups.setdefault(slot, []).append(i)
+    return groups
+
+
+def _of_segment(a: Array, b: Array) -> tuple[Array, Array, float]:
+    """A frame whose z axis is along a segment, its middle, and half its length."""
+    along = b - a
+    length = float(np.linalg.norm(along))
+    z = np.array([0.0, 0.0, 1.0]) if length == 0.0 else along / length
+    x = np.cross(np.eye(3)[np.argmin(np.abs(z))], z)
+    x /= np.linalg.norm(x)
+    return np.column_stack([x, np.cross(z, x), z]), 0.5 * (a + b), 0.5 * length

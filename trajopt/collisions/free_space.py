@@ -1,0 +1,87 @@
+"""What is free: capsules first, and the true shapes where capsules overlap.
+
+A capsule that is clear of a core leaves no doubt, as it covers what it stands for. Where it is not, and the package coal is there,
+the convex hull of the piece is held against the true body; without coal the capsules decide.
+"""
+
+from __future__ import annotations
+
+from importlib.util import find_spec
+from typing import Any
+
+import numpy as np
+
+from dynamics_backends.protocol import Array
+from dynamics_backends.rigid_body.geometry.robot_cover import body_poses
+from trajopt.collisions.broad_phase import CollisionPairs
+from trajopt.collisions.true_shapes import hulls_of, require_coal
+
+
+class FreeSpace:
+    """pairs: robot and scene. margin: [m] that capsules or true shapes keep. exact: whether true shapes are asked, default where
+    coal is installed."""
+
+    def __init__(self, pairs: CollisionPairs, margin: float = 0.0, exact: bool | None = None) -> None:
+        self.pairs, self.margin = pairs, margin
+        self.exact = find_spec("coal") is not None if exact is None else exact
+
+    def touches(self, qs: Array, times: Array | None = None) -> bool:
+        """Whether anything comes nearer than the margin at one of the configurations (M, nq)."""
+        qs = np.atleast_2d(qs)
+        times = np.zeros(len(qs)) if times is None else times
+        gaps = self.pairs.gaps(qs, times, self.margin)
+        close = np.argwhere(gaps < self.margin)
+        if not len(close):
+            return False
+        if not self.exact:
+            return True
+        true = TruePieces(self.pairs, qs, times)
+        deepest = np.argsort(gaps[tuple(close.T)], kind="stable")
+        return any(true.distance(*(int(n) for n in close[c])) < self.margin for c in deepest)
+
+    def line_touches(self, a: Array, b: Array, step: float) -> bool:
+        """The same on the straight line from a, which is left out, to b, in steps of at most ``step`` in a coordinate; the end and
+        a few configurations across the line come first."""
+        count = max(int(np.ceil(np.abs(b - a).max() / step)), 1)
+        shares = np.arange(count, 0, -1) / count
+        first = np.zeros(count, dtype=bool)
+        first[:: max(count // 4, 1)] = True
+        return any(len(s) and self.touches(a + s[:, None] * (b - a)) for s in (shares[first], shares[~first]))
+
+
+class TruePieces:
+    """The true distance of what a capsule covers from what a core stands for, at configurations (M, nq) and times (M,)."""
+
+    def __init__(self, pairs: CollisionPairs, qs: Array, times: Array) -> None:
+        self._coal, self.pairs = require_coal(), pairs
+        poses = body_poses(pairs.robot.model, qs)
+        self._poses = poses
+        self._times = times
+        self._request, self._result = self._coal.DistanceRequest(), self._coal.DistanceResult()
+
+    def distance(self, knot: int, piece: int, core: int) -> float:
+        """[m], negative: depth."""
+        robot, bodies = hulls_of(self.pairs.robot), self.pairs.scene.bodies
+        a = self._pose(int(self.pairs.robot.bodies[piece]), knot)
+        count = len(self.pairs.cores)
+        if core < count:
+            body = bodies[self.pairs.cores[core][0]]
+            other, b = self.pairs.true_bodies[self.pairs.cores[core][0]], body.places(self._times[knot])
+            pose = self._coal.Transform3s(np.ascontiguousarray(body.R), np.ascontiguousarray(b))
+        else:
+            second = self.pairs.own_pieces[core - count]
+            other, pose = robot[second], self._pose(int(self.pairs.robot.bodies[second]), knot)
+        self._result.clear()
+        return float(self._coal.distance(robot[piece], a, other, pose, self._request, self._result))
+
+    def relief(self, knot: int, piece: int, core: int, gap: float) -> float:
+        """How much farther apart the true shapes are than the capsules [m]: at least 0, at most what these stand out."""
+        robot, count = self.pairs.robot, len(self.pairs.cores)
+        most = float(robot.excess[piece])
+        if core >= count:
+            most += float(robot.excess[self.pairs.own_pieces[core - count]])
+        return float(np.clip(self.distance(knot, piece, core) - gap, 0.0, most))
+
+    def _pose(self, body: int, knot: int) -> Any:
+        R, p = self._poses[body]
+        return self._coal.Transform3s(np.ascontiguousarray(R[knot]), np.ascontiguousarray(p[knot]))

@@ -1,0 +1,110 @@
+"""Gaps between many capsules and many cores at many configurations: compiled, or in NumPy where there is no compiler.
+
+Both evaluate :mod:`dynamics_backends.rigid_body.geometry.distances`. A pair that a ball around the capsule shows to be beyond the
+reach is told by that lower bound.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from functools import lru_cache
+from importlib.resources import files
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from dynamics_backends.compiled.interface.libraries import (
+    CompilerError,
+    address,
+    bound,
+    library,
+    templates,
+)
+from dynamics_backends.compiled.interface.sources import Argument, chunked_function, trace_expressions
+from dynamics_backends.protocol import Array
+from dynamics_backends.rigid_body.geometry.distances import box_distance, cylinder_distance
+
+
+class Cores(NamedTuple):
+    """O cores at M configurations: R (M, O, 3, 3), p (M, O, 3) [m] in the world; size (O, 3), radius (O,) [m], and which of them
+    are cylinders (O,)."""
+
+    R: Array
+    p: Array
+    size: Array
+    radius: Array
+    cylinder: Array
+
+
+def capsule_gaps(A: Array, B: Array, radii: Array, cores: Cores, counts: Array, reach: float) -> Array:
+    """Gaps (M, P, O) [m] between capsules from A to B (M, P, 3) with radii (P,) and cores; infinite for pairs that do not count
+    (P, O)."""
+    thick = radii[:, None] + cores.radius
+    try:
+        kernel = _kernel()
+    except CompilerError:
+        return _in_numpy(A, B, thick, cores, counts, reach)
+    M, P, O = len(A), A.shape[1], len(cores.radius)
+    gaps = np.empty((M, P, O))
+    given = [
+        np.ascontiguousarray(np.concatenate([A, B], axis=-1)),
+        np.ascontiguousarray(np.concatenate([cores.R.reshape(M, O, 9), cores.p], axis=-1)),
+        np.ascontiguousarray(cores.size, float),
+        np.ascontiguousarray(thick),
+        np.ascontiguousarray(cores.cylinder, np.intc),
+        np.ascontiguousarray(counts, np.intc),
+    ]
+    kernel(ctypes.byref(_Gaps(M, P, O, reach, *(a.ctypes.data for a in given), address(gaps))))
+    return gaps
+
+
+class _Gaps(ctypes.Structure):
+    """gaps_t of kernels/gaps.h."""
+
+    _fields_ = [
+        *((name, ctypes.c_long) for name in ("M", "P", "O")),
+        ("reach", ctypes.c_double),
+        *((name, ctypes.c_void_p) for name in ("ends", "cores", "sizes", "thick", "cylinder", "counts", "gaps")),
+    ]
+
+
+@lru_cache(maxsize=1)
+def _kernel() -> Any:
+    found = library(_source, "capsule gaps", box_distance, cylinder_distance, _text())
+    return bound(found, "capsule_gaps", "p")
+
+
+def _text() -> str:
+    return (files("trajopt.collisions") / "kernels" / "gaps.h").read_text()
+
+
+def _source() -> str:
+    import casadi as ca
+
+    p, d, size = (ca.SX.sym(name, 3) for name in ("p", "d", "size"))
+    parts_of = [[s[i] for i in range(3)] for s in (p, d, size)]
+    results = {"segment_box": box_distance(*parts_of), "segment_cylinder": cylinder_distance(*parts_of)}
+    arguments, parts, room = [Argument(name, 3) for name in ("p", "d", "size")], [], 0
+    for name, value in results.items():
+        text, own = chunked_function(name, trace_expressions([p, d, size], [value]), arguments, ["D"])
+        parts.append(text)
+        room = max(room, own)
+    return "\n".join([templates(), *parts, f"#define WORK {room}", _text()])
+
+
+def _in_numpy(A: Array, B: Array, thick: Array, cores: Cores, counts: Array, reach: float) -> Array:
+    middle, half = 0.5 * (A + B), 0.5 * np.linalg.norm(B - A, axis=-1)
+    local = np.einsum("moji,mpoj->mpoi", cores.R, middle[:, :, None] - cores.p[:, None])
+    boxes = np.where(cores.cylinder[:, None], cores.size[:, [0, 0, 1]], cores.size)
+    gaps = np.linalg.norm(np.maximum(np.abs(local) - boxes, 0.0), axis=-1) - half[:, :, None] - thick
+    gaps[:, ~counts] = np.inf
+    for is_cylinder in (False, True):
+        k, i, o = np.nonzero((gaps < reach) & (cores.cylinder == is_cylinder))
+        if not len(k):
+            continue
+        R = cores.R[k, o].transpose(0, 2, 1)
+        p = (R @ (A[k, i] - cores.p[k, o])[:, :, None])[..., 0].T
+        d = (R @ (B[k, i] - A[k, i])[:, :, None])[..., 0].T
+        distance = cylinder_distance if is_cylinder else box_distance
+        gaps[k, i, o] = distance(list(p), list(d), list(cores.size[o].T)) - thick[i, o]
+    return gaps

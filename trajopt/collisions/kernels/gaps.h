@@ -1,0 +1,69 @@
+/* Gaps between P capsules and O cores at M configurations; the twin of trajopt/collisions/gaps.py.  Before this text stand the functions
+
+       segment_box(p, d, half, D, w)     segment_cylinder(p, d, size, D, w)
+
+   traced from dynamics_backends/rigid_body/geometry/distances.py, and WORK, the vectors of their workspace.  Lanes hold configurations. */
+
+typedef struct {
+    long M, P, O;
+    double reach;
+    const double *ends;   /* M x P x 6: ends of the segments */
+    const double *cores;  /* M x O x 12: rotations by rows, places */
+    const double *sizes;  /* O x 3 */
+    const double *thick;  /* P x O: sum of the radii */
+    const int *cylinder;  /* O */
+    const int *counts;    /* P x O: which pairs count */
+    double *gaps;         /* M x P x O */
+} gaps_t;
+
+/* The same numbers of the configurations n, n + 1, ..., which stand `stride` numbers apart. */
+ALWAYS_INLINE void gather(const double *from, long stride, long size, int count, V *restrict to)
+{
+    for (int l = 0; l < LANES; l++)
+        for (long i = 0; i < size; i++) LANE(to[i], l) = from[(l < count ? l : count - 1) * stride + i];
+}
+
+EXPORT void capsule_gaps(const gaps_t *g)
+{
+    V w[WORK + 1];
+    for (long n = 0; n < g->M; n += LANES) {
+        const int count = g->M - n < LANES ? (int)(g->M - n) : LANES;
+        for (long o = 0; o < g->O; o++) {
+            V core[12], size[3];
+            gather(g->cores + (n * g->O + o) * 12, g->O * 12, 12, count, core);
+            for (int i = 0; i < 3; i++) size[i] = splat(g->sizes[3 * o + i]);
+            for (long i = 0; i < g->P; i++) {
+                double *out = g->gaps + (n * g->P + i) * g->O + o;
+                const long step = g->P * g->O;
+                if (!g->counts[i * g->O + o]) {
+                    for (int l = 0; l < count; l++) out[l * step] = HUGE_VAL;
+                    continue;
+                }
+                V ends[6], p[3], d[3], D, square = ZERO, length = ZERO;
+                gather(g->ends + (n * g->P + i) * 6, g->P * 6, 6, count, ends);
+                for (int j = 0; j < 3; j++) {
+                    p[j] = d[j] = ZERO;
+                    for (int k = 0; k < 3; k++) {
+                        p[j] += core[3 * k + j] * (ends[k] - core[9 + k]);
+                        d[j] += core[3 * k + j] * (ends[3 + k] - ends[k]);
+                    }
+                    length += d[j] * d[j];
+                }
+                for (int j = 0; j < 3; j++) {
+                    const V half = g->cylinder[o] ? (j < 2 ? size[0] : size[1]) : size[j];
+                    const V e = v_fmax(v_fabs(p[j] + 0.5 * d[j]) - half, ZERO);
+                    square += e * e;
+                }
+                D = v_sqrt(square) - 0.5 * v_sqrt(length);
+                const V thick = splat(g->thick[i * g->O + o]);
+                int near = 0;
+                for (int l = 0; l < LANES; l++) near |= LANE(D, l) - LANE(thick, l) < g->reach;
+                if (near) {
+                    if (g->cylinder[o]) segment_cylinder(p, d, size, &D, w);
+                    else segment_box(p, d, size, &D, w);
+                }
+                for (int l = 0; l < count; l++) out[l * step] = LANE(D, l) - LANE(thick, l);
+            }
+        }
+    }
+}

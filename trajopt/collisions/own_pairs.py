@@ -1,0 +1,82 @@
+"""Which bodies of a robot may touch each other: all but neighbors, those that overlap wherever the robot is, and those
+that its joints keep apart, as far as random configurations show.
+
+Pairs are of bodies of the model, -1 for the ground, the one nearer to the ground first, and on one chain: branches that may meet,
+such as two arms, are not among them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from importlib.util import find_spec
+from typing import NamedTuple
+
+import numpy as np
+
+from dynamics_backends.rigid_body.geometry.robot_cover import RobotCover
+from dynamics_backends.rigid_body.geometry.scene import Scene
+from trajopt.collisions.broad_phase import CollisionPairs
+from trajopt.collisions.free_space import TruePieces
+
+SAMPLES = 200
+ALWAYS = 0.95
+"""A pair whose capsules overlap at this share of random configurations always touches."""
+
+
+class OwnPairs(NamedTuple):
+    """pairs: that may touch. left_out: pairs of neighbors, of what always touches, and of what never did, in words."""
+
+    pairs: tuple[tuple[int, int], ...]
+    left_out: str
+
+
+def own_pairs(robot: RobotCover, seed: int = 0) -> OwnPairs:
+    """Find the pairs of a robot, by random configurations within its limits."""
+    model = robot.model
+    candidates = [pair for pair in _on_chains(robot) if not _neighbors(model.parent, pair)]
+    neighbors = [pair for pair in _on_chains(robot) if _neighbors(model.parent, pair)]
+    rng = np.random.default_rng(seed)
+    lower, upper = (np.where(np.isfinite(b), b, s * np.pi) for b, s in ((model.q_lower, -1.0), (model.q_upper, 1.0)))
+    qs = rng.uniform(lower, upper, (SAMPLES, model.nq))
+    checked = CollisionPairs(robot, Scene(), tuple(candidates))
+    gaps = checked.gaps(qs, np.zeros(SAMPLES))
+    bases = robot.bodies[list(checked.own_pieces)]
+    exact = find_spec("coal") is not None
+    true = TruePieces(checked, qs, np.zeros(SAMPLES)) if exact else None
+    pairs: list[tuple[int, int]] = []
+    always: list[tuple[int, int]] = []
+    never: list[tuple[int, int]] = []
+    for near, far in candidates:
+        pieces, others = np.flatnonzero(robot.bodies == far), np.flatnonzero(bases == near)
+        overlap = gaps[:, pieces][:, :, others] < 0.0
+        touching = np.array(overlap.any(axis=(1, 2)))
+        if true is not None:
+            for k in np.flatnonzero(touching):
+                close = np.argwhere(overlap[k])
+                touching[k] = any(true.distance(int(k), int(pieces[i]), int(others[o])) < 0.0 for i, o in close)
+        kind = always if touching.mean() > ALWAYS else pairs if touching.any() else never
+        kind.append((near, far))
+    kinds = {"neighbors": neighbors, "always touching": always, "never touching": never}
+    text = "; ".join(f"{name}: {_named(robot, found) or 'none'}" for name, found in kinds.items())
+    return OwnPairs(tuple(pairs), text)
+
+
+def _on_chains(robot: RobotCover) -> list[tuple[int, int]]:
+    """Pairs of bodies that carry something, one above the other."""
+    found = []
+    for far in robot.carried:
+        near = far
+        while near >= 0:
+            near = int(robot.model.parent[near])
+            if near in robot.carried:
+                found.append((near, far))
+    return sorted(found)
+
+
+def _neighbors(parent: np.ndarray, pair: tuple[int, int]) -> bool:
+    return int(parent[pair[1]]) == pair[0]
+
+
+def _named(robot: RobotCover, pairs: Iterable[tuple[int, int]]) -> str:
+    names = robot.model.body_names
+    return ", ".join(f"{'the ground' if near < 0 else names[near]} and {names[far]}" for near, far in pairs)

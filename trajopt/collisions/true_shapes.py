@@ -1,0 +1,94 @@
+"""Shapes in the hands of the package coal: meshes that are convex, as collision meshes mostly are, as such, others as triangles."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+
+from dynamics_backends.protocol import Array
+from dynamics_backends.rigid_body.geometry.robot_cover import RobotCover
+from dynamics_backends.rigid_body.geometry.shapes import Box, Capsule, Cylinder, HalfSpace, Shape, Sphere
+
+CONVEX = 1e-4
+"""Vertices of a mesh within this share of its size of its convex hull are on it."""
+
+
+@lru_cache(maxsize=1024)
+def _kept(shape: Any) -> Any:
+    return _made(shape)
+
+
+def geometry_of(shape: Shape) -> Any:
+    """coal's geometry of a shape, kept for the next that asks."""
+    key: Any = shape
+    return _kept(key)
+
+
+def _made(shape: Shape) -> Any:
+    """coal's geometry of a shape."""
+    coal = require_coal()
+    match shape:
+        case Sphere():
+            return coal.Sphere(shape.radius)
+        case Capsule():
+            return coal.Capsule(shape.radius, shape.length)
+        case Box():
+            return coal.Box(*shape.size)
+        case Cylinder():
+            return coal.Cylinder(shape.radius, shape.length)
+        case HalfSpace():
+            return coal.Halfspace(np.array([0.0, 0.0, 1.0]), 0.0)
+    vertices, faces = shape.triangles()
+    return mesh_geometry(np.asarray(vertices, float), np.asarray(faces))
+
+
+def mesh_geometry(vertices: Array, faces: Array) -> Any:
+    """coal's geometry of a mesh: its convex hull where all vertices are on that, else its triangles."""
+    coal = require_coal()
+    mesh = coal.BVHModelOBBRSS()
+    mesh.beginModel(len(faces), len(vertices))
+    mesh.addVertices(np.ascontiguousarray(vertices))
+    for face in faces.tolist():
+        mesh.addTriangle(*vertices[face])
+    mesh.endModel()
+    if not _is_convex(vertices):
+        return mesh
+    mesh.buildConvexHull(True, "Qt")
+    return mesh.convex
+
+
+def hull_geometry(points: Array) -> Any:
+    """coal's geometry of the convex hull of points (n, 3)."""
+    from scipy.spatial import ConvexHull
+
+    return mesh_geometry(points, ConvexHull(points).simplices)
+
+
+@lru_cache(maxsize=64)
+def hulls_of(robot: RobotCover) -> tuple[Any, ...]:
+    """coal's geometries of the convex hulls of what the capsules of a robot cover, kept for the next that asks."""
+    return tuple(hull_geometry(points) for points in robot.corners)
+
+
+def _is_convex(vertices: Array) -> bool:
+    from scipy.spatial import ConvexHull, QhullError
+
+    try:
+        faces = ConvexHull(vertices).equations
+    except (QhullError, ValueError):
+        return False
+    depth = (vertices @ faces[:, :3].T + faces[:, 3]).max(axis=1)
+    return bool(depth.min() > -CONVEX * float(np.ptp(vertices, axis=0).max()))
+
+
+def require_coal() -> Any:
+    """The module coal. Raises ModuleNotFoundError, which says how to get it."""
+    try:
+        import coal
+    except ModuleNotFoundError as error:
+        raise ModuleNotFoundError(
+            "the check with true meshes needs the package coal: pip install 'urdf-trajopt[scene]'", name="coal"
+        ) from error
+    return coal

@@ -1,0 +1,108 @@
+"""Paths of configurations past obstacles: RRT-Connect of the package ompl, then short-cuts.
+
+J. J. Kuffner, S. M. LaValle, RRT-Connect: an efficient approach to single-query path planning, ICRA 2000: two trees, from start and
+goal, grow towards each other in straight lines. A short-cut replaces what lies between two points of the path by the straight line
+between them, where that is free.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from dynamics_backends.protocol import Array
+
+STEP = 0.04
+"""The largest change of a coordinate between configurations that are checked [rad, m]."""
+RANGE = 1.0
+"""The longest motion that is added to a tree, in the Euclidean norm [rad, m]."""
+SHORT_CUTS = 100
+"""Pairs of points that are tried."""
+
+Touches = Callable[[Array], bool]
+"""Whether a configuration (nq,) is in collision."""
+LineTouches = Callable[[Array, Array, float], bool]
+"""Whether a configuration behind one (nq,) up to another is, in steps of at most so much in a coordinate."""
+
+
+def rrt_connect(
+    touches: Touches,
+    line_touches: LineTouches,
+    start: Array,
+    goal: Array,
+    lower: Array,
+    upper: Array,
+    *,
+    seed: int = 0,
+    time_limit: float = 10.0,
+) -> Array | None:
+    """Corners (K, nq) of a free path from start to goal within bounds, or None where none was found in ``time_limit`` [s].
+
+    Coordinates without a bound are searched half a turn beyond start and goal. Raises ModuleNotFoundError without ompl.
+    """
+    base, geometric, util = _ompl()
+    util.setLogLevel(util.LogLevel.LOG_NONE)
+    util.RNG.setSeed(seed + 1)
+    n = len(start)
+    low = np.where(np.isfinite(lower), lower, np.minimum(start, goal) - np.pi)
+    high = np.where(np.isfinite(upper), upper, np.maximum(start, goal) + np.pi)
+    space = base.RealVectorStateSpace(n)
+    bounds = base.RealVectorBounds(n)
+    for i in range(n):
+        bounds.setLow(i, float(min(low[i], start[i], goal[i])))
+        bounds.setHigh(i, float(max(high[i], start[i], goal[i])))
+    space.setBounds(bounds)
+    setup = geometric.SimpleSetup(space)
+
+    def of(state: Any) -> Array:
+        return np.array([state[i] for i in range(n)])
+
+    class Lines(base.MotionValidator):  # type: ignore[name-defined]
+        def checkMotion(self, a: Any, b: Any, last: Any = None) -> bool:
+            return not line_touches(of(a), of(b), STEP)
+
+    setup.setStateValidityChecker(lambda state: not touches(of(state)))
+    information = setup.getSpaceInformation()
+    information.setMotionValidator(Lines(information))
+    ends = [space.allocState() for _ in range(2)]
+    for state, q in zip(ends, (start, goal), strict=True):
+        for i in range(n):
+            state[i] = float(q[i])
+    setup.setStartAndGoalStates(*ends)
+    planner = geometric.RRTConnect(information)
+    planner.setRange(RANGE)
+    setup.setPlanner(planner)
+    setup.solve(time_limit)
+    if not setup.haveExactSolutionPath():
+        return None
+    return np.array([of(state) for state in setup.getSolutionPath().getStates()])
+
+
+def short_cut(path: Array, line_touches: LineTouches, *, seed: int = 0, attempts: int = SHORT_CUTS) -> Array:
+    """Corners of a path with the same ends, at most as long."""
+    rng = np.random.default_rng(seed)
+    path = np.asarray(path, float)
+    if not line_touches(path[0], path[-1], STEP):
+        return path[[0, -1]]
+    for _ in range(attempts):
+        along = np.concatenate([[0.0], np.cumsum(np.linalg.norm(np.diff(path, axis=0), axis=1))])
+        a, b = np.sort(rng.uniform(0.0, along[-1], 2))
+        i, j = np.searchsorted(along, [a, b], side="right") - 1
+        if i == j:
+            continue
+        first, last = (np.array([np.interp(s, along, column) for column in path.T]) for s in (a, b))
+        if not line_touches(first, last, STEP):
+            path = np.vstack([path[: i + 1], first, last, path[j + 1 :]])
+    return path
+
+
+def _ompl() -> tuple[Any, Any, Any]:
+    try:
+        from ompl import base, geometric, util
+    except ModuleNotFoundError as error:
+        raise ModuleNotFoundError(
+            "RRT-Connect needs the package ompl: pip install 'urdf-trajopt[scene]'", name="ompl"
+        ) from error
+    return base, geometric, util

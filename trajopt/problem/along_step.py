@@ -1,0 +1,188 @@
+"""A residual of positions, velocities and accelerations, taken a while into a time step of constant acceleration.
+
+    r(q_s, v_s, a),     q_s = q + s v + s^2 a / 2,     v_s = v + s a,     s = ahead, or ahead T
+
+The state is (q, v), or (q, v, T) with a free duration T (:mod:`dynamics_backends.systems.bodies.time_scaled`), the controls are the
+accelerations a. ahead is a parameter, in seconds, or as a share of T. What holds between knots is asked for so, on the very motion
+that the step makes; at s = 0 it is a residual of the knot.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+from dynamics_backends import scalar as sm
+from dynamics_backends.manifold import Manifold
+from dynamics_backends.protocol import Contraction, Partials
+from dynamics_backends.rigid_body.geometry.clearance import Clearances
+from dynamics_backends.scalar import Rows, Scalar
+
+AHEAD = "ahead"
+Square = Sequence[Sequence[Scalar]]
+
+
+class First(NamedTuple):
+    """Value, and derivatives in q, v, a as [row][column]; None where they vanish."""
+
+    value: Rows
+    q: Square
+    v: Square | None = None
+    a: Square | None = None
+
+
+class Second(NamedTuple):
+    """Second derivatives of lam' r: qq, qv (row q), vv, qa (row q); None where they vanish."""
+
+    qq: Square
+    qv: Square | None = None
+    vv: Square | None = None
+    qa: Square | None = None
+
+
+class OfPositions:
+    """Clearances as a residual of q, v and a."""
+
+    def __init__(self, residual: Clearances) -> None:
+        self.residual, self.n_out, self.output_names = residual, residual.n_out, residual.output_names
+
+    def value(self, q: Rows, v: Rows, a: Rows, t: Scalar, p: Mapping[str, Rows]) -> Rows:
+        """g."""
+        return self.residual(q, [], t, p)
+
+    def first(self, q: Rows, v: Rows, a: Rows, t: Scalar, p: Mapping[str, Rows]) -> First:
+        """See :class:`Clearances`."""
+        d = self.residual.partials(q, [], t, p)
+        return First(d.value, d.fx)
+
+    def second(self, q: Rows, v: Rows, a: Rows, t: Scalar, p: Mapping[str, Rows], lam: Rows) -> tuple[First, Second]:
+        """See :class:`Clearances`."""
+        d, H = self.residual.contracted(q, [], t, p, lam)
+        return First(d.value, d.fx), Second(H.xx)
+
+
+class AlongStep:
+    """The residual above. manifold: of the system; inner: with value, first and second; duration: the place of T, or None."""
+
+    def __init__(
+        self, inner: Any, manifold: Manifold, control_names: Sequence[str], duration: int | None = None
+    ) -> None:
+        self.inner, self.manifold, self.duration = inner, manifold, duration
+        self.nu, self.n_out, self.output_names = len(control_names), inner.n_out, tuple(inner.output_names)
+        self.control_names = tuple(control_names)
+
+    def __call__(self, x: Rows, u: Rows, t: Scalar, p: Mapping[str, Rows]) -> Rows:
+        q, v, a, _ = self._moved(x, u, p)
+        return self.inner.value(q, v, a, t, p)
+
+    def partials(self, x: Rows, u: Rows, t: Scalar, p: Mapping[str, Rows]) -> Partials:
+        """The chain rule."""
+        q, v, a, s = self._moved(x, u, p)
+        return self._first(self.inner.first(q, v, a, t, p), x, u, p, s)
+
+    def contracted(self, x: Rows, u: Rows, t: Scalar, p: Mapping[str, Rows], lam: Rows) -> tuple[Partials, Contraction]:
+        """The chain rule, with the curvature of q_s and v_s in (v, a, T)."""
+        q, v, a, s = self._moved(x, u, p)
+        first, second = self.inner.second(q, v, a, t, p, lam)
+        return self._first(first, x, u, p, s), self._second(first, second, x, u, p, s, lam)
+
+    def _moved(self, x: Rows, u: Rows, p: Mapping[str, Rows]) -> tuple[Rows, Rows, Rows, Scalar]:
+        n, s = self.nu, p[AHEAD][0]
+        s = s + 0.0 * x[0] if self.duration is None else s * x[self.duration]
+        q = sm.stack([x[i] + s * (x[n + i] + 0.5 * s * u[i]) for i in range(n)])
+        v = sm.stack([x[n + i] + s * u[i] for i in range(n)])
+        return q, v, sm.stack([u[i] + 0.0 * x[0] for i in range(n)]), s
+
+    def _slopes(self, x: Rows, u: Rows, p: Mapping[str, Rows], s: Scalar) -> tuple[list[Scalar], list[Scalar]]:
+        """d q_s / dT and d v_s / dT."""
+        n, share = self.nu, p[AHEAD][0]
+        return [share * (x[n + i] + s * u[i]) for i in range(n)], [share * u[i] for i in range(n)]
+
+    def _first(self, d: First, x: Rows, u: Rows, p: Mapping[str, Rows], s: Scalar) -> Partials:
+        n, zero, half = self.nu, 0.0 * x[0], 0.5 * s * s
+        by_time = None if self.duration is None else self._slopes(x, u, p, s)
+        fx, fu = [], []
+        for r in range(self.n_out):
+            q = [d.q[r][j] for j in range(n)]
+            v, a = ([0.0] * n if M is None else [M[r][j] for j in range(n)] for M in (d.v, d.a))
+            row = [*q, *(s * q[j] + v[j] for j in range(n)), *[zero] * (self.manifold.ndx - 2 * n)]
+            if by_time is not None and self.duration is not None:
+                pairs = zip(q, v, *by_time, strict=True)
+                row[self.duration] = _sum(g * x + h * y for g, h, x, y in pairs)
+            fx.append(sm.stack(row))
+            fu.append(sm.stack([half * g + s * h + f for g, h, f in zip(q, v, a, strict=True)]))
+        return Partials(d.value, fx, fu)
+
+    def _second(
+        self, first: First, d: Second, x: Rows, u: Rows, p: Mapping[str, Rows], s: Scalar, lam: Rows
+    ) -> Contraction:
+        n, zero = self.nu, 0.0 * x[0]
+        # how q_s, v_s and a depend on q, v and a
+        parts = {"q": (1.0, None, None), "v": (s, 1.0, None), "a": (0.5 * s * s, s, 1.0)}
+
+        def block(of: str, by: str) -> list[list[Scalar]]:
+            (cq, cv, ca), (eq, ev, ea) = parts[of], parts[by]
+            terms = [(_times(cq, eq), d.qq, False), (_times(cq, ev), d.qv, False), (_times(cv, eq), d.qv, True)]
+            terms += [(_times(cv, ev), d.vv, False), (_times(cq, ea), d.qa, False), (_times(ca, eq), d.qa, True)]
+            kept = [(c, M, turned) for c, M, turned in terms if c is not None and M is not None]
+            return [
+                [_sum((_scaled(c, M[j][i] if turned else M[i][j]) for c, M, turned in kept)) for j in range(n)]
+                for i in range(n)
+            ]
+
+        size = self.manifold.ndx
+        xx = [[zero] * size for _ in range(size)]
+        ux = [[zero] * size for _ in range(n)]
+        for of, rows in (("q", 0), ("v", n)):
+            for by, columns in (("q", 0), ("v", n)):
+                for i, line in enumerate(block(of, by)):
+                    xx[rows + i][columns : columns + n] = line
+            for i, line in enumerate(block("a", of)):
+                ux[i][rows : rows + n] = line
+        uu = block("a", "a")
+        if self.duration is not None:
+            self._duration_second(first, d, x, u, p, s, lam, xx, ux)
+        return Contraction([sm.stack(r) for r in xx], [sm.stack(r) for r in ux], [sm.stack(r) for r in uu])
+
+    def _duration_second(self, first: First, d: Second, x, u, p, s, lam, xx, ux) -> None:
+        """Row and column of T."""
+        n, T, share, half = self.nu, self.duration, p[AHEAD][0], 0.5 * s * s
+        by_q, by_v = self._slopes(x, u, p, s)
+        gq = [_sum(lam[r] * first.q[r][j] for r in range(self.n_out)) for j in range(n)]
+        gv = None if first.v is None else [_sum(lam[r] * first.v[r][j] for r in range(self.n_out)) for j in range(n)]
+
+        def applied(M: Square | None, y: Sequence[Scalar], turned: bool = False) -> list[Scalar]:
+            if M is None:
+                return [0.0 * y[0]] * n
+            return [_sum((M[j][i] if turned else M[i][j]) * y[j] for j in range(n)) for i in range(n)]
+
+        hq = [a + b for a, b in zip(applied(d.qq, by_q), applied(d.qv, by_v), strict=True)]
+        hv = [a + b for a, b in zip(applied(d.qv, by_q, True), applied(d.vv, by_v), strict=True)]
+        ha = applied(d.qa, by_q, True)
+        for i in range(n):
+            along_v = s * hq[i] + hv[i] + share * gq[i]
+            along_a = half * hq[i] + s * hv[i] + ha[i] + share * s * gq[i]
+            if gv is not None:
+                along_a = along_a + share * gv[i]
+            xx[i][T] = xx[T][i] = hq[i]
+            xx[n + i][T] = xx[T][n + i] = along_v
+            ux[i][T] = along_a
+        xx[T][T] = _sum(by_q[i] * hq[i] + by_v[i] * hv[i] + share * share * u[i] * gq[i] for i in range(n))
+
+
+def _times(a: Any, b: Any) -> Any:
+    """The product of two factors, None for zero."""
+    if a is None or b is None:
+        return None
+    return b if isinstance(a, float) else a if isinstance(b, float) else a * b
+
+
+def _scaled(factor: Any, value: Scalar) -> Scalar:
+    return value if isinstance(factor, float) else factor * value
+
+
+def _sum(values: Any) -> Scalar:
+    first, *rest = values
+    for value in rest:
+        first = first + value
+    return first
