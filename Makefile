@@ -10,7 +10,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check --no-input -qq
 DEMO_OUT := out/demo
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo test lint format bench clean
+.PHONY: help venv demo test lint format bench docs docs-links pictures clean
 
 help:
 	@echo 'make demo    solve the UR5 reach and draw its pictures in $(DEMO_OUT)'
@@ -18,6 +18,9 @@ help:
 	@echo 'make lint    ruff check, ruff format --check, mypy'
 	@echo 'make format  rewrite the sources in the project format'
 	@echo 'make bench   all benchmarks: accuracy, orders, times beside peers, gaits, solvers (tens of minutes)'
+	@echo 'make docs    build the documentation into docs/_build/html; its examples run, warnings are errors'
+	@echo 'make docs-links  check the links to other sites (needs a network)'
+	@echo 'make pictures  draw the pictures of README.md again'
 	@echo 'make venv    only set up $(VENV) (the targets above do so themselves)'
 	@echo 'make clean   remove build products, caches and $(DEMO_OUT); $(VENV) stays'
 
@@ -71,10 +74,29 @@ format: $(STAMP)
 	@$(BIN)/ruff check --fix . || true
 	@$(BIN)/ruff format .
 
-BENCHMARKS := first_order foundation compiled second_order contact gaits ddp dms sqp arms
+BENCHMARKS := first_order foundation compiled second_order contact gaits ddp dms sqp arms crocoddyl
 bench: $(STAMP)
 	@for name in $(BENCHMARKS); do echo "== benchmark_$$name"; $(BIN)/python -m experiments.benchmark_$$name </dev/null || exit 1; done
 
+# The packages of the documentation are installed when it is first built: tests do without them.
+DOCS_STAMP := $(VENV)/.docs-installed
+$(DOCS_STAMP): $(STAMP)
+	@echo 'Installing what the documentation needs into $(VENV) (once) ...'
+	@$(PIP) install -e '.[docs]' </dev/null
+	@touch $@
+
+SPHINX = $(BIN)/python -m sphinx -W --keep-going -q -j 2 -d docs/_build/doctrees
+docs: $(DOCS_STAMP)
+	@$(SPHINX) -b html docs docs/_build/html </dev/null
+	@echo 'The documentation is in docs/_build/html/index.html'
+
+docs-links: $(DOCS_STAMP)
+	@$(SPHINX) -b linkcheck docs docs/_build/linkcheck </dev/null
+
+pictures: $(STAMP)
+	@$(BIN)/python docs/extensions/pictures.py docs/pictures </dev/null
+
 clean:
 	rm -rf build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache $(DEMO_OUT)
+	rm -rf docs/_build docs/generated docs/tutorials/*.html docs/howto/*.html docs/coming_from/*.html
 	find . -path ./$(VENV) -prune -o -name __pycache__ -type d -prune -exec rm -rf {} +

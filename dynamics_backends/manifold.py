@@ -92,7 +92,8 @@ def _v_times(w: Components, p: Components) -> Components:
     return _axpy(p, (sm.cosc(t2), wp), (sm.sinc3(t2), _cross(w, wp)))
 
 
-def _v_inverse_times(w: Components, p: Components) -> Components:
+def v_inverse_times(w: Components, p: Components) -> Components:
+    """V(w)^-1 p, the linear part of the logarithm of the translation p and the rotation exp(w)."""
     wp = _cross(w, p)
     return _axpy(p, (-0.5, wp), (sm.logc(_norm2(w)), _cross(w, wp)))
 
@@ -186,7 +187,7 @@ def _se3_integrate(q: Components, d: Components) -> Components:
 def _se3_difference(q0: Components, q1: Components) -> Components:
     back = _conjugate(q0[3:])
     w = so3_log(_quaternion_product(back, q1[3:]))
-    return [*_v_inverse_times(w, _rotate(back, _axpy(q1[:3], (-1.0, q0[:3])))), *w]
+    return [*v_inverse_times(w, _rotate(back, _axpy(q1[:3], (-1.0, q0[:3])))), *w]
 
 
 SE3 = LieGroup(
@@ -221,7 +222,7 @@ def _se2_difference(q0: Components, q1: Components) -> Components:
     angle = q1[2] - q0[2]
     zero = 0.0 * angle
     p = _planar(-q0[2], [q1[0] - q0[0], q1[1] - q0[1]])
-    return [*_v_inverse_times([zero, zero, angle], [p[0], p[1], zero])[:2], angle]
+    return [*v_inverse_times([zero, zero, angle], [p[0], p[1], zero])[:2], angle]
 
 
 SE2 = LieGroup(
@@ -241,6 +242,10 @@ class Manifold:
 
     Attributes: ``nx`` numbers of a state, ``ndx`` of a tangent vector, ``groups`` the factors, ``tangent_names`` one
     name for each tangent component (used in reports), ``is_vector_space``.
+
+    >>> attitude_and_rate = Manifold([SO3, vector_space(3)])
+    >>> attitude_and_rate.nx, attitude_and_rate.ndx
+    (7, 6)
     """
 
     def __init__(self, groups: Sequence[LieGroup], tangent_names: Sequence[str] | None = None) -> None:

@@ -12,12 +12,15 @@ p name -> (N, n) or (n,).  All derivatives are with respect to the tangent of th
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import cached_property
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 
+from dynamics_backends import scalar as sm
 from dynamics_backends.manifold import Manifold
 from dynamics_backends.scalar import Rows, Scalar
+from dynamics_backends.scalars.user_function import UserFunction, zero_of
 
 Array = np.ndarray
 Parameters = Mapping[str, Array]
@@ -206,17 +209,19 @@ class SecondOrderBackend(Protocol):
         ...
 
 
-SCALAR_REMEDY = (
-    "A function of rows is evaluated with many kinds of numbers: use arithmetic, indexing and the functions of "
-    "dynamics_backends.scalar (sin(x) for np.sin(x), select(x, a, b) for 'a if x > 0 else b')."
-)
-
-
 class FunctionMap:
     """A user's own function as a map or a system.
 
-    ``function(x, u, t, p)`` receives rows and returns rows or a list of scalars; it may use arithmetic, indexing and
-    :mod:`dynamics_backends.scalar`.  Example: ``lambda x, u, t, p: [x[1], -sin(x[0]) + u[0]]``.
+    ``function(x, u, t, p)`` is written for one state, with arithmetic, indexing and functions of NumPy or of
+    :mod:`dynamics_backends.scalar`, and returns its results as a list or an array; see
+    :mod:`~dynamics_backends.scalars.user_function`.
+
+    >>> import numpy as np, trajopt as to
+    >>> pendulum = to.FunctionMap(lambda x, u, t, p: [x[1], u[0] - np.sin(x[0])], 2, 1)
+    >>> backend = to.make_backend(pendulum, "complex_step")
+    >>> backend.jacobians(np.zeros((1, 2)), np.zeros((1, 1))).fx[0]
+    array([[ 0.,  1.],
+           [-1.,  0.]])
     """
 
     def __init__(
@@ -241,15 +246,17 @@ class FunctionMap:
         self.control_names = control_names or tuple(f"u[{i}]" for i in range(nu))
 
     def __call__(self, x: Rows, u: Rows, t: Scalar, p: Mapping[str, Rows]) -> Rows:
-        from dynamics_backends import scalar as sm
+        result = self.called(x, u, t, p)
+        if not isinstance(result, (list, tuple)):
+            return result
+        # A plain zero among the components takes the batch from the arguments.
+        zero = zero_of(x, u, t)
+        return sm.stack([r + zero for r in result])
 
-        try:
-            result = self.function(x, u, t, p)
-        except (TypeError, ValueError) as error:  # what NumPy functions and branches on a value end in
-            error.add_note(SCALAR_REMEDY)
-            raise
-        # A plain zero among the components takes the batch from x.
-        return sm.stack([r + 0.0 * x[0] for r in result]) if isinstance(result, (list, tuple)) else result
+    @cached_property
+    def called(self) -> UserFunction:
+        """The function as it is called with every kind of number."""
+        return UserFunction(self.function, self.n_out)
 
 
 class Batch(NamedTuple):

@@ -73,6 +73,13 @@ def make_backend(map: Map, method: str = "analytic", *, engine: str | None = Non
     name that is not known, with the nearest known one; TypeError where the map lacks what the method needs; later, at the first
     evaluation by compiled code, CompilerError without a C compiler and TraceError for a function that cannot be
     traced.
+
+    >>> import trajopt as to
+    >>> to.make_backend(to.FreeBody(to.chain(3)), "forward_ad").name
+    'forward_ad'
+    >>> to.make_backend(to.FreeBody(to.chain(3)), "finite_difference")
+    Traceback (most recent call last):
+    dynamics_backends.names.UnknownName: no backend is named 'finite_difference'; ...
     """
     engine = DEFAULT_ENGINE if engine is None else engine
     if method not in METHODS:

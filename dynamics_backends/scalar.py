@@ -75,6 +75,10 @@ def select(decider: Scalar, where_positive: Scalar, otherwise: Scalar) -> Scalar
     """``where_positive`` where the real part of ``decider`` is > 0, else ``otherwise``.
 
     Both alternatives are evaluated and both must be finite everywhere.
+
+    >>> import numpy as np
+    >>> select(np.array([-1.0, 2.0]), np.array([1.0, 1.0]), np.array([0.0, 0.0]))
+    array([0., 1.])
     """
     for x in (decider, where_positive, otherwise):
         if hasattr(x, "select_by"):

@@ -127,7 +127,8 @@ class Checked:
 
 @dataclass(frozen=True, kw_only=True)
 class Sampling(Checked):
-    """The time grid. horizon: number of time steps. dt: their length [s]. substeps: steps of the integrator in each."""
+    """The time grid. horizon: number of time steps. dt: their length [s]. integrator: of each step, see
+    :mod:`trajopt.step.integrators`. substeps: steps of the integrator in each."""
 
     horizon: int = 100
     dt: float = 0.01

@@ -79,6 +79,11 @@ from dynamics_backends.rigid_body.urdf.robots import (
     robot_names as robot_names,
     robot_path as robot_path,
 )
+from dynamics_backends.rigid_body.urdf.srdf import (
+    SRDF as SRDF,
+    load_srdf as load_srdf,
+    srdf_beside as srdf_beside,
+)
 from dynamics_backends.scalar import (
     Rows as Rows,
     Scalar as Scalar,
@@ -185,6 +190,7 @@ from trajopt.problem.ocp import (
     LinearizedStep as LinearizedStep,
     Phase as Phase,
 )
+from trajopt.problem.quadratic_barrier import quadratic_barrier as quadratic_barrier
 from trajopt.problem.residuals import (
     LinkPoint as LinkPoint,
     path_offset as path_offset,

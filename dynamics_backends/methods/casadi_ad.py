@@ -21,7 +21,8 @@ import numpy as np
 
 from dynamics_backends.deferred import deferred
 from dynamics_backends.methods.base import Method
-from dynamics_backends.methods.symbolic_map import Symbols, description, symbolic_value
+from dynamics_backends.methods.finite_difference import CentralDifference
+from dynamics_backends.methods.symbolic_map import Symbols, TraceError, description, symbolic_value
 from dynamics_backends.protocol import Array, Batch, Hessians, Jacobians, Map, Parameters
 
 ca = deferred("casadi")
@@ -41,7 +42,7 @@ MODES: dict[str, Callable[[Any, Any], Any]] = {
 class CasadiAD(Method):
     """CasADi's derivatives of any map, by its virtual machine; ``mode`` forward, reverse or auto.
 
-    Raises TraceError (when first evaluated) where the map's function does not work on symbols.
+    A map whose function does not work on symbols is differentiated by central differences, which is logged once.
     """
 
     name = "casadi_ad"
@@ -51,29 +52,42 @@ class CasadiAD(Method):
         if mode not in MODES:
             raise ValueError(f"mode = {mode!r}; known: {', '.join(MODES)}")
         self.mode = mode
-        self._evaluators: dict[tuple[tuple[tuple[str, int], ...], bool], Evaluate] = {}
+        self._evaluators: dict[tuple[tuple[tuple[str, int], ...], bool], Evaluate | CentralDifference] = {}
 
     def hessian_contraction(
         self, x: Array, u: Array, t: Array | float, p: Parameters | None, lam: Array
     ) -> tuple[Jacobians, Hessians]:
         """See :class:`~dynamics_backends.protocol.SecondOrderBackend`."""
         b = Batch.of(self.map, x, u, t, p)
-        value, both, H = self._evaluator(b, second=True)([*_arguments(b), np.asarray(lam, float)])
+        evaluate = self._evaluator(b, second=True)
+        if isinstance(evaluate, CentralDifference):
+            return evaluate.hessian_contraction(x, u, t, p, lam)
+        value, both, H = evaluate([*_arguments(b), np.asarray(lam, float)])
         n = self.map.manifold.ndx
         return self._split(value, both), Hessians(H[:, :n, :n], H[:, n:, :n], H[:, n:, n:])
 
     def _jacobians(self, b: Batch) -> Jacobians:
-        return self._split(*self._evaluator(b, second=False)(_arguments(b)))
+        evaluate = self._evaluator(b, second=False)
+        if isinstance(evaluate, CentralDifference):
+            return evaluate._jacobians(b)
+        return self._split(*evaluate(_arguments(b)))
 
     def _split(self, value: Array, both: Array) -> Jacobians:
         ndx = self.map.manifold.ndx
         return Jacobians(value[:, :, 0], both[:, :, :ndx], both[:, :, ndx:])
 
-    def _evaluator(self, b: Batch, second: bool) -> Evaluate:
+    def _evaluator(self, b: Batch, second: bool) -> Evaluate | CentralDifference:
         sizes = tuple((name, len(rows)) for name, rows in b.p.items())
         if (sizes, second) not in self._evaluators:
             symbols = Symbols.of(self.map, dict(sizes))
-            self._evaluators[sizes, second] = self._built_second(symbols) if second else self._built(symbols)
+            found: Evaluate | CentralDifference
+            try:
+                found = self._built_second(symbols) if second else self._built(symbols)
+            except TraceError as reason:
+                if not reason.told:
+                    _LOG.warning("central differences serve for casadi_ad: %s", reason)
+                found = CentralDifference(self.map)
+            self._evaluators[sizes, second] = found
         return self._evaluators[sizes, second]
 
     def expressions(self, symbols: Symbols) -> tuple[Any, Any]:

@@ -17,16 +17,22 @@ import numpy as np
 
 from dynamics_backends.deferred import deferred
 from dynamics_backends.protocol import Map, unwrapped
+from dynamics_backends.scalars.user_function import described
 
 ca = deferred("casadi")
 _REMEDY = (
-    "write it with arithmetic, indexing and the functions of dynamics_backends.scalar (select instead of if, max, abs "
-    "or where), or choose backend = 'central_difference' with engine = 'numpy', which evaluates it on plain arrays only"
+    "write it with arithmetic, indexing and functions of NumPy or dynamics_backends.scalar (np.where or select instead of if); "
+    "until then it is evaluated in NumPy"
 )
 
 
 class TraceError(TypeError):
-    """A map's function does what cannot be written down as an expression; says which function, where, and the remedy."""
+    """A map's function does what cannot be written down as an expression; says which function, where, and the remedy.
+
+    told: whether the log has said so.
+    """
+
+    told = False
 
 
 @dataclass(frozen=True)
@@ -67,7 +73,10 @@ def symbolic_value(map: Map, x: Any, u: Any, t: Any, p: Mapping[str, Any]) -> An
     except LookupError:  # a parameter or component that is not there: the same mistake with any scalar
         raise
     except Exception as error:
-        raise refusal(map, complaint(error)) from error
+        why = getattr(getattr(unwrapped(map), "called", None), "why", "")
+        reason = TraceError(why) if why else refusal(map, complaint(error))
+        reason.told = bool(why)
+        raise reason from error
     if value.shape != (map.n_out, 1):
         raise ValueError(f"{description(map)} returned {value.numel()} rows; expected n_out = {map.n_out}")
     if _has_nan(value):
@@ -79,10 +88,7 @@ def description(map: Map) -> str:
     """The map as a user knows it: the function with its file and line, or the class."""
     map = unwrapped(map)
     function = getattr(map, "function", None)
-    code = getattr(function, "__code__", None)
-    if function is None or code is None:
-        return type(map).__name__
-    return f"function {function.__qualname__} ({code.co_filename}:{code.co_firstlineno})"
+    return type(map).__name__ if function is None else described(function)
 
 
 def refusal(map: Map, why: str) -> TraceError:
@@ -93,6 +99,7 @@ def refusal(map: Map, why: str) -> TraceError:
 def complaint(error: Exception) -> str:
     """What went wrong, and in which line outside CasADi and NumPy."""
     libraries = tuple(str(Path(str(library.__file__)).parent) for library in (ca, np))
+    libraries += (str(Path(described.__code__.co_filename).parent),)
     own = [f for f in extract_tb(error.__traceback__) if not f.filename.startswith(libraries)]
     where = f" in line {own[-1].lineno}, `{own[-1].line}`" if own else ""
     if isinstance(error, FutureWarning):

@@ -59,13 +59,26 @@ class _Call:
 
 
 def inverse_dynamics(model: Model, q: Array, v: Array, a: Array, wrenches: Sequence[FrameWrench] = ()) -> Array:
-    """Joint forces (N, nv)."""
+    """Joint forces (N, nv).
+
+    >>> import trajopt as to
+    >>> pendulum = to.load_robot("double_pendulum")  # two rods of 1 kg and 1 m, at rest, stretched out to the side
+    >>> to.inverse_dynamics(pendulum, [-0.5 * 3.14159265, 0.0], [0.0, 0.0], [0.0, 0.0]).round(3)
+    array([-19.62 ,  -4.905])
+    """
     c = _Call(model, q=q, v=v, a=a)
     return c.out(rnea(model, **c.rows, f_ext=c.forces(wrenches)))
 
 
 def forward_dynamics(model: Model, q: Array, v: Array, tau: Array, wrenches: Sequence[FrameWrench] = ()) -> Array:
-    """Joint accelerations (N, nv)."""
+    """Joint accelerations (N, nv).
+
+    >>> import numpy as np, trajopt as to
+    >>> rods, q, v, tau = to.chain(2), [0.3, -0.1], [1.0, 0.5], [0.2, 0.1]
+    >>> a = to.forward_dynamics(rods, q, v, tau)
+    >>> np.allclose(to.inverse_dynamics(rods, q, v, a), tau)
+    True
+    """
     c = _Call(model, q=q, v=v, tau=tau)
     return c.out(aba(model, **c.rows, f_ext=c.forces(wrenches)))
 
@@ -123,7 +136,14 @@ def spatial_momentum(model: Model, q: Array, v: Array) -> Array:
 
 
 def frame_placement(model: Model, q: Array, frame: str) -> tuple[Array, Array]:
-    """Rotation (N, 3, 3), world from frame, and world position (N, 3) [m]."""
+    """Rotation (N, 3, 3), world from frame, and world position (N, 3) [m].
+
+    >>> import trajopt as to
+    >>> model = to.load_robot("double_pendulum")
+    >>> R, p = to.frame_placement(model, [[0.0, 0.0], [3.14159265, 0.0]], "lower_rod")
+    >>> p[:, 2].round(6)  # below and above the shoulder
+    array([-1.,  1.])
+    """
     c, i = _Call(model, q=q), model.frame_id(frame)
     rotation: Array = np.array(kinematics.frame_rotation(model, c.rows["q"], i))
     return c.out(rotation), c.out(kinematics.frame_position(model, c.rows["q"], i))

@@ -12,14 +12,15 @@ from typing import Any
 
 import numpy as np
 
+from dynamics_backends.scalars.numpy_protocol import SpeaksNumPy
+
 Array = np.ndarray
 
 
-class Dual:
+class Dual(SpeaksNumPy):
     """Dual array: value (..., N) and tangent (..., N, K)."""
 
     __slots__ = ("tan", "val")
-    __array_ufunc__ = None  # an ndarray on the left hands the operation over
 
     def __init__(self, val: Array, tan: Array) -> None:
         self.val = val
@@ -102,6 +103,13 @@ class Dual:
     def __pow__(self, exponent: float) -> Dual:
         return self._chain(self.val**exponent, exponent * self.val ** (exponent - 1))
 
+    def __rpow__(self, base: Any) -> Dual:
+        return (self * np.log(base)).exp()
+
+    def __rmatmul__(self, A: Any) -> Dual:
+        """A (m, n) times rows (n, N)."""
+        return Dual(A @ self.val, np.tensordot(A, self.tan, 1))
+
     # -- functions --------------------------------------------------------------------------------------------------
     def _chain(self, val: Array, slope: Array) -> Dual:
         return Dual(val, slope[..., None] * self.tan)
@@ -126,6 +134,31 @@ class Dual:
     def tanh(self) -> Dual:
         t = np.tanh(self.val)
         return self._chain(t, 1.0 - t * t)
+
+    def tan_(self) -> Dual:
+        t = np.tan(self.val)
+        return self._chain(t, 1.0 + t * t)
+
+    def sinh(self) -> Dual:
+        return self._chain(np.sinh(self.val), np.cosh(self.val))
+
+    def cosh(self) -> Dual:
+        return self._chain(np.cosh(self.val), np.sinh(self.val))
+
+    def arcsin(self) -> Dual:
+        return self._chain(np.arcsin(self.val), 1.0 / np.sqrt((1.0 - self.val) * (1.0 + self.val)))
+
+    def arccos(self) -> Dual:
+        return self._chain(np.arccos(self.val), -1.0 / np.sqrt((1.0 - self.val) * (1.0 + self.val)))
+
+    def arctan(self) -> Dual:
+        return self._chain(np.arctan(self.val), 1.0 / (1.0 + self.val * self.val))
+
+    def expm1(self) -> Dual:
+        return self._chain(np.expm1(self.val), np.exp(self.val))
+
+    def log1p(self) -> Dual:
+        return self._chain(np.log1p(self.val), 1.0 / (1.0 + self.val))
 
     @staticmethod
     def atan2(y: Any, x: Any) -> Dual:

@@ -6,12 +6,17 @@ of second order, with its last four coefficients unknown and left at zero.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
 from dynamics_backends import scalar as sm
 from dynamics_backends.scalar import Scalar
+from dynamics_backends.scalars.functions import FUNCTIONS, is_number
+from dynamics_backends.scalars.numpy_protocol import SpeaksNumPy
 
+LARGEST_PRODUCT = 8
+"""Whole powers up to this one are products."""
 _POWERS = [(0, 0), (1, 0), (0, 1), (2, 0), (1, 1), (0, 2), (3, 0), (2, 1), (1, 2), (0, 3)]
 _PRODUCTS = [
     [(i, j) for i, a in enumerate(_POWERS) for j, b in enumerate(_POWERS) if (a[0] + b[0], a[1] + b[1]) == power]
@@ -19,10 +24,8 @@ _PRODUCTS = [
 ]
 
 
-class Taylor:
+class Taylor(SpeaksNumPy):
     """A polynomial by its ten coefficients ``c``; arithmetic and the functions of the scalar module."""
-
-    __array_ufunc__ = None  # an ndarray on the left hands the operation over
 
     def __init__(self, coefficients: Sequence[Scalar]) -> None:
         self.c = list(coefficients)
@@ -84,9 +87,17 @@ class Taylor:
         r = 1.0 / self.c[0]
         return self._chain(r, -r * r, 2.0 * r * r * r, -6.0 * r * r * r * r)
 
-    def __pow__(self, exponent: int) -> Taylor:
-        """A positive whole power."""
-        return self if exponent == 1 else self * self ** (exponent - 1)
+    def __pow__(self, exponent: float) -> Taylor:
+        """A constant power: whole ones by multiplication, for any value."""
+        if float(exponent).is_integer() and 0 < exponent <= LARGEST_PRODUCT:
+            return self if exponent == 1 else self * self ** (exponent - 1)
+        x, e = self.c[0], exponent
+        first = e * x ** (e - 1)
+        second, third = (e - 1) * e * x ** (e - 2), (e - 2) * (e - 1) * e * x ** (e - 3)
+        return self._chain(x**e, first, second, third)
+
+    def __rpow__(self, base: float) -> Taylor:
+        return (self * math.log(base)).exp()
 
     def _chain(self, value: Scalar, first: Scalar, second: Scalar, third: Scalar) -> Taylor:
         """f(self) from f and its derivatives at the constant coefficient."""
@@ -124,6 +135,66 @@ class Taylor:
         first = 0.5 / root
         second = -0.5 * first / self.c[0]
         return self._chain(root, first, second, -1.5 * second / self.c[0])
+
+    def log(self) -> Taylor:
+        r = 1.0 / self.c[0]
+        return self._chain(sm.log(self.c[0]), r, -r * r, 2.0 * r * r * r)
+
+    def log1p(self) -> Taylor:
+        r = 1.0 / (1.0 + self.c[0])
+        return self._chain(_function("log1p", self.c[0]), r, -r * r, 2.0 * r * r * r)
+
+    def expm1(self) -> Taylor:
+        e = sm.exp(self.c[0])
+        return self._chain(_function("expm1", self.c[0]), e, e, e)
+
+    def tan(self) -> Taylor:
+        t = _function("tan", self.c[0])
+        first = 1.0 + t * t
+        return self._chain(t, first, 2.0 * t * first, (2.0 + 6.0 * t * t) * first)
+
+    def sinh(self) -> Taylor:
+        s, c = _function("sinh", self.c[0]), _function("cosh", self.c[0])
+        return self._chain(s, c, s, c)
+
+    def cosh(self) -> Taylor:
+        s, c = _function("sinh", self.c[0]), _function("cosh", self.c[0])
+        return self._chain(c, s, c, s)
+
+    def arctan(self) -> Taylor:
+        x = self.c[0]
+        first = 1.0 / (1.0 + x * x)
+        return self._chain(
+            _function("arctan", x), first, -2.0 * x * first * first, (6.0 * x * x - 2.0) * first * first * first
+        )
+
+    def arcsin(self) -> Taylor:
+        return self._chain(_function("arcsin", self.c[0]), *self._arcsin_slopes())
+
+    def arccos(self) -> Taylor:
+        return self._chain(_function("arccos", self.c[0]), *(-slope for slope in self._arcsin_slopes()))
+
+    def _arcsin_slopes(self) -> tuple[Scalar, Scalar, Scalar]:
+        x = self.c[0]
+        first = 1.0 / sm.sqrt((1.0 - x) * (1.0 + x))
+        cube = first * first * first
+        return first, x * cube, cube + 3.0 * x * x * cube * first * first
+
+    @staticmethod
+    def atan2(y: Any, x: Any) -> Taylor:
+        """See :func:`dynamics_backends.scalar.atan2`: the angle at the point, and an arctangent about it."""
+        y, x = Taylor.of(y), Taylor.of(x)
+        angle = sm.atan2(y.c[0], x.c[0])
+        c, s = sm.cos(angle), sm.sin(angle)
+        return ((c * y - s * x) / (c * x + s * y)).arctan() + angle
+
+
+def _function(name: str, x: Scalar) -> Scalar:
+    """A function of NumPy's of any scalar; a plain number as it is."""
+    return getattr(math, _MATH.get(name, name))(x) if is_number(x) else FUNCTIONS[name](x)
+
+
+_MATH = {"arctan": "atan", "arcsin": "asin", "arccos": "acos"}
 
 
 def inverse_root(t: Taylor) -> Taylor:

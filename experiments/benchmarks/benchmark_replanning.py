@@ -19,6 +19,7 @@ import itertools
 import json
 import multiprocessing
 import os
+import signal
 import sys
 import time
 from collections.abc import Iterable, Sequence
@@ -135,24 +136,29 @@ def _outcome(entry: dict[str, Any]) -> Outcome:
 
 
 def study(wanted: Sequence[Case], file: Path, processes: int) -> dict[Case, Outcome]:
-    """The runs in the file, and those still wanted, each written there as soon as it is done."""
+    """The runs in the file, and those still wanted, each written there as soon as it is done; fewer where it is interrupted."""
     known = read(file)
     left, began = [case for case in wanted if case not in known], time.monotonic()
     if left:
         os.environ.update(ONE_THREAD)
         context = multiprocessing.get_context("spawn")
         numbers = context.Value("i", 0)
-        with context.Pool(processes, _alone, (numbers,)) as pool, file.open("a", encoding="utf-8") as lines:
-            for count, (case, found) in enumerate(pool.imap_unordered(run, left), start=1):
-                known[case] = found
-                lines.write(json.dumps({"case": case._asdict(), "outcome": found._asdict()}) + "\n")
-                lines.flush()
-                _tell(case, found, count, len(left), time.monotonic() - began)
-    return {case: known[case] for case in wanted}
+        pool = context.Pool(processes, _alone, (numbers,))
+        try:
+            with pool, file.open("a", encoding="utf-8") as lines:
+                for count, (case, found) in enumerate(pool.imap_unordered(run, left), start=1):
+                    lines.write(json.dumps({"case": case._asdict(), "outcome": found._asdict()}) + "\n")
+                    lines.flush()
+                    known[case] = found
+                    _tell(case, found, count, len(left), time.monotonic() - began)
+        except KeyboardInterrupt:
+            pool.join()
+    return {case: known[case] for case in wanted if case in known}
 
 
 def _alone(numbers: Any) -> None:
-    """Keep a process to one processor, where the system can."""
+    """Keep a process to one processor, where the system can; an interrupt is its parent's to answer."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
     with numbers.get_lock():
         number, numbers.value = numbers.value, numbers.value + 1
     if hasattr(os, "sched_setaffinity"):
@@ -247,9 +253,13 @@ def main() -> None:
         return
     arguments.out.mkdir(parents=True, exist_ok=True)
     wanted = cases(arguments.planners, arguments.methods, arguments.seeds, arguments.other_seeds)
-    text = table(study(wanted, arguments.out / RUNS_FILE, arguments.processes))
+    found = study(wanted, arguments.out / RUNS_FILE, arguments.processes)
+    text = table(found)
     (arguments.out / TABLE_FILE).write_text(text + "\n", encoding="utf-8")
     print(text)
+    if len(found) < len(wanted):
+        kept = f"{len(found)} of {len(wanted)} runs are in {arguments.out / RUNS_FILE}"
+        sys.exit(f"Interrupted: {kept}; the same command goes on from there.")
 
 
 if __name__ == "__main__":

@@ -17,7 +17,6 @@ from __future__ import annotations
 import argparse
 import os
 import platform
-import time
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
@@ -27,7 +26,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from dynamics_backends.compiled.loops.kernel import CompiledKernel
 from dynamics_backends.compiled.loops.loops import LoopKernel, loop_kernel
 from dynamics_backends.compiled.loops.unrolled import unrolled_kernel, unrolled_trace
 from dynamics_backends.compiled.runtime.toolchain import find_toolchain
@@ -41,14 +39,15 @@ from dynamics_backends.rigid_body.derivatives.rnea_second_order import ID_SECOND
 from dynamics_backends.rigid_body.derivatives.rnea_tensors import IDSVA_SO, rnea_tensors
 from dynamics_backends.rigid_body.model.model import Model
 from dynamics_backends.rigid_body.model.sample_models import binary_tree, chain
-from dynamics_backends.rigid_body.passes.passes import FIELDS, Axis, Program
+from dynamics_backends.rigid_body.passes.passes import Program
 from dynamics_backends.rigid_body.urdf.loader import URDFWarning
+from experiments.analysis.tally import operations
+from experiments.analysis.timing import JOINTS, program_call, source_call, turns_of
 from experiments.baselines import second_order_references as references
 from problems.robots import load_robot
 
-from .benchmark_compiled import BATCH, USUAL_JOINTS
+from .benchmark_compiled import BATCH
 from .benchmark_first_order import markdown, samples, write_csv
-from .tally import operations
 
 Array = np.ndarray
 UNROLL_UP_TO = 10  # degrees of freedom of a robot whose tensors are tried as straight-line code
@@ -64,7 +63,6 @@ ROBOTS = {  # name in example-robot-data, base, time in the paper of ID and FD t
 }
 CONTRACTED = {"ur5": 7_000, "hyq": 25_100}  # most operations of first-order ID and the contraction
 USUAL = ("double_pendulum", "ur5", "hyq", "talos")  # without --full
-SHORTEST = 0.004  # [s] of one turn
 RATIO = 1.8  # most time of first order and contraction by that of first order alone
 SHAPES = {"chain": chain, "binary tree": binary_tree}
 BODIES = (2, 3, 7, 15, 31, 63, 110)  # the paper's range
@@ -111,36 +109,13 @@ def robot(name: str) -> Model:
 
 
 def cpu_times(calls: Sequence[Callable[[], Any]], turns: int, knots: int = BATCH) -> list[list[float]]:
-    """Microseconds of processor time for a knot, of each call in every turn; calls alternate, so that load meets all of them."""
-
-    def seconds(call: Callable[[], Any], times: int) -> float:
-        start = time.process_time()
-        for _ in range(times):
-            call()
-        return time.process_time() - start
-
-    times = []
-    for call in calls:
-        call()
-        times.append(max(1, round(SHORTEST / max(seconds(call, 1), 1e-6))))
-    each = list(zip(calls, times, strict=True))
-    table = [[seconds(call, n) / n / (1e-6 * knots) for call, n in each] for _ in range(turns)]
-    return [list(column) for column in zip(*table, strict=True)]
+    """Microseconds of processor time for a knot, of each call in every turn."""
+    return [[1e6 * seconds / knots for seconds in column] for column in turns_of(calls, turns)]
 
 
 def call_of(program: Program, model: Model, batch: int = BATCH, *, unrolled: bool = False) -> Callable[[], Any]:
     """A call for a batch, into reused arrays."""
-    source = unrolled_kernel(program, model) if unrolled else loop_kernel(program, USUAL_JOINTS)
-    return _call(source, program, model, batch)
-
-
-def _call(source: LoopKernel, program: Program, model: Model, batch: int) -> Callable[[], Any]:
-    order = {Axis.DOF: 1, Axis.MATRIX: 2, Axis.TENSOR: 3}
-    kernel = CompiledKernel(source, model, [(model.nv,) * order[FIELDS[o].axis] for o in program.outputs])
-    q, v, x = samples(model, batch)
-    known = {"q": q, "v": v, "mu": v - x, "lam": v - x}
-    inputs, out = [known.get(name, x) for name in program.arguments], kernel.buffers(batch)
-    return lambda: kernel(*inputs, out=out, threads=1)
+    return program_call(program, model, batch, unrolled=unrolled)
 
 
 def tensors(name: str, turns: int) -> Iterator[Line]:
@@ -191,7 +166,7 @@ def double_loop(name: str, turns: int) -> Line:
 
 def _unpacked_by_nobody(program: Program, model: Model, unrolled: bool) -> Callable[[], Any]:
     """A run of the program that unpacks the accelerations alone: what a solver pays that goes on in lanes."""
-    source = unrolled_kernel(program, model) if unrolled else loop_kernel(program, USUAL_JOINTS)
+    source = unrolled_kernel(program, model) if unrolled else loop_kernel(program, JOINTS)
     inner, kept = source.name, source.outputs[:1]
     room = [f"V* y{i} = w; w += {size};" for i, size in enumerate(source.output_sizes[1:])]
     inputs = ", ".join(f"const V* i{i}" for i in range(len(source.inputs)))
@@ -205,7 +180,7 @@ def _unpacked_by_nobody(program: Program, model: Model, unrolled: bool) -> Calla
     bare = LoopKernel(
         f"{inner}_bare", body, source.inputs, kept, source.input_sizes, source.output_sizes[:1], workspace
     )
-    return _call(bare, Program(program.name, program.passes, kept), model, BATCH)
+    return source_call(bare, Program(program.name, program.passes, kept), model, BATCH)
 
 
 # -- accuracy -------------------------------------------------------------------------------------------------------------

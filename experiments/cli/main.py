@@ -26,6 +26,7 @@ from experiments.cli.cli_support import (
     warn,
 )
 from experiments.cli.engine_commands import COMMANDS
+from experiments.cli.experiment_command import experiment
 from experiments.cli.replan_command import replan
 from experiments.cli.telling import best_of, tell
 from experiments.cli.view_command import view
@@ -92,6 +93,8 @@ def solve(
     from trajopt import ConsoleTable, StatusCode
 
     settings = configured(config, overrides, **named)
+    if settings.replan is not None:
+        warn([f"{config} is meant for `trajopt replan`; this solves its problem once, from the start"])
     task = task_of(settings)
     guess = None
     if warm_start is not None:
@@ -392,6 +395,7 @@ def _describe(solution: Solution) -> None:
 for engine_command in COMMANDS:
     main.add_command(engine_command)
 main.add_command(replan)
+main.add_command(experiment)
 main.add_command(view)
 
 

@@ -43,7 +43,8 @@ class ConfigError(ValueError):
 
 @dataclass(frozen=True, kw_only=True)
 class Backend(Checked):
-    """How derivatives are computed. step: of the finite differences. mode: of casadi_ad. None for their defaults."""
+    """How derivatives are computed. name: the method. engine: "compiled", "numpy", or "auto", the first that works. step: of the
+    finite differences. mode: of casadi_ad. None for their defaults."""
 
     name: str = "analytic"
     engine: str = DEFAULT_ENGINE
@@ -62,7 +63,8 @@ class Backend(Checked):
 
 @dataclass(frozen=True, kw_only=True)
 class Output(Checked):
-    """directory: of all results, default out/<name of the config>. verbosity: 0 to 3, of the console table."""
+    """What is left of a run. directory: of all results, default out/<name of the config>. plots: whether pictures are drawn.
+    verbosity: 0 to 3, of the console table."""
 
     directory: str | None = None
     plots: bool = True

@@ -197,7 +197,7 @@ def distances(start: Setup, log: RunLog) -> dict[str, Array]:
 
 def statistics(start: Setup, log: RunLog) -> dict[str, Any]:
     """Numbers about a run."""
-    numbers, error = log.statistics(start.task.ocp.manifold, distances(start, log)), contour_error(start.task, log.xs)
+    numbers, error = log.statistics(distances=distances(start, log)), contour_error(start.task, log.xs)
     if error is None or start.task.contour is None:
         return numbers
     told = {

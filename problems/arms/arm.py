@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -12,10 +12,11 @@ from dynamics_backends.names import unknown_name
 from dynamics_backends.protocol import Array
 from dynamics_backends.rigid_body.batched import inverse_dynamics
 from dynamics_backends.rigid_body.model.model import Model
+from dynamics_backends.rigid_body.urdf.srdf import load_srdf, srdf_beside
 from dynamics_backends.systems.bodies.free_body import FreeBody
 
-Configuration = Literal["zero"] | tuple[float, ...] | Mapping[str, float]
-"""All of q (nq) [rad, m], some joints by name and the others zero, or "zero"."""
+Configuration = str | tuple[float, ...] | Mapping[str, float]
+"""All of q (nq) [rad, m], some joints by name and the others zero, "zero", or the name of a posture of the robot's SRDF."""
 
 
 class Arm(NamedTuple):
@@ -56,6 +57,8 @@ def at_rest(model: Model, configuration: Configuration, key: str) -> Array:
     """The state (nx,) of a configuration. key: what it is called in errors."""
     if configuration == "zero":
         q = model.neutral()
+    elif isinstance(configuration, str):
+        q = _posture(model, configuration, key)
     elif isinstance(configuration, Mapping):
         q = _by_name(model, configuration)
     else:
@@ -67,6 +70,19 @@ def at_rest(model: Model, configuration: Configuration, key: str) -> Array:
         bad = int(np.argmin(np.isfinite(q)))
         raise ValueError(f"{key} is {q[bad]} at {model.q_names[bad]}: give finite numbers")
     return np.concatenate([q, np.zeros(model.nv)])
+
+
+def _posture(model: Model, name: str, key: str) -> Array:
+    """A reference posture of the SRDF that belongs to the robot's file."""
+    if not model.source:
+        raise ValueError(
+            f"{key} = {name!r}: a reference posture is read from the SRDF beside a robot's URDF, and there is no file"
+        )
+    try:
+        file = srdf_beside(model.source)
+    except FileNotFoundError as error:
+        raise ValueError(f"{key} = {name!r} is no configuration but 'zero', and {error}") from error
+    return load_srdf(file).posture(model, name)
 
 
 def _by_name(model: Model, values: Mapping[str, float]) -> Array:

@@ -45,8 +45,11 @@ from trajopt.problem.residuals import LinkPoint
 class Weights(Checked):
     """Weights of the cost; those of joints are a number, or one number for each joint.
 
-    Running: velocity [rad/s], control (see ``control_unit``), posture (distance from q0), joint_limits (excess), goal.
-    At the end: terminal_goal (joints [rad], or position [m]), terminal_rotation [rad], terminal_velocity [rad/s].
+    velocity: of the rates on the way [rad/s, m/s]. control: of the controls, see ``control_unit``. posture: of the distance from
+    q0.
+    joint_limits: of what joints are beyond their limits. goal: of the distance from the goal on the way. terminal_goal: of the
+    same at the end, of joints [rad] or of the position [m]. terminal_rotation: of the orientation at the end [rad].
+    terminal_velocity: of the rates at the end.
     """
 
     velocity: float | tuple[float, ...] = 0.1
@@ -71,7 +74,10 @@ class Settings(Sampling):
     armature [kg m^2, kg], damping [N m s, N s], friction [N m, N], stiffness [N m, N/m], spring_reference [rad, m]: of the joints,
     one number or numbers by joint, instead of the model's. friction_velocity [rad/s, m/s]: the velocity over which dry friction
     is smoothed, c tanh(v / friction_velocity); without it there is none.
-    goal_q, or goal_position [m] of ``frame`` with, if wanted, goal_rotation (roll, pitch, yaw [rad] in the world).
+    q0: all joints [rad, m], or numbers by joint, the others zero. goal_q: the goal in joint space, as q0; or goal_position.
+    goal_position: the goal [m] of ``frame``, in the world. goal_rotation: its roll, pitch, yaw [rad] in the world, if wanted.
+    frame: what shall be at the goal, a link or joint of the robot. joint_limit_margin: by which soft limits are narrowed [rad, m].
+    weights: of the cost.
     torque_limits: bound the controls by the effort limits of the model. position_limits, velocity_limits: bound the joints by
     those of the model, as constraints. Each is true (an error where the model has none), false, or left out: then limits hold
     where the model has them, those of positions for the joints whose start and goal respect them.

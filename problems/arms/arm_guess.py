@@ -106,7 +106,7 @@ def _by_cost(ocp: to.OCP, arm: Arm, goals: Array, spheres: Sequence[Sphere]) -> 
     if len(guesses) == 1:
         return guesses
     xs, us = (np.stack(arrays) for arrays in zip(*guesses, strict=True))
-    costs = to.StageEvaluator(ocp).cost(xs, us)
+    costs = ocp.cost(xs, us)
     inside = [sum(s.clearance(arm.model, x[:, : arm.model.nq]).min() < 0 for s in spheres) for x in xs]
     return [guesses[i] for i in np.lexsort((costs, inside))]
 

@@ -51,8 +51,9 @@ from trajopt.problem.residuals import path_offset
 class Weights(Checked):
     """Weights of the cost: running, and at the end with ``terminal_``.
 
-    speed (of s [m/s]), error [m], posture [rad], velocity [rad/s], control (torques as shares of their limits, accelerations in
-    rad/s^2), path_acceleration [m/s^2].
+    speed: of ds/dt [m/s]. error: of the distance from the path [m]. posture: of the joints [rad]. velocity: of their rates [rad/s].
+    control: of torques as shares of their limits, or of accelerations [rad/s^2]. path_acceleration: of s [m/s^2].
+    terminal_posture: of the joints at the end. terminal_velocity: of their rates there. terminal_error: of the distance there.
     """
 
     speed: float = 1e2
@@ -76,7 +77,7 @@ class Settings(Sampling):
     robot: a bundled name, "erd:NAME", or the path of a URDF file. q0: configuration at the start, at rest on the path. frame: the
     tool.
     form: what the joint controls are. radius, height: of the path [m]. speed: sdot_ref [m/s]. tube: rho [m].
-    position_limits, velocity_limits, torque_limits: of the model, as constraints.
+    position_limits, velocity_limits, torque_limits: of the model, as constraints. weights: of the cost.
     """
 
     robot: str = "gen3"

@@ -47,8 +47,9 @@ class Settings(Checked):
     """load: of the box [kg]. pick, place: of the hands (x, z) [m] at the end of bending and of lifting, x from the ankle.
     bending, lifting: shortest and longest duration [s]; equal where it is given. knots: time steps of each phase. foot_margin:
     by which the ground's force keeps from heel and toe [m]. substeps: enough of them for the damping of the joints, which brings
-    modes of 190 / s: explicit RK4 is stable up to 14 ms. Weights: torques (as shares of their limits), accelerations, time, and
-    upright: of legs and trunk at the end, as at the start."""
+    modes of 190 / s: explicit RK4 is stable up to 14 ms. integrator: of each step. torque_weight: of torques as shares of their
+    limits. acceleration_weight: of joint accelerations. time_weight: of the durations. upright_weight: of legs and trunk at the
+    end, as at the start."""
 
     load: float = 5.0
     pick: tuple[float, float] = (0.35, 0.25)

@@ -29,10 +29,10 @@ Triple = tuple[float, float, float]
 
 @dataclass(frozen=True, kw_only=True)
 class BaseWeights(Checked):
-    """Weights of the parts of the state, all multiplied by ``scale``.
+    """Weights of the parts of the state.
 
-    attitude and angular_velocity, linear_velocity: one number for all axes. position: x, y, z. joints and
-    joint_velocities: one number for all joints.
+    scale: by which all are multiplied. attitude, angular_velocity, linear_velocity: of the base, one number for all axes. position:
+    of the base, x, y, z. joints, joint_velocities: one number for all joints.
     """
 
     scale: float = 1.0

@@ -52,8 +52,8 @@ def contact_limits(ocp: OCP, friction: float, xs: Array, us: Array) -> list[Brok
         normal, sideways, times = f[..., 2], np.hypot(f[..., 0], f[..., 1]), ocp.times[knots]
         held = friction * np.maximum(normal, 0.0)
         pulls, slides = -normal - NOTICED, sideways - held - NOTICED
-        found += worst_of("pull", [f"of {foot} at the ground" for foot in feet], pulls, times, "N", knots.start)
-        found += worst_of("friction cone", [f"of {foot}" for foot in feet], slides, times, "N", knots.start)
+        found += worst_of("pull", [f"{foot} at the ground" for foot in feet], pulls, times, "N", knots.start)
+        found += worst_of("friction cone", feet, slides, times, "N", knots.start)
     return _one_each(found)
 
 

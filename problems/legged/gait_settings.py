@@ -33,8 +33,8 @@ from problems.task import Checked, Checks, Integrator, not_negative, position_of
 
 @dataclass(frozen=True, kw_only=True)
 class FootWeights(Checked):
-    """Weights of the feet [1/m^2]: swing, on their way; landing, where they touch down; stance, of the foothold; terminal, at
-    the end. friction: of the cone and of pulling, rigid contacts only."""
+    """Weights of the feet [1/m^2]. swing: on their way. landing: where they touch down. stance: of the foothold. terminal: at the
+    end. friction: of the cone and of pulling, rigid contacts only."""
 
     swing: float = 1e5
     landing: float = 1e7
@@ -57,8 +57,10 @@ class FootWeights(Checked):
 class Settings(LeggedRobot, SoftGround):
     """A scheduled gait of any robot with a floating base (:class:`~problems.legged.walker.LeggedRobot`).
 
-    gait: a name, or swings: groups of feet that swing in turn. swing, support: durations [s] of a group's swing and of
-    standing on all feet before it. step_length, step_height [m]. cycles: repetitions of all groups.
+    gait: a name, or swings. swings: groups of feet that swing in turn, in place of a named gait. swing, support: durations [s] of
+    a group's swing and of standing on all feet before it. step_length, step_height: of the feet [m]. cycles: repetitions of all
+    groups. dt: of the time steps [s]. integrator, substeps: of each. control_weight: of the torques. running, terminal: weights of
+    the state, on the way and at the end. foot_weights: of the feet.
     schedule_of: a file with a solution on soft ground; its contact forces then tell which feet stand when, and its feet how long
     their steps are, in place of gait, swings, swing, support, cycles and step_length. least: what its feet do for less than this
     [s] is not counted.

@@ -39,7 +39,8 @@ from problems.task import BackendFactory, Checked, Checks, Integrator, Sampling,
 
 @dataclass(frozen=True, kw_only=True)
 class Waypoint(Checked):
-    """What is asked for between the times ``start`` and ``end`` [s]: a height of the base [m], with these weights."""
+    """What is asked for during a part of the motion. start, end: its times [s]. height: of the base [m]. weights: of the state
+    then."""
 
     start: float
     end: float
@@ -58,7 +59,7 @@ class Waypoint(Checked):
 
 @dataclass(frozen=True, kw_only=True)
 class Push(Checked):
-    """The posture (joints [rad]) that the controller of the guess holds between the times ``start`` and ``end`` [s]."""
+    """Another posture that the controller of the guess holds for a while. start, end: its times [s]. joints: the posture [rad]."""
 
     start: float
     end: float
@@ -77,7 +78,8 @@ class Settings(LeggedRobot, SoftGround, Sampling):
     asked for on the way [m/s].
     goal: x, y [m] of the base at the end. yaw: of the base [rad], at the start and asked for.
     guess_gains: position and velocity gain of the joint controller whose motion is the first guess. guess_push: another posture
-    that it holds for a moment.
+    that it holds for a moment. control_weight: of the torques. running, terminal: weights of the state, on the way and at the end.
+    waypoint: what is asked for in between, or none.
     """
 
     horizon: int = 500

@@ -29,7 +29,7 @@ from trajopt.replanning.plan import with_values
 
 @dataclass(frozen=True, kw_only=True)
 class FootWeights(Checked):
-    """Weights of a foot's position [m]: while it swings, while it stands."""
+    """Weights of a foot's position [1/m^2]. swing: while it swings. stance: while it stands."""
 
     swing: float = 5e3
     stance: float = 5e2
@@ -48,6 +48,7 @@ class Settings(LeggedRobot, SoftGround, Sampling):
     """A gait of a robot with a floating base and four feet (:class:`~problems.legged.walker.LeggedRobot`); the horizon is what is
     planned at a time.
 
+    base: weights of the state. foot: weights of the feet. control_weight: of the torques.
     joints: at the start, which the joints are drawn to. height: of the base [m], default that of standing on the ground. gait: of
     :data:`problems.legged.gait.PATTERNS`. swing, support: seconds in the air, and on all feet between two swings.
     cycles: of the gait, after which the robot stands. step_length, step_height: of a foot [m].

@@ -21,8 +21,10 @@ HALVINGS = 60
 
 @dataclass(frozen=True, kw_only=True)
 class SoftGround(Checked):
-    """Settings of the ground: contact_law, a name of :mod:`dynamics_backends.systems.contact.registry`; contact_parameters, numbers
-    by the law's keys, in place of its defaults."""
+    """Settings of the ground: soft contacts.
+
+    contact_law: a name of :mod:`dynamics_backends.systems.contact.registry`. contact_parameters: numbers by the law's keys, in
+    place of its defaults."""
 
     contact_law: str = "exponential"
     contact_parameters: Mapping[str, float] = field(default_factory=dict)

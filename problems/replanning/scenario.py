@@ -41,10 +41,11 @@ def _windows(value: tuple[Window, ...]) -> tuple[bool, str]:
 
 @dataclass(frozen=True, kw_only=True)
 class PlantSettings(Checked):
-    """The plant. step [s]: of its integrator. mass_factor: of all masses and inertias.
+    """The plant. kind: "own" dynamics, or "mujoco". step [s]: of its integrator. mass_factor: of all masses and inertias.
 
-    friction: Coulomb, of each joint [N, N m], smoothed over friction_velocity [rad/s, m/s]; "own" only. push_joints: which joints
-    are pushed, in the order of the forces in ``pushes``: rows (from, duration, force on each of them) [s, N, N m].
+    friction: Coulomb, of each joint [N, N m]; "own" only. friction_velocity [rad/s, m/s]: over which it is smoothed.
+    push_joints: which joints are pushed, in the order of the forces in ``pushes``. pushes: rows (from, duration, force on each
+    of them) [s, N, N m].
     """
 
     kind: Literal["own", "mujoco"] = "own"
@@ -96,8 +97,8 @@ class MotionSettings(Checked):
 
     term: name of the cost terms and constraints that read it, "" for none; parameter: by which. center (n), amplitude (n) [m],
     frequency (n) [Hz], phase (n) [rad]. jumps: rows (time, change of each coordinate). wander: half sizes (n) [m] of the box about
-    the center through which it wanders at up to ``wander_speed`` [m/s], see :mod:`~problems.replanning.wandering`, () for none.
-    period, delay, noise: of its measurement.
+    the center through which it wanders, see :mod:`~problems.replanning.wandering`, () for none. wander_speed [m/s]: how fast at
+    most. period, delay, noise: of its measurement.
     max_speed [m/s]: what is faster is a jump. smoothing [s]: of the measured velocity. predict: plan with that velocity.
     memory [s]: after which it has changed in the mean, see :class:`~trajopt.replanning.measurements.Track`.
     """
@@ -157,7 +158,8 @@ class MotionSettings(Checked):
 
 @dataclass(frozen=True, kw_only=True)
 class Faults(Checked):
-    """Faults of the planner: each ``fail_every``-th solve fails (0: none), and every one takes ``slow_factor`` times as long."""
+    """Faults of the planner. fail_every: of so many solves one fails, 0 for none. slow_factor: every solve takes so many times
+    as long."""
 
     fail_every: int = 0
     slow_factor: float = 1.0
@@ -173,7 +175,8 @@ class Faults(Checked):
 class Settings(Checked):
     """A replanning run; all times in seconds.
 
-    duration. tick: period of the control. period: between the starts of solves. lead: from a start until its plan holds.
+    duration: of the run. tick: period of the control. period: between the starts of solves. lead: from a start until its plan
+    holds.
     deadline: of a solve; default the lead, or the period. drop_late: plans that miss it are not followed.
     mode: "real_time", one iteration a solve, of SQP where that is the solver of the config, else of SLQ, prepared before the
     measurement; "converge", by the solver of the config.
@@ -182,6 +185,7 @@ class Settings(Checked):
     step. horizon: "receding", "shrinking", or "regridded": what is left, on as many knots as ever; least: of the time left, below
     which it is not planned any more.
     charge: seconds charged for each response in simulated time; default those measured. seed: of all noise.
+    plant: what is controlled. sensor: what is known of its state. goal, obstacle: what moves. faults: of the planner.
     """
 
     duration: float = 5.0

@@ -25,7 +25,8 @@ GAINS = (100.0, 20.0)
 @dataclass(frozen=True, kw_only=True)
 class Settings(Sampling):
     """constrained: a free body under constraints. cart_mass [kg]: 10, or 100 in the paper's tests. q0: cart [m] and pendulum
-    [rad] at the start. Weights: of the force, the state, the final state."""
+    [rad] at the start. force_limit: of the motor [N]. control_weight: of the force. state_weight: of the state on the way.
+    terminal_weight: of the final state."""
 
     horizon: int = 100
     dt: float = 0.02

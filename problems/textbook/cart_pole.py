@@ -19,7 +19,8 @@ FORCE_JOINT, POLE_TIP = "slider", "tip"
 
 @dataclass(frozen=True, kw_only=True)
 class Settings(Sampling):
-    """q0: cart [m] and pole [rad] at the start. force_limit [N]. Weights: of the force, the state, the final state."""
+    """q0: cart [m] and pole [rad] at the start. force_limit: of the motor [N]. control_weight: of the force. state_weight: of the
+    state on the way. terminal_weight: of the final state."""
 
     horizon: int = 150
     dt: float = 0.02

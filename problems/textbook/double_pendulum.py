@@ -19,7 +19,8 @@ TIP = "tip"
 
 @dataclass(frozen=True, kw_only=True)
 class Settings(Sampling):
-    """q0, goal_q: shoulder and elbow [rad]. torque_limits [N m]. Weights: of the torques and of the final state."""
+    """q0, goal_q: shoulder and elbow [rad]. torque_limits: of the motors [N m]. control_weight: of the torques. terminal_weight: of
+    the final state."""
 
     horizon: int = 150
     dt: float = 0.02

@@ -25,8 +25,9 @@ LOOP = "pin"
 
 @dataclass(frozen=True, kw_only=True)
 class Settings(Sampling):
-    """Lengths of the links [m]. crank_angle: at the start [rad], 0 upward. turn: of the crank [rad]. gains: Baumgarte pair of
-    the loop. Weights: of the torque, of the final crank angle, of the final rates."""
+    """ground, crank, coupler, rocker: lengths of the links [m]. crank_angle: at the start [rad], 0 upward. turn: of the crank
+    [rad]. gains: Baumgarte pair of the loop. control_weight: of the torque. terminal_weight: of the final crank angle.
+    velocity_weight: of the final rates."""
 
     horizon: int = 100
     dt: float = 0.01

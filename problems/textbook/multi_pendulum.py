@@ -21,8 +21,9 @@ from problems.task import BackendFactory, Checks, Integrator, Sampling, Task, no
 
 @dataclass(frozen=True, kw_only=True)
 class Settings(Sampling):
-    """bodies: links, one degree of freedom each. branches: chains they form, ``spacing`` [m] apart. swing: angle [rad] of the
-    first hinges at the start, pi where the chains hang. Weights: of torques, of rates, of the final state."""
+    """bodies: links, one degree of freedom each. branches: chains they form. spacing: between these [m]. swing: angle [rad] of the
+    first hinges at the start, pi where the chains hang. control_weight: of torques. velocity_weight: of
+    rates. terminal_weight: of the final state."""
 
     horizon: int = 100
     dt: float = 0.02

@@ -271,13 +271,3 @@ def test_wrong_choices_are_answered():
         make_backend(map, "forward_ad").f(np.zeros((2, 3)), np.zeros((2, 0)))
     with pytest.raises(ValueError, match=r"u has shape \(2, 1\); expected \(N = 2, nu = 0\)"):
         make_backend(map, "forward_ad").f(np.zeros((2, 1)), np.zeros((2, 1)))
-
-
-@pytest.mark.parametrize(
-    "function", [lambda x, u, t, p: [np.sin(x[0])], lambda x, u, t, p: [x[0] if x[0] > 0 else u[0]]]
-)
-def test_numpy_functions_and_branches_are_told_the_remedy(function):
-    backend = make_backend(FunctionMap(function, 1, 1), "forward_ad")
-    with pytest.raises(TypeError) as caught:
-        backend.jacobians(np.ones((2, 1)), np.ones((2, 1)))
-    assert "dynamics_backends.scalar" in caught.value.__notes__[0]

@@ -9,7 +9,7 @@ from dynamics_backends.rigid_body.derivatives.fd_derivatives import FDSVA
 from dynamics_backends.rigid_body.derivatives.rnea_derivatives import IDSVA
 from dynamics_backends.rigid_body.model.sample_models import binary_tree, chain, random_tree
 from dynamics_backends.rigid_body.passes.layout import layout
-from experiments.tally import _calls, operations
+from experiments.analysis.tally import _calls, operations
 
 
 @pytest.mark.parametrize(("program", "order"), [(RNEA, 1), (IDSVA, 2)], ids=lambda x: getattr(x, "name", ""))

@@ -24,7 +24,14 @@ class Guess(NamedTuple):
 
 
 def constant_guess(ocp: OCP, u: Array | float = 0.0) -> Guess:
-    """x0 at every knot, with the controls u: a number, (nu,) or (N, nu)."""
+    """x0 at every knot, with the controls u: a number, (nu,) or (N, nu).
+
+    >>> import trajopt as to
+    >>> system = to.FunctionMap(lambda x, u, t, p: [u[0]], 1, 1)
+    >>> ocp = to.OCP.single_phase(to.SampledSystem(to.make_backend(system, "forward_ad"), "euler"), [2.0], 3, 0.1)
+    >>> constant_guess(ocp, 0.5).us.T
+    array([[0.5, 0.5, 0.5]])
+    """
     return Guess(np.tile(ocp.x0, (ocp.horizon + 1, 1)), _controls(ocp, u))
 
 

@@ -125,6 +125,12 @@ def inverse_kinematics(
     keep theirs.
     Raises UnknownName for a frame that the model does not have; ValueError for another shape, no goal, a frame that nothing
     moves, or a model with quaternions.
+
+    >>> import numpy as np, trajopt as to
+    >>> arm = to.load_robot("iiwa7")
+    >>> found = to.inverse_kinematics(arm, "iiwa_link_ee", np.array([0.4, 0.1, 0.6]))
+    >>> bool(found.reached), bool(np.all(found.q <= arm.q_upper))
+    (True, True)
     """
     frame_id = model.frame_id(frame)
     if model.nq != model.nv:

@@ -117,6 +117,10 @@ def bounded(term: CostTerm, lower: Values = 0.0, upper: Values = 0.0, name: str 
     """The residual of a cost term between bounds, by default zero.
 
     Thus ``bounded(frame_placement_cost(...))`` holds a pose, ``bounded(state_cost(manifold, x_goal))`` a state.
+
+    >>> import trajopt as to
+    >>> to.bounded(to.state_cost(to.Manifold.vector(2), [1.0, 0.0]), name="goal").upper
+    array([0., 0.])
     """
     return Constraint(name or term.name, term.residual, np.asarray(lower), np.asarray(upper), term.parameters)
 
@@ -299,7 +303,8 @@ def tube(
     values = dict(parameters or {}) | {"radius": _positive(radius, "radius", title)}
     if not callable(path):
         values |= {"path": last_axis(path, 3, "path", title)}
-    where = (model, model.frame_id(frame), path if callable(path) else residuals.given_point)
+    along = FunctionMap(path, manifold, nu, 3) if callable(path) else residuals.given_point
+    where = (model, model.frame_id(frame), along)
     function = partial(residuals.tube_clearance, *where)
     inner = FunctionMap(partial(residuals.path_offset, *where), manifold, nu, 3)
     found = residual_constraint(

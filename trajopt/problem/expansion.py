@@ -11,6 +11,7 @@ J comes from dual numbers; the H_i, contracted with w r, from a complex step ove
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -57,6 +58,31 @@ def quadratize(
     n = fx.shape[2]
     value = 0.5 * (weight * r * r).sum(axis=1)
     return StageExpansion(value, gradient[:, :n], gradient[:, n:], H[:, :n, :n], H[:, n:, :n], H[:, n:, n:])
+
+
+def phase_cost(terms: Sequence[CostTerm], x: Array, u: Array, t: Array, scale: Array) -> Array:
+    """The costs (L, K) at the knots of L trajectories x (L, K, nx), u (L, K, nu)."""
+    count = len(x)
+    total = np.zeros(x.shape[:2])
+    for term in terms:
+        weight, p = _tiled(term, count)
+        values = term_value(term, _flat(x), _flat(u), np.tile(t, count), np.tile(scale, count), weight, p)
+        total += values.reshape(count, -1)
+    return total
+
+
+def _tiled(term: CostTerm, count: int) -> tuple[Array, Mapping[str, Array]]:
+    """Weight and parameters for ``count`` trajectories in a row."""
+
+    def tile(v: Array) -> Array:
+        return np.tile(v, (count, 1)) if v.ndim == 2 else v
+
+    return tile(term.weight), {k: tile(v) for k, v in term.parameters.items()}
+
+
+def _flat(a: Array) -> Array:
+    """(L, S, n) as (L * S, n)."""
+    return a.reshape(a.shape[0] * a.shape[1], a.shape[2])
 
 
 def residual_batch(residual: Map, x: Array, u: Array, t: Array | float, p: Parameters) -> Batch:

@@ -21,6 +21,7 @@ import numpy as np
 from dynamics_backends.manifold import Manifold
 from dynamics_backends.protocol import Array, DynamicsBackend, Hessians, Parameters
 from trajopt.problem.constraints import Constraint
+from trajopt.problem.expansion import phase_cost
 from trajopt.problem.terms import CostTerm, Values
 
 
@@ -154,7 +155,15 @@ class OCP:
         constraints: Sequence[Constraint] = (),
         **fields: Any,
     ) -> OCP:
-        """A problem with one phase of ``horizon`` knots; dt: a number or (horizon,) [s]; ``fields`` as in :class:`OCP`."""
+        """A problem with one phase of ``horizon`` knots; dt: a number or (horizon,) [s]; ``fields`` as in :class:`OCP`.
+
+        >>> import trajopt as to
+        >>> robot = to.FreeBody(to.chain(2))
+        >>> dynamics = to.SampledSystem(to.make_backend(robot), "rk4")
+        >>> ocp = OCP.single_phase(dynamics, [0.0] * 4, 50, 0.02, [to.control_cost(2)], u_lower=[-1.0, -1.0])
+        >>> ocp.horizon, round(float(ocp.times[-1]), 9), ocp.nu
+        (50, 1.0, 2)
+        """
         steps = np.broadcast_to(np.asarray(dt, dtype=float), (horizon,))
         values = {key: np.asarray(value, dtype=float) for key, value in (parameters or {}).items()}
         phase = Phase(dynamics, steps, tuple(running), values, tuple(constraints))
@@ -210,6 +219,24 @@ class OCP:
         lower = -np.inf if self.u_lower is None else self.u_lower
         upper = np.inf if self.u_upper is None else self.u_upper
         return np.broadcast_to(lower, shape), np.broadcast_to(upper, shape)
+
+    def cost(self, xs: Array, us: Array) -> Any:
+        """The cost of a trajectory xs (N + 1, nx), us (N, nu): a number; of several, (L, N + 1, nx), (L, N, nu): (L,).
+
+        Dynamics and constraints take no part. Raises ValueError for arrays of other shapes.
+        """
+        xs, us = np.asarray(xs, dtype=float), np.asarray(us, dtype=float)
+        N, one = self.horizon, xs.ndim == 2
+        if xs.shape[-2:] != (N + 1, self.manifold.nx) or us.shape != (*xs.shape[:-2], N, self.nu) or xs.ndim > 3:
+            expected = f"xs (N + 1 = {N + 1}, nx = {self.manifold.nx}) and us (N = {N}, nu = {self.nu})"
+            raise ValueError(
+                f"xs and us have shapes {xs.shape} and {us.shape}; expected {expected}, or several of them"
+            )
+        X, U, times = (xs[None], us[None], self.times) if one else (xs, us, self.times)
+        total = phase_cost(self.terminal, X[:, -1:], U[:, :1, :0], times[-1:], np.ones(1)).sum(axis=1)
+        for phase, knots in zip(self.phases, self.phase_slices, strict=True):
+            total = total + phase_cost(phase.terms, X[:, knots], U[:, knots], times[knots], phase.weights).sum(axis=1)
+        return float(total[0]) if one else np.asarray(total)
 
     def terms(self) -> list[CostTerm]:
         """All cost terms, running ones first."""

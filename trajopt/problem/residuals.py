@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 from dynamics_backends import scalar as sm
-from dynamics_backends.manifold import Manifold
+from dynamics_backends.manifold import Manifold, v_inverse_times
 from dynamics_backends.rigid_body.algorithms import kinematics
 from dynamics_backends.rigid_body.model.model import Model
 from dynamics_backends.scalar import Rows, Scalar
@@ -53,6 +53,12 @@ def frame_placement(model: Model, frame: int, x: Rows, u: Rows, t: Scalar, p: Pa
     linear = [_dot(columns[j], offset) for j in range(3)]
     relative = [[_dot(columns[i], [R[k][j] for k in range(3)]) for j in range(3)] for i in range(3)]
     return [*linear, *kinematics.rotation_log(relative)]
+
+
+def frame_log(model: Model, frame: int, x: Rows, u: Rows, t: Scalar, p: Parameters) -> list[Scalar]:
+    """log6 of the frame's placement seen from the goal: [linear, angular]."""
+    six = frame_placement(model, frame, x, u, t, p)
+    return [*v_inverse_times(six[3:], six[:3]), *six[3:]]
 
 
 def frame_velocity(

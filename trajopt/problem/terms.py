@@ -90,6 +90,16 @@ def residual_cost(
 
     It returns rows or a list of ``n_out`` scalars and uses arithmetic, indexing and :mod:`dynamics_backends.scalar`.
     With nu = 0 (needed for a terminal term) ``u`` is empty.
+
+    >>> import numpy as np, trajopt as to
+    >>> plane = to.Manifold.vector(2)
+    >>> def ring(x, u, t, p):
+    ...     return [x[0] * x[0] + x[1] * x[1] - p["r"][0]]
+    >>> ring = to.residual_cost("ring", ring, plane, 1, 2.0, parameters={"r": [1.0]})
+    >>> to.quadratize(ring, np.array([[1.0, 1.0]]), np.zeros((1, 0)), 0.0).value
+    array([1.])
+    >>> ring.updated(r=[2.0]).parameters["r"]
+    array([2.])
     """
     residual = FunctionMap(function, manifold, nu, n_out, output_names=output_names, control_names=control_names)
     return CostTerm(name, residual, np.asarray(weight), arrays_of(parameters or {}))
@@ -172,11 +182,15 @@ def frame_placement_cost(
     rotation: Values,
     weight: Values = 1.0,
     name: str | None = None,
+    *,
+    log6: bool = False,
 ) -> CostTerm:
     """r = (R_goal' (p - p_goal), log(R_goal' R)), coordinates of the goal frame, (6,) [m, rad].
 
     position: (3,) or (N, 3), WORLD. rotation: world from goal frame, (3, 3) or (N, 3, 3); it is stored as the parameter
     ``rotation`` (9,), row by row. The residual is smooth while the angle to the goal stays below pi.
+    log6: r = log(M_goal^-1 M) on SE(3) instead, whose linear part is that of the screw motion from the goal to the frame
+    (Crocoddyl's ResidualModelFramePlacement).
     """
 
     frame_id = model.frame_id(frame)
@@ -188,7 +202,7 @@ def frame_placement_cost(
         "position": last_axis(position, 3, "position", frame),
         "rotation": rotation.reshape(*rotation.shape[:-2], 9),
     }
-    residual = partial(residuals.frame_placement, model, frame_id)
+    residual = partial(residuals.frame_log if log6 else residuals.frame_placement, model, frame_id)
     names = tuple(f"{frame}.{axis}" for axis in (*_LINEAR, *_ANGULAR))
     title = name or f"placement of {frame}"
     return residual_cost(title, residual, manifold, 6, weight, parameters=values, output_names=names)

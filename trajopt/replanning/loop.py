@@ -302,6 +302,7 @@ class ReplanningLoop:
             self._solves,
             self._events,
             self.worker.spells(),
+            manifold=self._problem.manifold,
         )
 
 

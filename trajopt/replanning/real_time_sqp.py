@@ -35,12 +35,12 @@ class RealTimeSQP:
 
     def prepare(self, ocp: OCP, warm: WarmStart) -> None:
         """See :class:`~trajopt.replanning.loop.Planner`. Raises ValueError where the plan gives NaN."""
-        from trajopt.solvers.direct.direct_sqp import qp_solver_for, staged_program
+        from trajopt.solvers.direct.direct_sqp import staged_program, sweeper_of
         from trajopt.solvers.direct.real_time_iteration import RealTimeIteration
 
         self._ocp, before = ocp, self._step
         self._program = program = staged_program(ocp, warm.guess, self.options)
-        step = RealTimeIteration(program, self.options, qp_solver_for(ocp, self.options))
+        step = RealTimeIteration(program, self.options, sweeper_of(ocp))
         if before is not None and before.y.shape == step.y.shape and before.z.shape == step.z.shape:
             step.y, step.z, step.last = before.y, before.z, before.last
         self._w = program.variables(*warm.guess)

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from dynamics_backends.manifold import Manifold, group_named
 from dynamics_backends.protocol import Array
 from trajopt.replanning.workers import Spell
 
@@ -65,7 +66,7 @@ class RunLog:
 
     objects: by name, true positions (M, n). lags (M,): by how much each tick came too late [s]. spells: see
     :class:`~trajopt.replanning.workers.Spell`. meta: JSON-like. clearances: by name of an object, the distance (M,) [m] of what
-    keeps clear of it.
+    keeps clear of it. manifold: of the states, for differences of these.
     """
 
     tick: float
@@ -81,13 +82,20 @@ class RunLog:
     spells: Sequence[Spell]
     meta: Mapping[str, Any] = field(default_factory=dict)
     clearances: Mapping[str, Array] = field(default_factory=dict)
+    manifold: Manifold | None = None
 
     def count(self, kind: EventKind) -> int:
         """How many events are of a kind."""
         return sum(event.kind == kind for event in self.events)
 
-    def statistics(self, manifold: Any, distances: Mapping[str, Array] | None = None) -> dict[str, Any]:
-        """Numbers about the run; distances: name -> (M,), of which the least and the last are told."""
+    def statistics(
+        self, manifold: Manifold | None = None, distances: Mapping[str, Array] | None = None
+    ) -> dict[str, Any]:
+        """Numbers about the run; distances: name -> (M,), of which the least and the last are told.
+
+        manifold: of the states, by default the log's own, or a vector space in a log that does not know it.
+        """
+        manifold = manifold or self.manifold or Manifold.vector(self.xs.shape[1])
         responses = np.array([s.seconds for s in self.solves]) * 1e3
         prepares = np.array([s.prepare for s in self.spells]) * 1e3
         iterations = np.array([s.iterations for s in self.solves])
@@ -120,6 +128,8 @@ class RunLog:
         arrays |= {"solves": np.array(self.solves, dtype=float).reshape(len(self.solves), len(Solve._fields))}
         arrays |= {"spells": np.array(self.spells, dtype=float).reshape(len(self.spells), len(Spell._fields))}
         account = {"format": FORMAT, "tick": self.tick, "meta": dict(self.meta), "statistics": dict(statistics or {})}
+        if self.manifold is not None:
+            account["groups"] = [[group.name, group.nq] for group in self.manifold.groups]
         account["events"] = [[event.time, str(event.kind), event.message] for event in self.events]
         files = [folder / ARRAYS_FILE, folder / ACCOUNT_FILE]
         np.savez_compressed(files[0], allow_pickle=False, **arrays)
@@ -150,6 +160,7 @@ class RunLog:
             events=events,
             spells=spells,
             meta=account["meta"],
+            manifold=Manifold([group_named(*group) for group in account["groups"]]) if "groups" in account else None,
         )
 
 

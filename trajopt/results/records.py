@@ -38,8 +38,8 @@ class IterationRecord:
     used. step_norm: largest entry of the change (dx, du). expected_decrease, actual_decrease: of the merit.
     step_length: alpha, 0 for a rejected step. curvature: the second derivatives in the quadratic model of the step, by the option
     that chose them: the value of ``hessian``, DDP's ``curvature`` where those of the dynamics are among them, or "mixed".
-    times: seconds by phase. kkt: the scaled measure of optimality (:mod:`trajopt.solvers.shooting.optimality`), NaN where the
-    solver has none.
+    times: seconds by phase. kkt: the scaled measure of optimality (:mod:`trajopt.solvers.shooting.optimality`, of programs
+    :mod:`trajopt.solvers.nlp.scaled_kkt`), NaN where the solver has none.
     """
 
     iteration: int

@@ -46,7 +46,7 @@ class SolutionFileError(ValueError):
     """A file that is not a solution, or not a whole one."""
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Solution:
     """A trajectory with its feedback policy and the account of how it was found.
 
@@ -73,6 +73,32 @@ class Solution:
     def time_total(self) -> dict[str, float]:
         """Seconds spent in each phase of the iterations."""
         return {phase: sum(r.times.get(phase, 0.0) for r in self.history) for phase in PHASES}
+
+    def __repr__(self) -> str:
+        horizon = f"{len(self.us)} knots, {self.times[-1]:.4g} s"
+        return f"Solution({self.status.code}: cost {self.cost:.8g}, {self.iterations} iterations, {horizon})"
+
+    def _repr_html_(self) -> str:
+        """What a notebook shows: a table, and the curves of states, controls and convergence."""
+        from trajopt.results.summary import Panel, as_html
+
+        meta, nq = self.meta, self.xs.shape[1] if self.model is None else self.model.nq
+        names = list(meta.get("state_names") or ()) if self.model is None else list(self.model.q_names)
+        rows = {
+            "problem": meta.get("problem", ""),
+            "solver": ", ".join(filter(None, [meta.get("solver"), *meta.get("backends", ())])),
+            "cost": f"{self.cost:.8g}",
+            "iterations": self.iterations,
+            "solve time": f"{1e3 * meta['solve_time']:.1f} ms" if "solve_time" in meta else "",
+            "horizon": f"{len(self.us)} knots, {self.times[-1]:.4g} s",
+        }
+        records = np.array([[r.iteration, r.gradient, r.defect] for r in self.history], dtype=float).reshape(-1, 3)
+        panels = [
+            Panel("positions" if self.model is not None else "states", self.times, self.xs[:, :nq], names),
+            Panel("controls", self.times[:-1], self.us, list(meta.get("control_names") or ())),
+            Panel("convergence by iteration", records[:, 0], records[:, 1:], ("gradient", "defect"), logarithmic=True),
+        ]
+        return as_html({k: v for k, v in rows.items() if v != ""}, str(self.status), self.status.success, panels)
 
     def save(self, path: str | os.PathLike[str]) -> Path:
         """Write the file; it appears complete or not at all. Raises OSError where it cannot be written."""

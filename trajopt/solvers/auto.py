@@ -29,9 +29,8 @@ from trajopt.results.records import Callback
 from trajopt.results.solution import Solution
 from trajopt.results.status import Status, StatusCode
 from trajopt.solvers.options import AutoOptions
-from trajopt.solvers.shooting.ddp import require_contractions
+from trajopt.step.contraction import has_curvature
 from trajopt.validation.broken_limits import constraint_violations
-from trajopt.validation.validation import InvalidProblem
 
 FINAL = (StatusCode.INTERRUPTED, StatusCode.TIME_LIMIT)
 """What no other attempt follows."""
@@ -83,15 +82,6 @@ def attempts(ocp: OCP) -> Iterator[Attempt]:
         return
     yield multiple
     yield Attempt("sqp", ocp, {}) if has_ipopt else shooting
-
-
-def has_curvature(ocp: OCP) -> bool:
-    """Whether all time steps have second derivatives."""
-    try:
-        require_contractions(ocp)
-    except InvalidProblem:
-        return False
-    return True
 
 
 def without_bounds(ocp: OCP) -> OCP:

@@ -41,7 +41,7 @@ class SLQOptions:
     hessian: how the second derivatives in the quadratic model of a step, here those of the cost, are taken: "gauss_newton" or
     "exact".
 
-    max_iterations; time_limit: [s] or None.
+    max_iterations: of the solve. time_limit: [s] or None.
     globalization: "merit", a line search on the l1 merit (:mod:`trajopt.solvers.shooting.shooting`), or, with shooting = "all" and
     linear gaps, "filter": a filter, a barrier for the bounds on the controls, and damping of states and controls
     (:mod:`trajopt.solvers.shooting.newton_loop`). The latter goes where the former gives up; regularization, accept_ratio and
@@ -59,8 +59,8 @@ class SLQOptions:
     penalty: initial weight of the l1 norm of the defects in the merit; raised where needed.
 
     For problems with constraints (:mod:`trajopt.solvers.shooting.augmented_lagrangian`):
-    constraint_tolerance: on the largest violation of feasibility and complementarity. constraint_penalty,
-    max_constraint_penalty: first and largest penalty. max_outer_iterations: updates of the multipliers.
+    constraint_tolerance: on the largest violation of feasibility and complementarity. constraint_penalty, max_constraint_penalty:
+    first and largest penalty. max_outer_iterations: updates of the multipliers.
     """
 
     shooting: int | Literal["single", "all"] = "all"
@@ -168,9 +168,10 @@ class SQPOptions:
     second_order_correction: of full steps that the line search refuses. hold: of the controls between the nodes of an
     optimal-control problem, "zero_order" or "first_order".
 
-    max_iterations; time_limit: [s] or None.
+    max_iterations: of the solve. time_limit: [s] or None.
     gradient_tolerance: on the largest entry of the gradient of the Lagrangian, relative to the multipliers where they
-    are large, and on complementarity. constraint_tolerance: on the largest violation of a constraint.
+    are large, and on complementarity. constraint_tolerance: on the largest violation of a constraint. kkt_tolerance: on the
+    scaled measure of :mod:`trajopt.solvers.nlp.scaled_kkt`, which ends a solve as well as the gradient does.
 
     accept_ratio: an accepted step realizes at least this share of the slope of the merit.
     max_backtracks: step lengths are 1, 1/2, ..., 2^-max_backtracks.
@@ -180,13 +181,14 @@ class SQPOptions:
 
     hessian: Literal["auto", "exact", "gauss_newton", "scqp"] = "auto"
     qp_solver: Literal["interior_point", "osqp", "daqp", "qrqp", "riccati"] = "interior_point"
-    globalization: Literal["merit", "filter", "none"] = "merit"
+    globalization: Literal["merit", "filter", "none"] = "filter"
     second_order_correction: bool = True
     hold: Literal["zero_order", "first_order"] = "zero_order"
     max_iterations: int = 200
     time_limit: float | None = None
     gradient_tolerance: float = 1e-8
     constraint_tolerance: float = 1e-9
+    kkt_tolerance: float = 1e-8
     accept_ratio: float = 1e-4
     max_backtracks: int = 30
     penalty: float = 0.0
@@ -208,7 +210,13 @@ class SQPOptions:
         for key in ("max_iterations", "max_backtracks"):
             value = getattr(self, key)
             _require(isinstance(value, int) and value >= 0, key, value, "an integer of at least 0")
-        for key in ("gradient_tolerance", "constraint_tolerance", "elastic_weight", "max_elastic_weight"):
+        for key in (
+            "gradient_tolerance",
+            "constraint_tolerance",
+            "kkt_tolerance",
+            "elastic_weight",
+            "max_elastic_weight",
+        ):
             _require(_number(value := getattr(self, key)) and value > 0, key, value, "a positive number")
         _require(_number(self.penalty) and self.penalty >= 0, "penalty", self.penalty, "a number of at least 0")
         limit, ratio = self.time_limit, self.accept_ratio
@@ -224,7 +232,7 @@ class DMSOptions:
     hessian: how the second derivatives in the quadratic model of a step, here those of the Lagrangian, are taken: "exact";
     "gauss_newton", of the cost alone; "limited_memory", IPOPT's approximation from gradients.
 
-    max_iterations; time_limit: [s] or None.
+    max_iterations: of the solve. time_limit: [s] or None.
     gradient_tolerance: IPOPT's tol, on its scaled optimality error. constraint_tolerance: on the largest violation.
     barrier: initial value of the barrier parameter mu; small for a start near the solution. barrier_strategy: how mu falls,
     "monotone" or "adaptive".

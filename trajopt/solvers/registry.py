@@ -17,6 +17,7 @@ from trajopt.problem.ocp import OCP
 from trajopt.results.records import Callback
 from trajopt.results.solution import Solution
 from trajopt.solvers.options import AutoOptions, DDPOptions, DMSOptions, IPMOptions, SLQOptions, SQPOptions
+from trajopt.stage.not_compiled import gathered
 from trajopt.validation.validation import Finding, require_valid
 
 if TYPE_CHECKING:
@@ -139,6 +140,15 @@ def solve(
 
     Raises UnknownName for a solver or option, :class:`~trajopt.validation.validation.InvalidProblem` with all errors found,
     ValueError for bad options. Non-convergence is no exception: see ``Solution.status``.
+
+    >>> import trajopt as to
+    >>> cart = to.FunctionMap(lambda x, u, t, p: [x[1], u[0]], 2, 1, second_order=True)
+    >>> step = to.SampledSystem(to.make_backend(cart, "forward_ad"), "semi_implicit_euler")
+    >>> terminal = [to.state_cost(cart.manifold, [1.0, 0.0], 1e4)]
+    >>> ocp = to.OCP.single_phase(step, [0.0, 0.0], 20, 0.1, [to.control_cost(1)], terminal)
+    >>> solution = to.solve(ocp, solver="slq")
+    >>> solution.status.success, solution.iterations, bool(abs(solution.xs[-1, 0] - 1.0) < 0.01)
+    (True, 1, True)
     """
     solver = _named_by(options) if solver is None else solver
     run, kind, preset = _entry(solver)
@@ -153,11 +163,14 @@ def solve(
         warm = replace(warm, guess=guess)
     warnings = require_valid(ocp, warm.guess) if check else []
     began = time.perf_counter()
-    solution = run(ocp, warm, chosen, callback)
-    elapsed = time.perf_counter() - began
-    meta = {**solution.meta, **_meta(ocp, solver, asdict(chosen), warnings), "solve_time": elapsed}
-    if check:
-        meta["replay"] = _replay(ocp, chosen, solution)
+    with gathered() as slow:
+        solution = run(ocp, warm, chosen, callback)
+        elapsed = time.perf_counter() - began
+        meta = {**solution.meta, **_meta(ocp, solver, asdict(chosen), warnings), "solve_time": elapsed}
+        if check:
+            meta["replay"] = _replay(ocp, chosen, solution)
+    if slow:
+        meta["not_compiled"] = [str(part) for part in slow]
     return replace(solution, meta=meta, model=ocp.model)
 
 

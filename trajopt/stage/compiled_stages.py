@@ -9,7 +9,6 @@ sweep back through them.
 from __future__ import annotations
 
 import ctypes
-import logging
 from collections.abc import Callable, Sequence
 from functools import cached_property, lru_cache
 from typing import Any
@@ -44,13 +43,13 @@ from trajopt.stage.library import (
     ValuesData,
     library_of,
 )
+from trajopt.stage.not_compiled import tell
 from trajopt.stage.numpy_stages import NumpyStages
 from trajopt.stage.pool import Pool, Work, numbers_filled
 from trajopt.stage.stage_source import StageShape
 from trajopt.stage.stages import StageDerivatives, StageValues, Trials, room_for
 from trajopt.stage.term_source import TermShape, by_knot, theta_of
 
-_LOG = logging.getLogger(__name__)
 _LONG = np.dtype(ctypes.c_long)
 _DOUBLE = 8
 
@@ -87,6 +86,7 @@ class CompiledStages:
         self._values = [np.ascontiguousarray(v) for v in (plain.t, phase.weights, p, theta, constraint_theta(path, K))]
         self._from_knot: dict[tuple[Library, int], ctypes.Structure] = {}
         self.data = self._at(self.library, 0)
+        self._phase = ocp, index
         self._kept_at = b""
         self._last: tuple[bytes, StageDerivatives | None] = b"", None
 
@@ -218,10 +218,8 @@ class CompiledStages:
 
     def _gauss_newton(self, x: Array, u: Array, nodes: Array, sigma: float) -> Hessians:
         """The Hessian of sigma l, which comes with first derivatives."""
-        if self._last[0] != b"".join(np.ascontiguousarray(a, float).tobytes() for a in (x, u, nodes)):
-            self.first(x, u, nodes)
-        found = self._last[1]
-        assert found is not None
+        known = self._last[0] == b"".join(np.ascontiguousarray(a, float).tobytes() for a in (x, u, nodes))
+        found = (self._last[1] if known else None) or self.first(x, u, nodes)
         return Hessians(sigma * found.Q, sigma * found.S, sigma * found.R)
 
     @cached_property
@@ -236,7 +234,7 @@ class CompiledStages:
         try:
             return library_of(self._backend, StageShape(shape.scheme, shape.parameters, shape.nu, parts=("second",)))
         except (TooLong, TraceError) as reason:
-            _LOG.info("second derivatives are not compiled as a whole: %s", reason)
+            tell(*self._phase, reason, "the second derivatives")
             return None
 
     def sweep_part(self, x: Array, u: Array, nodes: Array) -> tuple[CurvaturePart, Any] | None:

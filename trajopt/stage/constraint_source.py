@@ -11,7 +11,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from dynamics_backends.compiled.interface.sources import Argument, chunked_function, trace_expressions
+from dynamics_backends.compiled.interface.sources import (
+    Argument,
+    chunked_function,
+    symbolic_value,
+    trace_expressions,
+)
 from dynamics_backends.manifold import Manifold
 from dynamics_backends.protocol import Array
 from trajopt.problem.constraints import Constraint
@@ -34,7 +39,7 @@ def constraint_source(
 ) -> TermSource:
     """Trace the residuals one below the other, their Jacobian, and the Hessian of y'g; of the functions above, those of ``orders``.
 
-    Raises TooLong for constraints whose code would take too long to compile.
+    Raises TooLong for constraints whose code would take too long to compile, TraceError for one that does not work on symbols.
     """
     import casadi as ca
 
@@ -77,6 +82,5 @@ def _stacked(constraints: Sequence[TermShape], x, u, t, theta):
         p = {}
         for key, size in c.parameters:
             p[key], at = theta[at : at + size], at + size
-        r = c.residual(x[: c.residual.manifold.nx], u[: c.residual.nu], t, p)
-        rows.append(ca.vertcat(*r) if isinstance(r, list) else r)
+        rows.append(symbolic_value(c.residual, x[: c.residual.manifold.nx], u[: c.residual.nu], t, p))
     return ca.vertcat(*rows)

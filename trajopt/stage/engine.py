@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Sequence
 from typing import Any, Literal, NamedTuple
 
@@ -11,10 +10,10 @@ import numpy as np
 from trajopt.lq.lq_solver import LQSolver, NumpyLQ
 from trajopt.problem.constraints import Constraint
 from trajopt.problem.ocp import OCP
+from trajopt.stage.not_compiled import tell
 from trajopt.stage.numpy_stages import NumpyStages
 from trajopt.stage.stages import Stages
 
-_LOG = logging.getLogger(__name__)
 Engine = Literal["auto", "numpy", "compiled"]
 """auto: by the backend of each phase. compiled: whatever the backends say; what cannot be compiled is an error."""
 
@@ -80,7 +79,7 @@ def _compiled(ocp: OCP, i: int, wanted: Wanted, plain: NumpyStages, engine: Engi
         except (TooLong, TraceError) as reason:
             if engine == "compiled":
                 raise
-            _LOG.info("the stages of phase %d are not compiled as a whole: %s", i, reason)
+            tell(ocp, i, reason, "the second derivatives" if len(parts) > 1 and parts != kinds[-1] else "")
     return None
 
 

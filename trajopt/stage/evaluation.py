@@ -7,7 +7,6 @@ curvature  second derivatives of the dynamics, contracted with multipliers: what
 
 from __future__ import annotations
 
-from functools import cached_property
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
@@ -17,7 +16,7 @@ from dynamics_backends.protocol import Array, Hessians
 from trajopt.lq.lq import LQProblem
 from trajopt.problem.ocp import OCP, Phase
 from trajopt.stage.engine import Engine, Wanted, stages_of
-from trajopt.stage.numpy_stages import NumpyStages, phase_cost
+from trajopt.stage.numpy_stages import NumpyStages
 from trajopt.stage.pool import Pool, numbers_filled, worth_sharing
 from trajopt.stage.stages import (
     Candidates,
@@ -152,16 +151,8 @@ class StageEvaluator:
         return KnotCurvatures((CurvaturePart * len(parts))(*[part for part, _ in parts]), parts)
 
     def cost(self, xs: Array, us: Array) -> Array:
-        """The costs (L,) of trajectories xs (L, N + 1, nx), us (L, N, nu), in NumPy."""
-        ocp, times = self.ocp, self._times
-        total = phase_cost(ocp.terminal, xs[:, -1:], us[:, :1, :0], times[-1:], np.ones(1)).sum(axis=1)
-        for phase, knots in zip(ocp.phases, self.slices, strict=True):
-            total = total + phase_cost(phase.terms, xs[:, knots], us[:, knots], times[knots], phase.weights).sum(axis=1)
-        return np.asarray(total)
-
-    @cached_property
-    def _times(self) -> Array:
-        return self.ocp.times
+        """The costs (L,) of trajectories xs (L, N + 1, nx), us (L, N, nu), in NumPy: :meth:`~trajopt.problem.ocp.OCP.cost`."""
+        return np.asarray(self.ocp.cost(xs, us))
 
 
 def _controls_read(phase: Phase) -> int:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -11,7 +11,7 @@ from dynamics_backends.manifold import Manifold
 from dynamics_backends.manifold_curvature import difference_curvature
 from dynamics_backends.protocol import Array, Hessians, Parameters
 from trajopt.problem.constraints import Constraint
-from trajopt.problem.expansion import contracted_hessian, quadratize, residual_batch, residual_jacobians, term_value
+from trajopt.problem.expansion import contracted_hessian, phase_cost, quadratize, residual_batch, residual_jacobians
 from trajopt.problem.ocp import DiscreteMap
 from trajopt.problem.terms import CostTerm
 from trajopt.stage.pool import Pool
@@ -246,26 +246,6 @@ class _Run:
         p = {k: np.tile(v[local], (count, 1)) if v.ndim == 2 else v for k, v in s.parameters.items()}
         t, dt = np.tile(s.t[local], count), np.tile(s.dt[local], count)
         return self.dynamics.step(_flat(x), _flat(u)[:, : self.dynamics.nu], t, dt, p).reshape(x.shape)
-
-
-def phase_cost(terms: Sequence[CostTerm], x: Array, u: Array, t: Array, scale: Array) -> Array:
-    """The costs (L, K) at the knots of L trajectories x (L, K, nx), u (L, K, nu)."""
-    count = len(x)
-    total = np.zeros(x.shape[:2])
-    for term in terms:
-        weight, p = _tiled(term, count)
-        values = term_value(term, _flat(x), _flat(u), np.tile(t, count), np.tile(scale, count), weight, p)
-        total += values.reshape(count, -1)
-    return total
-
-
-def _tiled(term: CostTerm, count: int) -> tuple[Array, Mapping[str, Array]]:
-    """Weight and parameters for ``count`` trajectories in a row."""
-
-    def tile(v: Array) -> Array:
-        return np.tile(v, (count, 1)) if v.ndim == 2 else v
-
-    return tile(term.weight), {k: tile(v) for k, v in term.parameters.items()}
 
 
 def _flat(a: Array) -> Array:

@@ -20,6 +20,7 @@ from dynamics_backends.compiled.interface.sources import (
     description,
     require_short,
     short_enough,
+    symbolic_value,
     trace_expressions,
 )
 from dynamics_backends.deferred import deferred
@@ -77,7 +78,7 @@ def term_source(
 ) -> TermSource:
     """Trace the sum of terms and its expansion; running terms are scaled by dt and read controls.
 
-    Raises TooLong for terms whose code would take too long to compile.
+    Raises TooLong for terms whose code would take too long to compile, TraceError for one that does not work on symbols.
     """
     x, u, t, dt = ca.SX.sym("x", manifold.nx), ca.SX.sym("u", nu), ca.SX.sym("t"), ca.SX.sym("dt")
     theta = ca.SX.sym("theta", sum(term.theta for term in terms))
@@ -115,8 +116,7 @@ def _sum_of(terms, manifold, x, u, t, theta, scale, hessian):
         if hessian == "gauss_newton" and isinstance(residual, HasPartials):
             r, J = _own_partials(residual, x, u, t, p, manifold.ndx)
         else:
-            r = residual(moved[: residual.manifold.nx], u[: residual.nu], t, p)
-            r = ca.vertcat(*r) if isinstance(r, list) else r
+            r = symbolic_value(residual, moved[: residual.manifold.nx], u[: residual.nu], t, p)
             J = ca.jacobian(r, w)
         value = 0.5 * scale * ca.dot(weight, r * r)
         JW = J.T * ca.repmat((scale * weight).T, n, 1)

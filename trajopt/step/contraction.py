@@ -4,8 +4,18 @@ from __future__ import annotations
 
 from dynamics_backends.registry import make_backend
 from trajopt.problem.impact_stage import JUMP, ImpactStage
-from trajopt.problem.ocp import DiscreteMap, Sampling, StepContraction
+from trajopt.problem.ocp import OCP, DiscreteMap, Sampling, StepContraction
 from trajopt.step.sensitivities import SampledSystem
+
+
+def has_curvature(ocp: OCP) -> bool:
+    """Whether all time steps of a problem have second derivatives."""
+    try:
+        for phase in ocp.phases:
+            contraction_of(phase.dynamics)
+    except TypeError:
+        return False
+    return True
 
 
 def contraction_of(dynamics: DiscreteMap, *, from_source: bool = False) -> StepContraction:

@@ -12,6 +12,7 @@ from trajopt.guesses.guesses import Guess
 from trajopt.problem.constraints import Constraint
 from trajopt.problem.ocp import OCP, Phase
 from trajopt.problem.terms import QUATERNION_TOLERANCE, CostTerm, quaternion_error
+from trajopt.validation.evaluation_doubts import function_doubts, length_doubts
 from trajopt.validation.stability import stability_doubts
 from trajopt.validation.system_checks import system_doubts
 
@@ -39,6 +40,14 @@ class InvalidProblem(ValueError):
 
 def validate(ocp: OCP, guess: Guess | None = None) -> list[Finding]:
     """All findings about a problem and, where given, an initial guess; empty if there is nothing to say."""
+    findings = _findings(ocp, guess)
+    if any(f.severity == ERROR for f in findings):
+        return findings
+    return [*findings, *(Finding(WARNING, m) for m in length_doubts(ocp))]
+
+
+def _findings(ocp: OCP, guess: Guess | None) -> list[Finding]:
+    """Those that cost little enough to be looked for before each solve."""
     errors = [*_structure(ocp)]
     if not errors:  # shapes are known to agree from here on
         errors = [*_values(ocp), *_guess_errors(ocp, guess)]
@@ -47,7 +56,7 @@ def validate(ocp: OCP, guess: Guess | None = None) -> list[Finding]:
 
 def require_valid(ocp: OCP, guess: Guess | None = None) -> list[Finding]:
     """The warnings of :func:`validate`; raises :class:`InvalidProblem` if there are errors."""
-    findings = validate(ocp, guess)
+    findings = _findings(ocp, guess)
     errors = [f for f in findings if f.severity == ERROR]
     if errors:
         raise InvalidProblem(errors)
@@ -210,6 +219,7 @@ def _doubts(ocp: OCP, has_errors: bool) -> Iterator[str]:
         yield from _violated_at_start(ocp)
         yield from system_doubts(ocp)
         yield from stability_doubts(ocp)
+        yield from function_doubts(ocp)
     if has_errors or ocp.model is None:
         return
     q = ocp.x0[: ocp.model.nq]

@@ -8,7 +8,7 @@ from pathlib import Path
 from trajopt.view.drawing import DrawnRobot, draw_marks
 from trajopt.view.motion import Marks, Motion
 from trajopt.view.surfaces import Geometry
-from trajopt.view.viewer import GOAL_SIZE, extent, frames, look_at, server_for
+from trajopt.view.viewer import GOAL_SIZE, extent, frames, look_at, server_for, stop
 
 ANY_PORT = 18080
 
@@ -37,5 +37,5 @@ def write_page(
             recording.insert_sleep(float(times[i] - times[i - 1]) if i else 0.0)
         path.write_text(recording.as_html(), encoding="utf-8")
     finally:
-        server.stop()
+        stop(server)
     return path, tuple(dict.fromkeys(sentence for robot in robots for sentence in robot.missing))

@@ -35,6 +35,12 @@ def server_for(host: str = HOST, port: int = PORT) -> Any:
     return server
 
 
+def stop(server: Any) -> None:
+    """End a server without its message."""
+    with contextlib.redirect_stdout(io.StringIO()):
+        server.stop()
+
+
 def frames(motions: Sequence[Motion]) -> Array:
     """The times (T,) [s] of the pictures of motions that begin together."""
     end = max(float(motion.times[-1]) for motion in motions)
@@ -97,7 +103,7 @@ class Viewer:
     def close(self) -> None:
         """End the server."""
         self._closed.set()
-        self.server.stop()
+        stop(self.server)
 
     def __enter__(self) -> Viewer:
         return self

@@ -19,6 +19,7 @@ _INFIX = {"ADD": "{0} + {1}", "SUB": "{0} - {1}", "MUL": "{0} * {1}", "DIV": "{0
 _INFIX |= {"SQ": "{0} * {0}", "TWICE": "{0} + {0}", "INV": "1.0 / {0}"}
 _CALLS = {"SIN", "COS", "TAN", "EXP", "LOG", "SQRT", "TANH", "ATAN2", "ATAN", "FABS", "FMIN", "FMAX", "POW", "CONSTPOW"}
 _CALLS |= {"LT", "LE", "EQ", "NE", "NOT", "AND", "OR", "IF_ELSE_ZERO", "SIGN", "SINH", "COSH", "ASIN", "ACOS", "FLOOR"}
+_CALLS |= {"EXPM1", "LOG1P"}
 
 
 @dataclass(frozen=True)

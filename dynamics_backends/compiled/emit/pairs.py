@@ -161,6 +161,12 @@ class DualPair(Pair):
     def log(self) -> DualPair:
         return self._chain(ca.log(self.first), 1.0 / self.first)
 
+    def expm1(self) -> DualPair:
+        return self._chain(ca.expm1(self.first), ca.exp(self.first))
+
+    def log1p(self) -> DualPair:
+        return self._chain(ca.log1p(self.first), 1.0 / (1.0 + self.first))
+
     def sqrt(self) -> DualPair:
         root = ca.sqrt(self.first)
         return self._chain(root, 0.5 / root)
@@ -212,6 +218,16 @@ class ComplexPair(Pair):
     def exp(self) -> ComplexPair:
         e = ca.exp(self.first)
         return ComplexPair(e * ca.cos(self.second), e * ca.sin(self.second))
+
+    def expm1(self) -> ComplexPair:
+        """exp(re) cos(im) - 1 = expm1(re) cos(im) - 2 sin(im / 2)^2."""
+        half, c = ca.sin(0.5 * self.second), ca.cos(self.second)
+        return ComplexPair(ca.expm1(self.first) * c - 2.0 * half * half, ca.exp(self.first) * ca.sin(self.second))
+
+    def log1p(self) -> ComplexPair:
+        """log|1 + z| = log1p(2 re + |z|^2) / 2."""
+        a, b = self.first, self.second
+        return ComplexPair(0.5 * ca.log1p(2.0 * a + a * a + b * b), ca.atan2(b, 1.0 + a))
 
     def modulus(self) -> Any:
         """|self|, a real expression."""
@@ -270,6 +286,7 @@ def _where(condition: Any, a: Any) -> Any:
     return type(a)(*chosen)
 
 
+_FUNCTIONS = ("sin", "cos", "sinh", "cosh", "tanh", "exp", "log", "sqrt", "expm1", "log1p")
 OPERATIONS: dict[str, Callable[..., Any]] = {
     "ADD": lambda a, b: a + b,
     "SUB": lambda a, b: a - b,
@@ -281,7 +298,7 @@ OPERATIONS: dict[str, Callable[..., Any]] = {
     "INV": lambda a: a.inverse(),
     "POW": lambda a, b: a**b,
     "CONSTPOW": lambda a, b: a**b,
-    **{n.upper(): lambda a, n=n: getattr(a, n)() for n in ("sin", "cos", "sinh", "cosh", "tanh", "exp", "log", "sqrt")},
+    **{n.upper(): lambda a, n=n: getattr(a, n)() for n in _FUNCTIONS},
     "TAN": lambda a: a.sin() / a.cos(),
     "ATAN2": lambda y, x: type(y).atan2(y, x),
     "ATAN": lambda a: type(a).atan2(a, 1.0),

@@ -8,6 +8,7 @@ without a change.  Time and parameters are inputs.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -18,12 +19,13 @@ from dynamics_backends.compiled.emit.pairs import ALGEBRAS, OPERATIONS, Pair
 from dynamics_backends.compiled.emit.trace import Trace, trace, trace_expressions
 from dynamics_backends.compiled.loops.kernel import CompiledKernel
 from dynamics_backends.compiled.loops.unrolled import straight_kernel
-from dynamics_backends.methods.symbolic_map import Symbols, symbolic_value
+from dynamics_backends.methods.symbolic_map import Symbols, TraceError, symbolic_value
 from dynamics_backends.protocol import Array, Map, is_second_order
 from dynamics_backends.scalar import Rows, Scalar
 from dynamics_backends.scalars.dual import Dual
 
 Sizes = tuple[tuple[str, int], ...]
+_LOG = logging.getLogger(__name__)
 
 
 class TracedMap:
@@ -37,17 +39,27 @@ class TracedMap:
         self.manifold, self.nu, self.n_out = map.manifold, map.nu, map.n_out
         self.output_names, self.control_names = map.output_names, map.control_names
         self.second_order = is_second_order(map)
+        self._untraced = False
         self._traces: dict[Sizes, Trace] = {}
         self._kernels: dict[tuple[str, tuple[bool, ...], Sizes], CompiledKernel] = {}
 
     def __call__(self, x: Rows, u: Rows, t: Scalar, p: Mapping[str, Rows]) -> Rows:
-        """Rows (n_out, N).  Raises TraceError for a function that cannot be traced, CompilerError without a compiler."""
+        """Rows (n_out, N); of a function that cannot be traced by the function itself, which is logged once.
+
+        Raises CompilerError without a compiler.
+        """
         rows = [sm.stack(a) if isinstance(a, list) else a for a in (x, u, _time_row(t), *p.values())]
         algebra = _algebra(rows)
-        if algebra is None:
+        if algebra is None or self._untraced:
             return self.wrapped(x, u, t, p)
         sizes = tuple((name, len(r)) for name, r in zip(p, rows[3:], strict=True))
-        return getattr(self, f"_{algebra}")(rows, sizes)
+        try:
+            return getattr(self, f"_{algebra}")(rows, sizes)
+        except TraceError as reason:
+            self._untraced = True
+            if not reason.told:
+                _LOG.warning("NumPy serves for compiled code: %s", reason)
+            return self.wrapped(x, u, t, p)
 
     # -- kinds of numbers -------------------------------------------------------------------------------------------
     def _real(self, rows: list[Array], sizes: Sizes) -> Array:

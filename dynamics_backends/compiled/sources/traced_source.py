@@ -26,8 +26,8 @@ from dynamics_backends.methods.symbolic_map import Symbols, complaint, descripti
 from dynamics_backends.protocol import Map, Partials, is_second_order
 
 ca = deferred("casadi")
-OPERATIONS_LIMIT = 100_000
-"""Operations of one function at most; compilers take about a second for 10,000."""
+OPERATIONS_LIMIT = 300_000
+"""Operations of one function at most; compilers take about a second for 10,000, once, on each core."""
 
 
 class TooLong(ValueError):

@@ -9,7 +9,13 @@ typedef double V;
 #define LANE(v, l) (v)
 #define NOINLINE static
 #define STRAIGHT static
+#if defined(__GNUC__)
+#define ALWAYS_INLINE static inline __attribute__((always_inline))
+/* functions of one kind take the same parameters, whether they need all of them or not */
+#pragma GCC diagnostic ignored "-Wunused-parameter"
+#else
 #define ALWAYS_INLINE static inline
+#endif
 #define SCRATCH
 #define EXPORT static inline
 #define UNROLL
@@ -30,6 +36,8 @@ static inline V splat(double x) { return x; }
 #define v_acos acos
 #define v_fabs fabs
 #define v_floor floor
+#define v_expm1 expm1
+#define v_log1p log1p
 #define v_atan2 atan2
 #define v_pow pow
 #define v_constpow pow

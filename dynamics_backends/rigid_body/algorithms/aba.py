@@ -12,6 +12,7 @@ from dynamics_backends.rigid_body.passes.field_access import as_rows
 from dynamics_backends.rigid_body.passes.passes import Program, body, down, up
 from dynamics_backends.rigid_body.spatial.spatial import articulated
 from dynamics_backends.scalar import Rows
+from dynamics_backends.scalars.entries import takes_entries
 
 
 @down("vel_link", "bias_link")
@@ -64,6 +65,7 @@ ABA = Program("aba", [PLACE, VELOCITY, FREE_BODY, ATTACH, ACCELERATE], ["a"])
 ABA_EXTERNAL = ABA.inserted(SUBTRACT_EXTERNAL, after=FREE_BODY, name="aba_external")
 
 
+@takes_entries
 def aba(model: Model, q: Rows, v: Rows, tau: Rows, f_ext: Any = None, *, driver: Driver = run) -> Rows:
     """Joint accelerations (nv, N) for configuration q (nq, N), velocity v and joint forces tau (nv, N).
 

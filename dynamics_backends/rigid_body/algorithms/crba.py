@@ -13,6 +13,7 @@ from dynamics_backends.rigid_body.passes.drivers import Driver, run
 from dynamics_backends.rigid_body.passes.ground import INERTIA, PLACE, at_base
 from dynamics_backends.rigid_body.passes.passes import Program, dof, own_pair, pair, up_sum, whole
 from dynamics_backends.scalar import Rows
+from dynamics_backends.scalars.entries import takes_entries
 
 
 @dof("IS")
@@ -46,6 +47,7 @@ MASS_MATRIX = [MOMENTUM, ENTRIES, OWN_ENTRIES, ADD_ROTORS]
 CRBA = Program("crba", [PLACE, INERTIA, up_sum("I"), *MASS_MATRIX], ["M"])
 
 
+@takes_entries
 def crba(model: Model, q: Rows, *, driver: Driver = run) -> Any:
     """The mass matrix M[i][j]: (nv, nv, N) from q (nq, N); nested lists for symbols."""
     return driver(CRBA, model, {"q": at_base(model, q)})["M"]

@@ -25,6 +25,7 @@ from dynamics_backends.rigid_body.passes.ground import INERTIA, PLACE, VELOCITY,
 from dynamics_backends.rigid_body.passes.passes import Program, body
 from dynamics_backends.rigid_body.spatial.spatial import Mat, Motion, Transform, Vec
 from dynamics_backends.scalar import Rows, Scalar
+from dynamics_backends.scalars.entries import takes_entries
 
 REFERENCES = ("LOCAL", "WORLD", "LOCAL_WORLD_ALIGNED")
 PLACEMENT = Program("placement", [PLACE], ["X", "S"])
@@ -74,12 +75,14 @@ def _rows(vectors: list[Vec], zero: Scalar) -> Rows:
     return sm.stack([c + zero for v in vectors for c in (v.x, v.y, v.z)])
 
 
+@takes_entries
 def frame_position(model: Model, q: Rows, frame: int) -> Rows:
     """World position (3, N) [m] of the frame's origin."""
     posed = _pose(PLACEMENT, model, frame, {"q": q})
     return _rows([posed.pose.p + posed.origin], posed.zero)
 
 
+@takes_entries
 def point_positions(model: Model, q: Rows, points: Sequence[tuple[int, Sequence[float]]]) -> list[Rows]:
     """World positions (3, N) [m] of points of bodies, (body, coordinates (3) in its internal frame), from one recursion."""
     fields, zero = run(PLACEMENT, model, {"q": at_base(model, q)}), 0.0 * q[0]
@@ -87,6 +90,7 @@ def point_positions(model: Model, q: Rows, points: Sequence[tuple[int, Sequence[
     return [_rows([poses[b].point(Vec(*map(float, at))) + base_origin(model, q, b)], zero) for b, at in points]
 
 
+@takes_entries
 def frame_rotation(model: Model, q: Rows, frame: int) -> list[list[Scalar]]:
     """Rotation from the frame to the world, R[i][j]."""
     posed = _pose(PLACEMENT, model, frame, {"q": q})
@@ -94,6 +98,7 @@ def frame_rotation(model: Model, q: Rows, frame: int) -> list[list[Scalar]]:
     return [[c + posed.zero for c in (r.x, r.y, r.z)] for r in (R.a, R.b, R.c)]
 
 
+@takes_entries
 def frame_velocity(model: Model, q: Rows, v: Rows, frame: int, reference: str = "LOCAL_WORLD_ALIGNED") -> Rows:
     """Velocity (6, N) [linear m/s; angular rad/s] of the frame."""
     posed = _pose(MOTION, model, frame, {"q": q, "v": v})
@@ -120,6 +125,7 @@ def _check(reference: str) -> None:
         raise ValueError(f"reference = {reference!r}; known: {', '.join(REFERENCES)}")
 
 
+@takes_entries
 def frame_jacobian(model: Model, q: Rows, frame: int, reference: str = "LOCAL_WORLD_ALIGNED") -> Rows:
     """Jacobian (6 * nv, N) by rows: entry [r * nv + d] is d velocity[r] / d v[d]."""
     posed = _pose(PLACEMENT, model, frame, {"q": q})
@@ -127,6 +133,7 @@ def frame_jacobian(model: Model, q: Rows, frame: int, reference: str = "LOCAL_WO
     return _matrix_rows(model, columns, posed.zero)
 
 
+@takes_entries
 def frame_jacobian_rate(model: Model, q: Rows, v: Rows, frame: int, reference: str = "LOCAL_WORLD_ALIGNED") -> Rows:
     """Time derivative of :func:`frame_jacobian` at velocity v, (6 * nv, N) by rows."""
     _check(reference)
@@ -159,6 +166,7 @@ class FrameKinematics(NamedTuple):
     jacobian: Rows
 
 
+@takes_entries
 def frame_kinematics(model: Model, q: Rows, frame: int) -> FrameKinematics:
     """Placement and Jacobian of a frame, from one recursion."""
     posed = _pose(PLACEMENT, model, frame, {"q": q})
@@ -211,6 +219,7 @@ MOMENTA = Program("momentum", [PLACE, VELOCITY, INERTIA, MOMENTUM], ["f"])
 ENERGY = Program("kinetic_energy", [PLACE, VELOCITY, INERTIA, KINETIC], ["kinetic"])
 
 
+@takes_entries
 def center_of_mass(model: Model, q: Rows) -> Rows:
     """World position (3, N) [m] of the center of mass of all moving bodies."""
     fields = run(CENTER, model, {"q": at_base(model, q)})
@@ -220,6 +229,7 @@ def center_of_mass(model: Model, q: Rows) -> Rows:
     return _rows([total * (1.0 / model.total_mass)], 0.0 * q[0])
 
 
+@takes_entries
 def spatial_momentum(model: Model, q: Rows, v: Rows) -> Rows:
     """Linear and angular momentum (6, N) of all moving bodies about the world's origin, in world axes; no rotors."""
     fields = run(MOMENTA, model, {"q": at_base(model, q), "v": v})
@@ -233,13 +243,18 @@ def spatial_momentum(model: Model, q: Rows, v: Rows) -> Rows:
 
 def kinetic_energy(model: Model, q: Rows, v: Rows) -> Scalar:
     """Kinetic energy (N,) [J], rotors included."""
+    return _kinetic_energy(model, q, v)[0]
+
+
+@takes_entries
+def _kinetic_energy(model: Model, q: Rows, v: Rows) -> list[Scalar]:
     fields = run(ENERGY, model, {"q": at_base(model, q), "v": v})
     total = 0.0 * v[0]
     for b in range(model.nb):
         total = total + row(fields["kinetic"], b)
     for d in np.flatnonzero(model.armature):
         total = total + 0.5 * float(model.armature[d]) * v[d] * v[d]
-    return total
+    return [total]
 
 
 def potential_energy(model: Model, q: Rows) -> Scalar:

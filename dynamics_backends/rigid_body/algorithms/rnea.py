@@ -9,6 +9,7 @@ from dynamics_backends.rigid_body.passes.drivers import Driver, run
 from dynamics_backends.rigid_body.passes.field_access import as_rows
 from dynamics_backends.rigid_body.passes.passes import Program, body, dof, down, up
 from dynamics_backends.scalar import Rows
+from dynamics_backends.scalars.entries import takes_entries
 
 
 @body("X_link")
@@ -53,6 +54,7 @@ RNEA = Program("rnea", [PLACE, MOTION, FORCE, PROJECT, ADD_ROTOR], ["tau"])
 RNEA_EXTERNAL = RNEA.inserted(SUBTRACT_EXTERNAL, after=FORCE, name="rnea_external")
 
 
+@takes_entries
 def rnea(model: Model, q: Rows, v: Rows, a: Rows, f_ext: Any = None, *, driver: Driver = run) -> Rows:
     """Joint forces tau (nv, N) [N, N m] for configuration q (nq, N), velocity v and acceleration a (nv, N).
 
@@ -65,6 +67,7 @@ def rnea(model: Model, q: Rows, v: Rows, a: Rows, f_ext: Any = None, *, driver: 
     return as_rows(driver(program, model, arguments)["tau"])
 
 
+@takes_entries
 def nonlinear_effects(model: Model, q: Rows, v: Rows, f_ext: Any = None, *, driver: Driver = run) -> Rows:
     """Coriolis, centrifugal and gravity forces C(q, v) v + g(q): joint forces (nv, N) at zero acceleration."""
     return rnea(model, q, v, 0.0 * v if not isinstance(v, list) else [0.0 * x for x in v], f_ext, driver=driver)

@@ -1,7 +1,7 @@
 """Simplified surfaces, kept on disk: reading a robot's meshes takes seconds, what is drawn of them milliseconds.
 
-Entries are named by the file's path, time and size and by the number of triangles, so that a changed file is read anew; they appear
-complete or not at all, and a folder that cannot be written only costs the time.
+Entries are named by the file's path, time and size, by the number of triangles and by how they are simplified, so that a changed
+file is read anew; they appear complete or not at all, and a folder that cannot be written only costs the time.
 """
 
 from __future__ import annotations
@@ -18,6 +18,8 @@ import numpy as np
 
 from dynamics_backends.rigid_body.geometry.meshes import Part, load_mesh, simplified
 
+VERSION = 2
+"""Of how meshes are simplified: entries of another are not read."""
 FEWEST = 200
 """No part is cut to fewer triangles."""
 
@@ -49,7 +51,7 @@ def _entry(path: Path, triangles: int) -> Path:
     import platformdirs
 
     state = path.stat()
-    name = hashlib.sha256(f"{path}\0{state.st_mtime_ns}\0{state.st_size}\0{triangles}".encode()).hexdigest()
+    name = hashlib.sha256(f"{VERSION}\0{path}\0{state.st_mtime_ns}\0{state.st_size}\0{triangles}".encode()).hexdigest()
     folder = os.environ.get("TRAJOPT_CACHE_DIR") or platformdirs.user_cache_dir("trajopt")
     return Path(folder) / "meshes" / f"{name[:32]}.npz"
 

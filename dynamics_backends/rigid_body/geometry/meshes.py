@@ -20,6 +20,8 @@ from dynamics_backends.protocol import Array
 
 GRAY = "0.5 0.5 0.5 1"
 PACKAGE, FILE = "package://", "file://"
+WELD = 1e-6
+"""Vertices closer than this, as a share of a mesh's extent, are one."""
 
 
 class MeshMissing(LookupError):
@@ -124,14 +126,29 @@ def _color(piece: Any) -> tuple[float, float, float, float] | None:
 def simplified(vertices: Array, faces: Array, triangles: int) -> tuple[Array, Array]:
     """About ``triangles`` triangles in place of more (quadric error metrics of M. Garland, P. Heckbert, SIGGRAPH 1997).
 
+    Corners that coincide are made one first: many files give each triangle corners of its own, and such would fall apart.
     Raises ModuleNotFoundError without fast-simplification where there are more.
     """
     if len(faces) <= triangles:
         return vertices, faces
     import fast_simplification
 
+    vertices, faces = welded(vertices, faces)
+    if len(faces) <= triangles:
+        return vertices, faces
     fewer = 1.0 - triangles / len(faces)
     points, corners = fast_simplification.simplify(
         vertices.astype(np.float32), faces.astype(np.int32), target_reduction=min(fewer, 0.999)
     )
     return points.astype(float), corners.astype(np.int64)
+
+
+def welded(vertices: Array, faces: Array) -> tuple[Array, Array]:
+    """The surface with one vertex in place of those that agree to WELD of its extent, without triangles that become lines."""
+    size = float(np.ptp(vertices, axis=0).max())
+    if size == 0.0:
+        return vertices, faces
+    _, first, inverse = np.unique(np.round(vertices / (WELD * size)), axis=0, return_index=True, return_inverse=True)
+    corners = inverse.reshape(-1)[faces]
+    a, b, c = corners.T
+    return vertices[first], corners[(a != b) & (b != c) & (c != a)]

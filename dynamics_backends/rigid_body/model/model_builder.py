@@ -155,6 +155,10 @@ def lock_joints(model: Model, joints: Iterable[str] | Mapping[str, float]) -> Mo
 
     Their bodies are merged into the parents; all frames stay. Raises UnknownName, or ValueError for a joint with several DoFs and
     for a model with a coupling.
+
+    >>> import trajopt as to
+    >>> to.lock_joints(to.load_robot("iiwa7"), {"iiwa_joint_7": 0.5}).nv
+    6
     """
     if model.coupling is not None:
         raise ValueError("cannot lock joints of a model with followers: load it with mimic='lock' or 'free'")

@@ -20,6 +20,7 @@ JOINT_KINDS = {  # URDF type -> joint type of the model
 }
 _LIMITED = ("revolute", "prismatic")  # URDF types that must have position limits
 _AXIAL = ("revolute", "continuous", "prismatic", "planar")
+SMALLEST_AXIS = 1e-100  # shorter ones have no direction in double precision
 _XACRO = ("xacro", "://ros.org/wiki/xacro", "://wiki.ros.org/xacro")
 
 
@@ -181,7 +182,7 @@ def _axis(joint: Element, snap: float | None) -> np.ndarray:
     if element is None:
         return np.array([1.0, 0.0, 0.0])
     axis = element.vector("xyz", (1, 0, 0))
-    if not axis.any():
+    if not np.abs(axis).max() > SMALLEST_AXIS:
         raise element.error("the axis is zero: give a direction, such as xyz='0 0 1'")
     axis = unit_axis(axis)
     return axis if snap is None else snap_vector(axis, snap)

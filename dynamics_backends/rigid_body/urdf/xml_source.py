@@ -31,6 +31,10 @@ class URDFError(ValueError):
     """A URDF that cannot be read, or describes no usable robot; the message says where and what to do."""
 
 
+LARGEST = 1e30
+"""Larger numbers, whose products overflow, are no lengths, masses or angles; as limits they stand for none."""
+
+
 @dataclass(eq=False)
 class Element:
     """An XML element; `source` is the file's name."""
@@ -100,6 +104,10 @@ class Element:
             raise self.error(f"{what} is {word!r}, which is not a number") from None
         if math.isnan(value) or (math.isinf(value) and not infinite):
             raise self.error(f"{what} is {word!r}: give a finite number")
+        if abs(value) > LARGEST:
+            if not infinite:
+                raise self.error(f"{what} is {word!r}: give a number below {LARGEST:.0e}, in SI units")
+            return math.copysign(math.inf, value)
         return value
 
 

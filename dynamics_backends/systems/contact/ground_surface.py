@@ -16,6 +16,7 @@ import numpy as np
 
 from dynamics_backends.rigid_body.spatial.spatial import Mat, Vec
 from dynamics_backends.scalar import Rows, Scalar
+from dynamics_backends.scalars.entries import Entry, unboxed
 from dynamics_backends.scalars.taylor import Taylor, inverse_root
 from dynamics_backends.systems.contact.contact_law import Derivatives, SecondDerivatives, parameter, scaled
 
@@ -67,9 +68,9 @@ class Plane:
 
 
 class Terrain:
-    """Hilly ground z = height + h(x, y); ``h`` is written with arithmetic and :mod:`dynamics_backends.scalar`.
+    """Hilly ground z = height + h(x, y); ``h`` is written with arithmetic and functions of NumPy.
 
-    Example: ``Terrain(lambda x, y: 0.05 * sin(3.0 * x) * cos(2.0 * y))``.
+    Example: ``Terrain(lambda x, y: 0.05 * np.sin(3.0 * x) * np.cos(2.0 * y))``.
     """
 
     def __init__(self, h: Callable[[Any, Any], Any], height: float = 0.0) -> None:
@@ -78,7 +79,7 @@ class Terrain:
 
     def surface(self, p: Vec, parameters: Mapping[str, Rows]) -> Surface:
         """See :class:`Ground`."""
-        h = Taylor.of(self.h(*Taylor.variables(p.x, p.y)))
+        h = Taylor.of(unboxed(self.h(*map(Entry, Taylor.variables(p.x, p.y)))))
         hx, hy = h.slope_x(), h.slope_y()
         size = inverse_root(hx * hx + hy * hy + 1.0)
         n = (-hx * size, -hy * size, size)

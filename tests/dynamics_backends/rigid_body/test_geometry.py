@@ -5,7 +5,7 @@ import pytest
 
 from dynamics_backends.rigid_body.geometry.capsule_fit import distances_to_segment, fit_capsule
 from dynamics_backends.rigid_body.geometry.mesh_cache import simplified_mesh
-from dynamics_backends.rigid_body.geometry.meshes import MeshMissing, find_mesh, load_mesh
+from dynamics_backends.rigid_body.geometry.meshes import MeshMissing, find_mesh, load_mesh, simplified, welded
 from dynamics_backends.rigid_body.geometry.shapes import Box, Capsule, Cylinder, Sphere
 from dynamics_backends.rigid_body.geometry.urdf_shapes import urdf_shapes
 from dynamics_backends.rigid_body.urdf.xml_source import URDFError
@@ -122,6 +122,30 @@ def test_simplified_meshes_are_kept_and_read_anew_when_the_file_changes(tmp_path
     path.write_text(TETRAHEDRON + "v 2 2 2\n")
     with pytest.raises(pytest.fail.Exception, match="read anew"):
         simplified_mesh(path, 300)
+
+
+def soup(vertices, faces):
+    """The same surface with corners of its own for each triangle."""
+    return vertices[faces].reshape(-1, 3), np.arange(faces.size).reshape(-1, 3)
+
+
+def test_triangles_with_corners_of_their_own_are_joined():
+    vertices, faces = Sphere(0.3).triangles()
+    joined = welded(*soup(vertices, faces))
+    edges = np.sort(joined[1][:, [[0, 1], [1, 2], [2, 0]]].reshape(-1, 2), axis=1)
+    counts = np.unique(edges, axis=0, return_counts=True)[1]
+    assert (counts == 2).all()
+    assert enclosed(*joined) == pytest.approx(enclosed(vertices, faces))
+
+
+def test_a_simplified_surface_stays_closed_whoever_shares_its_corners():
+    pytest.importorskip("fast_simplification")
+    vertices, faces = Sphere(0.3).triangles()
+    fewer = len(faces) // 3
+    together, apart = simplified(vertices, faces, fewer), simplified(*soup(vertices, faces), fewer)
+    assert len(apart[1]) < 0.5 * len(faces)
+    assert enclosed(*apart) == pytest.approx(enclosed(*together), rel=0.05)
+    assert enclosed(*apart) == pytest.approx(enclosed(vertices, faces), rel=0.1)
 
 
 def test_files_that_are_no_meshes(tmp_path):

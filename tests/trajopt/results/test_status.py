@@ -2,7 +2,6 @@
 
 import io
 import time
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -264,15 +263,6 @@ def test_table_repeats_its_header_every_ten_rows():
     assert first[0] == "0"
     assert float(first[1]) == pytest.approx(solution.history[0].cost, rel=1e-6)
     assert "max_iterations = 12" in lines[-2]
-
-
-def test_the_readme_explains_the_columns():
-    readme = (Path(__file__).parents[3] / "README.md").read_text(encoding="utf-8")
-    shown = [{line.split()[0] for line in ConsoleTable(verbosity=v).legend().splitlines()} for v in range(4)]
-    for line in ConsoleTable(verbosity=3).legend().splitlines():
-        title, meaning = line.split(maxsplit=1)
-        level = next(v for v in (1, 2, 3) if title in shown[v])
-        assert f"| `{title}` | {meaning} | {level} |".replace("|grad|", r"\|grad\|") in readme
 
 
 def test_verbosity_and_legend():

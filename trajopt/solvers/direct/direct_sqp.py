@@ -1,13 +1,14 @@
 """Direct multiple shooting with SQP: the transcription of :mod:`trajopt.solvers.direct.transcription` solved by
 :mod:`trajopt.solvers.sqp.sqp`.
 
-The programs of this module know their stages, for ``qp_solver = "riccati"``, and Hessians without second derivatives of
-dynamics and constraints.
+The programs of this module know their derivatives by their stages, for Riccati recursions, and Hessians without second
+derivatives of dynamics and constraints.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING
 
@@ -16,6 +17,7 @@ import numpy as np
 from dynamics_backends.deferred import deferred
 from dynamics_backends.protocol import Array
 from trajopt.guesses.guesses import Guess
+from trajopt.lq.lq_solver import LQSolver
 from trajopt.problem.ocp import OCP
 from trajopt.results.records import Callback
 from trajopt.results.solution import Solution
@@ -24,10 +26,11 @@ from trajopt.solvers.direct.program_parts import Part, parts_of
 from trajopt.solvers.direct.transcription import Transcription
 from trajopt.solvers.nlp.nlp import NLP
 from trajopt.solvers.options import SQPOptions
-from trajopt.solvers.qp.qp import QPSolver, StageLayout, make_qp_solver
 from trajopt.solvers.qp.stage_hessian import StageHessian, StagePlaces
+from trajopt.solvers.qp.stage_jacobian import RowPlaces, StageJacobian
 from trajopt.solvers.sqp.sqp import solve_nlp
 from trajopt.stage.engine import is_compiled, lq_solver_for
+from trajopt.step.contraction import has_curvature
 
 if TYPE_CHECKING:
     import scipy.sparse as sp
@@ -36,14 +39,32 @@ else:
 
 
 class StagedProgram(Transcription):
-    """A transcription with its :class:`~trajopt.solvers.qp.qp.StageLayout` and its Gauss-Newton Hessian."""
+    """A transcription with its derivatives by their stages and its Gauss-Newton Hessian.
 
-    @cached_property
-    def layout(self) -> StageLayout | None:
-        """Where the stages are; None with a first-order hold, whose controls belong to two of them."""
+    With a first-order hold, whose controls belong to two stages, there are only sparse matrices.
+    """
+
+    def stage_derivatives(self, w: Array) -> tuple[Array, StageJacobian] | None:
+        """See :class:`~trajopt.solvers.sqp.sqp_iterate.Staged`."""
         if self.hold != "zero_order":
             return None
-        return StageLayout(self.ix, self.iu, self._defect_rows, np.zeros(0, dtype=int))
+        N, n, m, places = self.N, self.n, self.m, self._row_places
+        gradient, found = self._linearized(w)
+        A, B, G = np.zeros((N, n, n)), np.zeros((N, n, m)), np.zeros((*places.within.shape, n + m))
+        for part, d in zip(self.parts, found, strict=True):
+            present, width = (part.rows >= 0)[:, :, None], part.iu.shape[1]
+            if part.stepped:
+                A[part.knots], B[part.knots] = d.A, d.B
+            own = G[part.knots, : part.rows.shape[1]]
+            own[:, :, :n], own[:, :, n : n + width] = np.where(present, d.gx, 0.0), np.where(present, d.gu, 0.0)
+        return gradient, StageJacobian(A, B, G, places)
+
+    @cached_property
+    def _row_places(self) -> RowPlaces:
+        within = np.full((self.N + 1, max(part.rows.shape[1] for part in self.parts)), -1)
+        for part in self.parts:
+            within[part.knots, : part.rows.shape[1]] = part.rows
+        return RowPlaces(self._places, self._defect_rows, within)
 
     def convex_hessian(self, w: Array, sigma: float, multipliers: Array) -> sp.csc_matrix:
         """See :class:`~trajopt.solvers.nlp.nlp.ConvexOverNonlinear`."""
@@ -65,7 +86,7 @@ class StagedProgram(Transcription):
 
     @cached_property
     def _places(self) -> StagePlaces:
-        return StagePlaces(self.ix, self.iu, self.size)
+        return StagePlaces(self.ix, self.iu)
 
     @property
     def _convex_kind(self) -> str:
@@ -73,10 +94,10 @@ class StagedProgram(Transcription):
 
     @cached_property
     def convex_parts(self) -> list[Part]:
-        """The parts with convex Hessians; beside exact ones, which are used by default, they are not worth a library."""
+        """The parts with convex Hessians."""
         if self.kind != "exact":
             return self.parts
-        return parts_of(self.ocp, self.ix, self.iu, self.hold, "gauss_newton", self.N * self.n, engine="numpy")
+        return parts_of(self.ocp, self.ix, self.iu, self.hold, "gauss_newton", self.N * self.n, cost_alone=True)
 
     def recentered(self, w: Array) -> tuple[NLP, Array]:
         """See :class:`~trajopt.solvers.nlp.nlp.NLP`."""
@@ -98,26 +119,26 @@ def sqp(
 
     multipliers: of an earlier solution of the same structure; the first QP starts at their active set.
 
-    hessian = "scqp", the default, counts the outer functions of constraints that have a
-    :class:`~trajopt.problem.constraints.Composition`, and is "gauss_newton" where none has. Raises ValueError where
-    ``qp_solver = "riccati"`` meets a constraint that couples knots or is an equality, by its name.
+    hessian: "auto", the default, is "exact" where all time steps have second derivatives, else "scqp", which counts the outer
+    functions of constraints that have a :class:`~trajopt.problem.constraints.Composition`, and is "gauss_newton" where none
+    has. Raises ValueError where
+    ``qp_solver = "riccati"`` meets a first-order hold, which couples stages.
     """
     options = options or SQPOptions()
+    if options.hessian == "auto":
+        options = replace(options, hessian="exact" if has_curvature(ocp) else "scqp")
     program = staged_program(ocp, guess, options)
     warm = None if multipliers is None else warm_multipliers(program, multipliers)
-    w, qp_solver = program.variables(*guess), qp_solver_for(ocp, options)
-    found = solve_nlp(program, w, options, callback, multipliers=warm, qp_solver=qp_solver)
+    w, lq_solver = program.variables(*guess), sweeper_of(ocp)
+    found = solve_nlp(program, w, options, callback, multipliers=warm, lq_solver=lq_solver)
     return trajectory_solution(found.nlp, found)  # type: ignore[arg-type]
 
 
 def staged_program(ocp: OCP, guess: Guess, options: SQPOptions) -> StagedProgram:
-    """The program that the SQP method solves."""
+    """The program that the SQP method solves; "auto" stands for "scqp" here, as in real-time iterations."""
     return StagedProgram(ocp, guess, options.hold, "scqp" if options.hessian == "auto" else options.hessian)
 
 
-def qp_solver_for(ocp: OCP, options: SQPOptions) -> QPSolver:
-    """The QP solver of the options; Riccati sweeps are compiled where the problem's backends are."""
-    sweeping = options.qp_solver in ("riccati", "interior_point") and options.hold == "zero_order"
-    if not sweeping or not is_compiled(ocp):
-        return make_qp_solver(options.qp_solver)
-    return make_qp_solver(options.qp_solver, lq_solver=lq_solver_for(ocp))
+def sweeper_of(ocp: OCP) -> LQSolver | None:
+    """Who solves the LQ problems of QPs; None where that would be NumPy, which is slower than a sparse factorization."""
+    return lq_solver_for(ocp) if is_compiled(ocp) else None

@@ -15,11 +15,12 @@ from typing import NamedTuple
 import numpy as np
 
 from dynamics_backends.protocol import Array
+from trajopt.lq.lq_solver import LQSolver
 from trajopt.solvers.direct.transcription import Transcription
 from trajopt.solvers.options import SQPOptions
 from trajopt.solvers.qp.interior_point import InteriorPoint
 from trajopt.solvers.qp.newton import ActiveSetNewton
-from trajopt.solvers.qp.qp import QPSolution, QPSolver, QPStatus, make_qp_solver
+from trajopt.solvers.qp.qp import QPSolution, QPStatus, make_qp_solver
 from trajopt.solvers.sqp.convexify import Convexified, convexified
 from trajopt.solvers.sqp.sqp_iterate import Iterate, hessian_at, iterate_at, qp_about, semidefinite_at, settled, trial
 
@@ -36,18 +37,19 @@ class Feedback(NamedTuple):
 class RealTimeIteration:
     """Steps on the program of an optimal-control problem, whose first state is given anew at each sample.
 
-    options: hessian and qp_solver count. Multipliers pass from one step to the next.
+    options: hessian and qp_solver count. lq_solver: who sweeps over the stages of QPs; None: they are sparse matrices.
+    Multipliers pass from one step to the next.
     """
 
     def __init__(
-        self, program: Transcription, options: SQPOptions | None = None, qp_solver: QPSolver | None = None
+        self, program: Transcription, options: SQPOptions | None = None, lq_solver: LQSolver | None = None
     ) -> None:
         self.program, self.options = program, settled(options or SQPOptions(), program)
-        self.qp_solver = qp_solver or make_qp_solver(self.options.qp_solver)
+        self.qp_solver = make_qp_solver(self.options.qp_solver, lq_solver)
         self.fallback = InteriorPoint()
         self.y, self.z = np.zeros_like(program.g_lower), np.zeros_like(program.x_lower)
         self.last: QPSolution | None = None
-        self.newton = ActiveSetNewton()
+        self.newton = ActiveSetNewton(lq_solver)
         self._prepared: tuple[Iterate, Convexified] | None = None
 
     def prepare(self, w: Array) -> None:

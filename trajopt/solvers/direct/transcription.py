@@ -66,7 +66,13 @@ class Transcription:
         self._defect_rows = np.arange(self.N * self.n).reshape(self.N, self.n)
         self.rows = self._defect_rows.size + sum(int((part.rows >= 0).sum()) for part in self.parts)
         self._bounds(np.asarray(guess.us, dtype=float))
-        self._patterns()
+
+    @cached_property
+    def kinds(self) -> Array:
+        """See :class:`~trajopt.solvers.nlp.scaled_kkt.OfKinds`: the component of the state, or of the controls."""
+        kinds = np.zeros(self.size, dtype=int)
+        kinds[self.ix], kinds[self.iu] = np.arange(self.n), self.n + np.arange(self.m)
+        return kinds
 
     # -- variables and rows ---------------------------------------------------------------------------------------------
     def _index(self, controls: int) -> None:
@@ -124,7 +130,9 @@ class Transcription:
                 self.x_upper[places[free]] = np.minimum(self.x_upper[places[free]], high[free])
 
     # -- patterns -------------------------------------------------------------------------------------------------------
-    def _patterns(self) -> None:
+    @cached_property
+    def _jacobian(self) -> Assembly:
+        """Of minus the identity and the parts' blocks; made when a sparse Jacobian is first asked for."""
         jacobian = Entries()
         jacobian.add(self._defect_rows, self.ix[1:], np.eye(self.n, dtype=bool))
         for part in self.parts:
@@ -134,8 +142,7 @@ class Transcription:
             mask = jacobian_pattern(part.constraints, self.n, part.iu.shape[1])
             jacobian.add(part.rows, part.ix, mask[:, : self.n])
             jacobian.add(part.rows, part.iu, mask[:, self.n :])
-        self._jacobian = jacobian.assembly((self.rows, self.size))
-        self._minus_identity = np.broadcast_to(-np.eye(self.n), (self.N, self.n, self.n))
+        return jacobian.assembly((self.rows, self.size))
 
     @cached_property
     def _hessian(self) -> Assembly:
@@ -167,18 +174,26 @@ class Transcription:
 
     def differentiate(self, w: Array) -> tuple[Array, sp.csc_matrix]:
         """See :class:`~trajopt.solvers.nlp.nlp.NLP`."""
-        at = self._point(w)
-        gradient, blocks = np.zeros(self.size), [self._minus_identity]
+        gradient, found = self._linearized(w)
+        blocks = [np.broadcast_to(-np.eye(self.n), (self.N, self.n, self.n))]
+        for part, d in zip(self.parts, found, strict=True):
+            blocks += ([d.A, d.B] if part.stepped else []) + [d.gx, d.gu]
+        return gradient, self._jacobian(blocks)
+
+    def _linearized(self, w: Array) -> tuple[Array, list[StageDerivatives]]:
+        """The gradient of f (n,), and the derivatives of the parts in the coordinates of the program."""
+        at, gradient, found = self._point(w), np.zeros(self.size), []
         for part, d in zip(self.parts, self._derivatives(w, at), strict=True):
             E = self.charts.slopes(at.delta[part.knots])
-            lx, A, gx = (d.lx, d.A, d.gx) if E is None else ((d.lx[:, None] @ E)[:, 0], d.A @ E, d.gx @ E)
-            gradient[part.ix] += lx
+            if E is not None:
+                d = d._replace(lx=(d.lx[:, None] @ E)[:, 0], A=d.A @ E, gx=d.gx @ E)
+            gradient[part.ix] += d.lx
             if self.hold == "zero_order":
                 gradient[part.iu] += d.lu
             else:  # a control belongs to two knots
                 np.add.at(gradient, part.iu, d.lu)
-            blocks += ([A, d.B] if part.stepped else []) + [gx, d.gu]
-        return gradient, self._jacobian(blocks)
+            found.append(d)
+        return gradient, found
 
     def _derivatives(self, w: Array, at: _Point) -> list[StageDerivatives]:
         """The derivatives of the parts; kept for the charts' part in the Hessian at the same point."""

@@ -17,10 +17,11 @@ from dynamics_backends.deferred import deferred
 from dynamics_backends.protocol import Array
 from trajopt.problem.constraints import UNBOUNDED
 from trajopt.results.records import Callback, Journal
-from trajopt.results.status import Status, StatusCode
+from trajopt.results.status import SOLVED, Status, StatusCode
 from trajopt.solvers.nlp import nlp_verdicts
 from trajopt.solvers.nlp.ipopt_problem import IpoptProblem, Iterate, Pattern, Progress
 from trajopt.solvers.nlp.nlp import NLP, NLPSolution, Patterned
+from trajopt.solvers.nlp.scaled_kkt import scaled_kkt
 from trajopt.solvers.options import DMSOptions
 
 if TYPE_CHECKING:
@@ -30,6 +31,7 @@ else:
 _SUCCESS, _ACCEPTABLE, _INFEASIBLE, _TINY_STEP, _DIVERGING, _FEASIBLE_POINT = 0, 1, 2, 3, 4, 6
 _MAX_ITERATIONS, _RESTORATION_FAILED, _STEP_FAILED, _CPU_TIME, _WALL_TIME = -1, -2, -3, -4, -5
 _TOO_FEW_FREEDOMS, _INVALID_NUMBER = -10, -13
+_BY_LIMITS = (_MAX_ITERATIONS, _CPU_TIME, _WALL_TIME)
 """IPOPT's ApplicationReturnStatus (IpReturnCodes_inc.h)."""
 _MISSING = (
     "solver 'dms' needs IPOPT through cyipopt, which is not installed. It has no wheel; "
@@ -79,13 +81,16 @@ def require_ipopt() -> Any:
 
 
 class _Point(NamedTuple):
-    """An iterate with its objective, its largest violation of all rows and of the gaps alone, and its dual infeasibility."""
+    """An iterate with its objective, its largest violation of all rows and of the gaps alone, its dual infeasibility, and the
+    measure of :mod:`trajopt.solvers.nlp.scaled_kkt`.
+    """
 
     iterate: Iterate
     objective: float
     violation: float
     gap: float
     gradient: float
+    kkt: float
 
 
 class _Run:
@@ -98,6 +103,7 @@ class _Run:
         self.iteration = 0
         self.point: _Point | None = None
         self.best: _Point | None = None
+        self._linearized: tuple[bytes, Array, sp.csc_matrix] | None = None
         self._outside: Any = None
 
     # -- the solve ------------------------------------------------------------------------------------------------------
@@ -152,8 +158,15 @@ class _Run:
     def derivatives(self, w: Array) -> tuple[Array, Array]:
         """df, and the entries of dg."""
         with self._timed("derivatives"):
-            gradient, jacobian = self.nlp.differentiate(w)
+            gradient, jacobian = self._derivatives_at(w)
             return gradient, jacobian.data
+
+    def _derivatives_at(self, w: Array) -> tuple[Array, sp.csc_matrix]:
+        """The gradient of f and the Jacobian of g; those of the last point are kept."""
+        point = w.tobytes()
+        if self._linearized is None or self._linearized[0] != point:
+            self._linearized = point, *self.nlp.differentiate(w)
+        return self._linearized[1:]
 
     def hessian(self, w: Array, sigma: float, multipliers: Array) -> Array:
         """The entries of the lower triangle."""
@@ -197,7 +210,8 @@ class _Run:
         rows = np.maximum(nlp.g_lower - g, g - nlp.g_upper)
         box = np.maximum(nlp.x_lower - w, w - nlp.x_upper)
         violation = max(float(rows.max(initial=0.0)), float(box.max(initial=0.0)))
-        return _Point(iterate, objective, violation, float(rows[: self.gaps].max(initial=0.0)), dual)
+        kkt = scaled_kkt(nlp, w, objective, g, *self._derivatives_at(w), *iterate[2:])
+        return _Point(iterate, objective, violation, float(rows[: self.gaps].max(initial=0.0)), dual, kkt)
 
     def _merit(self, p: _Point) -> tuple[float, float]:
         return max(p.violation, self.options.constraint_tolerance), p.objective
@@ -220,6 +234,7 @@ class _Run:
             actual_decrease=0.0,
             step_length=alpha,
             curvature=o.hessian,
+            kkt=p.kkt,
         )
 
     # -- the end --------------------------------------------------------------------------------------------------------
@@ -229,16 +244,19 @@ class _Run:
             return self._non_finite()
         worst = nlp_verdicts.worst_constraint(self.nlp, p.iterate.w, p.iterate.g)
         violated = p.violation > o.constraint_tolerance
-        distance = f"gradient {p.gradient:.1e}, constraint violation {p.violation:.1e}"
+        distance = f"scaled KKT measure {p.kkt:.1e}, gradient {p.gradient:.1e}, constraint violation {p.violation:.1e}"
         if code in (_SUCCESS, _FEASIBLE_POINT):
-            return nlp_verdicts.converged(self.iteration, p.gradient, p.violation)
+            return nlp_verdicts.converged(self.iteration, p.gradient, p.violation, p.kkt)
         if code == _DIVERGING:
             return nlp_verdicts.unbounded(self.iteration, p.objective)
-        if code == _INFEASIBLE or (code in (_RESTORATION_FAILED, _TOO_FEW_FREEDOMS) and violated):
+        if code == _INFEASIBLE or (code == _TOO_FEW_FREEDOMS and violated):  # a restoration that failed proves nothing
             return nlp_verdicts.infeasible(self.iteration, worst)
-        kind, reason, advice = _ENDS.get(code, (StatusCode.LINE_SEARCH_FAILED, "", _GUESS))
+        at_solution = p.kkt <= SOLVED and not violated and code not in _BY_LIMITS
+        kind, reason, advice = _ENDS.get(
+            _ACCEPTABLE if at_solution else code, (StatusCode.LINE_SEARCH_FAILED, "", _GUESS)
+        )
         reason = reason.format(o=o, i=self.iteration) or f"IPOPT ended with its code {code}"
-        return nlp_verdicts.stopped(kind, reason, distance, worst if violated else None, advice)
+        return nlp_verdicts.stopped(kind, reason, distance, worst if violated else None, advice, p.kkt)
 
     def _non_finite(self) -> Status:
         w = self.w0 if self.point is None else self.point.iterate.w
@@ -284,16 +302,16 @@ def _ipopt_options(o: DMSOptions, warm: bool) -> Mapping[str, Any]:
         "print_level": 0,
         "sb": "yes",
         "hessian_approximation": approximation,
-        "tol": o.gradient_tolerance,
-        "constr_viol_tol": o.constraint_tolerance,
+        "tol": float(o.gradient_tolerance),
+        "constr_viol_tol": float(o.constraint_tolerance),
         "max_iter": o.max_iterations,
-        "mu_init": o.barrier,
+        "mu_init": float(o.barrier),
         "mu_strategy": o.barrier_strategy,
         "bound_relax_factor": 0.0,  # bounds are met as they stand
         "check_derivatives_for_naninf": "yes",
     }
     if o.time_limit is not None:
-        options["max_wall_time"] = o.time_limit
+        options["max_wall_time"] = float(o.time_limit)
     if o.barrier < NEAR:
         options |= dict.fromkeys(_PUSHED, NEAR_PUSH) | {"bound_mult_init_method": "mu-based"}
     if warm:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
@@ -43,10 +44,11 @@ def contradiction(nlp: NLP) -> Status | None:
     return Status(StatusCode.INFEASIBLE, message, component=name, advice="Correct the bounds.")
 
 
-def converged(iterations: int, gradient: float, worst: float) -> Status:
-    """The optimality conditions hold."""
-    message = f"Converged after {iterations} iterations: gradient {gradient:.1e}, constraint violation {worst:.1e}."
-    return Status(StatusCode.CONVERGED, message)
+def converged(iterations: int, gradient: float, worst: float, kkt: float | None = None) -> Status:
+    """The optimality conditions hold; kkt: the scaled measure."""
+    measure = "" if kkt is None else f"scaled KKT measure {kkt:.1e}, "
+    tests = f"{measure}gradient {gradient:.1e}, constraint violation {worst:.1e}"
+    return Status(StatusCode.CONVERGED, f"Converged after {iterations} iterations: {tests}.", kkt=kkt)
 
 
 def infeasible(iterations: int, worst: Worst | None) -> Status:
@@ -66,11 +68,14 @@ def unbounded(iterations: int, objective: float) -> Status:
     return Status(StatusCode.UNBOUNDED, message, advice="Add bounds, or a cost that grows far away.")
 
 
-def stopped(code: StatusCode, reason: str, distance: str, worst: Worst | None, advice: str) -> Status:
-    """An end without convergence; worst: the constraint to name, if one is violated too much."""
+def stopped(
+    code: StatusCode, reason: str, distance: str, worst: Worst | None, advice: str, kkt: float | None = None
+) -> Status:
+    """An end without convergence; worst: the constraint to name, if one is violated too much. kkt: the scaled measure."""
     where = "" if worst is None else f"; violated most is {worst.name}, by {worst.violation:.3g}"
     name = None if worst is None else worst.name
-    return Status(code, f"{reason}: {distance}{where}.", component=name, advice=advice)
+    status = Status(code, f"{reason}: {distance}{where}.", component=name, advice=advice, kkt=kkt)
+    return replace(status, advice="") if status.success else status
 
 
 def non_finite(nlp: NLP, w: Array, objective: float, g: Array, what: str = "") -> Status:

@@ -54,27 +54,28 @@ class ActiveSet:
         """See :class:`~trajopt.solvers.qp.qp.QPSolver`."""
         import casadi
 
+        qp = qp.sparse
         m, n = qp.A.shape
         if (qp.l > qp.u).any() or (qp.lb > qp.ub).any():
             return QPSolution(np.zeros(n), np.zeros(m), np.zeros(n), QPStatus.INFEASIBLE)
-        solver = self._solver_of(qp)
-        h, a = (casadi.DM(s, M.data) for s, M in zip(self._sparsity, (qp.sparse_H, qp.A), strict=True))
+        H, A = qp.sparse_H, qp.sparse_A
+        solver = self._solver_of(H, A)
+        h, a = (casadi.DM(s, M.data) for s, M in zip(self._sparsity, (H, A), strict=True))
         guess = {} if start is None else {"x0": start.w, "lam_a0": start.y, "lam_x0": start.z}
         found = solver(h=h, a=a, g=qp.g, lba=qp.l, uba=qp.u, lbx=qp.lb, ubx=qp.ub, **guess)
         w, y, z = (np.array(found[key], dtype=float).ravel() for key in ("x", "lam_a", "lam_x"))
         stats = solver.stats()
         return _judged(qp, QPSolution(w, y, z, QPStatus.FAILED, max(0, int(stats.get("iter_count", 0)))), stats)
 
-    def _solver_of(self, qp: QP) -> Any:
-        """A solver for the patterns of a problem."""
+    def _solver_of(self, H: sp.csc_matrix, A: sp.csc_matrix) -> Any:
+        """A solver for the patterns of H and A."""
         import casadi
 
-        H = qp.sparse_H
         H.sort_indices()
-        qp.A.sort_indices()
-        pattern = H.indptr, H.indices, qp.A.indptr, qp.A.indices
+        A.sort_indices()
+        pattern = H.indptr, H.indices, A.indptr, A.indices
         if self._pattern is None or not all(map(np.array_equal, pattern, self._pattern)):
-            h, a = (_sparsity(M) for M in (H, qp.A))
+            h, a = (_sparsity(M) for M in (H, A))
             self._sparsity, self._pattern = (h, a), tuple(map(np.copy, pattern))
             self._solver = casadi.conic("qp", self.method, {"h": h, "a": a}, self.settings)
         return self._solver

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -10,9 +9,9 @@ import numpy as np
 from dynamics_backends.deferred import deferred
 from dynamics_backends.protocol import Array
 from trajopt.lq.lapack import cholesky
-from trajopt.lq.lq_solver import LQSolver, NumpyLQ
+from trajopt.lq.lq_solver import LQSolver
 from trajopt.solvers.qp.qp import QP
-from trajopt.solvers.qp.riccati_kkt import RiccatiKKT, UnstructuredQP
+from trajopt.solvers.qp.riccati_kkt import RiccatiKKT, by_stages
 
 if TYPE_CHECKING:
     import scipy.sparse as sp
@@ -41,32 +40,19 @@ def positive_definite(M: sp.csc_matrix) -> bool:
 def convex_on_equalities(qp: QP, lq_solver: LQSolver | None = None) -> bool:
     """Whether H is positive definite on the null space of the equality rows and of the fixed variables.
 
-    Small: by a basis of the null space (Nocedal & Wright, eq. 16.18). Large: along the dynamics, where there is a layout; and
-    by the inertia of [[H, E'], [E, -eps]], which has as many negative eigenvalues as rows then and only then (theorem 16.3).
+    By its stages, with somebody to sweep them: by a Riccati recursion. Small: by a basis of the null space (Nocedal & Wright,
+    eq. 16.18). Large: by the inertia of [[H, E'], [E, -eps]], which has as many negative eigenvalues as rows then and only then
+    (theorem 16.3).
     """
-    if qp.layout is not None and convex_along_dynamics(qp, lq_solver):
-        return True
+    if lq_solver is not None and by_stages(qp):
+        equal = np.concatenate([qp.l == qp.u, qp.lb == qp.ub])
+        return RiccatiKKT(qp, lq_solver).factorize(np.where(equal, np.inf, 0.0))
     fixed = sp.identity(len(qp.g), format="csr")[qp.lb == qp.ub]
-    E = sp.vstack([qp.A.tocsr()[qp.l == qp.u], fixed], format="csr")
+    E = sp.vstack([qp.sparse_A.tocsr()[qp.l == qp.u], fixed], format="csr")
     H = qp.sparse_H
     if len(qp.g) <= DENSE:
         return _dense_positive_definite(_reduced(H.toarray(), E.toarray()), float(np.abs(H.data).max(initial=0.0)))
     return _inertia_is_right(H, E)
-
-
-def convex_along_dynamics(qp: QP, lq_solver: LQSolver | None = None) -> bool:
-    """Whether Quu is positive definite at every knot of the LQ problem without its other constraints; needs a layout."""
-    assert qp.layout is not None
-    rows, kept = qp.layout.dynamics, np.zeros(len(qp.g), dtype=bool)
-    kept[qp.layout.states[0]] = kept[qp.layout.controls] = True
-    layout = qp.layout._replace(dynamics=np.arange(rows.size).reshape(rows.shape), initial=np.zeros(0, dtype=int))
-    nothing = np.zeros(rows.size)
-    lb, ub = np.where(kept, qp.lb, -np.inf), np.where(kept, qp.ub, np.inf)
-    free = replace(qp, A=qp.A[rows.ravel()].tocsc(), l=nothing, u=nothing, lb=lb, ub=ub, layout=layout)
-    try:
-        return RiccatiKKT(free, lq_solver or NumpyLQ()).factorize(np.zeros(sum(free.A.shape)))
-    except UnstructuredQP:
-        return False
 
 
 def _dense_positive_definite(M: Array, whole: float = 0.0) -> bool:

@@ -10,7 +10,7 @@ t v = sigma mu  from
 
 where dC is the change of v_u - v_l.  Near the solution D tends to 0 or infinity; dC, an unknown of its own, does not suffer.
 (J. Nocedal, S. Wright, Numerical Optimization, 2006, section 16.6; S. Mehrotra, SIAM J. Optim. 2, 1992).  Who solves this
-linear system is a parameter: :mod:`trajopt.solvers.qp.sparse_kkt`, or a Riccati recursion in :mod:`trajopt.solvers.qp.riccati_kkt`.
+linear system is a parameter (:mod:`trajopt.solvers.qp.kkt_system`).
 
 Where the constraints contradict each other the multipliers diverge along a certificate (Farkas): a direction with
 A'y + z = 0 and  max over the bounds of y'Aw + z'w  negative.
@@ -18,17 +18,16 @@ A'y + z = 0 and  max over the bounds of y'Aw + z'w  negative.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 import numpy as np
 
 from dynamics_backends.protocol import Array
 from trajopt.lq.lq_solver import LQSolver
 from trajopt.solvers.qp.convexity import convex_on_equalities
+from trajopt.solvers.qp.kkt_system import KKTSystem, system_of
 from trajopt.solvers.qp.qp import QP, QPSolution, QPStatus, kkt_residual
-from trajopt.solvers.qp.sparse_kkt import SparseKKT
 
 TOLERANCE = 1e-12
 GAP = 10.0
@@ -46,25 +45,14 @@ FLAT = 1e-3
 ALMOST = 1e5
 """Where rounding stops the iteration, a residual of this many tolerances is taken for solved."""
 PATIENCE, LAST_PATIENCE = 15, 2
-"""Iterations without half the residual before giving up; and once it is that small."""
-
-
-class KKTSystem(Protocol):
-    """The linear systems of the iterations; rows and bounds are stacked (m + n,), as in (A w, w)."""
-
-    def factorize(self, weights: Array) -> bool:
-        """Take D (m + n,): infinite for the rows E, zero where there is no bound; whether it can be solved."""
-        ...
-
-    def solve(self, a: Array, b: Array) -> tuple[Array, Array]:
-        """dw (n,), and dE and dC (m + n,), from a (n,) and b (m + n,), which counts where D > 0."""
-        ...
+"""Iterations without half the residual, or half of mu, before giving up; and once the residual is that small, without half of it.
+The residual is relative to the size of its terms, and stays as it is for long where those fall as fast."""
 
 
 class InteriorPoint:
     """A :class:`~trajopt.solvers.qp.qp.QPSolver` to a tolerance on the residuals, relative to the size of their terms.
 
-    lq_solver: who sweeps to tell whether QPs with a layout are convex, default NumPy.
+    lq_solver: who solves the linear systems of QPs that come by their stages; None: a sparse factorization does.
     """
 
     def __init__(
@@ -81,9 +69,8 @@ class InteriorPoint:
 
     def solve(self, qp: QP, start: QPSolution | None = None) -> QPSolution:
         """See :class:`~trajopt.solvers.qp.qp.QPSolver`; interior points have no use for a start."""
-        qp = replace(qp, H=qp.sparse_H)
-        found = solve_interior_point(qp, SparseKKT, self.tolerance, self.max_iterations)
-        return polished(qp, SparseKKT(qp), found) if found.status is QPStatus.SOLVED else found
+        found = solve_interior_point(qp, self.lq_solver, self.tolerance, self.max_iterations)
+        return polished(qp, system_of(qp, self.lq_solver), found) if found.status is QPStatus.SOLVED else found
 
 
 class _Point(NamedTuple):
@@ -210,10 +197,8 @@ class _Iteration:
         return float(qp.g @ d) < 0.0 and bending and max(_largest(outside), _largest(crossing)) <= RECESSION
 
 
-def solve_interior_point(
-    qp: QP, system_of: Callable[[QP], KKTSystem], tolerance: float, max_iterations: int
-) -> QPSolution:
-    """The method above with linear systems of one's choice, on an objective scaled to a gradient of at most 1."""
+def solve_interior_point(qp: QP, lq_solver: LQSolver | None, tolerance: float, max_iterations: int) -> QPSolution:
+    """The method above, on an objective scaled to a gradient of at most 1."""
     m, n = qp.A.shape
     nothing = QPSolution(np.zeros(n), np.zeros(m), np.zeros(n), QPStatus.INFEASIBLE)
     if (qp.l > qp.u).any() or (qp.lb > qp.ub).any():
@@ -221,7 +206,7 @@ def solve_interior_point(
     scale = max(1.0, _largest(qp.g))
     scaled = replace(qp, H=qp.H / scale, g=qp.g / scale)
     with np.errstate(all="ignore"):
-        iteration = _Iteration(scaled, system_of(scaled), tolerance)
+        iteration = _Iteration(scaled, system_of(scaled, lq_solver), tolerance)
         point = iteration.start()
         if point is None:
             return nothing._replace(status=QPStatus.FAILED)
@@ -232,10 +217,11 @@ def solve_interior_point(
 
 
 def _iterate(iteration: _Iteration, p: _Point, max_iterations: int) -> QPSolution:
-    best, smallest, patience, status = p, np.inf, PATIENCE, QPStatus.FAILED
+    best, smallest, least, patience, status = p, np.inf, np.inf, PATIENCE, QPStatus.FAILED
     for count in range(max_iterations + 1):
         r = iteration.residuals(p)
-        patience = PATIENCE if r.worst < 0.5 * smallest else patience - 1
+        progress = r.worst < 0.5 * smallest or (r.mu < 0.5 * least and smallest > ALMOST)
+        patience, least = PATIENCE if progress else patience - 1, min(least, r.mu)
         if r.worst < smallest:
             best, smallest = p, r.worst
         patience = min(patience, LAST_PATIENCE) if smallest <= ALMOST else patience
@@ -276,7 +262,7 @@ def _answer(iteration: _Iteration, p: _Point, status: QPStatus, count: int) -> Q
     return QPSolution(p.w, both[:m], both[m:], status, count)
 
 
-def polished(qp: QP, system: SparseKKT, found: QPSolution) -> QPSolution:
+def polished(qp: QP, system: KKTSystem, found: QPSolution) -> QPSolution:
     """The solution of the QP with its active constraints as equations, where that has smaller residuals."""
     values = np.concatenate([qp.A @ found.w, found.w])
     lower, upper = np.concatenate([qp.l, qp.lb]), np.concatenate([qp.u, qp.ub])

@@ -12,13 +12,12 @@ conditions.
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 
 from dynamics_backends.protocol import Array
+from trajopt.lq.lq_solver import LQSolver
+from trajopt.solvers.qp.kkt_system import system_of
 from trajopt.solvers.qp.qp import QP, QPSolution, QPStatus, kkt_residual
-from trajopt.solvers.qp.sparse_kkt import SparseKKT
 
 CHANGES = 6
 """How often the active set may change before giving up."""
@@ -27,15 +26,17 @@ TOLERANCE = 1e-10
 
 
 class ActiveSetNewton:
-    """Solves QPs from guesses of their multipliers."""
+    """Solves QPs from guesses of their multipliers; lq_solver: see :func:`~trajopt.solvers.qp.kkt_system.system_of`."""
+
+    def __init__(self, lq_solver: LQSolver | None = None) -> None:
+        self.lq_solver = lq_solver
 
     def solve(self, qp: QP, y: Array, z: Array) -> QPSolution | None:
         """The solution; y (m,), z (n,): multipliers that tell which sides are active. None where the set does not settle."""
         lower, upper = np.concatenate([qp.l, qp.lb]), np.concatenate([qp.u, qp.ub])
         if (lower > upper).any():
             return None
-        qp, equal, m = replace(qp, H=qp.sparse_H), lower == upper, len(qp.l)
-        system = SparseKKT(qp)
+        equal, m, system = lower == upper, len(qp.l), system_of(qp, self.lq_solver)
         side = _sides(np.concatenate([y, z]), lower, upper)
         with np.errstate(all="ignore"):
             for count in range(1, CHANGES + 2):

@@ -46,6 +46,7 @@ class OSQP:
 
     def solve(self, qp: QP, start: QPSolution | None = None) -> QPSolution:
         """See :class:`~trajopt.solvers.qp.qp.QPSolver`."""
+        qp = qp.sparse
         m, n = qp.A.shape
         lower, upper = np.concatenate([qp.l, qp.lb]), np.concatenate([qp.u, qp.ub])
         if (lower > upper).any():

@@ -7,15 +7,15 @@ rows and z of the bounds make  Hw + g + A'y + z = 0;  they are positive at upper
 
 | solver | method | for |
 |---|---|---|
-| interior_point | primal-dual, sparse factorization | any; the default |
+| interior_point | primal-dual, Riccati recursion where there are stages, else sparse factorization | any; the default |
 | osqp | operator splitting (ADMM) with polishing | large sparse ones where a coarse answer or a warm start helps |
 | daqp, qrqp | active set | small ones: exact active sets |
-| riccati | primal-dual, Riccati recursion | optimal control with constraints within the stages |
+| riccati | primal-dual, Riccati recursion | optimal control |
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeAlias
@@ -24,13 +24,17 @@ import numpy as np
 
 from dynamics_backends.names import unknown_name
 from dynamics_backends.protocol import Array
+from trajopt.lq.lq_solver import LQSolver
 from trajopt.solvers.qp.stage_hessian import StageHessian
+from trajopt.solvers.qp.stage_jacobian import StageJacobian
 
 if TYPE_CHECKING:
     import scipy.sparse as sp
 
 Hessian: TypeAlias = "sp.csc_matrix | StageHessian"
 """H of a QP: sparse, or the blocks of its stages."""
+Jacobian: TypeAlias = "sp.csc_matrix | StageJacobian"
+"""A of a QP, likewise."""
 
 
 class QPStatus(StrEnum):
@@ -45,43 +49,44 @@ class QPStatus(StrEnum):
     """The factorization broke down, or H is not convex."""
 
 
-class StageLayout(NamedTuple):
-    """Where the stages of an optimal-control problem lie in a QP: indices into w and into the rows of A.
-
-    states (N + 1, n), controls (N, m): variables. dynamics (N, n): rows s (x_(k+1) - A_k x_k - B_k u_k) = s d_k, with
-    a sign s = +1 or -1 for each row. initial (n,): rows +-x_0 = const; empty where equal bounds fix x_0.
-    """
-
-    states: Array
-    controls: Array
-    dynamics: Array
-    initial: Array
-
-
 @dataclass(frozen=True, eq=False)
 class QP:
-    """The data above: H (n, n) as csc or by its stages, A (m, n) as csc, g, lb, ub (n,), l, u (m,).
+    """The data above: H (n, n) and A (m, n), both as csc or both by their stages, g, lb, ub (n,), l, u (m,).
 
-    Bounds that do not exist are infinite. layout: of an optimal-control problem, for solvers that exploit it.
+    Bounds that do not exist are infinite.
     """
 
     H: Hessian
     g: Array
-    A: sp.csc_matrix
+    A: Jacobian
     l: Array
     u: Array
     lb: Array
     ub: Array
-    layout: StageLayout | None = None
 
     @property
     def sparse_H(self) -> sp.csc_matrix:
         """H as csc; assembled at the first call where it comes by its stages."""
         return self.H.assembled if isinstance(self.H, StageHessian) else self.H
 
+    @property
+    def sparse_A(self) -> sp.csc_matrix:
+        """A as csc; assembled at the first call where it comes by its stages."""
+        return self.A.assembled if isinstance(self.A, StageJacobian) else self.A
+
+    @property
+    def sparse(self) -> QP:
+        """The same with both matrices as csc."""
+        return replace(self, H=self.sparse_H, A=self.sparse_A)
+
     def value(self, w: Array) -> float:
         """The objective."""
         return float(w @ (0.5 * (self.H @ w) + self.g))
+
+
+def square_lengths(A: Jacobian) -> Array:
+    """|a_i|^2 of the rows (m,)."""
+    return A.square_lengths() if isinstance(A, StageJacobian) else np.asarray(A.multiply(A).sum(axis=1)).ravel()
 
 
 class QPSolution(NamedTuple):
@@ -141,15 +146,17 @@ _SOLVERS: dict[str, tuple[str, str, dict[str, Any]]] = {
     "qrqp": ("trajopt.solvers.qp.active_set", "ActiveSet", {"method": "qrqp"}),
     "riccati": ("trajopt.solvers.qp.riccati_interior_point", "RiccatiInteriorPoint", {}),
 }
+_SWEEPING = ("interior_point", "riccati")
 QP_SOLVERS = tuple(_SOLVERS)
 
 
-def make_qp_solver(name: str, **settings: Any) -> QPSolver:
-    """A solver by its name in the table above. Raises UnknownName."""
+def make_qp_solver(name: str, lq_solver: LQSolver | None = None, **settings: Any) -> QPSolver:
+    """A solver by its name in the table above. lq_solver: for those that sweep over stages. Raises UnknownName."""
     if name not in _SOLVERS:
         raise unknown_name("QP solver", name, QP_SOLVERS)
     module, kind, preset = _SOLVERS[name]
-    return getattr(import_module(module), kind)(**preset, **settings)
+    sweeping = {"lq_solver": lq_solver} if name in _SWEEPING else {}
+    return getattr(import_module(module), kind)(**preset, **sweeping, **settings)
 
 
 def _largest(values: Array) -> float:

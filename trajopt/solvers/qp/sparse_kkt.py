@@ -1,6 +1,6 @@
 """The Newton systems of an interior-point or active-set method on a sparse QP, by SuperLU.
 
-    H dw + E'dE + C'dC = a,   E dw = b_E,   C dw - dC / D = b_C           (:mod:`trajopt.solvers.qp.interior_point`)
+    H dw + E'dE + C'dC = a,   E dw = b_E,   C dw - dC / D = b_C           (:mod:`trajopt.solvers.qp.kkt_system`)
 
 QPs of one program share the pattern of the matrix. It is analyzed once, also for later solves: where the entries stand, and an
 order of the columns of small fill whatever the pivots (COLAMD: T. Davis et al., ACM Trans. Math. Softw. 30, 2004).
@@ -58,14 +58,14 @@ class KKTPattern:
 
     def matrix(self, qp: QP, diagonal: Array) -> sp.csc_matrix:
         """The matrix, its columns in the order of elimination, with ``diagonal`` (size,) added."""
-        return self.assembly([qp.sparse_H.data, qp.A.data, qp.A.data, self.ones, diagonal])
+        return self.assembly([qp.sparse_H.data, qp.sparse_A.data, qp.sparse_A.data, self.ones, diagonal])
 
 
 def pattern_of(qp: QP) -> KKTPattern:
     """The pattern of a QP, analyzed unless it is one of the last."""
     kept = np.concatenate([np.ones(len(qp.l), dtype=bool), np.isfinite(qp.lb) | np.isfinite(qp.ub)])
-    H = qp.sparse_H
-    places = (H.indptr, H.indices, qp.A.indptr, qp.A.indices)
+    H, A = qp.sparse_H, qp.sparse_A
+    places = (H.indptr, H.indices, A.indptr, A.indices)
     return _analyzed(*(p.astype(np.int32, copy=False).tobytes() for p in places), kept.tobytes())
 
 
@@ -78,10 +78,11 @@ def _analyzed(*key: bytes) -> KKTPattern:
 
 
 class SparseKKT:
-    """A :class:`~trajopt.solvers.qp.interior_point.KKTSystem`."""
+    """A :class:`~trajopt.solvers.qp.kkt_system.KKTSystem`."""
 
     def __init__(self, qp: QP) -> None:
-        self.qp, self.pattern = qp, pattern_of(qp)
+        self.qp = qp = qp.sparse
+        self.pattern = pattern_of(qp)
         self.n, self.rows = len(qp.g), self.pattern.kept
         H = qp.sparse_H
         largest = max(1.0, float(np.abs(H.data).max(initial=0.0)))
@@ -89,7 +90,7 @@ class SparseKKT:
         self.shift = REGULARIZATION * np.concatenate([own, np.full(self.pattern.size - self.n, -1.0)])
 
     def factorize(self, weights: Array) -> bool:
-        """See :class:`~trajopt.solvers.qp.interior_point.KKTSystem`."""
+        """See :class:`~trajopt.solvers.qp.kkt_system.KKTSystem`."""
         inverse = 1.0 / np.maximum(weights[self.rows], SMALLEST_WEIGHT)
         self.matrix = self.pattern.matrix(self.qp, self.shift - np.concatenate([np.zeros(self.n), inverse]))
         try:
@@ -99,7 +100,7 @@ class SparseKKT:
         return True
 
     def solve(self, a: Array, b: Array) -> tuple[Array, Array]:
-        """See :class:`~trajopt.solvers.qp.interior_point.KKTSystem`."""
+        """See :class:`~trajopt.solvers.qp.kkt_system.KKTSystem`."""
         found = self._refined(np.concatenate([a, b[self.rows]]))[self.pattern.order]
         dC = np.zeros(len(b))
         dC[self.rows] = found[self.n :]

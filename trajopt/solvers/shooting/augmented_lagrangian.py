@@ -34,7 +34,6 @@ from trajopt.results.solution import Solution
 from trajopt.results.status import Status, StatusCode
 from trajopt.solvers.nlp import nlp_verdicts
 from trajopt.solvers.options import SLQOptions
-from trajopt.stage.evaluation import StageEvaluator
 
 GROWTH, SUFFICIENT = 10.0, 0.25
 """A penalty grows by GROWTH where the violation is above this share of the last one."""
@@ -194,7 +193,7 @@ class _Outer:
                 return self._ended(solution, parts, self._success(solution))
             parts, saturated = _stiffened(parts, errors, last, o)
             if saturated:
-                return self._ended(solution, parts, self._infeasible(solution))
+                return self._ended(solution, parts, self._saturated(solution))
             tolerance, last = max(o.gradient_tolerance, TIGHTENING * tolerance), errors
         return self._ended(solution, parts, self._not_met(solution))
 
@@ -217,7 +216,7 @@ class _Outer:
             self.callback(self.records[-1])
 
     def _ended(self, solution: Solution, parts: Sequence[_Imposed], status: Status) -> Solution:
-        cost = float(StageEvaluator(self.ocp).cost(solution.xs[None], solution.us[None])[0])
+        cost = self.ocp.cost(solution.xs, solution.us)
         widths = dict.fromkeys(
             (p.key, p.y.shape[1]) for p in parts
         )  # those of one name have as many rows in all phases,
@@ -233,13 +232,21 @@ class _Outer:
 
     # -- verdicts -------------------------------------------------------------------------------------------------------
     def _success(self, solution: Solution) -> Status:
-        gradient = solution.history[-1].gradient if solution.history else 0.0
         if not solution.status.success:  # the precision limit of the last inner solve
             return solution.status
-        return nlp_verdicts.converged(len(self.records), gradient, self.violation)
+        gradient, kkt = (solution.history[-1].gradient, solution.history[-1].kkt) if solution.history else (0.0, 0.0)
+        return nlp_verdicts.converged(len(self.records), gradient, self.violation, kkt)
 
-    def _infeasible(self, solution: Solution) -> Status:
-        return nlp_verdicts.infeasible(len(self.records), worst_violation(self.ocp, solution.xs, solution.us))
+    def _saturated(self, solution: Solution) -> Status:
+        """At the largest penalties a minimizer is a stationary point of the violation; where an inner solve stops is not."""
+        worst, inner = worst_violation(self.ocp, solution.xs, solution.us), solution.status
+        if inner.success:
+            return nlp_verdicts.infeasible(len(self.records), worst)
+        reason = f"The penalties reached max_constraint_penalty, and the inner solve ended in {inner.code}"
+        advice = "Start from a better guess, or take solver = 'dms'."
+        return nlp_verdicts.stopped(
+            inner.code, reason, f"constraint violation {self.violation:.1e}", worst, advice, inner.kkt
+        )
 
     def _stopped(self, solution: Solution) -> Status:
         """The verdict of the last inner solve, with the limits of all and the constraint that is violated."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 import ctypes
 import math
 import threading
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from importlib.resources import files
 from typing import Any, NamedTuple
 
@@ -175,6 +175,24 @@ def _layout(s: _Sizes) -> tuple[dict[str, tuple[int, tuple[int, ...]]], int]:
     return places, at
 
 
+@lru_cache(maxsize=64)
+def _pointers(s: _Sizes) -> tuple[Array, Array]:
+    """Which fields of shooting_t, in words of eight bytes, point to arrays, and how many bytes these are from the first one."""
+    places, _ = _layout(s)
+    inside = {str(i): (_Solve.slots.offset + i * ctypes.sizeof(_Slot), _Slot) for i in range(_SLOTS)}
+    inside |= {"policy": (_Solve.policy.offset, _Policy), "bounded": (_Solve.bounded.offset, _Bounded)}
+    inside |= {name: (getattr(_Solve, name).offset, _Step) for name in ("step", "current", "extra")}
+    inside |= {"about": (_Solve.bounded.offset + _Bounded.about.offset, _Policy)}
+    inside |= {"move": (_Solve.bounded.offset + _Bounded.move.offset, _Step), "": (0, _Solve)}
+    fields, offsets = [], []
+    for name, (at, _) in places.items():
+        of, _, field = name.rpartition(".")
+        begin, struct = inside[of]
+        fields.append((begin + getattr(struct, field).offset) // 8)
+        offsets.append(8 * at)
+    return np.array(fields), np.array(offsets)
+
+
 class _Shelf:
     """Memory of solves that are over, by its length, for those to come."""
 
@@ -253,13 +271,9 @@ class CompiledIteration:
 
     def _arrays(self, solve: _Solve, lq_solver: CompiledLQ) -> None:
         """Tell where the arrays are."""
-        begin = address(self._memory)
-        structs: dict[str, Any] = {str(i): solve.slots[i] for i in range(_SLOTS)}
-        structs |= {name: getattr(solve, name) for name in ("policy", "step", "current", "extra", "bounded")}
-        structs |= {"about": solve.bounded.about, "move": solve.bounded.move}
-        for name, (at, _) in self._places.items():
-            of, _, field = name.rpartition(".")
-            setattr(structs[of] if of else solve, field, begin + 8 * at)
+        fields, offsets = _pointers(self._sizes)
+        words: Any = np.frombuffer(solve, np.int64)  # type: ignore[call-overload]
+        words[fields] = offsets + address(self._memory)
         if self._sizes.bounded:
             self._view("bounded.zero")[:] = 0.0
         solve.sweeps = _Sweeps(self._sizes.n, self._sizes.m, *map(_code, lq_solver.functions))
@@ -308,7 +322,7 @@ class CompiledIteration:
         state = self._solve.state
         return Regularization(state.mu, state.delta, schedule.factor, schedule.smallest, schedule.largest)
 
-    @property
+    @cached_property
     def policy(self) -> Policy:
         """That of the last step."""
         K, k, Vx, Vxx = (self._view(f"policy.{name}") for name in ("K", "k", "Vx", "Vxx"))

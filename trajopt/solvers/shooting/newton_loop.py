@@ -51,6 +51,7 @@ class NewtonLoop:
     """One solve. ``run`` may be called once; it always returns a Solution, also after Ctrl-C.
 
     exact: the evaluator of the Hessian of the cost that the curvature of the dynamics is added to; None for Gauss-Newton alone.
+    Points are expanded by it; the Gauss-Newton Hessian is asked for where the exact one leaves the problem indefinite.
     """
 
     def __init__(
@@ -64,6 +65,7 @@ class NewtonLoop:
     ) -> None:
         self.ocp, self.evaluator, self.options, self.lq_solver = ocp, evaluator, options, lq_solver
         self.exact = exact
+        self._convex_part: tuple[Point, LQProblem] | None = None
         self.shares = SHARES if exact is not None else SHARES[-1:]
         self.journal = Journal(callback)
         self.shooting = Shooting.every("all", ocp.horizon, "linear")
@@ -106,8 +108,9 @@ class NewtonLoop:
         """The guess, with the gains of its LQ problem for the first costates."""
         with self.journal.timed("derivatives"):
             e = self.evaluator.expand(xs, us)
-        if not self._finite(e):
-            return self._refused(xs, e)
+            at = e if self._alike else self._expanded(xs, us)
+        if not self._finite(e) or not self._finite(at):
+            return self._refused(xs, e if not self._finite(e) else at)
         if self.ocp.control_bounds is not None:
             self.barrier = Barrier.of(self.ocp.control_bounds, us, e.cost)
         with self.journal.timed("backward"):
@@ -116,7 +119,15 @@ class NewtonLoop:
                 policy = self.lq_solver.solve_riccati(damped(self._imposed(e.lq, us), delta))
                 self.policy = policy if policy.failed_at is None and np.isfinite(policy.K).all() else None
                 delta = max(FIRST, LEAP * delta)
-            return self._measured(xs, us, e)
+            return self._measured(xs, us, at)
+
+    @property
+    def _alike(self) -> bool:
+        """Whether one Hessian of the cost serves."""
+        return self.exact is None or self.exact is self.evaluator
+
+    def _expanded(self, xs: Array, us: Array) -> Expansion:
+        return (self.exact or self.evaluator).expand(xs, us)
 
     def _finite(self, e: Expansion) -> bool:
         return bool(np.isfinite(e.cost)) and self.lq_solver.is_finite(e.lq)
@@ -182,7 +193,7 @@ class NewtonLoop:
 
     def _next(self, at: Point, found: Found) -> Point:
         with self.journal.timed("derivatives"):
-            e = self.evaluator.expand(found.xs, found.us)
+            e = self._expanded(found.xs, found.us)
         if self.barrier is not None:
             self.barrier.stepped(at.us, found.linear.du, found.us)
         self.policy = found.policy
@@ -203,9 +214,9 @@ class NewtonLoop:
     def _step(self, at: Point) -> Found | None:
         """A step that the filter accepts, with more damping until there is one; None if there is none."""
         delta, shares = 0.0, self.shares
-        gauss_newton, exact = at.expansion.lq, self._exact(at)
+        exact = self._exact(at)
         while delta < LARGEST:
-            share, policy, lq = self._convex(at, gauss_newton, exact, shares, delta)
+            share, policy, lq = self._convex(at, exact, shares, delta)
             if policy is not None:
                 found = self._searched(at, lq, policy, delta, share)
                 if found is not None:
@@ -227,21 +238,29 @@ class NewtonLoop:
         if self.exact is None:
             return at.expansion.lq
         with self.journal.timed("derivatives"):
-            lq = at.expansion.lq if self.exact is self.evaluator else self.exact.expand(at.xs, at.us).lq
-            H = self.exact.curvature(at.xs, at.us, at.optimality.costates[1:])
-            return with_curvature(lq._replace(d=at.expansion.lq.d), H)
+            return with_curvature(at.expansion.lq, self.exact.curvature(at.xs, at.us, at.optimality.costates[1:]))
+
+    def _gauss_newton(self, at: Point) -> LQProblem:
+        """The expansion with the Gauss-Newton Hessian of the cost."""
+        if self._alike:
+            return at.expansion.lq
+        if self._convex_part is None or self._convex_part[0] is not at:
+            with self.journal.timed("derivatives"):
+                self._convex_part = at, self.evaluator.expand(at.xs, at.us).lq
+        return self._convex_part[1]
 
     def _convex(
-        self, at: Point, one: LQProblem, other: LQProblem, shares: tuple[float, ...], delta: float
+        self, at: Point, exact: LQProblem, shares: tuple[float, ...], delta: float
     ) -> tuple[float, Policy | None, LQProblem]:
         """The problem of the largest share that is convex, and its policy."""
-        lq = one
-        with self.journal.timed("backward"):
-            for share in shares:
-                lq = self._imposed(damped(mixed(one, other, share), delta), at.us)
+        lq = exact
+        for share in shares:
+            part = exact if share == 1.0 else mixed(self._gauss_newton(at), exact, share)
+            with self.journal.timed("backward"):
+                lq = self._imposed(damped(part, delta), at.us)
                 policy = self.lq_solver.solve_riccati(lq)
-                if policy.failed_at is None and np.isfinite(policy.Vxx).all():
-                    return share, policy, lq
+            if policy.failed_at is None and np.isfinite(policy.Vxx).all():
+                return share, policy, lq
         return shares[-1], None, lq
 
     def _searched(self, at: Point, lq: LQProblem, policy: Policy, delta: float, share: float) -> Found | None:
@@ -292,7 +311,7 @@ class NewtonLoop:
             return self._no_progress(at)
         us = tried.us[0] if self.barrier is None else interior(tried.us[0], (self.barrier.lower, self.barrier.upper))
         with self.journal.timed("derivatives"):
-            e = self.evaluator.expand(tried.xs[0], us)
+            e = self._expanded(tried.xs[0], us)
         if not self._finite(e):
             return self._no_progress(at)
         self._record(at)
@@ -312,7 +331,7 @@ class NewtonLoop:
         tried = self.evaluator.rollout(at.xs, us, still, np.zeros(1), Shooting((), "linear"))
         if not abs(tried.cost[0] - at.cost) <= SOLVED * abs(at.cost):
             return at
-        e = self.evaluator.expand(tried.xs[0], tried.us[0])
+        e = self._expanded(tried.xs[0], tried.us[0])
         new = self._measured(tried.xs[0], tried.us[0], e) if self._finite(e) else at
         return new if new.kkt <= max(SOLVED, at.kkt) else at
 
@@ -348,7 +367,7 @@ class NewtonLoop:
         K, k = np.zeros((N, nu, ndx)), np.zeros((N, nu))
         if self.point is not None:
             xs, us, cost = self.point.xs, self.point.us, self.point.cost
-            _, policy, _ = self._convex(self.point, self.point.expansion.lq, self._exact(self.point), self.shares, 0.0)
+            _, policy, _ = self._convex(self.point, self._exact(self.point), self.shares, 0.0)
             policy = policy or self.policy
             K, k = (K, k) if policy is None else (policy.K, policy.k)
             if self.barrier is not None:

@@ -20,7 +20,7 @@ def filtered(ocp: OCP, o: SLQOptions) -> bool:
 
 
 class Point(NamedTuple):
-    """A trajectory with its expansion (of the Gauss-Newton cost), optimality and errors.
+    """A trajectory with its expansion (with the exact Hessian of the cost, where that counts), optimality and errors.
 
     gradient: largest entry of the Lagrangian's in the controls; defect, theta: largest gap, l1 norm of all; kkt: scaled measure.
     """

@@ -9,9 +9,13 @@ the cost) by a Riccati sweep, and searches along its solution.
 | slq | as the options say | | A. Sideris, J. Bobrow, ACC 2005 |
 | gnms | all | linear | M. Giftthaler et al., IROS 2018 |
 | fddp | all | nonlinear | C. Mastalli et al., ICRA 2020 |
+
+Where linear gaps have blown up, the problem is solved again from the guess with nonlinear ones (:mod:`.restart`), which is told.
 """
 
 from __future__ import annotations
+
+import time
 
 from trajopt.guesses.guesses import Guess
 from trajopt.lq.lq_solver import LQSolver
@@ -21,6 +25,7 @@ from trajopt.results.solution import Solution
 from trajopt.solvers.options import SLQOptions
 from trajopt.solvers.shooting.newton_loop import NewtonLoop
 from trajopt.solvers.shooting.newton_point import filtered
+from trajopt.solvers.shooting.restart import blown_up, continued, of_both, restarted
 from trajopt.solvers.shooting.shooting import ShootingLoop
 from trajopt.stage.evaluation import Evaluator
 from trajopt.stage.numerics import numerics_for
@@ -42,5 +47,10 @@ def slq(
     options = options or SLQOptions()
     numerics = numerics_for(ocp, options.hessian)
     evaluator, lq_solver = evaluator or numerics.evaluator, lq_solver or numerics.lq_solver
-    loop = NewtonLoop if filtered(ocp, options) else ShootingLoop
-    return loop(ocp, evaluator, options, callback, lq_solver).run(guess)
+    loop, began = NewtonLoop if filtered(ocp, options) else ShootingLoop, time.perf_counter()
+    found = loop(ocp, evaluator, options, callback, lq_solver).run(guess)
+    if not blown_up(found, options):
+        return found
+    again = restarted(options, found, time.perf_counter() - began)
+    second = ShootingLoop(ocp, evaluator, again, continued(callback, len(found.history)), lq_solver).run(guess)
+    return of_both(found, second)

@@ -29,8 +29,9 @@ import numpy as np
 
 from dynamics_backends.deferred import deferred
 from dynamics_backends.protocol import Array
-from trajopt.solvers.qp.qp import QP, Hessian, QPSolver
+from trajopt.solvers.qp.qp import QP, Hessian, QPSolver, square_lengths
 from trajopt.solvers.qp.stage_hessian import StageHessian
+from trajopt.solvers.qp.stage_jacobian import StageJacobian
 
 if TYPE_CHECKING:
     import scipy.sparse as sp
@@ -123,13 +124,10 @@ def shifted(qp: QP, delta: float) -> QP:
 
 
 def _with_squares(qp: QP, weights: Array) -> Hessian:
-    """H + A'WA + W_z for the weights (W, W_z) (m + n,); by its stages where the weighted rows lie within them."""
+    """H + A'WA + W_z for the weights (W, W_z) (m + n,), which are zero for dynamics."""
     m = len(qp.l)
-    if isinstance(qp.H, StageHessian):
-        weighted = np.flatnonzero(weights[:m])
-        rows = qp.H.places.rows(qp.A.tocsr()[weighted])
-        if not rows.crossing.any():
-            return qp.H.plus_squares(rows, weights[weighted]).plus_diagonal(weights[m:])
+    if isinstance(qp.H, StageHessian) and isinstance(qp.A, StageJacobian):
+        return qp.H.plus(qp.A.squares(weights[:m])).plus_diagonal(weights[m:])
     return sp.csc_matrix(qp.sparse_H + qp.A.T @ sp.diags(weights[:m]) @ qp.A + sp.diags(weights[m:]))
 
 
@@ -144,8 +142,10 @@ def _active(qp: QP, y: Array, z: Array) -> tuple[Array, Array]:
     lower, upper = np.concatenate([qp.l, qp.lb]), np.concatenate([qp.u, qp.ub])
     size, room = np.abs(both), np.abs(np.where(both > 0.0, upper, lower))
     active = _equal(qp) | ((size > ACTIVE * max(1.0, float(size.max(initial=0.0)))) & (room < size))
-    if qp.layout is not None:  # these rows couple stages; solvers that use the layout need no help with them
-        active[qp.layout.dynamics] = active[qp.layout.initial] = False
-    square = np.concatenate([np.asarray(qp.A.multiply(qp.A).sum(axis=1)).ravel(), np.ones(len(z))])
+    if isinstance(
+        qp.A, StageJacobian
+    ):  # these rows couple stages; who solves QPs by their stages needs no help with them
+        active[qp.A.places.dynamics] = False
+    square = np.concatenate([square_lengths(qp.A), np.ones(len(z))])
     largest = max(float(np.abs(qp.H.data).max(initial=0.0)), FIRST)
     return np.where(active & (square > 0.0), largest / np.where(square > 0.0, square, 1.0), 0.0), both > 0.0

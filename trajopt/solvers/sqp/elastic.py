@@ -48,10 +48,10 @@ class ElasticStep(NamedTuple):
 
 
 def elastic(qp: QP, weight: float) -> QP:
-    """The elastic QP in (d, p, n)."""
+    """The elastic QP in (d, p, n) of a sparse one."""
     m = len(qp.l)
     identity = sp.identity(m, format="csc")
-    H = sp.block_diag([qp.sparse_H, sp.csc_matrix((2 * m, 2 * m))], format="csc")
+    H = sp.block_diag([qp.H, sp.csc_matrix((2 * m, 2 * m))], format="csc")
     A = sp.hstack([qp.A, identity, -identity], format="csc")
     slack = np.zeros(2 * m), np.full(2 * m, np.inf)
     g = np.concatenate([qp.g, np.full(2 * m, weight)])
@@ -70,7 +70,7 @@ class ElasticInteriorPoint(InteriorPoint):
 def elastic_step(qp: QP, weight: float, largest: float) -> ElasticStep | None:
     """The step with the smallest weight >= ``weight`` that does its share, at most ``largest``; None if QPs fail."""
     solver = ElasticInteriorPoint()
-    qp = convexified(replace(qp, H=qp.sparse_H, layout=None), np.zeros_like(qp.l), np.zeros_like(qp.g), (solver,)).qp
+    qp = convexified(qp.sparse, np.zeros_like(qp.l), np.zeros_like(qp.g), (solver,)).qp
     now = _violated(qp, np.zeros(qp.A.shape[1]))
     if now == 0.0:  # the rows are consistent: the QP failed for another reason, say its scale
         found = _solved(qp, solver, largest)
@@ -110,7 +110,7 @@ def _violated(qp: QP, d: np.ndarray) -> float:
 def feasibility_step(qp: QP, floor: float) -> QPSolution | None:
     """The step toward less violation alone; qp: with the Hessian of the violation, made convex here, at least ``floor``."""
     size = PROXIMITY * max(1.0, float(np.abs(qp.A.data).max(initial=0.0)))
-    alone = replace(qp, H=qp.sparse_H, g=np.zeros_like(qp.g), layout=None)
+    alone = replace(qp.sparse, g=np.zeros_like(qp.g))
     solver = ElasticInteriorPoint()
     convex = convexified(alone, np.zeros_like(qp.l), np.zeros_like(qp.g), (solver,), smallest=max(size, floor)).qp
     return _solved(replace(convex, g=alone.g), solver, 1.0)

@@ -21,7 +21,8 @@ Steps are searched along by :mod:`trajopt.solvers.sqp.sqp_line_search`. Where th
 the Hessian of the Lagrangian, as that of Gauss and Newton may be, the l1 merit grants but a tiny share of a step. Then the QP
 is solved again with a multiple sigma H: where that moves along the constraints is divided by sigma, where it moves toward them
 is not, and second-order corrections, which need short steps to converge, bring it back to them. So sigma does what the radius
-of a trust region does, whatever the units of the variables; it falls again with steps that keep their promise.
+of a trust region does, whatever the units of the variables; it falls again with steps that keep their promise.  Where a filter
+lets none of these pass, the step restores feasibility: the violation alone counts (Wächter & Biegler 2006, step A-9).
 """
 
 from __future__ import annotations
@@ -31,15 +32,17 @@ import time
 import numpy as np
 
 from dynamics_backends.protocol import Array
+from trajopt.lq.lq_solver import LQSolver
 from trajopt.results.records import Callback, Journal
-from trajopt.results.status import Status, StatusCode
+from trajopt.results.status import SOLVED, Status, StatusCode
 from trajopt.solvers.nlp import nlp_verdicts as verdicts
 from trajopt.solvers.nlp.nlp import NLP, NLPSolution
 from trajopt.solvers.options import SQPOptions
-from trajopt.solvers.qp.qp import QP, Hessian, QPSolver, make_qp_solver
+from trajopt.solvers.qp.qp import QP, Hessian, make_qp_solver
 from trajopt.solvers.qp.riccati_kkt import UnstructuredQP
 from trajopt.solvers.sqp.convexify import Convexified, convexified
 from trajopt.solvers.sqp.elastic import elastic_step, feasibility_step
+from trajopt.solvers.sqp.sqp_acceptance import Acceptance, FilterTest, Step, ViolationTest, acceptance, step_of
 from trajopt.solvers.sqp.sqp_iterate import (
     Iterate,
     Trial,
@@ -51,7 +54,6 @@ from trajopt.solvers.sqp.sqp_iterate import (
     trial,
 )
 from trajopt.solvers.sqp.sqp_line_search import LineSearch, Taken
-from trajopt.solvers.sqp.sqp_search import Acceptance, Step, ViolationTest, acceptance, step_of
 from trajopt.solvers.sqp.sqp_state import Contradictions, Damping, Progress, Subproblems
 
 UNBOUNDED_BELOW = 1e10
@@ -75,12 +77,12 @@ def solve_nlp(
     callback: Callback | None = None,
     *,
     multipliers: tuple[Array, Array] | None = None,
-    qp_solver: QPSolver | None = None,
+    lq_solver: LQSolver | None = None,
 ) -> NLPSolution:
     """Solve a program from the guess w (n,), clipped to its bounds.
 
-    multipliers: a guess of y (m,) and z (n,), say of an earlier solution, and of the active set. qp_solver: default that of
-    the options.
+    multipliers: a guess of y (m,) and z (n,), say of an earlier solution, and of the active set. lq_solver: who
+    sweeps over the stages of QPs, where the program has such; None: they are sparse matrices.
     callback: called with an IterationRecord after each iteration; its KeyboardInterrupt stops the solver, which returns the best
     iterate. Raises ValueError where "gauss_newton" or "scqp" is asked of a program that has no ``convex_hessian``, and for
     a guess of the wrong size. Non-convergence is no exception: see ``status``.
@@ -89,20 +91,20 @@ def solve_nlp(
     n = len(nlp.x_lower)
     if np.shape(w) != (n,):
         raise ValueError(f"the guess has shape {np.shape(w)}; this program has {n} variables")
-    return SQPLoop(nlp, options, callback, qp_solver).run(np.array(w, dtype=float), multipliers)
+    return SQPLoop(nlp, options, callback, lq_solver).run(np.array(w, dtype=float), multipliers)
 
 
 class SQPLoop:
     """One solve. ``run`` may be called once; it always returns a solution, also after Ctrl-C."""
 
     def __init__(
-        self, nlp: NLP, options: SQPOptions, callback: Callback | None = None, qp_solver: QPSolver | None = None
+        self, nlp: NLP, options: SQPOptions, callback: Callback | None = None, lq_solver: LQSolver | None = None
     ) -> None:
         self.nlp, self.options = nlp, options
         self.journal, self.progress, self.damping = Journal(callback), Progress(), Damping()
         self.contradictions = Contradictions(options.elastic_weight, np.zeros_like(nlp.g_lower))
-        self.qps = Subproblems(qp_solver or make_qp_solver(options.qp_solver))
-        self.search = LineSearch(options, self.journal, self.qps.solve)
+        self.qps = Subproblems(make_qp_solver(options.qp_solver, lq_solver), lq_solver)
+        self.search = LineSearch(options, self.journal, self.qps.near)
         self.usual_test = acceptance(options)
         self.test: Acceptance = self.usual_test
 
@@ -114,7 +116,7 @@ class SQPLoop:
             except KeyboardInterrupt:
                 status = Status(StatusCode.INTERRUPTED, self._interruption())
             except UnstructuredQP as error:
-                raise ValueError(_refusal(self.nlp, error)) from error
+                raise ValueError(f"qp_solver = 'riccati': {error}") from error
             return self._solution(status, w)
 
     def _solve(self, w: Array, multipliers: tuple[Array, Array] | None) -> Status:
@@ -142,8 +144,8 @@ class SQPLoop:
 
     def _finished(self, at: Iterate) -> Status | None:
         o, distance = self.options, self._distance(at)
-        if at.stop <= 1.0:
-            return verdicts.converged(self.progress.iteration, at.gradient, at.violation)
+        if at.is_solution(o):
+            return verdicts.converged(self.progress.iteration, at.gradient, at.violation, at.kkt)
         if at.f < -UNBOUNDED_BELOW * self.progress.objective_size and at.violation <= o.constraint_tolerance * max(
             1.0, float(np.abs(at.w).max())
         ):
@@ -157,7 +159,7 @@ class SQPLoop:
             return None
         other = "" if o.hessian == "exact" else ", take hessian = 'exact' (this one leaves out second derivatives)"
         advice = f"Raise {code}{other}, or start from a better guess."
-        return verdicts.stopped(code, reason, distance, self._worst(at), advice)
+        return verdicts.stopped(code, reason, distance, self._worst(at), advice, at.kkt)
 
     # -- one iteration --------------------------------------------------------------------------------------------------
     def _advance(self, at: Iterate) -> Iterate | Status:
@@ -172,7 +174,7 @@ class SQPLoop:
             if isinstance(found, Status):
                 return found
             step = found
-            self.test = ViolationTest() if np.isinf(step.weight) else self.usual_test
+            self.test = self._test_of(at, step, restoring=attempt == SCALINGS)
             self.test.begin(at, step)
             if attempt == 0:
                 promise = damping.scale * abs(self.test.expected(1.0))
@@ -189,9 +191,18 @@ class SQPLoop:
         self.progress.iteration += 1
         self.qps.full = taken.alpha == 1.0
         if taken.new is None:
-            return self._stuck(at, taken, promise)
+            return self._stuck(at, step, taken, promise)
         damping.learn(taken.alpha, taken.actual >= KEPT * self.test.expected(1.0), self.options.hessian == "exact")
         return self._recentered(taken.new)
+
+    def _test_of(self, at: Iterate, step: Step, restoring: bool) -> Acceptance:
+        """The violation alone counts for a step that leaves the objective out, and where no step passes a filter, which then holds
+        this point too.
+        """
+        if restoring and isinstance(self.usual_test, FilterTest) and at.violation > self.options.constraint_tolerance:
+            self.usual_test.remember()
+            return ViolationTest()
+        return ViolationTest() if np.isinf(step.weight) else self.usual_test
 
     def _directed(self, at: Iterate, H: Hessian, floor: float) -> tuple[Convexified, Step | Status]:
         """The step for this Hessian with at least ``floor`` on the diagonal."""
@@ -246,7 +257,14 @@ class SQPLoop:
             return step_of(at, qp, found, 0.0)
         state.another(at.theta)
         if state.hopeless:
-            return verdicts.infeasible(self.progress.iteration, verdicts.worst_constraint(at.nlp, at.w, at.g))
+            return verdicts.stopped(
+                StatusCode.LINE_SEARCH_FAILED,
+                f"The linearized constraints contradict each other, and their violation did not fall in {state.count} iterations",
+                self._distance(at),
+                self._worst(at),
+                "Relax the constraint named, or start from another guess.",
+                at.kkt,
+            )
         step = self._feasibility_step(at, floor) if state.leaves_objective else None
         if step is not None:
             return step
@@ -282,15 +300,15 @@ class SQPLoop:
         moved = iterate_at(nlp, Trial(w, new.f, new.g, new.theta), new.y, new.z, self.options)
         return new if moved is None else moved
 
-    def _stuck(self, at: Iterate, taken: Taken, promise: float) -> Status:
+    def _stuck(self, at: Iterate, step: Step, taken: Taken, promise: float) -> Status:
         """No step length was accepted: rounding, or a failure."""
         worst, distance = self._worst(at), self._distance(at)
-        if isinstance(self.test, ViolationTest) and worst is not None:
+        if np.isinf(step.weight) and worst is not None:
             return verdicts.infeasible(self.progress.iteration, worst)
-        if self._is_noise(at, promise):
+        if self._is_noise(at, promise) or (at.kkt <= SOLVED and worst is None):
             advice = "Raise the tolerances, or scale the program; finite differences may be what limits the precision."
             reason = "Double precision allows no further progress"
-            return verdicts.stopped(StatusCode.PRECISION_LIMIT, reason, distance, worst, advice)
+            return verdicts.stopped(StatusCode.PRECISION_LIMIT, reason, distance, worst, advice, at.kkt)
         reason = f"No step length was accepted in iteration {self.progress.iteration - 1}"
         if taken.broken:
             reason += f" ({taken.broken} trial points gave NaN or infinity)"
@@ -307,7 +325,7 @@ class SQPLoop:
         return worst if worst is not None and worst.violation > self.options.constraint_tolerance else None
 
     def _distance(self, at: Iterate) -> str:
-        return f"gradient {at.gradient:.1e}, constraint violation {at.violation:.1e}"
+        return f"scaled KKT measure {at.kkt:.1e}, gradient {at.gradient:.1e}, constraint violation {at.violation:.1e}"
 
     def _interruption(self) -> str:
         if self.progress.iteration == 0:
@@ -331,6 +349,7 @@ class SQPLoop:
             actual_decrease=0.0 if taken is None else taken.actual,
             step_length=alpha,
             curvature=self.options.hessian,
+            kkt=at.kkt,
         )
 
     def _solution(self, status: Status, w: Array) -> NLPSolution:
@@ -341,9 +360,3 @@ class SQPLoop:
             nothing = np.full(m, np.nan), np.zeros(m), np.zeros(n)
             return NLPSolution(self.nlp, w, np.nan, *nothing, status, self.progress.iteration, records)
         return NLPSolution(at.nlp, at.w, at.f, at.g, at.y, at.z, status, self.progress.iteration, records)
-
-
-def _refusal(nlp: NLP, error: UnstructuredQP) -> str:
-    if error.row is None:
-        return f"qp_solver = 'riccati': {error}"
-    return f"qp_solver = 'riccati' refuses {nlp.g_names[error.row]!r}, which {error}; use qp_solver = 'interior_point'"

@@ -7,18 +7,17 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, cast, runtime_checkable
+from typing import NamedTuple, Protocol, cast, runtime_checkable
 
 import numpy as np
 
 from dynamics_backends.protocol import Array
 from trajopt.solvers.nlp.nlp import NLP, ConvexOverNonlinear
+from trajopt.solvers.nlp.scaled_kkt import scaled_kkt
 from trajopt.solvers.options import SQPOptions
-from trajopt.solvers.qp.qp import QP, Hessian, complementarity, violation
+from trajopt.solvers.qp.qp import QP, Hessian, Jacobian, complementarity, violation
 from trajopt.solvers.qp.stage_hessian import StageHessian
-
-if TYPE_CHECKING:
-    import scipy.sparse as sp
+from trajopt.solvers.qp.stage_jacobian import StageJacobian
 
 MULTIPLIER_SCALE = 100.0
 """Tolerances on gradients grow with mean multipliers above this (Wächter & Biegler 2006, eq. 6)."""
@@ -42,7 +41,7 @@ class Iterate(NamedTuple):
     """A point with its derivatives and multipliers, and how far it is from optimal.
 
     gradient: largest entry of the gradient of the Lagrangian, or complementarity; violation: largest of a constraint;
-    defect: of an equality; stop: both by their tolerances.
+    defect: of an equality; stop: both by their tolerances. kkt: the measure of :mod:`trajopt.solvers.nlp.scaled_kkt`.
     """
 
     nlp: NLP
@@ -51,13 +50,18 @@ class Iterate(NamedTuple):
     g: Array
     theta: float
     grad: Array
-    J: sp.csc_matrix
+    J: Jacobian
     y: Array
     z: Array
     gradient: float
     violation: float
     defect: float
     stop: float
+    kkt: float
+
+    def is_solution(self, o: SQPOptions) -> bool:
+        """Whether the tests of convergence hold."""
+        return self.stop <= 1.0 or (self.kkt <= o.kkt_tolerance and self.violation <= o.constraint_tolerance)
 
 
 def trial(nlp: NLP, w: Array) -> Trial:
@@ -68,10 +72,10 @@ def trial(nlp: NLP, w: Array) -> Trial:
 
 def iterate_at(nlp: NLP, at: Trial, y: Array, z: Array, o: SQPOptions) -> Iterate | None:
     """The iterate with its residuals, or None where a derivative is not finite."""
-    grad, J = nlp.differentiate(at.w)
+    grad, J = _derivatives(nlp, at.w)
     if not (np.isfinite(grad).all() and np.isfinite(J.data).all()):
         return None
-    return measured(Iterate(nlp, *at, grad, J, y, z, 0.0, 0.0, 0.0, 0.0), o)
+    return measured(Iterate(nlp, *at, grad, J, y, z, 0.0, 0.0, 0.0, 0.0, 0.0), o)
 
 
 def measured(at: Iterate, o: SQPOptions) -> Iterate:
@@ -86,7 +90,8 @@ def measured(at: Iterate, o: SQPOptions) -> Iterate:
     scale = max(MULTIPLIER_SCALE, float(mean)) / MULTIPLIER_SCALE
     stop = max(gradient / (scale * o.gradient_tolerance), worst / o.constraint_tolerance)
     defect = _largest(outside[nlp.g_lower == nlp.g_upper])
-    return at._replace(gradient=gradient, violation=worst, defect=defect, stop=stop)
+    kkt = scaled_kkt(nlp, at.w, at.f, at.g, at.grad, at.J, at.y, at.z)
+    return at._replace(gradient=gradient, violation=worst, defect=defect, stop=stop, kkt=kkt)
 
 
 def settled(o: SQPOptions, nlp: NLP) -> SQPOptions:
@@ -101,11 +106,21 @@ def settled(o: SQPOptions, nlp: NLP) -> SQPOptions:
 
 @runtime_checkable
 class Staged(Protocol):
-    """A program of stages, which knows its Hessians by their blocks."""
+    """A program of stages, which knows its derivatives by their blocks; None where the stages share variables."""
+
+    def stage_derivatives(self, w: Array) -> tuple[Array, StageJacobian] | None:
+        """The same as ``differentiate``."""
+        ...
 
     def stage_hessian(self, w: Array, sigma: float, multipliers: Array, convex: bool) -> StageHessian | None:
-        """The same as ``hessian``, or ``convex_hessian``; None where the stages share variables."""
+        """The same as ``hessian``, or ``convex_hessian``."""
         ...
+
+
+def _derivatives(nlp: NLP, w: Array) -> tuple[Array, Jacobian]:
+    """grad f and J, by its stages where the program has them."""
+    found = nlp.stage_derivatives(w) if isinstance(nlp, Staged) else None
+    return nlp.differentiate(w) if found is None else found
 
 
 def hessian_at(at: Iterate, o: SQPOptions, sigma: float = 1.0) -> Hessian:
@@ -131,11 +146,10 @@ def _hessian(at: Iterate, sigma: float, multipliers: Array, convex: bool) -> Hes
 
 
 def qp_about(at: Iterate, H: Hessian) -> QP:
-    """The QP above; ``nlp.layout``, where there is one, goes with it."""
+    """The QP above."""
     nlp = at.nlp
-    layout: Any = getattr(nlp, "layout", None)
     rows, bounds = (nlp.g_lower - at.g, nlp.g_upper - at.g), (nlp.x_lower - at.w, nlp.x_upper - at.w)
-    return QP(H, at.grad, at.J, *rows, *bounds, layout)
+    return QP(H, at.grad, at.J, *rows, *bounds)
 
 
 def _largest(values: Array) -> float:

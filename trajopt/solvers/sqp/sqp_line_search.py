@@ -1,9 +1,9 @@
 """The search along a step of the SQP method: the steps 1, 1/2, 1/4, ... until one passes the test.
 
-A full step that is refused gets a second-order correction: the same QP with g(w + d) - J d in place of g (Nocedal & Wright,
-eq. 18.56), without which steps near the solution may be refused that raise objective and violation by second-order terms (the
-Maratos effect); and further ones from where it leads, while the violation falls (A. Wächter, L. Biegler, Math. Program. 106,
-2006, step A-5.9).
+A full step that is refused and raises the violation gets a second-order correction: the same QP with g(w + d) - J d in place of g
+(Nocedal & Wright, eq. 18.56), without which steps near the solution may be refused that raise objective and violation by
+second-order terms (the Maratos effect); and further ones from where it leads, while the violation falls (A. Wächter, L. Biegler,
+Math. Program. 106, 2006, steps A-5.5 to A-5.9).  Its active set is near that of the step, or else it is not worth its time.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ import numpy as np
 from dynamics_backends.protocol import Array
 from trajopt.results.records import Journal
 from trajopt.solvers.options import SQPOptions
-from trajopt.solvers.qp.qp import QP, QPSolution, QPSolver
+from trajopt.solvers.qp.qp import QP, QPSolution
 from trajopt.solvers.shooting.globalization import MAX_CORRECTIONS
 from trajopt.solvers.sqp.convexify import Convexified, penalized
+from trajopt.solvers.sqp.sqp_acceptance import Acceptance, Step
 from trajopt.solvers.sqp.sqp_iterate import Iterate, Trial, iterate_at, qp_about, trial
-from trajopt.solvers.sqp.sqp_search import Acceptance, Step
 
 CORRECTION_FALLS = 0.99
 """Share of the last violation that a correction must undercut to be followed by another; kappa_soc of Wächter & Biegler 2006."""
@@ -38,12 +38,14 @@ class Taken(NamedTuple):
 
 
 class LineSearch:
-    """Searches with the tests given; solve_qp: who solves the QPs of the corrections, None where their rows contradict."""
+    """Searches with the tests given; solve_near: who solves the QPs of the corrections, from the multipliers of the step (y, z),
+    None where that does not lead to the solution.
+    """
 
     def __init__(
-        self, options: SQPOptions, journal: Journal, solve_qp: Callable[[QP, QPSolver], QPSolution | None]
+        self, options: SQPOptions, journal: Journal, solve_near: Callable[[QP, Array, Array], QPSolution | None]
     ) -> None:
-        self.options, self.journal, self.solve_qp = options, journal, solve_qp
+        self.options, self.journal, self.solve_near = options, journal, solve_near
 
     def along(self, at: Iterate, step: Step, convex: Convexified, test: Acceptance, halvings: int) -> Taken:
         """The longest of the steps 1, 1/2, ..., 2^-halvings that is accepted; convex: the QP of the step."""
@@ -53,7 +55,8 @@ class LineSearch:
             tried = self._trial(at, alpha * step.d)
             new = self._accepted(at, step, test, alpha, tried)
             broken += not tried.finite
-            if new is None and k == 0 and self.options.second_order_correction and step.weight == 0.0:
+            correct = k == 0 and self.options.second_order_correction and step.weight == 0.0 and test.corrects
+            if new is None and correct and tried.theta >= at.theta:
                 new = self._corrected(at, step, convex, test, tried)
             if new is not None:
                 return Taken(new, alpha, start - test.value(new.f, new.theta), broken)
@@ -90,7 +93,7 @@ class LineSearch:
         for _ in range(MAX_CORRECTIONS):
             if not tried.finite or tried.theta <= step.left:
                 return None
-            last, d = tried.theta, self._correction(at, convex, tried)
+            last, d = tried.theta, self._correction(at, step, convex, tried)
             if d is None:
                 return None
             tried = self._trial(at, d)
@@ -99,12 +102,12 @@ class LineSearch:
                 return new
         return None
 
-    def _correction(self, at: Iterate, convex: Convexified, tried: Trial) -> Array | None:
+    def _correction(self, at: Iterate, step: Step, convex: Convexified, tried: Trial) -> Array | None:
         """The step of the QP with g(w + d) - J d in place of g, for the step d that was tried."""
         nlp, shift = at.nlp, tried.g - at.J @ (tried.w - at.w)
         qp = replace(qp_about(at, convex.qp.H), l=nlp.g_lower - shift, u=nlp.g_upper - shift)
         if convex.weights.any():
             qp = replace(penalized(qp, convex.weights, convex.upper), H=convex.qp.H)
         with self.journal.timed("backward"):
-            found = self.solve_qp(qp, convex.solver)
+            found = self.solve_near(qp, step.y, step.z)
         return None if found is None else found.w

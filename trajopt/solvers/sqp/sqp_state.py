@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from dynamics_backends.protocol import Array
+from trajopt.lq.lq_solver import LQSolver
 from trajopt.solvers.qp.interior_point import InteriorPoint
 from trajopt.solvers.qp.newton import ActiveSetNewton
 from trajopt.solvers.qp.qp import QP, QPSolution, QPSolver, QPStatus
@@ -23,7 +24,7 @@ from trajopt.solvers.sqp.sqp_iterate import Iterate
 
 FALLING, LEAVE_OBJECTIVE, GIVE_UP = 0.95, 4, 16
 """Violations of contradictory linearizations that do not fall below this share of the least one: after so many iterations the
-objective is left out, and after so many the problem is taken for infeasible."""
+objective is left out, and after so many the solve ends."""
 SCALE_GROWTH, LARGEST_SCALE = 8.0, 1e9
 """sigma grows by this within an iteration, up to this."""
 SCALE_DECAY, SCALE_RISE = 0.25, 4.0
@@ -87,7 +88,7 @@ class Contradictions:
 
     @property
     def hopeless(self) -> bool:
-        """Whether the problem is taken for infeasible."""
+        """Whether to end."""
         return self.count > GIVE_UP
 
     @property
@@ -99,12 +100,13 @@ class Contradictions:
 class Subproblems:
     """The QPs of one solve.
 
-    solver: who is asked. fallback: who takes over. given: multipliers (y, z) that came with the guess. last: the last solution.
+    solver: who is asked. fallback: who takes over. newton: who is asked first, with a guess of the active set. given: multipliers
+    (y, z) that came with the guess. last: the last solution.
     full: whether the last step was taken as it was, so that its active set is known.
     """
 
-    def __init__(self, solver: QPSolver) -> None:
-        self.solver, self.fallback, self.newton = solver, InteriorPoint(), ActiveSetNewton()
+    def __init__(self, solver: QPSolver, lq_solver: LQSolver | None = None) -> None:
+        self.solver, self.fallback, self.newton = solver, InteriorPoint(), ActiveSetNewton(lq_solver)
         self.given: tuple[Array, Array] | None = None
         self.last: QPSolution | None = None
         self.full = False
@@ -112,7 +114,7 @@ class Subproblems:
     @property
     def solvers(self) -> Sequence[QPSolver]:
         """Who may be asked, in this order."""
-        return (self.solver,) if isinstance(self.solver, InteriorPoint) else (self.solver, self.fallback)
+        return (self.solver,) if type(self.solver) is InteriorPoint else (self.solver, self.fallback)
 
     def near(self, qp: QP, y: Array, z: Array) -> QPSolution | None:
         """The solution from the active set of multipliers; None where it does not settle."""
@@ -122,8 +124,8 @@ class Subproblems:
     def solve(self, qp: QP, solver: QPSolver) -> QPSolution | None:
         """From the last active set, by one solver, or by interior points; None where the rows contradict each other."""
         last = self.last
-        active = self.given if last is None else (last.y, last.z)
-        near = None if active is None else self.near(qp, *active)
+        none = np.zeros_like(qp.l), np.zeros_like(qp.g)
+        near = self.near(qp, *((last.y, last.z) if last is not None else self.given or none))
         if near is not None:
             return near
         found = solver.solve(qp, last)

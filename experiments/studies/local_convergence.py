@@ -1,21 +1,24 @@
-"""How fast the shooting solvers converge near a solution: DDP quadratically, SLQ linearly.
-
-    python -m experiments.local_convergence [--out DIR]
+"""How fast DDP, SLQ and SQP converge near a solution.
 
 Each problem is solved to rounding level by DDP. From starts near the solution, its controls smoothly disturbed and its states
-kept, so that gaps open, iterations are then those of a solver. The error is |u - u*|_max / |u*|_max. The order is the slope of
-log e_1 against log e_0 over starts of several distances; the plot shows the errors of all iterations from the farthest.
+kept, so that gaps open, iterations are then those of a solver; SQP starts with the multipliers of the solution, and goes on with
+its own. The error is |u - u*|_max / |u*|_max. The order is the slope of
+log e_1 against log e_0 over starts of several distances; the picture shows the errors of all iterations from the farthest.
+DDP is quadratic in theory, with and without the curvature of the dynamics' step along the gaps; so is SQP with the exact
+Hessian; SLQ leaves out second derivatives of the dynamics and is linear.
 """
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Callable, Mapping
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
+import problems
 from dynamics_backends import scalar as sm
 from dynamics_backends.manifold import Manifold
 from dynamics_backends.protocol import FunctionMap
@@ -25,15 +28,15 @@ from dynamics_backends.systems.constraints.constraint_kinds import PointContact
 from dynamics_backends.systems.constraints.holonomic import Holonomic
 from experiments.config.build import build_task, engine_in_use
 from experiments.config.config import Backend, load_config
-from experiments.plots.canvas import BLUE, ORANGE, RED, figure
+from experiments.plots.canvas import BLUE, GREEN, ORANGE, RED, figure
+from experiments.studies.study import Comparison, Outcome
 from problems.legged.scheduled_gait import holding_torques
 from problems.robots import load_robot
-from trajopt import OCP, Guess, SampledSystem, Solution, control_cost, solve, state_cost
-
-from .benchmark_first_order import markdown, write_csv
+from trajopt import OCP, Guess, SampledSystem, Solution, WarmStart, control_cost, solve, state_cost
 
 Array = np.ndarray
-CONFIGS = Path("problems/configs")
+SOURCE = "Beyond the papers."
+CONFIGS = Path(problems.__file__).parent / "configs"
 FEET = ("lf_foot", "rf_foot", "lh_foot", "rh_foot")
 LEGS = [-0.2, 0.723, -1.458] * 2 + [-0.2, -0.723, 1.458] * 2
 """HyQ's joints as it stands [rad]."""
@@ -41,10 +44,13 @@ SOLVERS: dict[str, tuple[str, dict[str, Any]]] = {
     "SLQ": ("slq", {}),
     "DDP, newton": ("ddp", {"curvature": "newton", "switch": 1.0}),
     "DDP, true": ("ddp", {"curvature": "true", "switch": 1.0}),
+    "SQP, exact": ("sqp", {"hessian": "exact"}),
 }
 """Label -> solver and options."""
-STYLES = {"SLQ": (BLUE, "o"), "DDP, newton": (RED, "s"), "DDP, true": (ORANGE, "^")}
-ITERATIONS = {"slq": 20, "ddp": 8}
+STYLES = {"SLQ": (BLUE, "o"), "DDP, newton": (RED, "s"), "DDP, true": (ORANGE, "^"), "SQP, exact": (GREEN, "v")}
+ITERATIONS = {"slq": 20, "ddp": 8, "sqp": 8}
+SHOOTING = {"shooting": "all", "defect_tolerance": 1e-15}
+DIRECT = {"constraint_tolerance": 1e-15}
 DISTANCES = 10.0 ** -np.array([0.0, 0.5, 1.0])
 """Distances of the starts from the solution, as shares of the farthest."""
 FLOOR = 1e-11
@@ -139,13 +145,15 @@ def errors_of(
 ) -> list[float]:
     """The error before each iteration, from a start of this distance to a solution; one more than iterations."""
     guess, scale, errors = Guess(best.xs, disturbed(best.us, size)), np.abs(best.us).max(), []
-    once = {"shooting": "all", "gradient_tolerance": 1e-15, "defect_tolerance": 1e-15, "max_iterations": 1, **options}
+    own = DIRECT if solver == "sqp" else SHOOTING
+    once = {**own, "gradient_tolerance": 1e-15, "max_iterations": 1, **options}
+    warm = WarmStart(guess, multipliers=best.multipliers if solver == "sqp" else {})
     for _ in range(iterations + 1):
-        errors.append(float(np.abs(guess.us - best.us).max() / scale))
+        errors.append(float(np.abs(warm.guess.us - best.us).max() / scale))
         if errors[-1] < FLOOR:
             break
-        solution = solve(ocp, guess, once, solver=solver)
-        guess = Guess(solution.xs, solution.us)
+        solution = solve(ocp, options=once, solver=solver, warm_start=warm)
+        warm = WarmStart(Guess(solution.xs, solution.us), multipliers=solution.multipliers if solver == "sqp" else {})
     return errors
 
 
@@ -155,10 +163,34 @@ def fitted_order(ocp: OCP, best: Solution, solver: str, options: Mapping[str, An
     return float(np.polyfit(np.log(pairs[:, 0]), np.log(pairs[:, 1]), 1)[0])
 
 
-def study(name: str, ocp: OCP, size: float) -> tuple[dict[str, list[float]], list[Convergence]]:
+def run(quick: bool) -> Outcome:
+    """All orders; a quick run takes the pendulum."""
+    studies: dict[str, dict[str, list[float]]] = {}
+    found: list[Convergence] = []
+    for name, (make, size) in PROBLEMS.items():
+        if not quick or name == "pendulum":
+            studies[name], more = _on(name, make(), size)
+            found += more
+    rows = [c._asdict() for c in found]
+    lines = [
+        Comparison(
+            f"order of {c.solver}, {c.problem}",
+            "1" if c.solver == "SLQ" else "2",
+            f"{c.order:.2f}",
+            not c.holds,
+            "theory",
+        )
+        for c in found
+    ]
+    return Outcome(rows, lines, partial(_draw, studies))
+
+
+def _on(name: str, ocp: OCP, size: float) -> tuple[dict[str, list[float]], list[Convergence]]:
     """The errors of all solvers on a problem, and their orders."""
     limits = {"shooting": "single", "gradient_tolerance": 1e-13, "max_iterations": 300}
     best = solve(ocp, None, limits, solver="ddp")
+    direct = solve(ocp, Guess(best.xs, best.us), {"hessian": "exact", "gradient_tolerance": 1e-11}, solver="sqp")
+    best = replace(best, multipliers=direct.multipliers)
     found, rows = {}, []
     for label, (solver, own) in SOLVERS.items():
         found[label] = errors_of(ocp, best, solver, own, size, ITERATIONS[solver])
@@ -169,9 +201,10 @@ def study(name: str, ocp: OCP, size: float) -> tuple[dict[str, list[float]], lis
     return found, rows
 
 
-def plot(path: Path, studies: Mapping[str, Mapping[str, list[float]]]) -> Path:
+def _draw(studies: Mapping[str, Mapping[str, list[float]]], path: Path) -> None:
     """One panel for each problem."""
-    with figure(path, 1, len(studies), 3.2 * len(studies), 3.4, "Error to the solution", sharey=True) as axes:
+    width = max(4.5, 3.2 * len(studies))
+    with figure(path, 1, len(studies), width, 3.4, "Error to the solution", sharey=True) as axes:
         for axis, (name, found) in zip(axes.flat, studies.items(), strict=True):
             for label, errors in found.items():
                 color, marker = STYLES[label]
@@ -180,25 +213,3 @@ def plot(path: Path, studies: Mapping[str, Mapping[str, list[float]]]) -> Path:
             axis.set_xlabel("iteration")
         axes.flat[0].set_ylabel("|u - u*| / |u*|")
         axes.flat[-1].legend()
-    return path
-
-
-def main() -> None:
-    """Run, print the table, and write it with the plot."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--out", type=Path, default=Path("out/local_convergence"), help="folder of the results")
-    options = parser.parse_args()
-    studies, rows = {}, []
-    for name, (make, size) in PROBLEMS.items():
-        studies[name], more = study(name, make(), size)
-        rows += more
-    options.out.mkdir(parents=True, exist_ok=True)
-    write_csv(options.out / "orders.csv", rows)
-    plot(options.out / "local_convergence.png", studies)
-    cells = [[r.problem, r.solver, r.errors, f"{r.order:.2f}", "yes" if r.holds else "NO"] for r in rows]
-    print(markdown(["problem", "solver", "errors", "order", "as expected"], cells))
-    print(f"\nWritten to {options.out}")
-
-
-if __name__ == "__main__":
-    main()

@@ -5,8 +5,11 @@ Merit: phi = f + nu theta, theta the l1 norm of the violation, and for a step d 
     phi(w + alpha d) <= phi(w) + eta alpha D,     D = grad f'd - nu (theta - theta_d)
 
 (Nocedal & Wright, algorithm 18.3).  Filter: a point must improve f or theta, sufficiently, over the current one and over all
-remembered; where theta is small and the step promises much for f, f must fall by Armijo's rule (A. Wächter, L. Biegler, SIAM J.
-Optim. 16, 2005, algorithm A; the numbers are those of Math. Program. 106, 2006, section 3).
+remembered; where the step promises more for f than theta^S_THETA, f must fall by Armijo's rule (A. Wächter, L. Biegler, SIAM J.
+Optim. 16, 2005, algorithm A; the numbers are those of Math. Program. 106, 2006, section 3).  That asks for Armijo's rule below a
+theta_min only; here it counts wherever it is promised, as in R. Fletcher, S. Leyffer, P. Toint, On the global convergence of a
+filter-SQP algorithm, SIAM J. Optim. 13, 2002, eq. 2.12: full steps with a Hessian that leaves out negative curvature would go to
+and fro between two points that take turns in f and theta.
 """
 
 from __future__ import annotations
@@ -24,8 +27,8 @@ from trajopt.solvers.sqp.sqp_iterate import Iterate, Trial
 ROUNDING = 1e-14
 """Share of a value below which its changes are noise."""
 GAMMA_THETA, GAMMA_F, DELTA, S_THETA, S_F, ETA_F = 1e-5, 1e-8, 1.0, 1.1, 2.3, 1e-4
-THETA_MAX, THETA_MIN = 1e4, 1e-4
-"""Both as in Wächter & Biegler 2006, relative to max(1, theta at the start)."""
+THETA_MAX = 1e4
+"""As in Wächter & Biegler 2006, relative to max(1, theta at the start)."""
 
 
 class Step(NamedTuple):
@@ -57,6 +60,11 @@ class Acceptance(Protocol):
         """Take a new step."""
         ...
 
+    @property
+    def corrects(self) -> bool:
+        """Whether a second-order correction of the step is worth a trial."""
+        ...
+
     def accepts(self, alpha: float, new: Trial) -> bool:
         """Whether the trial at alpha d may be taken; if it is, the test remembers what it must."""
         ...
@@ -72,6 +80,8 @@ class Acceptance(Protocol):
 
 class MeritTest:
     """Armijo's rule on the l1 merit, with the penalty of each step."""
+
+    corrects: bool = True
 
     def __init__(self, options: SQPOptions) -> None:
         self.smallest = self.penalty = options.penalty
@@ -106,13 +116,12 @@ class FilterTest:
 
     def __init__(self, options: SQPOptions) -> None:
         self.entries: list[tuple[float, float]] = []
-        self.limits: tuple[float, float] | None = None
+        self.largest: float | None = None
 
     def begin(self, at: Iterate, step: Step) -> None:
-        """Take the slope of f, and at the first step the limits on theta."""
-        if self.limits is None:
-            size = max(1.0, at.theta)
-            self.limits = THETA_MIN * size, THETA_MAX * size
+        """Take the slope of f, and at the first step the limit on theta."""
+        if self.largest is None:
+            self.largest = THETA_MAX * max(1.0, at.theta)
         self.at, self.slope = at, step.slope
 
     def value(self, f: float, theta: float) -> float:
@@ -125,20 +134,26 @@ class FilterTest:
 
     def accepts(self, alpha: float, new: Trial) -> bool:
         """Algorithm A, steps 5.3 and 5.4; the filter grows unless f fell by Armijo's rule (step 7)."""
-        assert self.limits is not None
+        assert self.largest is not None
         at, noise = self.at, ROUNDING * (1.0 + abs(self.at.f))
-        if new.theta > self.limits[1] or any(new.theta >= theta and new.f >= f + noise for theta, f in self.entries):
+        if new.theta > self.largest or any(new.theta >= theta and new.f >= f + noise for theta, f in self.entries):
             return False
-        promising = self.slope < 0.0 and alpha * (-self.slope) ** S_F > DELTA * at.theta**S_THETA
-        falls = new.f <= at.f + ETA_F * alpha * self.slope + noise
-        if promising and at.theta <= self.limits[0]:
-            return falls
+        if self._promises(alpha):
+            return new.f <= at.f + ETA_F * alpha * self.slope + noise
         closer = new.theta <= (1.0 - GAMMA_THETA) * at.theta
         if not (closer or new.f <= at.f - GAMMA_F * at.theta + noise):
             return False
-        if not (promising and falls):
-            self.remember()
+        self.remember()
         return True
+
+    def _promises(self, alpha: float) -> bool:
+        """Whether the step promises more for f than there is violation."""
+        return self.slope < 0.0 and alpha * (-self.slope) ** S_F > DELTA * self.at.theta**S_THETA
+
+    @property
+    def corrects(self) -> bool:
+        """Where f must fall: elsewhere a shorter step is as good, and corrections of long ones lead anywhere."""
+        return self._promises(1.0)
 
     def remember(self) -> None:
         """Add the current point to the filter."""
@@ -148,6 +163,8 @@ class FilterTest:
 
 class ViolationTest:
     """Armijo's rule on theta alone, for steps that leave the objective out."""
+
+    corrects: bool = False
 
     def begin(self, at: Iterate, step: Step) -> None:
         """Take theta and its slope."""

@@ -1,0 +1,109 @@
+"""The reference of the public interface: a page for each theme, all names of ``import trajopt as to`` on one of them.
+
+A name's theme follows from the folder that defines it, so that a new name needs no line here; a folder without a theme makes
+a page of its own.
+"""
+
+from __future__ import annotations
+
+import ast
+import inspect
+from pathlib import Path
+from typing import Any, NamedTuple
+
+FACE = Path(__file__).resolve().parents[2] / "trajopt" / "__init__.py"
+THEMES: tuple[tuple[str, str, tuple[str, ...]], ...] = (
+    ("robots", "Robots", ("dynamics_backends.rigid_body.model", "dynamics_backends.rigid_body.urdf")),
+    ("quantities", "Rigid-body quantities", ("dynamics_backends.rigid_body",)),
+    ("systems", "Systems of bodies", ("dynamics_backends.systems.bodies",)),
+    ("contact", "Contacts, constraints and impacts", ("dynamics_backends.systems",)),
+    (
+        "backends",
+        "Maps and derivative backends",
+        ("dynamics_backends.protocol", "dynamics_backends.registry", "dynamics_backends.names"),
+    ),
+    ("manifolds", "Manifolds", ("dynamics_backends.manifold",)),
+    ("functions", "Functions of rows", ("dynamics_backends.scalar",)),
+    ("problems", "Optimal control problems", ("trajopt.problem",)),
+    ("guesses", "Guesses and inverse kinematics", ("trajopt.guesses",)),
+    ("solvers", "Solvers and their options", ("trajopt.solvers",)),
+    ("solutions", "Solutions, statuses and reports", ("trajopt.results",)),
+    ("validation", "Validation", ("trajopt.validation",)),
+    ("view", "Pictures in three dimensions", ("trajopt.view",)),
+    ("replanning", "Replanning", ("trajopt.replanning",)),
+    ("numerics", "Time steps, stages and LQ problems", ("trajopt.step", "trajopt.stage", "trajopt.lq")),
+)
+"""(file, title, modules and folders); the longest that fits a module counts."""
+
+
+class Name(NamedTuple):
+    """A public name and the module that defines it."""
+
+    name: str
+    module: str
+
+
+def public_names() -> list[Name]:
+    """The names of the package's face, in its order."""
+    body = ast.parse(FACE.read_text(encoding="utf-8")).body
+    return [
+        Name(alias.asname or alias.name, str(node.module))
+        for node in body
+        if isinstance(node, ast.ImportFrom)
+        for alias in node.names
+    ]
+
+
+def theme_of(module: str) -> tuple[str, str]:
+    """File and title of the page for what a module defines."""
+    fitting = [
+        (len(prefix), file, title) for file, title, prefixes in THEMES for prefix in prefixes if _within(module, prefix)
+    ]
+    if fitting:
+        return max(fitting)[1:]
+    folder = module.split(".")[1] if "." in module else module
+    return folder, folder.replace("_", " ").capitalize()
+
+
+def _within(module: str, prefix: str) -> bool:
+    return module == prefix or module.startswith(f"{prefix}.")
+
+
+def themes() -> dict[str, tuple[str, list[Name]]]:
+    """File -> title and names, in the order of THEMES."""
+    found: dict[str, tuple[str, list[Name]]] = {file: (title, []) for file, title, _ in THEMES}
+    for name in public_names():
+        file, title = theme_of(name.module)
+        found.setdefault(file, (title, []))[1].append(name)
+    return {file: entry for file, entry in found.items() if entry[1]}
+
+
+def pages() -> dict[str, str]:
+    """File name -> reStructuredText of each page, the index among them."""
+    import trajopt
+
+    out = {}
+    for file, (title, names) in themes().items():
+        out[f"{file}.rst"] = page(title, [(n.name, getattr(trajopt, n.name)) for n in names])
+    lines = ["Public interface", "================", "", "All of it is imported by ``import trajopt as to``.", ""]
+    lines += [".. toctree::", "   :maxdepth: 1", "", *(f"   {file}" for file in themes()), ""]
+    for file, (title, names) in themes().items():
+        lines += [f":doc:`{title} <{file}>`", "   " + ", ".join(f":py:obj:`~trajopt.{n.name}`" for n in names), ""]
+    return {**out, "index.rst": "\n".join(lines)}
+
+
+def page(title: str, objects: list[tuple[str, Any]]) -> str:
+    """One page: every object with its documentation."""
+    lines = [title, "=" * len(title), "", ".. currentmodule:: trajopt", ""]
+    for name, thing in objects:
+        directive, options = _directive(thing)
+        lines += [name, "-" * len(name), "", f".. {directive}:: {name}", *(f"   :{o}:" for o in options), ""]
+    return "\n".join(lines)
+
+
+def _directive(thing: Any) -> tuple[str, tuple[str, ...]]:
+    if inspect.isclass(thing):
+        from enum import Enum
+
+        return "autoclass", ("members", "undoc-members") if issubclass(thing, Enum) else ("members",)
+    return ("autofunction", ()) if inspect.isfunction(thing) else ("autodata", ())

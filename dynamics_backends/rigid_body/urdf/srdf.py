@@ -1,0 +1,106 @@
+"""What an SRDF says of a robot beside its URDF: reference postures, and pairs of links that need no check for collisions.
+
+    <group_state name="standing" group="all"> <joint name="knee" value="0.6"/> ... </group_state>
+    <disable_collisions link1="thigh" link2="shin" reason="Adjacent"/>
+
+The value of a floating joint is position and quaternion x y z w, that of a continuous one an angle, or its cosine and sine.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from dynamics_backends.names import unknown_name
+from dynamics_backends.rigid_body.model.model import Model
+from dynamics_backends.rigid_body.urdf.xml_source import Element, URDFError, read_xml
+
+
+@dataclass(frozen=True)
+class SRDF:
+    """robot: its name. postures: (group, name) -> joint -> values. disabled: (link, link, reason) of pairs never in collision."""
+
+    source: str
+    robot: str
+    postures: Mapping[tuple[str, str], Mapping[str, tuple[float, ...]]]
+    disabled: Sequence[tuple[str, str, str]]
+
+    def posture(self, model: Model, name: str, group: str | None = None) -> np.ndarray:
+        """The configuration (nq,) of a reference posture; joints that it does not name are at zero.
+
+        group: where several have a posture of this name, default that which names most joints. Joints of the posture that the
+        model does not have (locked ones) are left out. Raises UnknownName for a posture that is not there or whose joints are all
+        unknown to the model, URDFError for one that does not fit its joint.
+        """
+        fitting = {g: values for (g, n), values in self.postures.items() if n == name and group in (None, g)}
+        if not fitting:
+            raise unknown_name(f"posture of {self.source}", name, sorted({n for _, n in self.postures}))
+        values = max(fitting.values(), key=len)
+        q = model.neutral()
+        known = [joint for joint in values if joint in model.joint_names]
+        if values and not known:
+            raise unknown_name(f"joint of {model.name}", next(iter(values)), list(model.joint_names))
+        ends = [*model.q_index[1:], model.nq]
+        for joint in known:
+            body = model.joint_id(joint)
+            first, end = int(model.q_index[body]), int(ends[body])
+            q[first:end] = self._fitted(joint, values[joint], end - first)
+        return q
+
+    def _fitted(self, joint: str, values: tuple[float, ...], size: int) -> Sequence[float]:
+        if size == 1 and len(values) == 2:
+            return [math.atan2(values[1], values[0])]
+        if len(values) != size:
+            raise URDFError(f"{self.source}: joint {joint!r} has {len(values)} values in a posture, and takes {size}")
+        if size == 7:
+            norm = math.hypot(*values[3:])
+            if not norm > 0.5:
+                raise URDFError(
+                    f"{self.source}: the orientation of joint {joint!r} in a posture is no quaternion x y z w"
+                )
+            return [*values[:3], *(v / norm for v in values[3:])]
+        return values
+
+
+def load_srdf(source: str | os.PathLike) -> SRDF:
+    """Read an SRDF file, or SRDF text that starts with "<". Raises URDFError, with file, line and element, for what is none."""
+    root = read_xml(source)
+    if root.tag != "robot":
+        raise root.error("an SRDF has <robot> outermost")
+    postures: dict[tuple[str, str], dict[str, tuple[float, ...]]] = {}
+    for state in root.all("group_state"):
+        key = (state.string("group"), state.string("name"))
+        postures[key] = {joint.string("name"): _values(joint) for joint in state.all("joint")}
+    pairs = root.all("disable_collisions")
+    disabled = [(p.string("link1"), p.string("link2"), p.attributes.get("reason", "")) for p in pairs]
+    return SRDF(root.source, root.attributes.get("name", ""), postures, tuple(disabled))
+
+
+def _values(joint: Element) -> tuple[float, ...]:
+    words = joint.string("value").split()
+    if not words:
+        raise joint.error("value is empty: give a number")
+    return tuple(joint.vector("value", [0.0] * len(words)).tolist())
+
+
+def srdf_beside(urdf: str | os.PathLike) -> Path:
+    """The SRDF of a URDF file: of the same name beside it, or in a folder srdf beside its folder; or the only one there.
+
+    Raises FileNotFoundError where there is none, or cannot be told which.
+    """
+    urdf = Path(urdf)
+    places = [urdf.parent, urdf.parent / "srdf", urdf.parent.parent / "srdf"]
+    named = [place / f"{urdf.stem}.srdf" for place in places]
+    for file in named:
+        if file.is_file():
+            return file
+    there = sorted({file for place in places if place.is_dir() for file in place.glob("*.srdf")})
+    if len(there) == 1:
+        return there[0]
+    found = f"there are {', '.join(file.name for file in there)}" if there else "there is none"
+    raise FileNotFoundError(f"no SRDF belongs to {urdf} ({found}): put {urdf.stem}.srdf beside it")

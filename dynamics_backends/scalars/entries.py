@@ -1,0 +1,377 @@
+"""Scalars as NumPy sees them: what a user's function is given, so that NumPy's own functions work on every kind of number.
+
+An :class:`Entry` is one scalar of any kind (:mod:`dynamics_backends.scalar`), its batch hidden inside; :class:`Entries` are an
+array of them. x (nx, N) becomes Entries of the shape (nx,), as a user thinks of the state at one knot: ``np.sum(x)``,
+``np.linalg.norm(x[:3])``, ``A @ x``, ``x @ P @ x``, ``a, b = x``, ``np.where(x > 0, ...)``, indexing, stacking and reshaping mean
+what they mean for an array of numbers.  By ``__array_ufunc__`` and ``__array_function__`` elementwise functions come to
+:mod:`~dynamics_backends.scalars.functions`; linear algebra and the moving of entries is NumPy's own, on arrays of objects.
+
+What a number would have to be known for (``if x[0] > 0``, ``math.sin(x[0])``, ``float(x[0])``, an index) raises :class:`NoNumber`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import reduce, wraps
+from typing import Any, NoReturn
+
+import numpy as np
+
+from dynamics_backends import scalar as sm
+from dynamics_backends.scalar import Rows, Scalar
+from dynamics_backends.scalars.functions import FUNCTIONS, LOGIC, TRUTHS, choose, is_number
+
+Array = np.ndarray
+
+
+class NoNumber(TypeError):
+    """A user's function asks for the value of what stands for many values, or calls what has no rule for it."""
+
+
+def _refuse(what: str) -> Callable[..., NoReturn]:
+    def method(self: Any, *_: Any) -> NoReturn:
+        raise NoNumber(f"{what} asks for the value of what stands for many values")
+
+    return method
+
+
+class Entry:
+    """One scalar, ``of``; ``is_truth``: the outcome of a comparison, 1.0 or 0.0."""
+
+    __slots__ = ("is_truth", "of")
+    shape: tuple[int, ...] = ()
+    ndim, size = 0, 1
+    __hash__ = None  # type: ignore[assignment]
+
+    def __init__(self, of: Scalar, is_truth: bool = False) -> None:
+        self.of, self.is_truth = of, is_truth
+
+    def __repr__(self) -> str:
+        return f"Entry({type(self.of).__name__})"
+
+    __bool__ = _refuse("a decision in Python (if, while, and, or, not, min, max; use np.where, np.minimum, ...)")
+    __float__ = _refuse(
+        "a function that takes floats only (math.sin and its like; use np.sin), or a place in an array of floats,"
+    )
+    __complex__ = _refuse("a function that takes complex numbers only")
+    __int__ = __index__ = __round__ = __trunc__ = _refuse("a whole number or an index")
+
+    def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: Any, **options: Any) -> Any:
+        return apply(ufunc, method, inputs, options)
+
+    def __array_function__(self, function: Any, types: Any, args: tuple, kwargs: dict) -> Any:
+        return call(function, args, kwargs)
+
+    # -- what the scalar module asks of a number ------------------------------------------------------------------------
+    @staticmethod
+    def stack(components: Sequence[Any]) -> Entries:
+        """See :func:`dynamics_backends.scalar.stack`."""
+        return entries(list(components))
+
+    @staticmethod
+    def concatenate(parts: Sequence[Any]) -> Entries:
+        """See :func:`dynamics_backends.scalar.concatenate`."""
+        return entries([component for part in parts for component in part])
+
+    @staticmethod
+    def select_by(decider: Any, where_positive: Any, otherwise: Any) -> Any:
+        """See :func:`dynamics_backends.scalar.select`."""
+        return _on_entries(sm.select)(decider, where_positive, otherwise)
+
+    @staticmethod
+    def atan2(y: Any, x: Any) -> Any:
+        """See :func:`dynamics_backends.scalar.atan2`."""
+        return _each(_on_entries(sm.atan2), (y, x))
+
+    @property
+    def T(self) -> Entry:
+        return self
+
+    @property
+    def real(self) -> Entry:
+        return self
+
+    def item(self) -> Entry:
+        return self
+
+    def copy(self) -> Entry:
+        return self
+
+    conjugate = conj = item
+
+
+class Entries(np.ndarray):
+    """An array of objects: entries and plain numbers."""
+
+    stack, concatenate, select_by, atan2 = Entry.stack, Entry.concatenate, Entry.select_by, Entry.atan2
+
+    def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: Any, **options: Any) -> Any:
+        return apply(ufunc, method, inputs, options)
+
+    def __array_function__(self, function: Any, types: Any, args: Any, kwargs: Any) -> Any:
+        return call(function, args, kwargs)
+
+
+def entries(values: Any) -> Entries:
+    """Entries from nested sequences of entries and numbers; entries are taken whole."""
+    return np.array(values, dtype=object).view(Entries)
+
+
+def _on_entries(rule: Callable[..., Scalar], truth: bool = False) -> Callable[..., Any]:
+    """A rule of scalars as one of entries and plain numbers."""
+
+    def function(*inputs: Any) -> Entry:
+        return Entry(rule(*map(unboxed, inputs)), truth)
+
+    return function
+
+
+def _of_truths(rule: Callable[..., Scalar]) -> Callable[..., Entry]:
+    return lambda *inputs: Entry(rule(*map(_truth, inputs)), True)
+
+
+def _truth(x: Any) -> Scalar:
+    """A truth as 1.0 or 0.0: a number is true where it is not zero."""
+    if isinstance(x, Entry):
+        return x.of if x.is_truth else TRUTHS["not_equal"](x.of, 0.0)
+    return 1.0 if x else 0.0
+
+
+def _chosen(condition: Any, a: Any, b: Any) -> Any:
+    if not isinstance(condition, Entry):
+        return a if condition else b
+    return Entry(choose(_truth(condition), unboxed(a), unboxed(b)), _is_truth(a) and _is_truth(b))
+
+
+def _is_truth(x: Any) -> bool:
+    return x.is_truth if isinstance(x, Entry) else isinstance(x, (bool, np.bool_))
+
+
+HANDLED: dict[Any, Callable[..., Any]] = {}
+"""Functions by NumPy's, for entries: see :mod:`~dynamics_backends.scalars.entry_functions`, which writes them here."""
+RULES: dict[str, Callable[..., Any]] = {
+    **{name: _on_entries(rule) for name, rule in FUNCTIONS.items()},
+    **{name: _on_entries(rule, True) for name, rule in TRUTHS.items()},
+    **{name: _of_truths(rule) for name, rule in LOGIC.items()},
+}
+"""Elementwise functions of entries and numbers, by NumPy's names."""
+
+
+# -- NumPy's protocols ----------------------------------------------------------------------------------------------------
+
+
+def apply(ufunc: np.ufunc, method: str, inputs: Sequence[Any], options: dict[str, Any]) -> Any:
+    """A universal function on entries; see NEP 13."""
+    out = options.pop("out", None)
+    name = ufunc.__name__
+    if ufunc.signature is not None:  # matmul and its like
+        result = wrapped(ufunc(*map(_objects, inputs), **options))
+    elif name not in RULES:
+        raise NoNumber(f"np.{name} has no rule for numbers that are differentiated or traced")
+    elif method == "__call__":
+        where = options.get("where", True)
+        if where is not True:
+            raise NoNumber(f"np.{name}(..., where=...) is not offered; use np.where")
+        result = _each(_rule(ufunc), inputs)
+    elif method == "reduce":
+        result = _reduced(_rule(ufunc), ufunc, *inputs, **options)
+    elif method == "outer":
+        a, b = map(_objects, inputs)
+        result = _each(_rule(ufunc), (a.reshape(a.shape + (1,) * b.ndim), b))
+    elif name in ("add", "multiply"):
+        result = wrapped(getattr(ufunc, method)(*map(_objects, inputs), **options))
+    else:
+        raise NoNumber(f"np.{name}.{method} is not offered")
+    if out is None:
+        return result
+    out[0][...] = result
+    return out[0]
+
+
+def _rule(ufunc: np.ufunc) -> Callable[..., Any]:
+    """The rule where there is an entry, NumPy's own where all is numbers."""
+    rule = RULES[ufunc.__name__]
+    return lambda *inputs: rule(*inputs) if any(isinstance(x, Entry) for x in inputs) else ufunc(*inputs)
+
+
+def _each(rule: Callable[..., Any], inputs: Sequence[Any]) -> Any:
+    """A rule on every element, with NumPy's broadcasting."""
+    if all(isinstance(x, Entry) or is_number(x) for x in inputs):
+        return rule(*inputs)
+    given = np.broadcast_arrays(*map(_objects, inputs))
+    result = np.empty(given[0].shape, dtype=object)
+    for index in np.ndindex(result.shape):
+        result[index] = rule(*[x[index] for x in given])
+    return wrapped(result)
+
+
+def _reduced(
+    rule: Callable[..., Any],
+    ufunc: np.ufunc,
+    x: Any,
+    axis: Any = 0,
+    dtype: Any = None,
+    keepdims: bool = False,
+    **options: Any,
+) -> Any:
+    x = _objects(x)
+    axes = tuple(range(x.ndim)) if axis is None else tuple(a % x.ndim for a in np.atleast_1d(axis))
+    kept = [a for a in range(x.ndim) if a not in axes]
+    rows = x.transpose(*axes, *kept).reshape(-1, *(x.shape[a] for a in kept))
+    start = options.get("initial")
+    parts = [*([] if start is None or start is np._NoValue else [start]), *rows]
+    if not parts:
+        return wrapped(ufunc.reduce(np.zeros((0, *rows.shape[1:])), axis=0))
+    total = reduce(lambda a, b: _each(rule, (a, b)), parts)
+    if keepdims:
+        total = _objects(total).reshape([1 if a in axes else n for a, n in enumerate(x.shape)])
+    return wrapped(total)
+
+
+def call(function: Any, args: tuple, kwargs: dict) -> Any:
+    """A function of NumPy's on entries; see NEP 18."""
+    own = HANDLED.get(function)
+    if own is not None:
+        return own(*args, **kwargs)
+    given = [_replaced(a) for a in args]
+    return wrapped(function(*given, **{k: _replaced(v) for k, v in kwargs.items()}))
+
+
+def _replaced(x: Any, nested: bool = False) -> Any:
+    """Arguments as plain arrays of objects, which NumPy's own functions take; a list of numbers within a list as an array."""
+    if isinstance(x, (Entry, Entries)):
+        return _objects(x)
+    if type(x) not in (list, tuple):
+        return x
+    if nested and any(isinstance(e, Entry) for e in x):
+        return np.array(x, dtype=object)
+    return type(x)(_replaced(e, nested=True) for e in x)
+
+
+def _objects(x: Any) -> Array:
+    """An array of objects; an entry as one without axes."""
+    if isinstance(x, np.ndarray):
+        return x.view(np.ndarray) if x.dtype == object else x.astype(object)
+    if isinstance(x, Entry):
+        boxed = np.empty((), dtype=object)
+        boxed[()] = x
+        return boxed
+    return np.array(x, dtype=object)
+
+
+def wrapped(result: Any) -> Any:
+    """What NumPy's functions return on arrays of objects, as entries."""
+    if isinstance(result, np.ndarray) and result.dtype == object:
+        return result[()] if result.ndim == 0 else result.view(Entries)
+    return type(result)(map(wrapped, result)) if type(result) in (list, tuple) else result
+
+
+# -- Python's operators ---------------------------------------------------------------------------------------------------
+
+
+def _operator(name: str, turned: bool = False) -> Callable[[Entry, Any], Any]:
+    rule = RULES[name]
+
+    def method(self: Entry, other: Any) -> Any:
+        if not (isinstance(other, Entry) or is_number(other)):
+            return NotImplemented  # an array takes it element by element
+        return rule(other, self) if turned else rule(self, other)
+
+    return method
+
+
+_OPERATORS = {
+    "add": "add",
+    "sub": "subtract",
+    "mul": "multiply",
+    "truediv": "divide",
+    "pow": "power",
+    "mod": "remainder",
+}
+_OPERATORS |= {"floordiv": "floor_divide", "and": "logical_and", "or": "logical_or", "xor": "logical_xor"}
+_COMPARISONS = {
+    "gt": "greater",
+    "ge": "greater_equal",
+    "lt": "less",
+    "le": "less_equal",
+    "eq": "equal",
+    "ne": "not_equal",
+}
+_UNARY = {"neg": "negative", "pos": "positive", "abs": "absolute", "invert": "logical_not"}
+for _key, _name in _OPERATORS.items():
+    setattr(Entry, f"__{_key}__", _operator(_name))
+    setattr(Entry, f"__r{_key}__", _operator(_name, turned=True))
+for _key, _name in _COMPARISONS.items():
+    setattr(Entry, f"__{_key}__", _operator(_name))
+for _key, _name in _UNARY.items():
+    setattr(Entry, f"__{_key}__", RULES[_name])
+for (
+    _name
+) in FUNCTIONS:  # methods by NumPy's names: NumPy calls them on arrays of objects, the scalar module on its numbers
+    if not hasattr(Entry, _name):
+        setattr(Entry, _name, RULES[_name])
+
+
+# -- in and out -----------------------------------------------------------------------------------------------------------
+
+
+def count(rows: Rows) -> int:
+    """How many scalars there are in rows, or in a list."""
+    if isinstance(rows, (list, tuple)):
+        return len(rows)
+    return int(rows.numel() if hasattr(rows, "is_symbolic") else rows.shape[0])
+
+
+def from_rows(rows: Rows) -> Entries:
+    """Entries (n,) of rows (n, N), or of a list of scalars."""
+    found = np.empty(count(rows), dtype=object)
+    for i in range(len(found)):
+        found[i] = rows[i] if isinstance(rows[i], Entry) else Entry(rows[i])
+    return found.view(Entries)
+
+
+def unboxed(x: Any) -> Scalar:
+    """The scalar of an entry; a number as it is."""
+    return x.of if isinstance(x, Entry) else x
+
+
+def to_rows(x: Entry | Entries) -> Any:
+    """The scalar of an entry, the rows of an array of entries; a table of them as a list of rows."""
+    if isinstance(x, Entry):
+        return x.of
+    return sm.stack(list(map(unboxed, x))) if x.ndim == 1 else [to_rows(row) for row in x]
+
+
+def takes_entries(function: Callable[..., Any]) -> Callable[..., Any]:
+    """A function of rows that takes entries too, and then returns entries."""
+
+    @wraps(function)
+    def either(*args: Any, **kwargs: Any) -> Any:
+        if not any(isinstance(a, (Entry, Entries)) or _holds(a) for a in args):
+            return function(*args, **kwargs)
+        found = function(*map(_taken, args), **kwargs)
+        return from_rows(found) if hasattr(found, "is_symbolic") else _given_back(found)
+
+    return either
+
+
+def _holds(x: Any) -> bool:
+    return type(x) is list and any(isinstance(e, Entry) for e in x)
+
+
+def _taken(x: Any) -> Any:
+    if _holds(x):
+        return list(map(unboxed, x))
+    return to_rows(x) if isinstance(x, (Entry, Entries)) else x
+
+
+def _given_back(x: Any) -> Any:
+    if isinstance(x, (list, tuple)):
+        parts = [_given_back(e) for e in x]
+        if isinstance(x, list):
+            return entries(parts)
+        return type(x)(*parts) if hasattr(x, "_fields") else tuple(parts)
+    shape = getattr(x, "shape", ())
+    if hasattr(x, "is_symbolic"):
+        return Entry(x) if shape == (1, 1) else from_rows(x)
+    return Entry(x) if len(shape) < 2 else from_rows(x) if len(shape) == 2 else entries([_given_back(e) for e in x])

@@ -1,0 +1,164 @@
+"""Functions of NumPy that decide on values or leave arrays of objects to LAPACK, written for entries
+(:mod:`~dynamics_backends.scalars.entries`).
+
+Linear systems are solved by elimination with partial pivoting; the pivot is chosen by selection, element by element of the
+batch, so that the same source serves numbers, derivatives and symbols.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from dynamics_backends.scalars.entries import HANDLED, Entries, NoNumber, _chosen, _each, _objects, wrapped
+
+
+def where(condition: Any, *branches: Any) -> Any:
+    """np.where with three arguments; both branches are evaluated."""
+    if len(branches) != 2:
+        raise NoNumber("np.where with one argument asks which values are true; give both branches")
+    return _each(_chosen, (condition, *branches))
+
+
+def clip(x: Any, a_min: Any = None, a_max: Any = None, **bounds: Any) -> Any:
+    """np.clip."""
+    low, high = bounds.get("min", a_min), bounds.get("max", a_max)
+    x = x if low is None else np.maximum(x, low)
+    return x if high is None else np.minimum(x, high)
+
+
+def norm(x: Any, ord: Any = None, axis: Any = None, keepdims: bool = False) -> Any:
+    """np.linalg.norm of vectors, and the Frobenius norm of matrices."""
+    x = _entries(x)
+    if axis is None and (x.ndim == 1 or ord in (None, "fro")):
+        x, axis = x.ravel(), 0
+    over_rows = isinstance(axis, int)
+    if ord in (None, "fro") or (over_rows and ord == 2):
+        return np.sqrt(np.sum(x * x, axis=axis, keepdims=keepdims))
+    if not over_rows:
+        raise NoNumber(f"np.linalg.norm(x, {ord!r}) of a matrix has no rule")
+    if ord in (np.inf, -np.inf):
+        extreme: Any = np.maximum if ord > 0 else np.minimum
+        return extreme.reduce(np.abs(x), axis=axis, keepdims=keepdims)
+    return np.sum(np.abs(x) ** ord, axis=axis, keepdims=keepdims) ** (1.0 / ord)
+
+
+def interp(x: Any, xp: Any, fp: Any) -> Any:
+    """np.interp: straight lines between the points of a table of numbers, constant beyond its ends."""
+    xp, fp = np.asarray(xp, float), np.asarray(fp)
+    slopes = np.diff(fp) / np.diff(xp)
+    total = fp[0] + 0.0 * x
+    for at, width, slope in zip(xp, np.diff(xp), slopes, strict=False):
+        total = total + slope * clip(x - at, 0.0, width)
+    return total
+
+
+def mean(x: Any, axis: Any = None, dtype: Any = None, out: None = None, keepdims: bool = False) -> Any:
+    """np.mean."""
+    x = _entries(x)
+    count = x.size if axis is None else np.prod([x.shape[a] for a in np.atleast_1d(axis)])
+    return np.sum(x, axis=axis, keepdims=keepdims) / float(count)
+
+
+def _extreme(ufunc: np.ufunc) -> Callable[..., Any]:
+    def function(x: Any, axis: Any = None, out: None = None, keepdims: bool = False) -> Any:
+        return ufunc.reduce(_entries(x), axis=axis, keepdims=keepdims)
+
+    return function
+
+
+# -- linear systems -------------------------------------------------------------------------------------------------------
+
+
+def solve(A: Any, b: Any) -> Any:
+    """np.linalg.solve for one matrix (n, n) and b (n,) or (n, k)."""
+    A, b = _square(A), _entries(b)
+    X, _ = _eliminated(A, b.reshape(len(A), -1))
+    return X.reshape(b.shape)
+
+
+def inv(A: Any) -> Any:
+    """np.linalg.inv."""
+    A = _square(A)
+    return _eliminated(A, _entries(np.eye(len(A))))[0]
+
+
+def det(A: Any) -> Any:
+    """np.linalg.det."""
+    A = _square(A)
+    return _eliminated(A, _entries(np.zeros((len(A), 0))))[1]
+
+
+def _eliminated(A: Entries, B: Entries) -> tuple[Entries, Any]:
+    """A^-1 B, and the determinant."""
+    n, table, determinant = len(A), np.concatenate([A, B], axis=1).view(np.ndarray), 1.0
+    for k in range(n):
+        for i in range(k + 1, n):  # the larger of the two rows comes first
+            turned = np.abs(table[i, k]) > np.abs(table[k, k])
+            upper = [_chosen(turned, table[i, j], table[k, j]) for j in range(k, table.shape[1])]
+            table[i, k:] = [_chosen(turned, table[k, j], table[i, j]) for j in range(k, table.shape[1])]
+            table[k, k:] = upper
+            determinant = determinant * _chosen(turned, -1.0, 1.0)
+        pivot = table[k, k]
+        determinant = determinant * pivot
+        table[k, k + 1 :] = [e / pivot for e in table[k, k + 1 :]]
+        for i in range(n):
+            if i != k:
+                table[i, k + 1 :] = [
+                    e - table[i, k] * top for e, top in zip(table[i, k + 1 :], table[k, k + 1 :], strict=True)
+                ]
+    return table[:, n:].view(Entries), determinant
+
+
+def _square(A: Any) -> Entries:
+    A = _entries(A)
+    if A.ndim != 2 or A.shape[0] != A.shape[1]:
+        raise NoNumber(f"linear algebra is offered for one square matrix; this one has shape {A.shape}")
+    return A
+
+
+def _entries(x: Any) -> Entries:
+    return _objects(x).view(Entries)
+
+
+def _tensor_sum(subscripts: str, *operands: Any, **_: Any) -> Any:
+    """np.einsum, without the search for an order."""
+    return wrapped(np.einsum(subscripts, *map(_objects, operands), optimize=False))
+
+
+def _blocks(x: Any) -> Any:
+    """np.block."""
+
+    def boxed(x: Any) -> Any:
+        return [boxed(e) for e in x] if isinstance(x, list) else _objects(x)
+
+    return wrapped(np.block(boxed(x)))
+
+
+HANDLED |= {
+    np.where: where,
+    np.clip: clip,
+    np.linalg.norm: norm,
+    np.interp: interp,
+    np.mean: mean,
+    np.max: _extreme(np.maximum),
+    np.min: _extreme(np.minimum),
+    np.amax: _extreme(np.maximum),
+    np.amin: _extreme(np.minimum),
+    np.all: _extreme(np.logical_and),
+    np.any: _extreme(np.logical_or),
+    np.linalg.solve: solve,
+    np.linalg.inv: inv,
+    np.linalg.det: det,
+    np.einsum: _tensor_sum,
+    np.block: _blocks,
+    np.real: lambda x: x,
+    np.sinc: lambda x: _sinc(_entries(x)),
+}
+
+
+def _sinc(x: Entries) -> Any:
+    y = np.pi * np.where(x == 0.0, 1e-20, x)
+    return wrapped((np.sin(y) / y).view(np.ndarray))

@@ -1,0 +1,223 @@
+"""Elementwise functions of NumPy for every kind of scalar (:mod:`dynamics_backends.scalar`), by NumPy's names.
+
+What a kind of number has as a method is its own (``sin``, ``exp``, ``arctan``, ...); the rest is put together from arithmetic,
+these and :func:`~dynamics_backends.scalar.select`, so that it is differentiable wherever the function is.  Decisions and whole
+numbers (comparisons, ``floor``, ``sign``) depend on the real part alone and have no slope.  A truth is 1.0 or 0.0.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from dynamics_backends import scalar as sm
+from dynamics_backends.scalar import Scalar
+
+_SELF_MADE = (
+    "sin",
+    "cos",
+    "sqrt",
+    "exp",
+    "log",
+    "tanh",
+    "tan",
+    "sinh",
+    "cosh",
+    "arcsin",
+    "arccos",
+    "arctan",
+    "expm1",
+    "log1p",
+)
+_METHODS = {"tan": "tan_"}
+"""Methods whose usual name is taken by something else: a dual number's tangents."""
+_ARRAYS = (np.ndarray, np.generic, int, float, complex)
+_NUMBERS = (int, float, np.integer, np.floating, np.bool_)
+
+
+def _own(name: str) -> Callable[[Scalar], Scalar]:
+    """The number's own method, or NumPy's function."""
+    numpy_function, own = getattr(np, name), _METHODS.get(name, name)
+
+    def function(x: Scalar) -> Scalar:
+        if isinstance(x, _ARRAYS):
+            return numpy_function(x)
+        method = getattr(x, own if hasattr(x, own) else name, None)
+        if method is None:
+            raise TypeError(f"numbers of the type {type(x).__name__} have no {name}")
+        return method()
+
+    return function
+
+
+_sqrt, _exp, _log, _expm1, _log1p = (_own(name) for name in ("sqrt", "exp", "log", "expm1", "log1p"))
+
+
+def decisive(x: Scalar) -> Scalar:
+    """The number on which decisions are taken: the value of what extends others, the real part of what is complex."""
+    while True:
+        inner = next((getattr(x, key) for key in ("val", "first") if hasattr(x, key)), None)
+        if inner is None and not hasattr(x, "c"):
+            return np.real(x) if isinstance(x, (np.ndarray, complex, np.complexfloating)) else x
+        x = x.c[0] if inner is None else inner
+
+
+def is_number(x: Any) -> bool:
+    """Whether x is a plain real number."""
+    return isinstance(x, _NUMBERS)
+
+
+def _compared(by: Callable[[Any, Any], Any]) -> Callable[[Scalar, Scalar], Scalar]:
+    return lambda a, b: 1.0 * by(decisive(a), decisive(b))
+
+
+def choose(truth: Scalar, a: Scalar, b: Scalar) -> Scalar:
+    """a where the truth is 1, b where it is 0; both are evaluated and must be finite."""
+    return sm.select(truth - 0.5, a, b)
+
+
+def power(a: Scalar, b: Scalar) -> Scalar:
+    """a ** b; a negative a has whole, constant powers only."""
+    if not is_number(b):
+        return _exp(b * _log(a))
+    whole = float(b).is_integer() and abs(b) < 2**31
+    return 1.0 + 0.0 * a if b == 0 else a ** (int(b) if whole else float(b))
+
+
+def absolute(x: Scalar) -> Scalar:
+    """|x|."""
+    return sm.select(x, x, -x)
+
+
+def maximum(a: Scalar, b: Scalar) -> Scalar:
+    """The larger of two."""
+    return sm.select(a - b, a, b)
+
+
+def minimum(a: Scalar, b: Scalar) -> Scalar:
+    """The smaller of two."""
+    return sm.select(b - a, a, b)
+
+
+def sign(x: Scalar) -> Scalar:
+    """1, 0 or -1."""
+    x = decisive(x)
+    return 1.0 * (x > 0) - 1.0 * (x < 0)
+
+
+def floor(x: Scalar) -> Scalar:
+    """The next whole number below."""
+    x = decisive(x)
+    return x.floor() if hasattr(x, "floor") else np.floor(x)
+
+
+def trunc(x: Scalar) -> Scalar:
+    """The next whole number towards zero."""
+    return sm.select(decisive(x), floor(x), -floor(-x))
+
+
+def arcsinh(x: Scalar) -> Scalar:
+    """The inverse of sinh: odd, with log1p so that small numbers keep their digits."""
+    size = absolute(x)
+    square = size * size
+    inverse = _log1p(size + square / (1.0 + _sqrt(square + 1.0)))
+    return sm.select(x, inverse, -inverse)
+
+
+def arccosh(x: Scalar) -> Scalar:
+    """The inverse of cosh."""
+    return _log(x + _sqrt((x - 1.0) * (x + 1.0)))
+
+
+def arctanh(x: Scalar) -> Scalar:
+    """The inverse of tanh."""
+    return 0.5 * (_log1p(x) - _log1p(-x))
+
+
+def logaddexp(a: Scalar, b: Scalar) -> Scalar:
+    """log(exp(a) + exp(b)), without overflow."""
+    return maximum(a, b) + _log1p(_exp(-absolute(a - b)))
+
+
+def cbrt(x: Scalar) -> Scalar:
+    """The real cube root."""
+    root = power(absolute(x), 1.0 / 3.0)
+    return sm.select(x, root, -root)
+
+
+FUNCTIONS: dict[str, Callable[..., Scalar]] = {
+    **{name: _own(name) for name in _SELF_MADE},
+    "add": operator.add,
+    "subtract": operator.sub,
+    "multiply": operator.mul,
+    "divide": operator.truediv,
+    "true_divide": operator.truediv,
+    "negative": operator.neg,
+    "positive": lambda x: x,
+    "conjugate": lambda x: x,
+    "power": power,
+    "float_power": power,
+    "pow": power,
+    "square": lambda x: x * x,
+    "reciprocal": lambda x: 1.0 / x,
+    "absolute": absolute,
+    "fabs": absolute,
+    "maximum": maximum,
+    "fmax": maximum,
+    "minimum": minimum,
+    "fmin": minimum,
+    "clip": lambda x, low, high: minimum(maximum(x, low), high),
+    "sign": sign,
+    "floor": floor,
+    "ceil": lambda x: -floor(-x),
+    "trunc": trunc,
+    "rint": lambda x: floor(x + 0.5),
+    "floor_divide": lambda a, b: floor(a / b),
+    "remainder": lambda a, b: a - b * floor(a / b),
+    "mod": lambda a, b: a - b * floor(a / b),
+    "fmod": lambda a, b: a - b * trunc(a / b),
+    "heaviside": lambda x, at_zero: sm.select(decisive(x), 1.0, sm.select(-decisive(x), 0.0, at_zero)),
+    "hypot": lambda a, b: _sqrt(a * a + b * b),
+    "arctan2": sm.atan2,
+    "arcsinh": arcsinh,
+    "arccosh": arccosh,
+    "arctanh": arctanh,
+    "exp2": lambda x: _exp(x * np.log(2.0)),
+    "log2": lambda x: _log(x) / np.log(2.0),
+    "log10": lambda x: _log(x) / np.log(10.0),
+    "logaddexp": logaddexp,
+    "cbrt": cbrt,
+    "deg2rad": lambda x: x * (np.pi / 180.0),
+    "radians": lambda x: x * (np.pi / 180.0),
+    "rad2deg": lambda x: x * (180.0 / np.pi),
+    "degrees": lambda x: x * (180.0 / np.pi),
+}
+"""Of numbers to numbers, by the names of NumPy's functions."""
+
+TRUTHS: dict[str, Callable[..., Scalar]] = {
+    "greater": _compared(operator.gt),
+    "greater_equal": _compared(operator.ge),
+    "less": _compared(operator.lt),
+    "less_equal": _compared(operator.le),
+    "equal": _compared(operator.eq),
+    "not_equal": _compared(operator.ne),
+}
+"""Of numbers to truths."""
+
+LOGIC: dict[str, Callable[..., Scalar]] = {
+    "logical_and": lambda a, b: a * b,
+    "logical_or": lambda a, b: a + b - a * b,
+    "logical_xor": lambda a, b: a + b - 2.0 * a * b,
+    "logical_not": lambda a: 1.0 - a,
+}
+_BITWISE = {
+    "bitwise_and": "logical_and",
+    "bitwise_or": "logical_or",
+    "bitwise_xor": "logical_xor",
+    "invert": "logical_not",
+}
+LOGIC |= {bitwise: LOGIC[logical] for bitwise, logical in _BITWISE.items()}
+"""Of truths to truths."""

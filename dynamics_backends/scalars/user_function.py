@@ -1,0 +1,247 @@
+"""A user's function of one knot, called with every kind of number.
+
+``function(x, u, t, p)`` is written for one state, as for CasADi, JAX or autograd; it is called with batches, derivatives and
+symbols.
+There are three ways, of which the first that gives what the function gives at single knots is taken:
+
+    rows      with the numbers themselves, x (nx, N): arithmetic, indexing, the functions of :mod:`dynamics_backends.scalar`
+    entries   with :class:`~dynamics_backends.scalars.entries.Entries` in the shape (nx,): whatever of NumPy has a derivative
+    points    knot by knot with arrays of floats (nx,): any code; derivatives by central differences, no symbols
+
+Whether rows mean the same in a batch and alone shows on three knots: ``np.sum(x)`` would add up the batch.  That a function is
+evaluated by points is logged once, and told by ``why``.
+"""
+
+from __future__ import annotations
+
+import functools
+import logging
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from dynamics_backends import scalar as sm
+from dynamics_backends.scalar import Rows, Scalar
+from dynamics_backends.scalars import entry_functions as entry_functions
+from dynamics_backends.scalars.entries import Entries, Entry, NoNumber, count, from_rows, unboxed
+from dynamics_backends.scalars.points import evaluated_at, on_numbers
+
+Array = np.ndarray
+Function = Callable[[Any, Any, Any, Mapping[str, Any]], Any]
+OWN = ("dynamics_backends", "trajopt")
+"""Packages whose functions are written for rows of any kind, and called so."""
+KNOTS, SPREAD, AGREES = 3, 1e-2, 1e-9
+"""On how many knots, how far apart, the ways are compared, and how closely they must agree."""
+_LOG = logging.getLogger(__name__)
+_REMEDY = (
+    "write it with arithmetic and functions of NumPy (np.where for if) to have exact derivatives and compiled code"
+)
+
+
+def described(function: Any) -> str:
+    """The function with its file and line, or the class of what is called."""
+    while isinstance(function, functools.partial):
+        function = function.func
+    code = getattr(function, "__code__", None)
+    if code is None:
+        return type(function).__name__
+    return f"function {function.__qualname__} ({code.co_filename}:{code.co_firstlineno})"
+
+
+class UserFunction:
+    """``function`` with ``n_out`` results; ``why`` it is evaluated by points, "" where it is not."""
+
+    def __init__(self, function: Function, n_out: int) -> None:
+        self.function, self.n_out, self.why = function, n_out, ""
+        self._ways: dict[str, str] = {}
+        self._own = _is_own(function)
+
+    def __call__(self, x: Rows, u: Rows, t: Scalar, p: Mapping[str, Rows]) -> Any:
+        """Rows (n_out, N) or what the function makes of rows.
+
+        Raises NoNumber for symbols where the function needs numbers, ValueError for another number of results, and whatever the
+        function raises in every way.
+        """
+        kind = "own" if self._own else _kind((x, u, t, *p.values()))
+        if kind == "own":
+            return self.function(x, u, t, p)
+        if kind == "entries":
+            return Entry.stack(_components(self.function(x, u, t, p)))
+        if "float" not in self._ways:
+            self._decide(*_numbers(x, u, t, p))
+        given = (x, u, t, p)
+        if kind in self._ways:
+            return self._by(self._ways[kind], given)
+        return self._first_that_works(kind, given)
+
+    def _first_that_works(self, kind: str, given: tuple) -> Any:
+        complaints: list[Exception] = []
+        for way in self._candidates(kind):
+            try:
+                with warnings.catch_warnings():
+                    if kind == "symbols":  # CasADi's warning that it does not know a function of NumPy's
+                        warnings.simplefilter("error", FutureWarning)
+                    found = self._by(way, given)
+            except KeyError:  # a parameter that is not there, in any way
+                raise
+            except Exception as error:
+                complaints.append(error)
+                continue
+            self._ways[kind] = way
+            if way == "points" and not self.why:
+                self._tell(complaints[-1])
+            return found
+        raise complaints[-1]
+
+    def _candidates(self, kind: str) -> list[str]:
+        best = self._ways.get("float", "rows")
+        if kind == "symbols":
+            if best == "points":
+                raise NoNumber(self.why)
+            return ["entries"] if best == "entries" else ["rows", "entries"]
+        if kind == "complex":  # of which NumPy's abs, maximum and comparisons are no analytic functions
+            return ["points"] if best == "points" else ["entries", *(["rows"] if best == "rows" else []), "points"]
+        return {"rows": ["rows", "entries", "points"], "entries": ["entries", "points"], "points": ["points"]}[best]
+
+    def _by(self, way: str, given: tuple) -> Any:
+        if way == "rows":
+            return self.function(*given)
+        return self._by_entries(given) if way == "entries" else on_numbers(self._at_points, self.n_out, given)
+
+    def _by_entries(self, given: tuple) -> Rows:
+        x, u, t, p = given
+        known = {name: from_rows(rows) for name, rows in p.items()}
+        results = self._counted(_components(self.function(from_rows(x), from_rows(u), Entry(t), known)))
+        zero = zero_of(x, u, t)
+        return sm.stack([unboxed(e) + zero for e in results])
+
+    def _at_points(self, x: Array, u: Array, t: Array, p: Mapping[str, Array]) -> Array:
+        return evaluated_at(self.function, lambda result: self._counted(_components(result)), x, u, t, p)
+
+    def _counted(self, results: list[Any]) -> list[Any]:
+        if len(results) != self.n_out:
+            raise ValueError(f"{described(self.function)} returned {len(results)} rows; expected n_out = {self.n_out}")
+        return results
+
+    # -- which way ------------------------------------------------------------------------------------------------------
+    def _decide(self, x: Array, u: Array, t: Array, p: Mapping[str, Array]) -> None:
+        """The way for numbers, from what the function gives at some knots; none where it fails at all of them."""
+        with warnings.catch_warnings(), np.errstate(all="ignore"):
+            warnings.simplefilter("ignore")
+            try:
+                if self._same_in_a_batch(x, u, t, p):
+                    self._ways["float"] = "rows"
+                    return
+            except KeyError:
+                raise
+            except Exception:  # which says what rows cannot do, not what is wrong with the function
+                pass
+            found, complaint = _attempted(lambda: self._by_entries((x, u, t, p)))
+            alone, failure = _attempted(lambda: self._at_points(x, u, t, p))
+        if found is not None and (alone is None or _agree(found, alone)):
+            self._ways["float"] = "entries"
+        elif failure is None:
+            self._ways["float"] = "points"
+            self._tell(complaint or NoNumber("its results depend on the kind of number"))
+
+    def _same_in_a_batch(self, x: Array, u: Array, t: Array, p: Mapping[str, Array]) -> bool:
+        def value(part: slice) -> Array:
+            rows = self.function(
+                x[:, part].copy(), u[:, part].copy(), t[part], {k: v[:, part].copy() for k, v in p.items()}
+            )
+            return np.stack([r + 0.0 * t[part] for r in rows])
+
+        together = value(slice(None))
+        alone = [value(slice(i, i + 1)) for i in range(KNOTS)]
+        return all(a.shape == (len(together), 1) for a in alone) and _agree(together, np.concatenate(alone, axis=1))
+
+    def _tell(self, complaint: Exception) -> None:
+        what = (str(complaint).strip() or type(complaint).__name__).splitlines()[-1].rstrip(".")
+        how = "is evaluated knot by knot in Python, its derivatives by differences"
+        self.why = f"{described(self.function)} {how}: {what}{_line(complaint)}; {_REMEDY}"
+        _LOG.warning("%s", self.why)
+
+
+def zero_of(x: Rows, u: Rows, t: Scalar) -> Scalar:
+    """A zero with the batch of the arguments."""
+    return 0.0 * next((rows[0] for rows in (x, u) if count(rows)), t)
+
+
+def _is_own(function: Any) -> bool:
+    while isinstance(function, functools.partial):
+        function = function.func
+    return (getattr(function, "__module__", None) or "").partition(".")[0] in OWN
+
+
+def _attempted(call: Callable[[], Any]) -> tuple[Any, Exception | None]:
+    try:
+        return call(), None
+    except KeyError:
+        raise
+    except Exception as error:
+        return None, error
+
+
+def _agree(a: Array, b: Array) -> bool:
+    a, b = np.asarray(a, float), np.asarray(b, float)
+    return a.shape == b.shape and np.allclose(a, b, rtol=AGREES, atol=AGREES, equal_nan=True)
+
+
+def _line(error: Exception) -> str:
+    """Where in the user's code it was raised."""
+    from traceback import extract_tb
+
+    frames = [f for f in extract_tb(error.__traceback__) if not _in_a_library(f.filename)]
+    return f" in line {frames[-1].lineno}, `{frames[-1].line}`" if frames else ""
+
+
+def _in_a_library(file: str) -> bool:
+    return __file__.rpartition("/")[0] in file or "/numpy/" in file or "/casadi/" in file
+
+
+def _components(result: Any) -> list[Any]:
+    """Whatever a function returns as a list of scalars: nested lists, arrays and scalars, in their order."""
+    if isinstance(result, (list, tuple)):
+        return [c for part in result for c in _components(part)]
+    if isinstance(result, np.ndarray):
+        return list(result.ravel())
+    return [result]
+
+
+def _kind(rows: Sequence[Any]) -> str:
+    """The kind of numbers in the arguments."""
+    kinds = {_kind_of(r) for r in rows}
+    return next((k for k in ("entries", "symbols", "other", "complex") if k in kinds), "float")
+
+
+def _kind_of(x: Any) -> str:
+    x = next(iter(x), 0.0) if isinstance(x, (list, tuple)) else x
+    if isinstance(x, (Entry, Entries)):
+        return "entries"
+    if hasattr(x, "is_symbolic"):
+        return "symbols"
+    if not isinstance(x, (np.ndarray, np.generic, float, int, complex)):
+        return "other"
+    return "complex" if np.iscomplexobj(x) else "float"
+
+
+def _numbers(x: Rows, u: Rows, t: Scalar, p: Mapping[str, Rows]) -> tuple[Array, Array, Array, dict[str, Array]]:
+    """Some knots near those of the arguments, all different; where these are symbols, some numbers."""
+    rng = np.random.default_rng(0)
+
+    def near(rows: Any) -> Array:
+        parts = [rows[i] for i in range(count(rows))]
+        return np.stack([_near(part, rng) for part in parts]) if parts else np.zeros((0, KNOTS))
+
+    return near(x), near(u), _near(t, rng), {name: near(rows) for name, rows in p.items()}
+
+
+def _near(x: Scalar, rng: np.random.Generator) -> Array:
+    noise = rng.uniform(0.1, 0.9, KNOTS)
+    if hasattr(x, "is_symbolic"):
+        return noise
+    here = np.ravel(np.asarray(sm.real(x), float))
+    here = np.resize(here, KNOTS) if len(here) else noise
+    return here + SPREAD * noise * np.maximum(1.0, np.abs(here))

@@ -1,0 +1,73 @@
+"""Processor times of calls that take turns, and programs of passes as calls."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from statistics import median
+from typing import Any
+
+import numpy as np
+
+from dynamics_backends.compiled.loops.kernel import CompiledKernel
+from dynamics_backends.compiled.loops.loops import LoopKernel, loop_kernel
+from dynamics_backends.compiled.loops.unrolled import unrolled_kernel
+from dynamics_backends.rigid_body.model.model import Model
+from dynamics_backends.rigid_body.passes.passes import FIELDS, Axis, Program
+
+Array = np.ndarray
+SHORTEST = 0.004
+"""Seconds of one turn."""
+JOINTS = ("revolute", "prismatic", "floating")
+"""Joint types that loop kernels here are written for."""
+SEED = 0
+
+
+def turns_of(calls: Sequence[Callable[[], Any]], turns: int, shortest: float = SHORTEST) -> list[list[float]]:
+    """Seconds of processor time of a call, for each call in every turn; they alternate, so that load meets all of them."""
+
+    def seconds(call: Callable[[], Any], repeats: int) -> float:
+        start = time.process_time()
+        for _ in range(repeats):
+            call()
+        return time.process_time() - start
+
+    repeats = []
+    for call in calls:
+        call()
+        repeats.append(max(1, round(shortest / max(seconds(call, 1), 1e-6))))
+    each = list(zip(calls, repeats, strict=True))
+    table = [[seconds(call, n) / n for call, n in each] for _ in range(turns)]
+    return [list(column) for column in zip(*table, strict=True)]
+
+
+def medians(calls: Sequence[Callable[[], Any]], turns: int, shortest: float = SHORTEST) -> list[float]:
+    """The median of each call's turns."""
+    return [median(t) for t in turns_of(calls, turns, shortest)]
+
+
+def samples(model: Model, n: int, seed: int = SEED) -> tuple[Array, Array, Array]:
+    """q (n, nq), v (n, nv), and accelerations or forces (n, nv)."""
+    rng = np.random.default_rng(seed)
+    return model.random_configuration(rng, n), rng.standard_normal((n, model.nv)), rng.standard_normal((n, model.nv))
+
+
+def joined_samples(model: Model, n: int) -> Array:
+    """The same as rows (n, nq + 2 nv)."""
+    return np.concatenate(samples(model, n), axis=1)
+
+
+def program_call(program: Program, model: Model, batch: int, *, unrolled: bool = False) -> Callable[[], Any]:
+    """A call of a compiled program for a batch on one thread, from public arrays into reused ones."""
+    source = unrolled_kernel(program, model) if unrolled else loop_kernel(program, JOINTS)
+    return source_call(source, program, model, batch)
+
+
+def source_call(source: LoopKernel, program: Program, model: Model, batch: int) -> Callable[[], Any]:
+    """The same of a kernel's source."""
+    order = {Axis.DOF: 1, Axis.MATRIX: 2, Axis.TENSOR: 3}
+    kernel = CompiledKernel(source, model, [(model.nv,) * order[FIELDS[o].axis] for o in program.outputs])
+    q, v, x = samples(model, batch)
+    known = {"q": q, "v": v, "mu": v - x, "lam": v - x}
+    inputs, out = [known.get(name, x) for name in program.arguments], kernel.buffers(batch)
+    return lambda: kernel(*inputs, out=out, threads=1)

@@ -1,0 +1,126 @@
+"""The cart-pendulum's dynamics and their derivatives by hand, to compare every method with.
+
+A cart of mass M on a rail along x carries a pendulum: mass m at distance l from its hinge, moment of inertia I about its center,
+angle b from upright about y. From the Lagrangian with kinetic energy
+
+    T = M (xdot^2 + zdot^2) / 2 + J phidot^2 / 2 + m ((xdot + l c bdot)^2 + (zdot - l s bdot)^2) / 2 + I bdot^2 / 2
+
+and potential M g z + m g (z + l c), c = cos b, s = sin b: in minimal coordinates q = (x, b), z = phi = 0; as a free body
+q = (x, z, phi, theta) with b = phi + theta and the cart's moment of inertia J. On its rail, zddot = phiddot = 0.
+
+Arrays have the samples last: q, v, x (n, N); matrices (n, n, N); derivatives [i][j] (n, n, N) in the j-th coordinate.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+
+Array = np.ndarray
+
+
+class Derivatives(NamedTuple):
+    """A function's value (n, N) and its derivatives in q, v and its third argument (n, n, N)."""
+
+    value: Array
+    dq: Array
+    dv: Array
+    dx: Array
+
+
+@dataclass(frozen=True)
+class CartPendulum:
+    """Masses [kg], length [m], moments of inertia [kg m^2]; free: four coordinates instead of two."""
+
+    M: float = 10.0
+    m: float = 1.0
+    l: float = 0.5
+    I: float = 0.4 * 0.1**2
+    J: float = 10.0 * (0.5**2 + 0.2**2) / 12.0
+    g: float = 9.81
+    free: bool = False
+
+    @property
+    def n(self) -> int:
+        """Degrees of freedom."""
+        return 4 if self.free else 2
+
+    @property
+    def swing(self) -> Array:
+        """db/dq (n,)."""
+        return np.array([0.0, 0.0, 1.0, 1.0]) if self.free else np.array([0.0, 1.0])
+
+    def _sides(self, q: Array) -> tuple[Array, Array]:
+        """l (cos b, sin b) m, each (N,)."""
+        b = self.swing @ q
+        return self.m * self.l * np.cos(b), self.m * self.l * np.sin(b)
+
+    def _matrix(self, along: Array, up: Array, own: float, cart: float) -> Array:
+        """Entries: of x with b, of z with b, of b with b; of the rest."""
+        e = self.swing
+        H = np.zeros((self.n, self.n, len(along)))
+        H += own * np.outer(e, e)[..., None]
+        translations = [(0, along)] + ([(1, up)] if self.free else [])
+        for i, entry in translations:
+            H[i, i] += cart * (self.M + self.m)
+            H[i] += e[:, None] * entry
+            H[:, i] += e[:, None] * entry
+        if self.free:
+            H[2, 2] += cart * self.J
+        return H
+
+    def mass_matrix(self, q: Array) -> tuple[Array, Array]:
+        """H (n, n, N), and its derivative in b; in q_j that times swing_j."""
+        c, s = self._sides(q)
+        return self._matrix(c, -s, self.m * self.l**2 + self.I, 1.0), self._matrix(-s, -c, 0.0, 0.0)
+
+    def bias(self, q: Array, v: Array) -> Derivatives:
+        """Forces at zero acceleration, and their derivatives; dx is empty of entries."""
+        (c, s), rate = self._sides(q), self.swing @ v
+        value, in_b, in_rate = np.zeros((3, self.n, q.shape[1]))
+        value[0], in_b[0], in_rate[0] = -s * rate**2, -c * rate**2, -2.0 * s * rate
+        if self.free:
+            value[1] = -c * rate**2 + (self.M + self.m) * self.g
+            in_b[1], in_rate[1] = s * rate**2, -2.0 * c * rate
+        value -= self.swing[:, None] * self.g * s
+        in_b -= self.swing[:, None] * self.g * c
+        return Derivatives(value, self._spread(in_b), self._spread(in_rate), np.zeros((self.n, self.n, q.shape[1])))
+
+    def _spread(self, in_b: Array) -> Array:
+        """A derivative in b (n, N) as one in q (n, n, N)."""
+        return in_b[:, None] * self.swing[:, None]
+
+    def inverse_dynamics(self, q: Array, v: Array, a: Array) -> Derivatives:
+        """tau of the accelerations."""
+        (H, H_b), h = self.mass_matrix(q), self.bias(q, v)
+        return Derivatives(_times(H, a) + h.value, self._spread(_times(H_b, a)) + h.dq, h.dv, H)
+
+    def forward_dynamics(self, q: Array, v: Array, tau: Array) -> Derivatives:
+        """Accelerations of the minimal model."""
+        return self._solved(q, v, tau, np.arange(self.n))
+
+    def constrained_dynamics(self, q: Array, v: Array, tau: Array) -> Derivatives:
+        """Accelerations (4, N) of the free model whose cart the rail keeps from rising and pitching."""
+        return self._solved(q, v, tau, np.array([0, 3]))
+
+    def _solved(self, q: Array, v: Array, tau: Array, moving: Array) -> Derivatives:
+        """Cramer's rule for the two coordinates that move; the others do not accelerate."""
+        zero = np.zeros_like(tau)
+        h = self.inverse_dynamics(q, v, zero)
+        (a, b), (_, d) = (h.dx[i, moving] for i in moving)
+        inverse = np.array([[d, -b], [-b, a]]) / (a * d - b * b)
+        acceleration = zero.copy()
+        acceleration[moving] = _times(inverse, (tau - h.value)[moving])
+        at = self.inverse_dynamics(q, v, acceleration)
+        N = q.shape[1]
+        dq, dv, dx = np.zeros((3, self.n, self.n, N))
+        dq[moving] = -np.einsum("ikN,kjN->ijN", inverse, at.dq[moving])
+        dv[moving] = -np.einsum("ikN,kjN->ijN", inverse, at.dv[moving])
+        dx[np.ix_(moving, moving)] = inverse
+        return Derivatives(acceleration, dq, dv, dx)
+
+
+def _times(A: Array, x: Array) -> Array:
+    return np.einsum("ijN,jN->iN", A, x)

@@ -1,0 +1,23 @@
+"""Second derivatives of dynamics by CasADi's AD of the closed first derivatives (Singh et al. 2023, sec. V-B, VII-B)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from dynamics_backends.deferred import deferred
+from dynamics_backends.rigid_body.derivatives.fd_derivatives import fd_derivatives
+from dynamics_backends.rigid_body.derivatives.rnea_derivatives import rnea_derivatives
+from dynamics_backends.rigid_body.model.model import Model
+from experiments.baselines.generated_code import matrix
+
+ca = deferred("casadi")
+FIRST = {"ID": rnea_derivatives, "FD": fd_derivatives}
+
+
+def second_order_function(model: Model, kind: str) -> Any:
+    """casadi.Function x = (q, v, a or tau) -> the derivatives in x of the first derivatives in q and v, dense columns."""
+    n = model.nv
+    x = ca.SX.sym("x", 3 * n)
+    blocks = FIRST[kind](model, x[:n], x[n : 2 * n], x[2 * n :])[1:3]
+    entries = ca.vertcat(*(ca.vec(matrix(b)) for b in blocks))
+    return ca.Function("second_order", [x], [ca.densify(ca.jacobian(entries, x))])

@@ -1,0 +1,61 @@
+"""The command that runs experiments: `trajopt experiment NAME`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from experiments.cli.cli_support import command, results_folder
+
+
+@click.command()
+@click.argument("name")
+@click.option("--quick", is_flag=True, help="Fewer points, in seconds.")
+@click.option("--out", type=click.Path(file_okay=False), default="out/experiments", show_default=True, help="Folder.")
+@click.option("--resume", is_flag=True, help="With all: keep the experiments that are finished there.")
+@command
+def experiment(name: str, quick: bool, out: str, resume: bool) -> None:
+    """Run the experiment NAME of a paper: data, picture, and a report beside the published figures.
+
+    NAME is list to see them, or all for every one and a page of their reports.
+    """
+    from experiments.studies.registry import STUDIES, study
+    from experiments.studies.report import REPORT, conduct
+
+    if name == "list":
+        width = max(map(len, STUDIES))
+        for each, what in STUDIES.items():
+            click.echo(f"{each:<{width}}  {what}")
+        return
+    if name == "all":
+        _all(Path(out), quick, resume)
+        return
+    chosen = study(name)
+    folder = results_folder(Path(out) / name)
+    conduct(chosen, folder, quick)
+    click.echo((folder / REPORT).read_text(encoding="utf-8"), nl=False)
+    click.echo(f"written to {folder}")
+
+
+def _all(out: Path, quick: bool, resume: bool) -> None:
+    """Every experiment; one that cannot run for lack of an extra is told and left out of the page."""
+    from experiments.studies.registry import STUDIES, study
+    from experiments.studies.report import PAGE, conduct, is_done, page
+
+    results_folder(out)
+    folders = []
+    for name in STUDIES:
+        folder = out / name
+        if resume and is_done(folder, quick):
+            click.echo(f"{name}: finished before")
+        else:
+            click.echo(f"{name} ...")
+            try:
+                conduct(study(name), folder, quick)
+            except ModuleNotFoundError as error:
+                click.echo(f"{name}: left out, {error}", err=True)
+                continue
+        folders.append(folder)
+    (out / PAGE).write_text(page(folders, "Experiments"), encoding="utf-8")
+    click.echo(f"written to {out / PAGE}: {len(folders)} of {len(STUDIES)} experiments")

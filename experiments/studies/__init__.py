@@ -1,0 +1,1 @@
+"""Experiments of the papers and beyond, one module and one command each: `trajopt experiment NAME [--quick]`."""

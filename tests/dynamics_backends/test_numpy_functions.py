@@ -1,0 +1,344 @@
+"""Functions of NumPy in a user's function, by every method and engine, beside closed forms and differences of plain NumPy."""
+
+import logging
+import math
+
+import numpy as np
+import pytest
+from scipy.special import expit
+
+from dynamics_backends.protocol import FunctionMap
+from dynamics_backends.registry import backend_names, make_backend
+from dynamics_backends.rigid_body.algorithms.kinematics import frame_position, kinetic_energy
+from dynamics_backends.rigid_body.algorithms.rnea import rnea
+from dynamics_backends.rigid_body.model.sample_models import chain
+from dynamics_backends.rigid_body.spatial.spatial import Vec
+from dynamics_backends.scalars.dual import Dual
+from dynamics_backends.scalars.entries import Entry, NoNumber, from_rows
+from dynamics_backends.scalars.taylor import Taylor
+from dynamics_backends.systems.bodies.free_body import FreeBody
+from dynamics_backends.systems.contact.ground_surface import Terrain
+
+METHODS = [name for name in backend_names() if name != "analytic"]
+ENGINES = ["numpy", pytest.param("compiled", marks=pytest.mark.needs_compiler)]
+SECOND = ("forward_ad", "casadi_ad", "central_difference")
+EXACT, DIFFERENCES = 1e-12, 2e-6
+X = np.array([[0.3, 0.7], [-0.4, 0.2], [0.6, 0.9], [-0.8, 0.45]])
+"""States (4, 2); the second number is positive."""
+
+ELEMENTWISE = {  # function of (a, b), its slopes
+    "sin": (lambda a, b: np.sin(a), lambda a, b: (np.cos(a), 0)),
+    "cos": (lambda a, b: np.cos(a), lambda a, b: (-np.sin(a), 0)),
+    "tan": (lambda a, b: np.tan(a), lambda a, b: (1 / np.cos(a) ** 2, 0)),
+    "arcsin": (lambda a, b: np.arcsin(a), lambda a, b: (1 / np.sqrt(1 - a * a), 0)),
+    "arccos": (lambda a, b: np.arccos(a), lambda a, b: (-1 / np.sqrt(1 - a * a), 0)),
+    "arctan": (lambda a, b: np.arctan(a), lambda a, b: (1 / (1 + a * a), 0)),
+    "arctan2": (lambda a, b: np.arctan2(a, b), lambda a, b: (b / (a * a + b * b), -a / (a * a + b * b))),
+    "sinh": (lambda a, b: np.sinh(a), lambda a, b: (np.cosh(a), 0)),
+    "cosh": (lambda a, b: np.cosh(a), lambda a, b: (np.sinh(a), 0)),
+    "tanh": (lambda a, b: np.tanh(a), lambda a, b: (1 / np.cosh(a) ** 2, 0)),
+    "arcsinh": (lambda a, b: np.arcsinh(a), lambda a, b: (1 / np.sqrt(a * a + 1), 0)),
+    "arccosh": (lambda a, b: np.arccosh(1.5 + b), lambda a, b: (0, 1 / np.sqrt((1.5 + b) ** 2 - 1))),
+    "arctanh": (lambda a, b: np.arctanh(a), lambda a, b: (1 / (1 - a * a), 0)),
+    "exp": (lambda a, b: np.exp(a), lambda a, b: (np.exp(a), 0)),
+    "exp2": (lambda a, b: np.exp2(a), lambda a, b: (np.log(2) * 2**a, 0)),
+    "expm1": (lambda a, b: np.expm1(a), lambda a, b: (np.exp(a), 0)),
+    "log": (lambda a, b: np.log(b), lambda a, b: (0, 1 / b)),
+    "log1p": (lambda a, b: np.log1p(a), lambda a, b: (1 / (1 + a), 0)),
+    "log2": (lambda a, b: np.log2(b), lambda a, b: (0, 1 / b / np.log(2))),
+    "log10": (lambda a, b: np.log10(b), lambda a, b: (0, 1 / b / np.log(10))),
+    "logaddexp": (lambda a, b: np.logaddexp(a, b), lambda a, b: (expit(a - b), expit(b - a))),
+    "sqrt": (lambda a, b: np.sqrt(b), lambda a, b: (0, 0.5 / np.sqrt(b))),
+    "cbrt": (lambda a, b: np.cbrt(a), lambda a, b: (1 / (3 * np.cbrt(a) ** 2), 0)),
+    "square": (lambda a, b: np.square(a), lambda a, b: (2 * a, 0)),
+    "power": (lambda a, b: np.power(a, 3), lambda a, b: (3 * a * a, 0)),
+    "broken power": (lambda a, b: b**1.5, lambda a, b: (0, 1.5 * np.sqrt(b))),
+    "power of two": (lambda a, b: b**a, lambda a, b: (b**a * np.log(b), a * b ** (a - 1))),
+    "power of a number": (lambda a, b: 2.0**a, lambda a, b: (np.log(2) * 2**a, 0)),
+    "reciprocal": (lambda a, b: np.reciprocal(b), lambda a, b: (0, -1 / b**2)),
+    "hypot": (lambda a, b: np.hypot(a, b), lambda a, b: (a / np.sqrt(a * a + b * b), b / np.sqrt(a * a + b * b))),
+    "abs": (lambda a, b: np.abs(a) * abs(b), lambda a, b: ((1 if a > 0 else -1) * b, abs(a))),
+    "sign": (lambda a, b: np.sign(a) * b, lambda a, b: (0, 1 if a > 0 else -1)),
+    "maximum": (lambda a, b: np.maximum(a, 0.5 * b), lambda a, b: (1, 0) if a > 0.5 * b else (0, 0.5)),
+    "minimum": (lambda a, b: np.fmin(a, 0.5 * b), lambda a, b: (1, 0) if a < 0.5 * b else (0, 0.5)),
+    "clip": (lambda a, b: np.clip(a, -0.5, 0.5), lambda a, b: (1 if abs(a) < 0.5 else 0, 0)),
+    "where": (lambda a, b: np.where(a > 0, a * b, b * b), lambda a, b: (b, a) if a > 0 else (0, 2 * b)),
+    "logic": (
+        lambda a, b: np.where((a > 0) & ~(b < 0.8) | (a < -0.7), a * a, 3 * a),
+        lambda a, b: (2 * a if (a > 0 and b >= 0.8) or a < -0.7 else 3, 0),
+    ),
+    "floor": (lambda a, b: np.floor(5 * a + 0.3) * b, lambda a, b: (0, np.floor(5 * a + 0.3))),
+    "mod": (lambda a, b: np.mod(a, 0.27) * b, lambda a, b: (b, a % 0.27)),
+    "degrees": (lambda a, b: np.rad2deg(a) + np.deg2rad(b), lambda a, b: (180 / np.pi, np.pi / 180)),
+    "constant": (lambda a, b: np.float64(3.0), lambda a, b: (0, 0)),
+}
+
+
+def all_elementwise(x, u, t, p):
+    a, b = x
+    return [f(a, b) for f, _ in ELEMENTWISE.values()]
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("method", METHODS)
+def test_elementwise_functions(method, engine):
+    backend = make_backend(FunctionMap(all_elementwise, 2, 0, len(ELEMENTWISE)), method, engine=engine)
+    j = backend.jacobians(X, np.zeros((4, 0)))
+    values = np.array([[f(a, b) for f, _ in ELEMENTWISE.values()] for a, b in X])
+    slopes = np.array([[slope(a, b) for _, slope in ELEMENTWISE.values()] for a, b in X])
+    tolerance = DIFFERENCES if "difference" in method else EXACT
+    for i, name in enumerate(ELEMENTWISE):
+        np.testing.assert_allclose(j.value[:, i], values[:, i], rtol=EXACT, atol=EXACT, err_msg=name)
+        np.testing.assert_allclose(j.fx[:, i], slopes[:, i], rtol=tolerance, atol=tolerance, err_msg=name)
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("method", SECOND)
+def test_second_derivatives_of_elementwise_functions(method, engine):
+    """Beside central differences of the closed slopes."""
+    backend = make_backend(FunctionMap(all_elementwise, 2, 0, len(ELEMENTWISE)), method, engine=engine)
+    h, slopes = 1e-6, [slope for _, slope in ELEMENTWISE.values()]
+    for i, name in enumerate(ELEMENTWISE):
+        lam = np.zeros((4, len(ELEMENTWISE)))
+        lam[:, i] = 1.0
+        H = backend.hessian_contraction(X, np.zeros((4, 0)), 0.0, None, lam)[1].xx
+        for row, at in zip(H, X, strict=True):
+            steps = [[np.array(slopes[i](*(at + s * e))) for s in (h, -h)] for e in np.eye(2)]
+            expected = np.array([(ahead - behind) / (2 * h) for ahead, behind in steps])
+            tolerance = 1e-4 if method == "central_difference" else 1e-6
+            np.testing.assert_allclose(row, expected, rtol=tolerance, atol=tolerance, err_msg=name)
+
+
+A = np.array([[1.0, -2.0, 0.5], [0.3, 0.9, 2.0]])
+P = np.array([[2.0, 0.3, 0.1], [0.3, 1.5, -0.2], [0.1, -0.2, 1.0]])
+TABLE = np.array([-1.0, -0.2, 0.35, 1.0]), np.array([0.0, 2.0, 1.0, 3.0])
+
+
+def inertia(q):
+    return np.array([[2.0 + np.cos(q[0]), 0.2 * np.sin(q[1])], [0.2 * np.sin(q[1]), 1.0 + q[1] ** 2]])
+
+
+VECTORS = {
+    "norm": lambda x, u: [np.linalg.norm(x - np.array([1.0, 2.0, 3.0]))],
+    "norms": lambda x, u: [np.linalg.norm(x, 1), np.linalg.norm(x, np.inf), np.linalg.norm(x, 3)],
+    "norm of an array": lambda x, u: [np.linalg.norm(np.array([x[0] - 1.0, x[1]]))],
+    "norms of rows": lambda x, u: np.linalg.norm(np.outer(x, u), axis=1),
+    "matrix": lambda x, u: A @ x,
+    "dot": lambda x, u: [np.dot(x, P @ x), x @ x, x.T @ P @ x, np.inner(u, u), np.vdot(x, x)],
+    "sums": lambda x, u: [np.sum(x), x.sum(), sum(x), np.mean(x), x.mean(), np.prod(x), np.max(x), np.min(u)],
+    "solve": lambda x, u: np.linalg.solve(inertia(x), u - A @ x),
+    "pivots": lambda x, u: np.linalg.solve(np.array([[0.0 * x[0], x[1]], [x[0], 1.0]]), u),
+    "inverse": lambda x, u: np.linalg.inv(np.outer(x, x) + P) @ x,
+    "determinant": lambda x, u: [np.linalg.det(np.outer(x, x) + P)],
+    "stack": lambda x, u: np.concatenate([np.stack([x[0], u[1]]), x[::-1], np.hstack([u, x[0]]), [u[0]], 3 * [1.0]]),
+    "unpacked": lambda x, u: (lambda a, b, c: [a * b, c])(*x),
+    "cross": lambda x, u: np.cross(x, np.array([0.3, -1.0, 2.0])),
+    "einsum": lambda x, u: np.einsum("ij,j->i", A, x) * u,
+    "where": lambda x, u: np.where(x > 0.1, x**2, -x),
+    "clipped": lambda x, u: np.clip(x, -0.3, 0.5) + x.clip(-0.2, 0.2),
+    "shapes": lambda x, u: (x.reshape(3, 1) * u[None, :]).ravel(),
+    "table": lambda x, u: [np.interp(x[0], *TABLE), np.interp(u[0], *TABLE)],
+    "differences": lambda x, u: np.concatenate([np.diff(x), np.cumsum(u)]),
+    "rotation": lambda x, u: np.array([[np.cos(x[0]), -np.sin(x[0])], [np.sin(x[0]), np.cos(x[0])]]) @ u,
+    "scalar": lambda x, u: np.sqrt(1.0 + x[0] ** 2),
+    "nothing of the state": lambda x, u: [1.0, 2.0],
+}
+
+
+def differences_of(f, z, h=1e-6):
+    """(n_out, n) by central differences."""
+    columns = [(np.ravel(f(z + h * e)) - np.ravel(f(z - h * e))) / (2 * h) for e in np.eye(len(z))]
+    return np.array(columns, dtype=float).T
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("method", METHODS)
+def test_linear_algebra_and_the_moving_of_numbers(method, engine):
+    """Each function beside itself at single knots, and its differences there."""
+    rng = np.random.default_rng(3)
+    x, u = rng.uniform(-0.9, 0.9, (5, 3)), rng.uniform(0.2, 0.9, (5, 2))
+    lengths = [np.size(f(x[0], u[0])) for f in VECTORS.values()]
+
+    def function(x, u, t, p):
+        return [f(x, u) for f in VECTORS.values()]
+
+    if engine == "compiled" or method == "forward_ad":
+        maps = {
+            "all": (
+                FunctionMap(function, 3, 2, sum(lengths)),
+                lambda x, u: np.concatenate([np.ravel(f(x, u)) for f in VECTORS.values()]),
+            )
+        }
+    else:
+        maps = {
+            name: (FunctionMap(lambda x, u, t, p, f=f: f(x, u), 3, 2, n), f)
+            for (name, f), n in zip(VECTORS.items(), lengths, strict=True)
+        }
+    for name, (map, f) in maps.items():
+        j = make_backend(map, method, engine=engine).jacobians(x, u)
+        assert map.called.why == "", name
+        for k in range(5):
+            np.testing.assert_allclose(j.value[k], np.ravel(f(x[k], u[k])), rtol=1e-11, atol=1e-11, err_msg=name)
+            expected = differences_of(lambda z, f=f: f(z[:3], z[3:]), np.r_[x[k], u[k]])
+            np.testing.assert_allclose(np.hstack([j.fx[k], j.fu[k]]), expected, rtol=1e-5, atol=1e-5, err_msg=name)
+
+
+@pytest.mark.parametrize(
+    "function", [lambda x, u, t, p: [np.mean(x)], lambda x, u, t, p: [x.sum()], lambda x, u, t, p: [np.linalg.norm(x)]]
+)
+def test_the_batch_is_never_summed(function):
+    """Equal knots would hide it: the mean over a batch of equal states is right by chance."""
+    backend = make_backend(FunctionMap(function, 2, 0, 1), "forward_ad", engine="numpy")
+    backend.f(np.ones((4, 2)), np.zeros((4, 0)))
+    np.testing.assert_allclose(backend.f(X, np.zeros((4, 0)))[:, 0], [function(x, None, 0, {})[0] for x in X])
+
+
+def decides(x, u, t, p):
+    return [x[0] * x[1] if x[0] > 0 else np.sin(x[1]), u[0] ** 2 * p["gain"][0] + t]
+
+
+def loops(x, u, t, p):
+    total = 0.0
+    while total < 1.03 + abs(x[1]):
+        total += 0.4
+    return [total * x[0], u[0] * p["gain"][0]]
+
+
+def fills_an_array(x, u, t, p):
+    out = np.zeros(2)
+    out[0], out[1] = x[0] * x[1], u[0] * p["gain"][0]
+    return out
+
+
+def asks_a_library(x, u, t, p):
+    return [math.erf(x[0] * x[1]), u[0]]
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("function", [decides, loops, fills_an_array, asks_a_library])
+def test_what_cannot_be_traced_is_differentiated_by_differences(function, method, engine, caplog):
+    caplog.set_level(logging.WARNING)
+    map, p = FunctionMap(function, 2, 1, 2), {"gain": np.array([1.5])}
+    backend = make_backend(map, method, engine=engine)
+    u = np.array([[0.5], [1.0], [-0.2], [2.0]])
+    for _ in range(2):
+        j = backend.jacobians(X, u, 0.1, p)
+    for k in range(4):
+        np.testing.assert_allclose(j.value[k], function(X[k], u[k], 0.1, p), rtol=1e-14)
+        expected = differences_of(lambda z: function(z[:2], z[2:], 0.1, p), np.r_[X[k], u[k]])
+        np.testing.assert_allclose(np.hstack([j.fx[k], j.fu[k]]), expected, atol=1e-6)
+    assert len(caplog.messages) == 1 and f"function {function.__name__} " in caplog.text
+    assert map.called.why == caplog.messages[0]
+    if method in SECOND:
+        H = backend.hessian_contraction(X, u, 0.1, p, np.ones((4, 2)))[1]
+        for k in range(4):
+            slope = lambda z: differences_of(lambda y: sum(function(y[:2], y[2:], 0.1, p)), z, 1e-4)  # noqa: E731
+            expected = differences_of(slope, np.r_[X[k], u[k]], 1e-4)
+            np.testing.assert_allclose(H.xx[k], expected[:2, :2], atol=1e-4)
+            np.testing.assert_allclose(H.uu[k], expected[2:, 2:], atol=1e-4)
+
+
+def test_mistakes_are_told_as_they_are():
+    x, u = np.ones((2, 2)), np.zeros((2, 0))
+    for function, error, what in (
+        (lambda x, u, t, p: [np.sin(x[5])], IndexError, "out of bounds"),
+        (lambda x, u, t, p: [np.sin(p["gain"][0])], KeyError, "gain"),
+        (lambda x, u, t, p: [nowhere], NameError, "nowhere"),  # type: ignore[name-defined]  # noqa: F821
+        (lambda x, u, t, p: A @ x, ValueError, "matmul"),
+    ):
+        with pytest.raises(error, match=what):
+            make_backend(FunctionMap(function, 2, 0, 1), "forward_ad", engine="numpy").jacobians(x, u)
+    with pytest.raises(ValueError, match="returned 2 rows; expected n_out = 1"):
+        make_backend(FunctionMap(lambda x, u, t, p: np.array([x.sum(), 1.0]), 2, 0, 1), "forward_ad").jacobians(x, u)
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("method", ["forward_ad", "complex_step", "casadi_ad"])
+def test_robots_inside_a_users_function(method, engine):
+    """Kinematics and dynamics of the library between functions of NumPy."""
+    model = chain(3)
+    body = FreeBody(model)
+    tip = len(model.frames) - 1
+
+    def function(x, u, t, p):
+        q, v = x[:3], x[3:]
+        force = rnea(model, q, v, np.sin(q))
+        energy = kinetic_energy(model, q, v)
+        return np.concatenate([[np.linalg.norm(frame_position(model, q, tip)), energy], force, body(x, u, t, p)[3:]])
+
+    rng = np.random.default_rng(0)
+    x, u = rng.uniform(-1, 1, (4, 6)), rng.uniform(-1, 1, (4, 3))
+    map = FunctionMap(function, 6, 3, 8)
+    j = make_backend(map, method, engine=engine).jacobians(x, u)
+    at = [np.linalg.norm(frame_position(model, s[:3, None], tip)) for s in x]
+    np.testing.assert_allclose(j.value[:, 0], at)
+    plain = make_backend(map, "central_difference", engine="numpy").jacobians(x, u)
+    np.testing.assert_allclose(j.value, plain.value, atol=1e-10)
+    np.testing.assert_allclose(j.fx, plain.fx, atol=1e-5)
+    assert map.called.why == ""
+
+
+def test_number_types_by_themselves():
+    x = np.array([[0.3, 0.8]])
+    dual = Dual.seed(x, np.eye(1))
+    for f, slope in (
+        (np.sin, np.cos),
+        (np.exp, np.exp),
+        (np.tan, lambda v: 1 / np.cos(v) ** 2),
+        (np.log1p, lambda v: 1 / (1 + v)),
+    ):
+        np.testing.assert_allclose(f(dual).val, f(x))
+        np.testing.assert_allclose(f(dual).tan[..., 0], slope(x))
+    np.testing.assert_allclose((np.array([2.0, 3.0]) * dual).tan[..., 0], [[2.0, 3.0]])
+    np.testing.assert_allclose((np.array([[2.0], [3.0]]) @ dual).tan[..., 0], [[2.0, 2.0], [3.0, 3.0]])
+    with pytest.raises(TypeError, match="no array of NumPy's"):
+        np.asarray(dual)
+    a, b = Taylor.variables(0.3, 0.6)
+    product = (
+        np.arctan2(a, b) * np.sinh(a) + np.cosh(b) ** 1.5 + np.log(b) * np.arcsin(a) + np.tan(a * b) + np.arccos(a)
+    )
+
+    def value(x, y):
+        return (
+            np.arctan2(x, y) * np.sinh(x) + np.cosh(y) ** 1.5 + np.log(y) * np.arcsin(x) + np.tan(x * y) + np.arccos(x)
+        )
+
+    assert product.c[0] == pytest.approx(value(0.3, 0.6), abs=1e-14)
+    step = 2e-3
+    third = sum(w * value(0.3 + k * step, 0.6) for k, w in ((2, 0.5), (1, -1), (-1, 1), (-2, -0.5))) / step**3
+    assert 6 * product.c[6] == pytest.approx(third, abs=1e-3)
+    mixed = (
+        value(0.3 + 1e-4, 0.6 + 1e-4)
+        - value(0.3 + 1e-4, 0.6 - 1e-4)
+        - value(0.3 - 1e-4, 0.6 + 1e-4)
+        + value(0.3 - 1e-4, 0.6 - 1e-4)
+    ) / 4e-8
+    assert product.c[4] == pytest.approx(mixed, abs=1e-5)
+
+
+def test_hills_by_functions_of_numpy():
+    """Height, slope and curvature of a ground with a step, beside closed forms."""
+    ground = Terrain(lambda x, y: np.where(x > 0.2, 0.1 * np.sin(3 * x) * np.cos(2 * y), 0.05 * np.abs(y)))
+    for x, y in ((0.5, 0.3), (-0.5, -0.3)):
+        s = ground.surface(Vec(x, y, 0.4), {})
+        hilly = x > 0.2
+        gap = 0.4 - (0.1 * np.sin(3 * x) * np.cos(2 * y) if hilly else 0.05 * abs(y))
+        slope = (0.3 * np.cos(3 * x) * np.cos(2 * y), -0.2 * np.sin(3 * x) * np.sin(2 * y)) if hilly else (0.0, -0.05)
+        assert float(s.gap) == pytest.approx(gap)
+        assert (float(s.gradient.x), float(s.gradient.y)) == pytest.approx((-slope[0], -slope[1]))
+        assert float(s.bend.gap2.a.x) == pytest.approx(0.9 * np.sin(3 * x) * np.cos(2 * y) if hilly else 0.0)
+
+
+def test_what_has_no_rule_says_so():
+    x = from_rows(np.ones((2, 3)))
+    for attempt in (
+        lambda: bool(x[0] > 0),
+        lambda: float(x[0]),
+        lambda: [1, 2][x[0]],
+        lambda: np.isnan(x),
+        lambda: np.where(x > 0),
+    ):
+        with pytest.raises(NoNumber):
+            attempt()
+    assert isinstance(x[0] + 1.0, Entry) and (x + 1.0).shape == (2,)

@@ -1,0 +1,203 @@
+"""The documentation as text: every page can be found, every public name and every key of a configuration is in it, what it shows
+parses.
+
+What it says is executed by `make docs`; nothing here needs the packages of the documentation.
+"""
+
+from __future__ import annotations
+
+import ast
+import doctest
+import importlib
+import inspect
+import json
+import re
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+
+import trajopt as to
+
+ROOT = Path(__file__).resolve().parents[2]
+DOCS = ROOT / "docs"
+sys.path.insert(0, str(DOCS / "extensions"))
+
+import config_keys  # noqa: E402
+import docstrings  # noqa: E402
+import gallery  # noqa: E402
+import notebooks  # noqa: E402
+import public_api  # noqa: E402
+import report_columns  # noqa: E402
+
+MADE = ("_build", "generated", "extensions", "pictures")
+PAGES = sorted(p for p in DOCS.rglob("*.md") if not set(MADE) & set(p.relative_to(DOCS).parts))
+NAMES = [name.name for name in public_api.public_names()]
+MODULES = sorted({name.module for name in public_api.public_names()})
+
+
+def title(page: Path) -> str:
+    return page.relative_to(DOCS).as_posix()
+
+
+# -- pages ---------------------------------------------------------------------------------------------------
+
+
+def toctree_entries(page: Path) -> set[Path]:
+    """The pages that a page's tables of contents name."""
+    found = set()
+    for block in re.findall(r"```\{toctree\}\n(.*?)```", page.read_text(encoding="utf-8"), re.S):
+        for line in block.splitlines():
+            if line.strip() and not line.startswith(":"):
+                found |= {p.resolve() for p in page.parent.glob(f"{line.strip()}.md")}
+    return found
+
+
+def test_every_page_is_in_a_table_of_contents():
+    listed = set().union(*(toctree_entries(page) for page in PAGES))
+    assert [title(p) for p in PAGES if p.resolve() not in listed and title(p) != "index.md"] == []
+
+
+@pytest.mark.parametrize("page", PAGES, ids=title)
+def test_links_between_pages_lead_somewhere(page):
+    text = re.sub(r"```.*?```", "", page.read_text(encoding="utf-8"), flags=re.S)
+    for target in re.findall(r"\]\(([^)#\s]+)", text):
+        if re.match(r"[a-z]+:", target) or "generated/" in target:
+            continue
+        place = page.parent / target
+        assert place.exists() or place.with_name(f"{place.name}.md").exists(), f"{title(page)} links to {target}"
+
+
+@pytest.mark.parametrize("page", PAGES, ids=title)
+def test_code_that_is_only_shown_parses(page):
+    text = page.read_text(encoding="utf-8")
+    for language, source in re.findall(r"^```(python|toml)\n(.*?)^```", text, re.S | re.M):
+        if language == "python":
+            ast.parse(source)
+        else:
+            tomllib.loads(source)
+
+
+@pytest.mark.parametrize("page", [p for p in PAGES if notebooks.is_notebook(p.read_text("utf-8"))], ids=title)
+def test_executed_pages_are_notebooks_of_valid_code(page):
+    text = page.read_text(encoding="utf-8")
+    cells = notebooks.code_cells(text)
+    assert cells
+    for source in cells:
+        ast.parse("\n".join("pass" if line.lstrip().startswith("!") else line for line in source.splitlines()))
+    found = json.loads(notebooks.notebook(text))
+    assert [c["source"] for c in found["cells"] if c["cell_type"] == "code"] == [s.rstrip() for s in cells]
+
+
+def test_commands_that_are_shown_exist():
+    from experiments.cli.main import main
+
+    texts = [p.read_text(encoding="utf-8") for p in (*PAGES, ROOT / "README.md")]
+    shown = {word for text in texts for word in re.findall(r"^[!]?(?:\.venv/bin/)?trajopt ([a-z]+)", text, re.M)}
+    assert shown <= set(main.commands) and "solve" in shown
+
+
+def test_every_way_a_solve_can_end_is_in_the_failure_cookbook():
+    headings = re.findall(r"^## (.*)", (DOCS / "howto" / "failures.md").read_text(encoding="utf-8"), re.M)
+    assert all(sum(f"`{code}`" in heading for heading in headings) == 1 for code in to.StatusCode)
+
+
+# -- the reference -------------------------------------------------------------------------------------------
+
+
+def test_every_public_name_is_on_one_page_and_is_documented():
+    pages = public_api.pages()
+    headed = [line for name, text in pages.items() if name != "index.rst" for line in text.splitlines()]
+    assert all(headed.count(name) == 1 for name in NAMES)
+    aliases = {n for n in NAMES if not (inspect.isclass(getattr(to, n)) or inspect.isfunction(getattr(to, n)))}
+    bare = [n for n in NAMES if n not in aliases and not (inspect.getdoc(getattr(to, n)) or "").strip()]
+    assert bare == []
+
+
+def test_a_folder_without_a_theme_makes_a_page():
+    assert public_api.theme_of("trajopt.new_folder.module") == ("new_folder", "New folder")
+    assert public_api.theme_of("dynamics_backends.rigid_body.urdf.loader")[0] == "robots"
+
+
+def test_every_key_of_a_configuration_is_in_the_reference():
+    from problems.registry import PROBLEMS
+    from trajopt.solvers.registry import SOLVERS
+
+    pages = config_keys.pages()
+    tables = [table for _, tables in config_keys.chapters().values() for table in tables]
+    for file, (_, own) in config_keys.chapters().items():
+        for table in own:
+            for key in config_keys.keys(table.kind):
+                assert f"| `{key.name}` |" in pages[f"{file}.md"]
+    assert {f"problem_{name}" for name in PROBLEMS} <= set(config_keys.chapters())
+    assert {kind for _, kind, _ in SOLVERS.values()} <= {table.kind for table in tables}
+
+
+def test_keys_are_explained():
+    """By the docstrings of their classes; those that are not are counted, so that they become fewer."""
+    rows = [key for _, tables in config_keys.chapters().values() for t in tables for key in config_keys.keys(t.kind)]
+    assert sum(not row.meaning for row in rows) <= 0.05 * len(rows)
+
+
+def test_all_columns_of_the_table_are_told():
+    """With the verbosity from which on the table has them."""
+    text = report_columns.page()
+    heads = [to.ConsoleTable(verbosity=v).legend() for v in (1, 2, 3)]
+    assert "| `iter` |" in text and text.count("| 1 |") == len(heads[0].splitlines())
+    for line in heads[2].splitlines():
+        assert f"| `{line.split()[0]}` |".replace("|grad|", r"\|grad\|") in text
+
+
+# -- docstrings ----------------------------------------------------------------------------------------------
+
+
+def test_a_docstring_is_read_by_its_names():
+    text = "The grid. horizon: number of steps. dt, lead [s]: their length; at least 0. free: text (a: b)."
+    before, found = docstrings.entries(text, {"horizon", "dt", "lead", "a"})
+    assert before == "The grid."
+    assert [e.names for e in found] == [("horizon",), ("dt", "lead")]
+    assert found[1].text == "[s] their length; at least 0. free: text (a: b)."
+
+
+def test_marks_in_prose_mean_themselves():
+    lines = docstrings.rest(["|r|_w of x_ and *args, see :func:`solve` and `name`.", "", "    x_i = |a|*b", "", "End."])
+    assert lines[0] == r"\|r\|\_w of x\_ and \*args, see :func:`solve` and ``name``."
+    assert lines[2:5] == ["::", "", "    x_i = |a|*b"]
+
+
+@pytest.mark.parametrize("module", MODULES)
+def test_examples_in_docstrings_run(module):
+    found = doctest.testmod(
+        importlib.import_module(module), optionflags=doctest.NORMALIZE_WHITESPACE | doctest.ELLIPSIS
+    )
+    assert found.failed == 0
+
+
+def test_there_are_examples():
+    finder = doctest.DocTestFinder()
+    count = sum(bool(t.examples) for m in MODULES for t in finder.find(importlib.import_module(m)))
+    assert count >= 12
+
+
+# -- the gallery ---------------------------------------------------------------------------------------------
+
+
+def test_the_gallery_has_all_configurations(tmp_path):
+    facts = {"status": "converged", "success": True, "iterations": 3, "seconds": 0.01, "solver": "slq", "knots": 5}
+    shown = [
+        gallery.Shown(c.stem, tomllib.loads(c.read_text())["problem"]["name"], gallery.about(c), False, facts)
+        for c in gallery.configs()
+    ]
+    shown[0] = shown[0]._replace(facts=None)
+    text = gallery.page(shown)
+    assert all(text.count(f"{s.name}.png") == 1 for s in shown[1:])
+    assert f"`{shown[0].name}`: more than" in text
+    assert all(s.about for s in shown)
+
+
+def test_what_is_kept_is_known_by_the_configuration(tmp_path):
+    one, other = tmp_path / "a.toml", tmp_path / "b.toml"
+    one.write_text("x = 1")
+    other.write_text("x = 2")
+    assert gallery.digest(one) != gallery.digest(other) and len(gallery.digest(one)) == 16

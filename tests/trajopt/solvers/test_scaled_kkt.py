@@ -1,0 +1,96 @@
+"""The scaled KKT measure of programs: that of shooting, without units, and what it says of an end."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import textbook_systems as textbook
+
+from dynamics_backends.registry import make_backend
+from trajopt import OCP, SampledSystem, control_cost, solve, state_cost
+from trajopt.guesses.guesses import Guess
+from trajopt.lq.lq_solver import NumpyLQ
+from trajopt.results.status import SOLVED, StatusCode
+from trajopt.solvers.direct.direct_sqp import StagedProgram
+from trajopt.solvers.nlp.scaled_kkt import scaled_kkt
+from trajopt.solvers.shooting import optimality
+from trajopt.stage.evaluation import StageEvaluator
+
+
+def _pendulum(scale=1.0):
+    """A swing-up whose cost is multiplied by a scale."""
+    system = textbook.autonomous_pendulum()
+    return OCP.single_phase(
+        SampledSystem(make_backend(system, "forward_ad"), "rk4"),
+        [0.2, 0.0],
+        20,
+        0.1,
+        [control_cost(1, weight=0.1 * scale)],
+        [state_cost(system.manifold, [np.pi, 0.0], 100.0 * scale)],
+    )
+
+
+def _simulated(ocp, us):
+    """A guess without gaps."""
+    program = StagedProgram(ocp, Guess(np.zeros((ocp.horizon + 1, 2)), us))
+    w = program.variables(np.zeros((ocp.horizon + 1, 2)), us)
+    return program, program.simulated(w)
+
+
+def _measured(program, w, y, z):
+    f, g = program.evaluate(w)
+    gradient, J = program.stage_derivatives(w)
+    by_blocks = scaled_kkt(program, w, f, g, gradient, J, y, z)
+    assert by_blocks == pytest.approx(scaled_kkt(program, w, f, g, gradient, J.assembled, y, z), rel=1e-12)
+    return by_blocks
+
+
+@pytest.mark.parametrize("scale", [1.0, 1e4])
+def test_with_the_costates_it_is_the_measure_of_shooting_whatever_the_unit_of_the_cost(scale):
+    us = np.random.default_rng(0).standard_normal((20, 1))
+    ocp = _pendulum(scale)
+    program, w = _simulated(ocp, us)
+    gradient, J = program.stage_derivatives(w)
+    states = program.ix[1:].ravel()
+    y = np.linalg.solve(J.assembled.toarray()[:, states].T, -gradient[states])
+    z = np.zeros(program.size)
+    z[program.ix[0]] = -(gradient + J.T @ y)[program.ix[0]]
+    lq = StageEvaluator(ocp).expand(*program.trajectory(w)).lq
+    found = _measured(program, w, y, z)
+    assert found == pytest.approx(optimality.scaled_kkt(lq, us, None, NumpyLQ()), rel=1e-9)
+    assert 1e-2 < found < 1.0 + 1e-12
+
+
+@pytest.mark.parametrize("solver", ["sqp", "dms"])
+def test_records_and_status_tell_it(solver):
+    if solver == "dms":
+        pytest.importorskip("cyipopt")
+    solution = solve(_pendulum(), solver=solver)
+    assert solution.status.success
+    assert solution.status.kkt <= 1e-7
+    assert solution.history[0].kkt > 1e-3
+    assert solution.history[-1].kkt == pytest.approx(solution.status.kkt, abs=1e-7)
+
+
+def test_it_ends_a_solve_where_the_gradient_cannot():
+    """A cost in so small a unit that its gradient is below any tolerance of absolute size only at the limit of rounding."""
+    ocp = _pendulum(1e6)
+    solution = solve(ocp, options={"gradient_tolerance": 1e-12}, solver="sqp")
+    assert solution.status.code is StatusCode.CONVERGED
+    assert solution.history[-1].stop > 1.0
+    assert solution.status.kkt <= 1e-8
+
+
+def test_an_end_of_ipopt_at_a_solution_is_a_success():
+    """A tolerance beyond double precision: whatever IPOPT says in the end, the point is a solution."""
+    pytest.importorskip("cyipopt")
+    solution = solve(_pendulum(1e4), options={"gradient_tolerance": 1e-30}, solver="dms")
+    assert solution.status.kkt <= SOLVED
+    assert solution.status.success
+    assert solution.status.code is not StatusCode.CONVERGED
+    assert not replace(solution.status, kkt=1e-3).success
+
+
+def test_limits_of_ipopt_may_be_whole_numbers():
+    pytest.importorskip("cyipopt")
+    assert solve(_pendulum(), options={"time_limit": 60, "gradient_tolerance": 1}, solver="dms").status.success

@@ -1,0 +1,138 @@
+"""Hessians and Jacobians by their stages against dense matrices, and what the Riccati method asks for."""
+
+import numpy as np
+import pytest
+import textbook_systems as textbook
+from staged_qps import staged_qp, with_terminal_rows
+
+from dynamics_backends.registry import make_backend
+from trajopt import OCP, SampledSystem, control_cost, solve, state_bounds, state_cost
+from trajopt.guesses.guesses import constant_guess
+from trajopt.lq.lq_solver import NumpyLQ
+from trajopt.solvers.direct.direct_sqp import staged_program
+from trajopt.solvers.direct.real_time_iteration import RealTimeIteration
+from trajopt.solvers.options import SQPOptions
+from trajopt.solvers.qp.qp import QPStatus, kkt_residual, make_qp_solver
+from trajopt.solvers.qp.sparse_assembly import Entries
+from trajopt.solvers.sqp.convexify import convexified, penalized, shifted
+from trajopt.solvers.sqp.sqp import solve_nlp
+
+
+def test_the_operations_of_an_sqp_method_are_those_of_the_matrix():
+    qp, other = staged_qp(0), staged_qp(1)
+    H, dense, dense_other = qp.H, qp.sparse_H.toarray(), other.sparse_H.toarray()
+    rng, size = np.random.default_rng(2), len(qp.g)
+    w, d = rng.standard_normal(size), rng.random(size)
+    for found, expected in (
+        (H, dense),
+        (np.float64(0.3) * H + 0.7 * other.H, 0.3 * dense + 0.7 * dense_other),
+        (H / np.float64(3.0), dense / 3.0),
+        (H.plus_diagonal(d), dense + np.diag(d)),
+        (H.plus(other.H.blocks), dense + dense_other),
+    ):
+        np.testing.assert_allclose(found.assembled.toarray(), expected, rtol=0, atol=1e-13)
+        np.testing.assert_allclose(found @ w, expected @ w, rtol=0, atol=1e-12)
+        assert np.abs(found.data).max() == pytest.approx(np.abs(expected).max(), rel=1e-14)
+
+
+def test_the_operations_of_an_sqp_method_are_those_of_the_jacobian():
+    """Also where the stages have different numbers of rows, two at the end."""
+    qp = with_terminal_rows(staged_qp(0), np.arange(6.0).reshape(2, 3), [0.0, 0.0], [1.0, 1.0])
+    J, dense, rng = qp.A, qp.sparse_A.toarray(), np.random.default_rng(2)
+    assert J.shape == dense.shape
+    w, y = rng.standard_normal(J.shape[1]), rng.standard_normal(J.shape[0])
+    np.testing.assert_allclose(J @ w, dense @ w, rtol=0, atol=1e-13)
+    np.testing.assert_allclose(J.T @ y, dense.T @ y, rtol=0, atol=1e-13)
+    np.testing.assert_allclose(J.square_lengths(), (dense * dense).sum(axis=1), rtol=1e-14)
+    np.testing.assert_allclose(J.absolute_transposed_product(y), np.abs(dense).T @ y, rtol=0, atol=1e-13)
+    weights = rng.random(len(y))
+    weights[J.places.dynamics] = 0.0
+    squares = qp.H.plus(J.squares(weights)).assembled.toarray() - qp.sparse_H.toarray()
+    np.testing.assert_allclose(squares, dense.T @ np.diag(weights) @ dense, rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("name", ["interior_point", "osqp", "daqp", "riccati"])
+def test_blocks_and_the_matrix_have_one_solution(name, seed):
+    qp = staged_qp(seed)
+    by_blocks, by_matrix = make_qp_solver(name).solve(qp), make_qp_solver("interior_point").solve(qp.sparse)
+    assert by_blocks.status is QPStatus.SOLVED
+    np.testing.assert_allclose(by_blocks.w, by_matrix.w, rtol=0, atol=1e-9)
+    assert max(kkt_residual(qp.sparse, by_blocks)) < 1e-7
+
+
+@pytest.mark.parametrize("sweeper", [None, NumpyLQ()])
+def test_convexity_and_its_remedies_are_those_of_the_matrix(sweeper):
+    """An indefinite H, and a row with a multiplier."""
+    qp = staged_qp(0, shift=-1.5)
+    matrix, solver, plain = qp.sparse, make_qp_solver("interior_point", sweeper), make_qp_solver("interior_point")
+    for delta in (0.0, 1.0, 5.0):
+        assert solver.is_convex(shifted(qp, delta)) == plain.is_convex(shifted(matrix, delta))
+    y, z = np.zeros(len(qp.l)), np.zeros(len(qp.g))
+    y[-2:] = 10.0
+    weights, upper = np.where(np.r_[y, z] > 0.0, 2.0, 0.0), np.ones(len(y) + len(z), dtype=bool)
+    found, expected = penalized(qp, weights, upper), penalized(matrix, weights, upper)
+    np.testing.assert_allclose(found.sparse_H.toarray(), expected.H.toarray(), rtol=0, atol=1e-12)
+    np.testing.assert_allclose(found.g, expected.g, rtol=0, atol=1e-14)
+    found = convexified(qp, y, z, (solver,))
+    assert found.solver is solver and solver.is_convex(found.qp) and plain.is_convex(found.qp.sparse)
+
+
+# -- what the Riccati method asks for -----------------------------------------------------------------------------------
+
+
+def _pendulum(angle=0.2, limit=2.0):
+    system = textbook.autonomous_pendulum()
+    return OCP.single_phase(
+        SampledSystem(make_backend(system, "forward_ad"), "rk4"),
+        [angle, 0.0],
+        20,
+        0.1,
+        [control_cost(1, weight=0.1)],
+        [state_cost(system.manifold, [np.pi, 0.0], 100.0)],
+        constraints=[state_bounds(system.manifold, [-np.inf, -limit], [np.inf, limit])],
+        u_lower=[-6.0],
+        u_upper=[6.0],
+    )
+
+
+@pytest.fixture
+def no_sparse_matrix(monkeypatch):
+    """Every assembly of a sparse matrix raises."""
+
+    def refuse(*_):
+        raise AssertionError("a sparse matrix was asked for")
+
+    monkeypatch.setattr(Entries, "assembly", refuse)
+
+
+def _guess():
+    return constant_guess(_pendulum())
+
+
+@pytest.mark.parametrize(("hessian", "angle", "limit"), [("scqp", 0.2, 2.0), ("exact", 2.8, 0.3)])
+def test_sweeps_ask_for_no_sparse_matrix(hessian, angle, limit, request):
+    ocp = _pendulum(angle, limit)
+    reference = solve(ocp, options={"hessian": hessian, "qp_solver": "daqp"}, solver="sqp")
+    request.getfixturevalue("no_sparse_matrix")
+    options = SQPOptions(hessian=hessian)
+    program = staged_program(ocp, constant_guess(ocp), options)
+    w = program.variables(*constant_guess(ocp))
+    found = solve_nlp(program, w, options, lq_solver=NumpyLQ())
+    assert reference.status.success and found.status.success
+    assert found.objective == pytest.approx(reference.cost, rel=1e-8)
+    assert program.trajectory(found.w)[0][:, 1].max() == pytest.approx(limit, abs=1e-7)
+    with pytest.raises(AssertionError, match="sparse matrix"):
+        solve_nlp(program, w, options)
+
+
+def test_real_time_iterations_by_sweeps_ask_for_no_sparse_matrix(no_sparse_matrix):
+    ocp, options = _pendulum(), SQPOptions(qp_solver="riccati")
+    program = staged_program(ocp, _guess(), options)
+    iteration, w = RealTimeIteration(program, options, NumpyLQ()), program.variables(*_guess())
+    for _ in range(8):
+        iteration.prepare(w)
+        last, found = w, iteration.feedback(ocp.x0)
+        assert found.status is QPStatus.SOLVED
+        w = found.w
+    assert np.abs(w - last).max() < 1e-3

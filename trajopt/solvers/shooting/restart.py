@@ -1,0 +1,61 @@
+"""A second start where linear gaps have blown up.
+
+A full step closes linear gaps to first order only, and what it leaves may be large where a problem is far from linear: a
+pendulum that swings up from rest gains gaps of several revolutions in two steps while its cost falls.  Closing them then costs more
+than all that was gained, the penalty of the merit rises beyond all proportion, and no step length is accepted.  Nonlinear gaps
+shrink by the step length and no iterate has larger ones than the guess, at the price of shorter steps: so the second start has
+them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from trajopt.results.records import Callback, IterationRecord
+from trajopt.results.solution import Solution
+from trajopt.results.status import StatusCode
+from trajopt.solvers.options import SLQOptions
+
+LEAST_TIME = 1e-3
+"""[s] of the second start, where a time limit has passed."""
+
+
+def blown_up(found: Solution, options: SLQOptions) -> bool:
+    """Whether a solve with linear gaps ended without a step while its gaps were open, with iterations left."""
+    linear = options.shooting != "single" and options.gaps == "linear"
+    stuck = found.status.code in (StatusCode.LINE_SEARCH_FAILED, StatusCode.NON_FINITE)
+    open_gaps = bool(found.history) and not found.history[-1].defect <= options.defect_tolerance
+    return linear and stuck and open_gaps and 0 < found.iterations < options.max_iterations
+
+
+def restarted(options: SLQOptions, found: Solution, spent: float) -> SLQOptions:
+    """The options of the second start, with what is left of iterations and time; spent: seconds."""
+    left = options.max_iterations - found.iterations
+    limit = None if options.time_limit is None else max(options.time_limit - spent, LEAST_TIME)
+    return replace(options, gaps="nonlinear", max_iterations=left, time_limit=limit)
+
+
+def continued(callback: Callback | None, first: int) -> Callback | None:
+    """The callback, with the records numbered from ``first`` on."""
+    if callback is None:
+        return None
+
+    def told(record: IterationRecord) -> None:
+        callback(replace(record, iteration=record.iteration + first))
+
+    return told
+
+
+def of_both(found: Solution, second: Solution) -> Solution:
+    """The second solution if it is one, else the first; with the records of both."""
+    first = len(found.history)
+    best = second if second.status.success else found
+    how = "converged" if second.status.success else f"ended in {second.status.code}"
+    first_end = f"Linear gaps ended in {found.status.code} after {found.iterations} iterations"
+    account = f"{first_end}; a second start with nonlinear ones {how}."
+    return replace(
+        best,
+        status=replace(best.status, message=f"{best.status.message} {account}"),
+        iterations=found.iterations + second.iterations,
+        history=(*found.history, *(replace(r, iteration=r.iteration + first) for r in second.history)),
+    )

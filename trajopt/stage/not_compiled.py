@@ -1,0 +1,104 @@
+"""What of a problem is evaluated in NumPy although compiled code was asked for: told in the log, in a solution, and before a solve.
+
+A solve is then slower by a factor that may be a hundred; so each part comes with the reason and what helps.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import Any, NamedTuple
+
+from trajopt.problem.constraints import Constraint
+from trajopt.problem.ocp import OCP
+from trajopt.problem.terms import CostTerm
+
+_LOG = logging.getLogger(__name__)
+_REMEDIES = {
+    "TraceError": "write it with arithmetic and functions of NumPy",
+    "TooLong": "write it in fewer operations or in several phases, or give its residual closed-form partials (HasPartials)",
+}
+
+
+class NotCompiled(NamedTuple):
+    """part: of the problem. why: it is not compiled. remedy: what helps."""
+
+    part: str
+    why: str
+    remedy: str
+
+    def __str__(self) -> str:
+        return f"{self.part} is evaluated in NumPy, which may take a hundred times as long: {self.why}; {self.remedy}"
+
+
+_gathered: ContextVar[list[NotCompiled] | None] = ContextVar("not_compiled", default=None)
+
+
+@contextmanager
+def gathered() -> Iterator[list[NotCompiled]]:
+    """What :func:`tell` is told inside."""
+    found: list[NotCompiled] = []
+    token = _gathered.set(found)
+    try:
+        yield found
+    finally:
+        _gathered.reset(token)
+
+
+def tell(ocp: OCP, phase: int, reason: Exception, what: str = "") -> None:
+    """Say that a phase, or ``what`` of it, is not compiled, once for each gathering."""
+    told, found = explanation(ocp, phase, reason, what), _gathered.get()
+    if found is not None:
+        if told in found:
+            return
+        found.append(told)
+    _LOG.log(logging.INFO if getattr(reason, "told", False) else logging.WARNING, "%s", told)
+
+
+def explanation(ocp: OCP, phase: int, reason: Exception, what: str = "") -> NotCompiled:
+    """A phase, or ``what`` of it, why it is not compiled, and what helps."""
+    part = f"{what or 'the whole'} of phase {phase} of {ocp.name!r}"
+    return NotCompiled(part, explained(ocp, phase, reason), _REMEDIES.get(type(reason).__name__, "see the reason"))
+
+
+def may_be_long(parts: Sequence[CostTerm | Constraint], variables: int) -> bool:
+    """Whether derivatives in so many variables may be too long to compile."""
+    from dynamics_backends.compiled.interface.sources import TooLong, require_short
+
+    try:
+        require_short("", variables * sum(map(operations, parts)))
+    except TooLong:
+        return True
+    return False
+
+
+def explained(ocp: OCP, phase: int, reason: Exception) -> str:
+    """The reason, with the longest of the terms or constraints that it is about."""
+    text = str(reason).rstrip(".")
+    end, parts = text.startswith(("the terminal", "the final")), ocp.phases[phase]
+    groups: dict[str, Sequence[CostTerm | Constraint]] = {
+        "cost takes": ocp.terminal if end else parts.terms,
+        "constraints takes": ocp.terminal_constraints if end else parts.constraints,
+    }
+    of = next((group for key, group in groups.items() if key in text), ())
+    if len(of) == 0:
+        return text
+    longest = max(of, key=operations)
+    return f"{text}; most of it is {longest.name!r}, whose residual alone takes {operations(longest)}"
+
+
+def operations(part: CostTerm | Constraint) -> int:
+    """Operations of a residual's value, as symbols; 0 where it does not work on them."""
+    import casadi as ca
+
+    from dynamics_backends.compiled.interface.sources import Symbols, TraceError, symbolic_value
+
+    residual: Any = part.residual
+    symbols = Symbols.of(residual, {name: value.shape[-1] for name, value in part.parameters.items()})
+    try:
+        value = symbolic_value(residual, symbols.x, symbols.u, symbols.t, symbols.p)
+    except TraceError:
+        return 0
+    return int(ca.Function("value", list(symbols), [value]).n_instructions())

@@ -1,0 +1,89 @@
+"""Doubts about how a problem will be evaluated: user functions that need plain numbers, and parts too long to compile."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from dynamics_backends.protocol import Array, FunctionMap, Map, Parameters, unwrapped
+from trajopt.problem.ocp import OCP, Phase
+from trajopt.problem.terms import CostTerm
+
+
+def function_doubts(ocp: OCP) -> Iterator[str]:
+    """User functions that are evaluated knot by knot, with their derivatives by differences."""
+    for what, map, p in _maps(ocp):
+        if isinstance(map, FunctionMap):
+            why = _why(map, ocp, p)
+            if why:
+                yield f"{what}: {why}"
+
+
+def length_doubts(ocp: OCP) -> Iterator[str]:
+    """Phases whose cost terms or constraints are too long to be compiled, with the one that is the longest.
+
+    They are traced only where the value's operations times the variables are beyond the limit, which derivatives may reach.
+    """
+    from dynamics_backends.compiled.interface.sources import TooLong, TraceError
+    from trajopt.stage.not_compiled import explanation
+
+    for i, phase in enumerate(ocp.phases):
+        sampling = phase.dynamics.sampling
+        if sampling is None or sampling.backend.engine != "compiled":
+            continue
+        for trace in _long_sources(ocp, phase, last=i == len(ocp.phases) - 1):
+            try:
+                trace()
+            except TooLong as reason:
+                yield str(explanation(ocp, i, reason))
+            except TraceError:  # told by its function
+                continue
+
+
+def _long_sources(ocp: OCP, phase: Phase, last: bool) -> Iterator[Callable[[], Any]]:
+    """What traces the groups of terms and of constraints of a phase that may be too long."""
+    from trajopt.stage.constraint_source import constraint_source
+    from trajopt.stage.not_compiled import may_be_long
+    from trajopt.stage.term_source import TermShape, term_source
+
+    manifold, nu = ocp.manifold, ocp.nu
+    terms: dict[str, tuple[CostTerm, ...]] = {"running": phase.terms, **({"terminal": ocp.terminal} if last else {})}
+    for name, costs in terms.items():
+        if may_be_long(costs, manifold.ndx + nu):
+            shapes, along = [TermShape.of(c) for c in costs], name == "running"
+            yield partial(term_source, name, shapes, manifold, nu, running=along, hessian="gauss_newton")
+    limits = {"path": phase.constraints, **({"final": ocp.terminal_constraints} if last else {})}
+    for name, constraints in limits.items():
+        if may_be_long(constraints, manifold.ndx + nu):
+            shapes, orders = [TermShape.of(c) for c in constraints], ("value", "first")  # type: ignore[arg-type]
+            yield partial(constraint_source, name, shapes, manifold, nu, running=name == "path", orders=orders)
+
+
+def _maps(ocp: OCP) -> Iterator[tuple[str, Map, Parameters]]:
+    for i, phase in enumerate(ocp.phases):
+        if phase.dynamics.sampling is not None:
+            yield f"dynamics of phase {i}", unwrapped(phase.dynamics.sampling.backend.map), _first(phase)
+    for kind, parts in (("term", ocp.terms()), ("constraint", ocp.constraints())):
+        for part in parts:
+            yield f"{kind} {part.name!r}", part.residual, _first(part)
+
+
+def _first(part: Phase | Any) -> Parameters:
+    return {name: v[0] if v.ndim == 2 else v for name, v in part.parameters.items()}
+
+
+def _why(map: FunctionMap, ocp: OCP, p: Parameters) -> str:
+    """Why the function is called knot by knot, "" where it is not: what a first call shows."""
+    rows = {name: np.asarray(v, float)[:, None] for name, v in p.items()}
+    try:
+        map(_column(ocp.x0[: map.manifold.nx]), np.zeros((map.nu, 1)), np.zeros(1), rows)
+    except Exception:  # what is wrong with it, its first use tells better
+        return ""
+    return map.called.why
+
+
+def _column(x: Array) -> Array:
+    return x[:, None].copy()
