@@ -9,21 +9,19 @@ vanishes where it is large.  Margins are shares of the robot's weight over its n
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
-from typing import NamedTuple
 
 import numpy as np
 
 import trajopt as to
 from dynamics_backends import scalar as sm
+from dynamics_backends.composed_map import ComposedMap
 from dynamics_backends.manifold import Manifold
 from dynamics_backends.names import unknown_name
-from dynamics_backends.protocol import Matrix, Partials
 from dynamics_backends.rigid_body.algorithms.kinematics import point_positions
 from dynamics_backends.rigid_body.model.model import Model
 from dynamics_backends.scalar import Rows, Scalar
-from dynamics_backends.systems.bodies.rigid_body_map import RigidBodyMap
 from dynamics_backends.systems.constraints.holonomic import Holonomic
 from dynamics_backends.systems.contact.contact_forces import ConstraintForces
 from trajopt.problem.terms import Values
@@ -75,71 +73,45 @@ def friction_cost(
     """
     if not friction > 0:
         raise ValueError(f"friction = {friction}; it must be positive")
-    residual = ConeResidual(ConstraintForces(system), contacts, feet)
+    unit = weight_share(system.model, feet)
+    rows = force_rows(system, contacts)
+    names = tuple(f"{contact} {what}" for contact in contacts for what in ("pushes", "sticks"))
+    residual = ComposedMap(ConstraintForces(system), partial(_lacking_margins, rows, 1.0 / unit), names, no_parameters)
     return to.CostTerm(
         name, residual, np.asarray(weight), {"friction": np.array([friction]), "least": np.array([least])}
     )
 
 
-class ConeResidual(RigidBodyMap):
-    """Pushing and sticking of some point contacts, (2 C,), with the parameters friction (1) and least (1).
+def weight_share(model: Model, feet: int) -> float:
+    """The robot's weight over a number of feet [N]."""
+    return float(model.total_mass * np.linalg.norm(model.gravity)) / feet
 
-    Raises UnknownName for a contact that has no force.
-    """
 
-    def __init__(self, forces: ConstraintForces, contacts: Sequence[str], feet: int) -> None:
-        names = tuple(f"{contact} {what}" for contact in contacts for what in ("pushes", "sticks"))
-        super().__init__(forces.model, forces.control_names, names)
-        self.forces = forces
-        self.unit = float(forces.model.total_mass * np.linalg.norm(forces.model.gravity)) / feet
-        self._first_rows = [self._first_row(contact) for contact in contacts]
-
-    def _first_row(self, contact: str) -> int:
-        """Where a contact's three components begin among the forces."""
-        points = [name.removesuffix(".x") for name in self.forces.output_names if name.endswith(".x")]
+def force_rows(system: Holonomic, contacts: Sequence[str]) -> tuple[int, ...]:
+    """Where the three components of each contact begin among the forces. Raises UnknownName for a contact that has no force."""
+    names = ConstraintForces(system).output_names
+    points = [name.removesuffix(".x") for name in names if name.endswith(".x")]
+    for contact in contacts:
         if contact not in points:
             raise unknown_name("point contact", contact, points)
-        return self.forces.output_names.index(f"{contact}.x")
-
-    def __call__(self, x: Rows, u: Rows, t: Scalar, p: Mapping[str, Rows]) -> Rows:
-        return sm.stack([lacking(margin.value) for margin in self._margins(self.forces(x, u, t, {}), p)])
-
-    def partials(self, x: Rows, u: Rows, t: Scalar, p: Mapping[str, Rows]) -> Partials:
-        """Closed form: the derivatives of the forces, through those of the margins."""
-        forces = self.forces.partials(x, u, t, {})
-        margins = list(self._margins(forces.value, p))
-        slopes = [lacking_slope(margin.value) * (1.0 / self.unit) for margin in margins]
-
-        def chained(of: Matrix) -> list[Rows]:
-            return [
-                sum(slope * weight * of[row] for row, weight in margin.gradient.items())
-                for slope, margin in zip(slopes, margins, strict=True)
-            ]
-
-        values = sm.stack([lacking(margin.value) for margin in margins])
-        return Partials(values, chained(forces.fx), chained(forces.fu))
-
-    def _margins(self, forces: Rows, p: Mapping[str, Rows]) -> Iterator[_Margin]:
-        mu = p["friction"][0]
-        for at in self._first_rows:
-            f = [forces[at + i] * (1.0 / self.unit) for i in range(3)]
-            sideways = sm.sqrt(f[0] * f[0] + f[1] * f[1] + SMOOTHING**2)
-            yield _Margin(f[2] - p["least"][0], {at + 2: 1.0})
-            yield _Margin(mu * f[2] - sideways, {at: -f[0] / sideways, at + 1: -f[1] / sideways, at + 2: mu})
+    return tuple(names.index(f"{contact}.x") for contact in contacts)
 
 
-class _Margin(NamedTuple):
-    """A margin, and its derivatives in the forces that it reads, by row, in units of force."""
+def no_parameters(p: Mapping[str, Rows]) -> Mapping[str, Rows]:
+    """The forces' own, of which there are none."""
+    return {}
 
-    value: Scalar
-    gradient: dict[int, Scalar]
+
+def _lacking_margins(first_rows: tuple[int, ...], per_unit: float, forces: Rows, p: Mapping[str, Rows]) -> list[Scalar]:
+    """Pushing and sticking of some contacts, (2 C), with the parameters friction (1) and least (1)."""
+    rows: list[Scalar] = []
+    for at in first_rows:
+        f = [forces[at + i] * per_unit for i in range(3)]
+        sideways = sm.sqrt(f[0] * f[0] + f[1] * f[1] + SMOOTHING**2)
+        rows += [lacking(f[2] - p["least"][0]), lacking(p["friction"][0] * f[2] - sideways)]
+    return rows
 
 
 def lacking(y: Scalar) -> Scalar:
     """The smooth residual of a margin y >= 0."""
     return 0.5 * (sm.sqrt(y * y + SMOOTHING**2) - y)
-
-
-def lacking_slope(y: Scalar) -> Scalar:
-    """Its derivative."""
-    return 0.5 * (y / sm.sqrt(y * y + SMOOTHING**2) - 1.0)

@@ -32,7 +32,7 @@ def standing():
 def test_rows_are_those_of_a_pyramid_inside_the_cone(facets):
     system = standing()
     c = friction_constraint(system, FEET, MU, least=0.1, facets=facets)
-    x, u, _ = arguments(c.residual.forces, FEET)
+    x, u, _ = arguments(c.residual.inner, FEET)
     g = NUMPY(c.residual).f(x, u, 0.0, c.parameters).reshape(len(x), len(FEET), facets + 1)
     forces = np.concatenate(list(system.outputs(x.T, u.T, 0.0, {}).values())).T.reshape(len(x), len(FEET), 3)
     unit = hyq().total_mass * np.linalg.norm(hyq().gravity) / 4
@@ -49,7 +49,7 @@ def test_rows_are_those_of_a_pyramid_inside_the_cone(facets):
 
 def test_its_derivatives_are_those_of_complex_steps():
     c = friction_constraint(standing(), FEET, MU)
-    x, u, _ = arguments(c.residual.forces, FEET)
+    x, u, _ = arguments(c.residual.inner, FEET)
     found = NUMPY(c.residual).jacobians(x, u, 0.0, c.parameters)
     expected = NUMPY(c.residual, "complex_step").jacobians(x, u, 0.0, c.parameters)
     for a, b in zip(found, expected, strict=True):
@@ -83,7 +83,7 @@ def test_a_step_that_keeps_the_cone_at_every_knot():
     assert solution.status.success, solution.status
     for phase, knots in zip(task.ocp.phases, task.ocp.phase_slices, strict=True):
         for c in phase.constraints:
-            forces = NUMPY(c.residual.forces).f(solution.xs[knots], solution.us[knots]).reshape(-1, 3)
+            forces = NUMPY(c.residual.inner).f(solution.xs[knots], solution.us[knots]).reshape(-1, 3)
             unit = task.ocp.model.total_mass * 9.81 / 4
             assert forces[:, 2].min() >= -1e-5 * unit
             assert (np.linalg.norm(forces[:, :2], axis=1) - 0.3 * forces[:, 2]).max() <= 1e-5 * unit

@@ -24,6 +24,7 @@ LAYERS = ("dynamics_backends", "trajopt", "problems", "experiments")  # each imp
 TRAJOPT_MAY_IMPORT = tuple(
     f"dynamics_backends.{module}"
     for module in (
+        "composed_map",
         "deferred",
         "protocol",
         "registry",
@@ -48,7 +49,7 @@ MAY_LOAD_CASADI = (
     "dynamics_backends/compiled/loops/unrolled.py",
     *(
         f"dynamics_backends/compiled/sources/{name}_source.py"
-        for name in ("free_body", "constrained", "traced", "manifold")
+        for name in ("free_body", "constrained", "forces", "traced", "manifold")
     ),
     *(f"dynamics_backends/compiled/sources/{name}.py" for name in ("traced_analytic", "regressors", "casadi_kernel")),
     "trajopt/stage/term_source.py",

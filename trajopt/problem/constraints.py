@@ -17,8 +17,9 @@ from typing import NamedTuple
 
 import numpy as np
 
+from dynamics_backends.composed_map import composed
 from dynamics_backends.manifold import Manifold
-from dynamics_backends.protocol import Array, FunctionMap, Map
+from dynamics_backends.protocol import Array, FunctionMap, HasPartials, Map
 from trajopt.problem import residuals
 from trajopt.problem.residuals import LinkPoint, Path
 from trajopt.problem.terms import CostTerm, Residual, Values, arrays_of, last_axis
@@ -138,8 +139,12 @@ def softened(constraint: Constraint, weight: Values, width: float = 0.01, name: 
     present = [np.isfinite(b).reshape(-1, b.shape[-1]).any(axis=0) for b in (low, high)]
     finite = tuple(zip(present[0].tolist(), present[1].tolist(), strict=True))
     own = constraint.residual
-    function = partial(residuals.beyond, own, finite)
-    residual = FunctionMap(function, own.manifold, own.nu, own.n_out, output_names=own.output_names)
+    residual: Map
+    if isinstance(own, HasPartials):
+        residual = composed(own, partial(residuals.outside, finite))
+    else:
+        function = partial(residuals.beyond, own, finite)
+        residual = FunctionMap(function, own.manifold, own.nu, own.n_out, output_names=own.output_names)
     bounds = {"lower": np.maximum(low, -UNBOUNDED), "upper": np.minimum(high, UNBOUNDED)}
     bounds["width"] = _positive(width, "width", constraint.name)
     return CostTerm(name or constraint.name, residual, np.asarray(weight), {**constraint.parameters, **bounds})

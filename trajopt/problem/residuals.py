@@ -100,7 +100,12 @@ def beyond(
 
     max(0, e) is rounded to (e + sqrt(e^2 + width^2)) / 2.
     """
-    values, width = function(x, u, t, p), p["width"][0]
+    return outside(finite, function(x, u, t, p), p)
+
+
+def outside(finite: Sequence[tuple[bool, bool]], values: Sequence[Scalar], p: Parameters) -> list[Scalar]:
+    """How far values are outside of their bounds; see :func:`beyond`."""
+    width = p["width"][0]
     return [
         sum(
             (_rounded(e, width) for e in _both(values[i], p["lower"][i], p["upper"][i], *sides)),

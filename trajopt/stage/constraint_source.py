@@ -70,7 +70,7 @@ def constraint_source(
         text, own = chunked_function(f"{name}_{kind}", traced, arguments, list(results))
         texts.append(text)
         room = max(room, own)
-    return TermSource("\n".join(texts), sum(sizes), room)
+    return TermSource("\n".join(texts), sum(sizes), str(room))
 
 
 def _stacked(constraints: Sequence[TermShape], x, u, t, theta):

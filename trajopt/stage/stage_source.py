@@ -66,12 +66,13 @@ def stage_source(
     sizes |= {"NP": sum(n for _, n in shape.parameters), "NG": counts[0], "NGT": counts[1]}
     sizes |= dict(zip(("NT", "NTT", "NPG", "NPGT"), (part.theta for part in terms), strict=True))
     sizes |= {} if offsets is None else {"IMPLICIT": 1, "NE": offsets}
-    sizes |= {"TERMS_ROOM": max(part.room for part in terms)}
+    terms_room = " + ".join(f"({part.room})" for part in terms)
     room = dynamics.room if second is None else f"{dynamics.room} + {second.room}"
     text = [
         *(f"#define {key} {value}" for key, value in sizes.items()),
         *(f"#define {part.upper()}" for part in shape.parts),
         f"#define DYNAMICS_ROOM ({room})",
+        f"#define TERMS_ROOM ({terms_room})",
         _scheme(shape.scheme),
         "typedef struct { const int *const *ti; const double *const *td; V *w; } ctx_t;",
         manifold_source.manifold_source(manifold),
@@ -84,7 +85,7 @@ def stage_source(
         kernel_text("stage.h"),
         *([kernel_text("rollout.h")] if "rollout" in shape.parts else []),
     ]
-    return StageSource("\n".join(text), terms[0].theta, terms[1].theta, f"({room}) + {sizes['TERMS_ROOM']}")
+    return StageSource("\n".join(text), terms[0].theta, terms[1].theta, f"({room}) + {terms_room}")
 
 
 def kernel_text(name: str) -> str:

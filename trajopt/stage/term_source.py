@@ -1,6 +1,7 @@
 """C functions of cost terms and their expansions, from their residuals traced on symbols.
 
-Derivatives are CasADi's, or the residual's own partials where it writes them out and the Hessian is Gauss-Newton's.
+Derivatives are CasADi's, or the residual's own partials where it writes them out and the Hessian is Gauss-Newton's; functions of
+the forces of constraints are expanded in these (:mod:`~trajopt.stage.inner_maps`).
 The weights and parameters of all terms of a stage stand behind each other in one vector theta per knot, so that a
 changed reference, weight or goal is a changed input.
 """
@@ -27,6 +28,7 @@ from dynamics_backends.deferred import deferred
 from dynamics_backends.manifold import Manifold
 from dynamics_backends.protocol import Array, HasPartials, Map
 from trajopt.problem.terms import CostTerm
+from trajopt.stage.inner_maps import InnerMaps
 
 ca = deferred("casadi")
 
@@ -37,7 +39,7 @@ class TermSource:
 
     source: str
     theta: int
-    room: int
+    room: str
 
 
 class TermShape(NamedTuple):
@@ -83,24 +85,31 @@ def term_source(
     x, u, t, dt = ca.SX.sym("x", manifold.nx), ca.SX.sym("u", nu), ca.SX.sym("t"), ca.SX.sym("dt")
     theta = ca.SX.sym("theta", sum(term.theta for term in terms))
     scale = dt if running else ca.SX(1)
-    total, gradient, curvature = _sum_of(terms, manifold, x, u, t, theta, scale, hessian)
+    inner = InnerMaps.of(name, [term.residual for term in terms] if running else [], exact=hessian == "exact")
+    total, gradient, curvature = _sum_of(terms, manifold, x, u, t, theta, scale, hessian, inner)
     n = manifold.ndx
     inputs = [x, u, t, dt, theta] if running else [x, t, theta]
     names = ["x", "u", "t", "dt", "theta"] if running else ["x", "t", "theta"]
+    inputs, names = [*inputs, *inner.symbols], [*names, *inner.names]
     arguments = [Argument(label, s.numel()) for label, s in zip(names, inputs, strict=True)]
     expansion = [total, gradient[:n], gradient[n:], curvature[:n, :n], curvature[n:, :n], curvature[n:, n:]]
     outputs = ["l", "lx", "lu", "lxx", "lux", "luu"]
     if not running:
         expansion, outputs = [expansion[i] for i in (0, 1, 3)], ["l", "lx", "lxx"]
+    expansion, outputs = [*expansion, *inner.expansions()], [*outputs, *inner.outputs]
     columns = [ca.reshape(e.T, -1, 1) for e in expansion]  # matrices by rows
     traces = [short_enough(f"the {name} cost", trace_expressions(inputs, e)) for e in ([total], columns)]
-    value, room_value = chunked_function(f"{name}_value", traces[0], arguments, ["l"])
-    expand, room_expand = chunked_function(f"{name}_expand", traces[1], arguments, outputs)
-    return TermSource(value + expand, theta.numel(), max(room_value, room_expand))
+    plain = name if not inner.sources else f"{name}_plain"
+    value, room_value = chunked_function(f"{plain}_value", traces[0], arguments, ["l"])
+    expand, room_expand = chunked_function(f"{plain}_expand", traces[1], arguments, outputs)
+    room = str(max(room_value, room_expand))
+    text = [value, expand, *inner.text(name, n, nu)]
+    return TermSource("".join(text), theta.numel(), inner.room(room))
 
 
-def _sum_of(terms, manifold, x, u, t, theta, scale, hessian):
-    """Value, gradient and Hessian of the sum of terms at x (+) dx, u + du, in w = (dx, du) at 0."""
+def _sum_of(terms, manifold, x, u, t, theta, scale, hessian, inner):
+    """Value, gradient and Hessian of the sum of terms at x (+) dx, u + du, in w = (dx, du) at 0; of terms that are functions of
+    inner maps the value alone."""
     dx = x if manifold.is_vector_space else ca.SX.sym("dx", manifold.ndx)
     moved = x if manifold.is_vector_space else manifold.integrate(x, dx)
     w = ca.vertcat(dx, u)
@@ -113,6 +122,9 @@ def _sum_of(terms, manifold, x, u, t, theta, scale, hessian):
         p = {}
         for key, size in term.parameters:
             p[key], at = theta[at : at + size], at + size
+        if inner.serves(residual):
+            total += inner.add(residual, p, scale * weight)
+            continue
         if hessian == "gauss_newton" and isinstance(residual, HasPartials):
             r, J = _own_partials(residual, x, u, t, p, manifold.ndx)
         else:

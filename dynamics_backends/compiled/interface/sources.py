@@ -17,6 +17,11 @@ from dynamics_backends.compiled.sources.dynamics_source import (
     question_of as question_of,
     tables_of as tables_of,
 )
+from dynamics_backends.compiled.sources.forces_source import (
+    ForcesSource as ForcesSource,
+    forces_source as forces_source,
+    solved_in_loops as solved_in_loops,
+)
 from dynamics_backends.compiled.sources.traced_source import (
     TooLong as TooLong,
     by_rows as by_rows,

@@ -18,6 +18,7 @@ from dynamics_backends.deferred import deferred
 from dynamics_backends.rigid_body.algorithms import ltl
 from dynamics_backends.scalar import Scalar
 from dynamics_backends.systems.constraints.constrained_derivatives import ConstrainedDerivatives, Unsolved, curvature
+from dynamics_backends.systems.constraints.holonomic import Holonomic
 
 ca = deferred("casadi")
 Entries = Sequence[Mapping[int, Scalar]]
@@ -36,8 +37,8 @@ def analytic_source(traced: TracedDynamics) -> tuple[str, str]:
     """dynamics_partials by the map's own derivatives, and its workspace in vectors, as text."""
     if not isinstance(traced.map, ConstrainedDerivatives):
         return traced.analytic()
-    parts = traced.attempt(lambda: _unsolved(traced))
-    outputs = {**_first(traced, parts), "entries": _factor_entries(parts)}
+    parts = traced.attempt(lambda: unsolved(traced))
+    outputs = {**_first(traced, parts), "entries": factor_entries(parts)}
     code, room = traced.function("first_unsolved", outputs, {})
     numbers = sum(outputs[name].numel() for name in ("entries", "top", "bottom"))
     text = [_solution(traced, parts), code, template("constrained_partials.h")]
@@ -52,15 +53,15 @@ def contracted_source(traced: TracedDynamics) -> tuple[str, str]:
         return traced.contracted()
     map, n = traced.map, traced.map.model.nv
     lam = ca.SX.sym("lam", map.n_out)
-    parts = traced.attempt(lambda: _unsolved(traced, lam))
-    slopes, outputs = _slopes(parts), _first(traced, parts)
+    parts = traced.attempt(lambda: unsolved(traced, lam))
+    slopes, outputs = slopes_of(parts), _first(traced, parts)
     still = [ca.SX.zeros(parts.top[0].shape[0])] * n
     outputs["xx"] = by_rows(curvature(map, traced.symbols.u, parts.g, still).xx)
-    outputs |= {"entries": _factor_entries(parts), "slopes": _entries(slopes)}
+    outputs |= {"entries": factor_entries(parts), "slopes": entries(slopes)}
     code, room = traced.function("second_unsolved", outputs, {"lam": lam})
     numbers = sum(outputs[name].numel() for name in ("entries", "slopes", "top", "bottom"))
     texts = [template("constrained_second.h"), code, template("constrained_contracted.h")]
-    text = [_solution(traced, parts), *_tables(slopes), *texts]
+    text = [_solution(traced, parts), *tables(slopes), *texts]
     return "\n".join(text), f"{room} + {numbers + n * still[0].numel()}"
 
 
@@ -92,16 +93,33 @@ def derivatives_kernel(traced: TracedDynamics, *, second: bool) -> LoopKernel:
 
 def _solution(traced: TracedDynamics, parts: Unsolved) -> str:
     """The text of templates/constrained.h with all that it asks for; a second time it says nothing."""
-    above = traced.rows - len(parts.top)
-    sizes = {"CD": len(parts.top), "CR": len(parts.bottom), "CC": parts.top[0].shape[0], "CABOVE": above}
+    above = f"#define CABOVE {traced.rows - len(parts.top)}"
+    return "\n".join(["#ifndef CD", above, *solution_text(parts), "#endif"])
+
+
+def solution_text(parts: Unsolved) -> list[str]:
+    """templates/constrained.h with the sizes and tables that it asks for."""
+    sizes = {"CD": len(parts.top), "CR": len(parts.bottom), "CC": parts.top[0].shape[0]}
     defines = [f"#define {name} {size}" for name, size in sizes.items()]
-    return "\n".join(["#ifndef CD", *defines, *_tables(_factor(parts)), template("constrained.h"), "#endif"])
+    return [*defines, *tables(_factor(parts)), template("constrained.h")]
 
 
 # -- traced ---------------------------------------------------------------------------------------------------------------
 
 
-def _unsolved(traced: TracedDynamics, lam: Any = None) -> Unsolved:
+def bent(traced: TracedDynamics, phi: Any) -> tuple[Unsolved, Any]:
+    """What the derivatives of a system's constraint forces are solved from, and the second ones of phi' f at a still solution."""
+    s, map = traced.symbols, traced.map
+    assert isinstance(map, Holonomic)
+    nothing = ca.SX.zeros(map.model.nv)
+    parts = map.unsolved(s.x, s.u, s.t, s.p, nothing, [phi[i] for i in range(phi.numel())])
+    assert parts.g is not None
+    still = [ca.SX.zeros(parts.top[0].shape[0])] * map.model.nv
+    return parts, by_rows(curvature(map, s.u, parts.g, still).xx)
+
+
+def unsolved(traced: TracedDynamics, lam: Any = None) -> Unsolved:
+    """What the derivatives are solved from, on the symbols; with second derivatives where lam is given."""
     s, map = traced.symbols, traced.map
     assert isinstance(map, ConstrainedDerivatives)
     return map.unsolved(s.x, s.u, s.t, s.p, None if lam is None else lam[map.model.nv :])
@@ -129,10 +147,10 @@ def _factor(parts: Unsolved) -> dict[str, Entries]:
     return {**_triangular("", k.mass), **both, **_triangular("force_", k.delassus)}
 
 
-def _factor_entries(parts: Unsolved) -> Any:
-    """All of constrained_factor_t."""
+def factor_entries(parts: Unsolved) -> Any:
+    """The numbers of constrained_factor_t."""
     k = parts.factor
-    return ca.vertcat(_entries(_factor(parts)), *k.mass.D_inverse, *k.delassus.D_inverse)
+    return ca.vertcat(entries(_factor(parts)), *k.mass.D_inverse, *k.delassus.D_inverse)
 
 
 def _triangular(prefix: str, f: ltl.Factor) -> dict[str, Entries]:
@@ -141,7 +159,7 @@ def _triangular(prefix: str, f: ltl.Factor) -> dict[str, Entries]:
     return {f"{prefix}up": _transposed(L, len(L)), f"{prefix}down": L}
 
 
-def _slopes(parts: Unsolved) -> dict[str, Entries]:
+def slopes_of(parts: Unsolved) -> dict[str, Entries]:
     """g_qy by its columns (x, -f), in the order of constrained_slopes_t."""
     assert parts.g is not None
     qa, q_force = ([_nonzero(dict(enumerate(row))) for row in M] for M in (parts.g.qa, parts.g.q_force))
@@ -160,13 +178,13 @@ def _transposed(M: Entries, columns: int) -> list[dict[int, Scalar]]:
     return [{i: row[j] for i, row in enumerate(M) if j in row} for j in range(columns)]
 
 
-def _entries(matrices: Mapping[str, Entries]) -> Any:
+def entries(matrices: Mapping[str, Entries]) -> Any:
     """The entries of all matrices, one after the other; an empty matrix stands there as a zero."""
     return ca.vertcat(*[x for M in matrices.values() for x in [x for row in M for x in row.values()] or [0.0]])
 
 
-def _tables(matrices: Mapping[str, Entries]) -> list[str]:
-    """Where the entries are, and how many."""
+def tables(matrices: Mapping[str, Entries]) -> list[str]:
+    """Text that says where the entries are, and how many."""
     lines = []
     for name, M in matrices.items():
         at, start = [j for row in M for j in row], [0]

@@ -26,13 +26,14 @@ from dynamics_backends.systems.bodies.rigid_body_map import MechanicalSystem
 
 
 class Unsolved(NamedTuple):
-    """x (nv, N), the factor of K, the right-hand sides of dy by rows (2 nv + nu, N), and the second derivatives of g."""
+    """x (nv, N), the factor of K, the right-hand sides of dy by rows (2 nv + nu, N), the second derivatives of g, and f."""
 
     x: Rows
     factor: ConstrainedFactor
     top: list[Rows]
     bottom: list[Rows]
     g: Second | None
+    f: list[Scalar]
 
     def solved(self) -> tuple[Matrix, Matrix]:
         """The derivatives of x and of f by rows."""

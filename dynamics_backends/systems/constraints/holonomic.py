@@ -14,6 +14,8 @@ one IDSVA at the solution, and the same factors as for the values.  Second deriv
 and g = mu' (ID - J'f - tau) + nu' (J a + gamma), y = (a, -f) enters linearly, so that
 
     lam' a_xx = g_xx + g_xy y_x + (g_xy y_x)'.
+
+The second derivatives of phi' f, of the forces, are the same with K (mu; nu) = (0; phi).
 """
 
 from __future__ import annotations
@@ -101,15 +103,26 @@ class Holonomic(ConstrainedDerivatives, ActuatedBody):
         return ConstrainedMotion(fields, held, factor, sm.stack(a), forces)
 
     # -- derivatives ----------------------------------------------------------------------------------------------------
-    def unsolved(self, x: Rows, u: Rows, t: Scalar, p: Mapping[str, Rows], lam: Rows | None = None) -> Unsolved:
-        """See :class:`~dynamics_backends.systems.constraints.constrained_derivatives.ConstrainedDerivatives`."""
+    def unsolved(
+        self,
+        x: Rows,
+        u: Rows,
+        t: Scalar,
+        p: Mapping[str, Rows],
+        lam: Rows | None = None,
+        in_forces: Sequence[Scalar] | None = None,
+    ) -> Unsolved:
+        """See :class:`~dynamics_backends.systems.constraints.constrained_derivatives.ConstrainedDerivatives`.
+
+        in_forces: multipliers of f (rows), whose second derivatives join those of lam' a.
+        """
         q, v = self.split(x)
         s = self._solved(q, v, u, p)
         if lam is None:
             fields, g = finished(CONSTRAINED_FINISH, self.model, s.fields, a=s.a), None
         else:
-            fields, g = self._curved(q, v, p, s, lam)
-        return Unsolved(s.a, s.factor, *self._right_hand_sides(v, s, fields), g)
+            fields, g = self._curved(q, v, p, s, lam, in_forces)
+        return Unsolved(s.a, s.factor, *self._right_hand_sides(v, s, fields), g, s.forces)
 
     def force_sensitivities(self, x: Rows, u: Rows, p: Mapping[str, Rows]) -> tuple[ConstrainedMotion, Matrix]:
         """The solution, and the derivatives of the constraints' forces in (q, v, u), by rows."""
@@ -157,11 +170,18 @@ class Holonomic(ConstrainedDerivatives, ActuatedBody):
         return rows
 
     def _curved(
-        self, q: Rows, v: Rows, p: Mapping[str, Rows], s: ConstrainedMotion, lam: Rows
+        self,
+        q: Rows,
+        v: Rows,
+        p: Mapping[str, Rows],
+        s: ConstrainedMotion,
+        lam: Rows,
+        in_forces: Sequence[Scalar] | None,
     ) -> tuple[dict[str, Any], Second]:
         """The fields of CONSTRAINED_SECOND, and the second derivatives of g at fixed a, f, mu and nu."""
         n, zero, rows = self.model.nv, 0.0 * v[0], self.constraints.rows
-        weights, minus_nu = constrained_solve.solve(s.factor, [-lam[i] for i in range(n)], [zero] * rows)
+        below = [zero] * rows if in_forces is None else list(in_forces)
+        weights, minus_nu = constrained_solve.solve(s.factor, [-lam[i] for i in range(n)], below)
         mu, nu = sm.stack(weights), [-x for x in minus_nu]
         fields = finished(CONSTRAINED_SECOND, self.model, s.fields, a=s.a, mu=mu)
         g = Second.of(fields, n, rows, zero)

@@ -14,12 +14,13 @@ from collections.abc import Mapping
 from typing import Any
 
 from dynamics_backends import scalar as sm
-from dynamics_backends.protocol import Matrix, Partials
+from dynamics_backends.protocol import Contraction, Matrix, Partials
 from dynamics_backends.rigid_body.contact.contact_points import field_at
 from dynamics_backends.rigid_body.passes.field_access import row
 from dynamics_backends.rigid_body.spatial.spatial import Vec
 from dynamics_backends.scalar import Rows, Scalar
 from dynamics_backends.systems.bodies.rigid_body_map import RigidBodyMap
+from dynamics_backends.systems.constraints.constrained_derivatives import curvature, through_solution
 from dynamics_backends.systems.constraints.constraint_kinds import BoundFrame
 from dynamics_backends.systems.constraints.constraint_set import Held
 from dynamics_backends.systems.constraints.holonomic import Holonomic
@@ -75,6 +76,13 @@ class ConstraintForces(RigidBodyMap):
             own = h.own(df)
             rows += _at_frame(h, s.fields, h.own(s.forces), own, zero) if isinstance(h.bound, BoundFrame) else own
         return Partials(sm.concatenate(values), [r[: 2 * n] for r in rows], [r[2 * n :] for r in rows])
+
+    def bent(self, x: Rows, u: Rows, t: Scalar, p: Mapping[str, Rows], phi: Rows) -> Contraction:
+        """The second derivatives of phi' forces, where all constraints report the forces that they are solved for; closed form."""
+        nothing = [0.0 * x[0]] * self.model.nv
+        parts = self.system.unsolved(x, u, t, p, sm.stack(nothing), [phi[i] for i in range(self.n_out)])
+        assert parts.g is not None
+        return curvature(self.system, u, parts.g, through_solution(parts.g, *parts.solved()))
 
 
 def _labels(constraint: Any) -> tuple[str, ...]:

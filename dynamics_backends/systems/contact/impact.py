@@ -120,7 +120,7 @@ class Impact(ConstrainedDerivatives):
             fields, g = finished(CONSTRAINED_FINISH, self._weightless, s.fields, a=s.d), None
         else:
             fields, g = self._curved(s, moved, p, lam)
-        return Unsolved(s.d, s.factor, *self._right_hand_sides(s, fields, moved, p), g)
+        return Unsolved(s.d, s.factor, *self._right_hand_sides(s, fields, moved, p), g, s.impulses)
 
     def in_output(self, x: Rows, u: Rows, value: Rows, dx: Matrix) -> Partials:
         """Positions do not jump."""

@@ -1,22 +1,27 @@
 """The compiled stage of a gait with rigid contacts, friction and impacts, on a small robot, against its twin in NumPy."""
 
+from dataclasses import replace
 from functools import cache
 
 import numpy as np
 import pytest
+from contact_cases import FEET, hyq
 from rigid_body_cases import tree
 from stage_cases import SHOOTING, pendulum
 from twin_cases import assert_same_curvature, assert_same_expansion, assert_same_rollout, trajectory
 
-from dynamics_backends.compiled.sources import traced_source
+from dynamics_backends.compiled.sources import forces_source, traced_source
+from dynamics_backends.compiled.sources.forces_source import solved_in_loops
 from dynamics_backends.compiled.sources.traced_source import TooLong
+from dynamics_backends.protocol import unwrapped
 from dynamics_backends.registry import make_backend
 from dynamics_backends.systems.bodies.free_body import FreeBody
 from dynamics_backends.systems.constraints.constraint_kinds import JointRelation, PointContact
 from dynamics_backends.systems.constraints.holonomic import Holonomic
 from dynamics_backends.systems.contact.impact import Impact
 from problems.legged.contact_terms import friction_cost
-from trajopt import OCP, Phase, SampledSystem, control_cost, state_cost
+from problems.legged.friction_constraint import friction_constraint
+from trajopt import OCP, Phase, SampledSystem, control_cost, softened, state_cost
 from trajopt.problem.impact_stage import ImpactStage
 from trajopt.stage.compiled_stages import CompiledStages
 from trajopt.stage.evaluation import StageEvaluator
@@ -88,6 +93,39 @@ def test_curvature_of_an_impact():
 def test_who_serves_a_gait():
     stages = numerics_for(hop("compiled")).evaluator.stages
     assert all(isinstance(part, CompiledStages) for part in stages[:-1])
+
+
+def test_functions_of_forces_in_loops(monkeypatch):
+    """Cones as costs, pyramids softened and as constraints, of forces that are solved for in loops as those of many feet are."""
+    monkeypatch.setattr(forces_source, "STRAIGHT_UP_TO", 0)
+    assert_same_expansion(on_a_pyramid())
+    assert_same_expansion(on_a_pyramid(), "exact")
+    assert_same_rollout(on_a_pyramid(), SHOOTING["single"])
+
+
+def on_a_pyramid():
+    """The hop with other costs of its forces, of two systems in one stage."""
+    ocp = hop()
+    standing = ocp.phases[0]
+    system = unwrapped(standing.dynamics.backend.map)
+    soft = softened(friction_constraint(system, [FOOT], 0.2, least=0.8, feet=1, facets=5), 3.0, 0.05)
+    other = Holonomic(system.model, [PointContact(FOOT, gains=(0.0, 3.0))], actuated=system.model.dof_names[6:])
+    terms = (*standing.terms, soft, friction_cost(other, [FOOT], 0.5, 0.4, feet=1, name="of another system"))
+    return replace(ocp, phases=(replace(standing, terms=terms), *ocp.phases[1:3], replace(ocp.phases[3], terms=terms)))
+
+
+def test_forces_of_many_feet_are_solved_for_in_loops(monkeypatch):
+    def cost(feet):
+        system = Holonomic(hyq(), [PointContact(foot) for foot in feet])
+        return friction_cost(system, feet, 0.7, 1.0)
+
+    assert not solved_in_loops(cost(FEET[:2]).residual.inner)
+    many = cost(FEET)
+    assert solved_in_loops(many.residual.inner)
+    monkeypatch.setattr(
+        traced_source, "OPERATIONS_LIMIT", 25_000
+    )  # a quarter of what the forces' derivatives take, traced
+    term_source("running", [TermShape.of(many)], many.residual.manifold, 12, running=True, hessian="gauss_newton")
 
 
 def test_terms_too_long_to_compile_say_so(monkeypatch):

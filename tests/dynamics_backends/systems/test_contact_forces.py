@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from contact_cases import FEET, arguments, hyq, methods_agree
+from contact_cases import FEET, arguments, hyq, methods_agree, relative
 from rigid_body_cases import tree
 
 from dynamics_backends.registry import make_backend
@@ -60,3 +60,16 @@ def test_trees_of_all_joints():
     ):
         x, u, _ = arguments(forces, [frame])
         assert methods_agree(forces, x, u, methods=("complex_step", "forward_ad")) < 1e-10
+
+
+def test_second_derivatives_of_constraint_forces():
+    """Closed form against forward differentiation of the solution of the equations of motion."""
+    forces = ConstraintForces(
+        Holonomic(hyq(), [PointContact(foot, gains=GAINS, reference=(0.1, 0.2, 0.0)) for foot in FEET[:2]])
+    )
+    x, u, _ = arguments(forces, FEET)
+    phi = np.random.default_rng(4).standard_normal((len(x), 6))
+    _, expected = make_backend(forces, "forward_ad", engine="numpy").hessian_contraction(x, u, 0.0, {}, phi)
+    found = forces.bent(x.T, u.T, np.zeros(len(x)), {}, phi.T)
+    for rows, block in zip(found, expected, strict=True):
+        assert relative(np.moveaxis(np.array([np.asarray(r) for r in rows]), -1, 0), block) < 1e-12

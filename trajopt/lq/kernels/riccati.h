@@ -215,34 +215,21 @@ static void linear_rollout(lq_problem p, lq_bounds limits, const double *K, cons
     double D1 = 0.0, D2 = 0.0;
     for (long i = 0; i <= N; i++) {
         double *x = dx + i * N_;
-        for (int a = 0; a < N_; a++) {
-            double s = 0.0;
-            for (int b = 0; b < N_; b++) s += p.Q[(i * N_ + a) * N_ + b] * x[b];
-            D1 += p.q[i * N_ + a] * x[a];
-            D2 += x[a] * s;
-        }
+        D1 += dot(p.q + i * N_, x, N_);
+        for (int a = 0; a < N_; a++) D2 += x[a] * dot(p.Q + (i * N_ + a) * N_, x, N_);
         if (i == N) break;
         double *u = du + i * M_, *next = x + N_;
         for (int a = 0; a < M_; a++) {
-            double s = k[i * M_ + a];
-            for (int b = 0; b < N_; b++) s += K[(i * M_ + a) * N_ + b] * x[b];
+            double s = k[i * M_ + a] + dot(K + (i * M_ + a) * N_, x, N_);
             if (lower && s < lower[i * M_ + a]) s = lower[i * M_ + a];
             if (lower && s > upper[i * M_ + a]) s = upper[i * M_ + a];
             u[a] = s;
         }
-        for (int a = 0; a < M_; a++) {
-            double s = 0.0;
-            for (int b = 0; b < N_; b++) s += 2.0 * p.S[(i * M_ + a) * N_ + b] * x[b];
-            for (int b = 0; b < M_; b++) s += p.R[(i * M_ + a) * M_ + b] * u[b];
-            D1 += p.r[i * M_ + a] * u[a];
-            D2 += u[a] * s;
-        }
-        for (int a = 0; a < N_; a++) {
-            double s = p.d[i * N_ + a];
-            for (int b = 0; b < N_; b++) s += p.A[(i * N_ + a) * N_ + b] * x[b];
-            for (int b = 0; b < M_; b++) s += p.B[(i * N_ + a) * M_ + b] * u[b];
-            next[a] = s;
-        }
+        D1 += dot(p.r + i * M_, u, M_);
+        for (int a = 0; a < M_; a++)
+            D2 += u[a] * (2.0 * dot(p.S + (i * M_ + a) * N_, x, N_) + dot(p.R + (i * M_ + a) * M_, u, M_));
+        for (int a = 0; a < N_; a++)
+            next[a] = p.d[i * N_ + a] + dot(p.A + (i * N_ + a) * N_, x, N_) + dot(p.B + (i * N_ + a) * M_, u, M_);
     }
     change[0] = D1;
     change[1] = D2;

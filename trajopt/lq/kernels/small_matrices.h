@@ -78,6 +78,18 @@ ALWAYS_INLINE void tiled_product(double *restrict C, strided_t X, const double *
 /* The upper half of C (a x a) += X' Y for X, Y (b x a) */
 #define ADD_UPPER_PRODUCT(C, X, Y, a, b) tiled_product(C, (strided_t){X, 1, a}, Y, a, b, a, 1, 1)
 
+/* x'y for x, y (n) */
+ALWAYS_INLINE double dot(const double *x, const double *y, const int n)
+{
+    pack_t sum = {0.0};
+    double rest = 0.0;
+    int i = 0;
+    for (; i + PACK <= n; i += PACK) sum += *(const pack_t *)(x + i) * *(const pack_t *)(y + i);
+    for (; i < n; i++) rest += x[i] * y[i];
+    for (int j = 0; j < PACK; j++) rest += ((const double *)&sum)[j];
+    return rest;
+}
+
 /* In-place Cholesky factor of the leading m x m block of G, whose rows have M_ entries; 0 where it is not positive definite. */
 ALWAYS_INLINE int cholesky(double *restrict G, const int m)
 {

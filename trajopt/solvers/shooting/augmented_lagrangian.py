@@ -16,13 +16,14 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any
 
 import numpy as np
 
 from dynamics_backends import scalar as sm
-from dynamics_backends.protocol import Array, HasPartials, Map, Partials
+from dynamics_backends.composed_map import composed
+from dynamics_backends.protocol import Array, HasPartials, Map
 from dynamics_backends.scalar import Rows, Scalar
 from trajopt.guesses.guesses import Guess
 from trajopt.problem.constraints import UNBOUNDED, Constraint
@@ -56,33 +57,17 @@ class PenalizedMap:
 
     def __call__(self, x: Rows, u: Rows, t: Scalar, p: Mapping[str, Rows]) -> Rows:
         """Rows (n_out, N)."""
-        return self._beyond(self.inner(x, u, t, _own(p)), p)
-
-    def _beyond(self, g: Rows, p: Mapping[str, Rows]) -> Rows:
-        z = [g[i] + p[SHIFT][i] for i in range(self.n_out)]
-        return sm.stack([self._outside(i, z[i], p[LOWER][i], p[UPPER][i]) for i in range(self.n_out)])
-
-    def _outside(self, i: int, z: Scalar, lower: Scalar, upper: Scalar) -> Scalar:
-        if self.equal[i]:
-            return z - lower
-        return sm.select(z - upper, z - upper, 0.0 * z) + sm.select(lower - z, z - lower, 0.0 * z)
+        return sm.stack(penalized(self.equal, self.inner(x, u, t, _own(p)), p))
 
 
-class PenalizedPartials(PenalizedMap):
-    """A penalized map whose inner map writes out its derivatives."""
-
-    def partials(self, x: Rows, u: Rows, t: Scalar, p: Mapping[str, Rows]) -> Partials:
-        """The partial derivatives of the map, times one where z is outside of its bounds and zero where it is inside."""
-        inner: Any = self.inner
-        own = inner.partials(x, u, t, _own(p))
-        z = [own.value[i] + p[SHIFT][i] for i in range(self.n_out)]
-        slopes = [self._slope(i, z[i], p[LOWER][i], p[UPPER][i]) for i in range(self.n_out)]
-        fx, fu = ([slope * of[i] for i, slope in enumerate(slopes)] for of in (own.fx, own.fu))
-        return Partials(self._beyond(own.value, p), fx, fu)
-
-    def _slope(self, i: int, z: Scalar, lower: Scalar, upper: Scalar) -> Scalar:
-        zero, one = 0.0 * z, 0.0 * z + 1.0
-        return one if self.equal[i] else sm.select(z - upper, one, zero) + sm.select(lower - z, one, zero)
+def penalized(equal: tuple[bool, ...], g: Rows, p: Mapping[str, Rows]) -> list[Scalar]:
+    """z - P(z) by component."""
+    rows = []
+    for i, held in enumerate(equal):
+        z, lower, upper = g[i] + p[SHIFT][i], p[LOWER][i], p[UPPER][i]
+        above, below = sm.select(z - upper, z - upper, 0.0 * z), sm.select(lower - z, z - lower, 0.0 * z)
+        rows.append(z - lower if held else above + below)
+    return rows
 
 
 def _own(p: Mapping[str, Rows]) -> dict[str, Rows]:
@@ -96,9 +81,9 @@ def _named(parameters: Mapping[str, Array]) -> dict[str, Array]:
 
 
 @lru_cache(maxsize=256)
-def _penalized_map(map: Any, equal: tuple[bool, ...]) -> PenalizedMap:
-    """Kept, so that a problem solved again compiles nothing anew."""
-    return (PenalizedPartials if isinstance(map, HasPartials) else PenalizedMap)(map, equal)
+def _penalized_map(map: Map, equal: tuple[bool, ...]) -> Map:
+    """Kept, so that a problem solved again compiles nothing anew; with the derivatives of a map that writes out its own."""
+    return composed(map, partial(penalized, equal), _own) if isinstance(map, HasPartials) else PenalizedMap(map, equal)
 
 
 @dataclass(frozen=True, eq=False)
