@@ -4,8 +4,9 @@
 
 One thread. Of each repeat the whole solve from the configuration's guess is timed; the fastest counts. ``--peer`` builds the first
 program with CasADi too: the articulated-body algorithm and the constraints as SX functions, RK4 and shots as MX, derivatives by its
-AD, all as C compiled with -O1 and with -O3, solved by the same IPOPT. With CasADi's own choice, derivatives in up to 64 directions
-at once, the C code has functions of 10^5 statements, on which compilers take minutes; it is limited to DIRECTIONS.
+AD, all as C compiled with -O1 and with -O3, solved by the same IPOPT and by the fatrop of CasADi's wheel (variables and rows stage
+by stage, what is fixed as equations). With its own choice, derivatives in up to 64 directions at once, the C code has functions
+of 10^5 statements, on which compilers take minutes; it is limited to DIRECTIONS.
 """
 
 from __future__ import annotations
@@ -80,7 +81,7 @@ def casadi_rows(
     np.testing.assert_allclose(own[1], np.asarray(theirs[1])[:, 0], atol=1e-9)
     bounds = {"lbx": program.x_lower, "ubx": program.x_upper, "lbg": program.g_lower, "ubg": program.g_upper}
     with tempfile.TemporaryDirectory() as folder:
-        source = _written(ca, {"x": variables, "f": objective, "g": rows}, options, Path(folder))
+        source = _written(ca, {"x": variables, "f": objective, "g": rows}, "ipopt", _settings(options), Path(folder))
         for level in ("-O1", "-O3"):
             library = _compiled(source, level, patience)
             if library is None:
@@ -88,6 +89,53 @@ def casadi_rows(
                 continue
             solver = ca.nlpsol("solver", "ipopt", str(library), _settings(options))
             yield _casadi_row(f"CasADi, exact, {level}", name, solver, {"x0": w, **bounds}, repeats)
+    yield from _fatrop_rows(ca, name, program, w, options, repeats, patience)
+
+
+def _fatrop_rows(
+    ca: Any, name: str, program: Transcription, w: np.ndarray, options: Any, repeats: int, patience: float
+) -> Iterator[Row]:
+    """The same by fatrop: an interior point on the stages too."""
+    variables, objective, rows = _casadi_program(ca, program)
+    order, fixed = _stage_order(program)
+    n_gaps = program.N * program.n
+    rows = ca.vertcat(-rows[:n_gaps], rows[n_gaps:])  # fatrop knows dynamics by x_next - F
+    every = ca.vertcat(rows, variables[fixed.tolist()])[order.tolist()]
+    lower = np.r_[program.g_lower, program.x_lower[fixed]][order]
+    upper = np.r_[program.g_upper, program.x_upper[fixed]][order]
+    x_lower, x_upper = program.x_lower.copy(), program.x_upper.copy()
+    x_lower[fixed], x_upper[fixed] = -np.inf, np.inf
+    bounds = {"lbx": x_lower, "ubx": x_upper, "lbg": lower, "ubg": upper}
+    own = {"tolerance": options.gradient_tolerance, "mu_init": options.barrier, "max_iter": options.max_iterations}
+    settings = {
+        "structure_detection": "auto",
+        "equality": (lower == upper).tolist(),
+        "print_time": False,
+        "fatrop": {**own, "print_level": 0},
+    }
+    nlp = {"x": variables, "f": objective, "g": every}
+    with tempfile.TemporaryDirectory() as folder:
+        source = _written(ca, nlp, "fatrop", settings, Path(folder))
+        for level in ("-O1", "-O3"):
+            library = _compiled(source, level, patience)
+            if library is not None:
+                solver = ca.nlpsol("solver", "fatrop", str(library), settings)
+                yield _casadi_row(f"CasADi and fatrop, exact, {level}", name, solver, {"x0": w, **bounds}, repeats)
+
+
+def _stage_order(program: Transcription) -> tuple[np.ndarray, np.ndarray]:
+    """Rows of the program and, behind them, its fixed variables, in the order of the stages; and these variables."""
+    fixed = np.flatnonzero(program.x_lower == program.x_upper)
+    own: list[list[int]] = [[] for _ in range(program.N + 1)]
+    stage_of = fixed // (program.n + program.m)
+    gaps = np.arange(program.N * program.n).reshape(program.N, program.n)
+    for k in range(program.N + 1):
+        own[k] += gaps[k].tolist() if k < program.N else []
+        own[k] += (program.rows + np.flatnonzero(stage_of == k)).tolist()
+    for part in program.parts:
+        for k, row in enumerate(part.rows):
+            own[part.knots.start + k] += row[row >= 0].tolist()
+    return np.array(list(chain(*own))), fixed
 
 
 def _casadi_row(by: str, name: str, solver: Any, given: dict[str, Any], repeats: int) -> Row:
@@ -176,9 +224,9 @@ def _settings(options: Any) -> dict[str, Any]:
     return {"ipopt": ipopt, "print_time": False}
 
 
-def _written(ca: Any, nlp: dict[str, Any], options: Any, folder: Path) -> Path:
-    """The C code of the functions that IPOPT calls."""
-    plain = ca.nlpsol("solver", "ipopt", nlp, _settings(options))
+def _written(ca: Any, nlp: dict[str, Any], solver: str, settings: dict[str, Any], folder: Path) -> Path:
+    """The C code of the functions that a solver calls."""
+    plain = ca.nlpsol("solver", solver, nlp, settings)
     here = Path.cwd()
     os.chdir(folder)  # CasADi writes beside the working directory only
     try:

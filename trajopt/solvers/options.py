@@ -267,7 +267,8 @@ class IPMOptions:
     """Options of :func:`trajopt.solvers.ipm.ipm.ipm`; checked at construction (ValueError), unknown names are a TypeError.
 
     hessian: how the second derivatives in the quadratic model of a step, here those of the Lagrangian, are taken: "exact", or
-    "gauss_newton", of the cost alone; "auto", exact where all time steps have second derivatives.
+    "gauss_newton", of the cost alone; "auto", exact where time steps have second derivatives, but that of the cost with the
+    curvature of the time steps where only these are compiled.
 
     max_iterations; time_limit: [s] or None.
     gradient_tolerance: on the scaled optimality error, that of IPOPT's tol. constraint_tolerance: on the largest violation.

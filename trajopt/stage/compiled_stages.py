@@ -201,6 +201,11 @@ class CompiledStages:
         over_threads(part, K, library.lanes, library.second_rooms(self._substeps))
         return out
 
+    @property
+    def second_orders(self) -> tuple[bool, bool]:
+        """Whether second derivatives of the whole stage, and whether those of the time step alone, are compiled."""
+        return "second" in self.library.shape.parts, self._curved is not None
+
     def _gauss_newton(self, x: Array, u: Array, nodes: Array, sigma: float) -> Hessians:
         """The Hessian of sigma l, which comes with first derivatives."""
         known = self._last[0] == b"".join(np.ascontiguousarray(a, float).tobytes() for a in (x, u, nodes))

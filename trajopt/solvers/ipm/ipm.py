@@ -350,4 +350,4 @@ def _hessian(ocp: OCP, options: IPMOptions) -> str:
         if options.hessian == "exact":
             raise
         return "gauss_newton"
-    return "exact"
+    return options.hessian

@@ -80,9 +80,9 @@ class NewtonSystem:
         self, p: Point, z: Multipliers, mu: float, scale: float, mode: int = NEWTON, soft: float = 0.0
     ) -> None:
         """Build the system at a point."""
-        o, exact = self.settings, self.program.exact
+        o = self.settings
         o.mu, o.scale, o.mode, o.soft = mu, scale, mode, soft
-        o.weight = 0.0 if mode != NEWTON else 1.0 if exact else scale
+        o.weight = float(mode == NEWTON)
         self.kernels.condense(self.program.ref, p.ref, z.ref, self._settings, self._ref)
         self.kernels.residuals(self.program.ref, address(p.v), address(p.g), address(self.rows), address(self.fixes))
         self.lq.read_dynamics(p.A, p.B)

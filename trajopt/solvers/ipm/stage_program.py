@@ -22,7 +22,11 @@ from trajopt.problem.ocp import OCP
 from trajopt.solvers.direct.program_parts import with_rows
 from trajopt.solvers.ipm.library import ABSENT, EQUALITY, INEQUALITY, LONG, Multipliers, PointData, StructureData
 from trajopt.stage.engine import Wanted, stages_of
-from trajopt.stage.stages import StageDerivatives, StageValues
+from trajopt.stage.numpy_stages import NumpyStages
+from trajopt.stage.stages import StageDerivatives, Stages, StageValues
+
+EXACT, GAUSS_NEWTON, MIXED = "exact", "gauss_newton", "mixed"
+"""Kinds of Hessians: of the Lagrangian, of the cost, and that of the cost with the curvature of the time steps."""
 
 
 class Point:
@@ -41,6 +45,7 @@ class Point:
         self.gx, self.gu = np.zeros((rows, n)), np.zeros((rows, m))
         self.Q, self.S, self.R = np.zeros((N + 1, n, n)), np.zeros((N, m, n)), np.zeros((N, m, m))
         arrays = (self.v, self.d, self.g, self.A, self.B, self.lx, self.lu, self.gx, self.gu, self.Q, self.S, self.R)
+        self.fresh = False  # whether Q, S and R are as first derivatives leave them
         self.data = PointData(*map(address, arrays))
         self.ref = ctypes.addressof(self.data)
         self.views = [self._view(part) for part in program.parts]
@@ -64,15 +69,28 @@ class Point:
 
 
 class StageProgram:
-    """The structure, and evaluations at points. hessian: "exact", of the Lagrangian, or "gauss_newton", of the cost alone."""
+    """The structure, and evaluations at points.
+
+    hessian: "exact", of the Lagrangian; "gauss_newton", of the cost alone; "auto", exact, but that of the cost with the curvature
+    of the time steps where the latter is compiled and the former is not.
+    """
 
     def __init__(self, ocp: OCP, us: Array, hessian: str) -> None:
-        self.ocp, self.hessian, self.exact = ocp, hessian, hessian == "exact"
+        self.ocp = ocp
         self.N, self.n, self.m = ocp.horizon, ocp.manifold.ndx, ocp.nu
         self.flat = ocp.manifold.is_vector_space
         kept = with_rows(ocp)
-        cost = "exact" if self.exact else "gauss_newton"
-        self.stages = stages_of(ocp, Wanted(cost, second=self.exact, path=kept[:-1], final=kept[-1]))
+        wanted = Wanted(GAUSS_NEWTON, path=kept[:-1], final=kept[-1])
+        if hessian != GAUSS_NEWTON:
+            self.stages = stages_of(ocp, wanted._replace(hessian=EXACT, second=True))
+            self.orders = [_order(ocp, i, stages, hessian) for i, stages in enumerate(self.stages[:-1])]
+        else:
+            self.stages, self.orders = [], [GAUSS_NEWTON] * len(ocp.phases)
+        self.orders.append(EXACT if all(order == EXACT for order in self.orders) else GAUSS_NEWTON)
+        if self.orders[-1] != EXACT:
+            plain = stages_of(ocp, wanted)
+            self.stages = [self.stages[i] if kind == EXACT else plain[i] for i, kind in enumerate(self.orders)]
+        self.hessian = self.orders[0] if len(set(self.orders)) == 1 else MIXED
         self.groups = list(zip([*ocp.phase_slices, slice(self.N, self.N + 1)], kept, strict=True))
         self._lay_out_rows()
         self._bounds()
@@ -205,25 +223,33 @@ class StageProgram:
 
     def first(self, p: Point) -> float:
         """Fill values and first derivatives; returns the objective."""
-        for stages, (k, _, _), view in zip(self.stages, self.parts, p.views, strict=True):
-            stages.first(*self._given(p, k), quadratic=not self.exact, out=view)
+        for stages, (k, _, _), view, order in zip(self.stages, self.parts, p.views, self.orders, strict=True):
+            stages.first(*self._given(p, k), quadratic=order != EXACT, out=view)
         if self._any_read:
             self._silence(p)
+        p.fresh = True
         return float(p.cost.sum())
 
     def second(self, p: Point, scale: float, z: Multipliers) -> None:
-        """Fill Q, S and R with the Hessian of scale f + lam'd + y'g, after :meth:`first`; Gauss-Newton's are there, unscaled."""
-        if not self.exact:
-            return
-        for stages, (k, rows, count), view in zip(self.stages, self.parts, p.views, strict=True):
-            y = z.y[rows].reshape(k.stop - k.start, count) if count else None
-            if k.start == self.N:
-                view.Q[:] = stages.second(*self._given(p, k), scale, None, y).xx
+        """Fill Q, S and R with the Hessian of scale f + lam'd + y'g at a point with first derivatives."""
+        if not p.fresh:  # they hold this Hessian for other multipliers
+            self.first(p)
+        p.fresh = False
+        for stages, (k, rows, count), view, order in zip(self.stages, self.parts, p.views, self.orders, strict=True):
+            given = self._given(p, k)
+            own = Hessians(view.Q, view.S, view.R)
+            if order == EXACT:
+                y = z.y[rows].reshape(k.stop - k.start, count) if count else None
+                lam, out = (None, None) if k.start == self.N else (z.lam[k], own)
+                for block, found in zip(own, stages.second(*given, scale, lam, y, out=out), strict=True):
+                    if found is not block:
+                        block[:] = found
                 continue
-            out = Hessians(view.Q, view.S, view.R)
-            found = stages.second(*self._given(p, k), scale, z.lam[k], y, out=out)
-            if found.xx is not view.Q and not np.shares_memory(found.xx, view.Q):
-                view.Q[:], view.S[:], view.R[:] = found.xx, found.ux, found.uu
+            for block in own:
+                block *= scale
+            if order == MIXED:
+                for block, found in zip(own, stages.second(*given, 0.0, z.lam[k]), strict=True):
+                    block += found
 
     def final_equalities(self, p: Point) -> Array:
         """sum_i J_i'J_i (n, n) of the equalities at the final state."""
@@ -291,6 +317,18 @@ class StageProgram:
             slack = self.kind[rows] == INEQUALITY
             z.zu[self.s][rows] = np.where(slack, np.maximum(kept, 0.0), 0.0)
             z.zl[self.s][rows] = np.where(slack, np.maximum(-kept, 0.0), 0.0)
+
+
+def _order(ocp: OCP, i: int, stages: Stages, hessian: str) -> str:
+    """The kind of Hessian of a phase."""
+    if hessian != "auto":
+        return hessian
+    if isinstance(stages, NumpyStages):
+        sampling = ocp.phases[i].dynamics.sampling
+        pieces = sampling is not None and sampling.backend.engine == "compiled" and sampling.backend.name == "analytic"
+        return MIXED if pieces else EXACT
+    whole, step = stages.second_orders  # type: ignore[attr-defined]
+    return MIXED if step and not whole else EXACT
 
 
 def _stacked(constraints: tuple[Constraint, ...], K: int, side: int) -> Array:
