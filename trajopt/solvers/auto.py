@@ -1,13 +1,14 @@
-"""The method that a problem asks for, and one more attempt where it fails.
+"""The method that a problem asks for, and other attempts where it fails.
 
-    no constraints                       shooting, else multiple shooting from where it stopped
-    bounds on numbers of the state       the same without them; where the solution breaks some, multiple shooting from it, with
+    no constraints                       shooting, else direct methods from where it stopped
+    bounds on numbers of the state       the same without them; where the solution breaks some, direct methods from it, with
                                          all of them.  A solution of the problem without them that keeps them solves it with them
                                          too, its multipliers of theirs being zero.
-    any other constraint                 multiple shooting, else sequential quadratic programming from where it stopped
+    any other constraint                 direct methods
 
-Shooting is DDP, or SLQ where a time step has no second derivatives; multiple shooting is DMS with IPOPT, then with the Hessian of
-Gauss-Newton, or SQP where cyipopt is missing.  An attempt that ended without finding a step (ASTRAY) leaves
+Shooting is DDP, or SLQ where a time step has no second derivatives.  The direct methods are two, the second from where the first
+stopped: IPM where there is a C compiler, then DMS with IPOPT, where a time step has no second derivatives with the Hessian of
+Gauss-Newton, then SQP.  An attempt that ended without finding a step (ASTRAY) leaves
 nothing worth going on from: the next one starts from the guess.  What was tried, and how it ended, is told by the status of
 the solution and by ``meta["attempts"]``; the history holds the records of all attempts one after the other.
 """
@@ -22,6 +23,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from dynamics_backends.compiled.interface.libraries import has_compiler
 from trajopt.guesses.guesses import Guess
 from trajopt.problem.constraints import Constraint, chosen_coordinates
 from trajopt.problem.ocp import OCP
@@ -71,17 +73,20 @@ def auto(ocp: OCP, guess: Guess, options: AutoOptions, callback: Callback | None
 
 def attempts(ocp: OCP) -> Iterator[Attempt]:
     """The methods for a problem, in their order."""
-    curved, has_ipopt = has_curvature(ocp), find_spec("cyipopt") is not None
-    shooting = Attempt("ddp" if curved else "slq", ocp, {})
-    multiple = Attempt(
-        "dms" if has_ipopt else "sqp", ocp, {} if curved or not has_ipopt else {"hessian": "gauss_newton"}
-    )
+    curved = has_curvature(ocp)
     if all(_is_bound(c) for c in ocp.constraints()):
-        yield shooting._replace(ocp=without_bounds(ocp), relaxed=bool(ocp.constraints()))
-        yield multiple
-        return
-    yield multiple
-    yield Attempt("sqp", ocp, {}) if has_ipopt else shooting
+        yield Attempt("ddp" if curved else "slq", without_bounds(ocp), {}, relaxed=bool(ocp.constraints()))
+    yield from _direct(ocp, curved)[:2]
+
+
+def _direct(ocp: OCP, curved: bool) -> list[Attempt]:
+    """The direct methods that this machine can run, in their order."""
+    found = [Attempt("sqp", ocp, {})]
+    if find_spec("cyipopt") is not None:
+        found.insert(0, Attempt("dms", ocp, {} if curved else {"hessian": "gauss_newton"}))
+    if has_compiler():
+        found.insert(0, Attempt("ipm", ocp, {}))
+    return found
 
 
 def without_bounds(ocp: OCP) -> OCP:

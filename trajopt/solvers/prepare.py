@@ -12,7 +12,7 @@ from trajopt.stage.engine import is_compiled
 from trajopt.stage.evaluation import StageEvaluator
 from trajopt.stage.numerics import numerics_for
 
-_KINDS: dict[str, Any] = {"ddp": DDPOptions, "slq": SLQOptions, "dms": DMSOptions, "sqp": SQPOptions}
+_KINDS: dict[str, Any] = {"ddp": DDPOptions, "slq": SLQOptions, "ipm": IPMOptions, "dms": DMSOptions, "sqp": SQPOptions}
 
 
 def prepare(ocp: OCP, guess: Guess, options: Any) -> None:

@@ -23,4 +23,5 @@ from dynamics_backends.compiled.runtime.remembered import (
 from dynamics_backends.compiled.runtime.toolchain import (
     CompilerError as CompilerError,
     find_toolchain as find_toolchain,
+    has_compiler as has_compiler,
 )

@@ -50,18 +50,18 @@ def test_limits_that_do_not_bind_are_left_out_and_limits_that_do_are_kept():
     loose = to.solve(bounded(ocp, 2.0 * fastest))
     assert loose.status.success and len(tried(loose)) == 1 and "are kept" in loose.status.message
     tight = to.solve(bounded(ocp, 0.8 * fastest))
-    assert tight.status.success and [name for name, _ in tried(tight)] == ["ddp", "dms"]
+    assert tight.status.success and [name for name, _ in tried(tight)] == ["ddp", "ipm"]
     assert "second attempt" in tight.status.message and "broke limits" in tight.status.message
     assert np.abs(tight.xs[:, 1]).max() <= 0.8 * fastest + 1e-6
     assert tight.cost == pytest.approx(to.solve(bounded(ocp, 0.8 * fastest), solver="dms").cost, rel=1e-6)
     assert to.broken_limits(bounded(ocp, 0.8 * fastest), tight.xs, tight.us) == []
 
 
-def test_other_constraints_are_given_to_multiple_shooting_at_once():
+def test_other_constraints_are_given_to_a_direct_method_at_once():
     ocp = cases.pendulum_swing_up()
     end = to.state_bounds(ocp.manifold, [np.pi, 0.0], [np.pi, 0.0], "upright")
     solution = to.solve(to.OCP(ocp.phases, ocp.x0, terminal_constraints=(end,)))
-    assert tried(solution) == [("dms", "converged")]
+    assert tried(solution) == [("ipm", "converged")]
     np.testing.assert_allclose(solution.xs[-1], [np.pi, 0.0], atol=1e-7)
 
 
@@ -69,7 +69,9 @@ def test_a_failed_attempt_is_followed_by_another_one_unless_that_is_switched_off
     ocp = cases.pendulum_swing_up()
     solution = to.solve(ocp, options={"max_iterations": 4})
     names = [name for name, _ in tried(solution)]
-    assert names == ["ddp", "dms"] and solution.iterations == sum(a["iterations"] for a in solution.meta["attempts"])
+    assert names[:2] == ["ddp", "ipm"] and solution.iterations == sum(
+        a["iterations"] for a in solution.meta["attempts"]
+    )
     assert "ddp ended in max_iterations" in solution.status.message
     alone = to.solve(ocp, options={"max_iterations": 4, "fallback": False})
     assert len(tried(alone)) == 1 and not alone.status.success
@@ -93,7 +95,26 @@ def test_an_attempt_that_went_astray_leaves_the_next_one_the_guess(monkeypatch):
     dms = SOLVERS["dms"][0]
     monkeypatch.setitem(SOLVERS, "ddp", (lost, *SOLVERS["ddp"][1:]))
     monkeypatch.setitem(SOLVERS, "dms", (watched, *SOLVERS["dms"][1:]))
+    monkeypatch.setattr(module, "has_compiler", lambda: False)
     monkeypatch.setattr(module, "find_spec", lambda name: True)
     solution = to.solve(ocp, guess)
     assert solution.status.success
     np.testing.assert_array_equal(starts[-1].xs, guess.xs)
+
+
+@pytest.mark.parametrize(
+    ("compiler", "ipopt", "expected"),
+    [
+        (True, True, ["ipm", "dms"]),
+        (False, True, ["dms", "sqp"]),
+        (True, False, ["ipm", "sqp"]),
+        (False, False, ["sqp"]),
+    ],
+)
+def test_the_direct_methods_are_two_of_those_that_the_machine_can_run(monkeypatch, compiler, ipopt, expected):
+    ocp = cases.pendulum_swing_up()
+    end = to.state_bounds(ocp.manifold, [np.pi, 0.0], [np.pi, 0.0], "upright")
+    held = to.OCP(ocp.phases, ocp.x0, terminal_constraints=(end,))
+    monkeypatch.setattr(module, "has_compiler", lambda: compiler)
+    monkeypatch.setattr(module, "find_spec", lambda name: True if ipopt else None)
+    assert [a.solver for a in module.attempts(held)] == expected
