@@ -184,7 +184,8 @@ def test_derivatives_of_plans_around_an_obstacle_are_a_setting(method):
     path = CONFIGS / "irb4600_replan.toml"
     logs = []
     for name in ("analytic", method):
-        config = load_config(path, [*overrides, "solver={name='sqp', max_iterations=1}", f"backend='{name}'"])
+        once = "solver={name='sqp', hessian='gauss_newton', max_iterations=1}"  # exact ones need second derivatives
+        config = load_config(path, [*overrides, once, f"backend='{name}'"])
         logs.append(simulate(setup(config)))
     assert all(solve.success for log in logs for solve in log.solves)
     np.testing.assert_allclose(logs[0].us, logs[1].us, rtol=1e-6, atol=1e-6)

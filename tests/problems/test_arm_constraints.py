@@ -237,9 +237,9 @@ def test_what_a_solve_calls_is_made_ready(solver, monkeypatch):
     """A solve after it loads no kernel any more; the number of points on the links is one that no other test has."""
     loaded, load = [], cache._load_from
 
-    def noted(folder, key, source):
+    def noted(folder, key, source, *compiler):
         loaded.append(key)
-        return load(folder, key, source)
+        return load(folder, key, source, *compiler)
 
     monkeypatch.setattr(cache, "_load_from", noted)
     spacing = {"dms": 0.11, "slq": 0.13}[solver]

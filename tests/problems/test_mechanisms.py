@@ -53,6 +53,8 @@ def _holds(kept, value) -> bool:
     """Whether settings hold a value of a file, tables by their keys."""
     if isinstance(value, dict) and isinstance(kept, dict):
         return all(_holds(kept.get(key), inner) for key, inner in value.items())
+    if isinstance(value, list) and all(isinstance(v, dict) for v in value):
+        return len(kept) == len(value) and all(map(_holds, kept, value))
     return kept == value or str(kept).endswith(str(value))  # paths of robots are relative to the file
 
 

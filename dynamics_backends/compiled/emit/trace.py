@@ -73,7 +73,9 @@ def trace_expressions(symbols: Sequence[Any], expressions: Sequence[Any]) -> Tra
             outputs[to[0]][to[1]] = current[read(k)[0]]
         else:
             operands = tuple([current[i] for i in read(k)])
-            at = done.setdefault((name, *operands), len(operations))
+            # operation 2 is not the number 2.0, nor 0.0 the number -0.0, though Python finds them equal
+            key = (name, *[x.hex() if type(x) is float else x for x in operands])
+            at = done.setdefault(key, len(operations))
             if at == len(operations):
                 operations.append(Operation(at, name, operands))
             current[to[0]] = at
