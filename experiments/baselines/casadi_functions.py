@@ -23,6 +23,7 @@ from dynamics_backends.rigid_body.derivatives.rnea_derivatives import rnea_deriv
 from dynamics_backends.rigid_body.model.model import Model
 from dynamics_backends.rigid_body.spatial.joints import JOINTS
 from dynamics_backends.scalar import sqrt
+from experiments.baselines.generated_code import matrix
 
 _BY_JACOBIAN = {f"enable_{way}": False for way in ("forward", "reverse", "fd")} | {
     "never_inline": True,
@@ -73,8 +74,7 @@ def _matrix(block: Any) -> Any:
     """[i][j] or a list of rows as one matrix; entries that are plain zeros are structural."""
     import casadi as ca
 
-    rows = [r if hasattr(r, "is_symbolic") else ca.vertcat(*r) for r in block]
-    return ca.sparsify(ca.horzcat(*rows).T)
+    return ca.sparsify(matrix(block))
 
 
 def _quaternions(model: Model) -> dict[int, int]:

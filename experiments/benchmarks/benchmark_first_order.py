@@ -28,6 +28,7 @@ from dynamics_backends.rigid_body import batched
 from dynamics_backends.rigid_body.model.conversions import PinocchioConverter
 from dynamics_backends.rigid_body.urdf.loader import URDFWarning
 from dynamics_backends.systems.bodies.rigid_body_quantities import ForwardDynamics, InverseDynamics
+from experiments.analysis.timing import SEED, samples
 from problems.robots import load_robot, robot_path
 
 from .timing import import_time, median_time
@@ -43,7 +44,6 @@ ROBOTS = {
 }
 TIMED = ("ur5", "hyq", "talos")
 BATCHES = (1, 10, 100, 1000)
-SEED = 0
 DIFFERENCES = {"central_difference": 1e-7, "forward_difference": 1e-5}
 EXACT = {"ID": 1e-12, "FD": 1e-10}
 VALUES = {"ID": 1e-12, "M": 1e-12, "FD": 1e-10}
@@ -95,12 +95,6 @@ def load(name: str) -> Robot:
     root = (pin.JointModelFreeFlyer(),) if model.floating_base else ()
     pin_model = pin.buildModelFromUrdf(str(robot_path(f"erd:{name}")), *root)
     return Robot(name, model, pin_model, PinocchioConverter(model, pin_model))
-
-
-def samples(model: Any, n: int) -> tuple[Array, Array, Array]:
-    """q (n, nq), v (n, nv), and accelerations or forces (n, nv)."""
-    rng = np.random.default_rng(SEED)
-    return model.random_configuration(rng, n), rng.standard_normal((n, model.nv)), rng.standard_normal((n, model.nv))
 
 
 def worst_error(actual: Array, expected: Array) -> float:

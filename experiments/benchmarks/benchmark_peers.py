@@ -6,20 +6,17 @@ as its own C code.
 
 from __future__ import annotations
 
-import ctypes
-import subprocess
-import tempfile
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from dynamics_backends.compiled.runtime.toolchain import find_toolchain
 from dynamics_backends.rigid_body.model.model import Model
 from dynamics_backends.rigid_body.model.sample_models import ROD_LENGTH, chain
+from experiments.analysis.timing import joined_samples, samples
+from experiments.baselines.generated_code import generated
 
-from .benchmark_first_order import load, samples
+from .benchmark_first_order import load
 
 Array = np.ndarray
 PATIENCE = 60.0  # [s] for the compilation of CasADi's code
@@ -63,18 +60,6 @@ def _pinocchio_chain(n: int) -> Any:
     return model
 
 
-_LOOP = """
-void many(long n, const double *x, double *y, long long *iw, double *w)
-{{
-    for (long i = 0; i < n; i++) {{
-        const double *arg[{args}] = {{x + i * {nx}}};
-        double *res[{results}] = {{y + i * {ny}}};
-        jacobian(arg, res, iw, w, 0);
-    }}
-}}
-"""
-
-
 def casadi_call(model: Model, batch: int) -> Callable[[], Any] | None:
     """The Jacobian of ABA in (q, v, tau) by AD, as CasADi's C code over a batch; None if it does not compile in time."""
     import casadi as ca
@@ -84,25 +69,7 @@ def casadi_call(model: Model, batch: int) -> Callable[[], Any] | None:
     n, nq = model.nv, model.nq
     x = ca.SX.sym("x", nq + 2 * n)
     jacobian = ca.densify(ca.jacobian(aba(model, x[:nq], x[nq : nq + n], x[nq + n :]), x))
-    f = ca.Function("jacobian", [x], [jacobian])
-    y, w, iw = np.empty((batch, jacobian.numel())), np.empty(f.sz_w() + 1), np.empty(f.sz_iw() + 1, np.int64)
-    points = np.ascontiguousarray(np.concatenate(samples(model, batch), axis=1))
-    loop = _LOOP.format(args=f.sz_arg() + 1, results=f.sz_res() + 1, nx=x.numel(), ny=jacobian.numel())
-    with tempfile.TemporaryDirectory() as folder:
-        source, library = Path(folder) / "jacobian.c", Path(folder) / "jacobian.so"
-        generator = ca.CodeGenerator("jacobian.c")
-        generator.add(f)
-        source.write_text(generator.dump() + loop)
-        command = [*find_toolchain().command, "-O3", "-march=native", "-fPIC", "-shared", "-w", str(source)]
-        try:
-            subprocess.run([*command, "-o", str(library), "-lm"], check=True, timeout=PATIENCE)
-        except subprocess.TimeoutExpired:
-            print(f"{model.name}: CasADi's code does not compile in {PATIENCE:g} s")
-            return None
-        many = ctypes.CDLL(str(library)).many
-    arrays = [a.ctypes.data_as(ctypes.c_void_p) for a in (points, y, iw, w)]
-
-    def call(kept: Any = (points, y, iw, w)) -> None:
-        many(ctypes.c_long(batch), *arrays)
-
-    return call
+    code = generated(ca.Function("jacobian", [x], [jacobian]), joined_samples(model, batch), PATIENCE)
+    if code.call is None:
+        print(f"{model.name}: CasADi's code does not compile in {PATIENCE:g} s")
+    return code.call

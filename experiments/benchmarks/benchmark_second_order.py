@@ -29,12 +29,10 @@ import numpy as np
 from dynamics_backends.compiled.loops.loops import LoopKernel, loop_kernel
 from dynamics_backends.compiled.loops.unrolled import unrolled_kernel, unrolled_trace
 from dynamics_backends.compiled.runtime.toolchain import find_toolchain
-from dynamics_backends.rigid_body.algorithms.aba import aba
-from dynamics_backends.rigid_body.algorithms.rnea import rnea
-from dynamics_backends.rigid_body.derivatives.fd_derivatives import FDSVA, fd_derivatives
+from dynamics_backends.rigid_body.derivatives.fd_derivatives import FDSVA
 from dynamics_backends.rigid_body.derivatives.fd_second_order import FD_SECOND_ORDER
-from dynamics_backends.rigid_body.derivatives.fd_tensors import FDSVA_SO, fd_tensors
-from dynamics_backends.rigid_body.derivatives.rnea_derivatives import IDSVA, rnea_derivatives
+from dynamics_backends.rigid_body.derivatives.fd_tensors import FDSVA_SO
+from dynamics_backends.rigid_body.derivatives.rnea_derivatives import IDSVA
 from dynamics_backends.rigid_body.derivatives.rnea_second_order import ID_SECOND_ORDER
 from dynamics_backends.rigid_body.derivatives.rnea_tensors import IDSVA_SO, rnea_tensors
 from dynamics_backends.rigid_body.model.model import Model
@@ -44,6 +42,7 @@ from dynamics_backends.rigid_body.urdf.loader import URDFWarning
 from experiments.analysis.tally import operations
 from experiments.analysis.timing import JOINTS, program_call, source_call, turns_of
 from experiments.baselines import second_order_references as references
+from experiments.studies import second_order_errors
 from problems.robots import load_robot
 
 from .benchmark_compiled import BATCH
@@ -186,46 +185,10 @@ def _unpacked_by_nobody(program: Program, model: Model, unrolled: bool) -> Calla
 # -- accuracy -------------------------------------------------------------------------------------------------------------
 
 
-def measures(actual: references.SecondDerivatives, expected: references.SecondDerivatives) -> dict[str, float]:
-    """Mean and root mean square of absolute errors, and of relative ones where the entry is not zero."""
-    a, b = (np.concatenate([np.ravel(x) for x in tensors]) for tensors in (actual, expected))
-    absolute = np.abs(a - b)
-    some = np.abs(b) > 1e-12 * np.abs(b).max()
-    relative = absolute[some] / np.abs(b[some])
-    roots = (float(np.sqrt(np.mean(e**2))) for e in (absolute, relative))
-    rmsae, rmsre = roots
-    return {"MAE": float(absolute.mean()), "RMSAE": rmsae, "MRE": float(relative.mean()), "RMSRE": rmsre}
-
-
 def accuracy(shape: str, bodies: int) -> Iterator[tuple[str, dict[str, float]]]:
     """Every method against bicomplex numbers, for inverse and forward dynamics."""
-    model = SHAPES[shape](bodies)
-    q, v, x = (rows.T for rows in samples(model, 1))
-
-    def inverse() -> references.SecondDerivatives:
-        qq, vv, qv, M_q = rnea_tensors(model, q, v, x)
-        return references.SecondDerivatives(qq, vv, qv, np.swapaxes(M_q, 1, 2))
-
-    def forward() -> references.SecondDerivatives:
-        return references.SecondDerivatives(*map(np.asarray, fd_tensors(model, q, v, x)[4:]))
-
-    for name, function, first, closed in (
-        ("ID", rnea, rnea_derivatives, inverse),
-        ("FD", aba, fd_derivatives, forward),
-    ):
-        f = partial(function, model)
-        expected = references.bicomplex(model, f, q, v, x)
-        found = {
-            "IDSVA-SO" if name == "ID" else "FDSVA-SO": closed(),
-            "hyper-dual": references.hyper_dual(model, f, q, v, x),
-            "chain rule": references.chain_rule(model, f, q, v, x),
-            "FD-1": references.differences_of_values(model, f, q, v, x),
-            "FD-2": references.differences_of_first_order(
-                model, lambda *at, first=first: first(model, *at)[1:], q, v, x
-            ),
-        }
-        for method, result in found.items():
-            yield f"{name}, {shape} of {bodies}, {method}", measures(result, expected)
+    for function, method, found, expected in second_order_errors.tensors(SHAPES[shape](bodies)):
+        yield f"{function}, {shape} of {bodies}, {method}", second_order_errors.measures(found, expected)
 
 
 # -- growth ---------------------------------------------------------------------------------------------------------------

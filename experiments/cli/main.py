@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import math
 import os
-import subprocess
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -29,6 +27,7 @@ from experiments.cli.cli_support import (
 from experiments.cli.engine_commands import COMMANDS
 from experiments.cli.experiment_command import experiment
 from experiments.cli.replan_command import replan
+from experiments.cli.saving import CONFIG_FILE, SOLUTION_FILE, animation, save
 from experiments.cli.telling import best_of, tell
 from experiments.cli.view_command import view
 
@@ -40,7 +39,6 @@ if TYPE_CHECKING:
 
 WORTH_A_LINE = 1.0
 """Seconds of compilation from which on the console mentions it."""
-SOLUTION_FILE, CONFIG_FILE, DRAWING_LOG = "solution.npz", "config.toml", "drawing.log"
 COMPARISON_FILES = ("comparison.md", "comparison.csv", "comparison.png")
 
 
@@ -120,7 +118,7 @@ def _solve(settings: Config, warm_start: str | None, starts: int, animate: bool)
     if solution.status.code == StatusCode.INTERRUPTED:
         kept = "the best iterate so far" if solution.iterations else "only the initial guess"
         click.echo(f"Interrupted: {kept} is saved.")
-    _save(solution, task, settings, animate)
+    save(solution, task, settings, animate)
     if not solution.status.success:
         raise click.exceptions.Exit(FAILED)
 
@@ -144,55 +142,6 @@ def _make_ready(task: Task, settings: Config) -> None:
         elapsed = make_ready(settings, task)
     if elapsed > WORTH_A_LINE:
         click.echo(f"kernels ready after {elapsed:.1f} s; they are kept for the next time")
-
-
-def _save(solution: Solution, task: Task, settings: Config, animate: bool = False) -> None:
-    from experiments.config.toml_text import to_toml
-
-    folder = settings.directory
-    written = [solution.save(folder / SOLUTION_FILE), folder / CONFIG_FILE]
-    written[1].write_text(to_toml(settings.as_dict()), encoding="utf-8")
-    later = settings.output.plots and sys.stdout.isatty()
-    if settings.output.plots and not later:
-        from experiments.plots.plotting import plot_solution
-
-        written += plot_solution(solution, folder, task)
-    if animate:
-        written.append(_animation(solution, folder, task))
-    click.echo(f"written to {folder}: " + ", ".join(path.name for path in written))
-    if later:
-        _draw_aside(folder)
-
-
-def _draw_aside(folder: Path) -> None:
-    """Draw a saved solution in a process of its own, for someone who waits for the command line."""
-    with (folder / DRAWING_LOG).open("w") as log:
-        command = [
-            sys.executable,
-            "-m",
-            "experiments.cli.main",
-            "show",
-            str(folder / SOLUTION_FILE),
-            "--plot",
-            str(folder),
-        ]
-        subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True)
-    click.echo(f"pictures are being drawn; they will be in {folder}")
-
-
-def _animation(solution: Solution, folder: Path, task: Task) -> Path:
-    """The page with the robot as it looks, where its file shows it and the extra view is there; else with a stick figure."""
-    from experiments.plots.animation import FILE, write_animation
-    from experiments.view.shown import can_be_shown, of_task
-
-    if not can_be_shown(task.ocp.model):
-        return write_animation(folder / FILE, solution, task)
-    from trajopt.view.page import write_page
-
-    scene = of_task(solution, task, solution.meta.get("config"))
-    path, missing = write_page(folder / FILE, scene.motions, scene.marks)
-    warn(missing)
-    return path
 
 
 # -- validate, check -----------------------------------------------------------------------------------------
@@ -367,7 +316,7 @@ def show(solution: str, plot: str | None, animate: bool) -> None:
     folder, task = results_folder(Path(plot), option="--plot"), _task_of(loaded)
     written = plot_solution(loaded, folder, task)
     if animate and task is not None:
-        written.append(_animation(loaded, folder, task))
+        written.append(animation(loaded, folder, task))
     click.echo(f"written to {plot}: " + ", ".join(path.name for path in written))
 
 

@@ -41,7 +41,7 @@ def run(quick: bool) -> Outcome:
         {"function": kind, "shape": shape, "bodies": n, "method": method, **measures(found, expected)}
         for shape, make in SHAPES.items()
         for n in (QUICK_BODIES if quick else BODIES)
-        for kind, method, found, expected in _tensors(make(n))
+        for kind, method, found, expected in tensors(make(n))
     ]
     return Outcome(rows, _comparisons(rows), partial(_draw, rows), [_remark(rows)])
 
@@ -56,7 +56,7 @@ def measures(actual: references.SecondDerivatives, expected: references.SecondDe
     return dict(zip(METRICS, map(float, values), strict=True))
 
 
-def _tensors(model: Model) -> Iterator[tuple[str, str, references.SecondDerivatives, references.SecondDerivatives]]:
+def tensors(model: Model) -> Iterator[tuple[str, str, references.SecondDerivatives, references.SecondDerivatives]]:
     """Function, method, its tensors, and those of bicomplex numbers."""
     q, v, x = (rows.T for rows in samples(model, 1))
     point = q, v, x
