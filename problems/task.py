@@ -10,15 +10,13 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, fields
 from functools import cached_property
-from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 import numpy as np
 
 from dynamics_backends.protocol import Array, DynamicsBackend, Map
 from dynamics_backends.rigid_body.batched import frame_placement
 from dynamics_backends.rigid_body.model.model import Model
-from dynamics_backends.rigid_body.urdf.loader import load_urdf
 from problems.robots import load_robot
 from trajopt import OCP, Guess, SampledSystem, Solution, constant_guess
 from trajopt.problem.residuals import LinkPoint
@@ -181,33 +179,19 @@ def per_dof(value: float | tuple[float, ...], size: int, key: str) -> Array:
 
 
 def load_fixed_base(robot: str, mimic: str = "free", locked: Iterable[str] | Mapping[str, float] = ()) -> Model:
-    """A robot bolted to the ground: a bundled name, "erd:NAME", or the path of a URDF file. locked: joints made rigid.
+    """A robot bolted to the ground: a bundled name, "erd:NAME", or the path of a URDF or MJCF file. locked: joints made rigid.
 
-    Raises UnknownName, ModuleNotFoundError, FileNotFoundError, URDFError.
+    Raises UnknownName, ModuleNotFoundError, FileNotFoundError, URDFError, MJCFError.
     """
-    return _loaded(robot, base="fixed", mimic=mimic, locked=locked)
+    return load_robot(robot, base="fixed", mimic=mimic, locked=locked)
 
 
 def load_floating_base(robot: str) -> Model:
-    """A robot whose base moves freely: a bundled name, "erd:NAME", or the path of a URDF file.
+    """A robot whose base moves freely: a bundled name, "erd:NAME", or the path of a URDF or MJCF file.
 
-    Raises UnknownName, ModuleNotFoundError, FileNotFoundError, URDFError.
+    Raises UnknownName, ModuleNotFoundError, FileNotFoundError, URDFError, MJCFError.
     """
-    return _loaded(robot, base="floating")
-
-
-def _loaded(robot: str, **options: Any) -> Model:
-    if not is_path(robot):
-        return load_robot(robot, **options)
-    path = Path(robot).expanduser()
-    if not path.is_file():
-        raise FileNotFoundError(f"there is no URDF file {str(path)!r}")
-    return load_urdf(path, **options)
-
-
-def is_path(robot: str) -> bool:
-    """Whether the name of a robot is a path: it ends in .urdf, or holds a separator without the prefix "erd:"."""
-    return robot.endswith((".urdf", ".xml")) or ("/" in robot and not robot.startswith("erd:"))
+    return load_robot(robot, base="floating")
 
 
 def position_of(model: Model, frame: str, q: Array) -> Array:
