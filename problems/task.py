@@ -7,6 +7,7 @@ system into a `DynamicsBackend`; the module knows neither its name nor the solve
 from __future__ import annotations
 
 import re
+import warnings
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, fields
 from functools import cached_property
@@ -16,7 +17,8 @@ import numpy as np
 
 from dynamics_backends.protocol import Array, DynamicsBackend, Map
 from dynamics_backends.rigid_body.batched import frame_placement
-from dynamics_backends.rigid_body.model.model import Model
+from dynamics_backends.rigid_body.mjcf.source import MJCFWarning
+from dynamics_backends.rigid_body.model.model import STANDARD_GRAVITY, Model
 from problems.robots import load_robot
 from trajopt import OCP, Guess, SampledSystem, Solution, constant_guess
 from trajopt.problem.residuals import LinkPoint
@@ -189,9 +191,15 @@ def load_fixed_base(robot: str, mimic: str = "free", locked: Iterable[str] | Map
 def load_floating_base(robot: str) -> Model:
     """A robot whose base moves freely: a bundled name, "erd:NAME", or the path of a URDF or MJCF file.
 
-    Raises UnknownName, ModuleNotFoundError, FileNotFoundError, URDFError, MJCFError.
+    An MJCF without gravity gets the standard one, with an MJCFWarning. Raises UnknownName, ModuleNotFoundError, FileNotFoundError,
+    URDFError, MJCFError.
     """
-    return load_robot(robot, base="floating")
+    model = load_robot(robot, base="floating")
+    if model.gravity.any():
+        return model
+    told = f"{model.name} has no gravity in its file, and what stands needs a weight: {-STANDARD_GRAVITY[2]:g} m/s^2 are taken"
+    warnings.warn(told, MJCFWarning, stacklevel=2)
+    return model.replace(gravity=STANDARD_GRAVITY, notes=(told, *model.notes))
 
 
 def position_of(model: Model, frame: str, q: Array) -> Array:

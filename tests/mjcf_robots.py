@@ -88,3 +88,43 @@ EQUALITIES = {
 def tied(equality: str) -> str:
     """The robot with one of EQUALITIES."""
     return TIED.format(equality=f"<equality>{EQUALITIES[equality]}</equality>")
+
+
+ARM = """
+<mujoco model="arm">
+  <compiler angle="radian" autolimits="true"/>
+  <worldbody>
+    <geom name="table" type="box" size="0.3 0.3 0.05" pos="0.6 0 -0.1"/>
+    <body name="stand">
+      <geom type="cylinder" size="0.05 0.02"/>
+      <body name="upper" pos="0 0 0.1">
+        <joint name="turn" axis="0 0 1" range="-2 2" damping="0.1"/><joint name="lift" axis="0 1 0" range="-2 2" armature="0.01"/>
+        <geom type="capsule" fromto="0 0 0.05 0 0 0.25" size="0.03"/>
+        <body name="lower" pos="0 0 0.3">
+          <joint name="bend" axis="0 1 0" range="-2.5 2.5"/>
+          <geom type="capsule" fromto="0 0 0.05 0 0 0.25" size="0.03"/>
+          <body name="hand" pos="0 0 0.3"><geom type="sphere" size="0.03"/></body>
+        </body>
+      </body>
+    </body>
+  </worldbody>
+  <actuator><motor joint="turn" ctrlrange="-20 20"/><motor joint="lift" ctrlrange="-40 40"/></actuator>
+</mujoco>
+"""
+
+
+def quadruped(gravity: str = "0 0 -9.81") -> str:
+    """A trunk on four legs of three joints and a ball."""
+    legs = "".join(
+        f"""<body name="{name}_hip" pos="{x} {y} 0"><joint name="{name}_haa" axis="1 0 0"/><geom size="0.05" mass="0.5"/>
+        <body name="{name}_thigh" pos="0 {0.3 * y} 0"><joint name="{name}_hfe" axis="0 1 0"/>
+        <geom type="capsule" fromto="0 0 0 0 0 -0.25" size="0.03" mass="1"/>
+        <body name="{name}_shank" pos="0 0 -0.25"><joint name="{name}_kfe" axis="0 1 0"/>
+        <geom type="capsule" fromto="0 0 0 0 0 -0.2" size="0.02" mass="0.3"/>
+        <geom name="{name}" size="0.025" pos="0 0 -0.25" mass="0.1"/>
+        </body></body></body>"""
+        for name, x, y in (("RL", -0.3, 0.15), ("FR", 0.3, -0.15), ("FL", 0.3, 0.15), ("RR", -0.3, -0.15))
+    )
+    return f"""<mujoco model="quadruped"><option gravity="{gravity}"/><worldbody><geom type="plane" size="1 1 1"/>
+      <body name="trunk" pos="0 0 0.5"><freejoint name="root"/><geom type="box" size="0.35 0.12 0.06" mass="15"/>{legs}</body>
+    </worldbody></mujoco>"""
