@@ -70,10 +70,11 @@ class Arm(NamedTuple):
 
 
 class Reach(NamedTuple):
-    """From rest at q0 (nq,) to the position goal (3,) [m] of the frame."""
+    """From rest at q0 (nq,) to the position goal (3,) [m] of the frame, where it is at q (nq,)."""
 
     q0: Array
     goal: Array
+    q: Array
 
 
 def all_arms() -> list[str]:
@@ -161,7 +162,7 @@ def reach(arm: Arm, variant: str, seed: int, number: int) -> Reach:
     if variant == "hard":
         fastest = FASTEST * np.abs(q - q0) / (HORIZON * DT)
         q = q0 + min(1.0, float((SPEED_SHARE * arm.model.velocity_limit / np.maximum(fastest, 1e-9)).min())) * (q - q0)
-    return Reach(q0, position_of(arm.model, arm.frame, q))
+    return Reach(q0, position_of(arm.model, arm.frame, q), q)
 
 
 def config_of(
