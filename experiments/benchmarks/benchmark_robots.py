@@ -45,7 +45,7 @@ POINTS, SECOND_UP_TO = 3, 45
 """Random states, and the degrees of freedom up to which second derivatives are looked at."""
 NEAR_SHARE = 0.02
 """A reach ends at its goal within so much of its way, or within the distance of the benchmark of arms."""
-TRIES, WAY, HOLDS = 200, 9, 0.8
+TRIES, WAY, HOLDS = 1000, 9, 0.8
 """Goals among which one is looked for with a way, looked at in so many places, that takes no more than this share of the effort
 limits to stay on."""
 ASKED = {4: ("stand", "trot"), 2: ("biped walk",)}

@@ -23,6 +23,8 @@ from dynamics_backends.rigid_body.model.model import Model
 
 LOW = 0.8
 """Ends of limbs at least this share as far below the base as the lowest one are feet."""
+MORE = 1.1
+"""So many times as far along x as along y joints point that make a robot face along y; legs that point outward do neither."""
 ACROSS = 0.7
 """An axis points across where the cosine of its angle to that direction is larger."""
 
@@ -102,7 +104,7 @@ def heading(model: Model, feet: Sequence[str]) -> float:
     R = Posed.neutral(model).R
     axes = np.stack([R[b][:, 2] for foot in feet for b in _path(model, foot)])
     along_x, along_y = np.abs(axes[:, :2]).sum(axis=0)
-    return 0.5 * np.pi if along_x > along_y else 0.0
+    return 0.5 * np.pi if along_x > MORE * along_y else 0.0
 
 
 def leg_of(model: Model, foot: str, heading: float) -> Leg:
