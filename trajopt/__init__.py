@@ -50,6 +50,11 @@ from dynamics_backends.rigid_body.batched import (
     solve_mass_matrix as solve_mass_matrix,
     spatial_momentum as spatial_momentum,
 )
+from dynamics_backends.rigid_body.mjcf.loader import (
+    MJCFError as MJCFError,
+    MJCFWarning as MJCFWarning,
+    load_mjcf as load_mjcf,
+)
 from dynamics_backends.rigid_body.model.conversions import PinocchioConverter as PinocchioConverter
 from dynamics_backends.rigid_body.model.joint_spec import JointSpec as JointSpec
 from dynamics_backends.rigid_body.model.model import (
@@ -67,17 +72,17 @@ from dynamics_backends.rigid_body.model.sample_models import (
     four_bar as four_bar,
     random_tree as random_tree,
 )
+from dynamics_backends.rigid_body.robots import (
+    erd_names as erd_names,
+    load_robot as load_robot,
+    robot_names as robot_names,
+    robot_path as robot_path,
+)
 from dynamics_backends.rigid_body.spatial.rotations import rpy_matrix as rpy_matrix
 from dynamics_backends.rigid_body.urdf.loader import (
     URDFError as URDFError,
     URDFWarning as URDFWarning,
     load_urdf as load_urdf,
-)
-from dynamics_backends.rigid_body.urdf.robots import (
-    erd_names as erd_names,
-    load_robot as load_robot,
-    robot_names as robot_names,
-    robot_path as robot_path,
 )
 from dynamics_backends.rigid_body.urdf.srdf import (
     SRDF as SRDF,
@@ -129,6 +134,7 @@ from dynamics_backends.systems.constraints.constraint_kinds import (
 )
 from dynamics_backends.systems.constraints.constraint_projection import closed_state as closed_state
 from dynamics_backends.systems.constraints.holonomic import Holonomic as Holonomic
+from dynamics_backends.systems.constraints.mjcf_constraints import mjcf_constraints as mjcf_constraints
 from dynamics_backends.systems.contact.contact_forces import (
     ConstraintForces as ConstraintForces,
     SoftForces as SoftForces,

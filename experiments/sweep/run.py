@@ -13,7 +13,7 @@ from typing import Any
 from experiments.analysis.compare import with_solver
 from experiments.config.build import build_task, refined
 from experiments.config.config import Config, ConfigError, Variations, read_config, set_value
-from problems.task import is_path
+from problems.robots import is_path
 from trajopt import Sweep, SweepProblem, sweep
 from trajopt.sweeps.run import Report
 
