@@ -75,8 +75,8 @@ class Batch:
 
     def _check_fields(self) -> None:
         ocp, n = self.ocp, self._count
-        limits = [(ocp.nu,), (ocp.horizon, ocp.nu)]
-        shapes = {"x0": [(ocp.manifold.nx,)], "u_lower": limits, "u_upper": limits}
+        limits: list[tuple[int, ...]] = [(ocp.nu,), (ocp.horizon, ocp.nu)]
+        shapes: dict[str, list[tuple[int, ...]]] = {"x0": [(ocp.manifold.nx,)], "u_lower": limits, "u_upper": limits}
         for name, rows in self._fields.items():
             if rows.shape[1:] not in shapes[name]:
                 expected = " or ".join(str((n, *shape)) for shape in shapes[name])

@@ -40,10 +40,10 @@ def solve_batch(
     """Solve many problems that differ in numbers only; each solution is that of :func:`trajopt.solve`.
 
     ocp: the problem whose values change, or a :class:`~trajopt.solvers.batch.batch.Batch`, or problems one by one. batch: the
-    values, as in :class:`~trajopt.solvers.batch.batch.Batch`. guess: one for all, or (n, N + 1, nx) and (n, N, nu), or one for each;
-    default each problem's x0 at every knot, and zero controls. options, solver: as in :func:`trajopt.solve`. callback: told how many
-    are done. gains: whether K and k are asked for. threads: default TRAJOPT_THREADS, else the number of processors. check: look for
-    mistakes in the first problem.
+    values, as in :class:`~trajopt.solvers.batch.batch.Batch`. guess: one for all, (n, N + 1, nx) and (n, N, nu), or one for each;
+    default each problem's x0 at every knot, and zero controls. options, solver: as in :func:`trajopt.solve`. callback: told how
+    many are done. gains: whether K and k are asked for. threads: default TRAJOPT_THREADS, else the number of processors. check:
+    look for mistakes in the first problem.
 
     SLQ and its relatives (slq, ilqr, gnms, fddp) solve compiled problems without constraints in lanes: one problem in each lane of
     the vector unit, groups of lanes on threads, nothing of Python inside.  Their time_limit counts what a problem's whole group
