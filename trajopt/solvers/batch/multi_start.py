@@ -79,8 +79,8 @@ def multi_start(
     >>> goals = to.residual_cost("goals", lambda x, u, t, p: [x[0] * x[0] - 1.0], cart.manifold, 1, 100.0)
     >>> ocp = to.OCP.single_phase(step, [0.0, 0.0], 20, 0.1, [to.control_cost(1)], [goals])
     >>> found = to.multi_start(ocp, [to.constant_guess(ocp, u) for u in np.linspace(-1.0, 1.0, 10)], solver="ilqr")
-    >>> [(o.times_found, round(float(o.solution.xs[-1, 0]), 1)) for o in found.optima]
-    [(5, -1.0), (5, 1.0)]
+    >>> sorted((round(float(o.solution.xs[-1, 0]), 1), o.times_found) for o in found.optima)
+    [(-1.0, 5), (1.0, 5)]
     """
     if isinstance(starts, int):
         if starts < 1:
