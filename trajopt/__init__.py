@@ -139,7 +139,10 @@ from dynamics_backends.systems.contact.contact_forces import (
     ConstraintForces as ConstraintForces,
     SoftForces as SoftForces,
 )
-from dynamics_backends.systems.contact.contact_law import ContactLaw as ContactLaw
+from dynamics_backends.systems.contact.contact_law import (
+    ContactLaw as ContactLaw,
+    StepLaw as StepLaw,
+)
 from dynamics_backends.systems.contact.exponential_law import SoftContactLaw as SoftContactLaw
 from dynamics_backends.systems.contact.ground_surface import (
     Ground as Ground,
@@ -152,7 +155,9 @@ from dynamics_backends.systems.contact.registry import (
     CONTACT_LAWS as CONTACT_LAWS,
     contact_law as contact_law,
 )
+from dynamics_backends.systems.contact.relaxed_cone import RelaxedCone as RelaxedCone
 from dynamics_backends.systems.contact.soft_contact import SoftContact as SoftContact
+from dynamics_backends.systems.contact.stepped_contact import SteppedContact as SteppedContact
 from trajopt.guesses.guesses import (
     Guess as Guess,
     constant_guess as constant_guess,
