@@ -44,6 +44,8 @@ from .crocoddyl_problems import PROBLEMS, own_problem
 
 SAME = 1e-6
 """Relative difference of costs below which two solutions are the same optimum."""
+BASIN = 1e-2
+"""The same, of solutions on the way to the same optimum."""
 LOOSEST = 0.1
 """The first tolerance on the gradient with which a batch may end as near to the optima as a peer."""
 SPREAD_POSTURE, SPREAD_GOAL = 0.3, 0.15
@@ -168,7 +170,7 @@ def as_near(batch: to.Batch, guess: to.Guess, options: dict[str, Any], best: Run
 
     def away(cost: Array) -> float:
         excess = cost[:count] / best.cost[:count] - 1.0
-        return float(np.median(excess[np.isfinite(excess) & (excess < SAME)]))
+        return float(np.median(excess[np.isfinite(excess) & (np.abs(excess) < BASIN)]))
 
     tolerance = LOOSEST
     while True:
