@@ -28,6 +28,7 @@ from experiments.cli.engine_commands import COMMANDS
 from experiments.cli.experiment_command import experiment
 from experiments.cli.replan_command import replan
 from experiments.cli.saving import CONFIG_FILE, SOLUTION_FILE, animation, save
+from experiments.cli.sweep_command import sweep
 from experiments.cli.telling import best_of, tell
 from experiments.cli.view_command import view
 
@@ -371,6 +372,7 @@ def _describe(solution: Solution) -> None:
 for engine_command in COMMANDS:
     main.add_command(engine_command)
 main.add_command(replan)
+main.add_command(sweep)
 main.add_command(experiment)
 main.add_command(view)
 
