@@ -143,3 +143,18 @@ def spider() -> str:
     )
     return f"""<mujoco model="spider"><compiler angle="radian" autolimits="true"/><worldbody>
       <body name="trunk" pos="0 0 0.5"><freejoint name="root"/><geom size="0.15" mass="3"/>{legs}</body></worldbody></mujoco>"""
+
+
+def waisted() -> str:
+    """A chest over a waist that carries two legs."""
+    legs = "".join(
+        f"""<body name="{side}_thigh" pos="0 {y} -0.05"><joint name="{side}_hip" axis="0 1 0"/>
+        <geom type="capsule" fromto="0 0 0 0 0 -0.3" size="0.04"/><body name="{side}_shin" pos="0 0 -0.3">
+        <joint name="{side}_knee" axis="0 1 0"/><geom type="capsule" fromto="0 0 0 0 0 -0.25" size="0.03"/>
+        <geom name="{side}" pos="0 0 -0.3" size="0.04"/></body></body>"""
+        for side, y in (("left", 0.1), ("right", -0.1))
+    )
+    return f"""<mujoco model="waisted"><worldbody><body name="chest" pos="0 0 1"><freejoint/><geom size="0.15"/>
+      <body name="pelvis" pos="0 0 -0.3"><joint name="turn" axis="0 0 1"/><joint name="bow" axis="0 1 0"/>
+      <geom size="0.1"/>{legs}</body>
+    </body></worldbody></mujoco>"""

@@ -19,7 +19,7 @@ import trajopt as to
 from dynamics_backends.protocol import Array
 from dynamics_backends.rigid_body.algorithms.kinematics import point_positions
 from dynamics_backends.rigid_body.model.model import Frame, Model
-from problems.legged.legs import Leg, heading, leg_of, lowest_ends, turned
+from problems.legged.legs import Leg, heading, leg_of, lowest_ends, trunk, turned
 from problems.legged.sprawl import at_height
 from problems.task import position_of
 
@@ -138,7 +138,12 @@ class Stance:
 
     @cached_property
     def _bolted(self) -> Model:
-        return bolted(self.model)
+        """The robot on a fixed base, in which the joints of its trunk stay at :meth:`rest`."""
+        lower, upper = self.model.q_lower.copy(), self.model.q_upper.copy()
+        for b in trunk(self.model):
+            i = int(self.model.q_index[b])
+            lower[i] = upper[i] = self.rest()[i - BASE[0]]
+        return bolted(self.model.replace(q_lower=lower, q_upper=upper))
 
 
 def bolted(model: Model) -> Model:

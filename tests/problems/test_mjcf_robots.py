@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from mjcf_robots import ARM, quadruped, spider
+from mjcf_robots import ARM, quadruped, spider, waisted
 
 import trajopt as to
 from dynamics_backends.names import UnknownName
@@ -96,6 +96,18 @@ def test_legs_that_point_outward_stand_where_they_reach_the_ground(tmp_path):
     np.testing.assert_allclose(np.abs(at), np.abs(at[0])[None].repeat(4, axis=0), atol=1e-3)
     with pytest.raises(ValueError, match="cannot be at"):
         stance.posture(np.tile([0.0, 0.0, -1.6], (4, 1)))
+
+
+def test_a_waist_is_no_part_of_the_legs(tmp_path):
+    file = tmp_path / "waisted.xml"
+    file.write_text(waisted(), encoding="utf-8")
+    stance = Stance.of(load_floating_base(str(file)))
+    assert stance.feet == ("left", "right") and [len(leg.joints) for leg in stance.legs] == [2, 2]
+    np.testing.assert_allclose([leg.length for leg in stance.legs], 0.6)
+    joints = stance.posture()
+    np.testing.assert_array_equal(joints[:2], 0.0)
+    assert np.abs(joints[2:]).min() > 0.1
+    np.testing.assert_allclose(stance.places(joints), [[0, 0, -CROUCH]] * 2, atol=1e-3)
 
 
 def test_what_stands_has_a_weight(tmp_path):

@@ -29,8 +29,8 @@ from dynamics_backends.systems.constraints.constraint_kinds import (
 def mjcf_constraints(source: str | os.PathLike[str], model: Model | None = None) -> tuple[Constraint, ...]:
     """The active equalities of an MJCF file or text, for the model that `load_mjcf` makes of it.
 
-    model: where parts of the robot are locked or left out, so that only those are told that still tie something. Those that no constraint stands for are among the model's `notes`. Raises MJCFError, ModuleNotFoundError without the package
-    mujoco.
+    model: where parts of the robot are locked or left out, so that only those are told that still tie something. Those that
+    no constraint stands for are among the model's `notes`. Raises MJCFError, ModuleNotFoundError without the package mujoco.
 
     >>> import trajopt as to
     >>> pair = '''<mujoco><worldbody>
