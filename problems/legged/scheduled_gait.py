@@ -169,15 +169,16 @@ class _Stance(NamedTuple):
         return cls(_sampled(backend, system, s), impact, cone, pyramid)
 
 
-REDUNDANT = 1e-8
-"""Damping of contacts some rows of which follow from others."""
+REDUNDANT = 1e-3
+"""Damping of contacts some rows of which follow from others: they give way by a thousandth of what the free robot would move."""
 
 
 def damping_of(model: Model, contacts: Sequence[PointContact | FrameContact], x: Array) -> float:
     """The damping of these contacts [relative, see :mod:`~dynamics_backends.systems.constraints.constraint_set`].
 
-    Legs without a joint for it cannot part their feet sideways: on four such legs one row is redundant. What rounding leaves of its
-    contradiction with the others, divided by the damping, is a force.
+    Legs without a joint for it cannot part their feet sideways: on several such legs rows are redundant while the base is level, and
+    nearly so when it is not, where forces grow as they become independent. What contradiction is left, divided by the damping, is a
+    force.
     """
     return REDUNDANT if dependences(ConstraintSet(model, contacts), x) else DAMPING
 

@@ -54,6 +54,8 @@ from trajopt.validation.validation import refuse_constraints
 if TYPE_CHECKING:
     from trajopt.solvers.shooting.compiled_iteration import CompiledIteration
 
+NEARLY = 100.0
+"""The scaled measure is asked for where that of the last iterate was below so many times its tolerance."""
 FALLEN = 1e3
 """A guess whose open-loop roll-out costs that many times more than it promised is held by feedback."""
 
@@ -171,11 +173,18 @@ class ShootingLoop:
         o = self.options
         if at.stop <= 1.0:
             return verdicts.converged(self.iteration, at.gradient, at.defect, o)
+        if self._nearly_optimal(at) and (kkt := self._kkt(at)) <= o.kkt_tolerance:
+            return verdicts.optimal(self.iteration, kkt, at.gradient, at.defect)
         if self.iteration >= o.max_iterations:
             return verdicts.max_iterations(at.gradient, at.defect, o)
         if o.time_limit is not None and time.perf_counter() - self.began > o.time_limit:
             return verdicts.time_limit(self.iteration, at.gradient, at.defect, o)
         return None
+
+    def _nearly_optimal(self, at: Iterate) -> bool:
+        """Whether the scaled measure is worth a look: the iterate before had a small one."""
+        told, o = self.journal.records, self.options
+        return bool(told) and told[-1].kkt <= NEARLY * o.kkt_tolerance and at.defect <= o.defect_tolerance
 
     def _advance(self, at: Iterate) -> Status | None:
         """One iteration: a direction, a search along it, the next iterate."""
