@@ -105,13 +105,17 @@ def second_order(iterate: Iterate, step: Step, defects: Array, lq_solver: LQSolv
 
 
 def held_rollout(xs: Array, us: Array, nodes: Shooting, evaluator: Evaluator, lq_solver: LQSolver) -> Candidates | None:
-    """A guess rolled out under the gains of its LQ problem; None where that is not finite."""
+    """A guess rolled out under the policy of its LQ problem, or under the gains of it alone, whichever costs less; None where neither
+    is finite."""
     lq = evaluator.expand(xs, us).lq
     if not lq_solver.is_finite(lq):
         return None
     policy = lq_solver.solve_riccati(lq, HOLDING)
     if policy.failed_at is not None:
         return None
-    still = Direction(np.zeros_like(lq.q), np.zeros_like(us), policy.K, np.zeros_like(lq.d))
-    found = evaluator.rollout(xs, us, still, np.zeros(1), nodes)
-    return found if np.isfinite(found.cost[0]) else None
+    tried = [
+        evaluator.rollout(xs, us, Direction(np.zeros_like(lq.q), du, policy.K, np.zeros_like(lq.d)), np.ones(1), nodes)
+        for du in (np.zeros_like(us), policy.k)
+    ]
+    finite = [c for c in tried if np.isfinite(c.cost[0])]
+    return min(finite, key=lambda c: float(c.cost[0]), default=None)

@@ -56,8 +56,8 @@ if TYPE_CHECKING:
 
 NEARLY = 100.0
 """The scaled measure is asked for where that of the last iterate was below so many times its tolerance."""
-FALLEN = 1e3
-"""A guess whose open-loop roll-out costs that many times more than it promised is held by feedback."""
+FALLEN = 2.0
+"""A guess whose open-loop roll-out costs that many times more than it promised is held by feedback, where that costs less."""
 
 
 class ShootingLoop:
@@ -153,7 +153,8 @@ class ShootingLoop:
             first = self.evaluator.rollout(xs, us, still, np.zeros(1), nodes)
             follows = len(nodes.nodes) < N  # where every knot is a node, no state follows from another
             if follows and not first.cost[0] <= FALLEN * max(1.0, abs(float(self.evaluator.expand(xs, us).cost))):
-                first = held_rollout(xs, us, nodes, self.evaluator, self.lq_solver) or first
+                held = held_rollout(xs, us, nodes, self.evaluator, self.lq_solver)
+                first = held if held is not None and not first.cost[0] <= held.cost[0] else first
         xs, us = first.xs[0], first.us[0]
         return self._expanded(xs, us, self.preferred.evaluator) or verdicts.non_finite(
             self.ocp, xs, self.evaluator.expand(xs, us)
