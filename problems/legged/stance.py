@@ -3,7 +3,7 @@
 The *place* of a foot is (foot - hip) / L, how far ahead of, to the left of, and above its hip it is, in leg lengths
 (:mod:`~problems.legged.legs`), so that robots of all sizes stand alike when their places are the same.  A posture for given places
 is found by inverse kinematics of each leg, the base held level.  Of several solutions those come first whose knees point to the
-middle of the robot, then those near to the neutral configuration or, for joints that may not be there, to the middle of their
+middle of the robot, or over flat feet forward, then those near to the neutral configuration or, for joints that may not be there, to the middle of their
 range.
 """
 
@@ -135,9 +135,9 @@ class Stance:
         return [joints + bend * np.eye(len(joints))[knee] for bend in (BEND, -BEND)]
 
     def _points_outward(self, leg: Leg, joints: Array) -> bool:
-        """Whether a knee lies on the side of its hip that is away from the middle of the robot."""
+        """Whether a knee lies on the side of its hip that is away from the middle of the robot, or of a flat foot behind it."""
         at = point_positions(self.model, self._level(joints)[:, None], [(leg.knee, (0.0, 0.0, 0.0))])[0][0, 0]
-        from_middle = leg.hip[0] - np.mean([other.hip[0] for other in self.legs])
+        from_middle = -1.0 if self.soles else leg.hip[0] - np.mean([other.hip[0] for other in self.legs])
         return bool((at - leg.hip[0]) * np.sign(np.round(from_middle, 6)) > OUTWARD * leg.length)
 
     def on_legs_alone(self) -> Stance:
