@@ -97,7 +97,7 @@ HEAD = """# Configuration files
 
 A TOML file has the tables `[problem]`, `[solver]`, `[output]`, and `[replan]` for replanning; `backend = "NAME"` and
 `engine = "NAME"` at the top choose the derivatives, or a table `[backend]` with more keys. Every key is checked, and a wrong one
-is answered with the nearest known key. `--set table.key=value` overrides a key. A relative path of a URDF in a file starts at
+is answered with the nearest known key. `--set table.key=value` overrides a key. A relative path of a robot in a file starts at
 the file. The pages below are made from the classes that check the files.
 
 """

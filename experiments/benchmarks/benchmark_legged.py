@@ -3,10 +3,10 @@
     python -m experiments.benchmark_legged [--robots NAME_OR_URDF ...] [--gaits stand,trot,walk,pace,bound,jump] [--bipeds]
                                            [--engine NAME] [--set KEY=VALUE ...] [--out DIR]
 
-Each gait is a bundled configuration of HyQ, or of Talos with --bipeds, with no other change than the robot.  ms is the time of the solve,
-without building and compiling, s the processor time of all, compilers included.  least: the smallest normal force of a standing foot in shares of the weight over the number of feet, friction: the
-largest ratio of the force along the ground to the normal one, where that is at least a hundredth of the share.  DIR gets
-legged.csv, a row a solve.
+Each gait is a bundled configuration of HyQ, or of Talos with --bipeds, with no other change than the robot.  ms is the time of the
+solve, without building and compiling, s the processor time of all, compilers included.  least: the smallest normal force of a
+standing foot in shares of the weight over the number of feet, friction: the largest ratio of the force along the ground to the
+normal one, where that is at least a hundredth of the share.  DIR gets legged.csv, a row a solve.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ def rows_of(robot: str, gaits: list[str], overrides: list[str]) -> Iterator[Row]
             yield _solved(robot, gait, overrides)
         except Exception as error:  # one broken robot stops nobody
             reason = f"{type(error).__name__}: {error}".splitlines()[0]
-            yield Row(robot, gait, "error", False, 0, *[np.nan] * 5, reason)
+            yield Row(robot, gait, "error", False, 0, np.nan, np.nan, np.nan, np.nan, np.nan, reason)
 
 
 def _solved(robot: str, gait: str, overrides: list[str]) -> Row:
@@ -95,7 +95,17 @@ def _solved(robot: str, gait: str, overrides: list[str]) -> Row:
     words = ", ".join(f"{b.kind} {b.name} by {b.excess:.2g} {b.unit}".strip() for b in broken)
     seconds = _processor() - before
     return Row(
-        robot, gait, status.code.value, status.success, solution.iterations, elapsed, seconds, kkt, least, friction, words
+        robot,
+        gait,
+        status.code.value,
+        status.success,
+        solution.iterations,
+        elapsed,
+        seconds,
+        kkt,
+        least,
+        friction,
+        words,
     )
 
 

@@ -24,7 +24,8 @@ from dynamics_backends.names import UnknownName, nearest_names
 from dynamics_backends.registry import ENGINES, METHODS
 from experiments.config.schema import read_table
 from problems.registry import PROBLEMS, load_problem
-from problems.task import Checked, Checks, is_path
+from problems.robots import is_path
+from problems.task import Checked, Checks
 
 DEFAULT_SOLVER = "auto"
 DEFAULT_ENGINE = "auto"

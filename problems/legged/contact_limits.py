@@ -1,4 +1,4 @@
-"""What rigid contacts cannot do, looked for in a solution: pull at the ground, push sideways beyond the friction cone, or press beside
+"""What rigid contacts cannot do, looked for in a solution: pull at the ground, push sideways beyond the friction cone, press beside
 the sole of a flat foot.
 
 f_n >= 0,     |f_t| <= mu f_n,     (-m_y, m_x) / f_n within the sole     on level ground, z upward
@@ -26,7 +26,7 @@ NEGLIGIBLE = 1e-4
 
 
 class PointForces(NamedTuple):
-    """Forces (K, F, 3) [N] of contacts, by names, at knots of a phase, and the moments (K, F, 3) [N m] of those of frames, else zero."""
+    """Forces (K, F, 3) [N] of contacts, by names, at knots of a phase, and moments (K, F, 3) [N m] of frames, else zero."""
 
     feet: tuple[str, ...]
     knots: slice
@@ -42,20 +42,23 @@ def point_forces(ocp: OCP, xs: Array, us: Array) -> Iterator[PointForces]:
         if not isinstance(system, Holonomic):
             continue
         forces = ConstraintForces(system)
-        names, values = forces.output_names, make_backend(forces, "analytic", engine="numpy").f(
-            xs[knots], us[knots, : phase.dynamics.nu]
+        names, values = (
+            forces.output_names,
+            make_backend(forces, "analytic", engine="numpy").f(xs[knots], us[knots, : phase.dynamics.nu]),
         )
         first = {n.rpartition(".")[0]: i for i, n in enumerate(names) if n.rpartition(".")[2] in ("x", "fx")}
         moments = np.stack(
-            [values[:, i + 3 : i + 6] if names[i].endswith(".fx") else np.zeros((len(values), 3)) for i in first.values()], 1
+            [
+                values[:, i + 3 : i + 6] if names[i].endswith(".fx") else np.zeros((len(values), 3))
+                for i in first.values()
+            ],
+            1,
         )
         columns = [[i, i + 1, i + 2] for i in first.values()]
         yield PointForces(tuple(first), knots, values[:, columns], moments)
 
 
-def contact_limits(
-    ocp: OCP, friction: float, xs: Array, us: Array, soles: Sequence[Sole] = ()
-) -> list[BrokenLimit]:
+def contact_limits(ocp: OCP, friction: float, xs: Array, us: Array, soles: Sequence[Sole] = ()) -> list[BrokenLimit]:
     """The worst pull, the worst sliding and the worst center of pressure of each contact; empty where nothing touches by rigid
     contacts."""
     found: list[BrokenLimit] = []
@@ -76,8 +79,9 @@ def contact_limits(
 
 
 def beside_sole(sole: Sole, normal: Array, moment: Array) -> Array:
-    """How far (K,) [m] the center of pressure of forces (K,) [N] and moments (K, 3) [N m] lies outside of a sole, less 0.1 mm; where
-    nothing presses it is inside."""
+    """How far (K,) [m] the center of pressure of forces (K,) [N] and moments (K, 3) [N m] lies outside of a sole, less 0.1 mm.
+
+    Where nothing presses it is inside."""
     pressed = normal > NOTICED
     x, y = (np.where(pressed, m, 0.0) / np.where(pressed, normal, 1.0) for m in (-moment[:, 1], moment[:, 0]))
     return np.max([x - sole.front, -sole.back - x, y - sole.left, -sole.right - y], axis=0) - NEGLIGIBLE

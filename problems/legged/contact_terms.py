@@ -42,8 +42,8 @@ def feet_cost(
 ) -> to.CostTerm:
     """r = positions of the feet - goal, in the world, (3 F,) [m]; goal and weight (3 F,) or (N, 3 F).
 
-    marks: where a point in the axes of each frame [m] stands for it, default its origin; a foot may come several times, with several
-    points. Raises UnknownName if the model has no such frame.
+    marks: where a point in the axes of each frame [m] stands for it, default its origin; a foot may come several times, with
+    several points. Raises UnknownName if the model has no such frame.
     """
     frames = [model.frames[model.frame_id(foot)] for foot in feet]
     offsets = np.array(marks) if len(marks) else np.zeros((len(feet), 3))

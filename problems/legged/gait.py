@@ -116,8 +116,9 @@ class Gait(Checked):
 
     @classmethod
     def named(cls, name: str, feet: Sequence[str], **values: float) -> Gait:
-        """A gait of PATTERNS, or of bipeds ON_TWO; ``feet``: left front, right front, left hind, right hind, or left, right; ``values``
-        as of :meth:`in_turn`.
+        """A gait of PATTERNS, or of bipeds ON_TWO; ``values`` as of :meth:`in_turn`.
+
+        feet: left front, right front, left hind, right hind, or left, right.
 
         Raises UnknownName for another name, ValueError for another number of feet.
         """
@@ -129,7 +130,9 @@ class Gait(Checked):
             )
         patterns = ON_TWO if len(feet) == 2 else PATTERNS
         if name not in patterns:
-            raise ValueError(f"gait {name!r} needs four feet, there are {', '.join(feet)}; on two: {', '.join(patterns)}")
+            raise ValueError(
+                f"gait {name!r} needs four feet, there are {', '.join(feet)}; on two: {', '.join(patterns)}"
+            )
         return cls.in_turn(feet, [[feet[i] for i in group] for group in patterns[name]], **values)  # type: ignore[arg-type]
 
     @classmethod

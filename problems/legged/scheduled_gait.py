@@ -3,11 +3,12 @@
     minimize   sum_k dt/2 ( |s(x_k) - s_ref(t_k)|_Q^2 + |feet - feet_ref(t_k)|_wf^2 + w_u |u_k|^2 + |friction|_wc^2 )
                + 1/2 |s(x_N) - s_ref(T)|_P^2 + 1/2 |feet - feet_ref(T)|_Wf^2
 
-with the state s of :mod:`~problems.legged.base_state`, the references of :mod:`~problems.legged.gait` and the smooth friction
-cone of :mod:`~problems.legged.contact_terms`, or of :mod:`~problems.legged.wrench_cone` where feet stand flat.  One gait gives two problems: ``contact = "rigid"``, phases in which the standing
-feet are held (Holonomic) with an impact where a foot lands, and "soft", one phase on soft ground with the same references.  A
-solution of the soft problem is a warm start for the rigid one.  The schedule may itself be that of a saved motion on soft
-ground (``schedule_of``), for example of a gait that :mod:`~problems.legged.quadruped_gait` has found.
+with the state s of :mod:`~problems.legged.base_state`, the references of :mod:`~problems.legged.gait` and the smooth friction cone
+of :mod:`~problems.legged.contact_terms`, or of :mod:`~problems.legged.wrench_cone` where feet stand flat.  One gait gives two
+problems: ``contact = "rigid"``, phases in which the standing feet are held (Holonomic) with an impact where a foot lands, and
+"soft", one phase on soft ground with the same references.  A solution of the soft problem is a warm start for the rigid one.  The
+schedule may itself be that of a saved motion on soft ground (``schedule_of``), for example of a gait that
+:mod:`~problems.legged.quadruped_gait` has found.
 """
 
 from __future__ import annotations
@@ -81,7 +82,9 @@ class _Walker(NamedTuple):
     def marked(self, positions: Array) -> Array:
         """Where the marks should be, (M, 3 marks) [m], for positions (M, F, 3) of the feet."""
         feet, marks = zip(*self.marks, strict=True)
-        return (positions[:, [self.gait.feet.index(foot) for foot in feet]] + np.array(marks)).reshape(len(positions), -1)
+        return (positions[:, [self.gait.feet.index(foot) for foot in feet]] + np.array(marks)).reshape(
+            len(positions), -1
+        )
 
 
 def build(settings: Settings, backend: BackendFactory) -> Task:
@@ -176,9 +179,9 @@ REDUNDANT = 1e-3
 def damping_of(model: Model, contacts: Sequence[PointContact | FrameContact], x: Array) -> float:
     """The damping of these contacts [relative, see :mod:`~dynamics_backends.systems.constraints.constraint_set`].
 
-    Legs without a joint for it cannot part their feet sideways: on several such legs rows are redundant while the base is level, and
-    nearly so when it is not, where forces grow as they become independent. What contradiction is left, divided by the damping, is a
-    force.
+    Legs without a joint for it cannot part their feet sideways: on several such legs rows are redundant while the base is level,
+    and nearly so when it is not, where forces grow as they become independent. What contradiction is left, divided by the damping,
+    is a force.
     """
     return REDUNDANT if dependences(ConstraintSet(model, contacts), x) else DAMPING
 

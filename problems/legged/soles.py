@@ -47,8 +47,11 @@ class Sole(NamedTuple):
     @property
     def sentence(self) -> str:
         """How large it is, for a reader."""
-        size = f"{self.frame}: from {-100 * self.back:.1f} to {100 * self.front:.1f} cm along x and from {-100 * self.right:.1f} to "
-        return f"{size}{100 * self.left:.1f} cm along y{'' if self.measured else ', as a human foot is: no shapes of it were read'}"
+        along, across = (
+            f"from {-100 * a:.1f} to {100 * b:.1f} cm" for a, b in ((self.back, self.front), (self.right, self.left))
+        )
+        source = "" if self.measured else ", as a human foot is: no shapes of it were read"
+        return f"{self.frame}: {along} along x and {across} along y{source}"
 
     @property
     def marks(self) -> tuple[tuple[float, float, float], ...]:
@@ -83,7 +86,7 @@ def _measured(name: str, points: Array, length: float) -> tuple[float, Sole]:
         return -HIGH * length, Sole(name, back, front, width, width, measured=False)
     low = points[points[:, 2] <= points[:, 2].min() + FLAT * length]
     (x0, y0, z), (x1, y1, _) = low.min(axis=0), low.max(axis=0)
-    return float(z), Sole(name, *map(float, (-x0, x1, -y0, y1)))
+    return float(z), Sole(name, float(-x0), float(x1), float(-y0), float(y1))
 
 
 def _points(model: Model, body: int, posed: Posed) -> Array:

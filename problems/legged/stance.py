@@ -3,8 +3,8 @@
 The *place* of a foot is (foot - hip) / L, how far ahead of, to the left of, and above its hip it is, in leg lengths
 (:mod:`~problems.legged.legs`), so that robots of all sizes stand alike when their places are the same.  A posture for given places
 is found by inverse kinematics of each leg, the base held level.  Of several solutions those come first whose knees point to the
-middle of the robot, or over flat feet forward, then those near to the neutral configuration or, for joints that may not be there, to the middle of their
-range.
+middle of the robot, or over flat feet forward, then those near to the neutral configuration or, for joints that may not be there,
+to the middle of their range.
 """
 
 from __future__ import annotations

@@ -68,7 +68,9 @@ class Standing(NamedTuple):
     def notes(self) -> tuple[str, ...]:
         """How the robot stands, and what its numbers were multiplied by, for `validate`."""
         model, s = self.model, self.stance
-        told = [f"{model.name} stands on {', '.join(s.feet)}, its base {self.q[2]:.3f} m high on legs of {s.leg_length:.3f} m"]
+        told = [
+            f"{model.name} stands on {', '.join(s.feet)}, its base {self.q[2]:.3f} m high on legs of {s.leg_length:.3f} m"
+        ]
         told += [sole.sentence for sole in s.soles]
         if self.reference is not None:
             of = self.reference.model.name
@@ -80,8 +82,8 @@ class Standing(NamedTuple):
 class LeggedRobot(Checked):
     """Settings of the robot.
 
-    robot: a bundled name, "erd:NAME", or the path of a URDF file. feet: frames that touch the ground, left front, right front, left
-    hind, right hind; default those found. joints: of the posture [rad]; default the feet under the hips.
+    robot: a bundled name, "erd:NAME", or the path of a URDF or MJCF file. feet: frames that touch the ground, left front, right
+    front, left hind, right hind; default those found. joints: of the posture [rad]; default the feet under the hips.
     other_joints: those of no leg, "free" or "rigid" at their neutral places.
     sized_for: the robot that all numbers, ``joints`` among them, were found for, by name; where it is another one, they are carried
     over by dynamic similarity (:mod:`~problems.legged.similarity`). Default: the robot itself.

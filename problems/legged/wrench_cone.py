@@ -1,15 +1,15 @@
 """What flat feet can do: push, stick, turn little, and with the center of pressure within the sole; as a cost and as a constraint.
 
-A sole that reaches from -b to a along x and from -r to l along y, level and turned as the world is, with the force f and the moment m
-at its origin, carries
+A sole that reaches from -b to a along x and from -r to l along y, level and turned as the world is, with the force f and the moment
+m at its origin, carries
 
     f_z - least >= 0,                     |(f_x, f_y)| <= mu f_z,
     m_y + a f_z >= 0,   b f_z - m_y >= 0,   l f_z - m_x >= 0,   m_x + r f_z >= 0         center of pressure (-m_y, m_x) / f_z
     |m_z| <= mu (h_x + h_y)/2 f_z                                                       h: half the length, half the width
 
-(compare S. Caron et al., ICRA 2015, where the last is exact).  Margins are shares of the robot's weight over its number of feet, moments
-over h_x, h_y or their mean.  As a cost, they are asked for as those of :mod:`~problems.legged.contact_terms` are; as a constraint, the
-cone is the pyramid of :mod:`~problems.legged.friction_constraint`.
+(compare S. Caron et al., ICRA 2015, where the last is exact).  Margins are shares of the robot's weight over its number of feet,
+moments over h_x, h_y or their mean.  As a cost, they are asked for as those of :mod:`~problems.legged.contact_terms` are; as a
+constraint, the cone is the pyramid of :mod:`~problems.legged.friction_constraint`.
 """
 
 from __future__ import annotations
@@ -31,7 +31,14 @@ from problems.legged.friction_constraint import FACETS, pyramid
 from problems.legged.soles import Sole
 from trajopt.problem.terms import Values
 
-PRESSURE = ("pressure before the toe", "pressure behind the heel", "pressure left", "pressure right", "turn", "turn back")
+PRESSURE = (
+    "pressure before the toe",
+    "pressure behind the heel",
+    "pressure left",
+    "pressure right",
+    "turn",
+    "turn back",
+)
 
 
 def wrench_cost(
@@ -46,8 +53,8 @@ def wrench_cost(
 ) -> to.CostTerm:
     """Frame contacts of a system on these soles stay within the cone. friction, least: run-time parameters.
 
-    feet: how many share the weight. Raises ValueError for a coefficient that is not positive, UnknownName for a sole that the system
-    does not hold.
+    feet: how many share the weight. Raises ValueError for a coefficient that is not positive, UnknownName for a sole that the
+    system does not hold.
     """
     residual = _composed(system, soles, feet, friction, partial(_lacking_margins), ("pushes", "sticks", *PRESSURE))
     return to.CostTerm(

@@ -43,7 +43,8 @@ def biped_file(folder, size: float = 1.0, shapes: bool = True, arm: bool = True)
         ends = f'<parent link="{parent}"/><child link="{child}"/><origin xyz="{xyz}"/><axis xyz="{axis}"/>'
         return f'<joint name="{name}" type="revolute">{ends}<limit lower="-2" upper="2" effort="300" velocity="20"/></joint>'
 
-    box = f'<origin xyz="{0.05 * size} 0 {-0.05 * size}"/><geometry><box size="{0.22 * size} {0.1 * size} {0.04 * size}"/></geometry>'
+    edges = " ".join(str(size * e) for e in (0.22, 0.1, 0.04))
+    box = f'<origin xyz="{0.05 * size} 0 {-0.05 * size}"/><geometry><box size="{edges}"/></geometry>'
     parts = [link("trunk", 30.0)]
     for side, y in (("left", 0.1), ("right", -0.1)):
         parent = "trunk"
@@ -85,7 +86,9 @@ def test_joints_of_no_leg_are_made_rigid(tmp_path):
     alone = stance.on_legs_alone()
     assert alone.model.nv == stance.model.nv - 1 and "shoulder" not in alone.model.joint_names
     assert alone.feet == stance.feet and alone.model.total_mass == pytest.approx(stance.model.total_mass)
-    np.testing.assert_allclose(alone.posture(), np.delete(stance.posture(), stance.model.q_names.index("shoulder") - 7), atol=1e-6)
+    np.testing.assert_allclose(
+        alone.posture(), np.delete(stance.posture(), stance.model.q_names.index("shoulder") - 7), atol=1e-6
+    )
 
 
 def held():
@@ -105,7 +108,9 @@ def test_rows_are_those_of_a_sole():
     sides = ((SOLE.left * f[:, 2] - m[:, 0]) / 0.045, (SOLE.right * f[:, 2] + m[:, 0]) / 0.045)
     np.testing.assert_allclose(g[:, 5:9] * unit, np.stack([*reach, *sides], axis=1), rtol=1e-9, atol=1e-9)
     turn = 0.5 * (0.11 + 0.045)
-    np.testing.assert_allclose(g[:, 9:] * unit, np.stack([MU * f[:, 2] - m[:, 2] / turn, MU * f[:, 2] + m[:, 2] / turn], 1))
+    np.testing.assert_allclose(
+        g[:, 9:] * unit, np.stack([MU * f[:, 2] - m[:, 2] / turn, MU * f[:, 2] + m[:, 2] / turn], 1)
+    )
     inside = (g[:, [0, *range(5, 9)]] >= 0).all(axis=1)
     np.testing.assert_array_equal(inside, (f[:, 2] > 0) & (beside_sole(SOLE, f[:, 2], m) <= 0))
 
@@ -146,8 +151,12 @@ def test_a_walk_on_two_legs_is_the_same_for_a_smaller_copy(tmp_path):
     """Half as large, the cost of the guess is the same number: the problem is the same in other units."""
     gait = load_problem("scheduled_gait")
     large, small = biped_file(tmp_path), biped_file(tmp_path, size=0.5)
-    own = gait.Settings(robot=large, gait="walk", other_joints="rigid", step_length=0.1, swing=0.04, support=0.04, dt=0.02)
-    own = replace(own, foot_weights=replace(own.foot_weights, friction=10.0), running=replace(own.running, attitude=5.0))
+    own = gait.Settings(
+        robot=large, gait="walk", other_joints="rigid", step_length=0.1, swing=0.04, support=0.04, dt=0.02
+    )
+    own = replace(
+        own, foot_weights=replace(own.foot_weights, friction=10.0), running=replace(own.running, attitude=5.0)
+    )
     tasks = [gait.build(s, NUMPY) for s in (own, replace(own, robot=small, sized_for=large))]
     assert tasks[0].feet == ("left_foot sole", "right_foot sole")
     phases = [len(p.dt) for p in tasks[0].ocp.phases]

@@ -63,8 +63,8 @@ class FrameContactSide(FrameSide):
     ) -> None:
         n = len(to.qq)
         about_origin = to._replace(q_force=[[0.0] * 6 for _ in range(n)])
-        forces = (force_about_origin(self.p, each) for each in (force, nu))
-        super().add_second(about_origin, fields, *forces, gains, 0)
+        F, N = (force_about_origin(self.p, each) for each in (force, nu))
+        super().add_second(about_origin, fields, F, N, gains, 0)
         self._add_moved(to, about_origin.q_force, fields, Vec(*force[:3]), first_row)
         velocity, acc, in_v = self._first(fields)
         kd = gains[1]
@@ -108,4 +108,3 @@ def add_turned(
 
 def _motion(rows: Sequence[Scalar]) -> Motion:
     return Motion(Vec(*rows[:3]), Vec(*rows[3:]))
-

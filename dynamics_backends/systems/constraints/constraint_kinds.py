@@ -177,7 +177,7 @@ class BoundFrame(BoundConstraint):
 
 @dataclass(frozen=True)
 class BoundFrameContact(BoundFrame):
-    """A frame and a pose in the world, with rows at the frame's origin: :mod:`~dynamics_backends.rigid_body.contact.frame_contact`."""
+    """A frame and a pose in the world, with rows at the frame's origin (dynamics_backends.rigid_body.contact.frame_contact)."""
 
     def sides(self, fields: Mapping[str, Any], v: Rows) -> list[Side]:
         point = Point(self.name, self.a.body, (0.0, 0.0, 0.0))

@@ -105,8 +105,8 @@ def second_order(iterate: Iterate, step: Step, defects: Array, lq_solver: LQSolv
 
 
 def held_rollout(xs: Array, us: Array, nodes: Shooting, evaluator: Evaluator, lq_solver: LQSolver) -> Candidates | None:
-    """A guess rolled out under the policy of its LQ problem, or under the gains of it alone, whichever costs less; None where neither
-    is finite."""
+    """A guess rolled out under the policy of its LQ problem, or under its gains alone, whichever costs less; None where neither is
+    finite."""
     lq = evaluator.expand(xs, us).lq
     if not lq_solver.is_finite(lq):
         return None
