@@ -12,7 +12,7 @@ from dynamics_backends.names import unknown_name
 from dynamics_backends.protocol import Array
 from dynamics_backends.rigid_body.batched import inverse_dynamics
 from dynamics_backends.rigid_body.model.model import Model
-from dynamics_backends.rigid_body.urdf.srdf import load_srdf, srdf_beside
+from dynamics_backends.rigid_body.urdf.srdf import reference_posture
 from dynamics_backends.systems.bodies.free_body import FreeBody
 
 Configuration = str | tuple[float, ...] | Mapping[str, float]
@@ -74,15 +74,10 @@ def at_rest(model: Model, configuration: Configuration, key: str) -> Array:
 
 def _posture(model: Model, name: str, key: str) -> Array:
     """A reference posture of the SRDF that belongs to the robot's file."""
-    if not model.source:
-        raise ValueError(
-            f"{key} = {name!r}: a reference posture is read from the SRDF beside a robot's URDF, and there is no file"
-        )
     try:
-        file = srdf_beside(model.source)
+        return reference_posture(model, name)
     except FileNotFoundError as error:
         raise ValueError(f"{key} = {name!r} is no configuration but 'zero', and {error}") from error
-    return load_srdf(file).posture(model, name)
 
 
 def _by_name(model: Model, values: Mapping[str, float]) -> Array:

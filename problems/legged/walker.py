@@ -9,6 +9,7 @@ import numpy as np
 
 from dynamics_backends.protocol import Array
 from dynamics_backends.rigid_body.model.model import Model
+from dynamics_backends.rigid_body.urdf.srdf import reference_posture
 from problems.legged.similarity import Scale
 from problems.legged.stance import Stance
 from problems.task import Checked, Checks, load_floating_base
@@ -46,7 +47,7 @@ class Standing(NamedTuple):
         weight = self.model.total_mass * float(np.linalg.norm(self.model.gravity))
         return weight / len(self.stance.legs)
 
-    def posture(self, joints: tuple[float, ...], key: str) -> Array:
+    def posture(self, joints: str | tuple[float, ...], key: str) -> Array:
         """A posture (nq - 7,) that is given for the reference robot, or for this one: the feet in the same places, in leg lengths.
 
         key: what it is called in errors. Raises ValueError for another number of joints.
@@ -83,7 +84,8 @@ class LeggedRobot(Checked):
     """Settings of the robot.
 
     robot: a bundled name, "erd:NAME", or the path of a URDF or MJCF file. feet: frames that touch the ground, left front, right
-    front, left hind, right hind; default those found. joints: of the posture [rad]; default the feet under the hips.
+    front, left hind, right hind; default those found. joints: of the posture [rad], or the name of a posture of the
+    robot's SRDF; default the feet under the hips.
     other_joints: those of no leg, "free" or "rigid" at their neutral places.
     sized_for: the robot that all numbers, ``joints`` among them, were found for, by name; where it is another one, they are carried
     over by dynamic similarity (:mod:`~problems.legged.similarity`). Default: the robot itself.
@@ -91,7 +93,7 @@ class LeggedRobot(Checked):
 
     robot: str = "hyq"
     feet: tuple[str, ...] = ()
-    joints: tuple[float, ...] = ()
+    joints: str | tuple[float, ...] = ()
     other_joints: Literal["free", "rigid"] = "free"
     sized_for: str = ""
 
@@ -120,8 +122,13 @@ class LeggedRobot(Checked):
         return stance.on_legs_alone() if self.other_joints == "rigid" else stance
 
 
-def _posture(model: Model, joints: tuple[float, ...], key: str) -> Array:
+def _posture(model: Model, joints: str | tuple[float, ...], key: str) -> Array:
     names = model.q_names[7:]
+    if isinstance(joints, str):
+        try:
+            return reference_posture(model, joints)[7:]
+        except FileNotFoundError as error:
+            raise ValueError(f"{key} = {joints!r}: {error}") from error
     if len(joints) != len(names):
         raise ValueError(f"{key} has {len(joints)} entries; {model.name} has {len(names)} joints: {', '.join(names)}")
     return np.array(joints, dtype=float)
