@@ -38,9 +38,8 @@ from problems.task import load_floating_base, position_of
 from .arm_goals import Arm, Reach, load_arm, reach
 from .benchmark_arms import NEAR, Job, solved
 from .benchmark_first_order import markdown, write_csv
-from .benchmark_legged import GAITS, QUADRUPEDS, rows_of as gaits_of
+from .benchmark_legged import BIPEDS, GAITS, QUADRUPEDS, rows_of as gaits_of
 
-BIPEDS = ("erd:bolt", "erd:talos", "erd:romeo_small", "erd:icub_reduced", "erd:g1", "erd:simple_humanoid")
 POINTS, SECOND_UP_TO = 3, 45
 """Random states, and the degrees of freedom up to which second derivatives are looked at."""
 NEAR_SHARE = 0.02
