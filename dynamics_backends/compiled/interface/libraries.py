@@ -1,9 +1,14 @@
 """From C source to functions that are called: compilation, the cache, addresses of arrays, workspaces and threads."""
 
 from dynamics_backends.compiled.loops.kernel import templates as templates
-from dynamics_backends.compiled.runtime.ahead import is_there as is_there
+from dynamics_backends.compiled.loops.ready import build as build_loops
+from dynamics_backends.compiled.runtime.ahead import is_there as is_there, loaded_soon as loaded_soon
 from dynamics_backends.compiled.runtime.aside import Aside as Aside, aside as aside
-from dynamics_backends.compiled.runtime.cache import cache_folder as cache_folder, load as load
+from dynamics_backends.compiled.runtime.cache import (
+    cache_folder as cache_folder,
+    load as load,
+    prebuilt_folder as prebuilt_folder,
+)
 from dynamics_backends.compiled.runtime.memory import (
     KNOTS_PER_THREAD as KNOTS_PER_THREAD,
     Rooms as Rooms,

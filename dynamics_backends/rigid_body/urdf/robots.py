@@ -99,9 +99,12 @@ def _erd_files() -> dict[str, Path]:
 
 def _erd_folder() -> Path | None:
     """Find share/example-robot-data/robots of a wheel, or else of the prefix, as conda installs it."""
-    from importlib import metadata  # slow to load, and few scripts come here
-
     marker = f"share/{ERD_PACKAGE}/robots"
+    usual = next((folder for entry in sys.path if (folder := Path(entry) / "cmeel.prefix" / marker).is_dir()), None)
+    if usual is not None:
+        return usual
+    from importlib import metadata  # slow to load, and to ask
+
     try:
         installed = metadata.files(ERD_PACKAGE) or []
     except metadata.PackageNotFoundError:

@@ -124,19 +124,20 @@ class _Solve(ctypes.Structure):
 
 def at_once() -> bool:
     """Whether the library can be had at once; else it is made aside."""
-    return is_there(_text())
+    return is_there(source())
 
 
 @lru_cache(maxsize=1)
 def library() -> ctypes.CDLL:
     """The functions of an iteration, compiled or from the cache."""
-    found = load(_text())
+    found = load(source())
     if bound(found, "shooting_size", "", ctypes.c_long)() != ctypes.sizeof(_Solve):
         raise RuntimeError("iteration.h and compiled_iteration.py disagree about shooting_t")
     return found
 
 
-def _text() -> str:
+def source() -> str:
+    """The C text of an iteration."""
     folders = {"trajopt.lq": ("lq_types.h",), "trajopt.stage": ("stage_types.h",)}
     own = {"trajopt.solvers.shooting": ("bounded_lq.h", "decisions.h", "iteration.h")}
     texts = [
