@@ -17,7 +17,7 @@ from dynamics_backends.compiled.runtime.cache import cache_folder, prebuilt_fold
 if TYPE_CHECKING:
     from experiments.config.config import Config
 
-_OWN_FILE = re.compile(r"[0-9a-f]{32}\.(so|sha256|o|o\.sha256|known|turn)")
+_OWN_FILE = re.compile(r"[0-9a-f]{32}\.(so|sha256|o|o\.sha256|known|texts|turn)")
 
 
 class Contents(NamedTuple):
@@ -72,6 +72,7 @@ def prebuild() -> Contents:
 
     Raises CompilerError, and OSError where the folder cannot be written.
     """
+    from dynamics_backends.compiled.runtime.remembered import remember_sources
     from dynamics_backends.compiled.runtime.toolchain import find_toolchain
     from trajopt.solvers.prebuilt import steps
 
@@ -80,6 +81,7 @@ def prebuild() -> Contents:
     with cached_in(folder), ThreadPoolExecutor(os.cpu_count() or 1) as pool:
         find_toolchain()
         list(pool.map(lambda step: step(), steps()))
+        remember_sources()
         return contents()
 
 

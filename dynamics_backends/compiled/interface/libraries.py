@@ -1,7 +1,7 @@
 """From C source to functions that are called: compilation, the cache, addresses of arrays, workspaces and threads."""
 
 from dynamics_backends.compiled.loops.kernel import templates as templates
-from dynamics_backends.compiled.loops.ready import build as build_loops
+from dynamics_backends.compiled.loops.ready import build_loops as build_loops
 from dynamics_backends.compiled.runtime.ahead import is_there as is_there, loaded_soon as loaded_soon
 from dynamics_backends.compiled.runtime.aside import Aside as Aside, aside as aside
 from dynamics_backends.compiled.runtime.cache import (
@@ -23,6 +23,7 @@ from dynamics_backends.compiled.runtime.memory import (
 from dynamics_backends.compiled.runtime.remembered import (
     Sought as Sought,
     library as library,
+    remember_sources as remember_sources,
     remembered as remembered,
 )
 from dynamics_backends.compiled.runtime.toolchain import (

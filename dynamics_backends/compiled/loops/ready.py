@@ -1,13 +1,13 @@
 """Loops that are there already: a driver that never waits for a compiler.
 
 One kernel of a program serves all robots made of the usual joints.  Those of PROGRAMS are built with the installation, or when
-:func:`build` is called; programs and numbers without a kernel run on rows of NumPy.
+:func:`build_loops` is called; programs and numbers without a kernel run on rows of NumPy.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -29,10 +29,10 @@ PROGRAMS = tuple(variant for p in (ABA, FDSVA, FD_SECOND_ORDER) for variant in (
 _NAMES = frozenset(p.name for p in PROGRAMS)
 
 
-def build() -> None:
+def build_loops() -> None:
     """Have the kernels of PROGRAMS in the cache. Raises CompilerError."""
     for program in PROGRAMS:
-        remembered(lambda program=program: _described(program), *_question(program))
+        remembered(partial(_described, program), *_question(program))
 
 
 def _question(program: Program) -> tuple[Any, ...]:
@@ -55,8 +55,8 @@ def _known(program: Program) -> tuple[Any, LoopKernel] | None:
     library = None if found is None else existing(found[0])
     if found is None or library is None:
         return None
-    _, name, *rest = found
-    return library, LoopKernel(name, "", *rest, sparse=sparse_outputs(program))
+    _, name, inputs, outputs, *sizes = found
+    return library, LoopKernel(name, "", inputs, outputs, *sizes, sparse_outputs(program))
 
 
 class ReadyLoops:

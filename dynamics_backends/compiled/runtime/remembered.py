@@ -7,6 +7,7 @@ still that of one source, found by its own hash and checked by its own checksum.
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import logging
 from collections.abc import Callable
@@ -14,7 +15,8 @@ from typing import Any
 
 from dynamics_backends.compiled.runtime.cache import cache_folder, existing, key_of, load
 from dynamics_backends.compiled.runtime.kept_files import known_value, prebuilt_folder, write_value
-from dynamics_backends.compiled.runtime.structure import Unknown, digest
+from dynamics_backends.compiled.runtime.source_texts import remember
+from dynamics_backends.compiled.runtime.structure import Unknown, digest, toolkit_texts
 from dynamics_backends.compiled.runtime.toolchain import Toolchain, find_toolchain
 from dynamics_backends.compiled.runtime.turns import turn
 
@@ -100,6 +102,12 @@ def answered(*question: Any) -> Any:
     key = _key("answer", *question)
     known = None if key is None else known_value(f"{key}{SUFFIX}")
     return None if known is None else known[0]
+
+
+def remember_sources() -> None:
+    """Keep what the toolkit's sources mean, so that edits of docstrings and comments make nothing unknown."""
+    with contextlib.suppress(OSError):
+        remember(toolkit_texts())
 
 
 def _key(*question: Any) -> str | None:

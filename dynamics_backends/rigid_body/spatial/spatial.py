@@ -13,7 +13,7 @@ symbol or an array (rows, N); all operations are elementwise, so that one expres
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from itertools import count, islice
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any
@@ -91,9 +91,9 @@ def _written(kind: type[Struct], names: dict[type[Struct], str]) -> str:
     return "\n".join([*lines, *(f"def {head}: return {own}({', '.join(parts)})" for head, parts in each.items())])
 
 
-def leaves(x: Any) -> Sequence[Scalar]:
+def leaves(x: Any) -> list[Scalar]:
     """The scalars of a struct, or of a scalar itself, in slot order."""
-    return x.leaves(x) if isinstance(x, Struct) else (x,)
+    return list(x.leaves(x)) if isinstance(x, Struct) else [x]
 
 
 def build(kind: type[Struct] | None, values: Iterator[Scalar]) -> Any:
