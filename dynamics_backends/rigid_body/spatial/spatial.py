@@ -48,12 +48,12 @@ class Struct:
     def __init_subclass__(cls) -> None:
         paths = _paths(cls)
         cls.SIZE = len(paths)
-        cls.leaves = staticmethod(attrgetter(*paths))  # type: ignore[assignment]
+        cls.leaves = staticmethod(attrgetter(*paths))
         names = {f"kind{i}": kind for i, kind in enumerate(_kinds(cls))}
         exec(_written(cls, {kind: name for name, kind in names.items()}), names)
         for method in ("__init__", "__add__", "__sub__", "__neg__"):
             setattr(cls, method, names[method])
-        cls.build = staticmethod(names["built"])  # type: ignore[assignment]
+        cls.build = staticmethod(names["built"])
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({', '.join(repr(getattr(self, s)) for s in self.__slots__)})"
