@@ -55,8 +55,8 @@ def _known(program: Program) -> tuple[Any, LoopKernel] | None:
     library = None if found is None else existing(found[0])
     if found is None or library is None:
         return None
-    _, name, inputs, outputs, *sizes = found
-    return library, LoopKernel(name, "", inputs, outputs, *sizes, sparse_outputs(program))
+    _, name, inputs, outputs, sizes_in, sizes_out, room = found
+    return library, LoopKernel(name, "", inputs, outputs, sizes_in, sizes_out, room, sparse_outputs(program))
 
 
 class ReadyLoops:
