@@ -7,7 +7,6 @@ from dynamics_backends.compiled.runtime.aside import Aside as Aside, aside as as
 from dynamics_backends.compiled.runtime.cache import (
     cache_folder as cache_folder,
     load as load,
-    prebuilt_folder as prebuilt_folder,
 )
 from dynamics_backends.compiled.runtime.memory import (
     KNOTS_PER_THREAD as KNOTS_PER_THREAD,
