@@ -292,7 +292,7 @@ def plants_of(task: Task, settings: Settings, backend: BackendFactory, robot: st
 
     Beside a path with accelerations for controls, the robot is driven with the torques of inverse dynamics at its true state.
     robot: what the robot was loaded from, as in :func:`problems.task.load_fixed_base`; MuJoCo loads it again. Raises ValueError for
-    other dynamics, for contacts and friction in MuJoCo; UnknownName for a joint; ModuleNotFoundError without mujoco.
+    other dynamics, for constraints and joint friction in MuJoCo; UnknownName for a joint; ModuleNotFoundError without mujoco.
     """
     model, system = task.ocp.model, _system(task.ocp)
     if isinstance(system, AlongPath) and model is not None:
