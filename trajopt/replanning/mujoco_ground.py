@@ -77,6 +77,7 @@ class MujocoGround:
         import mujoco
 
         simulated.opt.disableflags &= ~int(mujoco.mjtDisableBit.mjDSBL_CONTACT)
+        simulated.opt.disableflags |= mujoco.mjtDisableBit.mjDSBL_AUTORESET  # what diverges stays so, and is told
         simulated.opt.integrator = mujoco.mjtIntegrator.mjINT_IMPLICITFAST
         simulated.opt.cone = mujoco.mjtCone.mjCONE_ELLIPTIC
         simulated.opt.impratio = STRENGTH

@@ -23,9 +23,10 @@ def stood(seconds: float, lift: float = 0.0, **ground):
     x0 = np.concatenate([standing.q, np.zeros(model.nv)])
     x0[2] += lift
     plant = MujocoPlant(robot_path("hyq"), model, x0, 1e-3, forces=forces, ground=MujocoGround(feet=FEET, **ground))
-    for _ in range(round(seconds / 0.005)):
+    for _ in range(round(seconds / 0.001)):
         x = plant.state()
-        plant.step(600.0 * (standing.joints - x[7:19]) - 20.0 * x[25:], 0.005)
+        plant.step(600.0 * (standing.joints - x[7:19]) - 20.0 * x[25:], 0.001)
+    assert not any(warning.number for warning in plant._data.warning)
     total = sum(_normal_force(plant, i) for i in range(plant._data.ncon))
     return x0, plant.state(), total / (model.total_mass * 9.81)
 
