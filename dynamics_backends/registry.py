@@ -16,7 +16,7 @@ from dynamics_backends.methods.complex_step import ComplexStep
 from dynamics_backends.methods.finite_difference import CentralDifference, FiniteDifference
 from dynamics_backends.methods.forward_ad import ForwardAD, StructuredAD
 from dynamics_backends.names import unknown_name
-from dynamics_backends.protocol import DynamicsBackend, HasDriver, HasPartials, Map, unwrapped
+from dynamics_backends.protocol import DynamicsBackend, HasDriver, HasPartials, Map, NeedsScheme, unwrapped
 from dynamics_backends.rigid_body.passes.drivers import run
 
 ENGINES = ("compiled", "numpy", "auto")
@@ -34,6 +34,10 @@ def _numeric(method: Callable[..., DynamicsBackend], map: Map, engine: str, **op
 
 def _analytic(map: Map, engine: str, **options: Any) -> DynamicsBackend:
     """The closed form is the map's own; the engine serves the recursions inside, or a map without them as a whole."""
+    if engine == "compiled" and isinstance(map, NeedsScheme):
+        from dynamics_backends.compiled.sources.stepped_analytic import SteppedAnalytic
+
+        return SteppedAnalytic(map, **options)  # type: ignore[arg-type]
     if engine != "compiled" or isinstance(map, HasDriver) or not isinstance(map, HasPartials):
         return Analytic.of(on_engine(map, engine), **options)
     from dynamics_backends.compiled.sources.traced_analytic import TracedAnalytic
