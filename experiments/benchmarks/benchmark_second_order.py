@@ -42,7 +42,7 @@ from dynamics_backends.rigid_body.urdf.loader import URDFWarning
 from experiments.analysis.tally import operations
 from experiments.analysis.timing import JOINTS, program_call, source_call, turns_of
 from experiments.baselines import second_order_references as references
-from experiments.studies import second_order_errors
+from experiments.papers.singh_2023 import second_order_errors
 from problems.robots import load_robot
 
 from .benchmark_compiled import BATCH

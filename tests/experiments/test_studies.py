@@ -10,8 +10,8 @@ from click.testing import CliRunner
 
 from experiments.baselines.cart_pendulum import CartPendulum
 from experiments.cli.main import main
-from experiments.studies import registry, report
-from experiments.studies.study import Comparison, Outcome, Study
+from experiments.papers import registry, report
+from experiments.papers.study import Comparison, Outcome, Study
 
 BAD_INPUT = 2
 

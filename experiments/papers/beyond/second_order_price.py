@@ -22,7 +22,7 @@ from experiments.analysis.compare import with_solver
 from experiments.analysis.timing import medians, program_call
 from experiments.config.build import build_task, make_ready, solve_task
 from experiments.config.config import load_config
-from experiments.studies.study import Outcome
+from experiments.papers.study import Outcome
 from problems.robots import load_robot
 
 SOURCE = "Beyond the papers; contraction of J. N. Nganga, P. M. Wensing, RA-L 2021, extended."

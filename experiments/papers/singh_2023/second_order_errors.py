@@ -25,7 +25,7 @@ from dynamics_backends.rigid_body.model.model import Model
 from dynamics_backends.rigid_body.model.sample_models import binary_tree, chain
 from experiments.analysis.timing import samples
 from experiments.baselines import second_order_references as references
-from experiments.studies.study import SINGH, Comparison, Outcome
+from experiments.papers.study import SINGH, Comparison, Outcome
 
 SOURCE = f"{SINGH}, fig. 11, 12, 20"
 SHAPES = {"chain": chain, "binary tree": binary_tree}

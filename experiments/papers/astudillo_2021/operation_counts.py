@@ -24,7 +24,7 @@ from dynamics_backends.rigid_body.derivatives.rnea_derivatives import IDSVA
 from dynamics_backends.rigid_body.model.model import Model
 from dynamics_backends.rigid_body.urdf.loader import URDFWarning
 from experiments.analysis.operations import by_type
-from experiments.studies.study import ASTUDILLO, Comparison, Outcome
+from experiments.papers.study import ASTUDILLO, Comparison, Outcome
 from problems.robots import load_robot
 
 ca = deferred("casadi")

@@ -18,7 +18,7 @@ import numpy as np
 import problems
 from experiments.config.build import build_task, make_ready, solve_task
 from experiments.config.config import load_config
-from experiments.studies.study import KUDRUSS, Comparison, Outcome
+from experiments.papers.study import KUDRUSS, Comparison, Outcome
 
 SOURCE = f"{KUDRUSS}, fig. 3"
 CONFIGS = Path(problems.__file__).parent / "configs"

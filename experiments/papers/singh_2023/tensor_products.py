@@ -20,7 +20,7 @@ from dynamics_backends.rigid_body.algorithms.aba import ABA
 from dynamics_backends.rigid_body.derivatives.rnea_derivatives import IDSVA
 from dynamics_backends.rigid_body.model.sample_models import chain
 from experiments.analysis.timing import medians, program_call
-from experiments.studies.study import SINGH, Comparison, Outcome
+from experiments.papers.study import SINGH, Comparison, Outcome
 
 SOURCE = f"{SINGH}, fig. 14, 15"
 BODIES, QUICK_BODIES = (2, 4, 8, 16, 32, 64, 110), (2, 4)

@@ -26,7 +26,7 @@ from dynamics_backends.rigid_body.model.model import Model
 from dynamics_backends.rigid_body.passes.passes import Program
 from experiments.analysis.timing import joined_samples, medians, program_call
 from experiments.baselines.generated_code import generated
-from experiments.studies.study import GIFTTHALER, Comparison, Outcome, times
+from experiments.papers.study import GIFTTHALER, Comparison, Outcome, times
 from problems.robots import load_robot
 
 ca = deferred("casadi")

@@ -25,7 +25,7 @@ from dynamics_backends.rigid_body.model.model import Model
 from dynamics_backends.rigid_body.urdf.loader import URDFWarning
 from experiments.analysis.timing import joined_samples, medians, program_call, samples
 from experiments.baselines.generated_code import generated, interpreted_call
-from experiments.studies.study import ASTUDILLO, Comparison, Outcome, times
+from experiments.papers.study import ASTUDILLO, Comparison, Outcome, times
 from problems.robots import load_robot, robot_path
 
 ca = deferred("casadi")

@@ -24,7 +24,7 @@ from dynamics_backends.rigid_body.derivatives.rnea_second_order import ID_SECOND
 from dynamics_backends.rigid_body.model.model import Model
 from experiments.analysis.timing import joined_samples, medians, program_call
 from experiments.baselines.generated_code import generated, matrix
-from experiments.studies.study import ASTUDILLO, Comparison, Outcome
+from experiments.papers.study import ASTUDILLO, Comparison, Outcome
 from problems.robots import load_robot
 
 ca = deferred("casadi")

@@ -14,7 +14,7 @@ from typing import Any
 import problems
 from experiments.config.build import build_task, make_ready, solve_task
 from experiments.config.config import load_config
-from experiments.studies.study import GIFTTHALER, Comparison, Outcome, times
+from experiments.papers.study import GIFTTHALER, Comparison, Outcome, times
 from trajopt.results.records import PHASES
 
 SOURCE = f"{GIFTTHALER}, fig. 3"

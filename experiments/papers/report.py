@@ -12,7 +12,7 @@ import time
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from experiments.studies.study import Comparison, Outcome, Study
+from experiments.papers.study import Comparison, Outcome, Study
 
 DATA, PICTURE, REPORT, DONE = "data.csv", "picture.png", "report.md", "done.json"
 PAGE = "report.html"

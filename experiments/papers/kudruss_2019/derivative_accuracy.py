@@ -26,7 +26,7 @@ from dynamics_backends.systems.constraints.constraint_kinds import JointRelation
 from dynamics_backends.systems.constraints.holonomic import Holonomic
 from experiments.baselines.cart_pendulum import CartPendulum, Derivatives
 from experiments.baselines.second_order_references import mass_slope_times
-from experiments.studies.study import KUDRUSS, Comparison, Outcome
+from experiments.papers.study import KUDRUSS, Comparison, Outcome
 from problems.robots.textbook import cart_pendulum
 
 SOURCE = f"{KUDRUSS}, fig. 1"

@@ -19,7 +19,7 @@ from dynamics_backends.registry import backend_names
 from experiments.analysis.compare import with_solver
 from experiments.config.build import build_task, make_ready, solve_task
 from experiments.config.config import Config, load_config
-from experiments.studies.study import Outcome
+from experiments.papers.study import Outcome
 
 SOURCE = "Beyond the papers."
 CONFIGS = Path(problems.__file__).parent / "configs"

@@ -23,7 +23,7 @@ from dynamics_backends.rigid_body.algorithms.crba import crba
 from dynamics_backends.rigid_body.model.model import Model
 from experiments.analysis.timing import joined_samples, medians
 from experiments.baselines.generated_code import generated, interpreted_call, matrix
-from experiments.studies.study import GIFTTHALER, Comparison, Outcome, times
+from experiments.papers.study import GIFTTHALER, Comparison, Outcome, times
 from problems.robots import load_robot
 
 ca = deferred("casadi")

@@ -14,10 +14,10 @@ import numpy as np
 import problems
 from dynamics_backends.protocol import Array
 from experiments.config.config import load_config
+from experiments.papers.study import GIFTTHALER, Comparison, Outcome
 from experiments.plots.canvas import BLUE, GRAY, ORANGE, figure, legend
 from experiments.plots.robot_picture import camera
 from experiments.replan.run import Setup, setup, simulate
-from experiments.studies.study import GIFTTHALER, Comparison, Outcome
 from problems.replanning.scenario import path_of
 from trajopt.replanning.run_log import RunLog
 from trajopt.view.motion import body_poses

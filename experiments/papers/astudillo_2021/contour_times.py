@@ -16,7 +16,7 @@ from typing import Any
 import problems
 from experiments.config.build import build_task, make_ready, solve_task
 from experiments.config.config import load_config
-from experiments.studies.study import ASTUDILLO, Comparison, Outcome, times
+from experiments.papers.study import ASTUDILLO, Comparison, Outcome, times
 
 SOURCE = f"{ASTUDILLO}, fig. 2"
 CONFIGS = Path(problems.__file__).parent / "configs"

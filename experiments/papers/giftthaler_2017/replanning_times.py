@@ -20,8 +20,8 @@ import numpy as np
 import problems
 from experiments.config.build import make_ready
 from experiments.config.config import Config, load_config
+from experiments.papers.study import GIFTTHALER, Comparison, Outcome, times
 from experiments.replan.run import setup, simulate
-from experiments.studies.study import GIFTTHALER, Comparison, Outcome, times
 
 SOURCE = f"{GIFTTHALER}, fig. 5"
 CONFIG = Path(problems.__file__).parent / "configs" / "irb4600_replan.toml"

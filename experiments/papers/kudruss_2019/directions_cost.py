@@ -24,7 +24,7 @@ from dynamics_backends.rigid_body.model.model import Model
 from dynamics_backends.systems.constraints.constraint_kinds import PointContact
 from dynamics_backends.systems.constraints.holonomic import Holonomic
 from experiments.baselines.generated_code import matrix
-from experiments.studies.study import KUDRUSS, Comparison, Outcome
+from experiments.papers.study import KUDRUSS, Comparison, Outcome
 from problems.robots.textbook import multi_pendulum
 
 ca = deferred("casadi")

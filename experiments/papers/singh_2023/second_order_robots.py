@@ -20,7 +20,7 @@ from dynamics_backends.rigid_body.urdf.loader import URDFWarning
 from experiments.analysis.timing import joined_samples, medians, program_call
 from experiments.baselines.casadi_second_order import second_order_function
 from experiments.baselines.generated_code import generated, interpreted_call
-from experiments.studies.study import SINGH, Comparison, Outcome, times
+from experiments.papers.study import SINGH, Comparison, Outcome, times
 from problems.robots import load_robot
 
 SOURCE = f"{SINGH}, fig. 10 and 19"

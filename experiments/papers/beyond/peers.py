@@ -28,7 +28,7 @@ from dynamics_backends.rigid_body.urdf.loader import URDFWarning
 from dynamics_backends.systems.bodies.rigid_body_quantities import ForwardDynamics
 from experiments.analysis.timing import joined_samples, medians, program_call, samples
 from experiments.baselines.generated_code import generated
-from experiments.studies.study import Outcome
+from experiments.papers.study import Outcome
 from problems.robots import load_robot, robot_path
 
 ca = deferred("casadi")

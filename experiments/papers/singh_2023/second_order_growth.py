@@ -27,7 +27,7 @@ from dynamics_backends.rigid_body.model.sample_models import binary_tree, chain
 from experiments.analysis.tally import operations
 from experiments.analysis.timing import medians, program_call, samples
 from experiments.baselines import second_order_references as references
-from experiments.studies.study import SINGH, Comparison, Outcome
+from experiments.papers.study import SINGH, Comparison, Outcome
 
 SOURCE = f"{SINGH}, fig. 7, 8, 16-18, table III"
 SHAPES = {"chain": chain, "binary tree": binary_tree}

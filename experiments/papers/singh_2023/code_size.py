@@ -17,7 +17,7 @@ from dynamics_backends.rigid_body.model.sample_models import chain
 from experiments.analysis.timing import JOINTS, joined_samples
 from experiments.baselines.casadi_second_order import second_order_function
 from experiments.baselines.generated_code import generated
-from experiments.studies.study import SINGH, Comparison, Outcome
+from experiments.papers.study import SINGH, Comparison, Outcome
 
 SOURCE = f"{SINGH}, fig. 9"
 BODIES, QUICK_BODIES = (2, 4, 6, 8, 10, 12), (2, 3)
