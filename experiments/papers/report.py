@@ -10,8 +10,10 @@ import os
 import platform
 import time
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from pathlib import Path
 
+from experiments.papers.published import missing
 from experiments.papers.study import Comparison, Outcome, Study
 
 DATA, PICTURE, REPORT, DONE = "data.csv", "picture.png", "report.md", "done.json"
@@ -29,6 +31,9 @@ def conduct(study: Study, folder: Path, quick: bool) -> Outcome:
     began = time.perf_counter()
     outcome = study.run(quick)
     seconds = time.perf_counter() - began
+    why = "left out of quick runs" if quick else "not found by this run"
+    absent = [Comparison(f.what, f.figure, "n/a", False, why) for f in missing(study.name, outcome.comparisons)]
+    outcome = replace(outcome, comparisons=[*outcome.comparisons, *absent])
     folder.mkdir(parents=True, exist_ok=True)
     write_csv(folder / DATA, outcome)
     outcome.draw(folder / PICTURE)

@@ -19,7 +19,7 @@ from dynamics_backends.rigid_body.model.model import Model
 from dynamics_backends.rigid_body.model.sample_models import binary_tree, chain
 from experiments.analysis.timing import samples
 from experiments.baselines import second_order_references as references
-from experiments.papers.singh_2023.second_order_errors import measures
+from experiments.baselines.second_order_errors import measures
 from experiments.papers.study import SINGH, Comparison, Outcome
 
 SOURCE = f"{SINGH}, fig. 21-23"
