@@ -247,6 +247,11 @@ from trajopt.replanning.run_log import (
     EventKind as EventKind,
     RunLog as RunLog,
 )
+from trajopt.replanning.setpoints import (
+    Setpoint as Setpoint,
+    setpoint as setpoint,
+    setpoints as setpoints,
+)
 from trajopt.replanning.simulator import Simulator as Simulator
 from trajopt.replanning.workers import (
     ScriptedWorker as ScriptedWorker,
