@@ -11,6 +11,7 @@ from click.testing import CliRunner
 from experiments.baselines.cart_pendulum import CartPendulum
 from experiments.cli.main import main
 from experiments.papers import published, registry, report
+from experiments.papers.beyond import peer_solves, peers
 from experiments.papers.study import Comparison, Outcome, Study
 
 BAD_INPUT = 2
@@ -147,3 +148,14 @@ def test_a_figure_that_an_experiment_lacks_is_named():
     what = [Comparison("mean error of FD, worst", "about 5e-06", "4e-06")]
     left = [f.what for f in published.missing("derivative-accuracy", what)]
     assert left == ["mean error of FDC,", "mean error of AD,", "mean error of ED,"]
+
+
+# -- peers ---------------------------------------------------------------------------------------------------
+
+
+def test_a_solve_that_ends_elsewhere_is_no_comparison_of_the_same_optimum():
+    same, other = (peer_solves._row("reach", "peer", 2.0, 6.0, apart) for apart in (1e-9, 1e-3))
+    assert same["what"] == "whole solve" and "another optimum" in other["what"]
+    told = peers._comparison(same)
+    assert (told.published, told.ours, told.worse) == ("6 ms in this run", "2 ms", False) and "by ours 3;" in told.why
+    assert peers._comparison(peer_solves._row("reach", "peer", 6.0, 2.0, 0.0)).worse

@@ -2,9 +2,9 @@
 
 Derivatives of forward dynamics: Pinocchio's closed forms called from Python, CasADi's AD of the articulated-body algorithm as C
 code. MuJoCo's finite differences: mj_forward for each of the 3 n directions and once more.  Each peer first shows the same
-numbers: the largest difference of the derivatives, relative to the largest of them, stands in the table.  Solves: Crocoddyl on
-its own problems, in an environment of its own (python -m experiments.benchmark_crocoddyl), and IPOPT and fatrop with CasADi
-(python -m experiments.benchmark_dms --peer) have benchmarks, whose tables they print.  A peer that is not installed is told.
+numbers: the largest difference of the derivatives, relative to the largest of them, stands in the table; of solves, that of the
+optimal costs.  Solves: see :mod:`experiments.papers.beyond.peer_solves`; quick runs leave them out.  A peer that is not
+installed is told.
 """
 
 from __future__ import annotations
@@ -28,7 +28,8 @@ from dynamics_backends.rigid_body.urdf.loader import URDFWarning
 from dynamics_backends.systems.bodies.rigid_body_quantities import ForwardDynamics
 from experiments.analysis.timing import joined_samples, medians, program_call, samples
 from experiments.baselines.generated_code import generated
-from experiments.papers.study import Outcome
+from experiments.papers.beyond.peer_solves import solves
+from experiments.papers.study import Comparison, Outcome
 from problems.robots import load_robot, robot_path
 
 ca = deferred("casadi")
@@ -53,11 +54,26 @@ class Peer(NamedTuple):
 def run(quick: bool) -> Outcome:
     """A row for each robot and peer."""
     rows = [row for robot in (QUICK if quick else ROBOTS) for row in _rows(robot, quick)]
-    missing = [name for name in ("pinocchio", "mujoco", "crocoddyl") if find_spec(name) is None]
-    remarks = [f"Not installed here: {', '.join(missing)}."] if missing else []
+    missing = [name for name in ("pinocchio", "mujoco") if find_spec(name) is None]
+    whole, absent = ([], []) if quick else solves()
+    rows += whole
+    remarks = [f"Not installed here: {', '.join([*missing, *absent])}."] if missing or absent else []
+    if quick:
+        remarks.append("Whole solves beside Crocoddyl, IPOPT and fatrop are left out of quick runs.")
     ratios = [r["peer by ours"] for r in rows]
     remarks.append(f"The peers take {min(ratios):.3g} to {max(ratios):.3g} times as long.")
-    return Outcome(rows, [], partial(_draw, rows), remarks)
+    return Outcome(rows, [_comparison(r) for r in rows], partial(_draw, rows), remarks)
+
+
+def _comparison(r: dict[str, Any]) -> Comparison:
+    """The peer in the place of what is published: it was measured in the same run."""
+    ours, theirs = (
+        f"{r[key]:.3g} us" if r[key] < 1e3 else f"{r[key] / 1e3:.3g} ms" for key in ("ours [us]", "peer [us]")
+    )
+    why = f"its time by ours {r['peer by ours']:.3g}; results differ by {r['largest difference']:.0e}, relative"
+    return Comparison(
+        f"{r['what']}, {r['robot']}: {r['peer']}", f"{theirs} in this run", ours, r["peer by ours"] < 1.0, why
+    )
 
 
 def _rows(robot: str, quick: bool) -> Iterator[dict[str, Any]]:
