@@ -68,6 +68,7 @@ def _refined(
     while found.ocp is not None and solution.status.code is not StatusCode.INTERRUPTED:
         solution = solve(found.ocp, found.guess, near(config.solver_options), callback, config.solver_name)
         found, rounds = refined(solution), rounds + 1
+    solution = found.solution or solution
     meta = {**solution.meta, "check": found.report, "rounds": rounds}
     status = solution.status
     if status.success and not found.good:

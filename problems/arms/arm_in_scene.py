@@ -27,12 +27,12 @@ from dynamics_backends.rigid_body.model.model import Model
 from dynamics_backends.rigid_body.spatial.rotations import rpy_matrix
 from problems.arms.arm import Arm, Configuration
 from problems.arms.in_scene import Costs, Limits, MotionInScene, motion_at, plan_along
+from problems.arms.scene_refinement import FIRST, KEPT, Refinement
 from problems.arms.scene_settings import SceneBody, load_scene
 from problems.task import (
     BackendFactory,
     Checked,
     Checks,
-    Refined,
     Task,
     load_fixed_base,
     not_negative,
@@ -48,16 +48,6 @@ from trajopt.guesses.rrt_connect import rrt_connect, short_cut
 from trajopt.problem.constraints import Constraint
 
 Point = tuple[float, float, float]
-ROUNDS = 8
-"""Solves of a problem at most."""
-PATIENT = 5
-"""Up to this round a motion that takes longer than the guess is not what was looked for."""
-MORE = 0.01
-"""[m] The margin of a step grows by no more than this in a round."""
-DEEP = 0.01
-"""[m] A motion that goes deeper has gone through something: the next solve starts where this one did, with its pairs as well."""
-KEPT = 0.5
-"""The share of the margin that a solution must keep."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -186,7 +176,7 @@ def task_in_scene(
     motion = MotionInScene(model, pairs, limits, costs, s.knots, s.checks_per_step, s.margin, exact)
     corners = path_of(s, arm.q0, goal, pairs, model) if path is None else path
     guess = plan_along(corners, limits, s.knots)
-    ocp = motion.ocp(backend, arm.q0, guess, _goal_constraints(s, arm, motion))
+    ocp = motion.ocp(backend, arm.q0, guess, _goal_constraints(s, arm, motion), FIRST)
     goal_point = position_of(model, arm.frame, goal) if s.goal_position is None else np.array(s.goal_position)
     refinement = Refinement(motion, check, ocp, guess)
     doubts = (
@@ -206,64 +196,6 @@ def task_in_scene(
         refined=refinement.refined,
         latest=lambda: refinement.latest,
     )
-
-
-class Refinement:
-    """Checks of solutions, and what they teach: margins grow where a motion came too close, and what one went through is looked at
-    from then on."""
-
-    def __init__(self, motion: MotionInScene, check: MeshCheck | None, ocp: to.OCP, guess: to.Guess) -> None:
-        self.motion, self.check, self.ocp = motion, check, ocp
-        self.free, self.seen, self.latest = guess, [guess], ocp
-        self.more = np.zeros((motion.checks, motion.knots))
-        self.rounds = 0
-
-    def refined(self, solution: to.Solution) -> Refined:
-        """See :class:`problems.task.Refined`."""
-        motion, n = self.motion, self.motion.model.nv
-        self.rounds += 1
-        qs, _, _, times = motion_at(solution, n, RATE)
-        least = self._least(qs, times)
-        stuck = not solution.status.success or (self.rounds < PATIENT and times[-1] > self.free.xs[-1, -1])
-        free = least.distance >= KEPT * motion.margin
-        report = f"least distance {least}" if free else f"the motion comes too close: {least}"
-        if free and (not stuck or self.rounds >= ROUNDS):
-            return Refined(True, report)
-        if self.rounds >= ROUNDS:
-            return Refined(False, report)
-        if stuck:  # in a corner, mostly slow: another way from the first guess, with some of what was learned
-            self.more *= 0.5
-            self.seen.append(to.Guess(solution.xs, solution.us))
-            return self._again(report, self.free)
-        plan = to.Guess(solution.xs, solution.us)
-        self.seen.append(plan)
-        if least.distance < -DEEP and self.rounds % 2:
-            return self._again(report, self.free)
-        self._ask_more(qs, times)
-        return self._again(report, plan)
-
-    def _again(self, report: str, start: to.Guess) -> Refined:
-        self.latest = self.motion.with_pairs(self.ocp, start, self.more, self.seen)
-        return Refined(False, report, self.latest, start)
-
-    def _ask_more(self, qs: Array, times: Array) -> None:
-        """Let the margins grow in steps that come too close, between the places where distances hold."""
-        motion = self.motion
-        step = np.minimum((times / times[-1] * motion.knots).astype(int), motion.knots - 1)
-        for k in range(motion.knots):
-            near = self._least(qs[step == k], times[step == k]).distance
-            if near < 0.75 * motion.margin:
-                grown = min(motion.margin - near, MORE)
-                self.more[:, k] += grown
-                self.more[-1, max(k - 1, 0)] += 0.5 * grown
-                self.more[0, min(k + 1, motion.knots - 1)] += 0.5 * grown
-
-    def _least(self, qs: Array, times: Array) -> LeastDistance:
-        if self.check is not None:
-            return self.check.along(qs, times)
-        gaps = self.motion.pairs.least(qs, times)
-        k = int(np.argmin(gaps))
-        return LeastDistance(float(gaps[k]), "a capsule of the robot", "the scene", float(times[k]))
 
 
 def robot_shapes(model: Model, missing: str = "error") -> tuple[tuple[PlacedShape, ...], tuple[str, ...]]:

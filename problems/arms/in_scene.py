@@ -31,6 +31,7 @@ from problems.arms.joint_torques import Torques
 from problems.task import BackendFactory
 from trajopt.collisions.broad_phase import CollisionPairs
 from trajopt.collisions.free_space import TruePieces
+from trajopt.guesses.timed_path import timed_motion
 from trajopt.problem.along_step import AHEAD, AlongStep, OfPositions
 from trajopt.problem.constraints import Constraint
 from trajopt.problem.impact_stage import ImpactStage
@@ -100,8 +101,10 @@ class MotionInScene:
         return np.arange(self.checks) / (self.checks * self.knots)
 
     # -- the problem ----------------------------------------------------------------------------------------------------
-    def ocp(self, backend: BackendFactory, q0: Array, guess: to.Guess, goal: Sequence[Constraint]) -> to.OCP:
-        """The problem from q0 (nq,) to a goal, with the pairs of a guess."""
+    def ocp(
+        self, backend: BackendFactory, q0: Array, guess: to.Guess, goal: Sequence[Constraint], tube: float = np.inf
+    ) -> to.OCP:
+        """The problem from q0 (nq,) to a goal, with the pairs of a guess, and within a tube about that."""
         n, limits = self.model.nv, self.limits
         dynamics = to.SampledSystem(backend(self.system), "rk4", 1)
         steps = np.full(self.knots, 1.0 / self.knots)
@@ -123,16 +126,13 @@ class MotionInScene:
             model=self.model,
             terminal_constraints=(to.state_bounds(self.manifold, -rest, rest, "rest"), *goal),
         )
-        return self.with_pairs(ocp, guess)
+        return self.with_pairs(ocp, guess, tube=tube)
 
     def _state_limits(self) -> list[Constraint]:
-        limits = self.limits
-        free = [np.inf]
-        lower = np.concatenate([limits.q_lower, -limits.velocity, np.negative(free)])
-        upper = np.concatenate([limits.q_upper, limits.velocity, free])
-        if not (np.isfinite(lower) | np.isfinite(upper)).any():
-            return []
-        return [to.state_bounds(self.manifold, lower, upper, "limits of the motion")]
+        """With bounds still to be chosen."""
+        bounded = np.full(self.manifold.nx, np.inf)
+        bounded[:-1] = 1.0
+        return [to.state_bounds(self.manifold, -bounded, bounded, STATES)]
 
     def _torque_limits(self) -> list[Constraint]:
         limit = self.limits.torque
@@ -140,7 +140,7 @@ class MotionInScene:
             return []
         bound = np.where(np.isfinite(limit), 1.0, np.inf)
         residual = self._along(Torques(self.model, np.where(np.isfinite(limit), limit, 1.0).tolist()))
-        return [Constraint("torque limits", residual, -bound, bound, {AHEAD: np.array([0.5 / self.knots])})]
+        return [Constraint(TORQUES, residual, -bound, bound, {AHEAD: np.array([0.5 / self.knots])})]
 
     def _clearance_constraints(self) -> list[Constraint]:
         """With bounds and parameters still to be chosen."""
@@ -198,8 +198,18 @@ class MotionInScene:
         plan: to.Guess,
         more: Array | None = None,
         also: Sequence[to.Guess] = (),
+        tube: float = np.inf,
+        torques: Array | float = 1.0,
     ) -> to.OCP:
-        """The problem with the pairs of a plan, and with those near on others; more: (checks, N) [m], added to the margin."""
+        """The problem with the pairs of a plan, and with those near on others.
+
+        more: (checks, N) [m], added to the margin. tube: how far configurations at knots may be from those of the plan.
+        torques: (N, nv) shares of their limits that they may take.
+        """
+        ocp = self._within(ocp, plan, tube)
+        if np.isfinite(self.limits.torque).any():
+            bound = np.where(np.isfinite(self.limits.torque), torques, np.inf) * np.ones((self.knots, 1))
+            ocp = ocp.updated(TORQUES, lower=-bound, upper=bound)
         if self.clearances is None:
             return ocp
         qs, times = self.places(plan.xs, plan.us)
@@ -212,6 +222,15 @@ class MotionInScene:
             own = slice(j * self.knots, (j + 1) * self.knots)
             ocp = ocp.updated(_name(j), lower=chosen.lower[own], pairs=chosen.pairs[own])
         return ocp
+
+    def _within(self, ocp: to.OCP, plan: to.Guess, tube: float) -> to.OCP:
+        """The limits of the motion, those of configurations within a tube about a plan; the start is given, without limits."""
+        n, limits, q = self.model.nv, self.limits, plan.xs[1:-1, : self.model.nv]
+        rates = np.broadcast_to(limits.velocity, (self.knots, n))
+        lower = np.concatenate([np.maximum(limits.q_lower, q - tube), -rates], axis=1)
+        upper = np.concatenate([np.minimum(limits.q_upper, q + tube), rates], axis=1)
+        lower[0], upper[0] = -np.inf, np.inf
+        return ocp.updated(STATES, lower=lower, upper=upper)
 
     def margins(self, plan: to.Guess, asked: Array | float) -> Array:
         """What is asked (checks, N) [m]; near start and goal no more than what these leave."""
@@ -237,10 +256,15 @@ class MotionInScene:
         return min([MOST, *(true.distance(0, int(i), int(o)) for i, o in close)])
 
 
+STATES, TORQUES = "limits of the motion", "torque limits"
 LEFT = 0.9
 """The share of the distance at start and goal that is asked near them."""
 MOST = 0.02
 """[m] Distances at start and goal are of interest up to this."""
+
+
+UNLIMITED = 10.0
+"""[rad/s^2, m/s^2] The guess takes no larger accelerations where no limit is given."""
 
 
 def _name(j: int) -> str:
@@ -280,27 +304,12 @@ def motion_at(plan: to.Guess | to.Solution, n: int, rate: float) -> tuple[Array,
 
 
 def plan_along(path: Array, limits: Limits, knots: int) -> to.Guess:
-    """A guess along corners (K, n) of a path: from rest to rest, as fast as the limits of velocity and acceleration let it pass
-    the knots."""
-    steps = np.linalg.norm(np.diff(path, axis=0), axis=1)
-    along = np.concatenate([[0.0], np.cumsum(steps)])
-    r = np.linspace(0.0, 1.0, knots + 1)
-    s = along[-1] * r**2 * (3.0 - 2.0 * r)
-    q = np.stack([np.interp(s, along, column) for column in path.T], axis=1)
-    slope = np.gradient(q, 1.0 / knots, axis=0)
-    slope[[0, -1]] = 0.0
-    bend = np.diff(slope, axis=0) * knots
-    acceleration = np.where(np.isfinite(limits.acceleration), limits.acceleration, 10.0)
-    duration = max(
-        float((np.abs(slope) / limits.velocity).max()),
-        float(np.sqrt((np.abs(bend) / acceleration).max())),
-        limits.duration[0],
-    )
-    T = float(np.clip(duration, *limits.duration))
+    """A guess along corners (K, n) of a path: from rest to rest, nearly as fast as the limits of velocity and acceleration let it be."""
     n = path.shape[1]
-    v = np.clip(slope / T, -limits.velocity, limits.velocity)
-    a = np.clip(bend / T**2, -limits.acceleration, limits.acceleration)
-    xs = np.concatenate([np.vstack([q[:1], q]), np.vstack([v[:1], v]), np.full((knots + 2, 1), T)], axis=1)
-    us = np.vstack([np.zeros((1, n)), a])
+    acceleration = np.where(np.isfinite(limits.acceleration), limits.acceleration, UNLIMITED)
+    found = timed_motion(path, limits.velocity, acceleration, knots, limits.duration[0])
+    T = min(found.duration, limits.duration[1])
+    states = np.concatenate([found.q, found.v, np.full((knots + 1, 1), T)], axis=1)
+    us = np.vstack([np.zeros((1, n)), found.a])
     us[0, 0] = T
-    return to.Guess(xs, us)
+    return to.Guess(np.vstack([states[:1], states]), us)

@@ -76,7 +76,7 @@ class CollisionPairs:
     robot: RobotCover
     scene: Scene
     own: tuple[tuple[int, int], ...] = ()
-    reach: float = 0.15
+    reach: float = 0.4
 
     @cached_property
     def cores(self) -> tuple[tuple[int, Core], ...]:
@@ -95,7 +95,7 @@ class CollisionPairs:
         model, found = self.robot.model, []
         for b in self.links:
             depth, last = int(model.depth[b]), b not in model.parent
-            boxes, cylinders = 1 + (depth >= 2) + 4 * last, (depth >= 2) + 2 * last
+            boxes, cylinders = 1 + 2 * (depth >= 2) + 7 * last, (depth >= 2) + 3 * last
             found += [Slot(b, WORLD, "box")] * (boxes if "box" in kinds else 0)
             found += [Slot(b, WORLD, "cylinder")] * (cylinders if "cylinder" in kinds else 0)
         return (*found, *(Slot(far, near, "box") for near, far in self.own if near != WORLD))
@@ -149,7 +149,9 @@ class CollisionPairs:
                 continue
             block = nearest[:, pieces][:, :, cores]
             rank = np.argsort(np.argsort(block, axis=1, kind="stable"), axis=1)
-            order = np.argsort((block + SPREAD * rank).reshape(M, -1), axis=1, kind="stable")[:, : len(own)]
+            first = np.clip(block.min(axis=1, keepdims=True), 0.0, self.reach)
+            spread = (block + rank * (SPREAD + FARTHER * first)).reshape(M, -1)
+            order = np.argsort(spread, axis=1, kind="stable")[:, : len(own)]
             within = np.take_along_axis(block.reshape(M, -1), order, axis=1) < self.reach
             for k, place in np.argwhere(within).tolist():
                 slot, flat = own[place], int(order[k, place])
@@ -230,6 +232,7 @@ class CollisionPairs:
 
 SPREAD = 0.015
 """[m] A link's second capsule near a body counts as farther by this, its third by twice as much: each body gets a slot first."""
+FARTHER = 0.5
 RELIEVED = 0.03
 """[m] The true shapes of pairs farther apart than this do not matter."""
 _FAR = np.concatenate([np.zeros(6), np.eye(3).ravel(), [0.0, 0.0, 1e3], np.zeros(3)])
