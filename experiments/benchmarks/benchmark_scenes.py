@@ -1,6 +1,6 @@
 """Arms in scenes that others made, to locally time-optimal motions, beside a sampling planner with its path parametrized by time.
 
-    python -m experiments.benchmark_scenes [--scenes FILE] [--kind NAME ...] [--limit n] [--seed s] [--solver dms] [--out DIR]
+    python -m experiments.benchmark_scenes [--scenes FILE] [--kind NAME ...] [--limit n] [--seed s] [--solver ipm] [--out DIR]
 
 FILE is JSON, packed by xz or not: "robot", "joints", and under "problems" lists of problems by kind, each with start, goal and
 objects (boxes by edge lengths, cylinders by height and radius; position, quaternion x y z w in the base's frame), clearance where
@@ -84,6 +84,10 @@ class Row(NamedTuple):
     of: str
 
 
+def _backend(system: Any) -> Any:
+    return make_backend(system, "analytic", engine="auto")
+
+
 def read_scenes(path: Path) -> dict[str, Any]:
     """The content of a file."""
     content = path.read_bytes()
@@ -150,15 +154,12 @@ class Bench:
         limits = limits_of(s, self.model)
         began = time.perf_counter()
         pairs = CollisionPairs(self.cover, scene, self.own.pairs)
-        path = path_of(s, start, goal, pairs, self.model)
+        path, _ = path_of(s, start, goal, pairs, self.model)
         guess_ms = 1e3 * (time.perf_counter() - began)
         planned = planned_duration(path, limits, self.model, check)
 
-        def backend(system: Any) -> Any:
-            return make_backend(system, "analytic", engine="auto")
-
         began, processor = time.perf_counter(), time.process_time()
-        task = task_in_scene(s, arm, self.cover, self.shapes, scene, self.own, backend, path=path)
+        task = task_in_scene(s, arm, self.cover, self.shapes, scene, self.own, _backend, path=path)
         solution = solve_task(self.config, task)
         solve_ms, processor_ms = 1e3 * (time.perf_counter() - began), 1e3 * (time.process_time() - processor)
         q, v, a, times = motion_at(solution, self.model.nv, RATE)
@@ -303,13 +304,13 @@ def main() -> None:
     parser.add_argument("--kind", nargs="+", help="of the scenes; default: all")
     parser.add_argument("--limit", type=int, help="problems of each kind")
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--solver", default="dms")
+    parser.add_argument("--solver", default="ipm")
     parser.add_argument("--robot", help='default: "erd:" and the first word of the robot in the file')
     parser.add_argument("--accelerations", type=float, nargs="+", default=PANDA, help="limits by joint [rad/s^2]")
     parser.add_argument("--out", type=Path, help="folder of the CSV")
     a = parser.parse_args()
     scenes = read_scenes(a.scenes)
-    options = {"gradient_tolerance": 1e-4, "constraint_tolerance": 1e-6}
+    options = {"gradient_tolerance": 1e-3, "constraint_tolerance": 1e-5}
     bench = Bench(a.robot or f"erd:{scenes['robot'].split()[0]}", tuple(a.accelerations), a.solver, options)
     if a.out is not None:
         a.out.mkdir(parents=True, exist_ok=True)

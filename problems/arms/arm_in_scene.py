@@ -19,16 +19,17 @@ import numpy as np
 import trajopt as to
 from dynamics_backends.protocol import Array
 from dynamics_backends.rigid_body.geometry.cover import covers
-from dynamics_backends.rigid_body.geometry.robot_cover import RobotCover
+from dynamics_backends.rigid_body.geometry.robot_cover import RobotCover, body_poses
 from dynamics_backends.rigid_body.geometry.scene import Scene
 from dynamics_backends.rigid_body.geometry.shapes import PlacedShape
 from dynamics_backends.rigid_body.geometry.urdf_shapes import urdf_shapes
 from dynamics_backends.rigid_body.model.model import Model
 from dynamics_backends.rigid_body.spatial.rotations import rpy_matrix
 from problems.arms.arm import Arm, Configuration
-from problems.arms.in_scene import Costs, Limits, MotionInScene, motion_at, plan_along
-from problems.arms.scene_refinement import FIRST, KEPT, Refinement
+from problems.arms.in_scene import Limits, MotionInScene, plan_along
+from problems.arms.scene_refinement import KEPT, WIDE, Refinement
 from problems.arms.scene_settings import SceneBody, load_scene
+from problems.arms.scene_structure import Costs
 from problems.task import (
     BackendFactory,
     Checked,
@@ -37,11 +38,10 @@ from problems.task import (
     load_fixed_base,
     not_negative,
     per_dof,
-    position_of,
 )
 from trajopt.collisions.broad_phase import CollisionPairs
 from trajopt.collisions.free_space import FreeSpace
-from trajopt.collisions.mesh_check import RATE, LeastDistance, MeshCheck
+from trajopt.collisions.mesh_check import MeshCheck
 from trajopt.collisions.own_pairs import OwnPairs, own_pairs
 from trajopt.guesses.inverse_kinematics import inverse_kinematics
 from trajopt.guesses.rrt_connect import rrt_connect, short_cut
@@ -172,13 +172,14 @@ def task_in_scene(
     goal = _goal_configuration(s, arm, pairs)
     _require_free(goal, "the goal", pairs, check)
     limits = limits_of(s, model)
-    costs = Costs(s.weights.time, s.weights.acceleration, s.weights.energy, np.full(model.nv, s.acceleration_scale))
+    costs = Costs(s.weights.time, s.weights.acceleration, s.weights.energy, s.acceleration_scale)
     motion = MotionInScene(model, pairs, limits, costs, s.knots, s.checks_per_step, s.margin, exact)
-    corners = path_of(s, arm.q0, goal, pairs, model) if path is None else path
+    corners, free = path_of(s, arm.q0, goal, pairs, model) if path is None else (path, True)
+    tube = WIDE if free else np.inf
     guess = plan_along(corners, limits, s.knots)
-    ocp = motion.ocp(backend, arm.q0, guess, _goal_constraints(s, arm, motion), FIRST)
-    goal_point = position_of(model, arm.frame, goal) if s.goal_position is None else np.array(s.goal_position)
-    refinement = Refinement(motion, check, ocp, guess)
+    ocp = motion.ocp(backend, arm.q0, guess, _goal_constraints(s, arm, motion), tube)
+    goal_point = _position(model, arm.frame, goal) if s.goal_position is None else np.array(s.goal_position)
+    refinement = Refinement(motion, check, ocp, guess, tube)
     doubts = (
         ()
         if exact
@@ -245,19 +246,22 @@ def limits_of(s: Settings, model: Model) -> Limits:
     )
 
 
-def path_of(s: Settings, q0: Array, goal: Array, pairs: CollisionPairs, model: Model) -> Array:
-    """Corners (K, nq) of a way from q0 to the goal; the straight line where no planner is installed or none finds a way."""
+def path_of(s: Settings, q0: Array, goal: Array, pairs: CollisionPairs, model: Model) -> tuple[Array, bool]:
+    """Corners (K, nq) of a way from q0 to the goal, and whether it is known to be free; the straight line where no planner is
+    installed or none finds a way."""
     straight = np.stack([q0, goal])
+    if s.guess == "straight":
+        return straight, False
     space = FreeSpace(pairs, KEPT * s.margin)
-    if s.guess == "straight" or (s.guess == "auto" and not space.line_touches(q0, goal, 0.04)):
-        return straight
+    if not space.line_touches(q0, goal, 0.04):
+        return straight, True
     if s.guess == "auto" and find_spec("ompl") is None:
-        return straight
+        return straight, False
     lower, upper = np.asarray(model.q_lower), np.asarray(model.q_upper)
     found = rrt_connect(
         space.touches, space.line_touches, q0, goal, lower, upper, seed=s.seed, time_limit=s.planning_time
     )
-    return straight if found is None else short_cut(found, space.line_touches, seed=s.seed)
+    return (straight, False) if found is None else (short_cut(found, space.line_touches, seed=s.seed), True)
 
 
 def _require_free(q: Array, what: str, pairs: CollisionPairs, check: MeshCheck | None) -> None:
@@ -303,7 +307,7 @@ def _goal_configuration(s: Settings, arm: Arm, pairs: CollisionPairs) -> Array:
 
 
 def _goal_constraints(s: Settings, arm: Arm, motion: MotionInScene) -> list[Constraint]:
-    manifold, n = motion.manifold, arm.model.nq
+    manifold, n = motion.structure.manifold, arm.model.nq
     if arm.x_goal is not None or s.free_axis is not None:
         goal = arm.x_goal[:n] if arm.x_goal is not None else _goal_configuration(s, arm, motion.pairs)
         free = np.full(manifold.nx - n, np.inf)
@@ -313,6 +317,13 @@ def _goal_constraints(s: Settings, arm: Arm, motion: MotionInScene) -> list[Cons
         return [to.bounded(to.frame_position_cost(arm.model, manifold, arm.frame, s.goal_position, 1.0, "goal"))]
     R = rpy_matrix(s.goal_rotation)
     return [to.bounded(to.frame_placement_cost(arm.model, manifold, arm.frame, s.goal_position, R, 1.0, "goal"))]
+
+
+def _position(model: Model, name: str, q: Array) -> Array:
+    """The place (3,) of a frame in the world."""
+    frame = model.frames[model.frame_id(name)]
+    R, p = (values[0] for values in body_poses(model, q[None])[frame.body])
+    return np.asarray(R @ frame.p + p)
 
 
 def _outcome(x: Array) -> list[str]:

@@ -1,7 +1,7 @@
 """What is done about a motion among obstacles that does not stand: the problem is solved again.
 
 Pairs of links and bodies are chosen for a plan. A motion that leaves it far behind may go through what nobody asked about, so that
-later rounds keep configurations within a tube about the best plan that is known, first a wide one.
+configurations stay within a tube about the best plan that is known, where that is free.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ KEPT = 0.5
 """The share of the margin that a solution must keep."""
 ASKED = 0.75
 """The share below which more is asked in the next round."""
-FIRST, WIDE, SHRINK = 0.7, 0.7, 0.5
-"""[rad, m] The tube of the first round; of the second; by what it shrinks where a motion within did not stand."""
+WIDE, SHRINK = 0.7, 0.5
+"""[rad, m] The first tube about a path that is free, and by what it shrinks where a motion within did not stand."""
 WORTH = 0.995
 """A motion at the limit of its tube is followed as long as the duration falls below this share."""
 
@@ -38,14 +38,17 @@ WORTH = 0.995
 class Refinement:
     """Checks of solutions, and what they teach."""
 
-    def __init__(self, motion: MotionInScene, check: MeshCheck | None, ocp: to.OCP, guess: to.Guess) -> None:
+    def __init__(
+        self, motion: MotionInScene, check: MeshCheck | None, ocp: to.OCP, guess: to.Guess, tube: float = WIDE
+    ) -> None:
         self.motion, self.check, self.ocp = motion, check, ocp
-        self.base, self.start, self.tube, self.latest = guess, guess, FIRST, ocp
+        self.base, self.start, self.tube, self.latest = guess, guess, tube, ocp
         self.best: to.Solution | None = None
         self.seen: list[to.Guess] = []
         self.more = np.zeros((motion.checks, motion.knots))
         self.torques = np.ones((motion.knots, motion.model.nv))
         self.rounds = 0
+        self.shortest = motion.shortest(guess.xs[0], guess.xs[-1])
 
     def refined(self, solution: to.Solution) -> Refined:
         """See :class:`problems.task.Refined`."""
@@ -62,7 +65,8 @@ class Refinement:
         if converged and free and not strong:
             gain = np.inf if self.best is None else self.best.xs[-1, -1] / solution.xs[-1, -1]
             self.best = solution if gain > 1.0 else self.best
-            if not self._at_limit(plan) or gain < 1.0 / WORTH:
+            shortest = solution.xs[-1, -1] <= self.shortest / WORTH
+            if shortest or not self._at_limit(plan) or gain < 1.0 / WORTH:
                 return Refined(True, report, solution=self.best)
             self.base = plan
         if self.rounds >= ROUNDS:
@@ -74,9 +78,10 @@ class Refinement:
             return self._again(report, plan)
         if not converged or least.distance < -DEEP:
             self.more *= 0.5
-            self.seen = [plan]
-            self.tube = min(SHRINK * self.tube, WIDE)
-            return self._again(report, self.base)
+            self.seen = [plan] if np.isfinite(self.tube) else [*self.seen, plan]
+            self.tube *= SHRINK
+            if not converged or np.isfinite(self.tube) or self.rounds % 2:
+                return self._again(report, self.base)
         self._ask_more(near, times)
         return self._again(report, plan)
 
@@ -87,8 +92,8 @@ class Refinement:
         s = float(solution.xs[-1, -1]) / N * PLACES
         q, v, a = (x[1:, None] for x in (solution.xs[:-1, :n], solution.xs[:-1, n : 2 * n], solution.us))
         qs, vs = q + s * (v + 0.5 * s * a), v + s * a
-        flat = [x.reshape(-1, n) for x in (qs, vs, np.broadcast_to(a, vs.shape))]
-        share = (np.abs(inverse_dynamics(motion.model, *flat)) / limit).reshape(N, -1, n).max(axis=1)
+        q, v, a = (x.reshape(-1, n) for x in (qs, vs, np.broadcast_to(a, vs.shape)))
+        share = (np.abs(inverse_dynamics(motion.model, q, v, a)) / limit).reshape(N, -1, n).max(axis=1)
         over = share > STRONG
         self.torques = np.where(over, self.torques / share, self.torques)
         return bool(over.any())
@@ -101,6 +106,7 @@ class Refinement:
         self.start = start
         self.latest = self.motion.with_pairs(self.ocp, start, self.more, self.seen, self.tube, self.torques)
         return Refined(False, report, self.latest, start)
+
     def _ask_more(self, near: Array, times: Array) -> None:
         """Let the margins grow in steps that come too close, between the places where distances hold; near: (M,) [m]."""
         motion = self.motion

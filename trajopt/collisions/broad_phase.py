@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from dynamics_backends.protocol import Array
-from dynamics_backends.rigid_body.geometry.clearance import NUMBERS, WORLD, Slot
+from dynamics_backends.rigid_body.geometry.clearance import WORLD, Slot
 from dynamics_backends.rigid_body.geometry.robot_cover import RobotCover, body_poses
 from dynamics_backends.rigid_body.geometry.scene import Core, Scene
 from trajopt.collisions.gaps import Cores, capsule_gaps
@@ -133,15 +133,25 @@ class CollisionPairs:
         margin = np.broadcast_to(np.asarray(margin, float), (M,))
         others = self._others(qs, times)
         gaps = self._gaps(*self.robot.ends(qs), others, self.reach)
-        less = np.zeros_like(gaps)
-        if relief is not None:
-            for k, i, o in np.argwhere(gaps < RELIEVED).tolist():
-                less[k, i, o] = relief(k, i, o, float(gaps[k, i, o]))
-        nearest = gaps + less
+        nearest = gaps
         for more in also:
             nearest = np.minimum(nearest, self.gaps(more, times) + 0.5 * self.robot.excess[:, None])
-        pairs, lower = np.tile(_FAR, (M, len(slots))), np.full((M, len(slots)), -np.inf)
-        near: list[Near] = []
+        k, slot, i, o = self._filled(slots, nearest, others)
+        found, less = gaps[k, i, o], np.zeros(len(k))
+        if relief is not None:
+            for n in np.flatnonzero(found < RELIEVED).tolist():
+                less[n] = relief(int(k[n]), int(i[n]), int(o[n]), float(found[n]))
+        pairs, lower = np.tile(_FAR, (M, len(slots), 1)), np.full((M, len(slots)), -np.inf)
+        lower[k, slot] = self.robot.radii[i] + others.radius[o] + margin[k] - less
+        turned = others.own_R[k, o].reshape(-1, 9)
+        numbers = [self.robot.a[i], self.robot.b[i], turned, others.own_p[k, o], others.size[o]]
+        pairs[k, slot] = np.concatenate(numbers, axis=1)
+        near = zip(k.tolist(), slot.tolist(), i.tolist(), o.tolist(), found.tolist(), strict=True)
+        return Chosen(pairs.reshape(M, -1), lower, tuple(map(Near._make, near)))
+
+    def _filled(self, slots: Sequence[Slot], nearest: Array, others: _Others) -> tuple[Array, ...]:
+        """Knots, slots, capsules and cores of the pairs that get a slot, by what is to be taken for their gaps (M, P, O)."""
+        M, found = len(nearest), []
         for (link, base, kind), own in _grouped(slots).items():
             pieces = np.flatnonzero(self.robot.bodies == link)
             cores = np.flatnonzero((others.carriers == base) & (others.cylinder == (kind == "cylinder")))
@@ -152,24 +162,18 @@ class CollisionPairs:
             first = np.clip(block.min(axis=1, keepdims=True), 0.0, self.reach)
             spread = (block + rank * (SPREAD + FARTHER * first)).reshape(M, -1)
             order = np.argsort(spread, axis=1, kind="stable")[:, : len(own)]
-            within = np.take_along_axis(block.reshape(M, -1), order, axis=1) < self.reach
-            for k, place in np.argwhere(within).tolist():
-                slot, flat = own[place], int(order[k, place])
-                i, o = int(pieces[flat // len(cores)]), int(cores[flat % len(cores)])
-                pairs[k, NUMBERS * slot : NUMBERS * (slot + 1)] = self._numbers(i, o, k, others)
-                lower[k, slot] = self.robot.radii[i] + others.radius[o] + margin[k] - less[k, i, o]
-                near.append(Near(k, slot, i, o, float(gaps[k, i, o])))
-        return Chosen(pairs, lower, tuple(near))
+            k, place = np.nonzero(np.take_along_axis(block.reshape(M, -1), order, axis=1) < self.reach)
+            flat = order[k, place]
+            found.append((k, np.array(own)[place], pieces[flat // len(cores)], cores[flat % len(cores)]))
+        return (
+            tuple(np.concatenate([np.zeros(0, int), *parts]) for parts in zip(*found, strict=True))
+            or (np.zeros(0, int),) * 4
+        )
 
     def least(self, qs: Array, times: Array) -> Array:
         """The least gap (M,) [m] between capsules and cores of all pairs."""
         gaps = self.gaps(qs, times)
         return gaps.reshape(len(qs), -1).min(axis=1)
-
-    def _numbers(self, i: int, o: int, k: int, others: _Others) -> Array:
-        return np.concatenate(
-            [self.robot.a[i], self.robot.b[i], others.own_R[k, o].ravel(), others.own_p[k, o], others.size[o]]
-        )
 
     def _others(self, qs: Array, times: Array) -> _Others:
         """The cores of the scene, and the capsules of bodies of the robot that others may touch."""
@@ -230,9 +234,9 @@ class CollisionPairs:
         return counts
 
 
-SPREAD = 0.015
-"""[m] A link's second capsule near a body counts as farther by this, its third by twice as much: each body gets a slot first."""
-FARTHER = 0.5
+SPREAD, FARTHER = 0.015, 0.5
+"""A link's second capsule near a body counts as farther by this [m], and by this share of the nearest one's gap, its third by twice
+as much: each body gets a slot first."""
 RELIEVED = 0.03
 """[m] The true shapes of pairs farther apart than this do not matter."""
 _FAR = np.concatenate([np.zeros(6), np.eye(3).ravel(), [0.0, 0.0, 1e3], np.zeros(3)])

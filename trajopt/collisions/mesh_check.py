@@ -8,7 +8,7 @@ their bounds, so that the least distance is known early.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -112,32 +112,15 @@ class MeshCheck:
 
     def below(self, qs: Array, times: Array, asked: float) -> tuple[LeastDistance, Array]:
         """The least distance along a motion, and (M,) that of each time where it is below ``asked`` [m], infinite elsewhere."""
-        best, near = LeastDistance(np.inf, "", "", 0.0), np.full(len(qs), np.inf)
         if not len(self.pairs):
-            return best, near
-        at, near = self._places(qs, times), np.full(len(qs), np.inf)
-        for walking in (False, True):  # the middles of blocks tell how far apart things are, then the rest of those that are near
-            bounds = self._bounds(at) if not walking else bounds
-            for flat in np.argsort(bounds, axis=None).tolist():
-                if bounds.flat[flat] >= max(best.distance, asked):
-                    break
-                block, n = divmod(flat, len(self.pairs))
-                i, o = self.pairs[n].tolist()
-                way = at.way[:, o] + at.way[:, len(self.bodies) + i]
-                first, end = block * BLOCK, min((block + 1) * BLOCK, len(qs))
-                k = first if walking else (first + end - 1) // 2
-                while k < end:
-                    found = self._distance(i, o, k, at)
-                    if found < asked:
-                        near[k] = min(near[k], found)
-                    if found < best.distance:
-                        best = LeastDistance(found, self.parts[i].link, self._name(o), float(times[k]))
-                    if not walking:
-                        bounds.flat[flat] = found - max(way[k] - way[first], way[end - 1] - way[k])
-                        break
-                    spare = found - max(best.distance, asked)
-                    k = max(k + 1, int(np.searchsorted(way, way[k] + spare, side="right")))
-        return best, near
+            return LeastDistance(np.inf, "", "", 0.0), np.full(len(qs), np.inf)
+        at = self._places(qs, times)
+        search, bounds = _Search(self, at, times, asked), self._bounds(at)
+        for block, n in search.nearer_than_known(bounds):
+            bounds[block, n] = search.middle(block, n)
+        for block, n in search.nearer_than_known(bounds):
+            search.walk(block, n)
+        return search.best, search.near
 
     def _places(self, qs: Array, times: Array) -> _Places:
         poses = body_poses(self.model, qs)
@@ -147,8 +130,13 @@ class MeshCheck:
         sizes = np.array([part.radius for part in self.parts])
         turn = np.sqrt(0.5 * ((at_R[1:] - at_R[:-1]) ** 2).sum(axis=(-1, -2)))
         bodies = np.array([body.places(times) for body in self.scene.bodies]).reshape(len(self.bodies), len(qs), 3)
-        steps = [np.linalg.norm(np.diff(bodies, axis=1), axis=-1).T, np.linalg.norm(np.diff(c, axis=0), axis=-1) + turn * sizes]
-        way = np.concatenate([np.zeros((1, len(bodies) + len(sizes))), np.cumsum(np.concatenate(steps, axis=1), axis=0)])
+        steps = [
+            np.linalg.norm(np.diff(bodies, axis=1), axis=-1).T,
+            np.linalg.norm(np.diff(c, axis=0), axis=-1) + turn * sizes,
+        ]
+        way = np.concatenate(
+            [np.zeros((1, len(bodies) + len(sizes))), np.cumsum(np.concatenate(steps, axis=1), axis=0)]
+        )
         return _Places(at_R @ own_R, (at_R @ own_p[:, :, None])[..., 0] + at_p, c, bodies, way)
 
     def _bounds(self, at: _Places) -> Array:
@@ -171,11 +159,11 @@ class MeshCheck:
         gaps[:, own] = np.linalg.norm(centers[:, i[own]] - centers[:, o[own] - count], axis=-1) - radii[o[own] - count]
         return gaps - radii[i] - moved[:, count + i] - moved[:, o]
 
-    def _name(self, o: int) -> str:
+    def name(self, o: int) -> str:
         count = len(self.bodies)
         return self.scene.bodies[o].name if o < count else self.parts[o - count].link
 
-    def _distance(self, i: int, o: int, k: int, at: _Places) -> float:
+    def distance(self, i: int, o: int, k: int, at: _Places) -> float:
         """Between a part and a body, or another part, at a time."""
         a, count = self.coal.Transform3s(at.R[k, i], at.p[k, i]), len(self.bodies)
         if o >= count:
@@ -185,6 +173,58 @@ class MeshCheck:
             b = self._rest[o] if body.way is None else self._pose(body.R, at.bodies[o, k])
         self._result.clear()
         return float(self.coal.distance(self.parts[i].geometry, a, other, b, self._request, self._result))
+
+
+class _Search:
+    """Distances below the least known one, or below ``asked``."""
+
+    def __init__(self, check: MeshCheck, at: _Places, times: Array, asked: float) -> None:
+        self.check, self.at, self.times, self.asked = check, at, times, asked
+        self.best, self.near = LeastDistance(np.inf, "", "", 0.0), np.full(len(times), np.inf)
+
+    def nearer_than_known(self, bounds: Array) -> Iterator[tuple[int, int]]:
+        """Blocks and pairs by their lower bounds (blocks, pairs), as long as these are of interest."""
+        values = bounds.flatten()
+        first = int(np.argmin(values))
+        yield divmod(first, bounds.shape[1])
+        rest = np.flatnonzero(values < max(self.best.distance, self.asked))
+        rest = rest[np.argsort(values[rest], kind="stable")]
+        for flat, bound in zip(rest.tolist(), values[rest].tolist(), strict=True):
+            if flat == first:
+                continue
+            if bound >= max(self.best.distance, self.asked):
+                return
+            yield divmod(flat, bounds.shape[1])
+
+    def middle(self, block: int, n: int) -> float:
+        """The lower bound of a pair in a block by its distance in the middle."""
+        first, last = self._ends(block)
+        way, k = self._way(n), (first + last) // 2
+        return self._distance(n, k) - max(way[k] - way[first], way[last] - way[k])
+
+    def walk(self, block: int, n: int) -> None:
+        """Look at the times of a block, without those at which the pair is too far apart."""
+        k, last = self._ends(block)
+        way = self._way(n)
+        while k <= last:
+            spare = self._distance(n, k) - max(self.best.distance, self.asked)
+            k = max(k + 1, int(np.searchsorted(way, way[k] + spare, side="right")))
+
+    def _ends(self, block: int) -> tuple[int, int]:
+        return block * BLOCK, min((block + 1) * BLOCK, len(self.times)) - 1
+
+    def _way(self, n: int) -> Array:
+        i, o = self.check.pairs[n]
+        return np.asarray(self.at.way[:, o] + self.at.way[:, len(self.check.bodies) + i])
+
+    def _distance(self, n: int, k: int) -> float:
+        i, o = self.check.pairs[n].tolist()
+        found = self.check.distance(i, o, k, self.at)
+        if found < self.asked:
+            self.near[k] = min(self.near[k], found)
+        if found < self.best.distance:
+            self.best = LeastDistance(found, self.check.parts[i].link, self.check.name(o), float(self.times[k]))
+        return found
 
 
 def _box(geometry: Any) -> tuple[Array, Array]:
