@@ -36,14 +36,12 @@ from experiments.config.config import Config, read_config
 from problems.arms.arm import Arm
 from problems.arms.arm_in_scene import (
     Settings,
-    covered,
     limits_of,
-    own_pairs_of,
     path_of,
-    robot_shapes,
     task_in_scene,
 )
 from problems.arms.in_scene import Limits, motion_at
+from problems.arms.scene_robot import scene_robot
 from problems.arms.scene_settings import quaternion_matrix
 from problems.task import load_fixed_base
 from trajopt.collisions.broad_phase import CollisionPairs
@@ -126,8 +124,8 @@ class Bench:
     def __init__(self, robot: str, accelerations: tuple[float, ...], solver: str, options: Mapping[str, Any]) -> None:
         self.robot, self.accelerations = robot, accelerations
         locked = LOCKED if robot.startswith("erd:panda") else {}
-        self.model: Model = load_fixed_base(robot, "free", locked)
-        self.shapes, _ = robot_shapes(self.model)
+        self.scene_robot = scene_robot(load_fixed_base(robot, "free", locked))
+        self.model = self.scene_robot.model
         self.config: Config = read_config(
             {
                 "problem": {"name": "arm_in_scene", "goal_q": [0.0] * self.model.nq, "robot": robot},
@@ -135,9 +133,6 @@ class Bench:
             },
             "benchmark",
         )
-        cover = self.settings(np.zeros(self.model.nq))
-        self.cover = covered(self.model, self.shapes, cover.cover_tolerance, cover.cover_pieces)
-        self.own = own_pairs_of(self.cover)
 
     def settings(self, goal: Array, **more: Any) -> Settings:
         """The settings of a problem."""
@@ -150,16 +145,16 @@ class Bench:
         start, goal = (np.array(problem[key], float) for key in ("start", "goal"))
         scene, s = scene_of(problem), self.settings(goal)
         arm = Arm.of(self.model, tuple(start.tolist()), tuple(goal.tolist()), None)
-        check = MeshCheck(self.model, self.shapes, scene, self.own.pairs)
+        check = MeshCheck(self.model, self.scene_robot.shapes, scene, self.scene_robot.own.pairs)
         limits = limits_of(s, self.model)
         began = time.perf_counter()
-        pairs = CollisionPairs(self.cover, scene, self.own.pairs)
+        pairs = CollisionPairs(self.scene_robot.cover, scene, self.scene_robot.own.pairs)
         path, _ = path_of(s, start, goal, pairs, self.model)
         guess_ms = 1e3 * (time.perf_counter() - began)
         planned = planned_duration(path, limits, self.model, check)
 
         began, processor = time.perf_counter(), time.process_time()
-        task = task_in_scene(s, arm, self.cover, self.shapes, scene, self.own, _backend, path=path)
+        task = task_in_scene(s, arm, self.scene_robot, scene, _backend, path)
         solution = solve_task(self.config, task)
         solve_ms, processor_ms = 1e3 * (time.perf_counter() - began), 1e3 * (time.process_time() - processor)
         q, v, a, times = motion_at(solution, self.model.nv, RATE)
@@ -310,7 +305,8 @@ def main() -> None:
     parser.add_argument("--out", type=Path, help="folder of the CSV")
     a = parser.parse_args()
     scenes = read_scenes(a.scenes)
-    options = {"gradient_tolerance": 1e-3, "constraint_tolerance": 1e-5}
+    options: dict[str, Any] = {"gradient_tolerance": 1e-3, "constraint_tolerance": 1e-5}
+    options |= {"hessian": "gauss_newton"} if a.solver == "ipm" else {}
     bench = Bench(a.robot or f"erd:{scenes['robot'].split()[0]}", tuple(a.accelerations), a.solver, options)
     if a.out is not None:
         a.out.mkdir(parents=True, exist_ok=True)

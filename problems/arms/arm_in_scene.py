@@ -9,25 +9,23 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from functools import lru_cache, partial
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 
 import trajopt as to
 from dynamics_backends.protocol import Array
-from dynamics_backends.rigid_body.geometry.cover import covers
-from dynamics_backends.rigid_body.geometry.robot_cover import RobotCover, body_poses
+from dynamics_backends.rigid_body.geometry.robot_cover import body_poses
 from dynamics_backends.rigid_body.geometry.scene import Scene
-from dynamics_backends.rigid_body.geometry.shapes import PlacedShape
-from dynamics_backends.rigid_body.geometry.urdf_shapes import urdf_shapes
 from dynamics_backends.rigid_body.model.model import Model
 from dynamics_backends.rigid_body.spatial.rotations import rpy_matrix
 from problems.arms.arm import Arm, Configuration
 from problems.arms.in_scene import Limits, MotionInScene, plan_along
 from problems.arms.scene_refinement import KEPT, WIDE, Refinement
+from problems.arms.scene_robot import Carried, LinkCapsule, SceneRobot, scene_robot
 from problems.arms.scene_settings import SceneBody, load_scene
 from problems.arms.scene_structure import Costs
 from problems.task import (
@@ -42,7 +40,6 @@ from problems.task import (
 from trajopt.collisions.broad_phase import CollisionPairs
 from trajopt.collisions.free_space import FreeSpace
 from trajopt.collisions.mesh_check import MeshCheck
-from trajopt.collisions.own_pairs import OwnPairs, own_pairs
 from trajopt.guesses.inverse_kinematics import inverse_kinematics
 from trajopt.guesses.rrt_connect import rrt_connect, short_cut
 from trajopt.problem.constraints import Constraint
@@ -80,6 +77,8 @@ class Settings(Checked):
     q0: where it starts. goal_q: where it ends, or goal_position: of ``frame`` [m], with, if wanted, goal_rotation: roll, pitch, yaw
     [rad]. frame: the tool, by default the last link. free_axis: of the frame, about which the rotation does not matter.
     scene: a file, TOML or URDF; body: bodies beside those of the file. missing_meshes: "error", or "leave_out": go on without.
+    carried: bodies in the robot's hands, with their mass. capsule: capsules of links, in place of fitted ones. srdf: a file whose
+    disabled pairs of links do not keep apart; by default such pairs are found.
     margin: distance [m] asked of the optimizer; half of it is asked of the motion between. knots: steps.
     checks_per_step: places in each where distances hold. duration: shortest and longest [s].
     acceleration_limits: a number, numbers by joint, or none [rad/s^2, m/s^2]. acceleration_scale: what accelerations cost as shares
@@ -100,6 +99,9 @@ class Settings(Checked):
     frame: str | None = None
     scene: str | None = None
     body: SceneBody | tuple[SceneBody, ...] | None = None
+    carried: Carried | tuple[Carried, ...] | None = None
+    capsule: LinkCapsule | tuple[LinkCapsule, ...] | None = None
+    srdf: str | None = None
     missing_meshes: Literal["error", "leave_out"] = "error"
     margin: float = 0.002
     knots: int = 32
@@ -144,30 +146,37 @@ def build(settings: Settings, backend: BackendFactory) -> Task:
     Raises ValueError for a start or goal in collision, with the pair and the depth, a goal out of reach, and missing meshes.
     """
     s = settings
-    model = load_fixed_base(s.robot, s.mimic, s.locked_joints)
-    arm = Arm.of(model, s.q0, s.goal_q, s.frame)
-    shapes, missing = robot_shapes(model, s.missing_meshes)
-    robot = covered(model, shapes, s.cover_tolerance, s.cover_pieces)
-    own = own_pairs_of(robot) if s.self_collision else OwnPairs((), "self-collision is not looked at")
-    return task_in_scene(s, arm, robot, shapes, scene_of(s), own, backend, missing)
+    robot = robot_of(s)
+    arm = Arm.of(robot.model, s.q0, s.goal_q, s.frame)
+    return task_in_scene(s, arm, robot, scene_of(s), backend)
+
+
+def robot_of(s: Settings) -> SceneRobot:
+    """The robot of these settings, with what it carries."""
+    return scene_robot(
+        load_fixed_base(s.robot, s.mimic, s.locked_joints),
+        missing=s.missing_meshes,
+        tolerance=s.cover_tolerance,
+        most=s.cover_pieces,
+        carried=_several(s.carried, Carried),
+        capsules=_several(s.capsule, LinkCapsule),
+        self_collision=s.self_collision,
+        srdf=s.srdf,
+    )
+
+
+def _several(given: Any, kind: type) -> tuple:
+    return () if given is None else (given,) if isinstance(given, kind) else tuple(given)
 
 
 def task_in_scene(
-    s: Settings,
-    arm: Arm,
-    robot: RobotCover,
-    shapes: tuple[PlacedShape, ...],
-    scene: Scene,
-    own: OwnPairs,
-    backend: BackendFactory,
-    missing: tuple[str, ...] = (),
-    path: Array | None = None,
+    s: Settings, arm: Arm, robot: SceneRobot, scene: Scene, backend: BackendFactory, path: Array | None = None
 ) -> Task:
     """The task with robot and scene at hand; path: corners (K, nq) of a guess, default as the settings say."""
-    model = arm.model
+    model, own = arm.model, robot.own
     exact = find_spec("coal") is not None
-    pairs = CollisionPairs(robot, scene, own.pairs)
-    check = MeshCheck(model, shapes, scene, own.pairs) if exact else None
+    pairs = CollisionPairs(robot.cover, scene, own.pairs, disabled=own.disabled)
+    check = MeshCheck(model, robot.shapes, scene, own.pairs, own.disabled) if exact else None
     _require_free(arm.q0, "the start", pairs, check)
     goal = _goal_configuration(s, arm, pairs)
     _require_free(goal, "the goal", pairs, check)
@@ -190,7 +199,7 @@ def task_in_scene(
         guess,
         arm.frame,
         goal_point,
-        warnings=(*missing, *doubts),
+        warnings=(*robot.missing, *doubts),
         notes=(f"pairs of the robot's own that are left out: {own.left_out}",),
         outcome=_outcome,
         clock=partial(_clock, s.knots),
@@ -199,38 +208,10 @@ def task_in_scene(
     )
 
 
-def robot_shapes(model: Model, missing: str = "error") -> tuple[tuple[PlacedShape, ...], tuple[str, ...]]:
-    """The collision shapes of a robot, and sentences on what was left out. Raises ValueError for missing meshes, or no shape."""
-    found = urdf_shapes(model.source, "collision")
-    if found.missing and missing == "error":
-        raise ValueError(f"{'; '.join(found.missing)}; missing_meshes = 'leave_out' goes on without")
-    if not found.placed:
-        raise ValueError(f"{model.name} has no <collision> shapes: nothing is known of what it may touch")
-    return found.placed, tuple(f"left out: {sentence}" for sentence in found.missing)
-
-
-_COVERS: dict[tuple, RobotCover] = {}
-
-
-def covered(model: Model, shapes: tuple[PlacedShape, ...], tolerance: float, most: int) -> RobotCover:
-    """The capsules of a robot, kept for the next problem of the same one."""
-    key = (model.digest, model.source, tolerance, most)
-    if key not in _COVERS:
-        _COVERS[key] = RobotCover.of(model, covers(shapes, tolerance, most))
-    return _COVERS[key]
-
-
-@lru_cache(maxsize=16)
-def own_pairs_of(robot: RobotCover) -> OwnPairs:
-    """The pairs of a robot's own bodies, kept for the next problem."""
-    return own_pairs(robot)
-
-
 def scene_of(s: Settings) -> Scene:
     """The bodies of the file and those of the settings."""
     scene = Scene() if s.scene is None else load_scene(s.scene)
-    more = () if s.body is None else (s.body,) if isinstance(s.body, SceneBody) else s.body
-    return replace(scene, bodies=(*scene.bodies, *(body.body(Path()) for body in more)))
+    return replace(scene, bodies=(*scene.bodies, *(body.body(Path()) for body in _several(s.body, SceneBody))))
 
 
 def limits_of(s: Settings, model: Model) -> Limits:

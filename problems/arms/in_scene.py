@@ -147,6 +147,17 @@ class MotionInScene:
         lower[0], upper[0] = -np.inf, np.inf
         return ocp.updated(STATES, lower=lower, upper=upper)
 
+    def held_back(self, start: to.Guess, plan: to.Guess) -> bool:
+        """Whether a coarse capsule that stands for others, as was chosen for ``start``, keeps a plan from a body."""
+        if not self.structure.slots:
+            return False
+        before, after = (self._coarse_gaps(p) for p in (start, plan))
+        return bool((self.pairs.is_far(before) & (after < 2.0 * self.margin)).any())
+
+    def _coarse_gaps(self, plan: to.Guess) -> Array:
+        qs, times = self.places(plan.xs, plan.us)
+        return self.pairs.coarse_gaps(qs.reshape(-1, qs.shape[-1]), times.ravel())
+
     def margins(self, plan: to.Guess, asked: Array | float) -> Array:
         """What is asked (checks, N) [m]; near start and goal no more than what these leave."""
         n = self.model.nv

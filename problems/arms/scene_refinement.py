@@ -29,8 +29,10 @@ KEPT = 0.5
 """The share of the margin that a solution must keep."""
 ASKED = 0.75
 """The share below which more is asked in the next round."""
-WIDE, SHRINK = 0.7, 0.5
+WIDE, SHRINK = 0.5, 0.5
 """[rad, m] The first tube about a path that is free, and by what it shrinks where a motion within did not stand."""
+SLOW = 1.02
+"""A motion that takes this much longer than the best plan is in a corner: it is left, for a narrower tube."""
 WORTH = 0.995
 """A motion at the limit of its tube is followed as long as the duration falls below this share."""
 
@@ -59,6 +61,8 @@ class Refinement:
         plan, converged = to.Guess(solution.xs, solution.us), solution.status.success
         free = least.distance >= KEPT * motion.margin
         report = f"least distance {least}" if free else f"the motion comes too close: {least}"
+        slow = self.tube < np.inf and self.rounds < ROUNDS and times[-1] > SLOW * self.base.xs[-1, -1]
+        converged = converged and not slow
         strong = converged and free and self._too_strong(solution)
         if strong:
             report = "torques exceed their limits between knots"
@@ -99,8 +103,10 @@ class Refinement:
         return bool(over.any())
 
     def _at_limit(self, plan: to.Guess) -> bool:
+        """Whether the tube, or what stands for bodies that were far away, holds a plan back."""
         n = self.motion.model.nv
-        return bool(np.abs(plan.xs[1:-1, :n] - self.start.xs[1:-1, :n]).max() > 0.99 * self.tube)
+        away = float(np.abs(plan.xs[1:-1, :n] - self.start.xs[1:-1, :n]).max())
+        return away > 0.99 * self.tube or self.motion.held_back(self.start, plan)
 
     def _again(self, report: str, start: to.Guess) -> Refined:
         self.start = start

@@ -64,13 +64,19 @@ class _Places(NamedTuple):
 
 
 class MeshCheck:
-    """shapes: of the robot's links. own: pairs of bodies of the robot that may touch each other (-1: the ground).
+    """shapes: of the robot's links. own: pairs of bodies of the robot that may touch each other (-1: the ground). disabled: pairs
+    of links that need no look.
 
     Raises ModuleNotFoundError without coal.
     """
 
     def __init__(
-        self, model: Model, shapes: Iterable[PlacedShape], scene: Scene, own: Sequence[tuple[int, int]] = ()
+        self,
+        model: Model,
+        shapes: Iterable[PlacedShape],
+        scene: Scene,
+        own: Sequence[tuple[int, int]] = (),
+        disabled: frozenset[frozenset[str]] = frozenset(),
     ) -> None:
         self.coal = require_coal()
         self.model, self.scene = model, scene
@@ -83,7 +89,7 @@ class MeshCheck:
             for near, far in own
             for i, a in enumerate(self.parts)
             for j, b in enumerate(self.parts)
-            if a.body == far and b.body == near
+            if a.body == far and b.body == near and frozenset((a.link, b.link)) not in disabled
         ]
         self.pairs = np.array([*((i, o) for i in movable for o in range(count)), *own_pairs], dtype=int).reshape(-1, 2)
         self._request, self._result = self.coal.DistanceRequest(), self.coal.DistanceResult()

@@ -98,7 +98,8 @@ def held_accelerations(q: Array, t: Array, steps: int) -> Motion:
     times = h * np.arange(steps + 1)
     at = np.stack([np.interp(times, t, column) for column in q.T], axis=1)
     at[-1] = q[-1]
-    v = np.gradient(at, axis=0)
+    rates = np.gradient(q, t, axis=0)
+    v = h * np.stack([np.interp(times, t, column) for column in rates.T], axis=1)
     v[[0, -1]] = 0.0
     a = _nearest(steps) @ np.concatenate([at[1:] - at[0], v[1:]])
     speeds = np.concatenate([np.zeros((1, q.shape[1])), np.cumsum(a, axis=0)])
