@@ -288,16 +288,18 @@ def _goal_configuration(s: Settings, arm: Arm, pairs: CollisionPairs) -> Array:
 
 
 def _goal_constraints(s: Settings, arm: Arm, motion: MotionInScene) -> list[Constraint]:
-    manifold, n = motion.structure.manifold, arm.model.nq
-    if arm.x_goal is not None or s.free_axis is not None:
-        goal = arm.x_goal[:n] if arm.x_goal is not None else _goal_configuration(s, arm, motion.pairs)
-        free = np.full(manifold.nx - n, np.inf)
+    model, manifold, n = arm.model, motion.structure.manifold, arm.model.nq
+    if arm.x_goal is not None:
+        goal, free = arm.x_goal[:n], np.full(manifold.nx - n, np.inf)
         return [to.state_bounds(manifold, np.r_[goal, -free], np.r_[goal, free], "goal")]
     assert s.goal_position is not None  # see Settings.checks
     if s.goal_rotation is None:
-        return [to.bounded(to.frame_position_cost(arm.model, manifold, arm.frame, s.goal_position, 1.0, "goal"))]
+        return [to.bounded(to.frame_position_cost(model, manifold, arm.frame, s.goal_position, 1.0, "goal"))]
     R = rpy_matrix(s.goal_rotation)
-    return [to.bounded(to.frame_placement_cost(arm.model, manifold, arm.frame, s.goal_position, R, 1.0, "goal"))]
+    if s.free_axis is not None:
+        axis = np.array(s.free_axis)
+        return [to.bounded(to.frame_axis_cost(model, manifold, arm.frame, s.goal_position, R, axis, 1.0, "goal"))]
+    return [to.bounded(to.frame_placement_cost(model, manifold, arm.frame, s.goal_position, R, 1.0, "goal"))]
 
 
 def _position(model: Model, name: str, q: Array) -> Array:
