@@ -72,11 +72,11 @@ class Weights(Checked):
 class Settings(Checked):
     """An arm among obstacles.
 
-    robot: a bundled name, "erd:NAME", or the path of a URDF file, whose <collision> elements are the shapes of its links. mimic,
+    robot: a bundled name, "erd:NAME", or the path of a URDF or MJCF file, whose collision shapes are those of its links. mimic,
     locked_joints: see :class:`problems.arms.arm_go_to.Settings`.
     q0: where it starts. goal_q: where it ends, or goal_position: of ``frame`` [m], with, if wanted, goal_rotation: roll, pitch, yaw
     [rad]. frame: the tool, by default the last link. free_axis: of the frame, about which the rotation does not matter.
-    scene: a file, TOML or URDF; body: bodies beside those of the file. missing_meshes: "error", or "leave_out": go on without.
+    scene: a file, TOML, URDF or MJCF; body: bodies beside those of the file. missing_meshes: "error", or "leave_out".
     carried: bodies in the robot's hands, with their mass. capsule: capsules of links, in place of fitted ones. srdf: a file whose
     disabled pairs of links do not keep apart; by default such pairs are found.
     margin: distance [m] asked of the optimizer; half of it is asked of the motion between. knots: steps.

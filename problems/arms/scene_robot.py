@@ -11,10 +11,10 @@ import numpy as np
 
 from dynamics_backends.rigid_body.geometry.capsule_fit import FittedCapsule
 from dynamics_backends.rigid_body.geometry.cover import Piece, covers
+from dynamics_backends.rigid_body.geometry.link_shapes import link_shapes
 from dynamics_backends.rigid_body.geometry.robot_cover import RobotCover
 from dynamics_backends.rigid_body.geometry.shapes import HalfSpace, PlacedShape
 from dynamics_backends.rigid_body.geometry.solid import solid
-from dynamics_backends.rigid_body.geometry.urdf_shapes import urdf_shapes
 from dynamics_backends.rigid_body.model.load import with_load
 from dynamics_backends.rigid_body.model.model import Model
 from dynamics_backends.rigid_body.urdf.srdf import load_srdf
@@ -109,11 +109,11 @@ def _shapes_of(thing: Carried) -> list[PlacedShape]:
 
 def robot_shapes(model: Model, missing: str = "error") -> tuple[tuple[PlacedShape, ...], tuple[str, ...]]:
     """The collision shapes of a robot, and sentences on what was left out. Raises ValueError for missing meshes, or no shape."""
-    found = urdf_shapes(model.source, "collision")
+    found = link_shapes(model.source, "collision")
     if found.missing and missing == "error":
         raise ValueError(f"{'; '.join(found.missing)}; missing_meshes = 'leave_out' goes on without")
     if not found.placed:
-        raise ValueError(f"{model.name} has no <collision> shapes: nothing is known of what it may touch")
+        raise ValueError(f"{model.name} has no collision shapes: nothing is known of what it may touch")
     return found.placed, tuple(f"left out: {sentence}" for sentence in found.missing)
 
 
