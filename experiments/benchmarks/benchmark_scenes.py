@@ -52,6 +52,8 @@ from .benchmark_first_order import markdown, write_csv
 PANDA = (15.0, 7.5, 10.0, 12.5, 15.0, 20.0, 20.0)
 """Limits of the joint accelerations [rad/s^2] that Franka publishes for the Panda."""
 LOCKED = {"panda_finger_joint1": 0.04, "panda_finger_joint2": 0.04}
+PLANNING = 60.0
+"""[s] What the planner may take."""
 ASKED = 1e-3
 """[m] A motion that comes nearer is no success."""
 WITHIN = 1.01
@@ -138,7 +140,12 @@ class Bench:
     def settings(self, goal: Array, **more: Any) -> Settings:
         """The settings of a problem."""
         return Settings(
-            robot=self.robot, goal_q=tuple(goal.tolist()), acceleration_limits=self.accelerations, guess="rrt", **more
+            robot=self.robot,
+            goal_q=tuple(goal.tolist()),
+            acceleration_limits=self.accelerations,
+            guess="rrt",
+            planning_time=PLANNING,
+            **more,
         )
 
     def row(self, kind: str, problem: Mapping[str, Any]) -> Row:
@@ -150,15 +157,15 @@ class Bench:
         limits = limits_of(s, self.model)
         began = time.perf_counter()
         pairs = CollisionPairs(self.scene_robot.cover, scene, self.scene_robot.own.pairs)
-        path, _ = path_of(s, start, goal, pairs, self.model)
+        path, free = path_of(s, start, goal, pairs, self.model)
         guess_ms = 1e3 * (time.perf_counter() - began)
         planned = planned_duration(path, limits, self.model, check)
         kinds = frozenset(core.kind for _, core in pairs.cores)
         if kinds not in self.warm:  # compiles what solves of such scenes share
             self.warm.add(kinds)
-            solve_task(self.config, task_in_scene(s, arm, self.scene_robot, scene, _backend, path))
+            solve_task(self.config, task_in_scene(s, arm, self.scene_robot, scene, _backend, (path, free)))
         began, processor = time.perf_counter(), time.process_time()
-        task = task_in_scene(s, arm, self.scene_robot, scene, _backend, path)
+        task = task_in_scene(s, arm, self.scene_robot, scene, _backend, (path, free))
         solution = solve_task(self.config, task)
         solve_ms, processor_ms = 1e3 * (time.perf_counter() - began), 1e3 * (time.process_time() - processor)
         q, v, a, times = motion_at(solution, self.model.nv, RATE)

@@ -170,9 +170,14 @@ def _several(given: Any, kind: type) -> tuple:
 
 
 def task_in_scene(
-    s: Settings, arm: Arm, robot: SceneRobot, scene: Scene, backend: BackendFactory, path: Array | None = None
+    s: Settings,
+    arm: Arm,
+    robot: SceneRobot,
+    scene: Scene,
+    backend: BackendFactory,
+    way: tuple[Array, bool] | None = None,
 ) -> Task:
-    """The task with robot and scene at hand; path: corners (K, nq) of a guess, default as the settings say."""
+    """The task with robot and scene at hand. way: corners (K, nq) of a guess, and whether it is free; default as the settings say."""
     model, own = arm.model, robot.own
     exact = find_spec("coal") is not None
     pairs = CollisionPairs(robot.cover, scene, own.pairs, disabled=own.disabled)
@@ -183,7 +188,7 @@ def task_in_scene(
     limits = limits_of(s, model)
     costs = Costs(s.weights.time, s.weights.acceleration, s.weights.energy, s.acceleration_scale)
     motion = MotionInScene(model, pairs, limits, costs, s.knots, s.checks_per_step, s.margin, exact)
-    corners, free = path_of(s, arm.q0, goal, pairs, model) if path is None else (path, True)
+    corners, free = path_of(s, arm.q0, goal, pairs, model) if way is None else way
     tube = WIDE if free else np.inf
     guess = plan_along(corners, limits, s.knots)
     ocp = motion.ocp(backend, arm.q0, guess, _goal_constraints(s, arm, motion), tube)

@@ -25,8 +25,10 @@ from trajopt.collisions.own_pairs import OwnPairs, own_pairs, pairs_not_disabled
 
 @dataclass(frozen=True, kw_only=True)
 class Carried(SceneBody):
-    """What the robot carries: a :class:`~problems.arms.scene_settings.SceneBody` whose position and rotation are in ``frame``
-    of the robot. mass: [kg], spread evenly over its volume."""
+    """What the robot carries: a :class:`~problems.arms.scene_settings.SceneBody` that moves with it.
+
+    frame: of the robot, in which position and rotation are. mass: spread evenly over its volume [kg].
+    """
 
     frame: str
     mass: float = 0.0
@@ -42,7 +44,10 @@ class Carried(SceneBody):
 
 @dataclass(frozen=True, kw_only=True)
 class LinkCapsule(Checked):
-    """A capsule of a link from a to b (3) [m] in its frame, in place of those fitted to its shapes. radius [m]."""
+    """A capsule of a link, in place of those fitted to its shapes.
+
+    link: its name. a: one end of the segment in the link's frame [m]. b: the other end [m]. radius: around the segment [m].
+    """
 
     link: str
     a: Point
