@@ -177,7 +177,7 @@ def task_in_scene(
     backend: BackendFactory,
     way: tuple[Array, bool] | None = None,
 ) -> Task:
-    """The task with robot and scene at hand. way: corners (K, nq) of a guess, and whether it is free; default as the settings say."""
+    """The task with robot and scene at hand. way: corners (K, nq) of a guess, and whether it is free, else as the settings say."""
     model, own = arm.model, robot.own
     exact = find_spec("coal") is not None
     pairs = CollisionPairs(robot.cover, scene, own.pairs, disabled=own.disabled)
