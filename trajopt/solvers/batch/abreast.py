@@ -47,6 +47,8 @@ ABREAST = 2
 """Step lengths that one problem of many tries side by side."""
 STACK = 1 << 18
 """Bytes of a coroutine's stack: kernels run on the thread's."""
+MEMORY = 1 << 30
+"""Bytes that the seats of all groups may take; large problems on many processors get fewer seats."""
 POLL = 0.1
 """[s] between looks at what was done."""
 _LINE = 8
@@ -95,12 +97,19 @@ class Lanes:
         self.end: CompiledEnd = evaluator.stages[-1]
         self.lq_solver = CompiledLQ(ocp.manifold.ndx, ocp.nu)
         self.shooting = Shooting.every(options.shooting, ocp.horizon, options.gaps)
+        one = self.iteration()
+        self._bytes = one.size
+        one.close()
+
+    def iteration(self) -> CompiledIteration:
+        """Memory for one problem, and the struct that describes it."""
+        return CompiledIteration(self.ocp, self.evaluator, self.lq_solver, self.options, self.shooting, ABREAST)
 
     def run(self, members: Members, threads: int | None, told: Callable[[int], None] | None) -> Use:
         """Solve the members; their arrays are filled. told: called with the number of problems that have ended."""
         total = members.count
         lanes, groups = find_toolchain().lanes, min(threads or default_threads(), total)
-        seats = min(SEATS * lanes, -(-total // groups))
+        seats = max(1, min(SEATS * lanes, -(-total // groups), MEMORY // (groups * self._bytes)))
         shared = np.zeros(3, np.int64)  # next, done, stop
         parts = [_Part(self, members, shared, seats) for _ in range(groups)]
         run = bound(library(), "batch_run", "p")
@@ -139,10 +148,7 @@ class _Part:
         phases = len(lanes.stages)
         self._seats, self._own_phases = aligned(-(-seats * size // _LINE)), (PhaseData * (phases * seats))()
         self._stacks = np.empty(seats * STACK, np.uint8)
-        self._iterations = [
-            CompiledIteration(lanes.ocp, lanes.evaluator, lanes.lq_solver, lanes.options, lanes.shooting, ABREAST)
-            for _ in range(seats)
-        ]
+        self._iterations = [lanes.iteration() for _ in range(seats)]
         take_seat = bound(code, "batch_seat", "plpppl")
         for i, iteration in enumerate(self._iterations):
             own = ctypes.addressof(self._own_phases) + i * phases * ctypes.sizeof(PhaseData)

@@ -251,7 +251,7 @@ class CompiledIteration:
         self._iterate = bound(library(), "shooting_iterate", "p", ctypes.c_int)
         self._evaluator = evaluator
         manifold, bounds = ocp.manifold, ocp.control_bounds
-        trials = max(options.max_backtracks, len(globalization.POLISHING))
+        trials = max(abreast, len(globalization.POLISHING))
         self._sizes = _Sizes(ocp.horizon, manifold.nx, manifold.ndx, ocp.nu, trials, bounds is not None)
         self._places, doubles = _layout(self._sizes)
         self._memory = _shelf.take(doubles)
@@ -276,7 +276,7 @@ class CompiledIteration:
         node = np.zeros(N + 1, np.int8)
         node[list(shooting.nodes)] = 1
         limits = [] if bounds is None else [np.ascontiguousarray(b, float) for b in bounds]
-        alphas = 0.5 ** np.arange(self._sizes.trials + 1)
+        alphas = 0.5 ** np.arange(max(o.max_backtracks, len(globalization.POLISHING)) + 1)
         solve.N, solve.nx, solve.count = N, nx, len(parts)
         solve.nonlinear, solve.nodes = shooting.gaps == "nonlinear", len(shooting.nodes)
         solve.phases = ctypes.addressof(phases)
@@ -304,6 +304,11 @@ class CompiledIteration:
     def close(self) -> None:
         """Give the memory back: nothing that came from here may be used any more."""
         _shelf.put_back(self._memory)
+
+    @property
+    def size(self) -> int:
+        """Bytes of its memory."""
+        return int(self._memory.nbytes)
 
     @property
     def data(self) -> Any:
