@@ -103,7 +103,9 @@ class Lanes:
 
     def iteration(self) -> CompiledIteration:
         """Memory for one problem, and the struct that describes it."""
-        return CompiledIteration(self.ocp, self.evaluator, self.lq_solver, self.options, self.shooting, ABREAST)
+        return CompiledIteration(
+            self.ocp, self.evaluator, self.lq_solver, self.options, self.shooting, ABREAST, shared=True
+        )
 
     def run(self, members: Members, threads: int | None, told: Callable[[int], None] | None) -> Use:
         """Solve the members; their arrays are filled. told: called with the number of problems that have ended."""

@@ -36,6 +36,8 @@ ABREAST = 8
 """Step lengths that one problem tries side by side: lanes of the widest processors."""
 _LINE = 8
 """Doubles in a line of the cache, where arrays begin."""
+_LATER = tuple(f"{slot}.{name}" for slot in range(1, _SLOTS) for name in ("A", "B", "Q", "q", "S", "R", "r"))
+"""Blocks that are the first slot's where the slots share them."""
 _CONSTANTS = {
     "MAX_SWEEPS": bounded_lq.MAX_SWEEPS,
     "ENOUGH": bounded_lq.ENOUGH,
@@ -106,7 +108,10 @@ class _Record(ctypes.Structure):
 
 class _Solve(ctypes.Structure):
     _fields_ = [
-        *((name, ctypes.c_long) for name in ("N", "nx", "count", "nonlinear", "nodes", "abreast", "quiet")),
+        *(
+            (name, ctypes.c_long)
+            for name in ("N", "nx", "count", "nonlinear", "nodes", "abreast", "quiet", "shared", "holder")
+        ),
         ("phases", ctypes.c_void_p),
         ("end", FinalData),
         ("sweeps", SweepsData),
@@ -152,7 +157,9 @@ def source() -> str:
 
 
 class _Sizes(NamedTuple):
-    """What arrays depend on: N, nx, n, m, trajectories that are tried at once, and whether controls are bounded."""
+    """What arrays depend on: N, nx, n, m, trajectories that are tried at once, whether controls are bounded, and whether iterates
+    share the memory of their blocks.
+    """
 
     N: int
     nx: int
@@ -160,12 +167,13 @@ class _Sizes(NamedTuple):
     m: int
     trials: int
     bounded: bool
+    shared: bool
 
 
 @lru_cache(maxsize=64)
 def _layout(s: _Sizes) -> tuple[dict[str, tuple[int, tuple[int, ...]]], int]:
     """name -> (where an array begins, its shape), and the length of all together, in doubles."""
-    N, nx, n, m, L, bounded = s
+    N, nx, n, m, L, bounded, shared = s
     slot = {
         "xs": (N + 1, nx), "us": (N, m), "x_next": (N, nx), "costs": (N + 1,), "lambda": (N + 1, n), "g": (N, m),
         "A": (N, n, n), "B": (N, n, m), "d": (N, n), "Q": (N + 1, n, n), "q": (N + 1, n), "S": (N, m, n), "R": (N, m, m),
@@ -183,8 +191,12 @@ def _layout(s: _Sizes) -> tuple[dict[str, tuple[int, tuple[int, ...]]], int]:
         shapes |= dict.fromkeys(("lower_du", "upper_du", "bounded.lower", "bounded.upper", "bounded.r"), (N, m))
         shapes |= {"masked": (N, m, n), "bounded.R": (N, m, m), "bounded.q": (N + 1, n), "bounded.zero": (N, n)}
         shapes |= {f"about.{k}": shape for k, shape in policy.items()} | {f"move.{k}": v for k, v in step.items()}
-    places, at = {}, 0
+    places: dict[str, tuple[int, tuple[int, ...]]] = {}
+    at = 0
     for name, shape in shapes.items():
+        if shared and name in _LATER:
+            places[name] = places[f"0{name[1:]}"]
+            continue
         places[name] = at, shape
         at += -(-math.prod(shape) // _LINE) * _LINE
     return places, at
@@ -235,7 +247,7 @@ _shelf = _Shelf()
 class CompiledIteration:
     """The iterations of one solve. Iterates and policies that it gives are views, which hold until the next but one iteration.
 
-    abreast: step lengths that are tried side by side.
+    abreast: step lengths that are tried side by side. shared: whether iterates share the memory of their blocks.
     """
 
     def __init__(
@@ -246,13 +258,14 @@ class CompiledIteration:
         options: SLQOptions,
         shooting: Shooting,
         abreast: int = ABREAST,
+        shared: bool = False,
     ) -> None:
         self._start = bound(library(), "shooting_start", "p", ctypes.c_int)
         self._iterate = bound(library(), "shooting_iterate", "p", ctypes.c_int)
         self._evaluator = evaluator
         manifold, bounds = ocp.manifold, ocp.control_bounds
         trials = max(abreast, len(globalization.POLISHING))
-        self._sizes = _Sizes(ocp.horizon, manifold.nx, manifold.ndx, ocp.nu, trials, bounds is not None)
+        self._sizes = _Sizes(ocp.horizon, manifold.nx, manifold.ndx, ocp.nu, trials, bounds is not None, shared)
         self._places, doubles = _layout(self._sizes)
         self._memory = _shelf.take(doubles)
         self._views: dict[str, Array] = {}
@@ -262,7 +275,7 @@ class CompiledIteration:
         self._arrays(solve, lq_solver)
         start = Regularization.of(options)
         solve.state = GlobalizationData(options.penalty, start.mu, start.delta, 0)
-        solve.at, solve.fresh, solve.best, solve.abreast = 0, _NONE, _NONE, abreast
+        solve.at, solve.fresh, solve.best, solve.abreast, solve.shared = 0, _NONE, _NONE, abreast, shared
         self._at = ctypes.byref(solve)
 
     def _problem(self, solve: _Solve, shooting: Shooting, bounds: Any, o: SLQOptions) -> list[Any]:

@@ -184,7 +184,8 @@ static long settled(shooting_t *s, const group_t *g, result_t *result)
 {
     model_t step;
     s->at = s->best;
-    const iterate_t *best = s->slots + s->at;
+    iterate_t *best = s->slots + s->at;
+    recall(s, best);
     result->kkt = kkt(s, best);
     s->state.mu = 0.0, s->state.delta = 1.0;
     if (!direction(s, best, &step)) return NOT_POSITIVE_DEFINITE;
@@ -222,7 +223,8 @@ static long run(shooting_t *s, const group_t *g, const member_t *m, result_t *re
 static void tell_policy(shooting_t *s, const member_t *m)
 {
     const long N = s->N, n = s->sweeps.n, m_ = s->sweeps.m;
-    const iterate_t *at = s->slots + s->at;
+    iterate_t *at = s->slots + s->at;
+    recall(s, at);
     const lq_problem lq = lq_of(at, N);
     const double mu = s->state.mu, on_state = s->options.on_state ? mu : 0.0;
     lq_bounds limits;
