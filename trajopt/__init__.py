@@ -248,6 +248,11 @@ from trajopt.replanning.run_log import (
     EventKind as EventKind,
     RunLog as RunLog,
 )
+from trajopt.replanning.setpoints import (
+    Setpoint as Setpoint,
+    setpoint as setpoint,
+    setpoints as setpoints,
+)
 from trajopt.replanning.simulator import Simulator as Simulator
 from trajopt.replanning.workers import (
     ScriptedWorker as ScriptedWorker,
@@ -299,6 +304,10 @@ from trajopt.stage.evaluation import (
 )
 from trajopt.step.integrators import SCHEMES as SCHEMES
 from trajopt.step.sensitivities import SampledSystem as SampledSystem
+from trajopt.sweeps.results import Sweep as Sweep
+from trajopt.sweeps.rows import SweepProblem as SweepProblem
+from trajopt.sweeps.run import sweep as sweep
+from trajopt.sweeps.variation import Variation as Variation
 from trajopt.validation.broken_limits import (
     BrokenLimit as BrokenLimit,
     broken_limits as broken_limits,
