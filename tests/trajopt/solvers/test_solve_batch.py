@@ -70,6 +70,20 @@ def test_options_mean_the_same(changes):
     check_each(to.solve_batch(ocp, {"x0": x0}, guess, options), Batch(ocp, {"x0": x0}), guess, options, rel=1e-7)
 
 
+@pytest.mark.parametrize("limit", [None, 6.0])
+def test_where_rounding_rules(limit):
+    """Paths part in the last digits, ends agree: iterates that were refused are taken up again."""
+    ocp = pendulum_swing_up(horizon=70, limit=limit)
+    x0, guess = shifted(ocp, size=0.05)
+    batch, options = Batch(ocp, {"x0": x0}), {"gradient_tolerance": 1e-30, "max_iterations": 400}
+    found = to.solve_batch(batch, guess=guess, options=options, solver="fddp")
+    for i in range(len(batch)):
+        single = to.solve(batch[i], Guess(guess.xs[i], guess.us[i]), options, solver="fddp", check=False)
+        assert found.status[i].code is single.status.code is StatusCode.PRECISION_LIMIT
+        assert found.status[i].success and found.status[i].kkt < 1e-8
+        assert found.cost[i] == pytest.approx(single.cost, rel=1e-12)
+
+
 @pytest.mark.parametrize("name", ["ilqr", "gnms", "fddp"])
 @pytest.mark.parametrize("problem", [hop, soft_hop])
 def test_contact_phases_and_impacts(problem, name):
@@ -190,6 +204,14 @@ def test_ctrl_c_returns_what_is_finished():
     begun = np.isfinite(found.cost)
     assert 0 < begun.sum() < 200 and np.isfinite(found.xs[begun]).all()
     assert all("before this problem was begun" in found.messages[i] for i in np.flatnonzero(~begun))
+
+
+def test_an_error_in_a_callback_ends_the_batch_and_passes():
+    ocp = cart_pole([1.0, 0.0, 0.0, 0.0], 40, 0.05)
+    x0, guess = shifted(ocp, 40)
+    options = {"gradient_tolerance": 1e-300, "max_iterations": 10**9}
+    with pytest.raises(ZeroDivisionError):
+        to.solve_batch(ocp, {"x0": x0}, guess, options, lambda done, total: 1 / 0, solver="fddp")
 
 
 @pytest.mark.parametrize("solver", ["ddp", "ipm"])

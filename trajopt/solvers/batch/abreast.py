@@ -137,6 +137,9 @@ def _wait(futures: list[Any], shared: Array, told: Callable[[int], None] | None)
                 break
         except KeyboardInterrupt:
             shared[2] = 1
+        except BaseException:  # of ``told``: it goes on its way when the threads have ended
+            shared[2] = 1
+            raise
     for future in futures:
         future.result()
 
