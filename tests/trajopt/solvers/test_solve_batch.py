@@ -189,20 +189,24 @@ def test_second_starts_where_linear_gaps_blow_up():
 
 
 def test_ctrl_c_returns_what_is_finished():
-    ocp = cart_pole([1.0, 0.0, 0.0, 0.0], 40, 0.05)
-    x0, guess = shifted(ocp, 200)
+    """The first problems begin at their goal, the many others take long."""
+    goal = [1.0, 0.0, 0.0, 0.0]
+    ocp = cart_pole(goal, 40, 0.05)
+    x0, guess = shifted(ocp, 2000)
+    x0[:20], guess.xs[:20], guess.us[:20] = goal, goal, 0.0
     calls = []
 
     def interrupt(done, total):
         calls.append((done, total))
-        raise KeyboardInterrupt
+        if done >= 20:
+            raise KeyboardInterrupt
 
     options = {"gradient_tolerance": 1e-300, "cost_tolerance": 0.0, "max_iterations": 10**9}
     found = to.solve_batch(ocp, {"x0": x0}, guess, options, interrupt, threads=2, solver="fddp")
-    codes = {s.code for s in found.status}
-    assert StatusCode.INTERRUPTED in codes and calls[0][1] == 200
+    assert calls[-1][1] == 2000 and found.success[:20].all()
+    assert {s.code for s in found.status[20:]} <= {StatusCode.INTERRUPTED, StatusCode.PRECISION_LIMIT}
     begun = np.isfinite(found.cost)
-    assert 0 < begun.sum() < 200 and np.isfinite(found.xs[begun]).all()
+    assert begun.sum() < 2000 and np.isfinite(found.xs[begun]).all()
     assert all("before this problem was begun" in found.messages[i] for i in np.flatnonzero(~begun))
 
 
