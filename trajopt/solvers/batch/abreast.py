@@ -28,15 +28,9 @@ from trajopt.problem.ocp import OCP
 from trajopt.results.status import NEAR, SOLVED
 from trajopt.solvers.batch.values import ENDS, RESULT, Members
 from trajopt.solvers.options import SLQOptions
-from trajopt.solvers.shooting.compiled_iteration import (
-    CompiledIteration,
-    FinalData,
-    PhaseData,
-    SweepsData,
-    code_of,
-    source,
-)
+from trajopt.solvers.shooting.compiled_iteration import CompiledIteration, code_of, source
 from trajopt.solvers.shooting.globalization import Regularization
+from trajopt.solvers.shooting.iteration_memory import FinalData, PhaseData, SweepsData
 from trajopt.stage.compiled_stages import CompiledEnd, CompiledStages
 from trajopt.stage.evaluation import Shooting, StageEvaluator
 from trajopt.stage.library import struct_type
