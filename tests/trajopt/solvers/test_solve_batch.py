@@ -75,7 +75,10 @@ def test_where_rounding_rules(limit):
     """Paths part in the last digits, ends agree: iterates that were refused are taken up again."""
     ocp = pendulum_swing_up(horizon=70, limit=limit)
     x0, guess = shifted(ocp, size=0.05)
-    batch, options = Batch(ocp, {"x0": x0}), {"gradient_tolerance": 1e-30, "max_iterations": 400}
+    batch, options = (
+        Batch(ocp, {"x0": x0}),
+        {"gradient_tolerance": 1e-30, "kkt_tolerance": 1e-30, "max_iterations": 400},
+    )
     found = to.solve_batch(batch, guess=guess, options=options, solver="fddp")
     for i in range(len(batch)):
         single = to.solve(batch[i], Guess(guess.xs[i], guess.us[i]), options, solver="fddp", check=False)

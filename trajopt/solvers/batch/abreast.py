@@ -31,6 +31,7 @@ from trajopt.solvers.options import SLQOptions
 from trajopt.solvers.shooting.compiled_iteration import CompiledIteration, code_of, source
 from trajopt.solvers.shooting.globalization import Regularization
 from trajopt.solvers.shooting.iteration_memory import FinalData, PhaseData, SweepsData
+from trajopt.solvers.shooting.shooting import NEARLY
 from trajopt.stage.compiled_stages import CompiledEnd, CompiledStages
 from trajopt.stage.evaluation import Shooting, StageEvaluator
 from trajopt.stage.library import struct_type
@@ -51,6 +52,7 @@ _Group = struct_type(
     "group_t",
     "seats count:l phase_count:l phases end_expand end_values end end_room n:l m:l riccati adjoint stationarity finite rollout "
     "riccati_abreast room sweep_room members total:l next done stop penalty:d mu:d delta:d idle:l near:d solved:d time_limit:d "
+    "nearly:d kkt_tolerance:d "
     "asked:l busy_sweeps:l busy_rolls:l all_sweeps:l all_rolls:l",
 )
 _SharedPhase = struct_type("shared_phase_t", "first:l last:l read:l expand roll stages room abreast")
@@ -178,7 +180,8 @@ class _Part:
             *(code_of(sweep.lq_riccati_abreast), address(self._room), address(self._sweep_room)),
             *(members.address, members.count, *at),
             *(o.penalty, start.mu, start.delta, 0),
-            *(NEAR, SOLVED, o.time_limit or 0.0, o.accept_cost_tolerance, 0, 0, 0, 0),
+            *(NEAR, SOLVED, o.time_limit or 0.0, NEARLY * o.kkt_tolerance, o.kkt_tolerance),
+            *(o.accept_cost_tolerance, 0, 0, 0, 0),
         )
 
     def close(self) -> None:

@@ -385,7 +385,7 @@ static void tell(shooting_t *s, const iterate_t *at, found_t found, int moved, d
     const double size = fmax(largest(s->step.dx, (s->N + 1) * s->sweeps.n), largest(s->step.du, s->N * s->sweeps.m));
     r->cost = at->cost, r->merit = phi(s, at), r->stop = at->stop, r->gradient = at->gradient, r->defect = at->defect;
     r->mu = mu, r->alpha = moved ? found.alpha : 0.0, r->step_norm = r->alpha * size, r->violation = violation(s, at);
-    r->expected = found.expected, r->actual = found.actual, r->kkt = kkt(s, at);
+    r->expected = found.expected, r->actual = found.actual;
 }
 
 /* Adapt mu to the outcome; whether the solve ends here. */
@@ -470,6 +470,7 @@ EXPORT int shooting_iterate(shooting_t *s)
     memset(s->record.seconds, 0, sizeof s->record.seconds);
     for (s->fresh = 0; s->fresh == s->at || s->fresh == s->best; s->fresh++) {}
     if (!direction(s, at, &step)) return NOT_POSITIVE_DEFINITE;
+    s->record.kkt = kkt(s, at);
     adapt(&s->state, step);
     const double mu = s->state.mu, hope = promise(&s->state, step, phi(s, at));
     int moved = 0, polished = !(hope > ROUNDING);
