@@ -204,7 +204,7 @@ def test_ctrl_c_returns_what_is_finished():
         if done >= 20:
             raise KeyboardInterrupt
 
-    options = {"gradient_tolerance": 1e-300, "cost_tolerance": 0.0, "max_iterations": 10**9}
+    options = {"gradient_tolerance": 1e-300, "kkt_tolerance": 1e-300, "max_iterations": 10**9}
     found = to.solve_batch(ocp, {"x0": x0}, guess, options, interrupt, threads=2, solver="fddp")
     assert calls[-1][1] == 2000 and found.success[:20].all()
     assert {s.code for s in found.status[20:]} <= {StatusCode.INTERRUPTED, StatusCode.PRECISION_LIMIT}
@@ -216,7 +216,7 @@ def test_ctrl_c_returns_what_is_finished():
 def test_an_error_in_a_callback_ends_the_batch_and_passes():
     ocp = cart_pole([1.0, 0.0, 0.0, 0.0], 40, 0.05)
     x0, guess = shifted(ocp, 40)
-    options = {"gradient_tolerance": 1e-300, "max_iterations": 10**9}
+    options = {"gradient_tolerance": 1e-300, "kkt_tolerance": 1e-300, "max_iterations": 10**9}
     with pytest.raises(ZeroDivisionError):
         to.solve_batch(ocp, {"x0": x0}, guess, options, lambda done, total: 1 / 0, solver="fddp")
 
