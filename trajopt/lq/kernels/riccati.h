@@ -38,9 +38,12 @@ typedef struct {
     double u[M_], uu[M_ * M_], ux[M_ * N_];
 } q_t;
 
-/* What the gains solve: H (m, m) times [k K] = -X (m, 1 + n), with damping. */
+/* Columns of [K k], and of zeros behind them, which make whole packs. */
+#define WIDTH ((N_ + PACK) / PACK * PACK)
+
+/* What the gains solve: H (m, m) times [K k 0] = -X (m, WIDTH), with damping. */
 typedef struct {
-    double H[M_ * M_], X[M_ * (N_ + 1)];
+    double H[M_ * M_], X[M_ * WIDTH];
 } damped_t;
 
 /* At knot i, from the value function V of knot i + 1 and its gradient ahead, behind the defect: see q_function of lq.py. */
@@ -68,8 +71,10 @@ ALWAYS_INLINE void damped(const q_t *q, const double *A, const double *B, double
     memcpy(s->H, q->uu, sizeof s->H);
     for (int a = 0; a < M_; a++) {
         s->H[a * M_ + a] += on_control;
-        s->X[a * (N_ + 1)] = q->u[a];
-        memcpy(s->X + a * (N_ + 1) + 1, q->ux + a * N_, sizeof(double) * N_);
+        double *x = s->X + a * WIDTH;
+        memcpy(x, q->ux + a * N_, sizeof(double) * N_);
+        x[N_] = q->u[a];
+        for (int b = N_ + 1; b < WIDTH; b++) x[b] = 0.0;
     }
     if (on_state != 0.0) {
         double BA[M_ * N_], BB[M_ * M_];
@@ -77,7 +82,7 @@ ALWAYS_INLINE void damped(const q_t *q, const double *A, const double *B, double
         TRANSPOSED_PRODUCT(BA, B, A, M_, N_, N_, 0);
         for (int a = 0; a < M_ * M_; a++) s->H[a] += on_state * BB[a];
         for (int a = 0; a < M_; a++)
-            for (int b = 0; b < N_; b++) s->X[a * (N_ + 1) + 1 + b] += on_state * BA[a * N_ + b];
+            for (int b = 0; b < N_; b++) s->X[a * WIDTH + b] += on_state * BA[a * N_ + b];
     }
 }
 
@@ -100,10 +105,10 @@ ALWAYS_INLINE int convexified(q_t *q, damped_t *s, double *restrict R)
 ALWAYS_INLINE int gains_of(damped_t *s, double *restrict K, double *restrict k)
 {
     if (!cholesky(s->H, M_)) return 0;
-    minus_solve(s->H, s->X, N_ + 1, M_);
+    minus_solve(s->H, s->X, WIDTH, M_);
     for (int a = 0; a < M_; a++) {
-        k[a] = s->X[a * (N_ + 1)];
-        memcpy(K + a * N_, s->X + a * (N_ + 1) + 1, sizeof(double) * N_);
+        memcpy(K + a * N_, s->X + a * WIDTH, sizeof(double) * N_);
+        k[a] = s->X[a * WIDTH + N_];
     }
     return 1;
 }
@@ -116,7 +121,7 @@ ALWAYS_INLINE int box_gains(const damped_t *s, const double *Qu, const double *l
     double factor[M_ * M_], T[M_ * N_];
     const int count = box_qp(s->H, Qu, lower, upper, k, free_, factor);
     if (count < 0) return 0;
-    for (int a = 0; a < count; a++) memcpy(T + a * N_, s->X + free_[a] * (N_ + 1) + 1, sizeof(double) * N_);
+    for (int a = 0; a < count; a++) memcpy(T + a * N_, s->X + free_[a] * WIDTH, sizeof(double) * N_);
     minus_solve(factor, T, N_, count);
     memset(K, 0, sizeof T);
     for (int a = 0; a < count; a++) memcpy(K + free_[a] * N_, T + a * N_, sizeof(double) * N_);

@@ -24,13 +24,11 @@ from trajopt.problem.ocp import OCP
 from trajopt.solvers.options import SLQOptions
 from trajopt.solvers.shooting import globalization, iterate
 from trajopt.solvers.shooting.globalization import Merit, Regularization
-from trajopt.solvers.shooting.iterate import Iterate
+from trajopt.solvers.shooting.iterate import Iterate, Residuals
 from trajopt.stage.compiled_stages import CompiledEnd, CompiledStages
 from trajopt.stage.evaluation import Expansion, Shooting, StageEvaluator
 from trajopt.stage.library import struct_type
 
-GO_ON, COST_CONVERGED, NOT_POSITIVE_DEFINITE, NO_PROGRESS = range(4)
-"""How an iteration ended; the values of the enumeration of iteration.h."""
 _NONE, _SLOTS = -1, 3
 _LINE = 8
 """Doubles in a line of the cache, where arrays begin."""
@@ -78,15 +76,17 @@ class _Bounded(ctypes.Structure):
     ]
 
 
-_TOLD = {
-    **{name: name for name in ("cost", "merit", "stop", "gradient", "step_norm", "defect", "kkt")},
-    "regularization": "mu",
-    "constraint_violation": "violation",
-    "expected_decrease": "expected",
-    "actual_decrease": "actual",
-    "step_length": "alpha",
-}
-"""Names of a record -> fields of record_t."""
+_TOLD = tuple(
+    {
+        **{name: name for name in ("cost", "merit", "stop", "gradient", "step_norm", "defect", "kkt")},
+        "regularization": "mu",
+        "constraint_violation": "violation",
+        "expected_decrease": "expected",
+        "actual_decrease": "actual",
+        "step_length": "alpha",
+    }.items()
+)
+"""Names of a record, and fields of record_t."""
 
 
 _NUMBERS = "cost merit stop gradient defect mu step_norm violation expected actual alpha kkt kkt_new change"
@@ -230,6 +230,9 @@ _shelf = _Shelf()
 class CompiledIteration:
     """The iterations of one solve. Iterates and policies that it gives are views, which hold until the next but one iteration."""
 
+    GO_ON, COST_CONVERGED, NOT_POSITIVE_DEFINITE, NO_PROGRESS = range(4)
+    """How an iteration ended; the values of the enumeration of iteration.h."""
+
     def __init__(
         self, ocp: OCP, evaluator: StageEvaluator, lq_solver: CompiledLQ, options: SLQOptions, shooting: Shooting
     ) -> None:
@@ -249,6 +252,7 @@ class CompiledIteration:
         start = Regularization.of(options)
         solve.state = _Globalization(options.penalty, start.mu, start.delta, 0)
         solve.at, solve.fresh, solve.best = 0, _NONE, _NONE
+        self._slots = solve.slots
         self._at = ctypes.byref(solve)
 
     def _problem(self, solve: _Solve, shooting: Shooting, bounds: Any, o: SLQOptions) -> list[Any]:
@@ -306,6 +310,16 @@ class CompiledIteration:
         """record_t of iteration.h."""
         return self._solve.record
 
+    def told(self) -> dict[str, float]:
+        """What the record tells, by the names of an :class:`~trajopt.results.records.IterationRecord`."""
+        told = self._solve.record
+        return {name: getattr(told, field) for name, field in _TOLD}
+
+    @property
+    def here(self) -> Residuals:
+        """How far the iterate to go on from is from the end."""
+        return self._slots[self._solve.at]
+
     @property
     def at(self) -> Iterate:
         """The iterate to go on from."""
@@ -353,11 +367,6 @@ class CompiledIteration:
             at, shape = self._places[name]
             self._views[name] = self._memory[at : at + math.prod(shape)].reshape(shape)
         return self._views[name]
-
-
-def recorded(told: Any) -> dict[str, float]:
-    """What record_t tells, by the names of an :class:`~trajopt.results.records.IterationRecord`."""
-    return {name: getattr(told, field) for name, field in _TOLD.items()}
 
 
 def _phase(stages: Any, knots: slice, read: int) -> ctypes.Structure:

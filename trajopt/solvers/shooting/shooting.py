@@ -15,7 +15,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 import numpy as np
 
@@ -43,7 +43,7 @@ from trajopt.solvers.shooting.globalization import (
     Regularization,
     SearchResult,
 )
-from trajopt.solvers.shooting.iterate import Iterate, Step, held_rollout, measured, step_of
+from trajopt.solvers.shooting.iterate import Iterate, Residuals, Step, held_rollout, measured, step_of
 from trajopt.solvers.shooting.optimality import scaled_kkt
 from trajopt.solvers.shooting.step_search import Attempt, StepSearch, phi, promised
 from trajopt.stage.engine import is_compiled
@@ -103,6 +103,8 @@ class ShootingLoop:
                 self.at_once = self._compiled()
                 status = self._solve(guess)
             except KeyboardInterrupt:
+                if self.at_once is not None and self.iterate is not None:
+                    self._look_at(self.at_once)
                 status = verdicts.interrupted(self.iteration)
             try:
                 return self._solution(status, guess)
@@ -132,8 +134,9 @@ class ShootingLoop:
             self.journal.refused()
             return start
         self.iterate = start
-        while (status := self._finished(self.iterate) or self._advance(self.iterate)) is None:
-            pass
+        status = None if self.at_once is None else self._at_once(self.at_once)
+        while status is None:
+            status = self._finished(self.iterate) or self._advance(self.iterate)
         self._record(self.iterate)
         return status
 
@@ -167,7 +170,7 @@ class ShootingLoop:
             return measured(xs, us, expansion, evaluator, self.lq_solver, self.ocp.control_bounds, self.options)
 
     # -- one iteration --------------------------------------------------------------------------------------------------
-    def _finished(self, at: Iterate) -> Status | None:
+    def _finished(self, at: Residuals) -> Status | None:
         o = self.options
         if at.stop <= 1.0:
             return verdicts.converged(self.iteration, at.gradient, at.defect, o)
@@ -179,8 +182,6 @@ class ShootingLoop:
 
     def _advance(self, at: Iterate) -> Status | None:
         """One iteration: a direction, a search along it, the next iterate."""
-        if self.at_once is not None:
-            return self._advance_at_once(at, self.at_once)
         attempt = self._attempt(at)
         if isinstance(attempt, Status):
             return attempt
@@ -192,30 +193,38 @@ class ShootingLoop:
             self.iterate = attempt.new or at
         return status
 
-    def _advance_at_once(self, at: Iterate, iteration: CompiledIteration) -> Status | None:
-        """The same in one call."""
-        from trajopt.solvers.shooting.compiled_iteration import (
-            COST_CONVERGED,
-            NO_PROGRESS,
-            NOT_POSITIVE_DEFINITE,
-            recorded,
-        )
+    def _at_once(self, iteration: CompiledIteration) -> Status:
+        """The same where an iteration is one call: what it led to is looked at when the solve ends."""
+        while (status := self._finished(iteration.here)) is None:
+            code, told = iteration.advance(), iteration.record
+            ended = None if code == iteration.GO_ON else self._ended(iteration, code)
+            if code == iteration.NOT_POSITIVE_DEFINITE:
+                return cast(Status, ended)
+            self.journal.spent(*told.seconds)
+            self.journal.add(iteration=self.iteration, **iteration.told(), curvature=self.preferred.name)
+            self.iteration += 1
+            if ended is not None:
+                return ended
+        self._look_at(iteration)
+        return status
 
-        code, status = iteration.advance(), None
-        self.policy, self.merit = iteration.policy, iteration.merit
+    def _look_at(self, iteration: CompiledIteration) -> None:
+        """Take over where the calls led to."""
+        self.policy, self.merit = iteration.policy if self.iteration else None, iteration.merit
         self.regularization = iteration.regularization(self.regularization)
-        told = iteration.record
-        if code == NOT_POSITIVE_DEFINITE:
+        self.iterate = iteration.at
+
+    def _ended(self, iteration: CompiledIteration, code: int) -> Status:
+        """What the last call said, which was the last one."""
+        self._look_at(iteration)
+        told, self.policy = iteration.record, iteration.policy
+        if code == iteration.NOT_POSITIVE_DEFINITE:
             return verdicts.not_positive_definite(told.failed_at, self.options)
-        if code == NO_PROGRESS:
-            status = self._no_progress(iteration.best)
-        elif code == COST_CONVERGED:
-            status = verdicts.cost_converged(self.iteration + 1, told.change, self.options, told.kkt_new)
-        self.journal.spent(*told.seconds)
-        self.journal.add(iteration=self.iteration, **recorded(told), curvature=self.preferred.name)
-        self.iteration += 1
-        if status is None or status.success:
-            self.iterate = iteration.fresh or at
+        if code == iteration.NO_PROGRESS:
+            return self._no_progress(iteration.best)
+        status = verdicts.cost_converged(self.iteration + 1, told.change, self.options, told.kkt_new)
+        if status.success:
+            self.iterate = iteration.fresh or self.iterate
         return status
 
     def _attempt(self, at: Iterate) -> Attempt | Status:
