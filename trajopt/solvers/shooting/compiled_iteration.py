@@ -302,7 +302,7 @@ class CompiledIteration:
         return self.iterate(0) if self._start(self._at) else None
 
     def advance(self) -> int:
-        """One iteration: how it ended. What it did is told by :attr:`record`, and where it led by :attr:`at` and :attr:`fresh`."""
+        """One iteration: how it ended. What it did is told by :attr:`record`; where it led, by :attr:`slot` and :attr:`fresh`."""
         return self._iterate(self._at)
 
     @property
@@ -321,9 +321,9 @@ class CompiledIteration:
         return self._slots[self._solve.at]
 
     @property
-    def at(self) -> Iterate:
-        """The iterate to go on from."""
-        return self.iterate(self._solve.at)
+    def slot(self) -> int:
+        """That of the iterate to go on from."""
+        return self._solve.at
 
     @property
     def fresh(self) -> Iterate | None:

@@ -103,8 +103,6 @@ class ShootingLoop:
                 self.at_once = self._compiled()
                 status = self._solve(guess)
             except KeyboardInterrupt:
-                if self.at_once is not None and self.iterate is not None:
-                    self._look_at(self.at_once)
                 status = verdicts.interrupted(self.iteration)
             try:
                 return self._solution(status, guess)
@@ -195,28 +193,33 @@ class ShootingLoop:
 
     def _at_once(self, iteration: CompiledIteration) -> Status:
         """The same where an iteration is one call: what it led to is looked at when the solve ends."""
-        while (status := self._finished(iteration.here)) is None:
-            code, told = iteration.advance(), iteration.record
-            ended = None if code == iteration.GO_ON else self._ended(iteration, code)
-            if code == iteration.NOT_POSITIVE_DEFINITE:
-                return cast(Status, ended)
-            self.journal.spent(*told.seconds)
-            self.journal.add(iteration=self.iteration, **iteration.told(), curvature=self.preferred.name)
-            self.iteration += 1
-            if ended is not None:
-                return ended
-        self._look_at(iteration)
+        slot = iteration.slot
+        try:
+            while (status := self._finished(iteration.here)) is None:
+                code, told = iteration.advance(), iteration.record
+                ended = None if code == iteration.GO_ON else self._ended(iteration, code)
+                if code == iteration.NOT_POSITIVE_DEFINITE:
+                    return cast(Status, ended)
+                self.journal.spent(*told.seconds)
+                self.journal.add(iteration=self.iteration, **iteration.told(), curvature=self.preferred.name)
+                self.iteration, slot = self.iteration + 1, iteration.slot
+                if ended is not None:
+                    return ended
+        except KeyboardInterrupt:
+            self._look_at(iteration, slot)
+            raise
+        self._look_at(iteration, slot)
         return status
 
-    def _look_at(self, iteration: CompiledIteration) -> None:
+    def _look_at(self, iteration: CompiledIteration, slot: int) -> None:
         """Take over where the calls led to."""
         self.policy, self.merit = iteration.policy if self.iteration else None, iteration.merit
         self.regularization = iteration.regularization(self.regularization)
-        self.iterate = iteration.at
+        self.iterate = iteration.iterate(slot)
 
     def _ended(self, iteration: CompiledIteration, code: int) -> Status:
         """What the last call said, which was the last one."""
-        self._look_at(iteration)
+        self._look_at(iteration, iteration.slot)
         told, self.policy = iteration.record, iteration.policy
         if code == iteration.NOT_POSITIVE_DEFINITE:
             return verdicts.not_positive_definite(told.failed_at, self.options)
