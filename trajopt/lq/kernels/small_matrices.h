@@ -1,18 +1,16 @@
-/* Products of small matrices, and Cholesky factors.  Matrices by rows; before this text stands NU, the size m of those that are factored. */
-
-#include <math.h>
-#include <string.h>
+/* Products of small matrices, and Cholesky factors.  Matrices by rows; before this text stand numbers.h, and NU, the size m of those that
+   are factored. */
 
 #define M_ NU
 
-#ifndef ALWAYS_INLINE /* else the prelude's */
-#define ALWAYS_INLINE static inline __attribute__((always_inline))
-#define EXPORT __attribute__((visibility("default")))
-#endif
-
 /* -- products of small matrices, in tiles whose sums stay in registers -------------------------------------------------------- */
 
-#ifdef __GNUC__
+#ifdef ABREAST
+#define PACK 1
+typedef num pack_t;
+#define TILED _Pragma("GCC unroll 4")
+#define UNROLLED _Pragma("GCC unroll 8")
+#elif defined __GNUC__
 #ifdef __AVX512F__
 #define PACK 8
 #else
@@ -35,54 +33,54 @@ typedef double pack_t;
 
 /* A matrix by its entries X[i * by_row + k * by_column]: as it stands, or transposed. */
 typedef struct {
-    const double *at;
+    const num *at;
     int by_row, by_column;
 } strided_t;
 
 /* r x (w packs) of C (+)= X Y; rows of C and Y are `stride` apart, X has b columns */
-#define DEFINE_TILE(name, type, wide)                                                                                                      \
-    ALWAYS_INLINE void name(double *restrict C, strided_t X, const double *restrict Y, const int stride, const int b, const int r,        \
-                            const int w, const int plus)                                                                                   \
-    {                                                                                                                                      \
-        type sum[TILE_ROWS][TILE_PACKS];                                                                                                                   \
-        TILED for (int i = 0; i < r; i++)                                                                                                  \
-            TILED for (int j = 0; j < w; j++) sum[i][j] = plus ? *(const type *)(C + i * stride + j * wide) : (type){0.0};                  \
-        for (int k = 0; k < b; k++)                                                                                                        \
-            TILED for (int i = 0; i < r; i++) {                                                                                            \
-                const double f = X.at[i * X.by_row + k * X.by_column];                                                                     \
-                TILED for (int j = 0; j < w; j++) sum[i][j] += f * *(const type *)(Y + k * stride + j * wide);                             \
-            }                                                                                                                              \
-        TILED for (int i = 0; i < r; i++)                                                                                                  \
-            TILED for (int j = 0; j < w; j++) *(type *)(C + i * stride + j * wide) = sum[i][j];                                            \
+#define DEFINE_TILE(name, type, wide)                                                                                                   \
+    ALWAYS_INLINE void name(num *restrict C, strided_t X, const num *restrict Y, const int stride, const int b, const int r,            \
+                            const int w, const int plus)                                                                                \
+    {                                                                                                                                   \
+        type sum[TILE_ROWS][TILE_PACKS];                                                                                                \
+        TILED for (int i = 0; i < r; i++)                                                                                               \
+            TILED for (int j = 0; j < w; j++) sum[i][j] = plus ? *(const type *)(C + i * stride + j * wide) : (type){0.0};               \
+        for (int k = 0; k < b; k++)                                                                                                     \
+            TILED for (int i = 0; i < r; i++) {                                                                                         \
+                const num f = X.at[i * X.by_row + k * X.by_column];                                                                     \
+                TILED for (int j = 0; j < w; j++) sum[i][j] += f * *(const type *)(Y + k * stride + j * wide);                          \
+            }                                                                                                                           \
+        TILED for (int i = 0; i < r; i++)                                                                                               \
+            TILED for (int j = 0; j < w; j++) *(type *)(C + i * stride + j * wide) = sum[i][j];                                         \
     }
 
 DEFINE_TILE(tile, pack_t, PACK)
-#ifdef __GNUC__ /* for the last columns */
+#if PACK > 1 /* for the last columns */
 DEFINE_TILE(tile4, pack4_t, 4)
 DEFINE_TILE(tile2, pack2_t, 2)
 #endif
 
 /* r rows of C (+)= X Y in the columns first .. c */
-ALWAYS_INLINE void row_tiles(double *restrict C, strided_t X, const double *restrict Y, int first, const int b, const int c, const int r,
+ALWAYS_INLINE void row_tiles(num *restrict C, strided_t X, const num *restrict Y, int first, const int b, const int c, const int r,
                              const int plus)
 {
     int j = first;
     for (; j + TILE_PACKS * PACK <= c; j += TILE_PACKS * PACK) tile(C + j, X, Y + j, c, b, r, TILE_PACKS, plus);
     for (; j + PACK <= c; j += PACK) tile(C + j, X, Y + j, c, b, r, 1, plus);
-#ifdef __GNUC__
+#if PACK > 1
     for (; j + 4 <= c; j += 4) tile4(C + j, X, Y + j, c, b, r, 1, plus);
     for (; j + 2 <= c; j += 2) tile2(C + j, X, Y + j, c, b, r, 1, plus);
 #endif
     for (; j < c; j++)
         for (int i = 0; i < r; i++) {
-            double s = plus ? C[i * c + j] : 0.0;
+            num s = plus ? C[i * c + j] : number(0.0);
             for (int k = 0; k < b; k++) s += X.at[i * X.by_row + k * X.by_column] * Y[k * c + j];
             C[i * c + j] = s;
         }
 }
 
 /* C (a x c) (+)= X Y for X (a x b), Y (b x c); upper: of C only what is on and above its diagonal, and some entries below */
-ALWAYS_INLINE void tiled_product(double *restrict C, strided_t X, const double *restrict Y, const int a, const int b, const int c,
+ALWAYS_INLINE void tiled_product(num *restrict C, strided_t X, const num *restrict Y, const int a, const int b, const int c,
                                  const int plus, const int upper)
 {
     int i = 0;
@@ -98,6 +96,7 @@ ALWAYS_INLINE void tiled_product(double *restrict C, strided_t X, const double *
 /* The upper half of C (a x a) += X' Y for X, Y (b x a) */
 #define ADD_UPPER_PRODUCT(C, X, Y, a, b) tiled_product(C, (strided_t){X, 1, a}, Y, a, b, a, 1, 1)
 
+#ifndef ABREAST
 /* x'y for x, y (n) */
 ALWAYS_INLINE double dot(const double *x, const double *y, const int n)
 {
@@ -109,29 +108,32 @@ ALWAYS_INLINE double dot(const double *x, const double *y, const int n)
     for (int j = 0; j < PACK; j++) rest += ((const double *)&sum)[j];
     return rest;
 }
+#endif
 
-/* In-place Cholesky factor of the leading m x m block of G, whose rows have M_ entries; 0 where it is not positive definite. */
-ALWAYS_INLINE int cholesky(double *restrict G, const int m)
+/* In-place Cholesky factor of the leading m x m block of G, whose rows have M_ entries; false where it is not positive definite. */
+ALWAYS_INLINE truth cholesky(num *restrict G, const int m)
 {
+    truth definite = ALL;
     for (int j = 0; j < m; j++) {
-        double s = G[j * M_ + j];
+        num s = G[j * M_ + j];
         for (int k = 0; k < j; k++) s -= G[j * M_ + k] * G[j * M_ + k];
-        if (!(s > 0.0) || s > 1e300) return 0;
-        s = sqrt(s);
+        definite &= (s > 0.0) & (s <= 1e300);
+        if (!ANY(definite)) break;
+        s = root(s);
         G[j * M_ + j] = s;
-        const double inverse = 1.0 / s;
+        const num inverse = 1.0 / s;
         for (int i = j + 1; i < m; i++) {
-            double t = G[i * M_ + j];
+            num t = G[i * M_ + j];
             for (int k = 0; k < j; k++) t -= G[i * M_ + k] * G[j * M_ + k];
             G[i * M_ + j] = t * inverse;
         }
     }
-    return 1;
+    return definite;
 }
 
 /* The columns of X (m x c) that a `type` holds <- -G^-1 X by its Cholesky factor, whose diagonal has the inverses `inverse`. */
 #define DEFINE_MINUS_SOLVE(name, type)                                                                                                  \
-    ALWAYS_INLINE void name(const double *restrict G, const double *restrict inverse, double *restrict X, const int c, const int m)     \
+    ALWAYS_INLINE void name(const num *restrict G, const num *restrict inverse, num *restrict X, const int c, const int m)              \
     {                                                                                                                                   \
         type x[M_];                                                                                                                     \
         UNROLLED for (int i = 0; i < m; i++)                                                                                            \
@@ -149,12 +151,12 @@ ALWAYS_INLINE int cholesky(double *restrict G, const int m)
     }
 
 DEFINE_MINUS_SOLVE(minus_solve_pack, pack_t)
-DEFINE_MINUS_SOLVE(minus_solve_column, double)
+DEFINE_MINUS_SOLVE(minus_solve_column, num)
 
 /* X (m x c) <- -G^-1 X by its Cholesky factor. */
-ALWAYS_INLINE void minus_solve(const double *restrict G, double *restrict X, const int c, const int m)
+ALWAYS_INLINE void minus_solve(const num *restrict G, num *restrict X, const int c, const int m)
 {
-    double inverse[M_];
+    num inverse[M_];
     int j = 0;
     for (int i = 0; i < m; i++) inverse[i] = 1.0 / G[i * M_ + i];
     for (; j + PACK <= c; j += PACK) minus_solve_pack(G, inverse, X + j, c, m);
