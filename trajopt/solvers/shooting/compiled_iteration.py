@@ -23,7 +23,7 @@ from trajopt.problem.ocp import OCP
 from trajopt.solvers.options import SLQOptions
 from trajopt.solvers.shooting import globalization, iterate
 from trajopt.solvers.shooting.globalization import Merit, Regularization
-from trajopt.solvers.shooting.iterate import Iterate
+from trajopt.solvers.shooting.iterate import Iterate, Residuals
 from trajopt.solvers.shooting.iteration_memory import (
     NONE,
     SLOTS,
@@ -41,8 +41,6 @@ from trajopt.solvers.shooting.iteration_memory import (
 from trajopt.stage.compiled_stages import CompiledEnd, CompiledStages
 from trajopt.stage.evaluation import Expansion, Shooting, StageEvaluator
 
-GO_ON, COST_CONVERGED, NOT_POSITIVE_DEFINITE, NO_PROGRESS = range(4)
-"""How an iteration ended; the values of the enumeration of iteration.h."""
 ABREAST = 8
 """Step lengths that one problem tries side by side: lanes of the widest processors."""
 _CONSTANTS = {
@@ -69,15 +67,17 @@ _CONSTANTS = {
 }
 """What the kernels share with their twins in Python."""
 
-_TOLD = {
-    **{name: name for name in ("cost", "merit", "stop", "gradient", "step_norm", "defect", "kkt")},
-    "regularization": "mu",
-    "constraint_violation": "violation",
-    "expected_decrease": "expected",
-    "actual_decrease": "actual",
-    "step_length": "alpha",
-}
-"""Names of a record -> fields of record_t."""
+_TOLD = tuple(
+    {
+        **{name: name for name in ("cost", "merit", "stop", "gradient", "step_norm", "defect", "kkt")},
+        "regularization": "mu",
+        "constraint_violation": "violation",
+        "expected_decrease": "expected",
+        "actual_decrease": "actual",
+        "step_length": "alpha",
+    }.items()
+)
+"""Names of a record, and fields of record_t."""
 
 
 def at_once() -> bool:
@@ -111,6 +111,9 @@ class CompiledIteration:
     abreast: step lengths that are tried side by side. shared: whether iterates share the memory of their blocks.
     """
 
+    GO_ON, COST_CONVERGED, NOT_POSITIVE_DEFINITE, NO_PROGRESS = range(4)
+    """How an iteration ended; the values of the enumeration of iteration.h."""
+
     def __init__(
         self,
         ocp: OCP,
@@ -137,6 +140,7 @@ class CompiledIteration:
         start = Regularization.of(options)
         solve.state = GlobalizationData(options.penalty, start.mu, start.delta, 0)
         solve.at, solve.fresh, solve.best, solve.abreast, solve.shared = 0, NONE, NONE, abreast, shared
+        self._slots = solve.slots
         self._at = ctypes.byref(solve)
 
     def _problem(self, solve: SolveData, shooting: Shooting, bounds: Any, o: SLQOptions) -> list[Any]:
@@ -196,7 +200,7 @@ class CompiledIteration:
         return self.iterate(0) if self._start(self._at) else None
 
     def advance(self) -> int:
-        """One iteration: how it ended. What it did is told by :attr:`record`, and where it led by :attr:`at` and :attr:`fresh`."""
+        """One iteration: how it ended. What it did is told by :attr:`record`; where it led, by :attr:`slot` and :attr:`fresh`."""
         return self._iterate(self._at)
 
     @property
@@ -204,10 +208,20 @@ class CompiledIteration:
         """record_t of iteration.h."""
         return self._solve.record
 
+    def told(self) -> dict[str, float]:
+        """What the record tells, by the names of an :class:`~trajopt.results.records.IterationRecord`."""
+        told = self._solve.record
+        return {name: getattr(told, field) for name, field in _TOLD}
+
     @property
-    def at(self) -> Iterate:
-        """The iterate to go on from."""
-        return self.iterate(self._solve.at)
+    def here(self) -> Residuals:
+        """How far the iterate to go on from is from the end."""
+        return self._slots[self._solve.at]
+
+    @property
+    def slot(self) -> int:
+        """That of the iterate to go on from."""
+        return self._solve.at
 
     @property
     def fresh(self) -> Iterate | None:
@@ -251,11 +265,6 @@ class CompiledIteration:
             at, shape = self._places[name]
             self._views[name] = self._memory[at : at + math.prod(shape)].reshape(shape)
         return self._views[name]
-
-
-def recorded(told: Any) -> dict[str, float]:
-    """What record_t tells, by the names of an :class:`~trajopt.results.records.IterationRecord`."""
-    return {name: getattr(told, field) for name, field in _TOLD.items()}
 
 
 def _phase(stages: Any, knots: slice, read: int) -> ctypes.Structure:
