@@ -32,14 +32,24 @@ _AXES = ("x", "y", "z")
 
 
 def feet_cost(
-    model: Model, manifold: Manifold, feet: Sequence[str], goal: Values, weight: Values, name: str = "feet"
+    model: Model,
+    manifold: Manifold,
+    feet: Sequence[str],
+    goal: Values,
+    weight: Values,
+    name: str = "feet",
+    marks: Sequence[Sequence[float]] = (),
 ) -> to.CostTerm:
     """r = positions of the feet - goal, in the world, (3 F,) [m]; goal and weight (3 F,) or (N, 3 F).
 
-    Raises UnknownName if the model has no such frame.
+    marks: where a point in the axes of each frame [m] stands for it, default its origin; a foot may come several times, with
+    several points. Raises UnknownName if the model has no such frame.
     """
     frames = [model.frames[model.frame_id(foot)] for foot in feet]
-    points = tuple((frame.body, tuple(frame.p.tolist())) for frame in frames)
+    offsets = np.array(marks) if len(marks) else np.zeros((len(feet), 3))
+    at = [frame.p + frame.R @ offset for frame, offset in zip(frames, offsets, strict=True)]
+    points = tuple((frame.body, tuple(p.tolist())) for frame, p in zip(frames, at, strict=True))
+    repeated = [f"{foot}{'' if feet.index(foot) == i else f' {i}'}" for i, foot in enumerate(feet)]
     return to.residual_cost(
         name,
         partial(_away, model, points),
@@ -47,7 +57,7 @@ def feet_cost(
         3 * len(feet),
         weight,
         parameters={"goal": goal},
-        output_names=tuple(f"{foot}.{axis}" for foot in feet for axis in _AXES),
+        output_names=tuple(f"{foot}.{axis}" for foot in repeated for axis in _AXES),
     )
 
 

@@ -146,7 +146,7 @@ def errors_of(
     """The error before each iteration, from a start of this distance to a solution; one more than iterations."""
     guess, scale, errors = Guess(best.xs, disturbed(best.us, size)), np.abs(best.us).max(), []
     own = DIRECT if solver == "sqp" else SHOOTING
-    once = {**own, "gradient_tolerance": 1e-15, "max_iterations": 1, **options}
+    once = {**own, "gradient_tolerance": 1e-15, "kkt_tolerance": 1e-16, "max_iterations": 1, **options}
     warm = WarmStart(guess, multipliers=best.multipliers if solver == "sqp" else {})
     for _ in range(iterations + 1):
         errors.append(float(np.abs(warm.guess.us - best.us).max() / scale))
@@ -187,7 +187,7 @@ def run(quick: bool) -> Outcome:
 
 def _on(name: str, ocp: OCP, size: float) -> tuple[dict[str, list[float]], list[Convergence]]:
     """The errors of all solvers on a problem, and their orders."""
-    limits = {"shooting": "single", "gradient_tolerance": 1e-13, "max_iterations": 300}
+    limits = {"shooting": "single", "gradient_tolerance": 1e-13, "kkt_tolerance": 1e-16, "max_iterations": 300}
     best = solve(ocp, None, limits, solver="ddp")
     direct = solve(ocp, Guess(best.xs, best.us), {"hessian": "exact", "gradient_tolerance": 1e-11}, solver="sqp")
     best = replace(best, multipliers=direct.multipliers)

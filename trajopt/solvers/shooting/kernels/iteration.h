@@ -406,11 +406,25 @@ static double roll_guess(shooting_t *s, const iterate_t *e)
     return s->cost[0];
 }
 
-/* The gains that hold a guess about its LQ problem: see held_rollout of iterate.py; 0 where there are none. */
-static int hold(shooting_t *s, const iterate_t *e)
+/* Hold a guess by the policy of its LQ problem, or by its gains alone, where either costs less than the guess as it is rolled out: see
+   held_rollout of iterate.py. */
+static void hold(shooting_t *s, const iterate_t *e, double cost)
 {
+    enum { OPEN, GAINS, POLICY } best = OPEN;
+    const long gains = s->N * s->sweeps.m * s->sweeps.n, controls = s->N * s->sweeps.m;
     const lq_problem lq = lq_of(e, s->N);
-    return s->sweeps.finite(&lq) && s->sweeps.riccati(&lq, NULL, 0.0, HOLDING, NULL, &s->policy) < 0;
+    if (s->sweeps.finite(&lq) && s->sweeps.riccati(&lq, NULL, 0.0, HOLDING, NULL, &s->policy) < 0) {
+        const double held = roll_guess(s, e);
+        if (fabs(held) < HUGE_VAL && !(cost <= held)) best = GAINS, cost = held;
+        copy(s->step.du, s->policy.k, controls);
+        const double led = roll_guess(s, e);
+        if (fabs(led) < HUGE_VAL && !(cost <= led)) best = POLICY;
+    }
+    if (best == OPEN) memset(s->policy.K, 0, sizeof(double) * gains);
+    if (best != POLICY) {
+        memset(s->step.du, 0, sizeof(double) * controls);
+        roll_guess(s, e);
+    }
 }
 
 /* The iterate in the slot `at` from a guess there, within the bounds, with the parts between nodes rolled out: see _start of shooting.py;
@@ -424,13 +438,10 @@ EXPORT int shooting_start(shooting_t *s)
     memset(s->step.du, 0, sizeof(double) * N * m);
     memset(s->policy.K, 0, sizeof(double) * N * m * n);
     for (long i = 0; s->lower && i < N * m; i++) e->us[i] = clipped(e->us[i], s->lower[i], s->upper[i]);
-    double cost = roll_guess(s, e);
+    const double cost = roll_guess(s, e);
     if (s->nodes < N) { /* where every knot is a node, no state follows from another */
         expand(s, e);
-        if (!(cost <= FALLEN * fmax(1.0, fabs(e->cost))) && !(hold(s, e) && fabs(cost = roll_guess(s, e)) < HUGE_VAL)) {
-            memset(s->policy.K, 0, sizeof(double) * N * m * n);
-            roll_guess(s, e);
-        }
+        if (!(cost <= FALLEN * fmax(1.0, fabs(e->cost)))) hold(s, e, cost);
     }
     copy(e->xs, s->X, (N + 1) * s->nx);
     copy(e->us, s->U, N * m);
