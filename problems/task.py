@@ -17,6 +17,7 @@ import numpy as np
 
 from dynamics_backends.protocol import Array, DynamicsBackend, Map
 from dynamics_backends.rigid_body.batched import frame_placement
+from dynamics_backends.rigid_body.geometry.scene import Scene
 from dynamics_backends.rigid_body.model.model import Model
 from dynamics_backends.rigid_body.urdf.loader import load_urdf
 from problems.robots import load_robot
@@ -80,6 +81,7 @@ class Task:
     contact_limits: what contacts do in states (N + 1, nx) under controls (N, nu) that none can.
     outcome: sentences about a final state (nx,), for example how far from its goal it is.
     clock: of problems with free durations, the times (N + 1,) [s] of states (N + 1, nx), for pictures; else None.
+    scene: what stands around the robot, for pictures.
     other_guesses: that may lead to other local optima.
     refined: looks at a solution, of problems that are solved again where their constraints have overlooked something; or None.
     latest: of such problems, the one that was solved last.
@@ -101,6 +103,7 @@ class Task:
     other_guesses: tuple[Guess, ...] = ()
     refined: Callable[[Solution], Refined] | None = None
     latest: Callable[[], OCP] | None = None
+    scene: Scene | None = None
 
     @cached_property
     def guess(self) -> Guess:

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from dynamics_backends.rigid_body.model.model import Model
-from dynamics_backends.rigid_body.urdf.xml_source import read_xml
+from dynamics_backends.rigid_body.urdf.xml_source import Element, read_xml
 from experiments.config.build import task_of_solution
 from problems.legged.gait_analysis import contact_forces
 from problems.task import Task
@@ -49,7 +49,8 @@ def of_task(solution: Solution, task: Task, settings: Any = None, guess: Guess |
     acting = {name: force for name, force in forces.items() if name in names}
     moving = motions(on_time, task.ocp, guess=guess, tracks=tracks, forces=acting)
     goals = () if task.goal is None else (np.asarray(task.goal),)
-    return Shown(moving, Marks(goals, tuple(_spheres(settings))))
+    bodies = () if task.scene is None else task.scene.bodies
+    return Shown(moving, Marks(goals, tuple(_spheres(settings)), bodies))
 
 
 def on_the_clock(solution: Solution, task: Task | None) -> Solution:
@@ -63,10 +64,23 @@ def on_the_clock(solution: Solution, task: Task | None) -> Solution:
 
 def can_be_shown(model: Model | None) -> bool:
     """Whether a robot's file gives shapes to its links, and the packages of the extra view are there."""
-    if model is None or not model.source or any(find_spec(name) is None for name in ("viser", "trimesh")):
+    return model is not None and find_spec("viser") is not None and can_be_pictured(model) and bool(_shapes(model))
+
+
+def can_be_pictured(model: Model | None) -> bool:
+    """Whether there is a robot, and the package that reads its meshes where it has some."""
+    if model is None:
         return False
-    root = read_xml(model.source)
-    return any(link.all("visual") or link.all("collision") for link in root.all("link"))
+    meshes = any(geometry.all("mesh") for shape in _shapes(model) for geometry in shape.all("geometry"))
+    return not meshes or find_spec("trimesh") is not None
+
+
+def _shapes(model: Model) -> list[Element]:
+    """The elements by which a robot's file gives shapes to its links."""
+    if not model.source or not model.source.endswith(".urdf"):
+        return []
+    links = read_xml(model.source).all("link")
+    return [shape for link in links for kind in ("visual", "collision") for shape in link.all(kind)]
 
 
 def _spheres(settings: Any) -> Iterable[tuple[np.ndarray, float]]:

@@ -10,12 +10,11 @@ from typing import Any
 import numpy as np
 
 from dynamics_backends.protocol import Array
-from trajopt.view.motion import Marks, Motion, Poses, body_poses, paths
+from trajopt.view.motion import Marks, Motion, Poses, body_poses, force_arrows, paths
 from trajopt.view.surfaces import Geometry, Surface, appearance
 
-ARROW = 0.6
-"""Length [m] of an arrow as strong as the robot's weight."""
 PATH_COLORS = ((31, 95, 168), (217, 138, 31), (42, 138, 74), (192, 58, 43), (122, 79, 163), (58, 154, 168))
+OBSTACLE_OPACITY = 0.55
 FORCE_COLOR, GOAL_COLOR, SPHERE_COLOR = (192, 58, 43), (42, 138, 74), (217, 138, 31)
 
 
@@ -50,9 +49,7 @@ class DrawnRobot:
         """Another motion of the same robot in its place: the iterate of a solve, the plan of a replanning loop."""
         self.motion = motion
         self._poses: Poses = body_poses(motion.model, motion.q)
-        self._tips = _force_points(motion)
-        scale = max(motion.model.total_mass * float(np.linalg.norm(motion.model.gravity)), 1e-9)
-        self._reach = ARROW / scale
+        self._arrows = force_arrows(motion)
         for i, (name, path) in enumerate(paths(motion).items()):
             draw_path(self._scene, f"/{motion.name}/path of {name}", path, PATH_COLORS[i % len(PATH_COLORS)])
 
@@ -67,9 +64,8 @@ class DrawnRobot:
         for body, node in self._bodies.items():
             if body >= 0:
                 node.wxyz, node.position = quaternions[body], self._poses.p[i, body]
-        for name, at in self._tips.items():
-            force = self.motion.forces[name][min(i, len(self.motion.forces[name]) - 1)] * self._reach
-            self._arrow(f"/{self.motion.name}/force at {name}", at[i], force)
+        for name, (at, along) in self._arrows.items():
+            self._arrow(f"/{self.motion.name}/force at {name}", at[i], along[i])
 
     def _arrow(self, name: str, start: Array, along: Array) -> None:
         points = np.array([[start, start + along]], dtype=np.float32)
@@ -89,16 +85,25 @@ def draw_marks(scene: Any, marks: Marks, size: float) -> None:
         scene.add_icosphere(f"/goal {i}", radius=size, color=GOAL_COLOR, position=tuple(map(float, goal)))
     for i, (center, radius) in enumerate(marks.spheres):
         scene.add_icosphere(
-            f"/obstacle {i}", radius=radius, color=SPHERE_COLOR, opacity=0.55, position=tuple(map(float, center))
+            f"/obstacle {i}",
+            radius=radius,
+            color=SPHERE_COLOR,
+            opacity=OBSTACLE_OPACITY,
+            position=tuple(map(float, center)),
+        )
+    for body in marks.bodies:
+        vertices, faces = body.shape.triangles()
+        scene.add_mesh_simple(
+            f"/scene/{body.name}",
+            vertices=vertices.astype(np.float32),
+            faces=faces.astype(np.uint32),
+            color=SPHERE_COLOR,
+            opacity=OBSTACLE_OPACITY,
+            side="double",
+            wxyz=tuple(_quaternions(body.R[None])[0].tolist()),
+            position=tuple(body.places(np.array(0.0)).tolist()),
         )
     scene.add_grid("/ground", width=8.0, height=8.0, cell_size=0.25, section_size=1.0)
-
-
-def _force_points(motion: Motion) -> dict[str, Array]:
-    """Where the forces act: (M, 3) [m] by name of the frame."""
-    seen = Motion(motion.name, motion.model, motion.times, motion.q, tracks=tuple(motion.forces))
-    found = paths(seen)
-    return {name: found[name] for name in motion.forces if name in found}
 
 
 def _node(motion: Motion, body: int) -> str:
