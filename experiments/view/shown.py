@@ -27,15 +27,15 @@ class Shown(NamedTuple):
     doubts: tuple[str, ...] = ()
 
 
-def shown(solutions: Sequence[Solution]) -> Shown:
-    """What saved solutions show; the problem of the first, built again from its settings, gives goals and obstacles.
+def shown(solutions: Sequence[Solution], guess: bool = False) -> Shown:
+    """What saved solutions show; the problem of the first, built again from its settings, gives goals, obstacles and the guess.
 
     Raises ValueError where no robot is known.
     """
     task, doubts = task_of_solution(solutions[0])
     if task is None:
         return Shown(motions(solutions), Marks(), doubts)
-    found = of_task(solutions[0], task, solutions[0].meta.get("config"))
+    found = of_task(solutions[0], task, solutions[0].meta.get("config"), task.guess if guess else None)
     others = motions(list(solutions), task.ocp)[1:] if len(solutions) > 1 else []
     return Shown([*found.motions, *others], found.marks, doubts)
 
@@ -43,14 +43,22 @@ def shown(solutions: Sequence[Solution]) -> Shown:
 def of_task(solution: Solution, task: Task, settings: Any = None, guess: Guess | None = None) -> Shown:
     """What the solution of a task shows; settings: of its problem, for the obstacles in them; guess: shown as a ghost."""
     on_time = on_the_clock(solution, task)
-    tracks = (*task.feet, *([] if task.frame is None or task.feet else [task.frame]))
     forces = contact_forces(task.ocp, solution.xs, solution.us) if task.feet else {}
     names = {frame.name for frame in task.ocp.model.frames} if task.ocp.model is not None else set()
     acting = {name: force for name, force in forces.items() if name in names}
-    moving = motions(on_time, task.ocp, guess=guess, tracks=tracks, forces=acting)
+    moving = motions(on_time, task.ocp, guess=guess, tracks=tracks_of(task), forces=acting)
+    return Shown(moving, marks_of(task, settings))
+
+
+def tracks_of(task: Task) -> tuple[str, ...]:
+    """The frames whose paths are drawn: the feet, or the task's frame."""
+    return task.feet or (() if task.frame is None else (task.frame,))
+
+
+def marks_of(task: Task, settings: Any = None) -> Marks:
+    """What stands around; settings: of the task's problem, for the spheres in them."""
     goals = () if task.goal is None else (np.asarray(task.goal),)
-    bodies = () if task.scene is None else task.scene.bodies
-    return Shown(moving, Marks(goals, tuple(_spheres(settings)), bodies))
+    return Marks(goals, tuple(_spheres(settings)), () if task.scene is None else task.scene.bodies)
 
 
 def on_the_clock(solution: Solution, task: Task | None) -> Solution:

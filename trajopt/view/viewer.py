@@ -6,12 +6,13 @@ import contextlib
 import io
 import threading
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from dynamics_backends.protocol import Array
-from trajopt.view.drawing import DrawnRobot, draw_marks
+from trajopt.view.drawing import DrawnMarks, DrawnRobot
 from trajopt.view.motion import Marks, Motion, body_poses
 from trajopt.view.surfaces import Geometry
 
@@ -69,7 +70,7 @@ class Viewer:
         self.marks = marks or Marks()
         self.times = frames(motions)
         self.robots = {m.name: DrawnRobot(self.server.scene, m.at(self.times), geometry) for m in motions}
-        draw_marks(self.server.scene, self.marks, GOAL_SIZE * extent(motions))
+        self._around = DrawnMarks(self.server.scene, self.marks, GOAL_SIZE * extent(motions))
         look_at(self.server, motions)
         self._lock, self._closed = threading.Lock(), threading.Event()
         self._add_controls()
@@ -90,8 +91,29 @@ class Viewer:
         """The scene at a time [s]."""
         i = int(np.argmin(np.abs(self.times - t)))
         with self._lock, self.server.atomic():
+            self._around.show(float(self.times[i]))
             for robot in self.robots.values():
                 robot.show(i)
+
+    def replace(self, name: str, motion: Motion) -> None:
+        """Show another motion in the place of one; both of the same robot."""
+        with self._lock:
+            self.robots[name].set_motion(replace(motion.at(self.times), name=name))
+        self.show(float(self._slider.value))
+
+    def add_choice(self, title: str, name: str, motions: Sequence[Motion]) -> None:
+        """A slider that chooses which of some motions stands in the place of one; the last at first."""
+        if len(motions) < 2:
+            return
+        last = len(motions) - 1
+        slider = self.server.gui.add_slider(title, min=0, max=last, step=1, initial_value=last)
+        slider.on_update(lambda _: self.replace(name, motions[int(slider.value)]))
+
+    def arrange(self, beside: bool) -> None:
+        """Show the robots side by side, or all in the same place."""
+        width = 1.1 * extent([robot.motion for robot in self.robots.values()])
+        for i, robot in enumerate(self.robots.values()):
+            robot.place(np.array([0.0, i * width if beside else 0.0, 0.0]))
 
     def wait(self) -> None:
         """Block until Ctrl-C or until it is closed."""
@@ -125,6 +147,9 @@ class Viewer:
         self._speed = gui.add_slider("speed", min=0.1, max=2.0, step=0.1, initial_value=1.0)
         for name, robot in self.robots.items():
             self._visibility(gui, name, robot)
+        if len(self.robots) > 1:
+            beside = gui.add_checkbox("side by side", initial_value=False)
+            beside.on_update(lambda _: self.arrange(bool(beside.value)))
 
     def _visibility(self, gui: Any, name: str, robot: DrawnRobot) -> None:
         box = gui.add_checkbox(name, initial_value=True)

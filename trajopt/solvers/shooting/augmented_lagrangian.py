@@ -196,9 +196,10 @@ class _Outer:
         return self.solver(augmented(self.ocp, parts), guess, inner, told)
 
     def _tell(self, record: IterationRecord) -> None:
-        self.records.append(replace(record, iteration=len(self.records)))
+        record = replace(record, iteration=len(self.records))
+        self.records.append(replace(record, iterate=None))
         if self.callback is not None:
-            self.callback(self.records[-1])
+            self.callback(record)
 
     def _ended(self, solution: Solution, parts: Sequence[_Imposed], status: Status) -> Solution:
         cost = self.ocp.cost(solution.xs, solution.us)

@@ -212,7 +212,9 @@ class ShootingLoop:
         elif code == COST_CONVERGED:
             status = verdicts.cost_converged(self.iteration + 1, told.change, self.options, told.kkt_new)
         self.journal.spent(*told.seconds)
-        self.journal.add(iteration=self.iteration, **recorded(told), curvature=self.preferred.name)
+        self.journal.add(
+            lambda: (at.xs, at.us), iteration=self.iteration, **recorded(told), curvature=self.preferred.name
+        )
         self.iteration += 1
         if status is None or status.success:
             self.iterate = iteration.fresh or at
@@ -351,6 +353,7 @@ class ShootingLoop:
             size = max(float(np.abs(part).max(initial=0.0)) for part in attempt.step.linear)
             alpha = search.alpha if attempt.new is not None else 0.0
         self.journal.add(
+            lambda: (at.xs, at.us),
             iteration=self.iteration,
             cost=at.cost,
             merit=self._phi(at),
