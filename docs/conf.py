@@ -37,7 +37,6 @@ extensions = [
     "sphinx_click",
     "sphinx_copybutton",
     "sphinx_design",
-    "sphinxcontrib.mermaid",
 ]
 root_doc = "index"
 exclude_patterns = ["_build", "generated/notebooks", "extensions", "pictures"]
@@ -52,7 +51,6 @@ nb_execution_raise_on_error = True
 nb_merge_streams = True
 myst_enable_extensions = ["amsmath", "colon_fence", "deflist", "dollarmath", "substitution"]
 myst_heading_anchors = 3
-myst_fence_as_directive = ["mermaid"]
 
 # -- reference -----------------------------------------------------------------------------------------------
 autodoc_member_order = "bysource"
@@ -184,6 +182,21 @@ def copy_scenes(app: Any, error: Exception | None) -> None:
             shutil.copyfile(source, Path(app.outdir) / folder / scene)
 
 
+def check_offline(app: Any, error: Exception | None) -> None:
+    """No page may ask another machine for a script, a style or a picture."""
+    if error is not None or app.builder.name != "html":
+        return
+    import re
+
+    asked = re.compile(
+        r'<(?:script|img|iframe|source)[^>]*?\bsrc="(https?:[^"]+)|<link[^>]*?rel="(?:stylesheet|preload|modulepreload)"[^>]*?href="(https?:[^"]+)'
+    )
+    for page in Path(app.outdir).rglob("*.html"):
+        found = ["".join(match) for match in asked.findall(page.read_text("utf-8"))]
+        if found:
+            raise RuntimeError(f"{page.relative_to(app.outdir)} needs a network for {', '.join(sorted(set(found)))}")
+
+
 def copy_mathjax(app: Any, error: Exception | None) -> None:
     """MathJax with its glyphs as curves: one file."""
     if error is None and app.builder.name == "html":
@@ -201,4 +214,5 @@ def setup(app: Any) -> dict[str, bool]:
     app.connect("missing-reference", resolve)
     app.connect("build-finished", copy_scenes)
     app.connect("build-finished", copy_mathjax)
+    app.connect("build-finished", check_offline)
     return {"parallel_read_safe": True}

@@ -74,14 +74,14 @@ class DrawnRobot:
 
     def _arrow(self, name: str, start: Array, along: Array) -> None:
         points = np.array([[start, start + along]], dtype=np.float32)
-        self._scene.add_line_segments(name, points=points, colors=FORCE_COLOR, line_width=4.0)
+        self._scene.add_line_segments(name, points=points, colors=FORCE_COLOR, thickness=4.0, thickness_units="screen")
 
 
 def draw_path(scene: Any, name: str, path: Array, color: tuple[int, int, int]) -> None:
     """A line through points (M, 3) [m]."""
     if len(path) > 1:
         segments = np.stack([path[:-1], path[1:]], axis=1).astype(np.float32)
-        scene.add_line_segments(name, points=segments, colors=color, line_width=2.0)
+        scene.add_line_segments(name, points=segments, colors=color, thickness=2.0, thickness_units="screen")
 
 
 class DrawnMarks:

@@ -134,7 +134,7 @@ def _nearest(seen: Array, width: int, height: int) -> Array:
     if not len(seen):
         return best
     low, high = seen[..., 2].min(), seen[..., 2].max()
-    step = (DEPTHS - 1) / max(high - low, 1e-300)
+    step = (DEPTHS - 1) / max(high - low, 1e-6)
     for first in range(0, len(seen), CHUNK):
         part = seen[first : first + CHUNK]
         which, pixel, depth = _pixels(part, width, height)

@@ -20,6 +20,8 @@ FRAME_RATE = 40.0
 """Pictures per second [Hz]."""
 GOAL_SIZE = 0.02
 """The radius of a goal's ball, as a share of the scene's extent."""
+NEAR = 0.8
+"""The distance of the camera, in extents of the scene, about."""
 HOST, PORT = "127.0.0.1", 8080
 
 
@@ -183,6 +185,6 @@ def look_at(server: Any, motions: Sequence[Motion]) -> None:
     """The camera in front of the motions, from the side and above."""
     low, high = bounds(motions)
     center, size = 0.5 * (low + high), extent(motions)
-    server.initial_camera.position = tuple((center + size * np.array([1.0, -1.2, 0.7])).tolist())
+    server.initial_camera.position = tuple((center + NEAR * size * np.array([1.0, -1.2, 0.7])).tolist())
     server.initial_camera.look_at = tuple(center.tolist())
     server.initial_camera.up = (0.0, 0.0, 1.0)

@@ -211,7 +211,8 @@ class _Outer:
         }
         count = len(self.records)
         if self.records and status.code is not StatusCode.INTERRUPTED:  # of the point returned, without penalties
-            self._tell(replace(self.records[-1], cost=cost, merit=cost, constraint_violation=self.violation))
+            last = replace(self.records[-1], cost=cost, merit=cost, constraint_violation=self.violation)
+            self._tell(replace(last, iterate=lambda: (np.array(solution.xs), np.array(solution.us))))
         return replace(
             solution, status=status, cost=cost, iterations=count, history=tuple(self.records), multipliers=found
         )
