@@ -22,6 +22,7 @@ for threads in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
 import docstrings  # noqa: E402
 import notebooks  # noqa: E402
 import public_api  # noqa: E402
+import site_check  # noqa: E402
 
 project = "trajopt"
 author = "the trajopt authors"
@@ -182,19 +183,12 @@ def copy_scenes(app: Any, error: Exception | None) -> None:
             shutil.copyfile(source, Path(app.outdir) / folder / scene)
 
 
-def check_offline(app: Any, error: Exception | None) -> None:
-    """No page may ask another machine for a script, a style or a picture."""
-    if error is not None or app.builder.name != "html":
-        return
-    import re
-
-    asked = re.compile(
-        r'<(?:script|img|iframe|source)[^>]*?\bsrc="(https?:[^"]+)|<link[^>]*?rel="(?:stylesheet|preload|modulepreload)"[^>]*?href="(https?:[^"]+)'
-    )
-    for page in Path(app.outdir).rglob("*.html"):
-        found = ["".join(match) for match in asked.findall(page.read_text("utf-8"))]
+def check_site(app: Any, error: Exception | None) -> None:
+    """No page may need a network, or lead nowhere."""
+    if error is None and app.builder.name == "html":
+        found = list(site_check.complaints(Path(app.outdir)))
         if found:
-            raise RuntimeError(f"{page.relative_to(app.outdir)} needs a network for {', '.join(sorted(set(found)))}")
+            raise RuntimeError("\n".join(["the site is not whole:", *found]))
 
 
 def copy_mathjax(app: Any, error: Exception | None) -> None:
@@ -214,5 +208,5 @@ def setup(app: Any) -> dict[str, bool]:
     app.connect("missing-reference", resolve)
     app.connect("build-finished", copy_scenes)
     app.connect("build-finished", copy_mathjax)
-    app.connect("build-finished", check_offline)
+    app.connect("build-finished", check_site)
     return {"parallel_read_safe": True}

@@ -170,9 +170,16 @@ class Viewer:
 
 
 def bounds(motions: Sequence[Motion]) -> tuple[Array, Array]:
-    """The least and greatest coordinates (3) [m] of all joints at all times."""
-    points = np.concatenate([body_poses(m.model, m.q).p.reshape(-1, 3) for m in motions])
-    return points.min(axis=0), points.max(axis=0)
+    """The least and greatest coordinates (3) [m] of all joints and frames at all times."""
+    points = []
+    for motion in motions:
+        poses = body_poses(motion.model, motion.q)
+        points.append(poses.p.reshape(-1, 3))
+        for frame in motion.model.frames:
+            if frame.body >= 0:
+                points.append(poses.p[:, frame.body] + poses.R[:, frame.body] @ frame.p)
+    found = np.concatenate(points)
+    return found.min(axis=0), found.max(axis=0)
 
 
 def extent(motions: Sequence[Motion]) -> float:

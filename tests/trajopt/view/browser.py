@@ -25,7 +25,7 @@ FLAGS = (
     "--enable-unsafe-swiftshader",
     "--remote-debugging-port=0",
     "--remote-allow-origins=*",
-    "--window-size=560,480",
+    "--window-size=800,600",
 )
 PATIENCE = 60.0
 """Seconds after which a page is given up."""
