@@ -47,7 +47,7 @@ suppress_warnings = ["mystnb.unknown_mime_type"]
 # -- notebooks -----------------------------------------------------------------------------------------------
 nb_execution_mode = "cache"
 nb_execution_cache_path = str(HERE / "_build" / "notebooks")
-nb_execution_timeout = 300
+nb_execution_timeout = 1200
 nb_execution_raise_on_error = True
 nb_merge_streams = True
 myst_enable_extensions = ["amsmath", "colon_fence", "deflist", "dollarmath", "substitution"]

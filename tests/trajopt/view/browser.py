@@ -27,7 +27,7 @@ FLAGS = (
     "--remote-allow-origins=*",
     "--window-size=800,600",
 )
-PATIENCE = 60.0
+PATIENCE = 240.0
 """Seconds after which a page is given up."""
 
 
