@@ -50,7 +50,8 @@ def read(path: Path) -> Page:
 
 def complaints(site: Path) -> Iterator[str]:
     """Sentences about what is wrong with the pages in a folder."""
-    pages = {path.resolve(): read(path) for path in sorted(site.rglob("*.html"))}
+    found = [path for path in sorted(site.rglob("*.html")) if path.relative_to(site).parts[0] != "_static"]  # a theme's
+    pages = {path.resolve(): read(path) for path in found}
     for path, page in pages.items():
         here = path.relative_to(site.resolve())
         for address in dict.fromkeys(page.loaded):
