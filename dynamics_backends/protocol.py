@@ -120,6 +120,13 @@ class DampsImplicitly(Protocol):
         ...
 
 
+@runtime_checkable
+class NeedsScheme(Protocol):
+    """A system whose accelerations are those of whole time steps of one integrator, and mean nothing to others."""
+
+    scheme: str
+
+
 def damping_offsets(map: Map) -> int | None:
     """How many of the last controls of an implicitly damped system are e; None for every other map."""
     return getattr(unwrapped(map), "offsets", None)

@@ -7,19 +7,19 @@ system into a `DynamicsBackend`; the module knows neither its name nor the solve
 from __future__ import annotations
 
 import re
+import warnings
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, fields
 from functools import cached_property
-from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 import numpy as np
 
 from dynamics_backends.protocol import Array, DynamicsBackend, Map
 from dynamics_backends.rigid_body.batched import frame_placement
 from dynamics_backends.rigid_body.geometry.scene import Scene
-from dynamics_backends.rigid_body.model.model import Model
-from dynamics_backends.rigid_body.urdf.loader import load_urdf
+from dynamics_backends.rigid_body.mjcf.source import MJCFWarning
+from dynamics_backends.rigid_body.model.model import STANDARD_GRAVITY, Model
 from problems.robots import load_robot
 from trajopt import OCP, Guess, SampledSystem, Solution, constant_guess
 from trajopt.problem.residuals import LinkPoint
@@ -184,33 +184,25 @@ def per_dof(value: float | tuple[float, ...], size: int, key: str) -> Array:
 
 
 def load_fixed_base(robot: str, mimic: str = "free", locked: Iterable[str] | Mapping[str, float] = ()) -> Model:
-    """A robot bolted to the ground: a bundled name, "erd:NAME", or the path of a URDF file. locked: joints made rigid.
+    """A robot bolted to the ground: a bundled name, "erd:NAME", or the path of a URDF or MJCF file. locked: joints made rigid.
 
-    Raises UnknownName, ModuleNotFoundError, FileNotFoundError, URDFError.
+    Raises UnknownName, ModuleNotFoundError, FileNotFoundError, URDFError, MJCFError.
     """
-    return _loaded(robot, base="fixed", mimic=mimic, locked=locked)
+    return load_robot(robot, base="fixed", mimic=mimic, locked=locked)
 
 
 def load_floating_base(robot: str) -> Model:
-    """A robot whose base moves freely: a bundled name, "erd:NAME", or the path of a URDF file.
+    """A robot whose base moves freely: a bundled name, "erd:NAME", or the path of a URDF or MJCF file.
 
-    Raises UnknownName, ModuleNotFoundError, FileNotFoundError, URDFError.
+    An MJCF without gravity gets the standard one, with an MJCFWarning. Raises UnknownName, ModuleNotFoundError, FileNotFoundError,
+    URDFError, MJCFError.
     """
-    return _loaded(robot, base="floating")
-
-
-def _loaded(robot: str, **options: Any) -> Model:
-    if not is_path(robot):
-        return load_robot(robot, **options)
-    path = Path(robot).expanduser()
-    if not path.is_file():
-        raise FileNotFoundError(f"there is no URDF file {str(path)!r}")
-    return load_urdf(path, **options)
-
-
-def is_path(robot: str) -> bool:
-    """Whether the name of a robot is a path: it ends in .urdf, or holds a separator without the prefix "erd:"."""
-    return robot.endswith((".urdf", ".xml")) or ("/" in robot and not robot.startswith("erd:"))
+    model = load_robot(robot, base="floating")
+    if model.gravity.any():
+        return model
+    told = f"{model.name} has no gravity in its file, and what stands needs a weight: {-STANDARD_GRAVITY[2]:g} m/s^2 are taken"
+    warnings.warn(told, MJCFWarning, stacklevel=2)
+    return model.replace(gravity=STANDARD_GRAVITY, notes=(told, *model.notes))
 
 
 def position_of(model: Model, frame: str, q: Array) -> Array:

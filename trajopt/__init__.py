@@ -50,6 +50,11 @@ from dynamics_backends.rigid_body.batched import (
     solve_mass_matrix as solve_mass_matrix,
     spatial_momentum as spatial_momentum,
 )
+from dynamics_backends.rigid_body.mjcf.loader import (
+    MJCFError as MJCFError,
+    MJCFWarning as MJCFWarning,
+    load_mjcf as load_mjcf,
+)
 from dynamics_backends.rigid_body.model.conversions import PinocchioConverter as PinocchioConverter
 from dynamics_backends.rigid_body.model.joint_spec import JointSpec as JointSpec
 from dynamics_backends.rigid_body.model.model import (
@@ -67,17 +72,17 @@ from dynamics_backends.rigid_body.model.sample_models import (
     four_bar as four_bar,
     random_tree as random_tree,
 )
+from dynamics_backends.rigid_body.robots import (
+    erd_names as erd_names,
+    load_robot as load_robot,
+    robot_names as robot_names,
+    robot_path as robot_path,
+)
 from dynamics_backends.rigid_body.spatial.rotations import rpy_matrix as rpy_matrix
 from dynamics_backends.rigid_body.urdf.loader import (
     URDFError as URDFError,
     URDFWarning as URDFWarning,
     load_urdf as load_urdf,
-)
-from dynamics_backends.rigid_body.urdf.robots import (
-    erd_names as erd_names,
-    load_robot as load_robot,
-    robot_names as robot_names,
-    robot_path as robot_path,
 )
 from dynamics_backends.rigid_body.urdf.srdf import (
     SRDF as SRDF,
@@ -129,11 +134,15 @@ from dynamics_backends.systems.constraints.constraint_kinds import (
 )
 from dynamics_backends.systems.constraints.constraint_projection import closed_state as closed_state
 from dynamics_backends.systems.constraints.holonomic import Holonomic as Holonomic
+from dynamics_backends.systems.constraints.mjcf_constraints import mjcf_constraints as mjcf_constraints
 from dynamics_backends.systems.contact.contact_forces import (
     ConstraintForces as ConstraintForces,
     SoftForces as SoftForces,
 )
-from dynamics_backends.systems.contact.contact_law import ContactLaw as ContactLaw
+from dynamics_backends.systems.contact.contact_law import (
+    ContactLaw as ContactLaw,
+    StepLaw as StepLaw,
+)
 from dynamics_backends.systems.contact.exponential_law import SoftContactLaw as SoftContactLaw
 from dynamics_backends.systems.contact.ground_surface import (
     Ground as Ground,
@@ -146,7 +155,10 @@ from dynamics_backends.systems.contact.registry import (
     CONTACT_LAWS as CONTACT_LAWS,
     contact_law as contact_law,
 )
+from dynamics_backends.systems.contact.relaxed_cone import RelaxedCone as RelaxedCone
 from dynamics_backends.systems.contact.soft_contact import SoftContact as SoftContact
+from dynamics_backends.systems.contact.stepped_contact import SteppedContact as SteppedContact
+from trajopt.guesses.detours import detour as detour
 from trajopt.guesses.guesses import (
     Guess as Guess,
     constant_guess as constant_guess,
@@ -236,6 +248,11 @@ from trajopt.replanning.run_log import (
     EventKind as EventKind,
     RunLog as RunLog,
 )
+from trajopt.replanning.setpoints import (
+    Setpoint as Setpoint,
+    setpoint as setpoint,
+    setpoints as setpoints,
+)
 from trajopt.replanning.simulator import Simulator as Simulator
 from trajopt.replanning.workers import (
     ScriptedWorker as ScriptedWorker,
@@ -257,6 +274,14 @@ from trajopt.results.status import (
     Status as Status,
     StatusCode as StatusCode,
 )
+from trajopt.solvers.batch.batch import Batch as Batch
+from trajopt.solvers.batch.multi_start import (
+    MultiStart as MultiStart,
+    Optimum as Optimum,
+    multi_start as multi_start,
+)
+from trajopt.solvers.batch.solution import BatchSolution as BatchSolution
+from trajopt.solvers.batch.solve_batch import solve_batch as solve_batch
 from trajopt.solvers.feedback import tracking_gains as tracking_gains
 from trajopt.solvers.options import (
     AutoOptions as AutoOptions,
@@ -279,6 +304,10 @@ from trajopt.stage.evaluation import (
 )
 from trajopt.step.integrators import SCHEMES as SCHEMES
 from trajopt.step.sensitivities import SampledSystem as SampledSystem
+from trajopt.sweeps.results import Sweep as Sweep
+from trajopt.sweeps.rows import SweepProblem as SweepProblem
+from trajopt.sweeps.run import sweep as sweep
+from trajopt.sweeps.variation import Variation as Variation
 from trajopt.validation.broken_limits import (
     BrokenLimit as BrokenLimit,
     broken_limits as broken_limits,

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 FACE = Path(__file__).resolve().parents[2] / "trajopt" / "__init__.py"
 THEMES: tuple[tuple[str, str, tuple[str, ...]], ...] = (
-    ("robots", "Robots", ("dynamics_backends.rigid_body.model", "dynamics_backends.rigid_body.urdf")),
+    ("robots", "Robots", tuple(f"dynamics_backends.rigid_body.{name}" for name in ("model", "urdf", "mjcf", "robots"))),
     ("quantities", "Rigid-body quantities", ("dynamics_backends.rigid_body",)),
     ("systems", "Systems of bodies", ("dynamics_backends.systems.bodies",)),
     ("contact", "Contacts, constraints and impacts", ("dynamics_backends.systems",)),
@@ -29,6 +29,7 @@ THEMES: tuple[tuple[str, str, tuple[str, ...]], ...] = (
     ("solvers", "Solvers and their options", ("trajopt.solvers",)),
     ("solutions", "Solutions, statuses and reports", ("trajopt.results",)),
     ("validation", "Validation", ("trajopt.validation",)),
+    ("sweeps", "Studies of many problems", ("trajopt.sweeps",)),
     ("view", "Pictures in three dimensions", ("trajopt.view",)),
     ("replanning", "Replanning", ("trajopt.replanning",)),
     ("numerics", "Time steps, stages and LQ problems", ("trajopt.step", "trajopt.stage", "trajopt.lq")),

@@ -1,7 +1,7 @@
 """Numbers of operations, by type, of a robot's dynamics and their derivatives as straight-line code, beside published
 ones.
 
-    trajopt ops ROBOT_OR_URDF [--snap]
+    trajopt ops ROBOT_OR_FILE [--snap]
 
 A function is traced with all constants of the robot folded and common subexpressions shared; what its outputs do not
 need is not counted.  x + x counts as an addition, 1 / x as an inversion.
@@ -16,7 +16,7 @@ from __future__ import annotations
 import csv
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from dynamics_backends.compiled.loops.unrolled import unrolled_trace
 from dynamics_backends.rigid_body.algorithms.aba import ABA
@@ -96,21 +96,14 @@ def operation_counts(model: Model, robot: str = "") -> list[Count]:
 
 
 def load(robot: str, snap: bool = False, base: str | None = None) -> Model:
-    """The model of a bundled robot, "erd:NAME", or a URDF file. base: "fixed", "floating", None for the robot's own.
+    """The model of a bundled robot, "erd:NAME", or a URDF or MJCF file. base: "fixed", "floating", None for the robot's own.
 
-    snap: rotations near a quarter turn are made exact. Raises UnknownName, FileNotFoundError, URDFError.
+    snap: rotations near a quarter turn are made exact. Raises UnknownName, FileNotFoundError, URDFError, MJCFError.
     """
-    from dynamics_backends.rigid_body.urdf.loader import load_urdf
     from problems.robots import load_robot
-    from problems.task import is_path
 
-    options = {"snap": snap} if base is None else {"snap": snap, "base": base}
-    if not is_path(robot):
-        return load_robot(robot, **options)
-    path = Path(robot).expanduser()
-    if not path.is_file():
-        raise FileNotFoundError(f"there is no URDF file {str(path)!r}")
-    return load_urdf(path, **options)
+    options: dict[str, Any] = {} if base is None else {"base": base}
+    return load_robot(robot, **options, **({"snap": True} if snap else {}))
 
 
 def table(counts: Iterable[Count]) -> list[str]:

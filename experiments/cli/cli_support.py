@@ -119,7 +119,7 @@ config_argument = click.argument("config", type=click.Path())
 set_option = click.option(
     "--set", "overrides", multiple=True, metavar="KEY=VALUE", help="Change a setting, e.g. problem.dt=0.02 (TOML)."
 )
-urdf_option = click.option("--urdf", type=click.Path(), help="Take the robot from this URDF file.")
+urdf_option = click.option("--urdf", type=click.Path(), help="Take the robot from this file, URDF or MJCF.")
 backend_option = click.option("--backend", metavar="NAME", help="Derivative method, instead of the config's.")
 solver_option = click.option("--solver", metavar="NAME", help="Solver, instead of the config's.")
 

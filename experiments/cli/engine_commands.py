@@ -22,22 +22,23 @@ from experiments.cli.cli_support import (
 
 
 @click.command()
-@click.argument("robot", metavar="ROBOT_OR_URDF")
+@click.argument("robot", metavar="ROBOT_OR_FILE")
 @click.option(
     "--base",
     type=click.Choice(["fixed", "floating"]),
-    help="Default: fixed, but for HyQ.",
+    help="Default: that of an MJCF, else fixed, but for HyQ.",
 )
 @click.option("--snap", is_flag=True, help="Make rotations near a quarter turn exact.")
 @click.option("--csv", "file", type=click.Path(dir_okay=False), help="Write the table into this file too.")
 @command
 def ops(robot: str, base: str | None, snap: bool, file: str | None) -> None:
     """Count the operations of the dynamics of ROBOT and of their derivatives, beside published counts."""
-    from dynamics_backends.rigid_body.urdf.loader import URDFWarning
+    from dynamics_backends.rigid_body.robots import ROBOT_WARNINGS
     from experiments.analysis.operations import load, operation_counts, table, write_csv
 
     with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always", URDFWarning)
+        for category in ROBOT_WARNINGS:
+            warnings.simplefilter("always", category)
         model = load(robot, snap, base)
     warn(str(w.message) for w in caught)
     click.echo(f"{model.name}: nq = {model.nq}, nv = {model.nv}{', rotations snapped' if snap else ''}")

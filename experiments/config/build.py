@@ -11,7 +11,7 @@ from typing import Any
 
 from dynamics_backends.protocol import DynamicsBackend, Map
 from dynamics_backends.registry import make_backend
-from dynamics_backends.rigid_body.urdf.loader import URDFWarning
+from dynamics_backends.rigid_body.robots import ROBOT_WARNINGS
 from experiments.config.config import Backend, Config, read_config
 from problems.registry import load_problem
 from problems.task import Refined, Task
@@ -37,16 +37,17 @@ def engine_in_use(settings: Backend) -> str:
 
 
 def build_task(config: Config) -> Task:
-    """The task of a configuration; what is untidy in its URDF joins the task's warnings, other warnings pass.
+    """The task of a configuration; what is untidy or left out of its robot's file joins the task's warnings, others pass.
 
-    Raises what the problem raises: UnknownName, ValueError, URDFError, FileNotFoundError, ModuleNotFoundError.
+    Raises what the problem raises: UnknownName, ValueError, URDFError, MJCFError, FileNotFoundError, ModuleNotFoundError.
     """
     with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always", URDFWarning)
+        for category in ROBOT_WARNINGS:
+            warnings.simplefilter("always", category)
         task = load_problem(config.problem_name).build(config.problem, backend_factory(config.backend))
-    untidy = [str(w.message) for w in caught if issubclass(w.category, URDFWarning)]
+    untidy = [str(w.message) for w in caught if issubclass(w.category, ROBOT_WARNINGS)]
     for w in caught:
-        if not issubclass(w.category, URDFWarning):
+        if not issubclass(w.category, ROBOT_WARNINGS):
             warnings.warn_explicit(w.message, w.category, w.filename, w.lineno)
     return replace(task, warnings=(*untidy, *task.warnings))
 
@@ -56,18 +57,18 @@ def solve_task(config: Config, task: Task, callback: Callback | None = None, gue
     start = task.guess if guess is None else guess
     solution = solve(task.ocp, start, config.solver_options, callback, config.solver_name)
     if task.refined is not None:
-        solution = _refined(config, task.refined, solution, callback)
+        solution = refined(config, task.refined, solution, callback)
     return replace(solution, meta={**solution.meta, "config": config.as_dict()})
 
 
-def _refined(
-    config: Config, refined: Callable[[Solution], Refined], solution: Solution, callback: Callback | None
+def refined(
+    config: Config, look: Callable[[Solution], Refined], solution: Solution, callback: Callback | None = None
 ) -> Solution:
     """The solution of a problem that is solved again until it stands; one that does not stand is no success."""
-    found, rounds = refined(solution), 1
+    found, rounds = look(solution), 1
     while found.ocp is not None and solution.status.code is not StatusCode.INTERRUPTED:
         solution = solve(found.ocp, found.guess, near(config.solver_options), callback, config.solver_name)
-        found, rounds = refined(solution), rounds + 1
+        found, rounds = look(solution), rounds + 1
     meta = {**solution.meta, "check": found.report, "rounds": rounds}
     status = solution.status
     if status.success and not found.good:

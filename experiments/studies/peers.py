@@ -126,11 +126,11 @@ def _mujoco(robot: str, model: Model, quick: bool) -> Peer | None:
         return None
     import mujoco
 
-    from trajopt.replanning.mujoco_plant import MujocoStates, load_mujoco
+    from trajopt.replanning.mujoco_plant import load_mujoco
 
-    simulated = load_mujoco(Path(robot_path(robot)).read_text(encoding="utf-8"), model)
+    simulated, states = load_mujoco(robot_path(robot), model)
     simulated.dof_damping[:] = 0.0
-    states, data, n = MujocoStates(model, simulated), mujoco.MjData(simulated), model.nv
+    data, n = mujoco.MjData(simulated), model.nv
     q, v, tau = (rows[0] for rows in samples(model, 1))
     step = 1e-7
 

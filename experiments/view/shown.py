@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from dynamics_backends.rigid_body.mjcf.source import is_mjcf
 from dynamics_backends.rigid_body.model.model import Model
 from dynamics_backends.rigid_body.urdf.xml_source import Element, read_xml
 from experiments.config.build import task_of_solution
@@ -72,22 +73,24 @@ def on_the_clock(solution: Solution, task: Task | None) -> Solution:
 
 def can_be_shown(model: Model | None) -> bool:
     """Whether a robot's file gives shapes to its links, and the packages of the extra view are there."""
-    return model is not None and find_spec("viser") is not None and can_be_pictured(model) and bool(_shapes(model))
+    if model is None or find_spec("viser") is None or not can_be_pictured(model):
+        return False
+    return bool(model.source) and (is_mjcf(model.source) or bool(_shapes(model.source)))
 
 
 def can_be_pictured(model: Model | None) -> bool:
-    """Whether there is a robot, and the package that reads its meshes where it has some."""
+    """Whether there is a robot, and the package that reads its meshes where its file names some."""
     if model is None:
         return False
-    meshes = any(geometry.all("mesh") for shape in _shapes(model) for geometry in shape.all("geometry"))
+    if not model.source or is_mjcf(model.source):
+        return True
+    meshes = any(geometry.all("mesh") for shape in _shapes(model.source) for geometry in shape.all("geometry"))
     return not meshes or find_spec("trimesh") is not None
 
 
-def _shapes(model: Model) -> list[Element]:
-    """The elements by which a robot's file gives shapes to its links."""
-    if not model.source or not model.source.endswith(".urdf"):
-        return []
-    links = read_xml(model.source).all("link")
+def _shapes(urdf: str) -> list[Element]:
+    """The elements by which a URDF file gives shapes to its links."""
+    links = read_xml(urdf).all("link")
     return [shape for link in links for kind in ("visual", "collision") for shape in link.all(kind)]
 
 

@@ -69,7 +69,7 @@ class Weights(Checked):
 class Settings(Sampling):
     """A go-to of any robot.
 
-    robot: a bundled name, "erd:NAME", or the path of a URDF file. mimic: what mimic joints are, "free" or "lock".
+    robot: a bundled name, "erd:NAME", or the path of a URDF or MJCF file. mimic: what mimic joints are, "free" or "lock".
     locked_joints: joints made rigid, names or name = value [rad, m].
     armature [kg m^2, kg], damping [N m s, N s], friction [N m, N], stiffness [N m, N/m], spring_reference [rad, m]: of the joints,
     one number or numbers by joint, instead of the model's. friction_velocity [rad/s, m/s]: the velocity over which dry friction

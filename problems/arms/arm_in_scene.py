@@ -19,10 +19,10 @@ import numpy as np
 import trajopt as to
 from dynamics_backends.protocol import Array
 from dynamics_backends.rigid_body.geometry.cover import covers
+from dynamics_backends.rigid_body.geometry.link_shapes import link_shapes
 from dynamics_backends.rigid_body.geometry.robot_cover import RobotCover
 from dynamics_backends.rigid_body.geometry.scene import Scene
 from dynamics_backends.rigid_body.geometry.shapes import PlacedShape
-from dynamics_backends.rigid_body.geometry.urdf_shapes import urdf_shapes
 from dynamics_backends.rigid_body.model.model import Model
 from dynamics_backends.rigid_body.spatial.rotations import rpy_matrix
 from problems.arms.arm import Arm, Configuration
@@ -85,11 +85,11 @@ class Weights(Checked):
 class Settings(Checked):
     """An arm among obstacles.
 
-    robot: a bundled name, "erd:NAME", or the path of a URDF file, whose <collision> elements are the shapes of its links. mimic,
+    robot: a bundled name, "erd:NAME", or the path of a URDF or MJCF file, whose collision shapes are those of its links. mimic,
     locked_joints: see :class:`problems.arms.arm_go_to.Settings`.
     q0: where it starts. goal_q: where it ends, or goal_position: of ``frame`` [m], with, if wanted, goal_rotation: roll, pitch, yaw
     [rad]. frame: the tool, by default the last link. free_axis: of the frame, about which the rotation does not matter.
-    scene: a file, TOML or URDF; body: bodies beside those of the file. missing_meshes: "error", or "leave_out": go on without.
+    scene: a file, TOML, URDF or MJCF; body: bodies beside those of the file. missing_meshes: "error", or "leave_out".
     margin: distance [m] asked of the optimizer; half of it is asked of the motion between. knots: steps.
     checks_per_step: places in each where distances hold. duration: shortest and longest [s].
     acceleration_limits: a number, numbers by joint, or none [rad/s^2, m/s^2]. acceleration_scale: what accelerations cost as shares
@@ -269,11 +269,11 @@ class Refinement:
 
 def robot_shapes(model: Model, missing: str = "error") -> tuple[tuple[PlacedShape, ...], tuple[str, ...]]:
     """The collision shapes of a robot, and sentences on what was left out. Raises ValueError for missing meshes, or no shape."""
-    found = urdf_shapes(model.source, "collision")
+    found = link_shapes(model.source, "collision")
     if found.missing and missing == "error":
         raise ValueError(f"{'; '.join(found.missing)}; missing_meshes = 'leave_out' goes on without")
     if not found.placed:
-        raise ValueError(f"{model.name} has no <collision> shapes: nothing is known of what it may touch")
+        raise ValueError(f"{model.name} has no collision shapes: nothing is known of what it may touch")
     return found.placed, tuple(f"left out: {sentence}" for sentence in found.missing)
 
 

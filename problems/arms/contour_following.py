@@ -74,8 +74,8 @@ class Weights(Checked):
 class Settings(Sampling):
     """A contour and the robot that follows it.
 
-    robot: a bundled name, "erd:NAME", or the path of a URDF file. q0: configuration at the start, at rest on the path. frame: the
-    tool.
+    robot: a bundled name, "erd:NAME", or the path of a URDF or MJCF file. q0: configuration at the start, at rest on the path.
+    frame: the tool.
     form: what the joint controls are. radius, height: of the path [m]. speed: sdot_ref [m/s]. tube: rho [m].
     position_limits, velocity_limits, torque_limits: of the model, as constraints. weights: of the cost.
     """

@@ -1,4 +1,4 @@
-"""Scenes in settings: tables of bodies in a config, a TOML file of such tables, or a URDF file."""
+"""Scenes in settings: tables of bodies in a config, a TOML file of such tables, or a URDF or MJCF file."""
 
 from __future__ import annotations
 
@@ -12,10 +12,12 @@ import numpy as np
 
 from dynamics_backends.protocol import Array
 from dynamics_backends.rigid_body.geometry.meshes import load_mesh
+from dynamics_backends.rigid_body.geometry.mjcf_shapes import mjcf_scene
 from dynamics_backends.rigid_body.geometry.robot_cover import body_poses
 from dynamics_backends.rigid_body.geometry.scene import Body, Scene, Way
 from dynamics_backends.rigid_body.geometry.shapes import Box, Capsule, Cylinder, HalfSpace, Mesh, Shape, Sphere
 from dynamics_backends.rigid_body.geometry.urdf_shapes import urdf_shapes
+from dynamics_backends.rigid_body.mjcf.source import is_mjcf
 from dynamics_backends.rigid_body.spatial.rotations import rpy_matrix
 from dynamics_backends.rigid_body.urdf.loader import load_urdf
 from problems.task import Checked, Checks
@@ -123,15 +125,16 @@ def quaternion_matrix(q: Sequence[float]) -> Array:
 
 
 def load_scene(path: str | Path) -> Scene:
-    """The scene of a file: TOML with tables [[body]] of :class:`SceneBody`, or a URDF, whose links stand at their neutral places.
+    """The scene of a file: TOML with tables [[body]] of :class:`SceneBody`; a URDF, whose links stand at their neutral places; or
+    an MJCF, of which all counts that no joint moves and that is no part of a robot.
 
-    Raises FileNotFoundError, ValueError, TypeError, URDFError, MeshMissing.
+    Raises FileNotFoundError, ValueError, TypeError, URDFError, MJCFError, MeshMissing.
     """
     path = Path(path).expanduser()
     if not path.is_file():
         raise FileNotFoundError(f"there is no scene file {str(path)!r}")
     if path.suffix != ".toml":
-        return urdf_scene(path)
+        return mjcf_scene(path) if is_mjcf(path) else urdf_scene(path)
     tables = tomllib.loads(path.read_text(encoding="utf-8")).get("body", [])
     return Scene(tuple(SceneBody(**_tuples(table)).body(path.parent) for table in tables), path.stem)
 

@@ -1,6 +1,7 @@
 """The legs of a robot with a floating base, found from its tree.
 
-A *limb* is the path from the base to a body without children, its *end* the link of that body that lies farthest from its joint.
+A *limb* is the path from the base to a body without children, its *end* the place of that body which is meant to touch
+something, where its file tells one (MJCF), else its link that lies farthest from its joint.
 At the neutral configuration, where legs hang straight, the feet are the ends that reach lowest.  The robot faces along the x axis
 of its base, unless more joints of its legs turn about that axis than about y: then along y.  For a leg whose *flexion joint*, the
 first that turns about a level axis across the direction in which the robot faces, is at h, with its foot at f (neutral, in the
@@ -80,8 +81,8 @@ def lowest_ends(model: Model) -> tuple[str, ...]:
 
 
 def _end(model: Model, body: int) -> str:
-    links = [f for f in model.frames if f.body == body and f.kind == "link"]
-    return max(links, key=lambda f: float(np.linalg.norm(f.p))).name
+    links = [f for f in model.frames if f.body == body and f.kind in ("link", "contact")]
+    return max(links, key=lambda f: (f.kind == "contact", float(np.linalg.norm(f.p)))).name
 
 
 def _in_order(model: Model, feet: Sequence[str]) -> tuple[str, ...]:

@@ -20,6 +20,7 @@ import trajopt as to
 from dynamics_backends.protocol import Array
 from dynamics_backends.rigid_body.model.model import Model
 from dynamics_backends.systems.contact.soft_contact import SoftContact
+from dynamics_backends.systems.contact.stepped_contact import SteppedContact
 from problems.legged.base_state import BaseWeights, Triple, base_state_cost, euler_xyz, quaternion, rotation
 from problems.legged.similarity import (
     DAMPING,
@@ -123,7 +124,7 @@ class _Walker(NamedTuple):
 
     standing: Standing
     settings: Settings
-    system: SoftContact
+    system: SoftContact | SteppedContact
     height: float
     on_the_way: Array
 

@@ -112,7 +112,7 @@ def build(settings: Settings, backend: BackendFactory) -> Task:
 
 
 def _costs(
-    standing: Standing, system: to.SoftContact, s: Settings, x0: Array, footholds: Array
+    standing: Standing, system: to.SoftContact | to.SteppedContact, s: Settings, x0: Array, footholds: Array
 ) -> tuple[list[to.CostTerm], list[to.CostTerm]]:
     """Running and terminal terms, their references those of standing at x0."""
     model = standing.model

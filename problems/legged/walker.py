@@ -81,8 +81,8 @@ class Standing(NamedTuple):
 class LeggedRobot(Checked):
     """Settings of the robot.
 
-    robot: a bundled name, "erd:NAME", or the path of a URDF file. feet: frames that touch the ground, left front, right front, left
-    hind, right hind; default those found. joints: of the posture [rad]; default the feet under the hips.
+    robot: a bundled name, "erd:NAME", or the path of a URDF or MJCF file. feet: frames that touch the ground, left front, right
+    front, left hind, right hind; default those found. joints: of the posture [rad]; default the feet under the hips.
     sized_for: the robot that all numbers, ``joints`` among them, were found for, by name; where it is another one, they are carried
     over by dynamic similarity (:mod:`~problems.legged.similarity`). Default: the robot itself.
     """

@@ -24,8 +24,8 @@ from dynamics_backends.systems.bodies.actuated_body import ActuatedBody
 from dynamics_backends.systems.bodies.along_path import AlongPath, DoubleIntegrator
 from dynamics_backends.systems.bodies.free_body import FreeBody
 from problems.replanning.wandering import Wandering
-from problems.robots import robot_path
-from problems.task import BackendFactory, Checked, Checks, Task, is_path, not_negative, position_of, positive
+from problems.robots import is_path, robot_path
+from problems.task import BackendFactory, Checked, Checks, Task, not_negative, position_of, positive
 from trajopt import OCP, SampledSystem
 from trajopt.replanning.loop import Plant, Timing
 from trajopt.replanning.measurements import MovingObject, Sensor
@@ -335,8 +335,7 @@ def _robot(
         from trajopt.replanning.mujoco_plant import MujocoPlant
 
         path = Path(robot).expanduser() if is_path(robot) else robot_path(robot)
-        text = path.read_text(encoding="utf-8")
-        return partial(MujocoPlant, text, model, x0, s.step, mass_factor=s.mass_factor, **common)
+        return partial(MujocoPlant, path, model, x0, s.step, mass_factor=s.mass_factor, **common)
     wrong = model.replace(
         mass=s.mass_factor * model.mass, inertia=s.mass_factor * model.inertia, friction=model.friction + s.friction
     )

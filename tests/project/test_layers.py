@@ -35,8 +35,10 @@ TRAJOPT_MAY_IMPORT = tuple(
         "manifold_curvature",
         "rigid_body.algorithms.kinematics",
         "rigid_body.geometry",
+        "rigid_body.mjcf.source",
         "rigid_body.model.model",
         "rigid_body.model.model_data",
+        "rigid_body.model.mujoco_states",
         "rigid_body.model.state",
         "compiled.interface",
     )

@@ -17,9 +17,11 @@ from dynamics_backends.protocol import (
     Batch,
     DynamicsBackend,
     Hessians,
+    NeedsScheme,
     Parameters,
     SecondOrderBackend,
     is_second_order,
+    unwrapped,
 )
 from dynamics_backends.registry import same_method
 from trajopt.problem.ocp import LinearizedStep, Sampling, StepContraction
@@ -33,7 +35,7 @@ class SampledSystem:
 
     scheme: one of :data:`~trajopt.step.integrators.SCHEMES`. substeps: steps of the scheme per dt, the control held.
     ``stages`` is the backend that steps call: the given one, or one with implicit damping by the same method.
-    Raises UnknownName for a scheme, ValueError where semi-implicit Euler meets a system whose state is not (q, v).
+    Raises UnknownName for a scheme, ValueError for one that does not fit the system.
     """
 
     takes_time = True
@@ -112,6 +114,9 @@ def _check_scheme(backend: DynamicsBackend, scheme: str, substeps: int) -> None:
     system = backend.map
     if system.n_out != system.manifold.ndx:
         raise ValueError(f"the map has {system.n_out} outputs; xdot needs ndx = {system.manifold.ndx}")
+    own = unwrapped(system)
+    if isinstance(own, NeedsScheme) and scheme != own.scheme:
+        raise ValueError(f"{type(own).__name__} makes whole time steps of its own; choose scheme = {own.scheme!r}")
     if scheme == SEMI_IMPLICIT_EULER and not is_second_order(system):
         raise ValueError(
             "semi_implicit_euler needs a state (q, v) with qdot = v; declare second_order=True if that holds, "

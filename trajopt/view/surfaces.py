@@ -12,8 +12,9 @@ import numpy as np
 
 from dynamics_backends.protocol import Array
 from dynamics_backends.rigid_body.geometry.capsule_fit import FittedCapsule, fit_capsule
+from dynamics_backends.rigid_body.geometry.link_shapes import link_shapes
 from dynamics_backends.rigid_body.geometry.shapes import PlacedShape
-from dynamics_backends.rigid_body.geometry.urdf_shapes import Purpose, urdf_shapes
+from dynamics_backends.rigid_body.geometry.urdf_shapes import Purpose
 from dynamics_backends.rigid_body.model.model import Model
 
 Geometry = Literal["visual", "collision", "capsules"]
@@ -46,7 +47,7 @@ class Appearance(NamedTuple):
 def appearance(model: Model, geometry: Geometry = "visual", triangles: int = TRIANGLES) -> Appearance:
     """How a robot looks: its visual shapes, its collision shapes, or the least capsules around each of the latter.
 
-    Raises ValueError for another geometry, URDFError for a file with wrong shapes.
+    Raises ValueError for another geometry, URDFError or MJCFError for a file with wrong shapes.
     """
     if geometry not in ("visual", "collision", "capsules"):
         raise ValueError(f"geometry = {geometry!r}; known: 'visual', 'collision', 'capsules'")
@@ -58,13 +59,13 @@ def appearance(model: Model, geometry: Geometry = "visual", triangles: int = TRI
 
 def _from_file(model: Model, geometry: Geometry, triangles: int) -> tuple[list[PlacedShape], tuple[str, ...]]:
     """The shapes that the model's file gives to its links; none for a robot without a file."""
-    if not model.source or not model.source.endswith(".urdf"):
+    if not model.source:
         return [], ()
     names = {frame.name for frame in model.frames if frame.kind == "link"}
     order: tuple[Purpose, Purpose] = ("visual", "collision") if geometry == "visual" else ("collision", "visual")
-    found, missing = urdf_shapes(model.source, order[0], triangles)
+    found, missing = link_shapes(model.source, order[0], triangles)
     if {shape.link for shape in found} < names:
-        others = urdf_shapes(model.source, order[1], triangles)
+        others = link_shapes(model.source, order[1], triangles)
         found = (*found, *(shape for shape in others.placed if shape.link not in {s.link for s in found}))
     shapes = [shape for shape in found if shape.link in names]
     if geometry == "capsules":

@@ -80,3 +80,34 @@ def trace_expressions(symbols: Sequence[Any], expressions: Sequence[Any]) -> Tra
                 operations.append(Operation(at, name, operands))
             current[to[0]] = at
     return Trace(operations, outputs)
+
+
+def by_inverses(t: Trace) -> Trace:
+    """The same with products with the inverse of a divisor that stands under several numbers, in place of divisions.
+
+    CasADi writes x / y for x (1 / y), though a division takes as long as twenty products.
+    """
+    divisors = [op.operands[1] for op in t.operations if op.name == "DIV"]
+    shared = {x for x in divisors if isinstance(x, int) and divisors.count(x) > 1}
+    operations: list[Operation] = []
+    places: dict[int, int] = {}
+    inverses: dict[int, int] = {}
+
+    def placed(x: Operand) -> Operand:
+        return places[x] if isinstance(x, int) else x
+
+    def add(name: str, *operands: Operand) -> int:
+        operations.append(Operation(len(operations), name, operands))
+        return operations[-1].index
+
+    for op in t.operations:
+        operands = [placed(x) for x in op.operands]
+        divisor = op.operands[-1]
+        if op.name in ("DIV", "INV") and isinstance(divisor, int) and divisor in shared:
+            if divisor not in inverses:
+                inverses[divisor] = add("INV", operands[-1])
+            one = inverses[divisor]
+            places[op.index] = one if op.name == "INV" else add("MUL", operands[0], one)
+        else:
+            places[op.index] = add(op.name, *operands)
+    return Trace(operations, [[placed(x) for x in output] for output in t.outputs])

@@ -9,7 +9,7 @@ second-order system.  ``p`` are the parameters behind each other.  ``ctx`` holds
 workspace ``w`` of ``room`` vectors.
 
 Free rigid bodies are loops over their model's tables unless the robot is small; every other map is straight-line code, but
-for the solution of the equations of constrained motion.
+for the solution of the equations of constrained motion, and for the iterations of long steps with contacts.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ from dynamics_backends.compiled.loops.tables import double_tables, int_tables
 from dynamics_backends.compiled.runtime.remembered import remembered
 from dynamics_backends.compiled.sources import constrained_source, traced_source
 from dynamics_backends.compiled.sources.free_body_source import contracted_loops, partials_loops, value_loops
+from dynamics_backends.compiled.sources.stepped_source import stepped_source
 from dynamics_backends.compiled.sources.traced_source import TracedDynamics, differences
 from dynamics_backends.methods.base import Method
 from dynamics_backends.methods.finite_difference import FiniteDifference
@@ -39,6 +40,7 @@ from dynamics_backends.protocol import (
 )
 from dynamics_backends.rigid_body.model.model import Model
 from dynamics_backends.systems.bodies.free_body import FreeBody
+from dynamics_backends.systems.contact.stepped_contact import SteppedContact
 
 STRAIGHT_UP_TO_DOFS = 10
 """Free bodies of more degrees of freedom are loops: straight-line code would not be ready in time."""
@@ -96,6 +98,8 @@ def _written(backend: DynamicsBackend, sizes: Mapping[str, int], body: FreeBody 
     map, name = unwrapped(backend.map), backend.name
     before, sizes = sum(sizes.values()), _with_step(map, sizes)
     traced = TracedDynamics(map, sizes)
+    if isinstance(map, SteppedContact) and name == "analytic":
+        return *stepped_source(traced), map.model.nv
     rows = traced.rows if body is None else map.manifold.ndx // 2
     value, room = traced.value() if body is None else value_loops(body, before)
     if isinstance(backend, FiniteDifference):

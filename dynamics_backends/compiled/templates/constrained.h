@@ -11,7 +11,7 @@
 
 typedef struct {
     V up[CUP_SIZE], down[CDOWN_SIZE], along[CALONG_SIZE], across[CACROSS_SIZE], force_up[CFORCE_UP_SIZE], force_down[CFORCE_DOWN_SIZE],
-        D[CD], force_D[CR];
+        D[CD], force_D[CR + !CR];
 } constrained_factor_t;
 
 /* sum <- sum + row i of a matrix times w columns of Y */
@@ -67,7 +67,7 @@ ALWAYS_INLINE void store_constrained(const V *restrict x, int first, V *restrict
 ALWAYS_INLINE void constrained_panel(
     const constrained_factor_t *k, const V *top, const V *bottom, int first, V *fx, V *fu, const int w)
 {
-    V x[CD * w], f[CR * w];
+    V x[CD * w], f[(CR + !CR) * w];
     constrained_columns(k, top, bottom, first, x, f, w);
     store_constrained(x, first, fx, fu, w);
 }

@@ -34,6 +34,7 @@ __all__ = ["JOINT_TYPES", "STANDARD_GRAVITY", "Coupling", "Frame", "Model", "Unk
 
 JOINT_TYPES = {name: (joint.nq, joint.nv) for name, joint in JOINTS.items()}
 STANDARD_GRAVITY = (0.0, 0.0, -9.81)  # [m/s^2], Pinocchio's value too
+FRAME_KINDS = ("link", "joint", "contact", "user")
 ROTATION_TOLERANCE = 1e-6  # largest accepted entry of R R' - 1
 _NEUTRAL = {"spherical": (0, 0, 0, 1), "planar": (0, 0, 0), "floating": (0, 0, 0, 0, 0, 0, 1)}
 _LINEAR, _ANGULAR, _QUATERNION = ("x", "y", "z"), ("rx", "ry", "rz"), ("qx", "qy", "qz", "qw")
@@ -47,7 +48,7 @@ class Frame:
 
     body: index of the body, -1 for the world. R (3, 3), p (3,) [m]: placement in the internal frame of the
     body.
-    kind: "link", "joint" or "user".
+    kind: "link", "joint", "contact" (where a body without children is meant to touch something) or "user".
     """
 
     name: str
@@ -61,8 +62,9 @@ class Frame:
         object.__setattr__(self, "R", _checked_array(f"R of frame {self.name!r}", self.R, (3, 3)))
         object.__setattr__(self, "p", _checked_array(f"p of frame {self.name!r}", self.p, (3,)))
         _check_rotations(f"frame {self.name!r}", self.R)
-        if self.kind not in ("link", "joint", "user"):
-            raise ValueError(f"frame {self.name!r}: kind is 'link', 'joint' or 'user', not {self.kind!r}")
+        if self.kind not in FRAME_KINDS:
+            known = ", ".join(map(repr, FRAME_KINDS))
+            raise ValueError(f"frame {self.name!r}: kind is {self.kind!r}; known: {known}")
 
     def __reduce__(self):
         return type(self), tuple(getattr(self, entry.name) for entry in fields(self))
@@ -81,8 +83,8 @@ class Model:
     unknown. damping, friction (Coulomb), armature (rotor inertia at the joint): (nv,). stiffness, spring_reference: (nv,),
     the force of a spring is -stiffness (q - spring_reference), default none; only joints of one DoF have springs.
     gravity: (3,) [m/s^2] in the world. frames: named places. coupling: followers of `mimic="follow"`, or
-    None; nq and nv are those of the full tree in any case. source: path of the file that it was read from, "" if none; no part
-    of the digest.
+    None; nq and nv are those of the full tree in any case. source: path of the file that it was read from, "" if none; notes:
+    sentences on what the file says and a model does not hold. Both are no part of the digest.
 
     Raises ValueError for wrong shapes, numbers that are not finite, parents out of order, repeated names.
     """
@@ -111,9 +113,10 @@ class Model:
     frames: tuple[Frame, ...] = ()
     coupling: Coupling | None = None
     source: str = field(default="", metadata={"digest": False})
+    notes: tuple[str, ...] = field(default=(), metadata={"digest": False})
 
     def __post_init__(self):
-        for key in ("body_names", "joint_names", "joint_types", "frames"):
+        for key in ("body_names", "joint_names", "joint_types", "frames", "notes"):
             object.__setattr__(self, key, tuple(getattr(self, key)))
         self._check_names()
         self._check_parents()
@@ -347,13 +350,13 @@ class Model:
         return fingerprint(self)
 
     def describe(self) -> str:
-        """Return a table of the bodies, one to a line, under a line of totals."""
+        """Return a table of the bodies, one to a line, under a line of totals; and the notes."""
         head = f"{self.name}: {self.nb} bodies, nq {self.nq}, nv {self.nv}, {self.total_mass:.6g} kg"
         titles = ["body", "joint", "type", "parent", "mass [kg]", "lower", "upper", "effort"]
         rows = [titles, *(self._row(b) for b in range(self.nb))]
         widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
         lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)) for row in rows]
-        return "\n".join([head, *(line.rstrip() for line in lines)])
+        return "\n".join([head, *(line.rstrip() for line in lines), *(f"note: {note}" for note in self.notes)])
 
     def _row(self, b: int) -> list[str]:
         p, q, d = int(self.parent[b]), self.q_index[b], self.v_index[b]

@@ -64,6 +64,7 @@ class ModelBuilder:
         xyz=(0.0, 0.0, 0.0),
         rpy=(0.0, 0.0, 0.0),
         R=None,
+        anchor=(0.0, 0.0, 0.0),
         mass: float = 0.0,
         com=(0.0, 0.0, 0.0),
         inertia=None,
@@ -71,8 +72,8 @@ class ModelBuilder:
         """Add the link `name`, hung from the link `parent` (None: the world) by a joint, or one of this type.
 
         A joint of type "fixed" merges the link into its parent. xyz [m] and rpy [rad], or the rotation R (3, 3): the
-        joint's place in the parent link. mass [kg], com (3,) [m], inertia (3, 3) about the center of mass [kg m^2], in the
-        link's frame. The link's frame, and the joint's of the same place, are added.
+        link's place in the parent link, neutral; anchor (3,) [m]: that of the joint in the link's frame. mass [kg], com (3,) [m],
+        inertia (3, 3) about the center of mass [kg m^2], in the link's frame. The frames of link and joint are added.
 
         Raises UnknownName for an unknown parent, ValueError for a repeated name or a wrong number.
         """
@@ -90,10 +91,12 @@ class ModelBuilder:
             joint_name = joint_name or f"{name}_joint"
             T = turn_to_z(spec.axis) if spec.kind in AXIAL else np.eye(3)
             pitch = spec.pitch if spec.kind == "helical" else 0.0
-            self._bodies.append(_Body(name, joint_name, spec.kind, host, R @ T.T, p, pitch, spec.values(joint_name)))
-            self._links[name] = (len(self._bodies) - 1, T, np.zeros(3))
+            pivot = np.asarray(anchor, dtype=float)
+            at = p + R @ pivot
+            self._bodies.append(_Body(name, joint_name, spec.kind, host, R @ T.T, at, pitch, spec.values(joint_name)))
+            self._links[name] = (len(self._bodies) - 1, T, -(T @ pivot))
         self._merge(name, part)
-        self._add_frames(name, joint_name)
+        self._add_frames(name, joint_name, anchor)
 
     def add_frame(self, name: str, parent: str | None = None, *, xyz=(0, 0, 0), rpy=(0, 0, 0), R=None, kind="user"):
         """Add a named place on the link `parent` (None: the world), at xyz [m] and rpy [rad] or R (3, 3) in
@@ -144,17 +147,17 @@ class ModelBuilder:
         if body >= 0:
             self._bodies[body].parts.append(part.moved(R, p))
 
-    def _add_frames(self, link: str, joint_name: str | None):
+    def _add_frames(self, link: str, joint_name: str | None, anchor):
         self.add_frame(link, link, kind="link")
         if joint_name is not None:
-            self.add_frame(joint_name, link, kind="joint")
+            self.add_frame(joint_name, link, xyz=anchor, kind="joint")
 
 
 def lock_joints(model: Model, joints: Iterable[str] | Mapping[str, float]) -> Model:
-    """Return a model in which these 1-DoF joints are rigid, at the given values (names alone: at 0).
+    """Return a model in which these joints are rigid, at the given values (names alone: at 0).
 
-    Their bodies are merged into the parents; all frames stay. Raises UnknownName, or ValueError for a joint with several DoFs and
-    for a model with a coupling.
+    Joints with several DoFs are rigid where they are neutral, and take no other value. Bodies are merged into the parents; all
+    frames stay. Raises UnknownName, or ValueError for a joint with several DoFs elsewhere and for a model with a coupling.
 
     >>> import trajopt as to
     >>> to.lock_joints(to.load_robot("iiwa7"), {"iiwa_joint_7": 0.5}).nv
@@ -165,9 +168,12 @@ def lock_joints(model: Model, joints: Iterable[str] | Mapping[str, float]) -> Mo
     joints = [joints] if isinstance(joints, str) else joints
     values = dict(joints) if isinstance(joints, Mapping) else dict.fromkeys(joints, 0.0)
     locked = {model.joint_id(name): float(value) for name, value in values.items()}
-    for b in locked:
-        if JOINT_TYPES[model.joint_types[b]] != (1, 1):
-            raise ValueError(f"joint {model.joint_names[b]!r} is {model.joint_types[b]}: only 1-DoF joints can lock")
+    for b, value in locked.items():
+        if JOINT_TYPES[model.joint_types[b]] != (1, 1) and value:
+            kind = model.joint_types[b]
+            raise ValueError(
+                f"joint {model.joint_names[b]!r} is {kind}: it locks where it is neutral only, at 0, not at {value}"
+            )
     builder = ModelBuilder(model.name)
     for b in range(model.nb):
         _add_again(builder, model, b, locked.get(b))
@@ -175,7 +181,7 @@ def lock_joints(model: Model, joints: Iterable[str] | Mapping[str, float]) -> Mo
     for frame in model.frames:
         parent = model.body_names[frame.body] if frame.body >= 0 else None
         builder.add_frame(frame.name, parent, xyz=frame.p, R=frame.R, kind=frame.kind)
-    return builder.build(model.gravity).replace(source=model.source)
+    return builder.build(model.gravity).replace(source=model.source, notes=model.notes)
 
 
 def _add_again(builder: ModelBuilder, model: Model, b: int, value: float | None):
@@ -187,7 +193,7 @@ def _add_again(builder: ModelBuilder, model: Model, b: int, value: float | None)
         v = slice(int(model.v_index[b]), int(model.v_index[b]) + JOINT_TYPES[kind][1])
         values = {key: getattr(model, key)[q] for key in Q_FIELDS} | {key: getattr(model, key)[v] for key in V_FIELDS}
         joint = JointSpec(kind, model.joint_names[b], pitch=float(model.pitch[b]), **values)
-    else:
+    elif JOINT_TYPES[kind] == (1, 1):
         slide = value if kind == "prismatic" else float(model.pitch[b]) * value
         p = p + R @ np.array([0.0, 0.0, slide])
         R = R if kind == "prismatic" else R @ z_rotation(value)

@@ -71,6 +71,20 @@ class ContactLaw(Protocol):
         ...
 
 
+class StepLaw(Protocol):
+    """A law read at the velocity w with which a point arrives at the end of a step of length p[IMPLICIT_STEP] [s], from the gap g
+    where it began.  Its slope in w is symmetric and negative semidefinite: the force is the gradient of a concave function.
+    """
+
+    def force(self, g: Scalar, n: Vec, w: Vec, p: Mapping[str, Rows]) -> Vec:
+        """The force [N] on the point during the step."""
+        ...
+
+    def slopes(self, g: Scalar, n: Vec, w: Vec, p: Mapping[str, Rows]) -> tuple[Vec, Derivatives]:
+        """The force and its first derivatives."""
+        ...
+
+
 class Slip(NamedTuple):
     """y with the derivatives of X and y in n and w; those of y in w twice vanish."""
 

@@ -7,18 +7,24 @@ from dataclasses import fields
 from typing import Any
 
 from dynamics_backends.names import unknown_name
-from dynamics_backends.systems.contact.contact_law import ContactLaw
+from dynamics_backends.systems.contact.contact_law import ContactLaw, StepLaw
 from dynamics_backends.systems.contact.exponential_law import SoftContactLaw
 from dynamics_backends.systems.contact.hunt_crossley import HuntCrossley
+from dynamics_backends.systems.contact.relaxed_cone import RelaxedCone
 
-CONTACT_LAWS: dict[str, Callable[..., ContactLaw]] = {
+SOFT_LAWS: dict[str, Callable[..., ContactLaw]] = {
     "exponential": SoftContactLaw,
     "hunt_crossley": HuntCrossley,
 }
-"""name -> a dataclass whose fields are the law's keys."""
+"""Of soft ground: name -> a dataclass whose fields are the law's keys."""
+STEP_LAWS: dict[str, Callable[..., StepLaw]] = {
+    "relaxed_cone": RelaxedCone,
+}
+"""For long time steps, likewise."""
+CONTACT_LAWS: dict[str, Callable[..., ContactLaw | StepLaw]] = {**SOFT_LAWS, **STEP_LAWS}
 
 
-def contact_law(name: str, **values: float) -> ContactLaw:
+def contact_law(name: str, **values: float) -> ContactLaw | StepLaw:
     """The law of a name with these values. Raises UnknownName for a name or a key, ValueError for a value out of range."""
     if name not in CONTACT_LAWS:
         raise unknown_name("contact law", name, CONTACT_LAWS)

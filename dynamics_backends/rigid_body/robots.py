@@ -1,4 +1,4 @@
-"""Robots by name: the bundled ones, and by the prefix "erd:" those of the package example-robot-data.
+"""Robots by name or file: the bundled ones, by the prefix "erd:" those of the package example-robot-data, and URDF and MJCF files.
 
 "erd:NAME" takes a short name (ur5, panda, talos, ...), the name of a URDF file without its ending, or its
 path below the package's folder of robots.
@@ -9,18 +9,26 @@ that place, not by an import, so that another folder named ``problems`` on Pytho
 
 from __future__ import annotations
 
+import os
 import sys
+from contextlib import suppress
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 import dynamics_backends
 from dynamics_backends.names import unknown_name
+from dynamics_backends.rigid_body.mjcf.loader import load_mjcf
+from dynamics_backends.rigid_body.mjcf.source import MJCFWarning, is_mjcf
 from dynamics_backends.rigid_body.model.model import Model
-from dynamics_backends.rigid_body.urdf.loader import load_urdf
+from dynamics_backends.rigid_body.urdf.loader import URDFWarning, load_urdf
 
 FOLDER = Path(dynamics_backends.__path__[0]).resolve().parent / "problems" / "robots"
 ERD_PREFIX = "erd:"
 ERD_PACKAGE = "example-robot-data"
+ROBOT_WARNINGS = (URDFWarning, MJCFWarning)
+"""What the files of robots give rise to."""
+FILES = (".urdf", ".xml", ".mjcf")
 _FLOATING = ("hyq",)  # bundled robots that walk: loaded with a floating base by default
 _ERD_SHORT = {  # what the package's own loaders mean by these names; other names are those of the files
     "anymal": "anymal_b_simple_description/robots/anymal.urdf",
@@ -54,15 +62,30 @@ def robot_path(name: str) -> Path:
     return FOLDER / f"{name}.urdf"
 
 
-def load_robot(name: str, **options: Any) -> Model:
-    """Return the model of a bundled robot or of "erd:NAME"; the options are those of `load_urdf`.
+def load_robot(name: str | os.PathLike, **options: Any) -> Model:
+    """Return the model of a bundled robot, of "erd:NAME", or of the path of a URDF or MJCF file.
 
-    HyQ of the bundled ones has a floating base unless `base` says otherwise; all others a fixed one.
+    The options are those of `load_urdf`, or of `load_mjcf` for MJCF, which is told by its first element, <mujoco>. HyQ of the
+    bundled robots has a floating base unless `base` says otherwise, an MJCF the one of its file, all others a fixed one.
+
+    Raises UnknownName, ModuleNotFoundError for a package that a robot needs, FileNotFoundError, URDFError, MJCFError.
     """
-    path = robot_path(name)
+    if is_path(name):
+        path = Path(name).expanduser()
+        if not path.is_file():
+            kind = "MJCF or URDF" if path.suffix in FILES[1:] else "URDF"
+            raise FileNotFoundError(f"there is no {kind} file {str(path)!r}")
+        return load_mjcf(path, **options) if is_mjcf(path) else load_urdf(path, **options)
     if name in _FLOATING:
         options.setdefault("base", "floating")
-    return load_urdf(path, **options)
+    return load_urdf(robot_path(str(name)), **options)
+
+
+def is_path(robot: str | os.PathLike) -> bool:
+    """Whether the name of a robot is a path: it ends in .urdf or .xml, or holds a separator without the prefix "erd:"."""
+    if not isinstance(robot, str):
+        return True
+    return robot.endswith(FILES) or ("/" in robot and not robot.startswith(ERD_PREFIX))
 
 
 def erd_names() -> tuple[str, ...]:
@@ -92,8 +115,12 @@ def _erd_table(files: dict[str, Path]) -> dict[str, Path]:
 def _erd_files() -> dict[str, Path]:
     """Return the path below the robots' folder -> file, of all URDFs the package has installed."""
     folder = _erd_folder()
-    if folder is None:
-        return {}
+    return {} if folder is None else _urdfs(folder)
+
+
+@cache
+def _urdfs(folder: Path) -> dict[str, Path]:
+    """Return those of a folder; a package that is installed does not change."""
     return {path.relative_to(folder).as_posix(): path for path in sorted(folder.rglob("*.urdf"))}
 
 
@@ -102,13 +129,12 @@ def _erd_folder() -> Path | None:
     from importlib import metadata  # slow to load, and few scripts come here
 
     marker = f"share/{ERD_PACKAGE}/robots"
-    try:
-        installed = metadata.files(ERD_PACKAGE) or []
-    except metadata.PackageNotFoundError:
-        installed = []
-    for entry in installed:
-        if marker in entry.as_posix():
-            path = Path(entry.locate())
-            return next(parent for parent in path.parents if parent.as_posix().endswith(marker))
+    with suppress(metadata.PackageNotFoundError):
+        package = metadata.distribution(ERD_PACKAGE)
+        installed = package.read_text("RECORD") or ""  # its entries as paths, metadata.files, take 60 ms
+        for line in installed.splitlines():
+            if f"{marker}/" in line:
+                path = Path(str(package.locate_file(line.partition(f"{marker}/")[0]))) / marker
+                return Path(os.path.normpath(path))
     folder = Path(sys.prefix) / marker
     return folder if folder.is_dir() else None

@@ -1,0 +1,142 @@
+"""Robots that meet the ground in long time steps as C: Newton's method is a loop (templates/stepped.h) around straight-line code
+traced from :mod:`~dynamics_backends.systems.contact.stepped_contact` and :mod:`~dynamics_backends.systems.contact.implicit_step`.
+
+See :mod:`~dynamics_backends.compiled.sources.dynamics_source` for what the functions are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from dynamics_backends.compiled.emit.emit import Argument, chunked_function, constant, step_function
+from dynamics_backends.compiled.emit.trace import by_inverses, trace_expressions
+from dynamics_backends.compiled.loops.kernel import template
+from dynamics_backends.compiled.sources.constrained_source import factor_entries, solution_text
+from dynamics_backends.compiled.sources.traced_source import TracedDynamics, by_rows
+from dynamics_backends.protocol import IMPLICIT_STEP
+from dynamics_backends.rigid_body.algorithms import ltl
+from dynamics_backends.rigid_body.contact.constrained_solve import ConstrainedFactor
+from dynamics_backends.rigid_body.spatial.spatial import Mat, Vec, build, leaves
+from dynamics_backends.symbols import ca
+from dynamics_backends.systems.constraints.constrained_derivatives import Unsolved
+from dynamics_backends.systems.contact import implicit_step
+from dynamics_backends.systems.contact.implicit_step import Arrival, Meeting
+from dynamics_backends.systems.contact.stepped_contact import SteppedContact
+
+_NUMBERS = "(long)((sizeof(stepped_t) + sizeof(constrained_factor_t)) / sizeof(V) + CD * CC)"
+"""Of the workspace beside that of straight-line code, in vectors."""
+
+
+def stepped_source(traced: TracedDynamics) -> tuple[str, str]:
+    """dynamics_value and dynamics_partials, and their workspace in vectors, as text."""
+    map = traced.map
+    assert isinstance(map, SteppedContact)
+    parts, rooms = zip(*(part(traced, map) for part in (_parts, _direction, _linear)), strict=True)
+    room = f"{_NUMBERS} + {' + '.join(rooms)}"
+    return "\n".join([*_sizes(traced, map), _law(traced, map), *parts, template("stepped.h")]), room
+
+
+def _sizes(traced: TracedDynamics, map: SteppedContact) -> list[str]:
+    """What the template asks for of the robot."""
+    above, places = ltl.ancestor_lists(map.parents), list(traced.sizes)
+    sizes = {
+        "SV": map.model.nv,
+        "SC": len(map.points),
+        "SM": sum(len(a) + 1 for a in above),
+        "SJ": sum(3 * len(map.model.ancestors(point.body)) for point in map.points),
+        "SSTEP": sum(traced.sizes[name] for name in places[: places.index(IMPLICIT_STEP)]),
+        "SSTEPS": implicit_step.STEPS,
+        "SENERGY": constant(implicit_step.ACCURACY**2),
+        "SFLAT": constant(implicit_step.FLAT),
+        "STRIALS": implicit_step.TRIALS,
+    }
+    return [f"#define {name} {size}" for name, size in sizes.items()]
+
+
+def _entries(map: SteppedContact) -> list[tuple[int, int]]:
+    """The entries of M that are computed."""
+    return [(i, j) for i, above in enumerate(ltl.ancestor_lists(map.parents)) for j in (i, *above)]
+
+
+def _parts(traced: TracedDynamics, map: SteppedContact) -> tuple[str, str]:
+    """stepped_parts."""
+    s = traced.symbols
+    m = traced.attempt(lambda: map.start(s.x, s.u, s.p)).meeting
+    v = s.x[map.model.nq :]
+    outputs = {
+        "M": [m.M[i][j] for i, j in _entries(map)],
+        "drive": m.drive,
+        "J": [x for c in m.arrivals for column in c.J.values() for x in leaves(column)],
+        "speed": [x for c in m.arrivals for x in leaves(c.velocity)],
+        "gap": [c.gap for c in m.arrivals],
+        "normal": [x for c in m.arrivals for x in leaves(c.normal)],
+        "energy": [implicit_step.energy(m, [v[i] for i in range(map.model.nv)])],
+    }
+    return traced.function("stepped_parts", {name: ca.vertcat(*x) for name, x in outputs.items()}, {})
+
+
+def _law(traced: TracedDynamics, map: SteppedContact) -> str:
+    """stepped_law."""
+    gap, normal, w = (ca.SX.sym(name, size) for name, size in (("gap", 1), ("normal", 3), ("w", 3)))
+    p = ca.SX.sym("p", sum(traced.sizes.values()))
+    force, slope = map.law.slopes(gap, Vec(*_items(normal)), Vec(*_items(w)), _by_name(p, traced.sizes))
+    inputs = {"gap": gap, "normal": normal, "w": w, "p": p}
+    t = trace_expressions(list(inputs.values()), [ca.vertcat(*leaves(x)) for x in (force, slope.w)])
+    arguments = [Argument(name, symbol.numel()) for name, symbol in inputs.items()]
+    return step_function("stepped_law", t, arguments, ["force", "slope"], inline=True)
+
+
+def _direction(traced: TracedDynamics, map: SteppedContact) -> tuple[str, str]:
+    """stepped_direction."""
+    places, paths = _entries(map), [map.model.ancestors(point.body) for point in map.points]
+    n, count = map.model.nv, len(paths)
+    sizes = {"M": len(places), "drive": n, "J": 3 * sum(len(path) for path in paths), "h": 1, "delta": n}
+    sizes |= {"force": 3 * count, "slope": 9 * count}
+    s = {name: ca.SX.sym(name, size) for name, size in sizes.items()}
+    M: list[dict[int, Any]] = [{} for _ in range(n)]
+    for (i, j), entry in zip(places, _items(s["M"]), strict=True):
+        M[i][j] = entry
+    columns, nothing = iter(_items(s["J"])), Vec(0.0, 0.0, 0.0)
+    arrivals = [Arrival({j: build(Vec, columns) for j in path}, 0.0, nothing, nothing) for path in paths]
+    m = Meeting(M, _items(s["drive"]), arrivals, s["h"], map.parents, map.law, {})
+    forces, slopes = iter(_items(s["force"])), iter(_items(s["slope"]))
+    step = implicit_step.direction(
+        m, _items(s["delta"]), [build(Vec, forces) for _ in paths], [build(Mat, slopes) for _ in paths]
+    )
+    outputs = {
+        "d": step.d,
+        "along": [x for along in step.along for x in leaves(along)],
+        "sums": [step.decrement, *step.inertial],
+    }
+    t = by_inverses(trace_expressions(list(s.values()), [ca.vertcat(*x) for x in outputs.values()]))
+    arguments = [Argument(name, symbol.numel()) for name, symbol in s.items()]
+    code, room = chunked_function("stepped_direction", t, arguments, list(outputs))
+    return code, str(room)
+
+
+def _linear(traced: TracedDynamics, map: SteppedContact) -> tuple[str, str]:
+    """stepped_linear, and what the solution asks for."""
+    s, a = traced.symbols, ca.SX.sym("a", map.model.nv)
+    linear = traced.attempt(lambda: map.linear(s.x, s.u, map.start(s.x, s.u, s.p), a))
+    none = ltl.Factor([], [], [])
+    parts = Unsolved(a, ConstrainedFactor(linear.factor, [], [], none), linear.top, [], None, [])
+    outputs = {"top": by_rows(linear.top), "entries": factor_entries(parts)}
+    code, room = traced.function("stepped_linear", outputs, {"a": a})
+    return "\n".join([*solution_text(parts), code]), room
+
+
+def _items(x: Any) -> list[Any]:
+    return [x[i] for i in range(x.numel())]
+
+
+def _by_name(p: Any, sizes: Mapping[str, int]) -> dict[str, Any]:
+    """The parameters by name from all of them behind each other."""
+
+    def parts() -> Iterator[tuple[str, Any]]:
+        at = 0
+        for name, size in sizes.items():
+            yield name, p[at : at + size]
+            at += size
+
+    return dict(parts())

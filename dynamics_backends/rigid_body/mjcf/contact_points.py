@@ -1,0 +1,156 @@
+"""Where the bodies of an MJCF may touch something: points of their collision geoms, and the tip of each body without children.
+
+A geom is the hull of balls: a sphere of one, a capsule of two, a box of its eight corners, a cylinder of points on its rims, an
+ellipsoid of its poles, a mesh of its vertices, the last ones of radius zero.
+
+The *tip* of a body without moving children is where it stands or touches: the middle of the balls that reach lowest at the file's
+configuration, within FLAT of their extent, where they make a sole; else of those that do among the balls farther from the joint
+than half of the farthest one: the ball of a leg that hangs, and the outer end of one that lies stretched out or points upward.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from dynamics_backends.rigid_body.mjcf.source import Names, moves, rotation
+
+FLAT = 0.05
+"""Share of a body's extent."""
+NEAR = 0.5
+"""Balls nearer to the joint than this share of the farthest one's distance are no tip, unless they make a sole."""
+WIDE = 0.1
+"""A sole is at least this share of its length wide."""
+RIM = 8
+"""Points on each rim of a cylinder."""
+
+
+class ContactPoint(NamedTuple):
+    """A ball of a geom. frame: of its body; at (3,) [m]: its center there; radius [m]; geom: its name; friction: sliding, torsional
+    [m] and rolling [m] coefficients of the geom."""
+
+    frame: str
+    at: tuple[float, float, float]
+    radius: float
+    geom: str
+    friction: tuple[float, float, float]
+
+
+class Tip(NamedTuple):
+    """name; the number of the body; p (3,) [m] in its frame; radius [m] of the ball, 0 where there are several."""
+
+    name: str
+    body: int
+    p: np.ndarray
+    radius: float
+
+
+def collides(m: Any, geom: int) -> bool:
+    """Whether a geom can touch others."""
+    return bool(m.geom_contype[geom] or m.geom_conaffinity[geom])
+
+
+def contact_points(m: Any, names: Names) -> tuple[ContactPoint, ...]:
+    """The points of all geoms of moving bodies that can touch others; half-spaces and height fields have none."""
+    found = []
+    for geom in range(m.ngeom):
+        body = int(m.geom_bodyid[geom])
+        if not moves(m, body) or not collides(m, geom):
+            continue
+        friction = tuple(m.geom_friction[geom].tolist())
+        for center, radius in zip(*balls(m, geom), strict=True):
+            at = tuple(center.tolist())
+            found.append(ContactPoint(names.bodies[body], at, float(radius), names.geoms[geom], friction))
+    return tuple(found)
+
+
+def balls(m: Any, geom: int) -> tuple[np.ndarray, np.ndarray]:
+    """Centers (n, 3) [m] in the frame of the geom's body, and radii (n,) [m]."""
+    import mujoco
+
+    kind, size = mujoco.mjtGeom(int(m.geom_type[geom])).name.removeprefix("mjGEOM_"), m.geom_size[geom]
+    R, p = rotation(m.geom_quat[geom]), m.geom_pos[geom]
+    points, radius = _local(m, geom, kind, size)
+    return points @ R.T + p, np.full(len(points), radius)
+
+
+def _local(m: Any, geom: int, kind: str, size: np.ndarray) -> tuple[np.ndarray, float]:
+    if kind == "SPHERE":
+        return np.zeros((1, 3)), float(size[0])
+    if kind == "CAPSULE":
+        return np.array([[0.0, 0.0, -size[1]], [0.0, 0.0, size[1]]]), float(size[0])
+    if kind == "BOX":
+        return np.array([[x, y, z] for x in (-1, 1) for y in (-1, 1) for z in (-1, 1)]) * size, 0.0
+    if kind == "CYLINDER":
+        angles = 2.0 * np.pi * np.arange(RIM) / RIM
+        rim = size[0] * np.stack([np.cos(angles), np.sin(angles)], axis=1)
+        return np.concatenate([np.column_stack([rim, np.full(RIM, z)]) for z in (-size[1], size[1])]), 0.0
+    if kind == "ELLIPSOID":
+        return np.concatenate([np.diag(size), -np.diag(size)]), 0.0
+    if kind in ("MESH", "SDF"):
+        mesh = int(m.geom_dataid[geom])
+        first, count = int(m.mesh_vertadr[mesh]), int(m.mesh_vertnum[mesh])
+        return np.array(m.mesh_vert[first : first + count], dtype=float), 0.0
+    return np.zeros((0, 3)), 0.0
+
+
+def ends(m: Any) -> list[int]:
+    """The bodies with joints on which no other body with joints hangs."""
+    moving = {int(m.body_weldid[b]) for b in range(m.nbody) if moves(m, b)}
+    carry = {int(m.body_weldid[m.body_parentid[b]]) for b in moving if m.body_parentid[b]}
+    return sorted(moving - carry)
+
+
+def tip(m: Any, names: Names, body: int) -> Tip | None:
+    """The tip of a body of :func:`ends`, or None where nothing of it can touch others."""
+    pose, found = body_poses(m), []
+    joint = np.array(m.jnt_pos[m.body_jntadr[body]]) if m.body_jntnum[body] else np.zeros(3)
+    for geom in range(m.ngeom):
+        on = int(m.geom_bodyid[geom])
+        if m.body_weldid[on] == body and collides(m, geom):
+            R, p = _between(pose, body, on)
+            found += [(R @ center + p, radius, geom) for center, radius in zip(*balls(m, geom), strict=True)]
+    if not found:
+        return None
+    centers, radii = np.array([center for center, _, _ in found]), np.array([radius for _, radius, _ in found])
+    low = centers @ pose[0][body][2] - radii
+    away = np.linalg.norm(centers - joint, axis=1)
+    flat = FLAT * (away.max() + radii.max())
+    chosen = np.flatnonzero(low <= low.min() + flat)
+    if not _wide(centers[chosen]):
+        far = away >= NEAR * away.max()
+        chosen = np.flatnonzero(far & (low <= low[far].min() + flat))
+    geoms = {found[i][2] for i in chosen}
+    corners = centers[chosen]
+    middle = 0.5 * (corners.min(axis=0) + corners.max(axis=0))
+    radius = float(radii[chosen[0]]) if len(chosen) == 1 else 0.0
+    return Tip(_name(m, names, body, geoms), body, middle, radius)
+
+
+def _wide(points: np.ndarray) -> bool:
+    """Whether points (n, 3) lie about a surface rather than about a line or a point."""
+    spread = np.linalg.svd(points - points.mean(axis=0), compute_uv=False)
+    return len(points) > 2 and bool(spread[1] > WIDE * spread[0])
+
+
+def _name(m: Any, names: Names, body: int, geoms: set[int]) -> str:
+    """That of the only geom, where it has one that nothing else has."""
+    own = m.geom(min(geoms)).name if len(geoms) == 1 else ""
+    taken = {*names.bodies, *names.joints, *names.sites}
+    return own if own and own not in taken else f"{names.bodies[body]}_tip"
+
+
+def body_poses(m: Any) -> tuple[np.ndarray, np.ndarray]:
+    """Rotations (nbody, 3, 3) and places (nbody, 3) [m] of all bodies at the file's configuration."""
+    R, p = np.tile(np.eye(3), (m.nbody, 1, 1)), np.zeros((m.nbody, 3))
+    for b in range(1, m.nbody):
+        above = int(m.body_parentid[b])
+        R[b], p[b] = R[above] @ rotation(m.body_quat[b]), R[above] @ m.body_pos[b] + p[above]
+    return R, p
+
+
+def _between(pose: tuple[np.ndarray, np.ndarray], body: int, other: int) -> tuple[np.ndarray, np.ndarray]:
+    """The pose of another body in the frame of the first."""
+    R, p = pose
+    return R[body].T @ R[other], R[body].T @ (p[other] - p[body])

@@ -1,0 +1,132 @@
+"""What an MJCF says and a model does not hold, in sentences: what changes the motion, and what is only told."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+
+from dynamics_backends.rigid_body.mjcf.actuators import Actuator, effort_limits, undriven
+from dynamics_backends.rigid_body.mjcf.equalities import equalities
+from dynamics_backends.rigid_body.mjcf.source import Names, enabled, joint_kind
+
+NAMED = 6
+"""So many names are listed."""
+
+
+def left_out(m: Any, names: Names, found: tuple[Actuator, ...]) -> tuple[list[str], list[str]]:
+    """Sentences on what makes the robot move otherwise than in MuJoCo, and on the rest."""
+    moving = [*_joints(m, names), *_tendons(m), *_bodies(m, names), *equalities(m, names)[1], *_others(m)]
+    told = [*_equalities(m, names), *_actuators(m, names, found), *_things(m)]
+    return moving, told
+
+
+def _listed(names: Iterable[str]) -> str:
+    names = list(names)
+    more = f", ... ({len(names)} in all)" if len(names) > NAMED else ""
+    return ", ".join(names[:NAMED]) + more
+
+
+def _some(what: str, names: Iterable[str]) -> list[str]:
+    """One sentence where there are names."""
+    names = list(names)
+    return [f"{what}: {_listed(names)}"] if names else []
+
+
+def _joints(m: Any, names: Names) -> list[str]:
+    several = [j for j in range(m.njnt) if joint_kind(m, j) in ("spherical", "floating")]
+    free = [j for j in several if joint_kind(m, j) == "floating"]
+    poly = _nonzero_rows(m, "dof_dampingpoly")
+    stiff = _nonzero_rows(m, "jnt_stiffnesspoly")
+    spring = enabled(m, "PASSIVE", "SPRING")
+    named = names.joints.__getitem__
+    return [
+        *_some(
+            "springs of ball and free joints are left out",
+            map(named, [j for j in several if m.jnt_stiffness[j] and spring]),
+        ),
+        *_some("limits of ball joints are left out", map(named, [j for j in several if m.jnt_limited[j]])),
+        *_some(
+            "rotor inertia of free joints is left out", map(named, [j for j in free if m.dof_armature[m.jnt_dofadr[j]]])
+        ),
+        *_some("damping is linear in the velocity here", sorted({named(int(m.dof_jntid[d])) for d in poly})),
+        *_some("springs are linear here", map(named, stiff)),
+    ]
+
+
+def _nonzero_rows(m: Any, field: str) -> list[int]:
+    """Rows with an entry; none in versions of MuJoCo without the field."""
+    values = getattr(m, field, None)
+    return (
+        []
+        if values is None or not np.size(values)
+        else np.flatnonzero(np.any(np.atleast_2d(values) != 0, axis=1)).tolist()
+    )
+
+
+def _tendons(m: Any) -> list[str]:
+    armature = getattr(m, "tendon_armature", np.zeros(m.ntendon))
+    acting = [
+        m.tendon(i).name or f"tendon{i}"
+        for i in range(m.ntendon)
+        if m.tendon_stiffness[i]
+        or m.tendon_damping[i]
+        or m.tendon_frictionloss[i]
+        or m.tendon_limited[i]
+        or armature[i]
+    ]
+    return _some("springs, damping, friction, limits and inertia of tendons are left out", acting)
+
+
+def _bodies(m: Any, names: Names) -> list[str]:
+    carried = [names.bodies[b] for b in np.flatnonzero(m.body_gravcomp)]
+    return _some("compensation of gravity is left out; joint forces carry the weight", carried)
+
+
+def _others(m: Any) -> list[str]:
+    fluid = m.opt.density or m.opt.viscosity
+    flexible = getattr(m, "nflex", 0)
+    return [
+        *(
+            [f"forces of the medium (density {m.opt.density:g}, viscosity {m.opt.viscosity:g}) are left out"]
+            if fluid
+            else []
+        ),
+        *([f"{flexible} flexible bodies are left out"] if flexible else []),
+        *([f"{m.nplugin} plugins are left out"] if m.nplugin else []),
+    ]
+
+
+def _equalities(m: Any, names: Names) -> list[str]:
+    kept = [f"{one.name} ({one.kind})" for one in equalities(m, names)[0]]
+    return _some("equalities are no part of the free dynamics, mjcf_constraints gives them to Holonomic", kept)
+
+
+def _actuators(m: Any, names: Names, found: tuple[Actuator, ...]) -> list[str]:
+    notes = _some(
+        "controls are joint forces here; actuators that drive no single joint are left out",
+        [f"{a.name} ({a.target})" for a in found if not a.joint],
+    )
+    kinds: dict[str, list[str]] = {}
+    for a in found:
+        if a.joint:
+            kinds.setdefault(_described(a), []).append(a.joint)
+    notes += [
+        f"controls are joint forces here; in the file joints are driven by {k}: {_listed(v)}" for k, v in kinds.items()
+    ]
+    notes += _some("no actuator drives a joint, yet it has a control here", undriven(m, names, found))
+    uneven = [n for n, (low, high) in effort_limits(m, names, found).items() if abs(low) != abs(high)]
+    return [*notes, *_some("effort limits differ by direction, the smaller one holds here", uneven)]
+
+
+def _described(a: Actuator) -> str:
+    gains = {"position": f" of kp {a.kp:g} and kv {a.kv:g}", "velocity": f" of kv {a.kv:g}"}.get(a.kind, "")
+    state = " with a state of their own" if a.activation else ""
+    return f"{a.kind} actuators{gains} behind a gear of {a.gear:g}{state}"
+
+
+def _things(m: Any) -> list[str]:
+    counts = {"sensors": m.nsensor, "cameras": m.ncam, "lights": m.nlight, "skins": m.nskin, "mocap bodies": m.nmocap}
+    there = [f"{count} {what}" for what, count in counts.items() if count]
+    return _some("not used", there)

@@ -1,0 +1,124 @@
+"""Loads a robot from an MJCF file, the format of MuJoCo.
+
+Every body, joint and named site becomes a frame; bodies without joints are merged into their parents.  q is MuJoCo's qpos in the
+model's conventions: joints keep their zero (`ref`), quaternions are x y z w, and velocities of a free joint are those in the body's
+axes (:mod:`~dynamics_backends.rigid_body.model.mujoco_states`).
+
+What a model does not hold stands in its `notes`.  Mass matrix, bias and passive forces are compared with MuJoCo's, so that what
+nobody thought of is told too.
+"""
+
+from __future__ import annotations
+
+import os
+import warnings
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from dynamics_backends.names import unknown_name
+from dynamics_backends.rigid_body.mjcf.comparison import differences
+from dynamics_backends.rigid_body.mjcf.equalities import followers
+from dynamics_backends.rigid_body.mjcf.left_out import left_out
+from dynamics_backends.rigid_body.mjcf.reader import Reader
+from dynamics_backends.rigid_body.mjcf.source import MJCFError, MJCFWarning, Names, compiled, source_path
+from dynamics_backends.rigid_body.model.model import Model
+from dynamics_backends.rigid_body.model.model_builder import lock_joints
+from dynamics_backends.rigid_body.urdf.mimic import couple
+
+__all__ = ["MJCFError", "MJCFWarning", "load_mjcf"]
+
+BASES, TREES, MIMICS = ("fixed", "floating"), ("all", "driven"), ("free", "lock", "follow")
+
+
+def load_mjcf(
+    source: str | os.PathLike,
+    *,
+    base: str | None = None,
+    trees: str | None = None,
+    mimic: str = "free",
+    gravity=None,
+    armature: float | Mapping[str, float] | None = None,
+    locked: Iterable[str] | Mapping[str, float] = (),
+    strict: bool = False,
+) -> Model:
+    """Return the model of an MJCF file, or of MJCF text that starts with "<"; the package mujoco reads it (extra "sim").
+
+    base: None as the file has it; "fixed": the free joint of the root body of the largest tree, where it has one, is rigid;
+    "floating": that body gets one where it has no joint.
+    trees: "all" that the file has, the default where base is None; or "driven", those with an actuator, else the largest: what
+    moves without one is a thing, not the robot. The others are left out, and told.
+    mimic: joints that an <equality> of joints ties to others are independent ("free"; `mjcf_constraints` has the equalities), rigid
+    where the equality holds with the other joint at zero ("lock"), or follow by the model's `coupling` ("follow").
+    gravity: (3,) [m/s^2], by default the file's.
+    armature: rotor inertia at the joint [kg m^2, or kg], for all joints of one degree of freedom or by joint name; by default the
+    file's, that of the actuators included.
+    locked: joints made rigid, at these values [rad, m] or by name alone at 0.
+    strict: raise for what is otherwise an MJCFWarning: what makes the robot move otherwise than in MuJoCo.
+
+    The model's effort limits are those of actuators and joints, its `notes` tell what it does not hold.
+
+    Raises MJCFError, with MuJoCo's words on file, element and line, for what cannot be a robot; ModuleNotFoundError without the
+    package mujoco; UnknownName for an unknown joint in `armature` or `locked`; ValueError for a wrong option.
+    """
+    for option, value, known in (
+        ("base", base, (None, *BASES)),
+        ("trees", trees, (None, *TREES)),
+        ("mimic", mimic, MIMICS),
+    ):
+        if value not in known:
+            raise ValueError(f"{option} is {value!r}; choose one of {', '.join(name for name in known if name)}")
+    simulated, said = compiled(source)
+    names, where = Names(simulated, source), source_path(source) or "MJCF text"
+    if not simulated.njnt:
+        raise MJCFError(f"{where}: no body of {names.robot!r} has a joint, so that nothing can move: give it a <joint>")
+    read = Reader(simulated, names)
+    model = read.model(None, read.trees("all"))
+    moving, told = left_out(simulated, names, read.actuators)
+    moving = [*moving, *differences(model, simulated, names)]
+    kept = read.trees(trees or ("all" if base is None else "driven"))
+    if base is not None or kept != read.trees("all"):
+        model = read.model(base, kept)
+        told += read.without(kept)
+    model = _with_armature(model, armature)
+    model = _tied(model, followers(simulated, names)[0], mimic)
+    if locked:
+        model = lock_joints(model, locked)
+    if gravity is not None:
+        model = model.with_gravity(gravity)
+    if moving:
+        _warn(where, names.robot, moving, strict)
+    return replace(model, source=source_path(source), notes=(*moving, *told, *(f"MuJoCo says: {s}" for s in said)))
+
+
+def _warn(where: str, robot: str, sentences: list[str], strict: bool) -> None:
+    message = f"{where}, robot {robot!r}, moves otherwise here than in MuJoCo:" + "".join(f"\n  {s}" for s in sentences)
+    if strict:
+        raise MJCFError(f"{message}\nCorrect the file, or load it without strict=True")
+    warnings.warn(message, MJCFWarning, stacklevel=3)
+
+
+def _with_armature(model: Model, armature: float | Mapping[str, float] | None) -> Model:
+    if armature is None:
+        return model
+    single = [name for b, name in enumerate(model.joint_names) if len(model.dofs(b)) == 1]
+    values = armature if isinstance(armature, Mapping) else dict.fromkeys(single, armature)
+    changed = np.array(model.armature)
+    for name, value in values.items():
+        if name not in single:
+            raise unknown_name("joint of one degree of freedom", name, single)
+        if not 0 <= value < np.inf:
+            raise ValueError(f"the armature of joint {name!r} is {value}: give a finite number, not negative")
+        changed[model.dofs(model.joint_id(name))] = value
+    return model.replace(armature=changed)
+
+
+def _tied(model: Model, tied: Mapping[str, Any], mimic: str) -> Model:
+    tied = {name: one for name, one in tied.items() if {name, one.source} <= set(model.joint_names)}
+    if mimic == "free" or not tied:
+        return model
+    if mimic == "lock":
+        return lock_joints(model, {name: follower.offset for name, follower in tied.items()})
+    return model.replace(coupling=couple(model, dict(tied)))

@@ -1,0 +1,177 @@
+"""MJCF files and texts: told from others, read by MuJoCo's parser, and the names of what is in them.
+
+MuJoCo's compiler resolves defaults, includes, frames, replicates, meshes and inertias, so that numbers are read here, not XML.
+MJCF asks for no names; what has none is named after the body that it belongs to.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from dynamics_backends.rigid_body.spatial.rotations import snap_rotation
+
+MISSING = "MJCF files are read by the package mujoco: pip install 'urdf-trajopt[sim]'"
+UNNAMED = "MuJoCo Model"
+"""What MuJoCo calls a robot without a name."""
+EXACT = 1e-12
+"""Rotations whose entries are this near to 0 or +-1 are made exact: a turn by pi/2 goes through a quaternion."""
+JOINT_KINDS = {
+    "mjJNT_FREE": "floating",
+    "mjJNT_BALL": "spherical",
+    "mjJNT_SLIDE": "prismatic",
+    "mjJNT_HINGE": "revolute",
+}
+_FIRST_TAG = rb"\A(?:\xef\xbb\xbf)?(?:\s|<\?(?:(?!\?>).)*\?>|<!--(?:(?!-->).)*-->|<!DOCTYPE[^>]*>)*<\s*([\w.:-]+)"
+_HEAD = 1 << 16
+"""Bytes in which the first element of a file is looked for."""
+
+
+class MJCFError(ValueError):
+    """An MJCF that cannot be read, or describes no usable robot; the message says where and what to do."""
+
+
+class MJCFWarning(UserWarning):
+    """What an MJCF says and a model does not hold, so that the robot moves otherwise than in MuJoCo; all in one message."""
+
+
+def is_mjcf(source: str | os.PathLike) -> bool:
+    """Whether a file, or text that starts with "<", is MJCF: its first element is <mujoco>."""
+    if _is_text(source):
+        head = str(source).encode()
+    else:
+        try:
+            with Path(source).open("rb") as file:
+                head = file.read(_HEAD)
+        except OSError:
+            return False
+    found = re.match(_FIRST_TAG, head, flags=re.DOTALL)
+    return found is not None and found.group(1) == b"mujoco"
+
+
+def _is_text(source: str | os.PathLike) -> bool:
+    return isinstance(source, str) and source.lstrip("\ufeff \t\r\n").startswith("<")
+
+
+def source_path(source: str | os.PathLike) -> str:
+    """The absolute path of a file; "" for text."""
+    return "" if _is_text(source) else str(Path(source).resolve())
+
+
+class Compiled(NamedTuple):
+    """MuJoCo's model (MjModel), and the warnings that its compiler gave."""
+
+    simulated: Any
+    warnings: tuple[str, ...]
+
+
+def compiled(source: str | os.PathLike) -> Compiled:
+    """What MuJoCo makes of an MJCF file, or of text that starts with "<".
+
+    Raises ModuleNotFoundError without the package mujoco, MJCFError with the file and MuJoCo's words, which name element and line.
+    """
+    try:
+        import mujoco
+    except ModuleNotFoundError as error:
+        raise ModuleNotFoundError(MISSING, name="mujoco") from error
+    text = _is_text(source)
+    where = "MJCF text" if text else str(source)
+    if not text and not Path(source).is_file():
+        raise MJCFError(f"cannot read the MJCF {where!r}: there is no such file")
+    if not is_mjcf(source):
+        raise MJCFError(
+            f"{where}: the first element is not <mujoco>, so that this is no MJCF; a URDF is read by load_urdf"
+        )
+    said: list[str] = []
+    before = mujoco.get_mju_user_warning()
+    mujoco.set_mju_user_warning(said.append)  # else they go into a file of the working directory
+    try:
+        simulated = mujoco.MjModel.from_xml_string(source) if text else mujoco.MjModel.from_xml_path(str(source))
+    except (ValueError, mujoco.FatalError) as error:
+        raise MJCFError(f"{where}: {' '.join(str(error).split())}; correct it there") from None
+    finally:
+        mujoco.set_mju_user_warning(before)
+    return Compiled(simulated, tuple(" ".join(one.split()) for one in said))
+
+
+class Names:
+    """Unique names of bodies, joints, geoms, sites and equalities of an MjModel, by their numbers."""
+
+    def __init__(self, simulated: Any, source: str | os.PathLike = "<") -> None:
+        m = simulated
+        self.robot = _robot_name(m, "robot" if _is_text(source) else Path(source).stem)
+        self.bodies = _unique(m.body(i).name or f"body{i}" for i in range(m.nbody))
+        of_joints = [(i, int(m.jnt_bodyid[i])) for i in range(m.njnt)]
+        self.joints = _unique(m.joint(i).name or self._of_joint(m, i, body) for i, body in of_joints)
+        self.geoms = _unique(
+            m.geom(i).name or f"{self.bodies[m.geom_bodyid[i]]}_geom{i - m.body_geomadr[m.geom_bodyid[i]]}"
+            for i in range(m.ngeom)
+        )
+        self.equalities = _unique(m.equality(i).name or f"equality{i}" for i in range(m.neq))
+        self.sites = tuple(m.site(i).name for i in range(m.nsite))
+
+    def _of_joint(self, m: Any, i: int, body: int) -> str:
+        name = f"{self.bodies[body]}_joint"
+        return name if m.body_jntnum[body] == 1 else f"{name}{i - m.body_jntadr[body]}"
+
+
+def _robot_name(m: Any, default: str) -> str:
+    name = bytes(m.names).split(b"\0", 1)[0].decode(errors="replace")
+    return default if name in ("", UNNAMED) else name
+
+
+def _unique(names: Iterable[str]) -> tuple[str, ...]:
+    """The names, those that are there already with a number behind."""
+    seen: dict[str, None] = {}
+    for name in names:
+        own, count = name, 2
+        while own in seen:
+            own, count = f"{name}_{count}", count + 1
+        seen[own] = None
+    return tuple(seen)
+
+
+def rotation(quaternion: Any) -> np.ndarray:
+    """The rotation (3, 3) of MuJoCo's quaternion w x y z; near a quarter turn exact."""
+    w, x, y, z = np.asarray(quaternion, dtype=float) / np.linalg.norm(quaternion)
+    R = np.array(
+        [
+            [1 - 2 * (y * y + z * z), 2 * (x * y - z * w), 2 * (x * z + y * w)],
+            [2 * (x * y + z * w), 1 - 2 * (x * x + z * z), 2 * (y * z - x * w)],
+            [2 * (x * z - y * w), 2 * (y * z + x * w), 1 - 2 * (x * x + y * y)],
+        ]
+    )
+    return snap_rotation(R, EXACT)
+
+
+def moves(simulated: Any, body: int) -> bool:
+    """Whether a body has joints, or is rigidly part of one that has."""
+    return bool(simulated.body_jntnum[simulated.body_weldid[body]])
+
+
+def joint_kind(simulated: Any, joint: int) -> str:
+    """The type of a joint in the model's words."""
+    import mujoco
+
+    return JOINT_KINDS[mujoco.mjtJoint(int(simulated.jnt_type[joint])).name]
+
+
+def joint_bodies(simulated: Any) -> dict[int, list[int]]:
+    """The joints of each body that has some."""
+    found: dict[int, list[int]] = {}
+    for i in range(simulated.njnt):
+        found.setdefault(int(simulated.jnt_bodyid[i]), []).append(i)
+    return found
+
+
+def enabled(simulated: Any, *what: str) -> bool:
+    """Whether none of these parts of the dynamics, such as "GRAVITY", is disabled in the file's <flag>."""
+    import mujoco
+
+    bits = [int(getattr(mujoco.mjtDisableBit, f"mjDSBL_{name}", 0)) for name in what]  # 0: not known to this version
+    return not any(simulated.opt.disableflags & bit for bit in bits)

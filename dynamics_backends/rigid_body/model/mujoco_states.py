@@ -1,0 +1,138 @@
+"""States of a model in MuJoCo's conventions, and back.
+
+| | here | MuJoCo |
+|---|---|---|
+| floating joint, configuration | p (3), quaternion x y z w | p (3), quaternion w x y z |
+| its velocity | linear LOCAL, angular LOCAL | linear WORLD, angular LOCAL |
+| its force | force LOCAL, moment LOCAL | force WORLD, moment LOCAL |
+| its acceleration | d/dt of the velocity here | d/dt of MuJoCo's: R (a + omega x v) |
+| spherical joint, configuration | quaternion x y z w | quaternion w x y z |
+
+Joints are matched by name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from dynamics_backends.protocol import Array
+from dynamics_backends.rigid_body.model.model import JOINT_TYPES, Model
+
+CONVERTIBLE = ("revolute", "prismatic", "spherical", "floating")
+
+
+class MujocoStates:
+    """Conversions between the states of a model and of an MjModel of the same joints.
+
+    names: of MuJoCo's joints, where the file gives none to some. Raises ValueError where the robots differ in their joints.
+    """
+
+    def __init__(self, model: Model, simulated: Any, names: Sequence[str] | None = None) -> None:
+        self.nq, self.nv = model.nq, model.nv
+        names = [simulated.joint(i).name for i in range(simulated.njnt)] if names is None else names
+        addresses = {name: i for i, name in enumerate(names)}
+        kinds = dict(zip(model.joint_names, model.joint_types, strict=True))
+        strange = [name for name, kind in kinds.items() if kind not in CONVERTIBLE]
+        if strange or set(addresses) != set(model.joint_names):
+            different = strange or sorted(set(addresses) ^ set(model.joint_names))
+            raise ValueError(
+                f"joints {different} cannot be matched with MuJoCo's; load the same URDF or MJCF, with the same base"
+            )
+        q, v = [], []
+        self.free: list[tuple[int, int]] = []
+        for b, (name, kind) in enumerate(kinds.items()):
+            i, (nq, nv) = addresses[name], JOINT_TYPES[kind]
+            first = int(simulated.jnt_qposadr[i])
+            order = list(range(first, first + nq))
+            if nq > nv:
+                order[-4:] = [order[-3], order[-2], order[-1], order[-4]]  # x y z w from w x y z
+            if kind == "floating":
+                self.free.append((int(model.q_index[b]), int(model.v_index[b])))
+            q += order
+            v += list(range(int(simulated.jnt_dofadr[i]), int(simulated.jnt_dofadr[i]) + nv))
+        self._q, self._v = np.array(q), np.array(v)
+
+    def set_joints(self, simulated: Any, model: Model) -> None:
+        """Give MuJoCo's joints the damping and the rotor inertia of a model."""
+        simulated.dof_damping[self._v], simulated.dof_armature[self._v] = model.damping, model.armature
+
+    def to_mujoco(self, x: Array) -> tuple[Array, Array]:
+        """qpos (nq,) and qvel (nv,) of a state x (nq + nv,)."""
+        qpos = np.empty(self.nq)
+        qpos[self._q] = x[: self.nq]
+        return qpos, self.velocity_to_mujoco(x, x[self.nq :])
+
+    def from_mujoco(self, qpos: Array, qvel: Array) -> Array:
+        """The state (nq + nv,) of qpos (nq,) and qvel (nv,)."""
+        q = qpos[self._q]
+        return np.concatenate([q, self._local(q, qvel[self._v])])
+
+    def velocity_to_mujoco(self, x: Array, v: Array) -> Array:
+        """A velocity, or a force, (nv,) at the configuration of x in MuJoCo's order and axes."""
+        moved = np.empty(self.nv)
+        moved[self._v] = self._world(x, v)
+        return moved
+
+    def force_to_mujoco(self, q: Array, tau: Array) -> Array:
+        """Generalized forces (nv,) in MuJoCo's order and axes, at the configuration q (nq,)."""
+        return self.velocity_to_mujoco(q, tau)
+
+    def force_from_mujoco(self, q: Array, force: Array) -> Array:
+        """Generalized forces (nv,) in the model's order and axes, at the configuration q (nq,)."""
+        return self._local(q, force[self._v])
+
+    def acceleration_to_mujoco(self, x: Array, a: Array) -> Array:
+        """The time derivative (nv,) of qvel from that of v."""
+        return self.velocity_to_mujoco(x, a + self._turning(x))
+
+    def acceleration_from_mujoco(self, x: Array, qacc: Array) -> Array:
+        """The time derivative (nv,) of v from that of qvel."""
+        return self._local(x, qacc[self._v]) - self._turning(x)
+
+    def _turning(self, x: Array) -> Array:
+        """omega x v of the floating joints (nv,)."""
+        v, turning = x[self.nq :], np.zeros(self.nv)
+        for _, d in self.free:
+            turning[d : d + 3] = np.cross(v[d + 3 : d + 6], v[d : d + 3])
+        return turning
+
+    def _world(self, q: Array, v: Array) -> Array:
+        v = np.array(v, dtype=float)
+        for i, d in self.free:
+            v[d : d + 3] = _rotation(q[i + 3 : i + 7]) @ v[d : d + 3]
+        return v
+
+    def _local(self, q: Array, v: Array) -> Array:
+        v = np.array(v, dtype=float)
+        for i, d in self.free:
+            v[d : d + 3] = _rotation(q[i + 3 : i + 7]).T @ v[d : d + 3]
+        return v
+
+
+def _rotation(quaternion: Array) -> Array:
+    """The rotation matrix of a unit quaternion x y z w."""
+    x, y, z, w = quaternion
+    return np.array(
+        [
+            [1 - 2 * (y * y + z * z), 2 * (x * y - z * w), 2 * (x * z + y * w)],
+            [2 * (x * y + z * w), 1 - 2 * (x * x + z * z), 2 * (y * z - x * w)],
+            [2 * (x * z - y * w), 2 * (y * z + x * w), 1 - 2 * (x * x + y * y)],
+        ]
+    )
+
+
+def quaternion_of(R: Array) -> Array:
+    """The unit quaternion x y z w (4,), w not negative, of a rotation matrix (3, 3).
+
+    The column of 4 q q' - 1 with the largest diagonal entry, which R gives (Bar-Itzhack, J. Guidance 23, 2000).
+    """
+    a, b, c = R[2, 1] - R[1, 2], R[0, 2] - R[2, 0], R[1, 0] - R[0, 1]
+    K = np.empty((4, 4))
+    K[:3, :3] = R + R.T - np.trace(R) * np.eye(3)
+    K[3, :3] = K[:3, 3] = a, b, c
+    K[3, 3] = np.trace(R)
+    column = (K + np.eye(4))[:, int(np.argmax(np.diag(K)))]
+    return column * (np.copysign(1.0, column[3]) / np.linalg.norm(column))

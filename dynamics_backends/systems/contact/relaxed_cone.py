@@ -1,0 +1,78 @@
+"""A contact law for long time steps: relaxed complementarity and Coulomb's cone, the force of a convex potential.
+
+It is read at the velocity w with which a point arrives at the end of a step of length h, from the gap g where it began.  With
+c = n.w, w_t = w - c n, eta = sqrt(w_t.w_t + eps^2) and T = h + tau,
+
+    y = g + T (c - mu (eta - eps)),     N = k/2 (S - y),  S = sqrt(y^2 + 4 kappa / k),     force = N (n - mu w_t / eta)
+
+N solves N (y + N / k) = kappa: the gap after the step, less what a ground of stiffness k yields, and the force are complementary
+but for kappa, the parameter of the central path.  Friction opposes the slip within its cone, |f_t| = mu N |w_t| / eta <= mu N; a
+point that stands creeps with a share of eps.  The force is -dU/dw for a convex U, U' = -N / T in y, which is concave in w, so that
+the implicit step (:mod:`~dynamics_backends.systems.contact.implicit_step`) minimizes a convex function and has one solution.  The
+price of convexity (M. Anitescu, Math. Program. 105, 2006): a point that slides floats T mu |w_t| higher.
+
+tau adds the damping of a ground that yields with this time constant (as in A. Castro, F. Permenter, X. Han, IEEE T-RO 39, 2022).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from dynamics_backends import scalar as sm
+from dynamics_backends.protocol import IMPLICIT_STEP
+from dynamics_backends.rigid_body.spatial.spatial import Vec
+from dynamics_backends.scalar import Rows, Scalar
+from dynamics_backends.systems.contact.contact_law import Derivatives, diagonal, in_unit, parameter, scaled
+
+
+@dataclass(frozen=True)
+class RelaxedCone:
+    """stiffness k [N/m], dissipation tau [s], friction mu, relaxation kappa [J], creep eps [m/s].
+
+    The defaults hold HyQ with 4 mm of penetration. Each may be given at run time as the parameter contact_stiffness,
+    contact_dissipation, contact_friction, contact_relaxation, contact_creep (1): a solution with a large relaxation and creep is
+    a smooth start for one with small ones. Raises ValueError for numbers that make no contact.
+    """
+
+    stiffness: float = in_unit(5e4, (1, 0, -2))
+    dissipation: float = in_unit(0.01, (0, 0, 1))
+    friction: float = in_unit(0.7, (0, 0, 0))
+    relaxation: float = in_unit(0.05, (1, 2, -2))
+    creep: float = in_unit(0.02, (0, 1, -1))
+
+    def __post_init__(self) -> None:
+        for name in ("stiffness", "relaxation", "creep"):
+            if not getattr(self, name) > 0:
+                raise ValueError(f"{name} = {getattr(self, name)}; it must be positive")
+        for name in ("dissipation", "friction"):
+            if not getattr(self, name) >= 0:
+                raise ValueError(f"{name} = {getattr(self, name)}; it must be positive, or zero for none")
+
+    def force(self, g: Scalar, n: Vec, w: Vec, p: Mapping[str, Rows]) -> Vec:
+        """See :class:`~dynamics_backends.systems.contact.contact_law.StepLaw`."""
+        return self.slopes(g, n, w, p)[0]
+
+    def slopes(self, g: Scalar, n: Vec, w: Vec, p: Mapping[str, Rows]) -> tuple[Vec, Derivatives]:
+        """See :class:`~dynamics_backends.systems.contact.contact_law.StepLaw`."""
+        mu, eps = parameter(p, "contact_friction", self.friction), parameter(p, "contact_creep", self.creep)
+        T = parameter(p, IMPLICIT_STEP, 0.0) + parameter(p, "contact_dissipation", self.dissipation)
+        c = n.dot(w)
+        wt = w - n * c
+        inverse = 1.0 / sm.sqrt(wt.dot(wt) + eps * eps)
+        slip = wt * inverse
+        N, fall = self._normal(g + T * (c - mu * (1.0 / inverse - eps)), p)
+        along, grip = n - slip * mu, N * mu * inverse
+        turned = diagonal(N + grip * c) + n.outer(w * grip) - slip.outer(slip * (grip * c))
+        in_n = along.outer((w + slip * (mu * c)) * (fall * T)) + turned
+        in_w = along.outer(along * (fall * T)) + n.outer(n * grip) + slip.outer(slip * grip)
+        return along * N, Derivatives(along * fall, in_n, in_w + scaled(diagonal(grip), -1.0))
+
+    def _normal(self, y: Scalar, p: Mapping[str, Rows]) -> tuple[Scalar, Scalar]:
+        """N without cancellation, and its derivative in y."""
+        k = parameter(p, "contact_stiffness", self.stiffness)
+        kappa = parameter(p, "contact_relaxation", self.relaxation)
+        S = sm.sqrt(y * y + 4.0 * kappa / k)
+        size = sm.select(y, y, -y)
+        N = sm.select(y, 2.0 * kappa / (S + size), 0.5 * k * (S + size))
+        return N, -N / S

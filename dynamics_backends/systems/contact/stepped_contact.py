@@ -1,0 +1,208 @@
+"""Rigid bodies in contact over a whole time step: xdot = (v, a) with the mean acceleration a of a step of length h,
+
+    M a + b(q, v) = tau(q, v, u) + sum_c J_c' F_c,     F_c = F(g_c(q), n_c(q), w_c),     w_c = J_c (v + h a)
+
+so that semi-implicit Euler, v+ = v + h a and q+ = q (+) h v+, is an implicit step at velocity level: forces are those that the
+points meet with on their arrival, M, J and b those of the start.  It stays stable in steps of 10 to 20 ms, where the explicit
+steps of soft contacts need 1 ms.  The equations are those of a minimum
+(:mod:`~dynamics_backends.systems.contact.implicit_step`) and have one solution.
+
+First derivatives, by the implicit function theorem: with H = M - h sum J' F_w J, factored at the solution,
+
+    H da = -d[ID(q, v, a) - tau] + sum_c d(J_c' F_c)  at fixed a,
+
+where F depends on (q, v) through the gap, the normal and w at fixed a, whose slopes are those of a point in a tree that moves with
+v + h a.  The joints' damping is implicit, as for all robots: h D stands in M.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from dynamics_backends import scalar as sm
+from dynamics_backends.protocol import IMPLICIT_STEP, Array, Parameters, Partials
+from dynamics_backends.rigid_body.algorithms import ltl
+from dynamics_backends.rigid_body.algorithms.kinematics import base_origin
+from dynamics_backends.rigid_body.contact.contact_dynamics import CONTACT_FINISH, CONTACT_MOTION, finished, started
+from dynamics_backends.rigid_body.contact.contact_points import (
+    PointMotion,
+    force_at,
+    ground_forces,
+    point_motion,
+    point_of_frame,
+    rows_of_dofs,
+    slopes_in_q,
+)
+from dynamics_backends.rigid_body.model.model import Model
+from dynamics_backends.rigid_body.passes.drivers import Driver, WithArmature, run
+from dynamics_backends.rigid_body.passes.ground import at_base
+from dynamics_backends.scalar import Rows, Scalar
+from dynamics_backends.systems.bodies.actuated_body import ActuatedBody
+from dynamics_backends.systems.bodies.rigid_body_map import Driven
+from dynamics_backends.systems.contact.contact_gaps import contact_gaps, doubts_about
+from dynamics_backends.systems.contact.contact_law import StepLaw
+from dynamics_backends.systems.contact.ground_surface import Ground, Plane, Surface, in_position
+from dynamics_backends.systems.contact.implicit_step import Arrival, Meeting, arriving, curvature, solved
+from dynamics_backends.systems.contact.relaxed_cone import RelaxedCone
+
+NOMINAL_STEP = 0.01
+"""[s]"""
+
+
+class Start(NamedTuple):
+    """What a step begins with: fields of the first part, the points' motion, the ground under them, and the problem of the step."""
+
+    fields: dict[str, Any]
+    motions: list[PointMotion]
+    surfaces: list[Surface]
+    meeting: Meeting
+
+
+class Linear(NamedTuple):
+    """H da = top: the factor of H, and the right-hand sides for the derivatives in (q, v, u) by rows."""
+
+    factor: ltl.Factor
+    top: list[Rows]
+
+
+class SteppedContact(Driven, ActuatedBody):
+    """The system of a robot whose points meet the ground in long time steps, for the integrator semi_implicit_euler.
+
+    ``points``: names of frames, or (frame, offset (3,) [m] in its axes); ``ground``: see its module; ``law``: a
+    :class:`~dynamics_backends.systems.contact.contact_law.StepLaw`; ``step`` [s]: where the system is asked for accelerations and
+    forces outside of a time step. Further arguments are those of ActuatedBody. Run-time parameters, all optional: ground_height,
+    and those of the law. Raises UnknownName for an unknown frame, ValueError for no point, one that cannot move, or a step that is
+    not positive.
+    """
+
+    scheme = "semi_implicit_euler"
+    damps = True
+
+    def __init__(
+        self,
+        model: Model,
+        points: Sequence[str | tuple[str, Sequence[float]]],
+        *,
+        ground: Ground | None = None,
+        law: StepLaw | None = None,
+        step: float = NOMINAL_STEP,
+        actuated: Sequence[str] | None = None,
+        damping: bool = True,
+        friction_velocity: float | None = None,
+    ) -> None:
+        super().__init__(model, actuated=actuated, damping=damping, friction_velocity=friction_velocity)
+        if not points:
+            raise ValueError("points is empty; name the frames that touch the ground, or use FreeBody")
+        if not step > 0:
+            raise ValueError(f"step = {step}; it must be a positive number of seconds")
+        self.points = tuple(
+            point_of_frame(model, p) if isinstance(p, str) else point_of_frame(model, *p) for p in points
+        )
+        self.ground = ground or Plane()
+        self.law: StepLaw = law or RelaxedCone()
+        self.step = step
+        self.parents: list[int] = model.dof_parent.tolist()
+
+    def gaps(self, x: Array, p: Parameters | None = None) -> dict[str, float]:
+        """Heights [m] of the points above the ground at a state x (nx,), by name; p: name -> (n,)."""
+        return contact_gaps(self.model, self.points, self.ground, x, p or {})
+
+    stiff = "contacts"
+
+    def doubts(self, x: Array, p: Parameters) -> Iterator[str]:
+        """See :class:`~dynamics_backends.protocol.HasDoubts`."""
+        return doubts_about(self.gaps(x, p))
+
+    # -- values -------------------------------------------------------------------------------------------------------
+    def __call__(self, x: Rows, u: Rows, t: Scalar, p: Mapping[str, Rows]) -> Rows:
+        _, v = self.split(x)
+        a, _ = self._solved(x, u, p)
+        return sm.concatenate([v, a])
+
+    def outputs(self, x: Rows, u: Rows, t: Scalar, p: Mapping[str, Rows]) -> dict[str, Rows]:
+        """The contact forces (3, N) [N] in world axes by the names of their points: the mean ones of the step."""
+        a, s = self._solved(x, u, p)
+        m, zero = s.meeting, 0.0 * a[0]
+        w = arriving(m, [m.step * a[i] for i in range(self.model.nv)])
+        forces = [m.law.force(c.gap, c.normal, at, m.p) for c, at in zip(m.arrivals, w, strict=True)]
+        return {
+            point.name: sm.stack([f.x + zero, f.y + zero, f.z + zero])
+            for point, f in zip(self.points, forces, strict=True)
+        }
+
+    def _solved(self, x: Rows, u: Rows, p: Mapping[str, Rows]) -> tuple[Rows, Start]:
+        """The mean acceleration (nv, N), and where the step begins. Raises TypeError for symbols."""
+        if hasattr(x, "is_symbolic"):
+            raise TypeError(
+                "the step of SteppedContact is found by iterations, which no expression holds: choose backend = 'analytic'"
+            )
+        s = self.start(x, u, p)
+        delta = solved(s.meeting, [x[self.model.nq + i] for i in range(self.model.nv)])
+        return sm.stack([d / s.meeting.step for d in delta]), s
+
+    def start(self, x: Rows, u: Rows, p: Mapping[str, Rows]) -> Start:
+        """The problem of the step from x (nx, N) under u (nu, N)."""
+        q, v = self.split(x)
+        given = self._given(p)
+        fields = started(self.model, q, v, self.driver_at(given))
+        motions = [point_motion(self.model, fields, point) for point in self.points]
+        surfaces = [self.ground.surface(m.p + base_origin(self.model, q, m.point.body), given) for m in motions]
+        tau = self.joint_forces(q, v, u)
+        drive = [tau[i] - fields["tau_bias"][i] for i in range(self.model.nv)]
+        arrivals = [Arrival(m.J, s.gap, s.normal, m.velocity) for m, s in zip(motions, surfaces, strict=True)]
+        meeting = Meeting(fields["M"], drive, arrivals, given[IMPLICIT_STEP][0], self.parents, self.law, given)
+        return Start(fields, motions, surfaces, meeting)
+
+    def driver_at(self, p: Mapping[str, Rows]) -> Driver:
+        """The driver with damping's share in the rotor inertias, which is implicit in every step."""
+        return WithArmature(run, self.rotors(self._given(p)[IMPLICIT_STEP][0]))
+
+    def _given(self, p: Mapping[str, Rows]) -> Mapping[str, Rows]:
+        """The parameters, with the nominal step where there is none."""
+        return p if IMPLICIT_STEP in p else {**p, IMPLICIT_STEP: [self.step]}
+
+    # -- first derivatives --------------------------------------------------------------------------------------------
+    def partials(self, x: Rows, u: Rows, t: Scalar, p: Mapping[str, Rows]) -> Partials:
+        """Closed form, as in the module docstring."""
+        n = self.model.nv
+        a, s = self._solved(x, u, p)
+        linear = self.linear(x, u, s, a)
+        da = ltl.solve(linear.factor, linear.top)
+        blocks = ([row[i:j] for row in da] for i, j in ((0, n), (n, 2 * n), (2 * n, 2 * n + self.nu)))
+        return self.first(self.split(x)[1], u, a, *blocks)
+
+    def linear(self, x: Rows, u: Rows, s: Start, a: Rows) -> Linear:
+        """What the derivatives of a are solved from, at a solution."""
+        q, v = self.split(x)
+        m, n, zero = s.meeting, self.model.nv, 0.0 * v[0]
+        delta = sm.stack([m.step * a[i] for i in range(n)])
+        w = arriving(m, [delta[i] for i in range(n)])
+        found = [m.law.slopes(c.gap, c.normal, at, m.p) for c, at in zip(m.arrivals, w, strict=True)]
+        touched = [(at.point.body, force_at(at.p, force)) for at, (force, _) in zip(s.motions, found, strict=True)]
+        f_ground = ground_forces(self.model, touched, zero)
+        fields = finished(CONTACT_FINISH, self.model, s.fields, a=a, f_ground=f_ground)
+        moving = run(CONTACT_MOTION, self.model, {"q": at_base(self.model, q), "v": v + delta})
+        dq, dv = ([[-M[i][j] for j in range(n)] for i in range(n)] for M in (fields["dtau_dq"], fields["dtau_dv"]))
+        for at, surface, arrived, (force, slope) in zip(s.motions, s.surfaces, w, found, strict=True):
+            turned = slopes_in_q(at, arrived, at.axes, rows_of_dofs(moving["psid"], list(at.J)))
+            in_p = in_position(slope, surface)
+            for j, J in at.J.items():
+                in_q, in_v = in_p @ J + slope.w @ turned[j] + force.cross(at.axes[j]), slope.w @ J
+                for i, column in at.J.items():
+                    dq[i][j] = dq[i][j] + column.dot(in_q)
+                    dv[i][j] = dv[i][j] + column.dot(in_v)
+        return Linear(curvature(m, [slope.w for _, slope in found]), self._top(v, dq, dv))
+
+    def _top(self, v: Rows, dq: list[list[Scalar]], dv: list[list[Scalar]]) -> list[Rows]:
+        """The right-hand sides with the joint forces."""
+        slope, _ = self._resistance(v)
+        top = []
+        for i in range(self.model.nv):
+            if slope is not None:
+                dv[i][i] = dv[i][i] + slope[i]
+            if self.model.stiffness[i]:
+                dq[i][i] = dq[i][i] - float(self.model.stiffness[i])
+            driven = [share if d == i else 0.0 for d, share in self.shares]
+            top.append(sm.stack([e + 0.0 * v[0] for e in (*dq[i], *dv[i], *driven)]))
+        return top

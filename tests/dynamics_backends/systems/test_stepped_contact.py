@@ -1,0 +1,236 @@
+"""Long time steps with contacts: the law against its equations, motions against mechanics, derivatives by every method."""
+
+import numpy as np
+import pytest
+from contact_cases import FEET, arguments, deviation, hyq
+from rigid_body_cases import tree
+from stage_cases import SHOOTING
+from twin_cases import assert_same_expansion, assert_same_rollout
+
+from dynamics_backends import scalar as sm
+from dynamics_backends.methods.symbolic_map import TraceError, symbolic_value
+from dynamics_backends.protocol import IMPLICIT_STEP
+from dynamics_backends.registry import make_backend
+from dynamics_backends.rigid_body.model.model_builder import ModelBuilder
+from dynamics_backends.rigid_body.spatial.spatial import Vec
+from dynamics_backends.symbols import ca
+from dynamics_backends.systems.contact.ground_surface import Plane, Terrain
+from dynamics_backends.systems.contact.relaxed_cone import RelaxedCone
+from dynamics_backends.systems.contact.stepped_contact import SteppedContact
+from trajopt import OCP, SampledSystem, control_cost, state_cost
+from trajopt.stage.evaluation import Direction, Shooting, StageEvaluator
+
+MASS, G = 10.0, 9.81
+HALF = np.array([0.2, 0.15, 0.1])
+INERTIA = MASS / 3.0 * np.diag((HALF**2).sum() - HALF**2)
+CORNERS = ("front left", "front right", "hind left", "hind right")
+STIFF = RelaxedCone(stiffness=1e6, relaxation=1e-6, creep=1e-4, friction=0.5)
+GROUNDS = {
+    "plane": Plane(),
+    "slope": Plane(0.01, (0.1, -0.2, 1.0)),
+    "terrain": Terrain(lambda x, y: 0.05 * sm.sin(3.0 * x) * sm.cos(2.0 * y) + 0.02 * x * y / (2.0 + x * x)),
+}
+
+
+def box(law=STIFF, ground=None) -> SteppedContact:
+    """A brick on its lower corners."""
+    builder = ModelBuilder("box")
+    builder.add_body("box", joint="floating", mass=MASS, inertia=INERTIA)
+    for name, (sx, sy) in zip(CORNERS, ((1, 1), (1, -1), (-1, 1), (-1, -1)), strict=True):
+        builder.add_frame(name, "box", xyz=HALF * (sx, sy, -1.0))
+    return SteppedContact(builder.build((0.0, 0.0, -G)), CORNERS, law=law, ground=ground)
+
+
+def moved(system, x, time, dt=0.02):
+    """States (M + 1, nx) from x on, in steps of dt, by compiled code."""
+    dynamics = SampledSystem(make_backend(system, "analytic", engine="compiled"), "semi_implicit_euler")
+    N, ndx = round(time / dt), system.manifold.ndx
+    ocp = OCP.single_phase(dynamics, x, N, dt, [control_cost(system.nu, weight=0.0)])
+    still = Direction(np.zeros((N + 1, ndx)), np.zeros((N, 0)), np.zeros((N, 0, ndx)), np.zeros((N, ndx)))
+    return (
+        StageEvaluator(ocp, engine="compiled")
+        .rollout(np.tile(x, (N + 1, 1)), np.zeros((N, 0)), still, np.zeros(1), Shooting())
+        .xs[0]
+    )
+
+
+def at(height, velocity=(0.0, 0.0, 0.0), attitude=(0.0, 0.0, 0.0, 1.0)):
+    return np.concatenate([[0.0, 0.0, height], attitude, velocity, np.zeros(3)])
+
+
+# -- the law ----------------------------------------------------------------------------------------------------------
+def components(x):
+    return [x.x, x.y, x.z]
+
+
+def law_at(z, law=None, h=0.015):
+    """Force and slopes of (g, n, w) in one array."""
+    law = law or RelaxedCone(dissipation=0.02)
+    return law.slopes(z[0], Vec(*z[1:4]), Vec(*z[4:]), {IMPLICIT_STEP: [h]})
+
+
+def test_derivatives_of_the_law_by_complex_step():
+    n = np.array([0.48, 0.6, 0.64])
+    turns = np.linalg.svd(n[None])[2][1:]  # unit normals stay so
+    along = [np.eye(7)[0], *np.eye(7)[4:], *(np.concatenate([[0.0], t, np.zeros(3)]) for t in turns)]
+    for gap in (0.03, 0.004, -0.004, -0.03):
+        z = np.concatenate([[gap], n, [0.3, -0.2, -0.4]])
+        _, d = law_at(z)
+        J = np.array([components(d.g), *np.array([components(c) for c in (d.w.a, d.w.b, d.w.c)])])
+        for e in along:
+            step = np.array(components(law_at(z + 1e-30j * e)[0])).imag / 1e-30
+            own = np.array(components(d.g)) * e[0]
+            own = own + np.array(components(d.n @ Vec(*e[1:4]))) + np.array(components(d.w @ Vec(*e[4:])))
+            np.testing.assert_allclose(own, step, rtol=1e-11, atol=1e-11 * np.abs(J).max())
+
+
+def test_the_force_is_that_of_a_convex_potential():
+    rng = np.random.default_rng(0)
+    for _ in range(20):
+        z = np.concatenate([[0.01 * rng.standard_normal()], [0.6, 0.0, 0.8], rng.standard_normal(3)])
+        d = law_at(z)[1].w
+        S = np.array([components(c) for c in (d.a, d.b, d.c)])
+        np.testing.assert_allclose(S, S.T, atol=1e-12 * np.abs(S).max())
+        assert np.linalg.eigvalsh(0.5 * (S + S.T)).max() <= 1e-12 * np.abs(S).max()
+
+
+@pytest.mark.parametrize("gap", [0.2, 0.01, 0.0, -0.004])
+def test_gap_and_force_are_complementary_but_for_the_relaxation(gap):
+    law, h = RelaxedCone(dissipation=0.0), 0.02
+    w = np.array([0.3, 0.4, -0.1])
+    f = np.array(components(law.force(gap, Vec(0.0, 0.0, 1.0), Vec(*w), {IMPLICIT_STEP: [h]})))
+    y = gap + h * (w[2] - law.friction * (np.hypot(0.5, law.creep) - law.creep))
+    assert f[2] * (y + f[2] / law.stiffness) == pytest.approx(law.relaxation, rel=1e-12)
+    assert np.hypot(*f[:2]) < law.friction * f[2]
+    np.testing.assert_allclose(f[:2] / np.hypot(*f[:2]), [-0.6, -0.8], rtol=1e-12)
+
+
+def test_numbers_that_make_no_contact_are_refused():
+    for key in ("stiffness", "relaxation", "creep"):
+        with pytest.raises(ValueError, match=f"{key} = 0.0; it must be positive"):
+            RelaxedCone(**{key: 0.0})
+    with pytest.raises(ValueError, match="friction = -1; it must be positive, or zero"):
+        RelaxedCone(friction=-1)
+
+
+# -- motions ----------------------------------------------------------------------------------------------------------
+@pytest.mark.needs_compiler
+@pytest.mark.parametrize("dt", [0.01, 0.02])
+def test_a_box_that_falls_comes_to_rest_under_its_weight(dt):
+    system = box()
+    tilted = np.array([np.sin(0.1), 0.0, 0.0, np.cos(0.1)])
+    xs = moved(system, at(0.5, attitude=tilted), 2.0, dt)
+    forces = system.outputs(xs[-1][:, None], np.zeros((0, 1)), 0.0, {IMPLICIT_STEP: [np.array([dt])]})
+    assert sum(f[2, 0] for f in forces.values()) == pytest.approx(MASS * G, rel=1e-6)
+    assert np.abs(xs[-1, 7:]).max() < 1e-6
+    assert xs[-1, 2] == pytest.approx(HALF[2], abs=2e-4)
+
+
+@pytest.mark.needs_compiler
+def test_a_fall_takes_energy_away():
+    system, m = box(), MASS
+    xs = moved(system, at(0.4, (0.5, 0.0, 0.0)), 1.0)
+    energy = 0.5 * m * (xs[:, 7:10] ** 2).sum(axis=1) + m * G * xs[:, 2]
+    energy = energy + 0.5 * np.einsum("ki,ij,kj->k", xs[:, 10:], INERTIA, xs[:, 10:])
+    assert (np.diff(energy) < 1e-3).all()
+    assert energy[-1] < 0.5 * energy[0]
+
+
+@pytest.mark.needs_compiler
+@pytest.mark.parametrize("dt", [0.01, 0.02])
+def test_a_box_slides_to_rest_with_the_deceleration_of_friction(dt):
+    """From 1 m/s it stops after v / (mu g), having gone v^2 / (2 mu g); it slides on the height that convexity asks for."""
+    mu = 0.3
+    system = box(RelaxedCone(stiffness=1e6, relaxation=1e-6, creep=1e-4, friction=mu, dissipation=0.0))
+    xs = moved(system, at(HALF[2] + dt * mu, (1.0, 0.0, 0.0)), 0.6, dt)
+    speeds = xs[:, 7]
+    np.testing.assert_allclose(np.diff(speeds[3 : round(0.3 / dt)]) / dt, -mu * G, rtol=0.01)
+    assert abs(speeds[-1]) < 1e-5
+    assert xs[-1, 0] == pytest.approx(1.0 / (2.0 * mu * G), abs=dt)
+
+
+@pytest.mark.needs_compiler
+@pytest.mark.parametrize(("tangent", "slides"), [(0.3, False), (0.8, True)])
+def test_on_a_slope_a_box_stays_or_slides_as_coulomb_says(tangent, slides):
+    angle = np.arctan(tangent)
+    tilted = np.array([0.0, np.sin(0.5 * angle), 0.0, np.cos(0.5 * angle)])
+    normal = np.array([np.sin(angle), 0.0, np.cos(angle)])
+    system = box(ground=Plane(0.0, normal))
+    x = at(0.0, attitude=tilted)
+    x[:3] = HALF[2] * normal
+    xs = moved(system, x, 0.4, 0.01)
+    down = G * (np.sin(angle) - 0.5 * np.cos(angle))
+    if slides:
+        np.testing.assert_allclose(np.diff(xs[10:, 7]) / 0.01, down, rtol=0.05)
+    else:
+        share = tangent / STIFF.friction
+        assert xs[-1, 7] == pytest.approx(STIFF.creep * share / np.sqrt(1.0 - share**2), rel=1e-4)
+
+
+def test_forces_of_the_cone_stay_in_it_whatever_the_motion():
+    system = SteppedContact(hyq(), FEET)
+    x, u, _ = arguments(system, FEET, N=8)
+    forces = system.outputs(x.T, 100.0 * u.T, 0.0, {})
+    for f in forces.values():
+        assert (f[2] > 0).all()
+        assert (np.hypot(f[0], f[1]) <= system.law.friction * f[2]).all()
+
+
+# -- derivatives ------------------------------------------------------------------------------------------------------
+@pytest.mark.parametrize("ground", GROUNDS)
+def test_derivatives_by_every_method(ground):
+    model = tree("floating2", 4)
+    system = SteppedContact(
+        model, ["body1", ("body3", (0.1, 0.0, -0.2))], ground=GROUNDS[ground], friction_velocity=0.1, step=0.02
+    )
+    x, u, _ = arguments(system, ["body1", "body3"], N=6)
+    own = make_backend(system, "analytic").jacobians(x, u)
+    for method in ("complex_step", "forward_ad"):
+        assert deviation(make_backend(system, method).jacobians(x, u), own) < 1e-10
+    assert deviation(make_backend(system, "central_difference").jacobians(x, u), own) < 1e-6
+
+
+def test_derivatives_at_run_time_parameters_of_a_standing_robot():
+    system = SteppedContact(hyq(), FEET)
+    x, u, _ = arguments(system, FEET)
+    p = {"contact_friction": np.array([0.3]), "contact_relaxation": np.array([1.0]), "ground_height": np.array([0.01])}
+    own = make_backend(system, "analytic").jacobians(x, u, 0.0, p)
+    assert deviation(make_backend(system, "complex_step").jacobians(x, u, 0.0, p), own) < 1e-10
+    assert deviation(make_backend(system, "analytic").jacobians(x, u), own) > 1e-3
+
+
+# -- in problems ------------------------------------------------------------------------------------------------------
+def test_other_integrators_and_symbols_are_refused_with_the_remedy():
+    system = box()
+    with pytest.raises(ValueError, match="SteppedContact makes whole time steps.*scheme = 'semi_implicit_euler'"):
+        SampledSystem(make_backend(system), "rk4")
+    with pytest.raises(TraceError, match="choose backend = 'analytic'"):
+        symbolic_value(system, ca.SX.sym("x", 13), ca.SX(0, 1), ca.SX.sym("t"), {})
+    with pytest.raises(ValueError, match="step = 0; it must be a positive"):
+        SteppedContact(hyq(), FEET, step=0)
+    with pytest.raises(ValueError, match="points is empty"):
+        SteppedContact(hyq(), [])
+
+
+def hop():
+    """A base with one leg falls on its foot."""
+    model = tree("floating2", 2)
+    system = SteppedContact(model, [("body1", (0.1, 0.2, -0.1))], actuated=model.dof_names[6:])
+    dynamics = SampledSystem(make_backend(system, "analytic", engine="numpy"), "semi_implicit_euler")
+    x0 = system.manifold.identity()
+    x0[2] -= next(iter(system.gaps(x0).values()))
+    terms = [control_cost(1, 0.0, 0.5), state_cost(system.manifold, x0, 0.3)]
+    steps = np.linspace(0.01, 0.02, 13)
+    p = {"contact_friction": [0.4]}
+    return OCP.single_phase(dynamics, x0, 13, steps, terms, [state_cost(system.manifold, x0, 3.0)], parameters=p)
+
+
+@pytest.mark.needs_compiler
+def test_compiled_code_takes_the_same_steps():
+    assert_same_expansion(hop(), tolerance=1e-9)
+
+
+@pytest.mark.needs_compiler
+@pytest.mark.parametrize("kind", ["single", "every 10, linear"])
+def test_compiled_code_rolls_out_alike(kind):
+    assert_same_rollout(hop(), SHOOTING[kind])

@@ -1,0 +1,105 @@
+"""Problems, scenes, pictures and plants of robots that come from MJCF files."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from mjcf_robots import ARM, quadruped
+
+import trajopt as to
+from dynamics_backends.names import UnknownName
+from dynamics_backends.rigid_body.geometry.link_shapes import link_shapes
+from dynamics_backends.rigid_body.mjcf.postures import mjcf_postures
+from experiments.cli.main import main
+from problems.arms.arm import Arm
+from problems.arms.scene_settings import load_scene
+from problems.legged.stance import Stance
+from problems.legged.walker import LeggedRobot
+from problems.task import load_fixed_base, load_floating_base
+from trajopt.view.surfaces import appearance
+
+pytest.importorskip("mujoco")
+
+
+@pytest.fixture
+def arm(tmp_path):
+    file = tmp_path / "arm.xml"
+    file.write_text(ARM, encoding="utf-8")
+    return str(file)
+
+
+def test_a_configuration_takes_the_path_of_an_mjcf(arm, capsys):
+    overrides = [
+        "--set",
+        "problem.frame=hand",
+        "--set",
+        "problem.q0=[0.1,0.2,0.3]",
+        "--set",
+        "problem.goal_position=[0.3,0.2,0.4]",
+    ]
+    with pytest.raises(SystemExit) as ended:
+        main(["validate", "problems/configs/ur5_reach.toml", "--urdf", arm, *overrides])
+    out = capsys.readouterr()
+    assert ended.value.code == 0, out.err
+    assert "arm: 3 bodies" in out.out and "note: no actuator drives a joint, yet it has a control here: bend" in out.out
+
+
+def test_a_keyframe_is_a_posture_by_name(arm):
+    model = load_fixed_base(arm, locked=["bend"])
+    np.testing.assert_array_equal(Arm.of(model, "home", None, "hand").q0, [0.1, 0.2])
+    with pytest.raises(UnknownName, match="did you mean 'home'"):
+        Arm.of(model, "hom", None, "hand")
+    standing = quadruped().replace(
+        "</mujoco>", '<keyframe><key name="up" qpos="1 2 3 0.6 0 0 0.8 {}"/></keyframe></mujoco>'
+    )
+    text = standing.format(" ".join(["0.1 0.2 0.3"] * 4))
+    q = mjcf_postures(text).posture(to.load_mjcf(text), "up")
+    np.testing.assert_allclose(q[:8], [1, 2, 3, 0, 0, 0.8, 0.6, 0.1])
+
+
+def test_a_robot_is_shown(arm, capsys):
+    with pytest.raises(SystemExit) as ended:
+        main(["show", arm])
+    assert ended.value.code == 0
+    assert "arm: 3 bodies, nq 3, nv 3" in (out := capsys.readouterr().out) and "note: no actuator drives a joint" in out
+
+
+def test_robot_and_scene_of_one_file(arm):
+    shapes = link_shapes(arm, "collision").placed
+    assert [shape.link for shape in shapes] == ["stand", "upper", "lower", "hand"]
+    assert [body.name for body in load_scene(arm).bodies] == ["table"]
+    looks = appearance(load_fixed_base(arm))
+    assert not looks.missing and sorted(surface.body for surface in looks.surfaces) == [-1, 1, 2, 2]
+
+
+def test_feet_and_stance_of_a_quadruped(tmp_path):
+    file = tmp_path / "quadruped.xml"
+    file.write_text(quadruped(), encoding="utf-8")
+    stance = Stance.of(load_floating_base(str(file)))
+    assert stance.feet == ("FL", "FR", "RL", "RR")
+    np.testing.assert_allclose(stance.leg_length, 0.5)
+    standing = LeggedRobot(robot=str(file), sized_for="hyq").stand()
+    places = stance.places(standing.joints)
+    np.testing.assert_allclose(places[:, 2], places[0, 2], atol=1e-6)
+
+
+def test_what_stands_has_a_weight(tmp_path):
+    file = tmp_path / "floats.xml"
+    file.write_text(quadruped(gravity="0 0 0"), encoding="utf-8")
+    with pytest.warns(to.MJCFWarning, match="has no gravity in its file"):
+        model = load_floating_base(str(file))
+    assert model.gravity[2] == -9.81 and "no gravity" in model.notes[0]
+
+
+def test_mujoco_simulates_the_file_itself(tmp_path):
+    file = tmp_path / "quadruped.xml"
+    file.write_text(quadruped(), encoding="utf-8")
+    model = load_floating_base(str(file))
+    rng = np.random.default_rng(0)
+    x = np.r_[model.random_configuration(rng), rng.standard_normal(model.nv)]
+    plant = to.MujocoPlant(file, model, x, 0.001)
+    tau = rng.standard_normal(model.nv)
+    expected = to.forward_dynamics(model, x[: model.nq], x[model.nq :], tau)
+    np.testing.assert_allclose(plant.acceleration(x, tau), expected, rtol=0.0, atol=1e-10 * np.abs(expected).max())
+    with pytest.raises(ValueError, match="cannot be matched with MuJoCo's"):
+        to.MujocoPlant(file, load_fixed_base(str(file)), np.zeros(24), 0.001)
