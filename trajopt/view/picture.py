@@ -14,7 +14,7 @@ import numpy as np
 from dynamics_backends.protocol import Array
 from dynamics_backends.rigid_body.geometry.shapes import Shape, Sphere
 from trajopt.view.motion import Marks, Motion, Poses, body_poses, force_arrows, paths
-from trajopt.view.raster import Camera, Layer, Solid, corner_normals, over, rendered
+from trajopt.view.raster import Camera, Layer, Solid, corner_normals, is_closed, over, rendered, volume
 from trajopt.view.surfaces import Geometry, Surface, appearance
 
 VIEW = np.array([1.0, -1.5, 0.7])
@@ -57,6 +57,15 @@ class _Part:
 
     surface: Surface
     normals: Array
+    closed: bool
+
+    @classmethod
+    def of(cls, surface: Surface) -> _Part:
+        """A surface, its triangles counterclockwise from outside where it is closed."""
+        closed = is_closed(surface.faces)
+        if closed and volume(surface.vertices, surface.faces) < 0.0:
+            surface = surface._replace(faces=surface.faces[:, ::-1])
+        return cls(surface, corner_normals(surface.vertices, surface.faces), closed)
 
 
 class Studio:
@@ -73,9 +82,7 @@ class Studio:
         self.motions, self.marks = list(motions), marks or Marks()
         looks = {id(m.model): appearance(m.model, geometry) for m in motions}
         self.missing = tuple(dict.fromkeys(sentence for look in looks.values() for sentence in look.missing))
-        parts = {
-            key: [_Part(s, corner_normals(s.vertices, s.faces)) for s in look.surfaces] for key, look in looks.items()
-        }
+        parts = {key: [_Part.of(s) for s in look.surfaces] for key, look in looks.items()}
         self._parts = [parts[id(m.model)] for m in motions]
         self._poses = [body_poses(m.model, m.q) for m in motions]
         axes = camera_axes(motions[0].model.gravity)
@@ -105,7 +112,7 @@ class Studio:
                     1.0 - np.array(part.surface.color[:3])
                 )
                 vertices = part.surface.vertices @ R.T + (p + toward)
-                yield _colored(vertices, part.surface.faces, part.normals @ R.T, color)
+                yield _colored(vertices, part.surface.faces, part.normals @ R.T, color, part.closed)
             rest.add(k)
 
     def _obstacles(self, t: float) -> Iterator[Solid]:
@@ -202,16 +209,16 @@ def _pose(poses: Poses, i: int, body: int) -> tuple[Array, Array]:
 
 def _placed(shape: Shape, color: Sequence[float], R: Array, p: Array) -> Solid:
     vertices, faces = shape.triangles()
-    return _colored(vertices @ R.T + p, faces, corner_normals(vertices, faces) @ R.T, np.asarray(color))
+    return _colored(vertices @ R.T + p, faces, corner_normals(vertices, faces) @ R.T, np.asarray(color), False)
 
 
-def _colored(vertices: Array, faces: Array, normals: Array, color: Array) -> Solid:
-    return Solid(vertices, faces, normals, np.broadcast_to(color, (len(faces), 3)))
+def _colored(vertices: Array, faces: Array, normals: Array, color: Array, closed: bool) -> Solid:
+    return Solid(vertices, faces, normals, np.broadcast_to(color, (len(faces), 3)), np.full(len(faces), closed))
 
 
 def _joined(solids: Sequence[Solid]) -> Solid:
     """One solid of several."""
     first = np.cumsum([0, *(len(s.vertices) for s in solids)])
     faces = np.concatenate([s.faces + k for s, k in zip(solids, first, strict=False)])
-    vertices, normals, colors = (np.concatenate([s[k] for s in solids]) for k in (0, 2, 3))
-    return Solid(vertices, faces, normals, colors)
+    vertices, normals, colors, closed = (np.concatenate([s[k] for s in solids]) for k in (0, 2, 3, 4))
+    return Solid(vertices, faces, normals, colors, closed)

@@ -27,12 +27,16 @@ DEPTHS, INDEX = 2**30, 2**32 - 1
 
 
 class Solid(NamedTuple):
-    """Triangles: vertices (v, 3) [m] in the world, faces (n, 3), normals (n, 3, 3) at their corners, colors (n, 3) in 0 .. 1."""
+    """Triangles: vertices (v, 3) [m] in the world, faces (n, 3), normals (n, 3, 3) at their corners, colors (n, 3) in 0 .. 1.
+
+    closed (n,): whether they are part of a closed surface, whose inner side nobody sees, and are counterclockwise from outside.
+    """
 
     vertices: Array
     faces: Array
     normals: Array
     colors: Array
+    closed: Array
 
 
 class Camera(NamedTuple):
@@ -81,9 +85,27 @@ def corner_normals(vertices: Array, faces: Array) -> Array:
     return (total / np.maximum(size, 1e-300)).reshape(-1, 3, 3)
 
 
+def is_closed(faces: Array) -> bool:
+    """Whether each edge of faces (n, 3) is one of two triangles, that run through it in opposite directions."""
+    start, end = faces.ravel(), np.roll(faces, -1, axis=1).ravel()
+    count = int(faces.max(initial=0)) + 1
+    there, back = np.sort(start * count + end), np.sort(end * count + start)
+    return bool(np.array_equal(there, back) and (np.diff(there) > 0).all())
+
+
+def volume(vertices: Array, faces: Array) -> float:
+    """What a closed surface holds [m^3]; negative where its triangles are clockwise from outside."""
+    a, b, c = (vertices[faces[:, i]] for i in range(3))
+    return float(np.einsum("ij,ij->", a, np.cross(b, c))) / 6.0
+
+
 def rendered(solid: Solid, camera: Camera) -> Layer:
     """The picture of a solid."""
     seen = camera.seen(solid.vertices)[solid.faces]
+    away = (seen[:, 1, 0] - seen[:, 0, 0]) * (seen[:, 2, 1] - seen[:, 0, 1])
+    away -= (seen[:, 2, 0] - seen[:, 0, 0]) * (seen[:, 1, 1] - seen[:, 0, 1])  # rows count downward
+    kept = np.flatnonzero(~solid.closed | (away < 0.0))
+    seen, solid = seen[kept], Solid(solid.vertices, *(part[kept] for part in solid[1:]))
     best = _nearest(seen, camera.width, camera.height)
     at = np.flatnonzero(best >= 0)
     used = np.zeros(len(seen), dtype=bool)

@@ -8,7 +8,7 @@ from dynamics_backends.rigid_body.geometry.scene import Body, Way
 from dynamics_backends.rigid_body.geometry.shapes import Box, Sphere
 from trajopt.view.motion import Marks, Motion
 from trajopt.view.picture import FINER, Moment, Studio, round_length
-from trajopt.view.raster import Camera, Layer, Solid, corner_normals, over, rendered
+from trajopt.view.raster import Camera, Layer, Solid, corner_normals, is_closed, over, rendered, volume
 
 ARM = """<robot name="arm">
   <link name="base"><visual><geometry><box size="0.2 0.2 0.1"/></geometry></visual></link>
@@ -30,7 +30,7 @@ def triangles(corners, colors):
     corners = np.asarray(corners, float)
     faces = np.arange(3 * len(corners)).reshape(-1, 3)
     normals = np.tile([0.0, 0.0, 1.0], (len(corners), 3, 1))
-    return Solid(corners.reshape(-1, 3), faces, normals, np.asarray(colors, float))
+    return Solid(corners.reshape(-1, 3), faces, normals, np.asarray(colors, float), np.zeros(len(faces), bool))
 
 
 def inside(corner, x, y):
@@ -72,6 +72,22 @@ def test_edges_stay_and_round_surfaces_are_smooth():
     vertices, faces = Sphere(1.0).triangles()
     outward = np.einsum("nij,nij->ni", corner_normals(vertices, faces), vertices[faces])
     assert outward.min() > 0.98
+
+
+def test_the_inner_side_of_closed_surfaces_is_left_out():
+    """The picture is the same, from whichever side; what is open or inconsistent is not closed."""
+    vertices, faces = Sphere(8.0).triangles()
+    corners = corner_normals(vertices, faces)
+    assert volume(vertices, faces) == pytest.approx(4.0 / 3.0 * np.pi * 8.0**3, rel=0.05)
+    assert not is_closed(faces[1:]) and not is_closed(np.vstack([faces[:1, ::-1], faces[1:]]))
+    cube, sides = Box((2.0, 3.0, 4.0)).triangles()
+    assert is_closed(sides) and volume(cube, sides) == pytest.approx(24.0)
+    colors = np.full((len(faces), 3), 0.5)
+    whole, half = (
+        rendered(Solid(vertices, faces, corners, colors, np.full(len(faces), c)), ALONG_Z) for c in (False, True)
+    )
+    np.testing.assert_allclose(half.nearness, whole.nearness, atol=1e-4)
+    np.testing.assert_allclose(half.color, whole.color, atol=1e-3)
 
 
 def test_what_is_seen_through_is_mixed_where_it_is_nearer():
