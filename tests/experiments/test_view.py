@@ -135,3 +135,20 @@ def test_a_panel_shows_its_curve_where_it_belongs(tmp_path):
     assert np.corrcoef(rows[left], columns[left])[0, 1] < -0.99
     assert np.corrcoef(rows[right], columns[right])[0, 1] > 0.95
     assert ((picture[:, :, 0] > 0.6) & (picture[:, :, 2] < 0.3))[:, : int(half)].any()  # the dashed line, and the note
+
+
+def test_the_command_writes_a_picture_and_a_film(solution, tmp_path):
+    from click.testing import CliRunner
+    from PIL import Image
+
+    from experiments.cli.main import main
+
+    saved = solution.save(tmp_path / "solution.npz")
+    told = CliRunner().invoke(
+        main, ["view", str(saved), "--screenshot", str(tmp_path / "a.png"), "--video", str(tmp_path / "a.gif")]
+    )
+    assert told.exit_code == 0, told.output
+    with Image.open(tmp_path / "a.png") as picture, Image.open(tmp_path / "a.gif") as film:
+        assert picture.width == 1050 and film.n_frames > 5
+    wrong = CliRunner().invoke(main, ["view", str(saved), "--video", str(tmp_path / "a.avi")])
+    assert wrong.exit_code == 2 and "its name ends in .gif or .mp4" in wrong.stderr
