@@ -1,17 +1,18 @@
 """Gaits of legged robots from their URDF alone: what is solved, how fast, and whether the ground could bear it.
 
-    python -m experiments.benchmark_legged [--robots NAME_OR_URDF ...] [--gaits stand,trot,walk,pace,bound,jump] [--engine NAME]
-                                           [--set KEY=VALUE ...] [--out DIR]
+    python -m experiments.benchmark_legged [--robots NAME_OR_URDF ...] [--gaits stand,trot,walk,pace,bound,jump] [--bipeds]
+                                           [--engine NAME] [--set KEY=VALUE ...] [--out DIR]
 
-Each gait is a bundled configuration of HyQ with no other change than the robot.  The time is that of the solve, without building
-and compiling.  least: the smallest normal force of a standing foot in shares of the weight over the number of feet, friction: the
-largest ratio of the force along the ground to the normal one, where that is at least a hundredth of the share.  DIR gets
-legged.csv, a row a solve.
+Each gait is a bundled configuration of HyQ, or of Talos with --bipeds, with no other change than the robot.  ms is the time of the
+solve, without building and compiling, s the processor time of all, compilers included.  least: the smallest normal force of a
+standing foot in shares of the weight over the number of feet, friction: the largest ratio of the force along the ground to the
+normal one, where that is at least a hundredth of the share.  DIR gets legged.csv, a row a solve.
 """
 
 from __future__ import annotations
 
 import argparse
+import os
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -36,11 +37,17 @@ GAITS = {
     "pace": ("hyq_pace", []),
     "bound": ("hyq_bound", []),
     "jump": ("hyq_bound", ["problem.gait=jump"]),
+    "biped walk": ("talos_walk", []),
 }
 """name -> the configuration, and what is changed in it."""
+ON_FOUR = "stand,trot,walk,pace,bound,jump"
 QUADRUPEDS = (
     *("hyq", "erd:hyq", "erd:anymal", "erd:anymal_c", "erd:anymal-kinova", "erd:solo", "erd:solo12", "erd:quadruped"),
     *("erd:a1", "erd:b1", "erd:b1-z1", "erd:go1", "erd:go2", "erd:laikago", "erd:centauro"),
+)
+BIPEDS = (
+    *("erd:talos", "erd:talos_full", "erd:romeo", "erd:icub", "erd:g1", "erd:alexander_v1.lowerBodyOnly", "erd:bolt"),
+    "erd:simple_humanoid",
 )
 CARRIES = 0.01
 """A share from which on a foot's friction ratio counts."""
@@ -55,6 +62,7 @@ class Row(NamedTuple):
     solved: bool
     iterations: int
     milliseconds: float
+    seconds: float
     kkt: float
     least: float
     friction: float
@@ -68,11 +76,12 @@ def rows_of(robot: str, gaits: list[str], overrides: list[str]) -> Iterator[Row]
             yield _solved(robot, gait, overrides)
         except Exception as error:  # one broken robot stops nobody
             reason = f"{type(error).__name__}: {error}".splitlines()[0]
-            yield Row(robot, gait, "error", False, 0, np.nan, np.nan, np.nan, np.nan, reason)
+            yield Row(robot, gait, "error", False, 0, np.nan, np.nan, np.nan, np.nan, np.nan, reason)
 
 
 def _solved(robot: str, gait: str, overrides: list[str]) -> Row:
     name, changes = GAITS[gait]
+    before = _processor()
     config = load_config(CONFIGS / f"{name}.toml", [*changes, f'problem.robot="{robot}"', *overrides])
     task = build_task(config)
     make_ready(config, task)
@@ -84,9 +93,26 @@ def _solved(robot: str, gait: str, overrides: list[str]) -> Row:
     kkt = solution.history[-1].kkt if solution.history else np.nan
     status = solution.status
     words = ", ".join(f"{b.kind} {b.name} by {b.excess:.2g} {b.unit}".strip() for b in broken)
+    seconds = _processor() - before
     return Row(
-        robot, gait, status.code.value, status.success, solution.iterations, elapsed, kkt, least, friction, words
+        robot,
+        gait,
+        status.code.value,
+        status.success,
+        solution.iterations,
+        elapsed,
+        seconds,
+        kkt,
+        least,
+        friction,
+        words,
     )
+
+
+def _processor() -> float:
+    """Processor time [s] of this process and of those that it waited for."""
+    t = os.times()
+    return t.user + t.system + t.children_user + t.children_system
 
 
 def loads(task: Task, solution: Solution) -> tuple[float, float]:
@@ -104,10 +130,10 @@ def loads(task: Task, solution: Solution) -> tuple[float, float]:
 
 def table(rows: list[Row]) -> str:
     """A line for each solve."""
-    header = ["robot", "gait", "status", "iterations", "ms", "kkt", "least", "friction", "limits broken"]
+    header = ["robot", "gait", "status", "iterations", "ms", "s", "kkt", "least", "friction", "limits broken"]
     lines = [
         [
-            *(r.robot, r.gait, r.status, str(r.iterations), f"{r.milliseconds:.0f}"),
+            *(r.robot, r.gait, r.status, str(r.iterations), f"{r.milliseconds:.0f}", f"{r.seconds:.0f}"),
             *(f"{r.kkt:.1e}", f"{r.least:.2f}", f"{r.friction:.2f}", r.broken or "none"),
         ]
         for r in rows
@@ -118,17 +144,19 @@ def table(rows: list[Row]) -> str:
 def main() -> None:
     """Solve, and print the table; what is done is kept on an interrupt."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--robots", nargs="+", default=list(QUADRUPEDS), metavar="NAME_OR_URDF")
-    parser.add_argument("--gaits", default=",".join(GAITS), help="names, with commas between")
+    parser.add_argument("--robots", nargs="+", metavar="NAME_OR_URDF", help="default: those of example-robot-data")
+    parser.add_argument("--gaits", help=f"names of {', '.join(GAITS)}, with commas between; default {ON_FOUR}")
+    parser.add_argument("--bipeds", action="store_true", help="robots on two legs walk")
     parser.add_argument("--engine", help="instead of the configuration's")
     parser.add_argument("--set", dest="overrides", action="append", default=[], metavar="KEY=VALUE")
     parser.add_argument("--out", type=Path, help="folder of the CSV")
     a = parser.parse_args()
-    gaits = [name.strip() for name in a.gaits.split(",") if name.strip()]
+    asked = a.gaits or ("biped walk" if a.bipeds else ON_FOUR)
+    gaits = [name.strip() for name in asked.split(",") if name.strip()]
     overrides = [*a.overrides, *([f"engine={a.engine}"] if a.engine else [])]
     rows: list[Row] = []
     try:
-        for robot in a.robots:
+        for robot in a.robots or (BIPEDS if a.bipeds else QUADRUPEDS):
             for row in rows_of(robot, gaits, overrides):
                 rows.append(row)
                 print(f"{row.robot} {row.gait}: {row.status}, {row.iterations} iterations {row.broken}", flush=True)

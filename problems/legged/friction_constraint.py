@@ -60,12 +60,15 @@ def _margins(
     first_rows: tuple[int, ...], per_unit: float, facets: int, forces: Rows, p: Mapping[str, Rows]
 ) -> list[Scalar]:
     """The left sides (C (1 + m)) of the inequalities of the module docstring, with the parameter friction (1)."""
-    angles = 2.0 * np.pi * np.arange(facets) / facets
-    directions = [(per_unit * float(np.cos(a)), per_unit * float(np.sin(a))) for a in angles]
-    inside = per_unit * float(np.cos(np.pi / facets))
     rows: list[Scalar] = []
     for at in first_rows:
-        rows.append(forces[at + 2] * per_unit)
-        for c, s in directions:
-            rows.append(forces[at + 2] * (p["friction"][0] * inside) - (forces[at] * c + forces[at + 1] * s))
+        f = [forces[at + i] * per_unit for i in range(3)]
+        rows += [f[2], *pyramid(f, p["friction"][0], facets)]
     return rows
+
+
+def pyramid(f: Sequence[Scalar], friction: Scalar, facets: int) -> list[Scalar]:
+    """The margins of a force (3) from the facets."""
+    angles = 2.0 * np.pi * np.arange(facets) / facets
+    held = f[2] * (friction * float(np.cos(np.pi / facets)))
+    return [held - (f[0] * float(np.cos(a)) + f[1] * float(np.sin(a))) for a in angles]

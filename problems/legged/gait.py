@@ -30,6 +30,8 @@ PATTERNS: dict[str, tuple[tuple[int, ...], ...]] = {
     "stand": ((),),
 }
 """Feet that swing together, in turn, by their places in (left front, right front, left hind, right hind)."""
+ON_TWO: dict[str, tuple[tuple[int, ...], ...]] = {"walk": ((1,), (0,)), "jump": ((0, 1),), "stand": ((),)}
+"""The same of bipeds, (left, right)."""
 
 
 class GaitPhase(NamedTuple):
@@ -114,15 +116,24 @@ class Gait(Checked):
 
     @classmethod
     def named(cls, name: str, feet: Sequence[str], **values: float) -> Gait:
-        """A gait of PATTERNS; ``feet``: left front, right front, left hind, right hind; ``values`` as of :meth:`in_turn`.
+        """A gait of PATTERNS, or of bipeds ON_TWO; ``values`` as of :meth:`in_turn`.
+
+        feet: left front, right front, left hind, right hind, or left, right.
 
         Raises UnknownName for another name, ValueError for another number of feet.
         """
         if name not in PATTERNS:
             raise unknown_name("gait", name, list(PATTERNS))
-        if len(feet) != 4:
-            raise ValueError(f"gait {name!r} needs four feet, left before right and front before hind; got {len(feet)}")
-        return cls.in_turn(feet, [[feet[i] for i in group] for group in PATTERNS[name]], **values)  # type: ignore[arg-type]
+        if len(feet) not in (2, 4):
+            raise ValueError(
+                f"gait {name!r} needs two feet or four, left before right and front before hind; got {len(feet)}"
+            )
+        patterns = ON_TWO if len(feet) == 2 else PATTERNS
+        if name not in patterns:
+            raise ValueError(
+                f"gait {name!r} needs four feet, there are {', '.join(feet)}; on two: {', '.join(patterns)}"
+            )
+        return cls.in_turn(feet, [[feet[i] for i in group] for group in patterns[name]], **values)  # type: ignore[arg-type]
 
     @classmethod
     def observed(

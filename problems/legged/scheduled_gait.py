@@ -1,13 +1,14 @@
-"""A quadruped walks by a schedule: trot, pace, bound, walk, with rigid contacts in phases or on soft ground.
+"""A robot walks by a schedule: trot, pace, bound, walk, on two legs or four, with rigid contacts in phases or on soft ground.
 
     minimize   sum_k dt/2 ( |s(x_k) - s_ref(t_k)|_Q^2 + |feet - feet_ref(t_k)|_wf^2 + w_u |u_k|^2 + |friction|_wc^2 )
                + 1/2 |s(x_N) - s_ref(T)|_P^2 + 1/2 |feet - feet_ref(T)|_Wf^2
 
-with the state s of :mod:`~problems.legged.base_state`, the references of :mod:`~problems.legged.gait` and the smooth friction
-cone of :mod:`~problems.legged.contact_terms`.  One gait gives two problems: ``contact = "rigid"``, phases in which the standing
-feet are held (Holonomic) with an impact where a foot lands, and "soft", one phase on soft ground with the same references.  A
-solution of the soft problem is a warm start for the rigid one.  The schedule may itself be that of a saved motion on soft
-ground (``schedule_of``), for example of a gait that :mod:`~problems.legged.quadruped_gait` has found.
+with the state s of :mod:`~problems.legged.base_state`, the references of :mod:`~problems.legged.gait` and the smooth friction cone
+of :mod:`~problems.legged.contact_terms`, or of :mod:`~problems.legged.wrench_cone` where feet stand flat.  One gait gives two
+problems: ``contact = "rigid"``, phases in which the standing feet are held (Holonomic) with an impact where a foot lands, and
+"soft", one phase on soft ground with the same references.  A solution of the soft problem is a warm start for the rigid one.  The
+schedule may itself be that of a saved motion on soft ground (``schedule_of``), for example of a gait that
+:mod:`~problems.legged.quadruped_gait` has found.
 """
 
 from __future__ import annotations
@@ -25,7 +26,9 @@ from dynamics_backends.rigid_body.batched import center_of_mass, frame_jacobian,
 from dynamics_backends.rigid_body.model.model import Model
 from dynamics_backends.systems.bodies.free_body import FreeBody
 from dynamics_backends.systems.bodies.rigid_body_map import MechanicalSystem
-from dynamics_backends.systems.constraints.constraint_kinds import PointContact
+from dynamics_backends.systems.constraints.constraint_diagnosis import dependences
+from dynamics_backends.systems.constraints.constraint_kinds import FrameContact, PointContact
+from dynamics_backends.systems.constraints.constraint_set import DAMPING, ConstraintSet
 from dynamics_backends.systems.constraints.holonomic import Holonomic
 from dynamics_backends.systems.contact.impact import Impact
 from dynamics_backends.systems.contact.soft_contact import SoftContact
@@ -36,6 +39,7 @@ from problems.legged.friction_constraint import friction_constraint
 from problems.legged.gait import FootReferences, Gait, Interval
 from problems.legged.gait_settings import Settings as Settings
 from problems.legged.walker import Standing
+from problems.legged.wrench_cone import wrench_constraint, wrench_cost
 from problems.task import BackendFactory, Task, position_of
 from trajopt.problem.impact_stage import ImpactStage
 
@@ -67,6 +71,21 @@ class _Walker(NamedTuple):
         """Height of the base [m]."""
         return float(self.x0[2])
 
+    @property
+    def marks(self) -> list[tuple[str, Triple]]:
+        """The points that tell where the feet are: foot, and point in its axes [m]; of a sole three, so that it is level."""
+        soles = self.standing.stance.soles
+        if not soles:
+            return [(foot, (0.0, 0.0, 0.0)) for foot in self.gait.feet]
+        return [(sole.frame, mark) for sole in soles for mark in sole.marks]
+
+    def marked(self, positions: Array) -> Array:
+        """Where the marks should be, (M, 3 marks) [m], for positions (M, F, 3) of the feet."""
+        feet, marks = zip(*self.marks, strict=True)
+        return (positions[:, [self.gait.feet.index(foot) for foot in feet]] + np.array(marks)).reshape(
+            len(positions), -1
+        )
+
 
 def build(settings: Settings, backend: BackendFactory) -> Task:
     """The task of these settings.
@@ -83,7 +102,7 @@ def build(settings: Settings, backend: BackendFactory) -> Task:
         outcome=lambda x: _outcome(walker, x),
         feet=s.feet,
         notes=walker.standing.notes(),
-        contact_limits=partial(contact_limits, ocp, s.friction),
+        contact_limits=partial(contact_limits, ocp, s.friction, soles=walker.standing.stance.soles),
     )
 
 
@@ -139,12 +158,32 @@ class _Stance(NamedTuple):
     def of(cls, w: _Walker, s: Settings, feet: tuple[str, ...], backend: BackendFactory) -> _Stance:
         if not feet:
             return cls(_sampled(backend, FreeBody(w.model), s), None, [], [])
-        contacts = [PointContact(foot, gains=s.gains) for foot in feet]
-        system, weight = Holonomic(w.model, contacts), s.foot_weights.friction
+        soles = [sole for sole in w.standing.stance.soles if sole.frame in feet]
+        Contact = FrameContact if soles else PointContact
+        contacts = [Contact(foot, gains=s.gains) for foot in feet]
+        damping = damping_of(w.model, contacts, w.x0)
+        system, weight = Holonomic(w.model, contacts, damping_ratio=damping), s.foot_weights.friction
         hard, count = s.cone == "constraint", len(s.feet)
-        cone = [friction_cost(system, feet, s.friction, weight, feet=count)] if weight and not hard else []
-        pyramid = [friction_constraint(system, feet, s.friction, feet=count)] if hard else []
-        return cls(_sampled(backend, system, s), ImpactStage(backend(Impact(w.model, contacts))), cone, pyramid)
+        cost = partial(wrench_cost, system, soles) if soles else partial(friction_cost, system, feet)
+        limit = partial(wrench_constraint, system, soles) if soles else partial(friction_constraint, system, feet)
+        cone = [cost(s.friction, weight, feet=count)] if weight and not hard else []
+        pyramid = [limit(s.friction, feet=count)] if hard else []
+        impact = ImpactStage(backend(Impact(w.model, contacts, damping_ratio=damping)))
+        return cls(_sampled(backend, system, s), impact, cone, pyramid)
+
+
+REDUNDANT = 1e-3
+"""Damping of contacts some rows of which follow from others: they give way by a thousandth of what the free robot would move."""
+
+
+def damping_of(model: Model, contacts: Sequence[PointContact | FrameContact], x: Array) -> float:
+    """The damping of these contacts [relative, see :mod:`~dynamics_backends.systems.constraints.constraint_set`].
+
+    Legs without a joint for it cannot part their feet sideways: on several such legs rows are redundant while the base is level,
+    and nearly so when it is not, where forces grow as they become independent. What contradiction is left, divided by the damping,
+    is a force.
+    """
+    return REDUNDANT if dependences(ConstraintSet(model, contacts), x) else DAMPING
 
 
 def _soft_phase(w: _Walker, s: Settings, backend: BackendFactory) -> to.Phase:
@@ -175,14 +214,16 @@ class _Terms(NamedTuple):
         own = s.foot_weights
         weight = np.select([r.landing[knots], r.swinging[knots]], [own.landing, own.swing], own.stance)
         base = self.base.updated(position=r.base[knots] + np.array([0.0, 0.0, w.height]))
-        goal = r.position[knots].reshape(len(weight), -1)
-        return [self.control, base, self.feet.updated(goal=goal, weight=weight.repeat(3, axis=1))]
+        goal, marks = w.marked(r.position[knots]), len(w.marks) // len(w.gait.feet)
+        return [self.control, base, self.feet.updated(goal=goal, weight=weight.repeat(3 * marks, axis=1) / marks)]
 
 
 def _terms_of_state(w: _Walker, s: Settings, weights: BaseWeights) -> tuple[to.CostTerm, to.CostTerm]:
     manifold = SoftContact(w.model, s.feet).manifold
     base = base_state_cost(w.model, manifold, weights.vector(len(w.joints)), w.joints, "posture", attitude=w.attitude)
-    return base, feet_cost(w.model, manifold, s.feet, w.references.position[-1].ravel(), s.foot_weights.terminal)
+    feet, marks = zip(*w.marks, strict=True)
+    goal, each = w.marked(w.references.position[-1:])[0], len(feet) // len(s.feet)
+    return base, feet_cost(w.model, manifold, feet, goal, s.foot_weights.terminal / each, marks=marks)
 
 
 def _terminal(w: _Walker, s: Settings) -> list[to.CostTerm]:
@@ -196,20 +237,21 @@ def _terminal(w: _Walker, s: Settings) -> list[to.CostTerm]:
 def _guess(w: _Walker, ocp: to.OCP) -> to.Guess:
     """The start, held by the feet that stand."""
     still = to.constant_guess(ocp)
-    torques = {stance: holding_torques(w.model, w.x0, stance) for stance in {i.stance for i in w.intervals}}
+    flat = bool(w.standing.stance.soles)
+    torques = {stance: holding_torques(w.model, w.x0, stance, flat) for stance in {i.stance for i in w.intervals}}
     for interval in w.intervals:
         during = (ocp.times[:-1] > w.dt * interval.first - 0.5 * w.dt) & (ocp.times[:-1] < w.dt * (interval.last - 0.5))
         still.us[during] = torques[interval.stance]
     return still
 
 
-def holding_torques(model: Model, x: Array, stance: Sequence[str]) -> Array:
-    """Joint torques (nu,) that hold the state x (nx,) on point contacts, by the least forces that carry the base."""
+def holding_torques(model: Model, x: Array, stance: Sequence[str], flat: bool = False) -> Array:
+    """Joint torques (nu,) that hold the state x (nx,) on point contacts, or flat feet, by the least forces that carry the base."""
     if not stance:
         return np.zeros(model.nv - 6)
     q = x[: model.nq]
     h = nonlinear_effects(model, q, np.zeros(model.nv))
-    J = np.concatenate([frame_jacobian(model, q, foot)[:3] for foot in stance])
+    J = np.concatenate([frame_jacobian(model, q, foot)[: 6 if flat else 3] for foot in stance])
     forces = np.linalg.lstsq(J[:, :6].T, h[:6], rcond=None)[0]
     return (h - J.T @ forces)[6:]
 

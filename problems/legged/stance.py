@@ -3,8 +3,8 @@
 The *place* of a foot is (foot - hip) / L, how far ahead of, to the left of, and above its hip it is, in leg lengths
 (:mod:`~problems.legged.legs`), so that robots of all sizes stand alike when their places are the same.  A posture for given places
 is found by inverse kinematics of each leg, the base held level.  Of several solutions those come first whose knees point to the
-middle of the robot, then those near to the neutral configuration or, for joints that may not be there, to the middle of their
-range.
+middle of the robot, or over flat feet forward, then those near to the neutral configuration or, for joints that may not be there,
+to the middle of their range.
 """
 
 from __future__ import annotations
@@ -19,11 +19,14 @@ import trajopt as to
 from dynamics_backends.protocol import Array
 from dynamics_backends.rigid_body.algorithms.kinematics import point_positions
 from dynamics_backends.rigid_body.model.model import Frame, Model
-from problems.legged.legs import Leg, heading, leg_of, lowest_ends, turned
+from dynamics_backends.rigid_body.model.model_builder import lock_joints
+from problems.legged.legs import Leg, heading, leg_of, lowest_ends, trunk, turned
+from problems.legged.soles import Sole, with_soles
+from problems.legged.sprawl import at_height
 from problems.task import position_of
 
-CROUCH = 0.75
-"""Height of the hips over the feet of a robot that stands, in leg lengths."""
+CROUCH, UPRIGHT = 0.75, 0.9
+"""Height of the hips over the feet of a robot that stands on four or more legs, and on flat feet, in leg lengths."""
 BASE = (7, 6)
 """Coordinates and velocities of a floating base."""
 ALL = 6
@@ -39,11 +42,13 @@ OUTWARD = 0.02
 @dataclass(frozen=True)
 class Stance:
     """The legs of a robot with a floating base. legs: in the order of the feet. heading: yaw [rad] of the direction in which the
-    robot faces, in its own frame."""
+    robot faces, in its own frame. soles: of feet that stand flat, on two legs that can hold them level; then the model has frames
+    there, and these are the feet."""
 
     model: Model
     legs: tuple[Leg, ...]
     heading: float = 0.0
+    soles: tuple[Sole, ...] = ()
 
     @classmethod
     def of(cls, model: Model, feet: Sequence[str] = ()) -> Stance:
@@ -55,7 +60,11 @@ class Stance:
             raise ValueError(f"{model.name} has a fixed base; load it with base = 'floating'")
         feet = tuple(feet) or lowest_ends(model)
         facing = heading(model, feet)
-        return cls(model, tuple(leg_of(model, foot, facing) for foot in feet), facing)
+        legs = tuple(leg_of(model, foot, facing) for foot in feet)
+        if len(legs) == 2 and all(len(leg.joints) >= ALL for leg in legs):
+            model, legs, soles = with_soles(model, legs, facing)
+            return cls(model, legs, facing, soles)
+        return cls(model, legs, facing)
 
     @property
     def feet(self) -> tuple[str, ...]:
@@ -75,9 +84,11 @@ class Stance:
     def posture(self, places: Array | None = None) -> Array:
         """Joints (nq - 7,) [rad] that put the feet in places (F, 3), default those under the hips; others stay at :meth:`rest`.
 
-        A leg without a joint for it stands beside its place sideways. Raises ValueError for a place out of reach.
+        A leg without a joint for it stands beside its place sideways, or where it reaches the height. Raises ValueError for a place
+        out of reach.
         """
-        wanted = np.tile([0.0, 0.0, -CROUCH], (len(self.legs), 1)) if places is None else places
+        height = UPRIGHT if self.soles else CROUCH
+        wanted = np.tile([0.0, 0.0, -height], (len(self.legs), 1)) if places is None else places
         joints = self.rest()
         for leg, place in zip(self.legs, wanted, strict=True):
             joints = self._with_foot(leg, place, joints)
@@ -115,6 +126,9 @@ class Stance:
             found = np.concatenate([one.solutions[0] for one in tried])
             if len(found):
                 return min(found, key=lambda q: (self._points_outward(leg, q), float(np.abs(q - joints).max())))
+        sprawled = at_height(self._bolted, leg, leg.hip[2] + leg.length * place[2], joints)
+        if sprawled is not None:
+            return sprawled
         raise ValueError(
             f"{leg.foot} of {self.model.name} cannot be at {np.round(place, 3).tolist()} leg lengths of {leg.length:.3g} m from "
             f"its hip: {min(one.position_error for one in tried):.2g} m remain; give the joints of another posture"
@@ -126,14 +140,30 @@ class Stance:
         return [joints + bend * np.eye(len(joints))[knee] for bend in (BEND, -BEND)]
 
     def _points_outward(self, leg: Leg, joints: Array) -> bool:
-        """Whether a knee lies on the side of its hip that is away from the middle of the robot."""
+        """Whether a knee lies on the side of its hip that is away from the middle of the robot, or of a flat foot behind it."""
         at = point_positions(self.model, self._level(joints)[:, None], [(leg.knee, (0.0, 0.0, 0.0))])[0][0, 0]
-        from_middle = leg.hip[0] - np.mean([other.hip[0] for other in self.legs])
+        from_middle = -1.0 if self.soles else leg.hip[0] - np.mean([other.hip[0] for other in self.legs])
         return bool((at - leg.hip[0]) * np.sign(np.round(from_middle, 6)) > OUTWARD * leg.length)
+
+    def on_legs_alone(self) -> Stance:
+        """The robot with the joints of no leg made rigid at :meth:`rest`. Raises ValueError where such a joint cannot be."""
+        moved = {i for leg in self.legs for i in leg.joints}
+        rest, first = self.rest(), BASE[0]
+        places = dict(zip(self.model.joint_names[1:], (self.model.q_index[1:] - first).tolist(), strict=True))
+        others = {name: float(rest[i]) for name, i in places.items() if i not in moved}
+        if not others:
+            return self
+        model = lock_joints(self.model, others)
+        return replace(self, model=model, legs=tuple(leg_of(model, foot, self.heading) for foot in self.feet))
 
     @cached_property
     def _bolted(self) -> Model:
-        return bolted(self.model)
+        """The robot on a fixed base, in which the joints of its trunk stay at :meth:`rest`."""
+        lower, upper = self.model.q_lower.copy(), self.model.q_upper.copy()
+        for b in trunk(self.model):
+            i = int(self.model.q_index[b])
+            lower[i] = upper[i] = self.rest()[i - BASE[0]]
+        return bolted(self.model.replace(q_lower=lower, q_upper=upper))
 
 
 def bolted(model: Model) -> Model:
@@ -141,7 +171,7 @@ def bolted(model: Model) -> Model:
     nq, nv = BASE
     cut: Mapping[str, int] = dict.fromkeys(_OF_BODIES, 1) | {"q_lower": nq, "q_upper": nq} | dict.fromkeys(_OF_DOFS, nv)
     parts = {name: getattr(model, name)[first:] for name, first in cut.items()}
-    frames = tuple(Frame(f.name, f.body - 1, f.R, f.p, f.kind) for f in model.frames)
+    frames = tuple(Frame(f.name, max(f.body - 1, -1), f.R, f.p, f.kind) for f in model.frames)
     return replace(model, **{**parts, "parent": model.parent[1:] - 1, "frames": frames, "coupling": None})
 
 

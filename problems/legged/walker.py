@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import numpy as np
 
 from dynamics_backends.protocol import Array
 from dynamics_backends.rigid_body.model.model import Model
+from dynamics_backends.rigid_body.robots import named_posture
 from problems.legged.similarity import Scale
 from problems.legged.stance import Stance
 from problems.task import Checked, Checks, load_floating_base
@@ -46,7 +47,7 @@ class Standing(NamedTuple):
         weight = self.model.total_mass * float(np.linalg.norm(self.model.gravity))
         return weight / len(self.stance.legs)
 
-    def posture(self, joints: tuple[float, ...], key: str) -> Array:
+    def posture(self, joints: str | tuple[float, ...], key: str) -> Array:
         """A posture (nq - 7,) that is given for the reference robot, or for this one: the feet in the same places, in leg lengths.
 
         key: what it is called in errors. Raises ValueError for another number of joints.
@@ -68,13 +69,14 @@ class Standing(NamedTuple):
     def notes(self) -> tuple[str, ...]:
         """How the robot stands, and what its numbers were multiplied by, for `validate`."""
         model, s = self.model, self.stance
-        told = f"{model.name} stands on {', '.join(s.feet)}, its base {self.q[2]:.3f} m high on legs of {s.leg_length:.3f} m"
-        if self.reference is None:
-            return (told,)
-        return (
-            told,
-            f"numbers are those of {self.reference.model.name} carried over to {model.name}: {self.scale.sentence()}",
-        )
+        told = [
+            f"{model.name} stands on {', '.join(s.feet)}, its base {self.q[2]:.3f} m high on legs of {s.leg_length:.3f} m"
+        ]
+        told += [sole.sentence for sole in s.soles]
+        if self.reference is not None:
+            of = self.reference.model.name
+            told.append(f"numbers are those of {of} carried over to {model.name}: {self.scale.sentence()}")
+        return tuple(told)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -82,14 +84,17 @@ class LeggedRobot(Checked):
     """Settings of the robot.
 
     robot: a bundled name, "erd:NAME", or the path of a URDF or MJCF file. feet: frames that touch the ground, left front, right
-    front, left hind, right hind; default those found. joints: of the posture [rad]; default the feet under the hips.
+    front, left hind, right hind; default those found. joints: of the posture [rad], or the name of a posture of the
+    robot's SRDF; default the feet under the hips.
+    other_joints: those of no leg, "free" or "rigid" at their neutral places.
     sized_for: the robot that all numbers, ``joints`` among them, were found for, by name; where it is another one, they are carried
     over by dynamic similarity (:mod:`~problems.legged.similarity`). Default: the robot itself.
     """
 
     robot: str = "hyq"
     feet: tuple[str, ...] = ()
-    joints: tuple[float, ...] = ()
+    joints: str | tuple[float, ...] = ()
+    other_joints: Literal["free", "rigid"] = "free"
     sized_for: str = ""
 
     def checks(self) -> Checks:
@@ -101,20 +106,29 @@ class LeggedRobot(Checked):
         Raises UnknownName for a robot or a foot, FileNotFoundError, URDFError, ValueError for feet that cannot be found and for a
         posture that does not fit.
         """
-        stance = Stance.of(load_floating_base(self.robot), self.feet)
+        stance = self._stance(self.robot, self.feet)
         if self.sized_for in ("", self.robot):
             joints = _posture(stance.model, self.joints, "joints") if self.joints else stance.posture()
             return Standing(stance, joints)
-        other = Stance.of(load_floating_base(self.sized_for))
+        other = self._stance(self.sized_for)
         reference = Standing(other, _posture(other.model, self.joints, "joints") if self.joints else other.posture())
         scale = Scale(stance.model.total_mass / other.model.total_mass, stance.leg_length / other.leg_length)
         found = Standing(stance, stance.rest(), scale, reference)
         alike = len(other.legs) == len(stance.legs)
         return found._replace(joints=stance.posture(other.places(reference.joints) if alike else None))
 
+    def _stance(self, robot: str, feet: tuple[str, ...] = ()) -> Stance:
+        stance = Stance.of(load_floating_base(robot), feet)
+        return stance.on_legs_alone() if self.other_joints == "rigid" else stance
 
-def _posture(model: Model, joints: tuple[float, ...], key: str) -> Array:
+
+def _posture(model: Model, joints: str | tuple[float, ...], key: str) -> Array:
     names = model.q_names[7:]
+    if isinstance(joints, str):
+        try:
+            return named_posture(model, joints)[7:]
+        except FileNotFoundError as error:
+            raise ValueError(f"{key} = {joints!r}: {error}") from error
     if len(joints) != len(names):
         raise ValueError(f"{key} has {len(joints)} entries; {model.name} has {len(names)} joints: {', '.join(names)}")
     return np.array(joints, dtype=float)

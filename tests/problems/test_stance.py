@@ -8,6 +8,7 @@ import pytest
 from dynamics_backends.names import UnknownName
 from problems.legged.legs import lowest_ends
 from problems.legged.stance import CROUCH, Stance, bolted
+from problems.legged.walker import LeggedRobot
 from problems.robots import ERD_PACKAGE, erd_names, load_robot
 from problems.task import position_of
 
@@ -107,3 +108,14 @@ def test_a_bolted_robot_moves_as_the_floating_one_does_with_its_base_held():
     q = np.concatenate([np.zeros(6), [1.0], joints])
     for foot in FEET["hyq"]:
         assert np.allclose(position_of(bolted(model), foot, joints), position_of(model, foot, q), atol=1e-14)
+
+
+@needs_erd
+def test_a_posture_is_taken_by_name_from_the_srdf():
+    named = LeggedRobot(robot="erd:hyq", joints="standing").stand()
+    values = dict(zip(named.model.q_names[7:], named.joints, strict=True))
+    assert values["lf_kfe_joint"] == pytest.approx(-values["lh_kfe_joint"]) and values["lf_kfe_joint"] != 0.0
+    with pytest.raises(UnknownName, match="standing"):
+        LeggedRobot(robot="erd:hyq", joints="stending").stand()
+    with pytest.raises(ValueError, match="no SRDF belongs to"):
+        LeggedRobot(robot="hyq", joints="standing").stand()

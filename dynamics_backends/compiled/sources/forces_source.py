@@ -26,7 +26,7 @@ from dynamics_backends.compiled.sources.constrained_source import (
 )
 from dynamics_backends.compiled.sources.traced_source import TracedDynamics, by_rows
 from dynamics_backends.deferred import deferred
-from dynamics_backends.systems.constraints.constraint_kinds import BoundFrame
+from dynamics_backends.systems.constraints.constraint_kinds import is_shifted
 from dynamics_backends.systems.constraints.holonomic import Holonomic
 from dynamics_backends.systems.contact.contact_forces import ConstraintForces
 
@@ -56,7 +56,7 @@ def solved_in_loops(map: Any, *, second: bool = False) -> bool:
         isinstance(map, ConstraintForces)
         and isinstance(map.system, Holonomic)
         and (second or map.n_out > STRAIGHT_UP_TO)
-        and not any(isinstance(c, BoundFrame) for c in map.system.constraints.bound)
+        and not any(is_shifted(c) for c in map.system.constraints.bound)
     )
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import Literal, NamedTuple
 
@@ -29,11 +29,15 @@ class LinkShapes(NamedTuple):
 
 
 def urdf_shapes(
-    source: str | os.PathLike[str], purpose: Purpose = "visual", triangles: int | None = None
+    source: str | os.PathLike[str],
+    purpose: Purpose = "visual",
+    triangles: int | None = None,
+    links: Collection[str] | None = None,
 ) -> LinkShapes:
     """The shapes of a URDF file, or of URDF text; meshes need the package trimesh.
 
-    triangles: the meshes are simplified, each to its equal share of about as many; None: as they are.
+    triangles: the meshes are simplified, each to its equal share of about as many; None: as they are. links: those asked for,
+    default all.
 
     Each missing mesh file is named once, with the links that it leaves without it. Raises URDFError for wrong elements,
     ModuleNotFoundError where trimesh is needed and not installed.
@@ -41,7 +45,8 @@ def urdf_shapes(
     root = read_xml(source)
     folder = None if is_text(source) else Path(source).resolve().parent
     materials = {m.string("name"): _own_color(m) for m in root.all("material")}
-    elements = [(link.string("name"), element) for link in root.all("link") for element in link.all(purpose)]
+    asked = [link for link in root.all("link") if links is None or link.string("name") in links]
+    elements = [(link.string("name"), element) for link in asked for element in link.all(purpose)]
     share = None if triangles is None else max(triangles // max(len(elements), 1), LEAST)
     placed: list[PlacedShape] = []
     missing: dict[str, list[str]] = {}

@@ -104,3 +104,13 @@ def srdf_beside(urdf: str | os.PathLike) -> Path:
         return there[0]
     found = f"there are {', '.join(file.name for file in there)}" if there else "there is none"
     raise FileNotFoundError(f"no SRDF belongs to {urdf} ({found}): put {urdf.stem}.srdf beside it")
+
+
+def reference_posture(model: Model, name: str) -> np.ndarray:
+    """The configuration (nq,) of a posture of the SRDF that belongs to the robot's file.
+
+    Raises FileNotFoundError where there is none, and what reading it and :meth:`SRDF.posture` raise.
+    """
+    if not model.source:
+        raise FileNotFoundError("a reference posture is read from the SRDF beside a robot's URDF, and there is no file")
+    return load_srdf(srdf_beside(model.source)).posture(model, name)

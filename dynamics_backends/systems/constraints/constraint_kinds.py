@@ -26,10 +26,16 @@ from dynamics_backends.rigid_body.algorithms.pose_error import (
     pose_error_slopes,
 )
 from dynamics_backends.rigid_body.contact.constraints import FrameSide, PointSide, RelationSide, Side
-from dynamics_backends.rigid_body.contact.contact_points import Point, point_of_frame
+from dynamics_backends.rigid_body.contact.contact_points import Point, field_at, point_of_frame
+from dynamics_backends.rigid_body.contact.frame_contact import (
+    FrameContactSide,
+    add_turned,
+    force_about_origin,
+    rows_at,
+)
 from dynamics_backends.rigid_body.model.model import Model
 from dynamics_backends.rigid_body.passes.field_access import row
-from dynamics_backends.rigid_body.spatial.spatial import Force, Transform, Vec, leaves, rotation_of_quaternion
+from dynamics_backends.rigid_body.spatial.spatial import Force, Motion, Transform, Vec, leaves, rotation_of_quaternion
 from dynamics_backends.scalar import Rows, Scalar
 
 Gains = tuple[float, float]
@@ -37,7 +43,8 @@ Gains = tuple[float, float]
 
 _XYZ = ("x", "y", "z")
 _SIX = ("rx", "ry", "rz", "x", "y", "z")
-"""Names of the rows of a point, and of a frame."""
+_AT_ORIGIN = (*_SIX[3:], *_SIX[:3])
+"""Names of the rows of a point, of a loop of frames, and of a frame in contact."""
 
 
 class Error(NamedTuple):
@@ -169,6 +176,46 @@ class BoundFrame(BoundConstraint):
 
 
 @dataclass(frozen=True)
+class BoundFrameContact(BoundFrame):
+    """A frame and a pose in the world, with rows at the frame's origin (dynamics_backends.rigid_body.contact.frame_contact)."""
+
+    def sides(self, fields: Mapping[str, Any], v: Rows) -> list[Side]:
+        point = Point(self.name, self.a.body, (0.0, 0.0, 0.0))
+        return [FrameContactSide(self.model, fields, point, self._origin(fields))]
+
+    def error(self, fields: Mapping[str, Any], q: Rows, p: Mapping[str, Rows]) -> Error:
+        value, slopes = super().error(fields, q, p)
+        moved = [rows_at(self._origin(fields), _motion(x)) for x in (value, *slopes.values())]
+        return Error(moved[0], dict(zip(slopes, moved[1:], strict=True)))
+
+    def add_error_second(
+        self, qq: list[list[Scalar]], fields: Mapping[str, Any], q: Rows, p: Mapping[str, Rows], weights: list[Scalar]
+    ) -> None:
+        origin = self._origin(fields)
+        super().add_error_second(qq, fields, q, p, force_about_origin(origin, weights))
+        slopes = super().error(fields, q, p).slopes
+        levers = {j: field_at(row(fields["S"], j), origin) for j in slopes}
+        turns = {j: Vec(*x[:3]) * self.gains[0] for j, x in slopes.items()}
+        add_turned(qq, levers, turns, Vec(*weights[:3]), symmetric=True)
+
+    def reported(self, fields: Mapping[str, Any], force: list[Scalar]) -> list[Scalar]:
+        """The wrench [force; moment] at the frame's origin in world axes: what is solved for."""
+        return force
+
+    def _origin(self, fields: Mapping[str, Any]) -> Vec:
+        return (row(fields["X"], self.a.body).components() @ self.a.pose).p
+
+
+def is_shifted(constraint: BoundConstraint) -> bool:
+    """Whether a force is reported at another place than where it is solved for: of loops of frames."""
+    return isinstance(constraint, BoundFrame) and not isinstance(constraint, BoundFrameContact)
+
+
+def _motion(rows: list[Scalar]) -> Motion:
+    return Motion(Vec(*rows[:3]), Vec(*rows[3:]))
+
+
+@dataclass(frozen=True)
 class BoundRelation(BoundConstraint):
     """One coordinate follows another."""
 
@@ -214,7 +261,7 @@ class FrameContact:
     def bind(self, model: Model) -> BoundConstraint:
         """Raises UnknownName for an unknown frame, ValueError for one of the world."""
         place = _place(model, self.frame)
-        return BoundFrame(model, self.name or self.frame, _SIX, self.gains, place, None, self.reference)
+        return BoundFrameContact(model, self.name or self.frame, _AT_ORIGIN, self.gains, place, None, self.reference)
 
 
 @dataclass(frozen=True)

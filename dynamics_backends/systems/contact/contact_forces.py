@@ -5,7 +5,8 @@
 
 Rows are those of the system's ``outputs``, constraint by constraint, in world axes.  First derivatives are the system's own:
 of soft contacts F_p dp + F_w dw, of constraints the second part of the solution of the equations of constrained
-motion.  A wrench is reported at the origin p of its frame, m = n - p x f, so dm = dn - dp x f - p x df.
+motion.  A wrench is reported at the origin p of its frame: that of a contact is solved for there; that of a loop, solved for about
+the working origin, is moved, m = n - p x f, so dm = dn - dp x f - p x df.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from dynamics_backends.rigid_body.spatial.spatial import Vec
 from dynamics_backends.scalar import Rows, Scalar
 from dynamics_backends.systems.bodies.rigid_body_map import RigidBodyMap
 from dynamics_backends.systems.constraints.constrained_derivatives import curvature, through_solution
-from dynamics_backends.systems.constraints.constraint_kinds import BoundFrame
+from dynamics_backends.systems.constraints.constraint_kinds import BoundFrame, is_shifted
 from dynamics_backends.systems.constraints.constraint_set import Held
 from dynamics_backends.systems.constraints.holonomic import Holonomic
 from dynamics_backends.systems.contact.soft_contact import SoftContact
@@ -74,7 +75,7 @@ class ConstraintForces(RigidBodyMap):
         rows: list[Rows] = []
         for h in s.held:
             own = h.own(df)
-            rows += _at_frame(h, s.fields, h.own(s.forces), own, zero) if isinstance(h.bound, BoundFrame) else own
+            rows += _at_frame(h, s.fields, h.own(s.forces), own, zero) if is_shifted(h.bound) else own
         return Partials(sm.concatenate(values), [r[: 2 * n] for r in rows], [r[2 * n :] for r in rows])
 
     def bent(self, x: Rows, u: Rows, t: Scalar, p: Mapping[str, Rows], phi: Rows) -> Contraction:

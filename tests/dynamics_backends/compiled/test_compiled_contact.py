@@ -14,11 +14,13 @@ from dynamics_backends.compiled.sources.traced_source import TooLong
 from dynamics_backends.protocol import unwrapped
 from dynamics_backends.registry import make_backend
 from dynamics_backends.systems.bodies.free_body import FreeBody
-from dynamics_backends.systems.constraints.constraint_kinds import JointRelation, PointContact
+from dynamics_backends.systems.constraints.constraint_kinds import FrameContact, JointRelation, PointContact
 from dynamics_backends.systems.constraints.holonomic import Holonomic
 from dynamics_backends.systems.contact.impact import Impact
 from problems.legged.contact_terms import friction_cost
 from problems.legged.friction_constraint import friction_constraint
+from problems.legged.soles import Sole
+from problems.legged.wrench_cone import wrench_cost
 from trajopt import OCP, Phase, SampledSystem, softened, state_cost
 from trajopt.problem.impact_stage import ImpactStage
 from trajopt.stage.compiled_stages import CompiledStages
@@ -70,6 +72,27 @@ def test_functions_of_forces_in_loops(monkeypatch):
     assert_same_expansion(on_a_pyramid())
     assert_same_expansion(on_a_pyramid(), "exact")
     assert_same_rollout(on_a_pyramid(), SHOOTING["single"])
+
+
+def test_functions_of_wrenches_in_loops():
+    """The cone of a flat foot, whose wrench is solved for at its origin."""
+    assert_same_expansion(on_a_sole())
+    assert_same_expansion(on_a_sole(), "exact")
+
+
+def on_a_sole():
+    """The hop on a foot that keeps its pose, with the cone of a sole."""
+    ocp = hop()
+    standing = ocp.phases[0]
+    model = unwrapped(standing.dynamics.backend.map).model
+    system = Holonomic(model, [FrameContact(FOOT, gains=(0.0, 20.0))], actuated=model.dof_names[6:])
+    cone = wrench_cost(system, [Sole(FOOT, 0.1, 0.2, 0.05, 0.06)], 0.3, 2.0, least=0.5, feet=1)
+    assert solved_in_loops(cone.residual.inner, second=True)
+    dynamics = SampledSystem(make_backend(system, "analytic", engine="numpy"), "semi_implicit_euler")
+    first, last = (
+        replace(phase, dynamics=dynamics, terms=(*phase.terms[:2], cone)) for phase in (standing, ocp.phases[3])
+    )
+    return replace(ocp, phases=(first, *ocp.phases[1:3], last))
 
 
 def on_a_pyramid():

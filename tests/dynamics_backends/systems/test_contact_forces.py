@@ -62,13 +62,18 @@ def test_trees_of_all_joints():
         assert methods_agree(forces, x, u, methods=("complex_step", "forward_ad")) < 1e-10
 
 
-def test_second_derivatives_of_constraint_forces():
+HELD = {
+    "points": [PointContact(foot, gains=GAINS, reference=(0.1, 0.2, 0.0)) for foot in FEET[:2]],
+    "frame": [FrameContact("lf_foot", reference=POSE, gains=GAINS), PointContact("rh_foot", gains=(0.0, 5.0))],
+}
+
+
+@pytest.mark.parametrize("kind", HELD)
+def test_second_derivatives_of_constraint_forces(kind):
     """Closed form against forward differentiation of the solution of the equations of motion."""
-    forces = ConstraintForces(
-        Holonomic(hyq(), [PointContact(foot, gains=GAINS, reference=(0.1, 0.2, 0.0)) for foot in FEET[:2]])
-    )
+    forces = ConstraintForces(Holonomic(hyq(), HELD[kind]))
     x, u, _ = arguments(forces, FEET)
-    phi = np.random.default_rng(4).standard_normal((len(x), 6))
+    phi = np.random.default_rng(4).standard_normal((len(x), forces.n_out))
     _, expected = make_backend(forces, "forward_ad", engine="numpy").hessian_contraction(x, u, 0.0, {}, phi)
     found = forces.bent(x.T, u.T, np.zeros(len(x)), {}, phi.T)
     for rows, block in zip(found, expected, strict=True):

@@ -58,7 +58,8 @@ def test_convergence_names_the_tests_that_fired(solver):
 
 @pytest.mark.parametrize("solver", SOLVERS)
 def test_unreachable_tolerance_ends_at_the_precision_limit(solver):
-    solution = solve(_problem(), options={"gradient_tolerance": 1e-30, "max_iterations": 1000}, solver=solver)
+    unreachable = {"gradient_tolerance": 1e-30, "kkt_tolerance": 1e-30}
+    solution = solve(_problem(), options={**unreachable, "max_iterations": 1000}, solver=solver)
     assert solution.status.code is StatusCode.PRECISION_LIMIT
     assert solution.status.kkt <= 1e-6 and solution.status.success  # the optimum, as far as numbers go
     assert solution.history[-1].gradient < 1e-10

@@ -1,5 +1,6 @@
 """The shooting solvers on textbook problems with known or independently computed solutions."""
 
+from dataclasses import replace
 from itertools import pairwise
 
 import numpy as np
@@ -184,7 +185,7 @@ def test_exact_hessian_of_the_cost_reaches_the_same_optimum_in_fewer_iterations(
 
 def test_gradient_reaches_rounding_level():
     ocp = pendulum_swing_up()
-    solution = solve(ocp, options={"gradient_tolerance": 1e-12, "max_iterations": 500})
+    solution = solve(ocp, options={"gradient_tolerance": 1e-12, "kkt_tolerance": 1e-16, "max_iterations": 500})
     assert solution.status.code is StatusCode.CONVERGED
     lq = StageEvaluator(ocp).expand(solution.xs, solution.us).lq
     assert np.abs(reduced_gradient(lq)).max() <= 1e-12
@@ -279,3 +280,15 @@ def test_bounds_that_are_met_while_gaps_close(name):
     assert np.abs(solution.us).max() <= 12.0
     assert max(r.constraint_violation for r in solution.history) == 0.0
     check_optimum(ocp, solution)
+
+
+def test_the_scaled_measure_ends_a_solve_as_well_as_the_gradient():
+    """A gradient in units of a cost a million times as large falls below no tolerance; the measure has no units."""
+    ocp = pendulum_swing_up()
+    terms = [replace(t, weight=1e6 * t.weight) for t in ocp.phases[0].terms]
+    final = tuple(replace(t, weight=1e6 * t.weight) for t in ocp.terminal)
+    large = replace(ocp, phases=(replace(ocp.phases[0], terms=tuple(terms)),), terminal=final)
+    found, same = (solve(p, options={"gradient_tolerance": 1e-9, "max_iterations": 500}) for p in (ocp, large))
+    assert same.status.code is StatusCode.CONVERGED and same.status.kkt <= 1e-8
+    assert same.history[-1].gradient > 1e-6
+    assert abs(same.iterations - found.iterations) <= 2

@@ -12,8 +12,8 @@ from trajopt.lq.lq_solver import LQSolver
 from trajopt.solvers.options import SLQOptions
 from trajopt.stage.evaluation import Candidates, Direction, Evaluator, Expansion, Shooting
 
-FALLEN = 1e3
-"""A guess whose open-loop roll-out costs that many times more than it promised is held by feedback."""
+FALLEN = 2.0
+"""A guess whose open-loop roll-out costs that many times more than it promised is held by feedback, where that costs less."""
 HOLDING = 1e-6
 """Regularization of the gains that hold a guess."""
 GAP_ROUNDING = 2e-14
@@ -107,13 +107,17 @@ def second_order(iterate: Iterate, step: Step, defects: Array, lq_solver: LQSolv
 
 
 def held_rollout(xs: Array, us: Array, nodes: Shooting, evaluator: Evaluator, lq_solver: LQSolver) -> Candidates | None:
-    """A guess rolled out under the gains of its LQ problem; None where that is not finite."""
+    """A guess rolled out under the policy of its LQ problem, or under its gains alone, whichever costs less; None where neither is
+    finite."""
     lq = evaluator.expand(xs, us).lq
     if not lq_solver.is_finite(lq):
         return None
     policy = lq_solver.solve_riccati(lq, HOLDING)
     if policy.failed_at is not None:
         return None
-    still = Direction(np.zeros_like(lq.q), np.zeros_like(us), policy.K, np.zeros_like(lq.d))
-    found = evaluator.rollout(xs, us, still, np.zeros(1), nodes)
-    return found if np.isfinite(found.cost[0]) else None
+    tried = [
+        evaluator.rollout(xs, us, Direction(np.zeros_like(lq.q), du, policy.K, np.zeros_like(lq.d)), np.ones(1), nodes)
+        for du in (np.zeros_like(us), policy.k)
+    ]
+    finite = [c for c in tried if np.isfinite(c.cost[0])]
+    return min(finite, key=lambda c: float(c.cost[0]), default=None)

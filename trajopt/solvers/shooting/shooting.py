@@ -54,6 +54,9 @@ from trajopt.validation.validation import refuse_constraints
 if TYPE_CHECKING:
     from trajopt.solvers.shooting.compiled_iteration import CompiledIteration
 
+NEARLY = 100.0
+"""The scaled measure is asked for where that of the last iterate was below so many times its tolerance."""
+
 
 class ShootingLoop:
     """One solve. ``run`` may be called once; it always returns a Solution, also after Ctrl-C.
@@ -152,7 +155,8 @@ class ShootingLoop:
             first = self.evaluator.rollout(xs, us, still, np.zeros(1), nodes)
             follows = len(nodes.nodes) < N  # where every knot is a node, no state follows from another
             if follows and not first.cost[0] <= FALLEN * max(1.0, abs(float(self.evaluator.expand(xs, us).cost))):
-                first = held_rollout(xs, us, nodes, self.evaluator, self.lq_solver) or first
+                held = held_rollout(xs, us, nodes, self.evaluator, self.lq_solver)
+                first = held if held is not None and not first.cost[0] <= held.cost[0] else first
         xs, us = first.xs[0], first.us[0]
         return self._expanded(xs, us, self.preferred.evaluator) or self._non_finite(xs, us)
 
@@ -171,11 +175,18 @@ class ShootingLoop:
         o = self.options
         if at.stop <= 1.0:
             return verdicts.converged(self.iteration, at.gradient, at.defect, o)
+        if self._nearly_optimal(at) and (kkt := self._kkt(at)) <= o.kkt_tolerance:
+            return verdicts.optimal(self.iteration, kkt, at.gradient, at.defect)
         if self.iteration >= o.max_iterations:
             return verdicts.max_iterations(at.gradient, at.defect, o)
         if o.time_limit is not None and time.perf_counter() - self.began > o.time_limit:
             return verdicts.time_limit(self.iteration, at.gradient, at.defect, o)
         return None
+
+    def _nearly_optimal(self, at: Iterate) -> bool:
+        """Whether the scaled measure is worth a look: the iterate before had a small one."""
+        told, o = self.journal.records, self.options
+        return bool(told) and told[-1].kkt <= NEARLY * o.kkt_tolerance and at.defect <= o.defect_tolerance
 
     def _advance(self, at: Iterate) -> Status | None:
         """One iteration: a direction, a search along it, the next iterate."""
