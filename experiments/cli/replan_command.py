@@ -62,7 +62,7 @@ def replan(
     """Replan while a plant moves, as the table [replan] of CONFIG says; save a log, pictures and an animation."""
     if folder is not None:
         if config is not None or plant is not None or realtime or overrides or urdf is not None or viewed or video:
-            fail("--replay repeats a run as it was: only --out goes with it")
+            fail("--replay repeats a run as it was: give it without CONFIG and all other options but --out")
         _replay(Path(folder), out)
         return
     if config is None:

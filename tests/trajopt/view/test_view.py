@@ -117,7 +117,7 @@ def test_the_page_holds_its_scene_and_asks_no_network(arm, tmp_path):
 
 
 needs_browser = pytest.mark.skipif(CHROMIUM is None, reason="no Chromium is installed")
-MOVED = 0.004
+MOVED = 0.001
 """The mean change of a scene's colors by a robot that moves; that of a scene at rest is a tenth of it at most."""
 SLIDER = "document.querySelector('[role=slider]')"
 
