@@ -10,7 +10,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check --no-input -qq
 DEMO_OUT := out/demo
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo test lint format bench docs docs-links pictures clean
+.PHONY: help venv demo test lint format bench docs docs-quick docs-links pictures clean
 
 help:
 	@echo 'make demo    solve the UR5 reach and draw its pictures in $(DEMO_OUT)'
@@ -19,6 +19,7 @@ help:
 	@echo 'make format  rewrite the sources in the project format'
 	@echo 'make bench   all benchmarks: accuracy, orders, times beside peers, gaits, solvers (tens of minutes)'
 	@echo 'make docs    build the documentation into docs/_build/html; its examples run, warnings are errors'
+	@echo 'make docs-quick  the same without most of the gallery, in a fraction of the time'
 	@echo 'make docs-links  check the links to other sites (needs a network)'
 	@echo 'make pictures  draw the pictures of README.md again'
 	@echo 'make venv    only set up $(VENV) (the targets above do so themselves)'
@@ -91,6 +92,11 @@ SPHINX = $(BIN)/python -m sphinx -W --keep-going -q -j 2 -d docs/_build/doctrees
 docs: $(DOCS_STAMP)
 	@$(SPHINX) -b html docs docs/_build/html </dev/null
 	@echo 'The documentation is in docs/_build/html/index.html'
+
+# The whole site but the gallery, of which one configuration is solved: what continuous integration builds.
+docs-quick: $(DOCS_STAMP)
+	@$(SPHINX) -D gallery_only=cart_pole_swing_up -b html docs docs/_build/quick </dev/null
+	@echo 'The documentation without its gallery is in docs/_build/quick/index.html'
 
 docs-links: $(DOCS_STAMP)
 	@$(SPHINX) -b linkcheck docs docs/_build/linkcheck </dev/null

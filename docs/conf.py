@@ -22,6 +22,7 @@ for threads in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
 import docstrings  # noqa: E402
 import notebooks  # noqa: E402
 import public_api  # noqa: E402
+import site_check  # noqa: E402
 
 project = "trajopt"
 author = "the trajopt authors"
@@ -37,7 +38,6 @@ extensions = [
     "sphinx_click",
     "sphinx_copybutton",
     "sphinx_design",
-    "sphinxcontrib.mermaid",
 ]
 root_doc = "index"
 exclude_patterns = ["_build", "generated/notebooks", "extensions", "pictures"]
@@ -47,12 +47,11 @@ suppress_warnings = ["mystnb.unknown_mime_type"]
 # -- notebooks -----------------------------------------------------------------------------------------------
 nb_execution_mode = "cache"
 nb_execution_cache_path = str(HERE / "_build" / "notebooks")
-nb_execution_timeout = 300
+nb_execution_timeout = 1200
 nb_execution_raise_on_error = True
 nb_merge_streams = True
 myst_enable_extensions = ["amsmath", "colon_fence", "deflist", "dollarmath", "substitution"]
 myst_heading_anchors = 3
-myst_fence_as_directive = ["mermaid"]
 
 # -- reference -----------------------------------------------------------------------------------------------
 autodoc_member_order = "bysource"
@@ -184,6 +183,14 @@ def copy_scenes(app: Any, error: Exception | None) -> None:
             shutil.copyfile(source, Path(app.outdir) / folder / scene)
 
 
+def check_site(app: Any, error: Exception | None) -> None:
+    """No page may need a network, or lead nowhere."""
+    if error is None and app.builder.name == "html":
+        found = list(site_check.complaints(Path(app.outdir)))
+        if found:
+            raise RuntimeError("\n".join(["the site is not whole:", *found]))
+
+
 def copy_mathjax(app: Any, error: Exception | None) -> None:
     """MathJax with its glyphs as curves: one file."""
     if error is None and app.builder.name == "html":
@@ -201,4 +208,5 @@ def setup(app: Any) -> dict[str, bool]:
     app.connect("missing-reference", resolve)
     app.connect("build-finished", copy_scenes)
     app.connect("build-finished", copy_mathjax)
+    app.connect("build-finished", check_site)
     return {"parallel_read_safe": True}

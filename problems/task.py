@@ -18,6 +18,7 @@ import numpy as np
 
 from dynamics_backends.protocol import Array, DynamicsBackend, Map
 from dynamics_backends.rigid_body.batched import frame_placement
+from dynamics_backends.rigid_body.geometry.scene import Scene
 from dynamics_backends.rigid_body.mjcf.source import MJCFWarning
 from dynamics_backends.rigid_body.model.model import STANDARD_GRAVITY, Model
 from problems.robots import is_path, load_robot
@@ -82,6 +83,7 @@ class Task:
     contact_limits: what contacts do in states (N + 1, nx) under controls (N, nu) that none can.
     outcome: sentences about a final state (nx,), for example how far from its goal it is.
     clock: of problems with free durations, the times (N + 1,) [s] of states (N + 1, nx), for pictures; else None.
+    scene: what stands around the robot, for pictures.
     other_guesses: that may lead to other local optima.
     refined: looks at a solution, of problems that are solved again where their constraints have overlooked something; or None.
     latest: of such problems, the one that was solved last.
@@ -103,6 +105,7 @@ class Task:
     other_guesses: tuple[Guess, ...] = ()
     refined: Callable[[Solution], Refined] | None = None
     latest: Callable[[], OCP] | None = None
+    scene: Scene | None = None
 
     @cached_property
     def guess(self) -> Guess:

@@ -321,5 +321,7 @@ from trajopt.validation.validation import (
 from trajopt.view.motion import Marks as Marks
 from trajopt.view.view import (
     view as view,
+    watch as watch,
     write_animation as write_animation,
+    write_video as write_video,
 )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import os
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -36,7 +37,8 @@ if TYPE_CHECKING:
     from experiments.analysis.check import Line
     from experiments.config.config import Config
     from problems.task import Task
-    from trajopt import Guess, Solution
+    from trajopt import Guess, IterationRecord, Solution
+    from trajopt.view.watch import Watch
 
 WORTH_A_LINE = 1.0
 """Seconds of compilation from which on the console mentions it."""
@@ -82,6 +84,10 @@ def main() -> None:
     "--starts", type=click.IntRange(1), default=1, help="Solve from so many guesses, and keep the best optimum."
 )
 @click.option("--animate", is_flag=True, help="Write a web page that shows the motion.")
+@click.option(
+    "--view", "viewed", is_flag=True, help="Show the iterates in a browser while it converges, and then the solution."
+)
+@click.option("--video", type=click.Path(dir_okay=False), help="Write the motion as a film (.gif, .mp4).")
 @click.option("--wait", is_flag=True, help="Compile first; else NumPy begins while code that is not there is compiled.")
 @command
 def solve(config: str, overrides: tuple[str, ...], wait: bool, **named: Any) -> None:
@@ -97,7 +103,9 @@ def solve(config: str, overrides: tuple[str, ...], wait: bool, **named: Any) -> 
         _solve(settings, **named)
 
 
-def _solve(settings: Config, warm_start: str | None, starts: int, animate: bool) -> None:
+def _solve(
+    settings: Config, warm_start: str | None, starts: int, animate: bool, viewed: bool, video: str | None
+) -> None:
     from dataclasses import replace
 
     from experiments.config import build
@@ -111,17 +119,51 @@ def _solve(settings: Config, warm_start: str | None, starts: int, animate: bool)
     _warn_of_findings(task, guess)
     results_folder(settings.directory, (SOLUTION_FILE, CONFIG_FILE))
     _make_ready(task, settings)
+    watch = _watch(settings, task, guess) if viewed else None
     if starts > 1:
         solution = best_of(settings, task if guess is None else replace(task, initial=guess), starts)
     else:
-        solution = build.solve_task(settings, task, ConsoleTable(verbosity=settings.output.verbosity), guess)
+        table: Any = ConsoleTable(verbosity=settings.output.verbosity)
+        solution = build.solve_task(settings, task, table if watch is None else _both(table, watch), guess)
     tell(solution, task)
     if solution.status.code == StatusCode.INTERRUPTED:
         kept = "the best iterate so far" if solution.iterations else "only the initial guess"
         click.echo(f"Interrupted: {kept} is saved.")
     save(solution, task, settings, animate)
+    if video is not None:
+        from experiments.cli.view_command import write_video
+        from experiments.view.shown import of_task
+
+        write_video(Path(video), of_task(solution, task, settings.as_dict()), "visual")
+    if watch is not None:
+        _wait(watch, solution, task, settings)
     if not solution.status.success:
         raise click.exceptions.Exit(FAILED)
+
+
+def _watch(settings: Config, task: Task, guess: Guess | None) -> Watch:
+    from experiments.view.iterates import watch_task
+
+    watch = watch_task(task, task.guess if guess is None else guess, settings.as_dict())
+    click.echo(f"the iterates are shown at {watch.viewer.url}")
+    return watch
+
+
+def _both(*callbacks: Callable[[IterationRecord], None]) -> Callable[[IterationRecord], None]:
+    def tell(record: IterationRecord) -> None:
+        for callback in callbacks:
+            callback(record)
+
+    return tell
+
+
+def _wait(watch: Watch, solution: Solution, task: Task, settings: Config) -> None:
+    """Show the solution in the place of the iterates, until Ctrl-C."""
+    from experiments.view.shown import of_task
+
+    watch.finish(of_task(solution, task, settings.as_dict()).motions[0])
+    click.echo(f"the solution is at {watch.viewer.url}; Ctrl-C ends the view")
+    watch.wait()
 
 
 def _warn_of_findings(task: Task, guess: Guess | None = None) -> None:

@@ -24,6 +24,7 @@ from experiments.cli.cli_support import (
 if TYPE_CHECKING:
     from experiments.config.config import Config
     from experiments.replan.run import Setup
+    from experiments.view.live import LiveRun
     from trajopt.replanning.run_log import RunLog
 
 REFRESH = 0.1
@@ -40,6 +41,10 @@ REFRESH = 0.1
 )
 @click.option("--realtime", is_flag=True, help="In wall-clock time, with the planner in a thread of its own.")
 @click.option(
+    "--view", "viewed", is_flag=True, help="Show plant and plan in a browser meanwhile, and the whole run afterwards."
+)
+@click.option("--video", type=click.Path(dir_okay=False), help="Write the run as a film (.gif, .mp4).")
+@click.option(
     "--replay", "folder", type=click.Path(exists=True, file_okay=False), help="Repeat the run saved in this folder."
 )
 @command
@@ -50,12 +55,14 @@ def replan(
     out: str | None,
     plant: str | None,
     realtime: bool,
+    viewed: bool,
+    video: str | None,
     folder: str | None,
 ) -> None:
     """Replan while a plant moves, as the table [replan] of CONFIG says; save a log, pictures and an animation."""
     if folder is not None:
-        if config is not None or plant is not None or realtime or overrides or urdf is not None:
-            fail("--replay repeats a run as it was: give it without CONFIG, --set, --urdf, --plant and --realtime")
+        if config is not None or plant is not None or realtime or overrides or urdf is not None or viewed or video:
+            fail("--replay repeats a run as it was: give it without CONFIG and all other options but --out")
         _replay(Path(folder), out)
         return
     if config is None:
@@ -63,10 +70,10 @@ def replan(
     assert config is not None
     from experiments.replan.run import configured_run
 
-    _run(configured_run(configured(config, overrides, urdf=urdf, out=out), plant), realtime)
+    _run(configured_run(configured(config, overrides, urdf=urdf, out=out), plant), realtime, viewed, video)
 
 
-def _run(config: Config, realtime: bool) -> None:
+def _run(config: Config, realtime: bool, viewed: bool, video: str | None) -> None:
     from experiments.config.toml_text import to_toml
     from experiments.replan.run import CONFIG_FILE, FIRST_PLAN_FILE, setup, simulate
     from trajopt.replanning.run_log import ACCOUNT_FILE, ARRAYS_FILE
@@ -76,12 +83,39 @@ def _run(config: Config, realtime: bool) -> None:
     warn(start.task.warnings)
     if not start.first.status.success:
         warn([f"the first plan has not converged: {start.first.status}"])
+    live = _live(start) if viewed else None
     with _progress(config.replan.duration) as on_tick:
-        log = simulate(start, on_tick, realtime=realtime)
+        log = simulate(start, on_tick, realtime=realtime, watch=live)
     log.meta = {"plant": config.replan.plant.kind, "realtime": realtime, "first plan": str(start.first.status)}
     written = [start.first.save(folder / FIRST_PLAN_FILE), folder / CONFIG_FILE]
     written[1].write_text(to_toml(config.as_dict()), encoding="utf-8")
-    _finish(start, log, folder, written)
+    try:
+        _finish(start, log, folder, written)
+    finally:
+        if live is not None or video is not None:
+            _show(start, log, live, video)
+
+
+def _live(start: Setup) -> LiveRun:
+    from experiments.view.live import LiveRun
+
+    live = LiveRun(start.task, start.first, start.config.as_dict())
+    click.echo(f"the run is shown at {live.url}")
+    return live
+
+
+def _show(start: Setup, log: RunLog, live: LiveRun | None, video: str | None) -> None:
+    """The whole run as a film, and in the browser in the place of the live one."""
+    from experiments.cli.view_command import show_in_window, write_video
+    from experiments.view.live import of_run
+
+    scene = of_run(start.task, start.first, log, start.config.as_dict())
+    if video is not None:
+        write_video(Path(video), scene, "visual")
+    if live is not None:
+        port = live.server.get_port()
+        live.close()
+        show_in_window(scene, port=port)
 
 
 def _replay(folder: Path, out: str | None) -> None:

@@ -20,18 +20,29 @@ if TYPE_CHECKING:
 @click.option("--geometry", type=click.Choice(["visual", "collision", "capsules"]), default="visual", show_default=True)
 @click.option("--page", type=click.Path(dir_okay=False), help="Write one HTML file instead of opening a window.")
 @click.option("--screenshot", type=click.Path(dir_okay=False), help="Write a picture (PNG) of five poses instead.")
+@click.option(
+    "--video", type=click.Path(dir_okay=False), help="Write a film (.gif, .mp4) instead, drawn without a window."
+)
+@click.option("--guess", is_flag=True, help="Show the guess of the first one's problem too.")
 @click.option("--port", type=click.IntRange(1, 65535), default=8080, show_default=True)
 @click.option("--host", default="127.0.0.1", show_default=True, help="0.0.0.0 lets other machines look.")
 @command
 def view(
-    solutions: tuple[str, ...], geometry: Geometry, page: str | None, screenshot: str | None, port: int, host: str
+    solutions: tuple[str, ...],
+    geometry: Geometry,
+    page: str | None,
+    screenshot: str | None,
+    video: str | None,
+    guess: bool,
+    port: int,
+    host: str,
 ) -> None:
     """Show saved SOLUTIONS in three dimensions, the second and later ones as ghosts."""
     from experiments.view.shown import shown
     from trajopt import Solution
 
     loaded: list[Solution] = [Solution.load(path) for path in solutions]
-    scene = shown(loaded)
+    scene = shown(loaded, guess)
     if screenshot is not None:
         from experiments.plots.robot_picture import draw_poses
 
@@ -42,11 +53,22 @@ def view(
 
         warn(write_page(Path(page), scene.motions, scene.marks, geometry)[1])
         click.echo(f"written to {page}")
-    if page is None and screenshot is None:
-        _window(scene, geometry, host, port)
+    if video is not None:
+        write_video(Path(video), scene, geometry)
+    if page is None and screenshot is None and video is None:
+        show_in_window(scene, geometry, host, port)
 
 
-def _window(scene: Shown, geometry: Geometry, host: str, port: int) -> None:
+def write_video(path: Path, scene: Shown, geometry: Geometry) -> None:
+    """Write a film, and tell."""
+    from trajopt.view.video import write_film
+
+    warn(write_film(path, scene.motions, scene.marks, geometry)[1])
+    click.echo(f"written to {path}")
+
+
+def show_in_window(scene: Shown, geometry: Geometry = "visual", host: str = "127.0.0.1", port: int = 8080) -> None:
+    """Show a scene in a browser until Ctrl-C."""
     from trajopt.view.viewer import Viewer
 
     with Viewer(scene.motions, scene.marks, geometry=geometry, host=host, port=port) as viewer:

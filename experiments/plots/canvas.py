@@ -7,7 +7,9 @@ from pathlib import Path
 from typing import Any
 
 BLUE, RED, GRAY, GREEN, ORANGE = "#1f5fa8", "#c03a2b", "#8a8f98", "#2a8a4a", "#d98a1f"
-COLORS = (BLUE, ORANGE, GREEN, RED, "#7a4fa3", "#3a9aa8", "#8c6d46", "#5b6472")
+INK, GRID = "#5b6472", "#e3e6ea"
+"""Of the frames around panels, and of the lines at round numbers."""
+COLORS = (BLUE, ORANGE, GREEN, RED, "#7a4fa3", "#3a9aa8", "#8c6d46", INK)
 LINES = ("-", "--", ":", "-.")
 STYLE: dict[Any, Any] = {
     "font.size": 9,
@@ -16,9 +18,9 @@ STYLE: dict[Any, Any] = {
     "axes.titley": 1.0,  # given, so that it is not looked for
     "axes.spines.top": False,
     "axes.spines.right": False,
-    "axes.edgecolor": "#5b6472",
+    "axes.edgecolor": INK,
     "axes.grid": True,
-    "grid.color": "#e3e6ea",
+    "grid.color": GRID,
     "grid.linewidth": 0.7,
     "lines.linewidth": 1.6,
     "legend.frameon": False,

@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 
 from dynamics_backends.protocol import Array
-from experiments.plots.canvas import COLORS, GRAY, PANEL_HEIGHT, PANEL_WIDTH, RED, figure, legend
+from experiments.plots.canvas import COLORS, GRAY, PANEL_HEIGHT, PANEL_WIDTH, figure, legend
+from experiments.plots.sheet import Curve, Graph, draw_sheet
 from experiments.plots.side_by_side import draw
 from problems.legged.gait_analysis import GaitReport, analyze, contact_forces, contacts, foot_positions
 from problems.task import Task
@@ -114,19 +115,14 @@ def plot_forces(path: Path, times: Array, forces: dict[str, Array]) -> Path:
     columns = min(2, len(forces))
     rows = -(-len(forces) // columns)
     size = (1.25 * PANEL_WIDTH * max(columns, 2), 1.1 * PANEL_HEIGHT * rows + 0.8)
-    with figure(path, rows, columns, *size, "Contact forces", sharex=True, sharey=True) as axes:
-        for axis, (name, force) in zip(axes.flat, forces.items(), strict=False):
-            for i, color in enumerate((COLORS[0], COLORS[1], COLORS[2])):
-                held = np.append(force[:, i], force[-1, i])
-                axis.plot(times, held, color=color, linewidth=1.2, drawstyle="steps-post", label=f"{'xyz'[i]}")
-            axis.set_title(name)
-            axis.set_ylabel("[N]")
-            axis.margins(x=0.01)
-            if force[:, 2].min() < -1.0:
-                axis.set_title(f"pulls {-force[:, 2].min():.0f} N", loc="right", fontsize=7, color=RED)
-        for axis in axes.flat[len(forces) :]:
-            axis.set_visible(False)
-        for axis in axes[-1]:
-            axis.set_xlabel("time [s]")
-        legend(axes)
-    return path
+    low, high = (f(np.nan_to_num(np.stack(list(forces.values())))) for f in (np.min, np.max))
+    pad = 0.05 * max(float(high - low), 1.0)
+    graphs = [_pushing(name, times, force, float(low) - pad, float(high) + pad) for name, force in forces.items()]
+    return draw_sheet(path, "Contact forces", graphs, columns, *size)
+
+
+def _pushing(name: str, times: Array, force: Array, low: float, high: float) -> Graph:
+    held = np.vstack([force, force[-1:]])
+    curves = [Curve(times, held[:, i], COLORS[i], True, "xyz"[i]) for i in range(3)]
+    pull = -float(force[:, 2].min())
+    return Graph(name, "N", curves, low, high, note=f"pulls {pull:.0f} N" if pull > 1.0 else "", alarming=True)

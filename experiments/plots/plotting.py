@@ -17,7 +17,6 @@ from experiments.plots.canvas import (
     BLUE,
     BOTTOM,
     COLORS,
-    GRAY,
     GREEN,
     LINES,
     ORANGE,
@@ -29,8 +28,9 @@ from experiments.plots.canvas import (
 )
 from experiments.plots.legged_plots import leg_pictures
 from experiments.plots.robot_picture import draw_poses
+from experiments.plots.sheet import Curve, Graph, draw_sheet
 from experiments.plots.side_by_side import draw
-from experiments.view.shown import can_be_shown, of_task, on_the_clock
+from experiments.view.shown import can_be_pictured, of_task, on_the_clock
 from problems.task import Task, position_of
 from trajopt import OCP, IterationRecord, Solution
 
@@ -57,7 +57,7 @@ def plot_solution(solution: Solution, folder: Path, task: Task | None = None) ->
     folder.mkdir(parents=True, exist_ok=True)
     solution = on_the_clock(solution, task)
     pictures: dict[Path, Callable[[], object]] = {}
-    if task is not None and can_be_shown(task.ocp.model):
+    if task is not None and can_be_pictured(task.ocp.model):
         poses, shown = folder / "poses.png", of_task(solution, task, solution.meta.get("config"))
         pictures[poses] = lambda: draw_poses(poses, shown)
     for name, (title, panels) in _panels(solution, task).items():
@@ -157,43 +157,24 @@ def _effort_limits(ocp: OCP) -> tuple[Array, Array]:
 
 
 def plot_panels(path: Path, title: str, panels: Sequence[Panel]) -> Path:
-    """One small axis for each curve, on a common time axis."""
+    """One small panel for each curve, on a common time axis."""
     columns = min(len(panels), 2 if len(panels) <= 4 else 3 if len(panels) <= 12 else 5)
     rows = -(-len(panels) // columns)
     size = (PANEL_WIDTH * max(columns, 2), PANEL_HEIGHT * rows + 0.7)
     least = LEAST_SPAN * max(float(np.ptp(panel.values)) for panel in panels)
-    with figure(path, rows, columns, *size, title, sharex=True) as axes:
-        for axis, panel in zip(axes.flat, panels, strict=False):
-            _draw_panel(axis, panel, least)
-        for axis in axes.flat[len(panels) :]:
-            axis.set_visible(False)
-        for axis in axes.flat[max(0, len(panels) - columns) : len(panels)]:
-            axis.set_xlabel("time [s]")
-            axis.tick_params(labelbottom=True)
-    return path
+    return draw_sheet(path, title, [_graph(panel, least) for panel in panels], columns, *size)
 
 
-def _draw_panel(axis: Any, panel: Panel, least_span: float) -> None:
-    style = "steps-post" if panel.held else "default"
-    axis.plot(panel.times, panel.values, color=BLUE, drawstyle=style)
-    axis.set_title(panel.title)
-    axis.set_ylabel(f"[{panel.unit}]" if panel.unit else "")
-    axis.margins(x=0.01)
+def _graph(panel: Panel, least_span: float) -> Graph:
     low, high = float(np.nanmin(panel.values)), float(np.nanmax(panel.values))
     span = max(high - low, least_span, 1e-3 * max(abs(low), abs(high)), TINY)
     near = [b for b in (panel.lower, panel.upper) if np.isfinite(b) and low - NEAR * span <= b <= high + NEAR * span]
-    for bound in near:
-        axis.axhline(bound, color=RED, linestyle="--", linewidth=1.0)
     low, high = min([low, *near]), max([high, *near])
     pad = 0.5 * max(span - (high - low), 0.0) + 0.08 * max(high - low, span)
-    axis.set_ylim(low - pad, high + pad)
-    if np.isfinite([panel.lower, panel.upper]).any():
-        _write_limits(axis, panel)
-
-
-def _write_limits(axis: Any, panel: Panel) -> None:
-    text = f"limits {panel.lower:.3g} … {panel.upper:.3g}"
-    axis.set_title(text, loc="right", fontsize=7, color=RED if _violated(panel) else GRAY)
+    limited = bool(np.isfinite([panel.lower, panel.upper]).any())
+    note = f"limits {panel.lower:.3g} … {panel.upper:.3g}" if limited else ""
+    curve = Curve(panel.times, panel.values, BLUE, panel.held)
+    return Graph(panel.title, panel.unit, [curve], low - pad, high + pad, near, note, _violated(panel))
 
 
 def _violated(panel: Panel) -> bool:
@@ -270,7 +251,7 @@ def _draw_excess(axis: Any, history: Sequence[IterationRecord], best: float, **s
     axis.semilogy(np.array([r.iteration for r in history])[shown], excess[shown], marker="o", **style)
     axis.set_title("cost: distance from the final one")
     axis.set_xlabel("iteration")
-    _whole_ticks(axis)
+    _plain_ticks(axis)
 
 
 def _draw_residuals(axis: Any, history: Sequence[IterationRecord], options: Mapping[str, Any]) -> None:
@@ -286,7 +267,7 @@ def _draw_residuals(axis: Any, history: Sequence[IterationRecord], options: Mapp
     axis.set_title("gradient and gaps")
     axis.set_xlabel("iteration")
     axis.legend(fontsize=8)
-    _whole_ticks(axis)
+    _plain_ticks(axis)
 
 
 def plot_comparison(path: Path, histories: Mapping[tuple[str, str], Sequence[IterationRecord]], title: str) -> Path:
@@ -314,12 +295,16 @@ def plot_comparison(path: Path, histories: Mapping[tuple[str, str], Sequence[Ite
         for axis, name in zip(axes.flat[1:], ("iteration", "time [s]"), strict=True):
             axis.set_title("gradient")
             axis.set_xlabel(name)
-        _whole_ticks(axes.flat[1])
+            _plain_ticks(axis, whole=name == "iteration")
         legend(axes, "lower center", ncols=columns, fontsize=8)
     return path
 
 
-def _whole_ticks(axis: Any) -> None:
-    from matplotlib.ticker import MaxNLocator
+def _plain_ticks(axis: Any, whole: bool = True) -> None:
+    """Powers of ten as 1e-3, which need no typesetting; whole: numbers of iterations."""
+    from matplotlib.ticker import FuncFormatter, MaxNLocator, NullFormatter
 
-    axis.xaxis.set_major_locator(MaxNLocator(integer=True))
+    axis.yaxis.set_major_formatter(FuncFormatter(lambda v, _: f"{v:.0e}"))
+    axis.yaxis.set_minor_formatter(NullFormatter())
+    if whole:
+        axis.xaxis.set_major_locator(MaxNLocator(integer=True))

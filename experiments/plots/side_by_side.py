@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 Pictures = Mapping[Path, Callable[[], object]]
-"""What draws each file; those that take longest first."""
+"""What draws each file, at most 256; those that take longest first."""
 
 
 def draw(pictures: Pictures) -> list[Path]:
@@ -19,23 +19,33 @@ def draw(pictures: Pictures) -> list[Path]:
         import matplotlib.backends.backend_agg
         import matplotlib.figure  # noqa: F401  once for all
 
-        shares = [work[i::count] for i in range(count)]
-        children = [(_copy(share), share) for share in shares[1:]]
-        _draw(shares[0])
-        for child, share in children:
-            if child is None or os.waitpid(child, 0)[1]:
-                _draw(share)  # whatever went wrong there is raised here
+        turns = _turns(len(work))
+        children = [_copy(work, turns) for _ in range(count - 1)]
+        _draw(work, turns)
+        failed = [child is not None and os.waitpid(child, 0)[1] != 0 for child in children]
+        os.close(turns)
+        if any(failed):
+            _draw(work, _turns(len(work)))  # whatever went wrong there is raised here
     else:
-        _draw(work)
+        for picture in work:
+            picture()
     return list(pictures)
 
 
-def _draw(work: Sequence[Callable[[], object]]) -> None:
-    for picture in work:
-        picture()
+def _turns(count: int) -> int:
+    """Where processes read, one byte each, which picture is next."""
+    reader, writer = os.pipe()
+    os.write(writer, bytes(range(count)))
+    os.close(writer)
+    return reader
 
 
-def _copy(work: Sequence[Callable[[], object]]) -> int | None:
+def _draw(work: Sequence[Callable[[], object]], turns: int) -> None:
+    while turn := os.read(turns, 1):
+        work[turn[0]]()
+
+
+def _copy(work: Sequence[Callable[[], object]], turns: int) -> int | None:
     """The process that does some work; None where there is no room for one."""
     try:
         with warnings.catch_warnings():
@@ -47,7 +57,7 @@ def _copy(work: Sequence[Callable[[], object]]) -> int | None:
         return child
     failed = 1
     try:
-        _draw(work)
+        _draw(work, turns)
         failed = 0
     finally:
         os._exit(failed)

@@ -27,7 +27,7 @@ from problems.replanning.scenario import (
 )
 from problems.task import Task
 from trajopt import Solution, solve
-from trajopt.replanning.loop import Planner, Plant, ReplanningLoop
+from trajopt.replanning.loop import Now, Planner, Plant, ReplanningLoop
 from trajopt.replanning.plan import Plan, with_values
 from trajopt.replanning.planners import Converging, Failing, Slowed
 from trajopt.replanning.real_time_slq import RealTimeSLQ
@@ -85,17 +85,24 @@ def simulate(
     on_tick: Callable[[float], None] | None = None,
     script: list[Spell] | None = None,
     realtime: bool = False,
+    watch: Callable[[Now], None] | None = None,
 ) -> RunLog:
-    """Run in simulated time, by the script of an earlier run, or in wall-clock time.
+    """Run in simulated time, by the script of an earlier run, or in wall-clock time. watch: see ReplanningLoop.
 
     A few ticks are run beforehand: what is compiled then is not compiled on the way.
     """
-    log = _run(start, on_tick, script, realtime)
+    log = _run(start, on_tick, script, realtime, watch)
     obstacles = {name: p for name, p in log.objects.items() if name == start.config.replan.obstacle.term}
     return replace(log, clearances=clearances_of(start.task, log.xs, obstacles))
 
 
-def _run(start: Setup, on_tick: Callable[[float], None] | None, script: list[Spell] | None, realtime: bool) -> RunLog:
+def _run(
+    start: Setup,
+    on_tick: Callable[[float], None] | None,
+    script: list[Spell] | None,
+    realtime: bool,
+    watch: Callable[[Now], None] | None,
+) -> RunLog:
     config, s = start.config, start.config.replan
     robot = getattr(config.problem, "robot", config.problem_name)
     plants = plants_of(start.task, s, backend_factory(config.backend), robot)
@@ -104,11 +111,11 @@ def _run(start: Setup, on_tick: Callable[[float], None] | None, script: list[Spe
     if not realtime:
         worker: Worker = SimulatedWorker(s.tick, _charge(s)) if script is None else ScriptedWorker(script)
         with _young_objects():
-            return _loop(start, plants(), worker, on_tick).run(s.duration)
+            return _loop(start, plants(), worker, on_tick, watch).run(s.duration)
     threaded = ThreadWorker()
     try:
         with _young_objects(), _quick_switches():
-            return _loop(start, plants(), threaded, on_tick, realtime=True).run(s.duration)
+            return _loop(start, plants(), threaded, on_tick, watch, realtime=True).run(s.duration)
     finally:
         threaded.close()
 
@@ -118,6 +125,7 @@ def _loop(
     plant: Plant,
     worker: Worker,
     on_tick: Callable[[float], None] | None = None,
+    watch: Callable[[Now], None] | None = None,
     *,
     realtime: bool = False,
 ) -> ReplanningLoop:
@@ -134,6 +142,7 @@ def _loop(
         worker=worker,
         clock=WallClock() if realtime else SimulatedClock(),
         on_tick=on_tick,
+        watch=watch,
     )
 
 

@@ -11,7 +11,7 @@ import numpy as np
 
 from dynamics_backends.rigid_body.mjcf.source import is_mjcf
 from dynamics_backends.rigid_body.model.model import Model
-from dynamics_backends.rigid_body.urdf.xml_source import read_xml
+from dynamics_backends.rigid_body.urdf.xml_source import Element, read_xml
 from experiments.config.build import task_of_solution
 from problems.legged.gait_analysis import contact_forces
 from problems.task import Task
@@ -28,15 +28,15 @@ class Shown(NamedTuple):
     doubts: tuple[str, ...] = ()
 
 
-def shown(solutions: Sequence[Solution]) -> Shown:
-    """What saved solutions show; the problem of the first, built again from its settings, gives goals and obstacles.
+def shown(solutions: Sequence[Solution], guess: bool = False) -> Shown:
+    """What saved solutions show; the problem of the first, built again from its settings, gives goals, obstacles and the guess.
 
     Raises ValueError where no robot is known.
     """
     task, doubts = task_of_solution(solutions[0])
     if task is None:
         return Shown(motions(solutions), Marks(), doubts)
-    found = of_task(solutions[0], task, solutions[0].meta.get("config"))
+    found = of_task(solutions[0], task, solutions[0].meta.get("config"), task.guess if guess else None)
     others = motions(list(solutions), task.ocp)[1:] if len(solutions) > 1 else []
     return Shown([*found.motions, *others], found.marks, doubts)
 
@@ -44,13 +44,22 @@ def shown(solutions: Sequence[Solution]) -> Shown:
 def of_task(solution: Solution, task: Task, settings: Any = None, guess: Guess | None = None) -> Shown:
     """What the solution of a task shows; settings: of its problem, for the obstacles in them; guess: shown as a ghost."""
     on_time = on_the_clock(solution, task)
-    tracks = (*task.feet, *([] if task.frame is None or task.feet else [task.frame]))
     forces = contact_forces(task.ocp, solution.xs, solution.us) if task.feet else {}
     names = {frame.name for frame in task.ocp.model.frames} if task.ocp.model is not None else set()
     acting = {name: force for name, force in forces.items() if name in names}
-    moving = motions(on_time, task.ocp, guess=guess, tracks=tracks, forces=acting)
+    moving = motions(on_time, task.ocp, guess=guess, tracks=tracks_of(task), forces=acting)
+    return Shown(moving, marks_of(task, settings))
+
+
+def tracks_of(task: Task) -> tuple[str, ...]:
+    """The frames whose paths are drawn: the feet, or the task's frame."""
+    return task.feet or (() if task.frame is None else (task.frame,))
+
+
+def marks_of(task: Task, settings: Any = None) -> Marks:
+    """What stands around; settings: of the task's problem, for the spheres in them."""
     goals = () if task.goal is None else (np.asarray(task.goal),)
-    return Shown(moving, Marks(goals, tuple(_spheres(settings))))
+    return Marks(goals, tuple(_spheres(settings)), () if task.scene is None else task.scene.bodies)
 
 
 def on_the_clock(solution: Solution, task: Task | None) -> Solution:
@@ -64,12 +73,25 @@ def on_the_clock(solution: Solution, task: Task | None) -> Solution:
 
 def can_be_shown(model: Model | None) -> bool:
     """Whether a robot's file gives shapes to its links, and the packages of the extra view are there."""
-    if model is None or not model.source or any(find_spec(name) is None for name in ("viser", "trimesh")):
+    if model is None or find_spec("viser") is None or not can_be_pictured(model):
         return False
-    if is_mjcf(model.source):
+    return bool(model.source) and (is_mjcf(model.source) or bool(_shapes(model.source)))
+
+
+def can_be_pictured(model: Model | None) -> bool:
+    """Whether there is a robot, and the package that reads its meshes where its file names some."""
+    if model is None:
+        return False
+    if not model.source or is_mjcf(model.source):
         return True
-    root = read_xml(model.source)
-    return any(link.all("visual") or link.all("collision") for link in root.all("link"))
+    meshes = any(geometry.all("mesh") for shape in _shapes(model.source) for geometry in shape.all("geometry"))
+    return not meshes or find_spec("trimesh") is not None
+
+
+def _shapes(urdf: str) -> list[Element]:
+    """The elements by which a URDF file gives shapes to its links."""
+    links = read_xml(urdf).all("link")
+    return [shape for link in links for kind in ("visual", "collision") for shape in link.all(kind)]
 
 
 def _spheres(settings: Any) -> Iterable[tuple[np.ndarray, float]]:

@@ -210,6 +210,7 @@ def task_in_scene(
         clock=partial(_clock, s.knots),
         refined=refinement.refined,
         latest=lambda: refinement.latest,
+        scene=scene,
     )
 
 

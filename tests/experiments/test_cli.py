@@ -65,7 +65,7 @@ def test_solve_writes_solution_settings_and_pictures(config, out):
     assert result.exit_code == SOLVED, result.output
     assert "converged" in result.output
     assert "tip ends" in result.output
-    pictures = {"positions.png", "velocities.png", "controls.png", "end_effector.png", "convergence.png"}
+    pictures = {"poses.png", "positions.png", "velocities.png", "controls.png", "end_effector.png", "convergence.png"}
     assert {p.name for p in out.iterdir()} == pictures | {"solution.npz", "config.toml"}
     assert str(out) in result.output
     solution = Solution.load(out / "solution.npz")

@@ -30,6 +30,7 @@ import gallery  # noqa: E402
 import notebooks  # noqa: E402
 import public_api  # noqa: E402
 import report_columns  # noqa: E402
+import site_check  # noqa: E402
 
 MADE = ("_build", "generated", "extensions", "pictures")
 PAGES = sorted(p for p in DOCS.rglob("*.md") if not set(MADE) & set(p.relative_to(DOCS).parts))
@@ -178,6 +179,27 @@ def test_there_are_examples():
     finder = doctest.DocTestFinder()
     count = sum(bool(t.examples) for m in MODULES for t in finder.find(importlib.import_module(m)))
     assert count >= 12
+
+
+# -- the site ------------------------------------------------------------------------------------------------
+
+
+def test_a_site_that_is_not_whole_is_complained_about(tmp_path):
+    (tmp_path / "sub").mkdir()
+    (tmp_path / "a.html").write_text(
+        '<h1 id="top">A</h1><a href="sub/b.html#here">b</a><a href="#top">up</a><a href="#none">?</a>'
+    )
+    (tmp_path / "sub" / "b.html").write_text(
+        '<p id="here"></p><img src="../there.png"><img src="gone.png"><script src="https://cdn.test/x.js"></script>'
+        '<a href="../a.html#top">a</a><a href="../c.html">c</a><a href="https://example.org">elsewhere</a>'
+    )
+    (tmp_path / "there.png").write_bytes(b"")
+    assert set(site_check.complaints(tmp_path)) == {
+        "a.html links to #none, which has no such place",
+        "sub/b.html shows gone.png, which is not there",
+        "sub/b.html needs a network for https://cdn.test/x.js",
+        "sub/b.html links to ../c.html, which is not there",
+    }
 
 
 # -- the gallery ---------------------------------------------------------------------------------------------

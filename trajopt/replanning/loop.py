@@ -14,9 +14,9 @@ plan is tracked on.  Everything out of the ordinary is an event in the log; no N
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
@@ -93,11 +93,21 @@ class Timing:
         return self.deadline or self.lead or self.period
 
 
+class Now(NamedTuple):
+    """What a run is like after a tick. t: [s]. x: the true state (nx,). objects: where they are, by name."""
+
+    t: float
+    x: Array
+    plan: Plan
+    objects: Mapping[str, Array]
+
+
 class ReplanningLoop:
     """One run. first: the plan to begin with. estimator: of the state, default exact. objects: what moves in the world.
 
     worker, clock: who solves, and how time passes; default simulated time with the measured seconds of each solve charged.
-    on_tick: called with the time [s] after each tick; its KeyboardInterrupt ends the run.
+    on_tick: called with the time [s] after each tick; its KeyboardInterrupt ends the run. watch: called after each tick too, with
+    what there is to see.
     """
 
     def __init__(
@@ -113,6 +123,7 @@ class ReplanningLoop:
         worker: Worker | None = None,
         clock: Clock | None = None,
         on_tick: Callable[[float], None] | None = None,
+        watch: Callable[[Now], None] | None = None,
     ) -> None:
         problem = horizon(first.start)
         if problem is None:
@@ -121,7 +132,7 @@ class ReplanningLoop:
         self.manifold, self.objects = problem.manifold, tuple(objects)
         self.estimator = estimator or Sensor(self.manifold)
         self.worker, self.clock = worker or SimulatedWorker(timing.tick), clock or SimulatedClock()
-        self.on_tick = on_tick or (lambda t: None)
+        self.on_tick, self.watch = on_tick or (lambda t: None), watch
         self.plan, self._problem = replace(first, problem=first.problem or problem), problem
         self._next: Plan | None = None
         self._due, self._lead = 0.0, timing.lead
@@ -146,6 +157,8 @@ class ReplanningLoop:
                 if not self._tick(k, k * self.timing.tick, lag):
                     break
                 self.on_tick(k * self.timing.tick)
+                if self.watch is not None:
+                    self.watch(self._now(k * self.timing.tick))
         except KeyboardInterrupt:
             self._event(len(self._rows) * self.timing.tick, EventKind.INTERRUPTED, "stopped by the user")
         return self._log()
@@ -170,6 +183,10 @@ class ReplanningLoop:
         where = [np.array(o.truth(t), dtype=float) for o in self.objects]
         self._rows.append((np.array(t), truth, x, self.plan.reference(t, self.manifold), u, np.array(lag), *where))
         return True
+
+    def _now(self, t: float) -> Now:
+        where = zip(self.objects, self._rows[-1][6:], strict=True)
+        return Now(t, self._rows[-1][1], self.plan, {item.name: at for item, at in where})
 
     # -- what is known --------------------------------------------------------------------------------------------------
     def _measure(self, t: float, truth: Array) -> None:

@@ -5,8 +5,12 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
+
+import numpy as np
+
+from dynamics_backends.protocol import Array
 
 NUMBERS = (
     "iteration",
@@ -39,7 +43,8 @@ class IterationRecord:
     step_length: alpha, 0 for a rejected step. curvature: the second derivatives in the quadratic model of the step, by the option
     that chose them: the value of ``hessian``, DDP's ``curvature`` where those of the dynamics are among them, or "mixed".
     times: seconds by phase. kkt: the scaled measure of optimality (:mod:`trajopt.solvers.shooting.optimality`, of programs
-    :mod:`trajopt.solvers.nlp.scaled_kkt`), NaN where the solver has none.
+    :mod:`trajopt.solvers.nlp.scaled_kkt`), NaN where the solver has none. iterate: for callbacks, a function without arguments that
+    returns copies of the states (N + 1, nx) and controls (N, nu) of the iterate; None in the history of a solution.
     """
 
     iteration: int
@@ -57,8 +62,10 @@ class IterationRecord:
     curvature: str = "gauss_newton"
     times: dict[str, float] = field(default_factory=dict)
     kkt: float = float("nan")
+    iterate: Callable[[], tuple[Array, Array]] | None = field(default=None, repr=False, compare=False)
 
 
+Trajectory = Callable[[], tuple[Array, Array]]
 Callback = Callable[[IterationRecord], None]
 """Called after each iteration; may raise KeyboardInterrupt to stop the solver."""
 
@@ -89,12 +96,23 @@ class Journal:
         """The one record of a solve whose start is not finite."""
         unknown = dict.fromkeys(("cost", "merit", "stop", "gradient", "defect"), float("nan"))
         numbers = dict.fromkeys((name for name in NUMBERS if name not in ("iteration", "kkt")), 0.0)
-        self.add(iteration=0, **(numbers | unknown))
+        self.add(None, iteration=0, **(numbers | unknown))
 
-    def add(self, **numbers: Any) -> None:
-        """Close a record: the fields of an :class:`IterationRecord` without its times."""
+    def add(self, trajectory: Trajectory | None = None, **numbers: Any) -> None:
+        """Close a record: the fields of an :class:`IterationRecord` without its times.
+
+        trajectory: finds states and controls of the iterate, while the callback runs.
+        """
         record = IterationRecord(**numbers, times=self._clock)
         self._clock = {}
         self.records.append(record)
         if self._callback is not None:
-            self._callback(record)
+            self._callback(record if trajectory is None else replace(record, iterate=_copied(trajectory)))
+
+
+def _copied(trajectory: Trajectory) -> Trajectory:
+    def iterate() -> tuple[Array, Array]:
+        xs, us = trajectory()
+        return np.array(xs), np.array(us)
+
+    return iterate

@@ -10,22 +10,23 @@ from typing import Any
 import numpy as np
 
 from dynamics_backends.protocol import Array
-from trajopt.view.motion import Marks, Motion, Poses, body_poses, paths
+from dynamics_backends.rigid_body.geometry.scene import Body
+from trajopt.view.motion import Marks, Motion, Poses, body_poses, force_arrows, paths
 from trajopt.view.surfaces import Geometry, Surface, appearance
 
-ARROW = 0.6
-"""Length [m] of an arrow as strong as the robot's weight."""
 PATH_COLORS = ((31, 95, 168), (217, 138, 31), (42, 138, 74), (192, 58, 43), (122, 79, 163), (58, 154, 168))
+SEEN_THROUGH = 0.55
 FORCE_COLOR, GOAL_COLOR, SPHERE_COLOR = (192, 58, 43), (42, 138, 74), (217, 138, 31)
 
 
 class DrawnRobot:
-    """A motion in a scene; ``show`` moves it to one of the motion's times."""
+    """A motion in a scene; ``show`` moves it to one of the motion's times, ``place`` all of it aside."""
 
     def __init__(self, scene: Any, motion: Motion, geometry: Geometry = "visual") -> None:
         self.motion, self._scene = motion, scene
         look = appearance(motion.model, geometry)
         self.missing = look.missing
+        self._root = scene.add_frame(f"/{motion.name}", show_axes=False)
         self._bodies = {
             body: scene.add_frame(f"/{motion.name}/{_node(motion, body)}", show_axes=False)
             for body in sorted({s.body for s in look.surfaces})
@@ -50,16 +51,17 @@ class DrawnRobot:
         """Another motion of the same robot in its place: the iterate of a solve, the plan of a replanning loop."""
         self.motion = motion
         self._poses: Poses = body_poses(motion.model, motion.q)
-        self._tips = _force_points(motion)
-        scale = max(motion.model.total_mass * float(np.linalg.norm(motion.model.gravity)), 1e-9)
-        self._reach = ARROW / scale
+        self._arrows = force_arrows(motion)
         for i, (name, path) in enumerate(paths(motion).items()):
             draw_path(self._scene, f"/{motion.name}/path of {name}", path, PATH_COLORS[i % len(PATH_COLORS)])
 
     def set_visible(self, visible: bool) -> None:
-        """Show it, or hide it."""
-        for node in self._bodies.values():
-            node.visible = visible
+        """Show it with its path and its forces, or hide it."""
+        self._root.visible = visible
+
+    def place(self, offset: Array) -> None:
+        """Displace it by an offset (3,) [m]."""
+        self._root.position = tuple(map(float, offset))
 
     def show(self, i: int) -> None:
         """Poses and forces of the i-th time."""
@@ -67,38 +69,54 @@ class DrawnRobot:
         for body, node in self._bodies.items():
             if body >= 0:
                 node.wxyz, node.position = quaternions[body], self._poses.p[i, body]
-        for name, at in self._tips.items():
-            force = self.motion.forces[name][min(i, len(self.motion.forces[name]) - 1)] * self._reach
-            self._arrow(f"/{self.motion.name}/force at {name}", at[i], force)
+        for name, (at, along) in self._arrows.items():
+            self._arrow(f"/{self.motion.name}/force at {name}", at[i], along[i])
 
     def _arrow(self, name: str, start: Array, along: Array) -> None:
         points = np.array([[start, start + along]], dtype=np.float32)
-        self._scene.add_line_segments(name, points=points, colors=FORCE_COLOR, line_width=4.0)
+        self._scene.add_line_segments(name, points=points, colors=FORCE_COLOR, thickness=4.0, thickness_units="screen")
 
 
 def draw_path(scene: Any, name: str, path: Array, color: tuple[int, int, int]) -> None:
     """A line through points (M, 3) [m]."""
     if len(path) > 1:
         segments = np.stack([path[:-1], path[1:]], axis=1).astype(np.float32)
-        scene.add_line_segments(name, points=segments, colors=color, line_width=2.0)
+        scene.add_line_segments(name, points=segments, colors=color, thickness=2.0, thickness_units="screen")
 
 
-def draw_marks(scene: Any, marks: Marks, size: float) -> None:
-    """Goals as balls of ``size`` [m], spheres as they are, the ground as a grid."""
-    for i, goal in enumerate(marks.goals):
-        scene.add_icosphere(f"/goal {i}", radius=size, color=GOAL_COLOR, position=tuple(map(float, goal)))
-    for i, (center, radius) in enumerate(marks.spheres):
-        scene.add_icosphere(
-            f"/obstacle {i}", radius=radius, color=SPHERE_COLOR, opacity=0.55, position=tuple(map(float, center))
-        )
-    scene.add_grid("/ground", width=8.0, height=8.0, cell_size=0.25, section_size=1.0)
+class DrawnMarks:
+    """Goals as balls of a size [m], spheres and the bodies of a scene as they are, the ground as a grid; ``show`` moves bodies."""
+
+    def __init__(self, scene: Any, marks: Marks, size: float) -> None:
+        for i, goal in enumerate(marks.goals):
+            scene.add_icosphere(f"/goal {i}", radius=size, color=GOAL_COLOR, position=tuple(map(float, goal)))
+        for i, (center, radius) in enumerate(marks.spheres):
+            place = tuple(map(float, center))
+            scene.add_icosphere(
+                f"/obstacle {i}", radius=radius, color=SPHERE_COLOR, opacity=SEEN_THROUGH, position=place
+            )
+        nodes = [_add_body(scene, body) for body in marks.bodies]
+        self._moving = [(body, node) for body, node in zip(marks.bodies, nodes, strict=True) if body.way is not None]
+        scene.add_grid("/ground", width=8.0, height=8.0, cell_size=0.25, section_size=1.0)
+
+    def show(self, t: float) -> None:
+        """Where bodies are at a time [s]."""
+        for body, node in self._moving:
+            node.position = tuple(body.places(np.array(t)).tolist())
 
 
-def _force_points(motion: Motion) -> dict[str, Array]:
-    """Where the forces act: (M, 3) [m] by name of the frame."""
-    seen = Motion(motion.name, motion.model, motion.times, motion.q, tracks=tuple(motion.forces))
-    found = paths(seen)
-    return {name: found[name] for name in motion.forces if name in found}
+def _add_body(scene: Any, body: Body) -> Any:
+    vertices, faces = body.shape.triangles()
+    return scene.add_mesh_simple(
+        f"/scene/{body.name}",
+        vertices=vertices.astype(np.float32),
+        faces=faces.astype(np.uint32),
+        color=SPHERE_COLOR,
+        opacity=SEEN_THROUGH,
+        side="double",
+        wxyz=tuple(_quaternions(body.R[None])[0].tolist()),
+        position=tuple(body.places(np.array(0.0)).tolist()),
+    )
 
 
 def _node(motion: Motion, body: int) -> str:

@@ -11,7 +11,11 @@ import numpy as np
 from dynamics_backends.manifold import Manifold
 from dynamics_backends.protocol import Array
 from dynamics_backends.rigid_body.algorithms.kinematics import center_of_mass, point_positions
+from dynamics_backends.rigid_body.geometry.scene import Body
 from dynamics_backends.rigid_body.model.model import Model
+
+ARROW = 0.6
+"""Length [m] of an arrow as strong as the robot's weight."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -77,17 +81,35 @@ def paths(motion: Motion) -> dict[str, Array]:
     found: dict[str, Array] = {}
     if model.floating_base:
         found["center of mass"] = np.asarray(center_of_mass(model, q)).T
-    frames = [model.frames[model.frame_id(name)] for name in motion.tracks]
-    moving = [(name, frame) for name, frame in zip(motion.tracks, frames, strict=True) if frame.body >= 0]
-    if moving:
-        at = point_positions(model, q, [(frame.body, frame.p.tolist()) for _, frame in moving])
-        found |= {name: p.T for (name, _), p in zip(moving, at, strict=True)}
-    return found
+    return found | _positions(motion, motion.tracks)
+
+
+def _positions(motion: Motion, names: Sequence[str]) -> dict[str, Array]:
+    """Name -> positions (M, 3) [m] of those frames that can move."""
+    model = motion.model
+    frames = [(name, model.frames[model.frame_id(name)]) for name in names]
+    moving = [(name, frame) for name, frame in frames if frame.body >= 0]
+    if not moving:
+        return {}
+    at = point_positions(model, np.ascontiguousarray(motion.q.T), [(f.body, f.p.tolist()) for _, f in moving])
+    return {name: p.T for (name, _), p in zip(moving, at, strict=True)}
+
+
+def force_arrows(motion: Motion) -> dict[str, tuple[Array, Array]]:
+    """Name of a frame -> where its force acts (M, 3) [m], and its arrow (M, 3) [m]."""
+    at = _positions(motion, tuple(motion.forces))
+    weight = max(motion.model.total_mass * float(np.linalg.norm(motion.model.gravity)), 1e-9)
+    held = {
+        name: force[np.minimum(np.arange(len(motion.times)), len(force) - 1)] for name, force in motion.forces.items()
+    }
+    return {name: (p, held[name] * (ARROW / weight)) for name, p in at.items()}
 
 
 @dataclass(frozen=True, eq=False)
 class Marks:
-    """What stands beside the robots: goals, points (3,) [m]; spheres, (center (3,), radius) [m]."""
+    """What stands beside the robots. goals: points (3,) [m]. spheres: (center (3,), radius) [m]. bodies: of a scene; they may
+    move."""
 
     goals: Sequence[Array] = ()
     spheres: Sequence[tuple[Array, float]] = ()
+    bodies: Sequence[Body] = ()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from trajopt.view.drawing import DrawnRobot, draw_marks
+from trajopt.view.drawing import DrawnMarks, DrawnRobot
 from trajopt.view.motion import Marks, Motion
 from trajopt.view.surfaces import Geometry
 from trajopt.view.viewer import GOAL_SIZE, extent, frames, look_at, server_for, stop
@@ -26,12 +26,13 @@ def write_page(
     try:
         times = frames(motions)
         robots = [DrawnRobot(server.scene, motion.at(times), geometry) for motion in motions]
-        draw_marks(server.scene, marks or Marks(), GOAL_SIZE * extent(motions))
+        around = DrawnMarks(server.scene, marks or Marks(), GOAL_SIZE * extent(motions))
         look_at(server, motions)
         for robot in robots:
             robot.show(0)
         recording = server.get_scene_serializer()
         for i in range(len(times)):
+            around.show(float(times[i]))
             for robot in robots:
                 robot.show(i)
             recording.insert_sleep(float(times[i] - times[i - 1]) if i else 0.0)

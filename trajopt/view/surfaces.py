@@ -20,11 +20,11 @@ from dynamics_backends.rigid_body.model.model import Model
 Geometry = Literal["visual", "collision", "capsules"]
 Color = tuple[float, float, float, float]
 GRAY: Color = (0.72, 0.74, 0.78, 1.0)
-ROD = 0.12
+ROD = 0.08
 """The radius of a rod, in lengths."""
 SHORT = 1e-3
 """Rods shorter than this [m] are not drawn."""
-TRIANGLES = 40_000
+TRIANGLES = 100_000
 """A robot is drawn by about as many triangles."""
 
 

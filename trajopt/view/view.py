@@ -2,6 +2,8 @@
 
 view(solution, ocp)                      a window; view([a, b], ocp) shows several as ghosts of the first
 write_animation(path, solution, ocp)     one HTML file
+write_video(path, solution, ocp)         a film, .gif or .mp4
+watch(ocp)                               a callback of solve that shows the iterates
 """
 
 from __future__ import annotations
@@ -15,16 +17,15 @@ import numpy as np
 
 from dynamics_backends.protocol import Array
 from dynamics_backends.rigid_body.model.model import Model
-from trajopt.guesses.guesses import Guess
+from trajopt.guesses.guesses import Guess, constant_guess
 from trajopt.problem.ocp import OCP
 from trajopt.results.solution import Solution
 from trajopt.view.motion import Marks, Motion
 from trajopt.view.page import write_page
 from trajopt.view.surfaces import Geometry
+from trajopt.view.video import write_film
 from trajopt.view.viewer import HOST, PORT, Viewer
-
-GHOST = 0.25
-"""The opacity of all motions but the first."""
+from trajopt.view.watch import GHOST, Watch
 
 
 def view(
@@ -61,6 +62,47 @@ def write_animation(
 ) -> Path:
     """Write what :func:`view` shows as one HTML file that needs neither server nor network. Raises as it does."""
     return write_page(Path(path), motions(solution, ocp, model, guess, tracks), marks, geometry)[0]
+
+
+def write_video(
+    path: str | os.PathLike[str],
+    solution: Solution | Sequence[Solution],
+    ocp: OCP | None = None,
+    *,
+    model: Model | None = None,
+    marks: Marks | None = None,
+    tracks: Sequence[str] = (),
+    geometry: Geometry = "visual",
+) -> Path:
+    """Write what :func:`view` shows as a film, .gif or .mp4, drawn without a window.
+
+    Raises ValueError for another ending or where no robot is known, ModuleNotFoundError where MP4 lacks its package (extra video).
+    """
+    return write_film(Path(path), motions(solution, ocp, model, None, tracks), marks, geometry)[0]
+
+
+def watch(
+    ocp: OCP,
+    guess: Guess | None = None,
+    *,
+    marks: Marks | None = None,
+    tracks: Sequence[str] = (),
+    geometry: Geometry = "visual",
+    host: str = HOST,
+    port: int = PORT,
+) -> Watch:
+    """Show a solve in a browser while it converges: give what is returned as ``callback`` to ``solve``.
+
+    guess: where the solve starts, shown as a ghost; default x0 at all knots. marks: goals [m], spheres. tracks: frames whose paths
+    are drawn. Raises ValueError where no robot is known, ModuleNotFoundError without viser.
+    """
+    robot = robot_of((), ocp, None)
+
+    def motion_of(xs: Array) -> Motion:
+        return _motion("solve", robot, ocp.times, xs, tracks, None, 1.0)
+
+    first = motion_of((guess or constant_guess(ocp)).xs)
+    return Watch(first, motion_of, marks, geometry=geometry, host=host, port=port)
 
 
 def motions(

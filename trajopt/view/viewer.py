@@ -6,12 +6,13 @@ import contextlib
 import io
 import threading
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from dynamics_backends.protocol import Array
-from trajopt.view.drawing import DrawnRobot, draw_marks
+from trajopt.view.drawing import DrawnMarks, DrawnRobot
 from trajopt.view.motion import Marks, Motion, body_poses
 from trajopt.view.surfaces import Geometry
 
@@ -19,6 +20,8 @@ FRAME_RATE = 40.0
 """Pictures per second [Hz]."""
 GOAL_SIZE = 0.02
 """The radius of a goal's ball, as a share of the scene's extent."""
+NEAR = 0.8
+"""The distance of the camera, in extents of the scene, about."""
 HOST, PORT = "127.0.0.1", 8080
 
 
@@ -69,7 +72,7 @@ class Viewer:
         self.marks = marks or Marks()
         self.times = frames(motions)
         self.robots = {m.name: DrawnRobot(self.server.scene, m.at(self.times), geometry) for m in motions}
-        draw_marks(self.server.scene, self.marks, GOAL_SIZE * extent(motions))
+        self._around = DrawnMarks(self.server.scene, self.marks, GOAL_SIZE * extent(motions))
         look_at(self.server, motions)
         self._lock, self._closed = threading.Lock(), threading.Event()
         self._add_controls()
@@ -90,8 +93,29 @@ class Viewer:
         """The scene at a time [s]."""
         i = int(np.argmin(np.abs(self.times - t)))
         with self._lock, self.server.atomic():
+            self._around.show(float(self.times[i]))
             for robot in self.robots.values():
                 robot.show(i)
+
+    def replace(self, name: str, motion: Motion) -> None:
+        """Show another motion in the place of one; both of the same robot."""
+        with self._lock:
+            self.robots[name].set_motion(replace(motion.at(self.times), name=name))
+        self.show(float(self._slider.value))
+
+    def add_choice(self, title: str, name: str, motions: Sequence[Motion]) -> None:
+        """A slider that chooses which of some motions stands in the place of one; the last at first."""
+        if len(motions) < 2:
+            return
+        last = len(motions) - 1
+        slider = self.server.gui.add_slider(title, min=0, max=last, step=1, initial_value=last)
+        slider.on_update(lambda _: self.replace(name, motions[int(slider.value)]))
+
+    def arrange(self, beside: bool) -> None:
+        """Show the robots side by side, or all in the same place."""
+        width = 1.1 * extent([robot.motion for robot in self.robots.values()])
+        for i, robot in enumerate(self.robots.values()):
+            robot.place(np.array([0.0, i * width if beside else 0.0, 0.0]))
 
     def wait(self) -> None:
         """Block until Ctrl-C or until it is closed."""
@@ -125,6 +149,9 @@ class Viewer:
         self._speed = gui.add_slider("speed", min=0.1, max=2.0, step=0.1, initial_value=1.0)
         for name, robot in self.robots.items():
             self._visibility(gui, name, robot)
+        if len(self.robots) > 1:
+            beside = gui.add_checkbox("side by side", initial_value=False)
+            beside.on_update(lambda _: self.arrange(bool(beside.value)))
 
     def _visibility(self, gui: Any, name: str, robot: DrawnRobot) -> None:
         box = gui.add_checkbox(name, initial_value=True)
@@ -143,9 +170,16 @@ class Viewer:
 
 
 def bounds(motions: Sequence[Motion]) -> tuple[Array, Array]:
-    """The least and greatest coordinates (3) [m] of all joints at all times."""
-    points = np.concatenate([body_poses(m.model, m.q).p.reshape(-1, 3) for m in motions])
-    return points.min(axis=0), points.max(axis=0)
+    """The least and greatest coordinates (3) [m] of all joints and frames at all times."""
+    points = []
+    for motion in motions:
+        poses = body_poses(motion.model, motion.q)
+        points.append(poses.p.reshape(-1, 3))
+        for frame in motion.model.frames:
+            if frame.body >= 0:
+                points.append(poses.p[:, frame.body] + poses.R[:, frame.body] @ frame.p)
+    found = np.concatenate(points)
+    return found.min(axis=0), found.max(axis=0)
 
 
 def extent(motions: Sequence[Motion]) -> float:
@@ -158,6 +192,6 @@ def look_at(server: Any, motions: Sequence[Motion]) -> None:
     """The camera in front of the motions, from the side and above."""
     low, high = bounds(motions)
     center, size = 0.5 * (low + high), extent(motions)
-    server.initial_camera.position = tuple((center + size * np.array([1.0, -1.2, 0.7])).tolist())
+    server.initial_camera.position = tuple((center + NEAR * size * np.array([1.0, -1.2, 0.7])).tolist())
     server.initial_camera.look_at = tuple(center.tolist())
     server.initial_camera.up = (0.0, 0.0, 1.0)

@@ -16,9 +16,9 @@ from typing import Any
 
 import numpy as np
 
-from dynamics_backends.rigid_body.geometry.meshes import Part, load_mesh, simplified
+from dynamics_backends.rigid_body.geometry.meshes import Part, load_mesh, simplified, welded
 
-VERSION = 2
+VERSION = 3
 """Of how meshes are simplified: entries of another are not read."""
 FEWEST = 200
 """No part is cut to fewer triangles."""
@@ -31,7 +31,7 @@ def simplified_mesh(path: Path, triangles: int) -> tuple[Part, ...]:
         return _read(entry)
     parts = load_mesh(path)
     most = _level([len(part.faces) for part in parts], triangles)
-    fewer = tuple(Part(*simplified(part.vertices, part.faces, most), part.color) for part in parts)
+    fewer = tuple(Part(*simplified(*welded(part.vertices, part.faces), most), part.color) for part in parts)
     with contextlib.suppress(OSError):
         _write(entry, fewer)
     return fewer

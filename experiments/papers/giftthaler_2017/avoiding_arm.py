@@ -16,11 +16,11 @@ from dynamics_backends.protocol import Array
 from experiments.config.config import load_config
 from experiments.papers.study import GIFTTHALER, Comparison, Outcome
 from experiments.plots.canvas import BLUE, GRAY, ORANGE, figure, legend
-from experiments.plots.robot_picture import camera
 from experiments.replan.run import Setup, setup, simulate
 from problems.replanning.scenario import path_of
 from trajopt.replanning.run_log import RunLog
 from trajopt.view.motion import body_poses
+from trajopt.view.picture import camera_axes
 
 SOURCE = f"{GIFTTHALER}, fig. 6"
 CONFIG = Path(problems.__file__).parent / "configs" / "irb4600_replan.toml"
@@ -69,7 +69,7 @@ def run(quick: bool) -> Outcome:
 
 def _draw(start: Setup, log: RunLog, at: Array, tool: Array, sphere: Array, path: Path) -> None:
     model = start.task.ocp.model
-    axes3, nq = camera(model.gravity), model.nq
+    axes3, nq = camera_axes(model.gravity), model.nq
     joints = body_poses(model, log.xs[at, :nq]).p
     first = path_of(start.task, start.first.xs)
     turn = np.linspace(0.0, 2.0 * np.pi, 60)

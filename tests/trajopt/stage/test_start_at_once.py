@@ -115,6 +115,18 @@ def test_code_is_taken_up_between_iterations(solver, worker):
     assert again.meta["engines"] == ["compiled"] and not worker.work
 
 
+def test_the_interior_point_starts_before_its_libraries_are_there(worker):
+    """By NumPy alone, and with code that comes on the way."""
+    plain = to.solve(problem(engine="numpy"), solver="ipm")
+    first = to.solve(problem(), solver="ipm", start="at once")
+    assert first.meta["engines"] == ["numpy"] and worker.work
+    later = to.solve(problem(), None, None, lambda r: worker.run(), solver="ipm", start="at once")
+    assert later.meta["engines"] == ["numpy", "compiled"]
+    for found in (first, later):
+        assert found.status.success
+        np.testing.assert_allclose(found.xs, plain.xs, atol=1e-6)
+
+
 def test_a_refused_library_is_not_waited_for(worker, monkeypatch):
     from dynamics_backends.compiled.sources import traced_source
 

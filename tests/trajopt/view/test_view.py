@@ -1,8 +1,9 @@
 """Motions in three dimensions: poses, times between knots, and the page in a browser."""
 
 import re
-import shutil
-import subprocess
+import sys
+import time
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -13,8 +14,12 @@ from dynamics_backends.rigid_body.batched import frame_placement
 from dynamics_backends.rigid_body.model.state import configuration_manifold
 from trajopt.view.motion import Motion, body_poses, paths
 from trajopt.view.surfaces import appearance
+from trajopt.view.viewer import Viewer
 
-BROWSER = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+sys.path.insert(0, str(Path(__file__).parent))
+
+from browser import CHROMIUM, Browser
+
 ARM = """<robot name="arm">
   <link name="base"><visual><geometry><box size="0.2 0.2 0.1"/></geometry></visual></link>
   <link name="upper"><inertial><mass value="1"/><inertia ixx="1" iyy="1" izz="1" ixy="0" ixz="0" iyz="0"/></inertial>
@@ -111,29 +116,54 @@ def test_the_page_holds_its_scene_and_asks_no_network(arm, tmp_path):
     assert not re.findall(r'<(?:script|link|img)[^>]*(?:src|href)="?https?:', page)
 
 
-@pytest.mark.slow
-@pytest.mark.skipif(BROWSER is None, reason="no Chromium is installed")
-def test_the_page_opens_in_a_browser(arm, tmp_path):
-    """Rendered off-screen, the page shows more than its background, and its console tells no error."""
-    pytest.importorskip("viser")
-    from matplotlib.image import imread
+needs_browser = pytest.mark.skipif(CHROMIUM is None, reason="no Chromium is installed")
+MOVED = 0.001
+"""The mean change of a scene's colors by a robot that moves; that of a scene at rest is a tenth of it at most."""
+SLIDER = "document.querySelector('[role=slider]')"
 
+
+@pytest.mark.slow
+@needs_browser
+def test_the_slider_of_the_page_moves_the_robot(arm, tmp_path):
+    """By its keys, in a browser: at the end the scene is another one, at the start that of before; no error in the console."""
+    pytest.importorskip("viser")
+
+    def apart(a, b):  # of what is below the controls
+        return np.abs(a - b)[200:].mean()
+
+    def settled(browser, test):
+        """A picture that passes a test, and is that of before."""
+        seen = [browser.picture()]
+
+        def is_it(picture):
+            time.sleep(0.25)
+            seen.append(picture)
+            return test(picture) and np.abs(seen[-1] - seen[-2])[200:].max() < 0.02
+
+        return browser.seen(is_it)
+
+    with Viewer([swing(arm)], port=18200) as viewer, Browser(tmp_path / "profile") as browser:
+        browser.open(viewer.url, f"document.querySelector('canvas') !== null && {SLIDER} !== null")
+        empty = settled(browser, lambda picture: picture[200:].std() > 0.02)
+        browser.press(SLIDER, "End")
+        last = settled(browser, lambda picture: apart(picture, empty) > MOVED)
+        assert viewer._slider.value == pytest.approx(0.4)
+        browser.press(SLIDER, "Home")
+        first = settled(browser, lambda picture: apart(picture, last) > MOVED)
+        assert viewer._slider.value == 0.0
+        browser.press(SLIDER, "End")
+        settled(browser, lambda picture: apart(picture, last) < 0.1 * apart(first, last))
+        assert browser.errors == []
+
+
+@pytest.mark.slow
+@needs_browser
+def test_the_page_opens_in_a_browser(arm, tmp_path):
+    """Without a server: it shows more than its background, it moves, and its console tells no error."""
+    pytest.importorskip("viser")
     page = to.write_animation(tmp_path / "motion.html", solved(arm))
-    picture = tmp_path / "page.png"
-    flags = ["--headless=new", "--no-sandbox", "--disable-dev-shm-usage", "--use-angle=swiftshader"]
-    flags += [
-        "--enable-unsafe-swiftshader",
-        "--enable-logging=stderr",
-        "--virtual-time-budget=8000",
-        "--window-size=800,600",
-    ]
-    run = subprocess.run(
-        [BROWSER, *flags, f"--user-data-dir={tmp_path / 'profile'}", f"--screenshot={picture}", page.as_uri()],
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    assert not re.findall(r"CONSOLE.*(?:Error|error)", run.stderr)
-    seen = imread(picture)[:500, :, :3]
-    assert seen.std() > 0.01
+    with Browser(tmp_path / "profile") as browser:
+        browser.open(page.as_uri(), "document.querySelector('canvas') !== null")
+        first = browser.seen(lambda picture: picture.std() > 0.01)
+        browser.seen(lambda picture: np.abs(picture - first).mean() > 0.5 * MOVED)
+        assert browser.errors == []

@@ -304,6 +304,7 @@ class _Run:
     def _record(self, now: Optimality, alpha: float, size: float) -> None:
         o = self.options
         self.journal.add(
+            lambda: (self.point.xs, self.point.us),
             iteration=len(self.journal.records),
             cost=self.objective,
             merit=self.objective + self.barrier.mu * self.at.barrier / self.scale,

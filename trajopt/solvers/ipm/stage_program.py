@@ -23,6 +23,7 @@ from trajopt.solvers.direct.program_parts import with_rows
 from trajopt.solvers.ipm.library import ABSENT, EQUALITY, INEQUALITY, LONG, Multipliers, PointData, StructureData
 from trajopt.stage.engine import Wanted, stages_of
 from trajopt.stage.numpy_stages import NumpyStages
+from trajopt.stage.soon_stages import SoonStages
 from trajopt.stage.stages import StageDerivatives, Stages, StageValues
 
 EXACT, GAUSS_NEWTON, MIXED = "exact", "gauss_newton", "mixed"
@@ -323,7 +324,7 @@ def _order(ocp: OCP, i: int, stages: Stages, hessian: str) -> str:
     """The kind of Hessian of a phase."""
     if hessian != "auto":
         return hessian
-    if isinstance(stages, NumpyStages):
+    if isinstance(stages, NumpyStages | SoonStages):
         sampling = ocp.phases[i].dynamics.sampling
         pieces = sampling is not None and sampling.backend.engine == "compiled" and sampling.backend.name == "analytic"
         return MIXED if pieces else EXACT

@@ -20,7 +20,7 @@ from trajopt.results.records import Callback, Journal
 from trajopt.results.status import SOLVED, Status, StatusCode
 from trajopt.solvers.nlp import nlp_verdicts
 from trajopt.solvers.nlp.ipopt_problem import IpoptProblem, Iterate, Pattern, Progress
-from trajopt.solvers.nlp.nlp import NLP, NLPSolution, Patterned
+from trajopt.solvers.nlp.nlp import NLP, NLPSolution, Patterned, trajectory_at
 from trajopt.solvers.nlp.scaled_kkt import scaled_kkt
 from trajopt.solvers.options import DMSOptions
 
@@ -221,6 +221,7 @@ class _Run:
         if p is None:
             return
         self.journal.add(
+            trajectory_at(self.nlp, p.iterate.w),
             iteration=len(self.journal.records),
             cost=p.objective,
             merit=p.objective,

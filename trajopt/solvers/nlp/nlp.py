@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 from dynamics_backends.protocol import Array
-from trajopt.results.records import IterationRecord
+from trajopt.results.records import IterationRecord, Trajectory
 from trajopt.results.status import Status
 
 if TYPE_CHECKING:
@@ -73,6 +73,20 @@ class Patterned(Protocol):
     def patterns(self) -> tuple[sp.csc_matrix, sp.csc_matrix]:
         """Matrices with the patterns of the Jacobian (m, n) and the Hessian (n, n)."""
         ...
+
+
+@runtime_checkable
+class OfTrajectory(Protocol):
+    """A program whose variables stand for states and controls."""
+
+    def trajectory(self, w: Array) -> tuple[Array, Array]:
+        """States (N + 1, nx) and controls at w (n,)."""
+        ...
+
+
+def trajectory_at(nlp: NLP, w: Array) -> Trajectory | None:
+    """What finds the states and controls at w, where the program has any."""
+    return (lambda: nlp.trajectory(w)) if isinstance(nlp, OfTrajectory) else None
 
 
 @dataclass(frozen=True, eq=False)

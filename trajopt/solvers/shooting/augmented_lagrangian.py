@@ -196,9 +196,10 @@ class _Outer:
         return self.solver(augmented(self.ocp, parts), guess, inner, told)
 
     def _tell(self, record: IterationRecord) -> None:
-        self.records.append(replace(record, iteration=len(self.records)))
+        record = replace(record, iteration=len(self.records))
+        self.records.append(replace(record, iterate=None))
         if self.callback is not None:
-            self.callback(self.records[-1])
+            self.callback(record)
 
     def _ended(self, solution: Solution, parts: Sequence[_Imposed], status: Status) -> Solution:
         cost = self.ocp.cost(solution.xs, solution.us)
@@ -210,7 +211,8 @@ class _Outer:
         }
         count = len(self.records)
         if self.records and status.code is not StatusCode.INTERRUPTED:  # of the point returned, without penalties
-            self._tell(replace(self.records[-1], cost=cost, merit=cost, constraint_violation=self.violation))
+            last = replace(self.records[-1], cost=cost, merit=cost, constraint_violation=self.violation)
+            self._tell(replace(last, iterate=lambda: (np.array(solution.xs), np.array(solution.us))))
         return replace(
             solution, status=status, cost=cost, iterations=count, history=tuple(self.records), multipliers=found
         )

@@ -249,6 +249,10 @@ class CompiledIteration:
         K, k, Vx, Vxx = (self._view(f"policy.{name}") for name in ("K", "k", "Vx", "Vxx"))
         return Policy(K, k, Vx, Vxx)
 
+    def trajectory(self, slot: int) -> tuple[Array, Array]:
+        """xs and us in a slot, as they are now."""
+        return self._view(f"{slot}.xs"), self._view(f"{slot}.us")
+
     def iterate(self, slot: int) -> Iterate:
         """The iterate in a slot, as it is now."""
         known, now = self._iterates[slot], self._solve.slots[slot]

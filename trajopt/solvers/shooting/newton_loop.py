@@ -345,6 +345,7 @@ class NewtonLoop:
         """Tell of a point and the step from it, if there was one."""
         length = 0.0 if found is None else max(float(np.abs(part).max(initial=0.0)) for part in found.linear)
         self.journal.add(
+            lambda: (at.xs, at.us),
             iteration=self.iteration,
             cost=at.cost,
             merit=self._phi(at.cost, at.us),

@@ -211,7 +211,8 @@ class ShootingLoop:
                 ended = None if code == iteration.GO_ON else self._ended(iteration, code)
                 if code != iteration.NOT_POSITIVE_DEFINITE:
                     self.journal.spent(*iteration.record.seconds)
-                    self.journal.add(iteration=self.iteration, **iteration.told(), curvature=self.preferred.name)
+                    told = {"iteration": self.iteration, **iteration.told(), "curvature": self.preferred.name}
+                    self.journal.add(partial(iteration.trajectory, slot), **told)
                     self.iteration, slot = self.iteration + 1, iteration.slot
                 if ended is not None:
                     return ended
@@ -381,6 +382,7 @@ class ShootingLoop:
             size = max(float(np.abs(part).max(initial=0.0)) for part in attempt.step.linear)
             alpha = search.alpha if attempt.new is not None else 0.0
         self.journal.add(
+            lambda: (at.xs, at.us),
             iteration=self.iteration,
             cost=at.cost,
             merit=self._phi(at),

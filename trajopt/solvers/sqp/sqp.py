@@ -36,7 +36,7 @@ from trajopt.lq.lq_solver import LQSolver
 from trajopt.results.records import Callback, Journal
 from trajopt.results.status import SOLVED, Status, StatusCode
 from trajopt.solvers.nlp import nlp_verdicts as verdicts
-from trajopt.solvers.nlp.nlp import NLP, NLPSolution
+from trajopt.solvers.nlp.nlp import NLP, NLPSolution, trajectory_at
 from trajopt.solvers.options import SQPOptions
 from trajopt.solvers.qp.qp import QP, Hessian, make_qp_solver
 from trajopt.solvers.qp.riccati_kkt import UnstructuredQP
@@ -336,6 +336,7 @@ class SQPLoop:
         """Tell of an iterate and the step from it, if there was one."""
         alpha = 0.0 if taken is None or taken.new is None else taken.alpha
         self.journal.add(
+            trajectory_at(at.nlp, at.w),
             iteration=self.progress.iteration,
             cost=at.f,
             merit=self._value(at),

@@ -1,0 +1,154 @@
+"""What is shown of tasks and runs in three dimensions, and the panels of small pictures."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+from rigid_body_cases import tree
+
+import trajopt as to
+from dynamics_backends.rigid_body.geometry.scene import Body, Scene
+from dynamics_backends.rigid_body.geometry.shapes import Sphere
+from experiments.plots.canvas import BLUE
+from experiments.plots.sheet import Curve, Graph, draw_sheet, ticks
+from experiments.view.shown import can_be_pictured, of_task
+from problems.task import Task
+from trajopt.replanning.loop import Now
+from trajopt.replanning.run_log import RunLog
+
+
+@pytest.fixture(scope="module")
+def task():
+    """An arm of three links without shapes, on its way to a goal past a ball."""
+    model = tree("fixed5", 3)
+    robot = to.FreeBody(model)
+    dynamics = to.SampledSystem(to.make_backend(robot, "analytic", engine="numpy"), "semi_implicit_euler")
+    n = model.nv
+    x0 = np.zeros(2 * n)
+    ocp = to.OCP.single_phase(
+        dynamics, x0, 5, 0.1, [to.control_cost(n)], [to.state_cost(robot.manifold, np.ones(2 * n))], model=model
+    )
+    ball = Body("ball", Sphere(0.1), p=np.array([0.5, 0.0, 0.5]))
+    return Task(ocp, to.constant_guess(ocp), goal=np.array([0.3, 0.0, 0.2]), scene=Scene((ball,)))
+
+
+@pytest.fixture(scope="module")
+def solution(task):
+    return to.solve(task.ocp, solver="slq")
+
+
+def test_goal_scene_and_guess_of_a_task_are_shown(task, solution):
+    shown = of_task(solution, task, guess=task.guess)
+    assert [motion.name for motion in shown.motions] == ["solution", "guess"]
+    assert shown.motions[0].opacity == 1.0 > shown.motions[1].opacity
+    assert shown.marks.bodies == task.scene.bodies
+    np.testing.assert_array_equal(shown.marks.goals, [task.goal])
+    assert can_be_pictured(task.ocp.model) and not can_be_pictured(None)
+
+
+def test_a_solve_is_watched(task):
+    """The iterates come in order, the last one is the solution; a slider chooses among them."""
+    pytest.importorskip("viser")
+    from experiments.view.iterates import watch_task
+
+    with watch_task(task, task.guess) as watch:
+        solution = to.solve(task.ocp, solver="slq", callback=watch)
+        last = of_task(solution, task).motions[0]
+        watch.finish(last)
+        assert len(watch.iterates) == len(solution.history) + 1
+        np.testing.assert_array_equal(watch.iterates[0].q, np.zeros_like(last.q))
+        shown = watch.viewer.robots["iterate"].motion
+        np.testing.assert_allclose(shown.q[-1], solution.xs[-1, : last.q.shape[1]], atol=1e-12)
+
+
+def test_of_many_iterates_some_are_kept(task, monkeypatch):
+    pytest.importorskip("viser")
+    import importlib
+
+    module = importlib.import_module("trajopt.view.watch")  # the name view of the package is a function
+    from experiments.view.iterates import watch_task
+
+    monkeypatch.setattr(module, "MOST", 8)
+    with watch_task(task, task.guess) as watch:
+        for i in range(40):
+            xs = np.full_like(task.guess.xs, 0.01 * i)
+            watch(SimpleNamespace(iterate=lambda xs=xs: (xs, task.guess.us)))
+        first = [round(motion.q[0, 0] / 0.01) for motion in watch.iterates]
+    assert len(first) <= 9 and first[0] == 0
+    assert len(set(np.diff(first))) == 1 and first[-1] >= 30
+
+
+def test_a_run_is_shown_while_it_runs_and_afterwards(task, solution):
+    pytest.importorskip("viser")
+    from experiments.view.live import LiveRun, of_run
+
+    n = task.ocp.model.nq
+    live = LiveRun(task, solution, port=18400)
+    try:
+        x, goal = np.full(2 * n, 0.2), np.array([0.1, 0.2, 0.3])
+        live(Now(0.1, x, to.Plan.of(solution, 0.1), {"goal": goal}))
+        plant, plan = live._robots
+        np.testing.assert_array_equal(plant.motion.q, [x[:n]])
+        np.testing.assert_array_equal(plan.motion.q, solution.xs[:, :n])
+        np.testing.assert_allclose(live._objects["goal"].position, goal)
+    finally:
+        live.close()
+    times = 0.01 * np.arange(31)
+    xs, moving = np.linspace(0, 1, 31)[:, None] * np.ones(2 * n), np.linspace([0, 0, 0], [0.3, 0, 0], 31)
+    log = RunLog(0.01, times, xs, xs, xs, xs[:, :n], times, {"goal": moving}, [], [], [])
+    shown = of_run(task, solution, log)
+    goal = next(body for body in shown.marks.bodies if body.name == "goal")
+    np.testing.assert_allclose(
+        goal.places(np.array([0.0, 0.15, 0.3])), [[0, 0, 0], [0.15, 0, 0], [0.3, 0, 0]], atol=1e-12
+    )
+    np.testing.assert_array_equal(shown.motions[0].q, xs[:, :n])
+    assert shown.marks.goals == ()  # it moves
+
+
+# -- panels --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("low, high", [(0.0, 1.0), (-3.2e-4, 7e-5), (0.9999, 1.0001), (-2e6, 5e6), (12.0, 12.5)])
+def test_ticks_are_round_and_within(low, high):
+    found = ticks(low, high, 5)
+    assert 2 <= len(found) <= 6
+    assert low - 1e-9 * (high - low) <= found[0] and found[-1] <= high + 1e-9 * (high - low)
+    step = found[1] - found[0]
+    assert min(abs(step / 10.0 ** np.floor(np.log10(step) + 1e-9) - k) for k in (1, 2, 5)) < 1e-6
+
+
+def test_a_panel_shows_its_curve_where_it_belongs(tmp_path):
+    """Of two panels side by side the left rises, the right is held and falls; found by the colors of their pixels."""
+    from matplotlib.image import imread
+
+    times = np.linspace(0.0, 1.0, 11)
+    graphs = [
+        Graph("rises", "m", [Curve(times, times, BLUE)], 0.0, 1.0, rules=[0.5], note="limits 0 … 1", alarming=True),
+        Graph("falls", "", [Curve(times, 1.0 - times, BLUE, held=True)], 0.0, 1.0),
+    ]
+    picture = imread(draw_sheet(tmp_path / "two.png", "Two", graphs, 2, 6.6, 2.7))[:, :, :3]
+    rows, columns = np.nonzero((picture[:, :, 2] > 0.5) & (picture[:, :, 0] < 0.2))
+    half = picture.shape[1] / 2
+    left, right = columns < half, columns >= half
+    assert np.corrcoef(rows[left], columns[left])[0, 1] < -0.99
+    assert np.corrcoef(rows[right], columns[right])[0, 1] > 0.95
+    assert ((picture[:, :, 0] > 0.6) & (picture[:, :, 2] < 0.3))[:, : int(half)].any()  # the dashed line, and the note
+
+
+def test_the_command_writes_a_picture_and_a_film(solution, tmp_path):
+    from click.testing import CliRunner
+    from PIL import Image
+
+    from experiments.cli.main import main
+
+    saved = solution.save(tmp_path / "solution.npz")
+    told = CliRunner().invoke(
+        main, ["view", str(saved), "--screenshot", str(tmp_path / "a.png"), "--video", str(tmp_path / "a.gif")]
+    )
+    assert told.exit_code == 0, told.output
+    with Image.open(tmp_path / "a.png") as picture, Image.open(tmp_path / "a.gif") as film:
+        assert picture.width == 1050 and film.n_frames > 5
+    wrong = CliRunner().invoke(main, ["view", str(saved), "--video", str(tmp_path / "a.avi")])
+    assert wrong.exit_code == 2 and "its name ends in .gif or .mp4" in wrong.stderr

@@ -1,0 +1,127 @@
+"""A headless Chromium, spoken to by the DevTools protocol: pages are opened, asked, and photographed."""
+
+from __future__ import annotations
+
+import base64
+import itertools
+import json
+import shutil
+import subprocess
+import time
+import urllib.request
+from collections.abc import Callable
+from io import BytesIO
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+FLAGS = (
+    "--headless=new",
+    "--no-sandbox",
+    "--disable-dev-shm-usage",
+    "--use-angle=swiftshader",
+    "--enable-unsafe-swiftshader",
+    "--remote-debugging-port=0",
+    "--remote-allow-origins=*",
+    "--window-size=800,600",
+)
+PATIENCE = 240.0
+"""Seconds after which a page is given up."""
+
+
+class Browser:
+    """A browser with one page; ``errors`` are what its console told."""
+
+    def __init__(self, profile: Path) -> None:
+        from websockets.sync.client import connect
+
+        assert CHROMIUM is not None
+        self._process = subprocess.Popen(
+            [CHROMIUM, *FLAGS, f"--user-data-dir={profile}", "about:blank"],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+        )
+        self.errors: list[str] = []
+        self._count = itertools.count(1)
+        try:
+            told = profile / "DevToolsActivePort"
+            self._until(lambda: told.exists() and len(told.read_text().splitlines()) == 2)
+            port = told.read_text().splitlines()[0]
+            with urllib.request.urlopen(f"http://127.0.0.1:{port}/json/list") as answer:
+                pages = [target for target in json.load(answer) if target["type"] == "page"]
+            self._socket = connect(pages[0]["webSocketDebuggerUrl"], max_size=None, proxy=None)
+        except BaseException:
+            self._process.kill()
+            raise
+        for domain in ("Page", "Runtime", "Log"):
+            self.call(f"{domain}.enable")
+
+    def __enter__(self) -> Browser:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._socket.close()
+        self._process.terminate()
+        self._process.wait(PATIENCE)
+
+    def call(self, method: str, **parameters: Any) -> Any:
+        """The answer to one command."""
+        number = next(self._count)
+        self._socket.send(json.dumps({"id": number, "method": method, "params": parameters}))
+        while True:
+            message = json.loads(self._socket.recv(PATIENCE))
+            if message.get("id") == number:
+                assert "error" not in message, message
+                return message["result"]
+            self._listen(message)
+
+    def _listen(self, message: dict[str, Any]) -> None:
+        method, told = message.get("method"), message.get("params", {})
+        if method == "Runtime.exceptionThrown":
+            self.errors.append(json.dumps(told["exceptionDetails"])[:500])
+        elif method == "Runtime.consoleAPICalled" and told["type"] == "error":
+            self.errors.append(" ".join(str(a.get("value", a.get("description"))) for a in told["args"]))
+        elif method == "Log.entryAdded" and told["entry"]["level"] == "error":
+            self.errors.append(told["entry"]["text"])
+
+    def evaluate(self, expression: str) -> Any:
+        """The value of an expression in the page."""
+        return self.call("Runtime.evaluate", expression=expression, returnByValue=True)["result"].get("value")
+
+    def press(self, element: str, key: str) -> None:
+        """Press a key on an element, given as an expression."""
+        self.evaluate(f"{element}.focus()")
+        code = {"End": 35, "Home": 36}[key]
+        for kind in ("keyDown", "keyUp"):
+            self.call("Input.dispatchKeyEvent", type=kind, key=key, code=key, windowsVirtualKeyCode=code)
+
+    def open(self, url: str, ready: str) -> None:
+        """Open a page and wait until an expression in it is true."""
+        self.call("Page.navigate", url=url)
+        self._until(lambda: self.evaluate(ready))
+
+    def picture(self) -> np.ndarray:
+        """What is seen: (height, width, 3) in 0 .. 1."""
+        from PIL import Image
+
+        data = base64.b64decode(self.call("Page.captureScreenshot", format="png")["data"])
+        return np.asarray(Image.open(BytesIO(data)).convert("RGB"), dtype=float) / 255.0
+
+    def seen(self, test: Callable[[np.ndarray], bool]) -> np.ndarray:
+        """What is seen as soon as it passes a test. Raises TimeoutError."""
+        started = time.monotonic()
+        while not test(picture := self.picture()):
+            if time.monotonic() - started > PATIENCE:
+                raise TimeoutError("the page does not show what it should")
+        return picture
+
+    @staticmethod
+    def _until(test: Any) -> None:
+        started = time.monotonic()
+        while not test():
+            if time.monotonic() - started > PATIENCE:
+                raise TimeoutError("the browser does not answer")
+            time.sleep(0.05)

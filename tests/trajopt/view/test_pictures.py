@@ -1,0 +1,152 @@
+"""Pictures drawn without a window: what is nearest is seen, edges stay edges, films move."""
+
+import numpy as np
+import pytest
+
+import trajopt as to
+from dynamics_backends.rigid_body.geometry.scene import Body, Way
+from dynamics_backends.rigid_body.geometry.shapes import Box, Sphere
+from trajopt.view.motion import Marks, Motion
+from trajopt.view.picture import FINER, Moment, Studio, round_length
+from trajopt.view.raster import Camera, Layer, Solid, corner_normals, is_closed, over, rendered, volume
+
+ARM = """<robot name="arm">
+  <link name="base"><visual><geometry><box size="0.2 0.2 0.1"/></geometry></visual></link>
+  <link name="upper"><inertial><mass value="1"/><inertia ixx="1" iyy="1" izz="1" ixy="0" ixz="0" iyz="0"/></inertial>
+    <visual><geometry><box size="0.04 0.04 0.6"/></geometry><material name="red"><color rgba="1 0 0 1"/></material></visual></link>
+  <joint name="a" type="continuous"><parent link="base"/><child link="upper"/><axis xyz="0 1 0"/></joint>
+</robot>"""
+ALONG_Z = Camera(np.eye(3), np.zeros(2), 1.0, 40, 30)
+"""A pixel is a meter; right is x, up is y, and the camera is above."""
+
+
+@pytest.fixture
+def arm(tmp_path):
+    (tmp_path / "arm.urdf").write_text(ARM)
+    return to.load_urdf(tmp_path / "arm.urdf")
+
+
+def triangles(corners, colors):
+    corners = np.asarray(corners, float)
+    faces = np.arange(3 * len(corners)).reshape(-1, 3)
+    normals = np.tile([0.0, 0.0, 1.0], (len(corners), 3, 1))
+    return Solid(corners.reshape(-1, 3), faces, normals, np.asarray(colors, float), np.zeros(len(faces), bool))
+
+
+def inside(corner, x, y):
+    """Whether points lie in the projection of one triangle (3, 3): on one side of all edges."""
+    sides = []
+    for i in range(3):
+        (ax, ay, _), (bx, by, _) = corner[i], corner[(i + 1) % 3]
+        sides.append((bx - ax) * (y - ay) - (by - ay) * (x - ax))
+    return (np.array(sides) > 0).all(axis=0) | (np.array(sides) < 0).all(axis=0)
+
+
+def test_the_nearest_triangle_is_seen():
+    """At each pixel: of all triangles that contain its center, the highest plane there; found one pixel and triangle at a time."""
+    rng = np.random.default_rng(3)
+    corners = rng.uniform([-25.0, -20.0, -5.0], [25.0, 20.0, 5.0], (60, 3, 3))
+    colors = np.zeros((60, 3))
+    layer = rendered(triangles(corners, colors), ALONG_Z)
+    x, y = np.meshgrid(np.arange(40) + 0.5 - 20.0, 15.0 - np.arange(30) - 0.5)
+    best = np.full(x.shape, -np.inf)
+    for corner in corners:
+        normal = np.cross(corner[1] - corner[0], corner[2] - corner[0])
+        height = corner[0, 2] - ((x - corner[0, 0]) * normal[0] + (y - corner[0, 1]) * normal[1]) / normal[2]
+        best = np.where(inside(corner, x, y), np.maximum(best, height), best)
+    assert np.isinf(best).any() and np.isfinite(best).any()
+    np.testing.assert_allclose(layer.nearness, best, atol=2e-4)
+
+
+def test_surfaces_that_face_the_lamp_are_brighter():
+    solid = triangles([[[-9, -9, 0], [9, -9, 0], [0, 9, 0]]], [[0.5, 0.5, 0.5]])
+    turned = solid._replace(normals=np.tile([0.9, -0.3, 0.3], (1, 3, 1)))
+    assert rendered(solid, ALONG_Z).color[15, 20, 0] > rendered(turned, ALONG_Z).color[15, 20, 0]
+    flipped = solid._replace(normals=-solid.normals)  # files do not agree about which side is outside
+    np.testing.assert_array_equal(rendered(flipped, ALONG_Z).color, rendered(solid, ALONG_Z).color)
+
+
+def test_edges_stay_and_round_surfaces_are_smooth():
+    cube = corner_normals(*Box((1.0, 1.0, 1.0)).triangles())
+    assert set(np.abs(np.round(cube, 12)).reshape(-1, 3).sum(axis=1)) == {1.0}  # along an axis, each of them
+    vertices, faces = Sphere(1.0).triangles()
+    outward = np.einsum("nij,nij->ni", corner_normals(vertices, faces), vertices[faces])
+    assert outward.min() > 0.98
+
+
+def test_the_inner_side_of_closed_surfaces_is_left_out():
+    """The picture is the same, from whichever side; what is open or inconsistent is not closed."""
+    vertices, faces = Sphere(8.0).triangles()
+    corners = corner_normals(vertices, faces)
+    assert volume(vertices, faces) == pytest.approx(4.0 / 3.0 * np.pi * 8.0**3, rel=0.05)
+    assert not is_closed(faces[1:]) and not is_closed(np.vstack([faces[:1, ::-1], faces[1:]]))
+    cube, sides = Box((2.0, 3.0, 4.0)).triangles()
+    assert is_closed(sides) and volume(cube, sides) == pytest.approx(24.0)
+    colors = np.full((len(faces), 3), 0.5)
+    whole, half = (
+        rendered(Solid(vertices, faces, corners, colors, np.full(len(faces), c)), ALONG_Z) for c in (False, True)
+    )
+    np.testing.assert_allclose(half.nearness, whole.nearness, atol=1e-4)
+    np.testing.assert_allclose(half.color, whole.color, atol=1e-3)
+
+
+def test_what_is_seen_through_is_mixed_where_it_is_nearer():
+    shape = (1, 3)
+    below = Layer(np.zeros((*shape, 3)), np.array([[0.0, 2.0, -np.inf]]))
+    above = Layer(np.ones((*shape, 3)), np.array([[1.0, 1.0, -np.inf]]))
+    np.testing.assert_allclose(over(below, above, 0.25).color[0, :, 0], [0.25, 0.0, 0.0])
+
+
+def swing(model):
+    return Motion("robot", model, np.array([0.0, 0.5, 1.0]), np.array([[0.0], [0.5], [1.2]]))
+
+
+def test_a_picture_shows_the_robot_where_it_is(arm):
+    """The red link turns: its pixels lie around the projection of its middle; the dot of the goal where the goal is."""
+    goal = np.array([0.3, 0.2, 0.5])
+    studio = Studio([swing(arm)], Marks(goals=[goal]), width=300)
+    for i, angle in enumerate((0.0, 0.5, 1.2)):
+        picture = np.asarray(studio.picture([Moment(0, i)]), dtype=float)
+        assert picture.shape[1] == 300
+        red = np.argwhere((picture[:, :, 0] > 100) & (picture[:, :, 0] > 2.0 * picture[:, :, 2]))
+        middle = studio.camera.seen(np.zeros(3))[:2] / FINER
+        tip = studio.camera.seen(0.3 * np.array([np.sin(angle), 0.0, np.cos(angle)]))[:2] / FINER
+        assert np.linalg.norm(red[:, ::-1] - tip, axis=1).min() < 4.0
+        assert np.linalg.norm(red.mean(axis=0)[::-1] - middle) < 20.0
+        column, row = np.round(studio.camera.seen(goal)[:2] / FINER).astype(int)
+        np.testing.assert_allclose(picture[row, column], [42, 138, 74], atol=8)
+
+
+def test_bodies_of_a_scene_move_in_a_picture(arm):
+    ball = Body("ball", Sphere(0.1), p=np.array([0.0, -0.4, 0.2]), way=Way((0.0, 1.0), ((0, 0, 0), (0, 0.8, 0))))
+    studio = Studio([swing(arm)], Marks(bodies=[ball]), width=200)
+    first, last = (np.asarray(studio.picture([Moment(0, i)]), float) for i in (0, 2))
+    column, row = np.round(studio.camera.seen(np.array([0.0, -0.4, 0.2]))[:2] / FINER).astype(int)
+    assert first[row, column, 2] < last[row, column, 2]  # orange there at first, later not
+
+
+def test_a_film_moves(arm, tmp_path):
+    from PIL import Image, ImageChops
+
+    from trajopt.view.video import write_film
+
+    path, missing = write_film(tmp_path / "swing.gif", [swing(arm)], width=120)
+    with Image.open(path) as film:
+        assert film.n_frames == 26 and missing == ()
+        first = film.convert("RGB")
+        film.seek(25)
+        assert ImageChops.difference(first, film.convert("RGB")).getbbox() is not None
+    with pytest.raises(ValueError, match="its name ends in"):
+        write_film(tmp_path / "swing.avi", [swing(arm)])
+
+
+def test_a_film_for_players(arm, tmp_path):
+    pytest.importorskip("imageio_ffmpeg")
+    from trajopt.view.video import write_film
+
+    path, _ = write_film(tmp_path / "swing.mp4", [swing(arm)], width=120)
+    assert path.read_bytes()[4:8] == b"ftyp"
+
+
+def test_lengths_of_a_grid_are_round():
+    assert [round_length(x) for x in (0.99, 1.0, 4.9, 5.0, 0.025)] == pytest.approx([0.5, 1.0, 2.0, 5.0, 0.02])

@@ -1,0 +1,224 @@
+"""Motions as pictures, drawn without a window: a robot in several poses, or one moment of a motion after the other.
+
+What is solid hides what is behind it (:mod:`~trajopt.view.raster`); obstacles are seen through; paths are lines over all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from dynamics_backends.protocol import Array
+from dynamics_backends.rigid_body.geometry.shapes import Shape, Sphere
+from trajopt.view.motion import Marks, Motion, Poses, body_poses, force_arrows, paths
+from trajopt.view.raster import Camera, Layer, Solid, corner_normals, is_closed, over, rendered, volume
+from trajopt.view.surfaces import Geometry, Surface, appearance
+
+VIEW = np.array([1.0, -1.5, 0.7])
+"""From what is looked at to the camera."""
+FINER = 1.5
+"""Pictures are drawn so much larger than they are, against steps at edges."""
+MARGIN = 0.05
+"""Around what is shown, as a share of the picture."""
+FLATTEST, STEEPEST = 0.4, 1.0
+"""Heights of a picture, in widths."""
+BRIGHTER = 0.2
+"""How far colors are moved to white: many robots are black."""
+SEEN_THROUGH = 0.45
+"""The opacity of obstacles."""
+LATER = 0.004
+"""Poses that coincide are told apart by so much [m] of nearness: the later one is seen."""
+SAMPLES = 6
+"""Moments of a motion that the camera makes room for."""
+BELOW = 0.05
+"""A robot that reaches farther below the ground, as a share of what is shown, has none."""
+DOT = 6
+"""The radius [pixels] of a goal's dot."""
+CELLS = 8.0
+"""Squares of the ground's grid across what is shown, or more."""
+GRID, PATH = (222, 226, 231), (138, 143, 152)
+GOAL, FORCE, OBSTACLE = (42, 138, 74), (192, 58, 43), (0.85, 0.54, 0.12)
+
+
+class Moment(NamedTuple):
+    """A motion at one of its times: the index of both. strength: 1 as it is, 0 white."""
+
+    motion: int
+    time: int
+    strength: float = 1.0
+
+
+@dataclass(frozen=True, eq=False)
+class _Part:
+    """A surface of a robot with the normals at its corners."""
+
+    surface: Surface
+    normals: Array
+    closed: bool
+
+    @classmethod
+    def of(cls, surface: Surface) -> _Part:
+        """A surface, its triangles counterclockwise from outside where it is closed."""
+        closed = is_closed(surface.faces)
+        if closed and volume(surface.vertices, surface.faces) < 0.0:
+            surface = surface._replace(faces=surface.faces[:, ::-1])
+        return cls(surface, corner_normals(surface.vertices, surface.faces), closed)
+
+
+class Studio:
+    """Motions in front of a camera that keeps all of them in the picture.
+
+    width [pixels]: of the pictures; their height follows from what is shown. Raises ValueError for no motion.
+    """
+
+    def __init__(
+        self, motions: Sequence[Motion], marks: Marks | None = None, geometry: Geometry = "visual", width: int = 1050
+    ) -> None:
+        if not motions:
+            raise ValueError("there is no motion to show")
+        self.motions, self.marks = list(motions), marks or Marks()
+        looks = {id(m.model): appearance(m.model, geometry) for m in motions}
+        self.missing = tuple(dict.fromkeys(sentence for look in looks.values() for sentence in look.missing))
+        parts = {key: [_Part.of(s) for s in look.surfaces] for key, look in looks.items()}
+        self._parts = [parts[id(m.model)] for m in motions]
+        self._poses = [body_poses(m.model, m.q) for m in motions]
+        axes = camera_axes(motions[0].model.gravity)
+        low, high = self._bounds(np.vstack([axes, np.eye(3)]))
+        self.camera = _fitted(axes, low[:3], high[:3], round(FINER * width))
+        self._floor = _floor(low[3:], high[3:]) if axes[1, 2] > 0.1 else np.zeros((0, 2, 3))
+
+    def picture(self, moments: Sequence[Moment], forces: bool = False) -> Any:
+        """An image of Pillow. forces: shown as arrows."""
+        layer = rendered(_joined(list(self._robots(moments))), self.camera)
+        times = [float(self.motions[m.motion].times[m.time]) for m in moments]
+        around = list(self._obstacles(max(times, default=0.0)))
+        if around:
+            layer = over(layer, rendered(_joined(around), self.camera), SEEN_THROUGH)
+        return self._finished(layer, moments, forces)
+
+    def _robots(self, moments: Sequence[Moment]) -> Iterator[Solid]:
+        rest: set[int] = set()
+        for order, (k, i, strength) in enumerate(moments):
+            poses, toward = self._poses[k], LATER * order * self.camera.axes[2]
+            for part in self._parts[k]:
+                body = part.surface.body
+                if body < 0 and k in rest:  # what does not move is drawn once
+                    continue
+                R, p = _pose(poses, i, body)
+                color = 1.0 - (1.0 if body < 0 else strength) * (1.0 - BRIGHTER) * (
+                    1.0 - np.array(part.surface.color[:3])
+                )
+                vertices = part.surface.vertices @ R.T + (p + toward)
+                yield _colored(vertices, part.surface.faces, part.normals @ R.T, color, part.closed)
+            rest.add(k)
+
+    def _obstacles(self, t: float) -> Iterator[Solid]:
+        for center, radius in self.marks.spheres:
+            yield _placed(Sphere(radius), OBSTACLE, np.eye(3), center)
+        for body in self.marks.bodies:
+            yield _placed(body.shape, OBSTACLE, body.R, body.places(np.array(t)))
+
+    def _bounds(self, axes: Array) -> tuple[Array, Array]:
+        """The least and the greatest coordinates (n) [m] of all that is shown, along axes (n, 3)."""
+        found = [np.asarray(goal) @ axes.T for goal in self.marks.goals]
+        found += [np.asarray(c) @ axes.T + side * r for c, r in self.marks.spheres for side in (-1.0, 1.0)]
+        for motion, parts, poses in zip(self.motions, self._parts, self._poses, strict=True):
+            for i in np.unique(np.linspace(0, len(motion.times) - 1, SAMPLES).round().astype(int)):
+                for part in parts:
+                    R, p = _pose(poses, i, part.surface.body)
+                    at = (axes @ R) @ part.surface.vertices.T + (axes @ p)[:, None]
+                    found += [at.min(axis=1), at.max(axis=1)]
+        return np.min(found, axis=0), np.max(found, axis=0)
+
+    def _finished(self, layer: Layer, moments: Sequence[Moment], forces: bool) -> Any:
+        """The layer with the ground behind it and lines over it, in its size."""
+        from PIL import Image, ImageDraw
+
+        empty = np.isneginf(layer.nearness) & (layer.color.min(axis=2) >= 1.0)
+        image = Image.fromarray((255.0 * layer.color + 0.5).astype(np.uint8))
+        if len(self._floor):
+            ground = Image.new("RGB", image.size, (255, 255, 255))
+            self._lines(ImageDraw.Draw(ground), self._floor, GRID, 1)
+            image.paste(ground, mask=Image.fromarray(255 * empty.astype(np.uint8)))
+        draw = ImageDraw.Draw(image)
+        for motion in self.motions:
+            for path in paths(motion).values():
+                self._lines(draw, np.stack([path[:-1], path[1:]], axis=1), PATH, 2)
+        for k, i, _ in moments if forces else ():
+            arrows = [(at[i], at[i] + along[i]) for at, along in force_arrows(self.motions[k]).values()]
+            self._lines(draw, np.array(arrows).reshape(-1, 2, 3), FORCE, 4)
+        for x, y, _ in self.camera.seen(np.reshape(self.marks.goals, (-1, 3))):
+            r = FINER * DOT
+            draw.ellipse([x - r, y - r, x + r, y + r], fill=GOAL, outline=(255, 255, 255), width=2)
+        size = (round(image.width / FINER), round(image.height / FINER))
+        return image.resize(size, Image.Resampling.LANCZOS)
+
+    def _lines(self, draw: Any, segments: Array, color: tuple[int, int, int], width: int) -> None:
+        """Segments (n, 2, 3) [m]; width [pixels]."""
+        for start, end in self.camera.seen(segments)[..., :2]:
+            draw.line([tuple(start), tuple(end)], fill=color, width=round(FINER * width))
+
+
+def camera_axes(gravity: Array) -> Array:
+    """Rows (3, 3): the picture's right, its up, and the direction to the camera; up is against gravity."""
+    length = float(np.linalg.norm(gravity))
+    up = np.array([0.0, 0.0, 1.0]) if length == 0.0 or abs(gravity[2]) > 0.5 * length else -gravity / length
+    to_camera = VIEW / np.linalg.norm(VIEW)
+    if abs(up[2]) < 0.5:  # a planar robot that hangs along another axis
+        to_camera = np.array([0.3, 0.2, 1.0]) / np.linalg.norm([0.3, 0.2, 1.0])
+    right = np.cross(up, to_camera)
+    right /= np.linalg.norm(right)
+    return np.stack([right, np.cross(to_camera, right), to_camera])
+
+
+def _fitted(axes: Array, low: Array, high: Array, width: int) -> Camera:
+    """The camera that sees a box (3), (3) along its axes."""
+    span = np.maximum(high - low, 0.05)
+    aspect = float(np.clip(span[1] / span[0], FLATTEST, STEEPEST))
+    height = round(aspect * width / FINER) * FINER
+    room = (1.0 - 2.0 * MARGIN) * np.array([width, height])
+    return Camera(axes, 0.5 * (low + high)[:2], float((room / span[:2]).min()), width, round(height))
+
+
+def _floor(low: Array, high: Array) -> Array:
+    """Segments (n, 2, 3) [m] of a grid at z = 0 under what stands between two corners (3); none where that reaches below."""
+    size = float(np.linalg.norm(high - low))
+    if low[2] < -BELOW * size:
+        return np.zeros((0, 2, 3))
+    cell = round_length(size / CELLS)
+    first = np.floor((low[:2] - 0.5 * cell) / cell).astype(int)
+    last = np.ceil((high[:2] + 0.5 * cell) / cell).astype(int)
+    (x0, y0), (x1, y1) = cell * first, cell * last
+    along_y = [[(x, y0, 0.0), (x, y1, 0.0)] for x in cell * np.arange(first[0], last[0] + 1)]
+    along_x = [[(x0, y, 0.0), (x1, y, 0.0)] for y in cell * np.arange(first[1], last[1] + 1)]
+    return np.array(along_y + along_x)
+
+
+def round_length(length: float) -> float:
+    """The largest of ..., 0.1, 0.2, 0.5, 1, 2, 5, 10, ... that is not above a length."""
+    power = 10.0 ** np.floor(np.log10(length))
+    return float(max(k * power for k in (1, 2, 5) if k * power <= length * (1.0 + 1e-12)))
+
+
+def _pose(poses: Poses, i: int, body: int) -> tuple[Array, Array]:
+    return (np.eye(3), np.zeros(3)) if body < 0 else (poses.R[i, body], poses.p[i, body])
+
+
+def _placed(shape: Shape, color: Sequence[float], R: Array, p: Array) -> Solid:
+    vertices, faces = shape.triangles()
+    return _colored(vertices @ R.T + p, faces, corner_normals(vertices, faces) @ R.T, np.asarray(color), False)
+
+
+def _colored(vertices: Array, faces: Array, normals: Array, color: Array, closed: bool) -> Solid:
+    return Solid(vertices, faces, normals, np.broadcast_to(color, (len(faces), 3)), np.full(len(faces), closed))
+
+
+def _joined(solids: Sequence[Solid]) -> Solid:
+    """One solid of several."""
+    first = np.cumsum([0, *(len(s.vertices) for s in solids)])
+    faces = np.concatenate([s.faces + k for s, k in zip(solids, first, strict=False)])
+    vertices, normals, colors, closed = (np.concatenate([s[k] for s in solids]) for k in (0, 2, 3, 4))
+    return Solid(vertices, faces, normals, colors, closed)

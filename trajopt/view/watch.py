@@ -1,0 +1,83 @@
+"""A solve while it converges: each iterate in a browser, and afterwards all of them by a slider."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import replace
+
+from dynamics_backends.protocol import Array
+from trajopt.results.records import IterationRecord
+from trajopt.view.motion import Marks, Motion
+from trajopt.view.surfaces import Geometry
+from trajopt.view.viewer import HOST, PORT, Viewer
+
+REFRESH = 0.1
+"""Seconds between two pictures of a solve at least: it is not to wait for them."""
+MOST = 200
+"""Iterates that are kept; of more, every other one is left out, and so on."""
+ITERATE = "iterate"
+GHOST = 0.25
+"""The opacity of the guess."""
+
+
+class Watch:
+    """A callback of a solver that shows its iterates; ``wait`` returns when Ctrl-C is pressed, ``close`` ends it.
+
+    first: the motion of the guess, shown as a ghost. motion_of: from states (N + 1, nx) to the motion that they are. Raises
+    ModuleNotFoundError without viser.
+    """
+
+    def __init__(
+        self,
+        first: Motion,
+        motion_of: Callable[[Array], Motion],
+        marks: Marks | None = None,
+        *,
+        geometry: Geometry = "visual",
+        host: str = HOST,
+        port: int = PORT,
+    ) -> None:
+        self._motion_of = motion_of
+        shown = [replace(first, name=ITERATE, opacity=1.0), replace(first, name="guess", opacity=GHOST)]
+        self.viewer = Viewer(shown, marks, geometry=geometry, host=host, port=port)
+        self.iterates: list[Motion] = []
+        self._every, self._seen, self._drawn = 1, 0, 0.0
+
+    def __call__(self, record: IterationRecord) -> None:
+        """Show the iterate of a record."""
+        if record.iterate is None:
+            return
+        motion = self._motion_of(record.iterate()[0])
+        if self._seen % self._every == 0:
+            self._keep(motion)
+        self._seen += 1
+        now = time.perf_counter()
+        if now - self._drawn >= REFRESH:
+            self._drawn = now
+            self.viewer.replace(ITERATE, motion)
+
+    def _keep(self, motion: Motion) -> None:
+        self.iterates.append(motion)
+        if len(self.iterates) > MOST:
+            self.iterates, self._every = self.iterates[::2], 2 * self._every
+
+    def wait(self) -> None:
+        """Block until Ctrl-C."""
+        self.viewer.wait()
+
+    def close(self) -> None:
+        """End the server."""
+        self.viewer.close()
+
+    def __enter__(self) -> Watch:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def finish(self, last: Motion) -> None:
+        """Show how it ended, with a slider for what was before."""
+        self.iterates.append(last)
+        self.viewer.replace(ITERATE, last)
+        self.viewer.add_choice("iterate of the solve", ITERATE, self.iterates)
