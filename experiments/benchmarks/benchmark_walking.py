@@ -1,6 +1,6 @@
 """Legged robots that walk on MuJoCo's ground without a schedule, told their speed alone, while the world differs from the model.
 
-    python -m experiments.benchmark_walking [--robot hyq] [--seconds 60] [--scenes level,light,...] [--seed 0] [--out DIR]
+    python -m experiments.benchmark_walking [--robot hyq] [--seconds 60] [--scenes level,light,...] [--seed 0] [--period 0.005]
 
 Plans are those of problems/configs/hyq_free_walk.toml, of half a second, by real-time iterations over contacts of long steps;
 another robot takes the same numbers by dynamic similarity.  The plant is MuJoCo with contacts of its own, its friction and its
@@ -83,9 +83,10 @@ class Outcome(NamedTuple):
     failed: int
 
 
-def configured(robot: str, scene: Scene, seconds: float, seed: int) -> Config:
-    """The config of a run."""
-    config = load_config(CONFIG, [f"problem.robot={robot!r}", f"replan.duration={seconds}", f"replan.seed={seed}"])
+def configured(robot: str, scene: Scene, seconds: float, seed: int, period: float | None = None) -> Config:
+    """The config of a run; period [s]: of the plans, which hold as long after their measurement."""
+    own = [f"problem.robot={robot!r}", f"replan.duration={seconds}", f"replan.seed={seed}"]
+    config = load_config(CONFIG, own if period is None else [*own, f"replan.period={period}", f"replan.lead={period}"])
     run = config.replan
     plant = replace(run.plant, mass_factor=scene.mass, slope=scene.slope)
     plant = replace(plant, contact_friction=scene.friction * plant.contact_friction)
@@ -106,9 +107,11 @@ def shoved(config: Config, model: Any, seconds: float, seed: int) -> Config:
     return replace(config, replan=replace(config.replan, plant=plant))
 
 
-def walk(robot: str, scene: Scene, seconds: float, seed: int, first: Setup | None = None) -> tuple[Setup, RunLog]:
+def walk(
+    robot: str, scene: Scene, seconds: float, seed: int, first: Setup | None = None, period: float | None = None
+) -> tuple[Setup, RunLog]:
     """A run, and what it started from; first: of the same robot, whose task and first plan serve again."""
-    config = configured(robot, scene, seconds, seed)
+    config = configured(robot, scene, seconds, seed, period)
     start = setup(config) if first is None else first._replace(config=config)
     model = start.task.ocp.model
     if scene.pushes:
@@ -200,6 +203,7 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=60.0, help="of each scene")
     parser.add_argument("--scenes", default=",".join(SCENES), help="by name, with commas")
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--period", type=float, help="seconds between plans, at least the tick of 5 ms; default 0.01")
     parser.add_argument("--out", type=Path, default=Path("out") / "benchmark_walking", help="folder of the results")
     given = parser.parse_args()
     names = given.scenes.split(",")
@@ -207,7 +211,7 @@ def main() -> None:
         parser.error(f"unknown scenes: {', '.join(sorted(unknown))}; choose from {', '.join(SCENES)}")
     found, first = [], None
     for name in names:
-        first, log = walk(given.robot, SCENES[name], given.seconds, given.seed, first)
+        first, log = walk(given.robot, SCENES[name], given.seconds, given.seed, first, given.period)
         found.append(row(name, outcome(first, log, SCENES[name], given.seconds)))
         print("  ".join(found[-1]), flush=True)
     print(markdown(HEAD, found))
