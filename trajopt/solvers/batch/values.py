@@ -13,6 +13,7 @@ from trajopt.solvers.shooting import compiled_iteration
 from trajopt.stage.compiled_stages import CompiledEnd, CompiledStages
 
 _OWN = (
+    "optimal",
     "converged",
     "max_iterations",
     "time_limit",
