@@ -46,6 +46,7 @@ class Refinement:
         self.motion, self.check, self.ocp = motion, check, ocp
         self.base, self.start, self.tube, self.latest = guess, guess, tube, ocp
         self.best: to.Solution | None = None
+        self.told = ""
         self.seen: list[to.Guess] = []
         self.more = np.zeros((motion.checks, motion.knots))
         self.torques = np.ones((motion.knots, motion.model.nv))
@@ -68,13 +69,15 @@ class Refinement:
             report = "torques exceed their limits between knots"
         if converged and free and not strong:
             gain = np.inf if self.best is None else self.best.xs[-1, -1] / solution.xs[-1, -1]
-            self.best = solution if gain > 1.0 else self.best
+            if gain > 1.0:
+                self.best, self.told = solution, report
             shortest = solution.xs[-1, -1] <= self.shortest / WORTH
             if shortest or not self._at_limit(plan) or gain < 1.0 / WORTH:
-                return Refined(True, report, solution=self.best)
+                return Refined(True, self.told, solution=self.best)
             self.base = plan
         if self.rounds >= ROUNDS:
-            return Refined(self.best is not None, report, solution=self.best)
+            told = report if self.best is None else f"{self.told}; a faster motion was still in reach"
+            return Refined(self.best is not None, told, solution=self.best)
         if strong:
             return self._again(report, plan)
         if converged and free:
