@@ -2,15 +2,26 @@
 
 from __future__ import annotations
 
+from functools import cache
+
 import numpy as np
+from rigid_body_cases import tree
 
 from dynamics_backends.protocol import Jacobians
 from dynamics_backends.registry import make_backend
 from dynamics_backends.rigid_body.algorithms import kinematics
 from dynamics_backends.rigid_body.model.model import Model
 from dynamics_backends.rigid_body.model.state import configuration_manifold
+from dynamics_backends.systems.bodies.free_body import FreeBody
+from dynamics_backends.systems.constraints.constraint_kinds import PointContact
+from dynamics_backends.systems.constraints.holonomic import Holonomic
+from dynamics_backends.systems.contact.impact import Impact
+from dynamics_backends.systems.contact.soft_contact import SoftContact
+from problems.legged.contact_terms import friction_cost
 from problems.robots import load_robot
+from trajopt import OCP, ImpactStage, Phase, SampledSystem, control_cost, state_cost
 
+FOOT = "body1"
 STEP = 1e-30
 EXACT = ("complex_step", "forward_ad", "structured_ad", "casadi_ad")
 QUICK = EXACT[:2]
@@ -94,3 +105,42 @@ def contraction_error(map, x, u, lam, p=None, engine="numpy") -> float:
     least = 1e-8 * np.abs(slopes).max()  # a block below this is rounding
     assert not second.uu.any()
     return max(np.abs(a - e).max() / max(np.abs(e).max(), least) for a, e in blocks if e.size)
+
+
+@cache
+def hop(engine="numpy"):
+    """A base with one leg stands on its foot, flies, lands and stands: 13 knots, the fifth an impact without duration."""
+    model = tree("floating2", 2)
+    joints = model.dof_names[6:]
+    contacts = [PointContact(FOOT, offset=(0.1, 0.2, -0.1), gains=(0.0, 20.0))]
+    stance = Holonomic(model, contacts, actuated=joints)
+
+    def sampled(system):
+        return SampledSystem(make_backend(system, "analytic", engine=engine), "semi_implicit_euler")
+
+    standing, manifold = sampled(stance), stance.manifold
+    flying = sampled(FreeBody(model, actuated=joints))
+    landing = ImpactStage(make_backend(Impact(model, contacts, restitution=0.2), "analytic", engine=engine))
+    rng = np.random.default_rng(0)
+    x0 = manifold.integrate(manifold.identity()[:, None], 0.3 * rng.standard_normal((manifold.ndx, 1)))[:, 0]
+    terms = (control_cost(1, 0.1, 0.5), state_cost(manifold, x0, rng.uniform(0.1, 1.0, manifold.ndx)))
+    cone = friction_cost(stance, [FOOT], 0.3, 2.0, least=0.5, feet=1)
+    parts = (
+        Phase(standing, np.full(2, 0.02), (*terms, cone)),
+        Phase(flying, np.full(2, 0.01), terms),
+        Phase(landing, np.zeros(1), (state_cost(manifold, x0, 0.7, "at landing"),)),
+        Phase(standing, np.full(8, 0.02), (*terms, cone)),
+    )
+    return OCP(parts, x0, (state_cost(manifold, manifold.identity(), 3.0),))
+
+
+def soft_hop(engine="numpy"):
+    """The same leg above soft ground, 12 knots."""
+    model = tree("floating2", 2)
+    system = SoftContact(model, [FOOT])
+    dynamics = SampledSystem(make_backend(system, "analytic", engine=engine), "semi_implicit_euler", 2)
+    manifold, rng = system.manifold, np.random.default_rng(0)
+    x0 = manifold.integrate(manifold.identity()[:, None], 0.1 * rng.standard_normal((manifold.ndx, 1)))[:, 0]
+    x0[2] -= float(kinematics.frame_position(model, x0[: model.nq, None], model.frame_id(FOOT))[2][0]) - 0.002
+    terms = [control_cost(system.nu, 0.1, 0.5), state_cost(manifold, x0, rng.uniform(0.1, 1.0, manifold.ndx))]
+    return OCP.single_phase(dynamics, x0, 12, 0.01, terms, [state_cost(manifold, manifold.identity(), 3.0)])

@@ -109,6 +109,7 @@ ARM = """
     </body>
   </worldbody>
   <actuator><motor joint="turn" ctrlrange="-20 20"/><motor joint="lift" ctrlrange="-40 40"/></actuator>
+  <keyframe><key name="home" qpos="0.1 0.2 0.3"/></keyframe>
 </mujoco>
 """
 

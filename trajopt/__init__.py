@@ -158,6 +158,7 @@ from dynamics_backends.systems.contact.registry import (
 from dynamics_backends.systems.contact.relaxed_cone import RelaxedCone as RelaxedCone
 from dynamics_backends.systems.contact.soft_contact import SoftContact as SoftContact
 from dynamics_backends.systems.contact.stepped_contact import SteppedContact as SteppedContact
+from trajopt.guesses.detours import detour as detour
 from trajopt.guesses.guesses import (
     Guess as Guess,
     constant_guess as constant_guess,
@@ -247,6 +248,11 @@ from trajopt.replanning.run_log import (
     EventKind as EventKind,
     RunLog as RunLog,
 )
+from trajopt.replanning.setpoints import (
+    Setpoint as Setpoint,
+    setpoint as setpoint,
+    setpoints as setpoints,
+)
 from trajopt.replanning.simulator import Simulator as Simulator
 from trajopt.replanning.workers import (
     ScriptedWorker as ScriptedWorker,
@@ -268,6 +274,14 @@ from trajopt.results.status import (
     Status as Status,
     StatusCode as StatusCode,
 )
+from trajopt.solvers.batch.batch import Batch as Batch
+from trajopt.solvers.batch.multi_start import (
+    MultiStart as MultiStart,
+    Optimum as Optimum,
+    multi_start as multi_start,
+)
+from trajopt.solvers.batch.solution import BatchSolution as BatchSolution
+from trajopt.solvers.batch.solve_batch import solve_batch as solve_batch
 from trajopt.solvers.feedback import tracking_gains as tracking_gains
 from trajopt.solvers.options import (
     AutoOptions as AutoOptions,
@@ -290,6 +304,10 @@ from trajopt.stage.evaluation import (
 )
 from trajopt.step.integrators import SCHEMES as SCHEMES
 from trajopt.step.sensitivities import SampledSystem as SampledSystem
+from trajopt.sweeps.results import Sweep as Sweep
+from trajopt.sweeps.rows import SweepProblem as SweepProblem
+from trajopt.sweeps.run import sweep as sweep
+from trajopt.sweeps.variation import Variation as Variation
 from trajopt.validation.broken_limits import (
     BrokenLimit as BrokenLimit,
     broken_limits as broken_limits,

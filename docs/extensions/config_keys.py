@@ -12,7 +12,7 @@ from typing import Any, NamedTuple, get_type_hints
 
 from docstrings import meaning_of, paragraphs
 
-from experiments.config.config import Backend, Output
+from experiments.config.config import Backend, Output, Variations
 from experiments.config.schema import describe, table_kind
 from problems.registry import PROBLEMS, load_problem
 
@@ -90,15 +90,16 @@ def chapters() -> dict[str, tuple[str, list[Table]]]:
     for kind, names in kinds.items():
         found[f"solver_{names[0]}"] = (f"Solver {', '.join(names)}", [Table("solver", kind)])
     found["replan"] = ("Replanning", list(within(Table("replan", Replan))))
+    found["sweep"] = ("Studies", [Table("sweep", Variations)])
     return found
 
 
 HEAD = """# Configuration files
 
-A TOML file has the tables `[problem]`, `[solver]`, `[output]`, and `[replan]` for replanning; `backend = "NAME"` and
-`engine = "NAME"` at the top choose the derivatives, or a table `[backend]` with more keys. Every key is checked, and a wrong one
-is answered with the nearest known key. `--set table.key=value` overrides a key. A relative path of a robot in a file starts at
-the file. The pages below are made from the classes that check the files.
+A TOML file has the tables `[problem]`, `[solver]`, `[output]`, `[replan]` for replanning, and `[sweep]` for studies;
+`backend = "NAME"` and `engine = "NAME"` at the top choose the derivatives, or a table `[backend]` with more keys. Every key is
+checked, and a wrong one is answered with the nearest known key. `--set table.key=value` overrides a key. A relative path of a
+robot in a file starts at the file. The pages below are made from the classes that check the files.
 
 """
 

@@ -29,6 +29,7 @@ THEMES: tuple[tuple[str, str, tuple[str, ...]], ...] = (
     ("solvers", "Solvers and their options", ("trajopt.solvers",)),
     ("solutions", "Solutions, statuses and reports", ("trajopt.results",)),
     ("validation", "Validation", ("trajopt.validation",)),
+    ("sweeps", "Studies of many problems", ("trajopt.sweeps",)),
     ("view", "Pictures in three dimensions", ("trajopt.view",)),
     ("replanning", "Replanning", ("trajopt.replanning",)),
     ("numerics", "Time steps, stages and LQ problems", ("trajopt.step", "trajopt.stage", "trajopt.lq")),

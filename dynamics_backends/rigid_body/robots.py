@@ -11,6 +11,8 @@ from __future__ import annotations
 
 import os
 import sys
+from contextlib import suppress
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -113,8 +115,12 @@ def _erd_table(files: dict[str, Path]) -> dict[str, Path]:
 def _erd_files() -> dict[str, Path]:
     """Return the path below the robots' folder -> file, of all URDFs the package has installed."""
     folder = _erd_folder()
-    if folder is None:
-        return {}
+    return {} if folder is None else _urdfs(folder)
+
+
+@cache
+def _urdfs(folder: Path) -> dict[str, Path]:
+    """Return those of a folder; a package that is installed does not change."""
     return {path.relative_to(folder).as_posix(): path for path in sorted(folder.rglob("*.urdf"))}
 
 
@@ -123,13 +129,12 @@ def _erd_folder() -> Path | None:
     from importlib import metadata  # slow to load, and few scripts come here
 
     marker = f"share/{ERD_PACKAGE}/robots"
-    try:
-        installed = metadata.files(ERD_PACKAGE) or []
-    except metadata.PackageNotFoundError:
-        installed = []
-    for entry in installed:
-        if marker in entry.as_posix():
-            path = Path(entry.locate())
-            return next(parent for parent in path.parents if parent.as_posix().endswith(marker))
+    with suppress(metadata.PackageNotFoundError):
+        package = metadata.distribution(ERD_PACKAGE)
+        installed = package.read_text("RECORD") or ""  # its entries as paths, metadata.files, take 60 ms
+        for line in installed.splitlines():
+            if f"{marker}/" in line:
+                path = Path(str(package.locate_file(line.partition(f"{marker}/")[0]))) / marker
+                return Path(os.path.normpath(path))
     folder = Path(sys.prefix) / marker
     return folder if folder.is_dir() else None

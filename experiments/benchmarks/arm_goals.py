@@ -1,4 +1,4 @@
-"""Arms of any URDF and random tasks for them: an arm is what moves a frame, its fingers and all other joints locked.
+"""Arms of any file and random tasks for them: an arm is what moves a frame, its fingers and all other joints locked.
 
     start    middle of the range + 0.6 of a random offset within it
     goal     where the frame is at a random configuration within the range, brought nearer to the start where a minimum-jerk motion
@@ -12,7 +12,7 @@ from __future__ import annotations
 import re
 import warnings
 import zlib
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -20,7 +20,7 @@ import numpy as np
 from dynamics_backends.protocol import Array
 from dynamics_backends.rigid_body.model.model import Model
 from dynamics_backends.rigid_body.model.model_builder import lock_joints
-from dynamics_backends.rigid_body.urdf.loader import URDFWarning
+from dynamics_backends.rigid_body.robots import ROBOT_WARNINGS
 from problems.robots import erd_names
 from problems.task import load_fixed_base, position_of
 
@@ -70,10 +70,11 @@ class Arm(NamedTuple):
 
 
 class Reach(NamedTuple):
-    """From rest at q0 (nq,) to the position goal (3,) [m] of the frame."""
+    """From rest at q0 (nq,) to the position goal (3,) [m] of the frame, where it is at q (nq,)."""
 
     q0: Array
     goal: Array
+    q: Array
 
 
 def all_arms() -> list[str]:
@@ -82,23 +83,28 @@ def all_arms() -> list[str]:
     return [*BUNDLED, *(f"erd:{name}:{FRAMES[name]}" if name in FRAMES else f"erd:{name}" for name in erd)]
 
 
-def load_arm(name: str) -> Arm:
-    """NAME_OR_URDF, or NAME_OR_URDF:FRAME. Raises what loading raises, ValueError for a robot without moving joints."""
+def load_arm(name: str, rigid: Collection[str] = ()) -> Arm:
+    """NAME_OR_FILE, or NAME_OR_FILE:FRAME. rigid: joints to be locked beside the fingers.
+
+    Raises what loading raises, ValueError for a robot without moving joints.
+    """
     robot, frame = _parts(name)
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", URDFWarning)
+        for category in ROBOT_WARNINGS:
+            warnings.simplefilter("ignore", category)
         model = load_fixed_base(robot)
-    tip = _tip(model) if frame is None else model.frames[model.frame_id(frame)].body
+    idle = _fingers(model) | {b for b in range(model.nb) if model.joint_names[b] in rigid}
+    tip = _tip(model, idle) if frame is None else model.frames[model.frame_id(frame)].body
     if tip < 0:
         raise ValueError(f"{name}: no joint moves {frame or 'a link'}")
-    kept = [b for b in _path(model, tip) if b not in _fingers(model)]
-    single = [b for b in range(model.nb) if b not in kept]
-    several = [model.joint_names[b] for b in single if model.joint_types[b] in ("spherical", "planar", "floating")]
-    if several or not kept:
-        raise ValueError(f"{name}: " + (f"joint {several[0]!r} cannot be locked" if several else "only fingers move"))
-    locked = {model.joint_names[b]: _nearest_to_zero(model, b) for b in single}
-    frame = frame or next(f.name for f in reversed(model.frames) if f.kind == "link" and f.body == tip)
-    return Arm(name, robot, locked, frame, lock_joints(model, locked) if locked else model)
+    kept = [b for b in _path(model, tip) if b not in idle]
+    if not kept:
+        raise ValueError(f"{name}: only fingers move")
+    locked = {model.joint_names[b]: _nearest_to_zero(model, b) for b in range(model.nb) if b not in kept}
+    whole = lock_joints(model, locked) if locked else model
+    touching = [f.name for f in whole.frames if f.kind == "contact" and f.body == whole.nb - 1]
+    frame = frame or (touching or [f.name for f in model.frames if f.kind == "link" and f.body == tip])[-1]
+    return Arm(name, robot, locked, frame, whole)
 
 
 def _parts(name: str) -> tuple[str, str | None]:
@@ -124,13 +130,16 @@ def _fingers(model: Model) -> set[int]:
     return found
 
 
-def _tip(model: Model) -> int:
-    """The body at the end of the longest chain of joints that are no fingers, the first of several; -1 without any."""
-    bodies = [b for b in range(model.nb) if b not in _fingers(model)]
-    return max(bodies, key=lambda b: (len(_path(model, b)), -b), default=-1)
+def _tip(model: Model, idle: Collection[int]) -> int:
+    """The body at the end of the longest chain of joints that are not idle, the first of several; -1 without any."""
+    bodies = [b for b in range(model.nb) if b not in idle]
+    return max(bodies, key=lambda b: (len(set(_path(model, b)) - set(idle)), -b), default=-1)
 
 
 def _nearest_to_zero(model: Model, b: int) -> float:
+    """A value of a joint within its range; 0, where it is neutral, for one of several degrees of freedom."""
+    if len(model.dofs(b)) > 1:
+        return 0.0
     i = int(model.q_index[b])
     return float(np.clip(0.0, *sorted((model.q_lower[i], model.q_upper[i]))))
 
@@ -153,7 +162,7 @@ def reach(arm: Arm, variant: str, seed: int, number: int) -> Reach:
     if variant == "hard":
         fastest = FASTEST * np.abs(q - q0) / (HORIZON * DT)
         q = q0 + min(1.0, float((SPEED_SHARE * arm.model.velocity_limit / np.maximum(fastest, 1e-9)).min())) * (q - q0)
-    return Reach(q0, position_of(arm.model, arm.frame, q))
+    return Reach(q0, position_of(arm.model, arm.frame, q), q)
 
 
 def config_of(

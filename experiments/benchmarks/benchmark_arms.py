@@ -1,6 +1,6 @@
 """Random goals of many arms, solved with untuned settings: how often a first try succeeds, and what it costs.
 
-    python -m experiments.benchmark_arms [--arms NAME_OR_URDF[:FRAME] ...] [--goals 20] [--seed 0] [--solvers auto,ddp,...]
+    python -m experiments.benchmark_arms [--arms NAME_OR_FILE[:FRAME] ...] [--goals 20] [--seed 0] [--solvers auto,ddp,...]
                                          [--hard] [--guess NAME] [--time-limit 60] [--out DIR] [--best CSV ...]
 
 Arms: the bundled ones and those of example-robot-data, or the given ones (:mod:`experiments.benchmarks.arm_goals`), their fingers
@@ -92,13 +92,15 @@ def rows_of(name: str, job: Job) -> Iterator[Row]:
         task = reach(arm, job.variant, job.seed, number)
         for solver in job.solvers:
             try:
-                yield _solved(arm, task, number, solver, job)
+                yield solved(arm, task, number, solver, job)
             except Exception as error:
                 yield _broken(name, number, solver, job, error)
 
 
-def _solved(arm: Arm, goal: Reach, number: int, solver: str, job: Job) -> Row:
+def solved(arm: Arm, goal: Reach, number: int, solver: str, job: Job, engine: str | None = None) -> Row:
+    """A solve; engine: default the configuration's."""
     config = read_config(config_of(arm, goal, job.variant, solver, job.guess, job.time_limit), arm.name)
+    config = config if engine is None else config.with_engine(engine)
     task = build_task(config)
     _make_ready(config, task)
     began = time.perf_counter(), time.process_time()
@@ -276,7 +278,7 @@ def run(arms: list[str], job: Job, out: Path | None) -> list[Row]:
 def main() -> None:
     """Solve, and print the tables."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--arms", nargs="+", metavar="NAME_OR_URDF[:FRAME]", help="default: all")
+    parser.add_argument("--arms", nargs="+", metavar="NAME_OR_FILE[:FRAME]", help="default: all")
     parser.add_argument("--goals", type=int, default=20, help="tasks for each arm")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--solvers", default=SOLVERS, help="names, with commas between")

@@ -3,7 +3,8 @@
     python crocoddyl_side.py RESULT.npz < problem.json > told.json
 
 It builds the problem of the JSON text (:mod:`crocoddyl_problems` says what it holds), solves it by FDDP to ``tight`` for the
-optimum and then ``repeats`` times to ``tolerance`` for the times, on one thread.
+optimum and then ``repeats`` times to ``tolerance`` for the times, on one thread.  With ``many``, a list of what replaces parts of
+the problem, it solves each once to ``tolerance`` and tells costs, iterations, and seconds of the solves alone.
 """
 
 import json
@@ -156,9 +157,31 @@ def start(problem, p):
     return xs, list(problem.quasiStatic(xs[:-1]))
 
 
+def solve_many(build, p):
+    """Each problem once."""
+    costs, iterations, wall, processor = [], [], 0.0, 0.0
+    for changes in p["many"]:
+        problem, _ = build(p | changes)
+        problem.nthreads = 1
+        solver = crocoddyl.SolverFDDP(problem)
+        solver.th_stop = p["tolerance"]
+        began = time.perf_counter(), time.process_time()
+        solver.solve(*start(problem, p), p["max_iterations"], False)
+        wall += time.perf_counter() - began[0]
+        processor += time.process_time() - began[1]
+        costs.append(solver.cost)
+        iterations.append(solver.iter + 1)
+    told = {"costs": costs, "iterations": iterations, "wall": wall, "processor": processor}
+    json.dump(told, sys.stdout)
+
+
 def main():
     p = json.load(sys.stdin)
-    problem, controls = {"unicycle": unicycle, "arm": arm, "trot": trot}[p["kind"]](p)
+    build = {"unicycle": unicycle, "arm": arm, "trot": trot}[p["kind"]]
+    if "many" in p:
+        solve_many(build, p)
+        return
+    problem, controls = build(p)
     problem.nthreads = 1
     xs, us = start(problem, p)
 

@@ -33,6 +33,9 @@ EXTRAS = (
     Extra("trimesh", "view", "meshes of robots", "pip install 'trimesh>=4.4'"),
     Extra("pycollada", "view", "meshes in COLLADA files", "pip install 'pycollada>=0.8'"),
     Extra("fast-simplification", "view", "light pictures of fine meshes", "pip install 'fast-simplification>=0.1.7'"),
+    Extra("zarr", "sweep", "datasets of studies", "pip install 'zarr>=3.1'"),
+    Extra("loky", "sweep", "processes of studies", "pip install 'loky>=3.5'"),
+    Extra("distributed", "sweep", "studies on clusters", "pip install 'distributed>=2025.7'"),
     Extra("ziglang", "compiler", "a C compiler where the system has none", "pip install 'ziglang>=0.13'"),
     Extra("pin", "test", "cross-checks and benchmarks", "pip install 'pin>=3.2'"),
 )

@@ -40,7 +40,15 @@ def contents() -> Contents:
     """What the cache holds now."""
     folder = cache_folder()
     own = [path for path in folder.iterdir() if _is_own(path)] if folder.is_dir() else []
-    return Contents(folder, sorted(own), sum(path.stat().st_size for path in own), _problem(folder))
+    return Contents(folder, sorted(own), sum(map(_size, own)), _problem(folder))
+
+
+def _size(path: Path) -> int:
+    """Bytes of a file, none where another process has just removed it."""
+    try:
+        return path.stat().st_size
+    except FileNotFoundError:
+        return 0
 
 
 def _is_own(path: Path) -> bool:

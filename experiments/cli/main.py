@@ -28,6 +28,7 @@ from experiments.cli.engine_commands import COMMANDS
 from experiments.cli.experiment_command import experiment
 from experiments.cli.replan_command import replan
 from experiments.cli.saving import CONFIG_FILE, SOLUTION_FILE, animation, save
+from experiments.cli.sweep_command import sweep
 from experiments.cli.telling import best_of, tell
 from experiments.cli.view_command import view
 
@@ -297,14 +298,18 @@ def robots() -> None:
 
 
 @main.command()
-@click.argument("solution", type=click.Path(exists=True, dir_okay=False))
+@click.argument("solution", metavar="SOLUTION_OR_ROBOT", type=click.Path(exists=True, dir_okay=False))
 @click.option("--plot", type=click.Path(file_okay=False), help="Draw it into this folder.")
 @click.option("--animate", is_flag=True, help="Write a web page that shows the motion there too.")
 @command
 def show(solution: str, plot: str | None, animate: bool) -> None:
-    """Tell about a saved SOLUTION, and draw it again."""
+    """Tell about a saved SOLUTION, and draw it again; or about the ROBOT of a URDF or MJCF file."""
+    from problems.robots import FILES
     from trajopt import Solution
 
+    if solution.endswith(FILES):
+        _describe_robot(solution)
+        return
     loaded = Solution.load(solution)
     _describe(loaded)
     if plot is None:
@@ -318,6 +323,19 @@ def show(solution: str, plot: str | None, animate: bool) -> None:
     if animate and task is not None:
         written.append(animation(loaded, folder, task))
     click.echo(f"written to {plot}: " + ", ".join(path.name for path in written))
+
+
+def _describe_robot(path: str) -> None:
+    """Its bodies and joints, what its file says beside them, and what is doubtful."""
+    import warnings
+
+    from problems.robots import load_robot
+
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        model = load_robot(path)
+    click.echo(model.describe())
+    warn(str(w.message) for w in caught)
 
 
 def _task_of(solution: Solution) -> Task | None:
@@ -354,6 +372,7 @@ def _describe(solution: Solution) -> None:
 for engine_command in COMMANDS:
     main.add_command(engine_command)
 main.add_command(replan)
+main.add_command(sweep)
 main.add_command(experiment)
 main.add_command(view)
 

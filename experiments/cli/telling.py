@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 import click
 
 from experiments.cli.cli_support import warn
+
+MOST_LISTED = 8
+"""Starts of one optimum that are listed."""
 
 if TYPE_CHECKING:
     from experiments.config.config import Config
@@ -51,21 +57,42 @@ def _tell_limits(solution: Solution, task: Task) -> None:
             warn([b.sentence()])
 
 
+@contextmanager
+def progress(total: int, what: str) -> Iterator[Callable[[int, int], None]]:
+    """A bar on the error stream, while what is yielded is told how many of all are done."""
+    from rich.console import Console
+    from rich.progress import Progress
+
+    with Progress(console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task(what, total=total)
+        yield lambda done, _: bar.update(task, completed=done)
+
+
 def best_of(settings: Config, task: Task, count: int) -> Solution:
     """The best of the solutions from several starts, all local optima told."""
-    from experiments.analysis.starts import best, optima, solutions
-    from trajopt.results.report import account
+    from dataclasses import replace
 
-    found = []
-    for s in solutions(settings, task, count):
-        found.append(s)
-        click.echo(f"start {len(found)} of {count}: {s.status.code}, {account(s)}, {s.meta['solve_time']:.3f} s")
-        if s.status.code == "interrupted":
-            break
-    distinct = optima(found)
+    from experiments.analysis.starts import guesses
+    from experiments.config.build import solve_task
+    from trajopt import multi_start
+
+    starts = list(guesses(task, count))
+    with progress(count, "starts") as told:
+        found = multi_start(task.ocp, starts, settings.solver_options, told, settings.solver_name, check=False)
+    codes = Counter(str(s.code) for s in found.found.status).most_common()
+    ends = ", ".join(f"{number} {code}" for code, number in codes)
+    click.echo(f"{count} starts, {found.found.meta['seconds']:.3f} s ({found.found.meta['how']}): {ends}")
     click.echo(
-        f"{len(distinct)} distinct local optima, by {sum(len(o.starts) for o in distinct)} of {len(found)} starts"
+        f"{len(found.optima)} distinct local optima, by {sum(o.times_found for o in found.optima)} of {count} starts"
     )
-    for o in distinct:
-        click.echo(f"  cost {o.solution.cost:.10g} from start {', '.join(str(i + 1) for i in sorted(o.starts))}")
-    return best(found)
+    for o in found.optima:
+        listed = ", ".join(str(i + 1) for i in o.starts[:MOST_LISTED]) + (
+            ", ..." if o.times_found > MOST_LISTED else ""
+        )
+        click.echo(f"  cost {o.solution.cost:.10g}, found {o.times_found} times, from start {listed}")
+    if "interrupted" in dict(codes):
+        return replace(
+            found.best,
+            meta={**found.best.meta, "config": settings.as_dict(), "solve_time": found.found.meta["seconds"]},
+        )
+    return solve_task(settings, task, guess=starts[found.best_start])

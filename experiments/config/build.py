@@ -57,18 +57,18 @@ def solve_task(config: Config, task: Task, callback: Callback | None = None, gue
     start = task.guess if guess is None else guess
     solution = solve(task.ocp, start, config.solver_options, callback, config.solver_name)
     if task.refined is not None:
-        solution = _refined(config, task.refined, solution, callback)
+        solution = refined(config, task.refined, solution, callback)
     return replace(solution, meta={**solution.meta, "config": config.as_dict()})
 
 
-def _refined(
-    config: Config, refined: Callable[[Solution], Refined], solution: Solution, callback: Callback | None
+def refined(
+    config: Config, look: Callable[[Solution], Refined], solution: Solution, callback: Callback | None = None
 ) -> Solution:
     """The solution of a problem that is solved again until it stands; one that does not stand is no success."""
-    found, rounds = refined(solution), 1
+    found, rounds = look(solution), 1
     while found.ocp is not None and solution.status.code is not StatusCode.INTERRUPTED:
         solution = solve(found.ocp, found.guess, near(config.solver_options), callback, config.solver_name)
-        found, rounds = refined(solution), rounds + 1
+        found, rounds = look(solution), rounds + 1
     meta = {**solution.meta, "check": found.report, "rounds": rounds}
     status = solution.status
     if status.success and not found.good:

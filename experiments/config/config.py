@@ -6,6 +6,7 @@
     [solver]                    # name, and the fields of its options
     [output]                    # directory, plots, verbosity
     [replan]                    # how `trajopt replan` runs, see problems/replanning/scenario.py
+    [sweep]                     # what `trajopt sweep` varies
 
 The known keys are the fields of dataclasses; their types are checked by pydantic models made from these.
 """
@@ -14,7 +15,7 @@ from __future__ import annotations
 
 import re
 import tomllib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
@@ -25,12 +26,13 @@ from dynamics_backends.registry import ENGINES, METHODS
 from experiments.config.schema import read_table
 from problems.registry import PROBLEMS, load_problem
 from problems.robots import is_path
-from problems.task import Checked, Checks
+from problems.task import Checked, Checks, SettingsError
+from trajopt.sweeps.variation import Variation
 
 DEFAULT_SOLVER = "auto"
 DEFAULT_ENGINE = "auto"
 _STEP = f"a positive step of at most {LARGEST_STEP}, with finite differences only"
-TABLES = ("problem", "backend", "engine", "solver", "output", "replan")
+TABLES = ("problem", "backend", "engine", "solver", "output", "replan", "sweep")
 
 
 class ConfigError(ValueError):
@@ -75,11 +77,47 @@ class Output(Checked):
         return {"verbosity": (self.verbosity in range(4), "0, 1, 2 or 3")}
 
 
+@dataclass(frozen=True, kw_only=True)
+class Variations(Checked):
+    """What a study varies. n: number of rows. seed: row i is drawn from (seed, i) alone. vary: by key how its value is drawn, as a
+    text such as "uniform([0.2, -0.4, 0.3], [0.5, 0.4, 0.6])" or a list to choose from, see :mod:`trajopt.sweeps.variation`. gains:
+    whether feedback gains are kept too."""
+
+    n: int = 100
+    seed: int = 0
+    vary: Mapping[str, Any] = field(default_factory=dict)
+    gains: bool = False
+
+    def checks(self) -> Checks:
+        return {"n": (self.n >= 1, "at least 1"), "seed": (self.seed >= 0, "at least 0")}
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        object.__setattr__(self, "vary", dict(_flat(self.vary)))
+        failed = {}
+        for key, given in self.vary.items():
+            try:
+                Variation.of(given)
+            except (TypeError, ValueError) as error:
+                failed[f"vary.{key}"] = str(error)
+        if failed:
+            raise SettingsError(failed)
+
+
+def _flat(tables: Mapping[str, Any], path: str = "") -> Iterator[tuple[str, Any]]:
+    """The values of nested tables by their dotted keys."""
+    for key, value in tables.items():
+        if isinstance(value, Mapping):
+            yield from _flat(value, f"{path}{key}.")
+        else:
+            yield f"{path}{key}", value
+
+
 @dataclass(frozen=True)
 class Config:
     """Checked settings. problem_name, solver_name: keys of the registries. source: the file, for messages.
 
-    replan: None where the config has no such table.
+    replan, sweep: None where the config has no such table.
     """
 
     source: str
@@ -90,6 +128,7 @@ class Config:
     backend: Backend = field(default_factory=Backend)
     output: Output = field(default_factory=Output)
     replan: Any = None
+    sweep: Variations | None = None
 
     @property
     def directory(self) -> Path:
@@ -117,6 +156,7 @@ class Config:
                 "solver": {"name": self.solver_name, **asdict(self.solver_options)},
                 "output": asdict(self.output),
                 "replan": None if self.replan is None else asdict(self.replan),
+                "sweep": None if self.sweep is None else asdict(self.sweep),
             }
         )
 
@@ -172,13 +212,19 @@ def apply_override(values: dict[str, Any], override: str) -> None:
         value = tomllib.loads(f"value = {text}")["value"]
     except tomllib.TOMLDecodeError:
         value = text.strip()
+    set_value(values, ".".join((*tables, last)), value)
+
+
+def set_value(values: dict[str, Any], key: str, value: Any) -> None:
+    """Set the value at a dotted key. Raises ConfigError where a part of it is no table."""
+    *tables, last = key.split(".")
     at = values
     for table in tables:
         inner = at.setdefault(table, {})
         if table == "backend" and isinstance(inner, str):
             inner = at[table] = {"name": inner}
         if not isinstance(inner, dict):
-            raise ConfigError("--set", [f"{override!r}: {table!r} is a value, not a table"])
+            raise ConfigError(key, [f"{table!r} is a value, not a table"])
         at = inner
     at[last] = {**at[last], "name": value} if last == "backend" and isinstance(at.get(last), dict) else value
 
@@ -191,9 +237,10 @@ def read_config(values: Mapping[str, Any], source: str = "config") -> Config:
     backend = read_table(Backend, _backend_table(values, issues), "backend", issues)
     output = read_table(Output, values.get("output", {}), "output", issues)
     replan = _replan(values["replan"], issues) if "replan" in values else None
+    sweep = read_table(Variations, values["sweep"], "sweep", issues) if "sweep" in values else None
     if issues:
         raise ConfigError(source, issues)
-    return Config(source, problem_name, problem, solver_name, options, backend, output, replan)
+    return Config(source, problem_name, problem, solver_name, options, backend, output, replan, sweep)
 
 
 def _replan(table: Any, issues: list[str]) -> Any:

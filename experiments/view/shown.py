@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from dynamics_backends.rigid_body.mjcf.source import is_mjcf
 from dynamics_backends.rigid_body.model.model import Model
 from dynamics_backends.rigid_body.urdf.xml_source import read_xml
 from experiments.config.build import task_of_solution
@@ -65,6 +66,8 @@ def can_be_shown(model: Model | None) -> bool:
     """Whether a robot's file gives shapes to its links, and the packages of the extra view are there."""
     if model is None or not model.source or any(find_spec(name) is None for name in ("viser", "trimesh")):
         return False
+    if is_mjcf(model.source):
+        return True
     root = read_xml(model.source)
     return any(link.all("visual") or link.all("collision") for link in root.all("link"))
 

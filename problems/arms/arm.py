@@ -11,12 +11,14 @@ from dynamics_backends.manifold import Manifold
 from dynamics_backends.names import unknown_name
 from dynamics_backends.protocol import Array
 from dynamics_backends.rigid_body.batched import inverse_dynamics
+from dynamics_backends.rigid_body.mjcf.postures import mjcf_postures
+from dynamics_backends.rigid_body.mjcf.source import is_mjcf
 from dynamics_backends.rigid_body.model.model import Model
 from dynamics_backends.rigid_body.urdf.srdf import reference_posture
 from dynamics_backends.systems.bodies.free_body import FreeBody
 
 Configuration = str | tuple[float, ...] | Mapping[str, float]
-"""All of q (nq) [rad, m], some joints by name and the others zero, "zero", or the name of a posture of the robot's SRDF."""
+"""All of q (nq) [rad, m], some joints by name and the others zero, "zero", or the name of a posture of the robot's SRDF or MJCF."""
 
 
 class Arm(NamedTuple):
@@ -73,7 +75,9 @@ def at_rest(model: Model, configuration: Configuration, key: str) -> Array:
 
 
 def _posture(model: Model, name: str, key: str) -> Array:
-    """A reference posture of the SRDF that belongs to the robot's file."""
+    """A keyframe of the robot's MJCF, or a reference posture of the SRDF that belongs to its URDF."""
+    if model.source and is_mjcf(model.source):
+        return mjcf_postures(model.source).posture(model, name)
     try:
         return reference_posture(model, name)
     except FileNotFoundError as error:

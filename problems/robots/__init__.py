@@ -3,6 +3,7 @@
 from dynamics_backends.rigid_body.robots import (
     ERD_PACKAGE as ERD_PACKAGE,
     ERD_PREFIX as ERD_PREFIX,
+    FILES as FILES,
     erd_names as erd_names,
     is_path as is_path,
     load_robot as load_robot,

@@ -7,8 +7,11 @@ import pytest
 from mjcf_robots import ARM, quadruped
 
 import trajopt as to
+from dynamics_backends.names import UnknownName
 from dynamics_backends.rigid_body.geometry.link_shapes import link_shapes
+from dynamics_backends.rigid_body.mjcf.postures import mjcf_postures
 from experiments.cli.main import main
+from problems.arms.arm import Arm
 from problems.arms.scene_settings import load_scene
 from problems.legged.stance import Stance
 from problems.legged.walker import LeggedRobot
@@ -38,35 +41,27 @@ def test_a_configuration_takes_the_path_of_an_mjcf(arm, capsys):
         main(["validate", "problems/configs/ur5_reach.toml", "--urdf", arm, *overrides])
     out = capsys.readouterr()
     assert ended.value.code == 0, out.err
-    assert (
-        "arm: 3 bodies" in out.out
-        and "note: no actuator drives a joint alone, yet it has a control here: bend" in out.out
-    )
+    assert "arm: 3 bodies" in out.out and "note: no actuator drives a joint, yet it has a control here: bend" in out.out
 
 
-@pytest.mark.numpy
-def test_a_reach_from_its_file_alone(arm):
-    model = load_fixed_base(arm)
-    body = to.FreeBody(model)
-    dynamics = to.SampledSystem(to.make_backend(body, "analytic"), "semi_implicit_euler")
-    goal = to.frame_placement(model, np.array([0.5, 0.6, 0.7]), "hand")[1]
-    speed = np.r_[np.zeros(3), np.ones(3)]
-    x0 = np.r_[0.1, 0.2, 0.3, np.zeros(3)]
-    ocp = to.OCP.single_phase(
-        dynamics,
-        x0,
-        10,
-        0.1,
-        [to.control_cost(3, weight=1e-4)],
-        [
-            to.frame_position_cost(model, body.manifold, "hand", goal, 1e4, "goal"),
-            to.state_cost(body.manifold, x0, speed, "rest"),
-        ],
-        model=model,
+def test_a_keyframe_is_a_posture_by_name(arm):
+    model = load_fixed_base(arm, locked=["bend"])
+    np.testing.assert_array_equal(Arm.of(model, "home", None, "hand").q0, [0.1, 0.2])
+    with pytest.raises(UnknownName, match="did you mean 'home'"):
+        Arm.of(model, "hom", None, "hand")
+    standing = quadruped().replace(
+        "</mujoco>", '<keyframe><key name="up" qpos="1 2 3 0.6 0 0 0.8 {}"/></keyframe></mujoco>'
     )
-    solution = to.solve(ocp, solver="slq")
-    assert solution.status.success
-    np.testing.assert_allclose(to.frame_placement(model, solution.xs[-1, :3], "hand")[1], goal, atol=5e-3)
+    text = standing.format(" ".join(["0.1 0.2 0.3"] * 4))
+    q = mjcf_postures(text).posture(to.load_mjcf(text), "up")
+    np.testing.assert_allclose(q[:8], [1, 2, 3, 0, 0, 0.8, 0.6, 0.1])
+
+
+def test_a_robot_is_shown(arm, capsys):
+    with pytest.raises(SystemExit) as ended:
+        main(["show", arm])
+    assert ended.value.code == 0
+    assert "arm: 3 bodies, nq 3, nv 3" in (out := capsys.readouterr().out) and "note: no actuator drives a joint" in out
 
 
 def test_robot_and_scene_of_one_file(arm):

@@ -21,6 +21,7 @@ from dynamics_backends.compiled.interface.libraries import (
     bound,
     is_there,
     load,
+    template,
 )
 from dynamics_backends.protocol import Array
 from trajopt.lq import box_qp, definite_shift
@@ -38,14 +39,14 @@ _CONSTANTS = {
 """What the kernels share with their twins in Python."""
 _loading = threading.Lock()
 """Held while a library is compiled or loaded, so that none is compiled twice."""
-_KERNELS = ("lq_types.h", "small_matrices.h", "box_qp.h", "definite_shift.h", "riccati.h")
+_KERNELS = ("lq_types.h", "numbers.h", "small_matrices.h", "box_qp.h", "definite_shift.h", "riccati.h")
 
 
-def lq_source() -> str:
+def lq_source(left_out: tuple[str, ...] = ()) -> str:
     """The C text of the kernels, to stand behind the sizes NDX and NU."""
     folder = files("trajopt.lq") / "kernels"
     constants = [f"#define {name} {value}" for name, value in _CONSTANTS.items()]
-    return "\n".join([*constants, *((folder / name).read_text() for name in _KERNELS)])
+    return "\n".join([*constants, *((folder / name).read_text() for name in _KERNELS if name not in left_out)])
 
 
 @lru_cache(maxsize=16)
@@ -55,6 +56,14 @@ def _library(ndx: int, nu: int) -> ctypes.CDLL:
 
 def _text(ndx: int, nu: int) -> str:
     return f"#define NDX {ndx}\n#define NU {nu}\n{lq_source()}"
+
+
+@lru_cache(maxsize=16)
+def abreast(ndx: int, nu: int) -> ctypes.CDLL:
+    """The backward sweep with one problem in each lane: lq_riccati_abreast and lq_abreast_room of kernels/riccati.h."""
+    head = [template("prelude.h"), template("rows.h"), f"#define ABREAST\n#define NDX {ndx}\n#define NU {nu}"]
+    with _loading:
+        return load("\n".join([*head, lq_source(left_out=("definite_shift.h",))]))
 
 
 def at_once(ndx: int, nu: int) -> bool:

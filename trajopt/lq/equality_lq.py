@@ -46,7 +46,8 @@ _Step = struct_of("elq_step", "dx du lambda y room")
 
 def kernel_source(ndx: int, nu: int, kernels: Sequence[tuple[str, str]]) -> str:
     """The text of kernels, each a package and a file, behind the sizes and the products of small matrices."""
-    texts = [(files(p) / "kernels" / n).read_text() for p, n in (("trajopt.lq", "small_matrices.h"), *kernels)]
+    products = [("trajopt.lq", name) for name in ("numbers.h", "small_matrices.h")]
+    texts = [(files(p) / "kernels" / n).read_text() for p, n in (*products, *kernels)]
     return "\n".join([f"#define NDX {ndx}\n#define NU {nu}", *texts])
 
 

@@ -26,6 +26,7 @@ from trajopt.problem.ocp import OCP
 from trajopt.replanning.measurements import Estimator, MovingObject, Observer, Prediction, Sensor
 from trajopt.replanning.plan import Horizon, Plan, fault_of, warm_start, with_values
 from trajopt.replanning.run_log import Event, EventKind, RunLog, Solve
+from trajopt.replanning.setpoints import Setpoint, setpoint
 from trajopt.replanning.simulator import Simulator
 from trajopt.replanning.workers import Answer, Clock, SimulatedClock, SimulatedWorker, Worker
 from trajopt.results.solution import Solution
@@ -121,10 +122,12 @@ class ReplanningLoop:
         self.estimator = estimator or Sensor(self.manifold)
         self.worker, self.clock = worker or SimulatedWorker(timing.tick), clock or SimulatedClock()
         self.on_tick = on_tick or (lambda t: None)
-        self.plan, self._problem = first, problem
+        self.plan, self._problem = replace(first, problem=first.problem or problem), problem
         self._next: Plan | None = None
         self._due, self._lead = 0.0, timing.lead
-        self._job: tuple[int, float] | None = None  # its tick, and from when its plan shall hold
+        self._job: tuple[int, float, OCP] | None = (
+            None  # its tick, from when its plan shall hold, and of what it is one
+        )
         self._prepared_for: float | None = None
         self._ended = False
         self._heard, self._silent = 0.0, False
@@ -146,6 +149,11 @@ class ReplanningLoop:
         except KeyboardInterrupt:
             self._event(len(self._rows) * self.timing.tick, EventKind.INTERRUPTED, "stopped by the user")
         return self._log()
+
+    def setpoint(self, t: float, feet: Sequence[str] = ()) -> Setpoint:
+        """What the plan in force says at t [s], for a controller; feet: frames that are to be told."""
+        assert self.plan.problem is not None  # every plan of a loop has one
+        return setpoint(self.plan.problem, self.plan, t, feet)
 
     def _tick(self, k: int, t: float, lag: float) -> bool:
         """One period of the control; False where it is the last."""
@@ -223,7 +231,7 @@ class ReplanningLoop:
         self._problem = problem
         x0, last = self._ahead(x, t, valid), self._next or self.plan
         known = [item.prediction() for item in self.objects]
-        self._prepared_for, self._job = None, (k, valid)
+        self._prepared_for, self._job = None, (k, valid, problem)
 
         def respond() -> Solution:
             if not ready:
@@ -251,7 +259,7 @@ class ReplanningLoop:
         answer = self.worker.poll(k)
         if answer is None or self._job is None:
             return
-        (start, valid), self._job = self._job, None
+        (start, valid, problem), self._job = self._job, None
         fault = _fault(answer)
         solution = answer.value if fault is None else None
         if fault is not None:
@@ -262,7 +270,7 @@ class ReplanningLoop:
         if late:
             self._event(t, EventKind.LATE_PLAN, f"a plan took {took:.4g} s")
         if solution is not None and not (late and self.timing.drop_late):
-            self._next = Plan.of(solution, valid)
+            self._next = Plan.of(solution, valid, problem)
         numbers = (0, False, np.nan) if solution is None else (solution.iterations, True, solution.cost)
         self._solves.append(Solve(start * self.timing.tick, valid, t, answer.seconds, *numbers))
 

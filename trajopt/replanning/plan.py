@@ -29,7 +29,10 @@ LEAST_STEP = 0.5
 
 @dataclass(frozen=True, eq=False)
 class Plan:
-    """A trajectory with its feedback from the time ``start`` [s] on; the arrays are those of a Solution, times from 0."""
+    """A trajectory with its feedback from the time ``start`` [s] on; the arrays are those of a Solution, times from 0.
+
+    problem: that was solved, where it is known.
+    """
 
     start: float
     times: Array
@@ -37,11 +40,12 @@ class Plan:
     us: Array
     K: Array
     multipliers: Mapping[str, Array] = field(default_factory=dict)
+    problem: OCP | None = None
 
     @classmethod
-    def of(cls, solution: Solution, start: float) -> Plan:
-        """A solution whose first knot is at ``start``."""
-        return cls(start, solution.times, solution.xs, solution.us, solution.K, solution.multipliers)
+    def of(cls, solution: Solution, start: float, problem: OCP | None = None) -> Plan:
+        """A solution, of a problem, whose first knot is at ``start``."""
+        return cls(start, solution.times, solution.xs, solution.us, solution.K, solution.multipliers, problem)
 
     @property
     def end(self) -> float:

@@ -155,14 +155,8 @@ def solve(
     >>> solution.status.success, solution.iterations, bool(abs(solution.xs[-1, 0] - 1.0) < 0.01)
     (True, 1, True)
     """
-    solver = _named_by(options) if solver is None else solver
-    run, kind, preset = _entry(solver)
-    if options is None or isinstance(options, Mapping):
-        chosen = solver_options(solver, **(options or {}))
-    elif isinstance(options, kind):
-        chosen = replace(options, **preset)
-    else:
-        raise TypeError(f"options is a {type(options).__name__}; solver {solver!r} takes {kind.__name__} or a mapping")
+    solver, chosen = chosen_options(solver, options)
+    run = _entry(solver)[0]
     warm = warm_start or WarmStart(constant_guess(ocp) if guess is None else guess)
     if guess is not None:
         warm = replace(warm, guess=guess)
@@ -178,6 +172,17 @@ def solve(
     if slow:
         meta["not_compiled"] = [str(part) for part in slow]
     return replace(solution, meta=meta, model=ocp.model)
+
+
+def chosen_options(solver: str | None, options: Any) -> tuple[str, Any]:
+    """The name of a solver, which options may tell, and its options. Raises as :func:`solve`."""
+    solver = _named_by(options) if solver is None else solver
+    _, kind, preset = _entry(solver)
+    if options is None or isinstance(options, Mapping):
+        return solver, solver_options(solver, **(options or {}))
+    if isinstance(options, kind):
+        return solver, replace(options, **preset)
+    raise TypeError(f"options is a {type(options).__name__}; solver {solver!r} takes {kind.__name__} or a mapping")
 
 
 def _replay(ocp: OCP, options: Any, solution: Solution) -> dict[str, Any]:

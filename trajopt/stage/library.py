@@ -62,6 +62,7 @@ class Library:
             self.end_first = bound(found, "end_first", "pppp")
         if "rollout" in shape.parts:
             self.rollout = bound(found, "stage_rollout", "ppp ll p")
+            self.rollout_abreast = bound(found, "stage_rollout_abreast", "plp")
         elif "first" in shape.parts:
             self.values = bound(found, "stage_values", "pp ll pp")
         self.rooms = Rooms(int(bound(found, "stage_room", "p", ctypes.c_long)(head)) * self.lanes)

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from importlib.resources import files
 from typing import NamedTuple
 
+from dynamics_backends.compiled.interface.libraries import template
 from dynamics_backends.compiled.interface.sources import DynamicsSource, manifold_source
 from dynamics_backends.protocol import Map, damping_offsets
 from trajopt.problem.impact_stage import JUMP
@@ -83,7 +84,7 @@ def stage_source(
         *([] if second is None else [kernel_text("curvature.h")]),
         *(part.source for part in terms),
         kernel_text("stage.h"),
-        *([kernel_text("rollout.h")] if "rollout" in shape.parts else []),
+        *([template("rows.h"), kernel_text("rollout.h")] if "rollout" in shape.parts else []),
     ]
     return StageSource("\n".join(text), terms[0].theta, terms[1].theta, f"({room}) + {terms_room}")
 

@@ -48,10 +48,16 @@ def validate(ocp: OCP, guess: Guess | None = None) -> list[Finding]:
 
 def _findings(ocp: OCP, guess: Guess | None) -> list[Finding]:
     """Those that cost little enough to be looked for before each solve."""
+    errors = errors_of(ocp, guess)
+    return errors + [Finding(WARNING, m) for m in _doubts(ocp, bool(errors))]
+
+
+def errors_of(ocp: OCP, guess: Guess | None = None) -> list[Finding]:
+    """The errors alone: nothing is evaluated to find them."""
     errors = [*_structure(ocp)]
     if not errors:  # shapes are known to agree from here on
         errors = [*_values(ocp), *_guess_errors(ocp, guess)]
-    return [Finding(ERROR, m) for m in errors] + [Finding(WARNING, m) for m in _doubts(ocp, bool(errors))]
+    return [Finding(ERROR, m) for m in errors]
 
 
 def require_valid(ocp: OCP, guess: Guess | None = None) -> list[Finding]:

@@ -1,6 +1,6 @@
 """From C source to functions that are called: compilation, the cache, addresses of arrays, workspaces and threads."""
 
-from dynamics_backends.compiled.loops.kernel import templates as templates
+from dynamics_backends.compiled.loops.kernel import template as template, templates as templates
 from dynamics_backends.compiled.runtime.ahead import is_there as is_there
 from dynamics_backends.compiled.runtime.aside import Aside as Aside, aside as aside
 from dynamics_backends.compiled.runtime.cache import cache_folder as cache_folder, load as load
@@ -20,6 +20,7 @@ from dynamics_backends.compiled.runtime.remembered import (
     library as library,
     remembered as remembered,
 )
+from dynamics_backends.compiled.runtime.structure import alike as alike
 from dynamics_backends.compiled.runtime.toolchain import (
     CompilerError as CompilerError,
     find_toolchain as find_toolchain,

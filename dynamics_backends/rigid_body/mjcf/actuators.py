@@ -14,16 +14,21 @@ import numpy as np
 from dynamics_backends.rigid_body.mjcf.source import Names, joint_kind
 
 Range = tuple[float, float]
+JOINT_WRAP, SITE_WRAP = 1, 3
+"""Of what a tendon consists (mjtWrap)."""
 NO_LIMIT: Range = (-np.inf, np.inf)
 
 
 class Actuator(NamedTuple):
-    """name; joint: that it drives, "" where it drives none directly; target: what it drives, in words. gear; kind: "motor",
-    "position", "velocity" or "general"; kp, kv: gains of a servo, else 0; force: its range at the joint [N, N m]; armature and
-    damping that it adds there; activation: whether it has a state of its own."""
+    """name; joint: that it drives, "" where it drives none alone; joints: all that it drives, and bodies: those that it moves, as
+    far as they can be told; target: what it drives, in words. gear; kind: "motor", "position", "velocity" or "general"; kp, kv:
+    gains of a servo, else 0; force: its range at the joint [N, N m]; armature and damping that it adds there; activation: whether
+    it has a state of its own."""
 
     name: str
     joint: str
+    joints: tuple[str, ...]
+    bodies: tuple[int, ...]
     target: str
     gear: float
     kind: str
@@ -47,10 +52,13 @@ def _actuator(m: Any, names: Names, i: int) -> Actuator:
     target, gear = int(m.actuator_trnid[i][0]), float(m.actuator_gear[i][0])
     direct = transmission in ("JOINT", "JOINTINPARENT") and joint_kind(m, target) in ("revolute", "prismatic")
     joint = names.joints[target] if transmission in ("JOINT", "JOINTINPARENT") else ""
+    driven, moved = _driven(m, transmission, target)
     kind, kp, kv = _gains(m, i)
     return Actuator(
         name=m.actuator(i).name or f"actuator{i}",
         joint=joint if direct else "",
+        joints=tuple(names.joints[j] for j in driven),
+        bodies=moved,
         target=f"joint {joint!r}" if joint else f"a {transmission.lower()}",
         gear=gear,
         kind=kind,
@@ -61,6 +69,30 @@ def _actuator(m: Any, names: Names, i: int) -> Actuator:
         damping=gear**2 * _extra(m, "actuator_damping", i),
         activation=int(m.actuator_dyntype[i]) != int(mujoco.mjtDyn.mjDYN_NONE),
     )
+
+
+def _driven(m: Any, transmission: str, target: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """The joints that a transmission drives, and the bodies that it moves."""
+    if transmission in ("JOINT", "JOINTINPARENT"):
+        return (target,), (int(m.jnt_bodyid[target]),)
+    if transmission in ("SITE", "SLIDERCRANK"):
+        return (), (int(m.site_bodyid[target]),)
+    if transmission == "BODY":
+        return (), (target,)
+    if transmission != "TENDON":
+        return (), ()
+    first, count = int(m.tendon_adr[target]), int(m.tendon_num[target])
+    wraps = [(int(m.wrap_type[k]), int(m.wrap_objid[k])) for k in range(first, first + count)]
+    joints = tuple(obj for kind, obj in wraps if kind == JOINT_WRAP)
+    sites = tuple(int(m.site_bodyid[obj]) for kind, obj in wraps if kind == SITE_WRAP)
+    return joints, (*(int(m.jnt_bodyid[j]) for j in joints), *sites)
+
+
+def undriven(m: Any, names: Names, found: tuple[Actuator, ...]) -> tuple[str, ...]:
+    """The joints, free ones aside, that no actuator drives alone or through a tendon of joints; none where there is no actuator."""
+    driven = {joint for actuator in found for joint in actuator.joints}
+    free = {names.joints[j] for j in range(m.njnt) if joint_kind(m, j) == "floating"}
+    return tuple(name for name in names.joints if found and name not in driven and name not in free)
 
 
 def _extra(m: Any, field: str, i: int) -> float:

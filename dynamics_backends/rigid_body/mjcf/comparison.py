@@ -45,6 +45,18 @@ def differences(model: Model, simulated: Any, names: Names) -> list[str]:
     return list(told.values())
 
 
+def largest_difference(model: Model, simulated: Any, names: Names) -> float:
+    """The largest difference of mass matrix and bias from MuJoCo's, relative to the largest entry of each."""
+    rng, states = np.random.default_rng(0), MujocoStates(model, simulated, names.joints)
+    worst = 0.0
+    for _ in range(STATES):
+        x = np.concatenate([model.random_configuration(rng), rng.standard_normal(model.nv)])
+        own, theirs = own_terms(model, x), simulated_terms(states, simulated, x)
+        pairs = ((own.mass, theirs.mass), (own.bias, theirs.bias))
+        worst = max(worst, *(float(np.abs(a - b).max() / max(np.abs(b).max(), 1e-300)) for a, b in pairs))
+    return worst
+
+
 def _sentence(what: str, share: float, joints: list[str]) -> str:
     more = f" and {len(joints) - NAMED} others" if len(joints) > NAMED else ""
     at = ", ".join(joints[:NAMED]) + more

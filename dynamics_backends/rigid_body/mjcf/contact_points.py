@@ -3,9 +3,9 @@
 A geom is the hull of balls: a sphere of one, a capsule of two, a box of its eight corners, a cylinder of points on its rims, an
 ellipsoid of its poles, a mesh of its vertices, the last ones of radius zero.
 
-The *tip* of a body without moving children is where it stands or touches: of the balls that reach lowest at the file's
-configuration, within FLAT of their extent, the middle of all where they make a sole, else of those farther from the joint than
-half of the farthest one: the ball of a leg that hangs, and the outer end of one that lies stretched out.
+The *tip* of a body without moving children is where it stands or touches: the middle of the balls that reach lowest at the file's
+configuration, within FLAT of their extent, where they make a sole; else of those that do among the balls farther from the joint
+than half of the farthest one: the ball of a leg that hangs, and the outer end of one that lies stretched out or points upward.
 """
 
 from __future__ import annotations
@@ -116,9 +116,11 @@ def tip(m: Any, names: Names, body: int) -> Tip | None:
     centers, radii = np.array([center for center, _, _ in found]), np.array([radius for _, radius, _ in found])
     low = centers @ pose[0][body][2] - radii
     away = np.linalg.norm(centers - joint, axis=1)
-    bottom = low <= low.min() + FLAT * (away.max() + radii.max())
-    wide = _wide(centers[bottom])
-    chosen = np.flatnonzero(bottom & (wide | (away >= NEAR * away[bottom].max())))
+    flat = FLAT * (away.max() + radii.max())
+    chosen = np.flatnonzero(low <= low.min() + flat)
+    if not _wide(centers[chosen]):
+        far = away >= NEAR * away.max()
+        chosen = np.flatnonzero(far & (low <= low[far].min() + flat))
     geoms = {found[i][2] for i in chosen}
     corners = centers[chosen]
     middle = 0.5 * (corners.min(axis=0) + corners.max(axis=0))

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from dynamics_backends.rigid_body.mjcf.actuators import Actuator, effort_limits
+from dynamics_backends.rigid_body.mjcf.actuators import Actuator, effort_limits, undriven
 from dynamics_backends.rigid_body.mjcf.equalities import equalities
 from dynamics_backends.rigid_body.mjcf.source import Names, enabled, joint_kind
 
@@ -115,11 +115,7 @@ def _actuators(m: Any, names: Names, found: tuple[Actuator, ...]) -> list[str]:
     notes += [
         f"controls are joint forces here; in the file joints are driven by {k}: {_listed(v)}" for k, v in kinds.items()
     ]
-    driven = {a.joint for a in found} | {names.joints[j] for j in range(m.njnt) if joint_kind(m, j) == "floating"}
-    if found:
-        notes += _some(
-            "no actuator drives a joint alone, yet it has a control here", [n for n in names.joints if n not in driven]
-        )
+    notes += _some("no actuator drives a joint, yet it has a control here", undriven(m, names, found))
     uneven = [n for n, (low, high) in effort_limits(m, names, found).items() if abs(low) != abs(high)]
     return [*notes, *_some("effort limits differ by direction, the smaller one holds here", uneven)]
 

@@ -154,10 +154,10 @@ class ModelBuilder:
 
 
 def lock_joints(model: Model, joints: Iterable[str] | Mapping[str, float]) -> Model:
-    """Return a model in which these 1-DoF joints are rigid, at the given values (names alone: at 0).
+    """Return a model in which these joints are rigid, at the given values (names alone: at 0).
 
-    Their bodies are merged into the parents; all frames stay. Raises UnknownName, or ValueError for a joint with several DoFs and
-    for a model with a coupling.
+    Joints with several DoFs are rigid where they are neutral, and take no other value. Bodies are merged into the parents; all
+    frames stay. Raises UnknownName, or ValueError for a joint with several DoFs elsewhere and for a model with a coupling.
 
     >>> import trajopt as to
     >>> to.lock_joints(to.load_robot("iiwa7"), {"iiwa_joint_7": 0.5}).nv
@@ -168,9 +168,12 @@ def lock_joints(model: Model, joints: Iterable[str] | Mapping[str, float]) -> Mo
     joints = [joints] if isinstance(joints, str) else joints
     values = dict(joints) if isinstance(joints, Mapping) else dict.fromkeys(joints, 0.0)
     locked = {model.joint_id(name): float(value) for name, value in values.items()}
-    for b in locked:
-        if JOINT_TYPES[model.joint_types[b]] != (1, 1):
-            raise ValueError(f"joint {model.joint_names[b]!r} is {model.joint_types[b]}: only 1-DoF joints can lock")
+    for b, value in locked.items():
+        if JOINT_TYPES[model.joint_types[b]] != (1, 1) and value:
+            kind = model.joint_types[b]
+            raise ValueError(
+                f"joint {model.joint_names[b]!r} is {kind}: it locks where it is neutral only, at 0, not at {value}"
+            )
     builder = ModelBuilder(model.name)
     for b in range(model.nb):
         _add_again(builder, model, b, locked.get(b))
@@ -190,7 +193,7 @@ def _add_again(builder: ModelBuilder, model: Model, b: int, value: float | None)
         v = slice(int(model.v_index[b]), int(model.v_index[b]) + JOINT_TYPES[kind][1])
         values = {key: getattr(model, key)[q] for key in Q_FIELDS} | {key: getattr(model, key)[v] for key in V_FIELDS}
         joint = JointSpec(kind, model.joint_names[b], pitch=float(model.pitch[b]), **values)
-    else:
+    elif JOINT_TYPES[kind] == (1, 1):
         slide = value if kind == "prismatic" else float(model.pitch[b]) * value
         p = p + R @ np.array([0.0, 0.0, slide])
         R = R if kind == "prismatic" else R @ z_rotation(value)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import cached_property
 from typing import Any
-from weakref import WeakKeyDictionary
+from weakref import WeakKeyDictionary, ref
 
 import numpy as np
 
@@ -20,11 +20,18 @@ class Layout:
     """Index sets of a model for the row driver, and its constants as columns (rows, 1)."""
 
     def __init__(self, model: Model) -> None:
-        self.model = model
+        self._model = ref(model)  # kept by its model, see below: it must not keep it in turn
         self.joints = [JOINTS[t] for t in model.joint_types]
         self.dof_body = np.asarray(model.dof_body)
         self.dof_parent_body = np.asarray(model.parent)[self.dof_body]
         self.by_type = [self._group(np.flatnonzero([j is t for j in self.joints])) for t in dict.fromkeys(self.joints)]
+
+    @property
+    def model(self) -> Model:
+        """The model, as long as somebody has it."""
+        model = self._model()
+        assert model is not None
+        return model
 
     def indices(self, kind: str) -> dict[str, np.ndarray]:
         """The DoFs that the letters d, j, k of a pass over pairs or triples stand for, one array a letter.
@@ -134,7 +141,7 @@ _LAYOUTS: WeakKeyDictionary[Model, Layout] = WeakKeyDictionary()
 
 
 def layout(model: Model) -> Layout:
-    """The model's index sets, made once."""
+    """The model's index sets, made once; they go with the model."""
     if model not in _LAYOUTS:
         _LAYOUTS[model] = Layout(model)
     return _LAYOUTS[model]

@@ -1,12 +1,10 @@
 """The compiled stage of a gait with rigid contacts, friction and impacts, on a small robot, against its twin in NumPy."""
 
 from dataclasses import replace
-from functools import cache
 
 import numpy as np
 import pytest
-from contact_cases import FEET, hyq
-from rigid_body_cases import tree
+from contact_cases import FEET, FOOT, hop, hyq
 from stage_cases import SHOOTING, pendulum
 from twin_cases import assert_same_curvature, assert_same_expansion, assert_same_rollout, trajectory
 
@@ -23,7 +21,7 @@ from problems.legged.contact_terms import friction_cost
 from problems.legged.friction_constraint import friction_constraint
 from problems.legged.soles import Sole
 from problems.legged.wrench_cone import wrench_cost
-from trajopt import OCP, Phase, SampledSystem, control_cost, softened, state_cost
+from trajopt import OCP, Phase, SampledSystem, softened, state_cost
 from trajopt.problem.impact_stage import ImpactStage
 from trajopt.stage.compiled_stages import CompiledStages
 from trajopt.stage.evaluation import StageEvaluator
@@ -31,35 +29,6 @@ from trajopt.stage.numerics import numerics_for
 from trajopt.stage.term_source import TermShape, term_source
 
 pytestmark = pytest.mark.needs_compiler
-
-FOOT = "body1"
-
-
-@cache
-def hop(engine="numpy"):
-    """A base with one leg stands on its foot, flies, lands and stands: 13 knots, the fifth an impact without duration."""
-    model = tree("floating2", 2)
-    joints = model.dof_names[6:]
-    contacts = [PointContact(FOOT, offset=(0.1, 0.2, -0.1), gains=(0.0, 20.0))]
-    stance = Holonomic(model, contacts, actuated=joints)
-
-    def sampled(system):
-        return SampledSystem(make_backend(system, "analytic", engine=engine), "semi_implicit_euler")
-
-    standing, manifold = sampled(stance), stance.manifold
-    flying = sampled(FreeBody(model, actuated=joints))
-    landing = ImpactStage(make_backend(Impact(model, contacts, restitution=0.2), "analytic", engine=engine))
-    rng = np.random.default_rng(0)
-    x0 = manifold.integrate(manifold.identity()[:, None], 0.3 * rng.standard_normal((manifold.ndx, 1)))[:, 0]
-    terms = (control_cost(1, 0.1, 0.5), state_cost(manifold, x0, rng.uniform(0.1, 1.0, manifold.ndx)))
-    cone = friction_cost(stance, [FOOT], 0.3, 2.0, least=0.5, feet=1)
-    parts = (
-        Phase(standing, np.full(2, 0.02), (*terms, cone)),
-        Phase(flying, np.full(2, 0.01), terms),
-        Phase(landing, np.zeros(1), (state_cost(manifold, x0, 0.7, "at landing"),)),
-        Phase(standing, np.full(8, 0.02), (*terms, cone)),
-    )
-    return OCP(parts, x0, (state_cost(manifold, manifold.identity(), 3.0),))
 
 
 def test_expansion():

@@ -154,7 +154,7 @@ def test_what_is_not_carried_over_is_told():
     assert "position actuators of kp 80 and kv 3 behind a gear of 2: knee" in notes
     assert "drive no single joint are left out: actuator2 (joint 'shoulder')" in notes
     assert "effort limits differ by direction, the smaller one holds here: hip_x" in notes
-    assert "yet it has a control here: hip_y, shoulder, reach, twist, body9_joint0, body9_joint1" in notes
+    assert "yet it has a control here: hip_y, reach, twist, body9_joint0, body9_joint1" in notes
     assert "not used: 1 sensors, 1 lights" in notes
     assert "note: not used" in to.load_mjcf(WALKER).describe()
 
@@ -309,6 +309,25 @@ def test_options():
         to.load_mjcf(WALKER, mimic="no")
     with pytest.raises(ValueError, match="base is 'loose'; choose one of fixed, floating"):
         to.load_mjcf(WALKER, base="loose")
+
+
+def test_things_that_no_actuator_drives_may_be_left_out():
+    model = to.load_mjcf(WALKER, trees="driven")
+    assert (
+        model.joint_names[0] == "root" and "rolls" not in model.joint_names and "body9_joint0" not in model.joint_names
+    )
+    assert any(note == "left out, since no actuator drives them: ball, body9" for note in model.notes)
+    bolted = to.load_mjcf(WALKER, base="fixed")  # a robot with a base is no collection of things
+    assert bolted.joint_names == model.joint_names[1:]
+    assert "rolls" in to.load_mjcf(WALKER, base="fixed", trees="all").joint_names
+    tendon = WALKER.replace(
+        "<sensor>", '<tendon><fixed name="t"><joint joint="body9_slide" coef="1"/></fixed></tendon><sensor>'
+    )
+    tendon = tendon.replace(
+        '<joint type="slide" axis="1 0 0"/>', '<joint name="body9_slide" type="slide" axis="1 0 0"/>'
+    )
+    pulled = to.load_mjcf(tendon.replace("</actuator>", '<motor tendon="t"/></actuator>'), trees="driven")
+    assert "body9_slide" in pulled.joint_names and "rolls" not in pulled.joint_names
 
 
 def test_files_are_told_from_each_other(tmp_path):

@@ -9,6 +9,7 @@ import pytest
 from kinematics_oracle import body_matrices, frame_matrices, world_inertias
 from scipy.spatial.transform import Rotation
 
+from dynamics_backends.rigid_body.batched import frame_placement
 from dynamics_backends.rigid_body.model.coupling import Coupling
 from dynamics_backends.rigid_body.model.joint_spec import JointSpec
 from dynamics_backends.rigid_body.model.mass_properties import MassProperties, composite
@@ -236,8 +237,19 @@ def test_locking_moves_the_mass_to_the_parent():
 
 def test_only_simple_joints_of_plain_models_can_lock():
     model = mixed_model()
-    with pytest.raises(ValueError, match="'ball_joint' is spherical: only 1-DoF joints"):
-        lock_joints(model, ["ball_joint"])
+    with pytest.raises(ValueError, match="'ball_joint' is spherical: it locks where it is neutral only"):
+        lock_joints(model, {"ball_joint": 0.1})
+    rigid = lock_joints(model, ["ball_joint"])
+    assert rigid.nv == model.nv - 3
+    q = model.random_configuration(np.random.default_rng(0))
+    b = model.joint_id("ball_joint")
+    q[model.q_index[b] :][:4] = 0, 0, 0, 1
+    kept = np.delete(q, range(int(model.q_index[b]), int(model.q_index[b]) + 4))
+    for frame in model.frames:
+        for ours, theirs in zip(
+            frame_placement(rigid, kept, frame.name), frame_placement(model, q, frame.name), strict=True
+        ):
+            np.testing.assert_allclose(ours, theirs, atol=1e-14)
     with pytest.raises(UnknownName, match="no joint is named 'elbo'; did you mean 'elbow'"):
         lock_joints(model, {"elbo": 0.1})
     assert lock_joints(model, "elbow").nv == model.nv - 1

@@ -1,59 +1,74 @@
 /* The box QP of trajopt/lq/box_qp.py in C, behind small_matrices.h.  Before this text stand that module's constants: MAX_BOX_ITERATIONS,
    ARMIJO, GRADIENT_TOLERANCE, SHORTEN, SHORTEST. */
 
-static inline double clipped(double x, double lower, double upper)
+ALWAYS_INLINE num between(num x, num lower, num upper)
 {
-    x = x < lower ? lower : x;
-    return x > upper ? upper : x;
+    x = CHOSEN(x < lower, lower, x);
+    return CHOSEN(x > upper, upper, x);
 }
 
-/* minimize 1/2 x'H x + g'x within bounds: x, the indices of the free variables and the Cholesky factor of their block of H.
-   Returns how many they are, or -1 where the block is not positive definite. */
-static int box_qp(const double *restrict H, const double *restrict g, const double *lower, const double *upper, double *restrict x,
-                  int *restrict free_, double *restrict factor)
+/* The Cholesky factor of H with a unit row and column in place of each variable that is not free; false where it has none. */
+ALWAYS_INLINE truth factor_of_free(const num *restrict H, const truth *restrict free_, num *restrict factor)
 {
-    int count = 0;
-    for (int i = 0; i < M_; i++) x[i] = clipped(0.0, lower[i], upper[i]);
-    for (int iteration = 0; iteration < MAX_BOX_ITERATIONS; iteration++) {
-        double gradient[M_], direction[M_], step[M_], moved[M_];
-        int moves = 0, changed = 0;
-        count = 0;
+    for (int a = 0; a < M_; a++)
+        for (int b = 0; b < M_; b++) factor[a * M_ + b] = CHOSEN(free_[a] & free_[b], H[a * M_ + b], number(a == b ? 1.0 : 0.0));
+    return cholesky(factor, M_);
+}
+
+/* The longest projected step from x along a direction that brings its share of the foretold decrease, into `moved`; where there is one. */
+ALWAYS_INLINE truth shortened(const num *restrict H, const num *gradient, const num *lower, const num *upper, const num *x,
+                              const num *direction, truth wanted, num *restrict moved)
+{
+    truth found = NOT(ALL);
+    for (double alpha = 1.0; alpha > SHORTEST && ANY(wanted); alpha *= SHORTEN) {
+        num slope = number(0.0), bend = number(0.0), tried[M_], move[M_];
         for (int i = 0; i < M_; i++) {
-            double s = 0.0, scale = 0.0;
+            tried[i] = between(x[i] + alpha * direction[i], lower[i], upper[i]);
+            move[i] = tried[i] - x[i];
+            slope += gradient[i] * move[i];
+        }
+        for (int i = 0; i < M_; i++)
+            for (int j = 0; j < M_; j++) bend += 0.5 * move[i] * H[i * M_ + j] * move[j];
+        const truth good = wanted & (-(slope + bend) >= -ARMIJO * slope) & (slope < 0.0);
+        for (int i = 0; i < M_; i++) moved[i] = CHOSEN(good, tried[i], moved[i]);
+        found |= good;
+        wanted &= NOT(good);
+    }
+    return found;
+}
+
+/* minimize 1/2 x'H x + g'x within bounds: x, which variables are free, and the factor above.  False where the block of H of the free ones is
+   not positive definite. */
+static truth box_qp(const num *restrict H, const num *restrict g, const num *lower, const num *upper, num *restrict x, truth *restrict free_,
+                    num *restrict factor)
+{
+    truth definite = ALL, busy = ALL;
+    for (int i = 0; i < M_; i++) x[i] = between(number(0.0), lower[i], upper[i]), free_[i] = ALL;
+    for (int iteration = 0; iteration < MAX_BOX_ITERATIONS; iteration++) {
+        num gradient[M_], direction[M_], moved[M_];
+        truth moves = NOT(ALL), differs = NOT(ALL);
+        for (int i = 0; i < M_; i++) {
+            num s = number(0.0), scale = number(0.0);
             for (int j = 0; j < M_; j++) {
                 s += H[i * M_ + j] * x[j];
-                scale += fabs(H[i * M_ + j]) * fabs(x[j]);
+                scale += size_of(H[i * M_ + j]) * size_of(x[j]);
             }
             gradient[i] = g[i] + s;
             moved[i] = x[i];
-            if ((x[i] <= lower[i] && gradient[i] > 0.0) || (x[i] >= upper[i] && gradient[i] < 0.0)) continue;
-            free_[count++] = i;
-            moves |= fabs(gradient[i]) > GRADIENT_TOLERANCE * (fabs(g[i]) + scale);
+            const truth held = ((x[i] <= lower[i]) & (gradient[i] > 0.0)) | ((x[i] >= upper[i]) & (gradient[i] < 0.0));
+            free_[i] = (busy & NOT(held)) | (NOT(busy) & free_[i]);
+            moves |= free_[i] & (size_of(gradient[i]) > GRADIENT_TOLERANCE * (size_of(g[i]) + scale));
         }
-        for (int a = 0; a < count; a++)
-            for (int b = 0; b < count; b++) factor[a * M_ + b] = H[free_[a] * M_ + free_[b]];
-        if (!cholesky(factor, count)) return -1;
-        if (!moves) break;
-        for (int a = 0; a < count; a++) step[a] = gradient[free_[a]];
-        minus_solve(factor, step, 1, count);
-        memset(direction, 0, sizeof direction);
-        for (int a = 0; a < count; a++) direction[free_[a]] = step[a];
-        for (double alpha = 1.0; alpha > SHORTEST; alpha *= SHORTEN) {
-            double slope = 0.0, bend = 0.0, move[M_];
-            for (int i = 0; i < M_; i++) {
-                moved[i] = clipped(x[i] + alpha * direction[i], lower[i], upper[i]);
-                move[i] = moved[i] - x[i];
-                slope += gradient[i] * move[i];
-            }
-            for (int i = 0; i < M_; i++)
-                for (int j = 0; j < M_; j++) bend += 0.5 * move[i] * H[i * M_ + j] * move[j];
-            if (-(slope + bend) >= -ARMIJO * slope && slope < 0.0) {
-                changed = 1;
-                break;
-            }
-        }
-        if (!changed || !memcmp(moved, x, sizeof moved)) break;
-        memcpy(x, moved, sizeof moved);
+        definite &= factor_of_free(H, free_, factor);
+        busy &= moves & definite;
+        if (!ANY(busy)) break;
+        for (int i = 0; i < M_; i++) direction[i] = CHOSEN(free_[i], gradient[i], number(0.0));
+        minus_solve(factor, direction, 1, M_);
+        busy &= shortened(H, gradient, lower, upper, x, direction, busy, moved);
+        for (int i = 0; i < M_; i++) differs |= moved[i] != x[i];
+        busy &= differs;
+        for (int i = 0; i < M_; i++) x[i] = CHOSEN(busy, moved[i], x[i]);
+        if (!ANY(busy)) break;
     }
-    return count;
+    return definite;
 }

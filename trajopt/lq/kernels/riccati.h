@@ -1,9 +1,13 @@
 /* The LQ problem with defects: the twin of trajopt/lq/lq.py, with the sizes n = NDX and m = NU known at compile time.
-   Matrices by rows; every array is one knot after the other.  Before this text stand lq_types.h, small_matrices.h, box_qp.h and
-   definite_shift.h. */
+   Matrices by rows; every array is one knot after the other.  Before this text stand lq_types.h, numbers.h, small_matrices.h, box_qp.h
+   and, for one problem alone, definite_shift.h. */
 
 #define N_ NDX
 
+
+#ifdef ABREAST
+typedef void lq_changes; /* the problem stays as it is */
+#else
 /* Second derivatives, contracted with lam (n), of the knots first .. last: xx (n, n), ux (m, n), uu (m, m). */
 typedef struct {
     long first, last;
@@ -32,47 +36,103 @@ ALWAYS_INLINE void add_curvature(const lq_changes *changes, long i, const double
         for (int a = 0; a < M_ * M_; a++) R[a] += uu[a];
     }
 }
+#endif
+
+/* What the sweep reads at knot i: blocks of the problem where they stand, or of several problems side by side, gathered in `room`. */
+typedef struct {
+    const num *A, *B, *d, *Q, *q, *S, *R, *r, *lower, *upper;
+} blocks_t;
+
+#ifdef ABREAST
+/* A problem in a lane, where its gains go, and its damping; failed: becomes the knot where Quu was not positive definite, or -1. */
+typedef struct {
+    const lq_problem *p;
+    const lq_bounds *bounds;
+    const lq_policy *to;
+    double on_state, on_control;
+    long failed;
+} lq_lane;
+
+typedef struct {
+    num A[N_ * N_], B[N_ * M_], d[N_], Q[N_ * N_], q[N_], S[M_ * N_], R[M_ * M_], r[M_], lower[M_], upper[M_], K[M_ * N_], k[M_], Vx[2][N_],
+        Vxx[2][N_ * N_];
+} room_t;
+
+/* The rows number i of `width` numbers of an array of each lane's problem; those before them, which come next, are sent for. */
+#define GATHER(array, width, to)                                                                                         \
+    {                                                                                                                    \
+        const double *rows[LANES];                                                                                       \
+        for (int l = 0; l < LANES; l++) {                                                                                \
+            rows[l] = lane[l].array + i * (width);                                                                       \
+            for (int j = 8; j < (width) + 8; j += 8) __builtin_prefetch(rows[l] - j);                                    \
+        }                                                                                                                \
+        pack_rows(rows, width, to);                                                                                      \
+    }
+
+static blocks_t blocks_at(const lq_lane *lane, long i, room_t *restrict w)
+{
+    GATHER(p->A, N_ * N_, w->A)
+    GATHER(p->B, N_ * M_, w->B)
+    GATHER(p->d, N_, w->d)
+    GATHER(p->Q, N_ * N_, w->Q)
+    GATHER(p->q, N_, w->q)
+    GATHER(p->S, M_ * N_, w->S)
+    GATHER(p->R, M_ * M_, w->R)
+    GATHER(p->r, M_, w->r)
+    if (!lane->bounds) return (blocks_t){w->A, w->B, w->d, w->Q, w->q, w->S, w->R, w->r, NULL, NULL};
+    GATHER(bounds->lower, M_, w->lower)
+    GATHER(bounds->upper, M_, w->upper)
+    return (blocks_t){w->A, w->B, w->d, w->Q, w->q, w->S, w->R, w->r, w->lower, w->upper};
+}
+#else
+ALWAYS_INLINE blocks_t blocks_at(const lq_problem *p, const lq_bounds *limits, long i)
+{
+    const double *lower = limits->lower ? limits->lower + i * M_ : NULL, *upper = lower ? limits->upper + i * M_ : NULL;
+    return (blocks_t){p->A + i * N_ * N_, p->B + i * N_ * M_, p->d + i * N_, p->Q + i * N_ * N_, p->q + i * N_, p->S + i * M_ * N_,
+                      p->R + i * M_ * M_, p->r + i * M_, lower, upper};
+}
+#endif
 
 /* The quadratic function of (dx, du) at a knot: Qu (m), Quu (m, m), Qux (m, n); Qx and Qxx stand where Vx and Vxx come to be. */
 typedef struct {
-    double u[M_], uu[M_ * M_], ux[M_ * N_];
+    num u[M_], uu[M_ * M_], ux[M_ * N_];
 } q_t;
 
 /* What the gains solve: H (m, m) times [k K] = -X (m, 1 + n), with damping. */
 typedef struct {
-    double H[M_ * M_], X[M_ * (N_ + 1)];
+    num H[M_ * M_], X[M_ * (N_ + 1)];
 } damped_t;
 
-/* At knot i, from the value function V of knot i + 1 and its gradient ahead, behind the defect: see q_function of lq.py. */
-ALWAYS_INLINE void q_function(lq_problem p, long i, const double *ahead, const double *V, q_t *q, double *restrict Qx, double *restrict Qxx)
+/* At a knot, from the value function V of the next and its gradient ahead, behind the defect: see q_function of lq.py. */
+ALWAYS_INLINE void q_function(blocks_t p, const num *ahead, const num *V_, q_t *q, num *restrict Qx, num *restrict Qxx)
 {
-    const double *A = p.A + i * N_ * N_, *B = p.B + i * N_ * M_;
-    double VA[N_ * N_], VB[N_ * M_];
-    PRODUCT(VA, V, A, N_, N_, N_, 0);
-    PRODUCT(VB, V, B, N_, N_, M_, 0);
-    memcpy(q->uu, p.R + i * M_ * M_, sizeof q->uu);
+    const num *A = p.A, *B = p.B;
+    num VA[N_ * N_], VB[N_ * M_];
+    PRODUCT(VA, V_, A, N_, N_, N_, 0);
+    PRODUCT(VB, V_, B, N_, N_, M_, 0);
+    memcpy(q->uu, p.R, sizeof q->uu);
     TRANSPOSED_PRODUCT(q->uu, B, VB, M_, N_, M_, 1);
-    memcpy(q->ux, p.S + i * M_ * N_, sizeof q->ux);
+    memcpy(q->ux, p.S, sizeof q->ux);
     TRANSPOSED_PRODUCT(q->ux, B, VA, M_, N_, N_, 1);
-    memcpy(q->u, p.r + i * M_, sizeof q->u);
+    memcpy(q->u, p.r, sizeof q->u);
     PRODUCT(q->u, ahead, B, 1, N_, M_, 1);
-    memcpy(Qx, p.q + i * N_, sizeof(double) * N_);
+    memcpy(Qx, p.q, sizeof(num) * N_);
     PRODUCT(Qx, ahead, A, 1, N_, N_, 1);
-    memcpy(Qxx, p.Q + i * N_ * N_, sizeof(double) * N_ * N_);
+    memcpy(Qxx, p.Q, sizeof(num) * N_ * N_);
     ADD_UPPER_PRODUCT(Qxx, A, VA, N_, N_);
 }
 
 /* Quu, Qu and Qux with regularization: see damped of lq.py. */
-ALWAYS_INLINE void damped(const q_t *q, const double *A, const double *B, double on_state, double on_control, damped_t *s)
+ALWAYS_INLINE void damped(const q_t *q, const num *A, const num *B, num on_state, num on_control, damped_t *s)
 {
     memcpy(s->H, q->uu, sizeof s->H);
     for (int a = 0; a < M_; a++) {
         s->H[a * M_ + a] += on_control;
         s->X[a * (N_ + 1)] = q->u[a];
-        memcpy(s->X + a * (N_ + 1) + 1, q->ux + a * N_, sizeof(double) * N_);
+        memcpy(s->X + a * (N_ + 1) + 1, q->ux + a * N_, sizeof(num) * N_);
     }
-    if (on_state != 0.0) {
-        double BA[M_ * N_], BB[M_ * M_];
+    if (ANY(on_state != 0.0)) {
+        num BA[M_ * N_], BB[M_ * M_];
         TRANSPOSED_PRODUCT(BB, B, B, M_, N_, M_, 0);
         TRANSPOSED_PRODUCT(BA, B, A, M_, N_, N_, 0);
         for (int a = 0; a < M_ * M_; a++) s->H[a] += on_state * BB[a];
@@ -81,6 +141,7 @@ ALWAYS_INLINE void damped(const q_t *q, const double *A, const double *B, double
     }
 }
 
+#ifndef ABREAST
 /* Makes the damped Quu positive definite by what is added to R (m, m) too; 0 where it is not finite. */
 ALWAYS_INLINE int convexified(q_t *q, damped_t *s, double *restrict R)
 {
@@ -95,38 +156,38 @@ ALWAYS_INLINE int convexified(q_t *q, damped_t *s, double *restrict R)
         }
     return 1;
 }
+#endif
 
-/* K (m, n) and k (m); 0 where H, whose place the factor takes, is not positive definite. */
-ALWAYS_INLINE int gains_of(damped_t *s, double *restrict K, double *restrict k)
+/* K (m, n) and k (m); false where H, whose place the factor takes, is not positive definite. */
+ALWAYS_INLINE truth gains_of(damped_t *s, num *restrict K, num *restrict k)
 {
-    if (!cholesky(s->H, M_)) return 0;
+    const truth definite = cholesky(s->H, M_);
+    if (!ANY(definite)) return definite;
     minus_solve(s->H, s->X, N_ + 1, M_);
     for (int a = 0; a < M_; a++) {
         k[a] = s->X[a * (N_ + 1)];
-        memcpy(K + a * N_, s->X + a * (N_ + 1) + 1, sizeof(double) * N_);
+        memcpy(K + a * N_, s->X + a * (N_ + 1) + 1, sizeof(num) * N_);
     }
-    return 1;
+    return definite;
 }
 
-/* The gains within bounds on k: rows of K of clamped controls are zero; 0 where H is not positive definite on the others. */
-ALWAYS_INLINE int box_gains(const damped_t *s, const double *Qu, const double *lower, const double *upper, double *restrict K,
-                            double *restrict k)
+/* The gains within bounds on k: rows of K of clamped controls are zero; false where H is not positive definite on the others. */
+ALWAYS_INLINE truth box_gains(const damped_t *s, const num *Qu, const num *lower, const num *upper, num *restrict K, num *restrict k)
 {
-    int free_[M_];
-    double factor[M_ * M_], T[M_ * N_];
-    const int count = box_qp(s->H, Qu, lower, upper, k, free_, factor);
-    if (count < 0) return 0;
-    for (int a = 0; a < count; a++) memcpy(T + a * N_, s->X + free_[a] * (N_ + 1) + 1, sizeof(double) * N_);
-    minus_solve(factor, T, N_, count);
-    memset(K, 0, sizeof T);
-    for (int a = 0; a < count; a++) memcpy(K + free_[a] * N_, T + a * N_, sizeof(double) * N_);
-    return 1;
+    truth free_[M_];
+    num factor[M_ * M_];
+    const truth definite = box_qp(s->H, Qu, lower, upper, k, free_, factor);
+    if (!ANY(definite)) return definite;
+    for (int a = 0; a < M_; a++)
+        for (int b = 0; b < N_; b++) K[a * N_ + b] = CHOSEN(free_[a], s->X[a * (N_ + 1) + 1 + b], number(0.0));
+    minus_solve(factor, K, N_, M_);
+    return definite;
 }
 
 /* V'xx = Qxx + K'(Quu K + Qux) + Qux'K,  V'x = Qx + K'(Quu k + Qu) + Qux'k, in the places of Qxx and Qx */
-ALWAYS_INLINE void value_of(const q_t *q, const double *K, const double *k, double *restrict Vx, double *restrict Vxx)
+ALWAYS_INLINE void value_of(const q_t *q, const num *K, const num *k, num *restrict Vx, num *restrict Vxx)
 {
-    double T[M_ * N_], t[M_];
+    num T[M_ * N_], t[M_];
     memcpy(T, q->ux, sizeof T);
     PRODUCT(T, q->uu, K, M_, M_, N_, 1);
     memcpy(t, q->u, sizeof t);
@@ -139,26 +200,66 @@ ALWAYS_INLINE void value_of(const q_t *q, const double *K, const double *k, doub
         for (int b = 0; b < a; b++) Vxx[a * N_ + b] = Vxx[b * N_ + a];
 }
 
+/* One knot of the backward sweep: gains K, k and the value function from V and Vx of the next knot; false where Quu is not positive definite
+   on the free controls.  changes: NULL for none; i: the knot. */
+ALWAYS_INLINE truth swept(blocks_t p, num on_state, num on_control, const lq_changes *changes, long i, const num *V_, const num *Vx_next,
+                          num *restrict K, num *restrict k, num *restrict Vx, num *restrict Vxx)
+{
+    num ahead[N_];
+    q_t q;
+    damped_t s;
+    memcpy(ahead, Vx_next, sizeof ahead);
+    PRODUCT(ahead, p.d, V_, 1, N_, N_, 1);
+#ifndef ABREAST
+    if (changes) add_curvature(changes, i, ahead);
+#endif
+    q_function(p, ahead, V_, &q, Vx, Vxx);
+    damped(&q, p.A, p.B, on_state, on_control, &s);
+#ifndef ABREAST
+    if (changes && changes->modify && !convexified(&q, &s, changes->R + i * M_ * M_)) return 0;
+#endif
+    const truth definite = p.lower ? box_gains(&s, q.u, p.lower, p.upper, K, k) : gains_of(&s, K, k);
+    if (ANY(definite)) value_of(&q, K, k, Vx, Vxx);
+    return definite;
+}
+
+#ifdef ABREAST
+EXPORT long lq_abreast_room(void) { return sizeof(room_t) / sizeof(double); }
+
+/* The backward sweeps of as many problems as there are lanes, which have the same number of knots, all of them with bounds or none;
+   Vx and Vxx are not kept. */
+EXPORT void lq_riccati_abreast(lq_lane *lane, room_t *restrict w)
+{
+    num on_state, on_control;
+    long i = lane->p->N;
+    int left = LANES;
+    for (int l = 0; l < LANES; l++) on_state[l] = lane[l].on_state, on_control[l] = lane[l].on_control, lane[l].failed = -1;
+    GATHER(p->q, N_, w->Vx[i & 1])
+    GATHER(p->Q, N_ * N_, w->Vxx[i & 1])
+    for (i--; i >= 0 && left; i--) {
+        const int own = i & 1, next = !own;
+        const blocks_t p = blocks_at(lane, i, w);
+        const truth definite = swept(p, on_state, on_control, NULL, i, w->Vxx[next], w->Vx[next], w->K, w->k, w->Vx[own], w->Vxx[own]);
+        double *gains[LANES], *steps[LANES];
+        for (int l = 0; l < LANES; l++) {
+            gains[l] = lane[l].to->K + i * M_ * N_, steps[l] = lane[l].to->k + i * M_;
+            if (!HOLDS(definite, l) && lane[l].failed < 0) lane[l].failed = i, left--;
+        }
+        unpack_rows(w->K, M_ * N_, gains);
+        unpack_rows(w->k, M_, steps);
+    }
+}
+#else
 /* The backward sweep; returns the knot where Quu was not positive definite on the free controls, or -1.  changes: NULL for none. */
 ALWAYS_INLINE long riccati(lq_problem p, lq_bounds limits, double on_state, double on_control, const lq_changes *changes, lq_policy to)
 {
     memcpy(to.Vx + p.N * N_, p.q + p.N * N_, sizeof(double) * N_);
     memcpy(to.Vxx + p.N * N_ * N_, p.Q + p.N * N_ * N_, sizeof(double) * N_ * N_);
     for (long i = p.N - 1; i >= 0; i--) {
-        const double *V = to.Vxx + (i + 1) * N_ * N_;
-        double *K = to.K + i * M_ * N_, *k = to.k + i * M_, *Vx = to.Vx + i * N_, *Vxx = to.Vxx + i * N_ * N_, ahead[N_];
-        q_t q;
-        damped_t s;
-        memcpy(ahead, Vx + N_, sizeof ahead);
-        PRODUCT(ahead, p.d + i * N_, V, 1, N_, N_, 1);
-        if (changes) add_curvature(changes, i, ahead);
-        q_function(p, i, ahead, V, &q, Vx, Vxx);
-        damped(&q, p.A + i * N_ * N_, p.B + i * N_ * M_, on_state, on_control, &s);
-        if (changes && changes->modify && !convexified(&q, &s, changes->R + i * M_ * M_)) return i;
-        if (limits.lower) {
-            if (!box_gains(&s, q.u, limits.lower + i * M_, limits.upper + i * M_, K, k)) return i;
-        } else if (!gains_of(&s, K, k)) return i;
-        value_of(&q, K, k, Vx, Vxx);
+        double *Vx = to.Vx + i * N_, *Vxx = to.Vxx + i * N_ * N_;
+        if (!swept(blocks_at(&p, &limits, i), on_state, on_control, changes, i, Vxx + N_ * N_, Vx + N_, to.K + i * M_ * N_, to.k + i * M_, Vx,
+                   Vxx))
+            return i;
     }
     return -1;
 }
@@ -259,3 +360,4 @@ EXPORT void lq_rollout(const lq_problem *p, const lq_bounds *bounds, const lq_po
 {
     linear_rollout(*p, bounds ? *bounds : lq_no_bounds, policy->K, policy->k, dx, du, change);
 }
+#endif

@@ -1,18 +1,15 @@
-/* Products of small matrices, and Cholesky factors.  Matrices by rows; before this text stands NU, the size m of those that are factored. */
-
-#include <math.h>
-#include <string.h>
+/* Products of small matrices, and Cholesky factors.  Matrices by rows; before this text stand numbers.h, and NU, the size m of those that
+   are factored. */
 
 #define M_ NU
 
-#ifndef ALWAYS_INLINE /* else the prelude's */
-#define ALWAYS_INLINE static inline __attribute__((always_inline))
-#define EXPORT __attribute__((visibility("default")))
-#endif
-
 /* -- products of small matrices, in tiles whose sums stay in registers -------------------------------------------------------- */
 
-#ifdef __GNUC__
+#ifdef ABREAST
+#define PACK 1
+typedef num pack_t;
+#define TILED _Pragma("GCC unroll 4")
+#elif defined __GNUC__
 #define PACK 4
 typedef double pack_t __attribute__((vector_size(8 * PACK), aligned(8), may_alias));
 #define TILED _Pragma("GCC unroll 4")
@@ -26,20 +23,20 @@ typedef double pack_t;
 
 /* A matrix by its entries X[i * by_row + k * by_column]: as it stands, or transposed. */
 typedef struct {
-    const double *at;
+    const num *at;
     int by_row, by_column;
 } strided_t;
 
 /* r x (w packs) of C (+)= X Y; rows of C and Y are `stride` apart, X has b columns */
-ALWAYS_INLINE void tile(double *restrict C, strided_t X, const double *restrict Y, const int stride, const int b, const int r, const int w,
+ALWAYS_INLINE void tile(num *restrict C, strided_t X, const num *restrict Y, const int stride, const int b, const int r, const int w,
                         const int plus)
 {
     pack_t sum[r][w];
     TILED for (int i = 0; i < r; i++)
-        TILED for (int j = 0; j < w; j++) sum[i][j] = plus ? *(const pack_t *)(C + i * stride + j * PACK) : (pack_t){0.0};
+        TILED for (int j = 0; j < w; j++) sum[i][j] = plus ? *(const pack_t *)(C + i * stride + j * PACK) : (pack_t){0};
     for (int k = 0; k < b; k++)
         TILED for (int i = 0; i < r; i++) {
-            const double f = X.at[i * X.by_row + k * X.by_column];
+            const num f = X.at[i * X.by_row + k * X.by_column];
             TILED for (int j = 0; j < w; j++) sum[i][j] += f * *(const pack_t *)(Y + k * stride + j * PACK);
         }
     TILED for (int i = 0; i < r; i++)
@@ -47,7 +44,7 @@ ALWAYS_INLINE void tile(double *restrict C, strided_t X, const double *restrict 
 }
 
 /* r rows of C (+)= X Y in the columns first .. c */
-ALWAYS_INLINE void row_tiles(double *restrict C, strided_t X, const double *restrict Y, int first, const int b, const int c, const int r,
+ALWAYS_INLINE void row_tiles(num *restrict C, strided_t X, const num *restrict Y, int first, const int b, const int c, const int r,
                              const int plus)
 {
     int j = first;
@@ -55,14 +52,14 @@ ALWAYS_INLINE void row_tiles(double *restrict C, strided_t X, const double *rest
     for (; j + PACK <= c; j += PACK) tile(C + j, X, Y + j, c, b, r, 1, plus);
     for (; j < c; j++)
         for (int i = 0; i < r; i++) {
-            double s = plus ? C[i * c + j] : 0.0;
+            num s = plus ? C[i * c + j] : number(0.0);
             for (int k = 0; k < b; k++) s += X.at[i * X.by_row + k * X.by_column] * Y[k * c + j];
             C[i * c + j] = s;
         }
 }
 
 /* C (a x c) (+)= X Y for X (a x b), Y (b x c); upper: of C only what is on and above its diagonal, and some entries below */
-ALWAYS_INLINE void tiled_product(double *restrict C, strided_t X, const double *restrict Y, const int a, const int b, const int c,
+ALWAYS_INLINE void tiled_product(num *restrict C, strided_t X, const num *restrict Y, const int a, const int b, const int c,
                                  const int plus, const int upper)
 {
     int i = 0;
@@ -78,6 +75,7 @@ ALWAYS_INLINE void tiled_product(double *restrict C, strided_t X, const double *
 /* The upper half of C (a x a) += X' Y for X, Y (b x a) */
 #define ADD_UPPER_PRODUCT(C, X, Y, a, b) tiled_product(C, (strided_t){X, 1, a}, Y, a, b, a, 1, 1)
 
+#ifndef ABREAST
 /* x'y for x, y (n) */
 ALWAYS_INLINE double dot(const double *x, const double *y, const int n)
 {
@@ -89,39 +87,42 @@ ALWAYS_INLINE double dot(const double *x, const double *y, const int n)
     for (int j = 0; j < PACK; j++) rest += ((const double *)&sum)[j];
     return rest;
 }
+#endif
 
-/* In-place Cholesky factor of the leading m x m block of G, whose rows have M_ entries; 0 where it is not positive definite. */
-ALWAYS_INLINE int cholesky(double *restrict G, const int m)
+/* In-place Cholesky factor of the leading m x m block of G, whose rows have M_ entries; false where it is not positive definite. */
+ALWAYS_INLINE truth cholesky(num *restrict G, const int m)
 {
+    truth definite = ALL;
     for (int j = 0; j < m; j++) {
-        double s = G[j * M_ + j];
+        num s = G[j * M_ + j];
         for (int k = 0; k < j; k++) s -= G[j * M_ + k] * G[j * M_ + k];
-        if (!(s > 0.0) || s > 1e300) return 0;
-        s = sqrt(s);
+        definite &= (s > 0.0) & (s <= 1e300);
+        if (!ANY(definite)) break;
+        s = root(s);
         G[j * M_ + j] = s;
-        const double inverse = 1.0 / s;
+        const num inverse = 1.0 / s;
         for (int i = j + 1; i < m; i++) {
-            double t = G[i * M_ + j];
+            num t = G[i * M_ + j];
             for (int k = 0; k < j; k++) t -= G[i * M_ + k] * G[j * M_ + k];
             G[i * M_ + j] = t * inverse;
         }
     }
-    return 1;
+    return definite;
 }
 
 /* X (m x c) <- -G^-1 X by its Cholesky factor. */
-ALWAYS_INLINE void minus_solve(const double *restrict G, double *restrict X, const int c, const int m)
+ALWAYS_INLINE void minus_solve(const num *restrict G, num *restrict X, const int c, const int m)
 {
     for (int i = 0; i < m; i++) {
         for (int k = 0; k < i; k++)
             for (int j = 0; j < c; j++) X[i * c + j] -= G[i * M_ + k] * X[k * c + j];
-        const double inverse = 1.0 / G[i * M_ + i];
+        const num inverse = 1.0 / G[i * M_ + i];
         for (int j = 0; j < c; j++) X[i * c + j] *= inverse;
     }
     for (int i = m - 1; i >= 0; i--) {
         for (int k = i + 1; k < m; k++)
             for (int j = 0; j < c; j++) X[i * c + j] -= G[k * M_ + i] * X[k * c + j];
-        const double inverse = 1.0 / G[i * M_ + i];
+        const num inverse = 1.0 / G[i * M_ + i];
         for (int j = 0; j < c; j++) X[i * c + j] *= inverse;
     }
     for (int i = 0; i < m * c; i++) X[i] = -X[i];

@@ -32,6 +32,8 @@ from trajopt.stage.library import struct_type
 GO_ON, COST_CONVERGED, NOT_POSITIVE_DEFINITE, NO_PROGRESS = range(4)
 """How an iteration ended; the values of the enumeration of iteration.h."""
 _NONE, _SLOTS = -1, 3
+ABREAST = 8
+"""Step lengths that one problem tries side by side: lanes of the widest processors."""
 _LINE = 8
 """Doubles in a line of the cache, where arrays begin."""
 _CONSTANTS = {
@@ -39,6 +41,8 @@ _CONSTANTS = {
     "ENOUGH": bounded_lq.ENOUGH,
     "LENGTHS": len(bounded_lq.STEP_LENGTHS),
     "GAP_ROUNDING": iterate.GAP_ROUNDING,
+    "FALLEN": iterate.FALLEN,
+    "HOLDING": iterate.HOLDING,
     "POLISHED": len(globalization.POLISHING),
     **{
         name: getattr(globalization, name)
@@ -56,9 +60,9 @@ _CONSTANTS = {
 }
 """What the kernels share with their twins in Python."""
 
-_Phase = struct_type("phase_t", "first:l last:l read:l expand roll stages room")
-_Final = struct_type("final_t", "expand values end room")
-_Sweeps = struct_type("sweeps_t", "n:l m:l riccati adjoint stationarity finite rollout")
+PhaseData = struct_type("phase_t", "first:l last:l read:l expand roll stages room")
+FinalData = struct_type("final_t", "expand values end room")
+SweepsData = struct_type("sweeps_t", "n:l m:l riccati adjoint stationarity finite rollout")
 _Options = struct_type(
     "options_t",
     "gradient_tolerance:d defect_tolerance:d cost_tolerance:d accept_ratio:d factor:d smallest:d largest:d on_state:l "
@@ -67,7 +71,7 @@ _Options = struct_type(
 _Slot = struct_type("iterate_t", "xs us x_next costs lambda g A B d Q q S R r cost:d gradient:d defect:d gap:d stop:d")
 _Policy = struct_type("lq_policy", "K k Vx Vxx")
 _Step = struct_type("lq_step", "dx du")
-_Globalization = struct_type("globalization_t", "penalty:d mu:d delta:d idle:l")
+GlobalizationData = struct_type("globalization_t", "penalty:d mu:d delta:d idle:l")
 
 
 class _Bounded(ctypes.Structure):
@@ -102,10 +106,10 @@ class _Record(ctypes.Structure):
 
 class _Solve(ctypes.Structure):
     _fields_ = [
-        *((name, ctypes.c_long) for name in ("N", "nx", "count", "nonlinear", "nodes")),
+        *((name, ctypes.c_long) for name in ("N", "nx", "count", "nonlinear", "nodes", "abreast", "quiet")),
         ("phases", ctypes.c_void_p),
-        ("end", _Final),
-        ("sweeps", _Sweeps),
+        ("end", FinalData),
+        ("sweeps", SweepsData),
         ("options", _Options),
         *((name, ctypes.c_void_p) for name in ("node", "lower", "upper", "alphas")),
         ("slots", _SLOTS * _Slot),
@@ -116,7 +120,7 @@ class _Solve(ctypes.Structure):
         *((name, ctypes.c_void_p) for name in ("lower_du", "upper_du", "masked", "size")),
         ("bounded", _Bounded),
         *((name, ctypes.c_void_p) for name in ("X", "U", "D", "cost", "part_cost", "start", "stop", "trial")),
-        ("state", _Globalization),
+        ("state", GlobalizationData),
         *((name, ctypes.c_long) for name in ("at", "fresh", "best")),
         ("record", _Record),
     ]
@@ -124,19 +128,20 @@ class _Solve(ctypes.Structure):
 
 def at_once() -> bool:
     """Whether the library can be had at once; else it is made aside."""
-    return is_there(_text())
+    return is_there(source())
 
 
 @lru_cache(maxsize=1)
 def library() -> ctypes.CDLL:
     """The functions of an iteration, compiled or from the cache."""
-    found = load(_text())
+    found = load(source())
     if bound(found, "shooting_size", "", ctypes.c_long)() != ctypes.sizeof(_Solve):
         raise RuntimeError("iteration.h and compiled_iteration.py disagree about shooting_t")
     return found
 
 
-def _text() -> str:
+def source() -> str:
+    """The C text of an iteration."""
     folders = {"trajopt.lq": ("lq_types.h",), "trajopt.stage": ("stage_types.h",)}
     own = {"trajopt.solvers.shooting": ("bounded_lq.h", "decisions.h", "iteration.h")}
     texts = [
@@ -228,10 +233,19 @@ _shelf = _Shelf()
 
 
 class CompiledIteration:
-    """The iterations of one solve. Iterates and policies that it gives are views, which hold until the next but one iteration."""
+    """The iterations of one solve. Iterates and policies that it gives are views, which hold until the next but one iteration.
+
+    abreast: step lengths that are tried side by side.
+    """
 
     def __init__(
-        self, ocp: OCP, evaluator: StageEvaluator, lq_solver: CompiledLQ, options: SLQOptions, shooting: Shooting
+        self,
+        ocp: OCP,
+        evaluator: StageEvaluator,
+        lq_solver: CompiledLQ,
+        options: SLQOptions,
+        shooting: Shooting,
+        abreast: int = ABREAST,
     ) -> None:
         self._start = bound(library(), "shooting_start", "p", ctypes.c_int)
         self._iterate = bound(library(), "shooting_iterate", "p", ctypes.c_int)
@@ -247,8 +261,8 @@ class CompiledIteration:
         self._kept = [*self._problem(solve, shooting, bounds, options), lq_solver]
         self._arrays(solve, lq_solver)
         start = Regularization.of(options)
-        solve.state = _Globalization(options.penalty, start.mu, start.delta, 0)
-        solve.at, solve.fresh, solve.best = 0, _NONE, _NONE
+        solve.state = GlobalizationData(options.penalty, start.mu, start.delta, 0)
+        solve.at, solve.fresh, solve.best, solve.abreast = 0, _NONE, _NONE, abreast
         self._at = ctypes.byref(solve)
 
     def _problem(self, solve: _Solve, shooting: Shooting, bounds: Any, o: SLQOptions) -> list[Any]:
@@ -256,7 +270,7 @@ class CompiledIteration:
         N, nx, *_ = self._sizes
         stages, slices = self._evaluator.stages, self._evaluator.slices
         parts = [_phase(s, k, read) for s, k, read in zip(stages, slices, self._evaluator.controls_read, strict=False)]
-        phases = (_Phase * len(parts))(*parts)
+        phases = (PhaseData * len(parts))(*parts)
         end = stages[-1]
         assert isinstance(end, CompiledEnd)
         node = np.zeros(N + 1, np.int8)
@@ -264,11 +278,11 @@ class CompiledIteration:
         limits = [] if bounds is None else [np.ascontiguousarray(b, float) for b in bounds]
         alphas = 0.5 ** np.arange(self._sizes.trials + 1)
         solve.N, solve.nx, solve.count = N, nx, len(parts)
-        solve.nonlinear, solve.nodes = shooting.gaps == "nonlinear", len(shooting.nodes) > 0
+        solve.nonlinear, solve.nodes = shooting.gaps == "nonlinear", len(shooting.nodes)
         solve.phases = ctypes.addressof(phases)
         room = address(end.library.rooms[0])
-        solve.end = _Final(
-            _code(end.library.end_first), _code(end.library.end_values), ctypes.addressof(end.data), room
+        solve.end = FinalData(
+            code_of(end.library.end_first), code_of(end.library.end_values), ctypes.addressof(end.data), room
         )
         solve.options = _Options(
             *(o.gradient_tolerance, o.defect_tolerance, o.cost_tolerance, o.accept_ratio, o.regularization_factor),
@@ -285,11 +299,16 @@ class CompiledIteration:
         words[fields] = offsets + address(self._memory)
         if self._sizes.bounded:
             self._view("bounded.zero")[:] = 0.0
-        solve.sweeps = _Sweeps(self._sizes.n, self._sizes.m, *map(_code, lq_solver.functions))
+        solve.sweeps = SweepsData(self._sizes.n, self._sizes.m, *map(code_of, lq_solver.functions))
 
     def close(self) -> None:
         """Give the memory back: nothing that came from here may be used any more."""
         _shelf.put_back(self._memory)
+
+    @property
+    def data(self) -> Any:
+        """shooting_t of iteration.h."""
+        return self._solve
 
     # -- iterations -----------------------------------------------------------------------------------------------------
     def start(self, xs: Array, us: Array) -> Iterate | None:
@@ -363,10 +382,10 @@ def recorded(told: Any) -> dict[str, float]:
 def _phase(stages: Any, knots: slice, read: int) -> ctypes.Structure:
     assert isinstance(stages, CompiledStages)
     own = stages.library
-    functions = _code(own.first), _code(own.rollout)
-    return _Phase(knots.start, knots.stop, read, *functions, ctypes.addressof(stages.data), address(own.rooms[0]))
+    functions = code_of(own.first), code_of(own.rollout)
+    return PhaseData(knots.start, knots.stop, read, *functions, ctypes.addressof(stages.data), address(own.rooms[0]))
 
 
-def _code(function: Any) -> int | None:
+def code_of(function: Any) -> int | None:
     """Where a function of a library is."""
     return ctypes.cast(function, ctypes.c_void_p).value

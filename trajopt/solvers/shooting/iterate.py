@@ -12,6 +12,8 @@ from trajopt.lq.lq_solver import LQSolver
 from trajopt.solvers.options import SLQOptions
 from trajopt.stage.evaluation import Candidates, Direction, Evaluator, Expansion, Shooting
 
+FALLEN = 2.0
+"""A guess whose open-loop roll-out costs that many times more than it promised is held by feedback, where that costs less."""
 HOLDING = 1e-6
 """Regularization of the gains that hold a guess."""
 GAP_ROUNDING = 2e-14

@@ -20,12 +20,11 @@ LEAST_TIME = 1e-3
 """[s] of the second start, where a time limit has passed."""
 
 
-def blown_up(found: Solution, options: SLQOptions) -> bool:
-    """Whether a solve with linear gaps ended without a step while its gaps were open, with iterations left."""
+def blown_up(found: Solution, defect: float, options: SLQOptions) -> bool:
+    """Whether a solve with linear gaps ended without a step while its gaps were open, with iterations left; defect: the largest."""
     linear = options.shooting != "single" and options.gaps == "linear"
     stuck = found.status.code in (StatusCode.LINE_SEARCH_FAILED, StatusCode.NON_FINITE)
-    open_gaps = bool(found.history) and not found.history[-1].defect <= options.defect_tolerance
-    return linear and stuck and open_gaps and 0 < found.iterations < options.max_iterations
+    return linear and stuck and not defect <= options.defect_tolerance and 0 < found.iterations < options.max_iterations
 
 
 def restarted(options: SLQOptions, found: Solution, spent: float) -> SLQOptions:

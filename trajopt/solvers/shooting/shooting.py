@@ -43,7 +43,7 @@ from trajopt.solvers.shooting.globalization import (
     Regularization,
     SearchResult,
 )
-from trajopt.solvers.shooting.iterate import Iterate, Step, held_rollout, measured, step_of
+from trajopt.solvers.shooting.iterate import FALLEN, Iterate, Step, held_rollout, measured, step_of
 from trajopt.solvers.shooting.optimality import scaled_kkt
 from trajopt.solvers.shooting.step_search import Attempt, StepSearch, phi, promised
 from trajopt.stage.engine import is_compiled
@@ -56,8 +56,6 @@ if TYPE_CHECKING:
 
 NEARLY = 100.0
 """The scaled measure is asked for where that of the last iterate was below so many times its tolerance."""
-FALLEN = 2.0
-"""A guess whose open-loop roll-out costs that many times more than it promised is held by feedback, where that costs less."""
 
 
 class ShootingLoop:
@@ -144,6 +142,10 @@ class ShootingLoop:
         """The guess, from x0, within the bounds, with the parts between nodes rolled out."""
         xs, us = np.array(guess.xs, dtype=float), np.array(guess.us, dtype=float)
         xs[0] = self.ocp.x0
+        if self.at_once is not None:
+            start = self.at_once.start(xs, us)
+            self.journal.spent(*self.at_once.record.seconds)
+            return start or self._non_finite(self.at_once.at.xs, self.at_once.at.us)
         if self.ocp.control_bounds is not None:
             us = np.clip(us, *self.ocp.control_bounds)
         N, ndx, nu = self.ocp.horizon, self.ocp.manifold.ndx, self.ocp.nu
@@ -156,14 +158,13 @@ class ShootingLoop:
                 held = held_rollout(xs, us, nodes, self.evaluator, self.lq_solver)
                 first = held if held is not None and not first.cost[0] <= held.cost[0] else first
         xs, us = first.xs[0], first.us[0]
-        return self._expanded(xs, us, self.preferred.evaluator) or verdicts.non_finite(
-            self.ocp, xs, self.evaluator.expand(xs, us)
-        )
+        return self._expanded(xs, us, self.preferred.evaluator) or self._non_finite(xs, us)
+
+    def _non_finite(self, xs: Array, us: Array) -> Status:
+        return verdicts.non_finite(self.ocp, xs, self.evaluator.expand(xs, us))
 
     def _expanded(self, xs: Array, us: Array, evaluator: Evaluator) -> Iterate | None:
         """The iterate, or None if its expansion is not finite."""
-        if self.at_once is not None:
-            return self.at_once.start(xs, us)
         with self.journal.timed("derivatives"):
             expansion = evaluator.expand(xs, us)
         with self.journal.timed("backward"):

@@ -49,7 +49,7 @@ def slq(
     evaluator, lq_solver = evaluator or numerics.evaluator, lq_solver or numerics.lq_solver
     loop, began = NewtonLoop if filtered(ocp, options) else ShootingLoop, time.perf_counter()
     found = loop(ocp, evaluator, options, callback, lq_solver).run(guess)
-    if not blown_up(found, options):
+    if not blown_up(found, found.history[-1].defect if found.history else 0.0, options):
         return found
     again = restarted(options, found, time.perf_counter() - began)
     second = ShootingLoop(ocp, evaluator, again, continued(callback, len(found.history)), lq_solver).run(guess)

@@ -1,12 +1,22 @@
 /* Closed-loop roll-outs of a phase for several step lengths: u = us + alpha du + K (x (-) (xs (+) alpha dx)), within bounds.
-   The twin of the roll-out of trajopt/stage/numpy_stages.py.  Before this text stands stage.h.
+   The twin of the roll-out of trajopt/stage/numpy_stages.py.  Before this text stand rows.h and stage.h.
 
    The horizon is rolled out in parts, one in each lane: a part begins at xs (+) alpha dx at knot 0 and at nodes with linear gaps,
-   elsewhere at the state found in X, and ends at the first such node or at the end of the phase. */
+   elsewhere at the state found in X, and ends at the first such node or at the end of the phase.  Lanes may hold parts of one
+   problem, or of several that differ in values only. */
 
-/* Where the lanes are: knots n, all the same or not, counted from the first of the horizon. */
+/* A part of a problem's roll-out. */
 typedef struct {
-    long n[LANES];
+    const stages_t *stages;
+    const trials_t *trials;
+    const parts_t *parts;
+    long part;
+} rolled_t;
+
+/* Where the lanes are: parts, at the knots n counted from the first of the horizon.  same: whether all of them read the same rows. */
+typedef struct {
+    rolled_t of[LANES];
+    long n[LANES], steps[LANES], trial[LANES];
     int count, same;
 } lanes_t;
 
@@ -14,50 +24,59 @@ static void settle(lanes_t *at)
 {
     at->same = 1;
     for (int l = 1; l < LANES; l++)
-        if (at->n[l] != at->n[0]) at->same = 0;
+        if (at->n[l] != at->n[0] || at->of[l].trials != at->of[0].trials) at->same = 0;
 }
 
-/* Entry i of the rows of `values` at the knots of the lanes, the first row being that of the knot `origin`. */
-ALWAYS_INLINE V of_lanes(const double *values, const lanes_t *at, long origin, long width, long i)
-{
-    V r = ZERO;
-    if (at->same) return splat(values[(at->n[0] - origin) * width + i]);
-    for (int l = 0; l < LANES; l++) LANE(r, l) = values[(at->n[l] - origin) * width + i];
-    return r;
-}
+/* y <- a row of `width` numbers for each lane l; `row`: where it stands. */
+#define ROWS_OF_LANES(row, width, y)                                                       \
+    {                                                                                      \
+        const double *rows[LANES];                                                         \
+        for (int l = 0; l < LANES; l++) rows[l] = (row);                                   \
+        if (at->same)                                                                      \
+            for (int i = 0; i < (width); i++) (y)[i] = splat(rows[0][i]);                  \
+        else pack_rows(rows, width, y);                                                    \
+    }
+/* Of an array of the problem, and of one of its phase. */
+#define OF_TRIALS(array, width, y) ROWS_OF_LANES(at->of[l].trials->array + at->n[l] * (width), width, y)
+#define OF_STAGES(array, width, y) \
+    ROWS_OF_LANES(at->of[l].stages->array + (at->n[l] - at->of[l].parts->origin) * (width), width, y)
 
 /* xs (+) alpha dx at the knots of the lanes */
-static void along(const trials_t *r, V alpha, const lanes_t *at, V *restrict y)
+static void along(V alpha, const lanes_t *at, V *restrict y)
 {
     V from[NX], move[ND];
-    for (int i = 0; i < NX; i++) from[i] = of_lanes(r->xs, at, 0, NX, i);
-    for (int i = 0; i < ND; i++) move[i] = alpha * of_lanes(r->dx, at, 0, ND, i);
+    OF_TRIALS(xs, NX, from)
+    OF_TRIALS(dx, ND, move)
+    for (int i = 0; i < ND; i++) move[i] = alpha * move[i];
     manifold_integrate(from, move, y);
 }
 
-/* The lanes at the starts of the parts from `part` on; steps: the longest way ahead. */
-static lanes_t begin(const trials_t *r, const parts_t *p, long part, long last, V *restrict alpha, long *steps)
+/* The lanes at the starts of `count` parts; returns the longest way ahead. */
+static long begin(const rolled_t *of, int count, lanes_t *restrict at, V *restrict alpha)
 {
-    lanes_t at;
-    at.count = last - part < LANES ? last - part : LANES;
-    *steps = 0;
+    long steps = 0;
+    at->count = count;
     for (int l = 0; l < LANES; l++) {
-        const long k = part + (l < at.count ? l : at.count - 1);
-        at.n[l] = p->start[k];
-        LANE(*alpha, l) = r->alphas[p->trial[k]];
-        if (p->stop[k] - p->start[k] > *steps) *steps = p->stop[k] - p->start[k];
+        const rolled_t *own = at->of + l;
+        at->of[l] = of[l < count ? l : count - 1];
+        at->n[l] = own->parts->start[own->part];
+        at->steps[l] = own->parts->stop[own->part] - at->n[l];
+        at->trial[l] = own->parts->trial[own->part];
+        LANE(*alpha, l) = own->trials->alphas[at->trial[l]];
+        if (at->steps[l] > steps) steps = at->steps[l];
     }
-    settle(&at);
-    return at;
+    settle(at);
+    return steps;
 }
 
 /* The states x at the starts: those `ahead`, kept in X, or those found in X. */
-static void enter(const trials_t *r, const parts_t *p, long part, const lanes_t *at, const V *ahead, V *restrict x)
+static void enter(const lanes_t *at, const V *ahead, V *restrict x)
 {
     memcpy(x, ahead, sizeof(V) * NX);
     for (int l = 0; l < at->count; l++) {
+        const trials_t *r = at->of[l].trials;
         const long n = at->n[l];
-        double *kept = r->X + (p->trial[part + l] * (r->N + 1) + n) * NX;
+        double *kept = r->X + (at->trial[l] * (r->N + 1) + n) * NX;
         const int fresh = n == 0 || (r->node[n] && !r->nonlinear);
         for (int i = 0; i < NX; i++)
             if (fresh) kept[i] = LANE(x[i], l);
@@ -66,44 +85,52 @@ static void enter(const trials_t *r, const parts_t *p, long part, const lanes_t 
 }
 
 /* u from the deviation e of x */
-static void controls(const trials_t *r, V alpha, const lanes_t *at, const V *e, V *restrict u)
+static void controls(V alpha, const lanes_t *at, const V *e, V *restrict u)
 {
+    V step[NU + 1], K[NU * ND + 1], limit[NU + 1];
+    OF_TRIALS(us, NU, u)
+    OF_TRIALS(du, NU, step)
+    OF_TRIALS(K, NU * ND, K)
     for (int i = 0; i < NU; i++) {
-        V s = of_lanes(r->us, at, 0, NU, i) + alpha * of_lanes(r->du, at, 0, NU, i);
-        for (int k = 0; k < ND; k++) s += of_lanes(r->K, at, 0, NU * ND, i * ND + k) * e[k];
-        if (r->lower) s = v_fmax(v_fmin(s, of_lanes(r->upper, at, 0, NU, i)), of_lanes(r->lower, at, 0, NU, i));
-        u[i] = s;
+        u[i] += alpha * step[i];
+        for (int k = 0; k < ND; k++) u[i] += K[i * ND + k] * e[k];
     }
+    if (!at->of[0].trials->lower) return;
+    OF_TRIALS(upper, NU, limit)
+    for (int i = 0; i < NU; i++) u[i] = v_fmin(u[i], limit[i]);
+    OF_TRIALS(lower, NU, limit)
+    for (int i = 0; i < NU; i++) u[i] = v_fmax(u[i], limit[i]);
 }
 
 /* From x_next to the state x at the knots `next`, and the gap e that is left there. */
-static void close_gaps(const trials_t *r, V alpha, const lanes_t *at, const lanes_t *next, const V *ahead, const V *x_next, V *restrict x,
-                       V *restrict e)
+static void close_gaps(V alpha, const lanes_t *at, const lanes_t *next, const V *ahead, const V *x_next, V *restrict x, V *restrict e)
 {
     memcpy(x, x_next, sizeof(V) * NX);
     for (int i = 0; i < ND; i++) e[i] = ZERO;
-    if (r->nonlinear) { /* the parts of all lanes are then the same */
+    if (at->of[0].trials->nonlinear) { /* the parts of all lanes are then the same */
         V back[ND];
-        if (!r->node[next->n[0]]) return;
-        for (int i = 0; i < ND; i++) back[i] = -(e[i] = (1.0 - alpha) * r->gaps[at->n[0] * ND + i]);
+        if (!at->of[0].trials->node[next->n[0]]) return;
+        OF_TRIALS(gaps, ND, e)
+        for (int i = 0; i < ND; i++) back[i] = -(e[i] = (1.0 - alpha) * e[i]);
         manifold_integrate(x_next, back, x);
         return;
     }
     V gap[ND];
     manifold_difference(ahead, x_next, gap);
     for (int l = 0; l < LANES; l++) {
-        if (!r->node[next->n[l]]) continue;
+        if (!at->of[l].trials->node[next->n[l]]) continue;
         for (int i = 0; i < ND; i++) LANE(e[i], l) = LANE(gap[i], l);
         for (int i = 0; i < NX; i++) LANE(x[i], l) = LANE(ahead[i], l);
     }
 }
 
 /* Keep u, the gap e and the state x after the j-th step of the parts that are not yet at their end. */
-static void keep_step(const trials_t *r, const parts_t *p, long part, long j, const lanes_t *at, const V *u, const V *e, const V *x)
+static void keep_step(const lanes_t *at, long j, const V *u, const V *e, const V *x)
 {
     for (int l = 0; l < at->count; l++) {
-        const long trial = p->trial[part + l], n = at->n[l], N = r->N;
-        if (j >= p->stop[part + l] - p->start[part + l]) continue;
+        const trials_t *r = at->of[l].trials;
+        const long trial = at->trial[l], n = at->n[l], N = r->N;
+        if (j >= at->steps[l]) continue;
         for (int i = 0; i < NU; i++) r->U[(trial * N + n) * NU + i] = LANE(u[i], l);
         for (int i = 0; i < ND; i++) r->D[(trial * N + n) * ND + i] = LANE(e[i], l);
         if (n + 1 < N && r->node[n + 1] && !r->nonlinear) continue; /* kept by the part that begins there */
@@ -111,37 +138,53 @@ static void keep_step(const trials_t *r, const parts_t *p, long part, long j, co
     }
 }
 
-EXPORT void stage_rollout(const stages_t *s, const trials_t *r, const parts_t *p, long first, long last, V *room)
+/* `count` parts, at most one for each lane; those of one problem stand together. */
+static void roll_block(const rolled_t *of, int count, V *room)
 {
     knot_t *k = (knot_t *)room;
-    V *w = (V *)(k + 1), *x = k->x, *u = k->u, *ahead = k->node, *e = k->d;
-    const ctx_t c = {s->ti, s->td, w};
-    for (long part = first; part < last; part += LANES) {
-        V alpha = ZERO, total = ZERO;
-        long steps;
-        lanes_t at = begin(r, p, part, last, &alpha, &steps), next = at;
-        along(r, alpha, &at, ahead);
-        enter(r, p, part, &at, ahead, x);
-        for (long j = 0; j < steps; j++) {
-            manifold_difference(ahead, x, e);
-            controls(r, alpha, &at, e, u);
-            for (int i = 0; i < NP; i++) k->p[i] = of_lanes(s->p, &at, p->origin, NP, i);
-            for (int i = 0; i < NT; i++) k->theta[i] = of_lanes(s->theta, &at, p->origin, NT, i);
-            k->t = of_lanes(s->t, &at, p->origin, 1, 0);
-            k->dt = of_lanes(s->dt, &at, p->origin, 1, 0);
-            running_value(x, u, &k->t, &k->dt, k->theta, &k->l, w);
-            step(c, s->substeps, x, u, k->t, k->dt, k->p, k->next);
-            for (int l = 0; l < LANES; l++) next.n[l] = at.n[l] + 1;
-            next.same = at.same;
-            along(r, alpha, &next, ahead);
-            close_gaps(r, alpha, &at, &next, ahead, k->next, x, e);
-            keep_step(r, p, part, j, &at, u, e, x);
-            for (int l = 0; l < at.count; l++)
-                if (j < p->stop[part + l] - p->start[part + l]) LANE(total, l) += LANE(k->l, l);
-            for (int l = 0; l < LANES; l++) /* a part that has ended goes on at its last knot, unseen */
-                if (next.n[l] < p->stop[part + (l < at.count ? l : at.count - 1)]) at.n[l] = next.n[l];
-            settle(&at);
-        }
-        for (int l = 0; l < at.count; l++) p->cost[part + l] = LANE(total, l);
+    V *w = (V *)(k + 1), *x = k->x, *u = k->u, *ahead = k->node, *e = k->d, alpha = ZERO, total = ZERO;
+    const ctx_t c = {of->stages->ti, of->stages->td, w};
+    lanes_t lanes, *const at = &lanes, next;
+    const long steps = begin(of, count, at, &alpha);
+    next = lanes;
+    along(alpha, at, ahead);
+    enter(at, ahead, x);
+    for (long j = 0; j < steps; j++) {
+        manifold_difference(ahead, x, e);
+        controls(alpha, at, e, u);
+        OF_STAGES(p, NP, k->p)
+        OF_STAGES(theta, NT, k->theta)
+        OF_STAGES(t, 1, &k->t)
+        OF_STAGES(dt, 1, &k->dt)
+        running_value(x, u, &k->t, &k->dt, k->theta, &k->l, w);
+        step(c, of->stages->substeps, x, u, k->t, k->dt, k->p, k->next);
+        for (int l = 0; l < LANES; l++) next.n[l] = at->n[l] + 1;
+        next.same = at->same;
+        along(alpha, &next, ahead);
+        close_gaps(alpha, at, &next, ahead, k->next, x, e);
+        keep_step(at, j, u, e, x);
+        for (int l = 0; l < count; l++)
+            if (j < at->steps[l]) LANE(total, l) += LANE(k->l, l);
+        for (int l = 0; l < LANES; l++) /* a part that has ended goes on at its last knot, unseen */
+            if (j + 1 < at->steps[l]) at->n[l] = next.n[l];
+        settle(at);
     }
+    for (int l = 0; l < count; l++) of[l].parts->cost[of[l].part] = LANE(total, l);
+}
+
+/* Parts first .. last of a problem. */
+EXPORT void stage_rollout(const stages_t *s, const trials_t *r, const parts_t *p, long first, long last, V *room)
+{
+    rolled_t of[LANES];
+    for (long part = first; part < last; part += LANES) {
+        const int count = last - part < LANES ? last - part : LANES;
+        for (int l = 0; l < count; l++) of[l].stages = s, of[l].trials = r, of[l].parts = p, of[l].part = part + l;
+        roll_block(of, count, room);
+    }
+}
+
+/* Parts of several problems: with the same tables, and all with nonlinear gaps, nodes at the same knots and bounds, or none of them. */
+EXPORT void stage_rollout_abreast(const rolled_t *of, long count, V *room)
+{
+    for (long n = 0; n < count; n += LANES) roll_block(of + n, count - n < LANES ? count - n : LANES, room);
 }

@@ -36,9 +36,10 @@ enum { DERIVATIVES, BACKWARD, ROLLOUT };
 enum { NONE = -1 };
 
 /* A solve.  phases, node, lower and upper (bounds on us, NULL for none) and alphas (1, 1/2, ...) describe the problem; slots hold iterates,
-   of which `at`, `fresh` and `best` are numbers; X, U, D, cost and part_cost, start, stop, trial hold what is tried. */
+   of which `at`, `fresh` and `best` are numbers; X, U, D, cost and part_cost, start, stop, trial hold what is tried.  nodes: how many there
+   are; abreast: step lengths that are tried side by side; quiet: whether nobody reads the record. */
 typedef struct {
-    long N, nx, count, nonlinear, nodes;
+    long N, nx, count, nonlinear, nodes, abreast, quiet;
     const phase_t *phases;
     final_t end;
     sweeps_t sweeps;
@@ -316,9 +317,10 @@ static found_t search(shooting_t *s, const iterate_t *at, model_t step)
             if (found.actual < before) break;
         }
     }
-    if (!found.accepted && s->options.max_backtracks > 0) {
-        roll(s, at, s->step, 1, s->options.max_backtracks);
-        found = best_of(s, at, step, 1, s->options.max_backtracks);
+    for (long first = 1; first <= s->options.max_backtracks && !found.accepted; first += s->abreast) {
+        const long left = s->options.max_backtracks + 1 - first, count = left < s->abreast ? left : s->abreast;
+        roll(s, at, s->step, first, count);
+        found = best_of(s, at, step, first, count);
         if (found.actual > best.actual) best = found;
     }
     return found.accepted ? found : best;
@@ -394,11 +396,56 @@ static int judge(shooting_t *s, const iterate_t *at, const iterate_t *new, found
     return COST_CONVERGED;
 }
 
-/* Expansion of the trajectory in the slot `at`; 0 where it is not finite. */
+/* Roll the guess out under the gains of the policy, its nodes where they are; returns the cost. */
+static double roll_guess(shooting_t *s, const iterate_t *e)
+{
+    const long nonlinear = s->nonlinear;
+    s->nonlinear = 0;
+    roll(s, e, s->step, 0, 1);
+    s->nonlinear = nonlinear;
+    return s->cost[0];
+}
+
+/* Hold a guess by the policy of its LQ problem, or by its gains alone, where either costs less than the guess as it is rolled out: see
+   held_rollout of iterate.py. */
+static void hold(shooting_t *s, const iterate_t *e, double cost)
+{
+    enum { OPEN, GAINS, POLICY } best = OPEN;
+    const long gains = s->N * s->sweeps.m * s->sweeps.n, controls = s->N * s->sweeps.m;
+    const lq_problem lq = lq_of(e, s->N);
+    if (s->sweeps.finite(&lq) && s->sweeps.riccati(&lq, NULL, 0.0, HOLDING, NULL, &s->policy) < 0) {
+        const double held = roll_guess(s, e);
+        if (fabs(held) < HUGE_VAL && !(cost <= held)) best = GAINS, cost = held;
+        copy(s->step.du, s->policy.k, controls);
+        const double led = roll_guess(s, e);
+        if (fabs(led) < HUGE_VAL && !(cost <= led)) best = POLICY;
+    }
+    if (best == OPEN) memset(s->policy.K, 0, sizeof(double) * gains);
+    if (best != POLICY) {
+        memset(s->step.du, 0, sizeof(double) * controls);
+        roll_guess(s, e);
+    }
+}
+
+/* The iterate in the slot `at` from a guess there, within the bounds, with the parts between nodes rolled out: see _start of shooting.py;
+   0 where it is not finite. */
 EXPORT int shooting_start(shooting_t *s)
 {
+    const long N = s->N, n = s->sweeps.n, m = s->sweeps.m;
+    iterate_t *e = s->slots + s->at;
     memset(&s->record, 0, sizeof s->record);
-    return measure(s, s->slots + s->at);
+    memset(s->step.dx, 0, sizeof(double) * (N + 1) * n);
+    memset(s->step.du, 0, sizeof(double) * N * m);
+    memset(s->policy.K, 0, sizeof(double) * N * m * n);
+    for (long i = 0; s->lower && i < N * m; i++) e->us[i] = clipped(e->us[i], s->lower[i], s->upper[i]);
+    const double cost = roll_guess(s, e);
+    if (s->nodes < N) { /* where every knot is a node, no state follows from another */
+        expand(s, e);
+        if (!(cost <= FALLEN * fmax(1.0, fabs(e->cost)))) hold(s, e, cost);
+    }
+    copy(e->xs, s->X, (N + 1) * s->nx);
+    copy(e->us, s->U, N * m);
+    return measure(s, e);
 }
 
 /* One iteration from the slot `at`: a direction, a search along it, the next iterate in the slot `fresh` (NONE: none).  Where the solve
@@ -425,7 +472,7 @@ EXPORT int shooting_iterate(shooting_t *s)
     }
     const double told = now();
     const int code = judge(s, at, moved ? s->slots + s->fresh : NULL, found, polished);
-    tell(s, at, found, moved, mu);
+    if (!s->quiet) tell(s, at, found, moved, mu);
     s->record.seconds[BACKWARD] += now() - told;
     if (!moved) s->fresh = NONE;
     else if (code == GO_ON) s->at = s->fresh;

@@ -1,0 +1,187 @@
+"""An MjModel as a model: bodies, joints and frames.
+
+A body with several joints becomes a chain of bodies without mass, "BODY:JOINT" for all joints but the last.  A joint about an
+anchor a, along an axis n, with the reference r, has in MuJoCo the pose
+
+    hinge   T(a) Rot(n, q - r) T(-a)        slide   T(n (q - r))        ball   T(a) Rot(q) T(-a)
+
+in the body that the joints before it have moved; the constant turn or shift by -r belongs to the joint's place.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+
+from dynamics_backends.rigid_body.mjcf.actuators import Actuator, actuators, effort_limit, effort_limits
+from dynamics_backends.rigid_body.mjcf.contact_points import ends, tip
+from dynamics_backends.rigid_body.mjcf.equalities import weld_frames
+from dynamics_backends.rigid_body.mjcf.source import MJCFError, Names, enabled, joint_bodies, joint_kind, rotation
+from dynamics_backends.rigid_body.model.joint_spec import JointSpec
+from dynamics_backends.rigid_body.model.model import Model
+from dynamics_backends.rigid_body.model.model_builder import ModelBuilder
+from dynamics_backends.rigid_body.spatial.rotations import unit_axis
+
+ROOT_JOINT = "root_joint"
+"""The joint that `base="floating"` adds, named as that of a URDF."""
+
+
+class Reader:
+    """An MjModel as a model, body by body."""
+
+    def __init__(self, simulated: Any, names: Names) -> None:
+        self.m, self.names = simulated, names
+        self.joints = joint_bodies(simulated)
+        self.actuators = actuators(simulated, names)
+        self.efforts = effort_limits(simulated, names, self.actuators)
+        self.bodies: set[int] = set()
+
+    def trees(self, which: str) -> frozenset[int]:
+        """The bodies below the world whose trees belong to the model."""
+        m = self.m
+        everything = frozenset(m.body_rootid[1:].tolist())
+        if which == "all":
+            return everything
+        jointed = set(m.body_rootid[m.jnt_bodyid].tolist())
+        driven = {int(m.body_rootid[b]) for actuator in self.actuators for b in actuator.bodies} & jointed
+        return everything - jointed | (driven or {self._root(jointed)})
+
+    def without(self, kept: frozenset[int]) -> list[str]:
+        """A sentence on the trees that are not kept."""
+        names = [self.names.bodies[root] for root in sorted(self.trees("all") - kept)]
+        return [f"left out, since no actuator drives them: {', '.join(names)}"] if names else []
+
+    def model(self, base: str | None, kept: frozenset[int]) -> Model:
+        """The model of some trees with their base as the file has it, "fixed" or "floating"."""
+        m, builder = self.m, ModelBuilder(self.names.robot)
+        root = self._root(kept) if base is not None else -1
+        self.bodies = {0, *(b for b in range(1, m.nbody) if int(m.body_rootid[b]) in kept)}
+        for body in sorted(self.bodies - {0}):
+            joints = self.joints.get(body, [])
+            free = len(joints) == 1 and joint_kind(m, joints[0]) == "floating"
+            if body == root and base == "floating" and not free:
+                self._float(builder, body, joints)
+            elif not joints or (body == root and base == "fixed" and free):
+                self._add(builder, body, JointSpec("fixed"), m.body_pos[body], rotation(m.body_quat[body]))
+            else:
+                self._add_jointed(builder, body, joints)
+        self._add_frames(builder)
+        gravity = m.opt.gravity if enabled(m, "GRAVITY") else np.zeros(3)
+        return builder.build(gravity)
+
+    def _root(self, among: Iterable[int]) -> int:
+        """The body below the world whose tree has the most degrees of freedom, the first of several."""
+        m = self.m
+        counts = np.bincount(m.body_rootid[m.dof_bodyid], minlength=m.nbody)
+        return max(sorted(among), key=lambda root: counts[root])
+
+    def _float(self, builder: ModelBuilder, body: int, joints: list[int]) -> None:
+        if joints:
+            moved = ", ".join(self.names.joints[j] for j in joints)
+            raise MJCFError(
+                f"the root body {self.names.bodies[body]!r} of {self.names.robot!r} moves by the joints {moved}, not freely: "
+                "give it a <freejoint/> in their place, or load the robot with its own base"
+            )
+        self._add(builder, body, JointSpec("floating", name=ROOT_JOINT), np.zeros(3), np.eye(3))
+
+    def _add(
+        self, builder: ModelBuilder, body: int, joint: JointSpec, p, R, parent: str | None = None, anchor=(0, 0, 0)
+    ):
+        m, names = self.m, self.names
+        above = int(m.body_parentid[body])
+        turn = rotation(m.body_iquat[body])
+        builder.add_body(
+            names.bodies[body],
+            parent or (names.bodies[above] if above else None),
+            joint,
+            xyz=p,
+            R=R,
+            anchor=anchor,
+            mass=float(m.body_mass[body]),
+            com=m.body_ipos[body],
+            inertia=_symmetric(turn @ np.diag(m.body_inertia[body]) @ turn.T),
+        )
+
+    def _add_jointed(self, builder: ModelBuilder, body: int, joints: list[int]) -> None:
+        """A body behind its joints, all but the last of which move a body without mass."""
+        m, names = self.m, self.names
+        above = int(m.body_parentid[body])
+        parent = names.bodies[above] if above else None
+        p, R = np.array(m.body_pos[body]), rotation(m.body_quat[body])
+        for j in joints:
+            spec, anchor = self._spec(j), np.array(m.jnt_pos[j])
+            if spec.kind == "floating":  # its coordinates are the pose in the world
+                self._add(builder, body, spec, np.zeros(3), np.eye(3))
+                return
+            shift, turn = self._reference(j)
+            p, R = p + R @ shift, R @ turn
+            if j == joints[-1]:
+                self._add(builder, body, spec, p, R, parent, anchor)
+                return
+            between = f"{names.bodies[body]}:{names.joints[j]}"
+            builder.add_body(between, parent, spec, xyz=p, R=R, anchor=anchor)
+            parent, p, R = between, np.zeros(3), np.eye(3)
+
+    def _reference(self, j: int) -> tuple[np.ndarray, np.ndarray]:
+        """The constant shift (3,) and turn (3, 3) of a body by a joint's reference, in its own frame."""
+        m, kind = self.m, joint_kind(self.m, j)
+        r, axis, a = float(m.qpos0[m.jnt_qposadr[j]]), m.jnt_axis[j], np.array(m.jnt_pos[j])
+        if kind == "prismatic":
+            return -r * unit_axis(axis), np.eye(3)
+        if kind != "revolute" or r == 0.0:
+            return np.zeros(3), np.eye(3)
+        turn = rotation(np.array([np.cos(0.5 * r), *(-np.sin(0.5 * r) * unit_axis(axis))]))
+        return a - turn @ a, turn
+
+    def _spec(self, j: int) -> JointSpec:
+        m, name, kind = self.m, self.names.joints[j], joint_kind(self.m, j)
+        d = int(m.jnt_dofadr[j])
+        single = kind in ("revolute", "prismatic")
+        limited = single and bool(m.jnt_limited[j]) and enabled(m, "LIMIT")
+        lower, upper = m.jnt_range[j].tolist() if limited else (-np.inf, np.inf)
+        added = [a for a in self.actuators if a.joint == name]
+        return JointSpec(
+            kind,
+            name=name,
+            axis=m.jnt_axis[j] if single else (0.0, 0.0, 1.0),
+            q_lower=lower,
+            q_upper=upper,
+            effort_limit=effort_limit(self.efforts[name]) if name in self.efforts and single else np.inf,
+            damping=self._damping(d, added),
+            friction=float(m.dof_frictionloss[d]) if enabled(m, "FRICTIONLOSS") else 0.0,
+            armature=float(m.dof_armature[d]) + sum(a.armature for a in added) if kind != "floating" else 0.0,
+            stiffness=float(m.jnt_stiffness[j]) if single and enabled(m, "PASSIVE", "SPRING") else 0.0,
+            spring_reference=float(m.qpos_spring[m.jnt_qposadr[j]]) if single else 0.0,
+        )
+
+    def _damping(self, d: int, added: list[Actuator]) -> float:
+        if not enabled(self.m, "PASSIVE", "DAMPER"):
+            return 0.0
+        return float(self.m.dof_damping[d]) + sum(a.damping for a in added)
+
+    def _add_frames(self, builder: ModelBuilder) -> None:
+        """Named sites, the tips of bodies without children, and the two places that each weld brings together."""
+        m, names = self.m, self.names
+        for i, name in enumerate(names.sites):
+            body = int(m.site_bodyid[i])
+            if name:
+                name = f"{name}_site" if name in names.bodies else name
+                self._frame(builder, name, body, m.site_pos[i], rotation(m.site_quat[i]))
+        for body in ends(m):
+            found = tip(m, names, body) if body in self.bodies else None
+            if found is not None:
+                self._frame(builder, found.name, found.body, found.p, np.eye(3), "contact")
+        for place in weld_frames(m, names):
+            self._frame(builder, place.name, place.body, place.p, place.R)
+
+    def _frame(self, builder: ModelBuilder, name: str, body: int, p, R, kind: str = "user") -> None:
+        if body not in self.bodies:
+            return
+        parent = self.names.bodies[body] if body else None
+        builder.add_frame(name, parent, xyz=p, R=R, kind=kind)
+
+
+def _symmetric(inertia: np.ndarray) -> np.ndarray:
+    return 0.5 * (inertia + inertia.T)

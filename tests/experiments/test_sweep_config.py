@@ -1,0 +1,137 @@
+"""Studies of configurations: rows are what `trajopt solve` finds at the varied keys; the command, its table and its errors."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+
+from experiments.analysis.compare import with_solver
+from experiments.cli.main import main
+from experiments.config.build import build_task, solve_task
+from experiments.config.config import ConfigError, load_config, read_config
+from experiments.plots.sweep_plots import places
+from experiments.sweep.run import FromConfig, with_variations
+from trajopt import Sweep
+
+pytest.importorskip("zarr")
+
+CONFIG = """
+engine = "numpy"
+[problem]
+name = "arm_go_to"
+robot = "double_pendulum"
+goal_q = [0.4, -0.2]
+horizon = 8
+dt = 0.05
+[solver]
+name = "slq"
+max_iterations = 30
+[sweep]
+n = 4
+seed = 2
+vary.problem.goal_q = "uniform([-0.5, -0.5], [0.5, 0.5])"
+"""
+SOLVED, FAILED, BAD_INPUT = 0, 1, 2
+CROSSED = "solver.name=each(slq, ddp)"
+
+
+@pytest.fixture
+def config(tmp_path):
+    path = tmp_path / "reach.toml"
+    path.write_text(CONFIG)
+    return path
+
+
+def run(config, out, *arguments):
+    return CliRunner().invoke(main, ["sweep", str(config), "--out", str(out), "--workers", "0", *map(str, arguments)])
+
+
+def test_rows_are_what_solve_finds(config, tmp_path):
+    out = tmp_path / "out"
+    result = run(config, out, "--vary", CROSSED)
+    assert result.exit_code == SOLVED, result.output
+    assert "4 of 4 rows solved" in result.output
+    assert {p.name for p in out.iterdir()} >= {"sweep.zarr", "config.toml", "sweep.png"}
+    found = Sweep(out)
+    goals, solvers = found.values("problem.goal_q"), list(found.values("solver.name"))
+    assert solvers == ["slq", "ddp"] * 2 and (goals[0] == goals[1]).all() and (goals[1] != goals[2]).any()
+    assert found.study["seed"] == 2 and found.study["problem"]["solver"]["max_iterations"] == 30
+    settings = with_solver(load_config(config, [f"problem.goal_q={goals[3].tolist()}"]), "ddp")
+    single = solve_task(settings, build_task(settings))
+    np.testing.assert_array_equal(found.trajectories().xs[3], single.xs)
+    assert found.group["cost"][3] == single.cost
+
+
+def test_the_command_line_adds_to_the_table_and_a_saved_config_repeats_it(config, tmp_path):
+    settings = with_variations(load_config(config), vary={"problem.dt": "0.05, 0.1"}, n=2, seed=None)
+    assert settings.sweep.n == 2 and settings.sweep.seed == 2
+    assert list(settings.sweep.vary) == ["problem.goal_q", "problem.dt"]
+    assert read_config(settings.as_dict()).sweep == settings.sweep
+    first = run(config, tmp_path / "a", "--n", 2, "--set", "output.plots=false")
+    again = run(tmp_path / "a" / "config.toml", tmp_path / "b")
+    assert first.exit_code == again.exit_code == SOLVED
+    found = [Sweep(tmp_path / name).trajectories().xs for name in "ab"]
+    np.testing.assert_array_equal(*found)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--vary", "problem.gaol_q=uniform(0, 1)"], "problem.gaol_q: unknown key; did you mean goal_q?"),
+        (["--vary", "problem.dt=unifrom(0, 1)"], "did you mean 'uniform'"),
+        (["--vary", "problem.dt=uniform(2, 1)"], "lower end first"),
+        (["--vary", "problem.dt"], "expected KEY=HOW"),
+        (["--scheduler", "tcp://127.0.0.1:1"], "leave one of them out"),
+        (["--set", "sweep.vary.problem.dt=uniform(1)"], "sweep.vary.problem.dt: "),
+        (["--set", "sweep.m=3"], "sweep.m: unknown key"),
+    ],
+)
+def test_mistakes_are_told_in_a_sentence(config, tmp_path, arguments, message):
+    result = run(config, tmp_path / "out", *arguments)
+    assert result.exit_code == BAD_INPUT and message in result.stderr and "Traceback" not in result.output
+
+
+def test_a_study_that_varies_nothing_is_refused(config):
+    values = load_config(config).as_dict()
+    del values["sweep"]
+    with pytest.raises(ConfigError, match="nothing is varied; give --vary"):
+        with_variations(read_config(values))
+
+
+def test_another_config_does_not_go_on_in_the_same_folder(config, tmp_path):
+    assert run(config, tmp_path / "out", "--n", 1).exit_code == SOLVED
+    result = run(config, tmp_path / "out", "--n", 1, "--set", "problem.dt=0.06")
+    assert result.exit_code == BAD_INPUT and "differs in problem.problem.dt: choose another folder" in result.stderr
+
+
+def test_an_interrupted_study_says_how_it_goes_on(config, tmp_path, monkeypatch):
+    def interrupted(*_, **__):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("experiments.sweep.run.sweep", interrupted)
+    result = run(config, tmp_path / "out")
+    assert result.exit_code == FAILED and "the same command goes on" in result.output
+
+
+def test_a_robot_of_ones_own_is_known_by_its_content(config, tmp_path):
+    from problems.robots import robot_path
+
+    urdf = tmp_path / "own.urdf"
+    urdf.write_text(robot_path("double_pendulum").read_text())
+    settings = load_config(config, ['problem.robot="own.urdf"']).as_dict()
+    settings["problem"]["robot"] = str(urdf)
+    before = FromConfig.of(read_config(settings)).identity
+    urdf.write_text(urdf.read_text() + "<!-- heavier -->")
+    assert FromConfig.of(read_config(settings)).identity != before
+
+
+def test_values_are_grouped_by_texts_by_few_numbers_and_by_bins():
+    at, labels, group = places(np.array(["b", "a", "b"]))
+    assert labels == ["a", "b"] and list(group) == [1, 0, 1] and len(at) == 2
+    assert places(np.array([0.1, 0.2, 0.1]))[1] == ["0.1", "0.2"]
+    at, labels, group = places(
+        np.append(np.arange(0.05, 1.0, 0.1).repeat(3) + np.tile([-0.04, 0.0, 0.04], 10), [0.0, 1.0])
+    )
+    assert labels == [] and np.bincount(group).tolist() == [4] + [3] * 8 + [4]
+    np.testing.assert_allclose(at, np.arange(0.05, 1.0, 0.1))

@@ -1,0 +1,34 @@
+"""Problems for studies: small enough that a row takes milliseconds; workers import this module."""
+
+from __future__ import annotations
+
+import os
+import signal
+
+import numpy as np
+
+import trajopt as to
+
+VARY = {"goal": "uniform(-1, 1)", "weight": "log_uniform(1e-3, 1)", "start": "uniform([0, 0], [1, 1])"}
+
+
+def cart(goal: float, weight: float = 1.0, start: object = (0.0, 0.0), knots: int = 5) -> to.OCP:
+    """A mass on a line, from a state to rest at a goal."""
+    system = to.FunctionMap(lambda x, u, t, p: [x[1], u[0]], 2, 1, second_order=True)
+    step = to.SampledSystem(to.make_backend(system, "forward_ad", engine="numpy"), "semi_implicit_euler")
+    terminal = [to.state_cost(system.manifold, [goal, 0.0], 1e3)]
+    return to.OCP.single_phase(step, np.asarray(start), knots, 0.1, [to.control_cost(1, weight=weight)], terminal)
+
+
+def refusing(goal: float, **others: object) -> to.OCP:
+    """The same, but for goals on the left, which are an error."""
+    if goal < 0:
+        raise ValueError(f"{goal} is on the left")
+    return cart(goal, **others)  # type: ignore[arg-type]
+
+
+def deadly(goal: int) -> to.OCP:
+    """A row whose process dies, as by an error in C; 3 is the goal that kills."""
+    if goal == 3:
+        os.kill(os.getpid(), signal.SIGKILL)
+    return cart(float(goal))

@@ -1,0 +1,297 @@
+"""Many problems at once: each solution is that of a single solve, whatever stands beside it; values, errors, interruptions."""
+
+import os
+import pickle
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import textbook_systems as textbook
+from contact_cases import hop, soft_hop
+from shooting_cases import PROBLEMS, SETTINGS, cart_pole, pendulum_swing_up, sampled
+
+import trajopt as to
+from dynamics_backends import scalar as sm
+from trajopt import Batch, Guess, StatusCode
+from trajopt.solvers.batch import processes
+from trajopt.solvers.batch.lanes import in_lanes
+
+pytestmark = pytest.mark.needs_compiler
+N = 9
+
+
+def shifted(ocp, n=N, size=0.3, seed=0):
+    """Starting states about that of a problem, and guesses about those that stay there."""
+    rng = np.random.default_rng(seed)
+    nx, ndx = ocp.manifold.nx, ocp.manifold.ndx
+    x0 = ocp.manifold.integrate(np.tile(ocp.x0, (n, 1)).T, size * rng.standard_normal((n, ndx)).T).T
+    away = size * rng.standard_normal((n * (ocp.horizon + 1), ndx))
+    xs = ocp.manifold.integrate(np.repeat(x0, ocp.horizon + 1, axis=0).T, away.T).T.reshape(n, -1, nx)
+    return np.ascontiguousarray(x0), Guess(xs, size * rng.standard_normal((n, ocp.horizon, ocp.nu)))
+
+
+def check_each(found, batch, guess, options, solver="slq", rel=1e-9):
+    for i in range(len(batch)):
+        own = Guess(*(rows[i] if rows.ndim == 3 else rows for rows in guess))
+        single = to.solve(batch[i], own, options, solver=solver, check=False)
+        assert found.status[i].code == single.status.code, (i, found.messages[i], str(single.status))
+        assert found.iterations[i] == single.iterations, i
+        for name in ("xs", "us") if found.K is None else ("xs", "us", "K"):
+            a, e = getattr(found, name)[i], getattr(single, name)
+            np.testing.assert_allclose(a, e, rtol=0, atol=rel * max(1.0, np.abs(e).max()), err_msg=f"{i} {name}")
+        assert found.cost[i] == pytest.approx(single.cost, rel=1e-11, nan_ok=True)
+        if single.status.code in (StatusCode.MAX_ITERATIONS, StatusCode.NON_FINITE, StatusCode.NOT_POSITIVE_DEFINITE):
+            assert found.status[i].knot == single.status.knot and found.status[i].component == single.status.component
+
+
+@pytest.mark.parametrize("name", SETTINGS)
+@pytest.mark.parametrize("problem", PROBLEMS)
+def test_each_is_the_single_solve(problem, name):
+    ocp = PROBLEMS[problem]()
+    x0, guess = shifted(ocp)
+    batch, options = Batch(ocp, {"x0": x0}), {**SETTINGS[name], "max_iterations": 8}  # before rounding has grown
+    found = to.solve_batch(batch, guess=guess, options=options, gains=True, threads=1)
+    assert found.meta["how"] == "lanes"
+    check_each(found, batch, guess, options, rel=1e-7 if "every 7" in name else 1e-8)
+
+
+@pytest.mark.parametrize("changes", [
+    {"regularize": "state", "initial_regularization": 1.0},
+    {"initial_regularization": 1e-2, "hessian": "exact"},
+    {"max_backtracks": 0},
+    {"max_backtracks": 2, "penalty": 50.0},
+    {"cost_tolerance": 1e-3},
+    {"cost_tolerance": 1e-3, "accept_cost_tolerance": True},
+], ids=str)  # fmt: skip
+def test_options_mean_the_same(changes):
+    ocp = pendulum_swing_up(horizon=70, limit=6.0)
+    x0, guess = shifted(ocp, size=0.1)
+    options = {"max_iterations": 8, **changes}
+    check_each(to.solve_batch(ocp, {"x0": x0}, guess, options), Batch(ocp, {"x0": x0}), guess, options, rel=1e-7)
+
+
+@pytest.mark.parametrize("name", ["ilqr", "gnms", "fddp"])
+@pytest.mark.parametrize("problem", [hop, soft_hop])
+def test_contact_phases_and_impacts(problem, name):
+    """A leg that stands, flies, lands and stands on rigid ground, and one on soft ground."""
+    ocp = problem("compiled")
+    x0, guess = shifted(ocp, size=0.02)
+    batch, options = Batch(ocp, {"x0": x0}), {**SETTINGS[name], "max_iterations": 4}
+    found = to.solve_batch(batch, guess=guess, options=options)
+    assert found.meta["how"] == "lanes"
+    check_each(found, batch, guess, options)
+
+
+def test_solved_to_the_end_in_any_company():
+    """More problems than seats, of different difficulty, on two threads: all reach the optima of single solves."""
+    ocp = cart_pole([1.0, 0.0, 0.0, 0.0], 30, 0.05)
+    x0, guess = shifted(ocp, 70)
+    goals = np.zeros((70, 4))
+    goals[:, 0] = np.linspace(-2.0, 2.0, 70)
+    found = to.solve_batch(ocp, {"x0": x0, "state.reference": goals}, guess, solver="fddp", threads=2)
+    assert found.success.all() and len(set(found.iterations)) > 3
+    for i in (0, 13, 35, 69):
+        single = to.solve(
+            Batch(ocp, {"x0": x0, "state.reference": goals})[i], Guess(guess.xs[i], guess.us[i]), solver="fddp"
+        )
+        assert found.cost[i] == pytest.approx(single.cost, rel=1e-10)
+        np.testing.assert_allclose(found.xs[i], single.xs, atol=1e-5)
+    used = found.meta["lanes"]
+    assert used["threads"] == 2 and 0.0 < used["sweeps"] <= 1.0 and 0.0 < used["rollouts"] <= 1.0
+
+
+def test_phases_with_values_of_their_own():
+    """Parameters of dynamics, references by knot, a phase whose controls nothing reads."""
+    pendulum, manifold = textbook.autonomous_pendulum(), textbook.autonomous_pendulum().manifold
+    falling = to.FunctionMap(lambda x, u, t, p: [x[1], -p["g"][0] * sm.sin(x[0])], manifold, 0, second_order=True)
+    phases = (
+        to.Phase(sampled(pendulum), np.full(13, 0.05), (to.control_cost(1, weight=0.1, name="torque"),)),
+        to.Phase(sampled(falling, "euler"), np.full(9, 0.04), (), {"g": [5.0]}),
+        to.Phase(
+            sampled(pendulum),
+            np.full(20, 0.05),
+            (to.control_cost(1, weight=0.1), to.state_cost(manifold, np.zeros(2), 0.1, "way")),
+        ),
+    )
+    goal = to.state_cost(manifold, [np.pi, 0.0], [100.0, 10.0], name="goal")
+    ocp = to.OCP(phases, [0.0, 0.0], (goal,), u_lower=[-9.0], u_upper=[9.0])
+    rng = np.random.default_rng(4)
+    values = {
+        "g": 3.0 + rng.random((N, 1)),
+        "torque.weight": 0.05 + rng.random(N),
+        "way.reference": rng.standard_normal((N, 20, 2)),
+        "goal.weight": 10.0 + 90.0 * rng.random((N, 2)),
+        "u_upper": 5.0 + rng.random((N, 1)),
+    }
+    batch, options = Batch(ocp, values), {"max_iterations": 8}
+    np.testing.assert_allclose(batch[3].phases[1].parameters["g"], values["g"][3])
+    np.testing.assert_allclose(batch[3].control_bounds[1], np.full((42, 1), values["u_upper"][3, 0]))
+    guess = to.constant_guess(ocp, 0.2)
+    found = to.solve_batch(batch, guess=guess, options=options)
+    check_each(found, batch, guess, options)
+    listed = to.solve_batch([batch[i] for i in range(N)], guess=guess, options=options)
+    np.testing.assert_allclose(listed.xs, found.xs, rtol=0, atol=1e-12)
+    assert listed.messages == found.messages
+
+
+def test_a_problem_that_is_not_finite_is_named_and_stops_nobody():
+    ocp = pendulum_swing_up(horizon=20)
+    x0 = np.zeros((N, 2))
+    x0[4] = np.nan
+    found = to.solve_batch(ocp, {"x0": x0}, to.constant_guess(ocp), solver="ilqr")
+    assert found.status[4].code == StatusCode.NON_FINITE and "knot 0" in found.status[4].message
+    assert found.success.sum() == N - 1 and "1 non_finite" in repr(found)
+    check_each(found, Batch(ocp, {"x0": x0}), to.constant_guess(ocp), None, "ilqr", rel=1e-5)
+
+
+def test_an_indefinite_quu_is_named():
+    ocp = pendulum_swing_up()
+    ocp = replace(
+        ocp,
+        phases=(replace(ocp.phases[0], terms=tuple(t.updated(weight=[0.0]) for t in ocp.phases[0].terms)),),
+        terminal=(),
+    )
+    options = {"max_regularization": 1e-300, "min_regularization": 1e-300}
+    ocp = replace(ocp, terminal=(to.state_cost(ocp.manifold, [1.0, 0.0], 0.0, name="far"),))
+    weights = np.zeros((3, 2))
+    weights[1] = 1.0
+    batch = Batch(ocp, {"far.weight": weights})
+    check_each(to.solve_batch(batch, options=options), batch, to.constant_guess(ocp), options)
+
+
+def test_second_starts_where_linear_gaps_blow_up():
+    """A double pendulum that hangs at rest, and one whose guess is easy: each as alone."""
+    from experiments.config.build import build_task
+    from experiments.config.config import load_config
+
+    ocp = build_task(load_config("problems/configs/double_pendulum_swing_up.toml")).ocp
+    hanging = Guess(np.zeros((ocp.horizon + 1, 4)), np.zeros((ocp.horizon, 2)))
+    single = to.solve(ocp, hanging, {"max_iterations": 200}, solver="slq")
+    guesses = [hanging, Guess(single.xs, single.us), hanging]
+    found = to.solve_batch(ocp, {"x0": np.tile(ocp.x0, (3, 1))}, guesses, {"max_iterations": 200})
+    assert found.success.all() and found.meta["second_starts"] == [0, 2]
+    assert found.messages[0] == str(single.status) and found.iterations[0] == single.iterations
+    assert found.cost[[0, 2]] == pytest.approx(single.cost, rel=1e-9)
+
+
+def test_ctrl_c_returns_what_is_finished():
+    ocp = cart_pole([1.0, 0.0, 0.0, 0.0], 40, 0.05)
+    x0, guess = shifted(ocp, 200)
+    calls = []
+
+    def interrupt(done, total):
+        calls.append((done, total))
+        raise KeyboardInterrupt
+
+    options = {"gradient_tolerance": 1e-300, "cost_tolerance": 0.0, "max_iterations": 10**9}
+    found = to.solve_batch(ocp, {"x0": x0}, guess, options, interrupt, threads=2, solver="fddp")
+    codes = {s.code for s in found.status}
+    assert StatusCode.INTERRUPTED in codes and calls[0][1] == 200
+    begun = np.isfinite(found.cost)
+    assert 0 < begun.sum() < 200 and np.isfinite(found.xs[begun]).all()
+    assert all("before this problem was begun" in found.messages[i] for i in np.flatnonzero(~begun))
+
+
+@pytest.mark.parametrize("solver", ["ddp", "ipm"])
+def test_solvers_without_lanes_give_the_same(solver):
+    ocp = pendulum_swing_up(horizon=20)
+    x0, _ = shifted(ocp, 3)
+    found = to.solve_batch(ocp, {"x0": x0}, solver=solver, gains=True)
+    assert found.meta["how"] == "one after the other" and found.success.all()
+    for i in range(3):
+        single = to.solve(replace(ocp, x0=x0[i]), solver=solver)
+        np.testing.assert_allclose(found.xs[i], single.xs, atol=1e-12)
+        np.testing.assert_allclose(found.K[i], single.K, atol=1e-12)
+
+
+def test_in_processes(monkeypatch):
+    """Problems that can be sent are solved in processes where that is worth it."""
+    from experiments.config.build import build_task
+    from experiments.config.config import load_config
+
+    monkeypatch.setattr(processes, "WORTH", 0.0)
+    ocp = build_task(load_config("problems/configs/double_pendulum_swing_up.toml")).ocp
+    assert len(pickle.dumps(Batch(ocp, {"x0": np.tile(ocp.x0, (3, 1))}))) > 0
+    before = dict(os.environ)
+    x0 = ocp.x0 + 0.1 * np.random.default_rng(0).standard_normal((4, 4))
+    done = []
+    found = to.solve_batch(ocp, {"x0": x0}, None, {"max_iterations": 3}, lambda *a: done.append(a), "ddp", threads=2)
+    assert found.meta["how"] == "2 processes" and done[-1] == (4, 4) and dict(os.environ) == before
+    for i in range(4):
+        np.testing.assert_allclose(
+            found.us[i], to.solve(replace(ocp, x0=x0[i]), options={"max_iterations": 3}, solver="ddp").us, atol=1e-9
+        )
+
+
+# -- bad input -----------------------------------------------------------------------------------------------------------
+
+
+def test_members_of_other_structures_are_named():
+    first, other = pendulum_swing_up(horizon=20), pendulum_swing_up(horizon=21)
+    with pytest.raises(
+        ValueError,
+        match="problem 2 of the batch differs in structure from problem 0: in phase 0, knots: 21 instead of 20",
+    ):
+        Batch.of([first, first, other])
+    with pytest.raises(ValueError, match="problem 1 .* bounds on the controls: True instead of False"):
+        Batch.of([first, replace(first, u_upper=np.ones(1))])
+    renamed = replace(first, terminal=(replace(first.terminal[0], name="other"),))
+    with pytest.raises(ValueError, match=r"terminal cost terms: \['other'\] instead of \['state'\]"):
+        Batch.of([first, renamed])
+    squared = to.residual_cost(
+        "state", lambda x, u, t, p: [x[0] * x[0], x[1]], first.manifold, 2, parameters={"reference": [0.0, 0.0]}
+    )
+    with pytest.raises(ValueError, match="the residual of 'state' is another function"):
+        Batch.of([first, replace(first, terminal=(squared,))])
+    with pytest.raises(ValueError, match="the dynamics are other ones"):
+        Batch.of(
+            [
+                cart_pole([0.0] * 4, 20, 1.0),
+                replace(cart_pole([0.0] * 4, 20, 1.0), phases=_slower(cart_pole([0.0] * 4, 20, 1.0))),
+            ]
+        )
+    assert len(Batch.of([first, pendulum_swing_up(horizon=20)])) == 2  # made twice, of the same structure
+
+
+def _slower(ocp):
+    system = to.FunctionMap(lambda x, u, t, p: [x[2], x[3], u[0], -x[1]], ocp.manifold, 1)
+    return (replace(ocp.phases[0], dynamics=sampled(system)),)
+
+
+@pytest.mark.parametrize(("values", "message"), [
+    ({}, "needs values"),
+    ({"x0": 1.0}, "one number"),
+    ({"x0": np.zeros((3, 5))}, r"x0 has shape \(3, 5\); expected \(3, 2\)"),
+    ({"x0": np.zeros((3, 2)), "weight": np.ones(3)}, "no value of a batch is named 'weight'"),
+    ({"x0": np.zeros((3, 2)), "control.weight": np.ones(4)}, "different numbers of problems"),
+    ({"state.refrence": np.zeros((3, 2))}, "did you mean 'state.reference'"),
+    ({"state.reference": np.zeros((3, 3))}, r"expected \(3,\), \(3, 2\) or"),
+    ({"control.weight": [1.0, -1.0]}, "those of problem 1 are not"),
+], ids=str)  # fmt: skip
+def test_values_that_do_not_fit(values, message):
+    with pytest.raises(ValueError, match=message):
+        to.solve_batch(pendulum_swing_up(horizon=20), values)
+
+
+def test_guesses_that_do_not_fit():
+    ocp = pendulum_swing_up(horizon=20)
+    values = {"x0": np.zeros((3, 2))}
+    with pytest.raises(ValueError, match="there are 2 guesses for 3 problems"):
+        to.solve_batch(ocp, values, [to.constant_guess(ocp)] * 2)
+    with pytest.raises(ValueError, match=r"us of the guess has shape \(1, 19, 1\)"):
+        to.solve_batch(ocp, values, Guess(np.zeros((21, 2)), np.zeros((19, 1))))
+    with pytest.raises(ValueError, match="one problem is no batch"):
+        to.solve_batch(ocp)
+    with pytest.raises(ValueError, match="values of their own"):
+        to.solve_batch([ocp, ocp], values)
+    with pytest.raises(ValueError, match="not compiled as a whole"):
+        in_lanes(
+            Batch(interpreted(ocp), values), to.constant_guess(ocp), to.SLQOptions(), gains=False, threads=1, told=None
+        )
+    assert to.solve_batch(interpreted(ocp), values, options={"max_iterations": 1}).meta["how"] == "one after the other"
+
+
+def interpreted(ocp):
+    own = ocp.phases[0].dynamics.sampling
+    step = to.SampledSystem(to.make_backend(own.backend.map, "forward_ad", engine="numpy"), own.scheme)
+    return replace(ocp, phases=(replace(ocp.phases[0], dynamics=step),))

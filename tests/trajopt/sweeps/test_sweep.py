@@ -1,0 +1,265 @@
+"""Studies: rows are what single solves are; stops, kills, full disks and dead workers neither lose nor repeat any."""
+
+from __future__ import annotations
+
+import errno
+import os
+import pickle
+import shutil
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from sweep_cases import VARY, cart, deadly, refusing
+
+import trajopt as to
+from trajopt.sweeps import run
+from trajopt.sweeps.dataset import FOLDER, ForeignDataset
+
+zarr = pytest.importorskip("zarr")
+pytest.importorskip("filelock")
+
+SEED, SHARD = 7, 4
+TOLD = ("status", "success", "reason", "cost", "iterations", "kkt", "violation", "knots", "times", "xs", "us")
+
+
+def study(out, n=10, make=cart, vary=VARY, **options):
+    return to.sweep(make, vary, n, out, **{"seed": SEED, "solver": "slq", "workers": 0, "shard": SHARD, **options})
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory):
+    """A study that was never stopped."""
+    return study(tmp_path_factory.mktemp("whole"))
+
+
+def assert_same(found, expected):
+    """The same rows with the same results, but for times."""
+    assert list(found.finished) == list(expected.finished)
+    for name in (*TOLD, *(f"vary/{key}" for key in expected.keys)):
+        np.testing.assert_array_equal(found.group[name][:], expected.group[name][:], err_msg=name)
+
+
+def test_rows_are_single_solves_at_the_drawn_values(whole):
+    variations = run.Variations(VARY, SEED)
+    assert list(whole.finished) == list(range(10))
+    trajectories = whole.trajectories()
+    for row in (0, 9):
+        ocp = cart(**variations.values(row))
+        single = to.solve(ocp, solver="slq")
+        np.testing.assert_array_equal(trajectories.xs[row], single.xs)
+        np.testing.assert_array_equal(trajectories.us[row], single.us)
+        assert whole.group["cost"][row] == single.cost and whole.group["status"][row] == single.status.code
+    assert {"python", "numpy", "zarr"} <= set(whole.sessions[0])
+    assert whole.study["seed"] == SEED and whole.study["vary"]["goal"] == "uniform(-1, 1)"
+
+
+def test_a_study_that_was_stopped_goes_on_and_one_that_is_finished_does_nothing(whole, tmp_path):
+    solved = []
+
+    def stopping(progress):
+        if progress.done >= 2 * SHARD and progress.total == 10 and not solved:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        study(tmp_path, progress=stopping)
+    assert list(to.Sweep(tmp_path).finished) == list(range(8))
+    found = study(tmp_path, progress=lambda p: solved.append((p.before, p.done)))
+    assert solved == [(8, 8), (8, 10)]
+    assert_same(found, whole)
+    study(tmp_path, progress=solved.append)
+    assert len(solved) == 2
+
+
+def test_a_killed_study_loses_and_repeats_nothing(whole, tmp_path):
+    """Killed between the files of its third shard; what it left of that one is written again."""
+    script = f"""
+import os, signal
+from sweep_cases import VARY, cart
+import trajopt as to
+from trajopt.sweeps.dataset import Dataset
+write, calls = Dataset._write, []
+def killing(self, name, rows, values):
+    calls.append(name)
+    write(self, name, rows, values)
+    if rows.start == {2 * SHARD} and name == "xs":
+        os.kill(os.getpid(), signal.SIGKILL)
+Dataset._write = killing
+to.sweep(cart, VARY, 10, {str(tmp_path)!r}, seed={SEED}, solver="slq", workers=0, shard={SHARD})
+"""
+    places = [str(Path(to.__file__).parents[1]), str(Path(__file__).parents[2])]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(places)}
+    ended = subprocess.run([sys.executable, "-c", script], env=environment, stdin=subprocess.DEVNULL, check=False)
+    assert ended.returncode == -signal.SIGKILL
+    assert list(to.Sweep(tmp_path).finished) == list(range(8))
+    done = []
+    found = study(tmp_path, progress=lambda p: done.append(p.before))
+    assert done[0] == 8
+    assert_same(found, whole)
+
+
+def test_a_full_disk_ends_with_the_finished_part_intact(whole, tmp_path, monkeypatch):
+    whole_set = zarr.storage.LocalStore.set
+
+    async def full(self, key, value, *more):
+        if "/c/1" in key and key.startswith("xs"):
+            raise OSError(errno.ENOSPC, "No space left on device", key)
+        await whole_set(self, key, value, *more)
+
+    monkeypatch.setattr(zarr.storage.LocalStore, "set", full)
+    with pytest.raises(OSError, match="No space left .* goes on where it was"):
+        study(tmp_path)
+    monkeypatch.undo()
+    left = to.Sweep(tmp_path)
+    assert list(left.finished) == list(range(SHARD))
+    np.testing.assert_array_equal(left.trajectories().xs, whole.trajectories().xs[:SHARD])
+    assert_same(study(tmp_path), whole)
+
+
+def test_a_study_grows(whole, tmp_path):
+    study(tmp_path, n=6)
+    assert_same(study(tmp_path, n=10), whole)
+    assert list(study(tmp_path, n=3).finished) == list(range(10))
+
+
+def test_another_study_is_refused_and_says_where_it_differs(tmp_path):
+    study(tmp_path, n=1)
+    with pytest.raises(ForeignDataset, match="differs in seed: choose another folder"):
+        study(tmp_path, n=1, seed=8)
+    with pytest.raises(ForeignDataset, match="differs in vary.goal"):
+        study(tmp_path, n=1, vary={**VARY, "goal": "uniform(0, 1)"})
+    with pytest.raises(ForeignDataset, match="problem.function"):
+        study(tmp_path, n=1, make=refusing)
+
+
+@pytest.mark.parametrize("other", ["study", "place"])
+def test_a_shard_that_does_not_belong_is_refused(other, tmp_path):
+    mine, theirs = tmp_path / "mine", tmp_path / "theirs"
+    study(mine)
+    study(theirs, seed=8)
+    source, number = (theirs, 1) if other == "study" else (mine, 0)
+    for array in (mine / FOLDER).rglob("c"):
+        if (source_file := source / array.relative_to(mine) / str(number)).exists():
+            target = array / "1"
+            shutil.rmtree(target) if target.is_dir() else target.unlink()
+            (shutil.copytree if source_file.is_dir() else shutil.copyfile)(source_file, target)
+    with pytest.raises(ForeignDataset, match="rows 4 to 7 .* belongs to another study"):
+        study(mine, n=12)
+
+
+def test_two_processes_cannot_write_one_study(tmp_path):
+    def meanwhile(progress):
+        if progress.done == 0:
+            with pytest.raises(OSError, match="another process is writing"):
+                study(tmp_path, n=5)
+
+    assert len(study(tmp_path, n=4, progress=meanwhile).finished) == 4
+
+
+def test_failures_are_rows_with_their_reason(tmp_path):
+    found = study(tmp_path, n=8, make=refusing, gains=True)
+    goals, table = found.values("goal"), found.scalars()
+    assert (goals < 0).any() and (goals >= 0).any()
+    np.testing.assert_array_equal(table["success"], goals >= 0)
+    for row in np.flatnonzero(goals < 0):
+        assert table["status"][row] == "error" and table["reason"][row] == f"ValueError: {goals[row]} is on the left"
+        assert np.isnan(found.group["xs"][int(row)]).all()
+    assert found.group["K"].shape == (8, 5, 1, 2)
+    assert list(found.trajectories().rows) == list(np.flatnonzero(goals >= 0))
+    assert len(found.trajectories(success=False).rows) == 8
+
+
+def test_where_no_row_can_be_built_the_error_is_told_at_once(tmp_path):
+    with pytest.raises(TypeError, match="unexpected keyword argument 'gaol'"):
+        study(tmp_path, vary={"gaol": "uniform(0, 1)"})
+
+
+def test_rows_of_several_lengths_lie_in_one_array(tmp_path):
+    found = study(tmp_path, n=8, vary={"goal": "uniform(0, 1)", "knots": "each(3, 9)"}, shard=1)
+    knots = found.scalars()["knots"]
+    assert list(knots) == [3, 9] * 4 and found.group["xs"].shape == (8, 10, 2)
+    trajectories = found.trajectories()
+    for row in range(8):
+        assert np.isfinite(trajectories.xs[row, : knots[row] + 1]).all()
+        assert np.isnan(trajectories.xs[row, knots[row] + 1 :]).all()
+        assert found.items()[row]["us"].shape == (knots[row], 1)
+
+
+def test_the_readers_agree(whole):
+    table = whole.scalars()
+    np.testing.assert_array_equal(table["start[1]"], whole.values("start")[:, 1])
+    assert list(table.index) == list(range(10)) and table["success"].all()
+    items, trajectories = whole.items(rows=[4, 2]), whole.trajectories(rows=[4, 2])
+    assert len(items) == 2 and list(trajectories.rows) == [4, 2]
+    for again in (items, pickle.loads(pickle.dumps(items))):
+        item = again[1]
+        np.testing.assert_array_equal(item["xs"], trajectories.xs[1])
+        np.testing.assert_array_equal(item["start"], whole.values("start")[2])
+        assert item["row"] == 2 and item["cost"] == table["cost"][2]
+    with pytest.raises(IndexError):
+        items[2]
+    with pytest.raises(IndexError, match="row 99 is not among"):
+        whole.trajectories(rows=[99])
+
+
+def test_a_folder_without_a_study_is_no_study(tmp_path):
+    with pytest.raises(FileNotFoundError, match="no study"):
+        to.Sweep(tmp_path)
+    zarr.create_group(tmp_path / FOLDER)
+    with pytest.raises(ForeignDataset, match="no dataset of a study"):
+        to.Sweep(tmp_path)
+
+
+def test_a_missing_package_is_named_with_its_extra(tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "filelock", None)
+    with pytest.raises(ModuleNotFoundError, match=r"pip install 'urdf-trajopt\[sweep\]'"):
+        study(tmp_path, n=1)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"), [({"n": 0}, "n = 0"), ({"shard": 0}, "shard = 0"), ({"seed": -1}, "-1")]
+)
+def test_bad_numbers_are_refused(changes, message, tmp_path):
+    with pytest.raises(ValueError, match=message):
+        study(tmp_path, **changes)
+
+
+# -- workers -------------------------------------------------------------------------------------------------
+
+
+def test_a_row_that_kills_its_process_is_a_failure_and_stops_no_other(tmp_path):
+    pytest.importorskip("loky")
+    found = study(tmp_path, n=4, make=deadly, vary={"goal": "each(1, 2, 3, 4)"}, workers=1, shard=2)
+    table = found.scalars()
+    assert list(table["status"]) == ["converged", "converged", "died", "converged"]
+    assert "died" in table["reason"][2]
+
+
+def test_a_cluster_whose_worker_is_killed_in_the_middle_finds_the_same(whole, tmp_path):
+    distributed = pytest.importorskip("distributed")
+    options = {"n_workers": 2, "threads_per_worker": 1, "dashboard_address": None, "silence_logs": 50}
+    with distributed.LocalCluster(**options) as cluster, distributed.Client(cluster) as client:
+        killed = []
+
+        def killing(progress):
+            if 0 < progress.done < 10 and not killed:
+                killed.append(next(iter(client.run(os.getpid).values())))
+                os.kill(killed[0], signal.SIGKILL)
+
+        found = study(tmp_path, workers=None, scheduler=client, shard=2, progress=killing)
+        threads = set(client.run(lambda: os.environ["TRAJOPT_THREADS"]).values())
+    assert killed and threads == {"1"}
+    assert_same(found, whole)
+
+
+def test_workers_of_several_threads_are_refused(tmp_path):
+    distributed = pytest.importorskip("distributed")
+    options = {"n_workers": 1, "threads_per_worker": 2, "processes": False, "dashboard_address": None}
+    with distributed.LocalCluster(**options) as cluster, distributed.Client(cluster) as client:
+        with pytest.raises(ValueError, match="--nthreads 1"):
+            study(tmp_path, n=1, workers=None, scheduler=client)
+        with pytest.raises(ValueError, match="leave one of them out"):
+            study(tmp_path, n=1, workers=2, scheduler=client)

@@ -1,0 +1,45 @@
+/* What the kernels of LQ problems compute with: doubles; or, behind prelude.h and with ABREAST defined, vectors of one problem in each lane.
+   A truth is what a comparison of numbers gives; where it decides, each lane has a decision of its own.
+
+   Of a truth: NOT and &, |; ANY, whether a lane holds; HOLDS, whether the lane l does; CHOSEN, a number from one or another. */
+
+#include <math.h>
+#include <string.h>
+
+#ifndef ALWAYS_INLINE /* else the prelude's */
+#define ALWAYS_INLINE static inline __attribute__((always_inline))
+#define EXPORT __attribute__((visibility("default")))
+#endif
+
+#ifdef ABREAST
+#define WIDTH LANES
+typedef V num;
+typedef VI truth;
+#define ALL ((truth){} == (truth){})
+#define NOT(m) (~(m))
+#define HOLDS(m, l) ((m)[l] != 0)
+#define OF(x, l) ((x)[l])
+ALWAYS_INLINE int ANY(truth m)
+{
+    int any = 0;
+    for (int l = 0; l < LANES; l++) any |= m[l] != 0;
+    return any;
+}
+ALWAYS_INLINE num CHOSEN(truth m, num a, num b) { return (V)((m & (VI)a) | (~m & (VI)b)); }
+ALWAYS_INLINE num number(double x) { return splat(x); }
+ALWAYS_INLINE num size_of(num x) { return CHOSEN(x < 0.0, -x, x); }
+ALWAYS_INLINE num root(num x) { return v_sqrt(x); }
+#else
+#define WIDTH 1
+typedef double num;
+typedef int truth;
+#define ALL 1
+#define NOT(m) (!(m))
+#define HOLDS(m, l) (m)
+#define OF(x, l) (x)
+#define ANY(m) (m)
+#define CHOSEN(m, a, b) ((m) ? (a) : (b))
+#define number(x) (x)
+#define size_of fabs
+#define root sqrt
+#endif

@@ -1,0 +1,129 @@
+"""A plan as a robot's controller needs it: what to do at any time, at the controller's rate.
+
+At time t, between the knots k and k + 1 of a plan,
+
+    x, xdot   the state on the geodesic between the knots, and its rate there (joint accelerations are those of the knots)
+    u, K      feed-forward and gains of knot k, held: the controller applies  u + K (y (-) x)  in the state y that it measures
+    forces    of the contacts at (x, u), in world axes
+    feet      where frames are in the world, and how fast they move
+
+so that controllers of any kind are served: joint servos by positions, velocities and torques, whole-body controllers by forces and
+feet besides.  `setpoints` streams a solution or a plan; in a replanning loop ask `setpoint` for the plan in force at each tick.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from dynamics_backends.protocol import Array, Batch, HasOutputs, unwrapped
+from dynamics_backends.rigid_body.algorithms.kinematics import frame_velocity, point_positions
+from dynamics_backends.rigid_body.model.model import Model
+from trajopt.problem.ocp import OCP
+from trajopt.replanning.plan import Plan
+from trajopt.results.solution import Solution
+
+_SAME_TIME = 1e-9
+FORCE, WRENCH = 3, 6
+"""Rows of a contact at a point, and of one of a surface."""
+
+
+class Setpoint(NamedTuple):
+    """What to do at a time.
+
+    t [s]; x (nx,); rate (ndx,): its derivative, joint velocities and accelerations; u (nu,) feed-forward; K (nu, ndx) gains; forces
+    by contact: (3,) [N], or (6,) with the moment [N m], in world axes, zero where it does not touch; feet, foot_velocities by
+    frame: (3,) [m], [m/s] in the world; last: whether the plan ends here.
+    """
+
+    t: float
+    x: Array
+    rate: Array
+    u: Array
+    K: Array
+    forces: Mapping[str, Array]
+    feet: Mapping[str, Array]
+    foot_velocities: Mapping[str, Array]
+    last: bool
+
+    def control(self, y: Array, manifold: Any) -> Array:
+        """u (nu,) in the measured state y (nx,): feed-forward and feedback."""
+        return self.u + self.K @ np.asarray(manifold.difference(self.x[:, None], np.asarray(y)[:, None]))[:, 0]
+
+
+def setpoints(
+    ocp: OCP, plan: Solution | Plan, rate: float, feet: Sequence[str] = (), *, start: float = 0.0
+) -> Iterator[Setpoint]:
+    """The setpoints of a solution, which begins at ``start`` [s], or of a plan, every 1/rate seconds to its end.
+
+    ocp: that was solved. rate [Hz]: of the controller. feet: frames to be followed. Raises ValueError for a rate that is not
+    positive, UnknownName for a foot that the robot does not have.
+
+    >>> import trajopt as to
+    >>> body = to.FreeBody(to.load_robot("double_pendulum"))
+    >>> dynamics = to.SampledSystem(to.make_backend(body), "semi_implicit_euler")
+    >>> ocp = to.OCP.single_phase(dynamics, [0.1, 0, 0, 0], 10, 0.02, [to.control_cost(2)], [], model=body.model)
+    >>> stream = to.setpoints(ocp, to.solve(ocp, solver="slq"), rate=1000.0)
+    >>> [round(next(stream).t, 6) for _ in range(3)]
+    [0.0, 0.001, 0.002]
+    """
+    if not 0.0 < rate < np.inf:
+        raise ValueError(f"rate = {rate}; expected a positive number of setpoints each second")
+    plan = plan if isinstance(plan, Plan) else Plan.of(plan, start)
+    count = int(np.floor((plan.end - plan.start) * rate + _SAME_TIME))
+    for i in range(count + 1):
+        yield setpoint(ocp, plan, plan.start + i / rate, feet)
+
+
+def setpoint(ocp: OCP, plan: Plan, t: float, feet: Sequence[str] = ()) -> Setpoint:
+    """What the plan says at time t [s]; behind its end it stays at its last state. ocp: whose solution it is."""
+    k, manifold = plan.knot(t), ocp.manifold
+    x = plan.reference(t, manifold)
+    last = t >= plan.end - _SAME_TIME
+    rate = np.zeros(manifold.ndx) if t > plan.end + _SAME_TIME else _rate(plan, k, manifold)
+    at, moving = _feet(ocp.model, feet, x)
+    return Setpoint(t, x, rate, plan.us[k], plan.K[k], _forces(ocp, k, x, plan.us[k]), at, moving, last)
+
+
+def _rate(plan: Plan, k: int, manifold: Any) -> Array:
+    """The rate (ndx,) along the geodesic from knot k on; that of the knot before where the state jumps."""
+    dt = plan.times[k + 1] - plan.times[k]
+    if dt <= _SAME_TIME:
+        return _rate(plan, k - 1, manifold) if k else np.zeros(manifold.ndx)
+    return np.asarray(manifold.difference(plan.xs[k][:, None], plan.xs[k + 1][:, None]))[:, 0] / dt
+
+
+def _forces(ocp: OCP, k: int, x: Array, u: Array) -> dict[str, Array]:
+    """What contacts exert at knot k, by name; those of all phases, zero where a phase does not have them."""
+    forces: dict[str, Array] = {}
+    for phase, knots in zip(ocp.phases, ocp.phase_slices, strict=True):
+        sampling = phase.dynamics.sampling
+        system: Any = None if sampling is None else unwrapped(sampling.backend.map)
+        if not isinstance(system, HasOutputs):
+            continue
+        first, here = knots.start, knots.start <= k < knots.stop
+        row = min(max(k - first, 0), phase.knots - 1)
+        p = {key: value[row : row + 1] if value.ndim == 2 else value for key, value in phase.parameters.items()}
+        outputs = system.outputs(
+            *Batch.of(system, x[None], u[None, : system.nu], np.array([ocp.times[first + row]]), p)
+        )
+        for name, rows in outputs.items():
+            if len(rows) in (FORCE, WRENCH):
+                value = np.asarray(rows)[:, 0]
+                forces[name] = value if here else forces.get(name, np.zeros(len(value)))
+    return forces
+
+
+def _feet(model: Model | None, feet: Sequence[str], x: Array) -> tuple[dict[str, Array], dict[str, Array]]:
+    """Positions and velocities (3,) of frames in the world."""
+    if not feet:
+        return {}, {}
+    if model is None:
+        raise ValueError("the problem has no robot whose feet could be told: give it a model")
+    q, v = x[: model.nq, None], x[model.nq : model.nq + model.nv, None]
+    frames = [model.frame_id(foot) for foot in feet]
+    points = [(model.frames[i].body, model.frames[i].p.tolist()) for i in frames]
+    at = {foot: np.asarray(place)[:, 0] for foot, place in zip(feet, point_positions(model, q, points), strict=True)}
+    return at, {foot: np.asarray(frame_velocity(model, q, v, i))[:3, 0] for foot, i in zip(feet, frames, strict=True)}

@@ -1,0 +1,1 @@
+"""Many problems of one structure at once."""

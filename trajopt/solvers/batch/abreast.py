@@ -1,0 +1,182 @@
+"""A batch solved in lanes: kernels/batch.h, whose seats hold problems and whose groups of seats run on threads.
+
+Nothing of Python runs inside; the calling thread waits, and sets ``stop`` on Ctrl-C.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor, wait
+from functools import lru_cache
+from importlib.resources import files
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from dynamics_backends.compiled.interface.libraries import (
+    address,
+    aligned,
+    bound,
+    default_threads,
+    find_toolchain,
+    load,
+)
+from dynamics_backends.protocol import Array
+from trajopt.lq.compiled_lq import CompiledLQ, abreast
+from trajopt.problem.ocp import OCP
+from trajopt.results.status import NEAR, SOLVED
+from trajopt.solvers.batch.values import ENDS, RESULT, Members
+from trajopt.solvers.options import SLQOptions
+from trajopt.solvers.shooting.compiled_iteration import (
+    CompiledIteration,
+    FinalData,
+    PhaseData,
+    SweepsData,
+    code_of,
+    source,
+)
+from trajopt.solvers.shooting.globalization import Regularization
+from trajopt.stage.compiled_stages import CompiledEnd, CompiledStages
+from trajopt.stage.evaluation import Shooting, StageEvaluator
+from trajopt.stage.library import struct_type
+
+SEATS = 2
+"""Seats of a group for each lane: with more seats than lanes, those that wait for the same fill the lanes."""
+ABREAST = 2
+"""Step lengths that one problem of many tries side by side."""
+STACK = 1 << 18
+"""Bytes of a coroutine's stack: kernels run on the thread's."""
+POLL = 0.1
+"""[s] between looks at what was done."""
+_LINE = 8
+
+_Group = struct_type(
+    "group_t",
+    "seats count:l phase_count:l phases end_expand end_values end end_room n:l m:l riccati adjoint stationarity finite rollout "
+    "riccati_abreast room sweep_room members total:l next done stop penalty:d mu:d delta:d idle:l near:d solved:d time_limit:d "
+    "asked:l busy_sweeps:l busy_rolls:l all_sweeps:l all_rolls:l",
+)
+_SharedPhase = struct_type("shared_phase_t", "first:l last:l read:l expand roll stages room abreast")
+
+
+class Use(NamedTuple):
+    """How a batch was solved: threads, seats of all, and the share of lanes at work in sweeps and in roll-outs."""
+
+    threads: int
+    seats: int
+    sweeps: float
+    rollouts: float
+
+
+@lru_cache(maxsize=1)
+def library() -> ctypes.CDLL:
+    """The functions of a batch, compiled or from the cache."""
+    folder = files("trajopt.solvers.batch") / "kernels"
+    ends = f"enum {{ {', '.join(f'{name.upper()} = {value}' for name, value in ENDS.items())} }};"
+    texts = [source(), ends, *((folder / name).read_text() for name in ("coroutines.h", "batch.h"))]
+    found = load("\n".join(["#undef _FORTIFY_SOURCE", *texts]))  # which takes a jump between stacks for a mistake
+    own = ctypes.sizeof(_Group), RESULT.itemsize
+    size = bound(found, "batch_size", "i", ctypes.c_long)
+    if own != (size(1), size(2)):
+        raise RuntimeError("batch.h and abreast.py disagree about their structs")
+    return found
+
+
+class Lanes:
+    """What solves batches of a problem's structure. Raises ValueError for a problem that is not compiled as a whole."""
+
+    def __init__(self, ocp: OCP, options: SLQOptions) -> None:
+        evaluator = StageEvaluator(ocp, options.hessian, "auto")
+        if not evaluator.compiled or not isinstance(evaluator.stages[-1], CompiledEnd):
+            raise ValueError("the problem is not compiled as a whole")
+        self.ocp, self.options, self.evaluator = ocp, options, evaluator
+        self.stages = [s for s in evaluator.stages if isinstance(s, CompiledStages)]
+        self.end: CompiledEnd = evaluator.stages[-1]
+        self.lq_solver = CompiledLQ(ocp.manifold.ndx, ocp.nu)
+        self.shooting = Shooting.every(options.shooting, ocp.horizon, options.gaps)
+
+    def run(self, members: Members, threads: int | None, told: Callable[[int], None] | None) -> Use:
+        """Solve the members; their arrays are filled. told: called with the number of problems that have ended."""
+        total = members.count
+        lanes, groups = find_toolchain().lanes, min(threads or default_threads(), total)
+        seats = min(SEATS * lanes, -(-total // groups))
+        shared = np.zeros(3, np.int64)  # next, done, stop
+        parts = [_Part(self, members, shared, seats) for _ in range(groups)]
+        run = bound(library(), "batch_run", "p")
+        try:
+            with ThreadPoolExecutor(groups, thread_name_prefix="batch") as pool:
+                _wait([pool.submit(run, part.address) for part in parts], shared, told)
+        finally:
+            for part in parts:
+                part.close()
+        busy, all_ = (sum(getattr(p.group, f"{of}_sweeps") for p in parts) for of in ("busy", "all"))
+        rolled, all_rolled = (sum(getattr(p.group, f"{of}_rolls") for p in parts) for of in ("busy", "all"))
+        return Use(groups, groups * seats, busy / max(all_, 1), rolled / max(all_rolled, 1))
+
+
+def _wait(futures: list[Any], shared: Array, told: Callable[[int], None] | None) -> None:
+    """Until all are done; Ctrl-C, also one raised by ``told``, lets the iterations end."""
+    while True:
+        try:
+            unfinished = wait(futures, timeout=POLL).not_done
+            if told is not None and not shared[2]:
+                told(int(shared[1]))
+            if not unfinished:
+                break
+        except KeyboardInterrupt:
+            shared[2] = 1
+    for future in futures:
+        future.result()
+
+
+class _Part:
+    """A group of seats with its memory."""
+
+    def __init__(self, lanes: Lanes, members: Members, shared: Array, seats: int) -> None:
+        code = library()
+        size = bound(code, "batch_size", "i", ctypes.c_long)(0)
+        phases = len(lanes.stages)
+        self._seats, self._own_phases = aligned(-(-seats * size // _LINE)), (PhaseData * (phases * seats))()
+        self._stacks = np.empty(seats * STACK, np.uint8)
+        self._iterations = [
+            CompiledIteration(lanes.ocp, lanes.evaluator, lanes.lq_solver, lanes.options, lanes.shooting, ABREAST)
+            for _ in range(seats)
+        ]
+        take_seat = bound(code, "batch_seat", "plpppl")
+        for i, iteration in enumerate(self._iterations):
+            own = ctypes.addressof(self._own_phases) + i * phases * ctypes.sizeof(PhaseData)
+            stack = self._stacks.ctypes.data + i * STACK
+            take_seat(address(self._seats), i, ctypes.addressof(iteration.data), own, stack, STACK)
+        self.group = self._group(lanes, members, shared, seats)
+        self.address = ctypes.addressof(self.group)
+
+    def _group(self, lanes: Lanes, members: Members, shared: Array, seats: int) -> Any:
+        sweep = abreast(lanes.ocp.manifold.ndx, lanes.ocp.nu)
+        libraries = [*(s.library for s in lanes.stages), lanes.end.library]
+        self._room = aligned(max(own.rooms.doubles for own in libraries))
+        self._sweep_room = aligned(bound(sweep, "lq_abreast_room", "", ctypes.c_long)())
+        first = self._iterations[0].data
+        given = ctypes.cast(first.phases, ctypes.POINTER(PhaseData))
+        self._phases = (_SharedPhase * len(lanes.stages))()
+        for i, s in enumerate(lanes.stages):
+            own = given[i]
+            functions = own.expand, own.roll, own.stages, own.room, code_of(s.library.rollout_abreast)
+            self._phases[i] = _SharedPhase(own.first, own.last, own.read, *functions)
+        end, sweeps, o = first.end, first.sweeps, lanes.options
+        start = Regularization.of(o)
+        at = [address(shared) + 8 * i for i in range(3)]
+        return _Group(
+            *(address(self._seats), seats, len(lanes.stages), ctypes.addressof(self._phases)),
+            *(getattr(end, name) for name, *_ in FinalData._fields_),
+            *(getattr(sweeps, name) for name, *_ in SweepsData._fields_),
+            *(code_of(sweep.lq_riccati_abreast), address(self._room), address(self._sweep_room)),
+            *(members.address, members.count, *at),
+            *(o.penalty, start.mu, start.delta, 0),
+            *(NEAR, SOLVED, o.time_limit or 0.0, o.accept_cost_tolerance, 0, 0, 0, 0),
+        )
+
+    def close(self) -> None:
+        """Give memory back."""
+        for iteration in self._iterations:
+            iteration.close()

@@ -1,0 +1,238 @@
+"""Problems of one structure with other values: what a batch is made of.
+
+What may differ are the numbers that a compiled library takes as inputs: x0, bounds on controls, weights, references, goals and
+other parameters of cost terms, constraints and dynamics, time steps.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from dynamics_backends.names import unknown_name
+from dynamics_backends.protocol import Array
+from trajopt.problem.ocp import OCP, Phase
+from trajopt.problem.terms import CostTerm
+from trajopt.solvers.batch.structure import require_alike
+from trajopt.stage.term_source import by_knot, theta_of
+
+FIELDS = ("x0", "u_lower", "u_upper")
+DYNAMICS = "dynamics"
+"""The name under which parameters of the dynamics are found."""
+
+
+class Batch:
+    """n problems; ``batch[i]`` is the i-th as an OCP, made when it is asked for. Made of values, or by :meth:`of`.
+
+    ocp: the problem whose values change. values: by name, the first axis of each over the n problems:
+
+    x0, u_lower, u_upper        of the problem
+    "term.parameter"            of cost terms and constraints of this name, as in :meth:`~trajopt.problem.ocp.OCP.updated`:
+                                (n, size), (n, knots, size), or (n,) for one number; among them "term.weight", and "lower" and
+                                "upper" of constraints
+    "dynamics.parameter"        of the dynamics of all phases that have it
+    "parameter"                 of everything that has a parameter of this name
+
+    Raises UnknownName for a name that nothing has, ValueError for values that do not fit or differ in number.
+
+    >>> import numpy as np, trajopt as to
+    >>> cart = to.FunctionMap(lambda x, u, t, p: [x[1], u[0]], 2, 1)
+    >>> step = to.SampledSystem(to.make_backend(cart, "forward_ad"), "euler")
+    >>> goal = to.state_cost(cart.manifold, [1.0, 0.0], 1e4, name="goal")
+    >>> ocp = to.OCP.single_phase(step, [0.0, 0.0], 20, 0.1, [to.control_cost(1)], [goal])
+    >>> batch = to.Batch(ocp, {"x0": np.zeros((3, 2)), "goal.reference": [[1.0, 0.0], [2.0, 0.0], [3.0, 0.0]]})
+    >>> len(batch), batch[2].terminal[0].parameters["reference"]
+    (3, array([3., 0.]))
+    """
+
+    def __init__(self, ocp: OCP, values: Mapping[str, Any]) -> None:
+        self.ocp = ocp
+        self._members: Sequence[OCP] | None = None
+        self._fields: dict[str, Array] = {}
+        self._values: dict[tuple[str, str], Array] = {}
+        if not values:
+            raise ValueError("a batch needs values that differ: x0, or parameters of terms, by name")
+        for name, given in values.items():
+            rows = np.array(given, dtype=float)
+            if rows.ndim == 0:
+                raise ValueError(f"{name} is one number; the first axis of a value is over the problems of the batch")
+            if name in FIELDS:
+                self._fields[name] = rows
+                continue
+            for owner, key, size in _owners(ocp, name):
+                self._values[owner, key] = _fitted(f"{owner}.{key}", rows, size)
+                if key == "weight":
+                    _check_weights(owner, self._values[owner, key])
+        counts = {name: len(np.asarray(given)) for name, given in values.items()}
+        if len(set(counts.values())) > 1:
+            told = ", ".join(f"{name}: {count}" for name, count in counts.items())
+            raise ValueError(f"the values are of different numbers of problems ({told})")
+        self._count = next(iter(counts.values()))
+        self._check_fields()
+
+    def _check_fields(self) -> None:
+        ocp, n = self.ocp, self._count
+        limits: list[tuple[int, ...]] = [(ocp.nu,), (ocp.horizon, ocp.nu)]
+        shapes: dict[str, list[tuple[int, ...]]] = {"x0": [(ocp.manifold.nx,)], "u_lower": limits, "u_upper": limits}
+        for name, rows in self._fields.items():
+            if rows.shape[1:] not in shapes[name]:
+                expected = " or ".join(str((n, *shape)) for shape in shapes[name])
+                raise ValueError(f"{name} has shape {rows.shape}; expected {expected}")
+
+    @classmethod
+    def of(cls, ocps: Sequence[OCP]) -> Batch:
+        """Problems given one by one. Raises ValueError that says which of them differs in structure from the first, and how."""
+        members = list(ocps)
+        if not members:
+            raise ValueError("a batch needs at least one problem")
+        require_alike(members)
+        self = cls.__new__(cls)
+        self.ocp, self._members, self._fields, self._values = members[0], members, {}, {}
+        self._count = len(members)
+        return self
+
+    def __len__(self) -> int:
+        return self._count
+
+    def __getitem__(self, i: int) -> OCP:
+        if self._members is not None:
+            return self._members[i]
+        if not -self._count <= i < self._count:
+            raise IndexError(f"problem {i} of a batch of {self._count}")
+        ocp = replace(self.ocp, **{name: rows[i] for name, rows in self._fields.items()})
+        for (owner, key), rows in self._values.items():
+            if owner == DYNAMICS:
+                ocp = replace(ocp, phases=tuple(_moved(phase, key, rows[i]) for phase in ocp.phases))
+            else:
+                ocp = ocp.updated(owner, **{key: rows[i]})
+        return ocp
+
+    def subset(self, indices: Sequence[int]) -> Batch:
+        """The problems of these numbers."""
+        chosen = list(indices)
+        self_ = Batch.__new__(Batch)
+        self_.ocp, self_._count = self.ocp, len(chosen)
+        self_._members = None if self._members is None else [self._members[i] for i in chosen]
+        self_._fields = {name: rows[chosen] for name, rows in self._fields.items()}
+        self_._values = {name: rows[chosen] for name, rows in self._values.items()}
+        return self_
+
+    # -- values as arrays, with n rows or, where all agree, one -----------------------------------------------------------
+    def x0(self) -> Array:
+        """(n or 1, nx)."""
+        return self._each(lambda ocp: ocp.x0, "x0")
+
+    def bounds(self) -> tuple[Array, Array] | None:
+        """Bounds on the controls, each (n or 1, N, nu), or None."""
+        ocp, shape = self.ocp, (self.ocp.horizon, self.ocp.nu)
+        if self._members is None and not self._fields.keys() & set(FIELDS[1:]):
+            return None if ocp.control_bounds is None else (ocp.control_bounds[0][None], ocp.control_bounds[1][None])
+        if self._members is None:
+            found = []
+            for name, absent in ((FIELDS[1], -np.inf), (FIELDS[2], np.inf)):
+                own = getattr(ocp, name)
+                rows = self._fields.get(name, np.full((1, ocp.nu), absent) if own is None else own[None])
+                rows = rows[:, None] if rows.ndim == 2 else rows
+                found.append(np.broadcast_to(rows, (len(rows), *shape)))
+            return found[0], found[1]
+        if ocp.control_bounds is None:
+            return None
+        both = [m.control_bounds for m in self._members]
+        return tuple(_stacked([b[i] for b in both]) for i in (0, 1))  # type: ignore[index,return-value]
+
+    def times(self) -> Array:
+        """(n or 1, N + 1)."""
+        return self._each(lambda ocp: ocp.times)
+
+    def weights(self, i: int) -> Array:
+        """Of phase i, (n or 1, K): see :attr:`~trajopt.problem.ocp.Phase.weights`."""
+        return self._each(lambda ocp: ocp.phases[i].weights)
+
+    def parameters(self, i: int) -> Array:
+        """Of the dynamics of phase i, (n or 1, K, size)."""
+        K = self.ocp.phases[i].knots
+        if self._members is not None:
+            return _stacked([by_knot(m.phases[i].parameters.values(), K) for m in self._members])
+        own = self.ocp.phases[i].parameters
+        return self._filled(by_knot(own.values(), K), [(DYNAMICS, key, np.shape(v)[-1]) for key, v in own.items()])
+
+    def theta(self, terms: Callable[[OCP], Sequence[CostTerm]], K: int) -> Array:
+        """Weights and parameters of some cost terms on K knots, (n or 1, K, size).
+
+        They stand as in :func:`~trajopt.stage.term_source.theta_of`.
+        """
+        if self._members is not None:
+            return _stacked([theta_of(terms(m), K) for m in self._members])
+        own = terms(self.ocp)
+        parts = [
+            (t.name, key, np.shape(v)[-1]) for t in own for key, v in (("weight", t.weight), *t.parameters.items())
+        ]
+        return self._filled(theta_of(own, K), parts)
+
+    def _filled(self, base: Array, parts: Sequence[tuple[str, str, int]]) -> Array:
+        """The base (K, size) with what varies in its columns."""
+        if not any(part[:2] in self._values for part in parts):
+            return base[None]
+        found, at = np.tile(base, (self._count, 1, 1)), 0
+        for owner, key, size in parts:
+            rows = self._values.get((owner, key))
+            if rows is not None:
+                if rows.ndim == 3 and rows.shape[1] != len(base):
+                    raise ValueError(f"{owner}.{key} has values for {rows.shape[1]} knots; there are {len(base)}")
+                found[:, :, at : at + size] = rows if rows.ndim == 3 else rows[:, None]
+            at += size
+        return found
+
+    def _each(self, read: Callable[[OCP], Array], name: str = "") -> Array:
+        if self._members is not None:
+            return _stacked([read(m) for m in self._members])
+        return self._fields.get(name, read(self.ocp)[None])
+
+
+def _stacked(rows: list[Array]) -> Array:
+    return np.array(rows) if any(row is not rows[0] for row in rows) else np.array(rows[:1])
+
+
+def _moved(phase: Phase, key: str, value: Array) -> Phase:
+    return replace(phase, parameters={**phase.parameters, key: value}) if key in phase.parameters else phase
+
+
+def _owners(ocp: OCP, name: str) -> list[tuple[str, str, int]]:
+    """What a name of a batch means: names of terms with keys and their sizes. Raises UnknownName."""
+    known: dict[tuple[str, str], int] = {}
+    for t in ocp.terms():
+        known |= {(t.name, key): np.shape(v)[-1] for key, v in (("weight", t.weight), *t.parameters.items())}
+    for c in ocp.constraints():
+        values = (("lower", c.lower), ("upper", c.upper), *c.parameters.items())
+        known |= {(c.name, key): np.shape(v)[-1] for key, v in values}
+    for phase in ocp.phases:
+        known |= {(DYNAMICS, key): np.shape(v)[-1] for key, v in phase.parameters.items()}
+    owner, _, key = name.rpartition(".")
+    if owner:
+        found = [(*pair, size) for pair, size in known.items() if pair == (owner, key)]
+    else:
+        found = [(*pair, size) for pair, size in known.items() if pair[1] == name and name != "weight"]
+    if not found:
+        raise unknown_name("value of a batch", name, [*FIELDS, *(f"{a}.{b}" for a, b in known)])
+    return found
+
+
+def _check_weights(term: str, weights: Array) -> None:
+    bad = ~(np.isfinite(weights) & (weights >= 0)).reshape(len(weights), -1).all(axis=1)
+    if bad.any():
+        raise ValueError(
+            f"term {term!r}: weights must be finite and at least zero; those of problem {np.argmax(bad)} are not"
+        )
+
+
+def _fitted(name: str, rows: Array, size: int) -> Array:
+    """Values (n, size) or (n, knots, size); one number for each problem stands for all components."""
+    if rows.ndim == 1:
+        return np.repeat(rows[:, None], size, axis=1)
+    if rows.ndim > 3 or rows.shape[-1] != size:
+        n = len(rows)
+        raise ValueError(f"{name} has shape {rows.shape}; expected ({n},), ({n}, {size}) or ({n}, knots, {size})")
+    return rows

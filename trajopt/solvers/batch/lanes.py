@@ -1,0 +1,122 @@
+"""SLQ's family in lanes: verdicts of the problems of a batch, and second starts of those whose linear gaps blew up."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from dynamics_backends.protocol import Array
+from trajopt.results.solution import Solution
+from trajopt.results.status import Status, StatusCode
+from trajopt.solvers.batch.abreast import Lanes
+from trajopt.solvers.batch.batch import Batch
+from trajopt.solvers.batch.solution import BatchSolution
+from trajopt.solvers.batch.values import COST_CONVERGED, ENDS, NOT_BEGUN, NOT_POSITIVE_DEFINITE, Members
+from trajopt.solvers.options import SLQOptions
+from trajopt.solvers.shooting import verdicts
+from trajopt.solvers.shooting.restart import blown_up, of_both, restarted
+from trajopt.stage.numerics import numerics_for
+
+
+def in_lanes(
+    batch: Batch,
+    guess: tuple[Array, Array],
+    options: SLQOptions,
+    *,
+    gains: bool,
+    threads: int | None,
+    told: Callable[[int], None] | None,
+    max_iterations: Array | None = None,
+) -> BatchSolution:
+    """Solve a batch; guess: xs (n or 1, N + 1, nx), us (n or 1, N, nu). Raises ValueError where the problem is not compiled."""
+    lanes, n = Lanes(batch.ocp, options), len(batch)
+    limits = np.full(n, options.max_iterations) if max_iterations is None else max_iterations
+    began = time.perf_counter()
+    members = Members(batch, lanes.stages, lanes.end, guess, limits, gains)
+    use = lanes.run(members, threads, told)
+    seconds = time.perf_counter() - began
+    status = tuple(_status(batch, i, members, _limited(options, int(limits[i]))) for i in range(n))
+    r = members.results
+    meta = {"seconds": seconds, "solve_times": r["seconds"].tolist(), "lanes": use._asdict()}
+    for i in np.flatnonzero(r["code"] == ENDS["non_finite"]):  # which leaves the guess behind
+        members.xs[i], members.us[i] = (rows[i if len(rows) == n else 0] for rows in guess)
+        r["cost"][i] = np.nan
+    arrays = members.xs, members.us, r["cost"].copy(), r["iterations"].copy()
+    found = BatchSolution(*arrays, status, batch.times(), members.K, members.k, meta)
+    return _second_starts(batch, guess, options, found, r["defect"], threads=threads)
+
+
+def _limited(options: SLQOptions, limit: int) -> SLQOptions:
+    """The options with another limit of iterations."""
+    return options if limit == options.max_iterations else replace(options, max_iterations=limit)
+
+
+def _status(batch: Batch, i: int, members: Members, o: SLQOptions) -> Status:
+    """The verdict of problem i: that of a single solve."""
+    r: Any = members.results[i]
+    code, iterations, gradient, defect = int(r["code"]), int(r["iterations"]), float(r["gradient"]), float(r["defect"])
+    if code == ENDS["converged"]:
+        return verdicts.converged(iterations, gradient, defect, o)
+    if code == COST_CONVERGED:
+        return verdicts.cost_converged(iterations, float(r["change"]), o, float(r["kkt"]))
+    if code == ENDS["max_iterations"]:
+        return verdicts.max_iterations(gradient, defect, o)
+    if code == ENDS["time_limit"]:
+        return verdicts.time_limit(iterations, gradient, defect, o)
+    if code == ENDS["precision_limit"]:
+        return verdicts.precision_limit(gradient, defect, o, float(r["kkt"]))
+    if code == NOT_POSITIVE_DEFINITE:
+        return verdicts.not_positive_definite(int(r["failed_at"]), o)
+    if code == ENDS["interrupted"]:
+        return verdicts.interrupted(iterations)
+    if code == NOT_BEGUN:
+        return Status(StatusCode.INTERRUPTED, "Interrupted before this problem was begun; it has no trajectory.")
+    return _closer(batch, i, members, o)
+
+
+def _closer(batch: Batch, i: int, members: Members, o: SLQOptions) -> Status:
+    """A verdict that names a knot: from an expansion about the last trajectory."""
+    ocp, xs, us = batch[i], members.xs[i], members.us[i]
+    with np.errstate(all="ignore"):
+        expansion = numerics_for(ocp, o.hessian).evaluator.expand(xs, us)
+    r: Any = members.results[i]
+    if int(r["code"]) == ENDS["non_finite"]:
+        return verdicts.non_finite(ocp, xs, expansion)
+    return verdicts.line_search_failed(int(r["iterations"]), float(r["gradient"]), o, ocp, expansion.lq)
+
+
+def _second_starts(
+    batch: Batch,
+    guess: tuple[Array, Array],
+    options: SLQOptions,
+    found: BatchSolution,
+    defects: Array,
+    *,
+    threads: int | None,
+) -> BatchSolution:
+    """Those whose linear gaps have blown up once more, with nonlinear ones: see :mod:`trajopt.solvers.shooting.restart`."""
+    stuck = (StatusCode.LINE_SEARCH_FAILED, StatusCode.NON_FINITE)
+    firsts = {i: found[i] for i, s in enumerate(found.status) if s.code in stuck}
+    firsts = {i: s for i, s in firsts.items() if blown_up(s, float(defects[i]), options)}
+    if not firsts:
+        return found
+    chosen = list(firsts)
+    again = [restarted(options, s, 0.0) for s in firsts.values()]
+    guesses = tuple(g[chosen] if len(g) == len(batch) else g for g in guess)
+    limits = np.array([o.max_iterations for o in again])
+    common = replace(again[0], max_iterations=options.max_iterations)
+    rest: dict[str, Any] = {"gains": found.K is not None, "threads": threads, "told": None}
+    second = in_lanes(batch.subset(chosen), guesses, common, max_iterations=limits, **rest)  # type: ignore[arg-type]
+    both: list[Solution] = [of_both(s, second[j]) for j, s in enumerate(firsts.values())]
+    status = list(found.status)
+    for i, s in zip(chosen, both, strict=True):
+        status[i] = s.status
+        found.xs[i], found.us[i], found.cost[i], found.iterations[i] = s.xs, s.us, s.cost, s.iterations
+        if found.K is not None and found.k is not None:
+            found.K[i], found.k[i] = s.K, s.k
+    meta = {**found.meta, "seconds": found.meta["seconds"] + second.meta["seconds"], "second_starts": chosen}
+    return replace(found, status=tuple(status), meta=meta)

@@ -1,0 +1,110 @@
+"""``multi_start``: one problem from many guesses, and the distinct local optima that they end in."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from trajopt.guesses.detours import detour
+from trajopt.guesses.guesses import Guess, constant_guess
+from trajopt.problem.ocp import OCP
+from trajopt.results.solution import Solution
+from trajopt.solvers.batch.batch import Batch
+from trajopt.solvers.batch.solution import BatchSolution
+from trajopt.solvers.batch.solve_batch import Told, solve_batch
+
+SAME_COST, SAME_STATE = 1e-4, 1e-2
+"""Solutions whose costs (relative) and states differ by less are one optimum."""
+
+
+class Optimum(NamedTuple):
+    """A local optimum: a solution, and which starts ended there."""
+
+    solution: Solution
+    starts: tuple[int, ...]
+
+    @property
+    def times_found(self) -> int:
+        """How often it was found."""
+        return len(self.starts)
+
+
+@dataclass(frozen=True)
+class MultiStart:
+    """optima: the distinct ones, the cheapest first, by the starts that converged. found: the solution of each start."""
+
+    optima: tuple[Optimum, ...]
+    found: BatchSolution
+
+    @property
+    def best_start(self) -> int:
+        """The first start that ended in the cheapest optimum; 0 where none converged."""
+        return min(self.optima[0].starts) if self.optima else 0
+
+    @property
+    def best(self) -> Solution:
+        """The cheapest solution that converged, else that of the first start."""
+        return self.optima[0].solution if self.optima else self.found[0]
+
+    def __repr__(self) -> str:
+        told = ", ".join(f"cost {o.solution.cost:.8g} {o.times_found} times" for o in self.optima[:5])
+        more = f", and {len(self.optima) - 5} more" if len(self.optima) > 5 else ""
+        solved = sum(o.times_found for o in self.optima)
+        return f"MultiStart({len(self.optima)} optima by {solved} of {len(self.found)} starts: {told or 'none'}{more})"
+
+
+def multi_start(
+    ocp: OCP,
+    starts: int | Sequence[Guess],
+    options: Any = None,
+    callback: Told | None = None,
+    solver: str = "slq",
+    *,
+    guess: Guess | None = None,
+    seed: int = 0,
+    threads: int | None = None,
+    check: bool = True,
+) -> MultiStart:
+    """Solve a problem from many guesses by :func:`~trajopt.solvers.batch.solve_batch.solve_batch`, whose arguments these are.
+
+    starts: guesses, or how many: then the first is ``guess`` (default x0 at every knot, zero controls), and the others are random
+    detours from it (:func:`~trajopt.guesses.detours.detour`) by the seed.
+
+    >>> import numpy as np, trajopt as to
+    >>> cart = to.FunctionMap(lambda x, u, t, p: [x[1], u[0]], 2, 1)
+    >>> step = to.SampledSystem(to.make_backend(cart, "forward_ad"), "euler")
+    >>> goals = to.residual_cost("goals", lambda x, u, t, p: [x[0] * x[0] - 1.0], cart.manifold, 1, 100.0)
+    >>> ocp = to.OCP.single_phase(step, [0.0, 0.0], 20, 0.1, [to.control_cost(1)], [goals])
+    >>> found = to.multi_start(ocp, [to.constant_guess(ocp, u) for u in np.linspace(-1.0, 1.0, 10)], solver="ilqr")
+    >>> sorted((round(float(o.solution.xs[-1, 0]), 1), o.times_found) for o in found.optima)
+    [(-1.0, 5), (1.0, 5)]
+    """
+    if isinstance(starts, int):
+        if starts < 1:
+            raise ValueError(f"starts is {starts}; it is a number of at least 1, or guesses")
+        first, rng = guess or constant_guess(ocp), np.random.default_rng(seed)
+        starts = [first, *(detour(ocp, first, rng) for _ in range(starts - 1))]
+    batch = Batch(ocp, {"x0": np.tile(ocp.x0, (len(starts), 1))})
+    found = solve_batch(batch, None, starts, options, callback, solver, gains=True, threads=threads, check=check)
+    return MultiStart(optima(found), found)
+
+
+def optima(found: BatchSolution) -> tuple[Optimum, ...]:
+    """The distinct optima among solutions that converged, the cheapest first."""
+    solved = np.flatnonzero(found.success)
+    distinct: list[tuple[int, list[int]]] = []
+    for i in solved[np.argsort(found.cost[solved], kind="stable")]:
+        same = next((starts for first, starts in distinct if _same(found, first, i)), None)
+        if same is None:
+            distinct.append((int(i), [int(i)]))
+        else:
+            same.append(int(i))
+    return tuple(Optimum(found[first], tuple(sorted(starts))) for first, starts in distinct)
+
+
+def _same(found: BatchSolution, a: int, b: int) -> bool:
+    near = abs(found.cost[a] - found.cost[b]) <= SAME_COST * max(abs(found.cost[a]), abs(found.cost[b]))
+    return bool(near and np.abs(found.xs[a] - found.xs[b]).max() <= SAME_STATE * max(1.0, np.abs(found.xs[a]).max()))

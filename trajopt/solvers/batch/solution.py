@@ -1,0 +1,63 @@
+"""The result of a batch."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from dynamics_backends.protocol import Array
+from trajopt.results.solution import Solution
+from trajopt.results.status import Status
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class BatchSolution:
+    """n trajectories, each that of a single solve; ``found[i]`` is the i-th as a :class:`~trajopt.results.solution.Solution`.
+
+    xs (n, N + 1, nx), us (n, N, nu), cost (n,), iterations (n,); times (n or 1, N + 1) [s]. status: of each.
+    K (n, N, nu, ndx), k (n, N, nu): feedback gains and last feed-forward steps, where they were asked for. K and k of a problem
+    whose start is not finite are zero, its trajectory is the guess.
+    meta: solver, options, seconds of the whole, and how the work was shared.
+    """
+
+    xs: Array
+    us: Array
+    cost: Array
+    iterations: Array
+    status: tuple[Status, ...]
+    times: Array
+    K: Array | None = None
+    k: Array | None = None
+    meta: Mapping[str, Any] = field(default_factory=dict)
+
+    def __len__(self) -> int:
+        return len(self.status)
+
+    @cached_property
+    def success(self) -> Array:
+        """(n,) whether each was solved."""
+        return np.array([s.success for s in self.status])
+
+    @property
+    def messages(self) -> list[str]:
+        """What the status of each says."""
+        return [str(s) for s in self.status]
+
+    def __getitem__(self, i: int) -> Solution:
+        K = np.zeros((*self.us.shape[1:], 0)) if self.K is None else self.K[i]
+        k = np.zeros(self.us.shape[1:]) if self.k is None else self.k[i]
+        times = self.times[i if len(self.times) == len(self) else 0]
+        numbers = float(self.cost[i]), int(self.iterations[i])
+        return Solution(self.xs[i], self.us[i], K, k, self.status[i], *numbers, (), times, dict(self.meta))
+
+    def __iter__(self) -> Iterator[Solution]:
+        return (self[i] for i in range(len(self)))
+
+    def __repr__(self) -> str:
+        ends = ", ".join(f"{count} {code}" for code, count in Counter(str(s.code) for s in self.status).most_common())
+        return f"BatchSolution({len(self)} problems: {ends})"

@@ -1,0 +1,129 @@
+"""``solve_batch``: one call for many problems of one structure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, replace
+from typing import Any
+
+import numpy as np
+
+from dynamics_backends.protocol import Array
+from trajopt.guesses.guesses import Guess, constant_guess
+from trajopt.problem.ocp import OCP
+from trajopt.solvers.batch.batch import Batch
+from trajopt.solvers.batch.solution import BatchSolution
+from trajopt.solvers.options import SLQOptions
+from trajopt.solvers.registry import chosen_options
+from trajopt.solvers.shooting.newton_point import filtered
+from trajopt.stage.engine import is_compiled
+from trajopt.stage.evaluation import StageEvaluator
+from trajopt.stage.start import starting
+from trajopt.validation.validation import require_valid
+
+Told = Callable[[int, int], None]
+"""Called now and then with the number of problems that have ended, and that of all; may raise KeyboardInterrupt to stop."""
+
+
+def solve_batch(
+    ocp: OCP | Batch | Sequence[OCP],
+    batch: Mapping[str, Any] | None = None,
+    guess: Guess | Sequence[Guess] | None = None,
+    options: Any = None,
+    callback: Told | None = None,
+    solver: str = "slq",
+    *,
+    gains: bool = False,
+    threads: int | None = None,
+    check: bool = True,
+) -> BatchSolution:
+    """Solve many problems that differ in numbers only; each solution is that of :func:`trajopt.solve`.
+
+    ocp: the problem whose values change, or a :class:`~trajopt.solvers.batch.batch.Batch`, or problems one by one. batch: the
+    values, as in :class:`~trajopt.solvers.batch.batch.Batch`. guess: one for all, (n, N + 1, nx) and (n, N, nu), or one for each;
+    default each problem's x0 at every knot, and zero controls. options, solver: as in :func:`trajopt.solve`. callback: told how
+    many are done. gains: whether K and k are asked for. threads: default TRAJOPT_THREADS, else the number of processors. check:
+    look for mistakes in the first problem.
+
+    SLQ and its relatives (slq, ilqr, gnms, fddp) solve compiled problems without constraints in lanes: one problem in each lane of
+    the vector unit, groups of lanes on threads, nothing of Python inside.  Their time_limit counts what a problem's whole group
+    takes. Other solvers, and constrained problems, are solved one by one, in processes where that is worth it; ``meta["how"]``
+    tells. A problem that fails has a status that says so, and stops nobody else; Ctrl-C returns what is finished, the others are
+    "interrupted".
+
+    Raises ValueError for values that do not fit, for problems of different structures and for what is wrong with the first problem,
+    UnknownName for a value that nothing has.
+
+    >>> import numpy as np, trajopt as to
+    >>> cart = to.FunctionMap(lambda x, u, t, p: [x[1], u[0]], 2, 1)
+    >>> step = to.SampledSystem(to.make_backend(cart, "forward_ad"), "euler")
+    >>> goal = to.state_cost(cart.manifold, [1.0, 0.0], 1e4, name="goal")
+    >>> ocp = to.OCP.single_phase(step, [0.0, 0.0], 20, 0.1, [to.control_cost(1)], [goal])
+    >>> found = to.solve_batch(ocp, {"goal.reference": [[1.0, 0.0], [2.0, 0.0], [3.0, 0.0]]})
+    >>> found.success.all(), found.xs[:, -1, 0].round(1)
+    (np.True_, array([1., 2., 3.]))
+    """
+    problems = _batch_of(ocp, batch)
+    name, chosen = chosen_options(solver, options)
+    guesses = _guesses_of(problems, guess)
+    if check:
+        _check_first(problems, guesses)
+    told = None if callback is None else (lambda done: callback(done, len(problems)))
+    with starting("compiled"):
+        if _fits_lanes(problems.ocp, chosen):
+            from trajopt.solvers.batch.lanes import in_lanes
+
+            found = in_lanes(problems, guesses, chosen, gains=gains, threads=threads, told=told)
+            how = "lanes"
+        else:
+            from trajopt.solvers.batch.processes import in_processes
+
+            found = in_processes(problems, guesses, chosen, name, gains=gains, threads=threads, told=told)
+            how = found.meta["how"]
+    meta = {**found.meta, "problem": problems.ocp.name, "solver": name, "options": asdict(chosen), "how": how}
+    return replace(found, meta=meta)
+
+
+def _batch_of(ocp: OCP | Batch | Sequence[OCP], values: Mapping[str, Any] | None) -> Batch:
+    if isinstance(ocp, OCP):
+        if values is None:
+            raise ValueError("one problem is no batch: give the values that differ, or take to.solve")
+        return Batch(ocp, values)
+    if values is not None:
+        raise ValueError("values go with one problem; these are problems that have values of their own")
+    return ocp if isinstance(ocp, Batch) else Batch.of(ocp)
+
+
+def _fits_lanes(ocp: OCP, options: Any) -> bool:
+    """Whether kernels/batch.h has all that the solver does."""
+    if type(options) is not SLQOptions or ocp.constraints() or filtered(ocp, options) or not is_compiled(ocp):
+        return False
+    return StageEvaluator(ocp, options.hessian, "auto").compiled
+
+
+def _guesses_of(batch: Batch, guess: Guess | Sequence[Guess] | None) -> tuple[Array, Array]:
+    """xs (n or 1, N + 1, nx), us (n or 1, N, nu)."""
+    ocp, n = batch.ocp, len(batch)
+    if guess is None:
+        x0 = batch.x0()
+        return np.repeat(x0[:, None], ocp.horizon + 1, axis=1), constant_guess(ocp).us[None]
+    if not isinstance(guess, Guess):
+        if len(guess) != n:
+            raise ValueError(f"there are {len(guess)} guesses for {n} problems")
+        guess = Guess(np.array([g.xs for g in guess]), np.array([g.us for g in guess]))
+    xs, us = (np.array(a, dtype=float) for a in guess)
+    xs, us = (a[None] if a.ndim == 2 else a for a in (xs, us))
+    for what, rows, shape in (("xs", xs, (ocp.horizon + 1, ocp.manifold.nx)), ("us", us, (ocp.horizon, ocp.nu))):
+        if rows.shape[1:] != shape or len(rows) not in (1, n):
+            raise ValueError(
+                f"{what} of the guess has shape {rows.shape}; expected {shape}, or {(n, *shape)} for all problems"
+            )
+    return xs, us
+
+
+def _check_first(batch: Batch, guesses: tuple[Array, Array]) -> None:
+    """Raises InvalidProblem for the first problem whose x0 is finite: one that is not has a status of its own."""
+    finite = np.isfinite(batch.x0()).all(axis=1)
+    i = int(np.argmax(finite))
+    if finite[i]:
+        require_valid(batch[i], Guess(*(rows[i if len(rows) == len(batch) else 0] for rows in guesses)))

@@ -1,0 +1,74 @@
+"""Whether problems have one structure: what is compiled of them is the same, and they differ in numbers only."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+
+from dynamics_backends.compiled.interface.libraries import alike
+from trajopt.problem.ocp import OCP, Phase
+
+
+def require_alike(ocps: Sequence[OCP]) -> None:
+    """Raises ValueError that names the first problem that differs in structure from the first of all, and how."""
+    first = ocps[0]
+    seen = {id(first)}
+    for i, ocp in enumerate(ocps):
+        if id(ocp) in seen:
+            continue
+        seen.add(id(ocp))
+        difference = next(differences(first, ocp), None)
+        if difference is not None:
+            raise ValueError(
+                f"problem {i} of the batch differs in structure from problem 0: {difference}; "
+                "solve problems of another structure in a batch of their own"
+            )
+
+
+def differences(a: OCP, b: OCP) -> Iterator[str]:
+    """How a problem b differs in structure from a."""
+    yield from _unequal("states", a.manifold.tangent_names, b.manifold.tangent_names)
+    yield from _unequal("controls", a.nu, b.nu)
+    yield from _unequal("phases", len(a.phases), len(b.phases))
+    yield from _unequal("bounds on the controls", a.control_bounds is not None, b.control_bounds is not None)
+    for i, (p, q) in enumerate(zip(a.phases, b.phases, strict=False)):
+        yield from (f"in phase {i}, {difference}" for difference in _of_phases(p, q))
+    yield from _of_parts("terminal cost terms", a.terminal, b.terminal)
+    yield from _of_parts("terminal constraints", a.terminal_constraints, b.terminal_constraints)
+
+
+def _of_phases(p: Phase, q: Phase) -> Iterator[str]:
+    yield from _unequal("knots", p.knots, q.knots)
+    yield from _unequal("parameters of the dynamics", _sizes(p.parameters), _sizes(q.parameters))
+    if p.dynamics is not q.dynamics:
+        own, other = p.dynamics.sampling, q.dynamics.sampling
+        if own is None or other is None:
+            yield "the dynamics are maps of one's own; give all problems the same object"
+        else:
+            yield from _unequal("scheme of integration", own.scheme, other.scheme)
+            yield from _unequal("substeps", own.substeps, other.substeps)
+            yield from _unequal("derivatives", own.called.name, other.called.name)
+            yield from _unequal("engine", own.called.engine, other.called.engine)
+            if not alike(own.called.map, other.called.map):
+                yield "the dynamics are other ones (of the same robot, other inertias are a value if they are parameters)"
+    yield from _of_parts("cost terms", p.terms, q.terms)
+    yield from _of_parts("constraints", p.constraints, q.constraints)
+
+
+def _of_parts(kind: str, a: Sequence[Any], b: Sequence[Any]) -> Iterator[str]:
+    yield from _unequal(kind, [part.name for part in a], [part.name for part in b])
+    for p, q in zip(a, b, strict=False):
+        yield from _unequal(f"parameters of {p.name!r}", _sizes(p.parameters), _sizes(q.parameters))
+        if p.residual is not q.residual and not alike(p.residual, q.residual):
+            yield f"the residual of {p.name!r} is another function"
+
+
+def _sizes(parameters: Any) -> list[tuple[str, int]]:
+    return [(name, np.shape(value)[-1]) for name, value in parameters.items()]
+
+
+def _unequal(what: str, a: Any, b: Any) -> Iterator[str]:
+    if a != b:
+        yield f"{what}: {b} instead of {a}"

@@ -1,0 +1,147 @@
+"""Reading a study: scalars as a table of pandas, trajectories as arrays of NumPy or item by item for torch."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from dynamics_backends.protocol import Array
+from trajopt.sweeps.dataset import MARK, opened
+from trajopt.sweeps.extra import require
+from trajopt.sweeps.rows import SCALARS
+
+
+class Trajectories(NamedTuple):
+    """rows (m,), times (m, N + 1), xs (m, N + 1, nx), us (m, N, nu); NaN behind the last knot of a shorter one."""
+
+    rows: Array
+    times: Array
+    xs: Array
+    us: Array
+
+
+@dataclass(frozen=True)
+class Sweep:
+    """The study in a folder, finished or not; rows that are not there yet are left out.
+
+    folder: of the study. Raises FileNotFoundError, ForeignDataset where it holds something else.
+    """
+
+    folder: Path
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "folder", Path(self.folder))
+        _ = self.group
+
+    @cached_property
+    def group(self) -> Any:
+        """The zarr group, read-only."""
+        return opened(self.folder)
+
+    @property
+    def study(self) -> Mapping[str, Any]:
+        """What the rows are functions of: the problem, the variations, the seed, the solver."""
+        return self.group.attrs["study"]
+
+    @property
+    def sessions(self) -> Sequence[Mapping[str, str]]:
+        """The versions of what computed, by session."""
+        return self.group.attrs["sessions"]
+
+    @property
+    def finished(self) -> Array:
+        """The rows that are there (m,)."""
+        return np.flatnonzero(self.group[MARK][:]) if MARK in self.group else np.zeros(0, dtype=int)
+
+    @property
+    def keys(self) -> list[str]:
+        """The keys that are varied."""
+        return list(self.study["vary"])
+
+    def values(self, key: str) -> Array:
+        """The values of a varied key in the finished rows, (m,) or (m, k)."""
+        return self.group[f"vary/{key}"][:][self.finished]
+
+    def scalars(self) -> Any:
+        """A pandas.DataFrame: a line for each finished row, the varied values, then those of
+        :data:`~trajopt.sweeps.rows.SCALARS` and the session.
+
+        A key whose values are lists has a column for each entry: key[0], key[1], ...
+        """
+        pandas = require("pandas")
+        rows = self.finished
+        columns: dict[str, Any] = {}
+        for key in self.keys if len(rows) else ():
+            columns |= by_entry(key, self.values(key))
+        columns |= {name: self.group[name][:][rows] if len(rows) else [] for name in (*SCALARS, "session")}
+        return pandas.DataFrame(columns, index=pandas.Index(rows, name="row"))
+
+    def trajectories(self, rows: Sequence[int] | None = None, success: bool = True) -> Trajectories:
+        """The trajectories of rows, default all finished ones; success: only of those that were solved."""
+        chosen = self._chosen(rows, success)
+        if not len(chosen) or "xs" not in self.group:  # none was solved
+            return Trajectories(chosen, np.zeros((0, 0)), np.zeros((0, 0, 0)), np.zeros((0, 0, 0)))
+        found = [self.group[name].oindex[chosen] for name in ("times", "xs", "us")]
+        return Trajectories(chosen, *found)
+
+    def items(self, rows: Sequence[int] | None = None, success: bool = True) -> Items:
+        """The rows one by one, read when they are asked for: a dataset for torch.utils.data.DataLoader."""
+        return Items(self.folder, tuple(map(int, self._chosen(rows, success))))
+
+    def _chosen(self, rows: Sequence[int] | None, success: bool) -> Array:
+        there = self.finished
+        if rows is not None:
+            missing = np.setdiff1d(rows, there)
+            if len(missing):
+                raise IndexError(f"row {missing[0]} is not among the {len(there)} finished rows of {self.folder}")
+            there = np.asarray(rows, dtype=int)
+        return there[self.group["success"][:][there]] if success and len(there) else there
+
+
+@dataclass(frozen=True)
+class Items:
+    """Rows of a study by number, as torch asks for them: ``len``, and items that are mappings of NumPy arrays.
+
+    An item has row, times (N + 1,), xs (N + 1, nx), us (N, nu), cost, and by key the varied values that are numbers.
+    It can be pickled, so that the workers of a DataLoader read for themselves.
+    """
+
+    folder: Path | str | os.PathLike[str]
+    rows: tuple[int, ...]
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def __getitem__(self, i: int) -> dict[str, Any]:
+        row = self.rows[i]
+        group = self._group
+        knots = int(group["knots"][row])
+        item = {"row": row, "cost": float(group["cost"][row])}
+        item |= {name: group[name][row, : knots + 1] for name in ("times", "xs")} | {"us": group["us"][row, :knots]}
+        return item | {key: values[row] for key, values in self._varied.items()}
+
+    @cached_property
+    def _group(self) -> Any:
+        return opened(Path(self.folder))
+
+    @cached_property
+    def _varied(self) -> dict[str, Array]:
+        found = {key: self._group[f"vary/{key}"][:] for key in self._group.attrs["study"]["vary"]}
+        return {key: values for key, values in found.items() if values.dtype.kind in "bif"}
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"folder": self.folder, "rows": self.rows}
+
+
+def by_entry(key: str, values: Array) -> dict[str, Array]:
+    """The columns of a varied key: its values, or one column for each entry of lists."""
+    if values.ndim == 1:
+        return {key: values}
+    flat = values.reshape(len(values), -1)
+    return {f"{key}[{i}]": flat[:, i] for i in range(flat.shape[1])}

@@ -1,0 +1,154 @@
+"""Solving some rows of a study: what a worker does.
+
+A row never stops another one: a problem that cannot be built, an error within a solve, a solve that does not converge are results
+with a reason.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from dynamics_backends.protocol import Array
+from trajopt.guesses.guesses import Guess
+from trajopt.problem.ocp import OCP
+from trajopt.results.solution import Solution
+from trajopt.results.status import StatusCode
+from trajopt.solvers.registry import solve
+from trajopt.sweeps.variation import Variations
+from trajopt.validation.validation import InvalidProblem, errors_of
+
+ERROR, DIED = "error", "died"
+"""Statuses beside those of solvers: the row raised an error; the process that solved it died."""
+SCALARS: dict[str, type] = {
+    "status": str,
+    "success": bool,
+    "reason": str,
+    "cost": float,
+    "iterations": int,
+    "kkt": float,
+    "violation": float,
+    "solve_time": float,
+    "knots": int,
+}
+"""What is kept of each row beside its values and arrays."""
+
+
+MOST_KINDS, LOOKED_AT = 64, 1000
+"""So many kinds of rows are made ready beforehand, and so many rows are looked at to find them."""
+
+
+class SweepProblem(NamedTuple):
+    """What a row solves: a problem, a guess (default x0, no control), a solver and its options (default those of the study).
+
+    finish: makes of a solution the one to keep, for problems that are solved again until they stand.
+    """
+
+    ocp: OCP
+    guess: Guess | None = None
+    solver: str | None = None
+    options: Any = None
+    finish: Callable[[Solution], Solution] | None = None
+
+
+Make = Callable[..., "OCP | tuple[OCP, Guess] | SweepProblem"]
+"""From the values of a row, as keyword arguments, to its problem."""
+
+
+@dataclass(frozen=True)
+class Study:
+    """What the rows of a study are functions of. gains: whether feedback is kept too."""
+
+    make: Make
+    variations: Variations
+    solver: str | None = None
+    options: Any = None
+    gains: bool = False
+
+    def problem(self, row: int) -> SweepProblem:
+        """The problem of a row. Raises what the function that makes it raises."""
+        made = self.make(**self.variations.values(row))
+        if isinstance(made, OCP):
+            made = SweepProblem(made)
+        problem = made if isinstance(made, SweepProblem) else SweepProblem(*made)
+        if problem.solver is None and problem.options is None:
+            problem = problem._replace(solver=self.solver, options=self.options)
+        return problem
+
+
+class Result(NamedTuple):
+    """A row that is finished: numbers and texts by name, and arrays by name, whose first axes may differ between rows."""
+
+    row: int
+    scalars: dict[str, Any]
+    arrays: dict[str, Array] = {}  # noqa: RUF012
+
+
+def solve_rows(study: Study, rows: Sequence[int]) -> list[Result]:
+    """The results of rows, in their order."""
+    return list(results(study, rows))
+
+
+def results(study: Study, rows: Sequence[int]) -> Iterator[Result]:
+    """The results of rows, each as it comes."""
+    for row in rows:
+        began = time.perf_counter()
+        try:
+            solution = solved(study.problem(row))
+            yield result(row, solution, study.gains)
+        except Exception as error:
+            yield failed(row, ERROR, f"{type(error).__name__}: {error}", time.perf_counter() - began)
+
+
+def solved(problem: SweepProblem) -> Solution:
+    """The solution of a problem. Raises InvalidProblem; doubts are not looked for: one problem of a study tells them."""
+    errors = errors_of(problem.ocp, problem.guess)
+    if errors:
+        raise InvalidProblem(errors)
+    solution = solve(problem.ocp, problem.guess, problem.options, solver=problem.solver, check=False)
+    return solution if problem.finish is None else problem.finish(solution)
+
+
+def result(row: int, solution: Solution, gains: bool) -> Result:
+    """What is kept of a solution. Raises KeyboardInterrupt for one that was interrupted: its row is not finished."""
+    status = solution.status
+    if status.code is StatusCode.INTERRUPTED:
+        raise KeyboardInterrupt
+    last = solution.history[-1] if solution.history else None
+    values = (
+        str(status.code),
+        bool(status.success),
+        status.message,
+        solution.cost,
+        solution.iterations,
+        np.nan if status.kkt is None else status.kkt,
+        np.nan if last is None else max(last.defect, last.constraint_violation),
+        solution.meta["solve_time"],
+        len(solution.us),
+    )
+    arrays = {"times": solution.times, "xs": solution.xs, "us": solution.us}
+    return Result(row, dict(zip(SCALARS, values, strict=True)), arrays | ({"K": solution.K} if gains else {}))
+
+
+def failed(row: int, status: str, reason: str, seconds: float = np.nan) -> Result:
+    """A row without a solution."""
+    empty = {name: np.nan if kind is float else kind() for name, kind in SCALARS.items()}
+    return Result(row, {**empty, "status": status, "reason": reason, "solve_time": seconds})
+
+
+def kinds(study: Study, n: int) -> list[list[int]]:
+    """The first rows of each combination of texts and truths that are chosen from: what may need code of its own.
+
+    Numbers change no code. Of many combinations the first ones are given.
+    """
+    found: dict[tuple[Any, ...], list[int]] = {}
+    for row in range(min(n, LOOKED_AT)):
+        values = study.variations.values(row).values()
+        kind = tuple(v for v in values if isinstance(v, (str, bool)))
+        if kind in found or len(found) < MOST_KINDS:
+            found.setdefault(kind, []).append(row)
+    return list(found.values())

@@ -1,0 +1,188 @@
+"""Which values of a study are varied, and how they are drawn.
+
+The value of a key in row i is a function of (seed, key, i) alone: each draw has a generator of its own,
+
+    rng = default_rng([seed, crc32(key), d]),    d = i // K,
+
+whatever was drawn before it, and by whom. K is the number of combinations of the keys that are crossed (``each``): rows
+K d, ..., K d + K - 1 share the other values, so that solvers, for example, are compared on the same problems; K = 1 without them.
+
+A variation as a text, as command lines and files give it:
+
+| text | a value is |
+|---|---|
+| uniform(low, high) | between numbers, or entry by entry between lists |
+| log_uniform(low, high) | the same in the logarithm |
+| normal(mean, deviation) | normally distributed, entry by entry |
+| integers(low, high) | a whole number, both ends among them |
+| choices(a, b, ...), or a, b, ... | one of these, all equally likely |
+| each(a, b, ...) | each of these in turn, crossed with the other keys |
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import tomllib
+import zlib
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from dynamics_backends.names import unknown_name
+
+_Draw = Callable[[np.random.Generator, Any, Any], Any]
+_RANGES: dict[str, _Draw] = {
+    "uniform": lambda rng, low, high: rng.uniform(low, high),
+    "log_uniform": lambda rng, low, high: np.exp(rng.uniform(np.log(low), np.log(high))),
+    "normal": lambda rng, mean, deviation: rng.normal(mean, deviation),
+    "integers": lambda rng, low, high: rng.integers(np.asarray(low), np.asarray(high), endpoint=True),
+}
+LISTS = ("choices", "each")
+"""Kinds whose arguments are the values themselves."""
+
+
+@dataclass(frozen=True)
+class Variation:
+    """How one value is drawn: the kind, see the module's table, and its arguments, plain values.
+
+    >>> Variation.parse("uniform([0, 1], [1, 2])")
+    Variation(kind='uniform', arguments=([0, 1], [1, 2]))
+    >>> str(Variation.parse("slq, ddp"))
+    'choices("slq", "ddp")'
+
+    Raises UnknownName for another kind, ValueError for arguments that do not fit it.
+    """
+
+    kind: str
+    arguments: tuple[Any, ...]
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "arguments", tuple(map(_plain, self.arguments)))
+        if self.kind not in (*_RANGES, *LISTS):
+            raise unknown_name("variation", self.kind, (*_RANGES, *LISTS))
+        if self.kind in _RANGES:
+            self._check_range()
+        elif not self.arguments:
+            raise ValueError(f"{self.kind}() has nothing to choose from; give some values")
+
+    def _check_range(self) -> None:
+        names = "mean and a deviation" if self.kind == "normal" else "low and a high end"
+        if len(self.arguments) != 2:
+            raise ValueError(f"{self} has {len(self.arguments)} arguments; give a {names}")
+        try:
+            low, high = np.broadcast_arrays(*(np.asarray(a, dtype=float) for a in self.arguments))
+        except ValueError as error:
+            raise ValueError(f"{self}: give a {names}, numbers or lists of one length") from error
+        ends = {
+            "normal": (high >= 0, "a deviation of at least 0"),
+            "log_uniform": ((low > 0) & (low <= high), "positive ends, the lower one first"),
+        }
+        good, expected = ends.get(self.kind, (low <= high, "the lower end first"))
+        if not (np.isfinite(low) & np.isfinite(high) & good).all():
+            raise ValueError(f"{self}: expected finite numbers, {expected}")
+        if self.kind == "integers" and not ((low % 1 == 0) & (high % 1 == 0)).all():
+            raise ValueError(f"{self}: expected whole numbers")
+
+    @classmethod
+    def parse(cls, text: str) -> Variation:
+        """The variation that a text stands for."""
+        call = re.fullmatch(r"\s*([A-Za-z_]+)\s*\((.*)\)\s*", text, re.S)
+        kind, items = (call[1], call[2]) if call else ("choices", text)
+        return cls(kind, tuple(map(_value, _split(items))))
+
+    @classmethod
+    def of(cls, given: Variation | str | Sequence[Any]) -> Variation:
+        """A variation as it is, from its text, or choices from a list."""
+        if isinstance(given, str):
+            return cls.parse(given)
+        return given if isinstance(given, Variation) else cls("choices", tuple(given))
+
+    def drawn(self, rng: np.random.Generator) -> Any:
+        """A value, plain: a number, a text, a list of them."""
+        if self.kind in LISTS:
+            return self.arguments[int(rng.integers(len(self.arguments)))]
+        ends = (int_ends if self.kind == "integers" else float_ends)(self.arguments)
+        return _plain(_RANGES[self.kind](rng, *ends))
+
+    def __str__(self) -> str:
+        return f"{self.kind}({', '.join(map(_text, self.arguments))})"
+
+
+def float_ends(arguments: tuple[Any, ...]) -> list[Any]:
+    """The arguments of a range as arrays of numbers."""
+    return [np.asarray(a, dtype=float) for a in arguments]
+
+
+def int_ends(arguments: tuple[Any, ...]) -> list[Any]:
+    """The arguments of a range as arrays of whole numbers."""
+    return [np.asarray(a).astype(np.int64) for a in arguments]
+
+
+class Variations:
+    """The variations of a study, by key, and the seed they are drawn with. Raises ValueError for a seed below 0."""
+
+    def __init__(self, vary: Mapping[str, Variation | str | Sequence[Any]], seed: int = 0) -> None:
+        if seed < 0:
+            raise ValueError(f"seed = {seed}: expected a whole number of at least 0")
+        self.by_key = {key: Variation.of(given) for key, given in vary.items()}
+        self.seed = seed
+        self.crossed = {key: v.arguments for key, v in self.by_key.items() if v.kind == "each"}
+        self.combinations = prod(map(len, self.crossed.values()))
+
+    def values(self, row: int) -> dict[str, Any]:
+        """The value of each key in a row."""
+        draw, number = divmod(row, self.combinations)
+        values = {}
+        for key, variation in self.by_key.items():
+            if key in self.crossed:
+                number, k = divmod(number, len(self.crossed[key]))
+                values[key] = self.crossed[key][k]
+            else:
+                values[key] = variation.drawn(np.random.default_rng([self.seed, zlib.crc32(key.encode()), draw]))
+        return values
+
+    def described(self) -> dict[str, str]:
+        """The variations as texts."""
+        return {key: str(variation) for key, variation in self.by_key.items()}
+
+
+def _plain(value: Any) -> Any:
+    """NumPy's arrays and numbers as Python's, tuples as lists."""
+    if isinstance(value, (np.ndarray, np.generic)):
+        return value.tolist()
+    return [_plain(v) for v in value] if isinstance(value, (list, tuple)) else value
+
+
+def _split(text: str) -> list[str]:
+    """The parts of a text between commas that stand outside of brackets and quotes."""
+    parts, depth, quote = [""], 0, ""
+    for character in text:
+        if quote:
+            quote = "" if character == quote else quote
+        elif character in "\"'":
+            quote = character
+        depth += (character in "[{(") - (character in "]})") if not quote else 0
+        if character == "," and not depth and not quote:
+            parts.append("")
+        else:
+            parts[-1] += character
+    return [part for part in map(str.strip, parts) if part]
+
+
+def _value(text: str) -> Any:
+    """A value in TOML; a text that is none is taken as it stands."""
+    try:
+        return tomllib.loads(f"value = {text}")["value"]
+    except tomllib.TOMLDecodeError:
+        return text
+
+
+def _text(value: Any) -> str:
+    """The inverse of :func:`_value`."""
+    if isinstance(value, list):
+        return f"[{', '.join(map(_text, value))}]"
+    return json.dumps(value, ensure_ascii=False) if isinstance(value, (str, bool)) else repr(value)
