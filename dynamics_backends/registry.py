@@ -16,10 +16,12 @@ from dynamics_backends.methods.complex_step import ComplexStep
 from dynamics_backends.methods.finite_difference import CentralDifference, FiniteDifference
 from dynamics_backends.methods.forward_ad import ForwardAD, StructuredAD
 from dynamics_backends.names import unknown_name
-from dynamics_backends.protocol import DynamicsBackend, HasDriver, HasPartials, Map
+from dynamics_backends.protocol import DynamicsBackend, HasDriver, HasPartials, Map, NeedsScheme, unwrapped
 from dynamics_backends.rigid_body.passes.drivers import run
 
 ENGINES = ("compiled", "numpy", "auto")
+_READY = "ready"
+"""What :func:`at_once` evaluates with."""
 DEFAULT_ENGINE = "auto"
 """Compiled wherever this machine has a C compiler."""
 _LOG = logging.getLogger(__name__)
@@ -32,7 +34,11 @@ def _numeric(method: Callable[..., DynamicsBackend], map: Map, engine: str, **op
 
 def _analytic(map: Map, engine: str, **options: Any) -> DynamicsBackend:
     """The closed form is the map's own; the engine serves the recursions inside, or a map without them as a whole."""
-    if engine == "numpy" or isinstance(map, HasDriver) or not isinstance(map, HasPartials):
+    if engine == "compiled" and isinstance(map, NeedsScheme):
+        from dynamics_backends.compiled.sources.stepped_analytic import SteppedAnalytic
+
+        return SteppedAnalytic(map, **options)  # type: ignore[arg-type]
+    if engine != "compiled" or isinstance(map, HasDriver) or not isinstance(map, HasPartials):
         return Analytic.of(on_engine(map, engine), **options)
     from dynamics_backends.compiled.sources.traced_analytic import TracedAnalytic
 
@@ -40,7 +46,7 @@ def _analytic(map: Map, engine: str, **options: Any) -> DynamicsBackend:
 
 
 def _casadi_ad(map: Map, engine: str, **options: Any) -> DynamicsBackend:
-    if engine == "numpy":
+    if engine != "compiled":
         from dynamics_backends.methods.casadi_ad import CasadiAD
 
         return CasadiAD(map, **options)
@@ -98,10 +104,19 @@ def same_method(backend: DynamicsBackend, map: Map) -> DynamicsBackend:
     return make_backend(map, backend.name, engine=backend.engine, **getattr(backend, "options", {}))
 
 
+def at_once(backend: DynamicsBackend) -> DynamicsBackend:
+    """The same method on the same map without a compiler: NumPy, and the loops that were built with the installation."""
+    options = getattr(backend, "options", {})
+    found = METHODS[backend.name](unwrapped(backend.map), _READY, **options)
+    found.engine = "numpy"
+    found.options = options  # type: ignore[attr-defined]
+    return found
+
+
 def on_engine(map: Map, engine: str) -> Map:
     """The map evaluated by an engine, compiled or numpy; the map itself for numpy."""
-    if engine == "numpy":
-        return map.with_driver(run) if isinstance(map, HasDriver) else map
+    if engine != "compiled":
+        return map.with_driver(run if engine == "numpy" else _ready_driver()) if isinstance(map, HasDriver) else map
     if isinstance(map, HasDriver):
         return map.with_driver(shared_driver())
     from dynamics_backends.compiled.sources.traced_map import TracedMap
@@ -115,6 +130,13 @@ def shared_driver(tier: str = "auto") -> Any:
     from dynamics_backends.compiled.loops.driver import CompiledDriver
 
     return CompiledDriver(tier)
+
+
+@lru_cache(maxsize=1)
+def _ready_driver() -> Any:
+    from dynamics_backends.compiled.loops.ready import ReadyLoops
+
+    return ReadyLoops()
 
 
 def kinematics_of(model: Any, frame: int) -> Callable[[Any], Any]:

@@ -132,6 +132,9 @@ def atan2(y: Scalar, x: Scalar) -> Scalar:
 
 def stack(components: Sequence[Scalar]) -> Rows:
     """Rows made of a list of scalars; plain numbers among them are broadcast to the batch."""
+    shape = getattr(components[0], "shape", None) if components else None
+    if all(type(c) is np.ndarray and c.shape == shape for c in components):
+        return np.array(components) if components else np.zeros((0, 1))
     for c in components:
         if hasattr(c, "is_symbolic"):
             import casadi
@@ -139,7 +142,7 @@ def stack(components: Sequence[Scalar]) -> Rows:
             return casadi.vertcat(*components)
         if hasattr(c, "stack"):
             return type(c).stack(components)
-    return np.stack(np.broadcast_arrays(*components)) if components else np.zeros((0, 1))
+    return np.stack(np.broadcast_arrays(*components))
 
 
 def concatenate(parts: Sequence[Rows]) -> Rows:

@@ -17,6 +17,7 @@ PROBLEMS = {
     "contour_following": "problems.arms.contour_following",
     "double_pendulum": "problems.textbook.double_pendulum",
     "four_bar": "problems.textbook.four_bar",
+    "free_gait": "problems.legged.free_gait",
     "lifting": "problems.arms.lifting",
     "multi_pendulum": "problems.textbook.multi_pendulum",
     "quadruped_gait": "problems.legged.quadruped_gait",

@@ -11,7 +11,8 @@ import warnings
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, fields
 from functools import cached_property
-from typing import Literal, NamedTuple
+from pathlib import Path
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
@@ -19,7 +20,7 @@ from dynamics_backends.protocol import Array, DynamicsBackend, Map
 from dynamics_backends.rigid_body.batched import frame_placement
 from dynamics_backends.rigid_body.mjcf.source import MJCFWarning
 from dynamics_backends.rigid_body.model.model import STANDARD_GRAVITY, Model
-from problems.robots import load_robot
+from problems.robots import is_path, load_robot
 from trajopt import OCP, Guess, SampledSystem, Solution, constant_guess
 from trajopt.problem.residuals import LinkPoint
 from trajopt.validation.broken_limits import BrokenLimit
@@ -185,7 +186,7 @@ def load_fixed_base(robot: str, mimic: str = "free", locked: Iterable[str] | Map
 
     Raises UnknownName, ModuleNotFoundError, FileNotFoundError, URDFError, MJCFError.
     """
-    return load_robot(robot, base="fixed", mimic=mimic, locked=locked)
+    return _loaded(robot, base="fixed", mimic=mimic, locked=locked)
 
 
 def load_floating_base(robot: str) -> Model:
@@ -194,12 +195,40 @@ def load_floating_base(robot: str) -> Model:
     An MJCF without gravity gets the standard one, with an MJCFWarning. Raises UnknownName, ModuleNotFoundError, FileNotFoundError,
     URDFError, MJCFError.
     """
-    model = load_robot(robot, base="floating")
+    model = _loaded(robot, base="floating")
     if model.gravity.any():
         return model
     told = f"{model.name} has no gravity in its file, and what stands needs a weight: {-STANDARD_GRAVITY[2]:g} m/s^2 are taken"
     warnings.warn(told, MJCFWarning, stacklevel=2)
     return model.replace(gravity=STANDARD_GRAVITY, notes=(told, *model.notes))
+
+
+_RECENT: dict[str, tuple[Model, list[warnings.WarningMessage]]] = {}
+MOST_RECENT = 8
+"""Robots that are kept."""
+
+
+def _loaded(robot: str, **options: Any) -> Model:
+    """The robot; one that was loaded before is the same object, with the same warnings: what is made for it is made once.
+
+    An MJCF, which may include other files, is read each time.
+    """
+    path = Path(robot).expanduser() if is_path(robot) else None
+    if path is not None and (path.suffix != ".urdf" or not path.is_file()):
+        return load_robot(robot, **options)
+    state = None if path is None else (path.stat().st_mtime_ns, path.stat().st_size)
+    key = repr((robot, sorted(options.items()), state))
+    if key not in _RECENT:
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            model = load_robot(robot, **options)
+        while len(_RECENT) >= MOST_RECENT:
+            del _RECENT[next(iter(_RECENT))]
+        _RECENT[key] = model, caught
+    model, told = _RECENT[key]
+    for w in told:
+        warnings.warn_explicit(w.message, w.category, w.filename, w.lineno)
+    return model
 
 
 def position_of(model: Model, frame: str, q: Array) -> Array:

@@ -1,12 +1,14 @@
 """Settings of the whole suite; they must stand before the first import of numpy and matplotlib."""
 
 import os
+from pathlib import Path
 
 os.environ["MPLBACKEND"] = "Agg"
 for _threads in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "VECLIB_MAXIMUM_THREADS"):
     os.environ.setdefault(_threads, "1")
 
 os.environ["TRAJOPT_START"] = "compiled"  # which engine serves is no matter of chance
+os.environ["TRAJOPT_PREBUILT_DIR"] = str(Path(__file__).with_name("no_such_folder"))  # nor of the installation
 
 import pytest  # noqa: E402
 

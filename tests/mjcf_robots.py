@@ -126,6 +126,35 @@ def quadruped(gravity: str = "0 0 -9.81") -> str:
         </body></body></body>"""
         for name, x, y in (("RL", -0.3, 0.15), ("FR", 0.3, -0.15), ("FL", 0.3, 0.15), ("RR", -0.3, -0.15))
     )
-    return f"""<mujoco model="quadruped"><option gravity="{gravity}"/><worldbody><geom type="plane" size="1 1 1"/>
+    return f"""<mujoco model="quadruped"><option gravity="{gravity}"/><worldbody>
+      <geom type="plane" size="1 1 1"/><site name="target" pos="1 0 0"/>
       <body name="trunk" pos="0 0 0.5"><freejoint name="root"/><geom type="box" size="0.35 0.12 0.06" mass="15"/>{legs}</body>
     </worldbody></mujoco>"""
+
+
+def spider() -> str:
+    """A trunk on four legs that point outward, each of a joint about the vertical and one about a level axis."""
+    legs = "".join(
+        f"""<body name="{name}_hip" pos="{0.2 * x} {0.2 * y} 0"><joint name="{name}_yaw" axis="0 0 1" range="-1 1"/>
+        <geom size="0.05" mass="0.2"/><body name="{name}_shank" pos="{0.1 * x} {0.1 * y} 0">
+        <joint name="{name}_lift" axis="{-y} {x} 0" range="0.2 1.4"/>
+        <geom name="{name}" type="capsule" fromto="0 0 0 {0.3 * x} {0.3 * y} 0" size="0.02" mass="0.3"/></body></body>"""
+        for name, x, y in (("FL", 1, 1), ("FR", 1, -1), ("HL", -1, 1), ("HR", -1, -1))
+    )
+    return f"""<mujoco model="spider"><compiler angle="radian" autolimits="true"/><worldbody>
+      <body name="trunk" pos="0 0 0.5"><freejoint name="root"/><geom size="0.15" mass="3"/>{legs}</body></worldbody></mujoco>"""
+
+
+def waisted() -> str:
+    """A chest over a waist that carries two legs."""
+    legs = "".join(
+        f"""<body name="{side}_thigh" pos="0 {y} -0.05"><joint name="{side}_hip" axis="0 1 0"/>
+        <geom type="capsule" fromto="0 0 0 0 0 -0.3" size="0.04"/><body name="{side}_shin" pos="0 0 -0.3">
+        <joint name="{side}_knee" axis="0 1 0"/><geom type="capsule" fromto="0 0 0 0 0 -0.25" size="0.03"/>
+        <geom name="{side}" pos="0 0 -0.3" size="0.04"/></body></body>"""
+        for side, y in (("left", 0.1), ("right", -0.1))
+    )
+    return f"""<mujoco model="waisted"><worldbody><body name="chest" pos="0 0 1"><freejoint/><geom size="0.15"/>
+      <body name="pelvis" pos="0 0 -0.3"><joint name="turn" axis="0 0 1"/><joint name="bow" axis="0 1 0"/>
+      <geom size="0.1"/>{legs}</body>
+    </body></worldbody></mujoco>"""

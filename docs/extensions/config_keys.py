@@ -12,7 +12,7 @@ from typing import Any, NamedTuple, get_type_hints
 
 from docstrings import meaning_of, paragraphs
 
-from experiments.config.config import Backend, Output, Variations
+from experiments.config.config import Backend, Output, SweepSettings
 from experiments.config.schema import describe, table_kind
 from problems.registry import PROBLEMS, load_problem
 
@@ -90,7 +90,7 @@ def chapters() -> dict[str, tuple[str, list[Table]]]:
     for kind, names in kinds.items():
         found[f"solver_{names[0]}"] = (f"Solver {', '.join(names)}", [Table("solver", kind)])
     found["replan"] = ("Replanning", list(within(Table("replan", Replan))))
-    found["sweep"] = ("Studies", [Table("sweep", Variations)])
+    found["sweep"] = ("Studies", [Table("sweep", SweepSettings)])
     return found
 
 

@@ -16,12 +16,16 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 import dynamics_backends
 from dynamics_backends.names import unknown_name
 from dynamics_backends.rigid_body.mjcf.loader import load_mjcf
+from dynamics_backends.rigid_body.mjcf.postures import mjcf_postures
 from dynamics_backends.rigid_body.mjcf.source import MJCFWarning, is_mjcf
 from dynamics_backends.rigid_body.model.model import Model
 from dynamics_backends.rigid_body.urdf.loader import URDFWarning, load_urdf
+from dynamics_backends.rigid_body.urdf.srdf import reference_posture
 
 FOLDER = Path(dynamics_backends.__path__[0]).resolve().parent / "problems" / "robots"
 ERD_PREFIX = "erd:"
@@ -86,6 +90,16 @@ def is_path(robot: str | os.PathLike) -> bool:
     if not isinstance(robot, str):
         return True
     return robot.endswith(FILES) or ("/" in robot and not robot.startswith(ERD_PREFIX))
+
+
+def named_posture(model: Model, name: str) -> np.ndarray:
+    """The configuration (nq,) of a keyframe of the robot's MJCF, or of a reference posture of the SRDF that belongs to its URDF.
+
+    Raises UnknownName, and what reading the file raises: FileNotFoundError where there is none.
+    """
+    if model.source and is_mjcf(model.source):
+        return mjcf_postures(model.source).posture(model, name)
+    return reference_posture(model, name)
 
 
 def erd_names() -> tuple[str, ...]:

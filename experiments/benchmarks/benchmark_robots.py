@@ -38,14 +38,13 @@ from problems.task import load_floating_base, position_of
 from .arm_goals import Arm, Reach, load_arm, reach
 from .benchmark_arms import NEAR, Job, solved
 from .benchmark_first_order import markdown, write_csv
-from .benchmark_legged import GAITS, QUADRUPEDS, rows_of as gaits_of
+from .benchmark_legged import BIPEDS, GAITS, QUADRUPEDS, rows_of as gaits_of
 
-BIPEDS = ("erd:bolt", "erd:talos", "erd:romeo_small", "erd:icub_reduced", "erd:g1", "erd:simple_humanoid")
 POINTS, SECOND_UP_TO = 3, 45
 """Random states, and the degrees of freedom up to which second derivatives are looked at."""
 NEAR_SHARE = 0.02
 """A reach ends at its goal within so much of its way, or within the distance of the benchmark of arms."""
-TRIES, WAY, HOLDS = 200, 9, 0.8
+TRIES, WAY, HOLDS = 1000, 9, 0.8
 """Goals among which one is looked for with a way, looked at in so many places, that takes no more than this share of the effort
 limits to stay on."""
 ASKED = {4: ("stand", "trot"), 2: ("biped walk",)}

@@ -41,8 +41,7 @@ from dynamics_backends.rigid_body.passes.passes import Program
 from dynamics_backends.rigid_body.urdf.loader import URDFWarning
 from experiments.analysis.tally import operations
 from experiments.analysis.timing import JOINTS, program_call, source_call, turns_of
-from experiments.baselines import second_order_references as references
-from experiments.studies import second_order_errors
+from experiments.baselines import second_order_errors, second_order_references as references
 from problems.robots import load_robot
 
 from .benchmark_compiled import BATCH

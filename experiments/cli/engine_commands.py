@@ -61,12 +61,23 @@ def doctor() -> None:
 
 @click.command()
 @click.option("--clear", is_flag=True, help="Remove all compiled kernels.")
+@click.option(
+    "--prebuild",
+    is_flag=True,
+    help="Build the kernels that serve many robots, beside the installation; `make venv` does so.",
+)
 @command
-def cache(clear: bool) -> None:
-    """Show the folder of compiled kernels, or clear it."""
+def cache(clear: bool, prebuild: bool) -> None:
+    """Show the folder of compiled kernels, clear it, or build ahead what serves many robots."""
+    from dynamics_backends.compiled.runtime.toolchain import CompilerError
     from experiments.cli import kernel_cache
 
-    if clear:
+    if prebuild:
+        try:
+            click.echo(str(kernel_cache.prebuild()))
+        except (CompilerError, OSError) as error:
+            fail(str(error))
+    elif clear:
         removed = kernel_cache.clear()
         click.echo(f"removed {removed.kernels} kernels, {removed.size / 2**20:.1f} MiB, from {removed.folder}")
     else:

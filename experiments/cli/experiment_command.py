@@ -20,8 +20,8 @@ def experiment(name: str, quick: bool, out: str, resume: bool) -> None:
 
     NAME is list to see them, or all for every one and a page of their reports.
     """
-    from experiments.studies.registry import STUDIES, study
-    from experiments.studies.report import REPORT, conduct
+    from experiments.papers.registry import STUDIES, study
+    from experiments.papers.report import REPORT, conduct
 
     if name == "list":
         width = max(map(len, STUDIES))
@@ -40,8 +40,8 @@ def experiment(name: str, quick: bool, out: str, resume: bool) -> None:
 
 def _all(out: Path, quick: bool, resume: bool) -> None:
     """Every experiment; one that cannot run for lack of an extra is told and left out of the page."""
-    from experiments.studies.registry import STUDIES, study
-    from experiments.studies.report import PAGE, conduct, is_done, page
+    from experiments.papers.registry import STUDIES, study
+    from experiments.papers.report import PAGE, conduct, is_done, page
 
     results_folder(out)
     folders = []

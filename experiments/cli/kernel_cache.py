@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
+import os
 import re
 import tempfile
-from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from dynamics_backends.compiled.runtime.cache import cache_folder
+from dynamics_backends.compiled.runtime.cache import cache_folder, prebuilt_folder
 
 if TYPE_CHECKING:
     from experiments.config.config import Config
 
-_OWN_FILE = re.compile(r"[0-9a-f]{32}\.(so|sha256|o|o\.sha256|known|turn)")
+_OWN_FILE = re.compile(r"[0-9a-f]{32}\.(so|sha256|o|o\.sha256|known|texts|turn)")
 
 
 class Contents(NamedTuple):
@@ -71,6 +73,38 @@ def clear() -> Contents:
     for path in before.files:
         path.unlink(missing_ok=True)
     return before
+
+
+def prebuild() -> Contents:
+    """Build the kernels that serve many robots, in the folder that belongs to the installation; returns what it holds then.
+
+    Raises CompilerError, and OSError where the folder cannot be written.
+    """
+    from dynamics_backends.compiled.runtime.remembered import remember_sources
+    from dynamics_backends.compiled.runtime.toolchain import find_toolchain
+    from trajopt.solvers.prebuilt import steps
+
+    folder = prebuilt_folder()
+    folder.mkdir(parents=True, exist_ok=True)
+    with cached_in(folder), ThreadPoolExecutor(os.cpu_count() or 1) as pool:
+        find_toolchain()
+        list(pool.map(lambda step: step(), steps()))
+        remember_sources()
+        return contents()
+
+
+@contextmanager
+def cached_in(folder: Path) -> Iterator[None]:
+    """With another folder of compiled kernels."""
+    before = os.environ.get("TRAJOPT_CACHE_DIR")
+    os.environ["TRAJOPT_CACHE_DIR"] = str(folder)
+    try:
+        yield
+    finally:
+        if before is None:
+            del os.environ["TRAJOPT_CACHE_DIR"]
+        else:
+            os.environ["TRAJOPT_CACHE_DIR"] = before
 
 
 def compile_ahead(config: Config, progress: Callable[[str], AbstractContextManager] = nullcontext) -> int:

@@ -78,7 +78,7 @@ class Output(Checked):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Variations(Checked):
+class SweepSettings(Checked):
     """What a study varies. n: number of rows. seed: row i is drawn from (seed, i) alone. vary: by key how its value is drawn, as a
     text such as "uniform([0.2, -0.4, 0.3], [0.5, 0.4, 0.6])" or a list to choose from, see :mod:`trajopt.sweeps.variation`. gains:
     whether feedback gains are kept too."""
@@ -128,7 +128,7 @@ class Config:
     backend: Backend = field(default_factory=Backend)
     output: Output = field(default_factory=Output)
     replan: Any = None
-    sweep: Variations | None = None
+    sweep: SweepSettings | None = None
 
     @property
     def directory(self) -> Path:
@@ -237,7 +237,7 @@ def read_config(values: Mapping[str, Any], source: str = "config") -> Config:
     backend = read_table(Backend, _backend_table(values, issues), "backend", issues)
     output = read_table(Output, values.get("output", {}), "output", issues)
     replan = _replan(values["replan"], issues) if "replan" in values else None
-    sweep = read_table(Variations, values["sweep"], "sweep", issues) if "sweep" in values else None
+    sweep = read_table(SweepSettings, values["sweep"], "sweep", issues) if "sweep" in values else None
     if issues:
         raise ConfigError(source, issues)
     return Config(source, problem_name, problem, solver_name, options, backend, output, replan, sweep)

@@ -12,7 +12,7 @@ from typing import Any
 
 from experiments.analysis.compare import with_solver
 from experiments.config.build import build_task, refined
-from experiments.config.config import Config, ConfigError, Variations, read_config, set_value
+from experiments.config.config import Config, ConfigError, SweepSettings, read_config, set_value
 from problems.robots import is_path
 from trajopt import Sweep, SweepProblem, sweep
 from trajopt.sweeps.run import Report
@@ -72,7 +72,7 @@ def with_variations(config: Config, **given: Any) -> Config:
 
     Raises ConfigError where nothing is varied, or a setting is wrong.
     """
-    own = config.sweep or Variations()
+    own = config.sweep or SweepSettings()
     given = {key: value for key, value in given.items() if value is not None}
     try:
         study = replace(own, **{**given, "vary": {**own.vary, **given.get("vary", {})}})

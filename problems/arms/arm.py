@@ -11,10 +11,8 @@ from dynamics_backends.manifold import Manifold
 from dynamics_backends.names import unknown_name
 from dynamics_backends.protocol import Array
 from dynamics_backends.rigid_body.batched import inverse_dynamics
-from dynamics_backends.rigid_body.mjcf.postures import mjcf_postures
-from dynamics_backends.rigid_body.mjcf.source import is_mjcf
 from dynamics_backends.rigid_body.model.model import Model
-from dynamics_backends.rigid_body.urdf.srdf import reference_posture
+from dynamics_backends.rigid_body.robots import named_posture
 from dynamics_backends.systems.bodies.free_body import FreeBody
 
 Configuration = str | tuple[float, ...] | Mapping[str, float]
@@ -76,10 +74,8 @@ def at_rest(model: Model, configuration: Configuration, key: str) -> Array:
 
 def _posture(model: Model, name: str, key: str) -> Array:
     """A keyframe of the robot's MJCF, or a reference posture of the SRDF that belongs to its URDF."""
-    if model.source and is_mjcf(model.source):
-        return mjcf_postures(model.source).posture(model, name)
     try:
-        return reference_posture(model, name)
+        return named_posture(model, name)
     except FileNotFoundError as error:
         raise ValueError(f"{key} = {name!r} is no configuration but 'zero', and {error}") from error
 

@@ -19,7 +19,7 @@ from dynamics_backends import scalar as sm
 from dynamics_backends.composed_map import ComposedMap
 from dynamics_backends.manifold import Manifold
 from dynamics_backends.names import unknown_name
-from dynamics_backends.rigid_body.algorithms.kinematics import point_positions
+from dynamics_backends.rigid_body.algorithms.kinematics import frame_position, frame_velocity, point_positions
 from dynamics_backends.rigid_body.model.model import Model
 from dynamics_backends.scalar import Rows, Scalar
 from dynamics_backends.systems.constraints.holonomic import Holonomic
@@ -64,6 +64,33 @@ def feet_cost(
 def _away(model: Model, points, x: Rows, u: Rows, t: Scalar, p: Mapping[str, Rows]) -> list[Scalar]:
     at = point_positions(model, x[: model.nq], points)
     return [at[f][i] - p["goal"][3 * f + i] for f in range(len(points)) for i in range(3)]
+
+
+def slip_cost(
+    model: Model, manifold: Manifold, feet: Sequence[str], clearance: float, weight: Values, name: str = "slip"
+) -> to.CostTerm:
+    """r = e^(-z / clearance) times the horizontal velocity [m/s] of each foot, (2 F,), z its height over level ground at 0 [m].
+
+    What slides is told to lift off, and what flies low to fly higher. Raises UnknownName if the model has no such frame.
+    """
+    return to.residual_cost(
+        name,
+        partial(_slip, model, tuple(model.frame_id(foot) for foot in feet)),
+        manifold,
+        2 * len(feet),
+        weight,
+        parameters={"clearance": [clearance]},
+        output_names=tuple(f"{foot}.v{axis} near the ground" for foot in feet for axis in _AXES[:2]),
+    )
+
+
+def _slip(model: Model, frames, x: Rows, u: Rows, t: Scalar, p: Mapping[str, Rows]) -> list[Scalar]:
+    q, v, rows = x[: model.nq], x[model.nq :], []
+    for frame in frames:
+        near = sm.exp(-(frame_position(model, q, frame)[2] / p["clearance"][0]))
+        w = frame_velocity(model, q, v, frame)
+        rows += [near * w[0], near * w[1]]
+    return rows
 
 
 def friction_cost(

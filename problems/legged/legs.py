@@ -1,11 +1,11 @@
 """The legs of a robot with a floating base, found from its tree.
 
-A *limb* is the path from the base to a body without children, its *end* the place of that body which is meant to touch
-something, where its file tells one (MJCF), else its link that lies farthest from its joint.
-At the neutral configuration, where legs hang straight, the feet are the ends that reach lowest.  The robot faces along the x axis
-of its base, unless more joints of its legs turn about that axis than about y: then along y.  For a leg whose *flexion joint*, the
-first that turns about a level axis across the direction in which the robot faces, is at h, with its foot at f (neutral, in the
-base's frame turned to face along x)
+A *limb* is the path from the base to a body without children, its *end* the place of that body which is meant to touch something,
+where its file tells one (MJCF), else its link that lies farthest from its joint.  What moves legs on both sides, a waist or a
+spine, is no part of them, but of the trunk.  At the neutral configuration, where legs hang straight, the feet are the ends that
+reach lowest.  The robot faces along the x axis of its base, unless more joints of its legs turn about that axis than about y:
+then along y.  For a leg whose *flexion joint*, the first that turns about a level axis across the direction in which the robot
+faces, is at h, with its foot at f (neutral, in the base's frame turned to face along x)
 
     leg length  L = sum of the distances from the flexion joint over all joints to the foot, without their parts across
     hip         (x of h, y of f, z of h)
@@ -23,6 +23,8 @@ from dynamics_backends.rigid_body.model.model import Model
 
 LOW = 0.8
 """Ends of limbs at least this share as far below the base as the lowest one are feet."""
+MORE = 1.1
+"""So many times as far along x as along y joints point that make a robot face along y; legs that point outward do neither."""
 ACROSS = 0.7
 """An axis points across where the cosine of its angle to that direction is larger."""
 
@@ -66,11 +68,7 @@ def lowest_ends(model: Model) -> tuple[str, ...]:
 
     Raises ValueError where no limb reaches below the base, or only one does, or four do not stand in four quarters.
     """
-    posed = Posed.neutral(model)
-    ends = [_end(model, b) for b in range(1, model.nb) if b not in model.parent]
-    heights = {end: float(posed.frame(model, end)[2]) for end in ends}
-    lowest = min(heights.values(), default=0.0)
-    feet = [end for end, z in heights.items() if z < 0 and z <= LOW * lowest]
+    feet = _low_ends(model)
     if len(feet) < 2:
         what = f"only {feet[0]} does" if feet else "none does"
         raise ValueError(
@@ -78,6 +76,15 @@ def lowest_ends(model: Model) -> tuple[str, ...]:
             "name the feet"
         )
     return _in_order(model, feet)
+
+
+def _low_ends(model: Model) -> list[str]:
+    """The ends of limbs that reach lowest at the neutral configuration, below the base."""
+    posed = Posed.neutral(model)
+    ends = [_end(model, b) for b in range(1, model.nb) if b not in model.parent]
+    heights = {end: float(posed.frame(model, end)[2]) for end in ends}
+    lowest = min(heights.values(), default=0.0)
+    return [end for end, z in heights.items() if z < 0 and z <= LOW * lowest]
 
 
 def _end(model: Model, body: int) -> str:
@@ -102,7 +109,7 @@ def heading(model: Model, feet: Sequence[str]) -> float:
     R = Posed.neutral(model).R
     axes = np.stack([R[b][:, 2] for foot in feet for b in _path(model, foot)])
     along_x, along_y = np.abs(axes[:, :2]).sum(axis=0)
-    return 0.5 * np.pi if along_x > along_y else 0.0
+    return 0.5 * np.pi if along_x > MORE * along_y else 0.0
 
 
 def leg_of(model: Model, foot: str, heading: float) -> Leg:
@@ -131,13 +138,29 @@ _BASE = 7
 
 
 def _path(model: Model, foot: str) -> list[int]:
-    """The bodies that move a foot, from the one on the base on."""
+    """The bodies of a foot's leg, from the one on the base, or on the trunk, on."""
+    above = trunk(model)
+    return [b for b in _above(model, model.frames[model.frame_id(foot)].body) if b not in above]
+
+
+def _above(model: Model, body: int) -> list[int]:
+    """The bodies from below the base to this one."""
     path: list[int] = []
-    body = model.frames[model.frame_id(foot)].body
     while body > 0:
         path.insert(0, body)
         body = int(model.parent[body])
     return path
+
+
+def trunk(model: Model) -> frozenset[int]:
+    """The bodies that carry legs on both sides, such as a waist or a spine, without the base."""
+    posed = Posed.neutral(model)
+    sides: dict[int, set[bool]] = {}
+    for foot in _low_ends(model):
+        left = bool(posed.frame(model, foot)[1] > 0.0)
+        for b in _above(model, model.frames[model.frame_id(foot)].body):
+            sides.setdefault(b, set()).add(left)
+    return frozenset(b for b, found in sides.items() if len(found) == 2)
 
 
 def turned(p: Array, angle: float) -> Array:

@@ -15,7 +15,8 @@ from typing import NamedTuple
 import numpy as np
 
 from dynamics_backends.protocol import Array
-from dynamics_backends.rigid_body.geometry.urdf_shapes import Purpose, urdf_shapes
+from dynamics_backends.rigid_body.geometry.link_shapes import link_shapes
+from dynamics_backends.rigid_body.geometry.urdf_shapes import Purpose
 from dynamics_backends.rigid_body.model.model import Frame, Model
 from problems.legged.legs import Leg, Posed, leg_of, turned
 
@@ -94,7 +95,7 @@ def _points(model: Model, body: int, posed: Posed) -> Array:
     links = {f.name: f for f in model.frames if f.body == body and f.kind == "link"}
     for purpose in SOURCES if model.source else ():
         try:
-            placed = urdf_shapes(model.source, purpose, links=links).placed
+            placed = link_shapes(model.source, purpose, links=links).placed
         except (ModuleNotFoundError, OSError, ValueError):
             continue
         own = [links[s.link].R @ s.triangles().vertices.T + links[s.link].p[:, None] for s in placed]

@@ -20,8 +20,9 @@ from dynamics_backends.protocol import Array
 from dynamics_backends.rigid_body.algorithms.kinematics import point_positions
 from dynamics_backends.rigid_body.model.model import Frame, Model
 from dynamics_backends.rigid_body.model.model_builder import lock_joints
-from problems.legged.legs import Leg, heading, leg_of, lowest_ends, turned
+from problems.legged.legs import Leg, heading, leg_of, lowest_ends, trunk, turned
 from problems.legged.soles import Sole, with_soles
+from problems.legged.sprawl import at_height
 from problems.task import position_of
 
 CROUCH, UPRIGHT = 0.75, 0.9
@@ -83,7 +84,8 @@ class Stance:
     def posture(self, places: Array | None = None) -> Array:
         """Joints (nq - 7,) [rad] that put the feet in places (F, 3), default those under the hips; others stay at :meth:`rest`.
 
-        A leg without a joint for it stands beside its place sideways. Raises ValueError for a place out of reach.
+        A leg without a joint for it stands beside its place sideways, or where it reaches the height. Raises ValueError for a place
+        out of reach.
         """
         height = UPRIGHT if self.soles else CROUCH
         wanted = np.tile([0.0, 0.0, -height], (len(self.legs), 1)) if places is None else places
@@ -124,6 +126,9 @@ class Stance:
             found = np.concatenate([one.solutions[0] for one in tried])
             if len(found):
                 return min(found, key=lambda q: (self._points_outward(leg, q), float(np.abs(q - joints).max())))
+        sprawled = at_height(self._bolted, leg, leg.hip[2] + leg.length * place[2], joints)
+        if sprawled is not None:
+            return sprawled
         raise ValueError(
             f"{leg.foot} of {self.model.name} cannot be at {np.round(place, 3).tolist()} leg lengths of {leg.length:.3g} m from "
             f"its hip: {min(one.position_error for one in tried):.2g} m remain; give the joints of another posture"
@@ -153,7 +158,12 @@ class Stance:
 
     @cached_property
     def _bolted(self) -> Model:
-        return bolted(self.model)
+        """The robot on a fixed base, in which the joints of its trunk stay at :meth:`rest`."""
+        lower, upper = self.model.q_lower.copy(), self.model.q_upper.copy()
+        for b in trunk(self.model):
+            i = int(self.model.q_index[b])
+            lower[i] = upper[i] = self.rest()[i - BASE[0]]
+        return bolted(self.model.replace(q_lower=lower, q_upper=upper))
 
 
 def bolted(model: Model) -> Model:
@@ -161,7 +171,7 @@ def bolted(model: Model) -> Model:
     nq, nv = BASE
     cut: Mapping[str, int] = dict.fromkeys(_OF_BODIES, 1) | {"q_lower": nq, "q_upper": nq} | dict.fromkeys(_OF_DOFS, nv)
     parts = {name: getattr(model, name)[first:] for name, first in cut.items()}
-    frames = tuple(Frame(f.name, f.body - 1, f.R, f.p, f.kind) for f in model.frames)
+    frames = tuple(Frame(f.name, max(f.body - 1, -1), f.R, f.p, f.kind) for f in model.frames)
     return replace(model, **{**parts, "parent": model.parent[1:] - 1, "frames": frames, "coupling": None})
 
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from dynamics_backends.protocol import Array
 from dynamics_backends.rigid_body.model.model import Model
-from dynamics_backends.rigid_body.urdf.srdf import reference_posture
+from dynamics_backends.rigid_body.robots import named_posture
 from problems.legged.similarity import Scale
 from problems.legged.stance import Stance
 from problems.task import Checked, Checks, load_floating_base
@@ -126,7 +126,7 @@ def _posture(model: Model, joints: str | tuple[float, ...], key: str) -> Array:
     names = model.q_names[7:]
     if isinstance(joints, str):
         try:
-            return reference_posture(model, joints)[7:]
+            return named_posture(model, joints)[7:]
         except FileNotFoundError as error:
             raise ValueError(f"{key} = {joints!r}: {error}") from error
     if len(joints) != len(names):

@@ -23,6 +23,8 @@ from dynamics_backends.rigid_body.model.model import Model
 from dynamics_backends.systems.bodies.actuated_body import ActuatedBody
 from dynamics_backends.systems.bodies.along_path import AlongPath, DoubleIntegrator
 from dynamics_backends.systems.bodies.free_body import FreeBody
+from dynamics_backends.systems.contact.soft_contact import SoftContact
+from dynamics_backends.systems.contact.stepped_contact import SteppedContact
 from problems.replanning.wandering import Wandering
 from problems.robots import is_path, robot_path
 from problems.task import BackendFactory, Checked, Checks, Task, not_negative, position_of, positive
@@ -44,6 +46,7 @@ class PlantSettings(Checked):
     """The plant. kind: "own" dynamics, or "mujoco". step [s]: of its integrator. mass_factor: of all masses and inertias.
 
     friction: Coulomb, of each joint [N, N m]; "own" only. friction_velocity [rad/s, m/s]: over which it is smoothed.
+    contact_friction, slope: coefficient, and inclination [rad] along x, of the ground of robots that touch it; "mujoco" only.
     push_joints: which joints are pushed, in the order of the forces in ``pushes``. pushes: rows (from, duration, force on each
     of them) [s, N, N m].
     """
@@ -53,6 +56,8 @@ class PlantSettings(Checked):
     mass_factor: float = 1.0
     friction: float = 0.0
     friction_velocity: float = 0.05
+    contact_friction: float = 0.7
+    slope: float = 0.0
     push_joints: tuple[str, ...] = ()
     pushes: tuple[tuple[float, ...], ...] = ()
 
@@ -63,6 +68,8 @@ class PlantSettings(Checked):
             "mass_factor": positive(self.mass_factor),
             "friction": not_negative(self.friction),
             "friction_velocity": positive(self.friction_velocity),
+            "contact_friction": not_negative(self.contact_friction),
+            "slope": (abs(self.slope) < 0.5 * np.pi, "an angle below a right one"),
             "pushes": (
                 all(len(p) == width for p in self.pushes),
                 "rows (from, duration, a force for each of push_joints)",
@@ -285,7 +292,7 @@ def plants_of(task: Task, settings: Settings, backend: BackendFactory, robot: st
 
     Beside a path with accelerations for controls, the robot is driven with the torques of inverse dynamics at its true state.
     robot: what the robot was loaded from, as in :func:`problems.task.load_fixed_base`; MuJoCo loads it again. Raises ValueError for
-    other dynamics, for contacts and friction in MuJoCo; UnknownName for a joint; ModuleNotFoundError without mujoco.
+    other dynamics, for constraints and joint friction in MuJoCo; UnknownName for a joint; ModuleNotFoundError without mujoco.
     """
     model, system = task.ocp.model, _system(task.ocp)
     if isinstance(system, AlongPath) and model is not None:
@@ -330,18 +337,28 @@ def _robot(
     if s.kind == "mujoco":
         if s.friction:
             raise ValueError("replan.plant.friction is of the plant 'own'; leave it out for 'mujoco'")
-        if not isinstance(system, FreeBody):
-            raise ValueError("the plant 'mujoco' knows free bodies only; take replan.plant.kind = 'own'")
+        if not isinstance(system, (FreeBody, SoftContact, SteppedContact)):
+            raise ValueError(
+                "the plant 'mujoco' knows free bodies and points that touch the ground; take replan.plant.kind = 'own'"
+            )
+        from trajopt.replanning.mujoco_ground import MujocoGround
         from trajopt.replanning.mujoco_plant import MujocoPlant
 
         path = Path(robot).expanduser() if is_path(robot) else robot_path(robot)
-        return partial(MujocoPlant, path, model, x0, s.step, mass_factor=s.mass_factor, **common)
+        ground = None
+        if not isinstance(system, FreeBody):
+            feet = tuple(point.name for point in system.points)
+            ground = MujocoGround(feet=feet, friction=s.contact_friction, slope=s.slope)
+            effort = np.asarray(model.effort_limit)[list(system.actuated)]
+            common["limit"] = np.minimum(limit, np.where(effort > 0, effort, np.inf))  # of the motors
+        return partial(MujocoPlant, path, model, x0, s.step, mass_factor=s.mass_factor, ground=ground, **common)
     wrong = model.replace(
         mass=s.mass_factor * model.mass, inertia=s.mass_factor * model.inertia, friction=model.friction + s.friction
     )
     velocity = s.friction_velocity if s.friction else None
     body = system.fully_driven(wrong, velocity)
-    return partial(SampledPlant, SampledSystem(backend(body), "rk4"), x0, s.step, **common)
+    scheme = body.scheme if isinstance(body, SteppedContact) else "rk4"
+    return partial(SampledPlant, SampledSystem(backend(body), scheme), x0, s.step, **common)
 
 
 def _system(ocp: OCP) -> Any:

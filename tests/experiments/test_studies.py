@@ -10,8 +10,9 @@ from click.testing import CliRunner
 
 from experiments.baselines.cart_pendulum import CartPendulum
 from experiments.cli.main import main
-from experiments.studies import registry, report
-from experiments.studies.study import Comparison, Outcome, Study
+from experiments.papers import published, registry, report
+from experiments.papers.beyond import peer_solves, peers
+from experiments.papers.study import Comparison, Outcome, Study
 
 BAD_INPUT = 2
 
@@ -121,3 +122,40 @@ def test_constrained_dynamics_by_hand_keep_the_cart_on_its_rail():
     for i in range(4):
         moved = [hand.constrained_dynamics(q + s * step * np.eye(4)[:, [i]], v, tau).value for s in (1.0, -1.0)]
         np.testing.assert_allclose(found.dq[:, i], (moved[0] - moved[1]) / (2.0 * step), atol=1e-5)
+
+
+# -- published figures ---------------------------------------------------------------------------------------
+
+RESULTS = Path(__file__).parents[2] / "docs" / "benchmarks" / "results.md"
+
+
+def _lines_of(page):
+    """(what, published, ours, remark) of all tables of a page."""
+    rows = (line.strip("|").split("|") for line in page.splitlines() if line.startswith("| "))
+    return [tuple(cell.strip() for cell in row) for row in rows if len(row) >= 4]
+
+
+@pytest.mark.parametrize("figure", published.FIGURES, ids=lambda f: f"{f.paper}: {f.what}")
+def test_every_published_figure_has_ours_beside_it_or_a_reason(figure):
+    """On the page of kept results; n/a needs a remark that says why."""
+    assert figure.experiment in (*registry.STUDIES, None) and (figure.experiment or figure.why)
+    found = [row for row in _lines_of(RESULTS.read_text(encoding="utf-8")) if row[0].startswith(figure.what)]
+    assert found and all(row[1] and row[2] and (row[2] != "n/a" or row[3]) for row in found)
+    assert "not found by this run" not in {row[3] for row in found}
+
+
+def test_a_figure_that_an_experiment_lacks_is_named():
+    what = [Comparison("mean error of FD, worst", "about 5e-06", "4e-06")]
+    left = [f.what for f in published.missing("derivative-accuracy", what)]
+    assert left == ["mean error of FDC,", "mean error of AD,", "mean error of ED,"]
+
+
+# -- peers ---------------------------------------------------------------------------------------------------
+
+
+def test_a_solve_that_ends_elsewhere_is_no_comparison_of_the_same_optimum():
+    same, other = (peer_solves._row("reach", "peer", 2.0, 6.0, apart) for apart in (1e-9, 1e-3))
+    assert same["what"] == "whole solve" and "another optimum" in other["what"]
+    told = peers._comparison(same)
+    assert (told.published, told.ours, told.worse) == ("6 ms in this run", "2 ms", False) and "by ours 3;" in told.why
+    assert peers._comparison(peer_solves._row("reach", "peer", 6.0, 2.0, 0.0)).worse

@@ -13,6 +13,8 @@ from experiments.config.config import ConfigError, load_config, read_config
 from experiments.plots.sweep_plots import places
 from experiments.sweep.run import FromConfig, with_variations
 from trajopt import Sweep
+from trajopt.solvers.batch.solve_batch import solve_batch
+from trajopt.sweeps import rows
 
 pytest.importorskip("zarr")
 
@@ -61,6 +63,26 @@ def test_rows_are_what_solve_finds(config, tmp_path):
     single = solve_task(settings, build_task(settings))
     np.testing.assert_array_equal(found.trajectories().xs[3], single.xs)
     assert found.group["cost"][3] == single.cost
+
+
+@pytest.mark.needs_compiler
+def test_rows_of_one_structure_are_solved_together_and_each_is_the_single_solve(config, tmp_path, monkeypatch):
+    """In lanes; what a row gives does not depend on the rows beside it."""
+    sizes = []
+    monkeypatch.setattr(
+        rows, "solve_batch", lambda ocps, *a, **k: (sizes.append(len(ocps)), solve_batch(ocps, *a, **k))[1]
+    )
+    settings = ("--set", "engine=compiled", "--set", "output.plots=false", "--n", 3)
+    assert run(config, tmp_path / "together", *settings).exit_code == SOLVED
+    assert sizes == [1, 3]  # made ready by one row, then all
+    assert run(config, tmp_path / "alone", *settings, "--shard", 1).exit_code == SOLVED
+    together, alone = (Sweep(tmp_path / name) for name in ("together", "alone"))
+    np.testing.assert_array_equal(together.trajectories().xs, alone.trajectories().xs)
+    goal = together.values("problem.goal_q")[2].tolist()
+    single = load_config(config, ["engine=compiled", f"problem.goal_q={goal}"])
+    solution = solve_task(single, build_task(single))
+    np.testing.assert_allclose(together.trajectories().us[2], solution.us, rtol=1e-9, atol=1e-9)
+    assert together.group["solve_time"][:].min() > 0
 
 
 def test_the_command_line_adds_to_the_table_and_a_saved_config_repeats_it(config, tmp_path):

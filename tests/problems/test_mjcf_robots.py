@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from mjcf_robots import ARM, quadruped
+from mjcf_robots import ARM, quadruped, spider, waisted
 
 import trajopt as to
 from dynamics_backends.names import UnknownName
@@ -13,7 +13,7 @@ from dynamics_backends.rigid_body.mjcf.postures import mjcf_postures
 from experiments.cli.main import main
 from problems.arms.arm import Arm
 from problems.arms.scene_settings import load_scene
-from problems.legged.stance import Stance
+from problems.legged.stance import CROUCH, Stance
 from problems.legged.walker import LeggedRobot
 from problems.task import load_fixed_base, load_floating_base
 from trajopt.view.surfaces import appearance
@@ -81,6 +81,33 @@ def test_feet_and_stance_of_a_quadruped(tmp_path):
     standing = LeggedRobot(robot=str(file), sized_for="hyq").stand()
     places = stance.places(standing.joints)
     np.testing.assert_allclose(places[:, 2], places[0, 2], atol=1e-6)
+
+
+def test_legs_that_point_outward_stand_where_they_reach_the_ground(tmp_path):
+    file = tmp_path / "spider.xml"
+    file.write_text(spider(), encoding="utf-8")
+    stance = Stance.of(load_floating_base(str(file)))
+    assert stance.heading == 0.0 and stance.feet == ("FL", "FR", "HL", "HR")
+    joints = stance.posture()
+    np.testing.assert_allclose(joints[::2], 0.0, atol=1e-3)
+    np.testing.assert_allclose(stance.places(joints)[:, 2], -CROUCH, atol=1e-3)
+    q = stance.configuration(joints)
+    at = np.stack([to.frame_placement(stance.model, q, foot)[1] for foot in stance.feet])
+    np.testing.assert_allclose(np.abs(at), np.abs(at[0])[None].repeat(4, axis=0), atol=1e-3)
+    with pytest.raises(ValueError, match="cannot be at"):
+        stance.posture(np.tile([0.0, 0.0, -1.6], (4, 1)))
+
+
+def test_a_waist_is_no_part_of_the_legs(tmp_path):
+    file = tmp_path / "waisted.xml"
+    file.write_text(waisted(), encoding="utf-8")
+    stance = Stance.of(load_floating_base(str(file)))
+    assert stance.feet == ("left", "right") and [len(leg.joints) for leg in stance.legs] == [2, 2]
+    np.testing.assert_allclose([leg.length for leg in stance.legs], 0.6)
+    joints = stance.posture()
+    np.testing.assert_array_equal(joints[:2], 0.0)
+    assert np.abs(joints[2:]).min() > 0.1
+    np.testing.assert_allclose(stance.places(joints), [[0, 0, -CROUCH]] * 2, atol=1e-3)
 
 
 def test_what_stands_has_a_weight(tmp_path):

@@ -51,10 +51,11 @@ def lq_source(left_out: tuple[str, ...] = ()) -> str:
 
 @lru_cache(maxsize=16)
 def _library(ndx: int, nu: int) -> ctypes.CDLL:
-    return load(_text(ndx, nu))
+    return load(source(ndx, nu))
 
 
-def _text(ndx: int, nu: int) -> str:
+def source(ndx: int, nu: int) -> str:
+    """The C text of the kernels for n = ndx states and m = nu controls."""
     return f"#define NDX {ndx}\n#define NU {nu}\n{lq_source()}"
 
 
@@ -68,7 +69,7 @@ def abreast(ndx: int, nu: int) -> ctypes.CDLL:
 
 def at_once(ndx: int, nu: int) -> bool:
     """Whether the library for a size can be had at once; else it is made aside."""
-    return is_there(_text(ndx, nu))
+    return is_there(source(ndx, nu))
 
 
 # The structs of kernels/riccati.h, packed: a ctypes.Structure takes longer to fill than a small sweep's knot to compute.

@@ -27,7 +27,7 @@ from typing import Any
 
 import numpy as np
 
-from dynamics_backends.compiled.interface.libraries import address, bound, load
+from dynamics_backends.compiled.interface.libraries import address, bound, load, loaded_soon
 from dynamics_backends.protocol import Array
 
 
@@ -51,9 +51,14 @@ def kernel_source(ndx: int, nu: int, kernels: Sequence[tuple[str, str]]) -> str:
     return "\n".join([f"#define NDX {ndx}\n#define NU {nu}", *texts])
 
 
+def source(ndx: int, nu: int) -> str:
+    """The text of the recursion for n = ndx states and m = nu controls."""
+    return kernel_source(ndx, nu, [("trajopt.lq", "equality_riccati.h")])
+
+
 @lru_cache(maxsize=16)
-def _library(ndx: int, nu: int) -> ctypes.CDLL:
-    return load(kernel_source(ndx, nu, [("trajopt.lq", "equality_riccati.h")]))
+def _library(ndx: int, nu: int, *, soon: bool) -> ctypes.CDLL:
+    return (loaded_soon if soon else load)(source(ndx, nu))
 
 
 class EqualityLQ:
@@ -62,12 +67,12 @@ class EqualityLQ:
     What the caller fills: A (N, n, n), B (N, n, m), Q (N + 1, n, n), S (N, m, n), R (N, m, m), row (N + 2) offsets of the equations
     by knot, C (rows, n), D (rows, m); d (N, n), q (N + 1, n), r (N, m), e (rows). A and B may be read from elsewhere
     (:meth:`read_dynamics`). What :meth:`solve` leaves: dx (N + 1, n), du (N, m), multipliers lam (N, n) of the dynamics and
-    y (rows). Raises CompilerError without a compiler.
+    y (rows). soon: by the library of a compiler in a hurry, where there is none yet. Raises CompilerError without a compiler.
     """
 
-    def __init__(self, ndx: int, nu: int, horizon: int, rows: int, own: int) -> None:
+    def __init__(self, ndx: int, nu: int, horizon: int, rows: int, own: int, *, soon: bool = False) -> None:
         n, m, N = ndx, nu, horizon
-        library = _library(n, m)
+        library = _library(n, m, soon=soon)
         self._factor = bound(library, "elq_factor", "pp", ctypes.c_long)
         self._solve = bound(library, "elq_solve", "pppp", ctypes.c_double)
         self.n, self.m, self.N = n, m, N

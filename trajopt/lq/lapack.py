@@ -1,8 +1,10 @@
-"""LAPACK's Cholesky factorization, loaded late: scipy.linalg takes longer to import than all of this package."""
+"""LAPACK's Cholesky factorization, loaded late and alone: scipy.linalg takes longer to import than all of this package."""
 
 from __future__ import annotations
 
 from functools import lru_cache
+from importlib.machinery import PathFinder
+from importlib.util import find_spec, module_from_spec
 from typing import Any
 
 from dynamics_backends.protocol import Array
@@ -10,9 +12,18 @@ from dynamics_backends.protocol import Array
 
 @lru_cache(maxsize=1)
 def lapack() -> Any:
-    """SciPy's module; asked for ahead of a solve, so that loading it takes no time of the solve."""
-    from scipy.linalg import lapack as module
+    """SciPy's module; asked for ahead of a solve, so that loading it takes no time of the solve.
 
+    Of scipy.linalg only the extension that holds LAPACK is loaded, under a name of its own; all of it where that is not found.
+    """
+    package = find_spec("scipy.linalg")
+    found = PathFinder.find_spec("_flapack", package.submodule_search_locations) if package is not None else None
+    if found is None or found.loader is None:
+        from scipy.linalg import lapack as whole
+
+        return whole
+    module = module_from_spec(found)
+    found.loader.exec_module(module)
     return module
 
 

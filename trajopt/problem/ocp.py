@@ -194,7 +194,7 @@ class OCP:
         """(N + 1,) times of the knots [s], from 0."""
         return np.concatenate([[0.0], np.cumsum(self.dt)])
 
-    @property
+    @cached_property
     def phase_slices(self) -> tuple[slice, ...]:
         """The knots of each phase."""
         ends = np.cumsum([0, *(phase.knots for phase in self.phases)])

@@ -19,6 +19,7 @@ from dynamics_backends.protocol import Array
 from dynamics_backends.rigid_body.mjcf.source import Names, compiled, is_mjcf
 from dynamics_backends.rigid_body.model.model import Model
 from dynamics_backends.rigid_body.model.mujoco_states import MujocoStates
+from trajopt.replanning.mujoco_ground import MujocoGround
 from trajopt.replanning.plants import Push, pushed
 
 SHAPES = ("visual", "collision")
@@ -51,8 +52,12 @@ def mujoco_urdf(text: str, floating: bool) -> str:
     return tostring(root, encoding="unicode")
 
 
-def load_mujoco(source: str | os.PathLike[str], model: Model) -> tuple[Any, MujocoStates]:
+def load_mujoco(
+    source: str | os.PathLike[str], model: Model, ground: MujocoGround | None = None
+) -> tuple[Any, MujocoStates]:
     """MuJoCo's model of the robot of a URDF or MJCF, file or text, with free dynamics as those of ``model``; and its states.
+
+    ground: what it stands on, None for nothing.
 
     Raises ModuleNotFoundError without the package, ValueError for a robot that MuJoCo does not take or that has other joints.
     """
@@ -61,11 +66,12 @@ def load_mujoco(source: str | os.PathLike[str], model: Model) -> tuple[Any, Mujo
     except ModuleNotFoundError as error:
         raise ModuleNotFoundError(MISSING, name="mujoco") from error
     if is_mjcf(source):
-        simulated = compiled(source).simulated
+        simulated = compiled(source).simulated if ground is None else _grounded(source, model, ground)
         states = MujocoStates(model, simulated, Names(simulated).joints)
     else:
         text = source if isinstance(source, str) else Path(source).read_text(encoding="utf-8")
-        simulated = mujoco.MjModel.from_xml_string(mujoco_urdf(text, model.floating_base))
+        free = mujoco_urdf(text, model.floating_base)
+        simulated = mujoco.MjModel.from_xml_string(free) if ground is None else _grounded(free, model, ground)
         states = MujocoStates(model, simulated)
     off = mujoco.mjtDisableBit
     simulated.opt.disableflags |= off.mjDSBL_LIMIT | off.mjDSBL_FRICTIONLOSS | off.mjDSBL_EQUALITY | off.mjDSBL_CONTACT
@@ -73,14 +79,27 @@ def load_mujoco(source: str | os.PathLike[str], model: Model) -> tuple[Any, Mujo
     simulated.opt.integrator = mujoco.mjtIntegrator.mjINT_RK4
     simulated.opt.gravity[:] = model.gravity
     states.set_joints(simulated, model)
+    if ground is not None:
+        ground.settle(simulated)
     return simulated, states
 
 
+def _grounded(source: str | os.PathLike[str], model: Model, ground: MujocoGround) -> Any:
+    """MuJoCo's model of a robot, a file or a text that starts with "<", on the ground."""
+    import mujoco
+
+    text = isinstance(source, str) and source.lstrip().startswith("<")
+    spec = mujoco.MjSpec.from_string(source) if text else mujoco.MjSpec.from_file(str(source))
+    ground.add_to(spec, model)
+    return spec.compile()
+
+
 class MujocoPlant:
-    """A robot in MuJoCo, stepped at most ``step`` [s] at a time by RK4. source: the path or the text of its URDF or MJCF.
+    """A robot in MuJoCo, stepped at most ``step`` [s] at a time, by RK4 where it touches nothing. source: the path or the text of
+    its URDF or MJCF.
 
     forces: (nv, nu) maps the controls u (nu,) of the plan to joint forces (nv,); pushes are added to these. limit: of the controls.
-    mass_factor: multiplies all masses and inertias.
+    mass_factor: multiplies all masses and inertias. ground: what it stands on.
     """
 
     def __init__(
@@ -94,8 +113,9 @@ class MujocoPlant:
         pushes: Sequence[Push] = (),
         limit: Array | float = np.inf,
         mass_factor: float = 1.0,
+        ground: MujocoGround | None = None,
     ) -> None:
-        simulated, states = load_mujoco(source, model)
+        simulated, states = load_mujoco(source, model, ground)
         import mujoco
 
         self._mujoco, self._model, self._states = mujoco, simulated, states

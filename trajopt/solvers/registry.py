@@ -192,7 +192,6 @@ def _replay(ocp: OCP, options: Any, solution: Solution) -> dict[str, Any]:
     hold, and for trajectories that are not finite.
     """
     from trajopt.stage.evaluation import StageEvaluator
-    from trajopt.stage.numerics import numerics_for
     from trajopt.validation.replay import as_meta, replay
 
     kind = (
@@ -201,10 +200,12 @@ def _replay(ocp: OCP, options: Any, solution: Solution) -> dict[str, Any]:
     finite = np.isfinite(solution.xs).all() and np.isfinite(solution.us).all() and np.isfinite(solution.K).all()
     if getattr(options, "hold", "zero_order") != "zero_order" or not finite:
         return {}
-    evaluator = numerics_for(ocp, kind).evaluator
-    if not isinstance(evaluator, StageEvaluator) or not evaluator.compiled:
-        return {}
-    found = replay(ocp, solution.xs, solution.us, solution.K, lambda fine: numerics_for(fine, kind).evaluator)
+
+    def compiled(fine: OCP) -> StageEvaluator | None:
+        made = StageEvaluator(fine, kind, "auto")
+        return made if made.compiled else None
+
+    found = replay(ocp, solution.xs, solution.us, solution.K, compiled)
     return {} if found is None else as_meta(ocp, found)
 
 

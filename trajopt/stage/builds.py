@@ -15,7 +15,7 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import cached_property, lru_cache
 from typing import Any
 
-from dynamics_backends.compiled.interface.libraries import Aside, aside, cache_folder
+from dynamics_backends.compiled.interface.libraries import Aside, aside, cache_folder, remember_sources
 from dynamics_backends.compiled.interface.sources import TooLong, TraceError
 from trajopt.stage.library import Library, sought, source_of
 from trajopt.stage.stage_source import StageShape
@@ -143,6 +143,7 @@ def _make_all(wanted: Sequence[Search], later: Sequence[Search]) -> None:
     with ThreadPoolExecutor(os.cpu_count() or 1) as pool:
         for group, quick in ((wanted, True), (wanted, False), (later, False)):
             list(pool.map(lambda s, quick=quick: _unless_refused(s, quick), group))
+    remember_sources()
 
 
 def _unless_refused(s: Search, quick: bool) -> None:

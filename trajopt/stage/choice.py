@@ -8,8 +8,7 @@ from functools import cached_property
 from typing import Any, cast
 
 from dynamics_backends.compiled.interface.sources import TooLong, TraceError, has_contraction
-from dynamics_backends.protocol import unwrapped
-from dynamics_backends.registry import make_backend
+from dynamics_backends.registry import at_once
 from trajopt.problem.impact_stage import ImpactStage
 from trajopt.problem.ocp import OCP, DiscreteMap
 from trajopt.stage.bare_stages import BareStages
@@ -131,12 +130,11 @@ class CompiledChoice:
 
 
 def numpy_twin(dynamics: DiscreteMap) -> DiscreteMap:
-    """The same time step, evaluated by NumPy."""
+    """The same time step, evaluated without a compiler."""
     sampling = dynamics.sampling
     if sampling is None or type(dynamics) not in (SampledSystem, ImpactStage):
         return dynamics
-    own = sampling.backend
-    backend = make_backend(unwrapped(own.map), own.name, engine="numpy", **getattr(own, "options", {}))
+    backend = at_once(sampling.backend)
     if isinstance(dynamics, ImpactStage):
         return ImpactStage(backend)
     return SampledSystem(backend, sampling.scheme, sampling.substeps)

@@ -63,8 +63,12 @@ def theta_of(terms: Sequence[CostTerm], knots: int) -> Array:
 
 def by_knot(values: Iterable[Array], knots: int) -> Array:
     """Values (n,) or (knots, n) behind each other: (knots, sum of n)."""
-    parts = [np.broadcast_to(v, (knots, np.shape(v)[-1])) for v in values]
-    return np.ascontiguousarray(np.concatenate(parts, axis=1)) if parts else np.zeros((knots, 0))
+    parts = list(values)
+    ends = np.cumsum([0, *(np.shape(v)[-1] for v in parts)]).tolist()
+    found = np.empty((knots, ends[-1]))
+    for v, first, end in zip(parts, ends, ends[1:], strict=False):
+        found[:, first:end] = v
+    return found
 
 
 def term_source(

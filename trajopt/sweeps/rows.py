@@ -8,17 +8,21 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from dynamics_backends.protocol import Array
-from trajopt.guesses.guesses import Guess
+from trajopt.guesses.guesses import Guess, constant_guess
 from trajopt.problem.ocp import OCP
 from trajopt.results.solution import Solution
 from trajopt.results.status import StatusCode
-from trajopt.solvers.registry import solve
+from trajopt.solvers.batch.solve_batch import solve_batch
+from trajopt.solvers.options import SLQOptions
+from trajopt.solvers.registry import chosen_options, solve
+from trajopt.stage.engine import is_compiled
 from trajopt.sweeps.variation import Variations
 from trajopt.validation.validation import InvalidProblem, errors_of
 
@@ -89,26 +93,75 @@ class Result(NamedTuple):
 
 
 def solve_rows(study: Study, rows: Sequence[int]) -> list[Result]:
-    """The results of rows, in their order."""
-    return list(results(study, rows))
-
-
-def results(study: Study, rows: Sequence[int]) -> Iterator[Result]:
-    """The results of rows, each as it comes."""
+    """The results of rows, in their order: together where lanes take them, each alone where not."""
+    found: dict[int, Result] = {}
+    alike: dict[Any, list[tuple[int, SweepProblem]]] = {}
     for row in rows:
-        began = time.perf_counter()
-        try:
-            solution = solved(study.problem(row))
-            yield result(row, solution, study.gains)
-        except Exception as error:
-            yield failed(row, ERROR, f"{type(error).__name__}: {error}", time.perf_counter() - began)
+        with _failing(found, row):
+            problem = valid(study.problem(row))
+            if takes_lanes(problem):
+                alike.setdefault(_kind(problem), []).append((row, problem))
+            else:
+                found[row] = result(row, solved(problem), study.gains)
+    for members in alike.values():
+        for row, problem, solution in together(members, study.gains):
+            with _failing(found, row):
+                found[row] = result(row, solved(problem) if solution is None else solution, study.gains)
+    return [found[row] for row in rows]
 
 
-def solved(problem: SweepProblem) -> Solution:
-    """The solution of a problem. Raises InvalidProblem; doubts are not looked for: one problem of a study tells them."""
+@contextmanager
+def _failing(found: dict[int, Result], row: int) -> Iterator[None]:
+    """An error inside is the result of a row."""
+    began = time.perf_counter()
+    try:
+        yield
+    except Exception as error:
+        found[row] = failed(row, ERROR, f"{type(error).__name__}: {error}", time.perf_counter() - began)
+
+
+def valid(problem: SweepProblem) -> SweepProblem:
+    """The problem. Raises InvalidProblem; doubts are not looked for: one problem of a study tells them."""
     errors = errors_of(problem.ocp, problem.guess)
     if errors:
         raise InvalidProblem(errors)
+    return problem
+
+
+def takes_lanes(problem: SweepProblem) -> bool:
+    """Whether :func:`~trajopt.solvers.batch.solve_batch.solve_batch` has it in lanes, one problem in each."""
+    _, options = chosen_options(problem.solver, problem.options)
+    plain = type(options) is SLQOptions and problem.finish is None and not problem.ocp.constraints()
+    return plain and is_compiled(problem.ocp)
+
+
+def _kind(problem: SweepProblem) -> Any:
+    """What problems of a batch share, as far as it is told at once."""
+    ocp = problem.ocp
+    return problem.solver, repr(problem.options), ocp.horizon, ocp.manifold.nx, ocp.nu, len(ocp.phases)
+
+
+def together(
+    members: Sequence[tuple[int, SweepProblem]], gains: bool
+) -> Iterator[tuple[int, SweepProblem, Solution | None]]:
+    """Rows with their problems and solutions as one batch; without solutions where their structures differ after all."""
+    solver, options = members[0][1].solver, members[0][1].options
+    guesses = [constant_guess(p.ocp) if p.guess is None else p.guess for _, p in members]
+    name, chosen = chosen_options(solver, options)
+    solutions: Sequence[Solution | None] = [None] * len(members)
+    with suppress(ValueError):
+        ocps = [p.ocp for _, p in members]
+        batch = solve_batch(ocps, None, guesses, chosen, solver=name, gains=gains, threads=1, check=False)
+        seconds = batch.meta.get("solve_times", [batch.meta["seconds"] / len(batch)] * len(batch))
+        solutions = [
+            replace(found, meta={**found.meta, "solve_time": t}) for found, t in zip(batch, seconds, strict=True)
+        ]
+    for (row, problem), solution in zip(members, solutions, strict=True):
+        yield row, problem, solution
+
+
+def solved(problem: SweepProblem) -> Solution:
+    """The solution of a problem, alone."""
     solution = solve(problem.ocp, problem.guess, problem.options, solver=problem.solver, check=False)
     return solution if problem.finish is None else problem.finish(solution)
 

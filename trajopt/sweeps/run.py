@@ -20,7 +20,7 @@ from typing import Any
 
 from trajopt.sweeps.dataset import Dataset
 from trajopt.sweeps.results import Sweep
-from trajopt.sweeps.rows import DIED, Make, Result, Study, failed, kinds, solve_rows
+from trajopt.sweeps.rows import DIED, Make, Result, Study, failed, kinds, solve_rows, takes_lanes, together, valid
 from trajopt.sweeps.variation import Variation, Variations
 from trajopt.sweeps.workers import Pool, pool_of
 
@@ -162,15 +162,17 @@ def prepare_kinds(study: Study, n: int) -> None:
 def _is_ready(study: Study, row: int, errors: list[Exception]) -> bool:
     from trajopt.guesses.guesses import constant_guess
     from trajopt.solvers.prepare import prepare
-    from trajopt.solvers.registry import solver_options
+    from trajopt.solvers.registry import chosen_options
     from trajopt.stage.start import starting
 
     try:
-        ocp, guess, solver, options, _ = study.problem(row)
-        if options is None or isinstance(options, Mapping):
-            options = solver_options(solver or "auto", **(options or {}))
+        problem = study.problem(row)
+        ocp, guess, solver, options, _ = problem
         with starting("compiled"):
-            prepare(ocp, constant_guess(ocp) if guess is None else guess, options)
+            if takes_lanes(problem):
+                list(together([(row, valid(problem))], study.gains))
+            else:
+                prepare(ocp, constant_guess(ocp) if guess is None else guess, chosen_options(solver, options)[1])
     except Exception as error:
         errors.append(error)
         return False

@@ -35,16 +35,19 @@ class Replay(NamedTuple):
     gains: Array | None
 
 
-def replay(ocp: OCP, xs: Array, us: Array, K: Array, evaluator: Callable[[OCP], Evaluator]) -> Replay | None:
+def replay(ocp: OCP, xs: Array, us: Array, K: Array, evaluator: Callable[[OCP], Evaluator | None]) -> Replay | None:
     """The replay of a plan xs (N + 1, nx), us (N, nu), K (N, nu, ndx); evaluator: what evaluates problems.
 
-    None where no time step can be cut finer, as those of users' own maps.
+    None where no time step can be cut finer, as those of users' own maps, and where ``evaluator`` gives None.
     """
     pieces = [_pieces(phase.dynamics) for phase in ocp.phases]
     if all(n is None for n in pieces):
         return None
     order = max(_order(phase.dynamics) for phase in ocp.phases)
-    fine, finer = (evaluator(_cut(ocp, pieces, half)) for half in (True, False))
+    fine = evaluator(_cut(ocp, pieces, True))
+    finer = None if fine is None else evaluator(_cut(ocp, pieces, False))
+    if fine is None or finer is None:
+        return None
     ends = [_final(e, xs, us, gains) for gains in (0.0 * K, K) for e in (fine, finer)]
     opened, closed = (_extrapolated(ocp, *pair, order) for pair in ((ends[0], ends[1]), (ends[2], ends[3])))
     return Replay(xs[-1], opened, closed if K.any() else None)

@@ -1,9 +1,13 @@
 """From C source to functions that are called: compilation, the cache, addresses of arrays, workspaces and threads."""
 
 from dynamics_backends.compiled.loops.kernel import template as template, templates as templates
-from dynamics_backends.compiled.runtime.ahead import is_there as is_there
+from dynamics_backends.compiled.loops.ready import build_loops as build_loops
+from dynamics_backends.compiled.runtime.ahead import is_there as is_there, loaded_soon as loaded_soon
 from dynamics_backends.compiled.runtime.aside import Aside as Aside, aside as aside
-from dynamics_backends.compiled.runtime.cache import cache_folder as cache_folder, load as load
+from dynamics_backends.compiled.runtime.cache import (
+    cache_folder as cache_folder,
+    load as load,
+)
 from dynamics_backends.compiled.runtime.memory import (
     KNOTS_PER_THREAD as KNOTS_PER_THREAD,
     Rooms as Rooms,
@@ -18,6 +22,7 @@ from dynamics_backends.compiled.runtime.memory import (
 from dynamics_backends.compiled.runtime.remembered import (
     Sought as Sought,
     library as library,
+    remember_sources as remember_sources,
     remembered as remembered,
 )
 from dynamics_backends.compiled.runtime.structure import alike as alike

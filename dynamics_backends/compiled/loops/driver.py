@@ -66,17 +66,14 @@ class CompiledDriver:
 
     def __call__(self, program: Program, model: Model, arguments: Mapping[str, Any]) -> dict[str, Any]:
         values = [arguments[name] for name in program.arguments]
-        algebra = _algebra(program, values)
+        algebra = algebra_of(program, values)
         if algebra is None:
             return drivers.run(program, model, arguments)
         if algebra == "dual":
             return self._dual(program, model, values)
-        dtype = complex if algebra == "complex" else float
-        arrays = [
-            np.ascontiguousarray(a, dtype=dtype).view(float) for a in _same_length([_batch_first(v) for v in values])
-        ]
+        arrays = arrays_of(values, complex if algebra == "complex" else float)
         results = self._kernel(program, model, algebra, len(arrays[0]))(*arrays)
-        return _named(program, [r.view(complex)[..., 0] for r in results] if algebra == "complex" else results)
+        return named(program, [r.view(complex)[..., 0] for r in results] if algebra == "complex" else results)
 
     def _dual(self, program: Program, model: Model, values: list[Any]) -> dict[str, Any]:
         """Every knot once for each direction, with one tangent."""
@@ -120,11 +117,16 @@ class CompiledDriver:
     def _built(program: Program, model: Model, algebra: str, unrolled: bool) -> CompiledKernel:
         types = sorted({*USUAL_JOINTS, *model.joint_types})
         source = unrolled_kernel(program, model) if unrolled else loop_kernel(program, types, algebra)
-        shapes = [(model.nv,) * _ORDER[FIELDS[o].axis] for o in program.outputs]
+        shapes = shapes_of(program, model)
         return CompiledKernel(source, model, shapes if algebra == "real" else [(*s, 2) for s in shapes])
 
 
-def _algebra(program: Program, values: list[Any]) -> str | None:
+def shapes_of(program: Program, model: Model) -> list[tuple[int, ...]]:
+    """The shapes of a program's results at a knot."""
+    return [(model.nv,) * _ORDER[FIELDS[o].axis] for o in program.outputs]
+
+
+def algebra_of(program: Program, values: list[Any]) -> str | None:
     """The numbers of the arguments; None where no kernel serves them: symbols, mixtures, other results than numbers
     by DoF.
 
@@ -140,6 +142,11 @@ def _algebra(program: Program, values: list[Any]) -> str | None:
         return "real"
     real_only = any(p.template not in ("", "add_to_diagonal") for p in program.passes)
     return None if real_only or (dual and is_complex) else "dual" if dual else "complex"
+
+
+def arrays_of(values: list[Any], dtype: type = float) -> list[np.ndarray]:
+    """Arguments as a kernel takes them: (N, n), the batch first."""
+    return [np.ascontiguousarray(a, dtype=dtype).view(float) for a in _same_length([_batch_first(v) for v in values])]
 
 
 def _same_length(arrays: list[np.ndarray]) -> list[np.ndarray]:
@@ -176,5 +183,5 @@ def _tangent(leaf: Any, directions: int) -> np.ndarray:
     return leaf.tan if isinstance(leaf, Dual) else np.zeros((*leaf.shape, directions))
 
 
-def _named(program: Program, results: list[np.ndarray]) -> dict[str, Any]:
+def named(program: Program, results: list[np.ndarray]) -> dict[str, Any]:
     return {o: np.moveaxis(r, 0, -1) for o, r in zip(program.outputs, results, strict=True)}

@@ -88,14 +88,28 @@ def _unpacking(kernel: LoopKernel, i: int) -> str:
     return f"    unpack_{how}(y{i}, {size}, {table}, count, out[{i}] + n * PADDED({size}), {streamed});"
 
 
+def text_of(kernel: LoopKernel) -> str:
+    """The text of the kernel's library."""
+    return "\n".join([templates(), kernel.source, entry(kernel)])
+
+
 NO_TABLES: tuple[list[np.ndarray], list[np.ndarray]] = ([np.zeros(3, dtype=np.int32)], [])  # nb, nv, nq = 0
 
 
 class CompiledKernel:
-    """A loaded kernel bound to one model's tables; straight-line code reads none and needs no model."""
+    """A loaded kernel bound to one model's tables; straight-line code reads none and needs no model.
 
-    def __init__(self, kernel: LoopKernel, model: Model | None, shapes: Sequence[tuple[int, ...]]) -> None:
-        library = load("\n".join([templates(), kernel.source, entry(kernel)]))
+    library: of the kernel's text, default from the cache or the compiler.
+    """
+
+    def __init__(
+        self,
+        kernel: LoopKernel,
+        model: Model | None,
+        shapes: Sequence[tuple[int, ...]],
+        library: ctypes.CDLL | None = None,
+    ) -> None:
+        library = library or load(text_of(kernel))
         self._run = bound(library, f"{kernel.name}_run", "pppp ll p")
         room = bound(library, f"{kernel.name}_room", "p", ctypes.c_long)
         self.tables = NO_TABLES if model is None else (int_tables(model), double_tables(model))

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import ctypes
 from functools import lru_cache
 
 from dynamics_backends.compiled.runtime.aside import Aside, aside
 from dynamics_backends.compiled.runtime.cache import existing, key_of, load
+from dynamics_backends.compiled.runtime.toolchain import find_toolchain
 
 
 def is_there(source: str) -> bool:
@@ -19,6 +21,14 @@ def is_there(source: str) -> bool:
         return False
     load(source)
     return True
+
+
+def loaded_soon(source: str) -> ctypes.CDLL:
+    """The library of a text, where it has to be compiled the one of a compiler in a hurry; another process then does it well.
+
+    Raises CompilerError as :func:`~dynamics_backends.compiled.runtime.cache.load`.
+    """
+    return load(source) if is_there(source) else load(source, find_toolchain().hurried)
 
 
 @lru_cache(maxsize=32)

@@ -20,7 +20,7 @@ from dynamics_backends.compiled.runtime import memory, progress, turns
 from dynamics_backends.compiled.runtime.kept_files import cache_folder
 from dynamics_backends.compiled.runtime.turns import turn
 
-NICER = 5
+NICER = 10
 """By how much the process steps back behind this one."""
 _MOST = 4000
 """Bytes of a complaint."""

@@ -1,5 +1,6 @@
 """Compiled libraries on disk, by the hash of source, flags, compiler and processor.
 
+Those that serve many robots may have been built with the installation, in a folder that is looked into after the cache.
 One file name per hash, written under a temporary name and renamed, with its own checksum beside it: concurrent
 processes, a killed compiler, a truncated or foreign file cost a recompilation at most.  Where the folder cannot be
 written, a temporary one serves this process, and a warning says so once.
@@ -7,6 +8,7 @@ written, a temporary one serves this process, and a warning says so once.
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import hashlib
 import tempfile
@@ -14,7 +16,12 @@ import warnings
 from functools import lru_cache
 from pathlib import Path
 
-from dynamics_backends.compiled.runtime.kept_files import cache_folder as cache_folder, intact, seal
+from dynamics_backends.compiled.runtime.kept_files import (
+    cache_folder as cache_folder,
+    intact,
+    prebuilt_folder as prebuilt_folder,
+    seal,
+)
 from dynamics_backends.compiled.runtime.toolchain import Toolchain, find_toolchain
 
 
@@ -34,6 +41,9 @@ def load(source: str, toolchain: Toolchain | None = None) -> ctypes.CDLL:
     """
     toolchain = toolchain or find_toolchain()
     key = key_of(source, toolchain)
+    found = existing(key)
+    if found is not None:
+        return found
     try:
         return _load_from(_ready(cache_folder()), key, source, toolchain)
     except OSError as error:
@@ -55,14 +65,13 @@ def key_of(source: str, toolchain: Toolchain | None = None) -> str:
 
 
 def existing(key: str) -> ctypes.CDLL | None:
-    """The library of this name, if it is in the cache, whole."""
-    library = cache_folder() / f"{key}.so"
-    if not intact(library):
-        return None
-    try:
-        return ctypes.CDLL(str(library))
-    except OSError:
-        return None
+    """The library of this name, if it is in the cache or built with the installation, whole."""
+    for folder in (cache_folder(), prebuilt_folder()):
+        library = folder / f"{key}.so"
+        if intact(library):
+            with contextlib.suppress(OSError):
+                return ctypes.CDLL(str(library))
+    return None
 
 
 def _ready(folder: Path) -> Path:

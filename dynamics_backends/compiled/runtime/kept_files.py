@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import sys
 import threading
 import zlib
 from pathlib import Path
@@ -22,6 +23,11 @@ def cache_folder() -> Path:
     import platformdirs
 
     return Path(platformdirs.user_cache_dir("trajopt")) / "kernels"
+
+
+def prebuilt_folder() -> Path:
+    """The folder of kernels that were built with the installation: TRAJOPT_PREBUILT_DIR, or beside the interpreter's packages."""
+    return Path(os.environ.get("TRAJOPT_PREBUILT_DIR") or Path(sys.prefix) / "share" / "trajopt" / "kernels")
 
 
 def intact(file: Path) -> bool:
@@ -69,6 +75,12 @@ def read_value(file: Path) -> Any:
         return None
     name, value = json.loads(zlib.decompress(packed))
     return value if name == file.name else None
+
+
+def known_value(name: str) -> Any:
+    """The value kept under a name in the cache, or built with the installation."""
+    found = read_value(cache_folder() / name)
+    return read_value(prebuilt_folder() / name) if found is None else found
 
 
 def _digest(content: bytes) -> str:

@@ -51,7 +51,13 @@ def pointers(arrays: Sequence[Array]) -> ctypes.Array:
 
 def default_threads() -> int:
     """TRAJOPT_THREADS, or the number of processors."""
-    return int(os.environ.get("TRAJOPT_THREADS", "0")) or os.cpu_count() or 1
+    return int(os.environ.get("TRAJOPT_THREADS", "0")) or _processors()
+
+
+@lru_cache(maxsize=1)
+def _processors() -> int:
+    """The number of processors: the system is asked once, which takes longer than a small kernel."""
+    return os.cpu_count() or 1
 
 
 @lru_cache(maxsize=1)

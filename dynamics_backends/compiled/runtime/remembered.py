@@ -7,15 +7,16 @@ still that of one source, found by its own hash and checked by its own checksum.
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import logging
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 from dynamics_backends.compiled.runtime.cache import cache_folder, existing, key_of, load
-from dynamics_backends.compiled.runtime.kept_files import read_value, write_value
-from dynamics_backends.compiled.runtime.structure import Unknown, digest
+from dynamics_backends.compiled.runtime.kept_files import known_value, prebuilt_folder, write_value
+from dynamics_backends.compiled.runtime.source_texts import remember
+from dynamics_backends.compiled.runtime.structure import Unknown, digest, toolkit_texts
 from dynamics_backends.compiled.runtime.toolchain import Toolchain, find_toolchain
 from dynamics_backends.compiled.runtime.turns import turn
 
@@ -40,7 +41,7 @@ class Sought:
 
     def known(self) -> ctypes.CDLL | None:
         """The library known for the structure, without a look at its source. Raises a refusal that is known."""
-        known = None if self._key is None else read_value(_file(self._key))
+        known = None if self._key is None else known_value(f"{self._key}{SUFFIX}")
         if known is None:
             return None
         name, refusal = known
@@ -52,7 +53,9 @@ class Sought:
     @property
     def may_be_known(self) -> bool:
         """Whether it is worth asking: as quick as a look into a folder."""
-        return self._key is not None and _file(self._key).exists()
+        return self._key is not None and any(
+            (folder / f"{self._key}{SUFFIX}").exists() for folder in (cache_folder(), prebuilt_folder())
+        )
 
     def found(self, source: Callable[[], str]) -> ctypes.CDLL:
         """The library known for the structure, or that of ``source()``, compiled or from the cache.
@@ -87,11 +90,24 @@ def library(source: Callable[[], str], *question: Any, refusals: tuple[type[Exce
 def remembered(answer: Callable[[], Any], *question: Any) -> Any:
     """The answer to a question, a value of JSON: as it was found before, or by asking ``answer()``."""
     key = _key("answer", *question)
-    known = None if key is None else read_value(_file(key))
+    known = None if key is None else known_value(f"{key}{SUFFIX}")
     if known is None:
         known = [answer()]
         _remember(key, known)
     return known[0]
+
+
+def answered(*question: Any) -> Any:
+    """The answer to a question of :func:`remembered`, where it was asked before; else None."""
+    key = _key("answer", *question)
+    known = None if key is None else known_value(f"{key}{SUFFIX}")
+    return None if known is None else known[0]
+
+
+def remember_sources() -> None:
+    """Keep what the toolkit's sources mean, so that edits of docstrings and comments make nothing unknown."""
+    with contextlib.suppress(OSError):
+        remember(toolkit_texts())
 
 
 def _key(*question: Any) -> str | None:
@@ -107,15 +123,11 @@ def _key(*question: Any) -> str | None:
         return None
 
 
-def _file(key: str) -> Path:
-    return cache_folder() / f"{key}{SUFFIX}"
-
-
 def _remember(key: str | None, value: Any) -> None:
     """Keep a value; where that is impossible it is found again the next time."""
     if key is None:
         return
-    file = _file(key)
+    file = cache_folder() / f"{key}{SUFFIX}"
     try:
         file.parent.mkdir(parents=True, exist_ok=True)
         write_value(file, value)

@@ -30,6 +30,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from dynamics_backends.compiled.runtime.source_texts import counted_as
+
 TOOLKIT = ("dynamics_backends", "trajopt")
 """Packages whose sources are part of every hash."""
 LIBRARIES: tuple[str, ...] = ("numpy", "casadi", "math", "cmath", "operator", "_operator", "functools", "itertools")
@@ -92,14 +94,21 @@ def alike(one: Any, other: Any) -> bool:
 
 @lru_cache(maxsize=1)
 def environment() -> bytes:
-    """The toolkit's sources, the interpreter, and the versions of the libraries that take part in tracing."""
+    """The toolkit's sources without comments and docstrings (:mod:`~dynamics_backends.compiled.runtime.source_texts`), the
+    interpreter, and the versions of the libraries that take part in tracing.
+    """
     content = hashlib.sha256(sys.version.encode())
     content.update(f"numpy {np.__version__}\n".encode() + _installed("casadi"))
     for package in TOOLKIT:
-        for file in _sources(package):
-            text = file.read_bytes()
-            content.update(f"{package} {file.name} {len(text)}\n".encode() + text)
+        files = _sources(package)
+        for file, counted in zip(files, counted_as(file.read_bytes() for file in files), strict=True):
+            content.update(f"{package} {file.name} {counted}\n".encode())
     return content.digest()
+
+
+def toolkit_texts() -> list[bytes]:
+    """The toolkit's sources."""
+    return [file.read_bytes() for package in TOOLKIT for file in _sources(package)]
 
 
 def _installed(package: str) -> bytes:

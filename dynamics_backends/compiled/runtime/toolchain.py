@@ -24,7 +24,7 @@ from functools import lru_cache
 from importlib.util import find_spec
 from pathlib import Path
 
-from dynamics_backends.compiled.runtime.kept_files import cache_folder, intact, read_value, seal, write_value
+from dynamics_backends.compiled.runtime.kept_files import cache_folder, intact, known_value, seal, write_value
 from dynamics_backends.compiled.runtime.progress import counted
 from dynamics_backends.compiled.runtime.units import units
 
@@ -178,7 +178,7 @@ def has_compiler() -> bool:
 def _examined(command: tuple[str, ...]) -> Toolchain:
     """What a command is; that of a compiler proper, no script around one, is remembered for as long as its file stays the same."""
     file = _identity(command)
-    known = None if file is None else read_value(file)
+    known = None if file is None else known_value(file.name)
     if known is not None:
         return Toolchain(command, *known)
     found = _asked(command)

@@ -64,10 +64,13 @@ def contracted_source(traced: TracedDynamics) -> tuple[str, str]:
     return "\n".join(text), f"{room} + {numbers + n * still[0].numel()}"
 
 
-def derivatives_kernel(traced: TracedDynamics, *, second: bool) -> LoopKernel:
-    """Value and derivatives of such a map, of both orders where ``second``, as a block function of its arguments."""
+def derivatives_kernel(traced: TracedDynamics, *, second: bool, source: tuple[str, str] | None = None) -> LoopKernel:
+    """Value and derivatives of such a map, of both orders where ``second``, as a block function of its arguments.
+
+    source: of dynamics_partials, with its workspace, where it is not :func:`analytic_source`.
+    """
     map, n = traced.map, traced.map.manifold.ndx
-    source, room = contracted_source(traced) if second else analytic_source(traced)
+    text, room = source or (contracted_source(traced) if second else analytic_source(traced))
     names, sizes = traced.symbols.names, [s.numel() for s in traced.symbols]
     outputs = {"f": map.n_out, "fx": map.n_out * n, "fu": map.n_out * map.nu}
     p = next(iter(names[3:]), "x")
@@ -86,8 +89,8 @@ def derivatives_kernel(traced: TracedDynamics, *, second: bool) -> LoopKernel:
         at_v=map.manifold.nx - n // 2,
     )
     numbers = [str(size) for size in outputs.values()]
-    text = "\n".join([template("constrained_kernel.h"), source, body])
-    return LoopKernel("map_derivatives", text, names, list(outputs), [str(size) for size in sizes], numbers, room)
+    code = "\n".join([template("constrained_kernel.h"), text, body])
+    return LoopKernel("map_derivatives", code, names, list(outputs), [str(size) for size in sizes], numbers, room)
 
 
 def _solution(traced: TracedDynamics, parts: Unsolved) -> str:

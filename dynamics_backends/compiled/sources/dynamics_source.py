@@ -99,7 +99,7 @@ def _written(backend: DynamicsBackend, sizes: Mapping[str, int], body: FreeBody 
     before, sizes = sum(sizes.values()), _with_step(map, sizes)
     traced = TracedDynamics(map, sizes)
     if isinstance(map, SteppedContact) and name == "analytic":
-        return *stepped_source(traced), map.model.nv
+        return *stepped_source(traced), traced.rows
     rows = traced.rows if body is None else map.manifold.ndx // 2
     value, room = traced.value() if body is None else value_loops(body, before)
     if isinstance(backend, FiniteDifference):

@@ -16,11 +16,13 @@ from collections.abc import Sequence
 from typing import Any
 
 from dynamics_backends import scalar as sm
-from dynamics_backends.compiled.emit.emit import Argument, step_function
+from dynamics_backends.compiled.emit.emit import Argument, chunked_function, step_function
 from dynamics_backends.compiled.emit.trace import trace_expressions
 from dynamics_backends.manifold import LieGroup, Manifold
 from dynamics_backends.symbols import ca
 
+LONG = 2_000
+"""Operations from which on a function is written in pieces."""
 _MATRICES = {"transport": ("d",), "dexp": ("d",), "dexp_inv": ("d",), "d_dexp_inv": ("d", "k")}
 _SECOND = {  # arguments and results
     "integrate_bend": (("d", "l"), ("ye", "ee")),
@@ -113,10 +115,16 @@ def _by_rows(M: Any) -> Any:
 
 
 def _group_function(group: LieGroup, name: str, inputs: Sequence[Any], values: Sequence[Any]) -> str:
+    """A long one in pieces that may be units of their own: as one function it takes the compiler several times as long."""
+    function, traced = f"{_tag(group)}_{name}", trace_expressions(inputs, values)
     arguments = [Argument(f"a{i}", s.numel()) for i, s in enumerate(inputs)]
-    return step_function(
-        f"{_tag(group)}_{name}", trace_expressions(inputs, values), arguments, [f"r{i}" for i in range(len(values))]
-    )
+    results = [f"r{i}" for i in range(len(values))]
+    if len(traced.operations) <= LONG:
+        return step_function(function, traced, arguments, results)
+    pieces, room = chunked_function(f"{function}_code", traced, arguments, results)
+    head = ", ".join([*(f"const V* {a.name}" for a in arguments), *(f"V* {r}" for r in results)])
+    call = f"{function}_code({', '.join([*(a.name for a in arguments), *results, 'w'])});"
+    return f"{pieces}\n{_function(function, head, [f'V w[{room + 1}];', call])}"
 
 
 def _along_groups(manifold: Manifold, name: str, inputs: tuple[str, str], output: str) -> str:

@@ -24,6 +24,7 @@ from dynamics_backends.methods.complex_step import STEP
 from dynamics_backends.methods.symbolic_map import Symbols, complaint, description, refusal, symbolic_value
 from dynamics_backends.protocol import Map, Partials, is_second_order
 from dynamics_backends.symbols import ca
+from dynamics_backends.systems.contact.stepped_contact import SteppedContact
 
 OPERATIONS_LIMIT = 300_000
 """Operations of one function at most; compilers take about a second for 10,000, once, on each core."""
@@ -55,6 +56,8 @@ class TracedDynamics:
     def rows(self) -> int:
         """How many rows of xdot are worth computing: without the first half, where that is v."""
         n, nx = self.map.manifold.ndx, self.map.manifold.nx
+        if isinstance(self.map, SteppedContact):  # whose value no expression holds
+            return n // 2
         if not is_second_order(self.map):
             return n
         above, v = self.value_expression[: n // 2], self.symbols.x[nx - n // 2 :]

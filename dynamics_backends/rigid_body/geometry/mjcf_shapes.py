@@ -7,7 +7,7 @@ to 2, not transparent.  Trees without a joint are the scene in which the robot s
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from typing import Any
 
 import numpy as np
@@ -35,11 +35,15 @@ UNKNOWN = "has the shape {kind}, which distances are not measured from"
 
 
 def mjcf_shapes(
-    source: str | os.PathLike[str], purpose: Purpose = "visual", triangles: int | None = None
+    source: str | os.PathLike[str],
+    purpose: Purpose = "visual",
+    triangles: int | None = None,
+    links: Collection[str] | None = None,
 ) -> LinkShapes:
     """The shapes of the robot's bodies in an MJCF file or text; as :func:`~.urdf_shapes.urdf_shapes`. Raises MJCFError."""
     m, names = _read(source)
-    chosen = [g for g in range(m.ngeom) if _of_robot(m, int(m.geom_bodyid[g])) and _serves(m, g, purpose)]
+    of_robot = [g for g in range(m.ngeom) if _of_robot(m, int(m.geom_bodyid[g])) and _serves(m, g, purpose)]
+    chosen = [g for g in of_robot if links is None or names.bodies[m.geom_bodyid[g]] in links]
     share = None if triangles is None else max(triangles // max(len(chosen), 1), LEAST)
     placed, missing = [], []
     for g in chosen:

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from dynamics_backends.rigid_body.spatial.spatial import build, leaves
+from dynamics_backends.rigid_body.spatial.spatial import Struct, leaves
 from dynamics_backends.scalar import stack
 
 
@@ -22,16 +22,14 @@ def row(field: Any, index: int) -> Any:
 
 def mapped(x: Any, function: Any) -> Any:
     """A struct with a function applied to every leaf."""
-    return build(type(x) if hasattr(x, "PARTS") else None, iter([function(leaf) for leaf in leaves(x)]))
+    return x.build(*map(function, leaves(x))) if isinstance(x, Struct) else function(x)
 
 
 def take(x: Any, index: Any) -> Any:
     """The rows ``index`` of a field; leaves that are plain numbers hold for every row."""
-    return mapped(x, lambda leaf: _taken(leaf, index)) if hasattr(x, "PARTS") else _taken(x, index)
-
-
-def _taken(leaf: Any, index: Any) -> Any:
-    return leaf[index] if getattr(leaf, "shape", ()) else leaf
+    if isinstance(x, Struct):
+        return x.build(*[leaf[index] if getattr(leaf, "shape", ()) else leaf for leaf in x.leaves(x)])
+    return x[index] if getattr(x, "shape", ()) else x
 
 
 def set_rows(store: Any, index: Any, value: Any) -> None:
@@ -40,8 +38,11 @@ def set_rows(store: Any, index: Any, value: Any) -> None:
         target[index] = leaf
 
 
-def add_rows(store: Any, index: np.ndarray, value: Any) -> None:
-    """Add each row of ``value`` to row index[i] of the store; siblings share a parent, so an index may repeat."""
+def add_rows(store: Any, index: np.ndarray | slice, value: Any) -> None:
+    """Add each row of ``value`` to row index[i] of the store; siblings share a parent, so an index that is no slice may repeat."""
     for target, leaf in zip(leaves(store), leaves(value), strict=True):
+        if isinstance(index, slice):
+            target[index] = target[index] + leaf
+            continue
         for i, parent in enumerate(index):
             target[parent] = target[parent] + leaf[i]

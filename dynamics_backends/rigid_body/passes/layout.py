@@ -129,12 +129,21 @@ class Group:
     """Bodies with the same joint type, handled as one set of rows."""
 
     def __init__(self, model: Model, joint: Joint, bodies: np.ndarray) -> None:
+        parents = np.asarray(model.parent)[bodies]
         self.joint = joint
-        self.bodies = bodies
-        self.parents = np.asarray(model.parent)[bodies]
-        self.q = [model.q_index[bodies] + j for j in range(joint.nq)]
-        self.dofs = [model.v_index[bodies] + j for j in range(joint.nv)]
-        self.at_root = bool((self.parents < 0).all())
+        self.bodies = _rows(bodies)
+        self.parents = _rows(parents)
+        self.q = [_rows(model.q_index[bodies] + j) for j in range(joint.nq)]
+        self.dofs = [_rows(model.v_index[bodies] + j) for j in range(joint.nv)]
+        self.at_root = bool((parents < 0).all())
+
+
+def _rows(index: np.ndarray) -> np.ndarray | slice:
+    """The rows of an index set as a slice where they are evenly spaced and rising: a view of them costs less than a copy."""
+    steps = np.unique(np.diff(index))
+    if index[0] < 0 or len(steps) > 1 or (len(steps) == 1 and steps[0] <= 0):
+        return index
+    return slice(int(index[0]), int(index[-1]) + 1, int(steps[0]) if len(steps) else 1)
 
 
 _LAYOUTS: WeakKeyDictionary[Model, Layout] = WeakKeyDictionary()

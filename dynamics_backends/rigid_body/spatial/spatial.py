@@ -13,56 +13,97 @@ symbol or an array (rows, N); all operations are elementwise, so that one expres
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from itertools import count, islice
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
 from dynamics_backends.scalar import Scalar
 
 
 class Struct:
-    """A fixed tuple of parts; PARTS gives the type of each slot, None for a scalar."""
+    """A fixed tuple of parts; PARTS gives the type of each slot, None for a scalar.
+
+    What is done to every slot is written out for each class when that is made: NumPy's engine spends most of its time here.
+    """
 
     __slots__: tuple[str, ...] = ()
     PARTS: tuple[type[Struct] | None, ...] = ()
 
     if TYPE_CHECKING:  # the slots are set by position
+        leaves: Callable[[Struct], tuple[Scalar, ...]]
+        build: Callable[..., Any]
+        SIZE: int
+
+        def __init__(self, *parts: Any) -> None: ...
 
         def __getattr__(self, name: str) -> Any: ...
 
-    def __init__(self, *parts: Any) -> None:
-        for slot, part in zip(self.__slots__, parts, strict=True):
-            setattr(self, slot, part)
+        def __add__(self, other: Any) -> Any: ...
 
-    def __add__(self, other: Any) -> Any:
-        return type(self)(*(getattr(self, s) + getattr(other, s) for s in self.__slots__))
+        def __sub__(self, other: Any) -> Any: ...
 
-    def __sub__(self, other: Any) -> Any:
-        return type(self)(*(getattr(self, s) - getattr(other, s) for s in self.__slots__))
+        def __neg__(self) -> Any: ...
 
-    def __neg__(self) -> Any:
-        return type(self)(*(-getattr(self, s) for s in self.__slots__))
+    def __init_subclass__(cls) -> None:
+        paths = _paths(cls)
+        cls.SIZE = len(paths)
+        cls.leaves = staticmethod(attrgetter(*paths))
+        names = {f"kind{i}": kind for i, kind in enumerate(_kinds(cls))}
+        exec(_written(cls, {kind: name for name, kind in names.items()}), names)
+        for method in ("__init__", "__add__", "__sub__", "__neg__"):
+            setattr(cls, method, names[method])
+        cls.build = staticmethod(names["built"])
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({', '.join(repr(getattr(self, s)) for s in self.__slots__)})"
 
 
+def _paths(kind: type[Struct]) -> list[str]:
+    """Where the scalars of a struct are: "R.a.x", ..."""
+    parts = zip(kind.__slots__, kind.PARTS, strict=True)
+    return [path for s, part in parts for path in ([s] if part is None else [f"{s}.{p}" for p in _paths(part)])]
+
+
+def _kinds(kind: type[Struct]) -> list[type[Struct]]:
+    """The types of a struct and of its parts."""
+    return list(dict.fromkeys([kind, *(k for part in kind.PARTS if part is not None for k in _kinds(part))]))
+
+
+def _written(kind: type[Struct], names: dict[type[Struct], str]) -> str:
+    """The source of what is done to every slot; names: of the types of parts."""
+    numbers = count()
+
+    def built(part: type[Struct] | None) -> str:
+        return (
+            f"a{next(numbers)}" if part is None else f"{names[part]}({', '.join(built(inner) for inner in part.PARTS)})"
+        )
+
+    own, slots = names[kind], kind.__slots__
+    arguments = ", ".join(f"a{i}" for i in range(len(_paths(kind))))
+    stored = "; ".join(f"self.{s} = {s}" for s in slots)
+    each = {
+        "__add__(self, other)": [f"self.{s} + other.{s}" for s in slots],
+        "__sub__(self, other)": [f"self.{s} - other.{s}" for s in slots],
+        "__neg__(self)": [f"-self.{s}" for s in slots],
+    }
+    lines = [f"def __init__(self, {', '.join(slots)}): {stored}", f"def built({arguments}): return {built(kind)}"]
+    return "\n".join([*lines, *(f"def {head}: return {own}({', '.join(parts)})" for head, parts in each.items())])
+
+
 def leaves(x: Any) -> list[Scalar]:
     """The scalars of a struct, or of a scalar itself, in slot order."""
-    if isinstance(x, Struct):
-        return [leaf for s in x.__slots__ for leaf in leaves(getattr(x, s))]
-    return [x]
+    return list(x.leaves(x)) if isinstance(x, Struct) else [x]
 
 
 def build(kind: type[Struct] | None, values: Iterator[Scalar]) -> Any:
     """The inverse of :func:`leaves`."""
-    if kind is None:
-        return next(values)
-    return kind(*(build(part, values) for part in kind.PARTS))
+    return next(values) if kind is None else kind.build(*islice(values, kind.SIZE))
 
 
 def size(kind: type[Struct] | None) -> int:
     """The number of scalars in a struct of this type."""
-    return 1 if kind is None else sum(size(part) for part in kind.PARTS)
+    return 1 if kind is None else kind.SIZE
 
 
 class Vec(Struct):

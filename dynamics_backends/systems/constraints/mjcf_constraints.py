@@ -14,6 +14,7 @@ from dynamics_backends.protocol import Array
 from dynamics_backends.rigid_body.mjcf.contact_points import body_poses
 from dynamics_backends.rigid_body.mjcf.equalities import Equality, Place, equalities
 from dynamics_backends.rigid_body.mjcf.source import Names, compiled, moves
+from dynamics_backends.rigid_body.model.model import Model
 from dynamics_backends.rigid_body.model.mujoco_states import quaternion_of
 from dynamics_backends.systems.constraints.constraint_kinds import (
     Constraint,
@@ -25,11 +26,11 @@ from dynamics_backends.systems.constraints.constraint_kinds import (
 )
 
 
-def mjcf_constraints(source: str | os.PathLike[str]) -> tuple[Constraint, ...]:
+def mjcf_constraints(source: str | os.PathLike[str], model: Model | None = None) -> tuple[Constraint, ...]:
     """The active equalities of an MJCF file or text, for the model that `load_mjcf` makes of it.
 
-    Those that no constraint stands for are among the model's `notes`. Raises MJCFError, ModuleNotFoundError without the package
-    mujoco.
+    model: where parts of the robot are locked or left out, so that only those are told that still tie something. Those that
+    no constraint stands for are among the model's `notes`. Raises MJCFError, ModuleNotFoundError without the package mujoco.
 
     >>> import trajopt as to
     >>> pair = '''<mujoco><worldbody>
@@ -62,7 +63,17 @@ def mjcf_constraints(source: str | os.PathLike[str]) -> tuple[Constraint, ...]:
             return FrameLoop(frames[0], frames[1], equality.gains, equality.name)
         return FrameContact(frames[0], fixed, equality.gains, equality.name)
 
-    return tuple(one for equality in equalities(m, names)[0] if (one := bound(equality)) is not None)
+    found = (bound(equality) for equality in equalities(m, names)[0])
+    return tuple(one for one in found if one is not None and (model is None or _fits(one, model)))
+
+
+def _fits(constraint: Constraint, model: Model) -> bool:
+    """Whether a model has the joints, and moves the frames, of a constraint."""
+    if isinstance(constraint, JointRelation):
+        return {constraint.joint, constraint.source} <= set(model.joint_names)
+    moving = {frame.name for frame in model.frames if frame.body >= 0}
+    own = [getattr(constraint, key, None) for key in ("frame", "frame_a", "frame_b")]
+    return {name for name in own if name} <= moving
 
 
 def _relation(equality: Equality, names: Names) -> JointRelation | None:

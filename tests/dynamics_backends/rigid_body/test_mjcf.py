@@ -268,6 +268,14 @@ def test_equalities_without_a_constraint_are_told():
     assert not to.mjcf_constraints(TIED.format(equality=quadratic)) and model.nv == 14
 
 
+def test_equalities_of_what_is_locked_are_left_out():
+    for name in ("joint", "connect", "weld to the world"):
+        whole = to.load_mjcf(tied(name))
+        assert len(to.mjcf_constraints(tied(name), whole)) == 1
+        rigid = to.lock_joints(whole, whole.joint_names if name != "joint" else ["d1"])
+        assert not to.mjcf_constraints(tied(name), rigid)
+
+
 def test_joint_equalities_as_followers():
     text = tied("joint")
     following, locked = (to.load_mjcf(text, mimic=m) for m in ("follow", "lock"))

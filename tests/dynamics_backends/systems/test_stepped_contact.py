@@ -226,6 +226,17 @@ def hop():
 
 
 @pytest.mark.needs_compiler
+def test_compiled_derivatives_of_a_batch():
+    model = tree("floating2", 2)
+    system = SteppedContact(model, [("body1", (0.1, 0.2, -0.1))], actuated=model.dof_names[6:], step=0.02)
+    x, u, _ = arguments(system, ["body1"], N=5)
+    plain, fast = (make_backend(system, "analytic", engine=engine) for engine in ("numpy", "compiled"))
+    for p in ({}, {"contact_friction": np.array([0.4])}, {IMPLICIT_STEP: np.array([0.01])}):
+        assert deviation(fast.jacobians(x, u, 0.0, p), plain.jacobians(x, u, 0.0, p)) < 1e-10
+    np.testing.assert_allclose(fast.f(x, u), plain.f(x, u), rtol=1e-9, atol=1e-9)
+
+
+@pytest.mark.needs_compiler
 def test_compiled_code_takes_the_same_steps():
     assert_same_expansion(hop(), tolerance=1e-9)
 

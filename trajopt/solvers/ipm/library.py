@@ -7,8 +7,9 @@ from functools import lru_cache
 
 import numpy as np
 
-from dynamics_backends.compiled.interface.libraries import address, bound, load
+from dynamics_backends.compiled.interface.libraries import address, bound, load, loaded_soon
 from trajopt.lq.equality_lq import kernel_source, struct_of
+from trajopt.stage.start import starts_at_once
 
 ABSENT, INEQUALITY, EQUALITY = 0, 1, 2
 """Kinds of rows."""
@@ -31,10 +32,13 @@ class SettingsData(ctypes.Structure):
 
 
 class Kernels:
-    """The library for n = ndx states and m = nu controls. Raises CompilerError without a compiler."""
+    """The library for n = ndx states and m = nu controls, that of a compiler in a hurry where a solve starts at once.
+
+    Raises CompilerError without a compiler.
+    """
 
     def __init__(self, ndx: int, nu: int) -> None:
-        library = _library(ndx, nu)
+        library = _library(ndx, nu, soon=starts_at_once())
         self.condense = bound(library, "ipm_condense", "ppppp")
         self.vectors = bound(library, "ipm_vectors", "ppppppp")
         self.barrier = bound(library, "ipm_barrier", "ppdp")
@@ -47,9 +51,14 @@ class Kernels:
         self.push = bound(library, "ipm_push", "ppddp")
 
 
+def source(ndx: int, nu: int) -> str:
+    """The text of the functions."""
+    return kernel_source(ndx, nu, [("trajopt.solvers.ipm", name) for name in ("interior_point.h", "centering.h")])
+
+
 @lru_cache(maxsize=16)
-def _library(ndx: int, nu: int) -> ctypes.CDLL:
-    return load(kernel_source(ndx, nu, [("trajopt.solvers.ipm", name) for name in ("interior_point.h", "centering.h")]))
+def _library(ndx: int, nu: int, *, soon: bool) -> ctypes.CDLL:
+    return (loaded_soon if soon else load)(source(ndx, nu))
 
 
 class Multipliers:

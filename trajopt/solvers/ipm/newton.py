@@ -36,6 +36,7 @@ from trajopt.solvers.ipm.library import (
 )
 from trajopt.solvers.ipm.measure import Optimality
 from trajopt.solvers.ipm.stage_program import Point, StageProgram
+from trajopt.stage.start import starts_at_once
 
 FLOOR = 1e-8
 """Least eigenvalue of a reflected Hessian, relative to its largest."""
@@ -62,7 +63,7 @@ class NewtonSystem:
     def __init__(self, program: StageProgram, kernels: Kernels) -> None:
         p = self.program = program
         self.kernels = kernels
-        self.lq = EqualityLQ(p.n, p.m, p.N, p.equations, p.most_equations)
+        self.lq = EqualityLQ(p.n, p.m, p.N, p.equations, p.most_equations, soon=starts_at_once())
         self.Sigma, self.phi = np.zeros(p.numbers), np.zeros(p.numbers)
         lq = self.lq
         arrays = (lq.Q, lq.S, lq.R, lq.q, lq.r, lq.d, lq.C, lq.D, lq.e, self.Sigma, self.phi, lq.row)

@@ -1,0 +1,85 @@
+"""Loops that are there already: a driver that never waits for a compiler.
+
+One kernel of a program serves all robots made of the usual joints.  Those of PROGRAMS are built with the installation, or when
+:func:`build_loops` is called; programs and numbers without a kernel run on rows of NumPy.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import lru_cache, partial
+from typing import Any
+from weakref import WeakKeyDictionary
+
+from dynamics_backends.compiled.loops.driver import USUAL_JOINTS, algebra_of, arrays_of, named, shapes_of
+from dynamics_backends.compiled.loops.kernel import CompiledKernel, text_of
+from dynamics_backends.compiled.loops.loops import LoopKernel, loop_kernel
+from dynamics_backends.compiled.loops.sparsity import sparse_outputs
+from dynamics_backends.compiled.runtime.cache import existing, key_of, load
+from dynamics_backends.compiled.runtime.remembered import answered, remembered
+from dynamics_backends.rigid_body.algorithms.aba import ABA
+from dynamics_backends.rigid_body.derivatives.fd_derivatives import FDSVA
+from dynamics_backends.rigid_body.derivatives.fd_second_order import FD_SECOND_ORDER
+from dynamics_backends.rigid_body.model.model import Model
+from dynamics_backends.rigid_body.passes import drivers
+from dynamics_backends.rigid_body.passes.passes import Program
+
+PROGRAMS = tuple(variant for p in (ABA, FDSVA, FD_SECOND_ORDER) for variant in (p, p.given("armature")))
+"""Forward dynamics with first and second derivatives, of the model's rotors and of those that implicit damping adds to."""
+_NAMES = frozenset(p.name for p in PROGRAMS)
+
+
+def build_loops() -> None:
+    """Have the kernels of PROGRAMS in the cache. Raises CompilerError."""
+    for program in PROGRAMS:
+        remembered(partial(_described, program), *_question(program))
+
+
+def _question(program: Program) -> tuple[Any, ...]:
+    return "loops", program.name, USUAL_JOINTS
+
+
+def _described(program: Program) -> list[Any]:
+    """The name of the program's library, once that is there, and what a caller must know of the kernel."""
+    kernel = loop_kernel(program, sorted(USUAL_JOINTS))
+    text = text_of(kernel)
+    load(text)
+    sizes = [kernel.input_sizes, kernel.output_sizes, kernel.workspace]
+    return [key_of(text), kernel.name, kernel.inputs, kernel.outputs, *sizes]
+
+
+@lru_cache(maxsize=len(PROGRAMS))
+def _known(program: Program) -> tuple[Any, LoopKernel] | None:
+    """The library and its kernel, where they are there."""
+    found = answered(*_question(program))
+    library = None if found is None else existing(found[0])
+    if found is None or library is None:
+        return None
+    _, name, inputs, outputs, sizes_in, sizes_out, room = found
+    return library, LoopKernel(name, "", inputs, outputs, sizes_in, sizes_out, room, sparse_outputs(program))
+
+
+class ReadyLoops:
+    """A driver: kernels for float64 where they are there, rows otherwise."""
+
+    def __init__(self) -> None:
+        self._kernels: WeakKeyDictionary[Model, dict[str, CompiledKernel | None]] = WeakKeyDictionary()
+
+    def __reduce__(self) -> tuple[type, tuple[()]]:
+        return ReadyLoops, ()  # kernels belong to a process
+
+    def __structure__(self) -> tuple[()]:
+        return ()  # what a map computes does not depend on what evaluates it
+
+    def __call__(self, program: Program, model: Model, arguments: Mapping[str, Any]) -> dict[str, Any]:
+        values = [arguments[name] for name in program.arguments]
+        kernel = self._kernel(program, model) if algebra_of(program, values) == "real" else None
+        return drivers.run(program, model, arguments) if kernel is None else named(program, kernel(*arrays_of(values)))
+
+    def _kernel(self, program: Program, model: Model) -> CompiledKernel | None:
+        kernels = self._kernels.setdefault(model, {})
+        if program.name not in kernels:
+            serves = program.name in _NAMES and set(model.joint_types) <= set(USUAL_JOINTS)
+            known = _known(program) if serves else None
+            kernels[program.name] = known and CompiledKernel(known[1], model, shapes_of(program, model), known[0])
+        return kernels[program.name]

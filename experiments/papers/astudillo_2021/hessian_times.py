@@ -1,0 +1,113 @@
+"""Hessians of lambda' FD and lambda' ID for the Kinova Gen3 (Astudillo et al. 2021, table 2).
+
+In all arguments (q, v, tau) or (q, v, a); the paper does not say in which.  Analytic: CasADi's AD of the gradient lambda' J
+from the closed-form Jacobian.  AD: AD of the AD gradient.  Both as C code at -O3.  Contraction: the closed second-order form
+of this library, which the paper leaves to future work; first derivatives come with it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from dynamics_backends.compiled.emit.trace import trace_expressions
+from dynamics_backends.compiled.loops.unrolled import unrolled_trace
+from dynamics_backends.deferred import deferred
+from dynamics_backends.rigid_body.algorithms.aba import aba
+from dynamics_backends.rigid_body.algorithms.rnea import rnea
+from dynamics_backends.rigid_body.derivatives.fd_derivatives import fd_derivatives
+from dynamics_backends.rigid_body.derivatives.fd_second_order import FD_SECOND_ORDER
+from dynamics_backends.rigid_body.derivatives.rnea_derivatives import rnea_derivatives
+from dynamics_backends.rigid_body.derivatives.rnea_second_order import ID_SECOND_ORDER
+from dynamics_backends.rigid_body.model.model import Model
+from experiments.analysis.timing import joined_samples, medians, program_call
+from experiments.baselines.generated_code import generated, matrix
+from experiments.papers.study import ASTUDILLO, Comparison, Outcome
+from problems.robots import load_robot
+
+ca = deferred("casadi")
+
+SOURCE = f"{ASTUDILLO}, table 2"
+KINDS = {"FD": (aba, fd_derivatives, FD_SECOND_ORDER), "ID": (rnea, rnea_derivatives, ID_SECOND_ORDER)}
+PUBLISHED = {  # microseconds and operations
+    ("FD", "analytic"): (84.33, 135390),
+    ("FD", "AD"): (58.84, 84888),
+    ("ID", "analytic"): (56.76, 77683),
+    ("ID", "AD"): (38.31, 30770),
+}
+BATCH, PATIENCE = 128, 240.0
+
+
+def run(quick: bool) -> Outcome:
+    """Times [us] and operations; a quick run takes the double pendulum."""
+    model = load_robot("double_pendulum" if quick else "gen3")
+    rows = [row for kind in KINDS for row in _rows(model, kind, quick)]
+    return Outcome(rows, [] if quick else _comparisons(rows), partial(_draw, rows, model.name), [_remark(rows)])
+
+
+def _rows(model: Model, kind: str, quick: bool) -> list[dict[str, Any]]:
+    value, slopes, second = KINDS[kind]
+    n = model.nv
+    x, weights = ca.SX.sym("x", 3 * n), ca.SX.sym("lambda", n)
+    arguments = x[:n], x[n : 2 * n], x[2 * n :]
+    jacobian = ca.horzcat(*(matrix(b) for b in slopes(model, *arguments)[1:4]))
+    gradients = {"analytic": jacobian.T @ weights, "AD": ca.gradient(ca.dot(weights, value(model, *arguments)), x)}
+    calls: dict[str, Callable[[], Any]] = {"contraction": program_call(second, model, BATCH, unrolled=True)}
+    counts = {"contraction": sum(unrolled_trace(second, model).count().values())}
+    for how, gradient in gradients.items():
+        hessian = ca.densify(ca.jacobian(gradient, x))
+        counts[how] = sum(trace_expressions([x, weights], [hessian]).count().values())
+        fixed = ca.substitute(
+            hessian, weights, ca.DM.ones(n)
+        )  # a point is (q, v, input): the weights are constants there
+        code = generated(ca.Function("hessian", [x], [fixed]), joined_samples(model, BATCH), PATIENCE)
+        if code.call is not None:
+            calls[how] = code.call
+    seconds = dict(zip(calls, medians(list(calls.values()), 3 if quick else 9), strict=True))
+    return [
+        {
+            "function": kind,
+            "way": way,
+            "microseconds": 1e6 * seconds[way] / BATCH if way in seconds else None,
+            "operations": count,
+        }
+        for way, count in counts.items()
+    ]
+
+
+def _comparisons(rows: list[dict[str, Any]]) -> list[Comparison]:
+    found = {(r["function"], r["way"]): r for r in rows}
+    lines = []
+    for (kind, how), (us, count) in PUBLISHED.items():
+        row = found[kind, how]
+        t = "does not compile in time" if row["microseconds"] is None else f"{row['microseconds']:.3g} us"
+        worse = row["operations"] > count or (row["microseconds"] or 0.0) > us
+        lines.append(
+            Comparison(f"Hessian of lambda' {kind}, {how}", f"{us} us, {count:,}", f"{t}, {row['operations']:,}", worse)
+        )
+    for kind in KINDS:
+        row = found[kind, "contraction"]
+        ours = f"{row['microseconds']:.3g} us, {row['operations']:,} with first derivatives"
+        lines.append(
+            Comparison(f"Hessian of lambda' {kind}, closed second order", "n/a", ours, False, "future work there")
+        )
+    return lines
+
+
+def _remark(rows: list[dict[str, Any]]) -> str:
+    found = {(r["function"], r["way"]): r["operations"] for r in rows}
+    shares = ", ".join(f"{kind} {found[kind, 'contraction'] / found[kind, 'AD']:.2f}" for kind in KINDS)
+    return f"Operations of the closed contraction, first derivatives included, by those of AD of AD: {shares}."
+
+
+def _draw(rows: list[dict[str, Any]], robot: str, path: Path) -> None:
+    from experiments.plots.canvas import COLORS, figure
+
+    with figure(path, 1, 2, 8.0, 3.4, f"Hessians of lambda' FD and lambda' ID, {robot}") as axes:
+        names = [f"{r['function']}\n{r['way']}" for r in rows]
+        for axis, key, color in zip(axes.flat, ("microseconds", "operations"), COLORS, strict=False):
+            axis.bar(range(len(rows)), [r[key] or 0.0 for r in rows], color=color)
+            axis.set_xticks(range(len(rows)), names, fontsize=7)
+            axis.set_title(key)

@@ -1,0 +1,159 @@
+"""Times of forward and inverse dynamics and their Jacobians by AD and in closed form (Astudillo et al. 2021, fig. 1).
+
+One thread, batches of points in the same run: closed forms compiled by this library, as loops and as straight-line code; CasADi's
+Jacobian by reverse AD, as C code and interpreted; Pinocchio's closed forms, called from Python.  In place of Atlas (30) stands the
+G1 (29) on a fixed base; Yumi has no file here.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from dynamics_backends.deferred import deferred
+from dynamics_backends.rigid_body.algorithms.aba import ABA, aba
+from dynamics_backends.rigid_body.algorithms.rnea import RNEA, rnea
+from dynamics_backends.rigid_body.derivatives.fd_derivatives import FDSVA
+from dynamics_backends.rigid_body.derivatives.rnea_derivatives import IDSVA
+from dynamics_backends.rigid_body.model.conversions import PinocchioConverter
+from dynamics_backends.rigid_body.model.model import Model
+from dynamics_backends.rigid_body.urdf.loader import URDFWarning
+from experiments.analysis.timing import joined_samples, medians, program_call, samples
+from experiments.baselines.generated_code import generated, interpreted_call
+from experiments.papers.study import ASTUDILLO, Comparison, Outcome, times
+from problems.robots import load_robot, robot_path
+
+ca = deferred("casadi")
+
+SOURCE = f"{ASTUDILLO}, fig. 1"
+BATCH = 128
+ROBOTS = {
+    "double_pendulum": "double pendulum (2)",
+    "iiwa7": "KUKA iiwa7 (7)",
+    "gen3": "Kinova Gen3 (7)",
+    "erd:g1_29dof_rev_1_0": "Atlas (30), here the G1 (29)",
+}
+QUICK = ("double_pendulum",)
+LARGEST_AD = 10
+"""Degrees of freedom up to which AD is compiled here: beyond, its C takes minutes."""
+PATIENCE = 120.0
+VALUES = {"FD": (ABA, aba), "ID": (RNEA, rnea)}
+SLOPES = {"FD": FDSVA, "ID": IDSVA}
+SAVED = {"FD": 0.5799, "ID": 0.2120}
+"""Time that closed forms save on average against AD, both as C code, in the paper."""
+NATIVE = {"FD": 2.35, "ID": 1.42}
+"""Pinocchio's own closed forms by their generated code, in the paper."""
+
+
+def run(quick: bool) -> Outcome:
+    """All times [us] of one point."""
+    rows = []
+    for robot in QUICK if quick else ROBOTS:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", URDFWarning)
+            model = load_robot(robot, base="fixed")
+        for kind in VALUES:
+            calls = _calls(robot, model, kind)
+            seconds = medians([call for call, _ in calls.values()], 3 if quick else 9)
+            for (name, (_, knots)), t in zip(calls.items(), seconds, strict=True):
+                rows.append({"robot": ROBOTS[robot], "function": kind, "way": name, "microseconds": 1e6 * t / knots})
+    return Outcome(rows, _comparisons(rows), partial(_draw, rows))
+
+
+def _calls(robot: str, model: Model, kind: str) -> dict[str, tuple[Callable[[], Any], int]]:
+    """Calls and the points that they compute."""
+    program, value = VALUES[kind]
+    found = {
+        "value": (program_call(program, model, BATCH), BATCH),
+        "closed form, loops": (program_call(SLOPES[kind], model, BATCH), BATCH),
+    }
+    if model.nv <= LARGEST_AD:
+        found["closed form, straight"] = program_call(SLOPES[kind], model, BATCH, unrolled=True), BATCH
+        n = model.nv
+        x = ca.SX.sym("x", 3 * n)
+        f = ca.Function("jacobian", [x], [ca.densify(ca.jacobian(value(model, x[:n], x[n : 2 * n], x[2 * n :]), x))])
+        found["AD, interpreted"] = interpreted_call(f, joined_samples(model, 1)[0]), 1
+        if (code := generated(f, joined_samples(model, BATCH), PATIENCE)).call is not None:
+            found["AD, generated"] = code.call, BATCH
+    if (call := _pinocchio(robot, model, kind)) is not None:
+        found["Pinocchio"] = call, BATCH
+    return found
+
+
+def _pinocchio(robot: str, model: Model, kind: str) -> Callable[[], Any] | None:
+    """A loop over the points; None where Pinocchio is not installed."""
+    try:
+        import pinocchio as pin
+    except ModuleNotFoundError:
+        return None
+    pin_model = pin.buildModelFromUrdf(str(robot_path(robot)))
+    c, data = PinocchioConverter(model, pin_model), pin_model.createData()
+    q, v, x = samples(model, BATCH)
+    points = list(zip(c.q_to_pin(q), c.v_to_pin(v), c.v_to_pin(x), strict=True))
+    function = pin.computeABADerivatives if kind == "FD" else pin.computeRNEADerivatives
+
+    def call() -> None:
+        for point in points:
+            function(pin_model, data, *point)
+
+    return call
+
+
+def _comparisons(rows: list[dict[str, Any]]) -> list[Comparison]:
+    by_way = {(r["robot"], r["function"], r["way"]): r["microseconds"] for r in rows}
+    robots = list(dict.fromkeys(r["robot"] for r in rows))
+    lines = []
+    for kind in VALUES:
+        closed = {
+            r: min(t for (o, k, w), t in by_way.items() if (o, k) == (r, kind) and w.startswith("closed"))
+            for r in robots
+        }
+        ad = {r: by_way[r, kind, "AD, generated"] for r in robots if (r, kind, "AD, generated") in by_way}
+        if ad:
+            saved = float(np.mean([1.0 - closed[r] / ad[r] for r in ad]))
+            lines.append(
+                Comparison(
+                    f"J_{kind}: time that closed forms save against AD as C",
+                    f"{SAVED[kind]:.0%}",
+                    f"{saved:.0%}",
+                    saved < SAVED[kind],
+                )
+            )
+        native = {r: by_way[r, kind, "Pinocchio"] / closed[r] for r in robots if (r, kind, "Pinocchio") in by_way}
+        if native:
+            ratio = float(np.mean(list(native.values())))
+            why = "called from Python here, which costs about 1 us"
+            lines.append(
+                Comparison(
+                    f"J_{kind}: Pinocchio's own by generated code",
+                    times(NATIVE[kind]),
+                    times(ratio),
+                    ratio < NATIVE[kind],
+                    why,
+                )
+            )
+    return [*lines, Comparison("ABB Yumi (14)", "plotted", "n/a", False, "no file of this robot is here")]
+
+
+def _draw(rows: list[dict[str, Any]], path: Path) -> None:
+    from experiments.plots.canvas import COLORS, figure, legend
+
+    ways = ("value", "closed form, straight", "closed form, loops", "AD, generated", "AD, interpreted", "Pinocchio")
+    robots = list(dict.fromkeys(r["robot"] for r in rows))
+    with figure(path, 1, 2, 12.0, 4.2, "Jacobians of dynamics [us]", bottom=1.2) as axes:
+        for axis, kind in zip(axes.flat, VALUES, strict=True):
+            for i, way in enumerate(ways):
+                own = {r["robot"]: r["microseconds"] for r in rows if (r["function"], r["way"]) == (kind, way)}
+                heights = [own.get(r, np.nan) for r in robots]
+                axis.bar(np.arange(len(robots)) + 0.14 * (i - 2.5), heights, 0.13, color=COLORS[i], label=way)
+            axis.set_yscale("log")
+            axis.set_xticks(
+                range(len(robots)), [r.replace(", here", ",\nhere") for r in robots], rotation=20, ha="right"
+            )
+            axis.set_title(kind)
+        legend(axes, ncols=3, fontsize=7)

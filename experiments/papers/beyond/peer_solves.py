@@ -1,0 +1,113 @@
+"""Whole solves beside the peers: the identical problem, the same optimum first, one thread each.
+
+| peer | problems |
+|---|---|
+| Crocoddyl's FDDP, in an environment of its own | those of `experiments.benchmark_crocoddyl` |
+| CasADi with IPOPT, CasADi with fatrop; AD as C code | the UR5 around its sphere, as `experiments.benchmark_dms` states it |
+
+Against Crocoddyl stands our FDDP at a tolerance that ends as near to the optimum, against CasADi our interior point.  Times are
+those of the processor, medians or the fastest of turns.  The benchmarks are no part of an installed wheel: there, and where a
+peer is missing, a sentence says so.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import platformdirs
+
+import problems
+
+CONFIGS = Path(problems.__file__).parent / "configs"
+CONFIG = "ur5_obstacle"
+CROCODDYL = "Crocoddyl: python -m experiments.benchmark_crocoddyl makes its environment"
+REPEATS, PATIENCE = 5, 240.0
+SAME = 1e-6
+"""Relative difference of optimal costs below which optima are the same."""
+
+
+def solves() -> tuple[list[dict[str, Any]], list[str]]:
+    """Rows, and which peers are missing."""
+    rows, absent = [], []
+    try:
+        import experiments.benchmarks.benchmark_dms  # noqa: F401
+    except ModuleNotFoundError:
+        return [], ["solves of all peers: the benchmarks are in a source tree only"]
+    with _one_thread():
+        rows += list(_casadi())
+        python = platformdirs.user_cache_path("trajopt") / "crocoddyl" / "bin" / "python"
+        if python.exists():
+            rows += list(_crocoddyl(python))
+        else:
+            absent.append(CROCODDYL)
+    return rows, absent
+
+
+def _row(problem: str, peer: str, own_ms: float, peer_ms: float, apart: float) -> dict[str, Any]:
+    return {
+        "robot": problem,
+        "what": "whole solve" if apart <= SAME else "whole solve, to another optimum",
+        "peer": peer,
+        "ours [us]": 1e3 * own_ms,
+        "peer [us]": 1e3 * peer_ms,
+        "peer by ours": peer_ms / own_ms,
+        "largest difference": apart,
+    }
+
+
+def _crocoddyl(python: Path) -> Iterator[dict[str, Any]]:
+    from experiments.benchmarks.benchmark_crocoddyl import compared
+    from experiments.benchmarks.crocoddyl_problems import PROBLEMS
+
+    for name in PROBLEMS:
+        r = compared(name, python, REPEATS)
+        yield _row(
+            name, f"Crocoddyl ({r.their_iterations} iterations, ours {r.own_iterations})", r.own, r.theirs, r.difference
+        )
+
+
+def _casadi() -> Iterator[dict[str, Any]]:
+    from experiments.benchmarks.benchmark_dms import casadi_rows
+    from experiments.config.build import build_task
+    from experiments.config.config import load_config
+    from trajopt.solvers.direct.dms import transcribed
+
+    config = load_config(CONFIGS / f"{CONFIG}.toml")
+    task, options = build_task(config), config.solver_options
+    milliseconds, iterations, cost = _own(task.ocp, task.guess)
+    program = transcribed(task.ocp, task.guess, options)
+    w = program.variables(*task.guess)
+    for row in casadi_rows(CONFIG, program, w, options, REPEATS, PATIENCE):
+        apart = abs(row.cost - cost) / abs(cost)
+        told = f"{row.by} ({row.iterations} iterations, ours {iterations})"
+        yield _row(CONFIG, told, milliseconds, row.total * row.iterations, apart)
+
+
+def _own(ocp: Any, guess: Any) -> tuple[float, int, float]:
+    """The fastest of some solves by the interior point [ms], its iterations, and its cost."""
+    from trajopt import solve
+
+    seconds = []
+    for _ in range(REPEATS + 1):  # the first one may compile
+        began = time.process_time()
+        found = solve(ocp, guess, solver="ipm", check=False)
+        seconds.append(time.process_time() - began)
+    return 1e3 * min(seconds), found.iterations, found.cost
+
+
+@contextmanager
+def _one_thread() -> Iterator[None]:
+    before = os.environ.get("TRAJOPT_THREADS")
+    os.environ["TRAJOPT_THREADS"] = "1"
+    try:
+        yield
+    finally:
+        if before is None:
+            del os.environ["TRAJOPT_THREADS"]
+        else:
+            os.environ["TRAJOPT_THREADS"] = before

@@ -1,0 +1,207 @@
+"""Errors of derivatives by every method against derivatives by hand (Kudruss, Manns, Kirches 2019, fig. 1).
+
+Both cart-pendulums, in minimal coordinates and as a free body on constraints; random q, v, a and tau in [-pi, pi], and 3 n random
+directions for each sample.  FD, FDC: forward and central differences with steps eps^(1/2) and eps^(1/3).  AD: dual numbers through
+the algorithm.  ED: the closed forms of this library (the paper's own are structured forward sweeps).  The error of a sample is the
+largest of its entries, absolute, as in the paper.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from dynamics_backends.rigid_body.algorithms.aba import aba
+from dynamics_backends.rigid_body.algorithms.crba import crba
+from dynamics_backends.rigid_body.algorithms.rnea import rnea
+from dynamics_backends.rigid_body.derivatives.fd_derivatives import fd_derivatives
+from dynamics_backends.rigid_body.derivatives.rnea_derivatives import rnea_derivatives
+from dynamics_backends.rigid_body.model.model import Model
+from dynamics_backends.scalars.dual import Dual
+from dynamics_backends.systems.constraints.constraint_kinds import JointRelation
+from dynamics_backends.systems.constraints.holonomic import Holonomic
+from experiments.baselines.cart_pendulum import CartPendulum, Derivatives
+from experiments.baselines.second_order_references import mass_slope_times
+from experiments.papers.study import KUDRUSS, Comparison, Outcome
+from problems.robots.textbook import cart_pendulum
+
+SOURCE = f"{KUDRUSS}, fig. 1"
+SAMPLES, QUICK_SAMPLES = 10_000, 100
+EPS = float(np.finfo(float).eps)
+STEPS = {"FD": EPS ** (1 / 2), "FDC": EPS ** (1 / 3)}
+METHODS = ("FD", "FDC", "AD", "ED")
+PUBLISHED = {"FD": 5e-6, "FDC": 1e-8, "AD": 1e-14, "ED": 1e-14}
+"""Mean errors, of the differences in the worst case (the model with constraints)."""
+
+Array = np.ndarray
+Point = tuple[Any, Any, Any]
+"""Rows q, v and a third argument, each (n, N)."""
+
+
+class Algorithm(NamedTuple):
+    """value: rows from a point. closed, by_hand: its derivatives in the three arguments, (rows, n, N) each."""
+
+    name: str
+    value: Callable[[Any, Any, Any], Any]
+    closed: Callable[[Array, Array, Array], tuple[Array, Array, Array]]
+    by_hand: Callable[[Array, Array, Array], tuple[Array, Array, Array]]
+
+
+def run(quick: bool) -> Outcome:
+    """All errors."""
+    rng = np.random.default_rng(0)
+    count = QUICK_SAMPLES if quick else SAMPLES
+    found = {}
+    for free in (False, True):
+        for algorithm in algorithms(free):
+            for method, errors in _errors(algorithm, 4 if free else 2, count, rng).items():
+                found["with constraints" if free else "minimal", algorithm.name, method] = errors
+    rows = [
+        {"model": model, "algorithm": name, "method": method, "mean": e.mean(), "median": np.median(e), "max": e.max()}
+        for (model, name, method), e in found.items()
+    ]
+    return Outcome(rows, _comparisons(found), partial(_draw, found), [_remark(found)])
+
+
+def algorithms(free: bool) -> list[Algorithm]:
+    """CRBA, RNEA, NEFF, ABA; with constraints FDCONT too, where ABA is that of the free body."""
+    model, hand = cart_pendulum(free=free), CartPendulum(free=free)
+    found = [
+        Algorithm("CRBA", partial(_entries, model), partial(_mass_slopes, model), partial(_mass_by_hand, hand)),
+        Algorithm(
+            "RNEA", partial(rnea, model), _arrays(partial(rnea_derivatives, model)), _parts(hand.inverse_dynamics)
+        ),
+        Algorithm(
+            "NEFF",
+            lambda q, v, _: rnea(model, q, v, 0.0 * v),
+            lambda q, v, _: (
+                *_arrays(partial(rnea_derivatives, model))(q, v, 0.0 * v)[:2],
+                np.zeros((len(q), *q.shape)),
+            ),
+            lambda q, v, _: hand.bias(q, v)[1:],
+        ),
+    ]
+    if not free:
+        found.append(
+            Algorithm(
+                "ABA", partial(aba, model), _arrays(partial(fd_derivatives, model)), _parts(hand.forward_dynamics)
+            )
+        )
+        return found
+    rail = [JointRelation(joint, "x", 0.0, gains=(0.0, 0.0), name=joint) for joint in ("z", "pitch")]
+    system = Holonomic(model, rail, damping_ratio=0.0)
+    n = model.nv
+
+    def closed(q: Array, v: Array, tau: Array) -> tuple[Array, Array, Array]:
+        p = system.partials(np.concatenate([q, v]), tau, 0.0, {})
+        fx, fu = np.array(p.fx[n:]), np.array(p.fu[n:])
+        return fx[:, :n], fx[:, n:], fu
+
+    def value(q: Any, v: Any, tau: Any) -> Any:
+        joined = np.concatenate([q, v]) if isinstance(q, np.ndarray) else Dual.concatenate([q, v])
+        return system(joined, tau, 0.0, {})[n:]
+
+    return [*found, Algorithm("FDCONT", value, closed, _parts(hand.constrained_dynamics))]
+
+
+def _entries(model: Model, q: Any, v: Any, a: Any) -> Any:
+    """The mass matrix as rows."""
+    M, n = crba(model, q), model.nv
+    return M.reshape((n * n, M.shape[-1])) if isinstance(M, np.ndarray) else Dual.concatenate([M[i] for i in range(n)])
+
+
+def _mass_slopes(model: Model, q: Array, v: Array, a: Array) -> tuple[Array, Array, Array]:
+    n, N = q.shape
+    columns = [mass_slope_times(model, q, np.repeat(e[:, None], N, axis=1)) for e in np.eye(n)]
+    slopes = np.stack(columns, axis=1)  # [i][column][b]
+    return slopes.reshape(n * n, n, N), np.zeros((n * n, n, N)), np.zeros((n * n, n, N))
+
+
+def _mass_by_hand(hand: CartPendulum, q: Array, v: Array, a: Array) -> tuple[Array, Array, Array]:
+    zero = np.zeros((hand.n**2, hand.n, q.shape[1]))
+    H_b = hand.mass_matrix(q)[1].reshape(hand.n**2, 1, -1)
+    return H_b * hand.swing[:, None], zero, zero
+
+
+def _arrays(derivatives: Callable[..., Any]) -> Callable[[Array, Array, Array], tuple[Array, Array, Array]]:
+    return lambda *point: tuple(np.asarray(d) for d in derivatives(*point)[1:4])
+
+
+def _parts(by_hand: Callable[..., Derivatives]) -> Callable[[Array, Array, Array], tuple[Array, Array, Array]]:
+    return lambda *point: by_hand(*point)[1:]
+
+
+def _errors(algorithm: Algorithm, n: int, count: int, rng: np.random.Generator) -> dict[str, Array]:
+    """For each method the error of each sample."""
+    point = tuple(rng.uniform(-np.pi, np.pi, (3, n, count)))
+    directions = rng.uniform(-1.0, 1.0, (3, n, 3 * n))
+    expected = _along(algorithm.by_hand(*point), directions)
+    found = {"AD": _by_duals(algorithm, point, directions), "ED": _along(algorithm.closed(*point), directions)}
+    found |= {method: _by_differences(algorithm, point, directions, method) for method in STEPS}
+    return {m: np.abs(found[m] - expected).max(axis=(0, 2)) for m in METHODS}
+
+
+def _along(blocks: tuple[Array, Array, Array], directions: Array) -> Array:
+    """Derivatives along directions (rows, N, K)."""
+    return sum(np.einsum("ijN,jK->iNK", b, d) for b, d in zip(blocks, directions, strict=True))
+
+
+def _by_duals(algorithm: Algorithm, point: Point, directions: Array) -> Array:
+    return algorithm.value(*(Dual.seed(x, d) for x, d in zip(point, directions, strict=True))).tan
+
+
+def _by_differences(algorithm: Algorithm, point: Point, directions: Array, method: str) -> Array:
+    step, columns = STEPS[method], []
+    for k in range(directions.shape[2]):
+        ahead = [x + step * d[:, [k]] for x, d in zip(point, directions, strict=True)]
+        behind = [x - step * d[:, [k]] for x, d in zip(point, directions, strict=True)] if method == "FDC" else point
+        change = np.asarray(algorithm.value(*ahead)) - np.asarray(algorithm.value(*behind))
+        columns.append(change / (2.0 * step if method == "FDC" else step))
+    return np.stack(columns, axis=2)
+
+
+def _comparisons(found: dict[tuple[str, str, str], Array]) -> list[Comparison]:
+    """Of differences the worst case, of exact derivatives the typical one: what the paper tells."""
+    lines = []
+    for method in METHODS:
+        means = {key: float(e.mean()) for key, e in found.items() if key[2] == method}
+        (model, algorithm, _), most = max(means.items(), key=lambda item: item[1])
+        typical, worst = float(np.median(list(means.values()))), f"{most:.1e} ({algorithm}, {model})"
+        if method in STEPS:
+            what, ours, told = f"mean error of {method}, worst algorithm and model", most, worst
+            why = "the size of the directions is not published; errors of differences are in proportion to it"
+        else:
+            what, ours, told = f"mean error of {method}, median of algorithms and models", typical, f"{typical:.1e}"
+            why = f"worst {worst}"
+        lines.append(Comparison(what, f"about {PUBLISHED[method]:.0e}", told, ours > 2.0 * PUBLISHED[method], why))
+    return lines
+
+
+def _remark(found: dict[tuple[str, str, str], Array]) -> str:
+    exact = max(float(found[k].mean()) for k in found if k[2] in ("AD", "ED"))
+    worst = max(float(found[k].mean()) for k in found if k[2] == "FD")
+    return f"Exact derivatives are {np.log10(worst / exact):.1f} orders of magnitude more accurate than forward differences."
+
+
+def _draw(found: dict[tuple[str, str, str], Array], path: Path) -> None:
+    from experiments.plots.canvas import COLORS, figure, legend
+
+    models = dict.fromkeys(model for model, _, _ in found)
+    with figure(path, 1, len(models), 9.0, 3.6, "Errors of derivatives against derivatives by hand") as axes:
+        for axis, model in zip(axes.flat, models, strict=True):
+            names = list(dict.fromkeys(name for m, name, _ in found if m == model))
+            for i, method in enumerate(METHODS):
+                data = [np.log10(np.maximum(found[model, name, method], 1e-18)) for name in names]
+                places = np.arange(len(names)) + 0.18 * (i - 1.5)
+                boxes = axis.boxplot(data, positions=places, widths=0.15, sym="", patch_artist=True, manage_ticks=False)
+                for box in boxes["boxes"]:
+                    box.set(facecolor=COLORS[i], alpha=0.6)
+                axis.plot([], [], "s", color=COLORS[i], label=method)
+            axis.set_xticks(range(len(names)), names)
+            axis.set_title(model)
+        axes.flat[0].set_ylabel("log10 of the error")
+        legend(axes)

@@ -1,0 +1,99 @@
+"""The report of an experiment: data.csv, picture.png, report.md; and one page of all of them."""
+
+from __future__ import annotations
+
+import base64
+import csv
+import html
+import json
+import os
+import platform
+import time
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from experiments.papers.published import missing
+from experiments.papers.study import Comparison, Outcome, Study
+
+DATA, PICTURE, REPORT, DONE = "data.csv", "picture.png", "report.md", "done.json"
+PAGE = "report.html"
+_HEAD = """<!doctype html><html lang="en"><head><meta charset="utf-8"><title>{title}</title><style>
+body {{ font: 15px/1.5 system-ui, sans-serif; color: #222; max-width: 62rem; margin: 2rem auto; padding: 0 1rem; }}
+table {{ border-collapse: collapse; font-size: 13px; }} td, th {{ border: 1px solid #ccd; padding: 2px 8px; text-align: left; }}
+img {{ max-width: 100%; }} h1 {{ font-size: 1.4rem; border-top: 2px solid #1f5fa8; padding-top: 1rem; }}
+</style></head><body>
+"""
+
+
+def conduct(study: Study, folder: Path, quick: bool) -> Outcome:
+    """Run an experiment and write its files into a folder."""
+    began = time.perf_counter()
+    outcome = study.run(quick)
+    seconds = time.perf_counter() - began
+    why = "left out of quick runs" if quick else "not found by this run"
+    absent = [Comparison(f.what, f.figure, "n/a", False, why) for f in missing(study.name, outcome.comparisons)]
+    outcome = replace(outcome, comparisons=[*outcome.comparisons, *absent])
+    folder.mkdir(parents=True, exist_ok=True)
+    write_csv(folder / DATA, outcome)
+    outcome.draw(folder / PICTURE)
+    (folder / REPORT).write_text(markdown(study, outcome, quick, seconds), encoding="utf-8")
+    (folder / DONE).write_text(json.dumps({"quick": quick, "seconds": round(seconds, 1)}), encoding="utf-8")
+    return outcome
+
+
+def is_done(folder: Path, quick: bool) -> bool:
+    """Whether the folder holds the finished report of such a run."""
+    try:
+        return json.loads((folder / DONE).read_text(encoding="utf-8"))["quick"] == quick
+    except (OSError, ValueError, KeyError, TypeError):
+        return False
+
+
+def write_csv(path: Path, outcome: Outcome) -> None:
+    """All rows, with all digits."""
+    with path.open("w", newline="", encoding="utf-8") as file:
+        writer = csv.DictWriter(file, list(outcome.rows[0]))
+        writer.writeheader()
+        writer.writerows(outcome.rows)
+
+
+def markdown(study: Study, outcome: Outcome, quick: bool, seconds: float) -> str:
+    """The report as text: first what is worse than published."""
+    kind = "quick run: fewer points, not for conclusions" if quick else "full run"
+    machine = (
+        f"{platform.machine()}, {os.cpu_count()} cores, Python {platform.python_version()}; {kind}, {seconds:.0f} s"
+    )
+    parts = [f"# {study.title}", verdict(outcome.comparisons), f"{study.source} ({machine}.)", f"![picture]({PICTURE})"]
+    if outcome.comparisons:
+        parts.append(table(outcome.comparisons))
+    return "\n\n".join([*parts, *outcome.remarks]) + "\n"
+
+
+def verdict(comparisons: Sequence[Comparison]) -> str:
+    """What is worse here than published."""
+    worse = "; ".join(c.what for c in comparisons if c.worse)
+    if worse:
+        return f"**Worse here than published: {worse}.**"
+    return "Nothing here is worse than published." if comparisons else "Nothing is published to compare with."
+
+
+def table(comparisons: Iterable[Comparison]) -> str:
+    """Published figures and ours."""
+    rows = [(c.what, c.published, ("**worse:** " if c.worse else "") + c.ours, c.why) for c in comparisons]
+    return "\n".join(
+        ["| what | published | ours | remark |", "|---|---|---|---|", *("| " + " | ".join(r) + " |" for r in rows)]
+    )
+
+
+def page(folders: Sequence[Path], title: str) -> str:
+    """One self-contained page of the reports in these folders, pictures included."""
+    from markdown_it import MarkdownIt
+
+    render = MarkdownIt("commonmark", {"html": False}).enable("table").render
+    parts = [_HEAD.format(title=html.escape(title))]
+    for folder in folders:
+        picture = base64.b64encode((folder / PICTURE).read_bytes()).decode()
+        text = render((folder / REPORT).read_text(encoding="utf-8"))
+        parts.append(text.replace(f'src="{PICTURE}"', f'src="data:image/png;base64,{picture}"'))
+    return "".join([*parts, "</body></html>\n"])

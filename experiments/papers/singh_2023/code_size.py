@@ -1,0 +1,66 @@
+"""The size of generated code for second derivatives (Singh, Russell, Wensing 2023, fig. 9).
+
+Lines of C and bytes of the library of the second derivatives of inverse dynamics of chains: by CasADi's AD of the closed first
+derivatives, as in the paper; the closed form as straight-line code; and as loops, whose code is the same for all robots.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from dynamics_backends.compiled.loops.loops import loop_kernel
+from dynamics_backends.compiled.loops.unrolled import unrolled_kernel
+from dynamics_backends.rigid_body.derivatives.rnea_tensors import IDSVA_SO
+from dynamics_backends.rigid_body.model.sample_models import chain
+from experiments.analysis.timing import JOINTS, joined_samples
+from experiments.baselines.casadi_second_order import second_order_function
+from experiments.baselines.generated_code import generated
+from experiments.papers.study import SINGH, Comparison, Outcome
+
+SOURCE = f"{SINGH}, fig. 9"
+BODIES, QUICK_BODIES = (2, 4, 6, 8, 10, 12), (2, 3)
+PATIENCE = 90.0
+
+
+def run(quick: bool) -> Outcome:
+    """Lines and bytes."""
+    loops = loop_kernel(IDSVA_SO, JOINTS).source.count("\n")
+    rows: list[dict[str, Any]] = []
+    for n in QUICK_BODIES if quick else BODIES:
+        model = chain(n)
+        code = generated(second_order_function(model, "ID"), joined_samples(model, 1), PATIENCE, "-O1")
+        straight = unrolled_kernel(IDSVA_SO, model).source.count("\n")
+        rows.append(
+            {
+                "bodies": n,
+                "AD": code.lines,
+                "bytes of AD's library": code.size,
+                "straight-line code": straight,
+                "loops": loops,
+            }
+        )
+    return Outcome(rows, [_comparison(rows)], partial(_draw, rows))
+
+
+def _comparison(rows: list[dict[str, Any]]) -> Comparison:
+    last = rows[-1]
+    size = last["bytes of AD's library"]
+    library = "which did not compile in time" if size is None else f"library of {size / 1e6:.2g} MB"
+    ours = (
+        f"{last['bodies']} bodies: AD {last['AD']:,} lines, {library}; closed form"
+        f" {last['straight-line code']:,} lines straight, {last['loops']:,} in loops for any robot"
+    )
+    why = "by common subexpressions of this CasADi and -O1; the paper's size of the chain is stripped from its text"
+    return Comparison("C code of second-order ID", "AD: millions of lines, 12 MB", ours, False, why)
+
+
+def _draw(rows: list[dict[str, Any]], path: Path) -> None:
+    from experiments.plots.canvas import COLORS, figure
+
+    with figure(path, 1, 1, 6.0, 3.6, "Lines of C of second derivatives of inverse dynamics, chains") as axes:
+        for color, way in zip(COLORS, ("AD", "straight-line code", "loops"), strict=False):
+            axes[0, 0].semilogy([r["bodies"] for r in rows], [r[way] for r in rows], "o-", color=color, label=way)
+        axes[0, 0].set_xlabel("bodies")
+        axes[0, 0].legend()

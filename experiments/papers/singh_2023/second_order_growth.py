@@ -1,0 +1,185 @@
+"""Time of second derivatives over the number of bodies (Singh, Russell, Wensing 2023, fig. 7, 8, 16 to 18, table III).
+
+Chains and binary trees of rods.  Inverse dynamics: bicomplex numbers, the chain rule in hyper-dual numbers, central
+differences of values (FD-1) and of first derivatives (FD-2), and the closed form (IDSVA-SO) and first order (IDSVA-FO), all in
+NumPy for one point, in which a method pays for every operation in Python; then the closed forms compiled, a call for 8 points,
+one block of lanes.  Forward dynamics: the same around the articulated-body algorithm, with the closed form FDSVA-SO and its
+parts.  Orders are log-log slopes over all sizes of a method; operations are those that the compiled loops execute.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from dynamics_backends.rigid_body.algorithms.aba import aba
+from dynamics_backends.rigid_body.algorithms.rnea import rnea
+from dynamics_backends.rigid_body.derivatives.fd_derivatives import FDSVA, fd_derivatives
+from dynamics_backends.rigid_body.derivatives.fd_tensors import FDSVA_SO, fd_tensors
+from dynamics_backends.rigid_body.derivatives.rnea_derivatives import IDSVA, rnea_derivatives
+from dynamics_backends.rigid_body.derivatives.rnea_tensors import IDSVA_SO, rnea_tensors
+from dynamics_backends.rigid_body.model.model import Model
+from dynamics_backends.rigid_body.model.sample_models import binary_tree, chain
+from experiments.analysis.tally import operations
+from experiments.analysis.timing import medians, program_call, samples
+from experiments.baselines import second_order_references as references
+from experiments.papers.study import SINGH, Comparison, Outcome
+
+SOURCE = f"{SINGH}, fig. 7, 8, 16-18, table III"
+SHAPES = {"chain": chain, "binary tree": binary_tree}
+BODIES, QUICK_BODIES = (2, 3, 7, 15, 31, 63, 110), (2, 3, 7)
+KNOTS = 8
+LIMITS = {"chain rule": 15, "bicomplex": 31, "FD-1": 63}
+"""Bodies from which on a method would take minutes, or all memory."""
+PUBLISHED = {  # orders over chains and binary trees, of inverse dynamics
+    "bicomplex": (2.98, 2.98),
+    "chain rule": (3.05, 3.17),
+    "FD-1": (3.02, 3.03),
+    "FD-2": (2.38, 2.15),
+    "IDSVA-SO, compiled": (3.08, 1.45),
+    "IDSVA-FO, compiled": (1.76, 1.03),
+}
+COUNTED = {"IDSVA-SO, compiled": IDSVA_SO, "IDSVA-FO, compiled": IDSVA}
+Times = dict[tuple[str, str, str], dict[int, float]]
+"""(function, shape, method): seconds of one point by the number of bodies."""
+
+
+def run(quick: bool) -> Outcome:
+    """All times."""
+    sizes, turns = (QUICK_BODIES, 3) if quick else (BODIES, 5)
+    found: Times = {}
+    for shape, make in SHAPES.items():
+        for n in sizes:
+            model = make(n)
+            for kind, method, call, knots in _calls(model):
+                if n <= LIMITS.get(method, max(BODIES)):
+                    seconds = medians([call], turns if knots > 1 or n < 31 else 1)[0] / knots
+                    found.setdefault((kind, shape, method), {})[n] = seconds
+    counts = {
+        (s, m): {n: operations(p, make(n)) for n in sizes} for s, make in SHAPES.items() for m, p in COUNTED.items()
+    }
+    rows = [
+        {
+            "function": kind,
+            "shape": shape,
+            "method": method,
+            "bodies": n,
+            "microseconds": 1e6 * t,
+            "operations": counts.get((shape, method), {}).get(n) if kind == "ID" else None,
+        }
+        for (kind, shape, method), table in found.items()
+        for n, t in table.items()
+    ]
+    return Outcome(rows, _comparisons(found, counts), partial(_draw, found), _remarks(found))
+
+
+def _calls(model: Model) -> Iterator[tuple[str, str, Callable[[], Any], int]]:
+    """Function, method, a call, and the points it computes."""
+    q, v, x = (rows.T for rows in samples(model, 1))
+    point = q, v, x
+    for kind, value, first in (("ID", rnea, rnea_derivatives), ("FD", aba, fd_derivatives)):
+        f = partial(value, model)
+        yield kind, "bicomplex", partial(references.bicomplex, model, f, *point), 1
+        yield kind, "chain rule", partial(references.chain_rule, model, f, *point), 1
+        yield kind, "FD-1", partial(references.differences_of_values, model, f, *point), 1
+        yield (
+            kind,
+            "FD-2",
+            partial(references.differences_of_first_order, model, partial(_slopes, first, model), *point),
+            1,
+        )
+    yield "ID", "IDSVA-SO", partial(rnea_tensors, model, *point), 1
+    yield "FD", "FDSVA-SO", partial(fd_tensors, model, *point), 1
+    for kind, name, program in (
+        ("ID", "IDSVA-SO, compiled", IDSVA_SO),
+        ("ID", "IDSVA-FO, compiled", IDSVA),
+        ("FD", "FDSVA-SO, compiled", FDSVA_SO),
+        ("FD", "FDSVA-FO, compiled", FDSVA),
+    ):
+        yield kind, name, program_call(program, model, KNOTS), KNOTS
+
+
+def _slopes(first: Callable[..., Any], model: Model, *point: Any) -> Any:
+    return first(model, *point)[1:4]
+
+
+def order(table: Mapping[int, float]) -> float:
+    """Least-squares slope of the logarithm over that of the number of bodies."""
+    return float(np.polyfit(np.log(list(table)), np.log(list(table.values())), 1)[0])
+
+
+def _comparisons(found: Times, counts: dict[tuple[str, str], dict[int, int]]) -> list[Comparison]:
+    lines = []
+    for method, published in PUBLISHED.items():
+        for shape, theirs in zip(SHAPES, published, strict=True):
+            table = found["ID", shape, method]
+            ours, why = order(table), f"{min(table)} to {max(table)} bodies"
+            if method in COUNTED:
+                why += f"; order of the operations {order(counts[shape, method]):.2f}"
+            lines.append(
+                Comparison(f"order of {method}, {shape}", f"{theirs:.2f}", f"{ours:.2f}", ours > theirs + 0.05, why)
+            )
+    return lines
+
+
+def _remarks(found: Times) -> list[str]:
+    """What Python does to orders, the speed-ups of the closed forms in the same language, and the parts of FDSVA-SO."""
+    parts = []
+    for kind, closed in (("ID", "IDSVA-SO"), ("FD", "FDSVA-SO")):
+        ratios = [
+            f"{method} {found[kind, 'chain', method][n] / found[kind, 'chain', closed][n]:.3g}"
+            for method in ("bicomplex", "chain rule", "FD-1", "FD-2")
+            for n in [max(found[kind, "chain", method])]
+        ]
+        parts.append(f"Time in NumPy by that of {closed}, longest chain of each: " + ", ".join(ratios) + ".")
+    shares = []
+    for shape in SHAPES:
+        n = max(found["FD", shape, "FDSVA-SO, compiled"])
+        total, inverse, first = (
+            found[key][n]
+            for key in (
+                ("FD", shape, "FDSVA-SO, compiled"),
+                ("ID", shape, "IDSVA-SO, compiled"),
+                ("FD", shape, "FDSVA-FO, compiled"),
+            )
+        )
+        shares.append(
+            f"{shape} of {n}: tensors of ID {100 * inverse / total:.0f} %, first order {100 * first / total:.0f} %, inner and outer"
+            f" products with all else {100 * (1 - (inverse + first) / total):.0f} %"
+        )
+    parts.append("Parts of FDSVA-SO, compiled: " + "; ".join(shares) + ".")
+    parts.append(
+        "Times in NumPy grow more slowly than operations while a call costs more than its arithmetic; orders below the"
+        " published ones are no merit there. The published algorithms are Fortran."
+    )
+    return parts
+
+
+def _draw(found: Times, path: Path) -> None:
+    from experiments.plots.canvas import COLORS, figure, legend
+
+    with figure(path, 1, 4, 14.0, 4.2, "Time of second derivatives [us] over the number of bodies") as axes:
+        names = list(
+            dict.fromkeys(m.replace("IDSVA", "closed form").replace("FDSVA", "closed form") for _, _, m in found)
+        )
+        for axis, (kind, shape) in zip(axes.flat, [(k, s) for k in ("ID", "FD") for s in SHAPES], strict=True):
+            for (own_kind, own_shape, method), table in found.items():
+                if (own_kind, own_shape) == (kind, shape):
+                    name = method.replace("IDSVA", "closed form").replace("FDSVA", "closed form")
+                    color, line = COLORS[names.index(name)], "--" if "compiled" in name else "-"
+                    axis.loglog(
+                        list(table),
+                        [1e6 * t for t in table.values()],
+                        line,
+                        marker="o",
+                        markersize=3,
+                        color=color,
+                        label=name,
+                    )
+            axis.set_title(f"{kind}, {shape}")
+            axis.set_xlabel("bodies")
+        legend(axes, ncols=4, fontsize=7)

@@ -1,1 +1,0 @@
-"""Experiments of the papers and beyond, one module and one command each: `trajopt experiment NAME [--quick]`."""

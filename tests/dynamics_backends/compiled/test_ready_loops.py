@@ -1,0 +1,71 @@
+"""Loops that are there already: the numbers of NumPy, no compiler asked, rows where there is no kernel."""
+
+import numpy as np
+import pytest
+
+from dynamics_backends.compiled.loops import ready
+from dynamics_backends.compiled.runtime.toolchain import Toolchain
+from dynamics_backends.protocol import FunctionMap
+from dynamics_backends.registry import at_once, make_backend
+from dynamics_backends.rigid_body.model.sample_models import chain
+from dynamics_backends.systems.bodies.free_body import FreeBody
+
+pytestmark = pytest.mark.needs_compiler
+
+
+@pytest.fixture
+def no_compiler(monkeypatch):
+    """Whoever compiles fails."""
+    ready.build_loops()
+
+    def refuse(self, source, target):
+        raise AssertionError("something is compiled")
+
+    monkeypatch.setattr(Toolchain, "compile", refuse)
+    ready._known.cache_clear()
+    yield
+    ready._known.cache_clear()
+
+
+def points(system, seed=3, n=5):
+    """States, controls and the time."""
+    rng = np.random.default_rng(seed)
+    return rng.normal(size=(n, system.manifold.nx)), rng.normal(size=(n, system.nu)), 0.0
+
+
+@pytest.mark.parametrize("method", ["analytic", "complex_step", "central_difference"])
+def test_the_numbers_are_those_of_rows(no_compiler, method):
+    system = FreeBody(chain(4))
+    own = at_once(make_backend(system, method, engine="compiled"))
+    reference = make_backend(system, method, engine="numpy")
+    assert own.engine == "numpy"
+    found, expected = (b.jacobians(*points(system)) for b in (own, reference))
+    for a, b in zip(found, expected, strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-6 if method == "central_difference" else 1e-11, atol=1e-9)
+
+
+def test_kernels_serve_float64_and_only_programs_that_were_built(no_compiler, monkeypatch):
+    system, driver = FreeBody(chain(4)), ready.ReadyLoops()
+    q, v = np.zeros((4, 1)), np.ones((4, 1))
+    served = driver(ready.ABA, system.model, {"q": q, "v": v, "tau": v})
+    assert set(served) == {"a"}  # rows leave all fields behind
+    by_rows = driver(ready.ABA, system.model, {"q": q + 0j, "v": v, "tau": v})
+    assert len(by_rows) > 1
+    np.testing.assert_allclose(served["a"], by_rows["a"].real, rtol=1e-12)
+    monkeypatch.setattr(ready, "_NAMES", frozenset())
+    assert len(ready.ReadyLoops()(ready.ABA, system.model, {"q": q, "v": v, "tau": v})) > 1
+
+
+def test_nothing_built_is_no_error(tmp_path, monkeypatch):
+    monkeypatch.setenv("TRAJOPT_CACHE_DIR", str(tmp_path / "cache"))
+    monkeypatch.setenv("TRAJOPT_PREBUILT_DIR", str(tmp_path / "prebuilt"))
+    ready._known.cache_clear()
+    assert ready._known(ready.ABA) is None
+    ready._known.cache_clear()
+
+
+def test_maps_of_users_stay_as_they_are(no_compiler):
+    pendulum = FunctionMap(lambda x, u, t, p: [x[1], u[0] - x[0]], 2, 1)
+    found = at_once(make_backend(pendulum, "forward_ad", engine="compiled"))
+    assert found.name == "forward_ad" and found.engine == "numpy"
+    np.testing.assert_allclose(found.jacobians(np.ones((1, 2)), np.ones((1, 1)), 0.0).fx[0], [[0, 1], [-1, 0]])

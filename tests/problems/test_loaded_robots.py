@@ -1,0 +1,40 @@
+"""Robots of tasks: one that was loaded before is the same object until its file changes, with the same warnings."""
+
+import warnings
+
+import pytest
+
+from problems.robots import robot_path
+from problems.task import MOST_RECENT, load_fixed_base, load_floating_base
+
+UNTIDY = """<robot name="untidy"><link name="base"/><link name="arm"><inertial><mass value="1"/>
+<inertia ixx="1" iyy="1" izz="10" ixy="0" ixz="0" iyz="0"/></inertial></link>
+<joint name="j" type="continuous"><parent link="base"/><child link="arm"/><axis xyz="0 0 1"/></joint></robot>"""
+
+
+def test_a_robot_is_the_same_object_until_its_file_changes(tmp_path):
+    one = load_fixed_base("double_pendulum")
+    assert load_fixed_base("double_pendulum") is one
+    urdf = tmp_path / "own.urdf"
+    urdf.write_text(robot_path("double_pendulum").read_text())
+    before = load_fixed_base(str(urdf))
+    assert load_fixed_base(str(urdf)) is before is not one
+    urdf.write_text(urdf.read_text() + "<!-- changed -->")
+    assert load_fixed_base(str(urdf)) is not before
+    assert load_floating_base("hyq") is load_floating_base("hyq")
+    first = load_fixed_base("double_pendulum", "lock")
+    for i in range(MOST_RECENT):
+        (tmp_path / f"{i}.urdf").write_text(urdf.read_text())
+        load_fixed_base(str(tmp_path / f"{i}.urdf"))
+    assert load_fixed_base("double_pendulum", "lock") is not first
+
+
+def test_what_is_untidy_in_a_file_is_told_each_time(tmp_path):
+    urdf = tmp_path / "untidy.urdf"
+    urdf.write_text(UNTIDY)
+    for _ in range(2):
+        with pytest.warns(UserWarning, match="arm"):
+            load_fixed_base(str(urdf))
+        with warnings.catch_warnings(), pytest.raises(UserWarning, match="arm"):
+            warnings.simplefilter("error")
+            load_fixed_base(str(urdf))

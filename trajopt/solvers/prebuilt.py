@@ -1,0 +1,25 @@
+"""Kernels that serve many robots, to be built once, with the installation: sweeps by their sizes, iterations, loops of dynamics."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from functools import partial
+
+from dynamics_backends.compiled.interface.libraries import build_loops, load
+from trajopt.lq import compiled_lq, equality_lq
+from trajopt.solvers.ipm import library as ipm
+from trajopt.solvers.shooting import compiled_iteration
+
+ARMS = range(2, 8)
+"""Joints of arms, each driven."""
+SIZES = ((4, 1), *((2 * n, n) for n in ARMS), (36, 12))
+"""States and controls: a cart-pole, arms, quadrupeds."""
+
+
+def steps() -> Iterator[Callable[[], object]]:
+    """What there is to build, in parts that may be done side by side; each raises CompilerError."""
+    yield build_loops
+    yield partial(load, compiled_iteration.source())
+    for sizes in SIZES:
+        for source in (compiled_lq.source, equality_lq.source, ipm.source):
+            yield partial(load, source(*sizes))
