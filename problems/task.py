@@ -61,12 +61,13 @@ class Contour(NamedTuple):
 
 class Refined(NamedTuple):
     """What a look at a solution found. good: whether it stands. report: a sentence. ocp, guess: what to solve next, and where from,
-    or None."""
+    or None. solution: an earlier one that stands in its place, or None."""
 
     good: bool
     report: str
     ocp: OCP | None = None
     guess: Guess | None = None
+    solution: Solution | None = None
 
 
 @dataclass(frozen=True)

@@ -49,6 +49,8 @@ def page(folder: Path) -> str:
 
 def section(name: str, folder: Path) -> str:
     """The report of an experiment, its picture left out; of one that was not run in full, its figures."""
+    title = STUDIES[name].partition(" (")[0]
+    title = f"### {title[0].upper()}{title[1:]}"
     if is_done(folder, quick=False):
         done = folder / DONE
         day = datetime.date.fromtimestamp(done.stat().st_mtime).isoformat()
@@ -56,11 +58,11 @@ def section(name: str, folder: Path) -> str:
         lines = (folder / REPORT).read_text(encoding="utf-8").splitlines()[1:]
         kept = [line for line in lines if not line.startswith("![")]
         text = "\n".join(kept).strip().replace("\n\n\n", "\n\n")
-        return f"### {STUDIES[name].partition(' (')[0]}\n\n`trajopt experiment {name}`, {day}, {seconds:.0f} s.\n\n{text}\n"
+        return f"{title}\n\n`trajopt experiment {name}`, {day}, {seconds:.0f} s.\n\n{text}\n"
     why = f"not run in full here: `trajopt experiment {name}`"
     left = [Comparison(f.what, f.figure, "n/a", False, why) for f in FIGURES if f.experiment == name]
     body = table(left) if left else f"n/a: {why}."
-    return f"### {STUDIES[name].partition(' (')[0]}\n\n{body}\n"
+    return f"{title}\n\n{body}\n"
 
 
 def _without(paper: str) -> str:

@@ -211,6 +211,7 @@ from trajopt.problem.terms import (
     CostTerm as CostTerm,
     center_of_mass_cost as center_of_mass_cost,
     control_cost as control_cost,
+    frame_axis_cost as frame_axis_cost,
     frame_placement_cost as frame_placement_cost,
     frame_position_cost as frame_position_cost,
     frame_velocity_cost as frame_velocity_cost,

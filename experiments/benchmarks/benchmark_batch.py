@@ -22,7 +22,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 from dataclasses import replace
 from multiprocessing import get_context
@@ -247,22 +247,47 @@ def casadi_run(batch: to.Batch, guess: to.Guess, config: Any, count: int) -> Run
 # -- the table -----------------------------------------------------------------------------------------------------------
 
 
-def tell(name: str, runs: Sequence[Run]) -> None:
-    """One line for each run; the first is that of the batch."""
-    own = runs[0]
+def tell(name: str, runs: Iterable[Run]) -> None:
+    """A line for each run as soon as it is done; the first is that of the batch."""
+    own: Run | None = None
     for r in runs:
-        k = len(r.cost)
-        solved = np.isfinite(r.cost)
+        own, k = own or r, len(r.cost)
         same = np.abs(r.cost - own.cost[:k]) <= SAME * np.abs(own.cost[:k])
         speed = k / r.wall
-        times = "" if r is own else f" (1/{own_speed(own) / speed:.1f})"
-        numbers = f"{solved.sum()} of {k} | {same.sum()} | {r.iterations:.1f} | {speed:.1f}{times} | {1e3 * r.processor / k:.2f}"
-        print(f"| {name} | {r.by} | {numbers} | {r.told} |", flush=True)
+        times = "" if r is own else f" (1/{len(own.cost) / own.wall / speed:.1f})"
+        solved = f"{np.isfinite(r.cost).sum()} of {k} | {same.sum()} | {r.iterations:.1f}"
+        print(
+            f"| {name} | {r.by} | {solved} | {speed:.1f}{times} | {1e3 * r.processor / k:.2f} | {r.told} |", flush=True
+        )
 
 
-def own_speed(run: Run) -> float:
-    """Solutions a second."""
-    return len(run.cost) / run.wall
+def kinova_runs(n: int, loop: int, peers: int, repeats: int, folder: Path) -> Iterator[Run]:
+    """All ways to solve the reaches."""
+    batch, guess, p = kinova(n)
+    options = {"gradient_tolerance": 1e-6, "max_iterations": p["max_iterations"]}
+    best = batch_run(batch, guess, options, "fddp", repeats)
+    yield best
+    yield loop_run(batch, guess, options, "fddp", loop)
+    if not peers:
+        return
+    try:
+        peer = crocoddyl_run(environment(folder), p, peers)
+    except (OSError, subprocess.CalledProcessError) as error:
+        print(f"Crocoddyl is left out: {error}", file=sys.stderr)
+        return
+    yield peer
+    yield as_near(batch, guess, options, best, peer)
+
+
+def ur5_runs(n: int, loop: int, peers: int) -> Iterator[Run]:
+    """All ways around the sphere."""
+    batch, guess, config = ur5(n)
+    options = {"gradient_tolerance": 1e-6, "constraint_tolerance": 1e-6}
+    yield batch_run(batch, guess, options, "ipm", 1)
+    yield loop_run(batch, guess, options, "ipm", loop)
+    found = casadi_run(batch, guess, config, peers) if peers else None
+    if found is not None:
+        yield found
 
 
 def main() -> None:
@@ -282,27 +307,9 @@ def main() -> None:
     print("| " + " | ".join(COLUMNS) + " |\n" + "|---" * len(COLUMNS) + "|", flush=True)
     chosen = arguments.problems or ["kinova", "ur5"]
     if "kinova" in chosen:
-        batch, guess, p = kinova(n)
-        options = {"gradient_tolerance": 1e-6, "max_iterations": p["max_iterations"]}
-        runs = [
-            batch_run(batch, guess, options, "fddp", arguments.repeats),
-            loop_run(batch, guess, options, "fddp", loop),
-        ]
-        if peers:
-            try:
-                runs.append(crocoddyl_run(environment(arguments.environment), p, peers))
-                runs.append(as_near(batch, guess, options, runs[0], runs[-1]))
-            except (OSError, subprocess.CalledProcessError) as error:
-                print(f"Crocoddyl is left out: {error}", file=sys.stderr)
-        tell("Kinova reaches", runs)
+        tell("Kinova reaches", kinova_runs(n, loop, peers, arguments.repeats, arguments.environment))
     if "ur5" in chosen:
-        batch, guess, config = ur5(n)
-        options = {"gradient_tolerance": 1e-6, "constraint_tolerance": 1e-6}
-        runs = [batch_run(batch, guess, options, "ipm", 1), loop_run(batch, guess, options, "ipm", loop)]
-        if peers:
-            found = casadi_run(batch, guess, config, peers)
-            runs += [] if found is None else [found]
-        tell("UR5 around a sphere", runs)
+        tell("UR5 around a sphere", ur5_runs(n, loop, peers))
 
 
 if __name__ == "__main__":

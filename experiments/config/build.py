@@ -67,8 +67,10 @@ def refined(
     """The solution of a problem that is solved again until it stands; one that does not stand is no success."""
     found, rounds = look(solution), 1
     while found.ocp is not None and solution.status.code is not StatusCode.INTERRUPTED:
-        solution = solve(found.ocp, found.guess, near(config.solver_options), callback, config.solver_name)
+        again = near(config.solver_options)
+        solution = solve(found.ocp, found.guess, again, callback, config.solver_name, check=False)
         found, rounds = look(solution), rounds + 1
+    solution = found.solution or solution
     meta = {**solution.meta, "check": found.report, "rounds": rounds}
     status = solution.status
     if status.success and not found.good:

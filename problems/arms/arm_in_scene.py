@@ -9,55 +9,42 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from functools import lru_cache, partial
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 
 import trajopt as to
 from dynamics_backends.protocol import Array
-from dynamics_backends.rigid_body.geometry.cover import covers
-from dynamics_backends.rigid_body.geometry.link_shapes import link_shapes
-from dynamics_backends.rigid_body.geometry.robot_cover import RobotCover
+from dynamics_backends.rigid_body.geometry.robot_cover import body_poses
 from dynamics_backends.rigid_body.geometry.scene import Scene
-from dynamics_backends.rigid_body.geometry.shapes import PlacedShape
 from dynamics_backends.rigid_body.model.model import Model
 from dynamics_backends.rigid_body.spatial.rotations import rpy_matrix
 from problems.arms.arm import Arm, Configuration
-from problems.arms.in_scene import Costs, Limits, MotionInScene, motion_at, plan_along
+from problems.arms.in_scene import Limits, MotionInScene, plan_along
+from problems.arms.scene_refinement import KEPT, WIDE, Refinement
+from problems.arms.scene_robot import Carried, LinkCapsule, SceneRobot, scene_robot
 from problems.arms.scene_settings import SceneBody, load_scene
+from problems.arms.scene_structure import Costs
 from problems.task import (
     BackendFactory,
     Checked,
     Checks,
-    Refined,
     Task,
     load_fixed_base,
     not_negative,
     per_dof,
-    position_of,
 )
 from trajopt.collisions.broad_phase import CollisionPairs
 from trajopt.collisions.free_space import FreeSpace
-from trajopt.collisions.mesh_check import RATE, LeastDistance, MeshCheck
-from trajopt.collisions.own_pairs import OwnPairs, own_pairs
+from trajopt.collisions.mesh_check import MeshCheck
 from trajopt.guesses.inverse_kinematics import inverse_kinematics
 from trajopt.guesses.rrt_connect import rrt_connect, short_cut
 from trajopt.problem.constraints import Constraint
 
 Point = tuple[float, float, float]
-ROUNDS = 8
-"""Solves of a problem at most."""
-PATIENT = 5
-"""Up to this round a motion that takes longer than the guess is not what was looked for."""
-MORE = 0.01
-"""[m] The margin of a step grows by no more than this in a round."""
-DEEP = 0.01
-"""[m] A motion that goes deeper has gone through something: the next solve starts where this one did, with its pairs as well."""
-KEPT = 0.5
-"""The share of the margin that a solution must keep."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -90,6 +77,8 @@ class Settings(Checked):
     q0: where it starts. goal_q: where it ends, or goal_position: of ``frame`` [m], with, if wanted, goal_rotation: roll, pitch, yaw
     [rad]. frame: the tool, by default the last link. free_axis: of the frame, about which the rotation does not matter.
     scene: a file, TOML, URDF or MJCF; body: bodies beside those of the file. missing_meshes: "error", or "leave_out".
+    carried: bodies in the robot's hands, with their mass. capsule: capsules of links, in place of fitted ones. srdf: a file whose
+    disabled pairs of links do not keep apart; by default such pairs are found.
     margin: distance [m] asked of the optimizer; half of it is asked of the motion between. knots: steps.
     checks_per_step: places in each where distances hold. duration: shortest and longest [s].
     acceleration_limits: a number, numbers by joint, or none [rad/s^2, m/s^2]. acceleration_scale: what accelerations cost as shares
@@ -110,6 +99,9 @@ class Settings(Checked):
     frame: str | None = None
     scene: str | None = None
     body: SceneBody | tuple[SceneBody, ...] | None = None
+    carried: Carried | tuple[Carried, ...] | None = None
+    capsule: LinkCapsule | tuple[LinkCapsule, ...] | None = None
+    srdf: str | None = None
     missing_meshes: Literal["error", "leave_out"] = "error"
     margin: float = 0.002
     knots: int = 32
@@ -154,41 +146,54 @@ def build(settings: Settings, backend: BackendFactory) -> Task:
     Raises ValueError for a start or goal in collision, with the pair and the depth, a goal out of reach, and missing meshes.
     """
     s = settings
-    model = load_fixed_base(s.robot, s.mimic, s.locked_joints)
-    arm = Arm.of(model, s.q0, s.goal_q, s.frame)
-    shapes, missing = robot_shapes(model, s.missing_meshes)
-    robot = covered(model, shapes, s.cover_tolerance, s.cover_pieces)
-    own = own_pairs_of(robot) if s.self_collision else OwnPairs((), "self-collision is not looked at")
-    return task_in_scene(s, arm, robot, shapes, scene_of(s), own, backend, missing)
+    robot = robot_of(s)
+    arm = Arm.of(robot.model, s.q0, s.goal_q, s.frame)
+    return task_in_scene(s, arm, robot, scene_of(s), backend)
+
+
+def robot_of(s: Settings) -> SceneRobot:
+    """The robot of these settings, with what it carries."""
+    return scene_robot(
+        load_fixed_base(s.robot, s.mimic, s.locked_joints),
+        missing=s.missing_meshes,
+        tolerance=s.cover_tolerance,
+        most=s.cover_pieces,
+        carried=_several(s.carried, Carried),
+        capsules=_several(s.capsule, LinkCapsule),
+        self_collision=s.self_collision,
+        srdf=s.srdf,
+    )
+
+
+def _several(given: Any, kind: type) -> tuple:
+    return () if given is None else (given,) if isinstance(given, kind) else tuple(given)
 
 
 def task_in_scene(
     s: Settings,
     arm: Arm,
-    robot: RobotCover,
-    shapes: tuple[PlacedShape, ...],
+    robot: SceneRobot,
     scene: Scene,
-    own: OwnPairs,
     backend: BackendFactory,
-    missing: tuple[str, ...] = (),
-    path: Array | None = None,
+    way: tuple[Array, bool] | None = None,
 ) -> Task:
-    """The task with robot and scene at hand; path: corners (K, nq) of a guess, default as the settings say."""
-    model = arm.model
+    """The task with robot and scene at hand. way: corners (K, nq) of a guess, and whether it is free, else as the settings say."""
+    model, own = arm.model, robot.own
     exact = find_spec("coal") is not None
-    pairs = CollisionPairs(robot, scene, own.pairs)
-    check = MeshCheck(model, shapes, scene, own.pairs) if exact else None
+    pairs = CollisionPairs(robot.cover, scene, own.pairs, disabled=own.disabled)
+    check = MeshCheck(model, robot.shapes, scene, own.pairs, own.disabled) if exact else None
     _require_free(arm.q0, "the start", pairs, check)
     goal = _goal_configuration(s, arm, pairs)
     _require_free(goal, "the goal", pairs, check)
     limits = limits_of(s, model)
-    costs = Costs(s.weights.time, s.weights.acceleration, s.weights.energy, np.full(model.nv, s.acceleration_scale))
+    costs = Costs(s.weights.time, s.weights.acceleration, s.weights.energy, s.acceleration_scale)
     motion = MotionInScene(model, pairs, limits, costs, s.knots, s.checks_per_step, s.margin, exact)
-    corners = path_of(s, arm.q0, goal, pairs, model) if path is None else path
+    corners, free = path_of(s, arm.q0, goal, pairs, model) if way is None else way
+    tube = WIDE if free else np.inf
     guess = plan_along(corners, limits, s.knots)
-    ocp = motion.ocp(backend, arm.q0, guess, _goal_constraints(s, arm, motion))
-    goal_point = position_of(model, arm.frame, goal) if s.goal_position is None else np.array(s.goal_position)
-    refinement = Refinement(motion, check, ocp, guess)
+    ocp = motion.ocp(backend, arm.q0, guess, _goal_constraints(s, arm, motion), tube)
+    goal_point = _position(model, arm.frame, goal) if s.goal_position is None else np.array(s.goal_position)
+    refinement = Refinement(motion, check, ocp, guess, tube)
     doubts = (
         ()
         if exact
@@ -199,7 +204,7 @@ def task_in_scene(
         guess,
         arm.frame,
         goal_point,
-        warnings=(*missing, *doubts),
+        warnings=(*robot.missing, *doubts),
         notes=(f"pairs of the robot's own that are left out: {own.left_out}",),
         outcome=_outcome,
         clock=partial(_clock, s.knots),
@@ -208,96 +213,10 @@ def task_in_scene(
     )
 
 
-class Refinement:
-    """Checks of solutions, and what they teach: margins grow where a motion came too close, and what one went through is looked at
-    from then on."""
-
-    def __init__(self, motion: MotionInScene, check: MeshCheck | None, ocp: to.OCP, guess: to.Guess) -> None:
-        self.motion, self.check, self.ocp = motion, check, ocp
-        self.free, self.seen, self.latest = guess, [guess], ocp
-        self.more = np.zeros((motion.checks, motion.knots))
-        self.rounds = 0
-
-    def refined(self, solution: to.Solution) -> Refined:
-        """See :class:`problems.task.Refined`."""
-        motion, n = self.motion, self.motion.model.nv
-        self.rounds += 1
-        qs, _, _, times = motion_at(solution, n, RATE)
-        least = self._least(qs, times)
-        stuck = not solution.status.success or (self.rounds < PATIENT and times[-1] > self.free.xs[-1, -1])
-        free = least.distance >= KEPT * motion.margin
-        report = f"least distance {least}" if free else f"the motion comes too close: {least}"
-        if free and (not stuck or self.rounds >= ROUNDS):
-            return Refined(True, report)
-        if self.rounds >= ROUNDS:
-            return Refined(False, report)
-        if stuck:  # in a corner, mostly slow: another way from the first guess, with some of what was learned
-            self.more *= 0.5
-            self.seen.append(to.Guess(solution.xs, solution.us))
-            return self._again(report, self.free)
-        plan = to.Guess(solution.xs, solution.us)
-        self.seen.append(plan)
-        if least.distance < -DEEP and self.rounds % 2:
-            return self._again(report, self.free)
-        self._ask_more(qs, times)
-        return self._again(report, plan)
-
-    def _again(self, report: str, start: to.Guess) -> Refined:
-        self.latest = self.motion.with_pairs(self.ocp, start, self.more, self.seen)
-        return Refined(False, report, self.latest, start)
-
-    def _ask_more(self, qs: Array, times: Array) -> None:
-        """Let the margins grow in steps that come too close, between the places where distances hold."""
-        motion = self.motion
-        step = np.minimum((times / times[-1] * motion.knots).astype(int), motion.knots - 1)
-        for k in range(motion.knots):
-            near = self._least(qs[step == k], times[step == k]).distance
-            if near < 0.75 * motion.margin:
-                grown = min(motion.margin - near, MORE)
-                self.more[:, k] += grown
-                self.more[-1, max(k - 1, 0)] += 0.5 * grown
-                self.more[0, min(k + 1, motion.knots - 1)] += 0.5 * grown
-
-    def _least(self, qs: Array, times: Array) -> LeastDistance:
-        if self.check is not None:
-            return self.check.along(qs, times)
-        gaps = self.motion.pairs.least(qs, times)
-        k = int(np.argmin(gaps))
-        return LeastDistance(float(gaps[k]), "a capsule of the robot", "the scene", float(times[k]))
-
-
-def robot_shapes(model: Model, missing: str = "error") -> tuple[tuple[PlacedShape, ...], tuple[str, ...]]:
-    """The collision shapes of a robot, and sentences on what was left out. Raises ValueError for missing meshes, or no shape."""
-    found = link_shapes(model.source, "collision")
-    if found.missing and missing == "error":
-        raise ValueError(f"{'; '.join(found.missing)}; missing_meshes = 'leave_out' goes on without")
-    if not found.placed:
-        raise ValueError(f"{model.name} has no collision shapes: nothing is known of what it may touch")
-    return found.placed, tuple(f"left out: {sentence}" for sentence in found.missing)
-
-
-_COVERS: dict[tuple, RobotCover] = {}
-
-
-def covered(model: Model, shapes: tuple[PlacedShape, ...], tolerance: float, most: int) -> RobotCover:
-    """The capsules of a robot, kept for the next problem of the same one."""
-    key = (model.digest, model.source, tolerance, most)
-    if key not in _COVERS:
-        _COVERS[key] = RobotCover.of(model, covers(shapes, tolerance, most))
-    return _COVERS[key]
-
-
-@lru_cache(maxsize=16)
-def own_pairs_of(robot: RobotCover) -> OwnPairs:
-    """The pairs of a robot's own bodies, kept for the next problem."""
-    return own_pairs(robot)
-
-
 def scene_of(s: Settings) -> Scene:
     """The bodies of the file and those of the settings."""
     scene = Scene() if s.scene is None else load_scene(s.scene)
-    more = () if s.body is None else (s.body,) if isinstance(s.body, SceneBody) else s.body
-    return replace(scene, bodies=(*scene.bodies, *(body.body(Path()) for body in more)))
+    return replace(scene, bodies=(*scene.bodies, *(body.body(Path()) for body in _several(s.body, SceneBody))))
 
 
 def limits_of(s: Settings, model: Model) -> Limits:
@@ -313,19 +232,22 @@ def limits_of(s: Settings, model: Model) -> Limits:
     )
 
 
-def path_of(s: Settings, q0: Array, goal: Array, pairs: CollisionPairs, model: Model) -> Array:
-    """Corners (K, nq) of a way from q0 to the goal; the straight line where no planner is installed or none finds a way."""
+def path_of(s: Settings, q0: Array, goal: Array, pairs: CollisionPairs, model: Model) -> tuple[Array, bool]:
+    """Corners (K, nq) of a way from q0 to the goal, and whether it is known to be free; the straight line where no planner is
+    installed or none finds a way."""
     straight = np.stack([q0, goal])
+    if s.guess == "straight":
+        return straight, False
     space = FreeSpace(pairs, KEPT * s.margin)
-    if s.guess == "straight" or (s.guess == "auto" and not space.line_touches(q0, goal, 0.04)):
-        return straight
+    if not space.line_touches(q0, goal, 0.04):
+        return straight, True
     if s.guess == "auto" and find_spec("ompl") is None:
-        return straight
+        return straight, False
     lower, upper = np.asarray(model.q_lower), np.asarray(model.q_upper)
     found = rrt_connect(
         space.touches, space.line_touches, q0, goal, lower, upper, seed=s.seed, time_limit=s.planning_time
     )
-    return straight if found is None else short_cut(found, space.line_touches, seed=s.seed)
+    return (straight, False) if found is None else (short_cut(found, space.line_touches, seed=s.seed), True)
 
 
 def _require_free(q: Array, what: str, pairs: CollisionPairs, check: MeshCheck | None) -> None:
@@ -371,16 +293,25 @@ def _goal_configuration(s: Settings, arm: Arm, pairs: CollisionPairs) -> Array:
 
 
 def _goal_constraints(s: Settings, arm: Arm, motion: MotionInScene) -> list[Constraint]:
-    manifold, n = motion.manifold, arm.model.nq
-    if arm.x_goal is not None or s.free_axis is not None:
-        goal = arm.x_goal[:n] if arm.x_goal is not None else _goal_configuration(s, arm, motion.pairs)
-        free = np.full(manifold.nx - n, np.inf)
+    model, manifold, n = arm.model, motion.structure.manifold, arm.model.nq
+    if arm.x_goal is not None:
+        goal, free = arm.x_goal[:n], np.full(manifold.nx - n, np.inf)
         return [to.state_bounds(manifold, np.r_[goal, -free], np.r_[goal, free], "goal")]
     assert s.goal_position is not None  # see Settings.checks
     if s.goal_rotation is None:
-        return [to.bounded(to.frame_position_cost(arm.model, manifold, arm.frame, s.goal_position, 1.0, "goal"))]
+        return [to.bounded(to.frame_position_cost(model, manifold, arm.frame, s.goal_position, 1.0, "goal"))]
     R = rpy_matrix(s.goal_rotation)
-    return [to.bounded(to.frame_placement_cost(arm.model, manifold, arm.frame, s.goal_position, R, 1.0, "goal"))]
+    if s.free_axis is not None:
+        axis = np.array(s.free_axis)
+        return [to.bounded(to.frame_axis_cost(model, manifold, arm.frame, s.goal_position, R, axis, 1.0, "goal"))]
+    return [to.bounded(to.frame_placement_cost(model, manifold, arm.frame, s.goal_position, R, 1.0, "goal"))]
+
+
+def _position(model: Model, name: str, q: Array) -> Array:
+    """The place (3,) of a frame in the world."""
+    frame = model.frames[model.frame_id(name)]
+    R, p = (values[0] for values in body_poses(model, q[None])[frame.body])
+    return np.asarray(R @ frame.p + p)
 
 
 def _outcome(x: Array) -> list[str]:

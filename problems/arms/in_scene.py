@@ -11,29 +11,21 @@ overlooked shows when the solution is checked, and the problem is solved again f
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property, partial
-from typing import Any
+from functools import cached_property
 
 import numpy as np
 
 import trajopt as to
-from dynamics_backends import scalar as sm
-from dynamics_backends.manifold import Manifold
 from dynamics_backends.protocol import Array
-from dynamics_backends.rigid_body.geometry.clearance import Clearances
 from dynamics_backends.rigid_body.model.model import Model
-from dynamics_backends.scalar import Rows, Scalar
-from dynamics_backends.systems.bodies.along_path import DoubleIntegrator
-from dynamics_backends.systems.bodies.time_scaled import Durations, TimeScaled
-from problems.arms.joint_torques import Torques
+from problems.arms.scene_structure import STATES, TORQUES, Costs, SceneStructure, clearance_name, kept_phases
 from problems.task import BackendFactory
 from trajopt.collisions.broad_phase import CollisionPairs
 from trajopt.collisions.free_space import TruePieces
-from trajopt.problem.along_step import AHEAD, AlongStep, OfPositions
+from trajopt.guesses.timed_path import timed_motion
 from trajopt.problem.constraints import Constraint
-from trajopt.problem.impact_stage import ImpactStage
 
 NEAR_ENDS = 0.04
 """In this share of the steps from start and goal the margin is at most what start and goal leave."""
@@ -49,16 +41,6 @@ class Limits:
     acceleration: Array
     torque: Array
     duration: tuple[float, float]
-
-
-@dataclass(frozen=True, eq=False)
-class Costs:
-    """Weights of time [1/s], of accelerations as shares of ``scale`` (nv,), and of torques as shares of their limits."""
-
-    time: float
-    acceleration: float
-    energy: float
-    scale: Array
 
 
 @dataclass(frozen=True, eq=False)
@@ -79,117 +61,50 @@ class MotionInScene:
     exact: bool = True
 
     @cached_property
-    def system(self) -> TimeScaled:
-        return TimeScaled(DoubleIntegrator(self.model.dof_names))
-
-    @property
-    def manifold(self) -> Manifold:
-        return self.system.manifold
-
-    @cached_property
-    def slots(self) -> tuple:
-        return self.pairs.slots()
-
-    @cached_property
-    def clearances(self) -> Clearances | None:
-        """On the states of the system; None where nothing can touch anything."""
-        return Clearances(self.model, self.slots, self.manifold) if self.slots else None
-
-    def ahead(self) -> Array:
-        """Where in a step distances hold, as shares of T."""
-        return np.arange(self.checks) / (self.checks * self.knots)
+    def structure(self) -> SceneStructure:
+        """What the next problem shares."""
+        torque = tuple(self.limits.torque.tolist())
+        return SceneStructure(self.model, self.pairs.slots(), torque, self.costs, self.knots, self.checks)
 
     # -- the problem ----------------------------------------------------------------------------------------------------
-    def ocp(self, backend: BackendFactory, q0: Array, guess: to.Guess, goal: Sequence[Constraint]) -> to.OCP:
-        """The problem from q0 (nq,) to a goal, with the pairs of a guess."""
-        n, limits = self.model.nv, self.limits
-        dynamics = to.SampledSystem(backend(self.system), "rk4", 1)
-        steps = np.full(self.knots, 1.0 / self.knots)
-        choice = to.Phase(ImpactStage(backend(Durations(self.manifold, 1))), np.zeros(1))
-        constraints = (*self._state_limits(), *self._torque_limits(), *self._clearance_constraints())
-        motion = to.Phase(dynamics, steps, tuple(self._terms()), constraints=constraints)
+    def ocp(
+        self, backend: BackendFactory, q0: Array, guess: to.Guess, goal: Sequence[Constraint], tube: float = np.inf
+    ) -> to.OCP:
+        """The problem from q0 (nq,) to a goal, with the pairs of a guess, and within a tube about that."""
+        n, limits, manifold = self.model.nv, self.limits, self.structure.manifold
         upper = np.tile(limits.acceleration, (1 + self.knots, 1))
         lower = -upper
         lower[0, 0], upper[0, 0] = limits.duration
-        rest = np.full(self.manifold.nx, np.inf)
+        rest = np.full(manifold.nx, np.inf)
         rest[n : 2 * n] = 0.0
         x0 = np.concatenate([q0, np.zeros(n), [guess.xs[0, -1]]])
         ocp = to.OCP(
-            (choice, motion),
+            kept_phases(self.structure, backend),
             x0,
             u_lower=lower,
             u_upper=upper,
             name="arm_in_scene",
             model=self.model,
-            terminal_constraints=(to.state_bounds(self.manifold, -rest, rest, "rest"), *goal),
+            terminal_constraints=(to.state_bounds(manifold, -rest, rest, "rest"), *goal),
         )
-        return self.with_pairs(ocp, guess)
+        return self.with_pairs(ocp, guess, tube=tube)
 
-    def _state_limits(self) -> list[Constraint]:
-        limits = self.limits
-        free = [np.inf]
-        lower = np.concatenate([limits.q_lower, -limits.velocity, np.negative(free)])
-        upper = np.concatenate([limits.q_upper, limits.velocity, free])
-        if not (np.isfinite(lower) | np.isfinite(upper)).any():
-            return []
-        return [to.state_bounds(self.manifold, lower, upper, "limits of the motion")]
-
-    def _torque_limits(self) -> list[Constraint]:
-        limit = self.limits.torque
-        if not np.isfinite(limit).any():
-            return []
-        bound = np.where(np.isfinite(limit), 1.0, np.inf)
-        residual = self._along(Torques(self.model, np.where(np.isfinite(limit), limit, 1.0).tolist()))
-        return [Constraint("torque limits", residual, -bound, bound, {AHEAD: np.array([0.5 / self.knots])})]
-
-    def _clearance_constraints(self) -> list[Constraint]:
-        """With bounds and parameters still to be chosen."""
-        if self.clearances is None:
-            return []
-        size, nr = 21 * len(self.slots), len(self.slots)
-        empty = {"pairs": np.zeros((self.knots, size))}
-        low, high = np.full((self.knots, nr), -np.inf), np.full((self.knots, nr), np.inf)
-        found = [Constraint(_name(0), self.clearances, low, high, empty)]
-        residual = self._along(OfPositions(Clearances(self.model, self.slots)))
-        for j, share in enumerate(self.ahead()[1:], 1):
-            found.append(Constraint(_name(j), residual, low, high, {**empty, AHEAD: np.array([share])}))
-        return found
-
-    def _along(self, inner: Any) -> AlongStep:
-        return AlongStep(inner, self.manifold, self.system.control_names, self.system.place)
-
-    def _terms(self) -> list[to.CostTerm]:
-        c, system = self.costs, self.system
-        rate = partial(times_root_of_duration, system.place)
-        terms = []
-        if c.time:
-            terms.append(to.residual_cost("time", partial(rate, _one), system.manifold, 1, 2.0 * c.time))
-        if c.acceleration:
-            weight = c.acceleration / c.scale**2
-            terms.append(
-                to.residual_cost(
-                    "accelerations", partial(rate, _controls), system.manifold, system.nu, weight,
-                    nu=system.nu, control_names=system.control_names,
-                )
-            )  # fmt: skip
-        if c.energy:
-            limit = np.where(np.isfinite(self.limits.torque), self.limits.torque, 1.0)
-            residual = partial(rate, partial(_torques, self._along(Torques(self.model, limit.tolist()))))
-            terms.append(
-                to.residual_cost(
-                    "torques", residual, system.manifold, system.nu, c.energy,
-                    nu=system.nu, control_names=system.control_names,
-                )
-            )  # fmt: skip
-        return terms
+    def shortest(self, x0: Array, x_goal: Array) -> float:
+        """The time [s] below which no motion from rest to rest gets from x0 to x_goal (nx,), by the limits of its slowest joint."""
+        n, v, a = self.model.nv, self.limits.velocity, self.limits.acceleration
+        way = np.abs(x_goal - x0)[:n]
+        with np.errstate(invalid="ignore"):
+            peak = np.minimum(v, np.sqrt(way * a))
+            times = np.where(way > 0.0, way / peak + np.where(np.isfinite(a), peak / a, 0.0), 0.0)
+        return max(self.limits.duration[0], float(np.nanmax(times)))
 
     # -- pairs ----------------------------------------------------------------------------------------------------------
     def places(self, xs: Array, us: Array) -> tuple[Array, Array]:
         """Configurations (checks, N, nq) of a plan where distances hold, and their times (checks, N) [s]."""
         n, T = self.model.nv, float(xs[-1, -1])
         q, v, a = xs[1:-1, :n], xs[1:-1, n : 2 * n], us[1:, :n]
-        s = T * self.ahead()[:, None, None]
-        times = T * (np.arange(self.knots) / self.knots + self.ahead()[:, None])
+        s = T * self.structure.ahead()[:, None, None]
+        times = T * (np.arange(self.knots) / self.knots + self.structure.ahead()[:, None])
         return q + s * (v + 0.5 * s * a), times
 
     def with_pairs(
@@ -198,20 +113,50 @@ class MotionInScene:
         plan: to.Guess,
         more: Array | None = None,
         also: Sequence[to.Guess] = (),
+        tube: float = np.inf,
+        torques: Array | float = 1.0,
     ) -> to.OCP:
-        """The problem with the pairs of a plan, and with those near on others; more: (checks, N) [m], added to the margin."""
-        if self.clearances is None:
+        """The problem with the pairs of a plan, and with those near on others.
+
+        more: (checks, N) [m], added to the margin. tube: how far configurations at knots may be from those of the plan.
+        torques: (N, nv) shares of their limits that they may take.
+        """
+        ocp = self._within(ocp, plan, tube)
+        if np.isfinite(self.limits.torque).any():
+            bound = np.where(np.isfinite(self.limits.torque), torques, np.inf) * np.ones((self.knots, 1))
+            ocp = ocp.updated(TORQUES, lower=-bound, upper=bound)
+        if not self.structure.slots:
             return ocp
         qs, times = self.places(plan.xs, plan.us)
         margins = self.margins(plan, self.margin + (0.0 if more is None else more))
         flat, when = qs.reshape(-1, qs.shape[-1]), times.ravel()
         relief = TruePieces(self.pairs, flat, when).relief if self.exact else None
         seen = [self.places(p.xs, p.us)[0].reshape(flat.shape) for p in also]
-        chosen = self.pairs.chosen(self.slots, flat, when, margins.ravel(), relief, seen)
+        chosen = self.pairs.chosen(self.structure.slots, flat, when, margins.ravel(), relief, seen)
         for j in range(self.checks):
             own = slice(j * self.knots, (j + 1) * self.knots)
-            ocp = ocp.updated(_name(j), lower=chosen.lower[own], pairs=chosen.pairs[own])
+            ocp = ocp.updated(clearance_name(j), lower=chosen.lower[own], pairs=chosen.pairs[own])
         return ocp
+
+    def _within(self, ocp: to.OCP, plan: to.Guess, tube: float) -> to.OCP:
+        """The limits of the motion, those of configurations within a tube about a plan; the start is given, without limits."""
+        n, limits, q = self.model.nv, self.limits, plan.xs[1:-1, : self.model.nv]
+        rates = np.broadcast_to(limits.velocity, (self.knots, n))
+        lower = np.concatenate([np.maximum(limits.q_lower, q - tube), -rates], axis=1)
+        upper = np.concatenate([np.minimum(limits.q_upper, q + tube), rates], axis=1)
+        lower[0], upper[0] = -np.inf, np.inf
+        return ocp.updated(STATES, lower=lower, upper=upper)
+
+    def held_back(self, start: to.Guess, plan: to.Guess) -> bool:
+        """Whether a coarse capsule that stands for others, as was chosen for ``start``, keeps a plan from a body."""
+        if not self.structure.slots:
+            return False
+        before, after = (self._coarse_gaps(p) for p in (start, plan))
+        return bool((self.pairs.is_far(before) & (after < 2.0 * self.margin)).any())
+
+    def _coarse_gaps(self, plan: to.Guess) -> Array:
+        qs, times = self.places(plan.xs, plan.us)
+        return self.pairs.coarse_gaps(qs.reshape(-1, qs.shape[-1]), times.ravel())
 
     def margins(self, plan: to.Guess, asked: Array | float) -> Array:
         """What is asked (checks, N) [m]; near start and goal no more than what these leave."""
@@ -224,11 +169,21 @@ class MotionInScene:
 
     def near_ends(self) -> Array:
         """Which places (2, checks, N) are near the start, and near the goal."""
-        share = np.arange(self.knots) / self.knots + self.ahead()[:, None]
+        share = np.arange(self.knots) / self.knots + self.structure.ahead()[:, None]
         return np.stack([share < NEAR_ENDS, share > 1.0 - NEAR_ENDS])
 
     def clearance_of(self, q: Array, when: float) -> float:
-        """The least distance [m] at a configuration, of the true shapes where they are asked."""
+        """The least distance [m] at a configuration, of the true shapes where they are asked; kept for the next that asks."""
+        key = (q.tobytes(), when if self.pairs.scene.moves else 0.0)
+        if key not in self._clearances:
+            self._clearances[key] = self._clearance_of(q, when)
+        return self._clearances[key]
+
+    @cached_property
+    def _clearances(self) -> dict[tuple[bytes, float], float]:
+        return {}
+
+    def _clearance_of(self, q: Array, when: float) -> float:
         gaps = self.pairs.gaps(q[None], np.array([when]))[0]
         if not self.exact:
             return float(gaps.min())
@@ -243,29 +198,8 @@ MOST = 0.02
 """[m] Distances at start and goal are of interest up to this."""
 
 
-def _name(j: int) -> str:
-    return "clearance" if j == 0 else f"clearance {j} in the step"
-
-
-def times_root_of_duration(
-    place: int, rate: Callable, x: Rows, u: Rows, t: Scalar, p: Mapping[str, Rows]
-) -> list[Scalar]:
-    """sqrt(T) times a rate, so that squares integrate over time."""
-    root = sm.sqrt(x[place])
-    return [root * r for r in rate(x, u)]
-
-
-def _one(x: Rows, u: Rows) -> list[Scalar]:
-    return [1.0 + 0.0 * x[0]]
-
-
-def _controls(x: Rows, u: Rows) -> list[Scalar]:
-    return [u[i] for i in range(u.shape[0])]
-
-
-def _torques(along: AlongStep, x: Rows, u: Rows) -> list[Scalar]:
-    tau = along(x, u, 0.0, {AHEAD: [0.0]})
-    return [tau[i] for i in range(along.n_out)]
+UNLIMITED = 10.0
+"""[rad/s^2, m/s^2] The guess takes no larger accelerations where no limit is given."""
 
 
 def motion_at(plan: to.Guess | to.Solution, n: int, rate: float) -> tuple[Array, Array, Array, Array]:
@@ -280,27 +214,12 @@ def motion_at(plan: to.Guess | to.Solution, n: int, rate: float) -> tuple[Array,
 
 
 def plan_along(path: Array, limits: Limits, knots: int) -> to.Guess:
-    """A guess along corners (K, n) of a path: from rest to rest, as fast as the limits of velocity and acceleration let it pass
-    the knots."""
-    steps = np.linalg.norm(np.diff(path, axis=0), axis=1)
-    along = np.concatenate([[0.0], np.cumsum(steps)])
-    r = np.linspace(0.0, 1.0, knots + 1)
-    s = along[-1] * r**2 * (3.0 - 2.0 * r)
-    q = np.stack([np.interp(s, along, column) for column in path.T], axis=1)
-    slope = np.gradient(q, 1.0 / knots, axis=0)
-    slope[[0, -1]] = 0.0
-    bend = np.diff(slope, axis=0) * knots
-    acceleration = np.where(np.isfinite(limits.acceleration), limits.acceleration, 10.0)
-    duration = max(
-        float((np.abs(slope) / limits.velocity).max()),
-        float(np.sqrt((np.abs(bend) / acceleration).max())),
-        limits.duration[0],
-    )
-    T = float(np.clip(duration, *limits.duration))
+    """A guess along corners (K, n) of a path: from rest to rest, nearly as fast as limits of velocity and acceleration allow."""
     n = path.shape[1]
-    v = np.clip(slope / T, -limits.velocity, limits.velocity)
-    a = np.clip(bend / T**2, -limits.acceleration, limits.acceleration)
-    xs = np.concatenate([np.vstack([q[:1], q]), np.vstack([v[:1], v]), np.full((knots + 2, 1), T)], axis=1)
-    us = np.vstack([np.zeros((1, n)), a])
+    acceleration = np.where(np.isfinite(limits.acceleration), limits.acceleration, UNLIMITED)
+    found = timed_motion(path, limits.velocity, acceleration, knots, limits.duration[0])
+    T = min(found.duration, limits.duration[1])
+    states = np.concatenate([found.q, found.v, np.full((knots + 1, 1), T)], axis=1)
+    us = np.vstack([np.zeros((1, n)), found.a])
     us[0, 0] = T
-    return to.Guess(xs, us)
+    return to.Guess(np.vstack([states[:1], states]), us)

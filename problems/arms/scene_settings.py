@@ -36,11 +36,14 @@ NEEDED = {
 
 @dataclass(frozen=True, kw_only=True)
 class SceneBody(Checked):
-    """A body. type: with size (edges along x, y, z) of a box, radius and length (along z) of cylinder and capsule, radius of a
-    sphere, file of a convex mesh with its scale; the half-space is what lies below z = 0 of its frame. [m]
+    """A body.
 
-    position [m] and rotation (roll, pitch, yaw [rad]) or quaternion (x, y, z, w): of its frame in the world. times [s] and offsets
-    [m]: by what it is displaced on its way, straight between them, at rest before and after.
+    name: in reports. type: what it is; a half-space is what lies below z = 0 of its frame. size: edges of a box along x, y, z [m].
+    radius: of a sphere, cylinder or capsule [m]. length: of a cylinder or capsule along z [m]. file: of a convex mesh.
+    scale: of the mesh.
+    position: of its frame in the world [m]. rotation: of that frame, roll, pitch, yaw [rad]. quaternion: the rotation as x, y, z, w
+    instead. times: when it passes its offsets [s]; it is at rest before and after. offsets: by what it is displaced then, on
+    straight lines between [m].
     """
 
     name: str

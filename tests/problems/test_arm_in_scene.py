@@ -1,16 +1,20 @@
 """Arms in scenes: a planar arm of two links around a post, and what wrong settings are told."""
 
+from dataclasses import replace
 from importlib.util import find_spec
 
 import numpy as np
 import pytest
 
+from dynamics_backends.names import UnknownName
 from dynamics_backends.registry import make_backend
 from dynamics_backends.rigid_body.batched import inverse_dynamics
+from dynamics_backends.rigid_body.urdf.loader import load_urdf
 from experiments.config.build import build_task, solve_task
 from experiments.config.config import read_config
-from problems.arms.arm_in_scene import Settings, build
+from problems.arms.arm_in_scene import Settings, build, robot_of
 from problems.arms.in_scene import motion_at
+from problems.arms.scene_robot import Carried, LinkCapsule
 from problems.arms.scene_settings import SceneBody, load_scene, quaternion_matrix
 from problems.task import SettingsError
 
@@ -70,6 +74,66 @@ def test_around_a_post_and_within_all_limits(robot):
     )
     assert np.hypot(tip[0] - 0.95, tip[1]).min() > 0.05
     assert times[-1] < 2.0
+
+
+@needs_coal
+@pytest.mark.needs_compiler
+def test_a_load_is_carried_around_the_post_and_costs_torque(robot):
+    """A rod along the last link reaches farther, and its 3 kg take part of the torque."""
+    ipm = {"name": "ipm", "hessian": "gauss_newton", "gradient_tolerance": 1e-4, "constraint_tolerance": 1e-6}
+    rod = {
+        "name": "rod",
+        "frame": "l2",
+        "type": "cylinder",
+        "radius": 0.02,
+        "length": 0.2,
+        "position": [0.45, 0.0, 0.0],
+    }
+
+    carried = [{**rod, "rotation": [0.0, 1.5708, 0.0], "mass": 3.0}]
+    values = config(robot, guess="auto", torque_scale=0.75, carried=carried).as_dict()
+    chosen = read_config({**values, "solver": ipm}, "test")
+    task = build_task(chosen)
+    loaded = solve_task(chosen, task)
+    assert loaded.status.success, loaded.status.message
+    q, v, a, _ = motion_at(loaded, 2, 200.0)
+    tau = inverse_dynamics(task.ocp.model, q, v, a)
+    bare = inverse_dynamics(load_urdf(robot, base="fixed"), q, v, a)
+    assert 15.0 * 0.97 < np.abs(tau).max() < 15.0 * 1.01
+    assert np.abs(bare).max() < 0.8 * np.abs(tau).max()
+    reach = np.cos(q[:, 0]) * 0.5 + np.cos(q.sum(axis=1)) * 0.55, np.sin(q[:, 0]) * 0.5 + np.sin(q.sum(axis=1)) * 0.55
+    assert np.hypot(reach[0] - 0.95, reach[1]).min() > 0.05  # the far end of the rod
+
+
+def test_capsules_of_ones_own(robot):
+    capsule = {"link": "l2", "a": (0.0, 0.0, 0.0), "b": (0.5, 0.0, 0.0), "radius": 0.2}
+    settings = Settings(robot=robot, goal_q=(0.6, 0.0), capsule=LinkCapsule(**capsule), self_collision=False)
+    cover = robot_of(settings).cover
+    (own,) = [i for i, link in enumerate(cover.links) if link == "l2"]
+    assert cover.radii[own] == 0.2
+    with pytest.raises(SettingsError, match="positive length"):
+        LinkCapsule(**{**capsule, "radius": 0.0})
+    with pytest.raises(UnknownName):
+        robot_of(replace(settings, capsule=LinkCapsule(**{**capsule, "link": "l9"})))
+
+
+def test_carried_bodies_that_cannot_be(robot):
+    with pytest.raises(SettingsError, match="has an end"):
+        Carried(name="floor", type="half_space", frame="l2")
+    with pytest.raises(SettingsError, match="moves with the robot"):
+        Carried(name="ball", type="sphere", radius=0.1, frame="l2", times=(0.0, 1.0), offsets=((0, 0, 0), (1, 0, 0)))
+    thing = Carried(name="ball", type="sphere", radius=0.1, frame="ground")
+    with pytest.raises(ValueError, match="fixed to the ground"):
+        robot_of(Settings(robot=robot, goal_q=(0.6, 0.0), carried=thing))
+
+
+def test_pairs_by_an_srdf(robot, tmp_path):
+    srdf = tmp_path / "arm.srdf"
+    srdf.write_text('<robot name="arm"><disable_collisions link1="l1" link2="l2" reason="Adjacent"/></robot>')
+    own = robot_of(Settings(robot=robot, goal_q=(0.6, 0.0), srdf=str(srdf))).own
+    assert own.pairs == () and own.disabled == {frozenset(("l1", "l2"))}
+    srdf.write_text('<robot name="arm"/>')
+    assert robot_of(Settings(robot=robot, goal_q=(0.6, 0.0), srdf=str(srdf))).own.pairs == ((0, 1),)
 
 
 @needs_coal

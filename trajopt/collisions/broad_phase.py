@@ -2,7 +2,8 @@
 
 The residual is :class:`~dynamics_backends.rigid_body.geometry.clearance.Clearances`.
 For configurations along a path the pairs that are nearest, among those within reach, get the slots of their link; slots that are
-left over have no bound. A pair enters as
+left over have no bound. A body that is far enough gets a single slot, against one coarse capsule around all that the link carries:
+so a motion that leaves the path behind does not go through it. A pair enters as
 
     D >= radius of the capsule + radius of the core + margin - relief
 
@@ -13,14 +14,14 @@ the links that they cover, and without relief an arm could not start with a fing
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from dynamics_backends.protocol import Array
-from dynamics_backends.rigid_body.geometry.clearance import NUMBERS, WORLD, Slot
+from dynamics_backends.rigid_body.geometry.clearance import WORLD, Slot
 from dynamics_backends.rigid_body.geometry.robot_cover import RobotCover, body_poses
 from dynamics_backends.rigid_body.geometry.scene import Core, Scene
 from trajopt.collisions.gaps import Cores, capsule_gaps
@@ -36,8 +37,8 @@ class Chosen(NamedTuple):
 
 
 class Near(NamedTuple):
-    """A filled slot. knot: index of the configuration; piece, core: which capsule and which other core; gap: between their
-    surfaces [m]."""
+    """A filled slot. knot: index of the configuration; piece, core: which capsule and which other core, coarse capsules after the
+    others; gap: between their surfaces [m]."""
 
     knot: int
     slot: int
@@ -70,13 +71,14 @@ class _Others(NamedTuple):
 class CollisionPairs:
     """Robot, scene, and pairs of bodies of the robot that may touch each other, the one nearer to the ground first.
 
-    reach: pairs farther apart than this [m] get no slot.
+    disabled: pairs of its links that do not count. reach: pairs farther apart than this [m] get no slot.
     """
 
     robot: RobotCover
     scene: Scene
     own: tuple[tuple[int, int], ...] = ()
-    reach: float = 0.15
+    reach: float = 0.5
+    disabled: frozenset[frozenset[str]] = frozenset()
 
     @cached_property
     def cores(self) -> tuple[tuple[int, Core], ...]:
@@ -95,7 +97,7 @@ class CollisionPairs:
         model, found = self.robot.model, []
         for b in self.links:
             depth, last = int(model.depth[b]), b not in model.parent
-            boxes, cylinders = 1 + (depth >= 2) + 4 * last, (depth >= 2) + 2 * last
+            boxes, cylinders = 1 + 2 * (depth >= 2) + 7 * last, (depth >= 2) + 3 * last
             found += [Slot(b, WORLD, "box")] * (boxes if "box" in kinds else 0)
             found += [Slot(b, WORLD, "cylinder")] * (cylinders if "cylinder" in kinds else 0)
         return (*found, *(Slot(far, near, "box") for near, far in self.own if near != WORLD))
@@ -116,6 +118,18 @@ class CollisionPairs:
         default the own one, lower bounds of them."""
         return self._gaps(*self.robot.ends(qs), self._others(qs, times), self.reach if reach is None else reach)
 
+    def coarse_gaps(self, qs: Array, times: Array) -> Array:
+        """Gaps (M, C, O) [m] of coarse capsules, of the moving bodies in their order, from the cores of the scene."""
+        coarse, scene = self.robot.coarse, replace(self, own=())._others(qs, times)
+        cores = Cores(scene.R, scene.p, scene.size, scene.radius, scene.cylinder)
+        counts = np.ones((len(coarse.radii), len(scene.radius)), dtype=bool)
+        return capsule_gaps(*coarse.ends(qs), coarse.radii, cores, counts, self.reach)
+
+    @staticmethod
+    def is_far(coarse: Array) -> Array:
+        """Where coarse capsules stand for the others, by their gaps."""
+        return np.asarray(coarse > FAR)
+
     def chosen(
         self,
         slots: Sequence[Slot],
@@ -132,42 +146,54 @@ class CollisionPairs:
         M = len(qs)
         margin = np.broadcast_to(np.asarray(margin, float), (M,))
         others = self._others(qs, times)
-        gaps = self._gaps(*self.robot.ends(qs), others, self.reach)
-        less = np.zeros_like(gaps)
-        if relief is not None:
-            for k, i, o in np.argwhere(gaps < RELIEVED).tolist():
-                less[k, i, o] = relief(k, i, o, float(gaps[k, i, o]))
-        nearest = gaps + less
+        fine, robot = self._gaps(*self.robot.ends(qs), others, self.reach), self.robot
+        coarse = np.full((M, len(robot.coarse.radii), fine.shape[2]), -np.inf)  # of the robot's own bodies: never far
+        coarse[:, :, : len(self.cores)] = self.coarse_gaps(qs, times)
+        nearest = fine
         for more in also:
-            nearest = np.minimum(nearest, self.gaps(more, times) + 0.5 * self.robot.excess[:, None])
-        pairs, lower = np.tile(_FAR, (M, len(slots))), np.full((M, len(slots)), -np.inf)
-        near: list[Near] = []
+            nearest = np.minimum(nearest, self.gaps(more, times) + 0.5 * robot.excess[:, None])
+        k, slot, i, o = self._filled(slots, nearest, coarse, others)
+        found, less = np.concatenate([fine, coarse], axis=1)[k, i, o], np.zeros(len(k))
+        if relief is not None:
+            for n in np.flatnonzero((found < RELIEVED) & (i < len(robot.radii))).tolist():
+                less[n] = relief(int(k[n]), int(i[n]), int(o[n]), float(found[n]))
+        A, B, radii = (np.concatenate([getattr(r, key) for r in (robot, robot.coarse)]) for key in ("a", "b", "radii"))
+        pairs, lower = np.tile(_FAR, (M, len(slots), 1)), np.full((M, len(slots)), -np.inf)
+        lower[k, slot] = radii[i] + others.radius[o] + margin[k] - less
+        turned = others.own_R[k, o].reshape(-1, 9)
+        numbers = [A[i], B[i], turned, others.own_p[k, o], others.size[o]]
+        pairs[k, slot] = np.concatenate(numbers, axis=1)
+        near = zip(k.tolist(), slot.tolist(), i.tolist(), o.tolist(), found.tolist(), strict=True)
+        return Chosen(pairs.reshape(M, -1), lower, tuple(map(Near._make, near)))
+
+    def _filled(self, slots: Sequence[Slot], nearest: Array, coarse: Array, others: _Others) -> tuple[Array, ...]:
+        """Knots, slots, capsules and cores of the pairs that get a slot, by what is to be taken for their gaps (M, P, O)."""
+        M, P, found = len(nearest), nearest.shape[1], []
         for (link, base, kind), own in _grouped(slots).items():
             pieces = np.flatnonzero(self.robot.bodies == link)
             cores = np.flatnonzero((others.carriers == base) & (others.cylinder == (kind == "cylinder")))
             if not len(pieces) or not len(cores):
                 continue
             block = nearest[:, pieces][:, :, cores]
+            if base == WORLD:
+                c = self.links.index(link)
+                far, least = self.is_far(coarse[:, c, cores]), np.minimum(coarse[:, c, cores], block.min(axis=1))
+                one, rest = np.where(far, least, np.inf)[:, None], np.where(far[:, None], np.inf, block)
+                block, pieces = np.concatenate([rest, one], axis=1), np.append(pieces, P + c)
             rank = np.argsort(np.argsort(block, axis=1, kind="stable"), axis=1)
-            order = np.argsort((block + SPREAD * rank).reshape(M, -1), axis=1, kind="stable")[:, : len(own)]
-            within = np.take_along_axis(block.reshape(M, -1), order, axis=1) < self.reach
-            for k, place in np.argwhere(within).tolist():
-                slot, flat = own[place], int(order[k, place])
-                i, o = int(pieces[flat // len(cores)]), int(cores[flat % len(cores)])
-                pairs[k, NUMBERS * slot : NUMBERS * (slot + 1)] = self._numbers(i, o, k, others)
-                lower[k, slot] = self.robot.radii[i] + others.radius[o] + margin[k] - less[k, i, o]
-                near.append(Near(k, slot, i, o, float(gaps[k, i, o])))
-        return Chosen(pairs, lower, tuple(near))
+            first = np.clip(block.min(axis=1, keepdims=True), 0.0, self.reach)
+            spread = (block + rank * (SPREAD + FARTHER * first)).reshape(M, -1)
+            order = np.argsort(spread, axis=1, kind="stable")[:, : len(own)]
+            k, place = np.nonzero(np.take_along_axis(block.reshape(M, -1), order, axis=1) < self.reach)
+            flat = order[k, place]
+            found.append((k, np.array(own)[place], pieces[flat // len(cores)], cores[flat % len(cores)]))
+        none = np.zeros(0, int)
+        return tuple(np.concatenate([none, *parts]) for parts in zip((none,) * 4, *found, strict=True))
 
     def least(self, qs: Array, times: Array) -> Array:
         """The least gap (M,) [m] between capsules and cores of all pairs."""
         gaps = self.gaps(qs, times)
         return gaps.reshape(len(qs), -1).min(axis=1)
-
-    def _numbers(self, i: int, o: int, k: int, others: _Others) -> Array:
-        return np.concatenate(
-            [self.robot.a[i], self.robot.b[i], others.own_R[k, o].ravel(), others.own_p[k, o], others.size[o]]
-        )
 
     def _others(self, qs: Array, times: Array) -> _Others:
         """The cores of the scene, and the capsules of bodies of the robot that others may touch."""
@@ -225,11 +251,17 @@ class CollisionPairs:
         counts = (self.robot.bodies >= 0)[:, None] & ~own
         for near, far in self.own:
             counts = counts | ((self.robot.bodies == far)[:, None] & own & (carriers == near))
+        if self.disabled:
+            links, others = self.robot.links, [self.robot.links[i] for i in self.own_pieces]
+            counts[:, len(self.cores) :] &= [[frozenset((a, b)) not in self.disabled for b in others] for a in links]
         return counts
 
 
-SPREAD = 0.015
-"""[m] A link's second capsule near a body counts as farther by this, its third by twice as much: each body gets a slot first."""
+SPREAD, FARTHER = 0.015, 0.5
+"""A link's second capsule near a body counts as farther by this [m], and by this share of the nearest one's gap, its third by twice
+as much: each body gets a slot first."""
+FAR = 0.05
+"""[m] Bodies whose gap from the coarse capsule of a link is larger are far from it."""
 RELIEVED = 0.03
 """[m] The true shapes of pairs farther apart than this do not matter."""
 _FAR = np.concatenate([np.zeros(6), np.eye(3).ravel(), [0.0, 0.0, 1e3], np.zeros(3)])

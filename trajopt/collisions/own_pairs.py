@@ -24,10 +24,12 @@ ALWAYS = 0.95
 
 
 class OwnPairs(NamedTuple):
-    """pairs: that may touch. left_out: pairs of neighbors, of what always touches, and of what never did, in words."""
+    """pairs: of bodies that may touch. left_out: pairs of neighbors, of what always touches, and of what never did, in words.
+    disabled: pairs of links of such bodies that are left out."""
 
     pairs: tuple[tuple[int, int], ...]
     left_out: str
+    disabled: frozenset[frozenset[str]] = frozenset()
 
 
 def own_pairs(robot: RobotCover, seed: int = 0) -> OwnPairs:
@@ -59,6 +61,21 @@ def own_pairs(robot: RobotCover, seed: int = 0) -> OwnPairs:
     kinds = {"neighbors": neighbors, "always touching": always, "never touching": never}
     text = "; ".join(f"{name}: {_named(robot, found) or 'none'}" for name, found in kinds.items())
     return OwnPairs(tuple(pairs), text)
+
+
+def pairs_not_disabled(robot: RobotCover, disabled: Iterable[tuple[str, str, str]]) -> OwnPairs:
+    """The pairs of a robot that an SRDF does not disable, by (link, link, reason)."""
+    left_out = frozenset(frozenset(pair[:2]) for pair in disabled)
+    links: dict[int, set[str]] = {}
+    for link, body in zip(robot.links, robot.bodies.tolist(), strict=True):
+        links.setdefault(body, set()).add(link)
+    kept = [
+        (near, far)
+        for near, far in _on_chains(robot)
+        if any(frozenset((a, b)) not in left_out for a in links[near] for b in links[far])
+    ]
+    words = ", ".join(sorted(" and ".join(sorted(pair)) for pair in left_out))
+    return OwnPairs(tuple(kept), f"disabled: {words or 'none'}", left_out)
 
 
 def _on_chains(robot: RobotCover) -> list[tuple[int, int]]:

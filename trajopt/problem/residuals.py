@@ -55,6 +55,19 @@ def frame_placement(model: Model, frame: int, x: Rows, u: Rows, t: Scalar, p: Pa
     return [*linear, *kinematics.rotation_log(relative)]
 
 
+def frame_axis(
+    model: Model, frame: int, axis: Sequence[float], x: Rows, u: Rows, t: Scalar, p: Parameters
+) -> list[Scalar]:
+    """(position - p_goal, s_1'R axis, s_2'R axis), s_1 and s_2 across the direction that the axis is to have."""
+    q, across = x[: model.nq], p["across"]
+    at, R = kinematics.frame_position(model, q, frame), kinematics.frame_rotation(model, q, frame)
+    turned = [_dot([R[i][j] for j in range(3)], list(axis)) for i in range(3)]
+    return [
+        *(at[i] - p["position"][i] for i in range(3)),
+        *(_dot([across[3 * k + i] for i in range(3)], turned) for k in range(2)),
+    ]
+
+
 def frame_log(model: Model, frame: int, x: Rows, u: Rows, t: Scalar, p: Parameters) -> list[Scalar]:
     """log6 of the frame's placement seen from the goal: [linear, angular]."""
     six = frame_placement(model, frame, x, u, t, p)

@@ -208,6 +208,37 @@ def frame_placement_cost(
     return residual_cost(title, residual, manifold, 6, weight, parameters=values, output_names=names)
 
 
+def frame_axis_cost(
+    model,
+    manifold: Manifold,
+    frame: str,
+    position: Values,
+    rotation: Array,
+    axis: Array,
+    weight: Values = 1.0,
+    name: str | None = None,
+) -> CostTerm:
+    """r = (p - p_goal, R axis across R_goal axis), (5,) [m, 1]: a placement, but for the rotation about an axis of the frame.
+
+    position: (3,) or (N, 3), WORLD. rotation: world from goal frame, (3, 3). axis: (3,) in the frame; one that points the opposite
+    way at the goal has the residual zero too. Raises UnknownName if the model has no such frame, ValueError for an axis without
+    direction.
+    """
+    axis, rotation = np.asarray(axis, dtype=float), np.asarray(rotation, dtype=float)
+    if axis.shape != (3,) or not np.linalg.norm(axis) > 0.0 or rotation.shape != (3, 3):
+        raise ValueError(
+            f"axis = {axis.tolist()}; expected a direction (3,) in the frame {frame!r}, and a rotation (3, 3)"
+        )
+    axis = axis / np.linalg.norm(axis)
+    along = rotation @ axis
+    across = np.linalg.svd(along[None])[2][1:]
+    values = {"position": last_axis(position, 3, "position", frame), "across": across.ravel()}
+    residual = partial(residuals.frame_axis, model, model.frame_id(frame), tuple(axis.tolist()))
+    names = (*(f"{frame}.{direction}" for direction in _LINEAR), f"{frame}.tilt 1", f"{frame}.tilt 2")
+    title = name or f"axis of {frame}"
+    return residual_cost(title, residual, manifold, 5, weight, parameters=values, output_names=names)
+
+
 def frame_velocity_cost(
     model,
     manifold: Manifold,

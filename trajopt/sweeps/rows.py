@@ -152,10 +152,8 @@ def together(
     with suppress(ValueError):
         ocps = [p.ocp for _, p in members]
         batch = solve_batch(ocps, None, guesses, chosen, solver=name, gains=gains, threads=1, check=False)
-        seconds = batch.meta.get("solve_times", [batch.meta["seconds"] / len(batch)] * len(batch))
-        solutions = [
-            replace(found, meta={**found.meta, "solve_time": t}) for found, t in zip(batch, seconds, strict=True)
-        ]
+        share = batch.meta["seconds"] / len(batch)
+        solutions = [replace(found, meta={**found.meta, "solve_time": share}) for found in batch]
     for (row, problem), solution in zip(members, solutions, strict=True):
         yield row, problem, solution
 

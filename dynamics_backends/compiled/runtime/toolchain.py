@@ -35,9 +35,12 @@ QUICK = "-O1"
 
 _MVEC_TEST = """
 typedef double V __attribute__((vector_size({bytes})));
-V {name}(V);
-V probe(V x) {{ return {name}(x); }}
+V {prefix}v_sin(V);
+V {prefix}vv_atan2(V, V);
+V probe(V x) {{ return {call}; }}
 """
+_MVEC_CALLS = ("{prefix}v_sin(x)", "{prefix}vv_atan2(x, x)")
+"""Functions that libmvec has since it exists, and since glibc 2.35: one of each."""
 _LANES = (("__AVX512F__", 8, "_ZGVeN8"), ("__AVX2__", 4, "_ZGVdN4"), ("", 2, "_ZGVbN2"))
 
 
@@ -53,6 +56,7 @@ class CompilerError(RuntimeError):
 class Toolchain:
     """A compiler that works: its command, version, the machine's vector lanes and libmvec's name prefix ('' without it).
 
+    mvec_more: whether libmvec has atan2, tanh and their like too, as it has since glibc 2.35.
     quick: whether it hurries, at the price of slower code.
     """
 
@@ -60,6 +64,7 @@ class Toolchain:
     version: str
     lanes: int
     mvec: str
+    mvec_more: bool
     quick: bool = False
 
     @property
@@ -79,7 +84,8 @@ class Toolchain:
     @property
     def definitions(self) -> str:
         """The lines in front of every source."""
-        return f"#define LANES {self.lanes}\n" + (f"#define MVEC {self.mvec}\n" if self.mvec else "")
+        mvec = f"#define MVEC {self.mvec}\n" if self.mvec else ""
+        return f"#define LANES {self.lanes}\n{mvec}" + ("#define MVEC_MORE\n" if self.mvec_more else "")
 
     @property
     def fingerprint(self) -> str:
@@ -185,7 +191,7 @@ def _examined(command: tuple[str, ...]) -> Toolchain:
     if file is not None:
         with contextlib.suppress(OSError):
             file.parent.mkdir(parents=True, exist_ok=True)
-            write_value(file, [found.version, found.lanes, found.mvec])
+            write_value(file, [found.version, found.lanes, found.mvec, found.mvec_more])
     return found
 
 
@@ -200,7 +206,9 @@ def _identity(command: tuple[str, ...]) -> Path | None:
     if not is_program or not re.search(r"(gcc|clang)(-[\d.]+)?$", file.name):
         return None
     stat, libc = file.stat(), platform.libc_ver()
-    text = repr((command, str(file), stat.st_size, stat.st_mtime_ns, stat.st_ino, cpu_features(), libc, _MVEC_TEST))
+    text = repr(
+        (command, str(file), stat.st_size, stat.st_mtime_ns, stat.st_ino, cpu_features(), libc, _MVEC_TEST, _MVEC_CALLS)
+    )
     return cache_folder() / f"{hashlib.sha256(text.encode()).hexdigest()[:32]}.known"
 
 
@@ -208,9 +216,8 @@ def _asked(command: tuple[str, ...]) -> Toolchain:
     version = _output([*command, "--version"]).splitlines()[0]
     macros = _output([*command, "-march=native", "-dM", "-E", "-x", "c", "-"])
     lanes, prefix = next((n, p) for macro, n, p in _LANES if macro in macros)
-    if not _links(command, prefix, lanes):
-        prefix = ""
-    return Toolchain(command, version, lanes, prefix)
+    old, new = (_links(command, prefix, lanes, call) for call in _MVEC_CALLS)
+    return Toolchain(command, version, lanes, prefix if old else "", old and new)
 
 
 def _output(command: Sequence[str]) -> str:
@@ -218,11 +225,11 @@ def _output(command: Sequence[str]) -> str:
     return subprocess.run(command, capture_output=True, text=True, input="", timeout=120, check=True).stdout
 
 
-def _links(command: tuple[str, ...], prefix: str, lanes: int) -> bool:
-    """Whether libmvec has this machine's vector sine."""
+def _links(command: tuple[str, ...], prefix: str, lanes: int, call: str) -> bool:
+    """Whether libmvec has what a call needs for this machine's vectors."""
     with tempfile.TemporaryDirectory() as folder:
         c_file, library = Path(folder) / "probe.c", Path(folder) / "probe.so"
-        c_file.write_text(_MVEC_TEST.format(bytes=8 * lanes, name=f"{prefix}v_sin"))
+        c_file.write_text(_MVEC_TEST.format(bytes=8 * lanes, prefix=prefix, call=call.format(prefix=prefix)))
         line = [
             *command,
             "-march=native",

@@ -1,4 +1,5 @@
-/* Vectors over lanes: one knot of the horizon in each.  LANES and MVEC (a libmvec function prefix, or nothing) are defined before. */
+/* Vectors over lanes: one knot of the horizon in each.  Before stand LANES, MVEC (a libmvec function prefix, or nothing), and MVEC_MORE
+   where libmvec has more than sin, cos, exp, log and pow. */
 #include <math.h>
 #include <string.h>
 
@@ -25,33 +26,39 @@ static inline V splat(double x) { return x - ZERO; }
 #ifdef MVEC
 #define PASTE_(a, b) a##b
 #define PASTE(a, b) PASTE_(a, b)
-V PASTE(MVEC, v_sin)(V);
-V PASTE(MVEC, v_cos)(V);
-V PASTE(MVEC, v_exp)(V);
-V PASTE(MVEC, v_log)(V);
-static inline V v_sin(V x) { return PASTE(MVEC, v_sin)(x); }
-static inline V v_cos(V x) { return PASTE(MVEC, v_cos)(x); }
-static inline V v_exp(V x) { return PASTE(MVEC, v_exp)(x); }
-static inline V v_log(V x) { return PASTE(MVEC, v_log)(x); }
+#define FROM_MVEC(name) \
+    V PASTE(MVEC, v_##name)(V); \
+    static inline V v_##name(V x) { return PASTE(MVEC, v_##name)(x); }
+#define FROM_MVEC_2(name) \
+    V PASTE(MVEC, vv_##name)(V, V); \
+    static inline V v_##name(V x, V y) { return PASTE(MVEC, vv_##name)(x, y); }
 #else
-EACH_LANE(sin, sin)
-EACH_LANE(cos, cos)
-EACH_LANE(exp, exp)
-EACH_LANE(log, log)
+#define FROM_MVEC(name) EACH_LANE(name, name)
 #endif
+#ifdef MVEC_MORE
+#define SINCE_2_35 FROM_MVEC
+#define SINCE_2_35_2 FROM_MVEC_2
+#else
+#define SINCE_2_35(name) EACH_LANE(name, name)
+#define SINCE_2_35_2(name) EACH_LANE_2(name, name)
+#endif
+FROM_MVEC(sin)
+FROM_MVEC(cos)
+FROM_MVEC(exp)
+FROM_MVEC(log)
+SINCE_2_35(tan)
+SINCE_2_35(tanh)
+SINCE_2_35(sinh)
+SINCE_2_35(cosh)
+SINCE_2_35(atan)
+SINCE_2_35(asin)
+SINCE_2_35(acos)
+SINCE_2_35_2(atan2)
 EACH_LANE(sqrt, __builtin_sqrt)
-EACH_LANE(tan, tan)
-EACH_LANE(tanh, tanh)
-EACH_LANE(sinh, sinh)
-EACH_LANE(cosh, cosh)
-EACH_LANE(atan, atan)
-EACH_LANE(asin, asin)
-EACH_LANE(acos, acos)
 EACH_LANE(fabs, __builtin_fabs)
 EACH_LANE(floor, __builtin_floor)
 EACH_LANE(expm1, expm1)
 EACH_LANE(log1p, log1p)
-EACH_LANE_2(atan2, atan2)
 EACH_LANE_2(pow, pow)
 EACH_LANE_2(constpow, pow)
 

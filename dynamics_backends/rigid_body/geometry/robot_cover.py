@@ -10,6 +10,7 @@ import numpy as np
 
 from dynamics_backends.protocol import Array
 from dynamics_backends.rigid_body.algorithms.kinematics import PLACEMENT
+from dynamics_backends.rigid_body.geometry.capsule_fit import fit_capsule
 from dynamics_backends.rigid_body.geometry.cover import Piece
 from dynamics_backends.rigid_body.model.model import Model
 from dynamics_backends.rigid_body.passes.drivers import run
@@ -54,6 +55,16 @@ class RobotCover:
     def carried(self) -> tuple[int, ...]:
         """The bodies that carry something."""
         return tuple(sorted({int(b) for b in self.bodies}))
+
+    @cached_property
+    def coarse(self) -> RobotCover:
+        """The same robot with a single capsule around all that a body carries, for bodies that move."""
+        moving = [b for b in self.carried if b >= 0]
+        corners = tuple(np.concatenate([self.corners[i] for i in np.flatnonzero(self.bodies == b)]) for b in moving)
+        fitted = [fit_capsule(points) for points in corners]
+        a, b = (np.array([getattr(capsule, end) for capsule in fitted]).reshape(-1, 3) for end in ("a", "b"))
+        names, radii = tuple(self.model.body_names[body] for body in moving), np.array([c.radius for c in fitted])
+        return RobotCover(self.model, names, np.array(moving, dtype=int), a, b, radii, np.zeros(len(moving)), corners)
 
     def ends(self, qs: Array) -> tuple[Array, Array]:
         """The ends (M, P, 3) [m] of the segments in the world at configurations (M, nq)."""

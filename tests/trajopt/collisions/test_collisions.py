@@ -17,7 +17,7 @@ from dynamics_backends.rigid_body.urdf.loader import load_urdf
 from trajopt.collisions.broad_phase import CollisionPairs
 from trajopt.collisions.free_space import FreeSpace
 from trajopt.collisions.mesh_check import MeshCheck
-from trajopt.collisions.own_pairs import own_pairs
+from trajopt.collisions.own_pairs import own_pairs, pairs_not_disabled
 from trajopt.guesses.rrt_connect import rrt_connect, short_cut
 
 needs_coal = pytest.mark.skipif(find_spec("coal") is None, reason="the package coal is not installed")
@@ -76,14 +76,19 @@ def test_near_pairs_get_slots_and_bounds_that_say_when_capsules_touch():
     qs = configurations()
     slots = PAIRS.slots()
     chosen = PAIRS.chosen(slots, qs, np.zeros(len(qs)), margin=0.01)
-    gaps = PAIRS.gaps(qs, np.zeros(len(qs)))
-    assert chosen.near
+    gaps = [PAIRS.gaps(qs, np.zeros(len(qs))), PAIRS.coarse_gaps(qs, np.zeros(len(qs)))]
+    covers, fine = (ROBOT, ROBOT.coarse), len(ROBOT.radii)
+    assert {found.piece >= fine for found in chosen.near} == {True, False}
     for found in chosen.near:
         kind = "cylinder" if found.core == 0 else "box"
+        which, piece = divmod(found.piece, fine)
         assert slots[found.slot].kind == kind
-        assert slots[found.slot].link == ROBOT.bodies[found.piece]
-        assert found.gap == gaps[found.knot, found.piece, found.core] < PAIRS.reach
-        assert chosen.lower[found.knot, found.slot] == pytest.approx(ROBOT.radii[found.piece] + 0.01)
+        assert slots[found.slot].link == covers[which].bodies[piece]
+        assert found.gap == gaps[which][found.knot, piece, found.core] < PAIRS.reach
+        assert chosen.lower[found.knot, found.slot] == pytest.approx(covers[which].radii[piece] + 0.01)
+        assert (
+            gaps[1][found.knot, ROBOT.coarse.bodies.tolist().index(slots[found.slot].link), found.core] > 0.05
+        ) == which
     assert np.isinf(chosen.lower).sum() == chosen.lower.size - len(chosen.near)
 
 
@@ -118,6 +123,35 @@ def test_the_check_finds_the_least_distance_its_bodies_and_its_time():
     assert (found.link, found.body) == ("l2", "post")
     assert found.time == pytest.approx(np.arctan2(0.4, 0.9) / 1.2, abs=0.05)
     assert "deep" in str(found)
+
+
+def test_coarse_capsules_hold_all_that_a_link_carries():
+    coarse = ROBOT.coarse
+    assert coarse.bodies.tolist() == [0, 1, 2]
+    for body, a, b, radius in zip(coarse.bodies, coarse.a, coarse.b, coarse.radii, strict=True):
+        for i in np.flatnonzero(ROBOT.bodies == body):
+            t = np.clip((ROBOT.corners[i] - a) @ (b - a) / max(float((b - a) @ (b - a)), 1e-12), 0.0, 1.0)
+            assert np.linalg.norm(ROBOT.corners[i] - a - t[:, None] * (b - a), axis=1).max() <= radius + 1e-9
+
+
+@needs_coal
+def test_what_is_too_near_is_told_for_each_time():
+    qs = np.stack([np.linspace(0.0, 1.2, 400), np.zeros(400), np.zeros(400)], axis=1)
+    check = MeshCheck(MODEL, SHAPES, SCENE)
+    least, near = check.below(qs, np.linspace(0.0, 1.0, 400), 0.05)
+    single = np.array([check.nearest(q).distance for q in qs])
+    assert least.distance == pytest.approx(single.min(), abs=1e-9)
+    outside = (single > 0.0) & (single < 0.05)  # depths of triangles are less exact
+    np.testing.assert_allclose(near[outside], single[outside], atol=1e-6)
+    assert np.isinf(near[single >= 0.05]).all() and (near[single <= 0.0] <= 0.0).all()
+
+
+def test_an_srdf_tells_which_links_need_no_look():
+    found = pairs_not_disabled(ROBOT, [("l1", "l2", "Adjacent"), ("l2", "l3", "Adjacent")])
+    assert found.pairs == ((0, 2),) and "l1 and l2" in found.left_out
+    folded = np.array([[0.0, 2.9, 2.9]])
+    pairs = CollisionPairs(ROBOT, Scene(), ((0, 2),), disabled=frozenset([frozenset(("l1", "l3"))]))
+    assert np.isinf(pairs.least(folded, np.zeros(1))[0])
 
 
 @needs_coal

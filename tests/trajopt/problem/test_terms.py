@@ -14,6 +14,7 @@ from dynamics_backends.rigid_body.model.state import state_manifold
 from trajopt import (
     center_of_mass_cost,
     control_cost,
+    frame_axis_cost,
     frame_placement_cost,
     frame_position_cost,
     frame_velocity_cost,
@@ -67,6 +68,20 @@ def test_frame_placement_is_position_and_rotation_vector_in_the_goal_frame(robot
     np.testing.assert_allclose(_residual(frame_placement_cost(model, manifold, name, at, R), x), 0.0, atol=1e-7)
 
 
+def test_a_frame_may_turn_about_its_free_axis(robot):
+    """The tilt is the sine of the angle between the axis and where it is to point."""
+    model, manifold, x, name, frame = robot
+    R = _rotations(model, x[:, : model.nq], frame)
+    axis, turn = np.array([0.0, 3.0, 4.0]) / 5.0, Rotation.from_rotvec(0.7 * np.array([0.0, 0.6, 0.8])).as_matrix()
+    at = _residual(frame_position_cost(model, manifold, name, np.zeros(3)), x)
+    free = _residual(frame_axis_cost(model, manifold, name, at[0], R[0] @ turn, axis), x)
+    np.testing.assert_allclose(free[0], 0.0, atol=1e-12)
+    angle = np.arccos(np.clip((R @ axis) @ (R[0] @ axis), -1.0, 1.0))
+    np.testing.assert_allclose(np.linalg.norm(free[:, 3:], axis=1), np.sin(angle), atol=1e-9)
+    with pytest.raises(ValueError, match="direction"):
+        frame_axis_cost(model, manifold, name, np.zeros(3), np.eye(3), np.zeros(3))
+
+
 @pytest.mark.parametrize("expressed_in", ["LOCAL", "WORLD", "LOCAL_WORLD_ALIGNED"])
 def test_frame_velocity(robot, expressed_in):
     model, manifold, x, name, frame = robot
@@ -103,6 +118,7 @@ def test_robot_terms_have_exact_expansions(robot):
     terms = [
         frame_position_cost(model, manifold, name, [0.1, -0.2, 0.3], [1.0, 2.0, 3.0]),
         frame_placement_cost(model, manifold, name, np.zeros(3), np.eye(3)),
+        frame_axis_cost(model, manifold, name, np.zeros(3), np.eye(3), np.array([1.0, -2.0, 0.5])),
         frame_velocity_cost(model, manifold, name),
         center_of_mass_cost(model, manifold, np.zeros(3)),
     ]

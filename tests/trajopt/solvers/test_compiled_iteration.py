@@ -12,7 +12,8 @@ from dynamics_backends.protocol import FunctionMap
 from trajopt import OCP, Guess, Phase, SLQOptions, StatusCode, control_cost, state_cost
 from trajopt.guesses.guesses import constant_guess
 from trajopt.results.records import NUMBERS
-from trajopt.solvers.shooting.compiled_iteration import CompiledIteration, _shelf
+from trajopt.solvers.shooting.compiled_iteration import CompiledIteration
+from trajopt.solvers.shooting.iteration_memory import shelf
 from trajopt.solvers.shooting.shooting import ShootingLoop
 from trajopt.solvers.shooting.slq import slq
 
@@ -161,9 +162,9 @@ def test_memory_is_put_back():
     ocp = pendulum_swing_up()
     for _ in range(3):
         slq(ocp, constant_guess(ocp), SLQOptions(max_iterations=1))
-    shelves = {doubles: len(free) for doubles, free in _shelf._free.items()}
+    shelves = {doubles: len(free) for doubles, free in shelf._free.items()}
     slq(ocp, constant_guess(ocp), SLQOptions(max_iterations=2))
-    assert shelves == {doubles: len(free) for doubles, free in _shelf._free.items()}
+    assert shelves == {doubles: len(free) for doubles, free in shelf._free.items()}
 
 
 def test_times_of_the_parts_are_told():

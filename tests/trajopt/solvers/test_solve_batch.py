@@ -70,6 +70,23 @@ def test_options_mean_the_same(changes):
     check_each(to.solve_batch(ocp, {"x0": x0}, guess, options), Batch(ocp, {"x0": x0}), guess, options, rel=1e-7)
 
 
+@pytest.mark.parametrize("limit", [None, 6.0])
+def test_where_rounding_rules(limit):
+    """Paths part in the last digits, ends agree: iterates that were refused are taken up again."""
+    ocp = pendulum_swing_up(horizon=70, limit=limit)
+    x0, guess = shifted(ocp, size=0.05)
+    batch, options = (
+        Batch(ocp, {"x0": x0}),
+        {"gradient_tolerance": 1e-30, "kkt_tolerance": 1e-30, "max_iterations": 400},
+    )
+    found = to.solve_batch(batch, guess=guess, options=options, solver="fddp")
+    for i in range(len(batch)):
+        single = to.solve(batch[i], Guess(guess.xs[i], guess.us[i]), options, solver="fddp", check=False)
+        assert found.status[i].code is single.status.code is StatusCode.PRECISION_LIMIT
+        assert found.status[i].success and found.status[i].kkt < 1e-8
+        assert found.cost[i] == pytest.approx(single.cost, rel=1e-12)
+
+
 @pytest.mark.parametrize("name", ["ilqr", "gnms", "fddp"])
 @pytest.mark.parametrize("problem", [hop, soft_hop])
 def test_contact_phases_and_impacts(problem, name):
@@ -175,21 +192,33 @@ def test_second_starts_where_linear_gaps_blow_up():
 
 
 def test_ctrl_c_returns_what_is_finished():
-    ocp = cart_pole([1.0, 0.0, 0.0, 0.0], 40, 0.05)
-    x0, guess = shifted(ocp, 200)
+    """The first problems begin at their goal, the many others take long."""
+    goal = [1.0, 0.0, 0.0, 0.0]
+    ocp = cart_pole(goal, 40, 0.05)
+    x0, guess = shifted(ocp, 2000)
+    x0[:20], guess.xs[:20], guess.us[:20] = goal, goal, 0.0
     calls = []
 
     def interrupt(done, total):
         calls.append((done, total))
-        raise KeyboardInterrupt
+        if done >= 20:
+            raise KeyboardInterrupt
 
-    options = {"gradient_tolerance": 1e-300, "cost_tolerance": 0.0, "max_iterations": 10**9}
+    options = {"gradient_tolerance": 1e-300, "kkt_tolerance": 1e-300, "max_iterations": 10**9}
     found = to.solve_batch(ocp, {"x0": x0}, guess, options, interrupt, threads=2, solver="fddp")
-    codes = {s.code for s in found.status}
-    assert StatusCode.INTERRUPTED in codes and calls[0][1] == 200
+    assert calls[-1][1] == 2000 and found.success[:20].all()
+    assert {s.code for s in found.status[20:]} <= {StatusCode.INTERRUPTED, StatusCode.PRECISION_LIMIT}
     begun = np.isfinite(found.cost)
-    assert 0 < begun.sum() < 200 and np.isfinite(found.xs[begun]).all()
+    assert begun.sum() < 2000 and np.isfinite(found.xs[begun]).all()
     assert all("before this problem was begun" in found.messages[i] for i in np.flatnonzero(~begun))
+
+
+def test_an_error_in_a_callback_ends_the_batch_and_passes():
+    ocp = cart_pole([1.0, 0.0, 0.0, 0.0], 40, 0.05)
+    x0, guess = shifted(ocp, 40)
+    options = {"gradient_tolerance": 1e-300, "kkt_tolerance": 1e-300, "max_iterations": 10**9}
+    with pytest.raises(ZeroDivisionError):
+        to.solve_batch(ocp, {"x0": x0}, guess, options, lambda done, total: 1 / 0, solver="fddp")
 
 
 @pytest.mark.parametrize("solver", ["ddp", "ipm"])

@@ -98,9 +98,12 @@ typedef struct {
     num u[M_], uu[M_ * M_], ux[M_ * N_];
 } q_t;
 
-/* What the gains solve: H (m, m) times [k K] = -X (m, 1 + n), with damping. */
+/* Columns of [K k], and of zeros behind them, which make whole packs. */
+#define COLUMNS ((N_ + PACK) / PACK * PACK)
+
+/* What the gains solve: H (m, m) times [K k 0] = -X (m, COLUMNS), with damping. */
 typedef struct {
-    num H[M_ * M_], X[M_ * (N_ + 1)];
+    num H[M_ * M_], X[M_ * COLUMNS];
 } damped_t;
 
 /* At a knot, from the value function V of the next and its gradient ahead, behind the defect: see q_function of lq.py. */
@@ -128,8 +131,10 @@ ALWAYS_INLINE void damped(const q_t *q, const num *A, const num *B, num on_state
     memcpy(s->H, q->uu, sizeof s->H);
     for (int a = 0; a < M_; a++) {
         s->H[a * M_ + a] += on_control;
-        s->X[a * (N_ + 1)] = q->u[a];
-        memcpy(s->X + a * (N_ + 1) + 1, q->ux + a * N_, sizeof(num) * N_);
+        num *x = s->X + a * COLUMNS;
+        memcpy(x, q->ux + a * N_, sizeof(num) * N_);
+        x[N_] = q->u[a];
+        for (int b = N_ + 1; b < COLUMNS; b++) x[b] = number(0.0);
     }
     if (ANY(on_state != 0.0)) {
         num BA[M_ * N_], BB[M_ * M_];
@@ -137,7 +142,7 @@ ALWAYS_INLINE void damped(const q_t *q, const num *A, const num *B, num on_state
         TRANSPOSED_PRODUCT(BA, B, A, M_, N_, N_, 0);
         for (int a = 0; a < M_ * M_; a++) s->H[a] += on_state * BB[a];
         for (int a = 0; a < M_; a++)
-            for (int b = 0; b < N_; b++) s->X[a * (N_ + 1) + 1 + b] += on_state * BA[a * N_ + b];
+            for (int b = 0; b < N_; b++) s->X[a * COLUMNS + b] += on_state * BA[a * N_ + b];
     }
 }
 
@@ -163,10 +168,10 @@ ALWAYS_INLINE truth gains_of(damped_t *s, num *restrict K, num *restrict k)
 {
     const truth definite = cholesky(s->H, M_);
     if (!ANY(definite)) return definite;
-    minus_solve(s->H, s->X, N_ + 1, M_);
+    minus_solve(s->H, s->X, COLUMNS, M_);
     for (int a = 0; a < M_; a++) {
-        k[a] = s->X[a * (N_ + 1)];
-        memcpy(K + a * N_, s->X + a * (N_ + 1) + 1, sizeof(num) * N_);
+        memcpy(K + a * N_, s->X + a * COLUMNS, sizeof(num) * N_);
+        k[a] = s->X[a * COLUMNS + N_];
     }
     return definite;
 }
@@ -179,7 +184,7 @@ ALWAYS_INLINE truth box_gains(const damped_t *s, const num *Qu, const num *lower
     const truth definite = box_qp(s->H, Qu, lower, upper, k, free_, factor);
     if (!ANY(definite)) return definite;
     for (int a = 0; a < M_; a++)
-        for (int b = 0; b < N_; b++) K[a * N_ + b] = CHOSEN(free_[a], s->X[a * (N_ + 1) + 1 + b], number(0.0));
+        for (int b = 0; b < N_; b++) K[a * N_ + b] = CHOSEN(free_[a], s->X[a * COLUMNS + b], number(0.0));
     minus_solve(factor, K, N_, M_);
     return definite;
 }

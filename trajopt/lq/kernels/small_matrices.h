@@ -9,17 +9,27 @@
 #define PACK 1
 typedef num pack_t;
 #define TILED _Pragma("GCC unroll 4")
+#define UNROLLED _Pragma("GCC unroll 8")
 #elif defined __GNUC__
+#ifdef __AVX512F__
+#define PACK 8
+#else
 #define PACK 4
-typedef double pack_t __attribute__((vector_size(8 * PACK), aligned(8), may_alias));
+#endif
+#define PACK_OF(count) __attribute__((vector_size(8 * (count)), aligned(8), may_alias))
+typedef double pack_t PACK_OF(PACK);
+typedef double pack4_t PACK_OF(4);
+typedef double pack2_t PACK_OF(2);
 #define TILED _Pragma("GCC unroll 4")
+#define UNROLLED _Pragma("GCC unroll 8")
 #else
 #define PACK 1
 typedef double pack_t;
 #define TILED
+#define UNROLLED
 #endif
 #define TILE_ROWS 4
-#define TILE_PACKS 3
+#define TILE_PACKS (PACK == 8 ? 2 : 3)
 
 /* A matrix by its entries X[i * by_row + k * by_column]: as it stands, or transposed. */
 typedef struct {
@@ -28,20 +38,27 @@ typedef struct {
 } strided_t;
 
 /* r x (w packs) of C (+)= X Y; rows of C and Y are `stride` apart, X has b columns */
-ALWAYS_INLINE void tile(num *restrict C, strided_t X, const num *restrict Y, const int stride, const int b, const int r, const int w,
-                        const int plus)
-{
-    pack_t sum[r][w];
-    TILED for (int i = 0; i < r; i++)
-        TILED for (int j = 0; j < w; j++) sum[i][j] = plus ? *(const pack_t *)(C + i * stride + j * PACK) : (pack_t){0};
-    for (int k = 0; k < b; k++)
-        TILED for (int i = 0; i < r; i++) {
-            const num f = X.at[i * X.by_row + k * X.by_column];
-            TILED for (int j = 0; j < w; j++) sum[i][j] += f * *(const pack_t *)(Y + k * stride + j * PACK);
-        }
-    TILED for (int i = 0; i < r; i++)
-        TILED for (int j = 0; j < w; j++) *(pack_t *)(C + i * stride + j * PACK) = sum[i][j];
-}
+#define DEFINE_TILE(name, type, wide)                                                                                                   \
+    ALWAYS_INLINE void name(num *restrict C, strided_t X, const num *restrict Y, const int stride, const int b, const int r,            \
+                            const int w, const int plus)                                                                                \
+    {                                                                                                                                   \
+        type sum[TILE_ROWS][TILE_PACKS];                                                                                                \
+        TILED for (int i = 0; i < r; i++)                                                                                               \
+            TILED for (int j = 0; j < w; j++) sum[i][j] = plus ? *(const type *)(C + i * stride + j * wide) : (type){0.0};               \
+        for (int k = 0; k < b; k++)                                                                                                     \
+            TILED for (int i = 0; i < r; i++) {                                                                                         \
+                const num f = X.at[i * X.by_row + k * X.by_column];                                                                     \
+                TILED for (int j = 0; j < w; j++) sum[i][j] += f * *(const type *)(Y + k * stride + j * wide);                          \
+            }                                                                                                                           \
+        TILED for (int i = 0; i < r; i++)                                                                                               \
+            TILED for (int j = 0; j < w; j++) *(type *)(C + i * stride + j * wide) = sum[i][j];                                         \
+    }
+
+DEFINE_TILE(tile, pack_t, PACK)
+#if PACK > 1 /* for the last columns */
+DEFINE_TILE(tile4, pack4_t, 4)
+DEFINE_TILE(tile2, pack2_t, 2)
+#endif
 
 /* r rows of C (+)= X Y in the columns first .. c */
 ALWAYS_INLINE void row_tiles(num *restrict C, strided_t X, const num *restrict Y, int first, const int b, const int c, const int r,
@@ -50,6 +67,10 @@ ALWAYS_INLINE void row_tiles(num *restrict C, strided_t X, const num *restrict Y
     int j = first;
     for (; j + TILE_PACKS * PACK <= c; j += TILE_PACKS * PACK) tile(C + j, X, Y + j, c, b, r, TILE_PACKS, plus);
     for (; j + PACK <= c; j += PACK) tile(C + j, X, Y + j, c, b, r, 1, plus);
+#if PACK > 1
+    for (; j + 4 <= c; j += 4) tile4(C + j, X, Y + j, c, b, r, 1, plus);
+    for (; j + 2 <= c; j += 2) tile2(C + j, X, Y + j, c, b, r, 1, plus);
+#endif
     for (; j < c; j++)
         for (int i = 0; i < r; i++) {
             num s = plus ? C[i * c + j] : number(0.0);
@@ -110,20 +131,34 @@ ALWAYS_INLINE truth cholesky(num *restrict G, const int m)
     return definite;
 }
 
+/* The columns of X (m x c) that a `type` holds <- -G^-1 X by its Cholesky factor, whose diagonal has the inverses `inverse`. */
+#define DEFINE_MINUS_SOLVE(name, type)                                                                                                  \
+    ALWAYS_INLINE void name(const num *restrict G, const num *restrict inverse, num *restrict X, const int c, const int m)              \
+    {                                                                                                                                   \
+        type x[M_];                                                                                                                     \
+        UNROLLED for (int i = 0; i < m; i++)                                                                                            \
+        {                                                                                                                               \
+            x[i] = *(const type *)(X + i * c);                                                                                          \
+            UNROLLED for (int k = 0; k < i; k++) x[i] -= G[i * M_ + k] * x[k];                                                          \
+            x[i] *= inverse[i];                                                                                                         \
+        }                                                                                                                               \
+        UNROLLED for (int i = m - 1; i >= 0; i--)                                                                                       \
+        {                                                                                                                               \
+            UNROLLED for (int k = m - 1; k > i; k--) x[i] -= G[k * M_ + i] * x[k];                                                      \
+            x[i] *= inverse[i];                                                                                                         \
+            *(type *)(X + i * c) = -x[i];                                                                                               \
+        }                                                                                                                               \
+    }
+
+DEFINE_MINUS_SOLVE(minus_solve_pack, pack_t)
+DEFINE_MINUS_SOLVE(minus_solve_column, num)
+
 /* X (m x c) <- -G^-1 X by its Cholesky factor. */
 ALWAYS_INLINE void minus_solve(const num *restrict G, num *restrict X, const int c, const int m)
 {
-    for (int i = 0; i < m; i++) {
-        for (int k = 0; k < i; k++)
-            for (int j = 0; j < c; j++) X[i * c + j] -= G[i * M_ + k] * X[k * c + j];
-        const num inverse = 1.0 / G[i * M_ + i];
-        for (int j = 0; j < c; j++) X[i * c + j] *= inverse;
-    }
-    for (int i = m - 1; i >= 0; i--) {
-        for (int k = i + 1; k < m; k++)
-            for (int j = 0; j < c; j++) X[i * c + j] -= G[k * M_ + i] * X[k * c + j];
-        const num inverse = 1.0 / G[i * M_ + i];
-        for (int j = 0; j < c; j++) X[i * c + j] *= inverse;
-    }
-    for (int i = 0; i < m * c; i++) X[i] = -X[i];
+    num inverse[M_];
+    int j = 0;
+    for (int i = 0; i < m; i++) inverse[i] = 1.0 / G[i * M_ + i];
+    for (; j + PACK <= c; j += PACK) minus_solve_pack(G, inverse, X + j, c, m);
+    for (; j < c; j++) minus_solve_column(G, inverse, X + j, c, m);
 }

@@ -28,15 +28,10 @@ from trajopt.problem.ocp import OCP
 from trajopt.results.status import NEAR, SOLVED
 from trajopt.solvers.batch.values import ENDS, RESULT, Members
 from trajopt.solvers.options import SLQOptions
-from trajopt.solvers.shooting.compiled_iteration import (
-    CompiledIteration,
-    FinalData,
-    PhaseData,
-    SweepsData,
-    code_of,
-    source,
-)
+from trajopt.solvers.shooting.compiled_iteration import CompiledIteration, code_of, source
 from trajopt.solvers.shooting.globalization import Regularization
+from trajopt.solvers.shooting.iteration_memory import FinalData, PhaseData, SweepsData
+from trajopt.solvers.shooting.shooting import NEARLY
 from trajopt.stage.compiled_stages import CompiledEnd, CompiledStages
 from trajopt.stage.evaluation import Shooting, StageEvaluator
 from trajopt.stage.library import struct_type
@@ -47,6 +42,8 @@ ABREAST = 2
 """Step lengths that one problem of many tries side by side."""
 STACK = 1 << 18
 """Bytes of a coroutine's stack: kernels run on the thread's."""
+MEMORY = 1 << 30
+"""Bytes that the seats of all groups may take; large problems on many processors get fewer seats."""
 POLL = 0.1
 """[s] between looks at what was done."""
 _LINE = 8
@@ -55,6 +52,7 @@ _Group = struct_type(
     "group_t",
     "seats count:l phase_count:l phases end_expand end_values end end_room n:l m:l riccati adjoint stationarity finite rollout "
     "riccati_abreast room sweep_room members total:l next done stop penalty:d mu:d delta:d idle:l near:d solved:d time_limit:d "
+    "nearly:d kkt_tolerance:d "
     "asked:l busy_sweeps:l busy_rolls:l all_sweeps:l all_rolls:l",
 )
 _SharedPhase = struct_type("shared_phase_t", "first:l last:l read:l expand roll stages room abreast")
@@ -95,12 +93,21 @@ class Lanes:
         self.end: CompiledEnd = evaluator.stages[-1]
         self.lq_solver = CompiledLQ(ocp.manifold.ndx, ocp.nu)
         self.shooting = Shooting.every(options.shooting, ocp.horizon, options.gaps)
+        one = self.iteration()
+        self._bytes = one.size
+        one.close()
+
+    def iteration(self) -> CompiledIteration:
+        """Memory for one problem, and the struct that describes it."""
+        return CompiledIteration(
+            self.ocp, self.evaluator, self.lq_solver, self.options, self.shooting, ABREAST, shared=True
+        )
 
     def run(self, members: Members, threads: int | None, told: Callable[[int], None] | None) -> Use:
         """Solve the members; their arrays are filled. told: called with the number of problems that have ended."""
         total = members.count
         lanes, groups = find_toolchain().lanes, min(threads or default_threads(), total)
-        seats = min(SEATS * lanes, -(-total // groups))
+        seats = max(1, min(SEATS * lanes, -(-total // groups), MEMORY // (groups * self._bytes)))
         shared = np.zeros(3, np.int64)  # next, done, stop
         parts = [_Part(self, members, shared, seats) for _ in range(groups)]
         run = bound(library(), "batch_run", "p")
@@ -126,6 +133,9 @@ def _wait(futures: list[Any], shared: Array, told: Callable[[int], None] | None)
                 break
         except KeyboardInterrupt:
             shared[2] = 1
+        except BaseException:  # of ``told``: it goes on its way when the threads have ended
+            shared[2] = 1
+            raise
     for future in futures:
         future.result()
 
@@ -139,10 +149,7 @@ class _Part:
         phases = len(lanes.stages)
         self._seats, self._own_phases = aligned(-(-seats * size // _LINE)), (PhaseData * (phases * seats))()
         self._stacks = np.empty(seats * STACK, np.uint8)
-        self._iterations = [
-            CompiledIteration(lanes.ocp, lanes.evaluator, lanes.lq_solver, lanes.options, lanes.shooting, ABREAST)
-            for _ in range(seats)
-        ]
+        self._iterations = [lanes.iteration() for _ in range(seats)]
         take_seat = bound(code, "batch_seat", "plpppl")
         for i, iteration in enumerate(self._iterations):
             own = ctypes.addressof(self._own_phases) + i * phases * ctypes.sizeof(PhaseData)
@@ -173,7 +180,8 @@ class _Part:
             *(code_of(sweep.lq_riccati_abreast), address(self._room), address(self._sweep_room)),
             *(members.address, members.count, *at),
             *(o.penalty, start.mu, start.delta, 0),
-            *(NEAR, SOLVED, o.time_limit or 0.0, o.accept_cost_tolerance, 0, 0, 0, 0),
+            *(NEAR, SOLVED, o.time_limit or 0.0, NEARLY * o.kkt_tolerance, o.kkt_tolerance),
+            *(o.accept_cost_tolerance, 0, 0, 0, 0),
         )
 
     def close(self) -> None:

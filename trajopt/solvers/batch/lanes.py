@@ -61,6 +61,8 @@ def _status(batch: Batch, i: int, members: Members, o: SLQOptions) -> Status:
     code, iterations, gradient, defect = int(r["code"]), int(r["iterations"]), float(r["gradient"]), float(r["defect"])
     if code == ENDS["converged"]:
         return verdicts.converged(iterations, gradient, defect, o)
+    if code == ENDS["optimal"]:
+        return verdicts.optimal(iterations, float(r["kkt"]), gradient, defect)
     if code == COST_CONVERGED:
         return verdicts.cost_converged(iterations, float(r["change"]), o, float(r["kkt"]))
     if code == ENDS["max_iterations"]:

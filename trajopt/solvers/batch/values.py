@@ -9,10 +9,11 @@ import numpy as np
 from dynamics_backends.compiled.interface.libraries import address
 from dynamics_backends.protocol import Array
 from trajopt.solvers.batch.batch import Batch
-from trajopt.solvers.shooting import compiled_iteration
+from trajopt.solvers.shooting.compiled_iteration import CompiledIteration
 from trajopt.stage.compiled_stages import CompiledEnd, CompiledStages
 
 _OWN = (
+    "optimal",
     "converged",
     "max_iterations",
     "time_limit",
@@ -23,7 +24,7 @@ _OWN = (
 )
 ENDS = {name: 16 + i for i, name in enumerate(_OWN)}
 """How a solve ended, beside the ends of an iteration; values of an enumeration that stands before batch.h."""
-COST_CONVERGED, NOT_POSITIVE_DEFINITE = compiled_iteration.COST_CONVERGED, compiled_iteration.NOT_POSITIVE_DEFINITE
+COST_CONVERGED, NOT_POSITIVE_DEFINITE = CompiledIteration.COST_CONVERGED, CompiledIteration.NOT_POSITIVE_DEFINITE
 NOT_BEGUN = -1
 RESULT = np.dtype(
     [(name, np.int64) for name in ("code", "iterations", "failed_at")]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 import numpy as np
 
@@ -18,6 +18,19 @@ HOLDING = 1e-6
 """Regularization of the gains that hold a guess."""
 GAP_ROUNDING = 2e-14
 """Gaps below this share of the states are noise."""
+
+
+class Residuals(Protocol):
+    """How far an iterate is from the end: see :class:`Iterate`."""
+
+    @property
+    def gradient(self) -> float: ...
+
+    @property
+    def defect(self) -> float: ...
+
+    @property
+    def stop(self) -> float: ...
 
 
 class Iterate(NamedTuple):

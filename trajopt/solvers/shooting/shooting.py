@@ -15,7 +15,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 import numpy as np
 
@@ -43,7 +43,7 @@ from trajopt.solvers.shooting.globalization import (
     Regularization,
     SearchResult,
 )
-from trajopt.solvers.shooting.iterate import FALLEN, Iterate, Step, held_rollout, measured, step_of
+from trajopt.solvers.shooting.iterate import FALLEN, Iterate, Residuals, Step, held_rollout, measured, step_of
 from trajopt.solvers.shooting.optimality import scaled_kkt
 from trajopt.solvers.shooting.step_search import Attempt, StepSearch, phi, promised
 from trajopt.stage.engine import is_compiled
@@ -132,8 +132,9 @@ class ShootingLoop:
             self.journal.refused()
             return start
         self.iterate = start
-        while (status := self._finished(self.iterate) or self._advance(self.iterate)) is None:
-            pass
+        status = None if self.at_once is None else self._at_once(self.at_once)
+        while status is None:
+            status = self._finished(self.iterate) or self._advance(self.iterate)
         self._record(self.iterate)
         return status
 
@@ -145,7 +146,7 @@ class ShootingLoop:
         if self.at_once is not None:
             start = self.at_once.start(xs, us)
             self.journal.spent(*self.at_once.record.seconds)
-            return start or self._non_finite(self.at_once.at.xs, self.at_once.at.us)
+            return start or self._non_finite(*self.at_once.iterate(self.at_once.slot)[:2])
         if self.ocp.control_bounds is not None:
             us = np.clip(us, *self.ocp.control_bounds)
         N, ndx, nu = self.ocp.horizon, self.ocp.manifold.ndx, self.ocp.nu
@@ -171,11 +172,11 @@ class ShootingLoop:
             return measured(xs, us, expansion, evaluator, self.lq_solver, self.ocp.control_bounds, self.options)
 
     # -- one iteration --------------------------------------------------------------------------------------------------
-    def _finished(self, at: Iterate) -> Status | None:
+    def _finished(self, at: Residuals) -> Status | None:
         o = self.options
         if at.stop <= 1.0:
             return verdicts.converged(self.iteration, at.gradient, at.defect, o)
-        if self._nearly_optimal(at) and (kkt := self._kkt(at)) <= o.kkt_tolerance:
+        if self._nearly_optimal(at) and (kkt := self._kkt(self._whole(at))) <= o.kkt_tolerance:
             return verdicts.optimal(self.iteration, kkt, at.gradient, at.defect)
         if self.iteration >= o.max_iterations:
             return verdicts.max_iterations(at.gradient, at.defect, o)
@@ -183,15 +184,13 @@ class ShootingLoop:
             return verdicts.time_limit(self.iteration, at.gradient, at.defect, o)
         return None
 
-    def _nearly_optimal(self, at: Iterate) -> bool:
+    def _nearly_optimal(self, at: Residuals) -> bool:
         """Whether the scaled measure is worth a look: the iterate before had a small one."""
         told, o = self.journal.records, self.options
         return bool(told) and told[-1].kkt <= NEARLY * o.kkt_tolerance and at.defect <= o.defect_tolerance
 
     def _advance(self, at: Iterate) -> Status | None:
         """One iteration: a direction, a search along it, the next iterate."""
-        if self.at_once is not None:
-            return self._advance_at_once(at, self.at_once)
         attempt = self._attempt(at)
         if isinstance(attempt, Status):
             return attempt
@@ -203,30 +202,50 @@ class ShootingLoop:
             self.iterate = attempt.new or at
         return status
 
-    def _advance_at_once(self, at: Iterate, iteration: CompiledIteration) -> Status | None:
-        """The same in one call."""
-        from trajopt.solvers.shooting.compiled_iteration import (
-            COST_CONVERGED,
-            NO_PROGRESS,
-            NOT_POSITIVE_DEFINITE,
-            recorded,
-        )
+    def _at_once(self, iteration: CompiledIteration) -> Status:
+        """The same where an iteration is one call: what it led to is looked at when the solve ends."""
+        slot = iteration.slot
+        try:
+            while (status := self._finished(iteration.here)) is None:
+                code = iteration.advance()
+                ended = None if code == iteration.GO_ON else self._ended(iteration, code)
+                if code != iteration.NOT_POSITIVE_DEFINITE:
+                    self.journal.spent(*iteration.record.seconds)
+                    self.journal.add(iteration=self.iteration, **iteration.told(), curvature=self.preferred.name)
+                    self.iteration, slot = self.iteration + 1, iteration.slot
+                if ended is not None:
+                    return ended
+        except KeyboardInterrupt:
+            self._look_at(iteration, slot)
+            raise
+        self._look_at(iteration, slot)
+        return status
 
-        code, status = iteration.advance(), None
-        self.policy, self.merit = iteration.policy, iteration.merit
+    def _whole(self, at: Residuals) -> Iterate:
+        """The iterate of which these residuals are."""
+        if isinstance(at, Iterate):
+            return at
+        assert self.at_once is not None
+        self._look_at(self.at_once, self.at_once.slot)
+        return cast(Iterate, self.iterate)
+
+    def _look_at(self, iteration: CompiledIteration, slot: int) -> None:
+        """Take over where the calls led to."""
+        self.policy, self.merit = iteration.policy if self.iteration else None, iteration.merit
         self.regularization = iteration.regularization(self.regularization)
-        told = iteration.record
-        if code == NOT_POSITIVE_DEFINITE:
+        self.iterate = iteration.iterate(slot)
+
+    def _ended(self, iteration: CompiledIteration, code: int) -> Status:
+        """What the last call said, which was the last one."""
+        self._look_at(iteration, iteration.slot)
+        told, self.policy = iteration.record, iteration.policy
+        if code == iteration.NOT_POSITIVE_DEFINITE:
             return verdicts.not_positive_definite(told.failed_at, self.options)
-        if code == NO_PROGRESS:
-            status = self._no_progress(iteration.best)
-        elif code == COST_CONVERGED:
-            status = verdicts.cost_converged(self.iteration + 1, told.change, self.options, told.kkt_new)
-        self.journal.spent(*told.seconds)
-        self.journal.add(iteration=self.iteration, **recorded(told), curvature=self.preferred.name)
-        self.iteration += 1
-        if status is None or status.success:
-            self.iterate = iteration.fresh or at
+        if code == iteration.NO_PROGRESS:
+            return self._no_progress(iteration.best)
+        status = verdicts.cost_converged(self.iteration + 1, told.change, self.options, told.kkt_new)
+        if status.success:
+            self.iterate = iteration.fresh or self.iterate
         return status
 
     def _attempt(self, at: Iterate) -> Attempt | Status:

@@ -96,6 +96,16 @@ static void store_sensitivities(knot_t *restrict k, int count, long n, const fir
     put_rows(M, ND * NU, count, n, out->B);
 }
 
+/* Lines of the cache that will be written soon. */
+static inline void send_for(const double *rows, long numbers)
+{
+#if LANES > 1
+    for (long i = 0; rows && i < numbers; i += 8) __builtin_prefetch(rows + i, 1, 2);
+#else
+    (void)rows, (void)numbers;
+#endif
+}
+
 EXPORT void stage_first(const stages_t *s, const point_t *at, long first, long last, const first_t *out, V *room)
 {
     knot_t *k = (knot_t *)room;
@@ -103,6 +113,11 @@ EXPORT void stage_first(const stages_t *s, const point_t *at, long first, long l
     const ctx_t c = {s->ti, s->td, w};
     for (long n = first; n < last; n += LANES) {
         const int count = load_knots(s, at, n, last, k);
+        send_for(out->A ? out->A + n * ND * ND : NULL, (long)count * ND * ND);
+        send_for(out->B ? out->B + n * ND * NU : NULL, (long)count * ND * NU);
+        send_for(out->Q ? out->Q + n * ND * ND : NULL, (long)count * ND * ND);
+        send_for(out->S ? out->S + n * NU * ND : NULL, (long)count * NU * ND);
+        send_for(out->R ? out->R + n * NU * NU : NULL, (long)count * NU * NU);
 #ifdef SECOND
         if (out->kept) {
             substep_t *kept = (substep_t *)out->kept + n / LANES * s->substeps;

@@ -67,7 +67,8 @@ typedef struct {
 } use_t;
 
 /* Seats that take turns on one thread.  members, total, next, stop, done: shared with other groups; next and done count problems taken and
-   ended, stop: set from outside.  near, solved: see status.py; asked: accept_cost_tolerance. */
+   ended, stop: set from outside.  near, solved: see status.py; asked: accept_cost_tolerance; nearly: the measure of the last iterate from which
+   on that of the next is asked for, which ends a solve below kkt_tolerance. */
 typedef struct group {
     seat_t *seats;
     long count, phase_count;
@@ -81,7 +82,7 @@ typedef struct group {
     long *next, *done;
     const volatile long *stop;
     globalization_t start;
-    double near, solved, time_limit;
+    double near, solved, time_limit, nearly, kkt_tolerance;
     long asked;
     use_t use;
 } group_t;
@@ -184,7 +185,8 @@ static long settled(shooting_t *s, const group_t *g, result_t *result)
 {
     model_t step;
     s->at = s->best;
-    const iterate_t *best = s->slots + s->at;
+    iterate_t *best = s->slots + s->at;
+    recall(s, best);
     result->kkt = kkt(s, best);
     s->state.mu = 0.0, s->state.delta = 1.0;
     if (!direction(s, best, &step)) return NOT_POSITIVE_DEFINITE;
@@ -197,8 +199,13 @@ static long run(shooting_t *s, const group_t *g, const member_t *m, result_t *re
     const double began = now();
     if (!shooting_start(s)) return NON_FINITE;
     for (result->iterations = 0;; result->iterations++) {
-        const iterate_t *at = s->slots + s->at;
+        iterate_t *at = s->slots + s->at;
         if (at->stop <= 1.0) return CONVERGED;
+        if (result->iterations && s->record.kkt <= g->nearly && at->defect <= s->options.defect_tolerance) {
+            recall(s, at);
+            result->kkt = kkt(s, at);
+            if (result->kkt <= g->kkt_tolerance) return OPTIMAL;
+        }
         if (result->iterations >= m->max_iterations) return MAX_ITERATIONS;
         if (g->time_limit > 0.0 && now() - began > g->time_limit) return TIME_LIMIT;
         if (*g->stop) return INTERRUPTED;
@@ -222,7 +229,8 @@ static long run(shooting_t *s, const group_t *g, const member_t *m, result_t *re
 static void tell_policy(shooting_t *s, const member_t *m)
 {
     const long N = s->N, n = s->sweeps.n, m_ = s->sweeps.m;
-    const iterate_t *at = s->slots + s->at;
+    iterate_t *at = s->slots + s->at;
+    recall(s, at);
     const lq_problem lq = lq_of(at, N);
     const double mu = s->state.mu, on_state = s->options.on_state ? mu : 0.0;
     lq_bounds limits;

@@ -37,9 +37,10 @@ enum { NONE = -1 };
 
 /* A solve.  phases, node, lower and upper (bounds on us, NULL for none) and alphas (1, 1/2, ...) describe the problem; slots hold iterates,
    of which `at`, `fresh` and `best` are numbers; X, U, D, cost and part_cost, start, stop, trial hold what is tried.  nodes: how many there
-   are; abreast: step lengths that are tried side by side; quiet: whether nobody reads the record. */
+   are; abreast: step lengths that are tried side by side; quiet: whether nobody reads the record; shared: whether the slots have one memory
+   for A, B and the second derivatives, so that one problem of many takes little room, and holder the number of the one whose they are. */
 typedef struct {
-    long N, nx, count, nonlinear, nodes, abreast, quiet;
+    long N, nx, count, nonlinear, nodes, abreast, quiet, shared, holder;
     const phase_t *phases;
     final_t end;
     sweeps_t sweeps;
@@ -112,6 +113,15 @@ static void expand(const shooting_t *s, iterate_t *e)
     for (long i = 0; i <= N; i++) e->cost += e->costs[i];
 }
 
+/* The blocks of an iterate's problem, once more where another has taken their place. */
+static void recall(shooting_t *s, iterate_t *e)
+{
+    if (!s->shared || s->slots + s->holder == e) return;
+    expand(s, e);
+    s->holder = e - s->slots;
+    if (e->gap == 0.0) memset(e->d, 0, sizeof(double) * s->N * s->sweeps.n);
+}
+
 /* us - P(us - g), P the projection on the bounds, its largest entry. */
 static double projected(const shooting_t *s, const iterate_t *e)
 {
@@ -128,6 +138,7 @@ static int measure(shooting_t *s, iterate_t *e)
     const long N = s->N, n = s->sweeps.n;
     const double began = now();
     expand(s, e);
+    s->holder = e - s->slots;
     const lq_problem lq = lq_of(e, N);
     const double expanded = now();
     s->record.seconds[DERIVATIVES] += expanded - began;
@@ -202,8 +213,9 @@ static double curvature(const shooting_t *s, lq_problem p, lq_step step)
 }
 
 /* The policy and its linear trajectory, with more regularization until Quu can be factorized; 0 where it cannot. */
-static int direction(shooting_t *s, const iterate_t *at, model_t *step)
+static int direction(shooting_t *s, iterate_t *at, model_t *step)
 {
+    recall(s, at);
     const lq_problem lq = lq_of(at, s->N);
     const double began = now();
     long failed;
@@ -373,7 +385,7 @@ static void tell(shooting_t *s, const iterate_t *at, found_t found, int moved, d
     const double size = fmax(largest(s->step.dx, (s->N + 1) * s->sweeps.n), largest(s->step.du, s->N * s->sweeps.m));
     r->cost = at->cost, r->merit = phi(s, at), r->stop = at->stop, r->gradient = at->gradient, r->defect = at->defect;
     r->mu = mu, r->alpha = moved ? found.alpha : 0.0, r->step_norm = r->alpha * size, r->violation = violation(s, at);
-    r->expected = found.expected, r->actual = found.actual, r->kkt = kkt(s, at);
+    r->expected = found.expected, r->actual = found.actual;
 }
 
 /* Adapt mu to the outcome; whether the solve ends here. */
@@ -452,12 +464,13 @@ EXPORT int shooting_start(shooting_t *s)
    goes on, that is the one to go on from. */
 EXPORT int shooting_iterate(shooting_t *s)
 {
-    const iterate_t *at = s->slots + s->at;
+    iterate_t *at = s->slots + s->at;
     model_t step;
     found_t found = {0};
     memset(s->record.seconds, 0, sizeof s->record.seconds);
     for (s->fresh = 0; s->fresh == s->at || s->fresh == s->best; s->fresh++) {}
     if (!direction(s, at, &step)) return NOT_POSITIVE_DEFINITE;
+    s->record.kkt = kkt(s, at);
     adapt(&s->state, step);
     const double mu = s->state.mu, hope = promise(&s->state, step, phi(s, at));
     int moved = 0, polished = !(hope > ROUNDING);

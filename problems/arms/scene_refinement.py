@@ -1,0 +1,134 @@
+"""What is done about a motion among obstacles that does not stand: the problem is solved again.
+
+Pairs of links and bodies are chosen for a plan. A motion that leaves it far behind may go through what nobody asked about, so that
+configurations stay within a tube about the best plan that is known, where that is free.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+import trajopt as to
+from dynamics_backends.protocol import Array
+from dynamics_backends.rigid_body.batched import inverse_dynamics
+from problems.arms.in_scene import MotionInScene, motion_at
+from problems.task import Refined
+from trajopt.collisions.mesh_check import RATE, LeastDistance, MeshCheck
+
+ROUNDS = 10
+"""Solves of a problem at most."""
+MORE = 0.01
+"""[m] The margin of a step grows by no more than this in a round."""
+DEEP = 0.01
+"""[m] A motion that goes deeper has gone through something."""
+STRONG, PLACES = 1.005, np.array([0.0, 0.25, 0.75, 1.0])[:, None]
+"""The share of a limit of torque that a solution may take at these places of a step."""
+EAGER = 1.5
+"""The margin grows by this factor of what is missing."""
+KEPT = 0.5
+"""The share of the margin that a solution must keep."""
+ASKED = 0.75
+"""The share below which more is asked in the next round."""
+WIDE, SHRINK = 0.5, 0.5
+"""[rad, m] The first tube about a path that is free, and by what it shrinks where a motion within did not stand."""
+SLOW = 1.02
+"""A motion that takes this much longer than the best plan is in a corner: it is left, for a narrower tube."""
+WORTH = 0.995
+"""A motion at the limit of its tube is followed as long as the duration falls below this share."""
+
+
+class Refinement:
+    """Checks of solutions, and what they teach."""
+
+    def __init__(
+        self, motion: MotionInScene, check: MeshCheck | None, ocp: to.OCP, guess: to.Guess, tube: float = WIDE
+    ) -> None:
+        self.motion, self.check, self.ocp = motion, check, ocp
+        self.base, self.start, self.tube, self.latest = guess, guess, tube, ocp
+        self.best: to.Solution | None = None
+        self.seen: list[to.Guess] = []
+        self.more = np.zeros((motion.checks, motion.knots))
+        self.torques = np.ones((motion.knots, motion.model.nv))
+        self.rounds = 0
+        self.shortest = motion.shortest(guess.xs[0], guess.xs[-1])
+
+    def refined(self, solution: to.Solution) -> Refined:
+        """See :class:`problems.task.Refined`."""
+        motion, n = self.motion, self.motion.model.nv
+        self.rounds += 1
+        qs, _, _, times = motion_at(solution, n, RATE)
+        least, near = self._checked(qs, times)
+        plan, converged = to.Guess(solution.xs, solution.us), solution.status.success
+        free = least.distance >= KEPT * motion.margin
+        report = f"least distance {least}" if free else f"the motion comes too close: {least}"
+        slow = self.tube < np.inf and self.rounds < ROUNDS and times[-1] > SLOW * self.base.xs[-1, -1]
+        converged = converged and not slow
+        strong = converged and free and self._too_strong(solution)
+        if strong:
+            report = "torques exceed their limits between knots"
+        if converged and free and not strong:
+            gain = np.inf if self.best is None else self.best.xs[-1, -1] / solution.xs[-1, -1]
+            self.best = solution if gain > 1.0 else self.best
+            shortest = solution.xs[-1, -1] <= self.shortest / WORTH
+            if shortest or not self._at_limit(plan) or gain < 1.0 / WORTH:
+                return Refined(True, report, solution=self.best)
+            self.base = plan
+        if self.rounds >= ROUNDS:
+            return Refined(self.best is not None, report, solution=self.best)
+        if strong:
+            return self._again(report, plan)
+        if converged and free:
+            self.tube = min(2.0 * self.tube, WIDE)
+            return self._again(report, plan)
+        if not converged or least.distance < -DEEP:
+            self.more *= 0.5
+            self.seen = [plan] if np.isfinite(self.tube) else [*self.seen, plan]
+            self.tube *= SHRINK
+            if not converged or np.isfinite(self.tube) or self.rounds % 2:
+                return self._again(report, self.base)
+        self._ask_more(near, times)
+        return self._again(report, plan)
+
+    def _too_strong(self, solution: to.Solution) -> bool:
+        """Whether torques exceed their limits between the places where these hold; there they are lowered."""
+        motion = self.motion
+        n, N, limit = motion.model.nv, motion.knots, motion.limits.torque
+        s = float(solution.xs[-1, -1]) / N * PLACES
+        q, v, a = (x[1:, None] for x in (solution.xs[:-1, :n], solution.xs[:-1, n : 2 * n], solution.us))
+        qs, vs = q + s * (v + 0.5 * s * a), v + s * a
+        q, v, a = (x.reshape(-1, n) for x in (qs, vs, np.broadcast_to(a, vs.shape)))
+        share = (np.abs(inverse_dynamics(motion.model, q, v, a)) / limit).reshape(N, -1, n).max(axis=1)
+        over = share > STRONG
+        self.torques = np.where(over, self.torques / share, self.torques)
+        return bool(over.any())
+
+    def _at_limit(self, plan: to.Guess) -> bool:
+        """Whether the tube, or what stands for bodies that were far away, holds a plan back."""
+        n = self.motion.model.nv
+        away = float(np.abs(plan.xs[1:-1, :n] - self.start.xs[1:-1, :n]).max())
+        return away > 0.99 * self.tube or self.motion.held_back(self.start, plan)
+
+    def _again(self, report: str, start: to.Guess) -> Refined:
+        self.start = start
+        self.latest = self.motion.with_pairs(self.ocp, start, self.more, self.seen, self.tube, self.torques)
+        return Refined(False, report, self.latest, start)
+
+    def _ask_more(self, near: Array, times: Array) -> None:
+        """Let the margins grow in steps that come too close, between the places where distances hold; near: (M,) [m]."""
+        motion = self.motion
+        step = np.minimum((times / times[-1] * motion.knots).astype(int), motion.knots - 1)
+        for k in np.unique(step[np.isfinite(near)]):
+            grown = min(EAGER * (motion.margin - float(near[step == k].min())), MORE)
+            self.more[:, k] += grown
+            self.more[-1, max(k - 1, 0)] += 0.5 * grown
+            self.more[0, min(k + 1, motion.knots - 1)] += 0.5 * grown
+
+    def _checked(self, qs: Array, times: Array) -> tuple[LeastDistance, Array]:
+        """The least distance, and those (M,) that are too small."""
+        asked = ASKED * self.motion.margin
+        if self.check is not None:
+            return self.check.below(qs, times, asked)
+        gaps = self.motion.pairs.least(qs, times)
+        k = int(np.argmin(gaps))
+        least = LeastDistance(float(gaps[k]), "a capsule of the robot", "the scene", float(times[k]))
+        return least, np.where(gaps < asked, gaps, np.inf)

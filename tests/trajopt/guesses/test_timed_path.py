@@ -1,0 +1,63 @@
+"""Timed paths: ends, limits, and durations that are known."""
+
+import numpy as np
+import pytest
+
+from trajopt.guesses.timed_path import held_accelerations, timed_motion
+
+VELOCITY, ACCELERATION = np.array([2.0, 1.0, 3.0]), np.array([10.0, 6.0, 8.0])
+CORNERS = np.array([[0.0, 0.0, 0.0], [1.0, 0.5, -0.5], [1.2, -0.4, 0.6], [2.0, 0.0, 0.0]])
+
+
+def simulated(motion):
+    """Positions and velocities (N + 1, n) that its accelerations lead to."""
+    h = motion.duration / len(motion.a)
+    q, v = [motion.q[0]], [motion.v[0]]
+    for a in motion.a:
+        q.append(q[-1] + h * v[-1] + 0.5 * h * h * a)
+        v.append(v[-1] + h * a)
+    return np.array(q), np.array(v)
+
+
+def test_it_goes_from_rest_to_rest_by_its_own_accelerations():
+    motion = timed_motion(CORNERS, VELOCITY, ACCELERATION, 40)
+    q, v = simulated(motion)
+    np.testing.assert_allclose(q, motion.q, atol=1e-9)
+    np.testing.assert_allclose(v, motion.v, atol=1e-9)
+    np.testing.assert_allclose([q[0], q[-1]], CORNERS[[0, -1]], atol=1e-9)
+    np.testing.assert_allclose(v[[0, -1]], 0.0, atol=1e-9)
+
+
+def test_limits_hold_up_to_what_steps_round_off():
+    motion = timed_motion(CORNERS, VELOCITY, ACCELERATION, 60)
+    assert np.abs(motion.v / VELOCITY).max() < 1.1
+    assert np.abs(motion.a / ACCELERATION).max() < 1.2
+    assert np.abs(motion.v / VELOCITY).max() > 0.9  # and it makes use of them
+
+
+@pytest.mark.parametrize("way", [0.1, 3.0])
+def test_a_straight_line_takes_as_long_as_bang_bang(way):
+    """A triangle of velocities, or a trapezoid where the limit of velocity is reached."""
+    v, a = 2.0, 10.0
+    shortest = 2.0 * np.sqrt(way / a) if way < v * v / a else way / v + v / a
+    path = np.array([[0.0], [way]])
+    assert timed_motion(path, np.array([v]), np.array([a]), 50).duration == pytest.approx(shortest, rel=0.02)
+
+
+def test_it_stays_near_the_corners():
+    motion = timed_motion(CORNERS, VELOCITY, ACCELERATION, 200)
+    for corner in CORNERS:
+        assert np.linalg.norm(motion.q - corner, axis=1).min() < 0.08
+
+
+def test_no_way_at_all_takes_the_shortest_duration():
+    still = timed_motion(np.array([[0.3, 0.1], [0.3, 0.1]]), np.ones(2), np.ones(2), 8, shortest=0.2)
+    assert still.duration == 0.2
+    np.testing.assert_allclose(still.q, [[0.3, 0.1]] * 9)
+
+
+def test_constant_accelerations_reproduce_a_parabola():
+    t = np.linspace(0.0, 1.0, 401)
+    q = np.where(t < 0.5, 2.0 * t**2, 1.0 - 2.0 * (1.0 - t) ** 2)[:, None]
+    motion = held_accelerations(q, t, 20)
+    np.testing.assert_allclose(motion.a[:, 0], np.repeat([4.0, -4.0], 10), atol=0.2)

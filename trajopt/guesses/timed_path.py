@@ -1,0 +1,120 @@
+"""A path of configurations as a motion from rest to rest, nearly as fast as limits of velocity and acceleration let it be.
+
+The corners of the path are rounded by a running mean, in coordinates as shares of the limits of velocity, so that its length r has
+the unit of time. With y = (dr/dt)^2 the limits are
+
+    |q'| sqrt(y) <= v_max,     |q''| y <= CURVED a_max,     |dy/dr| <= 2 min_i (a_max - |q''| y_max)_i / |q'_i|
+
+and the largest y within them follows from one sweep forwards and one backwards (J. E. Bobrow, S. Dubowsky, J. S. Gibson,
+Time-optimal control of robotic manipulators along specified paths, IJRR 4, 1985, with bounds that do not depend on y).
+
+A motion of N steps with constant accelerations cannot pass all points of another one without oscillations: the one that is nearest
+to its positions and velocities by least squares, with the same ends, is a linear map of these.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import NamedTuple
+
+import numpy as np
+
+from dynamics_backends.protocol import Array
+
+POINTS = 240
+"""Intervals of a path between which limits hold."""
+ROUNDED = 0.12
+"""Length [s] of the running mean: how much of a path is rounded at a corner."""
+CURVED = 0.7
+"""The share of the accelerations that the curvature of the path may take."""
+
+
+class Motion(NamedTuple):
+    """q, v (N + 1, n): configurations and velocities at N + 1 times, a (N, n): constant accelerations between; duration [s]."""
+
+    q: Array
+    v: Array
+    a: Array
+    duration: float
+
+
+def timed_motion(path: Array, velocity: Array, acceleration: Array, steps: int, shortest: float = 0.0) -> Motion:
+    """A motion near corners (K, n) of a path, with the same ends, at rest there.
+
+    velocity, acceleration (n,): limits, infinite where there is none. shortest [s]: its duration at least.
+    """
+    q, r = rounded(np.asarray(path, float), velocity)
+    t = passing_times(q, r, velocity, acceleration)
+    if t[-1] < shortest:
+        t = np.linspace(0.0, shortest, len(r)) if t[-1] == 0.0 else t * (shortest / t[-1])
+    return held_accelerations(q, t, steps)
+
+
+def rounded(path: Array, velocity: Array) -> tuple[Array, Array]:
+    """Points (M, n) of the path with rounded corners, and the lengths r (M,) [s] up to them."""
+    scale = np.where(np.isfinite(velocity), velocity, 1.0)
+    lengths = np.linalg.norm(np.diff(path / scale, axis=0), axis=1)
+    path = path[np.r_[True, lengths > 0.0]]
+    along = np.concatenate([[0.0], np.cumsum(lengths[lengths > 0.0])])
+    r = np.linspace(0.0, along[-1], POINTS + 1)
+    q = np.stack([np.interp(r, along, column) for column in path.T], axis=1)
+    if along[-1] > 0.0:
+        half = int(min(0.5 * ROUNDED / r[1], POINTS // 4))
+        for _ in range(2):
+            q = _mean(q, half // 2)
+    return q, r
+
+
+def _mean(q: Array, half: int) -> Array:
+    """The running mean over 2 half + 1 points; odd continuations keep the ends where they are."""
+    if half == 0:
+        return q
+    sums = np.cumsum(np.pad(q, ((half + 1, half), (0, 0)), mode="reflect", reflect_type="odd"), axis=0)
+    return np.asarray((sums[2 * half + 1 :] - sums[: -2 * half - 1]) / (2 * half + 1))
+
+
+def passing_times(q: Array, r: Array, velocity: Array, acceleration: Array) -> Array:
+    """When (M,) [s] a motion from rest to rest passes points q (M, n) at lengths r (M,)."""
+    step = r[1] - r[0]
+    if step == 0.0:
+        return np.zeros(len(r))
+    slope, bend = np.abs(np.gradient(q, step, axis=0)), np.zeros_like(q)
+    bend[1:-1] = np.abs(np.diff(q, 2, axis=0)) / step**2
+    slope, bend = np.maximum(slope, 1e-9), np.maximum(bend, 1e-9)
+    y = np.minimum((velocity / slope) ** 2, CURVED * acceleration / bend).min(axis=1)
+    y = np.minimum(y, 1e6)
+    rise = 2.0 * np.minimum(((acceleration - bend * y[:, None]) / slope).min(axis=1), 1e6)
+    total = np.concatenate([[0.0], np.cumsum(0.5 * step * (rise[1:] + rise[:-1]))])
+    y[[0, -1]] = 0.0
+    y = np.minimum.accumulate(y - total) + total
+    y = np.minimum.accumulate((y + total)[::-1])[::-1] - total
+    speed = np.sqrt(np.maximum(y, 0.0))
+    return np.concatenate([[0.0], np.cumsum(2.0 * step / np.maximum(speed[1:] + speed[:-1], 1e-9))])
+
+
+def held_accelerations(q: Array, t: Array, steps: int) -> Motion:
+    """The motion of constant accelerations near points q (M, n) at times t (M,), t[0] = 0."""
+    h = t[-1] / steps
+    times = h * np.arange(steps + 1)
+    at = np.stack([np.interp(times, t, column) for column in q.T], axis=1)
+    at[-1] = q[-1]
+    rates = np.gradient(q, t, axis=0)
+    v = h * np.stack([np.interp(times, t, column) for column in rates.T], axis=1)
+    v[[0, -1]] = 0.0
+    a = _nearest(steps) @ np.concatenate([at[1:] - at[0], v[1:]])
+    speeds = np.concatenate([np.zeros((1, q.shape[1])), np.cumsum(a, axis=0)])
+    places = at[0] + np.concatenate([np.zeros((1, q.shape[1])), np.cumsum(speeds[:-1] + 0.5 * a, axis=0)])
+    return Motion(places, speeds / h, a / h**2, float(t[-1]))
+
+
+@lru_cache(maxsize=8)
+def _nearest(steps: int) -> Array:
+    """Accelerations for a step of length one (steps, 2 steps) of positions and velocities after each step."""
+    k = np.arange(1, steps + 1)[:, None]
+    j = np.arange(steps)[None]
+    reached = np.where(j < k, k - j - 0.5, 0.0), np.where(j < k, 1.0, 0.0)
+    M, ends = np.concatenate(reached), np.stack([reached[0][-1], reached[1][-1]])
+    system = np.block([[M.T @ M, ends.T], [ends, np.zeros((2, 2))]])
+    given = np.zeros((2, 2 * steps))
+    given[0, steps - 1] = given[1, -1] = 1.0
+    return np.asarray(np.linalg.solve(system, np.concatenate([M.T, given]))[:steps])
