@@ -25,7 +25,7 @@ from dynamics_backends.compiled.runtime.remembered import (
     remember_sources as remember_sources,
     remembered as remembered,
 )
-from dynamics_backends.compiled.runtime.structure import alike as alike
+from dynamics_backends.compiled.runtime.structure import Likeness as Likeness
 from dynamics_backends.compiled.runtime.toolchain import (
     CompilerError as CompilerError,
     find_toolchain as find_toolchain,

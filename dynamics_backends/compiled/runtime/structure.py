@@ -79,17 +79,29 @@ def digest(*values: Any) -> str:
     return hashlib.sha256(environment() + _Writer().written(values)).hexdigest()[:32]
 
 
-def alike(one: Any, other: Any) -> bool:
-    """Whether two objects have the same content, as far as generated code goes.
+class Likeness:
+    """Whether two objects have the same content, as far as generated code goes: called with one and another.
 
-    An object whose content cannot be told is like itself only.
+    An object whose content cannot be told is like itself only.  What was written of the first of two is kept for the next call.
     """
-    if one is other:
-        return True
+
+    def __init__(self) -> None:
+        self._written: dict[int, tuple[Any, bytes | None]] = {}
+
+    def __call__(self, one: Any, other: Any) -> bool:
+        if one is other:
+            return True
+        if id(one) not in self._written:
+            self._written[id(one)] = one, _content(one)
+        content = self._written[id(one)][1]
+        return content is not None and content == _content(other)
+
+
+def _content(thing: Any) -> bytes | None:
     try:
-        return _Writer().written(one) == _Writer().written(other)
+        return _Writer().written(thing)
     except Unknown:
-        return False
+        return None
 
 
 @lru_cache(maxsize=1)

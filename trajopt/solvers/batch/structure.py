@@ -7,19 +7,19 @@ from typing import Any
 
 import numpy as np
 
-from dynamics_backends.compiled.interface.libraries import alike
+from dynamics_backends.compiled.interface.libraries import Likeness
 from trajopt.problem.ocp import OCP, Phase
 
 
 def require_alike(ocps: Sequence[OCP]) -> None:
     """Raises ValueError that names the first problem that differs in structure from the first of all, and how."""
-    first = ocps[0]
+    first, alike = ocps[0], Likeness()
     seen = {id(first)}
     for i, ocp in enumerate(ocps):
         if id(ocp) in seen:
             continue
         seen.add(id(ocp))
-        difference = next(differences(first, ocp), None)
+        difference = next(differences(first, ocp, alike), None)
         if difference is not None:
             raise ValueError(
                 f"problem {i} of the batch differs in structure from problem 0: {difference}; "
@@ -27,19 +27,20 @@ def require_alike(ocps: Sequence[OCP]) -> None:
             )
 
 
-def differences(a: OCP, b: OCP) -> Iterator[str]:
-    """How a problem b differs in structure from a."""
+def differences(a: OCP, b: OCP, alike: Likeness | None = None) -> Iterator[str]:
+    """How a problem b differs in structure from a; alike: one for all problems that are compared with a."""
+    alike = alike or Likeness()
     yield from _unequal("states", a.manifold.tangent_names, b.manifold.tangent_names)
     yield from _unequal("controls", a.nu, b.nu)
     yield from _unequal("phases", len(a.phases), len(b.phases))
     yield from _unequal("bounds on the controls", a.control_bounds is not None, b.control_bounds is not None)
     for i, (p, q) in enumerate(zip(a.phases, b.phases, strict=False)):
-        yield from (f"in phase {i}, {difference}" for difference in _of_phases(p, q))
-    yield from _of_parts("terminal cost terms", a.terminal, b.terminal)
-    yield from _of_parts("terminal constraints", a.terminal_constraints, b.terminal_constraints)
+        yield from (f"in phase {i}, {difference}" for difference in _of_phases(p, q, alike))
+    yield from _of_parts("terminal cost terms", a.terminal, b.terminal, alike)
+    yield from _of_parts("terminal constraints", a.terminal_constraints, b.terminal_constraints, alike)
 
 
-def _of_phases(p: Phase, q: Phase) -> Iterator[str]:
+def _of_phases(p: Phase, q: Phase, alike: Likeness) -> Iterator[str]:
     yield from _unequal("knots", p.knots, q.knots)
     yield from _unequal("parameters of the dynamics", _sizes(p.parameters), _sizes(q.parameters))
     if p.dynamics is not q.dynamics:
@@ -53,11 +54,11 @@ def _of_phases(p: Phase, q: Phase) -> Iterator[str]:
             yield from _unequal("engine", own.called.engine, other.called.engine)
             if not alike(own.called.map, other.called.map):
                 yield "the dynamics are other ones (of the same robot, other inertias are a value if they are parameters)"
-    yield from _of_parts("cost terms", p.terms, q.terms)
-    yield from _of_parts("constraints", p.constraints, q.constraints)
+    yield from _of_parts("cost terms", p.terms, q.terms, alike)
+    yield from _of_parts("constraints", p.constraints, q.constraints, alike)
 
 
-def _of_parts(kind: str, a: Sequence[Any], b: Sequence[Any]) -> Iterator[str]:
+def _of_parts(kind: str, a: Sequence[Any], b: Sequence[Any], alike: Likeness) -> Iterator[str]:
     yield from _unequal(kind, [part.name for part in a], [part.name for part in b])
     for p, q in zip(a, b, strict=False):
         yield from _unequal(f"parameters of {p.name!r}", _sizes(p.parameters), _sizes(q.parameters))
