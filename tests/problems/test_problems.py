@@ -42,7 +42,7 @@ def solved(name, *overrides):
 def test_reach_of_a_robot_nobody_here_wrote(name):
     task, solution = solved(name)
     assert solution.status.success, solution.status
-    assert solution.history[-1].gradient <= 1e-6
+    assert solution.history[-1].kkt <= 1e-8 or solution.history[-1].gradient <= 1e-6
     assert solution.history[-1].defect <= 1e-8
     model = task.ocp.model
     end = position_of(model, task.frame, solution.xs[-1, : model.nq])
@@ -59,7 +59,7 @@ def test_every_backend_reaches_the_same_cost():
     for backend in backend_names():
         _, solution = solved("ur5_reach", f"backend.name={backend}", *short)
         assert solution.status.success, (backend, solution.status)
-        assert solution.history[-1].gradient <= 1e-6
+        assert solution.history[-1].kkt <= 1e-8 or solution.history[-1].gradient <= 1e-6
         costs[backend] = solution.cost
     reference = costs["complex_step"]
     assert all(abs(cost - reference) <= 1e-8 * reference for cost in costs.values()), costs
@@ -69,7 +69,7 @@ def test_every_backend_reaches_the_same_cost():
 def test_go_to_of_a_bundled_robot(name):
     task, solution = solved(name)
     assert solution.status.success, solution.status
-    assert solution.history[-1].gradient <= 1e-6
+    assert solution.history[-1].kkt <= 1e-8 or solution.history[-1].gradient <= 1e-6
     end = position_of(task.ocp.model, task.frame, solution.xs[-1, : task.ocp.model.nq])
     start = position_of(task.ocp.model, task.frame, task.ocp.x0[: task.ocp.model.nq])
     assert np.linalg.norm(end - task.goal) < min(0.01, 0.05 * np.linalg.norm(start - task.goal))

@@ -88,7 +88,8 @@ def _cut(ocp: OCP, pieces: list[int | None], half: bool) -> OCP:
         dynamics = copy(phase.dynamics)
         if n is not None:
             dynamics.substeps = dynamics.substeps * n // (2 if half else 1)  # type: ignore[attr-defined]
-            dynamics.sampling = dynamics.sampling._replace(substeps=dynamics.substeps)  # type: ignore
+            if dynamics.sampling is not None:  # else its class overrides what a sampling tells
+                dynamics.sampling = dynamics.sampling._replace(substeps=dynamics.substeps)  # type: ignore[attr-defined]
         phases.append(replace(phase, dynamics=dynamics))
     return replace(ocp, phases=tuple(phases))
 

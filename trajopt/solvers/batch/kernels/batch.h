@@ -201,7 +201,8 @@ static long run(shooting_t *s, const group_t *g, const member_t *m, result_t *re
     for (result->iterations = 0;; result->iterations++) {
         iterate_t *at = s->slots + s->at;
         if (at->stop <= 1.0) return CONVERGED;
-        if (result->iterations && s->record.kkt <= g->nearly && at->defect <= s->options.defect_tolerance) {
+        const int little = s->record.expected <= sqrt(g->kkt_tolerance) * fabs(s->record.cost);
+        if (result->iterations && s->record.kkt <= g->nearly && little && at->defect <= s->options.defect_tolerance) {
             recall(s, at);
             result->kkt = kkt(s, at);
             if (result->kkt <= g->kkt_tolerance) return OPTIMAL;
