@@ -18,7 +18,7 @@ NAMED = 6
 def left_out(m: Any, names: Names, found: tuple[Actuator, ...]) -> tuple[list[str], list[str]]:
     """Sentences on what makes the robot move otherwise than in MuJoCo, and on the rest."""
     moving = [*_joints(m, names), *_tendons(m), *_bodies(m, names), *equalities(m, names)[1], *_others(m)]
-    told = [*_equalities(m, names), *_actuators(m, names, found), *_things(m)]
+    told = [*_equalities(m, names), *_dry_friction(m, names), *_actuators(m, names, found), *_things(m)]
     return moving, told
 
 
@@ -53,6 +53,12 @@ def _joints(m: Any, names: Names) -> list[str]:
         *_some("damping is linear in the velocity here", sorted({named(int(m.dof_jntid[d])) for d in poly})),
         *_some("springs are linear here", map(named, stiff)),
     ]
+
+
+def _dry_friction(m: Any, names: Names) -> list[str]:
+    rubbing: list[int] = np.flatnonzero(m.dof_frictionloss).tolist() if enabled(m, "FRICTIONLOSS") else []
+    joints = dict.fromkeys(names.joints[m.dof_jntid[d]] for d in rubbing)
+    return _some("dry friction counts only with friction_velocity", joints)
 
 
 def _nonzero_rows(m: Any, field: str) -> list[int]:

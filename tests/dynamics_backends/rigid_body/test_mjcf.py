@@ -154,6 +154,7 @@ def test_what_is_not_carried_over_is_told():
     assert "position actuators of kp 80 and kv 3 behind a gear of 2: knee" in notes
     assert "drive no single joint are left out: actuator2 (joint 'shoulder')" in notes
     assert "effort limits differ by direction, the smaller one holds here: hip_x" in notes
+    assert "dry friction counts only with friction_velocity: knee" in notes
     assert "yet it has a control here: hip_y, reach, twist, body9_joint0, body9_joint1" in notes
     assert "not used: 1 sensors, 1 lights" in notes
     assert "note: not used" in to.load_mjcf(WALKER).describe()
