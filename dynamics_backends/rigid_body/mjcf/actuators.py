@@ -149,6 +149,11 @@ def effort_limits(m: Any, names: Names, found: tuple[Actuator, ...]) -> dict[str
 
 
 def effort_limit(limits: Range) -> float:
-    """One bound for both directions: the smaller, so that it holds; the larger where the other direction has no force at all."""
+    """One bound for both directions: the smaller, so that it holds; the larger of a range of one direction."""
     sides = [abs(limits[0]), abs(limits[1])]
-    return min(sides) or max(sides) or np.inf
+    return (max(sides) or np.inf) if one_sided(limits) else min(sides)
+
+
+def one_sided(limits: Range) -> bool:
+    """Whether a range of forces has none in one direction."""
+    return limits[0] >= 0.0 or limits[1] <= 0.0

@@ -119,18 +119,19 @@ def weld_frames(m: Any, names: Names) -> tuple[Place, ...]:
     return tuple(side._replace(name=f"{side.name}:{i}") for weld in welds for i, side in enumerate(weld.sides, start=1))
 
 
-def followers(m: Any, names: Names) -> tuple[dict[str, Follower], tuple[str, ...]]:
-    """Each joint that an equality makes follow an independent one, and sentences about equalities that cannot be read so."""
-    direct, left = {}, []
+def followers(m: Any, names: Names) -> tuple[dict[str, Follower], dict[str, str]]:
+    """Each joint that an equality makes follow an independent one, and the name of that equality: the first of several."""
+    direct, ties = {}, {}
     for equality in equalities(m, names)[0]:
-        if equality.kind != "joint":
-            continue
         follower = equality.follower
-        if follower is None or equality.joints[0] in direct:
-            left.append(f"the equality {equality.name!r} makes no joint follow another one")
-        else:
-            direct[equality.joints[0]] = follower
-    return {name: found for name in direct if (found := _resolved(direct, name)) is not None}, tuple(left)
+        if follower is not None and equality.joints[0] not in direct:
+            direct[equality.joints[0]], ties[equality.joints[0]] = follower, equality.name
+    return {name: found for name in direct if (found := _resolved(direct, name)) is not None}, ties
+
+
+def locked_instead(equality: str, joint: str) -> str:
+    """The note of a model whose joint is locked (`mimic="lock"`) where an equality ties it to another one."""
+    return f"joint {joint!r} is locked where the equality {equality!r} holds with the other joint at zero"
 
 
 def _resolved(direct: dict[str, Follower], name: str) -> Follower | None:

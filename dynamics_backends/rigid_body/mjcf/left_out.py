@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from typing import Any
 
 import numpy as np
 
-from dynamics_backends.rigid_body.mjcf.actuators import Actuator, effort_limits, undriven
+from dynamics_backends.rigid_body.mjcf.actuators import Actuator, effort_limits, one_sided, undriven
 from dynamics_backends.rigid_body.mjcf.equalities import equalities
 from dynamics_backends.rigid_body.mjcf.source import Names, enabled, joint_kind
 
@@ -15,10 +15,13 @@ NAMED = 6
 """So many names are listed."""
 
 
-def left_out(m: Any, names: Names, found: tuple[Actuator, ...]) -> tuple[list[str], list[str]]:
-    """Sentences on what makes the robot move otherwise than in MuJoCo, and on the rest."""
-    moving = [*_joints(m, names), *_tendons(m), *_bodies(m, names), *equalities(m, names)[1], *_others(m)]
-    told = [*_equalities(m, names), *_dry_friction(m, names), *_actuators(m, names, found), *_things(m)]
+def left_out(
+    m: Any, names: Names, found: tuple[Actuator, ...], followed: Collection[str] = ()
+) -> tuple[list[str], list[str]]:
+    """Sentences on what makes the robot move otherwise than in MuJoCo, and on the rest. followed: equalities that the model has."""
+    moving = [*_joints(m, names), *_tendons(m), *_bodies(m, names), *_equalities(m, names, followed), *_others(m)]
+    moving += _one_sided(m, names, found)
+    told = [*_dry_friction(m, names), *_actuators(m, names, found), *_things(m)]
     return moving, told
 
 
@@ -104,9 +107,13 @@ def _others(m: Any) -> list[str]:
     ]
 
 
-def _equalities(m: Any, names: Names) -> list[str]:
-    kept = [f"{one.name} ({one.kind})" for one in equalities(m, names)[0]]
-    return _some("equalities are no part of the free dynamics, mjcf_constraints gives them to Holonomic", kept)
+def _equalities(m: Any, names: Names, followed: Collection[str]) -> list[str]:
+    found, left = equalities(m, names)
+    free = [f"{one.name} ({one.kind})" for one in found if one.name not in followed]
+    return [
+        *left,
+        *_some("equalities are no part of the free dynamics, mjcf_constraints gives them to Holonomic", free),
+    ]
 
 
 def _actuators(m: Any, names: Names, found: tuple[Actuator, ...]) -> list[str]:
@@ -122,8 +129,14 @@ def _actuators(m: Any, names: Names, found: tuple[Actuator, ...]) -> list[str]:
         f"controls are joint forces here; in the file joints are driven by {k}: {_listed(v)}" for k, v in kinds.items()
     ]
     notes += _some("no actuator drives a joint, yet it has a control here", undriven(m, names, found))
-    uneven = [n for n, (low, high) in effort_limits(m, names, found).items() if abs(low) != abs(high)]
+    limits = effort_limits(m, names, found).items()
+    uneven = [name for name, limit in limits if abs(limit[0]) != abs(limit[1]) and not one_sided(limit)]
     return [*notes, *_some("effort limits differ by direction, the smaller one holds here", uneven)]
+
+
+def _one_sided(m: Any, names: Names, found: tuple[Actuator, ...]) -> list[str]:
+    pulled = [name for name, limit in effort_limits(m, names, found).items() if one_sided(limit) and any(limit)]
+    return _some("forces are of one direction in the file, here the larger limit holds in both", pulled)
 
 
 def _described(a: Actuator) -> str:

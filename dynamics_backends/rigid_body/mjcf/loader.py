@@ -20,7 +20,7 @@ import numpy as np
 
 from dynamics_backends.names import unknown_name
 from dynamics_backends.rigid_body.mjcf.comparison import differences
-from dynamics_backends.rigid_body.mjcf.equalities import followers
+from dynamics_backends.rigid_body.mjcf.equalities import followers, locked_instead
 from dynamics_backends.rigid_body.mjcf.left_out import left_out
 from dynamics_backends.rigid_body.mjcf.reader import Reader
 from dynamics_backends.rigid_body.mjcf.source import MJCFError, MJCFWarning, Names, compiled, source_path
@@ -76,14 +76,18 @@ def load_mjcf(
         raise MJCFError(f"{where}: no body of {names.robot!r} has a joint, so that nothing can move: give it a <joint>")
     read = Reader(simulated, names)
     model = read.model(None, read.trees("all"))
-    moving, told = left_out(simulated, names, read.actuators)
-    moving = [*moving, *differences(model, simulated, names)]
+    different = differences(model, simulated, names)
     kept = read.trees(trees or ("all" if base is None else "driven"))
     if base is not None or kept != read.trees("all"):
         model = read.model(base, kept)
-        told += read.without(kept)
     model = _with_armature(model, armature)
-    model = _tied(model, followers(simulated, names)[0], mimic)
+    following, ties = followers(simulated, names)
+    tied = {j: f for j, f in following.items() if mimic != "free" and {j, f.source} <= set(model.joint_names)}
+    moving, told = left_out(simulated, names, read.actuators, [ties[joint] for joint in tied])
+    moving, told = [*moving, *different], [*told, *read.without(kept)]
+    if mimic == "lock":
+        told += [locked_instead(ties[joint], joint) for joint in tied]
+    model = _tied(model, tied, mimic)
     if locked:
         model = lock_joints(model, locked)
     if gravity is not None:
@@ -116,8 +120,7 @@ def _with_armature(model: Model, armature: float | Mapping[str, float] | None) -
 
 
 def _tied(model: Model, tied: Mapping[str, Any], mimic: str) -> Model:
-    tied = {name: one for name, one in tied.items() if {name, one.source} <= set(model.joint_names)}
-    if mimic == "free" or not tied:
+    if not tied:
         return model
     if mimic == "lock":
         return lock_joints(model, {name: follower.offset for name, follower in tied.items()})

@@ -12,8 +12,8 @@ import numpy as np
 
 from dynamics_backends.protocol import Array
 from dynamics_backends.rigid_body.mjcf.contact_points import body_poses
-from dynamics_backends.rigid_body.mjcf.equalities import Equality, Place, equalities
-from dynamics_backends.rigid_body.mjcf.source import Names, compiled, moves
+from dynamics_backends.rigid_body.mjcf.equalities import Equality, Place, equalities, locked_instead
+from dynamics_backends.rigid_body.mjcf.source import Names, compiled, joint_kind, moves
 from dynamics_backends.rigid_body.model.model import Model
 from dynamics_backends.rigid_body.model.mujoco_states import quaternion_of
 from dynamics_backends.systems.constraints.constraint_kinds import (
@@ -29,8 +29,11 @@ from dynamics_backends.systems.constraints.constraint_kinds import (
 def mjcf_constraints(source: str | os.PathLike[str], model: Model | None = None) -> tuple[Constraint, ...]:
     """The active equalities of an MJCF file or text, for the model that `load_mjcf` makes of it.
 
-    model: where parts of the robot are locked or left out, so that only those are told that still tie something. Those that
-    no constraint stands for are among the model's `notes`. Raises MJCFError, ModuleNotFoundError without the package mujoco.
+    model: where parts of the robot are locked, left out or follow already, so that only those are told that still tie something;
+    what is at rest there is a place in the world. Those that no constraint stands for are among the model's `notes`.
+
+    Raises MJCFError; ValueError for an equality that binds a joint to a locked one, or fixes the only joint; ModuleNotFoundError
+    without the package mujoco.
 
     >>> import trajopt as to
     >>> pair = '''<mujoco><worldbody>
@@ -44,10 +47,15 @@ def mjcf_constraints(source: str | os.PathLike[str], model: Model | None = None)
     m = compiled(source).simulated
     names = Names(m, source)
     R, p = body_poses(m)
+    single = [names.joints[j] for j in range(m.njnt) if joint_kind(m, j) in ("revolute", "prismatic")]
+    single = [name for name in single if model is None or name in model.joint_names]
 
     def bound(equality: Equality) -> Constraint | None:
         if equality.kind == "joint":
-            return _relation(equality, names)
+            return _relation(equality, single, model)
+        return _on(placed(equality), model)
+
+    def placed(equality: Equality) -> Constraint:
         first, second = equality.sides
         if not moves(m, first.body):
             first, second = second, first
@@ -64,28 +72,81 @@ def mjcf_constraints(source: str | os.PathLike[str], model: Model | None = None)
         return FrameContact(frames[0], fixed, equality.gains, equality.name)
 
     found = (bound(equality) for equality in equalities(m, names)[0])
-    return tuple(one for one in found if one is not None and (model is None or _fits(one, model)))
+    return tuple(one for one in found if one is not None)
 
 
-def _fits(constraint: Constraint, model: Model) -> bool:
-    """Whether a model has the joints, and moves the frames, of a constraint."""
-    if isinstance(constraint, JointRelation):
-        return {constraint.joint, constraint.source} <= set(model.joint_names)
-    moving = {frame.name for frame in model.frames if frame.body >= 0}
-    own = [getattr(constraint, key, None) for key in ("frame", "frame_a", "frame_b")]
-    return {name for name in own if name} <= moving
+def _on(constraint: Constraint, model: Model | None) -> Constraint | None:
+    """A constraint of points or frames of the whole robot as it binds a model; None where it ties nothing there."""
+    if model is None:
+        return constraint
+    frames = {frame.name: frame for frame in model.frames}
+    tied = [getattr(constraint, key) for key in ("frame", "frame_a", "frame_b") if hasattr(constraint, key)]
+    if not set(tied) <= set(frames):
+        return None  # left out with its tree
+    bodies = [frames[name].body for name in tied]
+    if set(bodies) == {-1} or (len(bodies) == 2 and bodies[0] == bodies[1]):
+        return None
+    if -1 not in bodies:
+        return constraint
+    still = bodies.index(-1)
+    frame, other = frames[tied[still]], tied[1 - still]
+    if isinstance(constraint, PointLoop):
+        offsets = constraint.offset_a, constraint.offset_b
+        at = frame.p + frame.R @ np.array(offsets[still])
+        return PointContact(other, offsets[1 - still], tuple(at.tolist()), constraint.gains, constraint.name)
+    pose = (*frame.p.tolist(), *quaternion_of(frame.R).tolist())
+    return FrameContact(other, pose, constraint.gains, constraint.name)
 
 
-def _relation(equality: Equality, names: Names) -> JointRelation | None:
+def _relation(equality: Equality, single: list[str], model: Model | None) -> JointRelation | None:
+    """A joint equality among the single joints of a robot; None where none of its joints is there, or they follow already.
+
+    Raises ValueError for one that binds a joint to one that is locked, or that fixes the only joint.
+    """
     joint, source = equality.joints
     follower = equality.follower
-    if follower is not None:
-        return JointRelation(joint, source, follower.multiplier, follower.offset, equality.gains, equality.name)
-    others = [name for name in names.joints if name != joint]
-    if not others:
+    if follower is None:
+        return _fixed(equality, single) if joint in single else None
+    if joint not in single or source not in single:
+        _refuse_locked(equality, single, model)
         return None
-    at = equality.references[0] + equality.polynomial[0]
+    relation = JointRelation(joint, source, follower.multiplier, follower.offset, equality.gains, equality.name)
+    return None if model is not None and _followed(relation, model) else relation
+
+
+def _fixed(equality: Equality, single: list[str]) -> JointRelation:
+    joint, at = equality.joints[0], equality.references[0] + equality.polynomial[0]
+    others = [name for name in single if name != joint]
+    if not others:
+        raise ValueError(
+            f"the equality {equality.name!r} holds the joint {joint!r}, the only single one, at {at:g}: lock it, "
+            f"load_mjcf(..., locked={{{joint!r}: {at:g}}})"
+        )
     return JointRelation(joint, others[0], 0.0, at, equality.gains, equality.name)
+
+
+def _refuse_locked(equality: Equality, single: list[str], model: Model | None) -> None:
+    """Raise ValueError where one of the two joints is locked and the other moves, unless `mimic="lock"` meant it so."""
+    if model is None or locked_instead(equality.name, equality.joints[0]) in model.notes:
+        return
+    there = {frame.name for frame in model.frames}  # the frames of locked joints stay, those of other trees do not
+    for locked, other in (equality.joints, equality.joints[::-1]):
+        if other in single and locked not in single and locked in there:
+            raise ValueError(
+                f"the equality {equality.name!r} ties the joint {other!r} to {locked!r}, which is locked: lock {other!r} too, "
+                f"where the equality holds, or leave {locked!r} free"
+            )
+
+
+def _followed(relation: JointRelation, model: Model) -> bool:
+    """Whether a model's coupling implies a relation of joints."""
+    coupling = model.coupling
+    if coupling is None:
+        return False
+    a, b = (model.dofs(model.joint_id(name))[0] for name in (relation.joint, relation.source))
+    implied = relation.multiplier * np.array([coupling.multiplier[b], coupling.offset[b]]) + [0.0, relation.offset]
+    own = [coupling.multiplier[a], coupling.offset[a]]
+    return bool(coupling.source[a] == coupling.source[b] and np.allclose(own, implied, rtol=1e-12, atol=1e-12))
 
 
 def _placed(place: Place, R: Array, p: Array) -> tuple[float, ...]:

@@ -21,6 +21,7 @@ from trajopt.replanning.mujoco_plant import mujoco_urdf
 
 mujoco = pytest.importorskip("mujoco")
 
+FREE_OF_EQUALITIES = pytest.mark.filterwarnings("ignore:(?s).*no part of the free dynamics:trajopt.MJCFWarning")
 FREE = ("LIMIT", "FRICTIONLOSS", "EQUALITY", "CONTACT", "ACTUATION")
 
 
@@ -59,6 +60,7 @@ def text_of(name):
     return ROBOTS[name] or hyq_as_mjcf()
 
 
+@FREE_OF_EQUALITIES
 @pytest.mark.parametrize("name", ROBOTS)
 def test_the_equations_of_motion_are_those_of_mujoco(name):
     model, m, states = pair(text_of(name))
@@ -148,6 +150,15 @@ def test_limits_resistances_and_names():
     np.testing.assert_array_equal(model.gravity, [0.3, -0.2, -9.7])
 
 
+@pytest.mark.parametrize(("limits", "larger"), [("0 30", 30.0), ("-30 0", 30.0), ("5 30", 30.0)])
+def test_a_force_of_one_direction_is_told(limits, larger):
+    text = WALKER.replace('forcerange="-20 20"', f'forcerange="{limits}"')
+    with pytest.warns(to.MJCFWarning, match="of one direction in the file, here the larger limit holds in both: knee"):
+        model = to.load_mjcf(text)
+    assert model.effort_limit[model.dof_names.index("knee")] == 2 * larger  # behind a gear of 2
+    assert not any("smaller one holds" in note and "knee" in note for note in model.notes)
+
+
 def test_what_is_not_carried_over_is_told():
     notes = "\n".join(to.load_mjcf(WALKER).notes)
     assert "motor actuators behind a gear of 50: hip_x" in notes
@@ -211,6 +222,7 @@ def constrained(text):
     return model, constraints, m, MujocoStates(model, m, Names(m).joints)
 
 
+@FREE_OF_EQUALITIES
 @pytest.mark.parametrize("name", EQUALITIES)
 def test_equalities_are_constraints(name):
     """Accelerations from rest at a configuration that fulfills them: M a + J' f = tau - bias, J a = 0 with MuJoCo's M and J."""
@@ -241,6 +253,7 @@ def test_equalities_are_constraints(name):
     np.testing.assert_allclose(ours, expected, rtol=0.0, atol=1e-9 * np.abs(expected).max())
 
 
+@FREE_OF_EQUALITIES
 def test_gains_are_those_of_the_reference_acceleration():
     """MuJoCo's aref = -b J v - k r of a constraint, from its own solref and solimp, and the direct form of both."""
     for solref, solimp in (("0.03 0.8", "0.9 0.95 0.001"), ("-300 -40", "0.9 0.9 0.001")):
@@ -269,14 +282,49 @@ def test_equalities_without_a_constraint_are_told():
     assert not to.mjcf_constraints(TIED.format(equality=quadratic)) and model.nv == 14
 
 
+@FREE_OF_EQUALITIES
 def test_equalities_of_what_is_locked_are_left_out():
     for name in ("joint", "connect", "weld to the world"):
         whole = to.load_mjcf(tied(name))
         assert len(to.mjcf_constraints(tied(name), whole)) == 1
-        rigid = to.lock_joints(whole, whole.joint_names if name != "joint" else ["d1"])
+        rigid = to.lock_joints(whole, whole.joint_names)
         assert not to.mjcf_constraints(tied(name), rigid)
 
 
+def test_equalities_that_bind_change_the_motion():
+    for name, kind in (("joint", "joint"), ("connect", "connect"), ("weld", "weld")):
+        with pytest.warns(to.MJCFWarning, match=rf"no part of the free dynamics.*equality0 \({kind}\)"):
+            to.load_mjcf(tied(name))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        to.load_mjcf(tied("joint"), mimic="follow", strict=True)
+        to.load_mjcf(tied("joint"), mimic="lock", strict=True)
+
+
+@FREE_OF_EQUALITIES
+def test_equalities_that_bind_beside_a_locked_joint_are_kept_or_refused():
+    whole = to.load_mjcf(tied("joint"))
+    for locked, other in (("d1", "b1"), ("b1", "d1")):
+        with pytest.raises(
+            ValueError, match=f"'equality0' ties the joint '{other}' to '{locked}', which is locked: lock"
+        ):
+            to.mjcf_constraints(tied("joint"), to.lock_joints(whole, [locked]))
+    one, two = (to.lock_joints(whole, joints) for joints in (["a1"], set(whole.joint_names) - {"b1"}))
+    assert to.mjcf_constraints(tied("joint alone"), one)[0].source == "b2"
+    with pytest.raises(ValueError, match="'equality0' holds the joint 'b1', the only single one, at 0.1: lock it"):
+        to.mjcf_constraints(tied("joint alone"), two)
+    for name, joints in (("connect", ["c1", "d1", "d2"]), ("connect", ["a1", "b1", "b2"]), ("weld", ["e1"])):
+        model = to.lock_joints(to.load_mjcf(tied(name)), joints)
+        (kept,) = to.mjcf_constraints(tied(name), model)
+        free = to.mjcf_constraints(tied(name))[0]
+        other = free.frame_b if kept.frame == free.frame_a else free.frame_a
+        R, p = frame_placement(model, model.neutral(), other)
+        offset = getattr(free, "offset_b" if other == free.frame_b else "offset_a", (0.0, 0.0, 0.0))
+        np.testing.assert_allclose(kept.reference[:3], p + R @ np.array(offset), atol=1e-12)
+        assert kept.gains == free.gains and kept.bind(model).labels
+
+
+@FREE_OF_EQUALITIES
 def test_joint_equalities_as_followers():
     text = tied("joint")
     following, locked = (to.load_mjcf(text, mimic=m) for m in ("follow", "lock"))
@@ -284,6 +332,8 @@ def test_joint_equalities_as_followers():
     assert following.coupling.multiplier[d] == -1.5
     assert following.coupling.offset[d] == pytest.approx(0.1 + 1.5 * 0.2)
     assert "b1" not in locked.joint_names and locked.nv == following.nv - 1
+    assert not to.mjcf_constraints(text, following) and not to.mjcf_constraints(text, locked)
+    assert len(to.mjcf_constraints(text, to.load_mjcf(text))) == 1
 
 
 # -- base, options, errors ------------------------------------------------------------------------------------------------
