@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from dynamics_backends.rigid_body.mjcf.source import Names
 from dynamics_backends.rigid_body.model.model import Model
 
 ROBOT, GROUND = 1, 2
@@ -49,17 +50,21 @@ class MujocoGround:
     def add_to(self, spec: Any, model: Model) -> None:
         """Add ground and feet to a specification (mujoco.MjSpec) of the robot; nothing else touches anything then.
 
-        Raises UnknownName for a foot that the robot does not have.
+        Raises UnknownName for a foot that the robot does not have, ValueError for one that does not move.
         """
         import mujoco
 
         for geom in spec.geoms:
             geom.contype = geom.conaffinity = 0
+        for pair in list(spec.pairs):
+            spec.delete(pair)
         kinds, grip = mujoco.mjtGeom, [self.friction, SPIN, ROLL]
         for foot in self.feet:
             body, place = _place(model, foot)
             common = {"contype": ROBOT, "conaffinity": GROUND, "friction": grip}
-            spec.body(body).add_geom(type=kinds.mjGEOM_SPHERE, size=[self.radius, 0, 0], pos=place, mass=0.0, **common)
+            _body(spec, body, foot).add_geom(
+                type=kinds.mjGEOM_SPHERE, size=[self.radius, 0, 0], pos=place, mass=0.0, **common
+            )
         common = {"contype": GROUND, "conaffinity": ROBOT, "friction": grip}
         half = -0.5 * self.slope
         tilted, upward = (
@@ -86,6 +91,24 @@ class MujocoGround:
 def _place(model: Model, foot: str) -> tuple[str, np.ndarray]:
     """The body that a frame rides on, and where in that body's own axes [m]."""
     frame = model.frames[model.frame_id(foot)]
+    if frame.body < 0:
+        raise ValueError(
+            f"the foot {foot!r} is fixed to the world and touches no ground; name a frame of a moving body"
+        )
     name = model.body_names[frame.body]
     link = next(f for f in model.frames if f.body == frame.body and f.name == name and f.kind == "link")
     return name, link.R.T @ (frame.p - link.p)
+
+
+def _body(spec: Any, name: str, foot: str) -> Any:
+    """The body of a specification by the model's name, which for a body without one has its number (Names)."""
+    found = spec.body(name)
+    if found is not None:
+        return found
+    names = Names(spec.compile())
+    if name not in names.bodies:
+        raise ValueError(
+            f"the foot {foot!r} is on the body {name!r}, which MuJoCo does not have; name a frame of another body"
+        )
+    number = names.bodies.index(name)
+    return next(body for body in spec.bodies if body.id == number)

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from dynamics_backends.protocol import Array
-from dynamics_backends.rigid_body.mjcf.source import Names, compiled, is_mjcf
+from dynamics_backends.rigid_body.mjcf.source import Names, compiled, is_mjcf, source_path
 from dynamics_backends.rigid_body.model.model import Model
 from dynamics_backends.rigid_body.model.mujoco_states import MujocoStates
 from trajopt.replanning.mujoco_ground import MujocoGround
@@ -69,7 +69,8 @@ def load_mujoco(
         simulated = compiled(source).simulated if ground is None else _grounded(source, model, ground)
         states = MujocoStates(model, simulated, Names(simulated).joints)
     else:
-        text = source if isinstance(source, str) else Path(source).read_text(encoding="utf-8")
+        path = source_path(source)
+        text = Path(path).read_text(encoding="utf-8") if path else str(source)
         free = mujoco_urdf(text, model.floating_base)
         simulated = mujoco.MjModel.from_xml_string(free) if ground is None else _grounded(free, model, ground)
         states = MujocoStates(model, simulated)
@@ -88,8 +89,7 @@ def _grounded(source: str | os.PathLike[str], model: Model, ground: MujocoGround
     """MuJoCo's model of a robot, a file or a text that starts with "<", on the ground."""
     import mujoco
 
-    text = isinstance(source, str) and source.lstrip().startswith("<")
-    spec = mujoco.MjSpec.from_string(source) if text else mujoco.MjSpec.from_file(str(source))
+    spec = mujoco.MjSpec.from_string(source) if not source_path(source) else mujoco.MjSpec.from_file(str(source))
     ground.add_to(spec, model)
     return spec.compile()
 

@@ -5,13 +5,14 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+import trajopt as to
 from problems.legged.walker import LeggedRobot
 from problems.robots import robot_path
 
 pytest.importorskip("mujoco")
 
 from trajopt.replanning.mujoco_ground import MujocoGround
-from trajopt.replanning.mujoco_plant import MujocoPlant
+from trajopt.replanning.mujoco_plant import MujocoPlant, load_mujoco
 
 FEET = ("lf_foot", "rf_foot", "lh_foot", "rh_foot")
 
@@ -62,3 +63,23 @@ def test_numbers_that_make_no_ground_are_refused():
         MujocoGround(feet=())
     with pytest.raises(ValueError, match="radius = 0.0.*give a positive radius"):
         MujocoGround(feet=FEET, radius=0.0)
+
+
+HOPPER = """<mujoco><worldbody><body name="post"><geom name="post" size="0.1"/><site name="bolt"/></body>
+  <body pos="0 0 1"><joint name="rail" type="slide" axis="0 0 1"/><geom name="trunk" size="0.1"/>
+    <body pos="0 0 -0.5"><joint name="knee" axis="0 1 0"/><geom size="0.1"/><site name="toe" pos="0 0 -0.2"/></body></body>
+  </worldbody><contact><pair geom1="post" geom2="trunk"/></contact></mujoco>"""
+
+
+def test_feet_on_bodies_without_a_name_are_found_and_nothing_else_touches():
+    model = to.load_mjcf(HOPPER)
+    simulated, _ = load_mujoco(HOPPER, model, MujocoGround(feet=("toe",)))
+    assert simulated.npair == 0
+    (foot,) = [g for g in range(simulated.ngeom) if simulated.geom_contype[g] == 1]
+    assert simulated.geom_bodyid[foot] == 3
+    np.testing.assert_allclose(simulated.geom_pos[foot], [0, 0, -0.2])
+
+
+def test_a_foot_on_what_does_not_move_is_refused():
+    with pytest.raises(ValueError, match="the foot 'bolt' is fixed to the world"):
+        load_mujoco(HOPPER, to.load_mjcf(HOPPER), MujocoGround(feet=("bolt",)))

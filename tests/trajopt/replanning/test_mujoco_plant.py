@@ -15,7 +15,7 @@ from trajopt.replanning.plants import Push, SampledPlant
 
 pytest.importorskip("mujoco")
 
-from trajopt.replanning.mujoco_plant import MujocoPlant
+from trajopt.replanning.mujoco_plant import MujocoPlant, load_mujoco
 
 ROBOTS = ("cart_pole", "double_pendulum", "gen3", "iiwa7", "irb4600", "hyq")
 
@@ -105,3 +105,11 @@ def test_planar_joints_are_refused():
     model = load_urdf(text)
     with pytest.raises(ValueError):
         MujocoPlant(text, model, np.zeros(6), 0.001)
+
+
+def test_a_urdf_is_given_by_its_path_or_as_text():
+    path, model = robot_path("cart_pole"), load_robot("cart_pole")
+    text = path.read_text(encoding="utf-8")
+    masses = [load_mujoco(source, model)[0].body_mass for source in (path, str(path), text)]
+    np.testing.assert_array_equal(masses[1], masses[0])
+    np.testing.assert_array_equal(masses[2], masses[0])
