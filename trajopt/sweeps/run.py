@@ -8,8 +8,6 @@ die again are run alone at the end, then in halves, until the row is found whose
 
 from __future__ import annotations
 
-import hashlib
-import inspect
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -19,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from trajopt.sweeps.dataset import Dataset
+from trajopt.sweeps.identity import identity
 from trajopt.sweeps.results import Sweep
 from trajopt.sweeps.rows import DIED, Make, Result, Study, failed, kinds, solve_rows, takes_lanes, together, valid
 from trajopt.sweeps.variation import Variation, Variations
@@ -191,16 +190,3 @@ def described(study: Study) -> dict[str, Any]:
         "gains": study.gains,
     }
     return {key: value for key, value in found.items() if value is not None}
-
-
-def identity(make: Make) -> Any:
-    """What a function that makes problems is known by: its attribute ``identity``, else its name and its source."""
-    given = getattr(make, "identity", None)
-    if given is not None:
-        return given
-    name = getattr(make, "__qualname__", type(make).__qualname__)
-    try:
-        source = inspect.getsource(make)
-    except (OSError, TypeError):
-        return {"function": name}
-    return {"function": name, "source": hashlib.sha256(source.encode()).hexdigest()}
