@@ -18,7 +18,7 @@ import pytest
 from sweep_cases import VARY, cart, deadly, refusing
 
 import trajopt as to
-from trajopt.sweeps import run
+from trajopt.sweeps import rows, run
 from trajopt.sweeps.dataset import FOLDER, ForeignDataset
 
 zarr = pytest.importorskip("zarr")
@@ -184,6 +184,15 @@ def test_a_function_of_unknown_content_asks_for_an_identity():
         run.identity(make)
     make.identity = "one"
     assert run.identity(make) == "one"
+
+
+def test_an_error_in_a_batch_of_rows_leaves_them_to_single_solves(whole, tmp_path, monkeypatch):
+    def solve_batch(*_, **__):
+        raise RuntimeError("no lanes")
+
+    monkeypatch.setattr(rows, "takes_lanes", lambda problem: True)
+    monkeypatch.setattr(rows, "solve_batch", solve_batch)
+    assert_same(study(tmp_path), whole)
 
 
 def test_a_study_without_a_row_gives_way(tmp_path):
