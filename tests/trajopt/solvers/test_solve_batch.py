@@ -155,6 +155,16 @@ def test_phases_with_values_of_their_own():
     assert listed.messages == found.messages
 
 
+def test_bounds_that_only_the_members_have():
+    ocp = replace(pendulum_swing_up(), u_lower=None, u_upper=None)
+    limits = np.linspace(1.0, 4.0, N)[:, None]
+    batch, guess = Batch(ocp, {"u_lower": -limits, "u_upper": limits}), shifted(ocp)[1]
+    options = {"max_iterations": 8}
+    found = to.solve_batch(batch, guess=guess, options=options, gains=True, threads=1)
+    assert found.meta["how"] == "lanes" and (np.abs(found.us[..., 0]) <= limits + 1e-12).all()
+    check_each(found, batch, guess, options)
+
+
 def test_a_problem_that_is_not_finite_is_named_and_stops_nobody():
     ocp = pendulum_swing_up(horizon=20)
     x0 = np.zeros((N, 2))

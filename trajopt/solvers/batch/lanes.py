@@ -33,7 +33,7 @@ def in_lanes(
     max_iterations: Array | None = None,
 ) -> BatchSolution:
     """Solve a batch; guess: xs (n or 1, N + 1, nx), us (n or 1, N, nu). Raises ValueError where the problem is not compiled."""
-    lanes, n = Lanes(batch.ocp, options), len(batch)
+    lanes, n = Lanes(batch[0], options), len(batch)  # which has the bounds that only members have
     limits = np.full(n, options.max_iterations) if max_iterations is None else max_iterations
     began = time.perf_counter()
     members = Members(batch, lanes.stages, lanes.end, guess, limits, gains)

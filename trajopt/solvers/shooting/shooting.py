@@ -186,14 +186,15 @@ class ShootingLoop:
         return None
 
     def _nearly_optimal(self, at: Residuals) -> bool:
-        """Whether the scaled measure is worth a look: the iterate before had a small one, and its step promised little of the cost.
+        """Whether the scaled measure is worth a look: the iterate before had a small one, and the step that was taken
+        from it promised little of the cost.
 
         Where costates blow up over an unstable horizon, the terms that the measure is relative to do too.
         """
         o, last = self.options, self.journal.records[-1] if self.journal.records else None
         if last is None or not last.kkt <= NEARLY * o.kkt_tolerance or at.defect > o.defect_tolerance:
             return False
-        return last.expected_decrease <= math.sqrt(o.kkt_tolerance) * abs(last.cost)
+        return last.step_length > 0.0 and abs(last.expected_decrease) <= math.sqrt(o.kkt_tolerance) * abs(last.cost)
 
     def _advance(self, at: Iterate) -> Status | None:
         """One iteration: a direction, a search along it, the next iterate."""

@@ -201,7 +201,7 @@ static long run(shooting_t *s, const group_t *g, const member_t *m, result_t *re
     for (result->iterations = 0;; result->iterations++) {
         iterate_t *at = s->slots + s->at;
         if (at->stop <= 1.0) return CONVERGED;
-        const int little = s->record.expected <= sqrt(g->kkt_tolerance) * fabs(s->record.cost);
+        const int little = s->record.alpha > 0.0 && fabs(s->record.expected) <= sqrt(g->kkt_tolerance) * fabs(s->record.cost);
         if (result->iterations && s->record.kkt <= g->nearly && little && at->defect <= s->options.defect_tolerance) {
             recall(s, at);
             result->kkt = kkt(s, at);

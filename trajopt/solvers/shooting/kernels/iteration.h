@@ -37,8 +37,8 @@ enum { NONE = -1 };
 
 /* A solve.  phases, node, lower and upper (bounds on us, NULL for none) and alphas (1, 1/2, ...) describe the problem; slots hold iterates,
    of which `at`, `fresh` and `best` are numbers; X, U, D, cost and part_cost, start, stop, trial hold what is tried.  nodes: how many there
-   are; abreast: step lengths that are tried side by side; quiet: whether nobody reads more of the record than cost, kkt and what
-   was expected; shared: whether the slots have one memory for A, B and the second derivatives, so that one problem of many takes little
+   are; abreast: step lengths that are tried side by side; quiet: whether nobody reads more of the record than cost, kkt, alpha
+   and what was expected; shared: whether the slots have one memory for A, B and the second derivatives, so that one problem of many takes little
    room, and holder the number of the one whose they are. */
 typedef struct {
     long N, nx, count, nonlinear, nodes, abreast, quiet, shared, holder;
@@ -380,12 +380,12 @@ static double violation(const shooting_t *s, const iterate_t *e)
     return most;
 }
 
-static void tell(shooting_t *s, const iterate_t *at, found_t found, int moved, double mu)
+static void tell(shooting_t *s, const iterate_t *at, found_t found, double mu)
 {
     record_t *r = &s->record;
     const double size = fmax(largest(s->step.dx, (s->N + 1) * s->sweeps.n), largest(s->step.du, s->N * s->sweeps.m));
     r->merit = phi(s, at), r->stop = at->stop, r->gradient = at->gradient, r->defect = at->defect;
-    r->mu = mu, r->alpha = moved ? found.alpha : 0.0, r->step_norm = r->alpha * size, r->violation = violation(s, at);
+    r->mu = mu, r->step_norm = r->alpha * size, r->violation = violation(s, at);
     r->actual = found.actual;
 }
 
@@ -486,8 +486,8 @@ EXPORT int shooting_iterate(shooting_t *s)
     }
     const double told = now();
     const int code = judge(s, at, moved ? s->slots + s->fresh : NULL, found, polished);
-    s->record.cost = at->cost, s->record.expected = found.expected;
-    if (!s->quiet) tell(s, at, found, moved, mu);
+    s->record.cost = at->cost, s->record.expected = found.expected, s->record.alpha = moved ? found.alpha : 0.0;
+    if (!s->quiet) tell(s, at, found, mu);
     s->record.seconds[BACKWARD] += now() - told;
     if (!moved) s->fresh = NONE;
     else if (code == GO_ON) s->at = s->fresh;
