@@ -31,7 +31,7 @@ from experiments.cli.replan_command import replan
 from experiments.cli.saving import CONFIG_FILE, SOLUTION_FILE, animation, save
 from experiments.cli.sweep_command import sweep
 from experiments.cli.telling import best_of, tell
-from experiments.cli.view_command import view
+from experiments.cli.view_command import require_video, view
 
 if TYPE_CHECKING:
     from experiments.analysis.check import Line
@@ -118,6 +118,8 @@ def _solve(
         warn(doubts)
     _warn_of_findings(task, guess)
     results_folder(settings.directory, (SOLUTION_FILE, CONFIG_FILE))
+    if video is not None:
+        require_video(Path(video))
     _make_ready(task, settings)
     watch = _watch(settings, task, guess) if viewed else None
     if starts > 1:

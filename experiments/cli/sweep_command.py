@@ -22,6 +22,7 @@ from experiments.cli.cli_support import (
     urdf_option,
     warn,
 )
+from experiments.cli.saving import SOLUTION_FILE
 
 if TYPE_CHECKING:
     from experiments.config.config import Config
@@ -67,7 +68,16 @@ def sweep(config: str, overrides: tuple[str, ...], varied: tuple[str, ...], **na
     study = {key: named.pop(key) for key in ("n", "seed", "gains")}
     own = {key: named.pop(key) for key in ("urdf", "backend", "solver", "out")}
     settings = configured(config, overrides, **own)
-    _run(with_variations(settings, vary=dict(map(_split, varied)), **study), **named)
+    _run(with_variations(settings, vary=_by_key(varied), **study), **named)
+
+
+def _by_key(varied: tuple[str, ...]) -> dict[str, str]:
+    found: dict[str, str] = {}
+    for key, how in map(_split, varied):
+        if key in found:
+            fail(f"--vary {key} is given twice, as {found[key]} and as {how}: leave one of them out")
+        found[key] = how
+    return found
 
 
 def _split(text: str) -> tuple[str, str]:
@@ -80,11 +90,16 @@ def _split(text: str) -> tuple[str, str]:
 def _run(config: Config, **options: Any) -> None:
     from experiments.config.toml_text import to_toml
     from experiments.sweep.run import run
+    from trajopt.sweeps.dataset import FOLDER
     from trajopt.validation.validation import require_valid
 
     assert config.sweep is not None
     task = task_of(config)
     warn(f.message for f in require_valid(task.ocp, task.start))
+    if (config.directory / SOLUTION_FILE).exists() and not (config.directory / FOLDER).exists():
+        fail(
+            f"{config.directory} holds a solve ({SOLUTION_FILE}), whose {CONFIG_FILE} a study would overwrite: choose another --out"
+        )
     folder = results_folder(config.directory, (CONFIG_FILE, PICTURE))
     try:
         with _progress(config.sweep.n) as on_rows:

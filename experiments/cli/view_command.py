@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from experiments.cli.cli_support import command, warn
+from experiments.cli.cli_support import command, fail, results_folder, warn
 
 if TYPE_CHECKING:
     from experiments.view.shown import Shown
@@ -57,6 +57,15 @@ def view(
         write_video(Path(video), scene, geometry)
     if page is None and screenshot is None and video is None:
         show_in_window(scene, geometry, host, port)
+
+
+def require_video(path: Path) -> None:
+    """See to it, before a solve, that a film of this name can be written; else exit code 2."""
+    from trajopt.view.video import KINDS
+
+    if path.suffix not in KINDS:
+        fail(f"--video {path}: the name of a film ends in {' or '.join(KINDS)}")
+    results_folder(path.parent, (path.name,), "--video")
 
 
 def write_video(path: Path, scene: Shown, geometry: Geometry) -> None:

@@ -103,6 +103,8 @@ def test_the_command_line_adds_to_the_table_and_a_saved_config_repeats_it(config
         (["--vary", "problem.gaol_q=uniform(0, 1)"], "problem.gaol_q: unknown key; did you mean goal_q?"),
         (["--vary", "problem.dt=unifrom(0, 1)"], "did you mean 'uniform'"),
         (["--vary", "problem.dt=uniform(2, 1)"], "lower end first"),
+        (["--vary", "problem.dt=uniform(0.005"], "the bracket is not closed"),
+        (["--vary", "problem.dt=0.1,0.2", "--vary", "problem.dt=0.3"], "--vary problem.dt is given twice"),
         (["--vary", "problem.dt"], "expected KEY=HOW"),
         (["--scheduler", "tcp://127.0.0.1:1"], "leave one of them out"),
         (["--set", "sweep.vary.problem.dt=uniform(1)"], "sweep.vary.problem.dt: "),
@@ -112,6 +114,21 @@ def test_the_command_line_adds_to_the_table_and_a_saved_config_repeats_it(config
 def test_mistakes_are_told_in_a_sentence(config, tmp_path, arguments, message):
     result = run(config, tmp_path / "out", *arguments)
     assert result.exit_code == BAD_INPUT and message in result.stderr and "Traceback" not in result.output
+
+
+def test_the_folder_of_a_solve_is_refused(config, tmp_path):
+    (tmp_path / "solution.npz").write_bytes(b"")
+    result = run(config, tmp_path)
+    assert result.exit_code == BAD_INPUT and "holds a solve" in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("film", "message"), [("x.avi", ".gif or .mp4"), ("reach.toml/x.gif", "choose another --video")]
+)
+def test_a_film_that_cannot_be_written_is_refused_before_the_solve(config, tmp_path, film, message):
+    out = tmp_path / "out"
+    result = CliRunner().invoke(main, ["solve", str(config), "--out", str(out), "--video", str(tmp_path / film)])
+    assert result.exit_code == BAD_INPUT and message in result.stderr and not (out / "solution.npz").exists()
 
 
 def test_a_study_that_varies_nothing_is_refused(config):

@@ -30,6 +30,8 @@ class StatusCode(StrEnum):
     """The objective falls without end."""
     INTERRUPTED = "interrupted"
     """Stopped by the user (Ctrl-C)."""
+    ERROR = "error"
+    """The solve raised an error, or its process died; only within a batch."""
 
 
 SOLVED = 1e-6

@@ -83,19 +83,15 @@ class Dataset:
         zarr = require("zarr")
         path = self.folder / FOLDER
         digest = hashlib.sha256(json.dumps(study, sort_keys=True).encode()).hexdigest()
+        head = {"format": FORMAT, "format_version": FORMAT_VERSION, "study": study, "digest": digest, "sessions": []}
+        head |= {"shard": shard or shard_size(n)}
         if not (path / "zarr.json").exists():
-            head = {
-                "format": FORMAT,
-                "format_version": FORMAT_VERSION,
-                "study": study,
-                "digest": digest,
-                "sessions": [],
-            }
-            head |= {"shard": shard or shard_size(n)}
             return zarr.create_group(path, overwrite=path.exists(), attributes=head)
         group = opened(self.folder, "r+")
         there = group.attrs["study"]
         if group.attrs["digest"] != digest:
+            if not _marked(group).any():  # it ended before its first row: nothing is lost
+                return zarr.create_group(path, overwrite=True, attributes=head)
             keys = ", ".join(sorted(_differences(there, study))) or "its digest"
             raise ForeignDataset(
                 f"{path} holds another study, which differs in {keys}: choose another folder, or remove this one"
@@ -121,7 +117,7 @@ class Dataset:
             )
 
     def _found(self) -> Array:
-        return self._group[MARK][:] if MARK in self._group else np.zeros(0, dtype=np.uint64)
+        return _marked(self._group)
 
     def _begun(self) -> int:
         """The number of this session, noted with its versions."""
@@ -244,6 +240,11 @@ def _marks(digest: str, n: int) -> Array:
     head = hashlib.blake2b(digest.encode(), digest_size=8).digest()
     hashed = (hashlib.blake2b(head + row.to_bytes(8, "little"), digest_size=8).digest() for row in range(n))
     return np.frombuffer(b"".join(hashed), dtype=np.uint64) | np.uint64(1)
+
+
+def _marked(group: Any) -> Array:
+    """The marks that are there."""
+    return group[MARK][:] if MARK in group else np.zeros(0, dtype=np.uint64)
 
 
 def _differences(a: Any, b: Any, path: str = "") -> Iterator[str]:

@@ -144,12 +144,14 @@ def _kind(problem: SweepProblem) -> Any:
 def together(
     members: Sequence[tuple[int, SweepProblem]], gains: bool
 ) -> Iterator[tuple[int, SweepProblem, Solution | None]]:
-    """Rows with their problems and solutions as one batch; without solutions where their structures differ after all."""
+    """Rows with their problems and solutions as one batch; without solutions where there is no such batch."""
     solver, options = members[0][1].solver, members[0][1].options
     guesses = [constant_guess(p.ocp) if p.guess is None else p.guess for _, p in members]
     name, chosen = chosen_options(solver, options)
     solutions: Sequence[Solution | None] = [None] * len(members)
-    with suppress(ValueError):
+    with suppress(
+        Exception
+    ):  # of another structure, or with an error that is that of one row: each is then solved alone
         ocps = [p.ocp for _, p in members]
         batch = solve_batch(ocps, None, guesses, chosen, solver=name, gains=gains, threads=1, check=False)
         share = batch.meta["seconds"] / len(batch)

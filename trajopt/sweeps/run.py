@@ -8,8 +8,6 @@ die again are run alone at the end, then in halves, until the row is found whose
 
 from __future__ import annotations
 
-import hashlib
-import inspect
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -19,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from trajopt.sweeps.dataset import Dataset
+from trajopt.sweeps.identity import identity
 from trajopt.sweeps.results import Sweep
 from trajopt.sweeps.rows import DIED, Make, Result, Study, failed, kinds, solve_rows, takes_lanes, together, valid
 from trajopt.sweeps.variation import Variation, Variations
@@ -169,9 +168,8 @@ def _is_ready(study: Study, row: int, errors: list[Exception]) -> bool:
         problem = study.problem(row)
         ocp, guess, solver, options, _ = problem
         with starting("compiled"):
-            if takes_lanes(problem):
-                list(together([(row, valid(problem))], study.gains))
-            else:
+            lanes = takes_lanes(problem)
+            if not lanes or any(solution is None for *_, solution in together([(row, valid(problem))], study.gains)):
                 prepare(ocp, constant_guess(ocp) if guess is None else guess, chosen_options(solver, options)[1])
     except Exception as error:
         errors.append(error)
@@ -191,16 +189,3 @@ def described(study: Study) -> dict[str, Any]:
         "gains": study.gains,
     }
     return {key: value for key, value in found.items() if value is not None}
-
-
-def identity(make: Make) -> Any:
-    """What a function that makes problems is known by: its attribute ``identity``, else its name and its source."""
-    given = getattr(make, "identity", None)
-    if given is not None:
-        return given
-    name = getattr(make, "__qualname__", type(make).__qualname__)
-    try:
-        source = inspect.getsource(make)
-    except (OSError, TypeError):
-        return {"function": name}
-    return {"function": name, "source": hashlib.sha256(source.encode()).hexdigest()}

@@ -91,6 +91,9 @@ class Variation:
     def parse(cls, text: str) -> Variation:
         """The variation that a text stands for."""
         call = re.fullmatch(r"\s*([A-Za-z_]+)\s*\((.*)\)\s*", text, re.S)
+        begun = re.match(r"\s*([A-Za-z_]+)\s*\(", text)
+        if not call and begun and begun[1] in (*_RANGES, *LISTS) and text.count("(") > text.count(")"):
+            raise ValueError(f"{text.strip()}: the bracket is not closed; write {text.strip()})")
         kind, items = (call[1], call[2]) if call else ("choices", text)
         return cls(kind, tuple(map(_value, _split(items))))
 

@@ -2,7 +2,11 @@
 
 import os
 import pickle
+import signal
+import subprocess
+import sys
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -262,6 +266,98 @@ def test_in_processes(monkeypatch):
         )
 
 
+def failing(monkeypatch):
+    """Single solves raise an error where the first coordinate of x0 is large."""
+    whole = processes.solve
+
+    def solve(ocp, *arguments, **named):
+        if ocp.x0[0] > 5.0:
+            raise ZeroDivisionError("this one")
+        return whole(ocp, *arguments, **named)
+
+    monkeypatch.setattr(processes, "solve", solve)
+
+
+@pytest.mark.parametrize("wrong", [[0], [1], [0, 2]])
+def test_a_problem_that_raises_an_error_stops_nobody(monkeypatch, wrong):
+    failing(monkeypatch)
+    ocp = pendulum_swing_up(horizon=20)
+    x0, _ = shifted(ocp, 3)
+    x0[wrong, 0] = 10.0
+    found = to.solve_batch(ocp, {"x0": x0}, solver="ddp", options={"max_iterations": 2})
+    assert [i for i in range(3) if found.status[i].code is StatusCode.ERROR] == wrong
+    assert "ZeroDivisionError: this one" in found.messages[wrong[0]] and np.isfinite(found.cost).sum() == 3 - len(wrong)
+
+
+def test_the_number_of_starts_may_be_of_numpy():
+    found = to.multi_start(pendulum_swing_up(horizon=20), np.int64(2), {"max_iterations": 1}, solver="ddp")
+    assert len(found.found) == 2
+
+
+def test_an_error_of_all_problems_is_raised(monkeypatch):
+    failing(monkeypatch)
+    ocp = pendulum_swing_up(horizon=20)
+    with pytest.raises(ZeroDivisionError):
+        to.solve_batch(ocp, {"x0": np.full((2, 2), 10.0)}, solver="ddp")
+
+
+class Deadly(processes.Work):
+    """Work whose first state says what becomes of its process."""
+
+    def __call__(self, i, stopped=lambda: False):
+        value = self.batch.x0()[i, 0]
+        if value > 20.0:
+            os.kill(os.getpid(), signal.SIGKILL)
+        if value > 10.0:
+            raise ZeroDivisionError("this one")
+        return super().__call__(i, stopped)
+
+
+@pytest.mark.parametrize("with_loky", [True, False])
+def test_a_process_that_dies_takes_one_problem_along(monkeypatch, with_loky):
+    if with_loky:
+        pytest.importorskip("loky")
+    else:
+        monkeypatch.setattr(processes, "loky", None)
+    from experiments.config.build import build_task
+    from experiments.config.config import load_config
+
+    monkeypatch.setattr(processes, "WORTH", 0.0)
+    monkeypatch.setattr(processes, "Work", Deadly)
+    ocp = build_task(load_config("problems/configs/double_pendulum_swing_up.toml")).ocp
+    x0 = np.tile(ocp.x0, (6, 1))
+    x0[2, 0], x0[4, 0] = 15.0, 25.0
+    found = to.solve_batch(ocp, {"x0": x0}, None, {"max_iterations": 1}, solver="ddp", threads=2)
+    assert found.meta["how"] == "2 processes"
+    assert [i for i in range(6) if found.status[i].code is StatusCode.ERROR] == [2, 4]
+    assert "ZeroDivisionError" in found.messages[2] and "died" in found.messages[4]
+    assert np.isfinite(np.delete(found.cost, [2, 4])).all()
+
+
+@pytest.mark.parametrize("with_loky", [True, False])
+def test_a_script_without_a_guard_runs_once(tmp_path, with_loky):
+    script = tmp_path / "script.py"
+    script.write_text(f"""
+import numpy as np
+import trajopt as to
+from experiments.config.build import build_task
+from experiments.config.config import load_config
+from trajopt.solvers.batch import processes
+processes.WORTH = 0.0
+processes.loky = processes.loky if {with_loky} else None
+ocp = build_task(load_config("problems/configs/double_pendulum_swing_up.toml")).ocp
+found = to.solve_batch(ocp, {{"x0": np.tile(ocp.x0, (3, 1))}}, None, {{"max_iterations": 1}}, solver="ddp", threads=2)
+print("cost", np.isfinite(found.cost).sum(), found.meta["how"])
+""")
+    root = str(Path(to.__file__).parents[1])
+    environment = {**os.environ, "PYTHONPATH": root}
+    ended = subprocess.run(
+        [sys.executable, script], cwd=root, env=environment, capture_output=True, text=True, check=True
+    )
+    how = "2 processes" if with_loky and processes.loky is not None else "one after the other"
+    assert ended.stdout == f"cost 3 {how}\n"
+
+
 # -- bad input -----------------------------------------------------------------------------------------------------------
 
 
@@ -300,6 +396,7 @@ def _slower(ocp):
 @pytest.mark.parametrize(("values", "message"), [
     ({}, "needs values"),
     ({"x0": 1.0}, "one number"),
+    ({"x0": np.zeros((0, 2))}, "at least one"),
     ({"x0": np.zeros((3, 5))}, r"x0 has shape \(3, 5\); expected \(3, 2\)"),
     ({"x0": np.zeros((3, 2)), "weight": np.ones(3)}, "no value of a batch is named 'weight'"),
     ({"x0": np.zeros((3, 2)), "control.weight": np.ones(4)}, "different numbers of problems"),
@@ -319,6 +416,11 @@ def test_guesses_that_do_not_fit():
         to.solve_batch(ocp, values, [to.constant_guess(ocp)] * 2)
     with pytest.raises(ValueError, match=r"us of the guess has shape \(1, 19, 1\)"):
         to.solve_batch(ocp, values, Guess(np.zeros((21, 2)), np.zeros((19, 1))))
+    shorter = Guess(np.zeros((20, 2)), np.zeros((19, 1)))
+    with pytest.raises(ValueError, match=r"guess 1 has xs \(20, 2\) .* the 20 steps"):
+        to.solve_batch(ocp, values, [to.constant_guess(ocp), shorter, shorter])
+    with pytest.raises(ValueError, match="at least one guess"):
+        to.multi_start(ocp, [])
     with pytest.raises(ValueError, match="one problem is no batch"):
         to.solve_batch(ocp)
     with pytest.raises(ValueError, match="values of their own"):

@@ -9,6 +9,8 @@ import shutil
 import signal
 import subprocess
 import sys
+import threading
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -16,7 +18,7 @@ import pytest
 from sweep_cases import VARY, cart, deadly, refusing
 
 import trajopt as to
-from trajopt.sweeps import run
+from trajopt.sweeps import rows, run
 from trajopt.sweeps.dataset import FOLDER, ForeignDataset
 
 zarr = pytest.importorskip("zarr")
@@ -133,6 +135,70 @@ def test_another_study_is_refused_and_says_where_it_differs(tmp_path):
         study(tmp_path, n=1, vary={**VARY, "goal": "uniform(0, 1)"})
     with pytest.raises(ForeignDataset, match="problem.function"):
         study(tmp_path, n=1, make=refusing)
+
+
+class Shifted:
+    """Makes carts whose goals are moved."""
+
+    def __init__(self, by):
+        self.by = by
+
+    def __call__(self, goal):
+        return cart(goal + self.by)
+
+    def make(self, goal):
+        return self(goal)
+
+
+def closed(by):
+    return lambda goal: cart(goal + by)
+
+
+def defaulted(by):
+    def make(goal, by=by):
+        return cart(goal + by)
+
+    return make
+
+
+@pytest.mark.parametrize(
+    "carrying",
+    [
+        lambda by: partial(cart, weight=by),
+        lambda by: partial(closed(by)),
+        lambda by: partial(cart, start=np.array([by, 0.0])),
+        Shifted,
+        lambda by: Shifted(by).make,
+        closed,
+        defaulted,
+        lambda by: closed(Shifted(by)),
+    ],
+)
+def test_functions_are_told_apart_by_what_they_carry(carrying):
+    assert run.identity(carrying(1.0)) == run.identity(carrying(1.0)) != run.identity(carrying(2.0))
+
+
+def test_a_function_of_unknown_content_asks_for_an_identity():
+    make = partial(cart, start=threading.Lock())
+    with pytest.raises(ValueError, match="attribute `identity`"):
+        run.identity(make)
+    make.identity = "one"
+    assert run.identity(make) == "one"
+
+
+def test_an_error_in_a_batch_of_rows_leaves_them_to_single_solves(whole, tmp_path, monkeypatch):
+    def solve_batch(*_, **__):
+        raise RuntimeError("no lanes")
+
+    monkeypatch.setattr(rows, "takes_lanes", lambda problem: True)
+    monkeypatch.setattr(rows, "solve_batch", solve_batch)
+    assert_same(study(tmp_path), whole)
+
+
+def test_a_study_without_a_row_gives_way(tmp_path):
+    with pytest.raises(TypeError, match="gaol"):
+        study(tmp_path, n=2, vary={"gaol": "uniform(-1, 1)"})
+    assert study(tmp_path, n=2).study["vary"].keys() == VARY.keys()
 
 
 @pytest.mark.parametrize("other", ["study", "place"])

@@ -71,6 +71,8 @@ class Batch:
             told = ", ".join(f"{name}: {count}" for name, count in counts.items())
             raise ValueError(f"the values are of different numbers of problems ({told})")
         self._count = next(iter(counts.values()))
+        if not self._count:
+            raise ValueError(f"the values ({', '.join(counts)}) are of no problem; a batch needs at least one")
         self._check_fields()
 
     def _check_fields(self) -> None:

@@ -82,11 +82,13 @@ def multi_start(
     >>> sorted((round(float(o.solution.xs[-1, 0]), 1), o.times_found) for o in found.optima)
     [(-1.0, 5), (1.0, 5)]
     """
-    if isinstance(starts, int):
+    if isinstance(starts, (int, np.integer)):
         if starts < 1:
             raise ValueError(f"starts is {starts}; it is a number of at least 1, or guesses")
         first, rng = guess or constant_guess(ocp), np.random.default_rng(seed)
-        starts = [first, *(detour(ocp, first, rng) for _ in range(starts - 1))]
+        starts = [first, *(detour(ocp, first, rng) for _ in range(int(starts) - 1))]
+    if not len(starts):
+        raise ValueError("there are no starts; give at least one guess")
     batch = Batch(ocp, {"x0": np.tile(ocp.x0, (len(starts), 1))})
     found = solve_batch(batch, None, starts, options, callback, solver, gains=True, threads=threads, check=check)
     return MultiStart(optima(found), found)

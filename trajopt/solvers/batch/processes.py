@@ -1,19 +1,23 @@
 """A batch by single solves in processes: for solvers that have no lanes.
 
-The first problem is solved here, which compiles what is missing and tells what a solve takes; where the others would take little
-time, or the problem cannot be sent to another process, they are solved here too, one after the other.
+The first problem that can be is solved here, which compiles what is missing and tells what a solve takes; where the others would
+take little time, or the problem cannot be sent to another process, they are solved here too, one after the other. A problem that
+raises an error, or ends its process, has a status that says so; an error that all of them raise is raised.
 """
 
 from __future__ import annotations
 
+import importlib
+import importlib.util
 import multiprocessing
 import os
 import pickle
 import signal
 import time
-from collections.abc import Callable, Iterator, Mapping
-from concurrent.futures import Future, ProcessPoolExecutor, as_completed
-from contextlib import contextmanager
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from concurrent.futures import FIRST_COMPLETED, BrokenExecutor, Future, ProcessPoolExecutor, wait
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from typing import Any
 
@@ -28,9 +32,11 @@ from trajopt.solvers.batch.batch import Batch
 from trajopt.solvers.batch.solution import BatchSolution
 from trajopt.solvers.registry import solve
 
+loky: Any = importlib.import_module("loky") if importlib.util.find_spec("loky") else None
 WORTH = 3.0
 """[s] of work from which on processes, which take about one to start, are worth it."""
 _ONE_THREAD = dict.fromkeys(("TRAJOPT_THREADS", "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
+DEATH = "The process that solved this problem died: for lack of memory, or by an error in compiled code."
 NOT_BEGUN = Status(StatusCode.INTERRUPTED, "Interrupted before this problem was begun; it has no trajectory.")
 
 
@@ -39,6 +45,18 @@ class Work:
 
     def __init__(self, batch: Batch, guess: tuple[Array, Array], solver: str, options: Any) -> None:
         self.batch, self.guess, self.solver, self.options = batch, guess, solver, options
+        self.error: Exception | None = None  # the last one that was raised in this process
+
+    def __getstate__(self) -> dict[str, Any]:
+        return self.__dict__ | {"error": None}
+
+    def tried(self, i: int, stopped: Callable[[], bool] = lambda: False) -> Solution | Status:
+        """A solution, or what says that an error was raised instead."""
+        try:
+            return self(i, stopped)
+        except Exception as error:
+            self.error = error
+            return Status(StatusCode.ERROR, f"{type(error).__name__}: {error}")
 
     def __call__(self, i: int, stopped: Callable[[], bool] = lambda: False) -> Solution:
         def told(_: Any) -> None:
@@ -62,56 +80,141 @@ def in_processes(
 ) -> BatchSolution:
     """Solve a batch by single solves."""
     work, n, began = Work(batch, guess, solver, options), len(batch), time.perf_counter()
-    found: dict[int, Solution] = {}
+    found: dict[int, Solution | Status] = {}
     tell = told or (lambda done: None)
-    workers = min(threads or default_threads(), max(n - 1, 1))
     how = "one after the other"
     try:
-        found[0] = work(0)
-        tell(1)
-        first = float(found[0].meta["solve_time"])
-        if found[0].status.code is StatusCode.INTERRUPTED:
-            raise KeyboardInterrupt
-        sent = _sendable(work) if workers > 1 and first * (n - 1) > WORTH else None
-        if sent is not None:
+        for i, solution in _in_turn(work, range(n)):
+            found[i] = solution
+            tell(len(found))
+            if isinstance(solution, Solution):
+                if solution.status.code is StatusCode.INTERRUPTED:
+                    raise KeyboardInterrupt
+                break
+        rest = range(len(found), n)
+        first = max(map(_seconds, found.values()), default=0.0)
+        workers = min(threads or default_threads(), max(len(rest), 1))
+        pool = None
+        if workers > 1 and first * len(rest) > WORTH and not _is_worker():
+            pool = _Pool.of(work, workers)
+        if pool is not None:
             how = f"{workers} processes"
-        solved = _here(work, n) if sent is None else _there(sent, n, workers)
-        for i, solution in solved:
+        for i, solution in _in_turn(work, rest) if pool is None else pool.solved(rest):
             found[i] = solution
             tell(len(found))
     except KeyboardInterrupt:
         pass
+    if work.error is not None and not any(isinstance(s, Solution) for s in found.values()) and len(found) == n:
+        raise work.error
     meta = {"seconds": time.perf_counter() - began, "how": how}
     return _gathered(batch, found, gains=gains, meta=meta)
 
 
-def _here(work: Work, n: int) -> Iterator[tuple[int, Solution]]:
-    for i in range(1, n):
-        solution = work(i)
+def _in_turn(work: Work, numbers: Iterable[int]) -> Iterator[tuple[int, Solution | Status]]:
+    for i in numbers:
+        solution = work.tried(i)
         yield i, solution
-        if solution.status.code is StatusCode.INTERRUPTED:
+        if isinstance(solution, Solution) and solution.status.code is StatusCode.INTERRUPTED:
             raise KeyboardInterrupt
 
 
-def _there(sent: bytes, n: int, workers: int) -> Iterator[tuple[int, Solution]]:
-    """The others, in the order in which they are solved; Ctrl-C ends those that are being solved after their iteration."""
-    context = multiprocessing.get_context("spawn")
-    stop = context.Event()
-    with _environment(_ONE_THREAD):
-        pool = ProcessPoolExecutor(workers, mp_context=context, initializer=_take_up, initargs=(sent, stop))
-        futures: dict[Future, int] = {pool.submit(_solved, i): i for i in range(1, n)}
-    left = set(futures)
-    try:
-        for future in as_completed(futures):
-            left.discard(future)
-            yield futures[future], future.result()
-    except (KeyboardInterrupt, GeneratorExit):
-        stop.set()
-        for future in left:
-            future.cancel()
-        raise
-    finally:
-        pool.shutdown(wait=True, cancel_futures=True)
+def _seconds(solution: Solution | Status) -> float:
+    return float(solution.meta["solve_time"]) if isinstance(solution, Solution) else 0.0
+
+
+def _is_worker() -> bool:
+    """Whether this is a process that another one began: it solves one after the other.
+
+    Raises RuntimeError in one that is still reading the script it was begun by, which would run the batch again and again.
+    """
+    if getattr(multiprocessing.current_process(), "_inheriting", False):
+        raise RuntimeError("a script that solves in processes needs: if __name__ == '__main__':")
+    return multiprocessing.parent_process() is not None
+
+
+class _Pool:
+    """Processes that solve problems of a batch: of loky, which does not read the script again, or else of Python.
+
+    At most as many problems are under way as there are processes. A process that dies takes these along; each of them is then
+    tried alone.
+    """
+
+    def __init__(self, sent: bytes, workers: int) -> None:
+        self._sent, self._workers = sent, workers
+        self._pool: Any = None
+        self._stop: Any = None
+
+    @classmethod
+    def of(cls, work: Work, workers: int) -> _Pool | None:
+        """A pool whose processes have begun; None where they cannot, or problems hold functions that cannot be sent."""
+        try:
+            sent = _dumps(work)
+        except (pickle.PicklingError, AttributeError, TypeError):
+            return None
+        self = cls(sent, workers)
+        try:
+            self._begin()
+            self._pool.submit(_ready).result()
+        except KeyboardInterrupt:
+            self._end()
+            raise
+        except Exception:  # whatever keeps a process from reading what it is sent
+            self._end()
+            return None
+        return self
+
+    def _begin(self) -> None:
+        with _environment(_ONE_THREAD):
+            if loky is None:
+                context = multiprocessing.get_context("spawn")
+                self._stop = context.Event()
+                given: dict[str, Any] = {"mp_context": context}
+                kind: Any = ProcessPoolExecutor
+            else:
+                self._stop, given, kind = loky.backend.get_context("loky").Event(), {}, loky.ProcessPoolExecutor
+            self._pool = kind(self._workers, initializer=_take_up, initargs=(self._sent, self._stop), **given)
+
+    def _end(self) -> None:
+        if self._pool is not None:
+            self._pool.shutdown(wait=True)
+
+    def solved(self, numbers: Iterable[int]) -> Iterator[tuple[int, Solution | Status]]:
+        """Solutions in the order in which they come; Ctrl-C ends those that are being solved after their iteration."""
+        left, suspects = deque(numbers), deque[int]()
+        running: dict[Future, int] = {}
+        try:
+            while left or suspects or running:
+                alone = bool(suspects)
+                source, most = (suspects, 1) if alone else (left, self._workers)
+                with _environment(_ONE_THREAD), suppress(BrokenExecutor):  # which those under way tell
+                    while source and len(running) < most:
+                        running[self._pool.submit(_solved, source[0])] = source[0]
+                        source.popleft()
+                if not running:  # a process died at rest
+                    self._end()
+                    self._begin()
+                    continue
+                done = wait(running, return_when=FIRST_COMPLETED).done
+                broken = [future for future in done if isinstance(future.exception(), BrokenExecutor)]
+                if broken:
+                    wait(running)
+                    done = set(running)
+                for future in sorted(done, key=running.__getitem__):
+                    i = running.pop(future)
+                    if not isinstance(future.exception(), BrokenExecutor):
+                        yield i, future.result()
+                    elif alone:
+                        yield i, Status(StatusCode.ERROR, DEATH)
+                    else:
+                        suspects.append(i)
+                if broken:
+                    self._end()
+                    self._begin()
+        except (KeyboardInterrupt, GeneratorExit):
+            self._stop.set()
+            raise
+        finally:
+            self._end()
 
 
 _work: dict[str, Any] = {}
@@ -124,17 +227,21 @@ def _take_up(sent: bytes, stop: Any) -> None:
     _work.update(work=pickle.loads(sent), stop=stop)
 
 
-def _solved(i: int) -> Solution:
-    found: Solution = _work["work"](i, _work["stop"].is_set)
+def _ready() -> bool:
+    return "work" in _work
+
+
+def _solved(i: int) -> Solution | Status:
+    found: Solution | Status = _work["work"].tried(i, _work["stop"].is_set)
     return found
 
 
-def _sendable(work: Work) -> bytes | None:
-    """The work as bytes; None for problems that hold functions of no module."""
-    try:
+def _dumps(work: Work) -> bytes:
+    """The work as bytes; by loky's pickle also what a script or a function defines."""
+    if loky is None:
         return pickle.dumps(work)
-    except (pickle.PicklingError, AttributeError, TypeError):
-        return None
+    sent: bytes = importlib.import_module("cloudpickle").dumps(work)
+    return sent
 
 
 @contextmanager
@@ -152,7 +259,9 @@ def _environment(changes: Mapping[str, str]) -> Iterator[None]:
                 os.environ[name] = value
 
 
-def _gathered(batch: Batch, found: Mapping[int, Solution], *, gains: bool, meta: Mapping[str, Any]) -> BatchSolution:
+def _gathered(
+    batch: Batch, found: Mapping[int, Solution | Status], *, gains: bool, meta: Mapping[str, Any]
+) -> BatchSolution:
     """Solutions by number as arrays; what is missing was not begun."""
     ocp, n = batch.ocp, len(batch)
     N, nx, nu, ndx = ocp.horizon, ocp.manifold.nx, ocp.nu, ocp.manifold.ndx
@@ -160,8 +269,12 @@ def _gathered(batch: Batch, found: Mapping[int, Solution], *, gains: bool, meta:
     iterations, status = np.zeros(n, int), [NOT_BEGUN] * n
     K, k = (np.zeros((n, N, nu, ndx)), np.zeros((n, N, nu))) if gains else (None, None)
     for i, s in found.items():
+        if isinstance(s, Status):
+            status[i] = s
+            continue
         xs[i], us[i], cost[i], iterations[i], status[i] = s.xs, s.us, s.cost, s.iterations, s.status
         if K is not None and k is not None:
             K[i], k[i] = s.K, s.k
-    times = [found[i].meta.get("solve_time", np.nan) if i in found else np.nan for i in range(n)]
+    solved = {i: s for i, s in found.items() if isinstance(s, Solution)}
+    times = [solved[i].meta.get("solve_time", np.nan) if i in solved else np.nan for i in range(n)]
     return BatchSolution(xs, us, cost, iterations, tuple(status), batch.times(), K, k, {**meta, "solve_times": times})

@@ -110,6 +110,12 @@ def _guesses_of(batch: Batch, guess: Guess | Sequence[Guess] | None) -> tuple[Ar
     if not isinstance(guess, Guess):
         if len(guess) != n:
             raise ValueError(f"there are {len(guess)} guesses for {n} problems")
+        for i, g in enumerate(guess):
+            if np.shape(g.xs) != np.shape(guess[0].xs) or np.shape(g.us) != np.shape(guess[0].us):
+                raise ValueError(
+                    f"guess {i} has xs {np.shape(g.xs)} and us {np.shape(g.us)}, the first one xs {np.shape(guess[0].xs)} and "
+                    f"us {np.shape(guess[0].us)}; all are for the {ocp.horizon} steps of the problem"
+                )
         guess = Guess(np.array([g.xs for g in guess]), np.array([g.us for g in guess]))
     xs, us = (np.array(a, dtype=float) for a in guess)
     xs, us = (a[None] if a.ndim == 2 else a for a in (xs, us))
