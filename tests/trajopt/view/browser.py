@@ -27,7 +27,7 @@ FLAGS = (
     "--remote-allow-origins=*",
     "--window-size=800,600",
 )
-PATIENCE = 240.0
+PATIENCE = 90.0
 """Seconds after which a page is given up."""
 
 
@@ -48,7 +48,7 @@ class Browser:
         self._count = itertools.count(1)
         try:
             told = profile / "DevToolsActivePort"
-            self._until(lambda: told.exists() and len(told.read_text().splitlines()) == 2)
+            self.until(lambda: told.exists() and len(told.read_text().splitlines()) == 2)
             port = told.read_text().splitlines()[0]
             with urllib.request.urlopen(f"http://127.0.0.1:{port}/json/list") as answer:
                 pages = [target for target in json.load(answer) if target["type"] == "page"]
@@ -101,7 +101,7 @@ class Browser:
     def open(self, url: str, ready: str) -> None:
         """Open a page and wait until an expression in it is true."""
         self.call("Page.navigate", url=url)
-        self._until(lambda: self.evaluate(ready))
+        self.until(lambda: self.evaluate(ready))
 
     def picture(self) -> np.ndarray:
         """What is seen: (height, width, 3) in 0 .. 1."""
@@ -119,7 +119,8 @@ class Browser:
         return picture
 
     @staticmethod
-    def _until(test: Any) -> None:
+    def until(test: Any) -> None:
+        """Wait until a test holds. Raises TimeoutError."""
         started = time.monotonic()
         while not test():
             if time.monotonic() - started > PATIENCE:
