@@ -56,7 +56,7 @@ class Setpoint(NamedTuple):
 def setpoints(
     ocp: OCP, plan: Solution | Plan, rate: float, feet: Sequence[str] = (), *, start: float = 0.0
 ) -> Iterator[Setpoint]:
-    """The setpoints of a solution, which begins at ``start`` [s], or of a plan, every 1/rate seconds to its end.
+    """The setpoints of a solution, which begins at ``start`` [s], or of a plan, every 1/rate seconds, and at its end.
 
     ocp: that was solved. rate [Hz]: of the controller. feet: frames to be followed. Raises ValueError for a rate that is not
     positive, UnknownName for a foot that the robot does not have.
@@ -73,8 +73,10 @@ def setpoints(
         raise ValueError(f"rate = {rate}; expected a positive number of setpoints each second")
     plan = plan if isinstance(plan, Plan) else Plan.of(plan, start)
     count = int(np.floor((plan.end - plan.start) * rate + _SAME_TIME))
-    for i in range(count + 1):
-        yield setpoint(ocp, plan, plan.start + i / rate, feet)
+    times = plan.start + np.arange(count + 1) / rate
+    if times[-1] < plan.end - _SAME_TIME:
+        times = np.append(times, plan.end)
+    return (setpoint(ocp, plan, float(t), feet) for t in times)
 
 
 def setpoint(ocp: OCP, plan: Plan, t: float, feet: Sequence[str] = ()) -> Setpoint:

@@ -36,6 +36,13 @@ def legged():
     return ocp, to.Plan(0.5, ocp.times, xs, us, K), held, tip
 
 
+def test_a_stream_ends_with_the_plan_at_any_rate():
+    ocp, plan, _, _ = legged()
+    stream = list(to.setpoints(ocp, plan, 333.3))
+    assert stream[-1].t == plan.end and [s.last for s in stream] == [False] * (len(stream) - 1) + [True]
+    np.testing.assert_allclose(np.diff([s.t for s in stream])[:-1], 1.0 / 333.3)
+
+
 def test_a_stream_has_the_rate_of_the_controller():
     ocp, plan, _, tip = legged()
     stream = list(to.setpoints(ocp, plan, 1000.0, [tip]))
