@@ -155,6 +155,17 @@ def test_phases_with_values_of_their_own():
     assert listed.messages == found.messages
 
 
+def test_a_member_is_a_solution_of_its_robot(tmp_path):
+    body = to.FreeBody(to.load_robot("double_pendulum"))
+    dynamics = to.SampledSystem(to.make_backend(body), "semi_implicit_euler")
+    ocp = to.OCP.single_phase(dynamics, np.zeros(4), 5, 0.02, [to.control_cost(2)], [], model=body.model)
+    found = to.solve_batch(ocp, {"x0": np.linspace(0.0, 0.3, 12).reshape(3, 4)}, solver="slq")
+    saved = to.Solution.load(found[1].save(tmp_path / "one.npz"))
+    assert saved.model is not None and saved.model.name == body.model.name
+    assert saved.meta["solve_time"] > 0.0 and "solve_times" not in saved.meta
+    np.testing.assert_array_equal(saved.xs, found.xs[1])
+
+
 def test_bounds_that_only_the_members_have():
     ocp = replace(pendulum_swing_up(), u_lower=None, u_upper=None)
     limits = np.linspace(1.0, 4.0, N)[:, None]

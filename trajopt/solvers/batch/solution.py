@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from dynamics_backends.protocol import Array
+from dynamics_backends.rigid_body.model.model import Model
 from trajopt.results.solution import Solution
 from trajopt.results.status import Status
 
@@ -22,7 +23,7 @@ class BatchSolution:
     xs (n, N + 1, nx), us (n, N, nu), cost (n,), iterations (n,); times (n or 1, N + 1) [s]. status: of each.
     K (n, N, nu, ndx), k (n, N, nu): feedback gains and last feed-forward steps, where they were asked for. K and k of a problem
     whose start is not finite are zero, its trajectory is the guess.
-    meta: solver, options, seconds of the whole, and how the work was shared.
+    meta: solver, options, seconds of the whole, and how the work was shared. model: of the robot, if there is one.
     """
 
     xs: Array
@@ -34,6 +35,7 @@ class BatchSolution:
     K: Array | None = None
     k: Array | None = None
     meta: Mapping[str, Any] = field(default_factory=dict)
+    model: Model | None = None
 
     def __len__(self) -> int:
         return len(self.status)
@@ -53,7 +55,10 @@ class BatchSolution:
         k = np.zeros(self.us.shape[1:]) if self.k is None else self.k[i]
         times = self.times[i if len(self.times) == len(self) else 0]
         numbers = float(self.cost[i]), int(self.iterations[i])
-        return Solution(self.xs[i], self.us[i], K, k, self.status[i], *numbers, (), times, dict(self.meta))
+        meta = {key: value for key, value in self.meta.items() if key != "solve_times"}
+        if "solve_times" in self.meta:
+            meta["solve_time"] = self.meta["solve_times"][i]
+        return Solution(self.xs[i], self.us[i], K, k, self.status[i], *numbers, (), times, meta, model=self.model)
 
     def __iter__(self) -> Iterator[Solution]:
         return (self[i] for i in range(len(self)))

@@ -81,7 +81,7 @@ def solve_batch(
             found = in_processes(problems, guesses, chosen, name, gains=gains, threads=threads, told=told)
             how = found.meta["how"]
     meta = {**found.meta, "problem": problems.ocp.name, "solver": name, "options": asdict(chosen), "how": how}
-    return replace(found, meta=meta)
+    return replace(found, meta=meta, model=problems.ocp.model)
 
 
 def _batch_of(ocp: OCP | Batch | Sequence[OCP], values: Mapping[str, Any] | None) -> Batch:
