@@ -29,7 +29,8 @@ from dynamics_backends.protocol import Array
 from experiments.config.build import backend_factory
 from experiments.config.config import Config, load_config
 from experiments.replan.run import Setup, setup
-from problems.replanning.scenario import horizon_of, planned, plants_of, sensor_of
+from problems.replanning.plants import plants_of
+from problems.replanning.scenario import horizon_of, planned, sensor_of
 from trajopt.replanning.loop import Plant, ReplanningLoop
 from trajopt.replanning.plan import Plan
 from trajopt.replanning.real_time_slq import RealTimeSLQ

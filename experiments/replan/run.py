@@ -15,6 +15,7 @@ import numpy as np
 from dynamics_backends.protocol import Array
 from experiments.config.build import backend_factory, build_task
 from experiments.config.config import Config, ConfigError, load_config
+from problems.replanning.plants import plants_of
 from problems.replanning.scenario import (
     clearances_of,
     contour_error,
@@ -22,7 +23,6 @@ from problems.replanning.scenario import (
     objects_of,
     path_of,
     planned,
-    plants_of,
     sensor_of,
 )
 from problems.task import Task

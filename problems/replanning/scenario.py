@@ -8,31 +8,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from functools import partial
-from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 
 from dynamics_backends.manifold import Manifold
-from dynamics_backends.names import unknown_name
-from dynamics_backends.protocol import Array, unwrapped
+from dynamics_backends.protocol import Array
 from dynamics_backends.rigid_body.algorithms.kinematics import point_positions
-from dynamics_backends.rigid_body.batched import inverse_dynamics
-from dynamics_backends.rigid_body.model.model import Model
-from dynamics_backends.systems.bodies.actuated_body import ActuatedBody
-from dynamics_backends.systems.bodies.along_path import AlongPath, DoubleIntegrator
-from dynamics_backends.systems.bodies.free_body import FreeBody
-from dynamics_backends.systems.contact.soft_contact import SoftContact
-from dynamics_backends.systems.contact.stepped_contact import SteppedContact
 from problems.replanning.wandering import Wandering
-from problems.robots import is_path, robot_path
-from problems.task import BackendFactory, Checked, Checks, Task, not_negative, position_of, positive
-from trajopt import OCP, SampledSystem
-from trajopt.replanning.loop import Plant, Timing
+from problems.task import Checked, Checks, Task, not_negative, position_of, positive
+from trajopt import OCP
+from trajopt.replanning.loop import Timing
 from trajopt.replanning.measurements import MovingObject, Sensor
 from trajopt.replanning.plan import Horizon, Receding, Regridded, Shrinking
-from trajopt.replanning.plants import BesidePath, Push, SampledPlant
 
 Window = tuple[float, float]
 
@@ -281,110 +269,6 @@ def sensor_of(ocp: OCP, settings: Settings) -> Sensor:
         corrupted=s.corrupted,
         seed=settings.seed,
     )
-
-
-PlantFactory = Callable[[], Plant]
-"""Makes plants in their initial state, of one and the same dynamics: what is compiled for the first serves all."""
-
-
-def plants_of(task: Task, settings: Settings, backend: BackendFactory, robot: str) -> PlantFactory:
-    """What makes plants for a task with the dynamics of a robot with driven joints, on the ground or not, beside a path or not.
-
-    Beside a path with accelerations for controls, the robot is driven with the torques of inverse dynamics at its true state.
-    robot: what the robot was loaded from, as in :func:`problems.task.load_fixed_base`; MuJoCo loads it again. Raises ValueError for
-    other dynamics, for constraints and joint friction in MuJoCo; UnknownName for a joint; ModuleNotFoundError without mujoco.
-    """
-    model, system = task.ocp.model, _system(task.ocp)
-    if isinstance(system, AlongPath) and model is not None:
-        return _beside_path(model, system.system, task.ocp, settings, backend, robot)
-    if model is None or not isinstance(system, ActuatedBody) or len(task.ocp.phases) > 1:
-        raise ValueError("replanning needs a problem of one phase whose dynamics are those of a robot")
-    return _robot(model, system, task.ocp.x0, _limit(task.ocp), settings, backend, robot)
-
-
-def _beside_path(
-    model: Model, system: Any, ocp: OCP, settings: Settings, backend: BackendFactory, robot: str
-) -> PlantFactory:
-    q_and_v = 2 * model.nv
-    x0, start = ocp.x0[:q_and_v], ocp.x0[q_and_v:]
-    if isinstance(system, DoubleIntegrator):
-        limit = np.asarray(model.effort_limit)
-        driven = _robot(model, FreeBody(model), x0, limit, settings, backend, robot)
-        return lambda: BesidePath(driven(), start, partial(_driving_torques, model))
-    limit = np.broadcast_to(_limit(ocp), ocp.nu)[:-1]
-    driven = _robot(model, system, x0, limit, settings, backend, robot)
-    return lambda: BesidePath(driven(), start)
-
-
-def _driving_torques(model: Model, x: Array, acceleration: Array) -> Array:
-    """Inverse dynamics of the robot as the planner knows it."""
-    return np.asarray(inverse_dynamics(model, x[: model.nq], x[model.nq :], acceleration))
-
-
-def _robot(
-    model: Model,
-    system: ActuatedBody,
-    x0: Array,
-    limit: Array | float,
-    settings: Settings,
-    backend: BackendFactory,
-    robot: str,
-) -> PlantFactory:
-    s, nu = settings.plant, len(system.actuated)
-    forces = np.zeros((model.nv, nu))
-    forces[list(system.actuated), np.arange(nu)] = 1.0
-    common: dict[str, Any] = {"forces": forces, "pushes": _pushes(model, s), "limit": limit}
-    if s.kind == "mujoco":
-        if s.friction:
-            raise ValueError("replan.plant.friction is of the plant 'own'; leave it out for 'mujoco'")
-        if not isinstance(system, (FreeBody, SoftContact, SteppedContact)):
-            raise ValueError(
-                "the plant 'mujoco' knows free bodies and points that touch the ground; take replan.plant.kind = 'own'"
-            )
-        from trajopt.replanning.mujoco_ground import MujocoGround
-        from trajopt.replanning.mujoco_plant import MujocoPlant
-
-        path = Path(robot).expanduser() if is_path(robot) else robot_path(robot)
-        ground = None
-        if not isinstance(system, FreeBody):
-            feet = tuple(point.name for point in system.points)
-            ground = MujocoGround(feet=feet, friction=s.contact_friction, slope=s.slope)
-            effort = np.asarray(model.effort_limit)[list(system.actuated)]
-            common["limit"] = np.minimum(limit, np.where(effort > 0, effort, np.inf))  # of the motors
-        return partial(MujocoPlant, path, model, x0, s.step, mass_factor=s.mass_factor, ground=ground, **common)
-    wrong = model.replace(
-        mass=s.mass_factor * model.mass, inertia=s.mass_factor * model.inertia, friction=model.friction + s.friction
-    )
-    velocity = s.friction_velocity if s.friction else None
-    body = system.fully_driven(wrong, velocity)
-    scheme = body.scheme if isinstance(body, SteppedContact) else "rk4"
-    return partial(SampledPlant, SampledSystem(backend(body), scheme), x0, s.step, **common)
-
-
-def _system(ocp: OCP) -> Any:
-    """The continuous dynamics, None where there are none."""
-    sampling = ocp.phases[0].dynamics.sampling
-    return None if sampling is None else unwrapped(sampling.backend.map)
-
-
-def _limit(ocp: OCP) -> Array | float:
-    bounds = ocp.control_bounds
-    return np.inf if bounds is None else np.maximum(np.abs(bounds[0][0]), np.abs(bounds[1][0]))
-
-
-def _pushes(model: Model, s: PlantSettings) -> list[Push]:
-    pushes, at = [], [_dof(model, name) for name in s.push_joints]
-    for start, duration, *values in s.pushes:
-        force = np.zeros(model.nv)
-        force[at] = values
-        pushes.append(Push(start, duration, force))
-    return pushes
-
-
-def _dof(model: Model, name: str) -> int:
-    if name not in model.dof_names:
-        raise unknown_name("degree of freedom", name, model.dof_names)
-    return model.dof_names.index(name)
 
 
 def path_of(task: Task, xs: Array) -> Array | None:

@@ -15,7 +15,8 @@ from dynamics_backends.rigid_body.model.model import Model
 from experiments.config.config import load_config
 from experiments.plots.replanning_plots import plot_contour
 from experiments.replan.run import setup, simulate, statistics
-from problems.replanning.scenario import plants_of, sensor_of
+from problems.replanning.plants import plants_of
+from problems.replanning.scenario import sensor_of
 from trajopt.replanning.plants import BesidePath
 
 CONFIGS = Path(__file__).parents[2] / "problems" / "configs"

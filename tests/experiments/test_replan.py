@@ -15,7 +15,8 @@ from dynamics_backends.rigid_body.batched import frame_placement
 from experiments.cli.main import main
 from experiments.config.config import ConfigError, load_config, read_config
 from experiments.replan.run import configured_run, distances, setup, simulate, statistics
-from problems.replanning.scenario import MotionSettings, Settings, objects_of, planned, plants_of
+from problems.replanning.plants import plants_of
+from problems.replanning.scenario import MotionSettings, Settings, objects_of, planned
 from problems.robots import erd_names
 from problems.task import SettingsError
 from trajopt.replanning.run_log import EventKind, RunLog

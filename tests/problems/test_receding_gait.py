@@ -12,7 +12,8 @@ from dynamics_backends.systems.contact.soft_contact import SoftContact
 from experiments.config.config import load_config
 from experiments.replan.run import setup, simulate
 from problems.legged.receding_gait import Settings, build
-from problems.replanning.scenario import horizon_of, plants_of
+from problems.replanning.plants import plants_of
+from problems.replanning.scenario import horizon_of
 from problems.task import SettingsError
 
 CONFIG = Path(__file__).parents[2] / "problems" / "configs" / "hyq_trot_mpc.toml"

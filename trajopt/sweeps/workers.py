@@ -14,11 +14,8 @@ from collections.abc import Callable
 from concurrent.futures import BrokenExecutor, Future
 from typing import Any, Protocol
 
+from trajopt.solvers.batch.processes import ONE_THREAD
 from trajopt.sweeps.extra import require
-
-ONE_THREAD = dict.fromkeys(("TRAJOPT_THREADS", "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
-"""The environment of a worker."""
-
 
 AHEAD = 2
 """Jobs under way for each worker, so that none waits for the next one."""

@@ -16,8 +16,9 @@ from typing import Any
 from dynamics_backends.compiled.runtime.cache import cache_folder, existing, key_of, load
 from dynamics_backends.compiled.runtime.kept_files import known_value, prebuilt_folder, write_value
 from dynamics_backends.compiled.runtime.source_texts import remember
-from dynamics_backends.compiled.runtime.structure import Unknown, digest, toolkit_texts
+from dynamics_backends.compiled.runtime.structure import Unknown, digest
 from dynamics_backends.compiled.runtime.toolchain import Toolchain, find_toolchain
+from dynamics_backends.compiled.runtime.toolkit_version import toolkit_texts
 from dynamics_backends.compiled.runtime.turns import turn
 
 SUFFIX = ".known"

@@ -24,16 +24,12 @@ import sys
 import types
 from collections.abc import Callable, Iterator
 from functools import cached_property, lru_cache
-from importlib.util import find_spec
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from dynamics_backends.compiled.runtime.source_texts import counted_as
+from dynamics_backends.compiled.runtime.toolkit_version import TOOLKIT, environment
 
-TOOLKIT = ("dynamics_backends", "trajopt")
-"""Packages whose sources are part of every hash."""
 LIBRARIES: tuple[str, ...] = ("numpy", "casadi", "math", "cmath", "operator", "_operator", "functools", "itertools")
 LIBRARIES += (
     "collections",
@@ -102,40 +98,6 @@ def _content(thing: Any) -> bytes | None:
         return _Writer().written(thing)
     except Unknown:
         return None
-
-
-@lru_cache(maxsize=1)
-def environment() -> bytes:
-    """The toolkit's sources without comments and docstrings (:mod:`~dynamics_backends.compiled.runtime.source_texts`), the
-    interpreter, and the versions of the libraries that take part in tracing.
-    """
-    content = hashlib.sha256(sys.version.encode())
-    content.update(f"numpy {np.__version__}\n".encode() + _installed("casadi"))
-    for package in TOOLKIT:
-        files = _sources(package)
-        for file, counted in zip(files, counted_as(file.read_bytes() for file in files), strict=True):
-            content.update(f"{package} {file.name} {counted}\n".encode())
-    return content.digest()
-
-
-def toolkit_texts() -> list[bytes]:
-    """The toolkit's sources."""
-    return [file.read_bytes() for package in TOOLKIT for file in _sources(package)]
-
-
-def _installed(package: str) -> bytes:
-    """Sizes and times of the files of a package, which tell one installed version from another without loading it."""
-    spec = find_spec(package)
-    folder = Path(spec.origin).parent if spec is not None and spec.origin else None
-    files = [] if folder is None else sorted(file for file in folder.iterdir() if package in file.name)
-    return "".join(f"{file} {file.stat().st_size} {file.stat().st_mtime_ns}\n" for file in files).encode()
-
-
-def _sources(package: str) -> list[Path]:
-    spec = find_spec(package)
-    assert spec is not None and spec.submodule_search_locations
-    folder = Path(next(iter(spec.submodule_search_locations)))
-    return sorted(p for p in folder.rglob("*") if p.suffix in (".py", ".h", ".c") and "__pycache__" not in p.parts)
 
 
 def _within(module: str | None, packages: tuple[str, ...]) -> bool:

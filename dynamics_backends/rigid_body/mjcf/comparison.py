@@ -5,6 +5,7 @@ What the lists of :mod:`~dynamics_backends.rigid_body.mjcf.left_out` did not thi
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -30,12 +31,8 @@ class Terms(NamedTuple):
 
 def differences(model: Model, simulated: Any, names: Names) -> list[str]:
     """Sentences about the terms of the equations of motion that differ from MuJoCo's."""
-    rng = np.random.default_rng(0)
     told: dict[str, str] = {}
-    states = MujocoStates(model, simulated, names.joints)
-    for _ in range(STATES):
-        x = np.concatenate([model.random_configuration(rng), rng.standard_normal(model.nv)])
-        own, theirs = own_terms(model, x), simulated_terms(states, simulated, x)
+    for own, theirs in _compared(model, simulated, names):
         for what, a, b in zip(("mass matrix", "bias", "passive forces"), own, theirs, strict=True):
             scale = max(np.abs(b).max(), np.abs(a).max(), 1.0)
             apart = np.abs(a - b).reshape(model.nv, -1).max(axis=1)
@@ -47,14 +44,18 @@ def differences(model: Model, simulated: Any, names: Names) -> list[str]:
 
 def largest_difference(model: Model, simulated: Any, names: Names) -> float:
     """The largest difference of mass matrix and bias from MuJoCo's, relative to the largest entry of each."""
+    pairs = [
+        pair for own, theirs in _compared(model, simulated, names) for pair in zip(own[:2], theirs[:2], strict=True)
+    ]
+    return max(float(np.abs(a - b).max() / max(np.abs(b).max(), 1e-300)) for a, b in pairs)
+
+
+def _compared(model: Model, simulated: Any, names: Names) -> Iterator[tuple[Terms, Terms]]:
+    """The model's terms and MuJoCo's in a few states."""
     rng, states = np.random.default_rng(0), MujocoStates(model, simulated, names.joints)
-    worst = 0.0
     for _ in range(STATES):
         x = np.concatenate([model.random_configuration(rng), rng.standard_normal(model.nv)])
-        own, theirs = own_terms(model, x), simulated_terms(states, simulated, x)
-        pairs = ((own.mass, theirs.mass), (own.bias, theirs.bias))
-        worst = max(worst, *(float(np.abs(a - b).max() / max(np.abs(b).max(), 1e-300)) for a, b in pairs))
-    return worst
+        yield own_terms(model, x), simulated_terms(states, simulated, x)
 
 
 def _sentence(what: str, share: float, joints: list[str]) -> str:

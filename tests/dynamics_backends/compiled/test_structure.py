@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from dynamics_backends import scalar as sm
-from dynamics_backends.compiled.runtime import structure
+from dynamics_backends.compiled.runtime import toolkit_version
 from dynamics_backends.compiled.runtime.structure import Unknown, digest
 from dynamics_backends.manifold import Manifold
 from dynamics_backends.protocol import FunctionMap
@@ -189,11 +189,11 @@ def test_the_toolkits_sources_are_part_of_every_hash(monkeypatch, tmp_path):
     own.mkdir()
     (own / "__init__.py").write_text("")
     monkeypatch.syspath_prepend(tmp_path)
-    monkeypatch.setattr(structure, "TOOLKIT", ("toolkit_sources",))
+    monkeypatch.setattr(toolkit_version, "TOOLKIT", ("toolkit_sources",))
     found = []
     for text in ("a = 1\n", "a = 2\n"):
         (own / "kernel.h").write_text(text)
-        structure.environment.cache_clear()
-        found.append(structure.environment())
-    structure.environment.cache_clear()
+        toolkit_version.environment.cache_clear()
+        found.append(toolkit_version.environment())
+    toolkit_version.environment.cache_clear()
     assert found[0] != found[1]

@@ -31,7 +31,7 @@ from trajopt.solvers.options import SLQOptions
 from trajopt.solvers.shooting.compiled_iteration import CompiledIteration, code_of, source
 from trajopt.solvers.shooting.globalization import Regularization
 from trajopt.solvers.shooting.iteration_memory import FinalData, PhaseData, SweepsData
-from trajopt.solvers.shooting.shooting import NEARLY
+from trajopt.solvers.shooting.optimality import NEARLY
 from trajopt.stage.compiled_stages import CompiledEnd, CompiledStages
 from trajopt.stage.evaluation import Shooting, StageEvaluator
 from trajopt.stage.library import struct_type

@@ -76,7 +76,7 @@ def _status(batch: Batch, i: int, members: Members, o: SLQOptions) -> Status:
     if code == ENDS["interrupted"]:
         return verdicts.interrupted(iterations)
     if code == NOT_BEGUN:
-        return Status(StatusCode.INTERRUPTED, "Interrupted before this problem was begun; it has no trajectory.")
+        return verdicts.not_begun()
     return _closer(batch, i, members, o)
 
 

@@ -31,13 +31,14 @@ from trajopt.results.status import Status, StatusCode
 from trajopt.solvers.batch.batch import Batch
 from trajopt.solvers.batch.solution import BatchSolution
 from trajopt.solvers.registry import solve
+from trajopt.solvers.shooting import verdicts
 
 loky: Any = importlib.import_module("loky") if importlib.util.find_spec("loky") else None
 WORTH = 3.0
 """[s] of work from which on processes, which take about one to start, are worth it."""
-_ONE_THREAD = dict.fromkeys(("TRAJOPT_THREADS", "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
+ONE_THREAD = dict.fromkeys(("TRAJOPT_THREADS", "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
+"""The environment of a process that stands beside others."""
 DEATH = "The process that solved this problem died: for lack of memory, or by an error in compiled code."
-NOT_BEGUN = Status(StatusCode.INTERRUPTED, "Interrupted before this problem was begun; it has no trajectory.")
 
 
 class Work:
@@ -164,7 +165,7 @@ class _Pool:
         return self
 
     def _begin(self) -> None:
-        with _environment(_ONE_THREAD):
+        with _environment(ONE_THREAD):
             if loky is None:
                 context = multiprocessing.get_context("spawn")
                 self._stop = context.Event()
@@ -186,7 +187,7 @@ class _Pool:
             while left or suspects or running:
                 alone = bool(suspects)
                 source, most = (suspects, 1) if alone else (left, self._workers)
-                with _environment(_ONE_THREAD), suppress(BrokenExecutor):  # which those under way tell
+                with _environment(ONE_THREAD), suppress(BrokenExecutor):  # which those under way tell
                     while source and len(running) < most:
                         running[self._pool.submit(_solved, source[0])] = source[0]
                         source.popleft()
@@ -223,7 +224,7 @@ _work: dict[str, Any] = {}
 
 def _take_up(sent: bytes, stop: Any) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the process that asks decides
-    os.environ.update(_ONE_THREAD)
+    os.environ.update(ONE_THREAD)
     _work.update(work=pickle.loads(sent), stop=stop)
 
 
@@ -266,7 +267,7 @@ def _gathered(
     ocp, n = batch.ocp, len(batch)
     N, nx, nu, ndx = ocp.horizon, ocp.manifold.nx, ocp.nu, ocp.manifold.ndx
     xs, us, cost = np.full((n, N + 1, nx), np.nan), np.full((n, N, nu), np.nan), np.full(n, np.nan)
-    iterations, status = np.zeros(n, int), [NOT_BEGUN] * n
+    iterations, status = np.zeros(n, int), [verdicts.not_begun()] * n
     K, k = (np.zeros((n, N, nu, ndx)), np.zeros((n, N, nu))) if gains else (None, None)
     for i, s in found.items():
         if isinstance(s, Status):

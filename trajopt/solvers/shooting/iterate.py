@@ -119,6 +119,22 @@ def second_order(iterate: Iterate, step: Step, defects: Array, lq_solver: LQSolv
     return step._replace(linear=LQStep(step.linear.dx + extra.dx, step.linear.du + extra.du))
 
 
+def rolled_out(xs: Array, us: Array, nodes: Shooting, evaluator: Evaluator, lq_solver: LQSolver) -> tuple[Array, Array]:
+    """A guess with the parts between nodes rolled out, held by feedback where it falls and that costs less.
+
+    `shooting_start` of iteration.h is the twin.
+    """
+    N, nu = us.shape
+    ndx = evaluator.manifold.ndx
+    still = Direction(np.zeros((N + 1, ndx)), np.zeros((N, nu)), np.zeros((N, nu, ndx)), np.zeros((N, ndx)))
+    first = evaluator.rollout(xs, us, still, np.zeros(1), nodes)
+    follows = len(nodes.nodes) < N  # where every knot is a node, no state follows from another
+    if follows and not first.cost[0] <= FALLEN * max(1.0, abs(float(evaluator.expand(xs, us).cost))):
+        held = held_rollout(xs, us, nodes, evaluator, lq_solver)
+        first = held if held is not None and not first.cost[0] <= held.cost[0] else first
+    return first.xs[0], first.us[0]
+
+
 def held_rollout(xs: Array, us: Array, nodes: Shooting, evaluator: Evaluator, lq_solver: LQSolver) -> Candidates | None:
     """A guess rolled out under the policy of its LQ problem, or under its gains alone, whichever costs less; None where neither is
     finite."""

@@ -11,7 +11,6 @@ twin are the methods here from ``_attempt`` to ``_judge``.
 
 from __future__ import annotations
 
-import math
 import time
 from collections.abc import Sequence
 from dataclasses import replace
@@ -44,19 +43,16 @@ from trajopt.solvers.shooting.globalization import (
     Regularization,
     SearchResult,
 )
-from trajopt.solvers.shooting.iterate import FALLEN, Iterate, Residuals, Step, held_rollout, measured, step_of
-from trajopt.solvers.shooting.optimality import scaled_kkt
+from trajopt.solvers.shooting.iterate import Iterate, Residuals, Step, measured, rolled_out, step_of
+from trajopt.solvers.shooting.optimality import nearly_optimal, scaled_kkt
 from trajopt.solvers.shooting.step_search import Attempt, StepSearch, phi, promised
 from trajopt.stage.engine import is_compiled
-from trajopt.stage.evaluation import Direction, Evaluator, Shooting, StageEvaluator
+from trajopt.stage.evaluation import Evaluator, Shooting, StageEvaluator
 from trajopt.stage.start import starts_at_once
 from trajopt.validation.validation import refuse_constraints
 
 if TYPE_CHECKING:
     from trajopt.solvers.shooting.compiled_iteration import CompiledIteration
-
-NEARLY = 100.0
-"""The scaled measure is asked for where that of the last iterate was below so many times its tolerance."""
 
 
 class ShootingLoop:
@@ -150,16 +146,8 @@ class ShootingLoop:
             return start or self._non_finite(*self.at_once.iterate(self.at_once.slot)[:2])
         if self.ocp.control_bounds is not None:
             us = np.clip(us, *self.ocp.control_bounds)
-        N, ndx, nu = self.ocp.horizon, self.ocp.manifold.ndx, self.ocp.nu
-        still = Direction(np.zeros((N + 1, ndx)), np.zeros((N, nu)), np.zeros((N, nu, ndx)), np.zeros((N, ndx)))
         with self.journal.timed("rollout"):
-            nodes = Shooting(self.shooting.nodes, "linear")
-            first = self.evaluator.rollout(xs, us, still, np.zeros(1), nodes)
-            follows = len(nodes.nodes) < N  # where every knot is a node, no state follows from another
-            if follows and not first.cost[0] <= FALLEN * max(1.0, abs(float(self.evaluator.expand(xs, us).cost))):
-                held = held_rollout(xs, us, nodes, self.evaluator, self.lq_solver)
-                first = held if held is not None and not first.cost[0] <= held.cost[0] else first
-        xs, us = first.xs[0], first.us[0]
+            xs, us = rolled_out(xs, us, Shooting(self.shooting.nodes, "linear"), self.evaluator, self.lq_solver)
         return self._expanded(xs, us, self.preferred.evaluator) or self._non_finite(xs, us)
 
     def _non_finite(self, xs: Array, us: Array) -> Status:
@@ -177,24 +165,16 @@ class ShootingLoop:
         o = self.options
         if at.stop <= 1.0:
             return verdicts.converged(self.iteration, at.gradient, at.defect, o)
-        if self._nearly_optimal(at) and (kkt := self._kkt(self._whole(at))) <= o.kkt_tolerance:
+        if (
+            nearly_optimal(self.journal.records, at.defect, o)
+            and (kkt := self._kkt(self._whole(at))) <= o.kkt_tolerance
+        ):
             return verdicts.optimal(self.iteration, kkt, at.gradient, at.defect)
         if self.iteration >= o.max_iterations:
             return verdicts.max_iterations(at.gradient, at.defect, o)
         if o.time_limit is not None and time.perf_counter() - self.began > o.time_limit:
             return verdicts.time_limit(self.iteration, at.gradient, at.defect, o)
         return None
-
-    def _nearly_optimal(self, at: Residuals) -> bool:
-        """Whether the scaled measure is worth a look: the iterate before had a small one, and the step that was taken
-        from it promised little of the cost.
-
-        Where costates blow up over an unstable horizon, the terms that the measure is relative to do too.
-        """
-        o, last = self.options, self.journal.records[-1] if self.journal.records else None
-        if last is None or not last.kkt <= NEARLY * o.kkt_tolerance or at.defect > o.defect_tolerance:
-            return False
-        return last.step_length > 0.0 and abs(last.expected_decrease) <= math.sqrt(o.kkt_tolerance) * abs(last.cost)
 
     def _advance(self, at: Iterate) -> Status | None:
         """One iteration: a direction, a search along it, the next iterate."""

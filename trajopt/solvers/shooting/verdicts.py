@@ -70,6 +70,11 @@ def time_limit(iterations: int, gradient: float, defect: float, o: SLQOptions) -
     return Status(StatusCode.TIME_LIMIT, message, advice="Raise time_limit or start from a better guess.")
 
 
+def not_begun() -> Status:
+    """Ctrl-C before a problem of a batch had its turn."""
+    return Status(StatusCode.INTERRUPTED, "Interrupted before this problem was begun; it has no trajectory.")
+
+
 def interrupted(iterations: int) -> Status:
     """Ctrl-C; before the first step there is only the initial guess."""
     if iterations == 0:

@@ -1,0 +1,104 @@
+"""The commands `robots` and `show`: what there is, and what was found."""
+
+from __future__ import annotations
+
+import math
+import warnings
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from experiments.cli.cli_support import command, fail, results_folder, warn
+from experiments.cli.saving import animation
+
+if TYPE_CHECKING:
+    from problems.task import Task
+    from trajopt import Solution
+
+
+@click.command()
+@command
+def robots() -> None:
+    """List the robots that need no URDF file."""
+    from problems.robots import ERD_PACKAGE, ERD_PREFIX, erd_names, load_robot, robot_names
+
+    click.echo(f"{'name':<18}{'nq':>4}{'nv':>4}{'mass [kg]':>12}  base")
+    for name in robot_names():
+        model = load_robot(name)
+        base = "floating" if model.floating_base else "fixed"
+        click.echo(f"{name:<18}{model.nq:>4}{model.nv:>4}{model.total_mass:>12.2f}  {base}")
+    names = erd_names()
+    if not names:
+        click.echo(f"\nMore robots: pip install {ERD_PACKAGE}; they are then named {ERD_PREFIX}NAME")
+        return
+    click.echo(f"\nof {ERD_PACKAGE}:")
+    click.echo(click.wrap_text(" ".join(ERD_PREFIX + name for name in names), 100, "  ", "  "))
+
+
+@click.command()
+@click.argument("solution", metavar="SOLUTION_OR_ROBOT", type=click.Path(exists=True, dir_okay=False))
+@click.option("--plot", type=click.Path(file_okay=False), help="Draw it into this folder.")
+@click.option("--animate", is_flag=True, help="Write a web page that shows the motion there too.")
+@command
+def show(solution: str, plot: str | None, animate: bool) -> None:
+    """Tell about a saved SOLUTION, and draw it again; or about the ROBOT of a URDF or MJCF file."""
+    from problems.robots import FILES
+    from trajopt import Solution
+
+    if solution.endswith(FILES):
+        _describe_robot(solution)
+        return
+    loaded = Solution.load(solution)
+    _describe(loaded)
+    if plot is None:
+        if animate:
+            fail("--animate needs a folder to write to: give --plot FOLDER too")
+        return
+    from experiments.plots.plotting import plot_solution
+
+    folder, task = results_folder(Path(plot), option="--plot"), _task_of(loaded)
+    written = plot_solution(loaded, folder, task)
+    if animate and task is not None:
+        written.append(animation(loaded, folder, task))
+    click.echo(f"written to {plot}: " + ", ".join(path.name for path in written))
+
+
+def _describe_robot(path: str) -> None:
+    """Its bodies and joints, what its file says beside them, and what is doubtful."""
+    from problems.robots import load_robot
+
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        model = load_robot(path)
+    click.echo(model.describe())
+    warn(str(w.message) for w in caught)
+
+
+def _task_of(solution: Solution) -> Task | None:
+    from experiments.config.build import task_of_solution
+
+    task, doubts = task_of_solution(solution)
+    warn(f"{doubt}: the pictures show no limits" if task is None else doubt for doubt in doubts)
+    return task
+
+
+def _describe(solution: Solution) -> None:
+    meta = solution.meta
+    model = meta.get("model") or {}
+    rows = {
+        "problem": meta.get("problem"),
+        "robot": model.get("name"),
+        "solver": meta.get("solver"),
+        "backend": ", ".join(meta.get("backends", [])),
+        "integrator": ", ".join(meta.get("schemes", [])),
+        "status": str(solution.status),
+        "cost": f"{solution.cost:.10g}" if math.isfinite(solution.cost) else None,
+        "iterations": solution.iterations,
+        "solve time": f"{meta['solve_time']:.3f} s" if "solve_time" in meta else None,
+        "horizon": f"{len(solution.us)} knots, {solution.times[-1]:.6g} s",
+        "sizes": f"nx = {solution.xs.shape[1]}, ndx = {solution.K.shape[2]}, nu = {solution.us.shape[1]}",
+    }
+    for key, value in rows.items():
+        if value:
+            click.echo(f"{key:<12}{value}")
