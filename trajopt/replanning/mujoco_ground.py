@@ -14,6 +14,7 @@ import numpy as np
 
 from dynamics_backends.rigid_body.mjcf.source import Names
 from dynamics_backends.rigid_body.model.model import Model
+from trajopt.replanning.mujoco_urdf import link_of
 
 ROBOT, GROUND = 1, 2
 """Bits of what touches what: feet and ground, no others."""
@@ -95,9 +96,8 @@ def _place(model: Model, foot: str) -> tuple[str, np.ndarray]:
         raise ValueError(
             f"the foot {foot!r} is fixed to the world and touches no ground; name a frame of a moving body"
         )
-    name = model.body_names[frame.body]
-    link = next(f for f in model.frames if f.body == frame.body and f.name == name and f.kind == "link")
-    return name, link.R.T @ (frame.p - link.p)
+    link = link_of(model, frame.body)
+    return link.name, link.R.T @ (frame.p - link.p)
 
 
 def _body(spec: Any, name: str, foot: str) -> Any:

@@ -41,6 +41,8 @@ class Plan:
     K: Array
     multipliers: Mapping[str, Array] = field(default_factory=dict)
     problem: OCP | None = None
+    _between: dict[Any, Array] = field(default_factory=dict, init=False, repr=False)
+    """The geodesics between knots (ndx, N) by manifold, and the last state on them with its time."""
 
     @classmethod
     def of(cls, solution: Solution, start: float, problem: OCP | None = None) -> Plan:
@@ -59,20 +61,27 @@ class Plan:
 
     def knot(self, t: float) -> int:
         """The knot whose control is held at t."""
-        return int(self.knots(np.array([t]))[0])
+        at = int(self.times.searchsorted(t - self.start + _SAME_TIME, side="right")) - 1
+        return min(max(at, 0), len(self.us) - 1)
 
     def reference(self, t: float, manifold: Any) -> Array:
         """x_ref (nx,) on the geodesic between the knots around t."""
+        known = self._between.get((t, manifold))
+        if known is not None:
+            return known
+        if manifold not in self._between:
+            self._between[manifold] = manifold.difference(self.xs[:-1].T, self.xs[1:].T)
         k = self.knot(t)
         share = (t - self.start - self.times[k]) / (self.times[k + 1] - self.times[k])
         share = min(max(float(share), 0.0), 1.0)
-        step = share * manifold.difference(self.xs[k][:, None], self.xs[k + 1][:, None])
-        return np.asarray(manifold.integrate(self.xs[k][:, None], step))[:, 0]
+        found = np.asarray(manifold.integrate(self.xs[k], share * self._between[manifold][:, k]))
+        self._between[t, manifold] = found
+        return found
 
     def control(self, t: float, x: Array, manifold: Any) -> Array:
         """u (nu,) in the state x (nx,)."""
         k = self.knot(t)
-        deviation = manifold.difference(self.reference(t, manifold)[:, None], x[:, None])[:, 0]
+        deviation = np.asarray(manifold.difference(self.reference(t, manifold), x))
         return self.us[k] + self.K[k] @ deviation
 
 
