@@ -24,6 +24,7 @@ from dynamics_backends.rigid_body.model.model import STANDARD_GRAVITY, Model
 from problems.robots import is_path, load_robot
 from trajopt import OCP, Guess, SampledSystem, Solution, constant_guess
 from trajopt.problem.residuals import LinkPoint
+from trajopt.replanning.plan import Horizon
 from trajopt.validation.broken_limits import BrokenLimit
 
 BackendFactory = Callable[[Map], DynamicsBackend]
@@ -78,7 +79,8 @@ class Task:
     initial: the guess, or a function that finds it where that takes a while, such as a simulation.
     frame: whose path is of interest. goal: its goal (3,) in the world [m]. feet: frames that touch the ground.
     points: of the links, whose distance from obstacles is of interest. contour: the path that the frame follows.
-    moved: takes a problem's references to those from a time [s] on; default: they stay.
+    moved: takes a problem's references to those from a time [s] on; default: they stay. following: of a problem, a new horizon of a
+    run that follows what is measured; or None.
     warnings: doubts about the settings. notes: what validation tells beside them.
     contact_limits: what contacts do in states (N + 1, nx) under controls (N, nu) that none can.
     outcome: sentences about a final state (nx,), for example how far from its goal it is.
@@ -97,6 +99,7 @@ class Task:
     points: tuple[LinkPoint, ...] = ()
     contour: Contour | None = None
     moved: Callable[[OCP, float], OCP] = at_any_time
+    following: Callable[[OCP], Horizon] | None = None
     warnings: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
     contact_limits: Callable[[Array, Array], list[BrokenLimit]] = no_contacts

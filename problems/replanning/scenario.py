@@ -241,7 +241,7 @@ def horizon_of(task: Task, settings: Settings) -> Horizon:
         return Regridded(ocp, settings.least)
     if settings.horizon == "shrinking":
         return Shrinking(ocp, least_time=settings.least)
-    return Receding(ocp, task.moved)
+    return Receding(ocp, task.moved) if task.following is None else task.following(ocp)
 
 
 def objects_of(settings: Settings) -> list[MovingObject]:

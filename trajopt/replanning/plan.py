@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 
@@ -126,6 +126,19 @@ class Horizon(Protocol):
 
     def __call__(self, t: float) -> OCP | None:
         """The problem whose first knot is at t [s]; None where none is left to solve."""
+        ...
+
+
+@runtime_checkable
+class Following(Protocol):
+    """A horizon whose problems depend on what is measured: it is told at each tick."""
+
+    def __call__(self, t: float) -> OCP | None:
+        """See :class:`Horizon`."""
+        ...
+
+    def observe(self, t: float, x: Array) -> None:
+        """Take in the estimated state x (nx,) at t [s]."""
         ...
 
 
