@@ -1,13 +1,15 @@
 """Legged robots that walk on MuJoCo's ground without a schedule, told their speed alone, while the world differs from the model.
 
-    python -m experiments.benchmark_walking [--robot hyq] [--seconds 60] [--scenes level,light,...] [--seed 0] [--period 0.005]
+    python -m experiments.benchmark_walking [--robot hyq] [--seconds 60 | --minutes 10] [--scenes level,light,...] [--seed 0]
+                                                       [--period 0.005]
 
 Plans are those of problems/configs/hyq_free_walk.toml, of half a second, by real-time iterations over contacts of long steps;
 another robot takes the same numbers by dynamic similarity.  The plant is MuJoCo with contacts of its own, its friction and its
 masses off by what the scene says; states are measured with noise, plans hold one lead after their measurement, and every
 PUSH_EVERY seconds the base is pushed from a random side by SHOVE m/s times its mass, over PUSH_TIME.
 
-A robot has fallen where its base is lower than half of its standing height over the ground, or tilted beyond 60 degrees; the run
+The ground of "steps" is one of slabs STEP high and as long as a stride or more, at random places along the way, of which no plan
+knows.  A robot has fallen where its base is lower than half of its standing height over the ground, or tilted beyond 60 degrees; the run
 ends there.  The speed is that of the base, averaged over SMOOTH seconds, after the first START; its error is relative to that
 asked for.  In simulated time every response is charged one period, so that runs do not depend on the machine; measured times stand
 beside them.
@@ -44,19 +46,23 @@ PUSH_EVERY, PUSH_TIME, SHOVE = 3.0, 0.1, 0.1
 """[s, s, m/s]"""
 NOISE = (0.002, 0.02)
 """Standard deviations of measured positions [m, rad] and velocities [m/s, rad/s]."""
+STEP, SLAB, WIDE = 0.05, (0.4, 1.2), 3.0
+"""[m]: height of slabs, range of their lengths and of the ground between them, half of their width."""
 START, SMOOTH = 2.0, 1.0
 LOW, UPRIGHT = 0.5, 0.5
 """Share of the standing height, and cosine of the tilt, below which a robot has fallen."""
 
 
 class Scene(NamedTuple):
-    """How the world differs from the model. friction, mass: factors. noise: whether the state is measured with it."""
+    """How the world differs from the model. friction, mass: factors. noise: whether the state is measured with it. slope: [rad].
+    steps: whether slabs lie in the way."""
 
     friction: float = 1.0
     mass: float = 1.0
     noise: bool = False
     pushes: bool = False
     slope: float = 0.0
+    steps: bool = False
 
 
 SCENES = {
@@ -68,6 +74,8 @@ SCENES = {
     "noise": Scene(noise=True),
     "pushes": Scene(pushes=True),
     "uphill": Scene(slope=np.radians(5.0)),
+    "downhill": Scene(slope=np.radians(-5.0)),
+    "steps": Scene(steps=True),
     "all": Scene(friction=0.7, mass=1.1, noise=True, pushes=True),
 }
 
@@ -91,9 +99,21 @@ def configured(robot: str, scene: Scene, seconds: float, seed: int, period: floa
     run = config.replan
     plant = replace(run.plant, mass_factor=scene.mass, slope=scene.slope)
     plant = replace(plant, contact_friction=scene.friction * plant.contact_friction)
+    if scene.steps:
+        plant = replace(plant, boxes=slabs(seconds, seed))
     position, velocity = NOISE if scene.noise else (0.0, 0.0)
     sensor = replace(run.sensor, position_noise=position, velocity_noise=velocity)
     return replace(config, replan=replace(run, plant=plant, sensor=sensor))
+
+
+def slabs(seconds: float, seed: int) -> tuple[tuple[float, float, float, float, float], ...]:
+    """Boxes for as far as any robot walks in a time, where no foot stands at the start."""
+    rng, rows, x = np.random.default_rng(seed), [], SLAB[1]
+    while x < 2.0 + seconds:
+        length, ground = rng.uniform(*SLAB, 2).tolist()
+        rows.append((x + 0.5 * length, 0.0, 0.5 * length, WIDE, STEP))
+        x += length + ground
+    return tuple(rows)
 
 
 def shoved(config: Config, model: Any, seconds: float, seed: int) -> Config:
@@ -202,6 +222,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--robot", default="hyq", help="a name, erd:NAME or a path")
     parser.add_argument("--seconds", type=float, default=60.0, help="of each scene")
+    parser.add_argument("--minutes", type=float, help="of each scene, instead of --seconds")
     parser.add_argument("--scenes", default=",".join(SCENES), help="by name, with commas")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--period", type=float, help="seconds between plans, at least the tick of 5 ms; default 0.01")
@@ -210,10 +231,11 @@ def main() -> None:
     names = given.scenes.split(",")
     if unknown := set(names) - set(SCENES):
         parser.error(f"unknown scenes: {', '.join(sorted(unknown))}; choose from {', '.join(SCENES)}")
+    seconds = given.seconds if given.minutes is None else 60.0 * given.minutes
     found, first = [], None
     for name in names:
-        first, log = walk(given.robot, SCENES[name], given.seconds, given.seed, first, given.period)
-        found.append(row(name, outcome(first, log, SCENES[name], given.seconds)))
+        first, log = walk(given.robot, SCENES[name], seconds, given.seed, first, given.period)
+        found.append(row(name, outcome(first, log, SCENES[name], seconds)))
         print("  ".join(found[-1]), flush=True)
     print(markdown(HEAD, found))
     given.out.mkdir(parents=True, exist_ok=True)
