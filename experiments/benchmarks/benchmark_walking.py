@@ -1,7 +1,7 @@
 """Legged robots that walk on MuJoCo's ground without a schedule, told their speed alone, while the world differs from the model.
 
     python -m experiments.benchmark_walking [--robot hyq] [--seconds 60 | --minutes 10] [--scenes level,light,...] [--seed 0]
-                                                       [--period 0.005]
+                                                       [--period 0.005] [--set KEY=VALUE ...]
 
 Plans are those of problems/configs/hyq_free_walk.toml, of half a second, by real-time iterations over contacts of long steps;
 another robot takes the same numbers by dynamic similarity.  The plant is MuJoCo with contacts of its own, its friction and its
@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import argparse
 import csv
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -92,10 +92,10 @@ class Outcome(NamedTuple):
     failed: int
 
 
-def configured(robot: str, scene: Scene, seconds: float, seed: int, period: float | None = None) -> Config:
-    """The config of a run; period [s]: of the plans, which hold as long after their measurement."""
+def configured(robot: str, scene: Scene, seconds: float, seed: int, overrides: Sequence[str] = ()) -> Config:
+    """The config of a run; overrides: of its keys."""
     own = [f"problem.robot={robot!r}", f"replan.duration={seconds}", f"replan.seed={seed}"]
-    config = load_config(CONFIG, own if period is None else [*own, f"replan.period={period}", f"replan.lead={period}"])
+    config = load_config(CONFIG, [*own, *overrides])
     run = config.replan
     plant = replace(run.plant, mass_factor=scene.mass, slope=scene.slope)
     plant = replace(plant, contact_friction=scene.friction * plant.contact_friction)
@@ -129,10 +129,10 @@ def shoved(config: Config, model: Any, seconds: float, seed: int) -> Config:
 
 
 def walk(
-    robot: str, scene: Scene, seconds: float, seed: int, first: Setup | None = None, period: float | None = None
+    robot: str, scene: Scene, seconds: float, seed: int, first: Setup | None = None, overrides: Sequence[str] = ()
 ) -> tuple[Setup, RunLog]:
     """A run, and what it started from; first: of the same robot, whose task and first plan serve again."""
-    config = configured(robot, scene, seconds, seed, period)
+    config = configured(robot, scene, seconds, seed, overrides)
     start = setup(config) if first is None else first._replace(config=config)
     model = start.task.ocp.model
     if scene.pushes:
@@ -226,15 +226,18 @@ def main() -> None:
     parser.add_argument("--scenes", default=",".join(SCENES), help="by name, with commas")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--period", type=float, help="seconds between plans, at least the tick of 5 ms; default 0.01")
+    parser.add_argument("--set", dest="overrides", action="append", default=[], metavar="KEY=VALUE", help="of the config")
     parser.add_argument("--out", type=Path, default=Path("out") / "benchmark_walking", help="folder of the results")
     given = parser.parse_args()
     names = given.scenes.split(",")
     if unknown := set(names) - set(SCENES):
         parser.error(f"unknown scenes: {', '.join(sorted(unknown))}; choose from {', '.join(SCENES)}")
     seconds = given.seconds if given.minutes is None else 60.0 * given.minutes
+    period = [] if given.period is None else [f"replan.{key}={given.period}" for key in ("period", "lead")]
+    overrides = [*period, *given.overrides]
     found, first = [], None
     for name in names:
-        first, log = walk(given.robot, SCENES[name], seconds, given.seed, first, given.period)
+        first, log = walk(given.robot, SCENES[name], seconds, given.seed, first, overrides)
         found.append(row(name, outcome(first, log, SCENES[name], seconds)))
         print("  ".join(found[-1]), flush=True)
     print(markdown(HEAD, found))
