@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import argparse
 import csv
+import sys
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -49,6 +50,8 @@ NOISE = (0.002, 0.02)
 STEP, SLAB, WIDE = 0.05, (0.4, 1.2), 3.0
 """[m]: height of slabs, range of their lengths and of the ground between them, half of their width."""
 START, SMOOTH = 2.0, 1.0
+TELL = 10.0
+"""[s] between two words about a run."""
 LOW, UPRIGHT = 0.5, 0.5
 """Share of the standing height, and cosine of the tilt, below which a robot has fallen."""
 
@@ -164,8 +167,15 @@ def fallen(standing: float, slope: float) -> Callable[[Array], bool]:
 
 
 def _until_fallen(plant: Plant, test: Callable[[Array], bool]) -> Callable[[float], None]:
+    told = 0.0
+
     def on_tick(t: float) -> None:
-        if test(plant.state()):
+        nonlocal told
+        x = plant.state()
+        if t >= told + TELL:
+            told = t
+            print(f"  after {t:.0f} s the base is at {x[0]:.2f}, {x[1]:.2f}, {x[2]:.2f} m", file=sys.stderr, flush=True)
+        if test(x):
             raise KeyboardInterrupt
 
     return on_tick

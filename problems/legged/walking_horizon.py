@@ -5,7 +5,8 @@
     speed        v + RATE int (v - v_x) dt, with the measured v_x: what a plan trades for other costs, and what slopes and loads cost,
                  is made up for
 
-The integral is held within REACH.  Rates are in units of sqrt(g / L), speeds of sqrt(g L), for legs of length L.
+The integral is held within REACH; both are looked at again after EVERY.  Rates are in units of sqrt(g / L), speeds of sqrt(g L), times
+of sqrt(L / g), for legs of length L.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from problems.legged.ground_estimate import GroundEstimate
 from problems.legged.stance import Stance
 from trajopt import OCP
 
-RATE, REACH = 0.15, 0.1
+RATE, REACH, EVERY = 0.15, 0.1, 0.07
 FLAT: Mapping[str, Array] = {"ground_height": np.zeros(1), "ground_slope": np.zeros(2)}
 """Parameters of the dynamics on level ground at 0."""
 
@@ -35,7 +36,9 @@ class WalkingHorizon:
         g, length = float(np.linalg.norm(stance.model.gravity)), stance.leg_length
         self._rate, self._reach = RATE * float(np.sqrt(g / length)), REACH * float(np.sqrt(g * length))
         self.lacking = 0.0
+        self._every = EVERY * float(np.sqrt(length / g))
         self._seen = self._known = 0.0, ocp.x0
+        self._now = self._referred()
 
     def observe(self, t: float, x: Array) -> None:
         """See :class:`~trajopt.replanning.plan.Following`."""
@@ -43,9 +46,10 @@ class WalkingHorizon:
 
     def __call__(self, t: float) -> OCP:
         """See :class:`~trajopt.replanning.plan.Horizon`."""
-        if self._seen[0] > self._known[0]:
+        if self._seen[0] >= self._known[0] + self._every:
             self._take_in(*self._seen)
-        return self._referred()
+            self._now = self._referred()
+        return self._now
 
     def _take_in(self, t: float, x: Array) -> None:
         elapsed, self._known = t - self._known[0], (t, x)
