@@ -39,7 +39,7 @@ class Simulator:
     """
 
     def __init__(self, dynamics: DiscreteMap, parameters: Parameters | None = None) -> None:
-        self.dynamics, self._parameters, self._ready = dynamics, parameters or {}, _shared(dynamics)
+        self.dynamics, self._parameters, self._ready = dynamics, parameters or {}, _shared(dynamics)  # type: ignore[arg-type]
 
     def advance(self, x: Array, us: Array, h: float, parameters: Parameters | None = None) -> Array:
         """The state (nx,) after one step of length h [s] under each of the controls us (n, nu).
