@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Sequence
+from copy import copy
 from pathlib import Path
 from typing import Any
 
@@ -41,7 +42,7 @@ def load_mujoco(
     except ModuleNotFoundError as error:
         raise ModuleNotFoundError(MISSING, name="mujoco") from error
     if is_mjcf(source):
-        simulated = compiled(source).simulated if ground is None else _grounded(_mjcf_spec(source), model, ground)
+        simulated = copy(compiled(source).simulated) if ground is None else _grounded(_mjcf_spec(source), model, ground)
         states = MujocoStates(model, simulated, Names(simulated).joints)
     else:
         path = source_path(source)
