@@ -82,7 +82,7 @@ def compiled(source: str | os.PathLike) -> Compiled:
     Raises ModuleNotFoundError without the package mujoco, MJCFError with the file and MuJoCo's words, which name element and line.
     """
     try:
-        import mujoco
+        import mujoco  # noqa: F401 (whether it is there)
     except ModuleNotFoundError as error:
         raise ModuleNotFoundError(MISSING, name="mujoco") from error
     text = _is_text(source)

@@ -1,4 +1,4 @@
-"""What a walk knows of the ground and of its speed: planes through feet that stand, and an integral of the speed that is lacking."""
+"""What a walk knows of the ground and of its speed: planes through feet that stand, an integral of the speed that is lacking."""
 
 from __future__ import annotations
 
