@@ -27,7 +27,7 @@ from typing import Any
 
 import numpy as np
 
-from dynamics_backends.compiled.interface.libraries import address, bound, load, loaded_soon
+from dynamics_backends.compiled.interface.libraries import address, bound, load
 from dynamics_backends.protocol import Array
 
 
@@ -57,8 +57,8 @@ def source(ndx: int, nu: int) -> str:
 
 
 @lru_cache(maxsize=16)
-def _library(ndx: int, nu: int, *, soon: bool) -> ctypes.CDLL:
-    return (loaded_soon if soon else load)(source(ndx, nu))
+def _library(ndx: int, nu: int) -> ctypes.CDLL:
+    return load(source(ndx, nu))
 
 
 class EqualityLQ:
@@ -67,12 +67,15 @@ class EqualityLQ:
     What the caller fills: A (N, n, n), B (N, n, m), Q (N + 1, n, n), S (N, m, n), R (N, m, m), row (N + 2) offsets of the equations
     by knot, C (rows, n), D (rows, m); d (N, n), q (N + 1, n), r (N, m), e (rows). A and B may be read from elsewhere
     (:meth:`read_dynamics`). What :meth:`solve` leaves: dx (N + 1, n), du (N, m), multipliers lam (N, n) of the dynamics and
-    y (rows). soon: by the library of a compiler in a hurry, where there is none yet. Raises CompilerError without a compiler.
+    y (rows). library: one that holds the recursion for these sizes, else its own. ``parts``: addresses of elq_matrices,
+    elq_vectors, elq_factors and elq_step. Raises CompilerError without a compiler.
     """
 
-    def __init__(self, ndx: int, nu: int, horizon: int, rows: int, own: int, *, soon: bool = False) -> None:
+    def __init__(
+        self, ndx: int, nu: int, horizon: int, rows: int, own: int, *, library: ctypes.CDLL | None = None
+    ) -> None:
         n, m, N = ndx, nu, horizon
-        library = _library(n, m, soon=soon)
+        library = library or _library(n, m)
         self._factor = bound(library, "elq_factor", "pp", ctypes.c_long)
         self._solve = bound(library, "elq_solve", "pppp", ctypes.c_double)
         self.n, self.m, self.N = n, m, N
@@ -93,7 +96,7 @@ class EqualityLQ:
         self._vectors = _Vectors(*map(address, (self.d, self.q, self.r, self.e)))
         self._factors = _Factors(address(self.knots), address(self._turned), None, most)
         self._step = _Step(*map(address, (self.dx, self.du, self.lam, self.y, self._room)))
-        self._refs = [ctypes.addressof(s) for s in (self._matrices, self._vectors, self._factors, self._step)]
+        self.parts = [ctypes.addressof(s) for s in (self._matrices, self._vectors, self._factors, self._step)]
 
     @property
     def gains(self) -> Array:
@@ -111,16 +114,21 @@ class EqualityLQ:
         soft: of the dynamics; with it there must be no equations. Returns the knot where the reduced Hessian is not positive
         definite, or None.
         """
-        if soft > 0.0 and self._soft is None:
+        if soft > 0.0:
+            self.soften()
+        self._matrices.shift, self._matrices.soft = shift, soft
+        failed = self._factor(self.parts[0], self.parts[2])
+        return None if failed < 0 else int(failed)
+
+    def soften(self) -> None:
+        """Memory for dynamics that give way."""
+        if self._soft is None:
             self._soft = np.zeros((self.N, self.n, self.n))
             self._factors.F = address(self._soft)
-        self._matrices.shift, self._matrices.soft = shift, soft
-        failed = self._factor(self._refs[0], self._refs[2])
-        return None if failed < 0 else int(failed)
 
     def solve(self) -> float:
         """Solve for the vectors with the last factors, from the state dx[0]; the largest contradiction of dependent equations."""
-        return float(self._solve(*self._refs))
+        return float(self._solve(*self.parts))
 
 
 @lru_cache(maxsize=16)

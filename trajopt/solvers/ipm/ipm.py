@@ -241,13 +241,11 @@ class _Run:
     def _take(self, accepted: Accepted) -> None:
         """Move to an accepted point, whose values and first derivatives are known."""
         z, alpha, step = self.z, accepted.alpha, accepted.step
-        for own, new in ((z.lam, step.z.lam), (z.y, step.z.y), (z.f, step.z.f)):
-            own += alpha * (new - own)
         self.point, self.other = self.other, self.point
+        lengths = alpha, step.alpha_z, self.barrier.mu, KAPPA_SIGMA
+        self.kernels.take(self.program.ref, address(self.point.v), step.z.ref, *lengths, z.ref)
         if not self.program.flat:
             self._carry(alpha * step.v)
-        moved = (self.program.ref, address(self.point.v), step.z.ref, step.alpha_z, self.barrier.mu, KAPPA_SIGMA, z.ref)
-        self.kernels.move_duals(*moved)
         self.objective, self.at = accepted.objective, accepted.at
 
     def _carry(self, step: Array) -> None:
