@@ -22,10 +22,12 @@ from trajopt.problem.ocp import OCP
 from trajopt.solvers.direct.program_parts import with_rows
 from trajopt.solvers.ipm.library import ABSENT, EQUALITY, INEQUALITY, LONG, Multipliers, PointData, StructureData
 from trajopt.stage.compiled.soon_stages import SoonStages
+from trajopt.stage.compiled.standing import standing
 from trajopt.stage.engine import Wanted, stages_of
 from trajopt.stage.numpy_stages import NumpyStages
 from trajopt.stage.stages import StageDerivatives, Stages, StageValues
 
+_DOUBLE = 8
 EXACT, GAUSS_NEWTON, MIXED = "exact", "gauss_newton", "mixed"
 """Kinds of Hessians: of the Lagrangian, of the cost, and that of the cost with the curvature of the time steps."""
 
@@ -50,6 +52,9 @@ class Point:
         self.data = PointData(*map(address, arrays))
         self.ref = ctypes.addressof(self.data)
         self.views = [self._view(part) for part in program.parts]
+        exact = (order == EXACT for order in program.orders)
+        parts = zip(program.stages, program.parts, self.views, exact, strict=True)
+        self.standing = [standing(s, *program.given(self, k), view) if e else None for s, (k, _, _), view, e in parts]
 
     def _view(self, part: tuple[slice, slice, int]) -> StageDerivatives:
         """The memory of a phase, or of the final knot, as its stages fill it."""
@@ -217,15 +222,22 @@ class StageProgram:
 
     def values(self, p: Point) -> float:
         """Fill d, g and cost; returns the objective."""
-        for stages, (k, _, _), view in zip(self.stages, self.parts, p.views, strict=True):
-            found = stages.values(*self._given(p, k))
+        for stages, (k, _, _), view, calls in zip(self.stages, self.parts, p.views, p.standing, strict=True):
+            if calls is not None:
+                calls.values()
+                continue
+            found = stages.values(*self.given(p, k))
             view.values.d[:], view.values.cost[:], view.values.g[:] = found.d, found.cost, found.g
         return float(p.cost.sum())
 
     def first(self, p: Point) -> float:
         """Fill values and first derivatives; returns the objective."""
-        for stages, (k, _, _), view, order in zip(self.stages, self.parts, p.views, self.orders, strict=True):
-            stages.first(*self._given(p, k), quadratic=order != EXACT, out=view)
+        own = zip(self.stages, self.parts, p.views, self.orders, p.standing, strict=True)
+        for stages, (k, _, _), view, order, calls in own:
+            if calls is not None:
+                calls.first()
+            else:
+                stages.first(*self.given(p, k), quadratic=order != EXACT, out=view)
         if self._any_read:
             self._silence(p)
         p.fresh = True
@@ -236,20 +248,25 @@ class StageProgram:
         if not p.fresh:  # they hold this Hessian for other multipliers
             self.first(p)
         p.fresh = False
-        for stages, (k, rows, count), view, order in zip(self.stages, self.parts, p.views, self.orders, strict=True):
-            given = self._given(p, k)
-            own = Hessians(view.Q, view.S, view.R)
+        own = zip(self.stages, self.parts, p.views, self.orders, p.standing, strict=True)
+        for stages, (k, rows, count), view, order, calls in own:
+            if calls is not None:
+                lam = z.data.lam + _DOUBLE * self.n * k.start if k.start < self.N else None
+                calls.second(scale, lam, z.data.y + _DOUBLE * rows.start if count else None)
+                continue
+            given = self.given(p, k)
+            blocks = Hessians(view.Q, view.S, view.R)
             if order == EXACT:
                 y = z.y[rows].reshape(k.stop - k.start, count) if count else None
-                lam, out = (None, None) if k.start == self.N else (z.lam[k], own)
-                for block, found in zip(own, stages.second(*given, scale, lam, y, out=out), strict=True):
+                lam, out = (None, None) if k.start == self.N else (z.lam[k], blocks)
+                for block, found in zip(blocks, stages.second(*given, scale, lam, y, out=out), strict=True):
                     if found is not block:
                         block[:] = found
                 continue
-            for block in own:
+            for block in blocks:
                 block *= scale
             if order == MIXED:
-                for block, found in zip(own, stages.second(*given, 0.0, z.lam[k]), strict=True):
+                for block, found in zip(blocks, stages.second(*given, 0.0, z.lam[k]), strict=True):
                     block += found
 
     def final_equalities(self, p: Point) -> Array:
@@ -261,7 +278,8 @@ class StageProgram:
         total[fixed, fixed] += 1.0
         return np.asarray(total)
 
-    def _given(self, p: Point, k: slice) -> tuple[Array, Array, Array]:
+    def given(self, p: Point, k: slice) -> tuple[Array, Array, Array]:
+        """States, controls and next nodes of the knots k."""
         if k.start == self.N:
             return p.xs[k], p.us[:1, :0], p.xs[:0]
         return p.xs[k], p.us[k], p.xs[k.start + 1 : k.stop + 1]
