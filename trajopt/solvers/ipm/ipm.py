@@ -151,8 +151,6 @@ class _Run:
         bounded = np.isfinite(program.lower), np.isfinite(program.upper)
         if self.given:
             program.from_names(self.given, self.scale, z)
-        elif self.options.barrier >= NEAR:
-            z.zl[:], z.zu[:] = bounded
         mu = self.barrier.mu
         for own, distance, is_bounded in (
             (z.zl, p.v - program.lower, bounded[0]),
@@ -160,6 +158,8 @@ class _Run:
         ):
             if self.given or self.options.barrier < NEAR:
                 np.copyto(own, np.maximum(own, mu / distance), where=is_bounded)
+            else:  # on wide bounds no more than mu asks for: their products would set the barrier's first mean
+                np.copyto(own, np.minimum(1.0, mu / distance), where=is_bounded)
             own[~is_bounded] = 0.0
         if not self.given:
             self._estimate()
@@ -200,6 +200,8 @@ class _Run:
         self.iteration += 1
         if accepted is None:
             return self._restored(now)
+        system = self.system
+        system.curvature.watch(now.error, accepted.alpha, system.reflected > 0 or system.shift > 0.0)
         self._record(now, accepted.alpha, float(np.abs(accepted.step.v).max(initial=0.0)))
         self._take(accepted)
         return None

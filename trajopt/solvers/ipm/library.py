@@ -68,7 +68,7 @@ class Kernels:
     def __init__(self, ndx: int, nu: int) -> None:
         library = self.library = _library(ndx, nu, soon=starts_at_once())
         self.build = bound(library, "ipm_build", "ppp")
-        self.factor = bound(library, "ipm_factor", "p", ctypes.c_int)
+        self.factor = bound(library, "ipm_factor", "pi", ctypes.c_int)
         self.factor_damped = bound(library, "ipm_factor_damped", "pdd", ctypes.c_long)
         self.solve = bound(library, "ipm_solve", "pppp dp")
         self.vectors = bound(library, "ipm_vectors", "pp ppp")

@@ -11,12 +11,15 @@ J_g'(Sigma_s (g - s) + phi_s).
 
 Where the reduced Quu of a knot is not positive definite, the negative eigenvalues of the blocks of H from there to the end change
 their sign: their directions keep the size of their curvature, and the knots before stay as they are.  (A shift of all of H,
-algorithm IC there, shortens the steps of all knots for the sake of one; it is the last resort.)
+algorithm IC there, shortens the steps of all knots for the sake of one.)  But a direction that the equations leave, of little
+curvature, gets that of whole blocks: near a saddle steps become short, though all of them are taken in full.  Where that goes on,
+as :class:`Curvature` sees it, the shift takes over, and it is the last resort.
 """
 
 from __future__ import annotations
 
 import ctypes
+from collections import deque
 from typing import NamedTuple
 
 import numpy as np
@@ -52,6 +55,25 @@ class Step(NamedTuple):
     data: ctypes.Structure
 
 
+SLOW, LITTLE = 4, 0.5
+"""So many full steps of a convexified system, one after the other, that leave more than this share of the error are slow."""
+
+
+class Curvature:
+    """Whether steps by reflected Hessians lead on slowly (``slow``)."""
+
+    def __init__(self) -> None:
+        self.slow, self._errors = False, deque[float](maxlen=SLOW)
+
+    def watch(self, error: float, alpha: float, changed: bool) -> None:
+        """Look at a step of the length alpha from an iterate with this error; changed: whether its Hessian was convexified."""
+        if not changed or alpha < 1.0:
+            self._errors.clear()
+        else:
+            self._errors.append(error)
+        self.slow = len(self._errors) == SLOW and error > LITTLE * self._errors[0]
+
+
 class NewtonSystem:
     """Memory for the system of a program."""
 
@@ -67,6 +89,7 @@ class NewtonSystem:
         self.data = SystemData(p.ref, *own)
         self.settings = self.data.settings
         self._ref, self._rows = ctypes.addressof(self.data), address(self.rows)
+        self.curvature = Curvature()
         self._equations = p.N * p.n + p.rows + len(p.fixed)
 
     # -- systems --------------------------------------------------------------------------------------------------------
@@ -81,7 +104,7 @@ class NewtonSystem:
 
     def factor(self) -> bool:
         """Factor it, made positive definite where it is not; False where nothing does that."""
-        return bool(self.kernels.factor(self._ref))
+        return bool(self.kernels.factor(self._ref, not self.curvature.slow))
 
     @property
     def shift(self) -> float:

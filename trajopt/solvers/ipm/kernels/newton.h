@@ -66,13 +66,13 @@ static long factored(ipm_system *o, double shift, double soft)
 /* Factor it, soft dynamics with the damping; the knot that is not positive definite, or -1. */
 EXPORT long ipm_factor_damped(ipm_system *o, double damping, double soft) { return factored(o, damping, soft); }
 
-/* Factor it, made positive definite where it is not: by reflections from the knot that fails to the end or to the last such one, in the
-   last resort by a shift of all.  0: nothing does that. */
-EXPORT int ipm_factor(ipm_system *o)
+/* Factor it, made positive definite where it is not: by reflections, where these are asked for, from the knot that fails to the end or to
+   the last such one, else, and in the last resort, by a shift of all.  0: nothing does that. */
+EXPORT int ipm_factor(ipm_system *o, int reflections)
 {
     o->shift = 0.0, o->reflected = 0;
     long end = o->structure->N + 1, failed = factored(o, 0.0, 0.0);
-    while (failed >= 0 && failed < end) {
+    while (reflections && failed >= 0 && failed < end) {
         reflect_knots(o, failed, end);
         end = failed, failed = factored(o, 0.0, 0.0);
     }
