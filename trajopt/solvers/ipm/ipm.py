@@ -325,6 +325,8 @@ class _Run:
         ocp, p = self.ocp, self.point
         xs, us = (p.xs.copy(), p.us.copy()) if np.isfinite(self.objective) else (self.guess.xs, self.guess.us)
         N, m = self.program.N, self.program.m
+        if ocp.control_bounds is not None:  # those of the program are relaxed
+            us = np.where(self.program.held, us, np.clip(us, *ocp.control_bounds))
         return Solution(
             xs,
             us,
