@@ -12,7 +12,7 @@ J_g'(Sigma_s (g - s) + phi_s).
 Where the reduced Quu of a knot is not positive definite, the negative eigenvalues of the blocks of H from there to the end change
 their sign: their directions keep the size of their curvature, and the knots before stay as they are.  (A shift of all of H,
 algorithm IC there, shortens the steps of all knots for the sake of one.)  But a direction that the equations leave, of little
-curvature, gets that of whole blocks: near a saddle steps become short, though all of them are taken in full.  Where that goes on,
+curvature, gets that of whole blocks: near a saddle steps become short, though they are taken nearly in full.  Where that goes on,
 as :class:`Curvature` sees it, the shift takes over, and it is the last resort.
 """
 
@@ -55,8 +55,9 @@ class Step(NamedTuple):
     data: ctypes.Structure
 
 
-SLOW, LITTLE = 4, 0.5
-"""So many full steps of a convexified system, one after the other, that leave more than this share of the error are slow."""
+SLOW, LITTLE, SHORT = 4, 0.5, 0.1
+"""So many steps of a convexified system, one after the other and none shorter than SHORT, that leave more than this share of the error
+are slow."""
 
 
 class Curvature:
@@ -67,7 +68,7 @@ class Curvature:
 
     def watch(self, error: float, alpha: float, changed: bool) -> None:
         """Look at a step of the length alpha from an iterate with this error; changed: whether its Hessian was convexified."""
-        if not changed or alpha < 1.0:
+        if not changed or alpha < SHORT:
             self._errors.clear()
         else:
             self._errors.append(error)
