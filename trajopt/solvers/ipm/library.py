@@ -83,7 +83,9 @@ class Kernels:
 
 def source(ndx: int, nu: int) -> str:
     """The text of the functions."""
-    return "\n".join([*(f"#define {name} {value!r}" for name, value in _CONSTANTS.items()), kernel_source(ndx, nu, _KERNELS)])
+    return "\n".join(
+        [*(f"#define {name} {value!r}" for name, value in _CONSTANTS.items()), kernel_source(ndx, nu, _KERNELS)]
+    )
 
 
 @lru_cache(maxsize=16)

@@ -56,8 +56,8 @@ class Step(NamedTuple):
 
 
 SLOW, LITTLE, SHORT = 4, 0.5, 0.1
-"""So many steps of a convexified system, one after the other and none shorter than SHORT, that leave more than this share of the error
-are slow."""
+"""So many steps of a convexified system, one after the other and none shorter than SHORT, are slow where they leave more than this
+share of the error."""
 
 
 class Curvature:
@@ -142,9 +142,7 @@ class NewtonSystem:
         that of mu = 0. squares: of the violation. Its array is that of ``to``.
         """
         means = now.mean, now.squares / self.program.numbers, squares / self._equations
-        self.kernels.centered(
-            self._ref, p.ref, z.ref, *means, now.products, *limits, tau, affine.ref, to.ref
-        )
+        self.kernels.centered(self._ref, p.ref, z.ref, *means, now.products, *limits, tau, affine.ref, to.ref)
         return self._stepped(to), float(self.data.mu_of_step)
 
     def _stepped(self, to: Step) -> Step:

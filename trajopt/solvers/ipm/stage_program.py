@@ -3,9 +3,9 @@
     v = (x (N + 1, n), u (N, m), s (rows)),   lower <= v <= upper
 
 Rows are those of the constraints, knot by knot. An inequality g(x, u) has a slack s with its bounds, g - s = 0; an equality has
-none. All bounds are relaxed by RELAXED. Bounds on numbers of the state and on controls are bounds on v; numbers of the state that a bound fixes are equations of
+none. Bounds on numbers of the state and on controls are bounds on v; numbers of the state that a bound fixes are equations of
 their knot, controls that are fixed, or that nothing reads, stay where they are. On a Lie group x in v is not read: states are
-moved by their retraction, and their constraints are rows. x_0 is given.
+moved by their retraction, and their constraints are rows. x_0 is given. All bounds are relaxed by RELAXED.
 """
 
 from __future__ import annotations
@@ -28,8 +28,9 @@ from trajopt.stage.numpy_stages import NumpyStages
 from trajopt.stage.stages import StageDerivatives, Stages, StageValues
 
 RELAXED = 1e-10
-"""How far bounds are moved out, of their size and at least this: a point on a bound that equations, or the given state, put there has
-room beside it then (bound_relax_factor of IPOPT is 1e-8)."""
+"""How far bounds are moved out, of their size and at least this: states that equations put on a bound have room beside it then.
+(IPOPT's bound_relax_factor is 1e-8.)
+"""
 _DOUBLE = 8
 EXACT, GAUSS_NEWTON, MIXED = "exact", "gauss_newton", "mixed"
 """Kinds of Hessians: of the Lagrangian, of the cost, and that of the cost with the curvature of the time steps."""
