@@ -31,7 +31,7 @@ from trajopt.solvers.feedback import tracking_gains
 from trajopt.solvers.ipm import ends
 from trajopt.solvers.ipm.barrier import KAPPA_EPS, Barrier
 from trajopt.solvers.ipm.feasibility import BACK, Restoration
-from trajopt.solvers.ipm.library import Kernels
+from trajopt.solvers.ipm.library import kernels
 from trajopt.solvers.ipm.line_search import Accepted, BarrierProblem, LineSearch, Start
 from trajopt.solvers.ipm.measure import Measures, Optimality
 from trajopt.solvers.ipm.newton import NewtonSystem, Step
@@ -102,7 +102,7 @@ class _Run:
         self.ocp, self.guess, self.options, self.given = program.ocp, guess, options, multipliers
         self.journal = Journal(callback)
         self.program = p = program
-        self.kernels = Kernels(p.n, p.m)
+        self.kernels = kernels(p.n, p.m)
         self.system, self.measures = NewtonSystem(p, self.kernels), Measures(p, self.kernels)
         self.point, self.other = Point(p), Point(p)
         self.z, self.step, self.spare = p.multipliers(), self.system.empty_step(), self.system.empty_step()
@@ -245,7 +245,7 @@ class _Run:
         z, alpha, step = self.z, accepted.alpha, accepted.step
         self.point, self.other = self.other, self.point
         lengths = alpha, step.alpha_z, self.barrier.mu, KAPPA_SIGMA
-        self.kernels.take(self.program.ref, address(self.point.v), step.z.ref, *lengths, z.ref)
+        self.kernels.take(self.program.ref, self.point.at, step.z.ref, *lengths, z.ref)
         if not self.program.flat:
             self._carry(alpha * step.v)
         self.objective, self.at = accepted.objective, accepted.at

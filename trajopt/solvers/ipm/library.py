@@ -7,8 +7,8 @@ from functools import lru_cache
 
 import numpy as np
 
-from dynamics_backends.compiled.interface.libraries import address, bound, load, loaded_soon
-from trajopt.lq.equality_lq import kernel_source, struct_of
+from dynamics_backends.compiled.interface.libraries import bound, load, loaded_soon
+from trajopt.lq.equality_lq import allotted, kernel_source, struct_of
 from trajopt.stage.start import starts_at_once
 
 ABSENT, INEQUALITY, EQUALITY = 0, 1, 2
@@ -81,6 +81,16 @@ class Kernels:
         self.push = bound(library, "ipm_push", "ppddp")
 
 
+def kernels(ndx: int, nu: int) -> Kernels:
+    """Those of a size, bound once; see :class:`Kernels`."""
+    return _kernels(ndx, nu, starts_at_once())
+
+
+@lru_cache(maxsize=16)
+def _kernels(ndx: int, nu: int, soon: bool) -> Kernels:
+    return Kernels(ndx, nu)
+
+
 def source(ndx: int, nu: int) -> str:
     """The text of the functions."""
     return "\n".join(
@@ -98,7 +108,8 @@ class Multipliers:
 
     def __init__(self, sizes: tuple[int, int, int, int, int]) -> None:
         N, n, rows, numbers, fixes = sizes
-        self.lam, self.y, self.f = np.zeros((N, n)), np.zeros(rows), np.zeros(fixes)
-        self.zl, self.zu = np.zeros(numbers), np.zeros(numbers)
-        self.data = MultiplierData(*map(address, (self.lam, self.y, self.zl, self.zu, self.f)))
+        arrays, at = allotted([(N, n), (rows,), (numbers,), (numbers,), (fixes,)])
+        self.lam, self.y, self.zl, self.zu, self.f = arrays
+        self.addresses = at
+        self.data = MultiplierData(*at)
         self.ref = ctypes.addressof(self.data)

@@ -26,7 +26,7 @@ import numpy as np
 
 from dynamics_backends.compiled.interface.libraries import address
 from dynamics_backends.protocol import Array
-from trajopt.lq.equality_lq import EqualityLQ
+from trajopt.lq.equality_lq import EqualityLQ, allotted
 from trajopt.solvers.ipm.library import (
     ESTIMATE,
     FEASIBILITY,
@@ -82,14 +82,13 @@ class NewtonSystem:
         p = self.program = program
         self.kernels = kernels
         lq = self.lq = EqualityLQ(p.n, p.m, p.N, p.equations, p.most_equations, library=kernels.library)
-        self.Sigma, self.phi = np.zeros(p.numbers), np.zeros(p.numbers)
-        arrays = (lq.Q, lq.S, lq.R, lq.q, lq.r, lq.d, lq.C, lq.D, lq.e, self.Sigma, self.phi, lq.row)
-        self._condensed = CondensedData(*map(address, arrays))
-        self.rows, self.fixes = np.zeros(p.rows), np.zeros(len(p.fixed))
-        own = (ctypes.addressof(self._condensed), *lq.parts, address(self.rows), address(self.fixes))
-        self.data = SystemData(p.ref, *own)
+        arrays, at = allotted([(p.numbers,), (p.numbers,), (p.rows,), (len(p.fixed),)])
+        self.Sigma, self.phi, self.rows, self.fixes = arrays
+        *blocks, row = lq.addresses
+        self._condensed = CondensedData(*blocks, *at[:2], row)
+        self.data = SystemData(p.ref, ctypes.addressof(self._condensed), *lq.parts, *at[2:])
         self.settings = self.data.settings
-        self._ref, self._rows = ctypes.addressof(self.data), address(self.rows)
+        self._ref, self._rows = ctypes.addressof(self.data), at[2]
         self.curvature = Curvature()
         self._equations = p.N * p.n + p.rows + len(p.fixed)
 
@@ -152,7 +151,7 @@ class NewtonSystem:
     def empty_step(self) -> Step:
         """Memory for a step."""
         v, z = np.zeros(self.program.numbers), self.program.multipliers()
-        data = StepData(address(v), *(getattr(z.data, name) for name, *_ in z.data._fields_))
+        data = StepData(address(v), *z.addresses)
         return Step(v, z, 0.0, 0.0, 0.0, ctypes.addressof(data), data)
 
     def estimate(self, p: Point, z: Multipliers, scale: float, step: Step) -> None:

@@ -17,6 +17,7 @@ import numpy as np
 
 from dynamics_backends.compiled.interface.libraries import address
 from dynamics_backends.protocol import Array, Hessians
+from trajopt.lq.equality_lq import allotted
 from trajopt.problem.constraints import Constraint, chosen_coordinates
 from trajopt.problem.ocp import OCP
 from trajopt.solvers.direct.program_parts import with_rows
@@ -37,23 +38,22 @@ EXACT, GAUSS_NEWTON, MIXED = "exact", "gauss_newton", "mixed"
 
 
 class Point:
-    """Memory for a point: states xs (N + 1, nx), v, its values, and its derivatives by stage."""
+    """Memory for a point: states xs (N + 1, nx), v, its values, and its derivatives by stage; at: the address of v."""
 
     def __init__(self, program: StageProgram) -> None:
         N, n, m, rows = program.N, program.n, program.m, program.rows
         self.n, self.m = n, m
         nx = program.ocp.manifold.nx
-        self.v = np.zeros(program.numbers)
-        self.xs = self.v[: (N + 1) * n].reshape(N + 1, n) if program.flat else np.zeros((N + 1, nx))
+        own = [(program.numbers,), (N, n), (rows,), (N, n, n), (N, n, m), (N + 1, n), (N, m), (rows, n), (rows, m)]
+        blocks = [(N + 1, n, n), (N, m, n), (N, m, m)]
+        arrays, at = allotted([*own, *blocks, (N + 1,), (N, nx), (0 if program.flat else N + 1, nx)])
+        self.v, self.d, self.g, self.A, self.B, self.lx, self.lu, self.gx, self.gu, *rest = arrays
+        self.Q, self.S, self.R, self.cost, self.x_next, apart = rest
+        self.at = at[0]
+        self.xs = self.v[: (N + 1) * n].reshape(N + 1, n) if program.flat else apart
         self.us = self.v[(N + 1) * n : (N + 1) * n + N * m].reshape(N, m)
-        self.d, self.g, self.cost = np.zeros((N, n)), np.zeros(rows), np.zeros(N + 1)
-        self.A, self.B, self.x_next = np.zeros((N, n, n)), np.zeros((N, n, m)), np.zeros((N, nx))
-        self.lx, self.lu = np.zeros((N + 1, n)), np.zeros((N, m))
-        self.gx, self.gu = np.zeros((rows, n)), np.zeros((rows, m))
-        self.Q, self.S, self.R = np.zeros((N + 1, n, n)), np.zeros((N, m, n)), np.zeros((N, m, m))
-        arrays = (self.v, self.d, self.g, self.A, self.B, self.lx, self.lu, self.gx, self.gu, self.Q, self.S, self.R)
         self.fresh = False  # whether Q, S and R are as first derivatives leave them
-        self.data = PointData(*map(address, arrays))
+        self.data = PointData(*at[:12])
         self.ref = ctypes.addressof(self.data)
         self.views = [self._view(part) for part in program.parts]
         exact = (order == EXACT for order in program.orders)
