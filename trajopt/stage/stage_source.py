@@ -84,7 +84,7 @@ def stage_source(
         *([] if second is None else [kernel_text("curvature.h")]),
         *(part.source for part in terms),
         kernel_text("stage.h"),
-        *([template("rows.h"), kernel_text("rollout.h")] if "rollout" in shape.parts else []),
+        *([template("rows.h"), kernel_text("rollout.h"), kernel_text("first_abreast.h")] if "rollout" in shape.parts else []),
     ]
     return StageSource("\n".join(text), terms[0].theta, terms[1].theta, f"({room}) + {terms_room}")
 

@@ -29,6 +29,12 @@ typedef double pack_t;
 #define UNROLLED
 #endif
 #define TILE_ROWS 4
+/* What is read once and used often stays in a register: GCC would read it anew for each use, and reads are what a tile then waits for. */
+#if defined __GNUC__ && (defined __AVX2__ || defined __SSE2__)
+#define STAYS(x) __asm__("" : "+v"(x))
+#else
+#define STAYS(x)
+#endif
 #define TILE_PACKS (PACK == 8 ? 2 : 3)
 
 /* A matrix by its entries X[i * by_row + k * by_column]: as it stands, or transposed. */
@@ -45,11 +51,18 @@ typedef struct {
         type sum[TILE_ROWS][TILE_PACKS];                                                                                                \
         TILED for (int i = 0; i < r; i++)                                                                                               \
             TILED for (int j = 0; j < w; j++) sum[i][j] = plus ? *(const type *)(C + i * stride + j * wide) : (type){0.0};               \
-        for (int k = 0; k < b; k++)                                                                                                     \
-            TILED for (int i = 0; i < r; i++) {                                                                                         \
-                const num f = X.at[i * X.by_row + k * X.by_column];                                                                     \
-                TILED for (int j = 0; j < w; j++) sum[i][j] += f * *(const type *)(Y + k * stride + j * wide);                          \
+        for (int k = 0; k < b; k++) {                                                                                                   \
+            type y[TILE_PACKS];                                                                                                         \
+            TILED for (int j = 0; j < w; j++) {                                                                                         \
+                y[j] = *(const type *)(Y + k * stride + j * wide);                                                                      \
+                STAYS(y[j]);                                                                                                            \
             }                                                                                                                           \
+            TILED for (int i = 0; i < r; i++) {                                                                                         \
+                num f = X.at[i * X.by_row + k * X.by_column];                                                                           \
+                STAYS(f);                                                                                                               \
+                TILED for (int j = 0; j < w; j++) sum[i][j] += f * y[j];                                                                \
+            }                                                                                                                           \
+        }                                                                                                                               \
         TILED for (int i = 0; i < r; i++)                                                                                               \
             TILED for (int j = 0; j < w; j++) *(type *)(C + i * stride + j * wide) = sum[i][j];                                         \
     }

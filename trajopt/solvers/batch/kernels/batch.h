@@ -1,9 +1,9 @@
 /* Many problems of one structure, side by side.  Before this text stand iteration.h, coroutines.h and LANES.
 
-   A seat holds a problem and runs the one source of a solve, iteration.h, as a coroutine.  Where that asks for a Riccati sweep or for a
-   roll-out, the seat waits: when all seats of a group do, what most of them wait for is done for one problem in each lane.  Decisions
-   are scalar and each problem's own; problems need not be in step.  A seat whose problem has ended takes the next one.  What fills the
-   lanes by itself (expansions, whose lanes hold knots) is done at once, on the group's stack.
+   A seat holds a problem and runs the one source of a solve, iteration.h, as a coroutine.  Where that asks for an expansion with its direction
+   (problems with bounds: for a Riccati sweep) or for a roll-out, the seat waits: when all seats of a group do, what most of them wait for is
+   done for one problem in each lane.  Decisions are scalar and each problem's own; problems need not be in step.  A seat whose problem has
+   ended takes the next one.  What fills the lanes by itself (an expansion alone, whose lanes hold knots) is done at once, on the group's stack.
 
    How solves end, beside the ends of an iteration, is an enumeration of values.py. */
 
@@ -40,13 +40,14 @@ typedef struct {
     long part;
 } rolled_t;
 
-/* What is shared by the problems: a phase's functions, its roll-out of several problems, and its number. */
+/* What is shared by the problems: a phase's functions, and its roll-out and its expansion of several problems. */
 typedef struct {
     phase_t own;
     void (*abreast)(const rolled_t *of, long count, void *room);
+    void (*first)(const seen_t *of, long origin, long knot, long read, const first_t *out, void *room);
 } shared_phase_t;
 
-enum { IDLE, READY, AT_ONCE, SWEEP, ROLL }; /* what a seat waits for; ROLL + i: a roll-out of phase i */
+enum { IDLE, READY, AT_ONCE, SWEEP, LOOK, ROLL }; /* what a seat waits for; ROLL + i: a roll-out of phase i */
 
 typedef struct seat seat_t;
 
@@ -76,7 +77,9 @@ typedef struct group {
     final_t end;
     sweeps_t sweeps;
     void (*riccati_abreast)(lq_lane *lanes, void *room);
-    void *room, *sweep_room;
+    void (*directions)(lq_direction *lanes, long N, void (*expand)(void *of, long i, const lq_vectors *to), void *of, void *room);
+    void (*end_first)(const seen_t *of, long knot, const end_first_t *out, void *room);
+    void *room, *sweep_room, *directions_room;
     member_t *members;
     long total;
     long *next, *done;
@@ -178,6 +181,12 @@ static void ask_end_values(const end_t *s, const double *xs, long stride, long c
     ask(now_seated, AT_ONCE, serve_end, &a);
 }
 
+static void ask_look(shooting_t *s, iterate_t *e)
+{
+    (void)s;
+    ask(now_seated, LOOK, NULL, e);
+}
+
 /* -- a solve -------------------------------------------------------------------------------------------------------------------- */
 
 /* The end of a search without success, at the best iterate: see _no_progress of shooting.py. */
@@ -255,7 +264,7 @@ static void solve(seat_t *seat)
     s->end.end = m->end;
     s->lower = m->lower, s->upper = m->upper;
     s->state = g->start;
-    s->at = 0, s->fresh = s->best = NONE;
+    s->at = 0, s->fresh = s->best = s->holder = NONE;
     iterate_t *at = s->slots;
     copy(at->xs, m->xs, (N + 1) * nx);
     copy(at->xs, m->x0, nx);
@@ -317,6 +326,53 @@ static void serve_sweeps(group_t *g)
     for (int l = 0; l < count; l++) asked[l]->failed = lanes[l].failed;
 }
 
+/* Those whose expansions and directions are found: the seats, what is read of their problems, and the phase that is being expanded. */
+typedef struct {
+    group_t *g;
+    seat_t *seats[LANES];
+    seen_t lanes[LANES];
+    const shared_phase_t *phase;
+} looking_t;
+
+static void expand_abreast(void *of, long i, const lq_vectors *to)
+{
+    looking_t *at = of;
+    group_t *g = at->g;
+    if (i == at->seats[0]->s->N) {
+        const end_first_t out = {to->cost, NULL, to->q, NULL, to->Q};
+        g->end_first(at->lanes, i, &out, g->room);
+        return;
+    }
+    if (!at->phase || i < at->phase->own.first || i >= at->phase->own.last) {
+        for (at->phase = g->phases; i >= at->phase->own.last; at->phase++) {}
+        for (int l = 0; l < LANES; l++) at->lanes[l].stages = at->seats[l]->phases[at->phase - g->phases].stages;
+    }
+    const phase_t *own = &at->phase->own;
+    const first_t out = {{NULL, to->d, to->cost, NULL}, to->A, to->B, to->q, to->r, NULL, NULL, to->Q, to->S, to->R, NULL};
+    at->phase->first(at->lanes, own->first, i, own->read, &out, g->room);
+}
+
+/* Expansions and directions of up to LANES seats that wait for them. */
+static void serve_looks(group_t *g)
+{
+    looking_t at = {g};
+    lq_direction lanes[LANES];
+    int count = 0;
+    for (seat_t *seat = g->seats; seat < g->seats + g->count && count < LANES; seat++)
+        if (seat->waits_for == LOOK) at.seats[count++] = seat, seat->waits_for = READY;
+    for (int l = 0; l < LANES; l++) {
+        if (l >= count) at.seats[l] = at.seats[count - 1];
+        const seat_t *seat = at.seats[l];
+        const iterate_t *e = seat->asked;
+        at.lanes[l] = (seen_t){NULL, seat->s->end.end, e->xs, e->us};
+        lanes[l] = seat->s->ahead.to;
+    }
+    const long N = at.seats[0]->s->N;
+    note(g, 0, count, N);
+    g->directions(lanes, N, expand_abreast, &at, g->directions_room);
+    for (int l = 0; l < count; l++) at.seats[l]->s->ahead.to = lanes[l];
+}
+
 /* Roll-outs of a phase, of seats that wait for one with the same tables and gaps, up to a block of lanes or a little more. */
 static void serve_rolls(group_t *g, long kind)
 {
@@ -375,6 +431,7 @@ EXPORT void batch_run(group_t *g)
         s->end.expand = ask_end_expand, s->end.values = ask_end_values;
         s->sweeps = g->sweeps;
         s->sweeps.riccati = ask_riccati;
+        s->ahead.look = ask_look;
         s->quiet = 1;
         seat->group = g, seat->waits_for = READY;
         begin_coroutine(&seat->coroutine, take_turns, seat);
@@ -385,6 +442,7 @@ EXPORT void batch_run(group_t *g)
         const long kind = most_wanted(g);
         if (kind == IDLE) break;
         if (kind == SWEEP) serve_sweeps(g);
+        else if (kind == LOOK) serve_looks(g);
         else serve_rolls(g, kind);
     }
 }
