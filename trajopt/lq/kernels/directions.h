@@ -9,7 +9,7 @@ typedef struct {
 } kept_t;
 
 typedef struct {
-    num Q[N_ * N_], q[N_], S[M_ * N_], R[M_ * M_], r[M_], cost, g[M_], own[M_], Vx[2][N_], Vxx[2][N_ * N_], lambda[2][N_], held[2][N_];
+    num S[M_ * N_], R[M_ * M_], r[M_], cost, g[M_], own[M_], Vx[2][N_], Vxx[2][N_ * N_], lambda[2][N_], held[2][N_];
 } directions_t;
 
 /* Doubles for N knots. */
@@ -32,8 +32,7 @@ ALWAYS_INLINE void gradient_held(const kept_t *p, const num *r, const num *behin
     for (int b = 0; b < N_; b++)
         for (int a = 0; a < M_; a++) terms[a] += far[b] * size_of(p->B[b * M_ + a]);
     for (int a = 0; a < M_; a++) size[a] = CHOSEN(terms[a] <= size[a], size[a], terms[a]);
-    memcpy(own, r, sizeof(num) * M_);
-    PRODUCT(own, behind, p->B, 1, N_, M_, 1);
+    SUM_PRODUCT(own, r, behind, p->B, 1, N_, M_);
 }
 
 static void steps_ahead(const lq_direction *lane, long N, const kept_t *kept)
@@ -45,11 +44,9 @@ static void steps_ahead(const lq_direction *lane, long N, const kept_t *kept)
         num *next = x[!(i & 1)];
         SCATTER(own, dx, N_)
         if (i == N) break;
-        memcpy(u, kept[i].k, sizeof u);
-        PRODUCT(u, kept[i].K, own, M_, N_, 1, 1);
+        SUM_PRODUCT(u, kept[i].k, kept[i].K, own, M_, N_, 1);
         SCATTER(u, du, M_)
-        memcpy(next, kept[i].d, sizeof(num) * N_);
-        PRODUCT(next, kept[i].A, own, N_, N_, 1, 1);
+        SUM_PRODUCT(next, kept[i].d, kept[i].A, own, N_, N_, 1);
         PRODUCT(next, kept[i].B, u, N_, M_, 1, 1);
     }
 }
@@ -74,7 +71,7 @@ EXPORT void lq_directions(lq_direction *lane, long N, void (*expand)(void *of, l
     for (i = N - 1; i >= 0; i--) {
         kept_t *p = kept + i;
         const int own = i & 1, next = !own;
-        expand(of, i, &(lq_vectors){p->A, p->B, p->d, w->Q, w->q, w->S, w->R, w->r, &w->cost});
+        expand(of, i, &(lq_vectors){p->A, p->B, p->d, w->Vxx[own], w->Vx[own], w->S, w->R, w->r, &w->cost});
         SCATTER(&w->cost, costs, 1)
         SCATTER(p->d, d, N_)
         for (int a = 0; a < N_; a++) {
@@ -82,19 +79,16 @@ EXPORT void lq_directions(lq_direction *lane, long N, void (*expand)(void *of, l
             p->d[a] = CHOSEN(closed, number(0.0), p->d[a]);
             whole += p->d[a] * 0.0;
         }
-        memcpy(w->lambda[own], w->q, sizeof w->q);
-        memcpy(w->held[own], w->q, sizeof w->q);
-        memcpy(w->g, w->r, sizeof w->r);
-        PRODUCT(w->g, w->lambda[next], p->B, 1, N_, M_, 1);
-        PRODUCT(w->lambda[own], w->lambda[next], p->A, 1, N_, N_, 1);
+        SUM_PRODUCT(w->g, w->r, w->lambda[next], p->B, 1, N_, M_);
+        SUM_PRODUCT(w->lambda[own], w->Vx[own], w->lambda[next], p->A, 1, N_, N_);
+        SUM_PRODUCT(w->held[own], w->Vx[own], w->held[next], p->A, 1, N_, N_);
         SCATTER(w->g, g, M_)
         SCATTER(w->lambda[own], lambda, N_)
-        const blocks_t blocks = {p->A, p->B, p->d, w->Q, w->q, w->S, w->R, w->r, NULL, NULL};
+        const blocks_t blocks = {p->A, p->B, p->d, w->Vxx[own], w->Vx[own], w->S, w->R, w->r, NULL, NULL};
         found &= swept(blocks, on_state, on_control, NULL, i, w->Vxx[next], w->Vx[next], p->K, p->k, w->Vx[own], w->Vxx[own], &change);
         SCATTER(p->K, K, M_ * N_)
         SCATTER(p->k, k, M_)
         gradient_held(p, w->r, w->held[next], w->own, size);
-        PRODUCT(w->held[own], w->held[next], p->A, 1, N_, N_, 1);
         PRODUCT(w->held[own], w->own, p->K, 1, M_, N_, 1);
         for (int a = 0; a < M_; a++) {
             const num entry = size_of(w->own[a]);

@@ -113,16 +113,11 @@ ALWAYS_INLINE void q_function(blocks_t p, const num *ahead, const num *V_, q_t *
     num VA[N_ * N_], VB[N_ * M_];
     PRODUCT(VA, V_, A, N_, N_, N_, 0);
     PRODUCT(VB, V_, B, N_, N_, M_, 0);
-    memcpy(q->uu, p.R, sizeof q->uu);
-    TRANSPOSED_PRODUCT(q->uu, B, VB, M_, N_, M_, 1);
-    memcpy(q->ux, p.S, sizeof q->ux);
-    TRANSPOSED_PRODUCT(q->ux, B, VA, M_, N_, N_, 1);
-    memcpy(q->u, p.r, sizeof q->u);
-    PRODUCT(q->u, ahead, B, 1, N_, M_, 1);
-    memcpy(Qx, p.q, sizeof(num) * N_);
-    PRODUCT(Qx, ahead, A, 1, N_, N_, 1);
-    memcpy(Qxx, p.Q, sizeof(num) * N_ * N_);
-    ADD_UPPER_PRODUCT(Qxx, A, VA, N_, N_);
+    SUM_TRANSPOSED_PRODUCT(q->uu, p.R, B, VB, M_, N_, M_);
+    SUM_TRANSPOSED_PRODUCT(q->ux, p.S, B, VA, M_, N_, N_);
+    SUM_PRODUCT(q->u, p.r, ahead, B, 1, N_, M_);
+    SUM_PRODUCT(Qx, p.q, ahead, A, 1, N_, N_);
+    UPPER_SUM_PRODUCT(Qxx, p.Q, A, VA, N_, N_);
 }
 
 /* Quu, Qu and Qux with regularization: see damped of lq.py. */
@@ -194,10 +189,8 @@ ALWAYS_INLINE truth box_gains(const damped_t *s, const num *Qu, const num *lower
 ALWAYS_INLINE void value_of(const q_t *q, const num *K, const num *k, num *restrict Vx, num *restrict Vxx, num *restrict change)
 {
     num T[M_ * N_], t[M_];
-    memcpy(T, q->ux, sizeof T);
-    PRODUCT(T, q->uu, K, M_, M_, N_, 1);
-    memcpy(t, q->u, sizeof t);
-    PRODUCT(t, q->uu, k, M_, M_, 1, 1);
+    SUM_PRODUCT(T, q->ux, q->uu, K, M_, M_, N_);
+    SUM_PRODUCT(t, q->u, q->uu, k, M_, M_, 1);
     if (change)
         for (int a = 0; a < M_; a++) *change += 0.5 * k[a] * (t[a] + q->u[a]);
     PRODUCT(Vx, t, K, 1, M_, N_, 1);
@@ -216,8 +209,7 @@ ALWAYS_INLINE truth swept(blocks_t p, num on_state, num on_control, const lq_cha
     num ahead[N_];
     q_t q;
     damped_t s;
-    memcpy(ahead, Vx_next, sizeof ahead);
-    PRODUCT(ahead, p.d, V_, 1, N_, N_, 1);
+    SUM_PRODUCT(ahead, Vx_next, p.d, V_, 1, N_, N_);
     if (change)
         for (int a = 0; a < N_; a++) *change += 0.5 * p.d[a] * (Vx_next[a] + ahead[a]);
 #ifndef ABREAST

@@ -80,24 +80,39 @@ static double now(void)
     return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
+/* Reductions go in PARTS at once: a compiler may not change their order by itself. */
+#define PARTS 16
+
 static double largest(const double *x, long count)
 {
-    double most = 0.0;
-    for (long i = 0; i < count; i++) most = fabs(x[i]) > most ? fabs(x[i]) : most;
+    double part[PARTS] = {0.0}, most = 0.0;
+    long i = 0;
+    for (; i + PARTS <= count; i += PARTS)
+        for (int j = 0; j < PARTS; j++) part[j] = fabs(x[i + j]) > part[j] ? fabs(x[i + j]) : part[j];
+    for (; i < count; i++) most = fabs(x[i]) > most ? fabs(x[i]) : most;
+    for (int j = 0; j < PARTS; j++) most = part[j] > most ? part[j] : most;
     return most;
 }
 
 static double l1(const double *x, long count)
 {
-    double sum = 0.0;
-    for (long i = 0; i < count; i++) sum += fabs(x[i]);
+    double part[PARTS] = {0.0}, sum = 0.0;
+    long i = 0;
+    for (; i + PARTS <= count; i += PARTS)
+        for (int j = 0; j < PARTS; j++) part[j] += fabs(x[i + j]);
+    for (; i < count; i++) sum += fabs(x[i]);
+    for (int j = 0; j < PARTS; j++) sum += part[j];
     return sum;
 }
 
 static double dot(const double *x, const double *y, long count)
 {
-    double sum = 0.0;
-    for (long i = 0; i < count; i++) sum += x[i] * y[i];
+    double part[PARTS] = {0.0}, sum = 0.0;
+    long i = 0;
+    for (; i + PARTS <= count; i += PARTS)
+        for (int j = 0; j < PARTS; j++) part[j] += x[i + j] * y[i + j];
+    for (; i < count; i++) sum += x[i] * y[i];
+    for (int j = 0; j < PARTS; j++) sum += part[j];
     return sum;
 }
 
@@ -159,6 +174,7 @@ static int look(shooting_t *s, iterate_t *e, const double *gaps, double mu)
     lq_direction *to = &s->ahead.to;
     const double began = now();
     s->ahead.of = e, s->ahead.mu = mu;
+    if (s->holder == e - s->slots) s->holder = NONE; /* whose trajectory is another one now */
     to->on_state = s->options.on_state ? mu : 0.0, to->on_control = mu - to->on_state;
     to->d = e->d, to->lambda = e->lambda, to->g = e->g, to->costs = e->costs;
     to->closed = largest(gaps, N * n) <= GAP_ROUNDING * (1.0 + largest(e->xs, (N + 1) * s->nx));
