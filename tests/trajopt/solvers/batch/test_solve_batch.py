@@ -181,9 +181,37 @@ def test_a_problem_that_is_not_finite_is_named_and_stops_nobody():
     x0 = np.zeros((N, 2))
     x0[4] = np.nan
     found = to.solve_batch(ocp, {"x0": x0}, to.constant_guess(ocp), solver="ilqr")
-    assert found.status[4].code == StatusCode.NON_FINITE and "knot 0" in found.status[4].message
+    assert found.status[4].code == StatusCode.NON_FINITE and "x0 of problem 4 holds" in found.status[4].message
     assert found.success.sum() == N - 1 and "1 non_finite" in repr(found)
-    check_each(found, Batch(ocp, {"x0": x0}), to.constant_guess(ocp), None, "ilqr", rel=1e-5)
+    others = [i for i in range(N) if i != 4]
+    batch = Batch(ocp, {"x0": x0[others]})
+    check_each(
+        to.solve_batch(batch, None, to.constant_guess(ocp), solver="ilqr"),
+        batch,
+        to.constant_guess(ocp),
+        None,
+        "ilqr",
+        1e-5,
+    )
+
+
+@pytest.mark.parametrize("solver", ["slq", "ddp"])
+@pytest.mark.parametrize("wrong", [0, 1])
+@pytest.mark.parametrize("name", ["x0", "state.reference", "u_upper", "guess.us"])
+def test_values_that_are_no_numbers_are_named_wherever_they_stand(name, wrong, solver):
+    """Also in the first problem, and where problems are given one by one."""
+    ocp, x0 = pendulum_swing_up(horizon=20), np.zeros((3, 2))
+    values = {"x0": x0, "state.reference": np.zeros((3, 2)), "u_upper": np.full((3, 1), np.inf)}
+    guess = Guess(np.zeros((3, 21, 2)), np.zeros((3, 20, 1)))
+    ({**values, "guess.us": guess.us}[name])[wrong] = np.nan
+    batch = Batch(ocp, values)
+    rest = [i for i in range(3) if i != wrong]
+    listed = [batch[i] for i in range(3)]
+    for problems in (batch, listed):
+        found = to.solve_batch(problems, None, guess, {"max_iterations": 3}, solver=solver)
+        assert found.status[wrong].code is StatusCode.NON_FINITE and np.isnan(found.cost[wrong])
+        assert f"{name} of problem {wrong} holds NaN" in found.messages[wrong]
+        assert np.isfinite(found.cost[rest]).all() and all("holds" not in found.messages[i] for i in rest)
 
 
 def test_an_indefinite_quu_is_named():
