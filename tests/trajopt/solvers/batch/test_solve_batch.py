@@ -16,6 +16,7 @@ from shooting_cases import PROBLEMS, SETTINGS, cart_pole, pendulum_swing_up, sam
 
 import trajopt as to
 from dynamics_backends import scalar as sm
+from dynamics_backends.rigid_body.algorithms.regressor import inertial_parameters
 from trajopt import Batch, Guess, StatusCode
 from trajopt.solvers.batch import processes
 from trajopt.solvers.batch.lanes import in_lanes
@@ -164,6 +165,25 @@ def test_a_member_is_a_solution_of_its_robot(tmp_path):
     assert saved.model is not None and saved.model.name == body.model.name
     assert saved.meta["solve_time"] > 0.0 and "solve_times" not in saved.meta
     np.testing.assert_array_equal(saved.xs, found.xs[1])
+
+
+def test_robots_of_other_inertias():
+    """A payload is a value: each is the single solve of the robot that has these inertias."""
+    model = to.load_robot("double_pendulum")
+    robots = [replace(model, mass=share * model.mass, inertia=share * model.inertia) for share in (1.0, 1.3, 2.0)]
+
+    def problem(body, engine="auto", **given):
+        dynamics = to.SampledSystem(to.make_backend(body, engine=engine), "semi_implicit_euler")
+        hold = to.state_cost(body.manifold, [0.5, 0.2, 0.0, 0.0], 10.0, name="hold")
+        return to.OCP.single_phase(dynamics, np.zeros(4), 10, 0.02, [to.control_cost(2, weight=1e-3)], [hold], **given)
+
+    ocp = problem(to.InertialBody(model), parameters={"inertia": inertial_parameters(model)})
+    found = to.solve_batch(ocp, {"dynamics.inertia": [inertial_parameters(robot) for robot in robots]}, solver="fddp")
+    assert found.meta["how"] == "lanes" and found.success.all() and np.ptp(found.cost) > 1e-3
+    for i, robot in enumerate(robots):
+        single = to.solve(problem(to.FreeBody(robot), "numpy"), solver="fddp")
+        np.testing.assert_allclose(found.xs[i], single.xs, rtol=0, atol=1e-9)
+        assert found.cost[i] == pytest.approx(single.cost, rel=1e-10)
 
 
 def test_bounds_that_only_the_members_have():
