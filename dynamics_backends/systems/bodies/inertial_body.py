@@ -1,5 +1,4 @@
-"""Free rigid bodies whose inertial parameters are numbers of the problem: a payload, a robot that is not known exactly, a thousand robots of
-one kind.
+"""Free rigid bodies whose inertial parameters are numbers of the problem: a payload, a robot not known exactly, many of one kind.
 
 Each body has ten parameters in its own frame about its origin, (m, m c, J_xx, J_xy, J_xz, J_yy, J_yz, J_zz), as in
 :mod:`~dynamics_backends.rigid_body.algorithms.regressor`.
