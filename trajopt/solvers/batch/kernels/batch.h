@@ -57,7 +57,7 @@ struct seat {
     coroutine_t coroutine;
     struct group *group;
     member_t *member;
-    long waits_for;
+    long waits_for, since;
     void (*serve)(seat_t *, void *);
     void *asked;
 };
@@ -86,15 +86,18 @@ typedef struct group {
     const volatile long *stop;
     globalization_t start;
     double near, solved, time_limit, nearly, kkt_tolerance;
-    long asked;
+    long asked, turn;
     use_t use;
 } group_t;
+
+/* Turns after which a seat is served although others wait for something else. */
+#define PATIENCE 6
 
 static __thread seat_t *now_seated;
 
 static void ask(seat_t *seat, long kind, void (*serve)(seat_t *, void *), void *asked)
 {
-    seat->waits_for = kind, seat->serve = serve, seat->asked = asked;
+    seat->waits_for = kind, seat->serve = serve, seat->asked = asked, seat->since = seat->group->turn;
     wait_here(&seat->coroutine);
 }
 
@@ -303,12 +306,26 @@ static void note(group_t *g, int of, long busy, long knots)
     g->use.all[of] += LANES * knots;
 }
 
-/* Sweeps of up to LANES seats that wait for one. */
+/* The seat that waits the longest: for a kind, or IDLE for anything. */
+static seat_t *oldest(const group_t *g, long kind)
+{
+    seat_t *found = NULL;
+    for (seat_t *seat = g->seats; seat < g->seats + g->count; seat++)
+        if ((kind ? seat->waits_for == kind : seat->waits_for != IDLE) && (!found || seat->since < found->since)) found = seat;
+    return found;
+}
+
+/* The next seat behind `first`, `i` places on. */
+static seat_t *behind_seat(const group_t *g, const seat_t *first, long i) { return g->seats + (first - g->seats + i) % g->count; }
+
+/* Sweeps of up to LANES seats that wait for one, from the one that waits the longest on. */
 static void serve_sweeps(group_t *g)
 {
+    const seat_t *first = oldest(g, SWEEP);
     lq_lane lanes[LANES], *asked[LANES];
     int count = 0;
-    for (seat_t *seat = g->seats; seat < g->seats + g->count && count < LANES; seat++) {
+    for (long i = 0; i < g->count && count < LANES; i++) {
+        seat_t *seat = behind_seat(g, first, i);
         if (seat->waits_for != SWEEP) continue;
         lq_lane *own = seat->asked;
         if (count && !own->bounds != !asked[0]->bounds) continue; /* all have bounds, or none */
@@ -358,8 +375,11 @@ static void serve_looks(group_t *g)
     looking_t at = {g};
     lq_direction lanes[LANES];
     int count = 0;
-    for (seat_t *seat = g->seats; seat < g->seats + g->count && count < LANES; seat++)
+    const seat_t *first = oldest(g, LOOK);
+    for (long i = 0; i < g->count && count < LANES; i++) {
+        seat_t *seat = behind_seat(g, first, i);
         if (seat->waits_for == LOOK) at.seats[count++] = seat, seat->waits_for = READY;
+    }
     for (int l = 0; l < LANES; l++) {
         if (l >= count) at.seats[l] = at.seats[count - 1];
         const seat_t *seat = at.seats[l];
@@ -377,12 +397,13 @@ static void serve_looks(group_t *g)
 static void serve_rolls(group_t *g, long kind)
 {
     rolled_t of[2 * LANES];
-    const roll_asked *first = NULL;
+    const seat_t *longest = oldest(g, kind);
+    const roll_asked *first = longest->asked;
     int count = 0;
-    for (seat_t *seat = g->seats; seat < g->seats + g->count && count < LANES; seat++) {
+    for (long i = 0; i < g->count && count < LANES; i++) {
+        seat_t *seat = behind_seat(g, longest, i);
         if (seat->waits_for != kind) continue;
         const roll_asked *a = seat->asked;
-        if (!first) first = a;
         const int alike = a->trials->nonlinear == first->trials->nonlinear && a->stages->td == first->stages->td;
         if (!alike || (count && count + a->last - a->first > LANES)) continue;
         for (long part = a->first; part < a->last; part++) of[count++] = (rolled_t){a->stages, a->trials, a->parts, part};
@@ -392,10 +413,12 @@ static void serve_rolls(group_t *g, long kind)
     first->phase->abreast(of, count, g->room);
 }
 
-/* What most seats wait for. */
+/* What most seats wait for, unless one has waited for long. */
 static long most_wanted(const group_t *g)
 {
     long best = IDLE, most = 0;
+    const seat_t *longest = oldest(g, IDLE);
+    if (longest && g->turn - longest->since > PATIENCE) return longest->waits_for;
     for (long i = 0; i < g->count; i++) {
         const long kind = g->seats[i].waits_for;
         long count = 0;
@@ -441,6 +464,7 @@ EXPORT void batch_run(group_t *g)
             if (seat->waits_for == READY) seat_goes_on(seat);
         const long kind = most_wanted(g);
         if (kind == IDLE) break;
+        g->turn++;
         if (kind == SWEEP) serve_sweeps(g);
         else if (kind == LOOK) serve_looks(g);
         else serve_rolls(g, kind);
