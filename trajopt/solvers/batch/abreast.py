@@ -52,7 +52,8 @@ _Group = struct_type(
     "group_t",
     "seats count:l phase_count:l phases end_expand end_values end end_room n:l m:l riccati adjoint stationarity finite rollout "
     "riccati_abreast directions end_first room sweep_room directions_room members total:l next done stop penalty:d mu:d delta:d "
-    "idle:l near:d solved:d time_limit:d nearly:d kkt_tolerance:d asked:l turn:l busy_sweeps:l busy_rolls:l all_sweeps:l all_rolls:l",
+    "idle:l near:d solved:d time_limit:d nearly:d kkt_tolerance:d asked:l turn:l "
+    "busy_sweeps:l busy_rolls:l all_sweeps:l all_rolls:l",
 )
 _SharedPhase = struct_type("shared_phase_t", "first:l last:l read:l expand roll stages room abreast first_abreast")
 
