@@ -63,13 +63,14 @@ class Contour(NamedTuple):
 
 class Refined(NamedTuple):
     """What a look at a solution found. good: whether it stands. report: a sentence. ocp, guess: what to solve next, and where from,
-    or None. solution: an earlier one that stands in its place, or None."""
+    or None. solution: an earlier one that stands in its place, or None. multipliers: to start the next with."""
 
     good: bool
     report: str
     ocp: OCP | None = None
     guess: Guess | None = None
     solution: Solution | None = None
+    multipliers: Mapping[str, Array] = {}
 
 
 @dataclass(frozen=True)
@@ -88,6 +89,7 @@ class Task:
     scene: what stands around the robot, for pictures.
     other_guesses: that may lead to other local optima.
     refined: looks at a solution, of problems that are solved again where their constraints have overlooked something; or None.
+    patience: iterations after which such a solve ends, to begin anew; None: those of the solver's options.
     latest: of such problems, the one that was solved last.
     """
 
@@ -107,6 +109,7 @@ class Task:
     clock: Callable[[Array], Array | None] = no_clock
     other_guesses: tuple[Guess, ...] = ()
     refined: Callable[[Solution], Refined] | None = None
+    patience: int | None = None
     latest: Callable[[], OCP] | None = None
     scene: Scene | None = None
 
