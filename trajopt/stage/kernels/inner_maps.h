@@ -1,7 +1,6 @@
 /* What a function of y adds to the expansion of the cost: J' g and J' H J with J (rows x columns) = dy/d(x, u), whose columns are ndx
    for the state, then those of the first controls; g (rows), H (rows x rows), symmetric.  T: workspace for rows x columns vectors. */
 
-#define ADD_INNER
 #define INNER_PANEL 6
 
 /* sum (width) = row i of A' B in the columns from `first` on; A and B are rows x columns */
@@ -33,6 +32,13 @@ ALWAYS_INLINE void add_inner_entry(int i, int j, const int ndx, const int nu, V 
         luu[(i - ndx) * nu + j - ndx] += value;
         if (i != j) luu[(j - ndx) * nu + i - ndx] += value;
     }
+}
+
+/* lxx += xx, lux += ux in the rows of the first `own` controls */
+ALWAYS_INLINE void add_bent(const int ndx, const int own, const V *restrict xx, const V *restrict ux, V *restrict lxx, V *restrict lux)
+{
+    for (int i = 0; i < ndx * ndx; i++) lxx[i] += xx[i];
+    for (int i = 0; i < own * ndx; i++) lux[i] += ux[i];
 }
 
 ALWAYS_INLINE void add_inner(
