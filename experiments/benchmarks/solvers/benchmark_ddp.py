@@ -30,7 +30,7 @@ VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {
     "newton": ("ddp", {"curvature": "newton"}),
     "true": ("ddp", {"curvature": "true"}),
 }
-"""Name -> solver and options; a record's ``curvature`` is the name, or that of the Hessian of the cost."""
+"""Name -> solver and options; a record's ``hessian`` is the name, or that of the Hessian of the cost."""
 LIMITS = {"newton": 1.6, "true": 2.5}
 """Times of one SLQ iteration that one of DDP may take, on the first problem."""
 
@@ -59,7 +59,7 @@ def options_of(config: Config) -> dict[str, Any]:
 def iteration_times(solution: Solution, variant: str) -> list[float]:
     """Seconds of the iterations that used the variant's curvature."""
     kinds = ("gauss_newton", "exact") if variant == "slq" else (variant,)
-    return [sum(r.times.values()) for r in solution.history[:-1] if r.curvature in kinds]
+    return [sum(r.times.values()) for r in solution.history[:-1] if r.hessian in kinds]
 
 
 def entries(name: str, repetitions: int) -> Iterator[Entry]:
