@@ -7,8 +7,8 @@ from functools import lru_cache
 
 import numpy as np
 
-from dynamics_backends.compiled.interface.libraries import address, bound, load, loaded_soon
-from trajopt.lq.equality_lq import kernel_source, struct_of
+from dynamics_backends.compiled.interface.libraries import address, bound, load, loaded_soon, struct_of
+from trajopt.lq.equality_lq import kernel_source
 from trajopt.stage.start import starts_at_once
 
 ABSENT, INEQUALITY, EQUALITY = 0, 1, 2

@@ -5,14 +5,6 @@
    elsewhere at the state found in X, and ends at the first such node or at the end of the phase.  Lanes may hold parts of one
    problem, or of several that differ in values only. */
 
-/* A part of a problem's roll-out. */
-typedef struct {
-    const stages_t *stages;
-    const trials_t *trials;
-    const parts_t *parts;
-    long part;
-} rolled_t;
-
 /* Where the lanes are: parts, at the knots n counted from the first of the horizon.  same: whether all of them read the same rows. */
 typedef struct {
     rolled_t of[LANES];
