@@ -17,8 +17,7 @@ from dynamics_backends.systems.bodies.free_body import FreeBody
 from dynamics_backends.systems.constraints.constraint_kinds import FrameContact, JointRelation, PointContact
 from dynamics_backends.systems.constraints.holonomic import Holonomic
 from dynamics_backends.systems.contact.impact import Impact
-from problems.legged.contact.contact_terms import friction_cost
-from problems.legged.contact.friction_constraint import friction_constraint
+from problems.legged.contact.friction_cone import friction_constraint, friction_cost
 from problems.legged.contact.wrench_cone import wrench_cost
 from problems.legged.robot.soles import Sole
 from trajopt import OCP, Phase, SampledSystem, softened, state_cost

@@ -1,10 +1,17 @@
-"""Cost terms of robots in contact: where the feet go, and forces that push and stay within the friction cone.
+"""The friction cone of point contacts, as a cost and as a constraint: forces push, |f_t| <= mu f_n on level ground.
 
-A margin y >= 0 is asked for by the smooth residual  (sqrt(y^2 + eps^2) - y) / 2,  which is about -y where y < 0 and
-vanishes where it is large.  Margins are shares of the robot's weight over its number of feet:
+As a cost, a margin y >= 0 is asked for by the smooth residual  (sqrt(y^2 + eps^2) - y) / 2,  which is about -y where y < 0 and
+vanishes where it is large:
 
     y = (f_n - least) / unit        the contact pushes
-    y = (mu f_n - sqrt(f_x^2 + f_y^2 + (eps unit)^2)) / unit     friction, on level ground
+    y = (mu f_n - sqrt(f_x^2 + f_y^2 + (eps unit)^2)) / unit     it sticks
+
+As a constraint, the cone is replaced by a pyramid of m facets inside of it, which is linear in the forces and smooth at its tip,
+where a foot carries nothing (D. Stewart, J. Trinkle, Int. J. Numer. Methods Eng. 39, 1996):
+
+    f_n - least >= 0,        mu cos(pi/m) f_n - (cos a_j f_x + sin a_j f_y) >= 0,   a_j = 2 pi j / m,   j = 0 .. m - 1
+
+The unit of forces is the robot's weight over its number of feet.
 """
 
 from __future__ import annotations
@@ -17,9 +24,7 @@ import numpy as np
 import trajopt as to
 from dynamics_backends import scalar as sm
 from dynamics_backends.composed_map import ComposedMap
-from dynamics_backends.manifold import Manifold
 from dynamics_backends.names import unknown_name
-from dynamics_backends.rigid_body.algorithms.kinematics import frame_position, frame_velocity, point_positions
 from dynamics_backends.rigid_body.model.model import Model
 from dynamics_backends.scalar import Rows, Scalar
 from dynamics_backends.systems.constraints.holonomic import Holonomic
@@ -28,69 +33,7 @@ from trajopt.problem.terms import Values
 
 SMOOTHING = 0.05
 """eps."""
-_AXES = ("x", "y", "z")
-
-
-def feet_cost(
-    model: Model,
-    manifold: Manifold,
-    feet: Sequence[str],
-    goal: Values,
-    weight: Values,
-    name: str = "feet",
-    marks: Sequence[Sequence[float]] = (),
-) -> to.CostTerm:
-    """r = positions of the feet - goal, in the world, (3 F,) [m]; goal and weight (3 F,) or (N, 3 F).
-
-    marks: where a point in the axes of each frame [m] stands for it, default its origin; a foot may come several times, with
-    several points. Raises UnknownName if the model has no such frame.
-    """
-    frames = [model.frames[model.frame_id(foot)] for foot in feet]
-    offsets = np.array(marks) if len(marks) else np.zeros((len(feet), 3))
-    at = [frame.p + frame.R @ offset for frame, offset in zip(frames, offsets, strict=True)]
-    points = tuple((frame.body, tuple(p.tolist())) for frame, p in zip(frames, at, strict=True))
-    repeated = [f"{foot}{'' if feet.index(foot) == i else f' {i}'}" for i, foot in enumerate(feet)]
-    return to.residual_cost(
-        name,
-        partial(_away, model, points),
-        manifold,
-        3 * len(feet),
-        weight,
-        parameters={"goal": goal},
-        output_names=tuple(f"{foot}.{axis}" for foot in repeated for axis in _AXES),
-    )
-
-
-def _away(model: Model, points, x: Rows, u: Rows, t: Scalar, p: Mapping[str, Rows]) -> list[Scalar]:
-    at = point_positions(model, x[: model.nq], points)
-    return [at[f][i] - p["goal"][3 * f + i] for f in range(len(points)) for i in range(3)]
-
-
-def slip_cost(
-    model: Model, manifold: Manifold, feet: Sequence[str], clearance: float, weight: Values, name: str = "slip"
-) -> to.CostTerm:
-    """r = e^(-z / clearance) times the horizontal velocity [m/s] of each foot, (2 F,), z its height over level ground at 0 [m].
-
-    What slides is told to lift off, and what flies low to fly higher. Raises UnknownName if the model has no such frame.
-    """
-    return to.residual_cost(
-        name,
-        partial(_slip, model, tuple(model.frame_id(foot) for foot in feet)),
-        manifold,
-        2 * len(feet),
-        weight,
-        parameters={"clearance": [clearance]},
-        output_names=tuple(f"{foot}.v{axis} near the ground" for foot in feet for axis in _AXES[:2]),
-    )
-
-
-def _slip(model: Model, frames, x: Rows, u: Rows, t: Scalar, p: Mapping[str, Rows]) -> list[Scalar]:
-    q, v, rows = x[: model.nq], x[model.nq :], []
-    for frame in frames:
-        near = sm.exp(-(frame_position(model, q, frame)[2] / p["clearance"][0]))
-        w = frame_velocity(model, q, v, frame)
-        rows += [near * w[0], near * w[1]]
-    return rows
+FACETS = 4
 
 
 def friction_cost(
@@ -117,6 +60,37 @@ def friction_cost(
     return to.CostTerm(
         name, residual, np.asarray(weight), {"friction": np.array([friction]), "least": np.array([least])}
     )
+
+
+def friction_constraint(
+    system: Holonomic,
+    contacts: Sequence[str],
+    friction: float,
+    *,
+    least: float = 0.0,
+    feet: int = 4,
+    facets: int = FACETS,
+    name: str | None = None,
+) -> to.Constraint:
+    """Point contacts of a system, by name, push with at least ``least`` and stay within the pyramid in the cone of ``friction``.
+
+    feet: how many share the weight: their share is the unit of forces. friction is a run-time parameter. name: default with those
+    of the contacts, so that multipliers of phases on different feet have different names.
+    Raises ValueError for a coefficient that is not positive or fewer than three facets, UnknownName for a contact that the system
+    does not have.
+    """
+    if not friction > 0:
+        raise ValueError(f"friction = {friction}; it must be positive")
+    if facets < 3:
+        raise ValueError(f"facets = {facets}; a pyramid has at least 3")
+    per_unit = 1.0 / weight_share(system.model, feet)
+    kinds = ("pushes", *(f"facet {j}" for j in range(facets)))
+    names = tuple(f"{c} {kind}" for c in contacts for kind in kinds)
+    margins = partial(_margins, force_rows(system, contacts), per_unit, facets)
+    residual = ComposedMap(ConstraintForces(system), margins, names, no_parameters)
+    lower = np.tile([least, *np.zeros(facets)], len(contacts))
+    name = name or f"friction cone of {', '.join(contacts)}"
+    return to.Constraint(name, residual, lower, np.asarray(np.inf), {"friction": np.array([friction])})
 
 
 def weight_share(model: Model, feet: int) -> float:
@@ -152,3 +126,21 @@ def _lacking_margins(first_rows: tuple[int, ...], per_unit: float, forces: Rows,
 def lacking(y: Scalar) -> Scalar:
     """The smooth residual of a margin y >= 0."""
     return 0.5 * (sm.sqrt(y * y + SMOOTHING**2) - y)
+
+
+def _margins(
+    first_rows: tuple[int, ...], per_unit: float, facets: int, forces: Rows, p: Mapping[str, Rows]
+) -> list[Scalar]:
+    """The left sides (C (1 + m)) of the inequalities of the module docstring, with the parameter friction (1)."""
+    rows: list[Scalar] = []
+    for at in first_rows:
+        f = [forces[at + i] * per_unit for i in range(3)]
+        rows += [f[2], *pyramid(f, p["friction"][0], facets)]
+    return rows
+
+
+def pyramid(f: Sequence[Scalar], friction: Scalar, facets: int) -> list[Scalar]:
+    """The margins of a force (3) from the facets."""
+    angles = 2.0 * np.pi * np.arange(facets) / facets
+    held = f[2] * (friction * float(np.cos(np.pi / facets)))
+    return [held - (f[0] * float(np.cos(a)) + f[1] * float(np.sin(a))) for a in angles]
