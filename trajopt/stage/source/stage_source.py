@@ -16,12 +16,14 @@ from trajopt.step.integrators import RUNGE_KUTTA, SEMI_IMPLICIT_EULER
 
 
 class StageSource(NamedTuple):
-    """C source of a whole stage, to stand behind a prelude; the lengths of theta, and the workspace of its parts in vectors."""
+    """C source of a whole stage, to stand behind a prelude; the lengths of theta, the workspace of its parts in vectors, and
+    FORCES_ROOM of kernels/stage.h."""
 
     source: str
     theta: int
     theta_end: int
     room: str
+    forces: int
 
 
 class StageShape(NamedTuple):
@@ -88,7 +90,7 @@ def stage_source(
         kernel_text("stage.h"),
         *([template("lanes/rows.h"), kernel_text("rollout.h")] if "rollout" in shape.parts else []),
     ]
-    return StageSource("\n".join(text), terms[0].theta, terms[1].theta, f"({room}) + {terms_room}")
+    return StageSource("\n".join(text), terms[0].theta, terms[1].theta, f"({room}) + {terms_room}", terms[0].forces)
 
 
 def kernel_text(name: str) -> str:
