@@ -18,7 +18,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any, NamedTuple
 
-from experiments.benchmarks.tables import markdown, write_csv
+from experiments.benchmarks.tables import markdown, write_report
 from experiments.config.build import build_task, make_ready
 from experiments.config.config import Config, load_config
 from trajopt import Solution, solve
@@ -104,10 +104,7 @@ def main() -> None:
     problems = PROBLEMS[:1] if options.quick else PROBLEMS
     found = [entry for name in problems for entry in entries(name, 3 if options.quick else 9)]
     text = report(found)
-    options.out.mkdir(parents=True, exist_ok=True)
-    write_csv(options.out / "ddp.csv", found)
-    (options.out / "report.md").write_text(text, encoding="utf-8")
-    print(f"{text}\nWritten to {options.out}")
+    write_report(options.out, text, ddp=found)
 
 
 if __name__ == "__main__":
