@@ -80,6 +80,14 @@ class HasDriver(Protocol):
 
 
 @runtime_checkable
+class HasActuators(Protocol):
+    """A robot whose first controls are forces at joints."""
+
+    actuated: tuple[int, ...]
+    """The degree of freedom that each of them drives."""
+
+
+@runtime_checkable
 class HasOutputs(Map, Protocol):
     """A system that reports more than its motion, such as the forces of its contacts."""
 
@@ -195,6 +203,8 @@ class DynamicsBackend(Protocol):
     map: Map
     name: str
     engine: str
+    options: Mapping[str, Any]
+    """The method's own, by which it may be made again for another map."""
 
     def f(self, x: Array, u: Array, t: Array | float = 0.0, p: Parameters | None = None) -> Array:
         """The map's value (N, n_out)."""

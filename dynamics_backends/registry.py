@@ -94,22 +94,19 @@ def make_backend(map: Map, method: str = "analytic", *, engine: str | None = Non
         raise unknown_name("engine", engine, ENGINES)
     resolved = _available() if engine == "auto" else engine
     backend = METHODS[method](map, resolved, **options)
-    backend.engine = resolved
-    backend.options = options  # type: ignore[attr-defined]
+    backend.engine, backend.options = resolved, options
     return backend
 
 
 def same_method(backend: DynamicsBackend, map: Map) -> DynamicsBackend:
     """A backend of another map by the same method with the same options, on the same engine."""
-    return make_backend(map, backend.name, engine=backend.engine, **getattr(backend, "options", {}))
+    return make_backend(map, backend.name, engine=backend.engine, **backend.options)
 
 
 def at_once(backend: DynamicsBackend) -> DynamicsBackend:
     """The same method on the same map without a compiler: NumPy, and the loops that were built with the installation."""
-    options = getattr(backend, "options", {})
-    found = METHODS[backend.name](unwrapped(backend.map), _READY, **options)
-    found.engine = "numpy"
-    found.options = options  # type: ignore[attr-defined]
+    found = METHODS[backend.name](unwrapped(backend.map), _READY, **backend.options)
+    found.engine, found.options = "numpy", backend.options
     return found
 
 

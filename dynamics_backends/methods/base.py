@@ -6,6 +6,10 @@ directions as one batch, knot by knot: element ``i * K + k`` is knot i perturbed
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Any
+
 import numpy as np
 
 from dynamics_backends.protocol import Array, Batch, Jacobians, Map, Parameters
@@ -16,6 +20,7 @@ class Method:
 
     name = ""
     engine = "numpy"
+    options: Mapping[str, Any] = MappingProxyType({})
 
     def __init__(self, map: Map) -> None:
         self.map = map

@@ -1,11 +1,15 @@
-"""Tables of benchmarks: Markdown for the report, a file of values for plots."""
+"""Reports of benchmarks: Markdown to read, files of values for plots, and on which machine."""
 
 from __future__ import annotations
 
 import csv
+import os
+import platform
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
+
+from dynamics_backends.compiled.runtime.toolchain import find_toolchain
 
 
 def markdown(header: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
@@ -21,3 +25,18 @@ def write_csv(path: Path, entries: list[Any]) -> None:
         writer = csv.writer(file)
         writer.writerow(entries[0]._fields)
         writer.writerows(entries)
+
+
+def machine() -> str:
+    """The processor, its cores, and the compiler with the lanes that it has."""
+    found = find_toolchain()
+    return f"{platform.processor() or platform.machine()}, {os.cpu_count()} cores, {found.lanes} lanes, {found.version}"
+
+
+def write_report(folder: Path, text: str, **tables: list[Any]) -> None:
+    """Write the text to report.md and each table to a CSV file of its name, and print the text."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, entries in tables.items():
+        write_csv(folder / f"{name}.csv", entries)
+    (folder / "report.md").write_text(text, encoding="utf-8")
+    print(f"\n{text}\nWritten to {folder}")

@@ -26,7 +26,7 @@ from experiments.plots.canvas import (
     figure,
     legend,
 )
-from experiments.plots.legged_plots import leg_pictures
+from experiments.plots.gait_plots import leg_pictures
 from experiments.plots.robot_picture import draw_poses
 from experiments.plots.sheet import Curve, Graph, draw_sheet
 from experiments.plots.side_by_side import draw

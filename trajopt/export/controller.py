@@ -93,7 +93,7 @@ def _sizes(ocp: OCP, stage: StageSource) -> str:
     columns = n + ocp.phases[0].dynamics.nu
     theta = max(stage.theta, stage.theta_end)
     carved = (
-        3 * nx + 2 * n + 2 * m + theta + n * columns + max(n, m) ** 2 + n * n + n * m + m * m + 13
+        3 * nx + 2 * n + 2 * m + theta + n * columns + max(n, m) ** 2 + n * n + n * m + m * m + stage.forces + 14
     )  # knot_t of stage.h
     sizes = {
         "NX": nx,

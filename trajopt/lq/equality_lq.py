@@ -29,16 +29,8 @@ from typing import Any
 
 import numpy as np
 
-from dynamics_backends.compiled.interface.libraries import address, aligned, bound, load
+from dynamics_backends.compiled.interface.libraries import address, aligned, bound, load, struct_of
 from dynamics_backends.protocol import Array
-
-
-def struct_of(name: str, fields: str) -> type[ctypes.Structure]:
-    """A struct of kernels: pointers, and longs and doubles as marked (N:l shift:d)."""
-    kinds = {"": ctypes.c_void_p, "l": ctypes.c_long, "d": ctypes.c_double}
-    pairs = [field.partition(":") for field in fields.split()]
-    return type(name, (ctypes.Structure,), {"_fields_": [(key, kinds[kind]) for key, _, kind in pairs]})
-
 
 _LINE = 8  # doubles of a line of the cache
 _Matrices = struct_of("elq_matrices", "A B Q S R C D row N:l shift:d soft:d")

@@ -129,7 +129,7 @@ class RealTimeSLQ:
             expected_decrease=unknown,
             actual_decrease=unknown,
             step_length=motion.alpha,
-            curvature=self.hessian,
+            hessian=self.hessian,
         )
         xs, us = motion.xs, motion.us
         status = _verdict(policy, xs, us)

@@ -84,5 +84,5 @@ def _record(cost: float, violation: float, size: float, options: SQPOptions) -> 
         expected_decrease=unknown,
         actual_decrease=unknown,
         step_length=1.0,
-        curvature=options.hessian,
+        hessian=options.hessian,
     )

@@ -40,8 +40,8 @@ class IterationRecord:
     defect (largest entry of any gap), constraint_violation (of the bounds on the controls): of the iterate at the
     start. stop: max(gradient / its tolerance, defect / its tolerance); at most 1 means converged. regularization: mu
     used. step_norm: largest entry of the change (dx, du). expected_decrease, actual_decrease: of the merit.
-    step_length: alpha, 0 for a rejected step. curvature: the second derivatives in the quadratic model of the step, by the option
-    that chose them: the value of ``hessian``, DDP's ``curvature`` where those of the dynamics are among them, or "mixed".
+    step_length: alpha, 0 for a rejected step. hessian: the second derivatives in the quadratic model of the step: the value of
+    that option, "newton" or "true" where DDP added the curvature of the dynamics with these costates, or "mixed".
     times: seconds by phase. kkt: the scaled measure of optimality (:mod:`trajopt.solvers.shooting.optimality`, of programs
     :mod:`trajopt.solvers.nlp.scaled_kkt`), NaN where the solver has none. iterate: for callbacks, a function without arguments that
     returns copies of the states (N + 1, nx) and controls (N, nu) of the iterate; None in the history of a solution.
@@ -59,7 +59,7 @@ class IterationRecord:
     expected_decrease: float
     actual_decrease: float
     step_length: float
-    curvature: str = "gauss_newton"
+    hessian: str = "gauss_newton"
     times: dict[str, float] = field(default_factory=dict)
     kkt: float = float("nan")
     iterate: Callable[[], tuple[Array, Array]] | None = field(default=None, repr=False, compare=False)

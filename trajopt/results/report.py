@@ -36,15 +36,15 @@ _COLUMNS = (
     ("actual", "actual_decrease", 10, ".2e", "decrease of the merit that the roll-out found"),
     ("alpha", "step_length", 9, ".2e", "step length"),
     (
-        "curvature",
-        "curvature",
+        "hessian",
+        "hessian",
         13,
         "s",
         "second derivatives that were used: of the cost, and of the dynamics under DDP",
     ),
 )
 _SHORT = ("iteration", "cost", "gradient", "defect", "step_length")
-_LONG = ("curvature",)
+_LONG = ("hessian",)
 
 
 def account(solution: Solution) -> str:
@@ -84,7 +84,7 @@ class ConsoleTable:
     """A callback that prints one line per iteration.
 
     stream: where to, default standard output. verbosity: 0 nothing, 1 the main columns, 2 all numbers, 3 also the
-    curvature and the time of each phase. Use :meth:`finish` to print how the solve ended.
+    Hessian and the time of each phase. Use :meth:`finish` to print how the solve ended.
     """
 
     def __init__(self, stream: TextIO | None = None, verbosity: int = 2) -> None:

@@ -27,7 +27,7 @@ from trajopt.results.status import Status
 DISTRIBUTION = "urdf-trajopt"
 """The name under which pip knows this project."""
 FORMAT = "trajopt.solution"
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2
 CONVENTIONS = {
     "state": "x = (q, v); q = base position in the world, quaternion x y z w, joints",
     "velocity": "v = linear, angular, joint rates; base velocity in the LOCAL frame of the base",
@@ -122,7 +122,7 @@ class Solution:
             "status": self.status.to_dict(),
             "iterations": self.iterations,
             "history_columns": NUMBERS,
-            "curvature": [r.curvature for r in self.history],
+            "hessian": [r.hessian for r in self.history],
             "phase_times": [r.times for r in self.history],
             "conventions": CONVENTIONS,
             "versions": versions(),
@@ -158,12 +158,13 @@ class Solution:
 
     @classmethod
     def _assemble(cls, arrays: dict[str, Array], metadata: dict[str, Any]) -> Solution:
-        rows = zip(arrays["history"], metadata["curvature"], metadata["phase_times"], strict=True)
+        hessians = metadata["hessian"] if metadata["format_version"] > 1 else metadata["curvature"]
+        rows = zip(arrays["history"], hessians, metadata["phase_times"], strict=True)
         history = []
-        for values, curvature, times in rows:
+        for values, hessian, times in rows:
             numbers = dict(zip(metadata["history_columns"], map(float, values), strict=True))
             numbers["iteration"] = int(numbers["iteration"])
-            history.append(IterationRecord(**numbers, curvature=curvature, times=times))
+            history.append(IterationRecord(**numbers, hessian=hessian, times=times))
         return cls(
             **{name: arrays[name] for name in _ARRAYS},
             cost=float(arrays["cost"]),

@@ -10,7 +10,7 @@ second derivatives of is the method's: those of the cost in SLQ and DDP, those o
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -91,35 +91,19 @@ class SLQOptions:
         nodes = self.shooting
         whole = isinstance(nodes, int) and not isinstance(nodes, bool) and nodes >= 1
         _require(whole or nodes in ("single", "all"), "shooting", nodes, "'single', 'all' or an integer of at least 1")
-        for key, known in (
-            ("gaps", GAPS),
-            ("hessian", COST_HESSIANS),
-            ("regularize", REGULARIZATIONS),
-            ("globalization", SHOOTING_GLOBALIZATIONS),
-        ):
-            value = getattr(self, key)
-            _require(value in known, key, value, " or ".join(map(repr, known)))
-        for key in ("max_iterations", "max_backtracks"):
-            value = getattr(self, key)
-            _require(isinstance(value, int) and value >= 0, key, value, "an integer of at least 0")
+        _require_known(self, gaps=GAPS, hessian=COST_HESSIANS, regularize=REGULARIZATIONS)
+        _require_known(self, globalization=SHOOTING_GLOBALIZATIONS)
+        _require_counts(self, "max_iterations", "max_backtracks")
         outer = self.max_outer_iterations
         _require(isinstance(outer, int) and outer >= 1, "max_outer_iterations", outer, "an integer of at least 1")
-        for key in ("constraint_tolerance", "constraint_penalty", "max_constraint_penalty"):
-            _require(_number(value := getattr(self, key)) and value > 0, key, value, "a positive number")
-        for key in (
-            "gradient_tolerance",
-            "defect_tolerance",
-            "kkt_tolerance",
-            "min_regularization",
-            "max_regularization",
-        ):
-            _require(_number(value := getattr(self, key)) and value > 0, key, value, "a positive number")
+        _require_positive(self, "constraint_tolerance", "constraint_penalty", "max_constraint_penalty")
+        _require_positive(self, "gradient_tolerance", "defect_tolerance", "kkt_tolerance")
+        _require_positive(self, "min_regularization", "max_regularization")
         asked = self.accept_cost_tolerance
         _require(isinstance(asked, bool), "accept_cost_tolerance", asked, "true or false")
         for key in ("cost_tolerance", "initial_regularization", "penalty"):
             _require(_number(value := getattr(self, key)) and value >= 0, key, value, "a number of at least 0")
-        limit = self.time_limit
-        _require(limit is None or (_number(limit) and limit > 0), "time_limit", limit, "None or a positive number")
+        _require_positive(self, "time_limit", or_none=True)
         _require(
             _number(self.accept_ratio) and 0 < self.accept_ratio < 1, "accept_ratio", self.accept_ratio, "in (0, 1)"
         )
@@ -148,9 +132,7 @@ class DDPOptions(SLQOptions):
     def __post_init__(self) -> None:
         super().__post_init__()
         _require(_number(self.switch) and 0 <= self.switch <= 1, "switch", self.switch, "in [0, 1]")
-        for key, known in (("curvature", DYNAMICS_CURVATURES), ("indefinite", REMEDIES)):
-            value = getattr(self, key)
-            _require(value in known, key, value, " or ".join(map(repr, known)))
+        _require_known(self, curvature=DYNAMICS_CURVATURES, indefinite=REMEDIES)
 
 
 @dataclass(frozen=True)
@@ -207,20 +189,12 @@ class SQPOptions:
             _require(value in known, key, value, " or ".join(map(repr, known)))
         correct = self.second_order_correction
         _require(isinstance(correct, bool), "second_order_correction", correct, "true or false")
-        for key in ("max_iterations", "max_backtracks"):
-            value = getattr(self, key)
-            _require(isinstance(value, int) and value >= 0, key, value, "an integer of at least 0")
-        for key in (
-            "gradient_tolerance",
-            "constraint_tolerance",
-            "kkt_tolerance",
-            "elastic_weight",
-            "max_elastic_weight",
-        ):
-            _require(_number(value := getattr(self, key)) and value > 0, key, value, "a positive number")
+        _require_counts(self, "max_iterations", "max_backtracks")
+        _require_positive(self, "gradient_tolerance", "constraint_tolerance", "kkt_tolerance")
+        _require_positive(self, "elastic_weight", "max_elastic_weight")
         _require(_number(self.penalty) and self.penalty >= 0, "penalty", self.penalty, "a number of at least 0")
-        limit, ratio = self.time_limit, self.accept_ratio
-        _require(limit is None or (_number(limit) and limit > 0), "time_limit", limit, "None or a positive number")
+        _require_positive(self, "time_limit", or_none=True)
+        ratio = self.accept_ratio
         _require(_number(ratio) and 0 < ratio < 0.5, "accept_ratio", ratio, "in (0, 0.5)")
 
 
@@ -250,16 +224,10 @@ class DMSOptions:
     ipopt: Mapping[str, int | float | str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        known = {"hold": HOLDS, "hessian": IPOPT_HESSIANS, "barrier_strategy": BARRIERS}
-        for key, names in known.items():
-            value = getattr(self, key)
-            _require(value in names, key, value, " or ".join(map(repr, names)))
-        count = self.max_iterations
-        _require(isinstance(count, int) and count >= 0, "max_iterations", count, "an integer of at least 0")
-        for key in ("gradient_tolerance", "constraint_tolerance", "barrier"):
-            _require(_number(value := getattr(self, key)) and value > 0, key, value, "a positive number")
-        limit = self.time_limit
-        _require(limit is None or (_number(limit) and limit > 0), "time_limit", limit, "None or a positive number")
+        _require_known(self, hold=HOLDS, hessian=IPOPT_HESSIANS, barrier_strategy=BARRIERS)
+        _require_counts(self, "max_iterations")
+        _require_positive(self, "gradient_tolerance", "constraint_tolerance", "barrier")
+        _require_positive(self, "time_limit", or_none=True)
 
 
 @dataclass(frozen=True)
@@ -285,16 +253,10 @@ class IPMOptions:
     barrier_strategy: Literal["monotone", "adaptive"] = "adaptive"
 
     def __post_init__(self) -> None:
-        known = {"hessian": ("auto", "exact", "gauss_newton"), "barrier_strategy": BARRIERS}
-        for key, names in known.items():
-            value = getattr(self, key)
-            _require(value in names, key, value, " or ".join(map(repr, names)))
-        count = self.max_iterations
-        _require(isinstance(count, int) and count >= 0, "max_iterations", count, "an integer of at least 0")
-        for key in ("gradient_tolerance", "constraint_tolerance", "barrier"):
-            _require(_number(value := getattr(self, key)) and value > 0, key, value, "a positive number")
-        limit = self.time_limit
-        _require(limit is None or (_number(limit) and limit > 0), "time_limit", limit, "None or a positive number")
+        _require_known(self, hessian=("auto", "exact", "gauss_newton"), barrier_strategy=BARRIERS)
+        _require_counts(self, "max_iterations")
+        _require_positive(self, "gradient_tolerance", "constraint_tolerance", "barrier")
+        _require_positive(self, "time_limit", or_none=True)
 
 
 def _number(value: object) -> bool:
@@ -304,6 +266,25 @@ def _number(value: object) -> bool:
 def _require(condition: bool, key: str, value: object, expected: str) -> None:
     if not condition:
         raise ValueError(f"{key} = {value!r}; expected {expected}")
+
+
+def _require_known(options: object, **choices: Sequence[str]) -> None:
+    for key, known in choices.items():
+        value = getattr(options, key)
+        _require(value in known, key, value, " or ".join(map(repr, known)))
+
+
+def _require_counts(options: object, *keys: str) -> None:
+    for key in keys:
+        value = getattr(options, key)
+        _require(isinstance(value, int) and value >= 0, key, value, "an integer of at least 0")
+
+
+def _require_positive(options: object, *keys: str, or_none: bool = False) -> None:
+    expected = f"{'None or ' if or_none else ''}a positive number"
+    for key in keys:
+        value = getattr(options, key)
+        _require((or_none and value is None) or (_number(value) and value > 0), key, value, expected)
 
 
 @dataclass(frozen=True)
@@ -324,7 +305,5 @@ class AutoOptions:
         count = self.max_iterations
         whole = isinstance(count, int) and not isinstance(count, bool) and count >= 0
         _require(count is None or whole, "max_iterations", count, "None or an integer of at least 0")
-        for key in ("time_limit", "gradient_tolerance", "constraint_tolerance"):
-            value = getattr(self, key)
-            _require(value is None or (_number(value) and value > 0), key, value, "None or a positive number")
+        _require_positive(self, "time_limit", "gradient_tolerance", "constraint_tolerance", or_none=True)
         _require(isinstance(self.fallback, bool), "fallback", self.fallback, "true or false")

@@ -107,7 +107,7 @@ class _HeldBackend:
     def __init__(self, backend: DynamicsBackend) -> None:
         self.inner = backend
         self.map: Map = _HeldMap(backend.map)
-        self.name, self.engine = backend.name, backend.engine
+        self.name, self.engine, self.options = backend.name, backend.engine, backend.options
 
     @classmethod
     def of(cls, backend: DynamicsBackend) -> _HeldBackend:

@@ -6,8 +6,8 @@ derivatives. Substeps are chained.  The derivatives of f come from a backend; no
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Callable, Iterator
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 
@@ -92,11 +92,19 @@ class SampledSystem:
         return substeps_of(self.stages, self.scheme, self.substeps, x, u, t, dt, p or {})
 
 
+@runtime_checkable
+class HoldsBackend(Protocol):
+    """A backend that gives another one other arguments."""
+
+    def of_stages(self, stages: Callable[[DynamicsBackend], DynamicsBackend]) -> DynamicsBackend:
+        """The same around what ``stages`` makes of that one."""
+        ...
+
+
 def stage_backend(backend: DynamicsBackend, scheme: str) -> DynamicsBackend:
     """A backend of the system as the stages of a scheme evaluate it, by the same method; the given one without implicit damping."""
-    wrapped = getattr(backend, "of_stages", None)
-    if wrapped is not None:
-        return wrapped(lambda inner: stage_backend(inner, scheme))
+    if isinstance(backend, HoldsBackend):
+        return backend.of_stages(lambda inner: stage_backend(inner, scheme))
     map = stage_map(backend.map, scheme)
     return backend if map is backend.map else same_method(backend, map)
 

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from dynamics_backends.protocol import Array, Batch
+from dynamics_backends.protocol import Array, Batch, HasActuators, unwrapped
 from trajopt.problem.constraints import Constraint, chosen_coordinates
 from trajopt.problem.ocp import OCP
 
@@ -174,9 +174,10 @@ def _in_units(
 def _torques(ocp: OCP, us: Array) -> Iterator[BrokenLimit]:
     """Broken limits of the joints that controls drive with forces."""
     for phase, knots in zip(ocp.phases, ocp.phase_slices, strict=True):
-        system = getattr(getattr(phase.dynamics, "backend", None), "map", None)
-        driven = getattr(getattr(system, "wrapped", system), "actuated", None)
-        if driven is None or len(driven) != phase.dynamics.nu:
+        sampling = phase.dynamics.sampling
+        system = None if sampling is None else unwrapped(sampling.backend.map)
+        driven = system.actuated if isinstance(system, HasActuators) else ()
+        if not driven or len(driven) != phase.dynamics.nu:
             continue
         names, limit, u = [ocp.model.dof_names[d] for d in driven], ocp.model.effort_limit[list(driven)], us[knots]
         excess = np.abs(u[:, : len(driven)]) - limit

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from dynamics_backends.protocol import IMPLICIT_STEP, Array, HasPartials, unwrapped
+from dynamics_backends.protocol import IMPLICIT_STEP, Array, HasDoubts, HasPartials, is_second_order, unwrapped
 from dynamics_backends.registry import backend_names, make_backend
 from trajopt.problem.impact_stage import JUMP
 from trajopt.step.integrators import RUNGE_KUTTA, SEMI_IMPLICIT_EULER, stage_map
@@ -69,8 +69,9 @@ def _doubt(phase: Any, x0: Array) -> str | None:
         return None
     needed = ceil(substeps * step / stable)
     limits = f"at x0 {scheme} is stable up to {1e3 * stable:.2g} ms, and its steps take {1e3 * step:.2g} ms"
-    if hasattr(system, "points") and hasattr(system, "ground"):
-        return f"the contacts are too stiff for the time step: {limits}; take substeps = {needed} or more, or softer contacts"
+    if isinstance(system, HasDoubts):
+        stiff = system.stiff
+        return f"the {stiff} are too stiff for the time step: {limits}; take substeps = {needed} or more, or softer {stiff}"
     rate, name = _stiffest(at.whole, system)
     softer = ", or a larger friction_velocity" if getattr(system, "coulomb", None) is not None else ""
     return (
@@ -103,7 +104,7 @@ def _stiffest(A: Array, system: Any) -> tuple[float, str]:
     rates, modes = np.linalg.eig(A)
     worst = int(np.argmax(np.abs(rates)))
     mode, names = np.abs(modes[:, worst]), system.manifold.tangent_names
-    first = len(mode) // 2 if getattr(system, "second_order", False) else 0
+    first = len(mode) // 2 if is_second_order(system) else 0
     return float(np.abs(rates[worst])), names[first + int(np.argmax(mode[first:]))]
 
 

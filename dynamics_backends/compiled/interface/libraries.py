@@ -18,6 +18,7 @@ from dynamics_backends.compiled.runtime.memory import (
     over_threads as over_threads,
     pointers as pointers,
     ranges as ranges,
+    struct_of as struct_of,
 )
 from dynamics_backends.compiled.runtime.remembered import (
     Sought as Sought,

@@ -19,6 +19,7 @@ from dynamics_backends.rigid_body.algorithms import ltl
 from dynamics_backends.scalar import Scalar
 from dynamics_backends.symbols import ca
 from dynamics_backends.systems.constraints.constrained_derivatives import ConstrainedDerivatives, Unsolved, curvature
+from dynamics_backends.systems.constraints.constraint_kinds import is_shifted
 from dynamics_backends.systems.constraints.holonomic import Holonomic
 
 Entries = Sequence[Mapping[int, Scalar]]
@@ -27,10 +28,35 @@ _KERNEL = """
 /* The arguments lie one behind the other: p are all parameters. */
 static void map_derivatives(const int* const* ti, const double* const* td, {head}, V* w)
 {{
-    {call}((ctx_t){{ti, td, w}}, {given});
+    {call}((ctx_t){{.ti = ti, .td = td, .w = w}}, {given});
     velocity_rows({skipped}, {n}, {nu}, x + {at_v}, f, fx, fu);
 }}
 """
+
+
+def forces_given(map: Any, sizes: Mapping[str, int]) -> int:
+    """How many forces of constraints the functions of a map find on the way, as the map reports them; 0 for none.
+
+    None are given with run-time parameters, of which the cost terms that read forces know nothing.
+    """
+    given = isinstance(map, Holonomic) and not sizes and not reported_elsewhere(map)
+    return map.constraints.rows if given else 0
+
+
+def reported_elsewhere(map: Holonomic) -> bool:
+    """Whether a force is reported at another place than where it is solved for."""
+    return any(is_shifted(c) for c in map.constraints.bound)
+
+
+def value_source(traced: TracedDynamics) -> tuple[str, str]:
+    """dynamics_value, and its workspace in vectors, as text; with the forces where these can be given."""
+    rows = forces_given(traced.map, traced.sizes)
+    if not rows:
+        return traced.value()
+    s = traced.symbols
+    motion = traced.attempt(lambda: traced.map.motion(s.x, s.u, s.p))  # type: ignore[attr-defined]
+    code, room = traced.function("value_and_forces", {"f": motion.a, "y": ca.vertcat(*motion.forces)}, {})
+    return "\n".join([f"#define VALUE_FORCES {rows}", code, template("constrained/constrained_value.h")]), room
 
 
 def analytic_source(traced: TracedDynamics) -> tuple[str, str]:
@@ -38,7 +64,9 @@ def analytic_source(traced: TracedDynamics) -> tuple[str, str]:
     if not isinstance(traced.map, ConstrainedDerivatives):
         return traced.analytic()
     parts = traced.attempt(lambda: unsolved(traced))
-    outputs = {**_first(traced, parts), "entries": factor_entries(parts)}
+    first, forces = _first(traced, parts), ca.vertcat(ca.SX(0, 1), *parts.f)
+    sides = {name: first.pop(name) for name in ("top", "bottom")}
+    outputs = {**first, "y": ca.densify(forces), **sides, "entries": factor_entries(parts)}
     code, room = traced.function("first_unsolved", outputs, {})
     numbers = sum(outputs[name].numel() for name in ("entries", "top", "bottom"))
     text = [_solution(traced, parts), code, template("constrained/constrained_partials.h")]
@@ -90,7 +118,7 @@ def derivatives_kernel(traced: TracedDynamics, *, second: bool, source: tuple[st
         at_v=map.manifold.nx - n // 2,
     )
     numbers = [str(size) for size in outputs.values()]
-    code = "\n".join([template("constrained/constrained_kernel.h"), text, body])
+    code = "\n".join([template("lanes/context.h"), template("constrained/constrained_kernel.h"), text, body])
     return LoopKernel("map_derivatives", code, names, list(outputs), [str(size) for size in sizes], numbers, room)
 
 

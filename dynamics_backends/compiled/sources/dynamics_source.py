@@ -5,8 +5,8 @@
     dynamics_contracted(ctx, x, u, t, p, lam, f, fx, fu, xx, ux, uu)       second derivatives of lam' xdot
 
 f, fx (by rows, in the tangent space) and fu are the last ``rows`` rows of xdot: all of them, or those below qdot = v of a
-second-order system.  ``p`` are the parameters behind each other.  ``ctx`` holds the model's tables ``ti``, ``td`` and a
-workspace ``w`` of ``room`` vectors.
+second-order system.  ``p`` are the parameters behind each other.  ``ctx`` holds the model's tables ``ti``, ``td``, a workspace
+``w`` of ``room`` vectors, and the place for the forces of constraints (templates/lanes/context.h).
 
 Free rigid bodies are loops over their model's tables unless the robot is small; every other map is straight-line code, but
 for the solution of the equations of constrained motion, and for the iterations of long steps with contacts.
@@ -50,12 +50,14 @@ METHODS = ("analytic", "casadi_ad", "central_difference", "forward_difference", 
 
 @dataclass(frozen=True)
 class DynamicsSource:
-    """C source; ``room``: C expression in nb, nv, nq for the vectors of workspace; the model whose tables are read, if any."""
+    """C source; ``room``: C expression in nb, nv, nq for the vectors of workspace; the model whose tables are read, if any; the
+    number of forces of constraints that come with it where ctx asks."""
 
     source: str
     room: str
     rows: int
     model: Model | None = None
+    forces: int = 0
 
 
 def has_source(backend: DynamicsBackend) -> bool:
@@ -90,7 +92,8 @@ def dynamics_source(
         return list(_written(backend, sizes, body))
 
     source, room, rows = remembered(write, "dynamics", straight, *question_of(backend, sizes))
-    return DynamicsSource(source, room, rows, None if body is None else body.model)
+    forces = constrained_source.forces_given(map, _with_step(map, sizes)) if backend.name == "analytic" else 0
+    return DynamicsSource(source, room, rows, None if body is None else body.model, forces)
 
 
 def _written(backend: DynamicsBackend, sizes: Mapping[str, int], body: FreeBody | None) -> tuple[str, str, int]:
@@ -101,7 +104,7 @@ def _written(backend: DynamicsBackend, sizes: Mapping[str, int], body: FreeBody 
     if isinstance(map, SteppedContact) and name == "analytic":
         return *stepped_source(traced), traced.rows
     rows = traced.rows if body is None else map.manifold.ndx // 2
-    value, room = traced.value() if body is None else value_loops(body, before)
+    value, room = constrained_source.value_source(traced) if body is None else value_loops(body, before)
     if isinstance(backend, FiniteDifference):
         partials, more = differences(map, rows, backend.scheme, backend.step), "0"
     elif name in _ALGEBRAS:

@@ -2,7 +2,7 @@
 
     forces_value(x, u, t, y, w)         y: the forces (rows)
     forces_first(x, u, t, y, J, w)      J: their derivatives (rows x columns) in (q, v, u)
-    forces_second(x, u, t, phi, J, xx, ux, w)      the second derivatives of phi' y
+    forces_second(x, u, t, phi, J, xx, ux, w)      J, and the second derivatives of phi' y
 
 Straight-line code gives the right-hand sides, loops solve them for all directions, as for the motion itself
 (:mod:`~dynamics_backends.compiled.sources.constrained_source`).  All names begin with a prefix, so that several such maps, and the
@@ -12,6 +12,7 @@ dynamics of a stage, stand in one text.
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from dynamics_backends.compiled.loops.kernel import template
@@ -19,6 +20,7 @@ from dynamics_backends.compiled.sources.constrained_source import (
     bent,
     entries,
     factor_entries,
+    reported_elsewhere,
     slopes_of,
     solution_text,
     tables,
@@ -26,7 +28,6 @@ from dynamics_backends.compiled.sources.constrained_source import (
 )
 from dynamics_backends.compiled.sources.traced_source import TracedDynamics, by_rows
 from dynamics_backends.deferred import deferred
-from dynamics_backends.systems.constraints.constraint_kinds import is_shifted
 from dynamics_backends.systems.constraints.holonomic import Holonomic
 from dynamics_backends.systems.contact.contact_forces import ConstraintForces
 
@@ -40,7 +41,7 @@ _OWN = re.compile(
 
 
 class ForcesSource(NamedTuple):
-    """C source of PREFIX_forces_value and PREFIX_forces_first; rows and columns of the derivatives; the workspace, in vectors."""
+    """C source of PREFIX_forces_value and others; rows and columns of the derivatives; the workspace, in vectors."""
 
     source: str
     prefix: str
@@ -56,46 +57,56 @@ def solved_in_loops(map: Any, *, second: bool = False) -> bool:
         isinstance(map, ConstraintForces)
         and isinstance(map.system, Holonomic)
         and (second or map.n_out > STRAIGHT_UP_TO)
-        and not any(is_shifted(c) for c in map.system.constraints.bound)
+        and not reported_elsewhere(map.system)
     )
 
 
-def forces_source(forces: ConstraintForces, prefix: str, *, second: bool = False) -> ForcesSource:
-    """The functions of the module docstring, the last one where ``second``. Raises TooLong, TraceError."""
-    traced = TracedDynamics(forces.system, {})
-    parts = traced.attempt(lambda: unsolved(traced))
+def forces_source(forces: ConstraintForces, prefix: str, asked: Sequence[str]) -> ForcesSource:
+    """Those of the functions of the module docstring that are asked for: "value", "first", "second". Raises TooLong, TraceError."""
+    system = forces.system
+    traced = TracedDynamics(system, {})
+    written = {"value": _value, "first": _first, "second": _second}
+    texts, rooms = [], ["0"]
+    for kind in asked:
+        before, code, after, room = written[kind](traced, forces, f"{prefix}_")
+        names = {*_names(before), *_names(after), "forces_alone", "forces_unsolved", "forces_bent"}
+        texts += [_prefixed(before, names, prefix), code, _prefixed(after, names, prefix)]
+        rooms.append(room)
+    columns = 2 * system.model.nv + system.nu
+    return ForcesSource("\n".join(texts), prefix, forces.n_out, columns, " + ".join(rooms))
+
+
+Written = tuple[str, str, str, str]
+"""What stands before straight-line code, that code, what stands behind it, and the workspace in vectors, as text."""
+
+
+def _value(traced: TracedDynamics, forces: ConstraintForces, prefix: str) -> Written:
     s = traced.symbols
     y = traced.attempt(lambda: forces(s.x, s.u, s.t, {}))
+    code, room = traced.function(f"{prefix}forces_alone", {"y": y}, {})
+    return "", code, template("constrained/constraint_forces_value.h"), room
+
+
+def _first(traced: TracedDynamics, forces: ConstraintForces, prefix: str) -> Written:
+    parts = traced.attempt(lambda: unsolved(traced))
     outputs = {"y": ca.densify(ca.vertcat(*parts.f)), "top": by_rows(parts.top), "bottom": by_rows(parts.bottom)}
     outputs["entries"] = factor_entries(parts)
-    first, room = traced.function(f"{prefix}_forces_unsolved", outputs, {})
-    alone, room_alone = traced.function(f"{prefix}_forces_alone", {"y": y}, {})
+    code, room = traced.function(f"{prefix}forces_unsolved", outputs, {})
     before, after = "\n".join(solution_text(parts)), template("constrained/constraint_forces.h")
-    names = {*_names(before), *_names(after), "forces_unsolved", "forces_alone"}
-    text = "\n".join([_prefixed(before, names, prefix), first, alone, _prefixed(after, names, prefix)])
-    numbers = sum(e.numel() for e in outputs.values())
-    rows, columns = len(parts.bottom), parts.top[0].shape[0]
-    rooms = f"{room} + {room_alone} + {numbers}"
-    if second:
-        more, room_second = _second(traced, rows, prefix, names)
-        text, rooms = f"{text}\n{more}", f"{rooms} + {room_second}"
-    return ForcesSource(text, prefix, rows, columns, rooms)
+    return before, code, after, f"{room} + {sum(e.numel() for e in outputs.values())}"
 
 
-def _second(traced: TracedDynamics, rows: int, prefix: str, names: set[str]) -> tuple[str, str]:
-    """PREFIX_forces_second behind the others, whose names are given, and its workspace in vectors, as text."""
-    phi = ca.SX.sym("phi", rows)
+def _second(traced: TracedDynamics, forces: ConstraintForces, prefix: str) -> Written:
+    phi = ca.SX.sym("phi", forces.n_out)
     parts, xx = traced.attempt(lambda: bent(traced, phi))
     slopes = slopes_of(parts)
     outputs = {"top": by_rows(parts.top), "bottom": by_rows(parts.bottom), "xx": xx}
     outputs |= {"entries": factor_entries(parts), "slopes": entries(slopes)}
-    code, room = traced.function(f"{prefix}_forces_bent", outputs, {"phi": phi})
-    before = "\n".join([*tables(slopes), template("constrained/constrained_second.h")])
-    after = template("constrained/constraint_forces_second.h")
-    names = {*names, *_names(before), *_names(after), "forces_bent"}
+    code, room = traced.function(f"{prefix}forces_bent", outputs, {"phi": phi})
+    before = "\n".join([*solution_text(parts), *tables(slopes), template("constrained/constrained_second.h")])
     columns = parts.top[0].shape[0]
     numbers = sum(e.numel() for e in outputs.values()) + (len(parts.top) + columns) * columns
-    return "\n".join([_prefixed(before, names, prefix), code, _prefixed(after, names, prefix)]), f"{room} + {numbers}"
+    return before, code, template("constrained/constraint_forces_second.h"), f"{room} + {numbers}"
 
 
 def _names(text: str) -> set[str]:

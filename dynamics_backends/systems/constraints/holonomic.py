@@ -82,18 +82,18 @@ class Holonomic(ConstrainedDerivatives, ActuatedBody):
 
     # -- values -------------------------------------------------------------------------------------------------------
     def __call__(self, x: Rows, u: Rows, t: Scalar, p: Mapping[str, Rows]) -> Rows:
-        q, v = self.split(x)
-        return sm.concatenate([v, self._solved(q, v, u, p).a])
+        return sm.concatenate([self.split(x)[1], self.motion(x, u, p).a])
 
     def outputs(self, x: Rows, u: Rows, t: Scalar, p: Mapping[str, Rows]) -> dict[str, Rows]:
         """The constraint forces by name: points (3, N) [N] and frames [force; moment] (6, N) at their origin, in world axes
         (of a loop: on its first frame); relations (1, N), the joint's force.
         """
-        q, v = self.split(x)
-        s = self._solved(q, v, u, p)
-        return self.constraints.by_name(s.fields, s.held, s.forces, 0.0 * v[0])
+        s = self.motion(x, u, p)
+        return self.constraints.by_name(s.fields, s.held, s.forces, 0.0 * x[0])
 
-    def _solved(self, q: Rows, v: Rows, u: Rows, p: Mapping[str, Rows]) -> ConstrainedMotion:
+    def motion(self, x: Rows, u: Rows, p: Mapping[str, Rows]) -> ConstrainedMotion:
+        """Accelerations and forces of one solution of the equations of motion, with what they follow from."""
+        q, v = self.split(x)
         fields = started(self.model, q, v, self.driver_at(p))
         held = self.constraints.held(fields, q, v, p)
         factor = self.constraints.factor(fields, held)
@@ -117,7 +117,7 @@ class Holonomic(ConstrainedDerivatives, ActuatedBody):
         in_forces: multipliers of f (rows), whose second derivatives join those of lam' a.
         """
         q, v = self.split(x)
-        s = self._solved(q, v, u, p)
+        s = self.motion(x, u, p)
         if lam is None:
             fields, g = finished(CONSTRAINED_FINISH, self.model, s.fields, a=s.a), None
         else:
@@ -126,8 +126,7 @@ class Holonomic(ConstrainedDerivatives, ActuatedBody):
 
     def force_sensitivities(self, x: Rows, u: Rows, p: Mapping[str, Rows]) -> tuple[ConstrainedMotion, Matrix]:
         """The solution, and the derivatives of the constraints' forces in (q, v, u), by rows."""
-        q, v = self.split(x)
-        s = self._solved(q, v, u, p)
+        v, s = self.split(x)[1], self.motion(x, u, p)
         fields = finished(CONSTRAINED_FINISH, self.model, s.fields, a=s.a)
         return s, constrained_solve.solve(s.factor, *self._right_hand_sides(v, s, fields))[1]
 

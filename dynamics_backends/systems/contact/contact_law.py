@@ -118,6 +118,14 @@ class Slip(NamedTuple):
         )
 
 
+def require_positive(law: object, *names: str, or_zero: bool = False) -> None:
+    """Raise ValueError for a number of a law that is not positive."""
+    for name in names:
+        value = getattr(law, name)
+        if not (value >= 0 if or_zero else value > 0):
+            raise ValueError(f"{name} = {value}; it must be positive{', or zero for none' if or_zero else ''}")
+
+
 def parameter(p: Mapping[str, Rows], name: str, default: float) -> Scalar:
     """A run-time parameter of one number, or its default."""
     return p[name][0] if name in p else default

@@ -32,6 +32,7 @@ from dynamics_backends.systems.contact.contact_law import (
     diagonal,
     in_unit,
     parameter,
+    require_positive,
     scaled,
 )
 
@@ -58,9 +59,7 @@ class SoftContactLaw:
     friction: float | None = in_unit(None, (0, 0, 0))
 
     def __post_init__(self) -> None:
-        for name in ("stiffness", "damper_sharpness", "spring_sharpness"):
-            if not getattr(self, name) > 0:
-                raise ValueError(f"{name} = {getattr(self, name)}; it must be positive")
+        require_positive(self, "stiffness", "damper_sharpness", "spring_sharpness")
         if not self.damping >= 0:
             raise ValueError(f"damping = {self.damping}; it must be positive, or zero for an elastic contact")
         if self.friction is not None and not self.friction > 0:

@@ -26,6 +26,7 @@ from dynamics_backends.systems.contact.contact_law import (
     diagonal,
     in_unit,
     parameter,
+    require_positive,
     scaled,
 )
 
@@ -59,12 +60,8 @@ class HuntCrossley:
     slip_speed: float = in_unit(0.2, (0, 1, -1))
 
     def __post_init__(self) -> None:
-        for name in ("stiffness", "smoothing", "slip_speed"):
-            if not getattr(self, name) > 0:
-                raise ValueError(f"{name} = {getattr(self, name)}; it must be positive")
-        for name in ("dissipation", "friction"):
-            if not getattr(self, name) >= 0:
-                raise ValueError(f"{name} = {getattr(self, name)}; it must be positive, or zero for none")
+        require_positive(self, "stiffness", "smoothing", "slip_speed")
+        require_positive(self, "dissipation", "friction", or_zero=True)
 
     def force(self, g: Scalar, n: Vec, w: Vec, p: Mapping[str, Rows]) -> Vec:
         """See :class:`~dynamics_backends.systems.contact.contact_law.ContactLaw`."""

@@ -23,7 +23,14 @@ from dynamics_backends import scalar as sm
 from dynamics_backends.protocol import IMPLICIT_STEP
 from dynamics_backends.rigid_body.spatial.spatial import Vec
 from dynamics_backends.scalar import Rows, Scalar
-from dynamics_backends.systems.contact.contact_law import Derivatives, diagonal, in_unit, parameter, scaled
+from dynamics_backends.systems.contact.contact_law import (
+    Derivatives,
+    diagonal,
+    in_unit,
+    parameter,
+    require_positive,
+    scaled,
+)
 
 
 @dataclass(frozen=True)
@@ -42,12 +49,8 @@ class RelaxedCone:
     creep: float = in_unit(0.02, (0, 1, -1))
 
     def __post_init__(self) -> None:
-        for name in ("stiffness", "relaxation", "creep"):
-            if not getattr(self, name) > 0:
-                raise ValueError(f"{name} = {getattr(self, name)}; it must be positive")
-        for name in ("dissipation", "friction"):
-            if not getattr(self, name) >= 0:
-                raise ValueError(f"{name} = {getattr(self, name)}; it must be positive, or zero for none")
+        require_positive(self, "stiffness", "relaxation", "creep")
+        require_positive(self, "dissipation", "friction", or_zero=True)
 
     def force(self, g: Scalar, n: Vec, w: Vec, p: Mapping[str, Rows]) -> Vec:
         """See :class:`~dynamics_backends.systems.contact.contact_law.StepLaw`."""

@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import argparse
 import os
-import platform
 import resource
 import shutil
 import tempfile
@@ -30,7 +29,6 @@ import numpy as np
 from dynamics_backends.compiled.loops.kernel import CompiledKernel
 from dynamics_backends.compiled.loops.loops import loop_kernel
 from dynamics_backends.compiled.loops.unrolled import unrolled_kernel
-from dynamics_backends.compiled.runtime.toolchain import find_toolchain
 from dynamics_backends.registry import make_backend
 from dynamics_backends.rigid_body.derivatives.fd_derivatives import FDSVA
 from dynamics_backends.rigid_body.model.model import Model
@@ -38,7 +36,7 @@ from dynamics_backends.systems.bodies.free_body import FreeBody
 from experiments.analysis.timing import samples
 from experiments.benchmarks.derivatives.benchmark_first_order import load
 from experiments.benchmarks.derivatives.benchmark_peers import casadi_call, robot_and_peer
-from experiments.benchmarks.tables import markdown, write_csv
+from experiments.benchmarks.tables import machine, markdown, write_report
 from experiments.benchmarks.timing import median_time
 
 Array = np.ndarray
@@ -269,15 +267,8 @@ def main() -> None:
         results.append(e)
         print("  ".join(c for c in cells(e) if c), flush=True)
     header = ["what", "unit", "peer", "peer's", "ours", "fastest", "ratio", "ratio of fastest", "figure", "held"]
-    found = find_toolchain()
-    machine = (
-        f"{platform.processor() or platform.machine()}, {os.cpu_count()} cores, {found.lanes} lanes, {found.version}"
-    )
-    text = "\n\n".join(["# The compiled engine", machine, markdown(header, map(cells, results)) + "\n"])
-    options.out.mkdir(parents=True, exist_ok=True)
-    write_csv(options.out / "report.csv", results)
-    (options.out / "report.md").write_text(text, encoding="utf-8")
-    print(f"\n{text}\nWritten to {options.out}")
+    text = "\n\n".join(["# The compiled engine", machine(), markdown(header, map(cells, results)) + "\n"])
+    write_report(options.out, text, report=results)
 
 
 if __name__ == "__main__":

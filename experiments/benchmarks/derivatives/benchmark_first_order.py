@@ -28,7 +28,7 @@ from dynamics_backends.rigid_body.model.conversions import PinocchioConverter
 from dynamics_backends.rigid_body.urdf.loader import URDFWarning
 from dynamics_backends.systems.bodies.rigid_body_quantities import ForwardDynamics, InverseDynamics
 from experiments.analysis.timing import SEED, samples
-from experiments.benchmarks.tables import markdown, write_csv
+from experiments.benchmarks.tables import markdown, write_report
 from experiments.benchmarks.timing import import_time, median_time
 from problems.robots import load_robot, robot_path
 
@@ -267,12 +267,7 @@ def main() -> None:
     batches = BATCHES[:3] if options.quick else BATCHES
     times = [t for name in TIMED for t in timings(robots[name], batches, repetitions)]
     text = report(accuracies, times, import_table(repetitions), n)
-    options.out.mkdir(parents=True, exist_ok=True)
-    write_csv(options.out / "accuracy.csv", accuracies)
-    write_csv(options.out / "timing.csv", times)
-    (options.out / "report.md").write_text(text, encoding="utf-8")
-    print(text)
-    print(f"Written to {options.out}")
+    write_report(options.out, text, accuracy=accuracies, timing=times)
 
 
 if __name__ == "__main__":

@@ -29,7 +29,7 @@ from dynamics_backends.rigid_body.model.model import Model
 from dynamics_backends.rigid_body.model.model_builder import ModelBuilder
 from dynamics_backends.rigid_body.model.sample_models import random_tree
 from dynamics_backends.systems.bodies.free_body import FreeBody
-from experiments.benchmarks.tables import markdown, write_csv
+from experiments.benchmarks.tables import markdown, write_report
 from experiments.config.build import build_task
 from experiments.config.config import Config, load_config
 from problems.task import Task
@@ -241,11 +241,7 @@ def main() -> None:
     parts = {"identities": identities(trees), "orders": orders(), "solves": solves(engines)}
     results: dict[str, list[Any]] = {name: list(part) for name, part in parts.items()}
     text = report(results, trees)
-    options.out.mkdir(parents=True, exist_ok=True)
-    for name, entries in results.items():
-        write_csv(options.out / f"{name}.csv", entries)
-    (options.out / "report.md").write_text(text, encoding="utf-8")
-    print(f"{text}\nWritten to {options.out}")
+    write_report(options.out, text, **results)
 
 
 if __name__ == "__main__":

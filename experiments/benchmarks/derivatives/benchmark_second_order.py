@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import argparse
 import os
-import platform
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
@@ -28,7 +27,6 @@ import numpy as np
 
 from dynamics_backends.compiled.loops.loops import LoopKernel, loop_kernel
 from dynamics_backends.compiled.loops.unrolled import unrolled_kernel, unrolled_trace
-from dynamics_backends.compiled.runtime.toolchain import find_toolchain
 from dynamics_backends.rigid_body.derivatives.fd_derivatives import FDSVA
 from dynamics_backends.rigid_body.derivatives.fd_second_order import FD_SECOND_ORDER
 from dynamics_backends.rigid_body.derivatives.fd_tensors import FDSVA_SO
@@ -43,7 +41,7 @@ from experiments.analysis.tally import operations
 from experiments.analysis.timing import JOINTS, program_call, samples, source_call, turns_of
 from experiments.baselines import second_order_errors, second_order_references as references
 from experiments.benchmarks.derivatives.benchmark_compiled import BATCH
-from experiments.benchmarks.tables import markdown, write_csv
+from experiments.benchmarks.tables import machine, markdown, write_report
 from problems.robots import load_robot
 
 Array = np.ndarray
@@ -246,16 +244,14 @@ def main() -> None:
         results.append(line)
         print("  ".join(c for c in line.cells() if c), flush=True)
     errors = [e for n in ((3, 7, 15) if options.full else (3, 7)) for shape in SHAPES for e in accuracy(shape, n)]
-    found = find_toolchain()
-    machine = (
-        f"{platform.processor() or platform.machine()}, {os.cpu_count()} cores, {found.lanes} lanes, {found.version}"
-    )
     table = markdown(("what", *errors[0][1]), ([name, *(f"{x:.1e}" for x in e.values())] for name, e in errors))
-    parts = ["# Second-order derivatives", machine, markdown(HEADER, (line.cells() for line in results)), table + "\n"]
-    options.out.mkdir(parents=True, exist_ok=True)
-    write_csv(options.out / "report.csv", results)
-    (options.out / "report.md").write_text("\n\n".join(parts), encoding="utf-8")
-    print(f"\n{table}\nWritten to {options.out}")
+    parts = [
+        "# Second-order derivatives",
+        machine(),
+        markdown(HEADER, (line.cells() for line in results)),
+        table + "\n",
+    ]
+    write_report(options.out, "\n\n".join(parts), report=results)
 
 
 if __name__ == "__main__":

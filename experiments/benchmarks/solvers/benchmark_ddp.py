@@ -18,7 +18,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any, NamedTuple
 
-from experiments.benchmarks.tables import markdown, write_csv
+from experiments.benchmarks.tables import markdown, write_report
 from experiments.config.build import build_task, make_ready
 from experiments.config.config import Config, load_config
 from trajopt import Solution, solve
@@ -30,7 +30,7 @@ VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {
     "newton": ("ddp", {"curvature": "newton"}),
     "true": ("ddp", {"curvature": "true"}),
 }
-"""Name -> solver and options; a record's ``curvature`` is the name, or that of the Hessian of the cost."""
+"""Name -> solver and options; a record's ``hessian`` is the name, or that of the Hessian of the cost."""
 LIMITS = {"newton": 1.6, "true": 2.5}
 """Times of one SLQ iteration that one of DDP may take, on the first problem."""
 
@@ -59,7 +59,7 @@ def options_of(config: Config) -> dict[str, Any]:
 def iteration_times(solution: Solution, variant: str) -> list[float]:
     """Seconds of the iterations that used the variant's curvature."""
     kinds = ("gauss_newton", "exact") if variant == "slq" else (variant,)
-    return [sum(r.times.values()) for r in solution.history[:-1] if r.curvature in kinds]
+    return [sum(r.times.values()) for r in solution.history[:-1] if r.hessian in kinds]
 
 
 def entries(name: str, repetitions: int) -> Iterator[Entry]:
@@ -104,10 +104,7 @@ def main() -> None:
     problems = PROBLEMS[:1] if options.quick else PROBLEMS
     found = [entry for name in problems for entry in entries(name, 3 if options.quick else 9)]
     text = report(found)
-    options.out.mkdir(parents=True, exist_ok=True)
-    write_csv(options.out / "ddp.csv", found)
-    (options.out / "report.md").write_text(text, encoding="utf-8")
-    print(f"{text}\nWritten to {options.out}")
+    write_report(options.out, text, ddp=found)
 
 
 if __name__ == "__main__":

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from experiments.benchmarks.tables import markdown, write_csv
+from experiments.benchmarks.tables import markdown, write_report
 from trajopt import SQPOptions, solve_nlp
 
 PROBLEMS = Path(__file__).parents[3] / "tests" / "hock_schittkowski.py"
@@ -116,10 +116,7 @@ def main() -> None:
     options = parser.parse_args()
     entries = list(solves())
     text = f"# SQP on textbook problems\n\n{summary(entries)}\n\n{details(entries)}\n"
-    options.out.mkdir(parents=True, exist_ok=True)
-    write_csv(options.out / "sqp.csv", entries)
-    (options.out / "report.md").write_text(text, encoding="utf-8")
-    print(f"{text}\nWritten to {options.out}")
+    write_report(options.out, text, sqp=entries)
 
 
 if __name__ == "__main__":

@@ -32,7 +32,7 @@ from dynamics_backends.systems.constraints.constraint_kinds import PointContact
 from dynamics_backends.systems.constraints.holonomic import Holonomic
 from dynamics_backends.systems.contact.contact_forces import ConstraintForces
 from dynamics_backends.systems.contact.impact import Impact
-from problems.legged.contact.contact_terms import feet_cost
+from problems.legged.contact.feet_terms import feet_cost
 from problems.robots import load_robot
 from problems.task import position_of
 from trajopt.problem.impact_stage import ImpactStage

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from dynamics_backends.protocol import Array
+from dynamics_backends.protocol import Array, unwrapped
 from dynamics_backends.registry import make_backend
 from dynamics_backends.systems.constraints.holonomic import Holonomic
 from dynamics_backends.systems.contact.contact_forces import ConstraintForces
@@ -37,8 +37,8 @@ class PointForces(NamedTuple):
 def point_forces(ocp: OCP, xs: Array, us: Array) -> Iterator[PointForces]:
     """What rigid contacts do in states xs (N + 1, nx) under controls us (N, nu), for each phase that has contacts."""
     for phase, knots in zip(ocp.phases, ocp.phase_slices, strict=True):
-        map = getattr(getattr(phase.dynamics, "backend", None), "map", None)
-        system = getattr(map, "wrapped", map)
+        sampling = phase.dynamics.sampling
+        system = None if sampling is None else unwrapped(sampling.backend.map)
         if not isinstance(system, Holonomic):
             continue
         forces = ConstraintForces(system)

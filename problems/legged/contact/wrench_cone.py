@@ -8,8 +8,8 @@ m at its origin, carries
     |m_z| <= mu (h_x + h_y)/2 f_z                                                       h: half the length, half the width
 
 (compare S. Caron et al., ICRA 2015, where the last is exact).  Margins are shares of the robot's weight over its number of feet,
-moments over h_x, h_y or their mean.  As a cost, they are asked for as those of :mod:`~problems.legged.contact.contact_terms` are;
-as a constraint, the cone is the pyramid of :mod:`~problems.legged.contact.friction_constraint`.
+moments over h_x, h_y or their mean.  As a cost, they are asked for as those of :mod:`~problems.legged.contact.friction_cone` are;
+as a constraint, the cone is the pyramid of :mod:`~problems.legged.contact.friction_cone`.
 """
 
 from __future__ import annotations
@@ -26,8 +26,7 @@ from dynamics_backends.names import unknown_name
 from dynamics_backends.scalar import Rows, Scalar
 from dynamics_backends.systems.constraints.holonomic import Holonomic
 from dynamics_backends.systems.contact.contact_forces import ConstraintForces
-from problems.legged.contact.contact_terms import SMOOTHING, lacking, no_parameters, weight_share
-from problems.legged.contact.friction_constraint import FACETS, pyramid
+from problems.legged.contact.friction_cone import FACETS, SMOOTHING, lacking, no_parameters, pyramid, weight_share
 from problems.legged.robot.soles import Sole
 from trajopt.problem.terms import Values
 

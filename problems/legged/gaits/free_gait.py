@@ -20,7 +20,7 @@ import numpy as np
 
 import trajopt as to
 from dynamics_backends.protocol import Array, DynamicsBackend
-from problems.legged.contact.contact_terms import slip_cost
+from problems.legged.contact.feet_terms import slip_cost
 from problems.legged.contact.soft_ground import SoftGround
 from problems.legged.gaits.walking_horizon import FLAT, WalkingHorizon
 from problems.legged.robot.base_state import BaseWeights, base_state_cost

@@ -65,7 +65,7 @@ class Settings(LeggedRobot, SoftGround):
     their steps are, in place of gait, swings, swing, support, cycles and step_length. least: what its feet do for less than this
     [s] is not counted.
     contact: "rigid" or "soft". gains: Baumgarte pair of the rigid contacts. friction: coefficient of the rigid cone. cone: kept as
-    a "cost" of weight foot_weights.friction, or as a "constraint" (:mod:`~problems.legged.contact.friction_constraint`).
+    a "cost" of weight foot_weights.friction, or as a "constraint" (:mod:`~problems.legged.contact.friction_cone`).
     """
 
     gait: str = "trot"

@@ -4,7 +4,7 @@
                + 1/2 |s(x_N) - s_ref(T)|_P^2 + 1/2 |feet - feet_ref(T)|_Wf^2
 
 with the state s of :mod:`~problems.legged.robot.base_state`, the references of :mod:`~problems.legged.gaits.gait` and the smooth
-friction cone of :mod:`~problems.legged.contact.contact_terms`, or of :mod:`~problems.legged.contact.wrench_cone` where feet stand
+friction cone of :mod:`~problems.legged.contact.friction_cone`, or of :mod:`~problems.legged.contact.wrench_cone` where feet stand
 flat.  One gait gives two problems: ``contact = "rigid"``, phases in which the standing feet are held (Holonomic) with an impact
 where a foot lands, and "soft", one phase on soft ground with the same references.  A solution of the soft problem is a warm start
 for the rigid one.  The schedule may itself be that of a saved motion on soft ground (``schedule_of``), for example of a gait that
@@ -33,8 +33,8 @@ from dynamics_backends.systems.constraints.holonomic import Holonomic
 from dynamics_backends.systems.contact.impact import Impact
 from dynamics_backends.systems.contact.soft_contact import SoftContact
 from problems.legged.contact.contact_limits import contact_limits
-from problems.legged.contact.contact_terms import feet_cost, friction_cost
-from problems.legged.contact.friction_constraint import friction_constraint
+from problems.legged.contact.feet_terms import feet_cost
+from problems.legged.contact.friction_cone import friction_constraint, friction_cost
 from problems.legged.contact.wrench_cone import wrench_constraint, wrench_cost
 from problems.legged.gaits.gait import FootReferences, Gait, Interval
 from problems.legged.gaits.gait_settings import Settings as Settings

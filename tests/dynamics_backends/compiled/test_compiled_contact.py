@@ -17,13 +17,14 @@ from dynamics_backends.systems.bodies.free_body import FreeBody
 from dynamics_backends.systems.constraints.constraint_kinds import FrameContact, JointRelation, PointContact
 from dynamics_backends.systems.constraints.holonomic import Holonomic
 from dynamics_backends.systems.contact.impact import Impact
-from problems.legged.contact.contact_terms import friction_cost
-from problems.legged.contact.friction_constraint import friction_constraint
+from problems.legged.contact.friction_cone import friction_constraint, friction_cost
 from problems.legged.contact.wrench_cone import wrench_cost
 from problems.legged.robot.soles import Sole
 from trajopt import OCP, Phase, SampledSystem, softened, state_cost
 from trajopt.problem.impact_stage import ImpactStage
 from trajopt.stage.compiled.compiled_stages import CompiledStages
+from trajopt.stage.compiled.library import source_of
+from trajopt.stage.engine import Wanted, stages_of
 from trajopt.stage.evaluation import StageEvaluator
 from trajopt.stage.numerics import numerics_for
 from trajopt.stage.source.term_source import TermShape, term_source
@@ -64,6 +65,35 @@ def test_curvature_of_an_impact():
 def test_who_serves_a_gait():
     stages = numerics_for(hop("compiled")).evaluator.stages
     assert all(isinstance(part, CompiledStages) for part in stages[:-1])
+
+
+@pytest.mark.parametrize("hessian", ["gauss_newton", "exact"])
+def test_forces_of_the_motion_come_with_the_step(hessian):
+    """Costs and second derivatives, where the first stage of the first substep gives the forces that friction reads."""
+    ocp = hop()
+    first = ocp.phases[0]
+    finely = replace(first, dynamics=SampledSystem(first.dynamics.backend, "rk4", 2))
+    ocp = replace(ocp, phases=(finely,), terminal=())
+    xs, us = trajectory(ocp)
+    N = ocp.horizon
+    numpy, compiled = (stages_of(ocp, Wanted(hessian, second=True), engine)[0] for engine in ("numpy", "compiled"))
+    assert isinstance(compiled, CompiledStages) and compiled.second_orders[0]
+    given = xs[:N], us, xs[1:]
+    for lam in (np.random.default_rng(1).standard_normal((N, ocp.manifold.ndx)), None):
+        for ours, theirs in zip(compiled.second(*given, 2.0, lam), numpy.second(*given, 2.0, lam), strict=True):
+            np.testing.assert_allclose(ours, theirs, rtol=0, atol=1e-10 * np.abs(theirs).max())
+    ours, theirs = (stages.values(*given).cost for stages in (compiled, numpy))
+    np.testing.assert_allclose(ours, theirs, rtol=1e-12)
+
+
+def test_forces_of_the_motion_are_not_solved_for_twice():
+    ocp = hop()
+    standing, shape = ocp.phases[0].dynamics.backend, StageEvaluator(ocp, engine="compiled").stages[0].library.shape
+    assert "forces_alone" not in source_of(standing, shape)
+    system = unwrapped(standing.map)
+    other = Holonomic(system.model, [PointContact(FOOT, gains=(0.0, 3.0))], actuated=system.model.dof_names[6:])
+    terms = (TermShape.of(friction_cost(other, [FOOT], 0.5, 0.4)),)
+    assert "forces_alone" in source_of(standing, shape._replace(running=terms, hessian="exact"))
 
 
 def test_functions_of_forces_in_loops(monkeypatch):

@@ -178,6 +178,12 @@ def test_other_formats_and_newer_versions_are_named(solution, tmp_path):
         Solution.load(path)
 
 
+def test_the_first_format_is_read(solution, tmp_path):
+    path = tmp_path / "slew.npz"
+    _rewritten(solution, path, format_version=1, curvature=["exact"] * len(solution.history), hessian=None)
+    assert {record.hessian for record in Solution.load(path).history} == {"exact"}
+
+
 def test_missing_file_is_a_missing_file(tmp_path):
     with pytest.raises(FileNotFoundError):
         Solution.load(tmp_path / "nowhere.npz")

@@ -275,6 +275,6 @@ def test_verbosity_and_legend():
     assert [line.split()[0] for line in legend] == short[0].split()
     timed, _, _ = _printed(verbosity=3)
     assert "backward" in timed[1]
-    assert "curvature" in timed[0] and "curvature" not in _printed(verbosity=2)[0][0]
+    assert "hessian" in timed[0] and "hessian" not in _printed(verbosity=2)[0][0]
     with pytest.raises(ValueError, match="verbosity = 4"):
         ConsoleTable(verbosity=4)

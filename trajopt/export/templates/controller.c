@@ -3,14 +3,14 @@ typedef char prefix_room_suffices[PREFIX_ROOM >= sizeof(knot_t) / sizeof(V) + DY
 void prefix_dynamics(const double *x, const double *u, double *xdot)
 {
     double w[DYNAMICS_ROOM + 1];
-    const ctx_t c = {NULL, NULL, w};
+    const ctx_t c = {.w = w};
     field(c, x, u, 0.0, x, NULL, 0.0, xdot);
 }
 
 void prefix_dynamics_partials(const double *x, const double *u, double *xdot, double *fx, double *fu)
 {
     double w[DYNAMICS_ROOM + 1];
-    const ctx_t c = {NULL, NULL, w};
+    const ctx_t c = {.w = w};
     const int above = ND - NF; /* rows of qdot = v */
     stage_t s;
     field_partials(c, x, u, 0.0, x, NULL, 0.0, &s);
@@ -25,14 +25,14 @@ void prefix_dynamics_partials(const double *x, const double *u, double *xdot, do
 void prefix_step(const double *x, const double *u, double dt, double *x_next)
 {
     double w[DYNAMICS_ROOM + 1];
-    const ctx_t c = {NULL, NULL, w};
+    const ctx_t c = {.w = w};
     step(c, SUBSTEPS, x, u, 0.0, dt, x, x_next);
 }
 
 void prefix_linearize(const double *x, const double *u, double dt, double *x_next, double *A, double *B)
 {
     double w[DYNAMICS_ROOM + 1], G[ND * NW];
-    const ctx_t c = {NULL, NULL, w};
+    const ctx_t c = {.w = w};
     linearize(c, SUBSTEPS, x, u, 0.0, dt, x, x_next, G);
     for (int i = 0; i < ND; i++) {
         memcpy(A + i * ND, G + i * NW, sizeof(double) * ND);

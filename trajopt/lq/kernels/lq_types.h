@@ -17,6 +17,15 @@ typedef struct {
     double *K, *k, *Vx, *Vxx;
 } lq_policy;
 
+/* A problem in a lane, where its gains go, and its damping; failed: becomes the knot where Quu was not positive definite, or -1. */
+typedef struct {
+    const lq_problem *p;
+    const lq_bounds *bounds;
+    const lq_policy *to;
+    double on_state, on_control;
+    long failed;
+} lq_lane;
+
 /* One of several problems whose directions are found side by side, see lq_directions: where its expansion about a trajectory and the direction go,
    and what is told of them.  closed: whether its gaps are rounding, and count as none.
 

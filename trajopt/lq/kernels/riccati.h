@@ -44,15 +44,6 @@ typedef struct {
 } blocks_t;
 
 #ifdef ABREAST
-/* A problem in a lane, where its gains go, and its damping; failed: becomes the knot where Quu was not positive definite, or -1. */
-typedef struct {
-    const lq_problem *p;
-    const lq_bounds *bounds;
-    const lq_policy *to;
-    double on_state, on_control;
-    long failed;
-} lq_lane;
-
 typedef struct {
     num A[N_ * N_], B[N_ * M_], d[N_], Q[N_ * N_], q[N_], S[M_ * N_], R[M_ * M_], r[M_], lower[M_], upper[M_], K[M_ * N_], k[M_], Vx[2][N_],
         Vxx[2][N_ * N_];

@@ -21,6 +21,7 @@ from dynamics_backends.compiled.interface.libraries import (
     default_threads,
     find_toolchain,
     load,
+    struct_of,
 )
 from dynamics_backends.protocol import Array
 from trajopt.lq.compiled_lq import CompiledLQ, abreast
@@ -33,7 +34,6 @@ from trajopt.solvers.shooting.compiled.iteration_memory import FinalData, PhaseD
 from trajopt.solvers.shooting.optimality import NEARLY
 from trajopt.solvers.shooting.search.globalization import Regularization
 from trajopt.stage.compiled.compiled_stages import CompiledEnd, CompiledStages
-from trajopt.stage.compiled.library import struct_type
 from trajopt.stage.evaluation import Shooting, StageEvaluator
 
 SEATS = 2
@@ -48,14 +48,14 @@ POLL = 0.1
 """[s] between looks at what was done."""
 _LINE = 8
 
-_Group = struct_type(
+_Group = struct_of(
     "group_t",
     "seats count:l phase_count:l phases end_expand end_values end end_room n:l m:l riccati adjoint stationarity finite rollout "
     "riccati_abreast directions end_first room sweep_room directions_room members total:l next done stop penalty:d mu:d delta:d "
     "idle:l near:d solved:d time_limit:d nearly:d kkt_tolerance:d asked:l turn:l "
     "busy_sweeps:l busy_rolls:l all_sweeps:l all_rolls:l",
 )
-_SharedPhase = struct_type("shared_phase_t", "first:l last:l read:l expand roll stages room abreast first_abreast")
+_SharedPhase = struct_of("shared_phase_t", "first:l last:l read:l expand roll stages room abreast first_abreast")
 
 
 class Use(NamedTuple):

@@ -317,7 +317,7 @@ class _Run:
             expected_decrease=0.0,
             actual_decrease=0.0,
             step_length=alpha,
-            curvature="mixed" if self.system.reflected else self.program.hessian,
+            hessian="mixed" if self.system.reflected else self.program.hessian,
             kkt=now.error,
         )
 

@@ -7,8 +7,15 @@ from functools import lru_cache
 
 import numpy as np
 
-from dynamics_backends.compiled.interface.libraries import CompilerError, bound, has_compiler, load, loaded_soon
-from trajopt.lq.equality_lq import allotted, kernel_source, struct_of
+from dynamics_backends.compiled.interface.libraries import (
+    CompilerError,
+    bound,
+    has_compiler,
+    load,
+    loaded_soon,
+    struct_of,
+)
+from trajopt.lq.equality_lq import allotted, kernel_source
 from trajopt.stage.start import starts_at_once
 
 ABSENT, INEQUALITY, EQUALITY = 0, 1, 2

@@ -234,7 +234,7 @@ class _Run:
             expected_decrease=0.0,
             actual_decrease=0.0,
             step_length=alpha,
-            curvature=o.hessian,
+            hessian=o.hessian,
             kkt=p.kkt,
         )
 

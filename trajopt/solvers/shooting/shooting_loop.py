@@ -198,7 +198,7 @@ class ShootingLoop:
                 ended = None if code == iteration.GO_ON else self._ended(iteration, code)
                 if code != iteration.NOT_POSITIVE_DEFINITE:
                     self.journal.spent(*iteration.record.seconds)
-                    told = {"iteration": self.iteration, **iteration.told(), "curvature": self.preferred.name}
+                    told = {"iteration": self.iteration, **iteration.told(), "hessian": self.preferred.name}
                     self.journal.add(partial(iteration.trajectory, slot), **told)
                     self.iteration, slot = self.iteration + 1, iteration.slot
                 if ended is not None:
@@ -373,7 +373,7 @@ class ShootingLoop:
             expected_decrease=0.0 if search is None else search.expected,
             actual_decrease=0.0 if search is None else search.actual,
             step_length=alpha,
-            curvature=model.name,
+            hessian=model.name,
             kkt=self._kkt(at),
         )
 

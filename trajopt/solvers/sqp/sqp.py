@@ -349,7 +349,7 @@ class SQPLoop:
             expected_decrease=0.0 if step is None else self.test.expected(taken.alpha if taken else 1.0),
             actual_decrease=0.0 if taken is None else taken.actual,
             step_length=alpha,
-            curvature=self.options.hessian,
+            hessian=self.options.hessian,
             kkt=at.kkt,
         )
 

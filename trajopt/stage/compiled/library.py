@@ -12,6 +12,7 @@ from dynamics_backends.compiled.interface.libraries import (
     bound,
     find_toolchain,
     pointers,
+    struct_of,
     templates,
 )
 from dynamics_backends.compiled.interface.sources import (
@@ -29,23 +30,16 @@ ALONE, ROLLED, CURVED = ("first",), ("first", "rollout"), ("first", "second")
 """The parts of a library: for values and first derivatives alone, with roll-outs, with second derivatives."""
 
 
-def struct_type(name: str, fields: str) -> type[ctypes.Structure]:
-    """A struct of the kernels: pointers, and longs and doubles as marked (N:l sigma:d)."""
-    kinds = {"": ctypes.c_void_p, "l": ctypes.c_long, "d": ctypes.c_double}
-    pairs = [field.partition(":") for field in fields.split()]
-    return type(name, (ctypes.Structure,), {"_fields_": [(key, kinds[kind]) for key, _, kind in pairs]})
-
-
-StagesData = struct_type("stages_t", "ti td substeps:l t dt p theta pg")
-PointData = struct_type("point_t", "xs us nodes")
-ValuesData = struct_type("values_t", "x_next d cost g")
-FirstData = struct_type("first_t", "x_next d cost g A B lx lu gx gu Q S R kept")
-SecondData = struct_type("second_t", "sigma:d lam y kept xx ux uu")
-SweepData = struct_type("sweep_t", "stages at room")
-TrialsData = struct_type("trials_t", "N:l nonlinear:l xs us dx du K gaps lower upper alphas node X U D")
-PartsData = struct_type("parts_t", "origin:l start stop trial cost")
-EndData = struct_type("end_t", "t theta pg")
-EndFirstData = struct_type("end_first_t", "cost g lx gx Q")
+StagesData = struct_of("stages_t", "ti td substeps:l t dt p theta pg")
+PointData = struct_of("point_t", "xs us nodes")
+ValuesData = struct_of("values_t", "x_next d cost g")
+FirstData = struct_of("first_t", "x_next d cost g A B lx lu gx gu Q S R kept")
+SecondData = struct_of("second_t", "sigma:d lam y kept xx ux uu")
+SweepData = struct_of("sweep_t", "stages at room")
+TrialsData = struct_of("trials_t", "N:l nonlinear:l xs us dx du K gaps lower upper alphas node X U D")
+PartsData = struct_of("parts_t", "origin:l start stop trial cost")
+EndData = struct_of("end_t", "t theta pg")
+EndFirstData = struct_of("end_first_t", "cost g lx gx Q")
 
 
 class Library:

@@ -6,7 +6,7 @@
 
 typedef struct {
     stage_t stage[STAGES];
-    V delta[ND], G[ND * NW];
+    V delta[ND], G[ND * NW], forces[FORCES_ROOM + 1];
 #ifdef LIE
     V transport[LIE_ROOM], dexp[LIE_ROOM];
 #endif
@@ -231,7 +231,7 @@ static void columns_of(const substep_t *b, V h, int fresh, V *restrict G, column
     through_step(b->stage, T, E, h, fresh, G, kept, (PANELS - 1) * PANEL, LAST_PANEL);
 }
 
-/* Through the substeps: x becomes x_next and G its derivative; b keeps the stages, and the sensitivities before them.
+/* Through the substeps: x becomes x_next and G its derivative; b keeps the stages, the sensitivities before them, and the first forces.
    last: where not NULL, the columns of the last substep. */
 static void forward(ctx_t c, int substeps, const V *x0, const V *u, V t, V dt, const V *p, substep_t *restrict b, V *restrict x,
                     V *restrict G, columns_t *last)
@@ -239,12 +239,14 @@ static void forward(ctx_t c, int substeps, const V *x0, const V *u, V t, V dt, c
     const V h = STEP_LENGTH(dt) / (double)substeps;
     V from[NX];
     memcpy(x, x0, sizeof from);
+    if (FORCES_ROOM) c.forces = b->forces;
     for (int i = 0; i < ND; i++)
         for (int j = 0; j < NW; j++) G[i * NW + j] = splat(i == j);
     for (int s = 0; s < substeps; s++) {
         memcpy(b[s].G, G, sizeof b[s].G);
         memcpy(from, x, sizeof from);
         increment(c, from, u, t + (double)s * h, h, p, b[s].stage, b[s].delta);
+        c.forces = NULL;
 #ifdef LIE
         manifold_transport(b[s].delta, b[s].transport);
         manifold_dexp(b[s].delta, b[s].dexp);

@@ -15,7 +15,7 @@ EXPORT void stage_first_abreast(const seen_t *of, long origin, long n, long read
 {
     knot_t *k = (knot_t *)room;
     V *w = (V *)(k + 1), *R = (V *)out->R;
-    const ctx_t c = {of->stages->ti, of->stages->td, w};
+    const ctx_t c = context(of->stages, w, k->forces);
     const long own = n - origin;
     ROW_OF_EACH(of[l].xs + n * NX, NX, k->x)
     ROW_OF_EACH(of[l].xs + (n + 1) * NX, NX, k->node)
@@ -30,7 +30,8 @@ EXPORT void stage_first_abreast(const seen_t *of, long origin, long n, long read
     carry_sensitivities(k);
     state_sensitivities(k, (V *)out->A);
     control_sensitivities(k, (V *)out->B);
-    running_expand(k->x, k->u, &k->t, &k->dt, k->theta, (V *)out->values.cost, (V *)out->lx, (V *)out->lu, (V *)out->Q, (V *)out->S, R, w);
+    running_expand(k->x, k->u, &k->t, &k->dt, k->theta, k->forces, (V *)out->values.cost, (V *)out->lx, (V *)out->lu, (V *)out->Q,
+                   (V *)out->S, R, w);
     for (long a = read; a < NU; a++) R[a * NU + a] = splat(1.0);
 }
 

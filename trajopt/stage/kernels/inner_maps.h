@@ -1,58 +1,63 @@
 /* What a function of y adds to the expansion of the cost: J' g and J' H J with J (rows x columns) = dy/d(x, u), whose columns are ndx
-   for the state, then those of the first controls; g (rows), H (rows x rows), symmetric.  T: workspace for rows x columns vectors. */
+   for the state, then those of the first controls; g (rows), H (rows x rows), symmetric.  Products are found a panel of columns at a
+   time, in registers; of symmetric blocks the lower half, which the upper then repeats. */
 
-#define ADD_INNER
 #define INNER_PANEL 6
 
-/* sum (width) = row i of A' B in the columns from `first` on; A and B are rows x columns */
+/* to (w) += a' B: a (rows) stands `step` apart, the rows of B (rows x w) `columns` apart */
 ALWAYS_INLINE void inner_panel(
-    const int rows, const int columns, const V *restrict A, int step, const V *restrict B, int first, V *restrict sum, const int width)
+    const int rows, const int columns, const V *restrict a, int step, const V *restrict B, V *restrict to, const int w)
 {
-    UNROLL for (int c = 0; c < width; c++) sum[c] = ZERO;
+    V sum[w];
+    UNROLL for (int c = 0; c < w; c++) sum[c] = to[c];
     for (int r = 0; r < rows; r++) {
-        const V a = A[r * step], *b = B + r * columns + first;
-        UNROLL for (int c = 0; c < width; c++) sum[c] += a * b[c];
+        const V x = a[r * step], *b = B + r * columns;
+        UNROLL for (int c = 0; c < w; c++) sum[c] += x * b[c];
     }
+    UNROLL for (int c = 0; c < w; c++) to[c] = sum[c];
 }
 
-ALWAYS_INLINE void inner_columns(
-    const int rows, const int columns, const V *A, int step, const V *B, int first, V *sum)
+/* The same for n columns, in panels up to the one that holds the column `last` */
+ALWAYS_INLINE void inner_row(
+    const int rows, const int columns, const V *restrict a, int step, const V *restrict B, V *restrict to, const int n, int last)
 {
-    if (first + INNER_PANEL <= columns) inner_panel(rows, columns, A, step, B, first, sum, INNER_PANEL);
-    else for (int c = 0; first + c < columns; c++) inner_panel(rows, columns, A, step, B, first + c, sum + c, 1);
+    const int panels = (n + INNER_PANEL - 1) / INNER_PANEL, width = panels ? (n + panels - 1) / panels : 0;
+    for (int p = 0; p < panels - 1 && p * width <= last; p++)
+        inner_panel(rows, columns, a, step, B + p * width, to + p * width, width);
+    const int end = (panels - 1) * width;
+    if (panels && end <= last) inner_panel(rows, columns, a, step, B + end, to + end, n - end);
 }
 
-ALWAYS_INLINE void add_inner_entry(int i, int j, const int ndx, const int nu, V value, V *lxx, V *lux, V *luu)
+/* The upper half of A (n x n) becomes the lower one. */
+ALWAYS_INLINE void inner_mirror(const int n, V *A, const int apart)
 {
-    if (j < ndx) {
-        lxx[i * ndx + j] += value;
-        if (i != j) lxx[j * ndx + i] += value;
-    } else if (i < ndx) {
-        lux[(j - ndx) * ndx + i] += value;
-    } else {
-        luu[(i - ndx) * nu + j - ndx] += value;
-        if (i != j) luu[(j - ndx) * nu + i - ndx] += value;
-    }
+    for (int i = 0; i < n; i++)
+        for (int j = 0; j < i; j++) A[j * apart + i] = A[i * apart + j];
 }
 
+/* lxx += xx, lux += ux in the rows of the first `own` controls */
+ALWAYS_INLINE void add_bent(const int ndx, const int own, const V *restrict xx, const V *restrict ux, V *restrict lxx, V *restrict lux)
+{
+    for (int i = 0; i < ndx * ndx; i++) lxx[i] += xx[i];
+    for (int i = 0; i < own * ndx; i++) lux[i] += ux[i];
+}
+
+/* T: workspace for rows x columns vectors. */
 ALWAYS_INLINE void add_inner(
     const int rows, const int columns, const int ndx, const int nu, const V *g, const V *H, const V *restrict J, V *lx, V *lu, V *lxx,
     V *lux, V *luu, V *restrict T)
 {
-    V sum[INNER_PANEL];
-    for (int first = 0; first < columns; first += INNER_PANEL) {
-        const int last = first + INNER_PANEL < columns ? first + INNER_PANEL : columns;
-        inner_columns(rows, columns, g, 1, J, first, sum);
-        for (int c = first; c < last; c++) *(c < ndx ? lx + c : lu + c - ndx) += sum[c - first];
-        for (int r = 0; r < rows; r++) {
-            inner_columns(rows, columns, H + r, rows, J, first, sum);
-            for (int c = first; c < last; c++) T[r * columns + c] = sum[c - first];
-        }
+    const int own = columns - ndx;
+    const V *J_u = J + ndx, *T_u = T + ndx;
+    inner_row(rows, columns, g, 1, J, lx, ndx, ndx);
+    inner_row(rows, columns, g, 1, J_u, lu, own, own);
+    memset(T, 0, sizeof(V) * rows * columns);
+    for (int r = 0; r < rows; r++) inner_row(rows, columns, H + r, rows, J, T + r * columns, columns, columns);
+    for (int i = 0; i < ndx; i++) inner_row(rows, columns, J + i, columns, T, lxx + i * ndx, ndx, i);
+    for (int i = 0; i < own; i++) {
+        inner_row(rows, columns, J_u + i, columns, T, lux + i * ndx, ndx, ndx);
+        inner_row(rows, columns, J_u + i, columns, T_u, luu + i * nu, own, i);
     }
-    for (int i = 0; i < columns; i++)
-        for (int first = i / INNER_PANEL * INNER_PANEL; first < columns; first += INNER_PANEL) {
-            inner_columns(rows, columns, J + i, columns, T, first, sum);
-            for (int c = 0; c < INNER_PANEL; c++)
-                if (first + c >= i && first + c < columns) add_inner_entry(i, first + c, ndx, nu, sum[c], lxx, lux, luu);
-        }
+    inner_mirror(ndx, lxx, ndx);
+    inner_mirror(own, luu, nu);
 }

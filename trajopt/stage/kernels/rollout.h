@@ -5,14 +5,6 @@
    elsewhere at the state found in X, and ends at the first such node or at the end of the phase.  Lanes may hold parts of one
    problem, or of several that differ in values only. */
 
-/* A part of a problem's roll-out. */
-typedef struct {
-    const stages_t *stages;
-    const trials_t *trials;
-    const parts_t *parts;
-    long part;
-} rolled_t;
-
 /* Where the lanes are: parts, at the knots n counted from the first of the horizon.  same: whether all of them read the same rows. */
 typedef struct {
     rolled_t of[LANES];
@@ -143,7 +135,7 @@ static void roll_block(const rolled_t *of, int count, V *room)
 {
     knot_t *k = (knot_t *)room;
     V *w = (V *)(k + 1), *x = k->x, *u = k->u, *ahead = k->node, *e = k->d, alpha = ZERO, total = ZERO;
-    const ctx_t c = {of->stages->ti, of->stages->td, w};
+    const ctx_t c = context(of->stages, w, k->forces);
     lanes_t lanes, *const at = &lanes, next;
     const long steps = begin(of, count, at, &alpha);
     next = lanes;
@@ -156,8 +148,8 @@ static void roll_block(const rolled_t *of, int count, V *room)
         OF_STAGES(theta, NT, k->theta)
         OF_STAGES(t, 1, &k->t)
         OF_STAGES(dt, 1, &k->dt)
-        running_value(x, u, &k->t, &k->dt, k->theta, &k->l, w);
         step(c, of->stages->substeps, x, u, k->t, k->dt, k->p, k->next);
+        running_value(x, u, &k->t, &k->dt, k->theta, k->forces, &k->l, w);
         for (int l = 0; l < LANES; l++) next.n[l] = at->n[l] + 1;
         next.same = at->same;
         along(alpha, &next, ahead);

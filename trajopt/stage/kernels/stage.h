@@ -5,10 +5,11 @@
    derivatives in the tangent spaces at x and at the node.  The twin of trajopt/stage/numpy_stages.py.
 
    Before this text stand stage_types.h, step.h with what it asks for; FIRST or SECOND or both, for what is wanted, and with SECOND curvature.h;
+   FORCES_ROOM, the numbers of the forces of constraints and of their derivatives that running terms read, 0 for none;
    NU >= MU (controls of the problem), NP (dynamics parameters); NT and NTT (weights and parameters of running and terminal terms), NG and NGT (constraints at the knots and at
    the final one), NPG and NPGT (their parameters); and the functions (term_source.py, constraint_source.py)
 
-       running_value(x, u, t, dt, theta, l, w)          running_expand(x, u, t, dt, theta, l, lx, lu, lxx, lux, luu, w)
+       running_value(x, u, t, dt, theta, forces, l, w)  running_expand(x, u, t, dt, theta, forces, l, lx, lu, lxx, lux, luu, w)
        path_value(x, u, t, pg, g, w)                    path_first(.., g, gx, gu, w)      path_second(.., y, hxx, hux, huu, w)
        terminal_value, terminal_expand, final_value, final_first, final_second            the same without u and dt
 
@@ -20,7 +21,7 @@
 typedef struct {
     V x[NX], node[NX], u[NU + 1], p[NP + 1], theta[MOST(NT, NTT) + 1], pg[MOST(NPG, NPGT) + 1], t, dt, next[NX], d[ND], G[ND * NW], l,
         lx[ND], lu[NU + 1], lxx[ND * ND], lux[NU * ND + 1], luu[NU * NU + 1], g[MOST(NG, NGT) + 1], gx[MOST(NG, NGT) * ND + 1],
-        gu[NG * NU + 1], block[MOST(ND, NU) * MOST(ND, NU)];
+        gu[NG * NU + 1], forces[FORCES_ROOM + 1], block[MOST(ND, NU) * MOST(ND, NU)];
 } knot_t;
 
 EXPORT long stage_room(const int *head)
@@ -59,18 +60,23 @@ static void store_step(knot_t *restrict k, int count, long n, const values_t *ou
     put_rows(k->d, ND, count, n, out->d);
 }
 
+static ctx_t context(const stages_t *s, V *w, V *forces)
+{
+    return (ctx_t){.ti = s->ti, .td = s->td, .w = w, .forces = FORCES_ROOM ? forces : NULL};
+}
+
 #ifdef FIRST
 #ifndef ROLLOUT /* which gives values, too */
 EXPORT void stage_values(const stages_t *s, const point_t *at, long first, long last, const values_t *out, V *room)
 {
     knot_t *k = (knot_t *)room;
     V *w = (V *)(k + 1);
-    const ctx_t c = {s->ti, s->td, w};
+    const ctx_t c = context(s, w, k->forces);
     for (long n = first; n < last; n += LANES) {
         const int count = load_knots(s, at, n, last, k);
         step(c, s->substeps, k->x, k->u, k->t, k->dt, k->p, k->next);
         store_step(k, count, n, out);
-        running_value(k->x, k->u, &k->t, &k->dt, k->theta, &k->l, w);
+        running_value(k->x, k->u, &k->t, &k->dt, k->theta, k->forces, &k->l, w);
         put_rows(&k->l, 1, count, n, out->cost);
         path_value(k->x, k->u, &k->t, k->pg, k->g, w);
         put_rows(k->g, NG, count, n, out->g);
@@ -127,8 +133,9 @@ EXPORT void stage_first(const stages_t *s, const point_t *at, long first, long l
 {
     knot_t *k = (knot_t *)room;
     V *w = (V *)(k + 1);
-    const ctx_t c = {s->ti, s->td, w};
+    const ctx_t c = context(s, w, k->forces);
     for (long n = first; n < last; n += LANES) {
+        const V *forces = k->forces;
         const int count = load_knots(s, at, n, last, k);
         send_for(out->A ? out->A + n * ND * ND : NULL, (long)count * ND * ND);
         send_for(out->B ? out->B + n * ND * NU : NULL, (long)count * ND * NU);
@@ -139,12 +146,13 @@ EXPORT void stage_first(const stages_t *s, const point_t *at, long first, long l
         if (out->kept) {
             substep_t *kept = (substep_t *)out->kept + n / LANES * s->substeps;
             forward(c, s->substeps, k->x, k->u, k->t, k->dt, k->p, kept, k->next, k->G, NULL);
+            forces = kept->forces;
         } else
 #endif
             linearize(c, s->substeps, k->x, k->u, k->t, k->dt, k->p, k->next, k->G);
         store_step(k, count, n, &out->values);
         store_sensitivities(k, count, n, out);
-        running_expand(k->x, k->u, &k->t, &k->dt, k->theta, &k->l, k->lx, k->lu, k->lxx, k->lux, k->luu, w);
+        running_expand(k->x, k->u, &k->t, &k->dt, k->theta, forces, &k->l, k->lx, k->lu, k->lxx, k->lux, k->luu, w);
         put_rows(&k->l, 1, count, n, out->values.cost);
         put_rows(k->lx, ND, count, n, out->lx);
         put_rows(k->lu, NU, count, n, out->lu);
@@ -199,7 +207,7 @@ EXPORT void stage_second(const stages_t *s, const point_t *at, long first, long 
     knot_t *k = (knot_t *)(a + 1);
     substep_t *own = (substep_t *)(k + 1);
     V *w = (V *)(own + s->substeps), *xx = a->out.xx, *ux = a->out.ux, *uu = a->out.uu;
-    const ctx_t c = {s->ti, s->td, w};
+    const ctx_t c = context(s, w, NULL);
     for (long n = first; n < last; n += LANES) {
         const int count = load_knots(s, at, n, last, k);
         if (out->lam) {
@@ -211,7 +219,9 @@ EXPORT void stage_second(const stages_t *s, const point_t *at, long first, long 
             memset(&a->out, 0, sizeof a->out);
         }
         if (out->sigma != 0.0) {
-            running_expand(k->x, k->u, &k->t, &k->dt, k->theta, &k->l, k->lx, k->lu, k->lxx, k->lux, k->luu, w);
+            const V *forces = out->kept ? out->kept[n / LANES * s->substeps].forces : k->forces;
+            if (FORCES_ROOM && !out->kept) dynamics_partials(context(s, w, k->forces), k->x, k->u, k->t, k->p, a->f, a->fx, a->fu);
+            running_expand(k->x, k->u, &k->t, &k->dt, k->theta, forces, &k->l, k->lx, k->lu, k->lxx, k->lux, k->luu, w);
             add_scaled(out->sigma, k->lxx, xx, ND * ND);
             add_scaled(out->sigma, k->lux, ux, NU * ND);
             add_scaled(out->sigma, k->luu, uu, NU * NU);

@@ -56,3 +56,11 @@ typedef struct {
     const long *start, *stop, *trial;
     double *cost;
 } parts_t;
+
+/* A part of a problem's roll-out. */
+typedef struct {
+    const stages_t *stages;
+    const trials_t *trials;
+    const parts_t *parts;
+    long part;
+} rolled_t;

@@ -7,6 +7,8 @@
    the tableau of damping; and the functions of a manifold and of its dynamics (dynamics_backends/compiled/sources/manifold_source.py,
    dynamics_source.py).
 
+   Where ctx asks for forces of constraints, they are those at x_0.
+
    The derivatives of f at the stages of a step depend on its states only.  They are found first; then the sensitivities
    d x / d w, w = (x_0, u) at the start of all substeps, pass through the whole step a few columns at a time, in fast memory. */
 
@@ -163,6 +165,7 @@ static void increment(ctx_t c, const V *x, const V *u, V t, V h, const V *p, sta
     else field(c, x, u, t, p, NULL, SHARE(0) * h, k[0]);
     if (stage) memcpy(k[0], stage->f, sizeof k[0]), memcpy(stage->at, x, sizeof stage->at);
 #if STAGES > 1
+    c.forces = NULL;
     V at[NX];
     for (int s = 1; s < STAGES; s++) {
         for (int i = 0; i < ND; i++) {
@@ -206,6 +209,7 @@ static void step(ctx_t c, int substeps, const V *x0, const V *u, V t, V dt, cons
     memcpy(x, x0, sizeof from);
     for (int s = 0; s < substeps; s++) {
         increment(c, x, u, t + (double)s * h, h, p, NULL, delta);
+        c.forces = NULL;
         memcpy(from, x, sizeof from);
         manifold_integrate(from, delta, x);
     }
@@ -350,6 +354,7 @@ static void linearize(ctx_t c, int substeps, const V *x0, const V *u, V t, V dt,
     for (int s = 0; s < substeps; s++) {
         memcpy(from, x, sizeof from);
         increment(c, from, u, t + (double)s * h, h, p, stage, delta);
+        c.forces = NULL;
         manifold_integrate(from, delta, x);
 #ifdef LIE
         V transport[LIE_ROOM], dexp[LIE_ROOM];

@@ -5,6 +5,7 @@
 where the second part, and that of H with the curvature of r, is left out for a Gauss-Newton Hessian.
 g and H are a few operations, which are traced; y, J and (g' y)_xx come from the map's own code
 (:mod:`dynamics_backends.compiled.sources.forces_source`), once for all terms of a stage that read them, and the products are loops.
+The forces in the motion of the stage itself are found with its time step: y and J are then those of the step.
 """
 
 from __future__ import annotations
@@ -21,142 +22,146 @@ from dynamics_backends.protocol import Map
 
 ca = deferred("casadi")
 _WRAPPERS = """
-static void {name}_value(const V* x, const V* u, const V* t, const V* dt, const V* theta, V* l, V* w)
+static void {name}_value(const V* x, const V* u, const V* t, const V* dt, const V* theta, const V* forces, V* l, V* w)
 {{
-V {ys};
 {values}
-{name}_plain_value(x, u, t, dt, theta, {given}, l, w);
+{name}_plain_value(x, u, t, dt, theta, forces, {ys}, l, w);
 }}
-static void {name}_expand(const V* x, const V* u, const V* t, const V* dt, const V* theta, V* l, V* lx, V* lu, V* lxx, V* lux,
-                          V* luu, V* w)
+static void {name}_expand(const V* x, const V* u, const V* t, const V* dt, const V* theta, const V* forces, V* l, V* lx, V* lu,
+                          V* lxx, V* lux, V* luu, V* w)
 {{
-V {ys}, {gs};
-V* J = w;
-w += {numbers};
 {firsts}
-{name}_plain_expand(x, u, t, dt, theta, {given}, l, lx, lu, lxx, lux, luu, {slopes}, w);
+{name}_plain_expand(x, u, t, dt, theta, forces, {ys}, l, lx, lu, lxx, lux, luu, {slopes}, w);
 {products}
 }}
 """
-_SECONDS = """
-{{
-V *xx = J + {end}, *ux = xx + {ndx} * {ndx};
-{prefix}_forces_second(x, u, *t, {g}, J + {at}, xx, ux, ux + {nu} * {ndx});
-for (int i = 0; i < {ndx} * {ndx}; i++) lxx[i] += xx[i];
-for (int i = 0; i < {own} * {ndx}; i++) lux[i] += ux[i];
-}}"""
-_PRODUCT = "add_inner({rows}, {columns}, {ndx}, {nu}, {g}, {H}, J + {at}, lx, lu, lxx, lux, luu, w);"
+
+
+class InnerMap:
+    """One such map, and what its terms add to the gradient and the Hessian in y.
+
+    i: its number among those of a stage. given: whether the time step gives y and J. exact: with the map's second derivatives.
+    """
+
+    def __init__(self, map: Any, i: int, name: str, *, given: bool, exact: bool) -> None:
+        self.map, self.i, self.given, self.exact = map, i, given, exact
+        found = () if given else ("value",) if exact else ("value", "first")
+        self.source: ForcesSource = forces_source(map, f"{name}_{i}", (*found, *(("second",) if exact else ())))
+        self.y = ca.SX.sym("y", self.source.rows)
+        self.gradient = ca.SX(self.source.rows, 1)
+        self.hessian = ca.SX(self.source.rows, self.source.rows)
+
+    @property
+    def room(self) -> str:
+        """The workspace in vectors: J and T of kernels/inner_maps.h, two blocks of second derivatives, that of the own code."""
+        s = self.source
+        return f"{2 * s.rows * s.columns + 2 * self.exact * s.columns**2} + {s.room}"
+
+    def value(self) -> str:
+        """y in C."""
+        s, y = self.source, f"y{self.i}"
+        if self.given:
+            return f"const V* {y} = forces;"
+        return f"V {y}[{s.rows}];\n{s.prefix}_forces_value(x, u, *t, {y}, w);"
+
+    def first(self) -> str:
+        """y and J in C, J where it does not wait for the multipliers of the second derivatives; and the places of g and H."""
+        s, i = self.source, self.i
+        slopes = f"V g{i}[{s.rows}], h{i}[{s.rows**2}];\n"
+        if self.given and not self.exact:
+            return f"{slopes}const V *y{i} = forces, *J{i} = forces + {s.rows};"
+        J = f"V* J{i} = w;\nw += {s.rows * s.columns};\n"
+        if self.exact:
+            return f"{slopes}{J}{self.value()}"
+        return f"{slopes}{J}V y{i}[{s.rows}];\n{s.prefix}_forces_first(x, u, *t, y{i}, J{i}, w);"
+
+    def product(self, ndx: int, nu: int) -> str:
+        """What the map adds to the expansion, in C."""
+        s, i = self.source, self.i
+        product = f"add_inner({s.rows}, {s.columns}, {ndx}, {nu}, g{i}, h{i}, J{i}, lx, lu, lxx, lux, luu, w);"
+        if not self.exact:
+            return product
+        ux = ndx * ndx
+        second = f"{s.prefix}_forces_second(x, u, *t, g{i}, J{i}, w, w + {ux}, w + {ux + nu * ndx});"
+        return f"{second}\nadd_bent({ndx}, {s.columns - ndx}, w, w + {ux}, lxx, lux);\n{product}"
 
 
 @dataclass
 class InnerMaps:
-    """The inner maps of some residuals, by identity, and what their terms add to the gradient and the Hessian in y."""
+    """The inner maps of some residuals, by identity."""
 
-    exact: bool
-    maps: list[Map] = field(default_factory=list)
-    sources: list[ForcesSource] = field(default_factory=list)
-    symbols: list[Any] = field(default_factory=list)
-    gradients: list[Any] = field(default_factory=list)
-    hessians: list[Any] = field(default_factory=list)
+    maps: list[InnerMap] = field(default_factory=list)
 
     @classmethod
-    def of(cls, name: str, residuals: Iterable[Map], *, exact: bool) -> InnerMaps:
-        """Of the residuals that can be served; name: of the sum of terms, before all names in C; exact: with the maps' own second
-        derivatives."""
-        found = cls(exact)
+    def of(cls, name: str, residuals: Iterable[Map], *, exact: bool, moving: Any = None) -> InnerMaps:
+        """The inner maps of the residuals that can be served.
+
+        name: of the sum of terms, before all names in C. exact: with the maps' own second derivatives. moving: the system whose
+        time step gives its forces, if any.
+        """
+        found = cls()
         for residual in residuals:
-            inner = residual.inner if isinstance(residual, ComposedMap) else None
-            if inner is None or not solved_in_loops(inner, second=exact) or found._place(residual) is not None:
+            inner: Any = residual.inner if isinstance(residual, ComposedMap) else None
+            if inner is None or found._serving(residual) is not None:
                 continue
-            source = forces_source(inner, f"{name}_{len(found.maps)}", second=exact)
-            found.maps.append(inner)
-            found.sources.append(source)
-            found.symbols.append(ca.SX.sym("y", source.rows))
-            found.gradients.append(ca.SX(source.rows, 1))
-            found.hessians.append(ca.SX(source.rows, source.rows))
+            given = moving is not None and getattr(inner, "system", None) is moving
+            if given or solved_in_loops(inner, second=exact):
+                found.maps.append(InnerMap(inner, len(found.maps), name, given=given, exact=exact))
         return found
 
-    def _place(self, residual: Map) -> int | None:
-        """Which of the maps a residual is a function of: those of one system give the same forces."""
+    def _serving(self, residual: Map) -> InnerMap | None:
+        """The map that a residual is a function of: those of one system give the same forces."""
         inner: Any = residual.inner if isinstance(residual, ComposedMap) else None
-        known = [i for i, map in enumerate(self.maps) if map.system is getattr(inner, "system", None)]  # type: ignore[attr-defined]
-        return known[0] if known else None
+        return next((m for m in self.maps if m.map.system is getattr(inner, "system", None)), None)
 
     def serves(self, residual: Map) -> bool:
         """Whether a residual is a function of one of the maps."""
-        return self._place(residual) is not None
+        return self._serving(residual) is not None
 
     def add(self, residual: ComposedMap, p: dict[str, Any], weight: Any) -> Any:
         """The value of a term; its derivatives in y are kept."""
-        i = self._place(residual)
-        assert i is not None
-        y = self.symbols[i]
-        r = ca.vertcat(*residual.outer(y, p))
+        m = self._serving(residual)
+        assert m is not None
+        r = ca.vertcat(*residual.outer(m.y, p))
         value = 0.5 * ca.dot(weight, r * r)
-        J = ca.jacobian(r, y)
-        JW = J.T * ca.repmat(weight.T, y.numel(), 1)
-        self.gradients[i] += ca.mtimes(JW, r)
-        self.hessians[i] += ca.hessian(value, y)[0] if self.exact else ca.mtimes(JW, J)
+        J = ca.jacobian(r, m.y)
+        JW = J.T * ca.repmat(weight.T, m.y.numel(), 1)
+        m.gradient += ca.mtimes(JW, r)
+        m.hessian += ca.hessian(value, m.y)[0] if m.exact else ca.mtimes(JW, J)
         return value
 
     # -- C ------------------------------------------------------------------------------------------------------------
     @property
-    def names(self) -> list[str]:
-        """Of y, as arguments."""
-        return [f"y{i}" for i in range(len(self.maps))]
+    def arguments(self) -> dict[str, Any]:
+        """The symbols of y by their names in C."""
+        return {f"y{m.i}": m.y for m in self.maps}
 
     @property
-    def outputs(self) -> list[str]:
-        """Of g and H."""
-        return [f"{kind}{i}" for i in range(len(self.maps)) for kind in ("g", "h")]
+    def expansions(self) -> dict[str, Any]:
+        """g and H by their names in C."""
+        pairs = [((f"g{m.i}", m.gradient), (f"h{m.i}", m.hessian)) for m in self.maps]
+        return {name: ca.densify(e) for pair in pairs for name, e in pair}
 
-    def expansions(self) -> list[Any]:
-        """g and H by their names."""
-        return [ca.densify(e) for pair in zip(self.gradients, self.hessians, strict=True) for e in pair]
+    @property
+    def given(self) -> int:
+        """How many numbers of the step are read: y and J."""
+        return sum(m.source.rows * (1 + m.source.columns) for m in self.maps if m.given)
 
     def room(self, plain: str) -> str:
         """The workspace of all, in vectors."""
-        own = [f"{2 * s.rows * s.columns + 2 * self.exact * s.columns**2} + {s.room}" for s in self.sources]
-        return " + ".join([plain, *own]) if own else plain
-
-    def _before(self, s: ForcesSource, y: str, at: int) -> str:
-        """y, and J where it does not wait for the multipliers of the second derivatives."""
-        return (
-            f"{s.prefix}_forces_value(x, u, *t, {y}, w);"
-            if self.exact
-            else f"{s.prefix}_forces_first(x, u, *t, {y}, J + {at}, w);"
-        )
-
-    def _after(self, s: ForcesSource, i: int, at: int, ndx: int, nu: int) -> str:
-        """What a map adds to the expansion."""
-        sizes = {"rows": s.rows, "columns": s.columns, "ndx": ndx, "nu": nu, "g": f"g{i}", "H": f"h{i}", "at": at}
-        product = _PRODUCT.format(**sizes)
-        if not self.exact:
-            return product
-        end = sum(source.rows * source.columns for source in self.sources)
-        return _SECONDS.format(prefix=s.prefix, end=end, own=s.columns - ndx, **sizes) + product
+        return " + ".join([plain, *(m.room for m in self.maps)])
 
     def text(self, name: str, ndx: int, nu: int) -> list[str]:
         """The maps' own code, and NAME_value and NAME_expand around NAME_plain_value and NAME_plain_expand."""
-        if not self.sources:
+        if not self.maps:
             return []
-        starts = [sum(s.rows * s.columns for s in self.sources[:i]) for i in range(len(self.sources))]
-        calls = [(i, s, f"y{i}", at) for i, (s, at) in enumerate(zip(self.sources, starts, strict=True))]
         wrappers = _WRAPPERS.format(
             name=name,
-            ys=", ".join(f"y{i}[{s.rows}]" for i, s in enumerate(self.sources)),
-            gs=", ".join(f"g{i}[{s.rows}], h{i}[{s.rows**2}]" for i, s in enumerate(self.sources)),
-            values="\n".join(f"{s.prefix}_forces_value(x, u, *t, {y}, w);" for _, s, y, _ in calls),
-            firsts="\n".join(self._before(s, y, at) for _, s, y, at in calls),
-            given=", ".join(self.names),
-            slopes=", ".join(self.outputs),
-            numbers=sum(s.rows * s.columns for s in self.sources),
-            products="\n".join(self._after(s, i, at, ndx, nu) for i, s, _, at in calls),
+            values="\n".join(m.value() for m in self.maps),
+            firsts="\n".join(m.first() for m in self.maps),
+            ys=", ".join(self.arguments),
+            slopes=", ".join(self.expansions),
+            products="\n".join(m.product(ndx, nu) for m in self.maps),
         )
-        return [
-            *(s.source for s in self.sources),
-            "#ifndef ADD_INNER\n",
-            (files("trajopt.stage") / "kernels" / "inner_maps.h").read_text(),
-            "#endif\n",
-            wrappers,
-        ]
+        products = (files("trajopt.stage") / "kernels" / "inner_maps.h").read_text()
+        return [*(m.source.source for m in self.maps), products, wrappers]

@@ -16,12 +16,14 @@ from trajopt.step.integrators import RUNGE_KUTTA, SEMI_IMPLICIT_EULER
 
 
 class StageSource(NamedTuple):
-    """C source of a whole stage, to stand behind a prelude; the lengths of theta, and the workspace of its parts in vectors."""
+    """C source of a whole stage, to stand behind a prelude; the lengths of theta, the workspace of its parts in vectors, and
+    FORCES_ROOM of kernels/stage.h."""
 
     source: str
     theta: int
     theta_end: int
     room: str
+    forces: int
 
 
 class StageShape(NamedTuple):
@@ -55,8 +57,9 @@ def stage_source(
     along = (
         orders[1:] if "rollout" in shape.parts else orders
     )  # roll-outs are of problems whose running constraints are terms
+    moving = map if dynamics.forces else None
     terms = [
-        term_source("running", shape.running, manifold, nu, running=True, hessian=shape.hessian),
+        term_source("running", shape.running, manifold, nu, running=True, hessian=shape.hessian, moving=moving),
         term_source("terminal", shape.terminal, manifold, nu, running=False, hessian=shape.hessian),
         constraint_source("path", shape.path, manifold, nu, running=True, orders=along),
         constraint_source("final", shape.final, manifold, nu, running=False, orders=orders),
@@ -66,6 +69,7 @@ def stage_source(
     sizes = {"NX": manifold.nx, "ND": manifold.ndx, "MU": map.nu - (offsets or 0), "NU": nu, "NF": dynamics.rows}
     sizes |= {"NP": sum(n for _, n in shape.parameters), "NG": counts[0], "NGT": counts[1]}
     sizes |= dict(zip(("NT", "NTT", "NPG", "NPGT"), (part.theta for part in terms), strict=True))
+    sizes["FORCES_ROOM"] = terms[0].forces
     sizes |= {} if offsets is None else {"IMPLICIT": 1, "NE": offsets}
     terms_room = " + ".join(f"({part.room})" for part in terms)
     room = dynamics.room if second is None else f"{dynamics.room} + {second.room}"
@@ -75,7 +79,7 @@ def stage_source(
         f"#define DYNAMICS_ROOM ({room})",
         f"#define TERMS_ROOM ({terms_room})",
         _scheme(shape.scheme),
-        "typedef struct { const int *const *ti; const double *const *td; V *w; } ctx_t;",
+        template("lanes/context.h"),
         manifold_source.manifold_source(manifold),
         dynamics.source,
         *([] if second is None else [second.source, manifold_source.curvature_source(manifold)]),
@@ -90,7 +94,7 @@ def stage_source(
             else []
         ),
     ]
-    return StageSource("\n".join(text), terms[0].theta, terms[1].theta, f"({room}) + {terms_room}")
+    return StageSource("\n".join(text), terms[0].theta, terms[1].theta, f"({room}) + {terms_room}", terms[0].forces)
 
 
 def kernel_text(name: str) -> str:

@@ -33,11 +33,13 @@ from trajopt.stage.source.inner_maps import InnerMaps
 
 @dataclass(frozen=True)
 class TermSource:
-    """C source of NAME_value and NAME_expand, the length of theta, and the workspace in vectors."""
+    """C source of NAME_value and NAME_expand, the length of theta, the workspace in vectors, and how many numbers about the forces
+    of its time step a running sum reads."""
 
     source: str
     theta: int
     room: str
+    forces: int = 0
 
 
 class TermShape(NamedTuple):
@@ -79,34 +81,37 @@ def term_source(
     *,
     running: bool,
     hessian: str,
+    moving: Map | None = None,
 ) -> TermSource:
-    """Trace the sum of terms and its expansion; running terms are scaled by dt and read controls.
+    """Trace the sum of terms and its expansion; running terms are scaled by dt, read controls, and the forces of constraints that
+    the time step of the system ``moving`` gives.
 
     Raises TooLong for terms whose code would take too long to compile, TraceError for one that does not work on symbols.
     """
     x, u, t, dt = ca.SX.sym("x", manifold.nx), ca.SX.sym("u", nu), ca.SX.sym("t"), ca.SX.sym("dt")
     theta = ca.SX.sym("theta", sum(term.theta for term in terms))
     scale = dt if running else ca.SX(1)
-    inner = InnerMaps.of(name, [term.residual for term in terms] if running else [], exact=hessian == "exact")
+    inner = InnerMaps.of(
+        name, [term.residual for term in terms] if running else [], exact=hessian == "exact", moving=moving
+    )
     total, gradient, curvature = _sum_of(terms, manifold, x, u, t, theta, scale, hessian, inner)
     n = manifold.ndx
-    inputs = [x, u, t, dt, theta] if running else [x, t, theta]
-    names = ["x", "u", "t", "dt", "theta"] if running else ["x", "t", "theta"]
-    inputs, names = [*inputs, *inner.symbols], [*names, *inner.names]
-    arguments = [Argument(label, s.numel()) for label, s in zip(names, inputs, strict=True)]
+    inputs = {"x": x, "u": u, "t": t, "dt": dt, "theta": theta} if running else {"x": x, "t": t, "theta": theta}
+    inputs |= {"forces": ca.SX.sym("forces", 0), **inner.arguments} if running else {}
+    arguments = [Argument(label, s.numel()) for label, s in inputs.items()]
     expansion = [total, gradient[:n], gradient[n:], curvature[:n, :n], curvature[n:, :n], curvature[n:, n:]]
     outputs = ["l", "lx", "lu", "lxx", "lux", "luu"]
     if not running:
         expansion, outputs = [expansion[i] for i in (0, 1, 3)], ["l", "lx", "lxx"]
-    expansion, outputs = [*expansion, *inner.expansions()], [*outputs, *inner.outputs]
+    expansion, outputs = [*expansion, *inner.expansions.values()], [*outputs, *inner.expansions]
     columns = [ca.reshape(e.T, -1, 1) for e in expansion]  # matrices by rows
-    traces = [short_enough(f"the {name} cost", trace_expressions(inputs, e)) for e in ([total], columns)]
-    plain = name if not inner.sources else f"{name}_plain"
+    traces = [short_enough(f"the {name} cost", trace_expressions(list(inputs.values()), e)) for e in ([total], columns)]
+    plain = name if not inner.maps else f"{name}_plain"
     value, room_value = chunked_function(f"{plain}_value", traces[0], arguments, ["l"])
     expand, room_expand = chunked_function(f"{plain}_expand", traces[1], arguments, outputs)
     room = str(max(room_value, room_expand))
     text = [value, expand, *inner.text(name, n, nu)]
-    return TermSource("".join(text), theta.numel(), inner.room(room))
+    return TermSource("".join(text), theta.numel(), inner.room(room), inner.given)
 
 
 def _sum_of(terms, manifold, x, u, t, theta, scale, hessian, inner):

@@ -64,16 +64,25 @@ ALWAYS_INLINE void store_constrained(const V *restrict x, int first, V *restrict
             *(first + c < 2 * CD ? fx + i * 2 * CD + first + c : fu + i * (CC - 2 * CD) + first + c - 2 * CD) = x[i * w + c];
 }
 
+/* The same columns of the derivatives of f to J (CR x CC) */
+ALWAYS_INLINE void store_force_slopes(const V *restrict f, int first, V *restrict J, const int w)
+{
+    for (int r = 0; r < CR; r++)
+        for (int c = 0; c < w; c++) J[r * CC + first + c] = f[r * w + c];
+}
+
 ALWAYS_INLINE void constrained_panel(
-    const constrained_factor_t *k, const V *top, const V *bottom, int first, V *fx, V *fu, const int w)
+    const constrained_factor_t *k, const V *top, const V *bottom, int first, V *fx, V *fu, V *J, const int w)
 {
     V x[CD * w], f[(CR + !CR) * w];
     constrained_columns(k, top, bottom, first, x, f, w);
     store_constrained(x, first, fx, fu, w);
+    if (J) store_force_slopes(f, first, J, w);
 }
 
-static void constrained_first(const constrained_factor_t *k, const V *top, const V *bottom, V *fx, V *fu)
+/* J: where not NULL, for the derivatives of the forces */
+static void constrained_first(const constrained_factor_t *k, const V *top, const V *bottom, V *fx, V *fu, V *J)
 {
-    for (int j = 0; j < CPANELS - 1; j++) constrained_panel(k, top, bottom, j * CPANEL, fx, fu, CPANEL);
-    constrained_panel(k, top, bottom, (CPANELS - 1) * CPANEL, fx, fu, CLAST);
+    for (int j = 0; j < CPANELS - 1; j++) constrained_panel(k, top, bottom, j * CPANEL, fx, fu, J, CPANEL);
+    constrained_panel(k, top, bottom, (CPANELS - 1) * CPANEL, fx, fu, J, CLAST);
 }

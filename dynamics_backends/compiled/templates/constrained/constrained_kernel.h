@@ -1,7 +1,5 @@
 /* What a kernel of constrained motion hands out that is not computed: the rows of qdot = v above the others. */
 
-typedef struct { const int *const *ti; const double *const *td; V *w; } ctx_t;
-
 /* f (rows) = v, and its derivatives fx (rows x columns), fu (rows x controls) */
 ALWAYS_INLINE void velocity_rows(int rows, int columns, int controls, const V *v, V *f, V *fx, V *fu)
 {

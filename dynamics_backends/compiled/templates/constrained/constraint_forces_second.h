@@ -1,4 +1,4 @@
-/* The derivatives of forces of both orders, behind constraint_forces.h, constrained_second.h and forces_bent(c, x, u, t, p, phi, top,
+/* The derivatives of forces of both orders, behind constrained.h, constrained_second.h and forces_bent(c, x, u, t, p, phi, top,
    bottom, xx, entries, slopes): straight-line code for what forces_unsolved gives but the forces, for the second derivatives xx of g at
    a still solution, and for the entries of constrained_slopes_t. */
 
@@ -7,8 +7,7 @@ ALWAYS_INLINE void forces_panel_second(
 {
     V x[CD * w], f[CR * w];
     constrained_columns(k, top, bottom, first, x, f, w);
-    for (int r = 0; r < CR; r++)
-        for (int c = 0; c < w; c++) J[r * CC + first + c] = f[r * w + c];
+    store_force_slopes(f, first, J, w);
     constrained_slopes(g, x, f, first, T, w);
 }
 
@@ -18,7 +17,7 @@ static void forces_second(const V *x, const V *u, V t, const V *phi, V *J, V *xx
     constrained_factor_t *k = (constrained_factor_t *)w;
     constrained_slopes_t *g = (constrained_slopes_t *)(k + 1);
     V *top = (V *)(g + 1), *bottom = top + CD * CC, *T = bottom + CR * CC, *uu = T + CD * CC;
-    const ctx_t c = {NULL, NULL, uu + CC * CC};
+    const ctx_t c = {.w = uu + CC * CC};
     forces_bent(c, x, u, t, NULL, phi, top, bottom, xx, (V *)k, (V *)g);
     for (int j = 0; j < CPANELS - 1; j++) forces_panel_second(k, g, top, bottom, j * CPANEL, J, T, CPANEL);
     forces_panel_second(k, g, top, bottom, (CPANELS - 1) * CPANEL, J, T, CLAST);

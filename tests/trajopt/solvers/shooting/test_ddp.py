@@ -153,7 +153,7 @@ def test_all_settings_reach_the_optimum(problem, curvature):
         assert solution.iterations <= 8
         assert solution.cost == pytest.approx(first.cost, rel=1e-9)
         np.testing.assert_allclose(solution.us, first.us, rtol=0, atol=1e-5)
-        assert solution.history[-2].curvature == curvature
+        assert solution.history[-2].hessian == curvature
     check_optimum(ocp, solution)
 
 
@@ -166,7 +166,7 @@ def test_swing_up_from_rest_in_fewer_iterations_than_slq(shooting, curvature):
     assert curved.status.success
     assert curved.iterations < plain.iterations / 3
     assert curved.cost == pytest.approx(plain.cost, rel=1e-9)
-    assert curvature in {r.curvature for r in curved.history} <= {"gauss_newton", "mixed", curvature}
+    assert curvature in {r.hessian for r in curved.history} <= {"gauss_newton", "mixed", curvature}
 
 
 @each_curvature
@@ -281,7 +281,7 @@ def test_an_indefinite_start_without_gauss_newton_steps(curvature, indefinite, w
     loop = ShootingLoop(ocp, start.evaluator, options, models=(own,), switch=1.0)
     solution = loop.run(constant_guess(ocp))
     assert solution.status.success, str(solution.status)
-    assert {r.curvature for r in solution.history} == {curvature}
+    assert {r.hessian for r in solution.history} == {curvature}
     check_optimum(ocp, solution)
     costs = [r.cost for r in solution.history]
     assert all(np.diff(costs) < 1e-9)
@@ -294,7 +294,7 @@ def test_gauss_newton_steps_help_where_curvature_spoils_them(curvature):
     ocp = hill()
     solution = solve(ocp, None, {"curvature": curvature, "switch": 1.0}, solver="ddp")
     assert solution.status.success
-    used = [r.curvature for r in solution.history]
+    used = [r.hessian for r in solution.history]
     assert "gauss_newton" in used and used[-2] == curvature
 
 
@@ -377,7 +377,7 @@ def test_compiled_code_takes_the_same_steps(curvature, limit):
         ocp = OCP(ocp.phases, ocp.x0, ocp.terminal, **bounds)
         histories.append(solve(ocp, None, {"curvature": curvature, "max_iterations": 4}, solver="ddp").history)
     for ours, theirs in zip(*histories, strict=True):
-        assert ours.curvature == theirs.curvature
+        assert ours.hessian == theirs.hessian
         assert ours.cost == pytest.approx(theirs.cost, rel=1e-7)
         assert ours.gradient == pytest.approx(theirs.gradient, rel=1e-4, abs=1e-9)
 

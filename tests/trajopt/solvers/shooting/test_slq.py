@@ -177,7 +177,7 @@ def test_exact_hessian_of_the_cost_reaches_the_same_optimum_in_fewer_iterations(
     for hessian in ("gauss_newton", "exact"):
         solution = solve(ocp, options={"hessian": hessian, "gradient_tolerance": 1e-8, "max_iterations": 1000})
         assert solution.status.success
-        assert {r.curvature for r in solution.history} == {hessian}
+        assert {r.hessian for r in solution.history} == {hessian}
         counts[hessian] = solution.iterations, solution.cost
     assert counts["exact"][1] == pytest.approx(counts["gauss_newton"][1], rel=1e-10)
     assert counts["exact"][0] < counts["gauss_newton"][0]

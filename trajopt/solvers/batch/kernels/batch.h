@@ -23,23 +23,6 @@ typedef struct {
     result_t *result;
 } member_t;
 
-/* A backward sweep of several problems: see lq_riccati_abreast. */
-typedef struct {
-    const lq_problem *p;
-    const lq_bounds *bounds;
-    const lq_policy *to;
-    double on_state, on_control;
-    long failed;
-} lq_lane;
-
-/* A part of a problem's roll-out: see stage_rollout_abreast. */
-typedef struct {
-    const stages_t *stages;
-    const trials_t *trials;
-    const parts_t *parts;
-    long part;
-} rolled_t;
-
 /* What is shared by the problems: a phase's functions, and its roll-out and its expansion of several problems. */
 typedef struct {
     phase_t own;

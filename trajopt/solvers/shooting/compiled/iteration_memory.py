@@ -13,9 +13,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from dynamics_backends.compiled.interface.libraries import aligned
+from dynamics_backends.compiled.interface.libraries import aligned, struct_of
 from dynamics_backends.protocol import Array
-from trajopt.stage.compiled.library import struct_type
 
 NONE, SLOTS = -1, 3
 _LINE = 8
@@ -23,18 +22,18 @@ _LINE = 8
 _LATER = tuple(f"{slot}.{name}" for slot in range(1, SLOTS) for name in ("A", "B", "Q", "q", "S", "R", "r"))
 """Blocks that are the first slot's where the slots share them."""
 
-PhaseData = struct_type("phase_t", "first:l last:l read:l expand roll stages room")
-FinalData = struct_type("final_t", "expand values end room")
-SweepsData = struct_type("sweeps_t", "n:l m:l riccati adjoint stationarity finite rollout")
-OptionsData = struct_type(
+PhaseData = struct_of("phase_t", "first:l last:l read:l expand roll stages room")
+FinalData = struct_of("final_t", "expand values end room")
+SweepsData = struct_of("sweeps_t", "n:l m:l riccati adjoint stationarity finite rollout")
+OptionsData = struct_of(
     "options_t",
     "gradient_tolerance:d defect_tolerance:d cost_tolerance:d accept_ratio:d factor:d smallest:d largest:d on_state:l "
     "max_backtracks:l",
 )
-_Slot = struct_type("iterate_t", "xs us x_next costs lambda g A B d Q q S R r cost:d gradient:d defect:d gap:d stop:d")
-_Policy = struct_type("lq_policy", "K k Vx Vxx")
-_Step = struct_type("lq_step", "dx du")
-GlobalizationData = struct_type("globalization_t", "penalty:d mu:d delta:d idle:l")
+_Slot = struct_of("iterate_t", "xs us x_next costs lambda g A B d Q q S R r cost:d gradient:d defect:d gap:d stop:d")
+_Policy = struct_of("lq_policy", "K k Vx Vxx")
+_Step = struct_of("lq_step", "dx du")
+GlobalizationData = struct_of("globalization_t", "penalty:d mu:d delta:d idle:l")
 
 
 class _Bounded(ctypes.Structure):
@@ -56,7 +55,7 @@ class _Record(ctypes.Structure):
     ]
 
 
-_Direction = struct_type(
+_Direction = struct_of(
     "lq_direction",
     "on_state:d on_control:d closed:l found:l d lambda g costs K k dx du change:d defect:d kkt:d",
 )

@@ -358,7 +358,7 @@ class NewtonLoop:
             expected_decrease=0.0 if found is None else found.expected,
             actual_decrease=0.0 if found is None else found.actual,
             step_length=0.0 if found is None else found.alpha,
-            curvature=name(found),
+            hessian=name(found),
             kkt=at.kkt,
         )
 

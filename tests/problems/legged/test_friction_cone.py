@@ -14,7 +14,7 @@ from dynamics_backends.registry import make_backend
 from dynamics_backends.systems.constraints.constraint_kinds import PointContact
 from dynamics_backends.systems.constraints.holonomic import Holonomic
 from experiments.config.config import load_config
-from problems.legged.contact.friction_constraint import friction_constraint
+from problems.legged.contact.friction_cone import friction_constraint
 from problems.registry import load_problem
 from problems.task import SettingsError
 from trajopt import solve

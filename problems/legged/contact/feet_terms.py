@@ -1,11 +1,4 @@
-"""Cost terms of robots in contact: where the feet go, and forces that push and stay within the friction cone.
-
-A margin y >= 0 is asked for by the smooth residual  (sqrt(y^2 + eps^2) - y) / 2,  which is about -y where y < 0 and
-vanishes where it is large.  Margins are shares of the robot's weight over its number of feet:
-
-    y = (f_n - least) / unit        the contact pushes
-    y = (mu f_n - sqrt(f_x^2 + f_y^2 + (eps unit)^2)) / unit     friction, on level ground
-"""
+"""Cost terms of feet: where they go, and that they slide as little as they can near the ground."""
 
 from __future__ import annotations
 
@@ -16,18 +9,12 @@ import numpy as np
 
 import trajopt as to
 from dynamics_backends import scalar as sm
-from dynamics_backends.composed_map import ComposedMap
 from dynamics_backends.manifold import Manifold
-from dynamics_backends.names import unknown_name
 from dynamics_backends.rigid_body.algorithms.kinematics import frame_position, frame_velocity, point_positions
 from dynamics_backends.rigid_body.model.model import Model
 from dynamics_backends.scalar import Rows, Scalar
-from dynamics_backends.systems.constraints.holonomic import Holonomic
-from dynamics_backends.systems.contact.contact_forces import ConstraintForces
 from trajopt.problem.terms import Values
 
-SMOOTHING = 0.05
-"""eps."""
 _AXES = ("x", "y", "z")
 
 
@@ -94,64 +81,3 @@ def _slip(model: Model, frames, x: Rows, u: Rows, t: Scalar, p: Mapping[str, Row
         w = frame_velocity(model, q, v, frame)
         rows += [near * w[0], near * w[1]]
     return rows
-
-
-def friction_cost(
-    system: Holonomic,
-    contacts: Sequence[str],
-    friction: float,
-    weight: Values,
-    *,
-    least: float = 0.0,
-    feet: int = 4,
-    name: str = "friction",
-) -> to.CostTerm:
-    """Point contacts of a system, by name, push with at least ``least`` and stay within the cone of ``friction``.
-
-    feet: how many share the weight: their share is the unit of forces. Raises ValueError for a coefficient that is not
-    positive, UnknownName for a contact that the system does not have.
-    """
-    if not friction > 0:
-        raise ValueError(f"friction = {friction}; it must be positive")
-    unit = weight_share(system.model, feet)
-    rows = force_rows(system, contacts)
-    names = tuple(f"{contact} {what}" for contact in contacts for what in ("pushes", "sticks"))
-    residual = ComposedMap(ConstraintForces(system), partial(_lacking_margins, rows, 1.0 / unit), names, no_parameters)
-    return to.CostTerm(
-        name, residual, np.asarray(weight), {"friction": np.array([friction]), "least": np.array([least])}
-    )
-
-
-def weight_share(model: Model, feet: int) -> float:
-    """The robot's weight over a number of feet [N]."""
-    return float(model.total_mass * np.linalg.norm(model.gravity)) / feet
-
-
-def force_rows(system: Holonomic, contacts: Sequence[str]) -> tuple[int, ...]:
-    """Where the three components of each contact begin among the forces. Raises UnknownName for a contact that has no force."""
-    names = ConstraintForces(system).output_names
-    points = [name.removesuffix(".x") for name in names if name.endswith(".x")]
-    for contact in contacts:
-        if contact not in points:
-            raise unknown_name("point contact", contact, points)
-    return tuple(names.index(f"{contact}.x") for contact in contacts)
-
-
-def no_parameters(p: Mapping[str, Rows]) -> Mapping[str, Rows]:
-    """The forces' own, of which there are none."""
-    return {}
-
-
-def _lacking_margins(first_rows: tuple[int, ...], per_unit: float, forces: Rows, p: Mapping[str, Rows]) -> list[Scalar]:
-    """Pushing and sticking of some contacts, (2 C), with the parameters friction (1) and least (1)."""
-    rows: list[Scalar] = []
-    for at in first_rows:
-        f = [forces[at + i] * per_unit for i in range(3)]
-        sideways = sm.sqrt(f[0] * f[0] + f[1] * f[1] + SMOOTHING**2)
-        rows += [lacking(f[2] - p["least"][0]), lacking(p["friction"][0] * f[2] - sideways)]
-    return rows
-
-
-def lacking(y: Scalar) -> Scalar:
-    """The smooth residual of a margin y >= 0."""
-    return 0.5 * (sm.sqrt(y * y + SMOOTHING**2) - y)

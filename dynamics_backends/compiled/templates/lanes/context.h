@@ -1,0 +1,8 @@
+/* What functions of dynamics get beside their arguments: the model's tables, a workspace, and where the forces of constraints and
+   their derivatives go (rows, then rows x columns in (q, v, u)), NULL where nobody asks.  A function of the value leaves the latter out. */
+
+typedef struct {
+    const int *const *ti;
+    const double *const *td;
+    V *w, *forces;
+} ctx_t;

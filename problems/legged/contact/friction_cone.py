@@ -1,0 +1,146 @@
+"""The friction cone of point contacts, as a cost and as a constraint: forces push, |f_t| <= mu f_n on level ground.
+
+As a cost, a margin y >= 0 is asked for by the smooth residual  (sqrt(y^2 + eps^2) - y) / 2,  which is about -y where y < 0 and
+vanishes where it is large:
+
+    y = (f_n - least) / unit        the contact pushes
+    y = (mu f_n - sqrt(f_x^2 + f_y^2 + (eps unit)^2)) / unit     it sticks
+
+As a constraint, the cone is replaced by a pyramid of m facets inside of it, which is linear in the forces and smooth at its tip,
+where a foot carries nothing (D. Stewart, J. Trinkle, Int. J. Numer. Methods Eng. 39, 1996):
+
+    f_n - least >= 0,        mu cos(pi/m) f_n - (cos a_j f_x + sin a_j f_y) >= 0,   a_j = 2 pi j / m,   j = 0 .. m - 1
+
+The unit of forces is the robot's weight over its number of feet.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import partial
+
+import numpy as np
+
+import trajopt as to
+from dynamics_backends import scalar as sm
+from dynamics_backends.composed_map import ComposedMap
+from dynamics_backends.names import unknown_name
+from dynamics_backends.rigid_body.model.model import Model
+from dynamics_backends.scalar import Rows, Scalar
+from dynamics_backends.systems.constraints.holonomic import Holonomic
+from dynamics_backends.systems.contact.contact_forces import ConstraintForces
+from trajopt.problem.terms import Values
+
+SMOOTHING = 0.05
+"""eps."""
+FACETS = 4
+
+
+def friction_cost(
+    system: Holonomic,
+    contacts: Sequence[str],
+    friction: float,
+    weight: Values,
+    *,
+    least: float = 0.0,
+    feet: int = 4,
+    name: str = "friction",
+) -> to.CostTerm:
+    """Point contacts of a system, by name, push with at least ``least`` and stay within the cone of ``friction``.
+
+    feet: how many share the weight: their share is the unit of forces. Raises ValueError for a coefficient that is not
+    positive, UnknownName for a contact that the system does not have.
+    """
+    if not friction > 0:
+        raise ValueError(f"friction = {friction}; it must be positive")
+    unit = weight_share(system.model, feet)
+    rows = force_rows(system, contacts)
+    names = tuple(f"{contact} {what}" for contact in contacts for what in ("pushes", "sticks"))
+    residual = ComposedMap(ConstraintForces(system), partial(_lacking_margins, rows, 1.0 / unit), names, no_parameters)
+    return to.CostTerm(
+        name, residual, np.asarray(weight), {"friction": np.array([friction]), "least": np.array([least])}
+    )
+
+
+def friction_constraint(
+    system: Holonomic,
+    contacts: Sequence[str],
+    friction: float,
+    *,
+    least: float = 0.0,
+    feet: int = 4,
+    facets: int = FACETS,
+    name: str | None = None,
+) -> to.Constraint:
+    """Point contacts of a system, by name, push with at least ``least`` and stay within the pyramid in the cone of ``friction``.
+
+    feet: how many share the weight: their share is the unit of forces. friction is a run-time parameter. name: default with those
+    of the contacts, so that multipliers of phases on different feet have different names.
+    Raises ValueError for a coefficient that is not positive or fewer than three facets, UnknownName for a contact that the system
+    does not have.
+    """
+    if not friction > 0:
+        raise ValueError(f"friction = {friction}; it must be positive")
+    if facets < 3:
+        raise ValueError(f"facets = {facets}; a pyramid has at least 3")
+    per_unit = 1.0 / weight_share(system.model, feet)
+    kinds = ("pushes", *(f"facet {j}" for j in range(facets)))
+    names = tuple(f"{c} {kind}" for c in contacts for kind in kinds)
+    margins = partial(_margins, force_rows(system, contacts), per_unit, facets)
+    residual = ComposedMap(ConstraintForces(system), margins, names, no_parameters)
+    lower = np.tile([least, *np.zeros(facets)], len(contacts))
+    name = name or f"friction cone of {', '.join(contacts)}"
+    return to.Constraint(name, residual, lower, np.asarray(np.inf), {"friction": np.array([friction])})
+
+
+def weight_share(model: Model, feet: int) -> float:
+    """The robot's weight over a number of feet [N]."""
+    return float(model.total_mass * np.linalg.norm(model.gravity)) / feet
+
+
+def force_rows(system: Holonomic, contacts: Sequence[str]) -> tuple[int, ...]:
+    """Where the three components of each contact begin among the forces. Raises UnknownName for a contact that has no force."""
+    names = ConstraintForces(system).output_names
+    points = [name.removesuffix(".x") for name in names if name.endswith(".x")]
+    for contact in contacts:
+        if contact not in points:
+            raise unknown_name("point contact", contact, points)
+    return tuple(names.index(f"{contact}.x") for contact in contacts)
+
+
+def no_parameters(p: Mapping[str, Rows]) -> Mapping[str, Rows]:
+    """The forces' own, of which there are none."""
+    return {}
+
+
+def _lacking_margins(first_rows: tuple[int, ...], per_unit: float, forces: Rows, p: Mapping[str, Rows]) -> list[Scalar]:
+    """Pushing and sticking of some contacts, (2 C), with the parameters friction (1) and least (1)."""
+    rows: list[Scalar] = []
+    for at in first_rows:
+        f = [forces[at + i] * per_unit for i in range(3)]
+        sideways = sm.sqrt(f[0] * f[0] + f[1] * f[1] + SMOOTHING**2)
+        rows += [lacking(f[2] - p["least"][0]), lacking(p["friction"][0] * f[2] - sideways)]
+    return rows
+
+
+def lacking(y: Scalar) -> Scalar:
+    """The smooth residual of a margin y >= 0."""
+    return 0.5 * (sm.sqrt(y * y + SMOOTHING**2) - y)
+
+
+def _margins(
+    first_rows: tuple[int, ...], per_unit: float, facets: int, forces: Rows, p: Mapping[str, Rows]
+) -> list[Scalar]:
+    """The left sides (C (1 + m)) of the inequalities of the module docstring, with the parameter friction (1)."""
+    rows: list[Scalar] = []
+    for at in first_rows:
+        f = [forces[at + i] * per_unit for i in range(3)]
+        rows += [f[2], *pyramid(f, p["friction"][0], facets)]
+    return rows
+
+
+def pyramid(f: Sequence[Scalar], friction: Scalar, facets: int) -> list[Scalar]:
+    """The margins of a force (3) from the facets."""
+    angles = 2.0 * np.pi * np.arange(facets) / facets
+    held = f[2] * (friction * float(np.cos(np.pi / facets)))
+    return [held - (f[0] * float(np.cos(a)) + f[1] * float(np.sin(a))) for a in angles]
