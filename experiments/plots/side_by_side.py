@@ -16,8 +16,9 @@ def draw(pictures: Pictures) -> list[Path]:
     """Draw all of them, as many at a time as there are processors; returns the files in their order."""
     work, count = list(pictures.values()), min(os.cpu_count() or 1, len(pictures))
     if count > 1 and sys.platform.startswith("linux"):
-        import matplotlib.backends.backend_agg
-        import matplotlib.figure  # noqa: F401  once for all
+        import PIL.Image
+        import PIL.ImageDraw
+        import PIL.ImageFont  # noqa: F401  once for all
 
         turns = _turns(len(work))
         children = [_copy(work, turns) for _ in range(count - 1)]

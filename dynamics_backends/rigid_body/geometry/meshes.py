@@ -6,17 +6,21 @@ above the URDF, those of the environment variables ROS_PACKAGE_PATH and AMENT_PR
 
 from __future__ import annotations
 
+import contextlib
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import lru_cache
 from io import BytesIO
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 from urllib.parse import unquote
 
 import numpy as np
 
 from dynamics_backends.protocol import Array
+from dynamics_backends.rigid_body.geometry.mesh_files.collada import read_collada
+from dynamics_backends.rigid_body.geometry.mesh_files.parts import Color, NotRead, Part
+from dynamics_backends.rigid_body.geometry.mesh_files.stl import read_stl
 
 GRAY = "0.5 0.5 0.5 1"
 PACKAGE, FILE = "package://", "file://"
@@ -61,17 +65,26 @@ def _package_places(folder: Path | None) -> Iterator[Path]:
             yield from (Path(entry), Path(entry) / "share")
 
 
-class Part(NamedTuple):
-    """A piece of a mesh in one color: vertices (n, 3) in the file's units, faces (m, 3), red, green, blue, opacity in 0 .. 1."""
-
-    vertices: Array
-    faces: Array
-    color: tuple[float, float, float, float] | None
+_READERS: dict[str, Callable[[Path], tuple[Part, ...]]] = {".stl": read_stl, ".dae": read_collada}
 
 
 @lru_cache(maxsize=512)
 def load_mesh(path: Path) -> tuple[Part, ...]:
-    """The pieces of a mesh file. Raises MeshMissing, and ModuleNotFoundError without trimesh."""
+    """The pieces of a mesh file.
+
+    Raises MeshMissing, and ModuleNotFoundError without trimesh, which reads what is neither a plain STL nor a plain COLLADA file.
+    """
+    parts: tuple[Part, ...] = ()
+    with contextlib.suppress(NotRead, OSError):
+        parts = _READERS.get(path.suffix.lower(), _generally)(path)
+    parts = parts or _generally(path)
+    if not parts or not all(np.isfinite(part.vertices).all() for part in parts):
+        raise MeshMissing(f"the mesh {path} holds no triangles, or coordinates that are not finite")
+    return parts
+
+
+def _generally(path: Path) -> tuple[Part, ...]:
+    """The pieces of a file of any format. Raises MeshMissing, and ModuleNotFoundError without trimesh."""
     try:
         import trimesh
     except ModuleNotFoundError as error:
@@ -82,16 +95,13 @@ def load_mesh(path: Path) -> tuple[Part, ...]:
             not pieces and path.suffix.lower() == ".dae"
         ):  # a picture that the file does not hold takes the triangles with it
             pieces = trimesh.load_scene(BytesIO(_plain_collada(path)), file_type="dae", process=False).dump()
-        parts = tuple(
+        return tuple(
             Part(np.asarray(piece.vertices, float), np.asarray(piece.faces, np.int64), _color(piece))
             for piece in pieces
             if len(getattr(piece, "faces", ()))
         )
     except Exception as error:  # readers of a dozen formats raise what they like
         raise MeshMissing(f"the mesh {path} cannot be read ({type(error).__name__}: {error})") from error
-    if not parts or not all(np.isfinite(part.vertices).all() for part in parts):
-        raise MeshMissing(f"the mesh {path} holds no triangles, or coordinates that are not finite")
-    return parts
 
 
 def _plain_collada(path: Path) -> bytes:
@@ -111,7 +121,7 @@ def _plain_collada(path: Path) -> bytes:
     return ElementTree.tostring(tree.getroot())
 
 
-def _color(piece: Any) -> tuple[float, float, float, float] | None:
+def _color(piece: Any) -> Color | None:
     """The main color of a piece that has one of its own."""
     if not piece.visual.defined:
         return None
@@ -148,7 +158,8 @@ def welded(vertices: Array, faces: Array) -> tuple[Array, Array]:
     size = float(np.ptp(vertices, axis=0).max())
     if size == 0.0:
         return vertices, faces
-    _, first, inverse = np.unique(np.round(vertices / (WELD * size)), axis=0, return_index=True, return_inverse=True)
+    x, y, z = np.round((vertices - vertices.min(axis=0)) / (WELD * size)).astype(np.int64).T
+    _, first, inverse = np.unique((x << 42) | (y << 21) | z, return_index=True, return_inverse=True)
     corners = inverse.reshape(-1)[faces]
     a, b, c = corners.T
     return vertices[first], corners[(a != b) & (b != c) & (c != a)]
