@@ -11,7 +11,7 @@ from dynamics_backends.protocol import Array
 from experiments.plots.canvas import COLORS, GRAY, PANEL_HEIGHT, PANEL_WIDTH
 from experiments.plots.sheet import Bar, Curve, Graph, draw_sheet, with_room
 from experiments.plots.side_by_side import draw
-from problems.legged.gait_analysis import GaitReport, analyze, contact_forces, contacts, foot_positions
+from problems.legged.gaits.gait_analysis import GaitReport, analyze, contact_forces, contacts, foot_positions
 from problems.task import Task
 from trajopt import Solution
 
