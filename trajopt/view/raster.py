@@ -6,6 +6,8 @@ Normals are interpolated on what stays, so that simplified surfaces look round w
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
@@ -34,6 +36,7 @@ class Solid(NamedTuple):
     """Triangles: vertices (v, 3) [m] in the world, faces (n, 3), normals (n, 3, 3) at their corners, colors (n, 3) in 0 .. 1.
 
     closed (n,): whether they are part of a closed surface, whose inner side nobody sees, and are counterclockwise from outside.
+    turn (3, 3): of the normals, to the world's axes.
     """
 
     vertices: Array
@@ -41,6 +44,7 @@ class Solid(NamedTuple):
     normals: Array
     colors: Array
     closed: Array
+    turn: Array = np.eye(3)
 
 
 class Camera(NamedTuple):
@@ -75,8 +79,7 @@ def corner_normals(vertices: Array, faces: Array) -> Array:
     unit = area / np.maximum(np.linalg.norm(area, axis=1, keepdims=True), 1e-300)
     corner_vertex = faces.ravel()
     whole = np.stack([np.bincount(corner_vertex, np.repeat(a, 3), minlength=len(vertices)) for a in area.T], axis=1)
-    whole /= np.maximum(np.linalg.norm(whole, axis=1, keepdims=True), 1e-300)
-    normals = whole[corner_vertex]
+    normals = (whole / np.maximum(np.linalg.norm(whole, axis=1, keepdims=True), 1e-300))[corner_vertex]
     least = np.ones(len(vertices))
     np.minimum.at(least, corner_vertex, np.einsum("ij,ij->i", normals, np.repeat(unit, 3, axis=0)))
     edged = np.flatnonzero(least[corner_vertex] < HALF_CREASE)
@@ -117,18 +120,40 @@ def volume(vertices: Array, faces: Array) -> float:
 
 def rendered(solid: Solid, camera: Camera) -> Layer:
     """The picture of a solid."""
-    seen, faces = camera.seen(solid.vertices).T.copy(), solid.faces.T.copy()
-    best = _nearest(seen, faces, solid.closed, camera.width, camera.height)
+    return rendered_together([solid], camera)
+
+
+def rendered_together(solids: Sequence[Solid], camera: Camera) -> Layer:
+    """The picture of one or more solids; where they are equally near, the last is seen."""
+    best = np.full(camera.width * camera.height, -1, dtype=np.int64)
+    seen = [camera.seen(solid.vertices).T.copy() for solid in solids]
+    faces = [solid.faces.T.copy() for solid in solids]
+    depths = np.concatenate([places[2] for places in seen])
+    low, high = float(depths.min(initial=np.inf)), float(depths.max(initial=-np.inf))
+    first = np.cumsum([0, *(len(solid.faces) for solid in solids)])
+    for solid, places, corners, own in zip(solids, seen, faces, first, strict=False):
+        _nearest(best, int(own), places, corners, solid.closed, (low, high), camera.width)
+    at = np.flatnonzero(best >= 0)
+    hit = best[at] & INDEX
+    used = np.zeros(first[-1], dtype=bool)
+    used[hit] = True
+    of_each = [np.flatnonzero(used[a:b]) for a, b in pairwise(first)]
+    lit = [solid.normals[k] @ (solid.turn.T @ camera.axes.T) for solid, k in zip(solids, of_each, strict=True)]
+    corners = np.concatenate([p[:, f[:, k]] for p, f, k in zip(seen, faces, of_each, strict=True)], axis=2)
+    own_color = np.concatenate([solid.colors[k] for solid, k in zip(solids, of_each, strict=True)])
+    which = (np.cumsum(used) - 1)[hit]  # among the triangles that are seen somewhere
+    return _shaded(camera, at, which, corners, np.concatenate(lit), own_color)
+
+
+def _shaded(camera: Camera, at: Array, which: Array, corners: Array, normals: Array, colors: Array) -> Layer:
+    """The picture whose places (m,) show the triangles (m,).
+
+    corners (3, 3, n): of the triangles, in the picture; normals (n, 3, 3): there, in its axes; colors (n, 3).
+    """
     color = np.ones((camera.height * camera.width, 3), dtype=np.float32)
     nearness = np.full(camera.height * camera.width, -np.inf, dtype=np.float32)
-    at = np.flatnonzero(best >= 0)
-    used = np.zeros(len(solid.faces), dtype=bool)
-    hit = best[at] & INDEX
-    used[hit] = True
-    which = (np.cumsum(used) - 1)[hit]  # among the triangles that are seen somewhere
-    corners, own = seen[:, faces[:, used]], solid.colors[used].astype(np.float32)
-    planes, depth = _planes(corners), _spread(corners[2])
-    light, gloss = (_spread(v.T) for v in brightness(solid.normals[used] @ camera.axes.T))
+    planes, depth, own = _planes(corners), _spread(corners[2]), colors.astype(np.float32)
+    light, gloss = (_spread(v.T) for v in brightness(normals))
     for first in range(0, len(at), POINTS):
         place, triangle = at[first : first + POINTS], which[first : first + POINTS]
         shares = _shares(planes[triangle].T, place % camera.width + 0.5, place // camera.width + 0.5)
@@ -181,24 +206,24 @@ def over(below: Layer, above: Layer, opacity: float) -> Layer:
     return Layer((1.0 - share) * below.color + share * above.color, below.nearness)
 
 
-def _nearest(seen: Array, faces: Array, closed: Array, width: int, height: int) -> Array:
-    """For each pixel (height * width,) the nearness, in steps, times 2^32, plus the index of the triangle; -1 where nothing is.
+def _nearest(
+    best: Array, own: int, seen: Array, faces: Array, closed: Array, depths: tuple[float, float], width: int
+) -> None:
+    """Put triangles where they are nearer than what is there.
 
-    seen: vertices (3, v) in the picture. faces (3, n), closed (n,).
+    best (height * width,): for each pixel the nearness, in steps, times 2^32, plus the index of the triangle; -1 where nothing is.
+    own: the index of the first. seen: vertices (3, v) in the picture. faces (3, n), closed (n,). depths: the range of all.
     """
-    best = np.full(width * height, -1, dtype=np.int64)
-    low, high = seen[2].min(initial=np.inf), seen[2].max(initial=-np.inf)
-    step = (DEPTHS - 1) / max(high - low, 1e-6)
+    low, step = depths[0], (DEPTHS - 1) / max(depths[1] - depths[0], 1e-6)
     for first in range(0, faces.shape[1], CHUNK):
         part = slice(first, first + CHUNK)
         x, y, z = (c[faces[:, part]] for c in seen)
         double = (x[1] - x[0]) * (y[2] - y[0]) - (x[2] - x[0]) * (y[1] - y[0])
-        kept = _crossing(x, y) & (np.abs(double) > 1e-9) & (~closed[part] | (double < 0.0))  # rows count downward
-        kept = np.flatnonzero(kept)
-        which, pixel, depth = _pixels(x[:, kept], y[:, kept], z[:, kept], width, height)
+        crossing = _crossing(x, y) & (np.abs(double) > 1e-9) & (~closed[part] | (double < 0.0))  # rows count downward
+        kept = np.flatnonzero(crossing)
+        which, pixel, depth = _pixels(x[:, kept], y[:, kept], z[:, kept], width, len(best) // width)
         steps = np.clip((depth - low) * step, 0, DEPTHS - 1).astype(np.int64)
-        np.maximum.at(best, pixel, (steps << 32) + (kept[which] + first))
-    return best
+        np.maximum.at(best, pixel, (steps << 32) + (kept[which] + (own + first)))
 
 
 def _crossing(x: Array, y: Array) -> Array:
