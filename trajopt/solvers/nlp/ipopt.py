@@ -19,6 +19,7 @@ from trajopt.problem.constraints import UNBOUNDED
 from trajopt.results.records import Callback, Journal
 from trajopt.results.status import SOLVED, Status, StatusCode
 from trajopt.solvers.nlp import nlp_verdicts
+from trajopt.solvers.nlp.ipopt_library import ipopt_library
 from trajopt.solvers.nlp.ipopt_problem import IpoptProblem, Iterate, Pattern, Progress
 from trajopt.solvers.nlp.nlp import NLP, NLPSolution, Patterned, trajectory_at
 from trajopt.solvers.nlp.scaled_kkt import scaled_kkt
@@ -74,10 +75,9 @@ def solve_ipopt(
 def require_ipopt() -> Any:
     """The module cyipopt. Raises MissingIpopt, which says how to get it."""
     try:
-        import cyipopt
+        return ipopt_library()
     except ImportError as error:
         raise MissingIpopt(_MISSING) from error
-    return cyipopt
 
 
 class _Point(NamedTuple):
