@@ -1,12 +1,10 @@
-"""What all pictures share: colors, room around panels; and figures of matplotlib, for pictures that ask for more than a sheet."""
+"""The canvas of all pictures: colors, style, and a figure that is written when it is done. matplotlib is imported only to draw."""
 
 from __future__ import annotations
 
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
-
-from experiments.plots.ink import PACKED
 
 BLUE, RED, GRAY, GREEN, ORANGE = "#1f5fa8", "#c03a2b", "#8a8f98", "#2a8a4a", "#d98a1f"
 INK, GRID = "#5b6472", "#e3e6ea"
@@ -29,6 +27,8 @@ STYLE: dict[Any, Any] = {
     "figure.dpi": 110,
     "savefig.dpi": 150,
 }
+PACKED = 2
+"""How hard a picture is packed: files are a fifth larger than at the usual 6, and packed in a third of the time."""
 PANEL_WIDTH, PANEL_HEIGHT = 3.3, 2.0  # [in]
 
 

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from dynamics_backends.protocol import Array
-from experiments.plots.canvas import COLORS, GRAY, PANEL_HEIGHT, PANEL_WIDTH
-from experiments.plots.sheet import Bar, Curve, Graph, draw_sheet, with_room
+from experiments.plots.canvas import COLORS, GRAY, PANEL_HEIGHT, PANEL_WIDTH, figure, legend
+from experiments.plots.sheet import Curve, Graph, draw_sheet
 from experiments.plots.side_by_side import draw
 from problems.legged.gaits.gait_analysis import GaitReport, analyze, contact_forces, contacts, foot_positions
 from problems.task import Task
@@ -17,8 +18,6 @@ from trajopt import Solution
 
 BAR = 0.62
 """Height of the bars of a gait diagram, the distance of two feet being 1."""
-AROUND = 0.08
-"""Room around paths, as a share of what is drawn."""
 MARKS = 8
 """Pictures of the robot along the base's path, at equal times."""
 
@@ -48,36 +47,40 @@ def leg_pictures(solution: Solution, folder: Path, task: Task) -> dict[Path, Cal
 def plot_base(path: Path, solution: Solution, positions: Array, touching: Array, feet: Sequence[str]) -> Path:
     """The base and the feet from above and from the side; footholds as dots."""
     base = solution.xs[:, :3]
-    views = ((0, 1, "from above"), (0, 2, "from the side"))
-    graphs = [_seen(base, positions, touching, feet, i, j, title) for i, j, title in views]
-    return draw_sheet(path, "Path of the base and the feet", graphs, 1, 8.2, 6.4)
+    with figure(path, 2, 1, 8.2, 6.4, "Path of the base and the feet") as axes:
+        for axis, (i, j, title) in zip(axes.flat, ((0, 1, "from above"), (0, 2, "from the side")), strict=True):
+            axis.plot(base[:, i], base[:, j], color=GRAY, linewidth=2.6, label="base")
+            every = np.linspace(0, len(base) - 1, MARKS).round().astype(int)
+            axis.plot(base[every, i], base[every, j], "o", color=GRAY, markersize=4)
+            for f, foot in enumerate(feet):
+                _draw_foot(axis, positions[:, f, i], positions[:, f, j], touching[:, f], COLORS[f % len(COLORS)], foot)
+            axis.set_xlabel("x [m]")
+            axis.set_ylabel(f"{'xyz'[j]} [m]")
+            axis.set_title(title)
+            axis.set_aspect("equal", adjustable="datalim")
+        legend(axes)
+    return path
 
 
-def _seen(base: Array, positions: Array, touching: Array, feet: Sequence[str], i: int, j: int, title: str) -> Graph:
-    """The paths of the base (M, 3) and of the feet (M, F, 3) [m] along two axes."""
-    every = np.linspace(0, len(base) - 1, MARKS).round().astype(int)
-    curves = [Curve(base[:, i], base[:, j], GRAY, name="base", width=2.6)]
-    curves.append(Curve(base[every, i], base[every, j], GRAY, width=0.0, dots=4.5))
-    for f, foot in enumerate(feet):
-        a, b, color = positions[:, f, i], positions[:, f, j], COLORS[f % len(COLORS)]
-        held = np.append(touching[:, f], touching[-1, f])
-        curves.append(Curve(a, b, color, name=foot, width=1.0))
-        curves.append(Curve(a[held], b[held], color, width=0.0, dots=3.0, strength=0.5))
-    across, up = (np.concatenate([[*base[:, k]], positions[:, :, k].ravel()]) for k in (i, j))
-    low, high = with_room(float(up.min()), float(up.max()), AROUND)
-    span = with_room(float(across.min()), float(across.max()), AROUND)
-    return Graph(title, "", curves, low, high, across="x [m]", span=span, up=f"{'xyz'[j]} [m]", alike=True)
+def _draw_foot(axis: Any, a: Array, b: Array, touching: Array, color: str, name: str) -> None:
+    axis.plot(a, b, color=color, linewidth=0.9, label=name)
+    held = np.append(touching, touching[-1])
+    axis.plot(a[held], b[held], ".", color=color, markersize=5, alpha=0.35, markeredgewidth=0)
 
 
 def plot_gait(path: Path, times: Array, heights: Array, touching: Array, report: GaitReport) -> Path:
     """Heights (M + 1, F) [m] of the feet, and bars while they are on the ground, with duty factor and phase."""
-    colors = [COLORS[f % len(COLORS)] for f in range(len(report.feet))]
-    above = [Curve(times, 100.0 * heights[:, f], colors[f], name=foot) for f, foot in enumerate(report.feet)]
-    above.append(Curve(times[[0, -1]], np.zeros(2), GRAY, width=0.8))
-    low, high = with_room(min(100.0 * float(heights.min()), 0.0), max(100.0 * float(heights.max()), 1.0), AROUND)
-    graphs = [Graph("", "", above, low, high, up="height of the feet [cm]")]
-    graphs.append(_diagram(times, touching, report, colors))
-    return draw_sheet(path, _gait_title(report), graphs, 1, 8.2, 5.4, right=0.85, heights=(3, 2))
+    options: dict[str, Any] = {"sharex": True, "height_ratios": (3, 2), "right": 0.85}
+    with figure(path, 2, 1, 8.2, 5.4, _gait_title(report), **options) as axes:
+        above, diagram = axes.flat
+        for f, foot in enumerate(report.feet):
+            above.plot(times, 100 * heights[:, f], color=COLORS[f % len(COLORS)], linewidth=1.3, label=foot)
+        above.axhline(0.0, color=GRAY, linewidth=0.8)
+        above.set_ylabel("height of the feet [cm]")
+        above.margins(x=0.01)
+        legend(axes)
+        _draw_diagram(diagram, times, touching, report)
+    return path
 
 
 def _gait_title(report: GaitReport) -> str:
@@ -86,23 +89,19 @@ def _gait_title(report: GaitReport) -> str:
     return f"Feet, period {report.period:.2f} s"
 
 
-def _diagram(times: Array, touching: Array, report: GaitReport, colors: Sequence[str]) -> Graph:
-    """Bars while feet are on the ground, the first foot above."""
-    bars = [
-        Bar((start, -f - 0.5 * BAR), (start + length, -f + 0.5 * BAR), color)
-        for f, color in enumerate(colors)
-        for start, length in _spans(times, touching[:, f])
-    ]
-    names = {-float(f): foot for f, foot in enumerate(report.feet)}
-    ends = {-float(f): _told(report, f) for f in range(len(report.feet))}
-    whole = Curve(times[[0, -1]], np.zeros(2), GRAY, width=0.0)
-    return Graph("on the ground", "", [whole], 0.4 - len(report.feet), 0.6, bars=bars, names=names, ends=ends)
-
-
-def _told(report: GaitReport, f: int) -> str:
-    """A foot's share of the time on the ground, and its phase."""
-    phase = "" if not np.isfinite(report.shifts[f]) else f"\nphase {report.shifts[f]:+.2f}"
-    return f"{100 * report.duty[f]:.0f} %{phase}"
+def _draw_diagram(axis: Any, times: Array, touching: Array, report: GaitReport) -> None:
+    for f in range(len(report.feet)):
+        axis.broken_barh(_spans(times, touching[:, f]), (f - 0.5 * BAR, BAR), color=COLORS[f % len(COLORS)], zorder=3)
+        phase = "" if not np.isfinite(report.shifts[f]) else f"\nphase {report.shifts[f]:+.2f}"
+        text = f"{100 * report.duty[f]:.0f} %{phase}"
+        axis.annotate(
+            text, (1.01, f), xycoords=("axes fraction", "data"), va="center", fontsize=7, annotation_clip=False
+        )
+    axis.set_yticks(range(len(report.feet)), report.feet)
+    axis.set_ylim(len(report.feet) - 0.4, -0.6)
+    axis.grid(axis="y", visible=False)
+    axis.set_xlabel("time [s]")
+    axis.set_title("on the ground")
 
 
 def _spans(times: Array, on: Array) -> list[tuple[float, float]]:

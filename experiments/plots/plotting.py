@@ -28,7 +28,7 @@ from experiments.plots.canvas import (
 )
 from experiments.plots.legged_plots import leg_pictures
 from experiments.plots.robot_picture import draw_poses
-from experiments.plots.sheet import DASH, ROOM, Curve, Graph, draw_sheet, with_room
+from experiments.plots.sheet import Curve, Graph, draw_sheet
 from experiments.plots.side_by_side import draw
 from experiments.view.shown import can_be_pictured, of_task, on_the_clock
 from problems.task import Task, position_of
@@ -38,7 +38,6 @@ NEAR = 0.6  # a limit farther from the curve than this share of its span is writ
 LEAST_SPAN = 0.05  # of a panel's axis, as a share of the largest span beside it
 FLAT = 1e-6  # [m] a coordinate that changes less is not drawn
 TINY = 1e-16  # floor of logarithmic plots
-AROUND, BESIDE = 0.12, 0.05  # room around a path and beside iterations, as a share of what is drawn
 
 
 class Panel(NamedTuple):
@@ -194,37 +193,42 @@ def plot_path(path: Path, solution: Solution, task: Task) -> Path:
     p = position_of(model, frame, solution.xs[:, : model.nq])
     moving = np.ptp(p, axis=0) > FLAT
     views = [view for view in ((0, 2), (1, 2), (0, 1)) if moving[list(view)].all()] or [(0, 2)]
-    graphs = [_projection(p, i, j, task.goal) for i, j in views]
-    graphs.append(_progress(solution.times, p, task.goal))
-    return draw_sheet(path, f"Path of {frame}", graphs, 2, 7.6, 3.4 * -(-len(graphs) // 2) + 0.4)
+    rows = 1 if len(views) == 1 else 2
+    with figure(path, rows, 2, 7.6, 3.4 * rows + 0.4, f"Path of {frame}") as axes:
+        for axis, (i, j) in zip(axes.flat, views, strict=False):
+            _draw_projection(axis, p, i, j, task.goal)
+        _draw_progress(axes.flat[len(views)], solution.times, p, task.goal)
+        legend(axes)
+    return path
 
 
-def _projection(p: Array, i: int, j: int, goal: Array | None) -> Graph:
-    """The path (M, 3) [m] along two axes."""
-    a, b = p[:, i], p[:, j]
-    way = Curve(a, b, BLUE, dots=3.0, every=max(1, len(p) // 10))
-    start = Curve(a[:1], b[:1], GREEN, name="start", width=0.0, dots=7.0)
-    if goal is None:
-        end = Curve(a[-1:], b[-1:], RED, name="end", width=0.0, dots=7.0)
-    else:
-        end = Curve(goal[[i]], goal[[j]], RED, name="goal", width=0.0, dots=9.0, cross=True)
-    across, up = (np.concatenate([c, e]) for c, e in ((a, end.times), (b, end.values)))
-    low, high = with_room(float(up.min()), float(up.max()), AROUND)
-    span = with_room(float(across.min()), float(across.max()), AROUND)
-    words = (f"{'xyz'[i]} [m]", f"{'xyz'[j]} [m]")
-    return Graph("", "", [way, start, end], low, high, across=words[0], span=span, up=words[1], alike=True)
-
-
-def _progress(times: Array, p: Array, goal: Array | None) -> Graph:
-    """The distance to the goal over the time, or where there is none the speed."""
+def _draw_projection(axis: Any, p: Array, i: int, j: int, goal: Array | None) -> None:
+    axis.plot(p[:, i], p[:, j], color=BLUE)
+    every = max(1, len(p) // 10)
+    axis.plot(p[::every, i], p[::every, j], ".", color=BLUE, markersize=4)
+    axis.plot(*p[0, [i, j]], "o", color=GREEN, markersize=7, label="start")
     if goal is not None:
-        curve, words = Curve(times, np.linalg.norm(p - goal, axis=1), BLUE), "distance to the goal [m]"
+        axis.plot(*goal[[i, j]], "x", color=RED, markersize=9, markeredgewidth=2, label="goal")
+    else:
+        axis.plot(*p[-1, [i, j]], "s", color=RED, markersize=6, label="end")
+    axis.set_xlabel(f"{'xyz'[i]} [m]")
+    axis.set_ylabel(f"{'xyz'[j]} [m]")
+    axis.set_aspect("equal", adjustable="datalim")
+    axis.margins(0.12)
+
+
+def _draw_progress(axis: Any, times: Array, p: Array, goal: Array | None) -> None:
+    axis.set_xlabel("time [s]")
+    if goal is not None:
+        axis.plot(times, np.linalg.norm(p - goal, axis=1), color=BLUE)
+        axis.set_ylabel("distance to the goal [m]")
     else:
         lasting = np.diff(times) > 0.0
         speed = np.linalg.norm(np.diff(p, axis=0), axis=1)[lasting] / np.diff(times)[lasting]
-        curve, words = Curve(times[:-1][lasting], speed, BLUE), "speed [m/s]"
-    span = with_room(float(times.min()), float(times.max()), ROOM)
-    return Graph("", "", [curve], 0.0, 1.05 * max(float(curve.values.max()), TINY), span=span, up=words)
+        axis.plot(times[:-1][lasting], speed, color=BLUE)
+        axis.set_ylabel("speed [m/s]")
+    axis.set_ylim(bottom=0)
+    axis.margins(x=0.01)
 
 
 # -- convergence ---------------------------------------------------------------------------------------------
@@ -232,51 +236,38 @@ def _progress(times: Array, p: Array, goal: Array | None) -> Graph:
 
 def plot_convergence(path: Path, history: Sequence[IterationRecord], options: Mapping[str, Any] | None = None) -> Path:
     """Distance of the cost from the final one, gradient and defects over the iterations, with the tolerances."""
-    graphs = [_excess_graph(history), _residual_graph(history, options or {})]
-    return draw_sheet(path, "Convergence", graphs, 2, 8.6, 3.6)
+    options = options or {}
+    with figure(path, 1, 2, 8.6, 3.6, "Convergence") as axes:
+        cost, residual = axes.flat
+        _draw_excess(cost, history, history[-1].cost, color=BLUE, markersize=3)
+        _draw_residuals(residual, history, options)
+    return path
 
 
-def _excess(history: Sequence[IterationRecord], best: float) -> tuple[Array, Array]:
-    """|cost - best| by iteration, where it is more than rounding."""
+def _draw_excess(axis: Any, history: Sequence[IterationRecord], best: float, **style: Any) -> None:
+    """|cost - best|, where it is more than rounding."""
     excess = np.array([abs(r.cost - best) for r in history])
     shown = excess > 1e-15 * max(abs(best), 1.0)
-    return np.array([r.iteration for r in history])[shown], excess[shown]
+    axis.semilogy(np.array([r.iteration for r in history])[shown], excess[shown], marker="o", **style)
+    axis.set_title("cost: distance from the final one")
+    axis.set_xlabel("iteration")
+    _plain_ticks(axis)
 
 
-def _excess_graph(history: Sequence[IterationRecord]) -> Graph:
-    at, excess = _excess(history, history[-1].cost)
-    return _iterations("cost: distance from the final one", [Curve(at, np.log10(excess), BLUE, dots=3.5)], history)
-
-
-def _residual_graph(history: Sequence[IterationRecord], options: Mapping[str, Any]) -> Graph:
-    """Gradient and defects with their tolerances."""
-    at, curves = np.array([r.iteration for r in history], dtype=float), []
-    for key, color in (("gradient", BLUE), ("defect", ORANGE)):
+def _draw_residuals(axis: Any, history: Sequence[IterationRecord], options: Mapping[str, Any]) -> None:
+    at = [r.iteration for r in history]
+    for key, label, color in (("gradient", "gradient", BLUE), ("defect", "defect", ORANGE)):
         values = np.array([getattr(r, key) for r in history])
-        shown = values > TINY
-        if not shown.any():
+        if not np.any(values > TINY):
             continue
-        logarithms = np.log10(np.where(shown, values, np.nan))
-        curves.append(Curve(at, logarithms, color, name=key, dots=3.5))
+        axis.semilogy(at, np.where(values > TINY, values, np.nan), "o-", color=color, markersize=3, label=label)
         tolerance = options.get(f"{key}_tolerance")
         if tolerance:
-            level = np.full(2, np.log10(tolerance))
-            curves.append(Curve(_span(history), level, color, name=f"{key} tolerance", width=1.0, dash=DASH))
-    return _iterations("gradient and gaps", curves, history, legend=True)
-
-
-def _span(history: Sequence[IterationRecord]) -> Array:
-    """From the first to the last iteration, with room beside both."""
-    return np.array(with_room(float(history[0].iteration), float(history[-1].iteration), BESIDE))
-
-
-def _iterations(title: str, curves: list[Curve], history: Sequence[IterationRecord], legend: bool = False) -> Graph:
-    """Logarithms over the iterations."""
-    values = np.concatenate([[0.0] if not curves else [], *(c.values for c in curves)])
-    low, high = with_room(float(np.nanmin(values)), float(np.nanmax(values)), BESIDE)
-    first, last = _span(history)
-    options: dict[str, Any] = {"across": "iteration", "span": (first, last), "powers": True, "legend": legend}
-    return Graph(title, "", curves, low, high, **options)
+            axis.axhline(tolerance, color=color, linestyle="--", linewidth=1.0, label=f"{label} tolerance")
+    axis.set_title("gradient and gaps")
+    axis.set_xlabel("iteration")
+    axis.legend(fontsize=8)
+    _plain_ticks(axis)
 
 
 def plot_comparison(path: Path, histories: Mapping[tuple[str, str], Sequence[IterationRecord]], title: str) -> Path:
@@ -296,14 +287,13 @@ def plot_comparison(path: Path, histories: Mapping[tuple[str, str], Sequence[Ite
                 "linewidth": 1.2 + 2.0 * (len(histories) - 1 - i) / len(histories),
                 "markersize": 3,
             }
-            axes.flat[0].semilogy(*_excess(history, best), marker="o", label=f"{solver}, {backend}", **style)
+            _draw_excess(axes.flat[0], history, best, label=f"{solver}, {backend}", **style)
             gradient = [r.gradient for r in history]
             axes.flat[1].semilogy([r.iteration for r in history], gradient, marker="o", **style)
             elapsed = np.cumsum([sum(r.times.values()) for r in history])
             axes.flat[2].semilogy(elapsed, gradient, marker="o", **style)
-        names, titles = ("iteration", "iteration", "time [s]"), ("cost: distance from the final one", *2 * ["gradient"])
-        for axis, name, what in zip(axes.flat, names, titles, strict=True):
-            axis.set_title(what)
+        for axis, name in zip(axes.flat[1:], ("iteration", "time [s]"), strict=True):
+            axis.set_title("gradient")
             axis.set_xlabel(name)
             _plain_ticks(axis, whole=name == "iteration")
         legend(axes, "lower center", ncols=columns, fontsize=8)

@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-import contextlib
-import ctypes
 import os
 import sys
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-MMAP_THRESHOLD, TRIM_THRESHOLD, LARGEST = -3, -1, 1 << 30
-"""Of glibc's mallopt: its names, and a size [bytes] above all arrays."""
 Pictures = Mapping[Path, Callable[[], object]]
 """What draws each file, at most 256; those that take longest first."""
 
@@ -19,18 +15,18 @@ Pictures = Mapping[Path, Callable[[], object]]
 def draw(pictures: Pictures) -> list[Path]:
     """Draw all of them, as many at a time as there are processors; returns the files in their order."""
     work, count = list(pictures.values()), min(os.cpu_count() or 1, len(pictures))
-    done = False
     if count > 1 and sys.platform.startswith("linux"):
-        import PIL.Image
-        import PIL.ImageDraw
-        import PIL.ImageFont  # noqa: F401  once for all
+        import matplotlib.backends.backend_agg
+        import matplotlib.figure  # noqa: F401  once for all
 
         turns = _turns(len(work))
-        copies = [_copy(work, turns) for _ in range(count)]
+        children = [_copy(work, turns) for _ in range(count - 1)]
+        _draw(work, turns)
+        failed = [child is not None and os.waitpid(child, 0)[1] != 0 for child in children]
         os.close(turns)
-        drawn = [copy is not None and os.waitpid(copy, 0)[1] == 0 for copy in copies]
-        done = all(drawn)
-    if not done:  # whatever went wrong in a copy is raised here
+        if any(failed):
+            _draw(work, _turns(len(work)))  # whatever went wrong there is raised here
+    else:
         for picture in work:
             picture()
     return list(pictures)
@@ -61,16 +57,7 @@ def _copy(work: Sequence[Callable[[], object]], turns: int) -> int | None:
         return child
     failed = 1
     try:
-        _keep_memory()
         _draw(work, turns)
         failed = 0
     finally:
         os._exit(failed)
-
-
-def _keep_memory() -> None:
-    """Keep what is freed: to get large arrays anew from the system takes a quarter of a picture's time."""
-    with contextlib.suppress(AttributeError, OSError):  # other C libraries have no such settings
-        settings = ctypes.CDLL(None).mallopt
-        settings(MMAP_THRESHOLD, LARGEST)
-        settings(TRIM_THRESHOLD, LARGEST)

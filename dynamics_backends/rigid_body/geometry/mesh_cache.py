@@ -16,8 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from dynamics_backends.rigid_body.geometry.mesh_files.parts import Part
-from dynamics_backends.rigid_body.geometry.meshes import load_mesh, simplified, welded
+from dynamics_backends.rigid_body.geometry.meshes import Part, load_mesh, simplified, welded
 
 VERSION = 4
 """Of how meshes are simplified: entries of another are not read."""

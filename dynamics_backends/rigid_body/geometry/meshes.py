@@ -6,21 +6,17 @@ above the URDF, those of the environment variables ROS_PACKAGE_PATH and AMENT_PR
 
 from __future__ import annotations
 
-import contextlib
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from functools import lru_cache
 from io import BytesIO
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 from urllib.parse import unquote
 
 import numpy as np
 
 from dynamics_backends.protocol import Array
-from dynamics_backends.rigid_body.geometry.mesh_files.collada import read_collada
-from dynamics_backends.rigid_body.geometry.mesh_files.parts import Color, NotRead, Part
-from dynamics_backends.rigid_body.geometry.mesh_files.stl import read_stl
 
 GRAY = "0.5 0.5 0.5 1"
 PACKAGE, FILE = "package://", "file://"
@@ -65,26 +61,17 @@ def _package_places(folder: Path | None) -> Iterator[Path]:
             yield from (Path(entry), Path(entry) / "share")
 
 
-_READERS: dict[str, Callable[[Path], tuple[Part, ...]]] = {".stl": read_stl, ".dae": read_collada}
+class Part(NamedTuple):
+    """A piece of a mesh in one color: vertices (n, 3) in the file's units, faces (m, 3), red, green, blue, opacity in 0 .. 1."""
+
+    vertices: Array
+    faces: Array
+    color: tuple[float, float, float, float] | None
 
 
 @lru_cache(maxsize=512)
 def load_mesh(path: Path) -> tuple[Part, ...]:
-    """The pieces of a mesh file.
-
-    Raises MeshMissing, and ModuleNotFoundError without trimesh, which reads what is neither a plain STL nor a plain COLLADA file.
-    """
-    parts: tuple[Part, ...] = ()
-    with contextlib.suppress(NotRead, OSError):
-        parts = _READERS.get(path.suffix.lower(), _generally)(path)
-    parts = parts or _generally(path)
-    if not parts or not all(np.isfinite(part.vertices).all() for part in parts):
-        raise MeshMissing(f"the mesh {path} holds no triangles, or coordinates that are not finite")
-    return parts
-
-
-def _generally(path: Path) -> tuple[Part, ...]:
-    """The pieces of a file of any format. Raises MeshMissing, and ModuleNotFoundError without trimesh."""
+    """The pieces of a mesh file. Raises MeshMissing, and ModuleNotFoundError without trimesh."""
     try:
         import trimesh
     except ModuleNotFoundError as error:
@@ -95,13 +82,16 @@ def _generally(path: Path) -> tuple[Part, ...]:
             not pieces and path.suffix.lower() == ".dae"
         ):  # a picture that the file does not hold takes the triangles with it
             pieces = trimesh.load_scene(BytesIO(_plain_collada(path)), file_type="dae", process=False).dump()
-        return tuple(
+        parts = tuple(
             Part(np.asarray(piece.vertices, float), np.asarray(piece.faces, np.int64), _color(piece))
             for piece in pieces
             if len(getattr(piece, "faces", ()))
         )
     except Exception as error:  # readers of a dozen formats raise what they like
         raise MeshMissing(f"the mesh {path} cannot be read ({type(error).__name__}: {error})") from error
+    if not parts or not all(np.isfinite(part.vertices).all() for part in parts):
+        raise MeshMissing(f"the mesh {path} holds no triangles, or coordinates that are not finite")
+    return parts
 
 
 def _plain_collada(path: Path) -> bytes:
@@ -121,7 +111,7 @@ def _plain_collada(path: Path) -> bytes:
     return ElementTree.tostring(tree.getroot())
 
 
-def _color(piece: Any) -> Color | None:
+def _color(piece: Any) -> tuple[float, float, float, float] | None:
     """The main color of a piece that has one of its own."""
     if not piece.visual.defined:
         return None

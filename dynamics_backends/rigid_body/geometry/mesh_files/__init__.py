@@ -1,1 +1,0 @@
-"""Readers of mesh files, in NumPy: the general one takes a second to load."""
