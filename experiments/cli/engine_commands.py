@@ -138,4 +138,13 @@ def shown(step: str, *, quiet: bool = False) -> Iterator[None]:
         yield
 
 
+@contextmanager
+def shown_beside() -> Iterator[None]:
+    """A line on the error stream where code is compiled beside a solve for more than a second."""
+    from dynamics_backends.compiled.runtime import progress
+
+    with progress.told_beside(lambda line: click.echo(line, err=True)):
+        yield
+
+
 COMMANDS = (ops, doctor, cache, compile_config, export)

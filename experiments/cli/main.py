@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -23,7 +24,7 @@ from experiments.cli.cli_support import (
     urdf_option,
     warn,
 )
-from experiments.cli.engine_commands import COMMANDS
+from experiments.cli.engine_commands import COMMANDS, shown_beside
 from experiments.cli.experiment_command import experiment
 from experiments.cli.replan_command import replan
 from experiments.cli.saving import CONFIG_FILE, SOLUTION_FILE, save
@@ -98,13 +99,22 @@ def solve(config: str, overrides: tuple[str, ...], wait: bool, **named: Any) -> 
     if settings.replan is not None:
         warn([f"{config} is meant for `trajopt replan`; this solves its problem once, from the start"])
     waits = wait or settings.backend.engine == "compiled"
-    with starting("compiled" if waits else os.environ.get("TRAJOPT_START", "at once")):
-        _solve(settings, **named)
+    with starting("compiled" if waits else os.environ.get("TRAJOPT_START", "at once")), ExitStack() as told:
+        if settings.output.verbosity:
+            told.enter_context(shown_beside())
+        _solve(settings, told, **named)
 
 
 def _solve(
-    settings: Config, warm_start: str | None, starts: int, animate: bool, viewed: bool, video: str | None
+    settings: Config,
+    told: ExitStack,
+    warm_start: str | None,
+    starts: int,
+    animate: bool,
+    viewed: bool,
+    video: str | None,
 ) -> None:
+    """told: what is told until there is a solution."""
     from dataclasses import replace
 
     from experiments.config import build
@@ -126,6 +136,7 @@ def _solve(
     else:
         table: Any = ConsoleTable(verbosity=settings.output.verbosity)
         solution = build.solve_task(settings, task, table if watch is None else _both(table, watch), guess)
+    told.close()
     tell(solution, task)
     if solution.status.code == StatusCode.INTERRUPTED:
         kept = "the best iterate so far" if solution.iterations else "only the initial guess"

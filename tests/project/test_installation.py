@@ -19,7 +19,7 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
 SHADOWS = ("problems", "experiments")
-LOADED_LATE = ("casadi", "matplotlib", "scipy", "cyipopt", "pydantic", "osqp", "mujoco", "rich", "click")
+LOADED_LATE = ("casadi", "matplotlib", "scipy", "cyipopt", "pydantic", "osqp", "mujoco", "rich", "click", "loky")
 
 
 def packaged() -> list[str]:

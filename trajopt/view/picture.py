@@ -14,7 +14,7 @@ import numpy as np
 from dynamics_backends.protocol import Array
 from dynamics_backends.rigid_body.geometry.shapes import Shape, Sphere
 from trajopt.view.motion import Marks, Motion, Poses, body_poses, force_arrows, paths
-from trajopt.view.raster import Camera, Layer, Solid, corner_normals, is_closed, over, rendered, volume
+from trajopt.view.raster import Camera, Layer, Solid, corner_normals, is_closed, over, rendered_together, volume
 from trajopt.view.surfaces import Geometry, Surface, appearance
 
 VIEW = np.array([1.0, -1.5, 0.7])
@@ -92,11 +92,11 @@ class Studio:
 
     def picture(self, moments: Sequence[Moment], forces: bool = False) -> Any:
         """An image of Pillow. forces: shown as arrows."""
-        layer = rendered(_joined(list(self._robots(moments))), self.camera)
+        layer = rendered_together(list(self._robots(moments)), self.camera)
         times = [float(self.motions[m.motion].times[m.time]) for m in moments]
         around = list(self._obstacles(max(times, default=0.0)))
         if around:
-            layer = over(layer, rendered(_joined(around), self.camera), SEEN_THROUGH)
+            layer = over(layer, rendered_together(around, self.camera), SEEN_THROUGH)
         return self._finished(layer, moments, forces)
 
     def _robots(self, moments: Sequence[Moment]) -> Iterator[Solid]:
@@ -112,7 +112,7 @@ class Studio:
                     1.0 - np.array(part.surface.color[:3])
                 )
                 vertices = part.surface.vertices @ R.T + (p + toward)
-                yield _colored(vertices, part.surface.faces, part.normals @ R.T, color, part.closed)
+                yield _colored(vertices, part.surface.faces, part.normals, color, part.closed, R)
             rest.add(k)
 
     def _obstacles(self, t: float) -> Iterator[Solid]:
@@ -209,16 +209,9 @@ def _pose(poses: Poses, i: int, body: int) -> tuple[Array, Array]:
 
 def _placed(shape: Shape, color: Sequence[float], R: Array, p: Array) -> Solid:
     vertices, faces = shape.triangles()
-    return _colored(vertices @ R.T + p, faces, corner_normals(vertices, faces) @ R.T, np.asarray(color), False)
+    return _colored(vertices @ R.T + p, faces, corner_normals(vertices, faces), np.asarray(color), False, R)
 
 
-def _colored(vertices: Array, faces: Array, normals: Array, color: Array, closed: bool) -> Solid:
-    return Solid(vertices, faces, normals, np.broadcast_to(color, (len(faces), 3)), np.full(len(faces), closed))
-
-
-def _joined(solids: Sequence[Solid]) -> Solid:
-    """One solid of several."""
-    first = np.cumsum([0, *(len(s.vertices) for s in solids)])
-    faces = np.concatenate([s.faces + k for s, k in zip(solids, first, strict=False)])
-    vertices, normals, colors, closed = (np.concatenate([s[k] for s in solids]) for k in (0, 2, 3, 4))
-    return Solid(vertices, faces, normals, colors, closed)
+def _colored(vertices: Array, faces: Array, normals: Array, color: Array, closed: bool, turn: Array) -> Solid:
+    colors = np.broadcast_to(color, (len(faces), 3))
+    return Solid(vertices, faces, normals, colors, np.broadcast_to(closed, len(faces)), turn)

@@ -6,6 +6,8 @@ Normals are interpolated on what stays, so that simplified surfaces look round w
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
@@ -13,9 +15,13 @@ import numpy as np
 from dynamics_backends.protocol import Array
 
 CHUNK = 8_000
-"""Triangles that are cut at a time: their rows and pixels stay in the processor's cache."""
+"""Triangles that are cut at a time: they, their rows and pixels stay in the processor's cache."""
+POINTS = 30_000
+"""Pixels that are shaded at a time."""
 CREASE = np.cos(np.deg2rad(40.0))
 """The cosine of the angle between two triangles from which on their edge stays an edge."""
+HALF_CREASE = np.cos(np.deg2rad(20.0))
+"""Faces that are all so near to their mean meet at less than the crease."""
 LAMP = np.array([-0.35, 0.55, 0.75]) / np.linalg.norm([-0.35, 0.55, 0.75])
 """Toward the lamp: to the left and above of the camera, in the picture's axes."""
 AMBIENT, DIFFUSE, GLOSS = 0.42, 0.58, 0.12
@@ -30,6 +36,7 @@ class Solid(NamedTuple):
     """Triangles: vertices (v, 3) [m] in the world, faces (n, 3), normals (n, 3, 3) at their corners, colors (n, 3) in 0 .. 1.
 
     closed (n,): whether they are part of a closed surface, whose inner side nobody sees, and are counterclockwise from outside.
+    turn (3, 3): of the normals, to the world's axes.
     """
 
     vertices: Array
@@ -37,6 +44,7 @@ class Solid(NamedTuple):
     normals: Array
     colors: Array
     closed: Array
+    turn: Array = np.eye(3)
 
 
 class Camera(NamedTuple):
@@ -70,19 +78,30 @@ def corner_normals(vertices: Array, faces: Array) -> Array:
     area = np.cross(p[:, 1] - p[:, 0], p[:, 2] - p[:, 0])
     unit = area / np.maximum(np.linalg.norm(area, axis=1, keepdims=True), 1e-300)
     corner_vertex = faces.ravel()
-    order = np.argsort(corner_vertex, kind="stable")
-    owner = order // 3  # faces in the order of their vertices
-    count = np.bincount(corner_vertex, minlength=len(vertices))
+    whole = np.stack([np.bincount(corner_vertex, np.repeat(a, 3), minlength=len(vertices)) for a in area.T], axis=1)
+    normals = (whole / np.maximum(np.linalg.norm(whole, axis=1, keepdims=True), 1e-300))[corner_vertex]
+    least = np.ones(len(vertices))
+    np.minimum.at(least, corner_vertex, np.einsum("ij,ij->i", normals, np.repeat(unit, 3, axis=0)))
+    edged = np.flatnonzero(least[corner_vertex] < HALF_CREASE)
+    normals[edged] = _by_sides(corner_vertex, area, unit, edged)
+    return normals.reshape(-1, 3, 3)
+
+
+def _by_sides(corner_vertex: Array, area: Array, unit: Array, corners: Array) -> Array:
+    """Normals (m, 3) at corners (m,) where vertices have edges: of each pair of faces around one it is asked how they meet."""
+    at = corner_vertex[corners]
+    order = np.argsort(at, kind="stable")
+    owner = corners[order] // 3  # faces in the order of their vertices
+    count = np.bincount(at)
     start = np.cumsum(count) - count
-    around = count[corner_vertex]  # for each corner the faces around its vertex
-    one = np.repeat(np.arange(len(corner_vertex)), around)
+    around = count[at]  # for each corner the faces around its vertex
+    one = np.repeat(np.arange(len(at)), around)
     within = np.arange(len(one)) - np.repeat(np.cumsum(around) - around, around)
-    other = owner[start[corner_vertex[one]] + within]
-    smooth = np.einsum("ij,ij->i", unit[one // 3], unit[other]) >= CREASE
+    other = owner[start[at[one]] + within]
+    smooth = np.einsum("ij,ij->i", unit[corners[one] // 3], unit[other]) >= CREASE
     one, other = one[smooth], other[smooth]
-    total = np.stack([np.bincount(one, area[other, i], minlength=len(corner_vertex)) for i in range(3)], axis=1)
-    size = np.linalg.norm(total, axis=1, keepdims=True)
-    return (total / np.maximum(size, 1e-300)).reshape(-1, 3, 3)
+    total = np.stack([np.bincount(one, area[other, i], minlength=len(at)) for i in range(3)], axis=1)
+    return total / np.maximum(np.linalg.norm(total, axis=1, keepdims=True), 1e-300)
 
 
 def is_closed(faces: Array) -> bool:
@@ -101,27 +120,48 @@ def volume(vertices: Array, faces: Array) -> float:
 
 def rendered(solid: Solid, camera: Camera) -> Layer:
     """The picture of a solid."""
-    seen = camera.seen(solid.vertices)[solid.faces]
-    away = (seen[:, 1, 0] - seen[:, 0, 0]) * (seen[:, 2, 1] - seen[:, 0, 1])
-    away -= (seen[:, 2, 0] - seen[:, 0, 0]) * (seen[:, 1, 1] - seen[:, 0, 1])  # rows count downward
-    kept = np.flatnonzero(~solid.closed | (away < 0.0))
-    seen, solid = seen[kept], Solid(solid.vertices, *(part[kept] for part in solid[1:]))
-    best = _nearest(seen, camera.width, camera.height)
+    return rendered_together([solid], camera)
+
+
+def rendered_together(solids: Sequence[Solid], camera: Camera) -> Layer:
+    """The picture of one or more solids; where they are equally near, the last is seen."""
+    best = np.full(camera.width * camera.height, -1, dtype=np.int64)
+    seen = [camera.seen(solid.vertices).T.copy() for solid in solids]
+    faces = [solid.faces.T.copy() for solid in solids]
+    depths = np.concatenate([places[2] for places in seen])
+    low, high = float(depths.min(initial=np.inf)), float(depths.max(initial=-np.inf))
+    first = np.cumsum([0, *(len(solid.faces) for solid in solids)])
+    for solid, places, corners, own in zip(solids, seen, faces, first, strict=False):
+        _nearest(best, int(own), places, corners, solid.closed, (low, high), camera.width)
     at = np.flatnonzero(best >= 0)
-    used = np.zeros(len(seen), dtype=bool)
     hit = best[at] & INDEX
+    used = np.zeros(first[-1], dtype=bool)
     used[hit] = True
+    of_each = [np.flatnonzero(used[a:b]) for a, b in pairwise(first)]
+    lit = [solid.normals[k] @ (solid.turn.T @ camera.axes.T) for solid, k in zip(solids, of_each, strict=True)]
+    corners = np.concatenate([p[:, f[:, k]] for p, f, k in zip(seen, faces, of_each, strict=True)], axis=2)
+    own_color = np.concatenate([solid.colors[k] for solid, k in zip(solids, of_each, strict=True)])
     which = (np.cumsum(used) - 1)[hit]  # among the triangles that are seen somewhere
-    x, y = at % camera.width + 0.5, at // camera.width + 0.5
-    corners = seen[used]
-    lit = brightness(solid.normals[used] @ camera.axes.T)
-    light, gloss = (_interpolated(corners, values, which, x, y) for values in (*lit,))
+    return _shaded(camera, at, which, corners, np.concatenate(lit), own_color)
+
+
+def _shaded(camera: Camera, at: Array, which: Array, corners: Array, normals: Array, colors: Array) -> Layer:
+    """The picture whose places (m,) show the triangles (m,).
+
+    corners (3, 3, n): of the triangles, in the picture; normals (n, 3, 3): there, in its axes; colors (n, 3).
+    """
     color = np.ones((camera.height * camera.width, 3), dtype=np.float32)
-    color[at] = solid.colors[used].astype(np.float32)[which] * light[:, None] + gloss[:, None]
     nearness = np.full(camera.height * camera.width, -np.inf, dtype=np.float32)
-    nearness[at] = _interpolated(corners, corners[:, :, 2], which, x, y)
+    planes, depth, own = _planes(corners), _spread(corners[2]), colors.astype(np.float32)
+    light, gloss = (_spread(v.T) for v in brightness(normals))
+    for first in range(0, len(at), POINTS):
+        place, triangle = at[first : first + POINTS], which[first : first + POINTS]
+        shares = _shares(planes[triangle].T, place % camera.width + 0.5, place // camera.width + 0.5)
+        lit = own[triangle] * _mixed(light[triangle].T, shares)[:, None] + _mixed(gloss[triangle].T, shares)[:, None]
+        color[place] = np.minimum(lit, 1.0)
+        nearness[place] = _mixed(depth[triangle].T, shares)
     shape = (camera.height, camera.width)
-    return Layer(np.minimum(color, 1.0).reshape(*shape, 3), nearness.reshape(shape))
+    return Layer(color.reshape(*shape, 3), nearness.reshape(shape))
 
 
 def brightness(normals: Array) -> tuple[Array, Array]:
@@ -132,15 +172,31 @@ def brightness(normals: Array) -> tuple[Array, Array]:
     return AMBIENT + DIFFUSE * np.maximum(normals @ LAMP, 0.0), GLOSS * mirrored
 
 
-def _interpolated(corners: Array, values: Array, which: Array, x: Array, y: Array) -> Array:
-    """Values (n, 3) at corners of triangles (n, 3, 3), at points x, y (m,) [pixels] of the triangles ``which`` (m,)."""
-    (x0, y0), (x1, y1), (x2, y2) = (corners[:, i, :2].T for i in range(3))
-    a, b, c = values.T
+def _planes(corners: Array) -> Array:
+    """For triangles (3, 3, n) what their :func:`_shares` need, (n, 6): the first corner, and the sides by the area."""
+    (x0, x1, x2), (y0, y1, y2) = corners[:2]
     double = (x1 - x0) * (y2 - y0) - (x2 - x0) * (y1 - y0)
-    dx = ((b - a) * (y2 - y0) - (c - a) * (y1 - y0)) / double
-    dy = ((x1 - x0) * (c - a) - (x2 - x0) * (b - a)) / double
-    found = (a - dx * x0 - dy * y0)[which] + dx[which] * x + dy[which] * y
-    return np.clip(found, values.min(axis=1)[which], values.max(axis=1)[which]).astype(np.float32)
+    sides = ((x1 - x0) / double, (y1 - y0) / double, (x2 - x0) / double, (y2 - y0) / double)
+    return np.stack([x0, y0, *sides], axis=1)
+
+
+def _shares(planes: Array, x: Array, y: Array) -> tuple[Array, Array]:
+    """How much the second and the third corner of triangles (6, m) count at points x, y (m,) [pixels] in them."""
+    left, up, bx, by, cx, cy = planes
+    second = np.clip((x - left) * cy - (y - up) * cx, 0.0, 1.0).astype(np.float32)
+    third = np.clip((y - up) * bx - (x - left) * by, 0.0, 1.0).astype(np.float32)
+    return second, np.minimum(third, 1.0 - second)
+
+
+def _spread(values: Array) -> Array:
+    """Values (3, n) at the corners of triangles as the first, and what the others have more, (n, 3)."""
+    a, b, c = values.astype(np.float32)
+    return np.stack([a, b - a, c - a], axis=1)
+
+
+def _mixed(spread: Array, shares: tuple[Array, Array]) -> Array:
+    """Values (m,) of such (3, m) at points where the corners count so much."""
+    return spread[0] + shares[0] * spread[1] + shares[1] * spread[2]
 
 
 def over(below: Layer, above: Layer, opacity: float) -> Layer:
@@ -150,28 +206,39 @@ def over(below: Layer, above: Layer, opacity: float) -> Layer:
     return Layer((1.0 - share) * below.color + share * above.color, below.nearness)
 
 
-def _nearest(seen: Array, width: int, height: int) -> Array:
-    """For each pixel (height * width,) the nearness, in steps, times 2^32, plus the index of the triangle; -1 where nothing is."""
-    best = np.full(width * height, -1, dtype=np.int64)
-    if not len(seen):
-        return best
-    low, high = seen[..., 2].min(), seen[..., 2].max()
-    step = (DEPTHS - 1) / max(high - low, 1e-6)
-    for first in range(0, len(seen), CHUNK):
-        part = seen[first : first + CHUNK]
-        which, pixel, depth = _pixels(part, width, height)
+def _nearest(
+    best: Array, own: int, seen: Array, faces: Array, closed: Array, depths: tuple[float, float], width: int
+) -> None:
+    """Put triangles where they are nearer than what is there.
+
+    best (height * width,): for each pixel the nearness, in steps, times 2^32, plus the index of the triangle; -1 where nothing is.
+    own: the index of the first. seen: vertices (3, v) in the picture. faces (3, n), closed (n,). depths: the range of all.
+    """
+    low, step = depths[0], (DEPTHS - 1) / max(depths[1] - depths[0], 1e-6)
+    for first in range(0, faces.shape[1], CHUNK):
+        part = slice(first, first + CHUNK)
+        x, y, z = (c[faces[:, part]] for c in seen)
+        double = (x[1] - x[0]) * (y[2] - y[0]) - (x[2] - x[0]) * (y[1] - y[0])
+        crossing = _crossing(x, y) & (np.abs(double) > 1e-9) & (~closed[part] | (double < 0.0))  # rows count downward
+        kept = np.flatnonzero(crossing)
+        which, pixel, depth = _pixels(x[:, kept], y[:, kept], z[:, kept], width, len(best) // width)
         steps = np.clip((depth - low) * step, 0, DEPTHS - 1).astype(np.int64)
-        np.maximum.at(best, pixel, (steps << 32) + (which + first))
-    return best
+        np.maximum.at(best, pixel, (steps << 32) + (kept[which] + (own + first)))
 
 
-def _pixels(seen: Array, width: int, height: int) -> tuple[Array, Array, Array]:
-    """Triangle, place in the picture and nearness of all pixels whose centers lie in triangles (n, 3, 3)."""
-    x, y = seen[:, :, 0].T, seen[:, :, 1].T
-    high = [np.ceil(np.maximum(np.maximum(c[0], c[1]), c[2]) - 0.5) for c in (x, y)]
-    low = [np.ceil(np.minimum(np.minimum(c[0], c[1]), c[2]) - 0.5) for c in (x, y)]
-    kept = np.flatnonzero((high[0] > low[0]) & (high[1] > low[1]))  # the others lie between the centers
-    (x0, y0, z0), (x1, y1, z1), (x2, y2, z2) = _downward(*np.ascontiguousarray(seen[kept].transpose(1, 2, 0)))
+def _crossing(x: Array, y: Array) -> Array:
+    """Which triangles with corners x, y (3, n) reach over the middle of a row and of a column."""
+    sides = [
+        np.ceil(np.maximum(np.maximum(c[0], c[1]), c[2]) - 0.5)
+        > np.ceil(np.minimum(np.minimum(c[0], c[1]), c[2]) - 0.5)
+        for c in (x, y)
+    ]
+    return sides[0] & sides[1]
+
+
+def _pixels(x: Array, y: Array, z: Array, width: int, height: int) -> tuple[Array, Array, Array]:
+    """Triangle, place in the picture and nearness of all pixels whose centers lie in triangles with corners x, y, z (3, n)."""
+    (x0, y0, z0), (x1, y1, z1), (x2, y2, z2) = _downward(*np.stack([x, y, z], axis=1))
     double = (x1 - x0) * (y2 - y0) - (x2 - x0) * (y1 - y0)
     with np.errstate(divide="ignore", invalid="ignore"):
         zx = ((z1 - z0) * (y2 - y0) - (z2 - z0) * (y1 - y0)) / double
@@ -179,7 +246,6 @@ def _pixels(seen: Array, width: int, height: int) -> tuple[Array, Array, Array]:
         whole, upper, lower = (x2 - x0) / (y2 - y0), (x1 - x0) / (y1 - y0), (x2 - x1) / (y2 - y1)
     top = np.clip(np.ceil(y0 - 0.5), 0, height).astype(np.int64)
     rows = np.clip(np.ceil(y2 - 0.5), 0, height).astype(np.int64) - top
-    rows[~(np.abs(double) > 1e-9)] = 0
     triangle, row = _counted(rows, top)
     at = row + 0.5
     edge = x0[triangle] + (at - y0[triangle]) * whole[triangle]
@@ -191,7 +257,7 @@ def _pixels(seen: Array, width: int, height: int) -> tuple[Array, Array, Array]:
     span, column = _counted(length, left)
     start = (z0 + (0.5 - x0) * zx + (0.5 - y0) * zy)[triangle] + row * zy[triangle]  # of the plane in column 0
     depth = start[span] + column * zx[triangle][span]
-    return kept[triangle][span], (row * width)[span] + column, depth
+    return triangle[span], (row * width)[span] + column, depth
 
 
 def _downward(a: Array, b: Array, c: Array) -> tuple[Array, Array, Array]:

@@ -64,9 +64,9 @@ def _from_file(model: Model, geometry: Geometry, triangles: int) -> tuple[list[P
     names = {frame.name for frame in model.frames if frame.kind == "link"}
     order: tuple[Purpose, Purpose] = ("visual", "collision") if geometry == "visual" else ("collision", "visual")
     found, missing = link_shapes(model.source, order[0], triangles)
-    if {shape.link for shape in found} < names:
-        others = link_shapes(model.source, order[1], triangles)
-        found = (*found, *(shape for shape in others.placed if shape.link not in {s.link for s in found}))
+    bare = names - {shape.link for shape in found}
+    if bare:
+        found = (*found, *link_shapes(model.source, order[1], triangles, bare).placed)
     shapes = [shape for shape in found if shape.link in names]
     if geometry == "capsules":
         shapes = [fit_capsule(shape.triangles().vertices).placed(shape.link) for shape in shapes]

@@ -2,7 +2,8 @@
 
 The process is a copy of this one (fork), so that functions written in a script or a notebook are there too.  It is a grandchild in
 a session of its own, with no open file of this one: nobody waits for it, no Ctrl-C reaches it, and a pipe that this process wrote
-to ends with it.  While it works, a turn (:mod:`~dynamics_backends.compiled.runtime.turns`) in the cache says so.
+to ends with it.  While it works, a turn (:mod:`~dynamics_backends.compiled.runtime.turns`) in the cache says so, and how far
+it is.
 """
 
 from __future__ import annotations
@@ -10,9 +11,9 @@ from __future__ import annotations
 import contextlib
 import os
 import sys
-import threading
 import warnings
 from collections.abc import Callable
+from pathlib import Path
 from typing import NoReturn
 from uuid import uuid4
 
@@ -58,6 +59,7 @@ def aside(work: Callable[[], object]) -> Aside | None:
     if not sys.platform.startswith("linux"):
         return None
     reading, writing = os.pipe()
+    note = cache_folder() / f"{uuid4().hex}.turn"
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", DeprecationWarning)  # of threads, which are idle or gone there
@@ -67,27 +69,28 @@ def aside(work: Callable[[], object]) -> Aside | None:
         os.close(writing)
         return None
     if child == 0:
-        _in_child(work, writing)
+        _in_child(work, writing, note)
     os.close(writing)
     os.waitpid(child, 0)
     os.set_blocking(reading, False)
+    progress.follow(note)
     return Aside(reading)
 
 
-def _in_child(work: Callable[[], object], pipe: int) -> NoReturn:
+def _in_child(work: Callable[[], object], pipe: int, note: Path) -> NoReturn:
     """The life of the child, whose own child does the work."""
     try:
         os.setsid()
         if os.fork() == 0:
-            _work(work, pipe)
+            _work(work, pipe, note)
     finally:
         os._exit(0)
 
 
-def _work(work: Callable[[], object], pipe: int) -> NoReturn:
+def _work(work: Callable[[], object], pipe: int, note: Path) -> NoReturn:
     try:
         _forget_parent(pipe)
-        with turn(cache_folder() / f"{uuid4().hex}.turn"):
+        with turn(note), progress.noted(note):
             work()
     except BaseException as error:
         with contextlib.suppress(OSError):
@@ -105,6 +108,6 @@ def _forget_parent(pipe: int) -> None:
     os.closerange(pipe + 1, os.sysconf("SC_OPEN_MAX"))
     with contextlib.suppress(OSError):
         os.nice(NICER)
-    progress._lock = threading.Lock()
+    progress.restart()
     turns._here.clear()
     memory._pool.cache_clear()

@@ -19,20 +19,23 @@ import numpy as np
 from dynamics_backends.protocol import Array
 from dynamics_backends.rigid_body.geometry.meshes import Part, load_mesh, simplified, welded
 
-VERSION = 3
+VERSION = 4
 """Of how meshes are simplified: entries of another are not read."""
 FEWEST = 200
 """No part is cut to fewer triangles."""
+ENOUGH = 1.5
+"""A mesh with up to so many times the triangles asked for is left as it is: to cut takes longer than to draw."""
 
 
 def simplified_mesh(path: Path, triangles: int) -> tuple[Part, ...]:
-    """The parts of a mesh file in about ``triangles`` triangles altogether. Raises MeshMissing, ModuleNotFoundError."""
+    """The parts of a mesh file in about ``triangles`` triangles, corners joined. Raises MeshMissing, ModuleNotFoundError."""
     entry = _entry(path, triangles)
     with contextlib.suppress(OSError, ValueError, KeyError, zipfile.BadZipFile):
         return _read(entry)
-    parts = load_mesh(path)
-    most = _level([len(part.faces) for part in parts], triangles)
-    fewer = tuple(Part(*simplified(*welded(part.vertices, part.faces), most), part.color) for part in parts)
+    parts = tuple(Part(*welded(part.vertices, part.faces), part.color) for part in load_mesh(path))
+    sizes = [len(part.faces) for part in parts]
+    most = max(sizes) if sum(sizes) <= ENOUGH * triangles else _level(sizes, triangles)
+    fewer = tuple(Part(*simplified(part.vertices, part.faces, most), part.color) for part in parts)
     write_entry(entry, **_arrays(fewer))
     return fewer
 

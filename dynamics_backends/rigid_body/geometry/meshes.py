@@ -148,7 +148,8 @@ def welded(vertices: Array, faces: Array) -> tuple[Array, Array]:
     size = float(np.ptp(vertices, axis=0).max())
     if size == 0.0:
         return vertices, faces
-    _, first, inverse = np.unique(np.round(vertices / (WELD * size)), axis=0, return_index=True, return_inverse=True)
+    x, y, z = np.round((vertices - vertices.min(axis=0)) / (WELD * size)).astype(np.int64).T
+    _, first, inverse = np.unique((x << 42) | (y << 21) | z, return_index=True, return_inverse=True)
     corners = inverse.reshape(-1)[faces]
     a, b, c = corners.T
     return vertices[first], corners[(a != b) & (b != c) & (c != a)]

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Literal, NamedTuple
 
@@ -36,8 +37,8 @@ def urdf_shapes(
 ) -> LinkShapes:
     """The shapes of a URDF file, or of URDF text; meshes need the package trimesh.
 
-    triangles: the meshes are simplified, each to its equal share of about as many; None: as they are. links: those asked for,
-    default all.
+    triangles: the meshes are simplified to about as many, each by the size of its file; None: as they are. links: those asked
+    for, default all.
 
     Each missing mesh file is named once, with the links that it leaves without it. Raises URDFError for wrong elements,
     ModuleNotFoundError where trimesh is needed and not installed.
@@ -47,13 +48,13 @@ def urdf_shapes(
     materials = {m.string("name"): _own_color(m) for m in root.all("material")}
     asked = [link for link in root.all("link") if links is None or link.string("name") in links]
     elements = [(link.string("name"), element) for link in asked for element in link.all(purpose)]
-    share = None if triangles is None else max(triangles // max(len(elements), 1), LEAST)
+    shares = None if triangles is None else _shares([element for _, element in elements], folder, triangles)
     placed: list[PlacedShape] = []
     missing: dict[str, list[str]] = {}
     for name, element in elements:
         geometry, color = element.required("geometry"), _color(element, materials)
         try:
-            shapes = _shapes(geometry, folder, share)
+            shapes = _shapes(geometry, folder, shares)
         except MeshMissing as reason:
             missing.setdefault(str(reason), []).append(name)
             continue
@@ -65,8 +66,26 @@ def urdf_shapes(
     return LinkShapes(tuple(placed), tuple(sentences))
 
 
-def _shapes(geometry: Element, folder: Path | None, triangles: int | None) -> list[tuple[Shape, Color | None]]:
-    """The shapes of one element, and the colors of those that have one of their own."""
+def _shares(elements: Sequence[Element], folder: Path | None, triangles: int) -> dict[Path, int]:
+    """How many triangles the mesh files of elements may have, so that they have about so many altogether.
+
+    Files of one robot are of a kind, so that their sizes tell, before they are read, how much there is in each.
+    """
+    sizes: list[tuple[Path, int]] = []
+    for element in elements:
+        mesh = element.required("geometry").first("mesh")
+        with contextlib.suppress(MeshMissing, OSError):
+            if mesh is not None:
+                path = find_mesh(mesh.string("filename"), folder)
+                sizes.append((path, path.stat().st_size))
+    total = max(sum(size for _, size in sizes), 1)
+    return {path: max(triangles * size // total, LEAST) for path, size in sizes}
+
+
+def _shapes(
+    geometry: Element, folder: Path | None, shares: Mapping[Path, int] | None
+) -> list[tuple[Shape, Color | None]]:
+    """The shapes of one element, and the colors of those that have one of their own. shares: of mesh files; None: all of them."""
     for tag, read in _READERS.items():
         element = geometry.first(tag)
         if element is not None:
@@ -76,7 +95,7 @@ def _shapes(geometry: Element, folder: Path | None, triangles: int | None) -> li
         known = ", ".join(f"<{tag}>" for tag in (*_READERS, "mesh"))
         raise geometry.error(f"there is no shape in it that is known: {known}")
     path, scale = find_mesh(mesh.string("filename"), folder), mesh.vector("scale", (1, 1, 1))
-    parts = load_mesh(path) if triangles is None else simplified_mesh(path, triangles)
+    parts = load_mesh(path) if shares is None else simplified_mesh(path, shares.get(path, LEAST))
     turn = -1 if np.prod(scale) < 0.0 else 1  # a mirrored mesh is inside out
     return [(Mesh(part.vertices * scale, part.faces[:, ::turn], str(path)), part.color) for part in parts]
 

@@ -140,10 +140,12 @@ class Group:
 
 def _rows(index: np.ndarray) -> np.ndarray | slice:
     """The rows of an index set as a slice where they are evenly spaced and rising: a view of them costs less than a copy."""
-    steps = np.unique(np.diff(index))
-    if index[0] < 0 or len(steps) > 1 or (len(steps) == 1 and steps[0] <= 0):
+    steps = {int(step) for step in np.diff(index)} or {
+        1
+    }  # numpy.unique would load numpy.ma, for a twentieth of a second
+    if index[0] < 0 or len(steps) > 1 or min(steps) <= 0:
         return index
-    return slice(int(index[0]), int(index[-1]) + 1, int(steps[0]) if len(steps) else 1)
+    return slice(int(index[0]), int(index[-1]) + 1, min(steps))
 
 
 _LAYOUTS: WeakKeyDictionary[Model, Layout] = WeakKeyDictionary()

@@ -11,7 +11,7 @@ import time
 
 import pytest
 
-from dynamics_backends.compiled.runtime import ahead
+from dynamics_backends.compiled.runtime import ahead, progress
 from dynamics_backends.compiled.runtime.aside import aside
 from dynamics_backends.compiled.runtime.turns import turn
 
@@ -134,3 +134,35 @@ def test_a_library_is_made_for_the_next_time():
     source = f"int at_{time.monotonic_ns()}(void) {{ return 1; }}\n"
     assert not ahead.is_there(source)
     assert until(lambda: ahead.is_there(source))
+
+
+def test_how_far_another_process_is_is_told_while_it_works(tmp_path, folder, monkeypatch):
+    """Three pieces, one of them done: a line says so and that they are kept; none once the process has ended."""
+    for name in ("WORTH_A_LINE", "AGAIN_AFTER", "NOTED_AFTER"):
+        monkeypatch.setattr(progress, name, 0.01)
+    go_on, lines = tmp_path / "go on", []
+
+    def compiles():
+        with progress.counted(3) as done:
+            done()
+            until(go_on.exists)
+
+    with progress.told_beside(lines.append):
+        work = aside(compiles)
+        assert work is not None and until(lambda: any("1 pieces done, 2 to go" in line for line in lines))
+        go_on.touch()
+        assert until(lambda: work.finished)
+    assert all("they are kept for the next time" in line for line in lines)
+    after = []
+    with progress.told_beside(after.append):
+        time.sleep(0.05)
+    assert after == [] and not list(folder.glob("*.turn"))
+
+
+def test_a_killed_process_is_not_told_of(tmp_path, monkeypatch):
+    note = tmp_path / "killed.turn"
+    note.write_text("3 4")
+    monkeypatch.setattr(progress, "_beside", [note])
+    assert progress._read(note) == (3, 4)
+    os.utime(note, (0.0, 0.0))
+    assert progress._read(note) is None

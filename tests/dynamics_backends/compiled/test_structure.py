@@ -128,6 +128,17 @@ def test_a_users_function_counts_with_all_that_it_reads(change):
     assert digest(change()) == digest(change())
 
 
+def closed(k):
+    """A function that reads a number of the one around it."""
+    return lambda x, u, t, p: [k * x[0]]
+
+
+def test_values_of_defaults_and_closures_count():
+    texts = ("def f(x, u, t, p, a={}): return [a * x[0]]", "def f(x, u, t, p, *, a={}): return [a * x[0]]")
+    functions = [made(text.format(a)) for text in texts for a in (1.0, 2.0)] + [closed(1.0), closed(2.0)]
+    assert len({digest(f) for f in functions}) == len(functions)
+
+
 def test_attributes_of_modules_count():
     other = types.ModuleType("others_own")
     other.k = 1.0

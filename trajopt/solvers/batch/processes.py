@@ -8,7 +8,6 @@ raises an error, or ends its process, has a status that says so; an error that a
 from __future__ import annotations
 
 import importlib
-import importlib.util
 import multiprocessing
 import os
 import pickle
@@ -19,11 +18,13 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import FIRST_COMPLETED, BrokenExecutor, Future, ProcessPoolExecutor, wait
 from contextlib import contextmanager, suppress
 from dataclasses import replace
+from importlib.util import find_spec
 from typing import Any
 
 import numpy as np
 
 from dynamics_backends.compiled.interface.libraries import default_threads
+from dynamics_backends.deferred import deferred
 from dynamics_backends.protocol import Array
 from trajopt.guesses.guesses import Guess
 from trajopt.results.solution import Solution
@@ -33,7 +34,7 @@ from trajopt.solvers.batch.solution import BatchSolution
 from trajopt.solvers.registry import solve
 from trajopt.solvers.shooting import verdicts
 
-loky: Any = importlib.import_module("loky") if importlib.util.find_spec("loky") else None
+loky: Any = deferred("loky") if find_spec("loky") else None
 WORTH = 3.0
 """[s] of work from which on processes, which take about one to start, are worth it."""
 ONE_THREAD = dict.fromkeys(("TRAJOPT_THREADS", "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")

@@ -28,7 +28,7 @@ from trajopt.solvers.direct.constraint_hessian import constraint_hessians
 from trajopt.solvers.direct.constraint_pattern import jacobian_pattern
 from trajopt.solvers.direct.program_parts import Part, held_problem, parts_of
 from trajopt.solvers.nlp.nlp import NLP
-from trajopt.solvers.qp.sparse_assembly import Assembly, Entries
+from trajopt.solvers.qp.sparse_assembly import Assembly, Columns, Entries
 from trajopt.stage.stages import StageDerivatives, StageValues
 
 if TYPE_CHECKING:
@@ -153,9 +153,9 @@ class Transcription:
                 hessian.add(rows, columns)
         return hessian.assembly((self.size, self.size))
 
-    def patterns(self) -> tuple[sp.csc_matrix, sp.csc_matrix]:
+    def patterns(self) -> tuple[Columns, Columns]:
         """See :class:`~trajopt.solvers.nlp.nlp.Patterned`."""
-        return self._jacobian.pattern, self._hessian.pattern
+        return self._jacobian.entries(), self._hessian.entries()
 
     # -- the program ----------------------------------------------------------------------------------------------------
     def _point(self, w: Array) -> _Point:
@@ -174,11 +174,21 @@ class Transcription:
 
     def differentiate(self, w: Array) -> tuple[Array, sp.csc_matrix]:
         """See :class:`~trajopt.solvers.nlp.nlp.NLP`."""
+        gradient, blocks = self._differentiated(w)
+        return gradient, self._jacobian(blocks)
+
+    def first_entries(self, w: Array) -> tuple[Array, Columns]:
+        """See :class:`~trajopt.solvers.nlp.nlp.Patterned`."""
+        gradient, blocks = self._differentiated(w)
+        return gradient, self._jacobian.entries(blocks)
+
+    def _differentiated(self, w: Array) -> tuple[Array, list[Array]]:
+        """The gradient of f (n,), and the blocks of the Jacobian."""
         gradient, found = self._linearized(w)
         blocks = [np.broadcast_to(-np.eye(self.n), (self.N, self.n, self.n))]
         for part, d in zip(self.parts, found, strict=True):
             blocks += ([d.A, d.B] if part.stepped else []) + [d.gx, d.gu]
-        return gradient, self._jacobian(blocks)
+        return gradient, blocks
 
     def _linearized(self, w: Array) -> tuple[Array, list[StageDerivatives]]:
         """The gradient of f (n,), and the derivatives of the parts in the coordinates of the program."""
@@ -208,9 +218,13 @@ class Transcription:
         """See :class:`~trajopt.solvers.nlp.nlp.NLP`."""
         return self._assembled(self._part_hessians(self.parts, w, sigma, multipliers, self.kind))
 
+    def second_entries(self, w: Array, sigma: float, multipliers: Array) -> Array:
+        """See :class:`~trajopt.solvers.nlp.nlp.Patterned`."""
+        return self._hessian.values(_blocks(self._part_hessians(self.parts, w, sigma, multipliers, self.kind)))
+
     def _assembled(self, found: Sequence[Hessians]) -> sp.csc_matrix:
         """The sum of the parts' Hessians."""
-        return self._hessian([block for xx, ux, uu in found for block in (xx, ux.transpose(0, 2, 1), ux, uu)])
+        return self._hessian(_blocks(found))
 
     def _part_hessians(
         self, parts: Sequence[Part], w: Array, sigma: float, multipliers: Array, kind: str
@@ -339,3 +353,8 @@ class Transcription:
                     if i >= 0:
                         names[i] = f"{kind} at knot {part.knots.start + k}"
         return names
+
+
+def _blocks(found: Sequence[Hessians]) -> list[Array]:
+    """The blocks of parts' Hessians."""
+    return [block for xx, ux, uu in found for block in (xx, ux.transpose(0, 2, 1), ux, uu)]

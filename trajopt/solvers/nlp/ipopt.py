@@ -19,10 +19,12 @@ from trajopt.problem.constraints import UNBOUNDED
 from trajopt.results.records import Callback, Journal
 from trajopt.results.status import SOLVED, Status, StatusCode
 from trajopt.solvers.nlp import nlp_verdicts
+from trajopt.solvers.nlp.ipopt_library import ipopt_library
 from trajopt.solvers.nlp.ipopt_problem import IpoptProblem, Iterate, Pattern, Progress
 from trajopt.solvers.nlp.nlp import NLP, NLPSolution, Patterned, trajectory_at
 from trajopt.solvers.nlp.scaled_kkt import scaled_kkt
 from trajopt.solvers.options import DMSOptions
+from trajopt.solvers.qp.sparse_assembly import Columns
 
 if TYPE_CHECKING:
     import scipy.sparse as sp
@@ -74,10 +76,9 @@ def solve_ipopt(
 def require_ipopt() -> Any:
     """The module cyipopt. Raises MissingIpopt, which says how to get it."""
     try:
-        import cyipopt
+        return ipopt_library()
     except ImportError as error:
         raise MissingIpopt(_MISSING) from error
-    return cyipopt
 
 
 class _Point(NamedTuple):
@@ -103,7 +104,8 @@ class _Run:
         self.iteration = 0
         self.point: _Point | None = None
         self.best: _Point | None = None
-        self._linearized: tuple[bytes, Array, sp.csc_matrix] | None = None
+        self._entries = nlp if isinstance(nlp, Patterned) else None
+        self._linearized: tuple[bytes, Array, Columns | sp.csc_matrix] | None = None
         self._outside: Any = None
 
     # -- the solve ------------------------------------------------------------------------------------------------------
@@ -128,12 +130,12 @@ class _Run:
     def _made(self, warm: bool) -> IpoptProblem:
         nlp, second = self.nlp, self.options.hessian != "limited_memory"
         bounds = [np.clip(b, -UNBOUNDED, UNBOUNDED) for b in (nlp.x_lower, nlp.x_upper, nlp.g_lower, nlp.g_upper)]
-        jacobian, hessian = nlp.patterns() if isinstance(nlp, Patterned) else _evaluated_patterns(nlp, self.w0)
+        jacobian, hessian = _evaluated_patterns(nlp, self.w0) if self._entries is None else self._entries.patterns()
         problem = IpoptProblem(self, bounds, _places(jacobian), self._triangle(hessian) if second else None)
         problem.set_options(_ipopt_options(self.options, warm))
         return problem
 
-    def _triangle(self, hessian: sp.csc_matrix) -> Pattern:
+    def _triangle(self, hessian: Columns | sp.csc_matrix) -> Pattern:
         """The pattern of the Hessian's lower triangle."""
         rows, columns = _places(hessian)
         self._lower = np.flatnonzero(rows >= columns)
@@ -161,17 +163,20 @@ class _Run:
             gradient, jacobian = self._derivatives_at(w)
             return gradient, jacobian.data
 
-    def _derivatives_at(self, w: Array) -> tuple[Array, sp.csc_matrix]:
+    def _derivatives_at(self, w: Array) -> tuple[Array, Columns | sp.csc_matrix]:
         """The gradient of f and the Jacobian of g; those of the last point are kept."""
         point = w.tobytes()
         if self._linearized is None or self._linearized[0] != point:
-            self._linearized = point, *self.nlp.differentiate(w)
+            found = self.nlp.differentiate(w) if self._entries is None else self._entries.first_entries(w)
+            self._linearized = point, *found
         return self._linearized[1:]
 
     def hessian(self, w: Array, sigma: float, multipliers: Array) -> Array:
         """The entries of the lower triangle."""
         with self._timed("derivatives"):
-            return self.nlp.hessian(w, sigma, multipliers).data.take(self._lower)
+            if self._entries is None:
+                return self.nlp.hessian(w, sigma, multipliers).data.take(self._lower)
+            return self._entries.second_entries(w, sigma, multipliers).take(self._lower)
 
     def intermediate(self, progress: Progress) -> None:
         """After each iteration: close the record of the last iterate."""
@@ -337,6 +342,8 @@ def _evaluated_patterns(nlp: NLP, w: Array) -> tuple[sp.csc_matrix, sp.csc_matri
     return nlp.differentiate(w)[1], nlp.hessian(w, 0.0, np.zeros(len(nlp.g_lower)))
 
 
-def _places(matrix: sp.csc_matrix) -> Pattern:
+def _places(matrix: Columns | sp.csc_matrix) -> Pattern:
     """Rows and columns of the entries of a matrix."""
+    if isinstance(matrix, Columns):
+        return matrix.rows, matrix.columns
     return matrix.indices, np.repeat(np.arange(matrix.shape[1]), np.diff(matrix.indptr))

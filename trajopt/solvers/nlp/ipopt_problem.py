@@ -12,6 +12,7 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 
 from dynamics_backends.protocol import Array
+from trajopt.solvers.nlp.ipopt_library import ipopt_library
 
 Pattern = tuple[Array, Array]
 """Rows and columns of the entries of a sparse matrix."""
@@ -80,11 +81,9 @@ class IpoptProblem:
     def __init__(
         self, callbacks: Callbacks, bounds: Sequence[Array], jacobian: Pattern, hessian: Pattern | None
     ) -> None:
-        import cyipopt
-
         asked = _Asked(callbacks, jacobian) if hessian is None else _WithHessian(callbacks, jacobian, hessian)
         x_lower, x_upper, g_lower, g_upper = bounds
-        self._problem = cyipopt.Problem(
+        self._problem = ipopt_library().Problem(
             n=len(x_lower),
             m=len(g_lower),
             problem_obj=asked,

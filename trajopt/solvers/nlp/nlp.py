@@ -19,6 +19,8 @@ from trajopt.results.status import Status
 if TYPE_CHECKING:
     import scipy.sparse as sp
 
+    from trajopt.solvers.qp.sparse_assembly import Columns
+
 
 class NLP(Protocol):
     """A program in n variables with m constraints; infinite bounds where there is none.
@@ -68,10 +70,18 @@ class ConvexOverNonlinear(NLP, Protocol):
 
 @runtime_checkable
 class Patterned(Protocol):
-    """A program that knows its patterns without evaluation."""
+    """A program that knows its patterns without evaluation, and gives the entries in them."""
 
-    def patterns(self) -> tuple[sp.csc_matrix, sp.csc_matrix]:
+    def patterns(self) -> tuple[Columns, Columns]:
         """Matrices with the patterns of the Jacobian (m, n) and the Hessian (n, n)."""
+        ...
+
+    def first_entries(self, w: Array) -> tuple[Array, Columns]:
+        """The same as :meth:`NLP.differentiate`."""
+        ...
+
+    def second_entries(self, w: Array, sigma: float, multipliers: Array) -> Array:
+        """The entries of :meth:`NLP.hessian`, as its pattern has them."""
         ...
 
 

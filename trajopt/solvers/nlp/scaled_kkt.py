@@ -20,6 +20,7 @@ import numpy as np
 from dynamics_backends.protocol import Array
 from trajopt.solvers.nlp.nlp import NLP
 from trajopt.solvers.qp.qp import Jacobian, complementarity, violation
+from trajopt.solvers.qp.sparse_assembly import Columns
 from trajopt.solvers.qp.stage_jacobian import StageJacobian
 
 
@@ -33,7 +34,9 @@ class OfKinds(Protocol):
         ...
 
 
-def scaled_kkt(nlp: NLP, w: Array, f: float, g: Array, gradient: Array, J: Jacobian, y: Array, z: Array) -> float:
+def scaled_kkt(
+    nlp: NLP, w: Array, f: float, g: Array, gradient: Array, J: Jacobian | Columns, y: Array, z: Array
+) -> float:
     """The measure at w (n,) with objective f, its gradient (n,), rows g (m,), Jacobian J (m, n), and multipliers y (m,), z (n,)."""
     outside = max(_largest(violation(g, nlp.g_lower, nlp.g_upper)), _largest(violation(w, nlp.x_lower, nlp.x_upper)))
     gap = max(
@@ -55,7 +58,7 @@ def sizes_of(nlp: NLP, terms: Array) -> Array:
     return largest[nlp.kinds]
 
 
-def _absolute_product(J: Jacobian, y: Array) -> Array:
+def _absolute_product(J: Jacobian | Columns, y: Array) -> Array:
     """|J|'y (n,)."""
     return J.absolute_transposed_product(y) if isinstance(J, StageJacobian) else abs(J).T @ y
 

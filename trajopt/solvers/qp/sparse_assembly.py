@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from copy import copy
-from typing import TYPE_CHECKING
+from functools import cached_property
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -15,6 +16,27 @@ if TYPE_CHECKING:
     import scipy.sparse as sp
 else:
     sp = deferred("scipy.sparse")
+
+
+class Columns(NamedTuple):
+    """The entries (e,) of a sparse matrix column by column, their rows and columns: what need not wait for SciPy to be loaded."""
+
+    shape: tuple[int, int]
+    rows: Array
+    columns: Array
+    data: Array
+
+    @property
+    def T(self) -> Columns:
+        """The transpose, whose entries stand row by row."""
+        return Columns(self.shape[::-1], self.columns, self.rows, self.data)
+
+    def __abs__(self) -> Columns:
+        return self._replace(data=np.abs(self.data))
+
+    def __matmul__(self, vector: Array) -> Array:
+        """The product with a vector."""
+        return np.bincount(self.rows, self.data * vector[self.columns], minlength=self.shape[0])
 
 
 class Entries:
@@ -36,7 +58,7 @@ class Entries:
 
 
 class Assembly:
-    """A sum of blocks as a csc matrix; entries at the same place are added up. pattern: the same matrix of ones."""
+    """A sum of blocks as a csc matrix, or as its entries; those at the same place are added up."""
 
     def __init__(self, shape: tuple[int, int], rows: Sequence[Array], columns: Sequence[Array]) -> None:
         self.shape = shape
@@ -45,19 +67,31 @@ class Assembly:
         places = column[self._kept] * shape[0] + row[self._kept]
         unique, slots = np.unique(places, return_inverse=True)
         self.indices = (unique % shape[0]).astype(np.int32)
-        self.indptr = np.searchsorted(unique // shape[0], np.arange(shape[1] + 1)).astype(np.int32)
+        self.columns = unique // shape[0]
         once = len(unique) == len(places)
         self._source = self._kept[np.argsort(slots)] if once else None  # a plain permutation is faster than a sum
         self._slots = slots
-        self.pattern = sp.csc_matrix((np.ones(len(unique)), self.indices, self.indptr), shape=shape)
+
+    @cached_property
+    def pattern(self) -> sp.csc_matrix:
+        """The matrix of ones."""
+        indptr = np.searchsorted(self.columns, np.arange(self.shape[1] + 1)).astype(np.int32)
+        return sp.csc_matrix((np.ones(len(self.indices)), self.indices, indptr), shape=self.shape)
 
     def __call__(self, blocks: Sequence[Array]) -> sp.csc_matrix:
         """The matrix of these values, blocks as they were added."""
+        matrix = copy(self.pattern)  # scipy's constructor examines what is known here
+        matrix.data = self.values(blocks)
+        return matrix
+
+    def entries(self, blocks: Sequence[Array] | None = None) -> Columns:
+        """The same as its entries; of ones, where there are no blocks."""
+        data = np.ones(len(self.indices)) if blocks is None else self.values(blocks)
+        return Columns(self.shape, self.indices, self.columns, data)
+
+    def values(self, blocks: Sequence[Array]) -> Array:
+        """The values of the entries (e,)."""
         values = np.concatenate([*(block.ravel() for block in blocks), np.zeros(0)])
         if self._source is not None:
-            data = values.take(self._source)
-        else:
-            data = np.bincount(self._slots, weights=values[self._kept], minlength=len(self.indices))
-        matrix = copy(self.pattern)  # scipy's constructor examines what is known here
-        matrix.data = data
-        return matrix
+            return values.take(self._source)
+        return np.bincount(self._slots, weights=values[self._kept], minlength=len(self.indices))

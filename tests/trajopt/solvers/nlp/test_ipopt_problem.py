@@ -1,5 +1,8 @@
 """Programs in IPOPT's hands: a textbook one with a known solution, what is asked for and how often, and errors in callbacks."""
 
+import subprocess
+import sys
+
 import numpy as np
 import pytest
 
@@ -104,3 +107,25 @@ def test_without_a_hessian_ipopt_approximates_it():
     program.problem().set_options({"hessian_approximation": "limited-memory"})
     found = program.solver.solve(np.array([1.0, 5.0, 5.0, 1.0]), np.zeros(2), np.zeros(4))
     assert found.objective == pytest.approx(17.0140172891, rel=1e-8)
+
+
+LOADED = """
+import sys
+import subprocess
+import sys
+
+import numpy as np
+from trajopt.solvers.nlp.ipopt_library import ipopt_library
+
+library = ipopt_library()
+print("scipy.optimize" in sys.modules, ipopt_library() is library)
+from cyipopt import minimize_ipopt
+found = minimize_ipopt(lambda x: float((x - 2.0) @ (x - 2.0)), np.zeros(2), options={"print_level": 0, "sb": "yes"})
+print("scipy.optimize" in sys.modules, found.x.round(4).tolist())
+print(hasattr(library, "no_such_name"))
+"""
+
+
+def test_ipopt_is_loaded_without_the_optimizers_of_scipy_and_these_are_there_when_asked_for():
+    told = subprocess.run([sys.executable, "-W", "ignore", "-c", LOADED], capture_output=True, text=True, check=True)
+    assert told.stdout.splitlines() == ["False True", "True [2.0, 2.0]", "False"]

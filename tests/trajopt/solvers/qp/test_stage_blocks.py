@@ -136,3 +136,27 @@ def test_real_time_iterations_by_sweeps_ask_for_no_sparse_matrix(no_sparse_matri
         assert found.status is QPStatus.SOLVED
         w = found.w
     assert np.abs(w - last).max() < 1e-3
+
+
+@pytest.mark.parametrize("twice", [False, True])
+def test_the_entries_of_a_sparse_matrix_are_those_of_the_matrix(twice):
+    """Blocks with a row that is nowhere and an empty column; entries at one place are added up."""
+    rng, entries = np.random.default_rng(4), Entries()
+    places = [(np.array([[0, 2], [3, -1]]), np.array([[1, 4], [0, 2]]))] * (2 if twice else 1)
+    for rows, columns in places:
+        entries.add(rows, columns)
+    blocks = [rng.standard_normal((2, 2, 2)) for _ in places]
+    dense = np.zeros((4, 6))
+    for (rows, columns), block in zip(places, blocks, strict=True):
+        for k, i, j in np.ndindex(2, 2, 2):
+            if rows[k, i] >= 0:
+                dense[rows[k, i], columns[k, j]] += block[k, i, j]
+    assembly = entries.assembly((4, 6))
+    found, y, w = assembly.entries(blocks), rng.standard_normal(4), rng.standard_normal(6)
+    np.testing.assert_allclose(assembly(blocks).toarray(), dense, rtol=0, atol=1e-15)
+    np.testing.assert_allclose(found @ w, dense @ w, rtol=0, atol=1e-14)
+    np.testing.assert_allclose(found.T @ y, dense.T @ y, rtol=0, atol=1e-14)
+    np.testing.assert_allclose(abs(found).T @ y, np.abs(dense).T @ y, rtol=0, atol=1e-14)
+    assert list(zip(found.rows, found.columns, strict=True)) == sorted(
+        zip(*np.nonzero(dense.T)[::-1], strict=True), key=lambda p: p[::-1]
+    )
