@@ -89,16 +89,34 @@ def explained(ocp: OCP, phase: int, reason: Exception) -> str:
     return f"{text}; most of it is {longest.name!r}, whose residual alone takes {operations(longest)}"
 
 
+def works_on_symbols(part: CostTerm | Constraint) -> bool:
+    """Whether a residual can be traced."""
+    from dynamics_backends.compiled.interface.sources import TraceError
+
+    try:
+        _traced(part)
+    except TraceError:
+        return False
+    return True
+
+
 def operations(part: CostTerm | Constraint) -> int:
     """Operations of a residual's value, as symbols; 0 where it does not work on them."""
     import casadi as ca
 
-    from dynamics_backends.compiled.interface.sources import Symbols, TraceError, symbolic_value
+    from dynamics_backends.compiled.interface.sources import TraceError
 
-    residual: Any = part.residual
-    symbols = Symbols.of(residual, {name: value.shape[-1] for name, value in part.parameters.items()})
     try:
-        value = symbolic_value(residual, symbols.x, symbols.u, symbols.t, symbols.p)
+        symbols, value = _traced(part)
     except TraceError:
         return 0
     return int(ca.Function("value", list(symbols), [value]).n_instructions())
+
+
+def _traced(part: CostTerm | Constraint) -> tuple[Any, Any]:
+    """Symbols and the residual of them. Raises TraceError."""
+    from dynamics_backends.compiled.interface.sources import Symbols, symbolic_value
+
+    residual: Any = part.residual
+    symbols = Symbols.of(residual, {name: value.shape[-1] for name, value in part.parameters.items()})
+    return symbols, symbolic_value(residual, symbols.x, symbols.u, symbols.t, symbols.p)

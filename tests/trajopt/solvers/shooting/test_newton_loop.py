@@ -94,8 +94,8 @@ def test_bounds_hold_to_the_last_bit_and_the_rest_is_an_optimum(limit):
     check_optimum(ocp, solution)
 
 
-def double_pendulum():
-    """From rest below to upright in 5 s, by a torque in the second joint alone."""
+def double_pendulum(x0=(0.0, 0.0, 0.0, 0.0)):
+    """From rest below, or x0, to upright in 5 s, by a torque in the second joint alone."""
 
     def motion(x, u, t, p):
         a, b, va, vb = (x[i] for i in range(4))
@@ -111,7 +111,7 @@ def double_pendulum():
     upright = [np.pi, 0.0, 0.0, 0.0]
     return OCP.single_phase(
         SampledSystem(make_backend(system, "forward_ad"), "rk4"),
-        np.zeros(4),
+        np.array(x0),
         100,
         0.05,
         [control_cost(1, weight=1e-2), state_cost(system.manifold, upright, 1e-2)],
@@ -123,6 +123,15 @@ def test_the_double_pendulum_leaves_a_guess_of_zeros():
     solution = solve(double_pendulum(), None, {"max_iterations": 300}, solver="ddp")
     assert solution.status.success
     assert solution.xs[-1] == pytest.approx([np.pi, 0.0, 0.0, 0.0], abs=0.05)
+
+
+@pytest.mark.parametrize("seed", [7, 13])
+def test_where_short_steps_follow_each_other_damped_ones_go_on(seed):
+    ocp = double_pendulum(np.random.default_rng(seed).uniform(-1.0, 1.0, 4))
+    solution = solve(ocp, None, {"max_iterations": 300}, solver="ddp")
+    assert solution.status.success
+    assert any(r.regularization > 0.0 for r in solution.history)
+    check_optimum(ocp, solution)
 
 
 def test_an_end_at_once_keeps_a_record():
