@@ -100,7 +100,9 @@ def test_a_term_that_cannot_be_compiled_leaves_the_rest_of_its_phase_compiled():
     for name, own, other in zip(a.lq._fields, a.lq, b.lq, strict=True):
         np.testing.assert_allclose(own, other, rtol=1e-7, atol=1e-8, err_msg=name)
     along = Direction(rng.normal(size=(N + 1, n)), rng.normal(size=(N, m)), rng.normal(size=(N, m, n)), a.lq.d)
-    tried = [e.rollout(xs, us, along, np.array([1.0, 0.5]), Shooting.every("all", N, "linear")) for e in (by_parts, whole)]
+    tried = [
+        e.rollout(xs, us, along, np.array([1.0, 0.5]), Shooting.every("all", N, "linear")) for e in (by_parts, whole)
+    ]
     assert tried[0].cost == pytest.approx(tried[1].cost, rel=1e-12)
     sigma, lam = 0.7, rng.normal(size=(N, n))
     second = [e.stages[0].second(xs[:-1], us, xs[1:], sigma, lam) for e in (by_parts, whole)]

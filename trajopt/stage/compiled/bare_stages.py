@@ -20,7 +20,7 @@ from trajopt.stage.stages import StageDerivatives, StageValues, Trials, room_for
 class BareStages:
     """See :class:`~trajopt.stage.stages.Stages`.
 
-    steps: with the cost terms that are compiled, and without constraints. plain: with the other terms and all constraints, in NumPy.
+    steps: with the cost terms that are compiled, without constraints. plain: with the other terms and all constraints, in NumPy.
     """
 
     compiled = True

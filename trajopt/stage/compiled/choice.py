@@ -9,8 +9,10 @@ from typing import Any, cast
 
 from dynamics_backends.compiled.interface.sources import TooLong, TraceError, has_contraction
 from dynamics_backends.registry import at_once
+from trajopt.problem.constraints import Constraint
 from trajopt.problem.impact_stage import ImpactStage
 from trajopt.problem.ocp import OCP, DiscreteMap
+from trajopt.problem.terms import CostTerm
 from trajopt.stage.compiled.bare_stages import BareStages
 from trajopt.stage.compiled.builds import Search, library_at, search
 from trajopt.stage.compiled.compiled_stages import CompiledEnd, CompiledStages
@@ -85,8 +87,8 @@ class CompiledChoice:
         except (TooLong, TraceError):
             tell(self._ocp, self._i, reason)
             return None
-        ends = (*self._plain.constraints, *self._end.terms, *self._end.constraints)
-        names = [repr(p.name) for p in (*others, *(p for p in ends if not works_on_symbols(p)))]
+        ends: tuple[CostTerm | Constraint, ...] = (*self._plain.constraints, *self._end.terms, *self._end.constraints)
+        names = [repr(part.name) for part in (*others, *ends) if not works_on_symbols(part)]
         tell(self._ocp, self._i, reason, "the cost" if long else ", ".join(names))
         plain = replace(self._plain, terms=terms, constraints=())
         return BareStages(self._stages(library, plain), replace(self._plain, terms=others)), self._end

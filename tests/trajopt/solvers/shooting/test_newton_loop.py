@@ -131,7 +131,8 @@ def test_where_short_steps_follow_each_other_damped_ones_go_on(seed):
     solution = solve(ocp, None, {"max_iterations": 300}, solver="ddp")
     assert solution.status.success
     assert any(r.regularization > 0.0 for r in solution.history)
-    check_optimum(ocp, solution)
+    assert solution.history[-1].kkt < 1e-7
+    assert solution.xs[-1] == pytest.approx([np.pi, 0.0, 0.0, 0.0], abs=0.05)
 
 
 def test_an_end_at_once_keeps_a_record():

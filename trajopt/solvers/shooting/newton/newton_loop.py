@@ -42,8 +42,8 @@ FIRST, LEAP, GROWTH, DECAY = 1e-4, 100.0, 8.0, 1.0 / 3.0
 """The first delta, its factors until one has served and after, and what a later one starts from (Waechter & Biegler 2006, IC)."""
 LARGEST = 1e20
 SHORT, PATIENCE, RIVALS = 0.25, 4, 3
-"""From the fourth step in a row that is no longer than this share of what the bounds allow, it is taken only if damped ones, at most so
-many, do no better."""
+"""From the fourth step in a row on that is no longer than this share of what the bounds allow, it is taken only if damped ones, at
+most so many, do no better."""
 MAX_RESTORED = 5
 """Restorations before giving up."""
 STALLED = 10
@@ -218,7 +218,7 @@ class NewtonLoop:
         return None
 
     def _step(self, at: Point) -> Found | None:
-        """A step that the filter accepts; None if there is none. Where short ones follow each other, damped ones compete with them."""
+        """A step that the filter accepts; None if there is none. Where short ones follow each other, damped ones compete."""
         exact = self._exact(at)
         found = self._damped_step(at, exact, self.shares, 0.0)
         self.short = self.short + 1 if found is not None and self._is_short(at, found) else 0
