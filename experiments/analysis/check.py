@@ -60,7 +60,8 @@ TIME_STEP, WEIGHT = "step length", "weight of the term"
 class Extent(NamedTuple):
     """How much is compared. own: the problem's method. methods: by which first derivatives are found; second: by which second
     derivatives are. points: of the second order. substeps: of a time step, at most; None for all. part: whether of dynamics of
-    the same kind (they differ in their contacts) only the first are checked, and their time step by the problem's method alone.
+    the same kind (they differ in their contacts) only the first are checked, their time step by the problem's method alone, and
+    residuals by NumPy, since a kernel for each, which no solve calls, takes longer to compile than all else.
     """
 
     own: str
@@ -222,6 +223,8 @@ class _Check(NamedTuple):
     def residuals(self) -> Iterator[Line]:
         """Every residual of a cost term or a constraint, at the first phase that has it."""
         ocp, seen = self.task.ocp, set()
+        if self.extent.part and self.engine != "numpy":
+            yield Line("terms and constraints", "", LEFT_OUT, None, "their residuals in C: they are compared in NumPy")
         for i, phase in enumerate(ocp.phases):
             parts: tuple[CostTerm | Constraint, ...] = (*phase.terms, *phase.constraints)
             mine = [part for part in parts if id(part.residual) not in seen]
@@ -245,7 +248,8 @@ class _Check(NamedTuple):
         at = at._replace(x=at.x[:, : residual.manifold.nx], u=at.u[:, : residual.nu])
 
         def jacobians(method: str) -> Jacobians:
-            return self._backend(residual, method).jacobians(at.x, at.u, at.t, p)
+            engine = "numpy" if self.extent.part else self.engine
+            return make_backend(residual, method, engine=engine).jacobians(at.x, at.u, at.t, p)
 
         closed = isinstance(residual, HasPartials)
         methods = [m for m in self.extent.methods if m != REFERENCE and (closed or m != "analytic")]

@@ -9,6 +9,7 @@ import logging
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 from trajopt.problem.constraints import Constraint
@@ -89,16 +90,31 @@ def explained(ocp: OCP, phase: int, reason: Exception) -> str:
     return f"{text}; most of it is {longest.name!r}, whose residual alone takes {operations(longest)}"
 
 
+def works_on_symbols(part: CostTerm | Constraint) -> bool:
+    """Whether a residual can be traced."""
+    return _operations(part) is not None
+
+
 def operations(part: CostTerm | Constraint) -> int:
     """Operations of a residual's value, as symbols; 0 where it does not work on them."""
+    return _operations(part) or 0
+
+
+def _operations(part: CostTerm | Constraint) -> int | None:
+    residual: Any = part.residual
+    return _count(residual, tuple((name, value.shape[-1]) for name, value in part.parameters.items()))
+
+
+@lru_cache(maxsize=64)
+def _count(residual: Any, sizes: tuple[tuple[str, int], ...]) -> int | None:
+    """Operations, of a residual that phases may share; None where it cannot be traced."""
     import casadi as ca
 
     from dynamics_backends.compiled.interface.sources import Symbols, TraceError, symbolic_value
 
-    residual: Any = part.residual
-    symbols = Symbols.of(residual, {name: value.shape[-1] for name, value in part.parameters.items()})
+    symbols = Symbols.of(residual, dict(sizes))
     try:
         value = symbolic_value(residual, symbols.x, symbols.u, symbols.t, symbols.p)
     except TraceError:
-        return 0
+        return None
     return int(ca.Function("value", list(symbols), [value]).n_instructions())

@@ -30,21 +30,30 @@ def length_doubts(ocp: OCP) -> Iterator[str]:
     from dynamics_backends.compiled.interface.sources import TooLong, TraceError
     from trajopt.stage.not_compiled import explanation
 
+    refusals: dict[Any, TooLong | None] = {}  # by structure, of which a gait has few
+
+    def refusal(trace: Callable[[], Any]) -> TooLong | None:
+        try:
+            trace()
+        except TooLong as reason:
+            return reason
+        except TraceError:  # told by its function
+            pass
+        return None
+
     for i, phase in enumerate(ocp.phases):
         sampling = phase.dynamics.sampling
         if sampling is None or sampling.backend.engine != "compiled":
             continue
-        for trace in _long_sources(ocp, phase, last=i == len(ocp.phases) - 1):
-            try:
-                trace()
-            except TooLong as reason:
+        for key, trace in _long_sources(ocp, phase, last=i == len(ocp.phases) - 1):
+            if key not in refusals:
+                refusals[key] = refusal(trace)
+            if (reason := refusals[key]) is not None:
                 yield str(explanation(ocp, i, reason))
-            except TraceError:  # told by its function
-                continue
 
 
-def _long_sources(ocp: OCP, phase: Phase, last: bool) -> Iterator[Callable[[], Any]]:
-    """What traces the groups of terms and of constraints of a phase that may be too long."""
+def _long_sources(ocp: OCP, phase: Phase, last: bool) -> Iterator[tuple[Any, Callable[[], Any]]]:
+    """What traces the groups of terms and of constraints of a phase that may be too long, and what tells their structures apart."""
     from trajopt.stage.not_compiled import may_be_long
     from trajopt.stage.source.constraint_source import constraint_source
     from trajopt.stage.source.term_source import TermShape, term_source
@@ -54,12 +63,18 @@ def _long_sources(ocp: OCP, phase: Phase, last: bool) -> Iterator[Callable[[], A
     for name, costs in terms.items():
         if may_be_long(costs, manifold.ndx + nu):
             shapes, along = [TermShape.of(c) for c in costs], name == "running"
-            yield partial(term_source, name, shapes, manifold, nu, running=along, hessian="gauss_newton")
+            yield (
+                (name, *shapes),
+                partial(term_source, name, shapes, manifold, nu, running=along, hessian="gauss_newton"),
+            )
     limits = {"path": phase.constraints, **({"final": ocp.terminal_constraints} if last else {})}
     for name, constraints in limits.items():
         if may_be_long(constraints, manifold.ndx + nu):
             shapes, orders = [TermShape.of(c) for c in constraints], ("value", "first")  # type: ignore[arg-type]
-            yield partial(constraint_source, name, shapes, manifold, nu, running=name == "path", orders=orders)
+            yield (
+                (name, *shapes),
+                partial(constraint_source, name, shapes, manifold, nu, running=name == "path", orders=orders),
+            )
 
 
 def _maps(ocp: OCP) -> Iterator[tuple[str, Map, Parameters]]:

@@ -22,6 +22,7 @@ from trajopt.problem.constraints import Constraint, chosen_coordinates
 from trajopt.problem.ocp import OCP
 from trajopt.solvers.direct.program_parts import with_rows
 from trajopt.solvers.ipm.library import ABSENT, EQUALITY, INEQUALITY, LONG, Multipliers, PointData, StructureData
+from trajopt.stage.compiled.bare_stages import BareStages
 from trajopt.stage.compiled.soon_stages import SoonStages
 from trajopt.stage.compiled.standing import standing
 from trajopt.stage.engine import Wanted, stages_of
@@ -349,7 +350,7 @@ def _order(ocp: OCP, i: int, stages: Stages, hessian: str) -> str:
     """The kind of Hessian of a phase."""
     if hessian != "auto":
         return hessian
-    if isinstance(stages, NumpyStages | SoonStages):
+    if isinstance(stages, NumpyStages | SoonStages | BareStages):
         sampling = ocp.phases[i].dynamics.sampling
         pieces = sampling is not None and sampling.backend.engine == "compiled" and sampling.backend.name == "analytic"
         return MIXED if pieces else EXACT

@@ -1,4 +1,7 @@
-"""Stages whose time steps are compiled, and whose cost terms and constraints are NumPy's: for terms that are new."""
+"""Stages whose time steps are compiled, and some or all of whose cost terms and constraints are NumPy's.
+
+For terms that are new all are, until code is there; for a term that cannot be compiled that one stays so.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +18,10 @@ from trajopt.stage.stages import StageDerivatives, StageValues, Trials, room_for
 
 
 class BareStages:
-    """See :class:`~trajopt.stage.stages.Stages`. steps: without terms and constraints. plain: with them, in NumPy."""
+    """See :class:`~trajopt.stage.stages.Stages`.
+
+    steps: with the cost terms that are compiled, without constraints. plain: with the other terms and all constraints, in NumPy.
+    """
 
     compiled = True
 
@@ -32,7 +38,7 @@ class BareStages:
     def values(self, x: Array, u: Array, nodes: Array) -> StageValues:
         """See :class:`~trajopt.stage.stages.Stages`."""
         step, cost = self.steps.values(x, u, nodes), self._costs.values(x, u, nodes)
-        return StageValues(step.x_next, step.d, cost.cost, cost.g)
+        return StageValues(step.x_next, step.d, step.cost + cost.cost, cost.g)
 
     def first(
         self,
@@ -48,11 +54,24 @@ class BareStages:
         nx, n, m, ng = self._sizes
         K, out = len(x), out or room_for(len(x), (nx, n, n, m, ng), quadratic)
         none = np.empty((K, 0))
+        if self.steps.plain.terms:
+            return self._sum(x, u, nodes, out, quadratic)
         step = out._replace(values=out.values._replace(g=none), gx=none[:, :, None], gu=none[:, :, None])
         self.steps.first(x, u, nodes, quadratic=quadratic, out=step)
-        no_step = (none, none)
-        cost = out._replace(values=StageValues(*no_step, out.values.cost, out.values.g))
+        cost = out._replace(values=StageValues(none, none, out.values.cost, out.values.g))
         self._costs.first(x, u, nodes, quadratic=quadratic, out=cost)
+        return out
+
+    def _sum(self, x: Array, u: Array, nodes: Array, out: StageDerivatives, quadratic: bool) -> StageDerivatives:
+        """The step, and the costs of both added up; what the compiled stages keep for later stays theirs."""
+        step = self.steps.first(x, u, nodes, quadratic=quadratic)
+        own = self._costs.first(x, u, nodes, quadratic=quadratic)
+        out.values.x_next[:], out.values.d[:], out.A[:], out.B[:] = step.values.x_next, step.values.d, step.A, step.B
+        if self.plain.constraints:
+            out.values.g[:], out.gx[:], out.gu[:] = own.values.g, own.gx, own.gu
+        out.values.cost[:] = step.values.cost + own.values.cost
+        for key in ("lx", "lu", *(("Q", "S", "R") if quadratic else ())):
+            getattr(out, key)[:] = getattr(step, key) + getattr(own, key)
         return out
 
     def second(
@@ -73,6 +92,9 @@ class BareStages:
         if lam is not None:
             for block, part in zip(found, self.steps.second(x, u, nodes, 0.0, lam), strict=True):
                 block += part
+        if sigma and self.steps.plain.terms:
+            for block, part in zip(found, self.steps.second(x, u, nodes, sigma, None, None, first), strict=True):
+                block += part
         return found
 
     def sweep_part(self, x: Array, u: Array, nodes: Array) -> tuple[Any, Any] | None:
@@ -81,8 +103,7 @@ class BareStages:
 
     def rollout(self, trials: Trials) -> Array:
         """See :class:`~trajopt.stage.stages.Stages`."""
-        self.steps.rollout(trials)
-        p = self.plain
+        compiled, p = self.steps.rollout(trials), self.plain
         knots = slice(p.start, p.start + len(p.t))
         scale = p.dt if p.scale is None else p.scale
-        return np.asarray(phase_cost(p.terms, trials.X[:, knots], trials.U[:, knots], p.t, scale).sum(axis=1))
+        return compiled + phase_cost(p.terms, trials.X[:, knots], trials.U[:, knots], p.t, scale).sum(axis=1)

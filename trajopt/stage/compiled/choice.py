@@ -9,14 +9,16 @@ from typing import Any, cast
 
 from dynamics_backends.compiled.interface.sources import TooLong, TraceError, has_contraction
 from dynamics_backends.registry import at_once
+from trajopt.problem.constraints import Constraint
 from trajopt.problem.impact_stage import ImpactStage
 from trajopt.problem.ocp import OCP, DiscreteMap
+from trajopt.problem.terms import CostTerm
 from trajopt.stage.compiled.bare_stages import BareStages
 from trajopt.stage.compiled.builds import Search, library_at, search
 from trajopt.stage.compiled.compiled_stages import CompiledEnd, CompiledStages
 from trajopt.stage.compiled.library import ALONE, Library
 from trajopt.stage.compiled.soon_stages import COMPILED, SoonStages
-from trajopt.stage.not_compiled import tell
+from trajopt.stage.not_compiled import tell, works_on_symbols
 from trajopt.stage.numpy_stages import NumpyStages
 from trajopt.stage.source.stage_source import StageShape
 from trajopt.stage.source.term_source import TermShape
@@ -58,18 +60,38 @@ class CompiledChoice:
 
     # -- waited for -----------------------------------------------------------------------------------------------------
     def waited_for(self) -> tuple[Stages, Stages] | None:
-        """The stages of the phase, and the final knot; None where code would take too long to compile, or cannot be traced."""
+        """The stages of the phase, and the final knot; None where the time steps take too long to compile, or cannot be traced."""
+        reason: Exception
         for shape in self.shapes:
             try:
                 library = search(self.backend, shape).wait()
             except (TooLong, TraceError) as reason:
                 if self._required:
                     raise
-                several = len(shape.parts) > 1 and shape is not self.shapes[-1]
-                tell(self._ocp, self._i, reason, "the second derivatives" if several else "")
+                if shape is self.shapes[-1]:
+                    return self._in_part(shape, reason)
+                tell(self._ocp, self._i, reason, "the second derivatives" if len(shape.parts) > 1 else "")
             else:
                 return self._stages(library, self._plain), CompiledEnd(library, self._end)
         return None
+
+    def _in_part(self, shape: StageShape, reason: Exception) -> tuple[Stages, Stages] | None:
+        """The time steps by a library with the cost terms that work on symbols, or without any where these are too long; the other
+        terms, the constraints and the final knot in NumPy."""
+        long = isinstance(reason, TooLong)
+        terms = [] if long else [term for term in self._plain.terms if works_on_symbols(term)]
+        others = [term for term in self._plain.terms if not any(term is known for known in terms)]
+        part = shape._replace(running=tuple(map(TermShape.of, terms)), terminal=(), path=(), final=())
+        try:
+            library = search(self.backend, part).wait()
+        except (TooLong, TraceError):
+            tell(self._ocp, self._i, reason)
+            return None
+        ends: tuple[CostTerm | Constraint, ...] = (*self._plain.constraints, *self._end.terms, *self._end.constraints)
+        names = [repr(part.name) for part in (*others, *ends) if not works_on_symbols(part)]
+        tell(self._ocp, self._i, reason, "the cost" if long else ", ".join(names))
+        plain = replace(self._plain, terms=terms, constraints=())
+        return BareStages(self._stages(library, plain), replace(self._plain, terms=others)), self._end
 
     def _stages(self, library: Library, plain: NumpyStages) -> CompiledStages:
         return CompiledStages(library, self._ocp, self._i, plain, self._curved)

@@ -1,5 +1,7 @@
 """Newton's method on all states: barrier, filter, the measure of optimality, and arms nobody tuned it on."""
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 from shooting_cases import check_optimum, pendulum_swing_up
@@ -12,6 +14,8 @@ from trajopt import OCP, Guess, SampledSystem, StatusCode, control_cost, solve, 
 from trajopt.lq.lq import LQProblem, stationarity
 from trajopt.results.status import Status
 from trajopt.solvers.shooting.newton.barrier import Barrier, interior
+from trajopt.solvers.shooting.newton.newton_loop import NewtonLoop
+from trajopt.solvers.shooting.newton.newton_point import Found
 from trajopt.solvers.shooting.optimality import scaled
 from trajopt.solvers.shooting.search.filter import Filter
 
@@ -123,6 +127,29 @@ def test_the_double_pendulum_leaves_a_guess_of_zeros():
     solution = solve(double_pendulum(), None, {"max_iterations": 300}, solver="ddp")
     assert solution.status.success
     assert solution.xs[-1] == pytest.approx([np.pi, 0.0, 0.0, 0.0], abs=0.05)
+
+
+class OnlyShortSteps(NewtonLoop):
+    """A loop whose steps without damping are short, and whose damped ones end at a merit that is given."""
+
+    def __init__(self, damped_merit):
+        self.short, self.last_delta, self.barrier, self.shares, self.exact = 0, 0.0, None, (1.0,), None
+        self.damped_merit = damped_merit
+
+    def _exact(self, at):
+        return None
+
+    def _damped_step(self, at, exact, shares, delta):
+        merit, alpha = (self.damped_merit, 1.0) if delta else (1.0, 0.125)
+        nothing = dict.fromkeys(Found._fields)
+        return Found(**{**nothing, "delta": delta, "alpha": alpha, "theta": 0.0, "phi": merit})
+
+
+@pytest.mark.parametrize(("damped_merit", "taken"), [(0.5, 1.0), (2.0, 0.125)])
+def test_the_fourth_short_step_in_a_row_competes_with_damped_ones(damped_merit, taken):
+    loop, at = OnlyShortSteps(damped_merit), SimpleNamespace(optimality=SimpleNamespace(costates=np.ones((3, 2))))
+    assert [loop._step(at).alpha for _ in range(4)] == [0.125, 0.125, 0.125, taken]
+    assert bool(loop.last_delta) == (taken == 1.0)
 
 
 def test_an_end_at_once_keeps_a_record():

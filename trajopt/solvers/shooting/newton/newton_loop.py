@@ -9,8 +9,8 @@ convex on the linearized motion, which a Riccati sweep tells; else as large a sh
 the search refuses, in the states as well as in the controls, so that the gaps, which grow with the square of the step in the
 states, stay small.  Multipliers of the dynamics are costates under feedback (:mod:`trajopt.solvers.shooting.optimality`).
 Bounds on the controls are a barrier (:mod:`trajopt.solvers.shooting.newton.barrier`), a step is judged by a filter
-(:mod:`trajopt.solvers.shooting.search.filter`), and where it finds none, the motion is restored: rolled out from x0 under the last
-policy, without gaps.
+(:mod:`trajopt.solvers.shooting.search.filter`); where short steps follow each other, damped ones compete with them; and where the
+filter accepts none, the motion is restored: rolled out from x0 under the last policy, without gaps.
 """
 
 from __future__ import annotations
@@ -41,6 +41,9 @@ SHARES = (1.0, 0.5, 0.25, 0.125, 0.0)
 FIRST, LEAP, GROWTH, DECAY = 1e-4, 100.0, 8.0, 1.0 / 3.0
 """The first delta, its factors until one has served and after, and what a later one starts from (Waechter & Biegler 2006, IC)."""
 LARGEST = 1e20
+SHORT, PATIENCE, RIVALS = 0.25, 4, 3
+"""From the fourth step in a row on that is no longer than this share of what the bounds allow, it is taken only if damped ones, at
+most so many, do no better."""
 MAX_RESTORED = 5
 """Restorations before giving up."""
 STALLED = 10
@@ -73,7 +76,7 @@ class NewtonLoop:
         self.policy: Policy | None = None
         self.point: Point | None = None
         self.last_delta = 0.0
-        self.iteration = self.restored = self.idle = 0
+        self.iteration = self.restored = self.idle = self.short = 0
         self.least = np.inf
 
     def run(self, guess: Guess) -> Solution:
@@ -185,6 +188,9 @@ class NewtonLoop:
         found = self._step(at)
         if found is None:
             return self._restore(at)
+        start = (at.theta, self._phi(at.cost, at.us))
+        if not self.filter.decides_by_cost(start, found.slope * found.alpha):
+            self.filter.add(start)
         new = self._next(at, found)
         self._record(at, found)
         self.iteration += 1
@@ -212,9 +218,25 @@ class NewtonLoop:
         return None
 
     def _step(self, at: Point) -> Found | None:
-        """A step that the filter accepts, with more damping until there is one; None if there is none."""
-        delta, shares = 0.0, self.shares
+        """A step that the filter accepts; None if there is none. Where short ones follow each other, damped ones compete."""
         exact = self._exact(at)
+        found = self._damped_step(at, exact, self.shares, 0.0)
+        self.short = self.short + 1 if found is not None and self._is_short(at, found) else 0
+        if found is None or self.short < PATIENCE:
+            return found
+        best, delta, before = found, found.delta, self.last_delta
+        for _ in range(RIVALS):
+            rival = self._damped_step(at, exact, self.shares[:1], self._raised(delta))
+            if rival is None:
+                break
+            best, delta = min(best, rival, key=lambda step: self._merit(at, step)), rival.delta
+            if not self._is_short(at, rival):
+                break
+        self.last_delta = best.delta or before
+        return best
+
+    def _damped_step(self, at: Point, exact: LQProblem, shares: tuple[float, ...], delta: float) -> Found | None:
+        """A step that the filter accepts, with more damping than delta until there is one."""
         while delta < LARGEST:
             share, policy, lq = self._convex(at, exact, shares, delta)
             if policy is not None:
@@ -227,6 +249,14 @@ class NewtonLoop:
                 shares = (share,)
             delta = self._raised(delta)
         return None
+
+    def _is_short(self, at: Point, found: Found) -> bool:
+        longest = 1.0 if self.barrier is None else self.barrier.longest(at.us, found.linear.du)
+        return found.alpha <= SHORT * longest
+
+    def _merit(self, at: Point, found: Found) -> float:
+        """phi + |lambda| theta, by which steps are compared: exact where no multiplier is larger."""
+        return found.phi + float(np.abs(at.optimality.costates).max()) * found.theta
 
     def _raised(self, delta: float) -> float:
         if delta == 0.0:
@@ -280,10 +310,8 @@ class NewtonLoop:
             for i, alpha in enumerate(chosen):
                 new = self._pair(tried, i)
                 if np.isfinite(new).all() and self.filter.accepts(start, new, slope * alpha):
-                    if not self.filter.decides_by_cost(start, slope * alpha):
-                        self.filter.add(start)
                     numbers = float(alpha), -slope * float(alpha), start[1] - new[1]
-                    return Found(policy, linear, slope, delta, share, tried.xs[i], tried.us[i], *numbers)
+                    return Found(policy, linear, slope, delta, share, tried.xs[i], tried.us[i], *numbers, *new)
         return None
 
     def _pair(self, tried: Candidates, i: int) -> tuple[float, float]:

@@ -41,7 +41,7 @@ class Point(NamedTuple):
 
 
 class Found(NamedTuple):
-    """A step with its policy and slope D1, delta and share of its Hessian; the candidate accepted, and alpha."""
+    """A step with its policy and slope D1, delta and share of its Hessian; the candidate accepted, alpha, and its theta and phi."""
 
     policy: Policy
     linear: LQStep
@@ -53,6 +53,8 @@ class Found(NamedTuple):
     alpha: float
     expected: float
     actual: float
+    theta: float
+    phi: float
 
 
 def name(found: Found | None) -> str:
