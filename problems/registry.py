@@ -17,12 +17,12 @@ PROBLEMS = {
     "contour_following": "problems.arms.contour_following",
     "double_pendulum": "problems.textbook.double_pendulum",
     "four_bar": "problems.textbook.four_bar",
-    "free_gait": "problems.legged.free_gait",
+    "free_gait": "problems.legged.gaits.free_gait",
     "lifting": "problems.arms.lifting",
     "multi_pendulum": "problems.textbook.multi_pendulum",
-    "quadruped_gait": "problems.legged.quadruped_gait",
-    "receding_gait": "problems.legged.receding_gait",
-    "scheduled_gait": "problems.legged.scheduled_gait",
+    "quadruped_gait": "problems.legged.gaits.quadruped_gait",
+    "receding_gait": "problems.legged.gaits.receding_gait",
+    "scheduled_gait": "problems.legged.gaits.scheduled_gait",
 }
 """name -> module with ``Settings`` and ``build``."""
 

@@ -17,7 +17,7 @@ from dynamics_backends.systems.constraints.constraint_kinds import PointContact
 from dynamics_backends.systems.constraints.holonomic import Holonomic
 from dynamics_backends.systems.contact.impact import Impact
 from dynamics_backends.systems.contact.soft_contact import SoftContact
-from problems.legged.contact_terms import friction_cost
+from problems.legged.contact.contact_terms import friction_cost
 from problems.robots import load_robot
 from trajopt import OCP, ImpactStage, Phase, SampledSystem, control_cost, state_cost
 

@@ -20,7 +20,7 @@ from dynamics_backends.rigid_body.algorithms.kinematics import point_positions
 from dynamics_backends.rigid_body.model.model import Model
 from experiments.plots.animation_page import PAGE
 from experiments.view.shown import on_the_clock
-from problems.legged.gait_analysis import contact_forces, contacts
+from problems.legged.gaits.gait_analysis import contact_forces, contacts
 from problems.task import Task
 from trajopt import Solution
 

@@ -12,7 +12,7 @@ from dynamics_backends.protocol import Array
 from experiments.plots.canvas import COLORS, GRAY, PANEL_HEIGHT, PANEL_WIDTH, figure, legend
 from experiments.plots.sheet import Curve, Graph, draw_sheet
 from experiments.plots.side_by_side import draw
-from problems.legged.gait_analysis import GaitReport, analyze, contact_forces, contacts, foot_positions
+from problems.legged.gaits.gait_analysis import GaitReport, analyze, contact_forces, contacts, foot_positions
 from problems.task import Task
 from trajopt import Solution
 

@@ -13,7 +13,7 @@ from dynamics_backends.rigid_body.mjcf.source import is_mjcf
 from dynamics_backends.rigid_body.model.model import Model
 from dynamics_backends.rigid_body.urdf.xml_source import Element, read_xml
 from experiments.config.build import task_of_solution
-from problems.legged.gait_analysis import contact_forces
+from problems.legged.gaits.gait_analysis import contact_forces
 from problems.task import Task
 from trajopt import Guess, Solution
 from trajopt.view.motion import Marks, Motion

@@ -20,7 +20,7 @@ from dynamics_backends.systems.bodies.free_body import FreeBody
 from dynamics_backends.systems.contact.soft_contact import SoftContact
 from experiments.plots.animation import positions, skeleton, write_animation
 from experiments.plots.legged_plots import plot_legs
-from problems.legged.gait_analysis import contact_forces, contacts
+from problems.legged.gaits.gait_analysis import contact_forces, contacts
 from problems.robots import load_robot
 from problems.task import Task, position_of
 

@@ -124,7 +124,7 @@ def test_a_goal_out_of_reach_is_solved_as_well_as_possible(config, out):
 
 
 def test_interruption_before_the_first_step_saves_the_guess(config, out, monkeypatch):
-    from trajopt.solvers.shooting.shooting import ShootingLoop
+    from trajopt.solvers.shooting.shooting_loop import ShootingLoop
 
     def interrupt(self, guess):
         raise KeyboardInterrupt

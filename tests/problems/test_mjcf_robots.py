@@ -13,8 +13,8 @@ from dynamics_backends.rigid_body.mjcf.postures import mjcf_postures
 from experiments.cli.main import main
 from problems.arms.arm import Arm
 from problems.arms.scene_settings import load_scene
-from problems.legged.stance import CROUCH, Stance
-from problems.legged.walker import LeggedRobot
+from problems.legged.robot.stance import CROUCH, Stance
+from problems.legged.robot.walker import LeggedRobot
 from problems.task import load_fixed_base, load_floating_base
 from trajopt.view.surfaces import appearance
 

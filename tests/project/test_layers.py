@@ -55,9 +55,8 @@ MAY_LOAD_CASADI = (
         for name in ("free_body", "constrained", "forces", "traced", "manifold")
     ),
     *(f"dynamics_backends/compiled/sources/{name}.py" for name in ("traced_analytic", "regressors", "casadi_kernel")),
-    "trajopt/stage/term_source.py",
+    "trajopt/stage/source/term_source.py",
 )
-BENCHMARKS = "experiments.benchmarks"  # modules of the package experiments, see its docstring
 FILES = sorted(path.relative_to(ROOT).as_posix() for layer in LAYERS for path in (ROOT / layer).rglob("*.py"))
 
 
@@ -144,9 +143,7 @@ def arrows(sources: Mapping[str, str]) -> set[tuple[str, str]]:
     modules = {module_of(file): file for file in sources}
 
     def target(name: str) -> str | None:
-        _, _, rest = name.partition(".")
-        places = (name, name.rpartition(".")[0], f"{BENCHMARKS}.{rest}", f"{BENCHMARKS}.{rest}".rpartition(".")[0])
-        return next((place for place in places if place in modules and place != BENCHMARKS), None)
+        return next((place for place in (name, name.rpartition(".")[0]) if place in modules), None)
 
     found = set()
     for module, file in modules.items():

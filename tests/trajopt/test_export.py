@@ -25,7 +25,7 @@ from trajopt.export.controller import controller_files
 from trajopt.lq.lq import solve_riccati
 from trajopt.lq.lq_solver import NumpyLQ
 from trajopt.stage.evaluation import Direction, Shooting, StageEvaluator
-from trajopt.stage.term_source import theta_of
+from trajopt.stage.source.term_source import theta_of
 
 CONFIGS = str(Path(__file__).resolve().parents[2] / "problems" / "configs" / "{}.toml")
 CASES = {  # settings that make them short

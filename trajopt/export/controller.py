@@ -20,8 +20,8 @@ from trajopt.lq.compiled_lq import lq_source
 from trajopt.problem.impact_stage import JUMP
 from trajopt.problem.ocp import OCP, Sampling
 from trajopt.problem.terms import CostTerm
-from trajopt.stage.stage_source import StageShape, StageSource, stage_source
-from trajopt.stage.term_source import TermShape, theta_of
+from trajopt.stage.source.stage_source import StageShape, StageSource, stage_source
+from trajopt.stage.source.term_source import TermShape, theta_of
 from trajopt.validation.validation import refuse_constraints
 
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]*")
@@ -119,7 +119,7 @@ def _components(terms: Sequence[CostTerm]) -> str:
 
 
 def _source(ocp: OCP, sampled: Sampling, stage: StageSource) -> str:
-    prelude = (files("dynamics_backends.compiled") / "templates" / "scalar.h").read_text()
+    prelude = (files("dynamics_backends.compiled") / "templates" / "lanes" / "scalar.h").read_text()
     sizes = f"#define NDX {ocp.manifold.ndx}\n#define SUBSTEPS {sampled.substeps}"
     parts = [
         '#include "prefix.h"',

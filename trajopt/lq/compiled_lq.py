@@ -62,7 +62,11 @@ def source(ndx: int, nu: int) -> str:
 @lru_cache(maxsize=16)
 def abreast(ndx: int, nu: int) -> ctypes.CDLL:
     """The backward sweep with one problem in each lane: lq_riccati_abreast and lq_abreast_room of kernels/riccati.h."""
-    head = [template("prelude.h"), template("rows.h"), f"#define ABREAST\n#define NDX {ndx}\n#define NU {nu}"]
+    head = [
+        template("lanes/prelude.h"),
+        template("lanes/rows.h"),
+        f"#define ABREAST\n#define NDX {ndx}\n#define NU {nu}",
+    ]
     with _loading:
         return load("\n".join([*head, lq_source(left_out=("definite_shift.h",))]))
 

@@ -28,7 +28,7 @@ from trajopt.results.records import IterationRecord
 from trajopt.results.solution import Solution
 from trajopt.results.status import Status, StatusCode
 from trajopt.solvers.options import SLQOptions
-from trajopt.solvers.shooting.globalization import Regularization
+from trajopt.solvers.shooting.search.globalization import Regularization
 from trajopt.stage.evaluation import Direction, Shooting
 from trajopt.stage.numerics import numerics_for
 from trajopt.validation.validation import refuse_constraints

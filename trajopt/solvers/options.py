@@ -42,10 +42,10 @@ class SLQOptions:
     "exact".
 
     max_iterations: of the solve. time_limit: [s] or None.
-    globalization: "merit", a line search on the l1 merit (:mod:`trajopt.solvers.shooting.shooting`), or, with shooting = "all" and
-    linear gaps, "filter": a filter, a barrier for the bounds on the controls, and damping of states and controls
-    (:mod:`trajopt.solvers.shooting.newton_loop`). The latter goes where the former gives up; regularization, accept_ratio and
-    penalty are those of the former.
+    globalization: "merit", a line search on the l1 merit (:mod:`trajopt.solvers.shooting.shooting_loop`), or, with shooting = "all"
+    and linear gaps, "filter": a filter, a barrier for the bounds on the controls, and damping of states and controls
+    (:mod:`trajopt.solvers.shooting.newton.newton_loop`). The latter goes where the former gives up; regularization, accept_ratio
+    and penalty are those of the former.
     gradient_tolerance: on the largest entry of the projected reduced gradient. defect_tolerance: on the largest gap.
     kkt_tolerance: on the scaled measure of :mod:`trajopt.solvers.shooting.optimality`, which ends a solve as well as those two do.
     cost_tolerance: on the relative improvement of the cost in an accepted step; 0 switches the test off. accept_cost_tolerance:

@@ -8,7 +8,7 @@ from functools import partial
 from dynamics_backends.compiled.interface.libraries import build_loops, load
 from trajopt.lq import compiled_lq, equality_lq
 from trajopt.solvers.ipm import library as ipm
-from trajopt.solvers.shooting import compiled_iteration
+from trajopt.solvers.shooting.compiled import compiled_iteration
 
 ARMS = range(2, 8)
 """Joints of arms, each driven."""

@@ -33,7 +33,7 @@ def _shooting(ocp: OCP, guess: Guess, options: SLQOptions) -> None:
         ocp = augmented(ocp, imposed(ocp, options.constraint_penalty, {}))
     numerics_for(ocp, options.hessian)
     if is_compiled(ocp) and not isinstance(options, DDPOptions):
-        from trajopt.solvers.shooting.compiled_iteration import library
+        from trajopt.solvers.shooting.compiled.compiled_iteration import library
 
         library()
     if isinstance(options, DDPOptions):

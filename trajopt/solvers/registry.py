@@ -140,8 +140,8 @@ def solve(
     warm_start: what an earlier solution tells. check: look for mistakes in the problem first; a loop that has solved this problem
     before, with other values, may spare the time.
     start: "compiled" waits for compiled code that is not in the cache; "at once" begins with NumPy while another process compiles,
-    which goes on when this one has ended, and takes code up when it is there (:mod:`trajopt.stage.builds`); meta["engines"] tells
-    what served. Default: as the environment's TRAJOPT_START says, else "compiled".
+    which goes on when this one has ended, and takes code up when it is there (:mod:`trajopt.stage.compiled.builds`);
+    meta["engines"] tells what served. Default: as the environment's TRAJOPT_START says, else "compiled".
 
     Raises UnknownName for a solver or option, :class:`~trajopt.validation.validation.InvalidProblem` with all errors found,
     ValueError for bad options. Non-convergence is no exception: see ``Solution.status``.

@@ -15,7 +15,7 @@ from trajopt.stage.stages import Stages
 from trajopt.stage.start import starts_at_once
 
 if TYPE_CHECKING:
-    from trajopt.stage.choice import CompiledChoice
+    from trajopt.stage.compiled.choice import CompiledChoice
 
 Engine = Literal["auto", "numpy", "compiled"]
 """auto: by the backend of each phase. compiled: whatever the backends say; what cannot be compiled is an error."""
@@ -49,7 +49,7 @@ def stages_of(ocp: OCP, wanted: Wanted, engine: Engine = "auto") -> list[Stages]
     compiled = [_compiled(ocp, i, wanted._replace(path=path), plain[i], end, engine) for i in range(len(ocp.phases))]
     if not any(compiled):
         return found
-    from trajopt.stage import builds
+    from trajopt.stage.compiled import builds
 
     asked = [choice for choice in compiled if choice is not None]
     at_once = starts_at_once() and engine == "auto"
@@ -78,8 +78,8 @@ def _compiled(
     if sampling is None or (engine == "auto" and sampling.backend.engine != "compiled"):
         return None
     from dynamics_backends.compiled.interface.sources import has_contraction, has_source
-    from trajopt.stage.choice import CompiledChoice
-    from trajopt.stage.library import ALONE, CURVED, ROLLED
+    from trajopt.stage.compiled.choice import CompiledChoice
+    from trajopt.stage.compiled.library import ALONE, CURVED, ROLLED
 
     if not has_source(sampling.backend):
         if engine == "compiled":

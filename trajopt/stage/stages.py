@@ -6,9 +6,9 @@
     rollout   trajectories of a policy, for several step lengths at once
 
 Every solver sees a problem through these four, and two engines offer them: :mod:`trajopt.stage.numpy_stages` and
-:mod:`trajopt.stage.compiled_stages`. Derivatives are those in (dx, du) of x (+) dx, u + du, in the tangent space at x; the step is
-seen from that at a node: the next state of a trajectory with gaps, or the origin of a chart. The final knot has no time step and no
-controls; there n is 0 for d and m is 0 for u, and roll-outs end.
+:mod:`trajopt.stage.compiled.compiled_stages`. Derivatives are those in (dx, du) of x (+) dx, u + du, in the tangent space at x; the
+step is seen from that at a node: the next state of a trajectory with gaps, or the origin of a chart. The final knot has no time
+step and no controls; there n is 0 for d and m is 0 for u, and roll-outs end.
 """
 
 from __future__ import annotations

@@ -45,9 +45,9 @@ def length_doubts(ocp: OCP) -> Iterator[str]:
 
 def _long_sources(ocp: OCP, phase: Phase, last: bool) -> Iterator[Callable[[], Any]]:
     """What traces the groups of terms and of constraints of a phase that may be too long."""
-    from trajopt.stage.constraint_source import constraint_source
     from trajopt.stage.not_compiled import may_be_long
-    from trajopt.stage.term_source import TermShape, term_source
+    from trajopt.stage.source.constraint_source import constraint_source
+    from trajopt.stage.source.term_source import TermShape, term_source
 
     manifold, nu = ocp.manifold, ocp.nu
     terms: dict[str, tuple[CostTerm, ...]] = {"running": phase.terms, **({"terminal": ocp.terminal} if last else {})}

@@ -26,11 +26,11 @@ from dynamics_backends.rigid_body.model.model import Model
 @lru_cache(maxsize=1)
 def templates() -> str:
     """The C text in front of every kernel."""
-    return "\n".join(template(name) for name in ("prelude.h", "ltl.h", "tensors.h"))
+    return "\n".join(template(name) for name in ("lanes/prelude.h", "linear_algebra/ltl.h", "linear_algebra/tensors.h"))
 
 
 def template(name: str) -> str:
-    """A C text of the folder templates."""
+    """A C text of the folder templates, by its path there."""
     return (files("dynamics_backends.compiled") / "templates" / name).read_text()
 
 

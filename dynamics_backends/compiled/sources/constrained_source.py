@@ -3,7 +3,8 @@ directions is loops.
 
 Traced as a whole, four contacts of a quadruped take 100,000 operations, two thirds of which multiply sparse matrices with
 the columns of dense ones (:mod:`~dynamics_backends.systems.constraints.constrained_derivatives`).  Here the traced part ends
-with the right-hand sides and the entries of those matrices; templates/constrained.h does the rest, by tables of where entries are.
+with the right-hand sides and the entries of those matrices; templates/constrained/constrained.h does the rest, by tables of where
+entries are.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ def analytic_source(traced: TracedDynamics) -> tuple[str, str]:
     outputs = {**_first(traced, parts), "entries": factor_entries(parts)}
     code, room = traced.function("first_unsolved", outputs, {})
     numbers = sum(outputs[name].numel() for name in ("entries", "top", "bottom"))
-    text = [_solution(traced, parts), code, template("constrained_partials.h")]
+    text = [_solution(traced, parts), code, template("constrained/constrained_partials.h")]
     return "\n".join(text), f"{room} + {numbers}"
 
 
@@ -59,7 +60,7 @@ def contracted_source(traced: TracedDynamics) -> tuple[str, str]:
     outputs |= {"entries": factor_entries(parts), "slopes": entries(slopes)}
     code, room = traced.function("second_unsolved", outputs, {"lam": lam})
     numbers = sum(outputs[name].numel() for name in ("entries", "slopes", "top", "bottom"))
-    texts = [template("constrained_second.h"), code, template("constrained_contracted.h")]
+    texts = [template("constrained/constrained_second.h"), code, template("constrained/constrained_contracted.h")]
     text = [_solution(traced, parts), *tables(slopes), *texts]
     return "\n".join(text), f"{room} + {numbers + n * still[0].numel()}"
 
@@ -89,21 +90,21 @@ def derivatives_kernel(traced: TracedDynamics, *, second: bool, source: tuple[st
         at_v=map.manifold.nx - n // 2,
     )
     numbers = [str(size) for size in outputs.values()]
-    code = "\n".join([template("constrained_kernel.h"), text, body])
+    code = "\n".join([template("constrained/constrained_kernel.h"), text, body])
     return LoopKernel("map_derivatives", code, names, list(outputs), [str(size) for size in sizes], numbers, room)
 
 
 def _solution(traced: TracedDynamics, parts: Unsolved) -> str:
-    """The text of templates/constrained.h with all that it asks for; a second time it says nothing."""
+    """The text of templates/constrained/constrained.h with all that it asks for; a second time it says nothing."""
     above = f"#define CABOVE {traced.rows - len(parts.top)}"
     return "\n".join(["#ifndef CD", above, *solution_text(parts), "#endif"])
 
 
 def solution_text(parts: Unsolved) -> list[str]:
-    """templates/constrained.h with the sizes and tables that it asks for."""
+    """templates/constrained/constrained.h with the sizes and tables that it asks for."""
     sizes = {"CD": len(parts.top), "CR": len(parts.bottom), "CC": parts.top[0].shape[0]}
     defines = [f"#define {name} {size}" for name, size in sizes.items()]
-    return [*defines, *tables(_factor(parts)), template("constrained.h")]
+    return [*defines, *tables(_factor(parts)), template("constrained/constrained.h")]
 
 
 # -- traced ---------------------------------------------------------------------------------------------------------------

@@ -32,13 +32,13 @@ def value_loops(system: FreeBody, parameters: int = 0) -> tuple[str, str]:
     kernel = _kernel(ABA, system)
     forces, slopes, _ = _joint_forces(system)
     own = [_sizes(system), _rotors(system, parameters), forces, slopes, _at_base(system.model)]
-    return "\n".join([kernel.source, _called(ABA, system), *own, template("free_body.h")]), kernel.workspace
+    return "\n".join([kernel.source, _called(ABA, system), *own, template("free_body/free_body.h")]), kernel.workspace
 
 
 def partials_loops(system: FreeBody) -> tuple[str, str]:
     """C source of dynamics_partials, to stand behind dynamics_value, and its workspace as in :func:`value_loops`."""
     kernel = _kernel(FDSVA, system)
-    texts = [kernel.source, _called(FDSVA, system), template("free_body_partials.h")]
+    texts = [kernel.source, _called(FDSVA, system), template("free_body/free_body_partials.h")]
     return "\n".join(texts), f"3 * nv * nv + {kernel.workspace}"
 
 
@@ -46,7 +46,7 @@ def contracted_loops(system: FreeBody) -> tuple[str, str]:
     """C source of dynamics_contracted, to stand behind dynamics_partials, and its workspace as in :func:`value_loops`."""
     kernel = _kernel(FD_SECOND_ORDER, system)
     *_, bends = _joint_forces(system)
-    texts = [kernel.source, _called(FD_SECOND_ORDER, system), bends, template("free_body_contracted.h")]
+    texts = [kernel.source, _called(FD_SECOND_ORDER, system), bends, template("free_body/free_body_contracted.h")]
     return "\n".join(texts), f"7 * nv * nv + {kernel.workspace}"
 
 

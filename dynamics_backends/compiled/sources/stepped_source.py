@@ -1,5 +1,6 @@
-"""Robots that meet the ground in long time steps as C: Newton's method is a loop (templates/stepped.h) around straight-line code
-traced from :mod:`~dynamics_backends.systems.contact.stepped_contact` and :mod:`~dynamics_backends.systems.contact.implicit_step`.
+"""Robots that meet the ground in long time steps as C: Newton's method is a loop (templates/contact/stepped.h) around straight-line
+code traced from :mod:`~dynamics_backends.systems.contact.stepped_contact` and
+:mod:`~dynamics_backends.systems.contact.implicit_step`.
 
 See :mod:`~dynamics_backends.compiled.sources.dynamics_source` for what the functions are.
 """
@@ -34,7 +35,7 @@ def stepped_source(traced: TracedDynamics) -> tuple[str, str]:
     assert isinstance(map, SteppedContact)
     parts, rooms = zip(*(part(traced, map) for part in (_parts, _direction, _linear)), strict=True)
     room = f"{_NUMBERS} + {' + '.join(rooms)}"
-    return "\n".join([*_sizes(traced, map), _law(traced, map), *parts, template("stepped.h")]), room
+    return "\n".join([*_sizes(traced, map), _law(traced, map), *parts, template("contact/stepped.h")]), room
 
 
 def _sizes(traced: TracedDynamics, map: SteppedContact) -> list[str]:

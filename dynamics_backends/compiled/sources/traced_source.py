@@ -117,7 +117,7 @@ class TracedDynamics:
         both = [ca.vertcat(*parts[::2]), ca.vertcat(*parts[1::2])]
         code, room = self.function("dynamics_along", {"f": both[0], "slope": both[1]}, {"e": e})
         step = STEP if algebra == "complex" else 1.0
-        return "\n".join([code, _sizes(self.map, self.rows, step), template("partials_along.h")]), room
+        return "\n".join([code, _sizes(self.map, self.rows, step), template("differences/partials_along.h")]), room
 
     # -- parts ----------------------------------------------------------------------------------------------------------
     def _below(self, M: Any) -> Any:
@@ -163,7 +163,7 @@ def differences(map: Map, rows: int, scheme: str, step: float) -> str:
         f"#define DYN_CENTRAL {int(scheme == 'central')}",
         f"static const int dyn_component[] = {{ {', '.join(str(i) for i in own) or '0'} }};",
     ]
-    return "\n".join([*tables, template("partials_by_differences.h")])
+    return "\n".join([*tables, template("differences/partials_by_differences.h")])
 
 
 def _sizes(map: Map, rows: int, step: float) -> str:

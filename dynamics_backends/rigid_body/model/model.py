@@ -19,13 +19,14 @@ A helical joint moves by pitch * q along its axis.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 
 import numpy as np
 
 from dynamics_backends.names import UnknownName, unknown_name
+from dynamics_backends.rigid_body.model.arrays import check_rotations, checked_array, frozen, starts
 from dynamics_backends.rigid_body.model.coupling import Coupling
 from dynamics_backends.rigid_body.model.fingerprint import fingerprint
 from dynamics_backends.rigid_body.spatial.joints import JOINTS
@@ -35,7 +36,6 @@ __all__ = ["JOINT_TYPES", "STANDARD_GRAVITY", "Coupling", "Frame", "Model", "Unk
 JOINT_TYPES = {name: (joint.nq, joint.nv) for name, joint in JOINTS.items()}
 STANDARD_GRAVITY = (0.0, 0.0, -9.81)  # [m/s^2], Pinocchio's value too
 FRAME_KINDS = ("link", "joint", "contact", "user")
-ROTATION_TOLERANCE = 1e-6  # largest accepted entry of R R' - 1
 _NEUTRAL = {"spherical": (0, 0, 0, 1), "planar": (0, 0, 0), "floating": (0, 0, 0, 0, 0, 0, 1)}
 _LINEAR, _ANGULAR, _QUATERNION = ("x", "y", "z"), ("rx", "ry", "rz"), ("qx", "qy", "qz", "qw")
 _V_SUFFIX = {"spherical": _ANGULAR, "planar": ("x", "y", "rz"), "floating": _LINEAR + _ANGULAR}
@@ -59,9 +59,9 @@ class Frame:
 
     def __post_init__(self):
         object.__setattr__(self, "body", int(self.body))
-        object.__setattr__(self, "R", _checked_array(f"R of frame {self.name!r}", self.R, (3, 3)))
-        object.__setattr__(self, "p", _checked_array(f"p of frame {self.name!r}", self.p, (3,)))
-        _check_rotations(f"frame {self.name!r}", self.R)
+        object.__setattr__(self, "R", checked_array(f"R of frame {self.name!r}", self.R, (3, 3)))
+        object.__setattr__(self, "p", checked_array(f"p of frame {self.name!r}", self.p, (3,)))
+        check_rotations(f"frame {self.name!r}", self.R)
         if self.kind not in FRAME_KINDS:
             known = ", ".join(map(repr, FRAME_KINDS))
             raise ValueError(f"frame {self.name!r}: kind is {self.kind!r}; known: {known}")
@@ -124,9 +124,9 @@ class Model:
             if not np.size(getattr(self, key)):
                 object.__setattr__(self, key, np.zeros(self.nv))
         for key, shape in self._shapes().items():
-            array = _checked_array(f"Model.{key}", getattr(self, key), shape, finite=key not in _LIMITS)
+            array = checked_array(f"Model.{key}", getattr(self, key), shape, finite=key not in _LIMITS)
             object.__setattr__(self, key, array)
-        _check_rotations("Model.placement_R", self.placement_R)
+        check_rotations("Model.placement_R", self.placement_R)
         self._check_joint_forces()
         if np.any(self.q_lower > self.q_upper):
             worst = self.q_names[int(np.argmax(self.q_lower > self.q_upper))]
@@ -196,12 +196,12 @@ class Model:
     @cached_property
     def q_index(self) -> np.ndarray:
         """(nb,) int: first entry of each joint in q."""
-        return _starts(JOINT_TYPES[kind][0] for kind in self.joint_types)
+        return starts(JOINT_TYPES[kind][0] for kind in self.joint_types)
 
     @cached_property
     def v_index(self) -> np.ndarray:
         """(nb,) int: first DoF of each joint."""
-        return _starts(JOINT_TYPES[kind][1] for kind in self.joint_types)
+        return starts(JOINT_TYPES[kind][1] for kind in self.joint_types)
 
     def dofs(self, b: int) -> range:
         """Return the DoFs of the joint of body b."""
@@ -211,7 +211,7 @@ class Model:
     @cached_property
     def dof_body(self) -> np.ndarray:
         """(nv,) int: the body that each DoF moves."""
-        return _frozen(np.repeat(np.arange(self.nb), [len(self.dofs(b)) for b in range(self.nb)]))
+        return frozen(np.repeat(np.arange(self.nb), [len(self.dofs(b)) for b in range(self.nb)]))
 
     @cached_property
     def dof_parent(self) -> np.ndarray:
@@ -220,7 +220,7 @@ class Model:
         for b in range(self.nb):
             p = int(self.parent[b])
             parent[self.dofs(b)[0]] = self.dofs(p)[-1] if p >= 0 else -1
-        return _frozen(parent)
+        return frozen(parent)
 
     def ancestors(self, b: int) -> list[int]:
         """Return the DoFs on the path from the root to body b, its own included, increasing."""
@@ -236,7 +236,7 @@ class Model:
         depth = np.zeros(self.nb, dtype=np.int64)
         for b in np.flatnonzero(self.parent >= 0):
             depth[b] = depth[self.parent[b]] + 1
-        return _frozen(depth)
+        return frozen(depth)
 
     @property
     def floating_base(self) -> bool:
@@ -246,7 +246,7 @@ class Model:
     @cached_property
     def actuated(self) -> np.ndarray:
         """(nv,) bool: False at the DoFs of a floating joint that hangs from the world."""
-        return _frozen(np.array([not self._is_free(b) for b in self.dof_body], dtype=bool))
+        return frozen(np.array([not self._is_free(b) for b in self.dof_body], dtype=bool))
 
     def _is_free(self, b: int) -> bool:
         return self.parent[b] < 0 and self.joint_types[b] == "floating"
@@ -369,30 +369,6 @@ class Model:
 
 _DOF_FIELDS = ("velocity_limit", "effort_limit", "damping", "friction", "armature", "stiffness", "spring_reference")
 _LIMITS = ("q_lower", "q_upper", "velocity_limit", "effort_limit")
-
-
-def _frozen(array: np.ndarray) -> np.ndarray:
-    array.flags.writeable = False
-    return array
-
-
-def _starts(sizes: Iterable[int]) -> np.ndarray:
-    return _frozen(np.cumsum([0, *sizes], dtype=np.int64)[:-1].copy())
-
-
-def _checked_array(what: str, values, shape: tuple[int, ...], finite: bool = True) -> np.ndarray:
-    array = np.array(values, dtype=np.float64)
-    if array.shape != shape:
-        raise ValueError(f"{what} has shape {array.shape}, expected {shape}")
-    if not (np.isfinite(array).all() if finite else not np.isnan(array).any()):
-        raise ValueError(f"{what} contains {'NaN or infinity' if finite else 'NaN'}: give finite numbers")
-    return _frozen(array)
-
-
-def _check_rotations(what: str, R: np.ndarray):
-    error = np.abs(np.swapaxes(R, -1, -2) @ R - np.eye(3)).max(initial=0.0)
-    if error > ROTATION_TOLERANCE or np.any(np.linalg.det(R) < 0):
-        raise ValueError(f"{what} is not a rotation (R'R - 1 reaches {error:.1e}): orthonormalize it, determinant +1")
 
 
 def _index(kind: str, name: str, names: tuple[str, ...]) -> int:

@@ -14,7 +14,7 @@ where it is small; phi' needs the forces alone.  A Newton step of decrement d' H
 energy of the motion and the drive: what it leaves is its square.
 
 Decisions are taken on real parts.  Numbers that carry derivatives take one more step from the solution of their real parts, which
-is the implicit function theorem.  templates/stepped.h is the twin of :func:`solved`.
+is the implicit function theorem.  templates/contact/stepped.h is the twin of :func:`solved`.
 """
 
 from __future__ import annotations

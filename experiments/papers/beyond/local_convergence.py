@@ -30,7 +30,7 @@ from experiments.config.build import build_task, engine_in_use
 from experiments.config.config import Backend, load_config
 from experiments.papers.study import Comparison, Outcome
 from experiments.plots.canvas import BLUE, GREEN, ORANGE, RED, figure
-from problems.legged.scheduled_gait import holding_torques
+from problems.legged.gaits.scheduled_gait import holding_torques
 from problems.robots import load_robot
 from trajopt import OCP, Guess, SampledSystem, Solution, WarmStart, control_cost, solve, state_cost
 

@@ -35,7 +35,7 @@ def solves() -> tuple[list[dict[str, Any]], list[str]]:
     """Rows, and which peers are missing."""
     rows, absent = [], []
     try:
-        import experiments.benchmarks.benchmark_dms  # noqa: F401
+        import experiments.benchmarks.solvers.benchmark_dms  # noqa: F401
     except ModuleNotFoundError:
         return [], ["solves of all peers: the benchmarks are in a source tree only"]
     with _one_thread():
@@ -61,8 +61,8 @@ def _row(problem: str, peer: str, own_ms: float, peer_ms: float, apart: float) -
 
 
 def _crocoddyl(python: Path) -> Iterator[dict[str, Any]]:
-    from experiments.benchmarks.benchmark_crocoddyl import compared
-    from experiments.benchmarks.crocoddyl_problems import PROBLEMS
+    from experiments.benchmarks.solvers.benchmark_crocoddyl import compared
+    from experiments.benchmarks.solvers.crocoddyl_problems import PROBLEMS
 
     for name in PROBLEMS:
         r = compared(name, python, REPEATS)
@@ -72,7 +72,7 @@ def _crocoddyl(python: Path) -> Iterator[dict[str, Any]]:
 
 
 def _casadi() -> Iterator[dict[str, Any]]:
-    from experiments.benchmarks.benchmark_dms import casadi_rows
+    from experiments.benchmarks.solvers.benchmark_dms import casadi_rows
     from experiments.config.build import build_task
     from experiments.config.config import load_config
     from trajopt.solvers.direct.dms import transcribed

@@ -17,16 +17,16 @@ from dynamics_backends.systems.bodies.free_body import FreeBody
 from dynamics_backends.systems.constraints.constraint_kinds import FrameContact, JointRelation, PointContact
 from dynamics_backends.systems.constraints.holonomic import Holonomic
 from dynamics_backends.systems.contact.impact import Impact
-from problems.legged.contact_terms import friction_cost
-from problems.legged.friction_constraint import friction_constraint
-from problems.legged.soles import Sole
-from problems.legged.wrench_cone import wrench_cost
+from problems.legged.contact.contact_terms import friction_cost
+from problems.legged.contact.friction_constraint import friction_constraint
+from problems.legged.contact.wrench_cone import wrench_cost
+from problems.legged.robot.soles import Sole
 from trajopt import OCP, Phase, SampledSystem, softened, state_cost
 from trajopt.problem.impact_stage import ImpactStage
-from trajopt.stage.compiled_stages import CompiledStages
+from trajopt.stage.compiled.compiled_stages import CompiledStages
 from trajopt.stage.evaluation import StageEvaluator
 from trajopt.stage.numerics import numerics_for
-from trajopt.stage.term_source import TermShape, term_source
+from trajopt.stage.source.term_source import TermShape, term_source
 
 pytestmark = pytest.mark.needs_compiler
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import trajopt as to
-from problems.legged.walker import LeggedRobot
+from problems.legged.robot.walker import LeggedRobot
 from problems.robots import robot_path
 
 pytest.importorskip("mujoco")

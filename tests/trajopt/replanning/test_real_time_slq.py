@@ -162,7 +162,7 @@ def test_replanning_compiles_nothing(monkeypatch):
     from dynamics_backends.compiled.runtime import cache
     from dynamics_backends.systems.bodies.free_body import FreeBody
     from problems.robots import load_robot
-    from trajopt.stage import builds
+    from trajopt.stage.compiled import builds
 
     model = load_robot("double_pendulum")
     system = FreeBody(model)

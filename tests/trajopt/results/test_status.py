@@ -27,7 +27,7 @@ from trajopt import (
     state_cost,
 )
 from trajopt.solvers.shooting import verdicts
-from trajopt.solvers.shooting.shooting import ShootingLoop
+from trajopt.solvers.shooting.shooting_loop import ShootingLoop
 
 SOLVERS = ["ilqr", "gnms", "fddp"]
 

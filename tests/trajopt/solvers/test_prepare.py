@@ -40,7 +40,7 @@ def test_a_solve_after_it_compiles_nothing(solver, constrained, monkeypatch):
         raise AssertionError("the solve compiles or traces")
 
     monkeypatch.setattr(Toolchain, "compile", refuse)
-    monkeypatch.setattr("trajopt.stage.builds.source_of", refuse)
+    monkeypatch.setattr("trajopt.stage.compiled.builds.source_of", refuse)
     monkeypatch.setattr(remembered, "_remember", refuse)
     found = to.solve(ocp, guess, options, solver=solver)
     assert found.status.success

@@ -17,11 +17,11 @@ from dynamics_backends.compiled.runtime.toolchain import find_toolchain
 from dynamics_backends.registry import make_backend
 from dynamics_backends.systems.bodies.free_body import FreeBody
 from problems.robots import load_robot
-from trajopt.stage import builds, soon_stages
-from trajopt.stage.choice import CompiledChoice
+from trajopt.stage.compiled import builds, soon_stages
+from trajopt.stage.compiled.choice import CompiledChoice
+from trajopt.stage.compiled.library import ROLLED
 from trajopt.stage.engine import Wanted, stages_of
 from trajopt.stage.evaluation import Direction, StageEvaluator
-from trajopt.stage.library import ROLLED
 from trajopt.stage.start import starting, starts_at_once
 
 pytestmark = [pytest.mark.needs_compiler]

@@ -28,13 +28,13 @@ from trajopt.problem.ocp import OCP
 from trajopt.results.status import NEAR, SOLVED
 from trajopt.solvers.batch.values import ENDS, RESULT, Members
 from trajopt.solvers.options import SLQOptions
-from trajopt.solvers.shooting.compiled_iteration import CompiledIteration, code_of, source
-from trajopt.solvers.shooting.globalization import Regularization
-from trajopt.solvers.shooting.iteration_memory import FinalData, PhaseData, SweepsData
+from trajopt.solvers.shooting.compiled.compiled_iteration import CompiledIteration, code_of, source
+from trajopt.solvers.shooting.compiled.iteration_memory import FinalData, PhaseData, SweepsData
 from trajopt.solvers.shooting.optimality import NEARLY
-from trajopt.stage.compiled_stages import CompiledEnd, CompiledStages
+from trajopt.solvers.shooting.search.globalization import Regularization
+from trajopt.stage.compiled.compiled_stages import CompiledEnd, CompiledStages
+from trajopt.stage.compiled.library import struct_type
 from trajopt.stage.evaluation import Shooting, StageEvaluator
-from trajopt.stage.library import struct_type
 
 SEATS = 2
 """Seats of a group for each lane: with more seats than lanes, those that wait for the same fill the lanes."""

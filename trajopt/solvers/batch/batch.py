@@ -17,7 +17,7 @@ from dynamics_backends.protocol import Array
 from trajopt.problem.ocp import OCP, Phase
 from trajopt.problem.terms import CostTerm
 from trajopt.solvers.batch.structure import require_alike
-from trajopt.stage.term_source import by_knot, theta_of
+from trajopt.stage.source.term_source import by_knot, theta_of
 
 FIELDS = ("x0", "u_lower", "u_upper")
 DYNAMICS = "dynamics"
@@ -164,7 +164,7 @@ class Batch:
     def theta(self, terms: Callable[[OCP], Sequence[CostTerm]], K: int) -> Array:
         """Weights and parameters of some cost terms on K knots, (n or 1, K, size).
 
-        They stand as in :func:`~trajopt.stage.term_source.theta_of`.
+        They stand as in :func:`~trajopt.stage.source.term_source.theta_of`.
         """
         if self._members is not None:
             return _stacked([theta_of(terms(m), K) for m in self._members])

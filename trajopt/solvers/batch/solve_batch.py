@@ -15,7 +15,7 @@ from trajopt.solvers.batch.batch import Batch
 from trajopt.solvers.batch.solution import BatchSolution
 from trajopt.solvers.options import SLQOptions
 from trajopt.solvers.registry import chosen_options
-from trajopt.solvers.shooting.newton_point import filtered
+from trajopt.solvers.shooting.newton.newton_point import filtered
 from trajopt.stage.engine import is_compiled
 from trajopt.stage.evaluation import StageEvaluator
 from trajopt.stage.start import starting

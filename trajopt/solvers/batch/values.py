@@ -9,8 +9,8 @@ import numpy as np
 from dynamics_backends.compiled.interface.libraries import address
 from dynamics_backends.protocol import Array
 from trajopt.solvers.batch.batch import Batch
-from trajopt.solvers.shooting.compiled_iteration import CompiledIteration
-from trajopt.stage.compiled_stages import CompiledEnd, CompiledStages
+from trajopt.solvers.shooting.compiled.compiled_iteration import CompiledIteration
+from trajopt.stage.compiled.compiled_stages import CompiledEnd, CompiledStages
 
 _OWN = (
     "optimal",

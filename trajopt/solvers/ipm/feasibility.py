@@ -20,7 +20,7 @@ from trajopt.solvers.ipm.library import Kernels, Multipliers
 from trajopt.solvers.ipm.measure import Measures, Violation
 from trajopt.solvers.ipm.newton import NewtonSystem, Step
 from trajopt.solvers.ipm.stage_program import Point, StageProgram
-from trajopt.solvers.shooting.filter import Filter
+from trajopt.solvers.shooting.search.filter import Filter
 
 ENOUGH = 0.9
 """kappa_resto: how much of the violation may be left."""

@@ -21,9 +21,9 @@ from trajopt.problem.constraints import Constraint, chosen_coordinates
 from trajopt.problem.ocp import OCP
 from trajopt.solvers.direct.program_parts import with_rows
 from trajopt.solvers.ipm.library import ABSENT, EQUALITY, INEQUALITY, LONG, Multipliers, PointData, StructureData
+from trajopt.stage.compiled.soon_stages import SoonStages
 from trajopt.stage.engine import Wanted, stages_of
 from trajopt.stage.numpy_stages import NumpyStages
-from trajopt.stage.soon_stages import SoonStages
 from trajopt.stage.stages import StageDerivatives, Stages, StageValues
 
 EXACT, GAUSS_NEWTON, MIXED = "exact", "gauss_newton", "mixed"

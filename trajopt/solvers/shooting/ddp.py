@@ -17,9 +17,9 @@ from trajopt.results.records import Callback
 from trajopt.results.solution import Solution
 from trajopt.solvers.options import DDPOptions
 from trajopt.solvers.shooting.ddp_model import Model, NewtonModel, PlainModel, TrueModel
-from trajopt.solvers.shooting.newton_loop import NewtonLoop
-from trajopt.solvers.shooting.newton_point import filtered
-from trajopt.solvers.shooting.shooting import ShootingLoop
+from trajopt.solvers.shooting.newton.newton_loop import NewtonLoop
+from trajopt.solvers.shooting.newton.newton_point import filtered
+from trajopt.solvers.shooting.shooting_loop import ShootingLoop
 from trajopt.stage.evaluation import Evaluator
 from trajopt.stage.numerics import numerics_for
 from trajopt.step.contraction import contraction_of

@@ -23,10 +23,10 @@ from trajopt.problem.ocp import OCP
 from trajopt.results.records import Callback
 from trajopt.results.solution import Solution
 from trajopt.solvers.options import SLQOptions
-from trajopt.solvers.shooting.newton_loop import NewtonLoop
-from trajopt.solvers.shooting.newton_point import filtered
+from trajopt.solvers.shooting.newton.newton_loop import NewtonLoop
+from trajopt.solvers.shooting.newton.newton_point import filtered
 from trajopt.solvers.shooting.restart import blown_up, continued, of_both, restarted
-from trajopt.solvers.shooting.shooting import ShootingLoop
+from trajopt.solvers.shooting.shooting_loop import ShootingLoop
 from trajopt.stage.evaluation import Evaluator
 from trajopt.stage.numerics import numerics_for
 

@@ -1,0 +1,108 @@
+"""What distances cost in a compiled stage, by the pairs that it has a slot for.
+
+    python -m experiments.benchmark_clearance [--robot erd:panda] [--knots 256] [--repeat 50]
+
+For 9 capsules of links and 10 bodies: the nearest body of each capsule, the nearest capsule of each body, as the broad phase gives
+slots to near pairs only, and all 90 pairs. Times are those of the stage less those of the same stage without distances, on one
+thread, for a knot: values and first derivatives, and these with the contracted second derivatives; the least of the repeats.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+import trajopt as to
+from dynamics_backends.protocol import Array
+from dynamics_backends.registry import make_backend
+from dynamics_backends.rigid_body.geometry.clearance import NUMBERS, WORLD, Slot
+from dynamics_backends.rigid_body.model.model import Model
+from experiments.benchmarks.tables import markdown
+from problems.arms.scene_structure import Costs, SceneStructure
+from problems.task import load_fixed_base
+from trajopt.stage.engine import Wanted, stages_of
+
+CAPSULES, BODIES = 9, 10
+SEED = 0
+
+
+def slots_of(model: Model, pairs: int) -> tuple[Slot, ...]:
+    """Slots of capsules on the links in turn; every third body is a cylinder."""
+    links = [i * model.nb // CAPSULES for i in range(CAPSULES)]
+    return tuple(
+        Slot(links[i % CAPSULES], WORLD, "cylinder" if i // CAPSULES % 3 == 2 else "box") for i in range(pairs)
+    )
+
+
+def stage_times(model: Model, pairs: int, knots: int, repeat: int) -> tuple[float, float]:
+    """Seconds for a knot: first order, and with the second."""
+    structure = SceneStructure(
+        model, slots_of(model, pairs), (np.inf,) * model.nv, Costs(1.0, 0.01, 0.0, 10.0), knots, 1
+    )
+    choice, motion = structure.phases(lambda system: make_backend(system, "analytic", engine="auto"))
+    rng, n = np.random.default_rng(SEED), model.nv
+    ocp = to.OCP((choice, motion), np.r_[np.zeros(2 * n), 1.0])
+    xs = np.concatenate([rng.uniform(-1.0, 1.0, (knots + 1, 2 * n)), np.ones((knots + 1, 1))], axis=1)
+    us = rng.uniform(-1.0, 1.0, (knots, n))
+    path = [
+        (),
+        tuple(
+            c.updated(pairs=_numbers(rng, knots, pairs)) if pairs and "pairs" in c.parameters else c
+            for c in motion.constraints
+        ),
+    ]
+    stages: Any = stages_of(ocp, Wanted("exact", second=True, path=path))[1]
+    rows = sum(c.residual.n_out for c in motion.constraints)
+    lam, y = rng.standard_normal((knots, 2 * n + 1)), rng.standard_normal((knots, rows))
+    first = _least(lambda: stages.first(xs[:-1], us, xs[1:], quadratic=False), repeat)
+    second = _least(lambda: stages.second(xs[:-1], us, xs[1:], 1.0, lam, y), repeat)
+    return first / knots, (first + second) / knots
+
+
+def _numbers(rng: np.random.Generator, knots: int, pairs: int) -> Array:
+    """Segments on the links and bodies around the robot."""
+    numbers = np.zeros((knots, pairs, NUMBERS))
+    numbers[:, :, :6] = rng.uniform(-0.1, 0.1, (knots, pairs, 6))
+    numbers[:, :, 6:15] = np.eye(3).ravel()
+    numbers[:, :, 15:18] = rng.uniform(-1.0, 1.0, (knots, pairs, 3))
+    numbers[:, :, 18:] = 0.1
+    return numbers.reshape(knots, -1)
+
+
+def _least(call: Callable[[], Any], repeat: int) -> float:
+    call()
+    times = []
+    for _ in range(repeat):
+        began = time.perf_counter()
+        call()
+        times.append(time.perf_counter() - began)
+    return min(times)
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Measure, and print the table."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--robot", default="erd:panda")
+    parser.add_argument("--knots", type=int, default=256)
+    parser.add_argument("--repeat", type=int, default=50)
+    a = parser.parse_args(arguments)
+    os.environ["TRAJOPT_THREADS"] = "1"
+    model = load_fixed_base(
+        a.robot, "free", ("panda_finger_joint1", "panda_finger_joint2") if "panda" in a.robot else ()
+    )
+    bare = stage_times(model, 0, a.knots, a.repeat)
+    lines = []
+    for pairs in (CAPSULES, BODIES, CAPSULES * BODIES):
+        found = stage_times(model, pairs, a.knots, a.repeat)
+        lines.append([str(pairs), *(f"{1e6 * (t - t0):.2f}" for t, t0 in zip(found, bare, strict=True))])
+    print(f"{model.name}; the stage without distances: {1e6 * bare[0]:.2f} and {1e6 * bare[1]:.2f} us a knot")
+    print(markdown(["pairs with a slot", "first order [us a knot]", "with second order [us a knot]"], lines))
+
+
+if __name__ == "__main__":
+    main()

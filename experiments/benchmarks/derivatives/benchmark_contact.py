@@ -1,0 +1,188 @@
+"""Contact dynamics: drift of constraints over five seconds, and the cost of their derivatives.
+
+    python -m experiments.benchmark_contact [--quick] [--out DIR]
+
+Drift: the largest position error [m] of a four-bar loop that turns under gravity, and of the four feet of HyQ that sways under
+joint PD control, kp = 100, kd = 20, RK4 at 1 ms.  Cost: closed-form first derivatives beside forward differences
+(a value for each of the 2 nv + nu directions and one more) with the engine numpy, in time, and in arithmetic operations
+of straight-line code; and in processor time with the engine compiled, on one thread.
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from dynamics_backends.registry import make_backend
+from dynamics_backends.rigid_body.algorithms import kinematics
+from dynamics_backends.rigid_body.model.sample_models import four_bar
+from dynamics_backends.systems.bodies.actuated_body import ActuatedBody
+from dynamics_backends.systems.bodies.free_body import FreeBody
+from dynamics_backends.systems.constraints.constraint_kinds import PointContact, PointLoop
+from dynamics_backends.systems.constraints.constraint_projection import closed_state, errors_at
+from dynamics_backends.systems.constraints.holonomic import Holonomic
+from dynamics_backends.systems.contact.soft_contact import SoftContact
+from dynamics_backends.systems.contact.stepped_contact import SteppedContact
+from experiments.benchmarks.timing import median_time
+from problems.robots import load_robot
+from trajopt.step.sensitivities import SampledSystem
+
+Array = np.ndarray
+GAINS = (100.0, 20.0)
+STEP = 1e-3
+DURATION = 5.0
+LARGEST_DRIFT = 1e-6
+LARGEST_RATIO = 0.25
+FEET = ("lf_foot", "rf_foot", "lh_foot", "rh_foot")
+STANCE = np.array([-0.2, 0.723, -1.458] * 2 + [-0.2, -0.723, 1.458] * 2)
+PD = (600.0, 6.0)
+SWAY = 0.05
+BATCH = 100
+LARGEST_KNOT, LARGEST_STEP = 20.0, 6.0  # [us] compiled; the latter of an implicit step
+MANY, REPEATS = 64, 50  # knots, few enough for one thread
+
+
+class Result(NamedTuple):
+    """One row of the table; the figure is what is promised, if anything is."""
+
+    quantity: str
+    value: float
+    figure: float | None
+
+    @property
+    def holds(self) -> bool:
+        return self.figure is None or bool(self.value <= self.figure)
+
+
+def loop() -> tuple[Holonomic, Array, Callable[[float, Array], Array]]:
+    """The four-bar linkage, closed, turning at 6 rad/s, without control."""
+    system = Holonomic(four_bar(), [PointLoop("coupler_tip", "rocker_tip", gains=GAINS)], actuated=[])
+    x = closed_state(system.constraints, np.array([0.3, 1.2, -0.2, 6.0, 0.0, 0.0]))
+    return system, x, lambda t, x: np.zeros(0)
+
+
+def standing() -> tuple[Holonomic, Array, Callable[[float, Array], Array]]:
+    """HyQ on four point contacts, and joint PD control that makes it sway at 1 Hz."""
+    model = load_robot("hyq")
+    q = model.neutral()
+    q[7:] = STANCE
+    places = [tuple(kinematics.frame_position(model, q[:, None], model.frame_id(f))[:, 0].tolist()) for f in FEET]
+    contacts = [PointContact(f, reference=place, gains=GAINS) for f, place in zip(FEET, places, strict=True)]
+
+    def control(t: float, x: Array) -> Array:
+        target = STANCE + SWAY * np.sin(2.0 * np.pi * t) * np.tile([1.0, 0.5, -0.5], 4)
+        return PD[0] * (target - x[7:19]) - PD[1] * x[25:]
+
+    return Holonomic(model, contacts), np.concatenate([q, np.zeros(model.nv)]), control
+
+
+def drift(system: Holonomic, x: Array, control: Callable[[float, Array], Array], duration: float, engine: str) -> float:
+    """The largest position error along a simulation."""
+    stage = SampledSystem(make_backend(system, "forward_difference", engine=engine), "rk4")
+    worst = 0.0
+    for k in range(round(duration / STEP)):
+        t = k * STEP
+        x = stage.step(x[None], control(t, x)[None], t, STEP)[0]
+        if k % 10 == 9:
+            worst = float(np.maximum(worst, np.abs(errors_at(system.constraints, x)).max()))  # keeps a NaN
+    return worst
+
+
+def operations(system: ActuatedBody) -> tuple[int, int]:
+    """How many operations a value and the partial derivatives take, in straight-line code."""
+    import casadi as ca
+
+    from dynamics_backends.compiled.emit.trace import trace_expressions
+
+    x, u = ca.SX.sym("x", system.manifold.nx), ca.SX.sym("u", system.nu)
+    first = system.partials(x, u, 0.0, {})  # type: ignore[attr-defined]
+    entries = [ca.vec(ca.SX(row)) for matrix in (first.fx, first.fu) for row in matrix]
+    counts = (trace_expressions([x, u], [e]) for e in (ca.SX(system(x, u, 0.0, {})), ca.vertcat(*entries)))
+    value, derivatives = (len(t.operations) for t in counts)
+    return value, derivatives
+
+
+def costs(batch: int = BATCH) -> Iterator[Result]:
+    """Closed form beside forward differences, for HyQ."""
+    model = load_robot("hyq")
+    rng = np.random.default_rng(0)
+    systems: dict[str, ActuatedBody] = {
+        "free": FreeBody(model),
+        "4 soft points": SoftContact(model, FEET),
+        "2 points": Holonomic(model, [PointContact(f) for f in FEET[::3]]),
+        "4 points of a long step": SteppedContact(model, FEET),
+        "4 points": Holonomic(model, [PointContact(f) for f in FEET]),
+    }
+    for name, system in systems.items():
+        q = np.tile(np.concatenate([[0.0, 0.0, 0.58, 0.0, 0.0, 0.0, 1.0], STANCE]), (batch, 1))
+        q[:, 7:] += 0.1 * rng.standard_normal((batch, 12))
+        x = np.concatenate([q, rng.standard_normal((batch, model.nv))], axis=1)
+        u = rng.standard_normal((batch, system.nu))
+        closed, differences = (_time(system, method, x, u) for method in ("analytic", "forward_difference"))
+        promised = LARGEST_RATIO if name.endswith("points") else None
+        yield Result(f"HyQ, {name}: numpy, closed form [us a knot]", 1e6 * closed / batch, None)
+        most = LARGEST_STEP if isinstance(system, SteppedContact) else LARGEST_KNOT
+        yield Result(f"HyQ, {name}: compiled, closed form [us a knot]", compiled_time(system, x, u), most)
+        yield Result(f"HyQ, {name}: time, closed form / forward differences", closed / differences, promised)
+        if isinstance(system, SteppedContact):  # a loop, which has no number of operations
+            continue
+        value, derivatives = operations(system)
+        by_differences = value * (1 + system.manifold.ndx + system.nu)
+        yield Result(f"HyQ, {name}: operations of a value", value, None)
+        yield Result(f"HyQ, {name}: operations of the derivatives", derivatives, None)
+        yield Result(
+            f"HyQ, {name}: operations, closed form / forward differences", derivatives / by_differences, promised
+        )
+
+
+def _time(system: ActuatedBody, method: str, x: Array, u: Array) -> float:
+    """Seconds for the Jacobians of a batch."""
+    backend = make_backend(system, method, engine="numpy")
+    return median_time(lambda: backend.jacobians(x, u), 3)
+
+
+def compiled_time(system: ActuatedBody, x: Array, u: Array) -> float:
+    """Least processor time [us] for the values and Jacobians of a knot, compiled, packing included."""
+    backend = make_backend(system, "analytic", engine="compiled")
+    x, u = x[:MANY], u[:MANY]
+    backend.jacobians(x, u)
+    spent = []
+    for _ in range(REPEATS):
+        began = time.process_time()
+        backend.jacobians(x, u)
+        spent.append(time.process_time() - began)
+    return 1e6 * min(spent) / len(x)
+
+
+def drifts(duration: float, engine: str) -> Iterator[Result]:
+    """How far each system drifts from its constraints."""
+    for name, case in (("four-bar loop", loop), ("standing HyQ", standing)):
+        yield Result(f"{name}: drift over {duration:g} s [m]", drift(*case(), duration, engine), LARGEST_DRIFT)
+
+
+def main() -> None:
+    """Print and write the table; exit status 1 where a figure is missed."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--quick", action="store_true", help="half a second of drift")
+    parser.add_argument("--engine", default="auto", help="of the drift: compiled, numpy or auto")
+    parser.add_argument("--out", type=Path, default=Path("out/benchmark_contact"))
+    options = parser.parse_args()
+    results = []
+    for result in (*drifts(0.5 if options.quick else DURATION, options.engine), *costs()):
+        results.append(result)
+        figure = "" if result.figure is None else f"   (at most {result.figure:g}{'' if result.holds else ', MISSED'})"
+        print(f"{result.quantity:<70} {result.value:>12.4g}{figure}")
+    options.out.mkdir(parents=True, exist_ok=True)
+    with (options.out / "contact.csv").open("w", newline="") as file:
+        csv.writer(file).writerows([Result._fields, *results])
+    raise SystemExit(0 if all(r.holds for r in results) else 1)
+
+
+if __name__ == "__main__":
+    main()

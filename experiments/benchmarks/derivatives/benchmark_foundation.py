@@ -1,0 +1,252 @@
+"""Identities of mechanics, orders of the integrators, and one solve by every backend, beside their figures.
+
+    python -m experiments.benchmark_foundation [--quick] [--out DIR]
+
+Identities: on random trees of mixed joints, every second one floating, every third one with rotors; rates by complex
+step. Orders: slope of the global error over the step, against scipy's DOP853 at 1e-13. Solves: the UR5's go-to of
+problems/configs/ur5_reach.toml; each backend's own gradient where it stopped, and the analytic one at that point; the
+seconds are those of one solve and, on the compiled engine, of preparing its kernels.
+"""
+
+from __future__ import annotations
+
+import argparse
+import platform
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from scipy.integrate import solve_ivp
+
+import problems
+from dynamics_backends.compiled.runtime.toolchain import has_compiler
+from dynamics_backends.registry import backend_names, make_backend
+from dynamics_backends.rigid_body import batched
+from dynamics_backends.rigid_body.model.joint_spec import JointSpec
+from dynamics_backends.rigid_body.model.model import Model
+from dynamics_backends.rigid_body.model.model_builder import ModelBuilder
+from dynamics_backends.rigid_body.model.sample_models import random_tree
+from dynamics_backends.systems.bodies.free_body import FreeBody
+from experiments.benchmarks.tables import markdown, write_csv
+from experiments.config.build import build_task
+from experiments.config.config import Config, load_config
+from problems.task import Task
+from trajopt import Guess, SampledSystem, Solution, solve
+
+Array = np.ndarray
+CONFIG = Path(problems.__file__).parent / "configs" / "ur5_reach.toml"
+STEP = 1e-30  # of the complex step
+SCALES = {
+    "ID(FD(tau)) = tau": "the largest entry",
+    "v'(dM/dt - 2 C) v = 0": "largest entry of dM/dt times v'v",
+    "power = dE/dt": "rates of kinetic and potential energy",
+    "M = M'": "the largest entry",
+    "momentum conserved without gravity": "momentum of the accelerations alone",
+}
+SMALLEST_EIGENVALUE = "M > 0: smallest eigenvalue"
+IDENTITY = 1e-10
+ORDERS = {"euler": 1, "semi_implicit_euler": 1, "rk4": 4}
+SLOPE_TOLERANCE = 0.1
+HORIZON = 1.0  # [s] of the integrators
+STEPS = {1: (128, 256, 512, 1024), 4: (16, 32, 64, 128)}
+GRADIENT, COST = 1e-6, 1e-8
+
+
+class Measured(NamedTuple):
+    """An identity by its worst tree, or the fitted order of a scheme. basis: the scale of the error, or the system."""
+
+    what: str
+    basis: str
+    value: float
+    figure: str
+    holds: bool
+
+
+class Solve(NamedTuple):
+    """One solve. analytic_gradient: of the analytic backend at the solution; difference: of costs, to the first."""
+
+    backend: str
+    engine: str
+    status: str
+    iterations: int
+    gradient: float
+    analytic_gradient: float
+    cost: float
+    difference: float
+    seconds: float
+    holds: bool
+
+
+def tree(seed: int) -> Model:
+    """A tree of 5 to 8 bodies; every second one floats, every third one has rotors."""
+    rng = np.random.default_rng(seed)
+    model = random_tree(rng, 5 + seed % 4, floating_base=seed % 2 == 1)
+    rotors = rng.uniform(0.01, 0.2, model.nv) * (seed % 3 == 0)
+    return model.replace(armature=np.where(model.actuated, rotors, 0.0))
+
+
+def point(model: Model, seed: int) -> tuple[Array, Array, Array]:
+    """q (nq,), and v, tau (nv,) of unit variance."""
+    rng = np.random.default_rng(seed)
+    return model.random_configuration(rng, 1)[0], rng.standard_normal(model.nv), rng.standard_normal(model.nv)
+
+
+def moved(model: Model, q: Array, v: Array, a: Array) -> tuple[Array, Array]:
+    """The state an imaginary instant later."""
+    x, tangent = np.concatenate([q, v]), np.concatenate([v, a])
+    later = FreeBody(model).manifold.integrate(x[:, None].astype(complex), 1j * STEP * tangent[:, None])
+    return np.asarray(later)[: model.nq, 0], np.asarray(later)[model.nq :, 0]
+
+
+def tree_errors(seed: int) -> dict[str, float]:
+    """Relative errors on one tree, and the smallest eigenvalue of its mass matrix."""
+    model = tree(seed)
+    q, v, tau = point(model, seed)
+    a = batched.forward_dynamics(model, q, v, tau)
+    q_later, v_later = moved(model, q, v, a)
+    M, rate = batched.mass_matrix(model, q), batched.mass_matrix(model, q_later).imag / STEP
+    coriolis = batched.nonlinear_effects(model.with_gravity((0.0, 0.0, 0.0)), q, v)
+    rates = [float(e.imag) / STEP for e in batched.energy(model, q_later, v_later)]
+    errors = (
+        np.abs(batched.inverse_dynamics(model, q, v, a) - tau).max() / np.abs(tau).max(),
+        abs(v @ rate @ v - 2.0 * v @ coriolis) / (np.abs(rate).max() * (v @ v)),
+        abs(sum(rates) - tau @ v) / sum(map(abs, rates)),
+        np.abs(M - M.T).max() / np.abs(M).max(),
+        momentum_error(seed),
+    )
+    return {**dict(zip(SCALES, map(float, errors), strict=True)), SMALLEST_EIGENVALUE: np.linalg.eigvalsh(M)[0]}
+
+
+def momentum_error(seed: int) -> float:
+    """On a floating tree without rotors that only its own joints push."""
+    model = random_tree(seed, 5 + seed % 4, floating_base=True).with_gravity((0.0, 0.0, 0.0))
+    q, v, tau = point(model, seed)
+    a = batched.forward_dynamics(model, q, v, np.where(model.actuated, tau, 0.0))
+    rate = batched.spatial_momentum(model, *moved(model, q, v, a)).imag / STEP
+    return np.abs(rate).max() / np.abs(batched.spatial_momentum(model, q, a)).max()
+
+
+def identities(trees: int) -> Iterator[Measured]:
+    """All identities, each by its worst tree."""
+    found = [tree_errors(seed) for seed in range(trees)]
+    for name, scale in SCALES.items():
+        worst = float(np.max([errors[name] for errors in found]))
+        yield Measured(name, scale, worst, f"<= {IDENTITY:.0e}", worst <= IDENTITY)
+    smallest = float(np.min([errors[SMALLEST_EIGENVALUE] for errors in found]))
+    yield Measured(SMALLEST_EIGENVALUE, "", smallest, "> 0", smallest > 0)
+
+
+def one_body(joint: str) -> tuple[FreeBody, Array, Array]:
+    """A body whose every degree of freedom is driven, its state x (nx,), and its constant control u (nu,)."""
+    builder, rng = ModelBuilder(joint), np.random.default_rng(0)
+    builder.add_body(
+        "body", None, JointSpec(joint, axis=(0, 1, 0)), mass=2, com=(0.1, 0, -0.3), inertia=np.diag([0.3, 0.4, 0.6])
+    )
+    system = FreeBody(model := builder.build(), actuated=model.dof_names)
+    tangent = rng.uniform(-1.0, 1.0, (system.manifold.ndx, 1))
+    x = np.asarray(system.manifold.integrate(system.manifold.identity()[:, None], tangent))[:, 0]
+    return system, x, rng.uniform(-2.0, 2.0, system.nu)
+
+
+def exact_state(system: FreeBody, x: Array, u: Array) -> Array:
+    """The state at the end, integrated in plain coordinates: their rates are the derivative of x (+) dx."""
+
+    def rate(t: float, x: Array) -> Array:
+        tangent = np.asarray(system(x[:, None], u[:, None], np.array([t]), {}))
+        return np.imag(system.manifold.integrate(x[:, None].astype(complex), 1j * STEP * tangent))[:, 0] / STEP
+
+    return solve_ivp(rate, (0.0, HORIZON), x, method="DOP853", rtol=1e-13, atol=1e-13).y[:, -1]
+
+
+def global_error(sampled: SampledSystem, x: Array, u: Array, exact: Array, n: int) -> float:
+    """In the tangent space, after n steps."""
+    state = x[None]
+    for i in range(n):
+        state = sampled.step(state, u[None], i * HORIZON / n, HORIZON / n)
+    return float(np.linalg.norm(sampled.manifold.difference(exact[:, None], state.T)))
+
+
+def orders() -> Iterator[Measured]:
+    """The order of each scheme on each system."""
+    for name, joint in (("SE(3) free flyer", "floating"), ("pendulum", "revolute")):
+        system, x, u = one_body(joint)
+        exact = exact_state(system, x, u)
+        for scheme, order in ORDERS.items():
+            sampled = SampledSystem(make_backend(system, "analytic", engine="numpy"), scheme)
+            errors = [global_error(sampled, x, u, exact, n) for n in STEPS[order]]
+            slope = -float(np.polyfit(np.log(STEPS[order]), np.log(errors), 1)[0])
+            held = abs(slope - order) <= SLOPE_TOLERANCE
+            yield Measured(f"order of {scheme}", name, slope, f"{order} to {SLOPE_TOLERANCE:g}", held)
+
+
+def gradient_at(config: Config, task: Task, solution: Solution) -> float:
+    """The gradient norm of a task at a solution."""
+    options = replace(config.solver_options, max_iterations=1)
+    return solve(task.ocp, Guess(solution.xs, solution.us), options, None, config.solver_name).history[0].gradient
+
+
+def solves(engines: Iterable[str]) -> Iterator[Solve]:
+    """Every backend on these engines."""
+    config = load_config(CONFIG).with_engine("numpy")
+    analytic, first = build_task(config), None
+    for engine in engines:
+        for backend in backend_names():
+            task = build_task(config.with_backend(backend).with_engine(engine))
+            s = solve(task.ocp, task.guess, config.solver_options, None, config.solver_name)
+            first = first or s.cost
+            gradients = s.history[-1].gradient, gradient_at(config, analytic, s)
+            code, difference = str(s.status.code), abs(s.cost - first) / abs(first)
+            holds = code == "converged" and bool(np.max(gradients) <= GRADIENT) and difference <= COST
+            numbers = s.iterations, *gradients, s.cost, difference, s.meta["solve_time"]
+            yield Solve(backend, engine, code, *numbers, holds)
+
+
+FORMATS = {"value": ".4g", "cost": ".12f", "seconds": ".3f"}
+
+
+def cell(field: str, value: Any) -> str:
+    """As the tables show it."""
+    if field == "holds":
+        return "yes" if value else "NO"
+    return format(value, FORMATS.get(field, ".2e")) if isinstance(value, float) else str(value)
+
+
+def section(title: str, entries: list[Any]) -> str:
+    """A heading and a table of all fields."""
+    header = [f.replace("holds", "held").replace("_", " ") for f in entries[0]._fields]
+    rows = [[cell(*pair) for pair in e._asdict().items()] for e in entries]
+    missed = sum(not e.holds for e in entries)
+    verdict = f"{missed} of {len(entries)} NOT held" if missed else f"all {len(entries)} held"
+    return f"## {title}: {verdict}\n\n{markdown(header, rows)}"
+
+
+def report(results: dict[str, list[Any]], trees: int) -> str:
+    """The whole report as Markdown."""
+    figures = f"gradients <= {GRADIENT:.0e}, cost to {COST:.0e}"
+    titles = f"Identities, {trees} random trees", "Orders of the integrators", f"SLQ, UR5 go-to, {figures}"
+    machine = f"{platform.machine()}, Python {platform.python_version()}, NumPy {np.__version__}."
+    return "\n\n".join(["# Foundation", machine, *map(section, titles, results.values())]) + "\n"
+
+
+def main() -> None:
+    """Run, print the report, and write it beside the CSV files."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--quick", action="store_true", help="fewer trees, engine numpy only")
+    parser.add_argument("--out", type=Path, default=Path("out/benchmark_foundation"), help="folder of the results")
+    options = parser.parse_args()
+    trees = 10 if options.quick else 50
+    engines = ("numpy", "compiled") if has_compiler() and not options.quick else ("numpy",)
+    parts = {"identities": identities(trees), "orders": orders(), "solves": solves(engines)}
+    results: dict[str, list[Any]] = {name: list(part) for name, part in parts.items()}
+    text = report(results, trees)
+    options.out.mkdir(parents=True, exist_ok=True)
+    for name, entries in results.items():
+        write_csv(options.out / f"{name}.csv", entries)
+    (options.out / "report.md").write_text(text, encoding="utf-8")
+    print(f"{text}\nWritten to {options.out}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,262 @@
+"""Second-order derivatives beside those of Singh, Russell, Wensing (arXiv 2302.06001): time, accuracy, growth.
+
+    python -m experiments.benchmark_second_order [--full] [--out DIR]
+
+Time: tensors of a batch of 128 knots on one thread, from public arrays into reused public arrays, packing counted; processor
+time, median of alternating turns, the faster of loops and straight-line code.  The paper's are the best of its compilers, with and
+without generated code, on an Intel i5-12400 (figures 10 and 19); its ATLAS (36) stands beside the G1 (35).  The contraction is
+timed beside the first order alone, also without the unpacking into public arrays, as inside a solver.  Accuracy: against bicomplex
+numbers over the recursive Newton-Euler and articulated-body algorithms.  Growth: log-log slopes over the number of bodies of the
+time for a knot and of the operations that the loops execute, every one in their source.  Time is that of a call for 8 knots, one
+block of lanes, as the paper times single calls (small models show the cost of the call), and that in batches, where large ones
+leave the caches.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import platform
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from pathlib import Path
+from statistics import median
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from dynamics_backends.compiled.loops.loops import LoopKernel, loop_kernel
+from dynamics_backends.compiled.loops.unrolled import unrolled_kernel, unrolled_trace
+from dynamics_backends.compiled.runtime.toolchain import find_toolchain
+from dynamics_backends.rigid_body.derivatives.fd_derivatives import FDSVA
+from dynamics_backends.rigid_body.derivatives.fd_second_order import FD_SECOND_ORDER
+from dynamics_backends.rigid_body.derivatives.fd_tensors import FDSVA_SO
+from dynamics_backends.rigid_body.derivatives.rnea_derivatives import IDSVA
+from dynamics_backends.rigid_body.derivatives.rnea_second_order import ID_SECOND_ORDER
+from dynamics_backends.rigid_body.derivatives.rnea_tensors import IDSVA_SO, rnea_tensors
+from dynamics_backends.rigid_body.model.model import Model
+from dynamics_backends.rigid_body.model.sample_models import binary_tree, chain
+from dynamics_backends.rigid_body.passes.passes import Program
+from dynamics_backends.rigid_body.urdf.loader import URDFWarning
+from experiments.analysis.tally import operations
+from experiments.analysis.timing import JOINTS, program_call, samples, source_call, turns_of
+from experiments.baselines import second_order_errors, second_order_references as references
+from experiments.benchmarks.derivatives.benchmark_compiled import BATCH
+from experiments.benchmarks.tables import markdown, write_csv
+from problems.robots import load_robot
+
+Array = np.ndarray
+UNROLL_UP_TO = 10  # degrees of freedom of a robot whose tensors are tried as straight-line code
+ROBOTS = {  # name in example-robot-data, base, time in the paper of ID and FD tensors, most of ours for ID [us]
+    "double_pendulum": ("fixed", 1.54, 3.71, None),
+    "ur3": ("fixed", 8.41, 21.0, None),
+    "ur5": ("fixed", None, None, 3.5),
+    "hyq": ("floating", 54.8, 183.0, 16.0),
+    "baxter": ("fixed", 35.6, 142.0, None),
+    "g1_29dof_rev_1_0": ("floating", 197.1, 2147.0, None),
+    "talos": ("floating", None, None, 80.0),
+    "talos_full": ("floating", 365.0, 6209.0, None),
+}
+CONTRACTED = {"ur5": 7_000, "hyq": 25_100}  # most operations of first-order ID and the contraction
+USUAL = ("double_pendulum", "ur5", "hyq", "talos")  # without --full
+RATIO = 1.8  # most time of first order and contraction by that of first order alone
+SHAPES = {"chain": chain, "binary tree": binary_tree}
+BODIES = (2, 3, 7, 15, 31, 63, 110)  # the paper's range
+KNOTS = 8  # of the smallest call whose growth is measured
+GROWTH = {  # most slopes over chains and binary trees
+    "IDSVA-SO": (IDSVA_SO, 3.08, 1.45),
+    "IDSVA-FO": (IDSVA, 1.76, 1.03),
+    "contraction": (ID_SECOND_ORDER, 2.1, 1.3),
+}
+
+
+class Line(NamedTuple):
+    """One measurement, what it is compared with, and the greatest value promised."""
+
+    what: str
+    unit: str
+    ours: float
+    other: float | None = None
+    figure: float | None = None
+    note: str = ""
+
+    @property
+    def holds(self) -> bool | None:
+        return None if self.figure is None else self.ours <= self.figure
+
+    def cells(self) -> list[str]:
+        """As text."""
+        ratio = None if self.other is None else self.ours / self.other
+        numbers = ("" if x is None else f"{x:.3g}" for x in (self.ours, self.other, ratio, self.figure))
+        return [self.what, self.unit, *numbers, {None: "", True: "yes", False: "NO"}[self.holds], self.note]
+
+
+HEADER = ("what", "unit", "ours", "other", "ratio", "at most", "held", "note")
+
+
+def robot(name: str) -> Model:
+    """A robot of ROBOTS."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", URDFWarning)
+        return load_robot(f"erd:{name}", base=ROBOTS[name][0])
+
+
+# -- time -----------------------------------------------------------------------------------------------------------------
+
+
+def cpu_times(calls: Sequence[Callable[[], Any]], turns: int, knots: int = BATCH) -> list[list[float]]:
+    """Microseconds of processor time for a knot, of each call in every turn."""
+    return [[1e6 * seconds / knots for seconds in column] for column in turns_of(calls, turns)]
+
+
+def call_of(program: Program, model: Model, batch: int = BATCH, *, unrolled: bool = False) -> Callable[[], Any]:
+    """A call for a batch, into reused arrays."""
+    return program_call(program, model, batch, unrolled=unrolled)
+
+
+def tensors(name: str, turns: int) -> Iterator[Line]:
+    """ID and FD tensors of one robot."""
+    model, (_, *paper, most) = robot(name), ROBOTS[name]
+    for program, theirs in zip((IDSVA_SO, FDSVA_SO), paper, strict=True):
+        tiers = (False, True) if model.nv <= UNROLL_UP_TO else (False,)
+        calls = [call_of(program, model, unrolled=unrolled) for unrolled in tiers]
+        times = cpu_times(calls, turns)
+        medians = [median(t) for t in times]
+        best = int(np.argmin(medians))
+        note = f"{('loops', 'unrolled')[best]}, fastest turn {min(times[best]):.3g}"
+        if model.nv <= UNROLL_UP_TO:
+            note += f", {sum(unrolled_trace(program, model).count().values())} operations"
+        figure = most if program is IDSVA_SO else None
+        yield Line(f"{program.name} {name} ({model.nv})", "us/knot", min(medians), theirs, figure or theirs, note)
+
+
+def contraction(name: str, turns: int) -> Iterator[Line]:
+    """First order and contraction beside first order alone, and the operations of both in inverse dynamics."""
+    model = robot(name)
+    for unrolled in (False, True) if model.nv <= 20 else (False,):
+        calls = [call_of(p, model, unrolled=unrolled) for p in (FDSVA, FD_SECOND_ORDER)]
+        bare = [_unpacked_by_nobody(p, model, unrolled) for p in (FDSVA, FD_SECOND_ORDER)]
+        first, both, bare_first, bare_both = map(median, cpu_times([*calls, *bare], 4 * turns))
+        tier = "unrolled" if unrolled else "loops"
+        note = f"{both:.3g} by {first:.3g} us/knot, {tier}"
+        yield Line(f"first order and contraction, FD {name}, by first order", "", both / first, None, RATIO, note)
+        note = f"{bare_both:.3g} by {bare_first:.3g} us/knot, {tier}"
+        yield Line(
+            f"the same inside a solver, without public arrays, {name}", "", bare_both / bare_first, None, RATIO, note
+        )
+    if name in CONTRACTED:
+        count = sum(unrolled_trace(ID_SECOND_ORDER, model).count().values())
+        yield Line(f"first order and contraction, ID {name}", "operations", count, None, CONTRACTED[name])
+
+
+def double_loop(name: str, turns: int) -> Line:
+    """The paper's other form of IDSVA-SO beside the one that takes all triples at once, both in NumPy."""
+    model = robot(name)
+    point = [rows.T for rows in samples(model, 8)]
+    ours, other = map(
+        median,
+        cpu_times([partial(f, model, *point) for f in (rnea_tensors, references.rnea_tensors_double_loop)], turns, 8),
+    )
+    return Line(f"idsva_so {name} in NumPy, all triples at once beside the double loop", "us/knot", ours, other)
+
+
+def _unpacked_by_nobody(program: Program, model: Model, unrolled: bool) -> Callable[[], Any]:
+    """A run of the program that unpacks the accelerations alone: what a solver pays that goes on in lanes."""
+    source = unrolled_kernel(program, model) if unrolled else loop_kernel(program, JOINTS)
+    inner, kept = source.name, source.outputs[:1]
+    room = [f"V* y{i} = w; w += {size};" for i, size in enumerate(source.output_sizes[1:])]
+    inputs = ", ".join(f"const V* i{i}" for i in range(len(source.inputs)))
+    arguments = ", ".join(
+        ["ti", "td", *(f"i{i}" for i in range(len(source.inputs))), "a", *(f"y{i}" for i in range(len(room))), "w"]
+    )
+    head = f"static void {inner}_bare(const int* const* ti, const double* const* td, {inputs}, V* a, V* w)"
+    sizes = "const int nb = ti[0][0], nv = ti[0][1], nq = ti[0][2]; (void)nb; (void)nv; (void)nq;"
+    body = "\n".join([source.source, head, "{", sizes, *room, f"{inner}({arguments});", "}", ""])
+    workspace = " + ".join([f"({s})" for s in (*source.output_sizes[1:], source.workspace)])
+    bare = LoopKernel(
+        f"{inner}_bare", body, source.inputs, kept, source.input_sizes, source.output_sizes[:1], workspace
+    )
+    return source_call(bare, Program(program.name, program.passes, kept), model, BATCH)
+
+
+# -- accuracy -------------------------------------------------------------------------------------------------------------
+
+
+def accuracy(shape: str, bodies: int) -> Iterator[tuple[str, dict[str, float]]]:
+    """Every method against bicomplex numbers, for inverse and forward dynamics."""
+    for function, method, found, expected in second_order_errors.tensors(SHAPES[shape](bodies)):
+        yield f"{function}, {shape} of {bodies}, {method}", second_order_errors.measures(found, expected)
+
+
+# -- growth ---------------------------------------------------------------------------------------------------------------
+
+
+def slope(values: list[float]) -> float:
+    """Least-squares slope of log value over log BODIES."""
+    return float(np.polyfit(np.log(BODIES[: len(values)]), np.log(values), 1)[0])
+
+
+def _batch(bodies: int) -> int:
+    """Knots of a batch beside which the cost of the call vanishes, as far as the tensors' memory allows."""
+    return int(np.clip(2**21 // bodies**3 // KNOTS * KNOTS, KNOTS, BATCH))
+
+
+def growth(turns: int) -> Iterator[Line]:
+    """Orders of time, in loops, and of operations."""
+    for name, (program, *most) in GROWTH.items():
+        for (shape, make), figure in zip(SHAPES.items(), most, strict=True):
+            models = [make(n) for n in BODIES]
+            for what, batches in (
+                ("a call for 8 knots", [KNOTS] * len(BODIES)),
+                ("batches", list(map(_batch, BODIES))),
+            ):
+                pairs = list(zip(models, batches, strict=True))
+                times = [median(cpu_times([call_of(program, m, n)], turns, n)[0]) for m, n in pairs]
+                note = f"{times[0]:.3g} us/knot for {BODIES[0]} bodies, {times[-1]:.3g} for {BODIES[-1]}"
+                yield Line(f"{name}, {shape}, order of the time of {what}", "", slope(times), None, figure, note)
+            counts = [float(operations(program, model)) for model in models]
+            note = f"{counts[-1]:.3g} operations for {BODIES[-1]} bodies"
+            yield Line(f"{name}, {shape}, order of operations", "", slope(counts), None, figure, note)
+
+
+# -- the report -----------------------------------------------------------------------------------------------------------
+
+
+def lines(turns: int, full: bool) -> Iterator[Line]:
+    """All comparisons."""
+    for name in ROBOTS if full else USUAL:
+        yield from tensors(name, turns)
+    for name in ("ur5", "hyq", "talos"):
+        yield from contraction(name, turns)
+    for name in ("ur5", "hyq"):
+        yield double_loop(name, turns)
+    yield from growth(turns)
+
+
+def main() -> None:
+    """Run, print each line as it comes, and write the tables."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--full", action="store_true", help="all robots, more turns, longer chains and trees")
+    parser.add_argument("--out", type=Path, default=Path("out/benchmark_second_order"), help="folder of the results")
+    options = parser.parse_args()
+    os.environ["TRAJOPT_THREADS"] = "1"
+    results = []
+    for line in lines(21 if options.full else 5, options.full):
+        results.append(line)
+        print("  ".join(c for c in line.cells() if c), flush=True)
+    errors = [e for n in ((3, 7, 15) if options.full else (3, 7)) for shape in SHAPES for e in accuracy(shape, n)]
+    found = find_toolchain()
+    machine = (
+        f"{platform.processor() or platform.machine()}, {os.cpu_count()} cores, {found.lanes} lanes, {found.version}"
+    )
+    table = markdown(("what", *errors[0][1]), ([name, *(f"{x:.1e}" for x in e.values())] for name, e in errors))
+    parts = ["# Second-order derivatives", machine, markdown(HEADER, (line.cells() for line in results)), table + "\n"]
+    options.out.mkdir(parents=True, exist_ok=True)
+    write_csv(options.out / "report.csv", results)
+    (options.out / "report.md").write_text("\n\n".join(parts), encoding="utf-8")
+    print(f"\n{table}\nWritten to {options.out}")
+
+
+if __name__ == "__main__":
+    main()

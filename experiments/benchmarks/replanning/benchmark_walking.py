@@ -1,0 +1,224 @@
+"""Legged robots that walk on MuJoCo's ground without a schedule, told their speed alone, while the world differs from the model.
+
+    python -m experiments.benchmark_walking [--robot hyq] [--seconds 60] [--scenes level,light,...] [--seed 0] [--period 0.005]
+
+Plans are those of problems/configs/hyq_free_walk.toml, of half a second, by real-time iterations over contacts of long steps;
+another robot takes the same numbers by dynamic similarity.  The plant is MuJoCo with contacts of its own, its friction and its
+masses off by what the scene says; states are measured with noise, plans hold one lead after their measurement, and every
+PUSH_EVERY seconds the base is pushed from a random side by SHOVE m/s times its mass, over PUSH_TIME.
+
+A robot has fallen where its base is lower than half of its standing height over the ground, or tilted beyond 60 degrees; the run
+ends there.  The speed is that of the base, averaged over SMOOTH seconds, after the first START; its error is relative to that
+asked for.  In simulated time every response is charged one period, so that runs do not depend on the machine; measured times stand
+beside them.
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+import problems
+from dynamics_backends.protocol import Array
+from experiments.benchmarks.tables import markdown
+from experiments.config.build import backend_factory
+from experiments.config.config import Config, load_config
+from experiments.replan.run import Setup, setup
+from problems.replanning.plants import plants_of
+from problems.replanning.scenario import horizon_of, planned, sensor_of
+from trajopt.replanning.loop import Plant, ReplanningLoop
+from trajopt.replanning.plan import Plan
+from trajopt.replanning.real_time_slq import RealTimeSLQ
+from trajopt.replanning.run_log import RunLog
+from trajopt.replanning.workers import SimulatedWorker
+
+CONFIG = Path(problems.__file__).parent / "configs" / "hyq_free_walk.toml"
+PUSH_EVERY, PUSH_TIME, SHOVE = 3.0, 0.1, 0.1
+"""[s, s, m/s]"""
+NOISE = (0.002, 0.02)
+"""Standard deviations of measured positions [m, rad] and velocities [m/s, rad/s]."""
+START, SMOOTH = 2.0, 1.0
+LOW, UPRIGHT = 0.5, 0.5
+"""Share of the standing height, and cosine of the tilt, below which a robot has fallen."""
+
+
+class Scene(NamedTuple):
+    """How the world differs from the model. friction, mass: factors. noise: whether the state is measured with it."""
+
+    friction: float = 1.0
+    mass: float = 1.0
+    noise: bool = False
+    pushes: bool = False
+    slope: float = 0.0
+
+
+SCENES = {
+    "level": Scene(),
+    "slippery": Scene(friction=0.7),
+    "rough": Scene(friction=1.3),
+    "light": Scene(mass=0.9),
+    "heavy": Scene(mass=1.1),
+    "noise": Scene(noise=True),
+    "pushes": Scene(pushes=True),
+    "uphill": Scene(slope=np.radians(5.0)),
+    "all": Scene(friction=0.7, mass=1.1, noise=True, pushes=True),
+}
+
+
+class Outcome(NamedTuple):
+    """walked: seconds until the fall, or the end. speed: mean and relative rms error. ms: response p50, p95 and preparation p95."""
+
+    fell: bool
+    walked: float
+    distance: float
+    speed: float
+    error: float
+    ms: tuple[float, float, float]
+    failed: int
+
+
+def configured(robot: str, scene: Scene, seconds: float, seed: int, period: float | None = None) -> Config:
+    """The config of a run; period [s]: of the plans, which hold as long after their measurement."""
+    own = [f"problem.robot={robot!r}", f"replan.duration={seconds}", f"replan.seed={seed}"]
+    config = load_config(CONFIG, own if period is None else [*own, f"replan.period={period}", f"replan.lead={period}"])
+    run = config.replan
+    plant = replace(run.plant, mass_factor=scene.mass, slope=scene.slope)
+    plant = replace(plant, contact_friction=scene.friction * plant.contact_friction)
+    position, velocity = NOISE if scene.noise else (0.0, 0.0)
+    sensor = replace(run.sensor, position_noise=position, velocity_noise=velocity)
+    return replace(config, replan=replace(run, plant=plant, sensor=sensor))
+
+
+def shoved(config: Config, model: Any, seconds: float, seed: int) -> Config:
+    """The config with pushes of the base, level and from random sides."""
+    rng, force = np.random.default_rng(seed), model.total_mass * SHOVE / PUSH_TIME
+    rows = [
+        (start, PUSH_TIME, force * np.cos(angle), force * np.sin(angle))
+        for start in np.arange(PUSH_EVERY, seconds, PUSH_EVERY).tolist()
+        for angle in [float(rng.uniform(0.0, 2.0 * np.pi))]
+    ]
+    plant = replace(config.replan.plant, push_joints=tuple(model.dof_names[:2]), pushes=tuple(rows))
+    return replace(config, replan=replace(config.replan, plant=plant))
+
+
+def walk(
+    robot: str, scene: Scene, seconds: float, seed: int, first: Setup | None = None, period: float | None = None
+) -> tuple[Setup, RunLog]:
+    """A run, and what it started from; first: of the same robot, whose task and first plan serve again."""
+    config = configured(robot, scene, seconds, seed, period)
+    start = setup(config) if first is None else first._replace(config=config)
+    model = start.task.ocp.model
+    if scene.pushes:
+        config = shoved(config, model, seconds, seed)
+    s, ocp = config.replan, planned(start.task, config.replan)
+    plant = plants_of(start.task, s, backend_factory(config.backend), config.problem.robot)()
+    worker = SimulatedWorker(s.tick, lambda respond, prepare: (s.period, 0.0))
+    loop = ReplanningLoop(
+        horizon_of(start.task, s),
+        RealTimeSLQ(regularization=s.regularization, search=s.search),
+        plant,
+        Plan.of(start.first, 0.0),
+        s.timing,
+        estimator=sensor_of(ocp, s),
+        worker=worker,
+        on_tick=_until_fallen(plant, fallen(ocp.x0[2], scene.slope)),
+    )
+    return start._replace(config=config), loop.run(seconds)
+
+
+def fallen(standing: float, slope: float) -> Callable[[Array], bool]:
+    """Whether a robot has fallen in a state (nx,); standing: height of its base on level ground [m]."""
+
+    def test(x: Array) -> bool:
+        upright = 1.0 - 2.0 * (x[3] ** 2 + x[4] ** 2)
+        return bool(x[2] - np.tan(slope) * x[0] < LOW * standing or upright < UPRIGHT or not np.isfinite(x).all())
+
+    return test
+
+
+def _until_fallen(plant: Plant, test: Callable[[Array], bool]) -> Callable[[float], None]:
+    def on_tick(t: float) -> None:
+        if test(plant.state()):
+            raise KeyboardInterrupt
+
+    return on_tick
+
+
+def outcome(start: Setup, log: RunLog, scene: Scene, seconds: float) -> Outcome:
+    """The numbers of a run."""
+    end, xs, wanted = float(log.times[-1]) + log.tick, log.xs, start.task.ocp.terms()
+    asked = next(term.parameters["velocity"][0] for term in wanted if term.name == "base")
+    width = max(1, round(SMOOTH / log.tick))
+    ahead = (xs[width:, 0] - xs[:-width, 0]) / SMOOTH if len(xs) > width else np.zeros(0)
+    speed = ahead[log.times[: len(ahead)] >= START]
+    spells = np.array([(spell.respond, spell.prepare) for spell in log.spells])
+    ms = (np.median(spells[:, 0]), np.percentile(spells[:, 0], 95), np.percentile(spells[:, 1], 95))
+    return Outcome(
+        end < seconds - log.tick,
+        end,
+        float(xs[-1, 0] - xs[0, 0]),
+        float(speed.mean()) if len(speed) else np.nan,
+        float(np.sqrt(np.mean((speed / asked - 1.0) ** 2))) if len(speed) else np.nan,
+        tuple(1e3 * float(value) for value in ms),  # type: ignore[arg-type]
+        sum(not solve.success for solve in log.solves),
+    )
+
+
+HEAD = (
+    "scene",
+    "walked",
+    "distance [m]",
+    "speed [m/s]",
+    "its rms error",
+    "response p50, p95 [ms]",
+    "preparation p95",
+    "failed",
+)
+
+
+def row(name: str, o: Outcome) -> list[str]:
+    """The numbers of a scene."""
+    return [
+        name,
+        f"{o.walked:.1f} s{', FELL' if o.fell else ''}",
+        f"{o.distance:.2f}",
+        f"{o.speed:.3f}",
+        f"{100 * o.error:.1f} %",
+        f"{o.ms[0]:.1f}, {o.ms[1]:.1f}",
+        f"{o.ms[2]:.1f}",
+        str(o.failed),
+    ]
+
+
+def main() -> None:
+    """Print the table and write it."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--robot", default="hyq", help="a name, erd:NAME or a path")
+    parser.add_argument("--seconds", type=float, default=60.0, help="of each scene")
+    parser.add_argument("--scenes", default=",".join(SCENES), help="by name, with commas")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--period", type=float, help="seconds between plans, at least the tick of 5 ms; default 0.01")
+    parser.add_argument("--out", type=Path, default=Path("out") / "benchmark_walking", help="folder of the results")
+    given = parser.parse_args()
+    names = given.scenes.split(",")
+    if unknown := set(names) - set(SCENES):
+        parser.error(f"unknown scenes: {', '.join(sorted(unknown))}; choose from {', '.join(SCENES)}")
+    found, first = [], None
+    for name in names:
+        first, log = walk(given.robot, SCENES[name], given.seconds, given.seed, first, given.period)
+        found.append(row(name, outcome(first, log, SCENES[name], given.seconds)))
+        print("  ".join(found[-1]), flush=True)
+    print(markdown(HEAD, found))
+    given.out.mkdir(parents=True, exist_ok=True)
+    with (given.out / "walking.csv").open("w", newline="") as file:
+        csv.writer(file).writerows([HEAD, *found])
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,302 @@
+"""Random goals of many arms, solved with untuned settings: how often a first try succeeds, and what it costs.
+
+    python -m experiments.benchmark_arms [--arms NAME_OR_FILE[:FRAME] ...] [--goals 20] [--seed 0] [--solvers auto,ddp,...]
+                                         [--hard] [--guess NAME] [--time-limit 60] [--out DIR] [--best CSV ...]
+
+Arms: the bundled ones and those of example-robot-data, or the given ones (:mod:`experiments.benchmarks.robots.arm_goals`), their
+fingers locked.  Each task is 100 knots of 20 ms to a position, by torques within the limits of the URDF, with the weights of
+problems/configs/kinova_reach.toml.  With --hard the goal and rest are terminal constraints, and limits of positions and
+velocities hold on the way.
+
+The table counts, by solver, the solves that converged, and those that also end at the goal: within 2 mm, or where the weights
+keep even the best known optimum farther away, not much farther than that.  Iterations, time and processor time, both without
+building and compiling the task, are quantiles over all solves; the cost above the best known, over those that converged.
+Best is the least cost of this run and of the files --best, which earlier runs have written.  DIR gets arms.csv, a row a solve.
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import time
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from experiments.benchmarks.robots.arm_goals import Arm, Reach, all_arms, config_of, load_arm, reach
+from experiments.benchmarks.tables import markdown, write_csv
+from experiments.config.build import build_task, make_ready, solve_task
+from experiments.config.config import Config, read_config
+from problems.task import Task, position_of
+from trajopt import Solution
+
+SOLVERS = "auto,slq,ddp,sqp,dms"
+NEAR = 2.0
+"""[mm] from the goal."""
+AS_NEAR = 1.1
+"""So many times as far from the goal as the best known optimum counts as there."""
+FILE = "arms.csv"
+
+
+TaskKey = tuple[str, int, str, int]
+
+
+class Row(NamedTuple):
+    """A solve. status: of the solver, or "error". miss: distance from the goal [mm]. processor: its time [ms]. reason: what the
+    solver says where it did not converge."""
+
+    variant: str
+    seed: int
+    arm: str
+    goal: int
+    solver: str
+    status: str
+    converged: bool
+    miss: float
+    iterations: int
+    milliseconds: float
+    processor: float
+    cost: float
+    reason: str
+
+    @property
+    def task(self) -> TaskKey:
+        """What was to be solved."""
+        return self.variant, self.seed, self.arm, self.goal
+
+
+class Job(NamedTuple):
+    """What all solves have in common."""
+
+    variant: str
+    seed: int
+    goals: int
+    solvers: tuple[str, ...]
+    guess: str | None
+    time_limit: float | None
+
+
+def rows_of(name: str, job: Job) -> Iterator[Row]:
+    """The solves of an arm; one that cannot be loaded gives a row for each all the same."""
+    try:
+        arm = load_arm(name)
+    except Exception as error:  # one broken robot stops nobody
+        for number in range(job.goals):
+            yield from (_broken(name, number, solver, job, error) for solver in job.solvers)
+        return
+    for number in range(job.goals):
+        task = reach(arm, job.variant, job.seed, number)
+        for solver in job.solvers:
+            try:
+                yield solved(arm, task, number, solver, job)
+            except Exception as error:
+                yield _broken(name, number, solver, job, error)
+
+
+def solved(arm: Arm, goal: Reach, number: int, solver: str, job: Job, engine: str | None = None) -> Row:
+    """A solve; engine: default the configuration's."""
+    config = read_config(config_of(arm, goal, job.variant, solver, job.guess, job.time_limit), arm.name)
+    config = config if engine is None else config.with_engine(engine)
+    task = build_task(config)
+    _make_ready(config, task)
+    began = time.perf_counter(), time.process_time()
+    solution = solve_task(config, task)
+    elapsed = 1e3 * (time.perf_counter() - began[0]), 1e3 * (time.process_time() - began[1])
+    return _row(arm, goal, number, solver, job, solution, elapsed)
+
+
+def _make_ready(config: Config, task: Task) -> None:
+    """Compile; what goes wrong here will go wrong again where it counts."""
+    try:
+        make_ready(config, task)
+    except (ValueError, ArithmeticError, RuntimeError):
+        return
+
+
+def _row(
+    arm: Arm, goal: Reach, number: int, solver: str, job: Job, solution: Solution, elapsed: tuple[float, float]
+) -> Row:
+    q, status = solution.xs[-1, : arm.model.nq], solution.status
+    finite = bool(np.isfinite(q).all())
+    miss = 1e3 * float(np.linalg.norm(position_of(arm.model, arm.frame, q) - goal.goal)) if finite else np.inf
+    return Row(
+        job.variant,
+        job.seed,
+        arm.name,
+        number,
+        solver,
+        status.code.value,
+        status.success,
+        miss,
+        solution.iterations,
+        *elapsed,
+        float(solution.cost),
+        "" if status.success else status.message,
+    )
+
+
+def _broken(name: str, number: int, solver: str, job: Job, error: Exception) -> Row:
+    sentence = f"{type(error).__name__}: {error}".splitlines()[0]
+    nothing = (np.inf, 0, np.nan, np.nan, np.nan)
+    return Row(job.variant, job.seed, name, number, solver, "error", False, *nothing, sentence)
+
+
+# -- tables --------------------------------------------------------------------------------------------------
+
+
+class Standard(NamedTuple):
+    """What a task is known to allow: the least cost, and the distance from the goal [mm] there."""
+
+    cost: float
+    miss: float
+
+
+def standards(rows: Iterable[Row]) -> dict[TaskKey, Standard]:
+    """The best of each task, among the solves that converged."""
+    best: dict[TaskKey, Standard] = {}
+    for row in rows:
+        if row.converged and (row.task not in best or row.cost < best[row.task].cost):
+            best[row.task] = Standard(row.cost, row.miss)
+    return best
+
+
+def reached(row: Row, best: dict[TaskKey, Standard]) -> bool:
+    """Whether it converged at the goal."""
+    return row.converged and row.miss <= max(NEAR, AS_NEAR * best[row.task].miss)
+
+
+def table(rows: list[Row], best: dict[TaskKey, Standard]) -> str:
+    """A line for each solver."""
+    header = [
+        "solver",
+        "solves",
+        "converged",
+        "at the goal",
+        "iterations",
+        "ms",
+        "ms, 90 %",
+        "processor ms",
+        "above best, 50 / 90 %",
+    ]
+    return markdown(header, [_line(s, [r for r in rows if r.solver == s], best) for s in _in_order(rows)])
+
+
+def _line(solver: str, rows: list[Row], best: dict[TaskKey, Standard]) -> list[str]:
+    ran, converged = [r for r in rows if r.status != "error"], [r for r in rows if r.converged]
+    above = [100.0 * (r.cost / best[r.task].cost - 1.0) for r in converged if best[r.task].cost > 0]
+    return [
+        solver,
+        str(len(rows)),
+        f"{100.0 * len(converged) / len(rows):.1f} %",
+        f"{100.0 * sum(reached(r, best) for r in rows) / len(rows):.1f} %",
+        _quantile([r.iterations for r in ran], 50),
+        _quantile([r.milliseconds for r in ran], 50),
+        _quantile([r.milliseconds for r in ran], 90),
+        _quantile([r.processor for r in ran], 50),
+        f"{_quantile(above, 50)} / {_quantile(above, 90)} %",
+    ]
+
+
+def _quantile(values: list[float], share: float) -> str:
+    return f"{np.percentile(values, share):.3g}" if values else "-"
+
+
+def _in_order(rows: list[Row]) -> list[str]:
+    return list(dict.fromkeys(row.solver for row in rows))
+
+
+def by_arm(rows: list[Row], best: dict[TaskKey, Standard]) -> str:
+    """How many tasks of each arm each solver reached."""
+    solvers, arms = _in_order(rows), list(dict.fromkeys(row.arm for row in rows))
+    there = Counter((r.arm, r.solver) for r in rows if reached(r, best))
+    goals = {arm: len({r.goal for r in rows if r.arm == arm}) for arm in arms}
+    return markdown(
+        ["arm", "tasks", *solvers], [[a, str(goals[a]), *(str(there[a, s]) for s in solvers)] for a in arms]
+    )
+
+
+def failures(rows: list[Row], best: dict[TaskKey, Standard]) -> str:
+    """A line for each solve that did not reach its goal."""
+    lines = [
+        f"{r.arm} goal {r.goal} by {r.solver}: {r.status}, {r.miss:.3g} mm off the goal"
+        + (f" (the best known optimum {best[r.task].miss:.3g})" if r.task in best else "")
+        + (f": {r.reason}" if r.reason else "")
+        for r in rows
+        if not reached(r, best)
+    ]
+    return "\n".join(lines) or "all solves converged at their goals"
+
+
+def read_rows(path: Path) -> list[Row]:
+    """The rows of a file that an earlier run has written. Raises OSError, and KeyError or ValueError for another file."""
+    with path.open(newline="", encoding="utf-8") as file:
+        return [_read(line) for line in csv.DictReader(file)]
+
+
+def _read(line: dict[str, str]) -> Row:
+    kinds = {
+        "seed": int,
+        "goal": int,
+        "iterations": int,
+        "miss": float,
+        "milliseconds": float,
+        "processor": float,
+        "cost": float,
+    }
+    values = {key: kinds.get(key, str)(line[key]) for key in Row._fields}
+    return Row(**{**values, "converged": line["converged"] == "True"})
+
+
+# -- command -------------------------------------------------------------------------------------------------
+
+
+def run(arms: list[str], job: Job, out: Path | None) -> list[Row]:
+    """All solves, told as they end; what is done is kept on an interrupt."""
+    rows: list[Row] = []
+    total, began = len(arms) * job.goals * len(job.solvers), time.perf_counter()
+    try:
+        for name in arms:
+            for row in rows_of(name, job):
+                rows.append(row)
+                left = (time.perf_counter() - began) / len(rows) * (total - len(rows))
+                print(
+                    f"{len(rows)}/{total} {row.arm} goal {row.goal} {row.solver}: {row.status}, {row.miss:.2g} mm, "
+                    f"{row.iterations} iterations, {row.milliseconds:.0f} ms; about {left:.0f} s left",
+                    flush=True,
+                )
+            if out is not None:
+                write_csv(out / FILE, rows)
+    except KeyboardInterrupt:
+        print(f"interrupted after {len(rows)} of {total} solves")
+    return rows
+
+
+def main() -> None:
+    """Solve, and print the tables."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--arms", nargs="+", metavar="NAME_OR_FILE[:FRAME]", help="default: all")
+    parser.add_argument("--goals", type=int, default=20, help="tasks for each arm")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--solvers", default=SOLVERS, help="names, with commas between")
+    parser.add_argument("--hard", action="store_true", help="with limits and goal as constraints")
+    parser.add_argument("--guess", help="instead of the problem's default")
+    parser.add_argument("--time-limit", type=float, default=60.0, metavar="S", help="of a solve")
+    parser.add_argument("--out", type=Path, help="folder of the CSV")
+    parser.add_argument("--best", type=Path, nargs="*", default=[], metavar="CSV", help="of earlier runs")
+    a = parser.parse_args()
+    solvers = tuple(name.strip() for name in a.solvers.split(",") if name.strip())
+    job = Job("hard" if a.hard else "plain", a.seed, a.goals, solvers, a.guess, a.time_limit)
+    earlier = [row for path in a.best for row in read_rows(path)]
+    if a.out is not None:
+        a.out.mkdir(parents=True, exist_ok=True)
+    rows = run(a.arms or all_arms(), job, a.out)
+    if rows:
+        best = standards([*rows, *earlier])
+        print("\n\n".join(["", table(rows, best), by_arm(rows, best), failures(rows, best)]))
+
+
+if __name__ == "__main__":
+    main()

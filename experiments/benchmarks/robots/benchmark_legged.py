@@ -1,0 +1,172 @@
+"""Gaits of legged robots from their URDF alone: what is solved, how fast, and whether the ground could bear it.
+
+    python -m experiments.benchmark_legged [--robots NAME_OR_URDF ...] [--gaits stand,trot,walk,pace,bound,jump] [--bipeds]
+                                           [--engine NAME] [--set KEY=VALUE ...] [--out DIR]
+
+Each gait is a bundled configuration of HyQ, or of Talos with --bipeds, with no other change than the robot.  ms is the time of the
+solve, without building and compiling, s the processor time of all, compilers included.  least: the smallest normal force of a
+standing foot in shares of the weight over the number of feet, friction: the largest ratio of the force along the ground to the
+normal one, where that is at least a hundredth of the share.  DIR gets legged.csv, a row a solve.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+import problems
+from experiments.benchmarks.tables import markdown, write_csv
+from experiments.config.build import build_task, make_ready, solve_task
+from experiments.config.config import load_config
+from problems.legged.contact.contact_limits import point_forces
+from problems.task import Task
+from trajopt import Solution, broken_limits
+
+CONFIGS = Path(problems.__file__).parent / "configs"
+GAITS = {
+    "stand": ("hyq_trot_rigid", ["problem.gait=stand"]),
+    "trot": ("hyq_trot_rigid", []),
+    "walk": ("hyq_walk", []),
+    "pace": ("hyq_pace", []),
+    "bound": ("hyq_bound", []),
+    "jump": ("hyq_bound", ["problem.gait=jump"]),
+    "biped walk": ("talos_walk", []),
+}
+"""name -> the configuration, and what is changed in it."""
+ON_FOUR = "stand,trot,walk,pace,bound,jump"
+QUADRUPEDS = (
+    *("hyq", "erd:hyq", "erd:anymal", "erd:anymal_c", "erd:anymal-kinova", "erd:solo", "erd:solo12", "erd:quadruped"),
+    *("erd:a1", "erd:b1", "erd:b1-z1", "erd:go1", "erd:go2", "erd:laikago", "erd:centauro"),
+)
+BIPEDS = (
+    *("erd:talos", "erd:talos_full", "erd:romeo", "erd:icub", "erd:g1", "erd:alexander_v1.lowerBodyOnly", "erd:bolt"),
+    "erd:simple_humanoid",
+)
+CARRIES = 0.01
+"""A share from which on a foot's friction ratio counts."""
+
+
+class Row(NamedTuple):
+    """A solve. status: of the solver, or "error". kkt: scaled measure at the end. broken: limits, in words."""
+
+    robot: str
+    gait: str
+    status: str
+    solved: bool
+    iterations: int
+    milliseconds: float
+    seconds: float
+    kkt: float
+    least: float
+    friction: float
+    broken: str
+
+
+def rows_of(robot: str, gaits: list[str], overrides: list[str]) -> Iterator[Row]:
+    """The gaits of a robot; what goes wrong is a row too."""
+    for gait in gaits:
+        try:
+            yield _solved(robot, gait, overrides)
+        except Exception as error:  # one broken robot stops nobody
+            reason = f"{type(error).__name__}: {error}".splitlines()[0]
+            yield Row(robot, gait, "error", False, 0, np.nan, np.nan, np.nan, np.nan, np.nan, reason)
+
+
+def _solved(robot: str, gait: str, overrides: list[str]) -> Row:
+    name, changes = GAITS[gait]
+    before = _processor()
+    config = load_config(CONFIGS / f"{name}.toml", [*changes, f'problem.robot="{robot}"', *overrides])
+    task = build_task(config)
+    make_ready(config, task)
+    began = time.perf_counter()
+    solution = solve_task(config, task)
+    elapsed = 1e3 * (time.perf_counter() - began)
+    least, friction = loads(task, solution)
+    broken = [*broken_limits(task.ocp, solution.xs, solution.us), *task.contact_limits(solution.xs, solution.us)]
+    kkt = solution.history[-1].kkt if solution.history else np.nan
+    status = solution.status
+    words = ", ".join(f"{b.kind} {b.name} by {b.excess:.2g} {b.unit}".strip() for b in broken)
+    seconds = _processor() - before
+    return Row(
+        robot,
+        gait,
+        status.code.value,
+        status.success,
+        solution.iterations,
+        elapsed,
+        seconds,
+        kkt,
+        least,
+        friction,
+        words,
+    )
+
+
+def _processor() -> float:
+    """Processor time [s] of this process and of those that it waited for."""
+    t = os.times()
+    return t.user + t.system + t.children_user + t.children_system
+
+
+def loads(task: Task, solution: Solution) -> tuple[float, float]:
+    """The smallest normal force, in shares, and the largest friction ratio; NaN where nothing stands by rigid contacts."""
+    model = task.ocp.model
+    share = model.total_mass * np.linalg.norm(model.gravity) / len(task.feet)
+    forces = [f.values.reshape(-1, 3) / share for f in point_forces(task.ocp, solution.xs, solution.us)]
+    if not forces:
+        return np.nan, np.nan
+    f = np.concatenate(forces)
+    loaded = f[f[:, 2] > CARRIES]
+    ratio = np.hypot(loaded[:, 0], loaded[:, 1]) / loaded[:, 2]
+    return float(f[:, 2].min()), float(ratio.max(initial=0.0))
+
+
+def table(rows: list[Row]) -> str:
+    """A line for each solve."""
+    header = ["robot", "gait", "status", "iterations", "ms", "s", "kkt", "least", "friction", "limits broken"]
+    lines = [
+        [
+            *(r.robot, r.gait, r.status, str(r.iterations), f"{r.milliseconds:.0f}", f"{r.seconds:.0f}"),
+            *(f"{r.kkt:.1e}", f"{r.least:.2f}", f"{r.friction:.2f}", r.broken or "none"),
+        ]
+        for r in rows
+    ]
+    return markdown(header, lines)
+
+
+def main() -> None:
+    """Solve, and print the table; what is done is kept on an interrupt."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--robots", nargs="+", metavar="NAME_OR_URDF", help="default: those of example-robot-data")
+    parser.add_argument("--gaits", help=f"names of {', '.join(GAITS)}, with commas between; default {ON_FOUR}")
+    parser.add_argument("--bipeds", action="store_true", help="robots on two legs walk")
+    parser.add_argument("--engine", help="instead of the configuration's")
+    parser.add_argument("--set", dest="overrides", action="append", default=[], metavar="KEY=VALUE")
+    parser.add_argument("--out", type=Path, help="folder of the CSV")
+    a = parser.parse_args()
+    asked = a.gaits or ("biped walk" if a.bipeds else ON_FOUR)
+    gaits = [name.strip() for name in asked.split(",") if name.strip()]
+    overrides = [*a.overrides, *([f"engine={a.engine}"] if a.engine else [])]
+    rows: list[Row] = []
+    try:
+        for robot in a.robots or (BIPEDS if a.bipeds else QUADRUPEDS):
+            for row in rows_of(robot, gaits, overrides):
+                rows.append(row)
+                print(f"{row.robot} {row.gait}: {row.status}, {row.iterations} iterations {row.broken}", flush=True)
+    except KeyboardInterrupt:
+        print(f"interrupted after {len(rows)} solves")
+    if a.out is not None:
+        a.out.mkdir(parents=True, exist_ok=True)
+        write_csv(a.out / "legged.csv", rows)
+    solved = sum(row.solved for row in rows)
+    print(f"\n{table(rows)}\n{solved} of {len(rows)} solved")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,235 @@
+"""Robots from their files alone: what is loaded, how exact derivatives are, and whether a first task is solved.
+
+    python -m experiments.benchmark_robots [--robots NAME_OR_FILE ...] [--engine NAME] [--seed 0] [--out DIR]
+
+Robots are bundled names, erd:NAME, URDF or MJCF files.  What stands on two feet or more is to stand and to trot (four feet) or to
+walk (two), by the bundled configurations of HyQ (:mod:`experiments.benchmarks.robots.benchmark_legged`).  All others are bolted to
+the ground, and their longest chain is to reach a random goal exactly, within all limits
+(:mod:`experiments.benchmarks.robots.arm_goals`, "hard"), joints that no actuator drives locked.
+
+first, second: the largest difference of analytic derivatives of the forward dynamics from those by complex steps, and of the
+contracted second ones from those by forward AD, at random states, relative to the largest entry.  mujoco: that of mass matrix and
+bias from MuJoCo's, for MJCF.  s: processor time of all that, compiling and solving included.  DIR gets robots.csv, a row a robot.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import warnings
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from dynamics_backends.protocol import Array, SecondOrderBackend
+from dynamics_backends.registry import make_backend
+from dynamics_backends.rigid_body.mjcf.actuators import actuators, undriven
+from dynamics_backends.rigid_body.mjcf.comparison import largest_difference
+from dynamics_backends.rigid_body.mjcf.source import Names, compiled, is_mjcf
+from dynamics_backends.rigid_body.model.model import Model
+from dynamics_backends.rigid_body.robots import ROBOT_WARNINGS, is_path, load_robot
+from dynamics_backends.systems.bodies.free_body import FreeBody
+from experiments.benchmarks.robots.arm_goals import Arm, Reach, load_arm, reach
+from experiments.benchmarks.robots.benchmark_arms import NEAR, Job, solved
+from experiments.benchmarks.robots.benchmark_legged import BIPEDS, GAITS, QUADRUPEDS, rows_of as gaits_of
+from experiments.benchmarks.tables import markdown, write_csv
+from problems.arms.arm import holding_forces
+from problems.legged.robot.stance import Stance
+from problems.task import load_floating_base, position_of
+
+POINTS, SECOND_UP_TO = 3, 45
+"""Random states, and the degrees of freedom up to which second derivatives are looked at."""
+NEAR_SHARE = 0.02
+"""A reach ends at its goal within so much of its way, or within the distance of the benchmark of arms."""
+TRIES, WAY, HOLDS = 1000, 9, 0.8
+"""Goals among which one is looked for with a way, looked at in so many places, that takes no more than this share of the effort
+limits to stay on."""
+ASKED = {4: ("stand", "trot"), 2: ("biped walk",)}
+"""Gaits by the number of feet."""
+
+
+class Row(NamedTuple):
+    """A robot. load [s], first, second, mujoco, s: see the module, NaN where not found. tasks: what was asked, how each ended."""
+
+    robot: str
+    dofs: int
+    load: float
+    first: float
+    second: float
+    mujoco: float
+    tasks: str
+    solved: bool
+    s: float
+    reason: str
+
+
+def row_of(robot: str, engine: str | None = None, seed: int = 0) -> Row:
+    """All that is looked at for a robot; what goes wrong is a row too."""
+    began, found = processor_time(), Row(robot, 0, np.nan, np.nan, np.nan, np.nan, "", False, np.nan, "")
+    try:
+        model = load(robot)
+        found = found._replace(dofs=model.nv, load=processor_time() - began)
+        first, second = derivative_errors(model, seed)
+        found = found._replace(first=first, second=second, mujoco=_against_mujoco(robot))
+        found = _tasks(robot, model, found, engine, seed)
+    except Exception as error:  # one broken robot stops nobody
+        found = found._replace(reason=f"{type(error).__name__}: {error}".splitlines()[0])
+    return found._replace(s=processor_time() - began)
+
+
+def processor_time() -> float:
+    """Seconds of this process and of the compilers that it has waited for."""
+    return sum(os.times()[:4])
+
+
+def load(robot: str) -> Model:
+    """The model with the base that it has in its file, or that it walks with."""
+    mjcf = is_path(robot) and is_mjcf(Path(robot).expanduser())
+    with warnings.catch_warnings():
+        for category in ROBOT_WARNINGS:
+            warnings.simplefilter("ignore", category)
+        return load_robot(robot) if mjcf else load_robot(robot, base="floating" if legged(robot) else "fixed")
+
+
+def legged(robot: str) -> bool:
+    """Whether a robot of a URDF is known to walk."""
+    return robot in (*QUADRUPEDS, *BIPEDS)
+
+
+def derivative_errors(model: Model, seed: int) -> tuple[float, float]:
+    """The errors of first and second derivatives."""
+    rng, body = np.random.default_rng(seed), FreeBody(model)
+    xs = np.concatenate([model.random_configuration(rng, POINTS), rng.standard_normal((POINTS, model.nv))], axis=1)
+    us = rng.standard_normal((POINTS, body.nu))
+    methods = {name: make_backend(body, name, engine="numpy") for name in ("analytic", "complex_step", "forward_ad")}
+    first = _error(methods["analytic"].jacobians(xs, us), methods["complex_step"].jacobians(xs, us))
+    if model.nv > SECOND_UP_TO:
+        return first, np.nan
+    lam = rng.standard_normal((POINTS, body.n_out))
+    second = [b for b in (methods["analytic"], methods["forward_ad"]) if isinstance(b, SecondOrderBackend)]
+    ours, theirs = (backend.hessian_contraction(xs, us, 0.0, None, lam)[1] for backend in second)
+    return first, _error(ours, theirs)
+
+
+def _error(ours: Sequence[Array], theirs: Sequence[Array]) -> float:
+    """The largest difference, relative to the largest entry of its block."""
+    pairs = [(np.asarray(a), np.asarray(b)) for a, b in zip(ours, theirs, strict=True) if np.size(b)]
+    return max(
+        float(np.abs(a - b).max() / max(np.abs(b).max(), 1e-300)) if b.any() else float(np.abs(a).max())
+        for a, b in pairs
+    )
+
+
+def _against_mujoco(robot: str) -> float:
+    if not (is_path(robot) and is_mjcf(Path(robot).expanduser())):
+        return np.nan
+    simulated = compiled(Path(robot).expanduser()).simulated
+    return largest_difference(load(robot), simulated, Names(simulated))
+
+
+def _tasks(robot: str, model: Model, row: Row, engine: str | None, seed: int) -> Row:
+    """The row with what came of the robot's tasks."""
+    feet = _feet(robot, model)
+    gaits = [gait for gait in ASKED.get(feet, ("stand",)) if gait in GAITS] if feet else []
+    if gaits:
+        overrides = [] if engine is None else [f"engine={engine}"]
+        ends = list(gaits_of(robot, gaits, overrides))
+        told = ", ".join(f"{end.gait} {end.status} ({end.iterations})" for end in ends)
+        reasons = [f"{end.gait}: {end.broken}" for end in ends if not end.solved]
+        return row._replace(tasks=told, solved=not reasons, reason="; ".join(reasons))
+    arm = load_arm(robot, rigid=_rigid(robot))
+    goal = _held_goal(arm, seed)
+    end = solved(arm, goal, 0, "auto", Job("hard", seed, 1, ("auto",), None, None), engine)
+    away = 1e3 * float(np.linalg.norm(goal.goal - position_of(arm.model, arm.frame, goal.q0)))
+    told = f"reach of {arm.frame} by {arm.model.nv} joints {end.status} ({end.iterations}), {end.miss:.1f} of {away:.0f} mm left"
+    there = end.miss <= max(NEAR, NEAR_SHARE * away)
+    return row._replace(
+        tasks=told, solved=end.converged and there, reason=end.reason or ("" if there else "not at the goal")
+    )
+
+
+def _held_goal(arm: Arm, seed: int) -> Reach:
+    """The first random reach on whose straight way the joints can hold the arm against weight and springs, else the first."""
+    tasks = (reach(arm, "hard", seed, number) for number in range(TRIES))
+    return next((task for task in tasks if _held(arm.model, task)), reach(arm, "hard", seed, 0))
+
+
+def _held(model: Model, task: Reach) -> bool:
+    """Whether its joints, all of one degree of freedom, can hold it anywhere on the way."""
+    if model.nq != model.nv:
+        return True
+    qs = task.q0 + np.linspace(0.0, 1.0, WAY)[:, None] * (task.q - task.q0)
+    holding = holding_forces(model, qs) + model.stiffness * (qs - model.spring_reference)
+    return bool((np.abs(holding) <= HOLDS * model.effort_limit).all())
+
+
+def _feet(robot: str, model: Model) -> int:
+    """How many feet it stands on: none where it is bolted to the ground, or where no two limbs reach down."""
+    if not model.floating_base:
+        return 0
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            return len(Stance.of(load_floating_base(robot)).feet)
+    except ValueError:
+        if legged(robot):
+            raise
+        return 0
+
+
+def _rigid(robot: str) -> tuple[str, ...]:
+    """The joints that no actuator of the file drives."""
+    if not (is_path(robot) and is_mjcf(Path(robot).expanduser())):
+        return ()
+    simulated = compiled(Path(robot).expanduser()).simulated
+    names = Names(simulated)
+    return undriven(simulated, names, actuators(simulated, names))
+
+
+def table(rows: Sequence[Row]) -> str:
+    """A line for each robot."""
+    header = ["robot", "DoFs", "load s", "first", "second", "MuJoCo", "tasks (iterations)", "s", "reason"]
+    lines = [
+        [
+            *(_short(r.robot), str(r.dofs), _number(r.load, ".2f"), _number(r.first, ".0e"), _number(r.second, ".0e")),
+            *(_number(r.mujoco, ".0e"), r.tasks, _number(r.s, ".0f"), r.reason),
+        ]
+        for r in rows
+    ]
+    return markdown(header, lines)
+
+
+def _short(robot: str) -> str:
+    """A path by its last folders."""
+    return robot if not is_path(robot) else "/".join(Path(robot).parts[-2:])
+
+
+def _number(value: float, form: str) -> str:
+    return "" if np.isnan(value) else f"{value:{form}}"
+
+
+def main() -> None:
+    """Go through the robots, and print the table; what is done is kept on an interrupt."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--robots", nargs="+", default=[*QUADRUPEDS, *BIPEDS], metavar="NAME_OR_FILE")
+    parser.add_argument("--engine", help="instead of the configuration's")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--out", type=Path, help="folder of the CSV")
+    a = parser.parse_args()
+    rows: list[Row] = []
+    try:
+        for robot in a.robots:
+            rows.append(row_of(robot, a.engine, a.seed))
+            print(f"{_short(robot)}: {rows[-1].tasks} {rows[-1].reason} {rows[-1].s:.0f} s", flush=True)
+    except KeyboardInterrupt:
+        print(f"interrupted after {len(rows)} robots")
+    if a.out is not None:
+        a.out.mkdir(parents=True, exist_ok=True)
+        write_csv(a.out / "robots.csv", rows)
+    print(f"\n{table(rows)}\n{sum(row.solved for row in rows)} of {len(rows)} solved")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,335 @@
+"""Arms in scenes that others made, to locally time-optimal motions, beside a sampling planner with its path parametrized by time.
+
+    python -m experiments.benchmark_scenes [--scenes FILE] [--kind NAME ...] [--limit n] [--seed s] [--solver ipm] [--out DIR]
+
+FILE is JSON, packed by xz or not: "robot", "joints", and under "problems" lists of problems by kind, each with start, goal and
+objects (boxes by edge lengths, cylinders by height and radius; position, quaternion x y z w in the base's frame), clearance where
+known: start or goal in collision is not counted. --limit takes so many of each kind, chosen by the seed. Limits are the model's
+positions, velocities and torques, and the accelerations of --accelerations (by default those that Franka publishes for the Panda).
+
+Both start from the same path of RRT-Connect with short-cuts. Ours is solved and checked by problems/arms/arm_in_scene.py: it counts
+where it ends at the goal within all limits and coal finds at least 1 mm at 1 kHz with the true meshes. The other is TOPP-RA
+(package toppra) on a spline through points of the path, taken denser until that is free, with the same limits. TOPP-RA on our own
+path tells how far from time-optimal we are on it. Time excludes compilation; guess is the planner's share. DIR gets scenes.csv.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import lzma
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from dynamics_backends.protocol import Array
+from dynamics_backends.registry import make_backend
+from dynamics_backends.rigid_body.batched import inverse_dynamics
+from dynamics_backends.rigid_body.geometry.scene import Body, Scene
+from dynamics_backends.rigid_body.geometry.shapes import Box, Cylinder
+from dynamics_backends.rigid_body.model.model import Model
+from experiments.benchmarks.tables import markdown, write_csv
+from experiments.config.build import solve_task
+from experiments.config.config import Config, read_config
+from problems.arms.arm import Arm
+from problems.arms.arm_in_scene import (
+    Settings,
+    limits_of,
+    path_of,
+    task_in_scene,
+)
+from problems.arms.in_scene import Limits, motion_at
+from problems.arms.scene_robot import scene_robot
+from problems.arms.scene_settings import quaternion_matrix
+from problems.task import load_fixed_base
+from trajopt.collisions.broad_phase import CollisionPairs
+from trajopt.collisions.mesh_check import RATE, MeshCheck
+
+PANDA = (15.0, 7.5, 10.0, 12.5, 15.0, 20.0, 20.0)
+"""Limits of the joint accelerations [rad/s^2] that Franka publishes for the Panda."""
+LOCKED = {"panda_finger_joint1": 0.04, "panda_finger_joint2": 0.04}
+PLANNING = 60.0
+"""[s] What the planner may take."""
+ASKED = 1e-3
+"""[m] A motion that comes nearer is no success."""
+WITHIN = 1.01
+"""A limit may be exceeded between knots by one percent."""
+SETS = (16, 32, 64, 128, 256)
+"""Points of the planner's path through which a spline is laid, until it is free."""
+
+
+class Row(NamedTuple):
+    """A problem. least [mm] between body and link; durations [s] of ours, of toppra on the planner's path and on ours; times [ms]:
+    of the planner, and of building, solving and checking; effort: the largest share of a limit at 1 kHz, and of which."""
+
+    kind: str
+    number: int
+    solved: bool
+    status: str
+    least: float
+    pair: str
+    duration: float
+    planned: float
+    on_ours: float
+    guess_ms: float
+    solve_ms: float
+    processor_ms: float
+    rounds: int
+    iterations: int
+    share: float
+    of: str
+
+
+def _backend(system: Any) -> Any:
+    return make_backend(system, "analytic", engine="auto")
+
+
+def read_scenes(path: Path) -> dict[str, Any]:
+    """The content of a file."""
+    content = path.read_bytes()
+    return json.loads(lzma.decompress(content) if path.suffix == ".xz" else content)
+
+
+def scene_of(problem: Mapping[str, Any]) -> Scene:
+    """The bodies of a problem."""
+    return Scene(tuple(_body(o) for o in problem["objects"]))
+
+
+def _body(o: Mapping[str, Any]) -> Body:
+    if o["type"] not in ("box", "cylinder"):
+        raise ValueError(f"object {o['name']!r} is a {o['type']!r}; known: box, cylinder")
+    shape = Box(tuple(o["size"])) if o["type"] == "box" else Cylinder(o["size"][1], o["size"][0])
+    return Body(o["name"], shape, quaternion_matrix(o["quaternion_xyzw"]), np.array(o["position"]))
+
+
+def selected(
+    scenes: Mapping[str, Any], kinds: Sequence[str] | None, limit: int | None, seed: int
+) -> Iterator[tuple[str, Any]]:
+    """The valid problems that are to be solved, with their kinds."""
+    for kind, problems in scenes["problems"].items():
+        if kinds and kind not in kinds:
+            continue
+        valid = [p for p in problems if min(p.get("clearance", [1.0])) > 0]
+        if limit is not None:
+            chosen = np.random.default_rng(seed).permutation(len(valid))[:limit]
+            valid = [valid[i] for i in sorted(chosen)]
+        yield from ((kind, p) for p in valid)
+
+
+class Bench:
+    """What all problems share."""
+
+    def __init__(self, robot: str, accelerations: tuple[float, ...], solver: str, options: Mapping[str, Any]) -> None:
+        self.robot, self.accelerations = robot, accelerations
+        locked = LOCKED if robot.startswith("erd:panda") else {}
+        self.scene_robot = scene_robot(load_fixed_base(robot, "free", locked))
+        self.model = self.scene_robot.model
+        self.warm: set[frozenset[str]] = set()
+        self.config: Config = read_config(
+            {
+                "problem": {"name": "arm_in_scene", "goal_q": [0.0] * self.model.nq, "robot": robot},
+                "solver": {"name": solver, **options},
+            },
+            "benchmark",
+        )
+
+    def settings(self, goal: Array, **more: Any) -> Settings:
+        """The settings of a problem."""
+        return Settings(
+            robot=self.robot,
+            goal_q=tuple(goal.tolist()),
+            acceleration_limits=self.accelerations,
+            guess="rrt",
+            planning_time=PLANNING,
+            **more,
+        )
+
+    def row(self, kind: str, problem: Mapping[str, Any]) -> Row:
+        """Solve a problem."""
+        start, goal = (np.array(problem[key], float) for key in ("start", "goal"))
+        scene, s = scene_of(problem), self.settings(goal)
+        arm = Arm.of(self.model, tuple(start.tolist()), tuple(goal.tolist()), None)
+        check = MeshCheck(self.model, self.scene_robot.shapes, scene, self.scene_robot.own.pairs)
+        limits = limits_of(s, self.model)
+        began = time.perf_counter()
+        pairs = CollisionPairs(self.scene_robot.cover, scene, self.scene_robot.own.pairs)
+        path, free = path_of(s, start, goal, pairs, self.model)
+        guess_ms = 1e3 * (time.perf_counter() - began)
+        planned = planned_duration(path, limits, self.model, check)
+        kinds = frozenset(core.kind for _, core in pairs.cores)
+        if kinds not in self.warm:  # compiles what solves of such scenes share
+            self.warm.add(kinds)
+            solve_task(self.config, task_in_scene(s, arm, self.scene_robot, scene, _backend, (path, free)))
+        began, processor = time.perf_counter(), time.process_time()
+        task = task_in_scene(s, arm, self.scene_robot, scene, _backend, (path, free))
+        solution = solve_task(self.config, task)
+        solve_ms, processor_ms = 1e3 * (time.perf_counter() - began), 1e3 * (time.process_time() - processor)
+        q, v, a, times = motion_at(solution, self.model.nv, RATE)
+        least = check.along(q, times)
+        share, of = largest_share(self.model, limits, q, v, a)
+        there = float(np.abs(q[-1] - goal).max()) < 1e-4 and float(np.abs(v[-1]).max()) < 1e-4
+        solved = solution.status.success and least.distance >= ASKED and there and share <= WITHIN
+        on_ours = toppra_duration(q, times, limits, self.model) if solved else np.nan
+        return Row(
+            kind,
+            int(problem.get("index", 0)),
+            solved,
+            solution.status.code.value,
+            1e3 * least.distance,
+            f"{least.link} and {least.body}",
+            float(times[-1]),
+            planned,
+            on_ours,
+            guess_ms,
+            solve_ms,
+            processor_ms,
+            int(solution.meta.get("rounds", 1)),
+            solution.iterations,
+            share,
+            of,
+        )
+
+
+def largest_share(model: Model, limits: Limits, q: Array, v: Array, a: Array) -> tuple[float, str]:
+    """The largest share of a limit along a motion, and of which."""
+    tau = inverse_dynamics(model, q, v, a)
+    shares = {
+        "velocity": np.abs(v) / limits.velocity,
+        "acceleration": np.abs(a) / limits.acceleration,
+        "torque": np.abs(tau) / limits.torque,
+    }
+    worst = max(shares, key=lambda key: float(shares[key].max()))
+    return float(shares[worst].max()), worst
+
+
+# -- TOPP-RA -------------------------------------------------------------------------------------------------
+
+
+def planned_duration(path: Array, limits: Limits, model: Model, check: MeshCheck) -> float:
+    """The duration [s] of the planner's path: of a spline through enough points of it to be free."""
+    along = np.concatenate([[0.0], np.cumsum(np.linalg.norm(np.diff(path, axis=0), axis=1))])
+    for count in SETS:
+        s = np.unique(np.concatenate([along, np.linspace(0.0, along[-1], count)]))
+        points = np.stack([np.interp(s, along, column) for column in path.T], axis=1)
+        from scipy.interpolate import CubicSpline
+
+        fine = CubicSpline(s, points, bc_type="clamped")(np.linspace(0.0, s[-1], 1000))
+        if check.along(fine, np.linspace(0.0, 1.0, len(fine))).distance > 0.0:
+            return toppra_duration(points, s, limits, model)
+    return float("nan")
+
+
+def toppra_duration(points: Array, s: Array, limits: Limits, model: Model, grid: int = 400) -> float:
+    """The time [s] that TOPP-RA takes through points (K, n) at path parameters (K,), at rest at both ends; NaN without toppra, or
+    where it finds none."""
+    try:
+        import toppra
+        from toppra import algorithm, constraint
+    except ModuleNotFoundError:
+        return float("nan")
+    import logging
+
+    logging.getLogger("toppra").setLevel(logging.CRITICAL)
+    path = toppra.SplineInterpolator(s, points)
+    bounds = [constraint.JointVelocityConstraint(np.stack([-limits.velocity, limits.velocity], axis=1))]
+    if np.isfinite(limits.acceleration).all():
+        bounds.append(
+            constraint.JointAccelerationConstraint(np.stack([-limits.acceleration, limits.acceleration], axis=1))
+        )
+
+    def torques(q: Array, v: Array, a: Array) -> Array:
+        return np.asarray(inverse_dynamics(model, np.asarray(q), np.asarray(v), np.asarray(a)))
+
+    torque = np.stack([-limits.torque, limits.torque], axis=1)
+    bounds.append(constraint.JointTorqueConstraint(torques, torque, np.zeros(model.nv)))
+    found = algorithm.TOPPRA(bounds, path, gridpoints=np.linspace(0.0, s[-1], grid), solver_wrapper="seidel")
+    motion = found.compute_trajectory(0.0, 0.0)
+    return float("nan") if motion is None else float(motion.duration)
+
+
+# -- tables --------------------------------------------------------------------------------------------------
+
+
+def table(rows: Sequence[Row]) -> str:
+    """A line for each kind, and for all."""
+    header = [
+        "scenes", "problems", "solved", "least [mm]", "duration [s]", "over toppra on the planner's path", "longer",
+        "over toppra on ours", "planner [ms]", "solve [ms] 50 / 95 %", "processor [ms] 50 / 95 %", "iterations", "rounds",
+    ]  # fmt: skip
+    kinds = list(dict.fromkeys(row.kind for row in rows))
+    lines = [_line(kind, [r for r in rows if r.kind == kind]) for kind in kinds]
+    return markdown(header, [*lines, _line("all", list(rows))])
+
+
+def _line(name: str, rows: list[Row]) -> list[str]:
+    good = [r for r in rows if r.solved]
+    ratio = [r.duration / r.planned for r in good if np.isfinite(r.planned)]
+    own = [r.duration / r.on_ours for r in good if np.isfinite(r.on_ours)]
+    return [
+        name,
+        str(len(rows)),
+        f"{len(good)} ({100.0 * len(good) / len(rows):.0f} %)",
+        f"{min((r.least for r in good), default=np.nan):.2f}",
+        _median([r.duration for r in good]),
+        _median(ratio),
+        str(sum(x > 1.0 for x in ratio)),
+        _median(own),
+        _quantiles([r.guess_ms for r in rows]),
+        _quantiles([r.solve_ms for r in rows]),
+        _quantiles([r.processor_ms for r in rows]),
+        _median([r.iterations for r in rows]),
+        _median([r.rounds for r in rows]),
+    ]
+
+
+def _median(values: Sequence[float]) -> str:
+    return f"{np.median(values):.3g}" if len(values) else "-"
+
+
+def _quantiles(values: Sequence[float]) -> str:
+    return f"{np.percentile(values, 50):.0f} / {np.percentile(values, 95):.0f}" if len(values) else "-"
+
+
+def _told(r: Row) -> str:
+    """A line about a problem."""
+    return (
+        f"{r.kind} {r.number}: {'solved' if r.solved else r.status}, {r.least:.1f} mm ({r.pair}), {r.duration:.3f} s, "
+        f"toppra {r.planned:.3f} s, on ours {r.on_ours:.3f} s, planner {r.guess_ms:.0f} ms, solve {r.solve_ms:.0f} ms "
+        f"(processor {r.processor_ms:.0f}), {r.rounds} rounds, {r.iterations} iterations, {r.share:.3f} of {r.of}"
+    )
+
+
+def main() -> None:
+    """Solve, and print the table."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--scenes", type=Path, required=True, metavar="FILE")
+    parser.add_argument("--kind", nargs="+", help="of the scenes; default: all")
+    parser.add_argument("--limit", type=int, help="problems of each kind")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--solver", default="ipm")
+    parser.add_argument("--robot", help='default: "erd:" and the first word of the robot in the file')
+    parser.add_argument("--accelerations", type=float, nargs="+", default=PANDA, help="limits by joint [rad/s^2]")
+    parser.add_argument("--out", type=Path, help="folder of the CSV")
+    a = parser.parse_args()
+    scenes = read_scenes(a.scenes)
+    options: dict[str, Any] = {"gradient_tolerance": 1e-3, "constraint_tolerance": 1e-5}
+    options |= {"hessian": "gauss_newton"} if a.solver == "ipm" else {}
+    bench = Bench(a.robot or f"erd:{scenes['robot'].split()[0]}", tuple(a.accelerations), a.solver, options)
+    if a.out is not None:
+        a.out.mkdir(parents=True, exist_ok=True)
+    rows: list[Row] = []
+    for kind, problem in selected(scenes, a.kind, a.limit, a.seed):
+        row = bench.row(kind, problem)
+        rows.append(row)
+        print(_told(row), flush=True)
+        if a.out is not None:
+            write_csv(a.out / "scenes.csv", rows)
+    if rows:
+        print(f"\n{table(rows)}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,315 @@
+"""Many problems at once: solutions a second of ``solve_batch``, of single solves in a loop, and of peers with one process a core.
+
+    python -m experiments.benchmark_batch [--n 1000] [--loop 50] [--peers N] [--environment DIR] [--repeats 3] [kinova] [ur5]
+
+kinova   reaches of Crocoddyl's Kinova example (100 knots) from random postures to random places, by FDDP to a gradient of 1e-6;
+         Crocoddyl's FDDP solves the same problems from the same guesses to its own tolerance
+ur5      a UR5 moves around a sphere (20 shots) to random goals, by the interior point to a KKT measure of 1e-6; CasADi with IPOPT
+         solves the same program, its C code compiled once, the goals being bounds of rows
+
+Peers solve the first ``--peers`` problems (0: none), the loop the first ``--loop``.  Solutions a second count wall time on all
+processors, but for the loop, which has one; seconds of processor time for a solve are less sensitive to what else the machine does.
+The fastest of ``--repeats`` batches counts.  Memory is how much the peak of this process grew during the first batch.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import resource
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterable, Iterator
+from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
+from dataclasses import replace
+from multiprocessing import get_context
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import platformdirs
+
+import trajopt as to
+from dynamics_backends.protocol import Array
+from experiments.benchmarks.solvers.benchmark_crocoddyl import environment
+from experiments.benchmarks.solvers.benchmark_dms import CONFIGS, _casadi_program, _compiled, _settings, _written
+from experiments.benchmarks.solvers.crocoddyl_problems import PROBLEMS, own_problem
+from experiments.config.build import build_task
+from experiments.config.config import load_config
+from trajopt.solvers.direct.dms import transcribed
+
+SAME = 1e-6
+"""Relative difference of costs below which two solutions are the same optimum."""
+BASIN = 1e-2
+"""The same, of solutions on the way to the same optimum."""
+LOOSEST = 0.1
+"""The first tolerance on the gradient with which a batch may end as near to the optima as a peer."""
+SPREAD_POSTURE, SPREAD_GOAL = 0.3, 0.15
+"""Standard deviation of postures [rad], half-width of the boxes of goals [m]."""
+PATIENCE = 600.0
+"""[s] for the compiler of the peer's code."""
+COLUMNS = (
+    "problems",
+    "solved by",
+    "solved",
+    "same optimum",
+    "iterations",
+    "solutions a second",
+    "processor ms a solve",
+    "told",
+)
+
+
+class Run(NamedTuple):
+    """A way to solve problems: costs (NaN where that failed), iterations, seconds of wall and processor time, what it tells."""
+
+    by: str
+    cost: Array
+    iterations: float
+    wall: float
+    processor: float
+    told: str = ""
+
+
+def processor_time() -> float:
+    """[s] of this process and of those that it has waited for."""
+    return sum(os.times()[:4])
+
+
+def peak_memory() -> float:
+    """[MiB] of this process."""
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+
+
+def batch_run(batch: to.Batch, guess: to.Guess, options: dict[str, Any], solver: str, repeats: int) -> Run:
+    """The fastest of some batches, after one of a few problems, which compiles."""
+    few = batch.subset(range(2))
+    to.solve_batch(few, guess=_part(guess, 2), options=options, solver=solver)
+    runs, memory = [], [peak_memory()]
+    for _ in range(repeats):
+        wall, processor = time.perf_counter(), processor_time()
+        found = to.solve_batch(batch, guess=guess, options=options, solver=solver)
+        runs.append((time.perf_counter() - wall, processor_time() - processor))
+        memory.append(peak_memory())
+    told = [f"{found.meta['how']}, {memory[1] - memory[0]:.0f} MiB"]
+    if "lanes" in found.meta:
+        use = found.meta["lanes"]
+        told.append(f"lanes at work: sweeps {100 * use['sweeps']:.0f} %, roll-outs {100 * use['rollouts']:.0f} %")
+    cost = np.where(found.success, found.cost, np.nan)
+    return Run("solve_batch", cost, float(found.iterations.mean()), *min(runs), ", ".join(told))
+
+
+def loop_run(batch: to.Batch, guess: to.Guess, options: dict[str, Any], solver: str, count: int) -> Run:
+    """Single solves one after the other, on one thread."""
+    before, os.environ["TRAJOPT_THREADS"] = os.environ.get("TRAJOPT_THREADS"), "1"
+    problems = [(batch[i], to.Guess(*(rows[i] if rows.ndim == 3 else rows for rows in guess))) for i in range(count)]
+    to.solve(*problems[0], options, solver=solver, check=False)
+    wall, processor = time.perf_counter(), processor_time()
+    found = [to.solve(*problem, options, solver=solver, check=False) for problem in problems]
+    times = time.perf_counter() - wall, processor_time() - processor
+    del os.environ["TRAJOPT_THREADS"]
+    os.environ.update({} if before is None else {"TRAJOPT_THREADS": before})
+    cost = np.array([s.cost if s.status.success else np.nan for s in found])
+    return Run("to.solve in a loop", cost, float(np.mean([s.iterations for s in found])), *times)
+
+
+def _part(guess: to.Guess, count: int) -> to.Guess:
+    return to.Guess(*(rows[:count] if rows.ndim == 3 else rows for rows in guess))
+
+
+# -- the Kinova ----------------------------------------------------------------------------------------------------------
+
+
+def kinova(n: int) -> tuple[to.Batch, to.Guess, dict[str, Any]]:
+    """Problems, guesses that hold the posture, and the problem's data."""
+    p = PROBLEMS["kinova reach"]()
+    ocp, rng = own_problem(p), np.random.default_rng(0)
+    system: Any = ocp.phases[0].dynamics.sampling.backend.map  # type: ignore[union-attr]
+    x0 = np.tile(ocp.x0, (n, 1))
+    nv = x0.shape[1] // 2
+    x0[:, :nv] += SPREAD_POSTURE * rng.standard_normal((n, nv))
+    goals = np.array(p["goal"]) + SPREAD_GOAL * rng.uniform(-1.0, 1.0, (n, 3))
+    held = to.inverse_dynamics(system.model, x0[:, :nv], np.zeros((n, nv)), np.zeros((n, nv)))
+    N = ocp.horizon
+    guess = to.Guess(np.repeat(x0[:, None], N + 1, axis=1), np.repeat(held[:, None], N, axis=1))
+    batch = to.Batch(ocp, {"x0": x0, "goal.goal": goals, "final goal.goal": goals, "state.reference": x0})
+    many = [{"x0": x.tolist(), "goal": g.tolist()} for x, g in zip(x0, goals, strict=True)]
+    return batch, guess, p | {"many": many}
+
+
+def crocoddyl_run(python: Path, p: dict[str, Any], count: int) -> Run:
+    """The first problems by Crocoddyl, in as many processes as there are processors, one thread each."""
+    processes = min(os.cpu_count() or 1, count)
+    shares = [p["many"][:count][i::processes] for i in range(processes)]
+    alone = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": ""}
+    script = Path(__file__).with_name("crocoddyl_side.py")
+
+    def solved(many: list[Any]) -> dict[str, Any]:
+        given = json.dumps(p | {"many": many})
+        done = subprocess.run([python, script], input=given, check=True, capture_output=True, text=True, env=alone)
+        told: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+        return told
+
+    with ThreadPoolExecutor(processes) as pool:
+        told = list(pool.map(solved, shares))
+    cost = np.empty(count)
+    for i, t in enumerate(told):
+        cost[i::processes] = t["costs"]
+    iterations = float(np.mean([k for t in told for k in t["iterations"]]))
+    wall, processor = max(t["wall"] for t in told), sum(t["processor"] for t in told)
+    return Run("Crocoddyl, one process a core", cost, iterations, wall, processor)
+
+
+def as_near(batch: to.Batch, guess: to.Guess, options: dict[str, Any], best: Run, peer: Run) -> Run:
+    """The batch once more, to the loosest tolerance with which it ends, in the median, as near to the optima as the peer does."""
+    count = len(peer.cost)
+
+    def away(cost: Array) -> float:
+        excess = cost[:count] / best.cost[:count] - 1.0
+        return float(np.median(excess[np.isfinite(excess) & (np.abs(excess) < BASIN)]))
+
+    tolerance = LOOSEST
+    while True:
+        found = batch_run(batch, guess, options | {"gradient_tolerance": tolerance}, "fddp", 1)
+        if away(found.cost) <= away(peer.cost) or tolerance <= options["gradient_tolerance"]:
+            return found._replace(by=f"solve_batch, as near as the peer: gradient {tolerance:g}")
+        tolerance *= 0.1
+
+
+# -- the UR5 -------------------------------------------------------------------------------------------------------------
+
+
+def ur5(n: int) -> tuple[to.Batch, to.Guess, Any]:
+    """Problems around the sphere, the configuration's guess, and the configuration."""
+    config = load_config(CONFIGS / "ur5_obstacle.toml")
+    task, rng = build_task(config), np.random.default_rng(0)
+    goal = next(c for c in task.ocp.terminal_constraints if c.name == "goal")
+    goals = np.tile(goal.lower, (n, 1))
+    goals[:, :3] += SPREAD_GOAL * rng.uniform(-1.0, 1.0, (n, 3))
+    return to.Batch(task.ocp, {"goal.lower": goals, "goal.upper": goals}), task.guess, config
+
+
+_solver: dict[str, Any] = {}
+"""In a process of the peer's pool: its solver and what all problems share."""
+
+
+def _load(library: str, settings: dict[str, Any], given: dict[str, Array]) -> None:
+    import casadi as ca
+
+    _solver.update(call=ca.nlpsol("solver", "ipopt", library, settings), given=given)
+
+
+def _solve(bounds: tuple[Array, Array]) -> tuple[float, int, float, float]:
+    began, processor = time.perf_counter(), time.process_time()
+    found = _solver["call"](**_solver["given"], lbg=bounds[0], ubg=bounds[1])
+    stats = _solver["call"].stats()
+    times = time.perf_counter() - began, time.process_time() - processor
+    return (float(found["f"]) if stats["success"] else np.nan), int(stats["iter_count"]), *times
+
+
+def casadi_run(batch: to.Batch, guess: to.Guess, config: Any, count: int) -> Run | None:
+    """The first problems by CasADi and IPOPT, in as many processes as there are processors; None where its code takes too long."""
+    import casadi as ca
+
+    options = replace(config.solver_options, gradient_tolerance=1e-6)
+    programs = [transcribed(batch[i], guess, options) for i in range(count)]
+    first = programs[0]
+    variables, objective, rows = _casadi_program(ca, first)
+    processes = min(os.cpu_count() or 1, count)
+    settings = _settings(options)
+    with tempfile.TemporaryDirectory() as folder:
+        nlp = {"x": variables, "f": objective, "g": rows}
+        source, began = _written(ca, nlp, "ipopt", settings, Path(folder)), time.perf_counter()
+        library, level = _compiled(source, "-O3", PATIENCE), "-O3"
+        if library is None:
+            library, level = _compiled(source, "-O1", PATIENCE), "-O1"
+        if library is None:
+            return None
+        compiled = time.perf_counter() - began
+        given = {"x0": first.variables(*guess), "lbx": first.x_lower, "ubx": first.x_upper}
+        context = get_context("spawn")
+        with ProcessPoolExecutor(processes, context, _load, (str(library), settings, given)) as pool:
+            list(pool.map(_solve, [(first.g_lower, first.g_upper)] * processes))  # libraries are loaded
+            wall = time.perf_counter()
+            found = list(pool.map(_solve, [(p.g_lower, p.g_upper) for p in programs]))
+            wall = time.perf_counter() - wall
+    cost, iterations, _, processor = (np.array(column) for column in zip(*found, strict=True))
+    told = f"code compiled at {level} in {compiled:.0f} s"
+    return Run(
+        "CasADi and IPOPT, one process a core", cost, float(iterations.mean()), wall, float(processor.sum()), told
+    )
+
+
+# -- the table -----------------------------------------------------------------------------------------------------------
+
+
+def tell(name: str, runs: Iterable[Run]) -> None:
+    """A line for each run as soon as it is done; the first is that of the batch."""
+    own: Run | None = None
+    for r in runs:
+        own, k = own or r, len(r.cost)
+        same = np.abs(r.cost - own.cost[:k]) <= SAME * np.abs(own.cost[:k])
+        speed = k / r.wall
+        times = "" if r is own else f" (1/{len(own.cost) / own.wall / speed:.1f})"
+        solved = f"{np.isfinite(r.cost).sum()} of {k} | {same.sum()} | {r.iterations:.1f}"
+        print(
+            f"| {name} | {r.by} | {solved} | {speed:.1f}{times} | {1e3 * r.processor / k:.2f} | {r.told} |", flush=True
+        )
+
+
+def kinova_runs(n: int, loop: int, peers: int, repeats: int, folder: Path) -> Iterator[Run]:
+    """All ways to solve the reaches."""
+    batch, guess, p = kinova(n)
+    options = {"gradient_tolerance": 1e-6, "max_iterations": p["max_iterations"]}
+    best = batch_run(batch, guess, options, "fddp", repeats)
+    yield best
+    yield loop_run(batch, guess, options, "fddp", loop)
+    if not peers:
+        return
+    try:
+        peer = crocoddyl_run(environment(folder), p, peers)
+    except (OSError, subprocess.CalledProcessError) as error:
+        print(f"Crocoddyl is left out: {error}", file=sys.stderr)
+        return
+    yield peer
+    yield as_near(batch, guess, options, best, peer)
+
+
+def ur5_runs(n: int, loop: int, peers: int) -> Iterator[Run]:
+    """All ways around the sphere."""
+    batch, guess, config = ur5(n)
+    options = {"gradient_tolerance": 1e-6, "constraint_tolerance": 1e-6}
+    yield batch_run(batch, guess, options, "ipm", 1)
+    yield loop_run(batch, guess, options, "ipm", loop)
+    found = casadi_run(batch, guess, config, peers) if peers else None
+    if found is not None:
+        yield found
+
+
+def main() -> None:
+    """Print the table."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("problems", nargs="*", metavar="PROBLEM", help="kinova, ur5; default both")
+    parser.add_argument("--n", type=int, default=1000, help="problems in a batch")
+    parser.add_argument("--loop", type=int, default=50, help="problems that are solved one by one")
+    parser.add_argument("--peers", type=int, default=200, help="problems that the peers solve; 0: no peers")
+    parser.add_argument("--repeats", type=int, default=3)
+    parser.add_argument("--environment", type=Path, default=platformdirs.user_cache_path("trajopt") / "crocoddyl")
+    arguments = parser.parse_args()
+    n, loop, peers = arguments.n, min(arguments.loop, arguments.n), min(arguments.peers, arguments.n)
+    unknown = set(arguments.problems) - {"kinova", "ur5"}
+    if unknown:
+        parser.error(f"no problem {min(unknown)!r}; there are: kinova, ur5")
+    print("| " + " | ".join(COLUMNS) + " |\n" + "|---" * len(COLUMNS) + "|", flush=True)
+    chosen = arguments.problems or ["kinova", "ur5"]
+    if "kinova" in chosen:
+        tell("Kinova reaches", kinova_runs(n, loop, peers, arguments.repeats, arguments.environment))
+    if "ur5" in chosen:
+        tell("UR5 around a sphere", ur5_runs(n, loop, peers))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,276 @@
+"""Direct multiple shooting with IPOPT: time for each iteration beside CasADi's own compiled exact Hessian, on the same program.
+
+    python -m experiments.benchmark_dms [--quick] [--peer] [--repeats 20] [CONFIG ...]
+
+One thread. Of each repeat the whole solve from the configuration's guess is timed; the fastest counts. ``--peer`` builds the first
+program with CasADi too: the articulated-body algorithm and the constraints as SX functions, RK4 and shots as MX, derivatives by its
+AD, all as C compiled with -O1 and with -O3, solved by the same IPOPT and by the fatrop of CasADi's wheel (variables and rows stage
+by stage, what is fixed as equations). With its own choice, derivatives in up to 64 directions at once, the C code has functions
+of 10^5 statements, on which compilers take minutes; it is limited to DIRECTIONS.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import chain
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from dynamics_backends.compiled.runtime.toolchain import find_toolchain
+from experiments.config.build import build_task
+from experiments.config.config import load_config
+from trajopt.problem.ocp import OCP
+from trajopt.solvers.direct.dms import transcribed
+from trajopt.solvers.direct.transcription import Transcription
+from trajopt.solvers.nlp.ipopt import MUMPS, solve_ipopt
+
+CONFIGS = Path(__file__).parents[3] / "problems" / "configs"
+DEFAULT = ("ur5_obstacle", "irb4600_dms", "irb4600_obstacle")
+PATIENCE, QUICK_PATIENCE = 240.0, 120.0  # [s] for a compiler
+DIRECTIONS = 6  # of a derivative function
+COLUMNS = ("program", "solved by", "iterations", "cost", "ms/iteration", "derivatives", "values", "IPOPT")
+
+
+class Row(NamedTuple):
+    """One line: milliseconds for each iteration, all included, and of it derivatives, values, IPOPT itself."""
+
+    program: str
+    by: str
+    iterations: int
+    cost: float
+    total: float
+    derivatives: float
+    values: float
+    ipopt: float
+
+
+def own_row(name: str, program: Transcription, w: np.ndarray, options: Any, repeats: int) -> Row:
+    """The fastest of some solves."""
+    best: tuple[float, Any] = (np.inf, None)
+    for _ in range(repeats):
+        began = time.perf_counter()
+        found = solve_ipopt(program, w, options)
+        best = min(best, (time.perf_counter() - began, found), key=lambda pair: pair[0])
+    seconds, found = best
+    assert found.status.success, found.status
+    share = {key: sum(r.times.get(key, 0.0) for r in found.history) for key in ("derivatives", "rollout", "backward")}
+    each = [1e3 * value / found.iterations for value in (seconds, *share.values())]
+    return Row(name, f"trajopt, {options.hessian}", found.iterations, found.objective, *each)
+
+
+# -- the peer ---------------------------------------------------------------------------------------------------------
+
+
+def casadi_rows(
+    name: str, program: Transcription, w: np.ndarray, options: Any, repeats: int, patience: float
+) -> Iterator[Row]:
+    """Rows of the program by CasADi, for each level of optimization at which its code compiles in time."""
+    import casadi as ca
+
+    variables, objective, rows = _casadi_program(ca, program)
+    own, theirs = program.evaluate(w), ca.Function("check", [variables], [objective, rows])(w)
+    np.testing.assert_allclose(own[0], float(theirs[0]), rtol=1e-9)
+    np.testing.assert_allclose(own[1], np.asarray(theirs[1])[:, 0], atol=1e-9)
+    bounds = {"lbx": program.x_lower, "ubx": program.x_upper, "lbg": program.g_lower, "ubg": program.g_upper}
+    with tempfile.TemporaryDirectory() as folder:
+        source = _written(ca, {"x": variables, "f": objective, "g": rows}, "ipopt", _settings(options), Path(folder))
+        for level in ("-O1", "-O3"):
+            library = _compiled(source, level, patience)
+            if library is None:
+                print(f"{name}: CasADi's code does not compile at {level} in {patience:g} s", file=sys.stderr)
+                continue
+            solver = ca.nlpsol("solver", "ipopt", str(library), _settings(options))
+            yield _casadi_row(f"CasADi, exact, {level}", name, solver, {"x0": w, **bounds}, repeats)
+    yield from _fatrop_rows(ca, name, program, w, options, repeats, patience)
+
+
+def _fatrop_rows(
+    ca: Any, name: str, program: Transcription, w: np.ndarray, options: Any, repeats: int, patience: float
+) -> Iterator[Row]:
+    """The same by fatrop: an interior point on the stages too."""
+    variables, objective, rows = _casadi_program(ca, program)
+    order, fixed = _stage_order(program)
+    n_gaps = program.N * program.n
+    rows = ca.vertcat(-rows[:n_gaps], rows[n_gaps:])  # fatrop knows dynamics by x_next - F
+    every = ca.vertcat(rows, variables[fixed.tolist()])[order.tolist()]
+    lower = np.r_[program.g_lower, program.x_lower[fixed]][order]
+    upper = np.r_[program.g_upper, program.x_upper[fixed]][order]
+    x_lower, x_upper = program.x_lower.copy(), program.x_upper.copy()
+    x_lower[fixed], x_upper[fixed] = -np.inf, np.inf
+    bounds = {"lbx": x_lower, "ubx": x_upper, "lbg": lower, "ubg": upper}
+    own = {"tolerance": options.gradient_tolerance, "mu_init": options.barrier, "max_iter": options.max_iterations}
+    settings = {
+        "structure_detection": "auto",
+        "equality": (lower == upper).tolist(),
+        "print_time": False,
+        "fatrop": {**own, "print_level": 0},
+    }
+    nlp = {"x": variables, "f": objective, "g": every}
+    with tempfile.TemporaryDirectory() as folder:
+        source = _written(ca, nlp, "fatrop", settings, Path(folder))
+        for level in ("-O1", "-O3"):
+            library = _compiled(source, level, patience)
+            if library is not None:
+                solver = ca.nlpsol("solver", "fatrop", str(library), settings)
+                yield _casadi_row(f"CasADi and fatrop, exact, {level}", name, solver, {"x0": w, **bounds}, repeats)
+
+
+def _stage_order(program: Transcription) -> tuple[np.ndarray, np.ndarray]:
+    """Rows of the program and, behind them, its fixed variables, in the order of the stages; and these variables."""
+    fixed = np.flatnonzero(program.x_lower == program.x_upper)
+    own: list[list[int]] = [[] for _ in range(program.N + 1)]
+    stage_of = fixed // (program.n + program.m)
+    gaps = np.arange(program.N * program.n).reshape(program.N, program.n)
+    for k in range(program.N + 1):
+        own[k] += gaps[k].tolist() if k < program.N else []
+        own[k] += (program.rows + np.flatnonzero(stage_of == k)).tolist()
+    for part in program.parts:
+        for k, row in enumerate(part.rows):
+            own[part.knots.start + k] += row[row >= 0].tolist()
+    return np.array(list(chain(*own))), fixed
+
+
+def _casadi_row(by: str, name: str, solver: Any, given: dict[str, Any], repeats: int) -> Row:
+    """The fastest of some solves."""
+    best: tuple[float, Any, float] = (np.inf, None, 0.0)
+    for _ in range(repeats):
+        began = time.perf_counter()
+        found = solver(**given)
+        best = min(best, (time.perf_counter() - began, solver.stats(), float(found["f"])), key=lambda b: b[0])
+    seconds, stats, cost = best
+    assert stats["success"], stats["return_status"]
+    derivatives = sum(stats[f"t_wall_nlp_{key}"] for key in ("grad_f", "jac_g", "hess_l"))
+    values = sum(stats[f"t_wall_nlp_{key}"] for key in ("f", "g"))
+    count = stats["iter_count"]
+    each = [1e3 * v / count for v in (seconds, derivatives, values, seconds - derivatives - values)]
+    return Row(name, by, count, cost, *each)
+
+
+def _casadi_program(ca: Any, program: Transcription) -> tuple[Any, Any, Any]:
+    """Variables, objective and rows in the order of the transcription, as MX."""
+    ocp, N = program.original, program.N
+    phase, w = ocp.phases[0], ca.MX.sym("w", program.size)
+    shot, cost, final_cost = _shot(ca, ocp), _sum_of(ca, phase.terms, ocp, ocp.nu), _sum_of(ca, ocp.terminal, ocp, 0)
+    path, final = (_constraints(ca, part.constraints, ocp) for part in program.parts)
+    X = [w[program.ix[k].tolist()] for k in range(N + 1)]
+    U = [w[program.iu[k].tolist()] for k in range(N)]
+    objective = sum(float(phase.dt[k]) * cost(X[k], U[k]) for k in range(N)) + final_cost(X[N], ca.MX(0, 1))
+    gaps = [shot(X[k], U[k]) - X[k + 1] for k in range(N)]
+    along = [path(X[k]) for k in range(1, N)]
+    return w, objective, ca.vertcat(*gaps, *along, final(X[N]))
+
+
+def _shot(ca: Any, ocp: OCP) -> Any:
+    """x_next of one shot: steps of RK4 with a constant control."""
+    sampled: Any = ocp.phases[0].dynamics
+    n, m, h = ocp.manifold.nx, ocp.nu, float(ocp.dt[0]) / sampled.substeps
+    few = {"max_num_dir": DIRECTIONS}
+    x, u = ca.SX.sym("x", n), ca.SX.sym("u", m)
+    f = ca.Function("f", [x, u], [sampled.system(x, u, 0.0, {})], few)
+    x, u = ca.MX.sym("x", n), ca.MX.sym("u", m)
+    k1 = f(x, u)
+    k2 = f(x + 0.5 * h * k1, u)
+    k3 = f(x + 0.5 * h * k2, u)
+    k4 = f(x + h * k3, u)
+    step = ca.Function("rk4_step", [x, u], [x + h / 6.0 * (k1 + 2.0 * k2 + 2.0 * k3 + k4)], few)
+    end = x
+    for _ in range(sampled.substeps):
+        end = step(end, u)
+    return ca.Function("shot", [x, u], [end], few)
+
+
+def _sum_of(ca: Any, terms: Sequence[Any], ocp: OCP, nu: int) -> Any:
+    """1/2 sum w r^2 of terms whose weights and parameters are the same at all knots."""
+    x, u = ca.SX.sym("x", ocp.manifold.nx), ca.SX.sym("u", nu)
+    total = ca.SX(0)
+    for term in terms:
+        r = _residual(ca, term, x, u)
+        total += 0.5 * ca.dot(ca.DM(term.weight), r * r)
+    return ca.Function("cost", [x, u], [total])
+
+
+def _constraints(ca: Any, constraints: Sequence[Any], ocp: OCP) -> Any:
+    x = ca.SX.sym("x", ocp.manifold.nx)
+    return ca.Function("g", [x], [ca.vertcat(ca.SX(0, 1), *(_residual(ca, c, x, ca.SX(0, 1)) for c in constraints))])
+
+
+def _residual(ca: Any, part: Any, x: Any, u: Any) -> Any:
+    p = {key: ca.SX(ca.DM(value)) for key, value in part.parameters.items()}
+    r = part.residual(x[: part.residual.manifold.nx], u[: part.residual.nu], 0.0, p)
+    return ca.vertcat(*r) if isinstance(r, list) else r
+
+
+def _settings(options: Any) -> dict[str, Any]:
+    """The options of the other rows, by CasADi's names."""
+    ipopt = {
+        "print_level": 0,
+        "sb": "yes",
+        "tol": options.gradient_tolerance,
+        "constr_viol_tol": options.constraint_tolerance,
+        "mu_init": options.barrier,
+        "mu_strategy": options.barrier_strategy,
+        "bound_relax_factor": 0.0,
+        "max_iter": options.max_iterations,
+        **MUMPS,
+    }
+    return {"ipopt": ipopt, "print_time": False}
+
+
+def _written(ca: Any, nlp: dict[str, Any], solver: str, settings: dict[str, Any], folder: Path) -> Path:
+    """The C code of the functions that a solver calls."""
+    plain = ca.nlpsol("solver", solver, nlp, settings)
+    here = Path.cwd()
+    os.chdir(folder)  # CasADi writes beside the working directory only
+    try:
+        plain.generate_dependencies("program.c")
+    finally:
+        os.chdir(here)
+    return folder / "program.c"
+
+
+def _compiled(source: Path, level: str, patience: float) -> Path | None:
+    """The library, or None where that takes too long."""
+    library = source.with_name(f"program{level}.so")
+    command = [*find_toolchain().command, level, "-march=native", "-fPIC", "-shared", "-w"]
+    try:
+        subprocess.run([*command, str(source), "-o", str(library), "-lm"], check=True, timeout=patience)
+    except subprocess.TimeoutExpired:
+        return None
+    return library
+
+
+def main() -> None:
+    """Print the table."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("configs", nargs="*", default=DEFAULT, help="names of bundled configurations, or files")
+    parser.add_argument("--quick", action="store_true", help="the first configuration only, and less patience")
+    parser.add_argument("--peer", action="store_true", help="also CasADi on the first configuration")
+    parser.add_argument("--repeats", type=int, default=20)
+    arguments = parser.parse_args()
+    os.environ["TRAJOPT_THREADS"] = "1"
+    repeats, patience = arguments.repeats, QUICK_PATIENCE if arguments.quick else PATIENCE
+    print("| " + " | ".join(COLUMNS) + " |\n" + "|---" * len(COLUMNS) + "|", flush=True)
+    for i, name in enumerate(arguments.configs[:1] if arguments.quick else arguments.configs):
+        path = Path(name) if name.endswith(".toml") else CONFIGS / f"{name}.toml"
+        config = load_config(path)
+        task, options = build_task(config), config.solver_options
+        program = transcribed(task.ocp, task.guess, options)
+        given = (path.stem, program, program.variables(*task.guess), options)
+        rows: Iterable[Row] = [own_row(*given, repeats)]
+        if arguments.peer and i == 0:
+            rows = chain(rows, casadi_rows(*given, max(2, repeats // 10), patience))
+        for row in rows:
+            numbers = " | ".join(f"{v:.2f}" for v in row[4:])
+            print(f"| {row.program} | {row.by} | {row.iterations} | {row.cost:.8g} | {numbers} |", flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,126 @@
+"""SQP on textbook problems: iterations, evaluations, accuracy and time, for each QP solver and globalization.
+
+    python -m experiments.benchmark_sqp [--out DIR]
+
+The problems are those of tests/hock_schittkowski.py (Hock & Schittkowski 1981; Nocedal & Wright 2006), so this runs in a source
+tree. Their derivatives are computed in Python, which takes most of the time.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib.util
+import sys
+import time
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from experiments.benchmarks.tables import markdown, write_csv
+from trajopt import SQPOptions, solve_nlp
+
+PROBLEMS = Path(__file__).parents[3] / "tests" / "hock_schittkowski.py"
+KNOWN = 2e-8  # the literature gives some optima to nine digits
+SETTINGS: tuple[Mapping[str, Any], ...] = (
+    {"qp_solver": "interior_point"},
+    {"qp_solver": "osqp"},
+    {"qp_solver": "daqp"},
+    {"qp_solver": "interior_point", "globalization": "filter"},
+)
+
+
+class Solved(NamedTuple):
+    """One solve. error: of the objective, relative; gradient, violation: at the end."""
+
+    problem: str
+    qp_solver: str
+    globalization: str
+    status: str
+    iterations: int
+    evaluations: int
+    objective: float
+    error: float
+    gradient: float
+    violation: float
+    milliseconds: float
+    holds: bool
+
+
+def textbook() -> Any:
+    """The module with the problems."""
+    spec = importlib.util.spec_from_file_location("hock_schittkowski", PROBLEMS)
+    if spec is None or spec.loader is None or not PROBLEMS.exists():
+        raise SystemExit(f"{PROBLEMS} is missing; run this from a source tree")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+def solves() -> Iterator[Solved]:
+    """All problems by all settings."""
+    problems = textbook()
+    for settings in SETTINGS:
+        options = SQPOptions(**settings)
+        for problem in problems.ALL:
+            nlp = problems.TextbookNLP(problem)
+            began = time.perf_counter()
+            s = solve_nlp(nlp, np.array(problem.start, dtype=float), options)
+            elapsed = 1e3 * (time.perf_counter() - began)
+            optima = (problem.optimum, *problem.others)
+            error = min(abs(s.objective - v) / max(1.0, abs(v)) for v in optima)
+            last = s.history[-1]
+            holds = s.status.success and error <= KNOWN
+            names = problem.name, options.qp_solver, options.globalization, str(s.status.code)
+            numbers = s.objective, error, last.gradient, last.constraint_violation, elapsed
+            yield Solved(*names, s.iterations, nlp.evaluations, *numbers, holds)
+
+
+def summary(entries: list[Solved]) -> str:
+    """One row for each setting."""
+    rows = []
+    for settings in SETTINGS:
+        o = SQPOptions(**settings)
+        own = [e for e in entries if (e.qp_solver, e.globalization) == (o.qp_solver, o.globalization)]
+        solved, iterations = sum(e.holds for e in own), sum(e.iterations for e in own)
+        seconds = sum(e.milliseconds for e in own) / 1e3
+        rows.append([o.qp_solver, o.globalization, f"{solved} of {len(own)}", str(iterations), f"{seconds:.2f}"])
+    return markdown(["qp solver", "globalization", "solved", "iterations", "seconds"], rows)
+
+
+def details(entries: list[Solved]) -> str:
+    """One row for each problem, by the first setting."""
+    first = entries[: len(entries) // len(SETTINGS)]
+    header = ["problem", "iterations", "evaluations", "objective", "error", "gradient", "violation", "ms", "solved"]
+    rows = [
+        [
+            e.problem,
+            str(e.iterations),
+            str(e.evaluations),
+            f"{e.objective:.10g}",
+            *(f"{value:.1e}" for value in (e.error, e.gradient, e.violation)),
+            f"{e.milliseconds:.1f}",
+            "yes" if e.holds else "NO",
+        ]
+        for e in first
+    ]
+    return markdown(header, rows)
+
+
+def main() -> None:
+    """Run, print the report, and write it beside the CSV file."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--out", type=Path, default=Path("out/benchmark_sqp"), help="folder of the results")
+    options = parser.parse_args()
+    entries = list(solves())
+    text = f"# SQP on textbook problems\n\n{summary(entries)}\n\n{details(entries)}\n"
+    options.out.mkdir(parents=True, exist_ok=True)
+    write_csv(options.out / "sqp.csv", entries)
+    (options.out / "report.md").write_text(text, encoding="utf-8")
+    print(f"{text}\nWritten to {options.out}")
+
+
+if __name__ == "__main__":
+    main()

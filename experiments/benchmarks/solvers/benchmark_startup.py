@@ -1,0 +1,223 @@
+"""From a command to its first solution: with an empty cache, in a second process, after an added term, after a changed number.
+
+    python -m experiments.benchmark_startup                       this checkout
+    python -m experiments.benchmark_startup --baseline DIR        and another one, in the same run
+    python -m experiments.benchmark_startup --only ur5_reach,pictures
+
+Each figure is the wall time of a process of its own from its start to its end [s], and in brackets the processor time that it and
+its compilers took, which says more on a machine that is busy.  ``solve`` stops at the solution, ``first`` after one iteration.
+
+Solves start at once (--wait: when all is compiled).  What another process goes on to compile is not in the figures; it is waited
+for before the next step, and the last column says for how long after the cold one.
+"""
+
+from __future__ import annotations
+
+import os
+import resource
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import NamedTuple
+
+import click
+
+ROOT = Path(__file__).resolve().parents[3]
+CASES = {
+    "ur5_reach": ("ur5_reach", "solve"),
+    "ur5_obstacle": ("ur5_obstacle", "solve"),
+    "hyq_trot_rigid": ("hyq_trot_rigid", "solve"),
+    "hyq_trot": ("hyq_trot", "first"),
+    "anymal_20_stages": ("anymal_trot", "first"),
+}
+PICTURES = ("ur5_reach", "hyq_trot_rigid")
+STEPS = ("cold", "warm", "term", "number")
+POLL, AT_MOST = 0.1, 600.0  # [s]
+KINDS = 20
+"""The number of kinds of stage in the gait of ANYmal: which feet stand, with a posture cost of its own in each."""
+
+_WORKER = """
+import sys, json
+from dataclasses import fields, replace
+import numpy as np
+config, until, step, kinds = sys.argv[1], sys.argv[2], sys.argv[3], int(sys.argv[4])
+try:
+    from experiments.config.config import load_config
+    from experiments.config import build
+except ImportError:
+    from experiments.config import load_config
+    from experiments import build
+import trajopt as to
+
+settings = load_config(config)
+if until == "first":
+    known = {f.name for f in fields(settings.solver_options)}
+    settings = replace(settings, solver_options=replace(settings.solver_options, max_iterations=1))
+from contextlib import nullcontext
+try:
+    from trajopt.stage.start import starting
+except ImportError:
+    starting = nullcontext
+with starting(sys.argv[5]):  # a guess may be rolled out
+    task = build.build_task(settings)
+ocp = task.ocp
+
+def posture(joint, x, u, t, p):
+    return [x[joint] - p["rest"][0]]
+
+def more(phase, joint, weight, name):
+    from functools import partial
+    term = to.residual_cost(name, partial(posture, joint), ocp.manifold, 1, weight, parameters={"rest": [0.0]})
+    return replace(phase, terms=(*phase.terms, term))
+
+phases = list(ocp.phases)
+guess = task.guess
+if kinds:
+    own = [phases[k % len(phases)] for k in range(kinds)]
+    phases = [more(phase, 7 + k % 12, 1e-3, f"posture {k}") if k < 12 else
+              more(more(phase, 7 + k % 12, 1e-3, f"posture {k}"), 7 + (k + 1) % 12, 1e-3, f"other {k}")
+              for k, phase in enumerate(own)]
+    guess = None
+if step == "term":
+    phases[0] = more(phases[0], ocp.manifold.nx - 1, 1e-4, "added")
+if step == "number":
+    first, *others = phases[0].terms
+    phases[0] = replace(phases[0], terms=(replace(first, weight=1.01 * first.weight), *others))
+ocp = replace(ocp, phases=tuple(phases)) if not kinds else replace(ocp, phases=tuple(phases), u_lower=None, u_upper=None)
+import inspect
+start = {"start": sys.argv[5]} if "start" in inspect.signature(to.solve).parameters else {}
+solution = to.solve(ocp, guess, settings.solver_options, None, settings.solver_name, **start)
+print(json.dumps([solution.iterations, solution.cost]))
+"""
+_PICTURES = """
+import sys, json, time
+from pathlib import Path
+try:
+    from experiments.config.build import task_of_solution
+    from experiments.plots.plotting import plot_solution
+except ImportError:
+    from experiments.cli import _task_of_solution as task_of_solution
+    from experiments.plotting import plot_solution
+from trajopt import Solution
+solution = Solution.load(sys.argv[1])
+task = task_of_solution(solution)
+task = task[0] if isinstance(task, tuple) else task
+began, used = time.perf_counter(), time.process_time()
+plot_solution(solution, Path(sys.argv[2]), task)
+print(json.dumps([time.perf_counter() - began, time.process_time() - used]))
+"""
+
+
+class Seconds(NamedTuple):
+    """Wall time and processor time."""
+
+    wall: float
+    cpu: float
+
+    def __str__(self) -> str:
+        return f"{self.wall:7.2f} ({self.cpu:6.2f})"
+
+
+def run(command: list[str], checkout: Path, cache: Path) -> tuple[Seconds, str]:
+    """A process in a checkout. Raises CalledProcessError."""
+    env = os.environ | {"PYTHONPATH": str(checkout), "TRAJOPT_CACHE_DIR": str(cache)}
+    env.pop("PYTHONDONTWRITEBYTECODE", None)  # an installed package has its byte code
+    before, began = resource.getrusage(resource.RUSAGE_CHILDREN), time.perf_counter()
+    done = subprocess.run(
+        [sys.executable, *command], cwd=checkout, env=env, capture_output=True, text=True, check=False
+    )
+    elapsed, after = time.perf_counter() - began, resource.getrusage(resource.RUSAGE_CHILDREN)
+    if done.returncode:
+        raise RuntimeError(f"{' '.join(command)} in {checkout} failed:\n{done.stderr[-2000:]}")
+    cpu = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+    return Seconds(elapsed, cpu), done.stdout
+
+
+def started(case: str, checkout: Path, folder: Path, start: str) -> tuple[dict[str, Seconds], float]:
+    """A case from an empty cache on, by step; and how long another process went on after the first [s]."""
+    config, until = CASES[case]
+    worker = folder / "worker.py"
+    worker.write_text(_WORKER)
+    path = str(ROOT / "problems" / "configs" / f"{config}.toml")
+    kinds = str(KINDS if "stages" in case else 0)
+    found, after = {}, {}
+    with tempfile.TemporaryDirectory(dir=folder) as cache:
+        for step in STEPS:
+            found[step] = run([str(worker), path, until, step, kinds, start], checkout, Path(cache))[0]
+            after[step] = settled(Path(cache))
+    return found, after["cold"]
+
+
+def settled(cache: Path) -> float:
+    """Wait until nobody compiles into a cache; how long that took [s]. Raises TimeoutError."""
+    began = time.perf_counter()
+    while any(cache.glob("*.turn")):
+        if time.perf_counter() - began > AT_MOST:
+            raise TimeoutError(f"somebody still compiles into {cache} after {AT_MOST:g} s")
+        time.sleep(POLL)
+    return time.perf_counter() - began
+
+
+def drawn(config: str, checkout: Path, folder: Path, solution: Path) -> Seconds:
+    """The pictures of a solution, in a process that has loaded it."""
+    worker = folder / "pictures.py"
+    worker.write_text(_PICTURES)
+    _, output = run([str(worker), str(solution), str(folder / "pictures")], checkout, folder / "kept")
+    wall, cpu = (float(x) for x in output.strip().splitlines()[-1].strip("[]").split(","))
+    return Seconds(wall, cpu)
+
+
+def command_line(checkout: Path) -> str:
+    """The module of the command in a checkout."""
+    return "experiments.cli.main" if (checkout / "experiments" / "cli").is_dir() else "experiments.cli"
+
+
+def helped(checkout: Path, folder: Path) -> Iterator[tuple[str, Seconds]]:
+    """The help of the command line."""
+    for words in (["--help"], ["solve", "--help"]):
+        yield f"trajopt {' '.join(words)}", run(["-m", command_line(checkout), *words], checkout, folder)[0]
+
+
+def report(checkouts: Mapping[str, Path], chosen: list[str], folder: Path, start: str) -> Iterator[str]:
+    """The lines of the table."""
+    for checkout in checkouts.values():
+        run(["-m", "compileall", "-q", "dynamics_backends", "trajopt", "problems", "experiments"], checkout, folder)
+    yield f"{'':24}{'':10}" + "".join(f"{step:>18}" for step in STEPS) + f"{'beside':>10}"
+    for case in (case for case in CASES if not chosen or case in chosen):
+        for name, checkout in checkouts.items():
+            found, after = started(case, checkout, folder, start)
+            yield f"{case:24}{name:10}" + "".join(f"{found[step]!s:>18}" for step in STEPS) + f"{after:10.1f}"
+    if not chosen or "help" in chosen:
+        for name, checkout in checkouts.items():
+            for what, seconds in helped(checkout, folder):
+                yield f"{what:24}{name:10}{seconds!s:>18}"
+    if not chosen or "pictures" in chosen:
+        for config in PICTURES:
+            for name, checkout in checkouts.items():
+                solve = ["solve", f"problems/configs/{config}.toml", "--set", "output.plots=false", "--out"]
+                run(["-m", command_line(checkout), *solve, str(folder / config)], checkout, folder / "kept")
+                seconds = drawn(config, checkout, folder, folder / config / "solution.npz")
+                yield f"{'pictures of ' + config:28}{name:6}{seconds!s:>18}"
+
+
+@click.command()
+@click.option(
+    "--baseline", type=click.Path(exists=True, file_okay=False), help="Another checkout, measured in the same run."
+)
+@click.option("--only", default="", help=f"Of {', '.join([*CASES, 'help', 'pictures'])}, separated by commas.")
+@click.option("--wait", is_flag=True, help="Solves wait until all is compiled.")
+def main(baseline: str | None, only: str, wait: bool) -> None:
+    """From a command to its first solution."""
+    checkouts = {"this": ROOT} | ({} if baseline is None else {"baseline": Path(baseline).resolve()})
+    with tempfile.TemporaryDirectory() as folder:
+        for line in report(
+            checkouts, [name for name in only.split(",") if name], Path(folder), "compiled" if wait else "at once"
+        ):
+            click.echo(line)
+
+
+if __name__ == "__main__":
+    main()

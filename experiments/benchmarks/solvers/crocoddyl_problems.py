@@ -1,0 +1,301 @@
+"""Problems of Crocoddyl's examples, each as plain data that both sides read, and as a problem of this toolkit.
+
+kind          "unicycle", "arm" or "trot"; x0, dt, horizon, weights (of 1/2 w |r|^2, running ones times dt) as the kind needs them
+still         whether the guess is x0 with the torques that hold it; else zeros
+tight         the tolerance to which the optimum is found, and tolerance that of the solves that are timed: Crocoddyl's th_stop, on
+              the expected decrease of the cost
+
+The Kinova reach, the unicycle and the trot are those of the examples of Crocoddyl 3.2 (C. Mastalli et al., ICRA 2020), the trot
+with HyQ in place of ANYmal and without its penalty on joint limits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import partial
+from itertools import groupby
+from typing import Any
+
+import numpy as np
+
+import trajopt as to
+from dynamics_backends import scalar as sm
+from dynamics_backends.protocol import Array, FunctionMap, Matrix, Partials
+from dynamics_backends.registry import make_backend
+from dynamics_backends.rigid_body.algorithms import kinematics
+from dynamics_backends.rigid_body.batched import center_of_mass
+from dynamics_backends.rigid_body.model.model import Model
+from dynamics_backends.scalar import Rows, Scalar
+from dynamics_backends.systems.bodies.free_body import FreeBody
+from dynamics_backends.systems.bodies.rigid_body_map import RigidBodyMap
+from dynamics_backends.systems.constraints.constraint_kinds import PointContact
+from dynamics_backends.systems.constraints.holonomic import Holonomic
+from dynamics_backends.systems.contact.contact_forces import ConstraintForces
+from dynamics_backends.systems.contact.impact import Impact
+from problems.legged.contact.contact_terms import feet_cost
+from problems.robots import load_robot
+from problems.task import position_of
+from trajopt.problem.impact_stage import ImpactStage
+
+Data = dict[str, Any]
+COMMON = {"tight": 1e-18, "tolerance": 1e-9, "max_iterations": 300, "still": False}
+FEET = ("lf_foot", "rf_foot", "lh_foot", "rh_foot")
+KINOVA_UP = (1.5707, 2.618, -1.5707, 3.1415, 2.618, 0.0)
+"""[rad], the posture "arm_up" of the robot's SRDF."""
+HYQ_STANDING = (-0.2, 0.75, -1.5, -0.2, 0.75, -1.5, -0.2, -0.75, 1.5, -0.2, -0.75, 1.5)
+
+
+# -- as data -----------------------------------------------------------------------------------------------------------
+
+
+def unicycle() -> Data:
+    """Drives to the origin in 20 steps."""
+    return COMMON | {"kind": "unicycle", "x0": [-1.0, -1.0, 1.0], "dt": 0.1, "horizon": 20, "weights": [10.0, 1.0]}
+
+
+def kinova() -> Data:
+    """Reaches a placement in one second."""
+    model = load_robot("erd:kinova")
+    return COMMON | {
+        "kind": "arm",
+        "robot": "kinova",
+        "joints": list(model.dof_names),
+        "frame": "j2s6s200_end_effector",
+        "goal": [0.6, 0.2, 0.5],
+        "x0": [*KINOVA_UP, *np.zeros(6)],
+        "dt": 0.01,
+        "horizon": 100,
+        "weights": {"goal": 1.0, "state": 0.1, "control": 0.1, "terminal": 1e3},
+        "still": True,
+    }
+
+
+def trot() -> Data:
+    """HyQ makes two steps, of half the length first: 2 knots on four feet, 25 on two, an impact; the same with the other feet."""
+    model = load_robot("erd:hyq", base="floating")
+    joints = list(model.q_names[7:])
+    q0 = np.concatenate([np.zeros(6), [1.0], HYQ_STANDING])
+    q0[2] = -np.mean([position_of(model, foot, q0)[2] for foot in FEET])
+    at = {foot: position_of(model, foot, q0) for foot in FEET}
+    center = np.append(np.mean([p[:2] for p in at.values()], axis=0), center_of_mass(model, q0)[2])
+    standing: Data = {"stance": FEET, "feet": {}, "center": None, "foot_weight": 0.0}
+    knots: list[Data] = []
+    for feet, length in ((("rf_foot", "lh_foot"), 0.075), (("lf_foot", "rh_foot"), 0.15)):
+        knots += [standing] * 2 + list(_swing(feet, at, center, length))
+        center = center + [0.5 * length, 0.0, 0.0]
+        at |= {foot: at[foot] + [length, 0.0, 0.0] for foot in feet}
+    state = [0.0] * 3 + [500.0] * 3 + [0.01] * 12 + [10.0] * 6 + [1.0] * 12
+    impact = [1.0] * 6 + [10.0] * 12 + [10.0] * 18
+    weights = {"control": 0.1, "center": 1e6, "cone": 10.0}
+    weights |= {key: (10.0 * np.square(w)).tolist() for key, w in (("state", state), ("impact", impact))}
+    return COMMON | {
+        "kind": "trot",
+        "robot": "hyq",
+        "joints": joints,
+        "x0": [*q0.tolist(), *np.zeros(18)],
+        "dt": 0.01,
+        "friction": 0.7,
+        "gain": 50.0,
+        "weights": weights,
+        "knots": knots,
+        "end": standing,
+        "still": True,
+    }
+
+
+def _swing(feet: tuple[str, ...], at: Mapping[str, Array], center: Array, length: float, knots: int = 25) -> list[Data]:
+    """Some feet swing along a triangle 0.1 m high and land."""
+    made: list[Data] = []
+    stance = tuple(foot for foot in FEET if foot not in feet)
+    for k in range(knots):
+        half, ahead = knots / 2, length * (k + 1) / knots
+        height = 0.1 * (k / half if k <= half else 1.0 - (k - half) / half)
+        goals = {foot: (at[foot] + [ahead, 0.0, height]).tolist() for foot in feet}
+        made.append(
+            {"stance": stance, "feet": goals, "center": (center + [0.5 * ahead, 0.0, 0.0]).tolist(), "foot_weight": 1e6}
+        )
+    return [*made, {"lands": feet, "feet": made[-1]["feet"], "foot_weight": 1e7}]
+
+
+PROBLEMS = {"unicycle": unicycle, "kinova reach": kinova, "hyq trot": trot}
+
+
+# -- as problems of this toolkit ---------------------------------------------------------------------------------------
+
+
+def own_problem(p: Data) -> to.OCP:
+    """The problem of the data."""
+    return {"unicycle": _unicycle, "arm": _arm, "trot": _trot}[p["kind"]](p)
+
+
+def own_guess(p: Data, ocp: to.OCP, held: Array) -> to.Guess:
+    """The guess of the data; held: the torques of the other side's."""
+    guess = to.constant_guess(ocp)
+    if p["still"]:
+        return to.Guess(guess.xs, held)
+    return to.Guess(np.tile(ocp.manifold.identity(), (ocp.horizon + 1, 1)), np.zeros_like(guess.us))
+
+
+def _unicycle(p: Data) -> to.OCP:
+    def motion(x: Rows, u: Rows, t: Scalar, parameters: Any) -> list[Scalar]:
+        return [sm.cos(x[2]) * u[0], sm.sin(x[2]) * u[0], u[1]]
+
+    manifold = to.Manifold.vector(3, ("x", "y", "heading"))
+    dynamics = to.SampledSystem(make_backend(FunctionMap(motion, manifold, 2), "forward_ad"), "euler")
+    at_origin, effort = (w * w for w in p["weights"])
+    return to.OCP.single_phase(
+        dynamics,
+        p["x0"],
+        p["horizon"],
+        p["dt"],
+        [to.state_cost(manifold, np.zeros(3), at_origin / p["dt"]), to.control_cost(2, weight=effort / p["dt"])],
+        [to.state_cost(manifold, np.zeros(3), at_origin)],
+    )
+
+
+def _arm(p: Data) -> to.OCP:
+    model = load_robot(f"erd:{p['robot']}")
+    system, w = FreeBody(model, damping=False), p["weights"]
+    residual = partial(_placement_log, model, model.frame_id(p["frame"]))
+
+    def goal(weight: float, name: str) -> to.CostTerm:
+        return to.residual_cost(name, residual, system.manifold, 6, weight, parameters={"goal": p["goal"]})
+
+    return to.OCP.single_phase(
+        to.SampledSystem(make_backend(system, "analytic"), "semi_implicit_euler"),
+        p["x0"],
+        p["horizon"],
+        p["dt"],
+        [
+            goal(w["goal"], "goal"),
+            to.state_cost(system.manifold, p["x0"], w["state"]),
+            to.control_cost(model.nv, weight=w["control"]),
+        ],
+        [goal(w["terminal"], "final goal")],
+    )
+
+
+def _placement_log(model: Model, frame: int, x: Rows, u: Rows, t: Scalar, p: Mapping[str, Rows]) -> list[Scalar]:
+    """The logarithm (linear; angular) on SE(3) of a frame's placement seen from a goal that is not turned."""
+    at, R = (f(model, x[: model.nq], frame) for f in (kinematics.frame_position, kinematics.frame_rotation))
+    w = kinematics.rotation_log(R)
+    offset = [at[i] - p["goal"][i] for i in range(3)]
+    once = _cross(w, offset)
+    twice, bend = _cross(w, once), sm.logc(w[0] * w[0] + w[1] * w[1] + w[2] * w[2])
+    return [*(offset[i] - 0.5 * once[i] + bend * twice[i] for i in range(3)), *w]
+
+
+def _cross(a: list[Scalar], b: list[Scalar]) -> list[Scalar]:
+    return [a[1] * b[2] - a[2] * b[1], a[2] * b[0] - a[0] * b[2], a[0] * b[1] - a[1] * b[0]]
+
+
+def _trot(p: Data) -> to.OCP:
+    model = load_robot(f"erd:{p['robot']}", base="floating")
+    phases: list[to.Phase] = []
+    stances: dict[tuple[str, ...], tuple[Any, list[to.CostTerm]]] = {}
+    for run in _runs(p["knots"]):
+        first = run[0]
+        if "lands" in first:
+            contacts = [PointContact(foot) for foot in first["lands"]]
+            stage = ImpactStage(make_backend(Impact(model, contacts), "analytic"))
+            terms = [_feet(model, run), _posture(model, p, "impact")]
+            phases.append(to.Phase(stage, np.ones(1), tuple(terms)))
+            continue
+        stance = tuple(first["stance"])
+        if stance not in stances:
+            stances[stance] = _standing(model, p, stance)
+        dynamics, own = stances[stance]
+        terms = [_posture(model, p, "state"), to.control_cost(model.nv - 6, weight=p["weights"]["control"]), *own]
+        if first["center"] is not None:
+            terms += [_feet(model, run), _center(model, p, run)]
+        phases.append(to.Phase(dynamics, np.full(len(run), p["dt"]), tuple(terms)))
+    return to.OCP(tuple(phases), p["x0"], (_posture(model, p, "state"),), name="trot", model=model)
+
+
+def _runs(knots: list[Data]) -> list[list[Data]]:
+    """Knots behind each other that differ in goals only."""
+
+    def kind(k: Data) -> tuple[Any, ...]:
+        return tuple(k.get("lands", ())), tuple(k.get("stance", ())), k.get("center") is None
+
+    return [list(run) for _, run in groupby(knots, kind)]
+
+
+def _standing(model: Model, p: Data, stance: tuple[str, ...]) -> tuple[to.SampledSystem, list[to.CostTerm]]:
+    system = Holonomic(model, [PointContact(foot, gains=(0.0, p["gain"])) for foot in stance], damping=False)
+    cone = to.CostTerm(
+        "cone", BeyondPyramid(ConstraintForces(system), stance, p["friction"]), np.asarray(p["weights"]["cone"]), {}
+    )
+    return to.SampledSystem(make_backend(system, "analytic"), "semi_implicit_euler"), [cone]
+
+
+def _posture(model: Model, p: Data, weights: str) -> to.CostTerm:
+    manifold = FreeBody(model).manifold
+    return to.state_cost(manifold, p["x0"], p["weights"][weights], "posture")
+
+
+def _feet(model: Model, run: list[Data]) -> to.CostTerm:
+    feet = tuple(run[0]["feet"])
+    goals = np.array([np.concatenate([k["feet"][foot] for foot in feet]) for k in run])
+    return feet_cost(model, FreeBody(model).manifold, feet, goals, run[0]["foot_weight"])
+
+
+def _center(model: Model, p: Data, run: list[Data]) -> to.CostTerm:
+    goal = np.array([k["center"] for k in run])
+    return to.center_of_mass_cost(model, FreeBody(model).manifold, goal, p["weights"]["center"])
+
+
+class BeyondPyramid(RigidBodyMap):
+    """How far contact forces are outside of the pyramid |f_x|, |f_y| <= mu f_n, f_n >= 0, three rows for each contact [N]:
+
+        (|f_x| - mu f_n)_+,   (|f_y| - mu f_n)_+,   |(-f_n, -|f_x| - mu f_n, -|f_y| - mu f_n)_+|
+
+    The sum of their squares is that of the five inequalities' excesses; the last row is zero where the contact pushes.
+    """
+
+    def __init__(self, forces: ConstraintForces, contacts: tuple[str, ...], friction: float) -> None:
+        names = tuple(f"{c} {kind}" for c in contacts for kind in ("x", "y", "pulls"))
+        super().__init__(forces.model, forces.control_names, names)
+        self.forces, self.friction = forces, friction
+        self._rows = [forces.output_names.index(f"{contact}.x") for contact in contacts]
+
+    def _excess(self, f: Rows) -> list[tuple[Scalar, dict[int, Scalar]]]:
+        """The rows, with their derivatives in the forces, by row."""
+        mu, found = self.friction, []
+        for i in self._rows:
+            normal, pulls, slopes = f[i + 2], [_positive(-f[i + 2])], [{i + 2: -1.0}]
+            for j in (i, i + 1):
+                sign = sm.select(f[j], 0.0 * f[j] + 1.0, 0.0 * f[j] - 1.0)
+                beyond = _positive(sign * f[j] - mu * normal)
+                found.append((beyond, {j: _is_positive(beyond) * sign, i + 2: -mu * _is_positive(beyond)}))
+                pulls.append(_positive(-sign * f[j] - mu * normal))
+                slopes.append({j: -sign, i + 2: -mu})
+            square = sum(e * e for e in pulls)
+            size = sm.sqrt(sm.select(square, square, 0.0 * square + 1.0))
+            total = dict.fromkeys((i, i + 1, i + 2), 0.0 * square)
+            for e, own in zip(pulls, slopes, strict=True):
+                for row, slope in own.items():
+                    total[row] = total[row] + e * slope / size
+            found.append((_is_positive(square) * size, total))
+        return found
+
+    def __call__(self, x: Rows, u: Rows, t: Scalar, p: Mapping[str, Rows]) -> Rows:
+        return sm.stack([e for e, _ in self._excess(self.forces(x, u, t, {}))])
+
+    def partials(self, x: Rows, u: Rows, t: Scalar, p: Mapping[str, Rows]) -> Partials:
+        """Closed form: the derivatives of the forces, through those of the rows."""
+        forces = self.forces.partials(x, u, t, {})
+        excess = self._excess(forces.value)
+
+        def chained(of: Matrix) -> list[Rows]:
+            return [sum(slope * of[row] for row, slope in slopes.items()) for _, slopes in excess]
+
+        return Partials(sm.stack([e for e, _ in excess]), chained(forces.fx), chained(forces.fu))
+
+
+def _positive(e: Scalar) -> Scalar:
+    return sm.select(e, e, 0.0 * e)
+
+
+def _is_positive(e: Scalar) -> Scalar:
+    return sm.select(e, 0.0 * e + 1.0, 0.0 * e)

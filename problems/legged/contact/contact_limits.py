@@ -1,0 +1,99 @@
+"""What rigid contacts cannot do, looked for in a solution: pull at the ground, push sideways beyond the friction cone, press beside
+the sole of a flat foot.
+
+f_n >= 0,     |f_t| <= mu f_n,     (-m_y, m_x) / f_n within the sole     on level ground, z upward
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from dynamics_backends.protocol import Array
+from dynamics_backends.registry import make_backend
+from dynamics_backends.systems.constraints.holonomic import Holonomic
+from dynamics_backends.systems.contact.contact_forces import ConstraintForces
+from problems.legged.robot.soles import Sole
+from trajopt import OCP
+from trajopt.validation.broken_limits import BrokenLimit, worst_of
+
+NOTICED = 1e-3
+"""[N]"""
+NEGLIGIBLE = 1e-4
+"""[m], of the center of pressure."""
+
+
+class PointForces(NamedTuple):
+    """Forces (K, F, 3) [N] of contacts, by names, at knots of a phase, and moments (K, F, 3) [N m] of frames, else zero."""
+
+    feet: tuple[str, ...]
+    knots: slice
+    values: Array
+    moments: Array
+
+
+def point_forces(ocp: OCP, xs: Array, us: Array) -> Iterator[PointForces]:
+    """What rigid contacts do in states xs (N + 1, nx) under controls us (N, nu), for each phase that has contacts."""
+    for phase, knots in zip(ocp.phases, ocp.phase_slices, strict=True):
+        map = getattr(getattr(phase.dynamics, "backend", None), "map", None)
+        system = getattr(map, "wrapped", map)
+        if not isinstance(system, Holonomic):
+            continue
+        forces = ConstraintForces(system)
+        names, values = (
+            forces.output_names,
+            make_backend(forces, "analytic", engine="numpy").f(xs[knots], us[knots, : phase.dynamics.nu]),
+        )
+        first = {n.rpartition(".")[0]: i for i, n in enumerate(names) if n.rpartition(".")[2] in ("x", "fx")}
+        moments = np.stack(
+            [
+                values[:, i + 3 : i + 6] if names[i].endswith(".fx") else np.zeros((len(values), 3))
+                for i in first.values()
+            ],
+            1,
+        )
+        columns = [[i, i + 1, i + 2] for i in first.values()]
+        yield PointForces(tuple(first), knots, values[:, columns], moments)
+
+
+def contact_limits(ocp: OCP, friction: float, xs: Array, us: Array, soles: Sequence[Sole] = ()) -> list[BrokenLimit]:
+    """The worst pull, the worst sliding and the worst center of pressure of each contact; empty where nothing touches by rigid
+    contacts."""
+    found: list[BrokenLimit] = []
+    if not (np.isfinite(xs).all() and np.isfinite(us).all()):
+        return found
+    for feet, knots, f, moments in point_forces(ocp, xs, us):
+        normal, sideways, times = f[..., 2], np.hypot(f[..., 0], f[..., 1]), ocp.times[knots]
+        held = friction * np.maximum(normal, 0.0)
+        pulls, slides = -normal - NOTICED, sideways - held - NOTICED
+        found += worst_of("pull", [f"{foot} at the ground" for foot in feet], pulls, times, "N", knots.start)
+        found += worst_of("friction cone", feet, slides, times, "N", knots.start)
+        for sole in soles:
+            if sole.frame in feet:
+                i = feet.index(sole.frame)
+                beside = beside_sole(sole, normal[:, i], moments[:, i])[:, None]
+                found += worst_of("center of pressure", [sole.frame], beside, times, "m", knots.start)
+    return _one_each(found)
+
+
+def beside_sole(sole: Sole, normal: Array, moment: Array) -> Array:
+    """How far (K,) [m] the center of pressure of forces (K,) [N] and moments (K, 3) [N m] lies outside of a sole, less 0.1 mm.
+
+    Where nothing presses it is inside."""
+    pressed = normal > NOTICED
+    x, y = (np.where(pressed, m, 0.0) / np.where(pressed, normal, 1.0) for m in (-moment[:, 1], moment[:, 0]))
+    return np.max([x - sole.front, -sole.back - x, y - sole.left, -sole.right - y], axis=0) - NEGLIGIBLE
+
+
+def _one_each(found: list[BrokenLimit]) -> list[BrokenLimit]:
+    """The worst over all phases."""
+    worst: dict[tuple[str, str], BrokenLimit] = {}
+    for b in found:
+        known = worst.get((b.kind, b.name))
+        if known is not None:
+            total = b.knots + known.knots
+            b = (b if b.excess > known.excess else known)._replace(knots=total)
+        worst[b.kind, b.name] = b
+    return list(worst.values())

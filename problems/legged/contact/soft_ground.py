@@ -1,0 +1,87 @@
+"""The soft ground of legged robots: which contact law, with which numbers, and the system that follows from it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from dynamics_backends.rigid_body.model.model import Model
+from dynamics_backends.rigid_body.spatial.spatial import Vec
+from dynamics_backends.systems.contact.contact_law import ContactLaw, StepLaw
+from dynamics_backends.systems.contact.registry import (
+    CONTACT_LAWS,
+    SOFT_LAWS,
+    STEP_LAWS,
+    contact_law,
+    law_keys,
+    law_units,
+)
+from dynamics_backends.systems.contact.soft_contact import SoftContact
+from dynamics_backends.systems.contact.stepped_contact import SteppedContact
+from problems.legged.robot.similarity import Scale, scaled_fields
+from problems.task import Checked, Checks
+
+SAME = Scale()
+HALVINGS = 60
+
+
+@dataclass(frozen=True, kw_only=True)
+class SoftGround(Checked):
+    """Settings of the ground: soft contacts.
+
+    contact_law: a name of :mod:`dynamics_backends.systems.contact.registry`; relaxed_cone, for long time steps, asks for the
+    integrator semi_implicit_euler. contact_parameters: numbers by the law's keys, in place of its defaults."""
+
+    contact_law: str = "exponential"
+    contact_parameters: Mapping[str, float] = field(default_factory=dict)
+
+    def checks(self) -> Checks:
+        laws = ", ".join(CONTACT_LAWS)
+        if self.contact_law not in CONTACT_LAWS:
+            return super().checks() | {"contact_law": (False, f"one of {laws}")}
+        keys = law_keys(self.contact_law)
+        known = set(self.contact_parameters) <= set(keys)
+        whole = (
+            self.contact_law in SOFT_LAWS or getattr(self, "integrator", SteppedContact.scheme) == SteppedContact.scheme
+        )
+        return super().checks() | {
+            "contact_parameters": (known, f"numbers by the keys {', '.join(keys)}"),
+            "integrator": (
+                whole,
+                f"{SteppedContact.scheme}, which the steps of contact_law = {self.contact_law!r} are",
+            ),
+        }
+
+    def law(self, scale: Scale = SAME) -> ContactLaw | StepLaw:
+        """The law, its numbers carried over to a robot of another size. Raises ValueError for numbers that make no contact."""
+        plain = contact_law(self.contact_law, **self.contact_parameters)
+        return plain if scale == SAME else scaled_fields(plain, scale, law_units(self.contact_law))
+
+    def resting_gap(self, share: float, scale: Scale = SAME) -> float:
+        """The height [m] over the ground at which a foot at rest carries ``share`` [N]."""
+        law, up, still = self.law(scale), Vec(0.0, 0.0, 1.0), Vec(*np.zeros((3, 1)))
+
+        def missing(gap: float) -> float:
+            return share - float(law.force(np.array([gap]), up, still, {}).z[0])
+
+        return bisected(missing, -scale.length, scale.length)
+
+    def standing_on(self, model: Model, feet: Sequence[str], scale: Scale = SAME) -> SoftContact | SteppedContact:
+        """The robot on this ground, whose numbers are carried over by ``scale``.
+
+        Raises UnknownName for a foot that it does not have, ValueError for numbers that make no contact.
+        """
+        law = self.law(scale)
+        if self.contact_law in STEP_LAWS:
+            return SteppedContact(model, feet, law=law)  # type: ignore[arg-type]
+        return SoftContact(model, feet, law=law)  # type: ignore[arg-type]
+
+
+def bisected(f: Callable[[float], float], lower: float, upper: float) -> float:
+    """Where a function that is negative at ``lower`` and positive at ``upper`` vanishes."""
+    for _ in range(HALVINGS):
+        middle = 0.5 * (lower + upper)
+        lower, upper = (middle, upper) if f(middle) < 0 else (lower, middle)
+    return 0.5 * (lower + upper)

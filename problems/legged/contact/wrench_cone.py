@@ -1,0 +1,135 @@
+"""What flat feet can do: push, stick, turn little, and with the center of pressure within the sole; as a cost and as a constraint.
+
+A sole that reaches from -b to a along x and from -r to l along y, level and turned as the world is, with the force f and the moment
+m at its origin, carries
+
+    f_z - least >= 0,                     |(f_x, f_y)| <= mu f_z,
+    m_y + a f_z >= 0,   b f_z - m_y >= 0,   l f_z - m_x >= 0,   m_x + r f_z >= 0         center of pressure (-m_y, m_x) / f_z
+    |m_z| <= mu (h_x + h_y)/2 f_z                                                       h: half the length, half the width
+
+(compare S. Caron et al., ICRA 2015, where the last is exact).  Margins are shares of the robot's weight over its number of feet,
+moments over h_x, h_y or their mean.  As a cost, they are asked for as those of :mod:`~problems.legged.contact.contact_terms` are;
+as a constraint, the cone is the pyramid of :mod:`~problems.legged.contact.friction_constraint`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import partial
+
+import numpy as np
+
+import trajopt as to
+from dynamics_backends import scalar as sm
+from dynamics_backends.composed_map import ComposedMap
+from dynamics_backends.names import unknown_name
+from dynamics_backends.scalar import Rows, Scalar
+from dynamics_backends.systems.constraints.holonomic import Holonomic
+from dynamics_backends.systems.contact.contact_forces import ConstraintForces
+from problems.legged.contact.contact_terms import SMOOTHING, lacking, no_parameters, weight_share
+from problems.legged.contact.friction_constraint import FACETS, pyramid
+from problems.legged.robot.soles import Sole
+from trajopt.problem.terms import Values
+
+PRESSURE = (
+    "pressure before the toe",
+    "pressure behind the heel",
+    "pressure left",
+    "pressure right",
+    "turn",
+    "turn back",
+)
+
+
+def wrench_cost(
+    system: Holonomic,
+    soles: Sequence[Sole],
+    friction: float,
+    weight: Values,
+    *,
+    least: float = 0.0,
+    feet: int = 2,
+    name: str = "wrench cone",
+) -> to.CostTerm:
+    """Frame contacts of a system on these soles stay within the cone. friction, least: run-time parameters.
+
+    feet: how many share the weight. Raises ValueError for a coefficient that is not positive, UnknownName for a sole that the
+    system does not hold.
+    """
+    residual = _composed(system, soles, feet, friction, partial(_lacking_margins), ("pushes", "sticks", *PRESSURE))
+    return to.CostTerm(
+        name, residual, np.asarray(weight), {"friction": np.array([friction]), "least": np.array([least])}
+    )
+
+
+def wrench_constraint(
+    system: Holonomic,
+    soles: Sequence[Sole],
+    friction: float,
+    *,
+    least: float = 0.0,
+    feet: int = 2,
+    facets: int = FACETS,
+    name: str | None = None,
+) -> to.Constraint:
+    """The same as inequalities, linear in the wrenches, with a pyramid of facets inside of the cone."""
+    kinds = ("pushes", *(f"facet {j}" for j in range(facets)), *PRESSURE)
+    residual = _composed(system, soles, feet, friction, partial(_margins, facets), kinds)
+    lower = np.tile([least, *np.zeros(len(kinds) - 1)], len(soles))
+    name = name or f"wrench cone of {', '.join(sole.frame for sole in soles)}"
+    return to.Constraint(name, residual, lower, np.asarray(np.inf), {"friction": np.array([friction])})
+
+
+def wrench_rows(system: Holonomic, frames: Sequence[str]) -> tuple[int, ...]:
+    """Where the six components of each contact begin among the forces. Raises UnknownName for a frame that is not held."""
+    names = ConstraintForces(system).output_names
+    held = [name.removesuffix(".fx") for name in names if name.endswith(".fx")]
+    for frame in frames:
+        if frame not in held:
+            raise unknown_name("frame contact", frame, held)
+    return tuple(names.index(f"{frame}.fx") for frame in frames)
+
+
+def _composed(system, soles, feet, friction, margins, kinds) -> ComposedMap:
+    if not friction > 0:
+        raise ValueError(f"friction = {friction}; it must be positive")
+    rows = wrench_rows(system, [sole.frame for sole in soles])
+    per_unit = 1.0 / weight_share(system.model, feet)
+    names = tuple(f"{sole.frame} {kind}" for sole in soles for kind in kinds)
+    outer = partial(_of_all, margins, rows, tuple(soles), per_unit)
+    return ComposedMap(ConstraintForces(system), outer, names, no_parameters)
+
+
+def _of_all(margins, rows, soles, per_unit: float, forces: Rows, p: Mapping[str, Rows]) -> list[Scalar]:
+    """The margins of all soles, one after the other."""
+    found: list[Scalar] = []
+    for at, sole in zip(rows, soles, strict=True):
+        found += margins(sole, [forces[at + i] * per_unit for i in range(6)], p)
+    return found
+
+
+def _pressures(sole: Sole, w: list[Scalar], mu: Scalar) -> list[Scalar]:
+    """The margins of :data:`PRESSURE` of a wrench (6) in shares."""
+    (h_x, h_y), normal, (m_x, m_y, m_z) = sole.half, w[2], w[3:]
+    turn = 0.5 * (h_x + h_y)
+    return [
+        (m_y + normal * sole.front) * (1.0 / h_x),
+        (normal * sole.back - m_y) * (1.0 / h_x),
+        (normal * sole.left - m_x) * (1.0 / h_y),
+        (normal * sole.right + m_x) * (1.0 / h_y),
+        mu * normal - m_z * (1.0 / turn),
+        mu * normal + m_z * (1.0 / turn),
+    ]
+
+
+def _lacking_margins(sole: Sole, w: list[Scalar], p: Mapping[str, Rows]) -> list[Scalar]:
+    """What all margins lack."""
+    mu = p["friction"][0]
+    sideways = sm.sqrt(w[0] * w[0] + w[1] * w[1] + SMOOTHING**2)
+    return [lacking(y) for y in (w[2] - p["least"][0], mu * w[2] - sideways, *_pressures(sole, w, mu))]
+
+
+def _margins(facets: int, sole: Sole, w: list[Scalar], p: Mapping[str, Rows]) -> list[Scalar]:
+    """The left sides of the inequalities."""
+    mu = p["friction"][0]
+    return [w[2], *pyramid(w[:3], mu, facets), *_pressures(sole, w, mu)]

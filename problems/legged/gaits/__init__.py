@@ -1,0 +1,1 @@
+"""Gaits: schedules, what gait a motion is, and the problems of walking."""

@@ -1,0 +1,155 @@
+"""Settings of gaits by a schedule, and the schedule that they ask for."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import Literal
+
+import numpy as np
+
+import trajopt as to
+from dynamics_backends.protocol import Batch
+from dynamics_backends.rigid_body.model.model import Model
+from dynamics_backends.systems.contact.soft_contact import SoftContact
+from problems.legged.contact.soft_ground import SoftGround
+from problems.legged.gaits.gait import PATTERNS, Gait
+from problems.legged.gaits.gait_analysis import LOADED
+from problems.legged.robot.base_state import BaseWeights
+from problems.legged.robot.similarity import (
+    LENGTH,
+    NONE,
+    RATE,
+    TIME,
+    TORQUE,
+    Scale,
+    running_weight,
+    scaled_fields,
+    terminal_weight,
+)
+from problems.legged.robot.walker import LeggedRobot
+from problems.task import Checked, Checks, Integrator, not_negative, position_of, positive
+
+
+@dataclass(frozen=True, kw_only=True)
+class FootWeights(Checked):
+    """Weights of the feet [1/m^2]. swing: on their way. landing: where they touch down. stance: of the foothold. terminal: at the
+    end. friction: of the cone and of pulling, rigid contacts only."""
+
+    swing: float = 1e5
+    landing: float = 1e7
+    stance: float = 0.0
+    terminal: float = 1e4
+    friction: float = 0.0
+
+    def checks(self) -> Checks:
+        return {key: not_negative(value) for key, value in vars(self).items()}
+
+    def sized(self, scale: Scale) -> FootWeights:
+        """These weights for a robot of another size."""
+        on_the_way = dict.fromkeys(("swing", "landing", "stance"), running_weight(LENGTH))
+        at_the_end = {"terminal": terminal_weight(LENGTH), "friction": running_weight(NONE)}
+        weights: FootWeights = scaled_fields(self, scale, on_the_way | at_the_end)
+        return weights
+
+
+@dataclass(frozen=True, kw_only=True)
+class Settings(LeggedRobot, SoftGround):
+    """A scheduled gait of any robot with a floating base (:class:`~problems.legged.robot.walker.LeggedRobot`).
+
+    gait: a name, or swings. swings: groups of feet that swing in turn, in place of a named gait. swing, support: durations [s] of
+    a group's swing and of standing on all feet before it. step_length, step_height: of the feet [m]. cycles: repetitions of all
+    groups. dt: of the time steps [s]. integrator, substeps: of each. control_weight: of the torques. running, terminal: weights of
+    the state, on the way and at the end. foot_weights: of the feet.
+    schedule_of: a file with a solution on soft ground; its contact forces then tell which feet stand when, and its feet how long
+    their steps are, in place of gait, swings, swing, support, cycles and step_length. least: what its feet do for less than this
+    [s] is not counted.
+    contact: "rigid" or "soft". gains: Baumgarte pair of the rigid contacts. friction: coefficient of the rigid cone. cone: kept as
+    a "cost" of weight foot_weights.friction, or as a "constraint" (:mod:`~problems.legged.contact.friction_constraint`).
+    """
+
+    gait: str = "trot"
+    swings: tuple[tuple[str, ...], ...] = ()
+    cycles: int = 1
+    swing: float = 0.25
+    support: float = 0.02
+    step_length: float = 0.15
+    step_height: float = 0.1
+    schedule_of: str = ""
+    least: float = 0.06
+    contact: Literal["rigid", "soft"] = "rigid"
+    dt: float = 0.01
+    integrator: Integrator = "semi_implicit_euler"
+    substeps: int = 1
+    gains: tuple[float, float] = (0.0, 20.0)
+    friction: float = 0.7
+    cone: Literal["cost", "constraint"] = "cost"
+    control_weight: float = 1e-2
+    running: BaseWeights = field(default_factory=BaseWeights)
+    terminal: BaseWeights = field(default_factory=BaseWeights)
+    foot_weights: FootWeights = field(default_factory=FootWeights)
+
+    def checks(self) -> Checks:
+        return super().checks() | {
+            "gait": (
+                bool(self.swings) or self.gait in PATTERNS,
+                f"one of {', '.join(PATTERNS)}, or swings of your own",
+            ),
+            "cycles": (self.cycles >= 1, "at least 1"),
+            "swing": positive(self.swing),
+            "support": (self.support >= 0, "a duration of at least 0"),
+            "least": (self.least >= 0, "a duration of at least 0"),
+            "dt": (0 < self.dt < np.inf, "a positive number of seconds"),
+            "substeps": (self.substeps >= 1, "at least 1"),
+            "friction": positive(self.friction),
+            "gains": not_negative(self.gains),
+            "cone": (self.cone == "cost" or self.contact == "rigid", "cost, or contact = 'rigid'"),
+            "control_weight": not_negative(self.control_weight),
+        }
+
+    def sized(self, scale: Scale) -> Settings:
+        """These settings for a robot of another size."""
+        lengths = dict.fromkeys(("step_length", "step_height"), LENGTH)
+        times = dict.fromkeys(("swing", "support", "least", "dt"), TIME)
+        sized: Settings = scaled_fields(self, scale, lengths | times | {"control_weight": running_weight(TORQUE)})
+        kp, kd = self.gains
+        return replace(
+            sized,
+            gains=(scale.scaled(kp, (0, 0, -2)), scale.scaled(kd, RATE)),
+            running=self.running.sized(scale, running_weight),
+            terminal=self.terminal.sized(scale, terminal_weight),
+            foot_weights=self.foot_weights.sized(scale),
+        )
+
+    def schedule(self, model: Model, feet: tuple[str, ...]) -> Gait:
+        """The gait. Raises UnknownName for a foot of ``swings`` that is not among the feet, SolutionFileError, ValueError."""
+        if self.schedule_of:
+            soft = to.Solution.load(self.schedule_of)
+            return observed_gait(model, feet, soft, step=self.dt, least=self.least, step_height=self.step_height)
+        options = {"swing": self.swing, "support": self.support, "cycles": self.cycles}
+        size = {"step_length": self.step_length, "step_height": self.step_height}
+        if self.swings:
+            return Gait.in_turn(feet, self.swings, **options, **size)  # type: ignore[arg-type]
+        return Gait.named(self.gait, feet, **options, **size)
+
+
+def observed_gait(
+    model: Model, feet: Sequence[str], soft: to.Solution, *, step: float, least: float, step_height: float
+) -> Gait:
+    """The schedule of a motion on soft ground from its contact forces, with steps as long as its feet make on average.
+
+    Raises ValueError for a solution of another robot, by its sizes.
+    """
+    system = SoftContact(model, feet)
+    if soft.xs.shape[1] != system.manifold.nx or soft.us.shape[1] != system.nu:
+        sizes = f"nx = {soft.xs.shape[1]}, nu = {soft.us.shape[1]}"
+        raise ValueError(
+            f"schedule_of: that solution has {sizes}; {model.name} has nx = {system.manifold.nx}, nu = {system.nu}"
+        )
+    forces = system.outputs(*Batch.of(system, soft.xs[:-1], soft.us, soft.times[:-1]))
+    load = np.stack([np.asarray(forces[foot])[2] for foot in feet], axis=1)
+    contact = load > LOADED * model.total_mass * np.linalg.norm(model.gravity) / len(feet)
+    gait = Gait.observed(feet, soft.times, contact, step=step, least=least, step_height=step_height)
+    ahead = [position_of(model, foot, soft.xs[[0, -1], : model.nq])[:, 0] for foot in feet]
+    steps = sum(len(gait.swings(foot)) for foot in feet)
+    return replace(gait, step_length=float(sum(x[1] - x[0] for x in ahead)) / max(1, steps))

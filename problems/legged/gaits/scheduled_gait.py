@@ -1,0 +1,268 @@
+"""A robot walks by a schedule: trot, pace, bound, walk, on two legs or four, with rigid contacts in phases or on soft ground.
+
+    minimize   sum_k dt/2 ( |s(x_k) - s_ref(t_k)|_Q^2 + |feet - feet_ref(t_k)|_wf^2 + w_u |u_k|^2 + |friction|_wc^2 )
+               + 1/2 |s(x_N) - s_ref(T)|_P^2 + 1/2 |feet - feet_ref(T)|_Wf^2
+
+with the state s of :mod:`~problems.legged.robot.base_state`, the references of :mod:`~problems.legged.gaits.gait` and the smooth
+friction cone of :mod:`~problems.legged.contact.contact_terms`, or of :mod:`~problems.legged.contact.wrench_cone` where feet stand
+flat.  One gait gives two problems: ``contact = "rigid"``, phases in which the standing feet are held (Holonomic) with an impact
+where a foot lands, and "soft", one phase on soft ground with the same references.  A solution of the soft problem is a warm start
+for the rigid one.  The schedule may itself be that of a saved motion on soft ground (``schedule_of``), for example of a gait that
+:mod:`~problems.legged.gaits.quadruped_gait` has found.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import partial
+from typing import NamedTuple
+
+import numpy as np
+
+import trajopt as to
+from dynamics_backends.protocol import Array
+from dynamics_backends.rigid_body.batched import center_of_mass, frame_jacobian, nonlinear_effects
+from dynamics_backends.rigid_body.model.model import Model
+from dynamics_backends.systems.bodies.free_body import FreeBody
+from dynamics_backends.systems.bodies.rigid_body_map import MechanicalSystem
+from dynamics_backends.systems.constraints.constraint_diagnosis import dependences
+from dynamics_backends.systems.constraints.constraint_kinds import FrameContact, PointContact
+from dynamics_backends.systems.constraints.constraint_set import DAMPING, ConstraintSet
+from dynamics_backends.systems.constraints.holonomic import Holonomic
+from dynamics_backends.systems.contact.impact import Impact
+from dynamics_backends.systems.contact.soft_contact import SoftContact
+from problems.legged.contact.contact_limits import contact_limits
+from problems.legged.contact.contact_terms import feet_cost, friction_cost
+from problems.legged.contact.friction_constraint import friction_constraint
+from problems.legged.contact.wrench_cone import wrench_constraint, wrench_cost
+from problems.legged.gaits.gait import FootReferences, Gait, Interval
+from problems.legged.gaits.gait_settings import Settings as Settings
+from problems.legged.robot.base_state import BaseWeights, Triple, base_state_cost
+from problems.legged.robot.walker import Standing
+from problems.task import BackendFactory, Task, position_of
+from trajopt.problem.impact_stage import ImpactStage
+
+
+class _Walker(NamedTuple):
+    """The robot at its start, its settings and gait, and what is asked of it at all knots and at the end."""
+
+    standing: Standing
+    settings: Settings
+    gait: Gait
+    x0: Array
+    joints: Array
+    intervals: list[Interval]
+    references: FootReferences
+    dt: float
+
+    @property
+    def model(self) -> Model:
+        """The robot."""
+        return self.standing.model
+
+    @property
+    def attitude(self) -> Triple:
+        """Of the base [rad] where the robot faces along x."""
+        return (0.0, 0.0, self.standing.yaw)
+
+    @property
+    def height(self) -> float:
+        """Height of the base [m]."""
+        return float(self.x0[2])
+
+    @property
+    def marks(self) -> list[tuple[str, Triple]]:
+        """The points that tell where the feet are: foot, and point in its axes [m]; of a sole three, so that it is level."""
+        soles = self.standing.stance.soles
+        if not soles:
+            return [(foot, (0.0, 0.0, 0.0)) for foot in self.gait.feet]
+        return [(sole.frame, mark) for sole in soles for mark in sole.marks]
+
+    def marked(self, positions: Array) -> Array:
+        """Where the marks should be, (M, 3 marks) [m], for positions (M, F, 3) of the feet."""
+        feet, marks = zip(*self.marks, strict=True)
+        return (positions[:, [self.gait.feet.index(foot) for foot in feet]] + np.array(marks)).reshape(
+            len(positions), -1
+        )
+
+
+def build(settings: Settings, backend: BackendFactory) -> Task:
+    """The task of these settings.
+
+    Raises UnknownName for a foot that the robot or the schedule does not have, ValueError for a posture that does not fit.
+    """
+    walker = _walker(settings)
+    s = walker.settings
+    phases = _rigid_phases(walker, s, backend) if s.contact == "rigid" else [_soft_phase(walker, s, backend)]
+    ocp = to.OCP(tuple(phases), walker.x0, tuple(_terminal(walker, s)), name="scheduled_gait", model=walker.model)
+    return Task(
+        ocp,
+        _guess(walker, ocp),
+        outcome=lambda x: _outcome(walker, x),
+        feet=s.feet,
+        notes=walker.standing.notes(),
+        contact_limits=partial(contact_limits, ocp, s.friction, soles=walker.standing.stance.soles),
+    )
+
+
+def _walker(given: Settings) -> _Walker:
+    """The robot with all its settings, those that were left to be found among them."""
+    standing = given.stand()
+    model, joints, feet = standing.model, standing.joints, standing.stance.feet
+    s = replace(given.sized(standing.scale), feet=feet)
+    gait = s.schedule(model, feet)
+    gait.require_feet(model)
+    q0 = standing.q
+    if s.contact == "soft":
+        q0[2] += s.resting_gap(standing.share, standing.scale)
+    footholds = np.stack([position_of(model, foot, q0) for foot in feet])
+    intervals = gait.intervals(s.dt)
+    times = s.dt * np.arange(intervals[-1].last + 1)
+    x0 = np.concatenate([q0, np.zeros(model.nv)])
+    return _Walker(standing, s, gait, x0, joints, intervals, gait.references(times, footholds), s.dt)
+
+
+# -- phases ------------------------------------------------------------------------------------------------------------
+
+
+def _rigid_phases(w: _Walker, s: Settings, backend: BackendFactory) -> list[to.Phase]:
+    """A phase for each interval, and before it an impact where feet land; phases with the same feet share their dynamics."""
+    stances: dict[tuple[str, ...], _Stance] = {}
+    phases: list[to.Phase] = []
+    shared = _Terms.of(w, s)
+    standing = set(w.intervals[0].stance)
+    for interval in w.intervals:
+        if interval.stance not in stances:
+            stances[interval.stance] = _Stance.of(w, s, interval.stance, backend)
+        stance = stances[interval.stance]
+        if stance.impact is not None and set(interval.stance) - standing:
+            phases.append(to.Phase(stance.impact, np.zeros(1)))
+        standing = set(interval.stance)
+        terms = [*shared.at(w, s, slice(interval.first, interval.last)), *stance.cone]
+        dt = np.full(interval.last - interval.first, s.dt)
+        phases.append(to.Phase(stance.dynamics, dt, tuple(terms), constraints=tuple(stance.pyramid)))
+    return phases
+
+
+class _Stance(NamedTuple):
+    """What belongs to a set of standing feet: motion on them, landing on them, and the cost or limits of their forces; in
+    flight the motion alone."""
+
+    dynamics: to.SampledSystem
+    impact: ImpactStage | None
+    cone: list[to.CostTerm]
+    pyramid: list[to.Constraint]
+
+    @classmethod
+    def of(cls, w: _Walker, s: Settings, feet: tuple[str, ...], backend: BackendFactory) -> _Stance:
+        if not feet:
+            return cls(_sampled(backend, FreeBody(w.model), s), None, [], [])
+        soles = [sole for sole in w.standing.stance.soles if sole.frame in feet]
+        Contact = FrameContact if soles else PointContact
+        contacts = [Contact(foot, gains=s.gains) for foot in feet]
+        damping = damping_of(w.model, contacts, w.x0)
+        system, weight = Holonomic(w.model, contacts, damping_ratio=damping), s.foot_weights.friction
+        hard, count = s.cone == "constraint", len(s.feet)
+        cost = partial(wrench_cost, system, soles) if soles else partial(friction_cost, system, feet)
+        limit = partial(wrench_constraint, system, soles) if soles else partial(friction_constraint, system, feet)
+        cone = [cost(s.friction, weight, feet=count)] if weight and not hard else []
+        pyramid = [limit(s.friction, feet=count)] if hard else []
+        impact = ImpactStage(backend(Impact(w.model, contacts, damping_ratio=damping)))
+        return cls(_sampled(backend, system, s), impact, cone, pyramid)
+
+
+REDUNDANT = 1e-3
+"""Damping of contacts some rows of which follow from others: they give way by a thousandth of what the free robot would move."""
+
+
+def damping_of(model: Model, contacts: Sequence[PointContact | FrameContact], x: Array) -> float:
+    """The damping of these contacts [relative, see :mod:`~dynamics_backends.systems.constraints.constraint_set`].
+
+    Legs without a joint for it cannot part their feet sideways: on several such legs rows are redundant while the base is level,
+    and nearly so when it is not, where forces grow as they become independent. What contradiction is left, divided by the damping,
+    is a force.
+    """
+    return REDUNDANT if dependences(ConstraintSet(model, contacts), x) else DAMPING
+
+
+def _soft_phase(w: _Walker, s: Settings, backend: BackendFactory) -> to.Phase:
+    dynamics = _sampled(backend, s.standing_on(w.model, s.feet, w.standing.scale), s)
+    N = w.intervals[-1].last
+    return to.Phase(dynamics, np.full(N, s.dt), tuple(_Terms.of(w, s).at(w, s, slice(0, N))))
+
+
+def _sampled(backend: BackendFactory, system: MechanicalSystem, s: Settings) -> to.SampledSystem:
+    return to.SampledSystem(backend(system), s.integrator, s.substeps)
+
+
+class _Terms(NamedTuple):
+    """The running terms, whose references and weights differ by knot."""
+
+    control: to.CostTerm
+    base: to.CostTerm
+    feet: to.CostTerm
+
+    @classmethod
+    def of(cls, w: _Walker, s: Settings) -> _Terms:
+        names = tuple(f"u[{name}]" for name in w.model.dof_names[6:])
+        return cls(to.control_cost(len(names), 0.0, s.control_weight, names=names), *_terms_of_state(w, s, s.running))
+
+    def at(self, w: _Walker, s: Settings, knots: slice) -> list[to.CostTerm]:
+        """At these knots."""
+        r = w.references
+        own = s.foot_weights
+        weight = np.select([r.landing[knots], r.swinging[knots]], [own.landing, own.swing], own.stance)
+        base = self.base.updated(position=r.base[knots] + np.array([0.0, 0.0, w.height]))
+        goal, marks = w.marked(r.position[knots]), len(w.marks) // len(w.gait.feet)
+        return [self.control, base, self.feet.updated(goal=goal, weight=weight.repeat(3 * marks, axis=1) / marks)]
+
+
+def _terms_of_state(w: _Walker, s: Settings, weights: BaseWeights) -> tuple[to.CostTerm, to.CostTerm]:
+    manifold = SoftContact(w.model, s.feet).manifold
+    base = base_state_cost(w.model, manifold, weights.vector(len(w.joints)), w.joints, "posture", attitude=w.attitude)
+    feet, marks = zip(*w.marks, strict=True)
+    goal, each = w.marked(w.references.position[-1:])[0], len(feet) // len(s.feet)
+    return base, feet_cost(w.model, manifold, feet, goal, s.foot_weights.terminal / each, marks=marks)
+
+
+def _terminal(w: _Walker, s: Settings) -> list[to.CostTerm]:
+    base, feet = _terms_of_state(w, s, s.terminal)
+    return [base.updated(position=w.references.base[-1] + np.array([0.0, 0.0, w.height])), feet]
+
+
+# -- guess and account -------------------------------------------------------------------------------------------------
+
+
+def _guess(w: _Walker, ocp: to.OCP) -> to.Guess:
+    """The start, held by the feet that stand."""
+    still = to.constant_guess(ocp)
+    flat = bool(w.standing.stance.soles)
+    torques = {stance: holding_torques(w.model, w.x0, stance, flat) for stance in {i.stance for i in w.intervals}}
+    for interval in w.intervals:
+        during = (ocp.times[:-1] > w.dt * interval.first - 0.5 * w.dt) & (ocp.times[:-1] < w.dt * (interval.last - 0.5))
+        still.us[during] = torques[interval.stance]
+    return still
+
+
+def holding_torques(model: Model, x: Array, stance: Sequence[str], flat: bool = False) -> Array:
+    """Joint torques (nu,) that hold the state x (nx,) on point contacts, or flat feet, by the least forces that carry the base."""
+    if not stance:
+        return np.zeros(model.nv - 6)
+    q = x[: model.nq]
+    h = nonlinear_effects(model, q, np.zeros(model.nv))
+    J = np.concatenate([frame_jacobian(model, q, foot)[: 6 if flat else 3] for foot in stance])
+    forces = np.linalg.lstsq(J[:, :6].T, h[:6], rcond=None)[0]
+    return (h - J.T @ forces)[6:]
+
+
+def _outcome(w: _Walker, x: Array) -> list[str]:
+    goal = w.references.base[-1]
+    center = center_of_mass(w.model, x[: w.model.nq])
+    feet = np.stack([position_of(w.model, foot, x[: w.model.nq]) for foot in w.gait.feet])
+    away = np.linalg.norm(feet - w.references.position[-1], axis=1)
+    return [
+        f"the base ends at x = {x[0]:.3f}, y = {x[1]:.3f}, z = {x[2]:.3f} m; asked for {goal[0]:.3f}, 0, {w.height:.3f}",
+        f"the center of mass ends at x = {center[0]:.3f} m",
+        f"{w.gait.feet[int(np.argmax(away))]} ends {100 * away.max():.2g} cm from its foothold, the others less",
+    ]

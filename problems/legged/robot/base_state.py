@@ -1,0 +1,145 @@
+"""The state of a legged robot as designers weigh it: attitude and place of the base, joints, and their velocities.
+
+    r = ( Euler angles - ref, p - ref, q_joints - ref, omega, v - R' v_ref, qdot_joints )
+
+with p the base's position in the world, R its rotation, (v, omega) its velocity in its own frame, and the Euler
+angles of R = R_x(a) R_y(b) R_z(c): those of the Control Toolbox, whose weights they carry (Giftthaler et al. 2018).
+The reference velocity v_ref is in the world. Regular while the pitch b stays below a right angle.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import partial
+
+import numpy as np
+
+import trajopt as to
+from dynamics_backends import scalar as sm
+from dynamics_backends.manifold import Manifold
+from dynamics_backends.protocol import Array
+from dynamics_backends.rigid_body.model.model import Model
+from dynamics_backends.scalar import Rows, Scalar
+from problems.legged.robot.similarity import LENGTH, NONE, RATE, SPEED, Scale, Unit, scaled_fields
+from problems.task import Checked, Checks, not_negative
+
+Triple = tuple[float, float, float]
+
+
+@dataclass(frozen=True, kw_only=True)
+class BaseWeights(Checked):
+    """Weights of the parts of the state.
+
+    scale: by which all are multiplied. attitude, angular_velocity, linear_velocity: of the base, one number for all axes. position:
+    of the base, x, y, z. joints, joint_velocities: one number for all joints.
+    """
+
+    scale: float = 1.0
+    attitude: float = 0.0
+    position: Triple = (0.0, 0.0, 0.0)
+    joints: float = 0.0
+    angular_velocity: float = 0.0
+    linear_velocity: float = 0.0
+    joint_velocities: float = 0.0
+
+    def checks(self) -> Checks:
+        return {key: not_negative(value) for key, value in vars(self).items()}
+
+    def sized(self, scale: Scale, unit: Callable[[Unit], Unit]) -> BaseWeights:
+        """These weights for a robot of another size. unit: that of a weight from that of its residual."""
+        residuals = {"attitude": NONE, "position": LENGTH, "joints": NONE}
+        residuals |= {"angular_velocity": RATE, "linear_velocity": SPEED, "joint_velocities": RATE}
+        weights: BaseWeights = scaled_fields(self, scale, {key: unit(of) for key, of in residuals.items()})
+        return weights
+
+    def vector(self, joints: int) -> Array:
+        """The weights (12 + 2 joints,) in the order of the residual."""
+        parts = [
+            np.full(3, self.attitude),
+            np.array(self.position),
+            np.full(joints, self.joints),
+            np.full(3, self.angular_velocity),
+            np.full(3, self.linear_velocity),
+            np.full(joints, self.joint_velocities),
+        ]
+        with np.errstate(over="ignore"):  # a weight that is not finite is told by its term
+            return self.scale * np.concatenate(parts)
+
+
+def base_state_cost(
+    model: Model,
+    manifold: Manifold,
+    weight: Array,
+    joints: Array,
+    name: str,
+    *,
+    position: Triple = (0.0, 0.0, 0.0),
+    attitude: Triple = (0.0, 0.0, 0.0),
+    velocity: Triple = (0.0, 0.0, 0.0),
+) -> to.CostTerm:
+    """The weighted residual above; weight (12 + 2 joints,) or (N, ...); attitude [rad], position [m], velocity [m/s], joints [rad].
+
+    Raises ValueError for a robot without a floating base.
+    """
+    if not model.floating_base:
+        raise ValueError(f"{model.name} has a fixed base; load it with base = 'floating'")
+    q_names, v_names = model.q_names[7:], model.dof_names[6:]
+    outputs = (
+        *("euler.x", "euler.y", "euler.z", "base.x", "base.y", "base.z", *q_names),
+        *("omega.x", "omega.y", "omega.z", "v.x", "v.y", "v.z", *v_names),
+    )
+    return to.residual_cost(
+        name,
+        partial(_residual, model.nq),
+        manifold,
+        len(outputs),
+        weight,
+        parameters={"attitude": attitude, "position": position, "joints": joints, "velocity": velocity},
+        output_names=outputs,
+    )
+
+
+def _residual(nq: int, x: Rows, u: Rows, t: Scalar, p: Mapping[str, Rows]) -> list[Scalar]:
+    R, v = rotation(x), x[nq:]
+    angles = euler_xyz(R)
+    wanted = [R[0][i] * p["velocity"][0] + R[1][i] * p["velocity"][1] + R[2][i] * p["velocity"][2] for i in range(3)]
+    return [
+        *(angles[i] - p["attitude"][i] for i in range(3)),
+        *(x[i] - p["position"][i] for i in range(3)),
+        *(x[7 + i] - p["joints"][i] for i in range(nq - 7)),
+        *(v[3 + i] for i in range(3)),
+        *(v[i] - wanted[i] for i in range(3)),
+        *(v[6 + i] for i in range(nq - 7)),
+    ]
+
+
+def rotation(x: Rows) -> list[list[Scalar]]:
+    """R[i][j], the base's rotation into the world, from the unit quaternion x[3:7] = (x, y, z, w)."""
+    a, b, c, w = (x[i] for i in range(3, 7))
+    return [
+        [1.0 - 2.0 * (b * b + c * c), 2.0 * (a * b - c * w), 2.0 * (a * c + b * w)],
+        [2.0 * (a * b + c * w), 1.0 - 2.0 * (a * a + c * c), 2.0 * (b * c - a * w)],
+        [2.0 * (a * c - b * w), 2.0 * (b * c + a * w), 1.0 - 2.0 * (a * a + b * b)],
+    ]
+
+
+def euler_xyz(R: list[list[Scalar]]) -> tuple[Scalar, Scalar, Scalar]:
+    """Angles (a, b, c) [rad] of R = R_x(a) R_y(b) R_z(c)."""
+    flat = sm.sqrt(R[0][0] * R[0][0] + R[0][1] * R[0][1])
+    return sm.atan2(-R[1][2], R[2][2]), sm.atan2(R[0][2], flat), sm.atan2(-R[0][1], R[0][0])
+
+
+def quaternion(attitude: Triple) -> Array:
+    """The unit quaternion (x, y, z, w) of Euler angles [rad]."""
+    result = np.array([0.0, 0.0, 0.0, 1.0])
+    for axis, angle in enumerate(attitude):
+        half = np.zeros(4)
+        half[axis], half[3] = np.sin(0.5 * angle), np.cos(0.5 * angle)
+        result = _product(result, half)
+    return result
+
+
+def _product(a: Array, b: Array) -> Array:
+    vector = a[3] * b[:3] + b[3] * a[:3] + np.cross(a[:3], b[:3])
+    return np.append(vector, a[3] * b[3] - a[:3] @ b[:3])

@@ -1,0 +1,182 @@
+"""How a robot stands: a posture with the feet in given places under its hips, for any robot with legs.
+
+The *place* of a foot is (foot - hip) / L, how far ahead of, to the left of, and above its hip it is, in leg lengths
+(:mod:`~problems.legged.robot.legs`), so that robots of all sizes stand alike when their places are the same.  A posture for given
+places is found by inverse kinematics of each leg, the base held level.  Of several solutions those come first whose knees point to
+the middle of the robot, or over flat feet forward, then those near to the neutral configuration or, for joints that may not be
+there, to the middle of their range.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+import numpy as np
+
+import trajopt as to
+from dynamics_backends.protocol import Array
+from dynamics_backends.rigid_body.algorithms.kinematics import point_positions
+from dynamics_backends.rigid_body.model.model import Frame, Model
+from dynamics_backends.rigid_body.model.model_builder import lock_joints
+from problems.legged.robot.legs import Leg, heading, leg_of, lowest_ends, trunk, turned
+from problems.legged.robot.soles import Sole, with_soles
+from problems.legged.robot.sprawl import at_height
+from problems.task import position_of
+
+CROUCH, UPRIGHT = 0.75, 0.9
+"""Height of the hips over the feet of a robot that stands on four or more legs, and on flat feet, in leg lengths."""
+BASE = (7, 6)
+"""Coordinates and velocities of a floating base."""
+ALL = 6
+"""Joints with which a leg can hold its foot level."""
+BEND = 1.2
+"""[rad]"""
+STARTS = 4
+"""Of inverse kinematics."""
+OUTWARD = 0.02
+"""[leg lengths]: a knee farther than this from its hip, away from the middle of the robot, points outward."""
+
+
+@dataclass(frozen=True)
+class Stance:
+    """The legs of a robot with a floating base. legs: in the order of the feet. heading: yaw [rad] of the direction in which the
+    robot faces, in its own frame. soles: of feet that stand flat, on two legs that can hold them level; then the model has frames
+    there, and these are the feet."""
+
+    model: Model
+    legs: tuple[Leg, ...]
+    heading: float = 0.0
+    soles: tuple[Sole, ...] = ()
+
+    @classmethod
+    def of(cls, model: Model, feet: Sequence[str] = ()) -> Stance:
+        """feet: names of frames, default those found, left before right and front before hind.
+
+        Raises ValueError for a robot without a floating base, or whose feet are not found; UnknownName for a foot it does not have.
+        """
+        if not model.floating_base:
+            raise ValueError(f"{model.name} has a fixed base; load it with base = 'floating'")
+        feet = tuple(feet) or lowest_ends(model)
+        facing = heading(model, feet)
+        legs = tuple(leg_of(model, foot, facing) for foot in feet)
+        if len(legs) == 2 and all(len(leg.joints) >= ALL for leg in legs):
+            model, legs, soles = with_soles(model, legs, facing)
+            return cls(model, legs, facing, soles)
+        return cls(model, legs, facing)
+
+    @property
+    def feet(self) -> tuple[str, ...]:
+        """Their names."""
+        return tuple(leg.foot for leg in self.legs)
+
+    @property
+    def leg_length(self) -> float:
+        """L in the mean [m]."""
+        return float(np.mean([leg.length for leg in self.legs]))
+
+    def places(self, joints: Array) -> Array:
+        """Where the feet are at a posture (nq - 7,) [rad]: (F, 3) [leg lengths]."""
+        at = [position_of(self.model, foot, self._level(joints)) for foot in self.feet]
+        return np.stack([(p - leg.hip) / leg.length for p, leg in zip(at, self.legs, strict=True)])
+
+    def posture(self, places: Array | None = None) -> Array:
+        """Joints (nq - 7,) [rad] that put the feet in places (F, 3), default those under the hips; others stay at :meth:`rest`.
+
+        A leg without a joint for it stands beside its place sideways, or where it reaches the height. Raises ValueError for a place
+        out of reach.
+        """
+        height = UPRIGHT if self.soles else CROUCH
+        wanted = np.tile([0.0, 0.0, -height], (len(self.legs), 1)) if places is None else places
+        joints = self.rest()
+        for leg, place in zip(self.legs, wanted, strict=True):
+            joints = self._with_foot(leg, place, joints)
+        return joints
+
+    def rest(self) -> Array:
+        """The neutral configuration of the joints (nq - 7,), those that may not be there in the middle of their range."""
+        nq = BASE[0]
+        q, lower, upper = self.model.neutral()[nq:], self.model.q_lower[nq:], self.model.q_upper[nq:]
+        low, high = np.where(np.isfinite(lower), lower, upper), np.where(np.isfinite(upper), upper, lower)
+        outside = (q < lower) | (q > upper)
+        return np.where(outside, 0.5 * (np.where(outside, low, 0.0) + np.where(outside, high, 0.0)), q)
+
+    def configuration(self, joints: Array) -> Array:
+        """q (nq,) of a posture, the robot facing along the x axis, its feet on the ground z = 0 in the mean."""
+        q = self._level(joints)
+        q[2] = -np.mean([position_of(self.model, foot, q)[2] for foot in self.feet])
+        return q
+
+    def _level(self, joints: Array) -> Array:
+        """q (nq,) with the base level at the origin, facing along x."""
+        return np.concatenate(
+            [np.zeros(3), [0.0, 0.0, np.sin(-0.5 * self.heading), np.cos(0.5 * self.heading)], joints]
+        )
+
+    def _with_foot(self, leg: Leg, place: Array, joints: Array) -> Array:
+        """A posture with another place of one foot; a foot with all six freedoms stays level."""
+        rotation = leg.level if len(leg.joints) >= ALL else None
+        for aim in (place, place * [1.0, 0.0, 1.0]):
+            goal = turned(leg.hip + leg.length * aim, self.heading)
+            tried = [
+                to.inverse_kinematics(self._bolted, leg.foot, goal, rotation, q0=bent, starts=STARTS)
+                for bent in self._bent(leg, joints)
+            ]
+            found = np.concatenate([one.solutions[0] for one in tried])
+            if len(found):
+                return min(found, key=lambda q: (self._points_outward(leg, q), float(np.abs(q - joints).max())))
+        sprawled = at_height(self._bolted, leg, leg.hip[2] + leg.length * place[2], joints)
+        if sprawled is not None:
+            return sprawled
+        raise ValueError(
+            f"{leg.foot} of {self.model.name} cannot be at {np.round(place, 3).tolist()} leg lengths of {leg.length:.3g} m from "
+            f"its hip: {min(one.position_error for one in tried):.2g} m remain; give the joints of another posture"
+        )
+
+    def _bent(self, leg: Leg, joints: Array) -> list[Array]:
+        """A posture with the knee of a leg bent to either side, whence inverse kinematics finds its way."""
+        knee = int(self.model.q_index[leg.knee]) - BASE[0]
+        return [joints + bend * np.eye(len(joints))[knee] for bend in (BEND, -BEND)]
+
+    def _points_outward(self, leg: Leg, joints: Array) -> bool:
+        """Whether a knee lies on the side of its hip that is away from the middle of the robot, or of a flat foot behind it."""
+        at = point_positions(self.model, self._level(joints)[:, None], [(leg.knee, (0.0, 0.0, 0.0))])[0][0, 0]
+        from_middle = -1.0 if self.soles else leg.hip[0] - np.mean([other.hip[0] for other in self.legs])
+        return bool((at - leg.hip[0]) * np.sign(np.round(from_middle, 6)) > OUTWARD * leg.length)
+
+    def on_legs_alone(self) -> Stance:
+        """The robot with the joints of no leg made rigid at :meth:`rest`. Raises ValueError where such a joint cannot be."""
+        moved = {i for leg in self.legs for i in leg.joints}
+        rest, first = self.rest(), BASE[0]
+        places = dict(zip(self.model.joint_names[1:], (self.model.q_index[1:] - first).tolist(), strict=True))
+        others = {name: float(rest[i]) for name, i in places.items() if i not in moved}
+        if not others:
+            return self
+        model = lock_joints(self.model, others)
+        return replace(self, model=model, legs=tuple(leg_of(model, foot, self.heading) for foot in self.feet))
+
+    @cached_property
+    def _bolted(self) -> Model:
+        """The robot on a fixed base, in which the joints of its trunk stay at :meth:`rest`."""
+        lower, upper = self.model.q_lower.copy(), self.model.q_upper.copy()
+        for b in trunk(self.model):
+            i = int(self.model.q_index[b])
+            lower[i] = upper[i] = self.rest()[i - BASE[0]]
+        return bolted(self.model.replace(q_lower=lower, q_upper=upper))
+
+
+def bolted(model: Model) -> Model:
+    """A robot with its floating base fixed at the origin: its q and v are those of the joints alone."""
+    nq, nv = BASE
+    cut: Mapping[str, int] = dict.fromkeys(_OF_BODIES, 1) | {"q_lower": nq, "q_upper": nq} | dict.fromkeys(_OF_DOFS, nv)
+    parts = {name: getattr(model, name)[first:] for name, first in cut.items()}
+    frames = tuple(Frame(f.name, max(f.body - 1, -1), f.R, f.p, f.kind) for f in model.frames)
+    return replace(model, **{**parts, "parent": model.parent[1:] - 1, "frames": frames, "coupling": None})
+
+
+_OF_BODIES = (
+    *("body_names", "joint_names", "joint_types", "placement_R", "placement_p"),
+    *("mass", "com", "inertia", "pitch"),
+)
+_OF_DOFS = ("velocity_limit", "effort_limit", "damping", "friction", "armature", "stiffness", "spring_reference")

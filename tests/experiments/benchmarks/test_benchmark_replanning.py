@@ -1,0 +1,68 @@
+"""The study of replanning: its runs are kept and not repeated, and its table counts them."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+
+from experiments.benchmarks.replanning.benchmark_replanning import (
+    PLANNERS,
+    Case,
+    Outcome,
+    cases,
+    read,
+    row,
+    run,
+    scenario,
+    study,
+    table,
+)
+
+GOOD = Outcome(1e-3, 0.3, (2, 4), (10.0, 20.0), 0, 1)
+BAD = Outcome(1e-1, 0.2, (6,), (30.0, 40.0), 1, 0)
+
+
+def write(path, found):
+    lines = [json.dumps({"case": case._asdict(), "outcome": result._asdict()}) for case, result in found.items()]
+    path.write_text("\n".join(lines) + "\n")
+
+
+def test_runs_that_are_known_are_not_repeated(tmp_path):
+    """With all of them known, nothing is started."""
+    wanted = cases(["dms"], ["analytic", "casadi_ad"], 3, 1)
+    assert len(wanted) == len(set(wanted)) == 2 * 3 + 1
+    known = dict.fromkeys(wanted, GOOD)
+    write(tmp_path / "runs.jsonl", known)
+    assert read(tmp_path / "runs.jsonl") == known
+    assert study(wanted[:2], tmp_path / "runs.jsonl", 1) == dict.fromkeys(wanted[:2], GOOD)
+
+
+def test_a_row_counts_over_all_solves():
+    cells = row("dms, analytic", True, [GOOD, BAD])
+    assert cells == ["dms, analytic", "yes", "1 of 2", "0.200 TOO CLOSE", "4, 6", "25.0, 38.5, 40.0", "1", "1 of 4"]
+    assert row("sqp", False, [GOOD._replace(clearance=None)])[3] == ""
+    assert row("sqp", False, [Outcome(refused="no second derivatives")])[2] == "no second derivatives"
+
+
+def test_the_table_has_a_row_for_each_planner_and_method():
+    found = dict.fromkeys(cases(["dms", "sqp"], ["analytic"], 2, 0), GOOD)
+    assert table(found).count("2 of 2") == 4
+
+
+@pytest.mark.parametrize("planner", PLANNERS)
+def test_scenarios_differ_by_their_seed(planner):
+    one, other, without = scenario(planner, 0, True), scenario(planner, 1, True), scenario(planner, 1, False)
+    assert one.problem.q0 != other.problem.q0 == without.problem.q0
+    assert np.abs(np.subtract(one.problem.q0, other.problem.q0)).max() <= 0.2
+    assert without.problem.obstacle is None and not without.replan.obstacle.term
+
+
+def test_a_method_that_cannot_serve_is_told(monkeypatch):
+    def refuse(config):
+        raise ValueError("no second derivatives")
+
+    monkeypatch.setattr("experiments.benchmark_replanning.setup", refuse)
+    case = Case("dms", "analytic", True, 0)
+    assert run(case) == (case, Outcome(refused="no second derivatives"))

@@ -1,0 +1,45 @@
+"""The benchmark of robots: an arm from MJCF is loaded, differentiated and solved, and a broken file is a row with its reason."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from mjcf_robots import ARM, quadruped
+
+from experiments.benchmarks.robots.arm_goals import load_arm
+from experiments.benchmarks.robots.benchmark_robots import derivative_errors, load, row_of, table
+
+pytest.importorskip("mujoco")
+
+
+@pytest.fixture
+def arm(tmp_path):
+    file = tmp_path / "arm.xml"
+    file.write_text(ARM, encoding="utf-8")
+    return str(file)
+
+
+def test_an_arm_reaches_from_its_file_alone(arm):
+    row = row_of(arm)
+    assert row.solved and "reach of lower_tip by 2 joints converged" in row.tasks  # the third has no actuator
+    assert max(row.first, row.second, row.mujoco) < 1e-10
+    assert table([row]).splitlines()[-1].count("|") == 10
+
+
+def test_what_cannot_be_loaded_is_a_row(tmp_path):
+    file = tmp_path / "bad.xml"
+    file.write_text("<mujoco><worldbody><geom size='1'/></worldbody></mujoco>", encoding="utf-8")
+    row = row_of(str(file))
+    assert not row.solved and "MJCFError" in row.reason and np.isnan(row.first)
+
+
+def test_joints_that_nothing_drives_are_locked(arm):
+    assert set(load_arm(arm, rigid=("bend",)).locked) == {"bend"}
+    with pytest.raises(ValueError, match="no joint moves a link"):
+        load_arm(arm, rigid=("turn", "lift", "bend"))
+
+
+def test_derivatives_of_a_floating_base(tmp_path):
+    file = tmp_path / "quadruped.xml"
+    file.write_text(quadruped(), encoding="utf-8")
+    assert max(derivative_errors(load(str(file)), 0)) < 1e-10

@@ -1,0 +1,72 @@
+"""The problems that are compared with Crocoddyl's are the ones of its examples: residuals against their definitions."""
+
+import numpy as np
+import pytest
+from scipy.linalg import logm
+
+from dynamics_backends.registry import make_backend
+from dynamics_backends.rigid_body.batched import frame_placement
+from experiments.benchmarks.solvers.benchmark_crocoddyl import own
+from experiments.benchmarks.solvers.crocoddyl_problems import PROBLEMS, own_guess, own_problem
+
+OPTIMUM_OF_THE_UNICYCLE = 249.560897931
+"""Told by Crocoddyl 3.2.1."""
+
+
+def test_the_unicycle_has_the_optimum_that_crocoddyl_finds():
+    p = PROBLEMS["unicycle"]()
+    ocp = own_problem(p)
+    found = own(ocp, own_guess(p, ocp, np.zeros((0, 0))), 1e-8, p)
+    assert found.status.success
+    assert found.cost == pytest.approx(OPTIMUM_OF_THE_UNICYCLE, rel=1e-11)
+
+
+def test_the_goal_of_the_arm_is_measured_by_the_logarithm_of_its_placement():
+    p = PROBLEMS["kinova reach"]()
+    ocp = own_problem(p)
+    term = ocp.terminal[0]
+    model = term.residual.function.args[0]
+    q = np.random.default_rng(0).uniform(-1.0, 1.0, model.nq)
+    rotation, position = frame_placement(model, q, p["frame"])
+    T = np.eye(4)
+    T[:3, :3], T[:3, 3] = rotation, position - p["goal"]
+    L = np.real(logm(T))
+    expected = [*L[:3, 3], L[2, 1], L[0, 2], L[1, 0]]
+    x = np.concatenate([q, np.zeros(model.nv)])[:, None]
+    actual = np.ravel(term.residual(x, np.zeros((0, 1)), np.zeros(1), {"goal": np.array(p["goal"])[:, None]}))
+    assert actual == pytest.approx(expected, abs=1e-9)
+
+
+def cone_of_the_trot():
+    from experiments.benchmarks.solvers.crocoddyl_problems import FEET, _standing
+    from problems.robots import load_robot
+
+    p = PROBLEMS["hyq trot"]()
+    _, (term,) = _standing(load_robot("erd:hyq", base="floating"), p, FEET)
+    rng = np.random.default_rng(0)
+    x = np.tile(p["x0"], (20, 1))
+    x[:, 19:] += rng.normal(size=(20, 18))
+    return term.residual, x, 60.0 * rng.normal(size=(20, 12)), p["friction"]
+
+
+@pytest.mark.filterwarnings("ignore::dynamics_backends.rigid_body.urdf.loader.URDFWarning")
+def test_the_cone_costs_what_its_five_inequalities_are_broken_by():
+    residual, x, u, mu = cone_of_the_trot()
+    forces = np.asarray(residual.forces(x.T, u.T, np.zeros(20), {})).reshape(4, 3, 20)
+    rows = np.asarray(residual(x.T, u.T, np.zeros(20), {}))
+    assert (rows[2::3] > 0.0).any() and (rows[2::3] == 0.0).any()  # some pull, some push
+    fx, fy, fn = forces.transpose(1, 0, 2)
+    excess = np.stack([fx - mu * fn, -fx - mu * fn, fy - mu * fn, -fy - mu * fn, -fn])
+    expected = (np.maximum(excess, 0.0) ** 2).sum(axis=(0, 1))
+    assert (rows**2).sum(axis=0) == pytest.approx(expected, rel=1e-12)
+
+
+@pytest.mark.filterwarnings("ignore::dynamics_backends.rigid_body.urdf.loader.URDFWarning")
+def test_the_derivatives_of_the_cone_are_those_of_a_complex_step():
+    residual, x, u, _ = cone_of_the_trot()
+    analytic, expected = (
+        make_backend(residual, method, engine="numpy").jacobians(x, u, np.zeros(20), {})
+        for method in ("analytic", "complex_step")
+    )
+    for a, e in ((analytic.fx, expected.fx), (analytic.fu, expected.fu)):
+        assert a == pytest.approx(e, abs=1e-11 * np.abs(e).max())

@@ -1,0 +1,69 @@
+"""The soft ground of legged robots as configurations name it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from contact_cases import FEET, hyq
+
+import trajopt as to
+from dynamics_backends.protocol import unwrapped
+from dynamics_backends.rigid_body.spatial.spatial import Vec
+from dynamics_backends.systems.contact.hunt_crossley import HuntCrossley
+from experiments.config.build import build_task
+from experiments.config.config import ConfigError, load_config
+from problems.legged.contact.soft_ground import SoftGround
+
+CONFIGS = Path(__file__).parents[3] / "problems/configs"
+LAW = ["problem.contact_law=hunt_crossley", "problem.contact_parameters.stiffness=3e5"]
+
+
+def ground(name: str, overrides: list[str]):
+    """The system of the first phase of a configuration, with a short guess."""
+    config = load_config(CONFIGS / f"{name}.toml", [*overrides, "engine=numpy"])
+    dynamics = build_task(config).ocp.phases[0].dynamics
+    return unwrapped(dynamics.system)
+
+
+@pytest.mark.parametrize("name", ["hyq_stand", "hyq_trot_mpc"])
+def test_a_configuration_names_the_law_and_its_numbers(name):
+    assert ground(name, ["problem.horizon=2"]).law == to.SoftContactLaw()
+    assert ground(name, ["problem.horizon=2", *LAW]).law == HuntCrossley(stiffness=3e5)
+
+
+def test_a_scheduled_gait_on_soft_ground_has_the_law_too():
+    soft = ["problem.contact=soft", "problem.swing=0.02", "problem.support=0.01"]
+    assert ground("hyq_trot_rigid", [*soft, *LAW]).law == HuntCrossley(stiffness=3e5)
+
+
+@pytest.mark.parametrize(
+    ("override", "message"),
+    [
+        ("problem.contact_law=hunt_crossly", "problem.contact_law: expected one of exponential, hunt_crossley"),
+        ("problem.contact_parameters.stifness=3", "problem.contact_parameters: expected numbers by the keys stiffness"),
+        (
+            "problem.contact_law=relaxed_cone",
+            "problem.integrator: expected semi_implicit_euler, which the steps of contact_law = 'relaxed_cone' are",
+        ),
+        ("problem.contact_parameters=3", "problem.contact_parameters: expected a table of numbers by name"),
+    ],
+)
+def test_mistakes_are_told_before_anything_is_built(override, message):
+    with pytest.raises(ConfigError, match=message):
+        load_config(CONFIGS / "hyq_stand.toml", [override])
+
+
+def test_a_robot_stands_on_either_ground():
+    """Where the forces of the feet carry the weight: within the depth that the law is meant for."""
+    model = hyq()
+    for law in to.CONTACT_LAWS:
+        system = SoftGround(contact_law=law).standing_on(model, FEET)
+
+        def carried(gap: float, law=system.law) -> float:
+            w = Vec(*np.zeros((3, 1)))
+            return 4.0 * law.force(np.array([gap]), Vec(0.0, 0.0, 1.0), w, {}).z.item()
+
+        weight = 9.81 * model.mass.sum()
+        assert carried(-0.02) > weight > carried(0.02)

@@ -1,0 +1,121 @@
+"""How robots stand that nobody here wrote: feet found from the tree, postures by inverse kinematics."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from dynamics_backends.names import UnknownName
+from problems.legged.robot.legs import lowest_ends
+from problems.legged.robot.stance import CROUCH, Stance, bolted
+from problems.legged.robot.walker import LeggedRobot
+from problems.robots import ERD_PACKAGE, erd_names, load_robot
+from problems.task import position_of
+
+needs_erd = pytest.mark.skipif(not erd_names(), reason=f"{ERD_PACKAGE} is not installed")
+FEET = {
+    "hyq": ("lf_foot", "rf_foot", "lh_foot", "rh_foot"),
+    "erd:anymal": ("LF_FOOT", "RF_FOOT", "LH_FOOT", "RH_FOOT"),
+    "erd:anymal_c": ("LF_FOOT", "RF_FOOT", "LH_FOOT", "RH_FOOT"),
+    "erd:anymal-kinova": ("LF_FOOT", "RF_FOOT", "LH_FOOT", "RH_FOOT"),
+    "erd:solo": ("FL_FOOT", "FR_FOOT", "HL_FOOT", "HR_FOOT"),
+    "erd:solo12": ("FL_FOOT", "FR_FOOT", "HL_FOOT", "HR_FOOT"),
+    "erd:quadruped": ("FL_contact", "FR_contact", "BL_contact", "BR_contact"),
+    "erd:a1": ("FL_foot", "FR_foot", "RL_foot", "RR_foot"),
+    "erd:b1": ("FL_foot", "FR_foot", "RL_foot", "RR_foot"),
+    "erd:b1-z1": ("FL_foot", "FR_foot", "RL_foot", "RR_foot"),
+    "erd:go1": ("FL_foot", "FR_foot", "RL_foot", "RR_foot"),
+    "erd:go2": ("FL_foot", "FR_foot", "RL_foot", "RR_foot"),
+    "erd:laikago": ("FL_foot", "FR_foot", "RL_foot", "RR_foot"),
+    "erd:centauro": ("wheel_1", "wheel_2", "wheel_3", "wheel_4"),
+}
+"""Left front, right front, left hind, right hind, as a reader of the files would name them."""
+STANCE = (-0.2, 0.723, -1.458, -0.2, 0.723, -1.458, -0.2, -0.723, 1.458, -0.2, -0.723, 1.458)
+
+pytestmark = pytest.mark.filterwarnings("ignore::dynamics_backends.rigid_body.urdf.loader.URDFWarning")
+
+
+def stance(name: str) -> Stance:
+    return Stance.of(load_robot(name, base="floating"))
+
+
+@needs_erd
+@pytest.mark.parametrize("name", FEET)
+def test_a_quadruped_is_found_on_its_feet_symmetric_and_within_its_limits(name):
+    found = stance(name)
+    assert found.feet == FEET[name]
+    model, joints = found.model, found.posture()
+    q = found.configuration(joints)
+    assert (joints >= model.q_lower[7:]).all() and (joints <= model.q_upper[7:]).all()
+    at = np.stack([position_of(model, foot, q) for foot in found.feet])
+    assert np.abs(at[:, 2]).max() < 2e-3 * found.leg_length
+    assert (at[:2, 0] > 0.1 * found.leg_length).all() and (at[2:, 0] < 0).all()  # it faces along x
+    assert (at[[0, 2], 1] > 0).all() and (at[[1, 3], 1] < 0).all()
+    assert np.allclose(at[[0, 2]], at[[1, 3]] * [1.0, -1.0, 1.0], atol=5e-3 * found.leg_length)
+    knees = [model.body_names[leg.knee] for leg in found.legs]
+    knee = np.stack([position_of(model, k, q) for k in knees])
+    assert np.allclose(knee[[0, 2]], knee[[1, 3]] * [1.0, -1.0, 1.0], atol=1e-2 * found.leg_length)
+    places = found.places(joints)
+    assert np.allclose(places[:, [0, 2]], [0.0, -CROUCH], atol=1e-3)
+
+
+@needs_erd
+@pytest.mark.parametrize("name", ["erd:talos", "erd:g1", "erd:bolt"])
+def test_a_biped_stands_on_level_feet_left_before_right(name):
+    found = stance(name)
+    q = found.configuration(found.posture())
+    left, right = (position_of(found.model, foot, q) for foot in found.feet)
+    assert left[1] > 0 > right[1]
+    assert np.allclose(left * [1.0, -1.0, 1.0], right, atol=1e-3)
+
+
+def test_knees_point_to_the_middle_where_the_limits_leave_the_choice():
+    found = stance("hyq")
+    model = found.model
+    free = model.replace(q_lower=np.full(model.nq, -np.inf), q_upper=np.full(model.nq, np.inf))
+    assert np.allclose(Stance.of(free).posture(), found.posture(), atol=1e-6)
+
+
+def test_a_posture_is_found_again_from_its_places():
+    found = stance("hyq")
+    assert np.allclose(found.posture(found.places(np.array(STANCE))), STANCE, atol=1e-5)
+
+
+def test_a_place_out_of_reach_is_refused():
+    with pytest.raises(ValueError, match=r"lf_foot of hyq cannot be at \[0.0, 0.0, -1.2\] leg lengths of 0.68 m"):
+        stance("hyq").posture(np.tile([0.0, 0.0, -1.2], (4, 1)))
+
+
+def test_feet_that_are_not_there_are_refused_by_name():
+    model = load_robot("hyq")
+    with pytest.raises(UnknownName, match="did you mean 'lf_foot'"):
+        Stance.of(model, ("lf_fooot",))
+    with pytest.raises(ValueError, match="no joint moves trunk"):
+        Stance.of(model, ("trunk", "lf_foot"))
+    with pytest.raises(ValueError, match="has a fixed base"):
+        Stance.of(load_robot("hyq", base="fixed"))
+
+
+@needs_erd
+def test_a_robot_on_one_leg_is_asked_for_its_feet():
+    with pytest.raises(ValueError, match="only finger_tip_link does; name the feet"):
+        lowest_ends(load_robot("erd:finger_edu", base="floating"))
+
+
+def test_a_bolted_robot_moves_as_the_floating_one_does_with_its_base_held():
+    model, rng = load_robot("hyq"), np.random.default_rng(3)
+    joints = rng.uniform(-1.0, 1.0, 12)
+    q = np.concatenate([np.zeros(6), [1.0], joints])
+    for foot in FEET["hyq"]:
+        assert np.allclose(position_of(bolted(model), foot, joints), position_of(model, foot, q), atol=1e-14)
+
+
+@needs_erd
+def test_a_posture_is_taken_by_name_from_the_srdf():
+    named = LeggedRobot(robot="erd:hyq", joints="standing").stand()
+    values = dict(zip(named.model.q_names[7:], named.joints, strict=True))
+    assert values["lf_kfe_joint"] == pytest.approx(-values["lh_kfe_joint"]) and values["lf_kfe_joint"] != 0.0
+    with pytest.raises(UnknownName, match="standing"):
+        LeggedRobot(robot="erd:hyq", joints="stending").stand()
+    with pytest.raises(ValueError, match="no SRDF belongs to"):
+        LeggedRobot(robot="hyq", joints="standing").stand()

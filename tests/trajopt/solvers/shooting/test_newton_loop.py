@@ -1,0 +1,170 @@
+"""Newton's method on all states: barrier, filter, the measure of optimality, and arms nobody tuned it on."""
+
+import numpy as np
+import pytest
+from shooting_cases import check_optimum, pendulum_swing_up
+
+from dynamics_backends import scalar as sm
+from dynamics_backends.manifold import Manifold
+from dynamics_backends.protocol import FunctionMap
+from dynamics_backends.registry import make_backend
+from trajopt import OCP, Guess, SampledSystem, StatusCode, control_cost, solve, state_cost
+from trajopt.lq.lq import LQProblem, stationarity
+from trajopt.results.status import Status
+from trajopt.solvers.shooting.newton.barrier import Barrier, interior
+from trajopt.solvers.shooting.optimality import scaled
+from trajopt.solvers.shooting.search.filter import Filter
+
+
+def random_lq(rng, N=6, n=3, m=2):
+    A, B = rng.normal(size=(N, n, n)), rng.normal(size=(N, n, m))
+    Q, R = np.tile(np.eye(n), (N + 1, 1, 1)), np.tile(np.eye(m), (N, 1, 1))
+    return LQProblem(
+        A,
+        B,
+        np.zeros((N, n)),
+        Q,
+        rng.normal(size=(N + 1, n)),
+        np.zeros((N, m, n)),
+        R,
+        rng.normal(size=(N, m)),
+        np.zeros(n),
+    )
+
+
+def test_costates_under_feedback_leave_the_gradient_of_the_lagrangian():
+    rng = np.random.default_rng(0)
+    lq, K = random_lq(rng), rng.normal(size=(6, 2, 3))
+    found = stationarity(lq, K)
+    lam = found.costates
+    for k in range(6):
+        in_u = lq.r[k] + lq.B[k].T @ lam[k + 1]
+        in_x = lq.q[k] + lq.A[k].T @ lam[k + 1] - lam[k]
+        assert found.gradient[k] == pytest.approx(in_u, abs=1e-9)
+        assert in_x == pytest.approx(-K[k].T @ in_u, abs=1e-8)  # what is left vanishes with the gradient
+
+
+def test_the_measure_knows_no_units():
+    rng = np.random.default_rng(1)
+    lq = random_lq(rng)
+    found = stationarity(lq)
+    units = np.array([1e-3, 50.0])  # of the controls; and a cost in another unit
+    other = lq._replace(B=lq.B * units, r=1e4 * lq.r * units, q=1e4 * lq.q)
+    turned = stationarity(other)
+    assert scaled(turned, turned.gradient) == pytest.approx(scaled(found, found.gradient), rel=1e-12)
+
+
+def test_the_barrier_is_the_integral_of_its_gradient_and_free_sides_add_nothing():
+    lower, upper = np.array([[-1.0, -np.inf]]), np.array([[2.0, 3.0]])
+    us, step = np.array([[0.5, 1.0]]), np.array([[0.3, -0.7]])
+    barrier = Barrier.of((lower, upper), us, 7.0)
+    lq = random_lq(np.random.default_rng(2), N=1)
+    slope = np.sum((barrier.imposed(lq, us).r - lq.r) * step)
+    h = 1e-6
+    assert slope == pytest.approx((barrier.value(us + h * step) - barrier.value(us - h * step)) / (2 * h), rel=1e-7)
+    assert np.isinf(barrier.value(np.array([[2.5, 0.0]])))
+    assert np.isfinite(barrier.value(np.array([[0.0, -1e6]])))
+
+
+def test_steps_of_the_barrier_stay_inside_and_guesses_are_moved_there():
+    bounds = (np.full((3, 1), -1.0), np.full((3, 1), 1.0))
+    us = interior(np.array([[-5.0], [0.0], [1.0]]), bounds)
+    barrier = Barrier.of(bounds, us, 1.0)
+    du = np.array([[4.0], [-3.0], [9.0]])
+    alpha = barrier.longest(us, du)
+    assert 0.0 < alpha < 1.0
+    assert np.isfinite(barrier.value(us + alpha * du))
+
+
+def test_the_filter_refuses_what_an_earlier_iterate_dominates():
+    rule = Filter(1.0)
+    assert rule.accepts((2.0, 10.0), (1.0, 12.0), -1.0)  # the gaps fall, whatever that costs
+    rule.add((2.0, 10.0))
+    assert not rule.accepts((1.0, 12.0), (2.0, 11.0), -1.0)
+    assert rule.accepts((0.0, 10.0), (0.0, 9.0), -1.0)
+    assert not rule.accepts((0.0, 10.0), (0.0, 10.1), -1.0)
+
+
+@pytest.mark.parametrize("limit", [2.5, 4.0, 8.0])
+def test_bounds_hold_to_the_last_bit_and_the_rest_is_an_optimum(limit):
+    ocp = pendulum_swing_up(horizon=70, limit=limit)
+    solution = solve(ocp, None, {"gradient_tolerance": 1e-9}, solver="ddp")
+    assert solution.status.success
+    assert np.abs(solution.us).max() <= limit
+    check_optimum(ocp, solution)
+
+
+def double_pendulum():
+    """From rest below to upright in 5 s, by a torque in the second joint alone."""
+
+    def motion(x, u, t, p):
+        a, b, va, vb = (x[i] for i in range(4))
+        m11, m12, m22 = 3.0 + 2.0 * sm.cos(b), 1.0 + sm.cos(b), 0.0 * b + 1.0
+        h, g = sm.sin(b), 9.81
+        f1 = h * vb * (2.0 * va + vb) - g * (2.0 * sm.sin(a) + sm.sin(a + b))
+        f2 = u[0] - h * va * va - g * sm.sin(a + b)
+        det = m11 * m22 - m12 * m12
+        return sm.stack([va, vb, (m22 * f1 - m12 * f2) / det, (m11 * f2 - m12 * f1) / det])
+
+    names = ("a", "b", "da", "db")
+    system = FunctionMap(motion, Manifold.vector(4, names), 1, second_order=True)
+    upright = [np.pi, 0.0, 0.0, 0.0]
+    return OCP.single_phase(
+        SampledSystem(make_backend(system, "forward_ad"), "rk4"),
+        np.zeros(4),
+        100,
+        0.05,
+        [control_cost(1, weight=1e-2), state_cost(system.manifold, upright, 1e-2)],
+        [state_cost(system.manifold, upright, 1e3)],
+    )
+
+
+def test_the_double_pendulum_leaves_a_guess_of_zeros():
+    solution = solve(double_pendulum(), None, {"max_iterations": 300}, solver="ddp")
+    assert solution.status.success
+    assert solution.xs[-1] == pytest.approx([np.pi, 0.0, 0.0, 0.0], abs=0.05)
+
+
+def test_an_end_at_once_keeps_a_record():
+    ocp = pendulum_swing_up()
+    xs = np.zeros((ocp.horizon + 1, 2))
+    for solver in ("ddp", "slq"):
+        refused = solve(ocp, Guess(xs, np.full((ocp.horizon, 1), 1e200)), {"shooting": "all"}, solver=solver)
+        assert refused.status.code is StatusCode.NON_FINITE
+        assert len(refused.history) == 1
+
+
+def test_rounding_and_small_changes_are_success_only_near_an_optimum():
+    for code, enough in ((StatusCode.PRECISION_LIMIT, 1e-6), (StatusCode.COST_CONVERGED, 1e-4)):
+        assert Status(code, "", kkt=0.9 * enough).success
+        assert not Status(code, "", kkt=1.1 * enough).success
+    assert not Status(StatusCode.MAX_ITERATIONS, "", kkt=0.0).success
+
+
+def damped_axis(rate, dt):
+    def motion(x, u, t, p):
+        return sm.stack([x[1], u[0] - rate * x[1] * (1.0 + x[1] * x[1]) - sm.sin(x[0])])
+
+    system = FunctionMap(motion, Manifold.vector(2, ("angle", "rate")), 1, second_order=True)
+    dynamics = SampledSystem(make_backend(system, "forward_ad"), "semi_implicit_euler")
+    terms = [control_cost(1, weight=1e-6)], [state_cost(system.manifold, [1.0, 0.0], 10.0)]
+    return OCP.single_phase(dynamics, [0.5, 0.0], 100, dt, *terms)
+
+
+def test_an_unstable_integration_is_named_instead_of_the_search():
+    status = solve(damped_axis(150.0, 0.1), None, {"max_iterations": 60}, solver="slq").status
+    assert not status.success
+    assert "integration is unstable" in status.message
+    assert status.component == "rate"
+
+
+def test_a_guess_that_falls_is_held_by_feedback():
+    def motion(x, u, t, p):
+        return sm.stack([x[1], u[0] + 20.0 * x[0] * (1.0 + x[0] * x[0])])  # runs away from every motion but rest
+
+    system = FunctionMap(motion, Manifold.vector(2, ("angle", "rate")), 1, second_order=True)
+    dynamics = SampledSystem(make_backend(system, "forward_ad"), "semi_implicit_euler")
+    terms = [control_cost(1, weight=1e-2), state_cost(system.manifold, [0.0, 0.0], 1.0)]
+    ocp = OCP.single_phase(dynamics, [0.05, 0.0], 200, 0.05, terms, [state_cost(system.manifold, [0.1, 0.0], 10.0)])
+    solution = solve(ocp, Guess(np.zeros((201, 2)), np.zeros((200, 1))), {"max_iterations": 3}, solver="ilqr")
+    assert solution.history[0].cost < 1.0

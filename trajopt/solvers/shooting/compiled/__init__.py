@@ -1,0 +1,1 @@
+"""An iteration as one call of compiled code."""

@@ -1,0 +1,1 @@
+"""Newton's method on trajectories whose states are all variables."""

@@ -1,0 +1,377 @@
+"""Newton's method on the optimality conditions of a trajectory whose states are all variables, by Riccati sweeps.
+
+Each iteration solves the LQ problem with the Hessian
+
+    H(share, delta) = H_GN + share (H_exact - H_GN) + delta I
+
+of the Lagrangian in states and controls, H_GN the Gauss-Newton one.  The whole curvature is used wherever the problem stays
+convex on the linearized motion, which a Riccati sweep tells; else as large a share of it as does.  delta shortens steps that
+the search refuses, in the states as well as in the controls, so that the gaps, which grow with the square of the step in the
+states, stay small.  Multipliers of the dynamics are costates under feedback (:mod:`trajopt.solvers.shooting.optimality`).
+Bounds on the controls are a barrier (:mod:`trajopt.solvers.shooting.newton.barrier`), a step is judged by a filter
+(:mod:`trajopt.solvers.shooting.search.filter`), and where it finds none, the motion is restored: rolled out from x0 under the last
+policy, without gaps.
+"""
+
+from __future__ import annotations
+
+import time
+
+import numpy as np
+
+from dynamics_backends.protocol import Array
+from trajopt.guesses.guesses import Guess
+from trajopt.lq.lq import LQProblem, Policy
+from trajopt.lq.lq_solver import LQSolver
+from trajopt.problem.ocp import OCP
+from trajopt.results.records import Callback, Journal
+from trajopt.results.solution import Solution
+from trajopt.results.status import SOLVED, Status
+from trajopt.solvers.options import SLQOptions
+from trajopt.solvers.shooting import verdicts
+from trajopt.solvers.shooting.ddp_model import with_curvature
+from trajopt.solvers.shooting.newton.barrier import Barrier, interior
+from trajopt.solvers.shooting.newton.newton_point import Found, Point, damped, mixed, name, size
+from trajopt.solvers.shooting.optimality import scaled
+from trajopt.solvers.shooting.search.filter import Filter
+from trajopt.stage.evaluation import Candidates, Direction, Evaluator, Expansion, Shooting
+
+SHARES = (1.0, 0.5, 0.25, 0.125, 0.0)
+"""Shares of the exact curvature that are tried until the LQ problem is convex."""
+FIRST, LEAP, GROWTH, DECAY = 1e-4, 100.0, 8.0, 1.0 / 3.0
+"""The first delta, its factors until one has served and after, and what a later one starts from (Waechter & Biegler 2006, IC)."""
+LARGEST = 1e20
+MAX_RESTORED = 5
+"""Restorations before giving up."""
+STALLED = 10
+"""Iterations at the level of rounding without a better measure before giving up."""
+
+
+class NewtonLoop:
+    """One solve. ``run`` may be called once; it always returns a Solution, also after Ctrl-C.
+
+    exact: the evaluator of the Hessian of the cost that the curvature of the dynamics is added to; None for Gauss-Newton alone.
+    Points are expanded by it; the Gauss-Newton Hessian is asked for where the exact one leaves the problem indefinite.
+    """
+
+    def __init__(
+        self,
+        ocp: OCP,
+        evaluator: Evaluator,
+        options: SLQOptions,
+        callback: Callback | None,
+        lq_solver: LQSolver,
+        exact: Evaluator | None = None,
+    ) -> None:
+        self.ocp, self.evaluator, self.options, self.lq_solver = ocp, evaluator, options, lq_solver
+        self.exact = exact
+        self._convex_part: tuple[Point, LQProblem] | None = None
+        self.shares = SHARES if exact is not None else SHARES[-1:]
+        self.journal = Journal(callback)
+        self.shooting = Shooting.every("all", ocp.horizon, "linear")
+        self.barrier: Barrier | None = None
+        self.policy: Policy | None = None
+        self.point: Point | None = None
+        self.last_delta = 0.0
+        self.iteration = self.restored = self.idle = 0
+        self.least = np.inf
+
+    def run(self, guess: Guess) -> Solution:
+        """Iterate from a guess until a test fires."""
+        self.began = time.perf_counter()
+        with np.errstate(all="ignore"):  # non-finite numbers are found and reported, not warned about
+            try:
+                status = self._solve(guess)
+            except KeyboardInterrupt:
+                status = verdicts.interrupted(self.iteration)
+            return self._solution(status, guess)
+
+    def _solve(self, guess: Guess) -> Status:
+        xs, us = np.array(guess.xs, dtype=float), np.array(guess.us, dtype=float)
+        xs[0] = self.ocp.x0
+        if self.ocp.control_bounds is not None:
+            us = interior(us, self.ocp.control_bounds)
+        start = self._start(xs, us)
+        if isinstance(start, Status):
+            return start
+        self.point = start
+        self.filter = Filter(max(1.0, start.theta))
+        while (status := self._finished(self.point) or self._advance(self.point)) is None:
+            pass
+        if self.barrier is not None and status.success:
+            self.point = self._on_bounds(self.point, self.barrier)
+        self._record(self.point)
+        return status
+
+    # -- iterates -------------------------------------------------------------------------------------------------------
+    def _start(self, xs: Array, us: Array) -> Point | Status:
+        """The guess, with the gains of its LQ problem for the first costates."""
+        with self.journal.timed("derivatives"):
+            e = self.evaluator.expand(xs, us)
+            at = e if self._alike else self._expanded(xs, us)
+        if not self._finite(e) or not self._finite(at):
+            return self._refused(xs, e if not self._finite(e) else at)
+        if self.ocp.control_bounds is not None:
+            self.barrier = Barrier.of(self.ocp.control_bounds, us, e.cost)
+        with self.journal.timed("backward"):
+            delta = 0.0
+            while self.policy is None and delta < LARGEST:
+                policy = self.lq_solver.solve_riccati(damped(self._imposed(e.lq, us), delta))
+                self.policy = policy if policy.failed_at is None and np.isfinite(policy.K).all() else None
+                delta = max(FIRST, LEAP * delta)
+            return self._measured(xs, us, at)
+
+    @property
+    def _alike(self) -> bool:
+        """Whether one Hessian of the cost serves."""
+        return self.exact is None or self.exact is self.evaluator
+
+    def _expanded(self, xs: Array, us: Array) -> Expansion:
+        return (self.exact or self.evaluator).expand(xs, us)
+
+    def _finite(self, e: Expansion) -> bool:
+        return bool(np.isfinite(e.cost)) and self.lq_solver.is_finite(e.lq)
+
+    def _refused(self, xs: Array, e: Expansion) -> Status:
+        self.journal.refused()
+        return verdicts.non_finite(self.ocp, xs, e)
+
+    def _measured(self, xs: Array, us: Array, e: Expansion) -> Point:
+        """The point, with costates under the last gains."""
+        at = self.lq_solver.stationarity(self._forced(e.lq), None if self.policy is None else self.policy.K)
+        defect = float(np.abs(e.lq.d).max(initial=0.0))
+        gradient = float(np.abs(at.gradient).max(initial=0.0))
+        point = Point(xs, us, e, at, gradient, defect, float(np.abs(e.lq.d).sum()), np.inf)
+        return point._replace(kkt=self._error(point, 0.0))
+
+    def _forced(self, lq: LQProblem) -> LQProblem:
+        """The problem whose gradient is that of the Lagrangian."""
+        return lq if self.barrier is None else lq._replace(r=lq.r + self.barrier.force())
+
+    def _error(self, at: Point, mu: float) -> float:
+        """The scaled measure, with complementarity at mu."""
+        gradient = float(np.abs(scaled(at.optimality, at.optimality.gradient)).max(initial=0.0))
+        product = 0.0 if self.barrier is None else self.barrier.complementarity(at.us, mu) / size(at.cost)
+        return max(gradient, product, at.defect)
+
+    def _phi(self, cost: float, us: Array) -> float:
+        return cost if self.barrier is None else cost + float(self.barrier.value(us))
+
+    def _imposed(self, lq: LQProblem, us: Array) -> LQProblem:
+        return lq if self.barrier is None else self.barrier.imposed(lq, us)
+
+    # -- one iteration --------------------------------------------------------------------------------------------------
+    def _finished(self, at: Point) -> Status | None:
+        o = self.options
+        if self._stop(at) <= 1.0 or (at.kkt <= o.kkt_tolerance and at.defect <= o.defect_tolerance):
+            return verdicts.optimal(self.iteration, at.kkt, at.gradient, at.defect)
+        if self.iteration >= o.max_iterations:
+            return verdicts.max_iterations(at.gradient, at.defect, o, at.kkt)
+        if o.time_limit is not None and time.perf_counter() - self.began > o.time_limit:
+            return verdicts.time_limit(self.iteration, at.gradient, at.defect, o)
+        return None
+
+    def _stop(self, at: Point) -> float:
+        """The largest of gradient, complementarity and gaps, each by its tolerance."""
+        o = self.options
+        product = 0.0 if self.barrier is None else self.barrier.complementarity(at.us, 0.0)
+        return max(max(at.gradient, product) / o.gradient_tolerance, at.defect / o.defect_tolerance)
+
+    def _advance(self, at: Point) -> Status | None:
+        """One iteration: a direction, a search along it, the next point."""
+        if self.barrier is not None:
+            while self.barrier.lowered(self._error(at, self.barrier.mu), size(at.cost)):
+                self.filter.pairs.clear()
+        found = self._step(at)
+        if found is None:
+            return self._restore(at)
+        new = self._next(at, found)
+        self._record(at, found)
+        self.iteration += 1
+        self.point = new
+        return self._judge(at, new, found)
+
+    def _next(self, at: Point, found: Found) -> Point:
+        with self.journal.timed("derivatives"):
+            e = self._expanded(found.xs, found.us)
+        if self.barrier is not None:
+            self.barrier.stepped(at.us, found.linear.du, found.us)
+        self.policy = found.policy
+        with self.journal.timed("backward"):
+            return self._measured(found.xs, found.us, e)
+
+    def _judge(self, at: Point, new: Point, found: Found) -> Status | None:
+        """A status if the solve ends here: at a small change of the cost if asked, or where rounding rules."""
+        o, change = self.options, abs(at.cost - new.cost)
+        if change < o.cost_tolerance * abs(new.cost) and new.defect <= o.defect_tolerance:
+            return verdicts.cost_converged(self.iteration, change / abs(new.cost), o, new.kkt)
+        better = new.kkt < 0.9 * self.least or abs(found.expected) > 1e-10 * size(at.cost)
+        self.least, self.idle = min(self.least, new.kkt), 0 if better else self.idle + 1
+        if self.idle > STALLED:
+            return verdicts.precision_limit(new.gradient, new.defect, o, new.kkt)
+        return None
+
+    def _step(self, at: Point) -> Found | None:
+        """A step that the filter accepts, with more damping until there is one; None if there is none."""
+        delta, shares = 0.0, self.shares
+        exact = self._exact(at)
+        while delta < LARGEST:
+            share, policy, lq = self._convex(at, exact, shares, delta)
+            if policy is not None:
+                found = self._searched(at, lq, policy, delta, share)
+                if found is not None:
+                    self.last_delta = delta or self.last_delta * DECAY
+                    return found
+                if self._at_rounding(at, lq, policy):
+                    return None
+                shares = (share,)
+            delta = self._raised(delta)
+        return None
+
+    def _raised(self, delta: float) -> float:
+        if delta == 0.0:
+            return max(FIRST, DECAY * self.last_delta)
+        return delta * (GROWTH if self.last_delta else LEAP)
+
+    def _exact(self, at: Point) -> LQProblem:
+        """The expansion with the exact Hessian of the Lagrangian."""
+        if self.exact is None:
+            return at.expansion.lq
+        with self.journal.timed("derivatives"):
+            return with_curvature(at.expansion.lq, self.exact.curvature(at.xs, at.us, at.optimality.costates[1:]))
+
+    def _gauss_newton(self, at: Point) -> LQProblem:
+        """The expansion with the Gauss-Newton Hessian of the cost."""
+        if self._alike:
+            return at.expansion.lq
+        if self._convex_part is None or self._convex_part[0] is not at:
+            with self.journal.timed("derivatives"):
+                self._convex_part = at, self.evaluator.expand(at.xs, at.us).lq
+        return self._convex_part[1]
+
+    def _convex(
+        self, at: Point, exact: LQProblem, shares: tuple[float, ...], delta: float
+    ) -> tuple[float, Policy | None, LQProblem]:
+        """The problem of the largest share that is convex, and its policy."""
+        lq = exact
+        for share in shares:
+            part = exact if share == 1.0 else mixed(self._gauss_newton(at), exact, share)
+            with self.journal.timed("backward"):
+                lq = self._imposed(damped(part, delta), at.us)
+                policy = self.lq_solver.solve_riccati(lq)
+            if policy.failed_at is None and np.isfinite(policy.Vxx).all():
+                return share, policy, lq
+        return shares[-1], None, lq
+
+    def _searched(self, at: Point, lq: LQProblem, policy: Policy, delta: float, share: float) -> Found | None:
+        """The first of the steps 1, 1/2, ... that the filter accepts; the full one is tried alone."""
+        with self.journal.timed("backward"):
+            linear, (slope, _) = self.lq_solver.forward(lq, policy)
+        longest = 1.0 if self.barrier is None else self.barrier.longest(at.us, linear.du)
+        alphas = longest * 0.5 ** np.arange(self.options.max_backtracks + 1)
+        start = (at.theta, self._phi(at.cost, at.us))
+        for chosen in (alphas[:1], alphas[1:]):
+            if not len(chosen):
+                continue
+            with self.journal.timed("rollout"):
+                tried = self.evaluator.rollout(
+                    at.xs, at.us, Direction(*linear, policy.K, at.expansion.lq.d), chosen, self.shooting
+                )
+            for i, alpha in enumerate(chosen):
+                new = self._pair(tried, i)
+                if np.isfinite(new).all() and self.filter.accepts(start, new, slope * alpha):
+                    if not self.filter.decides_by_cost(start, slope * alpha):
+                        self.filter.add(start)
+                    numbers = float(alpha), -slope * float(alpha), start[1] - new[1]
+                    return Found(policy, linear, slope, delta, share, tried.xs[i], tried.us[i], *numbers)
+        return None
+
+    def _pair(self, tried: Candidates, i: int) -> tuple[float, float]:
+        """theta and phi of a candidate."""
+        if not np.isfinite(tried.xs[i]).all():
+            return np.inf, np.inf
+        return float(np.abs(tried.defects[i]).sum()), self._phi(float(tried.cost[i]), tried.us[i])
+
+    def _at_rounding(self, at: Point, lq: LQProblem, policy: Policy) -> bool:
+        """Whether a step promises no more than rounding."""
+        _, (slope, _) = self.lq_solver.forward(lq, policy)
+        return abs(slope) <= 1e-13 * abs(self._phi(at.cost, at.us)) and at.defect <= self.options.defect_tolerance
+
+    def _restore(self, at: Point) -> Status | None:
+        """Go on from the roll-out of the last policy, without gaps; or the end."""
+        if at.kkt <= SOLVED or at.theta == 0.0 or self.restored >= MAX_RESTORED:
+            return self._no_progress(at)
+        self.restored += 1
+        gaps = at.expansion.lq.d
+        K = np.zeros((*at.us.shape, gaps.shape[1])) if self.policy is None else self.policy.K
+        still = Direction(np.zeros_like(at.expansion.lq.q), np.zeros_like(at.us), K, gaps)
+        with self.journal.timed("rollout"):
+            tried = self.evaluator.rollout(at.xs, at.us, still, np.zeros(1), Shooting((), "linear"))
+        if not (np.isfinite(tried.cost[0]) and np.isfinite(tried.xs[0]).all()):
+            return self._no_progress(at)
+        us = tried.us[0] if self.barrier is None else interior(tried.us[0], (self.barrier.lower, self.barrier.upper))
+        with self.journal.timed("derivatives"):
+            e = self._expanded(tried.xs[0], us)
+        if not self._finite(e):
+            return self._no_progress(at)
+        self._record(at)
+        self.iteration += 1
+        if self.barrier is not None:
+            self.barrier.z = self.barrier.mu / self.barrier.slacks(us)
+        self.point = self._measured(tried.xs[0], us, e)
+        self.filter = Filter(max(1.0, self.point.theta))
+        return None
+
+    def _on_bounds(self, at: Point, barrier: Barrier) -> Point:
+        """The point with controls on the bounds that hold them, its motion rolled out; itself where that spoils it."""
+        us, held = barrier.snapped(at.us)
+        K = np.where(held[:, :, None], 0.0, 0.0 if self.policy is None else self.policy.K)
+        self.policy = None if self.policy is None else self.policy._replace(K=K)
+        still = Direction(np.zeros_like(at.expansion.lq.q), np.zeros_like(us), K, at.expansion.lq.d)
+        tried = self.evaluator.rollout(at.xs, us, still, np.zeros(1), Shooting((), "linear"))
+        if not abs(tried.cost[0] - at.cost) <= SOLVED * abs(at.cost):
+            return at
+        e = self._expanded(tried.xs[0], tried.us[0])
+        new = self._measured(tried.xs[0], tried.us[0], e) if self._finite(e) else at
+        return new if new.kkt <= max(SOLVED, at.kkt) else at
+
+    def _no_progress(self, at: Point) -> Status:
+        if at.kkt <= 1e3 * SOLVED and at.defect <= 1e3 * self.options.defect_tolerance:
+            return verdicts.precision_limit(at.gradient, at.defect, self.options, at.kkt)
+        return verdicts.line_search_failed(self.iteration + 1, at.gradient, self.options, self.ocp, at.expansion.lq)
+
+    # -- the account ----------------------------------------------------------------------------------------------------
+    def _record(self, at: Point, found: Found | None = None) -> None:
+        """Tell of a point and the step from it, if there was one."""
+        length = 0.0 if found is None else max(float(np.abs(part).max(initial=0.0)) for part in found.linear)
+        self.journal.add(
+            lambda: (at.xs, at.us),
+            iteration=self.iteration,
+            cost=at.cost,
+            merit=self._phi(at.cost, at.us),
+            stop=self._stop(at),
+            gradient=at.gradient,
+            regularization=0.0 if found is None else found.delta,
+            step_norm=0.0 if found is None else found.alpha * length,
+            defect=at.defect,
+            constraint_violation=0.0,
+            expected_decrease=0.0 if found is None else found.expected,
+            actual_decrease=0.0 if found is None else found.actual,
+            step_length=0.0 if found is None else found.alpha,
+            curvature=name(found),
+            kkt=at.kkt,
+        )
+
+    def _solution(self, status: Status, guess: Guess) -> Solution:
+        N, ndx, nu = self.ocp.horizon, self.ocp.manifold.ndx, self.ocp.nu
+        (xs, us), cost = guess, float("nan")
+        K, k = np.zeros((N, nu, ndx)), np.zeros((N, nu))
+        if self.point is not None:
+            xs, us, cost = self.point.xs, self.point.us, self.point.cost
+            _, policy, _ = self._convex(self.point, self._exact(self.point), self.shares, 0.0)
+            policy = policy or self.policy
+            K, k = (K, k) if policy is None else (policy.K, policy.k)
+            if self.barrier is not None:
+                held = self.barrier.snapped(us)[1]
+                K, k = np.where(held[:, :, None], 0.0, K), np.where(held, 0.0, k)
+        return Solution(xs, us, K, k, status, cost, self.iteration, tuple(self.journal.records), self.ocp.times)

@@ -1,0 +1,1 @@
+"""Globalization: merit, filter, regularization, and searches along a step."""

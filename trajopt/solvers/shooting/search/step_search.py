@@ -1,0 +1,131 @@
+"""Searches along a step of a shooting solver: by the merit, and by gradients where costs differ by rounding only."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import numpy as np
+
+from dynamics_backends.protocol import Array
+from trajopt.lq.lq import Bounds
+from trajopt.lq.lq_solver import LQSolver
+from trajopt.results.status import Status
+from trajopt.solvers.options import SLQOptions
+from trajopt.solvers.shooting.ddp_model import Model
+from trajopt.solvers.shooting.iterate import Iterate, Step, second_order
+from trajopt.solvers.shooting.search.globalization import (
+    POLISHING,
+    ROUNDING,
+    Merit,
+    Regularization,
+    SearchResult,
+    line_search,
+)
+from trajopt.stage.evaluation import Candidates, Direction, Evaluator, Shooting
+
+SPOILED_AT = 0.25
+"""A step no longer than this is one that curvature may have spoiled: the step without it is tried too."""
+
+
+class Attempt(NamedTuple):
+    """A step of a model and what its search found: the next iterate, or None; merit and regularization after it."""
+
+    model: Model
+    mu: float
+    step: Step
+    search: SearchResult
+    polished: bool
+    new: Iterate | None
+    merit: Merit
+    regularization: Regularization
+
+    @property
+    def spoiled(self) -> bool:
+        """Whether the step was refused or short."""
+        return self.new is None or (not self.polished and self.search.alpha <= SPOILED_AT)
+
+
+def phi(merit: Merit, at: Iterate) -> float:
+    """The merit of an iterate."""
+    return float(merit(at.cost, at.expansion.lq.d))
+
+
+def promised(merit: Merit, at: Iterate, step: Step) -> float:
+    """The expected decrease of the full step as a share of the merit."""
+    hoped, now = abs(float(_expected(merit, at, step, np.ones(1))[0])), abs(phi(merit, at))
+    return hoped / now if now else np.inf
+
+
+def _expected(merit: Merit, at: Iterate, step: Step, alphas: Array) -> Array:
+    return np.asarray(merit.expected_decrease(alphas, step.D1, step.D2, at.gap))
+
+
+def better(one: Attempt | Status, other: Attempt | Status) -> Attempt | Status:
+    """The attempt that reduces the merit more, as the larger penalty of both measures it."""
+    if isinstance(other, Status) or (other.new is None and not isinstance(one, Status)):
+        return one
+    if isinstance(one, Status) or one.new is None or other.new is None:
+        return other
+    merit = max(one.merit, other.merit, key=lambda m: m.penalty)
+    return min(one, other, key=lambda attempt: float(merit(attempt.search.cost, attempt.search.defects)))
+
+
+class StepSearch:
+    """Searches of one solve; shooting: the nodes, and how their gaps close."""
+
+    def __init__(self, evaluator: Evaluator, lq_solver: LQSolver, options: SLQOptions, shooting: Shooting) -> None:
+        self.evaluator, self.lq_solver, self.options, self.shooting = evaluator, lq_solver, options, shooting
+
+    def tried(self, at: Iterate, step: Step, alphas: Array) -> Candidates:
+        """Trajectories along a step."""
+        direction = Direction(*step.linear, step.policy.K, at.expansion.lq.d)
+        return self.evaluator.rollout(at.xs, at.us, direction, alphas, self.shooting)
+
+    def along(self, at: Iterate, step: Step, merit: Merit, bounds: Bounds | None) -> SearchResult:
+        """The line search on the merit; bounds: on du."""
+        current = step
+
+        def corrected(last: Candidates) -> Candidates:
+            nonlocal current
+            current = second_order(at, current, last.defects[0], self.lq_solver, bounds)
+            return self.tried(at, current, np.ones(1))
+
+        may_correct = self.shooting.gaps == "linear" and len(self.shooting.nodes) > 0
+        return line_search(
+            lambda alphas: self.tried(at, step, alphas),
+            merit,
+            phi(merit, at),
+            lambda alphas: _expected(merit, at, step, alphas),
+            self.options,
+            corrected if may_correct else None,
+        )
+
+    def polish(
+        self,
+        at: Iterate,
+        step: Step,
+        merit: Merit,
+        tried: Candidates,
+        expanded: Callable[[Array, Array], Iterate | None],
+    ) -> tuple[SearchResult, Iterate | None]:
+        """The longest of a few steps that reduces the residual, or the cost as told by the gradients at both ends.
+
+        tried: the trajectories of :data:`POLISHING`. The trapezoidal rule on the slope of the cost along the step is free of the
+        cancellation in a difference of costs; the cost itself may rise by noise only (compare the approximate Wolfe conditions of
+        Hager & Zhang, SIAM J. Optim. 16, 2005, eq. 4.1).
+        """
+        expected = _expected(merit, at, step, POLISHING)
+        risen = tried.cost - at.cost > 10.0 * ROUNDING * abs(phi(merit, at))
+        for i, alpha in enumerate(POLISHING):
+            new, actual, good = expanded(tried.xs[i], tried.us[i]), -np.inf, False
+            if new is not None:
+                slopes = step.D1 + new.slope(step.linear.du, (1.0 - alpha) * at.expansion.lq.d)
+                actual = float(-0.5 * alpha * slopes + merit.penalty * alpha * at.gap)
+                sufficient = actual >= self.options.accept_ratio * expected[i] > 0.0
+                closed = new.defect <= max(at.defect, self.options.defect_tolerance)
+                good = bool(not risen[i] and (new.stop < at.stop or (sufficient and closed)))
+            result = SearchResult(good, float(alpha), float(expected[i]), actual, *(block[i] for block in tried))
+            if good:
+                return result, new
+        return result, None

@@ -1,0 +1,140 @@
+"""How the stages of a phase are compiled: by one library or another, waited for or taken up when it is there."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import cached_property
+from typing import Any, cast
+
+from dynamics_backends.compiled.interface.sources import TooLong, TraceError, has_contraction
+from dynamics_backends.registry import at_once
+from trajopt.problem.impact_stage import ImpactStage
+from trajopt.problem.ocp import OCP, DiscreteMap
+from trajopt.stage.compiled.bare_stages import BareStages
+from trajopt.stage.compiled.builds import Search, library_at, search
+from trajopt.stage.compiled.compiled_stages import CompiledEnd, CompiledStages
+from trajopt.stage.compiled.library import ALONE, Library
+from trajopt.stage.compiled.soon_stages import COMPILED, SoonStages
+from trajopt.stage.not_compiled import tell
+from trajopt.stage.numpy_stages import NumpyStages
+from trajopt.stage.source.stage_source import StageShape
+from trajopt.stage.source.term_source import TermShape
+from trajopt.stage.stages import Stages
+from trajopt.stage.start import note_serving
+from trajopt.step.sensitivities import SampledSystem
+
+
+class CompiledChoice:
+    """A phase of a problem, and the libraries that may serve it.
+
+    plain, end: the phase and the final knot in NumPy. kinds: parts of libraries, the best first. required: whether what cannot be
+    compiled is an error.
+    """
+
+    def __init__(
+        self,
+        ocp: OCP,
+        i: int,
+        plain: NumpyStages,
+        end: NumpyStages,
+        kinds: Sequence[tuple[str, ...]],
+        *,
+        required: bool,
+    ) -> None:
+        self._ocp, self._i, self._plain, self._end, self._required = ocp, i, plain, end, required
+        sampling = ocp.phases[i].dynamics.sampling
+        assert sampling is not None
+        self.scheme, self.backend = sampling.scheme, cast(Any, sampling.called)
+        self.shapes = [self._shape(parts) for parts in kinds]
+
+    def _shape(self, parts: tuple[str, ...]) -> StageShape:
+        plain, end = self._plain, self._end
+        groups: tuple[Any, ...] = (plain.terms, end.terms, plain.constraints, end.constraints)
+        running, terminal, path, final = (tuple(TermShape.of(part) for part in group) for group in groups)
+        sizes = tuple((name, value.shape[-1]) for name, value in self._ocp.phases[self._i].parameters.items())
+        hessian = "gauss_newton" if parts == ALONE else plain.hessian
+        return StageShape(self.scheme, sizes, self._ocp.nu, running, terminal, path, final, hessian, parts)
+
+    # -- waited for -----------------------------------------------------------------------------------------------------
+    def waited_for(self) -> tuple[Stages, Stages] | None:
+        """The stages of the phase, and the final knot; None where code would take too long to compile, or cannot be traced."""
+        for shape in self.shapes:
+            try:
+                library = search(self.backend, shape).wait()
+            except (TooLong, TraceError) as reason:
+                if self._required:
+                    raise
+                several = len(shape.parts) > 1 and shape is not self.shapes[-1]
+                tell(self._ocp, self._i, reason, "the second derivatives" if several else "")
+            else:
+                return self._stages(library, self._plain), CompiledEnd(library, self._end)
+        return None
+
+    def _stages(self, library: Library, plain: NumpyStages) -> CompiledStages:
+        return CompiledStages(library, self._ocp, self._i, plain, self._curved)
+
+    def _curved(self) -> Library | None:
+        """The library of second derivatives of the step alone; None where the backend finds them by another method than the closed
+        form, where they cannot be compiled, and where they are not there at once."""
+        if self.backend.name != "analytic" or not has_contraction(self.backend.map):
+            return None
+        shape = self.shapes[0]
+        try:
+            return library_at(self.backend, StageShape(shape.scheme, shape.parameters, shape.nu, parts=("second",)))
+        except (TooLong, TraceError) as reason:
+            tell(self._ocp, self._i, reason, "the second derivatives")
+            return None
+
+    # -- at once --------------------------------------------------------------------------------------------------------
+    @cached_property
+    def search(self) -> Search:
+        """The library of the phase: the first that is not known to be refused."""
+        for shape in self.shapes:
+            found = search(self.backend, shape)
+            try:
+                found.look()
+            except TooLong:
+                continue
+            return found
+        return search(self.backend, self.shapes[-1])
+
+    @cached_property
+    def bare(self) -> Search:
+        """The library of the phase without cost terms and constraints."""
+        shape = self.search.shape
+        return search(self.backend, StageShape(shape.scheme, shape.parameters, shape.nu, parts=shape.parts))
+
+    def at_once(self) -> tuple[Stages, Stages]:
+        """The same, by what there is."""
+        if self.search.is_final and self.search.library is not None:
+            note_serving(COMPILED)
+            return self._stages(self.search.library, self._plain), CompiledEnd(self.search.library, self._end)
+        twin = replace(self._plain, dynamics=numpy_twin(self._ocp.phases[self._i].dynamics))
+        made: Callable[[Library], Stages] = lambda library: self._stages(library, twin)  # noqa: E731
+        stages = SoonStages(self._now(twin), self.search, made, self._plain)
+        end = SoonStages(self._end, self.search, lambda library: CompiledEnd(library, self._end), self._end)
+        return stages, end
+
+    def _now(self, twin: NumpyStages) -> Stages:
+        """What serves until the library is there."""
+        try:
+            bare = self.bare.look()
+        except TooLong:
+            bare = None
+        return twin if bare is None else self.by_bare(bare, twin)
+
+    def by_bare(self, library: Library, twin: NumpyStages) -> BareStages:
+        """The stages by the library without cost terms and constraints."""
+        return BareStages(self._stages(library, replace(twin, terms=(), constraints=())), twin)
+
+
+def numpy_twin(dynamics: DiscreteMap) -> DiscreteMap:
+    """The same time step, evaluated without a compiler."""
+    sampling = dynamics.sampling
+    if sampling is None or type(dynamics) not in (SampledSystem, ImpactStage):
+        return dynamics
+    backend = at_once(sampling.backend)
+    if isinstance(dynamics, ImpactStage):
+        return ImpactStage(backend)
+    return SampledSystem(backend, sampling.scheme, sampling.substeps)

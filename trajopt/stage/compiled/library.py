@@ -1,0 +1,98 @@
+"""The compiled library of a phase's structure: its functions, and the structs that they take (kernels/stage.h, rollout.h)."""
+
+from __future__ import annotations
+
+import ctypes
+from typing import Any
+
+from dynamics_backends.compiled.interface.libraries import (
+    Rooms,
+    Sought,
+    address,
+    bound,
+    find_toolchain,
+    pointers,
+    templates,
+)
+from dynamics_backends.compiled.interface.sources import (
+    TooLong,
+    contracted_source,
+    dynamics_source,
+    model_in_loops,
+    question_of,
+    tables_of,
+)
+from dynamics_backends.protocol import unwrapped
+from trajopt.stage.source.stage_source import StageShape, stage_source
+
+ALONE, ROLLED, CURVED = ("first",), ("first", "rollout"), ("first", "second")
+"""The parts of a library: for values and first derivatives alone, with roll-outs, with second derivatives."""
+
+
+def struct_type(name: str, fields: str) -> type[ctypes.Structure]:
+    """A struct of the kernels: pointers, and longs and doubles as marked (N:l sigma:d)."""
+    kinds = {"": ctypes.c_void_p, "l": ctypes.c_long, "d": ctypes.c_double}
+    pairs = [field.partition(":") for field in fields.split()]
+    return type(name, (ctypes.Structure,), {"_fields_": [(key, kinds[kind]) for key, _, kind in pairs]})
+
+
+StagesData = struct_type("stages_t", "ti td substeps:l t dt p theta pg")
+PointData = struct_type("point_t", "xs us nodes")
+ValuesData = struct_type("values_t", "x_next d cost g")
+FirstData = struct_type("first_t", "x_next d cost g A B lx lu gx gu Q S R kept")
+SecondData = struct_type("second_t", "sigma:d lam y kept xx ux uu")
+SweepData = struct_type("sweep_t", "stages at room")
+TrialsData = struct_type("trials_t", "N:l nonlinear:l xs us dx du K gaps lower upper alphas node X U D")
+PartsData = struct_type("parts_t", "origin:l start stop trial cost")
+EndData = struct_type("end_t", "t theta pg")
+EndFirstData = struct_type("end_first_t", "cost g lx gx Q")
+
+
+class Library:
+    """The functions of a phase's structure, and the tables of its robot; what the end needs is part of every phase's."""
+
+    def __init__(self, found: ctypes.CDLL, backend: Any, shape: StageShape) -> None:
+        self.shape, self.lanes = shape, find_toolchain().lanes
+        self.tables = tables_of(model_in_loops(backend.map))
+        self.ti, self.td = (pointers(t) for t in self.tables)
+        head = address(self.tables[0][0])
+        if "first" in shape.parts:
+            self.first = bound(found, "stage_first", "pp ll pp")
+            self.end_values = bound(found, "end_values", "pp ll ppp")
+            self.end_first = bound(found, "end_first", "pppp")
+        if "rollout" in shape.parts:
+            self.rollout = bound(found, "stage_rollout", "ppp ll p")
+            self.rollout_abreast = bound(found, "stage_rollout_abreast", "plp")
+        elif "first" in shape.parts:
+            self.values = bound(found, "stage_values", "pp ll pp")
+        self.rooms = Rooms(int(bound(found, "stage_room", "p", ctypes.c_long)(head)) * self.lanes)
+        if "second" in shape.parts:
+            self.second = bound(found, "stage_second", "pp ll pp")
+            self.knot_second = ctypes.cast(found.stage_knot_second, ctypes.c_void_p).value
+            self.kept = int(bound(found, "stage_kept", "", ctypes.c_long)())
+            self._second_room = bound(found, "stage_second_room", "pl", ctypes.c_long)
+            self._second_rooms: dict[int, Rooms] = {}
+            if "first" in shape.parts:
+                self.end_second = bound(found, "end_second", "ppd ppp")
+
+    def second_rooms(self, substeps: int) -> Rooms:
+        """Workspaces of the second derivatives."""
+        if substeps not in self._second_rooms:
+            doubles = int(self._second_room(address(self.tables[0][0]), substeps)) * self.lanes
+            self._second_rooms[substeps] = Rooms(doubles)
+        return self._second_rooms[substeps]
+
+
+def sought(backend: Any, shape: StageShape, *, quick: bool = False) -> Sought:
+    """Where the library of a structure is looked for; quick: that of a compiler in a hurry."""
+    toolchain = find_toolchain()
+    question = question_of(backend, dict(shape.parameters))
+    return Sought("stage", *question, shape, refusals=(TooLong,), toolchain=toolchain.hurried if quick else toolchain)
+
+
+def source_of(backend: Any, shape: StageShape) -> str:
+    """The C text of a library. Raises TooLong, TraceError."""
+    sizes = dict(shape.parameters)
+    dynamics = dynamics_source(backend, sizes)
+    second = contracted_source(backend.map, sizes) if "second" in shape.parts else None
+    return "\n".join([templates(), stage_source(dynamics, unwrapped(backend.map), shape, second).source])

@@ -1,0 +1,1 @@
+"""The C text of stages: cost terms, constraints, time steps."""

@@ -1,0 +1,130 @@
+"""C functions of constraints and their derivatives, from their residuals traced on symbols.
+
+    NAME_value(x, u, t, theta, g, w)   NAME_first(x, u, t, theta, g, gx, gu, w)   NAME_second(x, u, t, theta, y, hxx, hux, huu, w)
+
+Derivatives are those in (dx, du) of g(x (+) dx, u + du), second ones those of y'g: the residual's own where it writes them out,
+else CasADi's. The parameters of all constraints stand behind each other in one vector theta per knot. Final ones do not read u.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from dynamics_backends.compiled.interface.sources import (
+    Argument,
+    by_rows,
+    chunked_function,
+    symbolic_value,
+    trace_expressions,
+)
+from dynamics_backends.manifold import Manifold
+from dynamics_backends.protocol import Array, HasContraction, HasPartials
+from trajopt.problem.constraints import Constraint
+from trajopt.stage.source.term_source import TermShape, TermSource, by_knot, own_partials
+
+
+def constraint_theta(constraints: Sequence[Constraint], knots: int) -> Array:
+    """theta (knots, size): the parameters of each in order."""
+    return by_knot([v for c in constraints for v in c.parameters.values()], knots)
+
+
+def constraint_source(
+    name: str,
+    constraints: Sequence[TermShape],
+    manifold: Manifold,
+    nu: int,
+    *,
+    running: bool,
+    orders: Sequence[str] = ("value", "first", "second"),
+) -> TermSource:
+    """Trace the residuals one below the other, their Jacobian, and the Hessian of y'g; of the functions above, those of ``orders``.
+
+    Raises TooLong for constraints whose code would take too long to compile, TraceError for one that does not work on symbols.
+    """
+    import casadi as ca
+
+    from dynamics_backends.compiled.interface.sources import short_enough
+
+    n = manifold.ndx
+    sizes = [size for c in constraints for _, size in c.parameters]
+    x, u, t, theta = ca.SX.sym("x", manifold.nx), ca.SX.sym("u", nu), ca.SX.sym("t"), ca.SX.sym("theta", sum(sizes))
+    dx = x if manifold.is_vector_space else ca.SX.sym("dx", n)
+    moved = x if manifold.is_vector_space else manifold.integrate(x, dx)
+    parameters = _parameters(constraints, theta)
+    values = [_value(c, moved, u, t, p) for c, p in zip(constraints, parameters, strict=True)]
+    g = ca.vertcat(ca.SX(0, 1), *values)
+    y, w = ca.SX.sym("y", g.numel()), ca.vertcat(dx, u)
+    inputs = {"x": x, "u": u, "t": t, "theta": theta} if running else {"x": x, "t": t, "theta": theta}
+    shapes = list(zip(constraints, parameters, values, strict=True))
+    J = ca.vertcat(ca.SX(0, w.numel()), *(_jacobian(c, x, u, t, p, value, w) for c, p, value in shapes))
+    first = {"g": g, "gx": J[:, :n], "gu": J[:, n:]} if running else {"g": g, "gx": J[:, :n]}
+    functions = [(kind, inputs, results) for kind, results in (("value", {"g": g}), ("first", first)) if kind in orders]
+    if "second" in orders:
+        H = _hessian(shapes, x, u, t, y, w)
+        blocks = {"hxx": H[:n, :n], "hux": H[n:, :n], "huu": H[n:, n:]} if running else {"hxx": H[:n, :n]}
+        functions.append(("second", inputs | {"y": y}, blocks))
+    texts, room = [], 0
+    for kind, of, results in functions:
+        columns = [ca.reshape(e.T, -1, 1) for e in results.values()]  # by rows
+        if not manifold.is_vector_space:
+            columns = ca.substitute(columns, [dx], [ca.SX.zeros(n)])
+        arguments = [Argument(key, s.numel()) for key, s in of.items()]
+        traced = short_enough(f"the {name} constraints", trace_expressions(list(of.values()), columns))
+        text, own = chunked_function(f"{name}_{kind}", traced, arguments, list(results))
+        texts.append(text)
+        room = max(room, own)
+    return TermSource("\n".join(texts), sum(sizes), str(room))
+
+
+def _parameters(constraints: Sequence[TermShape], theta) -> list[dict[str, Any]]:
+    """The parameters of each by name."""
+    found, at = [], 0
+    for c in constraints:
+        p = {}
+        for key, size in c.parameters:
+            p[key], at = theta[at : at + size], at + size
+        found.append(p)
+    return found
+
+
+def _value(c: TermShape, x, u, t, p):
+    return symbolic_value(c.residual, x[: c.residual.manifold.nx], u[: c.residual.nu], t, p)
+
+
+def _jacobian(c: TermShape, x, u, t, p, value, w):
+    """The derivatives (nr, n + nu) of a residual, its own at x or those of its value in w."""
+    import casadi as ca
+
+    if isinstance(c.residual, HasPartials):
+        return own_partials(c.residual, x, u, t, p, w.numel() - u.numel())[1]
+    return ca.jacobian(value, w)
+
+
+def _hessian(shapes, x, u, t, y, w):
+    """The second derivatives of y'g in w: contractions that residuals write out, and CasADi's of the others."""
+    import casadi as ca
+
+    n, rest, at = w.numel() - u.numel(), ca.SX(0), 0
+    H = ca.SX(w.numel(), w.numel())
+    for c, p, value in shapes:
+        own, at = y[at : at + c.residual.n_out], at + c.residual.n_out
+        residual: Any = c.residual
+        if not (isinstance(residual, HasPartials) and isinstance(residual, HasContraction)):
+            rest += ca.dot(own, value)
+            continue
+        k, m = c.residual.manifold.ndx, c.residual.nu
+        _, found = residual.contracted(x[: c.residual.manifold.nx], u[:m], t, p, own)
+        xx, ux, uu = (_matrix(M, *shape) for M, shape in zip(found, ((k, k), (m, k), (m, m)), strict=True))
+        H[:k, :k] += xx
+        H[n : n + m, :k] += ux
+        H[:k, n : n + m] += ux.T
+        H[n : n + m, n : n + m] += uu
+    return H + ca.hessian(rest, w)[0]
+
+
+def _matrix(M, rows: int, columns: int):
+    """A matrix from its rows."""
+    import casadi as ca
+
+    return ca.sparsify(ca.reshape(by_rows(M), columns, rows).T) if rows and columns else ca.SX(rows, columns)

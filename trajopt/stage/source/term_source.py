@@ -1,0 +1,165 @@
+"""C functions of cost terms and their expansions, from their residuals traced on symbols.
+
+Derivatives are CasADi's, or the residual's own partials where it writes them out and the Hessian is Gauss-Newton's; functions of
+the forces of constraints are expanded in these (:mod:`~trajopt.stage.source.inner_maps`).
+The weights and parameters of all terms of a stage stand behind each other in one vector theta per knot, so that a
+changed reference, weight or goal is a changed input.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+
+from dynamics_backends.compiled.interface.sources import (
+    Argument,
+    by_rows,
+    chunked_function,
+    description,
+    require_short,
+    short_enough,
+    symbolic_value,
+    trace_expressions,
+)
+from dynamics_backends.manifold import Manifold
+from dynamics_backends.protocol import Array, HasPartials, Map
+from dynamics_backends.symbols import ca
+from trajopt.problem.terms import CostTerm
+from trajopt.stage.source.inner_maps import InnerMaps
+
+
+@dataclass(frozen=True)
+class TermSource:
+    """C source of NAME_value and NAME_expand, the length of theta, and the workspace in vectors."""
+
+    source: str
+    theta: int
+    room: str
+
+
+class TermShape(NamedTuple):
+    """What of a term is compiled: its residual, and the names and sizes of its parameters. Hashable, by the residual's identity."""
+
+    residual: Map
+    parameters: tuple[tuple[str, int], ...]
+
+    @classmethod
+    def of(cls, term: CostTerm) -> TermShape:
+        return cls(term.residual, tuple((name, np.shape(value)[-1]) for name, value in term.parameters.items()))
+
+    @property
+    def theta(self) -> int:
+        """Numbers per knot: one weight for each residual, and the parameters."""
+        return self.residual.n_out + sum(size for _, size in self.parameters)
+
+
+def theta_of(terms: Sequence[CostTerm], knots: int) -> Array:
+    """theta (knots, size) of some terms: for each its weight, then its parameters in order."""
+    return by_knot([v for term in terms for v in (term.weight, *term.parameters.values())], knots)
+
+
+def by_knot(values: Iterable[Array], knots: int) -> Array:
+    """Values (n,) or (knots, n) behind each other: (knots, sum of n)."""
+    parts = list(values)
+    ends = np.cumsum([0, *(np.shape(v)[-1] for v in parts)]).tolist()
+    found = np.empty((knots, ends[-1]))
+    for v, first, end in zip(parts, ends, ends[1:], strict=False):
+        found[:, first:end] = v
+    return found
+
+
+def term_source(
+    name: str,
+    terms: Sequence[TermShape],
+    manifold: Manifold,
+    nu: int,
+    *,
+    running: bool,
+    hessian: str,
+) -> TermSource:
+    """Trace the sum of terms and its expansion; running terms are scaled by dt and read controls.
+
+    Raises TooLong for terms whose code would take too long to compile, TraceError for one that does not work on symbols.
+    """
+    x, u, t, dt = ca.SX.sym("x", manifold.nx), ca.SX.sym("u", nu), ca.SX.sym("t"), ca.SX.sym("dt")
+    theta = ca.SX.sym("theta", sum(term.theta for term in terms))
+    scale = dt if running else ca.SX(1)
+    inner = InnerMaps.of(name, [term.residual for term in terms] if running else [], exact=hessian == "exact")
+    total, gradient, curvature = _sum_of(terms, manifold, x, u, t, theta, scale, hessian, inner)
+    n = manifold.ndx
+    inputs = [x, u, t, dt, theta] if running else [x, t, theta]
+    names = ["x", "u", "t", "dt", "theta"] if running else ["x", "t", "theta"]
+    inputs, names = [*inputs, *inner.symbols], [*names, *inner.names]
+    arguments = [Argument(label, s.numel()) for label, s in zip(names, inputs, strict=True)]
+    expansion = [total, gradient[:n], gradient[n:], curvature[:n, :n], curvature[n:, :n], curvature[n:, n:]]
+    outputs = ["l", "lx", "lu", "lxx", "lux", "luu"]
+    if not running:
+        expansion, outputs = [expansion[i] for i in (0, 1, 3)], ["l", "lx", "lxx"]
+    expansion, outputs = [*expansion, *inner.expansions()], [*outputs, *inner.outputs]
+    columns = [ca.reshape(e.T, -1, 1) for e in expansion]  # matrices by rows
+    traces = [short_enough(f"the {name} cost", trace_expressions(inputs, e)) for e in ([total], columns)]
+    plain = name if not inner.sources else f"{name}_plain"
+    value, room_value = chunked_function(f"{plain}_value", traces[0], arguments, ["l"])
+    expand, room_expand = chunked_function(f"{plain}_expand", traces[1], arguments, outputs)
+    room = str(max(room_value, room_expand))
+    text = [value, expand, *inner.text(name, n, nu)]
+    return TermSource("".join(text), theta.numel(), inner.room(room))
+
+
+def _sum_of(terms, manifold, x, u, t, theta, scale, hessian, inner):
+    """Value, gradient and Hessian of the sum of terms at x (+) dx, u + du, in w = (dx, du) at 0; of terms that are functions of
+    inner maps the value alone."""
+    dx = x if manifold.is_vector_space else ca.SX.sym("dx", manifold.ndx)
+    moved = x if manifold.is_vector_space else manifold.integrate(x, dx)
+    w = ca.vertcat(dx, u)
+    n = w.numel()
+    total, gradient, curvature = ca.SX(0), ca.SX(n, 1), ca.SX(n, n)
+    at = 0
+    for term in terms:
+        residual = term.residual
+        weight, at = theta[at : at + residual.n_out], at + residual.n_out
+        p = {}
+        for key, size in term.parameters:
+            p[key], at = theta[at : at + size], at + size
+        if inner.serves(residual):
+            total += inner.add(residual, p, scale * weight)
+            continue
+        if hessian == "gauss_newton" and isinstance(residual, HasPartials):
+            r, J = own_partials(residual, x, u, t, p, manifold.ndx)
+        else:
+            r = symbolic_value(residual, moved[: residual.manifold.nx], u[: residual.nu], t, p)
+            J = ca.jacobian(r, w)
+        value = 0.5 * scale * ca.dot(weight, r * r)
+        JW = J.T * ca.repmat((scale * weight).T, n, 1)
+        total += value
+        gradient += ca.mtimes(JW, r)
+        curvature += ca.mtimes(JW, J) if hessian == "gauss_newton" else _hessian(residual, value, w)
+    curvature = ca.triu2symm(ca.triu(curvature))  # half of it is computed
+    sums = [total, gradient, curvature]
+    if manifold.is_vector_space:
+        return sums
+    return ca.substitute(sums, [dx], [ca.SX.zeros(manifold.ndx)])
+
+
+def _hessian(residual, value, w):
+    """CasADi's Hessian; it has some operations for each of the value's and each variable that matters.
+
+    Raises TooLong before the attempt where these are too many.
+    """
+    operations = ca.Function("value", [w], [value], {"allow_free": True}).n_instructions()
+    require_short(f"the exact Hessian of {description(residual)}", operations * sum(ca.which_depends(value, w)))
+    return ca.hessian(value, w)[0]
+
+
+def own_partials(residual, x, u, t, p, ndx):
+    """Value (n_out) of a residual at x, and its own derivatives in (dx, du): (n_out, ndx + nu), structurally sparse."""
+    m = residual.manifold
+    value, fx, fu = residual.partials(x[: m.nx], u[: residual.nu], t, p)
+    J = ca.SX(residual.n_out, ndx + u.numel())
+    J[:, : m.ndx] = ca.reshape(by_rows(fx), m.ndx, residual.n_out).T
+    if residual.nu:
+        J[:, ndx : ndx + residual.nu] = ca.reshape(by_rows(fu), residual.nu, residual.n_out).T
+    return (ca.vertcat(*value) if isinstance(value, list) else value), ca.sparsify(J)
