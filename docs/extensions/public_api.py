@@ -100,6 +100,7 @@ def page(title: str, objects: list[tuple[str, Any]]) -> str:
         directive, options = _directive(thing)
         target = thing.__name__ if directive == "automodule" else name
         lines += [name, "-" * len(name), "", f".. {directive}:: {target}", *(f"   :{o}:" for o in options), ""]
+        lines += [".. currentmodule:: trajopt", ""] if directive == "automodule" else []
     return "\n".join(lines)
 
 
