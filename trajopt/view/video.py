@@ -62,21 +62,21 @@ def require_film(path: Path) -> None:
 def _write_gif(path: Path, picture: Callable[[int], Any], count: int, period: float) -> None:
     from PIL import Image
 
-    palette = _palette([picture(i) for i in np.unique(np.linspace(0, count - 1, SAMPLES).round().astype(int))])
-    frames = [picture(i).quantize(palette=palette, dither=Image.Dither.NONE) for i in range(count)]
+    colors = palette([picture(i) for i in np.unique(np.linspace(0, count - 1, SAMPLES).round().astype(int))], COLORS)
+    frames = [picture(i).quantize(palette=colors, dither=Image.Dither.NONE) for i in range(count)]
     durations = [round(1e3 * period)] * (count - 1) + [round(1e3 * REST)]
     frames[0].save(path, save_all=True, append_images=frames[1:], duration=durations, loop=0, disposal=1)
 
 
-def _palette(pictures: Sequence[Any]) -> Any:
-    """An image whose palette serves all pictures; the colors of small marks, which few pixels vote for, are in it."""
+def palette(pictures: Sequence[Any], count: int) -> Any:
+    """An image whose palette of so many colors serves all pictures; those of small marks, which few pixels vote for, are in it."""
     from PIL import Image
 
     whole = Image.new("RGB", (pictures[0].width, sum(p.height for p in pictures)))
     for i, picture in enumerate(pictures):
         whole.paste(picture, (0, i * picture.height))
-    found = whole.quantize(COLORS - len(MARKED))
-    most = (found.getpalette() or [])[: 3 * (COLORS - len(MARKED))]
+    found = whole.quantize(count - len(MARKED))
+    most = (found.getpalette() or [])[: 3 * (count - len(MARKED))]
     found.putpalette([*most, *(c for color in MARKED for c in color)])
     return found
 

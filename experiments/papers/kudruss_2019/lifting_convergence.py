@@ -104,5 +104,6 @@ def _draw(runs: dict[tuple[float, str], Run], path: Path) -> None:
                 axis.semilogy(runs[load, name].distances[:-1], "o-", color=color, label=name, markersize=3)
             axis.set_title(f"{load:g} kg")
             axis.set_xlabel("iteration")
+            axis.xaxis.get_major_locator().set_params(integer=True)
         axes.flat[0].set_ylabel("|x - x*|")
         legend(axes)
