@@ -20,6 +20,8 @@ on others, and say by their right-hand sides whether they contradict them.  Mult
 from __future__ import annotations
 
 import ctypes
+import itertools
+import math
 from collections.abc import Sequence
 from functools import lru_cache
 from importlib.resources import files
@@ -27,7 +29,7 @@ from typing import Any
 
 import numpy as np
 
-from dynamics_backends.compiled.interface.libraries import address, bound, load, loaded_soon
+from dynamics_backends.compiled.interface.libraries import address, aligned, bound, load
 from dynamics_backends.protocol import Array
 
 
@@ -38,10 +40,21 @@ def struct_of(name: str, fields: str) -> type[ctypes.Structure]:
     return type(name, (ctypes.Structure,), {"_fields_": [(key, kinds[kind]) for key, _, kind in pairs]})
 
 
+_LINE = 8  # doubles of a line of the cache
 _Matrices = struct_of("elq_matrices", "A B Q S R C D row N:l shift:d soft:d")
 _Vectors = struct_of("elq_vectors", "d q r e")
 _Factors = struct_of("elq_factors", "knots T F most:l")
 _Step = struct_of("elq_step", "dx du lambda y room")
+
+
+def allotted(shapes: Sequence[tuple[int, ...]]) -> tuple[list[Array], list[int]]:
+    """Zeroed arrays of these shapes in one block of memory, each on a boundary of 64 bytes, and their addresses."""
+    sizes = [math.prod(shape) for shape in shapes]
+    starts = [0, *itertools.accumulate(-(-size // _LINE) * _LINE for size in sizes)]
+    block = aligned(starts[-1])
+    at = address(block) if len(block) else 0
+    arrays = [block[i : i + size].reshape(shape) for i, size, shape in zip(starts, sizes, shapes, strict=False)]
+    return arrays, [at + 8 * i for i in starts[:-1]]
 
 
 def kernel_source(ndx: int, nu: int, kernels: Sequence[tuple[str, str]]) -> str:
@@ -57,8 +70,8 @@ def source(ndx: int, nu: int) -> str:
 
 
 @lru_cache(maxsize=16)
-def _library(ndx: int, nu: int, *, soon: bool) -> ctypes.CDLL:
-    return (loaded_soon if soon else load)(source(ndx, nu))
+def _library(ndx: int, nu: int) -> ctypes.CDLL:
+    return load(source(ndx, nu))
 
 
 class EqualityLQ:
@@ -67,33 +80,35 @@ class EqualityLQ:
     What the caller fills: A (N, n, n), B (N, n, m), Q (N + 1, n, n), S (N, m, n), R (N, m, m), row (N + 2) offsets of the equations
     by knot, C (rows, n), D (rows, m); d (N, n), q (N + 1, n), r (N, m), e (rows). A and B may be read from elsewhere
     (:meth:`read_dynamics`). What :meth:`solve` leaves: dx (N + 1, n), du (N, m), multipliers lam (N, n) of the dynamics and
-    y (rows). soon: by the library of a compiler in a hurry, where there is none yet. Raises CompilerError without a compiler.
+    y (rows). library: one that holds the recursion for these sizes, else its own. ``parts``: addresses of elq_matrices,
+    elq_vectors, elq_factors and elq_step; ``addresses``: of Q, S, R, q, r, d, C, D, e and row. Raises CompilerError without a
+    compiler.
     """
 
-    def __init__(self, ndx: int, nu: int, horizon: int, rows: int, own: int, *, soon: bool = False) -> None:
+    def __init__(
+        self, ndx: int, nu: int, horizon: int, rows: int, own: int, *, library: ctypes.CDLL | None = None
+    ) -> None:
         n, m, N = ndx, nu, horizon
-        library = _library(n, m, soon=soon)
+        library = library or _library(n, m)
         self._factor = bound(library, "elq_factor", "pp", ctypes.c_long)
         self._solve = bound(library, "elq_solve", "pppp", ctypes.c_double)
         self.n, self.m, self.N = n, m, N
-        self.A, self.B = np.zeros((N, n, n)), np.zeros((N, n, m))
-        self.Q, self.S, self.R = np.zeros((N + 1, n, n)), np.zeros((N, m, n)), np.zeros((N, m, m))
-        self.C, self.D, self.e = np.zeros((rows, n)), np.zeros((rows, m)), np.zeros(rows)
-        self.row = np.zeros(N + 2, np.dtype(ctypes.c_long))
-        self.d, self.q, self.r = np.zeros((N, n)), np.zeros((N + 1, n)), np.zeros((N, m))
-        self.dx, self.du = np.zeros((N + 1, n)), np.zeros((N, m))
-        self.lam, self.y = np.zeros((N, n)), np.zeros(rows)
         most = n + own if rows else 0
-        knot = _knot_type(n, m)
-        self.knots = np.zeros(N + 1, knot)
-        self._turned = np.zeros((N + 1) * most * (most + m + n))
-        self._room = np.zeros((N + 1) * (2 * m + most))
+        of_matrices = [(N, n, n), (N, n, m), (N + 1, n, n), (N, m, n), (N, m, m), (rows, n), (rows, m)]
+        of_vectors = [(N, n), (N + 1, n), (N, m), (rows,)]
+        of_step = [(N + 1, n), (N, m), (N, n), (rows,), ((N + 1) * (2 * m + most),)]
+        arrays, at = allotted([*of_matrices, *of_vectors, *of_step, ((N + 1) * most * (most + m + n),)])
+        self.A, self.B, self.Q, self.S, self.R, self.C, self.D, *rest = arrays
+        self.d, self.q, self.r, self.e, self.dx, self.du, self.lam, self.y, self._room, self._turned = rest
+        self.row = np.zeros(N + 2, np.dtype(ctypes.c_long))
+        self.knots = np.zeros(N + 1, _knot_type(n, m))
         self._soft: Array | None = None
-        self._matrices = _Matrices(*map(address, (self.A, self.B, self.Q, self.S, self.R, self.C, self.D, self.row)), N)
-        self._vectors = _Vectors(*map(address, (self.d, self.q, self.r, self.e)))
-        self._factors = _Factors(address(self.knots), address(self._turned), None, most)
-        self._step = _Step(*map(address, (self.dx, self.du, self.lam, self.y, self._room)))
-        self._refs = [ctypes.addressof(s) for s in (self._matrices, self._vectors, self._factors, self._step)]
+        self.addresses = [*at[2:5], *at[8:10], at[7], *at[5:7], at[10], address(self.row)]
+        self._matrices = _Matrices(*at[:7], address(self.row), N)
+        self._vectors = _Vectors(*at[7:11])
+        self._factors = _Factors(address(self.knots), at[16], None, most)
+        self._step = _Step(*at[11:16])
+        self.parts = [ctypes.addressof(s) for s in (self._matrices, self._vectors, self._factors, self._step)]
 
     @property
     def gains(self) -> Array:
@@ -111,16 +126,21 @@ class EqualityLQ:
         soft: of the dynamics; with it there must be no equations. Returns the knot where the reduced Hessian is not positive
         definite, or None.
         """
-        if soft > 0.0 and self._soft is None:
+        if soft > 0.0:
+            self.soften()
+        self._matrices.shift, self._matrices.soft = shift, soft
+        failed = self._factor(self.parts[0], self.parts[2])
+        return None if failed < 0 else int(failed)
+
+    def soften(self) -> None:
+        """Memory for dynamics that give way."""
+        if self._soft is None:
             self._soft = np.zeros((self.N, self.n, self.n))
             self._factors.F = address(self._soft)
-        self._matrices.shift, self._matrices.soft = shift, soft
-        failed = self._factor(self._refs[0], self._refs[2])
-        return None if failed < 0 else int(failed)
 
     def solve(self) -> float:
         """Solve for the vectors with the last factors, from the state dx[0]; the largest contradiction of dependent equations."""
-        return float(self._solve(*self._refs))
+        return float(self._solve(*self.parts))
 
 
 @lru_cache(maxsize=16)

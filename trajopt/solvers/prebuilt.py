@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from functools import partial
 
 from dynamics_backends.compiled.interface.libraries import build_loops, load
-from trajopt.lq import compiled_lq, equality_lq
+from trajopt.lq import compiled_lq
 from trajopt.solvers.ipm import library as ipm
 from trajopt.solvers.shooting.compiled import compiled_iteration
 
@@ -21,5 +21,5 @@ def steps() -> Iterator[Callable[[], object]]:
     yield build_loops
     yield partial(load, compiled_iteration.source())
     for sizes in SIZES:
-        for source in (compiled_lq.source, equality_lq.source, ipm.source):
+        for source in (compiled_lq.source, ipm.source):
             yield partial(load, source(*sizes))

@@ -59,11 +59,11 @@ def _sqp(ocp: OCP, guess: Guess, options: SQPOptions) -> None:
 
 def _ipm(ocp: OCP, guess: Guess, options: IPMOptions) -> None:
     from trajopt.solvers.ipm.ipm import program_of
-    from trajopt.solvers.ipm.library import Kernels
+    from trajopt.solvers.ipm.library import kernels
     from trajopt.solvers.ipm.newton import NewtonSystem
 
     program = program_of(ocp, guess, options)
-    NewtonSystem(program, Kernels(program.n, program.m))
+    NewtonSystem(program, kernels(program.n, program.m))
     numerics_for(ocp)
 
 

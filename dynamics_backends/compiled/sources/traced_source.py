@@ -58,7 +58,7 @@ class TracedDynamics:
         n, nx = self.map.manifold.ndx, self.map.manifold.nx
         if isinstance(self.map, SteppedContact):  # whose value no expression holds
             return n // 2
-        if not is_second_order(self.map):
+        if n % 2 or not is_second_order(self.map):
             return n
         above, v = self.value_expression[: n // 2], self.symbols.x[nx - n // 2 :]
         return n // 2 if all(ca.is_equal(above[i], v[i]) for i in range(n // 2)) else n

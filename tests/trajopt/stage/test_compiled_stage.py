@@ -7,6 +7,7 @@ from stage_cases import ROBOTS, SCHEMES, SHOOTING, TOLERANCE, close, compiled_ev
 from dynamics_backends.compiled.runtime.toolchain import Toolchain
 from dynamics_backends.compiled.sources import traced_source
 from dynamics_backends.compiled.sources.traced_source import TooLong
+from dynamics_backends.protocol import FunctionMap
 from dynamics_backends.registry import make_backend
 from dynamics_backends.systems.bodies.free_body import FreeBody
 from trajopt import (
@@ -60,6 +61,13 @@ def test_expansion_with_the_exact_hessian_of_the_cost():
     xs, us = trajectory(ocp)
     blocks = [compiled_evaluator(ocp, h).expand(xs, us).lq.Q for h in ("gauss_newton", "exact")]
     assert np.abs(blocks[0] - blocks[1]).max() > 1e-3
+
+
+def test_a_single_state_has_no_rate_before_it():
+    """A map that calls itself of second order, whose state does not split into halves."""
+    system = FunctionMap(lambda x, u, t, p: [u[0]], 1, 1, second_order=True)
+    dynamics = SampledSystem(make_backend(system, "forward_ad"), "rk4")
+    assert_same_expansion(OCP.single_phase(dynamics, [3.0], 8, 0.25, [control_cost(1)]))
 
 
 @pytest.mark.parametrize("horizon", [1, 7, 8, 9, 130])

@@ -31,7 +31,7 @@ from trajopt.solvers.feedback import tracking_gains
 from trajopt.solvers.ipm import ends
 from trajopt.solvers.ipm.barrier import KAPPA_EPS, Barrier
 from trajopt.solvers.ipm.feasibility import BACK, Restoration
-from trajopt.solvers.ipm.library import Kernels
+from trajopt.solvers.ipm.library import kernels
 from trajopt.solvers.ipm.line_search import Accepted, BarrierProblem, LineSearch, Start
 from trajopt.solvers.ipm.measure import Measures, Optimality
 from trajopt.solvers.ipm.newton import NewtonSystem, Step
@@ -102,7 +102,7 @@ class _Run:
         self.ocp, self.guess, self.options, self.given = program.ocp, guess, options, multipliers
         self.journal = Journal(callback)
         self.program = p = program
-        self.kernels = Kernels(p.n, p.m)
+        self.kernels = kernels(p.n, p.m)
         self.system, self.measures = NewtonSystem(p, self.kernels), Measures(p, self.kernels)
         self.point, self.other = Point(p), Point(p)
         self.z, self.step, self.spare = p.multipliers(), self.system.empty_step(), self.system.empty_step()
@@ -151,8 +151,6 @@ class _Run:
         bounded = np.isfinite(program.lower), np.isfinite(program.upper)
         if self.given:
             program.from_names(self.given, self.scale, z)
-        elif self.options.barrier >= NEAR:
-            z.zl[:], z.zu[:] = bounded
         mu = self.barrier.mu
         for own, distance, is_bounded in (
             (z.zl, p.v - program.lower, bounded[0]),
@@ -160,6 +158,8 @@ class _Run:
         ):
             if self.given or self.options.barrier < NEAR:
                 np.copyto(own, np.maximum(own, mu / distance), where=is_bounded)
+            else:  # on wide bounds no more than mu asks for: their products would set the barrier's first mean
+                np.copyto(own, np.minimum(1.0, mu / distance), where=is_bounded)
             own[~is_bounded] = 0.0
         if not self.given:
             self._estimate()
@@ -200,6 +200,8 @@ class _Run:
         self.iteration += 1
         if accepted is None:
             return self._restored(now)
+        system = self.system
+        system.curvature.watch(now.error, accepted.alpha, system.reflected > 0 or system.shift > 0.0)
         self._record(now, accepted.alpha, float(np.abs(accepted.step.v).max(initial=0.0)))
         self._take(accepted)
         return None
@@ -241,13 +243,11 @@ class _Run:
     def _take(self, accepted: Accepted) -> None:
         """Move to an accepted point, whose values and first derivatives are known."""
         z, alpha, step = self.z, accepted.alpha, accepted.step
-        for own, new in ((z.lam, step.z.lam), (z.y, step.z.y), (z.f, step.z.f)):
-            own += alpha * (new - own)
         self.point, self.other = self.other, self.point
+        lengths = alpha, step.alpha_z, self.barrier.mu, KAPPA_SIGMA
+        self.kernels.take(self.program.ref, self.point.at, step.z.ref, *lengths, z.ref)
         if not self.program.flat:
             self._carry(alpha * step.v)
-        moved = (self.program.ref, address(self.point.v), step.z.ref, step.alpha_z, self.barrier.mu, KAPPA_SIGMA, z.ref)
-        self.kernels.move_duals(*moved)
         self.objective, self.at = accepted.objective, accepted.at
 
     def _carry(self, step: Array) -> None:
@@ -325,6 +325,8 @@ class _Run:
         ocp, p = self.ocp, self.point
         xs, us = (p.xs.copy(), p.us.copy()) if np.isfinite(self.objective) else (self.guess.xs, self.guess.us)
         N, m = self.program.N, self.program.m
+        if ocp.control_bounds is not None:  # those of the program are relaxed
+            us = np.where(self.program.held, us, np.clip(us, *ocp.control_bounds))
         return Solution(
             xs,
             us,

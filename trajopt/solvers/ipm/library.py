@@ -7,8 +7,8 @@ from functools import lru_cache
 
 import numpy as np
 
-from dynamics_backends.compiled.interface.libraries import address, bound, load, loaded_soon
-from trajopt.lq.equality_lq import kernel_source, struct_of
+from dynamics_backends.compiled.interface.libraries import bound, load, loaded_soon
+from trajopt.lq.equality_lq import allotted, kernel_source, struct_of
 from trajopt.stage.start import starts_at_once
 
 ABSENT, INEQUALITY, EQUALITY = 0, 1, 2
@@ -20,15 +20,43 @@ StructureData = struct_of("ipm_structure", "N:l rows:l fixes:l row fix fixed kin
 PointData = struct_of("ipm_point", "v d g A B lx lu gx gu Q S R")
 MultiplierData = struct_of("ipm_multipliers", "lam y zl zu f")
 CondensedData = struct_of("ipm_condensed", "Q S R q r d C D e Sigma phi row")
-
-
-OracleData = struct_of("ipm_oracle", "v0 zl0 zu0 v1 zl1 zu1 mean:d dual:d primal:d share:d count:l")
+StepData = struct_of("ipm_step", "v lam y zl zu f")
+FLOOR = 1e-8
+"""Least eigenvalue of a reflected Hessian, relative to its largest."""
+FIRST_SHIFT, LEAST_SHIFT, LARGEST_SHIFT = 1e-4, 1e-20, 1e40
+FASTER, RAISE, LOWER = 100.0, 8.0, 1.0 / 3.0
+"""delta_w_0, delta_w_min, delta_w_max, kappa_w+ (first time and later), kappa_w- of algorithm IC of Waechter and Biegler."""
+_CONSTANTS = {
+    "REFLECTED_FLOOR": FLOOR,
+    "FIRST_SHIFT": FIRST_SHIFT,
+    "LEAST_SHIFT": LEAST_SHIFT,
+    "LARGEST_SHIFT": LARGEST_SHIFT,
+    "FASTER": FASTER,
+    "RAISE": RAISE,
+    "LOWER": LOWER,
+}
+_KERNELS = (
+    ("trajopt.lq", "equality_riccati.h"),
+    *(("trajopt.solvers.ipm", name) for name in ("interior_point.h", "reflection.h", "centering.h", "newton.h")),
+)
 
 
 class SettingsData(ctypes.Structure):
     """ipm_settings."""
 
     _fields_ = [(name, ctypes.c_double) for name in ("mu", "scale", "weight", "soft")] + [("mode", ctypes.c_long)]
+
+
+class SystemData(ctypes.Structure):
+    """ipm_system."""
+
+    _fields_ = [
+        *((name, ctypes.c_void_p) for name in ("structure", "condensed", "matrices", "vectors", "factors", "solution")),
+        *((name, ctypes.c_void_p) for name in ("rows", "fixes")),
+        ("settings", SettingsData),
+        *((name, ctypes.c_double) for name in ("shift", "last_shift", "alpha", "alpha_z", "slope", "mu_of_step")),
+        ("reflected", ctypes.c_long),
+    ]
 
 
 class Kernels:
@@ -38,22 +66,36 @@ class Kernels:
     """
 
     def __init__(self, ndx: int, nu: int) -> None:
-        library = _library(ndx, nu, soon=starts_at_once())
-        self.condense = bound(library, "ipm_condense", "ppppp")
-        self.vectors = bound(library, "ipm_vectors", "ppppppp")
-        self.barrier = bound(library, "ipm_barrier", "ppdp")
+        library = self.library = _library(ndx, nu, soon=starts_at_once())
+        self.build = bound(library, "ipm_build", "ppp")
+        self.factor = bound(library, "ipm_factor", "pi", ctypes.c_int)
+        self.factor_damped = bound(library, "ipm_factor_damped", "pdd", ctypes.c_long)
+        self.solve = bound(library, "ipm_solve", "pppp dp")
+        self.vectors = bound(library, "ipm_vectors", "pp ppp")
+        self.centered = bound(library, "ipm_centered", "ppp ddd l ddd pp")
         self.residuals = bound(library, "ipm_residuals", "ppppp")
-        self.recover = bound(library, "ipm_recover", "pppppppdppp")
         self.move_duals = bound(library, "ipm_move_duals", "pppdddp")
+        self.take = bound(library, "ipm_take", "ppp dddd p")
         self.values = bound(library, "ipm_values", "ppppp")
         self.measure = bound(library, "ipm_measure", "pppddp")
-        self.centering = bound(library, "ipm_centering", "pppp dd", ctypes.c_double)
         self.push = bound(library, "ipm_push", "ppddp")
+
+
+def kernels(ndx: int, nu: int) -> Kernels:
+    """Those of a size, bound once; see :class:`Kernels`."""
+    return _kernels(ndx, nu, starts_at_once())
+
+
+@lru_cache(maxsize=16)
+def _kernels(ndx: int, nu: int, soon: bool) -> Kernels:
+    return Kernels(ndx, nu)
 
 
 def source(ndx: int, nu: int) -> str:
     """The text of the functions."""
-    return kernel_source(ndx, nu, [("trajopt.solvers.ipm", name) for name in ("interior_point.h", "centering.h")])
+    return "\n".join(
+        [*(f"#define {name} {value!r}" for name, value in _CONSTANTS.items()), kernel_source(ndx, nu, _KERNELS)]
+    )
 
 
 @lru_cache(maxsize=16)
@@ -66,7 +108,8 @@ class Multipliers:
 
     def __init__(self, sizes: tuple[int, int, int, int, int]) -> None:
         N, n, rows, numbers, fixes = sizes
-        self.lam, self.y, self.f = np.zeros((N, n)), np.zeros(rows), np.zeros(fixes)
-        self.zl, self.zu = np.zeros(numbers), np.zeros(numbers)
-        self.data = MultiplierData(*map(address, (self.lam, self.y, self.zl, self.zu, self.f)))
+        arrays, at = allotted([(N, n), (rows,), (numbers,), (numbers,), (fixes,)])
+        self.lam, self.y, self.zl, self.zu, self.f = arrays
+        self.addresses = at
+        self.data = MultiplierData(*at)
         self.ref = ctypes.addressof(self.data)

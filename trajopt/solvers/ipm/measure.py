@@ -49,16 +49,16 @@ class Measures:
     def __init__(self, program: StageProgram, kernels: Kernels) -> None:
         self.program, self.kernels = program, kernels
         self._out = np.zeros(10)
+        self._at = address(self._out)
 
     def violation(self, p: Point) -> Violation:
         """At a point whose values are known; NaN where they are not finite."""
-        arrays = map(address, (p.v, p.d, p.g, self._out))
-        self.kernels.values(self.program.ref, *arrays)
+        self.kernels.values(self.program.ref, p.data.v, p.data.d, p.data.g, self._at)
         return Violation(*self._out[:5].tolist())
 
     def optimality(self, p: Point, z: Multipliers, violation: float, scale: float, mu: float) -> Optimality:
         """At a point whose derivatives are known."""
-        self.kernels.measure(self.program.ref, p.ref, z.ref, scale, mu, address(self._out))
+        self.kernels.measure(self.program.ref, p.ref, z.ref, scale, mu, self._at)
         gradient, plain, shifted, sum_y, sum_z, count_y, count_z, total, least, squares = self._out.tolist()
         s_d = max(LARGE, (sum_y + sum_z) / max(count_y + count_z, 1.0)) / LARGE
         s_c = max(LARGE, sum_z / max(count_z, 1.0)) / LARGE

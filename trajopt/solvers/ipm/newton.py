@@ -11,19 +11,22 @@ J_g'(Sigma_s (g - s) + phi_s).
 
 Where the reduced Quu of a knot is not positive definite, the negative eigenvalues of the blocks of H from there to the end change
 their sign: their directions keep the size of their curvature, and the knots before stay as they are.  (A shift of all of H,
-algorithm IC there, shortens the steps of all knots for the sake of one; it is the last resort.)
+algorithm IC there, shortens the steps of all knots for the sake of one.)  But a direction that the equations leave, of little
+curvature, gets that of whole blocks: near a saddle steps become short, though they are taken nearly in full.  Where that goes on,
+as :class:`Curvature` sees it, the shift takes over, and it is the last resort.
 """
 
 from __future__ import annotations
 
 import ctypes
+from collections import deque
 from typing import NamedTuple
 
 import numpy as np
 
 from dynamics_backends.compiled.interface.libraries import address
 from dynamics_backends.protocol import Array
-from trajopt.lq.equality_lq import EqualityLQ
+from trajopt.lq.equality_lq import EqualityLQ, allotted
 from trajopt.solvers.ipm.library import (
     ESTIMATE,
     FEASIBILITY,
@@ -31,23 +34,16 @@ from trajopt.solvers.ipm.library import (
     CondensedData,
     Kernels,
     Multipliers,
-    OracleData,
-    SettingsData,
+    StepData,
+    SystemData,
 )
 from trajopt.solvers.ipm.measure import Optimality
 from trajopt.solvers.ipm.stage_program import Point, StageProgram
-from trajopt.stage.start import starts_at_once
-
-FLOOR = 1e-8
-"""Least eigenvalue of a reflected Hessian, relative to its largest."""
-FIRST_SHIFT, LEAST_SHIFT, LARGEST_SHIFT = 1e-4, 1e-20, 1e40
-FASTER, RAISE, LOWER = 100.0, 8.0, 1.0 / 3.0
-"""delta_w_0, delta_w_min, delta_w_max, kappa_w+ (first time and later), kappa_w- of algorithm IC."""
 
 
 class Step(NamedTuple):
     """A direction: v (numbers,), new multipliers lam, y, f and steps of zl, zu in ``z``, the largest primal and dual step
-    lengths, the slope of the barrier's objective.
+    lengths, the slope of the barrier's objective; ref: address of its ipm_step.
     """
 
     v: Array
@@ -55,6 +51,28 @@ class Step(NamedTuple):
     alpha: float
     alpha_z: float
     slope: float
+    ref: int
+    data: ctypes.Structure
+
+
+SLOW, LITTLE, SHORT = 4, 0.5, 0.1
+"""So many steps of a convexified system, one after the other and none shorter than SHORT, are slow where they leave more than this
+share of the error."""
+
+
+class Curvature:
+    """Whether steps by reflected Hessians lead on slowly (``slow``)."""
+
+    def __init__(self) -> None:
+        self.slow, self._errors = False, deque[float](maxlen=SLOW)
+
+    def watch(self, error: float, alpha: float, changed: bool) -> None:
+        """Look at a step of the length alpha from an iterate with this error; changed: whether its Hessian was convexified."""
+        if not changed or alpha < SHORT:
+            self._errors.clear()
+        else:
+            self._errors.append(error)
+        self.slow = len(self._errors) == SLOW and error > LITTLE * self._errors[0]
 
 
 class NewtonSystem:
@@ -63,18 +81,16 @@ class NewtonSystem:
     def __init__(self, program: StageProgram, kernels: Kernels) -> None:
         p = self.program = program
         self.kernels = kernels
-        self.lq = EqualityLQ(p.n, p.m, p.N, p.equations, p.most_equations, soon=starts_at_once())
-        self.Sigma, self.phi = np.zeros(p.numbers), np.zeros(p.numbers)
-        lq = self.lq
-        arrays = (lq.Q, lq.S, lq.R, lq.q, lq.r, lq.d, lq.C, lq.D, lq.e, self.Sigma, self.phi, lq.row)
-        self._condensed = CondensedData(*map(address, arrays))
-        self._ref = ctypes.addressof(self._condensed)
-        self.settings = SettingsData()
-        self._settings = ctypes.addressof(self.settings)
-        self.rows, self.fixes = np.zeros(p.rows), np.zeros(len(p.fixed))
-        self.shift = self._last_shift = 0.0
-        self.reflected = 0
-        self._out = np.zeros(9)
+        lq = self.lq = EqualityLQ(p.n, p.m, p.N, p.equations, p.most_equations, library=kernels.library)
+        arrays, at = allotted([(p.numbers,), (p.numbers,), (p.rows,), (len(p.fixed),)])
+        self.Sigma, self.phi, self.rows, self.fixes = arrays
+        *blocks, row = lq.addresses
+        self._condensed = CondensedData(*blocks, *at[:2], row)
+        self.data = SystemData(p.ref, ctypes.addressof(self._condensed), *lq.parts, *at[2:])
+        self.settings = self.data.settings
+        self._ref, self._rows = ctypes.addressof(self.data), at[2]
+        self.curvature = Curvature()
+        self._equations = p.N * p.n + p.rows + len(p.fixed)
 
     # -- systems --------------------------------------------------------------------------------------------------------
     def condense(
@@ -84,68 +100,31 @@ class NewtonSystem:
         o = self.settings
         o.mu, o.scale, o.mode, o.soft = mu, scale, mode, soft
         o.weight = float(mode == NEWTON)
-        self.kernels.condense(self.program.ref, p.ref, z.ref, self._settings, self._ref)
-        self.kernels.residuals(self.program.ref, address(p.v), address(p.g), address(self.rows), address(self.fixes))
-        self.lq.read_dynamics(p.A, p.B)
+        self.kernels.build(self._ref, p.ref, z.ref)
 
     def factor(self) -> bool:
         """Factor it, made positive definite where it is not; False where nothing does that."""
-        self.shift, self.reflected = 0.0, 0
-        end, failed = self.program.N + 1, self.lq.factor()
-        while failed is not None and failed < end:
-            self._reflect(failed, end)
-            end, failed = failed, self.lq.factor()
-        if failed is None:
-            return True
-        first = self._last_shift == 0.0
-        self.shift = FIRST_SHIFT if first else max(LEAST_SHIFT, LOWER * self._last_shift)
-        while self.lq.factor(self.shift) is not None:
-            self.shift *= FASTER if first else RAISE
-            if self.shift > LARGEST_SHIFT:
-                return False
-        self._last_shift = self.shift
-        return True
+        return bool(self.kernels.factor(self._ref, not self.curvature.slow))
 
-    def _reflect(self, first: int, end: int) -> None:
-        """Replace negative eigenvalues of the Hessians of the knots first .. end by their absolute values."""
-        lq, n, last = self.lq, self.lq.n, min(end, self.lq.N)
-        k = slice(first, last)
-        H = np.zeros((last - first, n + lq.m, n + lq.m))
-        H[:, :n, :n], H[:, n:, :n], H[:, n:, n:] = lq.Q[k], lq.S[k], lq.R[k]
-        H[:, :n, n:] = lq.S[k].transpose(0, 2, 1)
-        if not np.isfinite(H).all() or not np.isfinite(lq.Q[lq.N]).all():
-            return
-        H = _reflected(H)
-        lq.Q[k], lq.S[k], lq.R[k] = H[:, :n, :n], H[:, n:, :n], H[:, n:, n:]
-        if end > lq.N:
-            lq.Q[lq.N] = _reflected(lq.Q[lq.N][None])[0]
-        self.reflected += end - first
+    @property
+    def shift(self) -> float:
+        """What the last factorization added to the diagonal of H."""
+        return float(self.data.shift)
 
-    def other_barrier(self, p: Point, mu: float) -> None:
-        """The vectors of the system for another mu."""
-        self.settings.mu = mu
-        self.kernels.barrier(self.program.ref, p.ref, mu, self._ref)
-        self.vectors(p, p.d, self.rows, self.fixes)
+    @property
+    def reflected(self) -> int:
+        """At how many knots the last factorization changed the sign of eigenvalues."""
+        return int(self.data.reflected)
 
     def vectors(self, p: Point, d: Array, rows: Array, fixes: Array) -> None:
         """The vectors of the system for other residuals."""
-        arrays = map(address, (d, rows, fixes))
-        self.kernels.vectors(self.program.ref, p.ref, *arrays, self._settings, self._ref)
+        self.kernels.vectors(self._ref, p.ref, *map(address, (d, rows, fixes)))
 
     def solve(self, p: Point, z: Multipliers, tau: float, to: Step, rows: Array | None = None) -> Step:
         """The step for the vectors; its arrays are those of ``to``. tau: how much of a distance from a bound may go."""
-        lq, program = self.lq, self.program
-        lq.dx[0] = 0.0
-        lq.solve()
-        N, n, v = program.N, program.n, to.v
-        v[: (N + 1) * n] = lq.dx.ravel()
-        v[program.u] = lq.du.ravel()
-        to.z.lam[:] = lq.lam
-        rows = self.rows if rows is None else rows
-        given = (program.ref, p.ref, z.ref, self._settings, self._ref, address(rows), address(lq.y), tau)
-        self.kernels.recover(*given, address(v), to.z.ref, address(self._out))
-        alpha, alpha_z, slope = self._out[:3].tolist()
-        return Step(v, to.z, alpha, alpha_z, slope)
+        given = self._rows if rows is None else address(rows)
+        self.kernels.solve(self._ref, p.ref, z.ref, given, tau, to.ref)
+        return self._stepped(to)
 
     def centered(
         self,
@@ -161,40 +140,31 @@ class NewtonSystem:
         """The step for the mu = sigma mean that the quality function chooses, sigma within limits, and that mu; the system is
         that of mu = 0. squares: of the violation. Its array is that of ``to``.
         """
-        program, count = self.program, self.program.numbers
-        self.solve(p, z, tau, affine)
-        self.other_barrier(p, now.mean)
-        self.solve(p, z, tau, to)
-        steps = (affine.v, affine.z.zl, affine.z.zu, to.v, to.z.zl, to.z.zu)
-        equations = program.N * program.n + program.rows + len(program.fixed)
-        oracle = OracleData(*map(address, steps), now.mean, now.squares / count, squares / equations, tau, now.products)
-        sigma = self.kernels.centering(program.ref, p.ref, z.ref, ctypes.addressof(oracle), *limits)
-        mu = sigma * now.mean
-        self.other_barrier(p, mu)
-        return self.solve(p, z, tau, to), mu
+        means = now.mean, now.squares / self.program.numbers, squares / self._equations
+        self.kernels.centered(self._ref, p.ref, z.ref, *means, now.products, *limits, tau, affine.ref, to.ref)
+        return self._stepped(to), float(self.data.mu_of_step)
+
+    def _stepped(self, to: Step) -> Step:
+        found = self.data
+        return Step(to.v, to.z, found.alpha, found.alpha_z, found.slope, to.ref, to.data)
 
     def empty_step(self) -> Step:
         """Memory for a step."""
-        return Step(np.zeros(self.program.numbers), self.program.multipliers(), 0.0, 0.0, 0.0)
+        v, z = np.zeros(self.program.numbers), self.program.multipliers()
+        data = StepData(address(v), *z.addresses)
+        return Step(v, z, 0.0, 0.0, 0.0, ctypes.addressof(data), data)
 
     def estimate(self, p: Point, z: Multipliers, scale: float, step: Step) -> None:
         """The least-squares estimate of lam, y and f (eq. 36 of Waechter and Biegler) to ``step.z``."""
         self.condense(p, z, 0.0, scale, ESTIMATE)
         self.rows[:] = 0.0
-        self.lq.factor()
+        self.kernels.factor_damped(self._ref, 0.0, 0.0)
         self.solve(p, z, 1.0, step)
 
     def towards_feasibility(self, p: Point, z: Multipliers, mu: float, damping: float, step: Step) -> Step | None:
         """The Levenberg-Marquardt step of 1/2 |residuals|^2 within the barrier; None where it cannot be found."""
+        self.lq.soften()
         self.condense(p, z, mu, 0.0, FEASIBILITY, 1.0)
-        if self.lq.factor(damping, 1.0) is not None:
+        if self.kernels.factor_damped(self._ref, damping, 1.0) >= 0:
             return None
         return self.solve(p, z, 0.99, step)
-
-
-def _reflected(H: Array) -> Array:
-    """Symmetric H (K, n, n) with the absolute values of their eigenvalues, at least FLOOR of the largest."""
-    values, vectors = np.linalg.eigh(H)
-    size = np.abs(values)
-    size = np.maximum(size, FLOOR * size.max(axis=1, keepdims=True))
-    return np.asarray((vectors * size[:, None]) @ vectors.transpose(0, 2, 1))

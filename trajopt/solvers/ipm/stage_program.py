@@ -5,7 +5,7 @@
 Rows are those of the constraints, knot by knot. An inequality g(x, u) has a slack s with its bounds, g - s = 0; an equality has
 none. Bounds on numbers of the state and on controls are bounds on v; numbers of the state that a bound fixes are equations of
 their knot, controls that are fixed, or that nothing reads, stay where they are. On a Lie group x in v is not read: states are
-moved by their retraction, and their constraints are rows. x_0 is given.
+moved by their retraction, and their constraints are rows. x_0 is given. All bounds are relaxed by RELAXED.
 """
 
 from __future__ import annotations
@@ -17,39 +17,48 @@ import numpy as np
 
 from dynamics_backends.compiled.interface.libraries import address
 from dynamics_backends.protocol import Array, Hessians
+from trajopt.lq.equality_lq import allotted
 from trajopt.problem.constraints import Constraint, chosen_coordinates
 from trajopt.problem.ocp import OCP
 from trajopt.solvers.direct.program_parts import with_rows
 from trajopt.solvers.ipm.library import ABSENT, EQUALITY, INEQUALITY, LONG, Multipliers, PointData, StructureData
 from trajopt.stage.compiled.soon_stages import SoonStages
+from trajopt.stage.compiled.standing import standing
 from trajopt.stage.engine import Wanted, stages_of
 from trajopt.stage.numpy_stages import NumpyStages
 from trajopt.stage.stages import StageDerivatives, Stages, StageValues
 
+RELAXED = 1e-10
+"""How far bounds are moved out, of their size and at least this: states that equations put on a bound have room beside it then.
+(IPOPT's bound_relax_factor is 1e-8.)
+"""
+_DOUBLE = 8
 EXACT, GAUSS_NEWTON, MIXED = "exact", "gauss_newton", "mixed"
 """Kinds of Hessians: of the Lagrangian, of the cost, and that of the cost with the curvature of the time steps."""
 
 
 class Point:
-    """Memory for a point: states xs (N + 1, nx), v, its values, and its derivatives by stage."""
+    """Memory for a point: states xs (N + 1, nx), v, its values, and its derivatives by stage; at: the address of v."""
 
     def __init__(self, program: StageProgram) -> None:
         N, n, m, rows = program.N, program.n, program.m, program.rows
         self.n, self.m = n, m
         nx = program.ocp.manifold.nx
-        self.v = np.zeros(program.numbers)
-        self.xs = self.v[: (N + 1) * n].reshape(N + 1, n) if program.flat else np.zeros((N + 1, nx))
+        own = [(program.numbers,), (N, n), (rows,), (N, n, n), (N, n, m), (N + 1, n), (N, m), (rows, n), (rows, m)]
+        blocks = [(N + 1, n, n), (N, m, n), (N, m, m)]
+        arrays, at = allotted([*own, *blocks, (N + 1,), (N, nx), (0 if program.flat else N + 1, nx)])
+        self.v, self.d, self.g, self.A, self.B, self.lx, self.lu, self.gx, self.gu, *rest = arrays
+        self.Q, self.S, self.R, self.cost, self.x_next, apart = rest
+        self.at = at[0]
+        self.xs = self.v[: (N + 1) * n].reshape(N + 1, n) if program.flat else apart
         self.us = self.v[(N + 1) * n : (N + 1) * n + N * m].reshape(N, m)
-        self.d, self.g, self.cost = np.zeros((N, n)), np.zeros(rows), np.zeros(N + 1)
-        self.A, self.B, self.x_next = np.zeros((N, n, n)), np.zeros((N, n, m)), np.zeros((N, nx))
-        self.lx, self.lu = np.zeros((N + 1, n)), np.zeros((N, m))
-        self.gx, self.gu = np.zeros((rows, n)), np.zeros((rows, m))
-        self.Q, self.S, self.R = np.zeros((N + 1, n, n)), np.zeros((N, m, n)), np.zeros((N, m, m))
-        arrays = (self.v, self.d, self.g, self.A, self.B, self.lx, self.lu, self.gx, self.gu, self.Q, self.S, self.R)
         self.fresh = False  # whether Q, S and R are as first derivatives leave them
-        self.data = PointData(*map(address, arrays))
+        self.data = PointData(*at[:12])
         self.ref = ctypes.addressof(self.data)
         self.views = [self._view(part) for part in program.parts]
+        exact = (order == EXACT for order in program.orders)
+        parts = zip(program.stages, program.parts, self.views, exact, strict=True)
+        self.standing = [standing(s, *program.given(self, k), view) if e else None for s, (k, _, _), view, e in parts]
 
     def _view(self, part: tuple[slice, slice, int]) -> StageDerivatives:
         """The memory of a phase, or of the final knot, as its stages fill it."""
@@ -183,6 +192,9 @@ class StageProgram:
         self._any_read = bool(self._still_read.any())
 
     def _finish(self) -> None:
+        for own, way in ((self.lower, -1.0), (self.upper, 1.0)):
+            bounded = np.isfinite(own)
+            own[bounded] += way * RELAXED * np.maximum(1.0, np.abs(own[bounded]))
         self.structure = StructureData(
             self.N,
             self.rows,
@@ -217,15 +229,22 @@ class StageProgram:
 
     def values(self, p: Point) -> float:
         """Fill d, g and cost; returns the objective."""
-        for stages, (k, _, _), view in zip(self.stages, self.parts, p.views, strict=True):
-            found = stages.values(*self._given(p, k))
+        for stages, (k, _, _), view, calls in zip(self.stages, self.parts, p.views, p.standing, strict=True):
+            if calls is not None:
+                calls.values()
+                continue
+            found = stages.values(*self.given(p, k))
             view.values.d[:], view.values.cost[:], view.values.g[:] = found.d, found.cost, found.g
         return float(p.cost.sum())
 
     def first(self, p: Point) -> float:
         """Fill values and first derivatives; returns the objective."""
-        for stages, (k, _, _), view, order in zip(self.stages, self.parts, p.views, self.orders, strict=True):
-            stages.first(*self._given(p, k), quadratic=order != EXACT, out=view)
+        own = zip(self.stages, self.parts, p.views, self.orders, p.standing, strict=True)
+        for stages, (k, _, _), view, order, calls in own:
+            if calls is not None:
+                calls.first()
+            else:
+                stages.first(*self.given(p, k), quadratic=order != EXACT, out=view)
         if self._any_read:
             self._silence(p)
         p.fresh = True
@@ -236,20 +255,25 @@ class StageProgram:
         if not p.fresh:  # they hold this Hessian for other multipliers
             self.first(p)
         p.fresh = False
-        for stages, (k, rows, count), view, order in zip(self.stages, self.parts, p.views, self.orders, strict=True):
-            given = self._given(p, k)
-            own = Hessians(view.Q, view.S, view.R)
+        own = zip(self.stages, self.parts, p.views, self.orders, p.standing, strict=True)
+        for stages, (k, rows, count), view, order, calls in own:
+            if calls is not None:
+                lam = z.data.lam + _DOUBLE * self.n * k.start if k.start < self.N else None
+                calls.second(scale, lam, z.data.y + _DOUBLE * rows.start if count else None)
+                continue
+            given = self.given(p, k)
+            blocks = Hessians(view.Q, view.S, view.R)
             if order == EXACT:
                 y = z.y[rows].reshape(k.stop - k.start, count) if count else None
-                lam, out = (None, None) if k.start == self.N else (z.lam[k], own)
-                for block, found in zip(own, stages.second(*given, scale, lam, y, out=out), strict=True):
+                lam, out = (None, None) if k.start == self.N else (z.lam[k], blocks)
+                for block, found in zip(blocks, stages.second(*given, scale, lam, y, out=out), strict=True):
                     if found is not block:
                         block[:] = found
                 continue
-            for block in own:
+            for block in blocks:
                 block *= scale
             if order == MIXED:
-                for block, found in zip(own, stages.second(*given, 0.0, z.lam[k]), strict=True):
+                for block, found in zip(blocks, stages.second(*given, 0.0, z.lam[k]), strict=True):
                     block += found
 
     def final_equalities(self, p: Point) -> Array:
@@ -261,7 +285,8 @@ class StageProgram:
         total[fixed, fixed] += 1.0
         return np.asarray(total)
 
-    def _given(self, p: Point, k: slice) -> tuple[Array, Array, Array]:
+    def given(self, p: Point, k: slice) -> tuple[Array, Array, Array]:
+        """States, controls and next nodes of the knots k."""
         if k.start == self.N:
             return p.xs[k], p.us[:1, :0], p.xs[:0]
         return p.xs[k], p.us[k], p.xs[k.start + 1 : k.stop + 1]

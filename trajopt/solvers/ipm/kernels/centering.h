@@ -59,7 +59,7 @@ static double quality(const ipm_structure *s, const ipm_point *p, const ipm_mult
 #define NARROW 1e-2
 
 /* sigma in low .. high that minimizes the quality function, by golden sections: on the side of 1 where it falls. */
-EXPORT double ipm_centering(const ipm_structure *s, const ipm_point *p, const ipm_multipliers *z, const ipm_oracle *o, double low, double high)
+static double centering(const ipm_structure *s, const ipm_point *p, const ipm_multipliers *z, const ipm_oracle *o, double low, double high)
 {
     const double below = 1.0 - (1e-4 > NARROW ? 1e-4 : NARROW);
     if (low < below && high > 1.0) {

@@ -145,7 +145,7 @@ static void condense_knot(const ipm_structure *s, const ipm_point *p, const ipm_
 }
 
 /* The Newton system's condensed problem. */
-EXPORT void ipm_condense(const ipm_structure *s, const ipm_point *p, const ipm_multipliers *z, const ipm_settings *o, ipm_condensed *c)
+static void condense(const ipm_structure *s, const ipm_point *p, const ipm_multipliers *z, const ipm_settings *o, ipm_condensed *c)
 {
     long count = 0;
     barrier_terms(s, p->v, z, o, c);
@@ -153,8 +153,8 @@ EXPORT void ipm_condense(const ipm_structure *s, const ipm_point *p, const ipm_m
 }
 
 /* The same vectors for other residuals d, g of the same rows: of a second-order correction. */
-EXPORT void ipm_vectors(const ipm_structure *s, const ipm_point *p, const double *d, const double *rows, const double *fixes,
-                        const ipm_settings *o, ipm_condensed *c)
+static void vectors(const ipm_structure *s, const ipm_point *p, const double *d, const double *rows, const double *fixes,
+                    const ipm_settings *o, ipm_condensed *c)
 {
     const long slack = first_slack(s);
     long count = 0;
@@ -174,20 +174,25 @@ EXPORT void ipm_vectors(const ipm_structure *s, const ipm_point *p, const double
 }
 
 /* phi for another mu. */
-EXPORT void ipm_barrier(const ipm_structure *s, const ipm_point *p, double mu, ipm_condensed *c)
+static void barrier_gradient(const ipm_structure *s, const double *v, double mu, double *restrict phi)
 {
     const long count = numbers(s);
-    for (long i = 0; i < count; i++) c->phi[i] = mu / (s->upper[i] - p->v[i]) - mu / (p->v[i] - s->lower[i]);
+    for (long i = 0; i < count; i++) phi[i] = mu / (s->upper[i] - v[i]) - mu / (v[i] - s->lower[i]);
 }
 
 /* Residuals of the rows (rows) and of the fixed numbers (fixes). */
-EXPORT void ipm_residuals(const ipm_structure *s, const double *v, const double *g, double *rows, double *fixes)
+static void residuals(const ipm_structure *s, const double *v, const double *g, double *rows, double *fixes)
 {
     const double *slack = v + first_slack(s);
     for (long i = 0; i < s->rows; i++)
         rows[i] = s->kind[i] == INEQUALITY ? g[i] - slack[i] : s->kind[i] == EQUALITY ? g[i] - s->target[i] : 0.0;
     for (long k = 0; k <= s->N; k++)
         for (long i = s->fix[k]; i < s->fix[k + 1]; i++) fixes[i] = v[k * N_ + s->fixed[i]] - s->at[i];
+}
+
+EXPORT void ipm_residuals(const ipm_structure *s, const double *v, const double *g, double *rows, double *fixes)
+{
+    residuals(s, v, g, rows, fixes);
 }
 
 static double reach(double value, double step, double share) /* the largest alpha with value + alpha step >= (1 - share) value */
@@ -197,8 +202,8 @@ static double reach(double value, double step, double share) /* the largest alph
 
 /* From dx, du in `step` (as v) and the residuals of the rows: steps of slacks and multipliers.  to: new y, f; steps of zl, zu.
    out: the largest primal and dual step lengths, and the slope of the barrier's objective. */
-EXPORT void ipm_recover(const ipm_structure *s, const ipm_point *p, const ipm_multipliers *z, const ipm_settings *o, const ipm_condensed *c,
-                        const double *rows, const double *y, double share, double *restrict step, const ipm_multipliers *to, double *out)
+static void recover(const ipm_structure *s, const ipm_point *p, const ipm_multipliers *z, const ipm_settings *o, const ipm_condensed *c,
+                    const double *rows, const double *y, double share, double *restrict step, const ipm_multipliers *to, double *out)
 {
     const long N = s->N, slack = first_slack(s), count = numbers(s);
     double slope = 0.0, alpha = 1.0, alpha_z = 1.0;
@@ -256,6 +261,16 @@ EXPORT void ipm_move_duals(const ipm_structure *s, const double *v, const ipm_mu
             *at[side] = value;
         }
     }
+}
+
+/* Multipliers after a step: lambda, y and f by alpha towards those of `to`, zl and zu by alpha_z of their steps. */
+EXPORT void ipm_take(const ipm_structure *s, const double *v, const ipm_multipliers *to, double alpha, double alpha_z, double mu, double factor,
+                     const ipm_multipliers *z)
+{
+    for (long i = 0; i < s->N * N_; i++) z->lambda[i] += alpha * (to->lambda[i] - z->lambda[i]);
+    for (long i = 0; i < s->rows; i++) z->y[i] += alpha * (to->y[i] - z->y[i]);
+    for (long i = 0; i < s->fixes; i++) z->f[i] += alpha * (to->f[i] - z->f[i]);
+    ipm_move_duals(s, v, to, alpha_z, mu, factor, z);
 }
 
 /* out: violation as l1 and largest entry, the largest gap, -sum of the logarithms of the distances from bounds, sum of its squares */

@@ -1,0 +1,126 @@
+"""The linear systems of the interior-point method: points of compiled stages, convexified Hessians, states on their bounds."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import textbook_systems as textbook
+from stage_cases import close, pendulum, problem
+
+import trajopt as to
+from dynamics_backends.registry import make_backend
+from dynamics_backends.systems.bodies.free_body import FreeBody
+from trajopt import OCP, StatusCode, bounded, control_cost, state_bounds, state_cost
+from trajopt.solvers.ipm.library import Kernels
+from trajopt.solvers.ipm.newton import SLOW, Curvature, NewtonSystem
+from trajopt.solvers.ipm.stage_program import Point, StageProgram
+
+
+def with_engine(engine):
+    """A problem of two pendulums with constraints of the path and of the end."""
+    ocp = problem()
+    backend = make_backend(FreeBody(pendulum()), "analytic", engine=engine)
+    manifold = ocp.manifold
+    path = to.residual_constraint("path", lambda x, u, t, p: [x[0] * x[3] + u[0] * u[1]], manifold, 1, -1.0, 9.0, nu=2)
+    end = to.residual_constraint("end", lambda x, u, t, p: [to.sin(x[0]) * x[1]], manifold, 1)
+    phase = replace(ocp.phases[0], dynamics=to.SampledSystem(backend, "rk4", 2), constraints=(path,))
+    return replace(ocp, phases=(phase,), terminal_constraints=(end,))
+
+
+@pytest.mark.needs_compiler
+def test_points_keep_what_their_second_derivatives_need():
+    """Another point is evaluated between first and second derivatives of a point; the numbers are those of NumPy's stages."""
+    blocks = []
+    for engine in ("compiled", "numpy"):
+        ocp, rng = with_engine(engine), np.random.default_rng(0)
+        program = StageProgram(ocp, np.zeros((ocp.horizon, ocp.nu)), "exact")
+        p, other, z = Point(program), Point(program), program.multipliers()
+        z.lam[:], z.y[:] = rng.standard_normal(z.lam.shape), rng.standard_normal(z.y.shape)
+        for point in (p, other):
+            shape = (ocp.horizon + 1, ocp.manifold.nx), (ocp.horizon, ocp.nu)
+            program.place(point, *(rng.standard_normal(s) for s in shape))
+        objective = program.first(p)
+        program.first(other)
+        program.values(other)
+        program.second(p, 0.7, z)
+        assert [calls is not None for calls in p.standing] == [engine == "compiled"] * 2
+        blocks.append((np.array([objective]), p.d, p.g, p.A, p.B, p.lx, p.lu, p.gx, p.gu, p.Q, p.S, p.R))
+    for mine, numpys in zip(*blocks, strict=True):
+        close(mine, numpys, 1e-10)
+
+
+@pytest.mark.needs_compiler
+def test_reflected_hessians_have_the_sizes_of_the_eigenvalues():
+    ocp, rng = with_engine("numpy"), np.random.default_rng(2)
+    program = StageProgram(ocp, np.zeros((ocp.horizon, ocp.nu)), "exact")
+    system, p, z = NewtonSystem(program, Kernels(4, 2)), Point(program), program.multipliers()
+    program.place(p, rng.standard_normal((14, 4)), rng.standard_normal((13, 2)))
+    program.first(p)
+    p.v[program.s] = rng.uniform(0.0, 1.0, program.rows)
+    z.lam[:] = 30.0 * rng.standard_normal(z.lam.shape)
+    program.second(p, 1.0, z)
+    system.condense(p, z, 0.1, 1.0)
+    lq = system.lq
+    before, last = hessians(lq), lq.Q[-1].copy()
+    assert system.factor() and system.reflected > 1 and system.shift == 0.0
+    changed = [k for k, (a, b) in enumerate(zip(before, hessians(lq), strict=True)) if not np.array_equal(a, b)]
+    assert len(changed) > 1 and min(changed) >= 14 - system.reflected
+    for k in changed:
+        np.testing.assert_allclose(hessians(lq)[k], size_of(before[k]), atol=1e-9 * np.abs(before[k]).max())
+    np.testing.assert_allclose(lq.Q[-1], size_of(last), atol=1e-9 * np.abs(last).max())
+    for k in set(range(14 - system.reflected, 13)) - set(changed):
+        assert np.linalg.eigvalsh(before[k]).min() > 0.0
+
+
+def hessians(lq):
+    """H (N, n + m, n + m) of the knots."""
+    return np.block([[lq.Q[:-1], lq.S.transpose(0, 2, 1)], [lq.S, lq.R]])
+
+
+def size_of(H):
+    values, vectors = np.linalg.eigh(H)
+    return vectors @ np.diag(np.abs(values)) @ vectors.T
+
+
+def test_steps_by_reflections_are_slow_where_the_error_stays():
+    curvature = Curvature()
+    for error in (1.0, 0.9, 0.9, 0.8)[: SLOW - 1]:
+        curvature.watch(error, 1.0, changed=True)
+        assert not curvature.slow
+    curvature.watch(0.8, 1.0, changed=True)
+    assert curvature.slow
+    curvature.watch(0.2, 1.0, changed=True)  # it leads on again
+    assert not curvature.slow
+    for alpha, changed in ((1e-3, True), (1.0, False)):
+        for _ in range(SLOW):
+            curvature.watch(1.0, 1.0, changed=True)
+        curvature.watch(1.0, alpha, changed)
+        assert not curvature.slow
+
+
+def walls(scheme):
+    """Problems of a mass with states that the given one, or equations, put on bounds: what has no room inside."""
+    dynamics = to.SampledSystem(to.make_backend(textbook.double_integrator(), "forward_ad"), scheme)
+    manifold, free = dynamics.manifold, np.inf
+    goal = bounded(state_cost(manifold, [1.0, 0.0]), name="goal")
+    curved = to.residual_constraint("goal", lambda x, u, t, p: [x[0] + x[0] ** 3 - 2.0, x[1]], manifold, 2)
+    beyond = state_bounds(manifold, [-free, -free], [1.0, free], "beyond")
+    behind = state_bounds(manifold, [0.0, -free], [free, free], "behind")
+    row = to.residual_constraint(
+        "row", lambda x, u, t, p: [x[0] ** 2 + x[1] ** 2 + 0.0 * u[0]], manifold, 1, 0.0, 4.0, nu=1
+    )
+    cases = {"start": ([behind], [goal]), "goal": ([beyond], [curved, beyond]), "row of the start": ([row], [goal])}
+    for name, (path, end) in cases.items():
+        fields = {"constraints": path, "terminal_constraints": end}
+        yield name, OCP.single_phase(dynamics, np.zeros(2), 10, 0.1, [control_cost(1)], **fields)
+
+
+@pytest.mark.parametrize("name", ["start", "goal", "row of the start"])
+@pytest.mark.parametrize("scheme", ["euler", "rk4"])
+def test_states_that_equations_put_on_bounds(scheme, name):
+    ocp = dict(walls(scheme))[name]
+    free = replace(ocp, phases=tuple(replace(phase, constraints=()) for phase in ocp.phases))
+    s, other = to.solve(ocp, solver="ipm"), to.solve(free, solver="ipm")
+    assert s.status.code == StatusCode.CONVERGED, s.status
+    assert s.iterations <= 15 and s.cost == pytest.approx(other.cost, rel=1e-7)
+    assert max(np.abs(values).max() for values in s.multipliers.values()) < 1e3

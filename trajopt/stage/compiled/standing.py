@@ -1,0 +1,101 @@
+"""Calls of compiled stages at arrays that stay where they are, as those of a solver that goes back and forth between a few points.
+
+What a call needs is told once: arguments, addresses, memory. First derivatives leave the substeps of the integrator in memory of
+the point, so that second ones follow at any later time. They run on the calling thread.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from typing import Any, Protocol
+
+from dynamics_backends.compiled.interface.libraries import address, aligned, default_threads, ranges
+from dynamics_backends.protocol import Array
+from trajopt.stage.compiled.compiled_stages import CompiledEnd, CompiledStages
+from trajopt.stage.compiled.library import EndFirstData, FirstData, PointData, SecondData, ValuesData
+from trajopt.stage.stages import StageDerivatives, Stages
+
+
+class Standing(Protocol):
+    """Stages at a point: what they fill is in the arrays that were given."""
+
+    def values(self) -> None:
+        """Fill the values."""
+        ...
+
+    def first(self) -> None:
+        """Fill the values and first derivatives, but for Q, S and R."""
+        ...
+
+    def second(self, sigma: float, lam: int | None, y: int | None) -> None:
+        """Fill Q, S and R with the Hessian of sigma l + lam'd + y'g, after first derivatives at the same point.
+
+        lam, y: addresses of contiguous arrays (K, n) and (K, ng).
+        """
+        ...
+
+
+def standing(stages: Stages, x: Array, u: Array, nodes: Array, out: StageDerivatives) -> Standing | None:
+    """The calls for contiguous arrays x (K, nx), u (K, m), nodes (K, nx) and ``out``.
+
+    None for stages that are not compiled with second derivatives, or whose knots are shared by threads.
+    """
+    if isinstance(stages, CompiledEnd) and "second" in stages.library.shape.parts:
+        return _StandingEnd(stages, x, out)
+    if not isinstance(stages, CompiledStages) or "second" not in stages.library.shape.parts:
+        return None
+    if len(ranges(len(x), stages.library.lanes, default_threads())) > 1:
+        return None
+    return _StandingStages(stages, x, u, nodes, out)
+
+
+class _StandingStages:
+    def __init__(self, stages: CompiledStages, x: Array, u: Array, nodes: Array, out: StageDerivatives) -> None:
+        library, v = stages.library, out.values
+        substeps = stages.data.substeps
+        kept = aligned(-(-len(x) // library.lanes) * library.kept * substeps * library.lanes)
+        at = PointData(*map(address, (x, u, nodes)))
+        first = [*v, out.A, out.B, out.lx, out.lu, out.gx, out.gu]
+        values_to = ValuesData(*map(address, v))
+        first_to = FirstData(*map(address, first), None, None, None, address(kept))
+        self._second_to = second_to = SecondData(0.0, None, None, address(kept), *map(address, (out.Q, out.S, out.R)))
+        rooms = library.rooms[0], library.second_rooms(substeps)[0]
+        head = (ctypes.addressof(stages.data), ctypes.addressof(at), 0, len(x))
+        self._functions = library.values, library.first, library.second
+        self._to_values = (*head, ctypes.addressof(values_to), address(rooms[0]))
+        self._to_first = (*head, ctypes.addressof(first_to), address(rooms[0]))
+        self._to_second = (*head, ctypes.addressof(second_to), address(rooms[1]))
+        self._alive: Any = stages, x, u, nodes, out, kept, at, values_to, first_to, rooms
+
+    def values(self) -> None:
+        self._functions[0](*self._to_values)
+
+    def first(self) -> None:
+        self._functions[1](*self._to_first)
+
+    def second(self, sigma: float, lam: int | None, y: int | None) -> None:
+        to = self._second_to
+        to.sigma, to.lam, to.y = sigma, lam, y
+        self._functions[2](*self._to_second)
+
+
+class _StandingEnd:
+    def __init__(self, end: CompiledEnd, x: Array, out: StageDerivatives) -> None:
+        library, v = end.library, out.values
+        first_to = EndFirstData(*map(address, (v.cost, v.g, out.lx, out.gx, out.Q)))
+        room = library.rooms[0]
+        self._functions = library.end_values, library.end_first, library.end_second
+        self._head = (ctypes.addressof(end.data), address(x))
+        self._to_values = (*self._head, 0, 1, address(v.cost), address(v.g), address(room))
+        self._to_first = (*self._head, ctypes.addressof(first_to), address(room))
+        self._to_second = address(out.Q), address(room)
+        self._alive: Any = end, x, out, first_to, room
+
+    def values(self) -> None:
+        self._functions[0](*self._to_values)
+
+    def first(self) -> None:
+        self._functions[1](*self._to_first)
+
+    def second(self, sigma: float, lam: int | None, y: int | None) -> None:
+        self._functions[2](*self._head, sigma, y, *self._to_second)
