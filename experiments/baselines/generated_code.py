@@ -23,7 +23,7 @@ from dynamics_backends.deferred import deferred
 
 ca = deferred("casadi")
 Array = np.ndarray
-OPTIMIZED, MOST_LINES = 30_000, 200_000
+OPTIMIZED, MOST_LINES = 50_000, 200_000
 QUICKLY = "-O1"
 
 
