@@ -110,6 +110,7 @@ from dynamics_backends.systems.bodies.along_path import (
 )
 from dynamics_backends.systems.bodies.coupled_body import CoupledBody as CoupledBody
 from dynamics_backends.systems.bodies.free_body import FreeBody as FreeBody
+from dynamics_backends.systems.bodies.inertial_body import InertialBody as InertialBody
 from dynamics_backends.systems.bodies.rigid_body_quantities import (
     ActuatedInverseDynamics as ActuatedInverseDynamics,
     ForwardDynamics as ForwardDynamics,

@@ -102,12 +102,17 @@ def _run(config: Config, **options: Any) -> None:
         )
     folder = results_folder(config.directory, (CONFIG_FILE, PICTURE))
     try:
-        with _progress(config.sweep.n) as on_rows:
+        with _progress(config.sweep.n) as (on_rows, before):
             found = run(config, progress=on_rows, **options)
     except KeyboardInterrupt:
         click.echo(f"Interrupted: finished rows are in {folder}; the same command goes on.")
         raise click.exceptions.Exit(FAILED) from None
     (folder / CONFIG_FILE).write_text(to_toml(config.as_dict()), encoding="utf-8")
+    there = sum(before)
+    if there == config.sweep.n:
+        click.echo(f"all {there} rows were there already: nothing was solved again")
+    elif there:
+        click.echo(f"{there} rows were there already, {config.sweep.n - there} were solved now")
     for line in told(found):
         click.echo(line)
     if config.output.plots:
@@ -131,8 +136,8 @@ def told(found: Sweep) -> Iterator[str]:
 
 
 @contextmanager
-def _progress(total: int) -> Iterator[Callable[[Progress], None]]:
-    """A bar of rows on the error stream, with rate and time left."""
+def _progress(total: int) -> Iterator[tuple[Callable[[Progress], None], list[int]]]:
+    """A bar of rows on the error stream, with rate and time left; and a list that comes to hold how many rows were there."""
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress as Bar, TextColumn, TimeRemainingColumn
 
@@ -144,10 +149,11 @@ def _progress(total: int) -> Iterator[Callable[[Progress], None]]:
         TimeRemainingColumn(),
     )
     with Bar(*columns, console=Console(stderr=True), transient=True) as bar:
-        line = bar.add_task("rows", total=total, said="")
+        line, before = bar.add_task("rows", total=total, said=""), list[int]()
 
         def on_rows(progress: Progress) -> None:
             said = f"{progress.failed} failed, {progress.rate:.3g} rows/s," if progress.rate else ""
             bar.update(line, completed=progress.done, said=said)
+            before[:] = [progress.before]
 
-        yield on_rows
+        yield on_rows, before

@@ -91,6 +91,9 @@ def test_the_command_line_adds_to_the_table_and_a_saved_config_repeats_it(config
     assert list(settings.sweep.vary) == ["problem.goal_q", "problem.dt"]
     assert read_config(settings.as_dict()).sweep == settings.sweep
     first = run(config, tmp_path / "a", "--n", 2, "--set", "output.plots=false")
+    repeated = run(config, tmp_path / "a", "--n", 2, "--set", "output.plots=false")
+    assert "rows were there already" not in first.output
+    assert "all 2 rows were there already: nothing was solved again" in repeated.output
     again = run(tmp_path / "a" / "config.toml", tmp_path / "b")
     assert first.exit_code == again.exit_code == SOLVED
     found = [Sweep(tmp_path / name).trajectories().xs for name in "ab"]

@@ -96,6 +96,11 @@ class Dataset:
             raise ForeignDataset(
                 f"{path} holds another study, which differs in {keys}: choose another folder, or remove this one"
             )
+        if shard is not None and shard != group.attrs["shard"]:
+            raise ForeignDataset(
+                f"{path} is written in shards of {group.attrs['shard']} rows, which stay as they are: leave the shard of "
+                f"{shard} out, or choose another folder"
+            )
         for rest in path.rglob("*.partial"):  # of a process that was killed
             rest.unlink(missing_ok=True)
         return group

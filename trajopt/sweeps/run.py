@@ -79,8 +79,9 @@ def sweep(
     list to choose from, or a :class:`~trajopt.sweeps.variation.Variation`. Row i depends on (seed, i) alone. solver, options: as
     in ``solve``, where the problem brings none.
     workers: processes on this machine, default one for each processor, 0 for none but this one; or scheduler: the address of a Dask
-    scheduler, or a Client. Each has one thread. gains: keep feedback gains too. shard: rows that are written at once.
-    progress: called with a :class:`Progress` after each shard.
+    scheduler, or a Client. Each has one thread. gains: keep feedback gains too. shard: rows that are written at once; a study
+    that goes on keeps its own.
+    progress: called with a :class:`Progress` at the start and after each shard.
 
     A study that was stopped goes on where it was; with a larger n it grows. Failures are rows with a status and a reason.
 
@@ -96,6 +97,8 @@ def sweep(
     folder = Path(out)
     with Dataset(folder, described(study), study.variations, n, shard) as dataset:
         jobs = list(dataset.missing(n))
+        if not jobs and progress is not None:
+            progress(Progress(n, n, n, 0, 0.0))
         if jobs:
             prepare_kinds(study, n)
             pool = pool_of(workers, scheduler)

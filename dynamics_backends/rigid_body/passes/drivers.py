@@ -46,6 +46,17 @@ class WithArmature:
         return self.driver(program.given("armature"), model, {**arguments, "armature": self.armature})
 
 
+@dataclass(frozen=True, eq=False)
+class WithInertias:
+    """A driver by which the bodies' tables "mass", "com", "central" and "I_link" are fields that are given, not the model's."""
+
+    driver: Driver
+    tables: Mapping[str, Any]
+
+    def __call__(self, program: Program, model: Model, arguments: Mapping[str, Any]) -> Fields:
+        return self.driver(program, model, {**arguments, **self.tables})
+
+
 def run(program: Program, model: Model, arguments: Mapping[str, Any]) -> Fields:
     """Evaluate a program with the driver that fits the arguments' scalar."""
     symbolic = any(hasattr(leaf, "is_symbolic") for value in arguments.values() for leaf in _samples(value))

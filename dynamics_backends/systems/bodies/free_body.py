@@ -14,8 +14,8 @@ from dynamics_backends.systems.bodies.actuated_body import ActuatedBody
 from dynamics_backends.systems.bodies.rigid_body_map import Driven
 
 
-class FreeBody(Driven, ActuatedBody):
-    """The system of a robot that touches nothing; the arguments are those of ActuatedBody."""
+class UntouchedBody(ActuatedBody):
+    """What systems of a robot that touches nothing share: the dynamics and their derivatives by the driver of the parameters."""
 
     def __call__(self, x: Rows, u: Rows, t: Scalar, p: Mapping[str, Rows]) -> Rows:
         q, v = self.split(x)
@@ -34,3 +34,7 @@ class FreeBody(Driven, ActuatedBody):
         d = fd_second_order(self.model, q, v, self.joint_forces(q, v, u), weight, driver=self.driver_at(p))
         first = self._partials(v, u, ForwardDynamicsDerivatives(d.a, d.dq, d.dv, d.dtau))
         return first, self._contraction(v, u, weight, d)
+
+
+class FreeBody(Driven, UntouchedBody):
+    """The system of a robot that touches nothing; the arguments are those of ActuatedBody."""

@@ -184,7 +184,7 @@ def as_near(batch: to.Batch, guess: to.Guess, options: dict[str, Any], best: Run
 
 def ur5(n: int) -> tuple[to.Batch, to.Guess, Any]:
     """Problems around the sphere, the configuration's guess, and the configuration."""
-    config = load_config(CONFIGS / "ur5_obstacle.toml")
+    config = load_config(CONFIGS / "ur5_obstacle.toml", ["solver={name='dms', barrier_strategy='adaptive'}"])
     task, rng = build_task(config), np.random.default_rng(0)
     goal = next(c for c in task.ocp.terminal_constraints if c.name == "goal")
     goals = np.tile(goal.lower, (n, 1))

@@ -31,6 +31,7 @@ from trajopt.problem.ocp import OCP
 from trajopt.solvers.direct.dms import transcribed
 from trajopt.solvers.direct.transcription import Transcription
 from trajopt.solvers.nlp.ipopt import MUMPS, solve_ipopt
+from trajopt.solvers.options import DMSOptions
 
 CONFIGS = Path(__file__).parents[3] / "problems" / "configs"
 DEFAULT = ("ur5_obstacle", "irb4600_dms", "irb4600_obstacle")
@@ -261,7 +262,8 @@ def main() -> None:
     for i, name in enumerate(arguments.configs[:1] if arguments.quick else arguments.configs):
         path = Path(name) if name.endswith(".toml") else CONFIGS / f"{name}.toml"
         config = load_config(path)
-        task, options = build_task(config), config.solver_options
+        task, adaptive = build_task(config), DMSOptions(barrier_strategy="adaptive")
+        options = config.solver_options if config.solver_name == "dms" else adaptive
         program = transcribed(task.ocp, task.guess, options)
         given = (path.stem, program, program.variables(*task.guess), options)
         rows: Iterable[Row] = [own_row(*given, repeats)]

@@ -77,7 +77,7 @@ def _casadi() -> Iterator[dict[str, Any]]:
     from experiments.config.config import load_config
     from trajopt.solvers.direct.dms import transcribed
 
-    config = load_config(CONFIGS / f"{CONFIG}.toml")
+    config = load_config(CONFIGS / f"{CONFIG}.toml", ["solver={name='dms', barrier_strategy='adaptive'}"])
     task, options = build_task(config), config.solver_options
     milliseconds, iterations, cost = _own(task.ocp, task.guess)
     program = transcribed(task.ocp, task.guess, options)

@@ -1,4 +1,4 @@
-"""The backward sweep with one problem in each lane, against the sweeps of each alone: gains, and the knots where they fail."""
+"""Sweeps with one problem in each lane, against those of each alone: gains, the knots where they fail, and whole directions."""
 
 import ctypes
 import struct
@@ -8,7 +8,8 @@ import pytest
 
 from dynamics_backends.compiled.interface.libraries import address, aligned, bound, find_toolchain
 from trajopt.lq import compiled_lq
-from trajopt.lq.lq import LQProblem, solve_riccati
+from trajopt.lq.lq import LQProblem, solve_riccati, stationarity
+from trajopt.lq.lq_solver import NumpyLQ
 
 pytestmark = pytest.mark.needs_compiler
 STEPS, STATES, CONTROLS = 9, 5, 3
@@ -68,3 +69,71 @@ def test_each_lane_is_the_sweep_of_its_problem(limited, regularize):
         np.testing.assert_allclose(found[i][0][first:], expected.K[first:], rtol=0, atol=1e-11)
         np.testing.assert_allclose(found[i][1][first:], expected.k[first:], rtol=0, atol=1e-11)
     assert asked[1].failed == 4 and asked[lanes - 1].failed == 7
+
+
+_GIVEN = ("d", "lambda", "g", "costs", "K", "k", "dx", "du")
+
+
+class Direction(ctypes.Structure):
+    """lq_direction of lq_types.h."""
+
+    _fields_ = [
+        *((name, ctypes.c_double) for name in ("on_state", "on_control")),
+        *((name, ctypes.c_long) for name in ("closed", "found")),
+        *((name, ctypes.c_void_p) for name in _GIVEN),
+        *((name, ctypes.c_double) for name in ("change", "defect", "kkt")),
+    ]
+
+
+class Blocks(ctypes.Structure):
+    """lq_vectors of lq_types.h."""
+
+    _fields_ = [(name, ctypes.c_void_p) for name in (*LQProblem._fields[:8], "cost")]
+
+
+@pytest.mark.parametrize("regularize", ["control", "state"])
+def test_directions_are_sweep_costates_and_step_of_each_problem(regularize):
+    """Knots are asked for from the last; in one lane gaps count as none, one has an indefinite Quu, one a NaN."""
+    rng, lanes = np.random.default_rng(1), find_toolchain().lanes
+    library, (N, n, m) = compiled_lq.abreast(STATES, CONTROLS), (STEPS, STATES, CONTROLS)
+    problems = [problem(rng, 4 if i == 1 else None) for i in range(lanes)]
+    problems[-1].Q[3, 0, 0] = np.nan
+    problems[0].d[:] *= 1e-14
+    damping, costs = 0.3 * rng.random(lanes), rng.standard_normal((N + 1, lanes))
+    shapes = {"d": (N, n), "lambda": (N + 1, n), "g": (N, m), "costs": (N + 1,), "K": (N, m, n), "k": (N, m)}
+    shapes |= {"dx": (N + 1, n), "du": (N, m)}
+    found = [{name: np.empty(shape) for name, shape in shapes.items()} for _ in range(lanes)]
+    asked = (Direction * lanes)()
+    for i in range(lanes):
+        on = (damping[i], 0.0) if regularize == "state" else (0.0, damping[i])
+        asked[i] = Direction(*on, i == 0, 0, *(address(found[i][name]) for name in _GIVEN), 0.0, 0.0, 0.0)
+
+    @ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_long, ctypes.POINTER(Blocks))
+    def expand(_, knot, to):
+        for name in (*LQProblem._fields[:8], "cost"):
+            place = getattr(to.contents, name)
+            if place is None:
+                continue
+            rows = costs[knot] if name == "cost" else np.array([getattr(p, name)[knot].ravel() for p in problems]).T
+            values = np.ascontiguousarray(rows)
+            ctypes.memmove(place, address(values), values.nbytes)
+
+    room = aligned(bound(library, "lq_directions_room", "l", ctypes.c_long)(N))
+    library.lq_directions(ctypes.byref(asked), ctypes.c_long(N), expand, None, ctypes.c_void_p(address(room)))
+    for i, lq in enumerate(problems):
+        np.testing.assert_array_equal(found[i]["costs"], costs[:, i])
+        np.testing.assert_array_equal(found[i]["d"], lq.d)
+        assert asked[i].found == (i not in (1, lanes - 1))
+        if not asked[i].found:
+            continue
+        lq = lq._replace(d=0.0 * lq.d) if i == 0 else lq
+        policy = solve_riccati(lq, damping[i], regularize)
+        step, (D1, D2) = NumpyLQ().forward(lq, policy)
+        lam, g = NumpyLQ().adjoint(lq)
+        held = stationarity(lq, policy.K)
+        expected = {"lambda": lam, "g": g, "K": policy.K, "k": policy.k, "dx": step.dx, "du": step.du}
+        for name, value in expected.items():
+            np.testing.assert_allclose(found[i][name], value, rtol=0, atol=1e-10 * max(1.0, np.abs(value).max()))
+        assert asked[i].change == pytest.approx(D1 + 0.5 * D2, rel=1e-10)
+        assert asked[i].defect == pytest.approx(np.abs(problems[i].d).max(), rel=1e-14)
+        assert asked[i].kkt == pytest.approx((np.abs(held[1]) / held[2]).max(), rel=1e-9)

@@ -72,8 +72,10 @@ def test_a_study_that_was_stopped_goes_on_and_one_that_is_finished_does_nothing(
     found = study(tmp_path, progress=lambda p: solved.append((p.before, p.done)))
     assert solved == [(8, 8), (8, 10)]
     assert_same(found, whole)
-    study(tmp_path, progress=solved.append)
-    assert len(solved) == 2
+    study(tmp_path, progress=solved.append, shard=None)
+    assert (solved[2].before, solved[2].done, len(solved)) == (10, 10, 3)
+    with pytest.raises(ForeignDataset, match=f"written in shards of {SHARD} rows, .* leave the shard of 9 out"):
+        study(tmp_path, shard=9)
 
 
 def test_a_killed_study_loses_and_repeats_nothing(whole, tmp_path):

@@ -17,6 +17,24 @@ typedef struct {
     double *K, *k, *Vx, *Vxx;
 } lq_policy;
 
+/* One of several problems whose directions are found side by side, see lq_directions: where its expansion about a trajectory and the direction go,
+   and what is told of them.  closed: whether its gaps are rounding, and count as none.
+
+   d (N, n), lambda (N + 1, n), g (N, m), costs (N + 1,): of the expansion; K (N, m, n), k (N, m), dx (N + 1, n), du (N, m).
+   found: whether numbers are finite and Quu is positive definite; else all but the costs may be anything.  change: of the cost along the step;
+   defect: the largest gap; kkt: the largest entry of the gradient under the gains, by the size of its terms. */
+typedef struct {
+    double on_state, on_control;
+    long closed, found;
+    double *d, *lambda, *g, *costs, *K, *k, *dx, *du;
+    double change, defect, kkt;
+} lq_direction;
+
+/* The blocks of a knot, of several problems: vectors with one problem in each lane. */
+typedef struct {
+    void *A, *B, *d, *Q, *q, *S, *R, *r, *cost;
+} lq_vectors;
+
 /* Whether all of `count` numbers are finite: what is not, times zero, is NaN. */
 static int all_finite(const double *x, long count)
 {

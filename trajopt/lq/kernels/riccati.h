@@ -113,16 +113,11 @@ ALWAYS_INLINE void q_function(blocks_t p, const num *ahead, const num *V_, q_t *
     num VA[N_ * N_], VB[N_ * M_];
     PRODUCT(VA, V_, A, N_, N_, N_, 0);
     PRODUCT(VB, V_, B, N_, N_, M_, 0);
-    memcpy(q->uu, p.R, sizeof q->uu);
-    TRANSPOSED_PRODUCT(q->uu, B, VB, M_, N_, M_, 1);
-    memcpy(q->ux, p.S, sizeof q->ux);
-    TRANSPOSED_PRODUCT(q->ux, B, VA, M_, N_, N_, 1);
-    memcpy(q->u, p.r, sizeof q->u);
-    PRODUCT(q->u, ahead, B, 1, N_, M_, 1);
-    memcpy(Qx, p.q, sizeof(num) * N_);
-    PRODUCT(Qx, ahead, A, 1, N_, N_, 1);
-    memcpy(Qxx, p.Q, sizeof(num) * N_ * N_);
-    ADD_UPPER_PRODUCT(Qxx, A, VA, N_, N_);
+    SUM_TRANSPOSED_PRODUCT(q->uu, p.R, B, VB, M_, N_, M_);
+    SUM_TRANSPOSED_PRODUCT(q->ux, p.S, B, VA, M_, N_, N_);
+    SUM_PRODUCT(q->u, p.r, ahead, B, 1, N_, M_);
+    SUM_PRODUCT(Qx, p.q, ahead, A, 1, N_, N_);
+    UPPER_SUM_PRODUCT(Qxx, p.Q, A, VA, N_, N_);
 }
 
 /* Quu, Qu and Qux with regularization: see damped of lq.py. */
@@ -189,14 +184,15 @@ ALWAYS_INLINE truth box_gains(const damped_t *s, const num *Qu, const num *lower
     return definite;
 }
 
-/* V'xx = Qxx + K'(Quu K + Qux) + Qux'K,  V'x = Qx + K'(Quu k + Qu) + Qux'k, in the places of Qxx and Qx */
-ALWAYS_INLINE void value_of(const q_t *q, const num *K, const num *k, num *restrict Vx, num *restrict Vxx)
+/* V'xx = Qxx + K'(Quu K + Qux) + Qux'K,  V'x = Qx + K'(Quu k + Qu) + Qux'k, in the places of Qxx and Qx; to `change`, the value itself at
+   dx = 0 (NULL: not asked for), k'Qu + k'Quu k / 2 is added */
+ALWAYS_INLINE void value_of(const q_t *q, const num *K, const num *k, num *restrict Vx, num *restrict Vxx, num *restrict change)
 {
     num T[M_ * N_], t[M_];
-    memcpy(T, q->ux, sizeof T);
-    PRODUCT(T, q->uu, K, M_, M_, N_, 1);
-    memcpy(t, q->u, sizeof t);
-    PRODUCT(t, q->uu, k, M_, M_, 1, 1);
+    SUM_PRODUCT(T, q->ux, q->uu, K, M_, M_, N_);
+    SUM_PRODUCT(t, q->u, q->uu, k, M_, M_, 1);
+    if (change)
+        for (int a = 0; a < M_; a++) *change += 0.5 * k[a] * (t[a] + q->u[a]);
     PRODUCT(Vx, t, K, 1, M_, N_, 1);
     PRODUCT(Vx, k, q->ux, 1, M_, N_, 1);
     ADD_UPPER_PRODUCT(Vxx, K, T, N_, M_);
@@ -206,15 +202,16 @@ ALWAYS_INLINE void value_of(const q_t *q, const num *K, const num *k, num *restr
 }
 
 /* One knot of the backward sweep: gains K, k and the value function from V and Vx of the next knot; false where Quu is not positive definite
-   on the free controls.  changes: NULL for none; i: the knot. */
+   on the free controls.  changes: NULL for none; i: the knot; change: see value_of. */
 ALWAYS_INLINE truth swept(blocks_t p, num on_state, num on_control, const lq_changes *changes, long i, const num *V_, const num *Vx_next,
-                          num *restrict K, num *restrict k, num *restrict Vx, num *restrict Vxx)
+                          num *restrict K, num *restrict k, num *restrict Vx, num *restrict Vxx, num *restrict change)
 {
     num ahead[N_];
     q_t q;
     damped_t s;
-    memcpy(ahead, Vx_next, sizeof ahead);
-    PRODUCT(ahead, p.d, V_, 1, N_, N_, 1);
+    SUM_PRODUCT(ahead, Vx_next, p.d, V_, 1, N_, N_);
+    if (change)
+        for (int a = 0; a < N_; a++) *change += 0.5 * p.d[a] * (Vx_next[a] + ahead[a]);
 #ifndef ABREAST
     if (changes) add_curvature(changes, i, ahead);
 #endif
@@ -224,7 +221,7 @@ ALWAYS_INLINE truth swept(blocks_t p, num on_state, num on_control, const lq_cha
     if (changes && changes->modify && !convexified(&q, &s, changes->R + i * M_ * M_)) return 0;
 #endif
     const truth definite = p.lower ? box_gains(&s, q.u, p.lower, p.upper, K, k) : gains_of(&s, K, k);
-    if (ANY(definite)) value_of(&q, K, k, Vx, Vxx);
+    if (ANY(definite)) value_of(&q, K, k, Vx, Vxx, change);
     return definite;
 }
 
@@ -244,7 +241,8 @@ EXPORT void lq_riccati_abreast(lq_lane *lane, room_t *restrict w)
     for (i--; i >= 0 && left; i--) {
         const int own = i & 1, next = !own;
         const blocks_t p = blocks_at(lane, i, w);
-        const truth definite = swept(p, on_state, on_control, NULL, i, w->Vxx[next], w->Vx[next], w->K, w->k, w->Vx[own], w->Vxx[own]);
+        const truth definite = swept(p, on_state, on_control, NULL, i, w->Vxx[next], w->Vx[next], w->K, w->k, w->Vx[own], w->Vxx[own],
+                                      NULL);
         double *gains[LANES], *steps[LANES];
         for (int l = 0; l < LANES; l++) {
             gains[l] = lane[l].to->K + i * M_ * N_, steps[l] = lane[l].to->k + i * M_;
@@ -263,7 +261,7 @@ ALWAYS_INLINE long riccati(lq_problem p, lq_bounds limits, double on_state, doub
     for (long i = p.N - 1; i >= 0; i--) {
         double *Vx = to.Vx + i * N_, *Vxx = to.Vxx + i * N_ * N_;
         if (!swept(blocks_at(&p, &limits, i), on_state, on_control, changes, i, Vxx + N_ * N_, Vx + N_, to.K + i * M_ * N_, to.k + i * M_, Vx,
-                   Vxx))
+                   Vxx, NULL))
             return i;
     }
     return -1;

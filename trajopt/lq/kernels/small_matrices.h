@@ -29,6 +29,13 @@ typedef double pack_t;
 #define UNROLLED
 #endif
 #define TILE_ROWS 4
+/* With a problem in each lane, what is read once and used often stays in a register: GCC would read it anew for each use, and then the
+   tiles wait for the reads. */
+#if defined ABREAST && defined __AVX__
+#define STAYS(x) __asm__("" : "+v"(x))
+#else
+#define STAYS(x)
+#endif
 #define TILE_PACKS (PACK == 8 ? 2 : 3)
 
 /* A matrix by its entries X[i * by_row + k * by_column]: as it stands, or transposed. */
@@ -37,19 +44,26 @@ typedef struct {
     int by_row, by_column;
 } strided_t;
 
-/* r x (w packs) of C (+)= X Y; rows of C and Y are `stride` apart, X has b columns */
+/* r x (w packs) of C = D + X Y (D NULL: zero, or C itself); rows of C, D and Y are `stride` apart, X has b columns */
 #define DEFINE_TILE(name, type, wide)                                                                                                   \
-    ALWAYS_INLINE void name(num *restrict C, strided_t X, const num *restrict Y, const int stride, const int b, const int r,            \
-                            const int w, const int plus)                                                                                \
+    ALWAYS_INLINE void name(num *C, const num *D, strided_t X, const num *restrict Y, const int stride, const int b, const int r,       \
+                            const int w)                                                                                                \
     {                                                                                                                                   \
         type sum[TILE_ROWS][TILE_PACKS];                                                                                                \
         TILED for (int i = 0; i < r; i++)                                                                                               \
-            TILED for (int j = 0; j < w; j++) sum[i][j] = plus ? *(const type *)(C + i * stride + j * wide) : (type){0.0};               \
-        for (int k = 0; k < b; k++)                                                                                                     \
-            TILED for (int i = 0; i < r; i++) {                                                                                         \
-                const num f = X.at[i * X.by_row + k * X.by_column];                                                                     \
-                TILED for (int j = 0; j < w; j++) sum[i][j] += f * *(const type *)(Y + k * stride + j * wide);                          \
+            TILED for (int j = 0; j < w; j++) sum[i][j] = D ? *(const type *)(D + i * stride + j * wide) : (type){0.0};                  \
+        for (int k = 0; k < b; k++) {                                                                                                   \
+            type y[TILE_PACKS];                                                                                                         \
+            TILED for (int j = 0; j < w; j++) {                                                                                         \
+                y[j] = *(const type *)(Y + k * stride + j * wide);                                                                      \
+                STAYS(y[j]);                                                                                                            \
             }                                                                                                                           \
+            TILED for (int i = 0; i < r; i++) {                                                                                         \
+                num f = X.at[i * X.by_row + k * X.by_column];                                                                           \
+                STAYS(f);                                                                                                               \
+                TILED for (int j = 0; j < w; j++) sum[i][j] += f * y[j];                                                                \
+            }                                                                                                                           \
+        }                                                                                                                               \
         TILED for (int i = 0; i < r; i++)                                                                                               \
             TILED for (int j = 0; j < w; j++) *(type *)(C + i * stride + j * wide) = sum[i][j];                                         \
     }
@@ -60,41 +74,46 @@ DEFINE_TILE(tile4, pack4_t, 4)
 DEFINE_TILE(tile2, pack2_t, 2)
 #endif
 
-/* r rows of C (+)= X Y in the columns first .. c */
-ALWAYS_INLINE void row_tiles(num *restrict C, strided_t X, const num *restrict Y, int first, const int b, const int c, const int r,
-                             const int plus)
+/* The same columns of D, where there is one. */
+#define ALONG(D, j) ((D) ? (D) + (j) : NULL)
+
+/* r rows of C = D + X Y in the columns first .. c */
+ALWAYS_INLINE void row_tiles(num *C, const num *D, strided_t X, const num *restrict Y, int first, const int b, const int c, const int r)
 {
     int j = first;
-    for (; j + TILE_PACKS * PACK <= c; j += TILE_PACKS * PACK) tile(C + j, X, Y + j, c, b, r, TILE_PACKS, plus);
-    for (; j + PACK <= c; j += PACK) tile(C + j, X, Y + j, c, b, r, 1, plus);
+    for (; j + TILE_PACKS * PACK <= c; j += TILE_PACKS * PACK) tile(C + j, ALONG(D, j), X, Y + j, c, b, r, TILE_PACKS);
+    for (; j + PACK <= c; j += PACK) tile(C + j, ALONG(D, j), X, Y + j, c, b, r, 1);
 #if PACK > 1
-    for (; j + 4 <= c; j += 4) tile4(C + j, X, Y + j, c, b, r, 1, plus);
-    for (; j + 2 <= c; j += 2) tile2(C + j, X, Y + j, c, b, r, 1, plus);
+    for (; j + 4 <= c; j += 4) tile4(C + j, ALONG(D, j), X, Y + j, c, b, r, 1);
+    for (; j + 2 <= c; j += 2) tile2(C + j, ALONG(D, j), X, Y + j, c, b, r, 1);
 #endif
     for (; j < c; j++)
         for (int i = 0; i < r; i++) {
-            num s = plus ? C[i * c + j] : number(0.0);
+            num s = D ? D[i * c + j] : number(0.0);
             for (int k = 0; k < b; k++) s += X.at[i * X.by_row + k * X.by_column] * Y[k * c + j];
             C[i * c + j] = s;
         }
 }
 
-/* C (a x c) (+)= X Y for X (a x b), Y (b x c); upper: of C only what is on and above its diagonal, and some entries below */
-ALWAYS_INLINE void tiled_product(num *restrict C, strided_t X, const num *restrict Y, const int a, const int b, const int c,
-                                 const int plus, const int upper)
+/* C (a x c) = D + X Y for X (a x b), Y (b x c); upper: of C only what is on and above its diagonal, and some entries below */
+ALWAYS_INLINE void tiled_product(num *C, const num *D, strided_t X, const num *restrict Y, const int a, const int b, const int c,
+                                 const int upper)
 {
     int i = 0;
     for (; i + TILE_ROWS <= a; i += TILE_ROWS, X.at += TILE_ROWS * X.by_row)
-        row_tiles(C + i * c, X, Y, upper ? i : 0, b, c, TILE_ROWS, plus);
-    for (; i < a; i++, X.at += X.by_row) row_tiles(C + i * c, X, Y, upper ? i : 0, b, c, 1, plus);
+        row_tiles(C + i * c, ALONG(D, i * c), X, Y, upper ? i : 0, b, c, TILE_ROWS);
+    for (; i < a; i++, X.at += X.by_row) row_tiles(C + i * c, ALONG(D, i * c), X, Y, upper ? i : 0, b, c, 1);
 }
 
-/* C (a x c) = X Y for X (a x b), Y (b x c); plus = 1 adds to C. */
-#define PRODUCT(C, X, Y, a, b, c, plus) tiled_product(C, (strided_t){X, b, 1}, Y, a, b, c, plus, 0)
-/* C (a x c) = X' Y for X (b x a), Y (b x c) */
-#define TRANSPOSED_PRODUCT(C, X, Y, a, b, c, plus) tiled_product(C, (strided_t){X, 1, a}, Y, a, b, c, plus, 0)
-/* The upper half of C (a x a) += X' Y for X, Y (b x a) */
-#define ADD_UPPER_PRODUCT(C, X, Y, a, b) tiled_product(C, (strided_t){X, 1, a}, Y, a, b, a, 1, 1)
+/* C (a x c) = D + X Y for X (a x b), Y (b x c), D NULL for zero; with plus in its place, C = X Y, or C += X Y for plus = 1 */
+#define SUM_PRODUCT(C, D, X, Y, a, b, c) tiled_product(C, D, (strided_t){X, b, 1}, Y, a, b, c, 0)
+#define PRODUCT(C, X, Y, a, b, c, plus) SUM_PRODUCT(C, (plus) ? (C) : NULL, X, Y, a, b, c)
+/* C (a x c) = D + X' Y for X (b x a), Y (b x c) */
+#define SUM_TRANSPOSED_PRODUCT(C, D, X, Y, a, b, c) tiled_product(C, D, (strided_t){X, 1, a}, Y, a, b, c, 0)
+#define TRANSPOSED_PRODUCT(C, X, Y, a, b, c, plus) SUM_TRANSPOSED_PRODUCT(C, (plus) ? (C) : NULL, X, Y, a, b, c)
+/* The upper half of C (a x a) = D + X' Y for X, Y (b x a) */
+#define UPPER_SUM_PRODUCT(C, D, X, Y, a, b) tiled_product(C, D, (strided_t){X, 1, a}, Y, a, b, a, 1)
+#define ADD_UPPER_PRODUCT(C, X, Y, a, b) UPPER_SUM_PRODUCT(C, C, X, Y, a, b)
 
 #ifndef ABREAST
 /* x'y for x, y (n) */

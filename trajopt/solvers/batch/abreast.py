@@ -51,11 +51,11 @@ _LINE = 8
 _Group = struct_type(
     "group_t",
     "seats count:l phase_count:l phases end_expand end_values end end_room n:l m:l riccati adjoint stationarity finite rollout "
-    "riccati_abreast room sweep_room members total:l next done stop penalty:d mu:d delta:d idle:l near:d solved:d time_limit:d "
-    "nearly:d kkt_tolerance:d "
-    "asked:l busy_sweeps:l busy_rolls:l all_sweeps:l all_rolls:l",
+    "riccati_abreast directions end_first room sweep_room directions_room members total:l next done stop penalty:d mu:d delta:d "
+    "idle:l near:d solved:d time_limit:d nearly:d kkt_tolerance:d asked:l turn:l "
+    "busy_sweeps:l busy_rolls:l all_sweeps:l all_rolls:l",
 )
-_SharedPhase = struct_type("shared_phase_t", "first:l last:l read:l expand roll stages room abreast")
+_SharedPhase = struct_type("shared_phase_t", "first:l last:l read:l expand roll stages room abreast first_abreast")
 
 
 class Use(NamedTuple):
@@ -94,7 +94,7 @@ class Lanes:
         self.lq_solver = CompiledLQ(ocp.manifold.ndx, ocp.nu)
         self.shooting = Shooting.every(options.shooting, ocp.horizon, options.gaps)
         one = self.iteration()
-        self._bytes = one.size
+        self._bytes, self._bytes_shared = one.size, 8 * self.directions_room
         one.close()
 
     def iteration(self) -> CompiledIteration:
@@ -103,11 +103,18 @@ class Lanes:
             self.ocp, self.evaluator, self.lq_solver, self.options, self.shooting, ABREAST, shared=True
         )
 
+    @property
+    def directions_room(self) -> int:
+        """Doubles that directions of several problems take on their way."""
+        sweep = abreast(self.ocp.manifold.ndx, self.ocp.nu)
+        return int(bound(sweep, "lq_directions_room", "l", ctypes.c_long)(self.ocp.horizon))
+
     def run(self, members: Members, threads: int | None, told: Callable[[int], None] | None) -> Use:
         """Solve the members; their arrays are filled. told: called with the number of problems that have ended."""
         total = members.count
         lanes, groups = find_toolchain().lanes, min(threads or default_threads(), total)
-        seats = max(1, min(SEATS * lanes, -(-total // groups), MEMORY // (groups * self._bytes)))
+        room = (MEMORY // groups - self._bytes_shared) // self._bytes
+        seats = max(1, min(SEATS * lanes, -(-total // groups), room))
         shared = np.zeros(3, np.int64)  # next, done, stop
         parts = [_Part(self, members, shared, seats) for _ in range(groups)]
         run = bound(library(), "batch_run", "p")
@@ -163,12 +170,14 @@ class _Part:
         libraries = [*(s.library for s in lanes.stages), lanes.end.library]
         self._room = aligned(max(own.rooms.doubles for own in libraries))
         self._sweep_room = aligned(bound(sweep, "lq_abreast_room", "", ctypes.c_long)())
+        self._directions_room = aligned(lanes.directions_room)
         first = self._iterations[0].data
         given = ctypes.cast(first.phases, ctypes.POINTER(PhaseData))
         self._phases = (_SharedPhase * len(lanes.stages))()
         for i, s in enumerate(lanes.stages):
             own = given[i]
-            functions = own.expand, own.roll, own.stages, own.room, code_of(s.library.rollout_abreast)
+            abreast_ = map(code_of, (s.library.rollout_abreast, s.library.first_abreast))
+            functions = own.expand, own.roll, own.stages, own.room, *abreast_
             self._phases[i] = _SharedPhase(own.first, own.last, own.read, *functions)
         end, sweeps, o = first.end, first.sweeps, lanes.options
         start = Regularization.of(o)
@@ -177,11 +186,12 @@ class _Part:
             *(address(self._seats), seats, len(lanes.stages), ctypes.addressof(self._phases)),
             *(getattr(end, name) for name, *_ in FinalData._fields_),
             *(getattr(sweeps, name) for name, *_ in SweepsData._fields_),
-            *(code_of(sweep.lq_riccati_abreast), address(self._room), address(self._sweep_room)),
+            *map(code_of, (sweep.lq_riccati_abreast, sweep.lq_directions, lanes.end.library.end_first_abreast)),
+            *map(address, (self._room, self._sweep_room, self._directions_room)),
             *(members.address, members.count, *at),
             *(o.penalty, start.mu, start.delta, 0),
             *(NEAR, SOLVED, o.time_limit or 0.0, NEARLY * o.kkt_tolerance, o.kkt_tolerance),
-            *(o.accept_cost_tolerance, 0, 0, 0, 0),
+            *(o.accept_cost_tolerance, 0, 0, 0, 0, 0),
         )
 
     def close(self) -> None:

@@ -36,6 +36,9 @@ class Batch:
     "dynamics.parameter"        of the dynamics of all phases that have it
     "parameter"                 of everything that has a parameter of this name
 
+    members: the problems that were given one by one, else None; fields, values: those of the problem, and of its terms and dynamics
+    by (owner, key).
+
     Raises UnknownName for a name that nothing has, ValueError for values that do not fit or differ in number.
 
     >>> import numpy as np, trajopt as to
@@ -50,9 +53,9 @@ class Batch:
 
     def __init__(self, ocp: OCP, values: Mapping[str, Any]) -> None:
         self.ocp = ocp
-        self._members: Sequence[OCP] | None = None
-        self._fields: dict[str, Array] = {}
-        self._values: dict[tuple[str, str], Array] = {}
+        self.members: Sequence[OCP] | None = None
+        self.fields: dict[str, Array] = {}
+        self.values: dict[tuple[str, str], Array] = {}
         if not values:
             raise ValueError("a batch needs values that differ: x0, or parameters of terms, by name")
         for name, given in values.items():
@@ -60,12 +63,12 @@ class Batch:
             if rows.ndim == 0:
                 raise ValueError(f"{name} is one number; the first axis of a value is over the problems of the batch")
             if name in FIELDS:
-                self._fields[name] = rows
+                self.fields[name] = rows
                 continue
             for owner, key, size in _owners(ocp, name):
-                self._values[owner, key] = _fitted(f"{owner}.{key}", rows, size)
+                self.values[owner, key] = _fitted(f"{owner}.{key}", rows, size)
                 if key == "weight":
-                    _check_weights(owner, self._values[owner, key])
+                    _check_weights(owner, self.values[owner, key])
         counts = {name: len(np.asarray(given)) for name, given in values.items()}
         if len(set(counts.values())) > 1:
             told = ", ".join(f"{name}: {count}" for name, count in counts.items())
@@ -79,7 +82,7 @@ class Batch:
         ocp, n = self.ocp, self._count
         limits: list[tuple[int, ...]] = [(ocp.nu,), (ocp.horizon, ocp.nu)]
         shapes: dict[str, list[tuple[int, ...]]] = {"x0": [(ocp.manifold.nx,)], "u_lower": limits, "u_upper": limits}
-        for name, rows in self._fields.items():
+        for name, rows in self.fields.items():
             if rows.shape[1:] not in shapes[name]:
                 expected = " or ".join(str((n, *shape)) for shape in shapes[name])
                 raise ValueError(f"{name} has shape {rows.shape}; expected {expected}")
@@ -92,7 +95,7 @@ class Batch:
             raise ValueError("a batch needs at least one problem")
         require_alike(members)
         self = cls.__new__(cls)
-        self.ocp, self._members, self._fields, self._values = members[0], members, {}, {}
+        self.ocp, self.members, self.fields, self.values = members[0], members, {}, {}
         self._count = len(members)
         return self
 
@@ -100,12 +103,12 @@ class Batch:
         return self._count
 
     def __getitem__(self, i: int) -> OCP:
-        if self._members is not None:
-            return self._members[i]
+        if self.members is not None:
+            return self.members[i]
         if not -self._count <= i < self._count:
             raise IndexError(f"problem {i} of a batch of {self._count}")
-        ocp = replace(self.ocp, **{name: rows[i] for name, rows in self._fields.items()})
-        for (owner, key), rows in self._values.items():
+        ocp = replace(self.ocp, **{name: rows[i] for name, rows in self.fields.items()})
+        for (owner, key), rows in self.values.items():
             if owner == DYNAMICS:
                 ocp = replace(ocp, phases=tuple(_moved(phase, key, rows[i]) for phase in ocp.phases))
             else:
@@ -117,9 +120,9 @@ class Batch:
         chosen = list(indices)
         self_ = Batch.__new__(Batch)
         self_.ocp, self_._count = self.ocp, len(chosen)
-        self_._members = None if self._members is None else [self._members[i] for i in chosen]
-        self_._fields = {name: rows[chosen] for name, rows in self._fields.items()}
-        self_._values = {name: rows[chosen] for name, rows in self._values.items()}
+        self_.members = None if self.members is None else [self.members[i] for i in chosen]
+        self_.fields = {name: rows[chosen] for name, rows in self.fields.items()}
+        self_.values = {name: rows[chosen] for name, rows in self.values.items()}
         return self_
 
     # -- values as arrays, with n rows or, where all agree, one -----------------------------------------------------------
@@ -130,19 +133,19 @@ class Batch:
     def bounds(self) -> tuple[Array, Array] | None:
         """Bounds on the controls, each (n or 1, N, nu), or None."""
         ocp, shape = self.ocp, (self.ocp.horizon, self.ocp.nu)
-        if self._members is None and not self._fields.keys() & set(FIELDS[1:]):
+        if self.members is None and not self.fields.keys() & set(FIELDS[1:]):
             return None if ocp.control_bounds is None else (ocp.control_bounds[0][None], ocp.control_bounds[1][None])
-        if self._members is None:
+        if self.members is None:
             found = []
             for name, absent in ((FIELDS[1], -np.inf), (FIELDS[2], np.inf)):
                 own = getattr(ocp, name)
-                rows = self._fields.get(name, np.full((1, ocp.nu), absent) if own is None else own[None])
+                rows = self.fields.get(name, np.full((1, ocp.nu), absent) if own is None else own[None])
                 rows = rows[:, None] if rows.ndim == 2 else rows
                 found.append(np.broadcast_to(rows, (len(rows), *shape)))
             return found[0], found[1]
         if ocp.control_bounds is None:
             return None
-        both = [m.control_bounds for m in self._members]
+        both = [m.control_bounds for m in self.members]
         return tuple(_stacked([b[i] for b in both]) for i in (0, 1))  # type: ignore[index,return-value]
 
     def times(self) -> Array:
@@ -156,8 +159,8 @@ class Batch:
     def parameters(self, i: int) -> Array:
         """Of the dynamics of phase i, (n or 1, K, size)."""
         K = self.ocp.phases[i].knots
-        if self._members is not None:
-            return _stacked([by_knot(m.phases[i].parameters.values(), K) for m in self._members])
+        if self.members is not None:
+            return _stacked([by_knot(m.phases[i].parameters.values(), K) for m in self.members])
         own = self.ocp.phases[i].parameters
         return self._filled(by_knot(own.values(), K), [(DYNAMICS, key, np.shape(v)[-1]) for key, v in own.items()])
 
@@ -166,8 +169,8 @@ class Batch:
 
         They stand as in :func:`~trajopt.stage.source.term_source.theta_of`.
         """
-        if self._members is not None:
-            return _stacked([theta_of(terms(m), K) for m in self._members])
+        if self.members is not None:
+            return _stacked([theta_of(terms(m), K) for m in self.members])
         own = terms(self.ocp)
         parts = [
             (t.name, key, np.shape(v)[-1]) for t in own for key, v in (("weight", t.weight), *t.parameters.items())
@@ -176,11 +179,11 @@ class Batch:
 
     def _filled(self, base: Array, parts: Sequence[tuple[str, str, int]]) -> Array:
         """The base (K, size) with what varies in its columns."""
-        if not any(part[:2] in self._values for part in parts):
+        if not any(part[:2] in self.values for part in parts):
             return base[None]
         found, at = np.tile(base, (self._count, 1, 1)), 0
         for owner, key, size in parts:
-            rows = self._values.get((owner, key))
+            rows = self.values.get((owner, key))
             if rows is not None:
                 if rows.ndim == 3 and rows.shape[1] != len(base):
                     raise ValueError(f"{owner}.{key} has values for {rows.shape[1]} knots; there are {len(base)}")
@@ -189,9 +192,9 @@ class Batch:
         return found
 
     def _each(self, read: Callable[[OCP], Array], name: str = "") -> Array:
-        if self._members is not None:
-            return _stacked([read(m) for m in self._members])
-        return self._fields.get(name, read(self.ocp)[None])
+        if self.members is not None:
+            return _stacked([read(m) for m in self.members])
+        return self.fields.get(name, read(self.ocp)[None])
 
 
 def _stacked(rows: list[Array]) -> Array:

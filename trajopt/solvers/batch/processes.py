@@ -150,7 +150,7 @@ class _Pool:
         """A pool whose processes have begun; None where they cannot, or problems hold functions that cannot be sent."""
         try:
             sent = _dumps(work)
-        except (pickle.PicklingError, AttributeError, TypeError):
+        except (pickle.PicklingError, AttributeError, TypeError, ValueError):  # the last by ctypes
             return None
         self = cls(sent, workers)
         try:

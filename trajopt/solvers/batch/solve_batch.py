@@ -12,6 +12,7 @@ from dynamics_backends.protocol import Array
 from trajopt.guesses.guesses import Guess, constant_guess
 from trajopt.problem.ocp import OCP
 from trajopt.solvers.batch.batch import Batch
+from trajopt.solvers.batch.finite import marked, not_numbers
 from trajopt.solvers.batch.solution import BatchSolution
 from trajopt.solvers.options import SLQOptions
 from trajopt.solvers.registry import chosen_options
@@ -48,11 +49,11 @@ def solve_batch(
     SLQ and its relatives (slq, ilqr, gnms, fddp) solve compiled problems without constraints in lanes: one problem in each lane of
     the vector unit, groups of lanes on threads, nothing of Python inside.  Their time_limit counts what a problem's whole group
     takes. Other solvers, and constrained problems, are solved one by one, in processes where that is worth it; ``meta["how"]``
-    tells. A problem that fails has a status that says so, and stops nobody else; Ctrl-C returns what is finished, the others are
-    "interrupted".
+    tells. A problem that fails, or whose values are no numbers, has a status that says so, and stops nobody else; Ctrl-C returns
+    what is finished, the others are "interrupted".
 
-    Raises ValueError for values that do not fit, for problems of different structures and for what is wrong with the first problem,
-    UnknownName for a value that nothing has.
+    Raises ValueError for values that do not fit, for problems of different structures and for what is wrong with the first problem
+    (the first whose values are numbers), UnknownName for a value that nothing has.
 
     >>> import numpy as np, trajopt as to
     >>> cart = to.FunctionMap(lambda x, u, t, p: [x[1], u[0]], 2, 1)
@@ -66,8 +67,9 @@ def solve_batch(
     problems = _batch_of(ocp, batch)
     name, chosen = chosen_options(solver, options)
     guesses = _guesses_of(problems, guess)
+    flaws = not_numbers(problems, guesses)
     if check:
-        _check_first(problems, guesses)
+        _check_first(problems, guesses, flaws)
     told = None if callback is None else (lambda done: callback(done, len(problems)))
     with starting("compiled"):
         if _fits_lanes(problems.ocp, chosen):
@@ -81,7 +83,7 @@ def solve_batch(
             found = in_processes(problems, guesses, chosen, name, gains=gains, threads=threads, told=told)
             how = found.meta["how"]
     meta = {**found.meta, "problem": problems.ocp.name, "solver": name, "options": asdict(chosen), "how": how}
-    return replace(found, meta=meta, model=problems.ocp.model)
+    return marked(replace(found, meta=meta, model=problems.ocp.model), flaws)
 
 
 def _batch_of(ocp: OCP | Batch | Sequence[OCP], values: Mapping[str, Any] | None) -> Batch:
@@ -127,9 +129,8 @@ def _guesses_of(batch: Batch, guess: Guess | Sequence[Guess] | None) -> tuple[Ar
     return xs, us
 
 
-def _check_first(batch: Batch, guesses: tuple[Array, Array]) -> None:
-    """Raises InvalidProblem for the first problem whose x0 is finite: one that is not has a status of its own."""
-    finite = np.isfinite(batch.x0()).all(axis=1)
-    i = int(np.argmax(finite))
-    if finite[i]:
+def _check_first(batch: Batch, guesses: tuple[Array, Array], flaws: Mapping[int, str]) -> None:
+    """Raises InvalidProblem for the first problem whose values are numbers: one whose are not has a status of its own."""
+    i = next((i for i in range(len(batch)) if i not in flaws), None)
+    if i is not None:
         require_valid(batch[i], Guess(*(rows[i if len(rows) == len(batch) else 0] for rows in guesses)))

@@ -7,7 +7,7 @@ from functools import lru_cache
 
 import numpy as np
 
-from dynamics_backends.compiled.interface.libraries import bound, load, loaded_soon
+from dynamics_backends.compiled.interface.libraries import CompilerError, bound, has_compiler, load, loaded_soon
 from trajopt.lq.equality_lq import allotted, kernel_source, struct_of
 from trajopt.stage.start import starts_at_once
 
@@ -100,6 +100,10 @@ def source(ndx: int, nu: int) -> str:
 
 @lru_cache(maxsize=16)
 def _library(ndx: int, nu: int, *, soon: bool) -> ctypes.CDLL:
+    if not has_compiler():
+        raise CompilerError(
+            "solver = 'ipm' needs a C compiler, and there is none that works; 'dms' and 'sqp' need none"
+        )
     return (loaded_soon if soon else load)(source(ndx, nu))
 
 

@@ -63,6 +63,8 @@ class Library:
         if "rollout" in shape.parts:
             self.rollout = bound(found, "stage_rollout", "ppp ll p")
             self.rollout_abreast = bound(found, "stage_rollout_abreast", "plp")
+            self.first_abreast = bound(found, "stage_first_abreast", "p lll pp")
+            self.end_first_abreast = bound(found, "end_first_abreast", "pl pp")
         elif "first" in shape.parts:
             self.values = bound(found, "stage_values", "pp ll pp")
         self.rooms = Rooms(int(bound(found, "stage_room", "p", ctypes.c_long)(head)) * self.lanes)

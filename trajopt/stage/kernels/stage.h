@@ -79,21 +79,38 @@ EXPORT void stage_values(const stages_t *s, const point_t *at, long first, long 
 
 #endif
 
-/* The columns of G, carried to the tangent space at the node. */
-static void store_sensitivities(knot_t *restrict k, int count, long n, const first_t *out)
+/* The columns of G are carried to the tangent space at the node. */
+static void carry_sensitivities(knot_t *restrict k)
 {
-    V *G = k->G, *M = k->block;
 #ifdef LIE
     V carry[LIE_ROOM];
     manifold_dexp_inv(k->d, carry);
-    blocks_times(carry, G, NW);
+    blocks_times(carry, k->G, NW);
+#else
+    (void)k;
 #endif
+}
+
+/* A (ND x ND) and B (ND x NU) */
+ALWAYS_INLINE void state_sensitivities(const knot_t *restrict k, V *restrict A)
+{
     for (int i = 0; i < ND; i++)
-        for (int j = 0; j < ND; j++) M[i * ND + j] = G[i * NW + j];
-    put_rows(M, ND * ND, count, n, out->A);
+        for (int j = 0; j < ND; j++) A[i * ND + j] = k->G[i * NW + j];
+}
+
+ALWAYS_INLINE void control_sensitivities(const knot_t *restrict k, V *restrict B)
+{
     for (int i = 0; i < ND; i++)
-        for (int j = 0; j < NU; j++) M[i * NU + j] = j < MU ? G[i * NW + ND + j] : ZERO;
-    put_rows(M, ND * NU, count, n, out->B);
+        for (int j = 0; j < NU; j++) B[i * NU + j] = j < MU ? k->G[i * NW + ND + j] : ZERO;
+}
+
+static void store_sensitivities(knot_t *restrict k, int count, long n, const first_t *out)
+{
+    carry_sensitivities(k);
+    state_sensitivities(k, k->block);
+    put_rows(k->block, ND * ND, count, n, out->A);
+    control_sensitivities(k, k->block);
+    put_rows(k->block, ND * NU, count, n, out->B);
 }
 
 /* Lines of the cache that will be written soon. */

@@ -34,6 +34,13 @@ typedef struct {
     double *cost, *g, *lx, *gx, *Q;
 } end_first_t;
 
+/* One of several problems side by side: its values in a phase and at the end, and its trajectory. */
+typedef struct {
+    const stages_t *stages;
+    const end_t *end;
+    const double *xs, *us;
+} seen_t;
+
 /* Arrays of the whole horizon of N knots.  lower, upper: NULL for none.  X, U, D: trajectories of all step lengths, one after the other. */
 typedef struct {
     long N, nonlinear;

@@ -84,7 +84,11 @@ def stage_source(
         *([] if second is None else [kernel_text("curvature.h")]),
         *(part.source for part in terms),
         kernel_text("stage.h"),
-        *([template("lanes/rows.h"), kernel_text("rollout.h")] if "rollout" in shape.parts else []),
+        *(
+            [template("lanes/rows.h"), *(kernel_text(f"{name}.h") for name in ("rollout", "first_abreast"))]
+            if "rollout" in shape.parts
+            else []
+        ),
     ]
     return StageSource("\n".join(text), terms[0].theta, terms[1].theta, f"({room}) + {terms_room}")
 

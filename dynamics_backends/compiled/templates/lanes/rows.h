@@ -4,8 +4,9 @@ static void pack_rows(const double *const *rows, long n, V *restrict x)
 {
     long i = 0;
 #if LANES == 8 || LANES == 4
-    for (; i + LANES <= n; i += LANES) {
+    for (; i < n && n >= LANES; i += LANES) {
         V t[LANES];
+        i = i < n - LANES ? i : n - LANES; /* the last ones twice */
         for (int l = 0; l < LANES; l++) memcpy(&t[l], rows[l] + i, sizeof(V));
         transpose(t, x + i);
     }
@@ -18,8 +19,9 @@ static inline void unpack_rows(const V *restrict x, long n, double *const *rows)
 {
     long i = 0;
 #if LANES == 8 || LANES == 4
-    for (; i + LANES <= n; i += LANES) {
+    for (; i < n && n >= LANES; i += LANES) {
         V t[LANES];
+        i = i < n - LANES ? i : n - LANES;
         transpose(x + i, t);
         for (int l = 0; l < LANES; l++) memcpy(rows[l] + i, &t[l], sizeof(V));
     }

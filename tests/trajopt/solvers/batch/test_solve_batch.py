@@ -16,6 +16,7 @@ from shooting_cases import PROBLEMS, SETTINGS, cart_pole, pendulum_swing_up, sam
 
 import trajopt as to
 from dynamics_backends import scalar as sm
+from dynamics_backends.rigid_body.algorithms.regressor import inertial_parameters
 from trajopt import Batch, Guess, StatusCode
 from trajopt.solvers.batch import processes
 from trajopt.solvers.batch.lanes import in_lanes
@@ -166,6 +167,25 @@ def test_a_member_is_a_solution_of_its_robot(tmp_path):
     np.testing.assert_array_equal(saved.xs, found.xs[1])
 
 
+def test_robots_of_other_inertias():
+    """A payload is a value: each is the single solve of the robot that has these inertias."""
+    model = to.load_robot("double_pendulum")
+    robots = [replace(model, mass=share * model.mass, inertia=share * model.inertia) for share in (1.0, 1.3, 2.0)]
+
+    def problem(body, engine="auto", **given):
+        dynamics = to.SampledSystem(to.make_backend(body, engine=engine), "semi_implicit_euler")
+        hold = to.state_cost(body.manifold, [0.5, 0.2, 0.0, 0.0], 10.0, name="hold")
+        return to.OCP.single_phase(dynamics, np.zeros(4), 10, 0.02, [to.control_cost(2, weight=1e-3)], [hold], **given)
+
+    ocp = problem(to.InertialBody(model), parameters={"inertia": inertial_parameters(model)})
+    found = to.solve_batch(ocp, {"dynamics.inertia": [inertial_parameters(robot) for robot in robots]}, solver="fddp")
+    assert found.meta["how"] == "lanes" and found.success.all() and np.ptp(found.cost) > 1e-3
+    for i, robot in enumerate(robots):
+        single = to.solve(problem(to.FreeBody(robot), "numpy"), solver="fddp")
+        np.testing.assert_allclose(found.xs[i], single.xs, rtol=0, atol=1e-9)
+        assert found.cost[i] == pytest.approx(single.cost, rel=1e-10)
+
+
 def test_bounds_that_only_the_members_have():
     ocp = replace(pendulum_swing_up(), u_lower=None, u_upper=None)
     limits = np.linspace(1.0, 4.0, N)[:, None]
@@ -181,9 +201,37 @@ def test_a_problem_that_is_not_finite_is_named_and_stops_nobody():
     x0 = np.zeros((N, 2))
     x0[4] = np.nan
     found = to.solve_batch(ocp, {"x0": x0}, to.constant_guess(ocp), solver="ilqr")
-    assert found.status[4].code == StatusCode.NON_FINITE and "knot 0" in found.status[4].message
+    assert found.status[4].code == StatusCode.NON_FINITE and "x0 of problem 4 holds" in found.status[4].message
     assert found.success.sum() == N - 1 and "1 non_finite" in repr(found)
-    check_each(found, Batch(ocp, {"x0": x0}), to.constant_guess(ocp), None, "ilqr", rel=1e-5)
+    others = [i for i in range(N) if i != 4]
+    batch = Batch(ocp, {"x0": x0[others]})
+    check_each(
+        to.solve_batch(batch, None, to.constant_guess(ocp), solver="ilqr"),
+        batch,
+        to.constant_guess(ocp),
+        None,
+        "ilqr",
+        1e-5,
+    )
+
+
+@pytest.mark.parametrize("solver", ["slq", "ddp"])
+@pytest.mark.parametrize("wrong", [0, 1])
+@pytest.mark.parametrize("name", ["x0", "state.reference", "u_upper", "guess.us"])
+def test_values_that_are_no_numbers_are_named_wherever_they_stand(name, wrong, solver):
+    """Also in the first problem, and where problems are given one by one."""
+    ocp, x0 = pendulum_swing_up(horizon=20), np.zeros((3, 2))
+    values = {"x0": x0, "state.reference": np.zeros((3, 2)), "u_upper": np.full((3, 1), np.inf)}
+    guess = Guess(np.zeros((3, 21, 2)), np.zeros((3, 20, 1)))
+    ({**values, "guess.us": guess.us}[name])[wrong] = np.nan
+    batch = Batch(ocp, values)
+    rest = [i for i in range(3) if i != wrong]
+    listed = [batch[i] for i in range(3)]
+    for problems in (batch, listed):
+        found = to.solve_batch(problems, None, guess, {"max_iterations": 3}, solver=solver)
+        assert found.status[wrong].code is StatusCode.NON_FINITE and np.isnan(found.cost[wrong])
+        assert f"{name} of problem {wrong} holds NaN" in found.messages[wrong]
+        assert np.isfinite(found.cost[rest]).all() and all("holds" not in found.messages[i] for i in rest)
 
 
 def test_an_indefinite_quu_is_named():

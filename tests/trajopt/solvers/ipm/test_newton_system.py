@@ -8,9 +8,11 @@ import textbook_systems as textbook
 from stage_cases import close, pendulum, problem
 
 import trajopt as to
+from dynamics_backends.compiled.interface.libraries import CompilerError
 from dynamics_backends.registry import make_backend
 from dynamics_backends.systems.bodies.free_body import FreeBody
 from trajopt import OCP, StatusCode, bounded, control_cost, state_bounds, state_cost
+from trajopt.solvers.ipm import library
 from trajopt.solvers.ipm.library import Kernels
 from trajopt.solvers.ipm.newton import SLOW, Curvature, NewtonSystem
 from trajopt.solvers.ipm.stage_program import Point, StageProgram
@@ -124,3 +126,9 @@ def test_states_that_equations_put_on_bounds(scheme, name):
     assert s.status.code == StatusCode.CONVERGED, s.status
     assert s.iterations <= 15 and s.cost == pytest.approx(other.cost, rel=1e-7)
     assert max(np.abs(values).max() for values in s.multipliers.values()) < 1e3
+
+
+def test_without_a_compiler_the_remedy_is_named(monkeypatch):
+    monkeypatch.setattr(library, "has_compiler", lambda: False)
+    with pytest.raises(CompilerError, match="'dms' and 'sqp' need none"):
+        Kernels(97, 1)  # of a size that nobody has asked for

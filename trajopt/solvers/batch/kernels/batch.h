@@ -1,9 +1,9 @@
 /* Many problems of one structure, side by side.  Before this text stand iteration.h, coroutines.h and LANES.
 
-   A seat holds a problem and runs the one source of a solve, iteration.h, as a coroutine.  Where that asks for a Riccati sweep or for a
-   roll-out, the seat waits: when all seats of a group do, what most of them wait for is done for one problem in each lane.  Decisions
-   are scalar and each problem's own; problems need not be in step.  A seat whose problem has ended takes the next one.  What fills the
-   lanes by itself (expansions, whose lanes hold knots) is done at once, on the group's stack.
+   A seat holds a problem and runs the one source of a solve, iteration.h, as a coroutine.  Where that asks for an expansion with its direction
+   (problems with bounds: for a Riccati sweep) or for a roll-out, the seat waits: when all seats of a group do, what most of them wait for is
+   done for one problem in each lane.  Decisions are scalar and each problem's own; problems need not be in step.  A seat whose problem has
+   ended takes the next one.  What fills the lanes by itself (an expansion alone, whose lanes hold knots) is done at once, on the group's stack.
 
    How solves end, beside the ends of an iteration, is an enumeration of values.py. */
 
@@ -40,13 +40,14 @@ typedef struct {
     long part;
 } rolled_t;
 
-/* What is shared by the problems: a phase's functions, its roll-out of several problems, and its number. */
+/* What is shared by the problems: a phase's functions, and its roll-out and its expansion of several problems. */
 typedef struct {
     phase_t own;
     void (*abreast)(const rolled_t *of, long count, void *room);
+    void (*first)(const seen_t *of, long origin, long knot, long read, const first_t *out, void *room);
 } shared_phase_t;
 
-enum { IDLE, READY, AT_ONCE, SWEEP, ROLL }; /* what a seat waits for; ROLL + i: a roll-out of phase i */
+enum { IDLE, READY, AT_ONCE, SWEEP, LOOK, ROLL }; /* what a seat waits for; ROLL + i: a roll-out of phase i */
 
 typedef struct seat seat_t;
 
@@ -56,7 +57,7 @@ struct seat {
     coroutine_t coroutine;
     struct group *group;
     member_t *member;
-    long waits_for;
+    long waits_for, since;
     void (*serve)(seat_t *, void *);
     void *asked;
 };
@@ -76,22 +77,27 @@ typedef struct group {
     final_t end;
     sweeps_t sweeps;
     void (*riccati_abreast)(lq_lane *lanes, void *room);
-    void *room, *sweep_room;
+    void (*directions)(lq_direction *lanes, long N, void (*expand)(void *of, long i, const lq_vectors *to), void *of, void *room);
+    void (*end_first)(const seen_t *of, long knot, const end_first_t *out, void *room);
+    void *room, *sweep_room, *directions_room;
     member_t *members;
     long total;
     long *next, *done;
     const volatile long *stop;
     globalization_t start;
     double near, solved, time_limit, nearly, kkt_tolerance;
-    long asked;
+    long asked, turn;
     use_t use;
 } group_t;
+
+/* Turns after which a seat is served although others wait for something else. */
+#define PATIENCE 6
 
 static __thread seat_t *now_seated;
 
 static void ask(seat_t *seat, long kind, void (*serve)(seat_t *, void *), void *asked)
 {
-    seat->waits_for = kind, seat->serve = serve, seat->asked = asked;
+    seat->waits_for = kind, seat->serve = serve, seat->asked = asked, seat->since = seat->group->turn;
     wait_here(&seat->coroutine);
 }
 
@@ -178,6 +184,12 @@ static void ask_end_values(const end_t *s, const double *xs, long stride, long c
     ask(now_seated, AT_ONCE, serve_end, &a);
 }
 
+static void ask_look(shooting_t *s, iterate_t *e)
+{
+    (void)s;
+    ask(now_seated, LOOK, NULL, e);
+}
+
 /* -- a solve -------------------------------------------------------------------------------------------------------------------- */
 
 /* The end of a search without success, at the best iterate: see _no_progress of shooting.py. */
@@ -255,7 +267,7 @@ static void solve(seat_t *seat)
     s->end.end = m->end;
     s->lower = m->lower, s->upper = m->upper;
     s->state = g->start;
-    s->at = 0, s->fresh = s->best = NONE;
+    s->at = 0, s->fresh = s->best = s->holder = NONE;
     iterate_t *at = s->slots;
     copy(at->xs, m->xs, (N + 1) * nx);
     copy(at->xs, m->x0, nx);
@@ -294,12 +306,26 @@ static void note(group_t *g, int of, long busy, long knots)
     g->use.all[of] += LANES * knots;
 }
 
-/* Sweeps of up to LANES seats that wait for one. */
+/* The seat that waits the longest: for a kind, or IDLE for anything. */
+static seat_t *oldest(const group_t *g, long kind)
+{
+    seat_t *found = NULL;
+    for (seat_t *seat = g->seats; seat < g->seats + g->count; seat++)
+        if ((kind ? seat->waits_for == kind : seat->waits_for != IDLE) && (!found || seat->since < found->since)) found = seat;
+    return found;
+}
+
+/* The next seat behind `first`, `i` places on. */
+static seat_t *behind_seat(const group_t *g, const seat_t *first, long i) { return g->seats + (first - g->seats + i) % g->count; }
+
+/* Sweeps of up to LANES seats that wait for one, from the one that waits the longest on. */
 static void serve_sweeps(group_t *g)
 {
+    const seat_t *first = oldest(g, SWEEP);
     lq_lane lanes[LANES], *asked[LANES];
     int count = 0;
-    for (seat_t *seat = g->seats; seat < g->seats + g->count && count < LANES; seat++) {
+    for (long i = 0; i < g->count && count < LANES; i++) {
+        seat_t *seat = behind_seat(g, first, i);
         if (seat->waits_for != SWEEP) continue;
         lq_lane *own = seat->asked;
         if (count && !own->bounds != !asked[0]->bounds) continue; /* all have bounds, or none */
@@ -317,16 +343,67 @@ static void serve_sweeps(group_t *g)
     for (int l = 0; l < count; l++) asked[l]->failed = lanes[l].failed;
 }
 
+/* Those whose expansions and directions are found: the seats, what is read of their problems, and the phase that is being expanded. */
+typedef struct {
+    group_t *g;
+    seat_t *seats[LANES];
+    seen_t lanes[LANES];
+    const shared_phase_t *phase;
+} looking_t;
+
+static void expand_abreast(void *of, long i, const lq_vectors *to)
+{
+    looking_t *at = of;
+    group_t *g = at->g;
+    if (i == at->seats[0]->s->N) {
+        const end_first_t out = {to->cost, NULL, to->q, NULL, to->Q};
+        g->end_first(at->lanes, i, &out, g->room);
+        return;
+    }
+    if (!at->phase || i < at->phase->own.first || i >= at->phase->own.last) {
+        for (at->phase = g->phases; i >= at->phase->own.last; at->phase++) {}
+        for (int l = 0; l < LANES; l++) at->lanes[l].stages = at->seats[l]->phases[at->phase - g->phases].stages;
+    }
+    const phase_t *own = &at->phase->own;
+    const first_t out = {{NULL, to->d, to->cost, NULL}, to->A, to->B, to->q, to->r, NULL, NULL, to->Q, to->S, to->R, NULL};
+    at->phase->first(at->lanes, own->first, i, own->read, &out, g->room);
+}
+
+/* Expansions and directions of up to LANES seats that wait for them. */
+static void serve_looks(group_t *g)
+{
+    looking_t at = {g};
+    lq_direction lanes[LANES];
+    int count = 0;
+    const seat_t *first = oldest(g, LOOK);
+    for (long i = 0; i < g->count && count < LANES; i++) {
+        seat_t *seat = behind_seat(g, first, i);
+        if (seat->waits_for == LOOK) at.seats[count++] = seat, seat->waits_for = READY;
+    }
+    for (int l = 0; l < LANES; l++) {
+        if (l >= count) at.seats[l] = at.seats[count - 1];
+        const seat_t *seat = at.seats[l];
+        const iterate_t *e = seat->asked;
+        at.lanes[l] = (seen_t){NULL, seat->s->end.end, e->xs, e->us};
+        lanes[l] = seat->s->ahead.to;
+    }
+    const long N = at.seats[0]->s->N;
+    note(g, 0, count, N);
+    g->directions(lanes, N, expand_abreast, &at, g->directions_room);
+    for (int l = 0; l < count; l++) at.seats[l]->s->ahead.to = lanes[l];
+}
+
 /* Roll-outs of a phase, of seats that wait for one with the same tables and gaps, up to a block of lanes or a little more. */
 static void serve_rolls(group_t *g, long kind)
 {
     rolled_t of[2 * LANES];
-    const roll_asked *first = NULL;
+    const seat_t *longest = oldest(g, kind);
+    const roll_asked *first = longest->asked;
     int count = 0;
-    for (seat_t *seat = g->seats; seat < g->seats + g->count && count < LANES; seat++) {
+    for (long i = 0; i < g->count && count < LANES; i++) {
+        seat_t *seat = behind_seat(g, longest, i);
         if (seat->waits_for != kind) continue;
         const roll_asked *a = seat->asked;
-        if (!first) first = a;
         const int alike = a->trials->nonlinear == first->trials->nonlinear && a->stages->td == first->stages->td;
         if (!alike || (count && count + a->last - a->first > LANES)) continue;
         for (long part = a->first; part < a->last; part++) of[count++] = (rolled_t){a->stages, a->trials, a->parts, part};
@@ -336,10 +413,12 @@ static void serve_rolls(group_t *g, long kind)
     first->phase->abreast(of, count, g->room);
 }
 
-/* What most seats wait for. */
+/* What most seats wait for, unless one has waited for long. */
 static long most_wanted(const group_t *g)
 {
     long best = IDLE, most = 0;
+    const seat_t *longest = oldest(g, IDLE);
+    if (longest && g->turn - longest->since > PATIENCE) return longest->waits_for;
     for (long i = 0; i < g->count; i++) {
         const long kind = g->seats[i].waits_for;
         long count = 0;
@@ -375,6 +454,7 @@ EXPORT void batch_run(group_t *g)
         s->end.expand = ask_end_expand, s->end.values = ask_end_values;
         s->sweeps = g->sweeps;
         s->sweeps.riccati = ask_riccati;
+        s->ahead.look = ask_look;
         s->quiet = 1;
         seat->group = g, seat->waits_for = READY;
         begin_coroutine(&seat->coroutine, take_turns, seat);
@@ -384,7 +464,9 @@ EXPORT void batch_run(group_t *g)
             if (seat->waits_for == READY) seat_goes_on(seat);
         const long kind = most_wanted(g);
         if (kind == IDLE) break;
+        g->turn++;
         if (kind == SWEEP) serve_sweeps(g);
+        else if (kind == LOOK) serve_looks(g);
         else serve_rolls(g, kind);
     }
 }

@@ -56,6 +56,16 @@ class _Record(ctypes.Structure):
     ]
 
 
+_Direction = struct_type(
+    "lq_direction",
+    "on_state:d on_control:d closed:l found:l d lambda g costs K k dx du change:d defect:d kkt:d",
+)
+
+
+class _Ahead(ctypes.Structure):
+    _fields_ = [("look", ctypes.c_void_p), ("to", _Direction), ("of", ctypes.c_void_p), ("mu", ctypes.c_double)]
+
+
 class SolveData(ctypes.Structure):
     """shooting_t of iteration.h."""
 
@@ -80,6 +90,7 @@ class SolveData(ctypes.Structure):
         ("state", GlobalizationData),
         *((name, ctypes.c_long) for name in ("at", "fresh", "best")),
         ("record", _Record),
+        ("ahead", _Ahead),
     ]
 
 
@@ -111,6 +122,8 @@ def layout(s: Sizes) -> tuple[dict[str, tuple[int, tuple[int, ...]]], int]:
     shapes: dict[str, tuple[int, ...]] = {f"{i}.{k}": shape for i in range(SLOTS) for k, shape in slot.items()}
     shapes |= {f"policy.{k}": shape for k, shape in policy.items()}
     shapes |= {f"{of}.{k}": shape for of in ("step", "current", "extra") for k, shape in step.items()}
+    if shared:
+        shapes |= {f"ahead.{k}": shape for k, shape in ({"K": policy["K"], "k": policy["k"]} | step).items()}
     shapes |= {"X": (L, N + 1, nx), "U": (L, N, m), "D": (L, N, n), "cost": (L,), "part_cost": (L * N + L,)}
     shapes |= dict.fromkeys(("start", "stop", "trial"), (L * N,))
     shapes |= {"size": (m,), "bounded.k": (N, m), "bounded.lambda": (N + 1, n), "bounded.g": (N, m)}
@@ -136,6 +149,7 @@ def pointers(s: Sizes) -> tuple[Array, Array]:
     inside = {str(i): (SolveData.slots.offset + i * ctypes.sizeof(_Slot), _Slot) for i in range(SLOTS)}
     inside |= {"policy": (SolveData.policy.offset, _Policy), "bounded": (SolveData.bounded.offset, _Bounded)}
     inside |= {name: (getattr(SolveData, name).offset, _Step) for name in ("step", "current", "extra")}
+    inside |= {"ahead": (SolveData.ahead.offset + _Ahead.to.offset, _Direction)}
     inside |= {"about": (SolveData.bounded.offset + _Bounded.about.offset, _Policy)}
     inside |= {"move": (SolveData.bounded.offset + _Bounded.move.offset, _Step), "": (0, SolveData)}
     fields, offsets = [], []

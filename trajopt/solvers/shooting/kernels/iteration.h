@@ -35,12 +35,22 @@ typedef struct {
 enum { DERIVATIVES, BACKWARD, ROLLOUT };
 enum { NONE = -1 };
 
+/* What the way back over the knots of an iterate gives beside its residuals, where many problems are solved side by side: the direction with the
+   damping mu, in room of its own.  look: finds both, NULL where one problem is solved alone. */
+typedef struct shooting shooting_t;
+typedef struct {
+    void (*look)(shooting_t *s, iterate_t *e);
+    lq_direction to;
+    const iterate_t *of;
+    double mu;
+} ahead_t;
+
 /* A solve.  phases, node, lower and upper (bounds on us, NULL for none) and alphas (1, 1/2, ...) describe the problem; slots hold iterates,
    of which `at`, `fresh` and `best` are numbers; X, U, D, cost and part_cost, start, stop, trial hold what is tried.  nodes: how many there
    are; abreast: step lengths that are tried side by side; quiet: whether nobody reads more of the record than cost, kkt, alpha
    and what was expected; shared: whether the slots have one memory for A, B and the second derivatives, so that one problem of many takes little
    room, and holder the number of the one whose they are. */
-typedef struct {
+struct shooting {
     long N, nx, count, nonlinear, nodes, abreast, quiet, shared, holder;
     const phase_t *phases;
     final_t end;
@@ -58,7 +68,8 @@ typedef struct {
     globalization_t state;
     long at, fresh, best;
     record_t record;
-} shooting_t;
+    ahead_t ahead;
+};
 
 enum { GO_ON, COST_CONVERGED, NOT_POSITIVE_DEFINITE, NO_PROGRESS };
 
@@ -69,24 +80,39 @@ static double now(void)
     return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
+/* Reductions go in PARTS at once: a compiler may not change their order by itself. */
+#define PARTS 16
+
 static double largest(const double *x, long count)
 {
-    double most = 0.0;
-    for (long i = 0; i < count; i++) most = fabs(x[i]) > most ? fabs(x[i]) : most;
+    double part[PARTS] = {0.0}, most = 0.0;
+    long i = 0;
+    for (; i + PARTS <= count; i += PARTS)
+        for (int j = 0; j < PARTS; j++) part[j] = fabs(x[i + j]) > part[j] ? fabs(x[i + j]) : part[j];
+    for (; i < count; i++) most = fabs(x[i]) > most ? fabs(x[i]) : most;
+    for (int j = 0; j < PARTS; j++) most = part[j] > most ? part[j] : most;
     return most;
 }
 
 static double l1(const double *x, long count)
 {
-    double sum = 0.0;
-    for (long i = 0; i < count; i++) sum += fabs(x[i]);
+    double part[PARTS] = {0.0}, sum = 0.0;
+    long i = 0;
+    for (; i + PARTS <= count; i += PARTS)
+        for (int j = 0; j < PARTS; j++) part[j] += fabs(x[i + j]);
+    for (; i < count; i++) sum += fabs(x[i]);
+    for (int j = 0; j < PARTS; j++) sum += part[j];
     return sum;
 }
 
 static double dot(const double *x, const double *y, long count)
 {
-    double sum = 0.0;
-    for (long i = 0; i < count; i++) sum += x[i] * y[i];
+    double part[PARTS] = {0.0}, sum = 0.0;
+    long i = 0;
+    for (; i + PARTS <= count; i += PARTS)
+        for (int j = 0; j < PARTS; j++) part[j] += x[i + j] * y[i + j];
+    for (; i < count; i++) sum += x[i] * y[i];
+    for (int j = 0; j < PARTS; j++) sum += part[j];
     return sum;
 }
 
@@ -117,7 +143,7 @@ static void expand(const shooting_t *s, iterate_t *e)
 /* The blocks of an iterate's problem, once more where another has taken their place. */
 static void recall(shooting_t *s, iterate_t *e)
 {
-    if (!s->shared || s->slots + s->holder == e) return;
+    if (!s->shared || s->holder == e - s->slots) return;
     expand(s, e);
     s->holder = e - s->slots;
     if (e->gap == 0.0) memset(e->d, 0, sizeof(double) * s->N * s->sweeps.n);
@@ -133,10 +159,46 @@ static double projected(const shooting_t *s, const iterate_t *e)
     return most;
 }
 
-/* Expansion and residuals of an iterate: see measured of iterate.py; 0 where they are not finite. */
-static int measure(shooting_t *s, iterate_t *e)
+/* The residuals behind an expansion with its gradient and gaps. */
+static void note_residuals(const shooting_t *s, iterate_t *e)
+{
+    e->gradient = projected(s, e);
+    e->gap = l1(e->d, s->N * s->sweeps.n);
+    e->stop = fmax(e->gradient / s->options.gradient_tolerance, e->defect / s->options.defect_tolerance);
+}
+
+/* Expansion and direction of an iterate on one way; 0 where numbers are not finite or Quu is not positive definite. */
+static int look(shooting_t *s, iterate_t *e, const double *gaps, double mu)
 {
     const long N = s->N, n = s->sweeps.n;
+    lq_direction *to = &s->ahead.to;
+    const double began = now();
+    s->ahead.of = e, s->ahead.mu = mu;
+    if (s->holder == e - s->slots) s->holder = NONE; /* whose trajectory is another one now */
+    to->on_state = s->options.on_state ? mu : 0.0, to->on_control = mu - to->on_state;
+    to->d = e->d, to->lambda = e->lambda, to->g = e->g, to->costs = e->costs;
+    to->closed = largest(gaps, N * n) <= GAP_ROUNDING * (1.0 + largest(e->xs, (N + 1) * s->nx));
+    s->ahead.look(s, e);
+    if (to->found) {
+        e->cost = 0.0;
+        for (long i = 0; i <= N; i++) e->cost += e->costs[i];
+        to->found = fabs(e->cost) < HUGE_VAL;
+    }
+    if (to->found) {
+        if (to->closed) memset(e->d, 0, sizeof(double) * N * n);
+        e->defect = to->defect;
+        note_residuals(s, e);
+    }
+    s->record.seconds[BACKWARD] += now() - began;
+    return to->found;
+}
+
+/* Expansion and residuals of an iterate, about a trajectory that left the gaps `gaps`: see measured of iterate.py; 0 where they are not finite.
+   mu: the damping with which it will be gone on from, as far as it is known. */
+static int measure(shooting_t *s, iterate_t *e, const double *gaps, double mu)
+{
+    const long N = s->N, n = s->sweeps.n;
+    if (s->ahead.look && !s->lower && look(s, e, gaps, mu)) return 1;
     const double began = now();
     expand(s, e);
     s->holder = e - s->slots;
@@ -148,9 +210,7 @@ static int measure(shooting_t *s, iterate_t *e)
         e->defect = largest(e->d, N * n);
         if (e->defect <= GAP_ROUNDING * (1.0 + largest(e->xs, (N + 1) * s->nx))) memset(e->d, 0, sizeof(double) * N * n);
         s->sweeps.adjoint(&lq, e->lambda, e->g);
-        e->gradient = projected(s, e);
-        e->gap = l1(e->d, N * n);
-        e->stop = fmax(e->gradient / s->options.gradient_tolerance, e->defect / s->options.defect_tolerance);
+        note_residuals(s, e);
     }
     s->record.seconds[BACKWARD] += now() - expanded;
     return finite;
@@ -213,9 +273,31 @@ static double curvature(const shooting_t *s, lq_problem p, lq_step step)
     return D2;
 }
 
-/* The policy and its linear trajectory, with more regularization until Quu can be factorized; 0 where it cannot. */
+/* The direction that was found with the expansion, or is by another; 0 where that failed. */
+static int seen_ahead(shooting_t *s, iterate_t *at, model_t *step)
+{
+    ahead_t *a = &s->ahead;
+    if (!a->look || s->lower) return 0;
+    if (a->of != at || a->mu != s->state.mu) look(s, at, at->d, s->state.mu);
+    if (!a->to.found) return 0;
+    const lq_policy policy = s->policy;
+    const lq_step last = s->step;
+    s->policy.K = a->to.K, s->policy.k = a->to.k, s->step = (lq_step){a->to.dx, a->to.du};
+    a->to.K = policy.K, a->to.k = policy.k, a->to.dx = last.dx, a->to.du = last.du;
+    a->of = NULL;
+    step->D1 = slope(s, at, s->step.du, at->d, 1.0);
+    step->D2 = 2.0 * (a->to.change - step->D1);
+    step->gap = at->gap;
+    s->record.failed_at = NONE;
+    s->record.kkt = fmax(largest(at->d, s->N * s->sweeps.n), a->to.kkt);
+    return 1;
+}
+
+/* The policy and its linear trajectory, with more regularization until Quu can be factorized, and how far the iterate is from optimal under it;
+   0 where it cannot. */
 static int direction(shooting_t *s, iterate_t *at, model_t *step)
 {
+    if (seen_ahead(s, at, step)) return 1;
     recall(s, at);
     const lq_problem lq = lq_of(at, s->N);
     const double began = now();
@@ -237,6 +319,7 @@ static int direction(shooting_t *s, iterate_t *at, model_t *step)
     step->D1 = failed < 0 ? slope(s, at, s->step.du, at->d, 1.0) : 0.0;
     step->gap = at->gap;
     s->record.failed_at = failed;
+    if (failed < 0) s->record.kkt = kkt(s, at);
     s->record.seconds[BACKWARD] += now() - began;
     return failed < 0;
 }
@@ -292,8 +375,9 @@ static found_t best_of(const shooting_t *s, const iterate_t *at, model_t step, l
 }
 
 /* The step that closes the gaps left by `current` too, under the same policy: see second_order of iterate.py. */
-static void correct(const shooting_t *s, const iterate_t *at, lq_step current)
+static void correct(shooting_t *s, iterate_t *at, lq_step current)
 {
+    recall(s, at);
     const long n = s->sweeps.n, m = s->sweeps.m;
     lq_problem lq = lq_of(at, s->N);
     lq_policy feedback = s->policy;
@@ -313,7 +397,7 @@ static void correct(const shooting_t *s, const iterate_t *at, lq_step current)
 }
 
 /* The line search on the merit: see line_search of globalization.py. */
-static found_t search(shooting_t *s, const iterate_t *at, model_t step)
+static found_t search(shooting_t *s, iterate_t *at, model_t step)
 {
     roll(s, at, s->step, 0, 1);
     found_t found = best_of(s, at, step, 0, 1), best = found;
@@ -339,14 +423,22 @@ static found_t search(shooting_t *s, const iterate_t *at, model_t step)
     return found.accepted ? found : best;
 }
 
-/* The next iterate: that of a row of what was tried; 0 where it is not finite. */
-static int take(shooting_t *s, long row)
+/* The damping behind a step. */
+static globalization_t behind(const shooting_t *s, found_t found)
 {
-    const long x = (s->N + 1) * s->nx, u = s->N * s->sweeps.m;
+    globalization_t next = s->state;
+    if (found.alpha > LOWER_AT && found.actual >= LOWER_RATIO * found.expected) lower_mu(&next, &s->options);
+    return next;
+}
+
+/* The next iterate: that of a row of what was tried; 0 where it is not finite. */
+static int take(shooting_t *s, long row, double mu)
+{
+    const long x = (s->N + 1) * s->nx, u = s->N * s->sweeps.m, d = s->N * s->sweeps.n;
     iterate_t *e = s->slots + s->fresh;
     copy(e->xs, s->X + row * x, x);
     copy(e->us, s->U + row * u, u);
-    return measure(s, e);
+    return measure(s, e, s->D + row * d, mu);
 }
 
 /* The longest of a few steps that reduces the residual, or the cost as told by the gradients at both ends: see polish of step_search.py. */
@@ -359,7 +451,7 @@ static found_t polish(shooting_t *s, const iterate_t *at, model_t step)
         const double alpha = s->alphas[i], expected = expected_decrease(&s->state, alpha, step);
         const iterate_t *e = s->slots + s->fresh;
         found = (found_t){0, i, alpha, expected, -HUGE_VAL};
-        if (!take(s, i)) continue;
+        if (!take(s, i, s->state.mu)) continue;
         const double slopes = step.D1 + slope(s, e, s->step.du, at->d, 1.0 - alpha);
         found.actual = -0.5 * alpha * slopes + s->state.penalty * alpha * at->gap;
         const int sufficient = found.actual >= o->accept_ratio * expected && o->accept_ratio * expected > 0.0;
@@ -390,7 +482,7 @@ static void tell(shooting_t *s, const iterate_t *at, found_t found, double mu)
 }
 
 /* Adapt mu to the outcome; whether the solve ends here. */
-static int judge(shooting_t *s, const iterate_t *at, const iterate_t *new, found_t found, int polished)
+static int judge(shooting_t *s, const iterate_t *at, iterate_t *new, found_t found, int polished)
 {
     globalization_t *g = &s->state;
     const options_t *o = &s->options;
@@ -401,10 +493,11 @@ static int judge(shooting_t *s, const iterate_t *at, const iterate_t *new, found
         raise_mu(g, o);
         return GO_ON;
     }
-    if (found.alpha > LOWER_AT && found.actual >= LOWER_RATIO * found.expected) lower_mu(g, o);
+    *g = behind(s, found);
     const double change = fabs(at->cost - new->cost);
     if (!(change < o->cost_tolerance * fabs(new->cost)) || new->defect > o->defect_tolerance) return GO_ON;
     s->record.change = change / fabs(new->cost);
+    recall(s, new);
     s->record.kkt_new = kkt(s, new);
     return COST_CONVERGED;
 }
@@ -458,7 +551,7 @@ EXPORT int shooting_start(shooting_t *s)
     }
     copy(e->xs, s->X, (N + 1) * s->nx);
     copy(e->us, s->U, N * m);
-    return measure(s, e);
+    return measure(s, e, s->D, s->state.mu);
 }
 
 /* One iteration from the slot `at`: a direction, a search along it, the next iterate in the slot `fresh` (NONE: none).  Where the solve
@@ -471,13 +564,12 @@ EXPORT int shooting_iterate(shooting_t *s)
     memset(s->record.seconds, 0, sizeof s->record.seconds);
     for (s->fresh = 0; s->fresh == s->at || s->fresh == s->best; s->fresh++) {}
     if (!direction(s, at, &step)) return NOT_POSITIVE_DEFINITE;
-    s->record.kkt = kkt(s, at);
     adapt(&s->state, step);
     const double mu = s->state.mu, hope = promise(&s->state, step, phi(s, at));
     int moved = 0, polished = !(hope > ROUNDING);
     if (!polished) {
         found = search(s, at, step);
-        moved = found.accepted && take(s, found.row);
+        moved = found.accepted && take(s, found.row, behind(s, found).mu);
         polished = !moved && hope <= NEAR_ROUNDING;
     }
     if (polished) {

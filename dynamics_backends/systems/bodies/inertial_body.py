@@ -1,0 +1,54 @@
+"""Free rigid bodies whose inertial parameters are numbers of the problem: a payload, a robot not known exactly, many of one kind.
+
+Each body has ten parameters in its own frame about its origin, (m, m c, J_xx, J_xy, J_xz, J_yy, J_yz, J_zz), as in
+:mod:`~dynamics_backends.rigid_body.algorithms.regressor`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from dynamics_backends import scalar as sm
+from dynamics_backends.rigid_body.algorithms.regressor import PARAMETERS
+from dynamics_backends.rigid_body.passes.drivers import Driver, WithInertias
+from dynamics_backends.rigid_body.passes.passes import FIELDS
+from dynamics_backends.rigid_body.spatial.spatial import Struct, build, leaves, point_inertia
+from dynamics_backends.scalar import Rows
+from dynamics_backends.systems.bodies.free_body import UntouchedBody
+
+INERTIA = "inertia"
+"""The name of the parameters."""
+
+
+class InertialBody(UntouchedBody):
+    """A :class:`~dynamics_backends.systems.bodies.free_body.FreeBody` with the parameter "inertia" (10 nb,) [kg, kg m, kg m^2].
+
+    The model's own are :func:`~dynamics_backends.rigid_body.algorithms.regressor.inertial_parameters`.
+    """
+
+    def driver_at(self, p: Mapping[str, Rows]) -> Driver:
+        """The driver, with these inertias in place of the model's."""
+        return WithInertias(super().driver_at(p), tables(p[INERTIA], self.model.nb))
+
+
+def tables(parameters: Rows, nb: int) -> dict[str, Any]:
+    """The tables of a model that its inertial parameters (10 nb, N) make up, as fields of the bodies."""
+    rows: dict[str, list[Any]] = {name: [] for name in ("mass", "com", "central", "I_link")}
+    for b in range(nb):
+        own = [parameters[PARAMETERS * b + i] for i in range(PARAMETERS)]
+        inertia: Any = build(FIELDS["I_link"].kind, iter(own))
+        com: Any = build(FIELDS["com"].kind, iter([h / own[0] for h in own[1:4]]))
+        about_com = zip(own[4:], leaves(point_inertia(com, inertia.h)), strict=True)
+        central: Any = build(FIELDS["central"].kind, iter([J - moved for J, moved in about_com]))
+        for name, value in zip(rows, (own[0], com, central, inertia), strict=True):
+            rows[name].append(value)
+    return {name: _field(values) for name, values in rows.items()}
+
+
+def _field(values: list[Any]) -> Any:
+    """Values by body as a field: a list for symbols, else one struct of rows."""
+    if hasattr(leaves(values[0])[0], "is_symbolic"):
+        return values
+    columns = [sm.stack(list(column)) for column in zip(*map(leaves, values), strict=True)]
+    return values[0].build(*columns) if isinstance(values[0], Struct) else columns[0]

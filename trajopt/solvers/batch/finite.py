@@ -1,0 +1,79 @@
+"""Values of a batch that are no numbers: the problems that have them are named, and have a status of their own."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+import numpy as np
+
+from dynamics_backends.protocol import Array
+from trajopt.problem.ocp import OCP
+from trajopt.results.status import Status, StatusCode
+from trajopt.solvers.batch.batch import DYNAMICS, Batch
+from trajopt.solvers.batch.solution import BatchSolution
+
+UNLIMITED = ("u_lower", "u_upper", "lower", "upper")
+"""Bounds may be infinite."""
+
+
+def not_numbers(batch: Batch, guess: tuple[Array, Array]) -> dict[int, str]:
+    """The problems with a NaN or an infinity among their values or in their guess, and the name of the first value with one.
+
+    guess: xs (n or 1, N + 1, nx), us (n or 1, N, nu).
+    """
+    found: dict[int, str] = {}
+    for name, rows in _named(batch):
+        for i in _bad_rows(name, rows):
+            found.setdefault(int(i), name)
+    for name, rows in zip(("guess.xs", "guess.us"), guess, strict=True):
+        for i in _bad_rows(name, rows) if len(rows) == len(batch) else ():
+            found.setdefault(int(i), name)
+    if batch.members is not None:
+        for i, member in enumerate(batch.members):
+            bad = next((name for name, value in _values(member) if len(_bad_rows(name, value[None]))), None)
+            if bad is not None:
+                found.setdefault(i, bad)
+    return found
+
+
+def marked(found: BatchSolution, flaws: dict[int, str]) -> BatchSolution:
+    """The solutions, with those of problems whose values are no numbers marked."""
+    if not flaws:
+        return found
+    status = list(found.status)
+    for i, name in flaws.items():
+        advice = "Give it numbers; the other problems are not touched by this."
+        held = "NaN" if _may_be_infinite(name) else "NaN or infinity"
+        status[i] = Status(StatusCode.NON_FINITE, f"{name} of problem {i} holds {held}.", advice=advice)
+        found.cost[i], found.iterations[i] = np.nan, 0
+    return replace(found, status=tuple(status))
+
+
+def _bad_rows(name: str, rows: Array) -> Array:
+    """The numbers of the rows of (n, ...) that hold what they must not."""
+    good = ~np.isnan(rows) if _may_be_infinite(name) else np.isfinite(rows)
+    return np.flatnonzero(~good.reshape(len(rows), -1).all(axis=1))
+
+
+def _may_be_infinite(name: str) -> bool:
+    return name.rpartition(".")[2] in UNLIMITED
+
+
+def _named(batch: Batch) -> Iterator[tuple[str, Array]]:
+    """Values of all problems by name, (n, ...) each."""
+    yield from batch.fields.items()
+    yield from ((f"{owner}.{key}", rows) for (owner, key), rows in batch.values.items())
+
+
+def _values(ocp: OCP) -> Iterator[tuple[str, Array]]:
+    """The same of one problem that was given as such."""
+    yield "x0", ocp.x0
+    yield from ((key, bound) for key in UNLIMITED[:2] if (bound := getattr(ocp, key)) is not None)
+    for t in ocp.terms():
+        yield from ((f"{t.name}.{key}", np.asarray(value, float)) for key, value in t.parameters.items())
+    for c in ocp.constraints():
+        given = {**c.parameters, "lower": c.lower, "upper": c.upper}
+        yield from ((f"{c.name}.{key}", np.asarray(value, float)) for key, value in given.items())
+    for phase in ocp.phases:
+        yield from ((f"{DYNAMICS}.{key}", np.asarray(value, float)) for key, value in phase.parameters.items())
