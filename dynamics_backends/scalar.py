@@ -80,6 +80,8 @@ def select(decider: Scalar, where_positive: Scalar, otherwise: Scalar) -> Scalar
     >>> select(np.array([-1.0, 2.0]), np.array([1.0, 1.0]), np.array([0.0, 0.0]))
     array([0., 1.])
     """
+    if isinstance(decider, float):
+        return where_positive if decider > 0 else otherwise
     for x in (decider, where_positive, otherwise):
         if hasattr(x, "select_by"):
             return type(x).select_by(decider, where_positive, otherwise)
@@ -135,6 +137,8 @@ def stack(components: Sequence[Scalar]) -> Rows:
     shape = getattr(components[0], "shape", None) if components else None
     if all(type(c) is np.ndarray and c.shape == shape for c in components):
         return np.array(components) if components else np.zeros((0, 1))
+    if all(isinstance(c, float) for c in components):
+        return np.array(components)
     for c in components:
         if hasattr(c, "is_symbolic"):
             import casadi
@@ -231,6 +235,8 @@ _DLOG4 = [float((k - 1) * g) for k, g in enumerate(_GAMMA) if k >= 2][:_TERMS]
 
 def _switch(t2: Scalar, series: Sequence[float], closed_form: Callable[[Scalar, Scalar], Scalar]) -> Scalar:
     """The power series below SERIES_BELOW, else closed_form(theta^2, theta), each finite everywhere."""
+    if isinstance(t2, float):
+        return closed_form(t2, sqrt(t2)) if t2 > SERIES_BELOW else _power_series(series, t2)
     large = t2 - SERIES_BELOW
     safe = select(large, t2, 4.0)
     small = select(large, 0.0, t2)

@@ -24,6 +24,7 @@ from dynamics_backends.rigid_body.model.model import STANDARD_GRAVITY, Model
 from problems.robots import is_path, load_robot
 from trajopt import OCP, Guess, SampledSystem, Solution, constant_guess
 from trajopt.problem.residuals import LinkPoint
+from trajopt.replanning.plan import Horizon
 from trajopt.validation.broken_limits import BrokenLimit
 
 BackendFactory = Callable[[Map], DynamicsBackend]
@@ -62,13 +63,14 @@ class Contour(NamedTuple):
 
 class Refined(NamedTuple):
     """What a look at a solution found. good: whether it stands. report: a sentence. ocp, guess: what to solve next, and where from,
-    or None. solution: an earlier one that stands in its place, or None."""
+    or None. solution: an earlier one that stands in its place, or None. multipliers: to start the next with."""
 
     good: bool
     report: str
     ocp: OCP | None = None
     guess: Guess | None = None
     solution: Solution | None = None
+    multipliers: Mapping[str, Array] = {}
 
 
 @dataclass(frozen=True)
@@ -78,7 +80,8 @@ class Task:
     initial: the guess, or a function that finds it where that takes a while, such as a simulation.
     frame: whose path is of interest. goal: its goal (3,) in the world [m]. feet: frames that touch the ground.
     points: of the links, whose distance from obstacles is of interest. contour: the path that the frame follows.
-    moved: takes a problem's references to those from a time [s] on; default: they stay.
+    moved: takes a problem's references to those from a time [s] on; default: they stay. following: of a problem, a new horizon of a
+    run that follows what is measured; or None.
     warnings: doubts about the settings. notes: what validation tells beside them.
     contact_limits: what contacts do in states (N + 1, nx) under controls (N, nu) that none can.
     outcome: sentences about a final state (nx,), for example how far from its goal it is.
@@ -86,6 +89,7 @@ class Task:
     scene: what stands around the robot, for pictures.
     other_guesses: that may lead to other local optima.
     refined: looks at a solution, of problems that are solved again where their constraints have overlooked something; or None.
+    patience: iterations after which such a solve ends, to begin anew; None: those of the solver's options.
     latest: of such problems, the one that was solved last.
     """
 
@@ -97,6 +101,7 @@ class Task:
     points: tuple[LinkPoint, ...] = ()
     contour: Contour | None = None
     moved: Callable[[OCP, float], OCP] = at_any_time
+    following: Callable[[OCP], Horizon] | None = None
     warnings: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
     contact_limits: Callable[[Array, Array], list[BrokenLimit]] = no_contacts
@@ -104,6 +109,7 @@ class Task:
     clock: Callable[[Array], Array | None] = no_clock
     other_guesses: tuple[Guess, ...] = ()
     refined: Callable[[Solution], Refined] | None = None
+    patience: int | None = None
     latest: Callable[[], OCP] | None = None
     scene: Scene | None = None
 

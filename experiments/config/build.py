@@ -14,8 +14,9 @@ from dynamics_backends.registry import make_backend
 from dynamics_backends.rigid_body.robots import ROBOT_WARNINGS
 from experiments.config.config import Backend, Config, read_config
 from problems.registry import load_problem
-from problems.task import Refined, Task
+from problems.task import Task
 from trajopt import Guess, Solution, StatusCode, resampled_guess, solve
+from trajopt.guesses.warm_start import WarmStart
 from trajopt.results.records import Callback
 from trajopt.results.status import Status
 
@@ -55,21 +56,21 @@ def build_task(config: Config) -> Task:
 def solve_task(config: Config, task: Task, callback: Callback | None = None, guess: Guess | None = None) -> Solution:
     """The solution of a task, with the settings in its metadata; guess: default the task's."""
     start = task.guess if guess is None else guess
-    solution = solve(task.ocp, start, config.solver_options, callback, config.solver_name)
+    options = patient(config.solver_options, task.patience)
+    solution = solve(task.ocp, start, options, callback, config.solver_name)
     if task.refined is not None:
-        solution = refined(config, task.refined, solution, callback)
+        solution = refined(config, task, solution, callback)
     return replace(solution, meta={**solution.meta, "config": config.as_dict()})
 
 
-def refined(
-    config: Config, look: Callable[[Solution], Refined], solution: Solution, callback: Callback | None = None
-) -> Solution:
+def refined(config: Config, task: Task, solution: Solution, callback: Callback | None = None) -> Solution:
     """The solution of a problem that is solved again until it stands; one that does not stand is no success."""
-    found, rounds = look(solution), 1
-    while found.ocp is not None and solution.status.code is not StatusCode.INTERRUPTED:
-        again = near(config.solver_options)
-        solution = solve(found.ocp, found.guess, again, callback, config.solver_name, check=False)
-        found, rounds = look(solution), rounds + 1
+    assert task.refined is not None  # see Task
+    found, rounds, again = task.refined(solution), 1, near(patient(config.solver_options, task.patience))
+    while found.ocp is not None and found.guess is not None and solution.status.code is not StatusCode.INTERRUPTED:
+        warm = WarmStart(found.guess, multipliers=found.multipliers)
+        solution = solve(found.ocp, None, again, callback, config.solver_name, warm_start=warm, check=False)
+        found, rounds = task.refined(solution), rounds + 1
     solution = found.solution or solution
     meta = {**solution.meta, "check": found.report, "rounds": rounds}
     status = solution.status
@@ -87,6 +88,12 @@ def near(options: Any) -> Any:
     """The options of a solve that starts near its solution."""
     known = {f.name for f in fields(options)}
     return replace(options, barrier=min(options.barrier, NEAR_BARRIER)) if "barrier" in known else options
+
+
+def patient(options: Any, patience: int | None) -> Any:
+    """The options of a solve that ends after so many iterations at the latest."""
+    most = getattr(options, "max_iterations", None)
+    return options if patience is None or most is None else replace(options, max_iterations=min(most, patience))
 
 
 def make_ready(config: Config, task: Task) -> float:

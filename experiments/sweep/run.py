@@ -59,7 +59,7 @@ class FromConfig:
     def __call__(self, **values: Any) -> SweepProblem:
         config = self.config(values)
         task = build_task(config)
-        finish = None if task.refined is None else partial(refined, config, task.refined)
+        finish = None if task.refined is None else partial(refined, config, task)
         return SweepProblem(task.ocp, task.guess, config.solver_name, config.solver_options, finish)
 
 

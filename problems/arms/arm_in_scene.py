@@ -24,7 +24,7 @@ from dynamics_backends.rigid_body.model.model import Model
 from dynamics_backends.rigid_body.spatial.rotations import rpy_matrix
 from problems.arms.arm import Arm, Configuration
 from problems.arms.in_scene import Limits, MotionInScene, plan_along
-from problems.arms.scene_refinement import KEPT, WIDE, Refinement
+from problems.arms.scene_refinement import KEPT, PATIENCE, WIDE, Refinement
 from problems.arms.scene_robot import Carried, LinkCapsule, SceneRobot, scene_robot
 from problems.arms.scene_settings import SceneBody, load_scene
 from problems.arms.scene_structure import Costs
@@ -209,6 +209,7 @@ def task_in_scene(
         outcome=_outcome,
         clock=partial(_clock, s.knots),
         refined=refinement.refined,
+        patience=PATIENCE if free else None,
         latest=lambda: refinement.latest,
         scene=scene,
     )

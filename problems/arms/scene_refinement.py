@@ -6,17 +6,22 @@ configurations stay within a tube about the best plan that is known, where that 
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import numpy as np
 
 import trajopt as to
 from dynamics_backends.protocol import Array
 from dynamics_backends.rigid_body.batched import inverse_dynamics
+from dynamics_backends.rigid_body.geometry.clearance import NUMBERS
 from problems.arms.in_scene import MotionInScene, motion_at
 from problems.task import Refined
 from trajopt.collisions.mesh_check import RATE, LeastDistance, MeshCheck
 
-ROUNDS = 10
-"""Solves of a problem at most."""
+ROUNDS, IMPROVING, FAILED = 10, 2, 3
+"""Solves of a problem at most; of these after one that stands, for a faster motion; and those that find no motion at all."""
+PATIENCE = 60
+"""Iterations after which a solve from a guess that is free begins anew with other pairs."""
 MORE = 0.01
 """[m] The margin of a step grows by no more than this in a round."""
 DEEP = 0.01
@@ -50,7 +55,7 @@ class Refinement:
         self.seen: list[to.Guess] = []
         self.more = np.zeros((motion.checks, motion.knots))
         self.torques = np.ones((motion.knots, motion.model.nv))
-        self.rounds = 0
+        self.rounds, self.improving, self.failed = 0, 0, 0
         self.shortest = motion.shortest(guess.xs[0], guess.xs[-1])
 
     def refined(self, solution: to.Solution) -> Refined:
@@ -61,6 +66,8 @@ class Refinement:
         least, near = self._checked(qs, times)
         plan, converged = to.Guess(solution.xs, solution.us), solution.status.success
         free = least.distance >= KEPT * motion.margin
+        self.improving += self.best is not None
+        self.failed += not converged
         report = f"least distance {least}" if free else f"the motion comes too close: {least}"
         slow = self.tube < np.inf and self.rounds < ROUNDS and times[-1] > SLOW * self.base.xs[-1, -1]
         converged = converged and not slow
@@ -75,22 +82,22 @@ class Refinement:
             if shortest or not self._at_limit(plan) or gain < 1.0 / WORTH:
                 return Refined(True, self.told, solution=self.best)
             self.base = plan
-        if self.rounds >= ROUNDS:
+        if self.rounds >= ROUNDS or self.improving >= IMPROVING or self.failed >= FAILED:
             told = report if self.best is None else f"{self.told}; a faster motion was still in reach"
             return Refined(self.best is not None, told, solution=self.best)
         if strong:
-            return self._again(report, plan)
+            return self._again(report, plan, solution)
         if converged and free:
             self.tube = min(2.0 * self.tube, WIDE)
-            return self._again(report, plan)
+            return self._again(report, plan, solution)
         if not converged or least.distance < -DEEP:
             self.more *= 0.5
             self.seen = [plan] if np.isfinite(self.tube) else [*self.seen, plan]
             self.tube *= SHRINK
             if not converged or np.isfinite(self.tube) or self.rounds % 2:
-                return self._again(report, self.base)
+                return self._again(report, self.base, solution)
         self._ask_more(near, times)
-        return self._again(report, plan)
+        return self._again(report, plan, solution)
 
     def _too_strong(self, solution: to.Solution) -> bool:
         """Whether torques exceed their limits between the places where these hold; there they are lowered."""
@@ -111,10 +118,11 @@ class Refinement:
         away = float(np.abs(plan.xs[1:-1, :n] - self.start.xs[1:-1, :n]).max())
         return away > 0.99 * self.tube or self.motion.held_back(self.start, plan)
 
-    def _again(self, report: str, start: to.Guess) -> Refined:
-        self.start = start
+    def _again(self, report: str, start: to.Guess, solution: to.Solution) -> Refined:
+        before, self.start = self.latest, start
         self.latest = self.motion.with_pairs(self.ocp, start, self.more, self.seen, self.tube, self.torques)
-        return Refined(False, report, self.latest, start)
+        kept = multipliers_kept(solution.multipliers, before, self.latest) if solution.status.success else {}
+        return Refined(False, report, self.latest, start, multipliers=kept)
 
     def _ask_more(self, near: Array, times: Array) -> None:
         """Let the margins grow in steps that come too close, between the places where distances hold; near: (M,) [m]."""
@@ -135,3 +143,14 @@ class Refinement:
         k = int(np.argmin(gaps))
         least = LeastDistance(float(gaps[k]), "a capsule of the robot", "the scene", float(times[k]))
         return least, np.where(gaps < asked, gaps, np.inf)
+
+
+def multipliers_kept(multipliers: Mapping[str, Array], before: to.OCP, after: to.OCP) -> dict[str, Array]:
+    """Multipliers of a problem for the next; zero for the distances of slots that are about another pair there."""
+    found = dict(multipliers)
+    for old, new in zip(before.phases[-1].constraints, after.phases[-1].constraints, strict=True):
+        if "pairs" in new.parameters and new.name in found:
+            y = found[new.name]
+            same = np.equal(old.parameters["pairs"], new.parameters["pairs"]).reshape(*y.shape, NUMBERS)
+            found[new.name] = y * same.all(axis=2)
+    return found

@@ -10,7 +10,8 @@ from pathlib import Path
 import numpy as np
 
 from dynamics_backends.rigid_body.geometry.capsule_fit import FittedCapsule
-from dynamics_backends.rigid_body.geometry.cover import Piece, covers
+from dynamics_backends.rigid_body.geometry.cover import Piece
+from dynamics_backends.rigid_body.geometry.cover_cache import kept_covers
 from dynamics_backends.rigid_body.geometry.link_shapes import link_shapes
 from dynamics_backends.rigid_body.geometry.robot_cover import RobotCover
 from dynamics_backends.rigid_body.geometry.shapes import HalfSpace, PlacedShape
@@ -139,7 +140,7 @@ def _covered(
         given = {capsule.link for capsule in capsules}
         for link in given:
             model.frame_id(link)
-        fitted = covers([shape for shape in shapes if shape.link not in given], tolerance, most)
+        fitted = kept_covers([shape for shape in shapes if shape.link not in given], tolerance, most)
         _COVERS[key] = RobotCover.of(model, (*fitted, *map(_piece, capsules)))
     return _COVERS[key]
 

@@ -90,7 +90,7 @@ def _robot(
         ground = None
         if not isinstance(system, FreeBody):
             feet = tuple(point.name for point in system.points)
-            ground = MujocoGround(feet=feet, friction=s.contact_friction, slope=s.slope)
+            ground = MujocoGround(feet=feet, friction=s.contact_friction, slope=s.slope, boxes=s.boxes)
             effort = np.asarray(model.effort_limit)[list(system.actuated)]
             common["limit"] = np.minimum(limit, np.where(effort > 0, effort, np.inf))  # of the motors
         return partial(MujocoPlant, path, model, x0, s.step, mass_factor=s.mass_factor, ground=ground, **common)

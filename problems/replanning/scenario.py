@@ -34,7 +34,8 @@ class PlantSettings(Checked):
     """The plant. kind: "own" dynamics, or "mujoco". step [s]: of its integrator. mass_factor: of all masses and inertias.
 
     friction: Coulomb, of each joint [N, N m]; "own" only. friction_velocity [rad/s, m/s]: over which it is smoothed.
-    contact_friction, slope: coefficient, and inclination [rad] along x, of the ground of robots that touch it; "mujoco" only.
+    contact_friction, slope, boxes: coefficient, inclination [rad] along x, and what stands on the ground of robots that touch it,
+    rows (x, y, half size along x, along y, height) [m]; "mujoco" only.
     push_joints: which joints are pushed, in the order of the forces in ``pushes``. pushes: rows (from, duration, force on each
     of them) [s, N, N m].
     """
@@ -46,6 +47,7 @@ class PlantSettings(Checked):
     friction_velocity: float = 0.05
     contact_friction: float = 0.7
     slope: float = 0.0
+    boxes: tuple[tuple[float, float, float, float, float], ...] = ()
     push_joints: tuple[str, ...] = ()
     pushes: tuple[tuple[float, ...], ...] = ()
 
@@ -58,6 +60,7 @@ class PlantSettings(Checked):
             "friction_velocity": positive(self.friction_velocity),
             "contact_friction": not_negative(self.contact_friction),
             "slope": (abs(self.slope) < 0.5 * np.pi, "an angle below a right one"),
+            "boxes": (all(min(b[2:]) > 0 for b in self.boxes), "rows with three positive sizes at the end"),
             "pushes": (
                 all(len(p) == width for p in self.pushes),
                 "rows (from, duration, a force for each of push_joints)",
@@ -241,7 +244,7 @@ def horizon_of(task: Task, settings: Settings) -> Horizon:
         return Regridded(ocp, settings.least)
     if settings.horizon == "shrinking":
         return Shrinking(ocp, least_time=settings.least)
-    return Receding(ocp, task.moved)
+    return Receding(ocp, task.moved) if task.following is None else task.following(ocp)
 
 
 def objects_of(settings: Settings) -> list[MovingObject]:

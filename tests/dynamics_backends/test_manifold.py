@@ -242,3 +242,13 @@ def test_manifolds_of_models():
     assert Manifold.vector(3).is_vector_space and repr(PRODUCT) == "Manifold(SE(3) x R^2 x SO(3) x SE(2))"
     with pytest.raises(ValueError, match="2 tangent names for 3 tangent components"):
         Manifold.vector(3, ["a", "b"])
+
+
+@each_manifold
+def test_one_state_at_a_time_is_a_column_of_many(manifold):
+    x, d = random_states(manifold, 3, len(ANGLES)), tangents(manifold, 4)
+    moved = manifold.integrate(x, d)
+    back = manifold.difference(x, moved)
+    for k in range(len(ANGLES)):
+        np.testing.assert_allclose(manifold.integrate(x[:, k], d[:, k]), moved[:, k], rtol=0.0, atol=1e-14)
+        np.testing.assert_allclose(manifold.difference(x[:, k], moved[:, k]), back[:, k], rtol=0.0, atol=1e-13)

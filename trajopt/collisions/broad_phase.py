@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -29,22 +29,22 @@ from trajopt.collisions.true_shapes import geometry_of
 
 
 class Chosen(NamedTuple):
-    """pairs (M, NUMBERS * slots), lower (M, slots) bounds of the residual [m], -inf where a slot is empty; near: what fills it."""
+    """pairs (M, NUMBERS * slots), lower (M, slots) bounds of the residual [m], -inf for empty slots; near: what fills others."""
 
     pairs: Array
     lower: Array
-    near: tuple[Near, ...]
+    near: Near
 
 
 class Near(NamedTuple):
-    """A filled slot. knot: index of the configuration; piece, core: which capsule and which other core, coarse capsules after the
-    others; gap: between their surfaces [m]."""
+    """Filled slots, arrays of one length. knot: index of the configuration; piece, core: which capsule and which other core, coarse
+    capsules after the others; gap: between their surfaces [m]."""
 
-    knot: int
-    slot: int
-    piece: int
-    core: int
-    gap: float
+    knot: Array
+    slot: Array
+    piece: Array
+    core: Array
+    gap: Array
 
 
 Relief = Callable[[int, int, int, float], float]
@@ -91,13 +91,13 @@ class CollisionPairs:
         return tuple(b for b in self.robot.carried if b >= 0)
 
     def slots(self) -> tuple[Slot, ...]:
-        """Of each moving body one for a box, one more from the third joint on, four more at the end of a chain; one for a cylinder
-        from the third joint on, two more at the end: of what the scene has. One for each pair of the robot's own bodies."""
+        """Of each moving body one for a box, two more from the third joint on, many more at the end of a chain, where motions leave
+        their guess most; fewer for cylinders; none of kinds that the scene lacks. One for each pair of the robot's own."""
         kinds = {core.kind for _, core in self.cores} | {"box" for near, _ in self.own if near == WORLD}
         model, found = self.robot.model, []
         for b in self.links:
             depth, last = int(model.depth[b]), b not in model.parent
-            boxes, cylinders = 1 + 2 * (depth >= 2) + 7 * last, (depth >= 2) + 3 * last
+            boxes, cylinders = 1 + 2 * (depth >= 2) + 17 * last, (depth >= 2) + 6 * last
             found += [Slot(b, WORLD, "box")] * (boxes if "box" in kinds else 0)
             found += [Slot(b, WORLD, "cylinder")] * (cylinders if "cylinder" in kinds else 0)
         return (*found, *(Slot(far, near, "box") for near, far in self.own if near != WORLD))
@@ -163,8 +163,7 @@ class CollisionPairs:
         turned = others.own_R[k, o].reshape(-1, 9)
         numbers = [A[i], B[i], turned, others.own_p[k, o], others.size[o]]
         pairs[k, slot] = np.concatenate(numbers, axis=1)
-        near = zip(k.tolist(), slot.tolist(), i.tolist(), o.tolist(), found.tolist(), strict=True)
-        return Chosen(pairs.reshape(M, -1), lower, tuple(map(Near._make, near)))
+        return Chosen(pairs.reshape(M, -1), lower, Near(k, slot, i, o, found))
 
     def _filled(self, slots: Sequence[Slot], nearest: Array, coarse: Array, others: _Others) -> tuple[Array, ...]:
         """Knots, slots, capsules and cores of the pairs that get a slot, by what is to be taken for their gaps (M, P, O)."""
@@ -229,14 +228,7 @@ class CollisionPairs:
     @cached_property
     def _of_robot(self) -> _Others:
         """The capsules of the robot's bodies that others may touch, in the frames of their carriers."""
-        own, robot = list(self.own_pieces), self.robot
-        frames = [_of_segment(robot.a[i], robot.b[i]) for i in own]
-        R, p = (
-            np.array([frame[i] for frame in frames]).reshape(len(own), *shape) for i, shape in ((0, (3, 3)), (1, (3,)))
-        )
-        size = np.array([(0.0, 0.0, half) for _, _, half in frames]).reshape(len(own), 3)
-        flags = np.zeros(len(own), dtype=bool), np.ones(len(own), dtype=bool)
-        return _Others(robot.bodies[own], R, p, R, p, size, robot.radii[own], *flags)
+        return _capsules_of(self.robot, self.own_pieces)
 
     def _gaps(self, A: Array, B: Array, others: _Others, reach: float) -> Array:
         """Gaps (M, P, O) [m]; those beyond the reach are a lower bound of themselves, pairs that do not count infinite."""
@@ -273,6 +265,16 @@ def _grouped(slots: Sequence[Slot]) -> dict[Slot, list[int]]:
     for i, slot in enumerate(slots):
         groups.setdefault(slot, []).append(i)
     return groups
+
+
+@lru_cache(maxsize=64)
+def _capsules_of(robot: RobotCover, own: tuple[int, ...]) -> _Others:
+    """Capsules of a robot as cores in the frames of their carriers, kept for the next scene."""
+    frames, pieces = [_of_segment(robot.a[i], robot.b[i]) for i in own], list(own)
+    R, p = (np.array([frame[i] for frame in frames]).reshape(-1, *shape) for i, shape in ((0, (3, 3)), (1, (3,))))
+    size = np.array([(0.0, 0.0, half) for _, _, half in frames]).reshape(-1, 3)
+    flags = np.zeros(len(own), dtype=bool), np.ones(len(own), dtype=bool)
+    return _Others(robot.bodies[pieces], R, p, R, p, size, robot.radii[pieces], *flags)
 
 
 def _of_segment(a: Array, b: Array) -> tuple[Array, Array, float]:

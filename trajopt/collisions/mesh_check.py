@@ -1,14 +1,14 @@
 """Collisions by another hand: true shapes of links and bodies in the package coal, without capsules and without derivatives.
 
 Along a motion the least distance is found without asking for every distance at every time. Between two times no point of a link
-moves farther than the way that bounds it: a distance that was found, or that of a ball around the link, less this way is a lower
+moves farther than the way that bounds it: a distance that was found, or that of a box around the link, less this way is a lower
 bound at another time, and what is farther apart than the least known distance is left out. Blocks of times come in the order of
 their bounds, so that the least distance is known early.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -40,8 +40,8 @@ class LeastDistance(NamedTuple):
 
 
 class _Part(NamedTuple):
-    """A shape of a link: its name, the body of the model that carries it, its pose there, coal's geometry, and center (in the frame
-    of that body) and radius of a ball that holds it."""
+    """A shape of a link: its name, the body of the model that carries it, its pose there, coal's geometry; center (in the frame of
+    that body) and radius of a ball that holds it, and half the edges (3,) of a box about the same center, along its own axes."""
 
     link: str
     body: int
@@ -50,17 +50,19 @@ class _Part(NamedTuple):
     geometry: Any
     center: Array
     radius: float
+    half: Array
 
 
 class _Places(NamedTuple):
-    """Parts along a motion: rotations R (M, P, 3, 3), places p and centers (M, P, 3); bodies of the scene: places (B, M, 3). way
-    (M, B + P): how far any point of a body or part has moved at most since the start."""
+    """Along a motion: poses of the model's bodies, centers (M, P, 3) of parts, places (B, M, 3) of bodies of the scene. way
+    (B + P, M): how far any point of a body or part has moved at most since the start. placed: what coal was told so far about
+    where parts are, by part and time."""
 
-    R: Array
-    p: Array
+    poses: Mapping[int, tuple[Array, Array]]
     centers: Array
     bodies: Array
     way: Array
+    placed: dict[tuple[int, int], Any]
 
 
 class MeshCheck:
@@ -101,7 +103,8 @@ class MeshCheck:
         geometry = geometry_of(placed.shape)
         geometry.computeLocalAABB()
         center = R @ np.asarray(geometry.aabb_center) + p
-        return _Part(placed.link, frame.body, R, p, geometry, center, float(geometry.aabb_radius))
+        low, high = _box(geometry)
+        return _Part(placed.link, frame.body, R, p, geometry, center, float(geometry.aabb_radius), 0.5 * (high - low))
 
     def _pose(self, R: Array, p: Array) -> Any:
         return self.coal.Transform3s(np.ascontiguousarray(R), np.ascontiguousarray(p))
@@ -121,49 +124,60 @@ class MeshCheck:
         if not len(self.pairs):
             return LeastDistance(np.inf, "", "", 0.0), np.full(len(qs), np.inf)
         at = self._places(qs, times)
-        search, bounds = _Search(self, at, times, asked), self._bounds(at)
+        bounds, moved = self._bounds(at)
+        search = _Search(self, at, times, asked)
         for block, n in search.nearer_than_known(bounds):
-            bounds[block, n] = search.middle(block, n)
+            bounds[block, n] = search.middle(block, n) - moved[block, n]
         for block, n in search.nearer_than_known(bounds):
             search.walk(block, n)
         return search.best, search.near
 
     def _places(self, qs: Array, times: Array) -> _Places:
         poses = body_poses(self.model, qs)
-        at_R, at_p = (np.stack([poses[part.body][i] for part in self.parts], axis=1) for i in (0, 1))
-        centers, own_p, own_R = (np.array([getattr(part, key) for part in self.parts]) for key in ("center", "p", "R"))
-        c = (at_R @ centers[:, :, None])[..., 0] + at_p
+        carriers = sorted({part.body for part in self.parts})
+        turns = {b: _turns(poses[b][0]) for b in carriers}
+        centers = np.empty((len(qs), len(self.parts), 3))
+        for i, part in enumerate(self.parts):
+            R, p = poses[part.body]
+            centers[:, i] = R @ part.center + p
         sizes = np.array([part.radius for part in self.parts])
-        turn = np.sqrt(0.5 * ((at_R[1:] - at_R[:-1]) ** 2).sum(axis=(-1, -2)))
         bodies = np.array([body.places(times) for body in self.scene.bodies]).reshape(len(self.bodies), len(qs), 3)
-        steps = [
-            np.linalg.norm(np.diff(bodies, axis=1), axis=-1).T,
-            np.linalg.norm(np.diff(c, axis=0), axis=-1) + turn * sizes,
-        ]
-        way = np.concatenate(
-            [np.zeros((1, len(bodies) + len(sizes))), np.cumsum(np.concatenate(steps, axis=1), axis=0)]
+        moving = [i for i, body in enumerate(self.scene.bodies) if body.way is not None]
+        way, count = np.zeros((len(bodies) + len(sizes), len(qs))), len(bodies)
+        steps = _lengths(np.diff(centers, axis=0)).T
+        steps += sizes[:, None] * np.array([turns[part.body] for part in self.parts])
+        np.cumsum(steps, axis=1, out=way[count:, 1:])
+        np.cumsum(
+            _lengths(np.diff(bodies[moving], axis=1)), axis=1, out=(moved := np.empty((len(moving), len(qs) - 1)))
         )
-        return _Places(at_R @ own_R, (at_R @ own_p[:, :, None])[..., 0] + at_p, c, bodies, way)
+        way[moving, 1:] = moved
+        return _Places(poses, centers, bodies, way, {})
 
-    def _bounds(self, at: _Places) -> Array:
-        """Lower bounds (blocks, pairs) of the distances, by balls around the parts and boxes around the bodies."""
-        M, count = len(at.way), len(self.bodies)
+    def _bounds(self, at: _Places) -> tuple[Array, Array]:
+        """Lower bounds (blocks, pairs) of the distances in blocks by boxes around parts and bodies, and how far the two may have
+        moved at most since the middle of the block, or until then."""
+        M, count = at.way.shape[1], len(self.bodies)
         first = np.arange(0, M, BLOCK)
         last = np.minimum(first + BLOCK, M) - 1
         middle = (first + last) // 2
-        moved = np.maximum(at.way[middle] - at.way[first], at.way[last] - at.way[middle])
-        centers = at.centers[middle]
-        radii = np.array([part.radius for part in self.parts])
+        moved = np.maximum(at.way[:, middle] - at.way[:, first], at.way[:, last] - at.way[:, middle]).T
         i, o = self.pairs.T
+        moved = moved[:, count + i] + moved[:, o]
+        R = np.stack([at.poses[part.body][0][middle] @ part.R for part in self.parts], axis=1)
+        rows, half = np.ascontiguousarray(R.transpose(2, 0, 1, 3)), np.array([part.half for part in self.parts])
         gaps = np.empty((len(first), len(self.pairs)))
         for b, body in enumerate(self.scene.bodies):
-            own = o == b
-            local = (centers[:, i[own]] - at.bodies[b][middle, None]) @ body.R
-            low, high = _box(self.bodies[b])
-            gaps[:, own] = np.linalg.norm(np.maximum(np.maximum(low - local, local - high), 0.0), axis=-1)
-        own = o >= count
-        gaps[:, own] = np.linalg.norm(centers[:, i[own]] - centers[:, o[own] - count], axis=-1) - radii[o[own] - count]
-        return gaps - radii[i] - moved[:, count + i] - moved[:, o]
+            own = np.flatnonzero(o == b)
+            parts = i[own]
+            centers = (at.centers[middle][:, parts] - at.bodies[b][middle, None]) @ body.R
+            turned = (body.R.T @ rows[:, :, parts].reshape(3, -1)).reshape(3, len(first), len(parts), 3)
+            gaps[:, own] = _apart(centers, turned.transpose(1, 2, 0, 3), half[parts], *_box(self.bodies[b]))
+        own = np.flatnonzero(o >= count)
+        parts, others = i[own], o[own] - count
+        back = R[:, others].transpose(0, 1, 3, 2)
+        centers = (back @ (at.centers[middle][:, parts] - at.centers[middle][:, others])[..., None])[..., 0]
+        gaps[:, own] = _apart(centers, back @ R[:, parts], half[parts], -half[others], half[others])
+        return gaps - moved, moved
 
     def name(self, o: int) -> str:
         count = len(self.bodies)
@@ -171,14 +185,22 @@ class MeshCheck:
 
     def distance(self, i: int, o: int, k: int, at: _Places) -> float:
         """Between a part and a body, or another part, at a time."""
-        a, count = self.coal.Transform3s(at.R[k, i], at.p[k, i]), len(self.bodies)
+        count = len(self.bodies)
         if o >= count:
-            other, b = self.parts[o - count].geometry, self.coal.Transform3s(at.R[k, o - count], at.p[k, o - count])
+            other, b = self.parts[o - count].geometry, self._placed(o - count, k, at)
         else:
             body, other = self.scene.bodies[o], self.bodies[o]
             b = self._rest[o] if body.way is None else self._pose(body.R, at.bodies[o, k])
         self._result.clear()
+        a = self._placed(i, k, at)
         return float(self.coal.distance(self.parts[i].geometry, a, other, b, self._request, self._result))
+
+    def _placed(self, i: int, k: int, at: _Places) -> Any:
+        """Where a part is at a time."""
+        if (i, k) not in at.placed:
+            part, (R, p) = self.parts[i], at.poses[self.parts[i].body]
+            at.placed[i, k] = self.coal.Transform3s(R[k] @ part.R, R[k] @ part.p + p[k])
+        return at.placed[i, k]
 
 
 class _Search:
@@ -203,25 +225,22 @@ class _Search:
             yield divmod(flat, bounds.shape[1])
 
     def middle(self, block: int, n: int) -> float:
-        """The lower bound of a pair in a block by its distance in the middle."""
+        """The distance of a pair in the middle of a block."""
         first, last = self._ends(block)
-        way, k = self._way(n), (first + last) // 2
-        return self._distance(n, k) - max(way[k] - way[first], way[last] - way[k])
+        return self._distance(n, (first + last) // 2)
 
     def walk(self, block: int, n: int) -> None:
         """Look at the times of a block, without those at which the pair is too far apart."""
-        k, last = self._ends(block)
-        way = self._way(n)
-        while k <= last:
-            spare = self._distance(n, k) - max(self.best.distance, self.asked)
-            k = max(k + 1, int(np.searchsorted(way, way[k] + spare, side="right")))
+        first, last = self._ends(block)
+        i, o = self.check.pairs[n]
+        way = self.at.way[o, first : last + 1] + self.at.way[len(self.check.bodies) + i, first : last + 1]
+        k = 0
+        while k < len(way):
+            spare = self._distance(n, first + k) - max(self.best.distance, self.asked)
+            k = max(k + 1, int(way.searchsorted(way[k] + spare, side="right")))
 
     def _ends(self, block: int) -> tuple[int, int]:
         return block * BLOCK, min((block + 1) * BLOCK, len(self.times)) - 1
-
-    def _way(self, n: int) -> Array:
-        i, o = self.check.pairs[n]
-        return np.asarray(self.at.way[:, o] + self.at.way[:, len(self.check.bodies) + i])
 
     def _distance(self, n: int, k: int) -> float:
         i, o = self.check.pairs[n].tolist()
@@ -231,6 +250,36 @@ class _Search:
         if found < self.best.distance:
             self.best = LeastDistance(found, self.check.parts[i].link, self.check.name(o), float(self.times[k]))
         return found
+
+
+def _lengths(v: Array) -> Array:
+    """The lengths (...) of vectors (..., 3)."""
+    return np.asarray(np.sqrt(np.einsum("...i,...i", v, v)))
+
+
+def _turns(R: Array) -> Array:
+    """How far (M - 1,) points at a distance of 1 from the center move at most between rotations (M, 3, 3)."""
+    step = np.diff(R, axis=0)
+    return np.asarray(np.sqrt(0.5 * np.einsum("mij,mij->m", step, step)))
+
+
+def _apart(center: Array, R: Array, half: Array, low: Array, high: Array) -> Array:
+    """Lower bounds (K, n) of the distances of boxes at centers (K, n, 3), turned by R (K, n, 3, 3), from boxes with corners low and
+    high, (3,) or (n, 3), each held in a box along the axes of the other."""
+    size, middle = 0.5 * (high - low), 0.5 * (low + high)
+    reach = np.einsum("knij,nj->kni", np.abs(R), half)
+    found = _outside(np.maximum(low - center - reach, center - reach - high))
+    if not np.isfinite(size).all():
+        return found
+    size = np.broadcast_to(size, half.shape)
+    turned = np.abs(np.einsum("knij,kni->knj", R, center - middle))
+    return np.maximum(found, _outside(turned - half - np.einsum("knij,ni->knj", np.abs(R), size)))
+
+
+def _outside(gaps: Array) -> Array:
+    """The distance of boxes along the same axes by their gaps (..., 3); of those that overlap the least overlap, less than zero."""
+    most = gaps.max(axis=-1)
+    return np.where(most > 0.0, _lengths(np.maximum(gaps, 0.0)), most)
 
 
 def _box(geometry: Any) -> tuple[Array, Array]:

@@ -24,7 +24,7 @@ from dynamics_backends.protocol import Array
 from trajopt.guesses.warm_start import WarmStart
 from trajopt.problem.ocp import OCP
 from trajopt.replanning.measurements import Estimator, MovingObject, Observer, Prediction, Sensor
-from trajopt.replanning.plan import Horizon, Plan, fault_of, warm_start, with_values
+from trajopt.replanning.plan import Following, Horizon, Plan, fault_of, warm_start, with_values
 from trajopt.replanning.run_log import Event, EventKind, RunLog, Solve
 from trajopt.replanning.setpoints import Setpoint, setpoint
 from trajopt.replanning.simulator import Simulator
@@ -176,6 +176,8 @@ class ReplanningLoop:
             return False
         self._measure(t, truth)
         x = self._observer.state(self.plan.reference(t, self.manifold))
+        if isinstance(self.horizon, Following):
+            self.horizon.observe(t, x)
         self._replan(k, t, x)
         u = self._control(t, x)
         self.plant.step(u, self.timing.tick)
@@ -210,10 +212,10 @@ class ReplanningLoop:
 
     def _model_step(self, x: Array, u: Array, t: float, dt: float) -> Array:
         phase = self._problem.phases[0]
-        if self._simulator is None or phase.parameters or self._simulator.dynamics is not phase.dynamics:
-            p = {key: value[:1] if value.ndim == 2 else value for key, value in phase.parameters.items()}
-            self._simulator = Simulator(phase.dynamics, p)
-        return self._simulator.advance(x, u[None, : phase.dynamics.nu], round(dt, _DIGITS))
+        if self._simulator is None or self._simulator.dynamics is not phase.dynamics:
+            self._simulator = Simulator(phase.dynamics)
+        now = {key: value[0] if value.ndim == 2 else value for key, value in phase.parameters.items()}
+        return self._simulator.advance(x, u[None, : phase.dynamics.nu], round(dt, _DIGITS), now)
 
     def _ahead(self, x: Array, t: float, until: float) -> Array:
         """The state at ``until`` under the plan in force."""

@@ -75,7 +75,7 @@ class Sensor:
         if not self.noise.any():
             return np.array(truth, dtype=float)
         off = self.noise * self._random.standard_normal(self.manifold.ndx)
-        return np.asarray(self.manifold.integrate(truth[:, None], off[:, None]))[:, 0]
+        return np.asarray(self.manifold.integrate(truth, off))
 
 
 def _inside(windows: Sequence[Window], t: float) -> bool:

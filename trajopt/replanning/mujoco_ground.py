@@ -14,11 +14,14 @@ import numpy as np
 
 from dynamics_backends.rigid_body.mjcf.source import Names
 from dynamics_backends.rigid_body.model.model import Model
+from trajopt.replanning.mujoco_urdf import link_of
 
 ROBOT, GROUND = 1, 2
 """Bits of what touches what: feet and ground, no others."""
 SPIN, ROLL = 5e-3, 1e-4
 """Torsional and rolling friction [m], MuJoCo's defaults."""
+YIELDS = 0.005
+"""[s] within which the ground throws back what sinks into it; MuJoCo's default, 0.02, lets feet run deep into the side of a box."""
 STRENGTH = 10.0
 """Of friction against slow slip, relative to that of normal forces (MuJoCo's impratio, with the elliptic cone)."""
 
@@ -84,6 +87,8 @@ class MujocoGround:
         simulated.opt.disableflags &= ~int(mujoco.mjtDisableBit.mjDSBL_CONTACT)
         simulated.opt.disableflags |= mujoco.mjtDisableBit.mjDSBL_AUTORESET  # what diverges stays so, and is told
         simulated.opt.integrator = mujoco.mjtIntegrator.mjINT_IMPLICITFAST
+        simulated.geom_solref[simulated.geom_contype == GROUND, 0] = YIELDS
+        simulated.geom_priority[simulated.geom_contype == GROUND] = 1  # contacts are those of the ground, not a mean
         simulated.opt.cone = mujoco.mjtCone.mjCONE_ELLIPTIC
         simulated.opt.impratio = STRENGTH
 
@@ -95,9 +100,8 @@ def _place(model: Model, foot: str) -> tuple[str, np.ndarray]:
         raise ValueError(
             f"the foot {foot!r} is fixed to the world and touches no ground; name a frame of a moving body"
         )
-    name = model.body_names[frame.body]
-    link = next(f for f in model.frames if f.body == frame.body and f.name == name and f.kind == "link")
-    return name, link.R.T @ (frame.p - link.p)
+    link = link_of(model, frame.body)
+    return link.name, link.R.T @ (frame.p - link.p)
 
 
 def _body(spec: Any, name: str, foot: str) -> Any:

@@ -1,8 +1,8 @@
 """MuJoCo as a plant: an independent simulator, loaded from the URDF or MJCF of the same robot.
 
-Only the tree, its inertias and its joints are taken from the file; shapes are left out.  Damping and rotor inertia are those of the
-model; joint limits, equalities, actuators and mimic joints are not enforced.  Joints are matched by name; the conventions are those
-of :mod:`~dynamics_backends.rigid_body.model.mujoco_states`.
+Only the tree, its inertias (:mod:`~trajopt.replanning.mujoco_urdf`) and its joints are taken from the file; shapes are left out.
+Damping and rotor inertia are those of the model; joint limits, equalities, actuators and mimic joints are not enforced.  Joints are
+matched by name; the conventions are those of :mod:`~dynamics_backends.rigid_body.model.mujoco_states`.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Sequence
+from copy import copy
 from pathlib import Path
 from typing import Any
 
@@ -20,36 +21,11 @@ from dynamics_backends.rigid_body.mjcf.source import Names, compiled, is_mjcf, s
 from dynamics_backends.rigid_body.model.model import Model
 from dynamics_backends.rigid_body.model.mujoco_states import MujocoStates
 from trajopt.replanning.mujoco_ground import MujocoGround
+from trajopt.replanning.mujoco_urdf import urdf_spec
 from trajopt.replanning.plants import Push, pushed
 
-SHAPES = ("visual", "collision")
-EXTRAS = ("gazebo", "transmission", "material", "mujoco")
-WORLD, ROOT_JOINT = "world_of_the_plant", "root_joint"
 MISSING = "the plant 'mujoco' needs the package mujoco: pip install 'urdf-trajopt[sim]'"
 _ROUNDING = 1e-9
-
-
-def mujoco_urdf(text: str, floating: bool) -> str:
-    """The URDF text with what MuJoCo needs for free dynamics: no shapes, a floating joint below the root where wanted."""
-    from xml.etree.ElementTree import SubElement, tostring
-
-    from defusedxml.ElementTree import fromstring
-
-    root = fromstring(text)
-    for tag in EXTRAS:
-        for element in root.findall(tag):
-            root.remove(element)
-    for link in root.findall("link"):
-        for element in [e for e in link if e.tag in SHAPES]:
-            link.remove(element)
-    if floating:
-        children = {joint.find("child").get("link") for joint in root.findall("joint")}
-        base = next(link.get("name") for link in root.findall("link") if link.get("name") not in children)
-        SubElement(root, "link", name=WORLD)
-        joint = SubElement(root, "joint", name=ROOT_JOINT, type="floating")
-        SubElement(joint, "parent", link=WORLD)
-        SubElement(joint, "child", link=base)
-    return tostring(root, encoding="unicode")
 
 
 def load_mujoco(
@@ -66,13 +42,12 @@ def load_mujoco(
     except ModuleNotFoundError as error:
         raise ModuleNotFoundError(MISSING, name="mujoco") from error
     if is_mjcf(source):
-        simulated = compiled(source).simulated if ground is None else _grounded(source, model, ground)
+        simulated = copy(compiled(source).simulated) if ground is None else _grounded(_mjcf_spec(source), model, ground)
         states = MujocoStates(model, simulated, Names(simulated).joints)
     else:
         path = source_path(source)
         text = Path(path).read_text(encoding="utf-8") if path else str(source)
-        free = mujoco_urdf(text, model.floating_base)
-        simulated = mujoco.MjModel.from_xml_string(free) if ground is None else _grounded(free, model, ground)
+        simulated = _grounded(urdf_spec(text, model), model, ground)
         states = MujocoStates(model, simulated)
     off = mujoco.mjtDisableBit
     simulated.opt.disableflags |= off.mjDSBL_LIMIT | off.mjDSBL_FRICTIONLOSS | off.mjDSBL_EQUALITY | off.mjDSBL_CONTACT
@@ -85,12 +60,17 @@ def load_mujoco(
     return simulated, states
 
 
-def _grounded(source: str | os.PathLike[str], model: Model, ground: MujocoGround) -> Any:
-    """MuJoCo's model of a robot, a file or a text that starts with "<", on the ground."""
+def _mjcf_spec(source: str | os.PathLike[str]) -> Any:
+    """The specification of an MJCF, a file or a text that starts with "<"."""
     import mujoco
 
-    spec = mujoco.MjSpec.from_string(source) if not source_path(source) else mujoco.MjSpec.from_file(str(source))
-    ground.add_to(spec, model)
+    return mujoco.MjSpec.from_string(source) if not source_path(source) else mujoco.MjSpec.from_file(str(source))
+
+
+def _grounded(spec: Any, model: Model, ground: MujocoGround | None) -> Any:
+    """MuJoCo's model of a robot on the ground, or on none."""
+    if ground is not None:
+        ground.add_to(spec, model)
     return spec.compile()
 
 

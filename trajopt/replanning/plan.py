@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 
@@ -41,6 +41,8 @@ class Plan:
     K: Array
     multipliers: Mapping[str, Array] = field(default_factory=dict)
     problem: OCP | None = None
+    _between: dict[Any, Array] = field(default_factory=dict, init=False, repr=False)
+    """The geodesics between knots (ndx, N) by manifold, and the last state on them with its time."""
 
     @classmethod
     def of(cls, solution: Solution, start: float, problem: OCP | None = None) -> Plan:
@@ -59,20 +61,27 @@ class Plan:
 
     def knot(self, t: float) -> int:
         """The knot whose control is held at t."""
-        return int(self.knots(np.array([t]))[0])
+        at = int(self.times.searchsorted(t - self.start + _SAME_TIME, side="right")) - 1
+        return min(max(at, 0), len(self.us) - 1)
 
     def reference(self, t: float, manifold: Any) -> Array:
         """x_ref (nx,) on the geodesic between the knots around t."""
+        known = self._between.get((t, manifold))
+        if known is not None:
+            return known
+        if manifold not in self._between:
+            self._between[manifold] = manifold.difference(self.xs[:-1].T, self.xs[1:].T)
         k = self.knot(t)
         share = (t - self.start - self.times[k]) / (self.times[k + 1] - self.times[k])
         share = min(max(float(share), 0.0), 1.0)
-        step = share * manifold.difference(self.xs[k][:, None], self.xs[k + 1][:, None])
-        return np.asarray(manifold.integrate(self.xs[k][:, None], step))[:, 0]
+        found = np.asarray(manifold.integrate(self.xs[k], share * self._between[manifold][:, k]))
+        self._between[t, manifold] = found
+        return found
 
     def control(self, t: float, x: Array, manifold: Any) -> Array:
         """u (nu,) in the state x (nx,)."""
         k = self.knot(t)
-        deviation = manifold.difference(self.reference(t, manifold)[:, None], x[:, None])[:, 0]
+        deviation = np.asarray(manifold.difference(self.reference(t, manifold), x))
         return self.us[k] + self.K[k] @ deviation
 
 
@@ -117,6 +126,19 @@ class Horizon(Protocol):
 
     def __call__(self, t: float) -> OCP | None:
         """The problem whose first knot is at t [s]; None where none is left to solve."""
+        ...
+
+
+@runtime_checkable
+class Following(Protocol):
+    """A horizon whose problems depend on what is measured: it is told at each tick."""
+
+    def __call__(self, t: float) -> OCP | None:
+        """See :class:`Horizon`."""
+        ...
+
+    def observe(self, t: float, x: Array) -> None:
+        """Take in the estimated state x (nx,) at t [s]."""
         ...
 
 

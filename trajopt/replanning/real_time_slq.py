@@ -78,7 +78,7 @@ class RealTimeSLQ:
         """See :class:`~trajopt.replanning.loop.Planner`. Raises RuntimeError before :meth:`prepare`."""
         if self._ocp is None:
             raise RuntimeError("call prepare before respond")
-        dx0 = self._evaluator.manifold.difference(self._xs[:1].T, x0[:, None])[:, 0]
+        dx0 = self._evaluator.manifold.difference(self._xs[0], x0)
         lq = self._expansion.lq._replace(dx0=dx0)
         policy, step = self._solved(lq)
         defect = float(np.abs(lq.d).max(initial=0.0))

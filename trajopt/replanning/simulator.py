@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from functools import lru_cache
+from typing import NamedTuple
 
 import numpy as np
 
@@ -13,33 +15,56 @@ from trajopt.problem.terms import control_cost
 from trajopt.stage.evaluation import Direction, Evaluator, Shooting
 from trajopt.stage.numerics import numerics_for
 
-_Evaluators = dict[tuple[int, float], Evaluator]
+Parameters = Mapping[str, Array]
+
+
+class _Ready(NamedTuple):
+    """The evaluator of a problem of some steps, and the parameters of its dynamics."""
+
+    ocp: OCP
+    evaluator: Evaluator
+    parameters: Parameters
 
 
 @lru_cache(maxsize=16)
-def _shared(dynamics: DiscreteMap) -> _Evaluators:
-    """The evaluators of a map without parameters, kept because to make one takes much longer than to use it."""
+def _shared(dynamics: DiscreteMap) -> dict[tuple[int, float], _Ready]:
+    """What is ready for a map, by the number of steps and their length: to make one takes much longer than to use it."""
     return {}
 
 
 class Simulator:
-    """Motions of a discrete map that does not depend on time, by the engine of its backend.
+    """Motions of a discrete map that does not depend on time, by the engine of its backend. parameters: of the map, each (n,).
 
     A whole stage of a solver serves, so that compiled dynamics are called once for several steps.
     """
 
-    def __init__(self, dynamics: DiscreteMap, parameters: Mapping[str, Array] | None = None) -> None:
-        self.dynamics, self._parameters = dynamics, parameters or {}
-        self._evaluators: _Evaluators = {} if parameters else _shared(dynamics)  # type: ignore[arg-type]
+    def __init__(self, dynamics: DiscreteMap, parameters: Parameters | None = None) -> None:
+        self.dynamics, self._parameters, self._ready = dynamics, parameters or {}, _shared(dynamics)  # type: ignore[arg-type]
 
-    def advance(self, x: Array, us: Array, h: float) -> Array:
-        """The state (nx,) after one step of length h [s] under each of the controls us (n, nu)."""
+    def advance(self, x: Array, us: Array, h: float, parameters: Parameters | None = None) -> Array:
+        """The state (nx,) after one step of length h [s] under each of the controls us (n, nu).
+
+        parameters: of the map now, default those that it was made with.
+        """
         n, m, ndx = len(us), self.dynamics.nu, self.dynamics.manifold.ndx
-        if (n, h) not in self._evaluators:
-            nothing = [control_cost(m, weight=0.0)]
-            ocp = OCP.single_phase(self.dynamics, x, n, h, nothing, parameters=self._parameters)
-            self._evaluators[n, h] = numerics_for(ocp).evaluator
+        evaluator = self._evaluator(x, n, h, self._parameters if parameters is None else parameters)
         still = Direction(np.zeros((n + 1, ndx)), np.zeros((n, m)), np.zeros((n, m, ndx)), np.zeros((n, ndx)))
         with np.errstate(all="ignore"):  # what is not finite is found by the caller
-            motion = self._evaluators[n, h].rollout(np.tile(x, (n + 1, 1)), us, still, np.zeros(1), Shooting())
+            motion = evaluator.rollout(np.tile(x, (n + 1, 1)), us, still, np.zeros(1), Shooting())
         return motion.xs[0, -1]
+
+    def _evaluator(self, x: Array, n: int, h: float, parameters: Parameters) -> Evaluator:
+        known = self._ready.get((n, h))
+        if known is not None and _same(known.parameters, parameters):
+            return known.evaluator
+        if known is None:
+            nothing = [control_cost(self.dynamics.nu, weight=0.0)]
+            ocp = OCP.single_phase(self.dynamics, x, n, h, nothing, parameters=parameters)
+        else:  # what has the same structure is found again at once
+            ocp = replace(known.ocp, phases=(replace(known.ocp.phases[0], parameters=parameters),))
+        self._ready[n, h] = _Ready(ocp, numerics_for(ocp).evaluator, parameters)
+        return self._ready[n, h].evaluator
+
+
+def _same(one: Parameters, other: Parameters) -> bool:
+    return one.keys() == other.keys() and all(np.array_equal(one[key], other[key]) for key in one)

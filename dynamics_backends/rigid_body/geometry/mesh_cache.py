@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 
+from dynamics_backends.protocol import Array
 from dynamics_backends.rigid_body.geometry.meshes import Part, load_mesh, simplified, welded
 
 VERSION = 3
@@ -32,8 +33,7 @@ def simplified_mesh(path: Path, triangles: int) -> tuple[Part, ...]:
     parts = load_mesh(path)
     most = _level([len(part.faces) for part in parts], triangles)
     fewer = tuple(Part(*simplified(*welded(part.vertices, part.faces), most), part.color) for part in parts)
-    with contextlib.suppress(OSError):
-        _write(entry, fewer)
+    write_entry(entry, **_arrays(fewer))
     return fewer
 
 
@@ -48,12 +48,20 @@ def _level(sizes: list[int], total: int) -> int:
 
 
 def _entry(path: Path, triangles: int) -> Path:
+    state = path.stat()
+    return cache_entry("meshes", f"{VERSION}\0{path}\0{state.st_mtime_ns}\0{state.st_size}\0{triangles}".encode())
+
+
+def cache_entry(room: str, *parts: bytes) -> Path:
+    """Where arrays are kept that belong to all of the parts; room: the folder in the cache."""
     import platformdirs
 
-    state = path.stat()
-    name = hashlib.sha256(f"{VERSION}\0{path}\0{state.st_mtime_ns}\0{state.st_size}\0{triangles}".encode()).hexdigest()
+    told = hashlib.sha256()
+    for part in parts:
+        told.update(part)
+        told.update(b"\0" if len(parts) > 1 else b"")
     folder = os.environ.get("TRAJOPT_CACHE_DIR") or platformdirs.user_cache_dir("trajopt")
-    return Path(folder) / "meshes" / f"{name[:32]}.npz"
+    return Path(folder) / room / f"{told.hexdigest()[:32]}.npz"
 
 
 def _read(entry: Path) -> tuple[Part, ...]:
@@ -62,11 +70,17 @@ def _read(entry: Path) -> tuple[Part, ...]:
         return tuple(Part(data[f"v{i}"], data[f"f{i}"], tuple(data[f"c{i}"].tolist()) or None) for i in range(count))
 
 
-def _write(entry: Path, parts: tuple[Part, ...]) -> None:
-    entry.parent.mkdir(parents=True, exist_ok=True)
+def write_entry(entry: Path, **arrays: Any) -> None:
+    """Keep arrays, where that can be done."""
+    with contextlib.suppress(OSError):
+        entry.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.NamedTemporaryFile(dir=entry.parent, suffix=".tmp", delete=False) as file:
+            np.savez(file, **arrays)
+        Path(file.name).replace(entry)
+
+
+def _arrays(parts: tuple[Part, ...]) -> dict[str, Array]:
     arrays: dict[str, Any] = {"count": np.array(len(parts))}
     for i, part in enumerate(parts):
         arrays |= {f"v{i}": part.vertices, f"f{i}": part.faces, f"c{i}": np.array(part.color or ())}
-    with tempfile.NamedTemporaryFile(dir=entry.parent, suffix=".tmp", delete=False) as file:
-        np.savez(file, **arrays)
-    Path(file.name).replace(entry)
+    return arrays

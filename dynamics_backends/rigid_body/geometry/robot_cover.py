@@ -10,8 +10,8 @@ import numpy as np
 
 from dynamics_backends.protocol import Array
 from dynamics_backends.rigid_body.algorithms.kinematics import PLACEMENT
-from dynamics_backends.rigid_body.geometry.capsule_fit import fit_capsule
 from dynamics_backends.rigid_body.geometry.cover import Piece
+from dynamics_backends.rigid_body.geometry.cover_cache import kept_capsules
 from dynamics_backends.rigid_body.model.model import Model
 from dynamics_backends.rigid_body.passes.drivers import run
 from dynamics_backends.rigid_body.spatial.spatial import Mat, Vec
@@ -61,7 +61,7 @@ class RobotCover:
         """The same robot with a single capsule around all that a body carries, for bodies that move."""
         moving = [b for b in self.carried if b >= 0]
         corners = tuple(np.concatenate([self.corners[i] for i in np.flatnonzero(self.bodies == b)]) for b in moving)
-        fitted = [fit_capsule(points) for points in corners]
+        fitted = kept_capsules(corners)
         a, b = (np.array([getattr(capsule, end) for capsule in fitted]).reshape(-1, 3) for end in ("a", "b"))
         names, radii = tuple(self.model.body_names[body] for body in moving), np.array([c.radius for c in fitted])
         return RobotCover(self.model, names, np.array(moving, dtype=int), a, b, radii, np.zeros(len(moving)), corners)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterable
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -28,6 +29,11 @@ JOINT_KINDS = {
     "mjJNT_HINGE": "revolute",
 }
 _FIRST_TAG = rb"\A(?:\xef\xbb\xbf)?(?:\s|<\?(?:(?!\?>).)*\?>|<!--(?:(?!-->).)*-->|<!DOCTYPE[^>]*>)*<\s*([\w.:-]+)"
+_FILE_NAMED = re.compile(r"""\bfile\s*=\s*["']([^"'\0]+)["']""")
+_FOLDER_NAMED = re.compile(r"""\b(?:mesh|texture|asset)dir\s*=\s*["']([^"'\0]+)["']""")
+REMEMBERED = 4
+"""Robots whose compiled models are kept."""
+FileState = tuple[str, int, int]
 _HEAD = 1 << 16
 """Bytes in which the first element of a file is looked for."""
 
@@ -64,19 +70,19 @@ def source_path(source: str | os.PathLike) -> str:
 
 
 class Compiled(NamedTuple):
-    """MuJoCo's model (MjModel), and the warnings that its compiler gave."""
+    """MuJoCo's model (MjModel), shared by all who ask for it and so not to be changed, and the warnings that its compiler gave."""
 
     simulated: Any
     warnings: tuple[str, ...]
 
 
 def compiled(source: str | os.PathLike) -> Compiled:
-    """What MuJoCo makes of an MJCF file, or of text that starts with "<".
+    """What MuJoCo makes of an MJCF file, or of text that starts with "<"; remembered while neither it nor what it reads changes.
 
     Raises ModuleNotFoundError without the package mujoco, MJCFError with the file and MuJoCo's words, which name element and line.
     """
     try:
-        import mujoco
+        import mujoco  # noqa: F401 (whether it is there)
     except ModuleNotFoundError as error:
         raise ModuleNotFoundError(MISSING, name="mujoco") from error
     text = _is_text(source)
@@ -87,16 +93,42 @@ def compiled(source: str | os.PathLike) -> Compiled:
         raise MJCFError(
             f"{where}: the first element is not <mujoco>, so that this is no MJCF; a URDF is read by load_urdf"
         )
+    return _compiled(str(source) if text else source_path(source), () if text else states_of_files(source))
+
+
+@lru_cache(maxsize=REMEMBERED)
+def _compiled(source: str, states: tuple[FileState, ...]) -> Compiled:
+    """The same of a text, or of the path of a file, that is known to be MJCF; states: of all that the file reads."""
+    import mujoco
+
+    text = _is_text(source)
+    where = "MJCF text" if text else source
     said: list[str] = []
     before = mujoco.get_mju_user_warning()
     mujoco.set_mju_user_warning(said.append)  # else they go into a file of the working directory
     try:
-        simulated = mujoco.MjModel.from_xml_string(source) if text else mujoco.MjModel.from_xml_path(str(source))
+        simulated = mujoco.MjModel.from_xml_string(source) if text else mujoco.MjModel.from_xml_path(source)
     except (ValueError, mujoco.FatalError) as error:
         raise MJCFError(f"{where}: {' '.join(str(error).split())}; correct it there") from None
     finally:
         mujoco.set_mju_user_warning(before)
     return Compiled(simulated, tuple(" ".join(one.split()) for one in said))
+
+
+def states_of_files(source: str | os.PathLike) -> tuple[FileState, ...]:
+    """Path, time of change [ns] and size of an MJCF file and of all files that it and its includes name."""
+    main = Path(source).resolve()
+    folders, found, open_ends = [main.parent], {main}, [main]
+    while open_ends:
+        file = open_ends.pop()
+        text = file.read_text(encoding="utf-8", errors="replace")
+        folders += [main.parent / name for name in _FOLDER_NAMED.findall(text)]
+        named = {(folder / name).resolve() for name in _FILE_NAMED.findall(text) for folder in (file.parent, *folders)}
+        new = {path for path in named - found if path.is_file()}
+        found |= new
+        open_ends += [path for path in new if path.suffix == ".xml"]
+    states = ((str(path), path.stat()) for path in sorted(found))
+    return tuple((path, state.st_mtime_ns, state.st_size) for path, state in states)
 
 
 class Names:

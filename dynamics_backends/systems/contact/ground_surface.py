@@ -3,7 +3,8 @@
     Plane     g = n . (p - height e_z), n constant
     Terrain   g = p_z - height - h(x, y), n = (-h_x, -h_y, 1) / |.|     for a smooth function h
 
-``height`` [m] may be given at run time as the parameter ground_height (1).  The derivatives of h come from Taylor
+``height`` [m] may be given at run time as the parameter ground_height (1), and the rise of a plane along x and y, in place of its
+normal, as ground_slope (2).  The derivatives of h come from Taylor
 polynomials of third order in two variables (:mod:`~dynamics_backends.scalars.taylor`), over any scalar.
 """
 
@@ -14,6 +15,7 @@ from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
+from dynamics_backends import scalar as sm
 from dynamics_backends.rigid_body.spatial.spatial import Mat, Vec
 from dynamics_backends.scalar import Rows, Scalar
 from dynamics_backends.scalars.entries import Entry, unboxed
@@ -63,6 +65,10 @@ class Plane:
     def surface(self, p: Vec, parameters: Mapping[str, Rows]) -> Surface:
         """See :class:`Ground`."""
         n = self.normal
+        if "ground_slope" in parameters:
+            rise = parameters["ground_slope"]
+            size = 1.0 / sm.sqrt(rise[0] * rise[0] + rise[1] * rise[1] + 1.0)
+            n = Vec(-rise[0] * size, -rise[1] * size, size)
         gap = n.x * p.x + n.y * p.y + n.z * (p.z - parameter(parameters, "ground_height", self.height))
         return Surface(gap, n, n, None)
 

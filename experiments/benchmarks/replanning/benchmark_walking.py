@@ -1,23 +1,26 @@
 """Legged robots that walk on MuJoCo's ground without a schedule, told their speed alone, while the world differs from the model.
 
-    python -m experiments.benchmark_walking [--robot hyq] [--seconds 60] [--scenes level,light,...] [--seed 0] [--period 0.005]
+    python -m experiments.benchmark_walking [--robot hyq] [--seconds 60 | --minutes 10] [--scenes level,light,...] [--seed 0]
+                                                       [--period 0.005] [--set KEY=VALUE ...]
 
 Plans are those of problems/configs/hyq_free_walk.toml, of half a second, by real-time iterations over contacts of long steps;
 another robot takes the same numbers by dynamic similarity.  The plant is MuJoCo with contacts of its own, its friction and its
 masses off by what the scene says; states are measured with noise, plans hold one lead after their measurement, and every
 PUSH_EVERY seconds the base is pushed from a random side by SHOVE m/s times its mass, over PUSH_TIME.
 
-A robot has fallen where its base is lower than half of its standing height over the ground, or tilted beyond 60 degrees; the run
-ends there.  The speed is that of the base, averaged over SMOOTH seconds, after the first START; its error is relative to that
-asked for.  In simulated time every response is charged one period, so that runs do not depend on the machine; measured times stand
-beside them.
+The ground of "steps" is one of slabs STEP high and as long as a stride or more, at random places along the way, of which no plan
+knows.  A robot has fallen where its base is lower than half of its standing height over the ground, or tilted beyond 60 degrees;
+the run ends there.  The speed is that of the base, averaged over SMOOTH seconds, after the first START; its error is relative to
+that asked for.  In simulated time every response is charged one period, so that runs do not depend on the machine; measured times
+stand beside them.
 """
 
 from __future__ import annotations
 
 import argparse
 import csv
-from collections.abc import Callable
+import sys
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -43,19 +46,25 @@ PUSH_EVERY, PUSH_TIME, SHOVE = 3.0, 0.1, 0.1
 """[s, s, m/s]"""
 NOISE = (0.002, 0.02)
 """Standard deviations of measured positions [m, rad] and velocities [m/s, rad/s]."""
+STEP, SLAB, WIDE = 0.05, (0.4, 1.2), 3.0
+"""[m]: height of slabs, range of their lengths and of the ground between them, half of their width."""
 START, SMOOTH = 2.0, 1.0
+TELL = 10.0
+"""[s] between two words about a run."""
 LOW, UPRIGHT = 0.5, 0.5
 """Share of the standing height, and cosine of the tilt, below which a robot has fallen."""
 
 
 class Scene(NamedTuple):
-    """How the world differs from the model. friction, mass: factors. noise: whether the state is measured with it."""
+    """How the world differs from the model. friction, mass: factors. noise: whether the state is measured with it. slope: [rad].
+    steps: whether slabs lie in the way."""
 
     friction: float = 1.0
     mass: float = 1.0
     noise: bool = False
     pushes: bool = False
     slope: float = 0.0
+    steps: bool = False
 
 
 SCENES = {
@@ -67,6 +76,8 @@ SCENES = {
     "noise": Scene(noise=True),
     "pushes": Scene(pushes=True),
     "uphill": Scene(slope=np.radians(5.0)),
+    "downhill": Scene(slope=np.radians(-5.0)),
+    "steps": Scene(steps=True),
     "all": Scene(friction=0.7, mass=1.1, noise=True, pushes=True),
 }
 
@@ -83,16 +94,28 @@ class Outcome(NamedTuple):
     failed: int
 
 
-def configured(robot: str, scene: Scene, seconds: float, seed: int, period: float | None = None) -> Config:
-    """The config of a run; period [s]: of the plans, which hold as long after their measurement."""
+def configured(robot: str, scene: Scene, seconds: float, seed: int, overrides: Sequence[str] = ()) -> Config:
+    """The config of a run; overrides: of its keys."""
     own = [f"problem.robot={robot!r}", f"replan.duration={seconds}", f"replan.seed={seed}"]
-    config = load_config(CONFIG, own if period is None else [*own, f"replan.period={period}", f"replan.lead={period}"])
+    config = load_config(CONFIG, [*own, *overrides])
     run = config.replan
     plant = replace(run.plant, mass_factor=scene.mass, slope=scene.slope)
     plant = replace(plant, contact_friction=scene.friction * plant.contact_friction)
+    if scene.steps:
+        plant = replace(plant, boxes=slabs(seconds, seed))
     position, velocity = NOISE if scene.noise else (0.0, 0.0)
     sensor = replace(run.sensor, position_noise=position, velocity_noise=velocity)
     return replace(config, replan=replace(run, plant=plant, sensor=sensor))
+
+
+def slabs(seconds: float, seed: int) -> tuple[tuple[float, float, float, float, float], ...]:
+    """Boxes for as far as any robot walks in a time, where no foot stands at the start."""
+    rng, rows, x = np.random.default_rng(seed), [], SLAB[1]
+    while x < 2.0 + seconds:
+        length, ground = rng.uniform(*SLAB, 2).tolist()
+        rows.append((x + 0.5 * length, 0.0, 0.5 * length, WIDE, STEP))
+        x += length + ground
+    return tuple(rows)
 
 
 def shoved(config: Config, model: Any, seconds: float, seed: int) -> Config:
@@ -108,10 +131,10 @@ def shoved(config: Config, model: Any, seconds: float, seed: int) -> Config:
 
 
 def walk(
-    robot: str, scene: Scene, seconds: float, seed: int, first: Setup | None = None, period: float | None = None
+    robot: str, scene: Scene, seconds: float, seed: int, first: Setup | None = None, overrides: Sequence[str] = ()
 ) -> tuple[Setup, RunLog]:
     """A run, and what it started from; first: of the same robot, whose task and first plan serve again."""
-    config = configured(robot, scene, seconds, seed, period)
+    config = configured(robot, scene, seconds, seed, overrides)
     start = setup(config) if first is None else first._replace(config=config)
     model = start.task.ocp.model
     if scene.pushes:
@@ -143,8 +166,15 @@ def fallen(standing: float, slope: float) -> Callable[[Array], bool]:
 
 
 def _until_fallen(plant: Plant, test: Callable[[Array], bool]) -> Callable[[float], None]:
+    told = 0.0
+
     def on_tick(t: float) -> None:
-        if test(plant.state()):
+        nonlocal told
+        x = plant.state()
+        if t >= told + TELL:
+            told = t
+            print(f"  after {t:.0f} s the base is at {x[0]:.2f}, {x[1]:.2f}, {x[2]:.2f} m", file=sys.stderr, flush=True)
+        if test(x):
             raise KeyboardInterrupt
 
     return on_tick
@@ -201,18 +231,25 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--robot", default="hyq", help="a name, erd:NAME or a path")
     parser.add_argument("--seconds", type=float, default=60.0, help="of each scene")
+    parser.add_argument("--minutes", type=float, help="of each scene, instead of --seconds")
     parser.add_argument("--scenes", default=",".join(SCENES), help="by name, with commas")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--period", type=float, help="seconds between plans, at least the tick of 5 ms; default 0.01")
+    parser.add_argument(
+        "--set", dest="overrides", action="append", default=[], metavar="KEY=VALUE", help="of the config"
+    )
     parser.add_argument("--out", type=Path, default=Path("out") / "benchmark_walking", help="folder of the results")
     given = parser.parse_args()
     names = given.scenes.split(",")
     if unknown := set(names) - set(SCENES):
         parser.error(f"unknown scenes: {', '.join(sorted(unknown))}; choose from {', '.join(SCENES)}")
+    seconds = given.seconds if given.minutes is None else 60.0 * given.minutes
+    period = [] if given.period is None else [f"replan.{key}={given.period}" for key in ("period", "lead")]
+    overrides = [*period, *given.overrides]
     found, first = [], None
     for name in names:
-        first, log = walk(given.robot, SCENES[name], given.seconds, given.seed, first, given.period)
-        found.append(row(name, outcome(first, log, SCENES[name], given.seconds)))
+        first, log = walk(given.robot, SCENES[name], seconds, given.seed, first, overrides)
+        found.append(row(name, outcome(first, log, SCENES[name], seconds)))
         print("  ".join(found[-1]), flush=True)
     print(markdown(HEAD, found))
     given.out.mkdir(parents=True, exist_ok=True)

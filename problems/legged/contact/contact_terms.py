@@ -69,9 +69,10 @@ def _away(model: Model, points, x: Rows, u: Rows, t: Scalar, p: Mapping[str, Row
 def slip_cost(
     model: Model, manifold: Manifold, feet: Sequence[str], clearance: float, weight: Values, name: str = "slip"
 ) -> to.CostTerm:
-    """r = e^(-z / clearance) times the horizontal velocity [m/s] of each foot, (2 F,), z its height over level ground at 0 [m].
+    """r = e^(-z / clearance) times the horizontal velocity [m/s] of each foot, (2 F,), z its height over the ground [m].
 
-    What slides is told to lift off, and what flies low to fly higher. Raises UnknownName if the model has no such frame.
+    The ground is a plane, level at 0; its height and its rise along x and y are the parameter ground (3). What slides is told to
+    lift off, and what flies low to fly higher. Raises UnknownName if the model has no such frame.
     """
     return to.residual_cost(
         name,
@@ -79,7 +80,7 @@ def slip_cost(
         manifold,
         2 * len(feet),
         weight,
-        parameters={"clearance": [clearance]},
+        parameters={"clearance": [clearance], "ground": [0.0, 0.0, 0.0]},
         output_names=tuple(f"{foot}.v{axis} near the ground" for foot in feet for axis in _AXES[:2]),
     )
 
@@ -87,7 +88,9 @@ def slip_cost(
 def _slip(model: Model, frames, x: Rows, u: Rows, t: Scalar, p: Mapping[str, Rows]) -> list[Scalar]:
     q, v, rows = x[: model.nq], x[model.nq :], []
     for frame in frames:
-        near = sm.exp(-(frame_position(model, q, frame)[2] / p["clearance"][0]))
+        at = frame_position(model, q, frame)
+        below = p["ground"][0] + p["ground"][1] * at[0] + p["ground"][2] * at[1]
+        near = sm.exp(-((at[2] - below) / p["clearance"][0]))
         w = frame_velocity(model, q, v, frame)
         rows += [near * w[0], near * w[1]]
     return rows

@@ -5,7 +5,8 @@
 
 with s(x) of :mod:`~problems.legged.robot.base_state`, whose reference is the posture of standing at the velocity asked for, and for
 each foot its height z_f over the ground and its horizontal velocity v_f: a foot that is to go forward does so in the air, some c
-high. There is no schedule, no foothold and no phase.  Contacts are those of long steps
+high. There is no schedule, no foothold and no phase; where plans follow each other, their ground and their speed are those of
+:mod:`~problems.legged.gaits.walking_horizon`.  Contacts are those of long steps
 (:class:`~dynamics_backends.systems.contact.stepped_contact.SteppedContact`), so that half a second is 25 steps.
 """
 
@@ -21,6 +22,7 @@ import trajopt as to
 from dynamics_backends.protocol import Array, DynamicsBackend
 from problems.legged.contact.contact_terms import slip_cost
 from problems.legged.contact.soft_ground import SoftGround
+from problems.legged.gaits.walking_horizon import FLAT, WalkingHorizon
 from problems.legged.robot.base_state import BaseWeights, base_state_cost
 from problems.legged.robot.similarity import LENGTH, SPEED, TIME, TORQUE, Scale, running_weight, scaled_fields
 from problems.legged.robot.walker import LeggedRobot
@@ -104,8 +106,12 @@ def build(settings: Settings, backend: BackendFactory) -> Task:
         slip_cost(model, system.manifold, feet, s.clearance, s.slip),
     ]
     final = [base(s.terminal * weight)]
-    ocp = to.OCP.single_phase(s.sampled(dynamics), x0, s.horizon, s.dt, terms, final, name="free_gait", model=model)
-    return Task(ocp, to.constant_guess(ocp, resting), feet=feet, outcome=_outcome, notes=standing.notes())
+    ocp = to.OCP.single_phase(
+        s.sampled(dynamics), x0, s.horizon, s.dt, terms, final, parameters=FLAT, name="free_gait", model=model
+    )
+    following = partial(WalkingHorizon, stance=standing.stance, height=float(q[2]), speed=s.velocity)
+    guess = to.constant_guess(ocp, resting)
+    return Task(ocp, guess, feet=feet, following=following, outcome=_outcome, notes=standing.notes())
 
 
 def resting_controls(dynamics: DynamicsBackend, x: Array) -> Array:

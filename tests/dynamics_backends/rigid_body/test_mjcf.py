@@ -17,7 +17,7 @@ from dynamics_backends.rigid_body.geometry.shapes import Cylinder, HalfSpace
 from dynamics_backends.rigid_body.mjcf.source import Names, is_mjcf
 from dynamics_backends.rigid_body.model.mujoco_states import MujocoStates, quaternion_of
 from problems.robots import load_robot, robot_path
-from trajopt.replanning.mujoco_plant import mujoco_urdf
+from trajopt.replanning.mujoco_urdf import mujoco_urdf
 
 mujoco = pytest.importorskip("mujoco")
 
@@ -515,3 +515,19 @@ def test_models_with_notes_are_kept_in_files():
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         assert to.lock_joints(model, ["knee"]).notes == model.notes
+
+
+def test_a_file_is_compiled_once_until_it_or_what_it_includes_changes(tmp_path, monkeypatch):
+    inner, outer = tmp_path / "parts" / "arm.xml", tmp_path / "robot.xml"
+    inner.parent.mkdir()
+    inner.write_text('<mujoco><body name="arm"><joint name="j"/><geom size="0.1" mass="1"/></body></mujoco>')
+    outer.write_text('<mujoco model="one"><worldbody><include file="parts/arm.xml"/></worldbody></mujoco>')
+    count, load = [], mujoco.MjModel.from_xml_path
+    monkeypatch.setattr(mujoco.MjModel, "from_xml_path", lambda path: count.append(path) or load(path))
+    assert to.load_mjcf(outer).mass[0] == pytest.approx(1.0)
+    mjcf_shapes(outer)
+    mjcf_scene(outer)
+    assert len(count) == 1
+    inner.write_text(inner.read_text().replace('mass="1"', 'mass="2.5"'))
+    assert to.load_mjcf(str(outer)).mass[0] == pytest.approx(2.5)
+    assert len(count) == 2

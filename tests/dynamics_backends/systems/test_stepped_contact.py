@@ -194,9 +194,18 @@ def test_derivatives_at_run_time_parameters_of_a_standing_robot():
     system = SteppedContact(hyq(), FEET)
     x, u, _ = arguments(system, FEET)
     p = {"contact_friction": np.array([0.3]), "contact_relaxation": np.array([1.0]), "ground_height": np.array([0.01])}
+    p["ground_slope"] = np.array([0.1, -0.2])
     own = make_backend(system, "analytic").jacobians(x, u, 0.0, p)
     assert deviation(make_backend(system, "complex_step").jacobians(x, u, 0.0, p), own) < 1e-10
     assert deviation(make_backend(system, "analytic").jacobians(x, u), own) > 1e-3
+
+
+def test_a_plane_is_tilted_at_run_time():
+    x, u, _ = arguments(SteppedContact(hyq(), FEET), FEET)
+    given = {"ground_height": np.array([0.02]), "ground_slope": np.array([0.1, -0.2])}
+    found = make_backend(SteppedContact(hyq(), FEET), "analytic").f(x, u, 0.0, given)
+    tilted = SteppedContact(hyq(), FEET, ground=Plane(0.02, (-0.1, 0.2, 1.0)))
+    np.testing.assert_allclose(found, make_backend(tilted, "analytic").f(x, u), rtol=1e-10, atol=1e-9)
 
 
 # -- in problems ------------------------------------------------------------------------------------------------------

@@ -6,14 +6,16 @@ from importlib.util import find_spec
 import numpy as np
 import pytest
 
+import trajopt as to
 from dynamics_backends.names import UnknownName
 from dynamics_backends.registry import make_backend
 from dynamics_backends.rigid_body.batched import inverse_dynamics
 from dynamics_backends.rigid_body.urdf.loader import load_urdf
-from experiments.config.build import build_task, solve_task
+from experiments.config.build import build_task, patient, solve_task
 from experiments.config.config import read_config
 from problems.arms.arm_in_scene import Settings, build, robot_of
 from problems.arms.in_scene import motion_at
+from problems.arms.scene_refinement import multipliers_kept
 from problems.arms.scene_robot import Carried, LinkCapsule
 from problems.arms.scene_settings import SceneBody, load_scene, quaternion_matrix
 from problems.task import SettingsError
@@ -203,6 +205,28 @@ def test_scenes_from_toml_and_urdf(tmp_path):
     np.testing.assert_allclose(top.p, [1.0, 0.0, 0.5])
     with pytest.raises(FileNotFoundError, match="no scene file"):
         load_scene(tmp_path / "other.toml")
+
+
+def test_multipliers_stay_with_their_pairs(robot):
+    """Those of a slot that is about another pair begin at zero; all others are kept."""
+    task = build_task(config(robot))
+    before = task.ocp
+    path = before.phases[1].constraints
+    y = {c.name: np.ones((24, c.residual.n_out)) for c in path}
+    clearance = next(c for c in path if "pairs" in c.parameters)
+    pairs = clearance.parameters["pairs"].copy()
+    pairs[5, 21] += 0.1  # the second slot, at one knot
+    kept = multipliers_kept(y, before, before.updated(clearance.name, pairs=pairs))
+    expected = np.ones_like(y[clearance.name])
+    expected[5, 1] = 0.0
+    np.testing.assert_array_equal(kept.pop(clearance.name), expected)
+    assert all((values == 1.0).all() for values in kept.values())
+
+
+def test_a_solve_that_begins_anew_ends_early():
+    assert patient(to.solver_options("ipm"), 60).max_iterations == 60
+    assert patient(to.solver_options("ipm", max_iterations=20), 60).max_iterations == 20
+    assert patient(to.solver_options("ipm"), None) == to.solver_options("ipm")
 
 
 def test_quaternions():

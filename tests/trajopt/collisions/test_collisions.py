@@ -5,6 +5,7 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
+from scipy.spatial.transform import Rotation
 
 import trajopt.collisions.gaps as gaps_module
 from dynamics_backends.compiled.interface.libraries import CompilerError
@@ -14,9 +15,9 @@ from dynamics_backends.rigid_body.geometry.scene import Body, Scene, Way
 from dynamics_backends.rigid_body.geometry.shapes import Box, Cylinder, Sphere
 from dynamics_backends.rigid_body.geometry.urdf_shapes import urdf_shapes
 from dynamics_backends.rigid_body.urdf.loader import load_urdf
-from trajopt.collisions.broad_phase import CollisionPairs
+from trajopt.collisions.broad_phase import CollisionPairs, Near
 from trajopt.collisions.free_space import FreeSpace
-from trajopt.collisions.mesh_check import MeshCheck
+from trajopt.collisions.mesh_check import MeshCheck, _apart
 from trajopt.collisions.own_pairs import own_pairs, pairs_not_disabled
 from trajopt.guesses.rrt_connect import rrt_connect, short_cut
 
@@ -78,8 +79,8 @@ def test_near_pairs_get_slots_and_bounds_that_say_when_capsules_touch():
     chosen = PAIRS.chosen(slots, qs, np.zeros(len(qs)), margin=0.01)
     gaps = [PAIRS.gaps(qs, np.zeros(len(qs))), PAIRS.coarse_gaps(qs, np.zeros(len(qs)))]
     covers, fine = (ROBOT, ROBOT.coarse), len(ROBOT.radii)
-    assert {found.piece >= fine for found in chosen.near} == {True, False}
-    for found in chosen.near:
+    assert set(chosen.near.piece >= fine) == {True, False}
+    for found in map(Near._make, zip(*chosen.near, strict=True)):
         kind = "cylinder" if found.core == 0 else "box"
         which, piece = divmod(found.piece, fine)
         assert slots[found.slot].kind == kind
@@ -89,14 +90,14 @@ def test_near_pairs_get_slots_and_bounds_that_say_when_capsules_touch():
         assert (
             gaps[1][found.knot, ROBOT.coarse.bodies.tolist().index(slots[found.slot].link), found.core] > 0.05
         ) == which
-    assert np.isinf(chosen.lower).sum() == chosen.lower.size - len(chosen.near)
+    assert np.isinf(chosen.lower).sum() == chosen.lower.size - len(chosen.near.slot)
 
 
 def test_bodies_that_were_near_elsewhere_get_slots_too():
     far, near = np.array([[1.5, 0.0, 0.0]]), np.array([[0.4, 0.0, 0.0]])
     slots = PAIRS.slots()
-    assert not any(n.core == 0 for n in PAIRS.chosen(slots, far, np.zeros(1)).near)
-    assert any(n.core == 0 for n in PAIRS.chosen(slots, far, np.zeros(1), also=[near]).near)
+    assert 0 not in PAIRS.chosen(slots, far, np.zeros(1)).near.core
+    assert 0 in PAIRS.chosen(slots, far, np.zeros(1), also=[near]).near.core
 
 
 def test_the_robots_own_pairs():
@@ -152,6 +153,31 @@ def test_an_srdf_tells_which_links_need_no_look():
     folded = np.array([[0.0, 2.9, 2.9]])
     pairs = CollisionPairs(ROBOT, Scene(), ((0, 2),), disabled=frozenset([frozenset(("l1", "l3"))]))
     assert np.isinf(pairs.least(folded, np.zeros(1))[0])
+
+
+@needs_coal
+def test_boxes_bound_the_distance_and_the_depth_of_what_they_hold():
+    """Held against coal's boxes; of boxes along the same axes the distance itself is told."""
+    import coal
+
+    rng = np.random.default_rng(0)
+    half, size = rng.uniform(0.05, 0.5, (2, 200, 3))
+    centers = rng.uniform(-1.0, 1.0, (1, 200, 3))
+    turned = Rotation.random(200, rng=0).as_matrix()
+    turned[:50] = np.eye(3)
+    found = _apart(centers, turned[None], half, -size, size)[0]
+    still, request = coal.Transform3s.Identity(), coal.DistanceRequest()
+
+    def true(i):
+        pose = coal.Transform3s(turned[i], centers[0, i])
+        return coal.distance(
+            coal.Box(*2 * half[i]), pose, coal.Box(*2 * size[i]), still, request, coal.DistanceResult()
+        )
+
+    distances = np.array([true(i) for i in range(200)])
+    assert (distances < 0.0).any() and (found > 0.0).any()
+    assert (found <= distances + 1e-6).all()
+    np.testing.assert_allclose(found[:50], distances[:50], atol=1e-6)
 
 
 @needs_coal

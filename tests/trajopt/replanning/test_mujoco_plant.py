@@ -98,6 +98,37 @@ def test_other_robots_and_controls_are_refused():
         plant.step(np.array([np.nan, 0.0]), 0.001)
 
 
+MASSLESS = """<robot name="camera"><link name="root"><inertial><mass value="0"/>
+  <inertia ixx="0" iyy="0" izz="0" ixy="0" ixz="0" iyz="0"/></inertial></link>
+  <link name="trunk"><inertial><origin xyz="0.1 0 0.02"/><mass value="3"/>
+    <inertia ixx="0.03" iyy="0.05" izz="0.04" ixy="0.001" ixz="0.002" iyz="-0.003"/></inertial></link>
+  <link name="eye"><inertial><mass value="0.2"/>
+    <inertia ixx="0.001" iyy="0.0001" izz="0.0001" ixy="0" ixz="0" iyz="0"/></inertial></link>
+  <link name="leg"><inertial><origin xyz="0 0 -0.2"/><mass value="1"/>
+    <inertia ixx="0.02" iyy="0.02" izz="0.01" ixy="0" ixz="0" iyz="0"/></inertial></link>
+  <joint name="bolt" type="fixed"><origin xyz="0 0.1 0.2" rpy="0.3 0.2 0.1"/><parent link="root"/><child link="trunk"/></joint>
+  <joint name="mount" type="fixed"><origin xyz="0.2 0 0"/><parent link="trunk"/><child link="eye"/></joint>
+  <joint name="hip" type="revolute"><origin xyz="0 0 -0.1" rpy="0 0 1"/><parent link="trunk"/><child link="leg"/>
+    <axis xyz="0 1 0"/><limit lower="-1" upper="1" effort="9" velocity="9"/></joint></robot>"""
+
+
+@pytest.mark.filterwarnings("ignore::UserWarning")
+def test_links_that_mujoco_refuses_do_not_refuse_the_robot():
+    """A massless root, and a camera whose moments of inertia no body has."""
+    import mujoco
+
+    from trajopt.replanning.mujoco_urdf import mujoco_urdf
+
+    with pytest.raises(ValueError, match="inertia"):
+        mujoco.MjModel.from_xml_string(mujoco_urdf(MASSLESS, True))
+    model, rng = load_urdf(MASSLESS, base="floating"), np.random.default_rng(2)
+    q, v = model.random_configuration(rng), rng.standard_normal(model.nv)
+    plant = MujocoPlant(MASSLESS, model, np.concatenate([q, v]), 0.001)
+    tau = rng.standard_normal(model.nv)
+    expected = forward_dynamics(model, q, v, tau)
+    np.testing.assert_allclose(plant.acceleration(np.concatenate([q, v]), tau), expected, rtol=1e-9, atol=1e-9)
+
+
 def test_planar_joints_are_refused():
     text = """<robot name="slab"><link name="ground"/><link name="body"><inertial><mass value="1"/>
     <inertia ixx="1" iyy="1" izz="1" ixy="0" ixz="0" iyz="0"/></inertial></link>

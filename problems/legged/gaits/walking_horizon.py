@@ -1,0 +1,85 @@
+"""The horizon of a walk that is told its speed: half a second at a time, over the ground that the feet have felt.
+
+    ground    of contacts, of slip and of the base's height: the plane of :mod:`~problems.legged.contact.ground_estimate`; the
+              base is asked to be parallel to it
+    speed     v + RATE int (v - v_x) dt, with the measured v_x: what a plan trades for other costs, and what slopes and loads
+              cost, is made up for
+
+The integral is held within REACH; both are looked at again after EVERY.  Rates are in units of sqrt(g / L), speeds of sqrt(g L),
+times of sqrt(L / g), for legs of length L.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+import numpy as np
+
+from dynamics_backends.protocol import Array
+from problems.legged.contact.ground_estimate import GroundEstimate
+from problems.legged.robot.base_state import rotation
+from problems.legged.robot.stance import Stance
+from trajopt import OCP
+
+RATE, REACH, EVERY = 0.15, 0.1, 0.07
+FLAT: Mapping[str, Array] = {"ground_height": np.zeros(1), "ground_slope": np.zeros(2)}
+"""Parameters of the dynamics on level ground at 0."""
+
+
+class WalkingHorizon:
+    """A :class:`~trajopt.replanning.plan.Following` horizon. height: of the base over the ground [m]. speed: asked for [m/s]."""
+
+    def __init__(self, ocp: OCP, stance: Stance, height: float, speed: float) -> None:
+        self.ocp, self._height, self._speed, self._stance = ocp, height, speed, stance
+        self.ground = GroundEstimate(stance, ocp.manifold, ocp.x0)
+        g, length = float(np.linalg.norm(stance.model.gravity)), stance.leg_length
+        self._rate, self._reach = RATE * float(np.sqrt(g / length)), REACH * float(np.sqrt(g * length))
+        self.lacking = 0.0
+        self._every = EVERY * float(np.sqrt(length / g))
+        self._seen = self._known = 0.0, ocp.x0
+        self._now = self._referred()
+
+    def observe(self, t: float, x: Array) -> None:
+        """See :class:`~trajopt.replanning.plan.Following`."""
+        self._seen = t, x
+
+    def __call__(self, t: float) -> OCP:
+        """See :class:`~trajopt.replanning.plan.Horizon`."""
+        if self._seen[0] >= self._known[0] + self._every:
+            self._take_in(*self._seen)
+            self._now = self._referred()
+        return self._now
+
+    def _take_in(self, t: float, x: Array) -> None:
+        elapsed, self._known = t - self._known[0], (t, x)
+        self.ground.observe(x, elapsed)
+        R, nq = rotation(x), self._stance.model.nq
+        ahead = sum(R[0][i] * x[nq + i] for i in range(3))
+        lacking = self.lacking + self._rate * elapsed * (self._speed - float(ahead))
+        self.lacking = float(np.clip(lacking, -self._reach, self._reach))
+
+    def _referred(self) -> OCP:
+        """The problem on the ground and with the speed of now."""
+        (height, slope), x, ocp = self.ground.plane, self._known[1], self.ocp
+        speed = self._speed + self.lacking
+        ahead = x[:2] + np.outer(ocp.times, [speed, 0.0])
+        heights = self.ground.plane.at(ahead) + self._height
+        attitude = (np.arctan(slope[1]), -np.arctan(slope[0]), -self._stance.heading)
+        base = {
+            "position": np.stack([np.zeros_like(heights), np.zeros_like(heights), heights], axis=1),
+            "attitude": np.array(attitude),
+            "velocity": np.array([speed, 0.0, speed * slope[0]]),
+        }
+        (phase,) = ocp.phases
+        final = {**base, "position": base["position"][-1]}
+        given = {"base": {**base, "position": base["position"][:-1]}, "slip": {"ground": np.array([height, *slope])}}
+        terms = tuple(term.updated(**given[term.name]) if term.name in given else term for term in phase.terms)
+        terminal = tuple(term.updated(**final) if term.name == "base" else term for term in ocp.terminal)
+        parameters = {"ground_height": _at_all(height, phase.knots), "ground_slope": _at_all(slope, phase.knots)}
+        return replace(ocp, phases=(replace(phase, terms=terms, parameters=parameters),), terminal=terminal)
+
+
+def _at_all(value: Array | float, knots: int) -> Array:
+    """The same value at all knots, (N, n)."""
+    return np.tile(np.atleast_1d(value), (knots, 1))

@@ -1,0 +1,86 @@
+"""What a walk knows of the ground and of its speed: planes through feet that stand, an integral of the speed that is lacking."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from experiments.config.build import build_task
+from experiments.config.config import load_config
+from problems.legged.contact.ground_estimate import plane_through
+from problems.legged.robot.walker import LeggedRobot
+from trajopt.replanning.plan import Following
+
+CONFIG = Path(__file__).parents[3] / "problems/configs/hyq_free_walk.toml"
+SLOPE = np.array([0.08, -0.05])
+
+
+@pytest.fixture(scope="module")
+def one():
+    return build_task(load_config(CONFIG, ["engine=numpy", "problem.horizon=3"]))
+
+
+def standing_on_a_slope(x0, height):
+    """The state of a robot that has been turned with the ground about the origin, z = height + SLOPE . (x, y)."""
+    angle = np.arctan(np.linalg.norm(SLOPE))
+    axis = np.array([SLOPE[1], -SLOPE[0], 0.0]) / np.linalg.norm(SLOPE)
+    x = x0.copy()
+    half = 0.5 * angle
+    x[3:7] = [*(np.sin(half) * axis), np.cos(half)]
+    up = np.array([-SLOPE[0], -SLOPE[1], 1.0]) * np.cos(angle)
+    x[:3] = x0[2] * up + [0.0, 0.0, height]
+    return x
+
+
+def test_a_plane_goes_through_feet_that_are_on_one():
+    rng = np.random.default_rng(0)
+    at = rng.standard_normal((4, 2))
+    found = plane_through(np.column_stack([at, 0.3 + at @ SLOPE]))
+    assert found.height == pytest.approx(0.3)
+    np.testing.assert_allclose(found.slope, SLOPE, atol=1e-12)
+    line = np.array([[0.0, 0.1, 0.0], [0.0, -0.1, 0.0], [0.0, 0.0, 0.0]])  # feet beside each other tell no slope ahead
+    np.testing.assert_allclose(plane_through(line).slope, 0.0, atol=1e-12)
+
+
+def test_the_ground_of_plans_becomes_that_of_the_feet(one):
+    horizon = one.following(one.ocp)
+    assert isinstance(horizon, Following)
+    sunk = one.ocp.x0[2] - LeggedRobot(robot="hyq").stand().q[2]  # of feet that rest, in the plan's soft ground
+    x = standing_on_a_slope(one.ocp.x0, 0.2)
+    for k in range(1, 60):
+        horizon.observe(0.05 * k, x)
+        problem = horizon(0.05 * k)
+    p = problem.phases[0].parameters
+    np.testing.assert_allclose(p["ground_slope"][0], SLOPE, atol=1e-3)
+    assert p["ground_height"][0, 0] == pytest.approx(0.2 + sunk, abs=2e-3)
+    slip, base = (next(t for t in problem.terms() if t.name == name) for name in ("slip", "base"))
+    np.testing.assert_allclose(np.ravel(slip.parameters["ground"])[:3], [p["ground_height"][0, 0], *SLOPE], atol=1e-3)
+    attitude = np.ravel(base.parameters["attitude"])[:3]
+    np.testing.assert_allclose(attitude[:2], [np.arctan(SLOPE[1]), -np.arctan(SLOPE[0])], atol=1e-3)
+    speed = np.atleast_2d(base.parameters["velocity"])[0]
+    assert speed[2] == pytest.approx(SLOPE[0] * speed[0], rel=1e-2)
+
+
+def test_feet_in_the_air_tell_nothing_of_the_ground(one):
+    horizon = one.following(one.ocp)
+    x = one.ocp.x0.copy()
+    x[2] += 0.1
+    x[len(x) // 2 + 1] = 1.0  # all feet move forward
+    for k in range(1, 40):
+        horizon.observe(0.05 * k, x)
+        problem = horizon(0.05 * k)
+    assert abs(problem.phases[0].parameters["ground_height"][0, 0]) < 1e-6
+
+
+def test_speed_that_is_lacking_is_asked_for_within_bounds(one):
+    horizon = one.following(one.ocp)
+    asked = []
+    for k in range(1, 100):
+        horizon.observe(0.1 * k, one.ocp.x0)  # stands still
+        base = next(t for t in horizon(0.1 * k).terms() if t.name == "base")
+        asked.append(np.ravel(base.parameters["velocity"])[0])
+    assert asked[0] > 0.4
+    assert (np.diff(asked) >= 0).all()
+    assert asked[-1] == asked[-20] < 0.4 + 0.15 * np.sqrt(9.81 * 0.7)

@@ -1,0 +1,75 @@
+"""URDF as MuJoCo takes it: no shapes, a floating joint below the root where wanted, inertias that it accepts.
+
+MuJoCo refuses links whose inertia no body can have, massless roots and cameras among them, although the moving bodies that they
+are part of may be sound.  Such a robot keeps MuJoCo's own kinematics, and each moving body gets the mass and inertia of the model,
+all that is fixed to it included; where even these break A + B >= C they are balanced by MuJoCo.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from dynamics_backends.rigid_body.model.model import Frame, Model
+
+SHAPES = ("visual", "collision")
+EXTRAS = ("gazebo", "transmission", "material", "mujoco")
+WORLD, ROOT_JOINT = "world_of_the_plant", "root_joint"
+
+
+def mujoco_urdf(text: str, floating: bool, *, inertial: bool = True) -> str:
+    """The URDF text with what MuJoCo needs for free dynamics. inertial: whether links keep their masses and inertias."""
+    from xml.etree.ElementTree import SubElement, tostring
+
+    from defusedxml.ElementTree import fromstring
+
+    root = fromstring(text)
+    for tag in EXTRAS:
+        for element in root.findall(tag):
+            root.remove(element)
+    dropped = SHAPES if inertial else (*SHAPES, "inertial")
+    for link in root.findall("link"):
+        for element in [e for e in link if e.tag in dropped]:
+            link.remove(element)
+    if floating:
+        children = {joint.find("child").get("link") for joint in root.findall("joint")}
+        base = next(link.get("name") for link in root.findall("link") if link.get("name") not in children)
+        SubElement(root, "link", name=WORLD)
+        joint = SubElement(root, "joint", name=ROOT_JOINT, type="floating")
+        SubElement(joint, "parent", link=WORLD)
+        SubElement(joint, "child", link=base)
+    return tostring(root, encoding="unicode")
+
+
+def urdf_spec(text: str, model: Model) -> Any:
+    """MuJoCo's specification (mujoco.MjSpec) of a robot's URDF. Raises ValueError for what MuJoCo does not take."""
+    import mujoco
+
+    spec = mujoco.MjSpec.from_string(mujoco_urdf(text, model.floating_base))
+    try:
+        spec.copy().compile()
+        return spec
+    except ValueError as error:
+        if "inertia" not in str(error) and "mass" not in str(error):
+            raise
+    spec = mujoco.MjSpec.from_string(mujoco_urdf(text, model.floating_base, inertial=False))
+    spec.compiler.balanceinertia = True
+    for b, name in enumerate(model.body_names):
+        _set_inertia(spec.body(name), model, b)
+    return spec
+
+
+def link_of(model: Model, body: int) -> Frame:
+    """The frame of the link that a moving body is named after: where MuJoCo has its axes."""
+    name = model.body_names[body]
+    return next(f for f in model.frames if f.body == body and f.name == name and f.kind == "link")
+
+
+def _set_inertia(target: Any, model: Model, b: int) -> None:
+    """Give a body of a specification the mass and the inertia of a moving body of the model."""
+    link = link_of(model, b)
+    inertia = link.R.T @ np.asarray(model.inertia[b]) @ link.R
+    target.mass, target.explicitinertial = float(model.mass[b]), True
+    target.ipos, target.iquat = link.R.T @ (model.com[b] - link.p), [1.0, 0.0, 0.0, 0.0]
+    target.fullinertia = [*np.diag(inertia), inertia[0, 1], inertia[0, 2], inertia[1, 2]]
