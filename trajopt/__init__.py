@@ -34,6 +34,7 @@ from dynamics_backends.registry import (
     backend_names as backend_names,
     make_backend as make_backend,
 )
+from dynamics_backends.rigid_body.algorithms import kinematics as kinematics
 from dynamics_backends.rigid_body.batched import (
     center_of_mass as center_of_mass,
     energy as energy,

@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 
 ROOT = Path(__file__).resolve().parents[2]
 CONFIGS = ROOT / "problems" / "configs"
-TIME_LIMIT = 240
+TIME_LIMIT = 120
 """Seconds of a processor for one configuration, without its compilers; what takes longer is named, not shown."""
 PATIENCE = 1800.0
 """Seconds after which one is given up, however busy the machine is."""

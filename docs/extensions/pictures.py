@@ -22,6 +22,8 @@ def draw(folder: Path) -> list[Path]:
     """Solve the configurations and write the pictures."""
     from PIL import Image
 
+    from trajopt.view.video import palette
+
     folder.mkdir(parents=True, exist_ok=True)
     written = []
     for name, config in PICTURES.items():
@@ -35,7 +37,7 @@ def draw(folder: Path) -> list[Path]:
             picture = Image.open(shot).convert("RGB")
             small = picture.resize((WIDTH, round(WIDTH * picture.height / picture.width)), Image.Resampling.LANCZOS)
             written.append(folder / f"{name}.png")
-            small.quantize(COLORS).save(written[-1], optimize=True)
+            small.quantize(palette=palette([small], COLORS), dither=Image.Dither.NONE).save(written[-1], optimize=True)
     return written
 
 

@@ -98,11 +98,15 @@ def page(title: str, objects: list[tuple[str, Any]]) -> str:
     lines = [title, "=" * len(title), "", ".. currentmodule:: trajopt", ""]
     for name, thing in objects:
         directive, options = _directive(thing)
-        lines += [name, "-" * len(name), "", f".. {directive}:: {name}", *(f"   :{o}:" for o in options), ""]
+        target = thing.__name__ if directive == "automodule" else name
+        lines += [name, "-" * len(name), "", f".. {directive}:: {target}", *(f"   :{o}:" for o in options), ""]
+        lines += [".. currentmodule:: trajopt", ""] if directive == "automodule" else []
     return "\n".join(lines)
 
 
 def _directive(thing: Any) -> tuple[str, tuple[str, ...]]:
+    if inspect.ismodule(thing):
+        return "automodule", ("members",)
     if inspect.isclass(thing):
         from enum import Enum
 

@@ -1,32 +1,43 @@
-"""CasADi functions as compiled C code and as calls of its virtual machine, for one point after another."""
+"""CasADi functions as compiled C code and as calls of its virtual machine, for one point after another.
+
+One function becomes one block of straight lines, whose compilation takes a time that grows faster than its length: beyond
+OPTIMIZED lines it is compiled at -O1, beyond MOST_LINES not at all.  Libraries are kept with the compiled kernels, and so is
+the news that a compiler ran out of its time.
+"""
 
 from __future__ import annotations
 
 import ctypes
+import hashlib
 import subprocess
 import tempfile
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from dynamics_backends.compiled.runtime.toolchain import find_toolchain
+from dynamics_backends.compiled.runtime.kept_files import cache_folder, intact, known_value, seal, write_value
+from dynamics_backends.compiled.runtime.toolchain import CompilerError, find_toolchain
 from dynamics_backends.deferred import deferred
 
 ca = deferred("casadi")
 Array = np.ndarray
+OPTIMIZED, MOST_LINES = 50_000, 200_000
+QUICKLY = "-O1"
 
 
 class Generated(NamedTuple):
-    """C code: its lines, the bytes of its library, the seconds of generation and compilation, and a call for one point after
-    another; bytes, seconds and call are None where the compiler took too long."""
+    """C code: its lines, the option of its optimization, the bytes of its library, and a call for one point after another.
+
+    size and call are None where it was not compiled; why: then a sentence about that, else what there is to tell, or nothing.
+    """
 
     lines: int
+    level: str
     size: int | None
-    seconds: float | None
     call: Callable[[], Any] | None
+    why: str
 
 
 def interpreted_call(f: Any, point: Array) -> Callable[[], Any]:
@@ -47,29 +58,59 @@ void many(long n, const double *x, double *y, long long *iw, double *w)
 
 
 def generated(f: Any, points: Array, patience: float, level: str = "-O3") -> Generated:
-    """The C code of a function of one column, compiled; the call computes all points (N, n)."""
-    began = time.perf_counter()
+    """The C code of a function of one column, compiled in ``patience`` seconds of a processor; the call computes all points (N, n).
+
+    Raises CompilerError where the compiler refuses it.
+    """
     generator = ca.CodeGenerator("code.c")
     generator.add(f)
     loop = _LOOP.format(args=f.sz_arg() + 1, results=f.sz_res() + 1, nx=f.numel_in(0), name=f.name())
     text = generator.dump() + loop
+    lines = text.count("\n")
+    if lines > MOST_LINES:
+        return Generated(lines, "", None, None, f"not compiled: {lines:,} lines of C")
+    level = QUICKLY if lines > OPTIMIZED else level
+    library = _library(text, level, patience)
+    if library is None:
+        return Generated(lines, level, None, None, f"not compiled in {patience:.0f} s")
+    many = ctypes.CDLL(str(library)).many
     y, w, iw = np.empty(f.numel_out(0)), np.empty(f.sz_w() + 1), np.empty(f.sz_iw() + 1, np.int64)
     points = np.ascontiguousarray(points)
-    with tempfile.TemporaryDirectory() as folder:
-        source, library = Path(folder) / "code.c", Path(folder) / "code.so"
-        source.write_text(text)
-        command = [*find_toolchain().command, level, "-march=native", "-fPIC", "-shared", "-w", str(source)]
-        try:
-            subprocess.run([*command, "-o", str(library), "-lm"], check=True, timeout=patience)
-        except subprocess.TimeoutExpired:
-            return Generated(text.count("\n"), None, None, None)
-        many, size = ctypes.CDLL(str(library)).many, library.stat().st_size
     arrays = [a.ctypes.data_as(ctypes.c_void_p) for a in (points, y, iw, w)]
 
     def call(kept: Any = (points, y, iw, w)) -> None:
         many(ctypes.c_long(len(points)), *arrays)
 
-    return Generated(text.count("\n"), size, time.perf_counter() - began, call)
+    why = f"{lines:,} lines of C at {level}" if lines > OPTIMIZED else ""
+    return Generated(lines, level, library.stat().st_size, call, why)
+
+
+def _library(text: str, level: str, patience: float) -> Path | None:
+    """The library of a source, kept or compiled; None where the compiler has run out of its time, now or before."""
+    toolchain = find_toolchain()
+    options = (level, "-march=native", "-fPIC", "-shared", "-w")
+    key = hashlib.sha256("\n".join([text, *options, toolchain.fingerprint]).encode()).hexdigest()[:32]
+    folder = cache_folder()
+    library, late = folder / f"{key}.so", f"{key}.late"
+    if intact(library):
+        return library
+    if (known_value(late) or 0.0) >= patience:
+        return None
+    folder.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=folder) as place:
+        source, made = Path(place) / "code.c", Path(place) / "code.so"
+        source.write_text(text)
+        limited = ["sh", "-c", f'ulimit -t {patience:.0f}; exec "$@"', "sh", *toolchain.command]
+        command = [*limited, *options, str(source), "-o", str(made), "-lm"]
+        ended = subprocess.run(command, capture_output=True, text=True, stdin=subprocess.DEVNULL, check=False)
+        if ended.returncode == 0:
+            made.replace(library)
+            seal(library)
+            return library
+    if ended.returncode > 0 and not any(word in ended.stderr for word in ("CPU time limit", "Killed", "terminated")):
+        raise CompilerError(f"{toolchain.command[0]} failed: {ended.stderr.strip()[:2000]}")
+    write_value(folder / late, patience)
+    return None
 
 
 def matrix(block: Any) -> Any:

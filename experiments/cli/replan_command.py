@@ -68,8 +68,11 @@ def replan(
     if config is None:
         fail("give a CONFIG with a table [replan], or --replay FOLDER")
     assert config is not None
+    from experiments.cli.view_command import require_video
     from experiments.replan.run import configured_run
 
+    if video is not None:
+        require_video(Path(video))
     _run(configured_run(configured(config, overrides, urdf=urdf, out=out), plant), realtime, viewed, video)
 
 
@@ -137,7 +140,6 @@ def _replay(folder: Path, out: str | None) -> None:
 
 def _finish(start: Setup, log: RunLog, folder: Path, written: list[Path]) -> None:
     """Tell about a run and write its files; exit code 1 where it did not end as it should."""
-    from experiments.plots.replanning_animation import write_animation
     from experiments.plots.replanning_plots import plot_run
     from experiments.replan.run import statistics
     from trajopt.replanning.run_log import EventKind
@@ -149,10 +151,27 @@ def _finish(start: Setup, log: RunLog, folder: Path, written: list[Path]) -> Non
         click.echo(sentence)
     written = [*written, *log.save(folder, numbers)]
     if start.config.output.plots:
-        written += [*plot_run(start, log, folder), write_animation(folder / "animation.html", start, log)]
+        written += [*plot_run(start, log, folder), _page(start, log, folder)]
     click.echo(f"written to {folder}: " + ", ".join(path.name for path in written))
     if log.count(EventKind.PLANT_DIVERGED) or log.count(EventKind.INTERRUPTED):
         raise click.exceptions.Exit(FAILED)
+
+
+def _page(start: Setup, log: RunLog, folder: Path) -> Path:
+    """The page with the robot as it looks, where its file shows it and the extra view is there; else with a stick figure."""
+    from experiments.plots.replanning_animation import write_animation
+    from experiments.view.shown import can_be_shown
+
+    path = folder / "animation.html"
+    if not can_be_shown(start.task.ocp.model):
+        return write_animation(path, start, log)
+    from experiments.view.live import of_run
+    from trajopt.view.page import write_page
+
+    scene = of_run(start.task, start.first, log, start.config.as_dict())
+    notes = [f"{len(log.events)} events", *(f"{e.time:.3f} s: {e.kind}" for e in log.events)] if log.events else []
+    warn(write_page(path, scene.motions, scene.marks, notes=notes)[1])
+    return path
 
 
 def told(numbers: Mapping[str, Any]) -> Iterator[str]:

@@ -15,6 +15,10 @@ if TYPE_CHECKING:
     from trajopt.view.surfaces import Geometry
 
 
+PICTURES = (".png", ".jpg")
+"""Kinds of pictures by the ends of their names."""
+
+
 @click.command()
 @click.argument("solutions", nargs=-1, required=True, type=click.Path(exists=True, dir_okay=False))
 @click.option("--geometry", type=click.Choice(["visual", "collision", "capsules"]), default="visual", show_default=True)
@@ -41,6 +45,12 @@ def view(
     from experiments.view.shown import shown
     from trajopt import Solution
 
+    if screenshot is not None:
+        require_picture(Path(screenshot))
+    if page is not None:
+        results_folder(Path(page).parent, (Path(page).name,), "--page")
+    if video is not None:
+        require_video(Path(video))
     loaded: list[Solution] = [Solution.load(path) for path in solutions]
     scene = shown(loaded, guess)
     if screenshot is not None:
@@ -59,12 +69,21 @@ def view(
         show_in_window(scene, geometry, host, port)
 
 
-def require_video(path: Path) -> None:
-    """See to it, before a solve, that a film of this name can be written; else exit code 2."""
-    from trajopt.view.video import KINDS
+def require_picture(path: Path) -> None:
+    """See to it that a picture of this name can be written; else exit code 2."""
+    if path.suffix.lower() not in PICTURES:
+        fail(f"--screenshot {path}: the name of a picture ends in {' or '.join(PICTURES)}")
+    results_folder(path.parent, (path.name,), "--screenshot")
 
-    if path.suffix not in KINDS:
-        fail(f"--video {path}: the name of a film ends in {' or '.join(KINDS)}")
+
+def require_video(path: Path) -> None:
+    """See to it, before anything is computed, that a film of this name can be written; else exit code 2."""
+    from trajopt.view.video import require_film
+
+    try:
+        require_film(path)
+    except (ValueError, ModuleNotFoundError) as error:
+        fail(f"--video {path}: {error}")
     results_folder(path.parent, (path.name,), "--video")
 
 

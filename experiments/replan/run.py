@@ -70,14 +70,29 @@ def configured_run(config: Config, plant: str | None = None) -> Config:
 
 
 def setup(config: Config, first: Solution | None = None) -> Setup:
-    """The task, and the first plan, solved to convergence by the config's solver unless it is given."""
+    """The task, and the first plan, solved to convergence by the config's solver unless it is given.
+
+    Raises ValueError for constraints that its planner does not know.
+    """
     task = build_task(config)
+    _require_known(config, task)
     if first is None:
         ocp = task.ocp
         for item in objects_of(config.replan):
             ocp = with_values(ocp, item.name, item.parameter, item.prediction().at(ocp.times))
         first = solve(ocp, task.guess, config.solver_options, solver=config.solver_name)
     return Setup(config, task, first)
+
+
+def _require_known(config: Config, task: Task) -> None:
+    """Refuse constraints that a real-time iteration would pass over."""
+    names = ", ".join(dict.fromkeys(repr(c.name) for c in task.ocp.constraints()))
+    if names and config.replan.mode != "converge" and config.solver_name != "sqp":
+        remedy = "choose the solver sqp, or replan.mode = 'converge', or leave them out"
+        limits = "of joint limits by problem.position_limits = false and problem.velocity_limits = false"
+        raise ValueError(
+            f"the real-time iteration of {config.solver_name} knows no constraints, and there are {names}: {remedy} ({limits})"
+        )
 
 
 def simulate(
@@ -133,7 +148,7 @@ def _loop(
     ocp = planned(task, s)
     return ReplanningLoop(
         horizon_of(task, s),
-        _planner(config, realtime, bool(ocp.constraints())),
+        _planner(config, realtime),
         plant,
         Plan.of(start.first, 0.0),
         s.timing,
@@ -146,16 +161,13 @@ def _loop(
     )
 
 
-def _planner(config: Config, realtime: bool, constrained: bool) -> Planner:
+def _planner(config: Config, realtime: bool) -> Planner:
     s, options = config.replan, config.solver_options
     planner: Planner
     if s.mode == "converge":
         planner = Converging(config.solver_name, options, follow=s.follow)
     elif config.solver_name == "sqp":
         planner = RealTimeSQP(options)
-    elif constrained:
-        remedy = "choose the solver sqp, or replan.mode = 'converge'"
-        raise ValueError(f"the real-time iteration of {config.solver_name} knows no constraints; {remedy}")
     else:
         hessian = getattr(options, "hessian", "gauss_newton")
         planner = RealTimeSLQ(

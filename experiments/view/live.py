@@ -15,13 +15,15 @@ from problems.task import Task
 from trajopt import Solution
 from trajopt.replanning.loop import Now
 from trajopt.replanning.run_log import RunLog
-from trajopt.view.drawing import DrawnMarks, DrawnRobot
+from trajopt.view.drawing import GOAL_COLOR, SEEN_THROUGH, SPHERE_COLOR, DrawnMarks, DrawnRobot
 from trajopt.view.motion import Marks, Motion
 from trajopt.view.viewer import GOAL_SIZE, HOST, PORT, extent, look_at, server_for, stop
 from trajopt.view.watch import GHOST
 
 REFRESH = 0.04
 """Seconds between two pictures at least."""
+UNKNOWN = 0.1
+"""The radius [m] of an obstacle that the settings do not tell."""
 RATE = 100.0
 """States of a run that are shown per second [Hz]."""
 
@@ -35,7 +37,7 @@ class LiveRun:
             raise ValueError(f"{task.ocp.name} has no robot to show")
         self._model: Model = task.ocp.model
         scene = of_task(first, task, settings)
-        self._tracks = scene.motions[0].tracks
+        self._tracks, self._settings = scene.motions[0].tracks, settings
         self.server = server_for(host, port)
         plan = self._plan(first.times, first.xs)
         self._size = extent([plan])
@@ -78,8 +80,13 @@ class LiveRun:
 
     def _object(self, name: str) -> Any:
         if name not in self._objects:
-            ball = self.server.scene.add_icosphere(f"/{name}", radius=GOAL_SIZE * self._size, color=(42, 138, 74))
-            self._objects[name] = ball
+            solid = is_obstacle(name, self._settings)
+            self._objects[name] = self.server.scene.add_icosphere(
+                f"/{name}",
+                radius=obstacle_radius(self._settings) if solid else GOAL_SIZE * self._size,
+                color=SPHERE_COLOR if solid else GOAL_COLOR,
+                opacity=SEEN_THROUGH if solid else None,
+            )
         return self._objects[name]
 
 
@@ -91,10 +98,32 @@ def of_run(task: Task, first: Solution, log: RunLog, settings: Any = None) -> Sh
     nq, every = task.ocp.model.nq, max(1, round(1.0 / (RATE * log.tick)))
     times, plan = log.times[::every], start.motions[0]
     motion = Motion("plant", task.ocp.model, times - times[0], log.xs[::every, :nq], tracks=plan.tracks)
-    radius = GOAL_SIZE * extent([motion])
-    balls = [_ball(name, times, p[::every], radius) for name, p in log.objects.items() if p.shape[1] == 3]
-    fixed = () if any(name == "goal" for name in log.objects) else start.marks.goals
-    return Shown([motion], Marks(fixed, (), (*start.marks.bodies, *balls)))
+    places = {name: p[::every] for name, p in log.objects.items() if p.shape[1] == 3}
+    radius = obstacle_radius(settings)
+    obstacles = [_ball(name, times, p, radius) for name, p in places.items() if is_obstacle(name, settings)]
+    small = GOAL_SIZE * extent([motion])
+    targets = [_ball(name, times, p, small) for name, p in places.items() if not is_obstacle(name, settings)]
+    goals, spheres = () if targets else start.marks.goals, () if obstacles else start.marks.spheres
+    curves = {} if task.contour is None else {"contour": task.contour.at(log.xs[::every])}
+    return Shown([motion], Marks(goals, spheres, (*start.marks.bodies, *obstacles), targets, curves))
+
+
+def is_obstacle(name: str, settings: Any) -> bool:
+    """Whether what moves under this name is the obstacle of a run's settings, else it is a goal."""
+    return bool(name == _table(settings, "replan", "obstacle").get("term"))
+
+
+def obstacle_radius(settings: Any) -> float:
+    """The radius [m] of the obstacle in a run's settings."""
+    return float(_table(settings, "problem", "obstacle").get("radius", UNKNOWN))
+
+
+def _table(settings: Any, *names: str) -> Any:
+    """A table of the settings, the first of a list of them; empty where there is none."""
+    for name in names:
+        settings = (settings or {}).get(name)
+        settings = settings[0] if isinstance(settings, (list, tuple)) and settings else settings
+    return settings if isinstance(settings, dict) else {}
 
 
 def _ball(name: str, times: Any, p: Any, radius: float) -> Body:

@@ -238,6 +238,19 @@ def test_a_config_without_the_table_is_refused(config, tmp_path):
     assert run().exit_code == BAD_INPUT
 
 
+def test_constraints_that_the_planner_passes_over_are_named_before_the_first_plan(config, tmp_path, monkeypatch):
+    monkeypatch.setattr("experiments.replan.run.solve", None)  # it would be called
+    limits = "[[problem.obstacle]]\ncenter = [3.0, 0.0, 3.0]\nradius = 0.1\n"
+    path = Path(config)
+    path.write_text(path.read_text() + limits + '[solver]\nname = "slq"\n')
+    result = run(config, "--out", tmp_path / "out")
+    assert result.exit_code == BAD_INPUT
+    assert (
+        "knows no constraints, and there are 'obstacle 1'" in result.stderr
+        and "replan.mode = 'converge'" in result.stderr
+    )
+
+
 @pytest.mark.parametrize(
     ("key", "value", "said"),
     [

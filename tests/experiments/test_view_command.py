@@ -99,12 +99,16 @@ def test_a_run_is_shown_while_it_runs_and_afterwards(task, solution):
     xs, moving = np.linspace(0, 1, 31)[:, None] * np.ones(2 * n), np.linspace([0, 0, 0], [0.3, 0, 0], 31)
     log = RunLog(0.01, times, xs, xs, xs, xs[:, :n], times, {"goal": moving}, [], [], [])
     shown = of_run(task, solution, log)
-    goal = next(body for body in shown.marks.bodies if body.name == "goal")
+    [goal] = shown.marks.targets
     np.testing.assert_allclose(
         goal.places(np.array([0.0, 0.15, 0.3])), [[0, 0, 0], [0.15, 0, 0], [0.3, 0, 0]], atol=1e-12
     )
     np.testing.assert_array_equal(shown.motions[0].q, xs[:, :n])
     assert shown.marks.goals == ()  # it moves
+    settings = {"problem": {"obstacle": {"radius": 0.3}}, "replan": {"obstacle": {"term": "goal"}}}
+    avoided = of_run(task, solution, log, settings)  # the same, were it an obstacle
+    assert avoided.marks.bodies[-1].shape.radius == 0.3 and not avoided.marks.targets
+    np.testing.assert_array_equal(avoided.marks.goals, [task.goal])
 
 
 # -- panels --------------------------------------------------------------------------------------------------
@@ -151,4 +155,8 @@ def test_the_command_writes_a_picture_and_a_film(solution, tmp_path):
     with Image.open(tmp_path / "a.png") as picture, Image.open(tmp_path / "a.gif") as film:
         assert picture.width == 1050 and film.n_frames > 5
     wrong = CliRunner().invoke(main, ["view", str(saved), "--video", str(tmp_path / "a.avi")])
-    assert wrong.exit_code == 2 and "its name ends in .gif or .mp4" in wrong.stderr
+    assert wrong.exit_code == 2 and "the name of a film ends in .gif or .mp4" in wrong.stderr
+    wrong = CliRunner().invoke(main, ["view", str(saved), "--screenshot", str(tmp_path / "a.xyz")])
+    assert wrong.exit_code == 2 and "the name of a picture ends in .png or .jpg" in wrong.stderr
+    wrong = CliRunner().invoke(main, ["replan", "nowhere.toml", "--video", str(tmp_path / "a.avi")])
+    assert wrong.exit_code == 2 and "the name of a film" in wrong.stderr  # before anything else is looked at

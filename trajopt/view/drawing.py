@@ -85,7 +85,8 @@ def draw_path(scene: Any, name: str, path: Array, color: tuple[int, int, int]) -
 
 
 class DrawnMarks:
-    """Goals as balls of a size [m], spheres and the bodies of a scene as they are, the ground as a grid; ``show`` moves bodies."""
+    """Goals as balls of a size [m], spheres and the bodies of a scene as they are, curves, the ground as a grid; ``show`` moves
+    bodies and targets."""
 
     def __init__(self, scene: Any, marks: Marks, size: float) -> None:
         for i, goal in enumerate(marks.goals):
@@ -95,9 +96,13 @@ class DrawnMarks:
             scene.add_icosphere(
                 f"/obstacle {i}", radius=radius, color=SPHERE_COLOR, opacity=SEEN_THROUGH, position=place
             )
-        nodes = [_add_body(scene, body) for body in marks.bodies]
-        self._moving = [(body, node) for body, node in zip(marks.bodies, nodes, strict=True) if body.way is not None]
-        scene.add_grid("/ground", width=8.0, height=8.0, cell_size=0.25, section_size=1.0)
+        nodes = [(body, _add_body(scene, body, SPHERE_COLOR, SEEN_THROUGH)) for body in marks.solids]
+        nodes += [(body, _add_body(scene, body, GOAL_COLOR, None)) for body in marks.targets]
+        self._moving = [(body, node) for body, node in nodes if body.way is not None]
+        for name, curve in marks.curves.items():
+            draw_path(scene, f"/{name}", curve, GOAL_COLOR)
+        height = 0.0 if marks.floor is None else float(marks.floor.p[2])
+        scene.add_grid("/ground", width=8.0, height=8.0, cell_size=0.25, section_size=1.0, position=(0.0, 0.0, height))
 
     def show(self, t: float) -> None:
         """Where bodies are at a time [s]."""
@@ -105,14 +110,14 @@ class DrawnMarks:
             node.position = tuple(body.places(np.array(t)).tolist())
 
 
-def _add_body(scene: Any, body: Body) -> Any:
+def _add_body(scene: Any, body: Body, color: tuple[int, int, int], opacity: float | None) -> Any:
     vertices, faces = body.shape.triangles()
     return scene.add_mesh_simple(
         f"/scene/{body.name}",
         vertices=vertices.astype(np.float32),
         faces=faces.astype(np.uint32),
-        color=SPHERE_COLOR,
-        opacity=SEEN_THROUGH,
+        color=color,
+        opacity=opacity,
         side="double",
         wxyz=tuple(_quaternions(body.R[None])[0].tolist()),
         position=tuple(body.places(np.array(0.0)).tolist()),

@@ -12,8 +12,11 @@ from dynamics_backends.manifold import Manifold
 from dynamics_backends.protocol import Array
 from dynamics_backends.rigid_body.algorithms.kinematics import center_of_mass, point_positions
 from dynamics_backends.rigid_body.geometry.scene import Body
+from dynamics_backends.rigid_body.geometry.shapes import HalfSpace
 from dynamics_backends.rigid_body.model.model import Model
 
+LEVEL = 0.999
+"""The cosine of the slope below which a half-space is a floor."""
 ARROW = 0.6
 """Length [m] of an arrow as strong as the robot's weight."""
 
@@ -108,8 +111,24 @@ def force_arrows(motion: Motion) -> dict[str, tuple[Array, Array]]:
 @dataclass(frozen=True, eq=False)
 class Marks:
     """What stands beside the robots. goals: points (3,) [m]. spheres: (center (3,), radius) [m]. bodies: of a scene; they may
-    move."""
+    move. targets: goals that move. curves: lines through points (M, 3) [m], by name: what a tool is to follow."""
 
     goals: Sequence[Array] = ()
     spheres: Sequence[tuple[Array, float]] = ()
     bodies: Sequence[Body] = ()
+    targets: Sequence[Body] = ()
+    curves: Mapping[str, Array] = field(default_factory=dict)
+
+    @property
+    def floor(self) -> Body | None:
+        """The body that is a level floor: the ground's grid is drawn on it, in its place."""
+        return next((body for body in self.bodies if _is_floor(body)), None)
+
+    @property
+    def solids(self) -> tuple[Body, ...]:
+        """The bodies that are drawn as they are."""
+        return tuple(body for body in self.bodies if not _is_floor(body))
+
+
+def _is_floor(body: Body) -> bool:
+    return isinstance(body.shape, HalfSpace) and body.way is None and bool(body.R[2, 2] > LEVEL)

@@ -2,29 +2,42 @@
 
 from __future__ import annotations
 
+import html
 from collections.abc import Sequence
 from pathlib import Path
 
+import numpy as np
+
+from dynamics_backends.protocol import Array
 from trajopt.view.drawing import DrawnMarks, DrawnRobot
 from trajopt.view.motion import Marks, Motion
 from trajopt.view.surfaces import Geometry
 from trajopt.view.viewer import GOAL_SIZE, extent, frames, look_at, server_for, stop
 
 ANY_PORT = 18080
+MOST = 1200
+"""Pictures of a page: a long motion has fewer of them a second, so that the file stays small."""
+NOTES = """<details style="position: fixed; top: 8px; right: 8px; z-index: 9; max-height: 60vh; overflow: auto; padding: 4px 10px;
+background: rgba(255, 255, 255, 0.85); font: 13px system-ui, sans-serif"><summary>{summary}</summary>{lines}</details>"""
 
 
 def write_page(
-    path: Path, motions: Sequence[Motion], marks: Marks | None = None, geometry: Geometry = "visual"
+    path: Path,
+    motions: Sequence[Motion],
+    marks: Marks | None = None,
+    geometry: Geometry = "visual",
+    notes: Sequence[str] = (),
 ) -> tuple[Path, tuple[str, ...]]:
     """The page of motions that begin together; the path, and sentences about meshes that were not found.
 
+    notes: a heading and lines that unfold under it in a corner.
     Raises ModuleNotFoundError without viser, ValueError for no motion, OSError where it cannot be written.
     """
     if not motions:
         raise ValueError("there is no motion to show")
     server = server_for(port=ANY_PORT)
     try:
-        times = frames(motions)
+        times = _frames(motions)
         robots = [DrawnRobot(server.scene, motion.at(times), geometry) for motion in motions]
         around = DrawnMarks(server.scene, marks or Marks(), GOAL_SIZE * extent(motions))
         look_at(server, motions)
@@ -36,7 +49,22 @@ def write_page(
             for robot in robots:
                 robot.show(i)
             recording.insert_sleep(float(times[i] - times[i - 1]) if i else 0.0)
-        path.write_text(recording.as_html(), encoding="utf-8")
+        path.write_text(_titled(recording.as_html(), motions[0].model.name, notes), encoding="utf-8")
     finally:
         stop(server)
     return path, tuple(dict.fromkeys(sentence for robot in robots for sentence in robot.missing))
+
+
+def _frames(motions: Sequence[Motion]) -> Array:
+    times = frames(motions)
+    return times if len(times) <= MOST else np.linspace(0.0, times[-1], MOST)
+
+
+def _titled(page: str, title: str, notes: Sequence[str]) -> str:
+    """The page under its own title, with notes before its end."""
+    page = page.replace("<title>Viser</title>", f"<title>{html.escape(title)}</title>", 1)
+    if not notes:
+        return page
+    lines = "".join(f"<div>{html.escape(line)}</div>" for line in notes[1:])
+    body, _, rest = page.rpartition("</body>")
+    return f"{body}{NOTES.format(summary=html.escape(notes[0]), lines=lines)}</body>{rest}"

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from dynamics_backends.protocol import Array
-from dynamics_backends.rigid_body.geometry.shapes import Shape, Sphere
+from dynamics_backends.rigid_body.geometry.shapes import HalfSpace, Shape, Sphere
 from trajopt.view.motion import Marks, Motion, Poses, body_poses, force_arrows, paths
 from trajopt.view.raster import Camera, Layer, Solid, corner_normals, is_closed, over, rendered_together, volume
 from trajopt.view.surfaces import Geometry, Surface, appearance
@@ -35,6 +35,8 @@ SAMPLES = 6
 """Moments of a motion that the camera makes room for."""
 BELOW = 0.05
 """A robot that reaches farther below the ground, as a share of what is shown, has none."""
+ROUND = 2.0
+"""How far a picture reaches around the robots for the bodies of a scene, in extents of the robots: a floor is cut there."""
 DOT = 6
 """The radius [pixels] of a goal's dot."""
 CELLS = 8.0
@@ -86,9 +88,16 @@ class Studio:
         self._parts = [parts[id(m.model)] for m in motions]
         self._poses = [body_poses(m.model, m.q) for m in motions]
         axes = camera_axes(motions[0].model.gravity)
-        low, high = self._bounds(np.vstack([axes, np.eye(3)]))
+        both = np.vstack([axes, np.eye(3)])
+        robots = self._bounds(both)
+        low, high = self._with_bodies(both, *robots)
         self.camera = _fitted(axes, low[:3], high[:3], round(FINER * width))
-        self._floor = _floor(low[3:], high[3:]) if axes[1, 2] > 0.1 else np.zeros((0, 2, 3))
+        self._floor = np.zeros((0, 2, 3))
+        if axes[1, 2] > 0.1:
+            ground = self.marks.floor
+            level = 0.0 if ground is None else float(ground.p[2])
+            lowest = level if ground is not None else min(robots[0][5], 0.0)  # a shelf in the ground takes none away
+            self._floor = _floor(np.array([*low[3:5], lowest]), high[3:], level)
 
     def picture(self, moments: Sequence[Moment], forces: bool = False) -> Any:
         """An image of Pillow. forces: shown as arrows."""
@@ -97,7 +106,7 @@ class Studio:
         around = list(self._obstacles(max(times, default=0.0)))
         if around:
             layer = over(layer, rendered_together(around, self.camera), SEEN_THROUGH)
-        return self._finished(layer, moments, forces)
+        return self._finished(layer, moments, forces, max(times, default=0.0))
 
     def _robots(self, moments: Sequence[Moment]) -> Iterator[Solid]:
         rest: set[int] = set()
@@ -118,12 +127,15 @@ class Studio:
     def _obstacles(self, t: float) -> Iterator[Solid]:
         for center, radius in self.marks.spheres:
             yield _placed(Sphere(radius), OBSTACLE, np.eye(3), center)
-        for body in self.marks.bodies:
+        for body in self.marks.solids:
             yield _placed(body.shape, OBSTACLE, body.R, body.places(np.array(t)))
 
     def _bounds(self, axes: Array) -> tuple[Array, Array]:
-        """The least and the greatest coordinates (n) [m] of all that is shown, along axes (n, 3)."""
+        """The least and the greatest coordinates (n) [m] of robots, goals and spheres along axes (n, 3)."""
         found = [np.asarray(goal) @ axes.T for goal in self.marks.goals]
+        for curve in self.marks.curves.values():
+            at = curve @ axes.T
+            found += [at.min(axis=0), at.max(axis=0)]
         found += [np.asarray(c) @ axes.T + side * r for c, r in self.marks.spheres for side in (-1.0, 1.0)]
         for motion, parts, poses in zip(self.motions, self._parts, self._poses, strict=True):
             for i in np.unique(np.linspace(0, len(motion.times) - 1, SAMPLES).round().astype(int)):
@@ -133,8 +145,25 @@ class Studio:
                     found += [at.min(axis=1), at.max(axis=1)]
         return np.min(found, axis=0), np.max(found, axis=0)
 
-    def _finished(self, layer: Layer, moments: Sequence[Moment], forces: bool) -> Any:
-        """The layer with the ground behind it and lines over it, in its size."""
+    def _with_bodies(self, axes: Array, low: Array, high: Array) -> tuple[Array, Array]:
+        """Bounds that hold the bodies of the scene too, as far as they are not ROUND away from those of the robots."""
+        margin = ROUND * float(np.linalg.norm(high[3:] - low[3:]))
+        nearest, farthest = low, high
+        for body in (*self.marks.solids, *self.marks.targets):
+            if isinstance(body.shape, HalfSpace):
+                continue
+            vertices, _ = body.shape.triangles()
+            ways = np.array(
+                [body.places(np.asarray(0.0))] if body.way is None else [body.p + o for o in body.way.offsets]
+            )
+            at = (vertices @ body.R.T) @ axes.T
+            places = ways @ axes.T
+            nearest = np.minimum(nearest, np.clip(at.min(axis=0) + places.min(axis=0), low - margin, high + margin))
+            farthest = np.maximum(farthest, np.clip(at.max(axis=0) + places.max(axis=0), low - margin, high + margin))
+        return nearest, farthest
+
+    def _finished(self, layer: Layer, moments: Sequence[Moment], forces: bool, t: float) -> Any:
+        """The layer at a time [s] with the ground behind it and lines over it, in its size."""
         from PIL import Image, ImageDraw
 
         empty = np.isneginf(layer.nearness) & (layer.color.min(axis=2) >= 1.0)
@@ -147,10 +176,13 @@ class Studio:
         for motion in self.motions:
             for path in paths(motion).values():
                 self._lines(draw, np.stack([path[:-1], path[1:]], axis=1), PATH, 2)
+        for curve in self.marks.curves.values():
+            self._lines(draw, np.stack([curve[:-1], curve[1:]], axis=1), GOAL, 2)
         for k, i, _ in moments if forces else ():
             arrows = [(at[i], at[i] + along[i]) for at, along in force_arrows(self.motions[k]).values()]
             self._lines(draw, np.array(arrows).reshape(-1, 2, 3), FORCE, 4)
-        for x, y, _ in self.camera.seen(np.reshape(self.marks.goals, (-1, 3))):
+        goals = [*self.marks.goals, *(body.places(np.asarray(t)) for body in self.marks.targets)]
+        for x, y, _ in self.camera.seen(np.reshape(goals, (-1, 3))):
             r = FINER * DOT
             draw.ellipse([x - r, y - r, x + r, y + r], fill=GOAL, outline=(255, 255, 255), width=2)
         size = (round(image.width / FINER), round(image.height / FINER))
@@ -183,17 +215,17 @@ def _fitted(axes: Array, low: Array, high: Array, width: int) -> Camera:
     return Camera(axes, 0.5 * (low + high)[:2], float((room / span[:2]).min()), width, round(height))
 
 
-def _floor(low: Array, high: Array) -> Array:
-    """Segments (n, 2, 3) [m] of a grid at z = 0 under what stands between two corners (3); none where that reaches below."""
+def _floor(low: Array, high: Array, level: float) -> Array:
+    """Segments (n, 2, 3) [m] of a grid at a level under what stands between two corners (3); none where that reaches below."""
     size = float(np.linalg.norm(high - low))
-    if low[2] < -BELOW * size:
+    if low[2] < level - BELOW * size:
         return np.zeros((0, 2, 3))
     cell = round_length(size / CELLS)
     first = np.floor((low[:2] - 0.5 * cell) / cell).astype(int)
     last = np.ceil((high[:2] + 0.5 * cell) / cell).astype(int)
     (x0, y0), (x1, y1) = cell * first, cell * last
-    along_y = [[(x, y0, 0.0), (x, y1, 0.0)] for x in cell * np.arange(first[0], last[0] + 1)]
-    along_x = [[(x0, y, 0.0), (x1, y, 0.0)] for y in cell * np.arange(first[1], last[1] + 1)]
+    along_y = [[(x, y0, level), (x, y1, level)] for x in cell * np.arange(first[0], last[0] + 1)]
+    along_x = [[(x0, y, level), (x1, y, level)] for y in cell * np.arange(first[1], last[1] + 1)]
     return np.array(along_y + along_x)
 
 

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Sequence
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from trajopt.view.motion import Marks, Motion
-from trajopt.view.picture import Moment, Studio
+from trajopt.view.picture import FORCE, GOAL, PATH, Moment, Studio
 from trajopt.view.surfaces import Geometry
 
 FRAME_RATE = 25.0
@@ -18,7 +19,9 @@ WIDTH = 640  # [pixels]
 REST = 0.8
 """Seconds that the last picture of a GIF stays."""
 COLORS = 96
-"""Of a GIF's palette, one for all pictures."""
+"""Of a GIF's palette, one for all pictures: those of the marks, and what serves SAMPLES pictures along the motion best."""
+SAMPLES = 4
+MARKED = (GOAL, FORCE, PATH, (255, 255, 255))
 KINDS = (".gif", ".mp4")
 
 
@@ -29,46 +32,62 @@ def write_film(
 
     Raises ValueError for no motion and for another ending than .gif and .mp4, ModuleNotFoundError where MP4 lacks its package.
     """
-    if path.suffix not in KINDS:
-        raise ValueError(f"{path.name!r} is no film: its name ends in {' or '.join(KINDS)}")
-    write = _write_gif if path.suffix == ".gif" else _mp4_writer()
+    require_film(path)
+    write = _write_gif if path.suffix.lower() == ".gif" else _write_mp4
     end = max(float(motion.times[-1]) for motion in motions) if motions else 0.0
     times = np.linspace(0.0, end, max(round(end * FRAME_RATE), 1) + 1)
     studio = Studio([motion.at(times) for motion in motions], marks, geometry, width)
     strengths = [1.0 if motion.opacity >= 1.0 else motion.opacity for motion in motions]
 
-    def pictures() -> Iterator[Any]:
-        for i in range(len(times)):
-            yield studio.picture([Moment(k, i, s) for k, s in enumerate(strengths)], forces=True)
+    def picture(i: int) -> Any:
+        return studio.picture([Moment(k, i, s) for k, s in enumerate(strengths)], forces=True)
 
-    write(path, pictures(), float(times[1] - times[0]))
+    write(path, picture, len(times), float(times[1] - times[0]))
     return path, studio.missing
 
 
-def _write_gif(path: Path, pictures: Iterator[Any], period: float) -> None:
+def require_film(path: Path) -> None:
+    """See to it that a film of this name can be written.
+
+    Raises ValueError for another ending than .gif and .mp4, ModuleNotFoundError where MP4 lacks its package.
+    """
+    kind = path.suffix.lower()
+    if kind not in KINDS:
+        raise ValueError(f"{path.name!r} is no film: the name of a film ends in {' or '.join(KINDS)}")
+    if kind == ".mp4" and find_spec("imageio_ffmpeg") is None:
+        message = "an MP4 needs the package imageio-ffmpeg: pip install 'urdf-trajopt[video]', or write a .gif"
+        raise ModuleNotFoundError(message, name="imageio_ffmpeg")
+
+
+def _write_gif(path: Path, picture: Callable[[int], Any], count: int, period: float) -> None:
     from PIL import Image
 
-    first = next(pictures)
-    palette = first.quantize(COLORS)
-    frames = [palette, *(p.quantize(palette=palette, dither=Image.Dither.NONE) for p in pictures)]
-    durations = [round(1e3 * period)] * (len(frames) - 1) + [round(1e3 * REST)]
+    colors = palette([picture(i) for i in np.unique(np.linspace(0, count - 1, SAMPLES).round().astype(int))], COLORS)
+    frames = [picture(i).quantize(palette=colors, dither=Image.Dither.NONE) for i in range(count)]
+    durations = [round(1e3 * period)] * (count - 1) + [round(1e3 * REST)]
     frames[0].save(path, save_all=True, append_images=frames[1:], duration=durations, loop=0, disposal=1)
 
 
-def _mp4_writer() -> Any:
-    try:
-        import imageio_ffmpeg
-    except ModuleNotFoundError as error:
-        message = "an MP4 needs the package imageio-ffmpeg: pip install 'urdf-trajopt[video]', or write a .gif"
-        raise ModuleNotFoundError(message, name="imageio_ffmpeg") from error
+def palette(pictures: Sequence[Any], count: int) -> Any:
+    """An image whose palette of so many colors serves all pictures; those of small marks, which few pixels vote for, are in it."""
+    from PIL import Image
 
-    def write(path: Path, pictures: Iterator[Any], period: float) -> None:
-        first = next(pictures)
-        even = (first.width - first.width % 2, first.height - first.height % 2)  # as the codec wants it
-        writer = imageio_ffmpeg.write_frames(str(path), even, fps=1.0 / period, macro_block_size=2)
-        writer.send(None)
-        for picture in (first, *pictures):
-            writer.send(np.ascontiguousarray(np.asarray(picture)[: even[1], : even[0]]))
-        writer.close()
+    whole = Image.new("RGB", (pictures[0].width, sum(p.height for p in pictures)))
+    for i, picture in enumerate(pictures):
+        whole.paste(picture, (0, i * picture.height))
+    found = whole.quantize(count - len(MARKED))
+    most = (found.getpalette() or [])[: 3 * (count - len(MARKED))]
+    found.putpalette([*most, *(c for color in MARKED for c in color)])
+    return found
 
-    return write
+
+def _write_mp4(path: Path, picture: Callable[[int], Any], count: int, period: float) -> None:
+    import imageio_ffmpeg
+
+    first = picture(0)
+    even = (first.width - first.width % 2, first.height - first.height % 2)  # as the codec wants it
+    writer = imageio_ffmpeg.write_frames(str(path), even, fps=1.0 / period, macro_block_size=2)
+    writer.send(None)
+    for i in range(count):
+        writer.send(np.ascontiguousarray(np.asarray(first if i == 0 else picture(i))[: even[1], : even[0]]))
+    writer.close()

@@ -20,7 +20,7 @@ FRAME_RATE = 40.0
 """Pictures per second [Hz]."""
 GOAL_SIZE = 0.02
 """The radius of a goal's ball, as a share of the scene's extent."""
-NEAR = 0.8
+NEAR = 0.55
 """The distance of the camera, in extents of the scene, about."""
 HOST, PORT = "127.0.0.1", 8080
 

@@ -36,7 +36,7 @@ ca = deferred("casadi")
 Array = np.ndarray
 
 SOURCE = "Beyond the papers."
-BATCH, PATIENCE = 128, 240.0
+BATCH, PATIENCE = 128, 120.0
 ROBOTS = {"double_pendulum": "fixed", "erd:ur5": "fixed", "hyq": "floating", "erd:talos": "floating"}
 QUICK = ("double_pendulum",)
 LARGEST_AD = 18

@@ -34,7 +34,7 @@ PROBLEMS = (
 QUICK_PROBLEM, QUICK_METHODS, QUICK_SOLVERS = "cart_pole_balance", ("analytic", "forward_difference"), ("slq", "ddp")
 SOLVERS = ("slq", "fddp", "gnms", "ddp", "sqp", "dms")
 NUMPY_ON = ("cart_pole_swing_up", "ur5_reach")
-TIME_LIMIT = 60.0
+TIME_LIMIT = 20.0
 """Seconds after which a solve ends, where its solver can."""
 
 
@@ -89,7 +89,7 @@ def _config(problem: str, solver: str, method: str, engine: str, quick: bool) ->
 
 def _remarks(rows: list[dict[str, Any]]) -> list[str]:
     solved = [r for r in rows if r["status"] in ("converged", "cost_converged")]
-    parts = [f"{len(solved)} of {len(rows)} solves converged."]
+    parts = [f"{len(solved)} of {len(rows)} solves converged; each may last {TIME_LIMIT:.0f} s."]
     for problem in dict.fromkeys(r["problem"] for r in solved):
         own = [r for r in solved if r["problem"] == problem]
         fastest, least = min(own, key=lambda r: r["milliseconds"]), min(r["cost"] for r in own)

@@ -1,7 +1,7 @@
 """The arm that avoids a moving sphere, as a sequence of pictures (Giftthaler et al. 2017, fig. 6).
 
-One run of the IRB 4600 with the wandering sphere, one picture a second: the links, the sphere, the way that the tool has gone,
-and the first plan, from which the replanning leads away.
+One run of the IRB 4600 with the wandering sphere, one picture a second: the robot, the sphere, the way of the tool, and the first
+plan, from which the replanning leads away.
 """
 
 from __future__ import annotations
@@ -13,14 +13,15 @@ import numpy as np
 
 import problems
 from dynamics_backends.protocol import Array
+from dynamics_backends.rigid_body.geometry.scene import Body, Way
+from dynamics_backends.rigid_body.geometry.shapes import Sphere
 from experiments.config.config import load_config
 from experiments.papers.study import GIFTTHALER, Comparison, Outcome
-from experiments.plots.canvas import BLUE, GRAY, ORANGE, figure, legend
 from experiments.replan.run import Setup, setup, simulate
 from problems.replanning.scenario import path_of
 from trajopt.replanning.run_log import RunLog
-from trajopt.view.motion import body_poses
-from trajopt.view.picture import camera_axes
+from trajopt.view.motion import Marks, Motion
+from trajopt.view.picture import Moment, Studio
 
 SOURCE = f"{GIFTTHALER}, fig. 6"
 CONFIG = Path(problems.__file__).parent / "configs" / "irb4600_replan.toml"
@@ -28,6 +29,8 @@ FREE = 0.25
 """Radius of the sphere [m]."""
 
 PICTURES = 6
+WIDTH, CAPTION = 480, 28
+"""Of a picture, and the height of what stands above it [pixels]."""
 QUICK = [
     "problem.horizon=3",
     "problem.substeps=2",
@@ -64,29 +67,25 @@ def run(quick: bool) -> Outcome:
         least < FREE,
         "in simulation here",
     )
-    return Outcome(rows, [comparison], partial(_draw, start, log, at, tool, sphere))
+    return Outcome(rows, [comparison], partial(_draw, start, log, at, sphere))
 
 
-def _draw(start: Setup, log: RunLog, at: Array, tool: Array, sphere: Array, path: Path) -> None:
-    model = start.task.ocp.model
-    axes3, nq = camera_axes(model.gravity), model.nq
-    joints = body_poses(model, log.xs[at, :nq]).p
-    first = path_of(start.task, start.first.xs)
-    turn = np.linspace(0.0, 2.0 * np.pi, 60)
-    with figure(path, 2, PICTURES // 2, 10.0, 6.2, "The IRB 4600 avoids a sphere") as axes:
-        for axis, k, p in zip(axes.flat, at, joints, strict=True):
-            seen = {name: points @ axes3.T for name, points in {"plan": first, "way": tool[: k + 1]}.items()}
-            links = np.vstack([np.zeros(3), p, tool[k]]) @ axes3.T
-            axis.plot(seen["plan"][:, 0], seen["plan"][:, 1], "--", color=GRAY, linewidth=1.0, label="first plan")
-            axis.plot(seen["way"][:, 0], seen["way"][:, 1], color=BLUE, linewidth=1.2, label="way of the tool")
-            axis.plot(
-                links[:, 0], links[:, 1], "o-", color="#5b6472", linewidth=5.0, markersize=5, solid_capstyle="round"
-            )
-            x, y, _ = axes3 @ sphere[k]
-            axis.fill(x + FREE * np.cos(turn), y + FREE * np.sin(turn), color=ORANGE, alpha=0.6)
-            axis.set_title(f"{log.times[k]:.1f} s")
-            axis.set_aspect("equal")
-            axis.set_xlim(-2.6, 2.6)
-            axis.set_ylim(-1.6, 2.4)
-            axis.set_axis_off()
-        legend(axes)
+def _draw(start: Setup, log: RunLog, at: Array, sphere: Array, path: Path) -> None:
+    from PIL import Image, ImageDraw, ImageFont
+
+    model, first = start.task.ocp.model, path_of(start.task, start.first.xs)
+    assert model is not None and start.task.frame is not None and first is not None
+    times = log.times - log.times[0]
+    way = Way(tuple(times.tolist()), tuple(map(tuple, (sphere - sphere[0]).tolist())))
+    ball = Body("sphere", Sphere(FREE), p=sphere[0], way=way)
+    motion = Motion("arm", model, times, log.xs[:, : model.nq], tracks=(start.task.frame,))
+    studio = Studio([motion], Marks(bodies=[ball], curves={"first plan": first}), width=WIDTH)
+    pictures = [studio.picture([Moment(0, int(k))]) for k in at]
+    columns, (width, height) = PICTURES // 2, pictures[0].size
+    sheet = Image.new("RGB", (columns * width, 2 * (height + CAPTION)), (255, 255, 255))
+    for i, (k, picture) in enumerate(zip(at, pictures, strict=True)):
+        x, y = (i % columns) * width, (i // columns) * (height + CAPTION)
+        sheet.paste(picture, (x, y + CAPTION))
+        text = f"{times[k]:.1f} s" + (": gray the way of the tool, green the first plan" if i == 0 else "")
+        ImageDraw.Draw(sheet).text((x + 8, y + 4), text, fill=(0, 0, 0), font=ImageFont.load_default(16))
+    sheet.save(path)

@@ -32,7 +32,7 @@ from problems.robots import load_robot
 ca = deferred("casadi")
 
 SOURCE = f"{GIFTTHALER}, fig. 2"
-BATCH, PATIENCE = 64, 300.0
+BATCH, PATIENCE = 64, 120.0
 FEET = ("lf_foot", "rf_foot", "lh_foot", "rh_foot")
 WAYS = ("Num-Diff", "AD, forward", "AD, reverse", "closed form")
 GAIN = (10.0, 40.0)

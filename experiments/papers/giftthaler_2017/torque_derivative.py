@@ -29,7 +29,7 @@ from problems.robots import load_robot
 ca = deferred("casadi")
 
 SOURCE = f"{GIFTTHALER}, fig. 1"
-BATCH, PATIENCE = 64, 240.0
+BATCH, PATIENCE = 64, 120.0
 STEP = float(np.sqrt(np.finfo(float).eps))
 METHODS = ("Num-Diff", "Auto-Diff at run time", "Auto-Diff codegen", "analytic, L'L", "analytic, naive")
 

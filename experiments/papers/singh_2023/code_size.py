@@ -39,6 +39,7 @@ def run(quick: bool) -> Outcome:
                 "bytes of AD's library": code.size,
                 "straight-line code": straight,
                 "loops": loops,
+                "why": code.why,
             }
         )
     return Outcome(rows, [_comparison(rows)], partial(_draw, rows))
@@ -46,8 +47,11 @@ def run(quick: bool) -> Outcome:
 
 def _comparison(rows: list[dict[str, Any]]) -> Comparison:
     last = rows[-1]
-    size = last["bytes of AD's library"]
-    library = "which did not compile in time" if size is None else f"library of {size / 1e6:.2g} MB"
+    compiled = [row for row in rows if row["bytes of AD's library"] is not None]
+    size = compiled[-1]["bytes of AD's library"] / 1e6 if compiled else 0.0
+    library = last["why"] if last not in compiled else f"library of {size:.2g} MB"
+    if compiled and last not in compiled:
+        library += f" (of {compiled[-1]['bodies']} bodies: {compiled[-1]['AD']:,} lines, {size:.2g} MB)"
     ours = (
         f"{last['bodies']} bodies: AD {last['AD']:,} lines, {library}; closed form"
         f" {last['straight-line code']:,} lines straight, {last['loops']:,} in loops for any robot"

@@ -9,6 +9,7 @@ parts.  Orders are log-log slopes over all sizes of a method; operations are tho
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
@@ -33,6 +34,8 @@ SOURCE = f"{SINGH}, fig. 7, 8, 16-18, table III"
 SHAPES = {"chain": chain, "binary tree": binary_tree}
 BODIES, QUICK_BODIES = (2, 3, 7, 15, 31, 63, 110), (2, 3, 7)
 KNOTS = 8
+LONG = 0.3
+"""Seconds of a call from which on it is not repeated."""
 LIMITS = {"chain rule": 15, "bicomplex": 31, "FD-1": 63}
 """Bodies from which on a method would take minutes, or all memory."""
 PUBLISHED = {  # orders over chains and binary trees, of inverse dynamics
@@ -57,7 +60,7 @@ def run(quick: bool) -> Outcome:
             model = make(n)
             for kind, method, call, knots in _calls(model):
                 if n <= LIMITS.get(method, max(BODIES)):
-                    seconds = medians([call], turns if knots > 1 or n < 31 else 1)[0] / knots
+                    seconds = _seconds(call, turns) / knots
                     found.setdefault((kind, shape, method), {})[n] = seconds
     counts = {
         (s, m): {n: operations(p, make(n)) for n in sizes} for s, make in SHAPES.items() for m, p in COUNTED.items()
@@ -75,6 +78,14 @@ def run(quick: bool) -> Outcome:
         for n, t in table.items()
     ]
     return Outcome(rows, _comparisons(found, counts), partial(_draw, found), _remarks(found))
+
+
+def _seconds(call: Callable[[], Any], turns: int) -> float:
+    """The time of a call: of one that takes long the first, else the median of turns."""
+    began = time.process_time()
+    call()
+    spent = time.process_time() - began
+    return spent if spent > LONG else medians([call], turns)[0]
 
 
 def _calls(model: Model) -> Iterator[tuple[str, str, Callable[[], Any], int]]:

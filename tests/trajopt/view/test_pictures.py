@@ -5,9 +5,9 @@ import pytest
 
 import trajopt as to
 from dynamics_backends.rigid_body.geometry.scene import Body, Way
-from dynamics_backends.rigid_body.geometry.shapes import Box, Sphere
+from dynamics_backends.rigid_body.geometry.shapes import Box, HalfSpace, Sphere
 from trajopt.view.motion import Marks, Motion
-from trajopt.view.picture import FINER, Moment, Studio, round_length
+from trajopt.view.picture import FINER, GOAL, Moment, Studio, round_length
 from trajopt.view.raster import Camera, Layer, Solid, corner_normals, is_closed, over, rendered, volume
 
 ARM = """<robot name="arm">
@@ -125,6 +125,22 @@ def test_bodies_of_a_scene_move_in_a_picture(arm):
     assert first[row, column, 2] < last[row, column, 2]  # orange there at first, later not
 
 
+def test_a_scene_is_in_the_picture_and_a_floor_is_its_ground(arm):
+    """All corners of a shelf are seen; a floor, which has no end, gives the grid its height and changes nothing else."""
+    shelf = Body("shelf", Box((0.4, 1.6, 0.8)), p=np.array([0.9, 0.3, 0.4]))
+    floor = Body("floor", HalfSpace(), p=np.array([0.0, 0.0, -0.1]))
+    alone, framed, grounded = (
+        Studio([swing(arm)], Marks(bodies=bodies), width=200) for bodies in ((), (shelf,), (shelf, floor))
+    )
+    corners = shelf.shape.triangles().vertices + shelf.p
+    for studio, whole in ((alone, False), (framed, True)):
+        seen = studio.camera.seen(corners)[:, :2]
+        assert (seen.min() >= 0 and seen.max() <= studio.camera.width) == whole
+    np.testing.assert_array_equal(grounded.camera.seen(corners), framed.camera.seen(corners))
+    assert len(framed._floor) == 0  # the arm reaches below the ground that is assumed
+    assert set(grounded._floor[..., 2].ravel()) == {-0.1}
+
+
 def test_a_film_moves(arm, tmp_path):
     from PIL import Image, ImageChops
 
@@ -136,8 +152,26 @@ def test_a_film_moves(arm, tmp_path):
         first = film.convert("RGB")
         film.seek(25)
         assert ImageChops.difference(first, film.convert("RGB")).getbbox() is not None
-    with pytest.raises(ValueError, match="its name ends in"):
+    with pytest.raises(ValueError, match="the name of a film ends in"):
         write_film(tmp_path / "swing.avi", [swing(arm)])
+
+
+def test_a_goal_that_moves_keeps_its_color_in_a_film(arm, tmp_path):
+    """Few pixels of many thousand are of that color, which the palette of a GIF has nevertheless."""
+    from PIL import Image
+
+    from trajopt.view.video import write_film
+
+    goal = Body("goal", Sphere(0.01), p=np.array([0.3, -0.3, 0.2]), way=Way((0.0, 1.0), ((0, 0, 0), (0, 0.6, 0.2))))
+    path, _ = write_film(tmp_path / "goal.gif", [swing(arm)], Marks(targets=[goal]), width=160)
+    found = []
+    with Image.open(path) as film:
+        for i in (0, 25):
+            film.seek(i)
+            picture = np.asarray(film.convert("RGB"), int)
+            found.append(np.argwhere(np.abs(picture - GOAL).max(axis=2) == 0))
+    assert all(30 < len(pixels) < 250 for pixels in found)
+    assert np.linalg.norm(found[0].mean(axis=0) - found[1].mean(axis=0)) > 20.0
 
 
 def test_a_film_for_players(arm, tmp_path):
