@@ -1,5 +1,5 @@
-/* One iteration of a shooting solver: the twin of ShootingLoop._advance of trajopt/solvers/shooting/shooting.py for one model, the plain
-   expansion.  Before this text stand lq_types.h, stage_types.h, bounded_lq.h and decisions.h, and the constants of globalization.py.
+/* One iteration of a shooting solver: the twin of ShootingLoop._advance of trajopt/solvers/shooting/shooting_loop.py for one model,
+   the plain expansion.  Before this text stand lq_types.h, stage_types.h, bounded_lq.h and decisions.h, and the constants of globalization.py.
 
    Nothing here knows the sizes of a problem: what does comes as functions, compiled for it.  So this is compiled once. */
 
