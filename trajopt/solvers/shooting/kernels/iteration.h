@@ -533,7 +533,7 @@ static void hold(shooting_t *s, const iterate_t *e, double cost)
     }
 }
 
-/* The iterate in the slot `at` from a guess there, within the bounds, with the parts between nodes rolled out: see _start of shooting.py;
+/* The iterate in the slot `at` from a guess there, within the bounds, with the parts between nodes rolled out: see _start of shooting_loop.py;
    0 where it is not finite. */
 EXPORT int shooting_start(shooting_t *s)
 {
