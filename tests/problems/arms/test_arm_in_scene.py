@@ -11,7 +11,7 @@ from dynamics_backends.names import UnknownName
 from dynamics_backends.registry import make_backend
 from dynamics_backends.rigid_body.batched import inverse_dynamics
 from dynamics_backends.rigid_body.urdf.loader import load_urdf
-from experiments.config.build import build_task, patient, solve_task
+from experiments.config.build import build_task, patient, sharper, solve_task
 from experiments.config.config import read_config
 from problems.arms.arm_in_scene import Settings, build, robot_of
 from problems.arms.in_scene import motion_at
@@ -152,6 +152,41 @@ def test_without_bodies_the_duration_is_that_of_bang_bang(robot):
 
 
 @needs_coal
+@pytest.mark.needs_compiler
+def test_a_motion_that_lags_behind_its_guess_is_solved_sharper_and_told(robot):
+    """One joint at its limits of velocity and acceleration, 1.2 rad in 1.2 / 2 + 2 / 10 = 0.8 s, is the guess; 21 steps of constant
+    acceleration do not switch when it does."""
+    far = {**config(robot).as_dict()["problem"], "body": [{**POST, "position": [5.0, 5.0, 0.0]}]}
+    ipm = {"name": "ipm", "hessian": "gauss_newton", "gradient_tolerance": 1e-3, "constraint_tolerance": 1e-5}
+    chosen = read_config(
+        {"problem": {**far, "knots": 21, "torque_scale": 10.0, "guess": "auto"}, "solver": ipm}, "test"
+    )
+    task = build_task(chosen)
+    first = to.solve(task.ocp, task.guess, chosen.solver_options, solver="ipm")
+    solution = solve_task(chosen, task)
+    assert task.guess.xs[-1, -1] == pytest.approx(0.8, rel=1e-2)
+    assert solution.meta["rounds"] == 2 and "its guess, timed by limits" in solution.meta["check"]
+    assert 0.8 < solution.xs[-1, -1] < first.xs[-1, -1]
+    assert solution.meta["replay"]["open"]["largest"] < 1e-6 and solution.meta["findings"] == []
+
+
+@needs_coal
+@pytest.mark.needs_compiler
+def test_what_costs_more_than_time_may_take_longer_than_the_guess(robot):
+    """Where gentle accelerations are asked no shorter motion is looked for, and a slow one is no corner to get out of."""
+    weights = {"time": 1.0, "acceleration": 5.0}
+    far = [{**POST, "position": [5.0, 5.0, 0.0]}]
+    chosen = config(robot, body=far, weights=weights, guess="auto", torque_scale=10.0)
+    ipm = {"name": "ipm", "hessian": "gauss_newton", "gradient_tolerance": 1e-2, "constraint_tolerance": 1e-3}
+    chosen = read_config({**chosen.as_dict(), "solver": ipm}, "test")
+    task = build_task(chosen)
+    solution = solve_task(chosen, task)
+    assert solution.status.success, solution.status.message
+    assert solution.meta["rounds"] == 1 and solution.xs[-1, -1] > 1.1 * task.guess.xs[-1, -1]
+    assert "its guess" not in solution.meta["check"]
+
+
+@needs_coal
 def test_a_start_in_collision_names_the_pair_and_the_depth(robot):
     with pytest.raises(ValueError, match=r"the start is in collision: l2 and post, .* mm deep"):
         build_task(config(robot, q0=[0.0, 0.0]))
@@ -227,6 +262,12 @@ def test_a_solve_that_begins_anew_ends_early():
     assert patient(to.solver_options("ipm"), 60).max_iterations == 60
     assert patient(to.solver_options("ipm", max_iterations=20), 60).max_iterations == 20
     assert patient(to.solver_options("ipm"), None) == to.solver_options("ipm")
+
+
+def test_a_sharper_solve_ends_nearer_to_an_optimum():
+    before, after = (f(to.solver_options("ipm", barrier=1e-3)) for f in (lambda o: o, sharper))
+    assert (after.gradient_tolerance, after.barrier) == (0.1 * before.gradient_tolerance, 1e-4)
+    assert after.constraint_tolerance == before.constraint_tolerance
 
 
 def test_quaternions():
