@@ -63,7 +63,8 @@ class Contour(NamedTuple):
 
 class Refined(NamedTuple):
     """What a look at a solution found. good: whether it stands. report: a sentence. ocp, guess: what to solve next, and where from,
-    or None. solution: an earlier one that stands in its place, or None. multipliers: to start the next with."""
+    or None. solution: an earlier one that stands in its place, or None. multipliers: to start the next with. sharp: whether the
+    next is to be solved to a smaller tolerance."""
 
     good: bool
     report: str
@@ -71,6 +72,7 @@ class Refined(NamedTuple):
     guess: Guess | None = None
     solution: Solution | None = None
     multipliers: Mapping[str, Array] = {}
+    sharp: bool = False
 
 
 @dataclass(frozen=True)

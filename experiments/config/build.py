@@ -19,6 +19,8 @@ from trajopt import Guess, Solution, StatusCode, resampled_guess, solve
 from trajopt.guesses.warm_start import WarmStart
 from trajopt.results.records import Callback
 from trajopt.results.status import Status
+from trajopt.solvers.registry import looked_at
+from trajopt.validation.validation import InvalidProblem, errors_of
 
 
 def backend_factory(settings: Backend) -> Callable[[Map], DynamicsBackend]:
@@ -53,31 +55,49 @@ def build_task(config: Config) -> Task:
     return replace(task, warnings=(*untidy, *task.warnings))
 
 
-def solve_task(config: Config, task: Task, callback: Callback | None = None, guess: Guess | None = None) -> Solution:
-    """The solution of a task, with the settings in its metadata; guess: default the task's."""
+def solve_task(
+    config: Config,
+    task: Task,
+    callback: Callback | None = None,
+    guess: Guess | None = None,
+    *,
+    check: bool = True,
+) -> Solution:
+    """The solution of a task, with the settings in its metadata; guess: default the task's. check: see :func:`trajopt.solve`; of a
+    problem that is solved again, what is returned alone is looked at."""
     start = task.guess if guess is None else guess
-    options = patient(config.solver_options, task.patience)
-    solution = solve(task.ocp, start, options, callback, config.solver_name)
-    if task.refined is not None:
-        solution = refined(config, task, solution, callback)
+    if task.refined is None:
+        solution = solve(task.ocp, start, config.solver_options, callback, config.solver_name, check=check)
+    else:
+        solution = refined(config, task, start, callback, check=check)
     return replace(solution, meta={**solution.meta, "config": config.as_dict()})
 
 
-def refined(config: Config, task: Task, solution: Solution, callback: Callback | None = None) -> Solution:
+def refined(
+    config: Config, task: Task, start: Guess, callback: Callback | None = None, *, check: bool = True
+) -> Solution:
     """The solution of a problem that is solved again until it stands; one that does not stand is no success."""
     assert task.refined is not None  # see Task
-    found, rounds, again = task.refined(solution), 1, near(patient(config.solver_options, task.patience))
+    errors = errors_of(task.ocp, start) if check else []
+    if errors:
+        raise InvalidProblem(errors)
+    options = patient(config.solver_options, task.patience)
+    solution = solve(task.ocp, start, options, callback, config.solver_name, check=False)
+    found, rounds = task.refined(solution), 1
     while found.ocp is not None and found.guess is not None and solution.status.code is not StatusCode.INTERRUPTED:
-        warm = WarmStart(found.guess, multipliers=found.multipliers)
+        warm, again = WarmStart(found.guess, multipliers=found.multipliers), near(options)
+        again = sharper(again) if found.sharp else again
         solution = solve(found.ocp, None, again, callback, config.solver_name, warm_start=warm, check=False)
         found, rounds = task.refined(solution), rounds + 1
     solution = found.solution or solution
+    if check:
+        solution = looked_at(task.ocp, solution, options)
     meta = {**solution.meta, "check": found.report, "rounds": rounds}
     status = solution.status
     if status.success and not found.good:
         advice = "Raise the margin or the number of knots, or start from another guess."
         status = Status(StatusCode.INFEASIBLE, f"After {rounds} solves {found.report}.", advice=advice)
-    elif status.code is StatusCode.MAX_ITERATIONS and again.max_iterations == task.patience:
+    elif status.code is StatusCode.MAX_ITERATIONS and options.max_iterations == task.patience:
         advice = f"Solves here end after {task.patience} iterations: try another problem.seed, a smaller margin, or more knots."
         status = replace(status, advice=advice)
     return replace(solution, meta=meta, status=status)
@@ -91,6 +111,16 @@ def near(options: Any) -> Any:
     """The options of a solve that starts near its solution."""
     known = {f.name for f in fields(options)}
     return replace(options, barrier=min(options.barrier, NEAR_BARRIER)) if "barrier" in known else options
+
+
+SHARPER = 0.1
+"""By this factor a sharper tolerance is smaller."""
+
+
+def sharper(options: Any) -> Any:
+    """The options of a solve that ends nearer to an optimum, and so nearer to its bounds."""
+    known = {f.name for f in fields(options)}.intersection(("gradient_tolerance", "barrier"))
+    return replace(options, **{key: SHARPER * getattr(options, key) for key in known})
 
 
 def patient(options: Any, patience: int | None) -> Any:

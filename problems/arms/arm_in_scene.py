@@ -85,7 +85,8 @@ class Settings(Checked):
     of. velocity_scale, torque_scale: shares of the limits of the model.
     cover_tolerance, cover_pieces: how far capsules may stand out of a shape [m], and how many it gets at most.
     self_collision: whether links keep from each other. guess: "auto" (the straight line, or where that is not free the way of
-    RRT-Connect where ompl is installed), "straight", "rrt". seed, planning_time [s]: of RRT-Connect.
+    RRT-Connect where ompl is installed), "straight", "rrt". seed: of RRT-Connect, planning_time [s]: of the
+    processor, that it may take.
     """
 
     robot: str = "erd:panda"

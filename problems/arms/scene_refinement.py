@@ -20,6 +20,8 @@ from trajopt.collisions.mesh_check import RATE, LeastDistance, MeshCheck
 
 ROUNDS, IMPROVING, FAILED = 10, 2, 3
 """Solves of a problem at most; of these after one that stands, for a faster motion; and those that find no motion at all."""
+LAGGING = 4
+"""Solves at most after a motion that stands, as long as it is not clearly shorter than its guess."""
 PATIENCE = 60
 """Iterations after which a solve from a guess that is free begins anew with other pairs."""
 MORE = 0.01
@@ -39,11 +41,16 @@ WIDE, SHRINK = 0.5, 0.5
 SLOW = 1.02
 """A motion that takes this much longer than the best plan is in a corner: it is left, for a narrower tube."""
 WORTH = 0.995
-"""A motion at the limit of its tube is followed as long as the duration falls below this share."""
+"""A motion at the limit of its tube is followed as long as the duration falls below this share; one that takes less than this share
+of its guess is clearly shorter."""
 
 
 class Refinement:
-    """Checks of solutions, and what they teach."""
+    """Checks of solutions, and what they teach.
+
+    timed: whether time is what costs most, on a way that is free: then ``known`` [s] is its duration within limits of velocity and
+    acceleration, and no motion should take longer. sharp: whether solves end at a smaller tolerance.
+    """
 
     def __init__(
         self, motion: MotionInScene, check: MeshCheck | None, ocp: to.OCP, guess: to.Guess, tube: float = WIDE
@@ -57,6 +64,9 @@ class Refinement:
         self.torques = np.ones((motion.knots, motion.model.nv))
         self.rounds, self.improving, self.failed = 0, 0, 0
         self.shortest = motion.shortest(guess.xs[0], guess.xs[-1])
+        self.timed = np.isfinite(tube) and motion.costs.time > motion.costs.acceleration + motion.costs.energy
+        self.known = float(guess.xs[-1, -1]) if self.timed else np.inf
+        self.sharp = False
 
     def refined(self, solution: to.Solution) -> Refined:
         """See :class:`problems.task.Refined`."""
@@ -69,7 +79,7 @@ class Refinement:
         self.improving += self.best is not None
         self.failed += not converged
         report = f"least distance {least}" if free else f"the motion comes too close: {least}"
-        slow = self.tube < np.inf and self.rounds < ROUNDS and times[-1] > SLOW * self.base.xs[-1, -1]
+        slow = self.timed and self.rounds < ROUNDS and times[-1] > SLOW * self.base.xs[-1, -1]
         converged = converged and not slow
         strong = converged and free and self._too_strong(solution)
         if strong:
@@ -80,11 +90,12 @@ class Refinement:
                 self.best, self.told = solution, report
             shortest = solution.xs[-1, -1] <= self.shortest / WORTH
             if shortest or not self._at_limit(plan) or gain < 1.0 / WORTH:
-                return Refined(True, self.told, solution=self.best)
-            self.base = plan
-        if self.rounds >= ROUNDS or self.improving >= IMPROVING or self.failed >= FAILED:
-            told = report if self.best is None else f"{self.told}; a faster motion was still in reach"
-            return Refined(self.best is not None, told, solution=self.best)
+                if self.sharp or not self._lags():
+                    return self._stands()
+                self.sharp = True
+            self.base = plan if gain > 1.0 else self.base
+        if self.rounds >= ROUNDS or self.improving >= self._improvements() or self.failed >= FAILED:
+            return Refined(False, report) if self.best is None else self._stands("a faster motion was still in reach")
         if strong:
             return self._again(report, plan, solution)
         if converged and free:
@@ -98,6 +109,20 @@ class Refinement:
                 return self._again(report, self.base, solution)
         self._ask_more(near, times)
         return self._again(report, plan, solution)
+
+    def _lags(self) -> bool:
+        """Whether the best motion is not clearly shorter than its guess."""
+        return self.best is not None and self.best.xs[-1, -1] > WORTH * self.known
+
+    def _improvements(self) -> int:
+        return LAGGING if self._lags() else IMPROVING
+
+    def _stands(self, *more: str) -> Refined:
+        """The best motion, with a word where it takes longer than its guess."""
+        assert self.best is not None  # else nothing stands
+        if self.best.xs[-1, -1] > self.known:
+            more = (*more, f"its guess, timed by limits of velocity and acceleration alone, takes {self.known:.3f} s")
+        return Refined(True, "; ".join((self.told, *more)), solution=self.best)
 
     def _too_strong(self, solution: to.Solution) -> bool:
         """Whether torques exceed their limits between the places where these hold; there they are lowered."""
@@ -122,7 +147,7 @@ class Refinement:
         before, self.start = self.latest, start
         self.latest = self.motion.with_pairs(self.ocp, start, self.more, self.seen, self.tube, self.torques)
         kept = multipliers_kept(solution.multipliers, before, self.latest) if solution.status.success else {}
-        return Refined(False, report, self.latest, start, multipliers=kept)
+        return Refined(False, report, self.latest, start, multipliers=kept, sharp=self.sharp)
 
     def _ask_more(self, near: Array, times: Array) -> None:
         """Let the margins grow in steps that come too close, between the places where distances hold; near: (M,) [m]."""

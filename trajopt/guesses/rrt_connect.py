@@ -7,6 +7,7 @@ between them, where that is free.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -38,7 +39,8 @@ def rrt_connect(
     seed: int = 0,
     time_limit: float = 10.0,
 ) -> Array | None:
-    """Corners (K, nq) of a free path from start to goal within bounds, or None where none was found in ``time_limit`` [s].
+    """Corners (K, nq) of a free path from start to goal within bounds, or None where none was found in ``time_limit`` [s], of the
+    processor's time in this thread, so that what runs beside it takes nothing of it.
 
     Coordinates without a bound are searched half a turn beyond start and goal. Raises ModuleNotFoundError without ompl.
     """
@@ -74,7 +76,8 @@ def rrt_connect(
     planner = geometric.RRTConnect(information)
     planner.setRange(RANGE)
     setup.setPlanner(planner)
-    setup.solve(time_limit)
+    end = time.thread_time() + time_limit
+    setup.solve(base.PlannerTerminationCondition(lambda: time.thread_time() > end))
     if not setup.haveExactSolutionPath():
         return None
     return np.array([of(state) for state in setup.getSolutionPath().getStates()])

@@ -174,6 +174,14 @@ def solve(
     return replace(solution, meta=meta, model=ocp.model)
 
 
+def looked_at(ocp: OCP, solution: Solution, options: Any) -> Solution:
+    """A solution that was found without ``check``, with what it would have told: doubts about the problem, and a replay."""
+    findings = [f.message for f in require_valid(ocp)]
+    with starting(None):
+        meta = {**solution.meta, "findings": findings, "replay": _replay(ocp, options, solution)}
+    return replace(solution, meta=meta)
+
+
 def chosen_options(solver: str | None, options: Any) -> tuple[str, Any]:
     """The name of a solver, which options may tell, and its options. Raises as :func:`solve`."""
     solver = _named_by(options) if solver is None else solver

@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from experiments.benchmarks.derivatives.benchmark_first_order import write_csv
 from experiments.benchmarks.robots import arm_goals
 from experiments.benchmarks.robots.benchmark_arms import Job, Row, reached, read_rows, rows_of, standards, table
+from experiments.benchmarks.tables import write_csv
 from problems.task import position_of
 
 GRIPPER = """<robot name="pinch"><link name="base"/>

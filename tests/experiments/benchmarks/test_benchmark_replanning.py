@@ -63,6 +63,6 @@ def test_a_method_that_cannot_serve_is_told(monkeypatch):
     def refuse(config):
         raise ValueError("no second derivatives")
 
-    monkeypatch.setattr("experiments.benchmark_replanning.setup", refuse)
+    monkeypatch.setattr("experiments.benchmarks.replanning.benchmark_replanning.setup", refuse)
     case = Case("dms", "analytic", True, 0)
     assert run(case) == (case, Outcome(refused="no second derivatives"))

@@ -12,7 +12,7 @@ from dynamics_backends.names import UnknownName
 from dynamics_backends.registry import make_backend
 from dynamics_backends.rigid_body.batched import inverse_dynamics
 from dynamics_backends.rigid_body.urdf.loader import load_urdf
-from experiments.config.build import build_task, patient, refined, solve_task
+from experiments.config.build import build_task, patient, refined, sharper, solve_task
 from experiments.config.config import read_config
 from problems.arms.arm_in_scene import Settings, build, robot_of
 from problems.arms.in_scene import motion_at
@@ -153,6 +153,41 @@ def test_without_bodies_the_duration_is_that_of_bang_bang(robot):
 
 
 @needs_coal
+@pytest.mark.needs_compiler
+def test_a_motion_that_lags_behind_its_guess_is_solved_sharper_and_told(robot):
+    """One joint at its limits of velocity and acceleration, 1.2 rad in 1.2 / 2 + 2 / 10 = 0.8 s, is the guess; 21 steps of constant
+    acceleration do not switch when it does."""
+    far = {**config(robot).as_dict()["problem"], "body": [{**POST, "position": [5.0, 5.0, 0.0]}]}
+    ipm = {"name": "ipm", "hessian": "gauss_newton", "gradient_tolerance": 1e-3, "constraint_tolerance": 1e-5}
+    chosen = read_config(
+        {"problem": {**far, "knots": 21, "torque_scale": 10.0, "guess": "auto"}, "solver": ipm}, "test"
+    )
+    task = build_task(chosen)
+    first = to.solve(task.ocp, task.guess, chosen.solver_options, solver="ipm")
+    solution = solve_task(chosen, task)
+    assert task.guess.xs[-1, -1] == pytest.approx(0.8, rel=1e-2)
+    assert solution.meta["rounds"] == 2 and "its guess, timed by limits" in solution.meta["check"]
+    assert 0.8 < solution.xs[-1, -1] < first.xs[-1, -1]
+    assert solution.meta["replay"]["open"]["largest"] < 1e-6 and solution.meta["findings"] == []
+
+
+@needs_coal
+@pytest.mark.needs_compiler
+def test_what_costs_more_than_time_may_take_longer_than_the_guess(robot):
+    """Where gentle accelerations are asked no shorter motion is looked for, and a slow one is no corner to get out of."""
+    weights = {"time": 1.0, "acceleration": 5.0}
+    far = [{**POST, "position": [5.0, 5.0, 0.0]}]
+    chosen = config(robot, body=far, weights=weights, guess="auto", torque_scale=10.0)
+    ipm = {"name": "ipm", "hessian": "gauss_newton", "gradient_tolerance": 1e-2, "constraint_tolerance": 1e-3}
+    chosen = read_config({**chosen.as_dict(), "solver": ipm}, "test")
+    task = build_task(chosen)
+    solution = solve_task(chosen, task)
+    assert solution.status.success, solution.status.message
+    assert solution.meta["rounds"] == 1 and solution.xs[-1, -1] > 1.1 * task.guess.xs[-1, -1]
+    assert "its guess" not in solution.meta["check"]
+
+
+@needs_coal
 def test_a_start_in_collision_names_the_pair_and_the_depth(robot):
     with pytest.raises(ValueError, match=r"the start is in collision: l2 and post, .* mm deep"):
         build_task(config(robot, q0=[0.0, 0.0]))
@@ -230,19 +265,24 @@ def test_a_solve_that_begins_anew_ends_early():
     assert patient(to.solver_options("ipm"), None) == to.solver_options("ipm")
 
 
-@pytest.mark.parametrize(("most", "told"), [(500, "problem.seed"), (20, "Raise max_iterations")])
-def test_more_iterations_are_advised_only_where_they_would_be_taken(most, told):
+@pytest.mark.parametrize(("most", "patience", "told"), [(500, 0, "problem.seed"), (0, 60, "Raise max_iterations")])
+def test_more_iterations_are_advised_only_where_they_would_be_taken(most, patience, told):
     cart = to.FunctionMap(lambda x, u, t, p: [x[1], u[0]], 2, 1)
     dynamics = to.SampledSystem(to.make_backend(cart, "complex_step"), "euler")
     terms = [to.control_cost(1, 1.0), to.state_cost(cart.manifold, [1.0, 0.0], [1.0, 0.0], "way")]
     ocp = to.OCP.single_phase(
         dynamics, [0.0, 0.0], 5, 0.1, terms, [to.state_cost(cart.manifold, [1.0, 0.0], 1.0, "goal")]
     )
-    ended = to.solve(ocp, options={"max_iterations": 0}, solver="slq")
     config = SimpleNamespace(solver_options=to.solver_options("slq", max_iterations=most), solver_name="slq")
-    task = SimpleNamespace(patience=60, refined=lambda solution: Refined(False, "far away"))
-    status = refined(config, task, ended).status
+    task = SimpleNamespace(ocp=ocp, patience=patience, refined=lambda solution: Refined(False, "far away"))
+    status = refined(config, task, to.constant_guess(ocp)).status
     assert status.code == "max_iterations" and told in status.advice
+
+
+def test_a_sharper_solve_ends_nearer_to_an_optimum():
+    before, after = (f(to.solver_options("ipm", barrier=1e-3)) for f in (lambda o: o, sharper))
+    assert (after.gradient_tolerance, after.barrier) == (0.1 * before.gradient_tolerance, 1e-4)
+    assert after.constraint_tolerance == before.constraint_tolerance
 
 
 def test_quaternions():

@@ -1,7 +1,8 @@
 """Gaps, the broad phase, free space and checks with true shapes, on a planar arm of two links whose geometry is known by hand."""
 
 from importlib.util import find_spec
-from itertools import pairwise
+from itertools import count, pairwise
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -231,6 +232,17 @@ def test_rrt_connect_goes_around_and_short_cuts_shorten():
         np.testing.assert_array_equal(corners[[0, -1]], [start, goal])
         assert not any(asked.line_touches(a, b, 0.02) for a, b in pairwise(corners))
     assert length(shorter) <= length(path) + 1e-9
+
+
+@needs_ompl
+def test_the_planner_may_take_so_much_time_of_the_processor(monkeypatch):
+    """By a clock that goes on by a second whenever it is read, a limit of half a second is over at once."""
+    space, clock = FreeSpace(PAIRS, 0.04), count()
+    monkeypatch.setattr("trajopt.guesses.rrt_connect.time", SimpleNamespace(thread_time=lambda: float(next(clock))))
+    start, goal = np.array([-0.3, 0.0, 0.0]), np.array([1.3, 0.0, 0.0])
+    asked = space.touches, space.line_touches, start, goal, MODEL.q_lower, MODEL.q_upper
+    assert rrt_connect(*asked, time_limit=0.5) is None
+    assert rrt_connect(*asked, time_limit=1e6) is not None
 
 
 def length(path):
