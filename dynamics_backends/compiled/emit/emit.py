@@ -52,7 +52,8 @@ def _called(name: str, t: Trace) -> str:
     """The functions that a trace calls, as NAME_CALLED(a, r)."""
     sizes = {op.name: len(op.operands) for op in t.operations if op.name in t.called}
     texts = (
-        _function("STRAIGHT", f"{name}_{key}", by_inverses(t.called[key]), [Argument("a", n)], ["r"]) for key, n in sizes.items()
+        _function("STRAIGHT", f"{name}_{key}", by_inverses(t.called[key]), [Argument("a", n)], ["r"])
+        for key, n in sizes.items()
     )
     return "".join(texts)
 
