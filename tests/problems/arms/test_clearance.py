@@ -110,7 +110,8 @@ def test_a_compiled_stage_has_the_distances_of_numpy():
     structure = SceneStructure(MODEL, 3 * SLOTS, (np.inf,) * n, Costs(1.0, 0.01, 0.0, 10.0), N, 2)
     phases = structure.phases(lambda system: make_backend(system, "analytic", engine="numpy"))
     bodies = np.hstack([pairs(rng) for _ in range(3)]).reshape(N, -1, NUMBERS)
-    bodies[:, -len(SLOTS) :, 15:18] *= 0.2  # where links enter some
+    bodies[:, -len(SLOTS) :, 15:18] *= 0.2  # of the last slots some are entered
+    bodies[:, -len(SLOTS) :, 18:] *= 4.0
     numbers = {"pairs": bodies.reshape(N, -1)}
     asked = [
         replace(c, parameters={**c.parameters, **numbers}) for c in phases[1].constraints if "pairs" in c.parameters
