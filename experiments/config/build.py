@@ -77,6 +77,9 @@ def refined(config: Config, task: Task, solution: Solution, callback: Callback |
     if status.success and not found.good:
         advice = "Raise the margin or the number of knots, or start from another guess."
         status = Status(StatusCode.INFEASIBLE, f"After {rounds} solves {found.report}.", advice=advice)
+    elif status.code is StatusCode.MAX_ITERATIONS and again.max_iterations == task.patience:
+        advice = f"Solves here end after {task.patience} iterations: try another problem.seed, a smaller margin, or more knots."
+        status = replace(status, advice=advice)
     return replace(solution, meta=meta, status=status)
 
 

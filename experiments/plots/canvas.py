@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -30,6 +31,10 @@ STYLE: dict[Any, Any] = {
 PACKED = 2
 """How hard a picture is packed: files are a fifth larger than at the usual 6, and packed in a third of the time."""
 PANEL_WIDTH, PANEL_HEIGHT = 3.3, 2.0  # [in]
+POINTS = 72.0
+"""In an inch."""
+TICK = 14.0
+"""[points] of a tick and what is left free before and behind its name."""
 
 
 LEFT, RIGHT, TOP, BOTTOM = 0.68, 0.16, 0.62, 0.52  # [in] around the panels, for labels and the title
@@ -49,11 +54,12 @@ def figure(
     height: float,
     title: str,
     *,
+    left: float = LEFT,
     right: float = RIGHT,
     bottom: float = BOTTOM,
     **options: Any,
 ):
-    """A grid of axes in the shared style, written to ``path`` at the end; right, bottom: room [in] beside the panels.
+    """A grid of axes in the shared style, written to ``path`` at the end; left, right, bottom: room [in] beside the panels.
 
     Where panels stand is known beforehand: to let matplotlib find it takes longer than to draw them.
     """
@@ -65,10 +71,10 @@ def figure(
         drawing = Figure(figsize=(width, height))
         FigureCanvasAgg(drawing)
         between = BETWEEN_SHARED_ROWS if options.get("sharex") else BETWEEN_ROWS
-        panel_width = (width - LEFT - right - (columns - 1) * BETWEEN_COLUMNS) / columns
+        panel_width = (width - left - right - (columns - 1) * BETWEEN_COLUMNS) / columns
         panel_height = (height - TOP - bottom - (rows - 1) * between) / rows
         places = {
-            "left": LEFT / width,
+            "left": left / width,
             "right": 1.0 - right / width,
             "bottom": bottom / height,
             "top": 1.0 - TOP / height,
@@ -81,6 +87,16 @@ def figure(
         )
         yield axes
         drawing.savefig(path, pil_kwargs={"compress_level": PACKED} if path.suffix == ".png" else None)
+
+
+def room_for(names: Sequence[str]) -> float:
+    """What names at the ticks of a vertical axis take to its left [in], LEFT where that is more."""
+    from matplotlib.font_manager import FontProperties
+    from matplotlib.textpath import text_to_path
+
+    words = FontProperties(size=STYLE["font.size"])
+    longest = max(text_to_path.get_text_width_height_descent(name, words, ismath=False)[0] for name in names)
+    return max(LEFT, (longest + TICK) / POINTS)
 
 
 def legend(axes: Any, where: str = "upper right", **options: Any) -> None:

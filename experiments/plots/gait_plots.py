@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from dynamics_backends.protocol import Array
-from experiments.plots.canvas import COLORS, GRAY, PANEL_HEIGHT, PANEL_WIDTH, figure, legend
+from experiments.plots.canvas import COLORS, GRAY, PANEL_HEIGHT, PANEL_WIDTH, figure, legend, room_for
 from experiments.plots.sheet import Curve, Graph, draw_sheet
 from experiments.plots.side_by_side import draw
 from problems.legged.gaits.gait_analysis import GaitReport, analyze, contact_forces, contacts, foot_positions
@@ -70,7 +70,7 @@ def _draw_foot(axis: Any, a: Array, b: Array, touching: Array, color: str, name:
 
 def plot_gait(path: Path, times: Array, heights: Array, touching: Array, report: GaitReport) -> Path:
     """Heights (M + 1, F) [m] of the feet, and bars while they are on the ground, with duty factor and phase."""
-    options: dict[str, Any] = {"sharex": True, "height_ratios": (3, 2), "right": 0.85}
+    options: dict[str, Any] = {"sharex": True, "height_ratios": (3, 2), "left": room_for(report.feet), "right": 0.85}
     with figure(path, 2, 1, 8.2, 5.4, _gait_title(report), **options) as axes:
         above, diagram = axes.flat
         for f, foot in enumerate(report.feet):

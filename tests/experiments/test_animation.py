@@ -19,8 +19,8 @@ from dynamics_backends.registry import make_backend
 from dynamics_backends.systems.bodies.free_body import FreeBody
 from dynamics_backends.systems.contact.soft_contact import SoftContact
 from experiments.plots.animation import positions, skeleton, write_animation
-from experiments.plots.gait_plots import plot_legs
-from problems.legged.gaits.gait_analysis import contact_forces, contacts
+from experiments.plots.gait_plots import plot_gait, plot_legs
+from problems.legged.gaits.gait_analysis import GaitReport, contact_forces, contacts
 from problems.robots import load_robot
 from problems.task import Task, position_of
 
@@ -164,3 +164,14 @@ def test_pictures_of_legs(standing, tmp_path):
     written = plot_legs(solution, tmp_path, task)
     assert {p.name for p in written} == {"base.png", "gait.png", "contact_forces.png"}
     assert all(p.read_bytes().startswith(b"\x89PNG") for p in written)
+
+
+def test_names_of_feet_have_room(tmp_path):
+    """Nothing is drawn at the left edge of a gait diagram, however long names are."""
+    from PIL import Image
+
+    feet = ("LEFT_FRONT_FOOT_CONTACT", "F")
+    report = GaitReport(feet, np.full(2, 0.5), np.nan, np.full(2, np.nan))
+    times, touching = np.linspace(0.0, 1.0, 11), np.ones((10, 2), dtype=bool)
+    path = plot_gait(tmp_path / "gait.png", times, np.zeros((11, 2)), touching, report)
+    assert (np.asarray(Image.open(path).convert("L"))[200:, :4] == 255).all()

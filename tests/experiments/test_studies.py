@@ -11,7 +11,7 @@ from click.testing import CliRunner
 from experiments.baselines.cart_pendulum import CartPendulum
 from experiments.cli.main import main
 from experiments.papers import published, registry, report
-from experiments.papers.beyond import peer_solves, peers
+from experiments.papers.beyond import local_convergence, peer_solves, peers
 from experiments.papers.study import Comparison, Outcome, Study
 
 BAD_INPUT = 2
@@ -151,6 +151,15 @@ def test_a_figure_that_an_experiment_lacks_is_named():
 
 
 # -- peers ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("after", "order"), [(lambda e: 3.0 * e**2, 2.0), (lambda e: 1e-12, np.inf), (lambda e: np.nan, np.nan)]
+)
+def test_a_step_that_fails_has_no_order(after, order, monkeypatch):
+    """It is told apart from one that reaches rounding, which is better than any order."""
+    monkeypatch.setattr(local_convergence, "errors_of", lambda *of: [of[4], after(of[4])])
+    assert local_convergence.fitted_order(None, None, "ddp", {}, 1e-2) == pytest.approx(order, nan_ok=True)
 
 
 def test_a_solve_that_ends_elsewhere_is_no_comparison_of_the_same_optimum():

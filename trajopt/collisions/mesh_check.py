@@ -266,12 +266,12 @@ def _turns(R: Array) -> Array:
 def _apart(center: Array, R: Array, half: Array, low: Array, high: Array) -> Array:
     """Lower bounds (K, n) of the distances of boxes at centers (K, n, 3), turned by R (K, n, 3, 3), from boxes with corners low and
     high, (3,) or (n, 3), each held in a box along the axes of the other."""
-    size, middle = 0.5 * (high - low), 0.5 * (low + high)
+    size = 0.5 * (high - low)
     reach = np.einsum("knij,nj->kni", np.abs(R), half)
     found = _outside(np.maximum(low - center - reach, center - reach - high))
     if not np.isfinite(size).all():
         return found
-    size = np.broadcast_to(size, half.shape)
+    size, middle = np.broadcast_to(size, half.shape), 0.5 * (low + high)
     turned = np.abs(np.einsum("knij,kni->knj", R, center - middle))
     return np.maximum(found, _outside(turned - half - np.einsum("knij,ni->knj", np.abs(R), size)))
 

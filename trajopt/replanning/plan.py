@@ -42,7 +42,9 @@ class Plan:
     multipliers: Mapping[str, Array] = field(default_factory=dict)
     problem: OCP | None = None
     _between: dict[Any, Array] = field(default_factory=dict, init=False, repr=False)
-    """The geodesics between knots (ndx, N) by manifold, and the last state on them with its time."""
+    """The geodesics between knots (ndx, N), by manifold."""
+    _last: dict[tuple[float, Any], Array] = field(default_factory=dict, init=False, repr=False)
+    """The state on them that was asked for last, by time and manifold."""
 
     @classmethod
     def of(cls, solution: Solution, start: float, problem: OCP | None = None) -> Plan:
@@ -66,7 +68,7 @@ class Plan:
 
     def reference(self, t: float, manifold: Any) -> Array:
         """x_ref (nx,) on the geodesic between the knots around t."""
-        known = self._between.get((t, manifold))
+        known = self._last.get((t, manifold))
         if known is not None:
             return known
         if manifold not in self._between:
@@ -75,7 +77,8 @@ class Plan:
         share = (t - self.start - self.times[k]) / (self.times[k + 1] - self.times[k])
         share = min(max(float(share), 0.0), 1.0)
         found = np.asarray(manifold.integrate(self.xs[k], share * self._between[manifold][:, k]))
-        self._between[t, manifold] = found
+        self._last.clear()
+        self._last[t, manifold] = found
         return found
 
     def control(self, t: float, x: Array, manifold: Any) -> Array:

@@ -14,7 +14,7 @@ import numpy as np
 from dynamics_backends.protocol import Array
 from dynamics_backends.rigid_body.geometry.shapes import HalfSpace, Shape, Sphere
 from trajopt.view.motion import Marks, Motion, Poses, body_poses, force_arrows, paths
-from trajopt.view.raster import Camera, Layer, Solid, corner_normals, is_closed, over, rendered_together, volume
+from trajopt.view.raster import Camera, Layer, Solid, corner_normals, is_closed, over, rendered, volume
 from trajopt.view.surfaces import Geometry, Surface, appearance
 
 VIEW = np.array([1.0, -1.5, 0.7])
@@ -101,11 +101,11 @@ class Studio:
 
     def picture(self, moments: Sequence[Moment], forces: bool = False) -> Any:
         """An image of Pillow. forces: shown as arrows."""
-        layer = rendered_together(list(self._robots(moments)), self.camera)
+        layer = rendered(list(self._robots(moments)), self.camera)
         times = [float(self.motions[m.motion].times[m.time]) for m in moments]
         around = list(self._obstacles(max(times, default=0.0)))
         if around:
-            layer = over(layer, rendered_together(around, self.camera), SEEN_THROUGH)
+            layer = over(layer, rendered(around, self.camera), SEEN_THROUGH)
         return self._finished(layer, moments, forces, max(times, default=0.0))
 
     def _robots(self, moments: Sequence[Moment]) -> Iterator[Solid]:

@@ -118,12 +118,7 @@ def volume(vertices: Array, faces: Array) -> float:
     return float(np.einsum("ij,ij->", a, np.cross(b, c))) / 6.0
 
 
-def rendered(solid: Solid, camera: Camera) -> Layer:
-    """The picture of a solid."""
-    return rendered_together([solid], camera)
-
-
-def rendered_together(solids: Sequence[Solid], camera: Camera) -> Layer:
+def rendered(solids: Sequence[Solid], camera: Camera) -> Layer:
     """The picture of one or more solids; where they are equally near, the last is seen."""
     best = np.full(camera.width * camera.height, -1, dtype=np.int64)
     seen = [camera.seen(solid.vertices).T.copy() for solid in solids]

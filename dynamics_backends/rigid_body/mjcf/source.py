@@ -93,12 +93,12 @@ def compiled(source: str | os.PathLike) -> Compiled:
         raise MJCFError(
             f"{where}: the first element is not <mujoco>, so that this is no MJCF; a URDF is read by load_urdf"
         )
-    return _compiled(str(source) if text else source_path(source), () if text else states_of_files(source))
+    return _compiled(str(source) if text else source_path(source), states_of_files(source))
 
 
 @lru_cache(maxsize=REMEMBERED)
 def _compiled(source: str, states: tuple[FileState, ...]) -> Compiled:
-    """The same of a text, or of the path of a file, that is known to be MJCF; states: of all that the file reads."""
+    """The same of a text, or of the path of a file, that is known to be MJCF; states: of all files that are read."""
     import mujoco
 
     text = _is_text(source)
@@ -116,19 +116,26 @@ def _compiled(source: str, states: tuple[FileState, ...]) -> Compiled:
 
 
 def states_of_files(source: str | os.PathLike) -> tuple[FileState, ...]:
-    """Path, time of change [ns] and size of an MJCF file and of all files that it and its includes name."""
-    main = Path(source).resolve()
-    folders, found, open_ends = [main.parent], {main}, [main]
-    while open_ends:
-        file = open_ends.pop()
-        text = file.read_text(encoding="utf-8", errors="replace")
-        folders += [main.parent / name for name in _FOLDER_NAMED.findall(text)]
-        named = {(folder / name).resolve() for name in _FILE_NAMED.findall(text) for folder in (file.parent, *folders)}
+    """Path, time of change [ns] and size of an MJCF file and of all files that it and its includes name.
+
+    What text names is looked for in the working directory, as MuJoCo does.
+    """
+    found = set() if _is_text(source) else {Path(source).resolve()}
+    home = next(iter(found)).parent if found else Path.cwd()
+    folders, texts = [home], [(path.parent, _text(path)) for path in found] or [(home, str(source))]
+    while texts:
+        place, text = texts.pop()
+        folders += [home / name for name in _FOLDER_NAMED.findall(text)]
+        named = {(folder / name).resolve() for name in _FILE_NAMED.findall(text) for folder in (place, *folders)}
         new = {path for path in named - found if path.is_file()}
         found |= new
-        open_ends += [path for path in new if path.suffix == ".xml"]
+        texts += [(path.parent, _text(path)) for path in new if path.suffix == ".xml"]
     states = ((str(path), path.stat()) for path in sorted(found))
     return tuple((path, state.st_mtime_ns, state.st_size) for path, state in states)
+
+
+def _text(path: Path) -> str:
+    return path.read_text(encoding="utf-8", errors="replace")
 
 
 class Names:

@@ -140,9 +140,8 @@ class Group:
 
 def _rows(index: np.ndarray) -> np.ndarray | slice:
     """The rows of an index set as a slice where they are evenly spaced and rising: a view of them costs less than a copy."""
-    steps = {int(step) for step in np.diff(index)} or {
-        1
-    }  # numpy.unique would load numpy.ma, for a twentieth of a second
+    # numpy.unique would load numpy.ma, for a twentieth of a second
+    steps = {int(step) for step in np.diff(index)} or {1}
     if index[0] < 0 or len(steps) > 1 or min(steps) <= 0:
         return index
     return slice(int(index[0]), int(index[-1]) + 1, min(steps))

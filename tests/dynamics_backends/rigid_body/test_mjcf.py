@@ -531,3 +531,12 @@ def test_a_file_is_compiled_once_until_it_or_what_it_includes_changes(tmp_path, 
     inner.write_text(inner.read_text().replace('mass="1"', 'mass="2.5"'))
     assert to.load_mjcf(str(outer)).mass[0] == pytest.approx(2.5)
     assert len(count) == 2
+
+
+def test_what_text_includes_may_change_too(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    text = '<mujoco model="one"><worldbody><include file="arm.xml"/></worldbody></mujoco>'
+    for mass in (1.0, 2.5, 12.0):
+        body = f'<body name="arm"><joint name="j"/><geom size="0.1" mass="{mass}"/></body>'
+        (tmp_path / "arm.xml").write_text(f"<mujoco>{body}</mujoco>")
+        assert to.load_mjcf(text).mass[0] == pytest.approx(mass)

@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 from importlib.util import find_spec
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -11,14 +12,14 @@ from dynamics_backends.names import UnknownName
 from dynamics_backends.registry import make_backend
 from dynamics_backends.rigid_body.batched import inverse_dynamics
 from dynamics_backends.rigid_body.urdf.loader import load_urdf
-from experiments.config.build import build_task, patient, solve_task
+from experiments.config.build import build_task, patient, refined, solve_task
 from experiments.config.config import read_config
 from problems.arms.arm_in_scene import Settings, build, robot_of
 from problems.arms.in_scene import motion_at
 from problems.arms.scene_refinement import multipliers_kept
 from problems.arms.scene_robot import Carried, LinkCapsule
 from problems.arms.scene_settings import SceneBody, load_scene, quaternion_matrix
-from problems.task import SettingsError
+from problems.task import Refined, SettingsError
 
 needs_coal = pytest.mark.skipif(find_spec("coal") is None, reason="the package coal is not installed")
 LINK = """<link name="{name}"><inertial><origin xyz="0.25 0 0"/><mass value="2"/>
@@ -227,6 +228,21 @@ def test_a_solve_that_begins_anew_ends_early():
     assert patient(to.solver_options("ipm"), 60).max_iterations == 60
     assert patient(to.solver_options("ipm", max_iterations=20), 60).max_iterations == 20
     assert patient(to.solver_options("ipm"), None) == to.solver_options("ipm")
+
+
+@pytest.mark.parametrize(("most", "told"), [(500, "problem.seed"), (20, "Raise max_iterations")])
+def test_more_iterations_are_advised_only_where_they_would_be_taken(most, told):
+    cart = to.FunctionMap(lambda x, u, t, p: [x[1], u[0]], 2, 1)
+    dynamics = to.SampledSystem(to.make_backend(cart, "complex_step"), "euler")
+    terms = [to.control_cost(1, 1.0), to.state_cost(cart.manifold, [1.0, 0.0], [1.0, 0.0], "way")]
+    ocp = to.OCP.single_phase(
+        dynamics, [0.0, 0.0], 5, 0.1, terms, [to.state_cost(cart.manifold, [1.0, 0.0], 1.0, "goal")]
+    )
+    ended = to.solve(ocp, options={"max_iterations": 0}, solver="slq")
+    config = SimpleNamespace(solver_options=to.solver_options("slq", max_iterations=most), solver_name="slq")
+    task = SimpleNamespace(patience=60, refined=lambda solution: Refined(False, "far away"))
+    status = refined(config, task, ended).status
+    assert status.code == "max_iterations" and told in status.advice
 
 
 def test_quaternions():

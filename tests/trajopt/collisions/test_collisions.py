@@ -12,7 +12,7 @@ from dynamics_backends.compiled.interface.libraries import CompilerError
 from dynamics_backends.rigid_body.geometry.cover import covers
 from dynamics_backends.rigid_body.geometry.robot_cover import RobotCover, body_poses
 from dynamics_backends.rigid_body.geometry.scene import Body, Scene, Way
-from dynamics_backends.rigid_body.geometry.shapes import Box, Cylinder, Sphere
+from dynamics_backends.rigid_body.geometry.shapes import Box, Cylinder, HalfSpace, Sphere
 from dynamics_backends.rigid_body.geometry.urdf_shapes import urdf_shapes
 from dynamics_backends.rigid_body.urdf.loader import load_urdf
 from trajopt.collisions.broad_phase import CollisionPairs, Near
@@ -178,6 +178,16 @@ def test_boxes_bound_the_distance_and_the_depth_of_what_they_hold():
     assert (distances < 0.0).any() and (found > 0.0).any()
     assert (found <= distances + 1e-6).all()
     np.testing.assert_allclose(found[:50], distances[:50], atol=1e-6)
+
+
+@needs_coal
+def test_bodies_without_an_end_are_checked_as_others():
+    """The arm lies 0.48 m over the floor, and its boxes reach 0.02 m down."""
+    floor = Body("floor", HalfSpace(), p=np.array([0.0, 0.0, -0.5]))
+    found = MeshCheck(MODEL, SHAPES, Scene((POST, floor))).along(
+        np.tile([-2.0, 0.0, 0.0], (9, 1)), np.linspace(0, 1, 9)
+    )
+    assert found.body == "floor" and found.distance == pytest.approx(0.48, abs=1e-6)
 
 
 @needs_coal

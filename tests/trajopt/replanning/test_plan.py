@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 from dataclasses import replace
 
 import numpy as np
@@ -43,6 +44,16 @@ def test_a_plan_stays_at_its_ends(turning):
     for t, end in ((1.0, plan.xs[0]), (9.0, plan.xs[-1])):
         x = plan.reference(t, manifold)
         assert np.abs(manifold.difference(x[:, None], end[:, None])).max() < 1e-14
+
+
+def test_a_plan_that_stays_in_force_does_not_grow(turning):
+    """A controller may ask it for hours, a thousand times a second."""
+    plan, manifold = turning
+    plan.reference(2.0, manifold)
+    before = len(pickle.dumps(plan))
+    for t in np.linspace(2.0, 2.35, 50):
+        plan.reference(float(t), manifold)
+    assert len(pickle.dumps(plan)) == before
 
 
 @pytest.mark.parametrize(("t", "knot"), [(1.9, 0), (2.0, 0), (2.0999, 0), (2.1, 1), (2.3, 2), (2.35, 2), (5.0, 2)])

@@ -47,7 +47,7 @@ def test_the_nearest_triangle_is_seen():
     rng = np.random.default_rng(3)
     corners = rng.uniform([-25.0, -20.0, -5.0], [25.0, 20.0, 5.0], (60, 3, 3))
     colors = np.zeros((60, 3))
-    layer = rendered(triangles(corners, colors), ALONG_Z)
+    layer = rendered([triangles(corners, colors)], ALONG_Z)
     x, y = np.meshgrid(np.arange(40) + 0.5 - 20.0, 15.0 - np.arange(30) - 0.5)
     best = np.full(x.shape, -np.inf)
     for corner in corners:
@@ -61,9 +61,9 @@ def test_the_nearest_triangle_is_seen():
 def test_surfaces_that_face_the_lamp_are_brighter():
     solid = triangles([[[-9, -9, 0], [9, -9, 0], [0, 9, 0]]], [[0.5, 0.5, 0.5]])
     turned = solid._replace(normals=np.tile([0.9, -0.3, 0.3], (1, 3, 1)))
-    assert rendered(solid, ALONG_Z).color[15, 20, 0] > rendered(turned, ALONG_Z).color[15, 20, 0]
+    assert rendered([solid], ALONG_Z).color[15, 20, 0] > rendered([turned], ALONG_Z).color[15, 20, 0]
     flipped = solid._replace(normals=-solid.normals)  # files do not agree about which side is outside
-    np.testing.assert_array_equal(rendered(flipped, ALONG_Z).color, rendered(solid, ALONG_Z).color)
+    np.testing.assert_array_equal(rendered([flipped], ALONG_Z).color, rendered([solid], ALONG_Z).color)
 
 
 def test_edges_stay_and_round_surfaces_are_smooth():
@@ -84,7 +84,7 @@ def test_the_inner_side_of_closed_surfaces_is_left_out():
     assert is_closed(sides) and volume(cube, sides) == pytest.approx(24.0)
     colors = np.full((len(faces), 3), 0.5)
     whole, half = (
-        rendered(Solid(vertices, faces, corners, colors, np.full(len(faces), c)), ALONG_Z) for c in (False, True)
+        rendered([Solid(vertices, faces, corners, colors, np.full(len(faces), c))], ALONG_Z) for c in (False, True)
     )
     np.testing.assert_allclose(half.nearness, whole.nearness, atol=1e-4)
     np.testing.assert_allclose(half.color, whole.color, atol=1e-3)

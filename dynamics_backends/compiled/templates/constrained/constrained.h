@@ -1,5 +1,5 @@
 /* Derivatives of constrained motion from their right-hand sides, a panel of columns at a time: the twin of solve in
-   rigid_body/constrained_solve.py and of through_solution in systems/constrained_derivatives.py.
+   rigid_body/contact/constrained_solve.py and of through_solution in systems/constraints/constrained_derivatives.py.
 
    Before this text stand CD, CR, CC (degrees of freedom, rows of the constraints, columns) and the places of the matrices that are
    sparse: of row i of a matrix M the columns M_at[M_start[i] .. M_start[i + 1]].  Their values come in that order.  -L' and -L of the

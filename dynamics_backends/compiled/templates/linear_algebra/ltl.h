@@ -1,4 +1,4 @@
-/* M = L' D L along the branches of a tree, and M x = b; the twin of rigid_body/ltl.py (Featherstone, RBDA 6.5).
+/* M = L' D L along the branches of a tree, and M x = b; the twin of rigid_body/algorithms/ltl.py (Featherstone, RBDA 6.5).
    `up` is the parent of each degree of freedom in the tree expanded to single ones, -1 at a root; `end` is one past the last
    degree of freedom of its subtree, which is the range up to there where numbering is depth first; elsewhere others lie between,
    where L is zero.  A factor is L (n x n, rows below the diagonal) and 1/D (n). */
@@ -222,7 +222,7 @@ static void product_along(int n, const int *restrict stretches, const product_t 
     }
 }
 
-/* The second derivatives of lambda' FD, see rigid_body/fd_second_order.py, from those of mu' ID: L_qq and L_qv arrive as G_qq and
+/* The second derivatives of lambda' FD, see rigid_body/derivatives/fd_second_order.py, from those of mu' ID: L_qq and L_qv arrive as G_qq and
    G_qv.  P[i][k] = d (M mu)_k / d q_i vanishes where the joint of i hangs from the world, and elsewhere unless i and k lie on one
    path.  Where a base moves everything as one (stretches[0] is the number of its DoFs), its rows of L_qq and, for its translations,
    columns of L_qv vanish but for its own block. */

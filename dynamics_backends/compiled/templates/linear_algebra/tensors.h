@@ -108,7 +108,7 @@ static void tensor_solve(
     }
 }
 
-/* The tensors of forward dynamics from those of inverse dynamics; the twin of COMBINE in rigid_body/fd_tensors.py. */
+/* The tensors of forward dynamics from those of inverse dynamics; the twin of COMBINE in rigid_body/derivatives/fd_tensors.py. */
 static void fd_tensors(
     int n, const int *restrict up, const int *restrict end, const int *dof_body, const int *parent, const int *joint, const V *factor,
     const V *restrict qq, const V *restrict vv, const V *restrict qv, const V *M_q, const V *F_q, const V *F_v, const V *M_inverse,

@@ -175,7 +175,7 @@ static void ask_look(shooting_t *s, iterate_t *e)
 
 /* -- a solve -------------------------------------------------------------------------------------------------------------------- */
 
-/* The end of a search without success, at the best iterate: see _no_progress of shooting.py. */
+/* The end of a search without success, at the best iterate: see _no_progress of shooting_loop.py. */
 static long settled(shooting_t *s, const group_t *g, result_t *result)
 {
     model_t step;
@@ -188,7 +188,7 @@ static long settled(shooting_t *s, const group_t *g, result_t *result)
     return result->kkt <= g->solved || promise(&s->state, step, phi(s, best)) <= NEAR_ROUNDING ? PRECISION_LIMIT : LINE_SEARCH_FAILED;
 }
 
-/* Iterate until a test fires: see _finished and _advance of shooting.py. */
+/* Iterate until a test fires: see _finished and _advance of shooting_loop.py. */
 static long run(shooting_t *s, const group_t *g, const member_t *m, result_t *result)
 {
     const double began = now();
@@ -221,7 +221,7 @@ static long run(shooting_t *s, const group_t *g, const member_t *m, result_t *re
     }
 }
 
-/* The gains about the solution, or those of the last step: see _final_policy of shooting.py. */
+/* The gains about the solution, or those of the last step: see _final_policy of shooting_loop.py. */
 static void tell_policy(shooting_t *s, const member_t *m)
 {
     const long N = s->N, n = s->sweeps.n, m_ = s->sweeps.m;

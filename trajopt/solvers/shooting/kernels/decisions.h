@@ -1,5 +1,5 @@
-/* What one problem's iteration decides, as scalars: merit, acceptance and regularization of trajopt/solvers/shooting/globalization.py, with
-   its constants. */
+/* What one problem's iteration decides, as scalars: merit, acceptance and regularization of
+   trajopt/solvers/shooting/search/globalization.py, with its constants. */
 
 /* See the options of the same names. */
 typedef struct {

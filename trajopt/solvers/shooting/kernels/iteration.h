@@ -1,5 +1,5 @@
-/* One iteration of a shooting solver: the twin of ShootingLoop._advance of trajopt/solvers/shooting/shooting.py for one model, the plain
-   expansion.  Before this text stand lq_types.h, stage_types.h, bounded_lq.h and decisions.h, and the constants of globalization.py.
+/* One iteration of a shooting solver: the twin of ShootingLoop._advance of trajopt/solvers/shooting/shooting_loop.py for one model,
+   the plain expansion.  Before this text stand lq_types.h, stage_types.h, bounded_lq.h and decisions.h, and the constants of globalization.py.
 
    Nothing here knows the sizes of a problem: what does comes as functions, compiled for it.  So this is compiled once. */
 
@@ -533,7 +533,7 @@ static void hold(shooting_t *s, const iterate_t *e, double cost)
     }
 }
 
-/* The iterate in the slot `at` from a guess there, within the bounds, with the parts between nodes rolled out: see _start of shooting.py;
+/* The iterate in the slot `at` from a guess there, within the bounds, with the parts between nodes rolled out: see _start of shooting_loop.py;
    0 where it is not finite. */
 EXPORT int shooting_start(shooting_t *s)
 {
