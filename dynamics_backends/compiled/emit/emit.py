@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from dynamics_backends.compiled.emit.trace import RESULT, Operand, Operation, Trace, by_inverses
+from dynamics_backends.compiled.emit.trace import RESULT, Operand, Operation, Trace, by_inverses, by_selection
 
 CHUNK = 500
 """Statements in one C function of straight-line code."""
@@ -19,7 +19,7 @@ _INFIX = {"ADD": "{0} + {1}", "SUB": "{0} - {1}", "MUL": "{0} * {1}", "DIV": "{0
 _INFIX |= {"SQ": "{0} * {0}", "TWICE": "{0} + {0}", "INV": "1.0 / {0}"}
 _CALLS = {"SIN", "COS", "TAN", "EXP", "LOG", "SQRT", "TANH", "ATAN2", "ATAN", "FABS", "FMIN", "FMAX", "POW", "CONSTPOW"}
 _CALLS |= {"LT", "LE", "EQ", "NE", "NOT", "AND", "OR", "IF_ELSE_ZERO", "SIGN", "SINH", "COSH", "ASIN", "ACOS", "FLOOR"}
-_CALLS |= {"EXPM1", "LOG1P"}
+_CALLS |= {"EXPM1", "LOG1P", "SELECT_LT"}
 
 
 @dataclass(frozen=True)
@@ -52,7 +52,7 @@ def _called(name: str, t: Trace) -> str:
     """The functions that a trace calls, as NAME_CALLED(a, r)."""
     sizes = {op.name: len(op.operands) for op in t.operations if op.name in t.called}
     texts = (
-        _function("STRAIGHT", f"{name}_{key}", by_inverses(t.called[key]), [Argument("a", n)], ["r"])
+        _function("STRAIGHT", f"{name}_{key}", by_selection(by_inverses(t.called[key])), [Argument("a", n)], ["r"])
         for key, n in sizes.items()
     )
     return "".join(texts)

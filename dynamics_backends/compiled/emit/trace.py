@@ -136,3 +136,25 @@ def by_inverses(t: Trace) -> Trace:
         else:
             places[op.index] = add(op.name, *operands)
     return Trace(operations, [[placed(x) for x in output] for output in t.outputs], t.called)
+
+
+def by_selection(t: Trace) -> Trace:
+    """The same with SELECT_LT(x, y, a, b), which is a where x < y, else b, for each choice between two numbers by a comparison.
+
+    CasADi writes it as the sum of a and b, each masked by a flag, which is a number of its own.  What nobody reads any more stays.
+    """
+    before = t.operations
+
+    def parts(x: Operand, name: str) -> tuple[Operand, ...]:
+        """The operands of an operation of that name; none of another."""
+        return before[x].operands if isinstance(x, int) and before[x].name == name else ()
+
+    def chosen(op: Operation) -> Operation:
+        first, second = (parts(x, "IF_ELSE_ZERO") for x in op.operands)
+        if first and second:
+            for (flag, a), (other, b) in ((first, second), (second, first)):
+                if parts(other, "NOT") == (flag,) and parts(flag, "LT"):
+                    return Operation(op.index, "SELECT_LT", (*parts(flag, "LT"), a, b))
+        return op
+
+    return Trace([chosen(op) if op.name == "ADD" else op for op in before], t.outputs, t.called)

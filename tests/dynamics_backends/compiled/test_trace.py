@@ -5,8 +5,9 @@ import operator
 import numpy as np
 import pytest
 
+from dynamics_backends import scalar as sm
 from dynamics_backends.compiled.emit.emit import CHUNK, Argument, chunked_function
-from dynamics_backends.compiled.emit.trace import RESULT, by_inverses, trace
+from dynamics_backends.compiled.emit.trace import RESULT, by_inverses, by_selection, trace
 from dynamics_backends.scalars.called import called, calls_kept
 
 OPERATORS = {
@@ -17,6 +18,10 @@ OPERATORS = {
     "INV": lambda a: 1.0 / a,
     "SQ": lambda a: a * a,
     "TWICE": lambda a: 2.0 * a,
+    "LT": lambda a, b: float(a < b),
+    "NOT": lambda a: float(not a),
+    "IF_ELSE_ZERO": lambda a, b: b if a else 0.0,
+    "SELECT_LT": lambda x, y, a, b: a if x < y else b,
 }
 
 
@@ -95,3 +100,14 @@ def test_results_stand_behind_their_call():
     for part in parts[1:]:
         arrays = {line.split(" V r")[1].split("[")[0] for line in part.splitlines() if " V r" in line}
         assert {line.split(" = r")[1].split("[")[0] for line in part.splitlines() if " = r" in line} <= arrays
+
+
+def test_choices_are_one_operation():
+    def f(x):
+        a, b = sm.select(x[0] - x[1], x[0] * x[1], 3.0 + x[1]), sm.select(x[1], x[0], 0.0 * x[0])
+        return [[a, b, sm.select(a * a - b, b - x[1], a)]]
+
+    found = by_selection(trace(f, [2]))
+    assert found.count()["SELECT_LT"] >= 2
+    for x in ([1.7, -0.6], [-1.7, 0.6], [0.5, 0.5], [0.3, 2.0]):
+        np.testing.assert_allclose(evaluated(found, [x]), f(np.array(x))[0], rtol=1e-15)

@@ -70,6 +70,7 @@ static inline V v_ne(V a, V b) { return one_where(a != b); }
 static inline V v_not(V a) { return one_where(a == (V){}); }
 static inline V v_and(V a, V b) { return one_where((a != (V){}) & (b != (V){})); }
 static inline V v_or(V a, V b) { return one_where((a != (V){}) | (b != (V){})); }
+static inline V v_select_lt(V x, V y, V a, V b) { VI m = x < y; return (V)((m & (VI)a) | (~m & (VI)b)); }
 static inline V v_if_else_zero(V c, V a) { return (V)((VI)(c != (V){}) & (VI)a); }
 #if LANES == 8 && defined(__AVX512F__) && !defined(__clang__) /* GCC finds these in no comparison */
 static inline V v_fmin(V a, V b) { return __builtin_ia32_minpd512_mask(a, b, a, -1, 4); }
