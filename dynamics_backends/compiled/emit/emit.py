@@ -2,15 +2,15 @@
 
 Two forms: one static function (:func:`step_function`), or straight-line code cut into functions of at most CHUNK
 statements that hand values on through a buffer (:func:`chunked_function`), so that compile time grows linearly with
-the number of statements.
+the number of statements; what it calls stands before it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from dynamics_backends.compiled.emit.trace import Operand, Operation, Trace
+from dynamics_backends.compiled.emit.trace import RESULT, Operand, Operation, Trace, by_inverses, by_selection
 
 CHUNK = 500
 """Statements in one C function of straight-line code."""
@@ -19,7 +19,7 @@ _INFIX = {"ADD": "{0} + {1}", "SUB": "{0} - {1}", "MUL": "{0} * {1}", "DIV": "{0
 _INFIX |= {"SQ": "{0} * {0}", "TWICE": "{0} + {0}", "INV": "1.0 / {0}"}
 _CALLS = {"SIN", "COS", "TAN", "EXP", "LOG", "SQRT", "TANH", "ATAN2", "ATAN", "FABS", "FMIN", "FMAX", "POW", "CONSTPOW"}
 _CALLS |= {"LT", "LE", "EQ", "NE", "NOT", "AND", "OR", "IF_ELSE_ZERO", "SIGN", "SINH", "COSH", "ASIN", "ACOS", "FLOOR"}
-_CALLS |= {"EXPM1", "LOG1P"}
+_CALLS |= {"EXPM1", "LOG1P", "SELECT_LT"}
 
 
 @dataclass(frozen=True)
@@ -35,21 +35,37 @@ def step_function(
     name: str, t: Trace, inputs: Sequence[Argument], outputs: Sequence[str], *, inline: bool = False
 ) -> str:
     """A static C function ``name(inputs..., outputs...)`` for one trace."""
+    return _function("ALWAYS_INLINE" if inline else "NOINLINE", name, t, inputs, outputs)
+
+
+def _function(attribute: str, name: str, t: Trace, inputs: Sequence[Argument], outputs: Sequence[str]) -> str:
     body = _Body(inputs)
     lines = [body.statement(op) for op in t.operations]
     for output, operands in zip(outputs, t.outputs, strict=True):
         lines += [f"{output}[{i}] = {body.vector(x)};" for i, x in enumerate(operands)]
     arguments = [f"const {'V' if a.vector else 'double'}* restrict {a.name}" for a in inputs]
     arguments += [f"V* restrict {o}" for o in outputs]
-    attribute = "ALWAYS_INLINE" if inline else "NOINLINE"
     return f"{attribute} void {name}({', '.join(arguments)})\n{{\n" + "\n".join(lines) + "\n}\n"
 
 
-class _Body:
-    """Operands and statements as C text; remembers which values are vectors."""
+def _called(name: str, t: Trace) -> str:
+    """The functions that a trace calls, as NAME_CALLED(a, r)."""
+    sizes = {op.name: len(op.operands) for op in t.operations if op.name in t.called}
+    texts = (
+        _function("STRAIGHT", f"{name}_{key}", by_selection(by_inverses(t.called[key])), [Argument("a", n)], ["r"])
+        for key, n in sizes.items()
+    )
+    return "".join(texts)
 
-    def __init__(self, inputs: Sequence[Argument]) -> None:
-        self.inputs = inputs
+
+class _Body:
+    """Operands and statements as C text; remembers which values are vectors.
+
+    called: by names, what operations call; name: before these names in C.
+    """
+
+    def __init__(self, inputs: Sequence[Argument], name: str = "", called: Mapping[str, Trace] | None = None) -> None:
+        self.inputs, self.name, self.called = inputs, name, called or {}
         self.is_vector: dict[int, bool] = {}
 
     def operand(self, x: Operand) -> str:
@@ -67,6 +83,9 @@ class _Body:
 
     def expression(self, op: Operation) -> tuple[str, bool]:
         """The right-hand side and whether it is a vector."""
+        if op.name == RESULT:
+            call, component = op.operands
+            return f"r{call}[{component:.0f}]", True
         if op.name in _INFIX:
             vector = any(self.vectorial(x) for x in op.operands)
             return _INFIX[op.name].format(*[self.operand(x) for x in op.operands]), vector
@@ -75,9 +94,18 @@ class _Body:
         return f"v_{op.name.lower()}({', '.join(self.vector(x) for x in op.operands)})", True
 
     def statement(self, op: Operation) -> str:
+        if op.name in self.called:
+            return self._call(op)
         text, vector = self.expression(op)
         self.is_vector[op.index] = vector
         return f"const {'V' if vector else 'double'} s{op.index} = {text};"
+
+    def _call(self, op: Operation) -> str:
+        """The arguments a and the results r of a call, of what may stand in another unit."""
+        i, function, results = op.index, f"{self.name}_{op.name}", len(self.called[op.name].outputs[0])
+        self.is_vector[i] = True
+        given = f"const V a{i}[] = {{{', '.join(map(self.vector, op.operands))}}}; V r{i}[{results}];"
+        return f"{given}\nvoid {function}(const V* restrict, V* restrict);\n{function}(a{i}, r{i});"
 
 
 def constant(x: float) -> str:
@@ -100,8 +128,8 @@ def chunked_function(
     stores = _stores(chunks, outputs, t.outputs, cleared)
     arguments = [f"const {'V' if a.vector else 'double'}* restrict {a.name}" for a in inputs]
     arguments += [f"V* restrict {o}" for o in outputs] + ["V* restrict w"]
-    head, body = ", ".join(arguments), _Body(inputs)
-    source = []
+    head, body = ", ".join(arguments), _Body(inputs, name, t.called)
+    source = [_called(name, t)]
     for c, own in enumerate(stores):
         text = "\n".join(_chunk_lines(chunks, c, own, body))
         source.append(f"STRAIGHT void {name}_{c}({head})\n{{\n{text}\n}}\n")
@@ -115,7 +143,7 @@ def chunked_function(
 
 @dataclass(frozen=True)
 class _Chunks:
-    """The operations of a trace cut into functions of at most CHUNK.
+    """The operations of a trace cut into functions of at most CHUNK, and what is left of the results of a call.
 
     home: the function of each operation, by its index.  slots: the place in the buffer of each value that is used beyond its
     own function.  room: places in the buffer.
@@ -128,9 +156,22 @@ class _Chunks:
 
     @classmethod
     def of(cls, t: Trace) -> _Chunks:
-        operations = [t.operations[i : i + CHUNK] for i in range(0, max(len(t.operations), 1), CHUNK)]
+        operations = _cut(t.operations)
         home = {op.index: c for c, own in enumerate(operations) for op in own}
         return cls(operations, home, *_buffer_slots(operations, home))
+
+
+def _cut(operations: list[Operation]) -> list[list[Operation]]:
+    """At least one part; none begins with a result."""
+    parts: list[list[Operation]] = []
+    first = 0
+    while first < len(operations) or not parts:
+        end = first + CHUNK
+        while end < len(operations) and operations[end].name == RESULT:
+            end += 1
+        parts.append(operations[first:end])
+        first = end
+    return parts
 
 
 Store = tuple[str, int, Operand]

@@ -1,12 +1,14 @@
 """Tracing: a Python function of scalars becomes a list of operations in static single assignment.
 
-The function is evaluated on CasADi SX symbols; CasADi folds constants.  Nothing here knows robots.
+The function is evaluated on CasADi SX symbols; CasADi folds constants.  Nothing here knows robots.  A call that is kept
+(:mod:`dynamics_backends.scalars.called`) is an operation CALL, whose name is that of what is called, and one RESULT of it and the
+number of the component for each that the function gives.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any
 
@@ -18,6 +20,9 @@ def _names() -> dict[int, str]:
     """CasADi's operations by number."""
     return {getattr(ca, name): name[3:] for name in dir(ca) if name.startswith("OP_")}
 
+
+RESULT = "RESULT"
+"""The name of the operation (call, component)."""
 
 Operand = int | float | tuple[int, int]
 """An earlier operation, a constant, or element (i, j): component j of input i."""
@@ -34,10 +39,14 @@ class Operation:
 
 @dataclass(frozen=True)
 class Trace:
-    """Operations in order, and for each output the operand that each of its components is; structural zeros are 0.0."""
+    """Operations in order, and for each output the operand that each of its components is; structural zeros are 0.0.
+
+    called: the functions of one vector and one output that operations of their names call.
+    """
 
     operations: list[Operation]
     outputs: list[list[Operand]]
+    called: dict[str, Trace] = field(default_factory=dict)
 
     def count(self) -> dict[str, int]:
         """Number of operations by name."""
@@ -57,12 +66,27 @@ def trace(function: Callable[..., Sequence[Sequence[Any]]], input_sizes: Sequenc
 def trace_expressions(symbols: Sequence[Any], expressions: Sequence[Any]) -> Trace:
     """Trace SX expressions of SX column symbols; an operation that was done before, on the same operands, is its first result."""
     dense = [ca.densify(e) for e in expressions]
-    f = ca.Function("traced", list(symbols), dense, {"live_variables": False})
+    return _traced(ca.Function("traced", list(symbols), dense, {"live_variables": False}))
+
+
+def _traced(f: Any) -> Trace:
+    """The operations of a function of CasADi's."""
     names, operation, read, written = _names(), f.instruction_id, f.instruction_input, f.instruction_output
     current: dict[int, Operand] = {}
     done: dict[tuple[Any, ...], int] = {}
     operations: list[Operation] = []
-    outputs: list[list[Operand]] = [[0.0] * e.numel() for e in dense]
+    outputs: list[list[Operand]] = [[0.0] * f.numel_out(i) for i in range(f.n_out())]
+    called: dict[str, Trace] = {}
+    nodes: Any = None
+
+    def result_of(name: str, operands: tuple[Operand, ...]) -> int:
+        # operation 2 is not the number 2.0, nor 0.0 the number -0.0, though Python finds them equal
+        key = (name, *[x.hex() if type(x) is float else x for x in operands])
+        at = done.setdefault(key, len(operations))
+        if at == len(operations):
+            operations.append(Operation(at, name, operands))
+        return at
+
     for k in range(f.n_instructions()):
         name, to = names[operation(k)], written(k)
         if name == "CONST":
@@ -71,15 +95,16 @@ def trace_expressions(symbols: Sequence[Any], expressions: Sequence[Any]) -> Tra
             current[to[0]] = tuple(read(k))
         elif name == "OUTPUT":
             outputs[to[0]][to[1]] = current[read(k)[0]]
+        elif name == "CALL":
+            nodes = f.instructions_sx() if nodes is None else nodes
+            function = nodes[k].which_function()
+            if function.name() not in called:
+                called[function.name()] = _traced(function)
+            call = result_of(function.name(), tuple([current[i] for i in read(k)]))
+            current |= {i: result_of(RESULT, (call, float(j))) for j, i in enumerate(to)}
         else:
-            operands = tuple([current[i] for i in read(k)])
-            # operation 2 is not the number 2.0, nor 0.0 the number -0.0, though Python finds them equal
-            key = (name, *[x.hex() if type(x) is float else x for x in operands])
-            at = done.setdefault(key, len(operations))
-            if at == len(operations):
-                operations.append(Operation(at, name, operands))
-            current[to[0]] = at
-    return Trace(operations, outputs)
+            current[to[0]] = result_of(name, tuple([current[i] for i in read(k)]))
+    return Trace(operations, outputs, called)
 
 
 def by_inverses(t: Trace) -> Trace:
@@ -110,4 +135,26 @@ def by_inverses(t: Trace) -> Trace:
             places[op.index] = one if op.name == "INV" else add("MUL", operands[0], one)
         else:
             places[op.index] = add(op.name, *operands)
-    return Trace(operations, [[placed(x) for x in output] for output in t.outputs])
+    return Trace(operations, [[placed(x) for x in output] for output in t.outputs], t.called)
+
+
+def by_selection(t: Trace) -> Trace:
+    """The same with SELECT_LT(x, y, a, b), which is a where x < y, else b, for each choice between two numbers by a comparison.
+
+    CasADi writes it as the sum of a and b, each masked by a flag, which is a number of its own.  What nobody reads any more stays.
+    """
+    before = t.operations
+
+    def parts(x: Operand, name: str) -> tuple[Operand, ...]:
+        """The operands of an operation of that name; none of another."""
+        return before[x].operands if isinstance(x, int) and before[x].name == name else ()
+
+    def chosen(op: Operation) -> Operation:
+        first, second = (parts(x, "IF_ELSE_ZERO") for x in op.operands)
+        if first and second:
+            for (flag, a), (other, b) in ((first, second), (second, first)):
+                if parts(other, "NOT") == (flag,) and parts(flag, "LT"):
+                    return Operation(op.index, "SELECT_LT", (*parts(flag, "LT"), a, b))
+        return op
+
+    return Trace([chosen(op) if op.name == "ADD" else op for op in before], t.outputs, t.called)

@@ -12,12 +12,14 @@ point of the segment, n the direction of the distance there and f = (C x n, n) t
     d^2 g / dq_i dq_k = S_i' K S_k + w_i . ((l_k + w_k x C) x n)      i above k or k itself,
     K = ( sum_j W_j phi_j phi_j' - f f' - s s' / g_t ) / D,           phi = (C x a, a) for a direction a
 
-K, summed over the slots of a link, is one matrix of 6 x 6, so that a slot more costs little beyond its distance.
+K, summed over the slots of a link, is one matrix of 6 x 6, so that a slot more costs little beyond its distance. That of a slot is
+a function of numbers alone, one for each kind of body, which generated code calls.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import cache
 from typing import Literal, NamedTuple
 
 from dynamics_backends import scalar as sm
@@ -28,14 +30,17 @@ from dynamics_backends.rigid_body.geometry.distances import Nearest, segment_box
 from dynamics_backends.rigid_body.model.model import Model
 from dynamics_backends.rigid_body.passes.drivers import run
 from dynamics_backends.rigid_body.passes.field_access import row
-from dynamics_backends.rigid_body.spatial.spatial import Mat, Motion, Vec
+from dynamics_backends.rigid_body.spatial.spatial import Mat, Motion, Vec, build, leaves
 from dynamics_backends.scalar import Rows, Scalar
+from dynamics_backends.scalars.called import Straight, called
 
 Kind = Literal["box", "cylinder"]
+Order = Literal["value", "first", "second"]
 NUMBERS = 21
 """Parameters of a slot: the ends of the segment (3, 3) in the internal frame of its body, the rotation (9, by rows) and place (3)
 of the other body, and its size (3): half edges; or radius, half length and nothing."""
 WORLD = -1
+_UPPER = [(i, j) for i in range(6) for j in range(i, 6)]
 
 
 class Slot(NamedTuple):
@@ -47,13 +52,13 @@ class Slot(NamedTuple):
 
 
 class _Contact(NamedTuple):
-    """The nearest points of a slot in world axes: value, force f, its point C and direction n, and K as weights and covectors."""
+    """What a slot says in world axes: its value; the force f, of value and first order; and of second order, of a multiple of its
+    distance, C n' and K, the upper triangle by rows."""
 
     value: Scalar
-    point: Vec
-    normal: Vec
     force: tuple[Vec, Vec]
-    stiffness: list[tuple[Scalar, tuple[Vec, Vec]]]
+    moment: Mat
+    stiffness: list[Scalar]
 
 
 class Clearances:
@@ -88,24 +93,25 @@ class Clearances:
 
     def __call__(self, x: Rows, u: Rows, t: Scalar, p: Mapping[str, Rows]) -> Rows:
         X, _ = self._kinematics(x)
-        return sm.stack([self._contact(X, i, slot, p["pairs"]).value for i, slot in enumerate(self.slots)])
+        return sm.stack([self._told("value", X, i, p["pairs"])[0] for i in range(self.n_out)])
 
     def partials(self, x: Rows, u: Rows, t: Scalar, p: Mapping[str, Rows]) -> Partials:
         """See the module."""
         X, S = self._kinematics(x)
-        contacts = [self._contact(X, i, slot, p["pairs"]) for i, slot in enumerate(self.slots)]
-        return self._partials(x, S, contacts)
+        told = [self._told("first", X, i, p["pairs"]) for i in range(self.n_out)]
+        return self._partials(x, S, [(g, _pair(force)) for g, *force in told])
 
     def contracted(self, x: Rows, u: Rows, t: Scalar, p: Mapping[str, Rows], lam: Rows) -> tuple[Partials, Contraction]:
         """See the module."""
         X, S = self._kinematics(x)
-        contacts = [self._contact(X, i, slot, p["pairs"]) for i, slot in enumerate(self.slots)]
+        contacts = [_contact(self._told("second", X, i, p["pairs"], lam[i])) for i in range(self.n_out)]
         n, zero = self.manifold.ndx, 0.0 * x[0]
         H = [[zero] * n for _ in range(n)]
         for pair, own in self._groups().items():
             self._add(H, S, self._moving(*pair), [(lam[i], contacts[i]) for i in own], zero)
         empty = [sm.stack([zero] * n)][:0]
-        return self._partials(x, S, contacts), Contraction([sm.stack(r) for r in H], empty, empty)
+        first = self._partials(x, S, [(c.value, c.force) for c in contacts])
+        return first, Contraction([sm.stack(r) for r in H], empty, empty)
 
     # -- kinematics -----------------------------------------------------------------------------------------------------
     def _kinematics(self, x: Rows) -> tuple[dict[int, tuple[Mat, Vec]], list[Motion]]:
@@ -130,26 +136,23 @@ class Clearances:
             groups.setdefault((slot.link, slot.base), []).append(i)
         return groups
 
-    def _contact(self, X: dict[int, tuple[Mat, Vec]], i: int, slot: Slot, pairs: Rows) -> _Contact:
-        own = [pairs[NUMBERS * i + j] for j in range(NUMBERS)]
-        R, at = X[slot.link]
-        a = R @ Vec(*own[:3]) + at
-        along = R @ (Vec(*own[3:6]) - Vec(*own[:3]))
+    def _told(self, order: Order, X: dict[int, tuple[Mat, Vec]], i: int, pairs: Rows, *weight: Scalar) -> list[Scalar]:
+        """The results of :func:`_slot_function` about a slot."""
+        slot, own = self.slots[i], [pairs[NUMBERS * i + j] for j in range(NUMBERS)]
         turn, place = Mat(*(Vec(own[6 + j], own[9 + j], own[12 + j]) for j in range(3))), Vec(*own[15:18])
         if slot.base != WORLD:
             base, origin = X[slot.base]
             turn, place = base @ turn, base @ place + origin
-        p, d = turn.transpose_times(a - place), turn.transpose_times(along)
-        found = segment_box(p, d, Vec(*own[18:])) if slot.kind == "box" else segment_cylinder(p, d, own[18], own[19])
-        return _in_world(found, turn, a, along, d)
+        numbers = [n for part in (*X[slot.link], turn, place) for n in leaves(part)]
+        return called(_slot_function(slot.kind, order), *numbers, *own[:6], *own[18:], *weight)
 
-    def _partials(self, x: Rows, S: list[Motion], contacts: Sequence[_Contact]) -> Partials:
+    def _partials(self, x: Rows, S: list[Motion], told: Sequence[tuple[Scalar, tuple[Vec, Vec]]]) -> Partials:
         zero = 0.0 * x[0]
         rows = []
-        for slot, c in zip(self.slots, contacts, strict=True):
+        for slot, (_, force) in zip(self.slots, told, strict=True):
             moving = set(self._moving(slot.link, slot.base))
-            rows.append(sm.stack([_along(c.force, S[d]) if d in moving else zero for d in range(self.manifold.ndx)]))
-        return Partials(sm.stack([c.value for c in contacts]), rows, [sm.stack([])] * 0)
+            rows.append(sm.stack([_along(force, S[d]) if d in moving else zero for d in range(self.manifold.ndx)]))
+        return Partials(sm.stack([value for value, _ in told]), rows, [sm.stack([])] * 0)
 
     def _add(
         self,
@@ -163,9 +166,9 @@ class Clearances:
         K = [[zero] * 6 for _ in range(6)]
         F, M = Vec(zero, zero, zero), Mat(*(Vec(zero, zero, zero) for _ in range(3)))
         for weight, c in contacts:
-            F, M = F + c.normal * weight, M + c.point.outer(c.normal * weight)
-            for factor, (n, f) in c.stiffness:
-                _rank_one(K, weight * factor, [n.x, n.y, n.z, f.x, f.y, f.z])
+            F, M = F + c.force[1] * weight, M + c.moment
+            for (i, j), k in zip(_UPPER, c.stiffness, strict=True):
+                K[i][j] = K[i][j] + k
         trace = M.a.x + M.b.y + M.c.z
         for place, k in enumerate(moving):
             s = [S[k].w.x, S[k].w.y, S[k].w.z, S[k].l.x, S[k].l.y, S[k].l.z]
@@ -179,19 +182,58 @@ class Clearances:
                     H[k][i] = H[i][k]
 
 
-def _in_world(found: Nearest, turn: Mat, a: Vec, along: Vec, d: Vec) -> _Contact:
-    point, normal, pull = a + along * found.share, turn @ found.normal, turn @ found.pull
-    D = found.distance
+@cache
+def _slot_function(kind: Kind, order: Order) -> Straight:
+    """What a slot says, as numbers: the value; the force; and C n' and the upper triangle of K by rows, times the last argument.
+
+    Its arguments are rotations by columns and places, of the link and of the body, the ends of the segment, the size of the body.
+    """
+
+    def function(*numbers: Scalar) -> list[Scalar]:
+        rest = iter(numbers)
+        R, at, turn, place, start, end, size = (build(part, rest) for part in (Mat, Vec, Mat, Vec, Vec, Vec, Vec))
+        a, along = R @ start + at, R @ (end - start)
+        p, d = turn.transpose_times(a - place), turn.transpose_times(along)
+        found = segment_box(p, d, size) if kind == "box" else segment_cylinder(p, d, size.x, size.y)
+        if order == "value":
+            return [found.distance]
+        point, normal = a + along * found.share, turn @ found.normal
+        force = (point.cross(normal), normal)
+        first = [found.distance, *leaves(force[0]), *leaves(force[1])]
+        if order == "first":
+            return first
+        (weight,) = rest
+        K = [[0.0 * weight] * 6 for _ in range(6)]
+        for factor, (n, f) in _stiffness(found, turn, along, d, point, force):
+            _rank_one(K, weight * factor, [*leaves(n), *leaves(f)])
+        return [*first, *leaves(point.outer(normal * weight)), *(K[i][j] for i, j in _UPPER)]
+
+    function.__name__ = f"{kind}_{order}"
+    return function
+
+
+def _stiffness(
+    found: Nearest, turn: Mat, along: Vec, d: Vec, point: Vec, force: tuple[Vec, Vec]
+) -> list[tuple[Scalar, tuple[Vec, Vec]]]:
+    """K as weights and covectors."""
+    D, pull = found.distance, turn @ found.pull
     inverse = 1.0 / sm.select(D, D, 1.0 + 0.0 * D)
-    force = (point.cross(normal), normal)
     stretched = [(w, v, w * v.dot(d)) for w, v in found.curvature]
     y = [turn @ v for _, v, _ in stretched]
     stiffness = [(w * inverse, (point.cross(v), v)) for (w, _, _), v in zip(stretched, y, strict=True)]
     bend = sum((v * s for (_, _, s), v in zip(stretched[1:], y[1:], strict=True)), y[0] * stretched[0][2])
     slide = (point.cross(bend) + along.cross(pull), bend)
     outside = sm.select(D, inverse, 0.0 * D)
-    stiffness += [(-outside, force), (-found.compliance * inverse, slide)]
-    return _Contact(D, point, normal, force, stiffness)
+    return [*stiffness, (-outside, force), (-found.compliance * inverse, slide)]
+
+
+def _contact(told: Sequence[Scalar]) -> _Contact:
+    """The results of :func:`_slot_function` of second order."""
+    return _Contact(told[0], _pair(told[1:7]), build(Mat, iter(told[7:16])), list(told[16:]))
+
+
+def _pair(numbers: Sequence[Scalar]) -> tuple[Vec, Vec]:
+    return Vec(*numbers[:3]), Vec(*numbers[3:])
 
 
 def _along(force: tuple[Vec, Vec], S: Motion) -> Scalar:

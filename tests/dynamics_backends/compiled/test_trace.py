@@ -1,10 +1,14 @@
-"""Traces: equal operations are shared, different ones never."""
+"""Traces: equal operations are shared, different ones never; functions that are called are written once."""
 
 import operator
 
 import numpy as np
+import pytest
 
-from dynamics_backends.compiled.emit.trace import trace
+from dynamics_backends import scalar as sm
+from dynamics_backends.compiled.emit.emit import CHUNK, Argument, chunked_function
+from dynamics_backends.compiled.emit.trace import RESULT, by_inverses, by_selection, trace
+from dynamics_backends.scalars.called import called, calls_kept
 
 OPERATORS = {
     "ADD": operator.add,
@@ -14,6 +18,10 @@ OPERATORS = {
     "INV": lambda a: 1.0 / a,
     "SQ": lambda a: a * a,
     "TWICE": lambda a: 2.0 * a,
+    "LT": lambda a, b: float(a < b),
+    "NOT": lambda a: float(not a),
+    "IF_ELSE_ZERO": lambda a, b: b if a else 0.0,
+    "SELECT_LT": lambda x, y, a, b: a if x < y else b,
 }
 
 
@@ -27,7 +35,13 @@ def evaluated(found, inputs):
         return values[operand] if type(operand) is int else operand
 
     for operation in found.operations:
-        values.append(OPERATORS[operation.name](*map(value, operation.operands)))
+        operands = [value(o) for o in operation.operands]
+        if operation.name in found.called:
+            values.append(evaluated(found.called[operation.name], [operands]))
+        elif operation.name == RESULT:
+            values.append(operands[0][int(operands[1])])
+        else:
+            values.append(OPERATORS[operation.name](*operands))
     return [value(o) for o in found.outputs[0]]
 
 
@@ -47,3 +61,53 @@ def test_a_number_is_not_the_operation_of_that_index():
 def test_operations_done_twice_are_one():
     found = trace(lambda x: [[(x[0] * x[1]) + x[0], (x[0] * x[1]) - x[0]]], [2])
     assert found.count() == {"MUL": 1, "ADD": 1, "SUB": 1}
+
+
+def crossed(a, b):
+    """A function of two numbers that gives two."""
+    return [(a + b) / (a - b), a / (a - b)]
+
+
+def nested(x):
+    """Results of calls of results, many times."""
+    a, b = x[0], x[1]
+    for i in range(400):
+        a, b = called(crossed, a + float(i), b * 0.5)
+    return [[a, b, *called(crossed, x[0], 2.0)]]
+
+
+def test_calls_are_kept_only_where_they_are_asked_for():
+    x = np.array([0.7, -0.2])
+    plain = trace(nested, [2])
+    with calls_kept():
+        found = trace(nested, [2])
+        assert nested(x)[0] == pytest.approx(evaluated(plain, [x]))
+    assert not plain.called and list(found.called) == ["crossed"]
+    assert found.count()["crossed"] == 401 and len(found.operations) < len(plain.operations)
+    for t in (found, by_inverses(found)):
+        np.testing.assert_allclose(evaluated(t, [x]), evaluated(plain, [x]), rtol=1e-12)
+
+
+def test_results_stand_behind_their_call():
+    """Code is cut into functions, and each takes the results of its own calls out of their arrays."""
+    with calls_kept():
+        found = trace(nested, [2])
+    text, _ = chunked_function("f", found, [Argument("x", 2)], ["y"])
+    parts = text.split("STRAIGHT void ")[1:]
+    assert parts[0].startswith("f_crossed(const V* restrict a, V* restrict r)")
+    assert len(parts) > len(found.operations) / (CHUNK + 2)
+    assert sum(part.count("f_crossed(a") for part in parts[1:]) == 401
+    for part in parts[1:]:
+        arrays = {line.split(" V r")[1].split("[")[0] for line in part.splitlines() if " V r" in line}
+        assert {line.split(" = r")[1].split("[")[0] for line in part.splitlines() if " = r" in line} <= arrays
+
+
+def test_choices_are_one_operation():
+    def f(x):
+        a, b = sm.select(x[0] - x[1], x[0] * x[1], 3.0 + x[1]), sm.select(x[1], x[0], 0.0 * x[0])
+        return [[a, b, sm.select(a * a - b, b - x[1], a)]]
+
+    found = by_selection(trace(f, [2]))
+    assert found.count()["SELECT_LT"] >= 2
+    for x in ([1.7, -0.6], [-1.7, 0.6], [0.5, 0.5], [0.3, 2.0]):
+        np.testing.assert_allclose(evaluated(found, [x]), f(np.array(x))[0], rtol=1e-15)

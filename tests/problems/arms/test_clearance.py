@@ -1,5 +1,7 @@
 """Clearances and residuals along a step: their own derivatives against those of dual numbers, compiled against NumPy."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from scipy.spatial.transform import Rotation
@@ -9,8 +11,11 @@ from dynamics_backends.registry import make_backend
 from dynamics_backends.rigid_body.batched import frame_placement
 from dynamics_backends.rigid_body.geometry.clearance import NUMBERS, Clearances, Slot
 from problems.arms.joint_torques import Torques
+from problems.arms.scene_structure import Costs, SceneStructure
 from problems.robots import load_robot
 from trajopt.problem.along_step import AHEAD, AlongStep, OfPositions
+from trajopt.problem.ocp import OCP
+from trajopt.stage.engine import Wanted, stages_of
 
 MODEL = load_robot("irb4600", base="fixed")
 SLOTS = (
@@ -97,3 +102,31 @@ def test_slots_that_cannot_be_are_refused():
     with pytest.raises(ValueError, match="not on the way"):
         Clearances(MODEL, [Slot(1, 3, "box")])
     assert NUMBERS == 21
+
+
+def test_a_compiled_stage_has_the_distances_of_numpy():
+    """Values, and both orders of derivatives, at the knots and within the steps; of many slots, whose distances are called."""
+    rng, n = np.random.default_rng(5), MODEL.nv
+    structure = SceneStructure(MODEL, 3 * SLOTS, (np.inf,) * n, Costs(1.0, 0.01, 0.0, 10.0), N, 2)
+    phases = structure.phases(lambda system: make_backend(system, "analytic", engine="numpy"))
+    bodies = np.hstack([pairs(rng) for _ in range(3)]).reshape(N, -1, NUMBERS)
+    bodies[:, -len(SLOTS) :, 15:18] *= 0.2  # of the last slots some are entered
+    bodies[:, -len(SLOTS) :, 18:] *= 4.0
+    numbers = {"pairs": bodies.reshape(N, -1)}
+    asked = [
+        replace(c, parameters={**c.parameters, **numbers}) for c in phases[1].constraints if "pairs" in c.parameters
+    ]
+    ocp = OCP(phases, np.r_[np.zeros(2 * n), 1.0])
+    xs = np.hstack([configurations(rng), rng.normal(size=(N, n)), rng.uniform(0.5, 2.0, (N, 1))])
+    given = xs, rng.normal(size=(N, n)), xs + 0.1
+    wanted = Wanted("exact", second=True, path=[(), tuple(asked)])
+    numpy, compiled = (stages_of(ocp, wanted, engine)[1] for engine in ("numpy", "compiled"))
+    assert compiled.compiled and compiled.second_orders[0]
+    y = rng.normal(size=(N, 2 * len(structure.slots)))
+    ours, theirs = (
+        [s.values(*given).g, d.values.g, d.gx, d.gu, *s.second(*given, 0.0, None, y)]
+        for s, d in ((s, s.first(*given, quadratic=False)) for s in (compiled, numpy))
+    )
+    assert theirs[0].min() < 0.0 < theirs[0].max()
+    for a, b in zip(ours, theirs, strict=True):
+        np.testing.assert_allclose(a, b, rtol=0, atol=1e-10 * max(1.0, np.abs(b).max()))

@@ -9,11 +9,13 @@ else CasADi's. The parameters of all constraints stand behind each other in one 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 from dynamics_backends.compiled.interface.sources import (
     Argument,
     by_rows,
+    calls_kept,
     chunked_function,
     symbolic_value,
     trace_expressions,
@@ -57,8 +59,10 @@ def constraint_source(
     y, w = ca.SX.sym("y", g.numel()), ca.vertcat(dx, u)
     inputs = {"x": x, "u": u, "t": t, "theta": theta} if running else {"x": x, "t": t, "theta": theta}
     shapes = list(zip(constraints, parameters, values, strict=True))
-    J = ca.vertcat(ca.SX(0, w.numel()), *(_jacobian(c, x, u, t, p, value, w) for c, p, value in shapes))
-    first = {"g": g, "gx": J[:, :n], "gu": J[:, n:]} if running else {"g": g, "gx": J[:, :n]}
+    firsts = [_first(c, x, u, t, p, value, w) for c, p, value in shapes]
+    J = ca.vertcat(ca.SX(0, w.numel()), *(J for _, J in firsts))
+    first = {"g": ca.vertcat(ca.SX(0, 1), *(value for value, _ in firsts)), "gx": J[:, :n], "gu": J[:, n:]}
+    first = first if running else {key: first[key] for key in ("g", "gx")}
     functions = [(kind, inputs, results) for kind, results in (("value", {"g": g}), ("first", first)) if kind in orders]
     if "second" in orders:
         H = _hessian(shapes, x, u, t, y, w)
@@ -89,16 +93,28 @@ def _parameters(constraints: Sequence[TermShape], theta) -> list[dict[str, Any]]
 
 
 def _value(c: TermShape, x, u, t, p):
-    return symbolic_value(c.residual, x[: c.residual.manifold.nx], u[: c.residual.nu], t, p)
+    with _calls(c):
+        return symbolic_value(c.residual, x[: c.residual.manifold.nx], u[: c.residual.nu], t, p)
 
 
-def _jacobian(c: TermShape, x, u, t, p, value, w):
-    """The derivatives (nr, n + nu) of a residual, its own at x or those of its value in w."""
+def _first(c: TermShape, x, u, t, p, value, w):
+    """The value of a residual and its derivatives (nr, n + nu), its own at x or those of the value in w."""
     import casadi as ca
 
-    if isinstance(c.residual, HasPartials):
-        return own_partials(c.residual, x, u, t, p, w.numel() - u.numel())[1]
-    return ca.jacobian(value, w)
+    if not isinstance(c.residual, HasPartials):
+        return value, ca.jacobian(value, w)
+    with _calls(c):
+        return own_partials(c.residual, x, u, t, p, w.numel() - u.numel())
+
+
+def _writes_out(residual: Any) -> bool:
+    """Whether a residual writes out all its derivatives."""
+    return isinstance(residual, HasPartials) and isinstance(residual, HasContraction)
+
+
+def _calls(c: TermShape) -> AbstractContextManager[None]:
+    """Functions are called in what CasADi need not differentiate."""
+    return calls_kept() if _writes_out(c.residual) else nullcontext()
 
 
 def _hessian(shapes, x, u, t, y, w):
@@ -110,11 +126,12 @@ def _hessian(shapes, x, u, t, y, w):
     for c, p, value in shapes:
         own, at = y[at : at + c.residual.n_out], at + c.residual.n_out
         residual: Any = c.residual
-        if not (isinstance(residual, HasPartials) and isinstance(residual, HasContraction)):
+        if not _writes_out(residual):
             rest += ca.dot(own, value)
             continue
         k, m = c.residual.manifold.ndx, c.residual.nu
-        _, found = residual.contracted(x[: c.residual.manifold.nx], u[:m], t, p, own)
+        with _calls(c):
+            _, found = residual.contracted(x[: c.residual.manifold.nx], u[:m], t, p, own)
         xx, ux, uu = (_matrix(M, *shape) for M, shape in zip(found, ((k, k), (m, k), (m, m)), strict=True))
         H[:k, :k] += xx
         H[n : n + m, :k] += ux

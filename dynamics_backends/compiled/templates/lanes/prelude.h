@@ -70,19 +70,19 @@ static inline V v_ne(V a, V b) { return one_where(a != b); }
 static inline V v_not(V a) { return one_where(a == (V){}); }
 static inline V v_and(V a, V b) { return one_where((a != (V){}) & (b != (V){})); }
 static inline V v_or(V a, V b) { return one_where((a != (V){}) | (b != (V){})); }
+static inline V v_select_lt(V x, V y, V a, V b) { VI m = x < y; return (V)((m & (VI)a) | (~m & (VI)b)); }
 static inline V v_if_else_zero(V c, V a) { return (V)((VI)(c != (V){}) & (VI)a); }
+#if LANES == 8 && defined(__AVX512F__) && !defined(__clang__) /* GCC finds these in no comparison */
+static inline V v_fmin(V a, V b) { return __builtin_ia32_minpd512_mask(a, b, a, -1, 4); }
+static inline V v_fmax(V a, V b) { return __builtin_ia32_maxpd512_mask(a, b, a, -1, 4); }
+#elif LANES == 4 && defined(__AVX__) && !defined(__clang__)
+static inline V v_fmin(V a, V b) { return __builtin_ia32_minpd256(a, b); }
+static inline V v_fmax(V a, V b) { return __builtin_ia32_maxpd256(a, b); }
+#else
 static inline V v_fmin(V a, V b) { VI m = a < b; return (V)((m & (VI)a) | (~m & (VI)b)); }
 static inline V v_fmax(V a, V b) { VI m = a > b; return (V)((m & (VI)a) | (~m & (VI)b)); }
+#endif
 static inline V v_sign(V a) { return one_where(a > (V){}) - one_where(a < (V){}); }
-
-/* LANES rows of n doubles each <-> n vectors.  Lanes beyond `count` repeat the last row on the way in and are dropped on the way out. */
-static void pack(const double *restrict rows, long n, int count, V *restrict x)
-{
-    for (int l = 0; l < LANES; l++) {
-        const double *row = rows + n * (l < count ? l : count - 1);
-        for (long i = 0; i < n; i++) ((double *)x)[i * LANES + l] = row[i];
-    }
-}
 
 #define MIX(x, y, ...) __builtin_shufflevector(x, y, __VA_ARGS__)
 
@@ -115,6 +115,24 @@ static inline void transpose(const V *restrict x, V *restrict a)
     a[2] = MIX(b0, b2, 2, 3, 6, 7);
     a[3] = MIX(b1, b3, 2, 3, 6, 7);
 #endif
+}
+
+/* LANES rows of n doubles each <-> n vectors.  Lanes beyond `count` repeat the last row on the way in and are dropped on the way out. */
+static void pack(const double *restrict rows, long n, int count, V *restrict x)
+{
+    long i = 0;
+#if LANES == 8 || LANES == 4
+    if (count == LANES)
+        for (; i + LANES <= n; i += LANES) {
+            V t[LANES];
+            for (int l = 0; l < LANES; l++) memcpy(&t[l], rows + n * l + i, sizeof(V));
+            transpose(t, x + i);
+        }
+#endif
+    for (int l = 0; l < LANES; l++) {
+        const double *row = rows + n * (l < count ? l : count - 1);
+        for (long j = i; j < n; j++) ((double *)x)[j * LANES + l] = row[j];
+    }
 }
 
 /* Outputs behind as many doubles, a megabyte, go past the caches: they would be read into them first, and thrown out again. */
