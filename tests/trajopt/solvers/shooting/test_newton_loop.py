@@ -133,11 +133,8 @@ class OnlyShortSteps(NewtonLoop):
     """A loop whose steps without damping are short, and whose damped ones end at a merit that is given."""
 
     def __init__(self, damped_merit):
-        self.short, self.last_delta, self.barrier, self.shares, self.exact = 0, 0.0, None, (1.0,), None
-        self.damped_merit = damped_merit
-
-    def _exact(self, at):
-        return None
+        self.short, self.last_delta, self.barrier, self.damped_merit = 0, 0.0, None, damped_merit
+        self.model = SimpleNamespace(shares=(1.0,), exact=lambda at: None)
 
     def _damped_step(self, at, exact, shares, delta):
         merit, alpha = (self.damped_merit, 1.0) if delta else (1.0, 0.125)

@@ -29,15 +29,13 @@ from trajopt.results.solution import Solution
 from trajopt.results.status import SOLVED, Status
 from trajopt.solvers.options import SLQOptions
 from trajopt.solvers.shooting import verdicts
-from trajopt.solvers.shooting.ddp_model import with_curvature
 from trajopt.solvers.shooting.newton.barrier import Barrier, interior
-from trajopt.solvers.shooting.newton.newton_point import Found, Point, damped, mixed, name, size
+from trajopt.solvers.shooting.newton.newton_model import NewtonModel
+from trajopt.solvers.shooting.newton.newton_point import Found, Point, damped, name, size
 from trajopt.solvers.shooting.optimality import scaled
 from trajopt.solvers.shooting.search.filter import Filter
 from trajopt.stage.evaluation import Candidates, Direction, Evaluator, Expansion, Shooting
 
-SHARES = (1.0, 0.5, 0.25, 0.125, 0.0)
-"""Shares of the exact curvature that are tried until the LQ problem is convex."""
 FIRST, LEAP, GROWTH, DECAY = 1e-4, 100.0, 8.0, 1.0 / 3.0
 """The first delta, its factors until one has served and after, and what a later one starts from (Waechter & Biegler 2006, IC)."""
 LARGEST = 1e20
@@ -53,8 +51,7 @@ STALLED = 10
 class NewtonLoop:
     """One solve. ``run`` may be called once; it always returns a Solution, also after Ctrl-C.
 
-    exact: the evaluator of the Hessian of the cost that the curvature of the dynamics is added to; None for Gauss-Newton alone.
-    Points are expanded by it; the Gauss-Newton Hessian is asked for where the exact one leaves the problem indefinite.
+    exact: see :class:`~trajopt.solvers.shooting.newton.newton_model.NewtonModel`.
     """
 
     def __init__(
@@ -67,10 +64,8 @@ class NewtonLoop:
         exact: Evaluator | None = None,
     ) -> None:
         self.ocp, self.evaluator, self.options, self.lq_solver = ocp, evaluator, options, lq_solver
-        self.exact = exact
-        self._convex_part: tuple[Point, LQProblem] | None = None
-        self.shares = SHARES if exact is not None else SHARES[-1:]
         self.journal = Journal(callback)
+        self.model = NewtonModel(evaluator, exact, lq_solver, self.journal)
         self.shooting = Shooting.every("all", ocp.horizon, "linear")
         self.barrier: Barrier | None = None
         self.policy: Policy | None = None
@@ -111,7 +106,7 @@ class NewtonLoop:
         """The guess, with the gains of its LQ problem for the first costates."""
         with self.journal.timed("derivatives"):
             e = self.evaluator.expand(xs, us)
-            at = e if self._alike else self._expanded(xs, us)
+            at = e if self.model.alike else self.model.expanded(xs, us)
         if not self._finite(e) or not self._finite(at):
             return self._refused(xs, e if not self._finite(e) else at)
         if self.ocp.control_bounds is not None:
@@ -123,14 +118,6 @@ class NewtonLoop:
                 self.policy = policy if policy.failed_at is None and np.isfinite(policy.K).all() else None
                 delta = max(FIRST, LEAP * delta)
             return self._measured(xs, us, at)
-
-    @property
-    def _alike(self) -> bool:
-        """Whether one Hessian of the cost serves."""
-        return self.exact is None or self.exact is self.evaluator
-
-    def _expanded(self, xs: Array, us: Array) -> Expansion:
-        return (self.exact or self.evaluator).expand(xs, us)
 
     def _finite(self, e: Expansion) -> bool:
         return bool(np.isfinite(e.cost)) and self.lq_solver.is_finite(e.lq)
@@ -199,7 +186,7 @@ class NewtonLoop:
 
     def _next(self, at: Point, found: Found) -> Point:
         with self.journal.timed("derivatives"):
-            e = self._expanded(found.xs, found.us)
+            e = self.model.expanded(found.xs, found.us)
         if self.barrier is not None:
             self.barrier.stepped(at.us, found.linear.du, found.us)
         self.policy = found.policy
@@ -219,17 +206,17 @@ class NewtonLoop:
 
     def _step(self, at: Point) -> Found | None:
         """A step that the filter accepts; None if there is none. Where short ones follow each other, damped ones compete."""
-        exact = self._exact(at)
-        found = self._damped_step(at, exact, self.shares, 0.0)
+        exact = self.model.exact(at)
+        found = self._damped_step(at, exact, self.model.shares, 0.0)
         self.short = self.short + 1 if found is not None and self._is_short(at, found) else 0
         if found is None or self.short < PATIENCE:
             return found
         best, delta, before = found, found.delta, self.last_delta
         for _ in range(RIVALS):
-            rival = self._damped_step(at, exact, self.shares[:1], self._raised(delta))
+            rival = self._damped_step(at, exact, self.model.shares[:1], self._raised(delta))
             if rival is None:
                 break
-            best, delta = min(best, rival, key=lambda step: self._merit(at, step)), rival.delta
+            best, delta = min(best, rival, key=lambda step: step.merit(at)), rival.delta
             if not self._is_short(at, rival):
                 break
         self.last_delta = best.delta or before
@@ -238,7 +225,7 @@ class NewtonLoop:
     def _damped_step(self, at: Point, exact: LQProblem, shares: tuple[float, ...], delta: float) -> Found | None:
         """A step that the filter accepts, with more damping than delta until there is one."""
         while delta < LARGEST:
-            share, policy, lq = self._convex(at, exact, shares, delta)
+            share, policy, lq = self.model.convex(at, exact, shares, delta, self.barrier)
             if policy is not None:
                 found = self._searched(at, lq, policy, delta, share)
                 if found is not None:
@@ -254,44 +241,10 @@ class NewtonLoop:
         longest = 1.0 if self.barrier is None else self.barrier.longest(at.us, found.linear.du)
         return found.alpha <= SHORT * longest
 
-    def _merit(self, at: Point, found: Found) -> float:
-        """phi + |lambda| theta, by which steps are compared: exact where no multiplier is larger."""
-        return found.phi + float(np.abs(at.optimality.costates).max()) * found.theta
-
     def _raised(self, delta: float) -> float:
         if delta == 0.0:
             return max(FIRST, DECAY * self.last_delta)
         return delta * (GROWTH if self.last_delta else LEAP)
-
-    def _exact(self, at: Point) -> LQProblem:
-        """The expansion with the exact Hessian of the Lagrangian."""
-        if self.exact is None:
-            return at.expansion.lq
-        with self.journal.timed("derivatives"):
-            return with_curvature(at.expansion.lq, self.exact.curvature(at.xs, at.us, at.optimality.costates[1:]))
-
-    def _gauss_newton(self, at: Point) -> LQProblem:
-        """The expansion with the Gauss-Newton Hessian of the cost."""
-        if self._alike:
-            return at.expansion.lq
-        if self._convex_part is None or self._convex_part[0] is not at:
-            with self.journal.timed("derivatives"):
-                self._convex_part = at, self.evaluator.expand(at.xs, at.us).lq
-        return self._convex_part[1]
-
-    def _convex(
-        self, at: Point, exact: LQProblem, shares: tuple[float, ...], delta: float
-    ) -> tuple[float, Policy | None, LQProblem]:
-        """The problem of the largest share that is convex, and its policy."""
-        lq = exact
-        for share in shares:
-            part = exact if share == 1.0 else mixed(self._gauss_newton(at), exact, share)
-            with self.journal.timed("backward"):
-                lq = self._imposed(damped(part, delta), at.us)
-                policy = self.lq_solver.solve_riccati(lq)
-            if policy.failed_at is None and np.isfinite(policy.Vxx).all():
-                return share, policy, lq
-        return shares[-1], None, lq
 
     def _searched(self, at: Point, lq: LQProblem, policy: Policy, delta: float, share: float) -> Found | None:
         """The first of the steps 1, 1/2, ... that the filter accepts; the full one is tried alone."""
@@ -339,7 +292,7 @@ class NewtonLoop:
             return self._no_progress(at)
         us = tried.us[0] if self.barrier is None else interior(tried.us[0], (self.barrier.lower, self.barrier.upper))
         with self.journal.timed("derivatives"):
-            e = self._expanded(tried.xs[0], us)
+            e = self.model.expanded(tried.xs[0], us)
         if not self._finite(e):
             return self._no_progress(at)
         self._record(at)
@@ -359,7 +312,7 @@ class NewtonLoop:
         tried = self.evaluator.rollout(at.xs, us, still, np.zeros(1), Shooting((), "linear"))
         if not abs(tried.cost[0] - at.cost) <= SOLVED * abs(at.cost):
             return at
-        e = self._expanded(tried.xs[0], tried.us[0])
+        e = self.model.expanded(tried.xs[0], tried.us[0])
         new = self._measured(tried.xs[0], tried.us[0], e) if self._finite(e) else at
         return new if new.kkt <= max(SOLVED, at.kkt) else at
 
@@ -396,7 +349,8 @@ class NewtonLoop:
         K, k = np.zeros((N, nu, ndx)), np.zeros((N, nu))
         if self.point is not None:
             xs, us, cost = self.point.xs, self.point.us, self.point.cost
-            _, policy, _ = self._convex(self.point, self._exact(self.point), self.shares, 0.0)
+            exact, shares = self.model.exact(self.point), self.model.shares
+            _, policy, _ = self.model.convex(self.point, exact, shares, 0.0, self.barrier)
             policy = policy or self.policy
             K, k = (K, k) if policy is None else (policy.K, policy.k)
             if self.barrier is not None:

@@ -56,6 +56,10 @@ class Found(NamedTuple):
     theta: float
     phi: float
 
+    def merit(self, at: Point) -> float:
+        """phi + |lambda| theta with the multipliers at a point, by which steps are compared: exact where none is larger."""
+        return self.phi + float(np.abs(at.optimality.costates).max()) * self.theta
+
 
 def name(found: Found | None) -> str:
     """How the record calls the curvature in a step."""
