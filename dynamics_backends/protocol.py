@@ -75,7 +75,7 @@ class HasDriver(Protocol):
     """A map whose costly recursions are left to a driver, which an engine may exchange."""
 
     def with_driver(self, driver: Any) -> Map:
-        """The same map evaluated by another driver."""
+        """This map evaluated by another driver."""
         ...
 
 
@@ -94,6 +94,13 @@ class HasOutputs(Map, Protocol):
     def outputs(self, x: Rows, u: Rows, t: Scalar, p: Mapping[str, Rows]) -> dict[str, Rows]:
         """Rows (n, N) by name."""
         ...
+
+
+@runtime_checkable
+class ReportOf(Protocol):
+    """A map whose value is what a system reports beside its motion."""
+
+    system: HasOutputs
 
 
 @runtime_checkable
@@ -122,10 +129,20 @@ class DampsImplicitly(Protocol):
     """
 
     damps: bool
+    offsets: int | None
+    """How many of the last controls are e; None for the system itself."""
 
     def implicit(self, *, offset: bool) -> Map:
         """The system above."""
         ...
+
+
+@runtime_checkable
+class HasJointFriction(Protocol):
+    """A robot with dry friction at its joints, smoothed over ``friction_velocity``."""
+
+    coulomb: Array | None
+    """(nv, 1) [N m], None without friction."""
 
 
 @runtime_checkable
@@ -137,7 +154,8 @@ class NeedsScheme(Protocol):
 
 def damping_offsets(map: Map) -> int | None:
     """How many of the last controls of an implicitly damped system are e; None for every other map."""
-    return getattr(unwrapped(map), "offsets", None)
+    own = unwrapped(map)
+    return own.offsets if isinstance(own, DampsImplicitly) else None
 
 
 Matrix = Sequence[Rows]

@@ -104,7 +104,7 @@ def same_method(backend: DynamicsBackend, map: Map) -> DynamicsBackend:
 
 
 def at_once(backend: DynamicsBackend) -> DynamicsBackend:
-    """The same method on the same map without a compiler: NumPy, and the loops that were built with the installation."""
+    """A backend of this map by this method without a compiler: NumPy, and the loops that were built with the installation."""
     found = METHODS[backend.name](unwrapped(backend.map), _READY, **backend.options)
     found.engine, found.options = "numpy", backend.options
     return found

@@ -15,7 +15,7 @@ PICTURES = {"panda_reach": "panda_reach", "anymal_trot": "anymal_trot"}
 """File -> configuration whose solution it shows."""
 WIDTH = 700  # [pixels]
 COLORS = 128
-"""Of a picture's palette: files of some ten kilobytes."""
+"""Colors of a picture's palette: files of some ten kilobytes."""
 
 
 def draw(folder: Path) -> list[Path]:

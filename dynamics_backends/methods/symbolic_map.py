@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from dynamics_backends.protocol import Map, unwrapped
+from dynamics_backends.protocol import FunctionMap, Map, unwrapped
 from dynamics_backends.scalars.user_function import described
 from dynamics_backends.symbols import ca
 
@@ -31,7 +31,12 @@ class TraceError(TypeError):
     told: whether the log has said so.
     """
 
-    told = False
+    def __init__(self, why: str, told: bool = False) -> None:
+        super().__init__(why)
+        self.told = told
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (str(self), self.told)
 
 
 @dataclass(frozen=True)
@@ -72,10 +77,9 @@ def symbolic_value(map: Map, x: Any, u: Any, t: Any, p: Mapping[str, Any]) -> An
     except LookupError:  # a parameter or component that is not there: the same mistake with any scalar
         raise
     except Exception as error:
-        why = getattr(getattr(unwrapped(map), "called", None), "why", "")
-        reason = TraceError(why) if why else refusal(map, complaint(error))
-        reason.told = bool(why)
-        raise reason from error
+        own = unwrapped(map)
+        why = own.called.why if isinstance(own, FunctionMap) else ""
+        raise (TraceError(why, told=True) if why else refusal(map, complaint(error))) from error
     if value.shape != (map.n_out, 1):
         raise ValueError(f"{description(map)} returned {value.numel()} rows; expected n_out = {map.n_out}")
     if _has_nan(value):
@@ -86,8 +90,7 @@ def symbolic_value(map: Map, x: Any, u: Any, t: Any, p: Mapping[str, Any]) -> An
 def description(map: Map) -> str:
     """The map as a user knows it: the function with its file and line, or the class."""
     map = unwrapped(map)
-    function = getattr(map, "function", None)
-    return type(map).__name__ if function is None else described(function)
+    return described(map.function) if isinstance(map, FunctionMap) else type(map).__name__
 
 
 def refusal(map: Map, why: str) -> TraceError:

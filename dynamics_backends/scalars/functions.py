@@ -115,7 +115,7 @@ def floor(x: Scalar) -> Scalar:
 
 
 def trunc(x: Scalar) -> Scalar:
-    """The next whole number towards zero."""
+    """The next whole number toward zero."""
     return sm.select(decisive(x), floor(x), -floor(-x))
 
 
@@ -195,7 +195,7 @@ FUNCTIONS: dict[str, Callable[..., Scalar]] = {
     "rad2deg": lambda x: x * (180.0 / np.pi),
     "degrees": lambda x: x * (180.0 / np.pi),
 }
-"""Of numbers to numbers, by the names of NumPy's functions."""
+"""Functions of numbers to numbers, by the names of NumPy's functions."""
 
 TRUTHS: dict[str, Callable[..., Scalar]] = {
     "greater": _compared(operator.gt),
@@ -205,7 +205,7 @@ TRUTHS: dict[str, Callable[..., Scalar]] = {
     "equal": _compared(operator.eq),
     "not_equal": _compared(operator.ne),
 }
-"""Of numbers to truths."""
+"""Functions of numbers to truths."""
 
 LOGIC: dict[str, Callable[..., Scalar]] = {
     "logical_and": lambda a, b: a * b,
@@ -220,4 +220,4 @@ _BITWISE = {
     "invert": "logical_not",
 }
 LOGIC |= {bitwise: LOGIC[logical] for bitwise, logical in _BITWISE.items()}
-"""Of truths to truths."""
+"""Functions of truths to truths."""

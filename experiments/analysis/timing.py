@@ -53,7 +53,7 @@ def samples(model: Model, n: int, seed: int = SEED) -> tuple[Array, Array, Array
 
 
 def joined_samples(model: Model, n: int) -> Array:
-    """The same as rows (n, nq + 2 nv)."""
+    """The samples as rows (n, nq + 2 nv)."""
     return np.concatenate(samples(model, n), axis=1)
 
 
@@ -64,7 +64,7 @@ def program_call(program: Program, model: Model, batch: int, *, unrolled: bool =
 
 
 def source_call(source: LoopKernel, program: Program, model: Model, batch: int) -> Callable[[], Any]:
-    """The same of a kernel's source."""
+    """The call of a kernel's source."""
     order = {Axis.DOF: 1, Axis.MATRIX: 2, Axis.TENSOR: 3}
     kernel = CompiledKernel(source, model, [(model.nv,) * order[FIELDS[o].axis] for o in program.outputs])
     q, v, x = samples(model, batch)

@@ -9,7 +9,7 @@ from typing import Any
 
 BLUE, RED, GRAY, GREEN, ORANGE = "#1f5fa8", "#c03a2b", "#8a8f98", "#2a8a4a", "#d98a1f"
 INK, GRID = "#5b6472", "#e3e6ea"
-"""Of the frames around panels, and of the lines at round numbers."""
+"""Colors of the frames around panels, and of the lines at round numbers."""
 COLORS = (BLUE, ORANGE, GREEN, RED, "#7a4fa3", "#3a9aa8", "#8c6d46", INK)
 LINES = ("-", "--", ":", "-.")
 STYLE: dict[Any, Any] = {

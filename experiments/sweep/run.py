@@ -33,7 +33,7 @@ class FromConfig:
 
     @classmethod
     def of(cls, config: Config) -> FromConfig:
-        """That of a configuration; paths become absolute, so that workers elsewhere find them."""
+        """What makes the problem of a configuration; paths become absolute, so that workers elsewhere find them."""
         tables = {k: v for k, v in config.as_dict().items() if k in ("backend", "problem", "solver")}
         problem = tables["problem"]
         paths = {key: str(Path(problem[key]).expanduser().resolve()) for key in _FILES if _is_file(problem.get(key))}

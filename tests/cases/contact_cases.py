@@ -135,7 +135,7 @@ def hop(engine="numpy"):
 
 
 def soft_hop(engine="numpy"):
-    """The same leg above soft ground, 12 knots."""
+    """The leg above soft ground, 12 knots."""
     model = tree("floating2", 2)
     system = SoftContact(model, [FOOT])
     dynamics = SampledSystem(make_backend(system, "analytic", engine=engine), "semi_implicit_euler", 2)

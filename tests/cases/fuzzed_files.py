@@ -26,9 +26,9 @@ sys.path.insert(0, str(ROOT))
 SECONDS, MEMORY = 5.0, 2 << 30
 ROBOTS = ("double_pendulum", "cart_pole", "irb4600", "iiwa7", "gen3", "hyq")
 CONFIGS_EACH = 3
-"""Of so many cases one is a configuration."""
+"""One of so many cases is a configuration."""
 BUILT_EACH = 8
-"""Of so many configurations one is built and validated, not only read."""
+"""One of so many configurations is built and validated, not only read."""
 BUILT = (
     "double_pendulum_swing_up",
     "cart_pole_swing_up",

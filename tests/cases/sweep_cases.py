@@ -21,7 +21,7 @@ def cart(goal: float, weight: float = 1.0, start: object = (0.0, 0.0), knots: in
 
 
 def refusing(goal: float, **others: object) -> to.OCP:
-    """The same, but for goals on the left, which are an error."""
+    """Problems as above, but for goals on the left, which are an error."""
     if goal < 0:
         raise ValueError(f"{goal} is on the left")
     return cart(goal, **others)  # type: ignore[arg-type]

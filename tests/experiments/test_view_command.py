@@ -124,7 +124,7 @@ def test_ticks_are_round_and_within(low, high):
 
 
 def test_a_panel_shows_its_curve_where_it_belongs(tmp_path):
-    """Of two panels side by side the left rises, the right is held and falls; found by the colors of their pixels."""
+    """The left one of two panels side by side rises, the right is held and falls; found by the colors of their pixels."""
     from matplotlib.image import imread
 
     times = np.linspace(0.0, 1.0, 11)

@@ -82,7 +82,7 @@ class CollisionPairs:
 
     @cached_property
     def cores(self) -> tuple[tuple[int, Core], ...]:
-        """Of the scene: index of the body, and core."""
+        """The scene's cores: index of the body, and core."""
         return tuple((i, core) for i, body in enumerate(self.scene.bodies) for core in body.cores())
 
     @cached_property
@@ -91,8 +91,9 @@ class CollisionPairs:
         return tuple(b for b in self.robot.carried if b >= 0)
 
     def slots(self) -> tuple[Slot, ...]:
-        """Of each moving body one for a box, two more from the third joint on, many more at the end of a chain, where motions leave
-        their guess most; fewer for cylinders; none of kinds that the scene lacks. One for each pair of the robot's own."""
+        """What may be near: for each moving body one slot for a box, two more from the third joint on, many more at the end of a
+        chain, where motions leave their guess most; fewer for cylinders; none of kinds that the scene lacks. One for each
+        pair of the robot's own."""
         kinds = {core.kind for _, core in self.cores} | {"box" for near, _ in self.own if near == WORLD}
         model, found = self.robot.model, []
         for b in self.links:

@@ -40,8 +40,8 @@ class FreeSpace:
         return any(true.distance(*(int(n) for n in close[c])) < self.margin for c in deepest)
 
     def line_touches(self, a: Array, b: Array, step: float) -> bool:
-        """The same on the straight line from a, which is left out, to b, in steps of at most ``step`` in a coordinate; the end and
-        a few configurations across the line come first."""
+        """Whether anything touches on the straight line from a, which is left out, to b, in steps of at most ``step`` in a
+        coordinate; the end and a few configurations across the line come first."""
         count = max(int(np.ceil(np.abs(b - a).max() / step)), 1)
         shares = np.arange(count, 0, -1) / count
         first = np.zeros(count, dtype=bool)

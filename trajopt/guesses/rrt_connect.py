@@ -1,7 +1,7 @@
 """Paths of configurations past obstacles: RRT-Connect of the package ompl, then short-cuts.
 
 J. J. Kuffner, S. M. LaValle, RRT-Connect: an efficient approach to single-query path planning, ICRA 2000: two trees, from start and
-goal, grow towards each other in straight lines. A short-cut replaces what lies between two points of the path by the straight line
+goal, grow toward each other in straight lines. A short-cut replaces what lies between two points of the path by the straight line
 between them, where that is free.
 """
 

@@ -20,6 +20,7 @@ from dynamics_backends.protocol import Array
 from trajopt.guesses.guesses import resampled_guess
 from trajopt.guesses.warm_start import WarmStart
 from trajopt.problem.ocp import OCP, Phase
+from trajopt.problem.terms import CostTerm
 from trajopt.results.solution import Solution
 from trajopt.results.status import StatusCode
 
@@ -239,7 +240,8 @@ def _cut(phase: Phase, elapsed: float) -> Phase | None:
 
 def _at_rows(part: Any, at: Array) -> Any:
     """A cost term or constraint with the rows of some knots."""
-    own = {key: _taken(getattr(part, key), at) for key in ("weight", "lower", "upper") if hasattr(part, key)}
+    keys = ("weight",) if isinstance(part, CostTerm) else ("lower", "upper")
+    own = {key: _taken(getattr(part, key), at) for key in keys}
     return replace(part, parameters={k: _taken(v, at) for k, v in part.parameters.items()}, **own)
 
 

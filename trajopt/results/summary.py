@@ -14,7 +14,7 @@ import numpy as np
 from dynamics_backends.protocol import Array
 
 WIDTH, HEIGHT = 290.0, 170.0
-"""Of a panel, in pixels."""
+"""A panel's size, in pixels."""
 LEFT, RIGHT, TOP, BOTTOM = 46.0, 8.0, 22.0, 22.0
 """Its margins."""
 POINTS = 120

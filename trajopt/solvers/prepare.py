@@ -53,7 +53,7 @@ def _sqp(ocp: OCP, guess: Guess, options: SQPOptions) -> None:
     from trajopt.solvers.direct.direct_sqp import chosen, staged_program, sweeper_of
 
     staged_program(ocp, guess, chosen(ocp, options))
-    sweeper_of(ocp)
+    sweeper_of(ocp, options.hold)
     numerics_for(ocp)
 
 

@@ -96,11 +96,11 @@ def is_compiled(ocp: OCP) -> bool:
     return any(s is not None and s.backend.engine == "compiled" for s in samplings)
 
 
-def lq_solver_for(ocp: OCP) -> LQSolver:
-    """The solver of LQ problems of a problem's size."""
+def lq_solver_for(ocp: OCP, carried: bool = False) -> LQSolver:
+    """The solver of LQ problems of a problem's size; carried: with the controls of the step before as part of the state."""
     if not is_compiled(ocp):
         return NumpyLQ()
     from trajopt.lq.compiled_lq import CompiledLQ, at_once
 
-    sizes = ocp.manifold.ndx, ocp.nu
+    sizes = ocp.manifold.ndx + (ocp.nu if carried else 0), ocp.nu
     return CompiledLQ(*sizes) if not starts_at_once() or at_once(*sizes) else NumpyLQ()

@@ -18,6 +18,7 @@ from trajopt.problem.ocp import OCP, Phase
 from trajopt.stage.engine import Engine, Wanted, stages_of
 from trajopt.stage.pool import Pool, numbers_filled, worth_sharing
 from trajopt.stage.stages import (
+    ByLibrary,
     Candidates,
     Direction,
     Shooting,
@@ -86,10 +87,10 @@ class StageEvaluator:
     @property
     def alone(self) -> bool:
         """Whether everything is compiled code, and one thread is enough for an expansion."""
-        libraries = [getattr(stages, "library", None) for stages in self.stages]
-        if None in libraries:
+        libraries = [stages.library for stages in self.stages if isinstance(stages, ByLibrary)]
+        if len(libraries) < len(self.stages):
             return False
-        lanes = max(library.lanes for library in libraries[:-1])  # type: ignore[union-attr]
+        lanes = max(library.lanes for library in libraries[:-1])
         blocks = sum(-(-(k.stop - k.start) // lanes) for k in self.slices)
         n, m = self.manifold.ndx, self.ocp.nu
         return not worth_sharing(blocks, lanes, numbers_filled(n, m))

@@ -50,12 +50,14 @@ def gathered() -> Iterator[list[NotCompiled]]:
 
 def tell(ocp: OCP, phase: int, reason: Exception, what: str = "") -> None:
     """Say that a phase, or ``what`` of it, is not compiled, once for each gathering."""
+    from dynamics_backends.compiled.interface.sources import TraceError
+
     told, found = explanation(ocp, phase, reason, what), _gathered.get()
     if found is not None:
         if told in found:
             return
         found.append(told)
-    _LOG.log(logging.INFO if getattr(reason, "told", False) else logging.WARNING, "%s", told)
+    _LOG.log(logging.INFO if isinstance(reason, TraceError) and reason.told else logging.WARNING, "%s", told)
 
 
 def explanation(ocp: OCP, phase: int, reason: Exception, what: str = "") -> NotCompiled:

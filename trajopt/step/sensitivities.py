@@ -97,7 +97,7 @@ class HoldsBackend(Protocol):
     """A backend that gives another one other arguments."""
 
     def of_stages(self, stages: Callable[[DynamicsBackend], DynamicsBackend]) -> DynamicsBackend:
-        """The same around what ``stages`` makes of that one."""
+        """A backend like this one around what ``stages`` makes of the other."""
         ...
 
 

@@ -77,7 +77,7 @@ def _pieces(dynamics: Any) -> int | None:
 
 
 def _order(dynamics: Any) -> int:
-    scheme = getattr(dynamics, "scheme", None)
+    scheme = dynamics.scheme if isinstance(dynamics, SampledSystem) else None
     return RUNGE_KUTTA[scheme].order if scheme in RUNGE_KUTTA else 1
 
 

@@ -17,7 +17,15 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from dynamics_backends.protocol import IMPLICIT_STEP, Array, HasDoubts, HasPartials, is_second_order, unwrapped
+from dynamics_backends.protocol import (
+    IMPLICIT_STEP,
+    Array,
+    HasDoubts,
+    HasJointFriction,
+    HasPartials,
+    is_second_order,
+    unwrapped,
+)
 from dynamics_backends.registry import backend_names, make_backend
 from trajopt.problem.impact_stage import JUMP
 from trajopt.step.integrators import RUNGE_KUTTA, SEMI_IMPLICIT_EULER, stage_map
@@ -73,7 +81,9 @@ def _doubt(phase: Any, x0: Array) -> str | None:
         stiff = system.stiff
         return f"the {stiff} are too stiff for the time step: {limits}; take substeps = {needed} or more, or softer {stiff}"
     rate, name = _stiffest(at.whole, system)
-    softer = ", or a larger friction_velocity" if getattr(system, "coulomb", None) is not None else ""
+    softer = (
+        ", or a larger friction_velocity" if isinstance(system, HasJointFriction) and system.coulomb is not None else ""
+    )
     return (
         f"the time step is too long for the motion of {name}, whose rate is {rate:.3g} 1/s: {limits}; "
         f"take substeps = {needed} or more, a shorter dt{softer}"

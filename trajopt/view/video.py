@@ -19,7 +19,7 @@ WIDTH = 640  # [pixels]
 REST = 0.8
 """Seconds that the last picture of a GIF stays."""
 COLORS = 96
-"""Of a GIF's palette, one for all pictures: those of the marks, and what serves SAMPLES pictures along the motion best."""
+"""Colors of a GIF's palette, one for all pictures: those of the marks, and what serves SAMPLES pictures along the motion best."""
 SAMPLES = 4
 MARKED = (GOAL, FORCE, PATH, (255, 255, 255))
 KINDS = (".gif", ".mp4")

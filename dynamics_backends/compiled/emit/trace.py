@@ -108,7 +108,7 @@ def _traced(f: Any) -> Trace:
 
 
 def by_inverses(t: Trace) -> Trace:
-    """The same with products with the inverse of a divisor that stands under several numbers, in place of divisions.
+    """The trace with products with the inverse of a divisor that stands under several numbers, in place of divisions.
 
     CasADi writes x / y for x (1 / y), though a division takes as long as twenty products.
     """
@@ -139,7 +139,7 @@ def by_inverses(t: Trace) -> Trace:
 
 
 def by_selection(t: Trace) -> Trace:
-    """The same with SELECT_LT(x, y, a, b), which is a where x < y, else b, for each choice between two numbers by a comparison.
+    """The trace with SELECT_LT(x, y, a, b), which is a where x < y, else b, for each choice between two numbers by a comparison.
 
     CasADi writes it as the sum of a and b, each masked by a flag, which is a number of its own.  What nobody reads any more stays.
     """

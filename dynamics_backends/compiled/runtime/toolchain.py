@@ -69,7 +69,7 @@ class Toolchain:
 
     @property
     def hurried(self) -> Toolchain:
-        """The same compiler in a hurry."""
+        """This compiler in a hurry."""
         return replace(self, quick=True)
 
     @property

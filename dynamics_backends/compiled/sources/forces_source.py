@@ -62,7 +62,7 @@ def solved_in_loops(map: Any, *, second: bool = False) -> bool:
 
 
 def forces_source(forces: ConstraintForces, prefix: str, asked: Sequence[str]) -> ForcesSource:
-    """Those of the functions of the module docstring that are asked for: "value", "first", "second". Raises TooLong, TraceError."""
+    """The functions of the module docstring that are asked for: "value", "first", "second". Raises TooLong, TraceError."""
     system = forces.system
     traced = TracedDynamics(system, {})
     written = {"value": _value, "first": _first, "second": _second}

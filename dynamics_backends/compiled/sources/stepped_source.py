@@ -26,7 +26,7 @@ from dynamics_backends.systems.contact.implicit_step import Arrival, Meeting
 from dynamics_backends.systems.contact.stepped_contact import SteppedContact
 
 _NUMBERS = "(long)((sizeof(stepped_t) + sizeof(constrained_factor_t)) / sizeof(V) + CD * CC)"
-"""Of the workspace beside that of straight-line code, in vectors."""
+"""The workspace beside that of straight-line code, in vectors."""
 
 
 def stepped_source(traced: TracedDynamics) -> tuple[str, str]:

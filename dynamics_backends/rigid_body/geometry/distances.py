@@ -62,7 +62,7 @@ class _Inside(NamedTuple):
 
 
 def segment_box(p: Vec, d: Vec, half: Vec) -> Nearest:
-    """Of the segment from p to p + d from a box about the origin; half: half its edges, in its axes, [m]."""
+    """The distance of the segment from p to p + d from a box about the origin; half: half its edges, in its axes, [m]."""
     own, along, size = _parts(p), _parts(d), _parts(half)
 
     def excess(t: Scalar) -> list[Scalar]:
@@ -85,7 +85,7 @@ def segment_box(p: Vec, d: Vec, half: Vec) -> Nearest:
 
 
 def segment_cylinder(p: Vec, d: Vec, radius: Scalar, half: Scalar) -> Nearest:
-    """Of the segment from p to p + d from a cylinder about the z axis; radius, and half its length, [m]."""
+    """The distance of the segment from p to p + d from a cylinder about the z axis; radius, and half its length, [m]."""
     square = ROUND * d.dot(d)
 
     def radial(t: Scalar) -> tuple[Scalar, Scalar, Scalar]:
@@ -171,7 +171,7 @@ def _told(
 
 
 def _in_box(p: Sequence[Scalar], d: Sequence[Scalar], half: Sequence[Scalar], axes: Sequence[Vec]) -> _Inside:
-    """Of the three directions the one with the least overlap."""
+    """The one of the three directions with the least overlap."""
     found = [_through(a, b, h, axis) for a, b, h, axis in zip(p, d, half, axes, strict=True)]
     best = found[0]
     for other in found[1:]:
@@ -204,7 +204,7 @@ def _deepest(a: _Inside, b: _Inside) -> _Inside:
 
 
 def _bracket(slope: Callable[[Scalar], Scalar], places: Sequence[Scalar]) -> tuple[Scalar, Scalar]:
-    """Of 0, 1 and places between them the two around the root of a rising function; 0, 0 or 1, 1 outside of them."""
+    """The two of 0, 1 and places between them around the root of a rising function; 0, 0 or 1, 1 outside of them."""
     zero = 0.0 * places[0]
     low, high = zero, 1.0 + zero
     for place in places:

@@ -15,7 +15,7 @@ from dynamics_backends.rigid_body.mjcf.source import Names, joint_kind
 
 Range = tuple[float, float]
 JOINT_WRAP, SITE_WRAP = 1, 3
-"""Of what a tendon consists (mjtWrap)."""
+"""What a tendon consists of (mjtWrap)."""
 NO_LIMIT: Range = (-np.inf, np.inf)
 
 

@@ -135,7 +135,7 @@ def _wide(points: np.ndarray) -> bool:
 
 
 def _name(m: Any, names: Names, body: int, geoms: set[int]) -> str:
-    """That of the only geom, where it has one that nothing else has."""
+    """The name of the only geom, where it has one that nothing else has."""
     own = m.geom(min(geoms)).name if len(geoms) == 1 else ""
     taken = {*names.bodies, *names.joints, *names.sites}
     return own if own and own not in taken else f"{names.bodies[body]}_tip"

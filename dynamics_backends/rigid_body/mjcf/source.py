@@ -98,7 +98,7 @@ def compiled(source: str | os.PathLike) -> Compiled:
 
 @lru_cache(maxsize=REMEMBERED)
 def _compiled(source: str, states: tuple[FileState, ...]) -> Compiled:
-    """The same of a text, or of the path of a file, that is known to be MJCF; states: of all files that are read."""
+    """What is compiled of a text, or of the path of a file, that is known to be MJCF; states: of all files that are read."""
     import mujoco
 
     text = _is_text(source)

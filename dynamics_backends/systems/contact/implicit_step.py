@@ -34,11 +34,11 @@ from dynamics_backends.systems.contact.contact_law import StepLaw
 STEPS = 50
 """Newton steps at most; random states of a quadruped near the ground take 8, the worst 20."""
 ACCURACY = 1e-8
-"""Of the last Newton step, relative, in the norm of the mass matrix."""
+"""The size of the last Newton step, relative, in the norm of the mass matrix."""
 FLAT = 0.3
 """A step length is taken where the slope is at most this share of that at zero."""
 TRIALS = 12
-"""Of a step length."""
+"""Trials of a step length at most."""
 
 
 class Arrival(NamedTuple):

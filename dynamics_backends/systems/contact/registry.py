@@ -16,7 +16,7 @@ SOFT_LAWS: dict[str, Callable[..., ContactLaw]] = {
     "exponential": SoftContactLaw,
     "hunt_crossley": HuntCrossley,
 }
-"""Of soft ground: name -> a dataclass whose fields are the law's keys."""
+"""Laws of soft ground: name -> a dataclass whose fields are the law's keys."""
 STEP_LAWS: dict[str, Callable[..., StepLaw]] = {
     "relaxed_cone": RelaxedCone,
 }

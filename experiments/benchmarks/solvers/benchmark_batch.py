@@ -44,7 +44,7 @@ from trajopt.solvers.direct.dms import transcribed
 SAME = 1e-6
 """Relative difference of costs below which two solutions are the same optimum."""
 BASIN = 1e-2
-"""The same, of solutions on the way to the same optimum."""
+"""Relative difference of costs below which two solutions are on the way to the same optimum."""
 LOOSEST = 0.1
 """The first tolerance on the gradient with which a batch may end as near to the optima as a peer."""
 SPREAD_POSTURE, SPREAD_GOAL = 0.3, 0.15

@@ -96,7 +96,7 @@ def casadi_rows(
 def _fatrop_rows(
     ca: Any, name: str, program: Transcription, w: np.ndarray, options: Any, repeats: int, patience: float
 ) -> Iterator[Row]:
-    """The same by fatrop: an interior point on the stages too."""
+    """Rows by fatrop: an interior point on the stages too."""
     variables, objective, rows = _casadi_program(ca, program)
     order, fixed = _stage_order(program)
     n_gaps = program.N * program.n

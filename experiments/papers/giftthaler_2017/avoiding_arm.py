@@ -30,7 +30,7 @@ FREE = 0.25
 
 PICTURES = 6
 WIDTH, CAPTION = 480, 28
-"""Of a picture, and the height of what stands above it [pixels]."""
+"""The width of a picture, and the height of what stands above it [pixels]."""
 QUICK = [
     "problem.horizon=3",
     "problem.substeps=2",

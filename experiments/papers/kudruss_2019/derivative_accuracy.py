@@ -165,7 +165,7 @@ def _by_differences(algorithm: Algorithm, point: Point, directions: Array, metho
 
 
 def _comparisons(found: dict[tuple[str, str, str], Array]) -> list[Comparison]:
-    """Of differences the worst case, of exact derivatives the typical one: what the paper tells."""
+    """The worst case of differences, the typical one of exact derivatives: what the paper tells."""
     lines = []
     for method in METHODS:
         means = {key: float(e.mean()) for key, e in found.items() if key[2] == method}

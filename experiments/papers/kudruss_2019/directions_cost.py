@@ -105,7 +105,7 @@ def _costs(f: Traced, n: int) -> dict[str, float]:
 
 
 def _solve_costs(size: int, n: int) -> dict[str, float]:
-    """Of a dense symmetric solution K x = b: FD perturbs K and b and factorizes for each direction, AD and ED factorize once."""
+    """The costs of a dense symmetric solution K x = b: FD perturbs both and factorizes for each direction, the others once."""
     K, b = _symmetric("K", size), ca.SX.sym("b", size)
     dK, db = [_symmetric(f"dK{i}", size) for i in range(n)], [ca.SX.sym(f"db{i}", size) for i in range(n)]
     symbols = [ca.symvar(ca.vertcat(ca.vec(ca.tril(M)), r)) for M, r in zip([K, *dK], [b, *db], strict=True)]

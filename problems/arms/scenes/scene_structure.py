@@ -60,7 +60,7 @@ class SceneStructure:
 
     @property
     def manifold(self) -> Manifold:
-        """Of states (q, v, T)."""
+        """The manifold of states (q, v, T)."""
         return self.system.manifold
 
     def ahead(self) -> Array:

@@ -20,7 +20,7 @@ from problems.legged.robot.stance import Stance
 
 RESTS, HOLD, SETTLE = 0.06, 0.1, 0.5
 STEEPEST = 0.5
-"""Of an estimate, rise over run."""
+"""The largest slope of an estimate, rise over run."""
 AHEAD = 1e-4
 """[s] over which the motion of the feet is told from the velocity."""
 

@@ -71,7 +71,7 @@ def wrench_constraint(
     facets: int = FACETS,
     name: str | None = None,
 ) -> to.Constraint:
-    """The same as inequalities, linear in the wrenches, with a pyramid of facets inside of the cone."""
+    """The cone as inequalities, linear in the wrenches, with a pyramid of facets inside of the cone."""
     kinds = ("pushes", *(f"facet {j}" for j in range(facets)), *PRESSURE)
     residual = _composed(system, soles, feet, friction, partial(_margins, facets), kinds)
     lower = np.tile([least, *np.zeros(len(kinds) - 1)], len(soles))

@@ -29,7 +29,7 @@ from problems.legged.robot.walker import LeggedRobot
 from problems.task import BackendFactory, Checks, Sampling, Task, not_negative, positive
 
 ITERATIONS = 8
-"""Of Newton's method for the torques of rest."""
+"""Steps of Newton's method for the torques of rest."""
 
 
 def _smooth_contacts() -> Mapping[str, float]:

@@ -31,7 +31,7 @@ PATTERNS: dict[str, tuple[tuple[int, ...], ...]] = {
 }
 """Feet that swing together, in turn, by their places in (left front, right front, left hind, right hind)."""
 ON_TWO: dict[str, tuple[tuple[int, ...], ...]] = {"walk": ((1,), (0,)), "jump": ((0, 1),), "stand": ((),)}
-"""The same of bipeds, (left, right)."""
+"""Feet of bipeds that swing together, in turn, by their places in (left, right)."""
 
 
 class GaitPhase(NamedTuple):

@@ -148,12 +148,12 @@ class _Walker(NamedTuple):
 
     @property
     def joints(self) -> Array:
-        """Of the posture (nq - 7,) at the start and at the end [rad]."""
+        """The joints of the posture (nq - 7,) at the start and at the end [rad]."""
         return self.standing.joints
 
     @property
     def attitude(self) -> Triple:
-        """Of the base [rad], at the start and asked for."""
+        """The attitude of the base [rad], at the start and asked for."""
         return (0.0, 0.0, self.settings.yaw + self.standing.yaw)
 
     def cost(self, name: str, weights: BaseWeights, joints: Array, **reference: Triple) -> to.CostTerm:

@@ -63,7 +63,7 @@ class _Walker(NamedTuple):
 
     @property
     def attitude(self) -> Triple:
-        """Of the base [rad] where the robot faces along x."""
+        """The attitude of the base [rad] where the robot faces along x."""
         return (0.0, 0.0, self.standing.yaw)
 
     @property

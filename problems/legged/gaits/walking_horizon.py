@@ -81,5 +81,5 @@ class WalkingHorizon:
 
 
 def _at_all(value: Array | float, knots: int) -> Array:
-    """The same value at all knots, (N, n)."""
+    """One value at all knots, (N, n)."""
     return np.tile(np.atleast_1d(value), (knots, 1))

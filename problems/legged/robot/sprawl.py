@@ -17,7 +17,7 @@ from problems.task import position_of
 EASE = 1e-4
 """sqrt e."""
 NEAR = 1e-3
-"""Of the height, in leg lengths."""
+"""How near to the height, in leg lengths."""
 INSIDE = 0.02
 """Starts are so far [rad] within the limits."""
 

@@ -34,7 +34,7 @@ ALL = 6
 BEND = 1.2
 """[rad]"""
 STARTS = 4
-"""Of inverse kinematics."""
+"""Starts of inverse kinematics."""
 OUTWARD = 0.02
 """[leg lengths]: a knee farther than this from its hip, away from the middle of the robot, points outward."""
 

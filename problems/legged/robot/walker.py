@@ -38,12 +38,12 @@ class Standing(NamedTuple):
 
     @property
     def yaw(self) -> float:
-        """Of the base [rad] where the robot faces along x."""
+        """The yaw of the base [rad] where the robot faces along x."""
         return -self.stance.heading
 
     @property
     def share(self) -> float:
-        """Of a foot in the weight [N]."""
+        """The share of a foot in the weight [N]."""
         weight = self.model.total_mass * float(np.linalg.norm(self.model.gravity))
         return weight / len(self.stance.legs)
 

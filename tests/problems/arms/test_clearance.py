@@ -75,7 +75,7 @@ def test_derivatives_along_a_step(duration):
 
 
 def test_a_clearance_does_not_change_when_both_move_together():
-    """Of a slot between two links the joints below the nearer one do not matter."""
+    """For a slot between two links the joints below the nearer one do not matter."""
     rng = np.random.default_rng(2)
     residual = Clearances(MODEL, SLOTS)
     fx = make_backend(residual, "analytic", engine="numpy").jacobians(

@@ -271,7 +271,7 @@ def test_a_knot_that_is_no_number_is_named():
 @each_size
 @pytest.mark.parametrize("regularize", ["control", "state"])
 def test_riccati_within_bounds(size, regularize):
-    """The same active sets: clamped rows of K are zero, and the numbers are those of the box QP in NumPy."""
+    """Active sets are NumPy's: clamped rows of K are zero, and the numbers are those of the box QP in NumPy."""
     lq = lq_problem(*size)
     rng = np.random.default_rng(6)
     bounds = (-rng.uniform(0.0, 0.4, lq.r.shape), rng.uniform(0.0, 0.4, lq.r.shape))

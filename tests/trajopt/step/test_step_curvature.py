@@ -107,7 +107,7 @@ def test_a_backend_without_second_derivatives_says_so():
 
 @pytest.mark.parametrize("name", ["pendulum", "spinning body"])
 def test_second_derivatives_from_the_source(name):
-    """Those of a backend of first order are those of one of second order."""
+    """Second derivatives of a backend of first order are those of one of second order."""
     system = SYSTEMS[name]()
     x, u, lam = _points(system)
     first, second = (SampledSystem(make_backend(system, m), "rk4", 2) for m in ("complex_step", "casadi_ad"))
@@ -145,7 +145,7 @@ def test_a_first_order_hold(name, method):
 
 
 def _hessian(f, n, lam):
-    """Of lam' f(z), z (n, N) near 0 and f rows, generic in the scalar."""
+    """The Hessian of lam' f(z), z (n, N) near 0 and f rows, generic in the scalar."""
     map = FunctionMap(lambda x, u, t, p: f(x), n, 0, GROUPS.ndx)
     return contracted_hessian(map, Batch.of(map, np.zeros((N, n)), np.zeros((N, 0))), lam)
 

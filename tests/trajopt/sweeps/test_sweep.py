@@ -39,7 +39,7 @@ def whole(tmp_path_factory):
 
 
 def assert_same(found, expected):
-    """The same rows with the same results, but for times."""
+    """Both have the same rows with the same results, but for times."""
     assert list(found.finished) == list(expected.finished)
     for name in (*TOLD, *(f"vary/{key}" for key in expected.keys)):
         np.testing.assert_array_equal(found.group[name][:], expected.group[name][:], err_msg=name)

@@ -40,7 +40,7 @@ class RealTimeSQP:
 
         self._ocp, before = ocp, self._step
         self._program = program = staged_program(ocp, warm.guess, self.options)
-        step = RealTimeIteration(program, self.options, sweeper_of(ocp))
+        step = RealTimeIteration(program, self.options, sweeper_of(ocp, self.options.hold))
         if before is not None and before.y.shape == step.y.shape and before.z.shape == step.z.shape:
             step.y, step.z, step.last = before.y, before.z, before.last
         self._w = program.variables(*warm.guess)

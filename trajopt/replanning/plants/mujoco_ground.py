@@ -23,7 +23,7 @@ SPIN, ROLL = 5e-3, 1e-4
 YIELDS = 0.005
 """[s] within which the ground throws back what sinks into it; MuJoCo's default, 0.02, lets feet run deep into the side of a box."""
 STRENGTH = 10.0
-"""Of friction against slow slip, relative to that of normal forces (MuJoCo's impratio, with the elliptic cone)."""
+"""The strength of friction against slow slip, relative to that of normal forces (MuJoCo's impratio, with the elliptic cone)."""
 
 
 @dataclass(frozen=True, kw_only=True)

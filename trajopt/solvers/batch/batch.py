@@ -153,11 +153,11 @@ class Batch:
         return self._each(lambda ocp: ocp.times)
 
     def weights(self, i: int) -> Array:
-        """Of phase i, (n or 1, K): see :attr:`~trajopt.problem.ocp.Phase.weights`."""
+        """The weights of phase i, (n or 1, K): see :attr:`~trajopt.problem.ocp.Phase.weights`."""
         return self._each(lambda ocp: ocp.phases[i].weights)
 
     def parameters(self, i: int) -> Array:
-        """Of the dynamics of phase i, (n or 1, K, size)."""
+        """The parameters of the dynamics of phase i, (n or 1, K, size)."""
         K = self.ocp.phases[i].knots
         if self.members is not None:
             return _stacked([by_knot(m.phases[i].parameters.values(), K) for m in self.members])

@@ -67,7 +67,7 @@ def _named(batch: Batch) -> Iterator[tuple[str, Array]]:
 
 
 def _values(ocp: OCP) -> Iterator[tuple[str, Array]]:
-    """The same of one problem that was given as such."""
+    """The values of one problem that was given as such."""
     yield "x0", ocp.x0
     yield from ((key, bound) for key in UNLIMITED[:2] if (bound := getattr(ocp, key)) is not None)
     for t in ocp.terms():

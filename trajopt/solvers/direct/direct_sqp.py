@@ -41,23 +41,22 @@ else:
 class StagedProgram(Transcription):
     """A transcription with its derivatives by their stages and its Gauss-Newton Hessian.
 
-    With a first-order hold, whose controls belong to two stages, there are only sparse matrices.
+    With a first-order hold a stage has the state (x_k, u_k) and the controls u_(k+1), which the next state carries on.
     """
 
-    def stage_derivatives(self, w: Array) -> tuple[Array, StageJacobian] | None:
+    def stage_derivatives(self, w: Array) -> tuple[Array, StageJacobian]:
         """See :class:`~trajopt.solvers.sqp.sqp_iterate.Staged`."""
-        if self.hold != "zero_order":
-            return None
-        N, n, m, places = self.N, self.n, self.m, self._row_places
+        N, n, places = self.N, self.n, self._row_places
+        size, width = self._places.states.shape[1], self._places.index.shape[1]
         gradient, found = self._linearized(w)
-        A, B, G = np.zeros((N, n, n)), np.zeros((N, n, m)), np.zeros((*places.within.shape, n + m))
+        F, G = np.zeros((N, n, width)), np.zeros((*places.within.shape, width))
         for part, d in zip(self.parts, found, strict=True):
-            present, width = (part.rows >= 0)[:, :, None], part.iu.shape[1]
+            present, end = (part.rows >= 0)[:, :, None], n + part.iu.shape[1]
             if part.stepped:
-                A[part.knots], B[part.knots] = d.A, d.B
+                F[part.knots, :, :n], F[part.knots, :, n:] = d.A, d.B
             own = G[part.knots, : part.rows.shape[1]]
-            own[:, :, :n], own[:, :, n : n + width] = np.where(present, d.gx, 0.0), np.where(present, d.gu, 0.0)
-        return gradient, StageJacobian(A, B, G, places)
+            own[:, :, :n], own[:, :, n:end] = np.where(present, d.gx, 0.0), np.where(present, d.gu, 0.0)
+        return gradient, StageJacobian(F[:, :, :size], F[:, :, size:], G, places)
 
     @cached_property
     def _row_places(self) -> RowPlaces:
@@ -70,23 +69,26 @@ class StagedProgram(Transcription):
         """See :class:`~trajopt.solvers.nlp.nlp.ConvexOverNonlinear`."""
         return self._assembled(self._part_hessians(self.convex_parts, w, sigma, multipliers, self._convex_kind))
 
-    def stage_hessian(self, w: Array, sigma: float, multipliers: Array, convex: bool) -> StageHessian | None:
+    def stage_hessian(self, w: Array, sigma: float, multipliers: Array, convex: bool) -> StageHessian:
         """See :class:`~trajopt.solvers.sqp.sqp_iterate.Staged`."""
-        if self.hold != "zero_order":
-            return None
         n, parts = self.n, self.convex_parts if convex else self.parts
         kind = self._convex_kind if convex else self.kind
         found = self._part_hessians(parts, w, sigma, multipliers, kind)
-        blocks = np.zeros((self.N + 1, n + self.m, n + self.m))
+        width = self._places.index.shape[1]
+        blocks = np.zeros((self.N + 1, width, width))
         for part, (xx, ux, uu) in zip(parts, found, strict=True):
             own, end = blocks[part.knots], n + part.iu.shape[1]
-            own[:, :n, :n], own[:, n:end, :n], own[:, n:end, n:end] = xx, ux, uu
-            own[:, :n, n:end] = ux.transpose(0, 2, 1)
+            own[:, :n, :n] += xx
+            own[:, n:end, :n] += ux
+            own[:, :n, n:end] += ux.transpose(0, 2, 1)
+            own[:, n:end, n:end] += uu
         return StageHessian(blocks, self._places)
 
     @cached_property
     def _places(self) -> StagePlaces:
-        return StagePlaces(self.ix, self.iu)
+        if self.hold == "zero_order":
+            return StagePlaces(self.ix, self.iu)
+        return StagePlaces(np.hstack([self.ix, self.iu]), self.iu[1:])
 
     @property
     def _convex_kind(self) -> str:
@@ -121,13 +123,12 @@ def sqp(
 
     hessian: "auto", the default, is "exact" where all time steps have second derivatives, else "scqp", which counts the outer
     functions of constraints that have a :class:`~trajopt.problem.constraints.Composition`, and is "gauss_newton" where none
-    has. Raises ValueError where
-    ``qp_solver = "riccati"`` meets a first-order hold, which couples stages.
+    has.
     """
     options = chosen(ocp, options or SQPOptions())
     program = staged_program(ocp, guess, options)
     warm = None if multipliers is None else warm_multipliers(program, multipliers)
-    w, lq_solver = program.variables(*guess), sweeper_of(ocp)
+    w, lq_solver = program.variables(*guess), sweeper_of(ocp, options.hold)
     found = solve_nlp(program, w, options, callback, multipliers=warm, lq_solver=lq_solver)
     return trajectory_solution(found.nlp, found)  # type: ignore[arg-type]
 
@@ -144,7 +145,7 @@ def staged_program(ocp: OCP, guess: Guess, options: SQPOptions) -> StagedProgram
     return StagedProgram(ocp, guess, options.hold, "scqp" if options.hessian == "auto" else options.hessian)
 
 
-def sweeper_of(ocp: OCP) -> LQSolver | None:
+def sweeper_of(ocp: OCP, hold: str) -> LQSolver | None:
     """Who solves the LQ problems of QPs; None where that would be NumPy, which is slower than a sparse factorization."""
-    found = lq_solver_for(ocp) if is_compiled(ocp) else None
+    found = lq_solver_for(ocp, carried=hold == "first_order") if is_compiled(ocp) else None
     return None if isinstance(found, NumpyLQ) else found

@@ -132,7 +132,7 @@ class Transcription:
     # -- patterns -------------------------------------------------------------------------------------------------------
     @cached_property
     def _jacobian(self) -> Assembly:
-        """Of minus the identity and the parts' blocks; made when a sparse Jacobian is first asked for."""
+        """What assembles minus the identity and the parts' blocks; made when a sparse Jacobian is first asked for."""
         jacobian = Entries()
         jacobian.add(self._defect_rows, self.ix[1:], np.eye(self.n, dtype=bool))
         for part in self.parts:
@@ -146,7 +146,7 @@ class Transcription:
 
     @cached_property
     def _hessian(self) -> Assembly:
-        """Of the parts' blocks; made when a sparse Hessian is first asked for."""
+        """What assembles the parts' blocks; made when a sparse Hessian is first asked for."""
         hessian = Entries()
         for part in self.parts:
             for rows, columns in itertools.product((part.ix, part.iu), repeat=2):

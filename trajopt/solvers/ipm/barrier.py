@@ -15,13 +15,13 @@ import numpy as np
 
 KAPPA_EPS, KAPPA_MU, THETA_MU = 10.0, 0.2, 1.5
 LEAST = 0.1
-"""Of the tolerance: where mu ends."""
+"""The share of the tolerance where mu ends."""
 PROGRESS, REMEMBERED = 0.9999, 4
 """Least relative decrease of the error against the largest of the last few, and how many these are."""
 SIGMA, LARGEST = (1e-6, 100.0), 1e3
 """The range of sigma; the largest mu, relative to the mean complementarity at the start."""
 AFTER = 0.8
-"""Of the mean complementarity: mu at the start of monotone steps."""
+"""The share of the mean complementarity that mu is at the start of monotone steps."""
 
 
 class Barrier:

@@ -29,10 +29,10 @@ FEASIBLE = 1e-9
 DAMPING, LEAST_DAMPING, LARGEST_DAMPING = 1e-2, 1e-10, 1e10
 ARMIJO, SHORTEST = 1e-4, 1e-6
 STATIONARY = 1e-5
-"""Of |c|: the gradient at a point of least violation."""
+"""The gradient at a point of least violation, as a share of |c|."""
 MU_LEAST, MU_SHARE = 1e-9, 0.1
 AWAY = 1e-2
-"""Of |c|_infinity: the barrier parameter at the start."""
+"""The barrier parameter at the start, as a share of |c|_infinity."""
 KAPPA_SIGMA = 1e10
 
 BACK, LEAST_VIOLATION, STUCK, OUT = "back", "least violation", "stuck", "out"
@@ -99,7 +99,7 @@ class Restoration:
         """One step; the objective at its end and the next damping. None: there is none."""
         value, c = self._merit(p), self._residuals(p)
         while damping <= LARGEST_DAMPING:
-            step = self.system.towards_feasibility(p, self.z, self.mu, damping, self.step)
+            step = self.system.toward_feasibility(p, self.z, self.mu, damping, self.step)
             if step is not None and np.isfinite(step.v).all():
                 slope = self._promised(step, c)
                 alpha = step.alpha

@@ -21,7 +21,7 @@ from trajopt.stage.start import starts_at_once
 ABSENT, INEQUALITY, EQUALITY = 0, 1, 2
 """Kinds of rows."""
 NEWTON, FEASIBILITY, ESTIMATE = 0, 1, 2
-"""What a linear system is for: a step, a step towards feasibility alone, an estimate of multipliers."""
+"""What a linear system is for: a step, a step toward feasibility alone, an estimate of multipliers."""
 LONG = np.dtype(ctypes.c_long)
 StructureData = struct_of("ipm_structure", "N:l rows:l fixes:l row fix fixed kind held lower upper target at")
 PointData = struct_of("ipm_point", "v d g A B lx lu gx gu Q S R")
@@ -89,7 +89,7 @@ class Kernels:
 
 
 def kernels(ndx: int, nu: int) -> Kernels:
-    """Those of a size, bound once; see :class:`Kernels`."""
+    """The kernels of a size, bound once; see :class:`Kernels`."""
     return _kernels(ndx, nu, starts_at_once())
 
 

@@ -161,7 +161,7 @@ class NewtonSystem:
         self.kernels.factor_damped(self._ref, 0.0, 0.0)
         self.solve(p, z, 1.0, step)
 
-    def towards_feasibility(self, p: Point, z: Multipliers, mu: float, damping: float, step: Step) -> Step | None:
+    def toward_feasibility(self, p: Point, z: Multipliers, mu: float, damping: float, step: Step) -> Step | None:
         """The Levenberg-Marquardt step of 1/2 |residuals|^2 within the barrier; None where it cannot be found."""
         self.lq.soften()
         self.condense(p, z, mu, 0.0, FEASIBILITY, 1.0)

@@ -301,7 +301,7 @@ class StageProgram:
 
     # -- multipliers by name --------------------------------------------------------------------------------------------
     def by_name(self, z: Multipliers, scale: float) -> dict[str, Array]:
-        """Those of :func:`trajopt.solvers.direct.dms.multipliers_by_name`."""
+        """Multipliers by the names of :func:`trajopt.solvers.direct.dms.multipliers_by_name`."""
         found = {"dynamics": z.lam / scale}
         for (k, constraints), (_, rows, count) in zip(self.groups, self.parts, strict=True):
             values, at = z.y[rows].reshape(k.stop - k.start, count) / scale, 0

@@ -56,7 +56,8 @@ class NLP(Protocol):
         ...
 
 
-class ConvexOverNonlinear(NLP, Protocol):
+@runtime_checkable
+class ConvexOverNonlinear(Protocol):
     """A program whose objective and some constraints are convex functions of nonlinear ones, f = phi(r(w)).
 
     Such a program knows a Hessian that needs no second derivatives: J' phi'' J with J = dr/dw, positive semidefinite.
@@ -77,7 +78,7 @@ class Patterned(Protocol):
         ...
 
     def first_entries(self, w: Array) -> tuple[Array, Columns]:
-        """The same as :meth:`NLP.differentiate`."""
+        """What :meth:`NLP.differentiate` gives, the Jacobian by its entries."""
         ...
 
     def second_entries(self, w: Array, sigma: float, multipliers: Array) -> Array:

@@ -190,7 +190,7 @@ class ShootingLoop:
         return status
 
     def _at_once(self, iteration: CompiledIteration) -> Status:
-        """The same where an iteration is one call: what it led to is looked at when the solve ends."""
+        """The iterations where each is one call: what it led to is looked at when the solve ends."""
         slot = iteration.slot
         try:
             while (status := self._finished(iteration.here)) is None:

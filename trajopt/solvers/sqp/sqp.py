@@ -268,7 +268,7 @@ class SQPLoop:
         step = self._feasibility_step(at, floor) if state.leaves_objective else None
         if step is not None:
             return step
-        elastic = elastic_step(qp, state.weight, self.options.max_elastic_weight)
+        elastic = elastic_step(qp, state.weight, self.options.max_elastic_weight, self.qps.lq_solver)
         if elastic is not None and elastic.stationary and at.violation > self.options.constraint_tolerance:
             return verdicts.infeasible(self.progress.iteration, verdicts.worst_constraint(at.nlp, at.w, at.g))
         if elastic is not None and elastic.sufficient:
@@ -286,7 +286,7 @@ class SQPLoop:
         """A step that reduces the violation whatever becomes of the objective; the multipliers of the program stay."""
         H = hessian_at(at._replace(y=self.contradictions.toward), self.options, 0.0)
         qp = qp_about(at, H)
-        found = feasibility_step(qp, floor)
+        found = feasibility_step(qp, floor, self.qps.lq_solver)
         if found is None:
             return None
         self.contradictions.toward = found.y

@@ -96,7 +96,7 @@ def measured(at: Iterate, o: SQPOptions) -> Iterate:
 
 def settled(o: SQPOptions, nlp: NLP) -> SQPOptions:
     """The options with the Hessian that "auto" stands for. Raises ValueError for one that the program does not have."""
-    convex = hasattr(nlp, "convex_hessian")
+    convex = isinstance(nlp, ConvexOverNonlinear)
     if o.hessian == "auto":
         return replace(o, hessian="scqp" if convex else "exact")
     if o.hessian != "exact" and not convex:
@@ -106,21 +106,20 @@ def settled(o: SQPOptions, nlp: NLP) -> SQPOptions:
 
 @runtime_checkable
 class Staged(Protocol):
-    """A program of stages, which knows its derivatives by their blocks; None where the stages share variables."""
+    """A program of stages, which knows its derivatives by their blocks."""
 
-    def stage_derivatives(self, w: Array) -> tuple[Array, StageJacobian] | None:
-        """The same as ``differentiate``."""
+    def stage_derivatives(self, w: Array) -> tuple[Array, StageJacobian]:
+        """What ``differentiate`` gives, by stages."""
         ...
 
-    def stage_hessian(self, w: Array, sigma: float, multipliers: Array, convex: bool) -> StageHessian | None:
-        """The same as ``hessian``, or ``convex_hessian``."""
+    def stage_hessian(self, w: Array, sigma: float, multipliers: Array, convex: bool) -> StageHessian:
+        """What ``hessian`` gives, or ``convex_hessian``, by stages."""
         ...
 
 
 def _derivatives(nlp: NLP, w: Array) -> tuple[Array, Jacobian]:
     """grad f and J, by its stages where the program has them."""
-    found = nlp.stage_derivatives(w) if isinstance(nlp, Staged) else None
-    return nlp.differentiate(w) if found is None else found
+    return nlp.stage_derivatives(w) if isinstance(nlp, Staged) else nlp.differentiate(w)
 
 
 def hessian_at(at: Iterate, o: SQPOptions, sigma: float = 1.0) -> Hessian:
@@ -131,7 +130,7 @@ def hessian_at(at: Iterate, o: SQPOptions, sigma: float = 1.0) -> Hessian:
 
 def semidefinite_at(at: Iterate, o: SQPOptions, sigma: float = 1.0) -> Callable[[], Hessian] | None:
     """What makes sigma times the Hessian of Gauss and Newton; None where the program has none, or where H is that already."""
-    if not hasattr(at.nlp, "convex_hessian") or o.hessian != "exact":
+    if not isinstance(at.nlp, ConvexOverNonlinear) or o.hessian != "exact":
         return None
     return lambda: _hessian(at, sigma, np.zeros_like(at.y), True)
 
@@ -139,8 +138,8 @@ def semidefinite_at(at: Iterate, o: SQPOptions, sigma: float = 1.0) -> Callable[
 def _hessian(at: Iterate, sigma: float, multipliers: Array, convex: bool) -> Hessian:
     """By its stages where the program has them."""
     nlp = at.nlp
-    if isinstance(nlp, Staged) and (blocks := nlp.stage_hessian(at.w, sigma, multipliers, convex)) is not None:
-        return blocks
+    if isinstance(nlp, Staged):
+        return nlp.stage_hessian(at.w, sigma, multipliers, convex)
     own = cast(ConvexOverNonlinear, nlp).convex_hessian if convex else nlp.hessian
     return own(at.w, sigma, multipliers)
 

@@ -128,7 +128,7 @@ class CompiledChoice:
         return search(self.backend, StageShape(shape.scheme, shape.parameters, shape.nu, parts=shape.parts))
 
     def at_once(self) -> tuple[Stages, Stages]:
-        """The same, by what there is."""
+        """The stages and the end, by what there is."""
         if self.search.is_final and self.search.library is not None:
             note_serving(COMPILED)
             return self._stages(self.search.library, self._plain), CompiledEnd(self.search.library, self._end)
@@ -152,7 +152,7 @@ class CompiledChoice:
 
 
 def numpy_twin(dynamics: DiscreteMap) -> DiscreteMap:
-    """The same time step, evaluated without a compiler."""
+    """A time step's twin, evaluated without a compiler."""
     sampling = dynamics.sampling
     if sampling is None or type(dynamics) not in (SampledSystem, ImpactStage):
         return dynamics

@@ -18,7 +18,7 @@ from typing import Any
 from dynamics_backends.compiled.interface.sources import ForcesSource, forces_source, solved_in_loops
 from dynamics_backends.composed_map import ComposedMap
 from dynamics_backends.deferred import deferred
-from dynamics_backends.protocol import Map
+from dynamics_backends.protocol import Map, ReportOf
 
 ca = deferred("casadi")
 _WRAPPERS = """
@@ -104,7 +104,7 @@ class InnerMaps:
             inner: Any = residual.inner if isinstance(residual, ComposedMap) else None
             if inner is None or found._serving(residual) is not None:
                 continue
-            given = moving is not None and getattr(inner, "system", None) is moving
+            given = moving is not None and _system(inner) is moving
             if given or solved_in_loops(inner, second=exact):
                 found.maps.append(InnerMap(inner, len(found.maps), name, given=given, exact=exact))
         return found
@@ -112,7 +112,7 @@ class InnerMaps:
     def _serving(self, residual: Map) -> InnerMap | None:
         """The map that a residual is a function of: those of one system give the same forces."""
         inner: Any = residual.inner if isinstance(residual, ComposedMap) else None
-        return next((m for m in self.maps if m.map.system is getattr(inner, "system", None)), None)
+        return next((m for m in self.maps if m.map.system is _system(inner)), None)
 
     def serves(self, residual: Map) -> bool:
         """Whether a residual is a function of one of the maps."""
@@ -165,3 +165,8 @@ class InnerMaps:
         )
         products = (files("trajopt.stage") / "kernels" / "inner_maps.h").read_text()
         return [*(m.source.source for m in self.maps), products, wrappers]
+
+
+def _system(map: Map) -> Any:
+    """Whose forces a map gives, None for another map."""
+    return map.system if isinstance(map, ReportOf) else None

@@ -20,7 +20,7 @@ from dynamics_backends.rigid_body.geometry.meshes.mesh_cache import cache_entry,
 from dynamics_backends.rigid_body.geometry.shapes import Mesh, PlacedShape
 
 VERSION = 1
-"""Of the search: entries of another are not read."""
+"""The version of the search: entries of another are not read."""
 UNREADABLE = OSError, ValueError, KeyError, zipfile.BadZipFile
 
 

@@ -58,7 +58,7 @@ class RobotCover:
 
     @cached_property
     def coarse(self) -> RobotCover:
-        """The same robot with a single capsule around all that a body carries, for bodies that move."""
+        """This robot with a single capsule around all that a body carries, for bodies that move."""
         moving = [b for b in self.carried if b >= 0]
         corners = tuple(np.concatenate([self.corners[i] for i in np.flatnonzero(self.bodies == b)]) for b in moving)
         fitted = kept_capsules(corners)
@@ -85,7 +85,7 @@ def body_poses(model: Model, qs: Array) -> Mapping[int, tuple[Array, Array]]:
 
 
 def _chain(model: Model, qs: Array) -> Mapping[int, tuple[Array, Array]]:
-    """The same where all joints have one degree of freedom: plain products, in a fraction of the time."""
+    """The poses where all joints have one degree of freedom: plain products, in a fraction of the time."""
     M = len(qs)
     poses = {-1: (np.broadcast_to(np.eye(3), (M, 3, 3)), np.zeros((M, 3)))}
     for b, (kind, parent) in enumerate(zip(model.joint_types, model.parent.tolist(), strict=True)):

@@ -30,7 +30,7 @@ from dynamics_backends.rigid_body.mjcf.contact_points import ContactPoint, body_
 from dynamics_backends.rigid_body.mjcf.source import Names, compiled, moves, rotation
 
 SHOWN_GROUPS = (0, 1, 2)
-"""Of MuJoCo's viewer."""
+"""The groups of geoms that MuJoCo's viewer shows."""
 UNKNOWN = "has the shape {kind}, which distances are not measured from"
 
 

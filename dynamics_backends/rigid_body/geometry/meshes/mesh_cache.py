@@ -20,7 +20,7 @@ from dynamics_backends.protocol import Array
 from dynamics_backends.rigid_body.geometry.meshes.meshes import Part, load_mesh, simplified, welded
 
 VERSION = 4
-"""Of how meshes are simplified: entries of another are not read."""
+"""The version of how meshes are simplified: entries of another are not read."""
 FEWEST = 200
 """No part is cut to fewer triangles."""
 ENOUGH = 1.5

@@ -148,7 +148,7 @@ def test_capsules_are_kept_and_searched_anew_for_another_shape(tmp_path, monkeyp
 
 
 def soup(vertices, faces):
-    """The same surface with corners of its own for each triangle."""
+    """A surface with corners of its own for each triangle."""
     return vertices[faces].reshape(-1, 3), np.arange(faces.size).reshape(-1, 3)
 
 

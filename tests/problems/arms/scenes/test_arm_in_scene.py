@@ -244,7 +244,7 @@ def test_scenes_from_toml_and_urdf(tmp_path):
 
 
 def test_multipliers_stay_with_their_pairs(robot):
-    """Those of a slot that is about another pair begin at zero; all others are kept."""
+    """The multipliers of a slot that is about another pair begin at zero; all others are kept."""
     task = build_task(config(robot))
     before = task.ocp
     path = before.phases[1].constraints

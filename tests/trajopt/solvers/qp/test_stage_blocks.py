@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 import textbook_systems as textbook
-from staged_qps import staged_qp, with_terminal_rows
+from staged_qps import carried_qp, staged_qp, with_terminal_rows
 
 from dynamics_backends.registry import make_backend
 from trajopt import OCP, SampledSystem, control_cost, solve, state_bounds, state_cost
@@ -13,13 +13,16 @@ from trajopt.solvers.direct.direct_sqp import staged_program
 from trajopt.solvers.direct.real_time_iteration import RealTimeIteration
 from trajopt.solvers.options import SQPOptions
 from trajopt.solvers.qp.blocks.sparse_assembly import Entries
+from trajopt.solvers.qp.kkt.choice import system_of
 from trajopt.solvers.qp.qp import QPStatus, kkt_residual, make_qp_solver
 from trajopt.solvers.sqp.convexify import convexified, penalized, shifted
+from trajopt.solvers.sqp.elastic import ElasticInteriorPoint, elastic
 from trajopt.solvers.sqp.sqp import solve_nlp
 
 
-def test_the_operations_of_an_sqp_method_are_those_of_the_matrix():
-    qp, other = staged_qp(0), staged_qp(1)
+@pytest.mark.parametrize("make", [staged_qp, carried_qp])
+def test_the_operations_of_an_sqp_method_are_those_of_the_matrix(make):
+    qp, other = make(0), make(1)
     H, dense, dense_other = qp.H, qp.sparse_H.toarray(), other.sparse_H.toarray()
     rng, size = np.random.default_rng(2), len(qp.g)
     w, d = rng.standard_normal(size), rng.random(size)
@@ -32,12 +35,16 @@ def test_the_operations_of_an_sqp_method_are_those_of_the_matrix():
     ):
         np.testing.assert_allclose(found.assembled.toarray(), expected, rtol=0, atol=1e-13)
         np.testing.assert_allclose(found @ w, expected @ w, rtol=0, atol=1e-12)
-        assert np.abs(found.data).max() == pytest.approx(np.abs(expected).max(), rel=1e-14)
+        if make is staged_qp:  # where controls are carried over, an entry is the sum of two
+            assert np.abs(found.data).max() == pytest.approx(np.abs(expected).max(), rel=1e-14)
 
 
-def test_the_operations_of_an_sqp_method_are_those_of_the_jacobian():
-    """Also where the stages have different numbers of rows, two at the end."""
-    qp = with_terminal_rows(staged_qp(0), np.arange(6.0).reshape(2, 3), [0.0, 0.0], [1.0, 1.0])
+@pytest.mark.parametrize(
+    "qp",
+    [with_terminal_rows(staged_qp(0), np.arange(6.0).reshape(2, 3), [0.0, 0.0], [1.0, 1.0]), carried_qp(0)],
+    ids=["two more rows at the end", "carried controls"],
+)
+def test_the_operations_of_an_sqp_method_are_those_of_the_jacobian(qp):
     J, dense, rng = qp.A, qp.sparse_A.toarray(), np.random.default_rng(2)
     assert J.shape == dense.shape
     w, y = rng.standard_normal(J.shape[1]), rng.standard_normal(J.shape[0])
@@ -52,13 +59,83 @@ def test_the_operations_of_an_sqp_method_are_those_of_the_jacobian():
 
 
 @pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("make", [staged_qp, carried_qp])
 @pytest.mark.parametrize("name", ["interior_point", "osqp", "daqp", "riccati"])
-def test_blocks_and_the_matrix_have_one_solution(name, seed):
-    qp = staged_qp(seed)
+def test_blocks_and_the_matrix_have_one_solution(name, make, seed):
+    qp = make(seed)
     by_blocks, by_matrix = make_qp_solver(name).solve(qp), make_qp_solver("interior_point").solve(qp.sparse)
     assert by_blocks.status is QPStatus.SOLVED
     np.testing.assert_allclose(by_blocks.w, by_matrix.w, rtol=0, atol=1e-9)
     assert max(kkt_residual(qp.sparse, by_blocks)) < 1e-7
+
+
+@pytest.mark.parametrize("sides", ["first controls", "all controls", "one control"])
+def test_fixed_controls_that_are_carried_over(sides):
+    qp = carried_qp(3)
+    fixed = qp.H.places.states[:, 3:]
+    fixed = {"first controls": fixed[0], "all controls": fixed, "one control": fixed[4, 1]}[sides]
+    qp.lb[fixed] = qp.ub[fixed] = 0.2
+    qp.u[-6:] = np.inf
+    by_blocks, by_matrix = make_qp_solver("riccati").solve(qp), make_qp_solver("interior_point").solve(qp.sparse)
+    assert by_blocks.status is by_matrix.status is QPStatus.SOLVED
+    np.testing.assert_allclose(by_blocks.w, by_matrix.w, rtol=0, atol=1e-9)
+
+
+def _contradictory(make, seed):
+    """Two rows that no motion satisfies, in the same stage."""
+    qp = make(seed)
+    qp.A.G[2] = 0.0
+    qp.u[len(qp.u) - 6 + 2] = -1.0
+    return qp
+
+
+@pytest.mark.parametrize("weight", [1e-2, 1.0, 1e4])
+@pytest.mark.parametrize("make", [staged_qp, carried_qp])
+def test_elastic_qps_by_their_stages_are_those_of_matrices(make, weight):
+    """One solution by sweeps, by elimination from a sparse matrix, and of the assembled matrices in all unknowns."""
+    qp = _contradictory(make, 1)
+    assert make_qp_solver("interior_point").solve(qp.sparse).status is QPStatus.INFEASIBLE
+    by_sweeps = ElasticInteriorPoint(lq_solver=NumpyLQ()).solve(elastic(qp, weight))
+    eliminated = ElasticInteriorPoint().solve(elastic(qp.sparse, weight))
+    whole = elastic(qp, weight).sparse
+    assembled = make_qp_solver("interior_point").solve(whole)
+    for found in (by_sweeps, eliminated, assembled):
+        assert found.status is QPStatus.SOLVED
+        assert max(kkt_residual(whole, found)) < 1e-8 * (1.0 + weight)
+        np.testing.assert_allclose(found.w, assembled.w, rtol=0, atol=1e-7)
+
+
+@pytest.mark.parametrize("softest", ["row", "p", "n"])
+@pytest.mark.parametrize("sweeper", [None, NumpyLQ()])
+def test_the_newton_systems_of_elastic_qps(sweeper, softest):
+    """All seven equations, with weights from 1e-8 to 1e8, the softest of each row without stiffness."""
+    qp, rng = elastic(staged_qp(2), 1.0), np.random.default_rng(5)
+    m, n = qp.A.inner.shape
+    weights = 10.0 ** rng.uniform(-8, 8, 3 * m + n)
+    bounded, fixed = np.isfinite(qp.lb[:n]), qp.lb[:n] == qp.ub[:n]
+    weights[m : m + n] = np.where(fixed, np.inf, np.where(bounded, weights[m : m + n], 0.0))
+    first = {"row": 0, "p": m + n, "n": 2 * m + n}[softest]
+    weights[first : first + m] = 0.0
+    weights[:m][: m // 2] = np.inf if softest != "row" else 0.0
+    a, b = rng.standard_normal(n + 2 * m), np.where(weights > 0.0, rng.standard_normal(3 * m + n), 0.0)
+    system = system_of(qp, sweeper)
+    assert system.factorize(weights)
+    dw, both = system.solve(a, b)
+    whole = qp.sparse
+    y, z = both[:m], both[m:]
+    np.testing.assert_allclose(whole.H @ dw + whole.A.T @ y + z, a, rtol=0, atol=1e-9)
+    gives = np.where(weights > 0.0, both / np.where(weights > 0.0, weights, 1.0), 0.0)
+    rest = np.where(weights > 0.0, np.r_[whole.A @ dw, dw] - gives - b, both)
+    scale = 1.0 + np.abs(gives) + np.abs(np.r_[whole.A @ dw, dw])
+    np.testing.assert_allclose(rest / scale, 0.0, rtol=0, atol=1e-8)
+
+
+@pytest.mark.parametrize("shift", [-1.5, 0.1])
+@pytest.mark.parametrize("make", [staged_qp, carried_qp])
+def test_a_sweep_without_rows_tells_a_positive_definite_hessian(make, shift):
+    qp = shifted(make(0), shift - 0.1)
+    found = ElasticInteriorPoint(lq_solver=NumpyLQ()).is_convex(qp)
+    assert found == (np.linalg.eigvalsh(qp.sparse_H.toarray())[0] > 0.0) == (shift > 0.0)
 
 
 @pytest.mark.parametrize("sweeper", [None, NumpyLQ()])

@@ -263,7 +263,7 @@ EXPORT void ipm_move_duals(const ipm_structure *s, const double *v, const ipm_mu
     }
 }
 
-/* Multipliers after a step: lambda, y and f by alpha towards those of `to`, zl and zu by alpha_z of their steps. */
+/* Multipliers after a step: lambda, y and f by alpha toward those of `to`, zl and zu by alpha_z of their steps. */
 EXPORT void ipm_take(const ipm_structure *s, const double *v, const ipm_multipliers *to, double alpha, double alpha_z, double mu, double factor,
                      const ipm_multipliers *z)
 {

@@ -85,7 +85,7 @@ class Assembly:
         return matrix
 
     def entries(self, blocks: Sequence[Array] | None = None) -> Columns:
-        """The same as its entries; of ones, where there are no blocks."""
+        """The matrix by its entries; they are ones where there are no blocks."""
         data = np.ones(len(self.indices)) if blocks is None else self.values(blocks)
         return Columns(self.shape, self.indices, self.columns, data)
 

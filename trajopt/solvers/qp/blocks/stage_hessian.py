@@ -4,7 +4,11 @@
 
 What an SQP method does to H before a QP is solved keeps this form: multiples, sums, D on the diagonal (a shift, the penalties of
 bounds), and sum_i rho_i a_i a_i' of rows a_i that lie within a stage (:mod:`trajopt.solvers.qp.blocks.stage_jacobian`). Solvers of
-sparse QPs ask for the same as a csc matrix."""
+sparse QPs ask for the same as a csc matrix.
+
+Controls that change linearly over a step belong to two stages. They are the controls of the stage before and, carried over, the
+last numbers of the next state: z_k = ((x_k, u_k), u_(k+1)), two places of one variable.
+"""
 
 from __future__ import annotations
 
@@ -24,12 +28,15 @@ if TYPE_CHECKING:
 class StagePlaces:
     """Where the variables of the stages stand in w: states (N + 1, n) and controls (N, m) are indices, all of w among them.
 
-    index (N + 1, n + m): places of (x, u), ``size`` where there is none. stage, place (n_w,): of each variable, its own in index.
+    carried: whether the controls of a stage are the last numbers of the next state. index (N + 1, n + m): places of (x, u),
+    ``size`` where there is none. stage, place (n_w,): of each variable, its own in index, among the states where it has two.
     """
 
     def __init__(self, states: Array, controls: Array) -> None:
         n, m = states.shape[1], controls.shape[1]
-        self.states, self.controls, self.size = states, controls, states.size + controls.size
+        self.states, self.controls = states, controls
+        self.carried = 0 < m <= n and np.array_equal(states[1:, n - m :], controls)
+        self.size = states.size + (0 if self.carried else controls.size)
         self.index = np.full((len(states), n + m), self.size)
         self.index[:, :n], self.index[: len(controls), n:] = states, controls
         self.present = self.index < self.size
@@ -41,15 +48,23 @@ class StagePlaces:
         """(x, u) of the stages (N + 1, n + m) from w (n_w,); zero for controls that do not exist."""
         return np.append(w, 0.0)[self.index]
 
+    def shared_out(self, w: Array) -> Array:
+        """A linear form w (n_w,) as one of the stages (N + 1, n + m), each entry at the own place of its variable."""
+        z = np.zeros(self.index.shape)
+        z[self.stage, self.place] = w
+        return z
+
     def scattered(self, z: Array) -> Array:
-        """The inverse of :meth:`gathered`."""
+        """The transpose of :meth:`gathered`: entries of one variable are added up."""
+        if self.carried:
+            return np.bincount(self.index.ravel(), z.ravel(), minlength=self.size + 1)[:-1]
         w = np.empty(self.size + 1)
         w[self.index] = z
         return w[:-1]
 
     @cached_property
     def assembly(self) -> Assembly:
-        """Of blocks (N + 1, n + m, n + m) to a csc matrix."""
+        """What makes a csc matrix of blocks (N + 1, n + m, n + m)."""
         entries = Entries()
         entries.add(self.index, self.index, self.present[:, :, None] & self.present[:, None, :])
         return entries.assembly((self.size, self.size))

@@ -3,8 +3,9 @@
     dynamics       A_k x_k + B_k u_k - x_(k+1)       k = 0 .. N - 1
     within stages  G_k z_k,   z_k = (x_k, u_k)       k = 0 .. N,   z_N = x_N
 
-Products with vectors, and sum_i rho_i a_i a_i' of rows within stages, are products of blocks.  Solvers of sparse QPs ask for
-the same as a csc matrix.
+Where controls are carried over (:mod:`trajopt.solvers.qp.blocks.stage_hessian`) there are dynamics of the other numbers of a
+state only: x_(k+1) has r rows, those behind are u_k itself.  Products with vectors, and sum_i rho_i a_i a_i' of rows within
+stages, are products of blocks.  Solvers of sparse QPs ask for all of it as a csc matrix.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
 
 
 class RowPlaces:
-    """Where the rows stand: dynamics (N, n) and within (N + 1, c) are row numbers, -1 where a stage has fewer than c.
+    """Where the rows stand: dynamics (N, r) and within (N + 1, c) are row numbers, -1 where a stage has fewer than c.
 
     pattern (N + 1, c, n + m): entries of G that can differ from zero; None: all.
     """
@@ -36,10 +37,10 @@ class RowPlaces:
 
     @cached_property
     def assembly(self) -> Assembly:
-        """Of minus the identity (N, n, n), A, B and G to a csc matrix."""
-        n, rows = self.dynamics.shape[1], self.dynamics
+        """What makes a csc matrix of minus the identity (N, r, r), A, B and G."""
+        r, rows = self.dynamics.shape[1], self.dynamics
         entries, states, controls = Entries(), self.stages.states, self.stages.controls
-        entries.add(rows, states[1:], np.eye(n, dtype=bool))
+        entries.add(rows, states[1:, :r], np.eye(r, dtype=bool))
         entries.add(rows, states[:-1])
         entries.add(rows, controls)
         mask = (self.within < self.count)[:, :, None] & self.stages.present[:, None, :]
@@ -49,7 +50,7 @@ class RowPlaces:
 
 @dataclass(frozen=True, eq=False)
 class StageJacobian:
-    """A (N, n, n), B (N, n, m), G (N + 1, c, n + m) as above; G is zero where there is no row or no control."""
+    """A (N, r, n), B (N, r, m), G (N + 1, c, n + m) as above; G is zero where there is no row or no control."""
 
     A: Array
     B: Array
@@ -71,15 +72,15 @@ class StageJacobian:
     @cached_property
     def assembled(self) -> sp.csc_matrix:
         """The matrix; its pattern is that of full blocks, within that of the places."""
-        N, n = self.A.shape[:2]
-        return self.places.assembly([np.broadcast_to(-np.eye(n), (N, n, n)), self.A, self.B, self.G])
+        N, r = self.A.shape[:2]
+        return self.places.assembly([np.broadcast_to(-np.eye(r), (N, r, r)), self.A, self.B, self.G])
 
     def __matmul__(self, w: Array) -> Array:
-        places, n = self.places, self.A.shape[1]
+        places, (r, n) = self.places, self.A.shape[1:]
         z = places.stages.gathered(w)[:, :, None]
         rows = np.empty(places.count + 1)
         rows[places.within] = (self.G @ z)[:, :, 0]
-        rows[places.dynamics] = (self.A @ z[:-1, :n] + self.B @ z[:-1, n:] - z[1:, :n])[:, :, 0]
+        rows[places.dynamics] = (self.A @ z[:-1, :n] + self.B @ z[:-1, n:] - z[1:, :r])[:, :, 0]
         return rows[:-1]
 
     @property
@@ -92,17 +93,17 @@ class StageJacobian:
         return self._into_stages(self.A, self.B, self.G, -1.0, y)
 
     def absolute_transposed_product(self, y: Array) -> Array:
-        """The same with the absolute values of J."""
+        """|J|'y (n_w,), with the absolute values of J."""
         return self._into_stages(np.abs(self.A), np.abs(self.B), np.abs(self.G), 1.0, y)
 
     def _into_stages(self, A: Array, B: Array, G: Array, ahead: float, y: Array) -> Array:
-        places, n = self.places, A.shape[1]
+        places, (r, n) = self.places, A.shape[1:]
         y = np.append(y, 0.0)
         lam = y[places.dynamics]
         z = (y[places.within][:, None, :] @ G)[:, 0]
         z[:-1, :n] += (lam[:, None, :] @ A)[:, 0]
         z[:-1, n:] += (lam[:, None, :] @ B)[:, 0]
-        z[1:, :n] += ahead * lam
+        z[1:, :r] += ahead * lam
         return places.stages.scattered(z)
 
     def squares(self, weights: Array) -> Array:

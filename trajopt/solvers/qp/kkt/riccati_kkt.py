@@ -9,6 +9,9 @@ Fixed controls and a fixed first state are substituted.  Other equalities E with
 also tells whether H is positive definite where they allow motion (Debreu's lemma).  What that leaves of E dw - b_E, and what
 the reduction to dw loses in dC = D (C dw - b_C), refinement against the full system brings back; its error shrinks by about
 1 / (D s) in every pass, s the curvature of the optimal value along E, and by rounding times D over that of H.
+
+Dynamics with a finite D, as in elastic QPs, are disturbed: A_k x_k + B_k u_k + v_k = x_(k+1) + b_k at the cost v'Dv / 2, which
+makes v more controls.  Such sweeps are NumPy's.
 """
 
 from __future__ import annotations
@@ -17,8 +20,8 @@ import numpy as np
 
 from dynamics_backends.protocol import Array
 from trajopt.lq.lapack import cholesky, cholesky_solve
-from trajopt.lq.lq import LQProblem
-from trajopt.lq.lq_solver import LQSolver
+from trajopt.lq.lq import LQProblem, Policy
+from trajopt.lq.lq_solver import LQSolver, NumpyLQ
 from trajopt.solvers.qp.blocks.stage_hessian import StageHessian
 from trajopt.solvers.qp.blocks.stage_jacobian import StageJacobian
 from trajopt.solvers.qp.qp import QP
@@ -42,7 +45,7 @@ def by_stages(qp: QP) -> bool:
 def require_stages(qp: QP) -> None:
     """Raise UnstructuredQP for a QP that does not."""
     if not by_stages(qp):
-        raise UnstructuredQP("this program has no stages (a first-order hold couples them); use 'interior_point'")
+        raise UnstructuredQP("this program has no stages; use 'interior_point'")
 
 
 class RiccatiKKT:
@@ -51,7 +54,7 @@ class RiccatiKKT:
     def __init__(self, qp: QP, lq_solver: LQSolver) -> None:
         require_stages(qp)
         assert isinstance(qp.H, StageHessian) and isinstance(qp.A, StageJacobian)
-        self.hessian, self.jacobian, self.lq_solver = qp.H, qp.A, lq_solver
+        self.hessian, self.jacobian, self.lq_solver, self.numpy = qp.H, qp.A, lq_solver, NumpyLQ()
         self.places, self.dynamics = qp.H.places, qp.A.places.dynamics
         self.rows, self.n = len(qp.l), self.places.states.shape[1]
         largest = max(float(np.abs(qp.H.blocks).max(initial=0.0)), np.finfo(float).tiny)
@@ -72,28 +75,47 @@ class RiccatiKKT:
         self.finite[self.dynamics] = 0.0
         self.finite[m:][self.substituted] = 0.0
         H = self.hessian.plus(self.jacobian.squares(self.finite[:m])).plus_diagonal(self.finite[m:])
+        self.soft = None if held[self.dynamics].all() else weights[self.dynamics]
         n, blocks = self.n, H.blocks
         Q, S, R = (np.ascontiguousarray(b) for b in (blocks[:, :n, :n], blocks[:-1, n:, :n], blocks[:-1, n:, n:]))
         N, nu = places.controls.shape
         zeros = np.zeros((N, n)), np.zeros((N + 1, n)), np.zeros((N, nu))
-        self.full = LQProblem(self.jacobian.A, self.jacobian.B, zeros[0], Q, zeros[1], S, R, zeros[2], np.zeros(n))
+        A, B = self.jacobian.A, self.jacobian.B
+        if places.carried:
+            A = np.concatenate([A, np.zeros((N, nu, n))], axis=1)
+            B = np.concatenate([B, np.broadcast_to(np.eye(nu), (N, nu, nu))], axis=1)
+        self.full = LQProblem(A, B, zeros[0], Q, zeros[1], S, R, zeros[2], np.zeros(n))
         self.lq = self.full
         if self.held_u.any():
             held_rows, either = self.held_u[:, :, None], self.held_u[:, :, None] | self.held_u[:, None, :]
             B, S = np.where(self.held_u[:, None, :], 0.0, self.full.B), np.where(held_rows, 0.0, S)
             self.lq = self.full._replace(B=B, S=S, R=np.where(either, np.eye(nu), R))
-        policy = self.lq_solver.solve_riccati(self.lq)
+        policy = self._swept(self.lq)[1]
         return policy.failed_at is None and self._first_state_is_determined(policy.Vxx[0])
 
     def _first_state_is_determined(self, V: Array) -> bool:
         free = ~self.held_x0
         return not free.any() or bool(cholesky(V[np.ix_(free, free)])[1] == 0)
 
+    def _swept(self, lq: LQProblem) -> tuple[LQProblem, Policy, LQSolver]:
+        """The problem with the disturbances of soft dynamics behind its controls, its policy, and who found it."""
+        if self.soft is None:
+            return lq, self.lq_solver.solve_riccati(lq), self.lq_solver
+        (N, n, nu), rows = lq.B.shape, self.soft.shape[1]
+        finite = np.isfinite(self.soft)
+        B, S, R = np.zeros((N, n, nu + rows)), np.zeros((N, nu + rows, n)), np.zeros((N, nu + rows, nu + rows))
+        B[:, :, :nu], S[:, :nu], R[:, :nu, :nu] = lq.B, lq.S, lq.R
+        behind = range(nu, nu + rows)
+        B[:, range(rows), behind], R[:, behind, behind] = finite, np.where(finite, self.soft, 1.0)
+        lq = lq._replace(B=B, S=S, R=R, r=np.concatenate([lq.r, np.zeros((N, rows))], axis=1))
+        return lq, self.numpy.solve_riccati(lq), self.numpy
+
     def _linear(self, a: Array, b: Array) -> LQProblem:
         """The LQ problem whose solution is dw, its first state as far as that is fixed; a (n_w,) with the terms C'D b."""
         places, lq, full = self.places, self.lq, self.full
-        z, bounds = -places.gathered(a), b[self.rows :]
-        q, r, d = z[:, : self.n], z[:-1, self.n :], -b[self.dynamics]
+        z, bounds = -places.shared_out(a), b[self.rows :]
+        q, r, d = z[:, : self.n], z[:-1, self.n :], np.zeros_like(full.d)
+        d[:, : self.dynamics.shape[1]] = -b[self.dynamics]
         if self.held_u.any():
             u = np.where(self.held_u, bounds[places.controls], 0.0)[:, :, None]
             d = d + (full.B @ u)[:, :, 0]
@@ -106,15 +128,15 @@ class RiccatiKKT:
         m, finite = self.rows, self.finite
         pushed = finite * b
         lq = self._linear(a + self.jacobian.T @ pushed[:m] + pushed[m:], b)
-        policy = self.lq_solver.solve_riccati(lq)
+        lq, policy, solver = self._swept(lq)
         if not self.held_x0.all():
             lq = lq._replace(dx0=_first_state(policy.Vx[0], policy.Vxx[0], lq.dx0, ~self.held_x0))
-        (dx, du), _ = self.lq_solver.forward(lq, policy)
+        (dx, du), _ = solver.forward(lq, policy)
         costates = policy.Vx + (policy.Vxx @ dx[:, :, None])[:, :, 0]
         dw = np.empty_like(a)
-        dw[self.places.states], dw[self.places.controls] = dx, du
+        dw[self.places.states], dw[self.places.controls] = dx, du[:, : self.places.controls.shape[1]]
         both = finite * (np.concatenate([self.jacobian @ dw, dw]) - b)
-        both[self.dynamics] = costates[1:]
+        both[self.dynamics] = costates[1:, : self.dynamics.shape[1]]
         force = a - self.hessian @ dw - self.jacobian.T @ both[:m]
         both[m:] = np.where(self.substituted, force, both[m:])
         return dw, both

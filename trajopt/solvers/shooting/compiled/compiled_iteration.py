@@ -221,7 +221,7 @@ class CompiledIteration:
 
     @property
     def slot(self) -> int:
-        """That of the iterate to go on from."""
+        """The slot of the iterate to go on from."""
         return self._solve.at
 
     @property
@@ -246,7 +246,7 @@ class CompiledIteration:
 
     @cached_property
     def policy(self) -> Policy:
-        """That of the last step."""
+        """The policy of the last step."""
         K, k, Vx, Vxx = (self._view(f"policy.{name}") for name in ("K", "k", "Vx", "Vxx"))
         return Policy(K, k, Vx, Vxx)
 
