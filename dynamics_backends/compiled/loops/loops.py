@@ -53,8 +53,8 @@ _TEMPLATES = {
         "fd_contraction(nv, dof_body, parent, stretches, G_qa, da_dq, da_dv, M_inverse, L_qq, L_qv, L_qtau);"
     ),
     "fd_tensors": (
-        "fd_tensors(nv, up, end, dof_body, parent, v_index, factor, tau_qq, tau_vv, tau_qv, M_q, da_dq, da_dv, M_inverse,\n"
-        "a_qq, a_vv, a_qv, a_qtau);"
+        "fd_tensors(&(tree_t){nv, up, end, dof_body, parent, v_index}, factor, &(inverse_second_t){tau_qq, tau_vv, tau_qv, M_q},\n"
+        "&(forward_first_t){da_dq, da_dv, M_inverse}, &(forward_second_t){a_qq, a_vv, a_qv, a_qtau});"
     ),
     "ltl_inverse": "ltl_inverse(nv, up, end, factor, M_inverse);",
     "ltl_minus_solve_both": (

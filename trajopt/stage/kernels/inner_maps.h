@@ -42,12 +42,18 @@ ALWAYS_INLINE void add_bent(const int ndx, const int own, const V *restrict xx, 
     for (int i = 0; i < own * ndx; i++) lux[i] += ux[i];
 }
 
+/* An inner map y (rows) of x (ndx) and of the first columns - ndx of nu controls: the gradient and the Hessian of its terms in y, and
+   J = dy/d(x, u). */
+typedef struct { int rows, columns, ndx, nu; const V *g, *H, *J; } inner_t;
+/* The gradient and the Hessian of a sum of terms. */
+typedef struct { V *lx, *lu, *lxx, *lux, *luu; } expanded_t;
+
 /* T: workspace for rows x columns vectors. */
-ALWAYS_INLINE void add_inner(
-    const int rows, const int columns, const int ndx, const int nu, const V *g, const V *H, const V *restrict J, V *lx, V *lu, V *lxx,
-    V *lux, V *luu, V *restrict T)
+ALWAYS_INLINE void add_inner(const inner_t y, const expanded_t to, V *restrict T)
 {
-    const int own = columns - ndx;
+    const int rows = y.rows, columns = y.columns, ndx = y.ndx, nu = y.nu, own = columns - ndx;
+    const V *g = y.g, *H = y.H, *restrict J = y.J;
+    V *lx = to.lx, *lu = to.lu, *lxx = to.lxx, *lux = to.lux, *luu = to.luu;
     const V *J_u = J + ndx, *T_u = T + ndx;
     inner_row(rows, columns, g, 1, J, lx, ndx, ndx);
     inner_row(rows, columns, g, 1, J_u, lu, own, own);

@@ -78,7 +78,8 @@ class InnerMap:
     def product(self, ndx: int, nu: int) -> str:
         """What the map adds to the expansion, in C."""
         s, i = self.source, self.i
-        product = f"add_inner({s.rows}, {s.columns}, {ndx}, {nu}, g{i}, h{i}, J{i}, lx, lu, lxx, lux, luu, w);"
+        at = f"{s.rows}, {s.columns}, {ndx}, {nu}"
+        product = f"add_inner((inner_t){{{at}, g{i}, h{i}, J{i}}}, (expanded_t){{lx, lu, lxx, lux, luu}}, w);"
         if not self.exact:
             return product
         ux = ndx * ndx

@@ -49,6 +49,15 @@ static void unpack_scattered(
     }
 }
 
+/* A tree of n DoFs: up and end as in ltl.h, the body of each DoF, the parent of each body, and where the DoFs of bodies begin. */
+typedef struct { int n; const int *up, *end, *dof_body, *parent, *joint; } tree_t;
+/* Second derivatives of inverse dynamics: qq and vv symmetric, qv, and M_q[i][d][b] = d M_db / d q_i. */
+typedef struct { const V *qq, *vv, *qv, *M_q; } inverse_second_t;
+/* First derivatives of forward dynamics in q, v and tau. */
+typedef struct { const V *q, *v, *tau; } forward_first_t;
+/* Its second derivatives. */
+typedef struct { V *qq, *vv, *qv, *qtau; } forward_second_t;
+
 /* One past the last DoF of the tree that begins at `first`; trees whose numbers interleave count as one. */
 static int tree_end(const int *end, int first)
 {
@@ -58,33 +67,31 @@ static int tree_end(const int *end, int first)
     return last;
 }
 
-/* X[b][c] <- G[b][c] + sum_d M_q[i][d][b] F[d][c] for one i, with b and c in the tree first .. last of i.  M_q vanishes unless its DoFs
-   lie on one path, and where the joint of b hangs from the world; G may be null.  mirrored: X arrives as G, and X' is added too. */
-static void tensor_product(
-    int n, const int *up, const int *end, const int *dof_body, const int *parent, int i, int first, int last, const V *M_q,
-    const V *F, const V *G, V *X, int mirrored)
+/* out[b][c] <- G[b][c] + sum_d P[d][b] F[d][c] for the slice P = M_q[i], with b and c in the tree first .. last of i.  M_q vanishes unless
+   its DoFs lie on one path, and where the joint of b hangs from the world; G may be null.  mirrored: out arrives as G, and out' is
+   added too. */
+static void tensor_product(const tree_t *tree, int i, int first, int last, const product_t *t)
 {
-    const long at = (long)i * n * n;
+    const int n = tree->n, *end = tree->end;
     product_row_t rows[n];
     int count = 0;
     for (int b = first; b < last; b++) {
         const int deep = b > i ? b : i, high = b < i ? b : i;
-        const long row = at + (long)b * n;
-        if (parent[dof_body[b]] >= 0 && deep < end[high]) rows[count++] = (product_row_t){b, deep};
-        else if (!mirrored)
-            for (int c = first; c < last; c++) X[row + c] = G ? G[row + c] : ZERO;
+        const long row = (long)b * n;
+        if (tree->parent[tree->dof_body[b]] >= 0 && deep < end[high]) rows[count++] = (product_row_t){b, deep};
+        else if (!t->mirrored)
+            for (int c = first; c < last; c++) t->out[row + c] = t->G ? t->G[row + c] : ZERO;
     }
-    path_product(
-        n, up, end, rows, count, &(product_t){M_q + at, 1, n, F, G ? G + at : 0, X + at, mirrored}, first, last);
+    path_product(n, tree->up, end, rows, count, t, first, last);
 }
 
 /* T <- -M^-1 T along the first index.  T[i][b][c] vanishes unless i lies on one path with b or, where `either`, with c.  symmetric:
    T is so in its last two indices but for those of one joint, whose DoFs are joint[b] .. joint[b + 1] with b its body; only the
    columns from the joint of b on are read. */
-static void tensor_solve(
-    int n, const int *restrict up, const int *restrict end, const int *restrict dof_body, const int *restrict joint,
-    const V *restrict factor, V *T, int symmetric, int either)
+static void tensor_solve(const tree_t *tree, const V *restrict factor, V *T, int symmetric, int either)
 {
+    const int n = tree->n, *restrict up = tree->up, *restrict end = tree->end;
+    const int *restrict dof_body = tree->dof_body, *restrict joint = tree->joint;
     char skip[n], other[n];
     for (int first = 0, last; first < n; first = last) {
         last = tree_end(end, first);
@@ -110,23 +117,23 @@ static void tensor_solve(
 
 /* The tensors of forward dynamics from those of inverse dynamics; the twin of COMBINE in rigid_body/derivatives/fd_tensors.py. */
 static void fd_tensors(
-    int n, const int *restrict up, const int *restrict end, const int *dof_body, const int *parent, const int *joint, const V *factor,
-    const V *restrict qq, const V *restrict vv, const V *restrict qv, const V *M_q, const V *F_q, const V *F_v, const V *M_inverse,
-    V *restrict a_qq, V *restrict a_vv, V *restrict a_qv, V *restrict a_qtau)
+    const tree_t *tree, const V *factor, const inverse_second_t *tau, const forward_first_t *a, const forward_second_t *to)
 {
+    const int n = tree->n;
     for (int first = 0, last; first < n; first = last) {
-        last = tree_end(end, first);
+        last = tree_end(tree->end, first);
         for (int i = first; i < last; i++) {
             const long at = (long)i * n * n;
-            memcpy(a_qq + at, qq + at, sizeof(V) * n * n);
-            memcpy(a_vv + at, vv + at, sizeof(V) * n * n);
-            tensor_product(n, up, end, dof_body, parent, i, first, last, M_q, F_q, 0, a_qq, 1);
-            tensor_product(n, up, end, dof_body, parent, i, first, last, M_q, F_v, qv, a_qv, 0);
-            tensor_product(n, up, end, dof_body, parent, i, first, last, M_q, M_inverse, 0, a_qtau, 0);
+            const V *slice = tau->M_q + at;
+            memcpy(to->qq + at, tau->qq + at, sizeof(V) * n * n);
+            memcpy(to->vv + at, tau->vv + at, sizeof(V) * n * n);
+            tensor_product(tree, i, first, last, &(product_t){slice, 1, n, a->q, 0, to->qq + at, 1});
+            tensor_product(tree, i, first, last, &(product_t){slice, 1, n, a->v, tau->qv + at, to->qv + at, 0});
+            tensor_product(tree, i, first, last, &(product_t){slice, 1, n, a->tau, 0, to->qtau + at, 0});
         }
     }
-    tensor_solve(n, up, end, dof_body, joint, factor, a_qq, 1, 1);
-    tensor_solve(n, up, end, dof_body, joint, factor, a_vv, 1, 0);
-    tensor_solve(n, up, end, dof_body, joint, factor, a_qv, 0, 0);
-    tensor_solve(n, up, end, dof_body, joint, factor, a_qtau, 0, 0);
+    tensor_solve(tree, factor, to->qq, 1, 1);
+    tensor_solve(tree, factor, to->vv, 1, 0);
+    tensor_solve(tree, factor, to->qv, 0, 0);
+    tensor_solve(tree, factor, to->qtau, 0, 0);
 }
