@@ -94,6 +94,11 @@ class NewtonSystem:
         self.curvature = Curvature()
         self._equations = p.N * p.n + p.rows + len(p.fixed)
 
+    def restart(self) -> None:
+        """Read the structure that the program has now, and forget earlier factorizations."""
+        self.data.structure, self.data.last_shift, self.data.shift, self.data.reflected = self.program.ref, 0.0, 0.0, 0
+        self.curvature = Curvature()
+
     # -- systems --------------------------------------------------------------------------------------------------------
     def condense(
         self, p: Point, z: Multipliers, mu: float, scale: float, mode: int = NEWTON, soft: float = 0.0
