@@ -32,7 +32,8 @@ class WarmStart:
     multipliers: of the dynamics, constraints and bounds, as those of a :class:`~trajopt.results.solution.Solution`, one row for
     each knot; for IPOPT, SQP and the augmented Lagrangian of the shooting solvers.
     barrier: IPOPT's first barrier parameter; small where the guess is near the solution. penalty: the augmented Lagrangian's
-    first one. None for those of the options. kept: what the interior point takes up of its earlier solves, and leaves for later ones.
+    first one. None for those of the options.
+    kept: what the interior point takes up of its earlier solves, and leaves for later ones.
     """
 
     guess: Guess

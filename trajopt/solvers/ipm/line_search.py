@@ -73,7 +73,9 @@ class LineSearch:
         self.filter = BarrierFilter(1.0)
         self._d, self._rows = np.zeros((program.N, program.n)), np.zeros(program.rows)
         self._fixes = np.zeros(len(program.fixed))
-        self._hopeful = True  # whether the last full step was taken: then derivatives are worth computing before the next is
+        self._hopeful = (
+            True  # whether the last full step was taken: then derivatives are worth computing before the next is
+        )
 
     def restart(self, theta: float) -> None:
         """An empty filter, for another barrier problem; the scale is that of the start."""

@@ -95,8 +95,8 @@ class NewtonSystem:
         self._equations = p.N * p.n + p.rows + len(p.fixed)
 
     def restart(self) -> None:
-        """Read the structure that the program has now, and forget earlier factorizations."""
-        self.data.structure, self.data.last_shift, self.data.shift, self.data.reflected = self.program.ref, 0.0, 0.0, 0
+        """Forget earlier factorizations."""
+        self.data.last_shift, self.data.shift, self.data.reflected = 0.0, 0.0, 0
         self.curvature = Curvature()
 
     # -- systems --------------------------------------------------------------------------------------------------------

@@ -91,6 +91,8 @@ class StageProgram:
         self.ocp = ocp
         self.N, self.n, self.m = ocp.horizon, ocp.manifold.ndx, ocp.nu
         self.flat = ocp.manifold.is_vector_space
+        self.structure = StructureData()
+        self.ref = ctypes.addressof(self.structure)
         kept = with_rows(ocp)
         wanted = _wanted(kept)
         if hessian != GAUSS_NEWTON:
@@ -218,17 +220,22 @@ class StageProgram:
         for own, way in ((self.lower, -1.0), (self.upper, 1.0)):
             bounded = np.isfinite(own)
             own[bounded] += way * RELAXED * np.maximum(1.0, np.abs(own[bounded]))
-        self.structure = StructureData(
-            self.N,
-            self.rows,
-            len(self.fixed),
-            *map(address, (self.row, self.fix, self.fixed, self.kind, self.held)),
-            *map(address, (self.lower, self.upper, self.target, self.fixed_at)),
+        arrays = (
+            self.row,
+            self.fix,
+            self.fixed,
+            self.kind,
+            self.held,
+            self.lower,
+            self.upper,
+            self.target,
+            self.fixed_at,
         )
-        self.ref = ctypes.addressof(self.structure)
-        own = np.diff(self.fix) + np.array(
-            [(self.kind[a:b] == EQUALITY).sum() for a, b in zip(self.row, self.row[1:], strict=False)]
-        )
+        given = self.N, self.rows, len(self.fixed), *map(address, arrays)
+        for (name, *_), value in zip(StructureData._fields_, given, strict=True):
+            setattr(self.structure, name, value)
+        equalities = np.concatenate([[0], np.cumsum(self.kind == EQUALITY)])
+        own = np.diff(self.fix) + np.diff(equalities[self.row])
         self.equations, self.most_equations = int(own.sum()), int(own.max())
 
     def multipliers(self) -> Multipliers:

@@ -264,7 +264,11 @@ class CompiledStages:
 def _values_of(phase: Phase, plain: NumpyStages) -> tuple[Array, ...]:
     """t, weight, parameters, theta of the cost and of the constraints, by knot."""
     K = phase.knots
-    p, theta, path = by_knot(phase.parameters.values(), K), theta_of(plain.terms, K), constraint_theta(plain.constraints, K)
+    p, theta, path = (
+        by_knot(phase.parameters.values(), K),
+        theta_of(plain.terms, K),
+        constraint_theta(plain.constraints, K),
+    )
     return plain.t, phase.weights, p, theta, path  # a stage without duration reads no dt but for the weight of its cost
 
 

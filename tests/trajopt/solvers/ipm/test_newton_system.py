@@ -141,7 +141,7 @@ def test_kept_preparations_serve_problems_of_one_structure_alone():
     from trajopt.guesses.warm_start import Kept, WarmStart
 
     ocp, kept = with_engine("compiled"), Kept()
-    (phase,), (end,) = ocp.phases, ocp.terminal_constraints
+    (phase,) = ocp.phases
     (path,) = phase.constraints
     limited = replace(ocp, u_lower=np.full(ocp.nu, -0.3), u_upper=np.full(ocp.nu, 0.4))
     wider = replace(ocp, phases=(replace(phase, constraints=(path.updated(lower=-2.0, upper=np.inf),)),))
