@@ -22,7 +22,7 @@ _NAME = "ipm"
 
 
 class Workspace:
-    """That of a program. points: two, an iterate and one that is tried. z: multipliers; steps: two."""
+    """The workspace of a program. points: two, an iterate and one that is tried. z: multipliers; steps: two."""
 
     def __init__(self, program: StageProgram) -> None:
         self.program, self.kernels = program, kernels(program.n, program.m)
