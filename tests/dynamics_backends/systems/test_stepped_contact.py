@@ -254,3 +254,52 @@ def test_compiled_code_takes_the_same_steps():
 @pytest.mark.parametrize("kind", ["single", "every 10, linear"])
 def test_compiled_code_rolls_out_alike(kind):
     assert_same_rollout(hop(), SHOOTING[kind])
+
+
+# -- second derivatives ---------------------------------------------------------------------------------------------------
+def second_by_complex_step(system, x, u, lam, p):
+    """Of lam' f, by a complex step along every tangent over the system's own first derivatives."""
+    n, nu, own = system.manifold.ndx, system.nu, make_backend(system, "analytic", engine="numpy").map
+    rows, h = [], 1e-30
+    for i in range(n + nu):
+        along = np.zeros((n, len(x)), dtype=complex)
+        moved = u.T.astype(complex)
+        if i < n:
+            along[i] = 1j * h
+        else:
+            moved[i - n] += 1j * h
+        first = own.partials(system.manifold.integrate(x.T.astype(complex), along), moved, 0.0 * x.T[0], p)
+        both = np.concatenate([np.asarray([r + 0.0 * lam[0] for r in M]) for M in (first.fx, first.fu)], axis=1)
+        rows.append(np.einsum("kN,kjN->Nj", lam, both.imag / h))
+    H = np.stack(rows, axis=1)
+    return 0.5 * (H + H.transpose(0, 2, 1)), H
+
+
+@pytest.mark.parametrize("ground", GROUNDS)
+def test_second_derivatives_by_complex_step(ground):
+    model = tree("floating2", 4)
+    system = SteppedContact(
+        model, ["body1", ("body3", (0.1, 0.0, -0.2))], ground=GROUNDS[ground], friction_velocity=0.1, step=0.02
+    )
+    x, u, _ = arguments(system, ["body1", "body3"], N=4)
+    lam = np.random.default_rng(5).standard_normal((system.n_out, len(x)))
+    _, own = make_backend(system, "analytic", engine="numpy").hessian_contraction(x, u, 0.0, None, lam.T)
+    H, _ = second_by_complex_step(system, x, u, lam, {})
+    n = system.manifold.ndx
+    for ours, theirs in zip(own, (H[:, :n, :n], H[:, n:, :n], H[:, n:, n:]), strict=True):
+        np.testing.assert_allclose(ours, theirs, atol=1e-9 * np.abs(H).max())
+
+
+@pytest.mark.needs_compiler
+def test_compiled_second_derivatives_of_a_batch():
+    model = tree("floating2", 2)
+    system = SteppedContact(model, [("body1", (0.1, 0.2, -0.1))], actuated=model.dof_names[6:], step=0.02)
+    x, u, _ = arguments(system, ["body1"], N=5)
+    lam = np.random.default_rng(6).standard_normal((len(x), system.n_out))
+    plain, fast = (make_backend(system, "analytic", engine=engine) for engine in ("numpy", "compiled"))
+    for p in ({}, {IMPLICIT_STEP: np.array([0.01])}):
+        ours, theirs = (b.hessian_contraction(x, u, 0.0, p, lam) for b in (fast, plain))
+        assert deviation(ours[0], theirs[0]) < 1e-10
+        scale = max(np.abs(block).max() for block in theirs[1])
+        for one, other in zip(ours[1], theirs[1], strict=True):
+            np.testing.assert_allclose(one, other, atol=1e-9 * scale)
