@@ -127,7 +127,9 @@ def contracted_source(map: Map, sizes: Mapping[str, int]) -> DynamicsSource:
 
     def write() -> list[Any]:
         traced = TracedDynamics(map, sizes)
-        write_second = stepped_second_source if isinstance(map, SteppedContact) else constrained_source.contracted_source
+        write_second = (
+            stepped_second_source if isinstance(map, SteppedContact) else constrained_source.contracted_source
+        )
         return [*write_second(traced), traced.rows]
 
     return DynamicsSource(*remembered(write, "contracted", map, tuple(sizes.items()), *_limits()))

@@ -50,8 +50,9 @@ class SteppedAnalytic(AnalyticSecondOrder):
         if (second, sizes) not in self._kernels:
             traced = TracedDynamics(self._steps, dict(sizes))
             m, n, nu = self.map.n_out, self.map.manifold.ndx, self.map.nu
-            write = stepped_second_source if second else stepped_source
-            kernel = derivatives_kernel(traced, second=second, source=write(traced))
+            parts = [write(traced) for write in (stepped_source, stepped_second_source)[: 1 + second]]
+            source = "\n".join(text for text, _ in parts), " + ".join(room for _, room in parts)
+            kernel = derivatives_kernel(traced, second=second, source=source)
             shapes: list[tuple[int, ...]] = [(m,), (m, n), (m, nu), *([(n, n), (nu, n), (nu, nu)] if second else [])]
             self._kernels[second, sizes] = CompiledKernel(kernel, None, shapes)
         return self._kernels[second, sizes]

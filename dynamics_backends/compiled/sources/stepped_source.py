@@ -43,19 +43,19 @@ def stepped_source(traced: TracedDynamics) -> tuple[str, str]:
     parts, rooms = zip(*(part(traced, map) for part in (_parts, _direction, _linear)), strict=True)
     room = f"{_NUMBERS} + {' + '.join(rooms)}"
     text = [*_sizes(traced, map), _law(traced, map), *parts, template("contact/stepped.h")]
-    return "\n".join(["#ifndef SV", *text, "#endif"]), room
+    return "\n".join(text), room
 
 
 def stepped_second_source(traced: TracedDynamics) -> tuple[str, str]:
-    """dynamics_contracted, alone or behind :func:`stepped_source` of the same map, and its workspace in vectors, as text."""
+    """dynamics_contracted, to stand behind :func:`stepped_source` of the same map, and the workspace that it adds, as text."""
     map = traced.map
     assert isinstance(map, SteppedContact)
-    first, before = stepped_source(traced)
     s, n = traced.symbols, map.model.nv
     a, lam = ca.SX.sym("a", n), ca.SX.sym("lam", map.n_out)
     start = traced.attempt(lambda: map.start(s.x, s.u, s.p))
     linear = traced.attempt(lambda: map.linear(s.x, s.u, start, a, lam[n:]))
     parts = _unsolved(a, linear)
+    assert parts.g is not None
     slopes, still = slopes_of(parts), [ca.SX.zeros(parts.top[0].shape[0])] * n
     outputs = {
         "top": by_rows(parts.top),
@@ -67,8 +67,13 @@ def stepped_second_source(traced: TracedDynamics) -> tuple[str, str]:
     }
     code, room = traced.function("stepped_curved", outputs, {"a": a, "lam": lam})
     moving = {"sj": [dict.fromkeys(c.J, 1.0) for c in start.meeting.arrivals]}
-    text = [first, *tables({**slopes, **moving}), template("constrained/constrained_second.h"), code, template("contact/stepped_second.h")]
-    return "\n".join(text), f"{before} + {_NUMBERS_SECOND} + {room}"
+    text = [
+        *tables({**slopes, **moving}),
+        template("constrained/constrained_second.h"),
+        code,
+        template("contact/stepped_second.h"),
+    ]
+    return "\n".join(text), f"{_NUMBERS_SECOND} + {room}"
 
 
 def _sizes(traced: TracedDynamics, map: SteppedContact) -> list[str]:

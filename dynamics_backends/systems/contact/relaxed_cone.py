@@ -80,8 +80,8 @@ class RelaxedCone:
         wt = w - n * c
         size = wt.dot(wt) + eps * eps
         grip = mu / sm.sqrt(size)
-        fall, rise = -0.5 * grip / size, 0.5 * grip
-        bend = -1.5 * fall / size  # the second derivative of mu / eta in X, as rise is the first of mu eta and fall its second
+        rise, fall = 0.5 * grip, -0.5 * grip / size  # derivatives of mu eta and of mu / eta = grip in X = w_t.w_t
+        bend = -1.5 * fall / size
         N, N1, N2 = self._normal(g + T * (c - grip * size + mu * eps), p)
         Q = s.dot(n) - grip * slip.y
         Qn, Qw = s - slip.Xn * (fall * slip.y) - slip.yn * grip, -(slip.Xw * (fall * slip.y)) - slip.yw * grip

@@ -40,15 +40,13 @@ from dynamics_backends.rigid_body.contact.contact_points import (
     ground_forces,
     point_motion,
     point_of_frame,
-    rows_of_dofs,
-    slopes_in_q,
 )
 from dynamics_backends.rigid_body.derivatives.fd_derivatives import ForwardDynamicsDerivatives
 from dynamics_backends.rigid_body.model.model import Model
 from dynamics_backends.rigid_body.passes.drivers import run
 from dynamics_backends.rigid_body.passes.field_access import row
 from dynamics_backends.rigid_body.passes.ground import at_base
-from dynamics_backends.rigid_body.spatial.spatial import Force, Mat, Vec
+from dynamics_backends.rigid_body.spatial.spatial import Force, Vec
 from dynamics_backends.scalar import Rows, Scalar
 from dynamics_backends.systems.bodies.actuated_body import ActuatedBody
 from dynamics_backends.systems.constraints.constrained_derivatives import curvature, through_solution
@@ -205,7 +203,7 @@ class SoftContact(ActuatedBody):
         """The contact's share in the second derivatives of G."""
         m, slopes = c.motion, self._slopes(c, fields, p)
         bends = self.law.bends(c.surface.gap, c.surface.normal, m.velocity, weight_of(c, fields), p)
-        bend = subtract_second(g, c, slopes, bends, fields, self.model.dof_body)
+        bend = subtract_second(g, c, slopes, bends, fields, self.model.dof_body.tolist())
         for j, column in m.J.items():
             bent = bend @ column
             for k, J in m.J.items():

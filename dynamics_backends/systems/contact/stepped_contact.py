@@ -14,8 +14,8 @@ First derivatives, by the implicit function theorem: with H = M - h sum J' F_w J
 where F depends on (q, v) through the gap, the normal and w at fixed a, whose slopes are those of a point in a tree that moves with
 v + h a.  The joints' damping is implicit, as for all robots: h D stands in M.
 
-Second derivatives of lam' a are those of mu' (ID - tau - sum J'F) along da, with mu = -H^-1 lam: with V = v + h a, dV = dv + h da and
-the shares C of the contacts in (q, V) (:mod:`~dynamics_backends.systems.contact.touch`), which subtract
+Second derivatives of lam' a are those of mu' (ID - tau - sum J'F) along da, mu = -H^-1 lam.  With V = v + h a, dV = dv + h da, the
+shares C of the contacts in (q, V) (:mod:`~dynamics_backends.systems.contact.touch`) subtract
 
     (dq, dV)' [[C_qq, C_qV], [C_qV', C_VV]] (dq, dV),     C_VV = sum_c J_c' H_ww J_c
 
@@ -209,7 +209,7 @@ class SteppedContact(Driven, ActuatedBody):
         return first, second
 
     def linear(self, x: Rows, u: Rows, s: Start, a: Rows, lam: Rows | None = None) -> Linear:
-        """What the derivatives of a are solved from, at a solution; with second derivatives of lam' a where lam (nv, N) is given."""
+        """What the derivatives of a are solved from, at a solution; with second ones of lam' a where lam (nv, N) is given."""
         q, v = self.split(x)
         m, n, zero = s.meeting, self.model.nv, 0.0 * v[0]
         delta = sm.stack([m.step * a[i] for i in range(n)])
@@ -220,7 +220,9 @@ class SteppedContact(Driven, ActuatedBody):
             Touch(at._replace(velocity=arrived), surface, force)
             for at, surface, arrived, (force, _) in zip(s.motions, s.surfaces, w, found, strict=True)
         ]
-        f_ground = ground_forces(self.model, [(c.motion.point.body, force_at(c.motion.p, c.force)) for c in touches], zero)
+        f_ground = ground_forces(
+            self.model, [(c.motion.point.body, force_at(c.motion.p, c.force)) for c in touches], zero
+        )
         given = {"a": a, "f_ground": f_ground}
         if lam is None:
             fields = finished(CONTACT_FINISH, self.model, s.fields, **given)
@@ -239,7 +241,7 @@ class SteppedContact(Driven, ActuatedBody):
         linear = Linear(factor, self._top(v, dq, dv))
         if lam is None:
             return linear
-        return self._bent(linear, v, mu, m, touches, slopes, {"w": fields["w"], "chi": fields["chi"], "psid": moving["psid"]}, fields)
+        return self._bent(linear, mu, v, m, touches, slopes, {**fields, "psid": moving["psid"]})
 
     def _top(self, v: Rows, dq: list[list[Scalar]], dv: list[list[Scalar]]) -> list[Rows]:
         """The right-hand sides with the joint forces."""
@@ -257,21 +259,20 @@ class SteppedContact(Driven, ActuatedBody):
     def _bent(
         self,
         linear: Linear,
-        v: Rows,
         mu: Rows,
+        v: Rows,
         m: Meeting,
         touches: Sequence[Touch],
         slopes: Sequence[Slopes],
-        motion: Mapping[str, Any],
         fields: Mapping[str, Any],
     ) -> Linear:
-        """With the second derivatives."""
+        """With the second derivatives, from the fields of CONTACT_SECOND and psid of V."""
         n, zero = self.model.nv, 0.0 * v[0]
         g, contacts = (Second.of(given, n, 0, zero) for given in (fields, _nothing(n)))
         bends = []
         for c, slope in zip(touches, slopes, strict=True):
-            bent = m.law.bends(c.surface.gap, c.surface.normal, c.motion.velocity, weight_of(c, motion), m.p)
-            bends.append(scaled(subtract_second(contacts, c, slope, bent, motion, self.model.dof_body), -1.0))
+            bent = m.law.bends(c.surface.gap, c.surface.normal, c.motion.velocity, weight_of(c, fields), m.p)
+            bends.append(scaled(subtract_second(contacts, c, slope, bent, fields, self.model.dof_body.tolist()), -1.0))
         _, friction = self._resistance(v)
         for i in range(n):
             if friction is not None:
@@ -303,7 +304,8 @@ def _with_bend(second: Contraction, columns: Sequence[Vec], bend: Mat) -> Contra
 
     def rows(M: Matrix, at: int, first: int, last: int) -> list[Rows]:
         return [
-            sm.stack([row[j - first] + columns[at + i].dot(bent[j]) for j in range(first, last)]) for i, row in enumerate(M)
+            sm.stack([row[j - first] + columns[at + i].dot(bent[j]) for j in range(first, last)])
+            for i, row in enumerate(M)
         ]
 
     end = len(columns)

@@ -1,7 +1,7 @@
 """A point on the ground whose force follows from where it is and how it moves: first and second derivatives of s . F.
 
-F(p, w) is the force on a point of a tree that moves with a velocity V, s = J mu the point's velocity under other rates mu; dw_j, ds_j
-are the slopes of w and s in q.  With pi = F_p' s, rho = F_w' s, the second derivatives H of s . F at fixed s, and
+F(p, w) is the force on a point of a tree that moves with a velocity V, s = J mu the point's velocity under other rates mu; dw_j and
+ds_j are the slopes of w and s in q.  With pi = F_p' s, rho = F_w' s, the second derivatives H of s . F at fixed s, and
 e_k = ds_k - S_k.w x s, for k at or above j
 
     C_qq[k,j] = S_k.w . (J_j x pi + dw_j x rho + ds_j x F) + psidot_k.w . (J_j x rho) + e_k . (F x S_j.w)

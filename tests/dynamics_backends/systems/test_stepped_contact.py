@@ -256,38 +256,52 @@ def test_compiled_code_rolls_out_alike(kind):
     assert_same_rollout(hop(), SHOOTING[kind])
 
 
-# -- second derivatives ---------------------------------------------------------------------------------------------------
-def second_by_complex_step(system, x, u, lam, p):
-    """Of lam' f, by a complex step along every tangent over the system's own first derivatives."""
-    n, nu, own = system.manifold.ndx, system.nu, make_backend(system, "analytic", engine="numpy").map
-    rows, h = [], 1e-30
-    for i in range(n + nu):
-        along = np.zeros((n, len(x)), dtype=complex)
-        moved = u.T.astype(complex)
-        if i < n:
-            along[i] = 1j * h
-        else:
-            moved[i - n] += 1j * h
-        first = own.partials(system.manifold.integrate(x.T.astype(complex), along), moved, 0.0 * x.T[0], p)
-        both = np.concatenate([np.asarray([r + 0.0 * lam[0] for r in M]) for M in (first.fx, first.fu)], axis=1)
-        rows.append(np.einsum("kN,kjN->Nj", lam, both.imag / h))
-    H = np.stack(rows, axis=1)
-    return 0.5 * (H + H.transpose(0, 2, 1)), H
+# -- second derivatives -----------------------------------------------------------------------------------------------
+def test_second_derivatives_of_the_law_by_complex_step():
+    law, s, rng = RelaxedCone(dissipation=0.02), np.array([0.7, -0.4, 0.3]), np.random.default_rng(3)
+    n = np.array([0.48, 0.6, 0.64])
+    turns = np.linalg.svd(n[None])[2][1:]  # unit normals stay so
+    along = [*np.eye(7)[[0, 4, 5, 6]], *(np.concatenate([[0.0], t, np.zeros(3)]) for t in turns)]
+    for gap in (0.03, 0.004, -0.004, -0.03):
+        z = np.concatenate([[gap], n, 0.5 * rng.standard_normal(3)])
+        d, b = law.bends(z[0], Vec(*n), Vec(*z[4:]), Vec(*s), {IMPLICIT_STEP: [0.015]})
+        assert float(d.g) == pytest.approx(s @ components(law_at(z, law)[1].g), rel=1e-12)
+        nn, nw, ww = (np.array([components(c) for c in (M.a, M.b, M.c)]).T for M in (b.nn, b.nw, b.ww))
+        gn, gw = np.array(components(b.gn)), np.array(components(b.gw))
+        own = np.block([[np.array([[b.gg]]), gn[None], gw[None]], [gn[:, None], nn, nw], [gw[:, None], nw.T, ww]])
+        for e in along:
+            moved = z + 1e-30j * e
+            d = law.bends(moved[0], Vec(*moved[1:4]), Vec(*moved[4:]), Vec(*s), {IMPLICIT_STEP: [0.015]})[0]
+            slopes = np.concatenate([[d.g], components(d.n), components(d.w)]).imag / 1e-30
+            np.testing.assert_allclose(own @ e, slopes, rtol=1e-11, atol=1e-11 * np.abs(own).max())
+
+
+def second_by_complex_step(system, x, u, lam):
+    """Of lam' f, (N, ndx + nu, ndx + nu), by a complex step along every tangent over the system's own first derivatives."""
+    n, nu, N, h = system.manifold.ndx, system.nu, len(x), 1e-30
+    along = np.kron(np.eye(n + nu), np.ones((1, N))) * 1j * h
+    states, controls, weights = (np.tile(M, n + nu) for M in (x.T.astype(complex), u.T.astype(complex), lam.T))
+    first = system.partials(system.manifold.integrate(states, along[:n]), controls + along[n:], 0.0, {})
+    still = np.zeros(along.shape[1], dtype=complex)
+    J = np.concatenate([np.stack([np.asarray(row) + still for row in M]) for M in (first.fx, first.fu)], axis=1)
+    H = np.einsum("kM,kjM->jM", weights, J.imag / h).reshape(n + nu, n + nu, N).transpose(2, 0, 1)
+    return 0.5 * (H + H.transpose(0, 2, 1))
 
 
 @pytest.mark.parametrize("ground", GROUNDS)
 def test_second_derivatives_by_complex_step(ground):
-    model = tree("floating2", 4)
+    model = tree("floating2", 3)
     system = SteppedContact(
-        model, ["body1", ("body3", (0.1, 0.0, -0.2))], ground=GROUNDS[ground], friction_velocity=0.1, step=0.02
+        model, ["body1", ("body2", (0.1, 0.0, -0.2))], ground=GROUNDS[ground], friction_velocity=0.1, step=0.02
     )
-    x, u, _ = arguments(system, ["body1", "body3"], N=4)
-    lam = np.random.default_rng(5).standard_normal((system.n_out, len(x)))
-    _, own = make_backend(system, "analytic", engine="numpy").hessian_contraction(x, u, 0.0, None, lam.T)
-    H, _ = second_by_complex_step(system, x, u, lam, {})
-    n = system.manifold.ndx
+    x, u, _ = arguments(system, ["body1", "body2"], N=3)
+    lam = np.random.default_rng(5).standard_normal((len(x), system.n_out))
+    first, own = make_backend(system, "analytic", engine="numpy").hessian_contraction(x, u, 0.0, None, lam)
+    assert deviation(first, make_backend(system, "analytic", engine="numpy").jacobians(x, u)) < 1e-12
+    H, n = second_by_complex_step(system, x, u, lam), system.manifold.ndx
     for ours, theirs in zip(own, (H[:, :n, :n], H[:, n:, :n], H[:, n:, n:]), strict=True):
-        np.testing.assert_allclose(ours, theirs, atol=1e-9 * np.abs(H).max())
+        np.testing.assert_allclose(ours, theirs, rtol=1e-9, atol=1e-9 * np.abs(theirs).max())
+    assert np.abs(own.uu).max() > 0.0  # the step is not linear in u
 
 
 @pytest.mark.needs_compiler
