@@ -15,7 +15,13 @@ from problems.task import SettingsError
 from trajopt import Guess, solve
 
 CONFIG = Path(problems.__file__).parent / "configs" / "hyq_trot_stepped.toml"
-SHORT = ["engine='numpy'", "problem.horizon=2", "solver.name='slq'", "solver.max_iterations=1", "solver.kkt_tolerance=1e-12"]
+SHORT = [
+    "engine='numpy'",
+    "problem.horizon=2",
+    "solver.name='slq'",
+    "solver.max_iterations=1",
+    "solver.kkt_tolerance=1e-12",
+]
 
 
 def relaxation(ocp):
@@ -42,7 +48,9 @@ def test_relaxations_are_those_of_the_robots_size():
 
 
 def test_relaxations_of_other_contacts_are_refused():
-    with pytest.raises(SettingsError, match="easier: expected positive numbers of joules, where contact_law is one of relaxed_cone"):
+    with pytest.raises(
+        SettingsError, match="easier: expected positive numbers of joules, where contact_law is one of relaxed_cone"
+    ):
         Settings(easier=(1.0,))
 
 
