@@ -120,7 +120,7 @@ class Lanes:
         run = bound(library(), "batch_run", "p")
         try:
             with ThreadPoolExecutor(groups, thread_name_prefix="batch") as pool:
-                _wait([pool.submit(run, part.address) for part in parts], shared, told)
+                wait_for([pool.submit(run, part.address) for part in parts], shared, told)
         finally:
             for part in parts:
                 part.close()
@@ -129,7 +129,7 @@ class Lanes:
         return Use(groups, groups * seats, busy / max(all_, 1), rolled / max(all_rolled, 1))
 
 
-def _wait(futures: list[Any], shared: Array, told: Callable[[int], None] | None) -> None:
+def wait_for(futures: list[Any], shared: Array, told: Callable[[int], None] | None) -> None:
     """Until all are done; Ctrl-C, also one raised by ``told``, lets the iterations end."""
     while True:
         try:

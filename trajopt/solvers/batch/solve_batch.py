@@ -14,7 +14,7 @@ from trajopt.problem.ocp import OCP
 from trajopt.solvers.batch.batch import Batch
 from trajopt.solvers.batch.finite import marked, not_numbers
 from trajopt.solvers.batch.solution import BatchSolution
-from trajopt.solvers.options import SLQOptions
+from trajopt.solvers.options import IPMOptions, SLQOptions
 from trajopt.solvers.registry import chosen_options
 from trajopt.solvers.shooting.newton.newton_point import filtered
 from trajopt.stage.engine import is_compiled
@@ -77,6 +77,11 @@ def solve_batch(
 
             found = in_lanes(problems, guesses, chosen, gains=gains, threads=threads, told=told)
             how = "lanes"
+        elif _fits_interior(problems.ocp, chosen):
+            from trajopt.solvers.batch.interior import in_interior
+
+            found = in_interior(problems, guesses, chosen, gains=gains, threads=threads, told=told)
+            how = found.meta["how"]
         else:
             from trajopt.solvers.batch.processes import in_processes
 
@@ -101,6 +106,15 @@ def _fits_lanes(ocp: OCP, options: Any) -> bool:
     if type(options) is not SLQOptions or ocp.constraints() or filtered(ocp, options) or not is_compiled(ocp):
         return False
     return StageEvaluator(ocp, options.hessian, "auto").compiled
+
+
+def _fits_interior(ocp: OCP, options: Any) -> bool:
+    """Whether kernels/interior.h has all that the solver does."""
+    if type(options) is not IPMOptions or not is_compiled(ocp):
+        return False
+    from trajopt.solvers.batch.interior import fits_interior
+
+    return fits_interior(ocp, options)
 
 
 def _guesses_of(batch: Batch, guess: Guess | Sequence[Guess] | None) -> tuple[Array, Array]:

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Mapping
+from copy import copy
 
 import numpy as np
 
@@ -102,12 +103,27 @@ class StageProgram:
             plain = stages_of(ocp, wanted)
             self.stages = [self.stages[i] if kind == EXACT else plain[i] for i, kind in enumerate(self.orders)]
         self.hessian = self.orders[0] if len(set(self.orders)) == 1 else MIXED
-        self.groups = list(zip([*ocp.phase_slices, slice(self.N, self.N + 1)], kept, strict=True))
+        self._bound(ocp, us)
+
+    def _bound(self, ocp: OCP, us: Array) -> None:
+        self.groups = list(zip([*ocp.phase_slices, slice(self.N, self.N + 1)], with_rows(ocp), strict=True))
         self._lay_out_rows()
         self._bounds()
         self._fix_states()
         self._hold_controls(us)
         self._finish()
+
+    def rebound(self, ocp: OCP, us: Array) -> StageProgram:
+        """The program of a problem that differs in numbers: bounds and targets are its own, evaluations those of this one."""
+        other = copy(self)
+        other.ocp = ocp
+        other._bound(ocp, us)
+        return other
+
+    def alike(self, other: StageProgram) -> bool:
+        """Whether rows, fixed numbers and held controls of two programs are at the same places."""
+        own, its = ((p.kind, p.row, p.fixed, p.fix, p.held) for p in (self, other))
+        return all(np.array_equal(a, b) for a, b in zip(own, its, strict=True))
 
     # -- structure ------------------------------------------------------------------------------------------------------
     def _lay_out_rows(self) -> None:

@@ -1,0 +1,287 @@
+"""A batch by the interior-point method: kernels/interior.h, whose solves run one after the other on each thread.
+
+Nothing of Python runs inside a solve; lanes hold the knots of a problem. What a solve asks of Python (steps for feasibility alone,
+a program with other places of rows) is solved there as a whole, one by one.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from functools import lru_cache
+from importlib.resources import files
+from typing import Any
+
+import numpy as np
+
+from dynamics_backends.compiled.interface.libraries import address, aligned, bound, default_threads, load, struct_of
+from dynamics_backends.protocol import Array
+from trajopt.guesses.guesses import Guess
+from trajopt.problem.ocp import OCP
+from trajopt.results.status import Status
+from trajopt.solvers.batch.abreast import wait_for
+from trajopt.solvers.batch.batch import Batch
+from trajopt.solvers.batch.processes import in_processes
+from trajopt.solvers.batch.solution import BatchSolution
+from trajopt.solvers.batch.values import NOT_BEGUN, Rows
+from trajopt.solvers.direct.program_parts import with_rows
+from trajopt.solvers.feedback import tracking_gains
+from trajopt.solvers.ipm import barrier, ends, ipm, line_search, measure, newton
+from trajopt.solvers.ipm.library import kernels, source
+from trajopt.solvers.ipm.measure import Optimality
+from trajopt.solvers.ipm.newton import NewtonSystem
+from trajopt.solvers.ipm.stage_program import EXACT, MIXED, Point, StageProgram
+from trajopt.solvers.options import IPMOptions
+from trajopt.solvers.shooting import verdicts
+from trajopt.solvers.shooting.compiled.compiled_iteration import code_of
+from trajopt.solvers.shooting.search import filter as filters
+from trajopt.stage.compiled.compiled_stages import CompiledEnd, CompiledStages
+
+CONVERGED, STOPPED, PRECISION, INTERRUPTED, REFERRED = range(5)
+"""How a solve ended: see interior.h."""
+RESULT = np.dtype(
+    [("code", np.int64), ("iterations", np.int64)]
+    + [(name, float) for name in ("cost", "gradient", "violation", "complementarity", "error", "scale", "seconds")]
+)
+_SMALL_NUMBERS = {
+    **{name: getattr(barrier, name) for name in ("KAPPA_EPS", "KAPPA_MU", "THETA_MU", "PROGRESS", "REMEMBERED", "AFTER")},
+    **{name: getattr(filters, name) for name in ("MARGIN", "ARMIJO", "SWITCH_PHI", "SWITCH_THETA", "SMALL", "LARGE", "NOISE")},
+    **{name: getattr(line_search, name) for name in ("CORRECTIONS", "WORTH", "SAFETY")},
+    **{name: getattr(newton, name) for name in ("SLOW", "LITTLE", "SHORT")},
+    **{name: getattr(ends, name) for name in ("ACCEPTABLE", "BOTTOM")},
+    **{name: getattr(ipm, name) for name in ("STEEPEST", "PUSH", "NEAR_PUSH", "LARGEST_ESTIMATE", "KAPPA_SIGMA", "TAU", "NEAR")},
+    "LARGEST": barrier.LARGEST,
+    "SMALLEST_SIGMA": barrier.SIGMA[0],
+    "LARGEST_SIGMA": barrier.SIGMA[1],
+    "SCALED_FROM": measure.LARGE,
+}
+_Part = struct_of("part_t", "first:l last:l row:l count:l exact:l values expand curve room curve_room")
+_PLACE = "v d g A B lx lu gx gu Q S R cost x_next kept".split()
+_Interior = struct_of(
+    "interior_t",
+    "parts end_row:l end_count:l end_exact:l end_values end_expand end_curve end_room "
+    "N:l rows:l fixes:l row fix fixed kind held lower upper target at system "
+    + " ".join(f"{name}_{i}" for i in range(2) for name in _PLACE)
+    + " lam y zl zu f step_0 step_1 still pairs d own_rows own_fixes new_rows new_fixes part_count:l equations:l adaptive:l "
+    "max_iterations:l barrier:d least:d gradient_tolerance:d constraint_tolerance:d time_limit:d members total:l next done stop",
+)
+
+
+@lru_cache(maxsize=16)
+def library(ndx: int, nu: int) -> ctypes.CDLL:
+    """The functions for n = ndx states and m = nu controls, compiled or from the cache."""
+    constants = [f"#define {name} {value!r}" for name, value in _SMALL_NUMBERS.items()]
+    types = (files("trajopt.stage") / "kernels" / "stage_types.h").read_text()
+    text = (files("trajopt.solvers.batch") / "kernels" / "interior.h").read_text()
+    found = load("\n".join([source(ndx, nu), *constants, types, text]))
+    size = bound(found, "interior_size", "i", ctypes.c_long)
+    if [size(i) for i in range(3)] != [ctypes.sizeof(_Interior), ctypes.sizeof(_Part), RESULT.itemsize]:
+        raise RuntimeError("interior.h and interior.py disagree about their structs")
+    return found
+
+
+def fits_interior(ocp: OCP, options: Any) -> bool:
+    """Whether kernels/interior.h has all that the solver does with a problem."""
+    if type(options) is not IPMOptions or not ocp.manifold.is_vector_space:
+        return False
+    return _is_compiled(ipm.program_of(ocp, _still(ocp), options))
+
+
+def _still(ocp: OCP) -> Guess:
+    return Guess(np.repeat(ocp.x0[None], ocp.horizon + 1, axis=0), np.zeros((ocp.horizon, ocp.nu)))
+
+
+def _is_compiled(program: StageProgram) -> bool:
+    *stages, end = program.stages
+    if MIXED in program.orders or not isinstance(end, CompiledEnd):
+        return False
+    kinds = zip(program.stages, program.orders, strict=True)
+    curved = all("second" in s.library.shape.parts for s, order in kinds if order == EXACT)  # type: ignore[attr-defined]
+    return curved and all(isinstance(s, CompiledStages) and hasattr(s.library, "values") for s in stages)
+
+
+def in_interior(
+    batch: Batch,
+    guess: tuple[Array, Array],
+    options: IPMOptions,
+    *,
+    gains: bool,
+    threads: int | None,
+    told: Callable[[int], None] | None,
+) -> BatchSolution:
+    """Solve a batch; guess: xs (n or 1, N + 1, nx), us (n or 1, N, nu)."""
+    began, n = time.perf_counter(), len(batch)
+    members, shared = _Members(batch, guess, options), np.zeros(3, np.int64)  # next, done, stop
+    groups = min(threads or default_threads(), n)
+    workers = [_Worker(members, options, shared) for _ in range(groups)]
+    run = bound(members.library, "interior_run", "p")
+    with ThreadPoolExecutor(groups, thread_name_prefix="batch") as pool:
+        wait_for([pool.submit(run, w.address) for w in workers], shared, told)
+    r, us = members.results, members.us
+    status = tuple(members.status(i, options) for i in range(n))
+    limits = batch.bounds()
+    if limits is not None:  # those of the programs are relaxed
+        us = np.where(members.program.held, us, np.clip(us, *limits))
+    found = BatchSolution(members.xs, us, r["cost"].copy(), r["iterations"].copy(), status, batch.times())
+    meta = {"how": f"{groups} thread{'s' * (groups > 1)}", "seconds": 0.0, "solve_times": r["seconds"].tolist()}
+    if gains:
+        found = _with_gains(batch, found)
+    referred = np.flatnonzero(r["code"] == REFERRED)
+    if len(referred) and not shared[2]:
+        ended = n - len(referred)
+        meta["referred"] = referred.tolist()
+        few = tuple(rows[referred] if len(rows) == n else rows for rows in guess)
+        tell = None if told is None else (lambda done: told(ended + done))
+        rest: dict[str, Any] = {"gains": gains, "threads": threads, "told": tell}
+        second = in_processes(batch.subset(referred.tolist()), few, options, "ipm", **rest)  # type: ignore[arg-type]
+        found = _with_others(found, referred, second)
+        for i, seconds in zip(referred, second.meta["solve_times"], strict=True):
+            meta["solve_times"][i] += seconds  # type: ignore[index]
+    return replace(found, meta=meta | {"seconds": time.perf_counter() - began})
+
+
+def _with_gains(batch: Batch, found: BatchSolution) -> BatchSolution:
+    """The feedback about each trajectory, as the single solve has it."""
+    n, N, m = found.us.shape
+    K = np.zeros((n, N, m, batch.ocp.manifold.ndx))
+    for i in np.flatnonzero(np.isfinite(found.cost)):
+        K[i] = tracking_gains(batch[i], found.xs[i], found.us[i])
+    return replace(found, K=K, k=np.zeros((n, N, m)))
+
+
+def _with_others(found: BatchSolution, numbers: Array, others: BatchSolution) -> BatchSolution:
+    """The solutions, those of some numbers by another way."""
+    status = list(found.status)
+    for name in ("xs", "us", "cost", "iterations", "K", "k"):
+        if getattr(found, name) is not None:
+            getattr(found, name)[numbers] = getattr(others, name)
+    for i, own in zip(numbers, others.status, strict=True):
+        status[i] = own
+    return replace(found, status=tuple(status))
+
+
+class _Members(Rows):
+    """member_t of interior.h for each problem, and where the solutions come to be."""
+
+    def __init__(self, batch: Batch, guess: tuple[Array, Array], options: IPMOptions) -> None:
+        ocp, n = batch.ocp, len(batch)
+        super().__init__(n)
+        N, nx = ocp.horizon, ocp.manifold.nx
+        self.batch, self.guess = batch, guess
+        self.program = program = self._program(0, options)
+        self.library = library(program.n, program.m)
+        self.xs, self.us = np.full((n, N + 1, nx), np.nan), np.full((n, N, ocp.nu), np.nan)
+        self.results = np.zeros(n, RESULT)
+        self.results["code"], self.results["cost"] = NOT_BEGUN, np.nan
+        us = np.empty((n, N, ocp.nu))
+        numbers = [np.empty((n, size)) for size in (program.numbers, program.numbers, program.rows, len(program.fixed))]
+        for i in range(n):
+            own = program.rebound(batch[i], self._guess(i).us)
+            us[i] = np.where(own.held, own.held_at, self._guess(i).us)
+            fits = program.alike(own) and ends.contradiction(own) is None
+            self.results["code"][i] = NOT_BEGUN if fits else REFERRED
+            if fits:
+                for rows, values in zip(numbers, (own.lower, own.upper, own.target, own.fixed_at), strict=True):
+                    rows[i] = values
+        *stages, end = program.stages
+        data = [self.stages(batch, i, s, batch.path(_path(i), len(s.plain.t))) for i, s in enumerate(stages)]
+        phases = np.ascontiguousarray(np.stack(data, axis=1))
+        final = self.end(batch, end, batch.path(_path(-1), 1))
+        columns = [phases, np.ascontiguousarray(np.stack(final, axis=1)), batch.x0(), guess[0], us, *numbers]
+        self.rows = self.table([*columns, self.xs, self.us, self.results])
+        self.chosen = np.flatnonzero(self.results["code"] == NOT_BEGUN)
+        self.rows = np.ascontiguousarray(self.rows[self.chosen])
+
+    def _guess(self, i: int) -> Guess:
+        return Guess(*(rows[i if len(rows) == self.count else 0] for rows in self.guess))
+
+    def _program(self, i: int, options: IPMOptions) -> StageProgram:
+        return ipm.program_of(self.batch[i], self._guess(i), options)
+
+    def status(self, i: int, options: IPMOptions) -> Status:
+        """The verdict of problem i: that of a single solve."""
+        r: Any = self.results[i]
+        code, iterations, scale = int(r["code"]), int(r["iterations"]), float(r["scale"])
+        now = Optimality(*(float(r[name]) for name in RESULT.names[3:7]), 0.0, 0.0, 0.0, 0, 0.0)  # type: ignore[index]
+        if code == CONVERGED:
+            return ends.converged(iterations, now, scale)
+        if code == PRECISION:
+            return ends.precision(iterations, now, scale)
+        if code == INTERRUPTED:
+            return ends.interrupted(iterations)
+        if code == STOPPED:
+            at: Any = Guess(self.xs[i], self.us[i])
+            return ends.stopped(self._program(i, options), at, now, iterations, options, scale)
+        return verdicts.not_begun()
+
+
+def _path(i: int) -> Callable[[OCP], Any]:
+    return lambda ocp: with_rows(ocp)[i]
+
+
+class _Worker:
+    """interior_t of a thread, with its memory."""
+
+    def __init__(self, members: _Members, options: IPMOptions, shared: Array) -> None:
+        program, o = members.program, options
+        N, n, rows, fixes = program.N, program.n, program.rows, len(program.fixed)
+        system = NewtonSystem(program, kernels(n, program.m))
+        steps, z = [system.empty_step() for _ in range(2)], program.multipliers()
+        points = [Point(program) for _ in range(2)]
+        own = [aligned(max(size, 1)) for size in (2 * (o.max_iterations + 2), N * n, rows, fixes, rows, fixes)]
+        *stages, end = program.stages
+        kept = [[self._kept(s, order) for s, order in zip(stages, program.orders, strict=False)] for _ in points]
+        tables = [pointers_or_none(k) for k in kept]
+        self._alive: Any = members, system, steps, z, points, own, kept, tables, shared
+        self._rooms: list[Array] = []
+        parts = (_Part * len(stages))(*(self._part(program, i) for i in range(len(stages))))
+        self._parts = parts
+        _, of_end, count = program.parts[-1]
+        exact = program.orders[-1] == EXACT
+        curve = code_of(end.library.end_second) if exact else None
+        places = [
+            (*(getattr(p.data, name) for name in _PLACE[:12]), address(p.cost), address(p.x_next), ctypes.addressof(table))
+            for p, table in zip(points, tables, strict=True)
+        ]
+        structure = (getattr(program.structure, name) for name, _ in program.structure._fields_)
+        still = address(program._still_read) if program._any_read else None
+        at = [address(shared) + 8 * i for i in range(3)]
+        self.data = _Interior(
+            *(ctypes.addressof(parts), of_end.start, count, exact),
+            *(code_of(end.library.end_values), code_of(end.library.end_first), curve, self._room(end.library.rooms.doubles)),
+            *(*structure, system._ref, *places[0], *places[1], *z.addresses, *(s.ref for s in steps), still),
+            *map(address, own),
+            *(len(stages), system._equations, o.barrier_strategy == "adaptive", o.max_iterations, o.barrier),
+            *(barrier.LEAST * o.gradient_tolerance, o.gradient_tolerance, o.constraint_tolerance, o.time_limit or 0.0),
+            *(address(members.rows), len(members.rows), *at),
+        )
+        self.address = ctypes.addressof(self.data)
+
+    @staticmethod
+    def _kept(stages: Any, order: str) -> Array | None:
+        """What first derivatives leave for second ones."""
+        if order != EXACT:
+            return None
+        own, knots = stages.library, len(stages.plain.t)
+        return aligned(-(-knots // own.lanes) * own.kept * stages.data.substeps * own.lanes)
+
+    def _room(self, doubles: int) -> int:
+        self._rooms.append(aligned(doubles))
+        return address(self._rooms[-1])
+
+    def _part(self, program: StageProgram, i: int) -> Any:
+        stages: Any = program.stages[i]
+        knots, rows, count = program.parts[i]
+        own, exact = stages.library, program.orders[i] == EXACT
+        curve = code_of(own.second) if exact else None
+        room = self._room(own.second_rooms(stages.data.substeps).doubles) if exact else None
+        calls = code_of(own.values), code_of(own.first), curve, self._room(own.rooms.doubles), room
+        return _Part(knots.start, knots.stop, rows.start, count, exact, *calls)
+
+
+def pointers_or_none(arrays: list[Array | None]) -> ctypes.Array:
+    """A C array of the addresses; none of what is not there."""
+    return (ctypes.c_void_p * max(len(arrays), 1))(*[None if a is None else address(a) for a in arrays])
