@@ -9,7 +9,6 @@ from __future__ import annotations
 import ctypes
 import time
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import lru_cache
 from importlib.resources import files
@@ -17,15 +16,14 @@ from typing import Any
 
 import numpy as np
 
-from dynamics_backends.compiled.interface.libraries import address, aligned, bound, default_threads, load, struct_of
+from dynamics_backends.compiled.interface.libraries import address, aligned, bound, load, struct_of
 from dynamics_backends.protocol import Array
 from trajopt.guesses.guesses import Guess
 from trajopt.problem.ocp import OCP
 from trajopt.results.status import Status
-from trajopt.solvers.batch.abreast import wait_for
 from trajopt.solvers.batch.batch import Batch
-from trajopt.solvers.batch.processes import in_processes
 from trajopt.solvers.batch.solution import BatchSolution
+from trajopt.solvers.batch.threads import run_on_threads, with_referred
 from trajopt.solvers.batch.values import NOT_BEGUN, Rows
 from trajopt.solvers.direct.program_parts import with_rows
 from trajopt.solvers.feedback import tracking_gains
@@ -113,34 +111,22 @@ def in_interior(
     told: Callable[[int], None] | None,
 ) -> BatchSolution:
     """Solve a batch; guess: xs (n or 1, N + 1, nx), us (n or 1, N, nu)."""
-    began, n = time.perf_counter(), len(batch)
-    members, shared = _Members(batch, guess, options), np.zeros(3, np.int64)  # next, done, stop
-    groups = min(threads or default_threads(), n)
-    workers = [_Worker(members, options, shared) for _ in range(groups)]
+    began, members = time.perf_counter(), _Members(batch, guess, options)
     run = bound(members.library, "interior_run", "p")
-    with ThreadPoolExecutor(groups, thread_name_prefix="batch") as pool:
-        wait_for([pool.submit(run, w.address) for w in workers], shared, told)
-    r, us = members.results, members.us
-    status = tuple(members.status(i, options) for i in range(n))
-    limits = batch.bounds()
+    shared = run_on_threads(run, lambda shared: _Worker(members, options, shared), len(batch), threads, told)
+    r, us, limits = members.results, members.us, batch.bounds()
     if limits is not None:  # those of the programs are relaxed
         us = np.where(members.program.held, us, np.clip(us, *limits))
-    found = BatchSolution(members.xs, us, r["cost"].copy(), r["iterations"].copy(), status, batch.times())
-    meta = {"how": f"{groups} thread{'s' * (groups > 1)}", "seconds": 0.0, "solve_times": r["seconds"].tolist()}
+    status = tuple(members.status(i, options) for i in range(len(batch)))
+    meta = {"how": shared.how, "solve_times": r["seconds"].tolist()}
+    arrays = members.xs, us, r["cost"].copy(), r["iterations"].copy()
+    found = BatchSolution(*arrays, status, batch.times(), meta=meta)
     if gains:
         found = _with_gains(batch, found)
-    referred = np.flatnonzero(r["code"] == REFERRED)
-    if len(referred) and not shared[2]:
-        ended = n - len(referred)
-        meta["referred"] = referred.tolist()
-        few = tuple(rows[referred] if len(rows) == n else rows for rows in guess)
-        tell = None if told is None else (lambda done: told(ended + done))
-        rest: dict[str, Any] = {"gains": gains, "threads": threads, "told": tell}
-        second = in_processes(batch.subset(referred.tolist()), few, options, "ipm", **rest)  # type: ignore[arg-type]
-        found = _with_others(found, referred, second)
-        for i, seconds in zip(referred, second.meta["solve_times"], strict=True):
-            meta["solve_times"][i] += seconds  # type: ignore[index]
-    return replace(found, meta=meta | {"seconds": time.perf_counter() - began})
+    if not shared.stopped:
+        rest: dict[str, Any] = {"gains": gains, "threads": threads, "told": told}
+        found = with_referred(batch, guess, options, "ipm", found, np.flatnonzero(r["code"] == REFERRED), **rest)
+    return replace(found, meta={**found.meta, "seconds": time.perf_counter() - began})
 
 
 def _with_gains(batch: Batch, found: BatchSolution) -> BatchSolution:
@@ -150,17 +136,6 @@ def _with_gains(batch: Batch, found: BatchSolution) -> BatchSolution:
     for i in np.flatnonzero(np.isfinite(found.cost)):
         K[i] = tracking_gains(batch[i], found.xs[i], found.us[i])
     return replace(found, K=K, k=np.zeros((n, N, m)))
-
-
-def _with_others(found: BatchSolution, numbers: Array, others: BatchSolution) -> BatchSolution:
-    """The solutions, those of some numbers by another way."""
-    status = list(found.status)
-    for name in ("xs", "us", "cost", "iterations", "K", "k"):
-        if getattr(found, name) is not None:
-            getattr(found, name)[numbers] = getattr(others, name)
-    for i, own in zip(numbers, others.status, strict=True):
-        status[i] = own
-    return replace(found, status=tuple(status))
 
 
 class _Members(Rows):
@@ -187,7 +162,7 @@ class _Members(Rows):
                 for rows, values in zip(numbers, (own.lower, own.upper, own.target, own.fixed_at), strict=True):
                     rows[i] = values
         *stages, end = program.stages
-        data = [self.stages(batch, i, s, batch.path(_path(i), len(s.plain.t))) for i, s in enumerate(stages)]
+        data = [self.stages(batch, i, s.data, batch.path(_path(i), len(s.plain.t))) for i, s in enumerate(stages)]
         phases = np.ascontiguousarray(np.stack(data, axis=1))
         final = self.end(batch, end, batch.path(_path(-1), 1))
         columns = [phases, np.ascontiguousarray(np.stack(final, axis=1)), batch.x0(), guess[0], us, *numbers]

@@ -77,10 +77,8 @@ def solve_batch(
 
             found = in_lanes(problems, guesses, chosen, gains=gains, threads=threads, told=told)
             how = "lanes"
-        elif _fits_interior(problems.ocp, chosen):
-            from trajopt.solvers.batch.interior import in_interior
-
-            found = in_interior(problems, guesses, chosen, gains=gains, threads=threads, told=told)
+        elif _fits_threads(problems[0], chosen):
+            found = _on_threads(chosen)(problems, guesses, chosen, gains=gains, threads=threads, told=told)
             how = found.meta["how"]
         else:
             from trajopt.solvers.batch.processes import in_processes
@@ -108,13 +106,22 @@ def _fits_lanes(ocp: OCP, options: Any) -> bool:
     return StageEvaluator(ocp, options.hessian, "auto").compiled
 
 
-def _fits_interior(ocp: OCP, options: Any) -> bool:
-    """Whether kernels/interior.h has all that the solver does."""
-    if type(options) is not IPMOptions or not is_compiled(ocp):
+def _fits_threads(ocp: OCP, options: Any) -> bool:
+    """Whether kernels/interior.h or kernels/newton_solve.h has all that the solver does."""
+    if not is_compiled(ocp):
         return False
     from trajopt.solvers.batch.interior import fits_interior
+    from trajopt.solvers.batch.newton import fits_newton
 
-    return fits_interior(ocp, options)
+    return fits_interior(ocp, options) if isinstance(options, IPMOptions) else fits_newton(ocp, options)
+
+
+def _on_threads(options: Any) -> Any:
+    """What solves a batch by whole solves in C."""
+    from trajopt.solvers.batch.interior import in_interior
+    from trajopt.solvers.batch.newton import in_newton
+
+    return in_interior if isinstance(options, IPMOptions) else in_newton
 
 
 def _guesses_of(batch: Batch, guess: Guess | Sequence[Guess] | None) -> tuple[Array, Array]:

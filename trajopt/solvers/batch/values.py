@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
@@ -52,9 +53,9 @@ class Rows:
         step = array.strides[0] if len(array) == self.count else 0
         return address(array) + step * np.arange(self.count, dtype=np.int64)
 
-    def stages(self, batch: Batch, i: int, stages: CompiledStages, path: Array | None = None) -> Array:
-        """(n, 8) words: stages_t of phase i for each problem; path: parameters of its constraints, if they are rows."""
-        knots, own = batch.ocp.phase_slices[i], stages.data
+    def stages(self, batch: Batch, i: int, own: Any, path: Array | None = None) -> Array:
+        """(n, 8) words: stages_t of phase i for each problem; own: that of one; path: parameters of its constraints, if they are rows."""
+        knots = batch.ocp.phase_slices[i]
         values = (
             batch.times()[:, knots],
             batch.weights(i),
@@ -95,7 +96,7 @@ class Members(Rows):
         self.k = np.zeros((n, N, nu)) if gains else None
         self.results = np.zeros(n, RESULT)
         self.results["code"], self.results["cost"] = NOT_BEGUN, np.nan
-        data = [self.stages(batch, i, s) for i, s in enumerate(stages)]
+        data = [self.stages(batch, i, s.data) for i, s in enumerate(stages)]
         self._phases = np.ascontiguousarray(np.stack(data, axis=1))
         self._ends = np.ascontiguousarray(np.stack(self.end(batch, end), axis=1))
         bounds = batch.bounds() or (None, None)
