@@ -23,7 +23,7 @@ from trajopt.problem.ocp import OCP
 from trajopt.results.status import Status
 from trajopt.solvers.batch.batch import Batch
 from trajopt.solvers.batch.solution import BatchSolution
-from trajopt.solvers.batch.threads import run_on_threads, with_referred
+from trajopt.solvers.batch.threads import lanes_at_work, most_pairs, run_on_threads, with_referred
 from trajopt.solvers.batch.values import NOT_BEGUN, Rows
 from trajopt.solvers.direct.program_parts import with_rows
 from trajopt.solvers.feedback import tracking_gains
@@ -60,10 +60,10 @@ _Part = struct_of("part_t", "first:l last:l row:l count:l exact:l values expand 
 _PLACE = "v d g A B lx lu gx gu Q S R cost x_next kept".split()
 _Interior = struct_of(
     "interior_t",
-    "parts end_row:l end_count:l end_exact:l end_values end_expand end_curve end_room "
+    "parts count:l end_row:l end_count:l end_exact:l end_values end_expand end_curve end_room still "
     "N:l rows:l fixes:l row fix fixed kind held lower upper target at system "
     + " ".join(f"{name}_{i}" for i in range(2) for name in _PLACE)
-    + " lam y zl zu f step_0 step_1 still pairs d own_rows own_fixes new_rows new_fixes part_count:l equations:l adaptive:l "
+    + " lam y zl zu f step_0 step_1 pairs d own_rows own_fixes new_rows new_fixes most_pairs:l equations:l adaptive:l "
     "max_iterations:l barrier:d least:d gradient_tolerance:d constraint_tolerance:d time_limit:d members total:l next done stop",
 )
 
@@ -73,8 +73,9 @@ def library(ndx: int, nu: int) -> ctypes.CDLL:
     """The functions for n = ndx states and m = nu controls, compiled or from the cache."""
     constants = [f"#define {name} {value!r}" for name, value in _SMALL_NUMBERS.items()]
     types = (files("trajopt.stage") / "kernels" / "stage_types.h").read_text()
-    text = (files("trajopt.solvers.batch") / "kernels" / "interior.h").read_text()
-    found = load("\n".join([source(ndx, nu), *constants, types, text]))
+    folder = files("trajopt.solvers.batch") / "kernels"
+    texts = [(folder / name).read_text() for name in ("interior_stages.h", "interior.h")]
+    found = load("\n".join([source(ndx, nu), *constants, types, *texts]))
     size = bound(found, "interior_size", "i", ctypes.c_long)
     if [size(i) for i in range(3)] != [ctypes.sizeof(_Interior), ctypes.sizeof(_Part), RESULT.itemsize]:
         raise RuntimeError("interior.h and interior.py disagree about their structs")
@@ -118,7 +119,7 @@ def in_interior(
     if limits is not None:  # those of the programs are relaxed
         us = np.where(members.program.held, us, np.clip(us, *limits))
     status = tuple(members.status(i, options) for i in range(len(batch)))
-    meta = {"how": shared.how, "solve_times": r["seconds"].tolist()}
+    meta = {"how": shared.how, "lanes": lanes_at_work(shared.threads, members.program.stages[:-1]), "solve_times": r["seconds"].tolist()}
     arrays = members.xs, us, r["cost"].copy(), r["iterations"].copy()
     found = BatchSolution(*arrays, status, batch.times(), meta=meta)
     if gains:
@@ -206,7 +207,8 @@ class _Worker:
         system = NewtonSystem(program, kernels(n, program.m))
         steps, z = [system.empty_step() for _ in range(2)], program.multipliers()
         points = [Point(program) for _ in range(2)]
-        own = [aligned(max(size, 1)) for size in (2 * (o.max_iterations + 2), N * n, rows, fixes, rows, fixes)]
+        most = most_pairs(o.max_iterations)
+        own = [aligned(max(size, 1)) for size in (2 * most, N * n, rows, fixes, rows, fixes)]
         *stages, end = program.stages
         kept = [[self._kept(s, order) for s, order in zip(stages, program.orders, strict=False)] for _ in points]
         tables = [pointers_or_none(k) for k in kept]
@@ -225,11 +227,11 @@ class _Worker:
         still = address(program._still_read) if program._any_read else None
         at = [address(shared) + 8 * i for i in range(3)]
         self.data = _Interior(
-            *(ctypes.addressof(parts), of_end.start, count, exact),
-            *(code_of(end.library.end_values), code_of(end.library.end_first), curve, self._room(end.library.rooms.doubles)),
-            *(*structure, system._ref, *places[0], *places[1], *z.addresses, *(s.ref for s in steps), still),
+            *(ctypes.addressof(parts), len(stages), of_end.start, count, exact),
+            *(code_of(end.library.end_values), code_of(end.library.end_first), curve, self._room(end.library.rooms.doubles), still),
+            *(*structure, system._ref, *places[0], *places[1], *z.addresses, *(s.ref for s in steps)),
             *map(address, own),
-            *(len(stages), system._equations, o.barrier_strategy == "adaptive", o.max_iterations, o.barrier),
+            *(most, system._equations, o.barrier_strategy == "adaptive", o.max_iterations, o.barrier),
             *(barrier.LEAST * o.gradient_tolerance, o.gradient_tolerance, o.constraint_tolerance, o.time_limit or 0.0),
             *(address(members.rows), len(members.rows), *at),
         )

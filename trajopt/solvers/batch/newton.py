@@ -24,7 +24,7 @@ from trajopt.problem.ocp import OCP
 from trajopt.results.status import SOLVED, Status
 from trajopt.solvers.batch.batch import Batch
 from trajopt.solvers.batch.solution import BatchSolution
-from trajopt.solvers.batch.threads import run_on_threads, with_referred
+from trajopt.solvers.batch.threads import lanes_at_work, most_pairs, run_on_threads, with_referred
 from trajopt.solvers.batch.values import NOT_BEGUN, Rows
 from trajopt.solvers.options import DDPOptions
 from trajopt.solvers.shooting import verdicts
@@ -68,7 +68,7 @@ _Newton = struct_of(
     + " ".join(f"found_{i}_{field}" for i in range(3) for field in _FOUND)
     + " "
     + " ".join(_WORK)
-    + " lengths:l max_iterations:l gradient_tolerance:d defect_tolerance:d kkt_tolerance:d cost_tolerance:d time_limit:d members "
+    + " lengths:l max_iterations:l most_pairs:l gradient_tolerance:d defect_tolerance:d kkt_tolerance:d cost_tolerance:d time_limit:d members "
     "total:l next done stop",
 )
 
@@ -123,7 +123,7 @@ def in_newton(
     r = members.results
     status = tuple(members.status(i, options) for i in range(len(batch)))
     arrays = members.xs, members.us, r["cost"].copy(), r["iterations"].copy()
-    meta = {"how": shared.how, "solve_times": r["seconds"].tolist()}
+    meta = {"how": shared.how, "lanes": lanes_at_work(shared.threads, members.plain.stages[:-1]), "solve_times": r["seconds"].tolist()}
     found = BatchSolution(*arrays, status, batch.times(), members.K, members.k, meta)
     if not shared.stopped:
         rest: dict[str, Any] = {"gains": gains, "threads": threads, "told": told}
@@ -183,10 +183,10 @@ class _Worker:
             "q": (N + 1, n), "r": (N, m), "lambda": (N + 1, n), "g": (N, m), **blocks,
         }  # fmt: skip
         step = {"K": (N, m, n), "k": (N, m), "dx": (N + 1, n), "du": (N, m), "xs": (N + 1, nx), "us": (N, m)}
-        tasks = (TRIALS * N + TRIALS,)
+        tasks, most = (TRIALS * N + TRIALS,), most_pairs(o.max_iterations)
         work = {
             "Vx": (N + 1, n), "Vxx": (N + 1, n, n), **{f"{of}{name}": shape for of in "cm" for name, shape in blocks.items()},
-            "size": (m,), "pairs": (o.max_iterations + 2, 2), "X": (TRIALS, N + 1, nx), "U": (TRIALS, N, m), "D": (TRIALS, N, n),
+            "size": (m,), "pairs": (most, 2), "X": (TRIALS, N + 1, nx), "U": (TRIALS, N, m), "D": (TRIALS, N, n),
             "cost": (TRIALS,), "part_cost": tasks, "start": tasks, "stop_at": tasks, "trial": tasks,
             "alphas": (o.max_backtracks + 1,), "every": (N // 8 + 1,), "none": (N // 8 + 1,),
         }  # fmt: skip
@@ -212,7 +212,7 @@ class _Worker:
         places = {name: address(shared) + 8 * i for i, name in enumerate(("next", "done", "stop"))}
         values |= {**dict(sweeps), **limits, **sizes, **places, "phases": ctypes.addressof(phases), "lengths": o.max_backtracks + 1}
         values |= {"cost_tolerance": o.cost_tolerance, "time_limit": o.time_limit or 0.0}
-        values |= {"members": address(members.rows), "total": members.count}
+        values |= {"members": address(members.rows), "total": members.count, "most_pairs": most}
         self.data = _Newton(**values)
         self.address = ctypes.addressof(self.data)
         self._alive = members, lq, phases, shared

@@ -17,14 +17,32 @@ from trajopt.solvers.batch.solution import BatchSolution
 
 POLL = 0.1
 """[s] between looks at what was done."""
+MOST_PAIRS = 1 << 16
 Told = Callable[[int], None] | None
 
 
 class Ran(NamedTuple):
     """What did the work, and whether it was stopped."""
 
-    how: str
+    threads: int
     stopped: bool
+
+    @property
+    def how(self) -> str:
+        """The words for it."""
+        return f"{self.threads} thread{'s' * (self.threads > 1)}"
+
+
+def most_pairs(iterations: int) -> int:
+    """How many pairs a filter may keep: one an iteration, as long as that is little memory."""
+    return min(iterations + 2, MOST_PAIRS)
+
+
+def lanes_at_work(threads: int, stages: Sequence[Any]) -> dict[str, float]:
+    """The threads, and the share of lanes that hold a knot in the expansions of some phases."""
+    knots = [len(s.plain.t) for s in stages]
+    blocks = [-(-count // s.library.lanes) * s.library.lanes for s, count in zip(stages, knots, strict=True)]
+    return {"threads": threads, "expansions": sum(knots) / sum(blocks)}
 
 
 def run_on_threads(
@@ -38,7 +56,7 @@ def run_on_threads(
     workers = [worker(shared) for _ in range(groups)]
     with ThreadPoolExecutor(groups, thread_name_prefix="batch") as pool:
         wait_for([pool.submit(run, w.address) for w in workers], shared, told)
-    return Ran(f"{groups} thread{'s' * (groups > 1)}", bool(shared[2]))
+    return Ran(groups, bool(shared[2]))
 
 
 def wait_for(futures: list[Any], shared: Array, told: Told) -> None:

@@ -1,44 +1,10 @@
 /* Solves of the interior-point method, one problem after the other on each thread: the twin of ipm.py, barrier.py, measure.py and
-   line_search.py of trajopt/solvers/ipm, for states in a vector space.  Before this text stand newton.h with what it asks for,
-   stage_types.h, and the constants of those modules.
+   line_search.py of trajopt/solvers/ipm.  Before this text stand interior_stages.h, and the constants of those modules.
 
    Steps for feasibility alone stand in Python only: a solve that comes to ask for them is referred there as a whole. */
 #include <time.h>
 
 enum { CONVERGED, STOPPED, PRECISION, INTERRUPTED, REFERRED };
-
-/* second_t of stage.h */
-typedef struct {
-    double sigma;
-    const double *lam, *y;
-    void *kept;
-    double *xx, *ux, *uu;
-} curved_t;
-
-/* The knots first .. last of a phase, whose rows begin at `row`, `count` a knot, in their library; exact: whether second derivatives
-   are those of the Lagrangian, else they come with the first ones and are those of the cost. */
-typedef struct {
-    long first, last, row, count, exact;
-    void (*values)(const stages_t *s, const point_t *at, long first, long last, const values_t *out, void *room);
-    void (*expand)(const stages_t *s, const point_t *at, long first, long last, const first_t *out, void *room);
-    void (*curve)(const stages_t *s, const point_t *at, long first, long last, const curved_t *out, void *room);
-    void *room, *curve_room;
-} part_t;
-
-typedef struct {
-    long row, count, exact;
-    void (*values)(const end_t *s, const double *xs, long stride, long count, double *cost, double *g, void *room);
-    void (*expand)(const end_t *s, const double *x, const end_first_t *out, void *room);
-    void (*curve)(const end_t *s, const double *x, double sigma, const double *y, double *xx, void *room);
-    void *room;
-} final_t;
-
-/* A point, its costs by knot, and by phase what first derivatives leave for second ones. */
-typedef struct {
-    ipm_point own;
-    double *cost, *x_next;
-    void **kept;
-} place_t;
 
 /* gradient and violation: see Optimality; error, scale: of the last iterate. */
 typedef struct {
@@ -48,8 +14,7 @@ typedef struct {
 
 /* A problem: its values by phase and at the end, its start, bounds, targets and fixed numbers, and where its solution goes. */
 typedef struct {
-    const stages_t *stages;
-    const end_t *end;
+    problem_t own;
     const double *x0, *xs, *us, *lower, *upper, *target, *at;
     double *to_xs, *to_us;
     result_t *result;
@@ -72,19 +37,17 @@ typedef struct {
     double alpha, alpha_z, slope;
 } direction_t;
 
-/* What solves problems on one thread.  still: controls (N, m) that are held but read, NULL for none; pairs: of the filter; d, rows,
+/* What solves problems on one thread.  pairs: of the filter, at most most_pairs; d, rows,
    fixes, new_rows, new_fixes: residuals of corrected steps.  total, next, done, stop: shared with other threads. */
 typedef struct {
-    const part_t *parts;
-    final_t end;
+    program_t program;
     ipm_structure structure;
     ipm_system *system;
     place_t places[2];
     ipm_multipliers z;
     ipm_step *steps[2];
-    const signed char *still;
     double *pairs, *d, *rows, *fixes, *new_rows, *new_fixes;
-    long part_count, equations, adaptive, max_iterations;
+    long most_pairs, equations, adaptive, max_iterations;
     double barrier, least, gradient_tolerance, constraint_tolerance, time_limit;
     const member_t *members;
     long total, *next, *done;
@@ -101,18 +64,14 @@ typedef struct {
     long is_free, remembered, oldest, pairs, hopeful, slow, slow_count, iteration;
 } solve_t;
 
+/* What evaluations ask for. */
+#define PROBLEM(o) &(o)->w->program, &(o)->w->structure, &(o)->m->own
+
 static double now(void)
 {
     struct timespec t;
     clock_gettime(CLOCK_MONOTONIC, &t);
     return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
-
-static double total(const double *x, long count)
-{
-    double sum = 0.0;
-    for (long i = 0; i < count; i++) sum += x[i];
-    return sum;
 }
 
 static double largest(const double *x, long count, double most)
@@ -122,98 +81,7 @@ static double largest(const double *x, long count, double most)
     return most;
 }
 
-/* -- evaluation: see StageProgram ------------------------------------------------------------------------------------------------ */
-
-static point_t seen_by(const interior_t *w, const place_t *p, const part_t *part)
-{
-    const double *v = p->own.v;
-    return (point_t){v + part->first * N_, v + first_control(&w->structure) + part->first * M_, v + (part->first + 1) * N_};
-}
-
-static values_t values_at(const place_t *p, const part_t *part)
-{
-    const long k = part->first;
-    return (values_t){p->x_next + k * N_, (double *)p->own.d + k * N_, p->cost + k, (double *)p->own.g + part->row};
-}
-
-/* Values at a point; the objective. */
-static double find_values(const solve_t *o, place_t *p)
-{
-    const interior_t *w = o->w;
-    const long N = w->structure.N;
-    for (long i = 0; i < w->part_count; i++) {
-        const part_t *part = w->parts + i;
-        const point_t at = seen_by(w, p, part);
-        const values_t out = values_at(p, part);
-        part->values(o->m->stages + i, &at, 0, part->last - part->first, &out, part->room);
-    }
-    w->end.values(o->m->end, p->own.v + N * N_, 0, 1, p->cost + N, (double *)p->own.g + w->end.row, w->end.room);
-    return total(p->cost, N + 1);
-}
-
-/* Nothing depends on controls that stay where they are. */
-static void silence(const interior_t *w, place_t *p)
-{
-    const ipm_structure *s = &w->structure;
-    double *B = (double *)p->own.B, *gu = (double *)p->own.gu;
-    for (long k = 0; k < s->N; k++)
-        for (int j = 0; j < M_; j++) {
-            if (!w->still[k * M_ + j]) continue;
-            for (int i = 0; i < N_; i++) B[(k * N_ + i) * M_ + j] = 0.0;
-            for (long i = s->row[k]; i < s->row[k + 1]; i++) gu[i * M_ + j] = 0.0;
-        }
-}
-
-/* Values and first derivatives at a point; the objective. */
-static double find_first(const solve_t *o, place_t *p)
-{
-    const interior_t *w = o->w;
-    const ipm_point *to = &p->own;
-    const long N = w->structure.N;
-    for (long i = 0; i < w->part_count; i++) {
-        const part_t *part = w->parts + i;
-        const point_t at = seen_by(w, p, part);
-        const long k = part->first, r = part->row;
-        first_t out = {values_at(p, part), (double *)to->A + k * N_ * N_, (double *)to->B + k * N_ * M_, (double *)to->lx + k * N_,
-                       (double *)to->lu + k * M_, (double *)to->gx + r * N_, (double *)to->gu + r * M_, NULL, NULL, NULL, p->kept[i]};
-        if (!part->exact)
-            out.Q = (double *)to->Q + k * N_ * N_, out.S = (double *)to->S + k * M_ * N_, out.R = (double *)to->R + k * M_ * M_;
-        part->expand(o->m->stages + i, &at, 0, part->last - k, &out, part->room);
-    }
-    const end_first_t out = {p->cost + N, (double *)to->g + w->end.row, (double *)to->lx + N * N_, (double *)to->gx + w->end.row * N_,
-                             (double *)to->Q + N * N_ * N_};
-    w->end.expand(o->m->end, to->v + N * N_, &out, w->end.room);
-    if (w->still) silence(w, p);
-    return total(p->cost, N + 1);
-}
-
-static void scaled(double *x, double by, long count)
-{
-    for (long i = 0; i < count; i++) x[i] *= by;
-}
-
-/* Second derivatives at a point with first ones. */
-static void find_second(const solve_t *o, place_t *p)
-{
-    const interior_t *w = o->w;
-    const ipm_point *to = &p->own;
-    const long N = w->structure.N;
-    for (long i = 0; i < w->part_count; i++) {
-        const part_t *part = w->parts + i;
-        const long k = part->first, count = part->last - k;
-        double *Q = (double *)to->Q + k * N_ * N_, *S = (double *)to->S + k * M_ * N_, *R = (double *)to->R + k * M_ * M_;
-        if (!part->exact) {
-            scaled(Q, o->scale, count * N_ * N_), scaled(S, o->scale, count * M_ * N_), scaled(R, o->scale, count * M_ * M_);
-            continue;
-        }
-        const point_t at = seen_by(w, p, part);
-        const curved_t out = {o->scale, w->z.lambda + k * N_, part->count ? w->z.y + part->row : NULL, p->kept[i], Q, S, R};
-        part->curve(o->m->stages + i, &at, 0, count, &out, part->curve_room);
-    }
-    double *Q = (double *)to->Q + N * N_ * N_;
-    if (w->end.exact) w->end.curve(o->m->end, to->v + N * N_, o->scale, w->end.count ? w->z.y + w->end.row : NULL, Q, w->end.room);
-    else scaled(Q, o->scale, N_ * N_);
-}
+/* -- measures ---------------------------------------------------------------------------------------------------------------------- */
 
 static violation_t violation_at(const solve_t *o, const place_t *p)
 {
@@ -338,10 +206,10 @@ static int corrected(solve_t *o, direction_t *step, double *alpha, double *objec
         const direction_t other = solved(w, w->steps[1]);
         length = other.alpha;
         move(o, length, other.own->v);
-        const double value = find_values(o, o->other);
+        const double value = find_values(PROBLEM(o), o->other);
         at = violation_at(o, o->other);
         if (takes(o, o->at.theta, phi, at.theta, merit(o, value, at), length * slope)) {
-            find_first(o, o->other);
+            find_first(PROBLEM(o), o->other);
             *step = other, *alpha = length, *objective = value, *here = at;
             return 1;
         }
@@ -361,10 +229,10 @@ static int search(solve_t *o, direction_t *step, double *alpha, double *objectiv
     for (*alpha = step->alpha; *alpha >= least || full; *alpha *= 0.5, full = 0, o->hopeful = 0) {
         const int known = full && hopeful;
         move(o, *alpha, step->own->v);
-        *objective = known ? find_first(o, o->other) : find_values(o, o->other);
+        *objective = known ? find_first(PROBLEM(o), o->other) : find_values(PROBLEM(o), o->other);
         *here = violation_at(o, o->other);
         if (takes(o, o->at.theta, phi, here->theta, merit(o, *objective, *here), *alpha * step->slope)) {
-            if (!known) find_first(o, o->other);
+            if (!known) find_first(PROBLEM(o), o->other);
             return 1;
         }
         if (full && here->theta >= o->at.theta && corrected(o, step, alpha, objective, here, phi, tau)) return 1;
@@ -411,7 +279,7 @@ static int started(solve_t *o)
     memcpy(v + first_control(s), o->m->us, sizeof(double) * s->N * M_);
     memset(v + first_slack(s), 0, sizeof(double) * s->rows);
     ipm_push(s, NULL, push, push, v);
-    o->objective = find_first(o, o->point);
+    o->objective = find_first(PROBLEM(o), o->point);
     ipm_push(s, o->point->own.g, push, push, v);
     o->at = violation_at(o, o->point);
     if (!(fabs(o->objective + o->at.theta) < HUGE_VAL)) return 0;
@@ -457,6 +325,7 @@ static int iterated(solve_t *o, optimality_t *now_)
         if (o->iteration >= w->max_iterations || (w->time_limit > 0.0 && now() - began > w->time_limit)) return STOPPED;
         if (o->objective < BOTTOM && now_->violation <= w->constraint_tolerance) return REFERRED;
         if (*w->stop) return INTERRUPTED;
+        if (o->pairs == w->most_pairs) return REFERRED;
         watch(o, *now_);
         while (!o->is_free && now_->shifted <= KAPPA_EPS * o->mu && lowered(o) < o->mu) {
             o->mu = lowered(o);
@@ -466,7 +335,7 @@ static int iterated(solve_t *o, optimality_t *now_)
         direction_t step;
         violation_t here;
         double alpha, objective;
-        find_second(o, o->point);
+        find_second(PROBLEM(o), o->scale, &w->z, o->point);
         if (!find_direction(o, *now_, &step) || !search(o, &step, &alpha, &objective, &here)) {
             o->iteration++;
             return now_->error <= ACCEPTABLE ? PRECISION : REFERRED;

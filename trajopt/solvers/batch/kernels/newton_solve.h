@@ -49,7 +49,7 @@ typedef struct {
 
 /* What solves problems on one thread.  points: where it is, where it goes; found: the step taken, a rival, and that of the last
    policy; Vx, Vxx: of a sweep; cQ, cS, cR: the Hessian of the Lagrangian; gQ, gS, gR with gradients and steps aside: that of Gauss and
-   Newton; mQ, mS, mR: what is swept.  alike: whether one Hessian of the cost serves.  total, next, done, stop: shared with other threads. */
+   Newton; mQ, mS, mR: what is swept.  alike: whether one Hessian of the cost serves.  pairs: of the filter, at most most_pairs.  total, next, done, stop: shared with other threads. */
 typedef struct {
     const newton_phase_t *phases;
     final_t end, plain_end;
@@ -61,7 +61,7 @@ typedef struct {
     long *start, *stop_at, *trial;
     const double *alphas;
     const signed char *every, *none;
-    long lengths, max_iterations;
+    long lengths, max_iterations, most_pairs;
     double gradient_tolerance, defect_tolerance, kkt_tolerance, cost_tolerance, time_limit;
     const newton_member_t *members;
     long total, *next, *done;
@@ -411,6 +411,7 @@ static int newton_iterated(newton_solve_t *o, newton_result_t *result)
         if (o->iteration >= w->max_iterations) return MOST_ITERATIONS;
         if (w->time_limit > 0.0 && now() - began > w->time_limit) return OUT_OF_TIME;
         if (*w->stop) return INTERRUPTED;
+        if (o->pairs == w->most_pairs) return REFERRED;
         const int end = newton_advance(o, result);
         if (end != NONE) return end;
     }
