@@ -2,11 +2,11 @@
 
     python -m experiments.benchmark_batch [--n 1000] [--loop 50] [--peers N] [--environment DIR] [--repeats 3] [kinova] [ur5]
 
-kinova   reaches of Crocoddyl's Kinova example (100 knots) from random postures to random places, by DDP and by FDDP to a gradient of
-         1e-6; Crocoddyl's FDDP solves the same problems from the same guesses to its own tolerance
-ur5      a UR5 moves around a sphere (20 shots) to random goals, by the interior point to a KKT measure of 1e-6, with the Hessian of the
-         cost and with that of the Lagrangian; CasADi with IPOPT solves the same program with the latter, its C code compiled once,
-         the goals being bounds of rows
+kinova   reaches of Crocoddyl's Kinova example (100 knots) from random postures to random places, by DDP and by FDDP to a
+         gradient of 1e-6; Crocoddyl's FDDP solves the same problems from the same guesses to its own tolerance
+ur5      a UR5 moves around a sphere (20 shots) to random goals, by the interior point to a KKT measure of 1e-6, with the
+         Hessian of the cost and with that of the Lagrangian; CasADi with IPOPT solves the same program with the latter, its C
+         code compiled once, the goals being bounds of rows
 
 The first line is what the others are compared with: how many found its optimum, and in brackets its speed over theirs.
 Peers solve the first ``--peers`` problems (0: none), the loop the first ``--loop``.  Solutions a second count wall time on all
@@ -106,9 +106,7 @@ def batch_run(
     return Run(f"solve_batch, {way or solver}", cost, float(found.iterations.mean()), *min(runs), ", ".join(told))
 
 
-def loop_run(
-    batch: to.Batch, guess: to.Guess, options: dict[str, Any], solver: str, count: int, way: str = ""
-) -> Run:
+def loop_run(batch: to.Batch, guess: to.Guess, options: dict[str, Any], solver: str, count: int, way: str = "") -> Run:
     """Single solves one after the other, on one thread."""
     before, os.environ["TRAJOPT_THREADS"] = os.environ.get("TRAJOPT_THREADS"), "1"
     problems = [(batch[i], to.Guess(*(rows[i] if rows.ndim == 3 else rows for rows in guess))) for i in range(count)]

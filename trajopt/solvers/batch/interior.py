@@ -23,7 +23,7 @@ from trajopt.problem.ocp import OCP
 from trajopt.results.status import Status
 from trajopt.solvers.batch.batch import Batch
 from trajopt.solvers.batch.solution import BatchSolution
-from trajopt.solvers.batch.threads import lanes_at_work, most_pairs, run_on_threads, with_referred
+from trajopt.solvers.batch.threads import lanes_at_work, most_pairs, prefixed, run_on_threads, with_referred
 from trajopt.solvers.batch.values import NOT_BEGUN, Rows
 from trajopt.solvers.direct.program_parts import with_rows
 from trajopt.solvers.feedback import tracking_gains
@@ -45,24 +45,33 @@ RESULT = np.dtype(
     + [(name, float) for name in ("cost", "gradient", "violation", "complementarity", "error", "scale", "seconds")]
 )
 _SMALL_NUMBERS = {
-    **{name: getattr(barrier, name) for name in ("KAPPA_EPS", "KAPPA_MU", "THETA_MU", "PROGRESS", "REMEMBERED", "AFTER")},
-    **{name: getattr(filters, name) for name in ("MARGIN", "ARMIJO", "SWITCH_PHI", "SWITCH_THETA", "SMALL", "LARGE", "NOISE")},
+    **{
+        name: getattr(barrier, name)
+        for name in ("KAPPA_EPS", "KAPPA_MU", "THETA_MU", "PROGRESS", "REMEMBERED", "AFTER")
+    },
+    **{
+        name: getattr(filters, name)
+        for name in ("MARGIN", "ARMIJO", "SWITCH_PHI", "SWITCH_THETA", "SMALL", "LARGE", "NOISE")
+    },
     **{name: getattr(line_search, name) for name in ("CORRECTIONS", "WORTH", "SAFETY")},
     **{name: getattr(newton, name) for name in ("SLOW", "LITTLE", "SHORT")},
     **{name: getattr(ends, name) for name in ("ACCEPTABLE", "BOTTOM")},
-    **{name: getattr(ipm, name) for name in ("STEEPEST", "PUSH", "NEAR_PUSH", "LARGEST_ESTIMATE", "KAPPA_SIGMA", "TAU", "NEAR")},
+    **{
+        name: getattr(ipm, name)
+        for name in ("STEEPEST", "PUSH", "NEAR_PUSH", "LARGEST_ESTIMATE", "KAPPA_SIGMA", "TAU", "NEAR")
+    },
     "LARGEST": barrier.LARGEST,
     "SMALLEST_SIGMA": barrier.SIGMA[0],
     "LARGEST_SIGMA": barrier.SIGMA[1],
     "SCALED_FROM": measure.LARGE,
 }
 _Part = struct_of("part_t", "first:l last:l row:l count:l exact:l values expand curve room curve_room")
-_PLACE = "v d g A B lx lu gx gu Q S R cost x_next kept".split()
+_PLACE = "v d g A B lx lu gx gu Q S R cost x_next kept"
 _Interior = struct_of(
     "interior_t",
     "parts count:l end_row:l end_count:l end_exact:l end_values end_expand end_curve end_room still "
     "N:l rows:l fixes:l row fix fixed kind held lower upper target at system "
-    + " ".join(f"{name}_{i}" for i in range(2) for name in _PLACE)
+    + " ".join(prefixed(f"place_{i}", _PLACE) for i in range(2))
     + " lam y zl zu f step_0 step_1 pairs d own_rows own_fixes new_rows new_fixes most_pairs:l equations:l adaptive:l "
     "max_iterations:l barrier:d least:d gradient_tolerance:d constraint_tolerance:d time_limit:d members total:l next done stop",
 )
@@ -119,7 +128,11 @@ def in_interior(
     if limits is not None:  # those of the programs are relaxed
         us = np.where(members.program.held, us, np.clip(us, *limits))
     status = tuple(members.status(i, options) for i in range(len(batch)))
-    meta = {"how": shared.how, "lanes": lanes_at_work(shared.threads, members.program.stages[:-1]), "solve_times": r["seconds"].tolist()}
+    meta = {
+        "how": shared.how,
+        "lanes": lanes_at_work(shared.threads, members.program.stages[:-1]),
+        "solve_times": r["seconds"].tolist(),
+    }
     arrays = members.xs, us, r["cost"].copy(), r["iterations"].copy()
     found = BatchSolution(*arrays, status, batch.times(), meta=meta)
     if gains:
@@ -135,7 +148,7 @@ def _with_gains(batch: Batch, found: BatchSolution) -> BatchSolution:
     n, N, m = found.us.shape
     K = np.zeros((n, N, m, batch.ocp.manifold.ndx))
     for i in np.flatnonzero(np.isfinite(found.cost)):
-        K[i] = tracking_gains(batch[i], found.xs[i], found.us[i])
+        K[i] = tracking_gains(batch[int(i)], found.xs[i], found.us[i])
     return replace(found, K=K, k=np.zeros((n, N, m)))
 
 
@@ -162,7 +175,7 @@ class _Members(Rows):
             if fits:
                 for rows, values in zip(numbers, (own.lower, own.upper, own.target, own.fixed_at), strict=True):
                     rows[i] = values
-        *stages, end = program.stages
+        *stages, end = stages_of_program(program)
         data = [self.stages(batch, i, s.data, batch.path(_path(i), len(s.plain.t))) for i, s in enumerate(stages)]
         phases = np.ascontiguousarray(np.stack(data, axis=1))
         final = self.end(batch, end, batch.path(_path(-1), 1))
@@ -181,7 +194,8 @@ class _Members(Rows):
         """The verdict of problem i: that of a single solve."""
         r: Any = self.results[i]
         code, iterations, scale = int(r["code"]), int(r["iterations"]), float(r["scale"])
-        now = Optimality(*(float(r[name]) for name in RESULT.names[3:7]), 0.0, 0.0, 0.0, 0, 0.0)  # type: ignore[index]
+        told = [float(r[name]) for name in ("gradient", "violation", "complementarity", "error")]
+        now = Optimality._make([*told, 0.0, 0.0, 0.0, 0, 0.0])
         if code == CONVERGED:
             return ends.converged(iterations, now, scale)
         if code == PRECISION:
@@ -192,6 +206,11 @@ class _Members(Rows):
             at: Any = Guess(self.xs[i], self.us[i])
             return ends.stopped(self._program(i, options), at, now, iterations, options, scale)
         return verdicts.not_begun()
+
+
+def stages_of_program(program: StageProgram) -> Any:
+    """The stages, all of them compiled."""
+    return program.stages
 
 
 def _path(i: int) -> Callable[[OCP], Any]:
@@ -209,7 +228,7 @@ class _Worker:
         points = [Point(program) for _ in range(2)]
         most = most_pairs(o.max_iterations)
         own = [aligned(max(size, 1)) for size in (2 * most, N * n, rows, fixes, rows, fixes)]
-        *stages, end = program.stages
+        *stages, end = stages_of_program(program)
         kept = [[self._kept(s, order) for s, order in zip(stages, program.orders, strict=False)] for _ in points]
         tables = [pointers_or_none(k) for k in kept]
         self._alive: Any = members, system, steps, z, points, own, kept, tables, shared
@@ -219,16 +238,21 @@ class _Worker:
         _, of_end, count = program.parts[-1]
         exact = program.orders[-1] == EXACT
         curve = code_of(end.library.end_second) if exact else None
+        calls = code_of(end.library.end_values), code_of(end.library.end_first), curve
         places = [
-            (*(getattr(p.data, name) for name in _PLACE[:12]), address(p.cost), address(p.x_next), ctypes.addressof(table))
+            (
+                *(getattr(p.data, name) for name in _PLACE.split()[:12]),
+                *map(address, (p.cost, p.x_next)),
+                ctypes.addressof(table),
+            )
             for p, table in zip(points, tables, strict=True)
         ]
-        structure = (getattr(program.structure, name) for name, _ in program.structure._fields_)
+        structure = (getattr(program.structure, name) for name, *_ in program.structure._fields_)
         still = address(program._still_read) if program._any_read else None
         at = [address(shared) + 8 * i for i in range(3)]
         self.data = _Interior(
             *(ctypes.addressof(parts), len(stages), of_end.start, count, exact),
-            *(code_of(end.library.end_values), code_of(end.library.end_first), curve, self._room(end.library.rooms.doubles), still),
+            *(*calls, self._room(end.library.rooms.doubles), still),
             *(*structure, system._ref, *places[0], *places[1], *z.addresses, *(s.ref for s in steps)),
             *map(address, own),
             *(most, system._equations, o.barrier_strategy == "adaptive", o.max_iterations, o.barrier),
@@ -250,7 +274,7 @@ class _Worker:
         return address(self._rooms[-1])
 
     def _part(self, program: StageProgram, i: int) -> Any:
-        stages: Any = program.stages[i]
+        stages = stages_of_program(program)[i]
         knots, rows, count = program.parts[i]
         own, exact = stages.library, program.orders[i] == EXACT
         curve = code_of(own.second) if exact else None

@@ -21,15 +21,15 @@ from dynamics_backends.protocol import Array
 from trajopt.lq.compiled_lq import CompiledLQ
 from trajopt.lq.equality_lq import allotted
 from trajopt.problem.ocp import OCP
-from trajopt.results.status import SOLVED, Status
+from trajopt.results.status import NEAR, SOLVED, Status
 from trajopt.solvers.batch.batch import Batch
 from trajopt.solvers.batch.solution import BatchSolution
-from trajopt.solvers.batch.threads import lanes_at_work, most_pairs, run_on_threads, with_referred
+from trajopt.solvers.batch.threads import lanes_at_work, most_pairs, prefixed, run_on_threads, with_referred
 from trajopt.solvers.batch.values import NOT_BEGUN, Rows
 from trajopt.solvers.options import DDPOptions
 from trajopt.solvers.shooting import verdicts
 from trajopt.solvers.shooting.compiled.compiled_iteration import code_of, source
-from trajopt.solvers.shooting.newton import newton_loop, newton_model
+from trajopt.solvers.shooting.newton import barrier, newton_loop, newton_model
 from trajopt.solvers.shooting.newton.newton_point import filtered
 from trajopt.solvers.shooting.search import filter as filters
 from trajopt.stage.compiled.compiled_stages import CompiledEnd, CompiledStages
@@ -45,31 +45,39 @@ RESULT = np.dtype(
 TRIALS = 8
 """Step lengths that are tried side by side behind the full one."""
 _CONSTANTS = {
-    **{name: getattr(filters, name) for name in ("MARGIN", "ARMIJO", "SWITCH_PHI", "SWITCH_THETA", "SMALL", "LARGE", "NOISE")},
+    **{
+        name: getattr(filters, name)
+        for name in ("MARGIN", "ARMIJO", "SWITCH_PHI", "SWITCH_THETA", "SMALL", "LARGE", "NOISE")
+    },
     **{name: getattr(newton_loop, name) for name in ("FIRST", "LEAP", "GROWTH", "DECAY", "LARGEST")},
     **{name: getattr(newton_loop, name) for name in ("SHORT", "PATIENCE", "RIVALS", "MAX_RESTORED", "STALLED")},
     "SOLVED": SOLVED,
+    "NEAR": NEAR,
+    **{name: getattr(barrier, name) for name in ("LINEAR", "POWER", "SMALLEST", "HELD", "SAFEGUARD")},
+    **{f"BARRIER_{name}": getattr(barrier, name) for name in ("TAU", "SHARE", "PUSH", "ENOUGH")},
     "SHARES": len(newton_model.SHARES),
 }
-_PHASE = "first:l last:l read:l expand roll stages room"
 _Phase = struct_of(
     "newton_phase_t",
-    " ".join(f"{kind}_{field}" for kind in ("exact", "plain") for field in _PHASE.split()) + " curve curve_room",
+    " ".join(prefixed(kind, "first:l last:l read:l expand roll stages room") for kind in ("exact", "plain"))
+    + " curve curve_room",
 )
-_POINT = "xs us x_next costs A B d Q q S R r lambda g cost:d gradient:d defect:d theta:d kkt:d".split()
-_FOUND = "K k dx du xs us slope:d delta:d alpha:d theta:d phi:d".split()
-_WORK = "Vx Vxx cQ cS cR mQ mS mR size pairs X U D cost part_cost start stop_at trial alphas every none".split()
+_POINT = "xs us x_next costs A B d Q q S R r lambda g cost:d gradient:d scaled:d defect:d theta:d kkt:d"
+_FOUND = "K k dx du xs us slope:d delta:d alpha:d theta:d phi:d longest:d"
 _Newton = struct_of(
     "newton_t",
-    "phases end_expand end_values end_end end_room plain_expand plain_values plain_end plain_room n:l m:l riccati adjoint "
-    "stationarity finite rollout N:l nx:l count:l alike:l trials:l "
-    + " ".join(f"point_{i}_{field}" for i in range(3) for field in _POINT)
-    + " "
-    + " ".join(f"found_{i}_{field}" for i in range(3) for field in _FOUND)
-    + " "
-    + " ".join(_WORK)
-    + " lengths:l max_iterations:l most_pairs:l gradient_tolerance:d defect_tolerance:d kkt_tolerance:d cost_tolerance:d time_limit:d members "
-    "total:l next done stop",
+    " ".join(
+        (
+            "phases end_expand end_values end_end end_room plain_expand plain_values plain_end plain_room",
+            "n:l m:l riccati adjoint stationarity finite rollout N:l nx:l count:l alike:l trials:l",
+            *(prefixed(f"point_{i}", _POINT) for i in range(3)),
+            *(prefixed(f"found_{i}", _FOUND) for i in range(3)),
+            "Vx Vxx cQ cS cR mQ mS mR mr z move own_alphas size pairs X U D cost part_cost start stop_at trial alphas every none",
+            "lengths:l max_iterations:l most_pairs:l asked:l",
+            "gradient_tolerance:d defect_tolerance:d kkt_tolerance:d cost_tolerance:d time_limit:d",
+            "members total:l next done stop",
+        )
+    ),
 )
 
 
@@ -78,8 +86,9 @@ def library() -> ctypes.CDLL:
     """The functions of a solve, compiled or from the cache."""
     constants = [f"#define {name} {value!r}" for name, value in _CONSTANTS.items()]
     shares = f"static const double shares[] = {{{', '.join(map(repr, newton_model.SHARES))}}};"
-    text = (files("trajopt.solvers.batch") / "kernels" / "newton_solve.h").read_text()
-    found = load("\n".join(["#include <float.h>", source(), *constants, shares, text]))
+    folder = files("trajopt.solvers.batch") / "kernels"
+    texts = [(folder / name).read_text() for name in ("barrier.h", "newton_solve.h")]
+    found = load("\n".join(["#include <float.h>", source(), *constants, shares, *texts]))
     size = bound(found, "newton_size", "i", ctypes.c_long)
     if [size(i) for i in range(3)] != [ctypes.sizeof(_Newton), ctypes.sizeof(_Phase), RESULT.itemsize]:
         raise RuntimeError("newton_solve.h and newton.py disagree about their structs")
@@ -88,7 +97,7 @@ def library() -> ctypes.CDLL:
 
 def fits_newton(ocp: OCP, options: Any) -> bool:
     """Whether kernels/newton_solve.h has all that the solver does with a problem."""
-    if type(options) is not DDPOptions or ocp.constraints() or ocp.control_bounds is not None:
+    if type(options) is not DDPOptions or ocp.constraints():
         return False
     curved = options.curvature == "newton" and options.indefinite == "modify" and filtered(ocp, options)
     return curved and all(map(_is_compiled, _evaluators(ocp, options)))
@@ -123,7 +132,11 @@ def in_newton(
     r = members.results
     status = tuple(members.status(i, options) for i in range(len(batch)))
     arrays = members.xs, members.us, r["cost"].copy(), r["iterations"].copy()
-    meta = {"how": shared.how, "lanes": lanes_at_work(shared.threads, members.plain.stages[:-1]), "solve_times": r["seconds"].tolist()}
+    meta = {
+        "how": shared.how,
+        "lanes": lanes_at_work(shared.threads, members.plain.stages[:-1]),
+        "solve_times": r["seconds"].tolist(),
+    }
     found = BatchSolution(*arrays, status, batch.times(), members.K, members.k, meta)
     if not shared.stopped:
         rest: dict[str, Any] = {"gains": gains, "threads": threads, "told": told}
@@ -148,8 +161,10 @@ class _Members(Rows):
         own: Any = [self.exact.stages[:-1], self.plain.stages[:-1]]
         data = [[s.data for s in stages] for stages in own] + [[s._at(s._curved, 0) for s in own[0]]]
         phases = [np.stack([self.stages(batch, i, d) for i, d in enumerate(of)], axis=1) for of in data]
-        ends = [np.stack(self.end(batch, e.stages[-1]), axis=1) for e in (self.exact, self.plain)]
-        columns = [*phases, *ends, batch.x0(), *guess, self.xs, self.us, self.K, self.k, self.results]
+        evaluators: Any = self.exact, self.plain
+        ends = [np.stack(self.end(batch, e.stages[-1]), axis=1) for e in evaluators]
+        bounds = batch.bounds() or (None, None)
+        columns = [*phases, *ends, batch.x0(), *guess, *bounds, self.xs, self.us, self.K, self.k, self.results]
         self.rows = self.table(columns)
 
     def status(self, i: int, o: DDPOptions) -> Status:
@@ -183,15 +198,26 @@ class _Worker:
             "q": (N + 1, n), "r": (N, m), "lambda": (N + 1, n), "g": (N, m), **blocks,
         }  # fmt: skip
         step = {"K": (N, m, n), "k": (N, m), "dx": (N + 1, n), "du": (N, m), "xs": (N + 1, nx), "us": (N, m)}
-        tasks, most = (TRIALS * N + TRIALS,), most_pairs(o.max_iterations)
-        work = {
-            "Vx": (N + 1, n), "Vxx": (N + 1, n, n), **{f"{of}{name}": shape for of in "cm" for name, shape in blocks.items()},
-            "size": (m,), "pairs": (most, 2), "X": (TRIALS, N + 1, nx), "U": (TRIALS, N, m), "D": (TRIALS, N, n),
-            "cost": (TRIALS,), "part_cost": tasks, "start": tasks, "stop_at": tasks, "trial": tasks,
-            "alphas": (o.max_backtracks + 1,), "every": (N // 8 + 1,), "none": (N // 8 + 1,),
-        }  # fmt: skip
+        most = most_pairs(o.max_iterations)
+        work = {"Vx": (N + 1, n), "Vxx": (N + 1, n, n), "mr": (N, m), "z": (2, N, m), "move": (2, N, m), "size": (m,)}
+        work |= {f"{of}{name}": shape for of in "cm" for name, shape in blocks.items()}
+        work |= dict.fromkeys(("alphas", "own_alphas"), (o.max_backtracks + 1,)) | dict.fromkeys(
+            ("every", "none"), (N // 8 + 1,)
+        )
+        work |= dict.fromkeys(("part_cost", "start", "stop_at", "trial"), (TRIALS * N + TRIALS,))
+        work |= {
+            "X": (TRIALS, N + 1, nx),
+            "U": (TRIALS, N, m),
+            "D": (TRIALS, N, n),
+            "cost": (TRIALS,),
+            "pairs": (most, 2),
+        }
         values: dict[str, Any] = {}
-        for prefix, shapes in [*((f"point_{i}_", point) for i in range(3)), *((f"found_{i}_", step) for i in range(3)), ("", work)]:
+        for prefix, shapes in [
+            *((f"point_{i}_", point) for i in range(3)),
+            *((f"found_{i}_", step) for i in range(3)),
+            ("", work),
+        ]:
             arrays, at = allotted(list(shapes.values()))
             self._rooms += arrays
             values |= {f"{prefix}{name}": where for name, where in zip(shapes, at, strict=True)}
@@ -206,13 +232,38 @@ class _Worker:
             keys = ("expand", "values", "end", "room")
             told = (*functions, None, self._room(end.library.rooms.doubles))
             values |= {f"{name}_{key}": value for key, value in zip(keys, told, strict=True)}
-        sweeps = zip(("riccati", "adjoint", "stationarity", "finite", "rollout"), map(code_of, lq.functions), strict=True)
-        limits = {name: getattr(o, name) for name in ("max_iterations", "gradient_tolerance", "defect_tolerance", "kkt_tolerance")}
-        sizes = {"n": n, "m": m, "N": N, "nx": nx, "count": len(phases), "alike": members.plain is members.exact, "trials": TRIALS}
+        sweeps = zip(
+            ("riccati", "adjoint", "stationarity", "finite", "rollout"), map(code_of, lq.functions), strict=True
+        )
+        limits = {
+            name: getattr(o, name)
+            for name in ("max_iterations", "gradient_tolerance", "defect_tolerance", "kkt_tolerance")
+        }
+        sizes = {
+            "n": n,
+            "m": m,
+            "N": N,
+            "nx": nx,
+            "count": len(phases),
+            "alike": members.plain is members.exact,
+            "trials": TRIALS,
+        }
         places = {name: address(shared) + 8 * i for i, name in enumerate(("next", "done", "stop"))}
-        values |= {**dict(sweeps), **limits, **sizes, **places, "phases": ctypes.addressof(phases), "lengths": o.max_backtracks + 1}
+        values |= {
+            **dict(sweeps),
+            **limits,
+            **sizes,
+            **places,
+            "phases": ctypes.addressof(phases),
+            "lengths": o.max_backtracks + 1,
+        }
         values |= {"cost_tolerance": o.cost_tolerance, "time_limit": o.time_limit or 0.0}
-        values |= {"members": address(members.rows), "total": members.count, "most_pairs": most}
+        values |= {
+            "members": address(members.rows),
+            "total": members.count,
+            "most_pairs": most,
+            "asked": o.accept_cost_tolerance,
+        }
         self.data = _Newton(**values)
         self.address = ctypes.addressof(self.data)
         self._alive = members, lq, phases, shared

@@ -33,6 +33,11 @@ class Ran(NamedTuple):
         return f"{self.threads} thread{'s' * (self.threads > 1)}"
 
 
+def prefixed(prefix: str, fields: str) -> str:
+    """Fields of a struct inside another."""
+    return " ".join(f"{prefix}_{field}" for field in fields.split())
+
+
 def most_pairs(iterations: int) -> int:
     """How many pairs a filter may keep: one an iteration, as long as that is little memory."""
     return min(iterations + 2, MOST_PAIRS)

@@ -54,7 +54,10 @@ class Rows:
         return address(array) + step * np.arange(self.count, dtype=np.int64)
 
     def stages(self, batch: Batch, i: int, own: Any, path: Array | None = None) -> Array:
-        """(n, 8) words: stages_t of phase i for each problem; own: that of one; path: parameters of its constraints, if they are rows."""
+        """(n, 8) words: stages_t of phase i for each problem.
+
+        own: that of one of them; path: parameters of its constraints, if they are rows.
+        """
         knots = batch.ocp.phase_slices[i]
         values = (
             batch.times()[:, knots],

@@ -24,7 +24,12 @@ def swing(*, constrained, horizon=16):
         return to.OCP.single_phase(dynamics, np.zeros(4), horizon, 0.05, terms, last)
     slow = to.state_bounds(body.manifold, [-np.inf, -np.inf, -2.0, -2.0], [np.inf, np.inf, 1.4, 1.4], name="speed")
     corner = to.residual_constraint(
-        "corner", lambda x, u, t, p: [x[1] * x[1] - x[0] - p["room"][0]], body.manifold, 1, -np.inf, parameters={"room": [0.4]}
+        "corner",
+        lambda x, u, t, p: [x[1] * x[1] - x[0] - p["room"][0]],
+        body.manifold,
+        1,
+        -np.inf,
+        parameters={"room": [0.4]},
     )
     reach = to.state_bounds(body.manifold, GOAL, GOAL, name="reach")
     constraints = {"constraints": [slow, corner], "terminal_constraints": [reach]}
@@ -40,7 +45,7 @@ def varied(ocp, n=N, seed=3, size=0.1):
     return {"x0": x0}, guess
 
 
-def check_each(found, batch, guess, options, solver, atol=1e-9):
+def check_each(found, batch, guess, options, solver, atol=1e-9, rel=1e-11):
     for i in range(len(batch)):
         single = to.solve(batch[i], Guess(guess.xs[i], guess.us[i]), options, solver=solver, check=False)
         assert (found.status[i].code, found.iterations[i]) == (single.status.code, single.iterations), i
@@ -48,7 +53,7 @@ def check_each(found, batch, guess, options, solver, atol=1e-9):
         for name in ("xs", "us") if found.K is None else ("xs", "us", "K", "k"):
             a, e = getattr(found, name)[i], getattr(single, name)
             np.testing.assert_allclose(a, e, rtol=0, atol=atol * max(1.0, np.abs(e).max()), err_msg=f"{i} {name}")
-        assert found.cost[i] == pytest.approx(single.cost, rel=1e-11)
+        assert found.cost[i] == pytest.approx(single.cost, rel=rel)
 
 
 @pytest.mark.parametrize("changes", [
@@ -112,6 +117,21 @@ def test_each_of_ddp_is_the_single_solve(changes):
         assert {s.code for s in found.status} == {StatusCode.PRECISION_LIMIT}
         return
     check_each(found, batch, guess, changes, "ddp")
+
+
+@pytest.mark.parametrize("changes", [{}, {"max_iterations": 4}, {"cost_tolerance": 1e-3}], ids=str)
+def test_each_of_ddp_within_bounds_is_the_single_solve(changes):
+    """Limits of its own on each problem, one side free; controls end on the bounds that hold them."""
+    ocp = replace(swing(constrained=False, horizon=24), u_lower=[-10.0, -np.inf], u_upper=[10.0, 4.0])
+    values, guess = varied(ocp, size=0.3)
+    limits = np.c_[6.0 + np.arange(N), np.full(N, 3.0)]
+    batch = Batch(ocp, {**values, "u_upper": limits})
+    found = to.solve_batch(batch, guess=guess, options=changes, solver="ddp", gains=True, threads=2)
+    assert found.meta["how"] == "2 threads" and (found.us <= limits[:, None]).all()
+    assert (found.us == limits[:, None]).any() == ("max_iterations" not in changes)
+    check_each(
+        found, batch, guess, changes, "ddp", 1e-8, 1e-9
+    )  # gains near a bound are those of its barrier, and large
 
 
 def test_a_start_that_is_not_finite_leaves_ddp_to_say_so():

@@ -1,6 +1,6 @@
 /* Solves by Newton's loop, one problem after the other on each thread: the twin of newton_loop.py and newton_model.py of
-   trajopt/solvers/shooting/newton, for controls without bounds.  Before this text stand iteration.h with what it asks for, and the
-   constants of those modules and of filter.py.
+   trajopt/solvers/shooting/newton.  Before this text stand iteration.h with what it asks for, barrier.h, and the constants of those
+   modules and of filter.py.
 
    A solve that ends without a verdict of its own (numbers that are not finite, a search that fails) is referred to Python as a whole. */
 
@@ -21,16 +21,17 @@ typedef struct {
     void *curve_room;
 } newton_phase_t;
 
-/* A trajectory with its expansion, costates and gradient; see Point.  gradient: its largest entry. */
+/* A trajectory with its expansion, costates and gradient; see Point.  gradient: its largest entry; scaled: the largest relative to the size
+   of its terms. */
 typedef struct {
     double *xs, *us, *x_next, *costs, *A, *B, *d, *Q, *q, *S, *R, *r, *lambda, *g;
-    double cost, gradient, defect, theta, kkt;
+    double cost, gradient, scaled, defect, theta, kkt;
 } newton_point_t;
 
-/* A step that the filter accepts; see Found. */
+/* A step that the filter accepts; see Found.  longest: what the bounds allow of it. */
 typedef struct {
     double *K, *k, *dx, *du, *xs, *us;
-    double slope, delta, alpha, theta, phi;
+    double slope, delta, alpha, theta, phi, longest;
 } newton_found_t;
 
 typedef struct {
@@ -42,14 +43,14 @@ typedef struct {
 typedef struct {
     const stages_t *exact, *plain, *curved;
     const end_t *end, *plain_end;
-    const double *x0, *xs, *us;
+    const double *x0, *xs, *us, *lower, *upper;
     double *to_xs, *to_us, *to_K, *to_k;
     newton_result_t *result;
 } newton_member_t;
 
 /* What solves problems on one thread.  points: where it is, where it goes; found: the step taken, a rival, and that of the last
    policy; Vx, Vxx: of a sweep; cQ, cS, cR: the Hessian of the Lagrangian; gQ, gS, gR with gradients and steps aside: that of Gauss and
-   Newton; mQ, mS, mR: what is swept.  alike: whether one Hessian of the cost serves.  pairs: of the filter, at most most_pairs.  total, next, done, stop: shared with other threads. */
+   Newton; mQ, mS, mR, mr: what is swept; z, move: multipliers of bounds and their step.  alike: whether one Hessian of the cost serves.  pairs: of the filter, at most most_pairs.  total, next, done, stop: shared with other threads. */
 typedef struct {
     const newton_phase_t *phases;
     final_t end, plain_end;
@@ -57,11 +58,11 @@ typedef struct {
     long N, nx, count, alike, trials;
     newton_point_t points[2], aside;
     newton_found_t found[3];
-    double *Vx, *Vxx, *cQ, *cS, *cR, *mQ, *mS, *mR, *size, *pairs, *X, *U, *D, *cost, *part_cost;
+    double *Vx, *Vxx, *cQ, *cS, *cR, *mQ, *mS, *mR, *mr, *z, *move, *own_alphas, *size, *pairs, *X, *U, *D, *cost, *part_cost;
     long *start, *stop_at, *trial;
     const double *alphas;
     const signed char *every, *none;
-    long lengths, max_iterations, most_pairs;
+    long lengths, max_iterations, most_pairs, asked;
     double gradient_tolerance, defect_tolerance, kkt_tolerance, cost_tolerance, time_limit;
     const newton_member_t *members;
     long total, *next, *done;
@@ -74,8 +75,9 @@ typedef struct {
     const newton_member_t *m;
     newton_point_t *at, *fresh;
     newton_found_t *best, *rival, *last;
+    barrier_t barrier;
     double scale, last_delta, least;
-    long pairs, has_policy, plain_known, iteration, restored, idle, short_steps;
+    long bounded, pairs, has_policy, plain_known, iteration, restored, idle, short_steps;
 } newton_solve_t;
 
 /* -- expansions ------------------------------------------------------------------------------------------------------------------ */
@@ -111,17 +113,37 @@ static int newton_finite(const newton_solve_t *o, const newton_point_t *e)
     return fabs(e->cost) < HUGE_VAL && o->w->sweeps.finite(&lq);
 }
 
+static double size_of_cost(double cost) { return fmax(fabs(cost), DBL_MIN); }
+
+/* The scaled measure, with complementarity at mu. */
+static double newton_error(const newton_solve_t *o, const newton_point_t *e, double mu)
+{
+    const double product = o->bounded ? complementarity(&o->barrier, e->us, mu) / size_of_cost(e->cost) : 0.0;
+    return fmax(fmax(e->scaled, product), e->defect);
+}
+
+static double newton_phi(const newton_solve_t *o, double cost, const double *us)
+{
+    return o->bounded ? cost + barrier_value(&o->barrier, us) : cost;
+}
+
 /* Costates under the last gains, and the errors of a point. */
 static void newton_measure(const newton_solve_t *o, newton_point_t *e)
 {
     const newton_t *w = o->w;
     const long N = w->N, n = w->sweeps.n, m = w->sweeps.m;
-    const lq_problem lq = newton_lq(e, N);
+    lq_problem lq = newton_lq(e, N);
+    if (o->bounded) {
+        const double *z = o->barrier.z;
+        for (long i = 0; i < N * m; i++) w->mr[i] = e->r[i] + (z[N * m + i] - z[i]);
+        lq.r = w->mr;
+    }
     w->sweeps.stationarity(&lq, o->has_policy ? o->last->K : NULL, e->lambda, e->g, w->size);
     e->gradient = largest(e->g, N * m), e->defect = largest(e->d, N * n), e->theta = l1(e->d, N * n);
-    e->kkt = e->defect;
+    e->scaled = 0.0;
     for (long i = 0; i < N * m; i++)
-        if (w->size[i % m] > 0.0) e->kkt = fmax(e->kkt, fabs(e->g[i]) / w->size[i % m]);
+        if (w->size[i % m] > 0.0) e->scaled = fmax(e->scaled, fabs(e->g[i]) / w->size[i % m]);
+    e->kkt = newton_error(o, e, 0.0);
 }
 
 /* The Hessian of the Lagrangian at a point. */
@@ -164,7 +186,7 @@ static lq_problem newton_part(newton_solve_t *o, double share, double delta)
     const newton_point_t *plain = w->alike ? o->at : &w->aside;
     if (share < 1.0 && !w->alike && !o->plain_known) newton_expand(o, o->at, &w->aside, 1), o->plain_known = 1;
     lq.Q = share < 1.0 ? plain->Q : w->cQ, lq.S = share < 1.0 ? plain->S : w->cS, lq.R = share < 1.0 ? plain->R : w->cR;
-    if ((share == 0.0 || share == 1.0) && delta == 0.0) return lq;
+    if ((share == 0.0 || share == 1.0) && delta == 0.0 && !o->bounded) return lq;
     if (share == 0.0 || share == 1.0) {
         copy(w->mQ, lq.Q, (N + 1) * n * n), copy(w->mR, lq.R, N * m * m);
     } else {
@@ -174,6 +196,11 @@ static lq_problem newton_part(newton_solve_t *o, double share, double delta)
         lq.S = w->mS;
     }
     if (delta != 0.0) on_diagonal(w->mQ, delta, N + 1, n), on_diagonal(w->mR, delta, N, m);
+    if (o->bounded) {
+        copy(w->mr, lq.r, N * m);
+        barrier_impose(&o->barrier, o->at->us, m, w->mR, w->mr);
+        lq.r = w->mr;
+    }
     lq.Q = w->mQ, lq.R = w->mR;
     return lq;
 }
@@ -212,7 +239,7 @@ static void newton_roll(const newton_solve_t *o, const newton_found_t *step, con
 {
     const newton_t *w = o->w;
     const long N = w->N, nx = w->nx;
-    const trials_t r = {N, 0, o->at->xs, o->at->us, step->dx, step->du, step->K, o->at->d, NULL, NULL, alphas, nodes, w->X, w->U, w->D};
+    const trials_t r = {N, 0, o->at->xs, o->at->us, step->dx, step->du, step->K, o->at->d, o->m->lower, o->m->upper, alphas, nodes, w->X, w->U, w->D};
     memset(w->cost, 0, sizeof(double) * count);
     for (long j = 0; j < w->count; j++) {
         const phase_t *p = &w->phases[j].plain;
@@ -239,14 +266,16 @@ static int newton_searched(newton_solve_t *o, const lq_problem *lq, double delta
     double change[2];
     memset(to->dx, 0, sizeof(double) * w->sweeps.n);
     w->sweeps.rollout(lq, NULL, &policy, to->dx, to->du, change);
-    to->slope = change[0], to->delta = delta;
+    to->slope = change[0], to->delta = delta, to->longest = o->bounded ? barrier_longest(&o->barrier, o->at->us, to->du) : 1.0;
+    for (long i = 0; i < w->lengths; i++) w->own_alphas[i] = to->longest * w->alphas[i];
+    const double start = newton_phi(o, o->at->cost, o->at->us);
     for (long first = 0, count; first < w->lengths; first += count) {
         count = first == 0 ? 1 : w->lengths - first < w->trials ? w->lengths - first : w->trials;
-        newton_roll(o, to, w->alphas + first, count, w->every);
+        newton_roll(o, to, w->own_alphas + first, count, w->every);
         for (long i = 0; i < count; i++) {
-            const double alpha = w->alphas[first + i], theta = l1(w->D + i * d, d), phi = w->cost[i];
+            const double alpha = w->own_alphas[first + i], theta = l1(w->D + i * d, d), phi = newton_phi(o, w->cost[i], w->U + i * u);
             if (!all_finite(w->X + i * x, x) || !(fabs(theta) < HUGE_VAL) || !(fabs(phi) < HUGE_VAL)) continue;
-            if (!newton_accepts(o, o->at->theta, o->at->cost, theta, phi, to->slope * alpha)) continue;
+            if (!newton_accepts(o, o->at->theta, start, theta, phi, to->slope * alpha)) continue;
             to->alpha = alpha, to->theta = theta, to->phi = phi;
             copy(to->xs, w->X + i * x, x), copy(to->us, w->U + i * u, u);
             return 1;
@@ -273,7 +302,7 @@ static int newton_damped(newton_solve_t *o, int last, double delta, newton_found
             o->last_delta = delta != 0.0 ? delta : o->last_delta * DECAY;
             return 1;
         }
-        if (fabs(to->slope) <= 1e-13 * fabs(o->at->cost) && o->at->defect <= o->w->defect_tolerance) return 0;
+        if (fabs(to->slope) <= 1e-13 * fabs(newton_phi(o, o->at->cost, o->at->us)) && o->at->defect <= o->w->defect_tolerance) return 0;
         first = share, last = share + 1;
     }
     return 0;
@@ -290,13 +319,13 @@ static int newton_step(newton_solve_t *o)
     newton_exact(o, o->at);
     o->plain_known = 0;
     const int found = newton_damped(o, SHARES, 0.0, o->best);
-    o->short_steps = found && o->best->alpha <= SHORT ? o->short_steps + 1 : 0;
+    o->short_steps = found && o->best->alpha <= SHORT * o->best->longest ? o->short_steps + 1 : 0;
     if (!found || o->short_steps < PATIENCE) return found;
     const double before = o->last_delta;
     double delta = o->best->delta;
     for (int i = 0; i < RIVALS; i++) {
         if (!newton_damped(o, 1, newton_raised(o, delta), o->rival)) break;
-        const int short_step = o->rival->alpha <= SHORT;
+        const int short_step = o->rival->alpha <= SHORT * o->rival->longest;
         delta = o->rival->delta;
         if (newton_merit(o, o->rival) < newton_merit(o, o->best)) {
             newton_found_t *won = o->rival;
@@ -341,8 +370,10 @@ static int newton_restore(newton_solve_t *o)
     else memset(o->rival->K, 0, sizeof(double) * N * m * n);
     newton_roll(o, o->rival, still, 1, w->none);
     if (!(fabs(w->cost[0]) < HUGE_VAL) || !all_finite(w->X, (N + 1) * w->nx)) return no_progress(o);
+    if (o->bounded) barrier_interior(&o->barrier, w->U);
     go_to(o, w->X, w->U);
     if (!newton_finite(o, o->fresh)) return no_progress(o);
+    if (o->bounded) barrier_multipliers(&o->barrier, o->fresh->us);
     o->iteration++;
     arrive(o);
     o->scale = fmax(1.0, o->at->theta), o->pairs = 0;
@@ -354,15 +385,18 @@ static int newton_advance(newton_solve_t *o, newton_result_t *result)
 {
     newton_t *w = o->w;
     const double cost = o->at->cost;
+    while (o->bounded && barrier_lowered(&o->barrier, newton_error(o, o->at, o->barrier.mu), size_of_cost(cost))) o->pairs = 0;
     if (!newton_step(o)) return newton_restore(o);
+    const double start = newton_phi(o, cost, o->at->us);
     newton_found_t *taken = o->best;
     const double expected = -taken->slope * taken->alpha;
     if (!newton_by_cost(o, o->at->theta, -expected)) {
-        w->pairs[2 * o->pairs] = o->at->theta, w->pairs[2 * o->pairs + 1] = cost;
+        w->pairs[2 * o->pairs] = o->at->theta, w->pairs[2 * o->pairs + 1] = start;
         o->pairs++;
     }
     o->best = o->last, o->last = taken, o->has_policy = 1;
     go_to(o, taken->xs, taken->us);
+    if (o->bounded) barrier_stepped(&o->barrier, o->at->us, taken->du, o->fresh->us, w->move);
     arrive(o);
     o->iteration++;
     const newton_point_t *new = o->at;
@@ -372,7 +406,7 @@ static int newton_advance(newton_solve_t *o, newton_result_t *result)
         result->change = change / fabs(new->cost);
         return CHEAPER;
     }
-    const int better = new->kkt < 0.9 * o->least || fabs(expected) > 1e-10 * fmax(fabs(cost), DBL_MIN);
+    const int better = new->kkt < 0.9 * o->least || fabs(expected) > 1e-10 * size_of_cost(cost);
     o->least = fmin(o->least, new->kkt), o->idle = better ? 0 : o->idle + 1;
     return o->idle > STALLED ? ROUNDED : NONE;
 }
@@ -384,10 +418,15 @@ static int newton_start(newton_solve_t *o)
     const long N = w->N, n = w->sweeps.n, m = w->sweeps.m;
     newton_point_t *at = o->at, *plain = w->alike ? at : &w->aside;
     copy(at->xs, o->m->xs, (N + 1) * w->nx), copy(at->xs, o->m->x0, w->nx), copy(at->us, o->m->us, N * m);
+    if (o->bounded) barrier_interior(&o->barrier, at->us);
     newton_expand(o, at, at, 0);
     if (!w->alike) newton_expand(o, at, plain, 1);
     if (!newton_finite(o, at) || !newton_finite(o, plain)) return 0;
     o->plain_known = 1;
+    if (o->bounded) {
+        o->barrier.mu = BARRIER_SHARE * size_of_cost(plain->cost) / (double)(N * m);
+        barrier_multipliers(&o->barrier, at->us);
+    }
     for (double delta = 0.0; !o->has_policy && delta < LARGEST; delta = fmax(FIRST, LEAP * delta)) {
         const lq_problem lq = newton_part(o, 0.0, delta);
         const lq_policy policy = {o->last->K, o->last->k, w->Vx, w->Vxx};
@@ -406,7 +445,8 @@ static int newton_iterated(newton_solve_t *o, newton_result_t *result)
     if (!newton_start(o)) return REFERRED;
     for (;;) {
         const newton_point_t *at = o->at;
-        const double stop = fmax(at->gradient / w->gradient_tolerance, at->defect / w->defect_tolerance);
+        const double product = o->bounded ? complementarity(&o->barrier, at->us, 0.0) : 0.0;
+        const double stop = fmax(fmax(at->gradient, product) / w->gradient_tolerance, at->defect / w->defect_tolerance);
         if (stop <= 1.0 || (at->kkt <= w->kkt_tolerance && at->defect <= w->defect_tolerance)) return OPTIMAL;
         if (o->iteration >= w->max_iterations) return MOST_ITERATIONS;
         if (w->time_limit > 0.0 && now() - began > w->time_limit) return OUT_OF_TIME;
@@ -429,6 +469,40 @@ static void newton_gains(newton_solve_t *o)
     if (!from) return;
     copy(o->m->to_K, from->K, N * m * n);
     copy(o->m->to_k, from->k, N * m);
+    for (long i = 0; o->bounded && i < N * m; i++)
+        if (barrier_holds(&o->barrier, o->at->us, i)) memset(o->m->to_K + i * n, 0, sizeof(double) * n), o->m->to_k[i] = 0.0;
+}
+
+/* Go to the point with controls on the bounds that hold them, its motion rolled out; nowhere where that spoils it. */
+static void put_on_bounds(newton_solve_t *o)
+{
+    static const double still[1] = {0.0};
+    newton_t *w = o->w;
+    const long N = w->N, n = w->sweeps.n, m = w->sweeps.m;
+    newton_found_t *s = o->rival;
+    if (!o->has_policy) memset(o->last->K, 0, sizeof(double) * N * m * n);
+    memset(s->dx, 0, sizeof(double) * (N + 1) * n), memset(s->du, 0, sizeof(double) * N * m);
+    copy(s->us, o->at->us, N * m);
+    for (long i = 0; i < N * m; i++) {
+        const int side = barrier_holds(&o->barrier, o->at->us, i);
+        if (side) o->at->us[i] = side == 1 ? o->m->lower[i] : o->m->upper[i], memset(o->last->K + i * n, 0, sizeof(double) * n);
+    }
+    copy(s->K, o->last->K, N * m * n);
+    newton_roll(o, s, still, 1, w->none);
+    copy(o->at->us, s->us, N * m);
+    if (!(fabs(w->cost[0] - o->at->cost) <= SOLVED * fabs(o->at->cost))) return;
+    go_to(o, w->X, w->U);
+    if (!newton_finite(o, o->fresh)) return;
+    newton_measure(o, o->fresh);
+    if (!(o->fresh->kkt <= fmax(SOLVED, o->at->kkt))) return;
+    newton_point_t *left = o->at;
+    o->at = o->fresh, o->fresh = left;
+}
+
+/* Whether an end is a success: see Status. */
+static int newton_succeeds(const newton_t *w, long code, double kkt)
+{
+    return code == OPTIMAL || (code == CHEAPER && (w->asked || kkt <= NEAR)) || (code == ROUNDED && kkt <= SOLVED);
 }
 
 static void newton_solve(newton_t *w, const newton_member_t *m)
@@ -436,10 +510,12 @@ static void newton_solve(newton_t *w, const newton_member_t *m)
     const double began = now();
     newton_result_t result = {0};
     newton_solve_t o = {.w = w, .m = m, .at = w->points, .fresh = w->points + 1, .best = w->found, .rival = w->found + 1, .last = w->found + 2,
-                        .least = HUGE_VAL};
+                        .barrier = {m->lower, m->upper, w->z, 0.0, w->N * w->sweeps.m}, .bounded = m->lower != NULL, .least = HUGE_VAL};
     result.code = newton_iterated(&o, &result);
     result.iterations = o.iteration;
-    result.cost = o.at->cost, result.gradient = o.at->gradient, result.defect = o.at->defect, result.kkt = o.at->kkt;
+    result.gradient = o.at->gradient, result.defect = o.at->defect, result.kkt = o.at->kkt;
+    if (o.bounded && newton_succeeds(w, result.code, result.kkt)) put_on_bounds(&o);
+    result.cost = o.at->cost;
     copy(m->to_xs, o.at->xs, (w->N + 1) * w->nx);
     copy(m->to_us, o.at->us, w->N * w->sweeps.m);
     if (m->to_K && result.code != REFERRED) newton_gains(&o);
