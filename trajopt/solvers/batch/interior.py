@@ -95,7 +95,7 @@ def fits_interior(ocp: OCP, options: Any) -> bool:
     """Whether kernels/interior.h has all that the solver does with a problem."""
     if type(options) is not IPMOptions or not ocp.manifold.is_vector_space:
         return False
-    return _is_compiled(ipm.program_of(ocp, _still(ocp), options))
+    return _is_compiled(ipm.prepared(ocp, _still(ocp), options).program)
 
 
 def _still(ocp: OCP) -> Guess:
@@ -188,7 +188,7 @@ class _Members(Rows):
         return Guess(*(rows[i if len(rows) == self.count else 0] for rows in self.guess))
 
     def _program(self, i: int, options: IPMOptions) -> StageProgram:
-        return ipm.program_of(self.batch[i], self._guess(i), options)
+        return ipm.prepared(self.batch[i], self._guess(i), options).program
 
     def status(self, i: int, options: IPMOptions) -> Status:
         """The verdict of problem i: that of a single solve."""

@@ -235,7 +235,7 @@ static int search(solve_t *o, direction_t *step, double *alpha, double *objectiv
             if (!known) find_first(PROBLEM(o), o->other);
             return 1;
         }
-        if (full && here->theta >= o->at.theta && corrected(o, step, alpha, objective, here, phi, tau)) return 1;
+        if (full && here->theta >= o->at.theta && corrected(o, step, alpha, objective, here, phi, tau)) return o->hopeful = 0, 1;
     }
     return 0;
 }
@@ -302,7 +302,7 @@ static int find_direction(solve_t *o, optimality_t now_, direction_t *step)
         if (!(o->most < HUGE_VAL)) o->most = LARGEST * now_.mean;
         const double low = fmax(SMALLEST_SIGMA, w->least / now_.mean), high = fmin(LARGEST_SIGMA, o->most / now_.mean);
         const double dual = now_.squares / (double)numbers(&w->structure), primal = o->at.squares / (double)w->equations;
-        ipm_centered(w->system, &o->point->own, &w->z, now_.mean, dual, primal, now_.products, low, fmax(high, low),
+        ipm_centered(w->system, &o->point->own, &w->z, now_.mean, dual, primal, low, fmax(high, low),
                      fmax(TAU, 1.0 - now_.error), w->steps[1], w->steps[0]);
         if (w->system->mu_of_step != o->mu) restart(o);
         o->mu = w->system->mu_of_step;
