@@ -160,7 +160,7 @@ class _Members(Rows):
         super().__init__(n)
         N, nx = ocp.horizon, ocp.manifold.nx
         self.batch, self.guess = batch, guess
-        self.program = program = self._program(0, options)
+        self.program = program = self._first(options)
         self.library = library(program.n, program.m)
         self.xs, self.us = np.full((n, N + 1, nx), np.nan), np.full((n, N, ocp.nu), np.nan)
         self.results = np.zeros(n, RESULT)
@@ -186,6 +186,12 @@ class _Members(Rows):
 
     def _guess(self, i: int) -> Guess:
         return Guess(*(rows[i if len(rows) == self.count else 0] for rows in self.guess))
+
+    def _first(self, options: IPMOptions) -> StageProgram:
+        """The program of the first problem whose bounds are numbers: the others are compared with it."""
+        programs = (self._program(i, options) for i in range(self.count))
+        told = (p for p in programs if not np.isnan(p.row_bounds).any())
+        return next(told, None) or self._program(0, options)
 
     def _program(self, i: int, options: IPMOptions) -> StageProgram:
         return ipm.prepared(self.batch[i], self._guess(i), options).program

@@ -50,9 +50,9 @@ def solve_batch(
     the vector unit, groups of lanes on threads, nothing of Python inside.  Their time_limit counts what a problem's whole group
     takes.  DDP without constraints, and the interior point (ipm) for states in a vector space, run whole solves in C, one problem
     after the other on each thread, with the knots of a problem in the lanes; what asks for more (no step length is accepted,
-    numbers are not finite) is solved once more as alone, which ``meta["referred"]`` tells. Other solvers, and constraints with those, are
-    solved one by one, in processes where that is worth it; ``meta["how"]`` tells. A problem that fails, or whose values are no
-    numbers, has a status that says so, and stops nobody else; Ctrl-C returns what is finished, the others are "interrupted".
+    numbers are not finite) is solved once more as alone, which ``meta["referred"]`` tells. Other solvers, and constraints with
+    those, are solved one by one, in processes where that is worth it; ``meta["how"]`` tells. A problem that fails, or whose values
+    are no numbers, has a status that says so, and stops nobody else; Ctrl-C returns what is finished, the others are "interrupted".
 
     Raises ValueError for values that do not fit, for problems of different structures and for what is wrong with the first problem
     (the first whose values are numbers), UnknownName for a value that nothing has.
