@@ -106,10 +106,10 @@ static int reflect(double *restrict H, const int n)
     for (int i = 0; i < n; i++) {
         const double size = fabs(d[i]) > REFLECTED_FLOOR * most ? fabs(d[i]) : REFLECTED_FLOOR * most, more = largest * (size - d[i]);
         if (more == 0.0) continue;
-        const double *z = Z + i * ROW_;
+        double *z = Z + i * ROW_;
         for (int a = 0; a < n; a++) {
             const double f = more * z[a];
-            ALONG_ROW AT(H + a * ROW_, j) += f * AT((double *)z, j);
+            ALONG_ROW AT(H + a * ROW_, j) += f * AT(z, j);
         }
     }
     return 1;
