@@ -277,7 +277,7 @@ def test_second_derivatives_of_the_law_by_complex_step():
 
 
 def second_by_complex_step(system, x, u, lam):
-    """The Hessian of lam' f, (N, ndx + nu, ndx + nu), by a complex step along each tangent of the system's own first derivatives."""
+    """The Hessian of lam' f, (N, ndx + nu, ndx + nu), by a complex step along each tangent of its first derivatives."""
     n, nu, N, h = system.manifold.ndx, system.nu, len(x), 1e-30
     along = np.kron(np.eye(n + nu), np.ones((1, N))) * 1j * h
     states, controls, weights = (np.tile(M, n + nu) for M in (x.T.astype(complex), u.T.astype(complex), lam.T))
