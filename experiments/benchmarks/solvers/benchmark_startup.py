@@ -61,8 +61,9 @@ try:
     from trajopt.stage.start import starting
 except ImportError:
     starting = nullcontext
-with starting(sys.argv[5]):  # a guess may be rolled out
+with starting(sys.argv[5]):
     task = build.build_task(settings)
+    guess = None if kinds else task.guess  # which may be rolled out
 ocp = task.ocp
 
 def posture(joint, x, u, t, p):
@@ -74,13 +75,11 @@ def more(phase, joint, weight, name):
     return replace(phase, terms=(*phase.terms, term))
 
 phases = list(ocp.phases)
-guess = task.guess
 if kinds:
     own = [phases[k % len(phases)] for k in range(kinds)]
     phases = [more(phase, 7 + k % 12, 1e-3, f"posture {k}") if k < 12 else
               more(more(phase, 7 + k % 12, 1e-3, f"posture {k}"), 7 + (k + 1) % 12, 1e-3, f"other {k}")
               for k, phase in enumerate(own)]
-    guess = None
 if step == "term":
     phases[0] = more(phases[0], ocp.manifold.nx - 1, 1e-4, "added")
 if step == "number":
