@@ -99,7 +99,9 @@ def request(wanted: Sequence[Search], steps: Sequence[Search] = ()) -> None:
     steps: libraries of time steps alone, which serve before the others are there, and whenever terms are edited. Where making them
     aside is impossible, those that are wanted are made here.
     """
-    missing, alone = ([s for s in dict.fromkeys(group) if s.maker is None and _is_missing(s)] for group in (wanted, steps))
+    missing, alone = (
+        [s for s in dict.fromkeys(group) if s.maker is None and _is_missing(s)] for group in (wanted, steps)
+    )
     if not missing and not alone:
         return
     made = aside(lambda: _make_all(missing, alone)) if _can_be_kept() else None

@@ -70,7 +70,10 @@ def stage_source(
     sizes = {"NX": manifold.nx, "ND": manifold.ndx, "MU": map.nu - (offsets or 0), "NU": nu, "NF": dynamics.rows}
     sizes |= {"NP": sum(n for _, n in shape.parameters), "NG": counts[0], "NGT": counts[1]}
     lengths = dict(zip(("NT", "NTT", "NPG", "NPGT"), (part.theta for part in terms), strict=True))
-    sizes |= {"THETA_ROOM": theta_room(*(part.theta for part in terms[:2])), "PG_ROOM": max(lengths["NPG"], lengths["NPGT"])}
+    sizes |= {
+        "THETA_ROOM": theta_room(*(part.theta for part in terms[:2])),
+        "PG_ROOM": max(lengths["NPG"], lengths["NPGT"]),
+    }
     sizes["FORCES_ROOM"] = terms[0].forces
     sizes |= {} if offsets is None else {"IMPLICIT": 1, "NE": offsets}
     terms_room = " + ".join(f"({part.room})" for part in terms)
