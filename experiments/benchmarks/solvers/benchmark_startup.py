@@ -10,7 +10,7 @@ its compilers took, which says more on a machine that is busy.  ``solve`` stops 
 
 Solves start at once (--wait: when all is compiled).  What another process goes on to compile is not in the figures; it is waited
 for before the next step, and the last column says for how long after the cold one.  Pictures are drawn twice: with meshes read from
-the robot's files, and from those that are kept.  ``speed`` is the best of many solves, of ROUNDS processes of each checkout in turn.
+the robot's files, and from those that are kept.  ``speed`` is the best of many solves, in ROUNDS processes for each.
 """
 
 from __future__ import annotations

@@ -15,6 +15,7 @@ from dynamics_backends import scalar as sm
 from dynamics_backends.compiled.runtime import ahead, units as units_module
 from dynamics_backends.compiled.runtime.toolchain import find_toolchain
 from dynamics_backends.compiled.runtime.units import units
+from dynamics_backends.compiled.sources.traced_source import TooLong
 from dynamics_backends.registry import make_backend
 from dynamics_backends.systems.bodies.free_body import FreeBody
 from problems.robots import load_robot
@@ -236,6 +237,17 @@ def test_time_steps_are_taken_up_before_the_terms_are_there(worker):
     for later in found[1:]:
         for ours, theirs in zip(later[1:], found[0][1:], strict=True):
             np.testing.assert_allclose(ours, theirs, atol=1e-11)
+
+
+def test_time_steps_serve_where_the_whole_is_refused(worker, monkeypatch):
+    def refuse():
+        raise TooLong("too long")
+
+    with starting("at once"):
+        [stages, _] = stages_of(problem(horizon=13), Wanted(rollout=True), "auto")
+    stages._before[0].keep(quick=True)
+    monkeypatch.setattr(stages._soon, "look", refuse)
+    assert stages.compiled and isinstance(stages._now, BareStages)
 
 
 def test_a_motion_under_feedback_asks_for_time_steps_alone(worker):

@@ -35,7 +35,8 @@ class SoonStages:
     """See :class:`~trajopt.stage.stages.Stages`.
 
     now: what serves at once. soon: where its library will be. made: the stages by a library. never: what serves where it turns out
-    that there will be none. before: another search, and the stages by its library, which serves until the first is there.
+    that there will be none. before: another search, and the stages by its library, which serves until the first is there, and if that
+    is refused.
     """
 
     def __init__(
@@ -72,7 +73,11 @@ class SoonStages:
         try:
             library = self._soon.look()
         except TooLong:
-            self._now, self._settled = self._never, True
+            if self._before is None:
+                self._now, self._settled = self._never, True
+            else:
+                (self._soon, self._made), self._before = self._before, None
+                self._look()
             return
         made = self._made
         if library is None and self._before is not None:
