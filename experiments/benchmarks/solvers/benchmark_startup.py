@@ -201,9 +201,9 @@ def fastest(config: str, checkouts: Mapping[str, Path], folder: Path) -> Iterato
             best, iterations = run([str(worker), path], checkout, folder / "kept")[1].split()
             found[name] = min(found[name], (float(best), iterations))
     last = found[list(found)[-1]][0]
-    for name, (best, iterations) in found.items():
-        ratio = f"{100.0 * (best / last - 1.0):+8.1f} %"
-        yield f"{'solve of ' + config:28}{name:10}{1e3 * best:10.3f} ms{iterations:>6} iterations{ratio}"
+    for name, (took, iterations) in found.items():
+        ratio = f"{100.0 * (took / last - 1.0):+8.1f} %"
+        yield f"{'solve of ' + config:28}{name:10}{1e3 * took:10.3f} ms{iterations:>6} iterations{ratio}"
 
 
 def command_line(checkout: Path) -> str:

@@ -35,8 +35,8 @@ class SoonStages:
     """See :class:`~trajopt.stage.stages.Stages`.
 
     now: what serves at once. soon: where its library will be. made: the stages by a library. never: what serves where it turns out
-    that there will be none. before: another search, and the stages by its library, which serves until the first is there, and if that
-    is refused.
+    that there will be none. before: another search, and the stages by its library, which serves until the first is there, and if
+    that is refused.
     """
 
     def __init__(
