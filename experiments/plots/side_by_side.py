@@ -16,11 +16,12 @@ def draw(pictures: Pictures) -> list[Path]:
     """Draw all of them, as many at a time as there are processors; returns the files in their order."""
     work, count = list(pictures.values()), min(os.cpu_count() or 1, len(pictures))
     if count > 1 and sys.platform.startswith("linux"):
-        import matplotlib.backends.backend_agg
-        import matplotlib.figure  # noqa: F401  once for all
-
         turns = _turns(len(work))
-        children = [_copy(work, turns) for _ in range(count - 1)]
+        children = [_copy(work, turns)]  # which begins with the longest, while matplotlib is loaded here
+        import matplotlib.backends.backend_agg
+        import matplotlib.figure  # noqa: F401  once for all the others
+
+        children += [_copy(work, turns) for _ in range(count - 2)]
         _draw(work, turns)
         failed = [child is not None and os.waitpid(child, 0)[1] != 0 for child in children]
         os.close(turns)

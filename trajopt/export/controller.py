@@ -20,7 +20,7 @@ from trajopt.lq.compiled_lq import lq_source
 from trajopt.problem.impact_stage import JUMP
 from trajopt.problem.ocp import OCP, Sampling
 from trajopt.problem.terms import CostTerm
-from trajopt.stage.source.stage_source import StageShape, StageSource, stage_source
+from trajopt.stage.source.stage_source import StageShape, StageSource, stage_source, theta_room
 from trajopt.stage.source.term_source import TermShape, theta_of
 from trajopt.validation.validation import refuse_constraints
 
@@ -91,7 +91,7 @@ def _header(ocp: OCP, sampled: Sampling, stage: StageSource) -> str:
 def _sizes(ocp: OCP, stage: StageSource) -> str:
     nx, n, m = ocp.manifold.nx, ocp.manifold.ndx, ocp.nu
     columns = n + ocp.phases[0].dynamics.nu
-    theta = max(stage.theta, stage.theta_end)
+    theta = theta_room(stage.theta, stage.theta_end)
     carved = (
         3 * nx + 2 * n + 2 * m + theta + n * columns + max(n, m) ** 2 + n * n + n * m + m * m + stage.forces + 14
     )  # knot_t of stage.h

@@ -6,6 +6,7 @@ The states of a guess need not satisfy the dynamics.  Its first state is replace
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
@@ -14,6 +15,7 @@ from dynamics_backends.protocol import Array
 from trajopt.problem.ocp import OCP
 from trajopt.stage.evaluation import Direction, Shooting
 from trajopt.stage.numerics import numerics_for
+from trajopt.stage.start import starts_at_once
 
 
 class Guess(NamedTuple):
@@ -53,8 +55,17 @@ def feedback_guess(ocp: OCP, K: Array, u: Array | float = 0.0) -> Guess:
     N, ndx, nu = ocp.horizon, ocp.manifold.ndx, ocp.nu
     gains = np.array(np.broadcast_to(K, (N, nu, ndx)))
     policy = Direction(np.zeros((N + 1, ndx)), np.zeros((N, nu)), gains, np.zeros((N, ndx)))
-    motion = numerics_for(ocp).evaluator.rollout(*still, policy, np.zeros(1), Shooting())
+    motion = numerics_for(_moved_alike(ocp)).evaluator.rollout(*still, policy, np.zeros(1), Shooting())
     return Guess(motion.xs[0], motion.us[0])
+
+
+def _moved_alike(ocp: OCP) -> OCP:
+    """A problem with the same motions: where solves start at once the one without cost and constraints, whose code is there sooner,
+    and stays the same when these are edited."""
+    if not starts_at_once():
+        return ocp
+    phases = tuple(replace(phase, terms=(), constraints=()) for phase in ocp.phases)
+    return replace(ocp, phases=phases, terminal=(), terminal_constraints=())
 
 
 def resampled_guess(ocp: OCP, solution, shift: float = 0.0) -> Guess:

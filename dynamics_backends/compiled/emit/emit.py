@@ -136,8 +136,9 @@ def chunked_function(
     lengths = dict(zip(outputs, map(len, t.outputs), strict=True))
     zeros = [] if into_zeros else [f"memset({o}, 0, sizeof(V) * {lengths[o]});" for o in mostly_zero]
     names = ", ".join([*(a.name for a in inputs), *outputs, "w"])
-    calls = "\n".join([*zeros, *(f"{name}_{c}({names});" for c in range(len(stores)))])
-    source.append(f"static void {name}({head})\n{{\n{calls}\n}}\n")
+    parts = [f"{name}_{c}" for c in range(len(stores))]  # which may stand in another unit
+    calls = "\n".join([*(f"void {part}({head});" for part in parts), *zeros, *(f"{part}({names});" for part in parts)])
+    source.append(f"JOINED void {name}({head})\n{{\n{calls}\n}}\n")
     return "\n".join(source), chunks.room
 
 

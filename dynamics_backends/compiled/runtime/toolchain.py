@@ -26,6 +26,7 @@ from pathlib import Path
 
 from dynamics_backends.compiled.runtime.kept_files import cache_folder, intact, known_value, seal, write_value
 from dynamics_backends.compiled.runtime.progress import counted
+from dynamics_backends.compiled.runtime.turns import turn
 from dynamics_backends.compiled.runtime.units import units
 
 FLAGS = ("-O3", "-march=native", "-fno-math-errno", "-fPIC", "-shared", "-std=gnu11", "-w")
@@ -111,14 +112,16 @@ class Toolchain:
             library.replace(target)
 
     def _object(self, text: str, folder: Path, cache: Path, done: Callable[[], None]) -> Path:
-        """The object of a unit, from the cache or from the compiler."""
+        """The object of a unit, from the cache or from the compiler; libraries that share it wait for one of them."""
         name = hashlib.sha256((text + self.fingerprint).encode()).hexdigest()[:32]
         kept, source, made = cache / f"{name}.o", folder / f"{name}.c", folder / f"{name}.o"
         if not intact(kept):
-            source.write_text(text)
-            self._run([*(flag for flag in self.flags if flag != "-shared"), "-c", str(source), "-o", str(made)])
-            made.replace(kept)
-            seal(kept)
+            with turn(cache / f"{name}.turn"):
+                if not intact(kept):
+                    source.write_text(text)
+                    self._run([*(flag for flag in self.flags if flag != "-shared"), "-c", str(source), "-o", str(made)])
+                    made.replace(kept)
+                    seal(kept)
         done()
         return kept
 

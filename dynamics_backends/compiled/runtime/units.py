@@ -1,9 +1,10 @@
 """A C source in several translation units, so that they are compiled at the same time, and each only once.
 
 What can stand apart are the functions of straight-line code, which begin with ``STRAIGHT void`` and ask for nothing but
-the prelude, the text up to the line END_OF_PRELUDE.  A unit holds functions of one family, which differ by a number at the end of
-their names: so that its text depends on what it computes, not on what stands beside it, and sources that share a part share
-its object.
+the prelude, the text up to the line END_OF_PRELUDE, and those that call such functions in turn, ``JOINED void``.  A unit holds
+functions of one family, which differ by a number at the end of their names: so that its text depends on what it computes, not on
+what stands beside it, and sources that share a part share its object.  Numbers in lines ``NUMBER(name, value)`` stand apart too, so
+that loops over them stay the same when they change.
 """
 
 from __future__ import annotations
@@ -16,7 +17,9 @@ WORTH_SPLITTING = 100_000
 """Characters of straight-line code, some 2,000 statements: a quarter of a second of compilation."""
 UNIT = 300_000
 """Characters in a unit from which on the next begins."""
-_FUNCTION = re.compile(r"^STRAIGHT (void (\w+?)(?:_\d+)?\([^)]*\))\n\{\n.*?^\}\n", re.MULTILINE | re.DOTALL)
+_FUNCTION = re.compile(r"^(STRAIGHT|JOINED) (void (\w+?)(?:_\d+)?\([^)]*\))\n\{\n.*?^\}\n", re.MULTILINE | re.DOTALL)
+_NUMBER = re.compile(r"^NUMBER\((\w+), (\d+)\)\n", re.MULTILINE)
+_EMPTY_LINES = re.compile(r"\n{2,}")
 _HIDDEN = '__attribute__((visibility("hidden")))'
 
 
@@ -26,10 +29,15 @@ def units(source: str) -> list[str]:
     if END_OF_PRELUDE not in source or sum(len(f[0]) for f in functions) < WORTH_SPLITTING:
         return [source]
     prelude = source[: source.index(END_OF_PRELUDE)]
-    shared = f"#undef STRAIGHT\n#define STRAIGHT {_HIDDEN}\n"
-    main = _FUNCTION.sub(lambda f: f"{_HIDDEN} {f[1]};\n", source)
-    texts = [part for _, family in groupby(functions, lambda f: f[2]) for part in _parts([f[0] for f in family])]
-    return [main, *(prelude + shared + text for text in sorted(texts, key=lambda text: (-len(text), text)))]
+    shared = f"#undef STRAIGHT\n#undef JOINED\n#define STRAIGHT {_HIDDEN}\n#define JOINED {_HIDDEN}\n"
+    joined = {f[3] for f in functions if f[1] == "JOINED"}
+    main = _FUNCTION.sub(lambda f: f"{_HIDDEN} {f[2]};\n" if f[1] == "JOINED" or f[3] not in joined else "", source)
+    main = _NUMBER.sub(lambda number: f"extern {_HIDDEN} const int {number[1]};\n", main)
+    main = _EMPTY_LINES.sub("\n", main)
+    texts = [part for _, family in groupby(functions, lambda f: f[3]) for part in _parts([f[0] for f in family])]
+    numbers = "".join(f"{_HIDDEN} const int {number[1]} = {number[2]};\n" for number in _NUMBER.finditer(source))
+    apart = [prelude + shared + text for text in sorted(texts, key=lambda text: (-len(text), text))]
+    return [main, *apart, *([numbers] if numbers else [])]
 
 
 def _parts(functions: list[str]) -> list[str]:

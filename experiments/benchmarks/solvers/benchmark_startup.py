@@ -3,12 +3,14 @@
     python -m experiments.benchmark_startup                       this checkout
     python -m experiments.benchmark_startup --baseline DIR        and another one, in the same run
     python -m experiments.benchmark_startup --only ur5_reach,pictures
+    python -m experiments.benchmark_startup --baseline DIR --only speed    whether solves are as fast once all is compiled
 
 Each figure is the wall time of a process of its own from its start to its end [s], and in brackets the processor time that it and
 its compilers took, which says more on a machine that is busy.  ``solve`` stops at the solution, ``first`` after one iteration.
 
 Solves start at once (--wait: when all is compiled).  What another process goes on to compile is not in the figures; it is waited
-for before the next step, and the last column says for how long after the cold one.
+for before the next step, and the last column says for how long after the cold one.  Pictures are drawn twice: with meshes read from
+the robot's files, and from those that are kept.  ``speed`` is the best of many solves, in ROUNDS processes for each.
 """
 
 from __future__ import annotations
@@ -34,6 +36,8 @@ CASES = {
     "anymal_20_stages": ("anymal_trot", "first"),
 }
 PICTURES = ("ur5_reach", "hyq_trot_rigid")
+SOLVED = ("ur5_reach", "ur5_obstacle", "hyq_trot_rigid")
+ROUNDS = 3
 STEPS = ("cold", "warm", "term", "number")
 POLL, AT_MOST = 0.1, 600.0  # [s]
 KINDS = 20
@@ -61,8 +65,9 @@ try:
     from trajopt.stage.start import starting
 except ImportError:
     starting = nullcontext
-with starting(sys.argv[5]):  # a guess may be rolled out
+with starting(sys.argv[5]):
     task = build.build_task(settings)
+    guess = None if kinds else task.guess  # which may be rolled out
 ocp = task.ocp
 
 def posture(joint, x, u, t, p):
@@ -74,13 +79,11 @@ def more(phase, joint, weight, name):
     return replace(phase, terms=(*phase.terms, term))
 
 phases = list(ocp.phases)
-guess = task.guess
 if kinds:
     own = [phases[k % len(phases)] for k in range(kinds)]
     phases = [more(phase, 7 + k % 12, 1e-3, f"posture {k}") if k < 12 else
               more(more(phase, 7 + k % 12, 1e-3, f"posture {k}"), 7 + (k + 1) % 12, 1e-3, f"other {k}")
               for k, phase in enumerate(own)]
-    guess = None
 if step == "term":
     phases[0] = more(phases[0], ocp.manifold.nx - 1, 1e-4, "added")
 if step == "number":
@@ -108,6 +111,24 @@ task = task[0] if isinstance(task, tuple) else task
 began, used = time.perf_counter(), time.process_time()
 plot_solution(solution, Path(sys.argv[2]), task)
 print(json.dumps([time.perf_counter() - began, time.process_time() - used]))
+"""
+
+
+_SPEED = """
+import sys, time
+from experiments.config.config import load_config
+from experiments.config import build
+import trajopt as to
+settings = load_config(sys.argv[1])
+task = build.build_task(settings)
+solve = lambda: to.solve(task.ocp, task.guess, settings.solver_options, None, settings.solver_name, check=False)
+solve()
+best, until = float("inf"), time.monotonic() + 3.0
+while time.monotonic() < until:
+    began = time.perf_counter()
+    solution = solve()
+    best = min(best, time.perf_counter() - began)
+print(best, solution.iterations)
 """
 
 
@@ -170,6 +191,21 @@ def drawn(config: str, checkout: Path, folder: Path, solution: Path) -> Seconds:
     return Seconds(wall, cpu)
 
 
+def fastest(config: str, checkouts: Mapping[str, Path], folder: Path) -> Iterator[str]:
+    """The best time of a solve by each checkout, the iterations that it takes, and how much longer each takes than the last."""
+    worker, found = folder / "speed.py", dict.fromkeys(checkouts, (float("inf"), ""))
+    worker.write_text(_SPEED)
+    path = str(ROOT / "problems" / "configs" / f"{config}.toml")
+    for _ in range(ROUNDS):
+        for name, checkout in checkouts.items():
+            best, iterations = run([str(worker), path], checkout, folder / "kept")[1].split()
+            found[name] = min(found[name], (float(best), iterations))
+    last = found[list(found)[-1]][0]
+    for name, (took, iterations) in found.items():
+        ratio = f"{100.0 * (took / last - 1.0):+8.1f} %"
+        yield f"{'solve of ' + config:28}{name:10}{1e3 * took:10.3f} ms{iterations:>6} iterations{ratio}"
+
+
 def command_line(checkout: Path) -> str:
     """The module of the command in a checkout."""
     return "experiments.cli.main" if (checkout / "experiments" / "cli").is_dir() else "experiments.cli"
@@ -199,15 +235,19 @@ def report(checkouts: Mapping[str, Path], chosen: list[str], folder: Path, start
             for name, checkout in checkouts.items():
                 solve = ["solve", f"problems/configs/{config}.toml", "--set", "output.plots=false", "--out"]
                 run(["-m", command_line(checkout), *solve, str(folder / config)], checkout, folder / "kept")
-                seconds = drawn(config, checkout, folder, folder / config / "solution.npz")
-                yield f"{'pictures of ' + config:28}{name:6}{seconds!s:>18}"
+                settled(folder / "kept")
+                both = [drawn(config, checkout, folder, folder / config / "solution.npz") for _ in range(2)]
+                yield f"{'pictures of ' + config:28}{name:6}" + "".join(f"{seconds!s:>18}" for seconds in both)
+    if "speed" in chosen:
+        for config in SOLVED:
+            yield from fastest(config, checkouts, folder)
 
 
 @click.command()
 @click.option(
     "--baseline", type=click.Path(exists=True, file_okay=False), help="Another checkout, measured in the same run."
 )
-@click.option("--only", default="", help=f"Of {', '.join([*CASES, 'help', 'pictures'])}, separated by commas.")
+@click.option("--only", default="", help=f"Of {', '.join([*CASES, 'help', 'pictures', 'speed'])}, separated by commas.")
 @click.option("--wait", is_flag=True, help="Solves wait until all is compiled.")
 def main(baseline: str | None, only: str, wait: bool) -> None:
     """From a command to its first solution."""

@@ -12,16 +12,22 @@ from stage_cases import SHOOTING
 
 import trajopt as to
 from dynamics_backends import scalar as sm
-from dynamics_backends.compiled.runtime import ahead
+from dynamics_backends.compiled.runtime import ahead, units as units_module
 from dynamics_backends.compiled.runtime.toolchain import find_toolchain
+from dynamics_backends.compiled.runtime.units import units
+from dynamics_backends.compiled.sources.traced_source import TooLong
 from dynamics_backends.registry import make_backend
 from dynamics_backends.systems.bodies.free_body import FreeBody
 from problems.robots import load_robot
 from trajopt.stage.compiled import builds, soon_stages
+from trajopt.stage.compiled.bare_stages import BareStages
 from trajopt.stage.compiled.choice import CompiledChoice
-from trajopt.stage.compiled.library import ROLLED
+from trajopt.stage.compiled.compiled_stages import CompiledStages
+from trajopt.stage.compiled.library import ROLLED, source_of
 from trajopt.stage.engine import Wanted, stages_of
 from trajopt.stage.evaluation import Direction, StageEvaluator
+from trajopt.stage.source.stage_source import StageShape
+from trajopt.stage.source.term_source import TermShape
 from trajopt.stage.start import starting, starts_at_once
 
 pytestmark = [pytest.mark.needs_compiler]
@@ -120,6 +126,7 @@ def test_the_interior_point_starts_before_its_libraries_are_there(worker):
     plain = to.solve(problem(engine="numpy"), solver="ipm")
     first = to.solve(problem(), solver="ipm", start="at once")
     assert first.meta["engines"] == ["numpy"] and worker.work
+    assert first.iterations == plain.iterations  # with the same Hessian
     later = to.solve(problem(), None, None, lambda r: worker.run(), solver="ipm", start="at once")
     assert later.meta["engines"] == ["numpy", "compiled"]
     for found in (first, later):
@@ -217,6 +224,58 @@ def _bare(ocp):
     return found
 
 
+def test_time_steps_are_taken_up_before_the_terms_are_there(worker):
+    with starting("at once"):
+        [stages, _] = stages_of(problem(horizon=13), Wanted(rollout=True), "auto")
+    rng = np.random.default_rng(2)
+    xs, us = 0.3 * rng.standard_normal((14, 4)), 0.3 * rng.standard_normal((13, 2))
+    found = [stages.first(xs[:-1], us, xs[1:])]
+    for search, kind in ((stages._before[0], BareStages), (stages._soon, CompiledStages)):
+        search.keep(quick=True)
+        found.append(stages.first(xs[:-1], us, xs[1:]))
+        assert type(stages._now) is kind
+    for later in found[1:]:
+        for ours, theirs in zip(later[1:], found[0][1:], strict=True):
+            np.testing.assert_allclose(ours, theirs, atol=1e-11)
+
+
+def test_time_steps_serve_where_the_whole_is_refused(worker, monkeypatch):
+    def refuse():
+        raise TooLong("too long")
+
+    with starting("at once"):
+        [stages, _] = stages_of(problem(horizon=13), Wanted(rollout=True), "auto")
+    stages._before[0].keep(quick=True)
+    monkeypatch.setattr(stages._soon, "look", refuse)
+    assert stages.compiled and isinstance(stages._now, BareStages)
+
+
+def test_a_motion_under_feedback_asks_for_time_steps_alone(worker):
+    """What was compiled for it serves when terms are edited."""
+    ocp, K = problem(), np.zeros((2, 4))
+    plain = to.feedback_guess(problem(engine="numpy"), K, 0.1)
+    with starting("at once"):
+        to.feedback_guess(ocp, K, 0.1)
+        worker.run()
+        edited = replace(ocp, phases=(replace(ocp.phases[0], terms=ocp.phases[0].terms[:1]),))
+        found = to.feedback_guess(edited, K, 0.1)
+    assert not worker.work
+    np.testing.assert_allclose(found.xs, plain.xs, atol=1e-11)
+
+
+def test_time_steps_are_made_where_all_else_is_there(worker):
+    ocp = problem()
+    builds.search(ocp.phases[0].dynamics.sampling.called, _shape(ocp)).keep(quick=False)
+    worker.work.clear()
+    again = problem()
+    with starting("at once"):
+        [stages, _] = stages_of(again, Wanted(rollout=True), "auto")
+    assert isinstance(stages, CompiledStages) and len(worker.work) == 1
+    worker.run()
+    bare = StageShape("rk4", (), 2, parts=ROLLED)
+    assert builds.Search(again.phases[0].dynamics.sampling.called, bare).look() is not None
+
+
 def test_a_new_term_waits_for_nothing(worker):
     to.solve(problem(), solver="slq", start="at once", callback=lambda record: worker.run())
     worker.run()
@@ -228,3 +287,24 @@ def test_a_new_term_waits_for_nothing(worker):
     same = replace(edited.phases[0], dynamics=problem(engine="numpy").phases[0].dynamics)
     plain = to.solve(replace(edited, phases=(same,)), solver="slq")
     np.testing.assert_allclose(found.xs, plain.xs, atol=1e-8)
+
+
+def test_an_edited_term_changes_its_own_code_alone(monkeypatch):
+    """The loops of a stage, its dynamics and the other terms are objects that stay."""
+    monkeypatch.setattr(units_module, "WORTH_SPLITTING", 0)
+    ocp = problem()
+    sampling = ocp.phases[0].dynamics.sampling
+
+    def code(*more):
+        terms = tuple(TermShape.of(term) for term in (*ocp.phases[0].terms, *more))
+        end = tuple(TermShape.of(term) for term in ocp.terminal)
+        return units(source_of(sampling.called, StageShape(sampling.scheme, (), ocp.nu, terms, end, parts=ROLLED)))
+
+    new = to.residual_cost(
+        "new", lambda x, u, t, p: [x[3] * x[3] - p["to"][0]], ocp.manifold, 1, 0.3, parameters={"to": [0.1]}
+    )
+    before, after = code(), code(new)
+    assert before[0] == after[0]
+    changed = set(after) - set(before)
+    assert 2 <= len(changed) <= 3 < len(after) - 3
+    assert all("running_" in text or " NT = " in text for text in changed)

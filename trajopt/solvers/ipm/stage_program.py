@@ -398,6 +398,8 @@ def _order(ocp: OCP, i: int, stages: Stages, hessian: str) -> str:
     """The kind of Hessian of a phase."""
     if hessian != "auto":
         return hessian
+    if isinstance(stages, SoonStages) and stages.will_be_whole:
+        return EXACT
     if isinstance(stages, NumpyStages | SoonStages | BareStages):
         sampling = ocp.phases[i].dynamics.sampling
         pieces = sampling is not None and sampling.backend.engine == "compiled" and sampling.backend.name == "analytic"

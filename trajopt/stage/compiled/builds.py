@@ -93,20 +93,22 @@ def search(backend: Any, shape: StageShape) -> Search:
     return Search(backend, shape)
 
 
-def request(wanted: Sequence[Search], later: Sequence[Search] = ()) -> None:
-    """Have libraries made aside that are not there and that nobody makes yet: quickly, then well, and the later ones after them.
+def request(wanted: Sequence[Search], steps: Sequence[Search] = ()) -> None:
+    """Have libraries made aside that are not there and that nobody makes yet: quickly, then well.
 
-    Where that is impossible they are made here.
+    steps: libraries of time steps alone, which serve before the others are there, and whenever terms are edited. Where making them
+    aside is impossible, those that are wanted are made here.
     """
-    missing = [s for s in dict.fromkeys(wanted) if s.maker is None and _is_missing(s)]
-    if not missing:
+    missing, alone = (
+        [s for s in dict.fromkeys(group) if s.maker is None and _is_missing(s)] for group in (wanted, steps)
+    )
+    if not missing and not alone:
         return
-    after = [s for s in dict.fromkeys(later) if s.maker is None]
-    made = aside(lambda: _make_all(missing, after)) if _can_be_kept() else None
+    made = aside(lambda: _make_all(missing, alone)) if _can_be_kept() else None
     if made is None:
         side_by_side([s.wait for s in missing])
         return
-    for s in (*missing, *after):
+    for s in (*missing, *alone):
         s.maker = made
 
 
@@ -138,10 +140,11 @@ def side_by_side(work: Sequence[Callable[[], Any]]) -> None:
         list(pool.map(attempt, work))
 
 
-def _make_all(wanted: Sequence[Search], later: Sequence[Search]) -> None:
+def _make_all(wanted: Sequence[Search], steps: Sequence[Search]) -> None:
     """The work of the other process; the first failure ends it, and is told."""
+    early = steps if wanted else ()
     with ThreadPoolExecutor(os.cpu_count() or 1) as pool:
-        for group, quick in ((wanted, True), (wanted, False), (later, False)):
+        for group, quick in ((early, True), (wanted, True), (wanted, False), (steps, False)):
             list(pool.map(lambda s, quick=quick: _unless_refused(s, quick), group))
     remember_sources()
 

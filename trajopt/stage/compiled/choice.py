@@ -134,17 +134,10 @@ class CompiledChoice:
             return self._stages(self.search.library, self._plain), CompiledEnd(self.search.library, self._end)
         twin = replace(self._plain, dynamics=numpy_twin(self._ocp.phases[self._i].dynamics))
         made: Callable[[Library], Stages] = lambda library: self._stages(library, twin)  # noqa: E731
-        stages = SoonStages(self._now(twin), self.search, made, self._plain)
+        bare = None if self.bare is self.search else (self.bare, lambda library: self.by_bare(library, twin))
+        stages = SoonStages(twin, self.search, made, self._plain, bare)
         end = SoonStages(self._end, self.search, lambda library: CompiledEnd(library, self._end), self._end)
         return stages, end
-
-    def _now(self, twin: NumpyStages) -> Stages:
-        """What serves until the library is there."""
-        try:
-            bare = self.bare.look()
-        except TooLong:
-            bare = None
-        return twin if bare is None else self.by_bare(bare, twin)
 
     def by_bare(self, library: Library, twin: NumpyStages) -> BareStages:
         """The stages by the library without cost terms and constraints."""

@@ -12,6 +12,7 @@ from typing import Any
 
 from dynamics_backends.compiled.interface.sources import TooLong
 from dynamics_backends.protocol import Array, Hessians
+from trajopt.stage.compiled.bare_stages import BareStages
 from trajopt.stage.compiled.builds import Search
 from trajopt.stage.compiled.library import Library
 from trajopt.stage.numpy_stages import NumpyStages
@@ -34,11 +35,19 @@ class SoonStages:
     """See :class:`~trajopt.stage.stages.Stages`.
 
     now: what serves at once. soon: where its library will be. made: the stages by a library. never: what serves where it turns out
-    that there will be none.
+    that there will be none. before: another search, and the stages by its library, which serves until the first is there, and if
+    that is refused.
     """
 
-    def __init__(self, now: Stages, soon: Search, made: Callable[[Library], Stages], never: Stages) -> None:
-        self._now, self._soon, self._made, self._never = now, soon, made, never
+    def __init__(
+        self,
+        now: Stages,
+        soon: Search,
+        made: Callable[[Library], Stages],
+        never: Stages,
+        before: tuple[Search, Callable[[Library], Stages]] | None = None,
+    ) -> None:
+        self._now, self._soon, self._made, self._never, self._before = now, soon, made, never, before
         self._by: Library | None = None
         self._settled = False
 
@@ -47,22 +56,44 @@ class SoonStages:
         """Whether by compiled code, now."""
         return self._best().compiled
 
+    @property
+    def will_be_whole(self) -> bool:
+        """Whether its library will have second derivatives of the whole stage, as far as is known."""
+        return "second" in self._soon.shape.parts
+
     def _best(self) -> Stages:
         if not self._settled:
             self._look()
-        note_serving(COMPILED if self._by is not None else NUMPY if isinstance(self._now, NumpyStages) else MIXED)
-        return self._now
+        now = self._now
+        note_serving(NUMPY if isinstance(now, NumpyStages) else MIXED if isinstance(now, BareStages) else COMPILED)
+        return now
 
     def _look(self) -> None:
         goes_on = self._soon.is_being_made  # asked first: what is made may be there by then
         try:
             library = self._soon.look()
         except TooLong:
-            self._now, self._settled = self._never, True
+            if self._before is None:
+                self._now, self._settled = self._never, True
+            else:
+                (self._soon, self._made), self._before = self._before, None
+                self._look()
             return
+        made = self._made
+        if library is None and self._before is not None:
+            made = self._before[1]
+            library = self._looked_before(self._before[0])
         if library is not self._by and library is not None:
-            self._now, self._by = self._made(library), library
+            self._now, self._by = made(library), library
         self._settled = self._soon.is_final or not goes_on
+
+    def _looked_before(self, search: Search) -> Library | None:
+        """The library that serves before, where it is there."""
+        try:
+            return search.look()
+        except TooLong:
+            self._before = None
+            return None
 
     def values(self, x: Array, u: Array, nodes: Array) -> StageValues:
         """See :class:`~trajopt.stage.stages.Stages`."""

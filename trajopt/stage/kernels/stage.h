@@ -6,8 +6,8 @@
 
    Before this text stand stage_types.h, step.h with what it asks for; FIRST or SECOND or both, for what is wanted, and with SECOND curvature.h;
    FORCES_ROOM, the numbers of the forces of constraints and of their derivatives that running terms read, 0 for none;
-   NU >= MU (controls of the problem), NP (dynamics parameters); NT and NTT (weights and parameters of running and terminal terms), NG and NGT (constraints at the knots and at
-   the final one), NPG and NPGT (their parameters); and the functions (term_source.py, constraint_source.py)
+   NU >= MU (controls of the problem), NP (dynamics parameters); NT and NTT (weights and parameters of running and terminal terms), at most
+   THETA_ROOM; NG and NGT (constraints at the knots and at the final one), NPG and NPGT (their parameters), at most PG_ROOM; and the functions (term_source.py, constraint_source.py)
 
        running_value(x, u, t, dt, theta, forces, l, w)  running_expand(x, u, t, dt, theta, forces, l, lx, lu, lxx, lux, luu, w)
        path_value(x, u, t, pg, g, w)                    path_first(.., g, gx, gu, w)      path_second(.., y, hxx, hux, huu, w)
@@ -19,7 +19,7 @@
 
 /* A block of knots on its lanes. */
 typedef struct {
-    V x[NX], node[NX], u[NU + 1], p[NP + 1], theta[MOST(NT, NTT) + 1], pg[MOST(NPG, NPGT) + 1], t, dt, next[NX], d[ND], G[ND * NW], l,
+    V x[NX], node[NX], u[NU + 1], p[NP + 1], theta[THETA_ROOM], pg[PG_ROOM + 1], t, dt, next[NX], d[ND], G[ND * NW], l,
         lx[ND], lu[NU + 1], lxx[ND * ND], lux[NU * ND + 1], luu[NU * NU + 1], g[MOST(NG, NGT) + 1], gx[MOST(NG, NGT) * ND + 1],
         gu[NG * NU + 1], forces[FORCES_ROOM + 1], block[MOST(ND, NU) * MOST(ND, NU)];
 } knot_t;

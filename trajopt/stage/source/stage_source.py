@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from importlib.resources import files
 from typing import NamedTuple
@@ -68,16 +69,23 @@ def stage_source(
     counts = [sum(c.residual.n_out for c in group) for group in (shape.path, shape.final)]
     sizes = {"NX": manifold.nx, "ND": manifold.ndx, "MU": map.nu - (offsets or 0), "NU": nu, "NF": dynamics.rows}
     sizes |= {"NP": sum(n for _, n in shape.parameters), "NG": counts[0], "NGT": counts[1]}
-    sizes |= dict(zip(("NT", "NTT", "NPG", "NPGT"), (part.theta for part in terms), strict=True))
+    lengths = dict(zip(("NT", "NTT", "NPG", "NPGT"), (part.theta for part in terms), strict=True))
+    sizes |= {
+        "THETA_ROOM": theta_room(*(part.theta for part in terms[:2])),
+        "PG_ROOM": max(lengths["NPG"], lengths["NPGT"]),
+    }
     sizes["FORCES_ROOM"] = terms[0].forces
     sizes |= {} if offsets is None else {"IMPLICIT": 1, "NE": offsets}
     terms_room = " + ".join(f"({part.room})" for part in terms)
+    if _SUM_OF_NUMBERS.fullmatch(terms_room):
+        lengths["TERMS_ROOM"] = sum(int(number) for number in re.findall(r"\d+", terms_room))
     room = dynamics.room if second is None else f"{dynamics.room} + {second.room}"
     text = [
         *(f"#define {key} {value}" for key, value in sizes.items()),
         *(f"#define {part.upper()}" for part in shape.parts),
         f"#define DYNAMICS_ROOM ({room})",
-        f"#define TERMS_ROOM ({terms_room})",
+        *(f"NUMBER({key}, {value})" for key, value in lengths.items()),
+        *([] if "TERMS_ROOM" in lengths else [f"#define TERMS_ROOM ({terms_room})"]),
         _scheme(shape.scheme),
         template("lanes/context.h"),
         manifold_source.manifold_source(manifold),
@@ -95,6 +103,19 @@ def stage_source(
         ),
     ]
     return StageSource("\n".join(text), terms[0].theta, terms[1].theta, f"({room}) + {terms_room}", terms[0].forces)
+
+
+_SUM_OF_NUMBERS = re.compile(r"[\d+() ]+")
+LEAST_ROOM = 256
+"""Weights and parameters that there is always room for, so that most edits of terms change nothing but the terms' own code."""
+
+
+def theta_room(*lengths: int) -> int:
+    """Room for vectors theta of these lengths: LEAST_ROOM, or that doubled as often as it takes."""
+    room = LEAST_ROOM
+    while room < max(lengths):
+        room *= 2
+    return room
 
 
 def kernel_text(name: str) -> str:

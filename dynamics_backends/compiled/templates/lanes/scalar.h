@@ -9,6 +9,8 @@ typedef double V;
 #define LANE(v, l) (v)
 #define NOINLINE static
 #define STRAIGHT static
+#define JOINED static
+#define NUMBER(name, value) enum { name = value };
 #if defined(__GNUC__)
 #define ALWAYS_INLINE static inline __attribute__((always_inline))
 /* functions of one kind take the same parameters, whether they need all of them or not */

@@ -6,7 +6,9 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -149,6 +151,20 @@ def test_an_edit_compiles_the_unit_that_it_is_in(folder, monkeypatch):
     runs.clear()
     assert answer(remembered.load(long_source(3.0))) == 3.0
     assert sum(runs) == 1
+
+
+def test_a_unit_that_two_libraries_share_is_compiled_once(folder, monkeypatch):
+    monkeypatch.setattr(units_module, "WORTH_SPLITTING", 0)
+    runs, run, both = [], Toolchain._run, threading.Barrier(2)
+    monkeypatch.setattr(Toolchain, "_run", lambda self, a: (runs.append("-c" in a), run(self, a)))
+
+    def made(value):
+        both.wait()
+        return answer(remembered.load(long_source(value)))
+
+    with ThreadPoolExecutor(2) as pool:
+        assert list(pool.map(made, (4.0, 5.0))) == [4.0, 5.0]
+    assert sum(runs) == 4
 
 
 def test_a_damaged_object_is_compiled_again(folder, monkeypatch):

@@ -1,5 +1,7 @@
 """Long sources are cut into units that are compiled side by side, and the library is the same."""
 
+import ctypes
+
 import numpy as np
 import pytest
 from rigid_body_cases import foreign
@@ -7,6 +9,8 @@ from rigid_body_cases import foreign
 from dynamics_backends.compiled.loops.kernel import CompiledKernel, entry, templates
 from dynamics_backends.compiled.loops.unrolled import unrolled_kernel
 from dynamics_backends.compiled.runtime import units as units_module
+from dynamics_backends.compiled.runtime.cache import load
+from dynamics_backends.compiled.runtime.memory import bound
 from dynamics_backends.compiled.runtime.toolchain import CompilerError, find_toolchain
 from dynamics_backends.compiled.runtime.units import units
 from dynamics_backends.rigid_body.algorithms.aba import ABA
@@ -40,6 +44,26 @@ def test_a_units_text_does_not_depend_on_what_stands_beside_it(monkeypatch):
     source = source_of(foreign("ur5"))
     more = source + "STRAIGHT void another_0(V* restrict w)\n{\nw[0] = w[1];\n}\n"
     assert set(units(source)[1:]) < set(units(more)[1:])
+
+
+def test_what_calls_them_in_turn_and_numbers_stand_apart(monkeypatch):
+    """Loops over a number, and calls of a family, stay the same when it grows."""
+    monkeypatch.setattr(units_module, "WORTH_SPLITTING", 0)
+
+    def text(count):
+        parts = [f"STRAIGHT void f_{i}(V* restrict w)\n{{\nw[{i}] = splat({i}.5);\n}}\n" for i in range(count)]
+        calls = "\n".join(f"void f_{i}(V* restrict w);\nf_{i}(w);" for i in range(count))
+        head = '__attribute__((visibility("default"))) double total(void)\n{\nV w[9];\ndouble sum = 0.0;\nf(w);\n'
+        loop = "for (int i = 0; i < COUNT; i++) sum += w[i][0];\nreturn sum;\n}\n"
+        joined = f"JOINED void f(V* restrict w)\n{{\n{calls}\n}}\n"
+        return templates() + f"\nNUMBER(COUNT, {count})\n" + "".join(parts) + joined + head + loop
+
+    for count in (2, 5):
+        for splitting in (0, 10**9):
+            monkeypatch.setattr(units_module, "WORTH_SPLITTING", splitting)
+            assert bound(load(text(count)), "total", "", ctypes.c_double)() == count**2 / 2
+    monkeypatch.setattr(units_module, "WORTH_SPLITTING", 0)
+    assert units(text(2))[0] == units(text(5))[0]
 
 
 def test_the_library_is_the_same(monkeypatch):
