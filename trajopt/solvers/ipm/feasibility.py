@@ -32,8 +32,8 @@ STATIONARY = 1e-5
 """Of |c|: the gradient at a point of least violation."""
 MU_LEAST, MU_SHARE = 1e-9, 0.1
 AWAY, WEIGHT = 1e-2, 0.1
-"""Of |c|_infinity: the barrier parameter at the start; at most, of |c|^2, that of all bounds together: a heavier barrier would lead to
-the middle of the bounds, and not to feasible points."""
+"""Of |c|_infinity: the barrier parameter at the start; of |c|^2: at most that for all bounds together. A heavier barrier would lead
+to the middle of the bounds, and not to feasible points."""
 KAPPA_SIGMA = 1e10
 
 BACK, LEAST_VIOLATION, STUCK, OUT = "back", "least violation", "stuck", "out"
