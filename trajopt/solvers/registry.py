@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, fields, replace
+from dataclasses import fields, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -165,7 +165,7 @@ def solve(
         began = time.perf_counter()
         solution = run(ocp, warm, chosen, callback)
         elapsed = time.perf_counter() - began
-        meta = {**solution.meta, **_meta(ocp, solver, asdict(chosen), warnings), "solve_time": elapsed}
+        meta = {**solution.meta, **_meta(ocp, solver, dict(vars(chosen)), warnings), "solve_time": elapsed}
         meta["engines"] = list(engines) or _unique(s.backend.engine for s in _samplings(ocp))
         if check:
             meta["replay"] = _replay(ocp, chosen, solution)

@@ -31,8 +31,9 @@ ARMIJO, SHORTEST = 1e-4, 1e-6
 STATIONARY = 1e-5
 """The gradient at a point of least violation, as a share of |c|."""
 MU_LEAST, MU_SHARE = 1e-9, 0.1
-AWAY = 1e-2
-"""The barrier parameter at the start, as a share of |c|_infinity."""
+AWAY, WEIGHT = 1e-2, 0.1
+"""The barrier parameter at the start, as a share of |c|_infinity; and the largest share of |c|^2 that all bounds together may weigh. A
+heavier barrier would lead to the middle of the bounds, and not to feasible points."""
 KAPPA_SIGMA = 1e10
 
 BACK, LEAST_VIOLATION, STUCK, OUT = "back", "least violation", "stuck", "out"
@@ -70,7 +71,7 @@ class Restoration:
         late: Callable[[], bool],
     ) -> Restored:
         """From a point with first derivatives; mu, scale and filter are those of the barrier problem that was left."""
-        self.mu, entry = max(mu, min(AWAY * at.largest, 1.0)), at.theta
+        entry, self.mu = at.theta, min(max(mu, min(AWAY * at.largest, 1.0)), self._most(at))
         self._duals(point)
         damping, objective, end, count = DAMPING, float(point.cost.sum()), OUT, 0
         while count < most:
@@ -94,6 +95,10 @@ class Restoration:
             if late():
                 break
         return Restored(point, other, objective, at, count, end)
+
+    def _most(self, at: Violation) -> float:
+        bounds = sum(np.isfinite(own).sum() for own in (self.program.lower, self.program.upper))
+        return max(MU_LEAST, WEIGHT * at.squares / max(int(bounds), 1))
 
     def _stepped(self, p: Point, to: Point, damping: float) -> tuple[float | None, float]:
         """One step; the objective at its end and the next damping. None: there is none."""

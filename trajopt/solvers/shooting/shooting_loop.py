@@ -15,7 +15,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -165,10 +165,7 @@ class ShootingLoop:
         o = self.options
         if at.stop <= 1.0:
             return verdicts.converged(self.iteration, at.gradient, at.defect, o)
-        if (
-            nearly_optimal(self.journal.records, at.defect, o)
-            and (kkt := self._kkt(self._whole(at))) <= o.kkt_tolerance
-        ):
+        if nearly_optimal(self.journal.records, at.defect, o) and (kkt := self._kkt_of(at)) <= o.kkt_tolerance:
             return verdicts.optimal(self.iteration, kkt, at.gradient, at.defect)
         if self.iteration >= o.max_iterations:
             return verdicts.max_iterations(at.gradient, at.defect, o)
@@ -209,13 +206,12 @@ class ShootingLoop:
         self._look_at(iteration, slot)
         return status
 
-    def _whole(self, at: Residuals) -> Iterate:
-        """The iterate of which these residuals are."""
+    def _kkt_of(self, at: Residuals) -> float:
+        """The scaled measure of the iterate of which these residuals are."""
         if isinstance(at, Iterate):
-            return at
+            return self._kkt(at)
         assert self.at_once is not None
-        self._look_at(self.at_once, self.at_once.slot)
-        return cast(Iterate, self.iterate)
+        return self.at_once.kkt()
 
     def _look_at(self, iteration: CompiledIteration, slot: int) -> None:
         """Take over where the calls led to."""

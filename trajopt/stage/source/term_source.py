@@ -65,11 +65,11 @@ def theta_of(terms: Sequence[CostTerm], knots: int) -> Array:
 
 def by_knot(values: Iterable[Array], knots: int) -> Array:
     """Values (n,) or (knots, n) behind each other: (knots, sum of n)."""
-    parts = list(values)
-    ends = np.cumsum([0, *(np.shape(v)[-1] for v in parts)]).tolist()
-    found = np.empty((knots, ends[-1]))
-    for v, first, end in zip(parts, ends, ends[1:], strict=False):
-        found[:, first:end] = v
+    parts = [(v, np.shape(v)[-1]) for v in values]
+    found, first = np.empty((knots, sum(size for _, size in parts))), 0
+    for v, size in parts:
+        found[:, first : first + size] = v
+        first += size
     return found
 
 

@@ -13,9 +13,12 @@ from dynamics_backends.registry import make_backend
 from dynamics_backends.systems.bodies.free_body import FreeBody
 from trajopt import OCP, StatusCode, bounded, control_cost, state_bounds, state_cost
 from trajopt.solvers.ipm import library
+from trajopt.solvers.ipm.feasibility import BACK, Restoration
 from trajopt.solvers.ipm.library import Kernels
+from trajopt.solvers.ipm.measure import Measures
 from trajopt.solvers.ipm.newton import SLOW, Curvature, NewtonSystem
 from trajopt.solvers.ipm.stage_program import Point, StageProgram
+from trajopt.solvers.shooting.search.filter import Filter
 
 
 def with_engine(engine):
@@ -159,3 +162,27 @@ def test_kept_preparations_serve_problems_of_one_structure_alone():
         for a, b in zip((mine.xs, mine.us, mine.K), (own.xs, own.us, own.K), strict=True):
             np.testing.assert_array_equal(a, b)
     assert taken == [False, True, True, True, False, False, False]
+
+
+@pytest.mark.needs_compiler
+def test_a_small_violation_is_restored_without_a_way_to_the_middle_of_the_bounds():
+    """What is nearly feasible close to its bounds stays there: steps for feasibility reduce the violation first."""
+    dynamics = to.SampledSystem(to.make_backend(textbook.double_integrator(), "forward_ad"), "euler")
+    us = np.repeat([0.95, -0.95], 20)[:, None]
+    xs = np.zeros((41, 2))
+    for k in range(40):
+        xs[k + 1] = dynamics.step(xs[k : k + 1], us[k : k + 1], 0.0, 0.05)[0]
+    goal = bounded(state_cost(dynamics.manifold, xs[-1] + [1e-4, 0.0]), name="goal")
+    bounds = {"u_lower": [-1.0], "u_upper": [1.0]}
+    ocp = OCP.single_phase(dynamics, np.zeros(2), 40, 0.05, [control_cost(1)], terminal_constraints=[goal], **bounds)
+    program = StageProgram(ocp, us, "exact")
+    kernels = Kernels(2, 1)
+    measures, p = Measures(program, kernels), Point(program)
+    program.place(p, xs, us)
+    program.first(p)
+    at = measures.violation(p)
+    assert 5e-5 < at.largest < 2e-4
+    restoration = Restoration(program, kernels, NewtonSystem(program, kernels), measures)
+    found = restoration.run(p, Point(program), program.multipliers(), at, 1e-7, Filter(1.0), 1.0, 50, lambda: False)
+    assert found.verdict == BACK and found.iterations <= 3 and found.at.largest < 0.9 * at.largest
+    assert np.abs(found.point.us - us).max() < 0.01

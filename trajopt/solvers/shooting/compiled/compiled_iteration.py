@@ -127,6 +127,7 @@ class CompiledIteration:
     ) -> None:
         self._start = bound(library(), "shooting_start", "p", ctypes.c_int)
         self._iterate = bound(library(), "shooting_iterate", "p", ctypes.c_int)
+        self._kkt = bound(library(), "shooting_kkt", "p", ctypes.c_double)
         self._evaluator = evaluator
         manifold, bounds = ocp.manifold, ocp.control_bounds
         trials = max(abreast, len(globalization.POLISHING))
@@ -218,6 +219,10 @@ class CompiledIteration:
     def here(self) -> Residuals:
         """How far the iterate to go on from is from the end."""
         return self._slots[self._solve.at]
+
+    def kkt(self) -> float:
+        """The scaled measure of that iterate, under the gains of the last step."""
+        return float(self._kkt(self._at))
 
     @property
     def slot(self) -> int:

@@ -586,4 +586,11 @@ EXPORT int shooting_iterate(shooting_t *s)
     return code;
 }
 
+/* How far the iterate to go on from is from optimal, under the gains of the last step. */
+EXPORT double shooting_kkt(shooting_t *s)
+{
+    recall(s, s->slots + s->at);
+    return kkt(s, s->slots + s->at);
+}
+
 EXPORT long shooting_size(void) { return sizeof(shooting_t); }
