@@ -20,8 +20,9 @@ from dynamics_backends.protocol import Array
 from dynamics_backends.rigid_body.geometry.clearance import NUMBERS, Clearances, Slot
 from dynamics_backends.rigid_body.model.model import Model
 from dynamics_backends.scalar import Rows, Scalar
+from dynamics_backends.stretched_map import StretchedMap
 from dynamics_backends.systems.bodies.along_path import DoubleIntegrator
-from dynamics_backends.systems.bodies.time_scaled import Durations, TimeScaled
+from dynamics_backends.time_scaled import Durations, time_scaled
 from problems.arms.joint_torques import Torques
 from problems.task import BackendFactory
 from trajopt.problem.along_step import AHEAD, AlongStep, OfPositions
@@ -55,9 +56,9 @@ class SceneStructure:
     checks: int
 
     @cached_property
-    def system(self) -> TimeScaled:
+    def system(self) -> StretchedMap:
         """Accelerations as controls, with a free duration."""
-        return TimeScaled(DoubleIntegrator(self.model.dof_names))
+        return time_scaled(DoubleIntegrator(self.model.dof_names))
 
     @property
     def manifold(self) -> Manifold:
