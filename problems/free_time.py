@@ -17,9 +17,11 @@ Range = tuple[float, float]
 
 @dataclass(frozen=True, kw_only=True)
 class TimeSettings(Checked):
-    """How long a motion takes. time: "fixed", as long as the problem's other settings say; or "free": each phase as long as is best.
-    is best. durations: shortest and longest [s], of all phases, or a pair for each; equal for one that is to last so long; default
-    a third to three times what the other settings say. time_weight: what a second costs, of all phases, or of each.
+    """How long a motion takes.
+
+    time: "fixed", as long as the problem's other settings say; or "free": each of its phases as long as is best.
+    durations: shortest and longest [s], of all phases, or a pair for each; equal for one that is to last so long; default a third
+    to three times what the other settings say. time_weight: what a second costs, of all phases, or of each.
     """
 
     time: Literal["fixed", "free"] = "fixed"
