@@ -19,7 +19,7 @@ import numpy as np
 import trajopt as to
 from dynamics_backends.protocol import Array
 from dynamics_backends.rigid_body.batched import frame_placement
-from dynamics_backends.rigid_body.geometry.robot_cover import RobotCover
+from dynamics_backends.rigid_body.geometry.covers.robot_cover import RobotCover
 from dynamics_backends.rigid_body.model.joint_properties import PROPERTIES, with_joint_properties
 from dynamics_backends.rigid_body.model.model import Model
 from dynamics_backends.rigid_body.spatial.rotations import rpy_matrix
@@ -27,8 +27,8 @@ from dynamics_backends.systems.bodies.free_body import FreeBody
 from problems.arms.arm import Arm, Configuration, holding_forces
 from problems.arms.arm_guess import GuessName, Sphere, goal_configurations, guesses_of, reach_doubts, reach_notes
 from problems.arms.obstacle import Obstacle, Point
-from problems.arms.scene_robot import scene_robot
-from problems.arms.surroundings import Surroundings, clearance_constraints, distances_from_person, relaxed
+from problems.arms.scenes.scene_robot import scene_robot
+from problems.arms.scenes.surroundings import Surroundings, clearance_constraints, distances_from_person, relaxed
 from problems.task import (
     BackendFactory,
     Checked,
