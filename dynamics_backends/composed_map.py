@@ -52,6 +52,8 @@ class ComposedMap:
         slopes = _slopes(self.outer, y, p)
 
         def chained(of: Any) -> list[Rows]:
+            if not len(of):  # of a map without controls
+                return []
             return [sum((s * of[j] for j, s in row.items()), 0.0 * of[0]) for row in slopes]
 
         return Partials(sm.stack(list(self.outer(y, p))), chained(own.fx), chained(own.fu))

@@ -94,6 +94,7 @@ class Task:
     refined: looks at a solution, of problems that are solved again where their constraints have overlooked something; or None.
     patience: iterations after which such a solve ends, to begin anew; None: those of the solver's options.
     latest: of such problems, the one that was solved last.
+    clearance: how far (M,) [m] the robot is from what moves, at states (M, nx) and places (M, 3); or None.
     """
 
     ocp: OCP
@@ -116,6 +117,7 @@ class Task:
     patience: int | None = None
     latest: Callable[[], OCP] | None = None
     scene: Scene | None = None
+    clearance: Callable[[Array, Array], Array] | None = None
 
     @cached_property
     def guess(self) -> Guess:

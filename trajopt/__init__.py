@@ -119,10 +119,6 @@ from dynamics_backends.systems.bodies.rigid_body_quantities import (
     MassMatrix as MassMatrix,
     NonlinearEffects as NonlinearEffects,
 )
-from dynamics_backends.systems.bodies.time_scaled import (
-    Durations as Durations,
-    TimeScaled as TimeScaled,
-)
 from dynamics_backends.systems.constraints.constraint_diagnosis import (
     Dependence as Dependence,
     dependences as dependences,
@@ -160,6 +156,11 @@ from dynamics_backends.systems.contact.registry import (
 from dynamics_backends.systems.contact.relaxed_cone import RelaxedCone as RelaxedCone
 from dynamics_backends.systems.contact.soft_contact import SoftContact as SoftContact
 from dynamics_backends.systems.contact.stepped_contact import SteppedContact as SteppedContact
+from dynamics_backends.time_scaled import (
+    Durations as Durations,
+    TimeScaled as TimeScaled,
+    time_scaled as time_scaled,
+)
 from trajopt.guesses.detours import detour as detour
 from trajopt.guesses.guesses import (
     Guess as Guess,
@@ -305,6 +306,7 @@ from trajopt.stage.evaluation import (
     Shooting as Shooting,
     StageEvaluator as StageEvaluator,
 )
+from trajopt.step.free_time import FreeTime as FreeTime, free_time as free_time
 from trajopt.step.integrators import SCHEMES as SCHEMES
 from trajopt.step.sensitivities import SampledSystem as SampledSystem
 from trajopt.sweeps.results import Sweep as Sweep

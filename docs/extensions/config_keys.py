@@ -14,6 +14,7 @@ from docstrings import meaning_of, paragraphs
 
 from experiments.config.config import Backend, Output, SweepSettings
 from experiments.config.schema import describe, table_kind
+from problems.free_time import TimeSettings
 from problems.registry import PROBLEMS, load_problem
 
 
@@ -90,6 +91,7 @@ def chapters() -> dict[str, tuple[str, list[Table]]]:
     for kind, names in kinds.items():
         found[f"solver_{names[0]}"] = (f"Solver {', '.join(names)}", [Table("solver", kind)])
     found["replan"] = ("Replanning", list(within(Table("replan", Replan))))
+    found["time"] = ("Free durations, of any problem", [Table("problem", TimeSettings)])
     found["sweep"] = ("Studies", [Table("sweep", SweepSettings)])
     return found
 

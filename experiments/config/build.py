@@ -13,6 +13,7 @@ from dynamics_backends.protocol import DynamicsBackend, Map
 from dynamics_backends.registry import make_backend
 from dynamics_backends.rigid_body.robots import ROBOT_WARNINGS
 from experiments.config.config import Backend, Config, read_config
+from problems.free_time import freed
 from problems.registry import load_problem
 from problems.task import Task
 from trajopt import Guess, Solution, StatusCode, resampled_guess, solve
@@ -48,6 +49,7 @@ def build_task(config: Config) -> Task:
         for category in ROBOT_WARNINGS:
             warnings.simplefilter("always", category)
         task = load_problem(config.problem_name).build(config.problem, backend_factory(config.backend))
+        task = freed(task, config.time)
     untidy = [str(w.message) for w in caught if issubclass(w.category, ROBOT_WARNINGS)]
     for w in caught:
         if not issubclass(w.category, ROBOT_WARNINGS):

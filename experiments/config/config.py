@@ -2,7 +2,7 @@
 
     backend = "analytic"        # or a table: [backend] name, engine, step, mode
     engine = "auto"
-    [problem]                   # name, and the settings of problems/<name>.py
+    [problem]                   # name, and the settings of problems/<name>.py; time = "free", see problems/free_time.py
     [solver]                    # name, and the fields of its options
     [output]                    # directory, plots, verbosity
     [replan]                    # how `trajopt replan` runs, see problems/replanning/scenario.py
@@ -16,7 +16,7 @@ from __future__ import annotations
 import re
 import tomllib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -24,6 +24,7 @@ from dynamics_backends.methods.finite_difference import LARGEST_STEP
 from dynamics_backends.names import UnknownName, nearest_names
 from dynamics_backends.registry import ENGINES, METHODS
 from experiments.config.schema import read_table
+from problems.free_time import TIME_KEYS, TimeSettings
 from problems.registry import PROBLEMS, load_problem
 from problems.robots import is_path
 from problems.task import Checked, Checks, SettingsError
@@ -129,6 +130,7 @@ class Config:
     output: Output = field(default_factory=Output)
     replan: Any = None
     sweep: SweepSettings | None = None
+    time: TimeSettings = field(default_factory=TimeSettings)
 
     @property
     def directory(self) -> Path:
@@ -147,12 +149,16 @@ class Config:
         """These settings on another engine."""
         return replace(self, backend=replace(self.backend, engine=name))
 
+    def _time(self) -> dict[str, Any]:
+        """The keys of free durations, where they are asked for."""
+        return asdict(self.time) if self.time.time == "free" else {}
+
     def as_dict(self) -> dict[str, Any]:
         """All settings, defaults included, as plain values."""
         return _plain(
             {
                 "backend": asdict(self.backend),
-                "problem": {"name": self.problem_name, **asdict(self.problem)},
+                "problem": {"name": self.problem_name, **asdict(self.problem), **self._time()},
                 "solver": {"name": self.solver_name, **asdict(self.solver_options)},
                 "output": asdict(self.output),
                 "replan": None if self.replan is None else asdict(self.replan),
@@ -232,7 +238,7 @@ def set_value(values: dict[str, Any], key: str, value: Any) -> None:
 def read_config(values: Mapping[str, Any], source: str = "config") -> Config:
     """Check plain values. Raises ConfigError with all mistakes."""
     issues = [_unknown(key, TABLES) for key in values if key not in TABLES]
-    problem_name, problem = _problem(values.get("problem"), issues)
+    problem_name, problem, time = _problem(values.get("problem"), issues)
     solver_name, options = _solver(values.get("solver", {}), issues)
     backend = read_table(Backend, _backend_table(values, issues), "backend", issues)
     output = read_table(Output, values.get("output", {}), "output", issues)
@@ -240,7 +246,7 @@ def read_config(values: Mapping[str, Any], source: str = "config") -> Config:
     sweep = read_table(SweepSettings, values["sweep"], "sweep", issues) if "sweep" in values else None
     if issues:
         raise ConfigError(source, issues)
-    return Config(source, problem_name, problem, solver_name, options, backend, output, replan, sweep)
+    return Config(source, problem_name, problem, solver_name, options, backend, output, replan, sweep, time)
 
 
 def _replan(table: Any, issues: list[str]) -> Any:
@@ -260,24 +266,28 @@ def _backend_table(values: Mapping[str, Any], issues: list[str]) -> Any:
     return {"engine": values["engine"], **table}
 
 
-def _problem(table: Any, issues: list[str]) -> tuple[str, Any]:
+def _problem(table: Any, issues: list[str]) -> tuple[str, Any, TimeSettings]:
+    none = TimeSettings()
     known = ", ".join(PROBLEMS)
     if table is not None and not isinstance(table, Mapping):
         issues.append(f"problem: expected a table [problem] with a name, one of {known}, got {table!r}")
-        return "", None
+        return "", None, none
     if table is None or "name" not in table:
         issues.append(f"problem.name: missing; a table [problem] with a name is needed, one of {known}")
-        return "", None
+        return "", None, none
     if not isinstance(table["name"], str):
         issues.append(f"problem.name: expected one of {known}, got {table['name']!r}")
-        return "", None
+        return "", None, none
     rest = {k: v for k, v in table.items() if k != "name"}
     try:
         Settings = load_problem(table["name"]).Settings
     except UnknownName as error:
         issues.append(f"problem.name: {error}")
-        return "", None
-    return table["name"], read_table(Settings, rest, "problem", issues, extra_known=("name",))
+        return "", None, none
+    own = {f.name for f in fields(Settings)}
+    timed = {key: rest.pop(key) for key in TIME_KEYS if key in rest and key not in own}
+    time = read_table(TimeSettings, timed, "problem", issues)
+    return table["name"], read_table(Settings, rest, "problem", issues, extra_known=("name", *TIME_KEYS)), time
 
 
 def _solver(table: Any, issues: list[str]) -> tuple[str, Any]:

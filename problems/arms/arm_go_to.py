@@ -10,7 +10,7 @@ The goal is a configuration, or the position (and orientation) of a frame in the
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -19,6 +19,7 @@ import numpy as np
 import trajopt as to
 from dynamics_backends.protocol import Array
 from dynamics_backends.rigid_body.batched import frame_placement
+from dynamics_backends.rigid_body.geometry.covers.robot_cover import RobotCover
 from dynamics_backends.rigid_body.model.joint_properties import PROPERTIES, with_joint_properties
 from dynamics_backends.rigid_body.model.model import Model
 from dynamics_backends.rigid_body.spatial.rotations import rpy_matrix
@@ -26,6 +27,8 @@ from dynamics_backends.systems.bodies.free_body import FreeBody
 from problems.arms.arm import Arm, Configuration, holding_forces
 from problems.arms.arm_guess import GuessName, Sphere, goal_configurations, guesses_of, reach_doubts, reach_notes
 from problems.arms.obstacle import Obstacle, Point
+from problems.arms.scenes.scene_robot import scene_robot
+from problems.arms.scenes.surroundings import Surroundings, clearance_constraints, distances_from_person, relaxed
 from problems.task import (
     BackendFactory,
     Checked,
@@ -82,6 +85,7 @@ class Settings(Sampling):
     those of the model, as constraints. Each is true (an error where the model has none), false, or left out: then limits hold
     where the model has them, those of positions for the joints whose start and goal respect them.
     terminal: the goal and rest at the end as "cost", or as "constraint". obstacle: spheres to stay out of, one, a list, or none.
+    surroundings: bodies that capsules of the links keep away from, and somebody who walks among them.
     control_unit: "newton" (N, N m), or "effort_limit": each control as a share of its limit.
     control_reference: what the control's cost is measured from: "zero", or "gravity": the forces that hold the arm at
     goal_q where that is given, else at q0.
@@ -110,6 +114,7 @@ class Settings(Sampling):
     velocity_limits: bool | None = None
     terminal: Literal["cost", "constraint"] = "cost"
     obstacle: Obstacle | tuple[Obstacle, ...] | None = None
+    surroundings: Surroundings | None = None
     joint_limit_margin: float = 0.0
     control_unit: Literal["newton", "effort_limit"] = "newton"
     control_reference: Literal["zero", "gravity"] = "zero"
@@ -152,16 +157,17 @@ def build(settings: Settings, backend: BackendFactory) -> Task:
     model = load_fixed_base(s.robot, s.mimic, s.locked_joints)
     model = with_joint_properties(model, **{key: getattr(s, key) for key in PROPERTIES})
     arm = Arm.of(model, s.q0, s.goal_q, s.frame)
+    cover, near, keep = _kept_away(arm, s)
     ocp = to.OCP.single_phase(
         s.sampled(backend(FreeBody(model, friction_velocity=s.friction_velocity))),
         arm.x0,
         s.horizon,
         s.dt,
-        _running(arm, s),
+        [*_running(arm, s), *near],
         _terminal(arm, s) if s.terminal == "cost" else [],
         name="arm_go_to",
         model=model,
-        constraints=_path_constraints(arm, s),
+        constraints=[*_path_constraints(arm, s), *keep],
         terminal_constraints=_terminal_constraints(arm, s),
         **_bounds(model, s),
     )
@@ -178,7 +184,27 @@ def build(settings: Settings, backend: BackendFactory) -> Task:
         warnings=() if s.goal_position is None else reach_doubts(arm, s.goal_position, s.goal_rotation, at_goal),
         notes=reach_notes(arm, at_goal),
         outcome=lambda x: _outcome(arm, s, x),
+        scene=None if s.surroundings is None else s.surroundings.scene,
+        clearance=_clearance(arm, s, cover),
     )
+
+
+def _kept_away(arm: Arm, s: Settings) -> tuple[RobotCover | None, list[to.CostTerm], list[to.Constraint]]:
+    """The capsules of the links, and the terms and constraints by which they keep away from what is around."""
+    around = s.surroundings
+    if around is None:
+        return None, [], []
+    options = {"tolerance": around.cover_tolerance, "most": around.cover_pieces, "self_collision": False}
+    cover = scene_robot(arm.model, **options).cover  # type: ignore[arg-type]
+    found = clearance_constraints(cover, arm.manifold, around, arm.q0)
+    return cover, *relaxed(found, around)
+
+
+def _clearance(arm: Arm, s: Settings, cover: RobotCover | None) -> Callable[[Array, Array], Array] | None:
+    around = s.surroundings
+    if cover is None or around is None or around.person is None:
+        return None
+    return lambda xs, centers: distances_from_person(cover, around, xs[:, : arm.model.nq], centers)
 
 
 WATCHED = 10

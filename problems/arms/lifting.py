@@ -6,7 +6,7 @@
                hands at the box and at rest between the phases,   hands at the waist and at rest at the end
 
 After M. Kudruss, P. Manns, K. Mombaur 2019 (bending and lifting of an 8-DoF sagittal human, boxes of 0, 5 and 15 kg).  Each
-phase is a grid in its own time tau (:mod:`~dynamics_backends.systems.bodies.time_scaled`); a first stage without duration
+phase is a grid in its own time tau (:mod:`~dynamics_backends.time_scaled`); a first stage without duration
 chooses T_1 and T_2.  The hands grasp at rest, so that no velocity jumps.  With the ground's force F_z and moment M_y about the
 point below the ankle, the center of pressure x_p = -M_y / F_z lies within the foot and F_z >= 0 where (x_p - heel) F_z >= 0 and
 (toe - x_p) F_z >= 0.
@@ -30,8 +30,9 @@ from dynamics_backends.rigid_body.algorithms.rnea import rnea
 from dynamics_backends.rigid_body.batched import frame_jacobian
 from dynamics_backends.rigid_body.model.model import Model
 from dynamics_backends.scalar import Rows, Scalar
+from dynamics_backends.stretched_map import StretchedMap
 from dynamics_backends.systems.bodies.free_body import FreeBody
-from dynamics_backends.systems.bodies.time_scaled import Durations, TimeScaled
+from dynamics_backends.time_scaled import Durations, time_scaled
 from problems.arms.arm import holding_forces
 from problems.robots.human import HEEL, TOE, sagittal_human
 from problems.task import BackendFactory, Checked, Checks, Integrator, Task, not_negative, position_of
@@ -113,7 +114,7 @@ def build(settings: Settings, backend: BackendFactory) -> Task:
 class _Half(NamedTuple):
     """Bending or lifting: its system, cost and constraints."""
 
-    system: TimeScaled
+    system: StretchedMap
     settings: Settings
     terms: list[to.CostTerm]
     limits: list[to.Constraint]
@@ -121,7 +122,7 @@ class _Half(NamedTuple):
     @classmethod
     def of(cls, index: int, load: float, s: Settings) -> _Half:
         model = sagittal_human(load)
-        system = TimeScaled(FreeBody(model), [f"duration of {name}" for name in PHASES], index)
+        system = time_scaled(FreeBody(model), [f"duration of {name}" for name in PHASES], index)
         limits = [_on_the_foot(model, load, system, s.foot_margin), _joint_limits(model, system.manifold)]
         return cls(system, s, _running(model, system, s), limits)
 
@@ -136,7 +137,7 @@ class _Half(NamedTuple):
 # -- cost ----------------------------------------------------------------------------------------------------------------
 
 
-def _running(model: Model, system: TimeScaled, s: Settings) -> list[to.CostTerm]:
+def _running(model: Model, system: StretchedMap, s: Settings) -> list[to.CostTerm]:
     effort, acceleration = s.torque_weight / model.effort_limit**2, s.acceleration_weight
     terms = [_in_time("torques", _torques, system, model, effort)]
     if acceleration:
@@ -148,7 +149,7 @@ def _running(model: Model, system: TimeScaled, s: Settings) -> list[to.CostTerm]
     return terms
 
 
-def _in_time(name: str, rate: Callable, system: TimeScaled, model: Model, weight: Array) -> to.CostTerm:
+def _in_time(name: str, rate: Callable, system: StretchedMap, model: Model, weight: Array) -> to.CostTerm:
     """The integral over time of 1/2 |rate|^2, which is T times that over tau."""
     residual = partial(_times_root_of_duration, system.place, rate)
     names = model.dof_names if len(weight) == model.nv else (name,)
@@ -222,7 +223,7 @@ def center_of_pressure(model: Model, standing: Model, x: Rows, u: Rows) -> tuple
     return -tau[2] / tau[1], tau[1]
 
 
-def _on_the_foot(model: Model, load: float, system: TimeScaled, margin: float) -> to.Constraint:
+def _on_the_foot(model: Model, load: float, system: StretchedMap, margin: float) -> to.Constraint:
     """The moments of the ground's force about heel and toe, as shares of weight times length of the foot."""
     standing = sagittal_human(load, ground_wrench=True)
     scale = standing.total_mass * float(np.linalg.norm(standing.gravity)) * (TOE - HEEL)

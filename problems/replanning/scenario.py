@@ -287,8 +287,10 @@ def contour_error(task: Task, xs: Array) -> Array | None:
 
 
 def clearances_of(task: Task, xs: Array, objects: Mapping[str, Array]) -> dict[str, Array]:
-    """By name: the distance (M,) [m] of the nearest of the task's points from each object (M, 3) at states (M, nx)."""
+    """By name: how far (M,) [m] the robot, or the nearest of the task's points, is from each object (M, 3) at states (M, nx)."""
     model = task.ocp.model
+    if task.clearance is not None:
+        return {name: task.clearance(xs, p) for name, p in objects.items() if p.shape[1] == 3}
     if model is None or not task.points:
         return {}
     at = np.array(point_positions(model, xs[:, : model.nq].T, [(point.body, point.offset) for point in task.points]))

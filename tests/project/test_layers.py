@@ -25,6 +25,8 @@ TRAJOPT_MAY_IMPORT = tuple(
     f"dynamics_backends.{module}"
     for module in (
         "composed_map",
+        "stretched_map",
+        "time_scaled",
         "deferred",
         "symbols",
         "protocol",

@@ -24,7 +24,7 @@ from dynamics_backends.protocol import Array
 from dynamics_backends.rigid_body.geometry.clearance import WORLD, Slot
 from dynamics_backends.rigid_body.geometry.covers.robot_cover import RobotCover, body_poses
 from dynamics_backends.rigid_body.geometry.scene import Core, Scene
-from trajopt.collisions.gaps import Cores, capsule_gaps
+from trajopt.collisions.gaps import KINDS, Cores, capsule_gaps
 from trajopt.collisions.true_shapes import geometry_of
 
 
@@ -53,8 +53,8 @@ Relief = Callable[[int, int, int, float], float]
 
 class _Others(NamedTuple):
     """Cores that capsules keep away from: their carriers (O,), WORLD for what the robot does not move; R (M, O, 3, 3),
-    p (M, O, 3) in the world, and in the internal frame of the carrier; size (O, 3), radius (O,), whether each is a cylinder
-    (O,), and whether it is a capsule of the robot itself (O,)."""
+    p (M, O, 3) in the world, and in the internal frame of the carrier; size (O, 3), radius (O,), the kind of each
+    (O,), a place in KINDS, and whether it is a capsule of the robot itself (O,)."""
 
     carriers: Array
     R: Array
@@ -63,7 +63,7 @@ class _Others(NamedTuple):
     own_p: Array
     size: Array
     radius: Array
-    cylinder: Array
+    kind: Array
     own: Array
 
 
@@ -92,8 +92,8 @@ class CollisionPairs:
 
     def slots(self) -> tuple[Slot, ...]:
         """What may be near: for each moving body one slot for a box, two more from the third joint on, many more at the end of a
-        chain, where motions leave their guess most; fewer for cylinders; none of kinds that the scene lacks. One for each
-        pair of the robot's own."""
+        chain, where motions leave their guess most; fewer for cylinders, FACES times as many for faces of hulls; none of kinds that
+        the scene lacks. One for each pair of the robot's own."""
         kinds = {core.kind for _, core in self.cores} | {"box" for near, _ in self.own if near == WORLD}
         model, found = self.robot.model, []
         for b in self.links:
@@ -101,6 +101,7 @@ class CollisionPairs:
             boxes, cylinders = 1 + 2 * (depth >= 2) + 17 * last, (depth >= 2) + 6 * last
             found += [Slot(b, WORLD, "box")] * (boxes if "box" in kinds else 0)
             found += [Slot(b, WORLD, "cylinder")] * (cylinders if "cylinder" in kinds else 0)
+            found += [Slot(b, WORLD, "triangle")] * (cylinders * FACES if "triangle" in kinds else 0)
         return (*found, *(Slot(far, near, "box") for near, far in self.own if near != WORLD))
 
     @cached_property
@@ -122,7 +123,7 @@ class CollisionPairs:
     def coarse_gaps(self, qs: Array, times: Array) -> Array:
         """Gaps (M, C, O) [m] of coarse capsules, of the moving bodies in their order, from the cores of the scene."""
         coarse, scene = self.robot.coarse, replace(self, own=())._others(qs, times)
-        cores = Cores(scene.R, scene.p, scene.size, scene.radius, scene.cylinder)
+        cores = Cores(scene.R, scene.p, scene.size, scene.radius, scene.kind)
         counts = np.ones((len(coarse.radii), len(scene.radius)), dtype=bool)
         return capsule_gaps(*coarse.ends(qs), coarse.radii, cores, counts, self.reach)
 
@@ -171,7 +172,7 @@ class CollisionPairs:
         M, P, found = len(nearest), nearest.shape[1], []
         for (link, base, kind), own in _grouped(slots).items():
             pieces = np.flatnonzero(self.robot.bodies == link)
-            cores = np.flatnonzero((others.carriers == base) & (others.cylinder == (kind == "cylinder")))
+            cores = np.flatnonzero((others.carriers == base) & (others.kind == list(KINDS).index(kind)))
             if not len(pieces) or not len(cores):
                 continue
             block = nearest[:, pieces][:, :, cores]
@@ -222,9 +223,9 @@ class CollisionPairs:
         R = np.array([bodies[i].R @ core.R for i, core in self.cores]).reshape(count, 3, 3)
         p = np.array([bodies[i].p + bodies[i].R @ core.p for i, core in self.cores]).reshape(count, 3)
         size = np.array([core.size for _, core in self.cores]).reshape(count, 3)
-        cylinder = np.array([core.kind == "cylinder" for _, core in self.cores], dtype=bool)
+        kind = np.array([list(KINDS).index(core.kind) for _, core in self.cores], dtype=int)
         radius = np.array([core.radius for _, core in self.cores])
-        return _Others(np.full(count, WORLD), R, p, R, p, size, radius, cylinder, np.zeros(count, dtype=bool))
+        return _Others(np.full(count, WORLD), R, p, R, p, size, radius, kind, np.zeros(count, dtype=bool))
 
     @cached_property
     def _of_robot(self) -> _Others:
@@ -233,7 +234,7 @@ class CollisionPairs:
 
     def _gaps(self, A: Array, B: Array, others: _Others, reach: float) -> Array:
         """Gaps (M, P, O) [m]; those beyond the reach are a lower bound of themselves, pairs that do not count infinite."""
-        cores = Cores(others.R, others.p, others.size, others.radius, others.cylinder)
+        cores = Cores(others.R, others.p, others.size, others.radius, others.kind)
         return capsule_gaps(A, B, self.robot.radii, cores, self._counts, reach)
 
     @cached_property
@@ -250,6 +251,8 @@ class CollisionPairs:
         return counts
 
 
+FACES = 2
+"""A hull is kept away from by this many of its faces for each slot that a cylinder would get."""
 SPREAD, FARTHER = 0.015, 0.5
 """A link's second capsule near a body counts as farther by this [m], and by this share of the nearest one's gap, its third by twice
 as much: each body gets a slot first."""
@@ -274,7 +277,7 @@ def _capsules_of(robot: RobotCover, own: tuple[int, ...]) -> _Others:
     frames, pieces = [_of_segment(robot.a[i], robot.b[i]) for i in own], list(own)
     R, p = (np.array([frame[i] for frame in frames]).reshape(-1, *shape) for i, shape in ((0, (3, 3)), (1, (3,))))
     size = np.array([(0.0, 0.0, half) for _, _, half in frames]).reshape(-1, 3)
-    flags = np.zeros(len(own), dtype=bool), np.ones(len(own), dtype=bool)
+    flags = np.zeros(len(own), dtype=int), np.ones(len(own), dtype=bool)
     return _Others(robot.bodies[pieces], R, p, R, p, size, robot.radii[pieces], *flags)
 
 

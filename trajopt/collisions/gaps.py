@@ -23,17 +23,21 @@ from dynamics_backends.compiled.interface.libraries import (
 from dynamics_backends.compiled.interface.sources import Argument, chunked_function, trace_expressions
 from dynamics_backends.protocol import Array
 from dynamics_backends.rigid_body.geometry.distances import box_distance, cylinder_distance
+from dynamics_backends.rigid_body.geometry.triangle_distance import triangle_distance
+
+KINDS = {"box": box_distance, "cylinder": cylinder_distance, "triangle": triangle_distance}
+"""The distance from each kind of core."""
 
 
 class Cores(NamedTuple):
-    """O cores at M configurations: R (M, O, 3, 3), p (M, O, 3) [m] in the world; size (O, 3), radius (O,) [m], and which of them
-    are cylinders (O,)."""
+    """O cores at M configurations: R (M, O, 3, 3), p (M, O, 3) [m] in the world; size (O, 3), radius (O,) [m]; kind (O,):
+    places in :data:`KINDS`."""
 
     R: Array
     p: Array
     size: Array
     radius: Array
-    cylinder: Array
+    kind: Array
 
 
 def capsule_gaps(A: Array, B: Array, radii: Array, cores: Cores, counts: Array, reach: float) -> Array:
@@ -51,7 +55,7 @@ def capsule_gaps(A: Array, B: Array, radii: Array, cores: Cores, counts: Array, 
         np.ascontiguousarray(np.concatenate([cores.R.reshape(M, O, 9), cores.p], axis=-1)),
         np.ascontiguousarray(cores.size, float),
         np.ascontiguousarray(thick),
-        np.ascontiguousarray(cores.cylinder, np.intc),
+        np.ascontiguousarray(cores.kind, np.intc),
         np.ascontiguousarray(counts, np.intc),
     ]
     kernel(ctypes.byref(_Gaps(M, P, O, reach, *(a.ctypes.data for a in given), address(gaps))))
@@ -64,13 +68,13 @@ class _Gaps(ctypes.Structure):
     _fields_ = [
         *((name, ctypes.c_long) for name in ("M", "P", "O")),
         ("reach", ctypes.c_double),
-        *((name, ctypes.c_void_p) for name in ("ends", "cores", "sizes", "thick", "cylinder", "counts", "gaps")),
+        *((name, ctypes.c_void_p) for name in ("ends", "cores", "sizes", "thick", "kind", "counts", "gaps")),
     ]
 
 
 @lru_cache(maxsize=1)
 def _kernel() -> Any:
-    found = library(_source, "capsule gaps", box_distance, cylinder_distance, _text())
+    found = library(_source, "capsule gaps", box_distance, cylinder_distance, triangle_distance, _text())
     return bound(found, "capsule_gaps", "p")
 
 
@@ -83,7 +87,7 @@ def _source() -> str:
 
     p, d, size = (ca.SX.sym(name, 3) for name in ("p", "d", "size"))
     parts_of = [[s[i] for i in range(3)] for s in (p, d, size)]
-    results = {"segment_box": box_distance(*parts_of), "segment_cylinder": cylinder_distance(*parts_of)}
+    results = {f"segment_{kind}": distance(*parts_of) for kind, distance in KINDS.items()}
     arguments, parts, room = [Argument(name, 3) for name in ("p", "d", "size")], [], 0
     for name, value in results.items():
         text, own = chunked_function(name, trace_expressions([p, d, size], [value]), arguments, ["D"])
@@ -95,16 +99,19 @@ def _source() -> str:
 def _in_numpy(A: Array, B: Array, thick: Array, cores: Cores, counts: Array, reach: float) -> Array:
     middle, half = 0.5 * (A + B), 0.5 * np.linalg.norm(B - A, axis=-1)
     local = np.einsum("moji,mpoj->mpoi", cores.R, middle[:, :, None] - cores.p[:, None])
-    boxes = np.where(cores.cylinder[:, None], cores.size[:, [0, 0, 1]], cores.size)
+    boxes = np.select(
+        [(cores.kind == 0)[:, None], (cores.kind == 1)[:, None]],
+        [cores.size, cores.size[:, [0, 0, 1]]],
+        cores.size[:, [0, 2, 2]] * [1.0, 1.0, 0.0],
+    )
     gaps = np.linalg.norm(np.maximum(np.abs(local) - boxes, 0.0), axis=-1) - half[:, :, None] - thick
     gaps[:, ~counts] = np.inf
-    for is_cylinder in (False, True):
-        k, i, o = np.nonzero((gaps < reach) & (cores.cylinder == is_cylinder))
+    for kind, distance in enumerate(KINDS.values()):
+        k, i, o = np.nonzero((gaps < reach) & (cores.kind == kind))
         if not len(k):
             continue
         R = cores.R[k, o].transpose(0, 2, 1)
         p = (R @ (A[k, i] - cores.p[k, o])[:, :, None])[..., 0].T
         d = (R @ (B[k, i] - A[k, i])[:, :, None])[..., 0].T
-        distance = cylinder_distance if is_cylinder else box_distance
         gaps[k, i, o] = distance(list(p), list(d), list(cores.size[o].T)) - thick[i, o]
     return gaps

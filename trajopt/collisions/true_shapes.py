@@ -12,7 +12,7 @@ from dynamics_backends.rigid_body.geometry.covers.robot_cover import RobotCover
 from dynamics_backends.rigid_body.geometry.shapes import Box, Capsule, Cylinder, HalfSpace, Shape, Sphere
 
 CONVEX = 1e-4
-"""Vertices of a mesh within this share of its size of its convex hull are on it."""
+"""Vertices, and middles of triangles, within this share of a mesh's size of its convex hull are on it."""
 
 
 @lru_cache(maxsize=1024)
@@ -45,7 +45,7 @@ def _made(shape: Shape) -> Any:
 
 
 def mesh_geometry(vertices: Array, faces: Array) -> Any:
-    """coal's geometry of a mesh: its convex hull where all vertices are on that, else its triangles."""
+    """coal's geometry of a mesh: its convex hull where all of it is on that, else its triangles."""
     coal = require_coal()
     mesh = coal.BVHModelOBBRSS()
     mesh.beginModel(len(faces), len(vertices))
@@ -53,7 +53,7 @@ def mesh_geometry(vertices: Array, faces: Array) -> Any:
     for face in faces.tolist():
         mesh.addTriangle(*vertices[face])
     mesh.endModel()
-    if not _is_convex(vertices):
+    if not _is_convex(vertices, faces):
         return mesh
     mesh.buildConvexHull(True, "Qt")
     return mesh.convex
@@ -72,14 +72,15 @@ def hulls_of(robot: RobotCover) -> tuple[Any, ...]:
     return tuple(hull_geometry(points) for points in robot.corners)
 
 
-def _is_convex(vertices: Array) -> bool:
+def _is_convex(vertices: Array, faces: Array) -> bool:
     from scipy.spatial import ConvexHull, QhullError
 
     try:
-        faces = ConvexHull(vertices).equations
+        planes = ConvexHull(vertices).equations
     except (QhullError, ValueError):
         return False
-    depth = (vertices @ faces[:, :3].T + faces[:, 3]).max(axis=1)
+    surface = np.concatenate([vertices, vertices[faces].mean(axis=1)])
+    depth = (surface @ planes[:, :3].T + planes[:, 3]).max(axis=1)
     return bool(depth.min() > -CONVEX * float(np.ptp(vertices, axis=0).max()))
 
 

@@ -2,7 +2,7 @@
 
     r(q_s, v_s, a),     q_s = q + s v + s^2 a / 2,     v_s = v + s a,     s = ahead, or ahead T
 
-The state is (q, v), or (q, v, T) with a free duration T (:mod:`dynamics_backends.systems.bodies.time_scaled`), the controls are the
+The state is (q, v), or (q, v, T) with a free duration T (:mod:`dynamics_backends.time_scaled`), the controls are the
 accelerations a. ahead is a parameter, in seconds, or as a share of T. What holds between knots is asked for so, on the very motion
 that the step makes; at s = 0 it is a residual of the knot.
 """

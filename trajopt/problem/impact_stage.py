@@ -6,7 +6,7 @@ vector space: velocities, but not the placement of a floating base.  There (+) a
     A = 1 + d jump / d x,   B = d jump / d u,   lam' x_next has the second derivatives of lam' jump.
 
 A phase of such a stage has one knot with dt = 0.  The controls of an impact are none; others choose what the state jumps to
-(:class:`~dynamics_backends.systems.bodies.time_scaled.Durations`).  Compiled code takes a jump as Euler's step of length one
+(:class:`~dynamics_backends.time_scaled.Durations`).  Compiled code takes a jump as Euler's step of length one
 with the jump in place of xdot.
 """
 

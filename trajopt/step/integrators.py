@@ -37,8 +37,8 @@ from dynamics_backends.protocol import IMPLICIT_STEP, DampsImplicitly, Map, damp
 from dynamics_backends.scalar import Rows, Scalar
 
 Field = Callable[[Rows, Scalar, float, "Rows | None"], Rows]
-"""xdot = f(x, t, share, e), with control and parameters held; share h is the implicit step, e (nv, N) the offset of the damped
-velocity (None: zero)."""
+"""xdot = f(x, t, share, e), with control and parameters held; share h is the implicit step, and the velocities of e (ndx, N)
+are the offset of the damped velocity (None: zero)."""
 
 
 @dataclass(frozen=True)
@@ -99,7 +99,7 @@ def runge_kutta_increment(f: Field, manifold: Manifold, tableau: Tableau, x: Row
     slopes: list[Rows] = []
     for i, (row, c) in enumerate(zip(tableau.a, tableau.c, strict=True)):
         combined, lag, share = weighted_sum(row, slopes), weighted_sum(tableau.lag(i), slopes), tableau.implicit[i][i]
-        e = None if lag is None else h * lag[lag.shape[0] // 2 :]
+        e = None if lag is None else h * lag
         if combined is None:
             slopes.append(f(x, t + c * h, share, e))
         else:
@@ -147,8 +147,8 @@ def _increment_rows(stage: Map, scheme: str, x: Rows, u: Rows, t: Scalar, h: Sca
 
 
 def _with_offset(u: Rows, e: Rows | None, offsets: int, zero: Scalar) -> Rows:
-    """The controls (u, e), e zero where it is None."""
+    """The controls (u, e), e the velocities of e (ndx, N), which stand behind as many positions; zero where that is None."""
     if not offsets:
         return u
-    behind = [zero] * offsets if e is None else [e[i] for i in range(offsets)]
+    behind = [zero] * offsets if e is None else [e[offsets + i] for i in range(offsets)]
     return sm.stack([*(u[i] + zero for i in range(u.shape[0])), *behind])

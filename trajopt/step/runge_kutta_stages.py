@@ -137,7 +137,7 @@ def _semi_implicit(f: Array, h: Array) -> Array:
 
 def _runge_kutta(field: Field, tableau: Tableau, x: Array, t: Array) -> Increment:
     manifold, h1, h2 = field.backend.map.manifold, field.h[:, None], field.h[:, None, None]
-    nv = manifold.ndx // 2
+    nv = field.offsets or 0
     stages: list[Stage] = []
     slopes: list[Array] = []  # kt_i
     slopes_w: list[Array] = []  # d kt_i
@@ -150,7 +150,7 @@ def _runge_kutta(field: Field, tableau: Tableau, x: Array, t: Array) -> Incremen
             lags = None
             if field.offsets:
                 e, e_w = (weighted_sum(tableau.lag(i), parts) for parts in (slopes, slopes_w))
-                lags = h1 * e[:, nv:], h2 * e_w[:, nv:]
+                lags = h1 * e[:, nv : 2 * nv], h2 * e_w[:, nv : 2 * nv]
             stage = field.at(x, t + c * field.h, (h1 * combined, h2 * combined_w), lags, share)
             slope, slope_w = _pulled_back(manifold, stage)
         stages.append(stage)

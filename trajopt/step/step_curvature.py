@@ -78,8 +78,9 @@ def _substep_hessian(backend: SecondOrderBackend, manifold: Manifold, scheme: st
         own, at_delta, at_offset = _stage_hessian(backend, manifold, s.stages[i], adjoints[i])
         H = H + own
         if at_offset is not None:
+            nv = at_offset.shape[1]
             for j, lag in enumerate(tableau.lag(i)):
-                adjoints[j][:, manifold.ndx // 2 :] += lag * h * at_offset
+                adjoints[j][:, nv : 2 * nv] += lag * h * at_offset
         for j, a in enumerate(tableau.a[i]):
             adjoints[j] = adjoints[j] + a * h * at_delta
     return H

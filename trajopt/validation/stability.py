@@ -48,7 +48,9 @@ class Linearization(NamedTuple):
         if self.L is None:
             return self.F
         nv = self.L.shape[1]
-        return np.concatenate([self.F[:, :-nv], self.F[:, -nv:] + self.L], axis=1)
+        whole = self.F.copy()
+        whole[:, nv : 2 * nv] += self.L
+        return whole
 
 
 def stability_doubts(ocp: Any) -> Iterator[str]:
@@ -100,7 +102,7 @@ def _linearization(system: Any, phase: Any, x0: Array) -> Linearization:
     j = _jacobians(stage, method, x0, {**p, IMPLICIT_STEP: np.zeros(1)})
     L = j.fu[0][:, system.nu :]
     F, nv = j.fx[0].copy(), L.shape[1]
-    F[:, -nv:] -= L
+    F[:, nv : 2 * nv] -= L
     return Linearization(F, L)
 
 
@@ -157,8 +159,8 @@ def amplification(at: Linearization, scheme: str, h: float) -> Array:
     def slope(y: Array, w: Array, share: float) -> Array:
         """k = F y + L (w + share h k_v)."""
         padded = np.zeros((n, n))
-        padded[:, n - nv :] = share * h * L
-        return np.linalg.solve(one - padded, at.F @ y + L @ w[n - nv :])
+        padded[:, nv : 2 * nv] = share * h * L
+        return np.linalg.solve(one - padded, at.F @ y + L @ w[nv : 2 * nv])
 
     if scheme == SEMI_IMPLICIT_EULER:
         k = slope(one, one, 1.0)

@@ -2,11 +2,11 @@
 
     g_s = D(segment of the capsule s on its link, core of the body s) >= radii + margin
 
-A slot s names the kind of the body, a box or a cylinder (rounded ones by their radius), the link that carries the capsule and what
-carries the body: the world, or an earlier link on the way to that one. Which capsule and which body it is about at a knot is a
-parameter, and so are the radii: they are part of the bound. Distances and their derivatives in the motion of the link are those of
-:mod:`dynamics_backends.rigid_body.geometry.distances`; with the joint motions S_k = (w_k, l_k) in the world, C the nearest
-point of the segment, n the direction of the distance there and f = (C x n, n) the force along it
+A slot s names the kind of the body, a box, a cylinder or the face of a hull (rounded ones by their radius), the link that carries
+the capsule and what carries the body: the world, or an earlier link on the way to that one. Which capsule and which body it is
+about at a knot is a parameter, and so are the radii: they are part of the bound. Distances and their derivatives in the motion of
+the link are those of :mod:`dynamics_backends.rigid_body.geometry.distances`; with the joint motions S_k = (w_k, l_k) in the world,
+C the nearest point of the segment, n the direction of the distance there and f = (C x n, n) the force along it
 
     dg / dq_k = f . S_k
     d^2 g / dq_i dq_k = S_i' K S_k + w_i . ((l_k + w_k x C) x n)      i above k or k itself,
@@ -18,7 +18,7 @@ a function of numbers alone, one for each kind of body, which generated code cal
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from typing import Literal, NamedTuple
 
@@ -27,6 +27,7 @@ from dynamics_backends.manifold import Manifold
 from dynamics_backends.protocol import Contraction, Partials
 from dynamics_backends.rigid_body.algorithms.kinematics import PLACEMENT
 from dynamics_backends.rigid_body.geometry.distances import Nearest, segment_box, segment_cylinder
+from dynamics_backends.rigid_body.geometry.triangle_distance import segment_triangle
 from dynamics_backends.rigid_body.model.model import Model
 from dynamics_backends.rigid_body.passes.drivers import run
 from dynamics_backends.rigid_body.passes.field_access import row
@@ -34,11 +35,11 @@ from dynamics_backends.rigid_body.spatial.spatial import Mat, Motion, Vec, build
 from dynamics_backends.scalar import Rows, Scalar
 from dynamics_backends.scalars.called import Straight, called
 
-Kind = Literal["box", "cylinder"]
+Kind = Literal["box", "cylinder", "triangle"]
 Order = Literal["value", "first", "second"]
 NUMBERS = 21
 """Parameters of a slot: the ends of the segment (3, 3) in the internal frame of its body, the rotation (9, by rows) and place (3)
-of the other body, and its size (3): half edges; or radius, half length and nothing."""
+of the other body, and its size (3): half edges; radius, half length and nothing; or the three numbers of a triangle."""
 WORLD = -1
 _UPPER = [(i, j) for i in range(6) for j in range(i, 6)]
 
@@ -64,12 +65,15 @@ class _Contact(NamedTuple):
 class Clearances:
     """The residual above on the configurations of a robot bolted to the ground, with partial derivatives of its own.
 
-    manifold: of states that begin with the configuration, default that of configurations alone.
-    parameters: "pairs" (NUMBERS for each slot). Raises ValueError without slots, for a robot whose configurations are no vectors,
-    or where a slot's base is not on the way to its link.
+    manifold: of states that begin with the configuration, default that of configurations alone. moving: whether bodies in the
+    world are displaced by a parameter.
+    parameters: "pairs" (NUMBERS for each slot), and "center" (3) [m], the displacement. Raises ValueError without slots, for a
+    robot whose configurations are no vectors, or where a slot's base is not on the way to its link.
     """
 
-    def __init__(self, model: Model, slots: Sequence[Slot], manifold: Manifold | None = None) -> None:
+    def __init__(
+        self, model: Model, slots: Sequence[Slot], manifold: Manifold | None = None, *, moving: bool = False
+    ) -> None:
         if not slots:
             raise ValueError("clearances need at least one slot")
         if model.nq != model.nv:
@@ -82,6 +86,7 @@ class Clearances:
                     f"{model.body_names[slot.base]} is not on the way to {model.body_names[slot.link]}: let the link "
                     "farther along the chain carry the capsule, and the nearer one the body"
                 )
+        self.moving = moving
         self.model, self.slots, self.nu, self.n_out = model, tuple(slots), 0, len(slots)
         self.manifold = manifold or Manifold.vector(model.nq, model.q_names)
         self.output_names = tuple(self._name(i, slot) for i, slot in enumerate(slots))
@@ -93,18 +98,18 @@ class Clearances:
 
     def __call__(self, x: Rows, u: Rows, t: Scalar, p: Mapping[str, Rows]) -> Rows:
         X, _ = self._kinematics(x)
-        return sm.stack([self._told("value", X, i, p["pairs"])[0] for i in range(self.n_out)])
+        return sm.stack([self._told("value", X, i, p)[0] for i in range(self.n_out)])
 
     def partials(self, x: Rows, u: Rows, t: Scalar, p: Mapping[str, Rows]) -> Partials:
         """See the module."""
         X, S = self._kinematics(x)
-        told = [self._told("first", X, i, p["pairs"]) for i in range(self.n_out)]
+        told = [self._told("first", X, i, p) for i in range(self.n_out)]
         return self._partials(x, S, [(g, _pair(force)) for g, *force in told])
 
     def contracted(self, x: Rows, u: Rows, t: Scalar, p: Mapping[str, Rows], lam: Rows) -> tuple[Partials, Contraction]:
         """See the module."""
         X, S = self._kinematics(x)
-        contacts = [_contact(self._told("second", X, i, p["pairs"], lam[i])) for i in range(self.n_out)]
+        contacts = [_contact(self._told("second", X, i, p, lam[i])) for i in range(self.n_out)]
         n, zero = self.manifold.ndx, 0.0 * x[0]
         H = [[zero] * n for _ in range(n)]
         for pair, own in self._groups().items():
@@ -136,10 +141,14 @@ class Clearances:
             groups.setdefault((slot.link, slot.base), []).append(i)
         return groups
 
-    def _told(self, order: Order, X: dict[int, tuple[Mat, Vec]], i: int, pairs: Rows, *weight: Scalar) -> list[Scalar]:
+    def _told(
+        self, order: Order, X: dict[int, tuple[Mat, Vec]], i: int, p: Mapping[str, Rows], *weight: Scalar
+    ) -> list[Scalar]:
         """The results of :func:`_slot_function` about a slot."""
-        slot, own = self.slots[i], [pairs[NUMBERS * i + j] for j in range(NUMBERS)]
+        slot, own = self.slots[i], [p["pairs"][NUMBERS * i + j] for j in range(NUMBERS)]
         turn, place = Mat(*(Vec(own[6 + j], own[9 + j], own[12 + j]) for j in range(3))), Vec(*own[15:18])
+        if self.moving and slot.base == WORLD:
+            place = place + Vec(*(p["center"][j] for j in range(3)))
         if slot.base != WORLD:
             base, origin = X[slot.base]
             turn, place = base @ turn, base @ place + origin
@@ -182,6 +191,13 @@ class Clearances:
                     H[k][i] = H[i][k]
 
 
+_FOUND: dict[Kind, Callable[[Vec, Vec, Vec], Nearest]] = {
+    "box": segment_box,
+    "cylinder": lambda p, d, size: segment_cylinder(p, d, size.x, size.y),
+    "triangle": segment_triangle,
+}
+
+
 @cache
 def _slot_function(kind: Kind, order: Order) -> Straight:
     """What a slot says, as numbers: the value; the force; and C n' and the upper triangle of K by rows, times the last argument.
@@ -194,7 +210,7 @@ def _slot_function(kind: Kind, order: Order) -> Straight:
         R, at, turn, place, start, end, size = (build(part, rest) for part in (Mat, Vec, Mat, Vec, Vec, Vec, Vec))
         a, along = R @ start + at, R @ (end - start)
         p, d = turn.transpose_times(a - place), turn.transpose_times(along)
-        found = segment_box(p, d, size) if kind == "box" else segment_cylinder(p, d, size.x, size.y)
+        found = _FOUND[kind](p, d, size)
         if order == "value":
             return [found.distance]
         point, normal = a + along * found.share, turn @ found.normal

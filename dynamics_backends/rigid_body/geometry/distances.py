@@ -16,7 +16,8 @@ there by a linear equation; for a cylinder by Newton's method between such place
 
 A segment that enters the body is as deep as its least overlap with it along the directions of the faces: D < 0, without curvature.
 Rounded bodies are these by a radius less: spheres and capsules are boxes without two or three of their edges, and a half-space is
-a large box.
+a large box. Faces of convex hulls are in
+:mod:`~dynamics_backends.rigid_body.geometry.triangle_distance`.
 """
 
 from __future__ import annotations
@@ -53,7 +54,7 @@ class Nearest(NamedTuple):
     curvature: tuple[tuple[Scalar, Vec], ...]
 
 
-class _Inside(NamedTuple):
+class Inside(NamedTuple):
     """The depth of a segment that enters a body (negative), where on the segment, and the direction out."""
 
     depth: Scalar
@@ -63,7 +64,7 @@ class _Inside(NamedTuple):
 
 def segment_box(p: Vec, d: Vec, half: Vec) -> Nearest:
     """The distance of the segment from p to p + d from a box about the origin; half: half its edges, in its axes, [m]."""
-    own, along, size = _parts(p), _parts(d), _parts(half)
+    own, along, size = parts(p), parts(d), parts(half)
 
     def excess(t: Scalar) -> list[Scalar]:
         return [_beyond(a + t * b, h) for a, b, h in zip(own, along, size, strict=True)]
@@ -71,17 +72,17 @@ def segment_box(p: Vec, d: Vec, half: Vec) -> Nearest:
     square = ROUND * d.dot(d)
 
     def slope(t: Scalar) -> Scalar:
-        return _dot(excess(t), along) + square * (t - 0.5)
+        return dot(excess(t), along) + square * (t - 0.5)
 
-    faces = [face / _nonzero(b) for a, b, h in zip(own, along, size, strict=True) for face in (-h - a, h - a)]
-    low, high = _bracket(slope, faces)
+    faces = [face / nonzero(b) for a, b, h in zip(own, along, size, strict=True) for face in (-h - a, h - a)]
+    low, high = bracket(slope, faces)
     at_low, at_high = slope(low), slope(high)
-    t = _ends(at_low, at_high, low, high, low - at_low * (high - low) / _positive(at_high - at_low))
+    t = ends(at_low, at_high, low, high, low - at_low * (high - low) / positive(at_high - at_low))
     e = excess(t)
     active = [sm.select(x * x - TINY, 1.0 + 0.0 * x, 0.0 * x) for x in e]
     rate = sum((w * b * b for w, b in zip(active, along, strict=True)), square)
     axes = [Vec(*(float(i == j) + 0.0 * t for j in range(3))) for i in range(3)]
-    return _told(d, e, t, slope, rate, tuple(zip(active, axes, strict=True)), square, _in_box(own, along, size, axes))
+    return told(d, e, t, slope, rate, tuple(zip(active, axes, strict=True)), square, _in_box(own, along, size, axes))
 
 
 def segment_cylinder(p: Vec, d: Vec, radius: Scalar, half: Scalar) -> Nearest:
@@ -98,10 +99,10 @@ def segment_cylinder(p: Vec, d: Vec, radius: Scalar, half: Scalar) -> Nearest:
         out = _ramp(rho - radius)
         return [out * x, out * y, _beyond(p.z + t * d.z, half)]
 
-    along = _parts(d)
+    along = parts(d)
 
     def slope(t: Scalar) -> Scalar:
-        return _dot(excess(t), along) + square * (t - 0.5)
+        return dot(excess(t), along) + square * (t - 0.5)
 
     def curvature(t: Scalar) -> tuple[tuple[Scalar, Vec], ...]:
         rho, x, y = radial(t)
@@ -115,12 +116,12 @@ def segment_cylinder(p: Vec, d: Vec, radius: Scalar, half: Scalar) -> Nearest:
     def rate(t: Scalar) -> Scalar:
         return sum((w * a.dot(d) * a.dot(d) for w, a in curvature(t)), square)
 
-    low, high = _bracket(slope, _crossings(p, d, radius, half))
+    low, high = bracket(slope, _crossings(p, d, radius, half))
     t = 0.5 * (low + high)
     for _ in range(NEWTON):
-        t = sm.smaller(sm.larger(t - slope(t) / _positive(rate(t)), low), high)
-    t = _ends(slope(low), slope(high), low, high, t)
-    return _told(d, excess(t), t, slope, rate(t), curvature(t), square, _in_cylinder(p, d, radius, half, radial))
+        t = sm.smaller(sm.larger(t - slope(t) / positive(rate(t)), low), high)
+    t = ends(slope(low), slope(high), low, high, t)
+    return told(d, excess(t), t, slope, rate(t), curvature(t), square, _in_cylinder(p, d, radius, half, radial))
 
 
 def box_distance(p: Sequence[Scalar], d: Sequence[Scalar], size: Sequence[Scalar]) -> Scalar:
@@ -139,11 +140,11 @@ def _crossings(p: Vec, d: Vec, radius: Scalar, half: Scalar) -> list[Scalar]:
     foot = -(p.x * d.x + p.y * d.y) / flat
     x, y = p.x + foot * d.x, p.y + foot * d.y
     reach = sm.sqrt(_ramp(radius * radius - x * x - y * y) / flat + TINY)
-    rise = _nonzero(d.z)
+    rise = nonzero(d.z)
     return [(-half - p.z) / rise, (half - p.z) / rise, foot, foot - reach, foot + reach]
 
 
-def _told(
+def told(
     d: Vec,
     e: Sequence[Scalar],
     t: Scalar,
@@ -151,15 +152,15 @@ def _told(
     rate: Scalar,
     curvature: tuple[tuple[Scalar, Vec], ...],
     square: Scalar,
-    inside: _Inside,
+    inside: Inside,
 ) -> Nearest:
     """The result outside, or that inside."""
-    squared = _dot(e, e) - square * t * (1.0 - t)
+    squared = dot(e, e) - square * t * (1.0 - t)
     out = squared - CONTACT * CONTACT
     D = sm.sqrt(sm.select(out, squared, 1.0 + 0.0 * t))
     flag = sm.select(out, 1.0 + 0.0 * t, 0.0 * t)
-    normal = [sm.select(out, x / D, n) for x, n in zip(e, _parts(inside.normal), strict=True)]
-    free = sm.select(t * (1.0 - t), flag / _positive(rate), 0.0 * t)
+    normal = [sm.select(out, x / D, n) for x, n in zip(e, parts(inside.normal), strict=True)]
+    free = sm.select(t * (1.0 - t), flag / positive(rate), 0.0 * t)
     return Nearest(
         sm.select(out, D, inside.depth),
         sm.select(out, t, inside.share),
@@ -170,40 +171,40 @@ def _told(
     )
 
 
-def _in_box(p: Sequence[Scalar], d: Sequence[Scalar], half: Sequence[Scalar], axes: Sequence[Vec]) -> _Inside:
+def _in_box(p: Sequence[Scalar], d: Sequence[Scalar], half: Sequence[Scalar], axes: Sequence[Vec]) -> Inside:
     """The one of the three directions with the least overlap."""
     found = [_through(a, b, h, axis) for a, b, h, axis in zip(p, d, half, axes, strict=True)]
     best = found[0]
     for other in found[1:]:
-        best = _deepest(best, other)
+        best = deepest(best, other)
     return best
 
 
-def _in_cylinder(p: Vec, d: Vec, radius: Scalar, half: Scalar, radial: Callable[[Scalar], tuple]) -> _Inside:
+def _in_cylinder(p: Vec, d: Vec, radius: Scalar, half: Scalar, radial: Callable[[Scalar], tuple]) -> Inside:
     """Through the side, or through a cap."""
     t = sm.smaller(sm.larger(-(p.x * d.x + p.y * d.y) / (d.x * d.x + d.y * d.y + TINY), 0.0 * p.x), 1.0 + 0.0 * p.x)
     rho, x, y = radial(t)
     zero = 0.0 * rho
-    side = _Inside(rho - radius, t, Vec(x, y, zero))
-    return _deepest(side, _through(p.z, d.z, half, Vec(zero, zero, 1.0 + zero)))
+    side = Inside(rho - radius, t, Vec(x, y, zero))
+    return deepest(side, _through(p.z, d.z, half, Vec(zero, zero, 1.0 + zero)))
 
 
-def _through(p: Scalar, d: Scalar, half: Scalar, axis: Vec) -> _Inside:
+def _through(p: Scalar, d: Scalar, half: Scalar, axis: Vec) -> Inside:
     """Out of the slab |x| <= half along an axis, on the nearer side."""
     one = 1.0 + 0.0 * p
     sign = sm.select(p + 0.5 * d, one, -one)
     share = sm.select(sign * d, 0.0 * p, one)
-    return _Inside(sign * (p + share * d) - half, share, axis * sign)
+    return Inside(sign * (p + share * d) - half, share, axis * sign)
 
 
-def _deepest(a: _Inside, b: _Inside) -> _Inside:
+def deepest(a: Inside, b: Inside) -> Inside:
     """The one of the larger depth, thus the shorter way out."""
     decider = a.depth - b.depth
-    normal = Vec(*(sm.select(decider, x, y) for x, y in zip(_parts(a.normal), _parts(b.normal), strict=True)))
-    return _Inside(sm.select(decider, a.depth, b.depth), sm.select(decider, a.share, b.share), normal)
+    normal = Vec(*(sm.select(decider, x, y) for x, y in zip(parts(a.normal), parts(b.normal), strict=True)))
+    return Inside(sm.select(decider, a.depth, b.depth), sm.select(decider, a.share, b.share), normal)
 
 
-def _bracket(slope: Callable[[Scalar], Scalar], places: Sequence[Scalar]) -> tuple[Scalar, Scalar]:
+def bracket(slope: Callable[[Scalar], Scalar], places: Sequence[Scalar]) -> tuple[Scalar, Scalar]:
     """The two of 0, 1 and places between them around the root of a rising function; 0, 0 or 1, 1 outside of them."""
     zero = 0.0 * places[0]
     low, high = zero, 1.0 + zero
@@ -215,16 +216,16 @@ def _bracket(slope: Callable[[Scalar], Scalar], places: Sequence[Scalar]) -> tup
     return low, high
 
 
-def _ends(at_low: Scalar, at_high: Scalar, low: Scalar, high: Scalar, between: Scalar) -> Scalar:
+def ends(at_low: Scalar, at_high: Scalar, low: Scalar, high: Scalar, between: Scalar) -> Scalar:
     """The root; the end of the bracket where the function has one sign in it."""
     return sm.select(at_low, low, sm.select(at_high, between, high))
 
 
-def _parts(v: Vec) -> list[Scalar]:
+def parts(v: Vec) -> list[Scalar]:
     return [v.x, v.y, v.z]
 
 
-def _dot(a: Sequence[Scalar], b: Sequence[Scalar]) -> Scalar:
+def dot(a: Sequence[Scalar], b: Sequence[Scalar]) -> Scalar:
     return a[0] * b[0] + a[1] * b[1] + a[2] * b[2]
 
 
@@ -238,10 +239,10 @@ def _beyond(x: Scalar, half: Scalar) -> Scalar:
     return x - sm.larger(sm.smaller(x, half), -half)
 
 
-def _positive(x: Scalar) -> Scalar:
+def positive(x: Scalar) -> Scalar:
     return sm.select(x - TINY, x, 1.0 + 0.0 * x)
 
 
-def _nonzero(x: Scalar) -> Scalar:
+def nonzero(x: Scalar) -> Scalar:
     small = 1e-12
     return sm.select(x * x - small * small, x, small + 0.0 * x)

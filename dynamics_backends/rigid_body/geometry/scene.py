@@ -1,7 +1,8 @@
 """A scene: bodies in the world, at rest or moving, and the cores by which distances from them are measured.
 
 A core is a box or a cylinder with a radius around it: a sphere is a box without edges, a capsule one with a single edge, a
-half-space a box of the size :data:`VAST`. Convex meshes are covered by capsules
+half-space a box of the size :data:`VAST`. Of a convex mesh it is the faces of its hull
+(:mod:`~dynamics_backends.rigid_body.geometry.covers.hull`), another mesh is covered by capsules
 (:mod:`~dynamics_backends.rigid_body.geometry.covers.cover`).
 """
 
@@ -14,6 +15,7 @@ import numpy as np
 
 from dynamics_backends.protocol import Array
 from dynamics_backends.rigid_body.geometry.covers.cover import covers
+from dynamics_backends.rigid_body.geometry.covers.hull import hull_of
 from dynamics_backends.rigid_body.geometry.shapes import (
     Box,
     Capsule,
@@ -32,10 +34,11 @@ MESH_TOLERANCE, MESH_PIECES = 0.01, 16
 
 
 class Core(NamedTuple):
-    """kind: of the core. R (3, 3), p (3) [m]: its frame in the body's. size (3): half edges, or radius, half length and 0 [m].
+    """kind: of the core. R (3, 3), p (3) [m]: its frame in the body's. size (3): half edges; radius, half length
+    and 0; or half an edge and the opposite corner in its frame, the normal out of the hull along z [m].
     radius: around it [m]."""
 
-    kind: Literal["box", "cylinder"]
+    kind: Literal["box", "cylinder", "triangle"]
     R: Array
     p: Array
     size: tuple[float, float, float]
@@ -125,6 +128,10 @@ def cores_of(shape: Shape) -> tuple[Core, ...]:
         case HalfSpace():
             return (Core("box", one, np.array([0.0, 0.0, -VAST]), (VAST, VAST, VAST), 0.0),)
         case Mesh():
+            hull = hull_of(shape.vertices, shape.faces, MESH_TOLERANCE)
+            if hull is not None:
+                faces = (Core("triangle", face.R, face.p, face.size, hull.radius) for face in hull.faces)
+                return (*faces, Core("box", one, hull.center, (0.0, 0.0, 0.0), hull.inside))
             pieces = covers([PlacedShape("", shape, one, origin)], MESH_TOLERANCE, MESH_PIECES)
             return tuple(_of_capsule(piece.capsule.placed("")) for piece in pieces)
     raise TypeError(f"{type(shape).__name__} is no shape of a scene")

@@ -80,7 +80,8 @@ class Settings(Checked):
     disabled pairs of links do not keep apart; by default such pairs are found.
     margin: distance [m] asked of the optimizer; half of it is asked of the motion between. knots: steps.
     checks_per_step: places in each where distances hold. duration: shortest and longest [s].
-    acceleration_limits: a number, numbers by joint, or none [rad/s^2, m/s^2]. acceleration_scale: what accelerations cost as shares
+    acceleration_limits: a number, numbers by joint, or none [rad/s^2, m/s^2]. torque_rate_limits: likewise, of how fast torques
+    change [N m/s, N/s]. acceleration_scale: what accelerations cost as shares
     of. velocity_scale, torque_scale: shares of the limits of the model.
     cover_tolerance, cover_pieces: how far capsules may stand out of a shape [m], and how many it gets at most.
     self_collision: whether links keep from each other. guess: "auto" (the straight line, or where that is not free the way of
@@ -108,6 +109,7 @@ class Settings(Checked):
     checks_per_step: int = 2
     duration: tuple[float, float] = (0.1, 10.0)
     acceleration_limits: float | tuple[float, ...] | None = None
+    torque_rate_limits: float | tuple[float, ...] | None = None
     acceleration_scale: float = 10.0
     velocity_scale: float = 1.0
     torque_scale: float = 1.0
@@ -134,6 +136,10 @@ class Settings(Checked):
             "acceleration_scale": (self.acceleration_scale > 0, "a positive acceleration"),
             "velocity_scale": (self.velocity_scale > 0, "a positive share"),
             "torque_scale": (self.torque_scale > 0, "a positive share"),
+            "torque_rate_limits": (
+                self.torque_rate_limits is None or bool((np.asarray(self.torque_rate_limits) > 0).all()),
+                "positive rates [N m/s, N/s]",
+            ),
             "cover_tolerance": (self.cover_tolerance > 0, "a positive length [m]"),
             "cover_pieces": (self.cover_pieces >= 1, "at least 1"),
             "planning_time": (self.planning_time > 0, "a positive number of seconds"),
@@ -231,6 +237,7 @@ def limits_of(s: Settings, model: Model) -> Limits:
         per_dof(acceleration, model.nv, "acceleration_limits"),
         s.torque_scale * np.asarray(model.effort_limit),
         s.duration,
+        per_dof(np.inf if s.torque_rate_limits is None else s.torque_rate_limits, model.nv, "torque_rate_limits"),
     )
 
 

@@ -3,6 +3,7 @@
     minimize    sum_k h ( w_t + w_a |a_k / a_scale|^2 / 2 + w_e |tau_k / tau_max|^2 / 2 ),     h = T / N
     subject to  q_(k+1) = q_k + h v_k + h^2 a_k / 2,    v_(k+1) = v_k + h a_k,    x_0 given, at rest,    the goal at x_N, at rest,
                 limits of q, v, a and T;   |tau(q, v, a)| <= tau_max in the middle of each step,
+                where asked for, |tau - tau of the step before| <= rate h  (:mod:`problems.arms.scenes.torque_rate`),
                 distances of chosen pairs >= margin at ``checks`` places of each step
 
 The pairs are chosen, and held against the true shapes, for a trajectory (:mod:`trajopt.collisions.broad_phase`); what was
@@ -12,7 +13,7 @@ overlooked shows when the solution is checked, and the problem is solved again f
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 
 import numpy as np
@@ -33,7 +34,8 @@ NEAR_ENDS = 0.04
 
 @dataclass(frozen=True, eq=False)
 class Limits:
-    """Bounds on the motion, infinite where there is none: q_lower, q_upper, velocity, acceleration, torque (nv,), duration [s]."""
+    """Bounds on the motion, infinite where there is none: q_lower, q_upper, velocity, acceleration, torque, torque_rate (nv,);
+    duration [s]."""
 
     q_lower: Array
     q_upper: Array
@@ -41,6 +43,7 @@ class Limits:
     acceleration: Array
     torque: Array
     duration: tuple[float, float]
+    torque_rate: Array = field(default_factory=lambda: np.full(1, np.inf))
 
 
 @dataclass(frozen=True, eq=False)
@@ -63,8 +66,9 @@ class MotionInScene:
     @cached_property
     def structure(self) -> SceneStructure:
         """What the next problem shares."""
-        torque = tuple(self.limits.torque.tolist())
-        return SceneStructure(self.model, self.pairs.slots(), torque, self.costs, self.knots, self.checks)
+        torque, n = tuple(self.limits.torque.tolist()), self.model.nv
+        rate = tuple(np.broadcast_to(self.limits.torque_rate, n).tolist())
+        return SceneStructure(self.model, self.pairs.slots(), torque, self.costs, self.knots, self.checks, rate)
 
     # -- the problem ----------------------------------------------------------------------------------------------------
     def ocp(
@@ -77,7 +81,7 @@ class MotionInScene:
         lower[0, 0], upper[0, 0] = limits.duration
         rest = np.full(manifold.nx, np.inf)
         rest[n : 2 * n] = 0.0
-        x0 = np.concatenate([q0, np.zeros(n), [guess.xs[0, -1]]])
+        x0 = np.concatenate([q0, np.zeros(manifold.nx - n - 1), [guess.xs[0, -1]]])
         ocp = to.OCP(
             kept_phases(self.structure, backend),
             x0,
@@ -85,7 +89,11 @@ class MotionInScene:
             u_upper=upper,
             name="arm_in_scene",
             model=self.model,
-            terminal_constraints=(to.state_bounds(manifold, -rest, rest, "rest"), *goal),
+            terminal_constraints=(
+                to.state_bounds(manifold, -rest, rest, "rest"),
+                *self.structure.rate_limits(end=True),
+                *goal,
+            ),
         )
         return self.with_pairs(ocp, guess, tube=tube)
 
@@ -219,7 +227,8 @@ def plan_along(path: Array, limits: Limits, knots: int) -> to.Guess:
     acceleration = np.where(np.isfinite(limits.acceleration), limits.acceleration, UNLIMITED)
     found = timed_motion(path, limits.velocity, acceleration, knots, limits.duration[0])
     T = min(found.duration, limits.duration[1])
-    states = np.concatenate([found.q, found.v, np.full((knots + 1, 1), T)], axis=1)
+    before = [np.vstack([np.zeros((1, n)), found.a])] if np.isfinite(limits.torque_rate).any() else []
+    states = np.concatenate([found.q, found.v, *before, np.full((knots + 1, 1), T)], axis=1)
     us = np.vstack([np.zeros((1, n)), found.a])
     us[0, 0] = T
     return to.Guess(np.vstack([states[:1], states]), us)

@@ -64,7 +64,9 @@ class Refinement:
         self.torques = np.ones((motion.knots, motion.model.nv))
         self.rounds, self.improving, self.failed = 0, 0, 0
         self.shortest = motion.shortest(guess.xs[0], guess.xs[-1])
-        self.timed = np.isfinite(tube) and motion.costs.time > motion.costs.acceleration + motion.costs.energy
+        costs = motion.costs
+        quick = costs.time > costs.acceleration + costs.energy and not motion.structure.limits_rates
+        self.timed = np.isfinite(tube) and quick
         self.known = float(guess.xs[-1, -1]) if self.timed else np.inf
         self.sharp = False
 

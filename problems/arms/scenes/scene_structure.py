@@ -19,15 +19,17 @@ from dynamics_backends.protocol import Array
 from dynamics_backends.rigid_body.geometry.clearance import NUMBERS, Clearances, Slot
 from dynamics_backends.rigid_body.model.model import Model
 from dynamics_backends.scalar import Rows, Scalar
+from dynamics_backends.stretched_map import StretchedMap
 from dynamics_backends.systems.bodies.along_path import DoubleIntegrator
-from dynamics_backends.systems.bodies.time_scaled import Durations, TimeScaled
+from dynamics_backends.time_scaled import Durations, time_scaled
 from problems.arms.scenes.joint_torques import Torques
+from problems.arms.scenes.torque_rate import RememberedAccelerations, TorqueRate
 from problems.task import BackendFactory
 from trajopt.problem.along_step import AHEAD, AlongStep, OfPositions
 from trajopt.problem.constraints import Constraint
 from trajopt.problem.impact_stage import ImpactStage
 
-STATES, TORQUES = "limits of the motion", "torque limits"
+STATES, TORQUES, RATES = "limits of the motion", "torque limits", "limits of the rates of torques"
 """Names of constraints."""
 
 
@@ -43,8 +45,8 @@ class Costs:
 
 @dataclass(frozen=True)
 class SceneStructure:
-    """slots: for pairs. torque (nv,): limits, infinite where there is none. knots: N. checks: places in each step where distances
-    hold."""
+    """slots: for pairs. torque, torque_rate (nv,): limits, infinite where there is none. knots: N. checks: places in each step
+    where distances hold."""
 
     model: Model
     slots: tuple[Slot, ...]
@@ -52,15 +54,23 @@ class SceneStructure:
     costs: Costs
     knots: int
     checks: int
+    torque_rate: tuple[float, ...] = ()
 
     @cached_property
-    def system(self) -> TimeScaled:
-        """Accelerations as controls, with a free duration."""
-        return TimeScaled(DoubleIntegrator(self.model.dof_names))
+    def system(self) -> StretchedMap | RememberedAccelerations:
+        """Accelerations as controls, with a free duration; where rates of torques are limited, the next step remembers them."""
+        if self.limits_rates:
+            return RememberedAccelerations(self.model.dof_names, self.knots)
+        return time_scaled(DoubleIntegrator(self.model.dof_names))
+
+    @property
+    def limits_rates(self) -> bool:
+        """Whether rates of torques are limited."""
+        return bool(np.isfinite(self.torque_rate).any())
 
     @property
     def manifold(self) -> Manifold:
-        """The manifold of states (q, v, T)."""
+        """The manifold of states (q, v, T), or (q, v, b, T) with the acceleration b of the step before."""
         return self.system.manifold
 
     def ahead(self) -> Array:
@@ -69,15 +79,15 @@ class SceneStructure:
 
     def phases(self, backend: BackendFactory) -> tuple[to.Phase, to.Phase]:
         """The choice of the duration, and the motion; bounds and parameters of its constraints are still to be chosen."""
-        dynamics = to.SampledSystem(backend(self.system), "rk4", 1)
+        dynamics = to.SampledSystem(backend(self.system), "euler" if self.limits_rates else "rk4", 1)
         steps = np.full(self.knots, 1.0 / self.knots)
         choice = to.Phase(ImpactStage(backend(Durations(self.manifold, 1))), np.zeros(1))
-        constraints = (self._state_limits(), *self._torque_limits(), *self._clearances())
+        constraints = (self._state_limits(), *self._torque_limits(), *self.rate_limits(), *self._clearances())
         return choice, to.Phase(dynamics, steps, tuple(self._terms()), constraints=constraints)
 
     def _state_limits(self) -> Constraint:
         bounded = np.full(self.manifold.nx, np.inf)
-        bounded[:-1] = 1.0
+        bounded[: 2 * self.model.nv] = 1.0
         return to.state_bounds(self.manifold, -bounded, bounded, STATES)
 
     def _torque_limits(self) -> list[Constraint]:
@@ -86,6 +96,17 @@ class SceneStructure:
         residual = self._along(Torques(self.model, self._scale()))
         one = np.ones(self.model.nv)
         return [Constraint(TORQUES, residual, -one, one, {AHEAD: np.array([0.5 / self.knots])})]
+
+    def rate_limits(self, *, end: bool = False) -> list[Constraint]:
+        """The limits of the rates of torques, in the motion, or after it."""
+        system = self.system
+        if not isinstance(system, RememberedAccelerations):
+            return []
+        limited = np.isfinite(self.torque_rate)
+        scale = np.where(limited, self.torque_rate, 1.0).tolist()
+        bound = np.where(limited, 1.0, np.inf)
+        name = f"{RATES} at the end" if end else RATES
+        return [Constraint(name, TorqueRate(self.model, scale, system, end=end), -bound, bound)]
 
     def _scale(self) -> list[float]:
         return np.where(np.isfinite(self.torque), self.torque, 1.0).tolist()

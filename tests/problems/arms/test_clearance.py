@@ -24,6 +24,7 @@ SLOTS = (
     Slot(5, -1, "cylinder"),
     Slot(4, 0, "box"),
     Slot(5, 1, "cylinder"),
+    Slot(5, -1, "triangle"),
 )
 N = 20
 

@@ -14,12 +14,13 @@ from dynamics_backends.rigid_body.geometry.covers.cover import covers
 from dynamics_backends.rigid_body.geometry.covers.robot_cover import RobotCover, body_poses
 from dynamics_backends.rigid_body.geometry.links.urdf_shapes import urdf_shapes
 from dynamics_backends.rigid_body.geometry.scene import Body, Scene, Way
-from dynamics_backends.rigid_body.geometry.shapes import Box, Cylinder, HalfSpace, Sphere
+from dynamics_backends.rigid_body.geometry.shapes import Box, Cylinder, HalfSpace, Mesh, Sphere
 from dynamics_backends.rigid_body.urdf.loader import load_urdf
 from trajopt.collisions.broad_phase import CollisionPairs, Near
 from trajopt.collisions.free_space import FreeSpace
 from trajopt.collisions.mesh_check import MeshCheck, _apart
 from trajopt.collisions.own_pairs import own_pairs, pairs_not_disabled
+from trajopt.collisions.true_shapes import geometry_of
 from trajopt.guesses.rrt_connect import rrt_connect, short_cut
 
 needs_coal = pytest.mark.skipif(find_spec("coal") is None, reason="the package coal is not installed")
@@ -41,6 +42,13 @@ SHAPES = urdf_shapes(ARM, "collision").placed
 ROBOT = RobotCover.of(MODEL, covers(SHAPES, 0.01, 3))
 POST = Body("post", Cylinder(0.05, 1.0), p=np.array([0.9, 0.4, 0.0]))
 WALL = Body("wall", Box((0.1, 0.6, 1.0)), p=np.array([-0.9, 0.0, 0.0]))
+STONE = Body(
+    "stone",
+    Mesh(*Box((0.3, 0.2, 0.25)).triangles()),
+    Rotation.from_rotvec([0.4, 1.0, 0.2]).as_matrix(),
+    [0.2, 0.9, 0.1],
+)
+"""A convex mesh."""
 SCENE = Scene((POST, WALL))
 PAIRS = CollisionPairs(ROBOT, SCENE)
 
@@ -61,17 +69,39 @@ def test_poses_of_bodies():
 @pytest.mark.needs_compiler
 def test_gaps_are_those_of_numpy(monkeypatch):
     qs, times = configurations(), np.zeros(40)
-    compiled = PAIRS.gaps(qs, times)
+    pairs = CollisionPairs(ROBOT, Scene((*SCENE.bodies, STONE)))
+    compiled = pairs.gaps(qs, times)
 
     def missing():
         raise CompilerError("none")
 
     monkeypatch.setattr(gaps_module, "_kernel", missing)
-    plain = PAIRS.gaps(qs, times)
-    near = plain < PAIRS.reach
+    plain = pairs.gaps(qs, times)
+    near = plain < pairs.reach
     assert near.any() and not near.all()
     np.testing.assert_allclose(compiled[near], plain[near], atol=1e-12)
-    assert (compiled[~near] >= PAIRS.reach).all()
+    assert (compiled[~near] >= pairs.reach).all()
+
+
+@needs_coal
+def test_a_convex_mesh_is_as_far_as_its_true_shape():
+    """The nearest of its faces, and of the capsules of the arm, against coal's hull of the mesh and capsules."""
+    coal, qs = pytest.importorskip("coal"), configurations(12)
+    pairs = CollisionPairs(ROBOT, Scene((STONE,)), reach=5.0)
+    gaps = pairs.gaps(qs, np.zeros(12)).min(axis=2)
+    hull, placed = geometry_of(STONE.shape), coal.Transform3s(STONE.R, STONE.p)
+    A, B = ROBOT.ends(qs)
+    for k, i in np.ndindex(gaps.shape):
+        along = B[k, i] - A[k, i]
+        length = float(np.linalg.norm(along))
+        turn = Rotation.align_vectors([along / length], [[0.0, 0.0, 1.0]])[0].as_matrix()
+        capsule, result = coal.Capsule(float(ROBOT.radii[i]), length), coal.DistanceResult()
+        coal.distance(
+            capsule, coal.Transform3s(turn, 0.5 * (A[k, i] + B[k, i])), hull, placed, coal.DistanceRequest(), result
+        )
+        if result.min_distance > 0.05:
+            short = 0.01 * length**2 / (8.0 * (result.min_distance + ROBOT.radii[i]))
+            assert -1e-6 < result.min_distance - gaps[k, i] < short + 1e-6
 
 
 def test_near_pairs_get_slots_and_bounds_that_say_when_capsules_touch():
@@ -247,3 +277,15 @@ def test_the_planner_may_take_so_much_time_of_the_processor(monkeypatch):
 
 def length(path):
     return np.linalg.norm(np.diff(path, axis=0), axis=1).sum()
+
+
+@needs_coal
+def test_a_mesh_with_a_notch_is_not_its_hull():
+    """Two boxes in the form of an L have all their corners on their convex hull, but a ball fits in the notch."""
+    coal, parts = pytest.importorskip("coal"), [Box((0.3, 0.2, 0.1)).triangles(), Box((0.1, 0.2, 0.3)).triangles()]
+    vertices = np.concatenate([parts[0].vertices, parts[1].vertices + [0.2, 0.0, 0.1]])
+    faces = np.concatenate([parts[0].faces, parts[1].faces + len(parts[0].vertices)])
+    at, result = coal.Transform3s(np.eye(3), np.array([0.1, 0.0, 0.1])), coal.DistanceResult()
+    mesh = geometry_of(Mesh(vertices, faces))
+    coal.distance(coal.Sphere(0.02), at, mesh, coal.Transform3s(np.eye(3), np.zeros(3)), coal.DistanceRequest(), result)
+    assert result.min_distance == pytest.approx(0.03, abs=1e-6)

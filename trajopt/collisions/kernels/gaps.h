@@ -1,8 +1,8 @@
 /* Gaps between P capsules and O cores at M configurations; the twin of trajopt/collisions/gaps.py.  Before this text stand the functions
 
-       segment_box(p, d, half, D, w)     segment_cylinder(p, d, size, D, w)
+       segment_box(p, d, half, D, w)     segment_cylinder(p, d, size, D, w)     segment_triangle(p, d, size, D, w)
 
-   traced from dynamics_backends/rigid_body/geometry/distances.py, and WORK, the vectors of their workspace.  Lanes hold configurations. */
+   traced from dynamics_backends/rigid_body/geometry/distances.py and triangle_distance.py, and WORK, the vectors of their workspace.  Lanes hold configurations. */
 
 typedef struct {
     long M, P, O;
@@ -11,7 +11,7 @@ typedef struct {
     const double *cores;  /* M x O x 12: rotations by rows, places */
     const double *sizes;  /* O x 3 */
     const double *thick;  /* P x O: sum of the radii */
-    const int *cylinder;  /* O */
+    const int *kind;      /* O: 0 box, 1 cylinder, 2 triangle */
     const int *counts;    /* P x O: which pairs count */
     double *gaps;         /* M x P x O */
 } gaps_t;
@@ -50,7 +50,10 @@ EXPORT void capsule_gaps(const gaps_t *g)
                     length += d[j] * d[j];
                 }
                 for (int j = 0; j < 3; j++) {
-                    const V half = g->cylinder[o] ? (j < 2 ? size[0] : size[1]) : size[j];
+                    const V half = g->kind[o] == 0   ? size[j]
+                                   : g->kind[o] == 1 ? size[j < 2 ? 0 : 1]
+                                   : j < 2           ? size[j == 0 ? 0 : 2]
+                                                     : ZERO;
                     const V e = v_fmax(v_fabs(p[j] + 0.5 * d[j]) - half, ZERO);
                     square += e * e;
                 }
@@ -59,8 +62,9 @@ EXPORT void capsule_gaps(const gaps_t *g)
                 int near = 0;
                 for (int l = 0; l < LANES; l++) near |= LANE(D, l) - LANE(thick, l) < g->reach;
                 if (near) {
-                    if (g->cylinder[o]) segment_cylinder(p, d, size, &D, w);
-                    else segment_box(p, d, size, &D, w);
+                    if (g->kind[o] == 0) segment_box(p, d, size, &D, w);
+                    else if (g->kind[o] == 1) segment_cylinder(p, d, size, &D, w);
+                    else segment_triangle(p, d, size, &D, w);
                 }
                 for (int l = 0; l < count; l++) out[l * step] = LANE(D, l) - LANE(thick, l);
             }

@@ -12,9 +12,13 @@
    The derivatives of f at the stages of a step depend on its states only.  They are found first; then the sensitivities
    d x / d w, w = (x_0, u) at the start of all substeps, pass through the whole step a few columns at a time, in fast memory. */
 
-#define NV (ND / 2)
 #ifndef IMPLICIT
 #define NE 0
+#endif
+#if NE
+#define NV NE /* behind q and v there may be more, such as durations */
+#else
+#define NV (ND / 2)
 #endif
 #define ME (MU + NE) /* controls of the dynamics with the offset */
 #define NW (ND + MU)

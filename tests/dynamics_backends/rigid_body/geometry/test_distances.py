@@ -1,13 +1,16 @@
-"""Distances of segments from boxes and cylinders: against samples of the segment, and their gradients against a complex step."""
+"""Distances of segments from boxes, cylinders, triangles: against samples of the segment, gradients against a complex step."""
 
 import numpy as np
 import pytest
 
 from dynamics_backends.rigid_body.geometry.distances import CONTACT, ROUND, segment_box, segment_cylinder
+from dynamics_backends.rigid_body.geometry.triangle_distance import segment_triangle
 from dynamics_backends.rigid_body.spatial.spatial import Vec
 
 HALF = np.array([0.3, 0.05, 0.2])
 RADIUS, LENGTH = 0.08, 0.15
+TRIANGLE = np.array([0.3, 0.1, 0.25])
+CORNERS = np.array([[-0.3, 0.0, 0.0], [0.3, 0.0, 0.0], [0.1, 0.25, 0.0]])
 
 
 def box(p, d):
@@ -18,6 +21,22 @@ def cylinder(p, d):
     return segment_cylinder(Vec(*p), Vec(*d), RADIUS + 0.0 * p[0], LENGTH + 0.0 * p[0])
 
 
+def triangle(p, d):
+    return segment_triangle(Vec(*p), Vec(*d), Vec(*(s + 0.0 * p[0] for s in TRIANGLE)))
+
+
+def from_triangle(P):
+    """The least of the distances from the edges, and from the plane where the foot has barycentric coordinates above zero."""
+    a, b, c = CORNERS
+    second, third = np.linalg.lstsq(np.stack([b - a, c - a], axis=1), P - a[:, None], rcond=None)[0]
+    inside = (second > 0) & (third > 0) & (second + third < 1)
+    found = np.where(inside, np.abs(P[2]), np.inf)
+    for x, y in ((a, b), (b, c), (c, a)):
+        t = np.clip((y - x) @ (P - x[:, None]) / ((y - x) @ (y - x)), 0.0, 1.0)
+        found = np.minimum(found, np.linalg.norm(P - x[:, None] - (y - x)[:, None] * t, axis=0))
+    return found
+
+
 def from_box(P):
     return np.linalg.norm(np.maximum(np.abs(P) - HALF[:, None], 0.0), axis=0)
 
@@ -26,7 +45,9 @@ def from_cylinder(P):
     return np.hypot(np.maximum(np.hypot(P[0], P[1]) - RADIUS, 0.0), np.maximum(np.abs(P[2]) - LENGTH, 0.0))
 
 
-BODIES = pytest.mark.parametrize(("distance", "exact"), [(box, from_box), (cylinder, from_cylinder)])
+BODIES = pytest.mark.parametrize(
+    ("distance", "exact"), [(box, from_box), (cylinder, from_cylinder), (triangle, from_triangle)]
+)
 
 
 def segments(count, length=0.3):
@@ -69,14 +90,22 @@ def test_the_gradient_agrees_with_a_complex_step(distance, exact):
         np.testing.assert_allclose(slope[out], n[i, out], atol=1e-9)
 
 
-@BODIES
-def test_a_segment_inside_is_told_by_its_depth(distance, exact):
+@pytest.mark.parametrize("distance", [box, cylinder])
+def test_a_segment_inside_is_told_by_its_depth(distance):
     p, d = np.array([[0.01], [0.0], [0.0]]), np.array([[0.0], [0.01], [0.0]])
     depth = distance(p, d).distance[0]
     assert depth < -0.04
     far = distance(p + [[1.0], [0.0], [0.0]], d)
     np.testing.assert_allclose(far.distance[0], 1.01 - (HALF[0] if distance is box else RADIUS), atol=1e-3)
     assert far.distance[0] > CONTACT
+
+
+def test_a_segment_that_pierces_a_triangle_is_as_deep_as_its_least_way_out():
+    p, d = np.array([[0.05], [0.1], [-0.02]]), np.array([[0.0], [0.0], [0.3]])
+    found = triangle(p, d)
+    assert found.distance[0] == pytest.approx(-0.02) and found.normal.z[0] == 1.0 and found.share[0] == 0.0
+    edge = triangle(np.array([[0.05], [0.015], [-0.3]]), np.array([[0.0], [0.0], [0.6]]))
+    assert edge.distance[0] == pytest.approx(-0.015) and edge.normal.y[0] == -1.0
 
 
 def test_the_gradient_is_continuous_where_the_nearest_end_changes():

@@ -2,9 +2,11 @@
 
 import numpy as np
 import pytest
+from scipy.spatial import ConvexHull
 
 from dynamics_backends.rigid_body.geometry.covers.capsule_fit import distances_to_segment
 from dynamics_backends.rigid_body.geometry.covers.cover import covers
+from dynamics_backends.rigid_body.geometry.covers.hull import hull_of
 from dynamics_backends.rigid_body.geometry.scene import VAST, Body, Scene, Way
 from dynamics_backends.rigid_body.geometry.shapes import Box, Capsule, Cylinder, HalfSpace, Mesh, PlacedShape, Sphere
 
@@ -49,6 +51,38 @@ def test_covers_that_cannot_be_are_refused():
         covers([LINK], 0.0, 3)
 
 
+def convex(count=14, seed=0):
+    points = np.random.default_rng(seed).normal(size=(count, 3))
+    points *= [0.1, 0.2, 0.3] / np.linalg.norm(points, axis=1)[:, None]
+    return points, ConvexHull(points)
+
+
+def test_a_convex_mesh_is_the_faces_of_its_hull():
+    points, hull = convex()
+    *faces, ball = Body("stone", Mesh(points, hull.simplices)).cores()
+    assert len(faces) == len(hull.simplices) and {f.kind for f in faces} == {"triangle"} and ball.kind == "box"
+    for face in faces:
+        h, x, y = face.size
+        corners = np.array([[-h, 0.0, 0.0], [h, 0.0, 0.0], [x, y, 0.0]]) @ face.R.T + face.p
+        assert np.linalg.norm(points[:, None] - corners, axis=2).min(axis=0).max() < 1e-12
+        assert ((points - face.p) @ face.R[:, 2]).max() < 1e-12  # the normal points out
+        assert np.linalg.det(face.R) == pytest.approx(1.0) and y > 0.0
+    depth = -(hull.equations[:, :3] @ ball.p + hull.equations[:, 3])
+    assert ball.radius == pytest.approx(depth.min()) and ball.radius > 0.0
+
+
+def test_what_a_simpler_hull_leaves_out_is_its_radius():
+    box = hull_of(*Box((0.4, 0.3, 0.2)).triangles(), 0.01)
+    assert box.radius == 0.0 and len(box.faces) == 12
+    round_one, hull = convex(400)
+    assert hull_of(round_one, hull.simplices, 0.001) is None
+    found = hull_of(round_one, hull.simplices, 0.05)
+    assert len(found.faces) == 64 and 0.0 < found.radius < 0.05
+    normals = np.array([face.R[:, 2] for face in found.faces])
+    places = np.array([face.p for face in found.faces])
+    assert (round_one @ normals.T - (normals * places).sum(axis=1)).max() < found.radius + 1e-12
+
+
 def test_cores():
     (sphere,) = Body("s", Sphere(0.2)).cores()
     (cylinder,) = Body("c", Cylinder(0.1, 0.4)).cores()
@@ -59,7 +93,10 @@ def test_cores():
 
 
 def test_a_mesh_becomes_capsules_that_cover_it():
-    vertices, faces = Box((0.3, 0.2, 0.1)).triangles()
+    """Two boxes in the form of an L are not convex."""
+    parts = [Box((0.3, 0.2, 0.1)).triangles(), Box((0.1, 0.2, 0.3)).triangles()]
+    vertices = np.concatenate([parts[0].vertices, parts[1].vertices + [0.2, 0.0, 0.1]])
+    faces = np.concatenate([parts[0].faces, parts[1].faces + len(parts[0].vertices)])
     cores = Body("m", Mesh(vertices, faces)).cores()
     ends = [(c.p - c.size[2] * c.R[:, 2], c.p + c.size[2] * c.R[:, 2], c.radius) for c in cores]
     clear = [distances_to_segment(on_surface(vertices[faces]), a, b) - r for a, b, r in ends]

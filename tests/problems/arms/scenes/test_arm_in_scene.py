@@ -290,3 +290,30 @@ def test_quaternions():
     np.testing.assert_allclose(quaternion_matrix((0.0, 0.0, half, half)) @ [1.0, 0.0, 0.0], [0.0, 1.0, 0.0], atol=1e-12)
     with pytest.raises(ValueError, match="normalize"):
         quaternion_matrix((0.0, 0.0, 1.0, 1.0))
+
+
+@needs_coal
+@pytest.mark.needs_compiler
+def test_around_a_post_that_is_a_convex_mesh(robot, tmp_path):
+    """A hexagonal prism, whose faces the arm keeps away from; its corners are on a circle of 0.06 m."""
+    pytest.importorskip("trimesh")
+    pytest.importorskip("ompl")
+    angles = np.pi / 3.0 * np.arange(6)
+    ring = 0.06 * np.stack([np.cos(angles), np.sin(angles)], axis=1)
+    points = [*((x, y, -0.5) for x, y in ring), *((x, y, 0.5) for x, y in ring)]
+    sides = [(i, (i + 1) % 6, 6 + (i + 1) % 6) for i in range(6)] + [(i, 6 + (i + 1) % 6, 6 + i) for i in range(6)]
+    caps = [(0, i + 1, i) for i in range(1, 5)] + [(6, 6 + i, 7 + i) for i in range(1, 5)]
+    lines = [f"v {x} {y} {z}" for x, y, z in points] + [f"f {a + 1} {b + 1} {c + 1}" for a, b, c in sides + caps]
+    (tmp_path / "post.obj").write_text("\n".join(lines))
+    post = {"name": "post", "type": "mesh", "file": str(tmp_path / "post.obj"), "position": [0.95, 0.0, 0.0]}
+    problem = config(robot, body=[post], knots=16, guess="auto").as_dict()["problem"]
+    ipm = {"name": "ipm", "hessian": "gauss_newton", "gradient_tolerance": 1e-3, "constraint_tolerance": 1e-5}
+    chosen = read_config({"problem": problem, "solver": ipm}, "test")
+    task = build_task(chosen)
+    slots = next(c for c in task.ocp.constraints() if "pairs" in c.parameters).residual.output_names
+    assert any("triangle" in name for name in slots)
+    solution = solve_task(chosen, task)
+    assert solution.status.success, solution.status.message
+    q = motion_at(solution, 2, 500.0)[0]
+    tip = [0.5 * f(q[:, 0]) + 0.5 * f(q.sum(axis=1)) for f in (np.cos, np.sin)]
+    assert np.hypot(tip[0] - 0.95, tip[1]).min() > 0.06 * np.cos(np.pi / 6.0)

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from rigid_body_cases import tree
 
 import trajopt as to
+from dynamics_backends.protocol import IMPLICIT_STEP
 from dynamics_backends.registry import make_backend
 from dynamics_backends.systems.bodies.along_path import DoubleIntegrator
 from dynamics_backends.systems.bodies.free_body import FreeBody
-from dynamics_backends.systems.bodies.time_scaled import Durations, TimeScaled
-from problems.robots import load_robot
+from dynamics_backends.systems.contact.stepped_contact import SteppedContact
+from dynamics_backends.time_scaled import Durations, time_scaled
 from problems.robots.textbook import multi_pendulum as chain
 from trajopt.problem.impact_stage import ImpactStage
 
@@ -22,39 +24,54 @@ OPTIONS = {"sqp": {"hessian": "exact"}, "slq": {"gradient_tolerance": 1e-5}, "dd
 def arguments(system, seed=0):
     rng = np.random.default_rng(seed)
     x = rng.uniform(-1.0, 1.0, (4, system.manifold.nx))
-    x[:, system.n :] = rng.uniform(0.4, 2.0, (4, system.count))
+    x[:, -system.count :] = rng.uniform(0.4, 2.0, (4, system.count))
     return x, rng.uniform(-1.0, 1.0, (4, system.nu)), rng.uniform(-1.0, 1.0, (4, system.manifold.nx))
 
 
 def test_the_motion_is_that_of_the_system_times_the_duration_of_its_phase():
     free = FreeBody(chain(3))
-    system = TimeScaled(free, ("first", "second"), 1)
+    system = time_scaled(free, ("first", "second"), 1)
     x, u, _ = arguments(system)
-    f = make_backend(free).f(x[:, : system.n], u)
+    f = make_backend(free).f(x[:, : free.manifold.nx], u)
     scaled = make_backend(system).f(x, u)
-    np.testing.assert_allclose(scaled[:, : system.n], x[:, [-1]] * f, rtol=1e-13)
-    assert not scaled[:, system.n :].any() and system.manifold.tangent_names[-2:] == ("first", "second")
+    np.testing.assert_allclose(scaled[:, : free.manifold.nx], x[:, [-1]] * f, rtol=1e-13)
+    assert not scaled[:, free.manifold.nx :].any() and system.manifold.tangent_names[-2:] == ("first", "second")
 
 
-@pytest.mark.parametrize("phase", [0, 1])
-def test_derivatives_agree_with_complex_step(phase):
-    system = TimeScaled(FreeBody(chain(3)), ("first", "second"), phase)
-    x, u, lam = arguments(system, 1)
-    exact, closed = (make_backend(system, method).jacobians(x, u) for method in ("complex_step", "analytic"))
-    for a, b in zip(exact, closed, strict=True):
-        np.testing.assert_allclose(b, a, rtol=1e-10, atol=1e-10)
-    backend, h = make_backend(system), 1e-6
-    second = backend.hessian_contraction(x, u, 0.0, None, lam)[1]
-    for k in range(system.manifold.nx):
-        shift = h * np.eye(system.manifold.nx)[k]
-        ends = [backend.jacobians(x + sign * shift, u) for sign in (1.0, -1.0)]
-        slopes = [(a - b) / (2.0 * h) for a, b in zip(ends[0][1:], ends[1][1:], strict=True)]
-        for block, slope in zip((second.xx, second.ux), slopes, strict=True):
-            np.testing.assert_allclose(block[:, :, k], np.einsum("ni,nij->nj", lam, slope), rtol=1e-6, atol=1e-5)
+def floating(damping: float = 0.0) -> FreeBody:
+    model = tree("floating2", 2)
+    return FreeBody(model.replace(damping=damping * np.arange(model.nv)), actuated=model.dof_names[6:])
+
+
+CASES = {
+    "first": time_scaled(FreeBody(chain(3)), ("first", "second")),
+    "second": time_scaled(FreeBody(chain(3)), ("first", "second"), 1, 0.7),
+    "floating": time_scaled(floating(), ("T",), 0, 0.7),
+    "semi-implicit": time_scaled(floating(), ("T",), 0, 0.7, semi_implicit=True),
+    "damped": time_scaled(floating(0.2), ("T",), 0, 0.7).implicit(offset=False),
+    "damped with offsets": time_scaled(floating(0.2), ("T",), 0, 0.7).implicit(offset=True),
+    "damped, semi-implicit": time_scaled(floating(0.2), ("T",), 0, 0.7, semi_implicit=True),
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_derivatives_agree_with_those_of_the_source(case):
+    system, n = CASES[case], 3
+    rng, manifold = np.random.default_rng(1), system.manifold
+    x = manifold.integrate(np.tile(manifold.identity(), (n, 1)).T, rng.uniform(-0.6, 0.6, (n, manifold.ndx)).T).T.copy()
+    x[:, -system.count :] = rng.uniform(0.4, 2.0, (n, system.count))
+    u, lam = rng.uniform(-1.0, 1.0, (n, system.nu)), rng.uniform(-1.0, 1.0, (n, system.n_out))
+    p = None if system.offsets is None else {IMPLICIT_STEP: np.array([0.1])}
+    closed, source = (make_backend(system, m, engine="numpy") for m in ("analytic", "forward_ad"))
+    exact = make_backend(system, "complex_step", engine="numpy").jacobians(x, u, 0.0, p)
+    for a, b in zip(closed.jacobians(x, u, 0.0, p), exact, strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-10, atol=1e-10)
+    for a, b in zip(*(m.hessian_contraction(x, u, 0.0, p, lam)[1] for m in (closed, source)), strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-9, atol=1e-9)
 
 
 def test_durations_are_set_to_the_controls():
-    system = TimeScaled(FreeBody(chain(3)), ("first", "second"))
+    system = time_scaled(FreeBody(chain(3)), ("first", "second"))
     choice = Durations(system.manifold, 2)
     x, _, lam = arguments(system)
     u = np.full((4, 5), 0.8)  # the problem has more controls than this stage
@@ -62,7 +79,7 @@ def test_durations_are_set_to_the_controls():
         stage = ImpactStage(make_backend(choice, method))
         step = stage.linearize(x, u, 0.0, 0.0)
         np.testing.assert_allclose(step.x_next, np.c_[x[:, :-2], np.full((4, 2), 0.8)], rtol=1e-14)
-        np.testing.assert_array_equal(step.A, np.tile(np.diag([*np.ones(system.n), 0.0, 0.0]), (4, 1, 1)))
+        np.testing.assert_array_equal(step.A, np.tile(np.diag([*np.ones(6), 0.0, 0.0]), (4, 1, 1)))
         np.testing.assert_array_equal(step.B, np.tile(np.eye(system.manifold.nx)[:, -2:], (4, 1, 1)))
     assert stage.nu == 2 and stage.control_names == ("first", "second")
     curvature = ImpactStage(make_backend(choice)).contract(x, u, 0.0, 0.0, None, lam)
@@ -70,15 +87,19 @@ def test_durations_are_set_to_the_controls():
 
 
 def test_wrong_arguments_are_answered():
-    with pytest.raises(TypeError, match="time can be scaled for systems on vector spaces"):
-        TimeScaled(FreeBody(load_robot("hyq")))
+    with pytest.raises(TypeError, match="SteppedContact makes whole time steps of a length that is given"):
+        time_scaled(SteppedContact(tree("floating2", 2), ["body1"]))
+    with pytest.raises(ValueError, match="semi-implicit steps need a state"):
+        time_scaled(to.FunctionMap(lambda x, u, t, p: [u[0]], 1, 1), semi_implicit=True)
+    with pytest.raises(ValueError, match=r"nominal = 0\.0"):
+        time_scaled(DoubleIntegrator(["s"]), nominal=0.0)
     with pytest.raises(ValueError, match="phase = 1; there are 1 durations"):
-        TimeScaled(DoubleIntegrator(["s"]), ("T",), 1)
+        time_scaled(DoubleIntegrator(["s"]), ("T",), 1)
 
 
 def rest_to_rest(lower: float, upper: float) -> to.OCP:
     """Minimize T (c + 1/2 int u^2 dtau), over DISTANCE from rest to rest."""
-    system = TimeScaled(DoubleIntegrator(["s"]), ("T",))
+    system = time_scaled(DoubleIntegrator(["s"]), ("T",))
     manifold = system.manifold
 
     def root(x, u, t, p):

@@ -1,0 +1,144 @@
+"""Distances of a segment from a triangle, a face of a convex hull, as those from boxes
+(:mod:`~dynamics_backends.rigid_body.geometry.distances`); generic in the scalar.
+
+In the plane of the triangle a point is nearest to itself, to an edge, or to a corner, by the lines along the edges and across them
+at the corners: e(P) is linear between them, so that t* lies between two of the places where a segment passes such a line, as it
+does between the faces of a box. W is n n' over the triangle, n n' + m m' beside an edge with the normal m in the plane, and one
+beyond a corner.
+
+The triangle has the corners (-h, 0, 0), (h, 0, 0), (x, y, 0) with y > 0, and its normal z points out of the hull. A segment that
+pierces it is as deep as its least way out, over the face or over an edge.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from dynamics_backends import scalar as sm
+from dynamics_backends.rigid_body.geometry.distances import (
+    ROUND,
+    TINY,
+    Inside,
+    Nearest,
+    bracket,
+    deepest,
+    dot,
+    ends,
+    nonzero,
+    parts,
+    positive,
+    told,
+)
+from dynamics_backends.rigid_body.spatial.spatial import Vec
+from dynamics_backends.scalar import Scalar
+
+
+class _Edge(NamedTuple):
+    """From the corner (x, y) along (tx, ty), of this length; its normal out of the triangle is (ty, -tx)."""
+
+    x: Scalar
+    y: Scalar
+    tx: Scalar
+    ty: Scalar
+    length: Scalar
+
+
+class _Foot(NamedTuple):
+    """The nearest point of an edge: offset (x, y) to it, its square, the edge, and whether it is a corner (1) or between (0)."""
+
+    x: Scalar
+    y: Scalar
+    square: Scalar
+    tx: Scalar
+    ty: Scalar
+    corner: Scalar
+
+
+def segment_triangle(p: Vec, d: Vec, size: Vec) -> Nearest:
+    """Of the segment from p to p + d from the triangle with size (h, x, y) [m]."""
+    edges, square = _edges(size), ROUND * d.dot(d)
+
+    def excess(t: Scalar) -> list[Scalar]:
+        x, y = p.x + t * d.x, p.y + t * d.y
+        foot, outside = _nearest(edges, x, y)
+        return [outside * foot.x, outside * foot.y, p.z + t * d.z]
+
+    along = parts(d)
+
+    def slope(t: Scalar) -> Scalar:
+        return dot(excess(t), along) + square * (t - 0.5)
+
+    low, high = bracket(slope, _crossings(edges, p, d))
+    at_low, at_high = slope(low), slope(high)
+    t = ends(at_low, at_high, low, high, low - at_low * (high - low) / positive(at_high - at_low))
+    foot, outside = _nearest(edges, p.x + t * d.x, p.y + t * d.y)
+    zero = 0.0 * t
+    curvature = (
+        (1.0 + zero, Vec(zero, zero, 1.0 + zero)),
+        (outside, Vec(foot.ty, -foot.tx, zero)),
+        (outside * foot.corner, Vec(foot.tx, foot.ty, zero)),
+    )
+    rate = sum((w * v.dot(d) * v.dot(d) for w, v in curvature), square)
+    return told(d, excess(t), t, slope, rate, curvature, square, _pierced(edges, p, d))
+
+
+def triangle_distance(p: Sequence[Scalar], d: Sequence[Scalar], size: Sequence[Scalar]) -> Scalar:
+    """D of :func:`segment_triangle`, of vectors by their components."""
+    return segment_triangle(Vec(*p), Vec(*d), Vec(*size)).distance
+
+
+def _edges(size: Vec) -> list[_Edge]:
+    """Counterclockwise about the normal."""
+    h, x, y = size.x, size.y, size.z
+    zero = 0.0 * h
+    corners = [(-h, zero), (h, zero), (x, y)]
+    found = []
+    for (ax, ay), (bx, by) in zip(corners, [*corners[1:], corners[0]], strict=True):
+        length = sm.sqrt((bx - ax) * (bx - ax) + (by - ay) * (by - ay) + TINY)
+        found.append(_Edge(ax, ay, (bx - ax) / length, (by - ay) / length, length))
+    return found
+
+
+def _nearest(edges: Sequence[_Edge], x: Scalar, y: Scalar) -> tuple[_Foot, Scalar]:
+    """The nearest point of the edges to (x, y), and whether that is outside of the triangle (1) or not (0)."""
+    one, zero = 1.0 + 0.0 * x, 0.0 * x
+    best, beyond = None, -one
+    for edge in edges:
+        dx, dy = x - edge.x, y - edge.y
+        s = dx * edge.tx + dy * edge.ty
+        at = sm.smaller(sm.larger(s, zero), edge.length + zero)
+        ox, oy = dx - at * edge.tx, dy - at * edge.ty
+        over = s - at
+        foot = _Foot(ox, oy, ox * ox + oy * oy, edge.tx + zero, edge.ty + zero, sm.select(over * over, one, zero))
+        beyond = sm.larger(beyond, dx * edge.ty - dy * edge.tx)
+        if best is None:
+            best = foot
+        else:
+            decider = best.square - foot.square
+            best = _Foot(*(sm.select(decider, new, old) for new, old in zip(foot, best, strict=True)))
+    assert best is not None
+    return best, sm.select(beyond, one, zero)
+
+
+def _crossings(edges: Sequence[_Edge], p: Vec, d: Vec) -> list[Scalar]:
+    """Where a segment passes the lines along the edges, and across them at their ends."""
+    found = []
+    for edge in edges:
+        dx, dy = p.x - edge.x, p.y - edge.y
+        across, along = d.x * edge.ty - d.y * edge.tx, d.x * edge.tx + d.y * edge.ty
+        rise, s = nonzero(along), dx * edge.tx + dy * edge.ty
+        found += [-(dx * edge.ty - dy * edge.tx) / nonzero(across), -s / rise, (edge.length - s) / rise]
+    return found
+
+
+def _pierced(edges: Sequence[_Edge], p: Vec, d: Vec) -> Inside:
+    """The least of the ways out that take the whole segment over the face, or over an edge."""
+    zero, one = 0.0 * p.z, 1.0 + 0.0 * p.z
+    best = Inside(p.z + sm.smaller(d.z, zero), sm.select(-d.z, one, zero), Vec(zero, zero, one))
+    for edge in edges:
+        rise = d.x * edge.ty - d.y * edge.tx
+        depth = (p.x - edge.x) * edge.ty - (p.y - edge.y) * edge.tx + sm.smaller(rise, zero)
+        normal = Vec(edge.ty + zero, -edge.tx + zero, zero)
+        best = deepest(best, Inside(depth, sm.select(-rise, one, zero), normal))
+    return best

@@ -1,0 +1,285 @@
+"""A map in the time of a phase: its values times a power of the share s = T / T0 of a duration T in a planned one, T0.
+
+    c(s) f(x, u, t, p),   c = 1, sqrt(s) or s          state (x, T_1, ..., T_n), of which T is one
+
+What integrates over time is stretched by s, what is squared and then integrated by its root, and what takes no time by one. Two
+more kinds serve time steps of the length s h of systems xdot = f = (v, a):
+
+    F = s (v + s h a, a)                                Euler's step along F is a semi-implicit one along f
+    f(x, u, e, step) with step = s h                    damping that is implicit in the step (:class:`DampsImplicitly`)
+
+With h, where there is one, the parameter IMPLICIT_STEP. All are P(T) f, with P linear in f; so with k the rate d step / dT
+
+    d F / dT = P' f + k P f_step,                 lam' F_xx = (P' lam)' f_xx  (P' here the transpose),   and so on.
+
+Accelerations depend on the step as they do on the offset e of the damped velocity, since M a = F - D (v + e + step a):
+
+    f_step = f_e a,   lam' f_(z step) = (lam' f_ez) a + (lam' f_e) a_z,   lam' f_(step step) = 2 (lam' f_e) (a_e a)
+
+Closed-form derivatives are those of the map, where it has any.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal, NamedTuple
+
+from dynamics_backends import scalar as sm
+from dynamics_backends.manifold import Manifold, vector_space
+from dynamics_backends.protocol import (
+    IMPLICIT_STEP,
+    Contraction,
+    DampsImplicitly,
+    HasActuators,
+    HasContraction,
+    HasPartials,
+    Matrix,
+    Partials,
+)
+from dynamics_backends.scalar import Rows, Scalar
+
+Kind = Literal["kept", "root", "rate", "semi-implicit"]
+"""c = 1, sqrt(s), s, or the step of semi-implicit Euler."""
+
+
+class Factors(NamedTuple):
+    """P f = (c f_q + d f_v, c f_v), where d is not None; else c f."""
+
+    c: Scalar
+    d: Scalar | None = None
+
+    def of(self, f: Sequence[Any]) -> list[Any]:
+        """P f for a list f of scalars or rows."""
+        half = len(f) // 2
+        if self.d is None:
+            return [self.c * row for row in f]
+        return [self.c * row + self.d * f[half + i] if i < half else self.c * row for i, row in enumerate(f)]
+
+    def transposed(self, lam: Rows, n: int) -> Rows:
+        """P' lam for the first n numbers of lam."""
+        half = n // 2
+        if self.d is None:
+            return sm.stack([self.c * lam[i] for i in range(n)])
+        return sm.stack([self.c * lam[i] + (0.0 if i < half else self.d * lam[i - half]) for i in range(n)])
+
+
+class StretchedMap:
+    """The map above.
+
+    map: of the first numbers of the state. durations: names of the numbers T [s] behind it; place: which of them is T; nominal: T0
+    [s]. states: the manifold of x, of which the map may read the first numbers; default its own. tangent: whether values
+    are tangent vectors of the state, which end in zeros for the durations then. stepped: whether the map is what
+    :class:`WithStep` makes, and offset: whether offsets e are among the controls.
+    """
+
+    second_order = False
+
+    def __new__(cls, map: Any = None, *args: Any, **options: Any) -> StretchedMap:
+        """With derivatives of its own, where the map has them."""
+        if isinstance(map, HasPartials):
+            cls = StretchedSecond if isinstance(map, HasContraction) else StretchedFirst
+        return object.__new__(cls)
+
+    def __init__(
+        self,
+        map: Any,
+        durations: Sequence[str],
+        place: int = 0,
+        nominal: float = 1.0,
+        *,
+        kind: Kind = "rate",
+        states: Manifold | None = None,
+        tangent: bool = True,
+        stepped: bool = False,
+        offset: bool = False,
+    ) -> None:
+        states = states or map.manifold
+        self.map, self.kind, self.nominal, self.stepped, self.offset = map, kind, nominal, stepped, offset
+        self.manifold = widened(states, durations)
+        self.durations, self.count, self.tangent = tuple(durations), len(durations), tangent
+        if isinstance(map, HasActuators):
+            self.actuated = map.actuated
+        self.place, self.tangent_place = states.nx + place, states.ndx + place
+        velocities = map.offsets if stepped else 0
+        self.nu = map.nu - (1 + (0 if offset else velocities)) * stepped
+        self.offsets = (velocities if offset else 0) if stepped or kind == "semi-implicit" else None
+        names = (f"d {name}/dtau" for name in self.manifold.tangent_names)
+        self.output_names = tuple(names) if tangent else map.output_names
+        self.n_out, self.control_names = len(self.output_names), map.control_names[: self.nu]
+
+    def __call__(self, x: Rows, u: Rows, t: Scalar, p: Mapping[str, Rows]) -> Rows:
+        value, _, _ = self._factors(x, p)
+        return self._with_zeros(value.of(sm.rows_of(self.map(*self._arguments(x, u, t, p)))), x)
+
+    @property
+    def damps(self) -> bool:
+        """Whether it is a system with damping that can be implicit."""
+        own = self.map
+        return self.kind == "rate" and not self.stepped and isinstance(own, DampsImplicitly) and own.damps
+
+    def implicit(self, *, offset: bool) -> StretchedMap:
+        """See :class:`~dynamics_backends.protocol.DampsImplicitly`."""
+        own = WithStep(self.map.implicit(offset=True))
+        place = self.place - self.map.manifold.nx
+        return StretchedMap(own, self.durations, place, self.nominal, stepped=True, offset=offset)
+
+    # -- arguments, and how they depend on T -----------------------------------------------------------------------------
+    def _arguments(self, x: Rows, u: Rows, t: Scalar, p: Mapping[str, Rows]) -> tuple[Rows, Rows, Scalar, Any]:
+        x_own = x[: self.map.manifold.nx]
+        if not self.stepped:
+            return x_own, u[: self.map.nu], t, p
+        zero = 0.0 * x[self.place]
+        given = [u[i] + zero for i in range(self.nu)]
+        none = [zero] * (self.map.nu - 1 - self.nu)
+        return x_own, sm.stack([*given, *none, self._rate(p) * x[self.place]]), t, p
+
+    def _rate(self, p: Mapping[str, Rows]) -> Scalar:
+        """d (s h) / dT, from h, which is zero where no time step is meant."""
+        return (p[IMPLICIT_STEP][0] if IMPLICIT_STEP in p else 0.0) / self.nominal
+
+    def _factors(self, x: Rows, p: Mapping[str, Rows]) -> tuple[Factors, Factors, Factors]:
+        """P and its first and second derivatives in T."""
+        T, per = x[self.place], 1.0 / self.nominal
+        s, zero, rate = per * T, 0.0 * T, per + 0.0 * T
+        if self.kind == "kept":
+            return Factors(1.0 + zero), Factors(zero), Factors(zero)
+        if self.kind == "root":
+            root = sm.sqrt(s)
+            return Factors(root), Factors(0.5 * per / root), Factors(-0.25 * per * per / (root * s))
+        if self.kind == "rate":
+            return Factors(s), Factors(rate), Factors(zero)
+        k = self._rate(p)
+        return Factors(s, k * T * s), Factors(rate, 2.0 * k * s), Factors(zero, 2.0 * k * rate)
+
+    def _with_zeros(self, value: list[Scalar], x: Rows) -> Rows:
+        zero = 0.0 * x[self.place]
+        return sm.stack([*(v + zero for v in value), *[zero] * (self.count if self.tangent else 0)])
+
+
+class StretchedFirst(StretchedMap):
+    """A stretched map whose map has partial derivatives."""
+
+    def partials(self, x: Rows, u: Rows, t: Scalar, p: Mapping[str, Rows]) -> Partials:
+        """P fx, P fu, and the column of T."""
+        return self._partials(self.map.partials(*self._arguments(x, u, t, p)), x, p)
+
+    def _partials(self, own: Partials, x: Rows, p: Mapping[str, Rows]) -> Partials:
+        P, along, _ = self._factors(x, p)
+        n, nu = self.map.n_out, self.nu
+        value, at_T = sm.rows_of(own.value), along.of(sm.rows_of(own.value))
+        if self.stepped:
+            by_step = P.of([own.fu[i][self.map.nu - 1] for i in range(n)])
+            at_T = [a + self._rate(p) * b for a, b in zip(at_T, by_step, strict=True)]
+        columns = [P.of([own.fx[i][j] for i in range(n)]) for j in range(self.map.manifold.ndx)]
+        fx = [self._row([c[i] for c in columns], at_T[i]) for i in range(n)]
+        columns = [P.of([own.fu[i][j] for i in range(n)]) for j in range(nu)]
+        zero = 0.0 * x[self.place]
+        fu = [sm.stack([c[i] + zero for c in columns]) for i in range(n)] if nu else []
+        if self.tangent:
+            fx += [self._row([], zero)] * self.count
+            fu += [sm.stack([zero] * nu)] * self.count if nu else []
+        return Partials(self._with_zeros(P.of(value), x), fx, fu)
+
+    def _row(self, own: list[Scalar], at_T: Scalar) -> Rows:
+        """A row over the state: numbers in its first columns, and one in that of T."""
+        row = [0.0 * at_T] * self.manifold.ndx
+        row[: len(own)] = [v + row[0] for v in own]
+        row[self.tangent_place] = at_T
+        return sm.stack(row)
+
+
+class StretchedSecond(StretchedFirst):
+    """A stretched map whose map has second derivatives too."""
+
+    def contracted(self, x: Rows, u: Rows, t: Scalar, p: Mapping[str, Rows], lam: Rows) -> tuple[Partials, Contraction]:
+        """Second derivatives of lam' P(T) f."""
+        n, ndx, nu = self.map.n_out, self.map.manifold.ndx, self.nu
+        weights, along, bent = (factors.transposed(lam, n) for factors in self._factors(x, p))
+        first, second = self.map.contracted(*self._arguments(x, u, t, p), weights)
+        x_T = [_dot(along, [first.fx[i][j] for i in range(n)]) for j in range(ndx)]
+        u_T = [_dot(along, [first.fu[i][j] for i in range(n)]) for j in range(nu)]
+        T_T = _dot(bent, sm.rows_of(first.value))
+        if self.stepped:
+            k, step = self._rate(p), self.map.nu - 1
+            x_T = [a + k * second.ux[step][j] for j, a in enumerate(x_T)]
+            u_T = [a + k * second.uu[step][j] for j, a in enumerate(u_T)]
+            by_step = _dot(along, [first.fu[i][step] for i in range(n)])
+            T_T = T_T + k * (2.0 * by_step + k * second.uu[step][step])
+        zero = 0.0 * x[self.place]
+        xx = [self._row([second.xx[i][j] for j in range(ndx)], x_T[i] + zero) for i in range(ndx)]
+        xx += [self._row([], zero)] * (self.manifold.ndx - ndx)
+        xx[self.tangent_place] = self._row(x_T, T_T + zero)
+        ux = [self._row([second.ux[i][j] for j in range(ndx)], u_T[i] + zero) for i in range(nu)]
+        uu = [sm.stack([second.uu[i][j] + zero for j in range(nu)]) for i in range(nu)]
+        return self._partials(first, x, p), Contraction(xx, ux, uu)
+
+
+class WithStep:
+    """An implicitly damped system f(x, (u, e)) as a map of x and (u, e, step), the step of its damping among its controls."""
+
+    def __new__(cls, system: Any = None) -> WithStep:
+        """With derivatives of its own, where the system has them."""
+        if isinstance(system, HasPartials):
+            cls = _WithStepSecond if isinstance(system, HasContraction) else _WithStepFirst
+        return object.__new__(cls)
+
+    def __init__(self, system: Any) -> None:
+        self.system, self.manifold, self.n_out, self.offsets = system, system.manifold, system.n_out, system.offsets
+        self.nu, self.output_names = system.nu + 1, system.output_names
+        self.control_names = (*system.control_names, "step")
+
+    def __call__(self, x: Rows, u: Rows, t: Scalar, p: Mapping[str, Rows]) -> Rows:
+        return self.system(*self._arguments(x, u, t, p))
+
+    def _arguments(self, x: Rows, u: Rows, t: Scalar, p: Mapping[str, Rows]) -> tuple[Rows, Rows, Scalar, Any]:
+        last = self.nu - 1
+        return x, u[:last], t, {**p, IMPLICIT_STEP: [u[last]]}
+
+
+class _WithStepFirst(WithStep):
+    def partials(self, x: Rows, u: Rows, t: Scalar, p: Mapping[str, Rows]) -> Partials:
+        return self._partials(self.system.partials(*self._arguments(x, u, t, p)))
+
+    def _partials(self, own: Partials) -> Partials:
+        """With f_step = f_e a."""
+        a, at = self._accelerations(own.value), self._offsets
+        steps = [_dot([own.fu[i][at + k] for k in range(self.offsets)], a) for i in range(self.n_out)]
+        last = self.nu - 1
+        fu = [sm.stack([*(own.fu[i][j] + 0.0 * s for j in range(last)), s]) for i, s in enumerate(steps)]
+        return Partials(own.value, own.fx, fu)
+
+    @property
+    def _offsets(self) -> int:
+        """Where e begins among the controls."""
+        return self.nu - 1 - self.offsets
+
+    def _accelerations(self, value: Rows) -> list[Scalar]:
+        return sm.rows_of(value)[self.n_out - self.offsets :]
+
+
+class _WithStepSecond(_WithStepFirst):
+    def contracted(self, x: Rows, u: Rows, t: Scalar, p: Mapping[str, Rows], lam: Rows) -> tuple[Partials, Contraction]:
+        first, H = self.system.contracted(*self._arguments(x, u, t, p), lam)
+        n, ne, at, last, ndx = self.n_out, self.offsets, self._offsets, self.nu - 1, self.manifold.ndx
+        a = self._accelerations(first.value)
+        pull = [_dot([lam[i] for i in range(n)], [first.fu[i][at + k] for i in range(n)]) for k in range(ne)]
+
+        def slopes(of: Matrix, j: int) -> list[Scalar]:
+            return [of[n - ne + k][j] for k in range(ne)]
+
+        by_x = [_dot([H.ux[at + k][j] for k in range(ne)], a) + _dot(pull, slopes(first.fx, j)) for j in range(ndx)]
+        by_u = [_dot([H.uu[at + k][j] for k in range(ne)], a) + _dot(pull, slopes(first.fu, j)) for j in range(last)]
+        bend = 2.0 * _dot(pull, [_dot([first.fu[n - ne + k][at + l] for l in range(ne)], a) for k in range(ne)])
+        zero = 0.0 * bend
+        ux = [*(sm.stack([H.ux[i][j] + zero for j in range(ndx)]) for i in range(last)), sm.stack(by_x)]
+        uu = [sm.stack([*(H.uu[i][j] + zero for j in range(last)), by_u[i]]) for i in range(last)]
+        return self._partials(first), Contraction(H.xx, ux, [*uu, sm.stack([*by_u, bend])])
+
+
+def widened(states: Manifold, durations: Sequence[str]) -> Manifold:
+    """The manifold of states with durations behind them."""
+    return Manifold((*states.groups, vector_space(len(durations))), (*states.tangent_names, *durations))
+
+
+def _dot(a: Any, b: Any) -> Scalar:
+    return sum((a[i] * b[i] for i in range(1, len(b))), a[0] * b[0])

@@ -1,0 +1,138 @@
+"""What stands around an arm, and somebody who walks there: the capsules that cover its links keep away from both.
+
+    D(capsule i at q, body o) >= radii + margin        for all pairs of a capsule that moves and of a body
+
+Few bodies need no choice of near pairs: all of them together cost less than the dynamics. Somebody who walks is a body whose place,
+the parameter ``center`` of the term :data:`PERSON`, is measured while plans are made, and predicted at their knots. Relaxed by
+slacks (:func:`trajopt.softened`) the distances never make a plan impossible; without a weight they are constraints.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+
+import trajopt as to
+from dynamics_backends.manifold import Manifold
+from dynamics_backends.protocol import Array
+from dynamics_backends.rigid_body.geometry.clearance import WORLD, Clearances, Slot
+from dynamics_backends.rigid_body.geometry.covers.robot_cover import RobotCover
+from dynamics_backends.rigid_body.geometry.scene import Body, Scene, Way
+from problems.arms.scenes.scene_settings import SceneBody
+from problems.task import Checked, Checks, not_negative
+from trajopt.collisions.broad_phase import CollisionPairs
+from trajopt.problem.constraints import Constraint
+
+BODIES, PERSON = "bodies", "person"
+"""Names of the terms or constraints; what moves is told to the second one (``replan.obstacle.term``)."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Surroundings(Checked):
+    """What an arm keeps away from.
+
+    body: what stands there, a table or a list of such. person: what walks there, in reports and pictures by its name; its position
+    is where it is at first. margin: the distance that is asked for [m]. weight: of slacks that relax it; without one distances are
+    hard constraints. width: of the corner of their cost [m]. cover_tolerance: how far capsules may stand out of a link [m].
+    cover_pieces: how many a link gets at most.
+    """
+
+    body: SceneBody | tuple[SceneBody, ...] | None = None
+    person: SceneBody | None = None
+    margin: float = 0.05
+    weight: float | None = 1e4
+    width: float = 0.02
+    cover_tolerance: float = 0.03
+    cover_pieces: int = 3
+
+    def checks(self) -> Checks:
+        return {
+            "margin": not_negative(self.margin),
+            "weight": (self.weight is None or self.weight > 0, "a positive weight"),
+            "width": (self.width > 0, "a positive length [m]"),
+            "cover_tolerance": (self.cover_tolerance > 0, "a positive length [m]"),
+            "cover_pieces": (self.cover_pieces >= 1, "at least 1"),
+            "person": (self.person is not None or self.body is not None, "a person, or a body beside it"),
+        }
+
+    @property
+    def standing(self) -> tuple[Body, ...]:
+        """The bodies that stay where they are."""
+        several = () if self.body is None else self.body if isinstance(self.body, tuple) else (self.body,)
+        return tuple(body.body(Path()) for body in several)
+
+    @property
+    def walking(self) -> Body | None:
+        """The one that moves."""
+        return None if self.person is None else self.person.body(Path())
+
+    @property
+    def scene(self) -> Scene:
+        """All of them, where they are at first."""
+        return Scene((*self.standing, *(() if self.walking is None else (self.walking,))))
+
+
+def clearance_constraints(cover: RobotCover, manifold: Manifold, s: Surroundings, q0: Array) -> list[Constraint]:
+    """The distances from what stands and from what walks. Raises ValueError where the arm cannot keep away at q0 (nq,)."""
+    found = []
+    if s.standing:
+        _require_free(cover, s.standing, q0)
+        found.append(_constraint(BODIES, cover, manifold, s.standing, s.margin, moving=False))
+    if s.walking is not None:
+        _require_free(cover, (s.walking,), q0)
+        at = s.walking.p
+        origin = (replace(s.walking, p=np.zeros(3)),)
+        person = _constraint(PERSON, cover, manifold, origin, s.margin, moving=True)
+        found.append(person.updated(center=at))
+    return found
+
+
+def _constraint(
+    name: str, cover: RobotCover, manifold: Manifold, bodies: Sequence[Body], margin: float, *, moving: bool
+) -> Constraint:
+    pieces = np.flatnonzero(cover.bodies >= 0).tolist()
+    cores = [(body, core) for body in bodies for core in body.cores()]
+    pairs = [(i, body, core) for i in pieces for body, core in cores]
+    slots = [Slot(int(cover.bodies[i]), WORLD, core.kind) for i, _, core in pairs]
+    numbers = [
+        [*cover.a[i], *cover.b[i], *(body.R @ core.R).ravel(), *(body.p + body.R @ core.p), *core.size]
+        for i, body, core in pairs
+    ]
+    lower = np.array([cover.radii[i] + core.radius + margin for i, _, core in pairs])
+    residual = Clearances(cover.model, slots, manifold, moving=moving)
+    values = {"pairs": np.concatenate(numbers)} | ({"center": np.zeros(3)} if moving else {})
+    return Constraint(name, residual, lower, np.full(len(pairs), np.inf), values)
+
+
+def _require_free(cover: RobotCover, bodies: tuple[Body, ...], q0: Array) -> None:
+    """Raises ValueError that names the pair and the depth."""
+    pairs = CollisionPairs(cover, Scene(bodies))
+    gaps = pairs.gaps(q0[None], np.zeros(1))[0]
+    i, o = np.unravel_index(int(np.argmin(gaps)), gaps.shape)
+    if gaps[i, o] < 0.0:
+        body = bodies[pairs.cores[o][0]].name
+        depth = -1e3 * float(gaps[i, o])
+        raise ValueError(
+            f"the start is in collision: {cover.links[i]} and {body}, {depth:.3g} mm deep; move it, or the body, or lower "
+            "cover_tolerance"
+        )
+
+
+def distances_from_person(cover: RobotCover, s: Surroundings, qs: Array, centers: Array) -> Array:
+    """The least distance (M,) [m] of the capsules at configurations (M, nq) from who is at centers (M, 3)."""
+    assert s.walking is not None  # else nothing moves
+    offsets = tuple(tuple(row) for row in (centers - s.walking.p).tolist())
+    times = np.arange(float(len(qs)))
+    way = Way(tuple(times.tolist()), offsets) if len(qs) > 1 else None
+    body = replace(s.walking, way=way) if way else replace(s.walking, p=centers[0])
+    return CollisionPairs(cover, Scene((body,)), reach=np.inf).least(qs, times)
+
+
+def relaxed(constraints: Sequence[Constraint], s: Surroundings) -> tuple[list[to.CostTerm], list[Constraint]]:
+    """Cost terms where the distances have a weight, else the constraints as they are."""
+    if s.weight is None:
+        return [], list(constraints)
+    return [to.softened(c, s.weight, s.width) for c in constraints], []

@@ -1,0 +1,85 @@
+"""Any problem with free durations: the keys ``time``, ``durations`` and ``time_weight`` of the table [problem].
+
+The task becomes that of :func:`trajopt.free_time`; what it tells about its motion it tells of the problem that it was.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields, replace
+from typing import Literal
+
+from dynamics_backends.protocol import Array
+from problems.task import Checked, Checks, Task, at_any_time, no_clock, not_negative
+from trajopt import FreeTime, Guess, free_time
+
+Range = tuple[float, float]
+
+
+@dataclass(frozen=True, kw_only=True)
+class TimeSettings(Checked):
+    """How long a motion takes.
+
+    time: "fixed", as long as the problem's other settings say; or "free": each of its phases as long as is best.
+    durations: shortest and longest [s], of all phases, or a pair for each; equal for one that is to last so long; default a third
+    to three times what the other settings say. time_weight: what a second costs, of all phases, or of each.
+    """
+
+    time: Literal["fixed", "free"] = "fixed"
+    durations: Range | tuple[Range, ...] | None = None
+    time_weight: float | tuple[float, ...] = 1.0
+
+    def checks(self) -> Checks:
+        free = self.time == "free"
+        return {
+            "durations": (free or self.durations is None, 'time = "free" beside it'),
+            "time_weight": not_negative(self.time_weight)
+            if free
+            else (self.time_weight == 1.0, 'time = "free" beside it'),
+        }
+
+
+TIME_KEYS = tuple(f.name for f in fields(TimeSettings))
+
+
+def freed(task: Task, settings: TimeSettings) -> Task:
+    """The task with free durations, if the settings say so.
+
+    Raises ValueError for what free_time refuses, and for a task that is solved again until it stands.
+    """
+    if settings.time == "fixed":
+        return task
+    if task.clock is not no_clock and settings.durations is None:
+        return task  # its durations are free as it is
+    if task.clock is not no_clock or task.refined is not None or task.following is not None:
+        raise ValueError(
+            "problem.time: this problem has settings of its own for its times; take those, and no durations"
+        )
+    try:
+        free = free_time(task.ocp, settings.durations, settings.time_weight)
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"problem.time: {error}") from error
+    nx, nu = task.ocp.manifold.nx, task.ocp.nu
+    given, contour = task.initial, task.contour
+
+    return replace(
+        task,
+        ocp=free.ocp,
+        initial=(lambda: _freed(free, given())) if callable(given) else _freed(free, given),
+        contour=None if contour is None else contour._replace(at=lambda xs: contour.at(xs[:, :nx])),
+        moved=at_any_time,
+        contact_limits=lambda xs, us: task.contact_limits(xs[1:, :nx], us[1:, :nu]),
+        outcome=lambda x: [_told(free, x[nx:]), *task.outcome(x[:nx])],
+        clock=free.times,
+        other_guesses=tuple(_freed(free, guess) for guess in task.other_guesses),
+    )
+
+
+def _freed(free: FreeTime, guess: Guess) -> Guess:
+    return Guess(*free.with_durations(guess.xs, guess.us))
+
+
+def _told(free: FreeTime, durations: Array) -> str:
+    parts = [
+        f"{name} {T:.3f} s (planned {T0:.3f})" for name, T, T0 in zip(free.names, durations, free.nominal, strict=True)
+    ]
+    return ", ".join(parts)

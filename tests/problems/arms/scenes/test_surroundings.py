@@ -1,0 +1,91 @@
+"""Somebody walks past an arm, which keeps away: by plans in turn, and by constraints."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import trajopt as to
+from experiments.config.build import build_task
+from experiments.config.config import ConfigError, read_config
+from experiments.replan.run import setup, simulate
+
+LINK = """<link name="{name}"><inertial><origin xyz="0.25 0 0"/><mass value="2"/>
+<inertia ixx="0.05" iyy="0.05" izz="0.05" ixy="0" ixz="0" iyz="0"/></inertial>
+<collision><origin xyz="0.25 0 0"/><geometry><box size="0.5 0.04 0.04"/></geometry></collision></link>"""
+JOINT = """<joint name="{name}" type="revolute"><parent link="{parent}"/><child link="{child}"/><origin xyz="{x} 0 0"/>
+<axis xyz="0 0 1"/><limit lower="-3" upper="3" effort="40" velocity="4"/></joint>"""
+ARM = (
+    '<robot name="arm"><link name="ground"/>'
+    + LINK.format(name="l1")
+    + LINK.format(name="l2")
+    + JOINT.format(name="j1", parent="ground", child="l1", x=0)
+    + JOINT.format(name="j2", parent="l1", child="l2", x=0.5)
+    + "</robot>"
+)
+PERSON = {"name": "person", "type": "capsule", "radius": 0.2, "length": 1.4, "position": [1.0, 0.87, 0.0]}
+POST = {"name": "post", "type": "sphere", "radius": 0.05, "position": [0.0, 0.9, 0.0]}
+
+
+@pytest.fixture
+def robot(tmp_path):
+    path = tmp_path / "arm.urdf"
+    path.write_text(ARM)
+    return str(path)
+
+
+def config(robot, **around):
+    """The arm is to stay where it is, but a person walks through that place, as measured ten times a second."""
+    problem = {
+        "name": "arm_go_to",
+        "robot": robot,
+        "q0": [0.4, 0.1],
+        "goal_q": [0.4, 0.1],
+        "horizon": 12,
+        "dt": 0.06,
+        "guess": "quasi_static",
+        "velocity_limits": False,
+        "position_limits": False,
+        "weights": {"goal": 20.0, "terminal_goal": 20.0, "control": 1e-3, "velocity": 0.1},
+        "surroundings": {"person": PERSON, "body": [POST], "margin": 0.05, "weight": 1e4} | around,
+    }
+    run = {"duration": 1.6, "tick": 0.04, "period": 0.08, "lead": 0.04, "charge": 0.02, "plant": {"step": 0.04}}
+    walk = {"center": [1.0, 0.43, 0.0], "amplitude": [0.0, 0.55, 0.0], "frequency": [0.0, 0.15, 0.0]}
+    run["obstacle"] = {"term": "person", "parameter": "center", **walk, "phase": [0.0, 2.2, 0.0], "period": 0.1}
+    problem["surroundings"] = {k: v for k, v in problem["surroundings"].items() if v is not None}
+    return read_config({"engine": "numpy", "problem": problem, "solver": "slq", "replan": run}, "test")
+
+
+def test_plans_in_turn_keep_clear_of_somebody_who_walks_through(robot):
+    start = setup(config(robot))
+    log = simulate(start)
+    away, walked = log.clearances["person"], log.objects["person"]
+    still = np.tile(start.task.ocp.x0, (len(walked), 1))
+    assert start.task.clearance(still, walked).min() < -0.05  # it would be hit where it stays
+    assert away.min() > 0.03 and log.statistics()["failed"] == 0
+    tip = np.stack([0.5 * np.cos(log.xs[:, 0]) + 0.5 * np.cos(log.xs[:, :2].sum(axis=1)),
+                    0.5 * np.sin(log.xs[:, 0]) + 0.5 * np.sin(log.xs[:, :2].sum(axis=1))])  # fmt: skip
+    apart = np.hypot(tip[0] - 1.0, tip[1] - 0.43 - 0.55 * np.sin(0.3 * np.pi * log.times[: tip.shape[1]] + 2.2))
+    assert apart.min() > 0.2 + 0.02  # the tip by hand, without the width of the link
+
+
+def test_a_start_too_near_is_told(robot):
+    with pytest.raises(ValueError, match=r"the start is in collision: l2 and person, .* mm deep"):
+        build_task(config(robot, person={**PERSON, "position": [0.95, 0.45, 0.0]}))
+    with pytest.raises(ConfigError, match="expected a person, or a body beside it"):
+        config(robot, person=None, body=None)
+
+
+def test_derivatives_of_distances_from_what_moves(robot):
+    """Displacing a body that moves is placing one that stands."""
+    (person,) = (t for t in build_task(config(robot)).ocp.terms() if t.name == "person")
+    inner = person.residual.inner
+    x, u = np.random.default_rng(0).normal(size=(6, 4)), np.zeros((6, 0))
+    moved = {"pairs": person.parameters["pairs"], "center": np.array([0.3, -0.2, 0.1])}
+    placed = moved["pairs"].reshape(-1, 21).copy()
+    placed[:, 15:18] += moved["center"]
+    stands = {"pairs": placed.ravel(), "center": np.zeros(3)}
+    exact = to.make_backend(inner, "forward_ad", engine="numpy").jacobians(x, u, 0.0, stands)
+    for p in (moved, stands):
+        for a, b in zip(to.make_backend(inner, engine="numpy").jacobians(x, u, 0.0, p), exact, strict=True):
+            np.testing.assert_allclose(a, b, atol=1e-9)

@@ -1,0 +1,56 @@
+"""The keys time, durations and time_weight of the table [problem]."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import trajopt as to
+from experiments.config.build import build_task, solve_task
+from experiments.config.config import ConfigError, read_config
+
+REACH = {
+    "name": "cart_pole",
+    "horizon": 20,
+    "dt": 0.05,
+    "integrator": "rk4",
+    "time": "free",
+    "durations": [0.5, 1.8],
+    "time_weight": 3.0,
+}
+
+
+def config(solver: str = "ddp", **problem):
+    return read_config({"engine": "numpy", "problem": {**REACH, **problem}, "solver": solver})
+
+
+def test_a_problem_lasts_as_long_as_is_best():
+    c = config()
+    task = build_task(c)
+    fixed = build_task(
+        read_config({"engine": "numpy", "problem": {k: REACH[k] for k in ("name", "horizon", "dt", "integrator")}})
+    )
+    solution = solve_task(c, task)
+    assert solution.status.success, solution.status
+    T = solution.xs[-1, -1]
+    assert 0.5 < T < 1.8 and abs(T - 1.0) > 0.01
+    np.testing.assert_allclose(task.clock(solution.xs)[1:], T * fixed.ocp.times, rtol=1e-12)
+    assert task.outcome(solution.xs[-1])[0] == f"duration {T:.3f} s (planned 1.000)"
+    assert task.outcome(solution.xs[-1])[1:] == fixed.outcome(solution.xs[-1, :-1])
+    again = read_config(solution.meta["config"], "the settings in the solution")
+    assert again.time == c.time and build_task(again).ocp.horizon == 21
+    same = to.solve(fixed.ocp, fixed.guess, solver="ddp")
+    assert solution.cost < same.cost + 3.0
+
+
+def test_what_the_keys_cannot_be_is_told():
+    with pytest.raises(ConfigError, match=r'problem.durations: expected time = "free" beside it'):
+        config(time="fixed")
+    with pytest.raises(ConfigError, match="problem.tim: unknown key; did you mean time"):
+        read_config({"problem": {"name": "cart_pole", "tim": "free"}})
+    with pytest.raises(
+        ValueError, match=r"problem.time: durations = \[2.0, 1.0\]; expected a shortest and a longest one"
+    ):
+        build_task(config(durations=[2.0, 1.0]))
+    with pytest.raises(ValueError, match="settings of its own for its times"):
+        build_task(read_config({"problem": {"name": "lifting", "time": "free", "durations": [0.5, 1.0]}}))

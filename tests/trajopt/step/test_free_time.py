@@ -1,0 +1,131 @@
+"""Problems with free durations made of problems on a fixed grid: time steps, costs, and optima that do not depend on the solver."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from contact_cases import hop
+
+import trajopt as to
+from dynamics_backends.registry import make_backend
+from problems.robots.textbook import multi_pendulum as chain
+
+SHARES = np.array([1.3, 0.6, 0.9])
+"""Of the planned durations of the hop's phases."""
+
+
+def pendulum(scheme: str = "rk4", damping: float = 0.0, engine: str = "numpy", substeps: int = 1) -> to.OCP:
+    """A pendulum rises by a right angle within a second; its joint limit is out of reach."""
+    model = chain(1).replace(damping=np.array([damping]))
+    system = to.FreeBody(model)
+    dynamics = to.SampledSystem(make_backend(system, engine=engine), scheme, substeps)
+    goal = to.state_cost(system.manifold, [0.5 * np.pi, 0.0], 1e4)
+    bounds = to.state_bounds(system.manifold, [-np.inf, -9.0], [4.0, 9.0], "limits")
+    return to.OCP.single_phase(
+        dynamics, [0.0, 0.0], 15, 1.0 / 15, [to.control_cost(1, 0.0, 0.1)], [goal], constraints=[bounds],
+        u_lower=[-60.0], u_upper=[60.0],
+    )  # fmt: skip
+
+
+def trajectory(ocp: to.OCP, seed: int = 0) -> to.Guess:
+    rng, manifold = np.random.default_rng(seed), ocp.manifold
+    xs = manifold.integrate(
+        np.tile(ocp.x0, (ocp.horizon + 1, 1)).T, 0.1 * rng.standard_normal((ocp.horizon + 1, manifold.ndx)).T
+    ).T
+    xs[0] = ocp.x0
+    return to.Guess(xs, rng.standard_normal((ocp.horizon, ocp.nu)))
+
+
+def longer(ocp: to.OCP, shares) -> to.OCP:
+    """The problem with other time steps."""
+    timed = iter(np.asarray(shares).tolist())
+    return replace(
+        ocp, phases=tuple(replace(p, dt=p.dt * next(timed)) if p.dynamics.takes_time else p for p in ocp.phases)
+    )
+
+
+@pytest.mark.parametrize("case", ["hop", "damped rk4", "damped semi_implicit_euler", "damped euler"])
+def test_steps_and_cost_are_those_of_a_grid_of_these_durations(case):
+    given = hop() if case == "hop" else pendulum(case.split()[1], 30.0, substeps=2)
+    free = to.free_time(given, price=2.0)
+    T = SHARES[: len(free.nominal)] * free.nominal
+    plan, other = trajectory(given), longer(given, SHARES)
+    xs, us = free.with_durations(*plan, T)
+    n, ndx = given.manifold.nx, given.manifold.ndx
+    for own, wide, k in zip(other.phases, free.ocp.phases[1:], other.phase_slices, strict=True):
+        first = own.dynamics.linearize(plan.xs[k], plan.us[k, : own.dynamics.nu], 0.0, own.dt)
+        second = wide.dynamics.linearize(xs[1:][k], us[1:][k, : own.dynamics.nu], 0.0, wide.dt)
+        np.testing.assert_allclose(second.x_next[:, :n], first.x_next, rtol=1e-11, atol=1e-12)
+        np.testing.assert_allclose(second.A[:, :ndx, :ndx], first.A, rtol=1e-9, atol=1e-10)
+        np.testing.assert_allclose(second.B[:, :ndx], first.B, rtol=1e-9, atol=1e-10)
+    assert free.ocp.cost(xs, us) == pytest.approx(other.cost(*plan) + 2.0 * T.sum(), rel=1e-12)
+    np.testing.assert_allclose(free.times(xs)[1:], other.times, rtol=1e-12)
+    back, controls, durations = free.without(xs, us)
+    np.testing.assert_array_equal(back, plan.xs)
+    np.testing.assert_array_equal(controls, plan.us)
+    np.testing.assert_array_equal(durations, T)
+
+
+@pytest.mark.parametrize(("scheme", "damping"), [("rk4", 0.0), ("rk4", 30.0), ("semi_implicit_euler", 30.0)])
+def test_derivatives_of_steps_agree_with_differences(scheme, damping):
+    free = to.free_time(pendulum(scheme, damping, substeps=2))
+    step, h = free.ocp.phases[1].dynamics, 1e-5
+    rng = np.random.default_rng(2)
+    x, u, lam = np.array([[0.4, 0.7, 1.3]]), np.array([[5.0]]), rng.standard_normal((1, 3))
+    at = step.linearize(x, u, 0.0, 0.07)
+    second = step.contract(x, u, 0.0, 0.07, None, lam)
+    for j in range(4):
+        dx, du = h * np.eye(4)[j, :3], h * np.eye(4)[j, 3:]
+        ends = [step.linearize(x + s * dx, u + s * du, 0.0, 0.07) for s in (1.0, -1.0)]
+        slope = (ends[0].x_next - ends[1].x_next)[0] / (2 * h)
+        np.testing.assert_allclose(np.concatenate([at.A, at.B], axis=2)[0, :, j], slope, rtol=1e-7, atol=1e-8)
+        found = (lam @ (ends[0].A - ends[1].A)[0] / (2 * h))[0], (lam @ (ends[0].B - ends[1].B)[0] / (2 * h))[0]
+        expected = (second.xx[0, j], second.ux[0, :, j]) if j < 3 else (second.ux[0, 0], second.uu[0, 0])
+        for a, b in zip(found, expected, strict=True):
+            np.testing.assert_allclose(a, b, rtol=1e-6, atol=1e-7)
+
+
+def test_solvers_and_engines_agree_on_the_duration():
+    found, scheme = [], "semi_implicit_euler"
+    for solver, engine in (("ddp", "numpy"), ("slq", "numpy"), ("ipm", "numpy"), ("sqp", "compiled")):
+        ocp = pendulum(scheme, engine=engine)
+        if solver in ("ddp", "slq"):
+            ocp = replace(ocp, phases=tuple(replace(p, constraints=()) for p in ocp.phases))
+        free = to.free_time(ocp, (0.2, 3.0), price=5.0)
+        solution = to.solve(free.ocp, to.Guess(*free.with_durations(*to.constant_guess(ocp))), solver=solver)
+        assert solution.status.success, solution.status
+        found.append((float(solution.xs[-1, -1]), solution.cost))
+    np.testing.assert_allclose(found, np.tile(found[0], (4, 1)), rtol=1e-6)
+    T = found[0][0]
+    fixed = [to.solve(longer(pendulum(scheme), [T * s]), solver="sqp").cost + 5.0 * T * s for s in (0.97, 1.0, 1.03)]
+    assert fixed[1] == pytest.approx(found[0][1], rel=1e-6) and fixed[1] < min(fixed[0], fixed[2])
+
+
+def test_the_phases_of_a_hop_last_as_long_as_is_best():
+    """A floating base on one leg: rigid contact, flight, an impact, and contact again."""
+    given = hop()
+    free = to.free_time(given, ((0.02, 0.02), (0.01, 0.4), (0.01, 0.4)), price=0.05)
+    guess = to.Guess(*free.with_durations(*to.constant_guess(given, 0.1)))
+    solutions = [to.solve(free.ocp, guess, solver=solver) for solver in ("fddp", "slq")]
+    assert all(s.status.success for s in solutions)
+    costs = [s.cost for s in solutions]
+    assert costs[0] == pytest.approx(costs[1], rel=1e-7)
+    assert costs[0] < to.solve(given, solver="slq").cost + 0.05 * free.nominal.sum()
+    T = free.without(solutions[0].xs, solutions[0].us)[2]
+    assert T[0] == pytest.approx(0.02) and not np.allclose(T[1:], free.nominal[1:], rtol=0.1)
+
+
+def test_what_has_no_free_duration_is_told():
+    ocp = pendulum()
+    with pytest.raises(ValueError, match="a shortest and a longest one above 0"):
+        to.free_time(ocp, (2.0, 1.0))
+    with pytest.raises(ValueError, match="expected a number of at least 0, or one for each of 1 phases"):
+        to.free_time(ocp, price=-1.0)
+
+    class OwnSteps:
+        takes_time, sampling = True, None
+
+    with pytest.raises(TypeError, match="OwnSteps makes steps of its own"):
+        to.free_time(replace(ocp, phases=(replace(ocp.phases[0], dynamics=OwnSteps()),)))
