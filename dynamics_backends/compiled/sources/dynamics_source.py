@@ -92,8 +92,13 @@ def dynamics_source(
         return list(_written(backend, sizes, body))
 
     source, room, rows = remembered(write, "dynamics", straight, *question_of(backend, sizes))
-    forces = constrained_source.forces_given(map, _with_step(map, sizes)) if backend.name == "analytic" else 0
-    return DynamicsSource(source, room, rows, None if body is None else body.model, forces)
+    return DynamicsSource(source, room, rows, None if body is None else body.model, forces_beside(backend, sizes))
+
+
+def forces_beside(backend: DynamicsBackend, sizes: Mapping[str, int]) -> int:
+    """How many forces of constraints the functions of a backend's map give beside the motion, known without tracing."""
+    map = unwrapped(backend.map)
+    return constrained_source.forces_given(map, _with_step(map, sizes)) if backend.name == "analytic" else 0
 
 
 def _written(backend: DynamicsBackend, sizes: Mapping[str, int], body: FreeBody | None) -> tuple[str, str, int]:
