@@ -13,7 +13,6 @@ The known keys are the fields of dataclasses; their types are checked by pydanti
 
 from __future__ import annotations
 
-import os
 import re
 import tomllib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -179,7 +178,7 @@ def load_config(path: str | Path, overrides: Iterable[str] = ()) -> Config:
     for override in overrides:
         apply_override(values, override)
     for key, file in _files(values):  # so that what is saved finds them from any folder
-        values["problem"][key] = os.path.abspath(file)
+        values["problem"][key] = str(file.absolute())
     return read_config(values, str(path))
 
 

@@ -42,8 +42,8 @@ def urdf_shapes(
     triangles: the meshes are simplified to about as many, each by the size of its file; None: as they are. links: those asked
     for, default all.
 
-    Each missing mesh file is named once, with the links that it leaves without it; after some the others are counted. Raises URDFError for wrong elements,
-    ModuleNotFoundError where trimesh is needed and not installed.
+    Each missing mesh file is named once, with the links that it leaves without it; after some the others are counted. Raises
+    URDFError for wrong elements, ModuleNotFoundError where trimesh is needed and not installed.
     """
     root = read_xml(source)
     folder = None if is_text(source) else Path(source).resolve().parent

@@ -1,8 +1,8 @@
 """Mesh files: where a URDF's names for them lead, and what is in them.
 
 A name is a path beside the URDF, `file://` and a path, or `package://PACKAGE/...`. A package is looked for among the folders
-above the URDF, those of the environment variables ROS_PACKAGE_PATH and AMENT_PREFIX_PATH, and their subfolders named so; at last what
-follows PACKAGE is looked for below those folders above the URDF whose name it begins with, as where a part of a package was copied.
+above the URDF, those of the environment variables ROS_PACKAGE_PATH and AMENT_PREFIX_PATH, and their subfolders named so. Where
+a part of a package was copied, what follows PACKAGE is looked for below those folders above the URDF that it names.
 example-robot-data is found where it is installed.
 """
 
