@@ -6,6 +6,7 @@ import csv
 import dataclasses
 import errno
 import warnings
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -379,6 +380,19 @@ def test_show_and_draw_again(config, out):
     assert result.exit_code == SOLVED, result.output
     assert "double_pendulum" in result.output and "converged" in result.output
     assert (out / "pictures" / "end_effector.png").exists()
+
+
+def test_pictures_are_drawn_aside_at_a_terminal_but_not_in_a_notebook(config, out, monkeypatch):
+    from experiments.cli import saving
+
+    aside = []
+    monkeypatch.setattr(saving, "_draw_aside", aside.append)
+    monkeypatch.setattr(saving, "sys", SimpleNamespace(stdout=SimpleNamespace(isatty=lambda: True)))
+    monkeypatch.delenv(saving.NOTEBOOK, raising=False)
+    for drawn in (False, True):
+        run("solve", config, "--set", "output.plots=true", "--out", str(out))
+        assert (out / "poses.png").exists() == drawn and len(aside) == 1
+        monkeypatch.setenv(saving.NOTEBOOK, "1")
 
 
 def test_show_a_solution_without_settings(tmp_path):
