@@ -10,7 +10,7 @@ import numpy as np
 
 from dynamics_backends.protocol import Array
 from trajopt.guesses.guesses import Guess
-from trajopt.guesses.warm_start import WarmStart
+from trajopt.guesses.warm_start import Kept, WarmStart
 from trajopt.problem.ocp import OCP
 from trajopt.replanning.loop import Planner
 from trajopt.replanning.plan import fault_of
@@ -38,6 +38,7 @@ class Converging:
 
     def __init__(self, solver: str = "slq", options: Any = None, *, follow: bool = False) -> None:
         self.solver, self.options, self.follow = solver, options, follow
+        self._kept = Kept()
 
     def prepare(self, ocp: OCP, warm: WarmStart) -> None:
         """See :class:`~trajopt.replanning.loop.Planner`."""
@@ -48,7 +49,7 @@ class Converging:
         ocp, warm = replace(self._ocp, x0=x0), self._warm
         guess, found = followed(ocp, warm) if self.follow else warm.guess, bool(warm.multipliers)
         kept = warm.multipliers if self.solver in KEEP_MULTIPLIERS else {}
-        start = WarmStart(guess, multipliers=kept, barrier=WARM_BARRIER if found else None)
+        start = WarmStart(guess, multipliers=kept, barrier=WARM_BARRIER if found else None, kept=self._kept)
         solution = solve(ocp, options=self.options, solver=self.solver, warm_start=start, check=not found)
         if fault_of(solution) is None and not solution.K.any():
             return replace(solution, K=tracking_gains(ocp, solution.xs, solution.us))
