@@ -201,11 +201,10 @@ def test_the_slider_of_the_page_moves_the_robot(arm, tmp_path):
 @pytest.mark.slow
 @needs_browser
 def test_the_page_opens_in_a_browser(arm, tmp_path):
-    """Without a server: it shows more than its background, it moves, and its console tells no error."""
+    """Without a server: it shows more than its background, and its console tells no error."""
     pytest.importorskip("viser")
     page = to.write_animation(tmp_path / "motion.html", solved(arm))
     with Browser(tmp_path / "profile") as browser:
         browser.open(page.as_uri(), "document.querySelector('canvas') !== null")
-        first = browser.seen(lambda picture: picture.std() > 0.01)
-        browser.seen(lambda picture: np.abs(picture - first).mean() > 0.5 * MOVED)
+        browser.seen(lambda picture: picture.std() > 0.01)
         assert browser.errors == []
