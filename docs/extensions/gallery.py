@@ -1,7 +1,8 @@
 """The gallery: every bundled configuration solved, with a picture of the robot, its time and iterations.
 
 A configuration is solved by the command that a reader would type, in a process of its own with a limit of time. What was made is
-kept under the digest of the configuration and of the project's version, so that a second build solves nothing.
+kept under the digest of the configuration and of the sources that solve and draw it, so that a second build solves nothing, and one
+after a change shows what the changed code does.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import sys
 import tomllib
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -24,6 +26,7 @@ TIME_LIMIT = 120
 PATIENCE = 1800.0
 """Seconds after which one is given up, however busy the machine is."""
 WORKERS = 2
+SOURCES = ("dynamics_backends", "trajopt", "problems", "experiments/config", "experiments/plots", "experiments/view")
 GROUPS = (
     ("Arms", ("arm_go_to", "contour_following")),
     ("Legged robots", ("quadruped_gait", "scheduled_gait", "receding_gait")),
@@ -49,8 +52,17 @@ def configs(pattern: str = "*") -> list[Path]:
 
 def digest(config: Path) -> str:
     """What a kept result is known by."""
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["version"]
-    return hashlib.sha256(project.encode() + config.read_bytes()).hexdigest()[:16]
+    return hashlib.sha256(code() + config.read_bytes()).hexdigest()[:16]
+
+
+@cache
+def code() -> bytes:
+    """A digest of the sources and robots from which results come."""
+    found = hashlib.sha256()
+    for path in sorted(path for place in SOURCES for path in (ROOT / place).rglob("*")):
+        if path.is_file() and "__pycache__" not in path.parts and CONFIGS not in path.parents:
+            found.update(f"{path.relative_to(ROOT)} {path.stat().st_size} ".encode() + path.read_bytes())
+    return found.digest()
 
 
 def about(config: Path) -> str:

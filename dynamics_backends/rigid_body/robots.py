@@ -10,8 +10,6 @@ that place, not by an import, so that another folder named ``problems`` on Pytho
 from __future__ import annotations
 
 import os
-import sys
-from contextlib import suppress
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -24,12 +22,12 @@ from dynamics_backends.rigid_body.mjcf.loader import load_mjcf
 from dynamics_backends.rigid_body.mjcf.postures import mjcf_postures
 from dynamics_backends.rigid_body.mjcf.source import MJCFWarning, is_mjcf
 from dynamics_backends.rigid_body.model.model import Model
+from dynamics_backends.rigid_body.urdf.example_robots import ERD_PACKAGE as ERD_PACKAGE, example_robots_folder
 from dynamics_backends.rigid_body.urdf.loader import URDFWarning, load_urdf
 from dynamics_backends.rigid_body.urdf.srdf import reference_posture
 
 FOLDER = Path(dynamics_backends.__path__[0]).resolve().parent / "problems" / "robots"
 ERD_PREFIX = "erd:"
-ERD_PACKAGE = "example-robot-data"
 ROBOT_WARNINGS = (URDFWarning, MJCFWarning)
 """What the files of robots give rise to."""
 FILES = (".urdf", ".xml", ".mjcf")
@@ -128,7 +126,7 @@ def _erd_table(files: dict[str, Path]) -> dict[str, Path]:
 
 def _erd_files() -> dict[str, Path]:
     """Return the path below the robots' folder -> file, of all URDFs the package has installed."""
-    folder = _erd_folder()
+    folder = example_robots_folder()
     return {} if folder is None else _urdfs(folder)
 
 
@@ -136,19 +134,3 @@ def _erd_files() -> dict[str, Path]:
 def _urdfs(folder: Path) -> dict[str, Path]:
     """Return those of a folder; a package that is installed does not change."""
     return {path.relative_to(folder).as_posix(): path for path in sorted(folder.rglob("*.urdf"))}
-
-
-def _erd_folder() -> Path | None:
-    """Find share/example-robot-data/robots of a wheel, or else of the prefix, as conda installs it."""
-    from importlib import metadata  # slow to load, and few scripts come here
-
-    marker = f"share/{ERD_PACKAGE}/robots"
-    with suppress(metadata.PackageNotFoundError):
-        package = metadata.distribution(ERD_PACKAGE)
-        installed = package.read_text("RECORD") or ""  # its entries as paths, metadata.files, take 60 ms
-        for line in installed.splitlines():
-            if f"{marker}/" in line:
-                path = Path(str(package.locate_file(line.partition(f"{marker}/")[0]))) / marker
-                return Path(os.path.normpath(path))
-    folder = Path(sys.prefix) / marker
-    return folder if folder.is_dir() else None

@@ -94,6 +94,10 @@ class UserFunction:
             if way == "points" and not self.why:
                 self._tell(complaints[-1])
             return found
+        if isinstance(complaints[-1], IndexError) and not len(given[1]):
+            complaints[-1].add_note(
+                f"{described(self.function)} is called without controls; if it reads them, give their number, nu=..."
+            )
         raise complaints[-1]
 
     def _candidates(self, kind: str) -> list[str]:

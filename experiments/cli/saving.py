@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -17,6 +18,8 @@ if TYPE_CHECKING:
     from trajopt import Solution
 
 SOLUTION_FILE, CONFIG_FILE, DRAWING_LOG = "solution.npz", "config.toml", "drawing.log"
+NOTEBOOK = "JPY_PARENT_PID"
+"""Of a kernel of Jupyter, whose cells give their commands a terminal, and whose next cell shows the pictures."""
 
 
 def save(solution: Solution, task: Task, settings: Config, animate: bool = False) -> None:
@@ -26,7 +29,7 @@ def save(solution: Solution, task: Task, settings: Config, animate: bool = False
     folder = settings.directory
     written = [solution.save(folder / SOLUTION_FILE), folder / CONFIG_FILE]
     written[1].write_text(to_toml(settings.as_dict()), encoding="utf-8")
-    later = settings.output.plots and sys.stdout.isatty()
+    later = settings.output.plots and sys.stdout.isatty() and NOTEBOOK not in os.environ
     if settings.output.plots and not later:
         from experiments.plots.plotting import plot_solution
 

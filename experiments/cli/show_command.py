@@ -65,13 +65,14 @@ def show(solution: str, plot: str | None, animate: bool) -> None:
 
 
 def _describe_robot(path: str) -> None:
-    """Its bodies and joints, what its file says beside them, and what is doubtful."""
+    """Its bodies, joints and links, what its file says beside them, and what is doubtful."""
     from problems.robots import load_robot
 
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         model = load_robot(path)
     click.echo(model.describe())
+    click.echo(f"links: {', '.join(frame.name for frame in model.frames if frame.kind == 'link')}")
     warn(str(w.message) for w in caught)
 
 

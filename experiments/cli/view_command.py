@@ -53,6 +53,7 @@ def view(
         require_video(Path(video))
     loaded: list[Solution] = [Solution.load(path) for path in solutions]
     scene = shown(loaded, guess)
+    warn(scene.doubts)
     if screenshot is not None:
         from experiments.plots.robot_picture import draw_poses
 

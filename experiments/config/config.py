@@ -179,14 +179,21 @@ def load_config(path: str | Path, overrides: Iterable[str] = ()) -> Config:
         raise ConfigError(str(path), [_not_toml(text, error)]) from error
     except UnicodeDecodeError as error:
         raise ConfigError(str(path), ["not a text in UTF-8; give a TOML file"]) from error
-    problem = values.get("problem")
-    if isinstance(problem, dict) and isinstance(robot := problem.get("robot"), str) and is_path(robot):
-        problem["robot"] = str(path.parent / Path(robot).expanduser())
-    if isinstance(problem, dict) and isinstance(scene := problem.get("scene"), str):
-        problem["scene"] = str(path.parent / Path(scene).expanduser())
+    for key, file in _files(values):
+        values["problem"][key] = str(path.parent / file)
     for override in overrides:
         apply_override(values, override)
+    for key, file in _files(values):  # so that what is saved finds them from any folder
+        values["problem"][key] = str(file.absolute())
     return read_config(values, str(path))
+
+
+def _files(values: dict[str, Any]) -> list[tuple[str, Path]]:
+    """Keys of a problem that name a robot's or a scene's file, and the file."""
+    problem = values.get("problem")
+    found = [(key, problem.get(key)) for key in ("robot", "scene")] if isinstance(problem, dict) else []
+    texts = [(key, text) for key, text in found if isinstance(text, str) and (key == "scene" or is_path(text))]
+    return [(key, Path(text).expanduser()) for key, text in texts]
 
 
 def _no_file(path: Path) -> str:

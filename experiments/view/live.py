@@ -15,7 +15,7 @@ from problems.task import Task
 from trajopt import Solution
 from trajopt.replanning.loop import Now
 from trajopt.replanning.run_log import RunLog
-from trajopt.view.drawing import GOAL_COLOR, SEEN_THROUGH, SPHERE_COLOR, DrawnMarks, DrawnRobot
+from trajopt.view.drawing import GOAL_COLOR, SEEN_THROUGH, SPHERE_COLOR, DrawnMarks, DrawnRobot, draw_ground
 from trajopt.view.motion import Marks, Motion
 from trajopt.view.viewer import GOAL_SIZE, HOST, PORT, extent, look_at, server_for, stop
 from trajopt.view.watch import GHOST
@@ -43,7 +43,8 @@ class LiveRun:
         self._size = extent([plan])
         self._robots = [DrawnRobot(self.server.scene, motion) for motion in (self._plant(first.xs[0]), plan)]
         DrawnMarks(self.server.scene, Marks(bodies=scene.marks.bodies), GOAL_SIZE * self._size)
-        look_at(self.server, [plan])
+        draw_ground(self.server.scene, scene.marks)
+        look_at(self.server, [plan], scene.marks)
         self._objects: dict[str, Any] = {}
         self._drawn = 0.0
 

@@ -35,7 +35,8 @@ def shown(solutions: Sequence[Solution], guess: bool = False) -> Shown:
     """
     task, doubts = task_of_solution(solutions[0])
     if task is None:
-        return Shown(motions(solutions), Marks(), doubts)
+        lost = "goals, obstacles and forces are not shown"
+        return Shown(motions(solutions), Marks(), tuple(f"{doubt}: {lost}" for doubt in doubts))
     found = of_task(solutions[0], task, solutions[0].meta.get("config"), task.guess if guess else None)
     others = motions(list(solutions), task.ocp)[1:] if len(solutions) > 1 else []
     return Shown([*found.motions, *others], found.marks, doubts)

@@ -6,6 +6,7 @@ import csv
 import dataclasses
 import errno
 import warnings
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -379,6 +380,21 @@ def test_show_and_draw_again(config, out):
     assert result.exit_code == SOLVED, result.output
     assert "double_pendulum" in result.output and "converged" in result.output
     assert (out / "pictures" / "end_effector.png").exists()
+
+
+def test_pictures_are_drawn_aside_at_a_terminal_but_not_in_a_notebook(config, out, monkeypatch):
+    from experiments.cli import saving
+
+    aside, at_once = [], []
+    monkeypatch.setattr(saving, "_draw_aside", aside.append)
+    monkeypatch.setattr("experiments.plots.plotting.plot_solution", lambda *_: at_once.append(1) or [])
+    monkeypatch.setattr(saving, "sys", SimpleNamespace(stdout=SimpleNamespace(isatty=lambda: True)))
+    monkeypatch.delenv(saving.NOTEBOOK, raising=False)
+    run("solve", config, "--out", out)
+    assert (len(aside), len(at_once)) == (1, 0)
+    monkeypatch.setenv(saving.NOTEBOOK, "1")
+    run("solve", config, "--out", out)
+    assert (len(aside), len(at_once)) == (1, 1)
 
 
 def test_show_a_solution_without_settings(tmp_path):

@@ -63,6 +63,20 @@ def test_a_solve_is_watched(task):
         np.testing.assert_allclose(shown.q[-1], solution.xs[-1, : last.q.shape[1]], atol=1e-12)
 
 
+def test_a_script_that_waits_sees_the_last_iterate_and_a_slider_for_the_others(task, monkeypatch):
+    pytest.importorskip("viser")
+    chosen = []
+    with to.watch(task.ocp, task.guess) as watch:
+        monkeypatch.setattr(watch.viewer, "add_choice", lambda title, name, motions: chosen.extend(motions))
+        solution = to.solve(task.ocp, solver="slq", callback=watch)
+        watch.viewer.close()
+        watch.wait()
+        last = watch.viewer.robots["iterate"].motion.q[-1]
+        watch.wait()
+    np.testing.assert_array_equal(last, solution.xs[-1, : len(last)])
+    assert len(chosen) == len(solution.history)
+
+
 def test_of_many_iterates_some_are_kept(task, monkeypatch):
     pytest.importorskip("viser")
     import importlib

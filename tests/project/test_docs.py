@@ -12,6 +12,7 @@ import importlib
 import inspect
 import json
 import re
+import shlex
 import sys
 import tomllib
 from pathlib import Path
@@ -91,12 +92,39 @@ def test_executed_pages_are_notebooks_of_valid_code(page):
     assert [c["source"] for c in found["cells"] if c["cell_type"] == "code"] == [s.rstrip() for s in cells]
 
 
-def test_commands_that_are_shown_exist():
-    from experiments.cli.main import main
+def shown_commands() -> list[tuple[str, list[str]]]:
+    """(page, words) of the command lines of this project in shell blocks and in executed cells."""
+    found = []
+    for page in (*PAGES, ROOT / "README.md", ROOT / "CONTRIBUTING.md"):
+        text = page.read_text(encoding="utf-8")
+        blocks = re.findall(r"^```sh\n(.*?)^```", text, re.S | re.M)
+        lines = "\n".join(blocks).replace("\\\n", " ").splitlines() + re.findall(r"^!(trajopt .*)", text, re.M)
+        for line in lines:
+            words = shlex.split(re.split("[|>]|2>", line.replace("[NAME]", "NAME"))[0], comments=True)
+            if words and Path(words[0]).name == "trajopt":
+                found.append((page.name, words[1:]))
+    return found
 
-    texts = [p.read_text(encoding="utf-8") for p in (*PAGES, ROOT / "README.md")]
-    shown = {word for text in texts for word in re.findall(r"^[!]?(?:\.venv/bin/)?trajopt ([a-z]+)", text, re.M)}
-    assert shown <= set(main.commands) and "solve" in shown
+
+@pytest.mark.parametrize(("page", "words"), shown_commands(), ids=lambda value: value if isinstance(value, str) else "")
+def test_commands_that_are_shown_are_understood(page, words):
+    """Their names and options are known; configurations are there, and take the keys that are set."""
+    import click
+
+    from experiments.cli.main import main
+    from experiments.config.config import load_config
+
+    if not words[0].isalpha():
+        return
+    command = main.commands[words[0]]
+    context = click.Context(command, info_name=words[0])
+    parser = command.make_parser(context)
+    options, rest, _ = parser.parse_args(words[1:])
+    assert not [word for word in rest if word.startswith("--")]
+    for config in (word for word in rest if word.startswith("problems/configs/") and "NAME" not in word):
+        assert (ROOT / config).exists()
+        overrides = [o for o in options.get("overrides", ()) if "=out/" not in o]
+        load_config(ROOT / config, overrides)
 
 
 def test_every_way_a_solve_can_end_is_in_the_failure_cookbook():
@@ -223,3 +251,17 @@ def test_what_is_kept_is_known_by_the_configuration(tmp_path):
     one.write_text("x = 1")
     other.write_text("x = 2")
     assert gallery.digest(one) != gallery.digest(other) and len(gallery.digest(one)) == 16
+
+
+def test_what_is_kept_is_known_by_the_code(tmp_path, monkeypatch):
+    (tmp_path / "trajopt").mkdir()
+    source, config = tmp_path / "trajopt" / "a.py", tmp_path / "a.toml"
+    config.write_text("x = 1")
+    monkeypatch.setattr(gallery, "ROOT", tmp_path)
+    found = set()
+    for text in ("x = 1", "x = 2", "x = 1"):
+        source.write_text(text)
+        gallery.code.cache_clear()
+        found.add(gallery.digest(config))
+    gallery.code.cache_clear()
+    assert len(found) == 2

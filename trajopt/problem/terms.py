@@ -89,7 +89,7 @@ def residual_cost(
     """A user's own residual, written as one function ``function(x, u, t, p)`` of rows.
 
     It returns rows or a list of ``n_out`` scalars and uses arithmetic, indexing and :mod:`dynamics_backends.scalar`.
-    With nu = 0 (needed for a terminal term) ``u`` is empty.
+    nu: the number of controls that it reads, the problem's; with nu = 0 (needed for a terminal term) ``u`` is empty.
 
     >>> import numpy as np, trajopt as to
     >>> plane = to.Manifold.vector(2)

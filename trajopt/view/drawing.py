@@ -85,24 +85,31 @@ def draw_path(scene: Any, name: str, path: Array, color: tuple[int, int, int]) -
 
 
 class DrawnMarks:
-    """Goals as balls of a size [m], spheres and the bodies of a scene as they are, curves, the ground as a grid; ``show`` moves
-    bodies and targets."""
+    """Goals as balls of a size [m], spheres and the bodies of a scene as they are, and curves; ``show`` moves bodies and targets,
+    ``place`` all of them aside. name: unique among those of one scene."""
 
-    def __init__(self, scene: Any, marks: Marks, size: float) -> None:
+    def __init__(self, scene: Any, marks: Marks, size: float, name: str = "around") -> None:
+        self._root = scene.add_frame(f"/{name}", show_axes=False)
         for i, goal in enumerate(marks.goals):
-            scene.add_icosphere(f"/goal {i}", radius=size, color=GOAL_COLOR, position=tuple(map(float, goal)))
+            scene.add_icosphere(f"/{name}/goal {i}", radius=size, color=GOAL_COLOR, position=tuple(map(float, goal)))
         for i, (center, radius) in enumerate(marks.spheres):
             place = tuple(map(float, center))
             scene.add_icosphere(
-                f"/obstacle {i}", radius=radius, color=SPHERE_COLOR, opacity=SEEN_THROUGH, position=place
+                f"/{name}/obstacle {i}", radius=radius, color=SPHERE_COLOR, opacity=SEEN_THROUGH, position=place
             )
-        nodes = [(body, _add_body(scene, body, SPHERE_COLOR, SEEN_THROUGH)) for body in marks.solids]
-        nodes += [(body, _add_body(scene, body, GOAL_COLOR, None)) for body in marks.targets]
+        nodes = [(body, _add_body(scene, name, body, SPHERE_COLOR, SEEN_THROUGH)) for body in marks.solids]
+        nodes += [(body, _add_body(scene, name, body, GOAL_COLOR, None)) for body in marks.targets]
         self._moving = [(body, node) for body, node in nodes if body.way is not None]
-        for name, curve in marks.curves.items():
-            draw_path(scene, f"/{name}", curve, GOAL_COLOR)
-        height = 0.0 if marks.floor is None else float(marks.floor.p[2])
-        scene.add_grid("/ground", width=8.0, height=8.0, cell_size=0.25, section_size=1.0, position=(0.0, 0.0, height))
+        for title, curve in marks.curves.items():
+            draw_path(scene, f"/{name}/{title}", curve, GOAL_COLOR)
+
+    def set_visible(self, visible: bool) -> None:
+        """Show or hide all of them."""
+        self._root.visible = visible
+
+    def place(self, offset: Array) -> None:
+        """Displace them by an offset (3,) [m]."""
+        self._root.position = tuple(map(float, offset))
 
     def show(self, t: float) -> None:
         """Where bodies are at a time [s]."""
@@ -110,10 +117,16 @@ class DrawnMarks:
             node.position = tuple(body.places(np.array(t)).tolist())
 
 
-def _add_body(scene: Any, body: Body, color: tuple[int, int, int], opacity: float | None) -> Any:
+def draw_ground(scene: Any, marks: Marks) -> None:
+    """The ground as a grid, at the height of the floor where there is one."""
+    height = 0.0 if marks.floor is None else float(marks.floor.p[2])
+    scene.add_grid("/ground", width=8.0, height=8.0, cell_size=0.25, section_size=1.0, position=(0.0, 0.0, height))
+
+
+def _add_body(scene: Any, name: str, body: Body, color: tuple[int, int, int], opacity: float | None) -> Any:
     vertices, faces = body.shape.triangles()
     return scene.add_mesh_simple(
-        f"/scene/{body.name}",
+        f"/{name}/{body.name}",
         vertices=vertices.astype(np.float32),
         faces=faces.astype(np.uint32),
         color=color,

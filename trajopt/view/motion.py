@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import product
 from typing import NamedTuple
 
 import numpy as np
@@ -12,13 +13,15 @@ from dynamics_backends.manifold import Manifold
 from dynamics_backends.protocol import Array
 from dynamics_backends.rigid_body.algorithms.kinematics import center_of_mass, point_positions
 from dynamics_backends.rigid_body.geometry.scene import Body
-from dynamics_backends.rigid_body.geometry.shapes import HalfSpace
+from dynamics_backends.rigid_body.geometry.shapes import HalfSpace, Sphere
 from dynamics_backends.rigid_body.model.model import Model
 
 LEVEL = 0.999
 """The cosine of the slope below which a half-space is a floor."""
 ARROW = 0.6
 """Length [m] of an arrow as strong as the robot's weight."""
+ROUND = 2.0
+"""How far a picture reaches around the robots for what stands beside them, in extents of the robots: a wide table is cut there."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -128,6 +131,24 @@ class Marks:
     def solids(self) -> tuple[Body, ...]:
         """The bodies that are drawn as they are."""
         return tuple(body for body in self.bodies if not _is_floor(body))
+
+    def corners(self) -> Array:
+        """Points (k, 3) [m] between which goals, curves, spheres and bodies lie, wherever these move; half-spaces have none."""
+        found = [np.zeros((0, 3)), *(np.reshape(goal, (1, 3)) for goal in self.goals), *self.curves.values()]
+        found += [Sphere(r).triangles()[0] + c for c, r in self.spheres]
+        for body in (*self.solids, *self.targets):
+            if not isinstance(body.shape, HalfSpace):
+                offsets = np.zeros((1, 3)) if body.way is None else np.asarray(body.way.offsets)
+                ends = np.array(list(product(*zip(offsets.min(axis=0), offsets.max(axis=0), strict=True))))
+                found += [body.shape.triangles()[0] @ body.R.T + (body.p + end) for end in np.unique(ends, axis=0)]
+        return np.concatenate(found)
+
+
+def with_marks(low: Array, high: Array, marks: Marks, margin: float, axes: Array | None = None) -> tuple[Array, Array]:
+    """Bounds (n), (n) [m] along axes (n, 3), the world's by default, widened for marks by a margin [m] at most."""
+    at = marks.corners() @ (np.eye(3) if axes is None else axes).T
+    at = np.clip(np.vstack([low, high, at]), low - margin, high + margin)
+    return at.min(axis=0), at.max(axis=0)
 
 
 def _is_floor(body: Body) -> bool:

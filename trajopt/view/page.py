@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from dynamics_backends.protocol import Array
-from trajopt.view.drawing import DrawnMarks, DrawnRobot
+from trajopt.view.drawing import DrawnMarks, DrawnRobot, draw_ground
 from trajopt.view.motion import Marks, Motion
 from trajopt.view.surfaces import Geometry
 from trajopt.view.viewer import GOAL_SIZE, extent, frames, look_at, server_for, stop
@@ -39,8 +39,10 @@ def write_page(
     try:
         times = _frames(motions)
         robots = [DrawnRobot(server.scene, motion.at(times), geometry) for motion in motions]
-        around = DrawnMarks(server.scene, marks or Marks(), GOAL_SIZE * extent(motions))
-        look_at(server, motions)
+        marks = marks or Marks()
+        around = DrawnMarks(server.scene, marks, GOAL_SIZE * extent(motions))
+        draw_ground(server.scene, marks)
+        look_at(server, motions, marks)
         for robot in robots:
             robot.show(0)
         recording = server.get_scene_serializer()

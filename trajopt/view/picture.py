@@ -12,8 +12,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from dynamics_backends.protocol import Array
-from dynamics_backends.rigid_body.geometry.shapes import HalfSpace, Shape, Sphere
-from trajopt.view.motion import Marks, Motion, Poses, body_poses, force_arrows, paths
+from dynamics_backends.rigid_body.geometry.shapes import Shape, Sphere
+from trajopt.view.motion import ROUND, Marks, Motion, Poses, body_poses, force_arrows, paths, with_marks
 from trajopt.view.raster import Camera, Layer, Solid, corner_normals, is_closed, over, rendered, volume
 from trajopt.view.surfaces import Geometry, Surface, appearance
 
@@ -35,8 +35,6 @@ SAMPLES = 6
 """Moments of a motion that the camera makes room for."""
 BELOW = 0.05
 """A robot that reaches farther below the ground, as a share of what is shown, has none."""
-ROUND = 2.0
-"""How far a picture reaches around the robots for the bodies of a scene, in extents of the robots: a floor is cut there."""
 DOT = 6
 """The radius [pixels] of a goal's dot."""
 CELLS = 8.0
@@ -90,7 +88,8 @@ class Studio:
         axes = camera_axes(motions[0].model.gravity)
         both = np.vstack([axes, np.eye(3)])
         robots = self._bounds(both)
-        low, high = self._with_bodies(both, *robots)
+        margin = ROUND * float(np.linalg.norm(robots[1][3:] - robots[0][3:]))
+        low, high = with_marks(*robots, self.marks, margin, both)
         self.camera = _fitted(axes, low[:3], high[:3], round(FINER * width))
         self._floor = np.zeros((0, 2, 3))
         if axes[1, 2] > 0.1:
@@ -131,12 +130,8 @@ class Studio:
             yield _placed(body.shape, OBSTACLE, body.R, body.places(np.array(t)))
 
     def _bounds(self, axes: Array) -> tuple[Array, Array]:
-        """The least and the greatest coordinates (n) [m] of robots, goals and spheres along axes (n, 3)."""
-        found = [np.asarray(goal) @ axes.T for goal in self.marks.goals]
-        for curve in self.marks.curves.values():
-            at = curve @ axes.T
-            found += [at.min(axis=0), at.max(axis=0)]
-        found += [np.asarray(c) @ axes.T + side * r for c, r in self.marks.spheres for side in (-1.0, 1.0)]
+        """The least and the greatest coordinates (n) [m] of the robots along axes (n, 3)."""
+        found = []
         for motion, parts, poses in zip(self.motions, self._parts, self._poses, strict=True):
             for i in np.unique(np.linspace(0, len(motion.times) - 1, SAMPLES).round().astype(int)):
                 for part in parts:
@@ -144,23 +139,6 @@ class Studio:
                     at = (axes @ R) @ part.surface.vertices.T + (axes @ p)[:, None]
                     found += [at.min(axis=1), at.max(axis=1)]
         return np.min(found, axis=0), np.max(found, axis=0)
-
-    def _with_bodies(self, axes: Array, low: Array, high: Array) -> tuple[Array, Array]:
-        """Bounds that hold the bodies of the scene too, as far as they are not ROUND away from those of the robots."""
-        margin = ROUND * float(np.linalg.norm(high[3:] - low[3:]))
-        nearest, farthest = low, high
-        for body in (*self.marks.solids, *self.marks.targets):
-            if isinstance(body.shape, HalfSpace):
-                continue
-            vertices, _ = body.shape.triangles()
-            ways = np.array(
-                [body.places(np.asarray(0.0))] if body.way is None else [body.p + o for o in body.way.offsets]
-            )
-            at = (vertices @ body.R.T) @ axes.T
-            places = ways @ axes.T
-            nearest = np.minimum(nearest, np.clip(at.min(axis=0) + places.min(axis=0), low - margin, high + margin))
-            farthest = np.maximum(farthest, np.clip(at.max(axis=0) + places.max(axis=0), low - margin, high + margin))
-        return nearest, farthest
 
     def _finished(self, layer: Layer, moments: Sequence[Moment], forces: bool, t: float) -> Any:
         """The layer at a time [s] with the ground behind it and lines over it, in its size."""

@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 
 from dynamics_backends.protocol import Array
-from trajopt.view.drawing import DrawnMarks, DrawnRobot
-from trajopt.view.motion import Marks, Motion, body_poses
+from trajopt.view.drawing import DrawnMarks, DrawnRobot, draw_ground
+from trajopt.view.motion import ROUND, Marks, Motion, body_poses, with_marks
 from trajopt.view.surfaces import Geometry
 
 FRAME_RATE = 40.0
@@ -22,6 +22,15 @@ GOAL_SIZE = 0.02
 """The radius of a goal's ball, as a share of the scene's extent."""
 NEAR = 0.55
 """The distance of the camera, in extents of the scene, about."""
+LEAST = 0.3
+"""The size [m] of a scene at least."""
+TO_THE_CAMERA = np.array([1.0, -1.2, 0.7])
+TO_THE_RIGHT = np.array([1.2, 1.0, 0.0]) / np.hypot(1.2, 1.0)
+"""As the camera sees it."""
+APART = 0.1
+"""Between robots side by side, in extents of the robots."""
+WIDE = 0.45
+"""How much farther off the camera stands for the length of a row: a picture is wider than high."""
 HOST, PORT = "127.0.0.1", 8080
 
 
@@ -72,8 +81,9 @@ class Viewer:
         self.marks = marks or Marks()
         self.times = frames(motions)
         self.robots = {m.name: DrawnRobot(self.server.scene, m.at(self.times), geometry) for m in motions}
-        self._around = DrawnMarks(self.server.scene, self.marks, GOAL_SIZE * extent(motions))
-        look_at(self.server, motions)
+        self._around = [DrawnMarks(self.server.scene, self.marks, GOAL_SIZE * extent(motions))]
+        draw_ground(self.server.scene, self.marks)
+        look_at(self.server, motions, self.marks)
         self._lock, self._closed = threading.Lock(), threading.Event()
         self._add_controls()
         self.show(0.0)
@@ -93,7 +103,8 @@ class Viewer:
         """The scene at a time [s]."""
         i = int(np.argmin(np.abs(self.times - t)))
         with self._lock, self.server.atomic():
-            self._around.show(float(self.times[i]))
+            for around in self._around:
+                around.show(float(self.times[i]))
             for robot in self.robots.values():
                 robot.show(i)
 
@@ -112,10 +123,24 @@ class Viewer:
         slider.on_update(lambda _: self.replace(name, motions[int(slider.value)]))
 
     def arrange(self, beside: bool) -> None:
-        """Show the robots side by side, or all in the same place."""
-        width = 1.1 * extent([robot.motion for robot in self.robots.values()])
-        for i, robot in enumerate(self.robots.values()):
-            robot.place(np.array([0.0, i * width if beside else 0.0, 0.0]))
+        """Show the robots side by side as the camera sees them, each among marks of its own, or all in the same place."""
+        motions = [robot.motion for robot in self.robots.values()]
+        low, high = with_marks(*bounds(motions), self.marks, ROUND * extent(motions))
+        width = float(np.linalg.norm((high - low)[:2])) + APART * extent(motions)
+        with self._lock, self.server.atomic():
+            while len(self._around) < len(motions):
+                name = f"around {len(self._around) + 1}"
+                self._around.append(DrawnMarks(self.server.scene, self.marks, GOAL_SIZE * extent(motions), name))
+                self._around[-1].show(float(self._slider.value))
+            for i, (robot, around) in enumerate(zip(self.robots.values(), self._around, strict=True)):
+                offset = i * width * TO_THE_RIGHT if beside else np.zeros(3)
+                robot.place(offset)
+                around.place(offset)
+                around.set_visible(beside or i == 0)
+        row = (len(motions) - 1) * width * TO_THE_RIGHT if beside else np.zeros(3)
+        position, center = _camera(low, high, row)
+        for client in self.server.get_clients().values():
+            client.camera.position, client.camera.look_at = position, center
 
     def wait(self) -> None:
         """Block until Ctrl-C or until it is closed."""
@@ -185,13 +210,19 @@ def bounds(motions: Sequence[Motion]) -> tuple[Array, Array]:
 def extent(motions: Sequence[Motion]) -> float:
     """The size of what is shown [m]."""
     low, high = bounds(motions)
-    return max(float(np.linalg.norm(high - low)), 0.3)
+    return max(float(np.linalg.norm(high - low)), LEAST)
 
 
-def look_at(server: Any, motions: Sequence[Motion]) -> None:
-    """The camera in front of the motions, from the side and above."""
-    low, high = bounds(motions)
-    center, size = 0.5 * (low + high), extent(motions)
-    server.initial_camera.position = tuple((center + NEAR * size * np.array([1.0, -1.2, 0.7])).tolist())
-    server.initial_camera.look_at = tuple(center.tolist())
-    server.initial_camera.up = (0.0, 0.0, 1.0)
+def look_at(server: Any, motions: Sequence[Motion], marks: Marks) -> None:
+    """The camera in front of the motions and of what stands around them, from the side and above."""
+    camera = server.initial_camera
+    camera.position, camera.look_at = _camera(*with_marks(*bounds(motions), marks, ROUND * extent(motions)))
+    camera.up = (0.0, 0.0, 1.0)
+
+
+def _camera(low: Array, high: Array, row: Array | None = None) -> tuple[tuple[float, ...], tuple[float, ...]]:
+    """Where the camera stands, and where it looks; row (3,) [m]: to the last of some boxes (low, high) beside each other."""
+    row = np.zeros(3) if row is None else row
+    center = 0.5 * (low + high + row)
+    size = max(float(np.linalg.norm(high - low)), LEAST) + WIDE * float(np.linalg.norm(row))
+    return tuple((center + NEAR * size * TO_THE_CAMERA).tolist()), tuple(center.tolist())

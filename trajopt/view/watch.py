@@ -42,13 +42,14 @@ class Watch:
         shown = [replace(first, name=ITERATE, opacity=1.0), replace(first, name="guess", opacity=GHOST)]
         self.viewer = Viewer(shown, marks, geometry=geometry, host=host, port=port)
         self.iterates: list[Motion] = []
+        self._last: Motion | None = None
         self._every, self._seen, self._drawn = 1, 0, 0.0
 
     def __call__(self, record: IterationRecord) -> None:
         """Show the iterate of a record."""
         if record.iterate is None:
             return
-        motion = self._motion_of(record.iterate()[0])
+        self._last = motion = self._motion_of(record.iterate()[0])
         if self._seen % self._every == 0:
             self._keep(motion)
         self._seen += 1
@@ -63,7 +64,8 @@ class Watch:
             self.iterates, self._every = self.iterates[::2], 2 * self._every
 
     def wait(self) -> None:
-        """Block until Ctrl-C."""
+        """Block until Ctrl-C, with the last iterate shown and a slider for those before it."""
+        self.finish(self._last)
         self.viewer.wait()
 
     def close(self) -> None:
@@ -76,8 +78,12 @@ class Watch:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def finish(self, last: Motion) -> None:
-        """Show how it ended, with a slider for what was before."""
-        self.iterates.append(last)
+    def finish(self, last: Motion | None) -> None:
+        """Show how it ended, with a slider for what was before; nothing where that is shown already."""
+        self._last = None
+        if last is None:
+            return
+        if not self.iterates or last is not self.iterates[-1]:
+            self.iterates.append(last)
         self.viewer.replace(ITERATE, last)
         self.viewer.add_choice("iterate of the solve", ITERATE, self.iterates)

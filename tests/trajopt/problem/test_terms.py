@@ -229,3 +229,12 @@ def test_mistakes_are_refused_at_the_door(robot):
         frame_velocity_cost(model, manifold, name, expressed_in="local")
     with pytest.raises(UnknownName, match="no frame is named 'no such frame'"):
         frame_position_cost(model, manifold, "no such frame", np.zeros(3))
+
+
+def test_a_residual_that_reads_controls_is_told_to_say_so():
+    power = residual_cost("power", lambda x, u, t, p: [u[0] * x[1]], Manifold.vector(2), 1)
+    with pytest.raises(IndexError) as error:
+        quadratize(power, np.ones((1, 2)), np.ones((1, 1)), 0.0)
+    assert any("nu=..." in note for note in error.value.__notes__)
+    told = residual_cost("power", lambda x, u, t, p: [u[0] * x[1]], Manifold.vector(2), 1, nu=1)
+    assert quadratize(told, np.ones((1, 2)), 3.0 * np.ones((1, 1)), 0.0).value == pytest.approx([4.5])

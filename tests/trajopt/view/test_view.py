@@ -1,5 +1,6 @@
 """Motions in three dimensions: poses, times between knots, and the page in a browser."""
 
+import dataclasses
 import re
 import sys
 import time
@@ -11,8 +12,10 @@ from rigid_body_cases import tree
 
 import trajopt as to
 from dynamics_backends.rigid_body.batched import frame_placement
+from dynamics_backends.rigid_body.geometry.scene import Body, Way
+from dynamics_backends.rigid_body.geometry.shapes import Box, HalfSpace, Sphere
 from dynamics_backends.rigid_body.model.state import configuration_manifold
-from trajopt.view.motion import Motion, body_poses, paths
+from trajopt.view.motion import Motion, body_poses, paths, with_marks
 from trajopt.view.surfaces import appearance
 from trajopt.view.viewer import Viewer
 
@@ -116,6 +119,37 @@ def test_the_page_holds_its_scene_and_asks_no_network(arm, tmp_path):
     assert not re.findall(r'<(?:script|link|img)[^>]*(?:src|href)="?https?:', page)
 
 
+def test_marks_beside_the_robots_are_in_the_picture_unless_far_away(arm):
+    """A box's corners, a ball's edge and every place of a body that moves; a floor and what is kilometers away are cut."""
+    box = Body("box", Box((0.2, 0.4, 0.6)), p=np.array([1.0, 0.0, 0.3]))
+    ball = Body("ball", Sphere(0.1), p=np.zeros(3), way=Way((0.0, 1.0), ((0.0, 0.0, 0.0), (0.0, 2.0, 0.0))))
+    floor = Body("floor", HalfSpace())
+    low, high = np.zeros(3), np.ones(3)
+    found = with_marks(low, high, to.Marks(bodies=[box, ball, floor], goals=[np.array([0.0, -0.5, 0.0])]), 5.0)
+    np.testing.assert_allclose(found, [[-0.1, -0.5, -0.1], [1.1, 2.1, 1.0]], atol=0.01)
+    found = with_marks(low, high, to.Marks(spheres=[(np.array([1e3, 0.5, 0.5]), 0.1)]), 5.0)
+    np.testing.assert_allclose(found, [[0.0, 0.0, 0.0], [6.0, 1.0, 1.0]])
+
+
+def test_robots_side_by_side_have_marks_of_their_own(arm):
+    """They stand apart, and in the same place again; what stands around the second one is hidden there."""
+    pytest.importorskip("viser")
+    marks = to.Marks(goals=[np.array([0.3, 0.0, 0.3])], spheres=[(np.array([0.4, 0.2, 0.3]), 0.1)])
+    other = dataclasses.replace(swing(arm), name="other")
+    with Viewer([swing(arm), other], marks, port=18400) as viewer:
+
+        def places():
+            return [np.array(r._root.position) for r in (*viewer.robots.values(), *viewer._around)]
+
+        viewer.arrange(True)
+        first, second, around, its_own = places()
+        assert np.linalg.norm(second - first) > 0.5 and viewer._around[1]._root.visible
+        np.testing.assert_array_equal([around, its_own], [first, second])
+        viewer.arrange(False)
+        np.testing.assert_array_equal(places(), np.zeros((4, 3)))
+        assert not viewer._around[1]._root.visible
+
+
 needs_browser = pytest.mark.skipif(CHROMIUM is None, reason="no Chromium is installed")
 MOVED = 0.001
 """The mean change of a scene's colors by a robot that moves; that of a scene at rest is a tenth of it at most."""
@@ -167,11 +201,10 @@ def test_the_slider_of_the_page_moves_the_robot(arm, tmp_path):
 @pytest.mark.slow
 @needs_browser
 def test_the_page_opens_in_a_browser(arm, tmp_path):
-    """Without a server: it shows more than its background, it moves, and its console tells no error."""
+    """Without a server: it shows more than its background, and its console tells no error."""
     pytest.importorskip("viser")
     page = to.write_animation(tmp_path / "motion.html", solved(arm))
     with Browser(tmp_path / "profile") as browser:
         browser.open(page.as_uri(), "document.querySelector('canvas') !== null")
-        first = browser.seen(lambda picture: picture.std() > 0.01)
-        browser.seen(lambda picture: np.abs(picture - first).mean() > 0.5 * MOVED)
+        browser.seen(lambda picture: picture.std() > 0.01)
         assert browser.errors == []

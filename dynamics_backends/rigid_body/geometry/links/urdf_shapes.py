@@ -20,6 +20,8 @@ Purpose = Literal["visual", "collision"]
 Color = tuple[float, float, float, float]
 LEAST = 200
 """No mesh is simplified to fewer triangles."""
+NAMED = 3
+"""Missing meshes that are named; others are counted."""
 
 
 class LinkShapes(NamedTuple):
@@ -40,8 +42,8 @@ def urdf_shapes(
     triangles: the meshes are simplified to about as many, each by the size of its file; None: as they are. links: those asked
     for, default all.
 
-    Each missing mesh file is named once, with the links that it leaves without it. Raises URDFError for wrong elements,
-    ModuleNotFoundError where trimesh is needed and not installed.
+    Each missing mesh file is named once, with the links that it leaves without it; after some the others are counted. Raises
+    URDFError for wrong elements, ModuleNotFoundError where trimesh is needed and not installed.
     """
     root = read_xml(source)
     folder = None if is_text(source) else Path(source).resolve().parent
@@ -62,7 +64,9 @@ def urdf_shapes(
         R = np.eye(3) if origin is None else rpy_matrix(origin.vector("rpy", (0, 0, 0)))
         p = np.zeros(3) if origin is None else origin.vector("xyz", (0, 0, 0))
         placed += [PlacedShape(name, shape, R, p, own or color) for shape, own in shapes]
-    sentences = (f"{reason}: {', '.join(dict.fromkeys(links))} lacks it" for reason, links in missing.items())
+    sentences = [f"{reason}: {', '.join(dict.fromkeys(links))} lacks it" for reason, links in missing.items()]
+    if len(sentences) > NAMED:
+        sentences[NAMED:] = [f"{len(sentences) - NAMED} more meshes were not found"]
     return LinkShapes(tuple(placed), tuple(sentences))
 
 

@@ -1,7 +1,9 @@
 """Mesh files: where a URDF's names for them lead, and what is in them.
 
 A name is a path beside the URDF, `file://` and a path, or `package://PACKAGE/...`. A package is looked for among the folders
-above the URDF, those of the environment variables ROS_PACKAGE_PATH and AMENT_PREFIX_PATH, and their subfolders named so.
+above the URDF, those of the environment variables ROS_PACKAGE_PATH and AMENT_PREFIX_PATH, and their subfolders named so. Where
+a part of a package was copied, what follows PACKAGE is looked for below those folders above the URDF that it names.
+example-robot-data is found where it is installed.
 """
 
 from __future__ import annotations
@@ -17,6 +19,7 @@ from urllib.parse import unquote
 import numpy as np
 
 from dynamics_backends.protocol import Array
+from dynamics_backends.rigid_body.urdf.example_robots import ERD_PACKAGE, example_robots_folder
 
 GRAY = "0.5 0.5 0.5 1"
 PACKAGE, FILE = "package://", "file://"
@@ -34,6 +37,8 @@ def find_mesh(name: str, folder: Path | None) -> Path:
         if path.is_file():
             return path
     hint = ": set ROS_PACKAGE_PATH to the folder that holds the package" if name.startswith(PACKAGE) else ""
+    if name.startswith(f"{PACKAGE}{ERD_PACKAGE}/") and example_robots_folder() is None:
+        hint = f": pip install {ERD_PACKAGE}"
     raise MeshMissing(f"the mesh {name} was not found{hint}")
 
 
@@ -44,6 +49,12 @@ def _candidates(name: str, folder: Path | None) -> Iterator[Path]:
             yield place / package / rest
             if place.name == package:
                 yield place / rest
+        parts = Path(rest).parts
+        for place in folder.parents if folder is not None else ():
+            if place.name in parts[:-1]:
+                yield place.joinpath(*parts[parts.index(place.name) + 1 :])
+        if package == ERD_PACKAGE and (robots := example_robots_folder()) is not None:
+            yield robots.parent / rest
         return
     path = Path(unquote(name.removeprefix(FILE)))
     if path.is_absolute():

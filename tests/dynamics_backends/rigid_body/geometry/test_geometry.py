@@ -1,11 +1,14 @@
 """Shapes of links: their surfaces, the files they come from, and the capsules around them."""
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 
 from dynamics_backends.rigid_body.geometry.covers.capsule_fit import distances_to_segment, fit_capsule
 from dynamics_backends.rigid_body.geometry.covers.cover_cache import kept_capsules, kept_covers
 from dynamics_backends.rigid_body.geometry.links.urdf_shapes import urdf_shapes
+from dynamics_backends.rigid_body.geometry.meshes import meshes
 from dynamics_backends.rigid_body.geometry.meshes.mesh_cache import simplified_mesh
 from dynamics_backends.rigid_body.geometry.meshes.meshes import MeshMissing, find_mesh, load_mesh, simplified, welded
 from dynamics_backends.rigid_body.geometry.shapes import Box, Capsule, Cylinder, PlacedShape, Sphere
@@ -178,6 +181,36 @@ def test_files_that_are_no_meshes(tmp_path):
         load_mesh(tmp_path / "a.stl")
     with pytest.raises(MeshMissing, match="ROS_PACKAGE_PATH"):
         find_mesh("package://nobody/a.stl", tmp_path)
+
+
+def test_a_part_of_a_package_that_was_copied_keeps_its_meshes(tmp_path):
+    """package://robots/arms/one_description/meshes/a.stl of a URDF in elsewhere/one_description/urdf."""
+    folder = tmp_path / "elsewhere" / "one_description" / "urdf"
+    mesh = folder.parent / "meshes" / "a.stl"
+    for made in (folder, mesh.parent):
+        made.mkdir(parents=True)
+    mesh.write_text("")
+    assert find_mesh("package://robots/arms/one_description/meshes/a.stl", folder) == mesh
+    with pytest.raises(MeshMissing):
+        find_mesh("package://robots/arms/other_description/meshes/a.stl", folder)
+
+
+def test_meshes_of_example_robot_data_are_found_where_it_is_installed(tmp_path, monkeypatch):
+    mesh = tmp_path / "example-robot-data" / "robots" / "one" / "a.stl"
+    mesh.parent.mkdir(parents=True)
+    mesh.write_text("")
+    monkeypatch.setattr(meshes, "example_robots_folder", lambda: tmp_path / "example-robot-data" / "robots")
+    name = "package://example-robot-data/robots/one/a.stl"
+    assert find_mesh(name, Path("/nowhere")) == mesh
+    monkeypatch.setattr(meshes, "example_robots_folder", lambda: None)
+    with pytest.raises(MeshMissing, match="pip install example-robot-data"):
+        find_mesh(name, Path("/nowhere"))
+
+
+def test_of_many_missing_meshes_some_are_named():
+    link = '<link name="l{0}"><visual><geometry><mesh filename="package://p/{0}.stl"/></geometry></visual></link>'
+    told = urdf_shapes(f'<robot name="r">{"".join(map(link.format, range(9)))}</robot>').missing
+    assert len(told) == 4 and "p/0.stl" in told[0] and told[3].startswith("6 more")
 
 
 COLLADA = """<?xml version="1.0"?>

@@ -202,7 +202,7 @@ def test_unknown_robots_suggest_the_nearest():
 
 
 def test_a_missing_package_says_how_to_get_it(monkeypatch):
-    monkeypatch.setattr(robots, "_erd_folder", lambda: None)
+    monkeypatch.setattr(robots, "example_robots_folder", lambda: None)
     assert erd_names() == ()
     with pytest.raises(ModuleNotFoundError, match="erd:ur5 needs .* pip install example-robot-data"):
         load_robot("erd:ur5")

@@ -1,0 +1,28 @@
+"""Where the package example-robot-data keeps its robots, with the meshes that they and others are drawn by."""
+
+from __future__ import annotations
+
+import os
+import sys
+from contextlib import suppress
+from functools import cache
+from pathlib import Path
+
+ERD_PACKAGE = "example-robot-data"
+
+
+@cache
+def example_robots_folder() -> Path | None:
+    """Find share/example-robot-data/robots of a wheel, or else of the prefix, as conda installs it; a package stays where it is."""
+    from importlib import metadata  # slow to load, and few scripts come here
+
+    marker = f"share/{ERD_PACKAGE}/robots"
+    with suppress(metadata.PackageNotFoundError):
+        package = metadata.distribution(ERD_PACKAGE)
+        installed = package.read_text("RECORD") or ""  # its entries as paths, metadata.files, take 60 ms
+        for line in installed.splitlines():
+            if f"{marker}/" in line:
+                path = Path(str(package.locate_file(line.partition(f"{marker}/")[0]))) / marker
+                return Path(os.path.normpath(path))
+    folder = Path(sys.prefix) / marker
+    return folder if folder.is_dir() else None
