@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Mapping
+from copy import copy
 from typing import Any
 
 import numpy as np
@@ -128,6 +129,19 @@ class StageProgram:
         self._fix_states()
         self._hold_controls(us)
         self._finish()
+
+    def rebound(self, ocp: OCP, us: Array) -> StageProgram:
+        """The program of a problem that differs in numbers: bounds and targets are its own, evaluations those of this one."""
+        other = copy(self)
+        other.ocp, other.structure = ocp, StructureData()
+        other.ref = ctypes.addressof(other.structure)
+        other._lay_out(with_rows(ocp), us)
+        return other
+
+    def alike(self, other: StageProgram) -> bool:
+        """Whether rows, fixed numbers and held controls of two programs are at the same places."""
+        own, its = ((p.kind, p.row, p.fixed, p.fix, p.held) for p in (self, other))
+        return all(np.array_equal(a, b) for a, b in zip(own, its, strict=True))
 
     @property
     def sizes(self) -> tuple[Any, ...]:
