@@ -4,7 +4,7 @@ At time t, between the knots k and k + 1 of a plan,
 
     x, xdot   the state on the geodesic between the knots, and its rate there (joint accelerations are those of the knots)
     u, K      feed-forward and gains of knot k, held: the controller applies  u + K (y (-) x)  in the state y that it measures
-    forces    of the contacts at (x, u), in world axes
+    forces    of the contacts at (x, u), in world axes; of contacts of long steps the mean ones of the step, from knot k on
     feet      where frames are in the world, and how fast they move
 
 so that controllers of any kind are served: joint servos by positions, velocities and torques, whole-body controllers by forces and
@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from dynamics_backends.protocol import Array, Batch, HasOutputs, unwrapped
+from dynamics_backends.protocol import IMPLICIT_STEP, Array, Batch, HasOutputs, NeedsScheme, unwrapped
 from dynamics_backends.rigid_body.algorithms.kinematics import frame_velocity, point_positions
 from dynamics_backends.rigid_body.model.model import Model
 from trajopt.problem.ocp import OCP
@@ -86,7 +86,7 @@ def setpoint(ocp: OCP, plan: Plan, t: float, feet: Sequence[str] = ()) -> Setpoi
     last = t >= plan.end - _SAME_TIME
     rate = np.zeros(manifold.ndx) if t > plan.end + _SAME_TIME else _rate(plan, k, manifold)
     at, moving = _feet(ocp.model, feet, x)
-    return Setpoint(t, x, rate, plan.us[k], plan.K[k], _forces(ocp, k, x, plan.us[k]), at, moving, last)
+    return Setpoint(t, x, rate, plan.us[k], plan.K[k], _forces(ocp, k, plan, x), at, moving, last)
 
 
 def _rate(plan: Plan, k: int, manifold: Any) -> Array:
@@ -97,9 +97,10 @@ def _rate(plan: Plan, k: int, manifold: Any) -> Array:
     return np.asarray(manifold.difference(plan.xs[k][:, None], plan.xs[k + 1][:, None]))[:, 0] / dt
 
 
-def _forces(ocp: OCP, k: int, x: Array, u: Array) -> dict[str, Array]:
-    """What contacts exert at knot k, by name; those of all phases, zero where a phase does not have them."""
+def _forces(ocp: OCP, k: int, plan: Plan, x: Array) -> dict[str, Array]:
+    """What contacts exert behind knot k, by name; those of all phases, zero where a phase does not have them."""
     forces: dict[str, Array] = {}
+    u = plan.us[k]
     for phase, knots in zip(ocp.phases, ocp.phase_slices, strict=True):
         sampling = phase.dynamics.sampling
         system: Any = None if sampling is None else unwrapped(sampling.backend.map)
@@ -108,9 +109,11 @@ def _forces(ocp: OCP, k: int, x: Array, u: Array) -> dict[str, Array]:
         first, here = knots.start, knots.start <= k < knots.stop
         row = min(max(k - first, 0), phase.knots - 1)
         p = {key: value[row : row + 1] if value.ndim == 2 else value for key, value in phase.parameters.items()}
-        outputs = system.outputs(
-            *Batch.of(system, x[None], u[None, : system.nu], np.array([ocp.times[first + row]]), p)
-        )
+        whole = isinstance(system, NeedsScheme)
+        if whole:
+            p[IMPLICIT_STEP] = np.array([[ocp.dt[first + row]]])
+        at = (plan.xs[k] if whole else x)[None]
+        outputs = system.outputs(*Batch.of(system, at, u[None, : system.nu], np.array([ocp.times[first + row]]), p))
         for name, rows in outputs.items():
             if len(rows) in (FORCE, WRENCH):
                 value = np.asarray(rows)[:, 0]

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from dynamics_backends.protocol import Array, Batch, HasOutputs, unwrapped
+from dynamics_backends.protocol import IMPLICIT_STEP, Array, Batch, HasOutputs, NeedsScheme, unwrapped
 from dynamics_backends.rigid_body.spatial.spatial import Vec
 from dynamics_backends.systems.contact.stepped_contact import SteppedContact
 from problems.task import position_of
@@ -151,6 +151,8 @@ def contact_forces(ocp: OCP, xs: Array, us: Array) -> dict[str, Array]:
         if not isinstance(system, HasOutputs):
             continue
         values = {k: v[: phase.knots] if v.ndim == 2 else v for k, v in phase.parameters.items()}
+        if isinstance(system, NeedsScheme):
+            values[IMPLICIT_STEP] = ocp.dt[knots][:, None]
         batch = Batch.of(system, xs[knots], us[knots, : system.nu], ocp.times[knots], values)
         for name, rows in system.outputs(*batch).items():
             if len(rows) in (3, 6):
@@ -186,5 +188,6 @@ def _touching(ocp: OCP) -> Array:
         sampling = phase.dynamics.sampling
         system = None if sampling is None else unwrapped(sampling.backend.map)
         if isinstance(system, SteppedContact):
-            touching[knots] = system.law.force(0.0, up, still, {k: v.T for k, v in phase.parameters.items()}).z
+            p = {**{k: v.T for k, v in phase.parameters.items()}, IMPLICIT_STEP: ocp.dt[knots][None]}
+            touching[knots] = system.law.force(0.0, up, still, p).z
     return touching

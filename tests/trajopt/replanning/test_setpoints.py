@@ -13,6 +13,8 @@ from replanning_cases import TICK, loop
 
 import trajopt as to
 from dynamics_backends.names import UnknownName
+from dynamics_backends.rigid_body.model.model_builder import ModelBuilder
+from problems.legged.gaits.gait_analysis import contact_forces
 from trajopt.results.status import Status, StatusCode
 
 NODE = Path(__file__).resolve().parents[3] / "docs" / "examples" / "ros2_node.py"
@@ -69,6 +71,24 @@ def test_feet_are_where_the_robot_has_them():
     np.testing.assert_allclose(s.foot_velocities[tip], (moved[1] - moved[0]) / (2 * h), atol=1e-8)
     with pytest.raises(UnknownName):
         to.setpoint(ocp, plan, 0.5, ["no foot"])
+
+
+def test_forces_of_long_steps_are_those_that_move_the_robot():
+    """m (v+ - v) / h = F + m g at every setpoint of a point mass that falls on the ground, from knot to knot."""
+    builder, m, h = ModelBuilder("ball"), 2.0, 0.02
+    builder.add_body("ball", joint="floating", mass=m, inertia=0.01 * np.eye(3))
+    system = to.SteppedContact(builder.build(), ["ball"])
+    x0 = system.manifold.identity()
+    x0[2], x0[7] = 0.03, 0.4
+    dynamics = to.SampledSystem(to.make_backend(system, "analytic", engine="numpy"), "semi_implicit_euler")
+    ocp = to.OCP.single_phase(dynamics, x0, 6, h, [to.state_cost(system.manifold, x0, 1.0)], model=system.model)
+    fall = to.feedback_guess(ocp, np.zeros((0, 12)))
+    plan = to.Plan(0.0, ocp.times, *fall, np.zeros((6, 0, 12)))
+    for s in list(to.setpoints(ocp, plan, 200.0))[:-1]:
+        k = plan.knot(s.t)
+        pushed = m * (plan.xs[k + 1, 7:10] - plan.xs[k, 7:10]) / h
+        np.testing.assert_allclose(s.forces["ball"], pushed + [0.0, 0.0, m * 9.81], rtol=1e-6, atol=1e-6)
+    np.testing.assert_allclose(contact_forces(ocp, plan.xs, plan.us)["ball"][-1], s.forces["ball"], rtol=1e-9)
 
 
 def test_forces_are_those_of_the_contact_and_zero_without_it():
