@@ -52,11 +52,13 @@ _CONSTANTS = {
     "FALLEN": iterate.FALLEN,
     "HOLDING": iterate.HOLDING,
     "POLISHED": len(globalization.POLISHING),
+    "STRETCHED": len(globalization.STRETCHING),
     **{
         name: getattr(globalization, name)
         for name in (
             "PENALTY_MARGIN",
             "MAX_CORRECTIONS",
+            "TOO_MUCH",
             "ROUNDING",
             "NEAR_ROUNDING",
             "LOWER_AT",
@@ -129,7 +131,7 @@ class CompiledIteration:
         self._iterate = bound(library(), "shooting_iterate", "p", ctypes.c_int)
         self._evaluator = evaluator
         manifold, bounds = ocp.manifold, ocp.control_bounds
-        trials = max(abreast, len(globalization.POLISHING))
+        trials = max(abreast, len(globalization.POLISHING), len(globalization.STRETCHING))
         self._sizes = Sizes(ocp.horizon, manifold.nx, manifold.ndx, ocp.nu, trials, bounds is not None, shared)
         self._places, doubles = layout(self._sizes)
         self._memory = shelf.take(doubles)
@@ -155,7 +157,8 @@ class CompiledIteration:
         node = np.zeros(N + 1, np.int8)
         node[list(shooting.nodes)] = 1
         limits = [] if bounds is None else [np.ascontiguousarray(b, float) for b in bounds]
-        alphas = 0.5 ** np.arange(max(o.max_backtracks, len(globalization.POLISHING)) + 1)
+        shorter = 0.5 ** np.arange(max(o.max_backtracks, len(globalization.POLISHING)) + 1)
+        alphas = np.concatenate([shorter, globalization.STRETCHING])
         solve.N, solve.nx, solve.count = N, nx, len(parts)
         solve.nonlinear, solve.nodes = shooting.gaps == "nonlinear", len(shooting.nodes)
         solve.phases = ctypes.addressof(phases)

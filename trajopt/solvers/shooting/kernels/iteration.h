@@ -45,7 +45,7 @@ typedef struct {
     double mu;
 } ahead_t;
 
-/* A solve.  phases, node, lower and upper (bounds on us, NULL for none) and alphas (1, 1/2, ...) describe the problem; slots hold iterates,
+/* A solve.  phases, node, lower and upper (bounds on us, NULL for none) and alphas (1, 1/2, ..., then 1, 2, ...) describe the problem; slots hold iterates,
    of which `at`, `fresh` and `best` are numbers; X, U, D, cost and part_cost, start, stop, trial hold what is tried.  nodes: how many there
    are; abreast: step lengths that are tried side by side; quiet: whether nobody reads more of the record than cost, kkt, alpha
    and what was expected; shared: whether the slots have one memory for A, B and the second derivatives, so that one problem of many takes little
@@ -358,20 +358,32 @@ static void roll(shooting_t *s, const iterate_t *at, lq_step step, long first, l
     s->record.seconds[ROLLOUT] += now() - began;
 }
 
-/* Of what was rolled out last, the first that is acceptable, or else the one with the lowest merit. */
-static found_t best_of(const shooting_t *s, const iterate_t *at, model_t step, long first, long count)
+/* The decrease of the merit in a row of what was rolled out last, -infinity where something is not finite. */
+static double decrease(const shooting_t *s, const iterate_t *at, long row)
 {
     const long x = (s->N + 1) * s->nx, d = s->N * s->sweeps.n;
-    found_t best = {0, 0, s->alphas[first], expected_decrease(&s->state, s->alphas[first], step), -HUGE_VAL};
+    const double actual = phi(s, at) - (s->cost[row] + s->state.penalty * l1(s->D + row * d, d));
+    return fabs(actual) < HUGE_VAL && all_finite(s->X + row * x, x) ? actual : -HUGE_VAL;
+}
+
+/* Whether no shorter step need be looked at. */
+static int is_good(found_t found) { return found.accepted && found.actual >= LOWER_RATIO * found.expected; }
+
+/* Look at `count` step lengths that were rolled out last, of which the first is the number `first`, beside the best of those before, whose
+   number is NONE where there is none: see _best of globalization.py.  Returns whether shorter ones are to be looked at. */
+static int look_at(const shooting_t *s, const iterate_t *at, model_t step, long first, long count, found_t *best, long *number)
+{
     for (long i = 0; i < count; i++) {
-        const double alpha = s->alphas[first + i], expected = expected_decrease(&s->state, alpha, step);
-        double actual = phi(s, at) - (s->cost[i] + s->state.penalty * l1(s->D + i * d, d));
-        if (!(fabs(actual) < HUGE_VAL) || !all_finite(s->X + i * x, x)) actual = -HUGE_VAL;
-        const int good = acceptable(&s->options, expected, actual);
-        if (good || actual > best.actual) best = (found_t){good, i, alpha, expected, actual};
-        if (good) break;
+        const double alpha = s->alphas[first + i], expected = expected_decrease(&s->state, alpha, step), actual = decrease(s, at, i);
+        const int accepted = acceptable(&s->options, expected, actual), none = *number == NONE;
+        if (!none && best->accepted && !(actual > best->actual)) return 0;
+        if (none || (accepted && !best->accepted) || actual > best->actual) {
+            *best = (found_t){accepted || (!none && best->accepted), i, alpha, expected, actual};
+            *number = first + i;
+        }
+        if (is_good(*best)) return 0;
     }
-    return best;
+    return 1;
 }
 
 /* The step that closes the gaps left by `current` too, under the same policy: see second_order of iterate.py. */
@@ -396,31 +408,50 @@ static void correct(shooting_t *s, iterate_t *at, lq_step current)
     for (long i = 0; i < s->N * m; i++) current.du[i] += s->extra.du[i];
 }
 
+/* A full step, or longer ones in its direction, with the lowest merit: see _stretched of globalization.py. */
+static found_t stretched(shooting_t *s, const iterate_t *at, found_t full)
+{
+    const long first = 1 + (s->options.max_backtracks > POLISHED ? s->options.max_backtracks : POLISHED); /* behind 1, 1/2, ... */
+    found_t best = full;
+    roll(s, at, s->step, first, STRETCHED);
+    for (long i = 1; i < STRETCHED; i++) {
+        const double actual = decrease(s, at, i);
+        if (actual > best.actual) best.row = i, best.alpha = s->alphas[first + i], best.actual = actual;
+    }
+    return best;
+}
+
 /* The line search on the merit: see line_search of globalization.py. */
 static found_t search(shooting_t *s, iterate_t *at, model_t step)
 {
+    found_t best;
+    long number = NONE, behind = 0; /* of the best step length, and of the first one that was rolled out last */
     roll(s, at, s->step, 0, 1);
-    found_t found = best_of(s, at, step, 0, 1), best = found;
-    if (!s->nonlinear && s->nodes && !found.accepted) {
+    look_at(s, at, step, 0, 1, &best, &number);
+    if (best.accepted && best.actual >= TOO_MUCH * best.expected) return stretched(s, at, best);
+    if (!s->nonlinear && s->nodes && !best.accepted) {
         copy(s->current.dx, s->step.dx, (s->N + 1) * s->sweeps.n);
         copy(s->current.du, s->step.du, s->N * s->sweeps.m);
-        for (int i = 0; i < MAX_CORRECTIONS && !found.accepted && found.actual > -HUGE_VAL; i++) {
-            const double before = found.actual;
+        found_t full = best;
+        for (int i = 0; i < MAX_CORRECTIONS && full.actual > -HUGE_VAL; i++) {
+            const double before = full.actual;
+            long own = NONE;
             correct(s, at, s->current);
             roll(s, at, s->current, 0, 1);
-            found = best_of(s, at, step, 0, 1);
-            if (found.accepted) return found;
-            if (found.actual > best.actual) best = found;
-            if (found.actual < before) break;
+            look_at(s, at, step, 0, 1, &full, &own);
+            if (full.accepted) return full;
+            if (full.actual > best.actual) best = full;
+            if (full.actual < before) break;
         }
     }
-    for (long first = 1; first <= s->options.max_backtracks && !found.accepted; first += s->abreast) {
+    int more = !is_good(best);
+    for (long first = 1; more && first <= s->options.max_backtracks; first += s->abreast) {
         const long left = s->options.max_backtracks + 1 - first, count = left < s->abreast ? left : s->abreast;
-        roll(s, at, s->step, first, count);
-        found = best_of(s, at, step, first, count);
-        if (found.actual > best.actual) best = found;
+        roll(s, at, s->step, behind = first, count);
+        more = look_at(s, at, step, first, count, &best, &number);
     }
-    return found.accepted ? found : best;
+    if (best.accepted && number < behind) roll(s, at, s->step, number, 1), best.row = 0; /* others stand there */
+    return best;
 }
 
 /* The damping behind a step. */

@@ -26,6 +26,10 @@ MAX_IDLE, PROGRESS = 20, 0.99
 """Iterations decided by gradients in which the residual does not fall below this share before giving up."""
 POLISHING = 0.5 ** np.arange(4)
 """Step lengths tried near rounding level."""
+STRETCHING = 2.0 ** np.arange(4)
+"""Step lengths tried where a full step gained too much."""
+TOO_MUCH = 1.5
+"""A full step whose gain is that many times what the model promised met at most half of the curvature of the model."""
 
 
 @dataclass(frozen=True)
@@ -117,20 +121,49 @@ def line_search(
 
     The full step is tried alone, then with second-order corrections while they help, then the others together as one
     batch. ``start`` is the merit at alpha = 0; ``corrected`` makes the next correction from what was tried last.
+    One that realizes less than the share :data:`LOWER_RATIO` gives way to the next one while that gains more.  A full step
+    that gains much more than it promised is stretched: Gauss-Newton's Hessian lacks curvature of either sign, and where that is
+    negative it converges linearly, by steps that are too short.
     """
     alphas = 0.5 ** np.arange(options.max_backtracks + 1)
     tried = rollout(alphas[:1])
-    results = [_best(tried, alphas[:1], start, merit, expected, options)]
+    full = best = _best(tried, alphas[:1], start, merit, expected, options)
+    if full.accepted and full.actual >= TOO_MUCH * full.expected:
+        return _stretched(rollout(STRETCHING), start, merit, full.expected)
     for _ in range(MAX_CORRECTIONS):
-        if corrected is None or results[-1].accepted or not np.isfinite(results[-1].actual):
+        if corrected is None or full.accepted or not np.isfinite(full.actual):
             break
         tried = corrected(tried)
-        results.append(_best(tried, alphas[:1], start, merit, expected, options))
-        if results[-1].actual < results[-2].actual:
+        before, full = full, _best(tried, alphas[:1], start, merit, expected, options)
+        if full.accepted:
+            return full
+        best = max(best, full, key=lambda result: result.actual)
+        if full.actual < before.actual:
             break
-    if not results[-1].accepted and len(alphas) > 1:
-        results.append(_best(rollout(alphas[1:]), alphas[1:], start, merit, expected, options))
-    return results[-1] if results[-1].accepted else max(results, key=lambda result: result.actual)
+    if _is_good(best) or len(alphas) == 1:
+        return best
+    return _best(rollout(alphas[1:]), alphas[1:], start, merit, expected, options, best)
+
+
+def _is_good(found: SearchResult) -> bool:
+    """Whether no shorter step need be looked at."""
+    return found.accepted and found.actual >= LOWER_RATIO * found.expected
+
+
+def _stretched(c: Candidates, start: float, merit: Merit, expected: float) -> SearchResult:
+    """The one of the longer steps, or the full one, with the lowest merit; expected: of the full one."""
+    actual = _decreases(c, start, merit)
+    i = int(np.argmax(actual))
+    return SearchResult(
+        True, float(STRETCHING[i]), expected, float(actual[i]), c.xs[i], c.us[i], c.defects[i], float(c.cost[i])
+    )
+
+
+def _decreases(c: Candidates, start: float, merit: Merit) -> Array:
+    """The decreases of the merit, -inf where something is not finite."""
+    actual = start - np.asarray(merit(c.cost, c.defects))
+    finite = np.isfinite(c.xs).all(axis=(1, 2)) & np.isfinite(actual)
+    return np.where(finite, actual, -np.inf)
 
 
 def _best(
@@ -140,13 +173,22 @@ def _best(
     merit: Merit,
     expected: Callable[[Array], Array],
     options: SLQOptions,
+    best: SearchResult | None = None,
 ) -> SearchResult:
-    """The first acceptable candidate, or else the one with the lowest merit."""
-    hoped = np.asarray(expected(alphas))
-    actual = start - np.asarray(merit(c.cost, c.defects))
-    finite = np.isfinite(c.xs).all(axis=(1, 2)) & np.isfinite(actual)
-    actual = np.where(finite, actual, -np.inf)
-    good = (actual >= options.accept_ratio * hoped) & (hoped > 0)
-    i = int(np.argmax(good)) if good.any() else int(np.argmax(actual))
-    numbers = float(alphas[i]), float(hoped[i]), float(actual[i])
-    return SearchResult(bool(good.any()), *numbers, c.xs[i], c.us[i], c.defects[i], float(c.cost[i]))
+    """The first acceptable candidate, or one behind it while they gain more and it is not good; else the one with the lowest merit.
+
+    best: of what was tried before.
+    """
+    hoped, actual = np.asarray(expected(alphas)), _decreases(c, start, merit)
+    for i, alpha in enumerate(alphas):
+        accepted = bool(actual[i] >= options.accept_ratio * hoped[i] > 0.0)
+        if best is not None and best.accepted and not actual[i] > best.actual:
+            break
+        if best is None or (accepted and not best.accepted) or actual[i] > best.actual:
+            accepted = accepted or (best is not None and best.accepted)
+            numbers = float(alpha), float(hoped[i]), float(actual[i])
+            best = SearchResult(accepted, *numbers, c.xs[i], c.us[i], c.defects[i], float(c.cost[i]))
+        if _is_good(best):
+            break
+    assert best is not None
+    return best
