@@ -38,7 +38,7 @@ from trajopt.solvers.shooting.compiled.iteration_memory import (
 )
 from trajopt.solvers.shooting.iterate import Iterate, Residuals
 from trajopt.solvers.shooting.search import globalization
-from trajopt.solvers.shooting.search.globalization import Merit, Regularization
+from trajopt.solvers.shooting.search.globalization import Drift, Merit, Regularization
 from trajopt.stage.compiled.compiled_stages import CompiledEnd, CompiledStages
 from trajopt.stage.evaluation import Expansion, Shooting, StageEvaluator
 
@@ -64,6 +64,9 @@ _CONSTANTS = {
             "LOWER_AT",
             "LOWER_RATIO",
             "MAX_IDLE",
+            "DRIFTING",
+            "ADRIFT",
+            "CLOSING",
             "PROGRESS",
         )
     },
@@ -141,7 +144,7 @@ class CompiledIteration:
         self._kept = [*self._problem(solve, shooting, bounds, options), lq_solver]
         self._arrays(solve, lq_solver)
         start = Regularization.of(options)
-        solve.state = GlobalizationData(options.penalty, start.mu, start.delta, 0)
+        solve.state = GlobalizationData(options.penalty, start.mu, start.delta, 0.0, 0, 0)
         solve.at, solve.fresh, solve.best, solve.abreast, solve.shared = 0, NONE, NONE, abreast, shared
         self._slots = solve.slots
         self._at = ctypes.byref(solve)
@@ -241,6 +244,11 @@ class CompiledIteration:
     def merit(self) -> Merit:
         """With its penalty now."""
         return Merit(self._solve.state.penalty)
+
+    @property
+    def drift(self) -> Drift:
+        """Of gaps that stay open."""
+        return Drift(self._solve.state.drift, self._solve.state.drift_gap)
 
     def regularization(self, schedule: Regularization) -> Regularization:
         """A schedule with its mu and delta now."""

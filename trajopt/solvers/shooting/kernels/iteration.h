@@ -216,27 +216,37 @@ static int measure(shooting_t *s, iterate_t *e, const double *gaps, double mu)
     return finite;
 }
 
-/* The derivative of the cost as the controls move by du and the gaps close by `share`. */
-static double slope(const shooting_t *s, const iterate_t *e, const double *du, const double *gaps, double share)
+static double phi(const shooting_t *s, const iterate_t *e) { return e->cost + s->state.penalty * e->gap; }
+
+/* The gains of the policy, those of controls on a bound zero. */
+static const double *free_gains(const shooting_t *s, const iterate_t *e)
 {
-    return dot(e->g, du, s->N * s->sweeps.m) + share * dot(e->lambda + s->sweeps.n, gaps, s->N * s->sweeps.n);
+    const long n = s->sweeps.n, m = s->sweeps.m;
+    if (!s->lower) return s->policy.K;
+    copy(s->masked, s->policy.K, s->N * m * n);
+    for (long i = 0; i < s->N * m; i++)
+        if (e->us[i] <= s->lower[i] || e->us[i] >= s->upper[i]) memset(s->masked + i * n, 0, sizeof(double) * n);
+    return s->masked;
 }
 
-static double phi(const shooting_t *s, const iterate_t *e) { return e->cost + s->state.penalty * e->gap; }
+/* The derivative of the cost along the step as the gaps `gaps` close by `share`, from what kkt has found under the gains: see slope of iterate.py. */
+static double slope(const shooting_t *s, const iterate_t *e, const double *gaps, double share)
+{
+    const long n = s->sweeps.n, m = s->sweeps.m;
+    const double *K = free_gains(s, e);
+    double sum = share * dot(s->bounded.lambda + n, gaps, s->N * n);
+    for (long i = 0; i < s->N; i++)
+        for (long a = i * m; a < (i + 1) * m; a++) sum += s->bounded.g[a] * (s->step.du[a] - dot(K + a * n, s->step.dx + i * n, n));
+    return sum;
+}
 
 /* The scaled measure of optimality under the gains of the policy: see optimality.py. */
 static double kkt(const shooting_t *s, const iterate_t *e)
 {
     const long N = s->N, n = s->sweeps.n, m = s->sweeps.m;
     const lq_problem lq = lq_of(e, N);
-    const double *K = s->policy.K;
+    const double *K = free_gains(s, e);
     double most = largest(e->d, N * n);
-    if (s->lower) {
-        copy(s->masked, K, N * m * n);
-        for (long i = 0; i < N * m; i++)
-            if (e->us[i] <= s->lower[i] || e->us[i] >= s->upper[i]) memset(s->masked + i * n, 0, sizeof(double) * n);
-        K = s->masked;
-    }
     double *lambda = s->bounded.lambda, *g = s->bounded.g;
     s->sweeps.stationarity(&lq, K, lambda, g, s->size);
     for (long i = 0; i < N * m; i++) {
@@ -285,7 +295,7 @@ static int seen_ahead(shooting_t *s, iterate_t *at, model_t *step)
     s->policy.K = a->to.K, s->policy.k = a->to.k, s->step = (lq_step){a->to.dx, a->to.du};
     a->to.K = policy.K, a->to.k = policy.k, a->to.dx = last.dx, a->to.du = last.du;
     a->of = NULL;
-    step->D1 = slope(s, at, s->step.du, at->d, 1.0);
+    step->D1 = a->to.slope;
     step->D2 = 2.0 * (a->to.change - step->D1);
     step->gap = at->gap;
     s->record.failed_at = NONE;
@@ -316,10 +326,12 @@ static int direction(shooting_t *s, iterate_t *at, model_t *step)
         if (failed < 0 || mu >= s->options.largest) break;
         raise_mu(&s->state, &s->options);
     }
-    step->D1 = failed < 0 ? slope(s, at, s->step.du, at->d, 1.0) : 0.0;
-    step->gap = at->gap;
+    step->D1 = 0.0, step->gap = at->gap;
     s->record.failed_at = failed;
-    if (failed < 0) s->record.kkt = kkt(s, at);
+    if (failed < 0) {
+        s->record.kkt = kkt(s, at);
+        step->D1 = slope(s, at, at->d, 1.0);
+    }
     s->record.seconds[BACKWARD] += now() - began;
     return failed < 0;
 }
@@ -473,22 +485,23 @@ static int take(shooting_t *s, long row, double mu)
 }
 
 /* The longest of a few steps that reduces the residual, or the cost as told by the gradients at both ends: see polish of step_search.py. */
-static found_t polish(shooting_t *s, const iterate_t *at, model_t step)
+static found_t polish(shooting_t *s, iterate_t *at, model_t step)
 {
     const options_t *o = &s->options;
     found_t found = {0, 0, 0.0, 0.0, -HUGE_VAL};
     roll(s, at, s->step, 0, POLISHED);
     for (long i = 0; i < POLISHED && !found.accepted; i++) {
         const double alpha = s->alphas[i], expected = expected_decrease(&s->state, alpha, step);
-        const iterate_t *e = s->slots + s->fresh;
+        iterate_t *e = s->slots + s->fresh;
         found = (found_t){0, i, alpha, expected, -HUGE_VAL};
         if (!take(s, i, s->state.mu)) continue;
-        const double slopes = step.D1 + slope(s, e, s->step.du, at->d, 1.0 - alpha);
+        recall(s, e);
+        const double measure = kkt(s, e), slopes = step.D1 + slope(s, e, at->d, 1.0 - alpha);
         found.actual = -0.5 * alpha * slopes + s->state.penalty * alpha * at->gap;
         const int sufficient = found.actual >= o->accept_ratio * expected && o->accept_ratio * expected > 0.0;
         const int closed = e->defect <= fmax(at->defect, o->defect_tolerance);
         const int risen = s->cost[i] - at->cost > 10.0 * ROUNDING * fabs(phi(s, at));
-        found.accepted = !risen && (e->stop < at->stop || (sufficient && closed));
+        found.accepted = !risen && (measure < s->record.kkt || (sufficient && closed));
     }
     return found;
 }
@@ -519,7 +532,10 @@ static int judge(shooting_t *s, const iterate_t *at, iterate_t *new, found_t fou
     const options_t *o = &s->options;
     if (s->best == NONE || !polished || at->stop < PROGRESS * s->slots[s->best].stop) s->best = s->at, g->idle = 0;
     g->idle++;
-    if (g->idle > MAX_IDLE || (!new && g->mu >= o->largest)) return NO_PROGRESS;
+    const int open = !s->nonlinear && s->nodes && at->defect > o->defect_tolerance;
+    if (!open) g->drift = 0;
+    const int given_up = open && adrift(g, new ? found.alpha : 0.0, at->gap);
+    if (g->idle > MAX_IDLE || given_up || (!new && g->mu >= o->largest)) return NO_PROGRESS;
     if (!new) {
         raise_mu(g, o);
         return GO_ON;

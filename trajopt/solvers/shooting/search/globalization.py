@@ -24,6 +24,8 @@ LOWER_AT, LOWER_RATIO = 0.5, 0.6
 """mu falls after a step longer than this that realized this share of its promise; it rises where no step is accepted."""
 MAX_IDLE, PROGRESS = 20, 0.99
 """Iterations decided by gradients in which the residual does not fall below this share before giving up."""
+DRIFTING, ADRIFT, CLOSING = 0.125, 20, 0.5
+"""Linear gaps are given up after a row of ADRIFT steps no longer than DRIFTING in which they did not fall to the share CLOSING."""
 POLISHING = 0.5 ** np.arange(4)
 """Step lengths tried near rounding level."""
 STRETCHING = 2.0 ** np.arange(4)
@@ -96,6 +98,27 @@ class Regularization:
         return self.mu >= self.largest
 
 
+@dataclass(frozen=True)
+class Drift:
+    """steps: short ones in a row with open gaps; gap: l1 norm of these where the row began, or where they had fallen last."""
+
+    steps: int = 0
+    gap: float = 0.0
+
+    def after(self, alpha: float, gap: float) -> Drift:
+        """What follows a step of a length, 0 for one that was refused, from an iterate with open gaps."""
+        if alpha > DRIFTING:
+            return Drift()
+        if self.steps == 0 or gap < CLOSING * self.gap:
+            return Drift(1, gap)
+        return replace(self, steps=self.steps + 1)
+
+    @property
+    def over(self) -> bool:
+        """Whether to give up."""
+        return self.steps > ADRIFT
+
+
 class SearchResult(NamedTuple):
     """An accepted (or the best refused) candidate of a line search: its step length, what was expected, what came."""
 
@@ -107,6 +130,16 @@ class SearchResult(NamedTuple):
     us: Array
     defects: Array
     cost: float
+
+    @property
+    def good(self) -> bool:
+        """Whether no shorter step need be looked at."""
+        return self.accepted and self.actual >= LOWER_RATIO * self.expected
+
+    @property
+    def long_and_good(self) -> bool:
+        """Whether mu falls."""
+        return self.alpha > LOWER_AT and self.actual >= LOWER_RATIO * self.expected
 
 
 def line_search(
@@ -140,14 +173,9 @@ def line_search(
         best = max(best, full, key=lambda result: result.actual)
         if full.actual < before.actual:
             break
-    if _is_good(best) or len(alphas) == 1:
+    if best.good or len(alphas) == 1:
         return best
     return _best(rollout(alphas[1:]), alphas[1:], start, merit, expected, options, best)
-
-
-def _is_good(found: SearchResult) -> bool:
-    """Whether no shorter step need be looked at."""
-    return found.accepted and found.actual >= LOWER_RATIO * found.expected
 
 
 def _stretched(c: Candidates, start: float, merit: Merit, expected: float) -> SearchResult:
@@ -188,7 +216,7 @@ def _best(
             accepted = accepted or (best is not None and best.accepted)
             numbers = float(alpha), float(hoped[i]), float(actual[i])
             best = SearchResult(accepted, *numbers, c.xs[i], c.us[i], c.defects[i], float(c.cost[i]))
-        if _is_good(best):
+        if best.good:
             break
     assert best is not None
     return best
