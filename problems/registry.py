@@ -11,7 +11,7 @@ from problems.task import Task
 
 PROBLEMS = {
     "arm_go_to": "problems.arms.arm_go_to",
-    "arm_in_scene": "problems.arms.arm_in_scene",
+    "arm_in_scene": "problems.arms.scenes.arm_in_scene",
     "cart_pendulum": "problems.textbook.cart_pendulum",
     "cart_pole": "problems.textbook.cart_pole",
     "contour_following": "problems.arms.contour_following",

@@ -89,6 +89,7 @@ class Task:
     outcome: sentences about a final state (nx,), for example how far from its goal it is.
     clock: of problems with free durations, the times (N + 1,) [s] of states (N + 1, nx), for pictures; else None.
     scene: what stands around the robot, for pictures.
+    easier: problems of the same sizes to be solved before this one, each from the solution of the last, the first from the guess.
     other_guesses: that may lead to other local optima.
     refined: looks at a solution, of problems that are solved again where their constraints have overlooked something; or None.
     patience: iterations after which such a solve ends, to begin anew; None: those of the solver's options.
@@ -109,6 +110,7 @@ class Task:
     contact_limits: Callable[[Array, Array], list[BrokenLimit]] = no_contacts
     outcome: Callable[[Array], list[str]] = no_outcome
     clock: Callable[[Array], Array | None] = no_clock
+    easier: tuple[OCP, ...] = ()
     other_guesses: tuple[Guess, ...] = ()
     refined: Callable[[Solution], Refined] | None = None
     patience: int | None = None

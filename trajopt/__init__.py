@@ -232,7 +232,6 @@ from trajopt.replanning.measurements import (
     MovingObject as MovingObject,
     Sensor as Sensor,
 )
-from trajopt.replanning.mujoco_plant import MujocoPlant as MujocoPlant
 from trajopt.replanning.plan import (
     Plan as Plan,
     Receding as Receding,
@@ -240,13 +239,14 @@ from trajopt.replanning.plan import (
     Shrinking as Shrinking,
     warm_start as warm_start,
 )
-from trajopt.replanning.planners import Converging as Converging
-from trajopt.replanning.plants import (
+from trajopt.replanning.planners.converging import Converging as Converging
+from trajopt.replanning.planners.real_time_slq import RealTimeSLQ as RealTimeSLQ
+from trajopt.replanning.planners.real_time_sqp import RealTimeSQP as RealTimeSQP
+from trajopt.replanning.plants.mujoco_plant import MujocoPlant as MujocoPlant
+from trajopt.replanning.plants.sampled_plant import (
     Push as Push,
     SampledPlant as SampledPlant,
 )
-from trajopt.replanning.real_time_slq import RealTimeSLQ as RealTimeSLQ
-from trajopt.replanning.real_time_sqp import RealTimeSQP as RealTimeSQP
 from trajopt.replanning.run_log import (
     EventKind as EventKind,
     RunLog as RunLog,

@@ -38,6 +38,7 @@ _LOG = logging.getLogger(__name__)
 _REMEDY = (
     "write it with arithmetic and functions of NumPy (np.where for if) to have exact derivatives and compiled code"
 )
+_ARRAY = "`np.array(..., like=x)` instead of `np.array(...)` keeps what stands in the array traceable"
 
 
 def described(function: Any) -> str:
@@ -160,7 +161,8 @@ class UserFunction:
     def _tell(self, complaint: Exception) -> None:
         what = (str(complaint).strip() or type(complaint).__name__).splitlines()[-1].rstrip(".")
         how = "is evaluated knot by knot in Python, its derivatives by differences"
-        self.why = f"{described(self.function)} {how}: {what}{_line(complaint)}; {_REMEDY}"
+        remedy = _ARRAY if "dtype('O')" in what else _REMEDY  # an array of objects, which LAPACK refuses
+        self.why = f"{described(self.function)} {how}: {what}{_line(complaint)}; {remedy}"
         _LOG.warning("%s", self.why)
 
 

@@ -29,6 +29,8 @@ def tell(solution: Solution, task: Task) -> None:
     times = ", ".join(f"{name} {value:.3f} s" for name, value in solution.time_total.items())
     total = solution.meta["solve_time"]
     click.echo(f"{account(solution)}, {total:.3f} s ({times})")
+    if before := solution.meta.get("easier"):
+        click.echo(f"easier problems led there, in {' + '.join(map(str, before))} iterations")
     engines, steps = solution.meta["engines"], [phase.dynamics.sampling for phase in task.ocp.phases]
     if set(engines) - {step.backend.engine for step in steps if step is not None}:
         click.echo(f"by {', then '.join(engines)}: code is compiled beside it, and kept for the next time")

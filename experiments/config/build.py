@@ -63,11 +63,22 @@ def solve_task(
     *,
     check: bool = True,
 ) -> Solution:
-    """The solution of a task, with the settings in its metadata; guess: default the task's. check: see :func:`trajopt.solve`; of a
-    problem that is solved again, what is returned alone is looked at."""
-    start = task.guess if guess is None else guess
+    """The solution of a task, with the settings in its metadata; guess: default the task's, from which easier problems lead here,
+    whose iterations are meta["easier"]. check: see :func:`trajopt.solve`; of a problem that is solved again, what is returned alone
+    is looked at."""
+    start, easier = task.guess if guess is None else guess, task.easier if guess is None else ()
+    iterations, seconds = [], 0.0
+    for ocp in easier:
+        eased = solve(ocp, start, config.solver_options, callback, config.solver_name, check=check)
+        if eased.status.code is StatusCode.INTERRUPTED:
+            return replace(eased, meta={**eased.meta, "config": config.as_dict()})
+        start = Guess(eased.xs, eased.us)
+        iterations.append(eased.iterations)
+        seconds += eased.meta["solve_time"]
     if task.refined is None:
         solution = solve(task.ocp, start, config.solver_options, callback, config.solver_name, check=check)
+        told = {"easier": iterations, "solve_time": solution.meta["solve_time"] + seconds}
+        solution = replace(solution, meta={**solution.meta, **told}) if iterations else solution
     else:
         solution = refined(config, task, start, callback, check=check)
     return replace(solution, meta={**solution.meta, "config": config.as_dict()})

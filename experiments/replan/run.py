@@ -29,9 +29,9 @@ from problems.task import Task
 from trajopt import Solution, solve
 from trajopt.replanning.loop import Now, Planner, Plant, ReplanningLoop
 from trajopt.replanning.plan import Plan, with_values
-from trajopt.replanning.planners import Converging, Failing, Slowed
-from trajopt.replanning.real_time_slq import RealTimeSLQ
-from trajopt.replanning.real_time_sqp import RealTimeSQP
+from trajopt.replanning.planners.converging import Converging, Failing, Slowed
+from trajopt.replanning.planners.real_time_slq import RealTimeSLQ
+from trajopt.replanning.planners.real_time_sqp import RealTimeSQP
 from trajopt.replanning.run_log import RunLog
 from trajopt.replanning.workers import (
     ScriptedWorker,

@@ -23,7 +23,7 @@ from problems.robots import is_path, robot_path
 from problems.task import BackendFactory, Task
 from trajopt import OCP, SampledSystem
 from trajopt.replanning.loop import Plant
-from trajopt.replanning.plants import BesidePath, Push, SampledPlant
+from trajopt.replanning.plants.sampled_plant import BesidePath, Push, SampledPlant
 
 PlantFactory = Callable[[], Plant]
 """Makes plants in their initial state, of one and the same dynamics: what is compiled for the first serves all."""
@@ -83,8 +83,8 @@ def _robot(
             raise ValueError(
                 "the plant 'mujoco' knows free bodies and points that touch the ground; take replan.plant.kind = 'own'"
             )
-        from trajopt.replanning.mujoco_ground import MujocoGround
-        from trajopt.replanning.mujoco_plant import MujocoPlant
+        from trajopt.replanning.plants.mujoco_ground import MujocoGround
+        from trajopt.replanning.plants.mujoco_plant import MujocoPlant
 
         path = Path(robot).expanduser() if is_path(robot) else robot_path(robot)
         ground = None

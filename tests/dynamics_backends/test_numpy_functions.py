@@ -342,3 +342,18 @@ def test_what_has_no_rule_says_so():
         with pytest.raises(NoNumber):
             attempt()
     assert isinstance(x[0] + 1.0, Entry) and (x + 1.0).shape == (2,)
+
+
+@pytest.mark.parametrize("like", [True, False])
+def test_a_matrix_of_entries_inverted_by_lapack_names_the_way_to_keep_it_traceable(like, caplog):
+    def inverted(x, u, t, p):
+        rows = [[2.0 + np.cos(x[0]), x[1]], [x[1], 3.0]]
+        return np.linalg.inv(np.array(rows, like=x) if like else np.array(rows)) @ x
+
+    jacobian = make_backend(FunctionMap(inverted, 2, 0), "casadi_ad").jacobians(
+        np.array([[1.0, 0.5]]), np.zeros((1, 0))
+    )
+    a, b = 2.0 + np.cos(1.0), 0.5
+    expected = np.array([3.0 * 1.0 - b * 0.5, a * 0.5 - b * 1.0]) / (3.0 * a - b * b)  # by Cramer's rule
+    np.testing.assert_allclose(jacobian.value[0], expected, rtol=1e-12)
+    assert [("like=x" in message) for message in caplog.messages] == ([] if like else [True])

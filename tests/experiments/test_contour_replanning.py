@@ -17,7 +17,7 @@ from experiments.plots.replanning_plots import plot_contour
 from experiments.replan.run import setup, simulate, statistics
 from problems.replanning.plants import plants_of
 from problems.replanning.scenario import sensor_of
-from trajopt.replanning.plants import BesidePath
+from trajopt.replanning.plants.sampled_plant import BesidePath
 
 CONFIGS = Path(__file__).parents[2] / "problems" / "configs"
 SHORT = [

@@ -38,7 +38,7 @@ TRAJOPT_MAY_IMPORT = tuple(
         "rigid_body.mjcf.source",
         "rigid_body.model.model",
         "rigid_body.model.model_data",
-        "rigid_body.model.mujoco_states",
+        "rigid_body.mjcf.mujoco_states",
         "rigid_body.model.state",
         "compiled.interface",
     )

@@ -22,7 +22,7 @@ import numpy as np
 
 from dynamics_backends.protocol import Array
 from dynamics_backends.rigid_body.geometry.clearance import WORLD, Slot
-from dynamics_backends.rigid_body.geometry.robot_cover import RobotCover, body_poses
+from dynamics_backends.rigid_body.geometry.covers.robot_cover import RobotCover, body_poses
 from dynamics_backends.rigid_body.geometry.scene import Core, Scene
 from trajopt.collisions.gaps import Cores, capsule_gaps
 from trajopt.collisions.true_shapes import geometry_of

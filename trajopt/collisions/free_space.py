@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from dynamics_backends.protocol import Array
-from dynamics_backends.rigid_body.geometry.robot_cover import body_poses
+from dynamics_backends.rigid_body.geometry.covers.robot_cover import body_poses
 from trajopt.collisions.broad_phase import CollisionPairs
 from trajopt.collisions.true_shapes import hulls_of, require_coal
 

@@ -11,18 +11,21 @@ import numpy as np
 from dynamics_backends.protocol import Array
 from trajopt.problem.expansion import residual_batch, residual_jacobians
 from trajopt.problem.ocp import OCP
-from trajopt.stage.numerics import numerics_for
+from trajopt.stage.numerics import Numerics, numerics_for
 
 FINAL_WEIGHT = 1e3
 
 
-def tracking_gains(ocp: OCP, xs: Array, us: Array, final: Array | None = None) -> Array:
+def tracking_gains(
+    ocp: OCP, xs: Array, us: Array, final: Array | None = None, numerics: Numerics | None = None
+) -> Array:
     """K (N, nu, ndx) of u = us + K (x (-) xs); zero where the problem weighs some control not at all.
 
-    final: sum_i J_i'J_i (ndx, ndx) of the equalities at the final state, where it is known.
+    final: sum_i J_i'J_i (ndx, ndx) of the equalities at the final state, where it is known. numerics: of the problem, where they
+    are known.
     """
     with np.errstate(all="ignore"):
-        numerics = numerics_for(ocp)
+        numerics = numerics or numerics_for(ocp)
         lq = numerics.evaluator.expand(xs, us).lq
         Q = lq.Q.copy()
         final = _final_equalities(ocp, xs[-1:]) if final is None else final

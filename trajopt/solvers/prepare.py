@@ -58,12 +58,9 @@ def _sqp(ocp: OCP, guess: Guess, options: SQPOptions) -> None:
 
 
 def _ipm(ocp: OCP, guess: Guess, options: IPMOptions) -> None:
-    from trajopt.solvers.ipm.ipm import program_of
-    from trajopt.solvers.ipm.library import kernels
-    from trajopt.solvers.ipm.newton import NewtonSystem
+    from trajopt.solvers.ipm.ipm import prepared
 
-    program = program_of(ocp, guess, options)
-    NewtonSystem(program, kernels(program.n, program.m))
+    prepared(ocp, guess, options)
     numerics_for(ocp)
 
 

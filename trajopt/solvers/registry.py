@@ -67,7 +67,7 @@ def _ipm(ocp: OCP, warm: WarmStart, options: IPMOptions, callback: Callback | No
 
     if warm.barrier is not None:
         options = replace(options, barrier=warm.barrier)
-    return ipm(ocp, warm.guess, options, callback, warm.multipliers or None)
+    return ipm(ocp, warm.guess, options, callback, warm.multipliers or None, warm.kept)
 
 
 def _auto(ocp: OCP, warm: WarmStart, options: AutoOptions, callback: Callback | None) -> Solution:

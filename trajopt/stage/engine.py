@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
 
@@ -38,11 +38,7 @@ class Wanted(NamedTuple):
 def stages_of(ocp: OCP, wanted: Wanted, engine: Engine = "auto") -> list[Stages]:
     """The stages of each phase, and the final knot."""
     path = wanted.path or [()] * len(ocp.phases)
-    plain = [_numpy_stages(ocp, i, path[i], wanted.hessian) for i in range(len(ocp.phases))]
-    t_end, one = ocp.times[-1:], np.ones(1)
-    end = NumpyStages(
-        ocp.manifold, None, ocp.terminal, wanted.final, t_end, one, 0, start=ocp.horizon, hessian=wanted.hessian
-    )
+    *plain, end = _plain(ocp, wanted)
     found: list[Stages] = [*plain, end]
     if engine == "numpy":
         return found
@@ -62,6 +58,52 @@ def stages_of(ocp: OCP, wanted: Wanted, engine: Engine = "auto") -> list[Stages]
     if at_once:
         builds.request([c.search for c in asked], [c.bare for c in asked if c.bare.shape != c.search.shape])
     return found
+
+
+def follow(stages: Sequence[Stages], before: OCP, ocp: OCP, wanted: Wanted) -> bool:
+    """Give compiled stages of a problem the values of another one of the same structure; False where they, or the two, are not so.
+
+    wanted: of the other one, what was asked of the first but for values.
+    """
+    from trajopt.stage.compiled.compiled_stages import CompiledEnd, CompiledStages
+
+    *phases, end = stages
+    compiled = all(type(s) is CompiledStages for s in phases) and type(end) is CompiledEnd
+    if not compiled or ocp.manifold is not before.manifold or ocp.nu != before.nu:
+        return False
+    if len(ocp.phases) != len(before.phases):
+        return False
+    *plain, last = _plain(ocp, wanted)
+    for own, new, a, b in zip(phases, plain, before.phases, ocp.phases, strict=True):
+        if a.dynamics is not b.dynamics or a.knots != b.knots or not _alike(own.plain, new):  # type: ignore[attr-defined]
+            return False
+        if [(k, v.shape[-1]) for k, v in a.parameters.items()] != [(k, v.shape[-1]) for k, v in b.parameters.items()]:
+            return False
+    if not _alike(end.plain, last):  # type: ignore[attr-defined]
+        return False
+    for own, new, phase in zip(phases, plain, ocp.phases, strict=True):
+        own.take(new, phase)  # type: ignore[attr-defined]
+    end.take(last)  # type: ignore[attr-defined]
+    return True
+
+
+def _alike(a: NumpyStages, b: NumpyStages) -> bool:
+    """Whether two phases have the same functions, of parameters of the same sizes."""
+    from trajopt.stage.source.term_source import TermShape
+
+    pairs: tuple[tuple[Sequence[Any], Sequence[Any]], ...] = (a.terms, b.terms), (a.constraints, b.constraints)
+    return all([TermShape.of(x) for x in one] == [TermShape.of(x) for x in other] for one, other in pairs)
+
+
+def _plain(ocp: OCP, wanted: Wanted) -> list[NumpyStages]:
+    """The phases and the final knot in NumPy."""
+    path = wanted.path or [()] * len(ocp.phases)
+    end = NumpyStages(
+        *(ocp.manifold, None, ocp.terminal, wanted.final, ocp.times[-1:], np.ones(1), 0),
+        start=ocp.horizon,
+        hessian=wanted.hessian,
+    )
+    return [*(_numpy_stages(ocp, i, path[i], wanted.hessian) for i in range(len(ocp.phases))), end]
 
 
 def _numpy_stages(ocp: OCP, i: int, path: Sequence[Constraint], hessian: str) -> NumpyStages:

@@ -15,7 +15,7 @@ from dynamics_backends.manifold import Manifold
 from dynamics_backends.protocol import Array, Hessians
 from trajopt.lq.lq import LQProblem
 from trajopt.problem.ocp import OCP, Phase
-from trajopt.stage.engine import Engine, Wanted, stages_of
+from trajopt.stage.engine import Engine, Wanted, follow, stages_of
 from trajopt.stage.pool import Pool, numbers_filled, worth_sharing
 from trajopt.stage.stages import (
     Candidates,
@@ -73,10 +73,18 @@ class StageEvaluator:
 
     def __init__(self, ocp: OCP, hessian: str = "gauss_newton", engine: Engine = "numpy") -> None:
         self.ocp, self.hessian, self.manifold = ocp, hessian, ocp.manifold
-        self.stages = stages_of(ocp, Wanted(hessian, rollout=True), engine)
+        self._wanted = Wanted(hessian, rollout=True)
+        self.stages = stages_of(ocp, self._wanted, engine)
         self.slices, self.controls_read = ocp.phase_slices, [_controls_read(phase) for phase in ocp.phases]
         unread = ((k, np.arange(read, ocp.nu)) for k, read in zip(self.slices, self.controls_read, strict=True))
         self._unread = [(knots, controls) for knots, controls in unread if len(controls)]
+
+    def follow(self, ocp: OCP) -> bool:
+        """Go on with another problem, of the same structure; False where it is not, or where not all is compiled."""
+        if not follow(self.stages, self.ocp, ocp, self._wanted):
+            return False
+        self.ocp = ocp
+        return True
 
     @property
     def compiled(self) -> bool:

@@ -54,18 +54,23 @@ def length_doubts(ocp: OCP) -> Iterator[str]:
 
 def _long_sources(ocp: OCP, phase: Phase, last: bool) -> Iterator[tuple[Any, Callable[[], Any]]]:
     """What traces the groups of terms and of constraints of a phase that may be too long, and what tells their structures apart."""
+    from dynamics_backends.compiled.interface.sources import forces_beside
     from trajopt.stage.not_compiled import may_be_long
     from trajopt.stage.source.constraint_source import constraint_source
     from trajopt.stage.source.term_source import TermShape, term_source
 
     manifold, nu = ocp.manifold, ocp.nu
+    sampling = phase.dynamics.sampling
+    assert sampling is not None  # of the caller
+    sizes = {name: np.shape(value)[-1] for name, value in phase.parameters.items()}
+    moving = unwrapped(sampling.backend.map) if forces_beside(sampling.backend, sizes) else None
     terms: dict[str, tuple[CostTerm, ...]] = {"running": phase.terms, **({"terminal": ocp.terminal} if last else {})}
     for name, costs in terms.items():
         if may_be_long(costs, manifold.ndx + nu):
             shapes, along = [TermShape.of(c) for c in costs], name == "running"
             yield (
-                (name, *shapes),
-                partial(term_source, name, shapes, manifold, nu, running=along, hessian="gauss_newton"),
+                (name, moving, *shapes),
+                partial(term_source, name, shapes, manifold, nu, running=along, hessian="gauss_newton", moving=moving),
             )
     limits = {"path": phase.constraints, **({"final": ocp.terminal_constraints} if last else {})}
     for name, constraints in limits.items():

@@ -8,6 +8,7 @@ from dynamics_backends.compiled.runtime.cache import (
     cache_folder as cache_folder,
     load as load,
 )
+from dynamics_backends.compiled.runtime.fingerprints.structure import Likeness as Likeness
 from dynamics_backends.compiled.runtime.memory import (
     KNOTS_PER_THREAD as KNOTS_PER_THREAD,
     Rooms as Rooms,
@@ -26,7 +27,6 @@ from dynamics_backends.compiled.runtime.remembered import (
     remember_sources as remember_sources,
     remembered as remembered,
 )
-from dynamics_backends.compiled.runtime.structure import Likeness as Likeness
 from dynamics_backends.compiled.runtime.toolchain import (
     CompilerError as CompilerError,
     find_toolchain as find_toolchain,

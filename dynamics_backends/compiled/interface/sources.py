@@ -11,6 +11,7 @@ from dynamics_backends.compiled.sources.dynamics_source import (
     DynamicsSource as DynamicsSource,
     contracted_source as contracted_source,
     dynamics_source as dynamics_source,
+    forces_beside as forces_beside,
     has_contraction as has_contraction,
     has_source as has_source,
     model_in_loops as model_in_loops,

@@ -1,9 +1,8 @@
 """What was once found by tracing, kept on disk by the structure of the question: a second process asks, and need not trace.
 
-A question is everything that the answer depends on, hashed by :mod:`~dynamics_backends.compiled.runtime.structure`.  Answers are
-values of JSON; the answer to which library belongs to a structure is the library's name in the cache, so that the library itself is
-still that of one source, found by its own hash and checked by its own checksum.
-"""
+A question is everything that the answer depends on, hashed by :mod:`~dynamics_backends.compiled.runtime.fingerprints.structure`.
+Answers are values of JSON; the answer to which library belongs to a structure is the library's name in the cache, so that the
+library itself is still that of one source, found by its own hash and checked by its own checksum."""
 
 from __future__ import annotations
 
@@ -14,11 +13,11 @@ from collections.abc import Callable
 from typing import Any
 
 from dynamics_backends.compiled.runtime.cache import cache_folder, existing, key_of, load
+from dynamics_backends.compiled.runtime.fingerprints.source_texts import remember
+from dynamics_backends.compiled.runtime.fingerprints.structure import Unknown, digest
+from dynamics_backends.compiled.runtime.fingerprints.toolkit_version import toolkit_texts
 from dynamics_backends.compiled.runtime.kept_files import known_value, prebuilt_folder, write_value
-from dynamics_backends.compiled.runtime.source_texts import remember
-from dynamics_backends.compiled.runtime.structure import Unknown, digest
 from dynamics_backends.compiled.runtime.toolchain import Toolchain, find_toolchain
-from dynamics_backends.compiled.runtime.toolkit_version import toolkit_texts
 from dynamics_backends.compiled.runtime.turns import turn
 
 SUFFIX = ".known"

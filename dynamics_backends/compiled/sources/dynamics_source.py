@@ -25,7 +25,7 @@ from dynamics_backends.compiled.loops.tables import double_tables, int_tables
 from dynamics_backends.compiled.runtime.remembered import remembered
 from dynamics_backends.compiled.sources import constrained_source, traced_source
 from dynamics_backends.compiled.sources.free_body_source import contracted_loops, partials_loops, value_loops
-from dynamics_backends.compiled.sources.stepped_source import stepped_source
+from dynamics_backends.compiled.sources.stepped_source import stepped_second_source, stepped_source
 from dynamics_backends.compiled.sources.traced_source import TracedDynamics, differences
 from dynamics_backends.methods.base import Method
 from dynamics_backends.methods.finite_difference import FiniteDifference
@@ -92,8 +92,13 @@ def dynamics_source(
         return list(_written(backend, sizes, body))
 
     source, room, rows = remembered(write, "dynamics", straight, *question_of(backend, sizes))
-    forces = constrained_source.forces_given(map, _with_step(map, sizes)) if backend.name == "analytic" else 0
-    return DynamicsSource(source, room, rows, None if body is None else body.model, forces)
+    return DynamicsSource(source, room, rows, None if body is None else body.model, forces_beside(backend, sizes))
+
+
+def forces_beside(backend: DynamicsBackend, sizes: Mapping[str, int]) -> int:
+    """How many forces of constraints the functions of a backend's map give beside the motion, known without tracing."""
+    map = unwrapped(backend.map)
+    return constrained_source.forces_given(map, _with_step(map, sizes)) if backend.name == "analytic" else 0
 
 
 def _written(backend: DynamicsBackend, sizes: Mapping[str, int], body: FreeBody | None) -> tuple[str, str, int]:
@@ -127,7 +132,10 @@ def contracted_source(map: Map, sizes: Mapping[str, int]) -> DynamicsSource:
 
     def write() -> list[Any]:
         traced = TracedDynamics(map, sizes)
-        return [*constrained_source.contracted_source(traced), traced.rows]
+        write_second = (
+            stepped_second_source if isinstance(map, SteppedContact) else constrained_source.contracted_source
+        )
+        return [*write_second(traced), traced.rows]
 
     return DynamicsSource(*remembered(write, "contracted", map, tuple(sizes.items()), *_limits()))
 

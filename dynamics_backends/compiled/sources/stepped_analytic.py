@@ -7,36 +7,52 @@ import numpy as np
 
 from dynamics_backends.compiled.loops.kernel import CompiledKernel
 from dynamics_backends.compiled.sources.constrained_source import derivatives_kernel
-from dynamics_backends.compiled.sources.stepped_source import stepped_source
+from dynamics_backends.compiled.sources.stepped_source import stepped_second_source, stepped_source
 from dynamics_backends.compiled.sources.traced_analytic import arguments_of
 from dynamics_backends.compiled.sources.traced_source import TracedDynamics
-from dynamics_backends.methods.analytic import Analytic
-from dynamics_backends.protocol import IMPLICIT_STEP, Array, Batch, Jacobians, Parameters
+from dynamics_backends.methods.analytic import AnalyticSecondOrder
+from dynamics_backends.protocol import IMPLICIT_STEP, Array, Batch, Hessians, Jacobians, Parameters
 from dynamics_backends.systems.contact.stepped_contact import SteppedContact
 
 
-class SteppedAnalytic(Analytic):
-    """See :class:`~dynamics_backends.methods.analytic.Analytic`."""
+class SteppedAnalytic(AnalyticSecondOrder):
+    """See :class:`~dynamics_backends.methods.analytic.AnalyticSecondOrder`."""
 
     def __init__(self, map: SteppedContact) -> None:
         super().__init__(map)
         self._steps = map if map.offsets is not None else map.implicit(offset=False)
-        self._kernels: dict[tuple[tuple[str, int], ...], CompiledKernel] = {}
+        self._kernels: dict[tuple[bool, tuple[tuple[str, int], ...]], CompiledKernel] = {}
 
     def f(self, x: Array, u: Array, t: Array | float = 0.0, p: Parameters | None = None) -> Array:
         """See :class:`~dynamics_backends.protocol.DynamicsBackend`."""
         return self._jacobians(Batch.of(self.map, x, u, t, p)).value
 
-    def _jacobians(self, b: Batch) -> Jacobians:
-        step = b.p.get(IMPLICIT_STEP, np.full((1, b.size), self._steps.step))
-        rows = {**{name: value for name, value in b.p.items() if name != IMPLICIT_STEP}, IMPLICIT_STEP: step}
-        kernel = self._kernel(tuple((name, len(value)) for name, value in rows.items()))
-        return Jacobians(*kernel(*arguments_of(b._replace(p=rows))))
+    def hessian_contraction(
+        self, x: Array, u: Array, t: Array | float, p: Parameters | None, lam: Array
+    ) -> tuple[Jacobians, Hessians]:
+        """See :class:`~dynamics_backends.protocol.SecondOrderBackend`."""
+        b = self._stepping(Batch.of(self.map, x, u, t, p))
+        results = self._kernel(b, second=True)(*arguments_of(b), np.asarray(lam, float))
+        return Jacobians(*results[:3]), Hessians(*results[3:])
 
-    def _kernel(self, sizes: tuple[tuple[str, int], ...]) -> CompiledKernel:
-        if sizes not in self._kernels:
+    def _jacobians(self, b: Batch) -> Jacobians:
+        b = self._stepping(b)
+        return Jacobians(*self._kernel(b, second=False)(*arguments_of(b)))
+
+    def _stepping(self, b: Batch) -> Batch:
+        """With the step behind the other parameters."""
+        step = b.p.get(IMPLICIT_STEP, np.full((1, b.size), self._steps.step))
+        rows = {name: value for name, value in b.p.items() if name != IMPLICIT_STEP}
+        return b._replace(p={**rows, IMPLICIT_STEP: step})
+
+    def _kernel(self, b: Batch, *, second: bool) -> CompiledKernel:
+        sizes = tuple((name, len(value)) for name, value in b.p.items())
+        if (second, sizes) not in self._kernels:
             traced = TracedDynamics(self._steps, dict(sizes))
             m, n, nu = self.map.n_out, self.map.manifold.ndx, self.map.nu
-            kernel = derivatives_kernel(traced, second=False, source=stepped_source(traced))
-            self._kernels[sizes] = CompiledKernel(kernel, None, [(m,), (m, n), (m, nu)])
-        return self._kernels[sizes]
+            parts = [write(traced) for write in (stepped_source, stepped_second_source)[: 1 + second]]
+            source = "\n".join(text for text, _ in parts), " + ".join(room for _, room in parts)
+            kernel = derivatives_kernel(traced, second=second, source=source)
+            shapes: list[tuple[int, ...]] = [(m,), (m, n), (m, nu), *([(n, n), (nu, n), (nu, nu)] if second else [])]
+            self._kernels[second, sizes] = CompiledKernel(kernel, None, shapes)
+        return self._kernels[second, sizes]

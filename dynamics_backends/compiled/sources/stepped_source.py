@@ -13,20 +13,27 @@ from typing import Any
 from dynamics_backends.compiled.emit.emit import Argument, chunked_function, constant, step_function
 from dynamics_backends.compiled.emit.trace import by_inverses, trace_expressions
 from dynamics_backends.compiled.loops.kernel import template
-from dynamics_backends.compiled.sources.constrained_source import factor_entries, solution_text
+from dynamics_backends.compiled.sources.constrained_source import (
+    entries,
+    factor_entries,
+    slopes_of,
+    solution_text,
+    tables,
+)
 from dynamics_backends.compiled.sources.traced_source import TracedDynamics, by_rows
 from dynamics_backends.protocol import IMPLICIT_STEP
 from dynamics_backends.rigid_body.algorithms import ltl
 from dynamics_backends.rigid_body.contact.constrained_solve import ConstrainedFactor
 from dynamics_backends.rigid_body.spatial.spatial import Mat, Vec, build, leaves
 from dynamics_backends.symbols import ca
-from dynamics_backends.systems.constraints.constrained_derivatives import Unsolved
+from dynamics_backends.systems.constraints.constrained_derivatives import Unsolved, curvature
 from dynamics_backends.systems.contact import implicit_step
 from dynamics_backends.systems.contact.implicit_step import Arrival, Meeting
-from dynamics_backends.systems.contact.stepped_contact import SteppedContact
+from dynamics_backends.systems.contact.stepped_contact import Linear, SteppedContact
 
 _NUMBERS = "(long)((sizeof(stepped_t) + sizeof(constrained_factor_t)) / sizeof(V) + CD * CC)"
-"""Of the workspace beside that of straight-line code, in vectors."""
+_NUMBERS_SECOND = "(long)(sizeof(constrained_slopes_t) / sizeof(V) + (CD + 3) * CC + SJ + 9 * SC)"
+"""Of the workspace beside that of straight-line code, in vectors, and what second derivatives add."""
 
 
 def stepped_source(traced: TracedDynamics) -> tuple[str, str]:
@@ -35,7 +42,38 @@ def stepped_source(traced: TracedDynamics) -> tuple[str, str]:
     assert isinstance(map, SteppedContact)
     parts, rooms = zip(*(part(traced, map) for part in (_parts, _direction, _linear)), strict=True)
     room = f"{_NUMBERS} + {' + '.join(rooms)}"
-    return "\n".join([*_sizes(traced, map), _law(traced, map), *parts, template("contact/stepped.h")]), room
+    text = [*_sizes(traced, map), _law(traced, map), *parts, template("contact/stepped.h")]
+    return "\n".join(text), room
+
+
+def stepped_second_source(traced: TracedDynamics) -> tuple[str, str]:
+    """dynamics_contracted, to stand behind :func:`stepped_source` of the same map, and the workspace that it adds, as text."""
+    map = traced.map
+    assert isinstance(map, SteppedContact)
+    s, n = traced.symbols, map.model.nv
+    a, lam = ca.SX.sym("a", n), ca.SX.sym("lam", map.n_out)
+    start = traced.attempt(lambda: map.start(s.x, s.u, s.p))
+    linear = traced.attempt(lambda: map.linear(s.x, s.u, start, a, lam[n:]))
+    parts = _unsolved(a, linear)
+    assert parts.g is not None
+    slopes, still = slopes_of(parts), [ca.SX.zeros(parts.top[0].shape[0])] * n
+    outputs = {
+        "top": by_rows(parts.top),
+        "entries": factor_entries(parts),
+        "xx": by_rows(curvature(map, s.u, parts.g, still).xx),
+        "slopes": entries(slopes),
+        "J": ca.vertcat(*[x for c in start.meeting.arrivals for column in c.J.values() for x in leaves(column)]),
+        "bend": ca.vertcat(*[x for bend in linear.bends for x in leaves(bend)]),
+    }
+    code, room = traced.function("stepped_curved", outputs, {"a": a, "lam": lam})
+    moving = {"sj": [dict.fromkeys(c.J, 1.0) for c in start.meeting.arrivals]}
+    text = [
+        *tables({**slopes, **moving}),
+        template("constrained/constrained_second.h"),
+        code,
+        template("contact/stepped_second.h"),
+    ]
+    return "\n".join(text), f"{_NUMBERS_SECOND} + {room}"
 
 
 def _sizes(traced: TracedDynamics, map: SteppedContact) -> list[str]:
@@ -120,11 +158,16 @@ def _linear(traced: TracedDynamics, map: SteppedContact) -> tuple[str, str]:
     """stepped_linear, and what the solution asks for."""
     s, a = traced.symbols, ca.SX.sym("a", map.model.nv)
     linear = traced.attempt(lambda: map.linear(s.x, s.u, map.start(s.x, s.u, s.p), a))
-    none = ltl.Factor([], [], [])
-    parts = Unsolved(a, ConstrainedFactor(linear.factor, [], [], none), linear.top, [], None, [])
+    parts = _unsolved(a, linear)
     outputs = {"top": by_rows(linear.top), "entries": factor_entries(parts)}
     code, room = traced.function("stepped_linear", outputs, {"a": a})
     return "\n".join([*solution_text(parts), code]), room
+
+
+def _unsolved(a: Any, linear: Linear) -> Unsolved:
+    """The equations as those of constrained motion without constraints."""
+    factor = ConstrainedFactor(linear.factor, [], [], ltl.Factor([], [], []))
+    return Unsolved(a, factor, linear.top, [], linear.g, [])
 
 
 def _items(x: Any) -> list[Any]:

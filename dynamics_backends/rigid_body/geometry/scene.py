@@ -2,7 +2,7 @@
 
 A core is a box or a cylinder with a radius around it: a sphere is a box without edges, a capsule one with a single edge, a
 half-space a box of the size :data:`VAST`. Convex meshes are covered by capsules
-(:mod:`~dynamics_backends.rigid_body.geometry.cover`).
+(:mod:`~dynamics_backends.rigid_body.geometry.covers.cover`).
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Literal, NamedTuple
 import numpy as np
 
 from dynamics_backends.protocol import Array
-from dynamics_backends.rigid_body.geometry.cover import covers
+from dynamics_backends.rigid_body.geometry.covers.cover import covers
 from dynamics_backends.rigid_body.geometry.shapes import (
     Box,
     Capsule,

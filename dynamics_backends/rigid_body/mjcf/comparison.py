@@ -12,9 +12,9 @@ import numpy as np
 
 from dynamics_backends.protocol import Array
 from dynamics_backends.rigid_body.batched import mass_matrix, nonlinear_effects
+from dynamics_backends.rigid_body.mjcf.mujoco_states import MujocoStates
 from dynamics_backends.rigid_body.mjcf.source import Names
 from dynamics_backends.rigid_body.model.model import JOINT_TYPES, Model
-from dynamics_backends.rigid_body.model.mujoco_states import MujocoStates
 
 TOLERANCE = 1e-8
 """Relative, of the largest entry."""

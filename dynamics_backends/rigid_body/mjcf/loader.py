@@ -2,7 +2,7 @@
 
 Every body, joint and named site becomes a frame; bodies without joints are merged into their parents.  q is MuJoCo's qpos in the
 model's conventions: joints keep their zero (`ref`), quaternions are x y z w, and velocities of a free joint are those in the body's
-axes (:mod:`~dynamics_backends.rigid_body.model.mujoco_states`).
+axes (:mod:`~dynamics_backends.rigid_body.mjcf.mujoco_states`).
 
 What a model does not hold stands in its `notes`.  Mass matrix, bias and passive forces are compared with MuJoCo's, so that what
 nobody thought of is told too.

@@ -13,9 +13,9 @@ import numpy as np
 from dynamics_backends.protocol import Array
 from dynamics_backends.rigid_body.mjcf.contact_points import body_poses
 from dynamics_backends.rigid_body.mjcf.equalities import Equality, Place, equalities, locked_instead
+from dynamics_backends.rigid_body.mjcf.mujoco_states import quaternion_of
 from dynamics_backends.rigid_body.mjcf.source import Names, compiled, joint_kind, moves
 from dynamics_backends.rigid_body.model.model import Model
-from dynamics_backends.rigid_body.model.mujoco_states import quaternion_of
 from dynamics_backends.systems.constraints.constraint_kinds import (
     Constraint,
     FrameContact,

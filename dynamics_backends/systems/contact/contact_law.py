@@ -84,6 +84,10 @@ class StepLaw(Protocol):
         """The force and its first derivatives."""
         ...
 
+    def bends(self, g: Scalar, n: Vec, w: Vec, s: Vec, p: Mapping[str, Rows]) -> tuple[Derivatives, SecondDerivatives]:
+        """First and second derivatives of s . force for a fixed s."""
+        ...
+
 
 class Slip(NamedTuple):
     """y with the derivatives of X and y in n and w; those of y in w twice vanish."""

@@ -8,16 +8,8 @@ do not, so that in column j, with F_p, F_w the law's derivatives and S_j.w the a
 
     d(ID - J'F)/dq_j = IDSVA_j - J' (F_p J_j + F_w dw/dq_j + F x S_j.w),     d(ID - J'F)/dv_j = IDSVA_j - J' F_w J_j.
 
-Second derivatives, contracted with mu = -M^-1 lam.  G = mu' (ID - J'F): beside the part of
-:mod:`~dynamics_backends.rigid_body.derivatives.rnea_second_order` with riding forces each contact contributes -s . F(p, w) for
-the velocity s = J mu, less what riding along accounts for.  With pi = F_p' s, rho = F_w' s, the second
-derivatives H of s . F at fixed s, dw_j and ds_j the slopes of w and s, and e_k = ds_k - S_k.w x s, for k at or above j
-
-    -G_qq[k,j] = S_k.w . (J_j x pi + dw_j x rho + ds_j x F) + psidot_k.w . (J_j x rho) + e_k . (F x S_j.w)
-                 + (J_k, dw_k, ds_k)' [[H, (F_p F_w)'], [(F_p F_w), 0]] (J_j, dw_j, ds_j)
-    -G_qv[k,j] = (J_k, dw_k, ds_k)' (H_pw, H_ww, F_w) J_j + S_k.w . (J_j x rho)      below j: S_j.w . (J_k x rho)
-    -G_vv[k,j] = J_k' H_ww J_j
-
+Second derivatives, contracted with mu = -M^-1 lam: those of mu' (ID - J'F), whose part with riding forces is
+:mod:`~dynamics_backends.rigid_body.derivatives.rnea_second_order`, and the rest :mod:`~dynamics_backends.systems.contact.touch`.
 All of it costs O(depth^2) for each contact, in entries that the mass matrix has as well.
 """
 
@@ -48,47 +40,28 @@ from dynamics_backends.rigid_body.contact.contact_points import (
     ground_forces,
     point_motion,
     point_of_frame,
-    rows_of_dofs,
-    slopes_in_q,
 )
 from dynamics_backends.rigid_body.derivatives.fd_derivatives import ForwardDynamicsDerivatives
 from dynamics_backends.rigid_body.model.model import Model
 from dynamics_backends.rigid_body.passes.drivers import run
 from dynamics_backends.rigid_body.passes.field_access import row
 from dynamics_backends.rigid_body.passes.ground import at_base
-from dynamics_backends.rigid_body.spatial.spatial import Force, Mat, Vec
+from dynamics_backends.rigid_body.spatial.spatial import Force, Vec
 from dynamics_backends.scalar import Rows, Scalar
 from dynamics_backends.systems.bodies.actuated_body import ActuatedBody
 from dynamics_backends.systems.constraints.constrained_derivatives import curvature, through_solution
 from dynamics_backends.systems.contact.contact_gaps import contact_gaps, doubts_about
 from dynamics_backends.systems.contact.contact_law import ContactLaw
 from dynamics_backends.systems.contact.exponential_law import SoftContactLaw
-from dynamics_backends.systems.contact.ground_surface import Ground, Plane, Surface, bends_in_position, in_position
-
-
-class _Touch(NamedTuple):
-    """A contact point, the ground under it and the force on it."""
-
-    motion: PointMotion
-    surface: Surface
-    force: Vec
-
-
-class _Slopes(NamedTuple):
-    """Derivatives of a contact: of its velocity in q, of the force in position and velocity, and of the force in q and v."""
-
-    velocity: Columns
-    in_p: Mat
-    in_w: Mat
-    force_q: Columns
-    force_v: Columns
+from dynamics_backends.systems.contact.ground_surface import Ground, Plane
+from dynamics_backends.systems.contact.touch import Slopes, Touch, subtract_second, weight_of
 
 
 class _Solved(NamedTuple):
     """Fields of the first part, the contacts, the accelerations and the contact forces as a field."""
 
     fields: dict[str, Any]
-    touches: list[_Touch]
+    touches: list[Touch]
     a: Rows
     f_ground: Any
 
@@ -153,12 +126,12 @@ class SoftContact(ActuatedBody):
         touches = self._touches(fields, q, p)
         return {c.motion.point.name: sm.stack([f + zero for f in (c.force.x, c.force.y, c.force.z)]) for c in touches}
 
-    def _touches(self, fields: Mapping[str, Any], q: Rows, p: Mapping[str, Rows]) -> list[_Touch]:
+    def _touches(self, fields: Mapping[str, Any], q: Rows, p: Mapping[str, Rows]) -> list[Touch]:
         return [self._touch(point_motion(self.model, fields, point), q, p) for point in self.points]
 
-    def _touch(self, m: PointMotion, q: Rows, p: Mapping[str, Rows]) -> _Touch:
+    def _touch(self, m: PointMotion, q: Rows, p: Mapping[str, Rows]) -> Touch:
         s = self.ground.surface(m.p + base_origin(self.model, q, m.point.body), p)
-        return _Touch(m, s, self.law.force(s.gap, s.normal, m.velocity, p))
+        return Touch(m, s, self.law.force(s.gap, s.normal, m.velocity, p))
 
     # -- first derivatives --------------------------------------------------------------------------------------------
     def partials(self, x: Rows, u: Rows, t: Scalar, p: Mapping[str, Rows]) -> Partials:
@@ -195,18 +168,9 @@ class SoftContact(ActuatedBody):
         inverse = ltl.inverse(s.fields["factor"])
         return ForwardDynamicsDerivatives(s.a, [-r[:n] for r in solved], [-r[n:] for r in solved], inverse)
 
-    def _slopes(self, c: _Touch, fields: Mapping[str, Any], p: Mapping[str, Rows]) -> _Slopes:
-        m = c.motion
-        velocity = slopes_in_q(m, m.velocity, m.axes, rows_of_dofs(fields["psid"], list(m.J)))
-        d = self.law.slopes(c.surface.gap, c.surface.normal, m.velocity, p)
-        in_p = in_position(d, c.surface)
-        return _Slopes(
-            velocity,
-            in_p,
-            d.w,
-            {j: in_p @ J + d.w @ velocity[j] for j, J in m.J.items()},
-            {j: d.w @ J for j, J in m.J.items()},
-        )
+    def _slopes(self, c: Touch, fields: Mapping[str, Any], p: Mapping[str, Rows]) -> Slopes:
+        d = self.law.slopes(c.surface.gap, c.surface.normal, c.motion.velocity, p)
+        return Slopes.of(c, d, fields["psid"])
 
     def force_slopes(self, x: Rows, p: Mapping[str, Rows]) -> list[tuple[Vec, Columns, Columns]]:
         """The force [N] of each contact, in world axes, and its derivatives in q and v by DoF."""
@@ -235,36 +199,12 @@ class SoftContact(ActuatedBody):
         da = [sm.concatenate([a, b]) for a, b in zip(first.fx[n:], first.fu[n:], strict=True)]
         return first, curvature(self, u, g, through_solution(g, da, []))
 
-    def _add_second(self, g: Second, c: _Touch, fields: Mapping[str, Any], p: Mapping[str, Rows]) -> None:
+    def _add_second(self, g: Second, c: Touch, fields: Mapping[str, Any], p: Mapping[str, Rows]) -> None:
         """The contact's share in the second derivatives of G."""
-        m, F = c.motion, c.force
-        path, body_of = list(m.J), self.model.dof_body
-        psid, chi = rows_of_dofs(fields["psid"], path), rows_of_dofs(fields["chi"], path)
-        weight = row(fields["w"], m.point.body)
-        s = weight.l + weight.w.cross(m.p)
-        slopes = self._slopes(c, fields, p)
-        dw, ds = slopes.velocity, slopes_in_q(m, s, m.axes, chi)
-        d, b = self.law.bends(c.surface.gap, c.surface.normal, m.velocity, s, p)
-        pp, pw = bends_in_position(d, b, c.surface)
-        pi, rho = slopes.in_p.transpose_times(s), slopes.in_w.transpose_times(s)
-        for j in path:
-            J, axis = m.J[j], m.axes[j]
-            turn = J.cross(pi) + dw[j].cross(rho) + ds[j].cross(F)
-            J_rho, lag = J.cross(rho), F.cross(axis)
-            to_p = pp @ J + pw @ dw[j] + slopes.in_p.transpose_times(ds[j])
-            to_w = pw.transpose_times(J) + b.ww @ dw[j] + slopes.in_w.transpose_times(ds[j])
-            v_to_p, v_to_w = pw @ J, b.ww @ J
-            for k in path:
-                below, within = body_of[k] > body_of[j], body_of[k] == body_of[j]
-                turned = axis.dot(m.J[k].cross(rho)) if below else m.axes[k].dot(J_rho)
-                mixed = turned + m.J[k].dot(v_to_p) + dw[k].dot(v_to_w) + ds[k].dot(slopes.force_v[j])
-                g.qv[k][j] = g.qv[k][j] - mixed
-                g.vv[k][j] = g.vv[k][j] - m.J[k].dot(v_to_w)
-                if below:
-                    continue
-                e = ds[k] - m.axes[k].cross(s)
-                bend = m.axes[k].dot(turn) + psid[k].w.dot(J_rho) + e.dot(lag)
-                bend = bend + m.J[k].dot(to_p) + dw[k].dot(to_w) + ds[k].dot(slopes.force_q[j])
-                g.qq[k][j] = g.qq[k][j] - bend
-                if not within:
-                    g.qq[j][k] = g.qq[j][k] - bend
+        m, slopes = c.motion, self._slopes(c, fields, p)
+        bends = self.law.bends(c.surface.gap, c.surface.normal, m.velocity, weight_of(c, fields), p)
+        bend = subtract_second(g, c, slopes, bends, fields, self.model.dof_body.tolist())
+        for j, column in m.J.items():
+            bent = bend @ column
+            for k, J in m.J.items():
+                g.vv[k][j] = g.vv[k][j] - J.dot(bent)

@@ -13,6 +13,13 @@ First derivatives, by the implicit function theorem: with H = M - h sum J' F_w J
 
 where F depends on (q, v) through the gap, the normal and w at fixed a, whose slopes are those of a point in a tree that moves with
 v + h a.  The joints' damping is implicit, as for all robots: h D stands in M.
+
+Second derivatives of lam' a are those of mu' (ID - tau - sum J'F) along da, mu = -H^-1 lam.  With V = v + h a, dV = dv + h da, the
+shares C of the contacts in (q, V) (:mod:`~dynamics_backends.systems.contact.touch`) subtract
+
+    (dq, dV)' [[C_qq, C_qV], [C_qV', C_VV]] (dq, dV),     C_VV = sum_c J_c' H_ww J_c
+
+C_qV da joins the derivative of M mu in q; the last term makes a nonlinear in u.
 """
 
 from __future__ import annotations
@@ -21,30 +28,39 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from dynamics_backends import scalar as sm
-from dynamics_backends.protocol import IMPLICIT_STEP, Array, Parameters, Partials
+from dynamics_backends.protocol import IMPLICIT_STEP, Array, Contraction, Matrix, Parameters, Partials
 from dynamics_backends.rigid_body.algorithms import ltl
 from dynamics_backends.rigid_body.algorithms.kinematics import base_origin
-from dynamics_backends.rigid_body.contact.contact_dynamics import CONTACT_FINISH, CONTACT_MOTION, finished, started
+from dynamics_backends.rigid_body.contact.constraints import Second
+from dynamics_backends.rigid_body.contact.contact_dynamics import (
+    CONTACT_FINISH,
+    CONTACT_MOTION,
+    CONTACT_SECOND,
+    finished,
+    started,
+)
 from dynamics_backends.rigid_body.contact.contact_points import (
+    Columns,
     PointMotion,
     force_at,
     ground_forces,
     point_motion,
     point_of_frame,
-    rows_of_dofs,
-    slopes_in_q,
 )
 from dynamics_backends.rigid_body.model.model import Model
 from dynamics_backends.rigid_body.passes.drivers import Driver, WithArmature, run
 from dynamics_backends.rigid_body.passes.ground import at_base
+from dynamics_backends.rigid_body.spatial.spatial import Mat, Vec
 from dynamics_backends.scalar import Rows, Scalar
 from dynamics_backends.systems.bodies.actuated_body import ActuatedBody
 from dynamics_backends.systems.bodies.rigid_body_map import Driven
+from dynamics_backends.systems.constraints.constrained_derivatives import curvature as curvature_of, through_solution
 from dynamics_backends.systems.contact.contact_gaps import contact_gaps, doubts_about
-from dynamics_backends.systems.contact.contact_law import StepLaw
-from dynamics_backends.systems.contact.ground_surface import Ground, Plane, Surface, in_position
+from dynamics_backends.systems.contact.contact_law import StepLaw, scaled
+from dynamics_backends.systems.contact.ground_surface import Ground, Plane, Surface
 from dynamics_backends.systems.contact.implicit_step import Arrival, Meeting, arriving, curvature, solved
 from dynamics_backends.systems.contact.relaxed_cone import RelaxedCone
+from dynamics_backends.systems.contact.touch import Slopes, Touch, subtract_second, weight_of
 
 NOMINAL_STEP = 0.01
 """[s]"""
@@ -60,10 +76,16 @@ class Start(NamedTuple):
 
 
 class Linear(NamedTuple):
-    """H da = top: the factor of H, and the right-hand sides for the derivatives in (q, v, u) by rows."""
+    """H da = top: the factor of H, and the right-hand sides for the derivatives in (q, v, u) by rows.
+
+    g: where lam was given, second derivatives of mu' (ID - tau - J'F) in (q, v, a) without those in V twice, and bends: -H_ww by
+    contact, which make these.
+    """
 
     factor: ltl.Factor
     top: list[Rows]
+    g: Second | None = None
+    bends: Sequence[Mat] = ()
 
 
 class SteppedContact(Driven, ActuatedBody):
@@ -172,27 +194,54 @@ class SteppedContact(Driven, ActuatedBody):
         blocks = ([row[i:j] for row in da] for i, j in ((0, n), (n, 2 * n), (2 * n, 2 * n + self.nu)))
         return self.first(self.split(x)[1], u, a, *blocks)
 
-    def linear(self, x: Rows, u: Rows, s: Start, a: Rows) -> Linear:
-        """What the derivatives of a are solved from, at a solution."""
+    def contracted(self, x: Rows, u: Rows, t: Scalar, p: Mapping[str, Rows], lam: Rows) -> tuple[Partials, Contraction]:
+        """Closed form, as in the module docstring."""
+        n = self.model.nv
+        a, s = self._solved(x, u, p)
+        linear = self.linear(x, u, s, a, lam[n:])
+        assert linear.g is not None
+        da = ltl.solve(linear.factor, linear.top)
+        blocks = ([row[i:j] for row in da] for i, j in ((0, n), (n, 2 * n), (2 * n, 2 * n + self.nu)))
+        first = self.first(self.split(x)[1], u, a, *blocks)
+        second = curvature_of(self, u, linear.g, through_solution(linear.g, da, []))
+        for c, bend in zip(s.motions, linear.bends, strict=True):
+            second = _with_bend(second, _arriving(c.J, da, s.meeting.step), bend)
+        return first, second
+
+    def linear(self, x: Rows, u: Rows, s: Start, a: Rows, lam: Rows | None = None) -> Linear:
+        """What the derivatives of a are solved from, at a solution; with second ones of lam' a where lam (nv, N) is given."""
         q, v = self.split(x)
         m, n, zero = s.meeting, self.model.nv, 0.0 * v[0]
         delta = sm.stack([m.step * a[i] for i in range(n)])
         w = arriving(m, [delta[i] for i in range(n)])
         found = [m.law.slopes(c.gap, c.normal, at, m.p) for c, at in zip(m.arrivals, w, strict=True)]
-        touched = [(at.point.body, force_at(at.p, force)) for at, (force, _) in zip(s.motions, found, strict=True)]
-        f_ground = ground_forces(self.model, touched, zero)
-        fields = finished(CONTACT_FINISH, self.model, s.fields, a=a, f_ground=f_ground)
+        factor = curvature(m, [d.w for _, d in found])
+        touches = [
+            Touch(at._replace(velocity=arrived), surface, force)
+            for at, surface, arrived, (force, _) in zip(s.motions, s.surfaces, w, found, strict=True)
+        ]
+        f_ground = ground_forces(
+            self.model, [(c.motion.point.body, force_at(c.motion.p, c.force)) for c in touches], zero
+        )
+        given = {"a": a, "f_ground": f_ground}
+        if lam is None:
+            fields = finished(CONTACT_FINISH, self.model, s.fields, **given)
+        else:
+            mu = sm.stack(ltl.solve(factor, [-lam[i] for i in range(n)]))
+            fields = finished(CONTACT_SECOND, self.model, s.fields, **given, mu=mu)
         moving = run(CONTACT_MOTION, self.model, {"q": at_base(self.model, q), "v": v + delta})
+        slopes = [Slopes.of(c, d, moving["psid"]) for c, (_, d) in zip(touches, found, strict=True)]
         dq, dv = ([[-M[i][j] for j in range(n)] for i in range(n)] for M in (fields["dtau_dq"], fields["dtau_dv"]))
-        for at, surface, arrived, (force, slope) in zip(s.motions, s.surfaces, w, found, strict=True):
-            turned = slopes_in_q(at, arrived, at.axes, rows_of_dofs(moving["psid"], list(at.J)))
-            in_p = in_position(slope, surface)
-            for j, J in at.J.items():
-                in_q, in_v = in_p @ J + slope.w @ turned[j] + force.cross(at.axes[j]), slope.w @ J
-                for i, column in at.J.items():
-                    dq[i][j] = dq[i][j] + column.dot(in_q)
-                    dv[i][j] = dv[i][j] + column.dot(in_v)
-        return Linear(curvature(m, [slope.w for _, slope in found]), self._top(v, dq, dv))
+        for c, slope in zip(touches, slopes, strict=True):
+            for j in c.motion.J:
+                change = slope.force_q[j] + c.force.cross(c.motion.axes[j])
+                for i, J in c.motion.J.items():
+                    dq[i][j] = dq[i][j] + J.dot(change)
+                    dv[i][j] = dv[i][j] + J.dot(slope.force_v[j])
+        linear = Linear(factor, self._top(v, dq, dv))
+        if lam is None:
+            return linear
+        return self._bent(linear, mu, v, m, touches, slopes, {**fields, "psid": moving["psid"]})
 
     def _top(self, v: Rows, dq: list[list[Scalar]], dv: list[list[Scalar]]) -> list[Rows]:
         """The right-hand sides with the joint forces."""
@@ -206,3 +255,58 @@ class SteppedContact(Driven, ActuatedBody):
             driven = [share if d == i else 0.0 for d, share in self.shares]
             top.append(sm.stack([e + 0.0 * v[0] for e in (*dq[i], *dv[i], *driven)]))
         return top
+
+    def _bent(
+        self,
+        linear: Linear,
+        mu: Rows,
+        v: Rows,
+        m: Meeting,
+        touches: Sequence[Touch],
+        slopes: Sequence[Slopes],
+        fields: Mapping[str, Any],
+    ) -> Linear:
+        """With the second derivatives, from the fields of CONTACT_SECOND and psid of V."""
+        n, zero = self.model.nv, 0.0 * v[0]
+        g, contacts = (Second.of(given, n, 0, zero) for given in (fields, _nothing(n)))
+        bends = []
+        for c, slope in zip(touches, slopes, strict=True):
+            bent = m.law.bends(c.surface.gap, c.surface.normal, c.motion.velocity, weight_of(c, fields), m.p)
+            bends.append(scaled(subtract_second(contacts, c, slope, bent, fields, self.model.dof_body.tolist()), -1.0))
+        _, friction = self._resistance(v)
+        for i in range(n):
+            if friction is not None:
+                g.vv[i][i] = g.vv[i][i] - mu[i] * friction[i]
+            for j in range(n):
+                g.qq[i][j] = g.qq[i][j] + contacts.qq[i][j]
+                g.qv[i][j] = g.qv[i][j] + contacts.qv[i][j]
+                g.qa[i][j] = g.qa[i][j] + m.step * contacts.qv[i][j]
+        return linear._replace(g=g, bends=bends)
+
+
+def _nothing(n: int) -> dict[str, list[list[float]]]:
+    return {name: [[0.0] * n] * n for name in ("G_qq", "G_qv", "G_vv", "G_qa")}
+
+
+def _arriving(J: Columns, da: Sequence[Rows], step: Scalar) -> list[Vec]:
+    """J_c dV by its columns (q, v, u)."""
+    n, nothing = len(da), Vec(0.0, 0.0, 0.0)
+    moved = [sum((column * (step * da[j][i]) for j, column in J.items()), nothing) for i in range(len(da[0]))]
+    for j, column in J.items():
+        moved[n + j] = moved[n + j] + column
+    return moved
+
+
+def _with_bend(second: Contraction, columns: Sequence[Vec], bend: Mat) -> Contraction:
+    """With P' bend P, P by its columns (q, v, u)."""
+    ndx = len(second.xx)
+    bent = [bend @ column for column in columns]
+
+    def rows(M: Matrix, at: int, first: int, last: int) -> list[Rows]:
+        return [
+            sm.stack([row[j - first] + columns[at + i].dot(bent[j]) for j in range(first, last)])
+            for i, row in enumerate(M)
+        ]
+
+    end = len(columns)
+    return Contraction(rows(second.xx, 0, 0, ndx), rows(second.ux, ndx, 0, ndx), rows(second.uu, ndx, ndx, end))

@@ -37,7 +37,7 @@ from problems.replanning.plants import plants_of
 from problems.replanning.scenario import horizon_of, planned, sensor_of
 from trajopt.replanning.loop import Plant, ReplanningLoop
 from trajopt.replanning.plan import Plan
-from trajopt.replanning.real_time_slq import RealTimeSLQ
+from trajopt.replanning.planners.real_time_slq import RealTimeSLQ
 from trajopt.replanning.run_log import RunLog
 from trajopt.replanning.workers import SimulatedWorker
 

@@ -7,13 +7,12 @@ objects (boxes by edge lengths, cylinders by height and radius; position, quater
 known: start or goal in collision is not counted. --limit takes so many of each kind, chosen by the seed. Limits are the model's
 positions, velocities and torques, and the accelerations of --accelerations (by default those that Franka publishes for the Panda).
 
-Both start from the same path of RRT-Connect with short-cuts. Ours is solved and checked by problems/arms/arm_in_scene.py: it counts
-where it ends at the goal within all limits and coal finds at least 1 mm at 1 kHz with the true meshes. The other is TOPP-RA
+Both start from the same path of RRT-Connect with short-cuts. Ours is solved and checked by problems/arms/scenes/arm_in_scene.py: it
+counts where it ends at the goal within all limits and coal finds at least 1 mm at 1 kHz with the true meshes. The other is TOPP-RA
 (package toppra) on a spline through points of the path, taken denser until that is free, with the same limits. TOPP-RA on our own
 path tells how far from time-optimal we are on it. Time excludes compilation, and what trajopt.solve would look for in the problem
 beforehand; guess is the planner's share. Where the planner finds no way in its limit, of processor time, both start from a straight
-line through what is in the way: the table counts these guesses. DIR gets scenes.csv.
-"""
+line through what is in the way: the table counts these guesses. DIR gets scenes.csv."""
 
 from __future__ import annotations
 
@@ -37,15 +36,15 @@ from experiments.benchmarks.tables import markdown, write_csv
 from experiments.config.build import solve_task
 from experiments.config.config import Config, read_config
 from problems.arms.arm import Arm
-from problems.arms.arm_in_scene import (
+from problems.arms.scenes.arm_in_scene import (
     Settings,
     limits_of,
     path_of,
     task_in_scene,
 )
-from problems.arms.in_scene import Limits, motion_at
-from problems.arms.scene_robot import scene_robot
-from problems.arms.scene_settings import quaternion_matrix
+from problems.arms.scenes.in_scene import Limits, motion_at
+from problems.arms.scenes.scene_robot import scene_robot
+from problems.arms.scenes.scene_settings import quaternion_matrix
 from problems.task import load_fixed_base
 from trajopt.collisions.broad_phase import CollisionPairs
 from trajopt.collisions.mesh_check import RATE, MeshCheck

@@ -2,11 +2,13 @@
 
     python -m experiments.benchmark_batch [--n 1000] [--loop 50] [--peers N] [--environment DIR] [--repeats 3] [kinova] [ur5]
 
-kinova   reaches of Crocoddyl's Kinova example (100 knots) from random postures to random places, by FDDP to a gradient of 1e-6;
-         Crocoddyl's FDDP solves the same problems from the same guesses to its own tolerance
-ur5      a UR5 moves around a sphere (20 shots) to random goals, by the interior point to a KKT measure of 1e-6; CasADi with IPOPT
-         solves the same program, its C code compiled once, the goals being bounds of rows
+kinova   reaches of Crocoddyl's Kinova example (100 knots) from random postures to random places, by DDP and by FDDP to a
+         gradient of 1e-6; Crocoddyl's FDDP solves the same problems from the same guesses to its own tolerance
+ur5      a UR5 moves around a sphere (20 shots) to random goals, by the interior point to a KKT measure of 1e-6, with the
+         Hessian of the cost and with that of the Lagrangian; CasADi with IPOPT solves the same program with the latter, its C
+         code compiled once, the goals being bounds of rows
 
+The first line is what the others are compared with: how many found its optimum, and in brackets its speed over theirs.
 Peers solve the first ``--peers`` problems (0: none), the loop the first ``--loop``.  Solutions a second count wall time on all
 processors, but for the loop, which has one; seconds of processor time for a solve are less sensitive to what else the machine does.
 The fastest of ``--repeats`` batches counts.  Memory is how much the peak of this process grew during the first batch.
@@ -84,7 +86,9 @@ def peak_memory() -> float:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
 
 
-def batch_run(batch: to.Batch, guess: to.Guess, options: dict[str, Any], solver: str, repeats: int) -> Run:
+def batch_run(
+    batch: to.Batch, guess: to.Guess, options: dict[str, Any], solver: str, repeats: int, way: str = ""
+) -> Run:
     """The fastest of some batches, after one of a few problems, which compiles."""
     few = batch.subset(range(2))
     to.solve_batch(few, guess=_part(guess, 2), options=options, solver=solver)
@@ -95,14 +99,14 @@ def batch_run(batch: to.Batch, guess: to.Guess, options: dict[str, Any], solver:
         runs.append((time.perf_counter() - wall, processor_time() - processor))
         memory.append(peak_memory())
     told = [f"{found.meta['how']}, {memory[1] - memory[0]:.0f} MiB"]
-    if "lanes" in found.meta:
-        use = found.meta["lanes"]
-        told.append(f"lanes at work: sweeps {100 * use['sweeps']:.0f} %, roll-outs {100 * use['rollouts']:.0f} %")
+    shares = {of: share for of, share in found.meta.get("lanes", {}).items() if of not in ("threads", "seats")}
+    if shares:
+        told.append("lanes at work: " + ", ".join(f"{of} {100 * share:.0f} %" for of, share in shares.items()))
     cost = np.where(found.success, found.cost, np.nan)
-    return Run("solve_batch", cost, float(found.iterations.mean()), *min(runs), ", ".join(told))
+    return Run(f"solve_batch, {way or solver}", cost, float(found.iterations.mean()), *min(runs), ", ".join(told))
 
 
-def loop_run(batch: to.Batch, guess: to.Guess, options: dict[str, Any], solver: str, count: int) -> Run:
+def loop_run(batch: to.Batch, guess: to.Guess, options: dict[str, Any], solver: str, count: int, way: str = "") -> Run:
     """Single solves one after the other, on one thread."""
     before, os.environ["TRAJOPT_THREADS"] = os.environ.get("TRAJOPT_THREADS"), "1"
     problems = [(batch[i], to.Guess(*(rows[i] if rows.ndim == 3 else rows for rows in guess))) for i in range(count)]
@@ -113,7 +117,7 @@ def loop_run(batch: to.Batch, guess: to.Guess, options: dict[str, Any], solver: 
     del os.environ["TRAJOPT_THREADS"]
     os.environ.update({} if before is None else {"TRAJOPT_THREADS": before})
     cost = np.array([s.cost if s.status.success else np.nan for s in found])
-    return Run("to.solve in a loop", cost, float(np.mean([s.iterations for s in found])), *times)
+    return Run(f"to.solve in a loop, {way or solver}", cost, float(np.mean([s.iterations for s in found])), *times)
 
 
 def _part(guess: to.Guess, count: int) -> to.Guess:
@@ -247,7 +251,7 @@ def casadi_run(batch: to.Batch, guess: to.Guess, config: Any, count: int) -> Run
 
 
 def tell(name: str, runs: Iterable[Run]) -> None:
-    """A line for each run as soon as it is done; the first is that of the batch."""
+    """A line for each run as soon as it is done; the first is that of a batch."""
     own: Run | None = None
     for r in runs:
         own, k = own or r, len(r.cost)
@@ -264,9 +268,11 @@ def kinova_runs(n: int, loop: int, peers: int, repeats: int, folder: Path) -> It
     """All ways to solve the reaches."""
     batch, guess, p = kinova(n)
     options = {"gradient_tolerance": 1e-6, "max_iterations": p["max_iterations"]}
+    yield batch_run(batch, guess, options, "ddp", repeats)
     best = batch_run(batch, guess, options, "fddp", repeats)
     yield best
-    yield loop_run(batch, guess, options, "fddp", loop)
+    for solver in ("ddp", "fddp"):
+        yield loop_run(batch, guess, options, solver, loop)
     if not peers:
         return
     try:
@@ -278,12 +284,15 @@ def kinova_runs(n: int, loop: int, peers: int, repeats: int, folder: Path) -> It
     yield as_near(batch, guess, options, best, peer)
 
 
-def ur5_runs(n: int, loop: int, peers: int) -> Iterator[Run]:
+def ur5_runs(n: int, loop: int, peers: int, repeats: int) -> Iterator[Run]:
     """All ways around the sphere."""
     batch, guess, config = ur5(n)
     options = {"gradient_tolerance": 1e-6, "constraint_tolerance": 1e-6}
-    yield batch_run(batch, guess, options, "ipm", 1)
-    yield loop_run(batch, guess, options, "ipm", loop)
+    ways = {"the Hessian of the cost": {"hessian": "gauss_newton"}, "that of the Lagrangian": {}}
+    for way, own in ways.items():
+        yield batch_run(batch, guess, options | own, "ipm", repeats, f"ipm, {way}")
+    for way, own in ways.items():
+        yield loop_run(batch, guess, options | own, "ipm", loop, f"ipm, {way}")
     found = casadi_run(batch, guess, config, peers) if peers else None
     if found is not None:
         yield found
@@ -308,7 +317,7 @@ def main() -> None:
     if "kinova" in chosen:
         tell("Kinova reaches", kinova_runs(n, loop, peers, arguments.repeats, arguments.environment))
     if "ur5" in chosen:
-        tell("UR5 around a sphere", ur5_runs(n, loop, peers))
+        tell("UR5 around a sphere", ur5_runs(n, loop, peers, arguments.repeats))
 
 
 if __name__ == "__main__":

@@ -2,9 +2,8 @@
 
     python -m experiments.benchmark_sqp [--out DIR]
 
-The problems are those of tests/hock_schittkowski.py (Hock & Schittkowski 1981; Nocedal & Wright 2006), so this runs in a source
-tree. Their derivatives are computed in Python, which takes most of the time.
-"""
+The problems are those of tests/cases/hock_schittkowski.py (Hock & Schittkowski 1981; Nocedal & Wright 2006), so this runs in a
+source tree. Their derivatives are computed in Python, which takes most of the time."""
 
 from __future__ import annotations
 
@@ -21,7 +20,7 @@ import numpy as np
 from experiments.benchmarks.tables import markdown, write_report
 from trajopt import SQPOptions, solve_nlp
 
-PROBLEMS = Path(__file__).parents[3] / "tests" / "hock_schittkowski.py"
+PROBLEMS = Path(__file__).parents[3] / "tests" / "cases" / "hock_schittkowski.py"
 KNOWN = 2e-8  # the literature gives some optima to nine digits
 SETTINGS: tuple[Mapping[str, Any], ...] = (
     {"qp_solver": "interior_point"},

@@ -40,6 +40,8 @@ BATCH, PATIENCE = 128, 120.0
 ROBOTS = {"double_pendulum": "fixed", "erd:ur5": "fixed", "hyq": "floating", "erd:talos": "floating"}
 QUICK = ("double_pendulum",)
 LARGEST_AD = 18
+SAME = 1e-5
+"""How far, relative, derivatives may be from ours to be of the same work; forward differences are within 1e-6."""
 
 
 class Peer(NamedTuple):
@@ -92,6 +94,10 @@ def _rows(robot: str, quick: bool) -> Iterator[dict[str, Any]]:
     for peer, t in zip(peers, seconds[len(calls) :], strict=True):
         theirs = 1e6 * t / peer.points
         apart = float(np.abs(peer.jacobian - own).max() / np.abs(own).max())
+        if apart > SAME:
+            raise RuntimeError(
+                f"{peer.name} on {robot} computes something else: derivatives differ by {apart:.0e}, relative"
+            )
         yield {
             "robot": f"{model.name} ({model.nv})",
             "what": "derivatives of forward dynamics",
@@ -142,12 +148,12 @@ def _mujoco(robot: str, model: Model, quick: bool) -> Peer | None:
         return None
     import mujoco
 
-    from trajopt.replanning.mujoco_plant import load_mujoco
+    from trajopt.replanning.plants.mujoco_plant import load_mujoco
 
     simulated, states = load_mujoco(robot_path(robot), model)
     simulated.dof_damping[:] = 0.0
     data, n = mujoco.MjData(simulated), model.nv
-    q, v, tau = (rows[0] for rows in samples(model, 1))
+    q, v, tau = (rows[0] for rows in samples(model, BATCH))  # the first of those of the other peers
     step = 1e-7
 
     def acceleration(at: Array, speed: Array, force: Array) -> Array:

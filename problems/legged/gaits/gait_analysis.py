@@ -18,6 +18,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from dynamics_backends.protocol import Array, Batch, HasOutputs, unwrapped
+from dynamics_backends.rigid_body.spatial.spatial import Vec
+from dynamics_backends.systems.contact.stepped_contact import SteppedContact
 from problems.task import position_of
 from trajopt import OCP
 
@@ -164,10 +166,25 @@ def foot_positions(ocp: OCP, feet: Sequence[str], xs: Array) -> Array:
 
 
 def contacts(ocp: OCP, feet: Sequence[str], xs: Array, us: Array, ground: float = GROUND) -> Array:
-    """Which feet are on the ground, (N, F): those that carry load, or where forces are unknown those below ``ground`` [m]."""
+    """Which feet are on the ground, (N, F): those that carry load, or where forces are unknown those below ``ground`` [m].
+
+    Where relaxed contacts act at a distance, load is what a foot carries beyond the force with which it just touches.
+    """
     forces = contact_forces(ocp, xs, us)
     if not set(feet) & set(forces):
         return foot_positions(ocp, feet, xs[:-1])[:, :, 2] < ground
     none = np.zeros((ocp.horizon, 3))
     load = np.stack([forces.get(foot, none)[:, 2] for foot in feet], axis=1)
-    return load > LOADED * ocp.model.total_mass * np.linalg.norm(ocp.model.gravity) / len(feet)
+    share = ocp.model.total_mass * np.linalg.norm(ocp.model.gravity) / len(feet)
+    return load > np.maximum(LOADED * share, _touching(ocp))[:, None]
+
+
+def _touching(ocp: OCP) -> Array:
+    """The normal force (N,) of a point that rests where it just touches, of contacts that act at a distance; elsewhere 0."""
+    touching, up, still = np.zeros(ocp.horizon), Vec(0.0, 0.0, 1.0), Vec(0.0, 0.0, 0.0)
+    for phase, knots in zip(ocp.phases, ocp.phase_slices, strict=True):
+        sampling = phase.dynamics.sampling
+        system = None if sampling is None else unwrapped(sampling.backend.map)
+        if isinstance(system, SteppedContact):
+            touching[knots] = system.law.force(0.0, up, still, {k: v.T for k, v in phase.parameters.items()}).z
+    return touching

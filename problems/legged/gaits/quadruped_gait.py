@@ -5,7 +5,8 @@
 with the state s(x) of :mod:`~problems.legged.robot.base_state`.  What distinguishes the tasks are the weights, the forward speed
 asked for, and a waypoint in time (Neunert et al., Trajectory optimization through contacts and automatic gait
 discovery for quadrupeds, RA-L 2017; Giftthaler et al. 2018).  The first guess is the motion under a joint PD
-controller that holds the first posture; for a jump it may hold another for a moment, and push the robot off.
+controller that holds the first posture; for a jump it may hold another for a moment, and push the robot off.  On contacts of long
+steps, problems with more relaxed ones may lead there, each from the solution of the last: they see the ground from further away.
 """
 
 from __future__ import annotations
@@ -19,12 +20,15 @@ import numpy as np
 import trajopt as to
 from dynamics_backends.protocol import Array
 from dynamics_backends.rigid_body.model.model import Model
+from dynamics_backends.systems.contact.registry import STEP_LAWS
+from dynamics_backends.systems.contact.relaxed_cone import RelaxedCone
 from dynamics_backends.systems.contact.soft_contact import SoftContact
 from dynamics_backends.systems.contact.stepped_contact import SteppedContact
 from problems.legged.contact.soft_ground import SoftGround
 from problems.legged.robot.base_state import BaseWeights, Triple, base_state_cost, euler_xyz, quaternion, rotation
 from problems.legged.robot.similarity import (
     DAMPING,
+    ENERGY,
     LENGTH,
     SPEED,
     TIME,
@@ -80,7 +84,8 @@ class Settings(LeggedRobot, SoftGround, Sampling):
     goal: x, y [m] of the base at the end. yaw: of the base [rad], at the start and asked for.
     guess_gains: position and velocity gain of the joint controller whose motion is the first guess. guess_push: another posture
     that it holds for a moment. control_weight: of the torques. running, terminal: weights of the state, on the way and at the end.
-    waypoint: what is asked for in between, or none.
+    waypoint: what is asked for in between, or none. easier: relaxations [J] of contacts of long steps with which it is solved
+    before.
     """
 
     horizon: int = 500
@@ -98,9 +103,12 @@ class Settings(LeggedRobot, SoftGround, Sampling):
     running: BaseWeights = field(default_factory=BaseWeights)
     terminal: BaseWeights = field(default_factory=BaseWeights)
     waypoint: Waypoint | None = None
+    easier: tuple[float, ...] = ()
 
     def checks(self) -> Checks:
+        relaxed = not self.easier or (self.contact_law in STEP_LAWS and min(self.easier) > 0)
         return super().checks() | {
+            "easier": (relaxed, f"positive numbers of joules, where contact_law is one of {', '.join(STEP_LAWS)}"),
             "height": (self.height is None or self.height > 0, "a positive number of meters"),
             "control_weight": not_negative(self.control_weight),
             "guess_gains": not_negative(self.guess_gains),
@@ -114,6 +122,7 @@ class Settings(LeggedRobot, SoftGround, Sampling):
         return replace(
             sized,
             guess_gains=(scale.scaled(position, TORQUE), scale.scaled(velocity, DAMPING)),
+            easier=scale.scaled(self.easier, ENERGY),
             running=self.running.sized(scale, running_weight),
             terminal=self.terminal.sized(scale, terminal_weight),
         )
@@ -171,18 +180,25 @@ def build(settings: Settings, backend: BackendFactory) -> Task:
     w = _Walker.of(settings)
     s = w.settings
     x0 = np.concatenate([[0.0, 0.0, w.height], quaternion(w.attitude), w.joints, np.zeros(w.model.nv)])
-    ocp = to.OCP.single_phase(
-        s.sampled(backend(w.system)),
-        x0,
-        s.horizon,
-        s.dt,
-        _running(w),
-        [w.cost("goal", s.terminal, w.joints, position=(*s.goal, w.height))],
-        name="quadruped_gait",
-        model=w.model,
+    dynamics, running = s.sampled(backend(w.system)), _running(w)
+    goal = [w.cost("goal", s.terminal, w.joints, position=(*s.goal, w.height))]
+
+    def relaxed(relaxation: float | None) -> to.OCP:
+        parameters = {} if relaxation is None else {"contact_relaxation": [relaxation]}
+        grid = (dynamics, x0, s.horizon, s.dt)
+        return to.OCP.single_phase(*grid, running, goal, parameters=parameters, name="quadruped_gait", model=w.model)
+
+    law = w.system.law
+    ocp = relaxed(law.relaxation if s.easier and isinstance(law, RelaxedCone) else None)
+    easier = tuple(relaxed(relaxation) for relaxation in s.easier)
+    return Task(
+        ocp,
+        partial(_guess, (*easier, ocp)[0], w),
+        outcome=partial(_outcome, w),
+        feet=w.standing.stance.feet,
+        notes=w.standing.notes(),
+        easier=easier,
     )
-    feet = w.standing.stance.feet
-    return Task(ocp, partial(_guess, ocp, w), outcome=partial(_outcome, w), feet=feet, notes=w.standing.notes())
 
 
 def _running(w: _Walker) -> list[to.CostTerm]:

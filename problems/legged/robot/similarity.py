@@ -24,6 +24,7 @@ TIME: Unit = (0, 0, 1)
 SPEED: Unit = (0, 1, -1)
 RATE: Unit = (0, 0, -1)
 TORQUE: Unit = (1, 2, -2)
+ENERGY: Unit = (1, 2, -2)
 DAMPING: Unit = (1, 2, -1)
 """Of a joint [N m s]."""
 

@@ -12,12 +12,12 @@ from mjcf_robots import EQUALITIES, TIED, WALKER, tied
 import trajopt as to
 from dynamics_backends.names import UnknownName
 from dynamics_backends.rigid_body.batched import frame_placement
-from dynamics_backends.rigid_body.geometry.mjcf_shapes import mjcf_contact_points, mjcf_scene, mjcf_shapes
+from dynamics_backends.rigid_body.geometry.links.mjcf_shapes import mjcf_contact_points, mjcf_scene, mjcf_shapes
 from dynamics_backends.rigid_body.geometry.shapes import Cylinder, HalfSpace
+from dynamics_backends.rigid_body.mjcf.mujoco_states import MujocoStates, quaternion_of
 from dynamics_backends.rigid_body.mjcf.source import Names, is_mjcf
-from dynamics_backends.rigid_body.model.mujoco_states import MujocoStates, quaternion_of
 from problems.robots import load_robot, robot_path
-from trajopt.replanning.mujoco_urdf import mujoco_urdf
+from trajopt.replanning.plants.mujoco_urdf import mujoco_urdf
 
 mujoco = pytest.importorskip("mujoco")
 

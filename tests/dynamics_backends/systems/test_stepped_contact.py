@@ -254,3 +254,66 @@ def test_compiled_code_takes_the_same_steps():
 @pytest.mark.parametrize("kind", ["single", "every 10, linear"])
 def test_compiled_code_rolls_out_alike(kind):
     assert_same_rollout(hop(), SHOOTING[kind])
+
+
+# -- second derivatives -----------------------------------------------------------------------------------------------
+def test_second_derivatives_of_the_law_by_complex_step():
+    law, s, rng = RelaxedCone(dissipation=0.02), np.array([0.7, -0.4, 0.3]), np.random.default_rng(3)
+    n = np.array([0.48, 0.6, 0.64])
+    turns = np.linalg.svd(n[None])[2][1:]  # unit normals stay so
+    along = [*np.eye(7)[[0, 4, 5, 6]], *(np.concatenate([[0.0], t, np.zeros(3)]) for t in turns)]
+    for gap in (0.03, 0.004, -0.004, -0.03):
+        z = np.concatenate([[gap], n, 0.5 * rng.standard_normal(3)])
+        d, b = law.bends(z[0], Vec(*n), Vec(*z[4:]), Vec(*s), {IMPLICIT_STEP: [0.015]})
+        assert float(d.g) == pytest.approx(s @ components(law_at(z, law)[1].g), rel=1e-12)
+        nn, nw, ww = (np.array([components(c) for c in (M.a, M.b, M.c)]).T for M in (b.nn, b.nw, b.ww))
+        gn, gw = np.array(components(b.gn)), np.array(components(b.gw))
+        own = np.block([[np.array([[b.gg]]), gn[None], gw[None]], [gn[:, None], nn, nw], [gw[:, None], nw.T, ww]])
+        for e in along:
+            moved = z + 1e-30j * e
+            d = law.bends(moved[0], Vec(*moved[1:4]), Vec(*moved[4:]), Vec(*s), {IMPLICIT_STEP: [0.015]})[0]
+            slopes = np.concatenate([[d.g], components(d.n), components(d.w)]).imag / 1e-30
+            np.testing.assert_allclose(own @ e, slopes, rtol=1e-11, atol=1e-11 * np.abs(own).max())
+
+
+def second_by_complex_step(system, x, u, lam):
+    """Of lam' f, (N, ndx + nu, ndx + nu), by a complex step along every tangent over the system's own first derivatives."""
+    n, nu, N, h = system.manifold.ndx, system.nu, len(x), 1e-30
+    along = np.kron(np.eye(n + nu), np.ones((1, N))) * 1j * h
+    states, controls, weights = (np.tile(M, n + nu) for M in (x.T.astype(complex), u.T.astype(complex), lam.T))
+    first = system.partials(system.manifold.integrate(states, along[:n]), controls + along[n:], 0.0, {})
+    still = np.zeros(along.shape[1], dtype=complex)
+    J = np.concatenate([np.stack([np.asarray(row) + still for row in M]) for M in (first.fx, first.fu)], axis=1)
+    H = np.einsum("kM,kjM->jM", weights, J.imag / h).reshape(n + nu, n + nu, N).transpose(2, 0, 1)
+    return 0.5 * (H + H.transpose(0, 2, 1))
+
+
+@pytest.mark.parametrize("ground", GROUNDS)
+def test_second_derivatives_by_complex_step(ground):
+    model = tree("floating2", 3)
+    system = SteppedContact(
+        model, ["body1", ("body2", (0.1, 0.0, -0.2))], ground=GROUNDS[ground], friction_velocity=0.1, step=0.02
+    )
+    x, u, _ = arguments(system, ["body1", "body2"], N=3)
+    lam = np.random.default_rng(5).standard_normal((len(x), system.n_out))
+    first, own = make_backend(system, "analytic", engine="numpy").hessian_contraction(x, u, 0.0, None, lam)
+    assert deviation(first, make_backend(system, "analytic", engine="numpy").jacobians(x, u)) < 1e-12
+    H, n = second_by_complex_step(system, x, u, lam), system.manifold.ndx
+    for ours, theirs in zip(own, (H[:, :n, :n], H[:, n:, :n], H[:, n:, n:]), strict=True):
+        np.testing.assert_allclose(ours, theirs, rtol=1e-9, atol=1e-9 * np.abs(theirs).max())
+    assert np.abs(own.uu).max() > 0.0  # the step is not linear in u
+
+
+@pytest.mark.needs_compiler
+def test_compiled_second_derivatives_of_a_batch():
+    model = tree("floating2", 2)
+    system = SteppedContact(model, [("body1", (0.1, 0.2, -0.1))], actuated=model.dof_names[6:], step=0.02)
+    x, u, _ = arguments(system, ["body1"], N=5)
+    lam = np.random.default_rng(6).standard_normal((len(x), system.n_out))
+    plain, fast = (make_backend(system, "analytic", engine=engine) for engine in ("numpy", "compiled"))
+    for p in ({}, {IMPLICIT_STEP: np.array([0.01])}):
+        ours, theirs = (b.hessian_contraction(x, u, 0.0, p, lam) for b in (fast, plain))
+        assert deviation(ours[0], theirs[0]) < 1e-10
+        scale = max(np.abs(block).max() for block in theirs[1])
+        for one, other in zip(ours[1], theirs[1], strict=True):
+            np.testing.assert_allclose(one, other, atol=1e-9 * scale)

@@ -10,8 +10,8 @@ from dynamics_backends.manifold import Manifold
 from dynamics_backends.registry import make_backend
 from dynamics_backends.rigid_body.batched import frame_placement
 from dynamics_backends.rigid_body.geometry.clearance import NUMBERS, Clearances, Slot
-from problems.arms.joint_torques import Torques
-from problems.arms.scene_structure import Costs, SceneStructure
+from problems.arms.scenes.joint_torques import Torques
+from problems.arms.scenes.scene_structure import Costs, SceneStructure
 from problems.robots import load_robot
 from trajopt.problem.along_step import AHEAD, AlongStep, OfPositions
 from trajopt.problem.ocp import OCP

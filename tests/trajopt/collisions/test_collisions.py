@@ -10,11 +10,11 @@ from scipy.spatial.transform import Rotation
 
 import trajopt.collisions.gaps as gaps_module
 from dynamics_backends.compiled.interface.libraries import CompilerError
-from dynamics_backends.rigid_body.geometry.cover import covers
-from dynamics_backends.rigid_body.geometry.robot_cover import RobotCover, body_poses
+from dynamics_backends.rigid_body.geometry.covers.cover import covers
+from dynamics_backends.rigid_body.geometry.covers.robot_cover import RobotCover, body_poses
+from dynamics_backends.rigid_body.geometry.links.urdf_shapes import urdf_shapes
 from dynamics_backends.rigid_body.geometry.scene import Body, Scene, Way
 from dynamics_backends.rigid_body.geometry.shapes import Box, Cylinder, HalfSpace, Sphere
-from dynamics_backends.rigid_body.geometry.urdf_shapes import urdf_shapes
 from dynamics_backends.rigid_body.urdf.loader import load_urdf
 from trajopt.collisions.broad_phase import CollisionPairs, Near
 from trajopt.collisions.free_space import FreeSpace

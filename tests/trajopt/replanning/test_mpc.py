@@ -12,9 +12,9 @@ from replanning_cases import DT, KNOTS, PERIOD, TICK, WatchedPlant, goal_object,
 from trajopt.replanning.loop import Timing
 from trajopt.replanning.measurements import Sensor
 from trajopt.replanning.plan import Shrinking
-from trajopt.replanning.planners import Converging, Failing, Slowed
-from trajopt.replanning.plants import Push
-from trajopt.replanning.real_time_slq import RealTimeSLQ
+from trajopt.replanning.planners.converging import Converging, Failing, Slowed
+from trajopt.replanning.planners.real_time_slq import RealTimeSLQ
+from trajopt.replanning.plants.sampled_plant import Push
 from trajopt.replanning.run_log import EventKind, RunLog
 from trajopt.replanning.workers import ScriptedWorker, ThreadWorker, WallClock
 
@@ -348,7 +348,7 @@ def test_a_plant_refuses_what_is_not_finite():
 def test_a_slowed_planner_takes_its_time(monkeypatch):
     slept = []
     seconds = iter([0.0, 0.25])
-    monkeypatch.setattr("trajopt.replanning.planners.time.perf_counter", lambda: next(seconds))
-    monkeypatch.setattr("trajopt.replanning.planners.time.sleep", slept.append)
+    monkeypatch.setattr("trajopt.replanning.planners.converging.time.perf_counter", lambda: next(seconds))
+    monkeypatch.setattr("trajopt.replanning.planners.converging.time.sleep", slept.append)
     planner = Slowed(Counting(type("Still", (), {"respond": lambda self, x0: "plan"})()), 10.0)
     assert planner.respond(np.zeros(2)) == "plan" and slept == [2.25]

@@ -94,7 +94,7 @@ def killing(self, name, rows, values):
 Dataset._write = killing
 to.sweep(cart, VARY, 10, {str(tmp_path)!r}, seed={SEED}, solver="slq", workers=0, shard={SHARD})
 """
-    places = [str(Path(to.__file__).parents[1]), str(Path(__file__).parents[2])]
+    places = [str(Path(to.__file__).parents[1]), str(Path(__file__).parents[2] / "cases")]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(places)}
     ended = subprocess.run([sys.executable, "-c", script], env=environment, stdin=subprocess.DEVNULL, check=False)
     assert ended.returncode == -signal.SIGKILL

@@ -216,16 +216,22 @@ static int free_gains(elq_knot *restrict q, double *restrict Vxx)
     return 1;
 }
 
-/* The backward sweep of the matrices.  Returns the knot where Quu is not positive definite on
-   the free controls, or -1. */
-EXPORT long elq_factor(const elq_matrices *p, const elq_factors *f)
+/* The value at the last knot. */
+static void factor_end(const elq_matrices *p, const elq_factors *f)
 {
-    const double shift = p->shift;
     elq_knot *last = f->knots + p->N;
     memcpy(last->P, p->Q + p->N * N_ * N_, sizeof last->P);
-    for (int a = 0; a < N_; a++) last->P[a * (N_ + 1)] += shift;
+    for (int a = 0; a < N_; a++) last->P[a * (N_ + 1)] += p->shift;
     turn(p, f, p->N);
-    for (long k = p->N - 1; k >= 0; k--) {
+}
+
+/* The backward sweep of the matrices over the knots `first` to 0, those behind being known.  Returns the knot where Quu is not positive
+   definite on the free controls, or -1. */
+static long factor_from(const elq_matrices *p, const elq_factors *f, long first)
+{
+    const double shift = p->shift;
+    if (first >= p->N) factor_end(p, f), first = p->N - 1;
+    for (long k = first; k >= 0; k--) {
         elq_knot *restrict q = f->knots + k;
         const double *A = p->A + k * N_ * N_, *B = p->B + k * N_ * M_, *P = q[1].P;
         double PA[N_ * N_], PB[N_ * M_], seen[N_ * N_], *restrict Qxx = q->P;
@@ -250,6 +256,9 @@ EXPORT long elq_factor(const elq_matrices *p, const elq_factors *f)
     }
     return -1;
 }
+
+/* The backward sweep over all knots. */
+EXPORT long elq_factor(const elq_matrices *p, const elq_factors *f) { return factor_from(p, f, p->N); }
 
 /* Right-hand sides of the turned rows at knot k: t = T [H_next d + h_next; e].  h: those that are kept, of the knots. */
 static void turned_sides(const elq_matrices *p, const elq_vectors *v, const elq_factors *f, long k, const double *h_next, double *restrict t)

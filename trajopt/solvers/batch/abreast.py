@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor, wait
+from concurrent.futures import ThreadPoolExecutor
 from functools import lru_cache
 from importlib.resources import files
 from typing import Any, NamedTuple
@@ -27,6 +27,7 @@ from dynamics_backends.protocol import Array
 from trajopt.lq.compiled_lq import CompiledLQ, abreast
 from trajopt.problem.ocp import OCP
 from trajopt.results.status import NEAR, SOLVED
+from trajopt.solvers.batch.threads import wait_for
 from trajopt.solvers.batch.values import ENDS, RESULT, Members
 from trajopt.solvers.options import SLQOptions
 from trajopt.solvers.shooting.compiled.compiled_iteration import CompiledIteration, code_of, source
@@ -44,8 +45,6 @@ STACK = 1 << 18
 """Bytes of a coroutine's stack: kernels run on the thread's."""
 MEMORY = 1 << 30
 """Bytes that the seats of all groups may take; large problems on many processors get fewer seats."""
-POLL = 0.1
-"""[s] between looks at what was done."""
 _LINE = 8
 
 _Group = struct_of(
@@ -120,31 +119,13 @@ class Lanes:
         run = bound(library(), "batch_run", "p")
         try:
             with ThreadPoolExecutor(groups, thread_name_prefix="batch") as pool:
-                _wait([pool.submit(run, part.address) for part in parts], shared, told)
+                wait_for([pool.submit(run, part.address) for part in parts], shared, told)
         finally:
             for part in parts:
                 part.close()
         busy, all_ = (sum(getattr(p.group, f"{of}_sweeps") for p in parts) for of in ("busy", "all"))
         rolled, all_rolled = (sum(getattr(p.group, f"{of}_rolls") for p in parts) for of in ("busy", "all"))
         return Use(groups, groups * seats, busy / max(all_, 1), rolled / max(all_rolled, 1))
-
-
-def _wait(futures: list[Any], shared: Array, told: Callable[[int], None] | None) -> None:
-    """Until all are done; Ctrl-C, also one raised by ``told``, lets the iterations end."""
-    while True:
-        try:
-            unfinished = wait(futures, timeout=POLL).not_done
-            if told is not None and not shared[2]:
-                told(int(shared[1]))
-            if not unfinished:
-                break
-        except KeyboardInterrupt:
-            shared[2] = 1
-        except BaseException:  # of ``told``: it goes on its way when the threads have ended
-            shared[2] = 1
-            raise
-    for future in futures:
-        future.result()
 
 
 class _Part:

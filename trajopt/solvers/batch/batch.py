@@ -14,9 +14,11 @@ import numpy as np
 
 from dynamics_backends.names import unknown_name
 from dynamics_backends.protocol import Array
+from trajopt.problem.constraints import Constraint
 from trajopt.problem.ocp import OCP, Phase
 from trajopt.problem.terms import CostTerm
 from trajopt.solvers.batch.structure import require_alike
+from trajopt.stage.source.constraint_source import constraint_theta
 from trajopt.stage.source.term_source import by_knot, theta_of
 
 FIELDS = ("x0", "u_lower", "u_upper")
@@ -176,6 +178,14 @@ class Batch:
             (t.name, key, np.shape(v)[-1]) for t in own for key, v in (("weight", t.weight), *t.parameters.items())
         ]
         return self._filled(theta_of(own, K), parts)
+
+    def path(self, constraints: Callable[[OCP], Sequence[Constraint]], K: int) -> Array:
+        """Parameters of some constraints on K knots, (n or 1, K, size)."""
+        if self.members is not None:
+            return _stacked([constraint_theta(constraints(m), K) for m in self.members])
+        own = constraints(self.ocp)
+        parts = [(c.name, key, np.shape(v)[-1]) for c in own for key, v in c.parameters.items()]
+        return self._filled(constraint_theta(own, K), parts)
 
     def _filled(self, base: Array, parts: Sequence[tuple[str, str, int]]) -> Array:
         """The base (K, size) with what varies in its columns."""

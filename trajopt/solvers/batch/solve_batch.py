@@ -14,7 +14,7 @@ from trajopt.problem.ocp import OCP
 from trajopt.solvers.batch.batch import Batch
 from trajopt.solvers.batch.finite import marked, not_numbers
 from trajopt.solvers.batch.solution import BatchSolution
-from trajopt.solvers.options import SLQOptions
+from trajopt.solvers.options import IPMOptions, SLQOptions
 from trajopt.solvers.registry import chosen_options
 from trajopt.solvers.shooting.newton.newton_point import filtered
 from trajopt.stage.engine import is_compiled
@@ -48,9 +48,11 @@ def solve_batch(
 
     SLQ and its relatives (slq, ilqr, gnms, fddp) solve compiled problems without constraints in lanes: one problem in each lane of
     the vector unit, groups of lanes on threads, nothing of Python inside.  Their time_limit counts what a problem's whole group
-    takes. Other solvers, and constrained problems, are solved one by one, in processes where that is worth it; ``meta["how"]``
-    tells. A problem that fails, or whose values are no numbers, has a status that says so, and stops nobody else; Ctrl-C returns
-    what is finished, the others are "interrupted".
+    takes.  DDP without constraints, and the interior point (ipm) for states in a vector space, run whole solves in C, one problem
+    after the other on each thread, with the knots of a problem in the lanes; what asks for more (no step length is accepted,
+    numbers are not finite) is solved once more as alone, which ``meta["referred"]`` tells. Other solvers, and constraints with
+    those, are solved one by one, in processes where that is worth it; ``meta["how"]`` tells. A problem that fails, or whose values
+    are no numbers, has a status that says so, and stops nobody else; Ctrl-C returns what is finished, the others are "interrupted".
 
     Raises ValueError for values that do not fit, for problems of different structures and for what is wrong with the first problem
     (the first whose values are numbers), UnknownName for a value that nothing has.
@@ -77,6 +79,9 @@ def solve_batch(
 
             found = in_lanes(problems, guesses, chosen, gains=gains, threads=threads, told=told)
             how = "lanes"
+        elif _fits_threads(problems[0], chosen):
+            found = _on_threads(chosen)(problems, guesses, chosen, gains=gains, threads=threads, told=told)
+            how = found.meta["how"]
         else:
             from trajopt.solvers.batch.processes import in_processes
 
@@ -101,6 +106,24 @@ def _fits_lanes(ocp: OCP, options: Any) -> bool:
     if type(options) is not SLQOptions or ocp.constraints() or filtered(ocp, options) or not is_compiled(ocp):
         return False
     return StageEvaluator(ocp, options.hessian, "auto").compiled
+
+
+def _fits_threads(ocp: OCP, options: Any) -> bool:
+    """Whether kernels/interior.h or kernels/newton_solve.h has all that the solver does."""
+    if not is_compiled(ocp):
+        return False
+    from trajopt.solvers.batch.interior import fits_interior
+    from trajopt.solvers.batch.newton import fits_newton
+
+    return fits_interior(ocp, options) if isinstance(options, IPMOptions) else fits_newton(ocp, options)
+
+
+def _on_threads(options: Any) -> Any:
+    """What solves a batch by whole solves in C."""
+    from trajopt.solvers.batch.interior import in_interior
+    from trajopt.solvers.batch.newton import in_newton
+
+    return in_interior if isinstance(options, IPMOptions) else in_newton
 
 
 def _guesses_of(batch: Batch, guess: Guess | Sequence[Guess] | None) -> tuple[Array, Array]:

@@ -26,8 +26,8 @@ from trajopt.solvers.direct.program_parts import Part, parts_of
 from trajopt.solvers.direct.transcription import Transcription
 from trajopt.solvers.nlp.nlp import NLP
 from trajopt.solvers.options import SQPOptions
-from trajopt.solvers.qp.stage_hessian import StageHessian, StagePlaces
-from trajopt.solvers.qp.stage_jacobian import RowPlaces, StageJacobian
+from trajopt.solvers.qp.blocks.stage_hessian import StageHessian, StagePlaces
+from trajopt.solvers.qp.blocks.stage_jacobian import RowPlaces, StageJacobian
 from trajopt.solvers.sqp.sqp import solve_nlp
 from trajopt.stage.engine import is_compiled, lq_solver_for
 from trajopt.step.contraction import has_curvature

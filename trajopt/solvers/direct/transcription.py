@@ -28,7 +28,7 @@ from trajopt.solvers.direct.constraint_hessian import constraint_hessians
 from trajopt.solvers.direct.constraint_pattern import jacobian_pattern
 from trajopt.solvers.direct.program_parts import Part, held_problem, parts_of
 from trajopt.solvers.nlp.nlp import NLP
-from trajopt.solvers.qp.sparse_assembly import Assembly, Columns, Entries
+from trajopt.solvers.qp.blocks.sparse_assembly import Assembly, Columns, Entries
 from trajopt.stage.stages import StageDerivatives, StageValues
 
 if TYPE_CHECKING:

@@ -23,6 +23,7 @@ import numpy as np
 from dynamics_backends.compiled.interface.libraries import address
 from dynamics_backends.protocol import Array
 from trajopt.guesses.guesses import Guess
+from trajopt.guesses.warm_start import Kept
 from trajopt.problem.ocp import OCP
 from trajopt.results.records import Callback, Journal
 from trajopt.results.solution import Solution
@@ -31,11 +32,11 @@ from trajopt.solvers.feedback import tracking_gains
 from trajopt.solvers.ipm import ends
 from trajopt.solvers.ipm.barrier import KAPPA_EPS, Barrier
 from trajopt.solvers.ipm.feasibility import BACK, Restoration
-from trajopt.solvers.ipm.library import kernels
 from trajopt.solvers.ipm.line_search import Accepted, BarrierProblem, LineSearch, Start
-from trajopt.solvers.ipm.measure import Measures, Optimality
-from trajopt.solvers.ipm.newton import NewtonSystem, Step
+from trajopt.solvers.ipm.measure import Optimality
+from trajopt.solvers.ipm.newton import Step
 from trajopt.solvers.ipm.stage_program import Point, StageProgram
+from trajopt.solvers.ipm.workspace import Workspace, workspace
 from trajopt.solvers.options import IPMOptions
 from trajopt.step.contraction import contraction_of
 
@@ -57,23 +58,27 @@ def ipm(
     options: IPMOptions | None = None,
     callback: Callback | None = None,
     multipliers: Mapping[str, Array] | None = None,
+    kept: Kept | None = None,
 ) -> Solution:
     """Solve a valid problem from a guess, whose states need not satisfy the dynamics.
 
-    multipliers: of an earlier solution of the same structure; with a small ``barrier`` they make a warm start. Raises CompilerError
-    without a C compiler, TypeError for hessian = "exact" where a time step has no second derivatives.
+    multipliers: of an earlier solution of the same structure; with a small ``barrier`` they make a warm start. kept: what earlier
+    solves of this structure have left. Raises CompilerError without a C compiler, TypeError for hessian = "exact" where a time step
+    has no second derivatives.
     """
     options = options or IPMOptions()
-    program = program_of(ocp, guess, options)
-    run = _Run(program, guess, options, callback, multipliers)
+    room = prepared(ocp, guess, options, kept)
+    run = _Run(room, guess, options, callback, multipliers)
     with np.errstate(all="ignore"):  # non-finite numbers are found and reported, not warned about
         found = run.solve()
-        return replace(found, K=tracking_gains(ocp, found.xs, found.us, program.final_equalities(run.point)))
+        final = room.program.final_equalities(run.point)
+        return replace(found, K=tracking_gains(ocp, found.xs, found.us, final, room.feedback()))
 
 
-def program_of(ocp: OCP, guess: Guess, options: IPMOptions) -> StageProgram:
-    """The problem by its stages."""
-    return StageProgram(ocp, np.asarray(guess.us, dtype=float), _hessian(ocp, options))
+def prepared(ocp: OCP, guess: Guess, options: IPMOptions, kept: Kept | None = None) -> Workspace:
+    """All that a solve needs before its first iteration."""
+    us = np.asarray(guess.us, dtype=float)
+    return workspace(Kept() if kept is None else kept, ocp, us, lambda: _hessian(ocp, options), options.hessian)
 
 
 def solve_program(
@@ -85,7 +90,7 @@ def solve_program(
 ) -> Solution:
     """Solve a problem given by its stages; the solution has no gains."""
     with np.errstate(all="ignore"):  # non-finite numbers are found and reported, not warned about
-        return _Run(program, guess, options, callback, multipliers).solve()
+        return _Run(Workspace(program), guess, options, callback, multipliers).solve()
 
 
 class _Run:
@@ -93,21 +98,19 @@ class _Run:
 
     def __init__(
         self,
-        program: StageProgram,
+        room: Workspace,
         guess: Guess,
         options: IPMOptions,
         callback: Callback | None,
         multipliers: Mapping[str, Array] | None,
     ) -> None:
+        program = room.program
         self.ocp, self.guess, self.options, self.given = program.ocp, guess, options, multipliers
         self.journal = Journal(callback)
-        self.program = p = program
-        self.kernels = kernels(p.n, p.m)
-        self.system, self.measures = NewtonSystem(p, self.kernels), Measures(p, self.kernels)
-        self.point, self.other = Point(p), Point(p)
-        self.z, self.step, self.spare = p.multipliers(), self.system.empty_step(), self.system.empty_step()
+        self.program, self.kernels, self.system, self.measures = program, room.kernels, room.system, room.measures
+        (self.point, self.other), self.z, (self.step, self.spare) = room.points, room.z, room.steps
         self.barrier = Barrier(options.barrier, options.gradient_tolerance, options.barrier_strategy == "adaptive")
-        self.search = LineSearch(p, self.system, self.measures)
+        self.search = LineSearch(program, self.system, self.measures)
         self.scale, self.objective, self.iteration = 1.0, float("nan"), 0
         self.began = time.perf_counter()
 

@@ -26,7 +26,7 @@ LONG = np.dtype(ctypes.c_long)
 StructureData = struct_of("ipm_structure", "N:l rows:l fixes:l row fix fixed kind held lower upper target at")
 PointData = struct_of("ipm_point", "v d g A B lx lu gx gu Q S R")
 MultiplierData = struct_of("ipm_multipliers", "lam y zl zu f")
-CondensedData = struct_of("ipm_condensed", "Q S R q r d C D e Sigma phi row")
+CondensedData = struct_of("ipm_condensed", "Q S R q r d C D e Sigma phi below above row")
 StepData = struct_of("ipm_step", "v lam y zl zu f")
 FLOOR = 1e-8
 """Least eigenvalue of a reflected Hessian, relative to its largest."""
@@ -59,7 +59,7 @@ class SystemData(ctypes.Structure):
 
     _fields_ = [
         *((name, ctypes.c_void_p) for name in ("structure", "condensed", "matrices", "vectors", "factors", "solution")),
-        *((name, ctypes.c_void_p) for name in ("rows", "fixes")),
+        *((name, ctypes.c_void_p) for name in ("rows", "fixes", "room")),
         ("settings", SettingsData),
         *((name, ctypes.c_double) for name in ("shift", "last_shift", "alpha", "alpha_z", "slope", "mu_of_step")),
         ("reflected", ctypes.c_long),
@@ -79,7 +79,7 @@ class Kernels:
         self.factor_damped = bound(library, "ipm_factor_damped", "pdd", ctypes.c_long)
         self.solve = bound(library, "ipm_solve", "pppp dp")
         self.vectors = bound(library, "ipm_vectors", "pp ppp")
-        self.centered = bound(library, "ipm_centered", "ppp ddd l ddd pp")
+        self.centered = bound(library, "ipm_centered", "ppp ddd ddd pp")
         self.residuals = bound(library, "ipm_residuals", "ppppp")
         self.move_duals = bound(library, "ipm_move_duals", "pppdddp")
         self.take = bound(library, "ipm_take", "ppp dddd p")

@@ -74,7 +74,7 @@ class LineSearch:
         self._d, self._rows = np.zeros((program.N, program.n)), np.zeros(program.rows)
         self._fixes = np.zeros(len(program.fixed))
         self._hopeful = (
-            True  # whether the last full step was taken: then derivatives are worth computing before the next one is
+            True  # whether the last full step was taken: then derivatives are worth computing before the next is
         )
 
     def restart(self, theta: float) -> None:
@@ -106,6 +106,7 @@ class LineSearch:
             if full and here.theta >= start.at.theta:
                 corrected = self._corrected(start, to, step, spare, here, problem)
                 if corrected is not None:
+                    self._hopeful = False
                     return corrected
             alpha, full, self._hopeful = 0.5 * alpha, False, False
         return None

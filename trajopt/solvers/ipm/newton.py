@@ -55,6 +55,8 @@ class Step(NamedTuple):
     data: ctypes.Structure
 
 
+ROOM = 10
+"""Numbers of memory for each of v."""
 SLOW, LITTLE, SHORT = 4, 0.5, 0.1
 """So many steps of a convexified system, one after the other and none shorter than SHORT, are slow where they leave more than this
 share of the error."""
@@ -82,15 +84,20 @@ class NewtonSystem:
         p = self.program = program
         self.kernels = kernels
         lq = self.lq = EqualityLQ(p.n, p.m, p.N, p.equations, p.most_equations, library=kernels.library)
-        arrays, at = allotted([(p.numbers,), (p.numbers,), (p.rows,), (len(p.fixed),)])
-        self.Sigma, self.phi, self.rows, self.fixes = arrays
+        shapes = [*4 * [(p.numbers,)], (p.rows,), (len(p.fixed),), (ROOM * p.numbers,)]
+        (*_, self.rows, self.fixes, _), at = allotted(shapes)
         *blocks, row = lq.addresses
-        self._condensed = CondensedData(*blocks, *at[:2], row)
-        self.data = SystemData(p.ref, ctypes.addressof(self._condensed), *lq.parts, *at[2:])
+        self._condensed = CondensedData(*blocks, *at[:4], row)
+        self.data = SystemData(p.ref, ctypes.addressof(self._condensed), *lq.parts, *at[4:])
         self.settings = self.data.settings
-        self._ref, self._rows = ctypes.addressof(self.data), at[2]
+        self._ref, self._rows = ctypes.addressof(self.data), at[4]
         self.curvature = Curvature()
         self._equations = p.N * p.n + p.rows + len(p.fixed)
+
+    def restart(self) -> None:
+        """Forget earlier factorizations."""
+        self.data.last_shift, self.data.shift, self.data.reflected = 0.0, 0.0, 0
+        self.curvature = Curvature()
 
     # -- systems --------------------------------------------------------------------------------------------------------
     def condense(
@@ -134,14 +141,14 @@ class NewtonSystem:
         squares: float,
         limits: tuple[float, float],
         tau: float,
-        affine: Step,
+        other: Step,
         to: Step,
     ) -> tuple[Step, float]:
         """The step for the mu = sigma mean that the quality function chooses, sigma within limits, and that mu; the system is
-        that of mu = 0. squares: of the violation. Its array is that of ``to``.
+        that of mu = 0. squares: of the violation. Its array is that of ``to``; other: memory.
         """
         means = now.mean, now.squares / self.program.numbers, squares / self._equations
-        self.kernels.centered(self._ref, p.ref, z.ref, *means, now.products, *limits, tau, affine.ref, to.ref)
+        self.kernels.centered(self._ref, p.ref, z.ref, *means, *limits, tau, other.ref, to.ref)
         return self._stepped(to), float(self.data.mu_of_step)
 
     def _stepped(self, to: Step) -> Step:

@@ -12,6 +12,8 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Mapping
+from copy import copy
+from typing import Any
 
 import numpy as np
 
@@ -25,7 +27,7 @@ from trajopt.solvers.ipm.library import ABSENT, EQUALITY, INEQUALITY, LONG, Mult
 from trajopt.stage.compiled.bare_stages import BareStages
 from trajopt.stage.compiled.soon_stages import SoonStages
 from trajopt.stage.compiled.standing import standing
-from trajopt.stage.engine import Wanted, stages_of
+from trajopt.stage.engine import Wanted, follow, stages_of
 from trajopt.stage.numpy_stages import NumpyStages
 from trajopt.stage.stages import StageDerivatives, Stages, StageValues
 
@@ -90,10 +92,12 @@ class StageProgram:
         self.ocp = ocp
         self.N, self.n, self.m = ocp.horizon, ocp.manifold.ndx, ocp.nu
         self.flat = ocp.manifold.is_vector_space
+        self.structure = StructureData()
+        self.ref = ctypes.addressof(self.structure)
         kept = with_rows(ocp)
-        wanted = Wanted(GAUSS_NEWTON, path=kept[:-1], final=kept[-1])
+        wanted = _wanted(kept)
         if hessian != GAUSS_NEWTON:
-            self.stages = stages_of(ocp, wanted._replace(hessian=EXACT, second=True))
+            self.stages = stages_of(ocp, _wanted(kept, EXACT))
             self.orders = [_order(ocp, i, stages, hessian) for i, stages in enumerate(self.stages[:-1])]
         else:
             self.stages, self.orders = [], [GAUSS_NEWTON] * len(ocp.phases)
@@ -102,6 +106,23 @@ class StageProgram:
             plain = stages_of(ocp, wanted)
             self.stages = [self.stages[i] if kind == EXACT else plain[i] for i, kind in enumerate(self.orders)]
         self.hessian = self.orders[0] if len(set(self.orders)) == 1 else MIXED
+        self._lay_out(kept, us)
+
+    def follow(self, ocp: OCP, us: Array) -> bool:
+        """Go on with another problem of the same structure, whose points and systems are those of this one; False where it has
+        another one, or stages that cannot: then this program is of no use any more.
+        """
+        kept = with_rows(ocp)
+        if len(set(self.orders)) > 1 or not follow(self.stages, self.ocp, ocp, _wanted(kept, self.orders[0])):
+            return False
+        self.ocp, before = ocp, self.sizes
+        self._lay_out(kept, us)
+        return self.sizes == before
+
+    # -- structure ------------------------------------------------------------------------------------------------------
+    def _lay_out(self, kept: list[tuple[Constraint, ...]], us: Array) -> None:
+        """Rows and bounds."""
+        ocp = self.ocp
         self.groups = list(zip([*ocp.phase_slices, slice(self.N, self.N + 1)], kept, strict=True))
         self._lay_out_rows()
         self._bounds()
@@ -109,7 +130,24 @@ class StageProgram:
         self._hold_controls(us)
         self._finish()
 
-    # -- structure ------------------------------------------------------------------------------------------------------
+    def rebound(self, ocp: OCP, us: Array) -> StageProgram:
+        """The program of a problem that differs in numbers: bounds and targets are its own, evaluations those of this one."""
+        other = copy(self)
+        other.ocp, other.structure = ocp, StructureData()
+        other.ref = ctypes.addressof(other.structure)
+        other._lay_out(with_rows(ocp), us)
+        return other
+
+    def alike(self, other: StageProgram) -> bool:
+        """Whether rows, fixed numbers and held controls of two programs are at the same places."""
+        own, its = ((p.kind, p.row, p.fixed, p.fix, p.held) for p in (self, other))
+        return all(np.array_equal(a, b) for a, b in zip(own, its, strict=True))
+
+    @property
+    def sizes(self) -> tuple[Any, ...]:
+        """What the memory of points, systems and multipliers depends on."""
+        return self.parts, self.rows, len(self.fixed), self.equations, self.most_equations
+
     def _lay_out_rows(self) -> None:
         """parts: knots, rows and rows a knot, of each phase and of the end; row (N + 2) offsets; kinds, bounds of rows."""
         self.parts: list[tuple[slice, slice, int]] = []
@@ -196,17 +234,22 @@ class StageProgram:
         for own, way in ((self.lower, -1.0), (self.upper, 1.0)):
             bounded = np.isfinite(own)
             own[bounded] += way * RELAXED * np.maximum(1.0, np.abs(own[bounded]))
-        self.structure = StructureData(
-            self.N,
-            self.rows,
-            len(self.fixed),
-            *map(address, (self.row, self.fix, self.fixed, self.kind, self.held)),
-            *map(address, (self.lower, self.upper, self.target, self.fixed_at)),
+        arrays = (
+            self.row,
+            self.fix,
+            self.fixed,
+            self.kind,
+            self.held,
+            self.lower,
+            self.upper,
+            self.target,
+            self.fixed_at,
         )
-        self.ref = ctypes.addressof(self.structure)
-        own = np.diff(self.fix) + np.array(
-            [(self.kind[a:b] == EQUALITY).sum() for a, b in zip(self.row, self.row[1:], strict=False)]
-        )
+        given = self.N, self.rows, len(self.fixed), *map(address, arrays)
+        for (name, *_), value in zip(StructureData._fields_, given, strict=True):
+            setattr(self.structure, name, value)
+        equalities = np.concatenate([[0], np.cumsum(self.kind == EQUALITY)])
+        own = np.diff(self.fix) + np.diff(equalities[self.row])
         self.equations, self.most_equations = int(own.sum()), int(own.max())
 
     def multipliers(self) -> Multipliers:
@@ -344,6 +387,11 @@ class StageProgram:
             slack = self.kind[rows] == INEQUALITY
             z.zu[self.s][rows] = np.where(slack, np.maximum(kept, 0.0), 0.0)
             z.zl[self.s][rows] = np.where(slack, np.maximum(-kept, 0.0), 0.0)
+
+
+def _wanted(kept: list[tuple[Constraint, ...]], hessian: str = GAUSS_NEWTON) -> Wanted:
+    """What is asked of the stages with these constraints."""
+    return Wanted(hessian, second=hessian == EXACT, path=kept[:-1], final=kept[-1])
 
 
 def _order(ocp: OCP, i: int, stages: Stages, hessian: str) -> str:

@@ -24,7 +24,7 @@ from trajopt.solvers.nlp.ipopt_problem import IpoptProblem, Iterate, Pattern, Pr
 from trajopt.solvers.nlp.nlp import NLP, NLPSolution, Patterned, trajectory_at
 from trajopt.solvers.nlp.scaled_kkt import scaled_kkt
 from trajopt.solvers.options import DMSOptions
-from trajopt.solvers.qp.sparse_assembly import Columns
+from trajopt.solvers.qp.blocks.sparse_assembly import Columns
 
 if TYPE_CHECKING:
     import scipy.sparse as sp

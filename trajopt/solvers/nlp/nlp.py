@@ -19,7 +19,7 @@ from trajopt.results.status import Status
 if TYPE_CHECKING:
     import scipy.sparse as sp
 
-    from trajopt.solvers.qp.sparse_assembly import Columns
+    from trajopt.solvers.qp.blocks.sparse_assembly import Columns
 
 
 class NLP(Protocol):

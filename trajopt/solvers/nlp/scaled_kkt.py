@@ -19,9 +19,9 @@ import numpy as np
 
 from dynamics_backends.protocol import Array
 from trajopt.solvers.nlp.nlp import NLP
+from trajopt.solvers.qp.blocks.sparse_assembly import Columns
+from trajopt.solvers.qp.blocks.stage_jacobian import StageJacobian
 from trajopt.solvers.qp.qp import Jacobian, complementarity, violation
-from trajopt.solvers.qp.sparse_assembly import Columns
-from trajopt.solvers.qp.stage_jacobian import StageJacobian
 
 
 @runtime_checkable

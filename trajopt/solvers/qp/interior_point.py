@@ -10,7 +10,7 @@ t v = sigma mu  from
 
 where dC is the change of v_u - v_l.  Near the solution D tends to 0 or infinity; dC, an unknown of its own, does not suffer.
 (J. Nocedal, S. Wright, Numerical Optimization, 2006, section 16.6; S. Mehrotra, SIAM J. Optim. 2, 1992).  Who solves this
-linear system is a parameter (:mod:`trajopt.solvers.qp.kkt_system`).
+linear system is a parameter (:mod:`trajopt.solvers.qp.kkt.kkt_system`).
 
 Where the constraints contradict each other the multipliers diverge along a certificate (Farkas): a direction with
 A'y + z = 0 and  max over the bounds of y'Aw + z'w  negative.
@@ -26,7 +26,7 @@ import numpy as np
 from dynamics_backends.protocol import Array
 from trajopt.lq.lq_solver import LQSolver
 from trajopt.solvers.qp.convexity import convex_on_equalities
-from trajopt.solvers.qp.kkt_system import KKTSystem, system_of
+from trajopt.solvers.qp.kkt.kkt_system import KKTSystem, system_of
 from trajopt.solvers.qp.qp import QP, QPSolution, QPStatus, kkt_residual
 
 TOLERANCE = 1e-12

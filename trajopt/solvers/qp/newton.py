@@ -16,7 +16,7 @@ import numpy as np
 
 from dynamics_backends.protocol import Array
 from trajopt.lq.lq_solver import LQSolver
-from trajopt.solvers.qp.kkt_system import system_of
+from trajopt.solvers.qp.kkt.kkt_system import system_of
 from trajopt.solvers.qp.qp import QP, QPSolution, QPStatus, kkt_residual
 
 CHANGES = 6
@@ -26,7 +26,7 @@ TOLERANCE = 1e-10
 
 
 class ActiveSetNewton:
-    """Solves QPs from guesses of their multipliers; lq_solver: see :func:`~trajopt.solvers.qp.kkt_system.system_of`."""
+    """Solves QPs from guesses of their multipliers; lq_solver: see :func:`~trajopt.solvers.qp.kkt.kkt_system.system_of`."""
 
     def __init__(self, lq_solver: LQSolver | None = None) -> None:
         self.lq_solver = lq_solver

@@ -14,8 +14,8 @@ from dynamics_backends.deferred import deferred
 from dynamics_backends.protocol import Array
 from trajopt.solvers.qp.convexity import positive_definite
 from trajopt.solvers.qp.interior_point import polished
+from trajopt.solvers.qp.kkt.sparse_kkt import SparseKKT
 from trajopt.solvers.qp.qp import QP, QPSolution, QPStatus, kkt_residual
-from trajopt.solvers.qp.sparse_kkt import SparseKKT
 
 if TYPE_CHECKING:
     import scipy.sparse as sp

@@ -1,4 +1,4 @@
-"""Convex QPs of optimal control by the interior-point method on Riccati recursions (:mod:`trajopt.solvers.qp.riccati_kkt`).
+"""Convex QPs of optimal control by the interior-point method on Riccati recursions (:mod:`trajopt.solvers.qp.kkt.riccati_kkt`).
 
 The cost of an iteration grows linearly with the horizon. H need be positive definite only where the dynamics and the equalities
 allow motion.
@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from trajopt.lq.lq_solver import LQSolver, NumpyLQ
 from trajopt.solvers.qp.interior_point import MAX_ITERATIONS, TOLERANCE, InteriorPoint
+from trajopt.solvers.qp.kkt.riccati_kkt import require_stages
 from trajopt.solvers.qp.qp import QP, QPSolution
-from trajopt.solvers.qp.riccati_kkt import require_stages
 
 
 class RiccatiInteriorPoint(InteriorPoint):

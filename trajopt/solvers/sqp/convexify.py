@@ -29,9 +29,9 @@ import numpy as np
 
 from dynamics_backends.deferred import deferred
 from dynamics_backends.protocol import Array
+from trajopt.solvers.qp.blocks.stage_hessian import StageHessian
+from trajopt.solvers.qp.blocks.stage_jacobian import StageJacobian
 from trajopt.solvers.qp.qp import QP, Hessian, QPSolver, square_lengths
-from trajopt.solvers.qp.stage_hessian import StageHessian
-from trajopt.solvers.qp.stage_jacobian import StageJacobian
 
 if TYPE_CHECKING:
     import scipy.sparse as sp

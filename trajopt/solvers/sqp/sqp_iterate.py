@@ -15,9 +15,9 @@ from dynamics_backends.protocol import Array
 from trajopt.solvers.nlp.nlp import NLP, ConvexOverNonlinear
 from trajopt.solvers.nlp.scaled_kkt import scaled_kkt
 from trajopt.solvers.options import SQPOptions
+from trajopt.solvers.qp.blocks.stage_hessian import StageHessian
+from trajopt.solvers.qp.blocks.stage_jacobian import StageJacobian
 from trajopt.solvers.qp.qp import QP, Hessian, Jacobian, complementarity, violation
-from trajopt.solvers.qp.stage_hessian import StageHessian
-from trajopt.solvers.qp.stage_jacobian import StageJacobian
 
 MULTIPLIER_SCALE = 100.0
 """Tolerances on gradients grow with mean multipliers above this (Wächter & Biegler 2006, eq. 6)."""

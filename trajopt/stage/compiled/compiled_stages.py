@@ -23,7 +23,7 @@ from dynamics_backends.compiled.interface.libraries import (
 )
 from dynamics_backends.protocol import Array, Hessians
 from trajopt.lq.compiled_lq import CurvaturePart
-from trajopt.problem.ocp import OCP
+from trajopt.problem.ocp import OCP, Phase
 from trajopt.stage.compiled.library import (
     ALONE,
     ROLLED,
@@ -66,19 +66,22 @@ class CompiledStages:
         plain: NumpyStages,
         curved: Callable[[], Library | None] = lambda: None,
     ) -> None:
-        phase, K, n = ocp.phases[index], ocp.phases[index].knots, ocp.manifold.ndx
+        phase, n = ocp.phases[index], ocp.manifold.ndx
         sampling: Any = phase.dynamics.sampling
         self.library, self.plain, self._curved_alone = library, plain, curved
         self._substeps, self._first_knot = sampling.substeps, plain.start
         self._sizes = (ocp.manifold.nx, n, n, ocp.nu, sum(c.residual.n_out for c in plain.constraints))
-        p, theta = by_knot(phase.parameters.values(), K), theta_of(plain.terms, K)
-        path = constraint_theta(plain.constraints, K)
-        # a stage without duration reads no dt but for the weight of its cost
-        self._values = [np.ascontiguousarray(v) for v in (plain.t, phase.weights, p, theta, path)]
+        self._values = [np.array(v) for v in _values_of(phase, plain)]
         self._from_knot: dict[tuple[Library, int], ctypes.Structure] = {}
         self.data = self._at(self.library, 0)
         self._kept_at = b""
         self._last: tuple[bytes, StageDerivatives | None] = b"", None
+
+    def take(self, plain: NumpyStages, phase: Phase) -> None:
+        """Go on with the values of another phase of the same structure."""
+        self.plain, self._kept_at, self._last = plain, b"", (b"", None)
+        for own, new in zip(self._values, _values_of(phase, plain), strict=True):
+            own[:] = new
 
     def _at(self, library: Library, first: int) -> ctypes.Structure:
         """stages_t from a knot on."""
@@ -258,6 +261,21 @@ class CompiledStages:
         return cost.reshape(-1, count).sum(axis=0)
 
 
+def _values_of(phase: Phase, plain: NumpyStages) -> tuple[Array, ...]:
+    """t, weight, parameters, theta of the cost and of the constraints, by knot."""
+    K = phase.knots
+    p, theta, path = (
+        by_knot(phase.parameters.values(), K),
+        theta_of(plain.terms, K),
+        constraint_theta(plain.constraints, K),
+    )
+    return plain.t, phase.weights, p, theta, path  # a stage without duration reads no dt but for the weight of its cost
+
+
+def _end_values(plain: NumpyStages) -> tuple[Array, ...]:
+    return plain.t, theta_of(plain.terms, 1), constraint_theta(plain.constraints, 1)
+
+
 class CompiledEnd:
     """The final knot in the library of a phase: see :class:`~trajopt.stage.stages.Stages`; plain: the same in NumPy."""
 
@@ -265,9 +283,15 @@ class CompiledEnd:
 
     def __init__(self, library: Library, plain: NumpyStages) -> None:
         self.library, self.plain, self._n = library, plain, plain.manifold.ndx
-        self._values = [plain.t.copy(), theta_of(plain.terms, 1), constraint_theta(plain.constraints, 1)]
+        self._values = [np.array(v) for v in _end_values(plain)]
         self.data = EndData(*map(address, self._values))
         self._ng = sum(c.residual.n_out for c in plain.constraints)
+
+    def take(self, plain: NumpyStages) -> None:
+        """Go on with the values of another final knot of the same structure."""
+        self.plain = plain
+        for own, new in zip(self._values, _end_values(plain), strict=True):
+            own[:] = new
 
     def values(self, x: Array, u: Array, nodes: Array) -> StageValues:
         """See :class:`~trajopt.stage.stages.Stages`."""

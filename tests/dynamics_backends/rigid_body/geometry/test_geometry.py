@@ -3,12 +3,12 @@
 import numpy as np
 import pytest
 
-from dynamics_backends.rigid_body.geometry.capsule_fit import distances_to_segment, fit_capsule
-from dynamics_backends.rigid_body.geometry.cover_cache import kept_capsules, kept_covers
-from dynamics_backends.rigid_body.geometry.mesh_cache import simplified_mesh
-from dynamics_backends.rigid_body.geometry.meshes import MeshMissing, find_mesh, load_mesh, simplified, welded
+from dynamics_backends.rigid_body.geometry.covers.capsule_fit import distances_to_segment, fit_capsule
+from dynamics_backends.rigid_body.geometry.covers.cover_cache import kept_capsules, kept_covers
+from dynamics_backends.rigid_body.geometry.links.urdf_shapes import urdf_shapes
+from dynamics_backends.rigid_body.geometry.meshes.mesh_cache import simplified_mesh
+from dynamics_backends.rigid_body.geometry.meshes.meshes import MeshMissing, find_mesh, load_mesh, simplified, welded
 from dynamics_backends.rigid_body.geometry.shapes import Box, Capsule, Cylinder, PlacedShape, Sphere
-from dynamics_backends.rigid_body.geometry.urdf_shapes import urdf_shapes
 from dynamics_backends.rigid_body.urdf.xml_source import URDFError
 
 SHAPES = {
@@ -117,7 +117,7 @@ def test_simplified_meshes_are_kept_and_read_anew_when_the_file_changes(tmp_path
     path.write_text(TETRAHEDRON)
     first = simplified_mesh(path, 300)
     monkeypatch.setattr(
-        "dynamics_backends.rigid_body.geometry.mesh_cache.load_mesh", lambda _: pytest.fail("read anew")
+        "dynamics_backends.rigid_body.geometry.meshes.mesh_cache.load_mesh", lambda _: pytest.fail("read anew")
     )
     np.testing.assert_array_equal(simplified_mesh(path, 300)[0].vertices, first[0].vertices)
     path.write_text(TETRAHEDRON + "v 2 2 2\n")
@@ -132,7 +132,7 @@ def test_capsules_are_kept_and_searched_anew_for_another_shape(tmp_path, monkeyp
     first, coarse = kept_covers([bar, ball], 0.03, 3), kept_capsules([np.eye(3), np.arange(12.0).reshape(4, 3)])
     for what in ("covers", "fit_capsule"):
         monkeypatch.setattr(
-            f"dynamics_backends.rigid_body.geometry.cover_cache.{what}", lambda *_: pytest.fail("searched anew")
+            f"dynamics_backends.rigid_body.geometry.covers.cover_cache.{what}", lambda *_: pytest.fail("searched anew")
         )
     again = kept_covers([bar, ball], 0.03, 3)
     assert [piece.link for piece in again] == [piece.link for piece in first] and len(first) > 2

@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from dynamics_backends.rigid_body.geometry.capsule_fit import distances_to_segment
-from dynamics_backends.rigid_body.geometry.cover import covers
+from dynamics_backends.rigid_body.geometry.covers.capsule_fit import distances_to_segment
+from dynamics_backends.rigid_body.geometry.covers.cover import covers
 from dynamics_backends.rigid_body.geometry.scene import VAST, Body, Scene, Way
 from dynamics_backends.rigid_body.geometry.shapes import Box, Capsule, Cylinder, HalfSpace, Mesh, PlacedShape, Sphere
 

@@ -317,11 +317,11 @@ def test_in_processes(monkeypatch):
     before = dict(os.environ)
     x0 = ocp.x0 + 0.1 * np.random.default_rng(0).standard_normal((4, 4))
     done = []
-    found = to.solve_batch(ocp, {"x0": x0}, None, {"max_iterations": 3}, lambda *a: done.append(a), "ddp", threads=2)
+    found = to.solve_batch(ocp, {"x0": x0}, None, {"max_iterations": 3}, lambda *a: done.append(a), "sqp", threads=2)
     assert found.meta["how"] == "2 processes" and done[-1] == (4, 4) and dict(os.environ) == before
     for i in range(4):
         np.testing.assert_allclose(
-            found.us[i], to.solve(replace(ocp, x0=x0[i]), options={"max_iterations": 3}, solver="ddp").us, atol=1e-9
+            found.us[i], to.solve(replace(ocp, x0=x0[i]), options={"max_iterations": 3}, solver="sqp").us, atol=1e-9
         )
 
 
@@ -386,7 +386,7 @@ def test_a_process_that_dies_takes_one_problem_along(monkeypatch, with_loky):
     ocp = build_task(load_config("problems/configs/double_pendulum_swing_up.toml")).ocp
     x0 = np.tile(ocp.x0, (6, 1))
     x0[2, 0], x0[4, 0] = 15.0, 25.0
-    found = to.solve_batch(ocp, {"x0": x0}, None, {"max_iterations": 1}, solver="ddp", threads=2)
+    found = to.solve_batch(ocp, {"x0": x0}, None, {"max_iterations": 1}, solver="sqp", threads=2)
     assert found.meta["how"] == "2 processes"
     assert [i for i in range(6) if found.status[i].code is StatusCode.ERROR] == [2, 4]
     assert "ZeroDivisionError" in found.messages[2] and "died" in found.messages[4]
@@ -405,7 +405,7 @@ from trajopt.solvers.batch import processes
 processes.WORTH = 0.0
 processes.loky = processes.loky if {with_loky} else None
 ocp = build_task(load_config("problems/configs/double_pendulum_swing_up.toml")).ocp
-found = to.solve_batch(ocp, {{"x0": np.tile(ocp.x0, (3, 1))}}, None, {{"max_iterations": 1}}, solver="ddp", threads=2)
+found = to.solve_batch(ocp, {{"x0": np.tile(ocp.x0, (3, 1))}}, None, {{"max_iterations": 1}}, solver="sqp", threads=2)
 print("cost", np.isfinite(found.cost).sum(), found.meta["how"])
 """)
     root = str(Path(to.__file__).parents[1])

@@ -132,3 +132,30 @@ def test_without_a_compiler_the_remedy_is_named(monkeypatch):
     monkeypatch.setattr(library, "has_compiler", lambda: False)
     with pytest.raises(CompilerError, match="'dms' and 'sqp' need none"):
         Kernels(97, 1)  # of a size that nobody has asked for
+
+
+@pytest.mark.needs_compiler
+def test_kept_preparations_serve_problems_of_one_structure_alone():
+    """The same solutions as by solves of their own: of another goal, other bounds, another number of rows, other terms."""
+    from trajopt.guesses.guesses import constant_guess
+    from trajopt.guesses.warm_start import Kept, WarmStart
+
+    ocp, kept = with_engine("compiled"), Kept()
+    (phase,) = ocp.phases
+    (path,) = phase.constraints
+    limited = replace(ocp, u_lower=np.full(ocp.nu, -0.3), u_upper=np.full(ocp.nu, 0.4))
+    wider = replace(ocp, phases=(replace(phase, constraints=(path.updated(lower=-2.0, upper=np.inf),)),))
+    slower = replace(ocp, phases=(replace(phase, dt=1.1 * phase.dt),), x0=0.9 * ocp.x0)
+    freer = replace(ocp, terminal_constraints=())
+    fewer = replace(ocp, phases=(replace(phase, terms=phase.terms[:1]),))
+    taken = []
+    for other in (ocp, limited, wider, slower, freer, fewer, ocp):
+        before = kept.prepared.get("ipm")
+        start = WarmStart(constant_guess(other), kept=kept)
+        mine = to.solve(other, solver="ipm", warm_start=start, check=False)
+        own = to.solve(other, solver="ipm", check=False)
+        taken.append(before is not None and kept.prepared["ipm"][1] is before[1])
+        assert mine.status == own.status and mine.iterations == own.iterations
+        for a, b in zip((mine.xs, mine.us, mine.K), (own.xs, own.us, own.K), strict=True):
+            np.testing.assert_array_equal(a, b)
+    assert taken == [False, True, True, True, False, False, False]

@@ -9,11 +9,11 @@ from staged_qps import staged_qp, with_terminal_rows
 
 from trajopt.lq.lq_solver import NumpyLQ
 from trajopt.solvers.qp.convexity import _inertia_is_right, convex_on_equalities, positive_definite
+from trajopt.solvers.qp.kkt.riccati_kkt import UnstructuredQP
+from trajopt.solvers.qp.kkt.sparse_kkt import SparseKKT, pattern_of
 from trajopt.solvers.qp.newton import ActiveSetNewton
 from trajopt.solvers.qp.osqp_solver import COARSE
 from trajopt.solvers.qp.qp import QP, QP_SOLVERS, QPSolution, QPStatus, kkt_residual, make_qp_solver
-from trajopt.solvers.qp.riccati_kkt import UnstructuredQP
-from trajopt.solvers.qp.sparse_kkt import SparseKKT, pattern_of
 from trajopt.solvers.sqp.convexify import convexified
 
 GENERAL = ["interior_point", "osqp", "daqp"]

@@ -12,8 +12,8 @@ from trajopt.lq.lq_solver import NumpyLQ
 from trajopt.solvers.direct.direct_sqp import staged_program
 from trajopt.solvers.direct.real_time_iteration import RealTimeIteration
 from trajopt.solvers.options import SQPOptions
+from trajopt.solvers.qp.blocks.sparse_assembly import Entries
 from trajopt.solvers.qp.qp import QPStatus, kkt_residual, make_qp_solver
-from trajopt.solvers.qp.sparse_assembly import Entries
 from trajopt.solvers.sqp.convexify import convexified, penalized, shifted
 from trajopt.solvers.sqp.sqp import solve_nlp
 

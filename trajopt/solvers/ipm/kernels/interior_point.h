@@ -28,40 +28,58 @@ typedef struct {
     double *lambda, *y, *zl, *zu, *f;
 } ipm_multipliers;
 
+/* v, and the multipliers that a step leads to */
+typedef struct {
+    double *v;
+    ipm_multipliers z;
+} ipm_step;
+
 /* mu; scale: of the objective; weight: of the Hessian; soft: how far equations give way; mode: NEWTON, FEASIBILITY (no objective), ESTIMATE (of multipliers) */
 typedef struct {
     double mu, scale, weight, soft;
     long mode;
 } ipm_settings;
 
-/* The condensed problem: Q, S, R, q, r, d (N, n), and its equations C, D, e with their offsets `row`; Sigma, phi as v. */
+/* The condensed problem: Q, S, R, q, r, d (N, n), and its equations C, D, e with their offsets `row`; as v: Sigma, phi, and the inverse
+   distances below and above from the bounds, zero where there is none. */
 typedef struct {
-    double *Q, *S, *R, *q, *r, *d, *C, *D, *e, *Sigma, *phi;
+    double *Q, *S, *R, *q, *r, *d, *C, *D, *e, *Sigma, *phi, *below, *above;
     long *row;
 } ipm_condensed;
+
+/* Reductions go in PARTS at once: a compiler may not change their order by itself. */
+#define PARTS 16
 
 ALWAYS_INLINE long first_control(const ipm_structure *s) { return (s->N + 1) * N_; }
 ALWAYS_INLINE long first_slack(const ipm_structure *s) { return (s->N + 1) * N_ + s->N * M_; }
 ALWAYS_INLINE long numbers(const ipm_structure *s) { return first_slack(s) + s->rows; }
 
+/* phi for the inverse distances that are known, and another mu. */
+static void barrier_gradient(const ipm_structure *s, const ipm_condensed *c, double mu)
+{
+    const long count = numbers(s);
+    const double *restrict below = c->below, *restrict above = c->above;
+    double *restrict phi = c->phi;
+    for (long i = 0; i < count; i++) phi[i] = mu * (above[i] - below[i]);
+}
+
 /* Sigma = zl / (v - l) + zu / (u - v), phi the gradient of the barrier; ESTIMATE: 1 on slacks and zu - zl. */
-static void barrier_terms(const ipm_structure *s, const double *v, const ipm_multipliers *z, const ipm_settings *o, ipm_condensed *c)
+static void barrier_terms(const ipm_structure *s, const double *restrict v, const ipm_multipliers *z, const ipm_settings *o, ipm_condensed *c)
 {
     const long count = numbers(s), slack = first_slack(s);
+    const double *restrict lower = s->lower, *restrict upper = s->upper, *restrict zl = z->zl, *restrict zu = z->zu;
+    double *restrict below = c->below, *restrict above = c->above, *restrict Sigma = c->Sigma, *restrict phi = c->phi;
     for (long i = 0; i < count; i++) {
-        if (o->mode == ESTIMATE) {
-            c->Sigma[i] = i >= slack;
-            c->phi[i] = z->zu[i] - z->zl[i];
-            continue;
-        }
-        const double below = 1.0 / (v[i] - s->lower[i]), above = 1.0 / (s->upper[i] - v[i]);
-        c->Sigma[i] = z->zl[i] * below + z->zu[i] * above;
-        c->phi[i] = o->mu * (above - below);
+        below[i] = 1.0 / (v[i] - lower[i]), above[i] = 1.0 / (upper[i] - v[i]);
+        Sigma[i] = zl[i] * below[i] + zu[i] * above[i];
     }
+    barrier_gradient(s, c, o->mu);
+    if (o->mode != ESTIMATE) return;
+    for (long i = 0; i < count; i++) Sigma[i] = i >= slack, phi[i] = zu[i] - zl[i];
 }
 
 /* Q += w a a', S += w b a', R += w b b' for a row a (n), b (m) that is mostly zero. */
-ALWAYS_INLINE void add_row(double w, const double *restrict a, const double *restrict b, double *restrict Q, double *restrict S,
+static void add_row(double w, const double *restrict a, const double *restrict b, double *restrict Q, double *restrict S,
                            double *restrict R)
 {
     for (int i = 0; i < N_; i++) {
@@ -101,6 +119,33 @@ static void add_equation(const double *a, const double *b, double e, const ipm_s
     c->e[(*count)++] = e;
 }
 
+/* The inequalities of knot k, J' w J and J'(w (g - s) + phi) as products of matrices. */
+static void add_inequalities(const ipm_structure *s, const ipm_point *p, const ipm_settings *o, ipm_condensed *c, long k)
+{
+    const long first = s->row[k], rows = s->row[k + 1] - first, slack = first_slack(s);
+    double *Q = c->Q + k * N_ * N_, *S = c->S + k * M_ * N_, *R = c->R + k * M_ * M_, *q = c->q + k * N_, *r = c->r + k * M_;
+    if (!rows) return;
+    double a[rows * N_], b[rows * M_], wa[rows * N_], wb[rows * M_], h[rows], on_controls = 0.0;
+    int count = 0;
+    for (long i = first; i < first + rows; i++) {
+        if (s->kind[i] != INEQUALITY) continue;
+        const double own = c->Sigma[slack + i], w = stiffness(own, o->soft), e = o->mode == ESTIMATE ? 0.0 : p->g[i] - p->v[slack + i];
+        h[count] = w * e + c->phi[slack + i] / (1.0 + o->soft * own);
+        for (int j = 0; j < N_; j++) a[count * N_ + j] = p->gx[i * N_ + j], wa[count * N_ + j] = w * p->gx[i * N_ + j];
+        for (int j = 0; k < s->N && j < M_; j++) {
+            b[count * M_ + j] = p->gu[i * M_ + j], wb[count * M_ + j] = w * p->gu[i * M_ + j];
+            on_controls += fabs(b[count * M_ + j]);
+        }
+        count++;
+    }
+    TRANSPOSED_PRODUCT(Q, a, wa, N_, count, N_, 1);
+    PRODUCT(q, h, a, 1, count, N_, 1);
+    if (on_controls == 0.0) return;
+    TRANSPOSED_PRODUCT(S, wb, a, M_, count, N_, 1);
+    TRANSPOSED_PRODUCT(R, b, wb, M_, count, M_, 1);
+    PRODUCT(r, h, b, 1, count, M_, 1);
+}
+
 static void condense_knot(const ipm_structure *s, const ipm_point *p, const ipm_settings *o, ipm_condensed *c, long *count, long k)
 {
     const long u = first_control(s) + k * M_, slack = first_slack(s);
@@ -123,13 +168,10 @@ static void condense_knot(const ipm_structure *s, const ipm_point *p, const ipm_
         for (int i = 0; i < N_; i++) c->d[k * N_ + i] = one != 0.0 ? 0.0 : p->d[k * N_ + i];
     }
     c->row[k] = *count;
+    add_inequalities(s, p, o, c, k);
     for (long i = s->row[k]; i < s->row[k + 1]; i++) {
         const double *a = p->gx + i * N_, *b = k < s->N ? p->gu + i * M_ : NULL;
-        if (s->kind[i] == INEQUALITY) {
-            const double own = c->Sigma[slack + i], w = stiffness(own, o->soft), e = one != 0.0 ? 0.0 : p->g[i] - p->v[slack + i];
-            add_row(w, a, b, Q, S, R);
-            add_gradient(w * e + c->phi[slack + i] / (1.0 + o->soft * own), a, b, q, r);
-        } else if (s->kind[i] == EQUALITY) {
+        if (s->kind[i] == EQUALITY) {
             add_equation(a, b, one != 0.0 ? 0.0 : p->g[i] - s->target[i], o, c, count, k);
         }
     }
@@ -173,13 +215,6 @@ static void vectors(const ipm_structure *s, const ipm_point *p, const double *d,
     }
 }
 
-/* phi for another mu. */
-static void barrier_gradient(const ipm_structure *s, const double *v, double mu, double *restrict phi)
-{
-    const long count = numbers(s);
-    for (long i = 0; i < count; i++) phi[i] = mu / (s->upper[i] - v[i]) - mu / (v[i] - s->lower[i]);
-}
-
 /* Residuals of the rows (rows) and of the fixed numbers (fixes). */
 static void residuals(const ipm_structure *s, const double *v, const double *g, double *rows, double *fixes)
 {
@@ -195,9 +230,67 @@ EXPORT void ipm_residuals(const ipm_structure *s, const double *v, const double 
     residuals(s, v, g, rows, fixes);
 }
 
-static double reach(double value, double step, double share) /* the largest alpha with value + alpha step >= (1 - share) value */
+/* The largest step length that takes no more than `share` of a distance, for the largest ratio of a step to what it may take. */
+ALWAYS_INLINE double reach(double ratio, double share) { return ratio > share ? share / ratio : 1.0; }
+
+ALWAYS_INLINE double most_of(const double *part)
 {
-    return step < 0.0 && -step > share * value ? -share * value / step : 1.0;
+    double most = part[0];
+    for (int j = 1; j < PARTS; j++) most = part[j] > most ? part[j] : most;
+    return most;
+}
+
+ALWAYS_INLINE double sum_of(const double *part)
+{
+    double sum = part[0];
+    for (int j = 1; j < PARTS; j++) sum += part[j];
+    return sum;
+}
+
+/* `body` for i = 0 .. count, in the part j. */
+#define BY_PARTS(count, ...)                                                                                                           \
+    {                                                                                                                                  \
+        long i0 = 0;                                                                                                                   \
+        for (; i0 + PARTS <= (count); i0 += PARTS)                                                                                     \
+            for (int j = 0; j < PARTS; j++) {                                                                                          \
+                const long i = i0 + j;                                                                                                 \
+                __VA_ARGS__                                                                                                            \
+            }                                                                                                                          \
+        for (long i = i0; i < (count); i++) {                                                                                          \
+            const int j = 0;                                                                                                           \
+            __VA_ARGS__                                                                                                                \
+        }                                                                                                                              \
+    }
+
+/* Steps of zl and zu for one of v, and how far they may go; returns phi's part of the slope. */
+static double recover_bounds(const ipm_structure *s, const ipm_multipliers *z, const ipm_condensed *c, double mu, double share,
+                             const double *restrict step, const ipm_multipliers *to, double *alpha, double *alpha_z)
+{
+    const double *restrict below = c->below, *restrict above = c->above, *restrict phi = c->phi, *restrict zl = z->zl, *restrict zu = z->zu;
+    double *restrict dl = to->zl, *restrict du = to->zu, slope[PARTS] = {0.0}, primal[PARTS] = {0.0}, dual[PARTS] = {0.0};
+    const long count = numbers(s);
+    BY_PARTS(count, {
+        const double own = step[i];
+        const double l = (mu - zl[i] * own) * below[i] - zl[i], u = (mu + zu[i] * own) * above[i] - zu[i];
+        const double near = own > 0.0 ? own * above[i] : -own * below[i], rl = -l / zl[i], ru = -u / zu[i];
+        dl[i] = l, du[i] = u;
+        slope[j] += phi[i] * own;
+        primal[j] = near > primal[j] ? near : primal[j];
+        dual[j] = rl > dual[j] ? rl : dual[j];
+        dual[j] = ru > dual[j] ? ru : dual[j];
+    })
+    *alpha = reach(most_of(primal), share), *alpha_z = reach(most_of(dual), share);
+    return sum_of(slope);
+}
+
+/* The slope of the objective along a step. */
+static double objective_slope(const ipm_structure *s, const ipm_point *p, const ipm_settings *o, const double *step)
+{
+    const double *du = step + first_control(s);
+    double parts[PARTS] = {0.0};
+    BY_PARTS(first_control(s), { parts[j] += p->lx[i] * step[i]; })
+    BY_PARTS(s->N * M_, { parts[j] += p->lu[i] * du[i]; })
+    return o->scale * sum_of(parts);
 }
 
 /* From dx, du in `step` (as v) and the residuals of the rows: steps of slacks and multipliers.  to: new y, f; steps of zl, zu.
@@ -205,13 +298,10 @@ static double reach(double value, double step, double share) /* the largest alph
 static void recover(const ipm_structure *s, const ipm_point *p, const ipm_multipliers *z, const ipm_settings *o, const ipm_condensed *c,
                     const double *rows, const double *y, double share, double *restrict step, const ipm_multipliers *to, double *out)
 {
-    const long N = s->N, slack = first_slack(s), count = numbers(s);
-    double slope = 0.0, alpha = 1.0, alpha_z = 1.0;
+    const long N = s->N, slack = first_slack(s);
     long at = 0;
     for (long k = 0; k <= N; k++) {
         const double *dx = step + k * N_, *du = step + first_control(s) + k * M_;
-        for (int i = 0; i < N_; i++) slope += o->scale * p->lx[k * N_ + i] * dx[i];
-        for (int i = 0; k < N && i < M_; i++) slope += o->scale * p->lu[k * M_ + i] * du[i];
         for (long i = s->row[k]; i < s->row[k + 1]; i++) {
             step[slack + i] = 0.0;
             to->y[i] = 0.0;
@@ -232,33 +322,24 @@ static void recover(const ipm_structure *s, const ipm_point *p, const ipm_multip
         for (long i = s->fix[k]; i < s->fix[k + 1]; i++)
             to->f[i] = o->soft > 0.0 ? (p->v[k * N_ + s->fixed[i]] - s->at[i] + dx[s->fixed[i]]) / o->soft : y[at++];
     }
-    for (long i = 0; i < count; i++) {
-        const double below = p->v[i] - s->lower[i], above = s->upper[i] - p->v[i], own = step[i];
-        slope += c->phi[i] * own;
-        to->zl[i] = o->mu / below - z->zl[i] - z->zl[i] / below * own;
-        to->zu[i] = o->mu / above - z->zu[i] + z->zu[i] / above * own;
-        const double a = reach(below, own, share), b = reach(above, -own, share);
-        const double al = reach(z->zl[i], to->zl[i], share), au = reach(z->zu[i], to->zu[i], share);
-        alpha = a < alpha ? a : alpha, alpha = b < alpha ? b : alpha;
-        alpha_z = al < alpha_z ? al : alpha_z, alpha_z = au < alpha_z ? au : alpha_z;
-    }
-    out[0] = alpha, out[1] = alpha_z, out[2] = slope;
+    out[2] = objective_slope(s, p, o, step) + recover_bounds(s, z, c, o->mu, share, step, to, out, out + 1);
 }
 
 /* z + alpha dz, within a factor of mu / (distance from the bound): eq. 16 of Waechter and Biegler. */
-EXPORT void ipm_move_duals(const ipm_structure *s, const double *v, const ipm_multipliers *dz, double alpha, double mu, double factor,
-                           const ipm_multipliers *z)
+EXPORT void ipm_move_duals(const ipm_structure *s, const double *restrict v, const ipm_multipliers *dz, double alpha, double mu,
+                           double factor, const ipm_multipliers *z)
 {
     const long count = numbers(s);
-    for (long i = 0; i < count; i++) {
-        const double own[2] = {mu / (v[i] - s->lower[i]), mu / (s->upper[i] - v[i])};
-        double *at[2] = {z->zl + i, z->zu + i};
-        const double step[2] = {dz->zl[i], dz->zu[i]};
-        for (int side = 0; side < 2; side++) {
-            double value = *at[side] + alpha * step[side];
-            if (value > factor * own[side]) value = factor * own[side];
-            if (value < own[side] / factor) value = own[side] / factor;
-            *at[side] = value;
+    const double *bounds[2] = {s->lower, s->upper}, *steps[2] = {dz->zl, dz->zu};
+    double *own[2] = {z->zl, z->zu};
+    for (int side = 0; side < 2; side++) {
+        const double *restrict bound = bounds[side], *restrict step = steps[side], way = side ? -mu : mu;
+        double *restrict at = own[side];
+        for (long i = 0; i < count; i++) {
+            const double central = way / (v[i] - bound[i]), high = factor * central, low = central / factor;
+            double value = at[i] + alpha * step[i];
+            value = value > high ? high : value;
+            at[i] = value < low ? low : value;
         }
     }
 }
@@ -273,6 +354,9 @@ EXPORT void ipm_take(const ipm_structure *s, const double *v, const ipm_multipli
     ipm_move_duals(s, v, to, alpha_z, mu, factor, z);
 }
 
+/* Of the distances from bounds, BLOCK to a product beside others. */
+#define BLOCK 4
+
 /* out: violation as l1 and largest entry, the largest gap, -sum of the logarithms of the distances from bounds, sum of its squares */
 EXPORT void ipm_values(const ipm_structure *s, const double *v, const double *d, const double *g, double *out)
 {
@@ -280,13 +364,14 @@ EXPORT void ipm_values(const ipm_structure *s, const double *v, const double *d,
     const long count = numbers(s);
     double sum = 0.0, most = 0.0, gap = 0.0, logarithms = 0.0, squares = 0.0;
     int bad = 0;
-    for (long i = 0; i < s->N * N_; i++) {
+    double sums[PARTS] = {0.0}, products[PARTS] = {0.0}, gaps[PARTS] = {0.0};
+    BY_PARTS(s->N * N_, {
         const double t = fabs(d[i]);
-        bad |= !(t < HUGE_VAL);
-        sum += t, squares += t * t;
-        gap = t > gap ? t : gap;
-    }
-    most = gap;
+        sums[j] += t, products[j] += t * t;
+        gaps[j] = t > gaps[j] ? t : gaps[j];
+    })
+    sum = sum_of(sums), squares = sum_of(products), most = gap = most_of(gaps);
+    bad = !(sum < HUGE_VAL);
     for (long i = 0; i < s->rows; i++) {
         if (s->kind[i] == ABSENT) continue;
         const double t = fabs(g[i] - (s->kind[i] == INEQUALITY ? slack[i] : s->target[i]));
@@ -302,12 +387,18 @@ EXPORT void ipm_values(const ipm_structure *s, const double *v, const double *d,
             most = t > most ? t : most;
         }
     double product = 1.0;
-    for (long i = 0; i < count; i++) { /* logarithms of products: one in some */
-        const double below = v[i] - s->lower[i], above = s->upper[i] - v[i];
-        if (below < HUGE_VAL) product *= below;
-        if (product < 1e-100 || product > 1e100) logarithms += log(product), product = 1.0;
-        if (above < HUGE_VAL) product *= above;
-        if (product < 1e-100 || product > 1e100) logarithms += log(product), product = 1.0;
+    for (long first = 0; first < count; first += BLOCK * PARTS) { /* logarithms of products: one in some */
+        const long last = first + BLOCK * PARTS < count ? first + BLOCK * PARTS : count;
+        double part[PARTS];
+        for (int j = 0; j < PARTS; j++) part[j] = 1.0;
+        BY_PARTS(last - first, {
+            const double below = v[first + i] - s->lower[first + i], above = s->upper[first + i] - v[first + i];
+            part[j] *= (below < HUGE_VAL ? below : 1.0) * (above < HUGE_VAL ? above : 1.0);
+        })
+        for (int j = 0; j < PARTS; j++) {
+            product *= part[j];
+            if (!(product > 1e-100 && product < 1e100)) logarithms += log(product), product = 1.0;
+        }
     }
     out[0] = bad ? NAN : sum, out[1] = bad ? NAN : most, out[2] = gap, out[3] = -(logarithms + log(product)), out[4] = squares;
 }
@@ -352,19 +443,27 @@ EXPORT void ipm_measure(const ipm_structure *s, const ipm_point *p, const ipm_mu
             squares += u[i] * u[i];
         }
     }
-    for (long i = 0; i < N * N_; i++) sum_y += fabs(z->lambda[i]);
-    for (long i = 0; i < count; i++) {
-        const double distance[2] = {p->v[i] - s->lower[i], s->upper[i] - p->v[i]}, value[2] = {z->zl[i], z->zu[i]};
-        for (int side = 0; side < 2; side++) {
-            if (!(distance[side] < HUGE_VAL)) continue;
-            const double t = distance[side] * value[side];
-            counted_z++;
-            sum_z += value[side];
-            total += t;
-            least = t < least ? t : least;
-            plain = fabs(t) > plain ? fabs(t) : plain;
-            shifted = fabs(t - mu) > shifted ? fabs(t - mu) : shifted;
-        }
+    double parts[PARTS] = {0.0};
+    BY_PARTS(N * N_, { parts[j] += fabs(z->lambda[i]); })
+    sum_y += sum_of(parts);
+    const double *bounds[2] = {s->lower, s->upper}, *values[2] = {z->zl, z->zu};
+    for (int side = 0; side < 2; side++) {
+        const double *restrict bound = bounds[side], *restrict value = values[side], *restrict v = p->v, way = side ? -1.0 : 1.0;
+        double counts[PARTS] = {0.0}, sums[PARTS] = {0.0}, totals[PARTS] = {0.0}, far[PARTS] = {0.0}, off[PARTS] = {0.0}, near[PARTS];
+        for (int j = 0; j < PARTS; j++) near[j] = HUGE_VAL;
+        BY_PARTS(count, {
+            const double distance = way * (v[i] - bound[i]);
+            const int there = distance < HUGE_VAL;
+            const double own = there ? value[i] : 0.0, t = there ? distance * own : 0.0, from = there ? fabs(t - mu) : 0.0;
+            counts[j] += there ? 1.0 : 0.0, sums[j] += own, totals[j] += t;
+            near[j] = there && t < near[j] ? t : near[j];
+            far[j] = fabs(t) > far[j] ? fabs(t) : far[j];
+            off[j] = from > off[j] ? from : off[j];
+        })
+        counted_z += (long)sum_of(counts), sum_z += sum_of(sums), total += sum_of(totals);
+        for (int j = 0; j < PARTS; j++) least = near[j] < least ? near[j] : least;
+        plain = most_of(far) > plain ? most_of(far) : plain;
+        shifted = most_of(off) > shifted ? most_of(off) : shifted;
     }
     out[0] = gradient, out[1] = plain, out[2] = shifted, out[3] = sum_y, out[4] = sum_z, out[5] = counted_y, out[6] = counted_z;
     out[7] = total, out[8] = least, out[9] = squares;

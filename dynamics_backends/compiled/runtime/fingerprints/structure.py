@@ -1,0 +1,388 @@
+"""What a piece of generated code depends on, as a hash: found in milliseconds, where tracing takes seconds.
+
+Everything that can change the generated text is written down in one canonical form, and hashed: values by type and content,
+functions by their byte code with constants, defaults, closures and the globals that they read, objects by their class and state,
+recursively.
+Every item carries its kind and its length, so that no two different structures are written alike.  Classes and functions of the
+toolkit count by their name, since its sources are part of :func:`environment`; so do those of NumPy, CasADi and the pure modules of
+the standard library, by their versions.
+
+Where the content of an object cannot be told so (a random generator, an open file, code that is not Python) there is no hash:
+:class:`Unknown` says why, and what depends on it is generated anew each time.
+"""
+
+from __future__ import annotations
+
+import builtins
+import dis
+import enum
+import functools
+import hashlib
+import itertools
+import struct
+import sys
+import types
+from collections.abc import Callable, Iterator
+from functools import cached_property, lru_cache
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from dynamics_backends.compiled.runtime.fingerprints.toolkit_version import TOOLKIT, environment
+
+LIBRARIES: tuple[str, ...] = ("numpy", "casadi", "math", "cmath", "operator", "_operator", "functools", "itertools")
+LIBRARIES += (
+    "collections",
+    "_collections",
+    "_functools",
+    "typing",
+    "dataclasses",
+    "abc",
+    "enum",
+    "types",
+    "builtins",
+    "__future__",
+)
+"""Modules whose functions depend on their arguments alone; each has a version that is part of every hash."""
+_IMPURE = ("random", "load", "loadtxt", "fromfile", "genfromtxt", "memmap", "open", "external", "importer")
+"""Names in these modules that read something else."""
+_BUILTINS = frozenset(
+    """
+    abs all any bool bytes callable complex dict divmod enumerate filter float frozenset getattr hasattr hash int isinstance
+    issubclass iter len list map max min next object pow print property range repr reversed round set setattr slice sorted
+    staticmethod str sum super tuple type zip classmethod format ord chr NotImplemented Ellipsis __build_class__ __debug__
+    """.split()  # noqa: SIM905
+)
+_NOT_CONTENT = frozenset(
+    """
+    __dict__ __weakref__ __doc__ __module__ __annotations__ __firstlineno__ __static_attributes__ __abstractmethods__ _abc_impl
+    __dataclass_fields__ __dataclass_params__ __orig_bases__ __parameters__ __annotate__ __qualname__ __classcell__
+    _is_protocol _is_runtime_protocol __protocol_attrs__ __non_callable_proto_members__ __subclasshook__
+    """.split()  # noqa: SIM905
+)
+_STORES, _ATTRIBUTES = ("STORE_GLOBAL", "DELETE_GLOBAL"), ("LOAD_ATTR", "LOAD_METHOD")
+_TUPLE_GETTER = type(NamedTuple("_Example", [("field", int)]).field)  # type: ignore[attr-defined]
+_HEAP_TYPE = 1 << 9
+"""The flag of classes that a class statement has made."""
+
+
+class Unknown(TypeError):
+    """What an object depends on cannot be told; the message says of which object, and why."""
+
+
+def digest(*values: Any) -> str:
+    """The hash of a structure together with :func:`environment`, 32 hexadecimal digits. Raises Unknown."""
+    return hashlib.sha256(environment() + _Writer().written(values)).hexdigest()[:32]
+
+
+class Likeness:
+    """Whether two objects have the same content, as far as generated code goes: called with one and another.
+
+    An object whose content cannot be told is like itself only.  What was written of the first of two is kept for the next call.
+    """
+
+    def __init__(self) -> None:
+        self._written: dict[int, tuple[Any, bytes | None]] = {}
+
+    def __call__(self, one: Any, other: Any) -> bool:
+        if one is other:
+            return True
+        if id(one) not in self._written:
+            self._written[id(one)] = one, _content(one)
+        content = self._written[id(one)][1]
+        return content is not None and content == _content(other)
+
+
+def _content(thing: Any) -> bytes | None:
+    try:
+        return _Writer().written(thing)
+    except Unknown:
+        return None
+
+
+def _within(module: str | None, packages: tuple[str, ...]) -> bool:
+    return module is not None and module.partition(".")[0] in packages
+
+
+def _by_name(value: Any) -> bool:
+    """Whether a class or function counts by its name alone: its code is that of the toolkit or of a library."""
+    name = getattr(value, "__qualname__", "")
+    return _within(getattr(value, "__module__", None), TOOLKIT + LIBRARIES) and "<" not in name
+
+
+def _item(kind: str, *parts: bytes) -> bytes:
+    """Parts behind each other, each with its length, under a kind."""
+    return b"".join([_part(kind.encode()), struct.pack("<q", len(parts)), *map(_part, parts)])
+
+
+def _part(content: bytes) -> bytes:
+    return struct.pack("<q", len(content)) + content
+
+
+class _Writer:
+    """Writes structures; remembers objects that it has finished, and knows those that it is in, for cycles."""
+
+    def __init__(self) -> None:
+        self._inside: dict[int, int] = {}
+        self._finished: dict[int, tuple[Any, bytes]] = {}
+        self._reaches = sys.maxsize
+
+    def written(self, value: Any) -> bytes:
+        """The canonical form of a value."""
+        plain = _PLAIN.get(type(value))
+        return plain(value) if plain is not None else self._shared(value)
+
+    def _all(self, *values: Any) -> list[bytes]:
+        return [self.written(v) for v in values]
+
+    def _shared(self, value: Any) -> bytes:
+        """An object: by its own hash, found once, unless it refers to one around it; that one by how far out it is."""
+        key = id(value)
+        if key in self._finished:
+            return self._finished[key][1]
+        if key in self._inside:
+            self._reaches = min(self._reaches, self._inside[key])
+            return _item("outer", str(len(self._inside) - self._inside[key]).encode())
+        around, self._reaches = self._reaches, sys.maxsize
+        self._inside[key] = depth = len(self._inside)
+        try:
+            content = _item("hash", hashlib.sha256(self._content(value)).digest())
+        finally:
+            del self._inside[key]
+        if self._reaches >= depth:  # nothing inside refers to what is around it
+            self._finished[key] = (value, content)
+            self._reaches = around
+        else:
+            self._reaches = min(around, self._reaches)
+        return content
+
+    def _content(self, value: Any) -> bytes:
+        for kind, write in _KINDS:
+            if isinstance(value, kind):
+                return write(self, value)
+        return self._instance(value)
+
+    # -- containers and arrays ----------------------------------------------------------------------------------------
+    def _sequence(self, value: Any) -> bytes:
+        if type(value) not in (tuple, list):
+            return _item("items", self.written(type(value)), self._state(value), *self._all(*value))
+        return _item(type(value).__name__, *self._all(*value))
+
+    def _set(self, value: Any) -> bytes:
+        return _item("set", *sorted(self._all(*value)))
+
+    def _mapping(self, value: Any) -> bytes:
+        if type(value) not in (dict, types.MappingProxyType):
+            raise Unknown(f"a {type(value).__qualname__}: its content is not known to be all that counts")
+        return _item("dict", *[part for pair in value.items() for part in self._all(*pair)])
+
+    def _array(self, value: np.ndarray) -> bytes:
+        if value.dtype.hasobject or type(value) is not np.ndarray:
+            raise Unknown(f"an array of {value.dtype} ({type(value).__qualname__})")
+        return _item(
+            "array", value.dtype.str.encode(), repr(value.shape).encode(), np.ascontiguousarray(value).tobytes()
+        )
+
+    def _number(self, value: np.generic) -> bytes:
+        return _item("number", value.dtype.str.encode(), value.tobytes())
+
+    # -- code ---------------------------------------------------------------------------------------------------------
+    def _function(self, f: types.FunctionType) -> bytes:
+        if _by_name(f) and f.__closure__ is None:
+            if f.__name__ in _IMPURE:
+                raise Unknown(f"{f.__module__}.{f.__qualname__} may give something else each time")
+            return _item(
+                "named", f"{f.__module__}.{f.__qualname__}".encode(), self.written(_resolved(f) is f or f.__code__)
+            )
+        cells = [self._cell(f, c) for c in f.__closure__ or ()]
+        parts = self._all(f.__defaults__, f.__kwdefaults__, f.__dict__)
+        return _item("function", *self._all(f.__code__), *parts, *cells, *self._globals(f, f.__code__))
+
+    def _cell(self, f: types.FunctionType, cell: Any) -> bytes:
+        try:
+            return self.written(cell.cell_contents)
+        except ValueError:
+            return _item("empty")
+
+    def _code(self, code: types.CodeType) -> bytes:
+        counts = (code.co_argcount, code.co_posonlyargcount, code.co_kwonlyargcount, code.co_flags)
+        names = (code.co_names, code.co_varnames, code.co_freevars, code.co_cellvars)
+        return _item("code", code.co_code, code.co_exceptiontable, *self._all(counts, names, code.co_consts))
+
+    def _globals(self, f: types.FunctionType, code: types.CodeType) -> Iterator[bytes]:
+        """The globals that a code reads, by name, in the order in which it does."""
+        read, complaint = _reads(code)
+        if complaint:
+            raise Unknown(f"{_named(f)} {complaint}")
+        for name, attributes in read:
+            yield _item("global", name.encode(), self._global(f, name, attributes))
+        for constant in code.co_consts:
+            if isinstance(constant, types.CodeType):
+                yield from self._globals(f, constant)
+
+    def _global(self, f: types.FunctionType, name: str, attributes: tuple[str, ...]) -> bytes:
+        if name not in f.__globals__:
+            if hasattr(builtins, name) and not _pure_builtin(name):
+                raise Unknown(f"{_named(f)} calls {name}(), which may give something else each time")
+            return _item("builtin", name.encode())
+        value, chain = f.__globals__[name], iter(attributes)
+        while isinstance(value, types.ModuleType):
+            if set(value.__name__.split(".")) & set(_IMPURE):
+                raise Unknown(f"{_named(f)} asks for {value.__name__}, which may give something else each time")
+            if _within(value.__name__, TOOLKIT + LIBRARIES):
+                return _item("module", value.__name__.encode())
+            attribute = next(chain, None)
+            if attribute is None or not hasattr(value, attribute):
+                raise Unknown(f"{_named(f)} uses the module {value.__name__} as a whole")
+            value = getattr(value, attribute)
+        return self.written(value)
+
+    def _builtin(self, f: Any) -> bytes:
+        owner = getattr(f, "__self__", None)
+        name = getattr(f, "__qualname__", f.__name__)
+        if owner is not None and not isinstance(owner, types.ModuleType):
+            return _item("method", name.encode(), self.written(owner))
+        impure = f.__name__ in _IMPURE or (f.__module__ == "builtins" and not _pure_builtin(f.__name__))
+        if impure or not _within(f.__module__, LIBRARIES):
+            raise Unknown(f"{f.__module__}.{name}: code that is not Python")
+        return _item("named", f"{f.__module__}.{name}".encode())
+
+    def _partial(self, f: functools.partial) -> bytes:
+        return _item("partial", *self._all(f.func, f.args, f.keywords, f.__dict__))
+
+    def _wrapper(self, f: Any) -> bytes:
+        return _item(type(f).__name__, self.written(f.__func__ if hasattr(f, "__func__") else f.__wrapped__))
+
+    def _method(self, f: types.MethodType) -> bytes:
+        return _item("bound", *self._all(f.__func__, f.__self__))
+
+    def _property(self, f: property) -> bytes:
+        return _item("property", *self._all(f.fget, f.fset, f.fdel))
+
+    # -- classes and their objects --------------------------------------------------------------------------------------
+    def _class(self, cls: type) -> bytes:
+        name = f"{cls.__module__}.{cls.__qualname__}".encode()
+        if _by_name(cls) and _resolved(cls) is cls:
+            return _item("named", name)
+        if not cls.__flags__ & _HEAP_TYPE:  # not made by a class statement: its code is not Python
+            raise Unknown(f"the class {cls.__module__}.{cls.__qualname__}: code that is not Python")
+        if type(cls).__module__ not in ("builtins", "abc", "enum", "typing"):
+            raise Unknown(f"the class {cls.__qualname__} has a metaclass of its own")
+        entries = [part for k, v in cls.__dict__.items() if k not in _NOT_CONTENT for part in self._all(k, v)]
+        return _item("class", name, *self._all(*cls.__bases__), *entries)
+
+    def _instance(self, value: Any) -> bytes:
+        cls = type(value)
+        own = getattr(cls, "__structure__", None)
+        if own is not None:
+            return _item("object", *self._all(cls, own(value)))
+        if not cls.__flags__ & _HEAP_TYPE:
+            raise Unknown(f"an object of {cls.__module__}.{cls.__qualname__}, whose content cannot be seen")
+        if _within(cls.__module__, LIBRARIES) and not _within(cls.__module__, ("dataclasses", "types", "typing")):
+            raise Unknown(f"an object of {cls.__module__}.{cls.__qualname__}, whose content cannot be seen")
+        return _item("object", self.written(cls), self._state(value))
+
+    def _state(self, value: Any) -> bytes:
+        """What an object of Python's holds, but for what it has found out about itself."""
+        held = dict(getattr(value, "__dict__", {}))
+        for cls in type(value).__mro__:
+            for name in _slots(cls):
+                if hasattr(value, name):
+                    held[name] = getattr(value, name)
+        known = [k for k in held if isinstance(getattr(type(value), k, None), cached_property)]
+        return _item("state", *[part for k, v in held.items() if k not in known for part in self._all(k, v)])
+
+    def _namespace(self, value: types.SimpleNamespace) -> bytes:
+        return _item("namespace", *self._all(type(value).__qualname__, vars(value)))
+
+    def _enum(self, value: enum.Enum) -> bytes:
+        return _item("member", *self._all(type(value).__module__, type(value).__qualname__, value.name, value.value))
+
+    def _slot(self, value: Any) -> bytes:
+        return _item("slot", type(value).__name__.encode(), value.__name__.encode())
+
+    def _getter(self, value: Any) -> bytes:
+        return _item("getter", self.written(value.__reduce__()[1][0]))
+
+    def _cached(self, value: cached_property) -> bytes:
+        return _item("cached", self.written(value.func))
+
+
+@lru_cache(maxsize=4096)
+def _reads(code: types.CodeType) -> tuple[tuple[tuple[str, tuple[str, ...]], ...], str]:
+    """The names of the globals that a code reads, each with the attributes asked of it; and why this does not tell all, or ''."""
+    found: list[tuple[str, tuple[str, ...]]] = []
+    steps = [s for s in dis.get_instructions(code) if s.opname not in ("CACHE", "PRECALL", "PUSH_NULL")]
+    for i, step in enumerate(steps):
+        name = step.argval
+        if step.opname in _STORES or (step.opname == "STORE_DEREF" and name in code.co_freevars):
+            return (), f"changes {name!r}, which it does not own"
+        if step.opname == "IMPORT_NAME" and not _within(name or None, TOOLKIT + LIBRARIES):
+            return (), f"imports {name!r} when called; import it at the top of its module"
+        if step.opname in (*_ATTRIBUTES, "IMPORT_FROM") and name in _IMPURE:
+            return (), f"asks for {name!r}, which may give something else each time"
+        if step.opname in ("LOAD_GLOBAL", "LOAD_NAME"):
+            after = itertools.takewhile(lambda s: s.opname in _ATTRIBUTES, steps[i + 1 :])
+            found.append((name, tuple(s.argval for s in after)))
+    return tuple(found), ""
+
+
+def _pure_builtin(name: str) -> bool:
+    found = getattr(builtins, name)
+    return name in _BUILTINS or (isinstance(found, type) and issubclass(found, BaseException))
+
+
+def _slots(cls: type) -> tuple[str, ...]:
+    slots = cls.__dict__.get("__slots__", ())
+    slots = (slots,) if isinstance(slots, str) else tuple(slots)
+    return tuple(s for s in slots if s not in ("__dict__", "__weakref__"))
+
+
+def _resolved(value: Any) -> Any:
+    """What the module of a class or function has under its name."""
+    found: Any = sys.modules.get(value.__module__)
+    for name in value.__qualname__.split("."):
+        found = getattr(found, name, None)
+    return found
+
+
+def _named(f: types.FunctionType) -> str:
+    return f"function {f.__qualname__} ({f.__code__.co_filename}:{f.__code__.co_firstlineno})"
+
+
+def _float(value: float) -> bytes:
+    return _item("float", struct.pack("<d", value))
+
+
+_PLAIN: dict[type, Callable[[Any], bytes]] = {
+    type(None): lambda _: _item("none"),
+    type(Ellipsis): lambda _: _item("ellipsis"),
+    type(NotImplemented): lambda _: _item("not implemented"),
+    bool: lambda v: _item("bool", b"1" if v else b"0"),
+    int: lambda v: _item("int", str(v).encode()),
+    float: _float,
+    complex: lambda v: _item("complex", struct.pack("<dd", v.real, v.imag)),
+    str: lambda v: _item("str", v.encode("utf-8", "surrogatepass")),
+    bytes: lambda v: _item("bytes", v),
+    range: lambda v: _item("range", repr(v).encode()),
+}
+_KINDS: tuple[tuple[Any, Callable[[_Writer, Any], bytes]], ...] = (
+    (np.ndarray, _Writer._array),
+    (np.generic, _Writer._number),
+    (enum.Enum, _Writer._enum),
+    (types.SimpleNamespace, _Writer._namespace),
+    ((tuple, list), _Writer._sequence),
+    ((set, frozenset), _Writer._set),
+    ((dict, types.MappingProxyType), _Writer._mapping),
+    (types.FunctionType, _Writer._function),
+    (types.CodeType, _Writer._code),
+    (types.MethodType, _Writer._method),
+    ((staticmethod, classmethod, functools._lru_cache_wrapper), _Writer._wrapper),
+    (property, _Writer._property),
+    (cached_property, _Writer._cached),
+    (functools.partial, _Writer._partial),
+    ((types.BuiltinFunctionType, types.MethodWrapperType, np.ufunc), _Writer._builtin),
+    ((types.MemberDescriptorType, types.GetSetDescriptorType, types.WrapperDescriptorType), _Writer._slot),
+    (_TUPLE_GETTER, _Writer._getter),
+    (type, _Writer._class),
+)

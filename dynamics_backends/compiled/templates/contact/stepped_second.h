@@ -1,0 +1,50 @@
+/* dynamics_contracted of robots that meet the ground in long time steps, behind stepped.h and constrained_second.h: the twin of contracted in
+   systems/contact/stepped_contact.py.  csj_start and csj_at say which degrees of freedom move which contact; straight-line code is
+
+   stepped_curved(c, x, u, t, p, a, lam, top, entries, xx, slopes, J, bend)       what both derivatives are made of; bend: -H_ww */
+
+/* (3 x CC) <- J_c dV of a contact */
+static void stepped_arriving(int contact, const V *J, V step, const V *fx, const V *fu, V *restrict P)
+{
+    enum { n = SV, ndx = 2 * SV, nu = CC - 2 * SV };
+    for (int i = 0; i < 3 * CC; i++) P[i] = ZERO;
+    for (int e = csj_start[contact]; e < csj_start[contact + 1]; e++)
+        for (int r = 0; r < 3; r++) {
+            const V column = J[3 * e + r], moved = step * column, *da = fx + csj_at[e] * ndx, *du = fu + csj_at[e] * nu;
+            V *row = P + r * CC;
+            for (int j = 0; j < ndx; j++) row[j] += moved * da[j];
+            for (int j = 0; j < nu; j++) row[ndx + j] += moved * du[j];
+            row[n + csj_at[e]] += column;
+        }
+}
+
+/* xx, ux, uu += P' bend P */
+static void stepped_bend(const V *bend, const V *restrict P, V *restrict xx, V *restrict ux, V *restrict uu)
+{
+    enum { ndx = 2 * SV, nu = CC - 2 * SV };
+    for (int i = 0; i < CC; i++) {
+        V b[3];
+        for (int r = 0; r < 3; r++) b[r] = bend[r] * P[i] + bend[3 + r] * P[CC + i] + bend[6 + r] * P[2 * CC + i];
+        V *row = i < ndx ? xx + i * ndx : ux + (i - ndx) * ndx;
+        for (int j = 0; j < ndx; j++) row[j] += b[0] * P[j] + b[1] * P[CC + j] + b[2] * P[2 * CC + j];
+        if (i < ndx) continue;
+        row = uu + (i - ndx) * nu;
+        for (int j = 0; j < nu; j++) row[j] += b[0] * P[ndx + j] + b[1] * P[CC + ndx + j] + b[2] * P[2 * CC + ndx + j];
+    }
+}
+
+static void dynamics_contracted(
+    ctx_t c, const V *x, const V *u, V t, const V *p, const V *lam, V *f, V *fx, V *fu, V *xx, V *ux, V *uu)
+{
+    constrained_factor_t *k = (constrained_factor_t *)c.w;
+    constrained_slopes_t *g = (constrained_slopes_t *)(k + 1);
+    V *top = (V *)(g + 1), *T = top + CD * CC, *P = T + CD * CC, *J = P + 3 * CC, *bend = J + SJ, none[CC];
+    c.w = bend + 9 * SC;
+    dynamics_value(c, x, u, t, p, f);
+    stepped_curved(c, x, u, t, p, f, lam, top, (V *)k, xx, (V *)g, J, bend);
+    constrained_second(k, g, top, none, fx, fu, T, xx, ux, uu);
+    for (int i = 0; i < SC; i++) {
+        stepped_arriving(i, J, p[SSTEP], fx, fu, P);
+        stepped_bend(bend + 9 * i, P, xx, ux, uu);
+    }
+}

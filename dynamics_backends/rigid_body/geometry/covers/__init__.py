@@ -1,0 +1,1 @@
+"""Capsules and spheres that cover links."""

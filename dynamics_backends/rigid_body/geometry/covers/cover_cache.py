@@ -1,0 +1,82 @@
+"""Capsules that cover shapes, kept on disk: for a robot their search takes seconds, reading them milliseconds.
+
+Entries are named by what is covered, point by point, by how closely, and by the version of the search, so that a changed shape is
+covered anew; they appear complete or not at all, and a folder that cannot be written only costs the time.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import zipfile
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+import numpy as np
+
+from dynamics_backends.protocol import Array
+from dynamics_backends.rigid_body.geometry.covers.capsule_fit import FittedCapsule, fit_capsule
+from dynamics_backends.rigid_body.geometry.covers.cover import Piece, covers
+from dynamics_backends.rigid_body.geometry.meshes.mesh_cache import cache_entry, write_entry
+from dynamics_backends.rigid_body.geometry.shapes import Mesh, PlacedShape
+
+VERSION = 1
+"""Of the search: entries of another are not read."""
+UNREADABLE = OSError, ValueError, KeyError, zipfile.BadZipFile
+
+
+def kept_covers(shapes: Iterable[PlacedShape], tolerance: float, most: int) -> tuple[Piece, ...]:
+    """:func:`~dynamics_backends.rigid_body.geometry.covers.cover.covers` of shapes. Raises ValueError as that does."""
+    placed = tuple(shapes)
+    told = [part for shape in placed for part in _told(shape)]
+    entry = cache_entry("covers", f"{VERSION} {tolerance!r} {most}".encode(), *told)
+    with contextlib.suppress(*UNREADABLE):
+        return _read_pieces(entry)
+    pieces = covers(placed, tolerance, most)
+    sizes, links = [len(piece.triangles) for piece in pieces], [piece.link for piece in pieces]
+    triangles = np.concatenate([np.zeros((0, 3, 3)), *(piece.triangles for piece in pieces)])
+    write_entry(
+        entry,
+        capsules=_rows(piece.capsule for piece in pieces),
+        excess=np.array([piece.excess for piece in pieces]),
+        triangles=triangles,
+        sizes=np.array(sizes, dtype=int),
+        links=np.array(links, dtype=str),
+    )
+    return pieces
+
+
+def kept_capsules(points: Sequence[Array]) -> list[FittedCapsule]:
+    """:func:`~dynamics_backends.rigid_body.geometry.covers.capsule_fit.fit_capsule` of sets of points (n, 3)."""
+    entry = cache_entry("covers", f"{VERSION} capsules".encode(), *(_bytes(own) for own in points))
+    with contextlib.suppress(*UNREADABLE), np.load(entry) as data:
+        return [_capsule(row) for row in data["capsules"]]
+    fitted = [fit_capsule(own) for own in points]
+    write_entry(entry, capsules=_rows(fitted))
+    return fitted
+
+
+def _told(placed: PlacedShape) -> list[bytes]:
+    """A shape, and where it is, to the last digit."""
+    shape = placed.shape
+    own = [_bytes(a) for a in (shape.vertices, shape.faces)] if isinstance(shape, Mesh) else [repr(shape).encode()]
+    return [placed.link.encode(), _bytes(placed.R), _bytes(placed.p), *own]
+
+
+def _bytes(values: Array) -> bytes:
+    return f"{np.shape(values)}".encode() + np.ascontiguousarray(values, float).tobytes()
+
+
+def _read_pieces(entry: Path) -> tuple[Piece, ...]:
+    with np.load(entry) as data:
+        triangles = np.split(data["triangles"], np.cumsum(data["sizes"])[:-1])
+        parts = zip(data["links"].tolist(), triangles, data["capsules"], data["excess"].tolist(), strict=True)
+        return tuple(Piece(link, corners, _capsule(row), excess) for link, corners, row, excess in parts)
+
+
+def _rows(capsules: Iterable[FittedCapsule]) -> Array:
+    """Capsules as rows (n, 7)."""
+    return np.array([[*c.a, *c.b, c.radius] for c in capsules]).reshape(-1, 7)
+
+
+def _capsule(row: Array) -> FittedCapsule:
+    return FittedCapsule(row[:3], row[3:6], float(row[6]))

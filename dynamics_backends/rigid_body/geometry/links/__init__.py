@@ -1,0 +1,1 @@
+"""The shapes that URDF and MJCF files give to links."""

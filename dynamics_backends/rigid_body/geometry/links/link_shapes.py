@@ -1,0 +1,24 @@
+"""The shapes that a robot's file gives to its links, whatever its format."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Collection
+
+from dynamics_backends.rigid_body.geometry.links.mjcf_shapes import mjcf_shapes
+from dynamics_backends.rigid_body.geometry.links.urdf_shapes import LinkShapes, Purpose, urdf_shapes
+from dynamics_backends.rigid_body.mjcf.source import is_mjcf
+
+
+def link_shapes(
+    source: str | os.PathLike[str],
+    purpose: Purpose = "visual",
+    triangles: int | None = None,
+    links: Collection[str] | None = None,
+) -> LinkShapes:
+    """The shapes of a URDF or MJCF file or text, see :func:`~.urdf_shapes.urdf_shapes`.
+
+    Raises URDFError, MJCFError for wrong elements; ModuleNotFoundError where trimesh, or mujoco, is needed and not installed.
+    """
+    read = mjcf_shapes if is_mjcf(source) else urdf_shapes
+    return read(source, purpose, triangles, links)

@@ -1,0 +1,123 @@
+"""The shapes that a URDF gives to links: elements <visual> and <collision>."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Callable, Collection, Mapping, Sequence
+from pathlib import Path
+from typing import Literal, NamedTuple
+
+import numpy as np
+
+from dynamics_backends.rigid_body.geometry.meshes.mesh_cache import simplified_mesh
+from dynamics_backends.rigid_body.geometry.meshes.meshes import MeshMissing, find_mesh, load_mesh
+from dynamics_backends.rigid_body.geometry.shapes import Box, Capsule, Cylinder, Mesh, PlacedShape, Shape, Sphere
+from dynamics_backends.rigid_body.spatial.rotations import rpy_matrix
+from dynamics_backends.rigid_body.urdf.xml_source import Element, is_text, read_xml
+
+Purpose = Literal["visual", "collision"]
+Color = tuple[float, float, float, float]
+LEAST = 200
+"""No mesh is simplified to fewer triangles."""
+
+
+class LinkShapes(NamedTuple):
+    """placed: the shapes of all links, in the order of the file. missing: sentences about meshes that were not found or read."""
+
+    placed: tuple[PlacedShape, ...]
+    missing: tuple[str, ...]
+
+
+def urdf_shapes(
+    source: str | os.PathLike[str],
+    purpose: Purpose = "visual",
+    triangles: int | None = None,
+    links: Collection[str] | None = None,
+) -> LinkShapes:
+    """The shapes of a URDF file, or of URDF text; meshes need the package trimesh.
+
+    triangles: the meshes are simplified to about as many, each by the size of its file; None: as they are. links: those asked
+    for, default all.
+
+    Each missing mesh file is named once, with the links that it leaves without it. Raises URDFError for wrong elements,
+    ModuleNotFoundError where trimesh is needed and not installed.
+    """
+    root = read_xml(source)
+    folder = None if is_text(source) else Path(source).resolve().parent
+    materials = {m.string("name"): _own_color(m) for m in root.all("material")}
+    asked = [link for link in root.all("link") if links is None or link.string("name") in links]
+    elements = [(link.string("name"), element) for link in asked for element in link.all(purpose)]
+    shares = None if triangles is None else _shares([element for _, element in elements], folder, triangles)
+    placed: list[PlacedShape] = []
+    missing: dict[str, list[str]] = {}
+    for name, element in elements:
+        geometry, color = element.required("geometry"), _color(element, materials)
+        try:
+            shapes = _shapes(geometry, folder, shares)
+        except MeshMissing as reason:
+            missing.setdefault(str(reason), []).append(name)
+            continue
+        origin = element.first("origin")
+        R = np.eye(3) if origin is None else rpy_matrix(origin.vector("rpy", (0, 0, 0)))
+        p = np.zeros(3) if origin is None else origin.vector("xyz", (0, 0, 0))
+        placed += [PlacedShape(name, shape, R, p, own or color) for shape, own in shapes]
+    sentences = (f"{reason}: {', '.join(dict.fromkeys(links))} lacks it" for reason, links in missing.items())
+    return LinkShapes(tuple(placed), tuple(sentences))
+
+
+def _shares(elements: Sequence[Element], folder: Path | None, triangles: int) -> dict[Path, int]:
+    """How many triangles the mesh files of elements may have, so that they have about so many altogether.
+
+    Files of one robot are of a kind, so that their sizes tell, before they are read, how much there is in each.
+    """
+    sizes: list[tuple[Path, int]] = []
+    for element in elements:
+        mesh = element.required("geometry").first("mesh")
+        with contextlib.suppress(MeshMissing, OSError):
+            if mesh is not None:
+                path = find_mesh(mesh.string("filename"), folder)
+                sizes.append((path, path.stat().st_size))
+    total = max(sum(size for _, size in sizes), 1)
+    return {path: max(triangles * size // total, LEAST) for path, size in sizes}
+
+
+def _shapes(
+    geometry: Element, folder: Path | None, shares: Mapping[Path, int] | None
+) -> list[tuple[Shape, Color | None]]:
+    """The shapes of one element, and the colors of those that have one of their own. shares: of mesh files; None: all of them."""
+    for tag, read in _READERS.items():
+        element = geometry.first(tag)
+        if element is not None:
+            return [(read(element), None)]
+    mesh = geometry.first("mesh")
+    if mesh is None:
+        known = ", ".join(f"<{tag}>" for tag in (*_READERS, "mesh"))
+        raise geometry.error(f"there is no shape in it that is known: {known}")
+    path, scale = find_mesh(mesh.string("filename"), folder), mesh.vector("scale", (1, 1, 1))
+    parts = load_mesh(path) if shares is None else simplified_mesh(path, shares.get(path, LEAST))
+    turn = -1 if np.prod(scale) < 0.0 else 1  # a mirrored mesh is inside out
+    return [(Mesh(part.vertices * scale, part.faces[:, ::turn], str(path)), part.color) for part in parts]
+
+
+_READERS: dict[str, Callable[[Element], Shape]] = {
+    "box": lambda e: Box(tuple(e.vector("size", (0, 0, 0)).tolist())),
+    "cylinder": lambda e: Cylinder(e.number("radius"), e.number("length")),
+    "sphere": lambda e: Sphere(e.number("radius")),
+    "capsule": lambda e: Capsule(e.number("radius"), e.number("length")),
+}
+
+
+def _color(element: Element, materials: dict[str, Color | None]) -> Color | None:
+    material = element.first("material")
+    if material is None:
+        return None
+    return _own_color(material) or materials.get(material.attributes.get("name", ""))
+
+
+def _own_color(material: Element) -> Color | None:
+    color = material.first("color")
+    if color is None:
+        return None
+    r, g, b, a = np.clip(color.vector("rgba", (0.7, 0.7, 0.7, 1.0)), 0.0, 1.0).tolist()
+    return r, g, b, a

@@ -1,0 +1,1 @@
+"""An arm from one posture to another among obstacles."""

@@ -1,0 +1,325 @@
+"""From here to there, not through the shelf, as fast as the motors allow: an arm among obstacles, from rest to rest.
+
+The problem is that of :mod:`problems.arms.scenes.in_scene`. Its solution is checked with the true shapes, a thousand times a second
+of motion (:mod:`trajopt.collisions.mesh_check`); where it comes too close it is solved again with other pairs and more margin
+there, at most :data:`ROUNDS` times, and a motion that touches is no success."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from functools import partial
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+
+import trajopt as to
+from dynamics_backends.protocol import Array
+from dynamics_backends.rigid_body.geometry.covers.robot_cover import body_poses
+from dynamics_backends.rigid_body.geometry.scene import Scene
+from dynamics_backends.rigid_body.model.model import Model
+from dynamics_backends.rigid_body.spatial.rotations import rpy_matrix
+from problems.arms.arm import Arm, Configuration
+from problems.arms.scenes.in_scene import Limits, MotionInScene, plan_along
+from problems.arms.scenes.scene_refinement import KEPT, PATIENCE, WIDE, Refinement
+from problems.arms.scenes.scene_robot import Carried, LinkCapsule, SceneRobot, scene_robot
+from problems.arms.scenes.scene_settings import SceneBody, load_scene
+from problems.arms.scenes.scene_structure import Costs
+from problems.task import (
+    BackendFactory,
+    Checked,
+    Checks,
+    Task,
+    load_fixed_base,
+    not_negative,
+    per_dof,
+)
+from trajopt.collisions.broad_phase import CollisionPairs
+from trajopt.collisions.free_space import FreeSpace
+from trajopt.collisions.mesh_check import MeshCheck
+from trajopt.guesses.inverse_kinematics import inverse_kinematics
+from trajopt.guesses.rrt_connect import rrt_connect, short_cut
+from trajopt.problem.constraints import Constraint
+
+Point = tuple[float, float, float]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Weights(Checked):
+    """Weights of the cost, each integrated over time.
+
+    time: of the duration [1/s]. acceleration: of the squares of accelerations as shares of ``acceleration_scale``. energy: of the
+    squares of torques as shares of their limits.
+    """
+
+    time: float = 1.0
+    acceleration: float = 0.01
+    energy: float = 0.0
+
+    def checks(self) -> Checks:
+        return {key: not_negative(value) for key, value in vars(self).items()} | {
+            "acceleration": (
+                self.time + self.energy + self.acceleration > 0,
+                "a weight above 0, of time or energy at least",
+            ),
+        }
+
+
+@dataclass(frozen=True, kw_only=True)
+class Settings(Checked):
+    """An arm among obstacles.
+
+    robot: a bundled name, "erd:NAME", or the path of a URDF or MJCF file, whose collision shapes are those of its links. mimic,
+    locked_joints: see :class:`problems.arms.arm_go_to.Settings`.
+    q0: where it starts. goal_q: where it ends, or goal_position: of ``frame`` [m], with, if wanted, goal_rotation: roll, pitch, yaw
+    [rad]. frame: the tool, by default the last link. free_axis: of the frame, about which the rotation does not matter.
+    scene: a file, TOML, URDF or MJCF; body: bodies beside those of the file. missing_meshes: "error", or "leave_out".
+    carried: bodies in the robot's hands, with their mass. capsule: capsules of links, in place of fitted ones. srdf: a file whose
+    disabled pairs of links do not keep apart; by default such pairs are found.
+    margin: distance [m] asked of the optimizer; half of it is asked of the motion between. knots: steps.
+    checks_per_step: places in each where distances hold. duration: shortest and longest [s].
+    acceleration_limits: a number, numbers by joint, or none [rad/s^2, m/s^2]. acceleration_scale: what accelerations cost as shares
+    of. velocity_scale, torque_scale: shares of the limits of the model.
+    cover_tolerance, cover_pieces: how far capsules may stand out of a shape [m], and how many it gets at most.
+    self_collision: whether links keep from each other. guess: "auto" (the straight line, or where that is not free the way of
+    RRT-Connect where ompl is installed), "straight", "rrt". seed: of RRT-Connect, planning_time [s]: of the
+    processor, that it may take.
+    """
+
+    robot: str = "erd:panda"
+    mimic: Literal["free", "lock"] = "free"
+    locked_joints: tuple[str, ...] | Mapping[str, float] = ()
+    q0: Configuration = "zero"
+    goal_q: Configuration | None = None
+    goal_position: Point | None = None
+    goal_rotation: Point | None = None
+    free_axis: Point | None = None
+    frame: str | None = None
+    scene: str | None = None
+    body: SceneBody | tuple[SceneBody, ...] | None = None
+    carried: Carried | tuple[Carried, ...] | None = None
+    capsule: LinkCapsule | tuple[LinkCapsule, ...] | None = None
+    srdf: str | None = None
+    missing_meshes: Literal["error", "leave_out"] = "error"
+    margin: float = 0.002
+    knots: int = 32
+    checks_per_step: int = 2
+    duration: tuple[float, float] = (0.1, 10.0)
+    acceleration_limits: float | tuple[float, ...] | None = None
+    acceleration_scale: float = 10.0
+    velocity_scale: float = 1.0
+    torque_scale: float = 1.0
+    cover_tolerance: float = 0.02
+    cover_pieces: int = 4
+    self_collision: bool = True
+    guess: Literal["auto", "straight", "rrt"] = "auto"
+    seed: int = 0
+    planning_time: float = 10.0
+    weights: Weights = field(default_factory=Weights)
+
+    def checks(self) -> Checks:
+        by_joints, by_frame = self.goal_q is not None, self.goal_position is not None
+        low, high = self.duration
+        return {
+            "goal_q": (by_joints != by_frame, "either goal_q or goal_position, not both and not neither"),
+            "goal_position": (not by_frame or self.frame is not None, "the name of its frame beside it"),
+            "goal_rotation": (self.goal_rotation is None or by_frame, "goal_position beside it"),
+            "free_axis": (self.free_axis is None or self.goal_rotation is not None, "goal_rotation beside it"),
+            "margin": not_negative(self.margin),
+            "knots": (2 <= self.knots <= 1000, "from 2 to 1000"),
+            "checks_per_step": (1 <= self.checks_per_step <= 8, "from 1 to 8"),
+            "duration": (0 < low < high < np.inf, "a shortest and a longest duration above 0"),
+            "acceleration_scale": (self.acceleration_scale > 0, "a positive acceleration"),
+            "velocity_scale": (self.velocity_scale > 0, "a positive share"),
+            "torque_scale": (self.torque_scale > 0, "a positive share"),
+            "cover_tolerance": (self.cover_tolerance > 0, "a positive length [m]"),
+            "cover_pieces": (self.cover_pieces >= 1, "at least 1"),
+            "planning_time": (self.planning_time > 0, "a positive number of seconds"),
+        }
+
+
+def build(settings: Settings, backend: BackendFactory) -> Task:
+    """The task of these settings.
+
+    Raises ValueError for a start or goal in collision, with the pair and the depth, a goal out of reach, and missing meshes.
+    """
+    s = settings
+    robot = robot_of(s)
+    arm = Arm.of(robot.model, s.q0, s.goal_q, s.frame)
+    return task_in_scene(s, arm, robot, scene_of(s), backend)
+
+
+def robot_of(s: Settings) -> SceneRobot:
+    """The robot of these settings, with what it carries."""
+    return scene_robot(
+        load_fixed_base(s.robot, s.mimic, s.locked_joints),
+        missing=s.missing_meshes,
+        tolerance=s.cover_tolerance,
+        most=s.cover_pieces,
+        carried=_several(s.carried, Carried),
+        capsules=_several(s.capsule, LinkCapsule),
+        self_collision=s.self_collision,
+        srdf=s.srdf,
+    )
+
+
+def _several(given: Any, kind: type) -> tuple:
+    return () if given is None else (given,) if isinstance(given, kind) else tuple(given)
+
+
+def task_in_scene(
+    s: Settings,
+    arm: Arm,
+    robot: SceneRobot,
+    scene: Scene,
+    backend: BackendFactory,
+    way: tuple[Array, bool] | None = None,
+) -> Task:
+    """The task with robot and scene at hand. way: corners (K, nq) of a guess, and whether it is free, else as the settings say."""
+    model, own = arm.model, robot.own
+    exact = find_spec("coal") is not None
+    pairs = CollisionPairs(robot.cover, scene, own.pairs, disabled=own.disabled)
+    check = MeshCheck(model, robot.shapes, scene, own.pairs, own.disabled) if exact else None
+    _require_free(arm.q0, "the start", pairs, check)
+    goal = _goal_configuration(s, arm, pairs)
+    _require_free(goal, "the goal", pairs, check)
+    limits = limits_of(s, model)
+    costs = Costs(s.weights.time, s.weights.acceleration, s.weights.energy, s.acceleration_scale)
+    motion = MotionInScene(model, pairs, limits, costs, s.knots, s.checks_per_step, s.margin, exact)
+    corners, free = path_of(s, arm.q0, goal, pairs, model) if way is None else way
+    tube = WIDE if free else np.inf
+    guess = plan_along(corners, limits, s.knots)
+    ocp = motion.ocp(backend, arm.q0, guess, _goal_constraints(s, arm, motion), tube)
+    goal_point = _position(model, arm.frame, goal) if s.goal_position is None else np.array(s.goal_position)
+    refinement = Refinement(motion, check, ocp, guess, tube)
+    doubts = (
+        ()
+        if exact
+        else ("the package coal is not installed: the motion is checked with capsules, not with the true shapes",)
+    )
+    return Task(
+        ocp,
+        guess,
+        arm.frame,
+        goal_point,
+        warnings=(*robot.missing, *doubts),
+        notes=(f"pairs of the robot's own that are left out: {own.left_out}",),
+        outcome=_outcome,
+        clock=partial(_clock, s.knots),
+        refined=refinement.refined,
+        patience=PATIENCE if free else None,
+        latest=lambda: refinement.latest,
+        scene=scene,
+    )
+
+
+def scene_of(s: Settings) -> Scene:
+    """The bodies of the file and those of the settings."""
+    scene = Scene() if s.scene is None else load_scene(s.scene)
+    return replace(scene, bodies=(*scene.bodies, *(body.body(Path()) for body in _several(s.body, SceneBody))))
+
+
+def limits_of(s: Settings, model: Model) -> Limits:
+    """The limits of the motion."""
+    acceleration = np.inf if s.acceleration_limits is None else s.acceleration_limits
+    return Limits(
+        np.asarray(model.q_lower),
+        np.asarray(model.q_upper),
+        s.velocity_scale * np.asarray(model.velocity_limit),
+        per_dof(acceleration, model.nv, "acceleration_limits"),
+        s.torque_scale * np.asarray(model.effort_limit),
+        s.duration,
+    )
+
+
+def path_of(s: Settings, q0: Array, goal: Array, pairs: CollisionPairs, model: Model) -> tuple[Array, bool]:
+    """Corners (K, nq) of a way from q0 to the goal, and whether it is known to be free; the straight line where no planner is
+    installed or none finds a way."""
+    straight = np.stack([q0, goal])
+    if s.guess == "straight":
+        return straight, False
+    space = FreeSpace(pairs, KEPT * s.margin)
+    if not space.line_touches(q0, goal, 0.04):
+        return straight, True
+    if s.guess == "auto" and find_spec("ompl") is None:
+        return straight, False
+    lower, upper = np.asarray(model.q_lower), np.asarray(model.q_upper)
+    found = rrt_connect(
+        space.touches, space.line_touches, q0, goal, lower, upper, seed=s.seed, time_limit=s.planning_time
+    )
+    return (straight, False) if found is None else (short_cut(found, space.line_touches, seed=s.seed), True)
+
+
+def _require_free(q: Array, what: str, pairs: CollisionPairs, check: MeshCheck | None) -> None:
+    """Raises ValueError that names the pair and the depth."""
+    if check is not None:
+        found = check.nearest(q)
+        if found.distance <= 0.0:
+            raise ValueError(
+                f"{what} is in collision: {found.link} and {found.body}, {-1e3 * found.distance:.3g} mm deep; move it, or the body"
+            )
+        return
+    gap = float(pairs.least(q[None], np.zeros(1))[0])
+    if gap <= 0.0:
+        raise ValueError(
+            f"at {what} capsules that cover the links are {-1e3 * gap:.3g} mm deep in a body: install coal (pip install "
+            "'urdf-trajopt[scene]') to hold the true shapes against each other, or lower cover_tolerance"
+        )
+
+
+def _goal_configuration(s: Settings, arm: Arm, pairs: CollisionPairs) -> Array:
+    """goal_q, or a free configuration at the goal. Raises ValueError for a goal out of reach, with the nearest it came."""
+    model = arm.model
+    if arm.x_goal is not None:
+        return arm.x_goal[: model.nq]
+    space = FreeSpace(pairs, KEPT * s.margin)
+
+    def clearance(qs: Array) -> Array:
+        return np.array([-1.0 if space.touches(q) else 1.0 for q in qs])
+
+    R = None if s.goal_rotation is None else rpy_matrix(s.goal_rotation)
+    axis = None if s.free_axis is None else np.array(s.free_axis)
+    found = inverse_kinematics(
+        model, arm.frame, np.array(s.goal_position), R, free_axis=axis, q0=arm.q0, clearance=clearance
+    )
+    if not found.reached:
+        raise ValueError(
+            f"{arm.frame} does not reach the goal: the nearest it came is {1e3 * float(found.position_error):.3g} mm and "
+            f"{float(found.rotation_error):.3g} rad away"
+        )
+    if not found.clear:
+        raise ValueError(f"every configuration found with {arm.frame} at the goal touches something: move the goal")
+    return np.asarray(found.q)
+
+
+def _goal_constraints(s: Settings, arm: Arm, motion: MotionInScene) -> list[Constraint]:
+    model, manifold, n = arm.model, motion.structure.manifold, arm.model.nq
+    if arm.x_goal is not None:
+        goal, free = arm.x_goal[:n], np.full(manifold.nx - n, np.inf)
+        return [to.state_bounds(manifold, np.r_[goal, -free], np.r_[goal, free], "goal")]
+    assert s.goal_position is not None  # see Settings.checks
+    if s.goal_rotation is None:
+        return [to.bounded(to.frame_position_cost(model, manifold, arm.frame, s.goal_position, 1.0, "goal"))]
+    R = rpy_matrix(s.goal_rotation)
+    if s.free_axis is not None:
+        axis = np.array(s.free_axis)
+        return [to.bounded(to.frame_axis_cost(model, manifold, arm.frame, s.goal_position, R, axis, 1.0, "goal"))]
+    return [to.bounded(to.frame_placement_cost(model, manifold, arm.frame, s.goal_position, R, 1.0, "goal"))]
+
+
+def _position(model: Model, name: str, q: Array) -> Array:
+    """The place (3,) of a frame in the world."""
+    frame = model.frames[model.frame_id(name)]
+    R, p = (values[0] for values in body_poses(model, q[None])[frame.body])
+    return np.asarray(R @ frame.p + p)
+
+
+def _outcome(x: Array) -> list[str]:
+    return [f"the motion takes {x[-1]:.3f} s"]
+
+
+def _clock(knots: int, xs: Array) -> Array:
+    """The time [s] of each state: that of choosing the duration is that of the start."""
+    return float(xs[-1, -1]) * np.r_[0.0, np.linspace(0.0, 1.0, knots + 1)]

@@ -1,0 +1,181 @@
+"""What is done about a motion among obstacles that does not stand: the problem is solved again.
+
+Pairs of links and bodies are chosen for a plan. A motion that leaves it far behind may go through what nobody asked about, so that
+configurations stay within a tube about the best plan that is known, where that is free.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+
+import trajopt as to
+from dynamics_backends.protocol import Array
+from dynamics_backends.rigid_body.batched import inverse_dynamics
+from dynamics_backends.rigid_body.geometry.clearance import NUMBERS
+from problems.arms.scenes.in_scene import MotionInScene, motion_at
+from problems.task import Refined
+from trajopt.collisions.mesh_check import RATE, LeastDistance, MeshCheck
+
+ROUNDS, IMPROVING, FAILED = 10, 2, 3
+"""Solves of a problem at most; of these after one that stands, for a faster motion; and those that find no motion at all."""
+LAGGING = 4
+"""Solves at most after a motion that stands, as long as it is not clearly shorter than its guess."""
+PATIENCE = 60
+"""Iterations after which a solve from a guess that is free begins anew with other pairs."""
+MORE = 0.01
+"""[m] The margin of a step grows by no more than this in a round."""
+DEEP = 0.01
+"""[m] A motion that goes deeper has gone through something."""
+STRONG, PLACES = 1.005, np.array([0.0, 0.25, 0.75, 1.0])[:, None]
+"""The share of a limit of torque that a solution may take at these places of a step."""
+EAGER = 1.5
+"""The margin grows by this factor of what is missing."""
+KEPT = 0.5
+"""The share of the margin that a solution must keep."""
+ASKED = 0.75
+"""The share below which more is asked in the next round."""
+WIDE, SHRINK = 0.5, 0.5
+"""[rad, m] The first tube about a path that is free, and by what it shrinks where a motion within did not stand."""
+SLOW = 1.02
+"""A motion that takes this much longer than the best plan is in a corner: it is left, for a narrower tube."""
+WORTH = 0.995
+"""A motion at the limit of its tube is followed as long as the duration falls below this share; one that takes less than this share
+of its guess is clearly shorter."""
+
+
+class Refinement:
+    """Checks of solutions, and what they teach.
+
+    timed: whether time is what costs most, on a way that is free: then ``known`` [s] is its duration within limits of velocity and
+    acceleration, and no motion should take longer. sharp: whether solves end at a smaller tolerance.
+    """
+
+    def __init__(
+        self, motion: MotionInScene, check: MeshCheck | None, ocp: to.OCP, guess: to.Guess, tube: float = WIDE
+    ) -> None:
+        self.motion, self.check, self.ocp = motion, check, ocp
+        self.base, self.start, self.tube, self.latest = guess, guess, tube, ocp
+        self.best: to.Solution | None = None
+        self.told = ""
+        self.seen: list[to.Guess] = []
+        self.more = np.zeros((motion.checks, motion.knots))
+        self.torques = np.ones((motion.knots, motion.model.nv))
+        self.rounds, self.improving, self.failed = 0, 0, 0
+        self.shortest = motion.shortest(guess.xs[0], guess.xs[-1])
+        self.timed = np.isfinite(tube) and motion.costs.time > motion.costs.acceleration + motion.costs.energy
+        self.known = float(guess.xs[-1, -1]) if self.timed else np.inf
+        self.sharp = False
+
+    def refined(self, solution: to.Solution) -> Refined:
+        """See :class:`problems.task.Refined`."""
+        motion, n = self.motion, self.motion.model.nv
+        self.rounds += 1
+        qs, _, _, times = motion_at(solution, n, RATE)
+        least, near = self._checked(qs, times)
+        plan, converged = to.Guess(solution.xs, solution.us), solution.status.success
+        free = least.distance >= KEPT * motion.margin
+        self.improving += self.best is not None
+        self.failed += not converged
+        report = f"least distance {least}" if free else f"the motion comes too close: {least}"
+        slow = self.timed and self.rounds < ROUNDS and times[-1] > SLOW * self.base.xs[-1, -1]
+        converged = converged and not slow
+        strong = converged and free and self._too_strong(solution)
+        if strong:
+            report = "torques exceed their limits between knots"
+        if converged and free and not strong:
+            gain = np.inf if self.best is None else self.best.xs[-1, -1] / solution.xs[-1, -1]
+            if gain > 1.0:
+                self.best, self.told = solution, report
+            shortest = solution.xs[-1, -1] <= self.shortest / WORTH
+            if shortest or not self._at_limit(plan) or gain < 1.0 / WORTH:
+                if self.sharp or not self._lags():
+                    return self._stands()
+                self.sharp = True
+            self.base = plan if gain > 1.0 else self.base
+        if self.rounds >= ROUNDS or self.improving >= self._improvements() or self.failed >= FAILED:
+            return Refined(False, report) if self.best is None else self._stands("a faster motion was still in reach")
+        if strong:
+            return self._again(report, plan, solution)
+        if converged and free:
+            self.tube = min(2.0 * self.tube, WIDE)
+            return self._again(report, plan, solution)
+        if not converged or least.distance < -DEEP:
+            self.more *= 0.5
+            self.seen = [plan] if np.isfinite(self.tube) else [*self.seen, plan]
+            self.tube *= SHRINK
+            if not converged or np.isfinite(self.tube) or self.rounds % 2:
+                return self._again(report, self.base, solution)
+        self._ask_more(near, times)
+        return self._again(report, plan, solution)
+
+    def _lags(self) -> bool:
+        """Whether the best motion is not clearly shorter than its guess."""
+        return self.best is not None and self.best.xs[-1, -1] > WORTH * self.known
+
+    def _improvements(self) -> int:
+        return LAGGING if self._lags() else IMPROVING
+
+    def _stands(self, *more: str) -> Refined:
+        """The best motion, with a word where it takes longer than its guess."""
+        assert self.best is not None  # else nothing stands
+        if self.best.xs[-1, -1] > self.known:
+            more = (*more, f"its guess, timed by limits of velocity and acceleration alone, takes {self.known:.3f} s")
+        return Refined(True, "; ".join((self.told, *more)), solution=self.best)
+
+    def _too_strong(self, solution: to.Solution) -> bool:
+        """Whether torques exceed their limits between the places where these hold; there they are lowered."""
+        motion = self.motion
+        n, N, limit = motion.model.nv, motion.knots, motion.limits.torque
+        s = float(solution.xs[-1, -1]) / N * PLACES
+        q, v, a = (x[1:, None] for x in (solution.xs[:-1, :n], solution.xs[:-1, n : 2 * n], solution.us))
+        qs, vs = q + s * (v + 0.5 * s * a), v + s * a
+        q, v, a = (x.reshape(-1, n) for x in (qs, vs, np.broadcast_to(a, vs.shape)))
+        share = (np.abs(inverse_dynamics(motion.model, q, v, a)) / limit).reshape(N, -1, n).max(axis=1)
+        over = share > STRONG
+        self.torques = np.where(over, self.torques / share, self.torques)
+        return bool(over.any())
+
+    def _at_limit(self, plan: to.Guess) -> bool:
+        """Whether the tube, or what stands for bodies that were far away, holds a plan back."""
+        n = self.motion.model.nv
+        away = float(np.abs(plan.xs[1:-1, :n] - self.start.xs[1:-1, :n]).max())
+        return away > 0.99 * self.tube or self.motion.held_back(self.start, plan)
+
+    def _again(self, report: str, start: to.Guess, solution: to.Solution) -> Refined:
+        before, self.start = self.latest, start
+        self.latest = self.motion.with_pairs(self.ocp, start, self.more, self.seen, self.tube, self.torques)
+        kept = multipliers_kept(solution.multipliers, before, self.latest) if solution.status.success else {}
+        return Refined(False, report, self.latest, start, multipliers=kept, sharp=self.sharp)
+
+    def _ask_more(self, near: Array, times: Array) -> None:
+        """Let the margins grow in steps that come too close, between the places where distances hold; near: (M,) [m]."""
+        motion = self.motion
+        step = np.minimum((times / times[-1] * motion.knots).astype(int), motion.knots - 1)
+        for k in np.unique(step[np.isfinite(near)]):
+            grown = min(EAGER * (motion.margin - float(near[step == k].min())), MORE)
+            self.more[:, k] += grown
+            self.more[-1, max(k - 1, 0)] += 0.5 * grown
+            self.more[0, min(k + 1, motion.knots - 1)] += 0.5 * grown
+
+    def _checked(self, qs: Array, times: Array) -> tuple[LeastDistance, Array]:
+        """The least distance, and those (M,) that are too small."""
+        asked = ASKED * self.motion.margin
+        if self.check is not None:
+            return self.check.below(qs, times, asked)
+        gaps = self.motion.pairs.least(qs, times)
+        k = int(np.argmin(gaps))
+        least = LeastDistance(float(gaps[k]), "a capsule of the robot", "the scene", float(times[k]))
+        return least, np.where(gaps < asked, gaps, np.inf)
+
+
+def multipliers_kept(multipliers: Mapping[str, Array], before: to.OCP, after: to.OCP) -> dict[str, Array]:
+    """Multipliers of a problem for the next; zero for the distances of slots that are about another pair there."""
+    found = dict(multipliers)
+    for old, new in zip(before.phases[-1].constraints, after.phases[-1].constraints, strict=True):
+        if "pairs" in new.parameters and new.name in found:
+            y = found[new.name]
+            same = np.equal(old.parameters["pairs"], new.parameters["pairs"]).reshape(*y.shape, NUMBERS)
+            found[new.name] = y * same.all(axis=2)
+    return found

@@ -1,0 +1,157 @@
+"""The robot of a scene: its model, the shapes of its links with what it carries, the capsules that cover them, and the pairs of its
+own bodies that may touch each other."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+
+import numpy as np
+
+from dynamics_backends.rigid_body.geometry.covers.capsule_fit import FittedCapsule
+from dynamics_backends.rigid_body.geometry.covers.cover import Piece
+from dynamics_backends.rigid_body.geometry.covers.cover_cache import kept_covers
+from dynamics_backends.rigid_body.geometry.covers.robot_cover import RobotCover
+from dynamics_backends.rigid_body.geometry.links.link_shapes import link_shapes
+from dynamics_backends.rigid_body.geometry.shapes import HalfSpace, PlacedShape
+from dynamics_backends.rigid_body.geometry.solid import solid
+from dynamics_backends.rigid_body.model.load import with_load
+from dynamics_backends.rigid_body.model.model import Model
+from dynamics_backends.rigid_body.urdf.srdf import load_srdf
+from problems.arms.scenes.scene_settings import Point, SceneBody
+from problems.task import Checked, Checks, not_negative
+from trajopt.collisions.own_pairs import OwnPairs, own_pairs, pairs_not_disabled
+
+
+@dataclass(frozen=True, kw_only=True)
+class Carried(SceneBody):
+    """What the robot carries: a :class:`~problems.arms.scenes.scene_settings.SceneBody` that moves with it.
+
+    frame: of the robot, in which position and rotation are. mass: spread evenly over its volume [kg].
+    """
+
+    frame: str
+    mass: float = 0.0
+
+    def checks(self) -> Checks:
+        return {
+            **super().checks(),
+            "mass": not_negative(self.mass),
+            "type": (self.type != "half_space", "a body that has an end"),
+            "times": (self.times is None, "none: it moves with the robot"),
+        }
+
+
+@dataclass(frozen=True, kw_only=True)
+class LinkCapsule(Checked):
+    """A capsule of a link, in place of those fitted to its shapes.
+
+    link: its name. a: one end of the segment in the link's frame [m]. b: the other end [m]. radius: around the segment [m].
+    """
+
+    link: str
+    a: Point
+    b: Point
+    radius: float
+
+    def checks(self) -> Checks:
+        return {"radius": (self.radius > 0, "a positive length [m]")}
+
+
+@dataclass(frozen=True, eq=False)
+class SceneRobot:
+    """model: with the inertia of what it carries. shapes: true ones. cover: capsules. missing: sentences on what was left out."""
+
+    model: Model
+    shapes: tuple[PlacedShape, ...]
+    cover: RobotCover
+    own: OwnPairs
+    missing: tuple[str, ...] = ()
+
+
+def scene_robot(
+    model: Model,
+    *,
+    missing: str = "error",
+    tolerance: float = 0.02,
+    most: int = 4,
+    carried: tuple[Carried, ...] = (),
+    capsules: tuple[LinkCapsule, ...] = (),
+    self_collision: bool = True,
+    srdf: str | None = None,
+) -> SceneRobot:
+    """A robot with what it carries. tolerance, most: of the capsules; srdf: a file that disables pairs, default they are found.
+
+    Raises ValueError for missing meshes and robots without shapes, UnknownName for links and frames, FileNotFoundError, URDFError.
+    """
+    shapes, left_out = robot_shapes(model, missing)
+    shapes = (*shapes, *(body for thing in carried for body in _shapes_of(thing)))
+    model = loaded(model, carried)
+    cover = _covered(model, shapes, tolerance, most, carried, capsules)
+    own = OwnPairs((), "self-collision is not looked at")
+    if self_collision:
+        own = (
+            _own_pairs(cover)
+            if srdf is None
+            else pairs_not_disabled(cover, load_srdf(Path(srdf).expanduser()).disabled)
+        )
+    return SceneRobot(model, shapes, cover, own, left_out)
+
+
+def loaded(model: Model, carried: tuple[Carried, ...]) -> Model:
+    """The model with the inertia of what it carries, and a frame for each."""
+    for thing in carried:
+        body = thing.body(Path())
+        model = with_load(model, thing.name, thing.frame, body.R, body.p, solid(body.shape, thing.mass))
+    return model
+
+
+def _shapes_of(thing: Carried) -> list[PlacedShape]:
+    shape = thing.body(Path()).shape
+    assert not isinstance(shape, HalfSpace)  # see Carried.checks
+    return [PlacedShape(thing.name, shape, np.eye(3), np.zeros(3))]
+
+
+def robot_shapes(model: Model, missing: str = "error") -> tuple[tuple[PlacedShape, ...], tuple[str, ...]]:
+    """The collision shapes of a robot, and sentences on what was left out. Raises ValueError for missing meshes, or no shape."""
+    found = link_shapes(model.source, "collision")
+    if found.missing and missing == "error":
+        raise ValueError(f"{'; '.join(found.missing)}; missing_meshes = 'leave_out' goes on without")
+    if not found.placed:
+        raise ValueError(f"{model.name} has no collision shapes: nothing is known of what it may touch")
+    return found.placed, tuple(f"left out: {sentence}" for sentence in found.missing)
+
+
+_COVERS: dict[tuple, RobotCover] = {}
+
+
+def _covered(
+    model: Model,
+    shapes: tuple[PlacedShape, ...],
+    tolerance: float,
+    most: int,
+    carried: tuple[Carried, ...],
+    capsules: tuple[LinkCapsule, ...],
+) -> RobotCover:
+    """The capsules of a robot, kept for the next problem of the same one."""
+    key = (model.digest, model.source, tolerance, most, carried, capsules)
+    if key not in _COVERS:
+        given = {capsule.link for capsule in capsules}
+        for link in given:
+            model.frame_id(link)
+        fitted = kept_covers([shape for shape in shapes if shape.link not in given], tolerance, most)
+        _COVERS[key] = RobotCover.of(model, (*fitted, *map(_piece, capsules)))
+    return _COVERS[key]
+
+
+def _piece(given: LinkCapsule) -> Piece:
+    capsule = FittedCapsule(np.array(given.a), np.array(given.b), given.radius)
+    vertices, faces = capsule.placed(given.link).triangles()
+    return Piece(given.link, vertices[faces], capsule, 0.0)
+
+
+@lru_cache(maxsize=16)
+def _own_pairs(cover: RobotCover) -> OwnPairs:
+    """The pairs of a robot's own bodies, kept for the next problem."""
+    return own_pairs(cover)

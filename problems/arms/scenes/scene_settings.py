@@ -1,0 +1,164 @@
+"""Scenes in settings: tables of bodies in a config, a TOML file of such tables, or a URDF or MJCF file."""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+
+from dynamics_backends.protocol import Array
+from dynamics_backends.rigid_body.geometry.covers.robot_cover import body_poses
+from dynamics_backends.rigid_body.geometry.links.mjcf_shapes import mjcf_scene
+from dynamics_backends.rigid_body.geometry.links.urdf_shapes import urdf_shapes
+from dynamics_backends.rigid_body.geometry.meshes.meshes import load_mesh
+from dynamics_backends.rigid_body.geometry.scene import Body, Scene, Way
+from dynamics_backends.rigid_body.geometry.shapes import Box, Capsule, Cylinder, HalfSpace, Mesh, Shape, Sphere
+from dynamics_backends.rigid_body.mjcf.source import is_mjcf
+from dynamics_backends.rigid_body.spatial.rotations import rpy_matrix
+from dynamics_backends.rigid_body.urdf.loader import load_urdf
+from problems.task import Checked, Checks
+
+Point = tuple[float, float, float]
+NEEDED = {
+    "sphere": ("radius",),
+    "box": ("size",),
+    "cylinder": ("radius", "length"),
+    "capsule": ("radius", "length"),
+    "half_space": (),
+    "mesh": ("file",),
+}
+"""What each type of body needs beside its place."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class SceneBody(Checked):
+    """A body.
+
+    name: in reports. type: what it is; a half-space is what lies below z = 0 of its frame. size: edges of a box along x, y, z [m].
+    radius: of a sphere, cylinder or capsule [m]. length: of a cylinder or capsule along z [m]. file: of a convex mesh.
+    scale: of the mesh.
+    position: of its frame in the world [m]. rotation: of that frame, roll, pitch, yaw [rad]. quaternion: the rotation as x, y, z, w
+    instead. times: when it passes its offsets [s]; it is at rest before and after. offsets: by what it is displaced then, on
+    straight lines between [m].
+    """
+
+    name: str
+    type: Literal["sphere", "box", "cylinder", "capsule", "half_space", "mesh"]
+    size: Point | None = None
+    radius: float | None = None
+    length: float | None = None
+    file: str | None = None
+    scale: float = 1.0
+    position: Point = (0.0, 0.0, 0.0)
+    rotation: Point | None = None
+    quaternion: tuple[float, float, float, float] | None = None
+    times: tuple[float, ...] | None = None
+    offsets: tuple[Point, ...] | None = None
+
+    def checks(self) -> Checks:
+        needed = {
+            key: (getattr(self, key) is not None, f"a value: the type {self.type} needs it")
+            for key in NEEDED[self.type]
+        }
+        positive = {
+            key: (value is None or bool(np.all(np.asarray(value) > 0)), "a positive length [m]")
+            for key, value in (("size", self.size), ("radius", self.radius), ("scale", self.scale))
+        }
+        return {
+            **positive,
+            "length": (self.length is None or self.length >= 0, "a length [m]"),
+            "quaternion": (self.quaternion is None or self.rotation is None, "no rotation beside it"),
+            "offsets": ((self.times is None) == (self.offsets is None), "times beside it, one for each"),
+            **{key: check for key, check in needed.items() if not check[0]},
+        }
+
+    def body(self, folder: Path) -> Body:
+        """folder: where a mesh is looked for. Raises MeshMissing, ValueError."""
+        way = None if self.times is None or self.offsets is None else Way(self.times, self.offsets)
+        return Body(self.name, self._shape(folder), self._rotation(), np.array(self.position), way)
+
+    def _rotation(self) -> Array:
+        if self.quaternion is not None:
+            return quaternion_matrix(self.quaternion)
+        return rpy_matrix((0.0, 0.0, 0.0) if self.rotation is None else self.rotation)
+
+    def _shape(self, folder: Path) -> Shape:
+        radius, length = self.radius or 0.0, self.length or 0.0
+        match self.type:
+            case "sphere":
+                return Sphere(radius)
+            case "box":
+                assert self.size is not None  # see checks
+                return Box(self.size)
+            case "cylinder":
+                return Cylinder(radius, length)
+            case "capsule":
+                return Capsule(radius, length)
+            case "half_space":
+                return HalfSpace()
+        return read_mesh(folder / Path(self.file or "").expanduser(), self.scale)
+
+
+def read_mesh(path: Path, scale: float = 1.0) -> Mesh:
+    """The parts of a mesh file as one. Raises MeshMissing."""
+    parts = load_mesh(path)
+    starts = np.cumsum([0, *(len(part.vertices) for part in parts)])
+    faces = np.concatenate([part.faces + start for part, start in zip(parts, starts, strict=False)])
+    return Mesh(scale * np.concatenate([part.vertices for part in parts]), faces, str(path))
+
+
+def quaternion_matrix(q: Sequence[float]) -> Array:
+    """The rotation (3, 3) of a quaternion x y z w. Raises ValueError for one far from unit length."""
+    v = np.asarray(q, float)
+    norm = float(np.linalg.norm(v))
+    if abs(norm - 1.0) > 1e-3:
+        raise ValueError(f"the quaternion {tuple(v.tolist())} has norm {norm:.4g}: normalize it")
+    x, y, z, w = v / norm
+    return np.array(
+        [
+            [1 - 2 * (y * y + z * z), 2 * (x * y - z * w), 2 * (x * z + y * w)],
+            [2 * (x * y + z * w), 1 - 2 * (x * x + z * z), 2 * (y * z - x * w)],
+            [2 * (x * z - y * w), 2 * (y * z + x * w), 1 - 2 * (x * x + y * y)],
+        ]
+    )
+
+
+def load_scene(path: str | Path) -> Scene:
+    """The scene of a file: TOML with tables [[body]] of :class:`SceneBody`; a URDF, whose links stand at their neutral places; or
+    an MJCF, of which all counts that no joint moves and that is no part of a robot.
+
+    Raises FileNotFoundError, ValueError, TypeError, URDFError, MJCFError, MeshMissing.
+    """
+    path = Path(path).expanduser()
+    if not path.is_file():
+        raise FileNotFoundError(f"there is no scene file {str(path)!r}")
+    if path.suffix != ".toml":
+        return mjcf_scene(path) if is_mjcf(path) else urdf_scene(path)
+    tables = tomllib.loads(path.read_text(encoding="utf-8")).get("body", [])
+    return Scene(tuple(SceneBody(**_tuples(table)).body(path.parent) for table in tables), path.stem)
+
+
+def urdf_scene(path: str | Path) -> Scene:
+    """The collision shapes of a URDF's links, at the neutral places of its joints. Raises URDFError, MeshMissing."""
+    found = urdf_shapes(path, "collision")
+    if found.missing:
+        raise ValueError(f"{path}: {'; '.join(found.missing)}")
+    model = load_urdf(path, base="fixed")
+    poses, bodies = body_poses(model, model.neutral()[None]), []
+    for i, placed in enumerate(found.placed):
+        frame = model.frames[model.frame_id(placed.link)]
+        at_R, at_p = (values[0] for values in poses[frame.body])
+        R, p = at_R @ frame.R, at_R @ frame.p + at_p
+        bodies.append(Body(f"{placed.link} {i}", placed.shape, R @ placed.R, R @ placed.p + p))
+    return Scene(tuple(bodies), Path(path).stem)
+
+
+def _tuples(table: Mapping[str, Any]) -> dict[str, Any]:
+    def of(value: Any) -> Any:
+        return tuple(map(of, value)) if isinstance(value, list) else value
+
+    return {key: of(value) for key, value in table.items()}

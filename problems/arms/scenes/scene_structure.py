@@ -1,0 +1,162 @@
+"""The parts of the problem of an arm among obstacles that one scene shares with the next: dynamics, cost terms, constraints.
+
+See :mod:`problems.arms.scenes.in_scene`, which gives them their bounds, and their pairs. They are kept, so that the next problem of
+the same robot, solved with the same backends, has its compiled code at hand."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import cached_property, lru_cache, partial
+from typing import Any
+
+import numpy as np
+
+import trajopt as to
+from dynamics_backends import scalar as sm
+from dynamics_backends.manifold import Manifold
+from dynamics_backends.protocol import Array
+from dynamics_backends.rigid_body.geometry.clearance import NUMBERS, Clearances, Slot
+from dynamics_backends.rigid_body.model.model import Model
+from dynamics_backends.scalar import Rows, Scalar
+from dynamics_backends.systems.bodies.along_path import DoubleIntegrator
+from dynamics_backends.systems.bodies.time_scaled import Durations, TimeScaled
+from problems.arms.scenes.joint_torques import Torques
+from problems.task import BackendFactory
+from trajopt.problem.along_step import AHEAD, AlongStep, OfPositions
+from trajopt.problem.constraints import Constraint
+from trajopt.problem.impact_stage import ImpactStage
+
+STATES, TORQUES = "limits of the motion", "torque limits"
+"""Names of constraints."""
+
+
+@dataclass(frozen=True)
+class Costs:
+    """Weights of time [1/s], of accelerations as shares of ``scale``, and of torques as shares of their limits."""
+
+    time: float
+    acceleration: float
+    energy: float
+    scale: float
+
+
+@dataclass(frozen=True)
+class SceneStructure:
+    """slots: for pairs. torque (nv,): limits, infinite where there is none. knots: N. checks: places in each step where distances
+    hold."""
+
+    model: Model
+    slots: tuple[Slot, ...]
+    torque: tuple[float, ...]
+    costs: Costs
+    knots: int
+    checks: int
+
+    @cached_property
+    def system(self) -> TimeScaled:
+        """Accelerations as controls, with a free duration."""
+        return TimeScaled(DoubleIntegrator(self.model.dof_names))
+
+    @property
+    def manifold(self) -> Manifold:
+        """Of states (q, v, T)."""
+        return self.system.manifold
+
+    def ahead(self) -> Array:
+        """Where in a step distances hold, as shares of T."""
+        return np.arange(self.checks) / (self.checks * self.knots)
+
+    def phases(self, backend: BackendFactory) -> tuple[to.Phase, to.Phase]:
+        """The choice of the duration, and the motion; bounds and parameters of its constraints are still to be chosen."""
+        dynamics = to.SampledSystem(backend(self.system), "rk4", 1)
+        steps = np.full(self.knots, 1.0 / self.knots)
+        choice = to.Phase(ImpactStage(backend(Durations(self.manifold, 1))), np.zeros(1))
+        constraints = (self._state_limits(), *self._torque_limits(), *self._clearances())
+        return choice, to.Phase(dynamics, steps, tuple(self._terms()), constraints=constraints)
+
+    def _state_limits(self) -> Constraint:
+        bounded = np.full(self.manifold.nx, np.inf)
+        bounded[:-1] = 1.0
+        return to.state_bounds(self.manifold, -bounded, bounded, STATES)
+
+    def _torque_limits(self) -> list[Constraint]:
+        if not np.isfinite(self.torque).any():
+            return []
+        residual = self._along(Torques(self.model, self._scale()))
+        one = np.ones(self.model.nv)
+        return [Constraint(TORQUES, residual, -one, one, {AHEAD: np.array([0.5 / self.knots])})]
+
+    def _scale(self) -> list[float]:
+        return np.where(np.isfinite(self.torque), self.torque, 1.0).tolist()
+
+    def _clearances(self) -> list[Constraint]:
+        nr = len(self.slots)
+        if not nr:
+            return []
+        empty = {"pairs": np.zeros((self.knots, NUMBERS * nr))}
+        low, high = np.full((self.knots, nr), -np.inf), np.full((self.knots, nr), np.inf)
+        found = [Constraint(clearance_name(0), Clearances(self.model, self.slots, self.manifold), low, high, empty)]
+        residual = self._along(OfPositions(Clearances(self.model, self.slots)))
+        for j, share in enumerate(self.ahead()[1:], 1):
+            found.append(Constraint(clearance_name(j), residual, low, high, {**empty, AHEAD: np.array([share])}))
+        return found
+
+    def _along(self, inner: Any) -> AlongStep:
+        return AlongStep(inner, self.manifold, self.system.control_names, self.system.place)
+
+    def _terms(self) -> list[to.CostTerm]:
+        c, system = self.costs, self.system
+        rate = partial(times_root_of_duration, system.place)
+        terms = []
+        if c.time:
+            terms.append(to.residual_cost("time", partial(rate, _one), system.manifold, 1, 2.0 * c.time))
+        if c.acceleration:
+            weight = c.acceleration / np.full(system.nu, c.scale) ** 2
+            terms.append(
+                to.residual_cost(
+                    "accelerations", partial(rate, _controls), system.manifold, system.nu, weight,
+                    nu=system.nu, control_names=system.control_names,
+                )
+            )  # fmt: skip
+        if c.energy:
+            residual = partial(rate, partial(_torques, self._along(Torques(self.model, self._scale()))))
+            terms.append(
+                to.residual_cost(
+                    "torques", residual, system.manifold, system.nu, c.energy,
+                    nu=system.nu, control_names=system.control_names,
+                )
+            )  # fmt: skip
+        return terms
+
+
+@lru_cache(maxsize=8)
+def kept_phases(structure: SceneStructure, backend: BackendFactory) -> tuple[to.Phase, to.Phase]:
+    """The phases of a structure, kept for the next problem with the same backends."""
+    return structure.phases(backend)
+
+
+def clearance_name(j: int) -> str:
+    """The name of the distances at place j of a step."""
+    return "clearance" if j == 0 else f"clearance {j} in the step"
+
+
+def times_root_of_duration(
+    place: int, rate: Callable, x: Rows, u: Rows, t: Scalar, p: Mapping[str, Rows]
+) -> list[Scalar]:
+    """sqrt(T) times a rate, so that squares integrate over time."""
+    root = sm.sqrt(x[place])
+    return [root * r for r in rate(x, u)]
+
+
+def _one(x: Rows, u: Rows) -> list[Scalar]:
+    return [1.0 + 0.0 * x[0]]
+
+
+def _controls(x: Rows, u: Rows) -> list[Scalar]:
+    return [u[i] for i in range(u.shape[0])]
+
+
+def _torques(along: AlongStep, x: Rows, u: Rows) -> list[Scalar]:
+    tau = along(x, u, 0.0, {AHEAD: [0.0]})
+    return [tau[i] for i in range(along.n_out)]

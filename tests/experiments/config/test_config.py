@@ -1,0 +1,188 @@
+"""Configuration files: what is accepted, and what is said about mistakes."""
+
+from __future__ import annotations
+
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from experiments.config.config import ConfigError, apply_override, load_config, read_config
+from experiments.config.toml_text import to_toml
+from problems.registry import PROBLEMS, load_problem
+
+CONFIGS = sorted((Path(__file__).parents[3] / "problems" / "configs").glob("*.toml"))
+GO_TO = {"name": "arm_go_to", "robot": "iiwa7", "frame": "iiwa_link_ee", "goal_position": [0.3, 0.4, 0.6]}
+
+
+def issues_of(values: dict) -> list[str]:
+    with pytest.raises(ConfigError) as caught:
+        read_config(values)
+    return caught.value.issues
+
+
+@pytest.mark.parametrize("path", CONFIGS, ids=lambda p: p.stem)
+def test_bundled_configs_are_valid_and_survive_writing(path):
+    config = load_config(path)
+    again = read_config(tomllib.loads(to_toml(config.as_dict())), str(path))
+    assert again == config
+
+
+def test_there_is_a_config_for_every_problem():
+    assert {load_config(path).problem_name for path in CONFIGS} == set(PROBLEMS)
+
+
+def test_defaults_are_those_of_the_dataclasses():
+    config = read_config({"problem": GO_TO})
+    assert config.problem == load_problem("arm_go_to").Settings(
+        robot="iiwa7", frame="iiwa_link_ee", goal_position=(0.3, 0.4, 0.6)
+    )
+    assert (config.solver_name, config.backend.name) == ("auto", "analytic")
+
+
+@pytest.mark.parametrize(
+    "form",
+    [
+        {"backend": "complex_step", "engine": "numpy"},
+        {"backend": {"name": "complex_step", "engine": "numpy"}},
+        {"backend": {"name": "complex_step"}, "engine": "numpy"},
+    ],
+)
+def test_both_forms_of_the_backend(form):
+    backend = read_config({"problem": GO_TO, **form}).backend
+    assert (backend.name, backend.engine) == ("complex_step", "numpy")
+
+
+@pytest.mark.parametrize(
+    ("table", "key", "value", "said"),
+    [
+        ("solver", "max_iteration", 5, "solver.max_iteration: unknown key; did you mean max_iterations?"),
+        ("problem", "horizn", 5, "problem.horizn: unknown key; did you mean horizon?"),
+        ("problem", "weights", {"veloctiy": 1.0}, "problem.weights.veloctiy: unknown key; did you mean velocity?"),
+        ("output", "plot", True, "output.plot: unknown key; did you mean plots?"),
+        ("problem", "dt", "fast", "problem.dt: expected a number, got 'fast'"),
+        ("problem", "dt", True, "problem.dt: expected a number, got True"),
+        ("problem", "dt", -0.1, "problem.dt: expected a positive number of seconds, got -0.1"),
+        ("problem", "dt", float("nan"), "problem.dt: expected a positive number of seconds, got nan"),
+        ("problem", "horizon", 1.5, "problem.horizon: expected a whole number, got 1.5"),
+        ("problem", "goal_position", [1.0, 2.0], "problem.goal_position: expected a list of 3 numbers, got [1.0, 2.0]"),
+        ("problem", "integrator", "rk5", "expected 'semi_implicit_euler' or 'euler' or 'rk4', got 'rk5'"),
+        ("problem", "weights", {"control": -1.0}, "problem.weights.control: expected finite numbers of at least 0"),
+        ("problem", "weights", 3, "problem.weights: expected a table, got 3"),
+        ("problem", "q0", {"joint": "far"}, "or a table of numbers by name, got {'joint': 'far'}"),
+        ("problem", "goal_q", [0.0] * 7, "either goal_q or goal_position"),
+        ("problem", "guess", "interpolated", "problem.guess: expected goal_q beside it"),
+        ("solver", "max_iterations", -1, "solver.max_iterations = -1; expected"),
+        ("solver", "fallback", "some", "solver.fallback: expected true or false, got 'some'"),
+        ("slq", "shooting", "some", "solver.shooting: expected a whole number or 'single' or 'all', got 'some'"),
+        ("solver", "name", "ilqg", "did you mean 'ilqr'?"),
+        ("backend", "name", "analytical", "did you mean 'analytic'?"),
+        ("problem", "horizon", 10**9, "problem.horizon: expected at least 1 and at most 100000, got 1000000000"),
+        ("backend", "engine", "nunpy", "did you mean 'numpy'?"),
+        (
+            "backend",
+            "step",
+            1e-6,
+            "backend.step: expected a positive step of at most 0.1, with finite differences only, got 1e-06",
+        ),
+        ("problem", "name", "arm_goto", "did you mean 'arm_go_to'?"),
+    ],
+)
+def test_a_mistake_is_told_in_words(table, key, value, said):
+    values = {"problem": dict(GO_TO), "solver": {}, "backend": {}, "output": {}}
+    if table == "slq":
+        values["solver"]["name"], table = "slq", "solver"
+    values[table][key] = value
+    (issue,) = issues_of(values)
+    assert said in issue
+
+
+def test_all_mistakes_at_once():
+    values = {
+        "problem": GO_TO | {"dt": -1.0, "horizon": 0},
+        "solver": {"max_iteration": 3, "gaps": "none"},
+        "bakend": "analytic",
+    }
+    issues = issues_of(values)
+    assert len(issues) == 5
+    assert "bakend: unknown key; did you mean backend?" in issues
+
+
+def test_a_missing_problem():
+    assert "problem.name: missing" in issues_of({})[0]
+
+
+@pytest.mark.parametrize("value", [3, "arm_go_to"])
+def test_a_problem_that_is_no_table(value):
+    (issue,) = issues_of({"problem": value})
+    assert issue.startswith("problem: expected a table") and issue.endswith(f"got {value!r}")
+
+
+def test_settings_that_contradict_each_other_are_named_without_their_values():
+    (issue,) = issues_of({"problem": GO_TO | {"goal_q": [0.0] * 7}})
+    assert "either goal_q or goal_position" in issue and "got" not in issue
+
+
+def test_a_missing_file_is_answered_with_near_ones(tmp_path):
+    (tmp_path / "reach.toml").write_text("")
+    with pytest.raises(FileNotFoundError) as caught:
+        load_config(tmp_path / "raech.toml")
+    missing, near = tmp_path / "raech.toml", tmp_path / "reach.toml"
+    assert str(caught.value) == f"there is no config file {missing}; did you mean {near}?"
+    with pytest.raises(FileNotFoundError, match="is a folder, not a config file"):
+        load_config(tmp_path)
+    with pytest.raises(FileNotFoundError, match="there is no folder"):
+        load_config(tmp_path / "nowhere" / "reach.toml")
+
+
+def test_an_option_that_contradicts_the_solver():
+    issues = issues_of({"problem": GO_TO, "solver": {"name": "gnms", "shooting": "single"}})
+    assert "means shooting = 'all'" in issues[0]
+
+
+@pytest.mark.parametrize(
+    ("text", "key", "value"),
+    [
+        ("problem.dt=0.5", ("problem", "dt"), 0.5),
+        ("problem.goal_position=[1, 2.5, 3]", ("problem", "goal_position"), [1, 2.5, 3]),
+        ("solver.name=fddp", ("solver", "name"), "fddp"),
+        ("solver.name='fddp'", ("solver", "name"), "fddp"),
+        ("output.plots = false", ("output", "plots"), False),
+        ("backend.engine=numpy", ("backend", "engine"), "numpy"),
+    ],
+)
+def test_overrides(text, key, value):
+    values: dict = {"problem": {"dt": 1.0}, "backend": "analytic"}
+    apply_override(values, text)
+    assert values[key[0]][key[1]] == value
+
+
+def test_override_of_a_one_line_backend_keeps_the_other_part():
+    values: dict = {"backend": "complex_step"}
+    apply_override(values, "backend.engine=numpy")
+    assert values == {"backend": {"name": "complex_step", "engine": "numpy"}}
+    apply_override(values, "backend=analytic")
+    assert values == {"backend": {"name": "analytic", "engine": "numpy"}}
+
+
+@pytest.mark.parametrize("text", ["problem.dt", "=3", "engine.x=1"])
+def test_bad_overrides(text):
+    with pytest.raises(ConfigError):
+        apply_override({"engine": "numpy"}, text)
+
+
+def test_invalid_toml_names_the_line(tmp_path):
+    path = tmp_path / "bad.toml"
+    path.write_text("[problem\nname = 3\n")
+    with pytest.raises(ConfigError, match="not valid TOML in line 1: .*; settings are written key = value"):
+        load_config(path)
+    path.write_text('a = 1\nb = "open')
+    with pytest.raises(ConfigError, match="not valid TOML in line 2: "):
+        load_config(path)
+
+
+def test_urdf_paths_are_relative_to_the_config(tmp_path):
+    path = tmp_path / "arm.toml"
+    path.write_text('[problem]\nname = "arm_go_to"\nrobot = "arms/arm.urdf"\ngoal_q = "zero"\n')
+    assert load_config(path).problem.robot == str(tmp_path / "arms/arm.urdf")
+    assert load_config(path, ["problem.robot=here.urdf"]).problem.robot == "here.urdf"

@@ -1,0 +1,292 @@
+"""Arms in scenes: a planar arm of two links around a post, and what wrong settings are told."""
+
+from dataclasses import replace
+from importlib.util import find_spec
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+import trajopt as to
+from dynamics_backends.names import UnknownName
+from dynamics_backends.registry import make_backend
+from dynamics_backends.rigid_body.batched import inverse_dynamics
+from dynamics_backends.rigid_body.urdf.loader import load_urdf
+from experiments.config.build import build_task, patient, refined, sharper, solve_task
+from experiments.config.config import read_config
+from problems.arms.scenes.arm_in_scene import Settings, build, robot_of
+from problems.arms.scenes.in_scene import motion_at
+from problems.arms.scenes.scene_refinement import multipliers_kept
+from problems.arms.scenes.scene_robot import Carried, LinkCapsule
+from problems.arms.scenes.scene_settings import SceneBody, load_scene, quaternion_matrix
+from problems.task import Refined, SettingsError
+
+needs_coal = pytest.mark.skipif(find_spec("coal") is None, reason="the package coal is not installed")
+LINK = """<link name="{name}"><inertial><origin xyz="0.25 0 0"/><mass value="2"/>
+<inertia ixx="0.05" iyy="0.05" izz="0.05" ixy="0" ixz="0" iyz="0"/></inertial>
+<collision><origin xyz="0.25 0 0"/><geometry><box size="0.5 0.04 0.04"/></geometry></collision></link>"""
+JOINT = """<joint name="{name}" type="revolute"><parent link="{parent}"/><child link="{child}"/><origin xyz="{x} 0 0"/>
+<axis xyz="0 0 1"/><limit lower="-3" upper="3" effort="20" velocity="2"/></joint>"""
+ARM = (
+    '<robot name="arm"><link name="ground"/>'
+    + LINK.format(name="l1")
+    + LINK.format(name="l2")
+    + JOINT.format(name="j1", parent="ground", child="l1", x=0)
+    + JOINT.format(name="j2", parent="l1", child="l2", x=0.5)
+    + "</robot>"
+)
+POST = {"name": "post", "type": "cylinder", "radius": 0.05, "length": 1.0, "position": [0.95, 0.0, 0.0]}
+
+
+@pytest.fixture
+def robot(tmp_path):
+    path = tmp_path / "arm.urdf"
+    path.write_text(ARM)
+    return str(path)
+
+
+def config(robot, **problem):
+    settings = {
+        "name": "arm_in_scene",
+        "robot": robot,
+        "q0": [-0.6, 0.0],
+        "goal_q": [0.6, 0.0],
+        "body": [POST],
+        "knots": 24,
+    }
+    settings |= {"acceleration_limits": 10.0, "self_collision": False, "guess": "straight"} | problem
+    solver = {"name": "dms", "gradient_tolerance": 1e-5, "constraint_tolerance": 1e-7}
+    return read_config({"problem": settings, "solver": solver}, "test")
+
+
+@needs_coal
+def test_around_a_post_and_within_all_limits(robot):
+    pytest.importorskip("cyipopt")
+    chosen = config(robot)
+    solution = solve_task(chosen, build_task(chosen))
+    assert solution.status.success, solution.status.message
+    assert "least distance" in solution.meta["check"]
+    q, v, a, times = motion_at(solution, 2, 1000.0)
+    np.testing.assert_allclose([q[0], q[-1]], [[-0.6, 0.0], [0.6, 0.0]], atol=1e-6)
+    assert np.abs(v[-1]).max() < 1e-6 and np.abs(v).max() < 2.0 + 1e-3 and np.abs(a).max() < 10.0 + 1e-6
+    model = build_task(chosen).ocp.model
+    assert np.abs(inverse_dynamics(model, q, v, a)).max() < 20.0 * 1.02
+    assert np.abs(q[:, 1]).max() > 0.3  # it folds to pass
+    tip = np.stack(
+        [0.5 * np.cos(q[:, 0]) + 0.5 * np.cos(q.sum(axis=1)), 0.5 * np.sin(q[:, 0]) + 0.5 * np.sin(q.sum(axis=1))]
+    )
+    assert np.hypot(tip[0] - 0.95, tip[1]).min() > 0.05
+    assert times[-1] < 2.0
+
+
+@needs_coal
+@pytest.mark.needs_compiler
+def test_a_load_is_carried_around_the_post_and_costs_torque(robot):
+    """A rod along the last link reaches farther, and its 3 kg take part of the torque."""
+    ipm = {"name": "ipm", "hessian": "gauss_newton", "gradient_tolerance": 1e-4, "constraint_tolerance": 1e-6}
+    rod = {
+        "name": "rod",
+        "frame": "l2",
+        "type": "cylinder",
+        "radius": 0.02,
+        "length": 0.2,
+        "position": [0.45, 0.0, 0.0],
+    }
+
+    carried = [{**rod, "rotation": [0.0, 1.5708, 0.0], "mass": 3.0}]
+    values = config(robot, guess="auto", torque_scale=0.75, carried=carried).as_dict()
+    chosen = read_config({**values, "solver": ipm}, "test")
+    task = build_task(chosen)
+    loaded = solve_task(chosen, task)
+    assert loaded.status.success, loaded.status.message
+    q, v, a, _ = motion_at(loaded, 2, 200.0)
+    tau = inverse_dynamics(task.ocp.model, q, v, a)
+    bare = inverse_dynamics(load_urdf(robot, base="fixed"), q, v, a)
+    assert 15.0 * 0.97 < np.abs(tau).max() < 15.0 * 1.01
+    assert np.abs(bare).max() < 0.8 * np.abs(tau).max()
+    reach = np.cos(q[:, 0]) * 0.5 + np.cos(q.sum(axis=1)) * 0.55, np.sin(q[:, 0]) * 0.5 + np.sin(q.sum(axis=1)) * 0.55
+    assert np.hypot(reach[0] - 0.95, reach[1]).min() > 0.05  # the far end of the rod
+
+
+def test_capsules_of_ones_own(robot):
+    capsule = {"link": "l2", "a": (0.0, 0.0, 0.0), "b": (0.5, 0.0, 0.0), "radius": 0.2}
+    settings = Settings(robot=robot, goal_q=(0.6, 0.0), capsule=LinkCapsule(**capsule), self_collision=False)
+    cover = robot_of(settings).cover
+    (own,) = [i for i, link in enumerate(cover.links) if link == "l2"]
+    assert cover.radii[own] == 0.2
+    with pytest.raises(SettingsError, match="positive length"):
+        LinkCapsule(**{**capsule, "radius": 0.0})
+    with pytest.raises(UnknownName):
+        robot_of(replace(settings, capsule=LinkCapsule(**{**capsule, "link": "l9"})))
+
+
+def test_carried_bodies_that_cannot_be(robot):
+    with pytest.raises(SettingsError, match="has an end"):
+        Carried(name="floor", type="half_space", frame="l2")
+    with pytest.raises(SettingsError, match="moves with the robot"):
+        Carried(name="ball", type="sphere", radius=0.1, frame="l2", times=(0.0, 1.0), offsets=((0, 0, 0), (1, 0, 0)))
+    thing = Carried(name="ball", type="sphere", radius=0.1, frame="ground")
+    with pytest.raises(ValueError, match="fixed to the ground"):
+        robot_of(Settings(robot=robot, goal_q=(0.6, 0.0), carried=thing))
+
+
+def test_pairs_by_an_srdf(robot, tmp_path):
+    srdf = tmp_path / "arm.srdf"
+    srdf.write_text('<robot name="arm"><disable_collisions link1="l1" link2="l2" reason="Adjacent"/></robot>')
+    own = robot_of(Settings(robot=robot, goal_q=(0.6, 0.0), srdf=str(srdf))).own
+    assert own.pairs == () and own.disabled == {frozenset(("l1", "l2"))}
+    srdf.write_text('<robot name="arm"/>')
+    assert robot_of(Settings(robot=robot, goal_q=(0.6, 0.0), srdf=str(srdf))).own.pairs == ((0, 1),)
+
+
+@needs_coal
+def test_without_bodies_the_duration_is_that_of_bang_bang(robot):
+    """Two joints, one moves by 0.4 rad with at most 10 rad/s^2 and never meets its limit of 2 rad/s: T = 2 sqrt(0.4 / 10)."""
+    pytest.importorskip("cyipopt")
+    chosen = config(robot, body=[{**POST, "position": [5.0, 5.0, 0.0]}], goal_q=[-0.2, 0.0], torque_scale=10.0)
+    chosen = read_config(
+        {**chosen.as_dict(), "problem": {**chosen.as_dict()["problem"], "weights": {"acceleration": 0.0}}}, "test"
+    )
+    solution = solve_task(chosen, build_task(chosen))
+    assert solution.status.success, solution.status.message
+    assert solution.xs[-1, -1] == pytest.approx(2.0 * np.sqrt(0.04), rel=1e-3)
+
+
+@needs_coal
+@pytest.mark.needs_compiler
+def test_a_motion_that_lags_behind_its_guess_is_solved_sharper_and_told(robot):
+    """One joint at its limits of velocity and acceleration, 1.2 rad in 1.2 / 2 + 2 / 10 = 0.8 s, is the guess; 21 steps of constant
+    acceleration do not switch when it does."""
+    far = {**config(robot).as_dict()["problem"], "body": [{**POST, "position": [5.0, 5.0, 0.0]}]}
+    ipm = {"name": "ipm", "hessian": "gauss_newton", "gradient_tolerance": 1e-3, "constraint_tolerance": 1e-5}
+    chosen = read_config(
+        {"problem": {**far, "knots": 21, "torque_scale": 10.0, "guess": "auto"}, "solver": ipm}, "test"
+    )
+    task = build_task(chosen)
+    first = to.solve(task.ocp, task.guess, chosen.solver_options, solver="ipm")
+    solution = solve_task(chosen, task)
+    assert task.guess.xs[-1, -1] == pytest.approx(0.8, rel=1e-2)
+    assert solution.meta["rounds"] == 2 and "its guess, timed by limits" in solution.meta["check"]
+    assert 0.8 < solution.xs[-1, -1] < first.xs[-1, -1]
+    assert solution.meta["replay"]["open"]["largest"] < 1e-6 and solution.meta["findings"] == []
+
+
+@needs_coal
+@pytest.mark.needs_compiler
+def test_what_costs_more_than_time_may_take_longer_than_the_guess(robot):
+    """Where gentle accelerations are asked no shorter motion is looked for, and a slow one is no corner to get out of."""
+    weights = {"time": 1.0, "acceleration": 5.0}
+    far = [{**POST, "position": [5.0, 5.0, 0.0]}]
+    chosen = config(robot, body=far, weights=weights, guess="auto", torque_scale=10.0)
+    ipm = {"name": "ipm", "hessian": "gauss_newton", "gradient_tolerance": 1e-2, "constraint_tolerance": 1e-3}
+    chosen = read_config({**chosen.as_dict(), "solver": ipm}, "test")
+    task = build_task(chosen)
+    solution = solve_task(chosen, task)
+    assert solution.status.success, solution.status.message
+    assert solution.meta["rounds"] == 1 and solution.xs[-1, -1] > 1.1 * task.guess.xs[-1, -1]
+    assert "its guess" not in solution.meta["check"]
+
+
+@needs_coal
+def test_a_start_in_collision_names_the_pair_and_the_depth(robot):
+    with pytest.raises(ValueError, match=r"the start is in collision: l2 and post, .* mm deep"):
+        build_task(config(robot, q0=[0.0, 0.0]))
+    with pytest.raises(ValueError, match="the goal is in collision"):
+        build_task(config(robot, goal_q=[0.0, 0.0]))
+
+
+def test_a_goal_out_of_reach_tells_the_nearest(robot):
+    settings = Settings(robot=robot, q0=(-0.6, 0.1), goal_position=(2.0, 0.0, 0.0), frame="l2", self_collision=False)
+    with pytest.raises(ValueError, match=r"does not reach the goal: the nearest it came is"):
+        build(settings, lambda system: make_backend(system, "analytic", engine="numpy"))
+
+
+def test_a_missing_mesh_is_named(tmp_path):
+    path = tmp_path / "arm.urdf"
+    path.write_text(ARM.replace('<box size="0.5 0.04 0.04"/>', '<mesh filename="gone.stl"/>', 1))
+    settings = Settings(robot=str(path), q0=(-0.6, 0.0), goal_q=(0.6, 0.0), self_collision=False)
+
+    def backend(system):
+        return make_backend(system, "analytic", engine="numpy")
+
+    with pytest.raises(ValueError, match=r"gone\.stl.*l1.*leave_out"):
+        build(settings, backend)
+    from dataclasses import replace
+
+    task = build(replace(settings, missing_meshes="leave_out", guess="straight"), backend)
+    assert any("gone.stl" in warning for warning in task.warnings)
+
+
+def test_settings_that_contradict_each_other():
+    with pytest.raises(SettingsError, match="either goal_q or goal_position"):
+        Settings()
+    with pytest.raises(SettingsError, match="shortest and a longest"):
+        Settings(goal_q=(0.0,), duration=(2.0, 1.0))
+    with pytest.raises(SettingsError, match="needs it"):
+        SceneBody(name="b", type="box")
+
+
+def test_scenes_from_toml_and_urdf(tmp_path):
+    toml, urdf = tmp_path / "scene.toml", tmp_path / "scene.urdf"
+    toml.write_text(
+        '[[body]]\nname = "ball"\ntype = "sphere"\nradius = 0.1\nposition = [1.0, 0.0, 0.0]\n'
+        "times = [0.0, 1.0]\noffsets = [[0.0, 0.0, 0.0], [0.0, 1.0, 0.0]]\n"
+    )
+    urdf.write_text(
+        '<robot name="table"><link name="top"><collision><origin xyz="1 0 0.5"/><geometry><box size="1 1 0.1"/></geometry>'
+        "</collision></link></robot>"
+    )
+    (ball,), (top,) = load_scene(toml).bodies, load_scene(urdf).bodies
+    np.testing.assert_allclose(ball.places(np.array(0.5)), [1.0, 0.5, 0.0])
+    np.testing.assert_allclose(top.p, [1.0, 0.0, 0.5])
+    with pytest.raises(FileNotFoundError, match="no scene file"):
+        load_scene(tmp_path / "other.toml")
+
+
+def test_multipliers_stay_with_their_pairs(robot):
+    """Those of a slot that is about another pair begin at zero; all others are kept."""
+    task = build_task(config(robot))
+    before = task.ocp
+    path = before.phases[1].constraints
+    y = {c.name: np.ones((24, c.residual.n_out)) for c in path}
+    clearance = next(c for c in path if "pairs" in c.parameters)
+    pairs = clearance.parameters["pairs"].copy()
+    pairs[5, 21] += 0.1  # the second slot, at one knot
+    kept = multipliers_kept(y, before, before.updated(clearance.name, pairs=pairs))
+    expected = np.ones_like(y[clearance.name])
+    expected[5, 1] = 0.0
+    np.testing.assert_array_equal(kept.pop(clearance.name), expected)
+    assert all((values == 1.0).all() for values in kept.values())
+
+
+def test_a_solve_that_begins_anew_ends_early():
+    assert patient(to.solver_options("ipm"), 60).max_iterations == 60
+    assert patient(to.solver_options("ipm", max_iterations=20), 60).max_iterations == 20
+    assert patient(to.solver_options("ipm"), None) == to.solver_options("ipm")
+
+
+@pytest.mark.parametrize(("most", "patience", "told"), [(500, 0, "problem.seed"), (0, 60, "Raise max_iterations")])
+def test_more_iterations_are_advised_only_where_they_would_be_taken(most, patience, told):
+    cart = to.FunctionMap(lambda x, u, t, p: [x[1], u[0]], 2, 1)
+    dynamics = to.SampledSystem(to.make_backend(cart, "complex_step"), "euler")
+    terms = [to.control_cost(1, 1.0), to.state_cost(cart.manifold, [1.0, 0.0], [1.0, 0.0], "way")]
+    ocp = to.OCP.single_phase(
+        dynamics, [0.0, 0.0], 5, 0.1, terms, [to.state_cost(cart.manifold, [1.0, 0.0], 1.0, "goal")]
+    )
+    config = SimpleNamespace(solver_options=to.solver_options("slq", max_iterations=most), solver_name="slq")
+    task = SimpleNamespace(ocp=ocp, patience=patience, refined=lambda solution: Refined(False, "far away"))
+    status = refined(config, task, to.constant_guess(ocp)).status
+    assert status.code == "max_iterations" and told in status.advice
+
+
+def test_a_sharper_solve_ends_nearer_to_an_optimum():
+    before, after = (f(to.solver_options("ipm", barrier=1e-3)) for f in (lambda o: o, sharper))
+    assert (after.gradient_tolerance, after.barrier) == (0.1 * before.gradient_tolerance, 1e-4)
+    assert after.constraint_tolerance == before.constraint_tolerance
+
+
+def test_quaternions():
+    half = np.sqrt(0.5)
+    np.testing.assert_allclose(quaternion_matrix((0.0, 0.0, half, half)) @ [1.0, 0.0, 0.0], [0.0, 1.0, 0.0], atol=1e-12)
+    with pytest.raises(ValueError, match="normalize"):
+        quaternion_matrix((0.0, 0.0, 1.0, 1.0))

@@ -1,0 +1,65 @@
+"""Gaits on contacts of long steps that are found over more relaxed ones."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import problems
+from experiments.config.build import build_task, solve_task
+from experiments.config.config import load_config
+from problems.legged.gaits.free_gait import resting_controls
+from problems.legged.gaits.gait_analysis import contacts, foot_positions
+from problems.legged.gaits.quadruped_gait import Settings
+from problems.task import SettingsError
+from trajopt import Guess, solve
+
+CONFIG = Path(problems.__file__).parent / "configs" / "hyq_trot_stepped.toml"
+SHORT = [
+    "engine='numpy'",
+    "problem.horizon=2",
+    "solver.name='slq'",
+    "solver.max_iterations=1",
+    "solver.kkt_tolerance=1e-12",
+]
+
+
+def relaxation(ocp):
+    (phase,) = ocp.phases
+    return float(phase.parameters["contact_relaxation"][0])
+
+
+def test_a_gait_starts_from_the_solution_on_more_relaxed_contacts():
+    config = load_config(CONFIG, [*SHORT, "solver.gradient_tolerance=1e-12"])
+    task = build_task(config)
+    assert [relaxation(ocp) for ocp in (*task.easier, task.ocp)] == [1.0, 0.05]
+    found = solve_task(config, task)
+    assert found.meta["easier"] == [1]
+    eased = solve(task.easier[0], task.guess, config.solver_options, solver="slq", check=False)
+    own = solve(task.ocp, Guess(eased.xs, eased.us), config.solver_options, solver="slq", check=False)
+    np.testing.assert_array_equal(found.xs, own.xs)
+    assert "easier" not in solve_task(config, task, guess=task.guess).meta  # a start of one's own is near already
+
+
+def test_relaxations_are_those_of_the_robots_size():
+    task = build_task(load_config(CONFIG, [*SHORT, "problem.robot='erd:go2'"]))
+    eased, own = relaxation(task.easier[0]), relaxation(task.ocp)
+    assert eased / own == pytest.approx(20.0) and 0.0 < own < 0.05
+
+
+def test_relaxations_of_other_contacts_are_refused():
+    with pytest.raises(
+        SettingsError, match="easier: expected positive numbers of joules, where contact_law is one of relaxed_cone"
+    ):
+        Settings(easier=(1.0,))
+
+
+def test_a_relaxed_contact_is_on_the_ground_where_it_touches():
+    """Feet at a height of 2 cm are pushed by a fifth of their shares, and are in the air."""
+    task = build_task(load_config(CONFIG, [*SHORT, "problem.contact_parameters.relaxation=1.0"]))
+    resting = resting_controls(task.ocp.phases[0].dynamics.sampling.backend, task.ocp.x0)
+    xs, us = np.tile(task.ocp.x0, (3, 1)), np.tile(resting, (2, 1))
+    xs[:, 2] += 0.02 - foot_positions(task.ocp, task.feet, xs[:1])[0, :, 2].min()
+    assert not contacts(task.ocp, task.feet, xs, us).any()
+    xs[:, 2] -= 0.03
+    assert contacts(task.ocp, task.feet, xs, us).all()

@@ -1,0 +1,190 @@
+"""The real-time iteration: exact where one step is enough, safe where it is not, and never compiled twice."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from replanning_cases import KNOTS, problem
+from textbook_systems import autonomous_pendulum, spinning_body
+
+import trajopt as to
+from dynamics_backends.registry import make_backend
+from trajopt.guesses.guesses import Guess
+from trajopt.guesses.warm_start import WarmStart
+from trajopt.replanning.plan import Plan, warm_start, with_values
+from trajopt.replanning.planners.converging import Converging, followed
+from trajopt.replanning.planners.real_time_slq import RealTimeSLQ
+from trajopt.results.status import StatusCode
+
+
+def cold(ocp):
+    """A warm start that knows nothing."""
+    guess = to.constant_guess(ocp)
+    return WarmStart(guess, np.zeros((ocp.horizon, ocp.nu, ocp.manifold.ndx)), {})
+
+
+@pytest.mark.parametrize("search", [True, False])
+@pytest.mark.parametrize("limit", [None, np.inf, 3.0])
+def test_a_linear_quadratic_problem_is_solved_in_one_iteration(search, limit):
+    ocp, x0 = problem(limit=limit), np.array([-0.3, 0.8])
+    planner = RealTimeSLQ(search=search)
+    planner.prepare(ocp, cold(ocp))
+    found = planner.respond(x0)
+    exact = to.solve(replace(ocp, x0=x0))
+    assert found.status.code == StatusCode.MAX_ITERATIONS
+    tolerance = 1e-9 if limit != 3.0 else 2e-2  # bounded LQ problems are solved to a share of their gradient
+    np.testing.assert_allclose(found.xs, exact.xs, atol=tolerance)
+    np.testing.assert_allclose(found.us, exact.us, atol=tolerance * 10)
+    if limit != 3.0:
+        np.testing.assert_allclose(found.K, exact.K, atol=1e-9)
+
+
+def swing(horizon=40):
+    """A pendulum that swings up."""
+    dynamics = to.SampledSystem(make_backend(autonomous_pendulum(), "forward_ad"), "rk4")
+    goal = [np.pi, 0.0]
+    running = [to.control_cost(1, weight=0.01), to.state_cost(dynamics.manifold, goal, 0.1)]
+    return to.OCP.single_phase(
+        dynamics, np.zeros(2), horizon, 0.05, running, [to.state_cost(dynamics.manifold, goal, 50.0)]
+    )
+
+
+@pytest.mark.parametrize("search", [True, False])
+def test_repeated_iterations_converge_to_the_solution(search):
+    ocp = swing()
+    exact = to.solve(ocp)
+    planner, found = RealTimeSLQ(search=search), exact
+    x0 = np.array([0.1, -0.1])
+    for _ in range(20):
+        planner.prepare(ocp, warm_start(Plan.of(found, 0.0), ocp, 0.0))
+        found = planner.respond(x0)
+    exact = to.solve(replace(ocp, x0=x0), Guess(found.xs, found.us))
+    assert exact.iterations <= 2
+    np.testing.assert_allclose(found.xs, exact.xs, atol=1e-5)
+
+
+def test_the_search_starts_from_the_state_and_never_costs_more_than_the_feedback_alone():
+    ocp = swing()
+    plan = Plan.of(to.solve(ocp), 0.0)
+    x0 = np.array([0.5, 2.0])
+    warm = warm_start(plan, ocp, 0.0)
+    planner = RealTimeSLQ()
+    planner.prepare(ocp, warm)
+    found = planner.respond(x0)
+    np.testing.assert_array_equal(found.xs[0], x0)
+    moved = ocp.phases[0].dynamics.step(found.xs[:-1], found.us, 0.0, ocp.dt)
+    np.testing.assert_allclose(moved, found.xs[1:], atol=1e-10)
+    from trajopt.stage.evaluation import StageEvaluator
+
+    alone = followed(replace(ocp, x0=x0), warm)
+    costs = StageEvaluator(ocp).cost(np.stack([found.xs, alone.xs]), np.stack([found.us, alone.us]))
+    assert costs[0] == pytest.approx(found.cost) and costs[0] <= costs[1]
+
+
+def test_shortened_steps_raise_the_regularization():
+    ocp = swing()
+    planner = RealTimeSLQ(regularization=1e-3)
+    assert planner.mu == 1e-3
+    planner.prepare(ocp, cold(ocp))
+    found = planner.respond(ocp.x0)
+    assert found.history[0].step_length < 1.0  # from hanging, the full step is far off
+    for _ in range(30):
+        planner.prepare(ocp, cold(ocp))
+        planner.respond(ocp.x0)
+    assert planner.mu > 1e-3
+
+
+def test_a_motion_on_a_lie_group():
+    system = spinning_body()
+    dynamics = to.SampledSystem(make_backend(system, "forward_ad"), "rk4")
+    goal = system.manifold.identity()
+    x0 = system.manifold.integrate(goal[:, None], np.array([0.4, -0.3, 0.8, 0.1, 0.2, -0.4])[:, None])[:, 0]
+    running, terminal = [to.control_cost(system.nu, weight=0.1)], [to.state_cost(system.manifold, goal, 100.0)]
+    ocp = to.OCP.single_phase(dynamics, x0, 15, 0.1, running, terminal)
+    planner, found = RealTimeSLQ(), to.solve(ocp)
+    beside = system.manifold.integrate(x0[:, None], 0.02 * np.ones((6, 1)))[:, 0]
+    for _ in range(12):
+        planner.prepare(ocp, warm_start(Plan.of(found, 0.0), ocp, 0.0))
+        found = planner.respond(beside)
+    exact = to.solve(replace(ocp, x0=beside))
+    assert np.abs(system.manifold.difference(exact.xs.T, found.xs.T)).max() < 1e-6
+
+
+def test_what_was_made_for_a_problem_serves_while_only_its_state_changes(monkeypatch):
+    ocp, asked = swing(), []
+    from trajopt.replanning.planners import real_time_slq
+
+    whole = real_time_slq.numerics_for
+    monkeypatch.setattr(real_time_slq, "numerics_for", lambda *a: asked.append(a) or whole(*a))
+    planner = RealTimeSLQ()
+    for k in range(3):
+        moved = replace(ocp, x0=np.array([0.1 * k, 0.0]))
+        planner.prepare(moved, cold(moved))
+        found = planner.respond(moved.x0)
+    assert len(asked) == 1
+    np.testing.assert_array_equal(found.xs[0], moved.x0)
+    for changed in (replace(moved, u_upper=[9.0]), replace(moved, terminal=()), swing()):
+        before = len(asked)
+        planner.prepare(changed, cold(changed))
+        assert len(asked) == before + 1
+    with pytest.raises(RuntimeError, match="prepare before"):
+        RealTimeSLQ().respond(np.zeros(2))
+
+
+def test_a_failure_is_a_status():
+    ocp = problem()
+    terms = (ocp.phases[0].terms[0], ocp.phases[0].terms[1])  # nothing weighs the control of the last knot
+    flat = replace(ocp, phases=(replace(ocp.phases[0], terms=terms),), terminal=())
+    planner = RealTimeSLQ()
+    planner.prepare(flat, cold(flat))
+    assert planner.respond(flat.x0).status.code == StatusCode.NOT_POSITIVE_DEFINITE
+    assert planner.mu > 0.0
+    planner.prepare(flat, cold(flat))
+    assert planner.respond(flat.x0).status.code == StatusCode.MAX_ITERATIONS  # the next sweep is regularized
+
+
+def test_single_shooting_may_start_from_the_feedback():
+    ocp = swing()
+    plan = Plan.of(to.solve(ocp), 0.0)
+    planner = Converging("ilqr", {"max_iterations": 0}, follow=True)
+    planner.prepare(ocp, warm_start(plan, ocp, 0.0))
+    x0 = np.array([0.05, 0.1])
+    found = planner.respond(x0)
+    off = ocp.manifold.difference(plan.xs[:-1].T, found.xs[:-1].T).T
+    np.testing.assert_allclose(found.us, plan.us + (plan.K @ off[:, :, None])[:, :, 0], atol=1e-9)
+
+
+@pytest.mark.needs_compiler
+def test_replanning_compiles_nothing(monkeypatch):
+    """New goals, states, step lengths and horizons are inputs of the stage compiled first."""
+    from dynamics_backends.compiled.runtime import cache
+    from dynamics_backends.systems.bodies.free_body import FreeBody
+    from problems.robots import load_robot
+    from trajopt.stage.compiled import builds
+
+    model = load_robot("double_pendulum")
+    system = FreeBody(model)
+    dynamics = to.SampledSystem(make_backend(system, "analytic", engine="compiled"), "rk4")
+    goal = to.frame_position_cost(model, system.manifold, "tip", [0.5, 0.0, 0.5], 10.0, "goal")
+    ocp = to.OCP.single_phase(dynamics, np.zeros(4), KNOTS, 0.02, [to.control_cost(2), goal], [goal])
+    planner, plan = RealTimeSLQ(), Plan.of(to.solve(ocp), 0.0)
+
+    def replanned(ocp, knots):
+        rows = np.tile([0.4, 0.0, 0.4], (knots + 1, 1))
+        changed = with_values(ocp, "goal", "goal", rows)
+        planner.prepare(changed, warm_start(plan, changed, 0.01))
+        return planner.respond(np.full(4, 0.01))
+
+    assert replanned(ocp, KNOTS).status.code == StatusCode.MAX_ITERATIONS
+    before = builds.search.cache_info().misses
+    monkeypatch.setattr(cache, "load", None)
+    monkeypatch.setattr(builds, "source_of", None)
+    from trajopt.replanning.plan import remaining
+
+    for _ in range(3):
+        assert replanned(ocp, KNOTS).status.code == StatusCode.MAX_ITERATIONS
+    rest = remaining(ocp, 0.05)
+    assert rest is not None and replanned(rest, rest.horizon).status.code == StatusCode.MAX_ITERATIONS
+    assert builds.search.cache_info().misses == before

@@ -1,0 +1,146 @@
+"""MuJoCo as an independent plant: the same free dynamics, and states converted both ways."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from dynamics_backends.registry import make_backend
+from dynamics_backends.rigid_body.batched import forward_dynamics
+from dynamics_backends.rigid_body.urdf.loader import load_urdf
+from dynamics_backends.systems.bodies.free_body import FreeBody
+from problems.robots import load_robot, robot_path
+from trajopt import SampledSystem
+from trajopt.replanning.plants.sampled_plant import Push, SampledPlant
+
+pytest.importorskip("mujoco")
+
+from trajopt.replanning.plants.mujoco_plant import MujocoPlant, load_mujoco
+
+ROBOTS = ("cart_pole", "double_pendulum", "gen3", "iiwa7", "irb4600", "hyq")
+
+
+def plant_of(name, x=None, **options):
+    """A robot, a plant of it in a random state, and the random numbers."""
+    model, rng = load_robot(name), np.random.default_rng(5)
+    if x is None:
+        x = np.concatenate([model.random_configuration(rng), rng.standard_normal(model.nv)])
+    urdf = robot_path(name).read_text(encoding="utf-8")
+    return model, MujocoPlant(urdf, model, x, 0.001, **options), x, rng
+
+
+@pytest.mark.parametrize("name", ROBOTS)
+def test_accelerations_are_those_of_the_project(name):
+    model, plant, x, rng = plant_of(name)
+    for _ in range(5):
+        q, v = model.random_configuration(rng), rng.standard_normal(model.nv)
+        tau = 10.0 * rng.standard_normal(model.nv)
+        expected = forward_dynamics(model, q, v, tau - model.damping * v)
+        a = plant.acceleration(np.concatenate([q, v]), tau)
+        np.testing.assert_allclose(a, expected, rtol=0.0, atol=1e-10 * np.abs(expected).max())
+    np.testing.assert_allclose(plant.state(), x, atol=1e-14)
+
+
+@pytest.mark.parametrize("name", ["gen3", "hyq"])
+def test_states_are_converted_both_ways(name):
+    _, plant, x, _ = plant_of(name)
+    states = plant._states
+    qpos, qvel = states.to_mujoco(x)
+    np.testing.assert_allclose(states.from_mujoco(qpos, qvel), x, atol=1e-14)
+    again = states.to_mujoco(states.from_mujoco(qpos, qvel))
+    np.testing.assert_allclose(again[0], qpos, atol=1e-14)
+    np.testing.assert_allclose(again[1], qvel, atol=1e-14)
+
+
+def test_a_floating_base_turned_by_hand():
+    """Base turned by a right angle about z: its x axis is the world's y."""
+    model = load_robot("hyq")
+    s = np.sqrt(0.5)
+    q = np.concatenate([[1.0, 2.0, 3.0, 0.0, 0.0, s, s], np.zeros(12)])
+    v = np.concatenate([[0.7, 0.0, 0.0, 0.1, 0.2, 0.3], np.zeros(12)])
+    _, plant, _, _ = plant_of("hyq", np.concatenate([q, v]))
+    qpos, qvel = plant._data.qpos, plant._data.qvel
+    np.testing.assert_allclose(qpos[:7], [1.0, 2.0, 3.0, s, 0.0, 0.0, s], atol=1e-15)
+    np.testing.assert_allclose(qvel[:6], [0.0, 0.7, 0.0, 0.1, 0.2, 0.3], atol=1e-15)
+    assert model.floating_base
+
+
+@pytest.mark.parametrize("name", ["double_pendulum", "hyq"])
+def test_motions_agree_with_the_own_plant(name):
+    model = load_robot(name)
+    pushes = [Push(0.02, 0.03, np.linspace(-1.0, 1.0, model.nv))]
+    forces = np.eye(model.nv)[:, model.nv - 2 :]
+    _, plant, x, _ = plant_of(name, forces=forces, pushes=pushes, limit=0.5)
+    body = FreeBody(model, actuated=model.dof_names)
+    own = SampledPlant(SampledSystem(make_backend(body), "rk4"), x, 0.001, forces=forces, pushes=pushes, limit=0.5)
+    for k in range(20):
+        for one in (plant, own):
+            one.step(np.array([0.3, 2.0 * np.sin(k)]), 0.004)
+    manifold = body.manifold
+    # Forces on a base are held in the world there, in the body here, over a step of 1 ms.
+    assert np.abs(manifold.difference(own.state()[:, None], plant.state()[:, None])).max() < 1e-4
+
+
+def test_wrong_masses_on_demand():
+    model, plant, x, rng = plant_of("gen3", mass_factor=1.3)
+    heavy = model.replace(mass=1.3 * model.mass, inertia=1.3 * model.inertia)
+    tau = rng.standard_normal(model.nv)
+    expected = forward_dynamics(heavy, x[: model.nq], x[model.nq :], tau)
+    np.testing.assert_allclose(plant.acceleration(x, tau), expected, rtol=1e-9)
+
+
+def test_other_robots_and_controls_are_refused():
+    model = load_robot("gen3")
+    with pytest.raises(ValueError, match="load the same URDF"):
+        MujocoPlant(robot_path("iiwa7").read_text(encoding="utf-8"), model, np.zeros(14), 0.001)
+    _, plant, _, _ = plant_of("cart_pole")
+    with pytest.raises(ValueError, match="not finite"):
+        plant.step(np.array([np.nan, 0.0]), 0.001)
+
+
+MASSLESS = """<robot name="camera"><link name="root"><inertial><mass value="0"/>
+  <inertia ixx="0" iyy="0" izz="0" ixy="0" ixz="0" iyz="0"/></inertial></link>
+  <link name="trunk"><inertial><origin xyz="0.1 0 0.02"/><mass value="3"/>
+    <inertia ixx="0.03" iyy="0.05" izz="0.04" ixy="0.001" ixz="0.002" iyz="-0.003"/></inertial></link>
+  <link name="eye"><inertial><mass value="0.2"/>
+    <inertia ixx="0.001" iyy="0.0001" izz="0.0001" ixy="0" ixz="0" iyz="0"/></inertial></link>
+  <link name="leg"><inertial><origin xyz="0 0 -0.2"/><mass value="1"/>
+    <inertia ixx="0.02" iyy="0.02" izz="0.01" ixy="0" ixz="0" iyz="0"/></inertial></link>
+  <joint name="bolt" type="fixed"><origin xyz="0 0.1 0.2" rpy="0.3 0.2 0.1"/><parent link="root"/><child link="trunk"/></joint>
+  <joint name="mount" type="fixed"><origin xyz="0.2 0 0"/><parent link="trunk"/><child link="eye"/></joint>
+  <joint name="hip" type="revolute"><origin xyz="0 0 -0.1" rpy="0 0 1"/><parent link="trunk"/><child link="leg"/>
+    <axis xyz="0 1 0"/><limit lower="-1" upper="1" effort="9" velocity="9"/></joint></robot>"""
+
+
+@pytest.mark.filterwarnings("ignore::UserWarning")
+def test_links_that_mujoco_refuses_do_not_refuse_the_robot():
+    """A massless root, and a camera whose moments of inertia no body has."""
+    import mujoco
+
+    from trajopt.replanning.plants.mujoco_urdf import mujoco_urdf
+
+    with pytest.raises(ValueError, match="inertia"):
+        mujoco.MjModel.from_xml_string(mujoco_urdf(MASSLESS, True))
+    model, rng = load_urdf(MASSLESS, base="floating"), np.random.default_rng(2)
+    q, v = model.random_configuration(rng), rng.standard_normal(model.nv)
+    plant = MujocoPlant(MASSLESS, model, np.concatenate([q, v]), 0.001)
+    tau = rng.standard_normal(model.nv)
+    expected = forward_dynamics(model, q, v, tau)
+    np.testing.assert_allclose(plant.acceleration(np.concatenate([q, v]), tau), expected, rtol=1e-9, atol=1e-9)
+
+
+def test_planar_joints_are_refused():
+    text = """<robot name="slab"><link name="ground"/><link name="body"><inertial><mass value="1"/>
+    <inertia ixx="1" iyy="1" izz="1" ixy="0" ixz="0" iyz="0"/></inertial></link>
+    <joint name="slide" type="planar"><parent link="ground"/><child link="body"/><axis xyz="0 0 1"/></joint></robot>"""
+    model = load_urdf(text)
+    with pytest.raises(ValueError):
+        MujocoPlant(text, model, np.zeros(6), 0.001)
+
+
+def test_a_urdf_is_given_by_its_path_or_as_text():
+    path, model = robot_path("cart_pole"), load_robot("cart_pole")
+    text = path.read_text(encoding="utf-8")
+    masses = [load_mujoco(source, model)[0].body_mass for source in (path, str(path), text)]
+    np.testing.assert_array_equal(masses[1], masses[0])
+    np.testing.assert_array_equal(masses[2], masses[0])

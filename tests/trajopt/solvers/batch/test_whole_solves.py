@@ -1,0 +1,161 @@
+"""Batches of the interior point and of DDP, whole solves in C on threads: each solution is that of a single solve."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+import trajopt as to
+from trajopt import Batch, Guess, StatusCode
+from trajopt.solvers.batch import threads
+
+pytestmark = pytest.mark.needs_compiler
+N = 6
+GOAL = np.array([0.4, 0.3, 0.0, 0.0])
+
+
+def swing(*, constrained, horizon=16):
+    """A double pendulum goes from one posture to another; its joints below a speed and out of a corner, if constrained."""
+    body = to.FreeBody(to.load_robot("double_pendulum"))
+    dynamics = to.SampledSystem(to.make_backend(body, "analytic"), "semi_implicit_euler")
+    terms = [to.control_cost(2, weight=1e-2), to.state_cost(body.manifold, GOAL, [0.1, 0.1, 0.01, 0.01], name="way")]
+    if not constrained:
+        last = [to.state_cost(body.manifold, GOAL, 200.0, name="goal")]
+        return to.OCP.single_phase(dynamics, np.zeros(4), horizon, 0.05, terms, last)
+    slow = to.state_bounds(body.manifold, [-np.inf, -np.inf, -2.0, -2.0], [np.inf, np.inf, 1.4, 1.4], name="speed")
+    corner = to.residual_constraint(
+        "corner",
+        lambda x, u, t, p: [x[1] * x[1] - x[0] - p["room"][0]],
+        body.manifold,
+        1,
+        -np.inf,
+        parameters={"room": [0.4]},
+    )
+    reach = to.state_bounds(body.manifold, GOAL, GOAL, name="reach")
+    constraints = {"constraints": [slow, corner], "terminal_constraints": [reach]}
+    limits = {"u_lower": [-30.0, -30.0], "u_upper": [30.0, 30.0]}
+    return to.OCP.single_phase(dynamics, np.zeros(4), horizon, 0.05, terms, [], **constraints, **limits)
+
+
+def varied(ocp, n=N, seed=3, size=0.1):
+    """Starts, and guesses away from them."""
+    rng = np.random.default_rng(seed)
+    x0 = size * rng.standard_normal((n, 4))
+    guess = Guess(np.repeat(x0[:, None], ocp.horizon + 1, axis=1), size * rng.standard_normal((n, ocp.horizon, 2)))
+    return {"x0": x0}, guess
+
+
+def check_each(found, batch, guess, options, solver, atol=1e-9, rel=1e-11):
+    for i in range(len(batch)):
+        single = to.solve(batch[i], Guess(guess.xs[i], guess.us[i]), options, solver=solver, check=False)
+        assert (found.status[i].code, found.iterations[i]) == (single.status.code, single.iterations), i
+        assert found.status[i].message.split(":")[0] == single.status.message.split(":")[0]
+        for name in ("xs", "us") if found.K is None else ("xs", "us", "K", "k"):
+            a, e = getattr(found, name)[i], getattr(single, name)
+            np.testing.assert_allclose(a, e, rtol=0, atol=atol * max(1.0, np.abs(e).max()), err_msg=f"{i} {name}")
+        assert found.cost[i] == pytest.approx(single.cost, rel=rel)
+
+
+@pytest.mark.parametrize("changes", [
+    {},
+    {"hessian": "gauss_newton"},
+    {"barrier_strategy": "monotone"},
+    {"barrier": 1e-4, "hessian": "gauss_newton"},
+    {"max_iterations": 4},
+], ids=str)  # fmt: skip
+def test_each_of_the_interior_point_is_the_single_solve(changes):
+    """Starts, sides, parameters of constraints, goals and limits differ."""
+    ocp = swing(constrained=True)
+    values, guess = varied(ocp)
+    rng = np.random.default_rng(5)
+    goals = GOAL + 0.1 * rng.standard_normal((N, 4))
+    values |= {"corner.room": 0.4 + 0.1 * rng.random(N), "reach.lower": goals, "reach.upper": goals}
+    values |= {"speed.lower": -1.5 - rng.random((N, 2)), "way.weight": rng.random((N, 4))}
+    values |= {"u_upper": 12.0 + rng.random((N, 2))}
+    batch = Batch(ocp, values)
+    found = to.solve_batch(batch, guess=guess, options=changes, solver="ipm", gains=True, threads=2)
+    assert found.meta["how"] == "2 threads" and not found.meta.get("referred")
+    assert found.success.all() == ("max_iterations" not in changes)
+    check_each(found, batch, guess, changes, "ipm")
+
+
+def test_what_cannot_be_solved_is_told_as_alone_and_stops_nobody():
+    """A goal beyond what the speed allows, a start that is no number, a problem with rows at other places."""
+    ocp = swing(constrained=True)
+    values, guess = varied(ocp, size=0.02)
+    values["x0"][2] = np.nan
+    goals = np.tile(GOAL, (N, 1))
+    goals[0, 0] = 30.0
+    lower, upper = goals.copy(), goals.copy()
+    lower[4, 1] -= 0.01
+    batch = Batch(ocp, {**values, "reach.lower": lower, "reach.upper": upper})
+    found = to.solve_batch(batch, guess=guess, solver="ipm")
+    assert found.status[0].code is StatusCode.INFEASIBLE and "x0 of problem 2 holds NaN" in found.messages[2]
+    assert found.meta["referred"] == [0, 2, 4]
+    assert found.success[[1, 3, 4, 5]].all()
+    few = [0, 1, 4]
+    check_each(
+        to.solve_batch(batch.subset(few), guess=Guess(guess.xs[few], guess.us[few]), solver="ipm"),
+        batch.subset(few), Guess(guess.xs[few], guess.us[few]), None, "ipm",
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("changes", [
+    {},
+    {"hessian": "gauss_newton"},
+    {"max_iterations": 3},
+    {"cost_tolerance": 1e-3},
+    {"gradient_tolerance": 1e-30, "kkt_tolerance": 1e-30},
+], ids=str)  # fmt: skip
+def test_each_of_ddp_is_the_single_solve(changes):
+    ocp = swing(constrained=False, horizon=24)
+    values, guess = varied(ocp, size=0.8)
+    batch = Batch(ocp, {**values, "goal.weight": np.geomspace(10.0, 1e4, N), "way.reference": GOAL + values["x0"]})
+    found = to.solve_batch(batch, guess=guess, options=changes, solver="ddp", gains=True, threads=2)
+    assert found.meta["how"] == "2 threads"
+    if "gradient_tolerance" in changes:  # rounding rules: paths part in the last digits
+        assert {s.code for s in found.status} == {StatusCode.PRECISION_LIMIT}
+        return
+    check_each(found, batch, guess, changes, "ddp")
+
+
+@pytest.mark.parametrize("changes", [{}, {"max_iterations": 4}, {"cost_tolerance": 1e-3}], ids=str)
+def test_each_of_ddp_within_bounds_is_the_single_solve(changes):
+    """Limits of its own on each problem, one side free; controls end on the bounds that hold them."""
+    ocp = replace(swing(constrained=False, horizon=24), u_lower=[-10.0, -np.inf], u_upper=[10.0, 4.0])
+    values, guess = varied(ocp, size=0.3)
+    limits = np.c_[6.0 + np.arange(N), np.full(N, 3.0)]
+    batch = Batch(ocp, {**values, "u_upper": limits})
+    found = to.solve_batch(batch, guess=guess, options=changes, solver="ddp", gains=True, threads=2)
+    assert found.meta["how"] == "2 threads" and (found.us <= limits[:, None]).all()
+    assert (found.us == limits[:, None]).any() == ("max_iterations" not in changes)
+    check_each(
+        found, batch, guess, changes, "ddp", 1e-8, 1e-9
+    )  # gains near a bound are those of its barrier, and large
+
+
+def test_a_start_that_is_not_finite_leaves_ddp_to_say_so():
+    ocp = swing(constrained=False, horizon=24)
+    values, guess = varied(ocp)
+    guess.xs[1] = 1e200
+    found = to.solve_batch(ocp, values, guess, solver="ddp")
+    single = to.solve(replace(ocp, x0=values["x0"][1]), Guess(guess.xs[1], guess.us[1]), solver="ddp", check=False)
+    assert found.meta["referred"] == [1] and str(found.status[1]) == str(single.status)
+    assert np.delete(found.success, 1).all()
+
+
+@pytest.mark.parametrize("solver", ["ipm", "ddp"])
+def test_ctrl_c_returns_what_is_finished(monkeypatch, solver):
+    monkeypatch.setattr(threads, "POLL", 1e-4)
+    ocp = swing(constrained=solver == "ipm")
+    values, guess = varied(ocp, 600)
+
+    def interrupt(done, total):
+        if done >= 1:
+            raise KeyboardInterrupt
+
+    found = to.solve_batch(ocp, values, guess, {"max_iterations": 10**9}, interrupt, solver=solver, threads=1)
+    begun = np.isfinite(found.cost)
+    assert begun.any() and not begun.all() and np.isfinite(found.xs[begun]).all()
+    assert {s.code for s in found.status} <= {StatusCode.CONVERGED, StatusCode.INTERRUPTED}
+    assert all("before this problem was begun" in found.messages[i] for i in np.flatnonzero(~begun))

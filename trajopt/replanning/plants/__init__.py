@@ -1,0 +1,1 @@
+"""What is controlled: the project's own dynamics, and MuJoCo."""

@@ -1,0 +1,131 @@
+"""MuJoCo as a plant: an independent simulator, loaded from the URDF or MJCF of the same robot.
+
+Only the tree, its inertias (:mod:`~trajopt.replanning.plants.mujoco_urdf`) and its joints are taken from the file; shapes are left
+out. Damping and rotor inertia are those of the model; joint limits, equalities, actuators and mimic joints are not enforced.
+Joints are matched by name; the conventions are those of :mod:`~dynamics_backends.rigid_body.mjcf.mujoco_states`."""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Sequence
+from copy import copy
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from dynamics_backends.protocol import Array
+from dynamics_backends.rigid_body.mjcf.mujoco_states import MujocoStates
+from dynamics_backends.rigid_body.mjcf.source import Names, compiled, is_mjcf, source_path
+from dynamics_backends.rigid_body.model.model import Model
+from trajopt.replanning.plants.mujoco_ground import MujocoGround
+from trajopt.replanning.plants.mujoco_urdf import urdf_spec
+from trajopt.replanning.plants.sampled_plant import Push, pushed
+
+MISSING = "the plant 'mujoco' needs the package mujoco: pip install 'urdf-trajopt[sim]'"
+_ROUNDING = 1e-9
+
+
+def load_mujoco(
+    source: str | os.PathLike[str], model: Model, ground: MujocoGround | None = None
+) -> tuple[Any, MujocoStates]:
+    """MuJoCo's model of the robot of a URDF or MJCF, file or text, with free dynamics as those of ``model``; and its states.
+
+    ground: what it stands on, None for nothing.
+
+    Raises ModuleNotFoundError without the package, ValueError for a robot that MuJoCo does not take or that has other joints.
+    """
+    try:
+        import mujoco
+    except ModuleNotFoundError as error:
+        raise ModuleNotFoundError(MISSING, name="mujoco") from error
+    if is_mjcf(source):
+        simulated = copy(compiled(source).simulated) if ground is None else _grounded(_mjcf_spec(source), model, ground)
+        states = MujocoStates(model, simulated, Names(simulated).joints)
+    else:
+        path = source_path(source)
+        text = Path(path).read_text(encoding="utf-8") if path else str(source)
+        simulated = _grounded(urdf_spec(text, model), model, ground)
+        states = MujocoStates(model, simulated)
+    off = mujoco.mjtDisableBit
+    simulated.opt.disableflags |= off.mjDSBL_LIMIT | off.mjDSBL_FRICTIONLOSS | off.mjDSBL_EQUALITY | off.mjDSBL_CONTACT
+    simulated.opt.disableflags |= off.mjDSBL_ACTUATION
+    simulated.opt.integrator = mujoco.mjtIntegrator.mjINT_RK4
+    simulated.opt.gravity[:] = model.gravity
+    states.set_joints(simulated, model)
+    if ground is not None:
+        ground.settle(simulated)
+    return simulated, states
+
+
+def _mjcf_spec(source: str | os.PathLike[str]) -> Any:
+    """The specification of an MJCF, a file or a text that starts with "<"."""
+    import mujoco
+
+    return mujoco.MjSpec.from_string(source) if not source_path(source) else mujoco.MjSpec.from_file(str(source))
+
+
+def _grounded(spec: Any, model: Model, ground: MujocoGround | None) -> Any:
+    """MuJoCo's model of a robot on the ground, or on none."""
+    if ground is not None:
+        ground.add_to(spec, model)
+    return spec.compile()
+
+
+class MujocoPlant:
+    """A robot in MuJoCo, stepped at most ``step`` [s] at a time, by RK4 where it touches nothing. source: the path or the text of
+    its URDF or MJCF.
+
+    forces: (nv, nu) maps the controls u (nu,) of the plan to joint forces (nv,); pushes are added to these. limit: of the controls.
+    mass_factor: multiplies all masses and inertias. ground: what it stands on.
+    """
+
+    def __init__(
+        self,
+        source: str | os.PathLike[str],
+        model: Model,
+        x0: Array,
+        step: float,
+        *,
+        forces: Array | None = None,
+        pushes: Sequence[Push] = (),
+        limit: Array | float = np.inf,
+        mass_factor: float = 1.0,
+        ground: MujocoGround | None = None,
+    ) -> None:
+        simulated, states = load_mujoco(source, model, ground)
+        import mujoco
+
+        self._mujoco, self._model, self._states = mujoco, simulated, states
+        self._data = mujoco.MjData(simulated)
+        simulated.body_mass *= mass_factor
+        simulated.body_inertia *= mass_factor
+        mujoco.mj_setConst(simulated, self._data)
+        self._forces = np.eye(model.nv) if forces is None else np.asarray(forces, dtype=float)
+        self._step, self._pushes, self._limit = step, tuple(pushes), limit
+        self._data.qpos[:], self._data.qvel[:] = self._states.to_mujoco(np.asarray(x0, dtype=float))
+
+    def state(self) -> Array:
+        """See :class:`~trajopt.replanning.loop.Plant`."""
+        return self._states.from_mujoco(self._data.qpos, self._data.qvel)
+
+    def step(self, u: Array, dt: float) -> None:
+        """See :class:`~trajopt.replanning.loop.Plant`. Raises ValueError for a control that is not finite."""
+        if not np.isfinite(u).all():
+            raise ValueError(f"a control is not finite: {u}")
+        count = max(1, math.ceil(dt / self._step - _ROUNDING))
+        self._model.opt.timestep = dt / count
+        force = self._forces @ np.clip(u, -np.asarray(self._limit), self._limit)
+        for _ in range(count):
+            total = force + pushed(self._pushes, self._data.time, len(force))
+            self._data.qfrc_applied[:] = self._states.force_to_mujoco(self.state()[: self._states.nq], total)
+            self._mujoco.mj_step(self._model, self._data)
+
+    def acceleration(self, x: Array, tau: Array) -> Array:
+        """The acceleration (nv,) in the state x (nq + nv,) under joint forces tau (nv,); the plant's own state is kept."""
+        data = self._mujoco.MjData(self._model)
+        data.qpos[:], data.qvel[:] = self._states.to_mujoco(x)
+        data.qfrc_applied[:] = self._states.force_to_mujoco(x[: self._states.nq], tau)
+        self._mujoco.mj_forward(self._model, data)
+        return self._states.acceleration_from_mujoco(x, np.array(data.qacc))

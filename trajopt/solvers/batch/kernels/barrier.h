@@ -1,0 +1,118 @@
+/* Bounds on the controls as a logarithmic barrier with multipliers of its own: the twin of trajopt/solvers/shooting/newton/barrier.py, with
+   its constants.  Before this text stands what names fmin and isfinite.
+
+   us, lower, upper: `count` numbers; z: twice as many, those of the lower bounds first. */
+
+typedef struct {
+    const double *lower, *upper;
+    double *z, mu;
+    long count;
+} barrier_t;
+
+static double slack(const barrier_t *b, const double *us, int side, long i) { return side ? b->upper[i] - us[i] : us[i] - b->lower[i]; }
+
+static double width_of(const barrier_t *b, long i)
+{
+    const double width = b->upper[i] - b->lower[i];
+    return isfinite(width) ? width : 1.0;
+}
+
+/* Controls moved into the interior. */
+static void barrier_interior(const barrier_t *b, double *us)
+{
+    for (long i = 0; i < b->count; i++) {
+        const double own = b->upper[i] - b->lower[i], push = BARRIER_PUSH * (isfinite(own) ? own : fmax(1.0, fabs(us[i])));
+        us[i] = fmin(fmax(us[i], b->lower[i] + push), b->upper[i] - push);
+    }
+}
+
+/* Multipliers mu / slack. */
+static void barrier_multipliers(const barrier_t *b, const double *us)
+{
+    for (int side = 0; side < 2; side++)
+        for (long i = 0; i < b->count; i++) b->z[side * b->count + i] = b->mu / slack(b, us, side, i);
+}
+
+/* The barrier's value, infinite outside of the interior. */
+static double barrier_value(const barrier_t *b, const double *us)
+{
+    double sum = 0.0;
+    for (int side = 0; side < 2; side++)
+        for (long i = 0; i < b->count; i++) {
+            const double share = slack(b, us, side, i) / width_of(b, i);
+            if (!(share > 0.0)) return HUGE_VAL;
+            if (isfinite(share)) sum += log(share);
+        }
+    return -b->mu * sum;
+}
+
+/* Add the gradient to r, and the curvature to the diagonals of R (N, m, m). */
+static void barrier_impose(const barrier_t *b, const double *us, long m, double *R, double *r)
+{
+    for (long i = 0; i < b->count; i++) {
+        const double below = slack(b, us, 0, i), above = slack(b, us, 1, i);
+        R[(i / m * m + i % m) * m + i % m] += b->z[i] / below + b->z[b->count + i] / above;
+        r[i] = r[i] - b->mu / below + b->mu / above;
+    }
+}
+
+/* The largest |z slack - mu|. */
+static double complementarity(const barrier_t *b, const double *us, double mu)
+{
+    double most = 0.0;
+    for (int side = 0; side < 2; side++)
+        for (long i = 0; i < b->count; i++) {
+            const double own = slack(b, us, side, i);
+            if (isfinite(own)) most = fmax(most, fabs(b->z[side * b->count + i] * own - mu));
+        }
+    return most;
+}
+
+static double barrier_reach(double value, double move) { return move < 0.0 ? -BARRIER_TAU * value / move : 1.0; }
+
+/* The longest step that leaves a share of every slack. */
+static double barrier_longest(const barrier_t *b, const double *us, const double *du)
+{
+    double longest = 1.0;
+    for (int side = 0; side < 2; side++)
+        for (long i = 0; i < b->count; i++) longest = fmin(longest, barrier_reach(slack(b, us, side, i), side ? -du[i] : du[i]));
+    return longest;
+}
+
+/* Move the multipliers by their own step for a step du from us; `now`: the controls accepted; room: twice the count. */
+static void barrier_stepped(const barrier_t *b, const double *us, const double *du, const double *new, double *room)
+{
+    double longest = 1.0;
+    for (int side = 0; side < 2; side++)
+        for (long i = 0; i < b->count; i++) {
+            const long at = side * b->count + i;
+            const double own = slack(b, us, side, i), z = b->z[at];
+            room[at] = b->mu / own - z - z / own * (side ? -du[i] : du[i]);
+            longest = fmin(longest, barrier_reach(z, room[at]));
+        }
+    for (int side = 0; side < 2; side++)
+        for (long i = 0; i < b->count; i++) {
+            const long at = side * b->count + i;
+            const double ahead = b->mu / slack(b, new, side, i);
+            b->z[at] = fmin(fmax(b->z[at] + longest * room[at], ahead / SAFEGUARD), ahead * SAFEGUARD);
+        }
+}
+
+/* Whether a multiplier holds a control on its bound: of the lower one 1, of the upper one 2, else 0. */
+static int barrier_holds(const barrier_t *b, const double *us, long i)
+{
+    for (int side = 0; side < 2; side++) {
+        const double width = width_of(b, i);
+        if (slack(b, us, side, i) <= HELD * width && b->z[side * b->count + i] * width > b->mu / HELD) return side + 1;
+    }
+    return 0;
+}
+
+/* Let mu fall where the error, relative to the cost, is below ENOUGH mu; whether it fell. */
+static int barrier_lowered(barrier_t *b, double error, double cost)
+{
+    const double relative = b->mu / cost;
+    if (error > BARRIER_ENOUGH * relative || relative <= SMALLEST) return 0;
+    b->mu = cost * fmax(SMALLEST, fmin(LINEAR * relative, pow(relative, POWER)));
+    return 1;
+}

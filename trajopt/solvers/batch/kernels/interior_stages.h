@@ -1,0 +1,143 @@
+/* A problem at a point as its compiled stages see it: the twin of the evaluations of trajopt/solvers/ipm/stage_program.py, for states in a
+   vector space.  Before this text stand newton.h with what it asks for, and stage_types.h. */
+
+/* second_t of stage.h */
+typedef struct {
+    double sigma;
+    const double *lam, *y;
+    void *kept;
+    double *xx, *ux, *uu;
+} curved_t;
+
+/* The knots first .. last of a phase, whose rows begin at `row`, `count` a knot, in their library; exact: whether second derivatives
+   are those of the Lagrangian, else they come with the first ones and are those of the cost. */
+typedef struct {
+    long first, last, row, count, exact;
+    void (*values)(const stages_t *s, const point_t *at, long first, long last, const values_t *out, void *room);
+    void (*expand)(const stages_t *s, const point_t *at, long first, long last, const first_t *out, void *room);
+    void (*curve)(const stages_t *s, const point_t *at, long first, long last, const curved_t *out, void *room);
+    void *room, *curve_room;
+} part_t;
+
+typedef struct {
+    long row, count, exact;
+    void (*values)(const end_t *s, const double *xs, long stride, long count, double *cost, double *g, void *room);
+    void (*expand)(const end_t *s, const double *x, const end_first_t *out, void *room);
+    void (*curve)(const end_t *s, const double *x, double sigma, const double *y, double *xx, void *room);
+    void *room;
+} final_t;
+
+/* A point, its costs by knot, and by phase what first derivatives leave for second ones. */
+typedef struct {
+    ipm_point own;
+    double *cost, *x_next;
+    void **kept;
+} place_t;
+
+/* The values of a problem by phase and at the end. */
+typedef struct {
+    const stages_t *stages;
+    const end_t *end;
+} problem_t;
+
+/* What is evaluated: phases, the end, and controls (N, m) that are held but read, NULL for none. */
+typedef struct {
+    const part_t *parts;
+    long count;
+    final_t end;
+    const signed char *still;
+} program_t;
+
+static double total(const double *x, long count)
+{
+    double sum = 0.0;
+    for (long i = 0; i < count; i++) sum += x[i];
+    return sum;
+}
+
+static point_t seen_by(const ipm_structure *s, const place_t *p, const part_t *part)
+{
+    const double *v = p->own.v;
+    return (point_t){v + part->first * N_, v + first_control(s) + part->first * M_, v + (part->first + 1) * N_};
+}
+
+static values_t values_at(const place_t *p, const part_t *part)
+{
+    const long k = part->first;
+    return (values_t){p->x_next + k * N_, (double *)p->own.d + k * N_, p->cost + k, (double *)p->own.g + part->row};
+}
+
+/* Values at a point; the objective. */
+static double find_values(const program_t *w, const ipm_structure *s, const problem_t *m, place_t *p)
+{
+    const long N = s->N;
+    for (long i = 0; i < w->count; i++) {
+        const part_t *part = w->parts + i;
+        const point_t at = seen_by(s, p, part);
+        const values_t out = values_at(p, part);
+        part->values(m->stages + i, &at, 0, part->last - part->first, &out, part->room);
+    }
+    w->end.values(m->end, p->own.v + N * N_, 0, 1, p->cost + N, (double *)p->own.g + w->end.row, w->end.room);
+    return total(p->cost, N + 1);
+}
+
+/* Nothing depends on controls that stay where they are. */
+static void silence(const program_t *w, const ipm_structure *s, place_t *p)
+{
+    double *B = (double *)p->own.B, *gu = (double *)p->own.gu;
+    for (long k = 0; k < s->N; k++)
+        for (int j = 0; j < M_; j++) {
+            if (!w->still[k * M_ + j]) continue;
+            for (int i = 0; i < N_; i++) B[(k * N_ + i) * M_ + j] = 0.0;
+            for (long i = s->row[k]; i < s->row[k + 1]; i++) gu[i * M_ + j] = 0.0;
+        }
+}
+
+/* Values and first derivatives at a point; the objective. */
+static double find_first(const program_t *w, const ipm_structure *s, const problem_t *m, place_t *p)
+{
+    const ipm_point *to = &p->own;
+    const long N = s->N;
+    for (long i = 0; i < w->count; i++) {
+        const part_t *part = w->parts + i;
+        const point_t at = seen_by(s, p, part);
+        const long k = part->first, r = part->row;
+        first_t out = {values_at(p, part), (double *)to->A + k * N_ * N_, (double *)to->B + k * N_ * M_, (double *)to->lx + k * N_,
+                       (double *)to->lu + k * M_, (double *)to->gx + r * N_, (double *)to->gu + r * M_, NULL, NULL, NULL, p->kept[i]};
+        if (!part->exact)
+            out.Q = (double *)to->Q + k * N_ * N_, out.S = (double *)to->S + k * M_ * N_, out.R = (double *)to->R + k * M_ * M_;
+        part->expand(m->stages + i, &at, 0, part->last - k, &out, part->room);
+    }
+    const end_first_t out = {p->cost + N, (double *)to->g + w->end.row, (double *)to->lx + N * N_, (double *)to->gx + w->end.row * N_,
+                             (double *)to->Q + N * N_ * N_};
+    w->end.expand(m->end, to->v + N * N_, &out, w->end.room);
+    if (w->still) silence(w, s, p);
+    return total(p->cost, N + 1);
+}
+
+static void scaled(double *x, double by, long count)
+{
+    for (long i = 0; i < count; i++) x[i] *= by;
+}
+
+/* Second derivatives at a point with first ones. */
+static void find_second(const program_t *w, const ipm_structure *s, const problem_t *m, double scale, const ipm_multipliers *z, place_t *p)
+{
+    const ipm_point *to = &p->own;
+    const long N = s->N;
+    for (long i = 0; i < w->count; i++) {
+        const part_t *part = w->parts + i;
+        const long k = part->first, count = part->last - k;
+        double *Q = (double *)to->Q + k * N_ * N_, *S = (double *)to->S + k * M_ * N_, *R = (double *)to->R + k * M_ * M_;
+        if (!part->exact) {
+            scaled(Q, scale, count * N_ * N_), scaled(S, scale, count * M_ * N_), scaled(R, scale, count * M_ * M_);
+            continue;
+        }
+        const point_t at = seen_by(s, p, part);
+        const curved_t out = {scale, z->lambda + k * N_, part->count ? z->y + part->row : NULL, p->kept[i], Q, S, R};
+        part->curve(m->stages + i, &at, 0, count, &out, part->curve_room);
+    }
+    double *Q = (double *)to->Q + N * N_ * N_;
+    if (w->end.exact) w->end.curve(m->end, to->v + N * N_, scale, w->end.count ? z->y + w->end.row : NULL, Q, w->end.room);
+    else scaled(Q, scale, N_ * N_);
+}

@@ -1,0 +1,112 @@
+"""Whole solves in C on threads, one problem after the other on each; what such a solve refers to Python is solved there."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor, wait
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from dynamics_backends.compiled.interface.libraries import default_threads
+from dynamics_backends.protocol import Array
+from trajopt.solvers.batch.batch import Batch
+from trajopt.solvers.batch.processes import in_processes
+from trajopt.solvers.batch.solution import BatchSolution
+
+POLL = 0.1
+"""[s] between looks at what was done."""
+MOST_PAIRS = 1 << 16
+Told = Callable[[int], None] | None
+
+
+class Ran(NamedTuple):
+    """What did the work, and whether it was stopped."""
+
+    threads: int
+    stopped: bool
+
+    @property
+    def how(self) -> str:
+        """The words for it."""
+        return f"{self.threads} thread{'s' * (self.threads > 1)}"
+
+
+def prefixed(prefix: str, fields: str) -> str:
+    """Fields of a struct inside another."""
+    return " ".join(f"{prefix}_{field}" for field in fields.split())
+
+
+def most_pairs(iterations: int) -> int:
+    """How many pairs a filter may keep: one an iteration, as long as that is little memory."""
+    return min(iterations + 2, MOST_PAIRS)
+
+
+def lanes_at_work(threads: int, stages: Sequence[Any]) -> dict[str, float]:
+    """The threads, and the share of lanes that hold a knot in the expansions of some phases."""
+    knots = [len(s.plain.t) for s in stages]
+    blocks = [-(-count // s.library.lanes) * s.library.lanes for s, count in zip(stages, knots, strict=True)]
+    return {"threads": threads, "expansions": sum(knots) / sum(blocks)}
+
+
+def run_on_threads(
+    run: Callable[[int], None], worker: Callable[[Array], Any], count: int, threads: int | None, told: Told
+) -> Ran:
+    """Run a function of C on the ``address`` of workers until the problems are solved.
+
+    worker: made for each thread, of the numbers that they share: the next problem, how many are done, whether to stop.
+    """
+    shared, groups = np.zeros(3, np.int64), min(threads or default_threads(), count)
+    workers = [worker(shared) for _ in range(groups)]
+    with ThreadPoolExecutor(groups, thread_name_prefix="batch") as pool:
+        wait_for([pool.submit(run, w.address) for w in workers], shared, told)
+    return Ran(groups, bool(shared[2]))
+
+
+def wait_for(futures: list[Any], shared: Array, told: Told) -> None:
+    """Until all are done; Ctrl-C, also one raised by ``told``, lets the iterations end."""
+    while True:
+        try:
+            unfinished = wait(futures, timeout=POLL).not_done
+            if told is not None and not shared[2]:
+                told(int(shared[1]))
+            if not unfinished:
+                break
+        except KeyboardInterrupt:
+            shared[2] = 1
+        except BaseException:  # of ``told``: it goes on its way when the threads have ended
+            shared[2] = 1
+            raise
+    for future in futures:
+        future.result()
+
+
+def with_referred(
+    batch: Batch,
+    guess: tuple[Array, Array],
+    options: Any,
+    solver: str,
+    found: BatchSolution,
+    referred: Sequence[int] | Array,
+    *,
+    gains: bool,
+    threads: int | None,
+    told: Told,
+) -> BatchSolution:
+    """The solutions, those of the problems ``referred`` by single solves; ``meta["referred"]`` tells which."""
+    numbers = [int(i) for i in referred]
+    if not numbers:
+        return found
+    few: Any = tuple(rows[numbers] if len(rows) == len(batch) else rows for rows in guess)
+    ended = len(batch) - len(numbers)
+    tell = None if told is None else (lambda done: told(ended + done))
+    own = in_processes(batch.subset(numbers), few, options, solver, gains=gains, threads=threads, told=tell)
+    status, times = list(found.status), list(found.meta["solve_times"])
+    for name in ("xs", "us", "cost", "iterations", "K", "k"):
+        if getattr(found, name) is not None:
+            getattr(found, name)[numbers] = getattr(own, name)
+    for i, verdict, seconds in zip(numbers, own.status, own.meta["solve_times"], strict=True):
+        status[i] = verdict
+        times[i] += seconds
+    return replace(found, status=tuple(status), meta={**found.meta, "referred": numbers, "solve_times": times})

@@ -1,0 +1,60 @@
+"""What a solve works with beside values: the program, its linear system, memory of points and multipliers.
+
+It is made for a structure; the next problem of that structure takes it over with values of its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from dynamics_backends.protocol import Array
+from trajopt.guesses.warm_start import Kept
+from trajopt.problem.ocp import OCP
+from trajopt.solvers.ipm.library import kernels
+from trajopt.solvers.ipm.measure import Measures
+from trajopt.solvers.ipm.newton import NewtonSystem
+from trajopt.solvers.ipm.stage_program import Point, StageProgram
+from trajopt.stage.evaluation import StageEvaluator
+from trajopt.stage.numerics import Numerics, numerics_for
+
+_NAME = "ipm"
+"""Under which a workspace is kept."""
+
+
+class Workspace:
+    """That of a program. points: two, an iterate and one that is tried. z: multipliers; steps: two."""
+
+    def __init__(self, program: StageProgram) -> None:
+        self.program, self.kernels = program, kernels(program.n, program.m)
+        self.system, self.measures = NewtonSystem(program, self.kernels), Measures(program, self.kernels)
+        self.points, self.z = (Point(program), Point(program)), program.multipliers()
+        self.steps = self.system.empty_step(), self.system.empty_step()
+        self._feedback: Numerics | None = None
+
+    def begin(self) -> None:
+        """Forget the last solve."""
+        self.system.restart()
+        for array in (self.z.lam, self.z.y, self.z.zl, self.z.zu, self.z.f):
+            array[:] = 0.0
+
+    def feedback(self) -> Numerics:
+        """Expansions and sweeps for gains about a trajectory of the problem."""
+        known, ocp = self._feedback, self.program.ocp
+        if known is None or type(known.evaluator) is not StageEvaluator or not known.evaluator.follow(ocp):
+            self._feedback = known = numerics_for(ocp)
+        return known
+
+
+def workspace(kept: Kept, ocp: OCP, us: Array, hessian: Callable[[], str], asked: str) -> Workspace:
+    """The one that is kept, if it fits, with the values of a problem; else a new one, which is kept.
+
+    us: controls (N, m) of a guess. hessian: finds the kind of Hessian for the one that is asked for.
+    """
+    known = kept.prepared.get(_NAME)
+    if known is not None and known[0] == asked and known[1].program.follow(ocp, us):
+        found: Workspace = known[1]
+    else:
+        found = Workspace(StageProgram(ocp, us, hessian()))
+        kept.prepared[_NAME] = asked, found
+    found.begin()
+    return found

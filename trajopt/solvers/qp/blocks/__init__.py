@@ -1,0 +1,1 @@
+"""Hessians and Jacobians as blocks of stages, and as sparse matrices."""

@@ -1,0 +1,98 @@
+"""The Hessian of an optimal-control QP as one block for each stage, which a Riccati recursion reads as they are.
+
+    w'Hw = sum_k z_k'H_k z_k,   z_k = (x_k, u_k),   z_N = x_N
+
+What an SQP method does to H before a QP is solved keeps this form: multiples, sums, D on the diagonal (a shift, the penalties of
+bounds), and sum_i rho_i a_i a_i' of rows a_i that lie within a stage (:mod:`trajopt.solvers.qp.blocks.stage_jacobian`). Solvers of
+sparse QPs ask for the same as a csc matrix."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from dynamics_backends.protocol import Array
+from trajopt.solvers.qp.blocks.sparse_assembly import Assembly, Entries
+
+if TYPE_CHECKING:
+    import scipy.sparse as sp
+
+
+class StagePlaces:
+    """Where the variables of the stages stand in w: states (N + 1, n) and controls (N, m) are indices, all of w among them.
+
+    index (N + 1, n + m): places of (x, u), ``size`` where there is none. stage, place (n_w,): of each variable, its own in index.
+    """
+
+    def __init__(self, states: Array, controls: Array) -> None:
+        n, m = states.shape[1], controls.shape[1]
+        self.states, self.controls, self.size = states, controls, states.size + controls.size
+        self.index = np.full((len(states), n + m), self.size)
+        self.index[:, :n], self.index[: len(controls), n:] = states, controls
+        self.present = self.index < self.size
+        self.stage, self.place = np.zeros(self.size, dtype=int), np.zeros(self.size, dtype=int)
+        knots, places = np.nonzero(self.present)
+        self.stage[self.index[self.present]], self.place[self.index[self.present]] = knots, places
+
+    def gathered(self, w: Array) -> Array:
+        """(x, u) of the stages (N + 1, n + m) from w (n_w,); zero for controls that do not exist."""
+        return np.append(w, 0.0)[self.index]
+
+    def scattered(self, z: Array) -> Array:
+        """The inverse of :meth:`gathered`."""
+        w = np.empty(self.size + 1)
+        w[self.index] = z
+        return w[:-1]
+
+    @cached_property
+    def assembly(self) -> Assembly:
+        """Of blocks (N + 1, n + m, n + m) to a csc matrix."""
+        entries = Entries()
+        entries.add(self.index, self.index, self.present[:, :, None] & self.present[:, None, :])
+        return entries.assembly((self.size, self.size))
+
+
+@dataclass(frozen=True, eq=False)
+class StageHessian:
+    """blocks (N + 1, n + m, n + m) of (x, u), symmetric; zero in the controls of the last stage, which do not exist."""
+
+    blocks: Array
+    places: StagePlaces
+
+    __array_ufunc__ = None
+    """Products with numbers of NumPy are those below."""
+
+    @property
+    def data(self) -> Array:
+        """All entries, as those of a sparse matrix."""
+        return self.blocks.ravel()
+
+    @cached_property
+    def assembled(self) -> sp.csc_matrix:
+        """The matrix (n_w, n_w); its pattern is that of full blocks."""
+        return self.places.assembly([self.blocks])
+
+    def __matmul__(self, w: Array) -> Array:
+        return self.places.scattered((self.blocks @ self.places.gathered(w)[:, :, None])[:, :, 0])
+
+    def __rmul__(self, factor: float) -> StageHessian:
+        return replace(self, blocks=factor * self.blocks)
+
+    def __truediv__(self, divisor: float) -> StageHessian:
+        return replace(self, blocks=self.blocks / divisor)
+
+    def __add__(self, other: StageHessian) -> StageHessian:
+        return replace(self, blocks=self.blocks + other.blocks)
+
+    def plus_diagonal(self, values: Array) -> StageHessian:
+        """H + diag(values), values (n_w,)."""
+        blocks, places = self.blocks.copy(), self.places
+        blocks[places.stage, places.place, places.place] += values
+        return replace(self, blocks=blocks)
+
+    def plus(self, blocks: Array) -> StageHessian:
+        """H + blocks (N + 1, n + m, n + m)."""
+        return replace(self, blocks=self.blocks + blocks)

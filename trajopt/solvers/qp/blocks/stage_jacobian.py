@@ -1,0 +1,126 @@
+"""The Jacobian of the rows of an optimal-control QP by its stages.
+
+    dynamics       A_k x_k + B_k u_k - x_(k+1)       k = 0 .. N - 1
+    within stages  G_k z_k,   z_k = (x_k, u_k)       k = 0 .. N,   z_N = x_N
+
+Products with vectors, and sum_i rho_i a_i a_i' of rows within stages, are products of blocks.  Solvers of sparse QPs ask for
+the same as a csc matrix.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from dynamics_backends.protocol import Array
+from trajopt.solvers.qp.blocks.sparse_assembly import Assembly, Entries
+from trajopt.solvers.qp.blocks.stage_hessian import StagePlaces
+
+if TYPE_CHECKING:
+    import scipy.sparse as sp
+
+
+class RowPlaces:
+    """Where the rows stand: dynamics (N, n) and within (N + 1, c) are row numbers, -1 where a stage has fewer than c.
+
+    pattern (N + 1, c, n + m): entries of G that can differ from zero; None: all.
+    """
+
+    def __init__(self, stages: StagePlaces, dynamics: Array, within: Array, pattern: Array | None = None) -> None:
+        self.stages, self.dynamics, self.pattern = stages, dynamics, pattern
+        self.count = dynamics.size + int((within >= 0).sum())
+        self.within = np.where(within < 0, self.count, within)
+
+    @cached_property
+    def assembly(self) -> Assembly:
+        """Of minus the identity (N, n, n), A, B and G to a csc matrix."""
+        n, rows = self.dynamics.shape[1], self.dynamics
+        entries, states, controls = Entries(), self.stages.states, self.stages.controls
+        entries.add(rows, states[1:], np.eye(n, dtype=bool))
+        entries.add(rows, states[:-1])
+        entries.add(rows, controls)
+        mask = (self.within < self.count)[:, :, None] & self.stages.present[:, None, :]
+        entries.add(self.within, self.stages.index, mask if self.pattern is None else mask & self.pattern)
+        return entries.assembly((self.count, self.stages.size))
+
+
+@dataclass(frozen=True, eq=False)
+class StageJacobian:
+    """A (N, n, n), B (N, n, m), G (N + 1, c, n + m) as above; G is zero where there is no row or no control."""
+
+    A: Array
+    B: Array
+    G: Array
+    places: RowPlaces
+
+    __array_ufunc__ = None
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Rows and columns."""
+        return self.places.count, self.places.stages.size
+
+    @property
+    def data(self) -> Array:
+        """All entries but the constant ones, as those of a sparse matrix."""
+        return np.concatenate([self.A.ravel(), self.B.ravel(), self.G.ravel()])
+
+    @cached_property
+    def assembled(self) -> sp.csc_matrix:
+        """The matrix; its pattern is that of full blocks, within that of the places."""
+        N, n = self.A.shape[:2]
+        return self.places.assembly([np.broadcast_to(-np.eye(n), (N, n, n)), self.A, self.B, self.G])
+
+    def __matmul__(self, w: Array) -> Array:
+        places, n = self.places, self.A.shape[1]
+        z = places.stages.gathered(w)[:, :, None]
+        rows = np.empty(places.count + 1)
+        rows[places.within] = (self.G @ z)[:, :, 0]
+        rows[places.dynamics] = (self.A @ z[:-1, :n] + self.B @ z[:-1, n:] - z[1:, :n])[:, :, 0]
+        return rows[:-1]
+
+    @property
+    def T(self) -> _Transposed:
+        """What multiplies rows: J' @ y."""
+        return _Transposed(self)
+
+    def transposed_product(self, y: Array) -> Array:
+        """J'y (n_w,) of y (m,)."""
+        return self._into_stages(self.A, self.B, self.G, -1.0, y)
+
+    def absolute_transposed_product(self, y: Array) -> Array:
+        """The same with the absolute values of J."""
+        return self._into_stages(np.abs(self.A), np.abs(self.B), np.abs(self.G), 1.0, y)
+
+    def _into_stages(self, A: Array, B: Array, G: Array, ahead: float, y: Array) -> Array:
+        places, n = self.places, A.shape[1]
+        y = np.append(y, 0.0)
+        lam = y[places.dynamics]
+        z = (y[places.within][:, None, :] @ G)[:, 0]
+        z[:-1, :n] += (lam[:, None, :] @ A)[:, 0]
+        z[:-1, n:] += (lam[:, None, :] @ B)[:, 0]
+        z[1:, :n] += ahead * lam
+        return places.stages.scattered(z)
+
+    def squares(self, weights: Array) -> Array:
+        """sum_i rho_i a_i a_i' of the rows within stages, as blocks (N + 1, n + m, n + m); weights rho (m,)."""
+        rho = np.append(weights, 0.0)[self.places.within]
+        return self.G.transpose(0, 2, 1) @ (rho[:, :, None] * self.G)
+
+    def square_lengths(self) -> Array:
+        """|a_i|^2 (m,)."""
+        rows = np.empty(self.places.count + 1)
+        rows[self.places.within] = (self.G * self.G).sum(axis=2)
+        rows[self.places.dynamics] = 1.0 + (self.A * self.A).sum(axis=2) + (self.B * self.B).sum(axis=2)
+        return rows[:-1]
+
+
+@dataclass(frozen=True, eq=False)
+class _Transposed:
+    jacobian: StageJacobian
+
+    def __matmul__(self, y: Array) -> Array:
+        return self.jacobian.transposed_product(y)

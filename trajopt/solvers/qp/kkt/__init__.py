@@ -1,0 +1,1 @@
+"""The KKT system of a QP, factored sparse or by a Riccati sweep."""

@@ -1,0 +1,149 @@
+"""The Newton systems of an interior-point method on an optimal-control problem, solved by a Riccati recursion.
+
+    H dw + E'dE + C'dC = a,   E dw = b_E,   C dw - dC / D = b_C           (:mod:`trajopt.solvers.qp.kkt.kkt_system`)
+
+In a QP by its stages the terms C'DC of bounds and inequalities add to the stages' own Hessians: this is an LQ problem (C. Rao,
+S. Wright, J. Rawlings, Application of interior-point methods to model predictive control, J. Optim. Theory Appl. 99, 1998).
+
+Fixed controls and a fixed first state are substituted.  Other equalities E within stages get a large finite D: then the sweep
+also tells whether H is positive definite where they allow motion (Debreu's lemma).  What that leaves of E dw - b_E, and what
+the reduction to dw loses in dC = D (C dw - b_C), refinement against the full system brings back; its error shrinks by about
+1 / (D s) in every pass, s the curvature of the optimal value along E, and by rounding times D over that of H.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from dynamics_backends.protocol import Array
+from trajopt.lq.lapack import cholesky, cholesky_solve
+from trajopt.lq.lq import LQProblem
+from trajopt.lq.lq_solver import LQSolver
+from trajopt.solvers.qp.blocks.stage_hessian import StageHessian
+from trajopt.solvers.qp.blocks.stage_jacobian import StageJacobian
+from trajopt.solvers.qp.qp import QP
+
+REFINEMENTS = 6
+EXACT = 1e-15
+"""Refinement ends where what is left is this share of the right-hand side."""
+STIFFNESS = 1e7
+"""D of an equality a'w = b, in units of the largest entry of H over |a|^2."""
+
+
+class UnstructuredQP(ValueError):
+    """A QP that does not come by its stages."""
+
+
+def by_stages(qp: QP) -> bool:
+    """Whether a QP comes by its stages."""
+    return isinstance(qp.H, StageHessian) and isinstance(qp.A, StageJacobian)
+
+
+def require_stages(qp: QP) -> None:
+    """Raise UnstructuredQP for a QP that does not."""
+    if not by_stages(qp):
+        raise UnstructuredQP("this program has no stages (a first-order hold couples them); use 'interior_point'")
+
+
+class RiccatiKKT:
+    """A :class:`~trajopt.solvers.qp.kkt.kkt_system.KKTSystem`; raises UnstructuredQP."""
+
+    def __init__(self, qp: QP, lq_solver: LQSolver) -> None:
+        require_stages(qp)
+        assert isinstance(qp.H, StageHessian) and isinstance(qp.A, StageJacobian)
+        self.hessian, self.jacobian, self.lq_solver = qp.H, qp.A, lq_solver
+        self.places, self.dynamics = qp.H.places, qp.A.places.dynamics
+        self.rows, self.n = len(qp.l), self.places.states.shape[1]
+        largest = max(float(np.abs(qp.H.blocks).max(initial=0.0)), np.finfo(float).tiny)
+        square = np.concatenate([qp.A.square_lengths(), np.ones(len(qp.g))])
+        self.stiffness = STIFFNESS * largest / np.where(square > 0.0, square, 1.0)
+
+    # -- the linear system ----------------------------------------------------------------------------------------------
+    def factorize(self, weights: Array) -> bool:
+        """See :class:`~trajopt.solvers.qp.kkt.kkt_system.KKTSystem`."""
+        m, places, held = self.rows, self.places, np.isinf(weights)
+        self.counts = weights > 0.0
+        self.compliance = np.where(self.counts, 1.0 / np.where(self.counts, weights, 1.0), 0.0)
+        self.held_u, self.held_x0 = held[m:][places.controls], held[m:][places.states[0]]
+        self.substituted = np.zeros(places.size, dtype=bool)
+        self.substituted[places.controls] = self.held_u
+        self.substituted[places.states[0]] = self.held_x0
+        self.finite = np.where(held, self.stiffness, weights)
+        self.finite[self.dynamics] = 0.0
+        self.finite[m:][self.substituted] = 0.0
+        H = self.hessian.plus(self.jacobian.squares(self.finite[:m])).plus_diagonal(self.finite[m:])
+        n, blocks = self.n, H.blocks
+        Q, S, R = (np.ascontiguousarray(b) for b in (blocks[:, :n, :n], blocks[:-1, n:, :n], blocks[:-1, n:, n:]))
+        N, nu = places.controls.shape
+        zeros = np.zeros((N, n)), np.zeros((N + 1, n)), np.zeros((N, nu))
+        self.full = LQProblem(self.jacobian.A, self.jacobian.B, zeros[0], Q, zeros[1], S, R, zeros[2], np.zeros(n))
+        self.lq = self.full
+        if self.held_u.any():
+            held_rows, either = self.held_u[:, :, None], self.held_u[:, :, None] | self.held_u[:, None, :]
+            B, S = np.where(self.held_u[:, None, :], 0.0, self.full.B), np.where(held_rows, 0.0, S)
+            self.lq = self.full._replace(B=B, S=S, R=np.where(either, np.eye(nu), R))
+        policy = self.lq_solver.solve_riccati(self.lq)
+        return policy.failed_at is None and self._first_state_is_determined(policy.Vxx[0])
+
+    def _first_state_is_determined(self, V: Array) -> bool:
+        free = ~self.held_x0
+        return not free.any() or bool(cholesky(V[np.ix_(free, free)])[1] == 0)
+
+    def _linear(self, a: Array, b: Array) -> LQProblem:
+        """The LQ problem whose solution is dw, its first state as far as that is fixed; a (n_w,) with the terms C'D b."""
+        places, lq, full = self.places, self.lq, self.full
+        z, bounds = -places.gathered(a), b[self.rows :]
+        q, r, d = z[:, : self.n], z[:-1, self.n :], -b[self.dynamics]
+        if self.held_u.any():
+            u = np.where(self.held_u, bounds[places.controls], 0.0)[:, :, None]
+            d = d + (full.B @ u)[:, :, 0]
+            q[:-1] += (full.S.transpose(0, 2, 1) @ u)[:, :, 0]
+            r = np.where(self.held_u, -u[:, :, 0], r + (full.R @ u)[:, :, 0])
+        return lq._replace(d=d, q=q, r=r, dx0=np.where(self.held_x0, bounds[places.states[0]], 0.0))
+
+    def _once(self, a: Array, b: Array) -> tuple[Array, Array]:
+        """dw and (dE, dC) by one sweep."""
+        m, finite = self.rows, self.finite
+        pushed = finite * b
+        lq = self._linear(a + self.jacobian.T @ pushed[:m] + pushed[m:], b)
+        policy = self.lq_solver.solve_riccati(lq)
+        if not self.held_x0.all():
+            lq = lq._replace(dx0=_first_state(policy.Vx[0], policy.Vxx[0], lq.dx0, ~self.held_x0))
+        (dx, du), _ = self.lq_solver.forward(lq, policy)
+        costates = policy.Vx + (policy.Vxx @ dx[:, :, None])[:, :, 0]
+        dw = np.empty_like(a)
+        dw[self.places.states], dw[self.places.controls] = dx, du
+        both = finite * (np.concatenate([self.jacobian @ dw, dw]) - b)
+        both[self.dynamics] = costates[1:]
+        force = a - self.hessian @ dw - self.jacobian.T @ both[:m]
+        both[m:] = np.where(self.substituted, force, both[m:])
+        return dw, both
+
+    def solve(self, a: Array, b: Array) -> tuple[Array, Array]:
+        """See :class:`~trajopt.solvers.qp.kkt.kkt_system.KKTSystem`."""
+        m = self.rows
+        b = np.where(self.counts, b, 0.0)
+        (dw, both), last = self._once(a, b), np.inf
+        enough = EXACT * max(_largest(a), _largest(b))
+        for _ in range(REFINEMENTS):
+            rest_a = a - self.hessian @ dw - self.jacobian.T @ both[:m] - both[m:]
+            rest_b = b - np.concatenate([self.jacobian @ dw, dw]) + self.compliance * both
+            rest_b = np.where(self.counts, rest_b, 0.0)
+            error = max(_largest(rest_a), _largest(rest_b))
+            if not enough < error < 0.5 * last:
+                break
+            more_w, more = self._once(rest_a, rest_b)
+            dw, both, last = dw + more_w, both + more, error
+        return dw, both
+
+
+def _first_state(v: Array, V: Array, given: Array, free: Array) -> Array:
+    """The minimizer of 1/2 x'Vx + v'x over the free entries of x (n,), the others as given."""
+    x = given.copy()
+    factor = cholesky(V[np.ix_(free, free)])[0]
+    x[free] = cholesky_solve(factor, -(v + V @ given)[free])
+    return x
+
+
+def _largest(values: Array) -> float:
+    return float(np.abs(values).max(initial=0.0))
