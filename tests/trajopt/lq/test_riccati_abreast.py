@@ -81,7 +81,7 @@ class Direction(ctypes.Structure):
         *((name, ctypes.c_double) for name in ("on_state", "on_control")),
         *((name, ctypes.c_long) for name in ("closed", "found")),
         *((name, ctypes.c_void_p) for name in _GIVEN),
-        *((name, ctypes.c_double) for name in ("change", "defect", "kkt")),
+        *((name, ctypes.c_double) for name in ("change", "slope", "defect", "kkt")),
     ]
 
 
@@ -106,7 +106,7 @@ def test_directions_are_sweep_costates_and_step_of_each_problem(regularize):
     asked = (Direction * lanes)()
     for i in range(lanes):
         on = (damping[i], 0.0) if regularize == "state" else (0.0, damping[i])
-        asked[i] = Direction(*on, i == 0, 0, *(address(found[i][name]) for name in _GIVEN), 0.0, 0.0, 0.0)
+        asked[i] = Direction(*on, i == 0, 0, *(address(found[i][name]) for name in _GIVEN), 0.0, 0.0, 0.0, 0.0)
 
     @ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_long, ctypes.POINTER(Blocks))
     def expand(_, knot, to):
@@ -135,5 +135,6 @@ def test_directions_are_sweep_costates_and_step_of_each_problem(regularize):
         for name, value in expected.items():
             np.testing.assert_allclose(found[i][name], value, rtol=0, atol=1e-10 * max(1.0, np.abs(value).max()))
         assert asked[i].change == pytest.approx(D1 + 0.5 * D2, rel=1e-10)
+        assert asked[i].slope == pytest.approx(D1, rel=1e-10)
         assert asked[i].defect == pytest.approx(np.abs(problems[i].d).max(), rel=1e-14)
         assert asked[i].kkt == pytest.approx((np.abs(held[1]) / held[2]).max(), rel=1e-9)

@@ -55,7 +55,8 @@ static void steps_ahead(const lq_direction *lane, long N, const kept_t *kept)
 EXPORT void lq_directions(lq_direction *lane, long N, void (*expand)(void *of, long i, const lq_vectors *to), void *of, directions_t *restrict w)
 {
     kept_t *kept = (kept_t *)(w + 1);
-    num on_state, on_control, change = number(0.0), defect = number(0.0), kkt = number(0.0), whole = number(0.0), size[M_], most[M_];
+    num on_state, on_control, change = number(0.0), slope = number(0.0), defect = number(0.0), kkt = number(0.0), whole = number(0.0);
+    num size[M_], most[M_];
     truth closed, found = ALL;
     long i = N;
     for (int l = 0; l < LANES; l++) {
@@ -90,6 +91,8 @@ EXPORT void lq_directions(lq_direction *lane, long N, void (*expand)(void *of, l
         SCATTER(p->k, k, M_)
         gradient_held(p, w->r, w->held[next], w->own, size);
         PRODUCT(w->held[own], w->own, p->K, 1, M_, N_, 1);
+        for (int a = 0; a < M_; a++) slope += w->own[a] * p->k[a];
+        for (int a = 0; a < N_; a++) slope += w->held[next][a] * p->d[a];
         for (int a = 0; a < M_; a++) {
             const num entry = size_of(w->own[a]);
             most[a] = CHOSEN(entry <= most[a], most[a], entry);
@@ -104,6 +107,6 @@ EXPORT void lq_directions(lq_direction *lane, long N, void (*expand)(void *of, l
     steps_ahead(lane, N, kept);
     for (int l = 0; l < LANES; l++) {
         lane[l].found = HOLDS(found, l) && OF(whole, l) == 0.0;
-        lane[l].change = OF(change, l), lane[l].defect = OF(defect, l), lane[l].kkt = OF(kkt, l);
+        lane[l].change = OF(change, l), lane[l].slope = OF(slope, l), lane[l].defect = OF(defect, l), lane[l].kkt = OF(kkt, l);
     }
 }

@@ -31,12 +31,13 @@ typedef struct {
 
    d (N, n), lambda (N + 1, n), g (N, m), costs (N + 1,): of the expansion; K (N, m, n), k (N, m), dx (N + 1, n), du (N, m).
    found: whether numbers are finite and Quu is positive definite; else all but the costs may be anything.  change: of the cost along the step;
-   defect: the largest gap; kkt: the largest entry of the gradient under the gains, by the size of its terms. */
+   slope: of the cost at its beginning; defect: the largest gap; kkt: the largest entry of the gradient under the gains, by the size of its
+   terms. */
 typedef struct {
     double on_state, on_control;
     long closed, found;
     double *d, *lambda, *g, *costs, *K, *k, *dx, *du;
-    double change, defect, kkt;
+    double change, slope, defect, kkt;
 } lq_direction;
 
 /* The blocks of a knot, of several problems: vectors with one problem in each lane. */

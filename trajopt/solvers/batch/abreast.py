@@ -51,7 +51,7 @@ _Group = struct_of(
     "group_t",
     "seats count:l phase_count:l phases end_expand end_values end end_room n:l m:l riccati adjoint stationarity finite rollout "
     "riccati_abreast directions end_first room sweep_room directions_room members total:l next done stop penalty:d mu:d delta:d "
-    "idle:l near:d solved:d time_limit:d nearly:d kkt_tolerance:d asked:l turn:l "
+    "drift_gap:d idle:l drift:l near:d solved:d time_limit:d nearly:d kkt_tolerance:d asked:l turn:l "
     "busy_sweeps:l busy_rolls:l all_sweeps:l all_rolls:l",
 )
 _SharedPhase = struct_of("shared_phase_t", "first:l last:l read:l expand roll stages room abreast first_abreast")
@@ -170,7 +170,7 @@ class _Part:
             *map(code_of, (sweep.lq_riccati_abreast, sweep.lq_directions, lanes.end.library.end_first_abreast)),
             *map(address, (self._room, self._sweep_room, self._directions_room)),
             *(members.address, members.count, *at),
-            *(o.penalty, start.mu, start.delta, 0),
+            *(o.penalty, start.mu, start.delta, 0.0, 0, 0),
             *(NEAR, SOLVED, o.time_limit or 0.0, NEARLY * o.kkt_tolerance, o.kkt_tolerance),
             *(o.accept_cost_tolerance, 0, 0, 0, 0, 0),
         )

@@ -7,7 +7,7 @@ from typing import NamedTuple, Protocol
 import numpy as np
 
 from dynamics_backends.protocol import Array
-from trajopt.lq.lq import Bounds, LQStep, Policy
+from trajopt.lq.lq import Bounds, LQProblem, LQStep, Policy
 from trajopt.lq.lq_solver import LQSolver
 from trajopt.solvers.options import SLQOptions
 from trajopt.stage.evaluation import Candidates, Direction, Evaluator, Expansion, Shooting
@@ -56,10 +56,6 @@ class Iterate(NamedTuple):
         """The cost."""
         return self.expansion.cost
 
-    def slope(self, du: Array, closed: Array) -> float:
-        """The derivative of the cost as the controls move by du (N, m) and gaps ``closed`` (N, n) are closed."""
-        return float(np.sum(self.reduced * du) + np.sum(self.costates[1:] * closed))
-
 
 class Step(NamedTuple):
     """A policy, its linear trajectory, the change alpha D1 + alpha^2/2 D2 of the cost along it."""
@@ -101,10 +97,26 @@ def _projected(us: Array, gradient: Array, bounds: Bounds | None) -> Array:
     return np.clip(gradient, us - upper, us - lower)
 
 
-def step_of(iterate: Iterate, policy: Policy, linear: LQStep, D2: float) -> Step:
-    """A step along the linear trajectory of a policy. D1 comes from the reduced gradient, which is free of cancellation."""
+def violation(us: Array, bounds: Bounds | None) -> float:
+    """How far controls (N, m) are beyond their bounds."""
+    return 0.0 if bounds is None else float(np.maximum(bounds[0] - us, us - bounds[1]).max(initial=0.0))
+
+
+def step_of(iterate: Iterate, policy: Policy, linear: LQStep, D2: float, lq_solver: LQSolver) -> Step:
+    """A step along the linear trajectory of a policy."""
     lq = iterate.expansion.lq
-    return Step(policy, linear, iterate.slope(linear.du, lq.d), D2)
+    return Step(policy, linear, slope(lq, policy.K, linear, lq.d, lq_solver), D2)
+
+
+def slope(lq: LQProblem, K: Array, linear: LQStep, closed: Array, lq_solver: LQSolver) -> float:
+    """The derivative of the cost along a step as gaps ``closed`` (N, n) are closed, under the gains K (N, m, n).
+
+    It is sum_k g_k'(du - K dx)_k + lambda_(k+1)'closed_k, with costates and gradient under K: free of the cancellation in
+    q'dx + r'du, and of costates that grow with every instability of the open-loop motion.
+    """
+    at = lq_solver.stationarity(lq, K)
+    free = linear.du - (K @ linear.dx[:-1, :, None])[:, :, 0]
+    return float(np.sum(at.gradient * free) + np.sum(at.costates[1:] * closed))
 
 
 def second_order(iterate: Iterate, step: Step, defects: Array, lq_solver: LQSolver, bounds: Bounds | None) -> Step:

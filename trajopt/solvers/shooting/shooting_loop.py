@@ -31,16 +31,15 @@ from trajopt.results.status import SOLVED, Status
 from trajopt.solvers.options import SLQOptions
 from trajopt.solvers.shooting import verdicts
 from trajopt.solvers.shooting.ddp_model import Damping, Model, PlainModel, Problem
-from trajopt.solvers.shooting.iterate import Iterate, Residuals, Step, measured, rolled_out, step_of
+from trajopt.solvers.shooting.iterate import Iterate, Residuals, Step, measured, rolled_out, step_of, violation
 from trajopt.solvers.shooting.optimality import nearly_optimal, scaled_kkt
 from trajopt.solvers.shooting.search.globalization import (
-    LOWER_AT,
-    LOWER_RATIO,
     MAX_IDLE,
     NEAR_ROUNDING,
     POLISHING,
     PROGRESS,
     ROUNDING,
+    Drift,
     Merit,
     Regularization,
     SearchResult,
@@ -91,6 +90,7 @@ class ShootingLoop:
         self.policy: Policy | None = None
         self.iteration = 0
         self.idle = 0
+        self.drift = Drift()
 
     def run(self, guess: Guess) -> Solution:
         """Iterate from a guess until a test fires."""
@@ -217,6 +217,7 @@ class ShootingLoop:
         """Take over where the calls led to."""
         self.policy, self.merit = iteration.policy if self.iteration else None, iteration.merit
         self.regularization = iteration.regularization(self.regularization)
+        self.drift = iteration.drift
         self.iterate = iteration.iterate(slot)
 
     def _ended(self, iteration: CompiledIteration, code: int) -> Status:
@@ -248,7 +249,7 @@ class ShootingLoop:
 
     def _next(self, at: Iterate, model: Model, search: SearchResult) -> Model:
         """The model to prefer after a step of one: the last where that was slow."""
-        slow = search.actual < self.switch * abs(self._phi(at))
+        slow = search.actual < self.switch * abs(phi(self.merit, at))
         return self.models[-1] if slow else model
 
     def _tried(self, at: Iterate, model: Model, definite: bool = False) -> Attempt | Status:
@@ -269,7 +270,7 @@ class ShootingLoop:
             with self.journal.timed("rollout"):
                 tried = self.search.tried(at, step, POLISHING)
             expanded = partial(self._expanded, evaluator=model.evaluator)
-            search, new = self.search.polish(at, step, self.merit, tried, expanded)
+            search, new = self.search.polish(at, step, self.merit, tried, expanded, self._measure)
         return Attempt(model, mu, step, search, polished, new, self.merit, self.regularization)
 
     def _direction(self, at: Iterate, model: Model, definite: bool = False) -> Step | Status:
@@ -283,7 +284,7 @@ class ShootingLoop:
             with self.journal.timed("backward"):
                 policy, linear, D2 = self._lq_solution(at, problem)
             if policy.failed_at is None:
-                return step_of(at, policy, linear, D2)
+                return step_of(at, policy, linear, D2, self.lq_solver)
             if self.regularization.saturated or model.modifies:
                 return verdicts.not_positive_definite(policy.failed_at, self.options)
             self.regularization = self.regularization.raised()
@@ -314,21 +315,20 @@ class ShootingLoop:
         lower, upper = self.ocp.control_bounds
         return lower - at.us, upper - at.us
 
-    def _phi(self, at: Iterate) -> float:
-        return phi(self.merit, at)
-
     def _judge(self, at: Iterate, new: Iterate | None, search: SearchResult, polished: bool) -> Status | None:
         """Adapt mu to the outcome; a status if the solve ends here."""
         o = self.options
         if self.best is None or not polished or at.stop < PROGRESS * self.best.stop:
             self.best, self.idle = at, 0
         self.idle += 1
-        if self.idle > MAX_IDLE or (new is None and self.regularization.saturated):
+        open_gaps = self.shooting.gaps == "linear" and len(self.shooting.nodes) > 0 and at.defect > o.defect_tolerance
+        self.drift = self.drift.after(0.0 if new is None else search.alpha, at.gap) if open_gaps else Drift()
+        if self.idle > MAX_IDLE or self.drift.over or (new is None and self.regularization.saturated):
             return self._no_progress(self.best)
         if new is None:
             self.regularization = self.regularization.raised()
             return None
-        if search.alpha > LOWER_AT and search.actual >= LOWER_RATIO * search.expected:
+        if search.long_and_good:
             self.regularization = self.regularization.lowered()
         change = abs(at.cost - new.cost)
         if change < o.cost_tolerance * abs(new.cost) and new.defect <= o.defect_tolerance:
@@ -345,6 +345,8 @@ class ShootingLoop:
         kkt = self._kkt(best)
         if kkt <= SOLVED or promised(self.merit, best, step) <= NEAR_ROUNDING:
             return verdicts.precision_limit(best.gradient, best.defect, self.options, kkt)
+        if self.drift.over:
+            return verdicts.adrift(self.iteration + 1, best.defect)
         return verdicts.line_search_failed(self.iteration + 1, best.gradient, self.options, self.ocp, best.expansion.lq)
 
     # -- the account ----------------------------------------------------------------------------------------------------
@@ -359,13 +361,13 @@ class ShootingLoop:
             lambda: (at.xs, at.us),
             iteration=self.iteration,
             cost=at.cost,
-            merit=self._phi(at),
+            merit=phi(self.merit, at),
             stop=at.stop,
             gradient=at.gradient,
             regularization=mu,
             step_norm=alpha * size,
             defect=at.defect,
-            constraint_violation=self._violation(at.us),
+            constraint_violation=violation(at.us, self.ocp.control_bounds),
             expected_decrease=0.0 if search is None else search.expected,
             actual_decrease=0.0 if search is None else search.actual,
             step_length=alpha,
@@ -375,14 +377,11 @@ class ShootingLoop:
 
     def _kkt(self, at: Iterate) -> float:
         """The scaled measure of optimality under the gains of the last policy."""
-        K = None if self.policy is None else self.policy.K
-        return scaled_kkt(at.expansion.lq, at.us, self.ocp.control_bounds, self.lq_solver, K)
+        return self._measure(at, self.policy)
 
-    def _violation(self, us: Array) -> float:
-        if self.ocp.control_bounds is None:
-            return 0.0
-        lower, upper = self.ocp.control_bounds
-        return float(np.maximum(lower - us, us - upper).max(initial=0.0))
+    def _measure(self, at: Iterate, policy: Policy | None) -> float:
+        K = None if policy is None else policy.K
+        return scaled_kkt(at.expansion.lq, at.us, self.ocp.control_bounds, self.lq_solver, K)
 
     def _solution(self, status: Status, guess: Guess) -> Solution:
         N, ndx, nu = self.ocp.horizon, self.ocp.manifold.ndx, self.ocp.nu

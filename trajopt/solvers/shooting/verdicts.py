@@ -98,6 +98,16 @@ def line_search_failed(iterations: int, gradient: float, o: SLQOptions, ocp: OCP
     )
 
 
+def adrift(iterations: int, defect: float) -> Status:
+    """Linear gaps that do not close."""
+    message = (
+        f"After {iterations} iterations only short steps are accepted, and gaps stay open, the largest {defect:.1e}."
+    )
+    return Status(
+        StatusCode.LINE_SEARCH_FAILED, message, advice="Try gaps = 'nonlinear', or start from a better guess."
+    )
+
+
 def unstable_step(ocp: OCP, lq: LQProblem) -> Status | None:
     """A verdict where the eigenvalues of a step say that its integration is unstable: the knot, the component, the factor.
 

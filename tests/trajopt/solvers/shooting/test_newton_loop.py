@@ -10,14 +10,17 @@ from dynamics_backends import scalar as sm
 from dynamics_backends.manifold import Manifold
 from dynamics_backends.protocol import FunctionMap
 from dynamics_backends.registry import make_backend
-from trajopt import OCP, Guess, SampledSystem, StatusCode, control_cost, solve, state_cost
+from trajopt import OCP, Guess, SampledSystem, StatusCode, control_cost, solve, state_cost, validate
 from trajopt.lq.lq import LQProblem, stationarity
 from trajopt.results.status import Status
+from trajopt.solvers.options import SLQOptions
 from trajopt.solvers.shooting.newton.barrier import Barrier, interior
 from trajopt.solvers.shooting.newton.newton_loop import NewtonLoop
 from trajopt.solvers.shooting.newton.newton_point import Found
 from trajopt.solvers.shooting.optimality import scaled
 from trajopt.solvers.shooting.search.filter import Filter
+from trajopt.solvers.shooting.verdicts import line_search_failed
+from trajopt.stage.numerics import numerics_for
 
 
 def random_lq(rng, N=6, n=3, m=2):
@@ -176,10 +179,21 @@ def damped_axis(rate, dt):
 
 
 def test_an_unstable_integration_is_named_instead_of_the_search():
-    status = solve(damped_axis(150.0, 0.1), None, {"max_iterations": 60}, solver="slq").status
+    ocp = damped_axis(150.0, 0.1)
+    lq = numerics_for(ocp).evaluator.expand(np.tile(ocp.x0, (101, 1)), np.zeros((100, 1))).lq
+    status = line_search_failed(3, 1.0, SLQOptions(), ocp, lq)
     assert not status.success
     assert "integration is unstable" in status.message
     assert status.component == "rate"
+
+
+def test_an_unstable_integration_does_not_spoil_the_search():
+    """Open-loop costates grow beyond 10^90; those under the gains lead to DDP's optimum. What is wrong is told."""
+    ocp = damped_axis(150.0, 0.1)
+    found = [solve(ocp, None, {"max_iterations": 20}, solver=solver) for solver in ("slq", "fddp", "ilqr", "ddp")]
+    assert all(s.status.success for s in found)
+    assert [s.cost for s in found] == pytest.approx([found[-1].cost] * 4, rel=1e-9)
+    assert any("time step is too long" in finding.message for finding in validate(ocp))
 
 
 def test_a_guess_that_falls_is_held_by_feedback():

@@ -38,7 +38,7 @@ from trajopt.solvers.shooting.compiled.iteration_memory import (
 )
 from trajopt.solvers.shooting.iterate import Iterate, Residuals
 from trajopt.solvers.shooting.search import globalization
-from trajopt.solvers.shooting.search.globalization import Merit, Regularization
+from trajopt.solvers.shooting.search.globalization import Drift, Merit, Regularization
 from trajopt.stage.compiled.compiled_stages import CompiledEnd, CompiledStages
 from trajopt.stage.evaluation import Expansion, Shooting, StageEvaluator
 
@@ -52,16 +52,21 @@ _CONSTANTS = {
     "FALLEN": iterate.FALLEN,
     "HOLDING": iterate.HOLDING,
     "POLISHED": len(globalization.POLISHING),
+    "STRETCHED": len(globalization.STRETCHING),
     **{
         name: getattr(globalization, name)
         for name in (
             "PENALTY_MARGIN",
             "MAX_CORRECTIONS",
+            "TOO_MUCH",
             "ROUNDING",
             "NEAR_ROUNDING",
             "LOWER_AT",
             "LOWER_RATIO",
             "MAX_IDLE",
+            "DRIFTING",
+            "ADRIFT",
+            "CLOSING",
             "PROGRESS",
         )
     },
@@ -130,7 +135,7 @@ class CompiledIteration:
         self._kkt = bound(library(), "shooting_kkt", "p", ctypes.c_double)
         self._evaluator = evaluator
         manifold, bounds = ocp.manifold, ocp.control_bounds
-        trials = max(abreast, len(globalization.POLISHING))
+        trials = max(abreast, len(globalization.POLISHING), len(globalization.STRETCHING))
         self._sizes = Sizes(ocp.horizon, manifold.nx, manifold.ndx, ocp.nu, trials, bounds is not None, shared)
         self._places, doubles = layout(self._sizes)
         self._memory = shelf.take(doubles)
@@ -140,7 +145,7 @@ class CompiledIteration:
         self._kept = [*self._problem(solve, shooting, bounds, options), lq_solver]
         self._arrays(solve, lq_solver)
         start = Regularization.of(options)
-        solve.state = GlobalizationData(options.penalty, start.mu, start.delta, 0)
+        solve.state = GlobalizationData(options.penalty, start.mu, start.delta, 0.0, 0, 0)
         solve.at, solve.fresh, solve.best, solve.abreast, solve.shared = 0, NONE, NONE, abreast, shared
         self._slots = solve.slots
         self._at = ctypes.byref(solve)
@@ -156,7 +161,8 @@ class CompiledIteration:
         node = np.zeros(N + 1, np.int8)
         node[list(shooting.nodes)] = 1
         limits = [] if bounds is None else [np.ascontiguousarray(b, float) for b in bounds]
-        alphas = 0.5 ** np.arange(max(o.max_backtracks, len(globalization.POLISHING)) + 1)
+        shorter = 0.5 ** np.arange(max(o.max_backtracks, len(globalization.POLISHING)) + 1)
+        alphas = np.concatenate([shorter, globalization.STRETCHING])
         solve.N, solve.nx, solve.count = N, nx, len(parts)
         solve.nonlinear, solve.nodes = shooting.gaps == "nonlinear", len(shooting.nodes)
         solve.phases = ctypes.addressof(phases)
@@ -243,6 +249,11 @@ class CompiledIteration:
     def merit(self) -> Merit:
         """With its penalty now."""
         return Merit(self._solve.state.penalty)
+
+    @property
+    def drift(self) -> Drift:
+        """Of gaps that stay open."""
+        return Drift(self._solve.state.drift, self._solve.state.drift_gap)
 
     def regularization(self, schedule: Regularization) -> Regularization:
         """A schedule with its mu and delta now."""

@@ -33,7 +33,7 @@ OptionsData = struct_of(
 _Slot = struct_of("iterate_t", "xs us x_next costs lambda g A B d Q q S R r cost:d gradient:d defect:d gap:d stop:d")
 _Policy = struct_of("lq_policy", "K k Vx Vxx")
 _Step = struct_of("lq_step", "dx du")
-GlobalizationData = struct_of("globalization_t", "penalty:d mu:d delta:d idle:l")
+GlobalizationData = struct_of("globalization_t", "penalty:d mu:d delta:d drift_gap:d idle:l drift:l")
 
 
 class _Bounded(ctypes.Structure):
@@ -57,7 +57,7 @@ class _Record(ctypes.Structure):
 
 _Direction = struct_of(
     "lq_direction",
-    "on_state:d on_control:d closed:l found:l d lambda g costs K k dx du change:d defect:d kkt:d",
+    "on_state:d on_control:d closed:l found:l d lambda g costs K k dx du change:d slope:d defect:d kkt:d",
 )
 
 

@@ -7,10 +7,11 @@ typedef struct {
     long on_state, max_backtracks;
 } options_t;
 
-/* What outlives an iteration: the penalty of the merit, mu and its rate of change, iterations decided by gradients without progress. */
+/* What outlives an iteration: the penalty of the merit, mu and its rate of change, iterations decided by gradients without progress,
+   and Drift of globalization.py. */
 typedef struct {
-    double penalty, mu, delta;
-    long idle;
+    double penalty, mu, delta, drift_gap;
+    long idle, drift;
 } globalization_t;
 
 /* A step: the cost along it changes by alpha D1 + alpha^2/2 D2, and gaps of l1 norm `gap` close. */
@@ -54,6 +55,14 @@ static void lower_mu(globalization_t *g, const options_t *o)
     g->delta = fmin(1.0 / o->factor, g->delta / o->factor);
     const double mu = g->mu * g->delta;
     g->mu = mu >= o->smallest ? mu : 0.0;
+}
+
+/* Whether open gaps, of l1 norm `gap`, are given up behind a step of a length, 0 for one that was refused: see Drift of globalization.py. */
+static int adrift(globalization_t *g, double alpha, double gap)
+{
+    if (g->drift == 0 || gap < CLOSING * g->drift_gap) g->drift = 0, g->drift_gap = gap;
+    g->drift = alpha > DRIFTING ? 0 : g->drift + 1;
+    return g->drift > ADRIFT;
 }
 
 static int acceptable(const options_t *o, double expected, double actual)

@@ -45,7 +45,7 @@ typedef struct {
     double mu;
 } ahead_t;
 
-/* A solve.  phases, node, lower and upper (bounds on us, NULL for none) and alphas (1, 1/2, ...) describe the problem; slots hold iterates,
+/* A solve.  phases, node, lower and upper (bounds on us, NULL for none) and alphas (1, 1/2, ..., then 1, 2, ...) describe the problem; slots hold iterates,
    of which `at`, `fresh` and `best` are numbers; X, U, D, cost and part_cost, start, stop, trial hold what is tried.  nodes: how many there
    are; abreast: step lengths that are tried side by side; quiet: whether nobody reads more of the record than cost, kkt, alpha
    and what was expected; shared: whether the slots have one memory for A, B and the second derivatives, so that one problem of many takes little
@@ -216,27 +216,37 @@ static int measure(shooting_t *s, iterate_t *e, const double *gaps, double mu)
     return finite;
 }
 
-/* The derivative of the cost as the controls move by du and the gaps close by `share`. */
-static double slope(const shooting_t *s, const iterate_t *e, const double *du, const double *gaps, double share)
+static double phi(const shooting_t *s, const iterate_t *e) { return e->cost + s->state.penalty * e->gap; }
+
+/* The gains of the policy, those of controls on a bound zero. */
+static const double *free_gains(const shooting_t *s, const iterate_t *e)
 {
-    return dot(e->g, du, s->N * s->sweeps.m) + share * dot(e->lambda + s->sweeps.n, gaps, s->N * s->sweeps.n);
+    const long n = s->sweeps.n, m = s->sweeps.m;
+    if (!s->lower) return s->policy.K;
+    copy(s->masked, s->policy.K, s->N * m * n);
+    for (long i = 0; i < s->N * m; i++)
+        if (e->us[i] <= s->lower[i] || e->us[i] >= s->upper[i]) memset(s->masked + i * n, 0, sizeof(double) * n);
+    return s->masked;
 }
 
-static double phi(const shooting_t *s, const iterate_t *e) { return e->cost + s->state.penalty * e->gap; }
+/* The derivative of the cost along the step as the gaps `gaps` close by `share`, from what kkt has found under the gains: see slope of iterate.py. */
+static double slope(const shooting_t *s, const iterate_t *e, const double *gaps, double share)
+{
+    const long n = s->sweeps.n, m = s->sweeps.m;
+    const double *K = free_gains(s, e);
+    double sum = share * dot(s->bounded.lambda + n, gaps, s->N * n);
+    for (long i = 0; i < s->N; i++)
+        for (long a = i * m; a < (i + 1) * m; a++) sum += s->bounded.g[a] * (s->step.du[a] - dot(K + a * n, s->step.dx + i * n, n));
+    return sum;
+}
 
 /* The scaled measure of optimality under the gains of the policy: see optimality.py. */
 static double kkt(const shooting_t *s, const iterate_t *e)
 {
     const long N = s->N, n = s->sweeps.n, m = s->sweeps.m;
     const lq_problem lq = lq_of(e, N);
-    const double *K = s->policy.K;
+    const double *K = free_gains(s, e);
     double most = largest(e->d, N * n);
-    if (s->lower) {
-        copy(s->masked, K, N * m * n);
-        for (long i = 0; i < N * m; i++)
-            if (e->us[i] <= s->lower[i] || e->us[i] >= s->upper[i]) memset(s->masked + i * n, 0, sizeof(double) * n);
-        K = s->masked;
-    }
     double *lambda = s->bounded.lambda, *g = s->bounded.g;
     s->sweeps.stationarity(&lq, K, lambda, g, s->size);
     for (long i = 0; i < N * m; i++) {
@@ -285,7 +295,7 @@ static int seen_ahead(shooting_t *s, iterate_t *at, model_t *step)
     s->policy.K = a->to.K, s->policy.k = a->to.k, s->step = (lq_step){a->to.dx, a->to.du};
     a->to.K = policy.K, a->to.k = policy.k, a->to.dx = last.dx, a->to.du = last.du;
     a->of = NULL;
-    step->D1 = slope(s, at, s->step.du, at->d, 1.0);
+    step->D1 = a->to.slope;
     step->D2 = 2.0 * (a->to.change - step->D1);
     step->gap = at->gap;
     s->record.failed_at = NONE;
@@ -316,10 +326,12 @@ static int direction(shooting_t *s, iterate_t *at, model_t *step)
         if (failed < 0 || mu >= s->options.largest) break;
         raise_mu(&s->state, &s->options);
     }
-    step->D1 = failed < 0 ? slope(s, at, s->step.du, at->d, 1.0) : 0.0;
-    step->gap = at->gap;
+    step->D1 = 0.0, step->gap = at->gap;
     s->record.failed_at = failed;
-    if (failed < 0) s->record.kkt = kkt(s, at);
+    if (failed < 0) {
+        s->record.kkt = kkt(s, at);
+        step->D1 = slope(s, at, at->d, 1.0);
+    }
     s->record.seconds[BACKWARD] += now() - began;
     return failed < 0;
 }
@@ -358,20 +370,32 @@ static void roll(shooting_t *s, const iterate_t *at, lq_step step, long first, l
     s->record.seconds[ROLLOUT] += now() - began;
 }
 
-/* Of what was rolled out last, the first that is acceptable, or else the one with the lowest merit. */
-static found_t best_of(const shooting_t *s, const iterate_t *at, model_t step, long first, long count)
+/* The decrease of the merit in a row of what was rolled out last, -infinity where something is not finite. */
+static double decrease(const shooting_t *s, const iterate_t *at, long row)
 {
     const long x = (s->N + 1) * s->nx, d = s->N * s->sweeps.n;
-    found_t best = {0, 0, s->alphas[first], expected_decrease(&s->state, s->alphas[first], step), -HUGE_VAL};
+    const double actual = phi(s, at) - (s->cost[row] + s->state.penalty * l1(s->D + row * d, d));
+    return fabs(actual) < HUGE_VAL && all_finite(s->X + row * x, x) ? actual : -HUGE_VAL;
+}
+
+/* Whether no shorter step need be looked at. */
+static int is_good(found_t found) { return found.accepted && found.actual >= LOWER_RATIO * found.expected; }
+
+/* Look at `count` step lengths that were rolled out last, of which the first is the number `first`, beside the best of those before, whose
+   number is NONE where there is none: see _best of globalization.py.  Returns whether shorter ones are to be looked at. */
+static int look_at(const shooting_t *s, const iterate_t *at, model_t step, long first, long count, found_t *best, long *number)
+{
     for (long i = 0; i < count; i++) {
-        const double alpha = s->alphas[first + i], expected = expected_decrease(&s->state, alpha, step);
-        double actual = phi(s, at) - (s->cost[i] + s->state.penalty * l1(s->D + i * d, d));
-        if (!(fabs(actual) < HUGE_VAL) || !all_finite(s->X + i * x, x)) actual = -HUGE_VAL;
-        const int good = acceptable(&s->options, expected, actual);
-        if (good || actual > best.actual) best = (found_t){good, i, alpha, expected, actual};
-        if (good) break;
+        const double alpha = s->alphas[first + i], expected = expected_decrease(&s->state, alpha, step), actual = decrease(s, at, i);
+        const int accepted = acceptable(&s->options, expected, actual), none = *number == NONE;
+        if (!none && best->accepted && !(actual > best->actual)) return 0;
+        if (none || (accepted && !best->accepted) || actual > best->actual) {
+            *best = (found_t){accepted || (!none && best->accepted), i, alpha, expected, actual};
+            *number = first + i;
+        }
+        if (is_good(*best)) return 0;
     }
-    return best;
+    return 1;
 }
 
 /* The step that closes the gaps left by `current` too, under the same policy: see second_order of iterate.py. */
@@ -396,31 +420,50 @@ static void correct(shooting_t *s, iterate_t *at, lq_step current)
     for (long i = 0; i < s->N * m; i++) current.du[i] += s->extra.du[i];
 }
 
+/* A full step, or longer ones in its direction, with the lowest merit: see _stretched of globalization.py. */
+static found_t stretched(shooting_t *s, const iterate_t *at, found_t full)
+{
+    const long first = 1 + (s->options.max_backtracks > POLISHED ? s->options.max_backtracks : POLISHED); /* behind 1, 1/2, ... */
+    found_t best = full;
+    roll(s, at, s->step, first, STRETCHED);
+    for (long i = 1; i < STRETCHED; i++) {
+        const double actual = decrease(s, at, i);
+        if (actual > best.actual) best.row = i, best.alpha = s->alphas[first + i], best.actual = actual;
+    }
+    return best;
+}
+
 /* The line search on the merit: see line_search of globalization.py. */
 static found_t search(shooting_t *s, iterate_t *at, model_t step)
 {
+    found_t best;
+    long number = NONE, behind = 0; /* of the best step length, and of the first one that was rolled out last */
     roll(s, at, s->step, 0, 1);
-    found_t found = best_of(s, at, step, 0, 1), best = found;
-    if (!s->nonlinear && s->nodes && !found.accepted) {
+    look_at(s, at, step, 0, 1, &best, &number);
+    if (best.accepted && best.actual >= TOO_MUCH * best.expected) return stretched(s, at, best);
+    if (!s->nonlinear && s->nodes && !best.accepted) {
         copy(s->current.dx, s->step.dx, (s->N + 1) * s->sweeps.n);
         copy(s->current.du, s->step.du, s->N * s->sweeps.m);
-        for (int i = 0; i < MAX_CORRECTIONS && !found.accepted && found.actual > -HUGE_VAL; i++) {
-            const double before = found.actual;
+        found_t full = best;
+        for (int i = 0; i < MAX_CORRECTIONS && full.actual > -HUGE_VAL; i++) {
+            const double before = full.actual;
+            long own = NONE;
             correct(s, at, s->current);
             roll(s, at, s->current, 0, 1);
-            found = best_of(s, at, step, 0, 1);
-            if (found.accepted) return found;
-            if (found.actual > best.actual) best = found;
-            if (found.actual < before) break;
+            look_at(s, at, step, 0, 1, &full, &own);
+            if (full.accepted) return full;
+            if (full.actual > best.actual) best = full;
+            if (full.actual < before) break;
         }
     }
-    for (long first = 1; first <= s->options.max_backtracks && !found.accepted; first += s->abreast) {
+    int more = !is_good(best);
+    for (long first = 1; more && first <= s->options.max_backtracks; first += s->abreast) {
         const long left = s->options.max_backtracks + 1 - first, count = left < s->abreast ? left : s->abreast;
-        roll(s, at, s->step, first, count);
-        found = best_of(s, at, step, first, count);
-        if (found.actual > best.actual) best = found;
+        roll(s, at, s->step, behind = first, count);
+        more = look_at(s, at, step, first, count, &best, &number);
     }
-    return found.accepted ? found : best;
+    if (best.accepted && number < behind) roll(s, at, s->step, number, 1), best.row = 0; /* others stand there */
+    return best;
 }
 
 /* The damping behind a step. */
@@ -442,22 +485,23 @@ static int take(shooting_t *s, long row, double mu)
 }
 
 /* The longest of a few steps that reduces the residual, or the cost as told by the gradients at both ends: see polish of step_search.py. */
-static found_t polish(shooting_t *s, const iterate_t *at, model_t step)
+static found_t polish(shooting_t *s, iterate_t *at, model_t step)
 {
     const options_t *o = &s->options;
     found_t found = {0, 0, 0.0, 0.0, -HUGE_VAL};
     roll(s, at, s->step, 0, POLISHED);
     for (long i = 0; i < POLISHED && !found.accepted; i++) {
         const double alpha = s->alphas[i], expected = expected_decrease(&s->state, alpha, step);
-        const iterate_t *e = s->slots + s->fresh;
+        iterate_t *e = s->slots + s->fresh;
         found = (found_t){0, i, alpha, expected, -HUGE_VAL};
         if (!take(s, i, s->state.mu)) continue;
-        const double slopes = step.D1 + slope(s, e, s->step.du, at->d, 1.0 - alpha);
+        recall(s, e);
+        const double measure = kkt(s, e), slopes = step.D1 + slope(s, e, at->d, 1.0 - alpha);
         found.actual = -0.5 * alpha * slopes + s->state.penalty * alpha * at->gap;
         const int sufficient = found.actual >= o->accept_ratio * expected && o->accept_ratio * expected > 0.0;
         const int closed = e->defect <= fmax(at->defect, o->defect_tolerance);
         const int risen = s->cost[i] - at->cost > 10.0 * ROUNDING * fabs(phi(s, at));
-        found.accepted = !risen && (e->stop < at->stop || (sufficient && closed));
+        found.accepted = !risen && (measure < s->record.kkt || (sufficient && closed));
     }
     return found;
 }
@@ -488,7 +532,10 @@ static int judge(shooting_t *s, const iterate_t *at, iterate_t *new, found_t fou
     const options_t *o = &s->options;
     if (s->best == NONE || !polished || at->stop < PROGRESS * s->slots[s->best].stop) s->best = s->at, g->idle = 0;
     g->idle++;
-    if (g->idle > MAX_IDLE || (!new && g->mu >= o->largest)) return NO_PROGRESS;
+    const int open = !s->nonlinear && s->nodes && at->defect > o->defect_tolerance;
+    if (!open) g->drift = 0;
+    const int given_up = open && adrift(g, new ? found.alpha : 0.0, at->gap);
+    if (g->idle > MAX_IDLE || given_up || (!new && g->mu >= o->largest)) return NO_PROGRESS;
     if (!new) {
         raise_mu(g, o);
         return GO_ON;

@@ -24,8 +24,14 @@ LOWER_AT, LOWER_RATIO = 0.5, 0.6
 """mu falls after a step longer than this that realized this share of its promise; it rises where no step is accepted."""
 MAX_IDLE, PROGRESS = 20, 0.99
 """Iterations decided by gradients in which the residual does not fall below this share before giving up."""
+DRIFTING, ADRIFT, CLOSING = 0.125, 20, 0.5
+"""Linear gaps are given up after a row of ADRIFT steps no longer than DRIFTING in which they did not fall to the share CLOSING."""
 POLISHING = 0.5 ** np.arange(4)
 """Step lengths tried near rounding level."""
+STRETCHING = 2.0 ** np.arange(4)
+"""Step lengths tried where a full step gained too much."""
+TOO_MUCH = 1.5
+"""A full step whose gain is that many times what the model promised met at most half of the curvature of the model."""
 
 
 @dataclass(frozen=True)
@@ -92,6 +98,27 @@ class Regularization:
         return self.mu >= self.largest
 
 
+@dataclass(frozen=True)
+class Drift:
+    """steps: short ones in a row with open gaps; gap: l1 norm of these where the row began, or where they had fallen last."""
+
+    steps: int = 0
+    gap: float = 0.0
+
+    def after(self, alpha: float, gap: float) -> Drift:
+        """What follows a step of a length, 0 for one that was refused, from an iterate with open gaps."""
+        if alpha > DRIFTING:
+            return Drift()
+        if self.steps == 0 or gap < CLOSING * self.gap:
+            return Drift(1, gap)
+        return replace(self, steps=self.steps + 1)
+
+    @property
+    def over(self) -> bool:
+        """Whether to give up."""
+        return self.steps > ADRIFT
+
+
 class SearchResult(NamedTuple):
     """An accepted (or the best refused) candidate of a line search: its step length, what was expected, what came."""
 
@@ -103,6 +130,16 @@ class SearchResult(NamedTuple):
     us: Array
     defects: Array
     cost: float
+
+    @property
+    def good(self) -> bool:
+        """Whether no shorter step need be looked at."""
+        return self.accepted and self.actual >= LOWER_RATIO * self.expected
+
+    @property
+    def long_and_good(self) -> bool:
+        """Whether mu falls."""
+        return self.alpha > LOWER_AT and self.actual >= LOWER_RATIO * self.expected
 
 
 def line_search(
@@ -117,20 +154,44 @@ def line_search(
 
     The full step is tried alone, then with second-order corrections while they help, then the others together as one
     batch. ``start`` is the merit at alpha = 0; ``corrected`` makes the next correction from what was tried last.
+    One that realizes less than the share :data:`LOWER_RATIO` gives way to the next one while that gains more.  A full step
+    that gains much more than it promised is stretched: Gauss-Newton's Hessian lacks curvature of either sign, and where that is
+    negative it converges linearly, by steps that are too short.
     """
     alphas = 0.5 ** np.arange(options.max_backtracks + 1)
     tried = rollout(alphas[:1])
-    results = [_best(tried, alphas[:1], start, merit, expected, options)]
+    full = best = _best(tried, alphas[:1], start, merit, expected, options)
+    if full.accepted and full.actual >= TOO_MUCH * full.expected:
+        return _stretched(rollout(STRETCHING), start, merit, full.expected)
     for _ in range(MAX_CORRECTIONS):
-        if corrected is None or results[-1].accepted or not np.isfinite(results[-1].actual):
+        if corrected is None or full.accepted or not np.isfinite(full.actual):
             break
         tried = corrected(tried)
-        results.append(_best(tried, alphas[:1], start, merit, expected, options))
-        if results[-1].actual < results[-2].actual:
+        before, full = full, _best(tried, alphas[:1], start, merit, expected, options)
+        if full.accepted:
+            return full
+        best = max(best, full, key=lambda result: result.actual)
+        if full.actual < before.actual:
             break
-    if not results[-1].accepted and len(alphas) > 1:
-        results.append(_best(rollout(alphas[1:]), alphas[1:], start, merit, expected, options))
-    return results[-1] if results[-1].accepted else max(results, key=lambda result: result.actual)
+    if best.good or len(alphas) == 1:
+        return best
+    return _best(rollout(alphas[1:]), alphas[1:], start, merit, expected, options, best)
+
+
+def _stretched(c: Candidates, start: float, merit: Merit, expected: float) -> SearchResult:
+    """The one of the longer steps, or the full one, with the lowest merit; expected: of the full one."""
+    actual = _decreases(c, start, merit)
+    i = int(np.argmax(actual))
+    return SearchResult(
+        True, float(STRETCHING[i]), expected, float(actual[i]), c.xs[i], c.us[i], c.defects[i], float(c.cost[i])
+    )
+
+
+def _decreases(c: Candidates, start: float, merit: Merit) -> Array:
+    """The decreases of the merit, -inf where something is not finite."""
+    actual = start - np.asarray(merit(c.cost, c.defects))
+    finite = np.isfinite(c.xs).all(axis=(1, 2)) & np.isfinite(actual)
+    return np.where(finite, actual, -np.inf)
 
 
 def _best(
@@ -140,13 +201,22 @@ def _best(
     merit: Merit,
     expected: Callable[[Array], Array],
     options: SLQOptions,
+    best: SearchResult | None = None,
 ) -> SearchResult:
-    """The first acceptable candidate, or else the one with the lowest merit."""
-    hoped = np.asarray(expected(alphas))
-    actual = start - np.asarray(merit(c.cost, c.defects))
-    finite = np.isfinite(c.xs).all(axis=(1, 2)) & np.isfinite(actual)
-    actual = np.where(finite, actual, -np.inf)
-    good = (actual >= options.accept_ratio * hoped) & (hoped > 0)
-    i = int(np.argmax(good)) if good.any() else int(np.argmax(actual))
-    numbers = float(alphas[i]), float(hoped[i]), float(actual[i])
-    return SearchResult(bool(good.any()), *numbers, c.xs[i], c.us[i], c.defects[i], float(c.cost[i]))
+    """The first acceptable candidate, or one behind it while they gain more and it is not good; else the one with the lowest merit.
+
+    best: of what was tried before.
+    """
+    hoped, actual = np.asarray(expected(alphas)), _decreases(c, start, merit)
+    for i, alpha in enumerate(alphas):
+        accepted = bool(actual[i] >= options.accept_ratio * hoped[i] > 0.0)
+        if best is not None and best.accepted and not actual[i] > best.actual:
+            break
+        if best is None or (accepted and not best.accepted) or actual[i] > best.actual:
+            accepted = accepted or (best is not None and best.accepted)
+            numbers = float(alpha), float(hoped[i]), float(actual[i])
+            best = SearchResult(accepted, *numbers, c.xs[i], c.us[i], c.defects[i], float(c.cost[i]))
+        if best.good:
+            break
+    assert best is not None
+    return best

@@ -8,12 +8,12 @@ from typing import NamedTuple
 import numpy as np
 
 from dynamics_backends.protocol import Array
-from trajopt.lq.lq import Bounds
+from trajopt.lq.lq import Bounds, Policy
 from trajopt.lq.lq_solver import LQSolver
 from trajopt.results.status import Status
 from trajopt.solvers.options import SLQOptions
 from trajopt.solvers.shooting.ddp_model import Model
-from trajopt.solvers.shooting.iterate import Iterate, Step, second_order
+from trajopt.solvers.shooting.iterate import Iterate, Step, second_order, slope
 from trajopt.solvers.shooting.search.globalization import (
     POLISHING,
     ROUNDING,
@@ -108,23 +108,27 @@ class StepSearch:
         merit: Merit,
         tried: Candidates,
         expanded: Callable[[Array, Array], Iterate | None],
+        measure: Callable[[Iterate, Policy], float],
     ) -> tuple[SearchResult, Iterate | None]:
-        """The longest of a few steps that reduces the residual, or the cost as told by the gradients at both ends.
+        """The longest of a few steps that reduces the measure of optimality, or the cost as told by the gradients at both ends.
 
-        tried: the trajectories of :data:`POLISHING`. The trapezoidal rule on the slope of the cost along the step is free of the
+        tried: the trajectories of :data:`POLISHING`; measure: under the policy of the step, see
+        :mod:`trajopt.solvers.shooting.optimality`. The trapezoidal rule on the slope of the cost along the step is free of the
         cancellation in a difference of costs; the cost itself may rise by noise only (compare the approximate Wolfe conditions of
         Hager & Zhang, SIAM J. Optim. 16, 2005, eq. 4.1).
         """
         expected = _expected(merit, at, step, POLISHING)
         risen = tried.cost - at.cost > 10.0 * ROUNDING * abs(phi(merit, at))
+        before, policy = measure(at, step.policy), step.policy
         for i, alpha in enumerate(POLISHING):
             new, actual, good = expanded(tried.xs[i], tried.us[i]), -np.inf, False
             if new is not None:
-                slopes = step.D1 + new.slope(step.linear.du, (1.0 - alpha) * at.expansion.lq.d)
+                left = (1.0 - alpha) * at.expansion.lq.d
+                slopes = step.D1 + slope(new.expansion.lq, policy.K, step.linear, left, self.lq_solver)
                 actual = float(-0.5 * alpha * slopes + merit.penalty * alpha * at.gap)
                 sufficient = actual >= self.options.accept_ratio * expected[i] > 0.0
                 closed = new.defect <= max(at.defect, self.options.defect_tolerance)
-                good = bool(not risen[i] and (new.stop < at.stop or (sufficient and closed)))
+                good = bool(not risen[i] and (measure(new, policy) < before or (sufficient and closed)))
             result = SearchResult(good, float(alpha), float(expected[i]), actual, *(block[i] for block in tried))
             if good:
                 return result, new

@@ -1,0 +1,78 @@
+"""Which step length the line search on the merit takes, and the slope of the cost that it starts from."""
+
+import numpy as np
+import pytest
+
+from trajopt.lq.lq import LQProblem, cost_change, forward, solve_riccati
+from trajopt.lq.lq_solver import NumpyLQ
+from trajopt.solvers.options import SLQOptions
+from trajopt.solvers.shooting.iterate import slope
+from trajopt.solvers.shooting.search.globalization import ADRIFT, Drift, Merit, SearchResult, line_search
+from trajopt.stage.evaluation import Candidates
+
+
+def searched(cost) -> tuple[SearchResult, list[float]]:
+    """What is taken for a cost along alpha whose slope is -1, by a model that expects the minimum at alpha = 1; what was tried."""
+    tried: list[float] = []
+
+    def rollout(alphas):
+        tried.extend(alphas)
+        xs = np.array(alphas)[:, None, None]
+        return Candidates(xs, xs, np.zeros((len(alphas), 1, 1)), np.array([cost(a) for a in alphas]))
+
+    def expected(alphas):
+        return Merit().expected_decrease(alphas, -1.0, 1.0, 0.0)
+
+    return line_search(rollout, Merit(), cost(0.0), expected, SLQOptions()), tried
+
+
+def test_a_step_that_does_as_promised_is_taken_at_once():
+    found, tried = searched(lambda a: 0.5 * a * a - a)
+    assert found.accepted and found.alpha == 1.0 and tried == [1.0]
+
+
+@pytest.mark.parametrize(("curvature", "alpha"), [(0.1, 8.0), (0.24, 4.0), (0.45, 2.0), (0.6, 1.0)])
+def test_a_step_that_gains_too_much_is_stretched(curvature, alpha):
+    found, _ = searched(lambda a: 0.5 * curvature * a * a - a)
+    assert found.accepted and found.alpha == alpha
+    assert found.actual == pytest.approx(alpha - 0.5 * curvature * alpha**2)
+
+
+def test_what_is_not_finite_farther_on_is_not_taken():
+    found, _ = searched(lambda a: 0.05 * a * a - a if a < 3.0 else np.nan)
+    assert found.alpha == 2.0
+
+
+def test_a_poor_step_gives_way_to_a_shorter_one_that_gains_more():
+    """The full step realizes a fifth of its promise, which is enough to be accepted; the half one gains more than twice that."""
+    found, _ = searched(lambda a: 0.9 * a * a - a)
+    assert found.accepted and found.alpha == 0.5 and found.actual == pytest.approx(0.275)
+
+
+def test_where_no_shorter_step_gains_more_the_first_one_stays():
+    found, _ = searched(lambda a: {0.0: 0.0, 1.0: -0.2}.get(float(a), -0.1))
+    assert found.accepted and found.alpha == 1.0
+
+
+def test_the_slope_of_an_unstable_motion():
+    """Costates of the open loop grow by 3^60; under the gains the slope is that of exact arithmetic, to rounding."""
+    rng, N, n = np.random.default_rng(7), 60, 2
+    A, B = np.tile(3.0 * np.eye(n), (N, 1, 1)), np.tile(np.eye(n), (N, 1, 1))
+    Q, R, S = np.tile(np.eye(n), (N + 1, 1, 1)), np.tile(np.eye(n), (N, 1, 1)), np.zeros((N, n, n))
+    d, q, r = rng.normal(size=(N, n)), rng.normal(size=(N + 1, n)), rng.normal(size=(N, n))
+    lq = LQProblem(A, B, d, Q, q, S, R, r, np.zeros(n))
+    policy = solve_riccati(lq)
+    step = forward(lq, policy)
+    exact = cost_change(lq, step)[0]
+    assert slope(lq, policy.K, step, d, NumpyLQ()) == pytest.approx(exact, rel=1e-10)
+    lam, gradient = NumpyLQ().adjoint(lq)
+    assert abs(np.sum(gradient * step.du) + np.sum(lam[1:] * d) - exact) > 1e-2 * abs(exact)
+
+
+def test_gaps_that_do_not_close_are_given_up():
+    stuck = closing = Drift()
+    for i in range(ADRIFT + 1):
+        assert not stuck.over
+        stuck, closing = stuck.after(0.0625, 10.0), closing.after(0.0625, 10.0 * 0.8**i)
+    assert stuck.over and not closing.over
+    assert not stuck.after(0.5, 10.0).over
