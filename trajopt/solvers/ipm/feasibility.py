@@ -32,7 +32,7 @@ STATIONARY = 1e-5
 """The gradient at a point of least violation, as a share of |c|."""
 MU_LEAST, MU_SHARE = 1e-9, 0.1
 AWAY, WEIGHT = 1e-2, 0.1
-"""The barrier parameter at the start, as a share of |c|_infinity; and the largest share of |c|^2 that all bounds together may weigh.
+"""The barrier parameter at the start, as a share of |c|_infinity; and the share of |c|^2 that all bounds together may weigh.
 A heavier barrier would lead to the middle of the bounds, and not to feasible points."""
 KAPPA_SIGMA = 1e10
 
