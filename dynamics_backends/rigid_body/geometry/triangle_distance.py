@@ -56,7 +56,7 @@ class _Foot(NamedTuple):
 
 
 def segment_triangle(p: Vec, d: Vec, size: Vec) -> Nearest:
-    """Of the segment from p to p + d from the triangle with size (h, x, y) [m]."""
+    """The distance of the segment from p to p + d from the triangle with size (h, x, y) [m]."""
     edges, square = _edges(size), ROUND * d.dot(d)
 
     def excess(t: Scalar) -> list[Scalar]:

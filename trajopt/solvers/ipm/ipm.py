@@ -34,6 +34,7 @@ from trajopt.solvers.ipm.barrier import KAPPA_EPS, Barrier
 from trajopt.solvers.ipm.feasibility import BACK, Restoration
 from trajopt.solvers.ipm.line_search import Accepted, BarrierProblem, LineSearch, Start
 from trajopt.solvers.ipm.measure import Optimality
+from trajopt.solvers.ipm.named_multipliers import by_name, from_names
 from trajopt.solvers.ipm.newton import Step
 from trajopt.solvers.ipm.stage_program import Point, StageProgram
 from trajopt.solvers.ipm.workspace import Workspace, workspace
@@ -153,7 +154,7 @@ class _Run:
         z, p, program = self.z, self.point, self.program
         bounded = np.isfinite(program.lower), np.isfinite(program.upper)
         if self.given:
-            program.from_names(self.given, self.scale, z)
+            from_names(program, self.given, self.scale, z)
         mu = self.barrier.mu
         for own, distance, is_bounded in (
             (z.zl, p.v - program.lower, bounded[0]),
@@ -340,7 +341,7 @@ class _Run:
             self.iteration,
             tuple(self.journal.records),
             ocp.times,
-            multipliers=self.program.by_name(self.z, self.scale),
+            multipliers=by_name(self.program, self.z, self.scale),
             meta={"barrier": self.barrier.mu},
         )
 

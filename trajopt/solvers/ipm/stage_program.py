@@ -11,7 +11,6 @@ moved by their retraction, and their constraints are rows. x_0 is given. All bou
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Mapping
 from copy import copy
 from typing import Any
 
@@ -341,52 +340,6 @@ class StageProgram:
         for k, rows, count in self.parts[:-1]:
             gu = p.gu[rows].reshape(k.stop - k.start, count, self.m)
             gu.transpose(0, 2, 1)[self._still_read[k]] = 0.0
-
-    # -- multipliers by name --------------------------------------------------------------------------------------------
-    def by_name(self, z: Multipliers, scale: float) -> dict[str, Array]:
-        """Multipliers by the names of :func:`trajopt.solvers.direct.dms.multipliers_by_name`."""
-        found = {"dynamics": z.lam / scale}
-        for (k, constraints), (_, rows, count) in zip(self.groups, self.parts, strict=True):
-            values, at = z.y[rows].reshape(k.stop - k.start, count) / scale, 0
-            for c in constraints:
-                name = c.name if k.start < self.N else f"terminal {c.name}"
-                own = values[:, at : (at := at + c.residual.n_out)]
-                same = name in found and found[name].shape[1] == own.shape[1]
-                found[name] = np.concatenate([found[name], own]) if same else own
-        bounds = (z.zu - z.zl) / scale
-        bounds[self.fixed_places] = z.f / scale
-        on_x = bounds[: self.u.start].reshape(self.N + 1, self.n)
-        return found | {"bounds on x": on_x, "bounds on u": bounds[self.u].reshape(self.N, self.m)}
-
-    def from_names(self, named: Mapping[str, Array], scale: float, z: Multipliers) -> None:
-        """The inverse: multipliers of an earlier solution; zero for what has no name or another shape there."""
-        own = self.by_name(self._numbered(), 1.0)
-        for name, places in own.items():
-            values = np.asarray(named.get(name, np.zeros(0)))
-            if values.shape != places.shape:
-                continue
-            self._put(name, places, scale * values, z)
-
-    def _numbered(self) -> Multipliers:
-        z = self.multipliers()
-        z.y[:] = np.arange(self.rows)
-        return z
-
-    def _put(self, name: str, places: Array, values: Array, z: Multipliers) -> None:
-        if name == "dynamics":
-            z.lam[:] = values
-        elif name in ("bounds on x", "bounds on u"):
-            on = slice(0, self.u.start) if name == "bounds on x" else self.u
-            z.zu[on], z.zl[on] = np.maximum(values, 0.0).ravel(), np.maximum(-values, 0.0).ravel()
-            if name == "bounds on x":
-                z.f[:] = values.ravel()[self.fixed_places]
-        else:
-            rows = places.astype(int).ravel()
-            kept = np.where(self.kind[rows] == ABSENT, 0.0, values.ravel())
-            z.y[rows] = kept
-            slack = self.kind[rows] == INEQUALITY
-            z.zu[self.s][rows] = np.where(slack, np.maximum(kept, 0.0), 0.0)
-            z.zl[self.s][rows] = np.where(slack, np.maximum(-kept, 0.0), 0.0)
 
 
 def _wanted(kept: list[tuple[Constraint, ...]], hessian: str = GAUSS_NEWTON) -> Wanted:

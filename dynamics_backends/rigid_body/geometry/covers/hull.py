@@ -102,7 +102,7 @@ def _face(corners: Array, normal: Array) -> Face:
 
 
 def _distances(points: Array, faces: tuple[Face, ...]) -> Array:
-    """Of points (n, 3) outside of a hull from its faces [m]."""
+    """The distances of points (n, 3) outside of a hull from its faces [m]."""
     still, found = [np.zeros(len(points))] * 3, np.full(len(points), np.inf)
     for face in faces:
         local = (points - face.p) @ face.R

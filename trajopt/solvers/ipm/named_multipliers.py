@@ -1,0 +1,60 @@
+"""Multipliers of the interior point by the names of the constraints, and back."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from dynamics_backends.protocol import Array
+from trajopt.solvers.ipm.library import ABSENT, INEQUALITY, Multipliers
+from trajopt.solvers.ipm.stage_program import StageProgram
+
+
+def by_name(program: StageProgram, z: Multipliers, scale: float) -> dict[str, Array]:
+    """Multipliers by the names of :func:`trajopt.solvers.direct.dms.multipliers_by_name`; scale: of the objective."""
+    found = {"dynamics": z.lam / scale}
+    for (k, constraints), (_, rows, count) in zip(program.groups, program.parts, strict=True):
+        values, at = z.y[rows].reshape(k.stop - k.start, count) / scale, 0
+        for c in constraints:
+            name = c.name if k.start < program.N else f"terminal {c.name}"
+            own = values[:, at : (at := at + c.residual.n_out)]
+            same = name in found and found[name].shape[1] == own.shape[1]
+            found[name] = np.concatenate([found[name], own]) if same else own
+    bounds = (z.zu - z.zl) / scale
+    bounds[program.fixed_places] = z.f / scale
+    on_x = bounds[: program.u.start].reshape(program.N + 1, program.n)
+    return found | {"bounds on x": on_x, "bounds on u": bounds[program.u].reshape(program.N, program.m)}
+
+
+def from_names(program: StageProgram, named: Mapping[str, Array], scale: float, z: Multipliers) -> None:
+    """The inverse: multipliers of an earlier solution, written to z; zero for what has no name or another shape there."""
+    own = by_name(program, _numbered(program), 1.0)
+    for name, places in own.items():
+        values = np.asarray(named.get(name, np.zeros(0)))
+        if values.shape != places.shape:
+            continue
+        _put(program, name, places, scale * values, z)
+
+
+def _numbered(program: StageProgram) -> Multipliers:
+    z = program.multipliers()
+    z.y[:] = np.arange(program.rows)
+    return z
+
+
+def _put(program: StageProgram, name: str, places: Array, values: Array, z: Multipliers) -> None:
+    if name == "dynamics":
+        z.lam[:] = values
+    elif name in ("bounds on x", "bounds on u"):
+        on = slice(0, program.u.start) if name == "bounds on x" else program.u
+        z.zu[on], z.zl[on] = np.maximum(values, 0.0).ravel(), np.maximum(-values, 0.0).ravel()
+        if name == "bounds on x":
+            z.f[:] = values.ravel()[program.fixed_places]
+    else:
+        rows = places.astype(int).ravel()
+        kept = np.where(program.kind[rows] == ABSENT, 0.0, values.ravel())
+        z.y[rows] = kept
+        slack = program.kind[rows] == INEQUALITY
+        z.zu[program.s][rows] = np.where(slack, np.maximum(kept, 0.0), 0.0)
+        z.zl[program.s][rows] = np.where(slack, np.maximum(-kept, 0.0), 0.0)
