@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 SOLUTION_FILE, CONFIG_FILE, DRAWING_LOG = "solution.npz", "config.toml", "drawing.log"
 NOTEBOOK = "JPY_PARENT_PID"
-"""Of a kernel of Jupyter, whose cells give their commands a terminal, and whose next cell shows the pictures."""
+"""A variable of a kernel of Jupyter, whose cells give their commands a terminal, and whose next cell shows the pictures."""
 
 
 def save(solution: Solution, task: Task, settings: Config, animate: bool = False) -> None:

@@ -92,7 +92,7 @@ class TorqueRate:
         return sm.stack([per * (after[i] - before[i]) for i in range(self.n_out)])
 
     def partials(self, x: Rows, u: Rows, t: Scalar, p: Mapping[str, Rows]) -> Partials:
-        """Those of the torques on both sides."""
+        """The partial derivatives of the torques on both sides, over the time between them."""
         n, size = self.n_out, self.manifold.ndx
         after, before = (self.along.partials(*side) for side in self._sides(x, u))
         per = self.steps / x[self.place]

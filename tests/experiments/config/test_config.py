@@ -182,7 +182,7 @@ def test_invalid_toml_names_the_line(tmp_path):
 
 
 def test_urdf_paths_are_relative_to_the_config_and_kept_whole(tmp_path, monkeypatch):
-    """Those of overrides are relative to where the command was typed: what is saved is found from any folder."""
+    """Paths of overrides are relative to where the command was typed: what is saved is found from any folder."""
     monkeypatch.chdir(tmp_path)
     path = tmp_path / "arm.toml"
     path.write_text('[problem]\nname = "arm_go_to"\nrobot = "arms/arm.urdf"\ngoal_q = "zero"\n')

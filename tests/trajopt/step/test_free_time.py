@@ -13,7 +13,7 @@ from dynamics_backends.registry import make_backend
 from problems.robots.textbook import multi_pendulum as chain
 
 SHARES = np.array([1.3, 0.6, 0.9])
-"""Of the planned durations of the hop's phases."""
+"""Durations of the phases of the hop, as shares of the planned ones."""
 
 
 def pendulum(scheme: str = "rk4", damping: float = 0.0, engine: str = "numpy", substeps: int = 1) -> to.OCP:

@@ -252,7 +252,7 @@ class CompiledIteration:
 
     @property
     def drift(self) -> Drift:
-        """Of gaps that stay open."""
+        """The verdict on gaps that stay open."""
         return Drift(self._solve.state.drift, self._solve.state.drift_gap)
 
     def regularization(self, schedule: Regularization) -> Regularization:
