@@ -223,7 +223,7 @@ def test_interruption_saves_the_best_iterate(config, out, monkeypatch):
         ("problem.q0={shoulde = 1.0}", "did you mean 'shoulder'"),
         ("problem.q0=[nan, 0.0]", "q0 is nan at shoulder"),
         ("problem.robot=double_pendulun", "did you mean 'double_pendulum'"),
-        ("problem.robot=no/such.urdf", "there is no URDF file 'no/such.urdf'"),
+        ("problem.robot=no/such.urdf", f"there is no URDF file '{Path('no/such.urdf').absolute()}'"),
         ("backend.name=analitic", "did you mean 'analytic'?"),
         ("problem", "expected key=value"),
     ],

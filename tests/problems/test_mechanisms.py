@@ -216,7 +216,7 @@ def short_lifting(**values):
 def test_lifting_has_two_phases_with_another_load():
     ocp = short_lifting(load=15.0).ocp
     assert [phase.knots for phase in ocp.phases] == [1, 3, 3]
-    masses = [phase.dynamics.system.system.model.total_mass for phase in ocp.phases[1:]]
+    masses = [phase.dynamics.system.map.model.total_mass for phase in ocp.phases[1:]]
     assert masses[1] - masses[0] == pytest.approx(15.0)
     assert [phase.dynamics.system.place for phase in ocp.phases[1:]] == [16, 17]
     lower, upper = ocp.control_bounds
