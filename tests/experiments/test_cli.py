@@ -6,6 +6,7 @@ import csv
 import dataclasses
 import errno
 import warnings
+from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
