@@ -26,8 +26,13 @@ def unknown_name(kind: str, name: str, available: Iterable[str]) -> UnknownName:
 
 
 def nearest_names(name: str, available: Iterable[str], count: int = 3) -> list[str]:
-    """Return up to `count` of the `available` names that resemble `name`, case ignored, the nearest first."""
+    """Return up to `count` of the `available` names that resemble `name`, case ignored, the nearest first.
+
+    A name with a prefix, such as "erd:ur5", resembles what its part after the colon resembles too.
+    """
     by_lower: dict[str, str] = {}
     for known in available:
         by_lower.setdefault(known.lower(), known)
-    return [by_lower[low] for low in difflib.get_close_matches(str(name).lower(), by_lower, n=count)]
+        by_lower.setdefault(known.lower().rpartition(":")[2], known)
+    near = difflib.get_close_matches(str(name).lower(), by_lower, n=2 * count)
+    return list(dict.fromkeys(by_lower[low] for low in near))[:count]

@@ -49,6 +49,18 @@ def no_contacts(xs: Array, us: Array) -> list[BrokenLimit]:
     return []
 
 
+class Nearness(NamedTuple):
+    """How near a motion comes to what it is to stay out of, in sentences. warnings: of what it is inside of."""
+
+    sentences: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()
+
+
+def nothing_near(xs: Array) -> Nearness:
+    """There is nothing to stay out of."""
+    return Nearness()
+
+
 def no_outcome(x: Array) -> list[str]:
     """Say nothing about the final state."""
     return []
@@ -87,6 +99,7 @@ class Task:
     warnings: doubts about the settings. notes: what validation tells beside them.
     contact_limits: what contacts do in states (N + 1, nx) under controls (N, nu) that none can.
     outcome: sentences about a final state (nx,), for example how far from its goal it is.
+    nearness: how near states (N + 1, nx) come to what stands in the way.
     clock: of problems with free durations, the times (N + 1,) [s] of states (N + 1, nx), for pictures; else None.
     scene: what stands around the robot, for pictures.
     easier: problems of the same sizes to be solved before this one, each from the solution of the last, the first from the guess.
@@ -110,6 +123,7 @@ class Task:
     notes: tuple[str, ...] = ()
     contact_limits: Callable[[Array, Array], list[BrokenLimit]] = no_contacts
     outcome: Callable[[Array], list[str]] = no_outcome
+    nearness: Callable[[Array], Nearness] = nothing_near
     clock: Callable[[Array], Array | None] = no_clock
     easier: tuple[OCP, ...] = ()
     other_guesses: tuple[Guess, ...] = ()

@@ -63,15 +63,15 @@ def _shown(value: Any) -> str:
 
 
 def within(table: Table) -> Iterator[Table]:
-    """The table and those inside it, each kind once."""
+    """The table and those inside it; what is inside a kind that was there before is left out."""
     seen: set[Any] = set()
     waiting = [table]
     while waiting:
         path, kind = waiting.pop(0)
+        yield Table(path, kind)
         if kind in seen:
             continue
         seen.add(kind)
-        yield Table(path, kind)
         hints = get_type_hints(kind)
         inner = [(f.name, table_kind(hints[f.name])) for f in fields(kind)]
         waiting += [Table(f"{path}.{name}", found) for name, found in inner if found is not None]
@@ -115,9 +115,13 @@ def pages() -> dict[str, str]:
 
 def page(title: str, tables: list[Table]) -> str:
     """One chapter."""
-    parts = [f"# {title}\n"]
+    parts, first = [f"# {title}\n"], dict[Any, str]()
     for table in tables:
         parts.append(f"## `[{table.path}]`\n")
+        if table.kind in first:
+            parts.append(f"The keys are those of `[{first[table.kind]}]`.\n")
+            continue
+        first[table.kind] = table.path
         said = paragraphs(table.kind.__doc__ or "")
         if said and not said[0].startswith(table.kind.__name__ + "("):
             parts.append(_prose(said[0].split(". ")[0].split("\n\n")[0].rstrip(".") + ".") + "\n")

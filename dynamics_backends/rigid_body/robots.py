@@ -60,7 +60,9 @@ def robot_path(name: str) -> Path:
     if name.startswith(ERD_PREFIX):
         return _erd_path(name.removeprefix(ERD_PREFIX))
     if name not in robot_names():
-        raise unknown_name("bundled robot", name, [*robot_names(), *(ERD_PREFIX + short for short in _ERD_SHORT)])
+        raise unknown_name(
+            "bundled robot", name, [*robot_names(), *(ERD_PREFIX + e for e in (*_ERD_SHORT, *erd_names()))]
+        )
     return FOLDER / f"{name}.urdf"
 
 

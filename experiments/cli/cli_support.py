@@ -8,6 +8,7 @@ from __future__ import annotations
 import functools
 import os
 import tempfile
+import threading
 import warnings
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
@@ -23,6 +24,8 @@ if TYPE_CHECKING:
     from problems.task import Task
 
 FAILED, BAD_INPUT = 1, 2
+LONG = 3.0
+"""Seconds of setting up a problem after which a line tells that it goes on."""
 
 
 def command(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -144,6 +147,29 @@ def task_of(config: Config) -> Task:
     """The task, with its warnings printed."""
     from experiments.config.build import build_task
 
-    task = build_task(config)
+    with told_when_long("setting up the problem: its robot, shapes and guess ..."):
+        task = build_task(config)
     warn(task.warnings)
     return task
+
+
+@contextmanager
+def told_when_long(sentence: str) -> Iterator[None]:
+    """The sentence on the error stream where what is done within takes :data:`LONG`."""
+    timer = threading.Timer(LONG, click.echo, (sentence,), {"err": True})
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
+
+
+@contextmanager
+def nothing_to_save() -> Iterator[None]:
+    """Ctrl-C as a sentence and exit code 1, while there is no iterate to save."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        click.echo("interrupted while the problem was set up; nothing to save", err=True)
+        raise click.exceptions.Exit(FAILED) from None

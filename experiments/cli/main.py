@@ -17,6 +17,7 @@ from experiments.cli.cli_support import (
     command,
     config_argument,
     configured,
+    nothing_to_save,
     results_folder,
     set_option,
     solver_option,
@@ -120,22 +121,23 @@ def _solve(
     from experiments.config import build
     from trajopt import ConsoleTable, StatusCode
 
-    task = task_of(settings)
-    guess = None
-    if warm_start is not None:
-        guess, doubts = build.warm_start(task, warm_start)
-        warn(doubts)
-    _warn_of_findings(task, guess)
-    results_folder(settings.directory, (SOLUTION_FILE, CONFIG_FILE))
-    if video is not None:
-        require_video(Path(video))
-    _make_ready(task, settings)
-    watch = _watch(settings, task, guess) if viewed else None
-    if starts > 1:
-        solution = best_of(settings, task if guess is None else replace(task, initial=guess), starts)
-    else:
-        table: Any = ConsoleTable(verbosity=settings.output.verbosity)
-        solution = build.solve_task(settings, task, table if watch is None else _both(table, watch), guess)
+    with nothing_to_save():
+        task = task_of(settings)
+        guess = None
+        if warm_start is not None:
+            guess, doubts = build.warm_start(task, warm_start)
+            warn(doubts)
+        _warn_of_findings(task, guess)
+        results_folder(settings.directory, (SOLUTION_FILE, CONFIG_FILE))
+        if video is not None:
+            require_video(Path(video))
+        _make_ready(task, settings)
+        watch = _watch(settings, task, guess) if viewed else None
+        if starts > 1:
+            solution = best_of(settings, task if guess is None else replace(task, initial=guess), starts)
+        else:
+            table: Any = ConsoleTable(verbosity=settings.output.verbosity)
+            solution = build.solve_task(settings, task, table if watch is None else _both(table, watch), guess)
     told.close()
     tell(solution, task)
     if solution.status.code == StatusCode.INTERRUPTED:

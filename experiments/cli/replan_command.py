@@ -176,10 +176,11 @@ def _page(start: Setup, log: RunLog, folder: Path) -> Path:
 
 def told(numbers: Mapping[str, Any]) -> Iterator[str]:
     """One line for each entry."""
+    width = max(map(len, numbers), default=0) + 2
     for key, value in numbers.items():
         if isinstance(value, Mapping):
             value = ", ".join(f"{name} {_number(v)}" for name, v in value.items()) or "none"
-        yield f"{key:<32}{_number(value)}"
+        yield f"{key:<{width}}{_number(value)}"
 
 
 def _number(value: Any) -> str:

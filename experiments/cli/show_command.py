@@ -37,18 +37,21 @@ def robots() -> None:
 
 
 @click.command()
-@click.argument("solution", metavar="SOLUTION_OR_ROBOT", type=click.Path(exists=True, dir_okay=False))
+@click.argument("solution", metavar="SOLUTION_OR_ROBOT")
 @click.option("--plot", type=click.Path(file_okay=False), help="Draw it into this folder.")
 @click.option("--animate", is_flag=True, help="Write a web page that shows the motion there too.")
 @command
 def show(solution: str, plot: str | None, animate: bool) -> None:
-    """Tell about a saved SOLUTION, and draw it again; or about the ROBOT of a URDF or MJCF file."""
-    from problems.robots import FILES
+    """Tell about a saved SOLUTION, and draw it again; or about a ROBOT: a name that `trajopt robots` lists, or a
+    URDF or MJCF file."""
+    from problems.robots import ERD_PREFIX, FILES, robot_names
     from trajopt import Solution
 
-    if solution.endswith(FILES):
+    if solution.endswith(FILES) or solution.startswith(ERD_PREFIX) or solution in robot_names():
         _describe_robot(solution)
         return
+    if not Path(solution).is_file():
+        fail(f"{solution!r} is neither a file nor a robot; `trajopt robots` lists the names of robots")
     loaded = Solution.load(solution)
     _describe(loaded)
     if plot is None:
@@ -64,13 +67,13 @@ def show(solution: str, plot: str | None, animate: bool) -> None:
     click.echo(f"written to {plot}: " + ", ".join(path.name for path in written))
 
 
-def _describe_robot(path: str) -> None:
+def _describe_robot(robot: str) -> None:
     """Its bodies, joints and links, what its file says beside them, and what is doubtful."""
     from problems.robots import load_robot
 
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        model = load_robot(path)
+        model = load_robot(robot)
     click.echo(model.describe())
     click.echo(f"links: {', '.join(frame.name for frame in model.frames if frame.kind == 'link')}")
     warn(str(w.message) for w in caught)

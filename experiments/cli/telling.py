@@ -42,6 +42,10 @@ def tell(solution: Solution, task: Task) -> None:
         if "check" in solution.meta:
             click.echo(f"{solution.meta['check']}; solves: {solution.meta['rounds']}")
         _tell_limits(solution, task)
+        near = task.nearness(solution.xs)
+        for sentence in near.sentences:
+            click.echo(sentence)
+        warn(near.warnings)
 
 
 def _tell_limits(solution: Solution, task: Task) -> None:

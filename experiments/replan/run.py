@@ -62,7 +62,10 @@ class Setup(NamedTuple):
 def configured_run(config: Config, plant: str | None = None) -> Config:
     """The config with another plant. Raises ConfigError where it has no table [replan]."""
     if config.replan is None:
-        remedy = "add a table [replan], for example with duration = 5.0; problems/replanning/scenario.py tells its keys"
+        remedy = (
+            "add a table [replan], for example with duration = 5.0; the page 'Replanning' of the reference of configuration "
+            "files lists its keys, and tutorial 9 shows one"
+        )
         raise ConfigError(config.source, [f"replan: missing; {remedy}"])
     if plant is None:
         return config

@@ -27,6 +27,7 @@ from dynamics_backends.systems.bodies.free_body import FreeBody
 from problems.arms.arm import Arm, Configuration, holding_forces
 from problems.arms.arm_guess import GuessName, Sphere, goal_configurations, guesses_of, reach_doubts, reach_notes
 from problems.arms.obstacle import Obstacle, Point
+from problems.arms.obstacle_report import nearness
 from problems.arms.scenes.scene_robot import scene_robot
 from problems.arms.scenes.surroundings import Surroundings, clearance_constraints, distances_from_person, relaxed
 from problems.task import (
@@ -34,6 +35,7 @@ from problems.task import (
     Checked,
     Checks,
     Integrator,
+    Nearness,
     Sampling,
     Task,
     load_fixed_base,
@@ -74,18 +76,22 @@ class Settings(Sampling):
 
     robot: a bundled name, "erd:NAME", or the path of a URDF or MJCF file. mimic: what mimic joints are, "free" or "lock".
     locked_joints: joints made rigid, names or name = value [rad, m].
-    armature [kg m^2, kg], damping [N m s, N s], friction [N m, N], stiffness [N m, N/m], spring_reference [rad, m]: of the joints,
-    one number or numbers by joint, instead of the model's. friction_velocity [rad/s, m/s]: the velocity over which dry friction
-    is smoothed, c tanh(v / friction_velocity); without it there is none.
+    armature: inertia of the rotors [kg m^2, kg], one number or numbers by joint, instead of the model's. damping: of the joints'
+    velocities [N m s, N s], likewise. friction: of the joints, dry [N m, N], likewise. stiffness: of springs in the joints [N m,
+    N/m], likewise. spring_reference: where these springs are at rest [rad, m], likewise. friction_velocity [rad/s, m/s]: the
+    velocity over which dry friction is smoothed, c tanh(v / friction_velocity); without it there is none.
     q0: all joints [rad, m], or numbers by joint, the others zero. goal_q: the goal in joint space, as q0; or goal_position.
     goal_position: the goal [m] of ``frame``, in the world. goal_rotation: its roll, pitch, yaw [rad] in the world, if wanted.
     frame: what shall be at the goal, a link or joint of the robot. joint_limit_margin: by which soft limits are narrowed [rad, m].
     weights: of the cost.
-    torque_limits: bound the controls by the effort limits of the model. position_limits, velocity_limits: bound the joints by
-    those of the model, as constraints. Each is true (an error where the model has none), false, or left out: then limits hold
-    where the model has them, those of positions for the joints whose start and goal respect them.
-    terminal: the goal and rest at the end as "cost", or as "constraint". obstacle: spheres to stay out of, one, a list, or none.
-    surroundings: bodies that capsules of the links keep away from, and somebody who walks among them.
+    torque_limits: bound the controls by the effort limits of the model: true (an error where the model has none), false, or left
+    out: then they hold where the model has them. position_limits: bound the joints by those of the model, as constraints: true,
+    false, or left out: then they hold for the joints whose start and goal respect them. velocity_limits: bound the joint
+    velocities by those of the model, as constraints: true, false, or left out: then they hold where the model has them.
+    terminal: the goal and rest at the end as "cost", or as "constraint". obstacle: spheres, one, a list, or none, that points on
+    the lines between joints stay out of; the thickness of the links is not counted: give a margin, or take the problem
+    arm_in_scene, which keeps out their shapes. surroundings: bodies that capsules of the links keep away from, and somebody
+    who walks among them.
     control_unit: "newton" (N, N m), or "effort_limit": each control as a share of its limit.
     control_reference: what the control's cost is measured from: "zero", or "gravity": the forces that hold the arm at
     goal_q where that is given, else at q0.
@@ -184,6 +190,7 @@ def build(settings: Settings, backend: BackendFactory) -> Task:
         warnings=() if s.goal_position is None else reach_doubts(arm, s.goal_position, s.goal_rotation, at_goal),
         notes=reach_notes(arm, at_goal),
         outcome=lambda x: _outcome(arm, s, x),
+        nearness=lambda xs: _nearness(arm, s, xs),
         scene=None if s.surroundings is None else s.surroundings.scene,
         clearance=_clearance(arm, s, cover),
     )
@@ -322,9 +329,12 @@ def _position_limits_kept(arm: Arm, margin: float) -> list[to.Constraint]:
     return [to.state_bounds(arm.manifold, np.r_[lower, -free], np.r_[upper, free], "joint limits", names)]
 
 
+def _points(arm: Arm, o: Obstacle) -> tuple[LinkPoint, ...]:
+    return to.link_points(arm.model, o.frame or arm.frame, o.spacing)
+
+
 def _sphere(arm: Arm, o: Obstacle, name: str) -> to.Constraint:
-    points = to.link_points(arm.model, o.frame or arm.frame, o.spacing)
-    return to.sphere_obstacle(arm.model, arm.manifold, points, o.center, o.radius + o.margin, name)
+    return to.sphere_obstacle(arm.model, arm.manifold, _points(arm, o), o.center, o.radius + o.margin, name)
 
 
 def _terminal_constraints(arm: Arm, s: Settings) -> list[to.Constraint]:
@@ -347,6 +357,11 @@ def _goal_point(arm: Arm, s: Settings) -> Array:
         return np.array(s.goal_position)
     assert arm.x_goal is not None
     return position_of(arm.model, arm.frame, arm.x_goal[: arm.model.nq])
+
+
+def _nearness(arm: Arm, s: Settings, xs: Array) -> Nearness:
+    points = {name: _points(arm, o) for name, o in s.obstacles.items()}
+    return nearness(arm.model, s.obstacles, points, xs[:, : arm.model.nq])
 
 
 def _outcome(arm: Arm, s: Settings, x: Array) -> list[str]:

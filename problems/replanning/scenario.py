@@ -34,10 +34,10 @@ class PlantSettings(Checked):
     """The plant. kind: "own" dynamics, or "mujoco". step [s]: of its integrator. mass_factor: of all masses and inertias.
 
     friction: Coulomb, of each joint [N, N m]; "own" only. friction_velocity [rad/s, m/s]: over which it is smoothed.
-    contact_friction, slope, boxes: coefficient, inclination [rad] along x, and what stands on the ground of robots that touch it,
-    rows (x, y, half size along x, along y, height) [m]; "mujoco" only.
-    push_joints: which joints are pushed, in the order of the forces in ``pushes``. pushes: rows (from, duration, force on each
-    of them) [s, N, N m].
+    contact_friction: coefficient of the ground, for robots that touch it; "mujoco" only. slope: inclination of the ground along
+    x [rad]; "mujoco" only. boxes: what stands on the ground, rows (x, y, half size along x, along y, height) [m]; "mujoco" only.
+    push_joints: names of the joints that are pushed, in the order of the forces in ``pushes``. pushes: rows (from, duration,
+    force on each of push_joints) [s, N, N m].
     """
 
     kind: Literal["own", "mujoco"] = "own"
@@ -70,9 +70,11 @@ class PlantSettings(Checked):
 
 @dataclass(frozen=True, kw_only=True)
 class SensorSettings(Checked):
-    """What is known of the state. period, delay [s]. position_noise, velocity_noise: standard deviations.
+    """What is known of the state.
 
-    dropped, corrupted: windows [from, to] without measurements, and with NaN in their place.
+    period: between measurements, 0 for one at each tick [s]. delay: until a measurement is known [s]. position_noise: standard
+    deviation of measured positions [rad, m]. velocity_noise: standard deviation of measured velocities [rad/s, m/s].
+    dropped: windows (from, to) without measurements [s]. corrupted: windows (from, to) with NaN in the place of measurements [s].
     """
 
     period: float = 0.0
@@ -93,10 +95,11 @@ class SensorSettings(Checked):
 class MotionSettings(Checked):
     """A point that moves: center + amplitude sin(2 pi frequency t + phase) in each coordinate, and jumps; or it wanders.
 
-    term: name of the cost terms and constraints that read it, "" for none; parameter: by which. center (n), amplitude (n) [m],
-    frequency (n) [Hz], phase (n) [rad]. jumps: rows (time, change of each coordinate). wander: half sizes (n) [m] of the box about
+    term: name of the cost terms and constraints that read it, "" for none; parameter: by which.
+    center: what it moves about, n numbers [m]. amplitude: of the sine of each coordinate [m]. frequency: of each sine [Hz].
+    phase: of each sine [rad]. jumps: rows (time, change of each coordinate). wander: half sizes (n) [m] of the box about
     the center through which it wanders, see :mod:`~problems.replanning.wandering`, () for none. wander_speed [m/s]: how fast at
-    most. period, delay, noise: of its measurement.
+    most. period: between its measurements [s]. delay: until one is known [s]. noise: standard deviation of its measurement [m].
     max_speed [m/s]: what is faster is a jump. smoothing [s]: of the measured velocity. predict: plan with that velocity.
     memory [s]: after which it has changed in the mean, see :class:`~trajopt.replanning.measurements.Track`.
     """
@@ -183,7 +186,8 @@ class Settings(Checked):
     step. horizon: "receding", "shrinking", or "regridded": what is left, on as many knots as ever; least: of the time left, below
     which it is not planned any more.
     charge: seconds charged for each response in simulated time; default those measured. seed: of all noise.
-    plant: what is controlled. sensor: what is known of its state. goal, obstacle: what moves. faults: of the planner.
+    plant: what is controlled. sensor: what is known of its state. goal: a point that moves, the one to reach.
+    obstacle: a point that moves, the one to avoid. faults: of the planner.
     """
 
     duration: float = 5.0

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import dataclasses
 import errno
+import threading
 import warnings
 from pathlib import Path
 from types import SimpleNamespace
@@ -373,6 +374,34 @@ def test_robots():
     result = run("robots")
     assert result.exit_code == SOLVED
     assert "irb4600" in result.output and "415.00" in result.output and "floating" in result.output
+
+
+def test_show_takes_the_names_of_robots():
+    result = run("show", "irb4600")
+    assert result.exit_code == SOLVED and "links: " in result.output
+    assert "'irb4600x' is neither a file nor a robot" in refused("show", "irb4600x")
+
+
+def test_ctrl_c_before_the_first_iteration_says_that_nothing_is_saved(config, out, monkeypatch):
+    def stopped(_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("experiments.config.build.build_task", stopped)
+    result = run("solve", config, "--out", out)
+    assert result.exit_code == FAILED
+    assert result.stderr.strip() == "interrupted while the problem was set up; nothing to save"
+
+
+def test_a_long_set_up_is_told(config, monkeypatch):
+    from experiments.cli import cli_support
+    from experiments.config import build
+
+    told, make = threading.Event(), build.build_task
+    echo = cli_support.click.echo
+    monkeypatch.setattr(cli_support, "LONG", 0.0)
+    monkeypatch.setattr(cli_support.click, "echo", lambda *text, **o: (echo(*text, **o), told.set()))
+    monkeypatch.setattr(build, "build_task", lambda settings: told.wait(10.0) and make(settings))
+    assert "setting up the problem" in run("validate", config).stderr
 
 
 def test_show_and_draw_again(config, out):

@@ -109,14 +109,17 @@ class RunLog:
             "response [ms]": _percentiles(responses),
             "preparation [ms]": _percentiles(prepares),
             "iterations": _percentiles(iterations),
-            "tracking error, rms": scale * float(np.sqrt(((off / scale) ** 2).sum(axis=0).mean())),
-            "tracking error, largest": float(off.max(initial=0.0)),
+            "tracking error of the state, rms [rad, m, and per s]": scale
+            * float(np.sqrt(((off / scale) ** 2).sum(axis=0).mean())),
+            "tracking error of the state, largest [rad, m, and per s]": float(off.max(initial=0.0)),
             "lag of ticks [ms]": _percentiles(self.lags * 1e3),
             "events": {str(kind): self.count(kind) for kind in EventKind if self.count(kind)},
         }
         told = {f"clearance from the {name} [m]": values for name, values in self.clearances.items()}
         for name, values in (told | dict(distances or {})).items():
             numbers[name] = {"least": float(values.min()), "last": float(values[-1])}
+        for name, values in (distances or {}).items():
+            numbers[name] |= {"median": float(np.median(values)), "rms": float(np.sqrt(np.mean(values**2)))}
         return numbers
 
     def save(self, folder: Path, statistics: Mapping[str, Any] | None = None) -> list[Path]:

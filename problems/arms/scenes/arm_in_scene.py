@@ -71,22 +71,23 @@ class Weights(Checked):
 class Settings(Checked):
     """An arm among obstacles.
 
-    robot: a bundled name, "erd:NAME", or the path of a URDF or MJCF file, whose collision shapes are those of its links. mimic,
-    locked_joints: see :class:`problems.arms.arm_go_to.Settings`.
-    q0: where it starts. goal_q: where it ends, or goal_position: of ``frame`` [m], with, if wanted, goal_rotation: roll, pitch, yaw
-    [rad]. frame: the tool, by default the last link. free_axis: of the frame, about which the rotation does not matter.
+    robot: a bundled name, "erd:NAME", or the path of a URDF or MJCF file, whose collision shapes are those of its links. mimic:
+    what mimic joints are, "free" or "lock". locked_joints: joints made rigid, names or name = value [rad, m].
+    q0: where it starts. goal_q: where it ends; or goal_position. goal_position: of ``frame`` at the end, in the world [m].
+    goal_rotation: its roll, pitch, yaw in the world, if wanted [rad]. frame: the tool, by default the last link. free_axis: of the
+    frame, about which the rotation does not matter.
     scene: a file, TOML, URDF or MJCF; body: bodies beside those of the file. missing_meshes: "error", or "leave_out".
     carried: bodies in the robot's hands, with their mass. capsule: capsules of links, in place of fitted ones. srdf: a file whose
     disabled pairs of links do not keep apart; by default such pairs are found.
     margin: distance [m] asked of the optimizer; half of it is asked of the motion between. knots: steps.
     checks_per_step: places in each where distances hold. duration: shortest and longest [s].
     acceleration_limits: a number, numbers by joint, or none [rad/s^2, m/s^2]. torque_rate_limits: likewise, of how fast torques
-    change [N m/s, N/s]. acceleration_scale: what accelerations cost as shares
-    of. velocity_scale, torque_scale: shares of the limits of the model.
-    cover_tolerance, cover_pieces: how far capsules may stand out of a shape [m], and how many it gets at most.
+    change [N m/s, N/s]. acceleration_scale: what accelerations cost as shares of. velocity_scale: share of the model's
+    velocity limits that may be used. torque_scale: share of the model's effort limits that may be used. cover_tolerance: how
+    far capsules may stand out of a shape [m]. cover_pieces: how many capsules a shape gets at most.
     self_collision: whether links keep from each other. guess: "auto" (the straight line, or where that is not free the way of
-    RRT-Connect where ompl is installed), "straight", "rrt". seed: of RRT-Connect, planning_time [s]: of the
-    processor, that it may take.
+    RRT-Connect where ompl is installed), "straight", "rrt". seed: of RRT-Connect. planning_time: of the processor, that
+    RRT-Connect may take [s]. weights: of the cost.
     """
 
     robot: str = "erd:panda"

@@ -303,7 +303,10 @@ def test_statistics_of_a_run():
     assert list(numbers["response [ms]"]) == ["p50", "p95", "p99", "max"]
     assert numbers["iterations"]["max"] == 1.0
     off = log.xs - log.references
-    assert numbers["tracking error, largest"] == pytest.approx(np.abs(off).max())
+    miss = np.abs(log.xs[:, 0] - 1.0)
+    assert numbers["goal"]["median"] == pytest.approx(np.median(miss))
+    assert numbers["goal"]["rms"] == pytest.approx(np.linalg.norm(miss) / np.sqrt(len(miss)))
+    assert numbers["tracking error of the state, largest [rad, m, and per s]"] == pytest.approx(np.abs(off).max())
 
 
 def test_another_folder_is_no_run(tmp_path):

@@ -199,6 +199,8 @@ def test_unknown_robots_suggest_the_nearest():
         load_robot("iwa7")
     with pytest.raises(UnknownName, match="no bundled robot is named 'ur5'; did you mean 'erd:ur5'"):
         load_robot("ur5")
+    with pytest.raises(UnknownName, match="did you mean .*'erd:ur10'"):
+        load_robot("ur11")
 
 
 def test_a_missing_package_says_how_to_get_it(monkeypatch):

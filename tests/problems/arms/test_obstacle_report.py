@@ -1,0 +1,61 @@
+"""How near links come to an obstacle, against spheres put beside a cylinder whose surface is known."""
+
+import numpy as np
+import pytest
+
+from dynamics_backends.rigid_body.urdf.loader import load_urdf
+from problems.arms.obstacle import Obstacle
+from problems.arms.obstacle_report import links_from, nearness
+from trajopt import link_points
+
+SHAPE = '<collision><origin xyz="0 0 0.5"/><geometry><cylinder radius="0.05" length="1.0"/></geometry></collision>'
+URDF = """<robot name="pole"><link name="base"/>
+<joint name="hinge" type="revolute"><parent link="base"/><child link="pole"/><axis xyz="0 1 0"/>
+<limit lower="-3" upper="3" effort="10" velocity="5"/></joint>
+<link name="pole"><inertial><mass value="1"/><origin xyz="0 0 0.5"/>
+<inertia ixx="0.1" iyy="0.1" izz="0.01" ixy="0" ixz="0" iyz="0"/>
+</inertial>{shape}</link>
+<joint name="end" type="fixed"><parent link="pole"/><child link="tip"/><origin xyz="0 0 1"/></joint><link name="tip"/></robot>"""
+QS = np.array([[-1.5], [0.0], [0.0], [1.5]])
+"""Upright at the second and third configuration."""
+
+
+def told(tmp_path, obstacle, shape=SHAPE):
+    path = tmp_path / "pole.urdf"
+    path.write_text(URDF.format(shape=shape))
+    model = load_urdf(path, base="fixed")
+    return nearness(model, {"obstacle": obstacle}, {"obstacle": link_points(model, "tip", 0.1)}, QS)
+
+
+def test_a_link_that_is_inside_is_named_with_its_depth(tmp_path):
+    pytest.importorskip("coal")
+    obstacle = Obstacle(
+        center=(0.13, 0.0, 0.5), radius=0.1, margin=0.01
+    )  # the axis is 30 mm away, the surface 20 mm inside
+    found = told(tmp_path, obstacle)
+    assert "axes stay 30 mm away" in found.sentences[0] and "-20 mm (pole)" in found.sentences[0]
+    (warning,) = found.warnings
+    assert warning.startswith("pole is 20 mm inside of the obstacle at knot ")
+    assert "margin in its table from 0.01 to 0.03 or more" in warning and "arm_in_scene" in warning
+
+
+def test_a_link_that_stays_clear_gives_no_warning(tmp_path):
+    pytest.importorskip("coal")
+    found = told(tmp_path, Obstacle(center=(0.2, 0.0, 0.5), radius=0.1))
+    assert "axes stay 100 mm away" in found.sentences[0] and "50 mm (pole)" in found.sentences[0] and not found.warnings
+
+
+def test_capsules_decide_without_true_shapes(tmp_path):
+    path = tmp_path / "pole.urdf"
+    path.write_text(URDF.format(shape=SHAPE))
+    distance, link, knot, what = links_from(
+        load_urdf(path, base="fixed"), Obstacle(center=(0.13, 0.0, 0.5), radius=0.1), QS, exact=False
+    )
+    assert -0.02 - 0.02 <= distance <= -0.02 + 1e-9  # capsules stand out by their tolerance at most
+    assert (link, what) == ("pole", "capsules around the links") and knot in (1, 2)
+
+
+def test_a_robot_without_shapes_says_so(tmp_path):
+    found = told(tmp_path, Obstacle(center=(0.13, 0.0, 0.5), radius=0.1), shape="")
+    assert len(found.sentences) == 2 and not found.warnings
+    assert "thickness of the links is not looked at" in found.sentences[1]
