@@ -97,11 +97,11 @@ class DrawnMarks:
             scene.add_icosphere(
                 f"/{name}/obstacle {i}", radius=radius, color=SPHERE_COLOR, opacity=SEEN_THROUGH, position=place
             )
-        nodes = [(body, _add_body(scene, name, body, SPHERE_COLOR, SEEN_THROUGH)) for body in marks.solids]
-        nodes += [(body, _add_body(scene, name, body, GOAL_COLOR, None)) for body in marks.targets]
+        nodes = [(body, _add_body(scene, f"{name}/bodies", body, SPHERE_COLOR, SEEN_THROUGH)) for body in marks.solids]
+        nodes += [(body, _add_body(scene, f"{name}/targets", body, GOAL_COLOR, None)) for body in marks.targets]
         self._moving = [(body, node) for body, node in nodes if body.way is not None]
         for title, curve in marks.curves.items():
-            draw_path(scene, f"/{name}/{title}", curve, GOAL_COLOR)
+            draw_path(scene, f"/{name}/curves/{title}", curve, GOAL_COLOR)
 
     def set_visible(self, visible: bool) -> None:
         """Show or hide all of them."""

@@ -91,7 +91,8 @@ class Toolchain:
     @property
     def fingerprint(self) -> str:
         """Everything beside the source on which a compiled library depends."""
-        return "\n".join([self.version, *self.flags, *self.libraries, cpu_features()])
+        in_cc = self.command[1:]  # flags of the user
+        return "\n".join([self.version, *in_cc, *self.flags, *self.libraries, cpu_features()])
 
     def compile(self, source: str, target: Path) -> None:
         """Compile C source to the shared library ``target``, long sources in units side by side.

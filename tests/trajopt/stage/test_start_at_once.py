@@ -189,6 +189,12 @@ def test_a_hurried_compiler_is_told_apart():
     assert toolchain.hurried.flags[:-1] == toolchain.flags
 
 
+def test_flags_in_the_compiler_command_tell_libraries_apart():
+    toolchain = find_toolchain()
+    commands = [("gcc",), ("gcc", "-ffast-math"), ("gcc", "-fsanitize=address")]
+    assert len({replace(toolchain, command=command).fingerprint for command in commands}) == 3
+
+
 # -- new terms ------------------------------------------------------------------------------------------------------------
 
 

@@ -106,9 +106,10 @@ def _is_compiled(program: StageProgram) -> bool:
     *stages, end = program.stages
     if MIXED in program.orders or not isinstance(end, CompiledEnd):
         return False
+    if not all(isinstance(s, CompiledStages) and hasattr(s.library, "values") for s in stages):
+        return False
     kinds = zip(program.stages, program.orders, strict=True)
-    curved = all("second" in s.library.shape.parts for s, order in kinds if order == EXACT)  # type: ignore[attr-defined]
-    return curved and all(isinstance(s, CompiledStages) and hasattr(s.library, "values") for s in stages)
+    return all("second" in s.library.shape.parts for s, order in kinds if order == EXACT)  # type: ignore[attr-defined]
 
 
 def in_interior(

@@ -173,7 +173,7 @@ class _Run:
         z, found = self.z, self.step.z
         self.system.estimate(self.point, z, self.scale, self.step)
         arrays = ((z.lam, found.lam), (z.y, found.y), (z.f, found.f))
-        largest = max(float(np.abs(new).max(initial=0.0)) for _, new in arrays)
+        largest = np.max([np.abs(new).max(initial=0.0) for _, new in arrays])  # NaN if any is
         for own, new in arrays:
             own[:] = new if largest <= LARGEST_ESTIMATE else 0.0
 

@@ -50,11 +50,11 @@ def workspace(kept: Kept, ocp: OCP, us: Array, hessian: Callable[[], str], asked
 
     us: controls (N, m) of a guess. hessian: finds the kind of Hessian for the one that is asked for.
     """
-    known = kept.prepared.get(_NAME)
+    known = kept.prepared.pop(_NAME, None)  # of no use where another one is being made and that fails
     if known is not None and known[0] == asked and known[1].program.follow(ocp, us):
         found: Workspace = known[1]
     else:
         found = Workspace(StageProgram(ocp, us, hessian()))
-        kept.prepared[_NAME] = asked, found
     found.begin()
+    kept.prepared[_NAME] = asked, found
     return found

@@ -159,3 +159,24 @@ def test_ctrl_c_returns_what_is_finished(monkeypatch, solver):
     assert begun.any() and not begun.all() and np.isfinite(found.xs[begun]).all()
     assert {s.code for s in found.status} <= {StatusCode.CONVERGED, StatusCode.INTERRUPTED}
     assert all("before this problem was begun" in found.messages[i] for i in np.flatnonzero(~begun))
+
+
+@pytest.mark.parametrize("order", [1, -1])
+@pytest.mark.parametrize("solver", ["ipm", "ddp"])
+def test_a_phase_that_is_not_compiled_leaves_the_batch_to_single_solves(solver, order):
+    body = to.FreeBody(to.load_robot("double_pendulum"))
+    terms, goal = [to.control_cost(2, weight=1e-2)], to.state_cost(body.manifold, GOAL, 100.0, name="goal")
+    phases = [
+        to.Phase(
+            to.SampledSystem(to.make_backend(body, "analytic", engine=engine), "semi_implicit_euler"),
+            np.full(4, 0.05),
+            tuple(terms),
+        )
+        for engine in ("numpy", "compiled")[::order]
+    ]
+    ocp = to.OCP(x0=np.zeros(4), phases=tuple(phases), terminal=(goal,))
+    found = to.solve_batch(ocp, {"x0": 0.1 * np.eye(2, 4)}, solver=solver)
+    for i in range(2):
+        single = to.solve(replace(ocp, x0=0.1 * np.eye(2, 4)[i]), solver=solver)
+        assert found.status[i].code == single.status.code == StatusCode.CONVERGED
+        np.testing.assert_allclose(found.xs[i], single.xs, atol=1e-8)

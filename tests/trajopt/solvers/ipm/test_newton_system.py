@@ -165,6 +165,47 @@ def test_kept_preparations_serve_problems_of_one_structure_alone():
 
 
 @pytest.mark.needs_compiler
+def test_preparations_that_were_interrupted_are_not_taken_up(monkeypatch):
+    """Another structure whose preparation was interrupted: its next solve begins anew, in memory of its own sizes."""
+    from trajopt.guesses.guesses import constant_guess
+    from trajopt.guesses.warm_start import Kept
+    from trajopt.solvers.ipm import workspace
+    from trajopt.solvers.ipm.ipm import ipm
+
+    def interrupt(*_):
+        raise KeyboardInterrupt
+
+    kept, inside = Kept(), with_engine("compiled")
+    goal = state_bounds(inside.manifold, np.full(inside.manifold.ndx, -9.0), np.full(inside.manifold.ndx, 9.0), "goal")
+    inside = replace(inside, terminal_constraints=(goal,))
+    at = inside.x0 + 0.01
+    fixed = replace(inside, terminal_constraints=(goal.updated(lower=at, upper=at),))
+    ipm(inside, constant_guess(inside), kept=kept)
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(workspace, "StageProgram", interrupt)
+        ipm(fixed, constant_guess(fixed), kept=kept)
+    assert not kept.prepared
+    mine, own = ipm(fixed, constant_guess(fixed), kept=kept), ipm(fixed, constant_guess(fixed))
+    assert mine.status == own.status
+    np.testing.assert_array_equal(mine.xs, own.xs)
+
+
+@pytest.mark.parametrize("horizon", [15, 16, 31])
+@pytest.mark.parametrize("far", [1e3, 1e40, 1e120])
+def test_bounds_however_far_leave_the_objective_finite(far, horizon):
+    """What a barrier adds for bounds far away is a number: its logarithms are those of their distances."""
+    dynamics = to.SampledSystem(to.make_backend(textbook.double_integrator(), "forward_ad"), "euler")
+    ocp = OCP.single_phase(dynamics, np.zeros(2), horizon, 0.1, [control_cost(1)], u_lower=[-far], u_upper=[far])
+    program = StageProgram(ocp, np.zeros((horizon, 1)), "gauss_newton")
+    p, out = Point(program), np.zeros(5)
+    program.place(p, np.zeros((horizon + 1, 2)), np.zeros((horizon, 1)))
+    program.values(p)
+    library.kernels(program.n, program.m).values(program.ref, *(a.ctypes.data for a in (p.v, p.d, p.g, out)))
+    assert out[3] == pytest.approx(-2 * np.log(program.upper[program.u]).sum(), rel=1e-12)
+    assert out[3] == pytest.approx(-2 * horizon * np.log(far), rel=1e-9)
+
+
+@pytest.mark.needs_compiler
 def test_a_small_violation_is_restored_without_a_way_to_the_middle_of_the_bounds():
     """What is nearly feasible close to its bounds stays there: steps for feasibility reduce the violation first."""
     dynamics = to.SampledSystem(to.make_backend(textbook.double_integrator(), "forward_ad"), "euler")

@@ -247,7 +247,7 @@ ALWAYS_INLINE double sum_of(const double *part)
     return sum;
 }
 
-/* `body` for i = 0 .. count, in the part j. */
+/* A text for i = 0 .. count, in the part j: i modulo PARTS. */
 #define BY_PARTS(count, ...)                                                                                                           \
     {                                                                                                                                  \
         long i0 = 0;                                                                                                                   \
@@ -257,7 +257,7 @@ ALWAYS_INLINE double sum_of(const double *part)
                 __VA_ARGS__                                                                                                            \
             }                                                                                                                          \
         for (long i = i0; i < (count); i++) {                                                                                          \
-            const int j = 0;                                                                                                           \
+            const int j = (int)(i - i0);                                                                                               \
             __VA_ARGS__                                                                                                                \
         }                                                                                                                              \
     }
@@ -354,8 +354,19 @@ EXPORT void ipm_take(const ipm_structure *s, const double *v, const ipm_multipli
     ipm_move_duals(s, v, to, alpha_z, mu, factor, z);
 }
 
-/* Of the distances from bounds, BLOCK to a product beside others. */
+/* How many numbers have the distances from their bounds in one product. */
 #define BLOCK 4
+
+/* Logarithms of the distances from bounds of the numbers first, first + PARTS, ... before `last`, one by one. */
+static double logarithms_of(const ipm_structure *s, const double *v, long first, long last)
+{
+    double sum = 0.0;
+    for (long i = first; i < last; i += PARTS) {
+        const double below = v[i] - s->lower[i], above = s->upper[i] - v[i];
+        sum += (below < HUGE_VAL ? log(below) : 0.0) + (above < HUGE_VAL ? log(above) : 0.0);
+    }
+    return sum;
+}
 
 /* out: violation as l1 and largest entry, the largest gap, -sum of the logarithms of the distances from bounds, sum of its squares */
 EXPORT void ipm_values(const ipm_structure *s, const double *v, const double *d, const double *g, double *out)
@@ -396,6 +407,10 @@ EXPORT void ipm_values(const ipm_structure *s, const double *v, const double *d,
             part[j] *= (below < HUGE_VAL ? below : 1.0) * (above < HUGE_VAL ? above : 1.0);
         })
         for (int j = 0; j < PARTS; j++) {
+            if (!(part[j] > 1e-100 && part[j] < 1e100)) { /* which a product of more would leave */
+                logarithms += logarithms_of(s, v, first + j, last);
+                continue;
+            }
             product *= part[j];
             if (!(product > 1e-100 && product < 1e100)) logarithms += log(product), product = 1.0;
         }
