@@ -101,6 +101,7 @@ class Task:
     outcome: sentences about a final state (nx,), for example how far from its goal it is.
     nearness: how near states (N + 1, nx) come to what stands in the way.
     clock: of problems with free durations, the times (N + 1,) [s] of states (N + 1, nx), for pictures; else None.
+    time_key: the setting that weighs such durations, of problems that have one of their own for it.
     scene: what stands around the robot, for pictures.
     easier: problems of the same sizes to be solved before this one, each from the solution of the last, the first from the guess.
     other_guesses: that may lead to other local optima.
@@ -125,6 +126,7 @@ class Task:
     outcome: Callable[[Array], list[str]] = no_outcome
     nearness: Callable[[Array], Nearness] = nothing_near
     clock: Callable[[Array], Array | None] = no_clock
+    time_key: str = ""
     easier: tuple[OCP, ...] = ()
     other_guesses: tuple[Guess, ...] = ()
     refined: Callable[[Solution], Refined] | None = None

@@ -166,10 +166,10 @@ def told_when_long(sentence: str) -> Iterator[None]:
 
 
 @contextmanager
-def nothing_to_save() -> Iterator[None]:
-    """Ctrl-C as a sentence and exit code 1, while there is no iterate to save."""
+def nothing_to_save(when: str) -> Iterator[None]:
+    """Ctrl-C as a sentence, which tells when it came, and exit code 1, where there is no iterate to save."""
     try:
         yield
     except KeyboardInterrupt:
-        click.echo("interrupted while the problem was set up; nothing to save", err=True)
+        click.echo(f"interrupted {when}; nothing to save", err=True)
         raise click.exceptions.Exit(FAILED) from None

@@ -121,7 +121,7 @@ def _solve(
     from experiments.config import build
     from trajopt import ConsoleTable, StatusCode
 
-    with nothing_to_save():
+    with nothing_to_save("while the problem was set up"):
         task = task_of(settings)
         guess = None
         if warm_start is not None:
@@ -133,8 +133,9 @@ def _solve(
             require_video(Path(video))
         _make_ready(task, settings)
         watch = _watch(settings, task, guess) if viewed else None
+    with nothing_to_save("before the solve had an iterate, or between two solves"):
         if starts > 1:
-            solution = best_of(settings, task if guess is None else replace(task, initial=guess), starts)
+            solution = best_of(settings, task if guess is None else replace(task, initial=guess, easier=()), starts)
         else:
             table: Any = ConsoleTable(verbosity=settings.output.verbosity)
             solution = build.solve_task(settings, task, table if watch is None else _both(table, watch), guess)
