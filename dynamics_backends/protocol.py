@@ -152,6 +152,15 @@ class NeedsScheme(Protocol):
     scheme: str
 
 
+@runtime_checkable
+class InScaledTime(Protocol):
+    """A map in the time of a phase that lasts as long as a number of the state tells, at ``place``, where ``nominal`` seconds are
+    planned."""
+
+    place: int
+    nominal: float
+
+
 def damping_offsets(map: Map) -> int | None:
     """How many of the last controls of an implicitly damped system are e; None for every other map."""
     own = unwrapped(map)

@@ -40,7 +40,9 @@ class PlanStreamer(Node):
     def __init__(self, ocp: to.OCP, stream: Iterator[to.Setpoint], rate: float) -> None:
         super().__init__("plan_streamer")
         self.model, self.stream = ocp.model, stream
-        self.driven = [name.removeprefix("u[").removesuffix("]") for name in ocp.control_names]
+        self.driven = [
+            name[2:].removesuffix("]") for name in ocp.control_names
+        ]  # u[joint], or a[joint], whose forces are told
         self.of_q = [self.model.q_names.index(name) for name in self.driven]
         self.of_v = [self.model.dof_names.index(name) for name in self.driven]
         self.joints = self.create_publisher(JointState, "~/joint_commands", LATEST)
@@ -60,7 +62,7 @@ class PlanStreamer(Node):
     def publish(self, s: to.Setpoint) -> None:
         """One message of each kind, with one stamp."""
         stamp = self.get_clock().now().to_msg()
-        q, v = s.x[: self.model.nq], s.x[self.model.nq :]
+        q, v = s.x[: self.model.nq], s.x[self.model.nq :][: self.model.nv]
         command = JointState()
         command.header.stamp, command.name = stamp, list(self.driven)
         command.position, command.velocity = q[self.of_q].tolist(), v[self.of_v].tolist()

@@ -100,7 +100,7 @@ def _describe(solution: Solution) -> None:
         "cost": f"{solution.cost:.10g}" if math.isfinite(solution.cost) else None,
         "iterations": solution.iterations,
         "solve time": f"{meta['solve_time']:.3f} s" if "solve_time" in meta else None,
-        "horizon": f"{len(solution.us)} knots, {solution.times[-1]:.6g} s",
+        "horizon": f"{len(solution.us)} knots, {solution.duration:.6g} s",
         "sizes": f"nx = {solution.xs.shape[1]}, ndx = {solution.K.shape[2]}, nu = {solution.us.shape[1]}",
     }
     for key, value in rows.items():

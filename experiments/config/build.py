@@ -16,7 +16,7 @@ from experiments.config.config import Backend, Config, read_config
 from problems.free_time import freed
 from problems.registry import load_problem
 from problems.task import Task
-from trajopt import OCP, Guess, Solution, StatusCode, resampled_guess, solve
+from trajopt import OCP, Guess, Solution, StatusCode, resampled_guess, solve, solver_options
 from trajopt.guesses.warm_start import WarmStart
 from trajopt.results.records import Callback
 from trajopt.results.status import Status
@@ -126,10 +126,12 @@ def refined(
         raise InvalidProblem(errors)
     options = patient(config.solver_options, task.patience)
     solution = solve(task.ocp, start, options, callback, config.solver_name, check=False)
+    attempts = solution.meta.get("attempts", ())
+    used = solver_options(attempts[-1]["solver"]) if attempts else options
     found, rounds = task.refined(solution), 1
     while found.ocp is not None and found.guess is not None and solution.status.code is not StatusCode.INTERRUPTED:
         warm, again = WarmStart(found.guess, multipliers=found.multipliers), near(options)
-        again = sharper(again) if found.sharp else again
+        again = sharper(again, used) if found.sharp else again
         solution = solve(found.ocp, None, again, callback, config.solver_name, warm_start=warm, check=False)
         found, rounds = task.refined(solution), rounds + 1
     solution = found.solution or solution
@@ -160,10 +162,14 @@ SHARPER = 0.1
 """By this factor a sharper tolerance is smaller."""
 
 
-def sharper(options: Any) -> Any:
-    """The options of a solve that ends nearer to an optimum, and so nearer to its bounds."""
+def sharper(options: Any, used: Any = None) -> Any:
+    """The options of a solve that ends nearer to an optimum, and so nearer to its bounds.
+
+    used: those of the method that ``auto`` chose, which tell what a tolerance is that it leaves to its methods (None).
+    """
     known = {f.name for f in fields(options)}.intersection(("gradient_tolerance", "barrier"))
-    return replace(options, **{key: SHARPER * getattr(options, key) for key in known})
+    own = {key: getattr(used if getattr(options, key) is None else options, key, None) for key in known}
+    return replace(options, **{key: SHARPER * value for key, value in own.items() if value is not None})
 
 
 def patient(options: Any, patience: int | None) -> Any:

@@ -132,7 +132,10 @@ class Settings(Sampling):
         one_goal = by_joints != by_frame
         return super().checks() | {
             "goal_q": (one_goal, "either goal_q or goal_position, not both and not neither"),
-            "goal_position": (not by_frame or self.frame is not None, "the name of its frame beside it"),
+            "goal_position": (
+                not by_frame or self.frame is not None,
+                "the key frame beside it, the link or joint that shall be there",
+            ),
             "goal_rotation": (self.goal_rotation is None or by_frame, "goal_position beside it"),
             "guess": (by_joints or self.guess not in ("interpolated", "around"), "goal_q beside it, or another guess"),
             "joint_limit_margin": not_negative(self.joint_limit_margin),

@@ -436,8 +436,12 @@ def test_show_a_solution_without_settings(tmp_path):
     dynamics = SampledSystem(make_backend(system, "forward_ad", engine="numpy"))
     terminal = [state_cost(system.manifold, [1.0, 0.0], 10.0)]
     ocp = OCP.single_phase(dynamics, [0.0, 0.0], 10, 0.1, [control_cost(1)], terminal)
-    path = solve(ocp).save(tmp_path / "solution.npz")
+    solution = solve(ocp)
+    stretched = dataclasses.replace(solution, meta={**solution.meta, "duration": 0.345})
+    assert "10 knots, 0.345 s" in run("show", stretched.save(tmp_path / "stretched.npz")).output
+    path = solution.save(tmp_path / "solution.npz")
     result = run("show", path, "--plot", tmp_path / "pictures")
+    assert "10 knots, 1 s" in result.output
     assert result.exit_code == SOLVED, result.output
     assert "no settings" in result.stderr
     assert {p.name for p in (tmp_path / "pictures").iterdir()} == {"states.png", "controls.png", "convergence.png"}

@@ -38,6 +38,8 @@ def test_a_problem_lasts_as_long_as_is_best():
     T = solution.xs[-1, -1]
     assert 0.5 < T < 1.8 and abs(T - 1.0) > 0.01
     np.testing.assert_allclose(task.clock(solution.xs)[1:], T * fixed.ocp.times, rtol=1e-12)
+    assert solution.duration == pytest.approx(T) and f"{T:.4g} s" in repr(solution)
+    assert list(to.setpoints(task.ocp, solution, 10.0))[-1].t == pytest.approx(T)
     assert task.outcome(solution.xs[-1])[0] == f"duration {T:.3f} s (planned 1.000)"
     assert task.outcome(solution.xs[-1])[1:] == fixed.outcome(solution.xs[-1, :-1])
     again = read_config(solution.meta["config"], "the settings in the solution")

@@ -36,6 +36,7 @@ TRAJOPT_MAY_IMPORT = tuple(
         "manifold",
         "manifold_curvature",
         "rigid_body.algorithms.kinematics",
+        "rigid_body.batched",
         "rigid_body.geometry",
         "rigid_body.mjcf.source",
         "rigid_body.model.model",

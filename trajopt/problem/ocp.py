@@ -19,7 +19,7 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 
 from dynamics_backends.manifold import Manifold
-from dynamics_backends.protocol import Array, DynamicsBackend, Hessians, Parameters
+from dynamics_backends.protocol import Array, DynamicsBackend, Hessians, InScaledTime, Parameters, unwrapped
 from trajopt.problem.constraints import Constraint
 from trajopt.problem.expansion import phase_cost
 from trajopt.problem.terms import CostTerm, Values
@@ -194,6 +194,18 @@ class OCP:
         """(N + 1,) times of the knots [s], from 0."""
         return np.concatenate([[0.0], np.cumsum(self.dt)])
 
+    def times_of(self, xs: Array) -> Array:
+        """(N + 1,) times [s] at which states xs (N + 1, nx) are reached: ``times``, unless they tell how long phases last."""
+        steps = [
+            phase.dt * _stretch(phase, xs[knots]) for phase, knots in zip(self.phases, self.phase_slices, strict=True)
+        ]
+        return np.r_[0.0, np.cumsum(np.concatenate(steps))]
+
+    @cached_property
+    def in_scaled_time(self) -> bool:
+        """Whether states tell how long phases last (:mod:`dynamics_backends.time_scaled`)."""
+        return any(isinstance(_system(phase), InScaledTime) for phase in self.phases)
+
     @cached_property
     def phase_slices(self) -> tuple[slice, ...]:
         """The knots of each phase."""
@@ -265,3 +277,15 @@ class OCP:
         )
         terminal, final = change(self.terminal), change(self.terminal_constraints)
         return replace(self, phases=phases, terminal=terminal, terminal_constraints=final)
+
+
+def _system(phase: Phase) -> Any:
+    """The continuous dynamics of a phase, or its jump; None of one that has neither."""
+    sampling = phase.dynamics.sampling
+    return None if sampling is None else unwrapped(sampling.backend.map)
+
+
+def _stretch(phase: Phase, xs: Array) -> Array | float:
+    """How many times as long (K,) the steps of a phase take in states (K, nx)."""
+    system = _system(phase)
+    return xs[:, system.place] / system.nominal if isinstance(system, InScaledTime) else 1.0

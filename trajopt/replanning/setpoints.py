@@ -7,6 +7,11 @@ At time t, between the knots k and k + 1 of a plan,
     forces    of the contacts at (x, u), in world axes; of contacts of long steps the mean ones of the step, from knot k on
     feet      where frames are in the world, and how fast they move
 
+A plan whose states tell how long its phases last (`problem.time = "free"`, arms in scenes) is told in the seconds that these take.
+Where controls are accelerations a of the joints, u is what inverse dynamics asks for at (q, v, a), and K its gains,
+
+    u = tau(q, v, a),     K = (d tau/dq, d tau/dv, 0) + M K_a
+
 so that controllers of any kind are served: joint servos by positions, velocities and torques, whole-body controllers by forces and
 feet besides.  `setpoints` streams a solution or a plan; in a replanning loop ask `setpoint` for the plan in force at each tick.
 """
@@ -14,12 +19,14 @@ feet besides.  `setpoints` streams a solution or a plan; in a replanning loop as
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from dynamics_backends.protocol import IMPLICIT_STEP, Array, Batch, HasOutputs, NeedsScheme, unwrapped
 from dynamics_backends.rigid_body.algorithms.kinematics import frame_velocity, point_positions
+from dynamics_backends.rigid_body.batched import inverse_dynamics, inverse_dynamics_derivatives
 from dynamics_backends.rigid_body.model.model import Model
 from trajopt.problem.ocp import OCP
 from trajopt.replanning.plan import Plan
@@ -33,7 +40,8 @@ FORCE, WRENCH = 3, 6
 class Setpoint(NamedTuple):
     """What to do at a time.
 
-    t [s]; x (nx,); rate (ndx,): its derivative, joint velocities and accelerations; u (nu,) feed-forward; K (nu, ndx) gains; forces
+    t [s]; x (nx,), at whose end durations stand where phases last as long as is best; rate (ndx,): its derivative, joint velocities
+    and accelerations; u (nu,) feed-forward, never accelerations of a robot's joints but their forces; K (nu, ndx) gains; forces
     by contact: (3,) [N], or (6,) with the moment [N m], in world axes, zero where it does not touch; feet, foot_velocities by
     frame: (3,) [m], [m/s] in the world; last: whether the plan ends here.
     """
@@ -49,8 +57,9 @@ class Setpoint(NamedTuple):
     last: bool
 
     def control(self, y: Array, manifold: Any) -> Array:
-        """u (nu,) in the measured state y (nx,): feed-forward and feedback."""
-        return self.u + self.K @ np.asarray(manifold.difference(self.x[:, None], np.asarray(y)[:, None]))[:, 0]
+        """u (nu,) in the measured state y (nx,): feed-forward and feedback. y may end before what no robot measures, durations."""
+        whole = np.append(y, self.x[len(y) :])
+        return self.u + self.K @ np.asarray(manifold.difference(self.x[:, None], whole[:, None]))[:, 0]
 
 
 def setpoints(
@@ -71,22 +80,53 @@ def setpoints(
     """
     if not 0.0 < rate < np.inf:
         raise ValueError(f"rate = {rate}; expected a positive number of setpoints each second")
-    plan = plan if isinstance(plan, Plan) else Plan.of(plan, start)
+    plan = in_seconds(ocp, plan if isinstance(plan, Plan) else Plan.of(plan, start))
     count = int(np.floor((plan.end - plan.start) * rate + _SAME_TIME))
     times = plan.start + np.arange(count + 1) / rate
     if times[-1] < plan.end - _SAME_TIME:
         times = np.append(times, plan.end)
-    return (setpoint(ocp, plan, float(t), feet) for t in times)
+    return (_setpoint(ocp, plan, float(t), feet) for t in times)
 
 
 def setpoint(ocp: OCP, plan: Plan, t: float, feet: Sequence[str] = ()) -> Setpoint:
     """What the plan says at time t [s]; behind its end it stays at its last state. ocp: whose solution it is."""
+    return _setpoint(ocp, in_seconds(ocp, plan), t, feet)
+
+
+def in_seconds(ocp: OCP, plan: Plan) -> Plan:
+    """The plan with the times at which its states are reached, which durations in them may tell (`OCP.times_of`)."""
+    return replace(plan, times=ocp.times_of(plan.xs)) if ocp.in_scaled_time else plan
+
+
+def _setpoint(ocp: OCP, plan: Plan, t: float, feet: Sequence[str]) -> Setpoint:
     k, manifold = plan.knot(t), ocp.manifold
     x = plan.reference(t, manifold)
     last = t >= plan.end - _SAME_TIME
     rate = np.zeros(manifold.ndx) if t > plan.end + _SAME_TIME else _rate(plan, k, manifold)
     at, moving = _feet(ocp.model, feet, x)
-    return Setpoint(t, x, rate, plan.us[k], plan.K[k], _forces(ocp, k, plan, x), at, moving, last)
+    u, K = plan.us[k], plan.K[k]
+    if _accelerates(ocp, k):
+        u, K = _driving_forces(ocp.model, x, u, K)
+    return Setpoint(t, x, rate, u, K, _forces(ocp, k, plan, x), at, moving, last)
+
+
+def _accelerates(ocp: OCP, k: int) -> bool:
+    """Whether the controls behind knot k begin with the accelerations of the robot's joints, as their names tell."""
+    if ocp.model is None:
+        return False
+    (phase,) = (p for p, knots in zip(ocp.phases, ocp.phase_slices, strict=True) if knots.start <= k < knots.stop)
+    joints = ocp.model.dof_names
+    return tuple(phase.dynamics.control_names[: len(joints)]) == tuple(f"a[{name}]" for name in joints)
+
+
+def _driving_forces(model: Model, x: Array, u: Array, K: Array) -> tuple[Array, Array]:
+    """u, whose first numbers are accelerations of the joints in a state x that begins with (q, v), and K, with forces for these."""
+    n = model.nv
+    q, v, a = x[:n], x[n : 2 * n], u[:n]
+    (by_q, by_v, M), gains = inverse_dynamics_derivatives(model, q, v, a), K.copy()
+    gains[:n] = M @ K[:n]
+    gains[:n, : 2 * n] += np.hstack([by_q, by_v])
+    return np.r_[inverse_dynamics(model, q, v, a), u[n:]], gains
 
 
 def _rate(plan: Plan, k: int, manifold: Any) -> Array:

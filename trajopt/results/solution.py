@@ -50,7 +50,8 @@ class SolutionFileError(ValueError):
 class Solution:
     """A trajectory with its feedback policy and the account of how it was found.
 
-    xs (N + 1, nx), us (N, nu), K (N, nu, ndx) feedback gains, k (N, nu) the last feed-forward step, times (N + 1,) [s].
+    xs (N + 1, nx), us (N, nu), K (N, nu, ndx) feedback gains, k (N, nu) the last feed-forward step, times (N + 1,) [s]: the grid
+    of the problem, which `OCP.times_of` turns into times of the motion where states tell how long phases last.
     iterations: steps taken. history: one record per iteration. meta: JSON-like; options, solver, backend, digest.
     multipliers: by name, where the solver has them: "dynamics" (N, ndx), and (K, nr) of each constraint.
     model: the robot of the problem, if there is one; to be shown, never solved with.
@@ -74,8 +75,13 @@ class Solution:
         """Seconds spent in each phase of the iterations."""
         return {phase: sum(r.times.get(phase, 0.0) for r in self.history) for phase in PHASES}
 
+    @property
+    def duration(self) -> float:
+        """How long the motion takes [s]: to the end of ``times``, or as long as durations in its states say."""
+        return float(self.meta.get("duration", self.times[-1]))
+
     def __repr__(self) -> str:
-        horizon = f"{len(self.us)} knots, {self.times[-1]:.4g} s"
+        horizon = f"{len(self.us)} knots, {self.duration:.4g} s"
         return f"Solution({self.status.code}: cost {self.cost:.8g}, {self.iterations} iterations, {horizon})"
 
     def _repr_html_(self) -> str:
@@ -90,7 +96,7 @@ class Solution:
             "cost": f"{self.cost:.8g}",
             "iterations": self.iterations,
             "solve time": f"{1e3 * meta['solve_time']:.1f} ms" if "solve_time" in meta else "",
-            "horizon": f"{len(self.us)} knots, {self.times[-1]:.4g} s",
+            "horizon": f"{len(self.us)} knots, {self.duration:.4g} s",
         }
         records = np.array([[r.iteration, r.gradient, r.defect] for r in self.history], dtype=float).reshape(-1, 3)
         panels = [

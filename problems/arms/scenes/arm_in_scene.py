@@ -74,8 +74,9 @@ class Settings(Checked):
     robot: a bundled name, "erd:NAME", or the path of a URDF or MJCF file, whose collision shapes are those of its links. mimic:
     what mimic joints are, "free" or "lock". locked_joints: joints made rigid, names or name = value [rad, m].
     q0: where it starts. goal_q: where it ends; or goal_position. goal_position: of ``frame`` at the end, in the world [m].
-    goal_rotation: its roll, pitch, yaw in the world, if wanted [rad]. frame: the tool, by default the last link. free_axis: of the
-    frame, about which the rotation does not matter.
+    goal_rotation: its roll, pitch, yaw in the world, if wanted [rad]. frame: the link or joint that shall be there, needed beside
+    goal_position; beside goal_q the one whose way is shown, by default the last link. free_axis: of the frame, about which the
+    rotation does not matter.
     scene: a file, TOML, URDF or MJCF; body: bodies beside those of the file. missing_meshes: "error", or "leave_out".
     carried: bodies in the robot's hands, with their mass. capsule: capsules of links, in place of fitted ones. srdf: a file whose
     disabled pairs of links do not keep apart; by default such pairs are found.

@@ -28,7 +28,7 @@ class RememberedAccelerations:
 
     def __init__(self, names: Sequence[str], steps: int) -> None:
         n = self.nu = len(names)
-        self.steps, self.place = steps, 3 * n
+        self.steps, self.place, self.nominal = steps, 3 * n, 1.0
         all_names = (*names, *(f"v[{name}]" for name in names), *(f"last a[{name}]" for name in names), "duration")
         self.manifold = Manifold.vector(3 * n + 1, all_names)
         self.n_out = self.manifold.ndx

@@ -111,6 +111,61 @@ def test_behind_its_end_a_plan_stays():
         next(to.setpoints(ocp, plan, 0.0))
 
 
+def test_a_plan_with_free_durations_is_told_in_seconds():
+    """Two phases of 0.08 s that take 0.2 s and 0.04 s: the states at the knots come when these say."""
+    ocp, plan, _, _ = legged()
+    free = to.free_time(ocp)
+    scaled = free.ocp
+    xs, us = free.with_durations(plan.xs, plan.us, np.array([0.2, 0.04]))
+    K = np.concatenate([np.zeros((1, 2, 6)), np.pad(plan.K, ((0, 0), (0, 0), (0, 2)))])
+    stretched = to.Plan(0.5, scaled.times, xs, us, K)
+    expected = np.r_[0.0, 0.05 * np.arange(5), 0.2 + 0.01 * np.arange(1, 5)]
+    np.testing.assert_allclose(scaled.times_of(xs), expected, atol=1e-12)
+    np.testing.assert_allclose(scaled.times_of(xs), free.times(xs), atol=1e-12)
+    stream = list(to.setpoints(scaled, stretched, 1000.0))
+    assert len(stream) == 241 and stream[-1].t == pytest.approx(0.74) and stream[-1].last
+    for k in range(KNOTS):
+        np.testing.assert_allclose(stream[50 * k].x[:4], plan.xs[k], atol=1e-9)
+        np.testing.assert_allclose(stream[50 * k + 1].rate[:4], (plan.xs[k + 1] - plan.xs[k]) / 0.05, rtol=1e-9)
+        np.testing.assert_allclose(stream[200 + 10 * k].x[:4], plan.xs[KNOTS + k], atol=1e-9)
+    s = to.setpoint(scaled, stretched, 0.6)
+    np.testing.assert_array_equal(s.x, stream[100].x)
+    measured = s.x[:4] + 0.1  # the robot measures no durations
+    np.testing.assert_allclose(s.control(measured, scaled.manifold), s.u + s.K[:, :4] @ np.full(4, 0.1))
+
+
+def accelerated(duration: float):
+    """A double pendulum whose joints' accelerations are the controls, for a free duration, and a plan of random numbers for it."""
+    model = to.load_robot("double_pendulum")
+    dynamics = to.SampledSystem(to.make_backend(to.DoubleIntegrator(model.dof_names), engine="numpy"), "rk4")
+    free = to.free_time(to.OCP.single_phase(dynamics, np.zeros(4), KNOTS, DT, [to.control_cost(2)], model=model))
+    rng = np.random.default_rng(2)
+    xs, us, K = (
+        rng.standard_normal((KNOTS + 1, 4)),
+        rng.standard_normal((KNOTS, 2)),
+        rng.standard_normal((KNOTS + 1, 2, 5)),
+    )
+    xs, us = free.with_durations(xs, us, np.array([duration]))
+    return free.ocp, to.Plan(0.0, free.ocp.times, xs, us, K)
+
+
+def test_accelerations_of_joints_are_told_as_the_forces_that_cause_them():
+    ocp, plan = accelerated(0.4)
+    model, stream = ocp.model, list(to.setpoints(ocp, plan, 100.0))
+    assert stream[-1].t == pytest.approx(0.4)
+    for s in stream:
+        a = to.forward_dynamics(model, s.x[:2], s.x[2:4], s.u)
+        np.testing.assert_allclose(a, plan.us[1 + min(int(10 * s.t + 1e-9), KNOTS - 1)], rtol=1e-9)
+    s, h = stream[17], 1e-6
+    for y in np.eye(5)[:4]:  # the feedback in accelerations, to first order
+        asked = [plan.us[2] + plan.K[2] @ (d * y) for d in (-h, h)]
+        forces = [
+            to.inverse_dynamics(model, *np.split(s.x[:4] + d * y[:4], 2), a)
+            for d, a in zip((-h, h), asked, strict=True)
+        ]
+        np.testing.assert_allclose(s.K @ y, (forces[1] - forces[0]) / (2 * h), rtol=1e-6, atol=1e-6)
+
+
 def test_a_loop_tells_the_plan_in_force():
     told = []
     run = loop(on_tick=lambda t: told.append(run.setpoint(t)))
@@ -212,6 +267,16 @@ def test_the_node_publishes_what_the_plan_says(node):
     np.testing.assert_array_equal([force.x, force.y, force.z], expected[-1].forces["ground"])
     point = streamer.sent[f"~/feet/{tip}"][3].point
     np.testing.assert_array_equal([point.x, point.y, point.z], expected[3].feet[tip])
+
+
+def test_the_node_publishes_the_forces_that_accelerate_joints(node):
+    ocp, plan = accelerated(0.4)
+    (first, *_) = to.setpoints(ocp, plan, 100.0)
+    streamer = node.PlanStreamer(ocp, to.setpoints(ocp, plan, 100.0), 100.0)
+    streamer.tick()
+    (command,) = streamer.sent["~/joint_commands"]
+    assert command.name == list(ocp.model.joint_names)
+    np.testing.assert_array_equal(command.effort, first.u)
 
 
 def test_the_node_tells_the_base_of_a_legged_robot(node):

@@ -77,6 +77,10 @@ def test_around_a_post_and_within_all_limits(robot):
     )
     assert np.hypot(tip[0] - 0.95, tip[1]).min() > 0.05
     assert times[-1] < 2.0
+    stream = list(to.setpoints(build_task(chosen).ocp, solution, 200.0))
+    assert solution.duration == stream[-1].t == pytest.approx(times[-1])
+    np.testing.assert_allclose(stream[0].u, inverse_dynamics(model, q[0], v[0], a[0]), rtol=1e-9)
+    assert max(np.abs(s.u).max() for s in stream) < 20.0 * 1.02
 
 
 @needs_coal
@@ -195,6 +199,15 @@ def test_a_start_in_collision_names_the_pair_and_the_depth(robot):
         build_task(config(robot, goal_q=[0.0, 0.0]))
 
 
+@pytest.mark.parametrize(
+    ("key", "q", "told"),
+    [("q0", [0.1, 3.1], "above its upper limit 3:"), ("goal_q", [0.1, -3.1], "below its lower limit -3:")],
+)
+def test_a_joint_beyond_its_limit_is_named(robot, key, q, told):
+    with pytest.raises(ValueError, match=f"{key} has j2 at .*, {told} move it"):
+        build_task(config(robot, **{key: q}))
+
+
 def test_a_goal_out_of_reach_tells_the_nearest(robot):
     settings = Settings(robot=robot, q0=(-0.6, 0.1), goal_position=(2.0, 0.0, 0.0), frame="l2", self_collision=False)
     with pytest.raises(ValueError, match=r"does not reach the goal: the nearest it came is"):
@@ -226,6 +239,8 @@ def test_time_is_weighed_by_the_key_of_the_problem(robot):
 def test_settings_that_contradict_each_other():
     with pytest.raises(SettingsError, match="either goal_q or goal_position"):
         Settings()
+    with pytest.raises(SettingsError, match="goal_position: expected the key frame beside it"):
+        Settings(goal_position=(0.1, 0.2, 0.3))
     with pytest.raises(SettingsError, match="shortest and a longest"):
         Settings(goal_q=(0.0,), duration=(2.0, 1.0))
     with pytest.raises(SettingsError, match="needs it"):
@@ -289,6 +304,24 @@ def test_a_sharper_solve_ends_nearer_to_an_optimum():
     before, after = (f(to.solver_options("ipm", barrier=1e-3)) for f in (lambda o: o, sharper))
     assert (after.gradient_tolerance, after.barrier) == (0.1 * before.gradient_tolerance, 1e-4)
     assert after.constraint_tolerance == before.constraint_tolerance
+
+
+def test_auto_ends_sharper_than_the_method_that_it_chose():
+    auto, ipm = to.solver_options("auto"), to.solver_options("ipm")
+    assert sharper(auto, ipm) == replace(auto, gradient_tolerance=0.1 * ipm.gradient_tolerance)
+    assert sharper(replace(auto, gradient_tolerance=1e-3), ipm).gradient_tolerance == 1e-4
+
+
+def test_a_problem_that_auto_solves_is_solved_sharper(robot):
+    """The refined problem of a motion that is to end nearer to its optimum, with the solver that is chosen by itself."""
+    c = read_config({"engine": "numpy", "problem": {"name": "cart_pole", "horizon": 5}}, "test")
+    task = build_task(c)
+    looks = [Refined(False, "", task.ocp, task.guess, sharp=True), Refined(True, "it stands")]
+    task = replace(task, refined=lambda solution: looks.pop(0))
+    solution = refined(c, task, task.guess)
+    used = to.solver_options(solution.meta["attempts"][-1]["solver"])
+    assert solution.meta["rounds"] == 2 and solution.status.success
+    assert solution.meta["options"]["gradient_tolerance"] == pytest.approx(0.1 * used.gradient_tolerance)
 
 
 def test_quaternions():

@@ -64,6 +64,7 @@ def solved(tmp_path, **problem):
     config = read_config({"problem": settings, "solver": ipm, "engine": "numpy"}, "test")
     solution = solve_task(config, build_task(config))
     assert solution.status.success, solution.status
+    assert solution.duration == pytest.approx(solution.xs[-1, -1])
     return solution
 
 
