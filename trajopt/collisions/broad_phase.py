@@ -54,7 +54,7 @@ Relief = Callable[[int, int, int, float], float]
 class _Others(NamedTuple):
     """Cores that capsules keep away from: their carriers (O,), WORLD for what the robot does not move; R (M, O, 3, 3),
     p (M, O, 3) in the world, and in the internal frame of the carrier; size (O, 3), radius (O,), the kind of each
-    (O,), a place in KINDS, and whether it is a capsule of the robot itself (O,)."""
+    (O,), a place in KINDS, whether it is a capsule of the robot itself (O,), and the body of whose hull it is a face (O,) or -1."""
 
     carriers: Array
     R: Array
@@ -65,6 +65,7 @@ class _Others(NamedTuple):
     radius: Array
     kind: Array
     own: Array
+    hull: Array
 
 
 @dataclass(frozen=True, eq=False)
@@ -92,8 +93,8 @@ class CollisionPairs:
 
     def slots(self) -> tuple[Slot, ...]:
         """What may be near: for each moving body one slot for a box, two more from the third joint on, many more at the end of a
-        chain, where motions leave their guess most; fewer for cylinders, FACES times as many for faces of hulls; none of kinds that
-        the scene lacks. One for each pair of the robot's own."""
+        chain, where motions leave their guess most; fewer for cylinders, FACES times as many for faces of hulls and FACES at least;
+        none of kinds that the scene lacks. One for each pair of the robot's own."""
         kinds = {core.kind for _, core in self.cores} | {"box" for near, _ in self.own if near == WORLD}
         model, found = self.robot.model, []
         for b in self.links:
@@ -101,7 +102,7 @@ class CollisionPairs:
             boxes, cylinders = 1 + 2 * (depth >= 2) + 17 * last, (depth >= 2) + 6 * last
             found += [Slot(b, WORLD, "box")] * (boxes if "box" in kinds else 0)
             found += [Slot(b, WORLD, "cylinder")] * (cylinders if "cylinder" in kinds else 0)
-            found += [Slot(b, WORLD, "triangle")] * (cylinders * FACES if "triangle" in kinds else 0)
+            found += [Slot(b, WORLD, "triangle")] * (max(cylinders, 1) * FACES if "triangle" in kinds else 0)
         return (*found, *(Slot(far, near, "box") for near, far in self.own if near != WORLD))
 
     @cached_property
@@ -117,13 +118,13 @@ class CollisionPairs:
 
     def gaps(self, qs: Array, times: Array, reach: float | None = None) -> Array:
         """Gaps (M, P, O) [m] between capsules and cores, those of the scene first, at configurations (M, nq); beyond the reach, by
-        default the own one, lower bounds of them."""
+        default the own one, lower bounds of them; of a segment inside of a hull one face tells the depth."""
         return self._gaps(*self.robot.ends(qs), self._others(qs, times), self.reach if reach is None else reach)
 
     def coarse_gaps(self, qs: Array, times: Array) -> Array:
         """Gaps (M, C, O) [m] of coarse capsules, of the moving bodies in their order, from the cores of the scene."""
         coarse, scene = self.robot.coarse, replace(self, own=())._others(qs, times)
-        cores = Cores(scene.R, scene.p, scene.size, scene.radius, scene.kind)
+        cores = Cores(scene.R, scene.p, scene.size, scene.radius, scene.kind, scene.hull)
         counts = np.ones((len(coarse.radii), len(scene.radius)), dtype=bool)
         return capsule_gaps(*coarse.ends(qs), coarse.radii, cores, counts, self.reach)
 
@@ -225,7 +226,8 @@ class CollisionPairs:
         size = np.array([core.size for _, core in self.cores]).reshape(count, 3)
         kind = np.array([list(KINDS).index(core.kind) for _, core in self.cores], dtype=int)
         radius = np.array([core.radius for _, core in self.cores])
-        return _Others(np.full(count, WORLD), R, p, R, p, size, radius, kind, np.zeros(count, dtype=bool))
+        hull = np.array([i if core.kind == "triangle" else -1 for i, core in self.cores], dtype=int)
+        return _Others(np.full(count, WORLD), R, p, R, p, size, radius, kind, np.zeros(count, dtype=bool), hull)
 
     @cached_property
     def _of_robot(self) -> _Others:
@@ -234,7 +236,7 @@ class CollisionPairs:
 
     def _gaps(self, A: Array, B: Array, others: _Others, reach: float) -> Array:
         """Gaps (M, P, O) [m]; those beyond the reach are a lower bound of themselves, pairs that do not count infinite."""
-        cores = Cores(others.R, others.p, others.size, others.radius, others.kind)
+        cores = Cores(others.R, others.p, others.size, others.radius, others.kind, others.hull)
         return capsule_gaps(A, B, self.robot.radii, cores, self._counts, reach)
 
     @cached_property
@@ -252,7 +254,7 @@ class CollisionPairs:
 
 
 FACES = 2
-"""A hull is kept away from by this many of its faces for each slot that a cylinder would get."""
+"""A hull is kept away from by this many of its faces for each slot that a cylinder would get, and by so many at least."""
 SPREAD, FARTHER = 0.015, 0.5
 """A link's second capsule near a body counts as farther by this [m], and by this share of the nearest one's gap, its third by twice
 as much: each body gets a slot first."""
@@ -277,7 +279,7 @@ def _capsules_of(robot: RobotCover, own: tuple[int, ...]) -> _Others:
     frames, pieces = [_of_segment(robot.a[i], robot.b[i]) for i in own], list(own)
     R, p = (np.array([frame[i] for frame in frames]).reshape(-1, *shape) for i, shape in ((0, (3, 3)), (1, (3,))))
     size = np.array([(0.0, 0.0, half) for _, _, half in frames]).reshape(-1, 3)
-    flags = np.zeros(len(own), dtype=int), np.ones(len(own), dtype=bool)
+    flags = np.zeros(len(own), dtype=int), np.ones(len(own), dtype=bool), np.full(len(own), -1)
     return _Others(robot.bodies[pieces], R, p, R, p, size, robot.radii[pieces], *flags)
 
 

@@ -1,7 +1,8 @@
 """Gaps between many capsules and many cores at many configurations: compiled, or in NumPy where there is no compiler.
 
 Both evaluate :mod:`dynamics_backends.rigid_body.geometry.distances`. A pair that a ball around the capsule shows to be beyond the
-reach is told by that lower bound.
+reach is told by that lower bound. A face by itself does not tell which side of it is inside: where a segment is behind
+all faces of a hull, the one over which its way out is shortest gets the depth, beyond the reach too.
 """
 
 from __future__ import annotations
@@ -31,19 +32,27 @@ KINDS = {"box": box_distance, "cylinder": cylinder_distance, "triangle": triangl
 
 class Cores(NamedTuple):
     """O cores at M configurations: R (M, O, 3, 3), p (M, O, 3) [m] in the world; size (O, 3), radius (O,) [m]; kind (O,):
-    places in :data:`KINDS`."""
+    places in :data:`KINDS`; hull (O,): a number for all faces of one hull, beside each other, -1 for what is no face."""
 
     R: Array
     p: Array
     size: Array
     radius: Array
     kind: Array
+    hull: Array
 
 
 def capsule_gaps(A: Array, B: Array, radii: Array, cores: Cores, counts: Array, reach: float) -> Array:
     """Gaps (M, P, O) [m] between capsules from A to B (M, P, 3) with radii (P,) and cores; infinite for pairs that do not count
     (P, O)."""
     thick = radii[:, None] + cores.radius
+    gaps = _gaps(A, B, thick, cores, counts, reach)
+    _tell_depths(gaps, A, B, thick, cores, counts)
+    return gaps
+
+
+def _gaps(A: Array, B: Array, thick: Array, cores: Cores, counts: Array, reach: float) -> Array:
+    """Gaps (M, P, O) [m] from each core by itself; thick (P, O): sums of the radii [m]."""
     try:
         kernel = _kernel()
     except CompilerError:
@@ -94,6 +103,27 @@ def _source() -> str:
         parts.append(text)
         room = max(room, own)
     return "\n".join([templates(), *parts, f"#define WORK {room}", _text()])
+
+
+def _tell_depths(gaps: Array, A: Array, B: Array, thick: Array, cores: Cores, counts: Array) -> None:
+    """Sets the gaps of segments inside of hulls: the largest over the faces of the lower end's height over the plane."""
+    faces = np.flatnonzero(cores.hull >= 0)
+    if not len(faces):
+        return
+    starts = np.flatnonzero(np.diff(cores.hull[faces], prepend=-1))
+    normals, hulls = cores.R[..., 2][:, faces], np.split(np.arange(len(faces)), starts[1:])
+    planes = np.einsum("mfi,mfi->mf", normals, cores.p[:, faces])
+    heights = A @ normals.transpose(0, 2, 1)
+    heights -= planes[:, None]
+    k, i, h = np.nonzero((np.maximum.reduceat(heights, starts, axis=2) < 0.0) & counts[:, faces[starts]])
+    for number in np.unique(h):
+        own, m, piece = hulls[number], k[h == number, None], i[h == number, None]
+        at_b = np.einsum("ni,nfi->nf", B[m, piece][:, 0], normals[m, own]) - planes[m, own]
+        lower = np.minimum(heights[m, piece, own], at_b)
+        (within,) = np.nonzero((at_b < 0.0).all(axis=1))
+        best = np.argmax(lower[within], axis=1)
+        m, piece, core = m[within, 0], piece[within, 0], faces[own[best]]
+        gaps[m, piece, core] = lower[within, best] - thick[piece, core]
 
 
 def _in_numpy(A: Array, B: Array, thick: Array, cores: Cores, counts: Array, reach: float) -> Array:

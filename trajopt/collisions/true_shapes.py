@@ -8,11 +8,9 @@ from typing import Any
 import numpy as np
 
 from dynamics_backends.protocol import Array
+from dynamics_backends.rigid_body.geometry.covers.hull import convex_hull
 from dynamics_backends.rigid_body.geometry.covers.robot_cover import RobotCover
 from dynamics_backends.rigid_body.geometry.shapes import Box, Capsule, Cylinder, HalfSpace, Shape, Sphere
-
-CONVEX = 1e-4
-"""Vertices, and middles of triangles, within this share of a mesh's size of its convex hull are on it."""
 
 
 @lru_cache(maxsize=1024)
@@ -53,7 +51,7 @@ def mesh_geometry(vertices: Array, faces: Array) -> Any:
     for face in faces.tolist():
         mesh.addTriangle(*vertices[face])
     mesh.endModel()
-    if not _is_convex(vertices, faces):
+    if convex_hull(vertices, faces) is None:
         return mesh
     mesh.buildConvexHull(True, "Qt")
     return mesh.convex
@@ -70,18 +68,6 @@ def hull_geometry(points: Array) -> Any:
 def hulls_of(robot: RobotCover) -> tuple[Any, ...]:
     """coal's geometries of the convex hulls of what the capsules of a robot cover, kept for the next that asks."""
     return tuple(hull_geometry(points) for points in robot.corners)
-
-
-def _is_convex(vertices: Array, faces: Array) -> bool:
-    from scipy.spatial import ConvexHull, QhullError
-
-    try:
-        planes = ConvexHull(vertices).equations
-    except (QhullError, ValueError):
-        return False
-    surface = np.concatenate([vertices, vertices[faces].mean(axis=1)])
-    depth = (surface @ planes[:, :3].T + planes[:, 3]).max(axis=1)
-    return bool(depth.min() > -CONVEX * float(np.ptp(vertices, axis=0).max()))
 
 
 def require_coal() -> Any:

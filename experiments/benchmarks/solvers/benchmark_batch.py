@@ -200,15 +200,15 @@ _solver: dict[str, Any] = {}
 """In a process of the peer's pool: its solver and what all problems share."""
 
 
-def _load(library: str, settings: dict[str, Any], given: dict[str, Array]) -> None:
+def _load(library: str, settings: dict[str, Any], start: Array) -> None:
     import casadi as ca
 
-    _solver.update(call=ca.nlpsol("solver", "ipopt", library, settings), given=given)
+    _solver.update(call=ca.nlpsol("solver", "ipopt", library, settings), start=start)
 
 
-def _solve(bounds: tuple[Array, Array]) -> tuple[float, int, float, float]:
+def _solve(bounds: dict[str, Array]) -> tuple[float, int, float, float]:
     began, processor = time.perf_counter(), time.process_time()
-    found = _solver["call"](**_solver["given"], lbg=bounds[0], ubg=bounds[1])
+    found = _solver["call"](x0=_solver["start"], **bounds)
     stats = _solver["call"].stats()
     times = time.perf_counter() - began, time.process_time() - processor
     return (float(found["f"]) if stats["success"] else np.nan), int(stats["iter_count"]), *times
@@ -233,12 +233,12 @@ def casadi_run(batch: to.Batch, guess: to.Guess, config: Any, count: int) -> Run
         if library is None:
             return None
         compiled = time.perf_counter() - began
-        given = {"x0": first.variables(*guess), "lbx": first.x_lower, "ubx": first.x_upper}
+        bounds = [{"lbx": p.x_lower, "ubx": p.x_upper, "lbg": p.g_lower, "ubg": p.g_upper} for p in programs]
         context = get_context("spawn")
-        with ProcessPoolExecutor(processes, context, _load, (str(library), settings, given)) as pool:
-            list(pool.map(_solve, [(first.g_lower, first.g_upper)] * processes))  # libraries are loaded
+        with ProcessPoolExecutor(processes, context, _load, (str(library), settings, first.variables(*guess))) as pool:
+            list(pool.map(_solve, bounds[:1] * processes))  # libraries are loaded
             wall = time.perf_counter()
-            found = list(pool.map(_solve, [(p.g_lower, p.g_upper) for p in programs]))
+            found = list(pool.map(_solve, bounds))
             wall = time.perf_counter() - wall
     cost, iterations, _, processor = (np.array(column) for column in zip(*found, strict=True))
     told = f"code compiled at {level} in {compiled:.0f} s"

@@ -11,12 +11,13 @@ from scipy.spatial.transform import Rotation
 import trajopt.collisions.gaps as gaps_module
 from dynamics_backends.compiled.interface.libraries import CompilerError
 from dynamics_backends.rigid_body.geometry.covers.cover import covers
+from dynamics_backends.rigid_body.geometry.covers.hull import hull_of
 from dynamics_backends.rigid_body.geometry.covers.robot_cover import RobotCover, body_poses
 from dynamics_backends.rigid_body.geometry.links.urdf_shapes import urdf_shapes
 from dynamics_backends.rigid_body.geometry.scene import Body, Scene, Way
 from dynamics_backends.rigid_body.geometry.shapes import Box, Cylinder, HalfSpace, Mesh, Sphere
 from dynamics_backends.rigid_body.urdf.loader import load_urdf
-from trajopt.collisions.broad_phase import CollisionPairs, Near
+from trajopt.collisions.broad_phase import FACES, CollisionPairs, Near
 from trajopt.collisions.free_space import FreeSpace
 from trajopt.collisions.mesh_check import MeshCheck, _apart
 from trajopt.collisions.own_pairs import own_pairs, pairs_not_disabled
@@ -53,6 +54,10 @@ SCENE = Scene((POST, WALL))
 PAIRS = CollisionPairs(ROBOT, SCENE)
 
 
+def missing():
+    raise CompilerError("none")
+
+
 def configurations(count=40):
     return np.random.default_rng(0).uniform(-2.5, 2.5, (count, 3))
 
@@ -71,10 +76,6 @@ def test_gaps_are_those_of_numpy(monkeypatch):
     qs, times = configurations(), np.zeros(40)
     pairs = CollisionPairs(ROBOT, Scene((*SCENE.bodies, STONE)))
     compiled = pairs.gaps(qs, times)
-
-    def missing():
-        raise CompilerError("none")
-
     monkeypatch.setattr(gaps_module, "_kernel", missing)
     plain = pairs.gaps(qs, times)
     near = plain < pairs.reach
@@ -102,6 +103,44 @@ def test_a_convex_mesh_is_as_far_as_its_true_shape():
         if result.min_distance > 0.05:
             short = 0.01 * length**2 / (8.0 * (result.min_distance + ROBOT.radii[i]))
             assert -1e-6 < result.min_distance - gaps[k, i] < short + 1e-6
+
+
+def beside_others(shape, x):
+    """A stone and a bar far away, and a body whose middle is on its own x axis."""
+    turn = Rotation.from_rotvec([0.1, -0.2, 0.7]).as_matrix()
+    far, bar = Body("far", STONE.shape, p=[9.0, 0.0, 0.0]), Body("bar", Box((0.1, 0.1, 0.1)), p=[0.0, 9.0, 0.0])
+    return CollisionPairs(ROBOT, Scene((far, bar, Body("body", shape, turn, turn @ [x, 0.0, 0.0]))))
+
+
+@pytest.mark.parametrize("compiled", [pytest.param(True, marks=pytest.mark.needs_compiler), False])
+def test_inside_of_a_convex_mesh_is_as_deep_as_inside_of_a_box(compiled, monkeypatch):
+    """The arm is 0.7 m and more from all faces, and from the ball within them; a plate is between its links, or pierced by them."""
+    if not compiled:
+        monkeypatch.setattr(gaps_module, "_kernel", missing)
+    qs, times = configurations(), np.zeros(40)
+    shape = Box((14.0, 4.4, 4.4))
+    box, mesh = (beside_others(s, 4.5) for s in (shape, Mesh(*shape.triangles())))
+    deep = box.least(qs, times)
+    assert deep.max() < -mesh.reach
+    np.testing.assert_allclose(mesh.least(qs, times), deep, atol=1e-9)
+    assert FreeSpace(mesh, exact=False).touches(qs[:1])
+    assert (mesh.coarse_gaps(qs, times).min(axis=2) < 0.0).all()
+    plate = Box((1.5, 0.2, 1.0))
+    box, mesh = (beside_others(s, 0.2).gaps(qs, times) for s in (plate, Mesh(*plate.triangles())))
+    of_box, of_mesh = box[:, :, -1], mesh[:, :, -13:].min(axis=2)
+    assert (of_box < 0.0).any() and (of_box > 0.0).any()
+    np.testing.assert_array_equal(of_mesh < 0.0, of_box < 0.0)
+
+
+def test_faces_of_hulls_get_slots_of_links_near_the_base():
+    """The first link, 0.02 m to its side, is 0.03 m from a convex mesh."""
+    beside = Body("beside", Mesh(*Box((0.2, 0.1, 0.2)).triangles()), p=np.array([0.25, 0.1, 0.0]))
+    pairs = CollisionPairs(ROBOT, Scene((beside,)))
+    slots = pairs.slots()
+    near = pairs.chosen(slots, np.array([[0.0, -1.5, 0.0]]), np.zeros(1)).near
+    kinds = [slots[i].kind for i in near.slot if slots[i].link == 0]
+    assert kinds.count("triangle") == FACES
+    assert {slot.link for slot in slots if slot.kind == "triangle"} == {0, 1, 2}
 
 
 def test_near_pairs_get_slots_and_bounds_that_say_when_capsules_touch():
@@ -289,3 +328,25 @@ def test_a_mesh_with_a_notch_is_not_its_hull():
     mesh = geometry_of(Mesh(vertices, faces))
     coal.distance(coal.Sphere(0.02), at, mesh, coal.Transform3s(np.eye(3), np.zeros(3)), coal.DistanceRequest(), result)
     assert result.min_distance == pytest.approx(0.03, abs=1e-6)
+
+
+def panel(thickness, window=0.3):
+    """A square of 1 m with a square window, half of whose edge is ``window`` [m]: corners (16, 3) and triangles (32, 3)."""
+    signs = np.array([[-1.0, -1.0], [1.0, -1.0], [1.0, 1.0], [-1.0, 1.0]])
+    rings = np.concatenate([0.5 * signs, window * signs])
+    corners = np.concatenate([np.column_stack([rings, np.full(8, z)]) for z in (0.0, thickness)])
+    strips = ((0, 4), (8, 0), (12, 8), (4, 12))
+    quads = [(a + k, a + (k + 1) % 4, b + (k + 1) % 4, b + k) for a, b in strips for k in range(4)]
+    return corners, np.array([t for a, b, c, d in quads for t in ((a, b, c), (a, c, d))])
+
+
+@needs_coal
+@pytest.mark.parametrize("thickness", [0.02, 0.002, 0.001])
+def test_plans_and_checks_agree_on_what_is_convex(thickness):
+    """A thin panel with a window is not its hull; a square plate as thin is."""
+    coal = pytest.importorskip("coal")
+    assert hull_of(*panel(thickness), 0.01) is None
+    assert not isinstance(geometry_of(Mesh(*panel(thickness))), coal.ConvexBase)
+    plate = Box((1.0, 1.0, thickness)).triangles()
+    assert hull_of(*plate, 0.01) is not None
+    assert isinstance(geometry_of(Mesh(*plate)), coal.ConvexBase)

@@ -2,19 +2,19 @@
 
 Corners of the mesh are taken in the order of how far they are beyond faces of the hull of those before, until none is by more than
 :data:`CLOSE`, or there are :data:`CORNERS` of them; their distance from it is the radius. The ball inside of all faces stands for
-what is far from them.
+what is far from them where each of them is asked by itself; that a segment is inside of a hull, its faces tell together.
 """
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from dynamics_backends.protocol import Array
 from dynamics_backends.rigid_body.geometry.triangle_distance import triangle_distance
 
-CONVEX = 1e-3
+CONVEX = 1e-4
 """A mesh is convex where the corners and the middles of its triangles are within this share of its size of its hull."""
 CLOSE, CORNERS = 5e-4, 34
 """[m], and how many corners a hull has at most: then it has 64 faces."""
@@ -42,23 +42,30 @@ class Hull(NamedTuple):
     inside: float
 
 
+def convex_hull(vertices: Array, faces: Array) -> Any:
+    """SciPy's hull of a mesh, vertices (n, 3) and faces (m, 3), if all of this is on it; None where it is not convex or flat."""
+    from scipy.spatial import ConvexHull, QhullError
+
+    vertices = np.asarray(vertices, dtype=float)
+    points = np.unique(vertices, axis=0)
+    try:
+        whole = ConvexHull(points)
+    except (QhullError, ValueError):
+        return None
+    surface = np.concatenate([points, vertices[faces].mean(axis=1)])
+    depth = (surface @ whole.equations[:, :3].T + whole.equations[:, 3]).max(axis=1)
+    return whole if depth.min() > -CONVEX * float(np.ptp(points, axis=0).max()) else None
+
+
 def hull_of(vertices: Array, faces: Array, tolerance: float) -> Hull | None:
     """The hull of a mesh, vertices (n, 3) and faces (m, 3).
 
     None where the mesh is not convex, is flat, or has so many corners that more than ``tolerance`` [m] would be left out.
     """
-    from scipy.spatial import ConvexHull, QhullError
-
-    points = np.unique(np.asarray(vertices, dtype=float), axis=0)
-    try:
-        whole = ConvexHull(points)
-    except (QhullError, ValueError):
+    whole = convex_hull(vertices, faces)
+    if whole is None:
         return None
-    surface = np.concatenate([points, np.asarray(vertices, dtype=float)[faces].mean(axis=1)])
-    depth = (surface @ whole.equations[:, :3].T + whole.equations[:, 3]).max(axis=1)
-    if depth.min() < -CONVEX * float(np.ptp(points, axis=0).max()):
-        return None
-    corners = points[whole.vertices]
+    corners = whole.points[whole.vertices]
     chosen = sorted({int(f(corners[:, i])) for i in range(3) for f in (np.argmin, np.argmax)})
     while not _faces(corners[chosen]):  # the extreme ones are in a plane
         chosen = [*chosen, next(i for i in range(len(corners)) if i not in chosen)]
