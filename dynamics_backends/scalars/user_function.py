@@ -114,14 +114,15 @@ class UserFunction:
     def _by_entries(self, given: tuple) -> Rows:
         x, u, t, p = given
         known = {name: from_rows(rows) for name, rows in p.items()}
-        results = self._counted(_components(self.function(from_rows(x), from_rows(u), Entry(t), known)))
+        results = self.counted(_components(self.function(from_rows(x), from_rows(u), Entry(t), known)))
         zero = zero_of(x, u, t)
         return sm.stack([unboxed(e) + zero for e in results])
 
     def _at_points(self, x: Array, u: Array, t: Array, p: Mapping[str, Array]) -> Array:
-        return evaluated_at(self.function, lambda result: self._counted(_components(result)), x, u, t, p)
+        return evaluated_at(self.function, lambda result: self.counted(_components(result)), x, u, t, p)
 
-    def _counted(self, results: list[Any]) -> list[Any]:
+    def counted(self, results: list[Any]) -> list[Any]:
+        """The results, if there are n_out; raises ValueError for another number."""
         if len(results) != self.n_out:
             raise ValueError(f"{described(self.function)} returned {len(results)} rows; expected n_out = {self.n_out}")
         return results

@@ -72,6 +72,8 @@ def explained(status: Status, ocp: OCP, xs: Array, us: Array) -> Status:
     first = flaws[0]
     message = f"{status.message} {_capital(first.sentence())}."
     advice = f"{_capital(first.remedy)}."
+    if status.knot is not None:  # where in the sum of all terms, the solver has told
+        return replace(status, message=message, advice=advice)
     return replace(status, message=message, knot=first.knot, component=first.part, advice=advice)
 
 
