@@ -9,14 +9,10 @@ import re
 import warnings
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from pathlib import Path
-from traceback import extract_tb
 from typing import Any
 
-import numpy as np
-
 from dynamics_backends.protocol import FunctionMap, Map, unwrapped
-from dynamics_backends.scalars.user_function import described
+from dynamics_backends.scalars.complaints import described, own_line
 from dynamics_backends.symbols import ca
 
 _REMEDY = (
@@ -79,7 +75,7 @@ def symbolic_value(map: Map, x: Any, u: Any, t: Any, p: Mapping[str, Any]) -> An
     except Exception as error:
         own = unwrapped(map)
         why = own.called.why if isinstance(own, FunctionMap) else ""
-        raise (TraceError(why, told=True) if why else refusal(map, complaint(error))) from error
+        raise (TraceError(why, told=True) if why else refusal(map, complaint(error, own))) from error
     if value.shape != (map.n_out, 1):
         raise ValueError(f"{description(map)} returned {value.numel()} rows; expected n_out = {map.n_out}")
     if _has_nan(value):
@@ -98,12 +94,9 @@ def refusal(map: Map, why: str) -> TraceError:
     return TraceError(f"{description(map)} cannot be traced with symbols: {why}; {_REMEDY}")
 
 
-def complaint(error: Exception) -> str:
-    """What went wrong, and in which line outside CasADi and NumPy."""
-    libraries = tuple(str(Path(str(library.__file__)).parent) for library in (ca, np))
-    libraries += (str(Path(described.__code__.co_filename).parent),)
-    own = [f for f in extract_tb(error.__traceback__) if not f.filename.startswith(libraries)]
-    where = f" in line {own[-1].lineno}, `{own[-1].line}`" if own else ""
+def complaint(error: Exception, map: Map) -> str:
+    """What went wrong, and in which line of the user's."""
+    where = own_line(error, map.function if isinstance(map, FunctionMap) else map)
     if isinstance(error, FutureWarning):
         return f"a numpy function is called{where}"
     message = str(error).strip() or type(error).__name__

@@ -343,16 +343,31 @@ def to_rows(x: Entry | Entries) -> Any:
 
 
 def takes_entries(function: Callable[..., Any]) -> Callable[..., Any]:
-    """A function of rows that takes entries too, and then returns entries."""
+    """A function of rows that takes entries too, and then returns entries; arrays (n,) of numbers are one state, and stay one."""
 
     @wraps(function)
     def either(*args: Any, **kwargs: Any) -> Any:
         if not any(isinstance(a, (Entry, Entries)) or _holds(a) for a in args):
+            if any(map(_is_one, args)):
+                return _without_batch(function(*[a[:, None] if _is_one(a) else a for a in args], **kwargs))
             return function(*args, **kwargs)
         found = function(*map(_taken, args), **kwargs)
         return from_rows(found) if hasattr(found, "is_symbolic") else _given_back(found)
 
     return either
+
+
+def _is_one(x: Any) -> bool:
+    """Whether x is an array (n,) of one knot's numbers."""
+    return type(x) is np.ndarray and x.ndim == 1 and x.dtype.kind in "fc"
+
+
+def _without_batch(x: Any) -> Any:
+    """Results at the only knot of a batch."""
+    if isinstance(x, (list, tuple)):
+        parts = map(_without_batch, x)
+        return type(x)(*parts) if hasattr(x, "_fields") else type(x)(parts)
+    return x[..., 0] if np.ndim(x) else x
 
 
 def _holds(x: Any) -> bool:

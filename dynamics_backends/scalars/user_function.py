@@ -25,30 +25,23 @@ import numpy as np
 from dynamics_backends import scalar as sm
 from dynamics_backends.scalar import Rows, Scalar
 from dynamics_backends.scalars import entry_functions as entry_functions
+from dynamics_backends.scalars.complaints import OWN, described, mistake, own_line
 from dynamics_backends.scalars.entries import Entries, Entry, NoNumber, count, from_rows, unboxed
 from dynamics_backends.scalars.points import evaluated_at, on_numbers
 
 Array = np.ndarray
 Function = Callable[[Any, Any, Any, Mapping[str, Any]], Any]
-OWN = ("dynamics_backends", "trajopt")
-"""Packages whose functions are written for rows of any kind, and called so."""
 KNOTS, SPREAD, AGREES = 3, 1e-2, 1e-9
 """On how many knots, how far apart, the ways are compared, and how closely they must agree."""
 _LOG = logging.getLogger(__name__)
 _REMEDY = (
     "write it with arithmetic and functions of NumPy (np.where for if) to have exact derivatives and compiled code"
 )
+_UNLIKE = (
+    "plain numbers give other results than numbers that carry derivatives (does it test types, change its arguments, or keep "
+    "something from call to call?)"
+)
 _ARRAY = "`np.array(..., like=x)` instead of `np.array(...)` keeps what stands in the array traceable"
-
-
-def described(function: Any) -> str:
-    """The function with its file and line, or the class of what is called."""
-    while isinstance(function, functools.partial):
-        function = function.func
-    code = getattr(function, "__code__", None)
-    if code is None:
-        return type(function).__name__
-    return f"function {function.__qualname__} ({code.co_filename}:{code.co_firstlineno})"
 
 
 class UserFunction:
@@ -63,19 +56,26 @@ class UserFunction:
         """Rows (n_out, N) or what the function makes of rows.
 
         Raises NoNumber for symbols where the function needs numbers, ValueError for another number of results, and whatever the
-        function raises in every way.
+        function raises in every way, with a note that tells where, and what helps.
         """
         kind = "own" if self._own else _kind((x, u, t, *p.values()))
         if kind == "own":
             return self.function(x, u, t, p)
         if kind == "entries":
             return Entry.stack(_components(self.function(x, u, t, p)))
-        if "float" not in self._ways:
-            self._decide(*_numbers(x, u, t, p))
         given = (x, u, t, p)
-        if kind in self._ways:
-            return self._by(self._ways[kind], given)
-        return self._first_that_works(kind, given)
+        try:
+            if "float" not in self._ways:
+                self._decide(*_numbers(*given))
+            if kind in self._ways:
+                return self._by(self._ways[kind], given)
+            return self._first_that_works(kind, given)
+        except NoNumber:  # which says it all
+            raise
+        except Exception as error:
+            if not getattr(error, "__notes__", ()):
+                error.add_note(mistake(self.function, error, {"x": count(x), "u": count(u)}, p))
+            raise
 
     def _first_that_works(self, kind: str, given: tuple) -> Any:
         complaints: list[Exception] = []
@@ -94,10 +94,6 @@ class UserFunction:
             if way == "points" and not self.why:
                 self._tell(complaints[-1])
             return found
-        if isinstance(complaints[-1], IndexError) and not len(given[1]):
-            complaints[-1].add_note(
-                f"{described(self.function)} is called without controls; if it reads them, give their number, nu=..."
-            )
         raise complaints[-1]
 
     def _candidates(self, kind: str) -> list[str]:
@@ -118,14 +114,15 @@ class UserFunction:
     def _by_entries(self, given: tuple) -> Rows:
         x, u, t, p = given
         known = {name: from_rows(rows) for name, rows in p.items()}
-        results = self._counted(_components(self.function(from_rows(x), from_rows(u), Entry(t), known)))
+        results = self.counted(_components(self.function(from_rows(x), from_rows(u), Entry(t), known)))
         zero = zero_of(x, u, t)
         return sm.stack([unboxed(e) + zero for e in results])
 
     def _at_points(self, x: Array, u: Array, t: Array, p: Mapping[str, Array]) -> Array:
-        return evaluated_at(self.function, lambda result: self._counted(_components(result)), x, u, t, p)
+        return evaluated_at(self.function, lambda result: self.counted(_components(result)), x, u, t, p)
 
-    def _counted(self, results: list[Any]) -> list[Any]:
+    def counted(self, results: list[Any]) -> list[Any]:
+        """The results, if there are n_out; raises ValueError for another number."""
         if len(results) != self.n_out:
             raise ValueError(f"{described(self.function)} returned {len(results)} rows; expected n_out = {self.n_out}")
         return results
@@ -149,7 +146,7 @@ class UserFunction:
             self._ways["float"] = "entries"
         elif failure is None:
             self._ways["float"] = "points"
-            self._tell(complaint or NoNumber("its results depend on the kind of number"))
+            self._tell(complaint or NoNumber(_UNLIKE))
 
     def _same_in_a_batch(self, x: Array, u: Array, t: Array, p: Mapping[str, Array]) -> bool:
         def value(part: slice) -> Array:
@@ -164,9 +161,9 @@ class UserFunction:
 
     def _tell(self, complaint: Exception) -> None:
         what = (str(complaint).strip() or type(complaint).__name__).splitlines()[-1].rstrip(".")
-        how = "is evaluated knot by knot in Python, its derivatives by differences"
+        how = "is evaluated knot by knot in Python, its derivatives by differences, which may take minutes"
         remedy = _ARRAY if "dtype('O')" in what else _REMEDY  # an array of objects, which LAPACK refuses
-        self.why = f"{described(self.function)} {how}: {what}{_line(complaint)}; {remedy}"
+        self.why = f"{described(self.function)} {how}: {what}{own_line(complaint, self.function)}; {remedy}"
         _LOG.warning("%s", self.why)
 
 
@@ -193,18 +190,6 @@ def _attempted(call: Callable[[], Any]) -> tuple[Any, Exception | None]:
 def _agree(a: Array, b: Array) -> bool:
     a, b = np.asarray(a, float), np.asarray(b, float)
     return a.shape == b.shape and np.allclose(a, b, rtol=AGREES, atol=AGREES, equal_nan=True)
-
-
-def _line(error: Exception) -> str:
-    """Where in the user's code it was raised."""
-    from traceback import extract_tb
-
-    frames = [f for f in extract_tb(error.__traceback__) if not _in_a_library(f.filename)]
-    return f" in line {frames[-1].lineno}, `{frames[-1].line}`" if frames else ""
-
-
-def _in_a_library(file: str) -> bool:
-    return __file__.rpartition("/")[0] in file or "/numpy/" in file or "/casadi/" in file
 
 
 def _components(result: Any) -> list[Any]:

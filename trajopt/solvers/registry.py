@@ -19,6 +19,7 @@ from trajopt.results.solution import Solution
 from trajopt.solvers.options import AutoOptions, DDPOptions, DMSOptions, IPMOptions, SLQOptions, SQPOptions
 from trajopt.stage.not_compiled import gathered
 from trajopt.stage.start import Start, served, starting
+from trajopt.validation.finiteness import explained
 from trajopt.validation.validation import Finding, require_valid
 
 if TYPE_CHECKING:
@@ -173,7 +174,9 @@ def solve(
             meta["replay"] = _replay(ocp, chosen, solution)
     if slow:
         meta["not_compiled"] = [str(part) for part in slow]
-    return replace(solution, meta=meta, model=ocp.model)
+    return replace(
+        solution, status=explained(solution.status, ocp, solution.xs, solution.us), meta=meta, model=ocp.model
+    )
 
 
 def looked_at(ocp: OCP, solution: Solution, options: Any) -> Solution:

@@ -18,20 +18,21 @@ from trajopt.problem.terms import CostTerm
 
 _LOG = logging.getLogger(__name__)
 _REMEDIES = {
-    "TraceError": "write it with arithmetic and functions of NumPy",
+    "TraceError": "",  # the reason tells it
     "TooLong": "write it in fewer operations or in several phases, or give its residual closed-form partials (HasPartials)",
 }
 
 
 class NotCompiled(NamedTuple):
-    """part: of the problem. why: it is not compiled. remedy: what helps."""
+    """part: of the problem. why: it is not compiled. remedy: what helps, "" where the reason tells it."""
 
     part: str
     why: str
     remedy: str
 
     def __str__(self) -> str:
-        return f"{self.part} is evaluated in NumPy, which may take a hundred times as long: {self.why}; {self.remedy}"
+        end = f"; {self.remedy}" if self.remedy else ""
+        return f"{self.part} is evaluated in NumPy, which may take a hundred times as long: {self.why}{end}"
 
 
 _gathered: ContextVar[list[NotCompiled] | None] = ContextVar("not_compiled", default=None)

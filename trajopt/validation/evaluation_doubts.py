@@ -1,4 +1,4 @@
-"""Doubts about how a problem will be evaluated: user functions that need plain numbers, and parts too long to compile."""
+"""Mistakes in user functions, and doubts about how a problem will be evaluated: by plain numbers, in parts too long to compile."""
 
 from __future__ import annotations
 
@@ -9,17 +9,24 @@ from typing import Any
 import numpy as np
 
 from dynamics_backends.protocol import Array, FunctionMap, Map, Parameters, unwrapped
+from trajopt.guesses.guesses import Guess
 from trajopt.problem.ocp import OCP, Phase
 from trajopt.problem.terms import CostTerm
 
 
 def function_doubts(ocp: OCP) -> Iterator[str]:
-    """User functions that are evaluated knot by knot, with their derivatives by differences."""
-    for what, map, p in _maps(ocp):
-        if isinstance(map, FunctionMap):
-            why = _why(map, ocp, p)
-            if why:
-                yield f"{what}: {why}"
+    """User functions that are evaluated knot by knot, with their derivatives by differences: as their first call has shown, which
+    :func:`function_mistakes` makes."""
+    told = [f"{what}: {map.called.why}" for what, map, _ in _functions(ocp) if map.called.why]
+    yield from dict.fromkeys(told)
+
+
+def function_mistakes(ocp: OCP, guess: Guess | None = None) -> Iterator[str]:
+    """User functions that fail at the first knot of a guess, by default x0 and zero controls: in which line, and what helps."""
+    x = ocp.x0 if guess is None else np.asarray(guess.xs[0], float)
+    u = np.zeros(ocp.nu) if guess is None else np.asarray(guess.us[0], float)
+    told = [(what, _failure(map, x, u, p)) for what, map, p in _functions(ocp)]
+    yield from dict.fromkeys(f"{what}: {why}" for what, why in told if why)
 
 
 def length_doubts(ocp: OCP) -> Iterator[str]:
@@ -82,6 +89,13 @@ def _long_sources(ocp: OCP, phase: Phase, last: bool) -> Iterator[tuple[Any, Cal
             )
 
 
+def _functions(ocp: OCP) -> Iterator[tuple[str, FunctionMap, Parameters]]:
+    """Users' own functions, with what they are to the problem."""
+    for what, map, p in _maps(ocp):
+        if isinstance(map, FunctionMap):
+            yield what, map, p
+
+
 def _maps(ocp: OCP) -> Iterator[tuple[str, Map, Parameters]]:
     for i, phase in enumerate(ocp.phases):
         if phase.dynamics.sampling is not None:
@@ -95,14 +109,15 @@ def _first(part: Phase | Any) -> Parameters:
     return {name: v[0] if v.ndim == 2 else v for name, v in part.parameters.items()}
 
 
-def _why(map: FunctionMap, ocp: OCP, p: Parameters) -> str:
-    """Why the function is called knot by knot, "" where it is not: what a first call shows."""
+def _failure(map: FunctionMap, x: Array, u: Array, p: Parameters) -> str:
+    """Why the function fails, "" where it does not; a first call also shows whether it is evaluated knot by knot."""
     rows = {name: np.asarray(v, float)[:, None] for name, v in p.items()}
     try:
-        map(_column(ocp.x0[: map.manifold.nx]), np.zeros((map.nu, 1)), np.zeros(1), rows)
-    except Exception:  # what is wrong with it, its first use tells better
-        return ""
-    return map.called.why
+        with np.errstate(all="ignore"):
+            map.called.counted(list(map(_column(x[: map.manifold.nx]), _column(u[: map.nu]), np.zeros(1), rows)))
+    except Exception as error:
+        return next(iter(getattr(error, "__notes__", ())), str(error))
+    return ""
 
 
 def _column(x: Array) -> Array:

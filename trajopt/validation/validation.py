@@ -12,7 +12,8 @@ from trajopt.guesses.guesses import Guess
 from trajopt.problem.constraints import Constraint
 from trajopt.problem.ocp import OCP, Phase
 from trajopt.problem.terms import QUATERNION_TOLERANCE, CostTerm, quaternion_error
-from trajopt.validation.evaluation_doubts import function_doubts, length_doubts
+from trajopt.validation.evaluation_doubts import function_doubts, function_mistakes, length_doubts
+from trajopt.validation.finiteness import finiteness_doubts
 from trajopt.validation.stability import stability_doubts
 from trajopt.validation.system_checks import system_doubts
 
@@ -43,12 +44,13 @@ def validate(ocp: OCP, guess: Guess | None = None) -> list[Finding]:
     findings = _findings(ocp, guess)
     if any(f.severity == ERROR for f in findings):
         return findings
-    return [*findings, *(Finding(WARNING, m) for m in length_doubts(ocp))]
+    return [*findings, *(Finding(WARNING, m) for m in [*finiteness_doubts(ocp, guess), *length_doubts(ocp)])]
 
 
 def _findings(ocp: OCP, guess: Guess | None) -> list[Finding]:
     """Those that cost little enough to be looked for before each solve."""
     errors = errors_of(ocp, guess)
+    errors = errors or [Finding(ERROR, m) for m in function_mistakes(ocp, guess)]
     return errors + [Finding(WARNING, m) for m in _doubts(ocp, bool(errors))]
 
 

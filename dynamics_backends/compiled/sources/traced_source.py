@@ -133,7 +133,7 @@ class TracedDynamics:
         try:
             return function()
         except Exception as error:
-            raise refusal(self.map, complaint(error)) from error
+            raise refusal(self.map, complaint(error, self.map)) from error
 
     def _code(
         self, name: str, parts: Sequence[Any], outputs: Sequence[str], more: Mapping[str, Any]

@@ -1,8 +1,9 @@
 """Frame kinematics, generic in the scalar: placements, velocities, Jacobians and their rates; center of mass and
 energies.
 
-All functions work on rows: q (nq, N), v (nv, N) in, components first out.  ``frame`` is an index into
-``model.frames``.  Spatial results are [linear; angular], in one of three named references (Pinocchio's):
+All functions work on rows: q (nq, N), v (nv, N) in, components first out; from q (nq,), v (nv,) of one knot come results without
+the last axis.  ``frame`` is a name, or an index into ``model.frames``.
+Spatial results are [linear; angular], in one of three named references (Pinocchio's):
 
     LOCAL                 the frame's own axes, velocity of its origin
     WORLD                 the world's axes, velocity of the point of the body at the world's origin
@@ -42,11 +43,11 @@ class _Posed(NamedTuple):
     zero: Scalar
 
 
-def _pose(program: Program, model: Model, frame: int, arguments: dict[str, Any]) -> _Posed:
+def _pose(program: Program, model: Model, frame: int | str, arguments: dict[str, Any]) -> _Posed:
     q = arguments["q"]
     fields = run(program, model, {**arguments, "q": at_base(model, q)})
     zero = 0.0 * q[0]
-    f = model.frames[frame]
+    f = model.frames[model.frame_id(frame) if isinstance(frame, str) else frame]
     local = constant_pose(f)
     pose = row(fields["X"], f.body) @ local if f.body >= 0 else local
     return _Posed(pose.components(), base_origin(model, q, f.body), fields, f.body, zero)
@@ -76,7 +77,7 @@ def _rows(vectors: list[Vec], zero: Scalar) -> Rows:
 
 
 @takes_entries
-def frame_position(model: Model, q: Rows, frame: int) -> Rows:
+def frame_position(model: Model, q: Rows, frame: int | str) -> Rows:
     """World position (3, N) [m] of the frame's origin."""
     posed = _pose(PLACEMENT, model, frame, {"q": q})
     return _rows([posed.pose.p + posed.origin], posed.zero)
@@ -91,7 +92,7 @@ def point_positions(model: Model, q: Rows, points: Sequence[tuple[int, Sequence[
 
 
 @takes_entries
-def frame_rotation(model: Model, q: Rows, frame: int) -> list[list[Scalar]]:
+def frame_rotation(model: Model, q: Rows, frame: int | str) -> list[list[Scalar]]:
     """Rotation from the frame to the world, R[i][j]."""
     posed = _pose(PLACEMENT, model, frame, {"q": q})
     R = posed.pose.R.transpose()
@@ -99,7 +100,7 @@ def frame_rotation(model: Model, q: Rows, frame: int) -> list[list[Scalar]]:
 
 
 @takes_entries
-def frame_velocity(model: Model, q: Rows, v: Rows, frame: int, reference: str = "LOCAL_WORLD_ALIGNED") -> Rows:
+def frame_velocity(model: Model, q: Rows, v: Rows, frame: int | str, reference: str = "LOCAL_WORLD_ALIGNED") -> Rows:
     """Velocity (6, N) [linear m/s; angular rad/s] of the frame."""
     posed = _pose(MOTION, model, frame, {"q": q, "v": v})
     still = Motion(*(Vec(posed.zero, posed.zero, posed.zero) for _ in range(2)))
@@ -126,7 +127,7 @@ def _check(reference: str) -> None:
 
 
 @takes_entries
-def frame_jacobian(model: Model, q: Rows, frame: int, reference: str = "LOCAL_WORLD_ALIGNED") -> Rows:
+def frame_jacobian(model: Model, q: Rows, frame: int | str, reference: str = "LOCAL_WORLD_ALIGNED") -> Rows:
     """Jacobian (6 * nv, N) by rows: entry [r * nv + d] is d velocity[r] / d v[d]."""
     posed = _pose(PLACEMENT, model, frame, {"q": q})
     columns = {d: _referred(_column(posed, d), posed, reference) for d in _path(model, posed)}
@@ -134,7 +135,9 @@ def frame_jacobian(model: Model, q: Rows, frame: int, reference: str = "LOCAL_WO
 
 
 @takes_entries
-def frame_jacobian_rate(model: Model, q: Rows, v: Rows, frame: int, reference: str = "LOCAL_WORLD_ALIGNED") -> Rows:
+def frame_jacobian_rate(
+    model: Model, q: Rows, v: Rows, frame: int | str, reference: str = "LOCAL_WORLD_ALIGNED"
+) -> Rows:
     """Time derivative of :func:`frame_jacobian` at velocity v, (6 * nv, N) by rows."""
     _check(reference)
     posed = _pose(MOTION, model, frame, {"q": q, "v": v})
@@ -167,7 +170,7 @@ class FrameKinematics(NamedTuple):
 
 
 @takes_entries
-def frame_kinematics(model: Model, q: Rows, frame: int) -> FrameKinematics:
+def frame_kinematics(model: Model, q: Rows, frame: int | str) -> FrameKinematics:
     """Placement and Jacobian of a frame, from one recursion."""
     posed = _pose(PLACEMENT, model, frame, {"q": q})
     R = posed.pose.R.transpose()

@@ -1,0 +1,65 @@
+"""What is said about a user's function that cannot be traced, or fails: which one, in which of its own lines, and what helps."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Mapping
+from pathlib import Path
+from traceback import extract_tb
+from typing import Any
+
+import numpy as np
+
+OWN = ("dynamics_backends", "trajopt")
+"""Packages whose functions are written for rows of any kind; their lines are none of the user's."""
+_ROOT = Path(__file__).parents[2]
+_LIBRARIES = (*(f"{_ROOT / name}/" for name in OWN), f"{Path(np.__file__).parent}/")
+_OTHERS = ("/casadi/", "<frozen ")
+
+
+def described(function: Any) -> str:
+    """The function with its file and line, or the class of what is called."""
+    function = _whole(function)
+    code = getattr(function, "__code__", None)
+    if code is None:
+        return type(function).__name__
+    return f"function {function.__qualname__} ({code.co_filename}:{code.co_firstlineno})"
+
+
+def own_line(error: Exception, function: Any) -> str:
+    """Where in the user's code it was raised, " in line 3, `...`", with the file if it is not the function's; "" in the library."""
+    frames = [f for f in extract_tb(error.__traceback__) if not _in_a_library(f.filename)]
+    if not frames:
+        return ""
+    code, last = getattr(_whole(function), "__code__", None), frames[-1]
+    file = "" if code is not None and code.co_filename == last.filename else f" of {last.filename}"
+    return f" in line {last.lineno}{file}, `{last.line}`"
+
+
+def mistake(function: Any, error: Exception, sizes: Mapping[str, int], parameters: Mapping[str, Any]) -> str:
+    """One sentence on an error that a user's function raises however it is called: what, where, and what helps.
+
+    sizes: how many numbers x and u have. parameters: by name.
+    """
+    message = (str(error).strip() or "no message").splitlines()[-1].rstrip(".")
+    if message.startswith(described(function)):
+        return message
+    what = f"{type(error).__name__}: {message}"
+    if type(error) is KeyError and error.args[0] not in parameters:
+        name, known = error.args[0], ", ".join(parameters) or "none"
+        what = f"there is no parameter {name!r} (given: {known}); give it, parameters={{{name!r}: ...}}"
+    elif isinstance(error, IndexError) and not sizes["u"] and "size 0" in message:
+        what = f"{message}: it is called without controls; if it reads them, give their number, nu=..."
+    elif isinstance(error, IndexError):
+        what = f"{message}; {' and '.join(f'{name} has {n} numbers' for name, n in sizes.items())}"
+    return f"{described(function)} fails{own_line(error, function)}: {what}"
+
+
+def _whole(function: Any) -> Any:
+    while isinstance(function, functools.partial):
+        function = function.func
+    return function
+
+
+def _in_a_library(file: str) -> bool:
+    return file.startswith(_LIBRARIES) or any(part in file for part in _OTHERS)

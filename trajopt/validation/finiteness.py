@@ -1,0 +1,104 @@
+"""The cost terms and constraints whose values or derivatives are not finite along a trajectory: which, from which knot on, and what
+helps."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import NamedTuple
+
+import numpy as np
+
+from dynamics_backends.protocol import Array, Parameters
+from trajopt.guesses.guesses import Guess, constant_guess
+from trajopt.problem.constraints import Constraint
+from trajopt.problem.expansion import residual_batch, residual_jacobians
+from trajopt.problem.ocp import OCP
+from trajopt.problem.terms import CostTerm
+from trajopt.results.status import Status, StatusCode
+
+_OF_VALUE = (
+    "keep it away from divisions by zero and from roots and logarithms of what is not positive, e.g. by adding 1e-6"
+)
+_OF_SLOPE = (
+    "a root or a norm of zero has no slope: add a small number under the root, sqrt(... + 1e-6); "
+    "for the norm of v take sqrt(v @ v + 1e-6)"
+)
+
+
+class NotFinite(NamedTuple):
+    """part: "term 'speed'". knot, time [s]: the first one. of_value: whether the value is not finite, else a derivative alone."""
+
+    part: str
+    knot: int
+    time: float
+    of_value: bool
+
+    def sentence(self) -> str:
+        """What is not finite, and where."""
+        what = "value" if self.of_value else "derivative"
+        return f"the {what} of {self.part} is NaN or infinite, first at knot {self.knot}, t = {self.time:.3g} s"
+
+    @property
+    def remedy(self) -> str:
+        """What helps."""
+        return _OF_VALUE if self.of_value else _OF_SLOPE
+
+
+def finiteness_doubts(ocp: OCP, guess: Guess | None = None) -> Iterator[str]:
+    """What is not finite along a guess; by default the solvers': x0 at every knot and zero controls."""
+    xs, us = constant_guess(ocp) if guess is None else guess
+    where = "x0 and zero controls" if guess is None else "the guess"
+    yield from (f"at {where} {found.sentence()}; {found.remedy}" for found in not_finite(ocp, xs, us))
+
+
+def not_finite(ocp: OCP, xs: Array, us: Array) -> list[NotFinite]:
+    """All terms and constraints that are not finite along xs (N + 1, nx), us (N, nu), in the order of their first knots; none where
+    the trajectory itself is not finite."""
+    if not (np.isfinite(xs).all() and np.isfinite(us).all()):
+        return []
+    found: dict[str, NotFinite] = {}
+    with np.errstate(all="ignore"):
+        for flaw in _flaws(ocp, np.asarray(xs, float), np.asarray(us, float)):
+            found.setdefault(flaw.part, flaw)
+    return sorted(found.values(), key=lambda flaw: flaw.knot)
+
+
+def explained(status: Status, ocp: OCP, xs: Array, us: Array) -> Status:
+    """The status of a solve that ended at (xs, us): of one whose numbers are not finite, with the term or constraint to blame."""
+    flaws = not_finite(ocp, xs, us) if status.code is StatusCode.NON_FINITE else []
+    if not flaws:
+        return status
+    first = flaws[0]
+    message = f"{status.message} {_capital(first.sentence())}."
+    advice = f"{_capital(first.remedy)}."
+    if status.knot is not None:  # where in the sum of all terms, the solver has told
+        return replace(status, message=message, advice=advice)
+    return replace(status, message=message, knot=first.knot, component=first.part, advice=advice)
+
+
+def _capital(sentence: str) -> str:
+    return sentence[0].upper() + sentence[1:]
+
+
+def _flaws(ocp: OCP, xs: Array, us: Array) -> Iterator[NotFinite]:
+    last = slice(ocp.horizon, ocp.horizon + 1)
+    for phase, knots in zip(ocp.phases, ocp.phase_slices, strict=True):
+        for part in list[CostTerm | Constraint]((*phase.terms, *phase.constraints)):
+            yield from _flaw(part, knots.start, xs[knots], us[knots], ocp.times[knots])
+    for part in list[CostTerm | Constraint]((*ocp.terminal, *ocp.terminal_constraints)):
+        yield from _flaw(part, ocp.horizon, xs[last], np.zeros((1, 0)), ocp.times[last])
+
+
+def _flaw(part: CostTerm | Constraint, first: int, x: Array, u: Array, t: Array) -> Iterator[NotFinite]:
+    p: Parameters = part.parameters
+    try:
+        j = residual_jacobians(part.residual, residual_batch(part.residual, x, u, t, p))
+    except Exception:  # a function that fails tells so where it is called
+        return
+    kind = "term" if isinstance(part, CostTerm) else "constraint"
+    whole = np.isfinite(j.value).all(axis=1)
+    smooth = whole & np.isfinite(j.fx).all(axis=(1, 2)) & np.isfinite(j.fu).all(axis=(1, 2))
+    if not smooth.all():
+        k = int(np.argmin(smooth))
+        yield NotFinite(f"{kind} {part.name!r}", first + k, float(t[k]), not whole[k])
