@@ -44,12 +44,16 @@ TIME_KEYS = tuple(f.name for f in fields(TimeSettings))
 def freed(task: Task, settings: TimeSettings) -> Task:
     """The task with free durations, if the settings say so.
 
-    Raises ValueError for what free_time refuses, and for a task that is solved again until it stands.
+    Raises ValueError for what free_time refuses, for a task that is solved again until it stands, and for a price of the time of
+    one that has its own.
     """
     if settings.time == "fixed":
         return task
-    if task.clock is not no_clock and settings.durations is None:
-        return task  # its durations are free as it is
+    if task.clock is not no_clock and settings.durations is None:  # free as it is
+        if settings.time_weight == TimeSettings.time_weight:
+            return task
+        own = f"take problem.{task.time_key}" if task.time_key else "take those"
+        raise ValueError(f"problem.time_weight: this problem has settings of its own for its times; {own}")
     if task.clock is not no_clock or task.refined is not None or task.following is not None:
         raise ValueError(
             "problem.time: this problem has settings of its own for its times; take those, and no durations"
@@ -58,6 +62,7 @@ def freed(task: Task, settings: TimeSettings) -> Task:
         free = free_time(task.ocp, settings.durations, settings.time_weight)
     except (TypeError, ValueError) as error:
         raise ValueError(f"problem.time: {error}") from error
+    easier = tuple(free_time(ocp, settings.durations, settings.time_weight).ocp for ocp in task.easier)
     nx, nu = task.ocp.manifold.nx, task.ocp.nu
     given, contour = task.initial, task.contour
 
@@ -70,6 +75,7 @@ def freed(task: Task, settings: TimeSettings) -> Task:
         contact_limits=lambda xs, us: task.contact_limits(xs[1:, :nx], us[1:, :nu]),
         outcome=lambda x: [_told(free, x[nx:]), *task.outcome(x[:nx])],
         clock=free.times,
+        easier=easier,
         other_guesses=tuple(_freed(free, guess) for guess in task.other_guesses),
     )
 

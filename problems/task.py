@@ -88,6 +88,7 @@ class Task:
     contact_limits: what contacts do in states (N + 1, nx) under controls (N, nu) that none can.
     outcome: sentences about a final state (nx,), for example how far from its goal it is.
     clock: of problems with free durations, the times (N + 1,) [s] of states (N + 1, nx), for pictures; else None.
+    time_key: the setting that weighs such durations, of problems that have one of their own for it.
     scene: what stands around the robot, for pictures.
     easier: problems of the same sizes to be solved before this one, each from the solution of the last, the first from the guess.
     other_guesses: that may lead to other local optima.
@@ -111,6 +112,7 @@ class Task:
     contact_limits: Callable[[Array, Array], list[BrokenLimit]] = no_contacts
     outcome: Callable[[Array], list[str]] = no_outcome
     clock: Callable[[Array], Array | None] = no_clock
+    time_key: str = ""
     easier: tuple[OCP, ...] = ()
     other_guesses: tuple[Guess, ...] = ()
     refined: Callable[[Solution], Refined] | None = None

@@ -132,7 +132,7 @@ def _solve(
     _make_ready(task, settings)
     watch = _watch(settings, task, guess) if viewed else None
     if starts > 1:
-        solution = best_of(settings, task if guess is None else replace(task, initial=guess), starts)
+        solution = best_of(settings, task if guess is None else replace(task, initial=guess, easier=()), starts)
     else:
         table: Any = ConsoleTable(verbosity=settings.output.verbosity)
         solution = build.solve_task(settings, task, table if watch is None else _both(table, watch), guess)

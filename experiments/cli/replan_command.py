@@ -77,6 +77,7 @@ def replan(
 
 
 def _run(config: Config, realtime: bool, viewed: bool, video: str | None) -> None:
+    from experiments.cli.telling import warn_of_easier
     from experiments.config.toml_text import to_toml
     from experiments.replan.run import CONFIG_FILE, FIRST_PLAN_FILE, setup, simulate
     from trajopt.replanning.run_log import ACCOUNT_FILE, ARRAYS_FILE
@@ -84,6 +85,7 @@ def _run(config: Config, realtime: bool, viewed: bool, video: str | None) -> Non
     folder = results_folder(config.directory, (CONFIG_FILE, FIRST_PLAN_FILE, ARRAYS_FILE, ACCOUNT_FILE))
     start = setup(config)
     warn(start.task.warnings)
+    warn_of_easier(start.first)
     if not start.first.status.success:
         warn([f"the first plan has not converged: {start.first.status}"])
     live = _live(start) if viewed else None

@@ -30,7 +30,8 @@ def tell(solution: Solution, task: Task) -> None:
     total = solution.meta["solve_time"]
     click.echo(f"{account(solution)}, {total:.3f} s ({times})")
     if before := solution.meta.get("easier"):
-        click.echo(f"easier problems led there, in {' + '.join(map(str, before))} iterations")
+        click.echo(f"easier problems came before, in {' + '.join(str(end['iterations']) for end in before)} iterations")
+    warn_of_easier(solution)
     engines, steps = solution.meta["engines"], [phase.dynamics.sampling for phase in task.ocp.phases]
     if set(engines) - {step.backend.engine for step in steps if step is not None}:
         click.echo(f"by {', then '.join(engines)}: code is compiled beside it, and kept for the next time")
@@ -42,6 +43,12 @@ def tell(solution: Solution, task: Task) -> None:
         if "check" in solution.meta:
             click.echo(f"{solution.meta['check']}; solves: {solution.meta['rounds']}")
         _tell_limits(solution, task)
+
+
+def warn_of_easier(solution: Solution) -> None:
+    """Tell which of the easier problems that led to a solution have failed."""
+    ends = enumerate(solution.meta.get("easier", ()), 1)
+    warn(f"easier problem {number} was not solved: {end['status']}" for number, end in ends if not end["success"])
 
 
 def _tell_limits(solution: Solution, task: Task) -> None:
@@ -78,6 +85,8 @@ def best_of(settings: Config, task: Task, count: int) -> Solution:
     from experiments.config.build import solve_task
     from trajopt import multi_start
 
+    if task.easier:
+        warn(["from several starts the problem is solved at once: easier problems before it are left out"])
     starts = list(guesses(task, count))
     with progress(count, "starts") as told:
         found = multi_start(task.ocp, starts, settings.solver_options, told, settings.solver_name, check=False)

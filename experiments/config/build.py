@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
@@ -16,7 +16,7 @@ from experiments.config.config import Backend, Config, read_config
 from problems.free_time import freed
 from problems.registry import load_problem
 from problems.task import Task
-from trajopt import Guess, Solution, StatusCode, resampled_guess, solve, solver_options
+from trajopt import OCP, Guess, Solution, StatusCode, resampled_guess, solve, solver_options
 from trajopt.guesses.warm_start import WarmStart
 from trajopt.results.records import Callback
 from trajopt.results.status import Status
@@ -65,25 +65,55 @@ def solve_task(
     *,
     check: bool = True,
 ) -> Solution:
-    """The solution of a task, with the settings in its metadata; guess: default the task's, from which easier problems lead here,
-    whose iterations are meta["easier"]. check: see :func:`trajopt.solve`; of a problem that is solved again, what is returned alone
-    is looked at."""
-    start, easier = task.guess if guess is None else guess, task.easier if guess is None else ()
-    iterations, seconds = [], 0.0
-    for ocp in easier:
+    """The solution of a task, with the settings in its metadata.
+
+    guess: default the task's, from which easier problems lead here (:func:`over_easier`). check: see :func:`trajopt.solve`; of a
+    problem that is solved again, what is returned alone is looked at.
+    """
+
+    def last(start: Guess) -> Solution:
+        if task.refined is not None:
+            return refined(config, task, start, callback, check=check)
+        return solve(task.ocp, start, config.solver_options, callback, config.solver_name, check=check)
+
+    if guess is None:
+        solution = over_easier(config, task.easier, task.guess, last, callback, check=check)
+    else:
+        solution = last(guess)
+    return replace(solution, meta={**solution.meta, "config": config.as_dict()})
+
+
+def over_easier(
+    config: Config,
+    easier: Sequence[OCP],
+    start: Guess,
+    last: Callable[[Guess], Solution],
+    callback: Callback | None = None,
+    *,
+    check: bool = True,
+) -> Solution:
+    """What ``last`` finds from where easier problems lead, each solved from the solution of the one before, the first from a guess.
+
+    How these ended is meta["easier"]: of each its iterations, its status and whether that is a success. After Ctrl-C in one of them
+    its solution is returned, with a status that names it.
+    """
+    ends: list[dict[str, Any]] = []
+    seconds = 0.0
+    for number, ocp in enumerate(easier, 1):
         eased = solve(ocp, start, config.solver_options, callback, config.solver_name, check=check)
         if eased.status.code is StatusCode.INTERRUPTED:
-            return replace(eased, meta={**eased.meta, "config": config.as_dict()})
+            whose = f"It belongs to easier problem {number} of {len(easier)}: the one that was asked for was not begun."
+            return replace(eased, status=replace(eased.status, message=f"{eased.status.message} {whose}"))
         start = Guess(eased.xs, eased.us)
-        iterations.append(eased.iterations)
+        status = {"status": str(eased.status.code), "success": eased.status.success}
+        ends.append({"iterations": eased.iterations, **status})
         seconds += eased.meta["solve_time"]
-    if task.refined is None:
-        solution = solve(task.ocp, start, config.solver_options, callback, config.solver_name, check=check)
-        told = {"easier": iterations, "solve_time": solution.meta["solve_time"] + seconds}
-        solution = replace(solution, meta={**solution.meta, **told}) if iterations else solution
-    else:
-        solution = refined(config, task, start, callback, check=check)
-    return replace(solution, meta={**solution.meta, "config": config.as_dict()})
+    solution = last(start)
+    if not ends:
+        return solution
+    return replace(
+        solution, meta={**solution.meta, "easier": ends, "solve_time": solution.meta["solve_time"] + seconds}
+    )
 
 
 def refined(

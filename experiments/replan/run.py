@@ -7,16 +7,18 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from dynamics_backends.protocol import Array
-from experiments.config.build import backend_factory, build_task
+from experiments.config.build import backend_factory, build_task, over_easier
 from experiments.config.config import Config, ConfigError, load_config
 from problems.replanning.plants import plants_of
 from problems.replanning.scenario import (
+    Settings,
     clearances_of,
     contour_error,
     horizon_of,
@@ -26,7 +28,7 @@ from problems.replanning.scenario import (
     sensor_of,
 )
 from problems.task import Task
-from trajopt import Solution, solve
+from trajopt import OCP, Solution, solve
 from trajopt.replanning.loop import Now, Planner, Plant, ReplanningLoop
 from trajopt.replanning.plan import Plan, with_values
 from trajopt.replanning.planners.converging import Converging, Failing, Slowed
@@ -70,18 +72,25 @@ def configured_run(config: Config, plant: str | None = None) -> Config:
 
 
 def setup(config: Config, first: Solution | None = None) -> Setup:
-    """The task, and the first plan, solved to convergence by the config's solver unless it is given.
+    """The task, and the first plan, solved to convergence by the config's solver unless it is given; from easier problems, if the
+    task has some.
 
     Raises ValueError for constraints that its planner does not know.
     """
     task = build_task(config)
     _require_known(config, task)
     if first is None:
-        ocp = task.ocp
-        for item in objects_of(config.replan):
-            ocp = with_values(ocp, item.name, item.parameter, item.prediction().at(ocp.times))
-        first = solve(ocp, task.guess, config.solver_options, solver=config.solver_name)
+        *easier, ocp = (_with_objects(ocp, config.replan) for ocp in (*task.easier, task.ocp))
+        last = partial(solve, ocp, options=config.solver_options, solver=config.solver_name)
+        first = over_easier(config, easier, task.guess, last)
     return Setup(config, task, first)
+
+
+def _with_objects(ocp: OCP, settings: Settings) -> OCP:
+    """The problem with what moves where it is foreseen to be."""
+    for item in objects_of(settings):
+        ocp = with_values(ocp, item.name, item.parameter, item.prediction().at(ocp.times))
+    return ocp
 
 
 def _require_known(config: Config, task: Task) -> None:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from experiments.analysis.compare import with_solver
-from experiments.config.build import build_task, refined
+from experiments.config.build import build_task, solve_task
 from experiments.config.config import Config, ConfigError, SweepSettings, read_config, set_value
 from problems.robots import is_path
 from trajopt import Sweep, SweepProblem, sweep
@@ -59,8 +59,9 @@ class FromConfig:
     def __call__(self, **values: Any) -> SweepProblem:
         config = self.config(values)
         task = build_task(config)
-        finish = None if task.refined is None else partial(refined, config, task)
-        return SweepProblem(task.ocp, task.guess, config.solver_name, config.solver_options, finish)
+        once = task.refined is None and not task.easier
+        by_steps = None if once else partial(solve_task, config, task, check=False)
+        return SweepProblem(task.ocp, task.guess, config.solver_name, config.solver_options, by_steps)
 
 
 def _is_file(value: object) -> bool:

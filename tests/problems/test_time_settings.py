@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 import trajopt as to
 from experiments.config.build import build_task, solve_task
 from experiments.config.config import ConfigError, read_config
+from problems.free_time import TimeSettings, freed
 
 REACH = {
     "name": "cart_pole",
@@ -43,6 +46,22 @@ def test_a_problem_lasts_as_long_as_is_best():
     assert again.time == c.time and build_task(again).ocp.horizon == 21
     same = to.solve(fixed.ocp, fixed.guess, solver="ddp")
     assert solution.cost < same.cost + 3.0
+
+
+def test_easier_problems_have_the_free_time_of_the_task():
+    c = config()
+    fixed = build_task(config(time="fixed", durations=None, time_weight=1.0))
+    free = freed(replace(fixed, easier=(fixed.ocp,)), c.time)
+    assert free.easier[0].manifold.nx == free.ocp.manifold.nx == fixed.ocp.manifold.nx + 1
+    assert to.solve(free.easier[0], free.guess, solver="ddp").status.success
+
+
+def test_a_price_of_time_is_refused_where_the_problem_has_its_own():
+    fixed = build_task(config(time="fixed", durations=None, time_weight=1.0))
+    own = replace(fixed, clock=lambda xs: xs[:, 0], time_key="weights.time")
+    assert freed(own, TimeSettings(time="free")) is own
+    with pytest.raises(ValueError, match=r"problem.time_weight: .* take problem.weights.time"):
+        freed(own, TimeSettings(time="free", time_weight=7.0))
 
 
 def test_what_the_keys_cannot_be_is_told():

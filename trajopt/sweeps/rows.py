@@ -49,14 +49,14 @@ MOST_KINDS, LOOKED_AT = 64, 1000
 class SweepProblem(NamedTuple):
     """What a row solves: a problem, a guess (default x0, no control), a solver and its options (default those of the study).
 
-    finish: makes of a solution the one to keep, for problems that are solved again until they stand.
+    solve: finds the solution in place of these, for problems that are solved in several steps.
     """
 
     ocp: OCP
     guess: Guess | None = None
     solver: str | None = None
     options: Any = None
-    finish: Callable[[Solution], Solution] | None = None
+    solve: Callable[[], Solution] | None = None
 
 
 Make = Callable[..., "OCP | tuple[OCP, Guess] | SweepProblem"]
@@ -131,7 +131,7 @@ def valid(problem: SweepProblem) -> SweepProblem:
 def takes_lanes(problem: SweepProblem) -> bool:
     """Whether :func:`~trajopt.solvers.batch.solve_batch.solve_batch` has it in lanes, one problem in each."""
     _, options = chosen_options(problem.solver, problem.options)
-    plain = type(options) is SLQOptions and problem.finish is None and not problem.ocp.constraints()
+    plain = type(options) is SLQOptions and problem.solve is None and not problem.ocp.constraints()
     return plain and is_compiled(problem.ocp)
 
 
@@ -162,8 +162,9 @@ def together(
 
 def solved(problem: SweepProblem) -> Solution:
     """The solution of a problem, alone."""
-    solution = solve(problem.ocp, problem.guess, problem.options, solver=problem.solver, check=False)
-    return solution if problem.finish is None else problem.finish(solution)
+    if problem.solve is not None:
+        return problem.solve()
+    return solve(problem.ocp, problem.guess, problem.options, solver=problem.solver, check=False)
 
 
 def result(row: int, solution: Solution, gains: bool) -> Result:

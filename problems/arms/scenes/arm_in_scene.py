@@ -220,6 +220,7 @@ def task_in_scene(
         notes=(f"pairs of the robot's own that are left out: {own.left_out}",),
         outcome=_outcome,
         clock=partial(_clock, s.knots),
+        time_key="weights.time",
         refined=refinement.refined,
         patience=PATIENCE if free else None,
         latest=lambda: refinement.latest,

@@ -6,13 +6,17 @@ import numpy as np
 import pytest
 
 import problems
+from experiments.cli.telling import tell
 from experiments.config.build import build_task, solve_task
 from experiments.config.config import load_config
+from experiments.replan.run import setup
+from experiments.sweep.run import FromConfig
 from problems.legged.gaits.free_gait import resting_controls
 from problems.legged.gaits.gait_analysis import LOADED, contact_forces, contacts, foot_positions
 from problems.legged.gaits.quadruped_gait import Settings
 from problems.task import SettingsError
-from trajopt import Guess, solve
+from trajopt import Guess, StatusCode, solve
+from trajopt.sweeps.rows import solved
 
 CONFIG = Path(problems.__file__).parent / "configs" / "hyq_trot_stepped.toml"
 SHORT = [
@@ -34,11 +38,39 @@ def test_a_gait_starts_from_the_solution_on_more_relaxed_contacts():
     task = build_task(config)
     assert [relaxation(ocp) for ocp in (*task.easier, task.ocp)] == [1.0, 0.05]
     found = solve_task(config, task)
-    assert found.meta["easier"] == [1]
+    assert found.meta["easier"] == [{"iterations": 1, "status": "max_iterations", "success": False}]
     eased = solve(task.easier[0], task.guess, config.solver_options, solver="slq", check=False)
     own = solve(task.ocp, Guess(eased.xs, eased.us), config.solver_options, solver="slq", check=False)
     np.testing.assert_array_equal(found.xs, own.xs)
     assert "easier" not in solve_task(config, task, guess=task.guess).meta  # a start of one's own is near already
+
+
+def test_a_row_of_a_study_and_a_first_plan_come_over_easier_problems():
+    config = load_config(CONFIG, [*SHORT, "replan.duration=0.1", "replan.mode='converge'"])
+    found = solve_task(config, build_task(config))
+    row, first = solved(FromConfig.of(config)()), setup(config).first
+    np.testing.assert_array_equal(row.xs, found.xs)
+    np.testing.assert_array_equal(first.xs, found.xs)
+    assert row.meta["easier"] == first.meta["easier"] == found.meta["easier"]
+
+
+def test_ctrl_c_in_an_easier_problem_says_whose_solution_it_is():
+    def interrupted(record):
+        raise KeyboardInterrupt
+
+    config = load_config(CONFIG, SHORT)
+    found = solve_task(config, build_task(config), interrupted)
+    assert found.status.code is StatusCode.INTERRUPTED
+    assert "easier problem 1 of 1: the one that was asked for was not begun" in found.status.message
+
+
+def test_easier_problems_that_were_not_solved_are_told(capsys):
+    config = load_config(CONFIG, SHORT)
+    task = build_task(config)
+    tell(solve_task(config, task), task)
+    out, err = capsys.readouterr()
+    assert "easier problems came before, in 1 iterations" in out
+    assert "warning: easier problem 1 was not solved: max_iterations" in err
 
 
 def test_relaxations_are_those_of_the_robots_size():

@@ -71,6 +71,8 @@ def _status(batch: Batch, i: int, members: Members, o: SLQOptions) -> Status:
         return verdicts.time_limit(iterations, gradient, defect, o)
     if code == ENDS["precision_limit"]:
         return verdicts.precision_limit(gradient, defect, o, float(r["kkt"]))
+    if code == ENDS["gaps_stay_open"]:
+        return verdicts.adrift(iterations, defect)
     if code == NOT_POSITIVE_DEFINITE:
         return verdicts.not_positive_definite(int(r["failed_at"]), o)
     if code == ENDS["interrupted"]:

@@ -22,6 +22,7 @@ _OWN = (
     "non_finite",
     "precision_limit",
     "line_search_failed",
+    "gaps_stay_open",
 )
 ENDS = {name: 16 + i for i, name in enumerate(_OWN)}
 """How a solve ended, beside the ends of an iteration; values of an enumeration that stands before batch.h."""

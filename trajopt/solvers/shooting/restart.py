@@ -46,15 +46,19 @@ def continued(callback: Callback | None, first: int) -> Callback | None:
 
 
 def of_both(found: Solution, second: Solution) -> Solution:
-    """The second solution if it is one, else the first; with the records of both."""
+    """The second solution if it is one, else the first; with the records of both.
+
+    Where neither is one, the advice is that of the second, whose gaps the first would advise; unless the first names a place.
+    """
     first = len(found.history)
     best = second if second.status.success else found
     how = "converged" if second.status.success else f"ended in {second.status.code}"
     first_end = f"Linear gaps ended in {found.status.code} after {found.iterations} iterations"
     account = f"{first_end}; a second start with nonlinear ones {how}."
+    advice = best.status.advice if best.status.knot is not None else second.status.advice
     return replace(
         best,
-        status=replace(best.status, message=f"{best.status.message} {account}"),
+        status=replace(best.status, message=f"{best.status.message} {account}", advice=advice),
         iterations=found.iterations + second.iterations,
         history=(*found.history, *(replace(r, iteration=r.iteration + first) for r in second.history)),
     )

@@ -104,7 +104,9 @@ def adrift(iterations: int, defect: float) -> Status:
         f"After {iterations} iterations only short steps are accepted, and gaps stay open, the largest {defect:.1e}."
     )
     return Status(
-        StatusCode.LINE_SEARCH_FAILED, message, advice="Try gaps = 'nonlinear', or start from a better guess."
+        StatusCode.LINE_SEARCH_FAILED,
+        message,
+        advice="Try nonlinear gaps (solver = 'fddp'), or start from a better guess.",
     )
 
 

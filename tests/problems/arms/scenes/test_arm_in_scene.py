@@ -230,6 +230,12 @@ def test_a_missing_mesh_is_named(tmp_path):
     assert any("gone.stl" in warning for warning in task.warnings)
 
 
+def test_time_is_weighed_by_the_key_of_the_problem(robot):
+    assert build_task(config(robot, time="free")).ocp.horizon == build_task(config(robot)).ocp.horizon
+    with pytest.raises(ValueError, match=r"problem.time_weight: .* take problem.weights.time"):
+        build_task(config(robot, time="free", time_weight=7.0))
+
+
 def test_settings_that_contradict_each_other():
     with pytest.raises(SettingsError, match="either goal_q or goal_position"):
         Settings()

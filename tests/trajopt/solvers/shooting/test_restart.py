@@ -1,11 +1,14 @@
 """Where linear gaps blow up, a second start with nonlinear ones solves the problem, and is told."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 import trajopt as to
 from experiments.config.build import build_task
 from experiments.config.config import load_config
+from trajopt.solvers.shooting.restart import of_both
 
 
 def swing_up():
@@ -33,6 +36,21 @@ def test_both_starts_share_the_iterations():
     found = to.solve(ocp, guess, {"max_iterations": 30}, solver="gnms")
     assert not found.status.success and found.iterations == 30
     assert "a second start with nonlinear ones ended in max_iterations" in found.status.message
+
+
+def test_nonlinear_gaps_are_advised_where_they_were_not_tried():
+    ocp, guess = swing_up()
+    first, both = (to.solve(ocp, guess, {"max_iterations": limit}, solver="gnms").status for limit in (26, 30))
+    assert all("gaps stay open" in status.message for status in (first, both))
+    assert "Try nonlinear gaps (solver = 'fddp')" in first.advice
+    assert "gaps" not in both.advice and "Raise max_iterations" in both.advice
+
+
+def test_an_unstable_integration_is_blamed_whatever_the_second_start_says():
+    ocp, guess = swing_up()
+    found = to.solve(ocp, guess, {"max_iterations": 1}, solver="gnms")
+    unstable = to.Status(to.StatusCode.LINE_SEARCH_FAILED, "unstable", knot=3, advice="Shorten dt.")
+    assert of_both(replace(found, status=unstable), found).status.advice == "Shorten dt."
 
 
 def test_other_ends_are_left_alone():

@@ -185,7 +185,8 @@ static long settled(shooting_t *s, const group_t *g, result_t *result)
     result->kkt = kkt(s, best);
     s->state.mu = 0.0, s->state.delta = 1.0;
     if (!direction(s, best, &step)) return NOT_POSITIVE_DEFINITE;
-    return result->kkt <= g->solved || promise(&s->state, step, phi(s, best)) <= NEAR_ROUNDING ? PRECISION_LIMIT : LINE_SEARCH_FAILED;
+    if (result->kkt <= g->solved || promise(&s->state, step, phi(s, best)) <= NEAR_ROUNDING) return PRECISION_LIMIT;
+    return s->state.drift > ADRIFT ? GAPS_STAY_OPEN : LINE_SEARCH_FAILED;
 }
 
 /* Iterate until a test fires: see _finished and _advance of shooting_loop.py. */
