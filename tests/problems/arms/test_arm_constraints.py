@@ -234,15 +234,16 @@ def test_one_optimum_by_direct_multiple_shooting_and_by_slq():
 
 @pytest.mark.needs_compiler
 @pytest.mark.parametrize("solver", ["dms", "slq"])
-def test_what_a_solve_calls_is_made_ready(solver, monkeypatch):
-    """A solve after it loads no kernel any more; the number of points on the links is one that no other test has."""
-    loaded, load = [], cache.ctypes.CDLL
+def test_what_a_solve_calls_is_made_ready(solver, monkeypatch, tmp_path):
+    """A solve after it makes no kernel any more; the number of points on the links is one that no other test has."""
+    monkeypatch.setenv("TRAJOPT_CACHE_DIR", str(tmp_path))  # where no earlier run has left the kernels
+    loaded, load = [], cache._load_from
 
-    def noted(path, *options):
-        loaded.append(path)
-        return load(path, *options)
+    def noted(folder, key, source, *compiler):
+        loaded.append(key)
+        return load(folder, key, source, *compiler)
 
-    monkeypatch.setattr(cache.ctypes, "CDLL", noted)
+    monkeypatch.setattr(cache, "_load_from", noted)
     spacing = {"dms": 0.11, "slq": 0.13}[solver]
     changes = [f"problem.obstacle.spacing={spacing}", f"solver={solver}", "engine=compiled"]
     config = load_config(CONFIGS / "irb4600_obstacle.toml", ["problem.horizon=3", *changes])

@@ -75,9 +75,9 @@ def test_iteration_limit():
 
 def test_time_limit():
     def slow(record):
-        time.sleep(0.02)
+        time.sleep(0.2)
 
-    solution = solve(_problem(), options={"time_limit": 0.01}, callback=slow)
+    solution = solve(_problem(), options={"time_limit": 0.1}, callback=slow)
     assert solution.status.code is StatusCode.TIME_LIMIT
     assert solution.iterations >= 1
 
