@@ -218,6 +218,10 @@ def _replay(ocp: OCP, options: Any, solution: Solution) -> dict[str, Any]:
         made = StageEvaluator(fine, kind, "auto")
         return made if made.compiled else None
 
+    if isinstance(options, SLQOptions) and ocp.constraints():
+        from trajopt.solvers.shooting.augmented_lagrangian import augmented, imposed
+
+        ocp = augmented(ocp, imposed(ocp, options.constraint_penalty, {}))  # as it was compiled for the solve
     found = replay(ocp, solution.xs, solution.us, solution.K, compiled)
     return {} if found is None else as_meta(ocp, found)
 
