@@ -128,7 +128,10 @@ class Settings(Checked):
         low, high = self.duration
         return {
             "goal_q": (by_joints != by_frame, "either goal_q or goal_position, not both and not neither"),
-            "goal_position": (not by_frame or self.frame is not None, "the name of its frame beside it"),
+            "goal_position": (
+                not by_frame or self.frame is not None,
+                "the key frame beside it, the link or joint that shall be there",
+            ),
             "goal_rotation": (self.goal_rotation is None or by_frame, "goal_position beside it"),
             "free_axis": (self.free_axis is None or self.goal_rotation is not None, "goal_rotation beside it"),
             "margin": not_negative(self.margin),
@@ -188,6 +191,8 @@ def task_in_scene(
     """The task with robot and scene at hand. way: corners (K, nq) of a guess, and whether it is free, else as the settings say."""
     model, own = arm.model, robot.own
     exact = find_spec("coal") is not None
+    for key, x in {"q0": arm.x0, "goal_q": arm.x_goal}.items():
+        _require_in_limits(model, key, x)
     pairs = CollisionPairs(robot.cover, scene, own.pairs, disabled=own.disabled)
     check = MeshCheck(model, robot.shapes, scene, own.pairs, own.disabled) if exact else None
     _require_free(arm.q0, "the start", pairs, check)
@@ -260,6 +265,20 @@ def path_of(s: Settings, q0: Array, goal: Array, pairs: CollisionPairs, model: M
         space.touches, space.line_touches, q0, goal, lower, upper, seed=s.seed, time_limit=s.planning_time
     )
     return (straight, False) if found is None else (short_cut(found, space.line_touches, seed=s.seed), True)
+
+
+BEYOND = 1e-3
+"""[rad, m] So far beyond a limit may start and goal lie: numbers in files are rounded."""
+
+
+def _require_in_limits(model: Model, key: str, x: Array | None) -> None:
+    """Raises ValueError that names a joint beyond its limits, and what its limit is."""
+    if x is None:
+        return
+    for name, q, lower, upper in zip(model.q_names, x[: model.nq], model.q_lower, model.q_upper, strict=True):
+        if not lower - BEYOND <= q <= upper + BEYOND:
+            side, limit = ("above its upper", upper) if q > upper else ("below its lower", lower)
+            raise ValueError(f"{key} has {name} at {q:.6g}, {side} limit {limit:.6g}: move it within the limits")
 
 
 def _require_free(q: Array, what: str, pairs: CollisionPairs, check: MeshCheck | None) -> None:
