@@ -72,9 +72,8 @@ def explained(status: Status, ocp: OCP, xs: Array, us: Array) -> Status:
     first = flaws[0]
     message = f"{status.message} {_capital(first.sentence())}."
     advice = f"{_capital(first.remedy)}."
-    if (
-        status.knot is not None or "at knot" in status.component
-    ):  # the solver has told where, in the sum of all terms or in a constraint
+    located = status.knot is not None or "at knot" in (status.component or "")
+    if located:  # by the solver: in the sum of all terms, or in a constraint
         return replace(status, message=message, advice=advice)
     return replace(status, message=message, knot=first.knot, component=first.part, advice=advice)
 
