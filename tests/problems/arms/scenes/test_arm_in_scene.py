@@ -6,6 +6,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from two_link_arm import two_link_arm
 
 import trajopt as to
 from dynamics_backends.names import UnknownName
@@ -22,19 +23,7 @@ from problems.arms.scenes.scene_settings import SceneBody, load_scene, quaternio
 from problems.task import Refined, SettingsError
 
 needs_coal = pytest.mark.skipif(find_spec("coal") is None, reason="the package coal is not installed")
-LINK = """<link name="{name}"><inertial><origin xyz="0.25 0 0"/><mass value="2"/>
-<inertia ixx="0.05" iyy="0.05" izz="0.05" ixy="0" ixz="0" iyz="0"/></inertial>
-<collision><origin xyz="0.25 0 0"/><geometry><box size="0.5 0.04 0.04"/></geometry></collision></link>"""
-JOINT = """<joint name="{name}" type="revolute"><parent link="{parent}"/><child link="{child}"/><origin xyz="{x} 0 0"/>
-<axis xyz="0 0 1"/><limit lower="-3" upper="3" effort="20" velocity="2"/></joint>"""
-ARM = (
-    '<robot name="arm"><link name="ground"/>'
-    + LINK.format(name="l1")
-    + LINK.format(name="l2")
-    + JOINT.format(name="j1", parent="ground", child="l1", x=0)
-    + JOINT.format(name="j2", parent="l1", child="l2", x=0.5)
-    + "</robot>"
-)
+ARM = two_link_arm(effort=20, velocity=2)
 POST = {"name": "post", "type": "cylinder", "radius": 0.05, "length": 1.0, "position": [0.95, 0.0, 0.0]}
 
 

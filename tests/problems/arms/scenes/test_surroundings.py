@@ -4,25 +4,14 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from two_link_arm import two_link_arm
 
 import trajopt as to
 from experiments.config.build import build_task
 from experiments.config.config import ConfigError, read_config
 from experiments.replan.run import setup, simulate
 
-LINK = """<link name="{name}"><inertial><origin xyz="0.25 0 0"/><mass value="2"/>
-<inertia ixx="0.05" iyy="0.05" izz="0.05" ixy="0" ixz="0" iyz="0"/></inertial>
-<collision><origin xyz="0.25 0 0"/><geometry><box size="0.5 0.04 0.04"/></geometry></collision></link>"""
-JOINT = """<joint name="{name}" type="revolute"><parent link="{parent}"/><child link="{child}"/><origin xyz="{x} 0 0"/>
-<axis xyz="0 0 1"/><limit lower="-3" upper="3" effort="40" velocity="4"/></joint>"""
-ARM = (
-    '<robot name="arm"><link name="ground"/>'
-    + LINK.format(name="l1")
-    + LINK.format(name="l2")
-    + JOINT.format(name="j1", parent="ground", child="l1", x=0)
-    + JOINT.format(name="j2", parent="l1", child="l2", x=0.5)
-    + "</robot>"
-)
+ARM = two_link_arm(effort=40, velocity=4)
 PERSON = {"name": "person", "type": "capsule", "radius": 0.2, "length": 1.4, "position": [1.0, 0.87, 0.0]}
 POST = {"name": "post", "type": "sphere", "radius": 0.05, "position": [0.0, 0.9, 0.0]}
 
