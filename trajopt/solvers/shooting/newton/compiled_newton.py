@@ -236,7 +236,7 @@ class CompiledNewton:
 
     @property
     def seconds(self) -> tuple[float, ...]:
-        """Those of the last call in derivatives, sweeps and roll-outs."""
+        """Seconds of the last call in derivatives, sweeps and roll-outs."""
         return NUMBERS.unpack_from(self.data, NewtonData.told_cost.offset)[-3:]
 
     @property
