@@ -17,9 +17,14 @@ typedef struct {
     V xx[ND * ND], ux[NU * ND + 1], uu[NU * NU + 1];
 } hessian_t;
 
+/* What dynamics_contracted gives. */
 typedef struct {
-    V x[NX], u[MU + 1], p[NP + 1], lam[ND], G[ND * NW], H[NW * NW], T[ND * NW], xx[ND * ND], ux[ME * ND + 1], uu[ME * ME + 1], f[ND],
-        fx[NF * ND], fu[NF * ME + 1];
+    V xx[ND * ND], ux[ME * ND + 1], uu[ME * ME + 1], f[ND], fx[NF * ND], fu[NF * ME + 1];
+} contracted_t;
+
+typedef struct {
+    V x[NX], u[MU + 1], p[NP + 1], lam[ND], G[ND * NW], H[NW * NW], T[ND * NW];
+    contracted_t at;
     hessian_t out;
     columns_t columns[STAGES + 1];
 } curvature_t;
@@ -65,7 +70,7 @@ static void contracted_at(ctx_t c, curvature_t *restrict a, const stage_t *s, co
 {
     const V *u = a->u, *p = a->p;
     WITH_OFFSET(u, p, s->e, s->step)
-    dynamics_contracted(c, x, u, t, p, lam, a->f, a->fx, a->fu, a->xx, a->ux, a->uu);
+    dynamics_contracted(c, x, u, t, p, lam, a->at.f, a->at.fx, a->at.fu, a->at.xx, a->at.ux, a->at.uu);
 }
 
 /* H += [S; 0 1; E]' F [S; 0 1; E] with F = (xx, ux, uu), the Hessian of lam' f at a stage, where E is zero without an offset and the
@@ -73,23 +78,23 @@ static void contracted_at(ctx_t c, curvature_t *restrict a, const stage_t *s, co
 static void add_field(curvature_t *restrict a, const V *restrict S, const V *restrict E)
 {
     V *H = a->H;
-    for (int j = 0; j < PANELS - 1; j++) quadratic_panel(a->xx, S, a->T, H, j * PANEL, PANEL);
-    quadratic_panel(a->xx, S, a->T, H, (PANELS - 1) * PANEL, LAST_PANEL);
+    for (int j = 0; j < PANELS - 1; j++) quadratic_panel(a->at.xx, S, a->T, H, j * PANEL, PANEL);
+    quadratic_panel(a->at.xx, S, a->T, H, (PANELS - 1) * PANEL, LAST_PANEL);
     for (int j = 0; j < MU; j++) {
         V row[NW];
         for (int c = 0; c < NW; c++) row[c] = ZERO;
         for (int k = 0; k < ND; k++)
-            for (int c = 0; c < NW; c++) row[c] += a->ux[j * ND + k] * S[k * NW + c];
+            for (int c = 0; c < NW; c++) row[c] += a->at.ux[j * ND + k] * S[k * NW + c];
         for (int c = 0; c <= ND + j; c++) H[c * NW + ND + j] += row[c];
         for (int c = ND + j; c < NW; c++) H[(ND + j) * NW + c] += row[c];
-        for (int i = 0; i <= j; i++) H[(ND + i) * NW + ND + j] += a->uu[i * ME + j];
+        for (int i = 0; i <= j; i++) H[(ND + i) * NW + ND + j] += a->at.uu[i * ME + j];
     }
     if (!E) return;
     for (int j = 0; j < NE; j++) {
         V row[NW];
         for (int c = 0; c < NW; c++) row[c] = ZERO;
         for (int k = 0; k < ND; k++)
-            for (int c = 0; c < NW; c++) row[c] += a->ux[(MU + j) * ND + k] * S[k * NW + c];
+            for (int c = 0; c < NW; c++) row[c] += a->at.ux[(MU + j) * ND + k] * S[k * NW + c];
         for (int r = 0; r < NW; r++)
             for (int c = r; c < NW; c++) H[r * NW + c] += E[j * NW + r] * row[c] + row[r] * E[j * NW + c];
     }
@@ -149,8 +154,9 @@ static void stage_multipliers(V h, const V *restrict increment, V (*restrict slo
 #endif
 }
 
-/* Back through one substep: adds its curvature to H, and turns the multiplier lam of its end into that of its start. */
-static void back(ctx_t c, curvature_t *restrict a, const substep_t *restrict b, V t, V h)
+/* Back through one substep: adds its curvature to H, and turns the multiplier lam of its end into that of its start.
+   phi: of the forces at that. */
+static void back(ctx_t c, curvature_t *restrict a, const substep_t *restrict b, V t, V h, const V *phi)
 {
     V slope[STAGES][ND], increment[ND], start[ND];
 #ifdef LIE
@@ -183,6 +189,7 @@ static void back(ctx_t c, curvature_t *restrict a, const substep_t *restrict b, 
 #else
         const V time = t + C_[s] * h;
 #endif
+        c.phi = s ? NULL : phi;
         contracted_at(c, a, stage, stage->at, time, l);
         add_field(a, columns->S, NE && s ? columns->E : NULL);
         for (int j = 0; j < ND; j++) at[j] = j < NF ? ZERO : l[j - NF];
@@ -264,11 +271,11 @@ static void backward(ctx_t c, int substeps, V t, V h, const substep_t *restrict 
             memcpy(a->G, b[s].G, sizeof a->G);
             columns_of(b + s, h, s == 0, a->G, a->columns);
         }
-        back(c, a, b + s, t + (double)s * h, h);
+        back(c, a, b + s, t + (double)s * h, h, s ? NULL : c.phi);
     }
 }
 
-/* a->H, the Hessian of lam' (x_next (-) node) for a->lam.  kept: the substeps by forward() at the same point; NULL: they are found
+/* a->H, the Hessian of lam' (x_next (-) node) + phi' forces for a->lam and the phi of c.  kept: the substeps by forward() at the same point; NULL: they are found
    first, in `own`. */
 static void contract(ctx_t c, int substeps, const V *x, const V *u, V t, V dt, const V *p, const V *node, const substep_t *kept,
                      substep_t *restrict own, curvature_t *restrict a)
@@ -281,12 +288,12 @@ static void contract(ctx_t c, int substeps, const V *x, const V *u, V t, V dt, c
         stage_multipliers(h, a->lam, slope);
         const V *own_u = u, *own_p = p, *none = NULL;
         WITH_OFFSET(own_u, own_p, none, SHARE(0) * h)
-        dynamics_contracted(c, x, own_u, t, own_p, slope[0], a->f, a->fx, a->fu, a->xx, a->ux, a->uu);
+        dynamics_contracted(c, x, own_u, t, own_p, slope[0], a->at.f, a->at.fx, a->at.fu, a->at.xx, a->at.ux, a->at.uu);
         for (int i = 0; i < ND; i++)
-            for (int j = i; j < ND; j++) a->H[i * NW + j] = a->xx[i * ND + j];
+            for (int j = i; j < ND; j++) a->H[i * NW + j] = a->at.xx[i * ND + j];
         for (int j = 0; j < MU; j++) {
-            for (int i = 0; i < ND; i++) a->H[i * NW + ND + j] = a->ux[j * ND + i];
-            for (int i = 0; i <= j; i++) a->H[(ND + i) * NW + ND + j] = a->uu[i * ME + j];
+            for (int i = 0; i < ND; i++) a->H[i * NW + ND + j] = a->at.ux[j * ND + i];
+            for (int i = 0; i <= j; i++) a->H[(ND + i) * NW + ND + j] = a->at.uu[i * ME + j];
         }
         return;
     }

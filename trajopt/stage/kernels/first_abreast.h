@@ -30,8 +30,8 @@ EXPORT void stage_first_abreast(const seen_t *of, long origin, long n, long read
     carry_sensitivities(k);
     state_sensitivities(k, (V *)out->A);
     control_sensitivities(k, (V *)out->B);
-    running_expand(k->x, k->u, &k->t, &k->dt, k->theta, k->forces, (V *)out->values.cost, (V *)out->lx, (V *)out->lu, (V *)out->Q,
-                   (V *)out->S, R, w);
+    running_expand(k->x, k->u, &k->t, &k->dt, k->theta, k->forces, NULL, (V *)out->values.cost, (V *)out->lx, (V *)out->lu,
+                   (V *)out->Q, (V *)out->S, R, w);
     for (long a = read; a < NU; a++) R[a * NU + a] = splat(1.0);
 }
 
