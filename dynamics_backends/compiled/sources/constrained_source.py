@@ -107,10 +107,11 @@ def derivatives_kernel(traced: TracedDynamics, *, second: bool, source: tuple[st
         names, sizes = [*names, "lam"], [*sizes, map.n_out]
     skipped, widths = map.n_out - traced.rows, {"f": 1, "fx": n, "fu": map.nu}
     shifted = [f"{name} + {skipped * widths.get(name, 0)}" for name in outputs]
+    results = f"(contraction_t){{{', '.join(shifted)}}}" if second else ", ".join(shifted)
     body = _KERNEL.format(
         head=", ".join([*(f"const V* {name}" for name in names), *(f"V* {name}" for name in outputs)]),
         call="dynamics_contracted" if second else "dynamics_partials",
-        given=", ".join(["x", "u", "*t", p, *(["lam"] if second else []), *shifted]),
+        given=", ".join(["x", "u", "*t", p, *(["lam"] if second else []), results]),
         skipped=skipped,
         n=n,
         nu=map.nu,

@@ -65,12 +65,14 @@ ALWAYS_INLINE void quadratic_panel(const V *restrict M, const V *restrict S, V *
     for (; i < last; i++) curvature_outer(S, T, H, first, i, 1, w);
 }
 
+static contraction_t into(contracted_t *a) { return (contraction_t){a->f, a->fx, a->fu, a->xx, a->ux, a->uu}; }
+
 /* dynamics_contracted at a stage */
 static void contracted_at(ctx_t c, curvature_t *restrict a, const stage_t *s, const V *x, V t, const V *lam)
 {
-    const V *u = a->u, *p = a->p;
-    WITH_OFFSET(u, p, s->e, s->step)
-    dynamics_contracted(c, x, u, t, p, lam, a->at.f, a->at.fx, a->at.fu, a->at.xx, a->at.ux, a->at.uu);
+    inputs_t at;
+    inputs_at(&at, a->u, a->p, s->e, s->step);
+    dynamics_contracted(c, x, at.u, t, at.p, lam, into(&a->at));
 }
 
 /* H += [S; 0 1; E]' F [S; 0 1; E] with F = (xx, ux, uu), the Hessian of lam' f at a stage, where E is zero without an offset and the
@@ -234,31 +236,29 @@ static void columns_of(const substep_t *b, V h, int fresh, V *restrict G, column
 #ifdef LIE
     T = b->transport, E = b->dexp;
 #endif
-    for (int j = 0; j < PANELS - 1; j++) through_step(b->stage, T, E, h, fresh, G, kept, j * PANEL, PANEL);
-    through_step(b->stage, T, E, h, fresh, G, kept, (PANELS - 1) * PANEL, LAST_PANEL);
+    all_through((passage_t){b->stage, T, E, h, fresh}, G, kept);
 }
 
 /* Through the substeps: x becomes x_next and G its derivative; b keeps the stages, the sensitivities before them, and the first forces.
    last: where not NULL, the columns of the last substep. */
-static void forward(ctx_t c, int substeps, const V *x0, const V *u, V t, V dt, const V *p, substep_t *restrict b, V *restrict x,
-                    V *restrict G, columns_t *last)
+static void forward(ctx_t c, start_t at, substep_t *restrict b, V *restrict x, V *restrict G, columns_t *last)
 {
-    const V h = STEP_LENGTH(dt) / (double)substeps;
+    const V h = STEP_LENGTH(at.dt) / (double)at.substeps;
     V from[NX];
-    memcpy(x, x0, sizeof from);
+    memcpy(x, at.x, sizeof from);
     if (FORCES_ROOM) c.forces = b->forces;
     for (int i = 0; i < ND; i++)
         for (int j = 0; j < NW; j++) G[i * NW + j] = splat(i == j);
-    for (int s = 0; s < substeps; s++) {
+    for (int s = 0; s < at.substeps; s++) {
         memcpy(b[s].G, G, sizeof b[s].G);
         memcpy(from, x, sizeof from);
-        increment(c, from, u, t + (double)s * h, h, p, b[s].stage, b[s].delta);
+        increment(c, from, at.u, at.t + (double)s * h, h, at.p, b[s].stage, b[s].delta);
         c.forces = NULL;
 #ifdef LIE
         manifold_transport(b[s].delta, b[s].transport);
         manifold_dexp(b[s].delta, b[s].dexp);
 #endif
-        columns_of(b + s, h, s == 0, G, s == substeps - 1 ? last : NULL);
+        columns_of(b + s, h, s == 0, G, s == at.substeps - 1 ? last : NULL);
         manifold_integrate(from, b[s].delta, x);
     }
 }
@@ -275,20 +275,20 @@ static void backward(ctx_t c, int substeps, V t, V h, const substep_t *restrict 
     }
 }
 
-/* a->H, the Hessian of lam' (x_next (-) node) + phi' forces for a->lam and the phi of c.  kept: the substeps by forward() at the same point; NULL: they are found
-   first, in `own`. */
-static void contract(ctx_t c, int substeps, const V *x, const V *u, V t, V dt, const V *p, const V *node, const substep_t *kept,
-                     substep_t *restrict own, curvature_t *restrict a)
+/* a->H, the Hessian of lam' (x_next (-) node) + phi' forces for a->lam and the phi of c.  kept: the substeps by forward() at the same
+   point; NULL: they are found first, in `own`. */
+static void contract(ctx_t c, start_t at, const V *node, const substep_t *kept, substep_t *restrict own, curvature_t *restrict a)
 {
-    const V h = STEP_LENGTH(dt) / (double)substeps;
+    const int substeps = at.substeps;
+    const V h = STEP_LENGTH(at.dt) / (double)substeps;
     memset(a->H, 0, sizeof a->H);
 #if STAGES == 1 && !defined LIE
     if (substeps == 1) { /* f is seen through nothing */
         V slope[1][ND];
         stage_multipliers(h, a->lam, slope);
-        const V *own_u = u, *own_p = p, *none = NULL;
-        WITH_OFFSET(own_u, own_p, none, SHARE(0) * h)
-        dynamics_contracted(c, x, own_u, t, own_p, slope[0], a->at.f, a->at.fx, a->at.fu, a->at.xx, a->at.ux, a->at.uu);
+        inputs_t own;
+        inputs_at(&own, at.u, at.p, NULL, SHARE(0) * h);
+        dynamics_contracted(c, at.x, own.u, at.t, own.p, slope[0], into(&a->at));
         for (int i = 0; i < ND; i++)
             for (int j = i; j < ND; j++) a->H[i * NW + j] = a->at.xx[i * ND + j];
         for (int j = 0; j < MU; j++) {
@@ -298,15 +298,15 @@ static void contract(ctx_t c, int substeps, const V *x, const V *u, V t, V dt, c
         return;
     }
 #endif
-    memcpy(a->u, u, sizeof(V) * MU);
-    memcpy(a->p, p, sizeof(V) * NP);
+    memcpy(a->u, at.u, sizeof(V) * MU);
+    memcpy(a->p, at.p, sizeof(V) * NP);
     if (kept) {
         const substep_t *last = kept + substeps - 1;
         memcpy(a->G, last->G, sizeof a->G);
         columns_of(last, h, substeps == 1, a->G, a->columns);
         manifold_integrate(last->stage[0].at, last->delta, a->x);
     } else {
-        forward(c, substeps, x, u, t, dt, p, own, a->x, a->G, a->columns);
+        forward(c, at, own, a->x, a->G, a->columns);
     }
 #ifdef LIE
     V d[ND], inverse[LIE_ROOM], bend[LIE_ROOM], lam[ND];
@@ -319,5 +319,5 @@ static void contract(ctx_t c, int substeps, const V *x, const V *u, V t, V dt, c
 #else
     (void)node;
 #endif
-    backward(c, substeps, t, h, kept ? kept : own, a);
+    backward(c, substeps, at.t, h, kept ? kept : own, a);
 }

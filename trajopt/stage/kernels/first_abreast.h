@@ -24,7 +24,7 @@ EXPORT void stage_first_abreast(const seen_t *of, long origin, long n, long read
     ROW_OF_EACH(of[l].stages->theta + own * NT, NT, k->theta)
     ROW_OF_EACH(of[l].stages->t + own, 1, &k->t)
     ROW_OF_EACH(of[l].stages->dt + own, 1, &k->dt)
-    linearize(c, of->stages->substeps, k->x, k->u, k->t, k->dt, k->p, k->next, k->G);
+    linearize(c, start_of(of->stages, k), k->next, k->G);
     manifold_difference(k->node, k->next, k->d);
     memcpy(out->values.d, k->d, sizeof k->d);
     carry_sensitivities(k);

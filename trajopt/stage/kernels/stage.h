@@ -72,6 +72,11 @@ static ctx_t context(const stages_t *s, V *w, V *forces)
     return (ctx_t){.ti = s->ti, .td = s->td, .w = w, .forces = FORCES_ROOM ? forces : NULL};
 }
 
+static start_t start_of(const stages_t *s, const knot_t *k)
+{
+    return (start_t){s->substeps, k->x, k->u, k->p, k->t, k->dt};
+}
+
 static void expand_running(knot_t *restrict k, const V *forces, V *w)
 {
     running_expand(k->x, k->u, &k->t, &k->dt, k->theta, forces, k->phi, &k->l, k->lx, k->lu, k->lxx, k->lux, k->luu, w);
@@ -85,7 +90,7 @@ static void add_forces_bend(ctx_t c, knot_t *restrict k)
     V none[ND];
     for (int i = 0; i < ND; i++) none[i] = ZERO;
     c.w = (V *)(at + 1), c.phi = k->phi;
-    dynamics_contracted(c, k->x, k->u, k->t, k->p, none, at->f, at->fx, at->fu, at->xx, at->ux, at->uu);
+    dynamics_contracted(c, k->x, k->u, k->t, k->p, none, into(at));
     add_bent(ND, MU, at->xx, at->ux, k->lxx, k->lux);
 #else
     (void)c, (void)k;
@@ -101,7 +106,7 @@ EXPORT void stage_values(const stages_t *s, const point_t *at, long first, long 
     const ctx_t c = context(s, w, k->forces);
     for (long n = first; n < last; n += LANES) {
         const int count = load_knots(s, at, n, last, k);
-        step(c, s->substeps, k->x, k->u, k->t, k->dt, k->p, k->next);
+        step(c, start_of(s, k), k->next);
         store_step(k, count, n, out);
         running_value(k->x, k->u, &k->t, &k->dt, k->theta, k->forces, &k->l, w);
         put_rows(&k->l, 1, count, n, out->cost);
@@ -172,11 +177,11 @@ EXPORT void stage_first(const stages_t *s, const point_t *at, long first, long l
 #ifdef SECOND
         if (out->kept) {
             substep_t *kept = (substep_t *)out->kept + n / LANES * s->substeps;
-            forward(c, s->substeps, k->x, k->u, k->t, k->dt, k->p, kept, k->next, k->G, NULL);
+            forward(c, start_of(s, k), kept, k->next, k->G, NULL);
             forces = kept->forces;
         } else
 #endif
-            linearize(c, s->substeps, k->x, k->u, k->t, k->dt, k->p, k->next, k->G);
+            linearize(c, start_of(s, k), k->next, k->G);
         store_step(k, count, n, &out->values);
         store_sensitivities(k, count, n, out);
         expand_running(k, forces, w);
@@ -249,7 +254,7 @@ EXPORT void stage_second(const stages_t *s, const point_t *at, long first, long 
         c.phi = FORCES_BENT && out->sigma != 0.0 ? k->phi : NULL;
         if (out->lam) {
             pack(out->lam + n * ND, ND, count, a->lam);
-            contract(c, s->substeps, k->x, k->u, k->t, k->dt, k->p, k->node, kept, own, a);
+            contract(c, start_of(s, k), k->node, kept, own, a);
             blocks_of(a->H, &a->out);
         } else {
             memset(&a->out, 0, sizeof a->out);

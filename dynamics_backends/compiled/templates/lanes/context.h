@@ -8,3 +8,8 @@ typedef struct {
     V *w, *forces;
     const V *phi;
 } ctx_t;
+
+/* What dynamics_contracted gives: f and its derivatives, and the second derivatives of lam' f. */
+typedef struct {
+    V *f, *fx, *fu, *xx, *ux, *uu;
+} contraction_t;
