@@ -197,8 +197,9 @@ class Account:
             raise ValueError("the run has no ticks; give a duration of at least one tick")
         *columns, objects = zip(*self.ticks, strict=True)
         by_name = {name: np.array(column) for name, column in zip(names, zip(*objects, strict=True), strict=True)}
-        arrays = [np.array(column) for column in columns]
-        return RunLog(tick, *arrays, by_name, self.solves, self._events, spells, manifold=manifold)
+        times, xs, estimates, references, us, lags = (np.array(column) for column in columns)
+        held = times, xs, estimates, references, us, lags, by_name
+        return RunLog(tick, *held, self.solves, self._events, spells, manifold=manifold)
 
 
 def _percentiles(values: Array) -> dict[str, float]:

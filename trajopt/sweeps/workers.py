@@ -102,7 +102,8 @@ class Cluster:
 
     def __init__(self, scheduler: Any, patience: float = 30.0) -> None:
         distributed = require("distributed")
-        self._own, self._executor = isinstance(scheduler, str), None
+        self._own = isinstance(scheduler, str)
+        self._executor: Any = None
         try:
             self._client = distributed.Client(scheduler, timeout=patience) if self._own else scheduler
             self._client.wait_for_workers(1, timeout=None if not self._own else 10 * patience)
