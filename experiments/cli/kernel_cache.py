@@ -5,14 +5,15 @@ from __future__ import annotations
 import os
 import re
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from dynamics_backends.compiled.runtime.cache import cache_folder, prebuilt_folder
+from experiments.analysis.environment import with_variable
 
 if TYPE_CHECKING:
     from experiments.config.config import Config
@@ -95,18 +96,9 @@ def prebuild() -> Contents:
         return contents()
 
 
-@contextmanager
-def cached_in(folder: Path) -> Iterator[None]:
+def cached_in(folder: Path) -> AbstractContextManager[None]:
     """With another folder of compiled kernels."""
-    before = os.environ.get("TRAJOPT_CACHE_DIR")
-    os.environ["TRAJOPT_CACHE_DIR"] = str(folder)
-    try:
-        yield
-    finally:
-        if before is None:
-            del os.environ["TRAJOPT_CACHE_DIR"]
-        else:
-            os.environ["TRAJOPT_CACHE_DIR"] = before
+    return with_variable("TRAJOPT_CACHE_DIR", folder)
 
 
 def compile_ahead(config: Config, progress: Callable[[str], AbstractContextManager] = nullcontext) -> int:
