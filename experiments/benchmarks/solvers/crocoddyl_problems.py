@@ -11,7 +11,7 @@ with HyQ in place of ANYmal and without its penalty on joint limits.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 from itertools import groupby
 from typing import Any
@@ -65,7 +65,11 @@ def kinova() -> Data:
     }
 
 
-PROBLEMS = {"unicycle": unicycle, "kinova reach": kinova, "hyq trot": partial(gait, "hyq", "trot")}
+PROBLEMS: dict[str, Callable[[], Data]] = {
+    "unicycle": unicycle,
+    "kinova reach": kinova,
+    "hyq trot": partial(gait, "hyq", "trot"),
+}
 
 
 # -- as problems of this toolkit ---------------------------------------------------------------------------------------
