@@ -372,7 +372,7 @@ def test_what_is_in_the_hull_of_a_mesh_alone_is_told_by_the_mesh(asked):
 
 @needs_coal
 def test_a_flat_mesh_has_no_hull_to_ask():
-    """Of a sheet the distance is told by its triangles."""
+    """Triangles tell the distance of a sheet."""
     sheet = Mesh(np.array([[0.0, 0.0, 0.0], [1.0, 0.0, 0.0], [0.0, 1.0, 0.0]]), np.array([[0, 1, 2]]))
     assert hull_around(sheet) is None and hull_around(Sphere(0.1)) is None
     check = MeshCheck(MODEL, SHAPES, Scene((Body("sheet", sheet, p=np.array([0.2, -0.2, 0.1])),)))
@@ -391,7 +391,7 @@ def test_without_the_extra_it_is_named(monkeypatch):
 
 
 def test_a_cylinder_beside_the_first_link_gets_a_slot():
-    """The first joint swings its link, 0.5 m long, towards a post that the others do not come near."""
+    """The first joint swings its link, 0.5 m long, toward a post that the others do not come near."""
     post = Body("post", Cylinder(0.03, 1.0), p=np.array([0.3, 0.3, 0.0]))
     pairs = CollisionPairs(ROBOT, Scene((post,)))
     chosen = pairs.chosen(pairs.slots(), np.array([[0.6, -2.0, 0.0]]), np.zeros(1))
