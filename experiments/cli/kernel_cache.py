@@ -38,9 +38,9 @@ class Contents(NamedTuple):
         return f"{self.folder}: {count}, {self.size / 2**20:.1f} MiB, {self.problem or 'writable'}"
 
 
-def contents() -> Contents:
-    """What the cache holds now."""
-    folder = cache_folder()
+def contents(folder: Path | None = None) -> Contents:
+    """What a folder of kernels holds now, default the cache."""
+    folder = folder or cache_folder()
     own = [path for path in folder.iterdir() if _is_own(path)] if folder.is_dir() else []
     return Contents(folder, sorted(own), sum(map(_size, own)), _problem(folder))
 
@@ -80,6 +80,7 @@ def prebuild() -> Contents:
 
     Raises CompilerError, and OSError where the folder cannot be written.
     """
+    from dynamics_backends.compiled.runtime import prebuilt
     from dynamics_backends.compiled.runtime.remembered import remember_sources
     from dynamics_backends.compiled.runtime.toolchain import find_toolchain
     from trajopt.solvers.prebuilt import steps
@@ -90,6 +91,7 @@ def prebuild() -> Contents:
         find_toolchain()
         list(pool.map(lambda step: step(), steps()))
         remember_sources()
+        prebuilt.note_built()
         return contents()
 
 
