@@ -17,7 +17,7 @@ from problems.free_time import freed
 from problems.registry import load_problem
 from problems.task import Task
 from trajopt import OCP, Guess, Solution, StatusCode, resampled_guess, solve, solver_options
-from trajopt.guesses.warm_start import WarmStart
+from trajopt.guesses.warm_start import Kept, WarmStart
 from trajopt.results.records import Callback
 from trajopt.results.status import Status
 from trajopt.solvers.registry import looked_at
@@ -124,13 +124,14 @@ def refined(
     errors = errors_of(task.ocp, start) if check else []
     if errors:
         raise InvalidProblem(errors)
-    options = patient(config.solver_options, task.patience)
-    solution = solve(task.ocp, start, options, callback, config.solver_name, check=False)
+    options, kept = patient(config.solver_options, task.patience), Kept()
+    first = WarmStart(start, kept=kept)
+    solution = solve(task.ocp, None, options, callback, config.solver_name, warm_start=first, check=False)
     attempts = solution.meta.get("attempts", ())
     used = solver_options(attempts[-1]["solver"]) if attempts else options
     found, rounds = task.refined(solution), 1
     while found.ocp is not None and found.guess is not None and solution.status.code is not StatusCode.INTERRUPTED:
-        warm, again = WarmStart(found.guess, multipliers=found.multipliers), near(options)
+        warm, again = WarmStart(found.guess, multipliers=found.multipliers, kept=kept), near(options)
         again = sharper(again, used) if found.sharp else again
         solution = solve(found.ocp, None, again, callback, config.solver_name, warm_start=warm, check=False)
         found, rounds = task.refined(solution), rounds + 1
@@ -158,8 +159,8 @@ def near(options: Any) -> Any:
     return replace(options, barrier=min(options.barrier, NEAR_BARRIER)) if "barrier" in known else options
 
 
-SHARPER = 0.1
-"""By this factor a sharper tolerance is smaller."""
+SHARPER, SHARPEST = 0.01, 1e-8
+"""By this factor a sharper tolerance is smaller, as long as it is larger than this one."""
 
 
 def sharper(options: Any, used: Any = None) -> Any:
@@ -169,7 +170,8 @@ def sharper(options: Any, used: Any = None) -> Any:
     """
     known = {f.name for f in fields(options)}.intersection(("gradient_tolerance", "barrier"))
     own = {key: getattr(used if getattr(options, key) is None else options, key, None) for key in known}
-    return replace(options, **{key: SHARPER * value for key, value in own.items() if value is not None})
+    given = {key: value for key, value in own.items() if value is not None}
+    return replace(options, **{key: max(SHARPER * value, min(SHARPEST, value)) for key, value in given.items()})
 
 
 def patient(options: Any, patience: int | None) -> Any:

@@ -25,7 +25,7 @@ from dynamics_backends.rigid_body.geometry.clearance import WORLD, Slot
 from dynamics_backends.rigid_body.geometry.covers.robot_cover import RobotCover, body_poses
 from dynamics_backends.rigid_body.geometry.scene import Core, Scene
 from trajopt.collisions.gaps import KINDS, Cores, capsule_gaps
-from trajopt.collisions.true_shapes import geometry_of
+from trajopt.collisions.true_shapes import geometry_of, pose
 
 
 class Chosen(NamedTuple):
@@ -93,16 +93,16 @@ class CollisionPairs:
 
     def slots(self) -> tuple[Slot, ...]:
         """What may be near: for each moving body one slot for a box, two more from the third joint on, many more at the end of a
-        chain, where motions leave their guess most; fewer for cylinders, FACES times as many for faces of hulls and FACES at least;
-        none of kinds that the scene lacks. One for each pair of the robot's own."""
+        chain, where motions leave their guess most; one for a cylinder, a few more at the end, FACES times as many for faces of
+        hulls; none of kinds that the scene lacks. One for each pair of the robot's own."""
         kinds = {core.kind for _, core in self.cores} | {"box" for near, _ in self.own if near == WORLD}
         model, found = self.robot.model, []
         for b in self.links:
             depth, last = int(model.depth[b]), b not in model.parent
-            boxes, cylinders = 1 + 2 * (depth >= 2) + 17 * last, (depth >= 2) + 6 * last
+            boxes, cylinders = 1 + 2 * (depth >= 2) + 17 * last, 1 + 6 * last
             found += [Slot(b, WORLD, "box")] * (boxes if "box" in kinds else 0)
             found += [Slot(b, WORLD, "cylinder")] * (cylinders if "cylinder" in kinds else 0)
-            found += [Slot(b, WORLD, "triangle")] * (max(cylinders, 1) * FACES if "triangle" in kinds else 0)
+            found += [Slot(b, WORLD, "triangle")] * (cylinders * FACES if "triangle" in kinds else 0)
         return (*found, *(Slot(far, near, "box") for near, far in self.own if near != WORLD))
 
     @cached_property
@@ -115,6 +115,11 @@ class CollisionPairs:
     def true_bodies(self) -> tuple[Any, ...]:
         """coal's geometries of the bodies of the scene."""
         return tuple(geometry_of(body.shape) for body in self.scene.bodies)
+
+    @cached_property
+    def resting(self) -> tuple[Any, ...]:
+        """Where coal finds the bodies of the scene, None for those that move."""
+        return tuple(None if body.way is not None else pose(body.R, body.p) for body in self.scene.bodies)
 
     def gaps(self, qs: Array, times: Array, reach: float | None = None) -> Array:
         """Gaps (M, P, O) [m] between capsules and cores, those of the scene first, at configurations (M, nq); beyond the reach, by
@@ -182,10 +187,7 @@ class CollisionPairs:
                 far, least = self.is_far(coarse[:, c, cores]), np.minimum(coarse[:, c, cores], block.min(axis=1))
                 one, rest = np.where(far, least, np.inf)[:, None], np.where(far[:, None], np.inf, block)
                 block, pieces = np.concatenate([rest, one], axis=1), np.append(pieces, P + c)
-            rank = np.argsort(np.argsort(block, axis=1, kind="stable"), axis=1)
-            first = np.clip(block.min(axis=1, keepdims=True), 0.0, self.reach)
-            spread = (block + rank * (SPREAD + FARTHER * first)).reshape(M, -1)
-            order = np.argsort(spread, axis=1, kind="stable")[:, : len(own)]
+            order = _nearest(block, len(own), self.reach)
             k, place = np.nonzero(np.take_along_axis(block.reshape(M, -1), order, axis=1) < self.reach)
             flat = order[k, place]
             found.append((k, np.array(own)[place], pieces[flat // len(cores)], cores[flat % len(cores)]))
@@ -254,7 +256,7 @@ class CollisionPairs:
 
 
 FACES = 2
-"""A hull is kept away from by this many of its faces for each slot that a cylinder would get, and by so many at least."""
+"""A hull is kept away from by this many of its faces for each slot that a cylinder would get."""
 SPREAD, FARTHER = 0.015, 0.5
 """A link's second capsule near a body counts as farther by this [m], and by this share of the nearest one's gap, its third by twice
 as much: each body gets a slot first."""
@@ -264,6 +266,17 @@ RELIEVED = 0.03
 """[m] The true shapes of pairs farther apart than this do not matter."""
 _FAR = np.concatenate([np.zeros(6), np.eye(3).ravel(), [0.0, 0.0, 1e3], np.zeros(3)])
 """An empty slot: far away."""
+
+
+def _nearest(gaps: Array, count: int, reach: float) -> Array:
+    """Which of gaps (M, P, O), flat, get ``count`` slots of a link: each body one first."""
+    M = len(gaps)
+    if count == 1:
+        return np.asarray(gaps.reshape(M, -1).argmin(axis=1)[:, None])
+    rank = gaps.argsort(axis=1, kind="stable").argsort(axis=1)
+    first = gaps.min(axis=1, keepdims=True).clip(0.0, reach)
+    spread = (gaps + rank * (SPREAD + FARTHER * first)).reshape(M, -1)
+    return np.asarray(spread.argsort(axis=1, kind="stable")[:, :count])
 
 
 def _grouped(slots: Sequence[Slot]) -> dict[Slot, list[int]]:

@@ -14,7 +14,7 @@ import numpy as np
 from dynamics_backends.protocol import Array
 from dynamics_backends.rigid_body.geometry.covers.robot_cover import body_poses
 from trajopt.collisions.broad_phase import CollisionPairs
-from trajopt.collisions.true_shapes import hulls_of, require_coal
+from trajopt.collisions.true_shapes import hulls_of, pose, require_coal
 
 
 class FreeSpace:
@@ -54,25 +54,23 @@ class TruePieces:
 
     def __init__(self, pairs: CollisionPairs, qs: Array, times: Array) -> None:
         self._coal, self.pairs = require_coal(), pairs
-        poses = body_poses(pairs.robot.model, qs)
-        self._poses = poses
-        self._times = times
+        self._poses, self._times = body_poses(pairs.robot.model, qs), times
+        self._hulls, self._carriers = hulls_of(pairs.robot), pairs.robot.bodies.tolist()
+        self._placed: dict[tuple[int, int], Any] = {}
         self._request, self._result = self._coal.DistanceRequest(), self._coal.DistanceResult()
 
     def distance(self, knot: int, piece: int, core: int) -> float:
         """[m], negative: depth."""
-        robot, bodies = hulls_of(self.pairs.robot), self.pairs.scene.bodies
-        a = self._pose(int(self.pairs.robot.bodies[piece]), knot)
-        count = len(self.pairs.cores)
+        pairs, a = self.pairs, self._at(self._carriers[piece], knot)
+        count = len(pairs.cores)
         if core < count:
-            body = bodies[self.pairs.cores[core][0]]
-            other, b = self.pairs.true_bodies[self.pairs.cores[core][0]], body.places(self._times[knot])
-            pose = self._coal.Transform3s(np.ascontiguousarray(body.R), np.ascontiguousarray(b))
+            number = pairs.cores[core][0]
+            other, pose = pairs.true_bodies[number], pairs.resting[number] or self._body(number, knot)
         else:
-            second = self.pairs.own_pieces[core - count]
-            other, pose = robot[second], self._pose(int(self.pairs.robot.bodies[second]), knot)
+            second = pairs.own_pieces[core - count]
+            other, pose = self._hulls[second], self._at(self._carriers[second], knot)
         self._result.clear()
-        return float(self._coal.distance(robot[piece], a, other, pose, self._request, self._result))
+        return float(self._coal.distance(self._hulls[piece], a, other, pose, self._request, self._result))
 
     def relief(self, knot: int, piece: int, core: int, gap: float) -> float:
         """How much farther apart the true shapes are than the capsules [m]: at least 0, at most what these stand out."""
@@ -80,8 +78,15 @@ class TruePieces:
         most = float(robot.excess[piece])
         if core >= count:
             most += float(robot.excess[self.pairs.own_pieces[core - count]])
-        return float(np.clip(self.distance(knot, piece, core) - gap, 0.0, most))
+        return min(max(self.distance(knot, piece, core) - gap, 0.0), most)
 
-    def _pose(self, body: int, knot: int) -> Any:
-        R, p = self._poses[body]
-        return self._coal.Transform3s(np.ascontiguousarray(R[knot]), np.ascontiguousarray(p[knot]))
+    def _at(self, body: int, knot: int) -> Any:
+        """Where a body of the robot is, kept for the next that asks."""
+        if (body, knot) not in self._placed:
+            R, p = self._poses[body]
+            self._placed[body, knot] = pose(R[knot], p[knot])
+        return self._placed[body, knot]
+
+    def _body(self, number: int, knot: int) -> Any:
+        body = self.pairs.scene.bodies[number]
+        return pose(body.R, body.places(self._times[knot]))

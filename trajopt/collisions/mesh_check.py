@@ -18,12 +18,16 @@ from dynamics_backends.rigid_body.geometry.covers.robot_cover import body_poses
 from dynamics_backends.rigid_body.geometry.scene import Scene
 from dynamics_backends.rigid_body.geometry.shapes import PlacedShape
 from dynamics_backends.rigid_body.model.model import Model
-from trajopt.collisions.true_shapes import geometry_of, require_coal
+from trajopt.collisions.true_shapes import geometry_of, hull_around, pose, require_coal
 
 RATE = 1000.0
 """Checks in a second of motion [1/s]."""
 BLOCK = 20
 """Times that share a bound."""
+CLOSE = 0.1
+"""[m] What is nearer by balls is told apart by boxes."""
+ROUNDING = 1e-5
+"""[m] Distances of convex hulls are known to a part of this."""
 
 
 class LeastDistance(NamedTuple):
@@ -40,29 +44,44 @@ class LeastDistance(NamedTuple):
 
 
 class _Part(NamedTuple):
-    """A shape of a link: its name, the body of the model that carries it, its pose there, coal's geometry; center (in the frame of
-    that body) and radius of a ball that holds it, and half the edges (3,) of a box about the same center, along its own axes."""
+    """A shape of a link: its name, the body of the model that carries it, its pose there, coal's geometry, and the hull of that
+    where it is a mesh that is not convex; center (in the frame of that body) and radius of a ball that holds it, and half the
+    edges (3,) of a box about the same center, along its own axes."""
 
     link: str
     body: int
     R: Array
     p: Array
     geometry: Any
+    hull: Any
     center: Array
     radius: float
     half: Array
 
 
+class _Ball(NamedTuple):
+    """Center (3,), in the frame of a body of the model, and radius [m] of a ball that holds all that it carries."""
+
+    body: int
+    center: Array
+    radius: float
+
+
+def _ball(parts: Sequence[_Part]) -> _Ball:
+    center = np.mean([part.center for part in parts], axis=0)
+    return _Ball(parts[0].body, center, max(float(_lengths(part.center - center)) + part.radius for part in parts))
+
+
 class _Places(NamedTuple):
-    """Along a motion: poses of the model's bodies, centers (M, P, 3) of parts, places (B, M, 3) of bodies of the scene. way
-    (B + P, M): how far any point of a body or part has moved at most since the start. placed: what coal was told so far about
-    where parts are, by part and time."""
+    """Along a motion: poses of the model's bodies, places (B, M, 3) of bodies of the scene. way (B + C, M): how far any point of a
+    body, and of what a body of the model carries, has moved at most since the start. placed, carried: what coal was told so far
+    about where parts are, by part and time, and where bodies of the model are."""
 
     poses: Mapping[int, tuple[Array, Array]]
-    centers: Array
     bodies: Array
     way: Array
     placed: dict[tuple[int, int], Any]
+    carried: dict[tuple[int, int], Any]
 
 
 class MeshCheck:
@@ -84,6 +103,7 @@ class MeshCheck:
         self.model, self.scene = model, scene
         self.parts = [self._part(placed) for placed in shapes]
         self.bodies = [geometry_of(body.shape) for body in scene.bodies]
+        self.hulls = [hull_around(body.shape) for body in scene.bodies]
         count = len(self.bodies)
         movable = [i for i, part in enumerate(self.parts) if part.body >= 0]
         own_pairs = [
@@ -94,8 +114,17 @@ class MeshCheck:
             if a.body == far and b.body == near and frozenset((a.link, b.link)) not in disabled
         ]
         self.pairs = np.array([*((i, o) for i in movable for o in range(count)), *own_pairs], dtype=int).reshape(-1, 2)
+        carriers, row = np.unique([part.body for part in self.parts], return_inverse=True)
+        self._balls = [_ball([part for part in self.parts if part.body == body]) for body in carriers]
+        self._way_of = np.concatenate([np.arange(count), count + row.ravel()]).astype(int)
+        self._radii = np.array([part.radius for part in self.parts])
+        self._halves = np.array([part.half for part in self.parts]).reshape(-1, 3)
+        self._fixed = [pose(part.R, part.p) for part in self.parts]
+        self._turned = np.array([body.R for body in scene.bodies]).reshape(-1, 3, 3)
+        boxes = [_box(geometry) for geometry in self.bodies]
+        self._corners = tuple(np.array([box[side] for box in boxes]).reshape(-1, 3) for side in (0, 1))
         self._request, self._result = self.coal.DistanceRequest(), self.coal.DistanceResult()
-        self._rest = [self._pose(body.R, body.p) for body in scene.bodies]
+        self._rest = [pose(body.R, body.p) for body in scene.bodies]
 
     def _part(self, placed: PlacedShape) -> _Part:
         frame = self.model.frames[self.model.frame_id(placed.link)]
@@ -104,10 +133,8 @@ class MeshCheck:
         geometry.computeLocalAABB()
         center = R @ np.asarray(geometry.aabb_center) + p
         low, high = _box(geometry)
-        return _Part(placed.link, frame.body, R, p, geometry, center, float(geometry.aabb_radius), 0.5 * (high - low))
-
-    def _pose(self, R: Array, p: Array) -> Any:
-        return self.coal.Transform3s(np.ascontiguousarray(R), np.ascontiguousarray(p))
+        hull, radius = hull_around(placed.shape), float(geometry.aabb_radius)
+        return _Part(placed.link, frame.body, R, p, geometry, hull, center, radius, 0.5 * (high - low))
 
     # -- one configuration ----------------------------------------------------------------------------------------------
     def nearest(self, q: Array, time: float = 0.0) -> LeastDistance:
@@ -133,73 +160,87 @@ class MeshCheck:
         return search.best, search.near
 
     def _places(self, qs: Array, times: Array) -> _Places:
-        poses = body_poses(self.model, qs)
-        carriers = sorted({part.body for part in self.parts})
-        turns = {b: _turns(poses[b][0]) for b in carriers}
-        centers = np.empty((len(qs), len(self.parts), 3))
-        for i, part in enumerate(self.parts):
-            R, p = poses[part.body]
-            centers[:, i] = R @ part.center + p
-        sizes = np.array([part.radius for part in self.parts])
-        bodies = np.array([body.places(times) for body in self.scene.bodies]).reshape(len(self.bodies), len(qs), 3)
+        poses, count, M = body_poses(self.model, qs), len(self.bodies), len(qs)
+        bodies = np.array([body.places(times) for body in self.scene.bodies]).reshape(count, M, 3)
         moving = [i for i, body in enumerate(self.scene.bodies) if body.way is not None]
-        way, count = np.zeros((len(bodies) + len(sizes), len(qs))), len(bodies)
-        steps = _lengths(np.diff(centers, axis=0)).T
-        steps += sizes[:, None] * np.array([turns[part.body] for part in self.parts])
-        np.cumsum(steps, axis=1, out=way[count:, 1:])
-        np.cumsum(
-            _lengths(np.diff(bodies[moving], axis=1)), axis=1, out=(moved := np.empty((len(moving), len(qs) - 1)))
-        )
-        way[moving, 1:] = moved
-        return _Places(poses, centers, bodies, way, {})
+        steps = np.zeros((count + len(self._balls), M))
+        steps[moving, 1:] = _lengths(np.diff(bodies[moving], axis=1))
+        for n, ball in enumerate(self._balls, count):
+            R, p = poses[ball.body]
+            steps[n, 1:] = _lengths(np.diff(R @ ball.center + p, axis=0)) + ball.radius * _turns(R)
+        return _Places(poses, bodies, np.cumsum(steps, axis=1), {}, {})
 
     def _bounds(self, at: _Places) -> tuple[Array, Array]:
-        """Lower bounds (blocks, pairs) of the distances in blocks by boxes around parts and bodies, and how far the two may have
-        moved at most since the middle of the block, or until then."""
+        """Lower bounds (blocks, pairs) of the distances in blocks by balls around parts, and by boxes around those that are near,
+        and how far the two may have moved at most since the middle of the block, or until then."""
         M, count = at.way.shape[1], len(self.bodies)
         first = np.arange(0, M, BLOCK)
         last = np.minimum(first + BLOCK, M) - 1
         middle = (first + last) // 2
         moved = np.maximum(at.way[:, middle] - at.way[:, first], at.way[:, last] - at.way[:, middle]).T
         i, o = self.pairs.T
-        moved = moved[:, count + i] + moved[:, o]
-        R = np.stack([at.poses[part.body][0][middle] @ part.R for part in self.parts], axis=1)
-        rows, half = np.ascontiguousarray(R.transpose(2, 0, 1, 3)), np.array([part.half for part in self.parts])
-        gaps = np.empty((len(first), len(self.pairs)))
-        for b, body in enumerate(self.scene.bodies):
-            own = np.flatnonzero(o == b)
-            parts = i[own]
-            centers = (at.centers[middle][:, parts] - at.bodies[b][middle, None]) @ body.R
-            turned = (body.R.T @ rows[:, :, parts].reshape(3, -1)).reshape(3, len(first), len(parts), 3)
-            gaps[:, own] = _apart(centers, turned.transpose(1, 2, 0, 3), half[parts], *_box(self.bodies[b]))
-        own = np.flatnonzero(o >= count)
-        parts, others = i[own], o[own] - count
-        back = R[:, others].transpose(0, 1, 3, 2)
-        centers = (back @ (at.centers[middle][:, parts] - at.centers[middle][:, others])[..., None])[..., 0]
-        gaps[:, own] = _apart(centers, back @ R[:, parts], half[parts], -half[others], half[others])
+        moved = moved[:, self._way_of[count + i]] + moved[:, self._way_of[o]]
+        gaps, centers = np.empty((len(first), len(self.pairs))), np.empty((len(first), len(self.parts), 3))
+        R = np.empty((len(first), len(self.parts), 3, 3))
+        for j, one in enumerate(self.parts):
+            turn, place = (values[middle] for values in at.poses[one.body])
+            centers[:, j], R[:, j] = turn @ one.center + place, turn @ one.R
+        scene, own = np.flatnonzero(o < count), np.flatnonzero(o >= count)
+        places = np.moveaxis(centers[:, i[scene]] - at.bodies[o[scene]][:, middle].transpose(1, 0, 2), 0, 1)
+        local = places @ self._turned[o[scene]]  # (pairs, blocks, 3)
+        low, high = (corners[o[scene], None] for corners in self._corners)
+        gaps[:, scene] = _outside(np.maximum(low - local, local - high)).T - self._radii[i[scene]]
+        others = o[own] - count
+        away = centers[:, i[own]] - centers[:, others]
+        gaps[:, own] = _lengths(away) - self._radii[i[own]] - self._radii[others]
+        k, n = np.nonzero(gaps[:, scene] < CLOSE)
+        pair = scene[n]
+        part, body = i[pair], o[pair]
+        turned = self._turned[body].transpose(0, 2, 1) @ R[k, part]
+        corners = (side[body] for side in self._corners)
+        gaps[k, pair] = _apart(local[n, k], turned, self._halves[part], *corners)
+        k, n = np.nonzero(gaps[:, own] < CLOSE)
+        part, other = i[own[n]], others[n]
+        back = R[k, other].transpose(0, 2, 1)
+        half = self._halves[other]
+        gaps[k, own[n]] = _apart(
+            (back @ away[k, n][..., None])[..., 0], back @ R[k, part], self._halves[part], -half, half
+        )
         return gaps - moved, moved
 
     def name(self, o: int) -> str:
         count = len(self.bodies)
         return self.scene.bodies[o].name if o < count else self.parts[o - count].link
 
-    def distance(self, i: int, o: int, k: int, at: _Places) -> float:
-        """Between a part and a body, or another part, at a time."""
-        count = len(self.bodies)
+    def distance(self, i: int, o: int, k: int, at: _Places, known: float = np.inf) -> float:
+        """Between a part and a body, or another part, at a time; where that is more than ``known``, the distance of convex hulls
+        may be told in its place, which is between the two."""
+        part, a, count = self.parts[i], self._placed(i, k, at), len(self.bodies)
         if o >= count:
-            other, b = self.parts[o - count].geometry, self._placed(o - count, k, at)
+            other, hull, b = self.parts[o - count].geometry, self.parts[o - count].hull, self._placed(o - count, k, at)
         else:
-            body, other = self.scene.bodies[o], self.bodies[o]
-            b = self._rest[o] if body.way is None else self._pose(body.R, at.bodies[o, k])
+            body, other, hull = self.scene.bodies[o], self.bodies[o], self.hulls[o]
+            b = self._rest[o] if body.way is None else pose(body.R, at.bodies[o, k])
+        if part.hull is not None or hull is not None:
+            apart = self._apart(
+                part.geometry if part.hull is None else part.hull, a, other if hull is None else hull, b
+            )
+            if apart > known + ROUNDING:
+                return apart
+        return self._apart(part.geometry, a, other, b)
+
+    def _apart(self, one: Any, a: Any, other: Any, b: Any) -> float:
         self._result.clear()
-        a = self._placed(i, k, at)
-        return float(self.coal.distance(self.parts[i].geometry, a, other, b, self._request, self._result))
+        return float(self.coal.distance(one, a, other, b, self._request, self._result))
 
     def _placed(self, i: int, k: int, at: _Places) -> Any:
         """Where a part is at a time."""
         if (i, k) not in at.placed:
-            part, (R, p) = self.parts[i], at.poses[self.parts[i].body]
-            at.placed[i, k] = self.coal.Transform3s(R[k] @ part.R, R[k] @ part.p + p[k])
+            body = self.parts[i].body
+            if (body, k) not in at.carried:
+                R, p = at.poses[body]
+                at.carried[body, k] = pose(R[k], p[k])
+            at.placed[i, k] = at.carried[body, k] * self._fixed[i]
         return at.placed[i, k]
 
 
@@ -233,7 +274,8 @@ class _Search:
         """Look at the times of a block, without those at which the pair is too far apart."""
         first, last = self._ends(block)
         i, o = self.check.pairs[n]
-        way = self.at.way[o, first : last + 1] + self.at.way[len(self.check.bodies) + i, first : last + 1]
+        rows = self.check._way_of[[o, len(self.check.bodies) + i]]
+        way = self.at.way[rows, first : last + 1].sum(axis=0)
         k = 0
         while k < len(way):
             spare = self._distance(n, first + k) - max(self.best.distance, self.asked)
@@ -244,7 +286,7 @@ class _Search:
 
     def _distance(self, n: int, k: int) -> float:
         i, o = self.check.pairs[n].tolist()
-        found = self.check.distance(i, o, k, self.at)
+        found = self.check.distance(i, o, k, self.at, max(self.best.distance, self.asked))
         if found < self.asked:
             self.near[k] = min(self.near[k], found)
         if found < self.best.distance:
@@ -264,16 +306,16 @@ def _turns(R: Array) -> Array:
 
 
 def _apart(center: Array, R: Array, half: Array, low: Array, high: Array) -> Array:
-    """Lower bounds (K, n) of the distances of boxes at centers (K, n, 3), turned by R (K, n, 3, 3), from boxes with corners low and
-    high, (3,) or (n, 3), each held in a box along the axes of the other."""
-    size = 0.5 * (high - low)
-    reach = np.einsum("knij,nj->kni", np.abs(R), half)
+    """Lower bounds (n,) of the distances of boxes at centers (n, 3), turned by R (n, 3, 3), with half edges (n, 3), from boxes with
+    corners low and high (n, 3), each held in a box along the axes of the other."""
+    sizes = np.abs(R)
+    reach = (sizes @ half[..., None])[..., 0]
     found = _outside(np.maximum(low - center - reach, center - reach - high))
-    if not np.isfinite(size).all():
-        return found
-    size, middle = np.broadcast_to(size, half.shape), 0.5 * (low + high)
-    turned = np.abs(np.einsum("knij,kni->knj", R, center - middle))
-    return np.maximum(found, _outside(turned - half - np.einsum("knij,ni->knj", np.abs(R), size)))
+    ends = np.isfinite(high - low).all(axis=1)
+    low, high = (np.where(ends[:, None], corner, 0.0) for corner in (low, high))
+    size, middle = 0.5 * (high - low), 0.5 * (high + low)
+    turned = np.abs(((center - middle)[:, None] @ R)[:, 0]) - half - (size[:, None] @ sizes)[:, 0]
+    return np.where(ends, np.maximum(found, _outside(turned)), found)
 
 
 def _outside(gaps: Array) -> Array:

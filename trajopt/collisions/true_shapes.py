@@ -57,6 +57,28 @@ def mesh_geometry(vertices: Array, faces: Array) -> Any:
     return mesh.convex
 
 
+def hull_around(shape: Shape) -> Any:
+    """The convex hull of a mesh that is not convex, from which distances take a few microseconds; None for any other shape, and for
+    flat meshes."""
+    mesh = geometry_of(shape)
+    if not isinstance(mesh, require_coal().BVHModelOBBRSS):
+        return None
+    if mesh.convex is None and _is_solid(mesh.vertices()):
+        mesh.buildConvexHull(True, "Qt")
+    return mesh.convex
+
+
+def _is_solid(points: Array) -> bool:
+    """Whether points (n, 3) have a hull with a volume: coal's builder of hulls needs one."""
+    away = points - points.mean(axis=0)
+    return bool(np.linalg.matrix_rank(away, tol=1e-6 * float(np.abs(away).max(initial=0.0)) * len(away) ** 0.5) == 3)
+
+
+def pose(R: Array, p: Array) -> Any:
+    """coal's transformation of a rotation (3, 3) and a place (3,)."""
+    return require_coal().Transform3s(np.ascontiguousarray(R), np.ascontiguousarray(p))
+
+
 def hull_geometry(points: Array) -> Any:
     """coal's geometry of the convex hull of points (n, 3)."""
     from scipy.spatial import ConvexHull

@@ -9,7 +9,8 @@ and the largest y within them follows from one sweep forwards and one backwards 
 Time-optimal control of robotic manipulators along specified paths, IJRR 4, 1985, with bounds that do not depend on y).
 
 A motion of N steps with constant accelerations cannot pass all points of another one without oscillations: the one that is nearest
-to its positions and velocities by least squares, with the same ends, is a linear map of these.
+to its positions and velocities by least squares, with the same ends, is a linear map of these. Where a step begins as the slowest
+coordinate ends to speed up, and another one as that begins to brake, the steps can be as fast as its limits allow.
 """
 
 from __future__ import annotations
@@ -38,10 +39,13 @@ class Motion(NamedTuple):
     duration: float
 
 
-def timed_motion(path: Array, velocity: Array, acceleration: Array, steps: int, shortest: float = 0.0) -> Motion:
+def timed_motion(
+    path: Array, velocity: Array, acceleration: Array, steps: int | Array, shortest: float = 0.0
+) -> Motion:
     """A motion near corners (K, n) of a path, with the same ends, at rest there.
 
-    velocity, acceleration (n,): limits, infinite where there is none. shortest [s]: its duration at least.
+    velocity, acceleration (n,): limits, infinite where there is none. steps: how many equal ones, or their shares (N,) of the
+    duration. shortest [s]: its duration at least.
     """
     q, r = rounded(np.asarray(path, float), velocity)
     t = passing_times(q, r, velocity, acceleration)
@@ -92,29 +96,58 @@ def passing_times(q: Array, r: Array, velocity: Array, acceleration: Array) -> A
     return np.concatenate([[0.0], np.cumsum(2.0 * step / np.maximum(speed[1:] + speed[:-1], 1e-9))])
 
 
-def held_accelerations(q: Array, t: Array, steps: int) -> Motion:
-    """The motion of constant accelerations near points q (M, n) at times t (M,), t[0] = 0."""
-    h = t[-1] / steps
-    times = h * np.arange(steps + 1)
+def held_accelerations(q: Array, t: Array, steps: int | Array) -> Motion:
+    """The motion of constant accelerations near points q (M, n) at times t (M,), t[0] = 0; steps: see :func:`timed_motion`."""
+    shares = np.full(steps, 1.0 / steps) if isinstance(steps, int) else np.asarray(steps, float)
+    T, N = float(t[-1]), len(shares)
+    times = T * np.append(0.0, np.cumsum(shares))
     at = np.stack([np.interp(times, t, column) for column in q.T], axis=1)
     at[-1] = q[-1]
     rates = np.gradient(q, t, axis=0)
-    v = h * np.stack([np.interp(times, t, column) for column in rates.T], axis=1)
+    v = T * np.stack([np.interp(times, t, column) for column in rates.T], axis=1)
     v[[0, -1]] = 0.0
-    a = _nearest(steps) @ np.concatenate([at[1:] - at[0], v[1:]])
-    speeds = np.concatenate([np.zeros((1, q.shape[1])), np.cumsum(a, axis=0)])
-    places = at[0] + np.concatenate([np.zeros((1, q.shape[1])), np.cumsum(speeds[:-1] + 0.5 * a, axis=0)])
-    return Motion(places, speeds / h, a / h**2, float(t[-1]))
+    a = _nearest(tuple(shares.tolist())) @ np.concatenate([at[1:] - at[0], v[1:] / N])
+    still, h = np.zeros((1, q.shape[1])), shares[:, None]
+    speeds = np.concatenate([still, np.cumsum(h * a, axis=0)])
+    places = at[0] + np.concatenate([still, np.cumsum(h * (speeds[:-1] + 0.5 * h * a), axis=0)])
+    return Motion(places, speeds / T, a / T**2, T)
 
 
 @lru_cache(maxsize=8)
-def _nearest(steps: int) -> Array:
-    """Accelerations for a step of length one (steps, 2 steps) of positions and velocities after each step."""
-    k = np.arange(1, steps + 1)[:, None]
-    j = np.arange(steps)[None]
-    reached = np.where(j < k, k - j - 0.5, 0.0), np.where(j < k, 1.0, 0.0)
-    M, ends = np.concatenate(reached), np.stack([reached[0][-1], reached[1][-1]])
+def _nearest(shares: tuple[float, ...]) -> Array:
+    """Accelerations for a duration of one (N, 2 N) of positions and velocities, by N, after each step."""
+    h, N = np.array(shares), len(shares)
+    end = np.cumsum(h)
+    before = np.tri(N, dtype=bool)
+    places, speeds = np.where(before, h * (end[:, None] - end + 0.5 * h), 0.0), np.where(before, h, 0.0) / N
+    M, ends = np.concatenate([places, speeds]), np.stack([places[-1], speeds[-1]])
     system = np.block([[M.T @ M, ends.T], [ends, np.zeros((2, 2))]])
-    given = np.zeros((2, 2 * steps))
-    given[0, steps - 1] = given[1, -1] = 1.0
-    return np.asarray(np.linalg.solve(system, np.concatenate([M.T, given]))[:steps])
+    given = np.zeros((2, 2 * N))
+    given[0, N - 1] = given[1, -1] = 1.0
+    return np.asarray(np.linalg.solve(system, np.concatenate([M.T, given]))[:N])
+
+
+def shortest_times(way: Array, velocity: Array, acceleration: Array) -> tuple[Array, Array]:
+    """How long (n,) [s] each coordinate takes from rest to rest at least, and for how long of that it speeds up; way (n,)."""
+    way = np.abs(way)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        peak = np.minimum(velocity, np.sqrt(way * acceleration))
+        rise = np.where(np.isfinite(acceleration), peak / acceleration, 0.0)
+        return np.where(way > 0.0, way / peak + rise, 0.0), np.where(way > 0.0, rise, 0.0)
+
+
+def steps_of_slowest(way: Array, velocity: Array, acceleration: Array, steps: int) -> Array:
+    """The shares (N,) of steps, nearly equal ones, of which one begins where the slowest coordinate ends to speed up, and one where
+    it begins to brake; way (n,): from one rest to the other."""
+    times, rises = shortest_times(way, velocity, acceleration)
+    slowest = int(np.nanargmax(times))
+    rise = float(rises[slowest] / times[slowest]) if times[slowest] > 0.0 else 0.0
+    count = min(max(round(rise * steps), 1), (steps - 1) // 2)
+    if not rise > 0.0 or 0.5 - rise < SHORT / steps or count == 0:
+        return np.full(steps, 1.0 / steps)
+    middle = steps - 2 * count
+    return np.repeat([rise / count, (1.0 - 2.0 * rise) / middle, rise / count], [count, middle, count])
+
+
+SHORT = 0.25
+"""A coordinate that moves at its limit for less than this share of a step has no steps of its own for that."""

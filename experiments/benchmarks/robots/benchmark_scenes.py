@@ -1,11 +1,12 @@
 """Arms in scenes that others made, to locally time-optimal motions, beside a sampling planner with its path parametrized by time.
 
-    python -m experiments.benchmark_scenes [--scenes FILE] [--kind NAME ...] [--limit n] [--seed s] [--solver ipm] [--out DIR]
+    python -m experiments.benchmark_scenes [--scenes FILE] [--kind NAME ...] [--limit n] [--seed s] [--vary s] [--out DIR]
 
 FILE is JSON, packed by xz or not: "robot", "joints", and under "problems" lists of problems by kind, each with start, goal and
 objects (boxes by edge lengths, cylinders by height and radius; position, quaternion x y z w in the base's frame), clearance where
-known: start or goal in collision is not counted. --limit takes so many of each kind, chosen by the seed. Limits are the model's
-positions, velocities and torques, and the accelerations of --accelerations (by default those that Franka publishes for the Panda).
+known: start or goal in collision is not counted. --limit takes so many of each kind, chosen by the seed. --vary takes others like
+them, chosen by its seed: bodies are moved, start and goal too, as far as coal finds them free. Limits are the model's positions,
+velocities and torques, and the accelerations of --accelerations (by default those that Franka publishes for the Panda).
 
 Both start from the same path of RRT-Connect with short-cuts. Ours is solved and checked by problems/arms/scenes/arm_in_scene.py: it
 counts where it ends at the goal within all limits and coal finds at least 1 mm at 1 kHz with the true meshes. The other is TOPP-RA
@@ -20,7 +21,8 @@ import argparse
 import json
 import lzma
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -58,6 +60,8 @@ ASKED = 1e-3
 """[m] A motion that comes nearer is no success."""
 WITHIN = 1.01
 """A limit may be exceeded between knots by one percent."""
+MOVED, TURNED, LESS = 0.03, 0.1, 0.8
+"""[m], [rad]: how far bodies and joints are moved in other problems like those of a file; by what that shrinks where it touches."""
 SETS = (16, 32, 64, 128, 256)
 """Points of the planner's path through which a spline is laid, until it is free."""
 
@@ -123,6 +127,25 @@ def selected(
         yield from ((kind, p) for p in valid)
 
 
+def varied(
+    problem: Mapping[str, Any], rng: np.random.Generator, is_free: Callable[[Scene, Array], bool]
+) -> dict[str, Any]:
+    """Another problem like this one, which is free: bodies moved by :data:`MOVED`, joints at start and goal by :data:`TURNED`, less
+    where that touches."""
+    share = 1.0
+    while True:
+        objects = [{**o, "position": _beside(o["position"], share * MOVED, rng)} for o in problem["objects"]]
+        ends = {key: _beside(problem[key], share * TURNED, rng) for key in ("start", "goal")}
+        found = {**problem, **ends, "objects": objects}
+        if all(is_free(scene_of(found), np.array(q)) for q in ends.values()):
+            return found
+        share *= LESS
+
+
+def _beside(values: Sequence[float], most: float, rng: np.random.Generator) -> list[float]:
+    return [float(x) for x in np.asarray(values, float) + rng.uniform(-most, most, len(values))]
+
+
 class Bench:
     """What all problems share."""
 
@@ -140,6 +163,14 @@ class Bench:
             "benchmark",
         )
 
+    def is_free(self, scene: Scene, q: Array) -> bool:
+        """Whether coal finds the arm free at q (nq,), and within its limits."""
+        within = (q >= self.model.q_lower).all() and (q <= self.model.q_upper).all()
+        return bool(within) and self._check(scene).nearest(q).distance > 0.0
+
+    def _check(self, scene: Scene) -> MeshCheck:
+        return MeshCheck(self.model, self.scene_robot.shapes, scene, self.scene_robot.own.pairs)
+
     def settings(self, goal: Array, **more: Any) -> Settings:
         """The settings of a problem."""
         return Settings(
@@ -156,7 +187,7 @@ class Bench:
         start, goal = (np.array(problem[key], float) for key in ("start", "goal"))
         scene, s = scene_of(problem), self.settings(goal)
         arm = Arm.of(self.model, tuple(start.tolist()), tuple(goal.tolist()), None)
-        check = MeshCheck(self.model, self.scene_robot.shapes, scene, self.scene_robot.own.pairs)
+        check = self._check(scene)
         limits = limits_of(s, self.model)
         began = time.perf_counter()
         pairs = CollisionPairs(self.scene_robot.cover, scene, self.scene_robot.own.pairs)
@@ -318,19 +349,26 @@ def main() -> None:
     parser.add_argument("--kind", nargs="+", help="of the scenes; default: all")
     parser.add_argument("--limit", type=int, help="problems of each kind")
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--vary", type=int, metavar="SEED", help="take other problems like these, by a seed")
     parser.add_argument("--solver", default="ipm")
     parser.add_argument("--robot", help='default: "erd:" and the first word of the robot in the file')
     parser.add_argument("--accelerations", type=float, nargs="+", default=PANDA, help="limits by joint [rad/s^2]")
     parser.add_argument("--out", type=Path, help="folder of the CSV")
     a = parser.parse_args()
+    if find_spec("toppra") is None:
+        print(
+            "the package toppra is not installed (pip install 'urdf-trajopt[scene]'): nothing is told about its durations"
+        )
     scenes = read_scenes(a.scenes)
     options: dict[str, Any] = {"gradient_tolerance": 1e-3, "constraint_tolerance": 1e-5}
-    options |= {"hessian": "gauss_newton"} if a.solver == "ipm" else {}
+    options |= {"hessian": "gauss_newton", "barrier": 0.01} if a.solver == "ipm" else {}
     bench = Bench(a.robot or f"erd:{scenes['robot'].split()[0]}", tuple(a.accelerations), a.solver, options)
     if a.out is not None:
         a.out.mkdir(parents=True, exist_ok=True)
     rows: list[Row] = []
+    rng = None if a.vary is None else np.random.default_rng(a.vary)
     for kind, problem in selected(scenes, a.kind, a.limit, a.seed):
+        problem = problem if rng is None else varied(problem, rng, bench.is_free)
         row = bench.row(kind, problem)
         rows.append(row)
         print(_told(row), flush=True)

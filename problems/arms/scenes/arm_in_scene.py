@@ -22,7 +22,7 @@ from dynamics_backends.rigid_body.geometry.scene import Scene
 from dynamics_backends.rigid_body.model.model import Model
 from dynamics_backends.rigid_body.spatial.rotations import rpy_matrix
 from problems.arms.arm import Arm, Configuration
-from problems.arms.scenes.in_scene import Limits, MotionInScene, plan_along
+from problems.arms.scenes.in_scene import Limits, MotionInScene, plan_along, shares_between
 from problems.arms.scenes.scene_refinement import KEPT, PATIENCE, WIDE, Refinement
 from problems.arms.scenes.scene_robot import Carried, LinkCapsule, SceneRobot, scene_robot
 from problems.arms.scenes.scene_settings import SceneBody, load_scene
@@ -195,15 +195,16 @@ def task_in_scene(
         _require_in_limits(model, key, x)
     pairs = CollisionPairs(robot.cover, scene, own.pairs, disabled=own.disabled)
     check = MeshCheck(model, robot.shapes, scene, own.pairs, own.disabled) if exact else None
-    _require_free(arm.q0, "the start", pairs, check)
-    goal = _goal_configuration(s, arm, pairs)
-    _require_free(goal, "the goal", pairs, check)
     limits = limits_of(s, model)
     costs = Costs(s.weights.time, s.weights.acceleration, s.weights.energy, s.acceleration_scale)
-    motion = MotionInScene(model, pairs, limits, costs, s.knots, s.checks_per_step, s.margin, exact)
+    goal = _goal_configuration(s, arm, pairs)
+    shares = shares_between(arm.q0, goal, limits, s.knots)
+    motion = MotionInScene(model, pairs, limits, costs, s.knots, s.checks_per_step, s.margin, exact, shares)
+    _require_free(arm.q0, "the start", motion, check)
+    _require_free(goal, "the goal", motion, check)
     corners, free = path_of(s, arm.q0, goal, pairs, model) if way is None else way
     tube = WIDE if free else np.inf
-    guess = plan_along(corners, limits, s.knots)
+    guess = plan_along(corners, limits, shares)
     ocp = motion.ocp(backend, arm.q0, guess, _goal_constraints(s, arm, motion), tube)
     goal_point = _position(model, arm.frame, goal) if s.goal_position is None else np.array(s.goal_position)
     refinement = Refinement(motion, check, ocp, guess, tube)
@@ -220,7 +221,7 @@ def task_in_scene(
         warnings=(*robot.missing, *doubts),
         notes=(f"pairs of the robot's own that are left out: {own.left_out}",),
         outcome=_outcome,
-        clock=partial(_clock, s.knots),
+        clock=partial(_clock, motion.grid),
         time_key="weights.time",
         refined=refinement.refined,
         patience=PATIENCE if free else None,
@@ -281,20 +282,20 @@ def _require_in_limits(model: Model, key: str, x: Array | None) -> None:
             raise ValueError(f"{key} has {name} at {q:.6g}, {side} limit {limit:.6g}: move it within the limits")
 
 
-def _require_free(q: Array, what: str, pairs: CollisionPairs, check: MeshCheck | None) -> None:
-    """Raises ValueError that names the pair and the depth."""
-    if check is not None:
-        found = check.nearest(q)
-        if found.distance <= 0.0:
-            raise ValueError(
-                f"{what} is in collision: {found.link} and {found.body}, {-1e3 * found.distance:.3g} mm deep; move it, or the body"
-            )
+def _require_free(q: Array, what: str, motion: MotionInScene, check: MeshCheck | None) -> None:
+    """Raises ValueError that names the pair and the depth; convex hulls of links that are clear leave no doubt about these."""
+    gap = motion.clearance_of(q, 0.0)
+    if gap > 0.0:
         return
-    gap = float(pairs.least(q[None], np.zeros(1))[0])
-    if gap <= 0.0:
+    if check is None:
         raise ValueError(
             f"at {what} capsules that cover the links are {-1e3 * gap:.3g} mm deep in a body: install coal (pip install "
             "'urdf-trajopt[scene]') to hold the true shapes against each other, or lower cover_tolerance"
+        )
+    found = check.nearest(q)
+    if found.distance <= 0.0:
+        raise ValueError(
+            f"{what} is in collision: {found.link} and {found.body}, {-1e3 * found.distance:.3g} mm deep; move it, or the body"
         )
 
 
@@ -349,6 +350,6 @@ def _outcome(x: Array) -> list[str]:
     return [f"the motion takes {x[-1]:.3f} s"]
 
 
-def _clock(knots: int, xs: Array) -> Array:
+def _clock(grid: Array, xs: Array) -> Array:
     """The time [s] of each state: that of choosing the duration is that of the start."""
-    return float(xs[-1, -1]) * np.r_[0.0, np.linspace(0.0, 1.0, knots + 1)]
+    return float(xs[-1, -1]) * np.append(0.0, grid)

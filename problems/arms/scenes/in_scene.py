@@ -1,11 +1,12 @@
 """The optimal control problem of an arm among obstacles, with a free duration and accelerations as controls.
 
-    minimize    sum_k h ( w_t + w_a |a_k / a_scale|^2 / 2 + w_e |tau_k / tau_max|^2 / 2 ),     h = T / N
-    subject to  q_(k+1) = q_k + h v_k + h^2 a_k / 2,    v_(k+1) = v_k + h a_k,    x_0 given, at rest,    the goal at x_N, at rest,
+    minimize    sum_k h_k ( w_t + w_a |a_k / a_scale|^2 / 2 + w_e |tau_k / tau_max|^2 / 2 ),     h_k = s_k T,   sum_k s_k = 1
+    subject to  q_(k+1) = q_k + h_k v_k + h_k^2 a_k / 2,   v_(k+1) = v_k + h_k a_k,   x_0 given, at rest,  the goal at x_N, at rest,
                 limits of q, v, a and T;   |tau(q, v, a)| <= tau_max in the middle of each step,
                 where asked for, |tau - tau of the step before| <= rate h  (:mod:`problems.arms.scenes.torque_rate`),
                 distances of chosen pairs >= margin at ``checks`` places of each step
 
+The shares s_k are nearly equal: of steps that begin where the slowest joint may end to speed up, and where it must begin to brake.
 The pairs are chosen, and held against the true shapes, for a trajectory (:mod:`trajopt.collisions.broad_phase`); what was
 overlooked shows when the solution is checked, and the problem is solved again from there.
 """
@@ -13,7 +14,7 @@ overlooked shows when the solution is checked, and the problem is solved again f
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 import numpy as np
@@ -25,7 +26,8 @@ from problems.arms.scenes.scene_structure import STATES, TORQUES, Costs, SceneSt
 from problems.task import BackendFactory
 from trajopt.collisions.broad_phase import CollisionPairs
 from trajopt.collisions.free_space import TruePieces
-from trajopt.guesses.timed_path import timed_motion
+from trajopt.guesses.timed_path import shortest_times, steps_of_slowest, timed_motion
+from trajopt.problem.along_step import AHEAD
 from trajopt.problem.constraints import Constraint
 
 NEAR_ENDS = 0.04
@@ -51,7 +53,7 @@ class MotionInScene:
     """The structure of the problem: everything but the pairs and where it starts.
 
     pairs: robot and scene. knots: N. checks: places in each step where distances hold. margin: [m] asked there. exact: whether
-    the pairs are held against true shapes, which needs coal.
+    the pairs are held against true shapes, which needs coal. shares: (N,) of T that steps last; default equal ones.
     """
 
     model: Model
@@ -62,6 +64,20 @@ class MotionInScene:
     checks: int = 2
     margin: float = 0.002
     exact: bool = True
+    shares: Array = field(default_factory=lambda: np.zeros(0))
+
+    def __post_init__(self) -> None:
+        if not len(self.shares):
+            object.__setattr__(self, "shares", np.full(self.knots, 1.0 / self.knots))
+
+    @property
+    def grid(self) -> Array:
+        """When (N + 1,) steps begin and the last one ends, as shares of T."""
+        return np.append(0.0, np.cumsum(self.shares))
+
+    def ahead(self) -> Array:
+        """How far ahead (checks, N) in each step distances hold, as shares of T."""
+        return np.arange(self.checks)[:, None] / self.checks * self.shares
 
     @cached_property
     def structure(self) -> SceneStructure:
@@ -82,8 +98,10 @@ class MotionInScene:
         rest = np.full(manifold.nx, np.inf)
         rest[n : 2 * n] = 0.0
         x0 = np.concatenate([q0, np.zeros(manifold.nx - n - 1), [guess.xs[0, -1]]])
+        choice, motion = kept_phases(self.structure, backend)
+        constraints = tuple(self._placed(c) for c in motion.constraints)
         ocp = to.OCP(
-            kept_phases(self.structure, backend),
+            (choice, replace(motion, dt=self.shares, constraints=constraints)),
             x0,
             u_lower=lower,
             u_upper=upper,
@@ -97,13 +115,17 @@ class MotionInScene:
         )
         return self.with_pairs(ocp, guess, tube=tube)
 
+    def _placed(self, c: Constraint) -> Constraint:
+        """A constraint of the structure, whose steps are equal, in steps of this motion."""
+        return (
+            c.updated(**{AHEAD: self.knots * self.shares[:, None] * c.parameters[AHEAD]})
+            if AHEAD in c.parameters
+            else c
+        )
+
     def shortest(self, x0: Array, x_goal: Array) -> float:
         """The time [s] below which no motion from rest to rest gets from x0 to x_goal (nx,), by the limits of its slowest joint."""
-        n, v, a = self.model.nv, self.limits.velocity, self.limits.acceleration
-        way = np.abs(x_goal - x0)[:n]
-        with np.errstate(invalid="ignore"):
-            peak = np.minimum(v, np.sqrt(way * a))
-            times = np.where(way > 0.0, way / peak + np.where(np.isfinite(a), peak / a, 0.0), 0.0)
+        times, _ = shortest_times((x_goal - x0)[: self.model.nv], self.limits.velocity, self.limits.acceleration)
         return max(self.limits.duration[0], float(np.nanmax(times)))
 
     # -- pairs ----------------------------------------------------------------------------------------------------------
@@ -111,8 +133,8 @@ class MotionInScene:
         """Configurations (checks, N, nq) of a plan where distances hold, and their times (checks, N) [s]."""
         n, T = self.model.nv, float(xs[-1, -1])
         q, v, a = xs[1:-1, :n], xs[1:-1, n : 2 * n], us[1:, :n]
-        s = T * self.structure.ahead()[:, None, None]
-        times = T * (np.arange(self.knots) / self.knots + self.structure.ahead()[:, None])
+        s = T * self.ahead()[:, :, None]
+        times = T * (self.grid[:-1] + self.ahead())
         return q + s * (v + 0.5 * s * a), times
 
     def with_pairs(
@@ -177,7 +199,7 @@ class MotionInScene:
 
     def near_ends(self) -> Array:
         """Which places (2, checks, N) are near the start, and near the goal."""
-        share = np.arange(self.knots) / self.knots + self.structure.ahead()[:, None]
+        share = self.grid[:-1] + self.ahead()
         return np.stack([share < NEAR_ENDS, share > 1.0 - NEAR_ENDS])
 
     def clearance_of(self, q: Array, when: float) -> float:
@@ -210,22 +232,33 @@ UNLIMITED = 10.0
 """[rad/s^2, m/s^2] The guess takes no larger accelerations where no limit is given."""
 
 
-def motion_at(plan: to.Guess | to.Solution, n: int, rate: float) -> tuple[Array, Array, Array, Array]:
+def motion_at(plan: to.Solution, n: int, rate: float) -> tuple[Array, Array, Array, Array]:
     """Configurations, velocities and accelerations (M, n) of a plan, and the times (M,) [s], ``rate`` times a second."""
     xs, us = plan.xs, plan.us
     T, N = float(xs[-1, -1]), len(us) - 1
+    begin = T * plan.times[1:-1]
     times = np.linspace(0.0, T, int(np.ceil(rate * T)) + 1)
-    k = np.minimum((times / T * N).astype(int), N - 1)
-    s = (times - k * T / N)[:, None]
+    k = np.minimum(begin.searchsorted(times, side="right") - 1, N - 1)
+    s = (times - begin[k])[:, None]
     q, v, a = xs[1 + k, :n], xs[1 + k, n : 2 * n], us[1 + k, :n]
     return q + s * (v + 0.5 * s * a), v + s * a, a, times
 
 
-def plan_along(path: Array, limits: Limits, knots: int) -> to.Guess:
-    """A guess along corners (K, n) of a path: from rest to rest, nearly as fast as limits of velocity and acceleration allow."""
-    n = path.shape[1]
+def shares_between(q0: Array, goal: Array, limits: Limits, knots: int) -> Array:
+    """The shares (N,) of steps of a motion between two configurations (n,)."""
+    if np.isfinite(limits.torque_rate).any():  # which are those of equal steps
+        return np.full(knots, 1.0 / knots)
+    return steps_of_slowest(goal - q0, limits.velocity, limits.acceleration, knots)
+
+
+def plan_along(path: Array, limits: Limits, shares: Array) -> to.Guess:
+    """A guess along corners (K, n) of a path: from rest to rest, nearly as fast as limits of velocity and acceleration allow.
+
+    shares (N,): of the duration, that steps last.
+    """
+    n, knots = path.shape[1], len(shares)
     acceleration = np.where(np.isfinite(limits.acceleration), limits.acceleration, UNLIMITED)
-    found = timed_motion(path, limits.velocity, acceleration, knots, limits.duration[0])
+    found = timed_motion(path, limits.velocity, acceleration, shares, limits.duration[0])
     T = min(found.duration, limits.duration[1])
     before = [np.vstack([np.zeros((1, n)), found.a])] if np.isfinite(limits.torque_rate).any() else []
     states = np.concatenate([found.q, found.v, *before, np.full((knots + 1, 1), T)], axis=1)

@@ -7,6 +7,7 @@ configurations stay within a tube about the best plan that is known, where that 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 import numpy as np
 
@@ -18,11 +19,11 @@ from problems.arms.scenes.in_scene import MotionInScene, motion_at
 from problems.task import Refined
 from trajopt.collisions.mesh_check import RATE, LeastDistance, MeshCheck
 
-ROUNDS, IMPROVING, FAILED = 10, 2, 3
+ROUNDS, IMPROVING, FAILED = 10, 1, 3
 """Solves of a problem at most; of these after one that stands, for a faster motion; and those that find no motion at all."""
 LAGGING = 4
 """Solves at most after a motion that stands, as long as it is not clearly shorter than its guess."""
-PATIENCE = 60
+PATIENCE = 40
 """Iterations after which a solve from a guess that is free begins anew with other pairs."""
 MORE = 0.01
 """[m] The margin of a step grows by no more than this in a round."""
@@ -30,6 +31,10 @@ DEEP = 0.01
 """[m] A motion that goes deeper has gone through something."""
 STRONG, PLACES = 1.005, np.array([0.0, 0.25, 0.75, 1.0])[:, None]
 """The share of a limit of torque that a solution may take at these places of a step."""
+MIDDLE = np.array([[0.5]])
+"""Where in a step limits of torques hold."""
+QUICKER = 0.99
+"""The share of the duration that a motion is quickened to at most."""
 EAGER = 1.5
 """The margin grows by this factor of what is missing."""
 KEPT = 0.5
@@ -72,7 +77,7 @@ class Refinement:
 
     def refined(self, solution: to.Solution) -> Refined:
         """See :class:`problems.task.Refined`."""
-        motion, n = self.motion, self.motion.model.nv
+        motion, n, solution = self.motion, self.motion.model.nv, self._quickened(solution)
         self.rounds += 1
         qs, _, _, times = motion_at(solution, n, RATE)
         least, near = self._checked(qs, times)
@@ -126,18 +131,42 @@ class Refinement:
             more = (*more, f"its guess, timed by limits of velocity and acceleration alone, takes {self.known:.3f} s")
         return Refined(True, "; ".join((self.told, *more)), solution=self.best)
 
+    def _quickened(self, solution: to.Solution) -> to.Solution:
+        """The same way in as little time as limits let it be: methods of interior points end a little within them."""
+        motion, n, T = self.motion, self.motion.model.nv, float(solution.xs[-1, -1])
+        if not (self.timed and solution.status.success) or motion.pairs.scene.moves:
+            return solution
+        limits, xs, us = motion.limits, solution.xs.copy(), solution.us.copy()
+        used = np.abs(xs[1:, n : 2 * n] / limits.velocity).max(), np.sqrt(np.abs(us[1:] / limits.acceleration).max())
+        share = max(float(max(used)), limits.duration[0] / T, QUICKER)
+        if share >= 1.0:
+            return solution
+        xs[1:, -1] *= share
+        us[0, 0] *= share
+        xs[1:, n : 2 * n] /= share
+        us[1:] /= share**2
+        before, after = (self._torque_shares(p, MIDDLE).max() for p in (solution, to.Guess(xs, us)))
+        if after > max(1.0, before):
+            return solution
+        meta = {**solution.meta, "duration": T * share}
+        return replace(solution, xs=xs, us=us, cost=float(self.latest.cost(xs, us)), meta=meta)
+
     def _too_strong(self, solution: to.Solution) -> bool:
         """Whether torques exceed their limits between the places where these hold; there they are lowered."""
-        motion = self.motion
-        n, N, limit = motion.model.nv, motion.knots, motion.limits.torque
-        s = float(solution.xs[-1, -1]) / N * PLACES
-        q, v, a = (x[1:, None] for x in (solution.xs[:-1, :n], solution.xs[:-1, n : 2 * n], solution.us))
-        qs, vs = q + s * (v + 0.5 * s * a), v + s * a
-        q, v, a = (x.reshape(-1, n) for x in (qs, vs, np.broadcast_to(a, vs.shape)))
-        share = (np.abs(inverse_dynamics(motion.model, q, v, a)) / limit).reshape(N, -1, n).max(axis=1)
+        share = self._torque_shares(solution, PLACES)
         over = share > STRONG
         self.torques = np.where(over, self.torques / share, self.torques)
         return bool(over.any())
+
+    def _torque_shares(self, plan: to.Guess | to.Solution, places: Array) -> Array:
+        """The largest shares (N, n) of limits that torques take at places (P, 1) of each step."""
+        motion, n = self.motion, self.motion.model.nv
+        s = float(plan.xs[-1, -1]) * motion.shares[:, None, None] * places
+        q, v, a = (x[1:, None] for x in (plan.xs[:-1, :n], plan.xs[:-1, n : 2 * n], plan.us))
+        qs, vs = q + s * (v + 0.5 * s * a), v + s * a
+        q, v, a = (x.reshape(-1, n) for x in (qs, vs, np.broadcast_to(a, vs.shape)))
+        share = np.abs(inverse_dynamics(motion.model, q, v, a)) / motion.limits.torque
+        return np.asarray(share.reshape(motion.knots, -1, n).max(axis=1))
 
     def _at_limit(self, plan: to.Guess) -> bool:
         """Whether the tube, or what stands for bodies that were far away, holds a plan back."""
@@ -154,7 +183,7 @@ class Refinement:
     def _ask_more(self, near: Array, times: Array) -> None:
         """Let the margins grow in steps that come too close, between the places where distances hold; near: (M,) [m]."""
         motion = self.motion
-        step = np.minimum((times / times[-1] * motion.knots).astype(int), motion.knots - 1)
+        step = np.minimum(motion.grid.searchsorted(times / times[-1], side="right") - 1, motion.knots - 1)
         for k in np.unique(step[np.isfinite(near)]):
             grown = min(EAGER * (motion.margin - float(near[step == k].min())), MORE)
             self.more[:, k] += grown

@@ -1,5 +1,6 @@
 """Gaps, the broad phase, free space and checks with true shapes, on a planar arm of two links whose geometry is known by hand."""
 
+import sys
 from importlib.util import find_spec
 from itertools import count, pairwise
 from types import SimpleNamespace
@@ -21,7 +22,7 @@ from trajopt.collisions.broad_phase import FACES, CollisionPairs, Near
 from trajopt.collisions.free_space import FreeSpace
 from trajopt.collisions.mesh_check import MeshCheck, _apart
 from trajopt.collisions.own_pairs import own_pairs, pairs_not_disabled
-from trajopt.collisions.true_shapes import geometry_of
+from trajopt.collisions.true_shapes import geometry_of, hull_around
 from trajopt.guesses.rrt_connect import rrt_connect, short_cut
 
 needs_coal = pytest.mark.skipif(find_spec("coal") is None, reason="the package coal is not installed")
@@ -232,14 +233,14 @@ def test_boxes_bound_the_distance_and_the_depth_of_what_they_hold():
 
     rng = np.random.default_rng(0)
     half, size = rng.uniform(0.05, 0.5, (2, 200, 3))
-    centers = rng.uniform(-1.0, 1.0, (1, 200, 3))
+    centers = rng.uniform(-1.0, 1.0, (200, 3))
     turned = Rotation.random(200, rng=0).as_matrix()
     turned[:50] = np.eye(3)
-    found = _apart(centers, turned[None], half, -size, size)[0]
+    found = _apart(centers, turned, half, -size, size)
     still, request = coal.Transform3s.Identity(), coal.DistanceRequest()
 
     def true(i):
-        pose = coal.Transform3s(turned[i], centers[0, i])
+        pose = coal.Transform3s(turned[i], centers[i])
         return coal.distance(
             coal.Box(*2 * half[i]), pose, coal.Box(*2 * size[i]), still, request, coal.DistanceResult()
         )
@@ -350,3 +351,49 @@ def test_plans_and_checks_agree_on_what_is_convex(thickness):
     plate = Box((1.0, 1.0, thickness)).triangles()
     assert hull_of(*plate, 0.01) is not None
     assert isinstance(geometry_of(Mesh(*plate)), coal.ConvexBase)
+
+
+@needs_coal
+@pytest.mark.parametrize("asked", [-np.inf, 0.3])
+def test_what_is_in_the_hull_of_a_mesh_alone_is_told_by_the_mesh(asked):
+    """The arm reaches through the window of a panel, 0.6 m wide, whose hull it is in; its sides are 0.02 m from its axis."""
+    window = Body("window", Mesh(*panel(0.1)), Rotation.from_euler("y", 90, degrees=True).as_matrix(), [0.9, 0.0, 0.0])
+    qs, times = np.zeros((30, 3)), np.linspace(0.0, 1.0, 30)
+    qs[:, 0] = np.linspace(0.0, 0.02, 30)
+    check = MeshCheck(MODEL, SHAPES, Scene((window,)))
+    assert check.hulls[0] is not None
+    found, near = check.below(qs, times, asked)
+    by_mesh = MeshCheck(MODEL, SHAPES, Scene((window,)))
+    by_mesh.hulls = [None]
+    plain, near_by_mesh = by_mesh.below(qs, times, asked)
+    assert found == plain and 0.25 < found.distance < 0.28
+    np.testing.assert_array_equal(near, near_by_mesh)
+
+
+@needs_coal
+def test_a_flat_mesh_has_no_hull_to_ask():
+    """Triangles tell the distance of a sheet."""
+    sheet = Mesh(np.array([[0.0, 0.0, 0.0], [1.0, 0.0, 0.0], [0.0, 1.0, 0.0]]), np.array([[0, 1, 2]]))
+    assert hull_around(sheet) is None and hull_around(Sphere(0.1)) is None
+    check = MeshCheck(MODEL, SHAPES, Scene((Body("sheet", sheet, p=np.array([0.2, -0.2, 0.1])),)))
+    assert check.nearest(np.zeros(3)).distance == pytest.approx(0.08, abs=1e-6)
+
+
+def test_without_the_extra_it_is_named(monkeypatch):
+    """Neither the check nor the planner begins, and both say what to install."""
+    for name, begun in {
+        "coal": lambda: MeshCheck(MODEL, SHAPES, SCENE),
+        "ompl": lambda: rrt_connect(lambda q: False, lambda a, b, h: False, *np.zeros((2, 3)), -np.ones(3), np.ones(3)),
+    }.items():
+        monkeypatch.setitem(sys.modules, name, None)
+        with pytest.raises(ModuleNotFoundError, match=rf"{name}: pip install 'urdf-trajopt\[scene\]'"):
+            begun()
+
+
+def test_a_cylinder_beside_the_first_link_gets_a_slot():
+    """The first joint swings its link, 0.5 m long, toward a post that the others do not come near."""
+    post = Body("post", Cylinder(0.03, 1.0), p=np.array([0.3, 0.3, 0.0]))
+    pairs = CollisionPairs(ROBOT, Scene((post,)))
+    chosen = pairs.chosen(pairs.slots(), np.array([[0.6, -2.0, 0.0]]), np.zeros(1))
+    first = int(ROBOT.bodies[ROBOT.bodies >= 0].min())
+    assert first in ROBOT.bodies[chosen.near.piece[chosen.near.piece < len(ROBOT.bodies)]]

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from trajopt.guesses.timed_path import held_accelerations, timed_motion
+from trajopt.guesses.timed_path import held_accelerations, steps_of_slowest, timed_motion
 
 VELOCITY, ACCELERATION = np.array([2.0, 1.0, 3.0]), np.array([10.0, 6.0, 8.0])
 CORNERS = np.array([[0.0, 0.0, 0.0], [1.0, 0.5, -0.5], [1.2, -0.4, 0.6], [2.0, 0.0, 0.0]])
@@ -61,3 +61,25 @@ def test_constant_accelerations_reproduce_a_parabola():
     q = np.where(t < 0.5, 2.0 * t**2, 1.0 - 2.0 * (1.0 - t) ** 2)[:, None]
     motion = held_accelerations(q, t, 20)
     np.testing.assert_allclose(motion.a[:, 0], np.repeat([4.0, -4.0], 10), atol=0.2)
+
+
+def test_steps_of_the_slowest_coordinate_reproduce_its_bang_bang_motion():
+    """0.8 s: 0.2 s to speed up to 2, 0.4 s at that, 0.2 s to brake; 21 equal steps do not switch then."""
+    v, a, T = 2.0, 10.0, 0.8
+    t = np.linspace(0.0, T, 16001)
+    speeds = np.minimum(np.minimum(a * t, v), a * (T - t))
+    q = np.concatenate([[0.0], np.cumsum(0.5 * (speeds[1:] + speeds[:-1]) * np.diff(t))])[:, None]
+    shares = steps_of_slowest(np.array([0.1, q[-1, 0]]), np.array([3.0, v]), np.array([10.0, a]), 21)
+    assert len(shares) == 21 and shares.sum() == pytest.approx(1.0) and np.ptp(shares) < 0.01
+    grid = T * np.append(0.0, np.cumsum(shares))
+    assert min(abs(grid - 0.2)) < 1e-12 and min(abs(grid - 0.6)) < 1e-12
+    motion = held_accelerations(q, t, shares)
+    exact = np.where(grid[1:] < 0.2 + 1e-9, a, np.where(grid[:-1] > 0.6 - 1e-9, -a, 0.0))
+    np.testing.assert_allclose(motion.a[:, 0], exact, atol=0.02)
+    assert np.abs(held_accelerations(q, t, 21).a[:, 0]).max() > a + 0.02
+
+
+@pytest.mark.parametrize(("way", "velocity", "acceleration"), [(0.0, 1.0, 1.0), (0.1, 9.0, 1.0), (1.0, 1.0, np.inf)])
+def test_steps_are_equal_where_nothing_moves_or_switches_once_or_jumps(way, velocity, acceleration):
+    shares = steps_of_slowest(*(np.array([x]) for x in (way, velocity, acceleration)), 8)
+    np.testing.assert_allclose(shares, 0.125)

@@ -58,9 +58,11 @@ class Point:
         self.data = PointData(*at[:12])
         self.ref = ctypes.addressof(self.data)
         self.views = [self._view(part) for part in program.parts]
-        exact = (order == EXACT for order in program.orders)
-        parts = zip(program.stages, program.parts, self.views, exact, strict=True)
-        self.standing = [standing(s, *program.given(self, k), view) if e else None for s, (k, _, _), view, e in parts]
+        phases = zip(program.stages, program.parts, self.views, program.orders, strict=True)
+        self.standing = [
+            None if order == MIXED else standing(stages, *program.given(self, k), view, exact=order == EXACT)
+            for stages, (k, _, _), view, order in phases
+        ]
 
     def _view(self, part: tuple[slice, slice, int]) -> StageDerivatives:
         """The memory of a phase, or of the final knot, as its stages fill it."""
@@ -300,7 +302,7 @@ class StageProgram:
         p.fresh = False
         own = zip(self.stages, self.parts, p.views, self.orders, p.standing, strict=True)
         for stages, (k, rows, count), view, order, calls in own:
-            if calls is not None:
+            if calls is not None and order == EXACT:
                 lam = z.data.lam + _DOUBLE * self.n * k.start if k.start < self.N else None
                 calls.second(scale, lam, z.data.y + _DOUBLE * rows.start if count else None)
                 continue

@@ -25,49 +25,62 @@ class Standing(Protocol):
         ...
 
     def first(self) -> None:
-        """Fill the values and first derivatives, but for Q, S and R."""
+        """Fill the values and first derivatives, and Q, S and R where these are those of the cost alone."""
         ...
 
     def second(self, sigma: float, lam: int | None, y: int | None) -> None:
-        """Fill Q, S and R with the Hessian of sigma l + lam'd + y'g, after first derivatives at the same point.
+        """Fill Q, S and R with the Hessian of sigma l + lam'd + y'g, after first derivatives at the same point; not of calls for
+        Gauss-Newton's.
 
         lam, y: addresses of contiguous arrays (K, n) and (K, ng).
         """
         ...
 
 
-def standing(stages: Stages, x: Array, u: Array, nodes: Array, out: StageDerivatives) -> Standing | None:
-    """The calls for contiguous arrays x (K, nx), u (K, m), nodes (K, nx) and ``out``.
+def standing(
+    stages: Stages, x: Array, u: Array, nodes: Array, out: StageDerivatives, *, exact: bool = True
+) -> Standing | None:
+    """The calls for contiguous arrays x (K, nx), u (K, m), nodes (K, nx) and ``out``. exact: whether Q, S and R are those of second
+    derivatives, else Gauss-Newton's, which come with the first ones.
 
-    None for stages that are not compiled with second derivatives, or whose knots are shared by threads.
+    None for stages that are not compiled for this, or whose knots are shared by threads.
     """
-    if isinstance(stages, CompiledEnd) and "second" in stages.library.shape.parts:
-        return _StandingEnd(stages, x, out)
-    if not isinstance(stages, CompiledStages) or "second" not in stages.library.shape.parts:
+    if not isinstance(stages, CompiledStages | CompiledEnd):
         return None
+    parts = stages.library.shape.parts
+    if "first" not in parts or "rollout" in parts or (exact and "second" not in parts):
+        return None
+    if isinstance(stages, CompiledEnd):
+        return _StandingEnd(stages, x, out)
     lanes = stages.library.lanes
     if worth_sharing(-(-len(x) // lanes), lanes, numbers_filled(out.A.shape[1], u.shape[1])):
         return None
-    return _StandingStages(stages, x, u, nodes, out)
+    return _StandingStages(stages, x, u, nodes, out, exact)
 
 
 class _StandingStages:
-    def __init__(self, stages: CompiledStages, x: Array, u: Array, nodes: Array, out: StageDerivatives) -> None:
+    def __init__(
+        self, stages: CompiledStages, x: Array, u: Array, nodes: Array, out: StageDerivatives, exact: bool
+    ) -> None:
         library, v = stages.library, out.values
-        substeps = stages.data.substeps
-        kept = aligned(-(-len(x) // library.lanes) * library.kept * substeps * library.lanes)
-        at = PointData(*map(address, (x, u, nodes)))
-        first = [*v, out.A, out.B, out.lx, out.lu, out.gx, out.gu]
-        values_to = ValuesData(*map(address, v))
-        first_to = FirstData(*map(address, first), None, None, None, address(kept))
-        self._second_to = second_to = SecondData(0.0, None, None, address(kept), *map(address, (out.Q, out.S, out.R)))
-        rooms = library.rooms[0], library.second_rooms(substeps)[0]
+        at, room, kept = PointData(*map(address, (x, u, nodes))), library.rooms[0], None
         head = (ctypes.addressof(stages.data), ctypes.addressof(at), 0, len(x))
-        self._functions = library.values, library.first, library.second
-        self._to_values = (*head, ctypes.addressof(values_to), address(rooms[0]))
-        self._to_first = (*head, ctypes.addressof(first_to), address(rooms[0]))
-        self._to_second = (*head, ctypes.addressof(second_to), address(rooms[1]))
-        self._alive: Any = stages, x, u, nodes, out, kept, at, values_to, first_to, rooms
+        blocks = [address(block) for block in (out.Q, out.S, out.R)]
+        if exact:
+            substeps = stages.data.substeps
+            kept = aligned(-(-len(x) // library.lanes) * library.kept * substeps * library.lanes)
+            self._second_to = second_to = SecondData(0.0, None, None, address(kept), *blocks)
+            second_room = library.second_rooms(substeps)[0]
+            self._second = library.second
+            self._to_second = (*head, ctypes.addressof(second_to), address(second_room))
+            self._alive_for_second: Any = second_to, second_room
+        values_to = ValuesData(*map(address, v))
+        first = map(address, (*v, out.A, out.B, out.lx, out.lu, out.gx, out.gu))
+        first_to = FirstData(*first, *(blocks if kept is None else 3 * [None]), None if kept is None else address(kept))
+        self._functions = library.values, library.first
+        self._to_values = (*head, ctypes.addressof(values_to), address(room))
+        self._to_first = (*head, ctypes.addressof(first_to), address(room))
+        self._alive: Any = stages, x, u, nodes, out, kept, at, values_to, first_to, room
 
     def values(self) -> None:
         self._functions[0](*self._to_values)
@@ -78,7 +91,7 @@ class _StandingStages:
     def second(self, sigma: float, lam: int | None, y: int | None) -> None:
         to = self._second_to
         to.sigma, to.lam, to.y = sigma, lam, y
-        self._functions[2](*self._to_second)
+        self._second(*self._to_second)
 
 
 class _StandingEnd:
@@ -86,11 +99,12 @@ class _StandingEnd:
         library, v = end.library, out.values
         first_to = EndFirstData(*map(address, (v.cost, v.g, out.lx, out.gx, out.Q)))
         room = library.rooms[0]
-        self._functions = library.end_values, library.end_first, library.end_second
+        self._functions = library.end_values, library.end_first
         self._head = (ctypes.addressof(end.data), address(x))
         self._to_values = (*self._head, 0, 1, address(v.cost), address(v.g), address(room))
         self._to_first = (*self._head, ctypes.addressof(first_to), address(room))
         self._to_second = address(out.Q), address(room)
+        self._library = library
         self._alive: Any = end, x, out, first_to, room
 
     def values(self) -> None:
@@ -100,4 +114,4 @@ class _StandingEnd:
         self._functions[1](*self._to_first)
 
     def second(self, sigma: float, lam: int | None, y: int | None) -> None:
-        self._functions[2](*self._head, sigma, y, *self._to_second)
+        self._library.end_second(*self._head, sigma, y, *self._to_second)
