@@ -217,7 +217,10 @@ def validate(config: str, overrides: tuple[str, ...], urdf: str | None) -> None:
     task = task_of(configured(config, overrides, urdf=urdf))
     ocp = task.ocp
     sizes = f"nx = {ocp.manifold.nx}, ndx = {ocp.manifold.ndx}, nu = {ocp.nu}"
-    click.echo(f"{ocp.name}: {ocp.horizon} knots, {ocp.times[-1]:.6g} s, {sizes}")
+    lasts = f"{ocp.times_of(task.start.xs)[-1]:.6g} s"
+    if ocp.in_scaled_time:
+        lasts = f"a duration to be chosen ({lasts} in the guess)"
+    click.echo(f"{ocp.name}: {ocp.horizon} knots, {lasts}, {sizes}")
     if ocp.model is not None:
         click.echo(ocp.model.describe())
     click.echo("cost terms: " + ", ".join(term.name for term in ocp.terms()))

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from dynamics_backends.protocol import Array
+from dynamics_backends.rigid_body.batched import inverse_dynamics
 from experiments.plots.canvas import (
     BLUE,
     BOTTOM,
@@ -22,7 +23,6 @@ from experiments.plots.canvas import (
     ORANGE,
     PANEL_HEIGHT,
     PANEL_WIDTH,
-    RED,
     figure,
     legend,
 )
@@ -86,15 +86,35 @@ def _panels(solution: Solution, task: Task | None) -> dict[str, tuple[str, list[
     return {
         "positions": ("Joint positions", positions),
         "velocities": ("Joint velocities", velocities),
-        "controls": ("Joint forces and torques", controls),
+        **_control_pictures(solution, task, controls),
+    }
+
+
+def _control_pictures(solution: Solution, task: Task, controls: list[Panel]) -> dict[str, tuple[str, list[Panel]]]:
+    """The controls; where they are accelerations of the joints, these, and the forces that they take by inverse dynamics."""
+    model, names = task.ocp.model, solution.meta.get("control_names") or []
+    if names[: model.nv] != [f"a[{name}]" for name in model.dof_names]:
+        return {"controls": ("Joint forces and torques", controls)}
+    lasting, nq, nv = _lasting(solution), model.nq, model.nv
+    x, times = solution.xs[:-1][lasting], np.append(solution.times[:-1][lasting], solution.times[-1])
+    forces = inverse_dynamics(model, x[:, :nq], x[:, nq : nq + nv], solution.us[lasting, :nv])
+    held, limit = np.vstack([forces, forces[-1:]]), model.effort_limit
+    panels = [
+        Panel(*_control_label(name, task), times, held[:, i], -limit[i], limit[i], held=True)
+        for i, name in enumerate(model.dof_names)
+    ]
+    return {
+        "controls": ("Joint accelerations", controls),
+        "torques": ("Joint forces and torques, at the knots", panels),
     }
 
 
 def _state_panels(solution: Solution, model: Any) -> tuple[list[Panel], list[Panel]]:
     q, v = solution.xs[:, : model.nq].T, solution.xs[:, model.nq :].T
     sliding = {name: _slides(model, name) for name in (*model.q_names, *model.dof_names)}
+    units = ["m" if sliding[name] else "" if _of_quaternion(model, name) else "rad" for name in model.q_names]
     positions = [
-        Panel(name, "m" if sliding[name] else "rad", solution.times, q[i], model.q_lower[i], model.q_upper[i])
+        Panel(name, units[i], solution.times, q[i], model.q_lower[i], model.q_upper[i])
         for i, name in enumerate(model.q_names)
     ]
     limit = model.velocity_limit
@@ -110,6 +130,11 @@ def _slides(model: Any, name: str) -> bool:
     if name in model.joint_names:
         return model.joint_types[model.joint_names.index(name)] == "prismatic"
     return name.endswith(("_x", "_y", "_z"))
+
+
+def _of_quaternion(model: Any, name: str) -> bool:
+    """Whether a coordinate is one of the four numbers of a rotation: it has no rate of its name."""
+    return name not in model.dof_names and name.endswith(("_qx", "_qy", "_qz", "_qw"))
 
 
 def _control_panels(solution: Solution, task: Task | None) -> list[Panel]:
@@ -130,11 +155,14 @@ def _lasting(solution: Solution) -> Array:
 
 
 def _control_label(name: str, task: Task | None) -> tuple[str, str]:
-    """Title and unit; a control of a robot is named u[joint]."""
+    """Title and unit; a control of a robot is named u[joint], or a[joint] where it is an acceleration."""
     model, joint = (None if task is None else task.ocp.model), name.removeprefix("u[").removesuffix("]")
+    accelerates = joint.startswith("a[")
+    joint = joint.removeprefix("a[")
     if model is None or joint not in model.dof_names:
         return name, ""
-    return joint, "N" if _slides(model, joint) else "N m"
+    slides = _slides(model, joint)
+    return joint, ("m/s^2" if slides else "rad/s^2") if accelerates else "N" if slides else "N m"
 
 
 def _control_limits(solution: Solution, task: Task | None) -> tuple[Array, Array]:
@@ -206,11 +234,11 @@ def _draw_projection(axis: Any, p: Array, i: int, j: int, goal: Array | None) ->
     axis.plot(p[:, i], p[:, j], color=BLUE)
     every = max(1, len(p) // 10)
     axis.plot(p[::every, i], p[::every, j], ".", color=BLUE, markersize=4)
-    axis.plot(*p[0, [i, j]], "o", color=GREEN, markersize=7, label="start")
-    if goal is not None:
-        axis.plot(*goal[[i, j]], "x", color=RED, markersize=9, markeredgewidth=2, label="goal")
-    else:
-        axis.plot(*p[-1, [i, j]], "s", color=RED, markersize=6, label="end")
+    axis.plot(*p[0, [i, j]], "o", color=BLUE, markerfacecolor="white", markersize=7, label="start")
+    if goal is None:
+        axis.plot(*p[-1, [i, j]], "s", color=BLUE, markersize=6, label="end")
+    else:  # in the color that it has in three dimensions
+        axis.plot(*goal[[i, j]], "x", color=GREEN, markersize=9, markeredgewidth=2, label="goal")
     axis.set_xlabel(f"{'xyz'[i]} [m]")
     axis.set_ylabel(f"{'xyz'[j]} [m]")
     axis.set_aspect("equal", adjustable="datalim")

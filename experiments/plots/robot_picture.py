@@ -30,7 +30,18 @@ def draw_poses(path: Path, shown: Shown, geometry: Geometry = "visual") -> tuple
     poses = studio.picture(moments)
     image = Image.new("RGB", (poses.width, poses.height + 2 * FONT), (255, 255, 255))
     image.paste(poses, (0, 2 * FONT))
-    title = f"{motion.model.name}: poses at {', '.join(f'{t:.2g}' for t in motion.times[::BETWEEN])} s"
-    ImageDraw.Draw(image).text((FONT // 2, FONT // 2), title, fill=(0, 0, 0), font=ImageFont.load_default(FONT))
+    title = (
+        f"{motion.model.name}: poses at {', '.join(f'{t:.2g}' for t in motion.times[::BETWEEN])} s{_explained(shown)}"
+    )
+    needed = ImageFont.load_default(FONT).getlength(title)
+    font = ImageFont.load_default(FONT * min(1.0, (poses.width - FONT) / needed))
+    ImageDraw.Draw(image).text((FONT // 2, FONT // 2), title, fill=(0, 0, 0), font=font)
     image.save(path, compress_level=PACKED)
     return studio.missing
+
+
+def _explained(shown: Shown) -> str:
+    """What the lines and the green dot are, behind a title."""
+    tracks, marks = shown.motions[0].tracks, shown.marks
+    lines = f"; {'lines' if len(tracks) > 1 else 'line'}: {', '.join(tracks)}" if tracks else ""
+    return lines + ("; green: goal" if marks.goals or marks.targets else "")

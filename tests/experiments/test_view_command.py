@@ -12,6 +12,7 @@ import trajopt as to
 from dynamics_backends.rigid_body.geometry.scene import Body, Scene
 from dynamics_backends.rigid_body.geometry.shapes import Sphere
 from experiments.plots.canvas import BLUE
+from experiments.plots.plotting import _panels
 from experiments.plots.sheet import Curve, Graph, draw_sheet, ticks
 from experiments.view.shown import can_be_pictured, of_task
 from problems.task import Task
@@ -126,6 +127,25 @@ def test_a_run_is_shown_while_it_runs_and_afterwards(task, solution):
 
 
 # -- panels --------------------------------------------------------------------------------------------------
+
+
+def test_accelerations_are_drawn_as_such_and_the_torques_that_they_take():
+    """A robot that floats: its quaternion has no unit. The torques give the accelerations back, by forward dynamics."""
+    model = tree("floating90", 2)
+    n, rng, times = model.nv, np.random.default_rng(0), np.linspace(0.0, 1.0, 4)
+    q = np.tile(model.neutral(), (4, 1))
+    xs, us = np.hstack([q, rng.standard_normal((4, n))]), rng.standard_normal((3, n))
+    names = [f"a[{name}]" for name in model.dof_names]
+    solution = SimpleNamespace(xs=xs, us=us, times=times, meta={"control_names": names})
+    task = SimpleNamespace(ocp=SimpleNamespace(model=model, control_bounds=None, control_names=names))
+    panels = _panels(solution, task)
+    assert [p.unit for p in panels["positions"][1][:7]] == ["m"] * 3 + [""] * 4
+    title, accelerations = panels["controls"]
+    assert title == "Joint accelerations" and {p.unit for p in accelerations} == {"m/s^2", "rad/s^2"}
+    np.testing.assert_array_equal([p.values[:3] for p in accelerations], solution.us.T)
+    torques = np.stack([p.values[:3] for p in panels["torques"][1]], axis=1)
+    found = to.forward_dynamics(model, q[:3], solution.xs[:3, model.nq :], torques)
+    np.testing.assert_allclose(found, solution.us, atol=1e-9)
 
 
 @pytest.mark.parametrize("low, high", [(0.0, 1.0), (-3.2e-4, 7e-5), (0.9999, 1.0001), (-2e6, 5e6), (12.0, 12.5)])

@@ -96,4 +96,6 @@ def _neighbors(parent: np.ndarray, pair: tuple[int, int]) -> bool:
 
 def _named(robot: RobotCover, pairs: Iterable[tuple[int, int]]) -> str:
     names = robot.model.body_names
-    return ", ".join(f"{'the ground' if near < 0 else names[near]} and {names[far]}" for near, far in pairs)
+    fixed = dict.fromkeys(link for link, body in zip(robot.links, robot.bodies.tolist(), strict=True) if body < 0)
+    base = " with ".join(fixed)
+    return ", ".join(f"{base if near < 0 else names[near]} and {names[far]}" for near, far in pairs)

@@ -219,8 +219,9 @@ class OCP:
 
     @property
     def control_names(self) -> tuple[str, ...]:
-        """One name per control, from the phase that has most."""
-        return max((phase.dynamics.control_names for phase in self.phases), key=len)
+        """One name per control, from the phase that has most; of several, one that takes time: other stages choose no forces."""
+        most = max(self.phases, key=lambda phase: (phase.dynamics.nu, phase.dynamics.takes_time))
+        return most.dynamics.control_names
 
     @cached_property
     def control_bounds(self) -> tuple[Array, Array] | None:

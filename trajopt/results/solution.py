@@ -51,7 +51,7 @@ class Solution:
     """A trajectory with its feedback policy and the account of how it was found.
 
     xs (N + 1, nx), us (N, nu), K (N, nu, ndx) feedback gains, k (N, nu) the last feed-forward step, times (N + 1,) [s]: the grid
-    of the problem, which `OCP.times_of` turns into times of the motion where states tell how long phases last.
+    of the problem; ``clock`` has the times of the motion, where states tell how long phases last.
     iterations: steps taken. history: one record per iteration. meta: JSON-like; options, solver, backend, digest.
     multipliers: by name, where the solver has them: "dynamics" (N, ndx), and (K, nr) of each constraint.
     model: the robot of the problem, if there is one; to be shown, never solved with.
@@ -80,6 +80,12 @@ class Solution:
         """How long the motion takes [s]: to the end of ``times``, or as long as durations in its states say."""
         return float(self.meta.get("duration", self.times[-1]))
 
+    @property
+    def clock(self) -> Array:
+        """(N + 1,) times of the motion [s]: ``times``, or what durations in its states make of them."""
+        told = self.meta.get("clock", ())
+        return np.array(told) if len(told) == len(self.times) else self.times
+
     def __repr__(self) -> str:
         horizon = f"{len(self.us)} knots, {self.duration:.4g} s"
         return f"Solution({self.status.code}: cost {self.cost:.8g}, {self.iterations} iterations, {horizon})"
@@ -100,8 +106,8 @@ class Solution:
         }
         records = np.array([[r.iteration, r.gradient, r.defect] for r in self.history], dtype=float).reshape(-1, 3)
         panels = [
-            Panel("positions" if self.model is not None else "states", self.times, self.xs[:, :nq], names),
-            Panel("controls", self.times[:-1], self.us, list(meta.get("control_names") or ())),
+            Panel("positions" if self.model is not None else "states", self.clock, self.xs[:, :nq], names),
+            Panel("controls", self.clock[:-1], self.us, list(meta.get("control_names") or ())),
             Panel("convergence by iteration", records[:, 0], records[:, 1:], ("gradient", "defect"), logarithmic=True),
         ]
         return as_html({k: v for k, v in rows.items() if v != ""}, str(self.status), self.status.success, panels)

@@ -169,7 +169,8 @@ def solve(
         meta = {**solution.meta, **_meta(ocp, solver, dict(vars(chosen)), warnings), "solve_time": elapsed}
         meta["engines"] = list(engines) or _unique(s.backend.engine for s in _samplings(ocp))
         if ocp.in_scaled_time and np.isfinite(solution.xs).all():
-            meta["duration"] = float(ocp.times_of(solution.xs)[-1])
+            meta["clock"] = ocp.times_of(solution.xs).tolist()
+            meta["duration"] = meta["clock"][-1]
         if check:
             meta["replay"] = _replay(ocp, chosen, solution)
     if slow:

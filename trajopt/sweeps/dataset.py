@@ -6,6 +6,7 @@
 | status, reason | (n,) | how the solve ended, in a word and in a sentence; "error" and "died" without a solve |
 | success, iterations, knots, session | (n,) | |
 | cost, kkt, violation, solve_time | (n,) | as in a solution; violation: of constraints, bounds and dynamics |
+| duration | (n,) | of the motion [s], which differs from the last of ``times`` where it was chosen |
 | times, xs | (n, N + 1), (n, N + 1, nx) | NaN behind the last knot of a shorter row |
 | us, K | (n, N, nu), (n, N, nu, ndx) | likewise; K if asked for |
 | mark | (n,) | 0 for a row that is not there yet, else a hash of the study and the row |

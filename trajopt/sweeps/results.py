@@ -79,7 +79,10 @@ class Sweep:
         columns: dict[str, Any] = {}
         for key in self.keys if len(rows) else ():
             columns |= by_entry(key, self.values(key))
-        columns |= {name: self.group[name][:][rows] if len(rows) else [] for name in (*SCALARS, "session")}
+        there = [
+            name for name in (*SCALARS, "session") if not len(rows) or name in self.group
+        ]  # an older one has fewer
+        columns |= {name: self.group[name][:][rows] if len(rows) else [] for name in there}
         return pandas.DataFrame(columns, index=pandas.Index(rows, name="row"))
 
     def trajectories(self, rows: Sequence[int] | None = None, success: bool = True) -> Trajectories:

@@ -37,6 +37,7 @@ SCALARS: dict[str, type] = {
     "kkt": float,
     "violation": float,
     "solve_time": float,
+    "duration": float,
     "knots": int,
 }
 """What is kept of each row beside its values and arrays."""
@@ -182,6 +183,7 @@ def result(row: int, solution: Solution, gains: bool) -> Result:
         np.nan if status.kkt is None else status.kkt,
         np.nan if last is None else max(last.defect, last.constraint_violation),
         solution.meta["solve_time"],
+        solution.duration,
         len(solution.us),
     )
     arrays = {"times": solution.times, "xs": solution.xs, "us": solution.us}

@@ -99,7 +99,7 @@ def watch(
     robot = robot_of((), ocp, None)
 
     def motion_of(xs: Array) -> Motion:
-        return _motion("solve", robot, ocp.times, xs, tracks, None, 1.0)
+        return _motion("solve", robot, ocp.times_of(xs), xs, tracks, None, 1.0)
 
     first = motion_of((guess or constant_guess(ocp)).xs)
     return Watch(first, motion_of, marks, geometry=geometry, host=host, port=port)
@@ -123,10 +123,11 @@ def motions(
     for i, one in enumerate(solutions):
         name = "solution" if len(solutions) == 1 else f"solution {i + 1}"
         found.append(
-            _motion(name, robot, one.times, one.xs, tracks, forces if i == 0 else None, 1.0 if i == 0 else GHOST)
+            _motion(name, robot, one.clock, one.xs, tracks, forces if i == 0 else None, 1.0 if i == 0 else GHOST)
         )
     if guess is not None:
-        found.append(_motion("guess", robot, solutions[0].times, guess.xs, (), None, GHOST))
+        times = solutions[0].times if ocp is None else ocp.times_of(guess.xs)
+        found.append(_motion("guess", robot, times, guess.xs, (), None, GHOST))
     return found
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import io
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -41,7 +41,7 @@ def server_for(host: str = HOST, port: int = PORT) -> Any:
     except ModuleNotFoundError as error:
         message = "the 3D view needs the package viser: pip install 'urdf-trajopt[view]'"
         raise ModuleNotFoundError(message, name="viser") from error
-    with contextlib.redirect_stdout(io.StringIO()):  # its banner
+    with _silent():  # about its banner
         server = viser.ViserServer(host=host, port=port, verbose=False)
     server.scene.set_up_direction("+z")
     return server
@@ -49,8 +49,22 @@ def server_for(host: str = HOST, port: int = PORT) -> Any:
 
 def stop(server: Any) -> None:
     """End a server without its message."""
-    with contextlib.redirect_stdout(io.StringIO()):
+    with _silent():
         server.stop()
+
+
+@contextlib.contextmanager
+def _silent() -> Iterator[None]:
+    """Nothing is printed, nor shown below the cell of a notebook, where rich goes around the output stream."""
+    from rich import get_console
+
+    console = get_console()
+    before, console.quiet = console.quiet, True
+    try:
+        with contextlib.redirect_stdout(io.StringIO()):
+            yield
+    finally:
+        console.quiet = before
 
 
 def frames(motions: Sequence[Motion]) -> Array:

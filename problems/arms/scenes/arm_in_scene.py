@@ -219,8 +219,11 @@ def task_in_scene(
         arm.frame,
         goal_point,
         warnings=(*robot.missing, *doubts),
-        notes=(f"pairs of the robot's own that are left out: {own.left_out}",),
-        outcome=_outcome,
+        notes=(
+            f"goal: {arm.frame} at {_place(goal_point)}",
+            f"pairs of the robot's own that are left out: {own.left_out}",
+        ),
+        outcome=partial(_outcome, arm),
         clock=partial(_clock, motion.grid),
         time_key="weights.time",
         refined=refinement.refined,
@@ -346,8 +349,13 @@ def _position(model: Model, name: str, q: Array) -> Array:
     return np.asarray(R @ frame.p + p)
 
 
-def _outcome(x: Array) -> list[str]:
-    return [f"the motion takes {x[-1]:.3f} s"]
+def _place(p: Array) -> str:
+    return f"({', '.join(f'{c:.3f}' for c in p)}) m"
+
+
+def _outcome(arm: Arm, x: Array) -> list[str]:
+    at = _place(_position(arm.model, arm.frame, x[: arm.model.nq]))
+    return [f"the motion takes {x[-1]:.3f} s and brings {arm.frame} to {at}"]
 
 
 def _clock(grid: Array, xs: Array) -> Array:

@@ -178,6 +178,13 @@ def test_the_robots_own_pairs():
     assert "l1 and l2" in found.left_out
 
 
+def test_a_base_that_does_not_move_has_its_name():
+    base = '<link name="pedestal"><collision><geometry><sphere radius="0.05"/></geometry></collision></link>'
+    text = ARM.replace('<link name="ground"/>', base).replace('link="ground"', 'link="pedestal"')
+    robot = RobotCover.of(load_urdf(text, base="fixed"), covers(urdf_shapes(text, "collision").placed, 0.01, 3))
+    assert "neighbors: pedestal and l1" in own_pairs(robot).left_out
+
+
 def test_own_pairs_have_gaps():
     folded, straight = np.array([[0.0, 2.9, 2.9]]), np.zeros((1, 3))
     pairs = CollisionPairs(ROBOT, Scene(), ((0, 2),))

@@ -129,3 +129,22 @@ def test_what_has_no_free_duration_is_told():
 
     with pytest.raises(TypeError, match="OwnSteps makes steps of its own"):
         to.free_time(replace(ocp, phases=(replace(ocp.phases[0], dynamics=OwnSteps()),)))
+
+
+def test_one_control_beside_one_duration_keeps_its_name():
+    given = pendulum()
+    assert to.free_time(given).ocp.control_names == given.control_names != ("duration",)
+
+
+def test_solutions_tell_how_long_they_last(tmp_path):
+    ocp = to.free_time(pendulum(), price=2.0).ocp
+    options = {"max_iterations": 2}
+    for solution in (
+        *to.solve_batch([ocp, ocp], solver="slq", options=options),
+        to.solve(ocp, None, options, solver="slq"),
+    ):
+        np.testing.assert_allclose(solution.clock, ocp.times_of(solution.xs))
+        assert solution.duration == solution.clock[-1] and abs(solution.duration - ocp.times[-1]) > 1e-3
+        loaded = to.Solution.load(solution.save(tmp_path / "one.npz"))
+        np.testing.assert_array_equal(loaded.clock, solution.clock)
+        assert f"{solution.duration:.3g}</text>" in loaded._repr_html_()

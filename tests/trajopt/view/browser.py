@@ -25,26 +25,29 @@ FLAGS = (
     "--enable-unsafe-swiftshader",
     "--remote-debugging-port=0",
     "--remote-allow-origins=*",
-    "--window-size=800,600",
 )
+NO_NOTES = "<style>.mantine-Notifications-root {display: none}</style>"
+"""A page tells for some seconds that no graphics card draws it."""
 PATIENCE = 90.0
 """Seconds after which a page is given up."""
 
 
 class Browser:
-    """A browser with one page; ``errors`` are what its console told."""
+    """A browser with one page. size: of its window [pixels]. ``errors``: what its console told. ``asked``: addresses beyond
+    files that pages asked for."""
 
-    def __init__(self, profile: Path) -> None:
+    def __init__(self, profile: Path, size: tuple[int, int] = (800, 600)) -> None:
         from websockets.sync.client import connect
 
         assert CHROMIUM is not None
         self._process = subprocess.Popen(
-            [CHROMIUM, *FLAGS, f"--user-data-dir={profile}", "about:blank"],
+            [CHROMIUM, *FLAGS, f"--window-size={size[0]},{size[1]}", f"--user-data-dir={profile}", "about:blank"],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
         )
         self.errors: list[str] = []
+        self.asked: list[str] = []
         self._count = itertools.count(1)
         try:
             told = profile / "DevToolsActivePort"
@@ -56,7 +59,7 @@ class Browser:
         except BaseException:
             self._process.kill()
             raise
-        for domain in ("Page", "Runtime", "Log"):
+        for domain in ("Page", "Runtime", "Log", "Network"):
             self.call(f"{domain}.enable")
 
     def __enter__(self) -> Browser:
@@ -86,6 +89,9 @@ class Browser:
             self.errors.append(" ".join(str(a.get("value", a.get("description"))) for a in told["args"]))
         elif method == "Log.entryAdded" and told["entry"]["level"] == "error":
             self.errors.append(told["entry"]["text"])
+        elif method == "Network.requestWillBeSent":
+            address = told["request"]["url"]
+            self.asked += [] if address.startswith(("file:", "data:", "blob:")) else [address[:200]]
 
     def evaluate(self, expression: str) -> Any:
         """The value of an expression in the page."""
@@ -98,10 +104,23 @@ class Browser:
         for kind in ("keyDown", "keyUp"):
             self.call("Input.dispatchKeyEvent", type=kind, key=key, code=key, windowsVirtualKeyCode=code)
 
+    def click(self, element: str, share: float = 0.5) -> None:
+        """Press the mouse on an element, given as an expression, at a share of its width."""
+        place = f"(r => [r.x + {share} * r.width, r.y + 0.5 * r.height])({element}.getBoundingClientRect())"
+        x, y = self.evaluate(place)
+        for kind, button in (("mouseMoved", "none"), ("mousePressed", "left"), ("mouseReleased", "left")):
+            self.call("Input.dispatchMouseEvent", type=kind, x=x, y=y, button=button, clickCount=1)
+
+    def without_network(self) -> None:
+        """From now on pages reach files alone."""
+        none = {"latency": 0, "downloadThroughput": 0, "uploadThroughput": 0}
+        self.call("Network.emulateNetworkConditions", offline=True, **none)
+
     def open(self, url: str, ready: str) -> None:
         """Open a page and wait until an expression in it is true."""
         self.call("Page.navigate", url=url)
         self.until(lambda: self.evaluate(ready))
+        self.evaluate(f"document.head.insertAdjacentHTML('beforeend', '{NO_NOTES}')")
 
     def picture(self) -> np.ndarray:
         """What is seen: (height, width, 3) in 0 .. 1."""

@@ -16,6 +16,7 @@ from dynamics_backends.rigid_body.geometry.scene import Body, Way
 from dynamics_backends.rigid_body.geometry.shapes import Box, HalfSpace, Sphere
 from dynamics_backends.rigid_body.model.state import configuration_manifold
 from trajopt.view.motion import Motion, body_poses, paths, with_marks
+from trajopt.view.page import write_page
 from trajopt.view.surfaces import appearance
 from trajopt.view.viewer import Viewer
 
@@ -198,13 +199,57 @@ def test_the_slider_of_the_page_moves_the_robot(arm, tmp_path):
         assert browser.errors == []
 
 
+def with_mesh(folder):
+    """The arm with a box from a file in place of what its upper link collides with."""
+    import trimesh
+
+    trimesh.creation.box((0.08, 0.08, 0.4)).export(folder / "box.stl")
+    mesh = '<visual><geometry><mesh filename="box.stl"/></geometry></visual>'
+    (folder / "meshed.urdf").write_text(re.sub("<collision>.*</collision>", mesh, ARM))
+    return to.load_urdf(folder / "meshed.urdf")
+
+
 @pytest.mark.slow
 @needs_browser
-def test_the_page_opens_in_a_browser(arm, tmp_path):
-    """Without a server: it shows more than its background, and its console tells no error."""
+def test_the_page_plays_and_its_slider_moves_the_robot(tmp_path):
+    """Without a server or a network, with a box, a mesh and a rod: time runs, and once it is stopped the scene at the end is
+    another one than at the start, and the same each time; no error in the console."""
     pytest.importorskip("viser")
-    page = to.write_animation(tmp_path / "motion.html", solved(arm))
-    with Browser(tmp_path / "profile") as browser:
-        browser.open(page.as_uri(), "document.querySelector('canvas') !== null")
-        browser.seen(lambda picture: picture.std() > 0.01)
-        assert browser.errors == []
+    pytest.importorskip("trimesh")
+    page, missing = write_page(tmp_path / "motion.html", [swing(with_mesh(tmp_path))])
+    assert missing == () and page.stat().st_size < 5_000_000
+
+    def apart(a, b):  # of what is above the controls
+        return np.abs(a - b)[:-50]
+
+    def time_shown(browser):
+        return float(browser.evaluate(f"{SLIDER}.getAttribute('aria-valuenow')"))
+
+    def seen_at(browser, share):
+        """The scene at a share of the time, when it stands still."""
+
+        def there():
+            browser.click("document.querySelector('.mantine-Slider-root')", share)
+            time.sleep(0.05)
+            return abs(time_shown(browser) - 0.4 * share) < 0.04
+
+        browser.until(there)
+        seen = [browser.picture()]
+
+        def still(picture):
+            seen.append(picture)
+            return apart(*seen[-2:]).max() < 0.02
+
+        return browser.seen(still)
+
+    with Browser(tmp_path / "profile", (400, 450)) as browser:
+        browser.without_network()
+        browser.open(page.as_uri(), f"document.querySelector('canvas') !== null && {SLIDER} !== null")
+        browser.seen(lambda picture: picture[:-50].std() > 0.02)
+        before = time_shown(browser)
+        browser.until(lambda: time_shown(browser) != before)
+        browser.evaluate("document.querySelector('.tabler-icon-player-pause-filled').closest('button').click()")
+        last, first, again = (seen_at(browser, share) for share in (0.97, 0.03, 0.97))
+        moved = apart(first, last).mean()
+        assert moved > MOVED and apart(again, last).mean() < 0.1 * moved
+        assert browser.errors == [] and browser.asked == []

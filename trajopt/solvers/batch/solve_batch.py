@@ -88,6 +88,8 @@ def solve_batch(
             found = in_processes(problems, guesses, chosen, name, gains=gains, threads=threads, told=told)
             how = found.meta["how"]
     meta = {**found.meta, "problem": problems.ocp.name, "solver": name, "options": asdict(chosen), "how": how}
+    if problems.ocp.in_scaled_time:
+        meta["clocks"] = np.stack([problems.ocp.times_of(xs) for xs in found.xs])
     return marked(replace(found, meta=meta, model=problems.ocp.model), flaws)
 
 

@@ -220,6 +220,14 @@ def test_a_missing_mesh_is_named(tmp_path):
     assert any("gone.stl" in warning for warning in task.warnings)
 
 
+def test_the_frame_that_is_moved_and_its_goal_are_told(robot):
+    task = build_task(config(robot, body=[]))
+    at = ", ".join(f"{c:.3f}" for c in to.frame_placement(task.ocp.model, np.array([0.6, 0.0]), task.frame)[1])
+    assert task.notes[0] == f"goal: {task.frame} at ({at}) m"
+    ending = np.array([0.6, 0.0, 0.0, 0.0, 1.25])
+    assert task.outcome(ending) == [f"the motion takes 1.250 s and brings {task.frame} to ({at}) m"]
+
+
 def test_time_is_weighed_by_the_key_of_the_problem(robot):
     assert build_task(config(robot, time="free")).ocp.horizon == build_task(config(robot)).ocp.horizon
     with pytest.raises(ValueError, match=r"problem.time_weight: .* take problem.weights.time"):
