@@ -9,7 +9,7 @@ import ctypes
 from collections.abc import Callable
 from functools import lru_cache
 from importlib.resources import files
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
@@ -18,11 +18,9 @@ from dynamics_backends.compiled.interface.libraries import (
     address,
     aligned,
     bound,
-    default_threads,
     has_compiler,
     load,
     loaded_soon,
-    ranges,
     struct_of,
 )
 from dynamics_backends.protocol import Array
@@ -36,6 +34,7 @@ from trajopt.solvers.shooting.compiled.compiled_iteration import code_of
 from trajopt.solvers.shooting.search import filter as filters
 from trajopt.stage.compiled.compiled_stages import CompiledEnd, CompiledStages
 from trajopt.stage.compiled.library import StagesData
+from trajopt.stage.pool import numbers_filled, worth_sharing
 from trajopt.stage.start import starts_at_once
 
 GO_ON = -1
@@ -152,9 +151,9 @@ def serves(program: StageProgram, *, alone: bool) -> bool:
     kinds = zip(program.stages, program.orders, strict=True)
     if not all("second" in s.library.shape.parts for s, order in kinds if order == EXACT):  # type: ignore[attr-defined]
         return False
-    threads = default_threads()
-    own: Any = stages
-    return not alone or all(len(ranges(len(s.plain.t), s.library.lanes, threads)) == 1 for s in own)
+    own, numbers = cast(Any, stages), numbers_filled(program.n, program.m)
+    blocks = ((-(-len(s.plain.t) // s.library.lanes), s.library.lanes) for s in own)
+    return not alone or not any(worth_sharing(*block, numbers) for block in blocks)
 
 
 class InteriorLoop:
