@@ -7,7 +7,7 @@ from functools import partial
 
 from dynamics_backends.compiled.interface.libraries import build_loops, load
 from trajopt.lq import compiled_lq
-from trajopt.solvers.ipm import library as ipm
+from trajopt.solvers.ipm import compiled_ipm as ipm
 from trajopt.solvers.shooting.compiled import compiled_iteration
 from trajopt.solvers.shooting.newton import compiled_newton
 

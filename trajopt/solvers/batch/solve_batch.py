@@ -111,7 +111,7 @@ def _fits_lanes(ocp: OCP, options: Any) -> bool:
 
 
 def _fits_threads(ocp: OCP, options: Any) -> bool:
-    """Whether kernels/interior.h or kernels/newton_solve.h has all that the solver does."""
+    """Whether kernels of a solver have all that the solver does."""
     if not is_compiled(ocp):
         return False
     from trajopt.solvers.batch.interior import fits_interior

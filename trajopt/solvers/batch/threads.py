@@ -32,11 +32,6 @@ class Ran(NamedTuple):
         return f"{self.threads} thread{'s' * (self.threads > 1)}"
 
 
-def prefixed(prefix: str, fields: str) -> str:
-    """Fields of a struct inside another."""
-    return " ".join(f"{prefix}_{field}" for field in fields.split())
-
-
 def lanes_at_work(threads: int, stages: Sequence[Any]) -> dict[str, float]:
     """The threads, and the share of lanes that hold a knot in the expansions of some phases."""
     knots = [len(s.plain.t) for s in stages]

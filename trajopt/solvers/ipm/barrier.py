@@ -22,6 +22,14 @@ SIGMA, LARGEST = (1e-6, 100.0), 1e3
 """The range of sigma; the largest mu, relative to the mean complementarity at the start."""
 AFTER = 0.8
 """The share of the mean complementarity that mu is at the start of monotone steps."""
+PUSH, NEAR_PUSH = 1e-2, 1e-6
+"""kappa_1 and kappa_2: how far a start is moved off its bounds, and one near the solution."""
+KAPPA_SIGMA = 1e10
+"""Multipliers stay within this factor of mu over the distance."""
+TAU = 0.99
+"""Least share of the distance from a bound that a step may take."""
+NEAR = 1e-3
+"""A start with a first barrier parameter below is one near the solution."""
 
 
 class Barrier:

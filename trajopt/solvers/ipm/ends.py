@@ -6,6 +6,7 @@ Names of constraints are those of :mod:`trajopt.solvers.direct.transcription`; i
 from __future__ import annotations
 
 from dataclasses import replace
+from enum import IntEnum
 
 import numpy as np
 
@@ -24,12 +25,48 @@ BOTTOM = -1e20
 _GUESS = "Start from a better guess, check the derivatives (trajopt check), or try another hessian."
 
 
+class End(IntEnum):
+    """How a solve ends. NO_STEP: the search found none, and steps for feasibility alone are to follow, which stand in Python."""
+
+    CONVERGED = 0
+    STOPPED = 1
+    PRECISION = 2
+    INTERRUPTED = 3
+    UNBOUNDED = 4
+    NOT_FINITE = 5
+    NO_STEP = 6
+
+
 def contradiction(program: StageProgram) -> Status | None:
     """The verdict on bounds of which a lower one lies above its upper one, or None."""
     low, high = program.row_bounds
     if not (low > high).any() and not (program.lower > program.upper).any():
         return None
     return nlp_verdicts.contradiction(_named(program, None))
+
+
+def verdict(
+    end: End,
+    program: StageProgram,
+    p: Point | Guess,
+    now: Optimality,
+    iterations: int,
+    o: IPMOptions,
+    scale: float,
+    objective: float,
+) -> Status:
+    """The words for an end but NO_STEP at a point."""
+    if end is End.CONVERGED:
+        return converged(iterations, now, scale)
+    if end is End.STOPPED:
+        return stopped(program, p, now, iterations, o, scale)
+    if end is End.PRECISION:
+        return precision(iterations, now, scale)
+    if end is End.INTERRUPTED:
+        return interrupted(iterations)
+    if end is End.UNBOUNDED:
+        return unbounded(iterations, objective)
+    return non_finite(program, Guess(p.xs, p.us), "a derivative")
 
 
 def converged(iterations: int, now: Optimality, scale: float) -> Status:
@@ -44,7 +81,9 @@ def precision(iterations: int, now: Optimality, scale: float) -> Status:
     return replace(status, kkt=now.error)
 
 
-def stopped(program: StageProgram, p: Point, now: Optimality, iterations: int, o: IPMOptions, scale: float) -> Status:
+def stopped(
+    program: StageProgram, p: Point | Guess, now: Optimality, iterations: int, o: IPMOptions, scale: float
+) -> Status:
     """Iterations or time are used up."""
     if iterations >= o.max_iterations:
         code, reason = StatusCode.MAX_ITERATIONS, f"Stopped at max_iterations = {o.max_iterations}"
@@ -100,7 +139,7 @@ def _named(program: StageProgram, guess: Guess | None) -> Transcription:
     return Transcription(ocp, guess, hessian="gauss_newton")
 
 
-def _worst(program: StageProgram, p: Point) -> nlp_verdicts.Worst | None:
+def _worst(program: StageProgram, p: Point | Guess) -> nlp_verdicts.Worst | None:
     nlp = _named(program, Guess(p.xs, p.us))
     w = nlp.variables(p.xs, p.us)
     return nlp_verdicts.worst_constraint(nlp, w, nlp.evaluate(w)[1])

@@ -30,27 +30,18 @@ from trajopt.results.solution import Solution
 from trajopt.results.status import Status
 from trajopt.solvers.feedback import tracking_gains
 from trajopt.solvers.ipm import ends
-from trajopt.solvers.ipm.barrier import KAPPA_EPS, Barrier
+from trajopt.solvers.ipm.barrier import KAPPA_EPS, KAPPA_SIGMA, NEAR, NEAR_PUSH, PUSH, TAU, Barrier
+from trajopt.solvers.ipm.compiled_ipm import GO_ON, InteriorLoop
+from trajopt.solvers.ipm.ends import End
 from trajopt.solvers.ipm.feasibility import BACK, Restoration
-from trajopt.solvers.ipm.line_search import Accepted, BarrierProblem, LineSearch, Start
-from trajopt.solvers.ipm.measure import Optimality
+from trajopt.solvers.ipm.line_search import Accepted, BarrierFilter, BarrierProblem, LineSearch, Start
+from trajopt.solvers.ipm.measure import STEEPEST, Optimality
 from trajopt.solvers.ipm.named_multipliers import by_name, from_names
-from trajopt.solvers.ipm.newton import Step
+from trajopt.solvers.ipm.newton import LARGEST_ESTIMATE, Step
 from trajopt.solvers.ipm.stage_program import Point, StageProgram
 from trajopt.solvers.ipm.workspace import Workspace, workspace
 from trajopt.solvers.options import IPMOptions
 from trajopt.step.contraction import contraction_of
-
-STEEPEST = 100.0
-"""Objectives with a steeper gradient at the start are scaled down to it (nlp_scaling_max_gradient)."""
-PUSH, NEAR_PUSH = 1e-2, 1e-6
-"""kappa_1 and kappa_2: how far a start is moved off its bounds, and one near the solution."""
-LARGEST_ESTIMATE = 1e3
-"""Estimates of multipliers beyond this one are zero instead (constr_mult_init_max)."""
-KAPPA_SIGMA = 1e10
-TAU = 0.99
-NEAR = 1e-3
-"""A start with a first barrier parameter below is one near the solution."""
 
 
 def ipm(
@@ -112,6 +103,7 @@ class _Run:
         (self.point, self.other), self.z, (self.step, self.spare) = room.points, room.z, room.steps
         self.barrier = Barrier(options.barrier, options.gradient_tolerance, options.barrier_strategy == "adaptive")
         self.search = LineSearch(program, self.system, self.measures)
+        self.loop, self.points = room.loop(), room.points
         self.scale, self.objective, self.iteration = 1.0, float("nan"), 0
         self.began = time.perf_counter()
 
@@ -121,9 +113,9 @@ class _Run:
         verdict = ends.contradiction(self.program)
         try:
             if verdict is None:
-                verdict = self._started()
+                verdict = self._started() if self.loop is None else self._begun(self.loop)
             while verdict is None:
-                verdict = self._iterated()
+                verdict = self._iterated() if self.loop is None else self._called(self.loop)
         except KeyboardInterrupt:
             verdict = ends.interrupted(self.iteration)
         return self._solution(verdict)
@@ -177,6 +169,49 @@ class _Run:
         for own, new in arrays:
             own[:] = new if largest <= LARGEST_ESTIMATE else 0.0
 
+    # -- in C -----------------------------------------------------------------------------------------------------------
+    def _begun(self, loop: InteriorLoop) -> Status | None:
+        """The start; a verdict where something is not finite."""
+        loop.prepare(self.options, np.zeros(3, np.int64))
+        finite = loop.begin(self.guess.xs, np.where(self.program.held, self.program.held_at, self.guess.us))
+        self._look_at(loop)
+        if not finite:
+            self.journal.refused()
+            return ends.non_finite(self.program, self.guess)
+        if self.given:
+            from_names(self.program, self.given, self.scale, self.z)
+        with self.journal.timed("backward"):
+            loop.multipliers(bool(self.given))
+        return None
+
+    def _called(self, loop: InteriorLoop) -> Status | None:
+        """One iteration, which takes the step that the last one has found and told of; a verdict where it is the last."""
+        end = loop.iterate()
+        self._look_at(loop)
+        now, state = loop.now, loop.state
+        if end == GO_ON:
+            self._record(now, state.alpha, state.size)
+            return None
+        if end != End.NO_STEP:
+            self._record(now, 0.0, 0.0)
+            return self._verdict(End(end), now)
+        self.search.filter = BarrierFilter(state.filter_scale)
+        self.search.filter.pairs.extend(loop.pairs)
+        verdict = self._restored(now)
+        loop.remember(*self.search.filter.pairs[-1])
+        state.iteration = self.iteration
+        loop.go_to(self.points.index(self.point))
+        loop.resume()
+        return verdict
+
+    def _look_at(self, loop: InteriorLoop) -> None:
+        """Where the last call led to."""
+        state, place = loop.state, loop.place
+        self.journal.spent(*loop.seconds)
+        self.point, self.other = self.points[place], self.points[1 - place]
+        self.scale, self.objective, self.iteration, self.at = state.scale, state.objective, state.iteration, loop.at
+        self.barrier.mu = state.mu
+
     # -- an iteration ---------------------------------------------------------------------------------------------------
     def _iterated(self) -> Status | None:
         """One iteration; a verdict where it is the last."""
@@ -186,7 +221,7 @@ class _Run:
         end = self._ended(now)
         if end is not None:
             self._record(now, 0.0, 0.0)
-            return end
+            return self._verdict(end, now)
         if barrier.watch(now.error, now.mean):
             self.search.restart(self.at.theta)
         if not barrier.free:
@@ -203,7 +238,10 @@ class _Run:
                 accepted = self.search.search(start, self.other, step, self.spare, problem)
         self.iteration += 1
         if accepted is None:
-            return self._restored(now)
+            if now.error > ends.ACCEPTABLE:
+                return self._restored(now)
+            self._record(now, 0.0, 0.0)
+            return self._verdict(End.PRECISION, now)
         system = self.system
         system.curvature.watch(now.error, accepted.alpha, system.reflected > 0 or system.shift > 0.0)
         self._record(now, accepted.alpha, float(np.abs(accepted.step.v).max(initial=0.0)))
@@ -262,9 +300,6 @@ class _Run:
 
     def _restored(self, now: Optimality) -> Status | None:
         """Steps for feasibility alone; a verdict where they do not lead back."""
-        if now.error <= ends.ACCEPTABLE:
-            self._record(now, 0.0, 0.0)
-            return ends.precision(self.iteration, now, self.scale)
         restoration = Restoration(self.program, self.kernels, self.system, self.measures)
         filter_ = self.search.filter
         self.search.remember(self.at.theta, self.scale * self.objective + self.barrier.mu * self.at.barrier)
@@ -289,17 +324,23 @@ class _Run:
         self._estimate()
 
     # -- the end --------------------------------------------------------------------------------------------------------
-    def _ended(self, now: Optimality) -> Status | None:
+    def _ended(self, now: Optimality) -> End | None:
         o = self.options
         if not np.isfinite(now.error):
-            return ends.non_finite(self.program, Guess(self.point.xs, self.point.us), "a derivative")
+            return End.NOT_FINITE
         if now.error <= o.gradient_tolerance and now.violation <= o.constraint_tolerance:
-            return ends.converged(self.iteration, now, self.scale)
+            return End.CONVERGED
         if self.iteration >= o.max_iterations or self._out_of_time():
-            return ends.stopped(self.program, self.point, now, self.iteration, o, self.scale)
+            return End.STOPPED
         if self.objective < ends.BOTTOM and now.violation <= o.constraint_tolerance:
-            return ends.unbounded(self.iteration, self.objective)
+            return End.UNBOUNDED
         return None
+
+    def _verdict(self, end: End, now: Optimality) -> Status:
+        """The words for an end but NO_STEP."""
+        return ends.verdict(
+            end, self.program, self.point, now, self.iteration, self.options, self.scale, self.objective
+        )
 
     def _out_of_time(self) -> bool:
         limit = self.options.time_limit

@@ -1,22 +1,13 @@
-"""The compiled functions of the folder kernels, and the structs that they take."""
+"""The linear algebra of the folder kernels, and the structs that it takes."""
 
 from __future__ import annotations
 
 import ctypes
-from functools import lru_cache
 
 import numpy as np
 
-from dynamics_backends.compiled.interface.libraries import (
-    CompilerError,
-    bound,
-    has_compiler,
-    load,
-    loaded_soon,
-    struct_of,
-)
+from dynamics_backends.compiled.interface.libraries import bound, struct_of
 from trajopt.lq.equality_lq import allotted, kernel_source
-from trajopt.stage.start import starts_at_once
 
 ABSENT, INEQUALITY, EQUALITY = 0, 1, 2
 """Kinds of rows."""
@@ -67,13 +58,10 @@ class SystemData(ctypes.Structure):
 
 
 class Kernels:
-    """The library for n = ndx states and m = nu controls, that of a compiler in a hurry where a solve starts at once.
+    """The functions of a library, bound."""
 
-    Raises CompilerError without a compiler.
-    """
-
-    def __init__(self, ndx: int, nu: int) -> None:
-        library = self.library = _library(ndx, nu, soon=starts_at_once())
+    def __init__(self, library: ctypes.CDLL) -> None:
+        self.library = library
         self.build = bound(library, "ipm_build", "ppp")
         self.factor = bound(library, "ipm_factor", "pi", ctypes.c_int)
         self.factor_damped = bound(library, "ipm_factor_damped", "pdd", ctypes.c_long)
@@ -88,30 +76,11 @@ class Kernels:
         self.push = bound(library, "ipm_push", "ppddp")
 
 
-def kernels(ndx: int, nu: int) -> Kernels:
-    """The kernels of a size, bound once; see :class:`Kernels`."""
-    return _kernels(ndx, nu, starts_at_once())
-
-
-@lru_cache(maxsize=16)
-def _kernels(ndx: int, nu: int, soon: bool) -> Kernels:
-    return Kernels(ndx, nu)
-
-
 def source(ndx: int, nu: int) -> str:
     """The text of the functions."""
     return "\n".join(
         [*(f"#define {name} {value!r}" for name, value in _CONSTANTS.items()), kernel_source(ndx, nu, _KERNELS)]
     )
-
-
-@lru_cache(maxsize=16)
-def _library(ndx: int, nu: int, *, soon: bool) -> ctypes.CDLL:
-    if not has_compiler():
-        raise CompilerError(
-            "solver = 'ipm' needs a C compiler, and there is none that works; 'dms' and 'sqp' need none"
-        )
-    return (loaded_soon if soon else load)(source(ndx, nu))
 
 
 class Multipliers:

@@ -12,6 +12,8 @@ from trajopt.solvers.ipm.stage_program import Point, StageProgram
 
 LARGE = 100.0
 """s_max of eq. 6 of Waechter and Biegler: multipliers beyond it scale the conditions down."""
+STEEPEST = 100.0
+"""Objectives with a steeper gradient at the start are scaled down to it (nlp_scaling_max_gradient)."""
 
 
 class Violation(NamedTuple):

@@ -60,6 +60,8 @@ ROOM = 10
 SLOW, LITTLE, SHORT = 4, 0.5, 0.1
 """So many steps of a convexified system, one after the other and none shorter than SHORT, are slow where they leave more than this
 share of the error."""
+LARGEST_ESTIMATE = 1e3
+"""Estimates of multipliers beyond this one are zero instead (constr_mult_init_max)."""
 
 
 class Curvature:
@@ -92,7 +94,7 @@ class NewtonSystem:
         self.settings = self.data.settings
         self._ref, self._rows = ctypes.addressof(self.data), at[4]
         self.curvature = Curvature()
-        self._equations = p.N * p.n + p.rows + len(p.fixed)
+        self.equations = p.N * p.n + p.rows + len(p.fixed)
 
     def restart(self) -> None:
         """Forget earlier factorizations."""
@@ -147,7 +149,7 @@ class NewtonSystem:
         """The step for the mu = sigma mean that the quality function chooses, sigma within limits, and that mu; the system is
         that of mu = 0. squares: of the violation. Its array is that of ``to``; other: memory.
         """
-        means = now.mean, now.squares / self.program.numbers, squares / self._equations
+        means = now.mean, now.squares / self.program.numbers, squares / self.equations
         self.kernels.centered(self._ref, p.ref, z.ref, *means, *limits, tau, other.ref, to.ref)
         return self._stepped(to), float(self.data.mu_of_step)
 

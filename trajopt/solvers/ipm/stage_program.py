@@ -221,15 +221,15 @@ class StageProgram:
         lower, upper = (b[self.u].reshape(N, m) for b in (self.lower, self.upper))
         held = lower == upper
         self.held_at = np.where(held, lower, us)
-        self._still_read = held.copy()
+        self.still_read = held.copy()
         for phase, knots in zip(self.ocp.phases, self.ocp.phase_slices, strict=True):
             residuals = [*(term.residual for term in phase.terms), *(c.residual for c in phase.constraints)]
             read = max([phase.dynamics.nu, *(residual.nu for residual in residuals)])
             held[knots, read:] = True
-            self._still_read[knots, read:] = False
+            self.still_read[knots, read:] = False
         lower[held], upper[held] = -np.inf, np.inf
         self.held = held.astype(np.int8)
-        self._any_read = bool(self._still_read.any())
+        self.any_read = bool(self.still_read.any())
 
     def _finish(self) -> None:
         for own, way in ((self.lower, -1.0), (self.upper, 1.0)):
@@ -290,7 +290,7 @@ class StageProgram:
                 calls.first()
             else:
                 stages.first(*self.given(p, k), quadratic=order != EXACT, out=view)
-        if self._any_read:
+        if self.any_read:
             self._silence(p)
         p.fresh = True
         return float(p.cost.sum())
@@ -338,10 +338,10 @@ class StageProgram:
 
     def _silence(self, p: Point) -> None:
         """Nothing depends on controls that stay where they are."""
-        p.B.transpose(0, 2, 1)[self._still_read] = 0.0
+        p.B.transpose(0, 2, 1)[self.still_read] = 0.0
         for k, rows, count in self.parts[:-1]:
             gu = p.gu[rows].reshape(k.stop - k.start, count, self.m)
-            gu.transpose(0, 2, 1)[self._still_read[k]] = 0.0
+            gu.transpose(0, 2, 1)[self.still_read[k]] = 0.0
 
 
 def _wanted(kept: list[tuple[Constraint, ...]], hessian: str = GAUSS_NEWTON) -> Wanted:

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dynamics_backends.protocol import Array
 from trajopt.guesses.warm_start import Kept
 from trajopt.problem.ocp import OCP
-from trajopt.solvers.ipm.library import kernels
+from trajopt.solvers.ipm.compiled_ipm import InteriorLoop, kernels, serves
 from trajopt.solvers.ipm.measure import Measures
 from trajopt.solvers.ipm.newton import NewtonSystem
 from trajopt.solvers.ipm.stage_program import Point, StageProgram
@@ -30,12 +30,20 @@ class Workspace:
         self.points, self.z = (Point(program), Point(program)), program.multipliers()
         self.steps = self.system.empty_step(), self.system.empty_step()
         self._feedback: Numerics | None = None
+        self._loop: InteriorLoop | None = None
 
     def begin(self) -> None:
         """Forget the last solve."""
         self.system.restart()
+        self.system.data.structure = self.program.ref
         for array in (self.z.lam, self.z.y, self.z.zl, self.z.zu, self.z.f):
             array[:] = 0.0
+
+    def loop(self) -> InteriorLoop | None:
+        """What iterates in C; None where Python does."""
+        if self._loop is None and serves(self.program, alone=True):
+            self._loop = InteriorLoop(self.program, self.system, self.points, self.steps, self.z)
+        return self._loop
 
     def feedback(self) -> Numerics:
         """Expansions and sweeps for gains about a trajectory of the problem."""

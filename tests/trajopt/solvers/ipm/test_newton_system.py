@@ -12,9 +12,8 @@ from dynamics_backends.compiled.interface.libraries import CompilerError
 from dynamics_backends.registry import make_backend
 from dynamics_backends.systems.bodies.free_body import FreeBody
 from trajopt import OCP, StatusCode, bounded, control_cost, state_bounds, state_cost
-from trajopt.solvers.ipm import library
+from trajopt.solvers.ipm import compiled_ipm
 from trajopt.solvers.ipm.feasibility import BACK, Restoration
-from trajopt.solvers.ipm.library import Kernels
 from trajopt.solvers.ipm.measure import Measures
 from trajopt.solvers.ipm.newton import SLOW, Curvature, NewtonSystem
 from trajopt.solvers.ipm.stage_program import Point, StageProgram
@@ -58,7 +57,7 @@ def test_points_keep_what_their_second_derivatives_need():
 def test_reflected_hessians_have_the_sizes_of_the_eigenvalues():
     ocp, rng = with_engine("numpy"), np.random.default_rng(2)
     program = StageProgram(ocp, np.zeros((ocp.horizon, ocp.nu)), "exact")
-    system, p, z = NewtonSystem(program, Kernels(4, 2)), Point(program), program.multipliers()
+    system, p, z = NewtonSystem(program, compiled_ipm.kernels(4, 2)), Point(program), program.multipliers()
     program.place(p, rng.standard_normal((14, 4)), rng.standard_normal((13, 2)))
     program.first(p)
     p.v[program.s] = rng.uniform(0.0, 1.0, program.rows)
@@ -132,9 +131,9 @@ def test_states_that_equations_put_on_bounds(scheme, name):
 
 
 def test_without_a_compiler_the_remedy_is_named(monkeypatch):
-    monkeypatch.setattr(library, "has_compiler", lambda: False)
+    monkeypatch.setattr(compiled_ipm, "has_compiler", lambda: False)
     with pytest.raises(CompilerError, match="'dms' and 'sqp' need none"):
-        Kernels(97, 1)  # of a size that nobody has asked for
+        compiled_ipm.kernels(97, 1)  # of a size that nobody has asked for
 
 
 @pytest.mark.needs_compiler
@@ -200,7 +199,7 @@ def test_bounds_however_far_leave_the_objective_finite(far, horizon):
     p, out = Point(program), np.zeros(5)
     program.place(p, np.zeros((horizon + 1, 2)), np.zeros((horizon, 1)))
     program.values(p)
-    library.kernels(program.n, program.m).values(program.ref, *(a.ctypes.data for a in (p.v, p.d, p.g, out)))
+    compiled_ipm.kernels(program.n, program.m).values(program.ref, *(a.ctypes.data for a in (p.v, p.d, p.g, out)))
     assert out[3] == pytest.approx(-2 * np.log(program.upper[program.u]).sum(), rel=1e-12)
     assert out[3] == pytest.approx(-2 * horizon * np.log(far), rel=1e-9)
 
@@ -217,7 +216,7 @@ def test_a_small_violation_is_restored_without_a_way_to_the_middle_of_the_bounds
     bounds = {"u_lower": [-1.0], "u_upper": [1.0]}
     ocp = OCP.single_phase(dynamics, np.zeros(2), 40, 0.05, [control_cost(1)], terminal_constraints=[goal], **bounds)
     program = StageProgram(ocp, us, "exact")
-    kernels = Kernels(2, 1)
+    kernels = compiled_ipm.kernels(2, 1)
     measures, p = Measures(program, kernels), Point(program)
     program.place(p, xs, us)
     program.first(p)

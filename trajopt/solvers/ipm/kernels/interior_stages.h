@@ -27,9 +27,14 @@ typedef struct {
     void *room;
 } final_t;
 
+/* What an ipm_point reads, to be filled. */
+typedef struct {
+    double *v, *d, *g, *A, *B, *lx, *lu, *gx, *gu, *Q, *S, *R;
+} filled_t;
+
 /* A point, its costs by knot, and by phase what first derivatives leave for second ones. */
 typedef struct {
-    ipm_point own;
+    filled_t own;
     double *cost, *x_next;
     void **kept;
 } place_t;
@@ -48,6 +53,12 @@ typedef struct {
     const signed char *still;
 } program_t;
 
+static ipm_point to_read(const place_t *p)
+{
+    const filled_t *o = &p->own;
+    return (ipm_point){o->v, o->d, o->g, o->A, o->B, o->lx, o->lu, o->gx, o->gu, o->Q, o->S, o->R};
+}
+
 static double total(const double *x, long count)
 {
     double sum = 0.0;
@@ -64,7 +75,7 @@ static point_t seen_by(const ipm_structure *s, const place_t *p, const part_t *p
 static values_t values_at(const place_t *p, const part_t *part)
 {
     const long k = part->first;
-    return (values_t){p->x_next + k * N_, (double *)p->own.d + k * N_, p->cost + k, (double *)p->own.g + part->row};
+    return (values_t){p->x_next + k * N_, p->own.d + k * N_, p->cost + k, p->own.g + part->row};
 }
 
 /* Values at a point; the objective. */
@@ -77,14 +88,14 @@ static double find_values(const program_t *w, const ipm_structure *s, const prob
         const values_t out = values_at(p, part);
         part->values(m->stages + i, &at, 0, part->last - part->first, &out, part->room);
     }
-    w->end.values(m->end, p->own.v + N * N_, 0, 1, p->cost + N, (double *)p->own.g + w->end.row, w->end.room);
+    w->end.values(m->end, p->own.v + N * N_, 0, 1, p->cost + N, p->own.g + w->end.row, w->end.room);
     return total(p->cost, N + 1);
 }
 
 /* Nothing depends on controls that stay where they are. */
 static void silence(const program_t *w, const ipm_structure *s, place_t *p)
 {
-    double *B = (double *)p->own.B, *gu = (double *)p->own.gu;
+    double *B = p->own.B, *gu = p->own.gu;
     for (long k = 0; k < s->N; k++)
         for (int j = 0; j < M_; j++) {
             if (!w->still[k * M_ + j]) continue;
@@ -96,20 +107,20 @@ static void silence(const program_t *w, const ipm_structure *s, place_t *p)
 /* Values and first derivatives at a point; the objective. */
 static double find_first(const program_t *w, const ipm_structure *s, const problem_t *m, place_t *p)
 {
-    const ipm_point *to = &p->own;
+    const filled_t *to = &p->own;
     const long N = s->N;
     for (long i = 0; i < w->count; i++) {
         const part_t *part = w->parts + i;
         const point_t at = seen_by(s, p, part);
         const long k = part->first, r = part->row;
-        first_t out = {values_at(p, part), (double *)to->A + k * N_ * N_, (double *)to->B + k * N_ * M_, (double *)to->lx + k * N_,
-                       (double *)to->lu + k * M_, (double *)to->gx + r * N_, (double *)to->gu + r * M_, NULL, NULL, NULL, p->kept[i]};
+        first_t out = {values_at(p, part), to->A + k * N_ * N_, to->B + k * N_ * M_, to->lx + k * N_,
+                       to->lu + k * M_, to->gx + r * N_, to->gu + r * M_, NULL, NULL, NULL, p->kept[i]};
         if (!part->exact)
-            out.Q = (double *)to->Q + k * N_ * N_, out.S = (double *)to->S + k * M_ * N_, out.R = (double *)to->R + k * M_ * M_;
+            out.Q = to->Q + k * N_ * N_, out.S = to->S + k * M_ * N_, out.R = to->R + k * M_ * M_;
         part->expand(m->stages + i, &at, 0, part->last - k, &out, part->room);
     }
-    const end_first_t out = {p->cost + N, (double *)to->g + w->end.row, (double *)to->lx + N * N_, (double *)to->gx + w->end.row * N_,
-                             (double *)to->Q + N * N_ * N_};
+    const end_first_t out = {p->cost + N, to->g + w->end.row, to->lx + N * N_, to->gx + w->end.row * N_,
+                             to->Q + N * N_ * N_};
     w->end.expand(m->end, to->v + N * N_, &out, w->end.room);
     if (w->still) silence(w, s, p);
     return total(p->cost, N + 1);
@@ -123,12 +134,12 @@ static void scaled(double *x, double by, long count)
 /* Second derivatives at a point with first ones. */
 static void find_second(const program_t *w, const ipm_structure *s, const problem_t *m, double scale, const ipm_multipliers *z, place_t *p)
 {
-    const ipm_point *to = &p->own;
+    const filled_t *to = &p->own;
     const long N = s->N;
     for (long i = 0; i < w->count; i++) {
         const part_t *part = w->parts + i;
         const long k = part->first, count = part->last - k;
-        double *Q = (double *)to->Q + k * N_ * N_, *S = (double *)to->S + k * M_ * N_, *R = (double *)to->R + k * M_ * M_;
+        double *Q = to->Q + k * N_ * N_, *S = to->S + k * M_ * N_, *R = to->R + k * M_ * M_;
         if (!part->exact) {
             scaled(Q, scale, count * N_ * N_), scaled(S, scale, count * M_ * N_), scaled(R, scale, count * M_ * M_);
             continue;
@@ -137,7 +148,7 @@ static void find_second(const program_t *w, const ipm_structure *s, const proble
         const curved_t out = {scale, z->lambda + k * N_, part->count ? z->y + part->row : NULL, p->kept[i], Q, S, R};
         part->curve(m->stages + i, &at, 0, count, &out, part->curve_room);
     }
-    double *Q = (double *)to->Q + N * N_ * N_;
+    double *Q = to->Q + N * N_ * N_;
     if (w->end.exact) w->end.curve(m->end, to->v + N * N_, scale, w->end.count ? z->y + w->end.row : NULL, Q, w->end.room);
     else scaled(Q, scale, N_ * N_);
 }

@@ -1,10 +1,12 @@
-/* Solves of the interior-point method, one problem after the other on each thread: the twin of ipm.py, barrier.py, measure.py and
-   line_search.py of trajopt/solvers/ipm.  Before this text stand interior_stages.h, and the constants of those modules.
+/* Solves by the interior-point method: the twin of ipm.py, barrier.py, measure.py and line_search.py.  Before this text stand
+   interior_stages.h, the constants of those modules and the ends of compiled_ipm.py.
 
-   Steps for feasibility alone stand in Python only: a solve that comes to ask for them is referred there as a whole. */
+   A solve is begun, iterated until something else than GO_ON comes back, and is at its end then; single solves do so call by call, batches
+   one problem after the other on each thread.  Steps for feasibility alone stand in Python only: a solve that ends in NO_STEP asks for them. */
 #include <time.h>
 
-enum { CONVERGED, STOPPED, PRECISION, INTERRUPTED, REFERRED };
+enum { GO_ON = -1 };
+enum { DERIVATIVES, BACKWARD, ROLLOUT };
 
 /* gradient and violation: see Optimality; error, scale: of the last iterate. */
 typedef struct {
@@ -37,7 +39,7 @@ typedef struct {
     double alpha, alpha_z, slope;
 } direction_t;
 
-/* What solves problems on one thread.  pairs: of the filter, at most most_pairs; d, rows,
+/* What solves problems on one thread.  pairs: of the filter, most_pairs at most; d, rows,
    fixes, new_rows, new_fixes: residuals of corrected steps.  total, next, done, stop: shared with other threads. */
 typedef struct {
     program_t program;
@@ -54,14 +56,21 @@ typedef struct {
     const volatile long *stop;
 } interior_t;
 
-/* A solve: where it is, its barrier parameter and how that moves, its filter, and whether steps by reflected Hessians lead on slowly. */
+/* A solve: where it is, its barrier parameter and how that moves, its filter, whether steps by reflected Hessians lead on slowly; and
+   the step that was found from there, which the next iteration takes first: its end, in `other`, and its length and size.
+   now_: of the iterate; seconds of the last iteration. */
 typedef struct {
     interior_t *w;
     const member_t *m;
     place_t *point, *other;
     violation_t at;
-    double scale, objective, mu, most, errors[REMEMBERED], filter_scale, slow_errors[SLOW];
-    long is_free, remembered, oldest, pairs, hopeful, slow, slow_count, iteration;
+    double scale, objective, mu, most, filter_scale, errors[REMEMBERED], slow_errors[SLOW];
+    long is_free, remembered, oldest, pairs, hopeful, slow, slow_count, iteration, found;
+    double began;
+    optimality_t now_;
+    direction_t step;
+    violation_t there;
+    double alpha, objective_there, size, seconds[3];
 } solve_t;
 
 /* What evaluations ask for. */
@@ -92,8 +101,9 @@ static violation_t violation_at(const solve_t *o, const place_t *p)
 
 static optimality_t optimality(const solve_t *o)
 {
+    const ipm_point at = to_read(o->point);
     double out[10];
-    ipm_measure(&o->w->structure, &o->point->own, &o->w->z, o->scale, o->mu, out);
+    ipm_measure(&o->w->structure, &at, &o->w->z, o->scale, o->mu, out);
     const double gradient = out[0], sum_z = out[4], count_z = out[6], violation = o->at.largest;
     const double s_d = fmax(SCALED_FROM, (out[3] + sum_z) / fmax(out[5] + count_z, 1.0)) / SCALED_FROM;
     const double s_c = fmax(SCALED_FROM, sum_z / fmax(count_z, 1.0)) / SCALED_FROM;
@@ -151,13 +161,16 @@ static int takes(solve_t *o, double theta, double phi, double gaps, double value
 {
     double *pairs = o->w->pairs;
     if (!(fabs(gaps + value) < HUGE_VAL) || gaps > LARGE * o->filter_scale) return 0;
-    for (long i = 0; i < o->pairs; i++)
+    const long kept = o->pairs < o->w->most_pairs ? o->pairs : o->w->most_pairs;
+    for (long i = 0; i < kept; i++)
         if (!(gaps <= (1.0 - MARGIN) * pairs[2 * i] || value <= pairs[2 * i + 1] - MARGIN * pairs[2 * i])) return 0;
     const int by_cost = decides_by_cost(o, theta, expected);
     if (by_cost ? !(value <= phi + ARMIJO * fmin(expected, 0.0) + NOISE * fabs(phi))
                 : !(gaps <= (1.0 - MARGIN) * theta || value <= phi - MARGIN * theta))
         return 0;
-    if (!by_cost) pairs[2 * o->pairs] = theta * (1.0 - MARGIN), pairs[2 * o->pairs + 1] = phi - MARGIN * theta, o->pairs++;
+    if (by_cost) return 1;
+    pairs += 2 * (o->pairs++ % o->w->most_pairs);
+    pairs[0] = theta * (1.0 - MARGIN), pairs[1] = phi - MARGIN * theta;
     return 1;
 }
 
@@ -175,7 +188,7 @@ static void move(const solve_t *o, double alpha, const double *step)
 {
     const long count = numbers(&o->w->structure);
     const double *from = o->point->own.v;
-    double *to = (double *)o->other->own.v;
+    double *to = o->other->own.v;
     for (long i = 0; i < count; i++) to[i] = alpha * step[i] + from[i];
 }
 
@@ -189,6 +202,7 @@ static int corrected(solve_t *o, direction_t *step, double *alpha, double *objec
 {
     interior_t *w = o->w;
     const ipm_structure *s = &w->structure;
+    const ipm_point start = to_read(o->point);
     const double slope = step->slope;
     double length = step->alpha, last = here->theta;
     violation_t at = *here;
@@ -201,8 +215,8 @@ static int corrected(solve_t *o, direction_t *step, double *alpha, double *objec
         for (long j = 0; j < s->N * N_; j++) w->d[j] = length * w->d[j] + o->other->own.d[j];
         for (long j = 0; j < s->rows; j++) w->rows[j] = length * w->rows[j] + w->new_rows[j];
         for (long j = 0; j < s->fixes; j++) w->fixes[j] = length * w->fixes[j] + w->new_fixes[j];
-        ipm_vectors(w->system, &o->point->own, w->d, w->rows, w->fixes);
-        ipm_solve(w->system, &o->point->own, &w->z, w->rows, tau, w->steps[1]);
+        ipm_vectors(w->system, &start, w->d, w->rows, w->fixes);
+        ipm_solve(w->system, &start, &w->z, w->rows, tau, w->steps[1]);
         const direction_t other = solved(w, w->steps[1]);
         length = other.alpha;
         move(o, length, other.own->v);
@@ -242,24 +256,28 @@ static int search(solve_t *o, direction_t *step, double *alpha, double *objectiv
 
 /* -- a solve --------------------------------------------------------------------------------------------------------------------- */
 
-/* Multipliers at the start: of the bounds from the barrier, the others by least squares or zero. */
-static void start_multipliers(solve_t *o)
+/* Multipliers at the start: of the bounds from the barrier, the others by least squares or zero; given: those that are there stay. */
+EXPORT void interior_multipliers(solve_t *o, int given)
 {
     interior_t *w = o->w;
     const ipm_structure *s = &w->structure;
     const ipm_multipliers *z = &w->z, *found = &w->steps[0]->z;
-    const double *v = o->point->own.v;
+    const ipm_point at = to_read(o->point);
+    const double *v = at.v;
     const long count = numbers(s);
+    const int warm = given || w->barrier < NEAR;
     for (long i = 0; i < count; i++) {
         const double below = o->mu / (v[i] - s->lower[i]), above = o->mu / (s->upper[i] - v[i]);
-        z->zl[i] = !(s->lower[i] > -HUGE_VAL) ? 0.0 : w->barrier < NEAR ? fmax(0.0, below) : fmin(1.0, below);
-        z->zu[i] = !(s->upper[i] < HUGE_VAL) ? 0.0 : w->barrier < NEAR ? fmax(0.0, above) : fmin(1.0, above);
+        const double own_below = given ? z->zl[i] : 0.0, own_above = given ? z->zu[i] : 0.0;
+        z->zl[i] = !(s->lower[i] > -HUGE_VAL) ? 0.0 : warm ? fmax(own_below, below) : fmin(1.0, below);
+        z->zu[i] = !(s->upper[i] < HUGE_VAL) ? 0.0 : warm ? fmax(own_above, above) : fmin(1.0, above);
     }
+    if (given) return;
     w->system->settings = (ipm_settings){0.0, o->scale, 0.0, 0.0, ESTIMATE};
-    ipm_build(w->system, &o->point->own, z);
+    ipm_build(w->system, &at, z);
     memset(w->system->rows, 0, sizeof(double) * s->rows);
     ipm_factor_damped(w->system, 0.0, 0.0);
-    ipm_solve(w->system, &o->point->own, z, w->system->rows, 1.0, w->steps[0]);
+    ipm_solve(w->system, &at, z, w->system->rows, 1.0, w->steps[0]);
     const double most = largest(found->f, s->fixes, largest(found->y, s->rows, largest(found->lambda, s->N * N_, 0.0)));
     const int kept = most <= LARGEST_ESTIMATE;
     for (long i = 0; i < s->N * N_; i++) z->lambda[i] = kept ? found->lambda[i] : 0.0;
@@ -267,104 +285,126 @@ static void start_multipliers(solve_t *o)
     for (long i = 0; i < s->fixes; i++) z->f[i] = kept ? found->f[i] : 0.0;
 }
 
-/* The guess within its bounds, with derivatives and multipliers; 0 where something is not finite. */
-static int started(solve_t *o)
+/* The guess of a problem within its bounds, with derivatives, without multipliers: GO_ON, or NOT_FINITE. */
+EXPORT long interior_begin(solve_t *o, interior_t *w, const member_t *m)
 {
-    interior_t *w = o->w;
-    const ipm_structure *s = &w->structure;
+    const double began = now();
+    ipm_structure *s = &w->structure;
+    memset(o, 0, sizeof *o);
+    o->w = w, o->m = m, o->point = w->places, o->other = w->places + 1, o->mu = w->barrier, o->most = HUGE_VAL, o->began = began;
+    o->is_free = w->adaptive, o->hopeful = 1, o->scale = 1.0;
+    s->lower = m->lower, s->upper = m->upper, s->target = m->target, s->at = m->at;
+    w->system->structure = s;
+    w->system->shift = w->system->last_shift = 0.0, w->system->reflected = 0;
     const double push = w->barrier < NEAR ? NEAR_PUSH : PUSH;
-    double *v = (double *)o->point->own.v;
-    memcpy(v, o->m->xs, sizeof(double) * (s->N + 1) * N_);
-    memcpy(v, o->m->x0, sizeof(double) * N_);
-    memcpy(v + first_control(s), o->m->us, sizeof(double) * s->N * M_);
+    double *v = o->point->own.v;
+    memcpy(v, m->xs, sizeof(double) * (s->N + 1) * N_);
+    memcpy(v, m->x0, sizeof(double) * N_);
+    memcpy(v + first_control(s), m->us, sizeof(double) * s->N * M_);
     memset(v + first_slack(s), 0, sizeof(double) * s->rows);
     ipm_push(s, NULL, push, push, v);
     o->objective = find_first(PROBLEM(o), o->point);
     ipm_push(s, o->point->own.g, push, push, v);
     o->at = violation_at(o, o->point);
-    if (!(fabs(o->objective + o->at.theta) < HUGE_VAL)) return 0;
+    o->seconds[DERIVATIVES] = now() - began;
+    if (!(fabs(o->objective + o->at.theta) < HUGE_VAL)) return NOT_FINITE;
     const double steepest = largest(o->point->own.lu, s->N * M_, largest(o->point->own.lx + N_, s->N * N_, 0.0));
     o->scale = steepest > 0.0 ? fmin(1.0, STEEPEST / steepest) : 1.0;
-    start_multipliers(o);
     restart(o);
-    return 1;
+    return GO_ON;
 }
+
+/* Go on from the point where the solve is, which was changed from outside. */
+EXPORT void interior_resume(solve_t *o) { o->objective = find_first(PROBLEM(o), o->point), o->at = violation_at(o, o->point); }
 
 /* The Newton step; with a free barrier, for the mu that a step for mu = 0 suggests; 0: there is none. */
 static int find_direction(solve_t *o, optimality_t now_, direction_t *step)
 {
     interior_t *w = o->w;
+    const ipm_point at = to_read(o->point);
     const int probing = o->is_free && now_.products > 0;
     w->system->settings = (ipm_settings){probing ? 0.0 : o->mu, o->scale, 1.0, 0.0, NEWTON};
-    ipm_build(w->system, &o->point->own, &w->z);
+    ipm_build(w->system, &at, &w->z);
     if (!ipm_factor(w->system, !o->slow)) return 0;
     if (probing) {
         if (!(o->most < HUGE_VAL)) o->most = LARGEST * now_.mean;
         const double low = fmax(SMALLEST_SIGMA, w->least / now_.mean), high = fmin(LARGEST_SIGMA, o->most / now_.mean);
         const double dual = now_.squares / (double)numbers(&w->structure), primal = o->at.squares / (double)w->equations;
-        ipm_centered(w->system, &o->point->own, &w->z, now_.mean, dual, primal, low, fmax(high, low),
+        ipm_centered(w->system, &at, &w->z, now_.mean, dual, primal, low, fmax(high, low),
                      fmax(TAU, 1.0 - now_.error), w->steps[1], w->steps[0]);
         if (w->system->mu_of_step != o->mu) restart(o);
         o->mu = w->system->mu_of_step;
     } else {
-        ipm_solve(w->system, &o->point->own, &w->z, w->system->rows, fmax(TAU, 1.0 - o->mu), w->steps[0]);
+        ipm_solve(w->system, &at, &w->z, w->system->rows, fmax(TAU, 1.0 - o->mu), w->steps[0]);
     }
     *step = solved(w, w->steps[0]);
     return 1;
 }
 
-/* Iterate to an end. */
-static int iterated(solve_t *o, optimality_t *now_)
+/* Move to the end of the step that was found, whose values and first derivatives are known. */
+static void take(solve_t *o)
 {
-    interior_t *w = o->w;
-    const double began = now();
-    for (;; o->iteration++) {
-        *now_ = optimality(o);
-        if (!(fabs(now_->error) < HUGE_VAL)) return REFERRED;
-        if (now_->error <= w->gradient_tolerance && now_->violation <= w->constraint_tolerance) return CONVERGED;
-        if (o->iteration >= w->max_iterations || (w->time_limit > 0.0 && now() - began > w->time_limit)) return STOPPED;
-        if (o->objective < BOTTOM && now_->violation <= w->constraint_tolerance) return REFERRED;
-        if (*w->stop) return INTERRUPTED;
-        if (o->pairs == w->most_pairs) return REFERRED;
-        watch(o, *now_);
-        while (!o->is_free && now_->shifted <= KAPPA_EPS * o->mu && lowered(o) < o->mu) {
-            o->mu = lowered(o);
-            restart(o);
-            *now_ = optimality(o);
-        }
-        direction_t step;
-        violation_t here;
-        double alpha, objective;
-        find_second(PROBLEM(o), o->scale, &w->z, o->point);
-        if (!find_direction(o, *now_, &step) || !search(o, &step, &alpha, &objective, &here)) {
-            o->iteration++;
-            return now_->error <= ACCEPTABLE ? PRECISION : REFERRED;
-        }
-        watch_curvature(o, now_->error, alpha);
-        place_t *left = o->point;
-        o->point = o->other, o->other = left;
-        ipm_take(&w->structure, o->point->own.v, &step.own->z, alpha, step.alpha_z, o->mu, KAPPA_SIGMA, &w->z);
-        o->objective = objective, o->at = here;
-    }
+    place_t *left = o->point;
+    o->point = o->other, o->other = left, o->found = 0;
+    ipm_take(&o->w->structure, o->point->own.v, &o->step.own->z, o->alpha, o->step.alpha_z, o->mu, KAPPA_SIGMA, &o->w->z);
+    o->objective = o->objective_there, o->at = o->there;
 }
 
-static void solve(interior_t *w, const member_t *m)
+/* See _ended of ipm.py; GO_ON where the solve goes on. */
+static long ended(const solve_t *o)
 {
-    const double began = now();
-    solve_t o = {.w = w, .m = m, .point = w->places, .other = w->places + 1, .mu = w->barrier, .most = HUGE_VAL};
-    optimality_t last = {0};
-    ipm_structure *s = &w->structure;
-    o.is_free = w->adaptive, o.hopeful = 1, o.scale = 1.0;
-    s->lower = m->lower, s->upper = m->upper, s->target = m->target, s->at = m->at;
-    w->system->structure = s;
-    w->system->shift = w->system->last_shift = 0.0, w->system->reflected = 0;
-    const long code = started(&o) ? iterated(&o, &last) : REFERRED;
+    const interior_t *w = o->w;
+    const optimality_t *now_ = &o->now_;
+    if (!(fabs(now_->error) < HUGE_VAL)) return NOT_FINITE;
+    if (now_->error <= w->gradient_tolerance && now_->violation <= w->constraint_tolerance) return CONVERGED;
+    if (o->iteration >= w->max_iterations || (w->time_limit > 0.0 && now() - o->began > w->time_limit)) return STOPPED;
+    if (o->objective < BOTTOM && now_->violation <= w->constraint_tolerance) return UNBOUNDED;
+    return *w->stop ? INTERRUPTED : GO_ON;
+}
+
+/* Take the step that was found, if there is one, and find the next: GO_ON, or an end, of which only NO_STEP and PRECISION count as an iteration. */
+EXPORT long interior_iterate(solve_t *o)
+{
+    double began = now();
+    memset(o->seconds, 0, sizeof o->seconds);
+    if (o->found) take(o);
+    o->now_ = optimality(o);
+    const long end = ended(o);
+    if (end != GO_ON) return end;
+    watch(o, o->now_);
+    while (!o->is_free && o->now_.shifted <= KAPPA_EPS * o->mu && lowered(o) < o->mu) {
+        o->mu = lowered(o);
+        restart(o);
+        o->now_ = optimality(o);
+    }
+    const double measured = now();
+    find_second(PROBLEM(o), o->scale, &o->w->z, o->point);
+    const double curved = now();
+    o->found = find_direction(o, o->now_, &o->step);
+    const double directed = now();
+    o->found = o->found && search(o, &o->step, &o->alpha, &o->objective_there, &o->there);
+    o->seconds[DERIVATIVES] = curved - measured, o->seconds[BACKWARD] = (measured - began) + (directed - curved);
+    o->seconds[ROLLOUT] = now() - directed;
+    o->iteration++;
+    if (!o->found) return o->now_.error <= ACCEPTABLE ? PRECISION : NO_STEP;
+    o->size = largest(o->step.own->v, numbers(&o->w->structure), 0.0);
+    watch_curvature(o, o->now_.error, o->alpha);
+    return GO_ON;
+}
+
+static long solve(interior_t *w, const member_t *m)
+{
+    solve_t o;
+    long code = interior_begin(&o, w, m);
+    if (code == GO_ON) interior_multipliers(&o, 0);
+    while (code == GO_ON) code = interior_iterate(&o);
     const double *v = o.point->own.v;
-    memcpy(m->to_xs, v, sizeof(double) * (s->N + 1) * N_);
-    memcpy(m->to_us, v + first_control(s), sizeof(double) * s->N * M_);
-    *m->result = (result_t){code,       o.iteration,     o.objective, last.gradient, last.violation, last.plain,
-                            last.error, o.scale, now() - began};
-    if (code != REFERRED) __atomic_add_fetch(w->done, 1, __ATOMIC_RELAXED);
+    const optimality_t *last = &o.now_;
+    memcpy(m->to_xs, v, sizeof(double) * (w->structure.N + 1) * N_);
+    memcpy(m->to_us, v + first_control(&w->structure), sizeof(double) * w->structure.N * M_);
+    *m->result = (result_t){code,        o.iteration, o.objective,    last->gradient, last->violation, last->plain,
+                            last->error, o.scale,     now() - o.began};
+    return code;
 }
 
 /* Solve problems until there are none left, or until `stop` is set. */
@@ -373,9 +413,14 @@ EXPORT void interior_run(interior_t *w)
     while (!*w->stop) {
         const long number = __atomic_fetch_add(w->next, 1, __ATOMIC_RELAXED);
         if (number >= w->total) break;
-        solve(w, w->members + number);
+        const long code = solve(w, w->members + number);
+        if (code != NOT_FINITE && code != NO_STEP) __atomic_add_fetch(w->done, 1, __ATOMIC_RELAXED);
     }
 }
 
-/* The sizes of interior_t, part_t and result_t. */
-EXPORT long interior_size(int of) { return of == 0 ? sizeof(interior_t) : of == 1 ? sizeof(part_t) : sizeof(result_t); }
+/* The sizes of interior_t, part_t, result_t, member_t and solve_t. */
+EXPORT long interior_size(int of)
+{
+    const long sizes[] = {sizeof(interior_t), sizeof(part_t), sizeof(result_t), sizeof(member_t), sizeof(solve_t)};
+    return sizes[of];
+}

@@ -1,0 +1,150 @@
+"""The interior point in C does what the loop in Python does: decisions, numbers to rounding, ends, restorations, interruptions."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+import trajopt as to
+from trajopt import Guess, StatusCode, WarmStart
+from trajopt.results.records import NUMBERS
+from trajopt.solvers.ipm.compiled_ipm import InteriorLoop
+from trajopt.solvers.ipm.feasibility import Restoration
+from trajopt.solvers.ipm.workspace import Workspace
+
+pytestmark = pytest.mark.needs_compiler
+GOAL = np.array([0.4, 0.3, 0.0, 0.0])
+
+
+def swing(goal=GOAL, corner=0.4):
+    """A double pendulum reaches a posture; its joints below a speed and out of a corner."""
+    body = to.FreeBody(to.load_robot("double_pendulum"))
+    dynamics = to.SampledSystem(to.make_backend(body, "analytic"), "semi_implicit_euler")
+    terms = [to.control_cost(2, weight=1e-2), to.state_cost(body.manifold, GOAL, [0.1, 0.1, 0.01, 0.01], name="way")]
+    slow = to.state_bounds(body.manifold, [-np.inf, -np.inf, -2.0, -2.0], [np.inf, np.inf, 1.4, 1.4], name="speed")
+    rows = (lambda x, u, t, p: [x[1] * x[1] - x[0] - p["room"][0]], body.manifold, 1, -np.inf)
+    away = to.residual_constraint("corner", *rows, parameters={"room": [corner]})
+    reach = to.state_bounds(body.manifold, goal, goal, name="reach")
+    fields = {
+        "constraints": [slow, away],
+        "terminal_constraints": [reach],
+        "u_lower": [-30.0] * 2,
+        "u_upper": [30.0] * 2,
+    }
+    return to.OCP.single_phase(dynamics, np.zeros(4), 16, 0.05, terms, [], **fields)
+
+
+def guess_of(ocp, size=0.3, seed=3):
+    rng = np.random.default_rng(seed)
+    return Guess(size * rng.standard_normal((ocp.horizon + 1, 4)), size * rng.standard_normal((ocp.horizon, 2)))
+
+
+@pytest.fixture
+def in_python(monkeypatch):
+    """Solves by the loop in Python."""
+
+    def run(*args, **fields):
+        with monkeypatch.context() as patched:
+            patched.setattr(Workspace, "loop", lambda self: None)
+            return to.solve(*args, solver="ipm", **fields)
+
+    return run
+
+
+@pytest.fixture
+def calls(monkeypatch):
+    """How often an iteration was one call."""
+    counted, original = [], InteriorLoop.iterate
+    monkeypatch.setattr(InteriorLoop, "iterate", lambda self: counted.append(0) or original(self))
+    return counted
+
+
+def check_same(actual, expected, rel=1e-5):
+    first = [str(found.status).split(":")[:2] for found in (actual, expected)]  # what follows may tell rounding errors
+    assert first[0] == first[1] and actual.iterations == expected.iterations
+    for a, e in zip(actual.history, expected.history, strict=True):
+        assert a.hessian == e.hessian
+        for name in NUMBERS:
+            least = 1e-3 if name == "stop" else 1e-9  # which counts in tolerances
+            assert getattr(a, name) == pytest.approx(getattr(e, name), rel=rel, abs=least), (a.iteration, name)
+    for name in ("xs", "us", "K"):
+        a, e = getattr(actual, name), getattr(expected, name)
+        np.testing.assert_allclose(a, e, rtol=0, atol=1e-8 * max(1.0, np.abs(e).max()), err_msg=name)
+    assert actual.multipliers.keys() == expected.multipliers.keys()
+    for name, e in expected.multipliers.items():
+        np.testing.assert_allclose(actual.multipliers[name], e, rtol=rel, atol=1e-6, err_msg=name)
+    assert actual.meta["barrier"] == pytest.approx(expected.meta["barrier"], rel=1e-6)
+
+
+@pytest.mark.parametrize("options", [
+    {},
+    {"hessian": "gauss_newton"},
+    {"barrier_strategy": "monotone"},
+    {"barrier": 1e-4, "hessian": "gauss_newton"},
+    {"max_iterations": 4},
+    {"time_limit": 1e-9},
+    {"gradient_tolerance": 1e-11, "constraint_tolerance": 1e-12},
+], ids=str)  # fmt: skip
+@pytest.mark.parametrize("seed", [3, 4])
+def test_every_iteration_is_the_same(options, seed, in_python, calls):
+    ocp = swing()
+    found = to.solve(ocp, guess_of(ocp, seed=seed), options, solver="ipm")
+    expected = in_python(ocp, guess_of(ocp, seed=seed), options)
+    assert calls
+    check_same(found, expected)
+
+
+def test_warm_starts_and_what_is_kept(in_python, calls):
+    ocp = swing()
+    first = to.solve(ocp, guess_of(ocp), solver="ipm")
+    other = replace(ocp, x0=np.array([0.02, -0.01, 0.0, 0.0]))
+    warm = WarmStart(Guess(first.xs, first.us), multipliers=first.multipliers, barrier=1e-6)
+    expected = in_python(other, warm_start=warm)
+    before = len(calls)
+    found = to.solve(other, warm_start=warm, solver="ipm")
+    assert len(calls) > before and found.iterations < first.iterations
+    check_same(found, expected)
+    again = to.solve(other, warm_start=warm, solver="ipm")  # in memory that was used
+    np.testing.assert_array_equal(again.xs, found.xs)
+
+
+@pytest.mark.parametrize(("most", "code"), [(30, StatusCode.MAX_ITERATIONS), (200, StatusCode.INFEASIBLE)])
+def test_steps_for_feasibility_alone_come_between(most, code, in_python, monkeypatch):
+    """To a goal that is out of reach at that speed; they lead back several times before the verdict."""
+    ran, original = [], Restoration.run
+    monkeypatch.setattr(Restoration, "run", lambda self, *a: ran.append(original(self, *a)) or ran[-1])
+    ocp = swing(np.array([30.0, 0.3, 0.0, 0.0]))
+    found = by_ipm(ocp, guess_of(ocp, 1.0), {"max_iterations": most})
+    ways = [restored.verdict for restored in ran]
+    ran.clear()
+    expected = in_python(ocp, guess_of(ocp, 1.0), {"max_iterations": most})
+    assert ways == [restored.verdict for restored in ran] and ways.count("back") > 1
+    assert found.status.code is expected.status.code is code
+    assert found.iterations == expected.iterations and found.cost == pytest.approx(expected.cost, rel=1e-6)
+
+
+def by_ipm(*args, **fields):
+    return to.solve(*args, solver="ipm", **fields)
+
+
+def test_a_start_that_is_no_number_is_refused(in_python):
+    ocp = swing()
+    guess = guess_of(ocp)
+    guess.xs[3] = 1e200
+    found, expected = (run(ocp, guess, check=False) for run in (by_ipm, in_python))
+    assert str(found.status) == str(expected.status) and found.status.code is StatusCode.NON_FINITE
+    assert len(found.history) == 1
+
+
+def test_ctrl_c_leaves_the_iterate_that_was_told_of(in_python):
+    ocp, seen = swing(), {}
+
+    def stop(record):
+        seen[record.iteration] = record.iterate()
+        if record.iteration == 5:
+            raise KeyboardInterrupt
+
+    found = by_ipm(ocp, guess_of(ocp), None, stop)
+    np.testing.assert_array_equal(found.xs, seen[5][0])
+    check_same(found, in_python(ocp, guess_of(ocp), None, stop))
+    assert found.status.code is StatusCode.INTERRUPTED
