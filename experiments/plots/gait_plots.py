@@ -20,8 +20,8 @@ BAR = 0.62
 """Height of the bars of a gait diagram, the distance of two feet being 1."""
 MARKS = 8
 """Pictures of the robot along the base's path, at equal times."""
-THIN, THICKER = 0.9, 0.8
-"""Width of the last foot's curve, and by how much each before is wider: feet that move together are all seen."""
+THIN, WIDER = 0.9, 2.4
+"""Width of the last foot's curve, and by how much the first one is wider: feet that move together are all seen."""
 
 
 def plot_legs(solution: Solution, folder: Path, task: Task) -> list[Path]:
@@ -66,7 +66,7 @@ def plot_base(path: Path, solution: Solution, positions: Array, touching: Array,
 
 
 def _width(foot: int, feet: int) -> float:
-    return THIN + THICKER * (feet - 1 - foot)
+    return THIN + WIDER * (feet - 1 - foot) / max(feet - 1, 1)
 
 
 def _draw_foot(axis: Any, a: Array, b: Array, touching: Array, color: str, width: float, name: str) -> None:
