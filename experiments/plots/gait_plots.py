@@ -20,7 +20,7 @@ BAR = 0.62
 """Height of the bars of a gait diagram, the distance of two feet being 1."""
 MARKS = 8
 """Pictures of the robot along the base's path, at equal times."""
-THIN, WIDER = 0.9, 2.4
+THIN, WIDER = 0.9, 1.8
 """Width of the last foot's curve, and by how much the first one is wider: feet that move together are all seen."""
 
 
