@@ -1,11 +1,14 @@
 """Problems for the shooting solvers, with settings that all reach the same solutions, and a test of optimality."""
 
 import numpy as np
+import pytest
 import textbook_systems as textbook
 from slq_solve import solve
 
 from dynamics_backends.registry import make_backend
 from trajopt import OCP, Guess, SampledSystem, control_cost, state_cost
+from trajopt.guesses.guesses import constant_guess
+from trajopt.results.records import NUMBERS
 from trajopt.stage.evaluation import Direction, Shooting, StageEvaluator
 
 SETTINGS = {
@@ -127,3 +130,23 @@ def order_of_one_iteration(ocp, solution, solver, **options):
         before.append(history[0].gradient)
         after.append(history[1].gradient)
     return np.polyfit(np.log(before), np.log(after), 1)[0]
+
+
+def random_guess(ocp, size=0.3):
+    rng = np.random.default_rng(3)
+    still = constant_guess(ocp)
+    away = size * rng.standard_normal((ocp.horizon + 1, ocp.manifold.ndx))
+    return Guess(ocp.manifold.integrate(still.xs.T, away.T).T, size * rng.standard_normal(still.us.shape))
+
+
+def check_same(actual, expected, rel=1e-6):
+    assert actual.status.code is expected.status.code
+    assert actual.iterations == expected.iterations
+    for a, e in zip(actual.history, expected.history, strict=True):
+        floor = 1e-9 * max(1.0, abs(e.cost))  # of differences of costs, and of gradients at their end
+        for name in NUMBERS:
+            least = 1e3 * floor if name == "stop" else floor  # which counts in tolerances
+            assert getattr(a, name) == pytest.approx(getattr(e, name), rel=rel, abs=least), (a.iteration, name)
+    for name in ("xs", "us", "K", "k"):
+        a, e = getattr(actual, name), getattr(expected, name)
+        assert a == pytest.approx(e, rel=rel, abs=rel * np.abs(e).max(initial=1e-6)), name

@@ -9,6 +9,7 @@ from dynamics_backends.compiled.interface.libraries import build_loops, load
 from trajopt.lq import compiled_lq
 from trajopt.solvers.ipm import library as ipm
 from trajopt.solvers.shooting.compiled import compiled_iteration
+from trajopt.solvers.shooting.newton import compiled_newton
 
 ARMS = range(2, 8)
 """Joints of arms, each driven."""
@@ -20,6 +21,7 @@ def steps() -> Iterator[Callable[[], object]]:
     """What there is to build, in parts that may be done side by side; each raises CompilerError."""
     yield build_loops
     yield partial(load, compiled_iteration.source())
+    yield partial(load, compiled_newton.source())
     for sizes in SIZES:
         for source in (compiled_lq.source, ipm.source):
             yield partial(load, source(*sizes))

@@ -23,7 +23,7 @@ from trajopt.problem.ocp import OCP
 from trajopt.results.status import Status
 from trajopt.solvers.batch.batch import Batch
 from trajopt.solvers.batch.solution import BatchSolution
-from trajopt.solvers.batch.threads import lanes_at_work, most_pairs, prefixed, run_on_threads, with_referred
+from trajopt.solvers.batch.threads import lanes_at_work, prefixed, run_on_threads, with_referred
 from trajopt.solvers.batch.values import NOT_BEGUN, Rows
 from trajopt.solvers.direct.program_parts import with_rows
 from trajopt.solvers.feedback import tracking_gains
@@ -36,6 +36,7 @@ from trajopt.solvers.options import IPMOptions
 from trajopt.solvers.shooting import verdicts
 from trajopt.solvers.shooting.compiled.compiled_iteration import code_of
 from trajopt.solvers.shooting.search import filter as filters
+from trajopt.solvers.shooting.search.filter import most_pairs
 from trajopt.stage.compiled.compiled_stages import CompiledEnd, CompiledStages
 
 CONVERGED, STOPPED, PRECISION, INTERRUPTED, REFERRED = range(5)

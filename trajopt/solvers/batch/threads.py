@@ -17,7 +17,6 @@ from trajopt.solvers.batch.solution import BatchSolution
 
 POLL = 0.1
 """[s] between looks at what was done."""
-MOST_PAIRS = 1 << 16
 Told = Callable[[int], None] | None
 
 
@@ -36,11 +35,6 @@ class Ran(NamedTuple):
 def prefixed(prefix: str, fields: str) -> str:
     """Fields of a struct inside another."""
     return " ".join(f"{prefix}_{field}" for field in fields.split())
-
-
-def most_pairs(iterations: int) -> int:
-    """How many pairs a filter may keep: one an iteration, as long as that is little memory."""
-    return min(iterations + 2, MOST_PAIRS)
 
 
 def lanes_at_work(threads: int, stages: Sequence[Any]) -> dict[str, float]:

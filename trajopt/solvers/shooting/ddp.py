@@ -17,8 +17,8 @@ from trajopt.results.records import Callback
 from trajopt.results.solution import Solution
 from trajopt.solvers.options import DDPOptions
 from trajopt.solvers.shooting.ddp_model import Model, NewtonModel, PlainModel, TrueModel
-from trajopt.solvers.shooting.newton.newton_loop import NewtonLoop
 from trajopt.solvers.shooting.newton.newton_point import filtered
+from trajopt.solvers.shooting.newton.newton_solve import solve_newton
 from trajopt.solvers.shooting.shooting_loop import ShootingLoop
 from trajopt.stage.evaluation import Evaluator
 from trajopt.stage.numerics import numerics_for
@@ -46,11 +46,16 @@ def ddp(
     require_contractions(ocp)
     modifies = options.indefinite == "modify"
     exact = evaluator if options.hessian == "gauss_newton" else numerics_for(ocp, options.hessian).evaluator
-    if filtered(ocp, options) and options.curvature == "newton" and options.indefinite == "modify":
-        return NewtonLoop(ocp, evaluator, options, callback, lq_solver, exact).run(guess)
+    if by_newton(ocp, options):
+        return solve_newton(ocp, guess, options, callback, evaluator, lq_solver, exact)
     Curved = NewtonModel if options.curvature == "newton" else TrueModel
     models: tuple[Model, ...] = (PlainModel("gauss_newton", evaluator), Curved(exact, evaluator, lq_solver, modifies))
     return ShootingLoop(ocp, evaluator, options, callback, lq_solver, models, options.switch).run(guess)
+
+
+def by_newton(ocp: OCP, options: DDPOptions) -> bool:
+    """Whether Newton's loop solves it: :mod:`trajopt.solvers.shooting.newton.newton_loop`."""
+    return filtered(ocp, options) and options.curvature == "newton" and options.indefinite == "modify"
 
 
 def require_contractions(ocp: OCP) -> None:

@@ -23,8 +23,8 @@ from trajopt.problem.ocp import OCP
 from trajopt.results.records import Callback
 from trajopt.results.solution import Solution
 from trajopt.solvers.options import SLQOptions
-from trajopt.solvers.shooting.newton.newton_loop import NewtonLoop
 from trajopt.solvers.shooting.newton.newton_point import filtered
+from trajopt.solvers.shooting.newton.newton_solve import solve_newton
 from trajopt.solvers.shooting.restart import blown_up, continued, of_both, restarted
 from trajopt.solvers.shooting.shooting_loop import ShootingLoop
 from trajopt.stage.evaluation import Evaluator
@@ -47,8 +47,11 @@ def slq(
     options = options or SLQOptions()
     numerics = numerics_for(ocp, options.hessian)
     evaluator, lq_solver = evaluator or numerics.evaluator, lq_solver or numerics.lq_solver
-    loop, began = NewtonLoop if filtered(ocp, options) else ShootingLoop, time.perf_counter()
-    found = loop(ocp, evaluator, options, callback, lq_solver).run(guess)
+    began = time.perf_counter()
+    if filtered(ocp, options):
+        found = solve_newton(ocp, guess, options, callback, evaluator, lq_solver)
+    else:
+        found = ShootingLoop(ocp, evaluator, options, callback, lq_solver).run(guess)
     if not blown_up(found, found.history[-1].defect if found.history else 0.0, options):
         return found
     again = restarted(options, found, time.perf_counter() - began)

@@ -179,7 +179,7 @@ class CompiledStages:
     ) -> Hessians:
         """See :class:`~trajopt.stage.stages.Stages`."""
         alone = not sigma and y is None
-        library = self._curved if alone else self.library if "second" in self.library.shape.parts else None
+        library = self.curved if alone else self.library if "second" in self.library.shape.parts else None
         if library is None:
             if lam is None and y is None and self.plain.hessian == "gauss_newton":
                 return self._gauss_newton(x, u, nodes, sigma)
@@ -207,7 +207,7 @@ class CompiledStages:
     @property
     def second_orders(self) -> tuple[bool, bool]:
         """Whether second derivatives of the whole stage, and whether those of the time step alone, are compiled."""
-        return "second" in self.library.shape.parts, self._curved is not None
+        return "second" in self.library.shape.parts, self.curved is not None
 
     def _gauss_newton(self, x: Array, u: Array, nodes: Array, sigma: float) -> Hessians:
         """The Hessian of sigma l, which comes with first derivatives."""
@@ -216,13 +216,19 @@ class CompiledStages:
         return Hessians(sigma * found.Q, sigma * found.S, sigma * found.R)
 
     @property
-    def _curved(self) -> Library | None:
+    def curved(self) -> Library | None:
         """The library of second derivatives of the step; None where there is none, or not yet."""
         return self.library if "second" in self.library.shape.parts else self._curved_alone()
 
+    @property
+    def curved_data(self) -> ctypes.Structure | None:
+        """stages_t of that library."""
+        library = self.curved
+        return None if library is None else self._at(library, 0)
+
     def sweep_part(self, x: Array, u: Array, nodes: Array) -> tuple[CurvaturePart, Any] | None:
         """See :class:`~trajopt.stage.stages.SweptStages`."""
-        library = self._curved
+        library = self.curved
         if library is None:
             return None
         at, given = _point(x, u, nodes)

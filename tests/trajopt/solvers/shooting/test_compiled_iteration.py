@@ -5,13 +5,12 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import textbook_systems as textbook
-from shooting_cases import PROBLEMS, SETTINGS, pendulum_swing_up, sampled
+from shooting_cases import PROBLEMS, SETTINGS, check_same, pendulum_swing_up, random_guess, sampled
 
 from dynamics_backends import scalar as sm
 from dynamics_backends.protocol import FunctionMap
-from trajopt import OCP, Guess, Phase, SLQOptions, StatusCode, control_cost, state_cost
+from trajopt import OCP, Phase, SLQOptions, StatusCode, control_cost, state_cost
 from trajopt.guesses.guesses import constant_guess
-from trajopt.results.records import NUMBERS
 from trajopt.solvers.shooting.compiled.compiled_iteration import CompiledIteration
 from trajopt.solvers.shooting.compiled.iteration_memory import shelf
 from trajopt.solvers.shooting.shooting_loop import ShootingLoop
@@ -39,25 +38,6 @@ def calls(monkeypatch):
     original = CompiledIteration.advance
     monkeypatch.setattr(CompiledIteration, "advance", lambda self: counted.append(0) or original(self))
     return counted
-
-
-def random_guess(ocp, size=0.3):
-    rng = np.random.default_rng(3)
-    still = constant_guess(ocp)
-    away = size * rng.standard_normal((ocp.horizon + 1, ocp.manifold.ndx))
-    return Guess(ocp.manifold.integrate(still.xs.T, away.T).T, size * rng.standard_normal(still.us.shape))
-
-
-def check_same(actual, expected, rel=1e-6):
-    assert actual.status.code is expected.status.code
-    assert actual.iterations == expected.iterations
-    for a, e in zip(actual.history, expected.history, strict=True):
-        floor = 1e-9 * max(1.0, abs(e.cost))  # of differences of costs, and of gradients at their end
-        for name in NUMBERS:
-            assert getattr(a, name) == pytest.approx(getattr(e, name), rel=rel, abs=floor), (a.iteration, name)
-    for name in ("xs", "us", "K", "k"):
-        a, e = getattr(actual, name), getattr(expected, name)
-        assert a == pytest.approx(e, rel=rel, abs=rel * np.abs(e).max(initial=1e-6)), name
 
 
 @pytest.mark.parametrize("guess", ["constant", "random"])

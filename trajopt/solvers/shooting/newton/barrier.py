@@ -105,7 +105,7 @@ class Barrier:
     def lowered(self, error: float, cost: float) -> bool:
         """Let mu fall where the error (with it, relative to the cost) is below ENOUGH mu; whether it fell."""
         relative = self.mu / cost
-        if error > ENOUGH * relative or relative <= SMALLEST:
+        if not error <= ENOUGH * relative or relative <= SMALLEST:  # an error may be no number
             return False
         self.mu = cost * max(SMALLEST, min(LINEAR * relative, relative**POWER))
         return True

@@ -28,8 +28,8 @@ from trajopt.results.records import Callback, Journal
 from trajopt.results.solution import Solution
 from trajopt.results.status import SOLVED, Status
 from trajopt.solvers.options import SLQOptions
-from trajopt.solvers.shooting import verdicts
 from trajopt.solvers.shooting.newton.barrier import Barrier, interior
+from trajopt.solvers.shooting.newton.newton_ends import Blamed, End, Ended, is_finite, verdict
 from trajopt.solvers.shooting.newton.newton_model import NewtonModel
 from trajopt.solvers.shooting.newton.newton_point import Found, Point, damped, name, size
 from trajopt.solvers.shooting.optimality import scaled
@@ -46,6 +46,13 @@ MAX_RESTORED = 5
 """Restorations before giving up."""
 STALLED = 10
 """Iterations at the level of rounding without a better measure before giving up."""
+BETTER, LITTLE = 0.9, 1e-10
+"""A measure is better that is below this share of the least before; a step is at the level of rounding that promises no more of
+the cost than that share."""
+AT_ROUNDING = 1e-13
+"""A slope below this share of the cost tells no direction."""
+NEARLY_SOLVED = 1e3
+"""A search that fails with errors below so many times those of a solution has met rounding."""
 
 
 class NewtonLoop:
@@ -72,7 +79,7 @@ class NewtonLoop:
         self.point: Point | None = None
         self.last_delta = 0.0
         self.iteration = self.restored = self.idle = self.short = 0
-        self.least = np.inf
+        self.least, self.change = np.inf, 0.0
 
     def run(self, guess: Guess) -> Solution:
         """Iterate from a guess until a test fires."""
@@ -81,8 +88,16 @@ class NewtonLoop:
             try:
                 status = self._solve(guess)
             except KeyboardInterrupt:
-                status = verdicts.interrupted(self.iteration)
+                status = self._verdict(End.INTERRUPTED)
             return self._solution(status, guess)
+
+    def _verdict(self, end: End, refused: tuple[Array, Expansion] | None = None) -> Status:
+        """The words for an end; refused: a guess whose expansion is not finite."""
+        at, errors = self.point, (np.nan, np.nan, np.nan)
+        if at is not None:
+            refused, errors = (at.xs, at.expansion), (at.gradient, at.defect, at.kkt)
+        ended = Ended(end, self.iteration, *errors, self.change)
+        return verdict(ended, self.options, lambda: Blamed(self.ocp, *refused))  # type: ignore[misc]
 
     def _solve(self, guess: Guess) -> Status:
         xs, us = np.array(guess.xs, dtype=float), np.array(guess.us, dtype=float)
@@ -94,8 +109,9 @@ class NewtonLoop:
             return start
         self.point = start
         self.filter = Filter(max(1.0, start.theta))
-        while (status := self._finished(self.point) or self._advance(self.point)) is None:
+        while (end := self._ends()) is None:
             pass
+        status = self._verdict(end)
         if self.barrier is not None and status.success:
             self.point = self._on_bounds(self.point, self.barrier)
         self._record(self.point)
@@ -120,11 +136,11 @@ class NewtonLoop:
             return self._measured(xs, us, at)
 
     def _finite(self, e: Expansion) -> bool:
-        return bool(np.isfinite(e.cost)) and self.lq_solver.is_finite(e.lq)
+        return is_finite(e, self.lq_solver)
 
     def _refused(self, xs: Array, e: Expansion) -> Status:
         self.journal.refused()
-        return verdicts.non_finite(self.ocp, xs, e)
+        return self._verdict(End.NOT_FINITE, (xs, e))
 
     def _measured(self, xs: Array, us: Array, e: Expansion) -> Point:
         """The point, with costates under the last gains."""
@@ -151,15 +167,20 @@ class NewtonLoop:
         return lq if self.barrier is None else self.barrier.imposed(lq, us)
 
     # -- one iteration --------------------------------------------------------------------------------------------------
-    def _finished(self, at: Point) -> Status | None:
+    def _ends(self) -> End | None:
+        """One iteration, if the solve is not at its end: that end, or None."""
+        assert self.point is not None
+        end = self._finished(self.point)
+        return self._advance(self.point) if end is None else end
+
+    def _finished(self, at: Point) -> End | None:
         o = self.options
         if self._stop(at) <= 1.0 or (at.kkt <= o.kkt_tolerance and at.defect <= o.defect_tolerance):
-            return verdicts.optimal(self.iteration, at.kkt, at.gradient, at.defect)
+            return End.OPTIMAL
         if self.iteration >= o.max_iterations:
-            return verdicts.max_iterations(at.gradient, at.defect, o, at.kkt)
-        if o.time_limit is not None and time.perf_counter() - self.began > o.time_limit:
-            return verdicts.time_limit(self.iteration, at.gradient, at.defect, o)
-        return None
+            return End.MOST_ITERATIONS
+        late = o.time_limit is not None and time.perf_counter() - self.began > o.time_limit
+        return End.OUT_OF_TIME if late else None
 
     def _stop(self, at: Point) -> float:
         """The largest of gradient, complementarity and gaps, each by its tolerance."""
@@ -167,7 +188,7 @@ class NewtonLoop:
         product = 0.0 if self.barrier is None else self.barrier.complementarity(at.us, 0.0)
         return max(max(at.gradient, product) / o.gradient_tolerance, at.defect / o.defect_tolerance)
 
-    def _advance(self, at: Point) -> Status | None:
+    def _advance(self, at: Point) -> End | None:
         """One iteration: a direction, a search along it, the next point."""
         if self.barrier is not None:
             while self.barrier.lowered(self._error(at, self.barrier.mu), size(at.cost)):
@@ -175,11 +196,11 @@ class NewtonLoop:
         found = self._step(at)
         if found is None:
             return self._restore(at)
-        start = (at.theta, self._phi(at.cost, at.us))
+        start, stop = (at.theta, self._phi(at.cost, at.us)), self._stop(at)
         if not self.filter.decides_by_cost(start, found.slope * found.alpha):
             self.filter.add(start)
         new = self._next(at, found)
-        self._record(at, found)
+        self._record(at, found, stop)
         self.iteration += 1
         self.point = new
         return self._judge(at, new, found)
@@ -193,16 +214,15 @@ class NewtonLoop:
         with self.journal.timed("backward"):
             return self._measured(found.xs, found.us, e)
 
-    def _judge(self, at: Point, new: Point, found: Found) -> Status | None:
-        """A status if the solve ends here: at a small change of the cost if asked, or where rounding rules."""
+    def _judge(self, at: Point, new: Point, found: Found) -> End | None:
+        """The end, if the solve ends here: at a small change of the cost if asked, or where rounding rules."""
         o, change = self.options, abs(at.cost - new.cost)
         if change < o.cost_tolerance * abs(new.cost) and new.defect <= o.defect_tolerance:
-            return verdicts.cost_converged(self.iteration, change / abs(new.cost), o, new.kkt)
-        better = new.kkt < 0.9 * self.least or abs(found.expected) > 1e-10 * size(at.cost)
+            self.change = change / abs(new.cost)
+            return End.CHEAPER
+        better = new.kkt < BETTER * self.least or abs(found.expected) > LITTLE * size(at.cost)
         self.least, self.idle = min(self.least, new.kkt), 0 if better else self.idle + 1
-        if self.idle > STALLED:
-            return verdicts.precision_limit(new.gradient, new.defect, o, new.kkt)
-        return None
+        return End.ROUNDED if self.idle > STALLED else None
 
     def _step(self, at: Point) -> Found | None:
         """A step that the filter accepts; None if there is none. Where short ones follow each other, damped ones compete."""
@@ -276,9 +296,9 @@ class NewtonLoop:
     def _at_rounding(self, at: Point, lq: LQProblem, policy: Policy) -> bool:
         """Whether a step promises no more than rounding."""
         _, (slope, _) = self.lq_solver.forward(lq, policy)
-        return abs(slope) <= 1e-13 * abs(self._phi(at.cost, at.us)) and at.defect <= self.options.defect_tolerance
+        return abs(slope) <= AT_ROUNDING * abs(self._phi(at.cost, at.us)) and at.defect <= self.options.defect_tolerance
 
-    def _restore(self, at: Point) -> Status | None:
+    def _restore(self, at: Point) -> End | None:
         """Go on from the roll-out of the last policy, without gaps; or the end."""
         if at.kkt <= SOLVED or at.theta == 0.0 or self.restored >= MAX_RESTORED:
             return self._no_progress(at)
@@ -316,21 +336,21 @@ class NewtonLoop:
         new = self._measured(tried.xs[0], tried.us[0], e) if self._finite(e) else at
         return new if new.kkt <= max(SOLVED, at.kkt) else at
 
-    def _no_progress(self, at: Point) -> Status:
-        if at.kkt <= 1e3 * SOLVED and at.defect <= 1e3 * self.options.defect_tolerance:
-            return verdicts.precision_limit(at.gradient, at.defect, self.options, at.kkt)
-        return verdicts.line_search_failed(self.iteration + 1, at.gradient, self.options, self.ocp, at.expansion.lq)
+    def _no_progress(self, at: Point) -> End:
+        if at.kkt <= NEARLY_SOLVED * SOLVED and at.defect <= NEARLY_SOLVED * self.options.defect_tolerance:
+            return End.ROUNDED
+        return End.NO_STEP
 
     # -- the account ----------------------------------------------------------------------------------------------------
-    def _record(self, at: Point, found: Found | None = None) -> None:
-        """Tell of a point and the step from it, if there was one."""
+    def _record(self, at: Point, found: Found | None = None, stop: float | None = None) -> None:
+        """Tell of a point and the step from it, if there was one; stop: that of the point, if multipliers have moved since."""
         length = 0.0 if found is None else max(float(np.abs(part).max(initial=0.0)) for part in found.linear)
         self.journal.add(
             lambda: (at.xs, at.us),
             iteration=self.iteration,
             cost=at.cost,
             merit=self._phi(at.cost, at.us),
-            stop=self._stop(at),
+            stop=self._stop(at) if stop is None else stop,
             gradient=at.gradient,
             regularization=0.0 if found is None else found.delta,
             step_norm=0.0 if found is None else found.alpha * length,
@@ -339,7 +359,7 @@ class NewtonLoop:
             expected_decrease=0.0 if found is None else found.expected,
             actual_decrease=0.0 if found is None else found.actual,
             step_length=0.0 if found is None else found.alpha,
-            hessian=name(found),
+            hessian=name(None if found is None else found.share),
             kkt=at.kkt,
         )
 

@@ -61,11 +61,11 @@ class Found(NamedTuple):
         return self.phi + float(np.abs(at.optimality.costates).max()) * self.theta
 
 
-def name(found: Found | None) -> str:
-    """How the record calls the curvature in a step."""
-    if found is None or found.share == 1.0:
+def name(share: float | None) -> str:
+    """How the record calls a share of the curvature; None: of no step."""
+    if share is None or share == 1.0:
         return "newton"
-    return "gauss_newton" if found.share == 0.0 else "mixed"
+    return "gauss_newton" if share == 0.0 else "mixed"
 
 
 def size(cost: float) -> float:

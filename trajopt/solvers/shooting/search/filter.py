@@ -8,6 +8,7 @@ cost what they must, which no fixed penalty on the gaps allows.
 
 from __future__ import annotations
 
+from collections import deque
 from dataclasses import dataclass, field
 
 MARGIN = 1e-5
@@ -16,8 +17,12 @@ ARMIJO = 1e-4
 SWITCH_PHI, SWITCH_THETA = 2.3, 1.1
 SMALL, LARGE = 1e-4, 1e4
 """Gaps below and above which, relative to those at the start (at least 1), phi decides alone and steps are refused."""
+CLOSED = 1e-10
+"""Gaps below this, relative to those at the start, count as none."""
 NOISE = 1e-12
 """Changes of phi below this share are rounding."""
+MOST_PAIRS = 1 << 16
+"""So many pairs are kept; the oldest is forgotten where there are more."""
 
 
 @dataclass
@@ -25,7 +30,7 @@ class Filter:
     """scale: max(1, theta at the start). pairs: (theta, phi) of iterates that must not be matched."""
 
     scale: float
-    pairs: list[tuple[float, float]] = field(default_factory=list)
+    pairs: deque[tuple[float, float]] = field(default_factory=lambda: deque(maxlen=MOST_PAIRS))
 
     def accepts(self, at: tuple[float, float], new: tuple[float, float], expected: float) -> bool:
         """Whether a step from ``at`` to ``new``, pairs (theta, phi), is one; expected: slope of phi times its length."""
@@ -42,10 +47,15 @@ class Filter:
     def decides_by_cost(self, at: tuple[float, float], expected: float) -> bool:
         """The switching condition."""
         theta, promise = at[0], -expected
-        if theta <= 1e-10 * self.scale:
+        if theta <= CLOSED * self.scale:
             return True
         return theta <= SMALL * self.scale and promise > 0.0 and promise**SWITCH_PHI > theta**SWITCH_THETA
 
     def add(self, at: tuple[float, float]) -> None:
         """Remember an iterate that was left by a step for its gaps."""
         self.pairs.append(at)
+
+
+def most_pairs(iterations: int) -> int:
+    """How many pairs a solve of so many iterations keeps at most."""
+    return min(iterations + 2, MOST_PAIRS)

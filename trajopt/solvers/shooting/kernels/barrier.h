@@ -112,7 +112,7 @@ static int barrier_holds(const barrier_t *b, const double *us, long i)
 static int barrier_lowered(barrier_t *b, double error, double cost)
 {
     const double relative = b->mu / cost;
-    if (error > BARRIER_ENOUGH * relative || relative <= SMALLEST) return 0;
+    if (!(error <= BARRIER_ENOUGH * relative) || relative <= SMALLEST) return 0; /* an error may be no number */
     b->mu = cost * fmax(SMALLEST, fmin(LINEAR * relative, pow(relative, POWER)));
     return 1;
 }

@@ -1,0 +1,172 @@
+"""Newton's loop in C does what the loop in Python does: decisions, numbers to rounding, ends, interruptions."""
+
+from dataclasses import replace
+from functools import partial
+
+import numpy as np
+import pytest
+from shooting_cases import PROBLEMS, check_same, random_guess, sampled
+
+import trajopt as to
+from dynamics_backends import scalar as sm
+from dynamics_backends.manifold import Manifold
+from dynamics_backends.protocol import FunctionMap
+from trajopt import DDPOptions, Guess, SLQOptions, StatusCode, control_cost, residual_cost
+from trajopt.guesses.guesses import constant_guess
+from trajopt.solvers.shooting.compiled.iteration_memory import shelf
+from trajopt.solvers.shooting.ddp import ddp
+from trajopt.solvers.shooting.newton import newton_solve
+from trajopt.solvers.shooting.newton.compiled_newton import CompiledNewton
+from trajopt.solvers.shooting.slq import slq
+
+pytestmark = pytest.mark.needs_compiler
+GOAL = np.array([0.4, 0.3, 0.0, 0.0])
+
+
+def swing(horizon=24, **limits):
+    """A double pendulum goes from one posture to another."""
+    body = to.FreeBody(to.load_robot("double_pendulum"))
+    dynamics = to.SampledSystem(to.make_backend(body, "analytic"), "semi_implicit_euler")
+    terms = [to.control_cost(2, weight=1e-2), to.state_cost(body.manifold, GOAL, [0.1, 0.1, 0.01, 0.01])]
+    last = [to.state_cost(body.manifold, GOAL, 200.0)]
+    return to.OCP.single_phase(dynamics, np.zeros(4), horizon, 0.05, terms, last, **limits)
+
+
+LIMITS = {"u_lower": [-10.0, -np.inf], "u_upper": [10.0, 3.0]}
+CASES = {
+    **{("slq", name): problem for name, problem in PROBLEMS.items()},
+    **{(kind, "swing"): swing for kind in ("ddp", "ddp, Gauss-Newton cost", "slq")},
+    ("ddp", "swing with limits"): partial(swing, **LIMITS),
+}
+KINDS = {
+    "ddp": (ddp, DDPOptions, {}),
+    "ddp, Gauss-Newton cost": (ddp, DDPOptions, {"hessian": "gauss_newton"}),
+    "slq": (slq, SLQOptions, {"globalization": "filter"}),
+}
+
+
+@pytest.fixture
+def in_python(monkeypatch):
+    """Solves by the loop in Python."""
+
+    def run(solver, *args):
+        with monkeypatch.context() as patched:
+            patched.setattr(newton_solve, "one_call_serves", lambda *of: False)
+            return solver(*args)
+
+    return run
+
+
+@pytest.fixture
+def calls(monkeypatch):
+    """How often an iteration was one call."""
+    counted = []
+    original = CompiledNewton.iterate
+    monkeypatch.setattr(CompiledNewton, "iterate", lambda self: counted.append(0) or original(self))
+    return counted
+
+
+@pytest.mark.parametrize("guess", ["constant", "random"])
+@pytest.mark.parametrize(("kind", "problem"), CASES)
+def test_every_iteration_is_the_same(kind, problem, guess, in_python, calls):
+    ocp, (solver, options, given) = CASES[kind, problem](), KINDS[kind]
+    start = constant_guess(ocp) if guess == "constant" else random_guess(ocp)
+    o = options(**given, max_iterations=8)  # before rounding has grown
+    found = solver(ocp, start, o)
+    assert len(calls) >= found.iterations > 0
+    expected = in_python(solver, ocp, start, o)
+    check_same(found, expected)
+    assert [r.hessian for r in found.history] == [r.hessian for r in expected.history]
+    assert str(found.status) == str(expected.status)
+
+
+@pytest.mark.parametrize("changes", [
+    {"max_backtracks": 0},
+    {"cost_tolerance": 1e-3},
+    {"cost_tolerance": 1e-1, "accept_cost_tolerance": True},
+    {"gradient_tolerance": 1e-30, "kkt_tolerance": 1e-30, "max_iterations": 200},
+    {"time_limit": 1e-9},
+], ids=str)  # fmt: skip
+@pytest.mark.parametrize("limits", [{}, LIMITS], ids=["free", "within limits"])
+def test_options_mean_the_same(changes, limits, in_python):
+    ocp = swing(**limits)
+    options = DDPOptions(**{"max_iterations": 15, **changes})
+    found, expected = ddp(ocp, constant_guess(ocp), options), in_python(ddp, ocp, constant_guess(ocp), options)
+    if "gradient_tolerance" in changes:  # where rounding rules, paths part and ends agree
+        assert found.status.code is expected.status.code is StatusCode.PRECISION_LIMIT
+        assert found.cost == pytest.approx(expected.cost, rel=1e-12)
+    else:
+        check_same(found, expected)
+
+
+def test_phases_of_which_one_reads_no_controls(in_python, calls):
+    ocp = swing()
+    phase = replace(ocp.phases[0], terms=(to.state_cost(ocp.manifold, GOAL, 0.1),))
+    ocp = replace(ocp, phases=(ocp.phases[0], phase), u_lower=[-9.0, -9.0], u_upper=[9.0, 9.0])
+    start, options = constant_guess(ocp, 0.2), DDPOptions(max_iterations=8)
+    found = ddp(ocp, start, options)
+    assert calls
+    check_same(found, in_python(ddp, ocp, start, options))
+
+
+def root_problem(start):
+    """A cost with an infinite slope where the state vanishes."""
+    line = Manifold.vector(1, ("a",))
+    system = FunctionMap(lambda x, u, t, p: [u[0]], line, 1)
+    root = residual_cost("root", lambda x, u, t, p: [sm.sqrt(x[0])], line, 1, 1.0)
+    return to.OCP.single_phase(sampled(system, "euler"), [start], 4, 0.5, [control_cost(1, weight=1.0), root])
+
+
+def test_a_start_that_is_no_number_is_refused(in_python):
+    ocp = swing()
+    guess = constant_guess(ocp)
+    guess.us[7] = np.nan
+    found, expected = ddp(ocp, guess), in_python(ddp, ocp, guess)
+    assert found.status == expected.status and found.status.code is StatusCode.NON_FINITE
+    assert len(found.history) == 1 and np.isnan(found.cost) and not found.K.any()
+    np.testing.assert_array_equal(found.us, guess.us)
+
+
+def test_an_expansion_that_is_no_number_is_no_optimum(in_python):
+    """The cost of the guess is finite, its derivatives are not: nothing is taken for a small gradient."""
+    ocp = root_problem(1.0)
+    guess = Guess(np.array([[1.0], [1.0], [1.0], [0.0], [1.0]]), np.zeros((4, 1)))
+    options = SLQOptions(globalization="filter")
+    found, expected = slq(ocp, guess, options), in_python(slq, ocp, guess, options)
+    assert found.status == expected.status and found.status.code is StatusCode.NON_FINITE
+
+
+@pytest.mark.parametrize("limits", [{}, LIMITS], ids=["free", "within limits"])
+def test_ctrl_c_leaves_the_iterate_that_was_told_of(limits, in_python):
+    ocp, seen = swing(**limits), {}
+
+    def stop(record):
+        seen[record.iteration] = record.iterate()
+        if record.iteration == 4:
+            raise KeyboardInterrupt
+
+    found = ddp(ocp, constant_guess(ocp), None, stop)
+    np.testing.assert_array_equal(found.xs, seen[4][0])
+    np.testing.assert_array_equal(found.us, seen[4][1])
+    expected = in_python(ddp, ocp, constant_guess(ocp), None, stop)
+    assert found.status == expected.status and found.status.code is StatusCode.INTERRUPTED
+    assert pytest.approx(expected.K, rel=1e-6, abs=1e-9) == found.K
+    assert [r.cost for r in found.history] == pytest.approx([r.cost for r in expected.history], rel=1e-9)
+
+
+def test_a_solve_within_a_callback_leaves_the_other_alone():
+    ocp, other = swing(), replace(swing(), x0=[0.3, 0.1, 0.0, 0.0])
+    alone, then = ddp(ocp, constant_guess(ocp)), ddp(other, constant_guess(other))
+    inner = []
+
+    def nested(record):
+        if record.iteration == 3:
+            inner.append(ddp(other, constant_guess(other)))
+
+    outer = ddp(ocp, constant_guess(ocp), None, nested)
+    for found, expected in ((outer, alone), (inner[0], then)):
+        np.testing.assert_array_equal(found.xs, expected.xs)
+        np.testing.assert_array_equal(found.K, expected.K)
+    shelves = {doubles: len(free) for doubles, free in shelf._free.items()}
+    ddp(ocp, constant_guess(ocp))
+    assert shelves == {doubles: len(free) for doubles, free in shelf._free.items()}

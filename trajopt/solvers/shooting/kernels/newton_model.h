@@ -1,0 +1,55 @@
+/* The linear-quadratic problems of Newton's loop: the twin of newton_model.py.  Before this text stands newton_point.h. */
+
+static void between(double *to, const double *plain, const double *exact, double share, long count)
+{
+    for (long i = 0; i < count; i++) to[i] = plain[i] + share * (exact[i] - plain[i]);
+}
+
+static void on_diagonal(double *H, double delta, long knots, long n)
+{
+    for (long i = 0; i < knots; i++)
+        for (long a = 0; a < n; a++) H[(i * n + a) * n + a] += delta;
+}
+
+/* The problem with a share of the curvature and the damping delta. */
+static lq_problem newton_part(newton_t *o, double share, double delta)
+{
+    const long N = o->N, n = o->sweeps.n, m = o->sweeps.m;
+    lq_problem lq = newton_lq(o->at, N);
+    const newton_point_t *plain = o->alike ? o->at : &o->aside;
+    if (share < 1.0 && !o->alike && !o->plain_known) newton_expand(o, o->at, &o->aside, 1), o->plain_known = 1;
+    lq.Q = share < 1.0 ? plain->Q : o->cQ, lq.S = share < 1.0 ? plain->S : o->cS, lq.R = share < 1.0 ? plain->R : o->cR;
+    if ((share == 0.0 || share == 1.0) && delta == 0.0 && !o->bounded) return lq;
+    if (share == 0.0 || share == 1.0) {
+        copy(o->mQ, lq.Q, (N + 1) * n * n), copy(o->mR, lq.R, N * m * m);
+    } else {
+        between(o->mQ, lq.Q, o->cQ, share, (N + 1) * n * n);
+        between(o->mS, lq.S, o->cS, share, N * m * n);
+        between(o->mR, lq.R, o->cR, share, N * m * m);
+        lq.S = o->mS;
+    }
+    if (delta != 0.0) on_diagonal(o->mQ, delta, N + 1, n), on_diagonal(o->mR, delta, N, m);
+    if (o->bounded) {
+        copy(o->mr, lq.r, N * m);
+        barrier_impose(&o->barrier, o->at->us, m, o->mR, o->mr);
+        lq.r = o->mr;
+    }
+    lq.Q = o->mQ, lq.R = o->mR;
+    return lq;
+}
+
+/* The number of the first of the shares first .. last that leaves a convex problem, with its policy in `to`; last where none does. */
+static int newton_convex(newton_t *o, int first, int last, double delta, newton_found_t *to, lq_problem *lq)
+{
+    const lq_policy policy = {to->K, to->k, o->Vx, o->Vxx};
+    const long values = (o->N + 1) * o->sweeps.n * o->sweeps.n;
+    for (int i = first; i < last; i++) {
+        *lq = newton_part(o, shares[i], delta);
+        const double began = now();
+        const int convex = o->sweeps.riccati(lq, NULL, 0.0, 0.0, NULL, &policy) < 0 && all_finite(o->Vxx, values);
+        o->record.seconds[BACKWARD] += now() - began;
+        if (convex) return i;
+    }
+    return last;
+}
+

@@ -1,0 +1,183 @@
+/* A problem, its points and their errors in Newton's loop: see newton_point.py and newton_model.py of trajopt/solvers/shooting/newton.
+   Before this text stand iteration.h with what it asks for, barrier.h, the constants of those modules and the ends of ends.py. */
+
+/* second_t of stage.h */
+typedef struct {
+    double sigma;
+    const double *lam, *y;
+    void *kept;
+    double *xx, *ux, *uu;
+} curved_t;
+
+/* A phase: its expansions with the exact and with the Gauss-Newton Hessian of the cost, its roll-out, and the curvature of its steps. */
+typedef struct {
+    phase_t exact, plain;
+    void (*curve)(const stages_t *s, const point_t *at, long first, long last, const curved_t *out, void *room);
+    void *curve_room;
+} newton_phase_t;
+
+/* A trajectory with its expansion, costates and gradient; see Point.  gradient: its largest entry; scaled: the largest relative to the size
+   of its terms. */
+typedef struct {
+    double *xs, *us, *x_next, *costs, *A, *B, *d, *Q, *q, *S, *R, *r, *lambda, *g;
+    double cost, gradient, scaled, defect, theta, kkt;
+} newton_point_t;
+
+/* A step that the filter accepts; see Found.  longest: what the bounds allow of it; share: the number of its share. */
+typedef struct {
+    double *K, *k, *dx, *du, *xs, *us;
+    double slope, delta, alpha, theta, phi, longest;
+    long share;
+} newton_found_t;
+
+/* What ends a solve: see Ended of ends.py. */
+typedef struct {
+    long code, iterations;
+    double cost, gradient, defect, kkt, change, seconds;
+} newton_result_t;
+
+/* What is told of a point and of the step from it: see IterationRecord.  share: NONE where there was no step; seconds: derivatives,
+   sweeps, roll-outs. */
+typedef struct {
+    double cost, merit, stop, gradient, delta, step_norm, defect, expected, actual, alpha, kkt, seconds[3];
+    long share;
+} newton_record_t;
+
+/* A problem: its values by phase (of the exact, the plain and the curved library) and at the end, its start, and where its solution goes;
+   to_K, to_k: NULL where gains are not asked for. */
+typedef struct {
+    const stages_t *exact, *plain, *curved;
+    const end_t *end, *plain_end;
+    const double *x0, *xs, *us, *lower, *upper;
+    double *to_xs, *to_us, *to_K, *to_k;
+    newton_result_t *result;
+} newton_member_t;
+
+/* A solve, and what solves problems on one thread.
+   points: where it is, where it goes; found: the step taken, a rival, and that of the last policy; Vx, Vxx: of a sweep; cQ, cS, cR: the
+   Hessian of the Lagrangian; gQ, gS, gR with gradients and steps aside: that of Gauss and Newton; mQ, mS, mR, mr: what is swept; z, move:
+   multipliers of bounds and their step.  alike: whether one Hessian of the cost serves; widest: the number of the largest share that is
+   tried.  pairs: of the filter, most_pairs at most.  total, next, done, stop: shared with other threads.
+   What follows them belongs to one solve. */
+typedef struct {
+    const newton_phase_t *phases;
+    final_t end, plain_end;
+    sweeps_t sweeps;
+    long N, nx, count, alike, widest, trials;
+    newton_point_t points[2], aside;
+    newton_found_t found[3];
+    double *Vx, *Vxx, *cQ, *cS, *cR, *mQ, *mS, *mR, *mr, *z, *move, *own_alphas, *size, *pairs, *X, *U, *D, *cost, *part_cost;
+    long *start, *stop_at, *trial;
+    const double *alphas;
+    const signed char *every, *none;
+    long lengths, max_iterations, most_pairs, asked;
+    double gradient_tolerance, defect_tolerance, kkt_tolerance, cost_tolerance, time_limit;
+    const newton_member_t *members;
+    long total, *next, *done;
+    const volatile long *stop;
+    const newton_member_t *m;
+    newton_point_t *at, *fresh;
+    newton_found_t *best, *rival, *last;
+    barrier_t barrier;
+    double began, scale, last_delta, least, change;
+    long bounded, paired, has_policy, plain_known, iteration, restored, idle, short_steps;
+    newton_record_t record;
+} newton_t;
+
+/* -- expansions ------------------------------------------------------------------------------------------------------------------ */
+
+/* The expansion about the trajectory of e, with the exact or the plain Hessian of the cost; where its numbers go is told by `to`. */
+static void newton_expand(newton_t *o, const newton_point_t *e, newton_point_t *to, int plain)
+{
+    const double began = now();
+    const long N = o->N, nx = o->nx, n = o->sweeps.n, m = o->sweeps.m;
+    for (long j = 0; j < o->count; j++) {
+        const phase_t *p = plain ? &o->phases[j].plain : &o->phases[j].exact;
+        const long k = p->first;
+        const point_t at = {e->xs + k * nx, e->us + k * m, e->xs + (k + 1) * nx};
+        const first_t out = {{to->x_next + k * nx, to->d + k * n, to->costs + k, NULL},
+                             to->A + k * n * n, to->B + k * n * m, to->q + k * n, to->r + k * m, NULL, NULL,
+                             to->Q + k * n * n, to->S + k * m * n, to->R + k * m * m, NULL};
+        p->expand((plain ? o->m->plain : o->m->exact) + j, &at, 0, p->last - k, &out, p->room);
+        for (long i = k; i < p->last; i++) /* what nothing reads stays where it is */
+            for (long a = p->read; a < m; a++) to->R[(i * m + a) * m + a] = 1.0;
+    }
+    const final_t *end = plain ? &o->plain_end : &o->end;
+    const end_first_t out = {to->costs + N, NULL, to->q + N * n, NULL, to->Q + N * n * n};
+    end->expand(plain ? o->m->plain_end : o->m->end, e->xs + N * nx, &out, end->room);
+    to->cost = 0.0;
+    for (long i = 0; i <= N; i++) to->cost += to->costs[i];
+    o->record.seconds[DERIVATIVES] += now() - began;
+}
+
+static lq_problem newton_lq(const newton_point_t *e, long N) { return (lq_problem){e->A, e->B, e->d, e->Q, e->q, e->S, e->R, e->r, N}; }
+
+static int newton_finite(const newton_t *o, const newton_point_t *e)
+{
+    const lq_problem lq = newton_lq(e, o->N);
+    return fabs(e->cost) < HUGE_VAL && o->sweeps.finite(&lq);
+}
+
+static double size_of_cost(double cost) { return fmax(fabs(cost), DBL_MIN); }
+
+/* The scaled measure, with complementarity at mu. */
+static double newton_error(const newton_t *o, const newton_point_t *e, double mu)
+{
+    const double product = o->bounded ? complementarity(&o->barrier, e->us, mu) / size_of_cost(e->cost) : 0.0;
+    const double rest = fmax(product, e->defect);
+    return e->scaled <= rest ? rest : e->scaled;
+}
+
+static double newton_phi(const newton_t *o, double cost, const double *us)
+{
+    return o->bounded ? cost + barrier_value(&o->barrier, us) : cost;
+}
+
+/* Costates under the last gains, and the errors of a point, which are no numbers where those of its expansion are none. */
+static void newton_measure(newton_t *o, newton_point_t *e)
+{
+    const double began = now();
+    const long N = o->N, n = o->sweeps.n, m = o->sweeps.m;
+    lq_problem lq = newton_lq(e, N);
+    if (o->bounded) {
+        const double *z = o->barrier.z;
+        for (long i = 0; i < N * m; i++) o->mr[i] = e->r[i] + (z[N * m + i] - z[i]);
+        lq.r = o->mr;
+    }
+    o->sweeps.stationarity(&lq, o->has_policy ? o->last->K : NULL, e->lambda, e->g, o->size);
+    e->gradient = largest(e->g, N * m), e->defect = largest(e->d, N * n), e->theta = l1(e->d, N * n);
+    e->scaled = 0.0;
+    for (long i = 0; i < N * m; i++)
+        if (o->size[i % m] > 0.0) e->scaled = fmax(e->scaled, fabs(e->g[i]) / o->size[i % m]);
+    e->kkt = newton_error(o, e, 0.0);
+    if (!newton_finite(o, e) || !all_finite(e->g, N * m)) e->gradient = e->scaled = e->kkt = NAN;
+    o->record.seconds[BACKWARD] += now() - began;
+}
+
+/* The largest of gradient, complementarity and gaps, each by its tolerance. */
+static double newton_stop(const newton_t *o, const newton_point_t *e)
+{
+    const double product = o->bounded ? complementarity(&o->barrier, e->us, 0.0) : 0.0;
+    if (e->gradient != e->gradient) return NAN;
+    return fmax(fmax(e->gradient, product) / o->gradient_tolerance, e->defect / o->defect_tolerance);
+}
+
+/* The Hessian of the Lagrangian at a point. */
+static void newton_exact(newton_t *o, const newton_point_t *e)
+{
+    if (o->widest == SHARES - 1) return; /* which no share asks for */
+    const double began = now();
+    const long N = o->N, nx = o->nx, n = o->sweeps.n, m = o->sweeps.m;
+    for (long j = 0; j < o->count; j++) {
+        const newton_phase_t *p = o->phases + j;
+        const long k = p->exact.first, last = p->exact.last;
+        const point_t at = {e->xs + k * nx, e->us + k * m, e->xs + (k + 1) * nx};
+        const curved_t out = {0.0, e->lambda + (k + 1) * n, NULL, NULL, o->cQ + k * n * n, o->cS + k * m * n, o->cR + k * m * m};
+        p->curve(o->m->curved + j, &at, 0, last - k, &out, p->curve_room);
+    }
+    for (long i = 0; i < N * n * n; i++) o->cQ[i] += e->Q[i];
+    copy(o->cQ + N * n * n, e->Q + N * n * n, n * n);
+    for (long i = 0; i < N * m * n; i++) o->cS[i] += e->S[i];
+    for (long i = 0; i < N * m * m; i++) o->cR[i] += e->R[i];
+    o->record.seconds[DERIVATIVES] += now() - began;
+}

@@ -1,0 +1,136 @@
+"""The memory of a solve by Newton's loop in C: the structs of kernels/newton_point.h, and where the arrays stand."""
+
+from __future__ import annotations
+
+import ctypes
+import itertools
+import math
+from functools import lru_cache
+from struct import Struct
+from typing import NamedTuple
+
+import numpy as np
+
+from dynamics_backends.compiled.interface.libraries import struct_of
+from dynamics_backends.protocol import Array
+
+TRIALS = 8
+"""Step lengths that are tried side by side behind the full one."""
+_LINE = 8
+"""Doubles in a line of the cache, where arrays begin."""
+_POINT = "xs us x_next costs A B d Q q S R r lambda g cost:d gradient:d scaled:d defect:d theta:d kkt:d"
+_FOUND = "K k dx du xs us slope:d delta:d alpha:d theta:d phi:d longest:d share:l"
+_PHASE = "first:l last:l read:l expand roll stages room"
+TOLD = [
+    "cost",
+    "merit",
+    "stop",
+    "gradient",
+    "delta",
+    "step_norm",
+    "defect",
+    "expected",
+    "actual",
+    "alpha",
+    "kkt",
+    "derivatives",
+    "backward",
+    "rollout",
+]
+"""The numbers of a record; the last three are the seconds of its phases."""
+
+
+def _prefixed(prefix: str, fields: str) -> str:
+    return " ".join(f"{prefix}_{field}" for field in fields.split())
+
+
+def _numbered(prefix: str, count: int, fields: str) -> str:
+    return " ".join(_prefixed(f"{prefix}_{i}", fields) for i in range(count))
+
+
+NewtonPhase = struct_of("newton_phase_t", f"{_prefixed('exact', _PHASE)} {_prefixed('plain', _PHASE)} curve curve_room")
+NewtonMember = struct_of(
+    "newton_member_t", "exact plain curved end plain_end x0 xs us lower upper to_xs to_us to_K to_k result"
+)
+NewtonData = struct_of(
+    "newton_t",
+    " ".join(
+        (
+            "phases end_expand end_values end_end end_room plain_expand plain_values plain_end plain_room",
+            "n:l m:l riccati adjoint stationarity finite rollout N:l nx:l count:l alike:l widest:l trials:l",
+            _numbered("point", 3, _POINT),
+            _numbered("found", 3, _FOUND),
+            "Vx Vxx cQ cS cR mQ mS mR mr z move own_alphas size pairs X U D cost part_cost start stop_at trial alphas every none",
+            "lengths:l max_iterations:l most_pairs:l asked:l",
+            "gradient_tolerance:d defect_tolerance:d kkt_tolerance:d cost_tolerance:d time_limit:d",
+            "members total:l next done stop member at fresh best rival last lower upper own_z mu:d controls:l",
+            "began:d scale:d last_delta:d least:d change:d",
+            "bounded:l paired:l has_policy:l plain_known:l iteration:l restored:l idle:l short_steps:l",
+            *(f"told_{name}:d" for name in TOLD),
+            "told_share:l",
+        )
+    ),
+)
+"""newton_t: what it is made of stands behind prefixes, the record at the end."""
+RESULT = np.dtype(
+    [("code", np.int64), ("iterations", np.int64)]
+    + [(name, float) for name in ("cost", "gradient", "defect", "kkt", "change", "seconds")]
+)
+"""newton_result_t."""
+SIZES = [*map(ctypes.sizeof, (NewtonData, NewtonPhase)), RESULT.itemsize, ctypes.sizeof(NewtonMember)]
+POINT_SIZE = NewtonData.point_1_xs.offset - NewtonData.point_0_xs.offset
+NUMBERS = Struct(f"{len(TOLD)}d")
+"""The numbers of a record, where that begins."""
+
+
+GO_ON = -1
+"""What an iteration says that does not end its solve: NONE of iteration.h."""
+
+
+class NewtonSizes(NamedTuple):
+    """What arrays depend on: N, nx, n, m, step lengths that are tried, pairs that a filter may keep."""
+
+    N: int
+    nx: int
+    n: int
+    m: int
+    lengths: int
+    pairs: int
+
+
+@lru_cache(maxsize=64)
+def newton_layout(s: NewtonSizes) -> tuple[dict[str, tuple[int, tuple[int, ...]]], int]:
+    """name -> (where an array begins, its shape), and the length of all together, in doubles."""
+    N, nx, n, m, lengths, pairs = s
+    blocks = {"Q": (N + 1, n, n), "S": (N, m, n), "R": (N, m, m)}
+    point = {
+        "xs": (N + 1, nx), "us": (N, m), "x_next": (N, nx), "costs": (N + 1,), "A": (N, n, n), "B": (N, n, m), "d": (N, n),
+        "q": (N + 1, n), "r": (N, m), "lambda": (N + 1, n), "g": (N, m), **blocks,
+    }  # fmt: skip
+    step = {"K": (N, m, n), "k": (N, m), "dx": (N + 1, n), "du": (N, m), "xs": (N + 1, nx), "us": (N, m)}
+    shapes: dict[str, tuple[int, ...]] = {}
+    for i in range(3):
+        shapes |= {f"point_{i}_{name}": shape for name, shape in point.items()}
+        shapes |= {f"found_{i}_{name}": shape for name, shape in step.items()}
+    shapes |= {f"{of}{name}": shape for of in "cm" for name, shape in blocks.items()}
+    shapes |= {"Vx": (N + 1, n), "Vxx": (N + 1, n, n), "mr": (N, m), "z": (2, N, m), "move": (2, N, m), "size": (m,)}
+    shapes |= dict.fromkeys(("alphas", "own_alphas"), (lengths,)) | dict.fromkeys(("every", "none"), (N // 8 + 1,))
+    shapes |= dict.fromkeys(("part_cost", "start", "stop_at", "trial"), (TRIALS * N + TRIALS,))
+    shapes |= {
+        "X": (TRIALS, N + 1, nx),
+        "U": (TRIALS, N, m),
+        "D": (TRIALS, N, n),
+        "cost": (TRIALS,),
+        "pairs": (pairs, 2),
+    }
+    sizes = [-(-math.prod(shape) // _LINE) * _LINE for shape in shapes.values()]
+    starts = [0, *itertools.accumulate(sizes)]
+    return dict(zip(shapes, zip(starts, shapes.values(), strict=False), strict=True)), starts[-1]
+
+
+@lru_cache(maxsize=64)
+def newton_pointers(s: NewtonSizes) -> tuple[Array, Array]:
+    """Which words of newton_t point to arrays, and how many bytes these are from the first one."""
+    places, _ = newton_layout(s)
+    fields = [getattr(NewtonData, name).offset // 8 for name in places]
+    return np.array(fields), np.array([8 * at for at, _ in places.values()])
