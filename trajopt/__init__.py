@@ -223,10 +223,8 @@ from trajopt.problem.terms import (
     state_cost as state_cost,
 )
 from trajopt.replanning.loop import (
-    Planner as Planner,
     Plant as Plant,
     ReplanningLoop as ReplanningLoop,
-    Timing as Timing,
 )
 from trajopt.replanning.measurements import (
     Measurement as Measurement,
@@ -243,6 +241,7 @@ from trajopt.replanning.plan import (
 from trajopt.replanning.planners.converging import Converging as Converging
 from trajopt.replanning.planners.real_time_slq import RealTimeSLQ as RealTimeSLQ
 from trajopt.replanning.planners.real_time_sqp import RealTimeSQP as RealTimeSQP
+from trajopt.replanning.planning import Planner as Planner
 from trajopt.replanning.plants.mujoco_plant import MujocoPlant as MujocoPlant
 from trajopt.replanning.plants.sampled_plant import (
     Push as Push,
@@ -258,6 +257,7 @@ from trajopt.replanning.setpoints import (
     setpoints as setpoints,
 )
 from trajopt.replanning.simulator import Simulator as Simulator
+from trajopt.replanning.timing import Timing as Timing
 from trajopt.replanning.workers import (
     ScriptedWorker as ScriptedWorker,
     SimulatedClock as SimulatedClock,

@@ -89,7 +89,7 @@ def compiler() -> Iterator[tuple[str, str]]:
 
 
 def engine() -> Iterator[tuple[str, str]]:
-    """Threads and the kernel cache."""
+    """Threads, the kernel cache, and what was built with the installation."""
     from dynamics_backends.compiled.runtime.memory import default_threads
 
     source = (
@@ -99,6 +99,21 @@ def engine() -> Iterator[tuple[str, str]]:
     )
     yield "threads", f"{default_threads()} ({source})"
     yield "kernel cache", str(contents())
+    yield "built ahead", _built_ahead()
+
+
+def _built_ahead() -> str:
+    from dynamics_backends.compiled.runtime import prebuilt
+    from dynamics_backends.compiled.runtime.cache import prebuilt_folder
+    from dynamics_backends.compiled.runtime.toolchain import CompilerError
+
+    try:
+        reason = prebuilt.outdated()
+    except CompilerError:
+        return "nothing, for lack of a compiler"
+    if not reason:
+        return str(contents(prebuilt_folder()))
+    return f"{reason}: first solutions take longer; {prebuilt.REMEDY}"
 
 
 def missing() -> Iterator[tuple[str, str]]:

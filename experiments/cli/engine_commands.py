@@ -140,10 +140,17 @@ def shown(step: str, *, quiet: bool = False) -> Iterator[None]:
 
 @contextmanager
 def shown_beside() -> Iterator[None]:
-    """A line on the error stream where code is compiled beside a solve for more than a second."""
-    from dynamics_backends.compiled.runtime import progress
+    """A line on the error stream where code is compiled beside a solve for more than a second; with the first the reason, where
+    the kernels that were built with the installation do not serve any more."""
+    from dynamics_backends.compiled.runtime import prebuilt, progress
 
-    with progress.told_beside(lambda line: click.echo(line, err=True)):
+    reasons = iter([prebuilt.outdated])
+
+    def say(line: str) -> None:
+        reason = next(reasons, str)()
+        click.echo(f"{line}; {reason}: {prebuilt.REMEDY}" if reason else line, err=True)
+
+    with progress.told_beside(say):
         yield
 
 

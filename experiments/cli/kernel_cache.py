@@ -5,14 +5,15 @@ from __future__ import annotations
 import os
 import re
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from dynamics_backends.compiled.runtime.cache import cache_folder, prebuilt_folder
+from experiments.analysis.environment import with_variable
 
 if TYPE_CHECKING:
     from experiments.config.config import Config
@@ -38,9 +39,9 @@ class Contents(NamedTuple):
         return f"{self.folder}: {count}, {self.size / 2**20:.1f} MiB, {self.problem or 'writable'}"
 
 
-def contents() -> Contents:
-    """What the cache holds now."""
-    folder = cache_folder()
+def contents(folder: Path | None = None) -> Contents:
+    """What a folder of kernels holds now, default the cache."""
+    folder = folder or cache_folder()
     own = [path for path in folder.iterdir() if _is_own(path)] if folder.is_dir() else []
     return Contents(folder, sorted(own), sum(map(_size, own)), _problem(folder))
 
@@ -80,6 +81,7 @@ def prebuild() -> Contents:
 
     Raises CompilerError, and OSError where the folder cannot be written.
     """
+    from dynamics_backends.compiled.runtime import prebuilt
     from dynamics_backends.compiled.runtime.remembered import remember_sources
     from dynamics_backends.compiled.runtime.toolchain import find_toolchain
     from trajopt.solvers.prebuilt import steps
@@ -90,21 +92,13 @@ def prebuild() -> Contents:
         find_toolchain()
         list(pool.map(lambda step: step(), steps()))
         remember_sources()
+        prebuilt.note_built()
         return contents()
 
 
-@contextmanager
-def cached_in(folder: Path) -> Iterator[None]:
+def cached_in(folder: Path) -> AbstractContextManager[None]:
     """With another folder of compiled kernels."""
-    before = os.environ.get("TRAJOPT_CACHE_DIR")
-    os.environ["TRAJOPT_CACHE_DIR"] = str(folder)
-    try:
-        yield
-    finally:
-        if before is None:
-            del os.environ["TRAJOPT_CACHE_DIR"]
-        else:
-            os.environ["TRAJOPT_CACHE_DIR"] = before
+    return with_variable("TRAJOPT_CACHE_DIR", folder)
 
 
 def compile_ahead(config: Config, progress: Callable[[str], AbstractContextManager] = nullcontext) -> int:

@@ -29,11 +29,12 @@ from problems.replanning.scenario import (
 )
 from problems.task import Task
 from trajopt import OCP, Solution, solve
-from trajopt.replanning.loop import Now, Planner, Plant, ReplanningLoop
+from trajopt.replanning.loop import Now, Plant, ReplanningLoop
 from trajopt.replanning.plan import Plan, with_values
 from trajopt.replanning.planners.converging import Converging, Failing, Slowed
 from trajopt.replanning.planners.real_time_slq import RealTimeSLQ
 from trajopt.replanning.planners.real_time_sqp import RealTimeSQP
+from trajopt.replanning.planning import Planner
 from trajopt.replanning.run_log import RunLog
 from trajopt.replanning.workers import (
     ScriptedWorker,

@@ -18,9 +18,9 @@ from dynamics_backends.rigid_body.algorithms.kinematics import point_positions
 from problems.replanning.wandering import Wandering
 from problems.task import Checked, Checks, Task, not_negative, position_of, positive
 from trajopt import OCP
-from trajopt.replanning.loop import Timing
 from trajopt.replanning.measurements import MovingObject, Sensor
 from trajopt.replanning.plan import Horizon, Receding, Regridded, Shrinking
+from trajopt.replanning.timing import Timing
 
 Window = tuple[float, float]
 

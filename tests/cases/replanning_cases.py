@@ -1,16 +1,19 @@
 """A small problem to replan: a mass on a line that goes to a goal, and a plant that refuses what is not finite."""
 
+from dataclasses import replace
+
 import numpy as np
-from textbook_systems import double_integrator
+from textbook_systems import double_integrator, spinning_body
 
 import trajopt as to
 from dynamics_backends.manifold import Manifold
 from dynamics_backends.registry import make_backend
-from trajopt.replanning.loop import ReplanningLoop, Timing
+from trajopt.replanning.loop import ReplanningLoop
 from trajopt.replanning.measurements import MovingObject, Sensor
-from trajopt.replanning.plan import Plan, Receding
+from trajopt.replanning.plan import Plan, Receding, warm_start
 from trajopt.replanning.planners.real_time_slq import RealTimeSLQ
 from trajopt.replanning.plants.sampled_plant import SampledPlant
+from trajopt.replanning.timing import Timing
 from trajopt.replanning.workers import SimulatedWorker
 
 TICK, PERIOD, DT, KNOTS = 0.01, 0.05, 0.05, 20
@@ -64,3 +67,24 @@ def loop(planner=None, plant=None, *, horizon=None, charge=0.0, timing=None, ocp
     options.setdefault("worker", SimulatedWorker(TICK, lambda respond, prepare: (charge, 0.0)))
     planner, plant = planner or RealTimeSLQ(), plant or WatchedPlant()
     return ReplanningLoop(horizon or Receding(ocp), planner, plant, first, timing, **options)
+
+
+def spin(turn, knots, dt):
+    """A body that turns by ``turn`` about its third axis, and a little about the others, comes to rest."""
+    system = spinning_body()
+    dynamics = to.SampledSystem(make_backend(system, "forward_ad"), "rk4")
+    goal = system.manifold.identity()
+    x0 = system.manifold.integrate(goal[:, None], np.array([0.4, -0.3, turn, 0.1, 0.2, -0.4])[:, None])[:, 0]
+    running, terminal = [to.control_cost(system.nu, weight=0.1)], [to.state_cost(system.manifold, goal, 100.0)]
+    return to.OCP.single_phase(dynamics, x0, knots, dt, running, terminal)
+
+
+def off_the_optimum(planner, ocp, times):
+    """How far a plan from a state beside the problem's is from the optimum there, after so many iterations."""
+    manifold, found = ocp.manifold, to.solve(ocp)
+    beside = manifold.integrate(ocp.x0[:, None], 0.02 * np.ones((6, 1)))[:, 0]
+    for _ in range(times):
+        planner.prepare(ocp, warm_start(Plan.of(found, 0.0), ocp, 0.0))
+        found = planner.respond(beside)
+    exact = to.solve(replace(ocp, x0=beside))
+    return np.abs(manifold.difference(exact.xs.T, found.xs.T)).max()

@@ -10,8 +10,8 @@ import numpy as np
 
 from dynamics_backends.manifold import Manifold
 from dynamics_backends.protocol import Array
+from trajopt.replanning.timing import SAME_TIME
 
-_SAME_TIME = 1e-9
 Window = tuple[float, float]
 """From and to, in seconds."""
 
@@ -61,11 +61,11 @@ class Sensor:
 
     def measure(self, t: float, truth: Array) -> Measurement | None:
         """See :class:`Estimator`."""
-        if t >= self._due - _SAME_TIME:
+        if t >= self._due - SAME_TIME:
             self._due += self.period if self.period else t - self._due
             if not _inside(self.dropped, t):
                 self._pending.append(Measurement(t, self._sampled(t, truth)))
-        known = [m for m in self._pending if m.time + self.delay <= t + _SAME_TIME]
+        known = [m for m in self._pending if m.time + self.delay <= t + SAME_TIME]
         self._pending = self._pending[len(known) :]
         return known[-1] if known else None
 
@@ -79,7 +79,7 @@ class Sensor:
 
 
 def _inside(windows: Sequence[Window], t: float) -> bool:
-    return any(start - _SAME_TIME <= t < end - _SAME_TIME for start, end in windows)
+    return any(start - SAME_TIME <= t < end - SAME_TIME for start, end in windows)
 
 
 class Track(NamedTuple):
@@ -105,7 +105,7 @@ class Track(NamedTuple):
         smoothing: time constant [s] of the mean over measured velocities, against their noise.
         """
         elapsed = measured.time - self.time
-        if elapsed <= _SAME_TIME:
+        if elapsed <= SAME_TIME:
             return self._replace(position=measured.value)
         velocity = (measured.value - self.position) / elapsed
         if np.linalg.norm(velocity) > max_speed:
@@ -173,7 +173,7 @@ class Observer:
 
     def correct(self, measured: Measurement) -> None:
         """Take in a finite measurement, which may be of an earlier time."""
-        self._controls = [(t, u) for t, u in self._controls if t >= measured.time - _SAME_TIME]
+        self._controls = [(t, u) for t, u in self._controls if t >= measured.time - SAME_TIME]
         self._state, self._done = np.array(measured.value, dtype=float), 0
 
     def applied(self, t: float, u: Array) -> None:

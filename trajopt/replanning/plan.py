@@ -21,6 +21,7 @@ from trajopt.guesses.guesses import resampled_guess
 from trajopt.guesses.warm_start import WarmStart
 from trajopt.problem.ocp import OCP, Phase
 from trajopt.problem.terms import CostTerm
+from trajopt.replanning.timing import SAME_TIME
 from trajopt.results.solution import Solution
 from trajopt.results.status import StatusCode
 
@@ -59,12 +60,12 @@ class Plan:
 
     def knots(self, times: Array) -> Array:
         """The knots (M,) whose controls are held at times (M,) [s]."""
-        at = np.searchsorted(self.times, np.asarray(times) - self.start + _SAME_TIME, side="right") - 1
+        at = np.searchsorted(self.times, np.asarray(times) - self.start + SAME_TIME, side="right") - 1
         return np.clip(at, 0, len(self.us) - 1)
 
     def knot(self, t: float) -> int:
         """The knot whose control is held at t."""
-        at = int(self.times.searchsorted(t - self.start + _SAME_TIME, side="right")) - 1
+        at = int(self.times.searchsorted(t - self.start + SAME_TIME, side="right")) - 1
         return min(max(at, 0), len(self.us) - 1)
 
     def reference(self, t: float, manifold: Any) -> Array:
@@ -87,10 +88,6 @@ class Plan:
         k = self.knot(t)
         deviation = np.asarray(manifold.difference(self.reference(t, manifold), x))
         return self.us[k] + self.K[k] @ deviation
-
-
-_SAME_TIME = 1e-9
-"""Times [s] closer than this are one."""
 
 
 ACCEPTED = (
@@ -189,10 +186,10 @@ class Regridded:
         left = float(ocp.times[-1]) - t
         if t <= 0.0:
             return ocp
-        if left < max(self.least, _SAME_TIME):
+        if left < max(self.least, SAME_TIME):
             return None
         dt = np.full(N, left / N)
-        at = np.searchsorted(ocp.times, t + dt * np.arange(N) + _SAME_TIME, side="right") - 1
+        at = np.searchsorted(ocp.times, t + dt * np.arange(N) + SAME_TIME, side="right") - 1
         (phase,) = ocp.phases
         terms, constraints = (tuple(_at_rows(part, at) for part in kind) for kind in (phase.terms, phase.constraints))
         parameters = {key: _taken(value, at) for key, value in phase.parameters.items()}
@@ -224,7 +221,7 @@ def _cut(phase: Phase, elapsed: float) -> Phase | None:
     if elapsed <= 0.0:
         return phase
     ends = np.cumsum(phase.dt)
-    first = int(np.searchsorted(ends, elapsed + _SAME_TIME, side="right"))
+    first = int(np.searchsorted(ends, elapsed + SAME_TIME, side="right"))
     if first == phase.knots:
         return None
     dt = phase.dt[first:].copy()

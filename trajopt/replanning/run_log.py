@@ -60,6 +60,18 @@ class Solve(NamedTuple):
     cost: float
 
 
+class Tick(NamedTuple):
+    """What holds at a tick: see :class:`RunLog`. objects: where they are, in their order."""
+
+    time: float
+    x: Array
+    estimate: Array
+    reference: Array
+    u: Array
+    lag: float
+    objects: Sequence[Array]
+
+
 @dataclass(eq=False)
 class RunLog:
     """times (M,) [s] of the ticks; xs (M, nx) true states, estimates (M, nx), references (M, nx) of the plan in force, us (M, nu).
@@ -165,6 +177,29 @@ class RunLog:
             meta=account["meta"],
             manifold=Manifold([group_named(*group) for group in account["groups"]]) if "groups" in account else None,
         )
+
+
+class Account:
+    """A run as it goes on."""
+
+    def __init__(self) -> None:
+        self.ticks: list[Tick] = []
+        self.solves: list[Solve] = []
+        self._events: list[Event] = []
+
+    def event(self, t: float, kind: EventKind, message: str) -> None:
+        """Note what happened at t [s]."""
+        self._events.append(Event(t, kind, message))
+
+    def log(self, tick: float, names: Sequence[str], spells: Sequence[Spell], manifold: Manifold) -> RunLog:
+        """The run; names: of the objects. Raises ValueError for one without ticks."""
+        if not self.ticks:
+            raise ValueError("the run has no ticks; give a duration of at least one tick")
+        *columns, objects = zip(*self.ticks, strict=True)
+        by_name = {name: np.array(column) for name, column in zip(names, zip(*objects, strict=True), strict=True)}
+        times, xs, estimates, references, us, lags = (np.array(column) for column in columns)
+        held = times, xs, estimates, references, us, lags, by_name
+        return RunLog(tick, *held, self.solves, self._events, spells, manifold=manifold)
 
 
 def _percentiles(values: Array) -> dict[str, float]:

@@ -31,9 +31,9 @@ from dynamics_backends.rigid_body.batched import inverse_dynamics, inverse_dynam
 from dynamics_backends.rigid_body.model.model import Model
 from trajopt.problem.ocp import OCP, Phase
 from trajopt.replanning.plan import Plan
+from trajopt.replanning.timing import SAME_TIME
 from trajopt.results.solution import Solution
 
-_SAME_TIME = 1e-9
 FORCE, WRENCH = 3, 6
 """Rows of a contact at a point, and of one of a surface."""
 
@@ -82,9 +82,9 @@ def setpoints(
     if not 0.0 < rate < np.inf:
         raise ValueError(f"rate = {rate}; expected a positive number of setpoints each second")
     plan = in_seconds(ocp, plan if isinstance(plan, Plan) else Plan.of(plan, start))
-    count = int(np.floor((plan.end - plan.start) * rate + _SAME_TIME))
+    count = int(np.floor((plan.end - plan.start) * rate + SAME_TIME))
     times = plan.start + np.arange(count + 1) / rate
-    if times[-1] < plan.end - _SAME_TIME:
+    if times[-1] < plan.end - SAME_TIME:
         times = np.append(times, plan.end)
     return _told(ocp, plan, times, feet)
 
@@ -111,9 +111,9 @@ def _told(ocp: OCP, plan: Plan, times: Array, feet: Sequence[str]) -> Iterator[S
         u, K = plan.us[k], plan.K[k]
         if _accelerates(ocp, k):
             u, K = _driving_forces(ocp.model, xs[i], u, K)
-        rate = np.zeros(manifold.ndx) if t > plan.end + _SAME_TIME else rates[k]
+        rate = np.zeros(manifold.ndx) if t > plan.end + SAME_TIME else rates[k]
         pushes, places, speeds = ({name: rows[i] for name, rows in found.items()} for found in (forces, at, moving))
-        return Setpoint(t, xs[i], rate, u, K, pushes, places, speeds, t >= plan.end - _SAME_TIME)
+        return Setpoint(t, xs[i], rate, u, K, pushes, places, speeds, t >= plan.end - SAME_TIME)
 
     return (setpoint(i, t, k) for i, (t, k) in enumerate(zip(times.tolist(), ks.tolist(), strict=True)))
 
@@ -149,7 +149,7 @@ def _driving_forces(model: Model, x: Array, u: Array, K: Array) -> tuple[Array, 
 def _rate(plan: Plan, k: int, manifold: Any) -> Array:
     """The rate (ndx,) along the geodesic from knot k on; that of the knot before where the state jumps."""
     dt = plan.times[k + 1] - plan.times[k]
-    if dt <= _SAME_TIME:
+    if dt <= SAME_TIME:
         return _rate(plan, k - 1, manifold) if k else np.zeros(manifold.ndx)
     return np.asarray(manifold.difference(plan.xs[k][:, None], plan.xs[k + 1][:, None]))[:, 0] / dt
 

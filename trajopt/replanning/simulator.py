@@ -66,5 +66,30 @@ class Simulator:
         return self._ready[n, h].evaluator
 
 
+_DIGITS = 9
+"""Time steps [s] are rounded to so many digits: sums of ticks that differ by rounding are one."""
+
+
+class Model:
+    """The model that plans are made with: that of the first phase of the problem in force."""
+
+    def __init__(self, problem: OCP) -> None:
+        self.problem = problem
+        self._simulator = Simulator(problem.phases[0].dynamics)
+
+    def step(self, x: Array, u: Array, t: float, dt: float) -> Array:
+        """The state (nx,) dt [s] after x, under the control u (nu,)."""
+        phase = self.problem.phases[0]
+        if self._simulator.dynamics is not phase.dynamics:
+            self._simulator = Simulator(phase.dynamics)
+        now = {key: value[0] if value.ndim == 2 else value for key, value in phase.parameters.items()}
+        return self._simulator.advance(x, u[None, : phase.dynamics.nu], round(dt, _DIGITS), now)
+
+    def bounded(self, u: Array) -> Array:
+        """The control within the bounds of the problem's first knot."""
+        bounds = self.problem.control_bounds
+        return u if bounds is None else np.clip(u, bounds[0][0], bounds[1][0])
+
+
 def _same(one: Parameters, other: Parameters) -> bool:
     return one.keys() == other.keys() and all(np.array_equal(one[key], other[key]) for key in one)

@@ -17,7 +17,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, NamedTuple, Protocol
 
-_ROUNDING = 1e-9
+from trajopt.replanning.timing import SAME_TIME
 
 
 class Answer(NamedTuple):
@@ -94,8 +94,8 @@ class SimulatedWorker:
 
     def _ticks(self, tick: int, respond: float, prepare: float) -> tuple[int, int]:
         first, second = self._charge(respond, prepare)
-        known = tick + math.ceil(first / self._tick - _ROUNDING)
-        return known, max(known, tick + math.ceil((first + second) / self._tick - _ROUNDING))
+        known = tick + math.ceil(first / self._tick - SAME_TIME)
+        return known, max(known, tick + math.ceil((first + second) / self._tick - SAME_TIME))
 
     def poll(self, tick: int) -> Answer | None:
         """See :class:`Worker`."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
@@ -56,8 +57,17 @@ def stages_of(ocp: OCP, wanted: Wanted, engine: Engine = "auto") -> list[Stages]
         if pair is not None:
             found[i], found[-1] = pair
     if at_once:
+        asked = _most_served_first(asked)
         builds.request([c.search for c in asked], [c.bare for c in asked if c.bare.shape != c.search.shape])
     return found
+
+
+def _most_served_first(choices: Sequence[CompiledChoice]) -> list[CompiledChoice]:
+    """The phases by how many knots their library serves, so that what takes NumPy longest is compiled first."""
+    knots: Counter[Any] = Counter()
+    for choice in choices:
+        knots[choice.search] += choice.knots
+    return sorted(choices, key=lambda choice: -knots[choice.search])
 
 
 def follow(stages: Sequence[Stages], before: OCP, ocp: OCP, wanted: Wanted) -> bool:

@@ -114,7 +114,7 @@ class FreeTime:
         return StretchedMap(residual, self.names, kind="kept", states=self.given.manifold, tangent=False)
 
     def _constraint(self, c: Constraint) -> Constraint:
-        """The same constraint; bounds on numbers of the state remain such."""
+        """A constraint of the problem without free time; bounds on numbers of the state remain such."""
         chosen, nx = chosen_coordinates(c), self.given.manifold.nx
         if chosen is None:
             parts = c.composition

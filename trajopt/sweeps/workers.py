@@ -103,6 +103,7 @@ class Cluster:
     def __init__(self, scheduler: Any, patience: float = 30.0) -> None:
         distributed = require("distributed")
         self._own = isinstance(scheduler, str)
+        self._executor: Any = None
         try:
             self._client = distributed.Client(scheduler, timeout=patience) if self._own else scheduler
             self._client.wait_for_workers(1, timeout=None if not self._own else 10 * patience)
@@ -134,7 +135,7 @@ class Cluster:
         return isinstance(error, self._died)
 
     def close(self) -> None:
-        if hasattr(self, "_executor"):
+        if self._executor is not None:
             self._executor.shutdown(wait=False)
         if self._own:
             self._client.close()

@@ -17,6 +17,7 @@ from dynamics_backends.compiled.loops.loops import LoopKernel, loop_kernel
 from dynamics_backends.compiled.loops.sparsity import sparse_outputs
 from dynamics_backends.compiled.runtime.cache import existing, key_of, load
 from dynamics_backends.compiled.runtime.remembered import answered, remembered
+from dynamics_backends.compiled.runtime.toolchain import find_toolchain
 from dynamics_backends.rigid_body.algorithms.aba import ABA
 from dynamics_backends.rigid_body.derivatives.fd_derivatives import FDSVA
 from dynamics_backends.rigid_body.derivatives.fd_second_order import FD_SECOND_ORDER
@@ -36,7 +37,9 @@ def build_loops() -> None:
 
 
 def _question(program: Program) -> tuple[Any, ...]:
-    return "loops", program.name, USUAL_JOINTS
+    """What the answer depends on: a folder may be shared by machines whose compilers or processors differ."""
+    toolchain = find_toolchain()
+    return "loops", program.name, USUAL_JOINTS, toolchain.definitions, toolchain.fingerprint
 
 
 def _described(program: Program) -> list[Any]:

@@ -31,8 +31,8 @@ from dynamics_backends.compiled.runtime.units import units
 
 FLAGS = ("-O3", "-march=native", "-fno-math-errno", "-fPIC", "-shared", "-std=gnu11", "-w")
 """No -ffast-math: it would change what NaN and infinity do."""
-QUICK = "-O1"
-"""What stands behind FLAGS in a first compilation, which takes a third of the time."""
+QUICK = "-Og"
+"""What stands behind FLAGS in a first compilation: in half the time of -O1, which leaves straight-line code as long."""
 
 _MVEC_TEST = """
 typedef double V __attribute__((vector_size({bytes})));

@@ -17,6 +17,8 @@ WORTH_SPLITTING = 100_000
 """Characters of straight-line code, some 2,000 statements: a quarter of a second of compilation."""
 UNIT = 300_000
 """Characters in a unit from which on the next begins."""
+SMALL = 1_000
+"""Characters of a family below which it shares a unit with others as small: to start a compiler takes longer than to compile it."""
 _FUNCTION = re.compile(r"^(STRAIGHT|JOINED) (void (\w+?)(?:_\d+)?\([^)]*\))\n\{\n.*?^\}\n", re.MULTILINE | re.DOTALL)
 _NUMBER = re.compile(r"^NUMBER\((\w+), (\d+)\)\n", re.MULTILINE)
 _EMPTY_LINES = re.compile(r"\n{2,}")
@@ -34,10 +36,16 @@ def units(source: str) -> list[str]:
     main = _FUNCTION.sub(lambda f: f"{_HIDDEN} {f[2]};\n" if f[1] == "JOINED" or f[3] not in joined else "", source)
     main = _NUMBER.sub(lambda number: f"extern {_HIDDEN} const int {number[1]};\n", main)
     main = _EMPTY_LINES.sub("\n", main)
-    texts = [part for _, family in groupby(functions, lambda f: f[3]) for part in _parts([f[0] for f in family])]
+    families = [[f[0] for f in family] for _, family in groupby(functions, lambda f: f[3])]
+    small = "".join(f for family in families if _is_small(family) for f in family)
+    texts = [part for family in families if not _is_small(family) for part in _parts(family)] + [small] * bool(small)
     numbers = "".join(f"{_HIDDEN} const int {number[1]} = {number[2]};\n" for number in _NUMBER.finditer(source))
     apart = [prelude + shared + text for text in sorted(texts, key=lambda text: (-len(text), text))]
     return [main, *apart, *([numbers] if numbers else [])]
+
+
+def _is_small(family: list[str]) -> bool:
+    return sum(map(len, family)) < SMALL
 
 
 def _parts(functions: list[str]) -> list[str]:

@@ -80,17 +80,16 @@ def contracted_source(traced: TracedDynamics) -> tuple[str, str]:
     if not isinstance(traced.map, ConstrainedDerivatives):
         return traced.contracted()
     map, n = traced.map, traced.map.model.nv
-    lam = ca.SX.sym("lam", map.n_out)
-    parts = traced.attempt(lambda: unsolved(traced, lam))
+    lam, phi = ca.SX.sym("lam", map.n_out), ca.SX.sym("phi", forces_given(map, traced.sizes))
+    parts = traced.attempt(lambda: bent(traced, phi, lam[n:]) if phi.numel() else unsolved(traced, lam))
     slopes, outputs = slopes_of(parts), _first(traced, parts)
-    still = [ca.SX.zeros(parts.top[0].shape[0])] * n
-    outputs["xx"] = by_rows(curvature(map, traced.symbols.u, parts.g, still).xx)
+    outputs["xx"] = still_curvature(traced, parts)
     outputs |= {"entries": factor_entries(parts), "slopes": entries(slopes)}
-    code, room = traced.function("second_unsolved", outputs, {"lam": lam})
+    code, room = traced.function("second_unsolved", outputs, {"lam": lam, "phi": phi})
     numbers = sum(outputs[name].numel() for name in ("entries", "slopes", "top", "bottom"))
     texts = [template("constrained/constrained_second.h"), code, template("constrained/constrained_contracted.h")]
     text = [_solution(traced, parts), *tables(slopes), *texts]
-    return "\n".join(text), f"{room} + {numbers + n * still[0].numel()}"
+    return "\n".join(text), f"{room} + {numbers + n * parts.top[0].shape[0]}"
 
 
 def derivatives_kernel(traced: TracedDynamics, *, second: bool, source: tuple[str, str] | None = None) -> LoopKernel:
@@ -108,10 +107,11 @@ def derivatives_kernel(traced: TracedDynamics, *, second: bool, source: tuple[st
         names, sizes = [*names, "lam"], [*sizes, map.n_out]
     skipped, widths = map.n_out - traced.rows, {"f": 1, "fx": n, "fu": map.nu}
     shifted = [f"{name} + {skipped * widths.get(name, 0)}" for name in outputs]
+    results = f"(contraction_t){{{', '.join(shifted)}}}" if second else ", ".join(shifted)
     body = _KERNEL.format(
         head=", ".join([*(f"const V* {name}" for name in names), *(f"V* {name}" for name in outputs)]),
         call="dynamics_contracted" if second else "dynamics_partials",
-        given=", ".join(["x", "u", "*t", p, *(["lam"] if second else []), *shifted]),
+        given=", ".join(["x", "u", "*t", p, *(["lam"] if second else []), results]),
         skipped=skipped,
         n=n,
         nu=map.nu,
@@ -138,15 +138,19 @@ def solution_text(parts: Unsolved) -> list[str]:
 # -- traced ---------------------------------------------------------------------------------------------------------------
 
 
-def bent(traced: TracedDynamics, phi: Any) -> tuple[Unsolved, Any]:
-    """What the derivatives of a system's constraint forces are solved from, and the second ones of phi' f at a still solution."""
+def bent(traced: TracedDynamics, phi: Any, lam: Any) -> Unsolved:
+    """What the derivatives are solved from, on the symbols; with second ones of lam' a + phi' f, f the forces of constraints."""
     s, map = traced.symbols, traced.map
     assert isinstance(map, Holonomic)
-    nothing = ca.SX.zeros(map.model.nv)
-    parts = map.unsolved(s.x, s.u, s.t, s.p, nothing, [phi[i] for i in range(phi.numel())])
-    assert parts.g is not None
+    return map.unsolved(s.x, s.u, s.t, s.p, lam, [phi[i] for i in range(phi.numel())])
+
+
+def still_curvature(traced: TracedDynamics, parts: Unsolved) -> Any:
+    """The second derivatives of g at a still solution, by rows."""
+    map = traced.map
+    assert isinstance(map, ConstrainedDerivatives) and parts.g is not None
     still = [ca.SX.zeros(parts.top[0].shape[0])] * map.model.nv
-    return parts, by_rows(curvature(map, s.u, parts.g, still).xx)
+    return by_rows(curvature(map, traced.symbols.u, parts.g, still).xx)
 
 
 def unsolved(traced: TracedDynamics, lam: Any = None) -> Unsolved:

@@ -2,7 +2,7 @@
 
     dynamics_value(ctx, x, u, t, p, f)
     dynamics_partials(ctx, x, u, t, p, f, fx, fu)
-    dynamics_contracted(ctx, x, u, t, p, lam, f, fx, fu, xx, ux, uu)       second derivatives of lam' xdot
+    dynamics_contracted(ctx, x, u, t, p, lam, to)       to: f, fx, fu, and the second derivatives xx, ux, uu of lam' xdot
 
 f, fx (by rows, in the tangent space) and fu are the last ``rows`` rows of xdot: all of them, or those below qdot = v of a
 second-order system.  ``p`` are the parameters behind each other.  ``ctx`` holds the model's tables ``ti``, ``td``, a workspace

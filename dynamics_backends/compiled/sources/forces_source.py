@@ -23,6 +23,7 @@ from dynamics_backends.compiled.sources.constrained_source import (
     reported_elsewhere,
     slopes_of,
     solution_text,
+    still_curvature,
     tables,
     unsolved,
 )
@@ -98,9 +99,9 @@ def _first(traced: TracedDynamics, forces: ConstraintForces, prefix: str) -> Wri
 
 def _second(traced: TracedDynamics, forces: ConstraintForces, prefix: str) -> Written:
     phi = ca.SX.sym("phi", forces.n_out)
-    parts, xx = traced.attempt(lambda: bent(traced, phi))
+    parts = traced.attempt(lambda: bent(traced, phi, ca.SX.zeros(forces.system.model.nv)))
     slopes = slopes_of(parts)
-    outputs = {"top": by_rows(parts.top), "bottom": by_rows(parts.bottom), "xx": xx}
+    outputs = {"top": by_rows(parts.top), "bottom": by_rows(parts.bottom), "xx": still_curvature(traced, parts)}
     outputs |= {"entries": factor_entries(parts), "slopes": entries(slopes)}
     code, room = traced.function(f"{prefix}forces_bent", outputs, {"phi": phi})
     before = "\n".join([*solution_text(parts), *tables(slopes), template("constrained/constrained_second.h")])

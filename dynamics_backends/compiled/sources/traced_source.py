@@ -77,7 +77,8 @@ class TracedDynamics:
         lam = ca.SX.sym("lam", self.map.n_out)
         parts = self.both(lam)
         outputs = _named([*self._below_of(parts[:3]), *parts[3:]])
-        return self.function("dynamics_contracted", outputs, {"lam": lam})
+        code, room = self.function("traced_contracted", outputs, {"lam": lam})
+        return "\n".join([code, template("lanes/contracted.h")]), room
 
     def first(self) -> list[Any]:
         """The map's own value and partials: three columns, matrices by rows. Raises TraceError."""

@@ -80,7 +80,10 @@ def _on(constraint: Constraint, model: Model | None) -> Constraint | None:
     if model is None:
         return constraint
     frames = {frame.name: frame for frame in model.frames}
-    tied = [getattr(constraint, key) for key in ("frame", "frame_a", "frame_b") if hasattr(constraint, key)]
+    if isinstance(constraint, PointContact | FrameContact):
+        tied = [constraint.frame]
+    else:
+        tied = [constraint.frame_a, constraint.frame_b] if isinstance(constraint, PointLoop | FrameLoop) else []
     if not set(tied) <= set(frames):
         return None  # left out with its tree
     bodies = [frames[name].body for name in tied]

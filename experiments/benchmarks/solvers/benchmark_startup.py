@@ -3,14 +3,15 @@
     python -m experiments.benchmark_startup                       this checkout
     python -m experiments.benchmark_startup --baseline DIR        and another one, in the same run
     python -m experiments.benchmark_startup --only ur5_reach,pictures
-    python -m experiments.benchmark_startup --baseline DIR --only speed    whether solves are as fast once all is compiled
+    python -m experiments.benchmark_startup --baseline DIR --only speed,expansion    whether these are as fast once all is compiled
 
 Each figure is the wall time of a process of its own from its start to its end [s], and in brackets the processor time that it and
 its compilers took, which says more on a machine that is busy.  ``solve`` stops at the solution, ``first`` after one iteration.
 
 Solves start at once (--wait: when all is compiled).  What another process goes on to compile is not in the figures; it is waited
 for before the next step, and the last column says for how long after the cold one.  Pictures are drawn twice: with meshes read from
-the robot's files, and from those that are kept.  ``speed`` is the best of many solves, in ROUNDS processes for each.
+the robot's files, and from those that are kept.  ``speed`` is the best of many solves, ``expansion`` of many expansions at the
+guess (first order, and the Hessian of the cost), in ROUNDS processes for each; that runs with old checkouts too.
 """
 
 from __future__ import annotations
@@ -37,6 +38,7 @@ CASES = {
 }
 PICTURES = ("ur5_reach", "hyq_trot_rigid")
 SOLVED = ("ur5_reach", "ur5_obstacle", "hyq_trot_rigid")
+EXPANDED = ("hyq_trot", "hyq_trot_rigid")
 ROUNDS = 3
 STEPS = ("cold", "warm", "term", "number")
 POLL, AT_MOST = 0.1, 600.0  # [s]
@@ -132,6 +134,29 @@ print(best, solution.iterations)
 """
 
 
+_EXPANSION = """
+import sys, time
+try:
+    from experiments.config.config import load_config
+    from experiments.config import build
+    from trajopt.stage.numerics import numerics_for
+except ImportError:
+    from experiments.config import load_config
+    from experiments import build
+    from trajopt.numerics import numerics_for
+task = build.build_task(load_config(sys.argv[1]))
+evaluator = numerics_for(task.ocp).evaluator
+expand = lambda: evaluator.expand(task.guess.xs, task.guess.us)
+expand()
+best, until = float("inf"), time.monotonic() + 3.0
+while time.monotonic() < until:
+    began = time.perf_counter()
+    expand()
+    best = min(best, time.perf_counter() - began)
+print(best, task.ocp.horizon)
+"""
+
+
 class Seconds(NamedTuple):
     """Wall time and processor time."""
 
@@ -191,19 +216,33 @@ def drawn(config: str, checkout: Path, folder: Path, solution: Path) -> Seconds:
     return Seconds(wall, cpu)
 
 
-def fastest(config: str, checkouts: Mapping[str, Path], folder: Path) -> Iterator[str]:
-    """The best time of a solve by each checkout, the iterations that it takes, and how much longer each takes than the last."""
-    worker, found = folder / "speed.py", dict.fromkeys(checkouts, (float("inf"), ""))
-    worker.write_text(_SPEED)
-    path = str(ROOT / "problems" / "configs" / f"{config}.toml")
+class Repeated(NamedTuple):
+    """What is done many times in a process: its text, the configurations, and what its second number counts."""
+
+    worker: str
+    configs: tuple[str, ...]
+    counted: str
+
+
+REPEATED = {
+    "speed": Repeated(_SPEED, SOLVED, "iterations"),
+    "expansion": Repeated(_EXPANSION, EXPANDED, "knots"),
+}
+
+
+def fastest(what: str, config: str, checkouts: Mapping[str, Path], folder: Path) -> Iterator[str]:
+    """The best time of each checkout, what its process counts, and how much longer each takes than the last."""
+    worker, found = folder / f"{what}.py", dict.fromkeys(checkouts, (float("inf"), ""))
+    worker.write_text(REPEATED[what].worker)
     for _ in range(ROUNDS):
         for name, checkout in checkouts.items():
-            best, iterations = run([str(worker), path], checkout, folder / "kept")[1].split()
-            found[name] = min(found[name], (float(best), iterations))
+            path = str(checkout / "problems" / "configs" / f"{config}.toml")
+            best, count = run([str(worker), path], checkout, folder / f"kept by {name}")[1].split()
+            found[name] = min(found[name], (float(best), count))
     last = found[list(found)[-1]][0]
-    for name, (took, iterations) in found.items():
+    for name, (took, count) in found.items():
         ratio = f"{100.0 * (took / last - 1.0):+8.1f} %"
-        yield f"{'solve of ' + config:28}{name:10}{1e3 * took:10.3f} ms{iterations:>6} iterations{ratio}"
+        yield f"{f'{what} of {config}':28}{name:10}{1e3 * took:10.3f} ms{count:>6} {REPEATED[what].counted}{ratio}"
 
 
 def command_line(checkout: Path) -> str:
@@ -238,16 +277,18 @@ def report(checkouts: Mapping[str, Path], chosen: list[str], folder: Path, start
                 settled(folder / "kept")
                 both = [drawn(config, checkout, folder, folder / config / "solution.npz") for _ in range(2)]
                 yield f"{'pictures of ' + config:28}{name:6}" + "".join(f"{seconds!s:>18}" for seconds in both)
-    if "speed" in chosen:
-        for config in SOLVED:
-            yield from fastest(config, checkouts, folder)
+    for what, repeated in REPEATED.items():
+        for config in repeated.configs if what in chosen else ():
+            yield from fastest(what, config, checkouts, folder)
 
 
 @click.command()
 @click.option(
     "--baseline", type=click.Path(exists=True, file_okay=False), help="Another checkout, measured in the same run."
 )
-@click.option("--only", default="", help=f"Of {', '.join([*CASES, 'help', 'pictures', 'speed'])}, separated by commas.")
+@click.option(
+    "--only", default="", help=f"Of {', '.join([*CASES, 'help', 'pictures', *REPEATED])}, separated by commas."
+)
 @click.option("--wait", is_flag=True, help="Solves wait until all is compiled.")
 def main(baseline: str | None, only: str, wait: bool) -> None:
     """From a command to its first solution."""

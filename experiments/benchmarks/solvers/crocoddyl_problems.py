@@ -11,7 +11,7 @@ with HyQ in place of ANYmal and without its penalty on joint limits.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 from itertools import groupby
 from typing import Any
@@ -23,7 +23,6 @@ from dynamics_backends import scalar as sm
 from dynamics_backends.protocol import Array, FunctionMap, Matrix, Partials
 from dynamics_backends.registry import make_backend
 from dynamics_backends.rigid_body.algorithms import kinematics
-from dynamics_backends.rigid_body.batched import center_of_mass
 from dynamics_backends.rigid_body.model.model import Model
 from dynamics_backends.scalar import Rows, Scalar
 from dynamics_backends.systems.bodies.free_body import FreeBody
@@ -32,17 +31,13 @@ from dynamics_backends.systems.constraints.constraint_kinds import PointContact
 from dynamics_backends.systems.constraints.holonomic import Holonomic
 from dynamics_backends.systems.contact.contact_forces import ConstraintForces
 from dynamics_backends.systems.contact.impact import Impact
+from experiments.benchmarks.solvers.crocoddyl_gaits import COMMON, Data, gait
 from problems.legged.contact.feet_terms import feet_cost
 from problems.robots import load_robot
-from problems.task import position_of
 from trajopt.problem.impact_stage import ImpactStage
 
-Data = dict[str, Any]
-COMMON = {"tight": 1e-18, "tolerance": 1e-9, "max_iterations": 300, "still": False}
-FEET = ("lf_foot", "rf_foot", "lh_foot", "rh_foot")
 KINOVA_UP = (1.5707, 2.618, -1.5707, 3.1415, 2.618, 0.0)
 """[rad], the posture "arm_up" of the robot's SRDF."""
-HYQ_STANDING = (-0.2, 0.75, -1.5, -0.2, 0.75, -1.5, -0.2, -0.75, 1.5, -0.2, -0.75, 1.5)
 
 
 # -- as data -----------------------------------------------------------------------------------------------------------
@@ -70,54 +65,11 @@ def kinova() -> Data:
     }
 
 
-def trot() -> Data:
-    """HyQ makes two steps, of half the length first: 2 knots on four feet, 25 on two, an impact; the same with the other feet."""
-    model = load_robot("erd:hyq", base="floating")
-    joints = list(model.q_names[7:])
-    q0 = np.concatenate([np.zeros(6), [1.0], HYQ_STANDING])
-    q0[2] = -np.mean([position_of(model, foot, q0)[2] for foot in FEET])
-    at = {foot: position_of(model, foot, q0) for foot in FEET}
-    center = np.append(np.mean([p[:2] for p in at.values()], axis=0), center_of_mass(model, q0)[2])
-    standing: Data = {"stance": FEET, "feet": {}, "center": None, "foot_weight": 0.0}
-    knots: list[Data] = []
-    for feet, length in ((("rf_foot", "lh_foot"), 0.075), (("lf_foot", "rh_foot"), 0.15)):
-        knots += [standing] * 2 + list(_swing(feet, at, center, length))
-        center = center + [0.5 * length, 0.0, 0.0]
-        at |= {foot: at[foot] + [length, 0.0, 0.0] for foot in feet}
-    state = [0.0] * 3 + [500.0] * 3 + [0.01] * 12 + [10.0] * 6 + [1.0] * 12
-    impact = [1.0] * 6 + [10.0] * 12 + [10.0] * 18
-    weights = {"control": 0.1, "center": 1e6, "cone": 10.0}
-    weights |= {key: (10.0 * np.square(w)).tolist() for key, w in (("state", state), ("impact", impact))}
-    return COMMON | {
-        "kind": "trot",
-        "robot": "hyq",
-        "joints": joints,
-        "x0": [*q0.tolist(), *np.zeros(18)],
-        "dt": 0.01,
-        "friction": 0.7,
-        "gain": 50.0,
-        "weights": weights,
-        "knots": knots,
-        "end": standing,
-        "still": True,
-    }
-
-
-def _swing(feet: tuple[str, ...], at: Mapping[str, Array], center: Array, length: float, knots: int = 25) -> list[Data]:
-    """Some feet swing along a triangle 0.1 m high and land."""
-    made: list[Data] = []
-    stance = tuple(foot for foot in FEET if foot not in feet)
-    for k in range(knots):
-        half, ahead = knots / 2, length * (k + 1) / knots
-        height = 0.1 * (k / half if k <= half else 1.0 - (k - half) / half)
-        goals = {foot: (at[foot] + [ahead, 0.0, height]).tolist() for foot in feet}
-        made.append(
-            {"stance": stance, "feet": goals, "center": (center + [0.5 * ahead, 0.0, 0.0]).tolist(), "foot_weight": 1e6}
-        )
-    return [*made, {"lands": feet, "feet": made[-1]["feet"], "foot_weight": 1e7}]
-
-
-PROBLEMS = {"unicycle": unicycle, "kinova reach": kinova, "hyq trot": trot}
+PROBLEMS: dict[str, Callable[[], Data]] = {
+    "unicycle": unicycle,
+    "kinova reach": kinova,
+    "hyq trot": partial(gait, "hyq", "trot"),
+}
 
 
 # -- as problems of this toolkit ---------------------------------------------------------------------------------------
@@ -199,7 +151,7 @@ def _trot(p: Data) -> to.OCP:
             contacts = [PointContact(foot) for foot in first["lands"]]
             stage = ImpactStage(make_backend(Impact(model, contacts), "analytic"))
             terms = [_feet(model, run), _posture(model, p, "impact")]
-            phases.append(to.Phase(stage, np.ones(1), tuple(terms)))
+            phases.append(to.Phase(stage, np.zeros(1), tuple(terms)))  # whose terms count once
             continue
         stance = tuple(first["stance"])
         if stance not in stances:
@@ -207,7 +159,8 @@ def _trot(p: Data) -> to.OCP:
         dynamics, own = stances[stance]
         terms = [_posture(model, p, "state"), to.control_cost(model.nv - 6, weight=p["weights"]["control"]), *own]
         if first["center"] is not None:
-            terms += [_feet(model, run), _center(model, p, run)]
+            terms += [_feet(model, run)] if first["feet"] else []
+            terms += [_center(model, p, run)]
         phases.append(to.Phase(dynamics, np.full(len(run), p["dt"]), tuple(terms)))
     return to.OCP(tuple(phases), p["x0"], (_posture(model, p, "state"),), name="trot", model=model)
 
@@ -222,6 +175,8 @@ def _runs(knots: list[Data]) -> list[list[Data]]:
 
 
 def _standing(model: Model, p: Data, stance: tuple[str, ...]) -> tuple[to.SampledSystem, list[to.CostTerm]]:
+    if not stance:
+        return to.SampledSystem(make_backend(FreeBody(model, damping=False), "analytic"), "semi_implicit_euler"), []
     system = Holonomic(model, [PointContact(foot, gains=(0.0, p["gain"])) for foot in stance], damping=False)
     cone = to.CostTerm(
         "cone", BeyondPyramid(ConstraintForces(system), stance, p["friction"]), np.asarray(p["weights"]["cone"]), {}

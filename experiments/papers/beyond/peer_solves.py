@@ -12,16 +12,15 @@ peer is missing, a sentence says so.
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import platformdirs
 
 import problems
+from experiments.analysis.environment import with_variable
 
 CONFIGS = Path(problems.__file__).parent / "configs"
 CONFIG = "ur5_obstacle"
@@ -38,7 +37,7 @@ def solves() -> tuple[list[dict[str, Any]], list[str]]:
         import experiments.benchmarks.solvers.benchmark_dms  # noqa: F401
     except ModuleNotFoundError:
         return [], ["solves of all peers: the benchmarks are in a source tree only"]
-    with _one_thread():
+    with with_variable("TRAJOPT_THREADS", 1):
         rows += list(_casadi())
         python = platformdirs.user_cache_path("trajopt") / "crocoddyl" / "bin" / "python"
         if python.exists():
@@ -98,16 +97,3 @@ def _own(ocp: Any, guess: Any) -> tuple[float, int, float]:
         found = solve(ocp, guess, solver="ipm", check=False)
         seconds.append(time.process_time() - began)
     return 1e3 * min(seconds), found.iterations, found.cost
-
-
-@contextmanager
-def _one_thread() -> Iterator[None]:
-    before = os.environ.get("TRAJOPT_THREADS")
-    os.environ["TRAJOPT_THREADS"] = "1"
-    try:
-        yield
-    finally:
-        if before is None:
-            del os.environ["TRAJOPT_THREADS"]
-        else:
-            os.environ["TRAJOPT_THREADS"] = before

@@ -8,9 +8,6 @@ All 20 scenarios are planned; replanning runs in all of them with generated deri
 
 from __future__ import annotations
 
-import os
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -19,6 +16,7 @@ from typing import Any
 import numpy as np
 
 import problems
+from experiments.analysis.environment import with_variable
 from experiments.config.build import make_ready
 from experiments.config.config import Config, load_config
 from experiments.papers.study import GIFTTHALER, Comparison, Outcome, times
@@ -49,24 +47,11 @@ def run(quick: bool) -> Outcome:
     for method in QUICK_METHODS if quick else METHODS:
         for obstacle in (False,) if quick else (False, True):
             for threads in (1,) if quick else (1, 2):
-                with _threads(threads):
+                with with_variable("TRAJOPT_THREADS", threads):
                     for seed in range(1 if quick else SCENARIOS):
                         replans = quick or seed < FEWER or (method != "Num-Diff" and threads == 1)
                         rows += _plans(method, obstacle, threads, seed, quick, replans)
     return Outcome(rows, _comparisons(rows), partial(_draw, rows))
-
-
-@contextmanager
-def _threads(count: int) -> Iterator[None]:
-    before = os.environ.get("TRAJOPT_THREADS")
-    os.environ["TRAJOPT_THREADS"] = str(count)
-    try:
-        yield
-    finally:
-        if before is None:
-            del os.environ["TRAJOPT_THREADS"]
-        else:
-            os.environ["TRAJOPT_THREADS"] = before
 
 
 def scenario(method: str, obstacle: bool, seed: int, quick: bool) -> Config:

@@ -100,12 +100,17 @@ def weight_share(model: Model, feet: int) -> float:
 
 def force_rows(system: Holonomic, contacts: Sequence[str]) -> tuple[int, ...]:
     """Where the three components of each contact begin among the forces. Raises UnknownName for a contact that has no force."""
+    return first_rows(system, contacts, "x", "point contact")
+
+
+def first_rows(system: Holonomic, contacts: Sequence[str], component: str, kind: str) -> tuple[int, ...]:
+    """Where a component of each contact stands among the forces; kind: what contacts with that component are called."""
     names = ConstraintForces(system).output_names
-    points = [name.removesuffix(".x") for name in names if name.endswith(".x")]
+    known = [name.removesuffix(f".{component}") for name in names if name.endswith(f".{component}")]
     for contact in contacts:
-        if contact not in points:
-            raise unknown_name("point contact", contact, points)
-    return tuple(names.index(f"{contact}.x") for contact in contacts)
+        if contact not in known:
+            raise unknown_name(kind, contact, known)
+    return tuple(names.index(f"{contact}.{component}") for contact in contacts)
 
 
 def no_parameters(p: Mapping[str, Rows]) -> Mapping[str, Rows]:

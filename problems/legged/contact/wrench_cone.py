@@ -22,11 +22,18 @@ import numpy as np
 import trajopt as to
 from dynamics_backends import scalar as sm
 from dynamics_backends.composed_map import ComposedMap
-from dynamics_backends.names import unknown_name
 from dynamics_backends.scalar import Rows, Scalar
 from dynamics_backends.systems.constraints.holonomic import Holonomic
 from dynamics_backends.systems.contact.contact_forces import ConstraintForces
-from problems.legged.contact.friction_cone import FACETS, SMOOTHING, lacking, no_parameters, pyramid, weight_share
+from problems.legged.contact.friction_cone import (
+    FACETS,
+    SMOOTHING,
+    first_rows,
+    lacking,
+    no_parameters,
+    pyramid,
+    weight_share,
+)
 from problems.legged.robot.soles import Sole
 from trajopt.problem.terms import Values
 
@@ -81,12 +88,7 @@ def wrench_constraint(
 
 def wrench_rows(system: Holonomic, frames: Sequence[str]) -> tuple[int, ...]:
     """Where the six components of each contact begin among the forces. Raises UnknownName for a frame that is not held."""
-    names = ConstraintForces(system).output_names
-    held = [name.removesuffix(".fx") for name in names if name.endswith(".fx")]
-    for frame in frames:
-        if frame not in held:
-            raise unknown_name("frame contact", frame, held)
-    return tuple(names.index(f"{frame}.fx") for frame in frames)
+    return first_rows(system, frames, "fx", "frame contact")
 
 
 def _composed(system, soles, feet, friction, margins, kinds) -> ComposedMap:

@@ -7,7 +7,9 @@ from scipy.linalg import logm
 from dynamics_backends.registry import make_backend
 from dynamics_backends.rigid_body.batched import frame_placement
 from experiments.benchmarks.solvers.benchmark_crocoddyl import own
+from experiments.benchmarks.solvers.crocoddyl_gaits import ROBOTS, gait
 from experiments.benchmarks.solvers.crocoddyl_problems import PROBLEMS, own_guess, own_problem
+from problems.robots import load_robot
 
 OPTIMUM_OF_THE_UNICYCLE = 249.560897931
 """Told by Crocoddyl 3.2.1."""
@@ -37,12 +39,29 @@ def test_the_goal_of_the_arm_is_measured_by_the_logarithm_of_its_placement():
     assert actual == pytest.approx(expected, abs=1e-9)
 
 
+@pytest.mark.filterwarnings("ignore::dynamics_backends.rigid_body.urdf.loader.URDFWarning")
+@pytest.mark.parametrize(("robot", "kind", "knots", "ahead"), [
+    ("hyq", "walk", 108, [0.25, 0.125, 0.25, 0.125]),
+    ("hyq", "bound", 62, [0.075, 0.075, 0.15, 0.15]),
+    ("anymal", "pace", 62, [0.15, 0.075, 0.15, 0.075]),
+    ("anymal", "jump", 61, [0.3, 0.3, 0.3, 0.3]),
+])  # fmt: skip
+def test_feet_land_as_far_ahead_as_a_gait_takes_them(robot, kind, knots, ahead):
+    p = gait(robot, kind)
+    model, q0 = load_robot(f"erd:{robot}", base="floating"), np.array(p["x0"][:19])
+    goals = {foot: goal for knot in p["knots"] if "lands" in knot for foot, goal in knot["feet"].items()}
+    moved = np.array([np.subtract(goals[foot], frame_placement(model, q0, foot)[1])[:2] for foot in ROBOTS[robot].feet])
+    assert moved == pytest.approx(np.array([[x, 0.0] for x in ahead]), abs=1e-12)
+    ocp = own_problem(p)
+    assert ocp.horizon == len(p["knots"]) == knots
+    assert ocp.times[-1] == pytest.approx(p["dt"] * sum("lands" not in knot for knot in p["knots"]))
+
+
 def cone_of_the_trot():
-    from experiments.benchmarks.solvers.crocoddyl_problems import FEET, _standing
-    from problems.robots import load_robot
+    from experiments.benchmarks.solvers.crocoddyl_problems import _standing
 
     p = PROBLEMS["hyq trot"]()
-    _, (term,) = _standing(load_robot("erd:hyq", base="floating"), p, FEET)
+    _, (term,) = _standing(load_robot("erd:hyq", base="floating"), p, ROBOTS["hyq"].feet)
     rng = np.random.default_rng(0)
     x = np.tile(p["x0"], (20, 1))
     x[:, 19:] += rng.normal(size=(20, 18))

@@ -157,10 +157,10 @@ def test_mistakes_in_the_table_of_the_obstacle():
 
 
 def test_configurations_survive_being_written_out():
-    config = load_config(CONFIGS / "irb4600_obstacle.toml")
+    config = load_config(CONFIGS / "irb4600_obstacle.toml", ["solver.max_iterations=17"])
     again = read_config(config.as_dict(), config.source)
     assert again.problem == config.problem and again.solver_options == config.solver_options
-    assert again.problem.obstacle.radius == 0.25
+    assert again.problem.obstacle.radius == 0.25 and again.solver_options.max_iterations == 17
 
 
 def solved(name, *overrides):

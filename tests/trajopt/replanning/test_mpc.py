@@ -9,13 +9,13 @@ import numpy as np
 import pytest
 from replanning_cases import DT, KNOTS, PERIOD, TICK, WatchedPlant, goal_object, loop, mass, problem
 
-from trajopt.replanning.loop import Timing
 from trajopt.replanning.measurements import Sensor
 from trajopt.replanning.plan import Shrinking
 from trajopt.replanning.planners.converging import Converging, Failing, Slowed
 from trajopt.replanning.planners.real_time_slq import RealTimeSLQ
 from trajopt.replanning.plants.sampled_plant import Push
 from trajopt.replanning.run_log import EventKind, RunLog
+from trajopt.replanning.timing import Timing
 from trajopt.replanning.workers import ScriptedWorker, ThreadWorker, WallClock
 
 AHEAD = Timing(tick=TICK, period=PERIOD, prepare_ahead=True)

@@ -188,7 +188,7 @@ def test_a_loop_tells_the_plan_in_force():
     log = run.run(0.5)
     np.testing.assert_allclose([s.t for s in told], TICK * np.arange(len(told)), atol=1e-12)
     np.testing.assert_allclose([s.x for s in told], log.references, atol=1e-12)
-    np.testing.assert_allclose([s.control(x, run.manifold) for s, x in zip(told, log.estimates, strict=True)], log.us)
+    np.testing.assert_allclose([s.control(x, log.manifold) for s, x in zip(told, log.estimates, strict=True)], log.us)
 
 
 # -- the node of ROS 2, with messages that keep what they are given ---------------------------------------------------------

@@ -282,6 +282,18 @@ def test_time_steps_are_made_where_all_else_is_there(worker):
     assert builds.Search(again.phases[0].dynamics.sampling.called, bare).look() is not None
 
 
+def test_what_serves_most_knots_is_compiled_first(empty, monkeypatch):
+    asked = []
+    monkeypatch.setattr(builds, "request", lambda *groups: asked.extend(groups))
+    phases = [problem(horizon=horizon).phases[0] for horizon in (3, 5, 4)]
+    phases = [*phases, replace(phases[0]), *phases[2:]]  # 6, 5 and 8 knots by each library
+    with starting("at once"):
+        stages_of(to.OCP(tuple(phases), np.zeros(4), problem().terminal), Wanted(rollout=True))
+    backends = [phases[i].dynamics.sampling.called for i in (2, 0, 1)]
+    for group in asked:
+        assert list(dict.fromkeys(search.backend for search in group)) == backends
+
+
 def test_a_new_term_waits_for_nothing(worker):
     to.solve(problem(), solver="slq", start="at once", callback=lambda record: worker.run())
     worker.run()

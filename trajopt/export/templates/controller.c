@@ -26,14 +26,14 @@ void prefix_step(const double *x, const double *u, double dt, double *x_next)
 {
     double w[DYNAMICS_ROOM + 1];
     const ctx_t c = {.w = w};
-    step(c, SUBSTEPS, x, u, 0.0, dt, x, x_next);
+    step(c, (start_t){SUBSTEPS, x, u, x, 0.0, dt}, x_next);
 }
 
 void prefix_linearize(const double *x, const double *u, double dt, double *x_next, double *A, double *B)
 {
     double w[DYNAMICS_ROOM + 1], G[ND * NW];
     const ctx_t c = {.w = w};
-    linearize(c, SUBSTEPS, x, u, 0.0, dt, x, x_next, G);
+    linearize(c, (start_t){SUBSTEPS, x, u, x, 0.0, dt}, x_next, G);
     for (int i = 0; i < ND; i++) {
         memcpy(A + i * ND, G + i * NW, sizeof(double) * ND);
         memcpy(B + i * NU, G + i * NW + ND, sizeof(double) * NU);

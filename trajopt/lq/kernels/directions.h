@@ -55,12 +55,13 @@ static void steps_ahead(const lq_direction *lane, long N, const kept_t *kept)
 EXPORT void lq_directions(lq_direction *lane, long N, void (*expand)(void *of, long i, const lq_vectors *to), void *of, directions_t *restrict w)
 {
     kept_t *kept = (kept_t *)(w + 1);
-    num on_state, on_control, change = number(0.0), slope = number(0.0), defect = number(0.0), kkt = number(0.0), whole = number(0.0);
+    damping_t by;
+    num change = number(0.0), slope = number(0.0), defect = number(0.0), kkt = number(0.0), whole = number(0.0);
     num size[M_], most[M_];
     truth closed, found = ALL;
     long i = N;
     for (int l = 0; l < LANES; l++) {
-        on_state[l] = lane[l].on_state, on_control[l] = lane[l].on_control;
+        by.on_state[l] = lane[l].on_state, by.on_control[l] = lane[l].on_control;
         closed[l] = lane[l].closed ? -1 : 0;
     }
     for (int a = 0; a < M_; a++) size[a] = most[a] = number(0.0);
@@ -86,7 +87,8 @@ EXPORT void lq_directions(lq_direction *lane, long N, void (*expand)(void *of, l
         SCATTER(w->g, g, M_)
         SCATTER(w->lambda[own], lambda, N_)
         const blocks_t blocks = {p->A, p->B, p->d, w->Vxx[own], w->Vx[own], w->S, w->R, w->r, NULL, NULL};
-        found &= swept(blocks, on_state, on_control, NULL, i, w->Vxx[next], w->Vx[next], p->K, p->k, w->Vx[own], w->Vxx[own], &change);
+        const gains_t ahead = {NULL, NULL, w->Vx[next], w->Vxx[next]}, to = {p->K, p->k, w->Vx[own], w->Vxx[own]};
+        found &= swept(blocks, by, NULL, i, ahead, to, &change);
         SCATTER(p->K, K, M_ * N_)
         SCATTER(p->k, k, M_)
         gradient_held(p, w->r, w->held[next], w->own, size);

@@ -84,6 +84,16 @@ ALWAYS_INLINE blocks_t blocks_at(const lq_problem *p, const lq_bounds *limits, l
 }
 #endif
 
+/* What is added to V'xx and to Quu. */
+typedef struct {
+    num on_state, on_control;
+} damping_t;
+
+/* The gains of a knot, and the value function there. */
+typedef struct {
+    num *K, *k, *Vx, *Vxx;
+} gains_t;
+
 /* The quadratic function of (dx, du) at a knot: Qu (m), Quu (m, m), Qux (m, n); Qx and Qxx stand where Vx and Vxx come to be. */
 typedef struct {
     num u[M_], uu[M_ * M_], ux[M_ * N_];
@@ -112,23 +122,23 @@ ALWAYS_INLINE void q_function(blocks_t p, const num *ahead, const num *V_, q_t *
 }
 
 /* Quu, Qu and Qux with regularization: see damped of lq.py. */
-ALWAYS_INLINE void damped(const q_t *q, const num *A, const num *B, num on_state, num on_control, damped_t *s)
+ALWAYS_INLINE void damped(const q_t *q, const num *A, const num *B, damping_t by, damped_t *s)
 {
     memcpy(s->H, q->uu, sizeof s->H);
     for (int a = 0; a < M_; a++) {
-        s->H[a * M_ + a] += on_control;
+        s->H[a * M_ + a] += by.on_control;
         num *x = s->X + a * COLUMNS;
         memcpy(x, q->ux + a * N_, sizeof(num) * N_);
         x[N_] = q->u[a];
         for (int b = N_ + 1; b < COLUMNS; b++) x[b] = number(0.0);
     }
-    if (ANY(on_state != 0.0)) {
+    if (ANY(by.on_state != 0.0)) {
         num BA[M_ * N_], BB[M_ * M_];
         TRANSPOSED_PRODUCT(BB, B, B, M_, N_, M_, 0);
         TRANSPOSED_PRODUCT(BA, B, A, M_, N_, N_, 0);
-        for (int a = 0; a < M_ * M_; a++) s->H[a] += on_state * BB[a];
+        for (int a = 0; a < M_ * M_; a++) s->H[a] += by.on_state * BB[a];
         for (int a = 0; a < M_; a++)
-            for (int b = 0; b < N_; b++) s->X[a * COLUMNS + b] += on_state * BA[a * N_ + b];
+            for (int b = 0; b < N_; b++) s->X[a * COLUMNS + b] += by.on_state * BA[a * N_ + b];
     }
 }
 
@@ -192,11 +202,11 @@ ALWAYS_INLINE void value_of(const q_t *q, const num *K, const num *k, num *restr
         for (int b = 0; b < a; b++) Vxx[a * N_ + b] = Vxx[b * N_ + a];
 }
 
-/* One knot of the backward sweep: gains K, k and the value function from V and Vx of the next knot; false where Quu is not positive definite
-   on the free controls.  changes: NULL for none; i: the knot; change: see value_of. */
-ALWAYS_INLINE truth swept(blocks_t p, num on_state, num on_control, const lq_changes *changes, long i, const num *V_, const num *Vx_next,
-                          num *restrict K, num *restrict k, num *restrict Vx, num *restrict Vxx, num *restrict change)
+/* One knot of the backward sweep: gains and the value function from those of the next knot, of which the latter is read; false where
+   Quu is not positive definite on the free controls.  changes: NULL for none; i: the knot; change: see value_of. */
+ALWAYS_INLINE truth swept(blocks_t p, damping_t by, const lq_changes *changes, long i, gains_t next, gains_t to, num *restrict change)
 {
+    const num *V_ = next.Vxx, *Vx_next = next.Vx;
     num ahead[N_];
     q_t q;
     damped_t s;
@@ -206,13 +216,13 @@ ALWAYS_INLINE truth swept(blocks_t p, num on_state, num on_control, const lq_cha
 #ifndef ABREAST
     if (changes) add_curvature(changes, i, ahead);
 #endif
-    q_function(p, ahead, V_, &q, Vx, Vxx);
-    damped(&q, p.A, p.B, on_state, on_control, &s);
+    q_function(p, ahead, V_, &q, to.Vx, to.Vxx);
+    damped(&q, p.A, p.B, by, &s);
 #ifndef ABREAST
     if (changes && changes->modify && !convexified(&q, &s, changes->R + i * M_ * M_)) return 0;
 #endif
-    const truth definite = p.lower ? box_gains(&s, q.u, p.lower, p.upper, K, k) : gains_of(&s, K, k);
-    if (ANY(definite)) value_of(&q, K, k, Vx, Vxx, change);
+    const truth definite = p.lower ? box_gains(&s, q.u, p.lower, p.upper, to.K, to.k) : gains_of(&s, to.K, to.k);
+    if (ANY(definite)) value_of(&q, to.K, to.k, to.Vx, to.Vxx, change);
     return definite;
 }
 
@@ -223,17 +233,17 @@ EXPORT long lq_abreast_room(void) { return sizeof(room_t) / sizeof(double); }
    Vx and Vxx are not kept. */
 EXPORT void lq_riccati_abreast(lq_lane *lane, room_t *restrict w)
 {
-    num on_state, on_control;
+    damping_t by;
     long i = lane->p->N;
     int left = LANES;
-    for (int l = 0; l < LANES; l++) on_state[l] = lane[l].on_state, on_control[l] = lane[l].on_control, lane[l].failed = -1;
+    for (int l = 0; l < LANES; l++) by.on_state[l] = lane[l].on_state, by.on_control[l] = lane[l].on_control, lane[l].failed = -1;
     GATHER(p->q, N_, w->Vx[i & 1])
     GATHER(p->Q, N_ * N_, w->Vxx[i & 1])
     for (i--; i >= 0 && left; i--) {
         const int own = i & 1, next = !own;
         const blocks_t p = blocks_at(lane, i, w);
-        const truth definite = swept(p, on_state, on_control, NULL, i, w->Vxx[next], w->Vx[next], w->K, w->k, w->Vx[own], w->Vxx[own],
-                                      NULL);
+        const gains_t ahead = {NULL, NULL, w->Vx[next], w->Vxx[next]}, to = {w->K, w->k, w->Vx[own], w->Vxx[own]};
+        const truth definite = swept(p, by, NULL, i, ahead, to, NULL);
         double *gains[LANES], *steps[LANES];
         for (int l = 0; l < LANES; l++) {
             gains[l] = lane[l].to->K + i * M_ * N_, steps[l] = lane[l].to->k + i * M_;
@@ -250,10 +260,9 @@ ALWAYS_INLINE long riccati(lq_problem p, lq_bounds limits, double on_state, doub
     memcpy(to.Vx + p.N * N_, p.q + p.N * N_, sizeof(double) * N_);
     memcpy(to.Vxx + p.N * N_ * N_, p.Q + p.N * N_ * N_, sizeof(double) * N_ * N_);
     for (long i = p.N - 1; i >= 0; i--) {
-        double *Vx = to.Vx + i * N_, *Vxx = to.Vxx + i * N_ * N_;
-        if (!swept(blocks_at(&p, &limits, i), on_state, on_control, changes, i, Vxx + N_ * N_, Vx + N_, to.K + i * M_ * N_, to.k + i * M_, Vx,
-                   Vxx, NULL))
-            return i;
+        const gains_t own = {to.K + i * M_ * N_, to.k + i * M_, to.Vx + i * N_, to.Vxx + i * N_ * N_};
+        const gains_t next = {NULL, NULL, own.Vx + N_, own.Vxx + N_ * N_};
+        if (!swept(blocks_at(&p, &limits, i), (damping_t){on_state, on_control}, changes, i, next, own, NULL)) return i;
     }
     return -1;
 }

@@ -12,8 +12,8 @@ from dynamics_backends.protocol import Array
 from trajopt.guesses.guesses import Guess
 from trajopt.guesses.warm_start import Kept, WarmStart
 from trajopt.problem.ocp import OCP
-from trajopt.replanning.loop import Planner
 from trajopt.replanning.plan import fault_of
+from trajopt.replanning.planning import Planner
 from trajopt.results.solution import Solution
 from trajopt.solvers.feedback import tracking_gains
 from trajopt.solvers.registry import solve
@@ -41,11 +41,11 @@ class Converging:
         self._kept = Kept()
 
     def prepare(self, ocp: OCP, warm: WarmStart) -> None:
-        """See :class:`~trajopt.replanning.loop.Planner`."""
+        """See :class:`~trajopt.replanning.planning.Planner`."""
         self._ocp, self._warm = ocp, warm
 
     def respond(self, x0: Array) -> Solution:
-        """See :class:`~trajopt.replanning.loop.Planner`."""
+        """See :class:`~trajopt.replanning.planning.Planner`."""
         ocp, warm = replace(self._ocp, x0=x0), self._warm
         guess, found = followed(ocp, warm) if self.follow else warm.guess, bool(warm.multipliers)
         kept = warm.multipliers if self.solver in KEEP_MULTIPLIERS else {}
@@ -76,11 +76,11 @@ class Failing:
         self._count = 0
 
     def prepare(self, ocp: OCP, warm: WarmStart) -> None:
-        """See :class:`~trajopt.replanning.loop.Planner`."""
+        """See :class:`~trajopt.replanning.planning.Planner`."""
         self.planner.prepare(ocp, warm)
 
     def respond(self, x0: Array) -> Solution:
-        """See :class:`~trajopt.replanning.loop.Planner`."""
+        """See :class:`~trajopt.replanning.planning.Planner`."""
         self._count += 1
         if self._count % self.every:
             return self.planner.respond(x0)
@@ -97,11 +97,11 @@ class Slowed:
         self.planner, self.factor = planner, factor
 
     def prepare(self, ocp: OCP, warm: WarmStart) -> None:
-        """See :class:`~trajopt.replanning.loop.Planner`."""
+        """See :class:`~trajopt.replanning.planning.Planner`."""
         self.planner.prepare(ocp, warm)
 
     def respond(self, x0: Array) -> Solution:
-        """See :class:`~trajopt.replanning.loop.Planner`."""
+        """See :class:`~trajopt.replanning.planning.Planner`."""
         began = time.perf_counter()
         solution = self.planner.respond(x0)
         time.sleep((self.factor - 1.0) * (time.perf_counter() - began))

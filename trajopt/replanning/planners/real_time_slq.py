@@ -47,7 +47,7 @@ class Motion(NamedTuple):
 
 
 class RealTimeSLQ:
-    """A :class:`~trajopt.replanning.loop.Planner`; see the module docstring.
+    """A :class:`~trajopt.replanning.planning.Planner`; see the module docstring.
 
     hessian: of the cost, "gauss_newton" or "exact". regularization: the least on the diagonal of Quu. search: see the
     module docstring. Finite bounds on controls make the response a bounded LQ problem (:mod:`trajopt.lq.bounded_lq`),
@@ -65,7 +65,7 @@ class RealTimeSLQ:
         return max(self.least, self._regularization.mu)
 
     def prepare(self, ocp: OCP, warm: WarmStart) -> None:
-        """See :class:`~trajopt.replanning.loop.Planner`. Raises RuntimeError before :meth:`prepare`."""
+        """See :class:`~trajopt.replanning.planning.Planner`. Raises RuntimeError before :meth:`prepare`."""
         refuse_constraints(ocp, "RealTimeSLQ")
         if self._ocp is None or not _alike(self._ocp, ocp):
             self._evaluator, self._lq_solver = numerics_for(ocp, self.hessian)
@@ -75,7 +75,7 @@ class RealTimeSLQ:
         self._policy = None if self._bounds else self._lq_solver.solve_riccati(self._expansion.lq, self.mu)
 
     def respond(self, x0: Array) -> Solution:
-        """See :class:`~trajopt.replanning.loop.Planner`. Raises RuntimeError before :meth:`prepare`."""
+        """See :class:`~trajopt.replanning.planning.Planner`. Raises RuntimeError before :meth:`prepare`."""
         if self._ocp is None:
             raise RuntimeError("call prepare before respond")
         dx0 = self._evaluator.manifold.difference(self._xs[0], x0)

@@ -27,14 +27,14 @@ if TYPE_CHECKING:
 
 
 class RealTimeSQP:
-    """A :class:`~trajopt.replanning.loop.Planner`; see the module docstring. options: hold, hessian and qp_solver count."""
+    """A :class:`~trajopt.replanning.planning.Planner`; see the module docstring. options: hold, hessian and qp_solver count."""
 
     def __init__(self, options: SQPOptions | None = None) -> None:
         self.options = options or SQPOptions(hessian="gauss_newton")
         self._step: RealTimeIteration | None = None
 
     def prepare(self, ocp: OCP, warm: WarmStart) -> None:
-        """See :class:`~trajopt.replanning.loop.Planner`. Raises ValueError where the plan gives NaN."""
+        """See :class:`~trajopt.replanning.planning.Planner`. Raises ValueError where the plan gives NaN."""
         from trajopt.solvers.direct.direct_sqp import staged_program, sweeper_of
         from trajopt.solvers.direct.real_time_iteration import RealTimeIteration
 
@@ -48,7 +48,7 @@ class RealTimeSQP:
         self._step, self._gains = step, tracking_gains(ocp, *warm.guess)
 
     def respond(self, x0: Array) -> Solution:
-        """See :class:`~trajopt.replanning.loop.Planner`. Raises RuntimeError before :meth:`prepare`."""
+        """See :class:`~trajopt.replanning.planning.Planner`. Raises RuntimeError before :meth:`prepare`."""
         if self._step is None:
             raise RuntimeError("call prepare before respond")
         program, ocp = self._program, self._ocp

@@ -6,7 +6,6 @@ Joints are matched by name; the conventions are those of :mod:`~dynamics_backend
 
 from __future__ import annotations
 
-import math
 import os
 from collections.abc import Sequence
 from copy import copy
@@ -22,9 +21,9 @@ from dynamics_backends.rigid_body.model.model import Model
 from trajopt.replanning.plants.mujoco_ground import MujocoGround
 from trajopt.replanning.plants.mujoco_urdf import urdf_spec
 from trajopt.replanning.plants.sampled_plant import Push, pushed
+from trajopt.replanning.timing import steps_of
 
 MISSING = "the plant 'mujoco' needs the package mujoco: pip install 'urdf-trajopt[sim]'"
-_ROUNDING = 1e-9
 
 
 def load_mujoco(
@@ -114,7 +113,7 @@ class MujocoPlant:
         """See :class:`~trajopt.replanning.loop.Plant`. Raises ValueError for a control that is not finite."""
         if not np.isfinite(u).all():
             raise ValueError(f"a control is not finite: {u}")
-        count = max(1, math.ceil(dt / self._step - _ROUNDING))
+        count = steps_of(dt, self._step)
         self._model.opt.timestep = dt / count
         force = self._forces @ np.clip(u, -np.asarray(self._limit), self._limit)
         for _ in range(count):

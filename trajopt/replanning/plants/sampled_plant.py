@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
@@ -12,8 +11,7 @@ from dynamics_backends.protocol import Array
 from trajopt.problem.ocp import DiscreteMap
 from trajopt.replanning.loop import Plant
 from trajopt.replanning.simulator import Simulator
-
-_ROUNDING = 1e-9
+from trajopt.replanning.timing import SAME_TIME, steps_of
 
 
 class Push(NamedTuple):
@@ -28,7 +26,7 @@ def pushed(pushes: Sequence[Push], t: float, size: int) -> Array:
     """The sum (size,) of the forces at t [s]."""
     total = np.zeros(size)
     for push in pushes:
-        if push.start <= t + _ROUNDING < push.start + push.duration:
+        if push.start <= t + SAME_TIME < push.start + push.duration:
             total += push.force
     return total
 
@@ -64,7 +62,7 @@ class SampledPlant:
         """See :class:`~trajopt.replanning.loop.Plant`. Raises ValueError for a control that is not finite."""
         if not np.isfinite(u).all():
             raise ValueError(f"a control is not finite: {u}")
-        count = max(1, math.ceil(dt / self._step - _ROUNDING))
+        count = steps_of(dt, self._step)
         force = self._forces @ np.clip(u, -np.asarray(self._limit), self._limit)
         times = self._time + dt * np.arange(count) / count
         inputs = np.array([force + pushed(self._pushes, t, len(force)) for t in times])

@@ -16,8 +16,9 @@ FALLEN = 2.0
 """A guess whose open-loop roll-out costs that many times more than it promised is held by feedback, where that costs less."""
 HOLDING = 1e-6
 """Regularization of the gains that hold a guess."""
-GAP_ROUNDING = 2e-14
-"""Gaps below this share of the states are noise."""
+GAP_ROUNDING = 2e-13
+"""Gaps below this share of the states are noise, of a step that is computed on two ways. A penalty that makes a step one of descent
+in them would be what the step promises, divided by noise, and would let the cost rise."""
 
 
 class Residuals(Protocol):

@@ -49,6 +49,7 @@ class CompiledChoice:
         assert sampling is not None
         self.scheme, self.backend = sampling.scheme, cast(Any, sampling.called)
         self.shapes = [self._shape(parts) for parts in kinds]
+        self.knots = ocp.phases[i].knots
 
     def _shape(self, parts: tuple[str, ...]) -> StageShape:
         plain, end = self._plain, self._end

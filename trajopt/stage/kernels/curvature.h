@@ -17,9 +17,14 @@ typedef struct {
     V xx[ND * ND], ux[NU * ND + 1], uu[NU * NU + 1];
 } hessian_t;
 
+/* What dynamics_contracted gives. */
 typedef struct {
-    V x[NX], u[MU + 1], p[NP + 1], lam[ND], G[ND * NW], H[NW * NW], T[ND * NW], xx[ND * ND], ux[ME * ND + 1], uu[ME * ME + 1], f[ND],
-        fx[NF * ND], fu[NF * ME + 1];
+    V xx[ND * ND], ux[ME * ND + 1], uu[ME * ME + 1], f[ND], fx[NF * ND], fu[NF * ME + 1];
+} contracted_t;
+
+typedef struct {
+    V x[NX], u[MU + 1], p[NP + 1], lam[ND], G[ND * NW], H[NW * NW], T[ND * NW];
+    contracted_t at;
     hessian_t out;
     columns_t columns[STAGES + 1];
 } curvature_t;
@@ -60,12 +65,14 @@ ALWAYS_INLINE void quadratic_panel(const V *restrict M, const V *restrict S, V *
     for (; i < last; i++) curvature_outer(S, T, H, first, i, 1, w);
 }
 
+static contraction_t into(contracted_t *a) { return (contraction_t){a->f, a->fx, a->fu, a->xx, a->ux, a->uu}; }
+
 /* dynamics_contracted at a stage */
 static void contracted_at(ctx_t c, curvature_t *restrict a, const stage_t *s, const V *x, V t, const V *lam)
 {
-    const V *u = a->u, *p = a->p;
-    WITH_OFFSET(u, p, s->e, s->step)
-    dynamics_contracted(c, x, u, t, p, lam, a->f, a->fx, a->fu, a->xx, a->ux, a->uu);
+    inputs_t at;
+    inputs_at(&at, a->u, a->p, s->e, s->step);
+    dynamics_contracted(c, x, at.u, t, at.p, lam, into(&a->at));
 }
 
 /* H += [S; 0 1; E]' F [S; 0 1; E] with F = (xx, ux, uu), the Hessian of lam' f at a stage, where E is zero without an offset and the
@@ -73,23 +80,23 @@ static void contracted_at(ctx_t c, curvature_t *restrict a, const stage_t *s, co
 static void add_field(curvature_t *restrict a, const V *restrict S, const V *restrict E)
 {
     V *H = a->H;
-    for (int j = 0; j < PANELS - 1; j++) quadratic_panel(a->xx, S, a->T, H, j * PANEL, PANEL);
-    quadratic_panel(a->xx, S, a->T, H, (PANELS - 1) * PANEL, LAST_PANEL);
+    for (int j = 0; j < PANELS - 1; j++) quadratic_panel(a->at.xx, S, a->T, H, j * PANEL, PANEL);
+    quadratic_panel(a->at.xx, S, a->T, H, (PANELS - 1) * PANEL, LAST_PANEL);
     for (int j = 0; j < MU; j++) {
         V row[NW];
         for (int c = 0; c < NW; c++) row[c] = ZERO;
         for (int k = 0; k < ND; k++)
-            for (int c = 0; c < NW; c++) row[c] += a->ux[j * ND + k] * S[k * NW + c];
+            for (int c = 0; c < NW; c++) row[c] += a->at.ux[j * ND + k] * S[k * NW + c];
         for (int c = 0; c <= ND + j; c++) H[c * NW + ND + j] += row[c];
         for (int c = ND + j; c < NW; c++) H[(ND + j) * NW + c] += row[c];
-        for (int i = 0; i <= j; i++) H[(ND + i) * NW + ND + j] += a->uu[i * ME + j];
+        for (int i = 0; i <= j; i++) H[(ND + i) * NW + ND + j] += a->at.uu[i * ME + j];
     }
     if (!E) return;
     for (int j = 0; j < NE; j++) {
         V row[NW];
         for (int c = 0; c < NW; c++) row[c] = ZERO;
         for (int k = 0; k < ND; k++)
-            for (int c = 0; c < NW; c++) row[c] += a->ux[(MU + j) * ND + k] * S[k * NW + c];
+            for (int c = 0; c < NW; c++) row[c] += a->at.ux[(MU + j) * ND + k] * S[k * NW + c];
         for (int r = 0; r < NW; r++)
             for (int c = r; c < NW; c++) H[r * NW + c] += E[j * NW + r] * row[c] + row[r] * E[j * NW + c];
     }
@@ -149,8 +156,9 @@ static void stage_multipliers(V h, const V *restrict increment, V (*restrict slo
 #endif
 }
 
-/* Back through one substep: adds its curvature to H, and turns the multiplier lam of its end into that of its start. */
-static void back(ctx_t c, curvature_t *restrict a, const substep_t *restrict b, V t, V h)
+/* Back through one substep: adds its curvature to H, and turns the multiplier lam of its end into that of its start.
+   phi: of the forces at that. */
+static void back(ctx_t c, curvature_t *restrict a, const substep_t *restrict b, V t, V h, const V *phi)
 {
     V slope[STAGES][ND], increment[ND], start[ND];
 #ifdef LIE
@@ -183,6 +191,7 @@ static void back(ctx_t c, curvature_t *restrict a, const substep_t *restrict b, 
 #else
         const V time = t + C_[s] * h;
 #endif
+        c.phi = s ? NULL : phi;
         contracted_at(c, a, stage, stage->at, time, l);
         add_field(a, columns->S, NE && s ? columns->E : NULL);
         for (int j = 0; j < ND; j++) at[j] = j < NF ? ZERO : l[j - NF];
@@ -227,31 +236,29 @@ static void columns_of(const substep_t *b, V h, int fresh, V *restrict G, column
 #ifdef LIE
     T = b->transport, E = b->dexp;
 #endif
-    for (int j = 0; j < PANELS - 1; j++) through_step(b->stage, T, E, h, fresh, G, kept, j * PANEL, PANEL);
-    through_step(b->stage, T, E, h, fresh, G, kept, (PANELS - 1) * PANEL, LAST_PANEL);
+    all_through((passage_t){b->stage, T, E, h, fresh}, G, kept);
 }
 
 /* Through the substeps: x becomes x_next and G its derivative; b keeps the stages, the sensitivities before them, and the first forces.
    last: where not NULL, the columns of the last substep. */
-static void forward(ctx_t c, int substeps, const V *x0, const V *u, V t, V dt, const V *p, substep_t *restrict b, V *restrict x,
-                    V *restrict G, columns_t *last)
+static void forward(ctx_t c, start_t at, substep_t *restrict b, V *restrict x, V *restrict G, columns_t *last)
 {
-    const V h = STEP_LENGTH(dt) / (double)substeps;
+    const V h = STEP_LENGTH(at.dt) / (double)at.substeps;
     V from[NX];
-    memcpy(x, x0, sizeof from);
+    memcpy(x, at.x, sizeof from);
     if (FORCES_ROOM) c.forces = b->forces;
     for (int i = 0; i < ND; i++)
         for (int j = 0; j < NW; j++) G[i * NW + j] = splat(i == j);
-    for (int s = 0; s < substeps; s++) {
+    for (int s = 0; s < at.substeps; s++) {
         memcpy(b[s].G, G, sizeof b[s].G);
         memcpy(from, x, sizeof from);
-        increment(c, from, u, t + (double)s * h, h, p, b[s].stage, b[s].delta);
+        increment(c, from, at.u, at.t + (double)s * h, h, at.p, b[s].stage, b[s].delta);
         c.forces = NULL;
 #ifdef LIE
         manifold_transport(b[s].delta, b[s].transport);
         manifold_dexp(b[s].delta, b[s].dexp);
 #endif
-        columns_of(b + s, h, s == 0, G, s == substeps - 1 ? last : NULL);
+        columns_of(b + s, h, s == 0, G, s == at.substeps - 1 ? last : NULL);
         manifold_integrate(from, b[s].delta, x);
     }
 }
@@ -264,42 +271,42 @@ static void backward(ctx_t c, int substeps, V t, V h, const substep_t *restrict 
             memcpy(a->G, b[s].G, sizeof a->G);
             columns_of(b + s, h, s == 0, a->G, a->columns);
         }
-        back(c, a, b + s, t + (double)s * h, h);
+        back(c, a, b + s, t + (double)s * h, h, s ? NULL : c.phi);
     }
 }
 
-/* a->H, the Hessian of lam' (x_next (-) node) for a->lam.  kept: the substeps by forward() at the same point; NULL: they are found
-   first, in `own`. */
-static void contract(ctx_t c, int substeps, const V *x, const V *u, V t, V dt, const V *p, const V *node, const substep_t *kept,
-                     substep_t *restrict own, curvature_t *restrict a)
+/* a->H, the Hessian of lam' (x_next (-) node) + phi' forces for a->lam and the phi of c.  kept: the substeps by forward() at the same
+   point; NULL: they are found first, in `own`. */
+static void contract(ctx_t c, start_t at, const V *node, const substep_t *kept, substep_t *restrict own, curvature_t *restrict a)
 {
-    const V h = STEP_LENGTH(dt) / (double)substeps;
+    const int substeps = at.substeps;
+    const V h = STEP_LENGTH(at.dt) / (double)substeps;
     memset(a->H, 0, sizeof a->H);
 #if STAGES == 1 && !defined LIE
     if (substeps == 1) { /* f is seen through nothing */
         V slope[1][ND];
         stage_multipliers(h, a->lam, slope);
-        const V *own_u = u, *own_p = p, *none = NULL;
-        WITH_OFFSET(own_u, own_p, none, SHARE(0) * h)
-        dynamics_contracted(c, x, own_u, t, own_p, slope[0], a->f, a->fx, a->fu, a->xx, a->ux, a->uu);
+        inputs_t own;
+        inputs_at(&own, at.u, at.p, NULL, SHARE(0) * h);
+        dynamics_contracted(c, at.x, own.u, at.t, own.p, slope[0], into(&a->at));
         for (int i = 0; i < ND; i++)
-            for (int j = i; j < ND; j++) a->H[i * NW + j] = a->xx[i * ND + j];
+            for (int j = i; j < ND; j++) a->H[i * NW + j] = a->at.xx[i * ND + j];
         for (int j = 0; j < MU; j++) {
-            for (int i = 0; i < ND; i++) a->H[i * NW + ND + j] = a->ux[j * ND + i];
-            for (int i = 0; i <= j; i++) a->H[(ND + i) * NW + ND + j] = a->uu[i * ME + j];
+            for (int i = 0; i < ND; i++) a->H[i * NW + ND + j] = a->at.ux[j * ND + i];
+            for (int i = 0; i <= j; i++) a->H[(ND + i) * NW + ND + j] = a->at.uu[i * ME + j];
         }
         return;
     }
 #endif
-    memcpy(a->u, u, sizeof(V) * MU);
-    memcpy(a->p, p, sizeof(V) * NP);
+    memcpy(a->u, at.u, sizeof(V) * MU);
+    memcpy(a->p, at.p, sizeof(V) * NP);
     if (kept) {
         const substep_t *last = kept + substeps - 1;
         memcpy(a->G, last->G, sizeof a->G);
         columns_of(last, h, substeps == 1, a->G, a->columns);
         manifold_integrate(last->stage[0].at, last->delta, a->x);
     } else {
-        forward(c, substeps, x, u, t, dt, p, own, a->x, a->G, a->columns);
+        forward(c, at, own, a->x, a->G, a->columns);
     }
 #ifdef LIE
     V d[ND], inverse[LIE_ROOM], bend[LIE_ROOM], lam[ND];
@@ -312,5 +319,5 @@ static void contract(ctx_t c, int substeps, const V *x, const V *u, V t, V dt, c
 #else
     (void)node;
 #endif
-    backward(c, substeps, t, h, kept ? kept : own, a);
+    backward(c, substeps, at.t, h, kept ? kept : own, a);
 }

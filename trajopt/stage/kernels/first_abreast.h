@@ -24,14 +24,14 @@ EXPORT void stage_first_abreast(const seen_t *of, long origin, long n, long read
     ROW_OF_EACH(of[l].stages->theta + own * NT, NT, k->theta)
     ROW_OF_EACH(of[l].stages->t + own, 1, &k->t)
     ROW_OF_EACH(of[l].stages->dt + own, 1, &k->dt)
-    linearize(c, of->stages->substeps, k->x, k->u, k->t, k->dt, k->p, k->next, k->G);
+    linearize(c, start_of(of->stages, k), k->next, k->G);
     manifold_difference(k->node, k->next, k->d);
     memcpy(out->values.d, k->d, sizeof k->d);
     carry_sensitivities(k);
     state_sensitivities(k, (V *)out->A);
     control_sensitivities(k, (V *)out->B);
-    running_expand(k->x, k->u, &k->t, &k->dt, k->theta, k->forces, (V *)out->values.cost, (V *)out->lx, (V *)out->lu, (V *)out->Q,
-                   (V *)out->S, R, w);
+    running_expand(k->x, k->u, &k->t, &k->dt, k->theta, k->forces, NULL, (V *)out->values.cost, (V *)out->lx, (V *)out->lu,
+                   (V *)out->Q, (V *)out->S, R, w);
     for (long a = read; a < NU; a++) R[a * NU + a] = splat(1.0);
 }
 

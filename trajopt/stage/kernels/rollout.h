@@ -148,7 +148,7 @@ static void roll_block(const rolled_t *of, int count, V *room)
         OF_STAGES(theta, NT, k->theta)
         OF_STAGES(t, 1, &k->t)
         OF_STAGES(dt, 1, &k->dt)
-        step(c, of->stages->substeps, x, u, k->t, k->dt, k->p, k->next);
+        step(c, start_of(of->stages, k), k->next);
         running_value(x, u, &k->t, &k->dt, k->theta, k->forces, &k->l, w);
         for (int l = 0; l < LANES; l++) next.n[l] = at->n[l] + 1;
         next.same = at->same;

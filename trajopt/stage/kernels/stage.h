@@ -5,11 +5,12 @@
    derivatives in the tangent spaces at x and at the node.  The twin of trajopt/stage/numpy_stages.py.
 
    Before this text stand stage_types.h, step.h with what it asks for; FIRST or SECOND or both, for what is wanted, and with SECOND curvature.h;
-   FORCES_ROOM, the numbers of the forces of constraints and of their derivatives that running terms read, 0 for none;
+   FORCES_ROOM, the numbers of the forces of constraints and of their derivatives that running terms read, 0 for none; FORCES_BENT, of
+   how many forces running_expand gives multipliers phi in place of (phi' forces)_xx, 0 for none: only with SECOND;
    NU >= MU (controls of the problem), NP (dynamics parameters); NT and NTT (weights and parameters of running and terminal terms), at most
    THETA_ROOM; NG and NGT (constraints at the knots and at the final one), NPG and NPGT (their parameters), at most PG_ROOM; and the functions (term_source.py, constraint_source.py)
 
-       running_value(x, u, t, dt, theta, forces, l, w)  running_expand(x, u, t, dt, theta, forces, l, lx, lu, lxx, lux, luu, w)
+       running_value(x, u, t, dt, theta, forces, l, w)  running_expand(x, u, t, dt, theta, forces, phi, l, lx, lu, lxx, lux, luu, w)
        path_value(x, u, t, pg, g, w)                    path_first(.., g, gx, gu, w)      path_second(.., y, hxx, hux, huu, w)
        terminal_value, terminal_expand, final_value, final_first, final_second            the same without u and dt
 
@@ -21,14 +22,20 @@
 typedef struct {
     V x[NX], node[NX], u[NU + 1], p[NP + 1], theta[THETA_ROOM], pg[PG_ROOM + 1], t, dt, next[NX], d[ND], G[ND * NW], l,
         lx[ND], lu[NU + 1], lxx[ND * ND], lux[NU * ND + 1], luu[NU * NU + 1], g[MOST(NG, NGT) + 1], gx[MOST(NG, NGT) * ND + 1],
-        gu[NG * NU + 1], forces[FORCES_ROOM + 1], block[MOST(ND, NU) * MOST(ND, NU)];
+        gu[NG * NU + 1], forces[FORCES_ROOM + 1], phi[FORCES_BENT + 1], block[MOST(ND, NU) * MOST(ND, NU)];
 } knot_t;
+
+#if FORCES_BENT
+#define BENT_ROOM (long)(sizeof(contracted_t) / sizeof(V))
+#else
+#define BENT_ROOM 0
+#endif
 
 EXPORT long stage_room(const int *head)
 {
     const int nb = head[0], nv = head[1], nq = head[2];
     (void)nb; (void)nv; (void)nq;
-    return sizeof(knot_t) / sizeof(V) + DYNAMICS_ROOM + TERMS_ROOM;
+    return sizeof(knot_t) / sizeof(V) + DYNAMICS_ROOM + TERMS_ROOM + BENT_ROOM;
 }
 
 /* Load the inputs of the knots n, n + 1, ..; returns how many of the lanes count. */
@@ -65,6 +72,31 @@ static ctx_t context(const stages_t *s, V *w, V *forces)
     return (ctx_t){.ti = s->ti, .td = s->td, .w = w, .forces = FORCES_ROOM ? forces : NULL};
 }
 
+static start_t start_of(const stages_t *s, const knot_t *k)
+{
+    return (start_t){s->substeps, k->x, k->u, k->p, k->t, k->dt};
+}
+
+static void expand_running(knot_t *restrict k, const V *forces, V *w)
+{
+    running_expand(k->x, k->u, &k->t, &k->dt, k->theta, forces, k->phi, &k->l, k->lx, k->lu, k->lxx, k->lux, k->luu, w);
+}
+
+/* lxx and lux += (phi' forces)_xx; these are linear in u. */
+static void add_forces_bend(ctx_t c, knot_t *restrict k)
+{
+#if FORCES_BENT
+    contracted_t *at = (contracted_t *)c.w;
+    V none[ND];
+    for (int i = 0; i < ND; i++) none[i] = ZERO;
+    c.w = (V *)(at + 1), c.phi = k->phi;
+    dynamics_contracted(c, k->x, k->u, k->t, k->p, none, into(at));
+    add_bent(ND, MU, at->xx, at->ux, k->lxx, k->lux);
+#else
+    (void)c, (void)k;
+#endif
+}
+
 #ifdef FIRST
 #ifndef ROLLOUT /* which gives values, too */
 EXPORT void stage_values(const stages_t *s, const point_t *at, long first, long last, const values_t *out, V *room)
@@ -74,7 +106,7 @@ EXPORT void stage_values(const stages_t *s, const point_t *at, long first, long 
     const ctx_t c = context(s, w, k->forces);
     for (long n = first; n < last; n += LANES) {
         const int count = load_knots(s, at, n, last, k);
-        step(c, s->substeps, k->x, k->u, k->t, k->dt, k->p, k->next);
+        step(c, start_of(s, k), k->next);
         store_step(k, count, n, out);
         running_value(k->x, k->u, &k->t, &k->dt, k->theta, k->forces, &k->l, w);
         put_rows(&k->l, 1, count, n, out->cost);
@@ -145,14 +177,15 @@ EXPORT void stage_first(const stages_t *s, const point_t *at, long first, long l
 #ifdef SECOND
         if (out->kept) {
             substep_t *kept = (substep_t *)out->kept + n / LANES * s->substeps;
-            forward(c, s->substeps, k->x, k->u, k->t, k->dt, k->p, kept, k->next, k->G, NULL);
+            forward(c, start_of(s, k), kept, k->next, k->G, NULL);
             forces = kept->forces;
         } else
 #endif
-            linearize(c, s->substeps, k->x, k->u, k->t, k->dt, k->p, k->next, k->G);
+            linearize(c, start_of(s, k), k->next, k->G);
         store_step(k, count, n, &out->values);
         store_sensitivities(k, count, n, out);
-        running_expand(k->x, k->u, &k->t, &k->dt, k->theta, forces, &k->l, k->lx, k->lu, k->lxx, k->lux, k->luu, w);
+        expand_running(k, forces, w);
+        if (out->Q) add_forces_bend(c, k);
         put_rows(&k->l, 1, count, n, out->values.cost);
         put_rows(k->lx, ND, count, n, out->lx);
         put_rows(k->lu, NU, count, n, out->lu);
@@ -207,21 +240,26 @@ EXPORT void stage_second(const stages_t *s, const point_t *at, long first, long 
     knot_t *k = (knot_t *)(a + 1);
     substep_t *own = (substep_t *)(k + 1);
     V *w = (V *)(own + s->substeps), *xx = a->out.xx, *ux = a->out.ux, *uu = a->out.uu;
-    const ctx_t c = context(s, w, NULL);
+    ctx_t c = context(s, w, NULL);
     for (long n = first; n < last; n += LANES) {
         const int count = load_knots(s, at, n, last, k);
+        const substep_t *kept = out->kept ? out->kept + n / LANES * s->substeps : NULL;
+        if (out->sigma != 0.0) {
+            if (FORCES_ROOM && !kept)
+                dynamics_partials(context(s, w, k->forces), k->x, k->u, k->t, k->p, a->at.f, a->at.fx, a->at.fu);
+            expand_running(k, kept ? kept->forces : k->forces, w);
+            if (!out->lam) add_forces_bend(c, k);
+            for (int i = 0; i < FORCES_BENT; i++) k->phi[i] *= out->sigma;
+        }
+        c.phi = FORCES_BENT && out->sigma != 0.0 ? k->phi : NULL;
         if (out->lam) {
             pack(out->lam + n * ND, ND, count, a->lam);
-            contract(c, s->substeps, k->x, k->u, k->t, k->dt, k->p, k->node, out->kept ? out->kept + n / LANES * s->substeps : NULL,
-                     own, a);
+            contract(c, start_of(s, k), k->node, kept, own, a);
             blocks_of(a->H, &a->out);
         } else {
             memset(&a->out, 0, sizeof a->out);
         }
         if (out->sigma != 0.0) {
-            const V *forces = out->kept ? out->kept[n / LANES * s->substeps].forces : k->forces;
-            if (FORCES_ROOM && !out->kept) dynamics_partials(context(s, w, k->forces), k->x, k->u, k->t, k->p, a->f, a->fx, a->fu);
-            running_expand(k->x, k->u, &k->t, &k->dt, k->theta, forces, &k->l, k->lx, k->lu, k->lxx, k->lux, k->luu, w);
             add_scaled(out->sigma, k->lxx, xx, ND * ND);
             add_scaled(out->sigma, k->lux, ux, NU * ND);
             add_scaled(out->sigma, k->luu, uu, NU * NU);

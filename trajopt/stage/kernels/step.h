@@ -51,25 +51,41 @@ typedef struct {
 #endif
 } stage_t;
 
+/* Where a time step begins, and how long it takes. */
+typedef struct {
+    int substeps;
+    const V *x, *u, *p;
+    V t, dt;
+} start_t;
+
 /* u and p of the dynamics at a stage with the offset e (NULL: zero) and the implicit step. */
+typedef struct {
+    const V *u, *p;
 #ifdef IMPLICIT
-#define WITH_OFFSET(u, p, e, step)                                                                             \
-    V own[ME + 1], values[NP + 1];                                                                             \
-    memcpy(own, u, sizeof(V) * MU);                                                                            \
-    for (int i = 0; i < NE; i++) own[MU + i] = (e) ? (e)[i] : ZERO;                                            \
-    memcpy(values, p, sizeof(V) * NP);                                                                         \
-    values[NP] = step;                                                                                         \
-    u = own;                                                                                                   \
-    p = values;
-#else
-#define WITH_OFFSET(u, p, e, step) (void)(e), (void)(step);
+    V controls[ME + 1], values[NP + 1];
 #endif
+} inputs_t;
+
+ALWAYS_INLINE void inputs_at(inputs_t *at, const V *u, const V *p, const V *e, V step)
+{
+#ifdef IMPLICIT
+    memcpy(at->controls, u, sizeof(V) * MU);
+    for (int i = 0; i < NE; i++) at->controls[MU + i] = e ? e[i] : ZERO;
+    memcpy(at->values, p, sizeof(V) * NP);
+    at->values[NP] = step;
+    at->u = at->controls, at->p = at->values;
+#else
+    at->u = u, at->p = p;
+    (void)e, (void)step;
+#endif
+}
 
 static void field(ctx_t c, const V *x, const V *u, V t, const V *p, const V *e, V step, V *restrict f)
 {
-    WITH_OFFSET(u, p, e, step)
+    inputs_t at;
+    inputs_at(&at, u, p, e, step);
     for (int i = 0; i < ND - NF; i++) f[i] = x[NX - NF + i];
-    dynamics_value(c, x, u, t, p, f + ND - NF);
+    dynamics_value(c, x, at.u, t, at.p, f + ND - NF);
 }
 
 static void field_partials(ctx_t c, const V *x, const V *u, V t, const V *p, const V *e, V step, stage_t *restrict s)
@@ -77,9 +93,10 @@ static void field_partials(ctx_t c, const V *x, const V *u, V t, const V *p, con
     if (e) memcpy(s->e, e, sizeof(V) * NE);
     else for (int i = 0; i < NE; i++) s->e[i] = ZERO;
     s->step = step;
-    WITH_OFFSET(u, p, e, step)
+    inputs_t at;
+    inputs_at(&at, u, p, e, step);
     for (int i = 0; i < ND - NF; i++) s->f[i] = x[NX - NF + i];
-    dynamics_partials(c, x, u, t, p, s->f + ND - NF, s->fx, s->fu);
+    dynamics_partials(c, x, at.u, t, at.p, s->f + ND - NF, s->fx, s->fu);
 }
 
 #ifdef LIE
@@ -206,13 +223,13 @@ static void increment(ctx_t c, const V *x, const V *u, V t, V h, const V *p, sta
     increments(h, k[0], delta, 1);
 }
 
-static void step(ctx_t c, int substeps, const V *x0, const V *u, V t, V dt, const V *p, V *restrict x)
+static void step(ctx_t c, start_t at, V *restrict x)
 {
-    const V h = STEP_LENGTH(dt) / (double)substeps;
+    const V h = STEP_LENGTH(at.dt) / (double)at.substeps;
     V delta[ND], from[NX];
-    memcpy(x, x0, sizeof from);
-    for (int s = 0; s < substeps; s++) {
-        increment(c, x, u, t + (double)s * h, h, p, NULL, delta);
+    memcpy(x, at.x, sizeof from);
+    for (int s = 0; s < at.substeps; s++) {
+        increment(c, x, at.u, at.t + (double)s * h, h, at.p, NULL, delta);
         c.forces = NULL;
         memcpy(from, x, sizeof from);
         manifold_integrate(from, delta, x);
@@ -292,11 +309,21 @@ ALWAYS_INLINE void store_groups(const V *restrict from, V *restrict to, int firs
 #endif
 }
 
-/* G (ND x NW) = d x / d w, in the w columns from `first` on, through one step; fresh: G is still [1 0].  kept (STAGES + 1, the last
-   for the whole increment): where not NULL, what is found on the way. */
-ALWAYS_INLINE void through_step(const stage_t *stage, const V *T, const V *E, V h, int fresh, V *restrict G, columns_t *restrict kept,
-                                int first, const int w)
+/* One step of length h: its stages, and the derivatives of x_next in x (T) and in the increment (E) as blocks; fresh: the first one. */
+typedef struct {
+    const stage_t *stage;
+    const V *T, *E;
+    V h;
+    int fresh;
+} passage_t;
+
+/* G (ND x NW) = d x / d w, in the w columns from `first` on, through one step; before a fresh one it is [1 0].  kept (STAGES + 1, the
+   last for the whole increment): where not NULL, what is found on the way. */
+ALWAYS_INLINE void through_step(passage_t step, V *restrict G, columns_t *restrict kept, int first, const int w)
 {
+    const stage_t *stage = step.stage;
+    const V *T = step.T, *E = step.E, h = step.h;
+    const int fresh = step.fresh;
     V P[ND * PANEL], D[ND * PANEL], S[ND * PANEL], K[STAGES * ND * PANEL];
     for (int i = 0; i < ND; i++)
         for (int c = 0; c < w; c++) P[i * w + c] = fresh ? splat(i == first + c) : G[i * NW + first + c];
@@ -341,6 +368,13 @@ ALWAYS_INLINE void through_step(const stage_t *stage, const V *T, const V *E, V 
     store_columns(S, G, first, w);
 }
 
+/* All columns. */
+ALWAYS_INLINE void all_through(passage_t step, V *restrict G, columns_t *restrict kept)
+{
+    for (int j = 0; j < PANELS - 1; j++) through_step(step, G, kept, j * PANEL, PANEL);
+    through_step(step, G, kept, (PANELS - 1) * PANEL, LAST_PANEL);
+}
+
 static V lanes_of(const double *values, int count)
 {
     V r;
@@ -349,15 +383,15 @@ static V lanes_of(const double *values, int count)
 }
 
 /* x_next and its derivative G (ND x NW) in (x, u), chained over the substeps */
-static void linearize(ctx_t c, int substeps, const V *x0, const V *u, V t, V dt, const V *p, V *restrict x, V *restrict G)
+static void linearize(ctx_t c, start_t at, V *restrict x, V *restrict G)
 {
     SCRATCH stage_t stage[STAGES];
-    const V h = STEP_LENGTH(dt) / (double)substeps;
+    const V h = STEP_LENGTH(at.dt) / (double)at.substeps;
     V delta[ND], from[NX], *T = NULL, *E = NULL;
-    memcpy(x, x0, sizeof from);
-    for (int s = 0; s < substeps; s++) {
+    memcpy(x, at.x, sizeof from);
+    for (int s = 0; s < at.substeps; s++) {
         memcpy(from, x, sizeof from);
-        increment(c, from, u, t + (double)s * h, h, p, stage, delta);
+        increment(c, from, at.u, at.t + (double)s * h, h, at.p, stage, delta);
         c.forces = NULL;
         manifold_integrate(from, delta, x);
 #ifdef LIE
@@ -366,7 +400,6 @@ static void linearize(ctx_t c, int substeps, const V *x0, const V *u, V t, V dt,
         manifold_transport(delta, T);
         manifold_dexp(delta, E);
 #endif
-        for (int j = 0; j < PANELS - 1; j++) through_step(stage, T, E, h, s == 0, G, NULL, j * PANEL, PANEL);
-        through_step(stage, T, E, h, s == 0, G, NULL, (PANELS - 1) * PANEL, LAST_PANEL);
+        all_through((passage_t){stage, T, E, h, s == 0}, G, NULL);
     }
 }

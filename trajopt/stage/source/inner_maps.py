@@ -5,7 +5,8 @@
 where the second part, and that of H with the curvature of r, is left out for a Gauss-Newton Hessian.
 g and H are a few operations, which are traced; y, J and (g' y)_xx come from the map's own code
 (:mod:`dynamics_backends.compiled.sources.forces_source`), once for all terms of a stage that read them, and the products are loops.
-The forces in the motion of the stage itself are found with its time step: y and J are then those of the step.
+The forces in the motion of the stage itself are found with its time step: y and J are then those of the step, and where its second
+derivatives are compiled, (g' y)_xx joins them: g is handed out as the multipliers of the forces (phi of ctx_t).
 """
 
 from __future__ import annotations
@@ -27,11 +28,11 @@ static void {name}_value(const V* x, const V* u, const V* t, const V* dt, const 
 {values}
 {name}_plain_value(x, u, t, dt, theta, forces, {ys}, l, w);
 }}
-static void {name}_expand(const V* x, const V* u, const V* t, const V* dt, const V* theta, const V* forces, V* l, V* lx, V* lu,
-                          V* lxx, V* lux, V* luu, V* w)
+static void {name}_expand(const V* x, const V* u, const V* t, const V* dt, const V* theta, const V* forces, V* phi, V* l, V* lx,
+                          V* lu, V* lxx, V* lux, V* luu, V* w)
 {{
 {firsts}
-{name}_plain_expand(x, u, t, dt, theta, forces, {ys}, l, lx, lu, lxx, lux, luu, {slopes}, w);
+{name}_plain_expand(x, u, t, dt, theta, forces, {ys}, phi, l, lx, lu, lxx, lux, luu, {slopes}, w);
 {products}
 }}
 """
@@ -41,21 +42,28 @@ class InnerMap:
     """One such map, and what its terms add to the gradient and the Hessian in y.
 
     i: its number among those of a stage. given: whether the time step gives y and J. exact: with the map's second derivatives.
+    bent: whether the contraction of the time step gives these.
     """
 
-    def __init__(self, map: Any, i: int, name: str, *, given: bool, exact: bool) -> None:
-        self.map, self.i, self.given, self.exact = map, i, given, exact
+    def __init__(self, map: Any, i: int, name: str, *, given: bool, exact: bool, bent: bool) -> None:
+        self.map, self.i, self.given, self.exact, self.bent = map, i, given, exact, bent
         found = () if given else ("value",) if exact else ("value", "first")
-        self.source: ForcesSource = forces_source(map, f"{name}_{i}", (*found, *(("second",) if exact else ())))
+        second = ("second",) if self.curved else ()
+        self.source: ForcesSource = forces_source(map, f"{name}_{i}", (*found, *second))
         self.y = ca.SX.sym("y", self.source.rows)
         self.gradient = ca.SX(self.source.rows, 1)
         self.hessian = ca.SX(self.source.rows, self.source.rows)
 
     @property
+    def curved(self) -> bool:
+        """Whether the own code has second derivatives."""
+        return self.exact and not self.bent
+
+    @property
     def room(self) -> str:
         """The workspace in vectors: J and T of kernels/inner_maps.h, two blocks of second derivatives, that of the own code."""
         s = self.source
-        return f"{2 * s.rows * s.columns + 2 * self.exact * s.columns**2} + {s.room}"
+        return f"{2 * s.rows * s.columns + 2 * self.curved * s.columns**2} + {s.room}"
 
     def value(self) -> str:
         """y in C."""
@@ -68,10 +76,10 @@ class InnerMap:
         """y and J in C, J where it does not wait for the multipliers of the second derivatives; and the places of g and H."""
         s, i = self.source, self.i
         slopes = f"V g{i}[{s.rows}], h{i}[{s.rows**2}];\n"
-        if self.given and not self.exact:
+        if self.given and not self.curved:
             return f"{slopes}const V *y{i} = forces, *J{i} = forces + {s.rows};"
         J = f"V* J{i} = w;\nw += {s.rows * s.columns};\n"
-        if self.exact:
+        if self.curved:
             return f"{slopes}{J}{self.value()}"
         return f"{slopes}{J}V y{i}[{s.rows}];\n{s.prefix}_forces_first(x, u, *t, y{i}, J{i}, w);"
 
@@ -80,6 +88,8 @@ class InnerMap:
         s, i = self.source, self.i
         at = f"{s.rows}, {s.columns}, {ndx}, {nu}"
         product = f"add_inner((inner_t){{{at}, g{i}, h{i}, J{i}}}, (expanded_t){{lx, lu, lxx, lux, luu}}, w);"
+        if self.bent:
+            return f"{product}\nmemcpy(phi, g{i}, sizeof g{i});"
         if not self.exact:
             return product
         ux = ndx * ndx
@@ -94,11 +104,13 @@ class InnerMaps:
     maps: list[InnerMap] = field(default_factory=list)
 
     @classmethod
-    def of(cls, name: str, residuals: Iterable[Map], *, exact: bool, moving: Any = None) -> InnerMaps:
+    def of(
+        cls, name: str, residuals: Iterable[Map], *, exact: bool, moving: Any = None, curved: bool = False
+    ) -> InnerMaps:
         """The inner maps of the residuals that can be served.
 
         name: of the sum of terms, before all names in C. exact: with the maps' own second derivatives. moving: the system whose
-        time step gives its forces, if any.
+        time step gives its forces, if any; curved: whether that step's second derivatives are compiled beside.
         """
         found = cls()
         for residual in residuals:
@@ -107,7 +119,8 @@ class InnerMaps:
                 continue
             given = moving is not None and _system(inner) is moving
             if given or solved_in_loops(inner, second=exact):
-                found.maps.append(InnerMap(inner, len(found.maps), name, given=given, exact=exact))
+                bent = given and exact and curved
+                found.maps.append(InnerMap(inner, len(found.maps), name, given=given, exact=exact, bent=bent))
         return found
 
     def _serving(self, residual: Map) -> InnerMap | None:
@@ -147,6 +160,11 @@ class InnerMaps:
     def given(self) -> int:
         """How many numbers of the step are read: y and J."""
         return sum(m.source.rows * (1 + m.source.columns) for m in self.maps if m.given)
+
+    @property
+    def bent(self) -> int:
+        """How many forces of the step the contraction of its dynamics gets multipliers of."""
+        return sum(m.source.rows for m in self.maps if m.bent)
 
     def room(self, plain: str) -> str:
         """The workspace of all, in vectors."""

@@ -58,9 +58,12 @@ def stage_source(
     along = (
         orders[1:] if "rollout" in shape.parts else orders
     )  # roll-outs are of problems whose running constraints are terms
+    curved = second is not None and "rollout" not in shape.parts
     moving = map if dynamics.forces else None
     terms = [
-        term_source("running", shape.running, manifold, nu, running=True, hessian=shape.hessian, moving=moving),
+        term_source(
+            "running", shape.running, manifold, nu, running=True, hessian=shape.hessian, moving=moving, curved=curved
+        ),
         term_source("terminal", shape.terminal, manifold, nu, running=False, hessian=shape.hessian),
         constraint_source("path", shape.path, manifold, nu, running=True, orders=along),
         constraint_source("final", shape.final, manifold, nu, running=False, orders=orders),
@@ -74,7 +77,7 @@ def stage_source(
         "THETA_ROOM": theta_room(*(part.theta for part in terms[:2])),
         "PG_ROOM": max(lengths["NPG"], lengths["NPGT"]),
     }
-    sizes["FORCES_ROOM"] = terms[0].forces
+    sizes |= {"FORCES_ROOM": terms[0].forces, "FORCES_BENT": terms[0].bent}
     sizes |= {} if offsets is None else {"IMPLICIT": 1, "NE": offsets}
     terms_room = " + ".join(f"({part.room})" for part in terms)
     if _SUM_OF_NUMBERS.fullmatch(terms_room):

@@ -33,13 +33,14 @@ from trajopt.stage.source.inner_maps import InnerMaps
 
 @dataclass(frozen=True)
 class TermSource:
-    """C source of NAME_value and NAME_expand, the length of theta, the workspace in vectors, and how many numbers about the forces
-    of its time step a running sum reads."""
+    """C source of NAME_value and NAME_expand, the length of theta, the workspace in vectors; how many numbers about the forces of
+    its time step a running sum reads, and of how many forces it gives multipliers."""
 
     source: str
     theta: int
     room: str
     forces: int = 0
+    bent: int = 0
 
 
 class TermShape(NamedTuple):
@@ -82,9 +83,10 @@ def term_source(
     running: bool,
     hessian: str,
     moving: Map | None = None,
+    curved: bool = False,
 ) -> TermSource:
     """Trace the sum of terms and its expansion; running terms are scaled by dt, read controls, and the forces of constraints that
-    the time step of the system ``moving`` gives.
+    the time step of the system ``moving`` gives; curved: beside which its second derivatives are compiled.
 
     Raises TooLong for terms whose code would take too long to compile, TraceError for one that does not work on symbols.
     """
@@ -92,26 +94,32 @@ def term_source(
     theta = ca.SX.sym("theta", sum(term.theta for term in terms))
     scale = dt if running else ca.SX(1)
     inner = InnerMaps.of(
-        name, [term.residual for term in terms] if running else [], exact=hessian == "exact", moving=moving
+        name,
+        [term.residual for term in terms] if running else [],
+        exact=hessian == "exact",
+        moving=moving,
+        curved=curved,
     )
     total, gradient, curvature = _sum_of(terms, manifold, x, u, t, theta, scale, hessian, inner)
     n = manifold.ndx
     inputs = {"x": x, "u": u, "t": t, "dt": dt, "theta": theta} if running else {"x": x, "t": t, "theta": theta}
     inputs |= {"forces": ca.SX.sym("forces", 0), **inner.arguments} if running else {}
-    arguments = [Argument(label, s.numel()) for label, s in inputs.items()]
+    beside = {"phi": ca.SX.sym("phi", 0)} if running else {}
+    arguments = [Argument(label, s.numel()) for label, s in {**inputs, **beside}.items()]
     expansion = [total, gradient[:n], gradient[n:], curvature[:n, :n], curvature[n:, :n], curvature[n:, n:]]
     outputs = ["l", "lx", "lu", "lxx", "lux", "luu"]
     if not running:
         expansion, outputs = [expansion[i] for i in (0, 1, 3)], ["l", "lx", "lxx"]
     expansion, outputs = [*expansion, *inner.expansions.values()], [*outputs, *inner.expansions]
     columns = [ca.reshape(e.T, -1, 1) for e in expansion]  # matrices by rows
-    traces = [short_enough(f"the {name} cost", trace_expressions(list(inputs.values()), e)) for e in ([total], columns)]
+    symbols = [*inputs.values(), *beside.values()]
+    traces = [short_enough(f"the {name} cost", trace_expressions(symbols, e)) for e in ([total], columns)]
     plain = name if not inner.maps else f"{name}_plain"
-    value, room_value = chunked_function(f"{plain}_value", traces[0], arguments, ["l"])
+    value, room_value = chunked_function(f"{plain}_value", traces[0], arguments[: len(inputs)], ["l"])
     expand, room_expand = chunked_function(f"{plain}_expand", traces[1], arguments, outputs)
     room = str(max(room_value, room_expand))
     text = [value, expand, *inner.text(name, n, nu)]
-    return TermSource("".join(text), theta.numel(), inner.room(room), inner.given)
+    return TermSource("".join(text), theta.numel(), inner.room(room), inner.given, inner.bent)
 
 
 def _sum_of(terms, manifold, x, u, t, theta, scale, hessian, inner):

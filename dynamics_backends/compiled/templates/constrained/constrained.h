@@ -14,6 +14,12 @@ typedef struct {
         D[CD], force_D[CR + !CR];
 } constrained_factor_t;
 
+/* K and the right-hand sides of (x; -f): top (CD x CC), bottom (CR x CC). */
+typedef struct {
+    const constrained_factor_t *k;
+    const V *top, *bottom;
+} constrained_sides_t;
+
 /* sum <- sum + row i of a matrix times w columns of Y */
 ALWAYS_INLINE void add_sparse_row(const int *start, const int *at, const V *value, int i, const V *restrict Y, V *restrict sum, const int w)
 {
@@ -24,9 +30,10 @@ ALWAYS_INLINE void add_sparse_row(const int *start, const int *at, const V *valu
 }
 
 /* x (CD x w) and f (CR x w) of K (x; -f) = (top; bottom), in the columns from `first` on */
-ALWAYS_INLINE void constrained_columns(
-    const constrained_factor_t *k, const V *restrict top, const V *restrict bottom, int first, V *restrict x, V *restrict f, const int w)
+ALWAYS_INLINE void constrained_columns(constrained_sides_t s, int first, V *restrict x, V *restrict f, const int w)
 {
+    const constrained_factor_t *k = s.k;
+    const V *restrict top = s.top, *restrict bottom = s.bottom;
     V sum[w];
     for (int i = CD - 1; i >= 0; i--) {
         UNROLL for (int c = 0; c < w; c++) sum[c] = top[i * CC + first + c];
@@ -71,18 +78,17 @@ ALWAYS_INLINE void store_force_slopes(const V *restrict f, int first, V *restric
         for (int c = 0; c < w; c++) J[r * CC + first + c] = f[r * w + c];
 }
 
-ALWAYS_INLINE void constrained_panel(
-    const constrained_factor_t *k, const V *top, const V *bottom, int first, V *fx, V *fu, V *J, const int w)
+ALWAYS_INLINE void constrained_panel(constrained_sides_t s, int first, V *fx, V *fu, V *J, const int w)
 {
     V x[CD * w], f[(CR + !CR) * w];
-    constrained_columns(k, top, bottom, first, x, f, w);
+    constrained_columns(s, first, x, f, w);
     store_constrained(x, first, fx, fu, w);
     if (J) store_force_slopes(f, first, J, w);
 }
 
 /* J: where not NULL, for the derivatives of the forces */
-static void constrained_first(const constrained_factor_t *k, const V *top, const V *bottom, V *fx, V *fu, V *J)
+static void constrained_first(constrained_sides_t s, V *fx, V *fu, V *J)
 {
-    for (int j = 0; j < CPANELS - 1; j++) constrained_panel(k, top, bottom, j * CPANEL, fx, fu, J, CPANEL);
-    constrained_panel(k, top, bottom, (CPANELS - 1) * CPANEL, fx, fu, J, CLAST);
+    for (int j = 0; j < CPANELS - 1; j++) constrained_panel(s, j * CPANEL, fx, fu, J, CPANEL);
+    constrained_panel(s, (CPANELS - 1) * CPANEL, fx, fu, J, CLAST);
 }

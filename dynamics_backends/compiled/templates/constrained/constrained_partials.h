@@ -8,5 +8,5 @@ static void dynamics_partials(ctx_t c, const V *x, const V *u, V t, const V *p, 
     V *top = (V *)(k + 1), *bottom = top + CD * CC, unasked[CR + !CR];
     c.w = bottom + CR * CC;
     first_unsolved(c, x, u, t, p, f, fx, fu, c.forces ? c.forces : unasked, top, bottom, (V *)k);
-    constrained_first(k, top, bottom, fx + CABOVE * 2 * CD, fu + CABOVE * (CC - 2 * CD), c.forces ? c.forces + CR : NULL);
+    constrained_first((constrained_sides_t){k, top, bottom}, fx + CABOVE * 2 * CD, fu + CABOVE * (CC - 2 * CD), c.forces ? c.forces + CR : NULL);
 }

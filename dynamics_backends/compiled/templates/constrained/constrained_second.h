@@ -19,12 +19,11 @@ ALWAYS_INLINE void constrained_slopes(
 
 /* The same as constrained_panel, and T in these columns */
 ALWAYS_INLINE void constrained_panel_second(
-    const constrained_factor_t *k, const constrained_slopes_t *g, const V *top, const V *bottom, int first, V *fx, V *fu, V *restrict T,
-    const int w)
+    constrained_sides_t s, const constrained_slopes_t *g, int first, V *restrict T, contraction_t to, const int w)
 {
     V x[CD * w], f[CR * w];
-    constrained_columns(k, top, bottom, first, x, f, w);
-    store_constrained(x, first, fx, fu, w);
+    constrained_columns(s, first, x, f, w);
+    store_constrained(x, first, to.fx, to.fu, w);
     constrained_slopes(g, x, f, first, T, w);
 }
 
@@ -47,12 +46,10 @@ static void constrained_curvature(const V *restrict T, V *xx, V *ux, V *uu)
     for (int i = 0; i < nu * nu; i++) uu[i] = ZERO;
 }
 
-/* fx and fu, and the second derivatives. */
-static void constrained_second(
-    const constrained_factor_t *k, const constrained_slopes_t *g, const V *top, const V *bottom, V *fx, V *fu, V *restrict T, V *xx,
-    V *ux, V *uu)
+/* The rows of fx and fu that are solved for, and the second derivatives; T (CD x CC): workspace. */
+static void constrained_second(constrained_sides_t s, const constrained_slopes_t *g, V *restrict T, contraction_t to)
 {
-    for (int j = 0; j < CPANELS - 1; j++) constrained_panel_second(k, g, top, bottom, j * CPANEL, fx, fu, T, CPANEL);
-    constrained_panel_second(k, g, top, bottom, (CPANELS - 1) * CPANEL, fx, fu, T, CLAST);
-    constrained_curvature(T, xx, ux, uu);
+    for (int j = 0; j < CPANELS - 1; j++) constrained_panel_second(s, g, j * CPANEL, T, to, CPANEL);
+    constrained_panel_second(s, g, (CPANELS - 1) * CPANEL, T, to, CLAST);
+    constrained_curvature(T, to.xx, to.ux, to.uu);
 }

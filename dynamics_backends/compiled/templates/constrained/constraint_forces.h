@@ -2,10 +2,10 @@
    forces_unsolved(c, x, u, t, p, y, top, bottom, entries): straight-line code for the forces y (CR), the right-hand sides top and bottom,
    and the entries of constrained_factor_t. */
 
-ALWAYS_INLINE void forces_panel(const constrained_factor_t *k, const V *top, const V *bottom, int first, V *J, const int w)
+ALWAYS_INLINE void forces_panel(constrained_sides_t s, int first, V *J, const int w)
 {
     V x[CD * w], f[CR * w];
-    constrained_columns(k, top, bottom, first, x, f, w);
+    constrained_columns(s, first, x, f, w);
     store_force_slopes(f, first, J, w);
 }
 
@@ -16,6 +16,7 @@ static void forces_first(const V *x, const V *u, V t, V *y, V *J, V *w)
     V *top = (V *)(k + 1), *bottom = top + CD * CC;
     const ctx_t c = {.w = bottom + CR * CC};
     forces_unsolved(c, x, u, t, NULL, y, top, bottom, (V *)k);
-    for (int j = 0; j < CPANELS - 1; j++) forces_panel(k, top, bottom, j * CPANEL, J, CPANEL);
-    forces_panel(k, top, bottom, (CPANELS - 1) * CPANEL, J, CLAST);
+    const constrained_sides_t s = {k, top, bottom};
+    for (int j = 0; j < CPANELS - 1; j++) forces_panel(s, j * CPANEL, J, CPANEL);
+    forces_panel(s, (CPANELS - 1) * CPANEL, J, CLAST);
 }

@@ -3,10 +3,10 @@
    a still solution, and for the entries of constrained_slopes_t. */
 
 ALWAYS_INLINE void forces_panel_second(
-    const constrained_factor_t *k, const constrained_slopes_t *g, const V *top, const V *bottom, int first, V *J, V *T, const int w)
+    constrained_sides_t s, const constrained_slopes_t *g, int first, V *J, V *T, const int w)
 {
     V x[CD * w], f[CR * w];
-    constrained_columns(k, top, bottom, first, x, f, w);
+    constrained_columns(s, first, x, f, w);
     store_force_slopes(f, first, J, w);
     constrained_slopes(g, x, f, first, T, w);
 }
@@ -19,7 +19,8 @@ static void forces_second(const V *x, const V *u, V t, const V *phi, V *J, V *xx
     V *top = (V *)(g + 1), *bottom = top + CD * CC, *T = bottom + CR * CC, *uu = T + CD * CC;
     const ctx_t c = {.w = uu + CC * CC};
     forces_bent(c, x, u, t, NULL, phi, top, bottom, xx, (V *)k, (V *)g);
-    for (int j = 0; j < CPANELS - 1; j++) forces_panel_second(k, g, top, bottom, j * CPANEL, J, T, CPANEL);
-    forces_panel_second(k, g, top, bottom, (CPANELS - 1) * CPANEL, J, T, CLAST);
+    const constrained_sides_t s = {k, top, bottom};
+    for (int j = 0; j < CPANELS - 1; j++) forces_panel_second(s, g, j * CPANEL, J, T, CPANEL);
+    forces_panel_second(s, g, (CPANELS - 1) * CPANEL, J, T, CLAST);
     constrained_curvature(T, xx, ux, uu);
 }

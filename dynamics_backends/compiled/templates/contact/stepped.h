@@ -91,5 +91,5 @@ static void dynamics_partials(ctx_t c, const V *x, const V *u, V t, const V *p, 
     c.w = top + CD * CC;
     dynamics_value(c, x, u, t, p, f);
     stepped_linear(c, x, u, t, p, f, top, (V *)k);
-    constrained_first(k, top, none, fx, fu, NULL);
+    constrained_first((constrained_sides_t){k, top, none}, fx, fu, NULL);
 }

@@ -33,18 +33,17 @@ static void stepped_bend(const V *bend, const V *restrict P, V *restrict xx, V *
     }
 }
 
-static void dynamics_contracted(
-    ctx_t c, const V *x, const V *u, V t, const V *p, const V *lam, V *f, V *fx, V *fu, V *xx, V *ux, V *uu)
+static void dynamics_contracted(ctx_t c, const V *x, const V *u, V t, const V *p, const V *lam, contraction_t to)
 {
     constrained_factor_t *k = (constrained_factor_t *)c.w;
     constrained_slopes_t *g = (constrained_slopes_t *)(k + 1);
     V *top = (V *)(g + 1), *T = top + CD * CC, *P = T + CD * CC, *J = P + 3 * CC, *bend = J + SJ, none[CC];
     c.w = bend + 9 * SC;
-    dynamics_value(c, x, u, t, p, f);
-    stepped_curved(c, x, u, t, p, f, lam, top, (V *)k, xx, (V *)g, J, bend);
-    constrained_second(k, g, top, none, fx, fu, T, xx, ux, uu);
+    dynamics_value(c, x, u, t, p, to.f);
+    stepped_curved(c, x, u, t, p, to.f, lam, top, (V *)k, to.xx, (V *)g, J, bend);
+    constrained_second((constrained_sides_t){k, top, none}, g, T, to);
     for (int i = 0; i < SC; i++) {
-        stepped_arriving(i, J, p[SSTEP], fx, fu, P);
-        stepped_bend(bend + 9 * i, P, xx, ux, uu);
+        stepped_arriving(i, J, p[SSTEP], to.fx, to.fu, P);
+        stepped_bend(bend + 9 * i, P, to.xx, to.ux, to.uu);
     }
 }

@@ -1,11 +1,11 @@
 /* dynamics_contracted of free rigid bodies, behind free_body.h, the kernel fd_second_order, called FREE_FD_SECOND_ORDER,
    and joint_force_bends(q, v, u, bend): d^2 tau_i / d v_i^2.   Vectors of workspace beside the kernel's: 7 nv^2. */
 
-static void dynamics_contracted(
-    ctx_t c, const V *x, const V *u, V t, const V *p, const V *lam, V *f, V *fx, V *fu, V *xx, V *ux, V *uu)
+static void dynamics_contracted(ctx_t c, const V *x, const V *u, V t, const V *p, const V *lam, contraction_t to)
 {
     enum { nv = FREE_NV, nq = FREE_NQ, nu = FREE_NU };
     const V *v = x + nq;
+    V *xx = to.xx, *ux = to.ux;
     V tau[nv], rotors[nv], slope[nv], bend[nv], q[nq];
     V *dq = c.w, *dv = dq + nv * nv, *inverse = dv + nv * nv, *qq = inverse + nv * nv, *qv = qq + nv * nv, *vv = qv + nv * nv,
       *qtau = vv + nv * nv, *w = qtau + nv * nv;
@@ -13,8 +13,8 @@ static void dynamics_contracted(
     free_rotors(p, rotors);
     at_base(x, q);
     joint_forces(x, v, u, tau);
-    FREE_FD_SECOND_ORDER(q, v, tau, lam + nv, rotors, f, dq, dv, inverse, qq, qv, vv, qtau, w);
-    first_derivatives(x, u, dq, dv, inverse, fx, fu);
+    FREE_FD_SECOND_ORDER(q, v, tau, lam + nv, rotors, to.f, dq, dv, inverse, qq, qv, vv, qtau, w);
+    first_derivatives(x, u, dq, dv, inverse, to.fx, to.fu);
     joint_force_slopes(x, v, u, slope);
     joint_force_bends(x, v, u, bend);
     for (int i = 0; i < nv; i++) {
@@ -34,5 +34,5 @@ static void dynamics_contracted(
             ux[j * 2 * nv + nv + i] = ZERO;
         }
     }
-    for (int i = 0; i < nu * nu; i++) uu[i] = ZERO;
+    for (int i = 0; i < nu * nu; i++) to.uu[i] = ZERO;
 }

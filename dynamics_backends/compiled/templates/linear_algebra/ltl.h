@@ -3,6 +3,13 @@
    degree of freedom of its subtree, which is the range up to there where numbering is depth first; elsewhere others lie between,
    where L is zero.  A factor is L (n x n, rows below the diagonal) and 1/D (n). */
 
+/* n degrees of freedom and their branches. */
+typedef struct { int n; const int *up, *end; } branches_t;
+/* First derivatives of forward dynamics in q, v and tau. */
+typedef struct { const V *q, *v, *tau; } forward_first_t;
+/* Its second derivatives. */
+typedef struct { V *qq, *vv, *qv, *qtau; } forward_second_t;
+
 static void ltl_factor(int n, const int *restrict up, const V *restrict M, V *restrict factor)
 {
     V *L = factor, *D = factor + (long)n * n;
@@ -41,9 +48,9 @@ static void clear_gaps(const int *restrict gaps, V *M, int width)
    degree of freedom i lies in the range i + 1 .. end[i], so both sweeps are plain dot products.  Rows k with skip[k] are known to be
    zero in these columns until the second sweep. */
 static inline __attribute__((always_inline)) void ltl_solve_columns(
-    int n, const int *restrict up, const int *restrict end, const V *restrict factor, const V *b, V *x, int m, double sign,
-    const char *restrict skip, const int w)
+    branches_t tree, const V *restrict factor, const V *b, V *x, int m, double sign, const char *restrict skip, const int w)
 {
+    const int n = tree.n, *restrict up = tree.up, *restrict end = tree.end;
     const V *L = factor, *D = factor + (long)n * n;
     for (int i = n - 1; i >= 0; i--) {
         V sum[w];
@@ -64,8 +71,9 @@ static inline __attribute__((always_inline)) void ltl_solve_columns(
 }
 
 /* Rows of a matrix with the branches' sparsity that vanish in the columns c .. c + w: no column is above, at or below the row. */
-static void vanishing_rows(int n, const int *restrict up, const int *restrict end, int c, int w, char *restrict skip)
+static void vanishing_rows(branches_t tree, int c, int w, char *restrict skip)
 {
+    const int n = tree.n, *restrict up = tree.up, *restrict end = tree.end;
     char above[n]; /* whether the columns hold an ancestor */
     for (int k = 0; k < n; k++) {
         above[k] = up[k] >= 0 && ((up[k] >= c && up[k] < c + w) || above[up[k]]);
@@ -73,25 +81,25 @@ static void vanishing_rows(int n, const int *restrict up, const int *restrict en
     }
 }
 
-/* x (n x m) <- sign M^-1 b; x and b may be the same.  branches: b has the sparsity of M. */
-static void ltl_solve(
-    int n, const int *up, const int *end, const V *factor, const V *b, V *x, int m, double sign, int branches)
+/* x (n x m) <- sign M^-1 b; x and b may be the same.  sparse: b has the sparsity of M. */
+static void ltl_solve(branches_t tree, const V *factor, const V *b, V *x, int m, double sign, int sparse)
 {
-    char skip[n];
-    memset(skip, 0, n);
+    char skip[tree.n];
+    memset(skip, 0, tree.n);
     for (int c = 0; c < m;) {
         const int w = c + TILE <= m ? TILE : c + 2 <= m ? 2 : 1;
-        if (branches) vanishing_rows(n, up, end, c, w, skip);
-        if (w == TILE) ltl_solve_columns(n, up, end, factor, b + c, x + c, m, sign, skip, TILE);
-        else if (w == 2) ltl_solve_columns(n, up, end, factor, b + c, x + c, m, sign, skip, 2);
-        else ltl_solve_columns(n, up, end, factor, b + c, x + c, m, sign, skip, 1);
+        if (sparse) vanishing_rows(tree, c, w, skip);
+        if (w == TILE) ltl_solve_columns(tree, factor, b + c, x + c, m, sign, skip, TILE);
+        else if (w == 2) ltl_solve_columns(tree, factor, b + c, x + c, m, sign, skip, 2);
+        else ltl_solve_columns(tree, factor, b + c, x + c, m, sign, skip, 1);
         c += w;
     }
 }
 
 /* X <- M^-1, column by column of the lower triangle: column c of L'^-1 ends at c, and X is symmetric. */
-static void ltl_inverse(int n, const int *restrict up, const int *restrict end, const V *restrict factor, V *restrict X)
+static void ltl_inverse(branches_t tree, const V *restrict factor, V *restrict X)
 {
+    const int n = tree.n, *restrict up = tree.up, *restrict end = tree.end;
     const V *L = factor, *D = factor + (long)n * n;
     memset(X, 0, sizeof(V) * n * n);
     for (int k = 0; k < n; k++) X[k * n + k] = splat(1.0);
@@ -188,9 +196,9 @@ static void product(
 }
 
 /* For `count` rows i and columns first <= c < last, over the k that lie on one path with the row's `deep`; P is zero elsewhere. */
-static void path_product(
-    int n, const int *up, const int *end, const product_row_t *rows, int count, const product_t *t, int first, int last)
+static void path_product(branches_t tree, const product_row_t *rows, int count, const product_t *t, int first, int last)
 {
+    const int n = tree.n, *up = tree.up, *end = tree.end;
     while (count > 0) { /* rows of one branch: their sums run over about the same */
         int h = 1, support[n], length = 0;
         char on_path[n];
@@ -222,23 +230,22 @@ static void product_along(int n, const int *restrict stretches, const product_t 
     }
 }
 
-/* The second derivatives of lambda' FD, see rigid_body/derivatives/fd_second_order.py, from those of mu' ID: L_qq and L_qv arrive as G_qq and
-   G_qv.  P[i][k] = d (M mu)_k / d q_i vanishes where the joint of i hangs from the world, and elsewhere unless i and k lie on one
-   path.  Where a base moves everything as one (stretches[0] is the number of its DoFs), its rows of L_qq and, for its translations,
-   columns of L_qv vanish but for its own block. */
-static void fd_contraction(
-    int n, const int *restrict dof_body, const int *restrict parent, const int *restrict stretches, const V *P, const V *F_q,
-    const V *F_v, const V *M_inverse, V *L_qq, V *L_qv, V *L_qtau)
+/* The second derivatives of lambda' FD, see rigid_body/derivatives/fd_second_order.py, from those of mu' ID: qq and qv arrive as G_qq and
+   G_qv; vv stays as it is.  P[i][k] = d (M mu)_k / d q_i vanishes where the joint of i hangs from the world, and elsewhere unless i and
+   k lie on one path.  Where a base moves everything as one (stretches[0] is the number of its DoFs), its rows of qq and, for its
+   translations, columns of qv vanish but for its own block. */
+static void fd_contraction(int n, const int *restrict dof_body, const int *restrict parent, const int *restrict stretches, const V *P,
+                           forward_first_t a, forward_second_t to)
 {
     const int free = stretches[0];
     for (int i = 0; i < n; i++)
-        if (parent[dof_body[i]] < 0) clear(L_qtau + (long)i * n, n);
-    for (int i = 0; i < free; i++) clear(L_qq + (long)i * n + free, n - free);
+        if (parent[dof_body[i]] < 0) clear(to.qtau + (long)i * n, n);
+    for (int i = 0; i < free; i++) clear(to.qq + (long)i * n + free, n - free);
     for (int i = free; free && i < n; i++) {
-        clear(L_qq + (long)i * n, free);
-        clear(L_qv + (long)i * n, free / 2);
+        clear(to.qq + (long)i * n, free);
+        clear(to.qv + (long)i * n, free / 2);
     }
-    product_along(n, stretches, &(product_t){P, n, 1, F_q, 0, L_qq, 1}, free);
-    product_along(n, stretches, &(product_t){P, n, 1, F_v, L_qv, L_qv, 0}, free / 2);
-    product_along(n, stretches, &(product_t){P, n, 1, M_inverse, 0, L_qtau, 0}, 0);
+    product_along(n, stretches, &(product_t){P, n, 1, a.q, 0, to.qq, 1}, free);
+    product_along(n, stretches, &(product_t){P, n, 1, a.v, to.qv, to.qv, 0}, free / 2);
+    product_along(n, stretches, &(product_t){P, n, 1, a.tau, 0, to.qtau, 0}, 0);
 }

@@ -49,14 +49,10 @@ static void unpack_scattered(
     }
 }
 
-/* A tree of n DoFs: up and end as in ltl.h, the body of each DoF, the parent of each body, and where the DoFs of bodies begin. */
-typedef struct { int n; const int *up, *end, *dof_body, *parent, *joint; } tree_t;
+/* A tree of DoFs: its branches, the body of each DoF, the parent of each body, and where the DoFs of bodies begin. */
+typedef struct { branches_t branches; const int *dof_body, *parent, *joint; } tree_t;
 /* Second derivatives of inverse dynamics: qq and vv symmetric, qv, and M_q[i][d][b] = d M_db / d q_i. */
 typedef struct { const V *qq, *vv, *qv, *M_q; } inverse_second_t;
-/* First derivatives of forward dynamics in q, v and tau. */
-typedef struct { const V *q, *v, *tau; } forward_first_t;
-/* Its second derivatives. */
-typedef struct { V *qq, *vv, *qv, *qtau; } forward_second_t;
 
 /* One past the last DoF of the tree that begins at `first`; trees whose numbers interleave count as one. */
 static int tree_end(const int *end, int first)
@@ -72,7 +68,7 @@ static int tree_end(const int *end, int first)
    added too. */
 static void tensor_product(const tree_t *tree, int i, int first, int last, const product_t *t)
 {
-    const int n = tree->n, *end = tree->end;
+    const int n = tree->branches.n, *end = tree->branches.end;
     product_row_t rows[n];
     int count = 0;
     for (int b = first; b < last; b++) {
@@ -82,7 +78,7 @@ static void tensor_product(const tree_t *tree, int i, int first, int last, const
         else if (!t->mirrored)
             for (int c = first; c < last; c++) t->out[row + c] = t->G ? t->G[row + c] : ZERO;
     }
-    path_product(n, tree->up, end, rows, count, t, first, last);
+    path_product(tree->branches, rows, count, t, first, last);
 }
 
 /* T <- -M^-1 T along the first index.  T[i][b][c] vanishes unless i lies on one path with b or, where `either`, with c.  symmetric:
@@ -90,22 +86,23 @@ static void tensor_product(const tree_t *tree, int i, int first, int last, const
    columns from the joint of b on are read. */
 static void tensor_solve(const tree_t *tree, const V *restrict factor, V *T, int symmetric, int either)
 {
-    const int n = tree->n, *restrict up = tree->up, *restrict end = tree->end;
+    const branches_t on = tree->branches;
+    const int n = on.n;
     const int *restrict dof_body = tree->dof_body, *restrict joint = tree->joint;
     char skip[n], other[n];
     for (int first = 0, last; first < n; first = last) {
-        last = tree_end(end, first);
+        last = tree_end(on.end, first);
         for (int b = first; b < last; b++) {
             const int m = n * n;
-            vanishing_rows(n, up, end, b, 1, skip);
+            vanishing_rows(on, b, 1, skip);
             for (int c = symmetric ? joint[dof_body[b]] : first; c < last;) {
                 const int w = c + TILE <= last ? TILE : c + 2 <= last ? 2 : 1;
-                vanishing_rows(n, up, end, c, w, other);
+                vanishing_rows(on, c, w, other);
                 for (int k = 0; k < n; k++) other[k] = skip[k] && (other[k] || !either);
                 V *x = T + (long)b * n + c;
-                if (w == TILE) ltl_solve_columns(n, up, end, factor, x, x, m, -1.0, other, TILE);
-                else if (w == 2) ltl_solve_columns(n, up, end, factor, x, x, m, -1.0, other, 2);
-                else ltl_solve_columns(n, up, end, factor, x, x, m, -1.0, other, 1);
+                if (w == TILE) ltl_solve_columns(on, factor, x, x, m, -1.0, other, TILE);
+                else if (w == 2) ltl_solve_columns(on, factor, x, x, m, -1.0, other, 2);
+                else ltl_solve_columns(on, factor, x, x, m, -1.0, other, 1);
                 c += w;
             }
             for (int i = first; symmetric && i < last; i++)
@@ -119,9 +116,9 @@ static void tensor_solve(const tree_t *tree, const V *restrict factor, V *T, int
 static void fd_tensors(
     const tree_t *tree, const V *factor, const inverse_second_t *tau, const forward_first_t *a, const forward_second_t *to)
 {
-    const int n = tree->n;
+    const int n = tree->branches.n;
     for (int first = 0, last; first < n; first = last) {
-        last = tree_end(tree->end, first);
+        last = tree_end(tree->branches.end, first);
         for (int i = first; i < last; i++) {
             const long at = (long)i * n * n;
             const V *slice = tau->M_q + at;

@@ -38,7 +38,7 @@ static void solution(const int* const* ti, const double* const* td, const V* M, 
 {{
 const int nv = ti[0][1];
 ltl_factor(nv, ti[{up}], M, room);
-ltl_solve(nv, ti[{up}], ti[{end}], room, b, x, 1, 1.0, 0);
+ltl_solve((branches_t){{nv, ti[{up}], ti[{end}]}}, room, b, x, 1, 1.0, 0);
 }}
 """.format(up=INT_TABLES.index("up"), end=INT_TABLES.index("end"))
 SOLUTION = LoopKernel("solution", _SOLUTION, ["M", "b"], ["x"], ["nv * nv", "nv"], ["nv"], "nv * (nv + 1)")

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from dynamics_backends.compiled.loops import ready
+from dynamics_backends.compiled.runtime import toolchain
 from dynamics_backends.compiled.runtime.toolchain import Toolchain
 from dynamics_backends.protocol import FunctionMap
 from dynamics_backends.registry import at_once, make_backend
@@ -62,6 +63,14 @@ def test_nothing_built_is_no_error(tmp_path, monkeypatch):
     ready._known.cache_clear()
     assert ready._known(ready.ABA) is None
     ready._known.cache_clear()
+
+
+def test_kernels_of_another_processor_do_not_serve(no_compiler, monkeypatch):
+    """As where machines share a folder."""
+    assert ready._known(ready.ABA) is not None
+    ready._known.cache_clear()
+    monkeypatch.setattr(toolchain, "cpu_features", lambda: "another processor")
+    assert ready._known(ready.ABA) is None
 
 
 def test_maps_of_users_stay_as_they_are(no_compiler):

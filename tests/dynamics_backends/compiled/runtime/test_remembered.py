@@ -144,6 +144,7 @@ def long_source(value):
 
 def test_an_edit_compiles_the_unit_that_it_is_in(folder, monkeypatch):
     monkeypatch.setattr(units_module, "WORTH_SPLITTING", 0)
+    monkeypatch.setattr(units_module, "SMALL", 0)
     runs, run = [], Toolchain._run
     monkeypatch.setattr(Toolchain, "_run", lambda self, a: (runs.append("-c" in a), run(self, a)))
     assert answer(remembered.load(long_source(2.0))) == 2.0
@@ -155,6 +156,7 @@ def test_an_edit_compiles_the_unit_that_it_is_in(folder, monkeypatch):
 
 def test_a_unit_that_two_libraries_share_is_compiled_once(folder, monkeypatch):
     monkeypatch.setattr(units_module, "WORTH_SPLITTING", 0)
+    monkeypatch.setattr(units_module, "SMALL", 0)
     runs, run, both = [], Toolchain._run, threading.Barrier(2)
     monkeypatch.setattr(Toolchain, "_run", lambda self, a: (runs.append("-c" in a), run(self, a)))
 
@@ -169,6 +171,7 @@ def test_a_unit_that_two_libraries_share_is_compiled_once(folder, monkeypatch):
 
 def test_a_damaged_object_is_compiled_again(folder, monkeypatch):
     monkeypatch.setattr(units_module, "WORTH_SPLITTING", 0)
+    monkeypatch.setattr(units_module, "SMALL", 0)
     assert answer(remembered.load(long_source(2.0))) == 2.0
     for made in folder.glob("*.o"):
         made.write_bytes(made.read_bytes()[:100])

@@ -46,6 +46,18 @@ def test_a_units_text_does_not_depend_on_what_stands_beside_it(monkeypatch):
     assert set(units(source)[1:]) < set(units(more)[1:])
 
 
+def test_small_families_share_a_unit(monkeypatch):
+    monkeypatch.setattr(units_module, "WORTH_SPLITTING", 0)
+    function = "STRAIGHT void {0}_0(V* restrict w)\n{{\n{1}}}\n"
+    long = function.format("long", "w[0] = w[1];\n" * 100)
+    small = [function.format(name, "w[0] = w[1];\n") for name in ("one", "other")]
+    _, *apart = units(templates() + small[0] + long + small[1])
+    assert [[name in unit for name in ("long_0", "one_0", "other_0")] for unit in apart] == [
+        [True, False, False],
+        [False, True, True],
+    ]
+
+
 def test_what_calls_them_in_turn_and_numbers_stand_apart(monkeypatch):
     """Loops over a number, and calls of a family, stay the same when it grows."""
     monkeypatch.setattr(units_module, "WORTH_SPLITTING", 0)

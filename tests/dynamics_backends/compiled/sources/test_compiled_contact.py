@@ -82,8 +82,9 @@ def test_forces_of_the_motion_come_with_the_step(hessian):
     for lam in (np.random.default_rng(1).standard_normal((N, ocp.manifold.ndx)), None):
         for ours, theirs in zip(compiled.second(*given, 2.0, lam), numpy.second(*given, 2.0, lam), strict=True):
             np.testing.assert_allclose(ours, theirs, rtol=0, atol=1e-10 * np.abs(theirs).max())
-    ours, theirs = (stages.values(*given).cost for stages in (compiled, numpy))
-    np.testing.assert_allclose(ours, theirs, rtol=1e-12)
+    ours, theirs = (stages.first(*given) for stages in (compiled, numpy))
+    np.testing.assert_allclose(ours.values.cost, theirs.values.cost, rtol=1e-12)
+    np.testing.assert_allclose(ours.Q, theirs.Q, rtol=0, atol=1e-10 * np.abs(theirs.Q).max())
 
 
 def test_forces_of_the_motion_are_not_solved_for_twice():
@@ -94,6 +95,9 @@ def test_forces_of_the_motion_are_not_solved_for_twice():
     other = Holonomic(system.model, [PointContact(FOOT, gains=(0.0, 3.0))], actuated=system.model.dof_names[6:])
     terms = (TermShape.of(friction_cost(other, [FOOT], 0.5, 0.4)),)
     assert "forces_alone" in source_of(standing, shape._replace(running=terms, hessian="exact"))
+    exact = shape._replace(hessian="exact")
+    assert "forces_bent" in source_of(standing, exact)
+    assert "forces_bent" not in source_of(standing, exact._replace(parts=("first", "second")))
 
 
 def test_functions_of_forces_in_loops(monkeypatch):

@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from replanning_cases import KNOTS, problem
-from textbook_systems import autonomous_pendulum, spinning_body
+from replanning_cases import KNOTS, off_the_optimum, problem, spin
+from textbook_systems import autonomous_pendulum
 
 import trajopt as to
 from dynamics_backends.registry import make_backend
@@ -97,19 +97,7 @@ def test_shortened_steps_raise_the_regularization():
 
 
 def test_a_motion_on_a_lie_group():
-    system = spinning_body()
-    dynamics = to.SampledSystem(make_backend(system, "forward_ad"), "rk4")
-    goal = system.manifold.identity()
-    x0 = system.manifold.integrate(goal[:, None], np.array([0.4, -0.3, 0.8, 0.1, 0.2, -0.4])[:, None])[:, 0]
-    running, terminal = [to.control_cost(system.nu, weight=0.1)], [to.state_cost(system.manifold, goal, 100.0)]
-    ocp = to.OCP.single_phase(dynamics, x0, 15, 0.1, running, terminal)
-    planner, found = RealTimeSLQ(), to.solve(ocp)
-    beside = system.manifold.integrate(x0[:, None], 0.02 * np.ones((6, 1)))[:, 0]
-    for _ in range(12):
-        planner.prepare(ocp, warm_start(Plan.of(found, 0.0), ocp, 0.0))
-        found = planner.respond(beside)
-    exact = to.solve(replace(ocp, x0=beside))
-    assert np.abs(system.manifold.difference(exact.xs.T, found.xs.T)).max() < 1e-6
+    assert off_the_optimum(RealTimeSLQ(), spin(0.8, 15, 0.1), 12) < 1e-6
 
 
 def test_what_was_made_for_a_problem_serves_while_only_its_state_changes(monkeypatch):

@@ -59,7 +59,7 @@ def test_every_iteration_is_the_same(problem, name, guess, step_by_step, calls):
     {"max_backtracks": 2, "penalty": 50.0},
     {"cost_tolerance": 1e-3},
     {"cost_tolerance": 1e-3, "accept_cost_tolerance": True},
-    {"gradient_tolerance": 1e-16, "kkt_tolerance": 1e-16, "max_iterations": 200},
+    {"gradient_tolerance": 1e-18, "kkt_tolerance": 1e-18, "max_iterations": 200},
 ], ids=str)  # fmt: skip
 @pytest.mark.parametrize("limit", [None, 6.0])
 def test_options_mean_the_same(changes, limit, step_by_step):

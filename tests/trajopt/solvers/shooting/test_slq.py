@@ -35,6 +35,10 @@ from trajopt import (
     state_cost,
 )
 from trajopt.lq.lq import reduced_gradient
+from trajopt.lq.lq_solver import NumpyLQ
+from trajopt.solvers.options import SLQOptions
+from trajopt.solvers.shooting.iterate import measured
+from trajopt.solvers.shooting.search.globalization import Merit
 from trajopt.stage.evaluation import StageEvaluator
 
 # -- linear problems ----------------------------------------------------------------------------------------------------
@@ -189,6 +193,19 @@ def test_gradient_reaches_rounding_level():
     assert solution.status.code is StatusCode.CONVERGED
     lq = StageEvaluator(ocp).expand(solution.xs, solution.us).lq
     assert np.abs(reduced_gradient(lq)).max() <= 1e-12
+
+
+@pytest.mark.parametrize(("share", "counts"), [(1e-13, False), (1e-9, True)])
+def test_gaps_of_rounding_ask_for_no_penalty(share, counts):
+    """A step that promises too much would otherwise have the merit weigh noise above the cost, which could rise to any height."""
+    ocp = pendulum_swing_up()
+    evaluator, guess = StageEvaluator(ocp), constant_guess(ocp)
+    expansion = evaluator.expand(*guess)
+    d = np.full_like(expansion.lq.d, share * (1.0 + np.abs(guess.xs).max()))
+    noisy = expansion._replace(lq=expansion.lq._replace(d=d))
+    at = measured(*guess, noisy, evaluator, NumpyLQ(), None, SLQOptions())
+    assert (Merit().adapted(1.0, 0.0, at.gap).penalty > 0.0) is counts
+    assert at.defect == d.max()
 
 
 def test_merit_falls_at_every_accepted_step_of_single_shooting():

@@ -1,0 +1,41 @@
+"""Whether the kernels that were built with the installation still serve: they are those of one state of the sources, of one
+compiler and one kind of processor.
+
+Nothing wrong comes of others, which are not found; but first solutions take longer without them.
+"""
+
+from __future__ import annotations
+
+import hashlib
+
+from dynamics_backends.compiled.runtime.fingerprints.toolkit_version import environment
+from dynamics_backends.compiled.runtime.kept_files import prebuilt_folder, read_value, write_value
+from dynamics_backends.compiled.runtime.toolchain import find_toolchain
+
+FILE = f"{hashlib.sha256(b'built with the installation').hexdigest()[:32]}.known"
+REMEDY = "`trajopt cache --prebuild` builds them anew"
+
+
+def note_built() -> None:
+    """Keep what the kernels in the folder were built from. Raises OSError, CompilerError."""
+    write_value(prebuilt_folder() / FILE, [_sources(), _machine()])
+
+
+def outdated() -> str:
+    """Why they do not serve; '' where they do. Raises CompilerError where there is no compiler they could be of."""
+    found = read_value(prebuilt_folder() / FILE)
+    if found is None:
+        return "no kernels were built with the installation"
+    sources, machine = found
+    if sources != _sources():
+        return "the sources have changed since the installation's kernels were built"
+    return "" if machine == _machine() else "the installation's kernels are of another compiler or processor"
+
+
+def _sources() -> str:
+    return environment().hex()
+
+
+def _machine() -> str:
+    toolchain = find_toolchain()
+    return hashlib.sha256((toolchain.definitions + toolchain.fingerprint).encode()).hexdigest()
