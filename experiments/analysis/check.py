@@ -268,12 +268,16 @@ class _Check(NamedTuple):
             partial(_half_square, residual), residual.manifold, residual.nu, 1, control_names=residual.control_names
         )
 
-        def expanded() -> Hessians:
-            e = quadratize(there, at.x, at.u, at.t, hessian="exact")
+        def expanded(hessian: str) -> Hessians:
+            e = quadratize(there, at.x, at.u, at.t, hessian=hessian)
             return Hessians(e.lxx, e.lux, e.luu)
 
-        probe = Probe.of(cost, count, DIRECTIONS, self.rng)._replace(lam=np.ones((count, 1)))
-        yield from second_order(what, cost, at, {**p, WEIGHT: there.weight}, probe, {"exact Hessian": expanded})
+        probe, q = (
+            Probe.of(cost, count, DIRECTIONS, self.rng)._replace(lam=np.ones((count, 1))),
+            {**p, WEIGHT: there.weight},
+        )
+        by_method = {"exact Hessian": partial(expanded, "exact")}
+        yield from second_order(what, cost, at, q, probe, by_method, expanded("gauss_newton"))
 
     # -- what both have in common ----------------------------------------------------------------------------------
 

@@ -107,10 +107,10 @@ def first_order(
                 yield Line(what, block, method, size, f"d {map.output_names[i]} / d {names[j]}", tolerance)
 
 
-def _worst_entry(value: Array, exact: Array) -> tuple[float, tuple[int, ...]]:
-    """The largest error relative to the block at its point (N, ...), and where in the block it is."""
+def _worst_entry(value: Array, exact: Array, least: Array | float = 0.0) -> tuple[float, tuple[int, ...]]:
+    """The largest error relative to the block at its point (N, ...), or to ``least``, and where in the block it is."""
     axes = tuple(range(1, exact.ndim))
-    scale = np.abs(exact).max(axis=axes, keepdims=True)
+    scale = np.maximum(np.abs(exact).max(axis=axes, keepdims=True), least)
     error = np.abs(value - exact) / np.where(scale > LEAST, scale, 1.0)
     error = np.where(np.isfinite(error), error, np.inf)
     point, *entry = np.unravel_index(int(np.argmax(error)), error.shape)
@@ -134,16 +134,26 @@ class Probe(NamedTuple):
 
 
 def second_order(
-    what: str, map: Map, at: Points, p: Parameters, probe: Probe, by_method: Mapping[str, Callable[[], Hessians]]
+    what: str,
+    map: Map,
+    at: Points,
+    p: Parameters,
+    probe: Probe,
+    by_method: Mapping[str, Callable[[], Hessians]],
+    parts: Hessians | None = None,
 ) -> Iterator[Line]:
-    """A line for the second derivatives of lam' of a map by each method; lam and the directions are the probe's."""
+    """A line for the second derivatives of lam' of a map by each method; lam and the directions are the probe's.
+
+    parts: a summand of these derivatives, to which errors are relative where the sum is smaller.
+    """
     exact: Any = None
     names = (*map.manifold.tangent_names, *map.control_names)
     for method, hessians in by_method.items():
         if exact is None:
             b = Batch.of(map, at.x, at.u, at.t, p)
             exact = np.stack([curvature_along(map, b, probe.lam, d) for d in probe.directions], axis=1)
-        error, (_, row) = _worst_entry(probe.directions @ _whole(hessians()), exact)
+        least = 0.0 if parts is None else np.abs(probe.directions @ _whole(parts)).max(axis=(1, 2), keepdims=True)
+        error, (_, row) = _worst_entry(probe.directions @ _whole(hessians()), exact, least)
         yield Line(what, "second", method, error, f"d2 / d {names[row]} along a direction", _second_tolerance(method))
 
 

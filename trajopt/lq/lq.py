@@ -192,6 +192,10 @@ def reduced_gradient(lq: LQProblem, lam: Array | None = None) -> Array:
     return lq.r + (lam[1:, None, :] @ lq.B)[:, 0]
 
 
+HALF_OF_DIGITS = 2.0**-26
+"""The square root of the distance of 1 from the next number."""
+
+
 class Stationarity(NamedTuple):
     """Costates (N + 1, n), the gradient g (N, m) of the Lagrangian in the controls, and the sizes s (m,) of its terms."""
 
@@ -204,6 +208,8 @@ def stationarity(lq: LQProblem, K: Array | None = None) -> Stationarity:
     """Costates of the motion du = K dx, K (N, m, n), None: du = 0, by one sweep:
 
     lambda_k = q + A'lambda_(k+1) + K'g_k,   g_k = r + B'lambda_(k+1),   s_i = max_k (|r_i| + sum_j |B_ji| |lambda_j|).
+
+    A size is at least HALF_OF_DIGITS of the largest: all terms of a control that hardly matters may be rounding errors of others.
     """
     if K is None:
         lam = costates(lq)
@@ -213,7 +219,8 @@ def stationarity(lq: LQProblem, K: Array | None = None) -> Stationarity:
         lam = costates(lq._replace(A=lq.A + lq.B @ K, q=q))
     with np.errstate(over="ignore", invalid="ignore"):
         terms = np.abs(lq.r) + (np.abs(lam[1:, None, :]) @ np.abs(lq.B))[:, 0]
-    return Stationarity(lam, reduced_gradient(lq, lam), terms.max(axis=0, initial=0.0))
+    sizes = terms.max(axis=0, initial=0.0)
+    return Stationarity(lam, reduced_gradient(lq, lam), np.maximum(sizes, HALF_OF_DIGITS * sizes.max(initial=0.0)))
 
 
 def is_finite(lq: LQProblem) -> bool:

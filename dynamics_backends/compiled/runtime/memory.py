@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import os
 import threading
+import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from functools import lru_cache
@@ -16,7 +17,9 @@ import numpy as np
 Array = np.ndarray
 ALIGNMENT = 64
 KNOTS_PER_THREAD = 64
-"""Batches below twice this size run on the calling thread: handing over costs more than it gains."""
+"""Batches below twice this size run on the calling thread, whatever a knot takes."""
+SECONDS_PER_THREAD = 2e-3
+"""[s] Work that takes less than twice this long does too: another thread begins late, on a busy machine by milliseconds."""
 
 
 def aligned(doubles: int) -> Array:
@@ -58,13 +61,14 @@ def pointers(arrays: Sequence[Array]) -> ctypes.Array:
 
 def default_threads() -> int:
     """TRAJOPT_THREADS, or the number of processors."""
-    return int(os.environ.get("TRAJOPT_THREADS", "0")) or _processors()
+    return int(os.environ.get("TRAJOPT_THREADS", "0")) or processors()
 
 
 @lru_cache(maxsize=1)
-def _processors() -> int:
-    """The number of processors: the system is asked once, which takes longer than a small kernel."""
-    return os.cpu_count() or 1
+def processors() -> int:
+    """The number of processors that this process may run on: the system is asked once, which takes longer than a small kernel."""
+    allowed = getattr(os, "sched_getaffinity", None)
+    return (len(allowed(0)) if allowed else os.cpu_count()) or 1
 
 
 @lru_cache(maxsize=1)
@@ -103,20 +107,29 @@ def over_threads(
     *,
     least: int = KNOTS_PER_THREAD,
 ) -> None:
-    """Call work(first, last, room) for each range of at least ``least`` knots, on threads where there is more than one."""
-    parts = ranges(knots, lanes, threads or default_threads(), least)
-    jobs = [(first, last, rooms[i]) for i, (first, last) in enumerate(parts)]
-    if len(jobs) == 1:
-        work(*jobs[0])
-    else:
-        futures: list[Future] = []
-        try:
-            for job in jobs:
-                futures.append(_pool().submit(work, *job))
-            for future in futures:
-                future.result()
-        finally:
-            _settle(futures)
+    """Call work(first, last, room) for ranges of knots that together are all, on threads where that pays.
+
+    threads: so many, at ``least`` knots each; by default at most :func:`default_threads`, of which each gets SECONDS_PER_THREAD of
+    work: the calling thread does the first knots, and its processor time tells.
+    """
+    done, count = 0, threads or default_threads()
+    if threads is None and min(count, knots // least) > 1:
+        began, done = time.thread_time(), lanes * max(1, least // (4 * lanes))
+        work(0, done, rooms[0])
+        left = (time.thread_time() - began) * (knots - done) / done
+        count = max(1, min(count, int(left / SECONDS_PER_THREAD)))
+    parts = [(done + first, done + last) for first, last in ranges(knots - done, lanes, count, least)]
+    if len(parts) == 1:
+        work(*parts[0], rooms[0])
+        return
+    futures: list[Future] = []
+    try:
+        for i, (first, last) in enumerate(parts):
+            futures.append(_pool().submit(work, first, last, rooms[i]))
+        for future in futures:
+            future.result()
+    finally:
+        _settle(futures)
 
 
 def _settle(futures: Sequence[Future]) -> None:

@@ -102,7 +102,11 @@ EXPORT void lq_directions(lq_direction *lane, long N, void (*expand)(void *of, l
         }
     }
     for (int a = 0; a < N_; a++) whole += w->lambda[0][a] * 0.0;
+    num largest = number(0.0);
+    for (int a = 0; a < M_; a++) largest = CHOSEN(size[a] > largest, size[a], largest);
     for (int a = 0; a < M_; a++) {
+        const num least = HALF_OF_DIGITS * largest;
+        size[a] = CHOSEN(size[a] < least, least, size[a]);
         const num share = CHOSEN(size[a] > 0.0, most[a] / size[a], number(0.0));
         kkt = CHOSEN(share > kkt, share, kkt);
     }

@@ -1,6 +1,8 @@
 /* What the kernels of LQ problems take and give, whatever the sizes n and m; and a search for numbers that are none.
    Matrices by rows; every array is one knot after the other. */
 
+#define HALF_OF_DIGITS 0x1p-26 /* see lq.py */
+
 /* A (N, n, n), B (N, n, m), d (N, n), Q (N + 1, n, n), q (N + 1, n), S (N, m, n), R (N, m, m), r (N, m); N steps */
 typedef struct {
     const double *A, *B, *d, *Q, *q, *S, *R, *r;

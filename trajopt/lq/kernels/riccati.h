@@ -300,6 +300,9 @@ static void stationarity(lq_problem p, const double *K, double *restrict lambda,
         PRODUCT(own, next, p.A + i * N_ * N_, 1, N_, N_, 1);
         if (K) PRODUCT(own, gradient, K + i * M_ * N_, 1, M_, N_, 1);
     }
+    double largest = 0.0;
+    for (int a = 0; a < M_; a++) largest = fmax(largest, size[a]);
+    for (int a = 0; a < M_; a++) size[a] = size[a] < HALF_OF_DIGITS * largest ? HALF_OF_DIGITS * largest : size[a];
 }
 
 static int finite_problem(lq_problem p)

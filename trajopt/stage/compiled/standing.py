@@ -9,10 +9,11 @@ from __future__ import annotations
 import ctypes
 from typing import Any, Protocol
 
-from dynamics_backends.compiled.interface.libraries import address, aligned, default_threads, ranges
+from dynamics_backends.compiled.interface.libraries import address, aligned
 from dynamics_backends.protocol import Array
 from trajopt.stage.compiled.compiled_stages import CompiledEnd, CompiledStages
 from trajopt.stage.compiled.library import EndFirstData, FirstData, PointData, SecondData, ValuesData
+from trajopt.stage.pool import numbers_filled, worth_sharing
 from trajopt.stage.stages import StageDerivatives, Stages
 
 
@@ -44,7 +45,8 @@ def standing(stages: Stages, x: Array, u: Array, nodes: Array, out: StageDerivat
         return _StandingEnd(stages, x, out)
     if not isinstance(stages, CompiledStages) or "second" not in stages.library.shape.parts:
         return None
-    if len(ranges(len(x), stages.library.lanes, default_threads())) > 1:
+    lanes = stages.library.lanes
+    if worth_sharing(-(-len(x) // lanes), lanes, numbers_filled(out.A.shape[1], u.shape[1])):
         return None
     return _StandingStages(stages, x, u, nodes, out)
 

@@ -197,6 +197,7 @@ def test_batches_of_any_size(N, tier, one_kernel_for_all):
 
 @pytest.mark.parametrize("tier", ["loops", "unrolled"])
 def test_threads_change_no_bit(tier, monkeypatch, one_kernel_for_all):
+    monkeypatch.setattr("dynamics_backends.compiled.runtime.memory.SECONDS_PER_THREAD", 1e-9)
     model, results = MODELS["ur5"](), []
     given, driver = arguments(model, "fdsva", 331), compiled(tier)
     for threads in ("1", "2", "3"):
@@ -300,6 +301,25 @@ def test_a_library_exports_only_prefixed_symbols(algebra):
     ).stdout
     symbols = {line.split()[-1] for line in lines.splitlines()}
     assert {s for s in symbols if not LINKER_SYMBOLS.fullmatch(s)} == {"rnea_run", "rnea_room"}
+
+
+@pytest.mark.parametrize(("seconds", "threads"), [(1e-6, 1), (1e-4, 3), (1e-2, 4)])
+def test_threads_are_taken_for_work_that_takes_long(seconds, threads, monkeypatch):
+    """By the processor time of the first knots: 72 more of 100 us are work for three threads, of 2 ms each."""
+    from dynamics_backends.compiled.runtime import memory
+
+    clock, parts = [0.0], []
+
+    def part(first, last, room):
+        clock[0] += seconds * (last - first)
+        parts.append((first, last))
+
+    monkeypatch.setenv("TRAJOPT_THREADS", "4")
+    monkeypatch.setattr(memory.time, "thread_time", lambda: clock[0])
+    memory.over_threads(part, 80, 8, memory.Rooms(8), least=16)
+    assert sorted(parts)[0] == (0, 8)
+    assert len(parts) == 1 + threads
+    assert [first for first, _ in sorted(parts)[1:]] + [80] == [8, *(last for _, last in sorted(parts)[1:])]
 
 
 def test_an_interrupt_waits_for_the_workers():

@@ -61,6 +61,31 @@ def test_the_measure_knows_no_units():
     assert scaled(turned, turned.gradient) == pytest.approx(scaled(found, found.gradient), rel=1e-12)
 
 
+def test_rounding_errors_of_a_control_that_hardly_matters_are_measured_by_the_others():
+    lq = random_lq(np.random.default_rng(2))
+    scale = np.array([1.0, 1e-15])
+    found = stationarity(lq._replace(B=lq.B * scale, r=lq.r * scale))
+    assert found.size[1] == pytest.approx(2.0**-26 * found.size[0], rel=1e-12)
+    assert np.abs(scaled(found, found.gradient))[:, 1].max() < 1e-6
+
+
+def test_a_control_that_ends_at_zero_holds_no_solve_up():
+    """At the optimum all terms of its gradient vanish, so that what is left of them is rounding."""
+
+    def motion(x, u, t, p):
+        return [x[2], x[3], u[0] - 0.3 * sm.sin(x[0]), u[1] - 0.2 * x[3]]
+
+    system = FunctionMap(motion, 4, 2, second_order=True)
+    dynamics = SampledSystem(make_backend(system, "forward_ad"), "rk4")
+    terms = [control_cost(2, weight=1e-3)], [state_cost(system.manifold, np.zeros(4), 10.0)]
+    limits = {"u_lower": [-1e3, -1e3], "u_upper": [1e3, 1e3]}
+    ocp = OCP.single_phase(dynamics, [1.0, 0.0, 0.0, 0.0], 50, 0.05, *terms, **limits)
+    found = solve(ocp, Guess(np.zeros((51, 4)), np.full((50, 2), 0.5)), solver="ddp")
+    assert found.status.code is StatusCode.CONVERGED
+    assert found.iterations <= 6  # 15, and no success, where it is measured by its own rounding errors
+    assert np.abs(found.us[:, 1]).max() < 1e-6
+
+
 def test_the_barrier_is_the_integral_of_its_gradient_and_free_sides_add_nothing():
     lower, upper = np.array([[-1.0, -np.inf]]), np.array([[2.0, 3.0]])
     us, step = np.array([[0.5, 1.0]]), np.array([[0.3, -0.7]])
