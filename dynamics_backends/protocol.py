@@ -153,6 +153,15 @@ class NeedsScheme(Protocol):
 
 
 @runtime_checkable
+class MeetsInSteps(Protocol):
+    """A system whose contacts take as long as a time step to meet, so that in shorter steps they are others."""
+
+    def slower(self, time: float, p: Parameters) -> tuple[Map, Parameters]:
+        """The system whose contacts take ``time`` [s] longer, and the parameters of a phase, p now, with which they do."""
+        ...
+
+
+@runtime_checkable
 class InScaledTime(Protocol):
     """A map in the time of a phase that lasts as long as a number of the state tells, at ``place``, where ``nominal`` seconds are
     planned."""

@@ -20,6 +20,8 @@ BAR = 0.62
 """Height of the bars of a gait diagram, the distance of two feet being 1."""
 MARKS = 8
 """Pictures of the robot along the base's path, at equal times."""
+THIN, WIDER = 0.9, 1.8
+"""Width of the last foot's curve, and by how much the first one is wider: feet that move together are all seen."""
 
 
 def plot_legs(solution: Solution, folder: Path, task: Task) -> list[Path]:
@@ -53,7 +55,8 @@ def plot_base(path: Path, solution: Solution, positions: Array, touching: Array,
             every = np.linspace(0, len(base) - 1, MARKS).round().astype(int)
             axis.plot(base[every, i], base[every, j], "o", color=GRAY, markersize=4)
             for f, foot in enumerate(feet):
-                _draw_foot(axis, positions[:, f, i], positions[:, f, j], touching[:, f], COLORS[f % len(COLORS)], foot)
+                look = COLORS[f % len(COLORS)], _width(f, len(feet)), foot
+                _draw_foot(axis, positions[:, f, i], positions[:, f, j], touching[:, f], *look)
             axis.set_xlabel("x [m]")
             axis.set_ylabel(f"{'xyz'[j]} [m]")
             axis.set_title(title)
@@ -62,10 +65,14 @@ def plot_base(path: Path, solution: Solution, positions: Array, touching: Array,
     return path
 
 
-def _draw_foot(axis: Any, a: Array, b: Array, touching: Array, color: str, name: str) -> None:
-    axis.plot(a, b, color=color, linewidth=0.9, label=name)
+def _width(foot: int, feet: int) -> float:
+    return THIN + WIDER * (feet - 1 - foot) / max(feet - 1, 1)
+
+
+def _draw_foot(axis: Any, a: Array, b: Array, touching: Array, color: str, width: float, name: str) -> None:
+    axis.plot(a, b, color=color, linewidth=width, label=name)
     held = np.append(touching, touching[-1])
-    axis.plot(a[held], b[held], ".", color=color, markersize=5, alpha=0.35, markeredgewidth=0)
+    axis.plot(a[held], b[held], ".", color=color, markersize=4 + 2 * width, alpha=0.35, markeredgewidth=0)
 
 
 def plot_gait(path: Path, times: Array, heights: Array, touching: Array, report: GaitReport) -> Path:
@@ -74,7 +81,13 @@ def plot_gait(path: Path, times: Array, heights: Array, touching: Array, report:
     with figure(path, 2, 1, 8.2, 5.4, _gait_title(report), **options) as axes:
         above, diagram = axes.flat
         for f, foot in enumerate(report.feet):
-            above.plot(times, 100 * heights[:, f], color=COLORS[f % len(COLORS)], linewidth=1.3, label=foot)
+            above.plot(
+                times,
+                100 * heights[:, f],
+                color=COLORS[f % len(COLORS)],
+                linewidth=_width(f, len(report.feet)),
+                label=foot,
+            )
         above.axhline(0.0, color=GRAY, linewidth=0.8)
         above.set_ylabel("height of the feet [cm]")
         above.margins(x=0.01)

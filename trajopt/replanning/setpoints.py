@@ -21,6 +21,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
+from weakref import WeakKeyDictionary
 
 import numpy as np
 
@@ -28,7 +29,7 @@ from dynamics_backends.protocol import IMPLICIT_STEP, Array, Batch, HasOutputs, 
 from dynamics_backends.rigid_body.algorithms.kinematics import frame_velocity, point_positions
 from dynamics_backends.rigid_body.batched import inverse_dynamics, inverse_dynamics_derivatives
 from dynamics_backends.rigid_body.model.model import Model
-from trajopt.problem.ocp import OCP
+from trajopt.problem.ocp import OCP, Phase
 from trajopt.replanning.plan import Plan
 from trajopt.replanning.timing import SAME_TIME
 from trajopt.results.solution import Solution
@@ -85,12 +86,12 @@ def setpoints(
     times = plan.start + np.arange(count + 1) / rate
     if times[-1] < plan.end - SAME_TIME:
         times = np.append(times, plan.end)
-    return (_setpoint(ocp, plan, float(t), feet) for t in times)
+    return _told(ocp, plan, times, feet)
 
 
 def setpoint(ocp: OCP, plan: Plan, t: float, feet: Sequence[str] = ()) -> Setpoint:
     """What the plan says at time t [s]; behind its end it stays at its last state. ocp: whose solution it is."""
-    return _setpoint(ocp, in_seconds(ocp, plan), t, feet)
+    return next(_told(ocp, in_seconds(ocp, plan), np.array([t]), feet))
 
 
 def in_seconds(ocp: OCP, plan: Plan) -> Plan:
@@ -98,16 +99,32 @@ def in_seconds(ocp: OCP, plan: Plan) -> Plan:
     return replace(plan, times=ocp.times_of(plan.xs)) if ocp.in_scaled_time else plan
 
 
-def _setpoint(ocp: OCP, plan: Plan, t: float, feet: Sequence[str]) -> Setpoint:
-    k, manifold = plan.knot(t), ocp.manifold
-    x = plan.reference(t, manifold)
-    last = t >= plan.end - SAME_TIME
-    rate = np.zeros(manifold.ndx) if t > plan.end + SAME_TIME else _rate(plan, k, manifold)
-    at, moving = _feet(ocp.model, feet, x)
-    u, K = plan.us[k], plan.K[k]
-    if _accelerates(ocp, k):
-        u, K = _driving_forces(ocp.model, x, u, K)
-    return Setpoint(t, x, rate, u, K, _forces(ocp, k, plan, x), at, moving, last)
+def _told(ocp: OCP, plan: Plan, times: Array, feet: Sequence[str]) -> Iterator[Setpoint]:
+    """The setpoints at times (M,) [s], whose states, forces and feet are found at once: a stream waits for none of them."""
+    ks, manifold = plan.knots(times), ocp.manifold
+    xs = _references(plan, ks, times, manifold)
+    forces = _forces(ocp, plan, ks, xs)
+    at, moving = _feet(ocp.model, feet, xs)
+    rates = {k: _rate(plan, k, manifold) for k in set(ks.tolist())}
+
+    def setpoint(i: int, t: float, k: int) -> Setpoint:
+        u, K = plan.us[k], plan.K[k]
+        if _accelerates(ocp, k):
+            u, K = _driving_forces(ocp.model, xs[i], u, K)
+        rate = np.zeros(manifold.ndx) if t > plan.end + SAME_TIME else rates[k]
+        pushes, places, speeds = ({name: rows[i] for name, rows in found.items()} for found in (forces, at, moving))
+        return Setpoint(t, xs[i], rate, u, K, pushes, places, speeds, t >= plan.end - SAME_TIME)
+
+    return (setpoint(i, t, k) for i, (t, k) in enumerate(zip(times.tolist(), ks.tolist(), strict=True)))
+
+
+def _references(plan: Plan, ks: Array, times: Array, manifold: Any) -> Array:
+    """The states (M, nx) at times behind knots ks, on geodesics to the next ones."""
+    dt = plan.times[ks + 1] - plan.times[ks]
+    share = np.where(dt > 0.0, (times - plan.start - plan.times[ks]) / np.where(dt > 0.0, dt, 1.0), 1.0)
+    one, other = plan.xs[ks].T, plan.xs[ks + 1].T
+    moved = manifold.integrate(one, np.clip(share, 0.0, 1.0) * np.asarray(manifold.difference(one, other)))
+    return np.ascontiguousarray(np.asarray(moved).T)
 
 
 def _accelerates(ocp: OCP, k: int) -> bool:
@@ -137,38 +154,52 @@ def _rate(plan: Plan, k: int, manifold: Any) -> Array:
     return np.asarray(manifold.difference(plan.xs[k][:, None], plan.xs[k + 1][:, None]))[:, 0] / dt
 
 
-def _forces(ocp: OCP, k: int, plan: Plan, x: Array) -> dict[str, Array]:
-    """What contacts exert behind knot k, by name; those of all phases, zero where a phase does not have them."""
+def _forces(ocp: OCP, plan: Plan, ks: Array, xs: Array) -> dict[str, Array]:
+    """What contacts exert at states xs (M, nx) behind knots ks (M,), rows by name; zero where a phase does not have them."""
     forces: dict[str, Array] = {}
-    u = plan.us[k]
     for phase, knots in zip(ocp.phases, ocp.phase_slices, strict=True):
         sampling = phase.dynamics.sampling
         system: Any = None if sampling is None else unwrapped(sampling.backend.map)
         if not isinstance(system, HasOutputs):
             continue
-        first, here = knots.start, knots.start <= k < knots.stop
-        row = min(max(k - first, 0), phase.knots - 1)
-        p = {key: value[row : row + 1] if value.ndim == 2 else value for key, value in phase.parameters.items()}
-        whole = isinstance(system, NeedsScheme)
-        if whole:
-            p[IMPLICIT_STEP] = np.array([[ocp.dt[first + row]]])
-        at = (plan.xs[k] if whole else x)[None]
-        outputs = system.outputs(*Batch.of(system, at, u[None, : system.nu], np.array([ocp.times[first + row]]), p))
-        for name, rows in outputs.items():
-            if len(rows) in (FORCE, WRENCH):
-                value = np.asarray(rows)[:, 0]
-                forces[name] = value if here else forces.get(name, np.zeros(len(value)))
+        here = np.flatnonzero((ks >= knots.start) & (ks < knots.stop))
+        if here.size or system not in _SIZES:
+            at = ks[here] if here.size else np.array([knots.start])
+            values = _at(phase, at - knots.start)
+            found = _outputs(ocp, plan, system, values, at, xs[here] if here.size else plan.xs[at])
+            _SIZES[system] = {name: len(rows) for name, rows in found.items()}
+        for name, size in _SIZES[system].items():
+            forces.setdefault(name, np.zeros((len(ks), size)))
+            if here.size:
+                forces[name][here] = found[name].T
     return forces
 
 
-def _feet(model: Model | None, feet: Sequence[str], x: Array) -> tuple[dict[str, Array], dict[str, Array]]:
-    """Positions and velocities (3,) of frames in the world."""
+_SIZES: WeakKeyDictionary[Any, dict[str, int]] = WeakKeyDictionary()
+"""Rows of the forces of systems by their names."""
+
+
+def _at(phase: Phase, rows: Array) -> dict[str, Array]:
+    """The parameters of a phase at some of its knots."""
+    return {key: value[rows] if value.ndim == 2 else value for key, value in phase.parameters.items()}
+
+
+def _outputs(ocp: OCP, plan: Plan, system: Any, p: dict[str, Array], ks: Array, xs: Array) -> dict[str, Array]:
+    """The forces (3 or 6, M) of a system at states xs (M, nx) behind knots ks; those of whole steps are their knots'."""
+    if isinstance(system, NeedsScheme):
+        xs, p = plan.xs[ks], {**p, IMPLICIT_STEP: ocp.dt[ks][:, None]}
+    outputs = system.outputs(*Batch.of(system, xs, plan.us[ks, : system.nu], ocp.times[ks], p))
+    return {name: np.asarray(rows) for name, rows in outputs.items() if len(rows) in (FORCE, WRENCH)}
+
+
+def _feet(model: Model | None, feet: Sequence[str], xs: Array) -> tuple[dict[str, Array], dict[str, Array]]:
+    """Positions and velocities (M, 3) of frames in the world."""
     if not feet:
         return {}, {}
     if model is None:
         raise ValueError("the problem has no robot whose feet could be told: give it a model")
-    q, v = x[: model.nq, None], x[model.nq : model.nq + model.nv, None]
+    q, v = xs[:, : model.nq].T, xs[:, model.nq : model.nq + model.nv].T
     frames = [model.frame_id(foot) for foot in feet]
     points = [(model.frames[i].body, model.frames[i].p.tolist()) for i in frames]
-    at = {foot: np.asarray(place)[:, 0] for foot, place in zip(feet, point_positions(model, q, points), strict=True)}
-    return at, {foot: np.asarray(frame_velocity(model, q, v, i))[:3, 0] for foot, i in zip(feet, frames, strict=True)}
+    at = {foot: np.asarray(place).T for foot, place in zip(feet, point_positions(model, q, points), strict=True)}
+    return at, {foot: np.asarray(frame_velocity(model, q, v, i))[:3].T for foot, i in zip(feet, frames, strict=True)}

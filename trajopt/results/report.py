@@ -60,9 +60,12 @@ _REPLAYED = {"open": "with its controls held", "gains": "with its feedback gains
 
 def replayed(solution: Solution, outcome: Callable[[Array], list[str]]) -> list[str]:
     """Sentences about how the plan ends on finely integrated dynamics; outcome: those of a task about a final state (nx,)."""
-    sentences, plan = [], outcome(solution.xs[-1])
-    for key, end in solution.meta.get("replay", {}).items():
-        start = f"on accurate dynamics, {_REPLAYED[key]},"
+    sentences, plan, ends = [], outcome(solution.xs[-1]), solution.meta.get("replay", {})
+    where = f"on accurate dynamics{_contacts(ends.get('slower', 0.0))}"
+    for key, end in ends.items():
+        if key not in _REPLAYED:
+            continue
+        start = f"{where}, {_REPLAYED[key]},"
         if end is None:
             sentences.append(f"{start} the motion diverges")
         elif end["largest"] > WITHIN:
@@ -70,9 +73,14 @@ def replayed(solution: Solution, outcome: Callable[[Array], list[str]]) -> list[
             sentences.append(
                 "; ".join([f"{start} the end differs from the plan by {end['largest']:.2g} ({end['at']})", *differs])
             )
-    if not sentences and solution.meta.get("replay"):
-        sentences.append("on accurate dynamics the plan ends as it says")
+    if not sentences and ends:
+        sentences.append(f"{where} the plan ends as it says")
     return sentences
+
+
+def _contacts(slower: float) -> str:
+    """In which time contacts met that the plan lets meet in time steps of this length [s], or nothing."""
+    return f" with contacts as slow as in time steps of {1e3 * slower:.3g} ms" if slower else ""
 
 
 def _level(key: str) -> int:

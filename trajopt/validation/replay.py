@@ -6,6 +6,10 @@
 A plan is only as true as its time steps.  The replay takes the plan's own scheme with many more substeps, so that compiled code
 serves it as it is; for a scheme of order p the two runs with n and 2 n substeps give the final state once more by
 extrapolation, x_2n (+) (x_2n (-) x_n) / (2^p - 1) (Hairer, Norsett, Wanner, Solving ODEs I, II.4).
+
+Contacts by whole time steps meet the ground over the length h of a step beside their own time; in finer steps alone they would
+be those of another, less damped ground.  So their own time grows by h: the replay tells whether bodies move as planned on the
+plan's ground.
 """
 
 from __future__ import annotations
@@ -17,8 +21,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from dynamics_backends.protocol import Array
-from trajopt.problem.ocp import OCP
+from dynamics_backends.protocol import Array, MeetsInSteps, Parameters
+from dynamics_backends.registry import same_method
+from trajopt.problem.ocp import OCP, Phase
 from trajopt.stage.evaluation import Direction, Evaluator, Shooting
 from trajopt.step.integrators import RUNGE_KUTTA
 from trajopt.step.sensitivities import SampledSystem
@@ -28,11 +33,15 @@ FINEST = {1: 64, 4: 2}
 
 
 class Replay(NamedTuple):
-    """Final states (nx,) of a plan and of its replays; ``gains`` is None for a plan without. Entries may not be finite."""
+    """Final states (nx,) of a plan and of its replays; ``gains`` is None for a plan without. Entries may not be finite.
+
+    slower [s]: by how much the own time of contacts has grown, see the module.
+    """
 
     planned: Array
     open: Array
     gains: Array | None
+    slower: float = 0.0
 
 
 def replay(ocp: OCP, xs: Array, us: Array, K: Array, evaluator: Callable[[OCP], Evaluator | None]) -> Replay | None:
@@ -50,12 +59,15 @@ def replay(ocp: OCP, xs: Array, us: Array, K: Array, evaluator: Callable[[OCP], 
         return None
     ends = [_final(e, xs, us, gains) for gains in (0.0 * K, K) for e in (fine, finer)]
     opened, closed = (_extrapolated(ocp, *pair, order) for pair in ((ends[0], ends[1]), (ends[2], ends[3])))
-    return Replay(xs[-1], opened, closed if K.any() else None)
+    return Replay(xs[-1], opened, closed if K.any() else None, max(_slower(phase) for phase in ocp.phases))
 
 
 def as_meta(ocp: OCP, r: Replay) -> dict[str, Any]:
-    """The final states, and of each replay the largest difference from the plan with its name; None for what is not finite."""
-    found: dict[str, Any] = {}
+    """The final states, and of each replay the largest difference from the plan with its name; None for what is not finite.
+
+    By the names of :class:`Replay`, ``slower`` where it is not zero.
+    """
+    found: dict[str, Any] = {"slower": r.slower} if r.slower else {}
     for key, x in (("open", r.open), ("gains", r.gains)):
         if x is None:
             continue
@@ -85,13 +97,27 @@ def _cut(ocp: OCP, pieces: list[int | None], half: bool) -> OCP:
     """The problem with finer time steps."""
     phases = []
     for phase, n in zip(ocp.phases, pieces, strict=True):
-        dynamics = copy(phase.dynamics)
+        dynamics, parameters = copy(phase.dynamics), phase.parameters
         if n is not None:
+            if _slower(phase):
+                dynamics, parameters = _with_slower(dynamics, _slower(phase), parameters)
             dynamics.substeps = dynamics.substeps * n // (2 if half else 1)  # type: ignore[attr-defined]
             if dynamics.sampling is not None:  # else its class overrides what a sampling tells
                 dynamics.sampling = dynamics.sampling._replace(substeps=dynamics.substeps)  # type: ignore[attr-defined]
-        phases.append(replace(phase, dynamics=dynamics))
+        phases.append(replace(phase, dynamics=dynamics, parameters=parameters))
     return replace(ocp, phases=tuple(phases))
+
+
+def _slower(phase: Phase) -> float:
+    """The length [s] of a step of contacts that meet in steps, 0 where there are none; the mean of unequal ones."""
+    d = phase.dynamics
+    meets = isinstance(d, SampledSystem) and d.sampling is not None and isinstance(d.system, MeetsInSteps)
+    return float(phase.dt.mean()) / d.substeps if meets else 0.0  # type: ignore[attr-defined]
+
+
+def _with_slower(d: Any, time: float, p: Parameters) -> tuple[SampledSystem, Parameters]:
+    system, given = d.system.slower(time, p)
+    return SampledSystem(same_method(d.backend, system), d.scheme, d.substeps), given
 
 
 def _final(e: Evaluator, xs: Array, us: Array, K: Array) -> Array:

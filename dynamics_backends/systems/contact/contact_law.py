@@ -17,6 +17,7 @@ from collections.abc import Mapping
 from dataclasses import field
 from typing import Any, NamedTuple, Protocol
 
+from dynamics_backends.protocol import Parameters
 from dynamics_backends.rigid_body.spatial.spatial import Mat, Vec
 from dynamics_backends.scalar import Rows, Scalar
 
@@ -82,6 +83,10 @@ class StepLaw(Protocol):
 
     def slopes(self, g: Scalar, n: Vec, w: Vec, p: Mapping[str, Rows]) -> tuple[Vec, Derivatives]:
         """The force and its first derivatives."""
+        ...
+
+    def slower(self, time: float, p: Parameters) -> tuple[StepLaw, Parameters]:
+        """The law in steps that are shorter by ``time`` [s], the same as before in all else, and the parameters for it, p now."""
         ...
 
     def bends(self, g: Scalar, n: Vec, w: Vec, s: Vec, p: Mapping[str, Rows]) -> tuple[Derivatives, SecondDerivatives]:

@@ -17,10 +17,10 @@ tau adds the damping of a ground that yields with this time constant (as in A. C
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from dynamics_backends import scalar as sm
-from dynamics_backends.protocol import IMPLICIT_STEP
+from dynamics_backends.protocol import IMPLICIT_STEP, Parameters
 from dynamics_backends.rigid_body.spatial.spatial import Mat, Vec
 from dynamics_backends.scalar import Rows, Scalar
 from dynamics_backends.systems.contact.contact_law import (
@@ -33,6 +33,8 @@ from dynamics_backends.systems.contact.contact_law import (
     require_positive,
     scaled,
 )
+
+_DISSIPATION = "contact_dissipation"
 
 
 @dataclass(frozen=True)
@@ -114,9 +116,15 @@ class RelaxedCone:
             block(Yw, Yw, lift(slip.Xw, slip.Xw, slip.Xww), Qw, Qw, Qww),
         )
 
+    def slower(self, time: float, p: Parameters) -> tuple[RelaxedCone, Parameters]:
+        """See :class:`~dynamics_backends.systems.contact.contact_law.StepLaw`: T stays where tau makes up for h."""
+        if _DISSIPATION in p:
+            return self, {**p, _DISSIPATION: p[_DISSIPATION] + time}
+        return replace(self, dissipation=self.dissipation + time), p
+
     def _time(self, p: Mapping[str, Rows]) -> Scalar:
         """T."""
-        return parameter(p, IMPLICIT_STEP, 0.0) + parameter(p, "contact_dissipation", self.dissipation)
+        return parameter(p, IMPLICIT_STEP, 0.0) + parameter(p, _DISSIPATION, self.dissipation)
 
     def _normal(self, y: Scalar, p: Mapping[str, Rows]) -> tuple[Scalar, Scalar, Scalar]:
         """N without cancellation, and its derivatives in y."""

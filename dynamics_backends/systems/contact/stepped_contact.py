@@ -25,6 +25,7 @@ C_qV da joins the derivative of M mu in q; the last term makes a nonlinear in u.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from copy import copy
 from typing import Any, NamedTuple
 
 from dynamics_backends import scalar as sm
@@ -135,6 +136,12 @@ class SteppedContact(Driven, ActuatedBody):
     def doubts(self, x: Array, p: Parameters) -> Iterator[str]:
         """See :class:`~dynamics_backends.protocol.HasDoubts`."""
         return doubts_about(self.gaps(x, p))
+
+    def slower(self, time: float, p: Parameters) -> tuple[SteppedContact, Parameters]:
+        """See :class:`~dynamics_backends.protocol.MeetsInSteps`."""
+        slow = copy(self)
+        slow.law, given = self.law.slower(time, p)
+        return slow, given
 
     # -- values -------------------------------------------------------------------------------------------------------
     def __call__(self, x: Rows, u: Rows, t: Scalar, p: Mapping[str, Rows]) -> Rows:

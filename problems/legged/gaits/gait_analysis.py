@@ -27,6 +27,8 @@ GROUND = 0.03
 """Height [m] below which a foot is taken to be on the ground where forces are not known."""
 LOADED = 0.1
 """A foot carries load from this share of the robot's weight over the number of feet on."""
+HALF = 0.5
+"""And in any case from this share on."""
 LEAST_OVERLAP = 0.5
 """Lags beyond 1 - this share of the time are not looked at: a period is seen where it fits twice."""
 
@@ -170,24 +172,38 @@ def foot_positions(ocp: OCP, feet: Sequence[str], xs: Array) -> Array:
 def contacts(ocp: OCP, feet: Sequence[str], xs: Array, us: Array, ground: float = GROUND) -> Array:
     """Which feet are on the ground, (N, F): those that carry load, or where forces are unknown those below ``ground`` [m].
 
-    Where relaxed contacts act at a distance, load is what a foot carries beyond the force with which it just touches.
+    Relaxed contacts act at a distance, and push up what slips: there load is what a foot at rest in its place would carry, beyond
+    the force with which it just touches, or half of its share where that is less.
     """
     forces = contact_forces(ocp, xs, us)
+    places = foot_positions(ocp, feet, xs[:-1])
     if not set(feet) & set(forces):
-        return foot_positions(ocp, feet, xs[:-1])[:, :, 2] < ground
+        return places[:, :, 2] < ground
     none = np.zeros((ocp.horizon, 3))
-    load = np.stack([forces.get(foot, none)[:, 2] for foot in feet], axis=1)
     share = ocp.model.total_mass * np.linalg.norm(ocp.model.gravity) / len(feet)
-    return load > np.maximum(LOADED * share, _touching(ocp))[:, None]
+    load = np.stack([forces.get(foot, none)[:, 2] for foot in feet], axis=1)
+    resting, touching = _resting(ocp, places)
+    return np.minimum(load, resting) > np.maximum(LOADED * share, np.minimum(touching, HALF * share))[:, None]
 
 
-def _touching(ocp: OCP) -> Array:
-    """The normal force (N,) of a point that rests where it just touches, of contacts that act at a distance; elsewhere 0."""
-    touching, up, still = np.zeros(ocp.horizon), Vec(0.0, 0.0, 1.0), Vec(0.0, 0.0, 0.0)
+def _resting(ocp: OCP, places: Array) -> tuple[Array, Array]:
+    """The normal forces (N, F) of feet that rest at these places (N, F, 3) on relaxed contacts, elsewhere infinite, and those (N,)
+    of a point that rests where it just touches, elsewhere 0."""
+    resting, touching = np.full(places.shape[:2], np.inf), np.zeros(ocp.horizon)
     for phase, knots in zip(ocp.phases, ocp.phase_slices, strict=True):
         sampling = phase.dynamics.sampling
         system = None if sampling is None else unwrapped(sampling.backend.map)
-        if isinstance(system, SteppedContact):
-            p = {**{k: v.T for k, v in phase.parameters.items()}, IMPLICIT_STEP: ocp.dt[knots][None]}
-            touching[knots] = system.law.force(0.0, up, still, p).z
-    return touching
+        if not isinstance(system, SteppedContact):
+            continue
+        p = {k: v.T if v.ndim == 2 else v[:, None] for k, v in phase.parameters.items()}
+        p[IMPLICIT_STEP] = ocp.dt[knots][None]
+        touching[knots] = _at_rest(system, 0.0, Vec(0.0, 0.0, 1.0), p)
+        for foot in range(places.shape[1]):
+            surface = system.ground.surface(Vec(*places[knots, foot].T), p)
+            resting[knots, foot] = _at_rest(system, surface.gap, surface.normal, p)
+    return resting, touching
+
+
+def _at_rest(system: SteppedContact, gap: Any, normal: Vec, p: dict[str, Array]) -> Array:
+    """The upward force [N] of a point that does not move."""
+    return np.asarray(system.law.force(gap, normal, Vec(0.0, 0.0, 0.0), p).z)

@@ -96,3 +96,15 @@ def test_a_relaxed_contact_is_on_the_ground_where_it_touches():
     share = 9.81 * task.ocp.model.total_mass / 4
     assert min(force[0, 2] for force in contact_forces(task.ocp, xs, 0.0 * us).values()) > LOADED * share
     assert not contacts(task.ocp, task.feet, xs, 0.0 * us).any()
+
+
+def test_a_foot_that_slips_above_the_ground_is_in_the_air():
+    """Slipping feet are pushed from 1 cm below by more than resting ones that just touch."""
+    task = build_task(load_config(CONFIG, SHORT))
+    nq, still = task.ocp.model.nq, np.zeros((2, task.ocp.nu))
+    xs = np.tile(task.ocp.x0, (3, 1))
+    xs[:, 2] += 0.01 - foot_positions(task.ocp, task.feet, xs[:1])[0, :, 2].min()
+    xs[:, nq] = 3.0
+    touching = np.sqrt(task.ocp.phases[0].dynamics.sampling.backend.map.law.stiffness * relaxation(task.ocp))
+    assert max(force[0, 2] for force in contact_forces(task.ocp, xs, still).values()) > touching
+    assert not contacts(task.ocp, task.feet, xs, still).any()

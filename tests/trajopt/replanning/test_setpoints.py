@@ -61,6 +61,22 @@ def test_a_stream_has_the_rate_of_the_controller():
         np.testing.assert_allclose(middle.control(y, ocp.manifold), plan.control(middle.t, y, ocp.manifold))
 
 
+def test_a_stream_is_what_single_setpoints_say():
+    ocp, plan, _, tip = legged()
+    for s in to.setpoints(ocp, plan, 90.0, [tip]):
+        alone = to.setpoint(ocp, plan, s.t, [tip])
+        np.testing.assert_allclose(s.x, plan.reference(s.t, ocp.manifold), atol=1e-14)
+        for ours, theirs in zip((s.x, s.rate, s.u, s.K), (alone.x, alone.rate, alone.u, alone.K), strict=True):
+            np.testing.assert_allclose(ours, theirs, atol=1e-14)
+        for ours, theirs in (
+            (s.forces, alone.forces),
+            (s.feet, alone.feet),
+            (s.foot_velocities, alone.foot_velocities),
+        ):
+            assert ours.keys() == theirs.keys()
+            np.testing.assert_allclose(*([at[key] for key in ours] for at in (ours, theirs)), rtol=1e-12, atol=1e-12)
+
+
 def test_feet_are_where_the_robot_has_them():
     ocp, plan, _, tip = legged()
     s = to.setpoint(ocp, plan, 0.553, [tip])
@@ -172,7 +188,7 @@ def test_a_loop_tells_the_plan_in_force():
     log = run.run(0.5)
     np.testing.assert_allclose([s.t for s in told], TICK * np.arange(len(told)), atol=1e-12)
     np.testing.assert_allclose([s.x for s in told], log.references, atol=1e-12)
-    np.testing.assert_allclose([s.control(x, run.manifold) for s, x in zip(told, log.estimates, strict=True)], log.us)
+    np.testing.assert_allclose([s.control(x, log.manifold) for s, x in zip(told, log.estimates, strict=True)], log.us)
 
 
 # -- the node of ROS 2, with messages that keep what they are given ---------------------------------------------------------

@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
+from scipy.integrate import solve_ivp
 
 import trajopt as to
+from dynamics_backends.protocol import IMPLICIT_STEP
 from dynamics_backends.registry import make_backend
 from dynamics_backends.rigid_body.model.joint_spec import JointSpec
 from dynamics_backends.rigid_body.model.model_builder import ModelBuilder
+from dynamics_backends.rigid_body.spatial.spatial import Vec
 from dynamics_backends.systems.bodies.free_body import FreeBody
+from dynamics_backends.systems.contact.relaxed_cone import RelaxedCone
+from dynamics_backends.systems.contact.stepped_contact import SteppedContact
 from trajopt.results.report import replayed
 from trajopt.stage.evaluation import StageEvaluator
-from trajopt.validation.replay import replay
+from trajopt.validation.replay import FINEST, replay
 
 N, DT = 20, 0.05
 
@@ -61,3 +68,52 @@ def test_a_solve_tells_it() -> None:
     told = replayed(coarse, outcome)
     assert "with its controls held" in told[0] and f"the rod ends at {own.open[0]:.3f}" in told[0]
     assert replayed(fine, outcome) == ["on accurate dynamics the plan ends as it says"]
+
+
+START, KNOTS, STEP, LAW = [0.003, -0.4], 5, 0.01, RelaxedCone(stiffness=2e4, relaxation=0.05, dissipation=0.01)
+
+
+def landing(slower: float):
+    """Height and speed of a mass of 2 kg that meets a ground which is so much slower, by an integrator of its own."""
+
+    def rates(t, x):
+        y = x[0] + (LAW.dissipation + slower) * x[1]
+        force = 0.5 * LAW.stiffness * (np.sqrt(y * y + 4.0 * LAW.relaxation / LAW.stiffness) - y)
+        return [x[1], force / 2.0 - 9.81]
+
+    return solve_ivp(rates, (0.0, KNOTS * STEP), START, rtol=1e-9, atol=1e-9).y[:, -1]
+
+
+@pytest.mark.parametrize("at_run_time", [False, True])
+def test_contacts_of_long_steps_stay_as_slow_as_in_the_plan(at_run_time: bool, monkeypatch) -> None:
+    monkeypatch.setitem(FINEST, 1, 16)
+    builder = ModelBuilder("mass")
+    builder.add_body("mass", joint=JointSpec(kind="prismatic"), mass=2.0, inertia=np.eye(3))
+    builder.add_frame("foot", "mass")
+    system = SteppedContact(builder.build((0.0, 0.0, -9.81)), ["foot"], law=LAW)
+    dynamics = to.SampledSystem(make_backend(system, engine="numpy"), "semi_implicit_euler")
+    given = {"contact_dissipation": [LAW.dissipation]} if at_run_time else {}
+    phase = to.Phase(dynamics, np.full(KNOTS, STEP), (to.control_cost(1),), given)
+    ocp, still = to.OCP((phase,), START), np.zeros((KNOTS, 1))
+    xs = np.tile(START, (KNOTS + 1, 1))
+    found = replay(ocp, xs, still, np.zeros((KNOTS, 1, 2)), lambda fine: StageEvaluator(fine, engine="numpy"))
+    assert found is not None and found.slower == pytest.approx(STEP)
+    np.testing.assert_allclose(found.open, landing(STEP), atol=1e-4)
+    assert np.abs(found.open - landing(0.0)).max() > 1e-2
+
+
+def test_a_slower_law_is_that_of_a_longer_step() -> None:
+    n, w = Vec(0.0, 0.6, 0.8), Vec(0.3, -0.2, -0.4)
+    long = LAW.force(0.001, n, w, {IMPLICIT_STEP: [STEP]})
+    for given in ({}, {"contact_dissipation": np.array([LAW.dissipation])}):
+        law, p = LAW.slower(STEP, given)
+        short = law.force(0.001, n, w, {**p, IMPLICIT_STEP: [0.0]})
+        np.testing.assert_allclose([short.x, short.y, short.z], [long.x, long.y, long.z], rtol=1e-12)
+
+
+def test_it_is_told_how_slow_contacts_are() -> None:
+    _, plain, _ = plan("semi_implicit_euler")
+    slow = replace(plain, meta={"replay": {"slower": 0.02, "gains": None}})
+    assert replayed(slow, lambda x: []) == [
+        "on accurate dynamics with contacts as slow as in time steps of 20 ms, with its feedback gains, the motion diverges"
+    ]
