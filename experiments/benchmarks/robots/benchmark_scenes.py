@@ -61,8 +61,8 @@ ASKED = 1e-3
 WITHIN = 1.01
 """A limit may be exceeded between knots by one percent."""
 MOVED, TURNED, LESS, LEAST = 0.03, 0.1, 0.8, 1e-3
-"""[m], [rad]: how far bodies and joints are moved in other problems like those of a file; by what that shrinks where it touches, and
-down to which share."""
+"""[m], [rad]: how far bodies and joints are moved in other problems like those of a file; by what that shrinks where it touches,
+and to which share at least."""
 SETS = (16, 32, 64, 128, 256)
 """Points of the planner's path through which a spline is laid, until it is free."""
 
