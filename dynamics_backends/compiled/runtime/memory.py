@@ -113,7 +113,7 @@ def over_threads(
     work: the calling thread does the first knots, and its processor time tells.
     """
     done, count = 0, threads or default_threads()
-    if threads is None and min(count, knots // least) > 1:
+    if threads is None and min(count, knots // least, -(-knots // lanes)) > 1:
         began, done = time.thread_time(), lanes * max(1, least // (4 * lanes))
         work(0, done, rooms[0])
         left = (time.thread_time() - began) * (knots - done) / done

@@ -60,8 +60,9 @@ ASKED = 1e-3
 """[m] A motion that comes nearer is no success."""
 WITHIN = 1.01
 """A limit may be exceeded between knots by one percent."""
-MOVED, TURNED, LESS = 0.03, 0.1, 0.8
-"""[m], [rad]: how far bodies and joints are moved in other problems like those of a file; by what that shrinks where it touches."""
+MOVED, TURNED, LESS, LEAST = 0.03, 0.1, 0.8, 1e-3
+"""[m], [rad]: how far bodies and joints are moved in other problems like those of a file; by what that shrinks where it touches,
+and to which share at least."""
 SETS = (16, 32, 64, 128, 256)
 """Points of the planner's path through which a spline is laid, until it is free."""
 
@@ -131,15 +132,16 @@ def varied(
     problem: Mapping[str, Any], rng: np.random.Generator, is_free: Callable[[Scene, Array], bool]
 ) -> dict[str, Any]:
     """Another problem like this one, which is free: bodies moved by :data:`MOVED`, joints at start and goal by :data:`TURNED`, less
-    where that touches."""
+    where that touches; this one where nothing near it is free."""
     share = 1.0
-    while True:
+    while share > LEAST:
         objects = [{**o, "position": _beside(o["position"], share * MOVED, rng)} for o in problem["objects"]]
         ends = {key: _beside(problem[key], share * TURNED, rng) for key in ("start", "goal")}
         found = {**problem, **ends, "objects": objects}
         if all(is_free(scene_of(found), np.array(q)) for q in ends.values()):
             return found
         share *= LESS
+    return dict(problem)
 
 
 def _beside(values: Sequence[float], most: float, rng: np.random.Generator) -> list[float]:

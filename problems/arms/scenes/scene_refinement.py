@@ -148,7 +148,8 @@ class Refinement:
         before, after = (self._torque_shares(p, MIDDLE).max() for p in (solution, to.Guess(xs, us)))
         if after > max(1.0, before):
             return solution
-        meta = {**solution.meta, "duration": T * share}
+        clock = self.latest.times_of(xs).tolist()
+        meta = {**solution.meta, "clock": clock, "duration": clock[-1]}
         return replace(solution, xs=xs, us=us, cost=float(self.latest.cost(xs, us)), meta=meta)
 
     def _too_strong(self, solution: to.Solution) -> bool:

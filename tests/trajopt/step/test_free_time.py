@@ -138,13 +138,14 @@ def test_one_control_beside_one_duration_keeps_its_name():
 
 def test_solutions_tell_how_long_they_last(tmp_path):
     ocp = to.free_time(pendulum(), price=2.0).ocp
+    choice, motion = ocp.phases
+    other = replace(ocp, phases=(choice, replace(motion, dt=np.linspace(0.5, 1.5, 15) / 15)))
     options = {"max_iterations": 2}
-    for solution in (
-        *to.solve_batch([ocp, ocp], solver="slq", options=options),
-        to.solve(ocp, None, options, solver="slq"),
-    ):
-        np.testing.assert_allclose(solution.clock, ocp.times_of(solution.xs))
-        assert solution.duration == solution.clock[-1] and abs(solution.duration - ocp.times[-1]) > 1e-3
+    batch = to.solve_batch([ocp, other], solver="slq", options=options)
+    alone = to.solve(ocp, None, options, solver="slq")
+    for of, solution in ((ocp, batch[0]), (other, batch[1]), (ocp, alone)):
+        np.testing.assert_allclose(solution.clock, of.times_of(solution.xs))
+        assert solution.duration == solution.clock[-1] and abs(solution.duration - of.times[-1]) > 1e-3
         loaded = to.Solution.load(solution.save(tmp_path / "one.npz"))
         np.testing.assert_array_equal(loaded.clock, solution.clock)
         assert f"{solution.duration:.3g}</text>" in loaded._repr_html_()

@@ -89,7 +89,7 @@ def solve_batch(
             how = found.meta["how"]
     meta = {**found.meta, "problem": problems.ocp.name, "solver": name, "options": asdict(chosen), "how": how}
     if problems.ocp.in_scaled_time:
-        meta["clocks"] = np.stack([problems.ocp.times_of(xs) for xs in found.xs])
+        meta["clocks"] = np.stack([problems[i].times_of(xs) for i, xs in enumerate(found.xs)])
     return marked(replace(found, meta=meta, model=problems.ocp.model), flaws)
 
 

@@ -186,8 +186,10 @@ class _Run:
 
     def _called(self, loop: InteriorLoop) -> Status | None:
         """One iteration, which takes the step that the last one has found and told of; a verdict where it is the last."""
-        end = loop.iterate()
-        self._look_at(loop)
+        try:
+            end = loop.iterate()
+        finally:  # Ctrl-C during the call is raised behind it
+            self._look_at(loop)
         now, state = loop.now, loop.state
         if end == GO_ON:
             self._record(now, state.alpha, state.size)

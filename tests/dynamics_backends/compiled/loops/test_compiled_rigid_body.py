@@ -322,6 +322,17 @@ def test_threads_are_taken_for_work_that_takes_long(seconds, threads, monkeypatc
     assert [first for first, _ in sorted(parts)[1:]] + [80] == [8, *(last for _, last in sorted(parts)[1:])]
 
 
+@pytest.mark.parametrize("knots", [2, 7, 8, 9, 17])
+def test_the_first_knots_are_no_more_than_there_are(knots, monkeypatch):
+    """Where one is worth a thread, as a long roll-out is: compiled code would read and write behind its arrays."""
+    from dynamics_backends.compiled.runtime import memory
+
+    parts = []
+    monkeypatch.setenv("TRAJOPT_THREADS", "4")
+    memory.over_threads(lambda first, last, room: parts.append((first, last)), knots, 8, memory.Rooms(8), least=1)
+    assert [k for part in sorted(parts) for k in range(*part)] == list(range(knots))
+
+
 def test_an_interrupt_waits_for_the_workers():
     """What compiled code still writes to must not be freed: the call returns to its caller when all parts are done."""
     from dynamics_backends.compiled.runtime.memory import Rooms, over_threads

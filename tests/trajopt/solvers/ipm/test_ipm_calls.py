@@ -148,3 +148,24 @@ def test_ctrl_c_leaves_the_iterate_that_was_told_of(in_python):
     np.testing.assert_array_equal(found.xs, seen[5][0])
     check_same(found, in_python(ocp, guess_of(ocp), None, stop))
     assert found.status.code is StatusCode.INTERRUPTED
+
+
+def test_ctrl_c_during_a_call_leaves_the_iterate_that_it_led_to(monkeypatch):
+    """It is raised when the call is over: the memory of the iterate before holds the next step by then."""
+    calls, original = [], InteriorLoop.iterate
+
+    def interrupted(loop):
+        end = original(loop)
+        calls.append(end)
+        if len(calls) == 5:
+            raise KeyboardInterrupt
+        return end
+
+    ocp, seen = swing(), []
+    by_ipm(ocp, guess_of(ocp), None, lambda record: seen.append((record.cost, *record.iterate())))
+    monkeypatch.setattr(InteriorLoop, "iterate", interrupted)
+    found = by_ipm(ocp, guess_of(ocp))
+    assert found.status.code is StatusCode.INTERRUPTED and len(found.history) == 4
+    cost, xs, _ = seen[4]
+    np.testing.assert_array_equal(found.xs, xs)
+    assert found.cost == cost

@@ -79,7 +79,7 @@ static double barrier_longest(const barrier_t *b, const double *us, const double
     return longest;
 }
 
-/* Move the multipliers by their own step for a step du from us; `now`: the controls accepted; room: twice the count. */
+/* Move the multipliers by their own step for a step du from us; new: the controls accepted; room: twice the count. */
 static void barrier_stepped(const barrier_t *b, const double *us, const double *du, const double *new, double *room)
 {
     double longest = 1.0;
