@@ -84,7 +84,7 @@ def in_interior(
             options,
             "ipm",
             found,
-            np.flatnonzero(np.isin(r["code"], (REFERRED, End.NOT_FINITE, End.NO_STEP))),
+            np.flatnonzero(np.isin(r["code"], _REFERRED)),
             **rest,
         )
     return replace(found, meta={**found.meta, "seconds": time.perf_counter() - began})

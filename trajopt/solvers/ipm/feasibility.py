@@ -16,6 +16,7 @@ import numpy as np
 
 from dynamics_backends.compiled.interface.libraries import address
 from dynamics_backends.protocol import Array
+from trajopt.solvers.ipm.barrier import KAPPA_SIGMA
 from trajopt.solvers.ipm.library import Kernels, Multipliers
 from trajopt.solvers.ipm.measure import Measures, Violation
 from trajopt.solvers.ipm.newton import NewtonSystem, Step
@@ -34,7 +35,6 @@ MU_LEAST, MU_SHARE = 1e-9, 0.1
 AWAY, WEIGHT = 1e-2, 0.1
 """The barrier parameter at the start, as a share of |c|_infinity; and the share of |c|^2 that all bounds together may weigh.
 A heavier barrier would lead to the middle of the bounds, and not to feasible points."""
-KAPPA_SIGMA = 1e10
 
 BACK, LEAST_VIOLATION, STUCK, OUT = "back", "least violation", "stuck", "out"
 """How it ends: at a point that the filter takes; at one of least violation; without a step; of iterations or time."""
