@@ -23,6 +23,7 @@ from experiments.plots.gait_plots import plot_gait, plot_legs
 from problems.legged.gaits.gait_analysis import GaitReport, contact_forces, contacts
 from problems.robots import load_robot
 from problems.task import Task, position_of
+from trajopt.results.status import Status, StatusCode
 
 
 def motion(system, x0, knots=30, dt=0.01, **fields):
@@ -31,7 +32,8 @@ def motion(system, x0, knots=30, dt=0.01, **fields):
     ocp = to.OCP.single_phase(dynamics, x0, knots, dt, [to.control_cost(system.nu)], model=system.model, name="test")
     xs = np.tile(x0, (knots + 1, 1))
     xs[:, 0] += 0.3 * ocp.times
-    solution = SimpleNamespace(xs=xs, us=np.zeros((knots, system.nu)), times=ocp.times)
+    us, K = np.zeros((knots, system.nu)), np.zeros((knots, system.nu, ocp.manifold.ndx))
+    solution = to.Solution(xs, us, K, us, Status(StatusCode.CONVERGED, ""), 0.0, 0, (), ocp.times)
     return Task(ocp, to.constant_guess(ocp), **fields), solution
 
 
