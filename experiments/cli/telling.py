@@ -63,11 +63,22 @@ def _tell_limits(solution: Solution, task: Task) -> None:
     broken = [*broken_limits(ocp, solution.xs, solution.us), *task.contact_limits(solution.xs, solution.us)]
     if not broken:
         click.echo("all limits are kept")
+    settings = _settings(solution)
     for b in broken:
         if b.enforced:
-            click.echo(b.sentence())
+            click.echo(b.sentence(settings))
         else:
-            warn([b.sentence()])
+            warn([b.sentence(settings)])
+
+
+def _settings(solution: Solution) -> list[str]:
+    """The names of the settings of the problem that a solution is of; none where it does not tell."""
+    from dataclasses import fields
+
+    from problems.registry import load_problem
+
+    name = solution.meta.get("config", {}).get("problem", {}).get("name")
+    return [] if name is None else [f.name for f in fields(load_problem(name).Settings)]
 
 
 @contextmanager

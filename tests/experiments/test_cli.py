@@ -126,6 +126,14 @@ def test_a_goal_out_of_reach_is_solved_as_well_as_possible(config, out):
     assert (out / "solution.npz").exists()
 
 
+def test_a_configuration_that_is_meant_for_replan_says_so(config, out):
+    with open(config, "a") as file:
+        file.write("\n[replan]\nduration = 0.1\n")
+    result = run("solve", config, "--out", out, "--verbosity", "0", "--set", "output.plots=false")
+    assert result.exit_code == SOLVED, result.output
+    assert f"warning: {config} is meant for `trajopt replan`; this solves its problem once" in result.stderr
+
+
 def test_interruption_before_the_first_step_saves_the_guess(config, out, monkeypatch):
     from trajopt.solvers.shooting.shooting_loop import ShootingLoop
 

@@ -245,6 +245,10 @@ UNTIDY = {
         robot(link("base"), link("cross", ""), link("arm"), CROSS),
         "link 'cross', moved by joint 'j', has no mass",
     ),
+    "no room": (
+        robot(link("base"), link("arm"), joint("j", "revolute", "base", "arm", '<limit lower="0" upper="0" effort="0"/>')),
+        "joint 'j' .*: both limits are 0, as exporters write where none are given: taken as unlimited; make the joint fixed",
+    ),
     "no limits": (
         robot(link("base"), link("arm"), joint("j", "revolute", "base", "arm", "")),
         "joint 'j' is revolute but has no position limits: taken as unlimited",
