@@ -72,10 +72,10 @@ def test_a_method_that_cannot_serve_is_told(monkeypatch):
 class Interrupted:
     """Processes of which one finishes a run before Ctrl-C."""
 
-    def Value(self, *_):  # noqa: N802 - the name of multiprocessing's
+    def Value(self, *_):
         return None
 
-    def Pool(self, *_):  # noqa: N802
+    def Pool(self, *_):
         return self
 
     def __enter__(self):

@@ -15,8 +15,6 @@ Where linear gaps have blown up, the problem is solved again from the guess with
 
 from __future__ import annotations
 
-import time
-
 from trajopt.guesses.guesses import Guess
 from trajopt.lq.lq_solver import LQSolver
 from trajopt.problem.ocp import OCP
@@ -25,7 +23,7 @@ from trajopt.results.solution import Solution
 from trajopt.solvers.options import SLQOptions
 from trajopt.solvers.shooting.newton.newton_point import filtered
 from trajopt.solvers.shooting.newton.newton_solve import solve_newton
-from trajopt.solvers.shooting.restart import blown_up, continued, of_both, restarted
+from trajopt.solvers.shooting.restart import started_twice
 from trajopt.solvers.shooting.shooting_loop import ShootingLoop
 from trajopt.stage.evaluation import Evaluator
 from trajopt.stage.numerics import numerics_for
@@ -47,13 +45,10 @@ def slq(
     options = options or SLQOptions()
     numerics = numerics_for(ocp, options.hessian)
     evaluator, lq_solver = evaluator or numerics.evaluator, lq_solver or numerics.lq_solver
-    began = time.perf_counter()
-    if filtered(ocp, options):
-        found = solve_newton(ocp, guess, options, callback, evaluator, lq_solver)
-    else:
-        found = ShootingLoop(ocp, evaluator, options, callback, lq_solver).run(guess)
-    if not blown_up(found, found.history[-1].defect if found.history else 0.0, options):
-        return found
-    again = restarted(options, found, time.perf_counter() - began)
-    second = ShootingLoop(ocp, evaluator, again, continued(callback, len(found.history)), lq_solver).run(guess)
-    return of_both(found, second)
+
+    def run(options: SLQOptions, callback: Callback | None) -> Solution:
+        if filtered(ocp, options):
+            return solve_newton(ocp, guess, options, callback, evaluator, lq_solver)
+        return ShootingLoop(ocp, evaluator, options, callback, lq_solver).run(guess)
+
+    return started_twice(run, options, callback)
