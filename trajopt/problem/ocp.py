@@ -51,7 +51,7 @@ class Sampling(NamedTuple):
 
 
 MOST_STEPS = 10_000_000
-"""Of a phase: the dynamics' derivatives alone of so many fill the memory of most machines."""
+"""The most time steps of a phase: derivatives of its dynamics at so many fill the memory of most machines."""
 
 StepContraction = Callable[[Array, Array, "Array | float", "Array | float", "Parameters | None", Array], Hessians]
 """From x, u, t, dt, p and lam (N, ndx) in the tangent space at x_next: the second derivatives at 0 of

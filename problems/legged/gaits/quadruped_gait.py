@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -184,13 +184,12 @@ def build(settings: Settings, backend: BackendFactory) -> Task:
     dynamics, running = s.sampled(backend(w.system)), _running(w)
     goal = [w.cost("goal", s.terminal, w.joints, position=(*s.goal, w.height))]
     kept = KeptLimits.of(w.model, s)
-    limits = {"constraints": kept.constraints, "terminal_constraints": kept.constraints, **kept.bounds}
+    limits: dict[str, Any] = {"constraints": kept.constraints, "terminal_constraints": kept.constraints, **kept.bounds}
 
     def relaxed(relaxation: float | None) -> to.OCP:
         parameters = {} if relaxation is None else {"contact_relaxation": [relaxation]}
-        grid = (dynamics, x0, s.horizon, s.dt)
-        named = {"parameters": parameters, "name": "quadruped_gait", "model": w.model}
-        return to.OCP.single_phase(*grid, running, goal, **named, **limits)
+        named: dict[str, Any] = {"parameters": parameters, "name": "quadruped_gait", "model": w.model}
+        return to.OCP.single_phase(dynamics, x0, s.horizon, s.dt, running, goal, **named, **limits)
 
     law = w.system.law
     ocp = relaxed(law.relaxation if s.easier and isinstance(law, RelaxedCone) else None)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -18,7 +18,7 @@ class KeptLimits(NamedTuple):
     """constraints: on the state, at all knots. bounds: of the problem, u_lower and u_upper (nu,) [N m, N], or none."""
 
     constraints: tuple[to.Constraint, ...]
-    bounds: Mapping[str, Array]
+    bounds: Mapping[str, Any]
 
     @classmethod
     def of(cls, model: Model, s: LeggedRobot) -> KeptLimits:
@@ -31,7 +31,7 @@ class KeptLimits(NamedTuple):
         return cls(tuple(constraints), _torques(model) if s.torque_limits else {})
 
 
-def _torques(model: Model) -> Mapping[str, Array]:
+def _torques(model: Model) -> dict[str, Array]:
     limits = np.array(model.effort_limit[model.actuated])
     if not np.isfinite(limits).any():
         raise ValueError(f"torque_limits = true, but the file of {model.name} gives no effort limits: leave it out")
