@@ -139,6 +139,8 @@ class Settings(Sampling):
     def checks(self) -> Checks:
         by_joints, by_frame = self.goal_q is not None, self.goal_position is not None
         one_goal = by_joints != by_frame
+        goals = {"goal_position": self.goal_position, "goal_rotation": self.goal_rotation}
+        wild = {k: (False, "finite numbers") for k, v in goals.items() if v is not None and not np.isfinite(v).all()}
         return super().checks() | {
             "goal_q": (one_goal, "either goal_q or goal_position, not both and not neither"),
             "goal_position": (
@@ -156,6 +158,7 @@ class Settings(Sampling):
                 self.friction is None or self.friction_velocity is not None,
                 "friction_velocity beside it, the velocity over which it is smoothed",
             ),
+            **wild,
         }
 
     @property

@@ -136,6 +136,10 @@ def _posture(model: Model, joints: str | tuple[float, ...], key: str) -> Array:
             raise ValueError(f"{key} = {joints!r}: {error}") from error
     if len(joints) != len(names):
         raise ValueError(f"{key} has {len(joints)} entries; {model.name} has {len(names)} joints: {', '.join(names)}")
+    if not np.isfinite(joints).all():
+        raise ValueError(
+            f"{key} holds NaN or infinity at {names[int(np.argmin(np.isfinite(joints)))]!r}: give finite numbers"
+        )
     return np.array(joints, dtype=float)
 
 
