@@ -212,7 +212,8 @@ def _replay(ocp: OCP, options: Any, solution: Solution) -> dict[str, Any]:
         options.hessian if isinstance(options, SLQOptions) and not isinstance(options, DDPOptions) else "gauss_newton"
     )
     finite = np.isfinite(solution.xs).all() and np.isfinite(solution.us).all() and np.isfinite(solution.K).all()
-    if getattr(options, "hold", "zero_order") != "zero_order" or not finite:
+    held = not (isinstance(options, DMSOptions | SQPOptions) and options.hold == "first_order")
+    if not held or not finite:
         return {}
 
     def compiled(fine: OCP) -> StageEvaluator | None:

@@ -28,9 +28,10 @@ from trajopt.problem.ocp import OCP
 from trajopt.results.records import Callback, Journal
 from trajopt.results.solution import Solution
 from trajopt.results.status import Status
+from trajopt.solvers.barrier_rules import KAPPA_EPS, KAPPA_SIGMA, NEAR, NEAR_PUSH, PUSH, TAU
 from trajopt.solvers.feedback import tracking_gains
 from trajopt.solvers.ipm import ends
-from trajopt.solvers.ipm.barrier import KAPPA_EPS, KAPPA_SIGMA, NEAR, NEAR_PUSH, PUSH, TAU, Barrier
+from trajopt.solvers.ipm.barrier import Barrier
 from trajopt.solvers.ipm.compiled_ipm import GO_ON, InteriorLoop
 from trajopt.solvers.ipm.ends import End
 from trajopt.solvers.ipm.feasibility import BACK, Restoration

@@ -14,10 +14,7 @@ from dataclasses import replace
 from trajopt.results.records import Callback, IterationRecord
 from trajopt.results.solution import Solution
 from trajopt.results.status import StatusCode
-from trajopt.solvers.options import SLQOptions
-
-LEAST_TIME = 1e-3
-"""[s] of the second start, where a time limit has passed."""
+from trajopt.solvers.options import LEAST_TIME, SLQOptions
 
 
 def blown_up(found: Solution, defect: float, options: SLQOptions) -> bool:

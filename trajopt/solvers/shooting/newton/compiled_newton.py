@@ -19,6 +19,7 @@ from dynamics_backends.protocol import Array
 from trajopt.lq.compiled_lq import CompiledLQ
 from trajopt.problem.ocp import OCP
 from trajopt.results.status import NEAR, SOLVED
+from trajopt.solvers import barrier_rules
 from trajopt.solvers.options import SLQOptions
 from trajopt.solvers.shooting.compiled import compiled_iteration
 from trajopt.solvers.shooting.compiled.compiled_iteration import code_of
@@ -57,8 +58,13 @@ _CONSTANTS = {
     },
     "SOLVED": SOLVED,
     "NEAR": NEAR,
-    **{name: getattr(barrier, name) for name in ("LINEAR", "POWER", "SMALLEST", "HELD", "SAFEGUARD")},
-    **{f"BARRIER_{name}": getattr(barrier, name) for name in ("TAU", "SHARE", "PUSH", "ENOUGH")},
+    **{
+        name: getattr(barrier_rules, name)
+        for name in ("KAPPA_EPS", "KAPPA_MU", "THETA_MU", "KAPPA_SIGMA", "TAU", "PUSH")
+    },
+    "SMALLEST": barrier.SMALLEST,
+    "HELD": barrier.HELD,
+    "BARRIER_SHARE": barrier.SHARE,
     "SHARES": len(newton_model.SHARES),
 }
 """What the kernels share with their twins in Python."""
