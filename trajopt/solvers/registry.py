@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable, Mapping
 from dataclasses import fields, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -29,13 +30,13 @@ if TYPE_CHECKING:
 def _slq(ocp: OCP, warm: WarmStart, options: SLQOptions, callback: Callback | None) -> Solution:
     from trajopt.solvers.shooting.slq import slq
 
-    return _with_constraints(slq, ocp, warm, options, callback)
+    return _with_constraints(partial(slq, kept=warm.kept), ocp, warm, options, callback)
 
 
 def _ddp(ocp: OCP, warm: WarmStart, options: DDPOptions, callback: Callback | None) -> Solution:
     from trajopt.solvers.shooting.ddp import ddp
 
-    return _with_constraints(ddp, ocp, warm, options, callback)
+    return _with_constraints(partial(ddp, kept=warm.kept), ocp, warm, options, callback)
 
 
 def _with_constraints(run: Any, ocp: OCP, warm: WarmStart, options: SLQOptions, callback: Callback | None) -> Solution:

@@ -47,6 +47,7 @@ from trajopt.solvers.shooting.search.globalization import (
 from trajopt.solvers.shooting.search.step_search import Attempt, StepSearch, better, phi, promised
 from trajopt.stage.engine import is_compiled
 from trajopt.stage.evaluation import Evaluator, Shooting, StageEvaluator
+from trajopt.stage.kept import Kept
 from trajopt.stage.start import starts_at_once
 from trajopt.validation.validation import refuse_constraints
 
@@ -61,6 +62,7 @@ class ShootingLoop:
     preferred model's step is spoiled, those of the others compete with it, and the winner is preferred from then on. The last one
     is preferred after an iteration that reduces the merit by less than the share ``switch``: where progress is slow, curvature
     pays (compare the switch of R. Fletcher, C. Xu, IMA J. Numer. Anal. 7, 1987), and near the solution progress is slow.
+    kept: where what makes iterations one call is found, and left for the next solve.
     """
 
     def __init__(
@@ -72,12 +74,13 @@ class ShootingLoop:
         lq_solver: LQSolver | None = None,
         models: Sequence[Model] = (),
         switch: float = 0.0,
+        kept: Kept | None = None,
     ) -> None:
         refuse_constraints(ocp, "a shooting loop")
         self.ocp, self.evaluator, self.options = ocp, evaluator, options
         self.lq_solver = lq_solver or NumpyLQ()
         self.models = tuple(models) or (PlainModel(options.hessian, evaluator),)
-        self.switch = switch
+        self.switch, self.kept = switch, kept
         self.preferred = self.models[-1 if switch >= 1.0 else 0]
         self.journal = Journal(callback)
         self.shooting = Shooting.every(options.shooting, ocp.horizon, options.gaps)
@@ -121,7 +124,8 @@ class ShootingLoop:
             return None
         if not self.evaluator.alone or type(self.lq_solver) is not CompiledLQ:
             return None
-        return CompiledIteration(self.ocp, self.evaluator, self.lq_solver, self.options, self.shooting)
+        given = self.ocp, self.evaluator, self.lq_solver, self.options, self.shooting
+        return CompiledIteration.of(*given, self.kept)
 
     def _solve(self, guess: Guess) -> Status:
         start = self._start(guess)

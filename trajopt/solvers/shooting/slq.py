@@ -28,7 +28,8 @@ from trajopt.solvers.shooting.newton.newton_solve import solve_newton
 from trajopt.solvers.shooting.restart import blown_up, continued, of_both, restarted
 from trajopt.solvers.shooting.shooting_loop import ShootingLoop
 from trajopt.stage.evaluation import Evaluator
-from trajopt.stage.numerics import numerics_for
+from trajopt.stage.kept import Kept, borrowed
+from trajopt.stage.numerics import kept_numerics
 
 
 def slq(
@@ -39,21 +40,35 @@ def slq(
     *,
     evaluator: Evaluator | None = None,
     lq_solver: LQSolver | None = None,
+    kept: Kept | None = None,
 ) -> Solution:
     """Solve a valid problem from a guess, whose states need not satisfy the dynamics.
 
     evaluator, lq_solver: the numerics below the loop; default those of the engine that the problem's backends are on.
+    kept: what earlier solves of this structure have left, default what the thread has kept.
     """
     options = options or SLQOptions()
-    numerics = numerics_for(ocp, options.hessian)
-    evaluator, lq_solver = evaluator or numerics.evaluator, lq_solver or numerics.lq_solver
-    began = time.perf_counter()
-    if filtered(ocp, options):
-        found = solve_newton(ocp, guess, options, callback, evaluator, lq_solver)
-    else:
-        found = ShootingLoop(ocp, evaluator, options, callback, lq_solver).run(guess)
-    if not blown_up(found, found.history[-1].defect if found.history else 0.0, options):
-        return found
-    again = restarted(options, found, time.perf_counter() - began)
-    second = ShootingLoop(ocp, evaluator, again, continued(callback, len(found.history)), lq_solver).run(guess)
-    return of_both(found, second)
+    with borrowed(ocp, kept) as own:
+        numerics = kept_numerics(own, ocp, options.hessian)
+        below = evaluator or numerics.evaluator, lq_solver or numerics.lq_solver
+        began = time.perf_counter()
+        if filtered(ocp, options):
+            found = solve_newton(ocp, guess, options, callback, *below, kept=own)
+        else:
+            found = _looped(ocp, guess, options, callback, *below, own)
+        if not blown_up(found, found.history[-1].defect if found.history else 0.0, options):
+            return found
+        again = restarted(options, found, time.perf_counter() - began)
+        return of_both(found, _looped(ocp, guess, again, continued(callback, len(found.history)), *below, own))
+
+
+def _looped(
+    ocp: OCP,
+    guess: Guess,
+    options: SLQOptions,
+    callback: Callback | None,
+    evaluator: Evaluator,
+    lq_solver: LQSolver,
+    kept: Kept | None,
+) -> Solution:
+    return ShootingLoop(ocp, evaluator, options, callback, lq_solver, kept=kept).run(guess)

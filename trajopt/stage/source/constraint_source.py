@@ -26,9 +26,9 @@ from trajopt.problem.constraints import Constraint
 from trajopt.stage.source.term_source import TermShape, TermSource, by_knot, own_partials
 
 
-def constraint_theta(constraints: Sequence[Constraint], knots: int) -> Array:
-    """theta (knots, size): the parameters of each in order."""
-    return by_knot([v for c in constraints for v in c.parameters.values()], knots)
+def constraint_theta(constraints: Sequence[Constraint], knots: int, out: Array | None = None) -> Array:
+    """theta (knots, size): the parameters of each in order; out: where to write it."""
+    return by_knot([v for c in constraints for v in c.parameters.values()], knots, out)
 
 
 def constraint_source(

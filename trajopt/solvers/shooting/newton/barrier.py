@@ -4,8 +4,8 @@
 
 The primal-dual system eliminates the multipliers z = mu / slack, so that Newton's method sees the gradient -mu / slack and the
 curvature z / slack, and all controls keep their feedback.  Steps stop short of a bound by the share 1 - TAU of the slack; mu falls
-with the error relative to the cost, in the end faster than linearly (:mod:`trajopt.solvers.barrier_rules`). A guess is moved into the
-interior by the share PUSH of the range.
+with the error relative to the cost, in the end faster than linearly (:mod:`trajopt.solvers.barrier_rules`).  A guess is moved into
+the interior by the share PUSH of the range.
 """
 
 from __future__ import annotations
