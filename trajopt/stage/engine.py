@@ -91,7 +91,7 @@ def follow(stages: Sequence[Stages], before: OCP, ocp: OCP, wanted: Wanted) -> b
         return False
     phases: list[Any] = list(stages[:-1])
     end: Any = stages[-1]
-    *plain, last = _plain(ocp, wanted)
+    *plain, last = _again(phases, end, ocp) if ocp is before else _plain(ocp, wanted)
     given = list(zip(phases, plain, ocp.phases, strict=True))
     if not all(own.fits(new, phase) for own, new, phase in given) or not end.fits(last):
         return False
@@ -99,6 +99,14 @@ def follow(stages: Sequence[Stages], before: OCP, ocp: OCP, wanted: Wanted) -> b
         own.take(new, phase)
     end.take(last)
     return True
+
+
+def _again(phases: Sequence[Any], end: Any, ocp: OCP) -> list[NumpyStages]:
+    """The NumPy stages of the same problem, whose arrays may have been given other values since."""
+    found, times = [s.plain for s in (*phases, end)], ocp.times
+    for plain, knots in zip(found, (*ocp.phase_slices, slice(-1, None)), strict=True):
+        plain.t = times[knots]
+    return found
 
 
 def _plain(ocp: OCP, wanted: Wanted) -> list[NumpyStages]:

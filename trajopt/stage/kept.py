@@ -36,7 +36,7 @@ class _OfThread(threading.local):
     """By structure, the latest last; each problem lives as long as what its structure refers to."""
 
     def __init__(self) -> None:
-        self.by_structure: dict[Hashable, tuple[OCP, Kept]] = {}
+        self.by_structure: dict[Hashable, tuple[OCP, Kept, int]] = {}
 
 
 _kept = _OfThread()
@@ -48,15 +48,16 @@ def borrowed(ocp: OCP, given: Kept | None = None) -> Iterator[Kept | None]:
 
     Inside, other solves find nothing. It is forgotten where an error ends the block.
     """
-    if given is not None or size(ocp) > LARGEST:
+    numbers = size(ocp)
+    if given is not None or numbers > LARGEST:
         yield given
         return
     structure, known = structure_of(ocp), _kept.by_structure
     kept = known.pop(structure, (ocp, Kept()))[1]
     yield kept
     if kept.prepared:
-        known[structure] = ocp, kept
-        while len(known) > MOST or sum(size(own) for own, _ in known.values()) > LARGEST:
+        known[structure] = ocp, kept, numbers
+        while len(known) > MOST or sum(own for *_, own in known.values()) > LARGEST:
             del known[next(iter(known))]
 
 

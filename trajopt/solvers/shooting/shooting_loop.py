@@ -45,7 +45,6 @@ from trajopt.solvers.shooting.search.globalization import (
     SearchResult,
 )
 from trajopt.solvers.shooting.search.step_search import Attempt, StepSearch, better, phi, promised
-from trajopt.stage.engine import is_compiled
 from trajopt.stage.evaluation import Evaluator, Shooting, StageEvaluator
 from trajopt.stage.kept import Kept
 from trajopt.stage.start import starts_at_once
@@ -115,14 +114,12 @@ class ShootingLoop:
         plain = (
             len(self.models) == 1 and type(self.models[0]) is PlainModel and self.models[0].evaluator is self.evaluator
         )
-        if not plain or type(self.evaluator) is not StageEvaluator or not is_compiled(self.ocp):
+        if not plain or type(self.evaluator) is not StageEvaluator or not self.evaluator.alone:
             return None
         from trajopt.lq.compiled_lq import CompiledLQ
         from trajopt.solvers.shooting.compiled.compiled_iteration import CompiledIteration, at_once
 
-        if starts_at_once() and not at_once():
-            return None
-        if not self.evaluator.alone or type(self.lq_solver) is not CompiledLQ:
+        if type(self.lq_solver) is not CompiledLQ or (starts_at_once() and not at_once()):
             return None
         given = self.ocp, self.evaluator, self.lq_solver, self.options, self.shooting
         return CompiledIteration.of(*given, self.kept)
@@ -215,7 +212,7 @@ class ShootingLoop:
         if isinstance(at, Iterate):
             return self._kkt(at)
         assert self.at_once is not None
-        return self.at_once.kkt()
+        return self.at_once.kkt(self.at_once.slot)
 
     def _look_at(self, iteration: CompiledIteration, slot: int) -> None:
         """Take over where the calls led to."""
@@ -381,19 +378,20 @@ class ShootingLoop:
 
     def _kkt(self, at: Iterate) -> float:
         """The scaled measure of optimality under the gains of the last policy."""
-        return self._measure(at, self.policy)
+        calls = self.at_once
+        return self._measure(at, self.policy) if calls is None else calls.kkt(calls.slot_of(at))
 
     def _measure(self, at: Iterate, policy: Policy | None) -> float:
         K = None if policy is None else policy.K
         return scaled_kkt(at.expansion.lq, at.us, self.ocp.control_bounds, self.lq_solver, K)
 
     def _solution(self, status: Status, guess: Guess) -> Solution:
-        N, ndx, nu = self.ocp.horizon, self.ocp.manifold.ndx, self.ocp.nu
-        (xs, us), cost = guess, float("nan")
-        K, k = np.zeros((N, nu, ndx)), np.zeros((N, nu))
-        if self.iterate is not None:
+        if self.iterate is None:
+            (xs, us), cost = guess, float("nan")
+            N, nu = self.ocp.horizon, self.ocp.nu
+            K, k = np.zeros((N, nu, self.ocp.manifold.ndx)), np.zeros((N, nu))
+        else:
             xs, us, cost = self.iterate.xs, self.iterate.us, self.iterate.cost
-            policy = self._final_policy(self.iterate)
-            K, k = policy.K, policy.k
+            K, k, *_ = self._final_policy(self.iterate)
         xs, us, K, k = map(np.array, (xs, us, K, k))
         return Solution(xs, us, K, k, status, cost, self.iteration, tuple(self.journal.records), self.ocp.times)

@@ -251,7 +251,7 @@ class CompiledStages:
         N, count, first = len(trials.us), len(trials.alphas), self._first_knot
         last = first + len(self._values[0])
         start, stop, trial = _tasks(trials.shooting, first, last, count)
-        cost, node = np.empty(len(start)), _node_flags(trials.shooting.nodes, N)
+        cost, node = np.empty(len(start)), node_flags(trials.shooting.nodes, N)
         given = [np.ascontiguousarray(a, float) for a in (trials.xs, trials.us, *trials.direction)]
         limits = [] if trials.bounds is None else [np.ascontiguousarray(b, float) for b in trials.bounds]
         alphas = np.ascontiguousarray(trials.alphas, float)
@@ -389,7 +389,7 @@ def _point(x: Array, u: Array, nodes: Array) -> tuple[ctypes.Structure, list[Arr
 
 
 @lru_cache(maxsize=32)
-def _node_flags(nodes: tuple[int, ...], N: int) -> Array:
+def node_flags(nodes: tuple[int, ...], N: int) -> Array:
     """(N + 1,) 1 at nodes."""
     flags = np.zeros(N + 1, np.int8)
     flags[list(nodes)] = 1

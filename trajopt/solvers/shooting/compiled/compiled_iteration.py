@@ -39,7 +39,7 @@ from trajopt.solvers.shooting.compiled.iteration_memory import (
 from trajopt.solvers.shooting.iterate import Iterate, Residuals
 from trajopt.solvers.shooting.search import globalization
 from trajopt.solvers.shooting.search.globalization import Drift, Merit, Regularization
-from trajopt.stage.compiled.compiled_stages import CompiledEnd, CompiledStages
+from trajopt.stage.compiled.compiled_stages import CompiledEnd, CompiledStages, node_flags
 from trajopt.stage.evaluation import Expansion, Shooting, StageEvaluator
 from trajopt.stage.kept import Kept
 
@@ -135,7 +135,7 @@ class CompiledIteration:
     ) -> None:
         self._start = bound(library(), "shooting_start", "p", ctypes.c_int)
         self._iterate = bound(library(), "shooting_iterate", "p", ctypes.c_int)
-        self._kkt = bound(library(), "shooting_kkt", "p", ctypes.c_double)
+        self._kkt = bound(library(), "shooting_kkt", "pl", ctypes.c_double)
         self._evaluator, self._lq_solver = evaluator, lq_solver
         self._sizes = _sizes(ocp, abreast, shared)
         self._places, doubles = layout(self._sizes)
@@ -193,8 +193,7 @@ class CompiledIteration:
     def prepare(self, ocp: OCP, o: SLQOptions, shooting: Shooting) -> None:
         """Take the bounds of a problem, options, and nodes, for a solve from its beginning."""
         solve, bounds = self._solve, ocp.control_bounds
-        node = np.zeros(ocp.horizon + 1, np.int8)
-        node[list(shooting.nodes)] = 1
+        node = node_flags(shooting.nodes, ocp.horizon)
         limits = [] if bounds is None else [np.ascontiguousarray(b, float) for b in bounds]
         alphas = _alphas(o.max_backtracks)
         solve.nonlinear, solve.nodes = shooting.gaps == "nonlinear", len(shooting.nodes)
@@ -260,9 +259,13 @@ class CompiledIteration:
         """How far the iterate to go on from is from the end."""
         return self._slots[self._solve.at]
 
-    def kkt(self) -> float:
-        """The scaled measure of that iterate, under the gains of the last step."""
-        return float(self._kkt(self._at))
+    def kkt(self, slot: int) -> float:
+        """The scaled measure of the iterate in a slot, under the gains of the last step."""
+        return float(self._kkt(self._at, slot))
+
+    def slot_of(self, at: Iterate) -> int:
+        """The slot of an iterate that came from here."""
+        return next(i for i, known in enumerate(self._iterates) if known is not None and known.xs is at.xs)
 
     @property
     def slot(self) -> int:

@@ -634,10 +634,10 @@ EXPORT int shooting_iterate(shooting_t *s)
 }
 
 /* How far the iterate to go on from is from optimal, under the gains of the last step. */
-EXPORT double shooting_kkt(shooting_t *s)
+EXPORT double shooting_kkt(shooting_t *s, long slot)
 {
-    recall(s, s->slots + s->at);
-    return kkt(s, s->slots + s->at);
+    recall(s, s->slots + slot);
+    return kkt(s, s->slots + slot);
 }
 
 EXPORT long shooting_size(void) { return sizeof(shooting_t); }
