@@ -18,6 +18,7 @@ from trajopt.problem.ocp import OCP, Sampling
 from trajopt.results.records import Callback
 from trajopt.results.solution import Solution
 from trajopt.solvers.options import AutoOptions, DDPOptions, DMSOptions, IPMOptions, SLQOptions, SQPOptions
+from trajopt.stage.kept import Kept, borrowed
 from trajopt.stage.not_compiled import gathered
 from trajopt.stage.start import Start, served, starting
 from trajopt.validation.finiteness import explained
@@ -207,6 +208,7 @@ def _replay(ocp: OCP, options: Any, solution: Solution) -> dict[str, Any]:
     hold, and for trajectories that are not finite.
     """
     from trajopt.stage.evaluation import StageEvaluator
+    from trajopt.stage.numerics import kept_evaluator
     from trajopt.validation.replay import as_meta, replay
 
     kind = (
@@ -217,15 +219,18 @@ def _replay(ocp: OCP, options: Any, solution: Solution) -> dict[str, Any]:
     if not held or not finite:
         return {}
 
-    def compiled(fine: OCP) -> StageEvaluator | None:
-        made = StageEvaluator(fine, kind, "auto")
-        return made if made.compiled else None
-
     if isinstance(options, SLQOptions) and ocp.constraints():
         from trajopt.solvers.shooting.augmented_lagrangian import augmented, imposed
 
         ocp = augmented(ocp, imposed(ocp, options.constraint_penalty, {}))  # as it was compiled for the solve
-    found = replay(ocp, solution.xs, solution.us, solution.K, compiled)
+    with borrowed(ocp) as own:
+        rooms = iter((None, None) if own is None else own.prepared.setdefault("replay", (Kept(), Kept())))
+
+        def compiled(fine: OCP) -> StageEvaluator | None:
+            made = kept_evaluator(next(rooms), fine, kind)
+            return made if made.compiled else None
+
+        found = replay(ocp, solution.xs, solution.us, solution.K, compiled)
     return {} if found is None else as_meta(ocp, found)
 
 

@@ -151,7 +151,7 @@ def lq_solver_for(ocp: OCP, carried: bool = False) -> LQSolver:
     """The solver of LQ problems of a problem's size; carried: with the controls of the step before as part of the state."""
     if not is_compiled(ocp):
         return NumpyLQ()
-    from trajopt.lq.compiled_lq import CompiledLQ, at_once
+    from trajopt.lq.compiled_lq import at_once, compiled_lq
 
     sizes = ocp.manifold.ndx + (ocp.nu if carried else 0), ocp.nu
-    return CompiledLQ(*sizes) if not starts_at_once() or at_once(*sizes) else NumpyLQ()
+    return compiled_lq(*sizes) if not starts_at_once() or at_once(*sizes) else NumpyLQ()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from trajopt.lq.lq_solver import LQSolver, NumpyLQ
+from trajopt.lq.lq_solver import LQSolver
 from trajopt.problem.ocp import OCP
 from trajopt.stage.engine import lq_solver_for
 from trajopt.stage.evaluation import StageEvaluator
@@ -24,12 +24,15 @@ def numerics_for(ocp: OCP, hessian: str = "gauss_newton") -> Numerics:
 
 
 def kept_numerics(kept: Kept | None, ocp: OCP, hessian: str = "gauss_newton") -> Numerics:
-    """Those that are kept, with the values of a problem; else new ones, which are kept where they can go on with another."""
-    if kept is None:
-        return numerics_for(ocp, hessian)
-    known: Numerics | None = kept.prepared.pop(hessian, None)
-    if known is None or not known.evaluator.follow(ocp):
-        known = numerics_for(ocp, hessian)
-    if known.evaluator.may_follow and not isinstance(known.lq_solver, NumpyLQ):
+    """Those of a problem, with an evaluator that may be kept."""
+    return Numerics(kept_evaluator(kept, ocp, hessian), lq_solver_for(ocp))
+
+
+def kept_evaluator(kept: Kept | None, ocp: OCP, hessian: str = "gauss_newton") -> StageEvaluator:
+    """The one that is kept, with the values of a problem; else a new one, which is kept where it can go on with another."""
+    known: StageEvaluator | None = None if kept is None else kept.prepared.pop(hessian, None)
+    if known is None or not known.follow(ocp):
+        known = StageEvaluator(ocp, hessian, "auto")
+    if kept is not None and known.may_follow:
         kept.prepared[hessian] = known
     return known

@@ -305,8 +305,11 @@ class ShootingLoop:
 
     def _final_policy(self, at: Iterate) -> Policy:
         """About the solution."""
-        damping = self._damping(at)
-        policy = self.lq_solver.solve_riccati(self.models[-1].problem(at, damping).lq, *damping)
+        if self.at_once is not None:
+            policy = self.at_once.gains(self.at_once.slot_of(at), self.regularization.mu)
+        else:
+            damping = self._damping(at)
+            policy = self.lq_solver.solve_riccati(self.models[-1].problem(at, damping).lq, *damping)
         return policy if policy.failed_at is None else self.policy or policy
 
     def _bounds(self, at: Iterate) -> Bounds | None:

@@ -136,6 +136,7 @@ class CompiledIteration:
         self._start = bound(library(), "shooting_start", "p", ctypes.c_int)
         self._iterate = bound(library(), "shooting_iterate", "p", ctypes.c_int)
         self._kkt = bound(library(), "shooting_kkt", "pl", ctypes.c_double)
+        self._gains = bound(library(), "shooting_gains", "pl dpp", ctypes.c_long)
         self._evaluator, self._lq_solver = evaluator, lq_solver
         self._sizes = _sizes(ocp, abreast, shared)
         self._places, doubles = layout(self._sizes)
@@ -262,6 +263,13 @@ class CompiledIteration:
     def kkt(self, slot: int) -> float:
         """The scaled measure of the iterate in a slot, under the gains of the last step."""
         return float(self._kkt(self._at, slot))
+
+    def gains(self, slot: int, mu: float) -> Policy:
+        """The policy about the iterate in a slot, its gains in memory of their own."""
+        N, _, n, m, *_ = self._sizes
+        K, k = np.zeros((N, m, n)), np.zeros((N, m))
+        failed = self._gains(self._at, slot, mu, address(K), address(k))
+        return Policy(K, k, *self.policy[2:4], failed_at=None if failed < 0 else failed)
 
     def slot_of(self, at: Iterate) -> int:
         """The slot of an iterate that came from here."""
