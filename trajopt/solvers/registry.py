@@ -197,7 +197,8 @@ def chosen_options(solver: str | None, options: Any) -> tuple[str, Any]:
     if options is None or isinstance(options, Mapping):
         return solver, solver_options(solver, **(options or {}))
     if isinstance(options, kind):
-        return solver, replace(options, **preset)
+        meant = all(getattr(options, key) == value for key, value in preset.items())
+        return solver, options if meant else replace(options, **preset)
     raise TypeError(f"options is a {type(options).__name__}; solver {solver!r} takes {kind.__name__} or a mapping")
 
 
