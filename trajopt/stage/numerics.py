@@ -24,7 +24,7 @@ def numerics_for(ocp: OCP, hessian: str = "gauss_newton") -> Numerics:
 
 
 def kept_numerics(kept: Kept | None, ocp: OCP, hessian: str = "gauss_newton") -> Numerics:
-    """Those of a problem, with an evaluator that may be kept."""
+    """An evaluator of a problem that is kept for the next one, and the LQ solver."""
     return Numerics(kept_evaluator(kept, ocp, hessian), lq_solver_for(ocp))
 
 
