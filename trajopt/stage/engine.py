@@ -81,13 +81,11 @@ def may_follow(stages: Sequence[Stages]) -> bool:
 
 
 def follow(stages: Sequence[Stages], before: OCP, ocp: OCP, wanted: Wanted) -> bool:
-    """Give compiled stages of a problem the values of another one of the same structure; False where they, or the two, are not so.
+    """Give the stages of a problem the values of another one of the same structure; False where it has another.
 
-    wanted: of the other one, what was asked of the first but for values.
+    stages: that :func:`may_follow`. wanted: of the other one, what was asked of the first but for values.
     """
-    if not may_follow(stages) or ocp.manifold is not before.manifold or ocp.nu != before.nu:
-        return False
-    if len(ocp.phases) != len(before.phases):
+    if ocp.manifold is not before.manifold or ocp.nu != before.nu or len(ocp.phases) != len(before.phases):
         return False
     phases: list[Any] = list(stages[:-1])
     end: Any = stages[-1]

@@ -87,7 +87,7 @@ class StageEvaluator:
 
     def follow(self, ocp: OCP) -> bool:
         """Go on with another problem, of the same structure; False where it is not, or where not all is compiled."""
-        if not follow(self.stages, self.ocp, ocp, self._wanted):
+        if not self.may_follow or not follow(self.stages, self.ocp, ocp, self._wanted):
             return False
         self.ocp = ocp
         return True
