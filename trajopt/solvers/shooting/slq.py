@@ -16,6 +16,7 @@ Where linear gaps have blown up, the problem is solved again from the guess with
 from __future__ import annotations
 
 import time
+from functools import partial
 
 from trajopt.guesses.guesses import Guess
 from trajopt.lq.lq_solver import LQSolver
@@ -50,25 +51,14 @@ def slq(
     options = options or SLQOptions()
     with borrowed(ocp, kept) as own:
         numerics = kept_numerics(own, ocp, options.hessian)
-        below = evaluator or numerics.evaluator, lq_solver or numerics.lq_solver
+        evaluator, lq_solver = evaluator or numerics.evaluator, lq_solver or numerics.lq_solver
+        looped = partial(ShootingLoop, ocp, evaluator, lq_solver=lq_solver, kept=own)
         began = time.perf_counter()
         if filtered(ocp, options):
-            found = solve_newton(ocp, guess, options, callback, *below, kept=own)
+            found = solve_newton(ocp, guess, options, callback, evaluator, lq_solver, kept=own)
         else:
-            found = _looped(ocp, guess, options, callback, *below, own)
+            found = looped(options, callback).run(guess)
         if not blown_up(found, found.history[-1].defect if found.history else 0.0, options):
             return found
         again = restarted(options, found, time.perf_counter() - began)
-        return of_both(found, _looped(ocp, guess, again, continued(callback, len(found.history)), *below, own))
-
-
-def _looped(
-    ocp: OCP,
-    guess: Guess,
-    options: SLQOptions,
-    callback: Callback | None,
-    evaluator: Evaluator,
-    lq_solver: LQSolver,
-    kept: Kept | None,
-) -> Solution:
-    return ShootingLoop(ocp, evaluator, options, callback, lq_solver, kept=kept).run(guess)
+        return of_both(found, looped(again, continued(callback, len(found.history))).run(guess))
