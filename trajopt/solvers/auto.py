@@ -37,6 +37,7 @@ from trajopt.validation.broken_limits import constraint_violations
 FINAL = (StatusCode.INTERRUPTED, StatusCode.TIME_LIMIT)
 """What no other attempt follows."""
 ASTRAY = (StatusCode.LINE_SEARCH_FAILED, StatusCode.NOT_POSITIVE_DEFINITE, StatusCode.NON_FINITE, StatusCode.UNBOUNDED)
+ORDINALS = ("", "first", "second", "third")
 
 Run = Callable[[str, OCP, Guess, Mapping[str, Any], Callback | None], Solution]
 """Solves by the method of a name, with those of the options that it has."""
@@ -153,6 +154,12 @@ class _Told:
                 else ""
             )
             return replace(status, message=f"{names[0]}: {status.message}{kept}")
-        first = self.attempts[0]
-        why = "broke limits on the state that it left out" if first["breaks them"] else f"ended in {first['status']}"
-        return replace(status, message=f"{names[1]}: {status.message} It is the second attempt: {names[0]} {why}.")
+        ends = ", ".join(f"{a['solver']} {_end(a)}" for a in self.attempts[:-1])
+        number = ORDINALS[len(names)]
+        return replace(status, message=f"{names[-1]}: {status.message} It is the {number} attempt: {ends}.")
+
+
+def _end(attempt: Mapping[str, Any]) -> str:
+    """Why another attempt followed this one."""
+    broke = attempt["breaks them"]
+    return "broke limits on the state that it left out" if broke else f"ended in {attempt['status']}"

@@ -87,6 +87,8 @@ class LeggedRobot(Checked):
     front, left hind, right hind; default those found. joints: of the posture [rad], or the name of a posture of the
     robot's SRDF; default the feet under the hips.
     other_joints: those of no leg, "free" or "rigid" at their neutral places.
+    torque_limits: whether the controls keep the effort limits of the robot's file. position_limits, velocity_limits: whether its
+    joints keep those limits, as constraints.
     sized_for: the robot that all numbers, ``joints`` among them, were found for, by name; where it is another one, they are carried
     over by dynamic similarity (:mod:`~problems.legged.robot.similarity`). Default: the robot itself.
     """
@@ -95,6 +97,9 @@ class LeggedRobot(Checked):
     feet: tuple[str, ...] = ()
     joints: str | tuple[float, ...] = ()
     other_joints: Literal["free", "rigid"] = "free"
+    torque_limits: bool = False
+    position_limits: bool = False
+    velocity_limits: bool = False
     sized_for: str = ""
 
     def checks(self) -> Checks:

@@ -113,6 +113,11 @@ def test_a_slower_law_is_that_of_a_longer_step() -> None:
 
 def test_it_is_told_how_slow_contacts_are() -> None:
     _, plain, _ = plan("semi_implicit_euler")
+    lost = replace(plain, meta={"replay": {"open": None, "gains": {"x": [0.0, 0.0], "largest": 1e-9, "at": "q"}}})
+    assert replayed(lost, lambda x: []) == [
+        "on accurate dynamics, with its controls held, the motion diverges",
+        "on accurate dynamics, with its feedback gains, the motion ends as planned",
+    ]
     slow = replace(plain, meta={"replay": {"slower": 0.02, "gains": None}})
     assert replayed(slow, lambda x: []) == [
         "on accurate dynamics with contacts as slow as in time steps of 20 ms, with its feedback gains, the motion diverges"

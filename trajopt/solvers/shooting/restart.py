@@ -9,12 +9,29 @@ them.
 
 from __future__ import annotations
 
+import time
+from collections.abc import Callable
 from dataclasses import replace
+from typing import TypeVar
 
 from trajopt.results.records import Callback, IterationRecord
 from trajopt.results.solution import Solution
 from trajopt.results.status import StatusCode
 from trajopt.solvers.options import LEAST_TIME, SLQOptions
+
+Options = TypeVar("Options", bound=SLQOptions)
+
+
+def started_twice(
+    run: Callable[[Options, Callback | None], Solution], options: Options, callback: Callback | None
+) -> Solution:
+    """What ``run`` finds, where linear gaps have blown up with a second start; run: solves from the guess."""
+    began = time.perf_counter()
+    found = run(options, callback)
+    if not blown_up(found, found.history[-1].defect if found.history else 0.0, options):
+        return found
+    again = restarted(options, found, time.perf_counter() - began)
+    return of_both(found, run(again, continued(callback, len(found.history))))
 
 
 def blown_up(found: Solution, defect: float, options: SLQOptions) -> bool:
@@ -24,7 +41,7 @@ def blown_up(found: Solution, defect: float, options: SLQOptions) -> bool:
     return linear and stuck and not defect <= options.defect_tolerance and 0 < found.iterations < options.max_iterations
 
 
-def restarted(options: SLQOptions, found: Solution, spent: float) -> SLQOptions:
+def restarted(options: Options, found: Solution, spent: float) -> Options:
     """The options of the second start, with what is left of iterations and time; spent: seconds."""
     left = options.max_iterations - found.iterations
     limit = None if options.time_limit is None else max(options.time_limit - spent, LEAST_TIME)

@@ -15,9 +15,6 @@ Where linear gaps have blown up, the problem is solved again from the guess with
 
 from __future__ import annotations
 
-import time
-from functools import partial
-
 from trajopt.guesses.guesses import Guess
 from trajopt.lq.lq_solver import LQSolver
 from trajopt.problem.ocp import OCP
@@ -26,7 +23,7 @@ from trajopt.results.solution import Solution
 from trajopt.solvers.options import SLQOptions
 from trajopt.solvers.shooting.newton.newton_point import filtered
 from trajopt.solvers.shooting.newton.newton_solve import solve_newton
-from trajopt.solvers.shooting.restart import blown_up, continued, of_both, restarted
+from trajopt.solvers.shooting.restart import started_twice
 from trajopt.solvers.shooting.shooting_loop import ShootingLoop
 from trajopt.stage.evaluation import Evaluator
 from trajopt.stage.kept import Kept, borrowed
@@ -52,13 +49,10 @@ def slq(
     with borrowed(ocp, kept) as own:
         numerics = kept_numerics(own, ocp, options.hessian)
         evaluator, lq_solver = evaluator or numerics.evaluator, lq_solver or numerics.lq_solver
-        looped = partial(ShootingLoop, ocp, evaluator, lq_solver=lq_solver, kept=own)
-        began = time.perf_counter()
-        if filtered(ocp, options):
-            found = solve_newton(ocp, guess, options, callback, evaluator, lq_solver, kept=own)
-        else:
-            found = looped(options, callback).run(guess)
-        if not blown_up(found, found.history[-1].defect if found.history else 0.0, options):
-            return found
-        again = restarted(options, found, time.perf_counter() - began)
-        return of_both(found, looped(again, continued(callback, len(found.history))).run(guess))
+
+        def run(options: SLQOptions, callback: Callback | None) -> Solution:
+            if filtered(ocp, options):
+                return solve_newton(ocp, guess, options, callback, evaluator, lq_solver, kept=own)
+            return ShootingLoop(ocp, evaluator, options, callback, lq_solver, kept=own).run(guess)
+
+        return started_twice(run, options, callback)
