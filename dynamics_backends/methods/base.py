@@ -25,6 +25,11 @@ class Method:
     def __init__(self, map: Map) -> None:
         self.map = map
 
+    @property
+    def settings(self) -> tuple[Any, ...]:
+        """What derivatives depend on beside the method and the map."""
+        return ()
+
     def f(self, x: Array, u: Array, t: Array | float = 0.0, p: Parameters | None = None) -> Array:
         """The map's value (N, n_out)."""
         return np.ascontiguousarray(self.map(*Batch.of(self.map, x, u, t, p)).T)

@@ -198,7 +198,9 @@ class OCP:
     @property
     def times(self) -> Array:
         """(N + 1,) times of the knots [s], from 0."""
-        return np.concatenate([[0.0], np.cumsum(self.dt)])
+        times = np.zeros(self.horizon + 1)
+        np.cumsum(self.dt, out=times[1:])
+        return times
 
     def times_of(self, xs: Array) -> Array:
         """(N + 1,) times [s] at which states xs (N + 1, nx) are reached: ``times``, unless they tell how long phases last."""

@@ -30,7 +30,7 @@ from trajopt.problem.ocp import OCP
 from trajopt.results.records import Callback
 from trajopt.results.solution import Solution
 from trajopt.results.status import Status, StatusCode
-from trajopt.solvers.options import AutoOptions
+from trajopt.solvers.options import LEAST_TIME, AutoOptions
 from trajopt.step.contraction import has_curvature
 from trajopt.validation.broken_limits import constraint_violations
 
@@ -38,8 +38,6 @@ FINAL = (StatusCode.INTERRUPTED, StatusCode.TIME_LIMIT)
 """What no other attempt follows."""
 ASTRAY = (StatusCode.LINE_SEARCH_FAILED, StatusCode.NOT_POSITIVE_DEFINITE, StatusCode.NON_FINITE, StatusCode.UNBOUNDED)
 ORDINALS = ("", "first", "second", "third")
-LEAST_TIME = 1e-3
-"""[s] of an attempt, where a time limit has passed."""
 
 Run = Callable[[str, OCP, Guess, Mapping[str, Any], Callback | None], Solution]
 """Solves by the method of a name, with those of the options that it has."""

@@ -17,13 +17,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from copy import copy
 from dataclasses import replace
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from dynamics_backends.protocol import Array, MeetsInSteps, Parameters
 from dynamics_backends.registry import same_method
-from trajopt.problem.ocp import OCP, Phase
+from trajopt.problem.ocp import OCP, Phase, Sampling
 from trajopt.stage.evaluation import Direction, Evaluator, Shooting
 from trajopt.step.integrators import RUNGE_KUTTA
 from trajopt.step.sensitivities import SampledSystem
@@ -53,13 +54,14 @@ def replay(ocp: OCP, xs: Array, us: Array, K: Array, evaluator: Callable[[OCP], 
     if all(n is None for n in pieces):
         return None
     order = max(_order(phase.dynamics) for phase in ocp.phases)
-    fine = evaluator(_cut(ocp, pieces, True))
-    finer = None if fine is None else evaluator(_cut(ocp, pieces, False))
+    slower = [_slower(phase) for phase in ocp.phases]
+    fine = evaluator(_cut(ocp, pieces, slower, True))
+    finer = None if fine is None else evaluator(_cut(ocp, pieces, slower, False))
     if fine is None or finer is None:
         return None
     ends = [_final(e, xs, us, gains) for gains in (0.0 * K, K) for e in (fine, finer)]
     opened, closed = (_extrapolated(ocp, *pair, order) for pair in ((ends[0], ends[1]), (ends[2], ends[3])))
-    return Replay(xs[-1], opened, closed if K.any() else None, max(_slower(phase) for phase in ocp.phases))
+    return Replay(xs[-1], opened, closed if K.any() else None, max(slower))
 
 
 def as_meta(ocp: OCP, r: Replay) -> dict[str, Any]:
@@ -93,19 +95,27 @@ def _order(dynamics: Any) -> int:
     return RUNGE_KUTTA[scheme].order if scheme in RUNGE_KUTTA else 1
 
 
-def _cut(ocp: OCP, pieces: list[int | None], half: bool) -> OCP:
+def _cut(ocp: OCP, pieces: list[int | None], slower: list[float], half: bool) -> OCP:
     """The problem with finer time steps."""
     phases = []
-    for phase, n in zip(ocp.phases, pieces, strict=True):
-        dynamics, parameters = copy(phase.dynamics), phase.parameters
+    for phase, n, time in zip(ocp.phases, pieces, slower, strict=True):
+        dynamics: Any = phase.dynamics
+        parameters: Parameters = phase.parameters
         if n is not None:
-            if _slower(phase):
-                dynamics, parameters = _with_slower(dynamics, _slower(phase), parameters)
-            dynamics.substeps = dynamics.substeps * n // (2 if half else 1)  # type: ignore[attr-defined]
-            if dynamics.sampling is not None:  # else its class overrides what a sampling tells
-                dynamics.sampling = dynamics.sampling._replace(substeps=dynamics.substeps)  # type: ignore[attr-defined]
+            if time:
+                dynamics, parameters = _with_slower(dynamics, time, parameters)
+            dynamics = _finer(dynamics, dynamics.sampling, dynamics.substeps * n // (2 if half else 1))
         phases.append(replace(phase, dynamics=dynamics, parameters=parameters))
     return replace(ocp, phases=tuple(phases))
+
+
+@lru_cache(maxsize=32)
+def _finer(dynamics: Any, sampling: Sampling | None, substeps: int) -> Any:
+    """A time step with more substeps, the same one for each replay; sampling: its own, None where its class overrides what that
+    tells."""
+    finer = copy(dynamics)
+    finer.substeps, finer.sampling = substeps, None if sampling is None else sampling._replace(substeps=substeps)
+    return finer
 
 
 def _slower(phase: Phase) -> float:

@@ -17,11 +17,7 @@ from typing import TypeVar
 from trajopt.results.records import Callback, IterationRecord
 from trajopt.results.solution import Solution
 from trajopt.results.status import StatusCode
-from trajopt.solvers.options import SLQOptions
-
-LEAST_TIME = 1e-3
-"""[s] of the second start, where a time limit has passed."""
-
+from trajopt.solvers.options import LEAST_TIME, SLQOptions
 
 Options = TypeVar("Options", bound=SLQOptions)
 
