@@ -16,7 +16,15 @@ from dynamics_backends.methods.complex_step import ComplexStep
 from dynamics_backends.methods.finite_difference import CentralDifference, FiniteDifference
 from dynamics_backends.methods.forward_ad import ForwardAD, StructuredAD
 from dynamics_backends.names import unknown_name
-from dynamics_backends.protocol import DynamicsBackend, HasDriver, HasPartials, Map, NeedsScheme, unwrapped
+from dynamics_backends.protocol import (
+    DynamicsBackend,
+    HasDriver,
+    HasPartials,
+    HasRecursions,
+    Map,
+    NeedsScheme,
+    unwrapped,
+)
 from dynamics_backends.rigid_body.passes.drivers import run
 
 ENGINES = ("compiled", "numpy", "auto")
@@ -110,10 +118,19 @@ def at_once(backend: DynamicsBackend) -> DynamicsBackend:
     return found
 
 
+def until_compiled(map: Map) -> Map:
+    """The map evaluated without a compiler: by the loops that were built with the installation, where it has a driver."""
+    if isinstance(map, HasRecursions):
+        return map.until_compiled(_ready_driver())
+    return map.with_driver(_ready_driver()) if isinstance(map, HasDriver) else map
+
+
 def on_engine(map: Map, engine: str) -> Map:
-    """The map evaluated by an engine, compiled or numpy; the map itself for numpy."""
+    """The map evaluated by an engine: for numpy itself, for what serves at once with the loops that are there."""
+    if engine == _READY:
+        return until_compiled(map)
     if engine != "compiled":
-        return map.with_driver(run if engine == "numpy" else _ready_driver()) if isinstance(map, HasDriver) else map
+        return map.with_driver(run) if isinstance(map, HasDriver) else map
     if isinstance(map, HasDriver):
         return map.with_driver(shared_driver())
     from dynamics_backends.compiled.sources.traced_map import TracedMap
