@@ -12,6 +12,7 @@ from functools import lru_cache, partial
 from typing import Any
 
 from dynamics_backends.methods.analytic import Analytic
+from dynamics_backends.methods.base import Method
 from dynamics_backends.methods.complex_step import ComplexStep
 from dynamics_backends.methods.finite_difference import CentralDifference, FiniteDifference
 from dynamics_backends.methods.forward_ad import ForwardAD, StructuredAD
@@ -108,13 +109,16 @@ def make_backend(map: Map, method: str = "analytic", *, engine: str | None = Non
 
 def same_method(backend: DynamicsBackend, map: Map) -> DynamicsBackend:
     """A backend of another map by the same method with the same options, on the same engine."""
-    return make_backend(map, backend.name, engine=backend.engine, **backend.options)
+    found = make_backend(map, backend.name, engine=backend.engine, **backend.options)
+    return at_once(found) if getattr(backend, "ready", False) else found
 
 
 def at_once(backend: DynamicsBackend) -> DynamicsBackend:
     """A backend of this map by this method without a compiler: NumPy, and the loops that were built with the installation."""
     found = METHODS[backend.name](unwrapped(backend.map), _READY, **backend.options)
     found.engine, found.options = "numpy", backend.options
+    if isinstance(found, Method):
+        found.ready = True
     return found
 
 
