@@ -137,8 +137,8 @@ class Holonomic(TakenWhole, ConstrainedDerivatives, ActuatedBody):
         return self.last.of(self._settings(), x, u, p, lambda: self._sensitivities(x, u, p))
 
     def _settings(self) -> dict[str, Any]:
-        """All that a solution depends on beside numbers."""
-        return {name: value for name, value in vars(self).items() if name not in ("last", "driver")}
+        """All that a solution depends on beside numbers, with what evaluates it."""
+        return {name: value for name, value in vars(self).items() if name != "last"}
 
     def _sensitivities(self, x: Rows, u: Rows, p: Mapping[str, Rows]) -> tuple[ConstrainedMotion, Matrix, Matrix]:
         v, s = self.split(x)[1], self.motion(x, u, p)
