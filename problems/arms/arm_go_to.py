@@ -399,7 +399,8 @@ def _missed(arm: Arm, s: Settings, at_goal: Reached | None, xs: Array) -> list[s
         return [
             f"{told}: at its velocity limits the way takes {least:.2g} s, and the motion lasts {lasts:.3g} s: {more}"
         ]
-    return [f"{told}: {more}, raise weights.terminal_goal, or ask for the goal by terminal = 'constraint'"]
+    ways = "look for another optimum by --starts 6, raise weights.terminal_goal, or ask for the goal by terminal = 'constraint'"
+    return [f"{told}: {more}, {ways}"]
 
 
 def _outcome(arm: Arm, s: Settings, x: Array) -> list[str]:

@@ -132,6 +132,7 @@ def test_a_goal_that_is_missed_though_within_reach_is_told(config, out):
     dear = ("--set", "problem.weights.control=100.0")
     result = run("solve", config, "--out", out, "--verbosity", "0", "--set", "output.plots=false", *dear)
     assert "warning: tip ends" in result.stderr and "raise weights.terminal_goal" in result.stderr
+    assert "look for another optimum by --starts 6" in result.stderr
     slow = Path(config).with_name("slow.urdf")
     text = robot_path("double_pendulum").read_text()
     limit = '<limit lower="-9" upper="9" effort="500" velocity="0.5"/>'
