@@ -39,7 +39,8 @@ def tell(solution: Solution, task: Task) -> None:
         click.echo(f"attempt {number}: {attempt['solver']}, {attempt['status']}, {attempt['iterations']} iterations")
     if math.isfinite(solution.cost):
         told = replayed(solution, task.outcome) or [
-            "the plan was not replayed on accurate dynamics, which takes compiled code"
+            "the plan was not replayed on accurate dynamics: that takes compiled code, time steps that can be cut, and a hold of "
+            "zero order"
         ]
         for sentence in [*task.outcome(solution.xs[-1]), *told]:
             click.echo(sentence)

@@ -380,8 +380,8 @@ def _nearness(arm: Arm, s: Settings, xs: Array) -> Nearness:
     return nearness(arm.model, s.obstacles, points, xs[:, : arm.model.nq])
 
 
-FAR = 0.02
-"""A frame that ends farther from its goal than this share of its way there has missed it."""
+FAR, NEAR = 0.02, 5e-3
+"""A frame that ends farther from its goal than this share of its way there, and than this [m], has missed it."""
 
 
 def _missed(arm: Arm, s: Settings, at_goal: Reached | None, xs: Array) -> list[str]:
@@ -390,7 +390,7 @@ def _missed(arm: Arm, s: Settings, at_goal: Reached | None, xs: Array) -> list[s
         return []
     goal = np.array(s.goal_position)
     start, end = np.linalg.norm(position_of(arm.model, arm.frame, xs[[0, -1], : arm.model.nq]) - goal, axis=1).tolist()
-    if end <= FAR * start:
+    if not end > max(FAR * start, NEAR):
         return []
     told, more = f"{arm.frame} ends {1e3 * end:.3g} mm from its goal, which is within its reach", "give it more time"
     (solutions,) = at_goal.solutions

@@ -29,13 +29,11 @@ from trajopt.problem.constraints import Constraint, chosen_coordinates
 from trajopt.problem.ocp import OCP
 from trajopt.results.records import Callback
 from trajopt.results.solution import Solution
-from trajopt.results.status import Status, StatusCode
+from trajopt.results.status import STOPPED, Status, StatusCode
 from trajopt.solvers.options import LEAST_TIME, AutoOptions
 from trajopt.step.contraction import has_curvature
 from trajopt.validation.broken_limits import constraint_violations
 
-FINAL = (StatusCode.INTERRUPTED, StatusCode.TIME_LIMIT)
-"""What no other attempt follows."""
 ASTRAY = (StatusCode.LINE_SEARCH_FAILED, StatusCode.NOT_POSITIVE_DEFINITE, StatusCode.NON_FINITE, StatusCode.UNBOUNDED)
 ORDINALS = ("", "first", "second", "third")
 
@@ -64,7 +62,7 @@ def auto(ocp: OCP, guess: Guess, options: AutoOptions, callback: Callback | None
         found = run(attempt.solver, attempt.ocp, start, given, callback)
         broken = attempt.relaxed and found.status.success and any(constraint_violations(ocp, found.xs, found.us))
         told.add(attempt, found, time.perf_counter() - at, broken)
-        if (found.status.success and not broken) or found.status.code in FINAL or not (options.fallback or broken):
+        if (found.status.success and not broken) or found.status.code in STOPPED or not (options.fallback or broken):
             break
         start = _from(found, guess)
     return told.solution()

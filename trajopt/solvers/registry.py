@@ -225,13 +225,14 @@ def _replay(ocp: OCP, options: Any, solution: Solution) -> dict[str, Any]:
 
         ocp = augmented(ocp, imposed(ocp, options.constraint_penalty, {}))  # as it was compiled for the solve
     with borrowed(ocp) as own:
-        rooms = iter((None, None) if own is None else own.prepared.setdefault("replay", (Kept(), Kept())))
+        known = {} if own is None else own.prepared
+        rooms, steps = iter(known.setdefault("replay", (Kept(), Kept()))), known.setdefault("finer", {})
 
         def compiled(fine: OCP) -> StageEvaluator | None:
             made = kept_evaluator(next(rooms), fine, kind)
             return made if made.compiled else None
 
-        found = replay(ocp, solution.xs, solution.us, solution.K, compiled)
+        found = replay(ocp, solution.xs, solution.us, solution.K, compiled, steps)
     return {} if found is None else as_meta(ocp, found)
 
 

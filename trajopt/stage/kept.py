@@ -22,11 +22,12 @@ class Kept:
     """What solvers have prepared for problems of one structure: memory, compiled code, plans of calls.
 
     A solve leaves it here for the next one, whose problem may have other values; one that does not fit is made anew. Of use to one
-    solve at a time. Empty where it is pickled or copied.
+    solve at a time, of the thread that has filled it: others begin anew. Empty where it is pickled or copied.
     """
 
     def __init__(self) -> None:
         self.prepared: dict[str, Any] = {}
+        self.thread = 0
 
     def __reduce__(self) -> tuple[type[Kept], tuple[()]]:
         return Kept, ()
@@ -48,9 +49,15 @@ def borrowed(ocp: OCP, given: Kept | None = None) -> Iterator[Kept | None]:
 
     Inside, other solves find nothing. It is forgotten where an error ends the block.
     """
+    if given is not None:
+        own, thread = Kept(), threading.get_ident()
+        own.prepared, given.prepared = (given.prepared if given.thread == thread else {}), {}
+        yield own
+        given.prepared, given.thread = own.prepared, thread
+        return
     numbers = size(ocp)
-    if given is not None or numbers > LARGEST:
-        yield given
+    if numbers > LARGEST:
+        yield None
         return
     structure, known = structure_of(ocp), _kept.by_structure
     kept = known.pop(structure, (ocp, Kept()))[1]

@@ -17,7 +17,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from copy import copy
 from dataclasses import replace
-from functools import lru_cache
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -45,9 +44,23 @@ class Replay(NamedTuple):
     slower: float = 0.0
 
 
-def replay(ocp: OCP, xs: Array, us: Array, K: Array, evaluator: Callable[[OCP], Evaluator | None]) -> Replay | None:
+FINER_KEPT = 4
+"""How many finer time steps are kept for each phase."""
+Finer = dict[tuple[int, int], tuple[Any, Sampling | None, Any]]
+"""Finer time steps by the identity of those that they are made of, and their substeps; with these and their sampling."""
+
+
+def replay(
+    ocp: OCP,
+    xs: Array,
+    us: Array,
+    K: Array,
+    evaluator: Callable[[OCP], Evaluator | None],
+    known: Finer | None = None,
+) -> Replay | None:
     """The replay of a plan xs (N + 1, nx), us (N, nu), K (N, nu, ndx); evaluator: what evaluates problems.
 
+    known: the finer time steps of earlier replays, which new ones join, so that the same plan is replayed by the same ones.
     None where no time step can be cut finer, as those of users' own maps, and where ``evaluator`` gives None.
     """
     pieces = [_pieces(phase.dynamics) for phase in ocp.phases]
@@ -55,8 +68,11 @@ def replay(ocp: OCP, xs: Array, us: Array, K: Array, evaluator: Callable[[OCP], 
         return None
     order = max(_order(phase.dynamics) for phase in ocp.phases)
     slower = [_slower(phase) for phase in ocp.phases]
-    fine = evaluator(_cut(ocp, pieces, slower, True))
-    finer = None if fine is None else evaluator(_cut(ocp, pieces, slower, False))
+    known = {} if known is None else known
+    if len(known) > FINER_KEPT * len(pieces):  # of systems that are made anew for each replay
+        known.clear()
+    fine = evaluator(_cut(ocp, pieces, slower, True, known))
+    finer = None if fine is None else evaluator(_cut(ocp, pieces, slower, False, known))
     if fine is None or finer is None:
         return None
     ends = [_final(e, xs, us, gains) for gains in (0.0 * K, K) for e in (fine, finer)]
@@ -95,7 +111,7 @@ def _order(dynamics: Any) -> int:
     return RUNGE_KUTTA[scheme].order if scheme in RUNGE_KUTTA else 1
 
 
-def _cut(ocp: OCP, pieces: list[int | None], slower: list[float], half: bool) -> OCP:
+def _cut(ocp: OCP, pieces: list[int | None], slower: list[float], half: bool, known: Finer) -> OCP:
     """The problem with finer time steps."""
     phases = []
     for phase, n, time in zip(ocp.phases, pieces, slower, strict=True):
@@ -104,17 +120,20 @@ def _cut(ocp: OCP, pieces: list[int | None], slower: list[float], half: bool) ->
         if n is not None:
             if time:
                 dynamics, parameters = _with_slower(dynamics, time, parameters)
-            dynamics = _finer(dynamics, dynamics.sampling, dynamics.substeps * n // (2 if half else 1))
+            dynamics = _finer(dynamics, dynamics.substeps * n // (2 if half else 1), known)
         phases.append(replace(phase, dynamics=dynamics, parameters=parameters))
     return replace(ocp, phases=tuple(phases))
 
 
-@lru_cache(maxsize=32)
-def _finer(dynamics: Any, sampling: Sampling | None, substeps: int) -> Any:
-    """A time step with more substeps, the same one for each replay; sampling: its own, None where its class overrides what that
-    tells."""
+def _finer(dynamics: Any, substeps: int, known: Finer) -> Any:
+    """A time step with more substeps; its sampling is None where its class overrides what that tells."""
+    sampling = dynamics.sampling
+    made_of, sampled, finer = known.get((id(dynamics), substeps), (None, None, None))
+    if made_of is dynamics and sampled is sampling:
+        return finer
     finer = copy(dynamics)
     finer.substeps, finer.sampling = substeps, None if sampling is None else sampling._replace(substeps=substeps)
+    known[id(dynamics), substeps] = dynamics, sampling, finer
     return finer
 
 

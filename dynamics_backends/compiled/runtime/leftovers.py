@@ -18,6 +18,8 @@ COMPILING = "compiling_"
 """How the names of folders begin in which somebody compiles."""
 OLD = 24 * 3600.0
 """[s] Nothing is compiled for so long."""
+_COMPILING = re.compile(rf"{COMPILING}[a-z0-9_]{{8}}")
+_COMPILED = re.compile(r"(kernel|[0-9a-f]{32})\.(c|o|so)")
 _TURN = re.compile(r"[0-9a-f]{32}\.turn")
 _UNFINISHED = re.compile(r"[0-9a-f]{32}\.[a-z0-9.]+\.\d+\.\d+\.tmp")
 
@@ -26,7 +28,7 @@ def remove_leftovers(folder: Path) -> None:
     """Remove them, as far as that is possible."""
     for entry in _old(folder):
         if entry.is_dir(follow_symlinks=False):
-            if entry.name.startswith(COMPILING):
+            if _COMPILING.fullmatch(entry.name) and _holds_nothing_else(entry):
                 shutil.rmtree(entry.path, ignore_errors=True)
         elif _UNFINISHED.fullmatch(entry.name) or (_TURN.fullmatch(entry.name) and _is_free(Path(entry.path))):
             with contextlib.suppress(OSError):
@@ -42,6 +44,12 @@ def _old(folder: Path) -> Iterator[os.DirEntry[str]]:
                 ours = entry.name.startswith(COMPILING) or entry.name.endswith((".turn", ".tmp"))
                 if ours and max(entry.stat(follow_symlinks=False).st_mtime, *_written(entry)) < latest:
                     yield entry
+
+
+def _holds_nothing_else(entry: os.DirEntry[str]) -> bool:
+    """Whether all in a folder is what a compilation writes there."""
+    with os.scandir(entry.path) as inside:
+        return all(file.is_file(follow_symlinks=False) and _COMPILED.fullmatch(file.name) for file in inside)
 
 
 def _written(entry: os.DirEntry[str]) -> list[float]:

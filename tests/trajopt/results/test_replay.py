@@ -122,3 +122,20 @@ def test_it_is_told_how_slow_contacts_are() -> None:
     assert replayed(slow, lambda x: []) == [
         "on accurate dynamics with contacts as slow as in time steps of 20 ms, with its feedback gains, the motion diverges"
     ]
+
+
+@pytest.mark.needs_compiler
+def test_time_steps_that_compare_by_their_values_are_replayed() -> None:
+    """Their class has no hash."""
+
+    class Compared(to.SampledSystem):
+        def __eq__(self, other: object) -> bool:
+            return isinstance(other, Compared) and other.substeps == self.substeps
+
+        __hash__ = None  # type: ignore[assignment]
+
+    ocp, plain, system = plan("rk4", "compiled")
+    (phase,) = ocp.phases
+    own = Compared(make_backend(system, engine="compiled"), "rk4")
+    found = to.solve(replace(ocp, phases=(replace(phase, dynamics=own),)), solver="slq")
+    assert found.meta["replay"]["open"]["x"] == pytest.approx(plain.meta["replay"]["open"]["x"], abs=1e-9)

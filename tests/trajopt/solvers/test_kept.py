@@ -200,3 +200,34 @@ def test_systems_of_textbooks_do_not_mix():
     problems = [to.OCP.single_phase(s, [0.0, 0.0], 8, 0.1, [goal, to.control_cost(1)]) for s in step for goal in goals]
     for ocp in 2 * problems:
         check_same(to.solve(ocp, solver="slq", check=False), alone(ocp, "slq"))
+
+
+@pytest.mark.parametrize("solver", SOLVERS)
+def test_a_given_room_belongs_to_the_thread_that_filled_it(solver):
+    """Another thread that goes on with it begins anew, since code is bound to the first one's workspaces."""
+    ocp, given = reach(solver), Kept()
+    to.solve(ocp, solver=solver, check=False, warm_start=to.WarmStart(to.constant_guess(ocp), kept=given))
+    left = dict(given.prepared)
+    assert left
+    with ThreadPoolExecutor(1) as pool:
+        warm = to.WarmStart(to.constant_guess(ocp), kept=given)
+        found = pool.submit(to.solve, ocp, solver=solver, check=False, warm_start=warm).result()
+    check_same(found, alone(ocp, solver))
+    assert all(given.prepared[name] is not part for name, part in left.items())
+
+
+@pytest.mark.parametrize("solver", SOLVERS)
+def test_a_solve_inside_a_solve_with_the_same_room_changes_nothing(solver):
+    ocp, given = reach(solver), Kept()
+    other, expected = ocp.updated("goal", weight=[3.0, 0.5]), alone(ocp, solver)
+
+    def solve(problem, callback=None):
+        warm = to.WarmStart(to.constant_guess(problem), kept=given)
+        return to.solve(problem, None, None, callback, solver, warm_start=warm, check=False)
+
+    solve(ocp)
+    inner = []
+    found = solve(ocp, lambda record: inner.append(solve(other)))
+    assert inner
+    check_same(found, expected)
+    check_same(inner[0], alone(other, solver))

@@ -16,7 +16,7 @@ from typing import TypeVar
 
 from trajopt.results.records import Callback, IterationRecord
 from trajopt.results.solution import Solution
-from trajopt.results.status import StatusCode
+from trajopt.results.status import STOPPED, StatusCode
 from trajopt.solvers.options import LEAST_TIME, SLQOptions
 
 Options = TypeVar("Options", bound=SLQOptions)
@@ -62,17 +62,19 @@ def continued(callback: Callback | None, first: int) -> Callback | None:
 def of_both(found: Solution, second: Solution) -> Solution:
     """The second solution if it is one, else the first; with the records of both.
 
-    Where neither is one, the advice is that of the second, whose gaps the first would advise; unless the first names a place.
+    Where neither is one, the advice is that of the second, whose gaps the first would advise; unless the first names a place. A
+    second start that was stopped by hand or by its time limit ends the solve as such, with the first one's trajectory.
     """
     first = len(found.history)
     best = second if second.status.success else found
     how = "converged" if second.status.success else f"ended in {second.status.code}"
     first_end = f"Linear gaps ended in {found.status.code} after {found.iterations} iterations"
     account = f"{first_end}; a second start with nonlinear ones {how}."
-    advice = best.status.advice if best.status.knot is not None else second.status.advice
+    last = second.status if second.status.code in STOPPED else best.status
+    advice = last.advice if last.knot is not None else second.status.advice
     return replace(
         best,
-        status=replace(best.status, message=f"{best.status.message} {account}", advice=advice),
+        status=replace(last, message=f"{last.message} {account}", advice=advice),
         iterations=found.iterations + second.iterations,
         history=(*found.history, *(replace(r, iteration=r.iteration + first) for r in second.history)),
     )

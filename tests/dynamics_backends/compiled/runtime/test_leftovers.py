@@ -24,7 +24,7 @@ def test_old_leftovers_go(tmp_path):
     for path in lost:
         path.write_text("")
         aged(path)
-    folder = tmp_path / f"{COMPILING}abc"
+    folder = tmp_path / f"{COMPILING}abc12_xy"
     folder.mkdir()
     (folder / "kernel.c").write_text("int x;")
     aged(folder / "kernel.c")
@@ -36,15 +36,19 @@ def test_old_leftovers_go(tmp_path):
 def test_fresh_ones_kernels_and_foreign_files_stay(tmp_path):
     fresh = [tmp_path / f"{NAME}.turn", tmp_path / f"{NAME}.known.1.2.tmp"]
     old = [tmp_path / f"{NAME}.so", tmp_path / "notes.turn", tmp_path / "letter.tmp", tmp_path / "tmpabcdefgh"]
-    at_work = tmp_path / f"{COMPILING}def"  # a folder is as old as what was last written in it
+    at_work = tmp_path / f"{COMPILING}def12_xy"  # a folder is as old as what was last written in it
     at_work.mkdir()
     (at_work / "kernel.c").write_text("int x;")
+    notes, thesis = tmp_path / f"{COMPILING}notes", tmp_path / f"{COMPILING}chapter1"
+    for folder in (notes, thesis):
+        folder.mkdir()
+    (thesis / "one.tex").write_text("")
     for path in (*fresh, *old):
         path.write_text("")
-    for path in (*old, at_work):
+    for path in (*old, at_work, thesis / "one.tex", notes, thesis):
         aged(path)
     remove_leftovers(tmp_path)
-    assert sorted(tmp_path.iterdir()) == sorted([*fresh, *old, at_work])
+    assert sorted(tmp_path.iterdir()) == sorted([*fresh, *old, at_work, notes, thesis])
 
 
 def test_a_turn_that_somebody_is_in_stays(tmp_path):

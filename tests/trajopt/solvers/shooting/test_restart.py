@@ -97,3 +97,22 @@ def test_ddp_starts_twice_too():
     batch = to.solve_batch(ocp, {"x0": ocp.x0[None]}, guess, solver="ddp", gains=True)
     assert batch.meta["second_starts"] == [0] and batch.messages == [str(found.status)]
     np.testing.assert_allclose(batch.K[0], found.K, rtol=1e-9, atol=1e-9)
+
+
+@pytest.mark.skipif(not erd_names(), reason="example-robot-data is not installed")
+@pytest.mark.filterwarnings("ignore::dynamics_backends.rigid_body.urdf.loader.URDFWarning")
+@pytest.mark.parametrize("solver", ["ddp", "auto"])
+def test_an_interrupted_second_start_ends_the_solve(solver):
+    """No other attempt follows."""
+    ocp, guess = up_from_elsewhere()
+    first = first_start(to.solve(ocp, guess, solver="ddp"))
+    told = []
+
+    def stop(record):
+        told.append(record)
+        if len(told) == first + 4:
+            raise KeyboardInterrupt
+
+    found = to.solve(ocp, guess, None, stop, solver)
+    assert found.status.code == "interrupted" and "a second start with nonlinear ones" in found.status.message
+    assert len(told) == first + 4

@@ -166,6 +166,7 @@ class CompiledIteration:
         known: CompiledIteration | None = None if kept is None else kept.prepared.pop(_NAME, None)
         if known is not None and known.serves(ocp, evaluator, lq_solver):
             known.prepare(ocp, options, shooting)
+            known.home = kept
             return known
         made = cls(ocp, evaluator, lq_solver, options, shooting)
         made.home = kept if evaluator.may_follow else None
@@ -223,7 +224,7 @@ class CompiledIteration:
         if self.home is None:
             shelf.put_back(self._memory)
         else:
-            self.home.prepared[_NAME] = self
+            self.home.prepared[_NAME], self.home = self, None
 
     @property
     def size(self) -> int:

@@ -188,6 +188,7 @@ class CompiledNewton:
         known: CompiledNewton | None = None if kept is None else kept.prepared.pop(_NAME, None)
         if known is not None and known.serves(ocp, plain, exact, lq, o):
             known.prepare(ocp, o)
+            known.home = kept
             return known
         made = cls(ocp, plain, exact, lq, o, np.zeros(3, np.int64))
         made.home = kept if plain.may_follow else None
@@ -231,7 +232,7 @@ class CompiledNewton:
         if self.home is None:
             shelf.put_back(self._memory)
         else:
-            self.home.prepared[_NAME] = self
+            self.home.prepared[_NAME], self.home = self, None
 
     def view(self, name: str) -> Array:
         """One of the arrays."""
