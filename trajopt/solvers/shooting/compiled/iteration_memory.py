@@ -161,7 +161,7 @@ def pointers(s: Sizes) -> tuple[Array, Array]:
 
 
 LENGTHS = 4
-"""Of so many lengths memory is kept for later solves."""
+"""How many lengths memory is kept of."""
 
 
 class _Shelf:
