@@ -15,12 +15,16 @@ import trajopt as to
 from dynamics_backends.protocol import Array
 from dynamics_backends.rigid_body.batched import inverse_dynamics
 from dynamics_backends.rigid_body.geometry.clearance import NUMBERS
-from problems.arms.scenes.in_scene import MotionInScene, motion_at
+from problems.arms.scenes.in_scene import MotionInScene, motion_at, plan_timed
+from problems.arms.scenes.way_timing import WayTiming
 from problems.task import Refined
 from trajopt.collisions.mesh_check import RATE, LeastDistance, MeshCheck
+from trajopt.guesses.time_optimal import Timing
 
 ROUNDS, IMPROVING, FAILED = 10, 1, 3
 """Solves of a problem at most; of these after one that stands, for a faster motion; and those that find no motion at all."""
+RETIMED = 2
+"""Solves at most from what TOPP-RA makes of a way."""
 LAGGING = 4
 """Solves at most after a motion that stands, as long as it is not clearly shorter than its guess."""
 PATIENCE = 40
@@ -58,7 +62,8 @@ class Refinement:
     """
 
     def __init__(
-        self, motion: MotionInScene, check: MeshCheck | None, ocp: to.OCP, guess: to.Guess, tube: float = WIDE
+        self, motion: MotionInScene, check: MeshCheck | None, ocp: to.OCP, guess: to.Guess, tube: float = WIDE,
+        timing: WayTiming | None = None,
     ) -> None:
         self.motion, self.check, self.ocp = motion, check, ocp
         self.base, self.start, self.tube, self.latest = guess, guess, tube, ocp
@@ -73,7 +78,8 @@ class Refinement:
         quick = costs.time > costs.acceleration + costs.energy and not motion.structure.limits_rates
         self.timed = np.isfinite(tube) and quick
         self.known = float(guess.xs[-1, -1]) if self.timed else np.inf
-        self.sharp = False
+        self.timing = timing if self.timed else None
+        self.sharp, self.held, self.retimed = False, False, 0
 
     def refined(self, solution: to.Solution) -> Refined:
         """See :class:`problems.task.Refined`."""
@@ -93,16 +99,17 @@ class Refinement:
             report = "torques exceed their limits between knots"
         if converged and free and not strong:
             gain = np.inf if self.best is None else self.best.xs[-1, -1] / solution.xs[-1, -1]
+            held = self._at_limit(plan)
             if gain > 1.0:
-                self.best, self.told = solution, report
+                self.best, self.told, self.held = solution, report, held
             shortest = solution.xs[-1, -1] <= self.shortest / WORTH
-            if shortest or not self._at_limit(plan) or gain < 1.0 / WORTH:
+            if shortest or not held or gain < 1.0 / WORTH:
                 if self.sharp or not self._lags():
-                    return self._stands()
+                    return self._ended()
                 self.sharp = True
             self.base = plan if gain > 1.0 else self.base
         if self.rounds >= ROUNDS or self.improving >= self._improvements() or self.failed >= FAILED:
-            return Refined(False, report) if self.best is None else self._stands("a faster motion was still in reach")
+            return Refined(False, report) if self.best is None else self._ended("a faster motion was still in reach")
         if strong:
             return self._again(report, plan, solution)
         if converged and free:
@@ -123,6 +130,29 @@ class Refinement:
 
     def _improvements(self) -> int:
         return LAGGING if self._lags() else IMPROVING
+
+    def _ended(self, *more: str) -> Refined:
+        """The best motion, unless the planner's way or its own can be passed in less time: then that is where to start again."""
+        found = self._faster()
+        if found is None:
+            return self._stands(*more)
+        self.retimed += 1
+        self.improving = 0
+        self.base = self.start = plan_timed(found, self.motion.limits, self.motion.shares)
+        self.tube = WIDE
+        self.latest = self.motion.with_pairs(self.ocp, self.start, self.more, self.seen, self.tube, self.torques)
+        return Refined(False, self.told, self.latest, self.start, sharp=self.sharp)
+
+    def _faster(self) -> Timing | None:
+        """TOPP-RA on the planner's way, or on that of the best motion, where that takes clearly less time."""
+        if self.timing is None or self.best is None or self.retimed >= RETIMED or self.rounds >= ROUNDS:
+            return None
+        T = float(self.best.xs[-1, -1])
+        planned = self.timing.faster_than(T)
+        if planned is not None:
+            return planned
+        own = self.timing.own(self.best) if self.held else None
+        return own if own is not None and own.duration < WORTH * T else None
 
     def _stands(self, *more: str) -> Refined:
         """The best motion, with a word where it takes longer than its guess."""
