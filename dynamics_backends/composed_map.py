@@ -8,13 +8,14 @@ constraints of such maps need no derivatives of their own, and an engine may com
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from copy import copy
 from typing import Any
 
 import numpy as np
 
 from dynamics_backends import scalar as sm
 from dynamics_backends.deferred import deferred
-from dynamics_backends.protocol import Partials
+from dynamics_backends.protocol import HasRecursions, Partials
 from dynamics_backends.scalar import Rows, Scalar
 from dynamics_backends.scalars.dual import Dual
 
@@ -40,6 +41,12 @@ class ComposedMap:
         self.inner, self.outer, self.given = inner, outer, given
         self.manifold, self.nu, self.control_names = inner.manifold, inner.nu, inner.control_names
         self.output_names, self.n_out = output_names, len(output_names)
+
+    def until_compiled(self, driver: Any) -> ComposedMap:
+        """See :class:`~dynamics_backends.protocol.HasRecursions`."""
+        other = copy(self)
+        other.inner = self.inner.until_compiled(driver) if isinstance(self.inner, HasRecursions) else self.inner
+        return other
 
     def __call__(self, x: Rows, u: Rows, t: Scalar, p: Given) -> Rows:
         """Rows (n_out, N)."""

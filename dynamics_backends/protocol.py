@@ -80,6 +80,15 @@ class HasDriver(Protocol):
 
 
 @runtime_checkable
+class HasRecursions(Protocol):
+    """A map that an engine compiles as a whole; until it has, a driver may evaluate its costly recursions."""
+
+    def until_compiled(self, driver: Any) -> Map:
+        """This map evaluated by such a driver."""
+        ...
+
+
+@runtime_checkable
 class HasActuators(Protocol):
     """A robot whose first controls are forces at joints."""
 

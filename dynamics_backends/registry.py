@@ -12,11 +12,20 @@ from functools import lru_cache, partial
 from typing import Any
 
 from dynamics_backends.methods.analytic import Analytic
+from dynamics_backends.methods.base import Method
 from dynamics_backends.methods.complex_step import ComplexStep
 from dynamics_backends.methods.finite_difference import CentralDifference, FiniteDifference
 from dynamics_backends.methods.forward_ad import ForwardAD, StructuredAD
 from dynamics_backends.names import unknown_name
-from dynamics_backends.protocol import DynamicsBackend, HasDriver, HasPartials, Map, NeedsScheme, unwrapped
+from dynamics_backends.protocol import (
+    DynamicsBackend,
+    HasDriver,
+    HasPartials,
+    HasRecursions,
+    Map,
+    NeedsScheme,
+    unwrapped,
+)
 from dynamics_backends.rigid_body.passes.drivers import run
 
 ENGINES = ("compiled", "numpy", "auto")
@@ -100,20 +109,32 @@ def make_backend(map: Map, method: str = "analytic", *, engine: str | None = Non
 
 def same_method(backend: DynamicsBackend, map: Map) -> DynamicsBackend:
     """A backend of another map by the same method with the same options, on the same engine."""
-    return make_backend(map, backend.name, engine=backend.engine, **backend.options)
+    found = make_backend(map, backend.name, engine=backend.engine, **backend.options)
+    return at_once(found) if getattr(backend, "ready", False) else found
 
 
 def at_once(backend: DynamicsBackend) -> DynamicsBackend:
     """A backend of this map by this method without a compiler: NumPy, and the loops that were built with the installation."""
     found = METHODS[backend.name](unwrapped(backend.map), _READY, **backend.options)
     found.engine, found.options = "numpy", backend.options
+    if isinstance(found, Method):
+        found.ready = True
     return found
 
 
+def until_compiled(map: Map) -> Map:
+    """The map evaluated without a compiler: by the loops that were built with the installation, where it has a driver."""
+    if isinstance(map, HasRecursions):
+        return map.until_compiled(_ready_driver())
+    return map.with_driver(_ready_driver()) if isinstance(map, HasDriver) else map
+
+
 def on_engine(map: Map, engine: str) -> Map:
-    """The map evaluated by an engine, compiled or numpy; the map itself for numpy."""
+    """The map evaluated by an engine: for numpy itself, for what serves at once with the loops that are there."""
+    if engine == _READY:
+        return until_compiled(map)
     if engine != "compiled":
-        return map.with_driver(run if engine == "numpy" else _ready_driver()) if isinstance(map, HasDriver) else map
+        return map.with_driver(run) if isinstance(map, HasDriver) else map
     if isinstance(map, HasDriver):
         return map.with_driver(shared_driver())
     from dynamics_backends.compiled.sources.traced_map import TracedMap

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 import warnings
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from functools import cached_property
 from pathlib import Path
@@ -61,6 +61,11 @@ def nothing_near(xs: Array) -> Nearness:
     return Nearness()
 
 
+def nothing_missed(xs: Array) -> Sequence[str]:
+    """What was asked for is there."""
+    return ()
+
+
 def no_outcome(x: Array) -> list[str]:
     """Say nothing about the final state."""
     return []
@@ -100,6 +105,7 @@ class Task:
     contact_limits: what contacts do in states (N + 1, nx) under controls (N, nu) that none can.
     outcome: sentences about a final state (nx,), for example how far from its goal it is.
     nearness: how near states (N + 1, nx) come to what stands in the way.
+    missed: warnings about what states (N + 1, nx) do not reach although it can be reached, with what helps.
     clock: of problems with free durations, the times (N + 1,) [s] of states (N + 1, nx), for pictures; else None.
     time_key: the setting that weighs such durations, of problems that have one of their own for it.
     scene: what stands around the robot, for pictures.
@@ -125,6 +131,7 @@ class Task:
     contact_limits: Callable[[Array, Array], list[BrokenLimit]] = no_contacts
     outcome: Callable[[Array], list[str]] = no_outcome
     nearness: Callable[[Array], Nearness] = nothing_near
+    missed: Callable[[Array], Sequence[str]] = nothing_missed
     clock: Callable[[Array], Array | None] = no_clock
     time_key: str = ""
     easier: tuple[OCP, ...] = ()

@@ -20,10 +20,17 @@ class Method:
 
     name = ""
     engine = "numpy"
+    ready = False
+    """Whether loops that are there already evaluate the map (:func:`~dynamics_backends.registry.at_once`)."""
     options: Mapping[str, Any] = MappingProxyType({})
 
     def __init__(self, map: Map) -> None:
         self.map = map
+
+    @property
+    def settings(self) -> tuple[Any, ...]:
+        """What derivatives depend on beside the method and the map."""
+        return ()
 
     def f(self, x: Array, u: Array, t: Array | float = 0.0, p: Parameters | None = None) -> Array:
         """The map's value (N, n_out)."""

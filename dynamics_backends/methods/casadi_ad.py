@@ -53,6 +53,11 @@ class CasadiAD(Method):
         self.mode = mode
         self._evaluators: dict[tuple[tuple[tuple[str, int], ...], bool], Evaluate | CentralDifference] = {}
 
+    @property
+    def settings(self) -> tuple[str]:
+        """The mode."""
+        return (self.mode,)
+
     def hessian_contraction(
         self, x: Array, u: Array, t: Array | float, p: Parameters | None, lam: Array
     ) -> tuple[Jacobians, Hessians]:

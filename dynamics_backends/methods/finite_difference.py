@@ -39,6 +39,11 @@ class FiniteDifference(Method):
         self.step = step or (EPS ** (1 / 2) if scheme == "forward" else EPS ** (1 / 3))
         self.name = f"{scheme}_difference"
 
+    @property
+    def settings(self) -> tuple[str, float]:
+        """The scheme and the step."""
+        return self.scheme, self.step
+
     def _jacobians(self, b: Batch) -> Jacobians:
         return self._differences(b, self._step_sizes(b, self.step))
 

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from dynamics_backends.compiled.runtime.cache import cache_folder, prebuilt_folder
+from dynamics_backends.compiled.runtime.leftovers import remove_leftovers
 from experiments.analysis.environment import with_variable
 
 if TYPE_CHECKING:
@@ -70,6 +71,7 @@ def _problem(folder: Path) -> str:
 
 def clear() -> Contents:
     """Remove the cache's own files, and nothing else; returns what was removed."""
+    remove_leftovers(cache_folder())
     before = contents()
     for path in before.files:
         path.unlink(missing_ok=True)

@@ -38,7 +38,11 @@ def tell(solution: Solution, task: Task) -> None:
     for number, attempt in enumerate(solution.meta.get("attempts", ()), 1):
         click.echo(f"attempt {number}: {attempt['solver']}, {attempt['status']}, {attempt['iterations']} iterations")
     if math.isfinite(solution.cost):
-        for sentence in [*task.outcome(solution.xs[-1]), *replayed(solution, task.outcome)]:
+        told = replayed(solution, task.outcome) or [
+            "the plan was not replayed on accurate dynamics: that takes compiled code, time steps that can be cut, and a hold of "
+            "zero order"
+        ]
+        for sentence in [*task.outcome(solution.xs[-1]), *told]:
             click.echo(sentence)
         if "check" in solution.meta:
             click.echo(f"{solution.meta['check']}; solves: {solution.meta['rounds']}")
@@ -46,7 +50,7 @@ def tell(solution: Solution, task: Task) -> None:
         near = task.nearness(solution.xs)
         for sentence in near.sentences:
             click.echo(sentence)
-        warn(near.warnings)
+        warn([*near.warnings, *task.missed(solution.xs)])
 
 
 def warn_of_easier(solution: Solution) -> None:
@@ -63,11 +67,22 @@ def _tell_limits(solution: Solution, task: Task) -> None:
     broken = [*broken_limits(ocp, solution.xs, solution.us), *task.contact_limits(solution.xs, solution.us)]
     if not broken:
         click.echo("all limits are kept")
+    settings = _settings(solution)
     for b in broken:
         if b.enforced:
-            click.echo(b.sentence())
+            click.echo(b.sentence(settings))
         else:
-            warn([b.sentence()])
+            warn([b.sentence(settings)])
+
+
+def _settings(solution: Solution) -> list[str]:
+    """The names of the settings of the problem that a solution is of; none where it does not tell."""
+    from dataclasses import fields
+
+    from problems.registry import load_problem
+
+    name = solution.meta.get("config", {}).get("problem", {}).get("name")
+    return [] if name is None else [f.name for f in fields(load_problem(name).Settings)]
 
 
 @contextmanager

@@ -25,7 +25,15 @@ from dynamics_backends.rigid_body.model.model import Model
 from dynamics_backends.rigid_body.spatial.rotations import rpy_matrix
 from dynamics_backends.systems.bodies.free_body import FreeBody
 from problems.arms.arm import Arm, Configuration, holding_forces
-from problems.arms.arm_guess import GuessName, Sphere, goal_configurations, guesses_of, reach_doubts, reach_notes
+from problems.arms.arm_guess import (
+    GuessName,
+    Sphere,
+    fastest,
+    goal_configurations,
+    guesses_of,
+    reach_doubts,
+    reach_notes,
+)
 from problems.arms.obstacle import Obstacle, Point
 from problems.arms.obstacle_report import nearness
 from problems.arms.scenes.scene_robot import scene_robot
@@ -43,6 +51,7 @@ from problems.task import (
     per_dof,
     position_of,
 )
+from trajopt.guesses.inverse_kinematics import Reached
 from trajopt.problem.residuals import LinkPoint
 
 
@@ -130,6 +139,8 @@ class Settings(Sampling):
     def checks(self) -> Checks:
         by_joints, by_frame = self.goal_q is not None, self.goal_position is not None
         one_goal = by_joints != by_frame
+        goals = {"goal_position": self.goal_position, "goal_rotation": self.goal_rotation}
+        wild = {k: (False, "finite numbers") for k, v in goals.items() if v is not None and not np.isfinite(v).all()}
         return super().checks() | {
             "goal_q": (one_goal, "either goal_q or goal_position, not both and not neither"),
             "goal_position": (
@@ -147,6 +158,7 @@ class Settings(Sampling):
                 self.friction is None or self.friction_velocity is not None,
                 "friction_velocity beside it, the velocity over which it is smoothed",
             ),
+            **wild,
         }
 
     @property
@@ -194,6 +206,7 @@ def build(settings: Settings, backend: BackendFactory) -> Task:
         notes=reach_notes(arm, at_goal),
         outcome=lambda x: _outcome(arm, s, x),
         nearness=lambda xs: _nearness(arm, s, xs),
+        missed=lambda xs: _missed(arm, s, at_goal, xs),
         scene=None if s.surroundings is None else s.surroundings.scene,
         clearance=_clearance(arm, s, cover),
     )
@@ -365,6 +378,29 @@ def _goal_point(arm: Arm, s: Settings) -> Array:
 def _nearness(arm: Arm, s: Settings, xs: Array) -> Nearness:
     points = {name: _points(arm, o) for name, o in s.obstacles.items()}
     return nearness(arm.model, s.obstacles, points, xs[:, : arm.model.nq])
+
+
+FAR, NEAR = 0.02, 5e-3
+"""A frame that ends farther from its goal than this share of its way there, and than this [m], has missed it."""
+
+
+def _missed(arm: Arm, s: Settings, at_goal: Reached | None, xs: Array) -> list[str]:
+    """That the frame ends far from a goal which it can reach, and what helps."""
+    if at_goal is None or not at_goal.reached or s.terminal == "constraint":
+        return []
+    goal = np.array(s.goal_position)
+    start, end = np.linalg.norm(position_of(arm.model, arm.frame, xs[[0, -1], : arm.model.nq]) - goal, axis=1).tolist()
+    if not end > max(FAR * start, NEAR):
+        return []
+    told, more = f"{arm.frame} ends {1e3 * end:.3g} mm from its goal, which is within its reach", "give it more time"
+    (solutions,) = at_goal.solutions
+    lasts, least = s.horizon * s.dt, fastest(arm, solutions)
+    if s.velocity_limits is not False and xs.shape[1] == arm.manifold.nx and least > lasts:
+        return [
+            f"{told}: at its velocity limits the way takes {least:.2g} s, and the motion lasts {lasts:.3g} s: {more}"
+        ]
+    ways = "look for another optimum by --starts 6, raise weights.terminal_goal, or ask for the goal by terminal = 'constraint'"
+    return [f"{told}: {more}, {ways}"]
 
 
 def _outcome(arm: Arm, s: Settings, x: Array) -> list[str]:

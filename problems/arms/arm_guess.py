@@ -170,6 +170,11 @@ def _unreached(arm: Arm, position: Point, rotation: Point | None, reached: Reach
     return (f"the goal is {far} beyond the reach of {arm.frame}",)
 
 
+def fastest(arm: Arm, goals: Array) -> float:
+    """The least time [s] from q0 to one of some configurations (M, nq), without a limit but those of velocity."""
+    return float((np.abs(goals - arm.q0) / arm.model.velocity_limit).max(axis=1).min(initial=np.inf))
+
+
 def reach_notes(arm: Arm, reached: Reached | None) -> tuple[str, ...]:
     """What is known of a goal that can be reached."""
     if reached is None or not reached.reached:

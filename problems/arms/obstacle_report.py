@@ -38,14 +38,15 @@ def nearness(
     sentences, warnings, unknown = [], [], ""
     for name, o in obstacles.items():
         axes = float(np.linalg.norm(places(model, qs, points[name]) - o.center, axis=2).min()) - o.radius
-        sentence = f"{name}: points of the links' axes stay {1e3 * axes:.3g} mm away at the knots"
+        sentence = f"{name}: points of the links' axes stay {_away(axes)} at the knots"
         try:
             nearest = links_from(model, o, qs)
         except (ValueError, ModuleNotFoundError) as error:
             unknown = f"the thickness of the links is not looked at: {error}"
         else:
-            sentence += f", {nearest[3]} {1e3 * nearest[0]:.3g} mm ({nearest[1]})"
-            warnings += [] if nearest[0] >= 0.0 else [_inside(name, o, nearest)]
+            sentence += f", {nearest[3]} {_away(nearest[0])} ({nearest[1]})"
+            bodies = {point.body for point in points[name]}
+            warnings += [] if nearest[0] >= 0.0 else [_inside(name, o, nearest, _body_of(model, nearest[1]) in bodies)]
         sentences.append(sentence)
     return Nearness((*sentences, *([unknown] if unknown else [])), tuple(warnings))
 
@@ -67,11 +68,25 @@ def links_from(model: Model, o: Obstacle, qs: Array, exact: bool | None = None) 
     return float(gaps[knot, piece]), cover.links[piece], knot, "capsules around the links"
 
 
-def _inside(name: str, o: Obstacle, nearest: Nearest) -> str:
+def _away(distance: float) -> str:
+    return f"{1e3 * distance:.3g} mm away" if distance > -ROUNDING / 1e3 else f"{-1e3 * distance:.3g} mm inside"
+
+
+def _body_of(model: Model, link: str) -> int | None:
+    """The body that a link is part of; None for a name that is no frame."""
+    return next((frame.body for frame in model.frames if frame.name == link), None)
+
+
+def _inside(name: str, o: Obstacle, nearest: Nearest, has_points: bool) -> str:
+    """has_points: whether points of this link are kept out."""
     distance, link, knot, what = nearest
     enough = o.margin + ceil(-1e3 * distance - ROUNDING) / 1e3
+    remedy = (
+        f"raise margin in its table from {o.margin:g} to {enough:g} or more and look again"
+        if has_points
+        else f'{link} has none, since they end before it: let them reach it by frame = "{link}" in its table'
+    )
     return (
         f"{link} is {-1e3 * distance:.3g} mm inside of the {name} at knot {knot} ({what}): points of the links' axes alone are "
-        f"kept out; raise margin in its table from {o.margin:g} to {enough:g} or more and look again, "
-        "or take the problem arm_in_scene, which keeps the shapes out"
+        f"kept out; {remedy}, or take the problem arm_in_scene, which keeps the shapes out"
     )

@@ -17,6 +17,7 @@ from click.testing import CliRunner
 from dynamics_backends.systems.bodies.free_body import FreeBody
 from experiments.analysis.compare import COLUMNS
 from experiments.cli.main import main
+from problems.robots import robot_path
 from trajopt import Solution
 
 CONFIG = """
@@ -67,7 +68,7 @@ def test_solve_writes_solution_settings_and_pictures(config, out):
     result = run("solve", config, "--out", out)
     assert result.exit_code == SOLVED, result.output
     assert "converged" in result.output
-    assert "tip ends" in result.output
+    assert "tip ends" in result.output and "was not replayed" in result.output
     pictures = {"poses.png", "positions.png", "velocities.png", "controls.png", "end_effector.png", "convergence.png"}
     assert {p.name for p in out.iterdir()} == pictures | {"solution.npz", "config.toml"}
     assert str(out) in result.output
@@ -124,6 +125,27 @@ def test_a_goal_out_of_reach_is_solved_as_well_as_possible(config, out):
     assert "warning: the goal is 3 m beyond the reach of tip" in result.stderr
     assert "mm from its goal" in result.output
     assert (out / "solution.npz").exists()
+
+
+def test_a_goal_that_is_missed_though_within_reach_is_told(config, out):
+    """By a price of the torques that is too high, and by too little time for the limits of the joints' speeds."""
+    dear = ("--set", "problem.weights.control=100.0")
+    result = run("solve", config, "--out", out, "--verbosity", "0", "--set", "output.plots=false", *dear)
+    assert "warning: tip ends" in result.stderr and "raise weights.terminal_goal" in result.stderr
+    assert "look for another optimum by --starts 6" in result.stderr
+    slow = Path(config).with_name("slow.urdf")
+    text = robot_path("double_pendulum").read_text()
+    limit = '<limit lower="-9" upper="9" effort="500" velocity="0.5"/>'
+    slow.write_text(text.replace('type="continuous">', f'type="revolute">{limit}'))
+    result = run("solve", config, "--urdf", slow, "--out", out, "--verbosity", "0", "--set", "output.plots=false")
+    assert "at its velocity limits the way takes" in result.stderr and "the motion lasts 0.6 s" in result.stderr
+
+
+def test_a_configuration_that_is_meant_for_replan_says_so(config, out):
+    Path(config).write_text(CONFIG + "[replan]\nduration = 0.1\n")
+    result = run("solve", config, "--out", out, "--verbosity", "0", "--set", "output.plots=false")
+    assert result.exit_code == SOLVED, result.output
+    assert f"warning: {config} is meant for `trajopt replan`; this solves its problem once" in result.stderr
 
 
 def test_interruption_before_the_first_step_saves_the_guess(config, out, monkeypatch):

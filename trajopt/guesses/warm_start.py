@@ -4,24 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
 
 from dynamics_backends.protocol import Array
 from trajopt.guesses.guesses import Guess
-
-
-class Kept:
-    """What solvers have prepared for problems of one structure: memory, compiled code, plans of calls.
-
-    A solve leaves it here for the next one, whose problem may have other values; one that does not fit is made anew. Of use to one
-    solve at a time. Empty where it is pickled or copied.
-    """
-
-    def __init__(self) -> None:
-        self.prepared: dict[str, Any] = {}
-
-    def __reduce__(self) -> tuple[type[Kept], tuple[()]]:
-        return Kept, ()
+from trajopt.stage.kept import Kept as Kept
 
 
 @dataclass(frozen=True, eq=False)
@@ -33,7 +19,7 @@ class WarmStart:
     each knot; for IPOPT, SQP and the augmented Lagrangian of the shooting solvers.
     barrier: IPOPT's first barrier parameter; small where the guess is near the solution. penalty: the augmented Lagrangian's
     first one. None for those of the options.
-    kept: what the interior point takes up of its earlier solves, and leaves for later ones.
+    kept: what solvers take up of earlier solves, and leave for later ones; None: what the thread keeps (:mod:`trajopt.stage.kept`).
     """
 
     guess: Guess
@@ -41,4 +27,4 @@ class WarmStart:
     multipliers: Mapping[str, Array] = field(default_factory=dict)
     barrier: float | None = None
     penalty: float | None = None
-    kept: Kept = field(default_factory=Kept)
+    kept: Kept | None = None

@@ -208,6 +208,12 @@ class CompiledLQ:
         return LQStep(dx, du), (float(change[0]), float(change[1]))
 
 
+@lru_cache(maxsize=16)
+def compiled_lq(ndx: int, nu: int) -> CompiledLQ:
+    """The solver of problems of a size, which knows nothing of any of them."""
+    return CompiledLQ(ndx, nu)
+
+
 def _problem(data: list[Array]) -> bytes:
     """An lq_problem of the blocks A .. r, to be kept by the caller during a call in C."""
     return _PROBLEM.pack(*map(address, data), len(data[0]))

@@ -50,6 +50,9 @@ class Sampling(NamedTuple):
         return self.stages or self.backend
 
 
+MOST_STEPS = 10_000_000
+"""The most time steps of a phase: derivatives of its dynamics at so many fill the memory of most machines."""
+
 StepContraction = Callable[[Array, Array, "Array | float", "Array | float", "Parameters | None", Array], Hessians]
 """From x, u, t, dt, p and lam (N, ndx) in the tangent space at x_next: the second derivatives at 0 of
 lam' (F(x (+) dx, u + du) (-) F(x, u)), as blocks xx (N, ndx, ndx), ux (N, nu, ndx), uu (N, nu, nu)."""
@@ -89,6 +92,7 @@ class Phase:
     """Knots that share dynamics and running cost terms.
 
     dt: (N,) time steps [s]. terms: running cost. parameters: of the dynamics, each (n,) or (N, n). constraints: on every knot.
+    Raises ValueError for more than MOST_STEPS time steps.
     """
 
     dynamics: DiscreteMap
@@ -98,6 +102,8 @@ class Phase:
     constraints: tuple[Constraint, ...] = ()
 
     def __post_init__(self) -> None:
+        if np.size(self.dt) > MOST_STEPS:
+            raise ValueError(f"a phase has {np.size(self.dt)} time steps; give it at most {MOST_STEPS}, by a longer dt")
         object.__setattr__(self, "dt", np.atleast_1d(np.array(self.dt, dtype=float)))
         object.__setattr__(self, "terms", tuple(self.terms))
         object.__setattr__(self, "constraints", tuple(self.constraints))
@@ -192,7 +198,9 @@ class OCP:
     @property
     def times(self) -> Array:
         """(N + 1,) times of the knots [s], from 0."""
-        return np.concatenate([[0.0], np.cumsum(self.dt)])
+        times = np.zeros(self.horizon + 1)
+        np.cumsum(self.dt, out=times[1:])
+        return times
 
     def times_of(self, xs: Array) -> Array:
         """(N + 1,) times [s] at which states xs (N + 1, nx) are reached: ``times``, unless they tell how long phases last."""

@@ -73,6 +73,8 @@ def replayed(solution: Solution, outcome: Callable[[Array], list[str]]) -> list[
             sentences.append(
                 "; ".join([f"{start} the end differs from the plan by {end['largest']:.2g} ({end['at']})", *differs])
             )
+        elif sentences:
+            sentences.append(f"{start} the motion ends as planned")
     if not sentences and ends:
         sentences.append(f"{where} the plan ends as it says")
     return sentences

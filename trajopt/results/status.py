@@ -34,6 +34,8 @@ class StatusCode(StrEnum):
     """The solve raised an error, or its process died; only within a batch."""
 
 
+STOPPED = (StatusCode.INTERRUPTED, StatusCode.TIME_LIMIT)
+"""Ends that no other attempt follows."""
 SOLVED = 1e-6
 """An end at the limit of double precision is a success below this scaled KKT measure."""
 NEAR = 1e-4

@@ -29,16 +29,13 @@ from trajopt.problem.constraints import Constraint, chosen_coordinates
 from trajopt.problem.ocp import OCP
 from trajopt.results.records import Callback
 from trajopt.results.solution import Solution
-from trajopt.results.status import Status, StatusCode
-from trajopt.solvers.options import AutoOptions
+from trajopt.results.status import STOPPED, Status, StatusCode
+from trajopt.solvers.options import LEAST_TIME, AutoOptions
 from trajopt.step.contraction import has_curvature
 from trajopt.validation.broken_limits import constraint_violations
 
-FINAL = (StatusCode.INTERRUPTED, StatusCode.TIME_LIMIT)
-"""What no other attempt follows."""
 ASTRAY = (StatusCode.LINE_SEARCH_FAILED, StatusCode.NOT_POSITIVE_DEFINITE, StatusCode.NON_FINITE, StatusCode.UNBOUNDED)
-LEAST_TIME = 1e-3
-"""[s] of an attempt, where a time limit has passed."""
+ORDINALS = ("", "first", "second", "third")
 
 Run = Callable[[str, OCP, Guess, Mapping[str, Any], Callback | None], Solution]
 """Solves by the method of a name, with those of the options that it has."""
@@ -65,7 +62,7 @@ def auto(ocp: OCP, guess: Guess, options: AutoOptions, callback: Callback | None
         found = run(attempt.solver, attempt.ocp, start, given, callback)
         broken = attempt.relaxed and found.status.success and any(constraint_violations(ocp, found.xs, found.us))
         told.add(attempt, found, time.perf_counter() - at, broken)
-        if (found.status.success and not broken) or found.status.code in FINAL or not (options.fallback or broken):
+        if (found.status.success and not broken) or found.status.code in STOPPED or not (options.fallback or broken):
             break
         start = _from(found, guess)
     return told.solution()
@@ -155,6 +152,12 @@ class _Told:
                 else ""
             )
             return replace(status, message=f"{names[0]}: {status.message}{kept}")
-        first = self.attempts[0]
-        why = "broke limits on the state that it left out" if first["breaks them"] else f"ended in {first['status']}"
-        return replace(status, message=f"{names[1]}: {status.message} It is the second attempt: {names[0]} {why}.")
+        ends = ", ".join(f"{a['solver']} {_end(a)}" for a in self.attempts[:-1])
+        number = ORDINALS[len(names)]
+        return replace(status, message=f"{names[-1]}: {status.message} It is the {number} attempt: {ends}.")
+
+
+def _end(attempt: Mapping[str, Any]) -> str:
+    """Why another attempt followed this one."""
+    broke = attempt["breaks them"]
+    return "broke limits on the state that it left out" if broke else f"ended in {attempt['status']}"

@@ -27,6 +27,8 @@ IPOPT_HESSIANS = ("exact", "gauss_newton", "limited_memory")
 BARRIERS = ("monotone", "adaptive")
 SQP_HESSIANS = ("auto", "exact", "gauss_newton", "scqp")
 GLOBALIZATIONS = ("merit", "filter", "none")
+LEAST_TIME = 1e-3
+"""[s] of an attempt that follows another, where a time limit has passed."""
 
 
 @dataclass(frozen=True)

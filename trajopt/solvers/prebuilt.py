@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from functools import partial
 
-from dynamics_backends.compiled.interface.libraries import build_loops, load
+from dynamics_backends.compiled.interface.libraries import load, loop_builds
 from trajopt.lq import compiled_lq
 from trajopt.solvers.ipm import compiled_ipm as ipm
 from trajopt.solvers.shooting.compiled import compiled_iteration
@@ -19,7 +19,7 @@ SIZES = ((4, 1), *((2 * n, n) for n in ARMS), (36, 12))
 
 def steps() -> Iterator[Callable[[], object]]:
     """What there is to build, in parts that may be done side by side; each raises CompilerError."""
-    yield build_loops
+    yield from loop_builds()
     yield partial(load, compiled_iteration.source())
     yield partial(load, compiled_newton.source())
     for sizes in SIZES:

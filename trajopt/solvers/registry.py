@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable, Mapping
 from dataclasses import fields, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -17,6 +18,7 @@ from trajopt.problem.ocp import OCP, Sampling
 from trajopt.results.records import Callback
 from trajopt.results.solution import Solution
 from trajopt.solvers.options import AutoOptions, DDPOptions, DMSOptions, IPMOptions, SLQOptions, SQPOptions
+from trajopt.stage.kept import Kept, borrowed
 from trajopt.stage.not_compiled import gathered
 from trajopt.stage.start import Start, served, starting
 from trajopt.validation.finiteness import explained
@@ -29,13 +31,13 @@ if TYPE_CHECKING:
 def _slq(ocp: OCP, warm: WarmStart, options: SLQOptions, callback: Callback | None) -> Solution:
     from trajopt.solvers.shooting.slq import slq
 
-    return _with_constraints(slq, ocp, warm, options, callback)
+    return _with_constraints(partial(slq, kept=warm.kept), ocp, warm, options, callback)
 
 
 def _ddp(ocp: OCP, warm: WarmStart, options: DDPOptions, callback: Callback | None) -> Solution:
     from trajopt.solvers.shooting.ddp import ddp
 
-    return _with_constraints(ddp, ocp, warm, options, callback)
+    return _with_constraints(partial(ddp, kept=warm.kept), ocp, warm, options, callback)
 
 
 def _with_constraints(run: Any, ocp: OCP, warm: WarmStart, options: SLQOptions, callback: Callback | None) -> Solution:
@@ -195,7 +197,8 @@ def chosen_options(solver: str | None, options: Any) -> tuple[str, Any]:
     if options is None or isinstance(options, Mapping):
         return solver, solver_options(solver, **(options or {}))
     if isinstance(options, kind):
-        return solver, replace(options, **preset)
+        meant = all(getattr(options, key) == value for key, value in preset.items())
+        return solver, options if meant else replace(options, **preset)
     raise TypeError(f"options is a {type(options).__name__}; solver {solver!r} takes {kind.__name__} or a mapping")
 
 
@@ -206,24 +209,30 @@ def _replay(ocp: OCP, options: Any, solution: Solution) -> dict[str, Any]:
     hold, and for trajectories that are not finite.
     """
     from trajopt.stage.evaluation import StageEvaluator
+    from trajopt.stage.numerics import kept_evaluator
     from trajopt.validation.replay import as_meta, replay
 
     kind = (
         options.hessian if isinstance(options, SLQOptions) and not isinstance(options, DDPOptions) else "gauss_newton"
     )
     finite = np.isfinite(solution.xs).all() and np.isfinite(solution.us).all() and np.isfinite(solution.K).all()
-    if getattr(options, "hold", "zero_order") != "zero_order" or not finite:
+    held = not (isinstance(options, DMSOptions | SQPOptions) and options.hold == "first_order")
+    if not held or not finite:
         return {}
-
-    def compiled(fine: OCP) -> StageEvaluator | None:
-        made = StageEvaluator(fine, kind, "auto")
-        return made if made.compiled else None
 
     if isinstance(options, SLQOptions) and ocp.constraints():
         from trajopt.solvers.shooting.augmented_lagrangian import augmented, imposed
 
         ocp = augmented(ocp, imposed(ocp, options.constraint_penalty, {}))  # as it was compiled for the solve
-    found = replay(ocp, solution.xs, solution.us, solution.K, compiled)
+    with borrowed(ocp) as own:
+        known = {} if own is None else own.prepared
+        rooms, steps = iter(known.setdefault("replay", (Kept(), Kept()))), known.setdefault("finer", {})
+
+        def compiled(fine: OCP) -> StageEvaluator | None:
+            made = kept_evaluator(next(rooms), fine, kind)
+            return made if made.compiled else None
+
+        found = replay(ocp, solution.xs, solution.us, solution.K, compiled, steps)
     return {} if found is None else as_meta(ocp, found)
 
 

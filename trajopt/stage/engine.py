@@ -70,56 +70,53 @@ def _most_served_first(choices: Sequence[CompiledChoice]) -> list[CompiledChoice
     return sorted(choices, key=lambda choice: -knots[choice.search])
 
 
-def follow(stages: Sequence[Stages], before: OCP, ocp: OCP, wanted: Wanted) -> bool:
-    """Give compiled stages of a problem the values of another one of the same structure; False where they, or the two, are not so.
-
-    wanted: of the other one, what was asked of the first but for values.
-    """
+def may_follow(stages: Sequence[Stages]) -> bool:
+    """Whether stages can go on with another problem: where all of each are compiled."""
+    if not all(s.compiled for s in stages):
+        return False
     from trajopt.stage.compiled.compiled_stages import CompiledEnd, CompiledStages
 
     *phases, end = stages
-    compiled = all(type(s) is CompiledStages for s in phases) and type(end) is CompiledEnd
-    if not compiled or ocp.manifold is not before.manifold or ocp.nu != before.nu:
+    return all(type(s) is CompiledStages for s in phases) and type(end) is CompiledEnd
+
+
+def follow(stages: Sequence[Stages], before: OCP, ocp: OCP, wanted: Wanted) -> bool:
+    """Give the stages of a problem the values of another one of the same structure; False where it has another.
+
+    stages: that :func:`may_follow`. wanted: of the other one, what was asked of the first but for values.
+    """
+    if ocp.manifold is not before.manifold or ocp.nu != before.nu or len(ocp.phases) != len(before.phases):
         return False
-    if len(ocp.phases) != len(before.phases):
+    phases: list[Any] = list(stages[:-1])
+    end: Any = stages[-1]
+    *plain, last = _again(phases, end, ocp) if ocp is before else _plain(ocp, wanted)
+    given = list(zip(phases, plain, ocp.phases, strict=True))
+    if not all(own.fits(new, phase) for own, new, phase in given) or not end.fits(last):
         return False
-    *plain, last = _plain(ocp, wanted)
-    for own, new, a, b in zip(phases, plain, before.phases, ocp.phases, strict=True):
-        if a.dynamics is not b.dynamics or a.knots != b.knots or not _alike(own.plain, new):  # type: ignore[attr-defined]
-            return False
-        if [(k, v.shape[-1]) for k, v in a.parameters.items()] != [(k, v.shape[-1]) for k, v in b.parameters.items()]:
-            return False
-    if not _alike(end.plain, last):  # type: ignore[attr-defined]
-        return False
-    for own, new, phase in zip(phases, plain, ocp.phases, strict=True):
-        own.take(new, phase)  # type: ignore[attr-defined]
-    end.take(last)  # type: ignore[attr-defined]
+    for own, new, phase in given:
+        own.take(new, phase)
+    end.take(last)
     return True
 
 
-def _alike(a: NumpyStages, b: NumpyStages) -> bool:
-    """Whether two phases have the same functions, of parameters of the same sizes."""
-    from trajopt.stage.source.term_source import TermShape
-
-    pairs: tuple[tuple[Sequence[Any], Sequence[Any]], ...] = (a.terms, b.terms), (a.constraints, b.constraints)
-    return all([TermShape.of(x) for x in one] == [TermShape.of(x) for x in other] for one, other in pairs)
+def _again(phases: Sequence[Any], end: Any, ocp: OCP) -> list[NumpyStages]:
+    """The NumPy stages of the same problem, whose arrays may have been given other values since."""
+    found, times = [s.plain for s in (*phases, end)], ocp.times
+    for plain, knots in zip(found, (*ocp.phase_slices, slice(-1, None)), strict=True):
+        plain.t = times[knots]
+    return found
 
 
 def _plain(ocp: OCP, wanted: Wanted) -> list[NumpyStages]:
     """The phases and the final knot in NumPy."""
+    manifold, nu, hessian, times = ocp.manifold, ocp.nu, wanted.hessian, ocp.times
     path = wanted.path or [()] * len(ocp.phases)
-    end = NumpyStages(
-        *(ocp.manifold, None, ocp.terminal, wanted.final, ocp.times[-1:], np.ones(1), 0),
-        start=ocp.horizon,
-        hessian=wanted.hessian,
-    )
-    return [*(_numpy_stages(ocp, i, path[i], wanted.hessian) for i in range(len(ocp.phases))), end]
-
-
-def _numpy_stages(ocp: OCP, i: int, path: Sequence[Constraint], hessian: str) -> NumpyStages:
-    phase, knots = ocp.phases[i], ocp.phase_slices[i]
-    given = (phase.dynamics, phase.terms, path, ocp.times[knots], phase.dt, ocp.nu, phase.parameters)
-    return NumpyStages(ocp.manifold, *given, start=knots.start, hessian=hessian, scale=phase.weights)
+    found = []
+    for phase, knots, rows in zip(ocp.phases, ocp.phase_slices, path, strict=True):
+        given = (phase.dynamics, phase.terms, rows, times[knots], phase.dt, nu, phase.parameters)
+        found.append(NumpyStages(manifold, *given, start=knots.start, hessian=hessian, scale=phase.weights))
+    final = (None, ocp.terminal, wanted.final, times[-1:], np.ones(1), 0)
+    return [*found, NumpyStages(manifold, *final, start=ocp.horizon, hessian=hessian)]
 
 
 def _compiled(
@@ -152,7 +149,7 @@ def lq_solver_for(ocp: OCP, carried: bool = False) -> LQSolver:
     """The solver of LQ problems of a problem's size; carried: with the controls of the step before as part of the state."""
     if not is_compiled(ocp):
         return NumpyLQ()
-    from trajopt.lq.compiled_lq import CompiledLQ, at_once
+    from trajopt.lq.compiled_lq import at_once, compiled_lq
 
     sizes = ocp.manifold.ndx + (ocp.nu if carried else 0), ocp.nu
-    return CompiledLQ(*sizes) if not starts_at_once() or at_once(*sizes) else NumpyLQ()
+    return compiled_lq(*sizes) if not starts_at_once() or at_once(*sizes) else NumpyLQ()

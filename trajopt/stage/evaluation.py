@@ -7,6 +7,7 @@ curvature  second derivatives of the dynamics, contracted with multipliers: what
 
 from __future__ import annotations
 
+from functools import cached_property
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
@@ -15,10 +16,9 @@ from dynamics_backends.manifold import Manifold
 from dynamics_backends.protocol import Array, Hessians
 from trajopt.lq.lq import LQProblem
 from trajopt.problem.ocp import OCP, Phase
-from trajopt.stage.engine import Engine, Wanted, follow, stages_of
+from trajopt.stage.engine import Engine, Wanted, follow, may_follow, stages_of
 from trajopt.stage.pool import Pool, numbers_filled, worth_sharing
 from trajopt.stage.stages import (
-    ByLibrary,
     Candidates,
     Direction,
     Shooting,
@@ -80,9 +80,14 @@ class StageEvaluator:
         unread = ((k, np.arange(read, ocp.nu)) for k, read in zip(self.slices, self.controls_read, strict=True))
         self._unread = [(knots, controls) for knots, controls in unread if len(controls)]
 
+    @cached_property
+    def may_follow(self) -> bool:
+        """Whether it can go on with another problem of the same structure: where all is compiled."""
+        return may_follow(self.stages)
+
     def follow(self, ocp: OCP) -> bool:
         """Go on with another problem, of the same structure; False where it is not, or where not all is compiled."""
-        if not follow(self.stages, self.ocp, ocp, self._wanted):
+        if not self.may_follow or not follow(self.stages, self.ocp, ocp, self._wanted):
             return False
         self.ocp = ocp
         return True
@@ -95,10 +100,10 @@ class StageEvaluator:
     @property
     def alone(self) -> bool:
         """Whether everything is compiled code, and one thread is enough for an expansion."""
-        libraries = [stages.library for stages in self.stages if isinstance(stages, ByLibrary)]
-        if len(libraries) < len(self.stages):
+        if not self.may_follow:
             return False
-        lanes = max(library.lanes for library in libraries[:-1])
+        stages: list[Any] = self.stages[:-1]
+        lanes = max(own.library.lanes for own in stages)
         blocks = sum(-(-(k.stop - k.start) // lanes) for k in self.slices)
         n, m = self.manifold.ndx, self.ocp.nu
         return not worth_sharing(blocks, lanes, numbers_filled(n, m))

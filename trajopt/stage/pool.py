@@ -62,9 +62,9 @@ def numbers_filled(n: int, m: int) -> int:
 
 def worth_sharing(blocks: int, lanes: int, numbers: int) -> bool:
     """Whether blocks of knots that fill so many numbers each go to more than one thread."""
-    from dynamics_backends.compiled.interface.libraries import default_threads, ranges
+    from dynamics_backends.compiled.interface.libraries import default_threads
 
-    return len(ranges(blocks, 1, default_threads(), _least(lanes, numbers))) > 1
+    return blocks >= 2 * _least(lanes, numbers) and default_threads() > 1
 
 
 def _least(lanes: int, numbers: int) -> int:

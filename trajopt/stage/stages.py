@@ -104,22 +104,6 @@ class Trials(NamedTuple):
     D: Array
 
 
-class HasLanes(Protocol):
-    """What was compiled for some stages."""
-
-    @property
-    def lanes(self) -> int:
-        """How many knots are evaluated abreast."""
-        ...
-
-
-@runtime_checkable
-class ByLibrary(Protocol):
-    """Stages whose first order is compiled code throughout."""
-
-    library: HasLanes
-
-
 class Stages(Protocol):
     """K consecutive knots that share dynamics, cost terms and constraints; x (K, nx), u (K, m), nodes (K, nx).
 

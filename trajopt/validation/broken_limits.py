@@ -7,7 +7,7 @@ of the problem holds the same number within the same or closer limits.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -24,6 +24,7 @@ KEYS = {
     "torque": "torque_limits = true",
     "friction cone": 'cone = "constraint"',
     "pull": 'cone = "constraint"',
+    "center of pressure": 'cone = "constraint"',
 }
 """The settings that make a problem keep a limit of the robot."""
 LIMITS = ("position", "velocity", "torque")
@@ -31,10 +32,10 @@ ENFORCED = ("control", "constraint")
 
 
 class BrokenLimit(NamedTuple):
-    """The worst of one limit. kind: "position", "velocity", "torque", "control", "constraint", or a contact's "friction cone"
-    or "pull". name: of the joint, control or component. knot, time [s]: where it is worst; excess: by how much there, in ``unit``;
-    limit: what it exceeds, NaN where it is no single number. enforced: whether the problem was to keep it. knots: how many
-    break it.
+    """The worst of one limit. kind: "position", "velocity", "torque", "control", "constraint", or a contact's "friction cone",
+    "pull" or "center of pressure". name: of the joint, control or component. knot, time [s]: where it is worst; excess: by how much
+    there, in ``unit``; limit: what it exceeds, NaN where it is no single number. enforced: whether the problem was to keep it.
+    knots: how many break it.
     """
 
     kind: str
@@ -47,8 +48,11 @@ class BrokenLimit(NamedTuple):
     enforced: bool
     knots: int
 
-    def sentence(self) -> str:
-        """What happened, and for a limit that was not asked for, the setting that would keep it."""
+    def sentence(self, settings: Collection[str] | None = None) -> str:
+        """What happened, and for a limit that was not asked for, the setting that would keep it.
+
+        settings: the names of those that the problem has; None for all.
+        """
         what = (
             f"the {self.kind} limit of {self.name}" if self.kind in (*KEYS, "control") else f"{self.kind} {self.name}"
         )
@@ -58,7 +62,8 @@ class BrokenLimit(NamedTuple):
             f", and at {self.knots - 1} more" if self.knots > 1 else ""
         )
         key = KEYS.get(self.kind)
-        remedy = f"; {key} would keep it" if key and not self.enforced else ""
+        has = key is not None and (settings is None or key.partition(" ")[0] in settings)
+        remedy = f"; {key} would keep it" if has and not self.enforced else ""
         return f"{what} is exceeded by {amount}{beyond} {where}{', though enforced' if self.enforced else ''}{remedy}"
 
 

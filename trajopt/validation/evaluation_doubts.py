@@ -82,7 +82,7 @@ def _long_sources(ocp: OCP, phase: Phase, last: bool) -> Iterator[tuple[Any, Cal
     limits = {"path": phase.constraints, **({"final": ocp.terminal_constraints} if last else {})}
     for name, constraints in limits.items():
         if may_be_long(constraints, manifold.ndx + nu):
-            shapes, orders = [TermShape.of(c) for c in constraints], ("value", "first")  # type: ignore[arg-type]
+            shapes, orders = [TermShape.of(c) for c in constraints], ("value", "first")
             yield (
                 (name, *shapes),
                 partial(constraint_source, name, shapes, manifold, nu, running=name == "path", orders=orders),

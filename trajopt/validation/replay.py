@@ -23,7 +23,7 @@ import numpy as np
 
 from dynamics_backends.protocol import Array, MeetsInSteps, Parameters
 from dynamics_backends.registry import same_method
-from trajopt.problem.ocp import OCP, Phase
+from trajopt.problem.ocp import OCP, Phase, Sampling
 from trajopt.stage.evaluation import Direction, Evaluator, Shooting
 from trajopt.step.integrators import RUNGE_KUTTA
 from trajopt.step.sensitivities import SampledSystem
@@ -44,22 +44,40 @@ class Replay(NamedTuple):
     slower: float = 0.0
 
 
-def replay(ocp: OCP, xs: Array, us: Array, K: Array, evaluator: Callable[[OCP], Evaluator | None]) -> Replay | None:
+FINER_KEPT = 4
+"""How many finer time steps are kept for each phase."""
+Finer = dict[tuple[int, int], tuple[Any, Sampling | None, Any]]
+"""Finer time steps by the identity of those that they are made of, and their substeps; with these and their sampling."""
+
+
+def replay(
+    ocp: OCP,
+    xs: Array,
+    us: Array,
+    K: Array,
+    evaluator: Callable[[OCP], Evaluator | None],
+    known: Finer | None = None,
+) -> Replay | None:
     """The replay of a plan xs (N + 1, nx), us (N, nu), K (N, nu, ndx); evaluator: what evaluates problems.
 
+    known: the finer time steps of earlier replays, which new ones join, so that the same plan is replayed by the same ones.
     None where no time step can be cut finer, as those of users' own maps, and where ``evaluator`` gives None.
     """
     pieces = [_pieces(phase.dynamics) for phase in ocp.phases]
     if all(n is None for n in pieces):
         return None
     order = max(_order(phase.dynamics) for phase in ocp.phases)
-    fine = evaluator(_cut(ocp, pieces, True))
-    finer = None if fine is None else evaluator(_cut(ocp, pieces, False))
+    slower = [_slower(phase) for phase in ocp.phases]
+    known = {} if known is None else known
+    if len(known) > FINER_KEPT * len(pieces):  # of systems that are made anew for each replay
+        known.clear()
+    fine = evaluator(_cut(ocp, pieces, slower, True, known))
+    finer = None if fine is None else evaluator(_cut(ocp, pieces, slower, False, known))
     if fine is None or finer is None:
         return None
     ends = [_final(e, xs, us, gains) for gains in (0.0 * K, K) for e in (fine, finer)]
     opened, closed = (_extrapolated(ocp, *pair, order) for pair in ((ends[0], ends[1]), (ends[2], ends[3])))
-    return Replay(xs[-1], opened, closed if K.any() else None, max(_slower(phase) for phase in ocp.phases))
+    return Replay(xs[-1], opened, closed if K.any() else None, max(slower))
 
 
 def as_meta(ocp: OCP, r: Replay) -> dict[str, Any]:
@@ -93,19 +111,30 @@ def _order(dynamics: Any) -> int:
     return RUNGE_KUTTA[scheme].order if scheme in RUNGE_KUTTA else 1
 
 
-def _cut(ocp: OCP, pieces: list[int | None], half: bool) -> OCP:
+def _cut(ocp: OCP, pieces: list[int | None], slower: list[float], half: bool, known: Finer) -> OCP:
     """The problem with finer time steps."""
     phases = []
-    for phase, n in zip(ocp.phases, pieces, strict=True):
-        dynamics, parameters = copy(phase.dynamics), phase.parameters
+    for phase, n, time in zip(ocp.phases, pieces, slower, strict=True):
+        dynamics: Any = phase.dynamics
+        parameters: Parameters = phase.parameters
         if n is not None:
-            if _slower(phase):
-                dynamics, parameters = _with_slower(dynamics, _slower(phase), parameters)
-            dynamics.substeps = dynamics.substeps * n // (2 if half else 1)  # type: ignore[attr-defined]
-            if dynamics.sampling is not None:  # else its class overrides what a sampling tells
-                dynamics.sampling = dynamics.sampling._replace(substeps=dynamics.substeps)  # type: ignore[attr-defined]
+            if time:
+                dynamics, parameters = _with_slower(dynamics, time, parameters)
+            dynamics = _finer(dynamics, dynamics.substeps * n // (2 if half else 1), known)
         phases.append(replace(phase, dynamics=dynamics, parameters=parameters))
     return replace(ocp, phases=tuple(phases))
+
+
+def _finer(dynamics: Any, substeps: int, known: Finer) -> Any:
+    """A time step with more substeps; its sampling is None where its class overrides what that tells."""
+    sampling = dynamics.sampling
+    made_of, sampled, finer = known.get((id(dynamics), substeps), (None, None, None))
+    if made_of is dynamics and sampled is sampling:
+        return finer
+    finer = copy(dynamics)
+    finer.substeps, finer.sampling = substeps, None if sampling is None else sampling._replace(substeps=substeps)
+    known[id(dynamics), substeps] = dynamics, sampling, finer
+    return finer
 
 
 def _slower(phase: Phase) -> float:

@@ -1,7 +1,7 @@
 """From C source to functions that are called: compilation, the cache, addresses of arrays, workspaces and threads."""
 
 from dynamics_backends.compiled.loops.kernel import template as template, templates as templates
-from dynamics_backends.compiled.loops.ready import build_loops as build_loops
+from dynamics_backends.compiled.loops.ready import loop_builds as loop_builds
 from dynamics_backends.compiled.runtime.ahead import is_there as is_there, loaded_soon as loaded_soon
 from dynamics_backends.compiled.runtime.aside import Aside as Aside, aside as aside
 from dynamics_backends.compiled.runtime.cache import (

@@ -18,13 +18,23 @@ from weakref import WeakKeyDictionary
 
 import numpy as np
 
+from dynamics_backends.compiled.loops.fields import (
+    algebra_of,
+    arrays_of,
+    batch_first,
+    field_of,
+    is_by_dof,
+    named,
+    shapes_of,
+    value_of,
+)
 from dynamics_backends.compiled.loops.kernel import CompiledKernel
 from dynamics_backends.compiled.loops.loops import loop_kernel
 from dynamics_backends.compiled.loops.unrolled import unrolled_kernel
 from dynamics_backends.compiled.runtime.toolchain import CompilerError
 from dynamics_backends.rigid_body.model.model import Model
 from dynamics_backends.rigid_body.passes import drivers, field_access
-from dynamics_backends.rigid_body.passes.passes import FIELDS, Axis, Program
+from dynamics_backends.rigid_body.passes.passes import Program
 from dynamics_backends.rigid_body.spatial.spatial import Struct, leaves
 from dynamics_backends.scalars.dual import Dual
 
@@ -35,8 +45,6 @@ UNROLL_AFTER = 20_000
 UNROLL_UP_TO_DOFS = 20
 """Beyond this size the loops are about as fast."""
 _LOG = logging.getLogger(__name__)
-_ORDER = {Axis.DOF: 1, Axis.MATRIX: 2, Axis.TENSOR: 3}
-"""Indices of a result."""
 TIERS = ("auto", "loops", "unrolled")
 
 
@@ -73,7 +81,8 @@ class CompiledDriver:
             return self._dual(program, model, values)
         arrays = arrays_of(values, complex if algebra == "complex" else float)
         results = self._kernel(program, model, algebra, len(arrays[0]))(*arrays)
-        return named(program, [r.view(complex)[..., 0] for r in results] if algebra == "complex" else results)
+        plain = [r.view(complex)[..., 0] for r in results] if algebra == "complex" else results
+        return named(program, model, plain)
 
     def _dual(self, program: Program, model: Model, values: list[Any]) -> dict[str, Any]:
         """Every knot once for each direction, with one tangent."""
@@ -82,13 +91,13 @@ class CompiledDriver:
         arrays = []
         for v in values:
             pair = np.zeros((n, k, _width(v), 2))
-            pair[..., 0] = _batch_first(_mapped(v, _value))[:, None, :]
-            pair[..., 1] = np.moveaxis(_batch_first(_mapped(v, lambda leaf: _tangent(leaf, k))), 1, 2)
+            pair[..., 0] = batch_first(_mapped(v, value_of))[:, None, :]
+            pair[..., 1] = np.moveaxis(batch_first(_mapped(v, lambda leaf: _tangent(leaf, k))), 1, 2)
             arrays.append(pair.reshape(n * k, -1))
         results = self._kernel(program, model, "dual", n * k)(*arrays)
         shaped = [r.reshape(n, k, *r.shape[1:]) for r in results]
         return {
-            o: Dual(np.moveaxis(r[:, 0, ..., 0], 0, -1), np.moveaxis(r[..., 1], (0, 1), (-2, -1)))
+            o: field_of(o, model, Dual(np.moveaxis(r[:, 0, ..., 0], 0, -1), np.moveaxis(r[..., 1], (0, 1), (-2, -1))))
             for o, r in zip(program.outputs, shaped, strict=True)
         }
 
@@ -97,11 +106,13 @@ class CompiledDriver:
         slots = self._slots.setdefault(model, {})
         key = (program.name, algebra)
         if key not in slots:
-            slots[key] = _Slot(self._built(program, model, algebra, self.tier == "unrolled" and algebra == "real"))
+            unrolled = self.tier == "unrolled" and algebra == "real" and is_by_dof(program)
+            slots[key] = _Slot(self._built(program, model, algebra, unrolled))
         slot = slots[key]
         slot.knots += knots
         worth_it = slot.knots > UNROLL_AFTER and model.nv <= UNROLL_UP_TO_DOFS
-        if self.tier == "auto" and algebra == "real" and worth_it and not slot.upgrading:
+        worth_it = worth_it and algebra == "real" and is_by_dof(program)
+        if self.tier == "auto" and worth_it and not slot.upgrading:
             slot.upgrading = True
             threading.Thread(target=self._upgrade, args=(slot, program, model), daemon=True).start()
         return slot.kernel
@@ -121,49 +132,6 @@ class CompiledDriver:
         return CompiledKernel(source, model, shapes if algebra == "real" else [(*s, 2) for s in shapes])
 
 
-def shapes_of(program: Program, model: Model) -> list[tuple[int, ...]]:
-    """The shapes of a program's results at a knot."""
-    return [(model.nv,) * _ORDER[FIELDS[o].axis] for o in program.outputs]
-
-
-def algebra_of(program: Program, values: list[Any]) -> str | None:
-    """The numbers of the arguments; None where no kernel serves them: symbols, mixtures, other results than numbers
-    by DoF.
-
-    The C templates of linear algebra are real ones.
-    """
-    parts = [leaf for v in values for leaf in leaves(v)]
-    plain = all(FIELDS[o].kind is None and FIELDS[o].axis in _ORDER for o in program.outputs)
-    if not plain or not all(isinstance(leaf, (np.ndarray, Dual)) for leaf in parts):
-        return None
-    dual = any(isinstance(leaf, Dual) for leaf in parts)
-    is_complex = any(np.iscomplexobj(_value(leaf)) for leaf in parts)
-    if not dual and not is_complex:
-        return "real"
-    real_only = any(p.template not in ("", "add_to_diagonal") for p in program.passes)
-    return None if real_only or (dual and is_complex) else "dual" if dual else "complex"
-
-
-def arrays_of(values: list[Any], dtype: type = float) -> list[np.ndarray]:
-    """Arguments as a kernel takes them: (N, n), the batch first."""
-    return [np.ascontiguousarray(a, dtype=dtype).view(float) for a in _same_length([_batch_first(v) for v in values])]
-
-
-def _same_length(arrays: list[np.ndarray]) -> list[np.ndarray]:
-    """Batches of one repeated for those of more."""
-    n = max(len(a) for a in arrays)
-    return [a if len(a) == n else np.broadcast_to(a, (n, *a.shape[1:])) for a in arrays]
-
-
-def _batch_first(value: Any) -> np.ndarray:
-    """Rows (n, N) as (N, n); a field of structs (leaves (nb, N)) as (N, nb * size); a trailing axis stays."""
-    if not isinstance(value, Struct):
-        return np.ascontiguousarray(np.swapaxes(value, 0, 1))
-    stacked = np.stack(np.broadcast_arrays(*leaves(value)), axis=1)  # (nb, size, N, ...)
-    joined = stacked.reshape(-1, *stacked.shape[2:])
-    return np.ascontiguousarray(np.swapaxes(joined, 0, 1))
-
-
 def _width(value: Any) -> int:
     first = leaves(value)
     return len(first) * first[0].shape[0]
@@ -175,13 +143,5 @@ def _mapped(value: Any, function: Any) -> Any:
     return field_access.mapped(value, function)
 
 
-def _value(leaf: Any) -> np.ndarray:
-    return leaf.val if isinstance(leaf, Dual) else leaf
-
-
 def _tangent(leaf: Any, directions: int) -> np.ndarray:
     return leaf.tan if isinstance(leaf, Dual) else np.zeros((*leaf.shape, directions))
-
-
-def named(program: Program, results: list[np.ndarray]) -> dict[str, Any]:
-    return {o: np.moveaxis(r, 0, -1) for o, r in zip(program.outputs, results, strict=True)}

@@ -4,7 +4,8 @@ Each step function is traced once for each joint type it may meet and emitted as
 it read the tree from integer tables and the inertias from double tables at run time.  Consecutive downward, body and
 DoF passes share one sweep from the root; passes over paths share a loop with the triples that read their rows, which
 are kept for one path at a time.  A row -1 in front of each field that a ``x_p`` reads holds the ground's
-values, so that there is no branch at the root.
+values, so that there is no branch at the root.  An argument or a result with such a row, and an argument that a pass
+updates, has a place of its own in the workspace, and is copied from, or to, the caller's.
 
 Matrices are cleared for every block where their DoFs lie on no common path.  Tensors that are outputs are compact, see
 :mod:`~dynamics_backends.compiled.loops.sparsity`; of others the structural zeros are never written: a workspace begins as zeros.
@@ -22,6 +23,7 @@ from dynamics_backends.compiled.emit.pairs import ALGEBRAS, Pair
 from dynamics_backends.compiled.emit.trace import Operand, Trace, trace
 from dynamics_backends.compiled.loops.sparsity import Sparse, compact_positions, compact_size, sparse_outputs
 from dynamics_backends.compiled.loops.tables import INT_TABLES
+from dynamics_backends.compiled.loops.whole_passes import CALLS, IN_PLACE, ON_PATHS
 from dynamics_backends.rigid_body.passes.passes import (
     FIELDS,
     TABLES as DOUBLE_TABLES,
@@ -41,35 +43,6 @@ _SHARING = (_FORWARD, _PATHS, ("pair",), ("own_pair",))
 """Kinds of passes that go through the tree together where they are neighbors."""
 _COUNT = {Axis.BODY: "nb", Axis.DOF: "nv", Axis.Q: "nq", Axis.PAIR: "1", Axis.WHOLE: "nv * (nv + 1)"}
 _COUNT |= {Axis.MATRIX: "nv * nv", Axis.TENSOR: "nv * nv * nv"}
-
-_TEMPLATES = {
-    "add_to_diagonal": (
-        "for (int d = 0; d < nv; d++) for (int i = 0; i < ROWS; i++) M[WIDTH * (d * nv + d) + i] += armature[ROWS * d + i];"
-    ),
-    "ltl_factor": "ltl_factor(nv, up, M, factor);",
-    "ltl_solve": "ltl_solve((branches_t){nv, up, end}, factor, tau_net, a, 1, 1.0, 0);",
-    "ltl_solve_weight": "ltl_solve((branches_t){nv, up, end}, factor, lam, mu, 1, -1.0, 0);",
-    "fd_contraction": (
-        "fd_contraction(nv, dof_body, parent, stretches, G_qa, (forward_first_t){da_dq, da_dv, M_inverse},\n"
-        "(forward_second_t){L_qq, L_vv, L_qv, L_qtau});"
-    ),
-    "fd_tensors": (
-        "fd_tensors(&(tree_t){{nv, up, end}, dof_body, parent, v_index}, factor,\n"
-        "&(inverse_second_t){tau_qq, tau_vv, tau_qv, M_q}, &(forward_first_t){da_dq, da_dv, M_inverse},\n"
-        "&(forward_second_t){a_qq, a_vv, a_qv, a_qtau});"
-    ),
-    "ltl_inverse": "ltl_inverse((branches_t){nv, up, end}, factor, M_inverse);",
-    "ltl_minus_solve_both": (
-        "ltl_solve((branches_t){nv, up, end}, factor, dtau_dq, da_dq, nv, -1.0, 1); "
-        "ltl_solve((branches_t){nv, up, end}, factor, dtau_dv, da_dv, nv, -1.0, 1);"
-    ),
-}
-_IN_PLACE = {"fd_contraction": {"G_qq": "L_qq", "G_qv": "L_qv", "G_vv": "L_vv"}}
-"""Fields that become outputs where they are."""
-
-
-_ON_PATHS = {"add_to_diagonal": ("M",), "ltl_factor": ("M",), "fd_contraction": ("G_qa",)}
-"""Matrices of which a template reads no entry whose row and column lie on no common path."""
 
 
 @dataclass
@@ -110,24 +83,30 @@ class _Writer:
     def __post_init__(self) -> None:
         self.name = self.program.name
         self.width = 1 if self.pair is None else 2
+        passes = self.program.passes
         self.inputs, self.outputs = list(self.program.arguments), list(self.program.outputs)
         self.tables = [n for n in DOUBLE_TABLES if n not in self.inputs]
-        read = {base_name(n) for p in self.program.passes for n in (*p.inputs, *(p.outputs if p.step is None else ()))}
+        read = {base_name(n) for p in passes for n in (*p.inputs, *(p.outputs if p.step is None else ()))}
         self.live = read | set(self.outputs)
-        by_entry = {base_name(o) for p in self.program.passes if p.by_entry for o in p.outputs}
-        self.compact = [o for o in self.outputs if FIELDS[o].axis is Axis.TENSOR and o in by_entry]
-        self.in_place = {f: o for p in self.program.passes for f, o in _IN_PLACE.get(p.template, {}).items()}
+        self.by_entry = {base_name(o) for p in passes if p.by_entry for o in p.outputs}
+        self.compact = [o for o in self.outputs if FIELDS[o].axis is Axis.TENSOR and o in self.by_entry]
+        self.in_place = {f: o for p in passes for f, o in IN_PLACE.get(p.template, {}).items()}
+        self.written = list(dict.fromkeys(base_name(o) for p in passes for o in p.outputs if self._is_live(o)))
+        self.parents = {base_name(n) for p in passes for n in p.inputs if n.endswith("_p")}
+        arguments = dict.fromkeys((*self.inputs, *self.outputs))
+        updated = set(self.inputs) & {*self.written, *self.outputs}
+        self.copied = [f for f in arguments if f in self.parents or f in updated]
 
     def kernel(self) -> LoopKernel:
-        written = list(dict.fromkeys(base_name(o) for p in self.program.passes for o in p.outputs if self._is_live(o)))
-        parents = {base_name(n) for p in self.program.passes for n in p.inputs if n.endswith("_p")}
-        body: list[str] = [*self._unpack_tables(), *self._storage(written, parents)]
+        body: list[str] = [*self._unpack_tables(), *self._storage()]
         for group in self._groups():
             body += self._loop(group)
-        roomed = [f for f in written if f not in self.outputs and f not in self.in_place]
-        total = " + ".join([self._size(f, ground=f in parents) for f in roomed] or ["0"])
+        body += [self._copy(f"{f}_out", f, f) for f in self.outputs if f in self.copied]
+        roomed = [f for f in self.written if self._has_room(f)] + [f for f in self.copied if f not in self.written]
+        total = " + ".join([self._size(f, ground=f in self.parents) for f in roomed] or ["0"])
         arguments = ["const int* const* ti", "const double* const* td"]
-        arguments += [f"const V* restrict {i}" for i in self.inputs] + [f"V* restrict {o}" for o in self.outputs]
+        arguments += [f"const V* restrict {i}{'_in' * (i in self.copied)}" for i in self.inputs]
+        arguments += [f"V* restrict {o}{'_out' * (o in self.copied)}" for o in self.outputs]
         head = f"static void {self.name}({', '.join([*arguments, 'V* room'])})"
         source = "\n".join([*self.functions, head, "{", *body, "}", ""])
         sizes_in, sizes_out = ([self._size(f) for f in fields] for fields in (self.inputs, self.outputs))
@@ -148,7 +127,7 @@ class _Writer:
     def _is_read_as_a_whole(self, f: str) -> bool:
         """Whether anything reads entries of a matrix that are zero by structure."""
         readers = [p for p in self.program.passes if f in p.inputs]
-        return f in self.outputs or not all(f in _ON_PATHS.get(p.template, ()) for p in readers)
+        return f in self.outputs or not all(f in ON_PATHS.get(p.template, ()) for p in readers)
 
     # -- declarations -----------------------------------------------------------------------------------------------
     def _unpack_tables(self) -> list[str]:
@@ -169,24 +148,30 @@ class _Writer:
         """Vectors in one row of a field."""
         return size(FIELDS[f].kind) * (1 if f in self.tables else self.width)
 
-    def _storage(self, written: list[str], parents: set[str]) -> list[str]:
+    def _has_room(self, f: str) -> bool:
+        """Whether a field that is written has a place in the workspace."""
+        return f in self.copied or (f not in self.outputs and f not in self.in_place)
+
+    def _storage(self) -> list[str]:
         lines = []
-        by_entry = {base_name(o) for p in self.program.passes if p.by_entry for o in p.outputs}
-        for f in written:
+        for f in dict.fromkeys((*self.written, *self.copied)):
             if f in self.compact:
                 lines.append(f"V* {f}_at = {f}; " + f"*{f}_at++ = ZERO; " * self.width)
             elif f in self.in_place:
                 lines.append(f"V* {f} = {self.in_place[f]};")
-            elif f not in self.outputs:
-                n = self._leaves(f)
-                lines.append(
-                    f"V* {f} = room{f' + {n}' if f in parents else ''}; room += {self._size(f, ground=f in parents)};"
-                )
-            if FIELDS[f].axis is Axis.MATRIX and f in by_entry and self._is_read_as_a_whole(f):
+            elif self._has_room(f):
+                behind = f" + {self._leaves(f)}" if f in self.parents else ""
+                lines.append(f"V* {f} = room{behind}; room += {self._size(f, ground=f in self.parents)};")
+            if FIELDS[f].axis is Axis.MATRIX and f in self.by_entry and self._is_read_as_a_whole(f):
                 lines.append(f"clear_gaps(gaps, {f}, {self.width});")
-            if f in parents:
+            if f in self.parents:
                 lines.append(self._ground(f))
+            if f in self.copied and f in self.inputs:
+                lines.append(self._copy(f, f"{f}_in", f))
         return lines
+
+    def _copy(self, to: str, of: str, f: str) -> str:
+        return f"memcpy({to}, {of}, sizeof(V) * {self._size(f)});"
 
     def _ground(self, f: str) -> str:
         """Values of row -1: identity pose, zero velocity, gravity as an acceleration."""
@@ -231,7 +216,7 @@ class _Writer:
     def _single(self, number: int, p: Pass) -> list[str]:
         if p.kind == "whole":
             rows = str(self._leaves("armature"))
-            return [_TEMPLATES[p.template].replace("WIDTH", str(self.width)).replace("ROWS", rows)]
+            return [CALLS[p.template].replace("WIDTH", str(self.width)).replace("ROWS", rows)]
         return self._up(number, p)
 
     def _over_pairs(self, group: list[tuple[int, Pass]]) -> list[str]:

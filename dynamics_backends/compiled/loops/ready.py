@@ -1,39 +1,56 @@
 """Loops that are there already: a driver that never waits for a compiler.
 
 One kernel of a program serves all robots made of the usual joints.  Those of PROGRAMS are built with the installation, or when
-:func:`build_loops` is called; programs and numbers without a kernel run on rows of NumPy.
+:func:`loop_builds` are done; programs and numbers without a kernel run on rows of NumPy.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import threading
+from collections.abc import Callable, Mapping
 from functools import lru_cache, partial
 from typing import Any
 from weakref import WeakKeyDictionary
 
-from dynamics_backends.compiled.loops.driver import USUAL_JOINTS, algebra_of, arrays_of, named, shapes_of
+from dynamics_backends.compiled.loops.driver import USUAL_JOINTS
+from dynamics_backends.compiled.loops.fields import algebra_of, arrays_of, named, shapes_of
 from dynamics_backends.compiled.loops.kernel import CompiledKernel, text_of
 from dynamics_backends.compiled.loops.loops import LoopKernel, loop_kernel
 from dynamics_backends.compiled.loops.sparsity import sparse_outputs
 from dynamics_backends.compiled.runtime.cache import existing, key_of, load
 from dynamics_backends.compiled.runtime.remembered import answered, remembered
 from dynamics_backends.compiled.runtime.toolchain import find_toolchain
-from dynamics_backends.rigid_body.algorithms.aba import ABA
+from dynamics_backends.rigid_body.algorithms.aba import ABA, ABA_EXTERNAL
+from dynamics_backends.rigid_body.algorithms.kinematics import MOTION
+from dynamics_backends.rigid_body.contact.contact_dynamics import (
+    CONSTRAINED_FINISH,
+    CONSTRAINED_SECOND,
+    CONTACT_FINISH,
+    CONTACT_MOTION,
+    CONTACT_SECOND,
+    CONTACT_START,
+    RATES_AT,
+)
 from dynamics_backends.rigid_body.derivatives.fd_derivatives import FDSVA
 from dynamics_backends.rigid_body.derivatives.fd_second_order import FD_SECOND_ORDER
 from dynamics_backends.rigid_body.model.model import Model
 from dynamics_backends.rigid_body.passes import drivers
 from dynamics_backends.rigid_body.passes.passes import Program
 
-PROGRAMS = tuple(variant for p in (ABA, FDSVA, FD_SECOND_ORDER) for variant in (p, p.given("armature")))
-"""Forward dynamics with first and second derivatives, of the model's rotors and of those that implicit damping adds to."""
+_OF_ROTORS = (ABA, FDSVA, FD_SECOND_ORDER, ABA_EXTERNAL, CONTACT_START)
+_PARTS = (MOTION, CONTACT_MOTION, RATES_AT, CONTACT_FINISH, CONTACT_SECOND, CONSTRAINED_FINISH, CONSTRAINED_SECOND)
+PROGRAMS = (*(variant for p in _OF_ROTORS for variant in (p, p.given("armature"))), *_PARTS)
+"""Forward dynamics with first and second derivatives, free and in contact; what reads rotor inertias, of the model's and of those
+that implicit damping adds to."""
 _NAMES = frozenset(p.name for p in PROGRAMS)
 
+_writing = threading.Lock()
+"""CasADi's symbols are not for several threads."""
 
-def build_loops() -> None:
-    """Have the kernels of PROGRAMS in the cache. Raises CompilerError."""
-    for program in PROGRAMS:
-        remembered(partial(_described, program), *_question(program))
+
+def loop_builds() -> list[Callable[[], object]]:
+    """What has the kernels of PROGRAMS in the cache, in parts that may be done side by side; each raises CompilerError."""
+    return [partial(remembered, partial(_described, program), *_question(program)) for program in PROGRAMS]
 
 
 def _question(program: Program) -> tuple[Any, ...]:
@@ -44,7 +61,8 @@ def _question(program: Program) -> tuple[Any, ...]:
 
 def _described(program: Program) -> list[Any]:
     """The name of the program's library, once that is there, and what a caller must know of the kernel."""
-    kernel = loop_kernel(program, sorted(USUAL_JOINTS))
+    with _writing:
+        kernel = loop_kernel(program, sorted(USUAL_JOINTS))
     text = text_of(kernel)
     load(text)
     sizes = [kernel.input_sizes, kernel.output_sizes, kernel.workspace]
@@ -77,7 +95,11 @@ class ReadyLoops:
     def __call__(self, program: Program, model: Model, arguments: Mapping[str, Any]) -> dict[str, Any]:
         values = [arguments[name] for name in program.arguments]
         kernel = self._kernel(program, model) if algebra_of(program, values) == "real" else None
-        return drivers.run(program, model, arguments) if kernel is None else named(program, kernel(*arrays_of(values)))
+        return (
+            drivers.run(program, model, arguments)
+            if kernel is None
+            else named(program, model, kernel(*arrays_of(values)))
+        )
 
     def _kernel(self, program: Program, model: Model) -> CompiledKernel | None:
         kernels = self._kernels.setdefault(model, {})

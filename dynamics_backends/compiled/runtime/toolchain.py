@@ -25,6 +25,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from dynamics_backends.compiled.runtime.kept_files import cache_folder, intact, known_value, seal, write_value
+from dynamics_backends.compiled.runtime.leftovers import COMPILING, remove_leftovers
 from dynamics_backends.compiled.runtime.progress import counted
 from dynamics_backends.compiled.runtime.turns import turn
 from dynamics_backends.compiled.runtime.units import units
@@ -101,7 +102,9 @@ class Toolchain:
         Raises CompilerError with the compiler's message.
         """
         texts = units(source)
-        with counted(len(texts)) as done, tempfile.TemporaryDirectory(dir=target.parent) as folder:
+        _tidied(target.parent)
+        apart = tempfile.TemporaryDirectory(prefix=COMPILING, dir=target.parent)
+        with counted(len(texts)) as done, apart as folder:
             library = Path(folder) / "kernel.so"
             if len(texts) == 1:
                 objects = [Path(folder) / "kernel.c"]
@@ -135,6 +138,12 @@ class Toolchain:
             raise CompilerError(f"{shlex.join(self.command)} cannot be run any more: {error}") from error
         if done.returncode:
             raise CompilerError(f"{shlex.join(self.command)} failed: {done.stderr.strip()[:2000]}")
+
+
+@lru_cache(maxsize=4)
+def _tidied(folder: Path) -> None:
+    """Without what killed processes left there; once is enough."""
+    remove_leftovers(folder)
 
 
 def candidates() -> list[tuple[str, ...]]:

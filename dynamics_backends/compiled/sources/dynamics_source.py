@@ -69,8 +69,8 @@ def has_source(backend: DynamicsBackend) -> bool:
 
 def question_of(backend: DynamicsBackend, sizes: Mapping[str, int]) -> tuple:
     """All that the functions of this module depend on, for :mod:`dynamics_backends.compiled.runtime.remembered`."""
-    options = [getattr(backend, key, None) for key in ("scheme", "step", "mode")]
-    return (backend.name, *options, unwrapped(backend.map), tuple(sizes.items()), *_limits())
+    settings = backend.settings if isinstance(backend, Method) else ()
+    return (backend.name, settings, unwrapped(backend.map), tuple(sizes.items()), *_limits())
 
 
 def _limits() -> tuple[int, int]:

@@ -39,22 +39,26 @@ def FORCE_SHARE(I_own, acc, acc_joint, f_ground):
     return acc + acc_joint, I_own * acc_joint - f_ground
 
 
-CONTACT_START = Program(
-    "contact_start",
-    [*KINEMATICS, BIAS_ACCELERATION, INERTIA, FORCE, up_sum("I", "B", "f"), *MASS_MATRIX, BIAS, FACTORIZE],
-    ["X", "S", "vel", "psid", "acc", "M", "tau_bias", "factor"],
-)
 _FINISH = [ACCELERATION_SHARE, FORCE_SHARE, up_sum("f_joint"), TOTAL_FORCE, *ENTRIES]
 CONTACT_FINISH = Program("contact_finish", _FINISH, ["dtau_dq", "dtau_dv"])
-CONTACT_SECOND = Program("contact_second", [*_FINISH, *CONTRACTION], ["dtau_dq", "dtau_dv", "w", "chi", *BLOCK_NAMES])
+CONTACT_SECOND = Program(
+    "contact_second", [*_FINISH, *CONTRACTION], [*CONTACT_FINISH.outputs, "w", "chi", *BLOCK_NAMES]
+)
 
-
+RATES_AT = Program("rates_at", [ACCELERATION_SHARE, FREE_SHARE, RATES], ["acc", "psidd", "rate"])
 _AT_ACCELERATION = [ACCELERATION_SHARE, FREE_SHARE, up_sum("f_joint"), TOTAL_FORCE, *ENTRIES]
-CONSTRAINED_FINISH = Program("constrained_finish", _AT_ACCELERATION, ["dtau_dq", "dtau_dv"])
-CONSTRAINED_SECOND = Program("constrained_second", [*_AT_ACCELERATION, *CONTRACTION], CONTACT_SECOND.outputs)
+CONSTRAINED_FINISH = Program("constrained_finish", _AT_ACCELERATION, [*CONTACT_FINISH.outputs, *RATES_AT.outputs])
+CONSTRAINED_SECOND = Program(
+    "constrained_second", [*_AT_ACCELERATION, *CONTRACTION], [*CONTACT_SECOND.outputs, *RATES_AT.outputs]
+)
 
 CONTACT_MOTION = Program("contact_motion", KINEMATICS, ["X", "S", "vel", "psid"])
-RATES_AT = Program("rates_at", [ACCELERATION_SHARE, FREE_SHARE, RATES], ["acc", "psidd", "rate"])
+_START = [*KINEMATICS, BIAS_ACCELERATION, INERTIA, FORCE, up_sum("I", "B", "f"), *MASS_MATRIX, BIAS, FACTORIZE]
+_FOUND_BETWEEN = ("a", "f_ground", "mu")
+"""Arguments of the second parts that the caller finds; the others are fields of the first part."""
+_CARRIED = [n for p in (CONTACT_SECOND, CONSTRAINED_SECOND) for n in p.arguments if n not in _FOUND_BETWEEN]
+_USED = [*CONTACT_MOTION.outputs, "acc", "M", "tau_bias", "factor", *_CARRIED]
+CONTACT_START = Program("contact_start", _START, list(dict.fromkeys(_USED)))
 
 
 def started(model: Model, q: Rows, v: Rows, driver: Driver = run) -> dict[str, Any]:
@@ -62,7 +66,9 @@ def started(model: Model, q: Rows, v: Rows, driver: Driver = run) -> dict[str, A
     return driver(CONTACT_START, model, {"q": at_base(model, q), "v": v})
 
 
-def finished(program: Program, model: Model, fields: Mapping[str, Any], **arguments: Any) -> dict[str, Any]:
+def finished(
+    program: Program, model: Model, fields: Mapping[str, Any], driver: Driver = run, **arguments: Any
+) -> dict[str, Any]:
     """The fields of a second part on those of the first."""
     carried = {k: x for k, x in fields.items() if k not in TABLES and k != "factor"}
-    return run(program, model, {**carried, **arguments})
+    return {**carried, **driver(program, model, {**carried, **arguments})}

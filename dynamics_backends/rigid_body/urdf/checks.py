@@ -24,6 +24,7 @@ from dynamics_backends.rigid_body.urdf.xml_source import URDFError
 
 PIVOT_TOLERANCE = 1e-10  # of the scaled pivot: far above rounding, far below that of any robot's joint
 ASSUMED_ROTOR = 1e-3  # [kg m^2, or kg]: that of a small servo behind its gears
+FEW = 2  # sentences of one kind
 CONFIGURATIONS = 3  # the neutral one and two random ones: a mass matrix may be singular at one of them by chance
 
 
@@ -102,9 +103,13 @@ def link_warnings(link: Link) -> list[str]:
 
 
 def body_warnings(model: Model) -> list[str]:
-    """Return sentences about the moving bodies without mass, merged links included."""
+    """Return sentences about the moving bodies without mass, merged links included; one about many, of which joints of several
+    axes are made."""
     pairs = zip(model.body_names, model.joint_names, model.mass, strict=True)
-    return [f"link {body!r}, moved by joint {joint!r}, has no mass" for body, joint, mass in pairs if mass == 0]
+    massless = [(body, joint) for body, joint, mass in pairs if mass == 0]
+    if len(massless) > FEW:
+        return [f"{len(massless)} links moved by joints have no mass: {', '.join(repr(body) for body, _ in massless)}"]
+    return [f"link {body!r}, moved by joint {joint!r}, has no mass" for body, joint in massless]
 
 
 def with_assumed_rotors(model: Model, exempt: frozenset[str] = frozenset()) -> tuple[Model, list[str]]:

@@ -189,7 +189,8 @@ def _axis(joint: Element, snap: float | None) -> np.ndarray:
 
 
 def _read_limits(joint: Joint, limit: Element | None, urdf_type: str, warnings: list[str]):
-    """Position limits of revolute and prismatic joints; an effort or velocity of 0 means "not given"."""
+    """Position limits of revolute and prismatic joints; an effort or velocity of 0 means "not given", and so do two
+    position limits of 0."""
     if urdf_type in _LIMITED and limit is not None and limit.attributes.keys() & {"lower", "upper"}:
         joint.lower = limit.number("lower", 0.0, infinite=True)
         joint.upper = limit.number("upper", 0.0, infinite=True)
@@ -199,6 +200,12 @@ def _read_limits(joint: Joint, limit: Element | None, urdf_type: str, warnings: 
                 " taken as exchanged"
             )
             joint.lower, joint.upper = joint.upper, joint.lower
+        elif joint.lower == joint.upper == 0:
+            warnings.append(
+                f"joint {joint.name!r} (line {limit.line}): both limits are 0, as exporters write where none are given: taken as"
+                " unlimited; make the joint fixed if it shall not move"
+            )
+            joint.lower, joint.upper = -np.inf, np.inf
     elif urdf_type in _LIMITED:
         warnings.append(f"joint {joint.name!r} is {urdf_type} but has no position limits: taken as unlimited")
     if limit is not None:

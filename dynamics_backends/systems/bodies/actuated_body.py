@@ -25,7 +25,7 @@ from dynamics_backends.rigid_body.derivatives.fd_second_order import ForwardDyna
 from dynamics_backends.rigid_body.model.model import Model
 from dynamics_backends.rigid_body.passes.drivers import Driver, WithArmature, run
 from dynamics_backends.scalar import Rows
-from dynamics_backends.systems.bodies.rigid_body_map import Driven, MechanicalSystem, columns, dof_names
+from dynamics_backends.systems.bodies.rigid_body_map import Driven, MechanicalSystem, TakenWhole, columns, dof_names
 
 
 def _driven(model: Model, names: Sequence[str] | None) -> tuple[int, ...]:
@@ -99,7 +99,7 @@ class ActuatedBody(MechanicalSystem):
 
     def driver_at(self, p: Mapping[str, Rows]) -> Driver:
         """The driver; where damping is implicit, with its share in the rotor inertias."""
-        own = self.driver if isinstance(self, Driven) else run
+        own = self.driver if isinstance(self, (Driven, TakenWhole)) else run
         return own if self.offsets is None else WithArmature(own, self.rotors(p[IMPLICIT_STEP][0]))
 
     def rotors(self, h: Any) -> Rows:

@@ -26,6 +26,18 @@ class Driven:
         return other
 
 
+class TakenWhole:
+    """What the compiled engine takes as a whole; until that is compiled, a driver may evaluate what is costly in it."""
+
+    driver: Driver = staticmethod(run)
+
+    def until_compiled(self, driver: Driver) -> Self:
+        """See :class:`~dynamics_backends.protocol.HasRecursions`."""
+        other = copy(self)
+        other.driver = driver
+        return other
+
+
 class RigidBodyMap:
     """A map of the state (q, v) of a model and a control; subclasses say which."""
 

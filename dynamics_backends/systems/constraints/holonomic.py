@@ -24,7 +24,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from dynamics_backends import scalar as sm
-from dynamics_backends.protocol import Matrix
+from dynamics_backends.protocol import Matrix, Partials
 from dynamics_backends.rigid_body.contact import constrained_solve
 from dynamics_backends.rigid_body.contact.constrained_solve import ConstrainedFactor
 from dynamics_backends.rigid_body.contact.constraints import Second
@@ -37,6 +37,7 @@ from dynamics_backends.rigid_body.contact.contact_dynamics import (
 from dynamics_backends.rigid_body.model.model import Model
 from dynamics_backends.scalar import Rows, Scalar
 from dynamics_backends.systems.bodies.actuated_body import ActuatedBody
+from dynamics_backends.systems.bodies.rigid_body_map import TakenWhole
 from dynamics_backends.systems.constraints.constrained_derivatives import ConstrainedDerivatives, Unsolved
 from dynamics_backends.systems.constraints.constraint_kinds import Constraint
 from dynamics_backends.systems.constraints.constraint_set import (
@@ -46,6 +47,7 @@ from dynamics_backends.systems.constraints.constraint_set import (
     summed_columns,
     switch_columns,
 )
+from dynamics_backends.systems.constraints.last_solution import LastSolution
 
 
 class ConstrainedMotion(NamedTuple):
@@ -58,7 +60,7 @@ class ConstrainedMotion(NamedTuple):
     forces: list[Scalar]
 
 
-class Holonomic(ConstrainedDerivatives, ActuatedBody):
+class Holonomic(TakenWhole, ConstrainedDerivatives, ActuatedBody):
     """The system of a robot under constraints.
 
     ``damping_ratio``: R, see constraint_set; zero for constraints that are never redundant. Further arguments are those
@@ -79,6 +81,7 @@ class Holonomic(ConstrainedDerivatives, ActuatedBody):
     ) -> None:
         super().__init__(model, actuated=actuated, damping=damping, friction_velocity=friction_velocity)
         self.constraints = ConstraintSet(model, constraints, damping_ratio)
+        self.last = LastSolution()
 
     # -- values -------------------------------------------------------------------------------------------------------
     def __call__(self, x: Rows, u: Rows, t: Scalar, p: Mapping[str, Rows]) -> Rows:
@@ -119,16 +122,28 @@ class Holonomic(ConstrainedDerivatives, ActuatedBody):
         q, v = self.split(x)
         s = self.motion(x, u, p)
         if lam is None:
-            fields, g = finished(CONSTRAINED_FINISH, self.model, s.fields, a=s.a), None
+            fields, g = finished(CONSTRAINED_FINISH, self.model, s.fields, self.driver, a=s.a), None
         else:
             fields, g = self._curved(q, v, p, s, lam, in_forces)
         return Unsolved(s.a, s.factor, *self._right_hand_sides(v, s, fields), g, s.forces)
 
-    def force_sensitivities(self, x: Rows, u: Rows, p: Mapping[str, Rows]) -> tuple[ConstrainedMotion, Matrix]:
-        """The solution, and the derivatives of the constraints' forces in (q, v, u), by rows."""
+    def partials(self, x: Rows, u: Rows, t: Scalar, p: Mapping[str, Rows]) -> Partials:
+        """Closed form, as in the module docstring."""
+        s, da, _ = self.sensitivities(x, u, p)
+        return self.in_output(x, u, s.a, da)
+
+    def sensitivities(self, x: Rows, u: Rows, p: Mapping[str, Rows]) -> tuple[ConstrainedMotion, Matrix, Matrix]:
+        """The solution, and the derivatives of a and of the constraints' forces in (q, v, u), by rows."""
+        return self.last.of(self._settings(), x, u, p, lambda: self._sensitivities(x, u, p))
+
+    def _settings(self) -> dict[str, Any]:
+        """All that a solution depends on beside numbers, with what evaluates it."""
+        return {name: value for name, value in vars(self).items() if name != "last"}
+
+    def _sensitivities(self, x: Rows, u: Rows, p: Mapping[str, Rows]) -> tuple[ConstrainedMotion, Matrix, Matrix]:
         v, s = self.split(x)[1], self.motion(x, u, p)
-        fields = finished(CONSTRAINED_FINISH, self.model, s.fields, a=s.a)
-        return s, constrained_solve.solve(s.factor, *self._right_hand_sides(v, s, fields))[1]
+        fields = finished(CONSTRAINED_FINISH, self.model, s.fields, self.driver, a=s.a)
+        return s, *constrained_solve.solve(s.factor, *self._right_hand_sides(v, s, fields))
 
     def _right_hand_sides(
         self, v: Rows, s: ConstrainedMotion, fields: Mapping[str, Any]
@@ -182,7 +197,7 @@ class Holonomic(ConstrainedDerivatives, ActuatedBody):
         below = [zero] * rows if in_forces is None else list(in_forces)
         weights, minus_nu = constrained_solve.solve(s.factor, [-lam[i] for i in range(n)], below)
         mu, nu = sm.stack(weights), [-x for x in minus_nu]
-        fields = finished(CONSTRAINED_SECOND, self.model, s.fields, a=s.a, mu=mu)
+        fields = finished(CONSTRAINED_SECOND, self.model, s.fields, self.driver, a=s.a, mu=mu)
         g = Second.of(fields, n, rows, zero)
         for h in s.held:
             for side in h.sides:

@@ -12,11 +12,13 @@ the working origin, is moved, m = n - p x f, so dm = dn - dp x f - p x df.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from copy import copy
+from typing import Any, Self
 
 from dynamics_backends import scalar as sm
 from dynamics_backends.protocol import Contraction, Matrix, Partials
 from dynamics_backends.rigid_body.contact.contact_points import field_at
+from dynamics_backends.rigid_body.passes.drivers import Driver
 from dynamics_backends.rigid_body.passes.field_access import row
 from dynamics_backends.rigid_body.spatial.spatial import Vec
 from dynamics_backends.scalar import Rows, Scalar
@@ -31,7 +33,19 @@ _XYZ = ("x", "y", "z")
 _WRENCH = ("fx", "fy", "fz", "mx", "my", "mz")
 
 
-class SoftForces(RigidBodyMap):
+class _Forces(RigidBodyMap):
+    """Forces of a system's contacts."""
+
+    system: Any
+
+    def until_compiled(self, driver: Driver) -> Self:
+        """See :class:`~dynamics_backends.protocol.HasRecursions`."""
+        other = copy(self)
+        other.system = self.system.until_compiled(driver)
+        return other
+
+
+class SoftForces(_Forces):
     """The forces (3 for each point) [N] of soft contacts; the controls are the system's, and have no influence."""
 
     def __init__(self, system: SoftContact) -> None:
@@ -56,7 +70,7 @@ class SoftForces(RigidBodyMap):
         return Partials(sm.stack(values), fx, [0.0 * u] * len(fx))
 
 
-class ConstraintForces(RigidBodyMap):
+class ConstraintForces(_Forces):
     """The constraint forces of a robot, as :meth:`Holonomic.outputs` reports them, one after the other."""
 
     def __init__(self, system: Holonomic) -> None:
@@ -68,8 +82,8 @@ class ConstraintForces(RigidBodyMap):
         return sm.concatenate(list(self.system.outputs(x, u, t, p).values()))
 
     def partials(self, x: Rows, u: Rows, t: Scalar, p: Mapping[str, Rows]) -> Partials:
-        """Closed form: :meth:`Holonomic.force_sensitivities`, and the motion of a frame's origin."""
-        s, df = self.system.force_sensitivities(x, u, p)
+        """Closed form: :meth:`Holonomic.sensitivities`, and the motion of a frame's origin."""
+        s, _, df = self.system.sensitivities(x, u, p)
         zero, n = 0.0 * x[0], self.model.nv
         values = list(self.system.constraints.by_name(s.fields, s.held, s.forces, zero).values())
         rows: list[Rows] = []

@@ -32,6 +32,7 @@ from dynamics_backends.rigid_body.contact.contact_dynamics import (
 )
 from dynamics_backends.rigid_body.model.model import Model
 from dynamics_backends.scalar import Rows, Scalar
+from dynamics_backends.systems.bodies.rigid_body_map import TakenWhole
 from dynamics_backends.systems.constraints.constrained_derivatives import ConstrainedDerivatives, Unsolved
 from dynamics_backends.systems.constraints.constraint_kinds import Constraint
 from dynamics_backends.systems.constraints.constraint_set import (
@@ -58,7 +59,7 @@ class _Jump(NamedTuple):
     z: Rows
 
 
-class Impact(ConstrainedDerivatives):
+class Impact(TakenWhole, ConstrainedDerivatives):
     """The jump of a robot's state as constraints close; gains of the constraints are not used.
 
     ``restitution`` e: 0 sticks, 1 bounces. ``damping_ratio``: see constraint_set. Run-time parameters: restitution (1),
@@ -100,7 +101,7 @@ class Impact(ConstrainedDerivatives):
 
     def _solved(self, q: Rows, v: Rows, p: Mapping[str, Rows]) -> _Jump:
         rest = 0.0 * v
-        fields = started(self._weightless, q, rest)
+        fields = started(self._weightless, q, rest, self.driver)
         held = self.constraints.held(fields, q, rest, p, with_errors=False)
         factor = self.constraints.factor(fields, held)
         bounce = self._bounce(p)
@@ -115,9 +116,9 @@ class Impact(ConstrainedDerivatives):
         """See :class:`~dynamics_backends.systems.constraints.constrained_derivatives.ConstrainedDerivatives`."""
         q, v = self.split(x)
         s = self._solved(q, v, p)
-        moved = finished(RATES_AT, self._weightless, s.fields, a=s.z)
+        moved = finished(RATES_AT, self._weightless, s.fields, self.driver, a=s.z)
         if lam is None:
-            fields, g = finished(CONSTRAINED_FINISH, self._weightless, s.fields, a=s.d), None
+            fields, g = finished(CONSTRAINED_FINISH, self._weightless, s.fields, self.driver, a=s.d), None
         else:
             fields, g = self._curved(s, moved, p, lam)
         return Unsolved(s.d, s.factor, *self._right_hand_sides(s, fields, moved, p), g, s.impulses)
@@ -153,7 +154,7 @@ class Impact(ConstrainedDerivatives):
         """The fields of CONSTRAINED_SECOND, and the second derivatives of g at fixed d and impulses; none are in v twice."""
         n, zero, rows = self.model.nv, 0.0 * s.d[0], self.constraints.rows
         weights, minus_nu = constrained_solve.solve(s.factor, [-lam[i] for i in range(n)], [zero] * rows)
-        fields = finished(CONSTRAINED_SECOND, self._weightless, s.fields, a=s.d, mu=sm.stack(weights))
+        fields = finished(CONSTRAINED_SECOND, self._weightless, s.fields, self.driver, a=s.d, mu=sm.stack(weights))
         moved = {**fields, **{k: f for k, f in rates.items() if k in _MOVED}}
         g = Second.of(fields, n, rows, zero)
         before = [list(row) for row in g.qa]

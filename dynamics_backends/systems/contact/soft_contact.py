@@ -43,12 +43,12 @@ from dynamics_backends.rigid_body.contact.contact_points import (
 )
 from dynamics_backends.rigid_body.derivatives.fd_derivatives import ForwardDynamicsDerivatives
 from dynamics_backends.rigid_body.model.model import Model
-from dynamics_backends.rigid_body.passes.drivers import run
 from dynamics_backends.rigid_body.passes.field_access import row
 from dynamics_backends.rigid_body.passes.ground import at_base
 from dynamics_backends.rigid_body.spatial.spatial import Force, Vec
 from dynamics_backends.scalar import Rows, Scalar
 from dynamics_backends.systems.bodies.actuated_body import ActuatedBody
+from dynamics_backends.systems.bodies.rigid_body_map import TakenWhole
 from dynamics_backends.systems.constraints.constrained_derivatives import curvature, through_solution
 from dynamics_backends.systems.contact.contact_gaps import contact_gaps, doubts_about
 from dynamics_backends.systems.contact.contact_law import ContactLaw
@@ -66,7 +66,7 @@ class _Solved(NamedTuple):
     f_ground: Any
 
 
-class SoftContact(ActuatedBody):
+class SoftContact(TakenWhole, ActuatedBody):
     """The system of a robot whose points touch soft ground.
 
     ``points``: names of frames, or (frame, offset (3,) [m] in its axes); ``ground`` and ``law``: see their modules; further
@@ -108,7 +108,7 @@ class SoftContact(ActuatedBody):
     # -- values -------------------------------------------------------------------------------------------------------
     def __call__(self, x: Rows, u: Rows, t: Scalar, p: Mapping[str, Rows]) -> Rows:
         q, v = self.split(x)
-        fields = run(MOTION, self.model, {"q": at_base(self.model, q), "v": v})
+        fields = self.driver(MOTION, self.model, {"q": at_base(self.model, q), "v": v})
         zero = 0.0 * v[0]
         total = [Force(Vec(zero, zero, zero), Vec(zero, zero, zero))] * self.model.nb
         for touch in self._touches(fields, q, p):
@@ -121,7 +121,7 @@ class SoftContact(ActuatedBody):
     def outputs(self, x: Rows, u: Rows, t: Scalar, p: Mapping[str, Rows]) -> dict[str, Rows]:
         """The contact forces (3, N) [N] in world axes by the names of their points."""
         q, v = self.split(x)
-        fields = run(MOTION, self.model, {"q": at_base(self.model, q), "v": v})
+        fields = self.driver(MOTION, self.model, {"q": at_base(self.model, q), "v": v})
         zero = 0.0 * v[0]
         touches = self._touches(fields, q, p)
         return {c.motion.point.name: sm.stack([f + zero for f in (c.force.x, c.force.y, c.force.z)]) for c in touches}
@@ -138,7 +138,7 @@ class SoftContact(ActuatedBody):
         """Closed form: FDSVA with the derivatives of the contact law."""
         q, v = self.split(x)
         s = self._solved(q, v, u, p)
-        fields = finished(CONTACT_FINISH, self.model, s.fields, a=s.a, f_ground=s.f_ground)
+        fields = finished(CONTACT_FINISH, self.model, s.fields, self.driver, a=s.a, f_ground=s.f_ground)
         return self._partials(v, u, self._first(s, fields, p))
 
     def _solved(self, q: Rows, v: Rows, u: Rows, p: Mapping[str, Rows]) -> _Solved:
@@ -175,7 +175,7 @@ class SoftContact(ActuatedBody):
     def force_slopes(self, x: Rows, p: Mapping[str, Rows]) -> list[tuple[Vec, Columns, Columns]]:
         """The force [N] of each contact, in world axes, and its derivatives in q and v by DoF."""
         q, v = self.split(x)
-        fields = run(CONTACT_MOTION, self.model, {"q": at_base(self.model, q), "v": v})
+        fields = self.driver(CONTACT_MOTION, self.model, {"q": at_base(self.model, q), "v": v})
         touches = self._touches(fields, q, p)
         slopes = [self._slopes(c, fields, p) for c in touches]
         return [(c.force, s.force_q, s.force_v) for c, s in zip(touches, slopes, strict=True)]
@@ -187,7 +187,7 @@ class SoftContact(ActuatedBody):
         n, zero = self.model.nv, 0.0 * v[0]
         s = self._solved(q, v, u, p)
         mu = sm.stack(ltl.solve(s.fields["factor"], [-lam[n + i] for i in range(n)]))
-        fields = finished(CONTACT_SECOND, self.model, s.fields, a=s.a, f_ground=s.f_ground, mu=mu)
+        fields = finished(CONTACT_SECOND, self.model, s.fields, self.driver, a=s.a, f_ground=s.f_ground, mu=mu)
         first = self._partials(v, u, self._first(s, fields, p))
         g = Second.of(fields, n, 0, zero)
         for c in s.touches:

@@ -49,12 +49,12 @@ from dynamics_backends.rigid_body.contact.contact_points import (
     point_of_frame,
 )
 from dynamics_backends.rigid_body.model.model import Model
-from dynamics_backends.rigid_body.passes.drivers import Driver, WithArmature, run
+from dynamics_backends.rigid_body.passes.drivers import Driver, WithArmature
 from dynamics_backends.rigid_body.passes.ground import at_base
 from dynamics_backends.rigid_body.spatial.spatial import Mat, Vec
 from dynamics_backends.scalar import Rows, Scalar
 from dynamics_backends.systems.bodies.actuated_body import ActuatedBody
-from dynamics_backends.systems.bodies.rigid_body_map import Driven
+from dynamics_backends.systems.bodies.rigid_body_map import TakenWhole
 from dynamics_backends.systems.constraints.constrained_derivatives import curvature as curvature_of, through_solution
 from dynamics_backends.systems.contact.contact_gaps import contact_gaps, doubts_about
 from dynamics_backends.systems.contact.contact_law import StepLaw, scaled
@@ -89,7 +89,7 @@ class Linear(NamedTuple):
     bends: Sequence[Mat] = ()
 
 
-class SteppedContact(Driven, ActuatedBody):
+class SteppedContact(TakenWhole, ActuatedBody):
     """The system of a robot whose points meet the ground in long time steps, for the integrator semi_implicit_euler.
 
     ``points``: names of frames, or (frame, offset (3,) [m] in its axes); ``ground``: see its module; ``law``: a
@@ -183,9 +183,13 @@ class SteppedContact(Driven, ActuatedBody):
         meeting = Meeting(fields["M"], drive, arrivals, given[IMPLICIT_STEP][0], self.parents, self.law, given)
         return Start(fields, motions, surfaces, meeting)
 
+    def with_driver(self, driver: Driver) -> SteppedContact:
+        """See :class:`~dynamics_backends.protocol.HasDriver`: itself, since no kernel holds the iterations of a step."""
+        return self
+
     def driver_at(self, p: Mapping[str, Rows]) -> Driver:
         """The driver with damping's share in the rotor inertias, which is implicit in every step."""
-        return WithArmature(run, self.rotors(self._given(p)[IMPLICIT_STEP][0]))
+        return WithArmature(self.driver, self.rotors(self._given(p)[IMPLICIT_STEP][0]))
 
     def _given(self, p: Mapping[str, Rows]) -> Mapping[str, Rows]:
         """The parameters, with the nominal step where there is none."""
@@ -232,11 +236,11 @@ class SteppedContact(Driven, ActuatedBody):
         )
         given = {"a": a, "f_ground": f_ground}
         if lam is None:
-            fields = finished(CONTACT_FINISH, self.model, s.fields, **given)
+            fields = finished(CONTACT_FINISH, self.model, s.fields, self.driver, **given)
         else:
             mu = sm.stack(ltl.solve(factor, [-lam[i] for i in range(n)]))
-            fields = finished(CONTACT_SECOND, self.model, s.fields, **given, mu=mu)
-        moving = run(CONTACT_MOTION, self.model, {"q": at_base(self.model, q), "v": v + delta})
+            fields = finished(CONTACT_SECOND, self.model, s.fields, self.driver, **given, mu=mu)
+        moving = self.driver(CONTACT_MOTION, self.model, {"q": at_base(self.model, q), "v": v + delta})
         slopes = [Slopes.of(c, d, moving["psid"]) for c, (_, d) in zip(touches, found, strict=True)]
         dq, dv = ([[-M[i][j] for j in range(n)] for i in range(n)] for M in (fields["dtau_dq"], fields["dtau_dv"]))
         for c, slope in zip(touches, slopes, strict=True):

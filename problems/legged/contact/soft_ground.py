@@ -21,7 +21,7 @@ from dynamics_backends.systems.contact.registry import (
 from dynamics_backends.systems.contact.soft_contact import SoftContact
 from dynamics_backends.systems.contact.stepped_contact import SteppedContact
 from problems.legged.robot.similarity import Scale, scaled_fields
-from problems.task import Checked, Checks
+from problems.task import Checked, Checks, Integrator
 
 SAME = Scale()
 HALVINGS = 60
@@ -32,10 +32,12 @@ class SoftGround(Checked):
     """Settings of the ground: soft contacts.
 
     contact_law: a name of :mod:`dynamics_backends.systems.contact.registry`; relaxed_cone, for long time steps, asks for the
-    integrator semi_implicit_euler. contact_parameters: numbers by the law's keys, in place of its defaults."""
+    integrator semi_implicit_euler. contact_parameters: numbers by the law's keys, in place of its defaults. integrator: of each
+    time step."""
 
     contact_law: str = "exponential"
     contact_parameters: Mapping[str, float] = field(default_factory=dict)
+    integrator: Integrator = "semi_implicit_euler"
 
     def checks(self) -> Checks:
         laws = ", ".join(CONTACT_LAWS)
@@ -43,9 +45,7 @@ class SoftGround(Checked):
             return super().checks() | {"contact_law": (False, f"one of {laws}")}
         keys = law_keys(self.contact_law)
         known = set(self.contact_parameters) <= set(keys)
-        whole = (
-            self.contact_law in SOFT_LAWS or getattr(self, "integrator", SteppedContact.scheme) == SteppedContact.scheme
-        )
+        whole = self.contact_law in SOFT_LAWS or self.integrator == SteppedContact.scheme
         return super().checks() | {
             "contact_parameters": (known, f"numbers by the keys {', '.join(keys)}"),
             "integrator": (

@@ -24,6 +24,7 @@ from problems.legged.contact.feet_terms import slip_cost
 from problems.legged.contact.soft_ground import SoftGround
 from problems.legged.gaits.walking_horizon import FLAT, WalkingHorizon
 from problems.legged.robot.base_state import BaseWeights, base_state_cost
+from problems.legged.robot.joint_limits import KeptLimits
 from problems.legged.robot.similarity import LENGTH, SPEED, TIME, TORQUE, Scale, running_weight, scaled_fields
 from problems.legged.robot.walker import LeggedRobot
 from problems.task import BackendFactory, Checks, Sampling, Task, not_negative, positive
@@ -106,8 +107,15 @@ def build(settings: Settings, backend: BackendFactory) -> Task:
         slip_cost(model, system.manifold, feet, s.clearance, s.slip),
     ]
     final = [base(s.terminal * weight)]
+    kept = KeptLimits.of(model, s)
     ocp = to.OCP.single_phase(
-        s.sampled(dynamics), x0, s.horizon, s.dt, terms, final, parameters=FLAT, name="free_gait", model=model
+        *(s.sampled(dynamics), x0, s.horizon, s.dt, terms, final),
+        parameters=FLAT,
+        name="free_gait",
+        model=model,
+        constraints=kept.constraints,
+        terminal_constraints=kept.constraints,
+        **kept.bounds,
     )
     following = partial(WalkingHorizon, stance=standing.stance, height=float(q[2]), speed=s.velocity)
     guess = to.constant_guess(ocp, resting)

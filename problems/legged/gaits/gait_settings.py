@@ -28,7 +28,7 @@ from problems.legged.robot.similarity import (
     terminal_weight,
 )
 from problems.legged.robot.walker import LeggedRobot
-from problems.task import Checked, Checks, Integrator, not_negative, position_of, positive
+from problems.task import MOST_KNOTS, Checked, Checks, Integrator, not_negative, position_of, positive
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -95,7 +95,10 @@ class Settings(LeggedRobot, SoftGround):
                 bool(self.swings) or self.gait in PATTERNS,
                 f"one of {', '.join(PATTERNS)}, or swings of your own",
             ),
-            "cycles": (self.cycles >= 1, "at least 1"),
+            "cycles": (
+                self.cycles >= 1 and (self.schedule_of != "" or self._steps() <= MOST_KNOTS),
+                f"at least 1, and by its swing, support and dt at most {MOST_KNOTS} time steps in all",
+            ),
             "swing": positive(self.swing),
             "support": (self.support >= 0, "a duration of at least 0"),
             "least": (self.least >= 0, "a duration of at least 0"),
@@ -106,6 +109,11 @@ class Settings(LeggedRobot, SoftGround):
             "cone": (self.cone == "cost" or self.contact == "rigid", "cost, or contact = 'rigid'"),
             "control_weight": not_negative(self.control_weight),
         }
+
+    def _steps(self) -> float:
+        """Time steps of the whole schedule, 0 where other settings make no sense."""
+        groups = len(self.swings or PATTERNS.get(self.gait, ()))
+        return self.cycles * groups * (self.swing + self.support) / self.dt if self.dt > 0 else 0.0
 
     def sized(self, scale: Scale) -> Settings:
         """These settings for a robot of another size."""

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -26,6 +26,7 @@ from dynamics_backends.systems.contact.soft_contact import SoftContact
 from dynamics_backends.systems.contact.stepped_contact import SteppedContact
 from problems.legged.contact.soft_ground import SoftGround
 from problems.legged.robot.base_state import BaseWeights, Triple, base_state_cost, euler_xyz, quaternion, rotation
+from problems.legged.robot.joint_limits import KeptLimits
 from problems.legged.robot.similarity import (
     DAMPING,
     ENERGY,
@@ -182,11 +183,13 @@ def build(settings: Settings, backend: BackendFactory) -> Task:
     x0 = np.concatenate([[0.0, 0.0, w.height], quaternion(w.attitude), w.joints, np.zeros(w.model.nv)])
     dynamics, running = s.sampled(backend(w.system)), _running(w)
     goal = [w.cost("goal", s.terminal, w.joints, position=(*s.goal, w.height))]
+    kept = KeptLimits.of(w.model, s)
+    limits: dict[str, Any] = {"constraints": kept.constraints, "terminal_constraints": kept.constraints, **kept.bounds}
 
     def relaxed(relaxation: float | None) -> to.OCP:
         parameters = {} if relaxation is None else {"contact_relaxation": [relaxation]}
-        grid = (dynamics, x0, s.horizon, s.dt)
-        return to.OCP.single_phase(*grid, running, goal, parameters=parameters, name="quadruped_gait", model=w.model)
+        named: dict[str, Any] = {"parameters": parameters, "name": "quadruped_gait", "model": w.model}
+        return to.OCP.single_phase(dynamics, x0, s.horizon, s.dt, running, goal, **named, **limits)
 
     law = w.system.law
     ocp = relaxed(law.relaxation if s.easier and isinstance(law, RelaxedCone) else None)

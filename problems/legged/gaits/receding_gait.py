@@ -21,9 +21,10 @@ from dynamics_backends.rigid_body.batched import frame_placement
 from problems.legged.contact.soft_ground import SoftGround
 from problems.legged.gaits.gait import Gait
 from problems.legged.robot.base_state import BaseWeights, base_state_cost
+from problems.legged.robot.joint_limits import KeptLimits
 from problems.legged.robot.similarity import DAMPING, LENGTH, TIME, TORQUE, Scale, running_weight, scaled_fields
 from problems.legged.robot.walker import LeggedRobot, Standing, joint_gains
-from problems.task import BackendFactory, Checked, Checks, Integrator, Sampling, Task, not_negative
+from problems.task import MOST_KNOTS, BackendFactory, Checked, Checks, Integrator, Sampling, Task, not_negative
 from trajopt.replanning.plan import with_values
 
 
@@ -75,7 +76,7 @@ class Settings(LeggedRobot, SoftGround, Sampling):
     def checks(self) -> Checks:
         return super().checks() | {
             "height": (self.height is None or self.height > 0, "a positive number of meters"),
-            "cycles": (self.cycles >= 1, "at least 1"),
+            "cycles": (1 <= self.cycles <= MOST_KNOTS, f"at least 1 and at most {MOST_KNOTS}"),
             **{key: not_negative(getattr(self, key)) for key in ("control_weight", "terminal", "guess_gains")},
         }
 
@@ -105,7 +106,15 @@ def build(settings: Settings, backend: BackendFactory) -> Task:
     references = _References.of(standing, s, x0)
     running, terminal = _costs(standing, system, s, x0, references.footholds)
     sampled = s.sampled(backend(system))
-    still = to.OCP.single_phase(sampled, x0, s.horizon, s.dt, running, terminal, name="receding_gait", model=model)
+    kept = KeptLimits.of(model, s)
+    still = to.OCP.single_phase(
+        *(sampled, x0, s.horizon, s.dt, running, terminal),
+        name="receding_gait",
+        model=model,
+        constraints=kept.constraints,
+        terminal_constraints=kept.constraints,
+        **kept.bounds,
+    )
     ocp = references.moved(still, 0.0)
     guess = partial(to.feedback_guess, ocp, joint_gains(model, *s.guess_gains))
     return Task(ocp, guess, feet=s.feet, moved=references.moved, outcome=_outcome, notes=standing.notes())

@@ -39,6 +39,7 @@ from problems.legged.contact.wrench_cone import wrench_constraint, wrench_cost
 from problems.legged.gaits.gait import FootReferences, Gait, Interval
 from problems.legged.gaits.gait_settings import Settings as Settings
 from problems.legged.robot.base_state import BaseWeights, Triple, base_state_cost
+from problems.legged.robot.joint_limits import KeptLimits
 from problems.legged.robot.walker import Standing
 from problems.task import BackendFactory, Task, position_of
 from trajopt.problem.impact_stage import ImpactStage
@@ -94,8 +95,17 @@ def build(settings: Settings, backend: BackendFactory) -> Task:
     """
     walker = _walker(settings)
     s = walker.settings
+    kept = KeptLimits.of(walker.model, s)
     phases = _rigid_phases(walker, s, backend) if s.contact == "rigid" else [_soft_phase(walker, s, backend)]
-    ocp = to.OCP(tuple(phases), walker.x0, tuple(_terminal(walker, s)), name="scheduled_gait", model=walker.model)
+    ocp = to.OCP(
+        tuple(replace(phase, constraints=(*phase.constraints, *kept.constraints)) for phase in phases),
+        walker.x0,
+        tuple(_terminal(walker, s)),
+        name="scheduled_gait",
+        model=walker.model,
+        terminal_constraints=kept.constraints,
+        **kept.bounds,
+    )
     return Task(
         ocp,
         _guess(walker, ocp),

@@ -87,6 +87,8 @@ class LeggedRobot(Checked):
     front, left hind, right hind; default those found. joints: of the posture [rad], or the name of a posture of the
     robot's SRDF; default the feet under the hips.
     other_joints: those of no leg, "free" or "rigid" at their neutral places.
+    torque_limits: whether the controls keep the effort limits of the robot's file. position_limits, velocity_limits: whether its
+    joints keep those limits, as constraints.
     sized_for: the robot that all numbers, ``joints`` among them, were found for, by name; where it is another one, they are carried
     over by dynamic similarity (:mod:`~problems.legged.robot.similarity`). Default: the robot itself.
     """
@@ -95,6 +97,9 @@ class LeggedRobot(Checked):
     feet: tuple[str, ...] = ()
     joints: str | tuple[float, ...] = ()
     other_joints: Literal["free", "rigid"] = "free"
+    torque_limits: bool = False
+    position_limits: bool = False
+    velocity_limits: bool = False
     sized_for: str = ""
 
     def checks(self) -> Checks:
@@ -131,6 +136,10 @@ def _posture(model: Model, joints: str | tuple[float, ...], key: str) -> Array:
             raise ValueError(f"{key} = {joints!r}: {error}") from error
     if len(joints) != len(names):
         raise ValueError(f"{key} has {len(joints)} entries; {model.name} has {len(names)} joints: {', '.join(names)}")
+    if not np.isfinite(joints).all():
+        raise ValueError(
+            f"{key} holds NaN or infinity at {names[int(np.argmin(np.isfinite(joints)))]!r}: give finite numbers"
+        )
     return np.array(joints, dtype=float)
 
 

@@ -12,6 +12,7 @@ from experiments.benchmarks.replanning.benchmark_replanning import (
     Case,
     Outcome,
     cases,
+    main,
     read,
     row,
     run,
@@ -66,3 +67,39 @@ def test_a_method_that_cannot_serve_is_told(monkeypatch):
     monkeypatch.setattr("experiments.benchmarks.replanning.benchmark_replanning.setup", refuse)
     case = Case("dms", "analytic", True, 0)
     assert run(case) == (case, Outcome(refused="no second derivatives"))
+
+
+class Interrupted:
+    """Processes of which one finishes a run before Ctrl-C."""
+
+    def Value(self, *_):
+        return None
+
+    def Pool(self, *_):
+        return self
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        return None
+
+    def join(self):
+        return None
+
+    def imap_unordered(self, function, left):
+        yield left[0], GOOD
+        raise KeyboardInterrupt
+
+
+def test_an_interruption_keeps_what_is_done_and_ends_with_the_table(monkeypatch, tmp_path, capsys):
+    where = "experiments.benchmarks.replanning.benchmark_replanning"
+    monkeypatch.setattr(f"{where}.multiprocessing.get_context", lambda kind: Interrupted())
+    monkeypatch.setattr(f"{where}.ONE_THREAD", {})
+    options = ["--planners", "dms", "--methods", "analytic", "--seeds", "2", "--out", str(tmp_path)]
+    monkeypatch.setattr("sys.argv", ["benchmark_replanning", *options])
+    with pytest.raises(SystemExit) as end:
+        main()
+    assert "Interrupted: 1 of 4 runs are in" in str(end.value.code) and "goes on from there" in str(end.value.code)
+    assert "1 of 1" in capsys.readouterr().out
+    assert list(read(tmp_path / "runs.jsonl").values()) == [GOOD]

@@ -97,6 +97,30 @@ def test_a_mistake_is_told_in_words(table, key, value, said):
     assert said in issue
 
 
+@pytest.mark.parametrize(
+    ("problem", "said"),
+    [
+        (
+            {"name": "scheduled_gait", "cycles": 10**9},
+            "cycles: expected at least 1, and by its swing, support and dt at most 100000",
+        ),
+        (
+            {"name": "scheduled_gait", "dt": 1e-9},
+            "cycles: expected at least 1, and by its swing, support and dt at most 100000",
+        ),
+        (
+            {"name": "scheduled_gait", "swing": 1e9},
+            "cycles: expected at least 1, and by its swing, support and dt at most 100000",
+        ),
+        ({"name": "receding_gait", "cycles": 10**9}, "cycles: expected at least 1 and at most 100000, got 1000000000"),
+        ({"name": "lifting", "knots": 10**9}, "knots: expected at least 2 and at most 100000, got 1000000000"),
+    ],
+)
+def test_more_time_steps_than_memory_holds_are_refused_before_it_is_taken(problem, said):
+    (issue,) = issues_of({"problem": problem})
+    assert said in issue
+
+
 def test_all_mistakes_at_once():
     values = {
         "problem": GO_TO | {"dt": -1.0, "horizon": 0},

@@ -33,16 +33,36 @@ def test_a_link_that_is_inside_is_named_with_its_depth(tmp_path):
         center=(0.13, 0.0, 0.5), radius=0.1, margin=0.01
     )  # the axis is 30 mm away, the surface 20 mm inside
     found = told(tmp_path, obstacle)
-    assert "axes stay 30 mm away" in found.sentences[0] and "-20 mm (pole)" in found.sentences[0]
+    assert "axes stay 30 mm away" in found.sentences[0] and "20 mm inside (pole)" in found.sentences[0]
     (warning,) = found.warnings
     assert warning.startswith("pole is 20 mm inside of the obstacle at knot ")
     assert "margin in its table from 0.01 to 0.03 or more" in warning and "arm_in_scene" in warning
 
 
+def test_a_link_beyond_all_points_is_told_with_its_frame(tmp_path):
+    """The hand turns at the end of the pole, and points of the pole alone are kept out."""
+    pytest.importorskip("coal")
+    inertial = '<inertial><mass value="1"/><inertia ixx="1" iyy="1" izz="1" ixy="0" ixz="0" iyz="0"/></inertial>'
+    hand = f'<link name="tip">{inertial}<collision><geometry><sphere radius="0.2"/></geometry></collision></link>'
+    path = tmp_path / "pole.urdf"
+    text = URDF.format(shape=SHAPE).replace('<link name="tip"/>', hand)
+    path.write_text(text.replace('name="end" type="fixed"', 'name="end" type="continuous"'))
+    model = load_urdf(path, base="fixed")
+    points = {"obstacle": [p for p in link_points(model, "tip", 0.1) if p.body == 0]}
+    obstacle = Obstacle(center=(0.25, 0.0, 1.0), radius=0.1)
+    (warning,) = nearness(model, {"obstacle": obstacle}, points, np.c_[QS, 0.0 * QS]).warnings
+    assert warning.startswith("tip is 50 mm inside") and 'frame = "tip" in its table' in warning
+    assert "raise margin" not in warning
+
+
 def test_a_link_that_stays_clear_gives_no_warning(tmp_path):
     pytest.importorskip("coal")
     found = told(tmp_path, Obstacle(center=(0.2, 0.0, 0.5), radius=0.1))
-    assert "axes stay 100 mm away" in found.sentences[0] and "50 mm (pole)" in found.sentences[0] and not found.warnings
+    assert (
+        "axes stay 100 mm away" in found.sentences[0]
+        and "50 mm away (pole)" in found.sentences[0]
+        and not found.warnings
+    )
 
 
 def test_capsules_decide_without_true_shapes(tmp_path):

@@ -55,6 +55,11 @@ def test_sizes_and_times():
     np.testing.assert_array_equal(upper, np.tile([1.0, 2.0, 3.0], (5, 1)))
 
 
+def test_more_time_steps_than_memory_holds_are_refused_before_it_is_taken():
+    with pytest.raises(ValueError, match="a phase has 1000000000 time steps; give it at most 10000000"):
+        _problem(horizon=10**9)
+
+
 def test_a_good_problem_has_no_findings():
     ocp = _problem(u_lower=-np.ones(3), u_upper=np.ones((5, 3)))
     assert validate(ocp, constant_guess(ocp)) == []

@@ -113,7 +113,29 @@ def test_a_slower_law_is_that_of_a_longer_step() -> None:
 
 def test_it_is_told_how_slow_contacts_are() -> None:
     _, plain, _ = plan("semi_implicit_euler")
+    lost = replace(plain, meta={"replay": {"open": None, "gains": {"x": [0.0, 0.0], "largest": 1e-9, "at": "q"}}})
+    assert replayed(lost, lambda x: []) == [
+        "on accurate dynamics, with its controls held, the motion diverges",
+        "on accurate dynamics, with its feedback gains, the motion ends as planned",
+    ]
     slow = replace(plain, meta={"replay": {"slower": 0.02, "gains": None}})
     assert replayed(slow, lambda x: []) == [
         "on accurate dynamics with contacts as slow as in time steps of 20 ms, with its feedback gains, the motion diverges"
     ]
+
+
+@pytest.mark.needs_compiler
+def test_time_steps_that_compare_by_their_values_are_replayed() -> None:
+    """Their class has no hash."""
+
+    class Compared(to.SampledSystem):
+        def __eq__(self, other: object) -> bool:
+            return isinstance(other, Compared) and other.substeps == self.substeps
+
+        __hash__ = None  # type: ignore[assignment]
+
+    ocp, plain, system = plan("rk4", "compiled")
+    (phase,) = ocp.phases
+    own = Compared(make_backend(system, engine="compiled"), "rk4")
+    found = to.solve(replace(ocp, phases=(replace(phase, dynamics=own),)), solver="slq")
+    assert found.meta["replay"]["open"]["x"] == pytest.approx(plain.meta["replay"]["open"]["x"], abs=1e-9)

@@ -73,8 +73,32 @@ def test_a_failed_attempt_is_followed_by_another_one_unless_that_is_switched_off
         a["iterations"] for a in solution.meta["attempts"]
     )
     assert "ddp ended in max_iterations" in solution.status.message
+    ordinal = ("second", "third")[len(names) - 2]
+    assert (
+        solution.status.message.startswith(f"{names[-1]}: ")
+        and f"It is the {ordinal} attempt" in solution.status.message
+    )
     alone = to.solve(ocp, options={"max_iterations": 4, "fallback": False})
     assert len(tried(alone)) == 1 and not alone.status.success
+
+
+def test_the_third_attempt_is_told_as_such(monkeypatch):
+    ocp = cases.crane()
+
+    def lost(ocp, warm, options, callback=None):
+        found = dms(ocp, warm, to.solver_options("dms", max_iterations=1), callback)
+        return to.Solution(**{**vars(found), "status": to.Status(StatusCode.MAX_ITERATIONS, "lost")})
+
+    dms = SOLVERS["dms"][0]
+    monkeypatch.setattr(module, "has_compiler", lambda: True)
+    for name in ("ddp", "ipm"):
+        monkeypatch.setitem(SOLVERS, name, (lost, *SOLVERS[name][1:]))
+    solution = to.solve(ocp)
+    assert [name for name, _ in tried(solution)] == ["ddp", "ipm", "dms"]
+    assert solution.status.message.startswith("dms: ")
+    assert (
+        "It is the third attempt: ddp ended in max_iterations, ipm ended in max_iterations." in solution.status.message
+    )
 
 
 def test_an_attempt_that_went_astray_leaves_the_next_one_the_guess(monkeypatch):

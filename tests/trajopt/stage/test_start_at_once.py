@@ -12,12 +12,16 @@ from stage_cases import SHOOTING
 
 import trajopt as to
 from dynamics_backends import scalar as sm
+from dynamics_backends.compiled.loops.ready import ReadyLoops
 from dynamics_backends.compiled.runtime import ahead, units as units_module
 from dynamics_backends.compiled.runtime.toolchain import find_toolchain
 from dynamics_backends.compiled.runtime.units import units
 from dynamics_backends.compiled.sources.traced_source import TooLong
 from dynamics_backends.registry import make_backend
 from dynamics_backends.systems.bodies.free_body import FreeBody
+from dynamics_backends.systems.constraints.constraint_kinds import PointContact
+from dynamics_backends.systems.constraints.holonomic import Holonomic
+from problems.legged.contact.friction_cone import friction_cost
 from problems.robots import load_robot
 from trajopt.stage.compiled import builds, soon_stages
 from trajopt.stage.compiled.bare_stages import BareStages
@@ -326,3 +330,29 @@ def test_an_edited_term_changes_its_own_code_alone(monkeypatch):
     changed = set(after) - set(before)
     assert 2 <= len(changed) <= 3 < len(after) - 3
     assert all("running_" in text or " NT = " in text for text in changed)
+
+
+# -- contact --------------------------------------------------------------------------------------------------------------
+
+
+def test_robots_in_contact_and_their_friction_begin_on_loops(worker):
+    """The same numbers, from one system's solution, whose terms keep the arrays of the user's."""
+    system = Holonomic(load_robot("hyq"), [PointContact("lf_foot"), PointContact("rh_foot")])
+    dynamics = to.SampledSystem(make_backend(system, "analytic", engine="compiled"), "semi_implicit_euler")
+    cone = friction_cost(system, ["lf_foot", "rh_foot"], 0.7, 1.0)
+    x = system.model.neutral()
+    ocp = to.OCP((to.Phase(dynamics, np.full(3, 0.01), [cone]),), np.concatenate([x, np.zeros(system.model.nv)]))
+    with starting("at once"):
+        [stages, _] = stages_of(ocp, Wanted(rollout=True), "auto")
+    [now] = stages._now.terms
+    forces = now.residual.inner
+    assert isinstance(forces.system.driver, ReadyLoops) and isinstance(stages._now.dynamics.system.driver, ReadyLoops)
+    assert now.weight is cone.weight and now.parameters is cone.parameters
+    assert not isinstance(cone.residual.inner.system.driver, ReadyLoops)
+    [plain, _] = stages_of(ocp, Wanted(rollout=True), "numpy")
+    rng = np.random.default_rng(0)
+    xs = np.tile(ocp.x0, (3, 1)) + np.pad(0.1 * rng.standard_normal((3, 30)), ((0, 0), (7, 0)))
+    us = rng.standard_normal((3, system.nu))
+    found, expected = (s.first(xs, us, xs) for s in (stages, plain))
+    for ours, theirs in zip((*found.values, *found[1:]), (*expected.values, *expected[1:]), strict=True):
+        np.testing.assert_allclose(ours, theirs, atol=1e-9 * max(1.0, np.abs(theirs).max(initial=0.0)))

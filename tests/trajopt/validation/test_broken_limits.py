@@ -55,6 +55,13 @@ def test_an_enforced_limit_is_told_once_and_as_such(kind):
     assert "though enforced" in broken.sentence() and "would keep it" not in broken.sentence()
 
 
+def test_no_setting_is_named_that_the_problem_lacks():
+    ocp = problem()
+    (broken,) = to.broken_limits(ocp, *trajectory(ocp, "position", 0.25))
+    assert "position_limits" in broken.sentence(["dt", "position_limits"])
+    assert "would keep it" not in broken.sentence(["dt", "torque_limits"])
+
+
 def test_nothing_is_told_of_limits_that_are_kept_or_of_numbers_that_are_none():
     ocp = problem()
     assert to.broken_limits(ocp, np.zeros((11, 14)), np.zeros((10, 7))) == []

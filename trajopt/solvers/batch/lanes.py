@@ -10,15 +10,15 @@ from typing import Any
 import numpy as np
 
 from dynamics_backends.protocol import Array
-from trajopt.results.solution import Solution
-from trajopt.results.status import Status, StatusCode
+from trajopt.results.status import Status
 from trajopt.solvers.batch.abreast import Lanes
 from trajopt.solvers.batch.batch import Batch
+from trajopt.solvers.batch.second_starts import firsts_of, with_seconds
 from trajopt.solvers.batch.solution import BatchSolution
 from trajopt.solvers.batch.values import COST_CONVERGED, ENDS, NOT_BEGUN, NOT_POSITIVE_DEFINITE, Members
 from trajopt.solvers.options import SLQOptions
 from trajopt.solvers.shooting import verdicts
-from trajopt.solvers.shooting.restart import blown_up, of_both, restarted
+from trajopt.solvers.shooting.restart import restarted
 from trajopt.stage.numerics import numerics_for
 
 
@@ -103,9 +103,7 @@ def _second_starts(
     threads: int | None,
 ) -> BatchSolution:
     """Those whose linear gaps have blown up once more, with nonlinear ones: see :mod:`trajopt.solvers.shooting.restart`."""
-    stuck = (StatusCode.LINE_SEARCH_FAILED, StatusCode.NON_FINITE)
-    firsts = {i: found[i] for i, s in enumerate(found.status) if s.code in stuck}
-    firsts = {i: s for i, s in firsts.items() if blown_up(s, float(defects[i]), options)}
+    firsts = firsts_of(found, defects, options)
     if not firsts:
         return found
     chosen = list(firsts)
@@ -115,12 +113,4 @@ def _second_starts(
     common = replace(again[0], max_iterations=options.max_iterations)
     rest: dict[str, Any] = {"gains": found.K is not None, "threads": threads, "told": None}
     second = in_lanes(batch.subset(chosen), guesses, common, max_iterations=limits, **rest)  # type: ignore[arg-type]
-    both: list[Solution] = [of_both(s, second[j]) for j, s in enumerate(firsts.values())]
-    status = list(found.status)
-    for i, s in zip(chosen, both, strict=True):
-        status[i] = s.status
-        found.xs[i], found.us[i], found.cost[i], found.iterations[i] = s.xs, s.us, s.cost, s.iterations
-        if found.K is not None and found.k is not None:
-            found.K[i], found.k[i] = s.K, s.k
-    meta = {**found.meta, "seconds": found.meta["seconds"] + second.meta["seconds"], "second_starts": chosen}
-    return replace(found, status=tuple(status), meta=meta)
+    return with_seconds(found, firsts, {i: second[j] for j, i in enumerate(chosen)}, second.meta["seconds"])

@@ -13,19 +13,23 @@ import numpy as np
 
 from dynamics_backends.compiled.interface.libraries import address, bound
 from dynamics_backends.protocol import Array
+from trajopt.guesses.guesses import Guess
 from trajopt.lq.compiled_lq import CompiledLQ
 from trajopt.problem.ocp import OCP
-from trajopt.results.status import Status
+from trajopt.results.solution import Solution
+from trajopt.results.status import Status, StatusCode
 from trajopt.solvers.batch.batch import Batch
+from trajopt.solvers.batch.second_starts import firsts_of, with_seconds
 from trajopt.solvers.batch.solution import BatchSolution
 from trajopt.solvers.batch.threads import lanes_at_work, run_on_threads
 from trajopt.solvers.batch.values import NOT_BEGUN, Rows
 from trajopt.solvers.options import DDPOptions
 from trajopt.solvers.shooting import verdicts
-from trajopt.solvers.shooting.ddp import by_newton
+from trajopt.solvers.shooting.ddp import by_newton, ddp
 from trajopt.solvers.shooting.newton.compiled_newton import CompiledNewton, library, serves
 from trajopt.solvers.shooting.newton.newton_ends import Blamed, End, Ended, to_blame, verdict
 from trajopt.solvers.shooting.newton.newton_memory import RESULT
+from trajopt.solvers.shooting.restart import restarted
 from trajopt.stage.numerics import numerics_for
 
 
@@ -77,7 +81,22 @@ def in_newton(
         "solve_times": r["seconds"].tolist(),
     }
     meta["seconds"] = time.perf_counter() - began
-    return BatchSolution(*arrays, status, batch.times(), members.K, members.k, meta)
+    found = BatchSolution(*arrays, status, batch.times(), members.K, members.k, meta)
+    return found if NOT_BEGUN in r["code"] else _second_starts(batch, guess, options, found, r["defect"])
+
+
+def _second_starts(
+    batch: Batch, guess: tuple[Array, Array], options: DDPOptions, found: BatchSolution, defects: Array
+) -> BatchSolution:
+    """Those whose linear gaps have blown up once more, with nonlinear ones, alone one after the other."""
+    began, firsts = time.perf_counter(), firsts_of(found, defects, options)
+    seconds: dict[int, Solution] = {}
+    for i, first in firsts.items():
+        own = Guess(*(rows[i if len(rows) == len(batch) else 0] for rows in guess))
+        seconds[i] = ddp(batch[i], own, restarted(options, first, first.meta["solve_time"]))
+        if seconds[i].status.code is StatusCode.INTERRUPTED:
+            break
+    return with_seconds(found, firsts, seconds, time.perf_counter() - began) if seconds else found
 
 
 class _Members(Rows):

@@ -13,7 +13,8 @@ from collections import deque
 
 import numpy as np
 
-KAPPA_EPS, KAPPA_MU, THETA_MU = 10.0, 0.2, 1.5
+from trajopt.solvers.barrier_rules import KAPPA_MU, THETA_MU
+
 LEAST = 0.1
 """The share of the tolerance where mu ends."""
 PROGRESS, REMEMBERED = 0.9999, 4
@@ -22,14 +23,6 @@ SIGMA, LARGEST = (1e-6, 100.0), 1e3
 """The range of sigma; the largest mu, relative to the mean complementarity at the start."""
 AFTER = 0.8
 """The share of the mean complementarity that mu is at the start of monotone steps."""
-PUSH, NEAR_PUSH = 1e-2, 1e-6
-"""kappa_1 and kappa_2: how far a start is moved off its bounds, and one near the solution."""
-KAPPA_SIGMA = 1e10
-"""Multipliers stay within this factor of mu over the distance."""
-TAU = 0.99
-"""Least share of the distance from a bound that a step may take."""
-NEAR = 1e-3
-"""A start with a first barrier parameter below is one near the solution."""
 
 
 class Barrier:

@@ -24,6 +24,7 @@ from dynamics_backends.compiled.interface.libraries import (
     struct_of,
 )
 from dynamics_backends.protocol import Array
+from trajopt.solvers import barrier_rules
 from trajopt.solvers.ipm import barrier, ends, library, line_search, measure, newton
 from trajopt.solvers.ipm.library import Kernels, Multipliers
 from trajopt.solvers.ipm.measure import Optimality, Violation
@@ -46,12 +47,10 @@ RESULT = np.dtype(
 """result_t."""
 _CONSTANTS = {
     **{
-        name: getattr(barrier, name)
-        for name in (
-            *("KAPPA_EPS", "KAPPA_MU", "THETA_MU", "PROGRESS", "REMEMBERED", "AFTER", "LARGEST"),
-            *("PUSH", "NEAR_PUSH", "KAPPA_SIGMA", "TAU", "NEAR"),
-        )
+        name: getattr(barrier_rules, name)
+        for name in ("KAPPA_EPS", "KAPPA_MU", "THETA_MU", "KAPPA_SIGMA", "TAU", "PUSH", "NEAR_PUSH", "NEAR")
     },
+    **{name: getattr(barrier, name) for name in ("PROGRESS", "REMEMBERED", "AFTER", "LARGEST")},
     **{
         name: getattr(filters, name)
         for name in ("MARGIN", "ARMIJO", "SWITCH_PHI", "SWITCH_THETA", "SMALL", "LARGE", "NOISE")

@@ -22,7 +22,6 @@ from trajopt.solvers.options import IPMOptions
 ACCEPTABLE = 1e-6
 """An end without a step is one at the limit of double precision below this error (acceptable_tol)."""
 BOTTOM = -1e20
-_GUESS = "Start from a better guess, check the derivatives (trajopt check), or try another hessian."
 
 
 class End(IntEnum):
@@ -106,7 +105,7 @@ def restoration(found: Restored, program: StageProgram, iterations: int, o: IPMO
         reason = f"Stopped after {iterations} iterations, on the way back to feasible points"
         return nlp_verdicts.stopped(code, reason, distance, worst, "Raise the limit, or start from a better guess.")
     reason = "No step length was accepted, and none for feasibility alone"
-    return nlp_verdicts.stopped(StatusCode.LINE_SEARCH_FAILED, reason, distance, worst, _GUESS)
+    return nlp_verdicts.stopped(StatusCode.LINE_SEARCH_FAILED, reason, distance, worst, nlp_verdicts.NO_STEP)
 
 
 def unbounded(iterations: int, objective: float) -> Status:

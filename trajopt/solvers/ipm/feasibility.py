@@ -16,11 +16,12 @@ import numpy as np
 
 from dynamics_backends.compiled.interface.libraries import address
 from dynamics_backends.protocol import Array
-from trajopt.solvers.ipm.barrier import KAPPA_SIGMA
+from trajopt.solvers.barrier_rules import KAPPA_SIGMA
 from trajopt.solvers.ipm.library import Kernels, Multipliers
 from trajopt.solvers.ipm.measure import Measures, Violation
 from trajopt.solvers.ipm.newton import NewtonSystem, Step
 from trajopt.solvers.ipm.stage_program import Point, StageProgram
+from trajopt.solvers.nlp.nlp_verdicts import STATIONARY
 from trajopt.solvers.shooting.search.filter import Filter
 
 ENOUGH = 0.9
@@ -29,8 +30,6 @@ FEASIBLE = 1e-9
 """A violation below which nothing is left to do."""
 DAMPING, LEAST_DAMPING, LARGEST_DAMPING = 1e-2, 1e-10, 1e10
 ARMIJO, SHORTEST = 1e-4, 1e-6
-STATIONARY = 1e-5
-"""The gradient at a point of least violation, as a share of |c|."""
 MU_LEAST, MU_SHARE = 1e-9, 0.1
 AWAY, WEIGHT = 1e-2, 0.1
 """The barrier parameter at the start, as a share of |c|_infinity; and the share of |c|^2 that all bounds together may weigh.

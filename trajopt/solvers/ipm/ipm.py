@@ -23,14 +23,14 @@ import numpy as np
 from dynamics_backends.compiled.interface.libraries import address
 from dynamics_backends.protocol import Array
 from trajopt.guesses.guesses import Guess
-from trajopt.guesses.warm_start import Kept
 from trajopt.problem.ocp import OCP
 from trajopt.results.records import Callback, Journal
 from trajopt.results.solution import Solution
 from trajopt.results.status import Status
+from trajopt.solvers.barrier_rules import KAPPA_EPS, KAPPA_SIGMA, NEAR, NEAR_PUSH, PUSH, TAU
 from trajopt.solvers.feedback import tracking_gains
 from trajopt.solvers.ipm import ends
-from trajopt.solvers.ipm.barrier import KAPPA_EPS, KAPPA_SIGMA, NEAR, NEAR_PUSH, PUSH, TAU, Barrier
+from trajopt.solvers.ipm.barrier import Barrier
 from trajopt.solvers.ipm.compiled_ipm import GO_ON, InteriorLoop
 from trajopt.solvers.ipm.ends import End
 from trajopt.solvers.ipm.feasibility import BACK, Restoration
@@ -41,6 +41,7 @@ from trajopt.solvers.ipm.newton import LARGEST_ESTIMATE, Step
 from trajopt.solvers.ipm.stage_program import Point, StageProgram
 from trajopt.solvers.ipm.workspace import Workspace, workspace
 from trajopt.solvers.options import IPMOptions
+from trajopt.stage.kept import Kept, borrowed
 from trajopt.step.contraction import contraction_of
 
 
@@ -55,13 +56,16 @@ def ipm(
     """Solve a valid problem from a guess, whose states need not satisfy the dynamics.
 
     multipliers: of an earlier solution of the same structure; with a small ``barrier`` they make a warm start. kept: what earlier
-    solves of this structure have left. Raises CompilerError without a C compiler, TypeError for hessian = "exact" where a time step
-    has no second derivatives.
+    solves of this structure have left, default what the thread has kept. Raises CompilerError without a C compiler, TypeError for
+    hessian = "exact" where a time step has no second derivatives.
     """
     options = options or IPMOptions()
-    room = prepared(ocp, guess, options, kept)
-    run = _Run(room, guess, options, callback, multipliers)
-    with np.errstate(all="ignore"):  # non-finite numbers are found and reported, not warned about
+    with (
+        borrowed(ocp, kept) as own,
+        np.errstate(all="ignore"),
+    ):  # non-finite numbers are found and reported, not warned about
+        room = prepared(ocp, guess, options, own)
+        run = _Run(room, guess, options, callback, multipliers)
         found = run.solve()
         final = room.program.final_equalities(run.point)
         return replace(found, K=tracking_gains(ocp, found.xs, found.us, final, room.feedback()))
@@ -70,7 +74,7 @@ def ipm(
 def prepared(ocp: OCP, guess: Guess, options: IPMOptions, kept: Kept | None = None) -> Workspace:
     """All that a solve needs before its first iteration."""
     us = np.asarray(guess.us, dtype=float)
-    return workspace(Kept() if kept is None else kept, ocp, us, lambda: _hessian(ocp, options), options.hessian)
+    return workspace(kept, ocp, us, lambda: _hessian(ocp, options), options.hessian)
 
 
 def solve_program(

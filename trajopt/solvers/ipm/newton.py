@@ -31,6 +31,7 @@ from trajopt.solvers.ipm.library import (
     ESTIMATE,
     FEASIBILITY,
     NEWTON,
+    AimData,
     CondensedData,
     Kernels,
     Multipliers,
@@ -149,8 +150,8 @@ class NewtonSystem:
         """The step for the mu = sigma mean that the quality function chooses, sigma within limits, and that mu; the system is
         that of mu = 0. squares: of the violation. Its array is that of ``to``; other: memory.
         """
-        means = now.mean, now.squares / self.program.numbers, squares / self.equations
-        self.kernels.centered(self._ref, p.ref, z.ref, *means, *limits, tau, other.ref, to.ref)
+        aim = AimData(now.mean, now.squares / self.program.numbers, squares / self.equations, *limits, tau)
+        self.kernels.centered(self._ref, p.ref, z.ref, ctypes.addressof(aim), other.ref, to.ref)
         return self._stepped(to), float(self.data.mu_of_step)
 
     def _stepped(self, to: Step) -> Step:

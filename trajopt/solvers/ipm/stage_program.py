@@ -26,7 +26,7 @@ from trajopt.solvers.ipm.library import ABSENT, EQUALITY, INEQUALITY, LONG, Mult
 from trajopt.stage.compiled.bare_stages import BareStages
 from trajopt.stage.compiled.soon_stages import SoonStages
 from trajopt.stage.compiled.standing import standing
-from trajopt.stage.engine import Wanted, follow, stages_of
+from trajopt.stage.engine import Wanted, follow, may_follow, stages_of
 from trajopt.stage.numpy_stages import NumpyStages
 from trajopt.stage.stages import StageDerivatives, Stages, StageValues
 
@@ -109,12 +109,17 @@ class StageProgram:
         self.hessian = self.orders[0] if len(set(self.orders)) == 1 else MIXED
         self._lay_out(kept, us)
 
+    @property
+    def may_follow(self) -> bool:
+        """Whether it can go on with another problem: where all is compiled, with Hessians of one kind."""
+        return len(set(self.orders)) == 1 and may_follow(self.stages)
+
     def follow(self, ocp: OCP, us: Array) -> bool:
         """Go on with another problem of the same structure, whose points and systems are those of this one; False where it has
         another one, or stages that cannot: then this program is of no use any more.
         """
         kept = with_rows(ocp)
-        if len(set(self.orders)) > 1 or not follow(self.stages, self.ocp, ocp, _wanted(kept, self.orders[0])):
+        if not self.may_follow or not follow(self.stages, self.ocp, ocp, _wanted(kept, self.orders[0])):
             return False
         self.ocp, before = ocp, self.sizes
         self._lay_out(kept, us)

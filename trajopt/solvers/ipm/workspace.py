@@ -8,13 +8,12 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from dynamics_backends.protocol import Array
-from trajopt.guesses.warm_start import Kept
 from trajopt.problem.ocp import OCP
 from trajopt.solvers.ipm.compiled_ipm import InteriorLoop, kernels, serves
 from trajopt.solvers.ipm.measure import Measures
 from trajopt.solvers.ipm.newton import NewtonSystem
 from trajopt.solvers.ipm.stage_program import Point, StageProgram
-from trajopt.stage.evaluation import StageEvaluator
+from trajopt.stage.kept import Kept
 from trajopt.stage.numerics import Numerics, numerics_for
 
 _NAME = "ipm"
@@ -48,21 +47,24 @@ class Workspace:
     def feedback(self) -> Numerics:
         """Expansions and sweeps for gains about a trajectory of the problem."""
         known, ocp = self._feedback, self.program.ocp
-        if known is None or type(known.evaluator) is not StageEvaluator or not known.evaluator.follow(ocp):
+        if known is None or not known.evaluator.follow(ocp):
             self._feedback = known = numerics_for(ocp)
         return known
 
 
-def workspace(kept: Kept, ocp: OCP, us: Array, hessian: Callable[[], str], asked: str) -> Workspace:
+def workspace(kept: Kept | None, ocp: OCP, us: Array, hessian: Callable[[], str], asked: str) -> Workspace:
     """The one that is kept, if it fits, with the values of a problem; else a new one, which is kept.
 
     us: controls (N, m) of a guess. hessian: finds the kind of Hessian for the one that is asked for.
     """
-    known = kept.prepared.pop(_NAME, None)  # of no use where another one is being made and that fails
+    known = (
+        None if kept is None else kept.prepared.pop(_NAME, None)
+    )  # of no use where another one is being made and that fails
     if known is not None and known[0] == asked and known[1].program.follow(ocp, us):
         found: Workspace = known[1]
     else:
         found = Workspace(StageProgram(ocp, us, hessian()))
     found.begin()
-    kept.prepared[_NAME] = asked, found
+    if kept is not None and found.program.may_follow:
+        kept.prepared[_NAME] = asked, found
     return found

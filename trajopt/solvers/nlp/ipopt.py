@@ -18,6 +18,7 @@ from dynamics_backends.protocol import Array
 from trajopt.problem.constraints import UNBOUNDED
 from trajopt.results.records import Callback, Journal
 from trajopt.results.status import SOLVED, Status, StatusCode
+from trajopt.solvers.barrier_rules import NEAR, NEAR_PUSH
 from trajopt.solvers.nlp import nlp_verdicts
 from trajopt.solvers.nlp.ipopt_library import ipopt_library
 from trajopt.solvers.nlp.ipopt_problem import IpoptProblem, Iterate, Pattern, Progress
@@ -270,7 +271,7 @@ class _Run:
         return nlp_verdicts.non_finite(self.nlp, w, objective, g)
 
 
-_GUESS = "Start from a better guess, check the derivatives (trajopt check), or try another hessian."
+_GUESS = nlp_verdicts.NO_STEP
 _ENDS = {
     _ACCEPTABLE: (
         StatusCode.PRECISION_LIMIT,
@@ -330,11 +331,10 @@ def _ipopt_options(o: DMSOptions, warm: bool) -> Mapping[str, Any]:
 
 MUMPS = {"mumps_permuting_scaling": 0, "mumps_scaling": 0}
 """Neither permuted nor scaled by their values: the matrices of shooting problems are well scaled, and small."""
-NEAR, NEAR_PUSH = 1e-3, 1e-6
-"""A start with a first barrier parameter below NEAR is one near the solution, and is moved off its bounds by this only. Without
-multipliers, those of the bounds follow from the barrier then, and those of the constraints are IPOPT's least-squares estimate. From
-a plan for a problem that has changed it takes fewer iterations than the multipliers of that plan do."""
 _PUSHED = ("bound_push", "bound_frac", "slack_bound_push", "slack_bound_frac")
+"""By how much a start is moved off its bounds. Without multipliers, those of the bounds follow from the barrier at a start near the
+solution, and those of the constraints are IPOPT's least-squares estimate: from a plan for a problem that has changed it takes fewer
+iterations than the multipliers of that plan do."""
 
 
 def _evaluated_patterns(nlp: NLP, w: Array) -> tuple[sp.csc_matrix, sp.csc_matrix]:

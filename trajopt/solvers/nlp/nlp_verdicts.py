@@ -13,6 +13,10 @@ from trajopt.solvers.nlp.nlp import NLP
 from trajopt.solvers.qp.qp import violation
 
 _GUESS = "Start from a better guess."
+NO_STEP = "Start from a better guess, check the derivatives (trajopt check), or try another hessian."
+"""What helps where no step was found."""
+STATIONARY = 1e-5
+"""A point is one of least violation where to first order no step reduces more than this share of the violation."""
 
 
 class Worst(NamedTuple):

@@ -2,7 +2,8 @@
 
 Iterations solve the LQ problem of :mod:`trajopt.solvers.shooting.ddp_model` and search along its solution; all kinds of
 shooting, box limits and globalization are those of SLQ. Far from the solution, Gauss-Newton steps are often longer: they are
-taken first, and where curvature spoils a step they compete with it; the record tells which was used.
+taken first, and where curvature spoils a step they compete with it; the record tells which was used.  Where linear gaps have
+blown up, the problem is solved again from the guess with nonlinear ones (:mod:`.restart`), which is told.
 
 D. Mayne, Int. J. Control 3, 1966; D. Jacobson, D. Mayne, Differential Dynamic Programming, 1970; box limits: Tassa et al.,
 ICRA 2014; on real robots by contraction: J. Nganga, P. Wensing, RA-L 2021.
@@ -16,12 +17,14 @@ from trajopt.problem.ocp import OCP
 from trajopt.results.records import Callback
 from trajopt.results.solution import Solution
 from trajopt.solvers.options import DDPOptions
-from trajopt.solvers.shooting.ddp_model import Model, NewtonModel, PlainModel, TrueModel
+from trajopt.solvers.shooting.ddp_model import NewtonModel, PlainModel, TrueModel
 from trajopt.solvers.shooting.newton.newton_point import filtered
 from trajopt.solvers.shooting.newton.newton_solve import solve_newton
+from trajopt.solvers.shooting.restart import started_twice
 from trajopt.solvers.shooting.shooting_loop import ShootingLoop
 from trajopt.stage.evaluation import Evaluator
-from trajopt.stage.numerics import numerics_for
+from trajopt.stage.kept import Kept, borrowed
+from trajopt.stage.numerics import kept_numerics
 from trajopt.step.contraction import contraction_of
 from trajopt.validation.validation import ERROR, Finding, InvalidProblem
 
@@ -34,23 +37,30 @@ def ddp(
     *,
     evaluator: Evaluator | None = None,
     lq_solver: LQSolver | None = None,
+    kept: Kept | None = None,
 ) -> Solution:
     """Solve a valid problem from a guess, whose states need not satisfy the dynamics.
 
     evaluator, lq_solver: the numerics below the loop; default those of the engine that the problem's backends are on.
+    kept: what earlier solves of this structure have left, default what the thread has kept.
     Raises InvalidProblem where a time step has no second derivatives.
     """
     options = options or DDPOptions()
-    numerics = numerics_for(ocp)
-    evaluator, lq_solver = evaluator or numerics.evaluator, lq_solver or numerics.lq_solver
-    require_contractions(ocp)
-    modifies = options.indefinite == "modify"
-    exact = evaluator if options.hessian == "gauss_newton" else numerics_for(ocp, options.hessian).evaluator
-    if by_newton(ocp, options):
-        return solve_newton(ocp, guess, options, callback, evaluator, lq_solver, exact)
-    Curved = NewtonModel if options.curvature == "newton" else TrueModel
-    models: tuple[Model, ...] = (PlainModel("gauss_newton", evaluator), Curved(exact, evaluator, lq_solver, modifies))
-    return ShootingLoop(ocp, evaluator, options, callback, lq_solver, models, options.switch).run(guess)
+    with borrowed(ocp, kept) as own:
+        numerics = kept_numerics(own, ocp)
+        evaluator, lq_solver = evaluator or numerics.evaluator, lq_solver or numerics.lq_solver
+        require_contractions(ocp)
+        modifies, plain = options.indefinite == "modify", options.hessian == "gauss_newton"
+        exact = evaluator if plain else kept_numerics(own, ocp, options.hessian).evaluator
+        Curved = NewtonModel if options.curvature == "newton" else TrueModel
+
+        def run(options: DDPOptions, callback: Callback | None) -> Solution:
+            if by_newton(ocp, options):
+                return solve_newton(ocp, guess, options, callback, evaluator, lq_solver, exact, kept=own)
+            models = PlainModel("gauss_newton", evaluator), Curved(exact, evaluator, lq_solver, modifies)
+            return ShootingLoop(ocp, evaluator, options, callback, lq_solver, models, options.switch).run(guess)
+
+        return started_twice(run, options, callback)
 
 
 def by_newton(ocp: OCP, options: DDPOptions) -> bool:

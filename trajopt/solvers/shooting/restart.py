@@ -9,15 +9,29 @@ them.
 
 from __future__ import annotations
 
+import time
+from collections.abc import Callable
 from dataclasses import replace
+from typing import TypeVar
 
 from trajopt.results.records import Callback, IterationRecord
 from trajopt.results.solution import Solution
-from trajopt.results.status import StatusCode
-from trajopt.solvers.options import SLQOptions
+from trajopt.results.status import STOPPED, StatusCode
+from trajopt.solvers.options import LEAST_TIME, SLQOptions
 
-LEAST_TIME = 1e-3
-"""[s] of the second start, where a time limit has passed."""
+Options = TypeVar("Options", bound=SLQOptions)
+
+
+def started_twice(
+    run: Callable[[Options, Callback | None], Solution], options: Options, callback: Callback | None
+) -> Solution:
+    """What ``run`` finds, where linear gaps have blown up with a second start; run: solves from the guess."""
+    began = time.perf_counter()
+    found = run(options, callback)
+    if not blown_up(found, found.history[-1].defect if found.history else 0.0, options):
+        return found
+    again = restarted(options, found, time.perf_counter() - began)
+    return of_both(found, run(again, continued(callback, len(found.history))))
 
 
 def blown_up(found: Solution, defect: float, options: SLQOptions) -> bool:
@@ -27,7 +41,7 @@ def blown_up(found: Solution, defect: float, options: SLQOptions) -> bool:
     return linear and stuck and not defect <= options.defect_tolerance and 0 < found.iterations < options.max_iterations
 
 
-def restarted(options: SLQOptions, found: Solution, spent: float) -> SLQOptions:
+def restarted(options: Options, found: Solution, spent: float) -> Options:
     """The options of the second start, with what is left of iterations and time; spent: seconds."""
     left = options.max_iterations - found.iterations
     limit = None if options.time_limit is None else max(options.time_limit - spent, LEAST_TIME)
@@ -48,17 +62,19 @@ def continued(callback: Callback | None, first: int) -> Callback | None:
 def of_both(found: Solution, second: Solution) -> Solution:
     """The second solution if it is one, else the first; with the records of both.
 
-    Where neither is one, the advice is that of the second, whose gaps the first would advise; unless the first names a place.
+    Where neither is one, the advice is that of the second, whose gaps the first would advise; unless the first names a place. A
+    second start that was stopped by hand or by its time limit ends the solve as such, with the first one's trajectory.
     """
     first = len(found.history)
     best = second if second.status.success else found
     how = "converged" if second.status.success else f"ended in {second.status.code}"
     first_end = f"Linear gaps ended in {found.status.code} after {found.iterations} iterations"
     account = f"{first_end}; a second start with nonlinear ones {how}."
-    advice = best.status.advice if best.status.knot is not None else second.status.advice
+    last = second.status if second.status.code in STOPPED else best.status
+    advice = last.advice if last.knot is not None else second.status.advice
     return replace(
         best,
-        status=replace(best.status, message=f"{best.status.message} {account}", advice=advice),
+        status=replace(last, message=f"{last.message} {account}", advice=advice),
         iterations=found.iterations + second.iterations,
         history=(*found.history, *(replace(r, iteration=r.iteration + first) for r in second.history)),
     )

@@ -45,8 +45,8 @@ from trajopt.solvers.shooting.search.globalization import (
     SearchResult,
 )
 from trajopt.solvers.shooting.search.step_search import Attempt, StepSearch, better, phi, promised
-from trajopt.stage.engine import is_compiled
 from trajopt.stage.evaluation import Evaluator, Shooting, StageEvaluator
+from trajopt.stage.kept import Kept
 from trajopt.stage.start import starts_at_once
 from trajopt.validation.validation import refuse_constraints
 
@@ -61,6 +61,7 @@ class ShootingLoop:
     preferred model's step is spoiled, those of the others compete with it, and the winner is preferred from then on. The last one
     is preferred after an iteration that reduces the merit by less than the share ``switch``: where progress is slow, curvature
     pays (compare the switch of R. Fletcher, C. Xu, IMA J. Numer. Anal. 7, 1987), and near the solution progress is slow.
+    kept: where what makes iterations one call is found, and left for the next solve.
     """
 
     def __init__(
@@ -72,12 +73,13 @@ class ShootingLoop:
         lq_solver: LQSolver | None = None,
         models: Sequence[Model] = (),
         switch: float = 0.0,
+        kept: Kept | None = None,
     ) -> None:
         refuse_constraints(ocp, "a shooting loop")
         self.ocp, self.evaluator, self.options = ocp, evaluator, options
         self.lq_solver = lq_solver or NumpyLQ()
         self.models = tuple(models) or (PlainModel(options.hessian, evaluator),)
-        self.switch = switch
+        self.switch, self.kept = switch, kept
         self.preferred = self.models[-1 if switch >= 1.0 else 0]
         self.journal = Journal(callback)
         self.shooting = Shooting.every(options.shooting, ocp.horizon, options.gaps)
@@ -112,16 +114,15 @@ class ShootingLoop:
         plain = (
             len(self.models) == 1 and type(self.models[0]) is PlainModel and self.models[0].evaluator is self.evaluator
         )
-        if not plain or type(self.evaluator) is not StageEvaluator or not is_compiled(self.ocp):
+        if not plain or type(self.evaluator) is not StageEvaluator or not self.evaluator.alone:
             return None
         from trajopt.lq.compiled_lq import CompiledLQ
         from trajopt.solvers.shooting.compiled.compiled_iteration import CompiledIteration, at_once
 
-        if starts_at_once() and not at_once():
+        if type(self.lq_solver) is not CompiledLQ or (starts_at_once() and not at_once()):
             return None
-        if not self.evaluator.alone or type(self.lq_solver) is not CompiledLQ:
-            return None
-        return CompiledIteration(self.ocp, self.evaluator, self.lq_solver, self.options, self.shooting)
+        given = self.ocp, self.evaluator, self.lq_solver, self.options, self.shooting
+        return CompiledIteration.of(*given, self.kept)
 
     def _solve(self, guess: Guess) -> Status:
         start = self._start(guess)
@@ -211,7 +212,7 @@ class ShootingLoop:
         if isinstance(at, Iterate):
             return self._kkt(at)
         assert self.at_once is not None
-        return self.at_once.kkt()
+        return self.at_once.kkt(self.at_once.slot)
 
     def _look_at(self, iteration: CompiledIteration, slot: int) -> None:
         """Take over where the calls led to."""
@@ -304,8 +305,11 @@ class ShootingLoop:
 
     def _final_policy(self, at: Iterate) -> Policy:
         """About the solution."""
-        damping = self._damping(at)
-        policy = self.lq_solver.solve_riccati(self.models[-1].problem(at, damping).lq, *damping)
+        if self.at_once is not None:
+            policy = self.at_once.gains(self.at_once.slot_of(at), self.regularization.mu)
+        else:
+            damping = self._damping(at)
+            policy = self.lq_solver.solve_riccati(self.models[-1].problem(at, damping).lq, *damping)
         return policy if policy.failed_at is None else self.policy or policy
 
     def _bounds(self, at: Iterate) -> Bounds | None:
@@ -377,19 +381,20 @@ class ShootingLoop:
 
     def _kkt(self, at: Iterate) -> float:
         """The scaled measure of optimality under the gains of the last policy."""
-        return self._measure(at, self.policy)
+        calls = self.at_once
+        return self._measure(at, self.policy) if calls is None else calls.kkt(calls.slot_of(at))
 
     def _measure(self, at: Iterate, policy: Policy | None) -> float:
         K = None if policy is None else policy.K
         return scaled_kkt(at.expansion.lq, at.us, self.ocp.control_bounds, self.lq_solver, K)
 
     def _solution(self, status: Status, guess: Guess) -> Solution:
-        N, ndx, nu = self.ocp.horizon, self.ocp.manifold.ndx, self.ocp.nu
-        (xs, us), cost = guess, float("nan")
-        K, k = np.zeros((N, nu, ndx)), np.zeros((N, nu))
-        if self.iterate is not None:
+        if self.iterate is None:
+            (xs, us), cost = guess, float("nan")
+            N, nu = self.ocp.horizon, self.ocp.nu
+            K, k = np.zeros((N, nu, self.ocp.manifold.ndx)), np.zeros((N, nu))
+        else:
             xs, us, cost = self.iterate.xs, self.iterate.us, self.iterate.cost
-            policy = self._final_policy(self.iterate)
-            K, k = policy.K, policy.k
+            K, k, *_ = self._final_policy(self.iterate)
         xs, us, K, k = map(np.array, (xs, us, K, k))
         return Solution(xs, us, K, k, status, cost, self.iteration, tuple(self.journal.records), self.ocp.times)

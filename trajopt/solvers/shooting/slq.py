@@ -15,8 +15,6 @@ Where linear gaps have blown up, the problem is solved again from the guess with
 
 from __future__ import annotations
 
-import time
-
 from trajopt.guesses.guesses import Guess
 from trajopt.lq.lq_solver import LQSolver
 from trajopt.problem.ocp import OCP
@@ -25,10 +23,11 @@ from trajopt.results.solution import Solution
 from trajopt.solvers.options import SLQOptions
 from trajopt.solvers.shooting.newton.newton_point import filtered
 from trajopt.solvers.shooting.newton.newton_solve import solve_newton
-from trajopt.solvers.shooting.restart import blown_up, continued, of_both, restarted
+from trajopt.solvers.shooting.restart import started_twice
 from trajopt.solvers.shooting.shooting_loop import ShootingLoop
 from trajopt.stage.evaluation import Evaluator
-from trajopt.stage.numerics import numerics_for
+from trajopt.stage.kept import Kept, borrowed
+from trajopt.stage.numerics import kept_numerics
 
 
 def slq(
@@ -39,21 +38,21 @@ def slq(
     *,
     evaluator: Evaluator | None = None,
     lq_solver: LQSolver | None = None,
+    kept: Kept | None = None,
 ) -> Solution:
     """Solve a valid problem from a guess, whose states need not satisfy the dynamics.
 
     evaluator, lq_solver: the numerics below the loop; default those of the engine that the problem's backends are on.
+    kept: what earlier solves of this structure have left, default what the thread has kept.
     """
     options = options or SLQOptions()
-    numerics = numerics_for(ocp, options.hessian)
-    evaluator, lq_solver = evaluator or numerics.evaluator, lq_solver or numerics.lq_solver
-    began = time.perf_counter()
-    if filtered(ocp, options):
-        found = solve_newton(ocp, guess, options, callback, evaluator, lq_solver)
-    else:
-        found = ShootingLoop(ocp, evaluator, options, callback, lq_solver).run(guess)
-    if not blown_up(found, found.history[-1].defect if found.history else 0.0, options):
-        return found
-    again = restarted(options, found, time.perf_counter() - began)
-    second = ShootingLoop(ocp, evaluator, again, continued(callback, len(found.history)), lq_solver).run(guess)
-    return of_both(found, second)
+    with borrowed(ocp, kept) as own:
+        numerics = kept_numerics(own, ocp, options.hessian)
+        evaluator, lq_solver = evaluator or numerics.evaluator, lq_solver or numerics.lq_solver
+
+        def run(options: SLQOptions, callback: Callback | None) -> Solution:
+            if filtered(ocp, options):
+                return solve_newton(ocp, guess, options, callback, evaluator, lq_solver, kept=own)
+            return ShootingLoop(ocp, evaluator, options, callback, lq_solver, kept=own).run(guess)
+
+        return started_twice(run, options, callback)

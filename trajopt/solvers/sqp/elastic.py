@@ -17,6 +17,7 @@ from typing import NamedTuple
 import numpy as np
 
 from trajopt.lq.lq_solver import LQSolver
+from trajopt.solvers.nlp.nlp_verdicts import STATIONARY
 from trajopt.solvers.qp.blocks.elastic_rows import ElasticHessian, ElasticJacobian
 from trajopt.solvers.qp.convexity import positive_definite
 from trajopt.solvers.qp.interior_point import InteriorPoint
@@ -29,8 +30,6 @@ PROXIMITY = 1e-6
 SHARE = 0.5
 """The share of the attainable decrease of the linearized violation that an elastic step must bring (Byrd et al. 2008, eq. 3.7)."""
 GROWTH = 10.0
-STATIONARY = 1e-5
-"""A point whose linearized violation cannot be reduced by more than this share is stationary."""
 
 
 class ElasticStep(NamedTuple):

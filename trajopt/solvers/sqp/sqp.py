@@ -40,6 +40,7 @@ from trajopt.solvers.nlp.nlp import NLP, NLPSolution, trajectory_at
 from trajopt.solvers.options import SQPOptions
 from trajopt.solvers.qp.kkt.riccati_kkt import UnstructuredQP
 from trajopt.solvers.qp.qp import QP, Hessian, make_qp_solver
+from trajopt.solvers.shooting.search.globalization import NEAR_ROUNDING
 from trajopt.solvers.sqp.convexify import Convexified, convexified
 from trajopt.solvers.sqp.elastic import elastic_step, feasibility_step
 from trajopt.solvers.sqp.sqp_acceptance import Acceptance, FilterTest, Step, ViolationTest, acceptance, step_of
@@ -60,8 +61,6 @@ UNBOUNDED_BELOW = 1e10
 """An objective that falls this far below zero, relative to its start, along feasible points has no minimum."""
 SEMIDEFINITE_SHIFT = 1e-8
 """Share of its largest entry added to the diagonal of a Hessian that is semidefinite by construction, where a QP solver asks."""
-NEAR_ROUNDING = 1e-8
-"""Where a step promises less than this share of the merit, residuals have the last word."""
 SCALINGS, HALVINGS = 3, 4
 """sigma grows up to SCALINGS times an iteration where not even 2^-HALVINGS of a step is accepted."""
 KEPT = 0.25

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from copy import copy
 from dataclasses import replace
 from functools import cached_property
-from typing import Any, cast
+from typing import Any, TypeVar, cast
 
 from dynamics_backends.compiled.interface.sources import TooLong, TraceError, has_contraction
-from dynamics_backends.registry import at_once
+from dynamics_backends.registry import at_once, until_compiled
 from trajopt.problem.constraints import Constraint
 from trajopt.problem.impact_stage import ImpactStage
 from trajopt.problem.ocp import OCP, DiscreteMap
@@ -25,6 +26,8 @@ from trajopt.stage.source.term_source import TermShape
 from trajopt.stage.stages import Stages
 from trajopt.stage.start import note_serving
 from trajopt.step.sensitivities import SampledSystem
+
+Part = TypeVar("Part", CostTerm, Constraint)
 
 
 class CompiledChoice:
@@ -134,9 +137,14 @@ class CompiledChoice:
             note_serving(COMPILED)
             return self._stages(self.search.library, self._plain), CompiledEnd(self.search.library, self._end)
         twin = replace(self._plain, dynamics=numpy_twin(self._ocp.phases[self._i].dynamics))
+        now = replace(
+            twin,
+            terms=[_until_compiled(term) for term in twin.terms],
+            constraints=[_until_compiled(c) for c in twin.constraints],
+        )
         made: Callable[[Library], Stages] = lambda library: self._stages(library, twin)  # noqa: E731
-        bare = None if self.bare is self.search else (self.bare, lambda library: self.by_bare(library, twin))
-        stages = SoonStages(twin, self.search, made, self._plain, bare)
+        bare = None if self.bare is self.search else (self.bare, lambda library: self.by_bare(library, now))
+        stages = SoonStages(now, self.search, made, replace(now, dynamics=self._plain.dynamics), bare)
         end = SoonStages(self._end, self.search, lambda library: CompiledEnd(library, self._end), self._end)
         return stages, end
 
@@ -154,3 +162,13 @@ def numpy_twin(dynamics: DiscreteMap) -> DiscreteMap:
     if isinstance(dynamics, ImpactStage):
         return ImpactStage(backend)
     return SampledSystem(backend, sampling.scheme, sampling.substeps)
+
+
+def _until_compiled(part: Part) -> Part:
+    """A term or a constraint whose residual is evaluated without a compiler; weights, bounds and parameters are shared."""
+    residual = until_compiled(part.residual)
+    if residual is part.residual:
+        return part
+    twin = copy(part)
+    object.__setattr__(twin, "residual", residual)
+    return twin

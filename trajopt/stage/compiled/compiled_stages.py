@@ -42,7 +42,7 @@ from trajopt.stage.compiled.library import (
 from trajopt.stage.numpy_stages import NumpyStages
 from trajopt.stage.pool import Pool, Work, numbers_filled
 from trajopt.stage.source.constraint_source import constraint_theta
-from trajopt.stage.source.term_source import by_knot, theta_of
+from trajopt.stage.source.term_source import TermShape, by_knot, theta_of
 from trajopt.stage.stages import StageDerivatives, StageValues, Trials, room_for
 
 _LONG = np.dtype(ctypes.c_long)
@@ -68,6 +68,7 @@ class CompiledStages:
     ) -> None:
         phase, n = ocp.phases[index], ocp.manifold.ndx
         sampling: Any = phase.dynamics.sampling
+        self._structure = _structure(plain, phase)
         self.library, self.plain, self._curved_alone = library, plain, curved
         self._substeps, self._first_knot = sampling.substeps, plain.start
         self._sizes = (ocp.manifold.nx, n, n, ocp.nu, sum(c.residual.n_out for c in plain.constraints))
@@ -77,11 +78,18 @@ class CompiledStages:
         self._kept_at = b""
         self._last: tuple[bytes, StageDerivatives | None] = b"", None
 
+    def fits(self, plain: NumpyStages, phase: Phase) -> bool:
+        """Whether another phase has the same structure."""
+        return self._structure == _structure(plain, phase)
+
     def take(self, plain: NumpyStages, phase: Phase) -> None:
         """Go on with the values of another phase of the same structure."""
         self.plain, self._kept_at, self._last = plain, b"", (b"", None)
-        for own, new in zip(self._values, _values_of(phase, plain), strict=True):
-            own[:] = new
+        t, weight, p, theta, path = self._values
+        t[:], weight[:] = plain.t, phase.weights
+        by_knot(phase.parameters.values(), len(t), p)
+        theta_of(plain.terms, len(t), theta)
+        constraint_theta(plain.constraints, len(t), path)
 
     def _at(self, library: Library, first: int) -> ctypes.Structure:
         """stages_t from a knot on."""
@@ -243,7 +251,7 @@ class CompiledStages:
         N, count, first = len(trials.us), len(trials.alphas), self._first_knot
         last = first + len(self._values[0])
         start, stop, trial = _tasks(trials.shooting, first, last, count)
-        cost, node = np.empty(len(start)), _node_flags(trials.shooting.nodes, N)
+        cost, node = np.empty(len(start)), node_flags(trials.shooting.nodes, N)
         given = [np.ascontiguousarray(a, float) for a in (trials.xs, trials.us, *trials.direction)]
         limits = [] if trials.bounds is None else [np.ascontiguousarray(b, float) for b in trials.bounds]
         alphas = np.ascontiguousarray(trials.alphas, float)
@@ -278,6 +286,16 @@ def _values_of(phase: Phase, plain: NumpyStages) -> tuple[Array, ...]:
     return plain.t, phase.weights, p, theta, path  # a stage without duration reads no dt but for the weight of its cost
 
 
+def _structure(plain: NumpyStages, phase: Phase) -> tuple[Any, ...]:
+    """What addresses in memory, and what was compiled, depend on."""
+    sizes = [(name, value.shape[-1]) for name, value in phase.parameters.items()]
+    return phase.dynamics, phase.dynamics.sampling, phase.knots, sizes, *_shapes(plain)
+
+
+def _shapes(plain: NumpyStages) -> tuple[list[TermShape], list[TermShape]]:
+    return [*map(TermShape.of, plain.terms)], [*map(TermShape.of, plain.constraints)]
+
+
 def _end_values(plain: NumpyStages) -> tuple[Array, ...]:
     return plain.t, theta_of(plain.terms, 1), constraint_theta(plain.constraints, 1)
 
@@ -290,14 +308,20 @@ class CompiledEnd:
     def __init__(self, library: Library, plain: NumpyStages) -> None:
         self.library, self.plain, self._n = library, plain, plain.manifold.ndx
         self._values = [np.array(v) for v in _end_values(plain)]
+        self._structure = _shapes(plain)
         self.data = EndData(*map(address, self._values))
         self._ng = sum(c.residual.n_out for c in plain.constraints)
 
+    def fits(self, plain: NumpyStages) -> bool:
+        """Whether another final knot has the same structure."""
+        return self._structure == _shapes(plain)
+
     def take(self, plain: NumpyStages) -> None:
         """Go on with the values of another final knot of the same structure."""
-        self.plain = plain
-        for own, new in zip(self._values, _end_values(plain), strict=True):
-            own[:] = new
+        self.plain, (t, theta, final) = plain, self._values
+        t[:] = plain.t
+        theta_of(plain.terms, 1, theta)
+        constraint_theta(plain.constraints, 1, final)
 
     def values(self, x: Array, u: Array, nodes: Array) -> StageValues:
         """See :class:`~trajopt.stage.stages.Stages`."""
@@ -365,7 +389,7 @@ def _point(x: Array, u: Array, nodes: Array) -> tuple[ctypes.Structure, list[Arr
 
 
 @lru_cache(maxsize=32)
-def _node_flags(nodes: tuple[int, ...], N: int) -> Array:
+def node_flags(nodes: tuple[int, ...], N: int) -> Array:
     """(N + 1,) 1 at nodes."""
     flags = np.zeros(N + 1, np.int8)
     flags[list(nodes)] = 1

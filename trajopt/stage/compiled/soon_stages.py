@@ -22,7 +22,8 @@ from trajopt.stage.start import note_serving
 
 PATIENCE = 3.0
 """[s] of the processor for a roll-out in NumPy, from which on it makes room for the compiler."""
-_POLL = 0.01  # [s]
+_POLL, _LOOK = 0.01, 0.1
+"""[s] Between looks into the cache, of who waits and of who works meanwhile."""
 NUMPY, MIXED, COMPILED = "numpy", "compiled steps and numpy terms", "compiled"
 """What :func:`~trajopt.stage.start.served` tells of."""
 
@@ -137,10 +138,10 @@ class SoonStages:
         if not isinstance(best, NumpyStages):
             return best.rollout(trials)
         first: tuple[float, float] | None = None
-        waited = False
+        waited, looked = False, time.monotonic()
 
         def pause(done: float) -> None:
-            nonlocal first, waited
+            nonlocal first, waited, looked
             now = time.thread_time()
             if first is None:  # the first knot loads and prepares
                 first = now, done
@@ -149,7 +150,10 @@ class SoonStages:
                 waited = takes > PATIENCE
                 if waited:
                     self._wait(takes)
-            if self._best() is not best:
+            if self._now is best and time.monotonic() - looked > _LOOK:
+                looked = time.monotonic()
+                self._best()
+            if self._now is not best:
                 raise _Better
 
         try:

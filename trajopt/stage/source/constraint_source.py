@@ -17,6 +17,7 @@ from dynamics_backends.compiled.interface.sources import (
     by_rows,
     calls_kept,
     chunked_function,
+    short_enough,
     symbolic_value,
     trace_expressions,
 )
@@ -26,9 +27,9 @@ from trajopt.problem.constraints import Constraint
 from trajopt.stage.source.term_source import TermShape, TermSource, by_knot, own_partials
 
 
-def constraint_theta(constraints: Sequence[Constraint], knots: int) -> Array:
-    """theta (knots, size): the parameters of each in order."""
-    return by_knot([v for c in constraints for v in c.parameters.values()], knots)
+def constraint_theta(constraints: Sequence[Constraint], knots: int, out: Array | None = None) -> Array:
+    """theta (knots, size): the parameters of each in order; out: where to write it."""
+    return by_knot([v for c in constraints for v in c.parameters.values()], knots, out)
 
 
 def constraint_source(
@@ -46,39 +47,45 @@ def constraint_source(
     """
     import casadi as ca
 
-    from dynamics_backends.compiled.interface.sources import short_enough
-
-    n = manifold.ndx
-    sizes = [size for c in constraints for _, size in c.parameters]
-    x, u, t, theta = ca.SX.sym("x", manifold.nx), ca.SX.sym("u", nu), ca.SX.sym("t"), ca.SX.sym("theta", sum(sizes))
+    size, n = sum(size for c in constraints for _, size in c.parameters), manifold.ndx
+    x, u, t, theta = ca.SX.sym("x", manifold.nx), ca.SX.sym("u", nu), ca.SX.sym("t"), ca.SX.sym("theta", size)
     dx = x if manifold.is_vector_space else ca.SX.sym("dx", n)
-    moved = x if manifold.is_vector_space else manifold.integrate(x, dx)
-    parameters = _parameters(constraints, theta)
-    values = [_value(c, moved, u, t, p) for c, p in zip(constraints, parameters, strict=True)]
-    g = ca.vertcat(ca.SX(0, 1), *values)
-    y, w = ca.SX.sym("y", g.numel()), ca.vertcat(dx, u)
+    moved, w = x if manifold.is_vector_space else manifold.integrate(x, dx), ca.vertcat(dx, u)
+    shapes = [
+        (c, p, _value(c, moved, u, t, p)) for c, p in zip(constraints, _parameters(constraints, theta), strict=True)
+    ]
+    y = ca.SX.sym("y", sum(value.numel() for *_, value in shapes))
     inputs = {"x": x, "u": u, "t": t, "theta": theta} if running else {"x": x, "t": t, "theta": theta}
-    shapes = list(zip(constraints, parameters, values, strict=True))
-    firsts = [_first(c, x, u, t, p, value, w) for c, p, value in shapes]
-    J = ca.vertcat(ca.SX(0, w.numel()), *(J for _, J in firsts))
-    first = {"g": ca.vertcat(ca.SX(0, 1), *(value for value, _ in firsts)), "gx": J[:, :n], "gu": J[:, n:]}
-    first = first if running else {key: first[key] for key in ("g", "gx")}
-    functions = [(kind, inputs, results) for kind, results in (("value", {"g": g}), ("first", first)) if kind in orders]
+    functions: dict[str, tuple[dict, dict]] = {}
+    if "value" in orders:
+        functions["value"] = inputs, {"g": ca.vertcat(ca.SX(0, 1), *(value for *_, value in shapes))}
+    if "first" in orders:
+        functions["first"] = inputs, _firsts(shapes, x, u, t, w)
     if "second" in orders:
         H = _hessian(shapes, x, u, t, y, w)
-        blocks = {"hxx": H[:n, :n], "hux": H[n:, :n], "huu": H[n:, n:]} if running else {"hxx": H[:n, :n]}
-        functions.append(("second", inputs | {"y": y}, blocks))
+        functions["second"] = inputs | {"y": y}, {"hxx": H[:n, :n], "hux": H[n:, :n], "huu": H[n:, n:]}
     texts, room = [], 0
-    for kind, of, results in functions:
+    for kind, (given, found) in functions.items():
+        results = {key: e for key, e in found.items() if running or key not in ("gu", "hux", "huu")}
         columns = [ca.reshape(e.T, -1, 1) for e in results.values()]  # by rows
         if not manifold.is_vector_space:
             columns = ca.substitute(columns, [dx], [ca.SX.zeros(n)])
-        arguments = [Argument(key, s.numel()) for key, s in of.items()]
-        traced = short_enough(f"the {name} constraints", trace_expressions(list(of.values()), columns))
+        arguments = [Argument(key, s.numel()) for key, s in given.items()]
+        traced = short_enough(f"the {name} constraints", trace_expressions(list(given.values()), columns))
         text, own = chunked_function(f"{name}_{kind}", traced, arguments, list(results))
         texts.append(text)
         room = max(room, own)
-    return TermSource("\n".join(texts), sum(sizes), str(room))
+    return TermSource("\n".join(texts), size, str(room))
+
+
+def _firsts(shapes, x, u, t, w) -> dict[str, Any]:
+    """The values of all residuals, one below the other, and their derivatives."""
+    import casadi as ca
+
+    n = w.numel() - u.numel()
+    found = [_first(c, x, u, t, p, value, w) for c, p, value in shapes]
+    J = ca.vertcat(ca.SX(0, w.numel()), *(J for _, J in found))
+    return {"g": ca.vertcat(ca.SX(0, 1), *(value for value, _ in found)), "gx": J[:, :n], "gu": J[:, n:]}
 
 
 def _parameters(constraints: Sequence[TermShape], theta) -> list[dict[str, Any]]:

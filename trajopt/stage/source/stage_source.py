@@ -9,10 +9,11 @@ from typing import NamedTuple
 
 from dynamics_backends.compiled.interface.libraries import template
 from dynamics_backends.compiled.interface.sources import DynamicsSource, manifold_source
+from dynamics_backends.manifold import Manifold
 from dynamics_backends.protocol import Map, damping_offsets
 from trajopt.problem.impact_stage import JUMP
 from trajopt.stage.source.constraint_source import constraint_source
-from trajopt.stage.source.term_source import TermShape, term_source
+from trajopt.stage.source.term_source import TermShape, TermSource, term_source
 from trajopt.step.integrators import RUNGE_KUTTA, SEMI_IMPLICIT_EULER
 
 
@@ -53,59 +54,87 @@ def stage_source(
 
     Raises TooLong for cost terms and constraints whose code would take too long to compile.
     """
-    manifold, nu = map.manifold, shape.nu
-    orders = ["value", "first"] if second is None else ["value", "first", "second"]
-    along = (
-        orders[1:] if "rollout" in shape.parts else orders
-    )  # roll-outs are of problems whose running constraints are terms
-    curved = second is not None and "rollout" not in shape.parts
-    moving = map if dynamics.forces else None
-    terms = [
-        term_source(
-            "running", shape.running, manifold, nu, running=True, hessian=shape.hessian, moving=moving, curved=curved
-        ),
-        term_source("terminal", shape.terminal, manifold, nu, running=False, hessian=shape.hessian),
-        constraint_source("path", shape.path, manifold, nu, running=True, orders=along),
-        constraint_source("final", shape.final, manifold, nu, running=False, orders=orders),
-    ]
-    offsets = damping_offsets(map)
-    counts = [sum(c.residual.n_out for c in group) for group in (shape.path, shape.final)]
-    sizes = {"NX": manifold.nx, "ND": manifold.ndx, "MU": map.nu - (offsets or 0), "NU": nu, "NF": dynamics.rows}
-    sizes |= {"NP": sum(n for _, n in shape.parameters), "NG": counts[0], "NGT": counts[1]}
-    lengths = dict(zip(("NT", "NTT", "NPG", "NPGT"), (part.theta for part in terms), strict=True))
-    sizes |= {
-        "THETA_ROOM": theta_room(*(part.theta for part in terms[:2])),
-        "PG_ROOM": max(lengths["NPG"], lengths["NPGT"]),
-    }
-    sizes |= {"FORCES_ROOM": terms[0].forces, "FORCES_BENT": terms[0].bent}
-    sizes |= {} if offsets is None else {"IMPLICIT": 1, "NE": offsets}
-    terms_room = " + ".join(f"({part.room})" for part in terms)
-    if _SUM_OF_NUMBERS.fullmatch(terms_room):
-        lengths["TERMS_ROOM"] = sum(int(number) for number in re.findall(r"\d+", terms_room))
+    traced = _traced(dynamics, map, shape, second)
     room = dynamics.room if second is None else f"{dynamics.room} + {second.room}"
+    terms_room = " + ".join(f"({part.room})" for part in traced)
     text = [
-        *(f"#define {key} {value}" for key, value in sizes.items()),
+        *(f"#define {key} {value}" for key, value in _sizes(dynamics, map, shape, traced).items()),
         *(f"#define {part.upper()}" for part in shape.parts),
         f"#define DYNAMICS_ROOM ({room})",
-        *(f"NUMBER({key}, {value})" for key, value in lengths.items()),
-        *([] if "TERMS_ROOM" in lengths else [f"#define TERMS_ROOM ({terms_room})"]),
+        *_lengths(traced, terms_room),
         _scheme(shape.scheme),
         template("lanes/context.h"),
-        manifold_source.manifold_source(manifold),
-        dynamics.source,
-        *([] if second is None else [second.source, manifold_source.curvature_source(manifold)]),
-        kernel_text("stage_types.h"),
-        kernel_text("step.h"),
-        *([] if second is None else [kernel_text("curvature.h")]),
-        *(part.source for part in terms),
+        *_motion(dynamics, map.manifold, second),
+        *(part.source for part in traced),
         kernel_text("stage.h"),
-        *(
-            [template("lanes/rows.h"), *(kernel_text(f"{name}.h") for name in ("rollout", "first_abreast"))]
-            if "rollout" in shape.parts
-            else []
-        ),
+        *(_rollout() if "rollout" in shape.parts else []),
     ]
-    return StageSource("\n".join(text), terms[0].theta, terms[1].theta, f"({room}) + {terms_room}", terms[0].forces)
+    lengths = traced.running.theta, traced.terminal.theta
+    return StageSource("\n".join(text), *lengths, f"({room}) + {terms_room}", traced.running.forces)
+
+
+class _Traced(NamedTuple):
+    """C source of the cost terms and constraints."""
+
+    running: TermSource
+    terminal: TermSource
+    path: TermSource
+    final: TermSource
+
+
+def _traced(dynamics: DynamicsSource, map: Map, shape: StageShape, second: DynamicsSource | None) -> _Traced:
+    manifold, nu = map.manifold, shape.nu
+    orders = ["value", "first"] if second is None else ["value", "first", "second"]
+    rolled = "rollout" in shape.parts
+    along = orders[1:] if rolled else orders  # roll-outs are of problems whose running constraints are terms
+    moving, curved = map if dynamics.forces else None, second is not None and not rolled
+    hessian = shape.hessian
+    return _Traced(
+        term_source(
+            "running", shape.running, manifold, nu, running=True, hessian=hessian, moving=moving, curved=curved
+        ),
+        term_source("terminal", shape.terminal, manifold, nu, running=False, hessian=hessian),
+        constraint_source("path", shape.path, manifold, nu, running=True, orders=along),
+        constraint_source("final", shape.final, manifold, nu, running=False, orders=orders),
+    )
+
+
+def _sizes(dynamics: DynamicsSource, map: Map, shape: StageShape, traced: _Traced) -> dict[str, int]:
+    """The sizes that kernels/stage.h knows at compile time."""
+    manifold, offsets = map.manifold, damping_offsets(map)
+    rows = [sum(c.residual.n_out for c in group) for group in (shape.path, shape.final)]
+    sizes = {"NX": manifold.nx, "ND": manifold.ndx, "MU": map.nu - (offsets or 0), "NU": shape.nu, "NF": dynamics.rows}
+    sizes |= {"NP": sum(n for _, n in shape.parameters), "NG": rows[0], "NGT": rows[1]}
+    sizes |= {
+        "THETA_ROOM": theta_room(traced.running.theta, traced.terminal.theta),
+        "PG_ROOM": max(traced.path.theta, traced.final.theta),
+    }
+    sizes |= {"FORCES_ROOM": traced.running.forces, "FORCES_BENT": traced.running.bent}
+    return sizes if offsets is None else {**sizes, "IMPLICIT": 1, "NE": offsets}
+
+
+def _lengths(traced: _Traced, terms_room: str) -> list[str]:
+    """What most edits of terms change, as numbers that the linker sets: the lengths of theta, and the terms' workspace where it is
+    known here."""
+    lengths = dict(zip(("NT", "NTT", "NPG", "NPGT"), (part.theta for part in traced), strict=True))
+    known = _SUM_OF_NUMBERS.fullmatch(terms_room) is not None
+    if known:
+        lengths["TERMS_ROOM"] = sum(int(number) for number in re.findall(r"\d+", terms_room))
+    numbers = [f"NUMBER({key}, {value})" for key, value in lengths.items()]
+    return numbers if known else [*numbers, f"#define TERMS_ROOM ({terms_room})"]
+
+
+def _motion(dynamics: DynamicsSource, manifold: Manifold, second: DynamicsSource | None) -> list[str]:
+    """The manifold, the dynamics and the time step, with their second derivatives where these are asked for."""
+    first = [manifold_source.manifold_source(manifold), dynamics.source]
+    step = [kernel_text("stage_types.h"), kernel_text("step.h")]
+    if second is None:
+        return [*first, *step]
+    return [*first, second.source, manifold_source.curvature_source(manifold), *step, kernel_text("curvature.h")]
+
+
+def _rollout() -> list[str]:
+    return [template("lanes/rows.h"), kernel_text("rollout.h"), kernel_text("first_abreast.h")]
 
 
 _SUM_OF_NUMBERS = re.compile(r"[\d+() ]+")

@@ -27,6 +27,7 @@ from dynamics_backends.compiled.interface.sources import (
 from dynamics_backends.manifold import Manifold
 from dynamics_backends.protocol import Array, HasPartials, Map
 from dynamics_backends.symbols import ca
+from trajopt.problem.constraints import Constraint
 from trajopt.problem.terms import CostTerm
 from trajopt.stage.source.inner_maps import InnerMaps
 
@@ -50,8 +51,8 @@ class TermShape(NamedTuple):
     parameters: tuple[tuple[str, int], ...]
 
     @classmethod
-    def of(cls, term: CostTerm) -> TermShape:
-        return cls(term.residual, tuple((name, np.shape(value)[-1]) for name, value in term.parameters.items()))
+    def of(cls, term: CostTerm | Constraint) -> TermShape:
+        return cls(term.residual, tuple([(name, value.shape[-1]) for name, value in term.parameters.items()]))
 
     @property
     def theta(self) -> int:
@@ -59,18 +60,18 @@ class TermShape(NamedTuple):
         return self.residual.n_out + sum(size for _, size in self.parameters)
 
 
-def theta_of(terms: Sequence[CostTerm], knots: int) -> Array:
-    """theta (knots, size) of some terms: for each its weight, then its parameters in order."""
-    return by_knot([v for term in terms for v in (term.weight, *term.parameters.values())], knots)
+def theta_of(terms: Sequence[CostTerm], knots: int, out: Array | None = None) -> Array:
+    """theta (knots, size) of some terms: for each its weight, then its parameters in order; out: where to write it."""
+    return by_knot([v for term in terms for v in (term.weight, *term.parameters.values())], knots, out)
 
 
-def by_knot(values: Iterable[Array], knots: int) -> Array:
-    """Values (n,) or (knots, n) behind each other: (knots, sum of n)."""
-    parts = [(v, np.shape(v)[-1]) for v in values]
-    found, first = np.empty((knots, sum(size for _, size in parts))), 0
-    for v, size in parts:
-        found[:, first : first + size] = v
-        first += size
+def by_knot(values: Iterable[Array], knots: int, out: Array | None = None) -> Array:
+    """Values (n,) or (knots, n) behind each other: (knots, sum of n); out: where to write them."""
+    parts, first = list(values), 0
+    found = np.empty((knots, sum(v.shape[-1] for v in parts))) if out is None else out
+    for v in parts:
+        found[:, first : first + v.shape[-1]] = v
+        first += v.shape[-1]
     return found
 
 

@@ -22,6 +22,8 @@ CLOSE, CORNERS = 5e-4, 34
 
 ROUNDING = 1e-9
 """[m] Corners closer to a face are on it."""
+BLOCK = 256
+"""Points whose distances from all faces of a hull are found at once: meshes that are not convex mostly end in the first."""
 
 
 class Face(NamedTuple):
@@ -47,14 +49,25 @@ def convex_hull(vertices: Array, faces: Array) -> Any:
     from scipy.spatial import ConvexHull, QhullError
 
     vertices = np.asarray(vertices, dtype=float)
-    points = np.unique(vertices, axis=0)
+    points, index = np.unique(vertices, axis=0, return_inverse=True)
     try:
         whole = ConvexHull(points)
     except (QhullError, ValueError):
         return None
-    surface = np.concatenate([points, vertices[faces].mean(axis=1)])
-    depth = (surface @ whole.equations[:, :3].T + whole.equations[:, 3]).max(axis=1)
-    return whole if depth.min() > -CONVEX * float(np.ptp(points, axis=0).max()) else None
+    inner = np.setdiff1d(np.arange(len(points)), whole.vertices)
+    surface = np.concatenate([points[inner], _others(index.reshape(-1)[faces], whole.simplices, points)])
+    deepest = -CONVEX * float(np.ptp(points, axis=0).max())
+    normals, offsets = whole.equations[:, :3].T, whole.equations[:, 3]
+    blocks = (surface[i : i + BLOCK] for i in range(0, len(surface), BLOCK))
+    return whole if all((block @ normals + offsets).max(axis=1).min() > deepest for block in blocks) else None
+
+
+def _others(triangles: Array, known: Array, points: Array) -> Array:
+    """The middles (k, 3) of triangles, corners (m, 3) among the points, that are not known ones."""
+    n = len(points)
+    one, other = (np.sort(t, axis=1).astype(np.int64) @ [n * n, n, 1] for t in (triangles, known))
+    middles: Array = points[triangles[~np.isin(one, other)]].mean(axis=1)
+    return middles
 
 
 def hull_of(vertices: Array, faces: Array, tolerance: float) -> Hull | None:

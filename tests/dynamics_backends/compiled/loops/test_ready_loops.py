@@ -10,6 +10,7 @@ from dynamics_backends.protocol import FunctionMap
 from dynamics_backends.registry import at_once, make_backend
 from dynamics_backends.rigid_body.model.sample_models import chain
 from dynamics_backends.systems.bodies.free_body import FreeBody
+from trajopt.step.sensitivities import SampledSystem
 
 pytestmark = pytest.mark.needs_compiler
 
@@ -17,7 +18,8 @@ pytestmark = pytest.mark.needs_compiler
 @pytest.fixture
 def no_compiler(monkeypatch):
     """Whoever compiles fails."""
-    ready.build_loops()
+    for build in ready.loop_builds():
+        build()
 
     def refuse(self, source, target):
         raise AssertionError("something is compiled")
@@ -78,3 +80,15 @@ def test_maps_of_users_stay_as_they_are(no_compiler):
     found = at_once(make_backend(pendulum, "forward_ad", engine="compiled"))
     assert found.name == "forward_ad" and found.engine == "numpy"
     np.testing.assert_allclose(found.jacobians(np.ones((1, 2)), np.ones((1, 1)), 0.0).fx[0], [[0, 1], [-1, 0]])
+
+
+def test_a_damped_robot_keeps_its_loops_in_time_steps(no_compiler):
+    """Their damping is implicit, which makes another system of it."""
+    model = chain(3)
+    damped = FreeBody(model.replace(damping=np.full(model.nv, 0.3)))
+    step = SampledSystem(at_once(make_backend(damped, "analytic", engine="compiled")), "semi_implicit_euler")
+    assert step.stages.map is not step.backend.map and isinstance(step.stages.map.driver, ready.ReadyLoops)
+    reference = SampledSystem(make_backend(damped, "analytic", engine="numpy"), "semi_implicit_euler")
+    x, u, t = points(damped)
+    for a, b in zip(step.linearize(x, u, t, 0.01), reference.linearize(x, u, t, 0.01), strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-11, atol=1e-11)

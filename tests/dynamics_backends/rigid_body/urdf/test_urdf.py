@@ -224,6 +224,9 @@ FLAT = '<inertial><mass value="1"/><inertia ixx="1" iyy="1" izz="3"/></inertial>
 NEGATIVE = '<inertial><mass value="1"/><inertia ixx="1" iyy="1" izz="-1"/></inertial>'
 ARM, MOUNT = joint("j", "revolute", "base", "arm"), joint("mount", "fixed", "arm", "tool")
 CROSS = joint("j", "revolute", "base", "cross") + joint("k", "revolute", "cross", "arm", LIMIT + '<axis xyz="0 1 0"/>')
+BALL = list(
+    zip([("base", "a"), ("a", "b"), ("b", "c"), ("c", "arm")], ["1 0 0", "0 1 0", "0 0 1", "1 0 0"], strict=True)
+)
 UNTIDY = {
     "zero tensor": (
         robot(link("base"), link("arm"), link("tool", POINT_MASS), ARM, MOUNT),
@@ -244,6 +247,24 @@ UNTIDY = {
     "no mass": (
         robot(link("base"), link("cross", ""), link("arm"), CROSS),
         "link 'cross', moved by joint 'j', has no mass",
+    ),
+    "no masses": (
+        robot(
+            *(link(name, "") for name in "abc"),
+            link("base"),
+            link("arm"),
+            *(
+                joint(f"j{i}", "revolute", *ends, LIMIT + f'<axis xyz="{axis}"/>')
+                for i, (ends, axis) in enumerate(BALL)
+            ),
+        ),
+        "3 links moved by joints have no mass: 'a', 'b', 'c'",
+    ),
+    "no room": (
+        robot(
+            link("base"), link("arm"), joint("j", "revolute", "base", "arm", '<limit lower="0" upper="0" effort="0"/>')
+        ),
+        "joint 'j' .*: both limits are 0, as exporters write where none are given: taken as unlimited; make the joint fixed",
     ),
     "no limits": (
         robot(link("base"), link("arm"), joint("j", "revolute", "base", "arm", "")),

@@ -2,12 +2,17 @@
    conditions, as their linearization sees it (J. Nocedal, A. Waechter, R. A. Waltz, SIAM J. Optim. 19, 2009).  Steps are linear in sigma.
    Before this text stands interior_point.h. */
 
+/* What sigma is chosen by: the mean complementarity; mean squares of the gradient of the Lagrangian and of the violation; the range of
+   sigma; the share of a distance that a step may take. */
+typedef struct {
+    double mean, dual, primal, low, high, share;
+} ipm_aim;
+
 /* What the quality function knows of the bounds, side by side: z (distance); steps for mu = 0 and what mean adds to them, over the
-   distance (at, by) and over z (at_z, by_z).  dual, primal: mean squares of the gradient of the Lagrangian and of the violation; share: of
-   a distance that a step may take. */
+   distance (at, by) and over z (at_z, by_z). */
 typedef struct {
     double *product, *at, *by, *at_z, *by_z;
-    double dual, primal, share;
+    const ipm_aim *aim;
     long count;
 } ipm_oracle;
 
@@ -41,21 +46,22 @@ static double quality(const ipm_oracle *o, double sigma)
         primal[j] = t > primal[j] ? t : primal[j];
         dual[j] = u > dual[j] ? u : dual[j];
     })
-    const double a = reach(most_of(primal), o->share), b = reach(most_of(dual), o->share);
+    const double a = reach(most_of(primal), o->aim->share), b = reach(most_of(dual), o->aim->share);
     BY_PARTS(o->count, {
         const double t = product[i] * (1.0 + a * (at[i] + sigma * by[i])) * (1.0 + b * (at_z[i] + sigma * by_z[i]));
         left[j] += t * t;
     })
-    return (1.0 - b) * (1.0 - b) * o->dual + (1.0 - a) * (1.0 - a) * o->primal + sum_of(left) / (double)o->count;
+    return (1.0 - b) * (1.0 - b) * o->aim->dual + (1.0 - a) * (1.0 - a) * o->aim->primal + sum_of(left) / (double)o->count;
 }
 
 #define GOLDEN 0.38196601125010515 /* (3 - sqrt 5) / 2 */
 #define SECTIONS 8
 #define NARROW 1e-2
 
-/* sigma in low .. high that minimizes the quality function, by golden sections: on the side of 1 where it falls. */
-static double centering(const ipm_oracle *o, double low, double high)
+/* The sigma of its range that minimizes the quality function, by golden sections: on the side of 1 where it falls. */
+static double centering(const ipm_oracle *o)
 {
+    double low = o->aim->low, high = o->aim->high;
     const double below = 1.0 - (1e-4 > NARROW ? 1e-4 : NARROW);
     if (low < below && high > 1.0) {
         if (quality(o, below) > quality(o, 1.0)) low = 1.0;

@@ -330,8 +330,8 @@ static int find_direction(solve_t *o, optimality_t now_, direction_t *step)
         if (!(o->most < HUGE_VAL)) o->most = LARGEST * now_.mean;
         const double low = fmax(SMALLEST_SIGMA, w->least / now_.mean), high = fmin(LARGEST_SIGMA, o->most / now_.mean);
         const double dual = now_.squares / (double)numbers(&w->structure), primal = o->at.squares / (double)w->equations;
-        ipm_centered(w->system, &at, &w->z, now_.mean, dual, primal, low, fmax(high, low),
-                     fmax(TAU, 1.0 - now_.error), w->steps[1], w->steps[0]);
+        const ipm_aim aim = {now_.mean, dual, primal, low, fmax(high, low), fmax(TAU, 1.0 - now_.error)};
+        ipm_centered(w->system, &at, &w->z, &aim, w->steps[1], w->steps[0]);
         if (w->system->mu_of_step != o->mu) restart(o);
         o->mu = w->system->mu_of_step;
     } else {

@@ -262,69 +262,6 @@ ALWAYS_INLINE double sum_of(const double *part)
         }                                                                                                                              \
     }
 
-/* Steps of zl and zu for one of v, and how far they may go; returns phi's part of the slope. */
-static double recover_bounds(const ipm_structure *s, const ipm_multipliers *z, const ipm_condensed *c, double mu, double share,
-                             const double *restrict step, const ipm_multipliers *to, double *alpha, double *alpha_z)
-{
-    const double *restrict below = c->below, *restrict above = c->above, *restrict phi = c->phi, *restrict zl = z->zl, *restrict zu = z->zu;
-    double *restrict dl = to->zl, *restrict du = to->zu, slope[PARTS] = {0.0}, primal[PARTS] = {0.0}, dual[PARTS] = {0.0};
-    const long count = numbers(s);
-    BY_PARTS(count, {
-        const double own = step[i];
-        const double l = (mu - zl[i] * own) * below[i] - zl[i], u = (mu + zu[i] * own) * above[i] - zu[i];
-        const double near = own > 0.0 ? own * above[i] : -own * below[i], rl = -l / zl[i], ru = -u / zu[i];
-        dl[i] = l, du[i] = u;
-        slope[j] += phi[i] * own;
-        primal[j] = near > primal[j] ? near : primal[j];
-        dual[j] = rl > dual[j] ? rl : dual[j];
-        dual[j] = ru > dual[j] ? ru : dual[j];
-    })
-    *alpha = reach(most_of(primal), share), *alpha_z = reach(most_of(dual), share);
-    return sum_of(slope);
-}
-
-/* The slope of the objective along a step. */
-static double objective_slope(const ipm_structure *s, const ipm_point *p, const ipm_settings *o, const double *step)
-{
-    const double *du = step + first_control(s);
-    double parts[PARTS] = {0.0};
-    BY_PARTS(first_control(s), { parts[j] += p->lx[i] * step[i]; })
-    BY_PARTS(s->N * M_, { parts[j] += p->lu[i] * du[i]; })
-    return o->scale * sum_of(parts);
-}
-
-/* From dx, du in `step` (as v) and the residuals of the rows: steps of slacks and multipliers.  to: new y, f; steps of zl, zu.
-   out: the largest primal and dual step lengths, and the slope of the barrier's objective. */
-static void recover(const ipm_structure *s, const ipm_point *p, const ipm_multipliers *z, const ipm_settings *o, const ipm_condensed *c,
-                    const double *rows, const double *y, double share, double *restrict step, const ipm_multipliers *to, double *out)
-{
-    const long N = s->N, slack = first_slack(s);
-    long at = 0;
-    for (long k = 0; k <= N; k++) {
-        const double *dx = step + k * N_, *du = step + first_control(s) + k * M_;
-        for (long i = s->row[k]; i < s->row[k + 1]; i++) {
-            step[slack + i] = 0.0;
-            to->y[i] = 0.0;
-            if (s->kind[i] == ABSENT) continue;
-            double t = rows[i];
-            if (s->kind[i] == INEQUALITY || o->soft > 0.0) {
-                for (int j = 0; j < N_; j++) t += p->gx[i * N_ + j] * dx[j];
-                for (int j = 0; k < N && j < M_; j++) t += p->gu[i * M_ + j] * du[j];
-            }
-            if (s->kind[i] == INEQUALITY) {
-                const double own = c->Sigma[slack + i];
-                to->y[i] = (own * t + c->phi[slack + i]) / (1.0 + o->soft * own);
-                step[slack + i] = t - o->soft * to->y[i];
-            } else {
-                to->y[i] = o->soft > 0.0 ? t / o->soft : y[at++];
-            }
-        }
-        for (long i = s->fix[k]; i < s->fix[k + 1]; i++)
-            to->f[i] = o->soft > 0.0 ? (p->v[k * N_ + s->fixed[i]] - s->at[i] + dx[s->fixed[i]]) / o->soft : y[at++];
-    }
-    out[2] = objective_slope(s, p, o, step) + recover_bounds(s, z, c, o->mu, share, step, to, out, out + 1);
-}
-
 /* z + alpha dz, within a factor of mu / (distance from the bound): eq. 16 of Waechter and Biegler. */
 EXPORT void ipm_move_duals(const ipm_structure *s, const double *restrict v, const ipm_multipliers *dz, double alpha, double mu,
                            double factor, const ipm_multipliers *z)

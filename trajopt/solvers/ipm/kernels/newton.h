@@ -90,19 +90,84 @@ EXPORT int ipm_factor(ipm_system *o, int reflections)
     return 1;
 }
 
+/* Steps of zl and zu for that of v, and how far they may go; returns phi's part of the slope.  share: how much of a distance may go. */
+static double recover_bounds(ipm_system *o, const ipm_multipliers *z, double share, const ipm_step *to)
+{
+    const ipm_condensed *c = o->condensed;
+    const double *restrict below = c->below, *restrict above = c->above, *restrict phi = c->phi, *restrict zl = z->zl, *restrict zu = z->zu;
+    const double *restrict step = to->v, mu = o->settings.mu;
+    double *restrict dl = to->z.zl, *restrict du = to->z.zu, slope[PARTS] = {0.0}, primal[PARTS] = {0.0}, dual[PARTS] = {0.0};
+    const long count = numbers(o->structure);
+    BY_PARTS(count, {
+        const double own = step[i];
+        const double l = (mu - zl[i] * own) * below[i] - zl[i], u = (mu + zu[i] * own) * above[i] - zu[i];
+        const double near = own > 0.0 ? own * above[i] : -own * below[i], rl = -l / zl[i], ru = -u / zu[i];
+        dl[i] = l, du[i] = u;
+        slope[j] += phi[i] * own;
+        primal[j] = near > primal[j] ? near : primal[j];
+        dual[j] = rl > dual[j] ? rl : dual[j];
+        dual[j] = ru > dual[j] ? ru : dual[j];
+    })
+    o->alpha = reach(most_of(primal), share), o->alpha_z = reach(most_of(dual), share);
+    return sum_of(slope);
+}
+
+/* The slope of the objective along a step. */
+static double objective_slope(const ipm_system *o, const ipm_point *p, const double *step)
+{
+    const ipm_structure *s = o->structure;
+    const double *du = step + first_control(s);
+    double parts[PARTS] = {0.0};
+    BY_PARTS(first_control(s), { parts[j] += p->lx[i] * step[i]; })
+    BY_PARTS(s->N * M_, { parts[j] += p->lu[i] * du[i]; })
+    return o->settings.scale * sum_of(parts);
+}
+
+/* From dx and du of a step and the residuals of the rows: its slacks and multipliers, y and f new ones; its lengths and its slope. */
+static void recover(ipm_system *o, const ipm_point *p, const ipm_multipliers *z, const double *rows, double share, const ipm_step *to)
+{
+    const ipm_structure *s = o->structure;
+    const ipm_condensed *c = o->condensed;
+    const long N = s->N, slack = first_slack(s);
+    const double *y = o->solution->y, soft = o->settings.soft;
+    double *restrict step = to->v;
+    long at = 0;
+    for (long k = 0; k <= N; k++) {
+        const double *dx = step + k * N_, *du = step + first_control(s) + k * M_;
+        for (long i = s->row[k]; i < s->row[k + 1]; i++) {
+            step[slack + i] = 0.0;
+            to->z.y[i] = 0.0;
+            if (s->kind[i] == ABSENT) continue;
+            double t = rows[i];
+            if (s->kind[i] == INEQUALITY || soft > 0.0) {
+                for (int j = 0; j < N_; j++) t += p->gx[i * N_ + j] * dx[j];
+                for (int j = 0; k < N && j < M_; j++) t += p->gu[i * M_ + j] * du[j];
+            }
+            if (s->kind[i] == INEQUALITY) {
+                const double own = c->Sigma[slack + i];
+                to->z.y[i] = (own * t + c->phi[slack + i]) / (1.0 + soft * own);
+                step[slack + i] = t - soft * to->z.y[i];
+            } else {
+                to->z.y[i] = soft > 0.0 ? t / soft : y[at++];
+            }
+        }
+        for (long i = s->fix[k]; i < s->fix[k + 1]; i++)
+            to->z.f[i] = soft > 0.0 ? (p->v[k * N_ + s->fixed[i]] - s->at[i] + dx[s->fixed[i]]) / soft : y[at++];
+    }
+    o->slope = objective_slope(o, p, step) + recover_bounds(o, z, share, to);
+}
+
 /* The step for the condensed vectors, whose rows have these residuals; share: how much of a distance from a bound may go. */
 EXPORT void ipm_solve(ipm_system *o, const ipm_point *p, const ipm_multipliers *z, const double *rows, double share, const ipm_step *to)
 {
     const ipm_structure *s = o->structure;
     const elq_step *found = o->solution;
-    double out[3];
     memset(found->dx, 0, sizeof(double) * N_);
     elq_solve(o->matrices, o->vectors, o->factors, found);
     memcpy(to->v, found->dx, sizeof(double) * (s->N + 1) * N_);
     memcpy(to->v + first_control(s), found->du, sizeof(double) * s->N * M_);
     memcpy(to->z.lambda, found->lambda, sizeof(double) * s->N * N_);
-    recover(s, p, z, &o->settings, o->condensed, rows, found->y, share, to->v, &to->z, out);
-    o->alpha = out[0], o->alpha_z = out[1], o->slope = out[2];
+    recover(o, p, z, rows, share, to);
 }
 
 /* The vectors of the system for other residuals of the same rows: of a second-order correction. */
@@ -117,28 +182,27 @@ static void between(double *restrict a, const double *restrict b, double sigma, 
     for (long i = 0; i < count; i++) a[i] += sigma * (b[i] - a[i]);
 }
 
-/* From a system of mu = 0, the step for the mu = sigma mean that the quality function chooses, sigma between low and high: as the system
-   is linear in mu, one between the steps for mu = 0 and for mu = mean.  other: memory for the latter; room: for five numbers of each bound.
-   dual, primal: mean squares of the gradient and of the violation. */
-EXPORT void ipm_centered(ipm_system *o, const ipm_point *p, const ipm_multipliers *z, double mean, double dual, double primal, double low,
-                         double high, double share, const ipm_step *other, const ipm_step *to)
+/* From a system of mu = 0, the step for the mu = sigma mean that the quality function chooses: as the system is linear in mu, one
+   between the steps for mu = 0 and for mu = mean.  other: memory for the latter; room: for five numbers of each bound. */
+EXPORT void ipm_centered(ipm_system *o, const ipm_point *p, const ipm_multipliers *z, const ipm_aim *aim, const ipm_step *other,
+                         const ipm_step *to)
 {
     const ipm_structure *s = o->structure;
     const long count = numbers(s);
     double *room = o->room;
-    ipm_oracle oracle = {room, room + 2 * count, room + 4 * count, room + 6 * count, room + 8 * count, dual, primal, share, 0};
-    ipm_solve(o, p, z, o->rows, share, to);
-    o->settings.mu = mean;
-    barrier_gradient(s, o->condensed, mean);
+    ipm_oracle oracle = {room, room + 2 * count, room + 4 * count, room + 6 * count, room + 8 * count, aim, 0};
+    ipm_solve(o, p, z, o->rows, aim->share, to);
+    o->settings.mu = aim->mean;
+    barrier_gradient(s, o->condensed, aim->mean);
     vectors(s, p, p->d, o->rows, o->fixes, &o->settings, o->condensed);
-    ipm_solve(o, p, z, o->rows, share, other);
+    ipm_solve(o, p, z, o->rows, aim->share, other);
     look_at_bounds(o->condensed, z, to, other, count, &oracle);
-    const double sigma = centering(&oracle, low, high);
-    o->settings.mu = o->mu_of_step = sigma * mean;
+    const double sigma = centering(&oracle);
+    o->settings.mu = o->mu_of_step = sigma * aim->mean;
     between(to->v, other->v, sigma, count);
     between(to->z.lambda, other->z.lambda, sigma, s->N * N_);
     between(to->z.y, other->z.y, sigma, s->rows);
     between(to->z.f, other->z.f, sigma, s->fixes);
-    barrier_gradient(s, o->condensed, sigma * mean);
-    o->slope = objective_slope(s, p, &o->settings, to->v) + recover_bounds(s, z, o->condensed, sigma * mean, share, to->v, &to->z, &o->alpha, &o->alpha_z);
+    barrier_gradient(s, o->condensed, o->settings.mu);
+    o->slope = objective_slope(o, p, to->v) + recover_bounds(o, z, aim->share, to);
 }

@@ -10,7 +10,7 @@ import ctypes
 import math
 from functools import cached_property, lru_cache
 from importlib.resources import files
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
@@ -39,9 +39,12 @@ from trajopt.solvers.shooting.compiled.iteration_memory import (
 from trajopt.solvers.shooting.iterate import Iterate, Residuals
 from trajopt.solvers.shooting.search import globalization
 from trajopt.solvers.shooting.search.globalization import Drift, Merit, Regularization
-from trajopt.stage.compiled.compiled_stages import CompiledEnd, CompiledStages
+from trajopt.stage.compiled.compiled_stages import CompiledEnd, CompiledStages, node_flags
 from trajopt.stage.evaluation import Expansion, Shooting, StageEvaluator
+from trajopt.stage.kept import Kept
 
+_NAME = "iteration"
+"""Under which one is kept."""
 ABREAST = 8
 """Step lengths that one problem tries side by side: lanes of the widest processors."""
 _CONSTANTS = {
@@ -132,51 +135,80 @@ class CompiledIteration:
     ) -> None:
         self._start = bound(library(), "shooting_start", "p", ctypes.c_int)
         self._iterate = bound(library(), "shooting_iterate", "p", ctypes.c_int)
-        self._kkt = bound(library(), "shooting_kkt", "p", ctypes.c_double)
-        self._evaluator = evaluator
-        manifold, bounds = ocp.manifold, ocp.control_bounds
-        trials = max(abreast, len(globalization.POLISHING), len(globalization.STRETCHING))
-        self._sizes = Sizes(ocp.horizon, manifold.nx, manifold.ndx, ocp.nu, trials, bounds is not None, shared)
+        self._kkt = bound(library(), "shooting_kkt", "pl", ctypes.c_double)
+        self._gains = bound(library(), "shooting_gains", "pl dpp", ctypes.c_long)
+        self._evaluator, self._lq_solver = evaluator, lq_solver
+        self._sizes = _sizes(ocp, abreast, shared)
         self._places, doubles = layout(self._sizes)
         self._memory = shelf.take(doubles)
         self._views: dict[str, Array] = {}
         self._iterates: list[Iterate | None] = [None] * SLOTS
         self._solve = solve = SolveData()
-        self._kept = [*self._problem(solve, shooting, bounds, options), lq_solver]
+        self._phases = self._stages(solve)
         self._arrays(solve, lq_solver)
-        start = Regularization.of(options)
-        solve.state = GlobalizationData(options.penalty, start.mu, start.delta, 0.0, 0, 0)
-        solve.at, solve.fresh, solve.best, solve.abreast, solve.shared = 0, NONE, NONE, abreast, shared
+        solve.abreast, solve.shared = abreast, shared
         self._slots = solve.slots
         self._at = ctypes.byref(solve)
+        self.home: Kept | None = None
+        self.prepare(ocp, options, shooting)
 
-    def _problem(self, solve: SolveData, shooting: Shooting, bounds: Any, o: SLQOptions) -> list[Any]:
-        """Describe the problem; what must live as long."""
-        N, nx, *_ = self._sizes
+    @classmethod
+    def of(
+        cls,
+        ocp: OCP,
+        evaluator: StageEvaluator,
+        lq_solver: CompiledLQ,
+        options: SLQOptions,
+        shooting: Shooting,
+        kept: Kept | None,
+    ) -> CompiledIteration:
+        """The iterations of a solve with memory that is kept, if it fits."""
+        known: CompiledIteration | None = None if kept is None else kept.prepared.pop(_NAME, None)
+        if known is not None and known.serves(ocp, evaluator, lq_solver):
+            known.prepare(ocp, options, shooting)
+            known.home = kept
+            return known
+        made = cls(ocp, evaluator, lq_solver, options, shooting)
+        made.home = kept if evaluator.may_follow else None
+        return made
+
+    def serves(self, ocp: OCP, evaluator: StageEvaluator, lq_solver: CompiledLQ) -> bool:
+        """Whether it is made of this evaluator and this LQ solver, with memory for the problem."""
+        own = self._evaluator is evaluator and self._lq_solver is lq_solver
+        return own and self._sizes == _sizes(ocp, self._solve.abreast, bool(self._solve.shared))
+
+    def _stages(self, solve: SolveData) -> Any:
+        """Tell what evaluates stages; what must live as long."""
         stages, slices = self._evaluator.stages, self._evaluator.slices
         parts = [_phase(s, k, read) for s, k, read in zip(stages, slices, self._evaluator.controls_read, strict=False)]
         phases = (PhaseData * len(parts))(*parts)
         end = stages[-1]
         assert isinstance(end, CompiledEnd)
-        node = np.zeros(N + 1, np.int8)
-        node[list(shooting.nodes)] = 1
-        limits = [] if bounds is None else [np.ascontiguousarray(b, float) for b in bounds]
-        shorter = 0.5 ** np.arange(max(o.max_backtracks, len(globalization.POLISHING)) + 1)
-        alphas = np.concatenate([shorter, globalization.STRETCHING])
-        solve.N, solve.nx, solve.count = N, nx, len(parts)
-        solve.nonlinear, solve.nodes = shooting.gaps == "nonlinear", len(shooting.nodes)
-        solve.phases = ctypes.addressof(phases)
-        room = address(end.library.rooms[0])
+        rooms = [cast(Any, s).library.rooms[0] for s in stages]
+        solve.N, solve.nx, solve.count, solve.phases = *self._sizes[:2], len(parts), ctypes.addressof(phases)
         solve.end = FinalData(
-            code_of(end.library.end_first), code_of(end.library.end_values), ctypes.addressof(end.data), room
+            *(code_of(end.library.end_first), code_of(end.library.end_values)),
+            *(ctypes.addressof(end.data), address(rooms[-1])),
         )
+        return phases, rooms
+
+    def prepare(self, ocp: OCP, o: SLQOptions, shooting: Shooting) -> None:
+        """Take the bounds of a problem, options, and nodes, for a solve from its beginning."""
+        solve, bounds = self._solve, ocp.control_bounds
+        node = node_flags(shooting.nodes, ocp.horizon)
+        limits = [] if bounds is None else [np.ascontiguousarray(b, float) for b in bounds]
+        alphas = _alphas(o.max_backtracks)
+        solve.nonlinear, solve.nodes = shooting.gaps == "nonlinear", len(shooting.nodes)
         solve.options = OptionsData(
             *(o.gradient_tolerance, o.defect_tolerance, o.cost_tolerance, o.accept_ratio, o.regularization_factor),
             *(o.min_regularization, o.max_regularization, o.regularize == "state", o.max_backtracks),
         )
         solve.node, solve.alphas = address(node), address(alphas)
         solve.lower, solve.upper = map(address, limits) if limits else (None, None)
-        return [phases, node, alphas, limits]
+        start = Regularization.of(o)
+        solve.state = GlobalizationData(o.penalty, start.mu, start.delta, 0.0, 0, 0)
+        solve.at, solve.fresh, solve.best = 0, NONE, NONE
+        self._given: Any = node, alphas, limits
 
     def _arrays(self, solve: SolveData, lq_solver: CompiledLQ) -> None:
         """Tell where the arrays are."""
@@ -188,8 +220,11 @@ class CompiledIteration:
         solve.sweeps = SweepsData(self._sizes.n, self._sizes.m, *map(code_of, lq_solver.functions))
 
     def close(self) -> None:
-        """Give the memory back: nothing that came from here may be used any more."""
-        shelf.put_back(self._memory)
+        """Give the memory back, or leave it for the next solve: nothing that came from here may be used any more."""
+        if self.home is None:
+            shelf.put_back(self._memory)
+        else:
+            self.home.prepared[_NAME], self.home = self, None
 
     @property
     def size(self) -> int:
@@ -226,9 +261,20 @@ class CompiledIteration:
         """How far the iterate to go on from is from the end."""
         return self._slots[self._solve.at]
 
-    def kkt(self) -> float:
-        """The scaled measure of that iterate, under the gains of the last step."""
-        return float(self._kkt(self._at))
+    def kkt(self, slot: int) -> float:
+        """The scaled measure of the iterate in a slot, under the gains of the last step."""
+        return float(self._kkt(self._at, slot))
+
+    def gains(self, slot: int, mu: float) -> Policy:
+        """The policy about the iterate in a slot, its gains in memory of their own."""
+        N, _, n, m, *_ = self._sizes
+        K, k = np.zeros((N, m, n)), np.zeros((N, m))
+        failed = self._gains(self._at, slot, mu, address(K), address(k))
+        return Policy(K, k, *self.policy[2:4], failed_at=None if failed < 0 else failed)
+
+    def slot_of(self, at: Iterate) -> int:
+        """The slot of an iterate that came from here."""
+        return next(i for i, known in enumerate(self._iterates) if known is not None and known.xs is at.xs)
 
     @property
     def slot(self) -> int:
@@ -286,6 +332,19 @@ class CompiledIteration:
             at, shape = self._places[name]
             self._views[name] = self._memory[at : at + math.prod(shape)].reshape(shape)
         return self._views[name]
+
+
+def _sizes(ocp: OCP, abreast: int, shared: bool) -> Sizes:
+    trials = max(abreast, len(globalization.POLISHING), len(globalization.STRETCHING))
+    manifold, bounded = ocp.manifold, ocp.control_bounds is not None
+    return Sizes(ocp.horizon, manifold.nx, manifold.ndx, ocp.nu, trials, bounded, shared)
+
+
+@lru_cache(maxsize=16)
+def _alphas(max_backtracks: int) -> Array:
+    """Step lengths 1, 1/2, ..., and those of steps that are stretched."""
+    shorter = 0.5 ** np.arange(max(max_backtracks, len(globalization.POLISHING)) + 1)
+    return np.concatenate([shorter, globalization.STRETCHING])
 
 
 def _phase(stages: Any, knots: slice, read: int) -> ctypes.Structure:

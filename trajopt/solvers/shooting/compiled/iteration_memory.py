@@ -160,8 +160,12 @@ def pointers(s: Sizes) -> tuple[Array, Array]:
     return np.array(fields), np.array(offsets)
 
 
+LENGTHS = 4
+"""Of so many lengths memory is kept for later solves."""
+
+
 class _Shelf:
-    """Memory of solves that are over, by its length, for those to come."""
+    """Memory of solves that are over, by its length, for those to come; of the lengths that were used last."""
 
     def __init__(self) -> None:
         self._free: dict[int, list[Array]] = {}
@@ -176,9 +180,10 @@ class _Shelf:
 
     def put_back(self, memory: Array) -> None:
         with self._held:
-            free = self._free.setdefault(len(memory), [])
-            if len(free) < 2:
-                free.append(memory)
+            free = self._free.pop(len(memory), [])
+            self._free[len(memory)] = [*free[-1:], memory]
+            if len(self._free) > LENGTHS:
+                del self._free[next(iter(self._free))]
 
 
 shelf = _Shelf()

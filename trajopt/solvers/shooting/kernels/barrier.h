@@ -21,7 +21,7 @@ static double width_of(const barrier_t *b, long i)
 static void barrier_interior(const barrier_t *b, double *us)
 {
     for (long i = 0; i < b->count; i++) {
-        const double own = b->upper[i] - b->lower[i], push = BARRIER_PUSH * (isfinite(own) ? own : fmax(1.0, fabs(us[i])));
+        const double own = b->upper[i] - b->lower[i], push = PUSH * (isfinite(own) ? own : fmax(1.0, fabs(us[i])));
         us[i] = fmin(fmax(us[i], b->lower[i] + push), b->upper[i] - push);
     }
 }
@@ -68,7 +68,7 @@ static double complementarity(const barrier_t *b, const double *us, double mu)
     return most;
 }
 
-static double barrier_reach(double value, double move) { return move < 0.0 ? -BARRIER_TAU * value / move : 1.0; }
+static double barrier_reach(double value, double move) { return move < 0.0 ? -TAU * value / move : 1.0; }
 
 /* The longest step that leaves a share of every slack. */
 static double barrier_longest(const barrier_t *b, const double *us, const double *du)
@@ -94,7 +94,7 @@ static void barrier_stepped(const barrier_t *b, const double *us, const double *
         for (long i = 0; i < b->count; i++) {
             const long at = side * b->count + i;
             const double ahead = b->mu / slack(b, new, side, i);
-            b->z[at] = fmin(fmax(b->z[at] + longest * room[at], ahead / SAFEGUARD), ahead * SAFEGUARD);
+            b->z[at] = fmin(fmax(b->z[at] + longest * room[at], ahead / KAPPA_SIGMA), ahead * KAPPA_SIGMA);
         }
 }
 
@@ -112,7 +112,7 @@ static int barrier_holds(const barrier_t *b, const double *us, long i)
 static int barrier_lowered(barrier_t *b, double error, double cost)
 {
     const double relative = b->mu / cost;
-    if (!(error <= BARRIER_ENOUGH * relative) || relative <= SMALLEST) return 0; /* an error may be no number */
-    b->mu = cost * fmax(SMALLEST, fmin(LINEAR * relative, pow(relative, POWER)));
+    if (!(error <= KAPPA_EPS * relative) || relative <= SMALLEST) return 0; /* an error may be no number */
+    b->mu = cost * fmax(SMALLEST, fmin(KAPPA_MU * relative, pow(relative, THETA_MU)));
     return 1;
 }

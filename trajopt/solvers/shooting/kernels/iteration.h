@@ -634,10 +634,23 @@ EXPORT int shooting_iterate(shooting_t *s)
 }
 
 /* How far the iterate to go on from is from optimal, under the gains of the last step. */
-EXPORT double shooting_kkt(shooting_t *s)
+EXPORT double shooting_kkt(shooting_t *s, long slot)
 {
-    recall(s, s->slots + s->at);
-    return kkt(s, s->slots + s->at);
+    recall(s, s->slots + slot);
+    return kkt(s, s->slots + slot);
+}
+
+/* The policy about the iterate in a slot, gains K (N, m, n) and steps k (N, m): the knot where Quu cannot be factorized, or NONE. */
+EXPORT long shooting_gains(shooting_t *s, long slot, double mu, double *K, double *k)
+{
+    iterate_t *at = s->slots + slot;
+    recall(s, at);
+    const lq_problem lq = lq_of(at, s->N);
+    const lq_policy policy = {K, k, s->policy.Vx, s->policy.Vxx};
+    const double on_state = s->options.on_state ? mu : 0.0;
+    if (!s->lower) return s->sweeps.riccati(&lq, NULL, on_state, mu - on_state, NULL, &policy);
+    const lq_bounds limits = room_for(s, at);
+    return s->sweeps.riccati(&lq, &limits, on_state, mu - on_state, NULL, &policy);
 }
 
 EXPORT long shooting_size(void) { return sizeof(shooting_t); }

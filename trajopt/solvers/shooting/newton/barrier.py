@@ -4,7 +4,8 @@
 
 The primal-dual system eliminates the multipliers z = mu / slack, so that Newton's method sees the gradient -mu / slack and the
 curvature z / slack, and all controls keep their feedback.  Steps stop short of a bound by the share 1 - TAU of the slack; mu falls
-with the error, in the end faster than linearly (A. Waechter, L. Biegler, Math. Program. 106, 2006, eq. 4 to 16).
+with the error relative to the cost, in the end faster than linearly (:mod:`trajopt.solvers.barrier_rules`).  A guess is moved into
+the interior by the share PUSH of the range.
 """
 
 from __future__ import annotations
@@ -15,21 +16,14 @@ import numpy as np
 
 from dynamics_backends.protocol import Array
 from trajopt.lq.lq import LQProblem
+from trajopt.solvers.barrier_rules import KAPPA_EPS, KAPPA_MU, KAPPA_SIGMA, PUSH, TAU, THETA_MU
 
-TAU = 0.99
-"""Share of a slack, or of a multiplier, that a step may take."""
 SHARE = 0.1
 """The barrier's first weight: that share of the cost, divided by the number of controls."""
-PUSH = 1e-2
-"""A guess is moved into the interior by this share of the range."""
-ENOUGH, LINEAR, POWER = 10.0, 0.2, 1.5
-"""mu falls to min(LINEAR mu, mu^POWER), relative to the cost, where the error is below ENOUGH mu."""
 SMALLEST = 1e-11
 """The last mu relative to the cost."""
 HELD = 1e-7
 """A control whose slack is below this share of its range, and whose multiplier says so too, is on its bound."""
-SAFEGUARD = 1e10
-"""Multipliers stay within this factor of mu / slack."""
 
 
 @dataclass
@@ -94,7 +88,7 @@ class Barrier:
         slacks, moves = self.slacks(us), np.stack([du, -du])
         dz = self.mu / slacks - self.z - self.z / slacks * moves
         ahead = self.mu / self.slacks(new)
-        self.z = np.clip(self.z + _longest(self.z, dz) * dz, ahead / SAFEGUARD, ahead * SAFEGUARD)
+        self.z = np.clip(self.z + _longest(self.z, dz) * dz, ahead / KAPPA_SIGMA, ahead * KAPPA_SIGMA)
 
     def snapped(self, us: Array) -> tuple[Array, Array]:
         """Controls (N, m) with those on their bounds that multipliers hold there, and which these are."""
@@ -103,11 +97,11 @@ class Barrier:
         return np.where(near[0], self.lower, np.where(near[1], self.upper, us)), near.any(axis=0)
 
     def lowered(self, error: float, cost: float) -> bool:
-        """Let mu fall where the error (with it, relative to the cost) is below ENOUGH mu; whether it fell."""
+        """Let mu fall where the error (with it, relative to the cost) is below KAPPA_EPS mu; whether it fell."""
         relative = self.mu / cost
-        if not error <= ENOUGH * relative or relative <= SMALLEST:  # an error may be no number
+        if not error <= KAPPA_EPS * relative or relative <= SMALLEST:  # an error may be no number
             return False
-        self.mu = cost * max(SMALLEST, min(LINEAR * relative, relative**POWER))
+        self.mu = cost * max(SMALLEST, min(KAPPA_MU * relative, relative**THETA_MU))
         return True
 
 

@@ -19,6 +19,7 @@ from dynamics_backends.protocol import Array
 from trajopt.lq.compiled_lq import CompiledLQ
 from trajopt.problem.ocp import OCP
 from trajopt.results.status import NEAR, SOLVED
+from trajopt.solvers import barrier_rules
 from trajopt.solvers.options import SLQOptions
 from trajopt.solvers.shooting.compiled import compiled_iteration
 from trajopt.solvers.shooting.compiled.compiled_iteration import code_of
@@ -42,6 +43,7 @@ from trajopt.solvers.shooting.search import filter as filters
 from trajopt.stage.compiled.compiled_stages import CompiledEnd, CompiledStages
 from trajopt.stage.compiled.library import StagesData
 from trajopt.stage.evaluation import Evaluator, StageEvaluator
+from trajopt.stage.kept import Kept
 
 _CONSTANTS = {
     **{
@@ -57,12 +59,21 @@ _CONSTANTS = {
     },
     "SOLVED": SOLVED,
     "NEAR": NEAR,
-    **{name: getattr(barrier, name) for name in ("LINEAR", "POWER", "SMALLEST", "HELD", "SAFEGUARD")},
-    **{f"BARRIER_{name}": getattr(barrier, name) for name in ("TAU", "SHARE", "PUSH", "ENOUGH")},
+    **{
+        name: getattr(barrier_rules, name)
+        for name in ("KAPPA_EPS", "KAPPA_MU", "THETA_MU", "KAPPA_SIGMA", "TAU", "PUSH")
+    },
+    "SMALLEST": barrier.SMALLEST,
+    "HELD": barrier.HELD,
+    "BARRIER_SHARE": barrier.SHARE,
     "SHARES": len(newton_model.SHARES),
 }
 """What the kernels share with their twins in Python."""
 _KERNELS = ("barrier.h", "newton_point.h", "newton_model.h", "newton_search.h", "newton_loop.h")
+
+
+_NAME = "newton"
+"""Under which memory is kept."""
 
 
 def at_once() -> bool:
@@ -89,6 +100,12 @@ def library() -> ctypes.CDLL:
     if [size(i) for i in range(len(SIZES))] != SIZES:
         raise RuntimeError("newton_point.h and newton_memory.py disagree about their structs")
     return found
+
+
+def _sizes(ocp: OCP, o: SLQOptions) -> NewtonSizes:
+    manifold = ocp.manifold
+    sizes = ocp.horizon, manifold.nx, manifold.ndx, ocp.nu
+    return NewtonSizes(*sizes, o.max_backtracks + 1, filters.most_pairs(o.max_iterations))
 
 
 def serves(evaluators: Sequence[Evaluator], curved: bool) -> bool:
@@ -121,12 +138,14 @@ class CompiledNewton:
         *,
         own_rooms: bool = False,
     ) -> None:
-        N, nx, n, m = ocp.horizon, ocp.manifold.nx, ocp.manifold.ndx, ocp.nu
-        self.sizes = sizes = NewtonSizes(N, nx, n, m, o.max_backtracks + 1, filters.most_pairs(o.max_iterations))
+        self.sizes = sizes = _sizes(ocp, o)
+        N, nx, n, m, *_ = sizes
         places, doubles = newton_layout(sizes)
         self._places, self._memory = places, shelf.take(doubles)
         self._problem: Any = ocp, plain, exact
-        self._own_rooms, self._kept = own_rooms, list[Any]([lq, shared])
+        self._own_rooms, self._lq, self._kept = own_rooms, lq, list[Any]([shared])
+        self._member: tuple[Any, ...] = ()
+        self.home: Kept | None = None
         self.data = d = NewtonData()
         fields, offsets = newton_pointers(sizes)
         words: Any = np.frombuffer(d, np.int64)  # type: ignore[call-overload]
@@ -143,19 +162,52 @@ class CompiledNewton:
             setattr(d, f"{prefix}_expand", code_of(end.library.end_first))
             setattr(d, f"{prefix}_values", code_of(end.library.end_values))
             setattr(d, f"{prefix}_room", self._room(end.library.rooms))
-        for name in ("max_iterations", "gradient_tolerance", "defect_tolerance", "kkt_tolerance", "cost_tolerance"):
-            setattr(d, name, getattr(o, name))
         d.riccati, d.adjoint, d.stationarity, d.finite, d.rollout = map(code_of, lq.functions)
         d.n, d.m, d.N, d.nx, d.count, d.phases = n, m, N, nx, len(phases), ctypes.addressof(phases)
         d.alike, d.widest = of is plain, 0 if exact is not None else len(newton_model.SHARES) - 1
         d.trials, d.lengths, d.most_pairs = TRIALS, sizes.lengths, sizes.pairs
-        d.asked, d.time_limit = o.accept_cost_tolerance, o.time_limit or 0.0
         d.next, d.done, d.stop = (address(shared) + 8 * i for i in range(3))
         self.address = ctypes.addressof(d)
         begin, end_of = (bound(library(), f"newton_{name}", "pp", ctypes.c_long) for name in ("begin", "end"))
         self._begin: Callable[[int, int], int] = begin
         self._end: Callable[[int, int], int] = end_of
         self._iterate = bound(library(), "newton_iterate", "p", ctypes.c_long)
+        self.prepare(ocp, o)
+
+    @classmethod
+    def of(
+        cls,
+        ocp: OCP,
+        plain: StageEvaluator,
+        exact: StageEvaluator | None,
+        lq: CompiledLQ,
+        o: SLQOptions,
+        kept: Kept | None,
+    ) -> CompiledNewton:
+        """What solves one problem, with memory that is kept, if it fits."""
+        known: CompiledNewton | None = None if kept is None else kept.prepared.pop(_NAME, None)
+        if known is not None and known.serves(ocp, plain, exact, lq, o):
+            known.prepare(ocp, o)
+            known.home = kept
+            return known
+        made = cls(ocp, plain, exact, lq, o, np.zeros(3, np.int64))
+        made.home = kept if plain.may_follow else None
+        return made
+
+    def serves(
+        self, ocp: OCP, plain: StageEvaluator, exact: StageEvaluator | None, lq: CompiledLQ, o: SLQOptions
+    ) -> bool:
+        """Whether it is made of these evaluators and this LQ solver, with memory for the problem."""
+        _, own_plain, own_exact = self._problem
+        own = own_plain is plain and own_exact is exact and self._lq is lq
+        return own and self.sizes == _sizes(ocp, o)
+
+    def prepare(self, ocp: OCP, o: SLQOptions) -> None:
+        """Take a problem, which the evaluators follow, and options."""
+        d, self._problem = self.data, (ocp, *self._problem[1:])
+        for name in ("max_iterations", "gradient_tolerance", "defect_tolerance", "kkt_tolerance", "cost_tolerance"):
+            setattr(d, name, getattr(o, name))
+        d.asked, d.time_limit = o.accept_cost_tolerance, o.time_limit or 0.0
 
     def _room(self, rooms: Any) -> int:
         room = aligned(rooms.doubles) if self._own_rooms else rooms[0]
@@ -175,8 +227,12 @@ class CompiledNewton:
         )
 
     def close(self) -> None:
-        """Give the memory back: nothing that came from here may be used any more."""
-        shelf.put_back(self._memory)
+        """Give the memory back, or leave it for the next solve: nothing that came from here may be used any more."""
+        self._member = ()
+        if self.home is None:
+            shelf.put_back(self._memory)
+        else:
+            self.home.prepared[_NAME], self.home = self, None
 
     def view(self, name: str) -> Array:
         """One of the arrays."""
@@ -200,7 +256,7 @@ class CompiledNewton:
         at = [*map(address, (x0, xs, us)), *(map(address, limits) if limits else (None, None))]
         to = map(address, (xs, us, *gains, result))
         member = NewtonMember(*map(ctypes.addressof, (*phases, *ends)), *at, *to)
-        self._kept += [phases, limits, x0, member]
+        self._member = phases, limits, x0, member
         return self.begin(ctypes.addressof(member))
 
     def iterate(self) -> int:

@@ -24,6 +24,7 @@ from trajopt.solvers.shooting.newton.newton_memory import GO_ON, RESULT
 from trajopt.solvers.shooting.newton.newton_point import name
 from trajopt.stage.engine import is_compiled
 from trajopt.stage.evaluation import Evaluator, StageEvaluator
+from trajopt.stage.kept import Kept
 from trajopt.stage.start import starts_at_once
 
 _TOLD = {name: name for name in ("cost", "merit", "stop", "gradient", "step_norm", "defect", "kkt")} | {
@@ -43,10 +44,13 @@ def solve_newton(
     evaluator: Evaluator,
     lq_solver: LQSolver,
     exact: Evaluator | None = None,
+    *,
+    kept: Kept | None = None,
 ) -> Solution:
-    """Solve from a guess; exact: see :class:`~trajopt.solvers.shooting.newton.newton_model.NewtonModel`."""
+    """Solve from a guess; exact: see :class:`~trajopt.solvers.shooting.newton.newton_model.NewtonModel`; kept: where what makes
+    iterations one call is found, and left for the next solve."""
     if one_call_serves(ocp, evaluator, lq_solver, exact):
-        return _Calls(ocp, options, callback, evaluator, lq_solver, exact).run(guess)
+        return _Calls(ocp, options, callback, evaluator, lq_solver, exact, kept).run(guess)
     return NewtonLoop(ocp, evaluator, options, callback, lq_solver, exact).run(guess)
 
 
@@ -67,9 +71,17 @@ class _Calls:
     """One solve, whose iterations are calls."""
 
     def __init__(
-        self, ocp: OCP, options: SLQOptions, callback: Callback | None, plain: Any, lq_solver: Any, exact: Any
+        self,
+        ocp: OCP,
+        options: SLQOptions,
+        callback: Callback | None,
+        plain: Any,
+        lq_solver: Any,
+        exact: Any,
+        kept: Kept | None,
     ) -> None:
         self.ocp, self.options, self.plain, self.exact, self.lq_solver = ocp, options, plain, exact, lq_solver
+        self.kept = kept
         self.journal = Journal(callback)
         self.iteration = 0
 
@@ -80,9 +92,7 @@ class _Calls:
         self.xs, self.us = (np.array(rows, dtype=float, order="C") for rows in guess)
         N, nu = self.us.shape
         self.K, self.k, self.result = np.zeros((N, nu, self.ocp.manifold.ndx)), np.zeros((N, nu)), np.zeros(1, RESULT)
-        self.calls = CompiledNewton(
-            self.ocp, self.plain, self.exact, self.lq_solver, self.options, np.zeros(3, np.int64)
-        )
+        self.calls = CompiledNewton.of(self.ocp, self.plain, self.exact, self.lq_solver, self.options, self.kept)
         begun = False
         try:
             begun = self.calls.begin_at(self.xs, self.us, (self.K, self.k), self.result) == GO_ON

@@ -19,7 +19,7 @@ MAX_CORRECTIONS = 4
 ROUNDING = 1e-12
 """Expected decreases below this share of the merit are noise."""
 NEAR_ROUNDING = 1e-8
-"""Below this share, gradients have the last word where the merit refuses a step."""
+"""Below this share, gradients have the last word where the merit refuses a step, or residuals where rows are violated."""
 LOWER_AT, LOWER_RATIO = 0.5, 0.6
 """mu falls after a step longer than this that realized this share of its promise; it rises where no step is accepted."""
 MAX_IDLE, PROGRESS = 20, 0.99

@@ -48,7 +48,7 @@ class Attempt(NamedTuple):
 
 def phi(merit: Merit, at: Iterate) -> float:
     """The merit of an iterate."""
-    return float(merit(at.cost, at.expansion.lq.d))
+    return at.cost + merit.penalty * at.gap
 
 
 def promised(merit: Merit, at: Iterate, step: Step) -> float:

@@ -1,0 +1,77 @@
+"""What killed processes left in the cache: turns nobody is in, folders nobody compiles in, files nobody finished.
+
+Only files and folders with the cache's own names are touched, a day after anybody last wrote to them, and turns only while nobody
+holds them.  Whoever comes for a turn in the moment of its removal does work twice, as where there are no locks.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import shutil
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+COMPILING = "compiling_"
+"""How the names of folders begin in which somebody compiles."""
+OLD = 24 * 3600.0
+"""[s] Nothing is compiled for so long."""
+_COMPILING = re.compile(rf"{COMPILING}[a-z0-9_]{{8}}")
+_COMPILED = re.compile(r"(kernel|[0-9a-f]{32})\.(c|o|so)")
+_TURN = re.compile(r"[0-9a-f]{32}\.turn")
+_UNFINISHED = re.compile(r"[0-9a-f]{32}\.[a-z0-9.]+\.\d+\.\d+\.tmp")
+
+
+def remove_leftovers(folder: Path) -> None:
+    """Remove them, as far as that is possible."""
+    for entry in _old(folder):
+        if entry.is_dir(follow_symlinks=False):
+            if _COMPILING.fullmatch(entry.name) and _holds_nothing_else(entry):
+                shutil.rmtree(entry.path, ignore_errors=True)
+        elif _UNFINISHED.fullmatch(entry.name) or (_TURN.fullmatch(entry.name) and _is_free(Path(entry.path))):
+            with contextlib.suppress(OSError):
+                Path(entry.path).unlink()
+
+
+def _old(folder: Path) -> Iterator[os.DirEntry[str]]:
+    """The entries of a folder that might be leftovers, by their names and ages."""
+    latest = time.time() - OLD
+    with contextlib.suppress(OSError), os.scandir(folder) as entries:
+        for entry in entries:
+            with contextlib.suppress(OSError):
+                ours = entry.name.startswith(COMPILING) or entry.name.endswith((".turn", ".tmp"))
+                if ours and max(entry.stat(follow_symlinks=False).st_mtime, *_written(entry)) < latest:
+                    yield entry
+
+
+def _holds_nothing_else(entry: os.DirEntry[str]) -> bool:
+    """Whether all in a folder is what a compilation writes there."""
+    with os.scandir(entry.path) as inside:
+        return all(file.is_file(follow_symlinks=False) and _COMPILED.fullmatch(file.name) for file in inside)
+
+
+def _written(entry: os.DirEntry[str]) -> list[float]:
+    """When files in a folder were last written."""
+    if not entry.is_dir(follow_symlinks=False):
+        return [0.0]
+    with os.scandir(entry.path) as inside:
+        return [0.0, *(file.stat(follow_symlinks=False).st_mtime for file in inside)]
+
+
+def _is_free(turn: Path) -> bool:
+    """Whether nobody is in a turn, as far as can be told."""
+    try:
+        import fcntl
+
+        handle = os.open(turn, os.O_RDWR | os.O_CLOEXEC)
+    except (ImportError, OSError):
+        return False
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        return False
+    finally:
+        os.close(handle)
+    return True

@@ -1,0 +1,180 @@
+"""Dynamics under contact on loops: fields of structs and factors, the numbers of the row driver, no compiler asked."""
+
+import numpy as np
+import pytest
+from contact_cases import FEET, hyq, standing_states
+from rigid_body_cases import foreign, state, tree
+
+from dynamics_backends.compiled.loops import driver as driver_module, ready
+from dynamics_backends.compiled.loops.driver import CompiledDriver
+from dynamics_backends.composed_map import ComposedMap
+from dynamics_backends.registry import at_once, make_backend, until_compiled
+from dynamics_backends.rigid_body.algorithms import ltl
+from dynamics_backends.rigid_body.contact.contact_dynamics import (
+    CONSTRAINED_FINISH,
+    CONSTRAINED_SECOND,
+    CONTACT_FINISH,
+    CONTACT_MOTION,
+    CONTACT_SECOND,
+    CONTACT_START,
+    RATES_AT,
+    finished,
+)
+from dynamics_backends.rigid_body.model.model import JOINT_TYPES
+from dynamics_backends.rigid_body.passes.drivers import rows
+from dynamics_backends.rigid_body.spatial.spatial import Force, Vec, leaves
+from dynamics_backends.scalars.dual import Dual
+from dynamics_backends.systems.bodies.inertial_body import InertialBody
+from dynamics_backends.systems.constraints.constraint_kinds import FrameContact, PointContact
+from dynamics_backends.systems.constraints.holonomic import Holonomic
+from dynamics_backends.systems.contact.contact_forces import ConstraintForces, SoftForces
+from dynamics_backends.systems.contact.impact import Impact
+from dynamics_backends.systems.contact.soft_contact import SoftContact
+from dynamics_backends.systems.contact.stepped_contact import SteppedContact
+
+pytestmark = pytest.mark.needs_compiler
+
+MODELS = {
+    "fixed": lambda: tree("fixed172", 6),
+    "floating": lambda: tree("floating90", 6),
+    "hyq": lambda: foreign("hyq"),
+}
+SECOND_PARTS = (CONTACT_FINISH, CONTACT_SECOND, CONSTRAINED_FINISH, CONSTRAINED_SECOND, RATES_AT)
+SYSTEMS = {
+    "points": lambda: Holonomic(hyq(), [PointContact(f) for f in FEET]),
+    "frame": lambda: Holonomic(hyq(), [FrameContact("lf_foot"), PointContact("rh_foot")]),
+    "soft": lambda: SoftContact(hyq(), FEET),
+    "stepped": lambda: SteppedContact(hyq(), FEET),
+    "impact": lambda: Impact(hyq(), [PointContact(f) for f in FEET]),
+    "forces of points": lambda: ConstraintForces(Holonomic(hyq(), [PointContact(f) for f in FEET])),
+    "soft forces": lambda: SoftForces(SoftContact(hyq(), FEET)),
+}
+each_model = pytest.mark.parametrize("name", MODELS)
+
+
+@pytest.fixture
+def driver(monkeypatch):
+    """Loops that serve every joint type."""
+    monkeypatch.setattr(driver_module, "USUAL_JOINTS", tuple(JOINT_TYPES))
+    return CompiledDriver("loops")
+
+
+@pytest.fixture(scope="module")
+def built():
+    """The loops that are built ahead."""
+    for build in ready.loop_builds():
+        build()
+    ready._known.cache_clear()  # somebody may have asked before
+
+
+def given(model, N=5):
+    """Rows for the first part, and what the caller finds between the parts."""
+    q, v, a = (x.T.copy() for x in state(model, 0, N))
+    f = np.random.default_rng(1).standard_normal((6, model.nb, N))
+    return {"q": q, "v": v}, {"a": a, "mu": v - a, "f_ground": Force(Vec(*f[:3]), Vec(*f[3:]))}
+
+
+def numbers(field):
+    """All numbers of a field, those of a factor by row and column."""
+    if isinstance(field, ltl.Factor):
+        return [np.asarray(x) for x in (*(x for row in field.L for _, x in sorted(row.items())), *field.D_inverse)]
+    return np.broadcast_arrays(*leaves(field))
+
+
+def assert_same(program, actual, expected, part=lambda x: x):
+    for output in program.outputs:
+        found, known = (np.stack([part(x) for x in numbers(f[output])]) for f in (actual, expected))
+        assert found.shape == known.shape, output
+        np.testing.assert_allclose(found, known, rtol=0.0, atol=1e-11 * max(1.0, np.abs(known).max()), err_msg=output)
+
+
+@each_model
+def test_all_parts(name, driver):
+    model = MODELS[name]()
+    start, between = given(model)
+    expected = rows(CONTACT_START, model, start)
+    actual = driver(CONTACT_START, model, start)
+    assert set(actual) == set(CONTACT_START.outputs)  # rows leave all fields behind
+    assert_same(CONTACT_START, actual, expected)
+    assert_same(CONTACT_MOTION, driver(CONTACT_MOTION, model, start), expected)
+    for program in SECOND_PARTS:
+        found, known = (finished(program, model, f, by, **between) for f, by in ((actual, driver), (expected, rows)))
+        assert_same(program, found, known)
+
+
+@each_model
+def test_with_other_rotors(name, driver):
+    model = MODELS[name]()
+    start, _ = given(model)
+    arguments = {**start, "armature": np.random.default_rng(4).uniform(0.1, 0.5, (model.nv, 5))}
+    program = CONTACT_START.given("armature")
+    assert_same(program, driver(program, model, arguments), rows(program, model, arguments))
+
+
+@each_model
+@pytest.mark.parametrize("program", [CONTACT_MOTION, CONSTRAINED_FINISH], ids=lambda p: p.name)
+def test_complex_and_dual_numbers(name, program, driver):
+    model = MODELS[name]()
+    start, between = given(model, 3)
+    arguments = {**start, **between}
+    if program is not CONTACT_MOTION:
+        arguments |= {n: x for n, x in rows(CONTACT_START, model, start).items() if n in program.arguments}
+    changed = "v" if program is CONTACT_MOTION else "a"
+    direction = np.random.default_rng(3).standard_normal(arguments[changed].shape)
+    by_complex = {**arguments, changed: arguments[changed] + 1e-30j * direction}
+    found, known = driver(program, model, by_complex), rows(program, model, by_complex)
+    assert_same(program, found, known, np.real)
+    assert_same(program, found, known, lambda x: 1e30 * np.imag(x))
+    dual = {n: x for n, x in arguments.items() if n in program.arguments}
+    dual[changed] = Dual(arguments[changed], direction[..., None] * np.array([1.0, -2.0]))
+    found, known = driver(program, model, dual), rows(program, model, dual)
+    for output in program.outputs:
+        for a, b in zip(leaves(found[output]), leaves(known[output]), strict=True):
+            b = b if isinstance(b, Dual) else Dual(np.broadcast_to(b, a.shape), np.zeros_like(a.tan))
+            np.testing.assert_allclose(a.val, b.val, atol=1e-9)
+            np.testing.assert_allclose(a.tan, b.tan, atol=1e-9)
+
+
+@pytest.mark.parametrize("case", SYSTEMS)
+def test_systems_served_at_once(case, built):
+    """First and second derivatives are those of NumPy, to rounding."""
+    system = SYSTEMS[case]()
+    reference = make_backend(system, "analytic", engine="numpy")
+    own = at_once(make_backend(SYSTEMS[case](), "analytic", engine="compiled"))
+    assert isinstance(getattr(own.map, "system", own.map).driver, ready.ReadyLoops) and own.engine == "numpy"
+    x, rng = standing_states(hyq(), FEET, 0, 6), np.random.default_rng(5)
+    u = rng.normal(size=(6, system.nu))
+    pairs = [(reference.f(x, u), own.f(x, u)), *zip(reference.jacobians(x, u), own.jacobians(x, u), strict=True)]
+    if hasattr(reference, "hessian_contraction"):
+        lam = rng.normal(size=(6, system.n_out))
+        hessians = [b.hessian_contraction(x, u, 0.0, None, lam)[1] for b in (reference, own)]
+        pairs += zip(*hessians, strict=True)
+    for known, found in pairs:
+        np.testing.assert_allclose(found, known, rtol=0.0, atol=1e-9 * max(1.0, np.abs(known).max(initial=0.0)))
+
+
+def test_the_loops_serve_contact_without_a_compiler(built, monkeypatch):
+    """No program of a system under contact falls back to rows."""
+    by_rows = []
+    run = ready.drivers.run
+    monkeypatch.setattr(ready.drivers, "run", lambda p, *rest: by_rows.append(p.name) or run(p, *rest))
+    x = standing_states(hyq(), FEET, 0, 2)
+    for case in SYSTEMS:
+        backend = at_once(make_backend(SYSTEMS[case](), "analytic", engine="compiled"))
+        u = np.zeros((2, backend.map.nu))
+        backend.f(x, u), backend.jacobians(x, u)
+    assert by_rows == []
+
+
+def test_a_composed_map_lends_its_inner_one():
+    forces = ConstraintForces(Holonomic(hyq(), [PointContact("lf_foot")]))
+    margin = ComposedMap(forces, lambda y, p: [y[2]], ("push",))
+    found = until_compiled(margin)
+    assert isinstance(found.inner.system.driver, ready.ReadyLoops)
+    assert not isinstance(margin.inner.system.driver, ready.ReadyLoops)
+
+
+def test_systems_whose_inertias_are_given_stay_as_they_are():
+    """Loops read the model's own."""
+    system = InertialBody(foreign("ur5"))
+    assert until_compiled(system) is system

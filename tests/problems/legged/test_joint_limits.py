@@ -1,0 +1,66 @@
+"""Gaits keep the limits of their robot's joints where they are asked to."""
+
+from __future__ import annotations
+
+from functools import partial
+
+import numpy as np
+import pytest
+from contact_cases import STANCE
+
+import trajopt as to
+from dynamics_backends.registry import make_backend
+from dynamics_backends.rigid_body.robots import robot_path
+from problems.registry import load_problem
+
+NUMPY = partial(make_backend, engine="numpy")
+SHORT = {"joints": tuple(STANCE), "swing": 0.04, "support": 0.01, "step_length": 0.02, "step_height": 0.01}
+ASKED = dict.fromkeys(("torque_limits", "position_limits", "velocity_limits"), True)
+GAITS = {"scheduled_gait": SHORT, "quadruped_gait": {"horizon": 5}, "receding_gait": {}, "free_gait": {}}
+
+
+def built(name, **settings):
+    problem = load_problem(name)
+    return problem.build(problem.Settings(**GAITS[name] | settings), NUMPY)
+
+
+def beyond(ocp):
+    """A motion that stands, but for a joint, its velocity and a torque that are beyond their limits at knot 2."""
+    model = ocp.model
+    xs, us = np.tile(ocp.x0, (ocp.horizon + 1, 1)), np.zeros((ocp.horizon, ocp.nu))
+    xs[2, 9], xs[2, model.nq + 8], us[2, 4] = model.q_upper[9] + 0.1, -model.velocity_limit[8] - 1.0, 200.0
+    return xs, us
+
+
+@pytest.mark.parametrize("name", GAITS)
+def test_limits_are_told_and_hold_where_they_are_asked_for(name):
+    plain, kept = built(name).ocp, built(name, **ASKED).ocp
+    told = to.broken_limits(plain, *beyond(plain))
+    assert sorted(b.kind for b in told) == ["position", "torque", "velocity"] and not any(b.enforced for b in told)
+    held = to.broken_limits(kept, *beyond(kept))
+    assert sorted(b.kind for b in held) == ["constraint", "constraint", "control"] and all(b.enforced for b in held)
+    assert sorted(b.excess for b in held) == pytest.approx([0.1, 1.0, 50.0])
+    assert to.validate(kept) == []
+
+
+def test_a_motion_within_the_torques_of_weaker_motors(tmp_path):
+    def solved(**settings):
+        task = built("scheduled_gait", control_weight=1e-3, **settings)
+        solution = to.solve(task.ocp, task.guess, {"max_iterations": 40, "gradient_tolerance": 1e-4}, solver="fddp")
+        assert solution.status.success, solution.status
+        return task.ocp, solution
+
+    _, free = solved()
+    limit = round(0.9 * np.abs(free.us).max(), 1)
+    weak = tmp_path / "weak.urdf"
+    weak.write_text(robot_path("hyq").read_text().replace('effort="150"', f'effort="{limit}"'))
+    ocp, solution = solved(robot=str(weak), torque_limits=True)
+    assert np.abs(solution.us).max() == pytest.approx(limit) and solution.cost > free.cost
+    assert to.broken_limits(ocp, solution.xs, solution.us) == []
+
+
+def test_a_robot_without_limits_of_torque_is_told(tmp_path):
+    file = tmp_path / "strong.urdf"
+    file.write_text(robot_path("hyq").read_text().replace('effort="150"', 'effort="0"'))
+    with pytest.raises(ValueError, match="torque_limits = true, but the file of hyq gives no effort limits"):
+        built("scheduled_gait", robot=str(file), torque_limits=True)
