@@ -23,10 +23,11 @@ from trajopt.guesses.time_optimal import Timing
 
 ROUNDS, IMPROVING, FAILED = 10, 1, 3
 """Solves of a problem at most; of these after one that stands, for a faster motion; and those that find no motion at all."""
-RETIMED = 2
+RETIMED = 3
 """Solves at most from what TOPP-RA makes of a way."""
 LAGGING = 4
-"""Solves at most after a motion that stands, as long as it is not clearly shorter than its guess."""
+"""Solves at most after a motion that stands, as long as it is not clearly shorter than its guess, or the last
+one was clearly shorter than what stands and only came too close."""
 PATIENCE = 40
 """Iterations after which a solve from a guess that is free begins anew with other pairs."""
 MORE = 0.01
@@ -62,7 +63,12 @@ class Refinement:
     """
 
     def __init__(
-        self, motion: MotionInScene, check: MeshCheck | None, ocp: to.OCP, guess: to.Guess, tube: float = WIDE,
+        self,
+        motion: MotionInScene,
+        check: MeshCheck | None,
+        ocp: to.OCP,
+        guess: to.Guess,
+        tube: float = WIDE,
         timing: WayTiming | None = None,
     ) -> None:
         self.motion, self.check, self.ocp = motion, check, ocp
@@ -79,7 +85,7 @@ class Refinement:
         self.timed = np.isfinite(tube) and quick
         self.known = float(guess.xs[-1, -1]) if self.timed else np.inf
         self.timing = timing if self.timed else None
-        self.sharp, self.held, self.retimed = False, False, 0
+        self.sharp, self.held, self.retimed, self.stood = False, False, 0, tube
 
     def refined(self, solution: to.Solution) -> Refined:
         """See :class:`problems.task.Refined`."""
@@ -101,18 +107,21 @@ class Refinement:
             gain = np.inf if self.best is None else self.best.xs[-1, -1] / solution.xs[-1, -1]
             held = self._at_limit(plan)
             if gain > 1.0:
-                self.best, self.told, self.held = solution, report, held
+                self.best, self.told, self.held, self.stood = solution, report, held, self.tube
             shortest = solution.xs[-1, -1] <= self.shortest / WORTH
             if shortest or not held or gain < 1.0 / WORTH:
                 if self.sharp or not self._lags():
                     return self._ended()
                 self.sharp = True
             self.base = plan if gain > 1.0 else self.base
-        if self.rounds >= ROUNDS or self.improving >= self._improvements() or self.failed >= FAILED:
+        if self.rounds >= ROUNDS or self.improving >= self._improvements(solution) or self.failed >= FAILED:
             return Refined(False, report) if self.best is None else self._ended("a faster motion was still in reach")
         if strong:
             return self._again(report, plan, solution)
         if converged and free:
+            found, tube = self._faster()
+            if found is not None:
+                return self._from(found, tube)
             self.tube = min(2.0 * self.tube, WIDE)
             return self._again(report, plan, solution)
         if not converged or least.distance < -DEEP:
@@ -128,31 +137,34 @@ class Refinement:
         """Whether the best motion is not clearly shorter than its guess."""
         return self.best is not None and self.best.xs[-1, -1] > WORTH * self.known
 
-    def _improvements(self) -> int:
-        return LAGGING if self._lags() else IMPROVING
+    def _improvements(self, last: to.Solution) -> int:
+        """Solves at most after a motion that stands, by what the last one found."""
+        promising = self.best is not None and last.status.success and last.xs[-1, -1] * SLOW < self.best.xs[-1, -1]
+        return LAGGING if self._lags() or promising else IMPROVING
 
     def _ended(self, *more: str) -> Refined:
         """The best motion, unless the planner's way or its own can be passed in less time: then that is where to start again."""
-        found = self._faster()
-        if found is None:
-            return self._stands(*more)
+        found, tube = self._faster()
+        return self._stands(*more) if found is None else self._from(found, tube)
+
+    def _from(self, found: Timing, tube: float) -> Refined:
+        """The problem with the pairs of a timing, and from there."""
         self.retimed += 1
-        self.improving = 0
+        self.improving, self.tube = 0, tube
         self.base = self.start = plan_timed(found, self.motion.limits, self.motion.shares)
-        self.tube = WIDE
         self.latest = self.motion.with_pairs(self.ocp, self.start, self.more, self.seen, self.tube, self.torques)
         return Refined(False, self.told, self.latest, self.start, sharp=self.sharp)
 
-    def _faster(self) -> Timing | None:
-        """TOPP-RA on the planner's way, or on that of the best motion, where that takes clearly less time."""
+    def _faster(self) -> tuple[Timing | None, float]:
+        """TOPP-RA on the planner's way, or that of the best motion, where that takes clearly less time; and the tube about it."""
         if self.timing is None or self.best is None or self.retimed >= RETIMED or self.rounds >= ROUNDS:
-            return None
+            return None, self.tube
         T = float(self.best.xs[-1, -1])
         planned = self.timing.faster_than(T)
         if planned is not None:
-            return planned
+            return planned, WIDE
         own = self.timing.own(self.best) if self.held else None
-        return own if own is not None and own.duration < WORTH * T else None
+        return (own if own is not None and own.duration < WORTH * T else None), self.stood
 
     def _stands(self, *more: str) -> Refined:
         """The best motion, with a word where it takes longer than its guess."""

@@ -1,8 +1,8 @@
 """How fast a way can be passed at best: that of the planner, and that of a motion that was found.
 
-A motion that takes longer than TOPP-RA (:mod:`trajopt.guesses.time_optimal`) on the planner's way is in a bad corner, and one that takes
-longer than TOPP-RA on its own way is no local optimum of the problem, but of the pairs and the tube that it was solved with: the timing
-is a better start. Without the package toppra nothing is known of either."""
+A motion that takes longer than TOPP-RA (:mod:`trajopt.guesses.time_optimal`) on the planner's way is in a bad corner. One that
+takes longer than TOPP-RA on its own way is no local optimum of the problem, but of the pairs and the tube that it was solved
+with. In both cases the timing is a better start. Without the package toppra nothing is known of either."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ SETS = (16, 32, 64, 128, 256)
 """Points of the planner's way through which a spline is laid, until it is free."""
 LOOKS = 1000
 """Places at which that is checked."""
-PLACES, GRID = 120, 120
+PLACES, GRID = 240, 240
 """Points of a motion, and intervals between which limits hold, that tell how fast its way can be passed."""
 
 
@@ -33,7 +33,7 @@ def path_limits(limits: Limits, model: Model) -> PathLimits:
 
 
 def planned_timing(way: Array, limits: Limits, model: Model, check: MeshCheck | None) -> Timing | None:
-    """TOPP-RA on a spline through enough points of the planner's way (K, n) to be free; None where none is, or TOPP-RA finds none."""
+    """TOPP-RA on a spline through enough points of the planner's way (K, n) to be free; None where that is not found."""
     along = np.concatenate([[0.0], np.cumsum(np.linalg.norm(np.diff(way, axis=0), axis=1))])
     for count in SETS:
         s = np.unique(np.concatenate([along, np.linspace(0.0, along[-1], count)]))
