@@ -89,7 +89,7 @@ def _both(limit: Array) -> Array:
 def _torque_constraint(constraint: Any, limits: PathLimits) -> Any:
     """a(s) d2s/dt2 + b(s) (ds/dt)^2 + c(s) within limits, from inverse dynamics at all places of the grid at once."""
 
-    class TorqueConstraint(constraint.LinearConstraint):  # type: ignore[misc, name-defined]
+    class TorqueConstraint(constraint.LinearConstraint):
         def __init__(self) -> None:
             super().__init__()
             self.identical = True

@@ -6,8 +6,8 @@ FILE is JSON, packed by xz or not: "robot", "joints", and under "problems" lists
 objects (boxes by edge lengths, cylinders by height and radius; position, quaternion x y z w in the base's frame), clearance where
 known: start or goal in collision is not counted, and what is refused, such as a goal beyond a joint's limit, is told and left out.
 --limit takes so many of each kind, chosen by the seed. --vary takes others like them, chosen by its seed: bodies are moved, start
-and goal too, as far as coal finds them free. Limits are the model's positions, velocities and torques, and the accelerations of --accelerations (by default
-those that Franka publishes for the Panda).
+and goal too, as far as coal finds them free. Limits are the model's positions, velocities and torques, and the accelerations
+of --accelerations (by default those that Franka publishes for the Panda).
 
 Both start from the same path of RRT-Connect with short-cuts. Ours is solved and checked by problems/arms/scenes/arm_in_scene.py: it
 counts where it ends at the goal within all limits and coal finds at least 1 mm at 1 kHz with the true meshes. The other is TOPP-RA

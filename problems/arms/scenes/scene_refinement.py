@@ -55,6 +55,10 @@ WORTH = 0.995
 of its guess is clearly shorter."""
 
 
+SHORTEST = 1.001
+"""A motion that takes no longer than this times what no motion falls below is as fast as can be."""
+
+
 class Refinement:
     """Checks of solutions, and what they teach.
 
@@ -85,7 +89,7 @@ class Refinement:
         self.timed = np.isfinite(tube) and quick
         self.known = float(guess.xs[-1, -1]) if self.timed else np.inf
         self.timing = timing if self.timed else None
-        self.sharp, self.held, self.retimed, self.stood = False, False, 0, tube
+        self.sharp, self.held, self.planned, self.retimed, self.stood = False, False, False, 0, tube
 
     def refined(self, solution: to.Solution) -> Refined:
         """See :class:`problems.task.Refined`."""
@@ -160,8 +164,11 @@ class Refinement:
         if self.timing is None or self.best is None or self.retimed >= RETIMED or self.rounds >= ROUNDS:
             return None, self.tube
         T = float(self.best.xs[-1, -1])
-        planned = self.timing.faster_than(T)
+        if SHORTEST * self.shortest >= T:
+            return None, self.tube
+        planned = None if self.planned else self.timing.faster_than(T)
         if planned is not None:
+            self.planned = True
             return planned, WIDE
         own = self.timing.own(self.best) if self.held else None
         return (own if own is not None and own.duration < WORTH * T else None), self.stood
