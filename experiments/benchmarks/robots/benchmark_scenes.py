@@ -166,9 +166,9 @@ class Bench:
         )
 
     def is_free(self, scene: Scene, q: Array) -> bool:
-        """Whether coal finds the arm free at q (nq,), and within its limits."""
+        """Whether coal finds the arm at least :data:`ASKED` clear at q (nq,), and within its limits."""
         within = (q >= self.model.q_lower).all() and (q <= self.model.q_upper).all()
-        return bool(within) and self._check(scene).nearest(q).distance > 0.0
+        return bool(within) and self._check(scene).nearest(q).distance >= ASKED
 
     def _check(self, scene: Scene) -> MeshCheck:
         return MeshCheck(self.model, self.scene_robot.shapes, scene, self.scene_robot.own.pairs)

@@ -262,7 +262,12 @@ def path_of(s: Settings, q0: Array, goal: Array, pairs: CollisionPairs, model: M
     straight = np.stack([q0, goal])
     if s.guess == "straight":
         return straight, False
-    space = FreeSpace(pairs, KEPT * s.margin)
+    ends = np.stack([q0, goal])
+    margins = (KEPT * s.margin, 0.0)  # what start and goal do not keep is not asked of the way between
+    spaces = [space for space in (FreeSpace(pairs, margin) for margin in margins) if not space.touches(ends)]
+    if not spaces:
+        return straight, False
+    space = spaces[0]
     if not space.line_touches(q0, goal, 0.04):
         return straight, True
     if s.guess == "auto" and find_spec("ompl") is None:
