@@ -328,7 +328,9 @@ def test_the_planner_ends_at_once_where_the_goal_touches():
     ends = np.zeros(2), np.ones(2)
 
     def found(touches):
-        return rrt_connect(touches, lambda a, b, step: False, *ends, -2.0 * np.ones(2), 2.0 * np.ones(2), time_limit=1e3)
+        return rrt_connect(
+            touches, lambda a, b, step: False, *ends, -2.0 * np.ones(2), 2.0 * np.ones(2), time_limit=1e3
+        )
 
     for end in ends:
         assert found(lambda q, end=end: bool(np.allclose(q, end))) is None
