@@ -40,11 +40,14 @@ def rrt_connect(
     time_limit: float = 10.0,
 ) -> Array | None:
     """Corners (K, nq) of a free path from start to goal within bounds, or None where none was found in ``time_limit`` [s], of the
-    processor's time in this thread, so that what runs beside it takes nothing of it.
+    processor's time in this thread, so that what runs beside it takes nothing of it; None at once where start or goal touches
+    something, for whose end ompl would wait asleep.
 
     Coordinates without a bound are searched half a turn beyond start and goal. Raises ModuleNotFoundError without ompl.
     """
     base, geometric, util = _ompl()
+    if touches(start) or touches(goal):
+        return None
     util.setLogLevel(util.LogLevel.LOG_NONE)
     util.RNG.setSeed(seed + 1)
     n = len(start)

@@ -4,9 +4,10 @@
 
 FILE is JSON, packed by xz or not: "robot", "joints", and under "problems" lists of problems by kind, each with start, goal and
 objects (boxes by edge lengths, cylinders by height and radius; position, quaternion x y z w in the base's frame), clearance where
-known: start or goal in collision is not counted. --limit takes so many of each kind, chosen by the seed. --vary takes others like
-them, chosen by its seed: bodies are moved, start and goal too, as far as coal finds them free. Limits are the model's positions,
-velocities and torques, and the accelerations of --accelerations (by default those that Franka publishes for the Panda).
+known: start or goal in collision is not counted, and what is refused, such as a goal beyond a joint's limit, is told and left out.
+--limit takes so many of each kind, chosen by the seed. --vary takes others like them, chosen by its seed: bodies are moved, start
+and goal too, as far as coal finds them free. Limits are the model's positions, velocities and torques, and the accelerations
+of --accelerations (by default those that Franka publishes for the Panda).
 
 Both start from the same path of RRT-Connect with short-cuts. Ours is solved and checked by problems/arms/scenes/arm_in_scene.py: it
 counts where it ends at the goal within all limits and coal finds at least 1 mm at 1 kHz with the true meshes. The other is TOPP-RA
@@ -22,7 +23,6 @@ import json
 import lzma
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -47,9 +47,11 @@ from problems.arms.scenes.arm_in_scene import (
 from problems.arms.scenes.in_scene import Limits, motion_at
 from problems.arms.scenes.scene_robot import scene_robot
 from problems.arms.scenes.scene_settings import quaternion_matrix
+from problems.arms.scenes.way_timing import path_limits, planned_timing
 from problems.task import load_fixed_base
 from trajopt.collisions.broad_phase import CollisionPairs
 from trajopt.collisions.mesh_check import RATE, MeshCheck
+from trajopt.guesses.time_optimal import has_toppra, time_optimal
 
 PANDA = (15.0, 7.5, 10.0, 12.5, 15.0, 20.0, 20.0)
 """Limits of the joint accelerations [rad/s^2] that Franka publishes for the Panda."""
@@ -63,8 +65,6 @@ WITHIN = 1.01
 MOVED, TURNED, LESS, LEAST = 0.03, 0.1, 0.8, 1e-3
 """[m], [rad]: how far bodies and joints are moved in other problems like those of a file; by what that shrinks where it touches,
 and to which share at least."""
-SETS = (16, 32, 64, 128, 256)
-"""Points of the planner's path through which a spline is laid, until it is free."""
 
 
 class Row(NamedTuple):
@@ -166,9 +166,9 @@ class Bench:
         )
 
     def is_free(self, scene: Scene, q: Array) -> bool:
-        """Whether coal finds the arm free at q (nq,), and within its limits."""
+        """Whether coal finds the arm at least :data:`ASKED` clear at q (nq,), and within its limits."""
         within = (q >= self.model.q_lower).all() and (q <= self.model.q_upper).all()
-        return bool(within) and self._check(scene).nearest(q).distance > 0.0
+        return bool(within) and self._check(scene).nearest(q).distance >= ASKED
 
     def _check(self, scene: Scene) -> MeshCheck:
         return MeshCheck(self.model, self.scene_robot.shapes, scene, self.scene_robot.own.pairs)
@@ -247,46 +247,16 @@ def largest_share(model: Model, limits: Limits, q: Array, v: Array, a: Array) ->
 # -- TOPP-RA -------------------------------------------------------------------------------------------------
 
 
-def planned_duration(path: Array, limits: Limits, model: Model, check: MeshCheck) -> float:
-    """The duration [s] of the planner's path: of a spline through enough points of it to be free."""
-    along = np.concatenate([[0.0], np.cumsum(np.linalg.norm(np.diff(path, axis=0), axis=1))])
-    for count in SETS:
-        s = np.unique(np.concatenate([along, np.linspace(0.0, along[-1], count)]))
-        points = np.stack([np.interp(s, along, column) for column in path.T], axis=1)
-        from scipy.interpolate import CubicSpline
-
-        fine = CubicSpline(s, points, bc_type="clamped")(np.linspace(0.0, s[-1], 1000))
-        if check.along(fine, np.linspace(0.0, 1.0, len(fine))).distance > 0.0:
-            return toppra_duration(points, s, limits, model)
-    return float("nan")
+def planned_duration(way: Array, limits: Limits, model: Model, check: MeshCheck) -> float:
+    """The duration [s] of TOPP-RA on the planner's way; NaN without toppra, or where it finds none."""
+    found = planned_timing(way, limits, model, check) if has_toppra() else None
+    return float("nan") if found is None else found.duration
 
 
-def toppra_duration(points: Array, s: Array, limits: Limits, model: Model, grid: int = 400) -> float:
-    """The time [s] that TOPP-RA takes through points (K, n) at path parameters (K,), at rest at both ends; NaN without toppra, or
-    where it finds none."""
-    try:
-        import toppra
-        from toppra import algorithm, constraint
-    except ModuleNotFoundError:
-        return float("nan")
-    import logging
-
-    logging.getLogger("toppra").setLevel(logging.CRITICAL)
-    path = toppra.SplineInterpolator(s, points)
-    bounds = [constraint.JointVelocityConstraint(np.stack([-limits.velocity, limits.velocity], axis=1))]
-    if np.isfinite(limits.acceleration).all():
-        bounds.append(
-            constraint.JointAccelerationConstraint(np.stack([-limits.acceleration, limits.acceleration], axis=1))
-        )
-
-    def torques(q: Array, v: Array, a: Array) -> Array:
-        return np.asarray(inverse_dynamics(model, np.asarray(q), np.asarray(v), np.asarray(a)))
-
-    torque = np.stack([-limits.torque, limits.torque], axis=1)
-    bounds.append(constraint.JointTorqueConstraint(torques, torque, np.zeros(model.nv)))
-    found = algorithm.TOPPRA(bounds, path, gridpoints=np.linspace(0.0, s[-1], grid), solver_wrapper="seidel")
-    motion = found.compute_trajectory(0.0, 0.0)
-    return float("nan") if motion is None else float(motion.duration)
+def toppra_duration(q: Array, times: Array, limits: Limits, model: Model) -> float:
+    """The duration [s] of TOPP-RA on the way of a motion, configurations (K, n) at times (K,); NaN as above."""
+    found = time_optimal(q, times, path_limits(limits, model)) if has_toppra() else None
+    return float("nan") if found is None else found.duration
 
 
 # -- tables --------------------------------------------------------------------------------------------------
@@ -357,7 +327,7 @@ def main() -> None:
     parser.add_argument("--accelerations", type=float, nargs="+", default=PANDA, help="limits by joint [rad/s^2]")
     parser.add_argument("--out", type=Path, help="folder of the CSV")
     a = parser.parse_args()
-    if find_spec("toppra") is None:
+    if not has_toppra():
         print(
             "the package toppra is not installed (pip install 'urdf-trajopt[scene]'): nothing is told about its durations"
         )
@@ -371,7 +341,11 @@ def main() -> None:
     rng = None if a.vary is None else np.random.default_rng(a.vary)
     for kind, problem in selected(scenes, a.kind, a.limit, a.seed):
         problem = problem if rng is None else varied(problem, rng, bench.is_free)
-        row = bench.row(kind, problem)
+        try:
+            row = bench.row(kind, problem)
+        except ValueError as refused:
+            print(f"{kind} {problem.get('index', 0)}: left out, {refused}", flush=True)
+            continue
         rows.append(row)
         print(_told(row), flush=True)
         if a.out is not None:

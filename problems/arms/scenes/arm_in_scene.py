@@ -27,6 +27,7 @@ from problems.arms.scenes.scene_refinement import KEPT, PATIENCE, WIDE, Refineme
 from problems.arms.scenes.scene_robot import Carried, LinkCapsule, SceneRobot, scene_robot
 from problems.arms.scenes.scene_settings import SceneBody, load_scene
 from problems.arms.scenes.scene_structure import Costs
+from problems.arms.scenes.way_timing import WayTiming
 from problems.task import (
     BackendFactory,
     Checked,
@@ -41,6 +42,7 @@ from trajopt.collisions.free_space import FreeSpace
 from trajopt.collisions.mesh_check import MeshCheck
 from trajopt.guesses.inverse_kinematics import inverse_kinematics
 from trajopt.guesses.rrt_connect import rrt_connect, short_cut
+from trajopt.guesses.time_optimal import has_toppra
 from trajopt.problem.constraints import Constraint
 
 Point = tuple[float, float, float]
@@ -207,7 +209,8 @@ def task_in_scene(
     guess = plan_along(corners, limits, shares)
     ocp = motion.ocp(backend, arm.q0, guess, _goal_constraints(s, arm, motion), tube)
     goal_point = _position(model, arm.frame, goal) if s.goal_position is None else np.array(s.goal_position)
-    refinement = Refinement(motion, check, ocp, guess, tube)
+    timing = WayTiming(model, limits, check, corners) if free and has_toppra() else None
+    refinement = Refinement(motion, check, ocp, guess, tube, timing)
     doubts = (
         ()
         if exact
@@ -259,7 +262,12 @@ def path_of(s: Settings, q0: Array, goal: Array, pairs: CollisionPairs, model: M
     straight = np.stack([q0, goal])
     if s.guess == "straight":
         return straight, False
-    space = FreeSpace(pairs, KEPT * s.margin)
+    ends = np.stack([q0, goal])
+    margins = (KEPT * s.margin, 0.0)  # what start and goal do not keep is not asked of the way between
+    spaces = [space for space in (FreeSpace(pairs, margin) for margin in margins) if not space.touches(ends)]
+    if not spaces:
+        return straight, False
+    space = spaces[0]
     if not space.line_touches(q0, goal, 0.04):
         return straight, True
     if s.guess == "auto" and find_spec("ompl") is None:

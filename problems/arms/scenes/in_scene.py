@@ -26,7 +26,8 @@ from problems.arms.scenes.scene_structure import STATES, TORQUES, Costs, SceneSt
 from problems.task import BackendFactory
 from trajopt.collisions.broad_phase import CollisionPairs
 from trajopt.collisions.free_space import TruePieces
-from trajopt.guesses.timed_path import shortest_times, steps_of_slowest, timed_motion
+from trajopt.guesses.time_optimal import Timing
+from trajopt.guesses.timed_path import Motion, held_accelerations, shortest_times, steps_of_slowest, timed_motion
 from trajopt.problem.along_step import AHEAD
 from trajopt.problem.constraints import Constraint
 
@@ -256,10 +257,18 @@ def plan_along(path: Array, limits: Limits, shares: Array) -> to.Guess:
 
     shares (N,): of the duration, that steps last.
     """
-    n, knots = path.shape[1], len(shares)
     acceleration = np.where(np.isfinite(limits.acceleration), limits.acceleration, UNLIMITED)
-    found = timed_motion(path, limits.velocity, acceleration, shares, limits.duration[0])
-    T = min(found.duration, limits.duration[1])
+    return _plan(timed_motion(path, limits.velocity, acceleration, shares, limits.duration[0]), limits)
+
+
+def plan_timed(timing: Timing, limits: Limits, shares: Array) -> to.Guess:
+    """A guess near a motion from rest to rest, in steps with shares (N,) of its duration."""
+    return _plan(held_accelerations(timing.q, timing.times, shares), limits)
+
+
+def _plan(found: Motion, limits: Limits) -> to.Guess:
+    knots, n = found.a.shape
+    T = min(max(found.duration, limits.duration[0]), limits.duration[1])
     before = [np.vstack([np.zeros((1, n)), found.a])] if np.isfinite(limits.torque_rate).any() else []
     states = np.concatenate([found.q, found.v, *before, np.full((knots + 1, 1), T)], axis=1)
     us = np.vstack([np.zeros((1, n)), found.a])

@@ -15,14 +15,19 @@ import trajopt as to
 from dynamics_backends.protocol import Array
 from dynamics_backends.rigid_body.batched import inverse_dynamics
 from dynamics_backends.rigid_body.geometry.clearance import NUMBERS
-from problems.arms.scenes.in_scene import MotionInScene, motion_at
+from problems.arms.scenes.in_scene import MotionInScene, motion_at, plan_timed
+from problems.arms.scenes.way_timing import WayTiming
 from problems.task import Refined
 from trajopt.collisions.mesh_check import RATE, LeastDistance, MeshCheck
+from trajopt.guesses.time_optimal import Timing
 
 ROUNDS, IMPROVING, FAILED = 10, 1, 3
 """Solves of a problem at most; of these after one that stands, for a faster motion; and those that find no motion at all."""
+RETIMED = 3
+"""Solves at most from what TOPP-RA makes of a way."""
 LAGGING = 4
-"""Solves at most after a motion that stands, as long as it is not clearly shorter than its guess."""
+"""Solves at most after a motion that stands, as long as it is not clearly shorter than its guess, or the last
+one was clearly shorter than what stands and only came too close."""
 PATIENCE = 40
 """Iterations after which a solve from a guess that is free begins anew with other pairs."""
 MORE = 0.01
@@ -50,6 +55,10 @@ WORTH = 0.995
 of its guess is clearly shorter."""
 
 
+SHORTEST = 1.001
+"""A motion that takes no longer than this times what no motion falls below is as fast as can be."""
+
+
 class Refinement:
     """Checks of solutions, and what they teach.
 
@@ -58,7 +67,13 @@ class Refinement:
     """
 
     def __init__(
-        self, motion: MotionInScene, check: MeshCheck | None, ocp: to.OCP, guess: to.Guess, tube: float = WIDE
+        self,
+        motion: MotionInScene,
+        check: MeshCheck | None,
+        ocp: to.OCP,
+        guess: to.Guess,
+        tube: float = WIDE,
+        timing: WayTiming | None = None,
     ) -> None:
         self.motion, self.check, self.ocp = motion, check, ocp
         self.base, self.start, self.tube, self.latest = guess, guess, tube, ocp
@@ -73,7 +88,8 @@ class Refinement:
         quick = costs.time > costs.acceleration + costs.energy and not motion.structure.limits_rates
         self.timed = np.isfinite(tube) and quick
         self.known = float(guess.xs[-1, -1]) if self.timed else np.inf
-        self.sharp = False
+        self.timing = timing if self.timed else None
+        self.sharp, self.held, self.planned, self.retimed, self.stood = False, False, False, 0, tube
 
     def refined(self, solution: to.Solution) -> Refined:
         """See :class:`problems.task.Refined`."""
@@ -93,19 +109,23 @@ class Refinement:
             report = "torques exceed their limits between knots"
         if converged and free and not strong:
             gain = np.inf if self.best is None else self.best.xs[-1, -1] / solution.xs[-1, -1]
+            held = self._at_limit(plan)
             if gain > 1.0:
-                self.best, self.told = solution, report
+                self.best, self.told, self.held, self.stood = solution, report, held, self.tube
             shortest = solution.xs[-1, -1] <= self.shortest / WORTH
-            if shortest or not self._at_limit(plan) or gain < 1.0 / WORTH:
+            if shortest or not held or gain < 1.0 / WORTH:
                 if self.sharp or not self._lags():
-                    return self._stands()
+                    return self._ended()
                 self.sharp = True
             self.base = plan if gain > 1.0 else self.base
-        if self.rounds >= ROUNDS or self.improving >= self._improvements() or self.failed >= FAILED:
-            return Refined(False, report) if self.best is None else self._stands("a faster motion was still in reach")
+        if self.rounds >= ROUNDS or self.improving >= self._improvements(solution) or self.failed >= FAILED:
+            return Refined(False, report) if self.best is None else self._ended("a faster motion was still in reach")
         if strong:
             return self._again(report, plan, solution)
         if converged and free:
+            found, tube = self._faster()
+            if found is not None:
+                return self._from(found, tube)
             self.tube = min(2.0 * self.tube, WIDE)
             return self._again(report, plan, solution)
         if not converged or least.distance < -DEEP:
@@ -121,8 +141,37 @@ class Refinement:
         """Whether the best motion is not clearly shorter than its guess."""
         return self.best is not None and self.best.xs[-1, -1] > WORTH * self.known
 
-    def _improvements(self) -> int:
-        return LAGGING if self._lags() else IMPROVING
+    def _improvements(self, last: to.Solution) -> int:
+        """Solves at most after a motion that stands, by what the last one found."""
+        promising = self.best is not None and last.status.success and last.xs[-1, -1] * SLOW < self.best.xs[-1, -1]
+        return LAGGING if self._lags() or promising else IMPROVING
+
+    def _ended(self, *more: str) -> Refined:
+        """The best motion, unless the planner's way or its own can be passed in less time: then that is where to start again."""
+        found, tube = self._faster()
+        return self._stands(*more) if found is None else self._from(found, tube)
+
+    def _from(self, found: Timing, tube: float) -> Refined:
+        """The problem with the pairs of a timing, and from there."""
+        self.retimed += 1
+        self.improving, self.tube = 0, tube
+        self.base = self.start = plan_timed(found, self.motion.limits, self.motion.shares)
+        self.latest = self.motion.with_pairs(self.ocp, self.start, self.more, self.seen, self.tube, self.torques)
+        return Refined(False, self.told, self.latest, self.start, sharp=self.sharp)
+
+    def _faster(self) -> tuple[Timing | None, float]:
+        """TOPP-RA on the planner's way, or that of the best motion, where that takes clearly less time; and the tube about it."""
+        if self.timing is None or self.best is None or self.retimed >= RETIMED or self.rounds >= ROUNDS:
+            return None, self.tube
+        T = float(self.best.xs[-1, -1])
+        if SHORTEST * self.shortest >= T:
+            return None, self.tube
+        planned = None if self.planned else self.timing.faster_than(T)
+        if planned is not None:
+            self.planned = True
+            return planned, WIDE
+        own = self.timing.own(self.best) if self.held else None
+        return (own if own is not None and own.duration < WORTH * T else None), self.stood
 
     def _stands(self, *more: str) -> Refined:
         """The best motion, with a word where it takes longer than its guess."""

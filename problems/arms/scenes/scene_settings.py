@@ -14,7 +14,7 @@ from dynamics_backends.protocol import Array
 from dynamics_backends.rigid_body.geometry.covers.robot_cover import body_poses
 from dynamics_backends.rigid_body.geometry.links.mjcf_shapes import mjcf_scene
 from dynamics_backends.rigid_body.geometry.links.urdf_shapes import urdf_shapes
-from dynamics_backends.rigid_body.geometry.meshes.meshes import load_mesh
+from dynamics_backends.rigid_body.geometry.meshes.meshes import MeshMissing, load_mesh
 from dynamics_backends.rigid_body.geometry.scene import Body, Scene, Way
 from dynamics_backends.rigid_body.geometry.shapes import Box, Capsule, Cylinder, HalfSpace, Mesh, Shape, Sphere
 from dynamics_backends.rigid_body.mjcf.source import is_mjcf
@@ -77,7 +77,7 @@ class SceneBody(Checked):
         }
 
     def body(self, folder: Path) -> Body:
-        """folder: where a mesh is looked for. Raises MeshMissing, ValueError."""
+        """folder: where a mesh is looked for. Raises ValueError, for a mesh that is missing too, with the name of the body."""
         way = None if self.times is None or self.offsets is None else Way(self.times, self.offsets)
         return Body(self.name, self._shape(folder), self._rotation(), np.array(self.position), way)
 
@@ -100,7 +100,10 @@ class SceneBody(Checked):
                 return Capsule(radius, length)
             case "half_space":
                 return HalfSpace()
-        return read_mesh(folder / Path(self.file or "").expanduser(), self.scale)
+        try:
+            return read_mesh(folder / Path(self.file or "").expanduser(), self.scale)
+        except MeshMissing as error:
+            raise ValueError(f"body {self.name!r}: {error}") from error
 
 
 def read_mesh(path: Path, scale: float = 1.0) -> Mesh:

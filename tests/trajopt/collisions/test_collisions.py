@@ -322,6 +322,21 @@ def test_the_planner_may_take_so_much_time_of_the_processor(monkeypatch):
     assert rrt_connect(*asked, time_limit=1e6) is not None
 
 
+@needs_ompl
+def test_the_planner_ends_at_once_where_the_goal_touches():
+    """ompl would wait asleep, and take no time of the processor, for a goal that is free."""
+    ends = np.zeros(2), np.ones(2)
+
+    def found(touches):
+        return rrt_connect(
+            touches, lambda a, b, step: False, *ends, -2.0 * np.ones(2), 2.0 * np.ones(2), time_limit=1e3
+        )
+
+    for end in ends:
+        assert found(lambda q, end=end: bool(np.allclose(q, end))) is None
+    assert found(lambda q: False) is not None
+
+
 def length(path):
     return np.linalg.norm(np.diff(path, axis=0), axis=1).sum()
 

@@ -358,3 +358,38 @@ def test_around_a_post_that_is_a_convex_mesh(robot, tmp_path):
     q = motion_at(solution, 2, 500.0)[0]
     tip = [0.5 * f(q[:, 0]) + 0.5 * f(q.sum(axis=1)) for f in (np.cos, np.sin)]
     assert np.hypot(tip[0] - 0.95, tip[1]).min() > 0.06 * np.cos(np.pi / 6.0)
+
+
+def test_a_body_whose_mesh_is_missing_is_named(tmp_path):
+    pytest.importorskip("trimesh")
+    with pytest.raises(ValueError, match=r"body 'vase': .*gone\.stl"):
+        SceneBody(name="vase", type="mesh", file="gone.stl").body(tmp_path)
+
+
+@needs_coal
+def test_a_motion_held_back_by_its_tube_starts_again_from_the_timing_of_its_way(robot):
+    """One joint, 1.2 rad within 2 rad/s and 10 rad/s^2, takes 0.8 s at best. A motion that takes 1.2 s and ended at the edge of a
+    tube starts again, in the tube that served, from what TOPP-RA makes of its way; one that nothing held back stands."""
+    pytest.importorskip("toppra")
+    chosen = config(robot, body=[{**POST, "position": [5.0, 5.0, 0.0]}], guess="auto", torque_scale=10.0)
+    task = build_task(chosen)
+    refinement = task.refined.__self__
+    slow = replace_duration(task.guess, 1.2)
+    refinement.best, refinement.known = SimpleNamespace(xs=slow.xs, us=slow.us, times=task.ocp.times), 2.0
+    refinement.planned, refinement.stood = True, 0.125  # the planner's way has been tried
+    assert refinement._ended().good
+    refinement.held = True
+    again = refinement._ended()
+    assert again.ocp is not None and not again.good
+    assert again.guess.xs[-1, -1] == pytest.approx(0.8, rel=2e-2)
+    assert refinement.tube == 0.125
+
+
+def replace_duration(guess, duration):
+    """The motion of a guess in another duration [s]."""
+    n, share = 2, duration / guess.xs[-1, -1]
+    xs, us = guess.xs.copy(), guess.us.copy()
+    xs[:, n : 2 * n] /= share
+    us[1:] /= share**2
+    xs[:, -1] = us[0, 0] = duration
+    return to.Guess(xs, us)
