@@ -7,8 +7,9 @@ At each replanning period a solve is started, if the planner is free,
     of      the horizon's problem at that time, with objects where they are predicted to be at each knot
     with    the last plan, shifted, as its guess
 
-and its plan is followed from that time on, or from when it is known.  A solve that fails or is late changes nothing: the last
-plan is tracked on.
+and its plan is followed from that time on, or from when it is known.  Where the lead is longer than a period, several plans wait
+for their time; a new one replaces those that would begin no earlier.  A solve that fails or is late changes nothing: the last plan
+is tracked on.
 """
 
 from __future__ import annotations
@@ -74,20 +75,25 @@ class Planning:
         self._horizon, self._planner, self._worker, self._timing = horizon, planner, worker, timing
         self._objects, self._account = objects, account
         self.model, self.manifold = Model(problem), problem.manifold
-        self.plan = replace(first, problem=first.problem or problem)
-        self._next: Plan | None = None
+        self._plans = [replace(first, problem=first.problem or problem)]
+        """The plan in force, and those that wait for their time, by their starts."""
         self._due: float | None = 0.0  # when the next solve starts, None where the horizon has ended
         self._lead = timing.lead
         self._job: _Job | None = None
         self._prepared_for: float | None = None
 
+    @property
+    def plan(self) -> Plan:
+        """The plan in force."""
+        return self._plans[0]
+
     def reference(self, t: float) -> Array:
-        """The state (nx,) where the plan in force is at t [s]."""
-        return self.plan.reference(t, self.manifold)
+        """The state (nx,) where the plan that holds at t [s] is then."""
+        return self._plan_at(t).reference(t, self.manifold)
 
     def control(self, t: float, x: Array) -> Array:
-        """The control (nu,) of the plan in force, within the problem's bounds."""
-        return self.model.bounded(self.plan.control(t, x, self.manifold))
+        """The control (nu,) of the plan that holds at t [s], within the problem's bounds."""
+        return self.model.bounded(self._plan_at(t).control(t, x, self.manifold))
 
     def tick(self, k: int, t: float, x: Array) -> None:
         """Take what the planner has found, and set it to work where it is time, from the state x (nx,) at tick k."""
@@ -101,8 +107,15 @@ class Planning:
                 self._take(k, t)
             else:
                 self._account.event(t, EventKind.SKIPPED, "the planner is still at work")
-        if self._next is not None and t >= self._next.start - SAME_TIME:
-            self.plan, self._next = self._next, None
+        self._plans = self._plans[self._plans.index(self._plan_at(t)) :]
+
+    def _plan_at(self, t: float) -> Plan:
+        """The plan that holds at t [s], as far as plans are known."""
+        return next((plan for plan in reversed(self._plans) if plan.start <= t + SAME_TIME), self.plan)
+
+    def _follow(self, new: Plan) -> None:
+        """From its start on; plans that begin no earlier were made from older states."""
+        self._plans = [*(plan for plan in self._plans if plan.start < new.start - SAME_TIME), new]
 
     def _start(self, k: int, t: float, x: Array) -> None:
         ready = self._prepared_for is not None and t - SAME_TIME <= self._prepared_for < t + self._lead + SAME_TIME
@@ -113,7 +126,7 @@ class Planning:
             self._account.event(t, EventKind.HORIZON_ENDED, "nothing is left to plan; the last plan is tracked")
             return
         self.model.problem = problem
-        x0, last = self._ahead(x, t, valid), self._next or self.plan
+        x0, last = self._ahead(x, t, valid), self._plan_at(valid)
         known = [item.prediction() for item in self._objects]
         self._prepared_for, self._job = None, _Job(k, valid, problem)
 
@@ -133,7 +146,7 @@ class Planning:
         self._worker.start(respond, prepare, k)
 
     def _ahead(self, x: Array, t: float, until: float) -> Array:
-        """The state at ``until`` under the plan in force."""
+        """The state at ``until`` under the plans that hold until then."""
         while until - t > SAME_TIME:
             h = min(self._timing.tick, until - t)
             x = self.model.step(x, self.control(t, x), t, h)
@@ -162,7 +175,7 @@ class Planning:
         if late:
             self._account.event(t, EventKind.LATE_PLAN, f"a plan took {took:.4g} s")
         if solution is not None and not (late and timing.drop_late):
-            self._next = Plan.of(solution, job.valid, job.problem)
+            self._follow(Plan.of(solution, job.valid, job.problem))
         numbers = (0, False, np.nan) if solution is None else (solution.iterations, True, solution.cost)
         self._account.solves.append(Solve(job.tick * timing.tick, job.valid, t, answer.seconds, *numbers))
 

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from replanning_cases import DT, KNOTS, PERIOD, TICK, WatchedPlant, goal_object, loop, mass, problem
 
+import trajopt as to
 from trajopt.replanning.measurements import Sensor
 from trajopt.replanning.plan import Shrinking
 from trajopt.replanning.planners.converging import Converging, Failing, Slowed
@@ -16,7 +17,7 @@ from trajopt.replanning.planners.real_time_slq import RealTimeSLQ
 from trajopt.replanning.plants.sampled_plant import Push
 from trajopt.replanning.run_log import EventKind, RunLog
 from trajopt.replanning.timing import Timing
-from trajopt.replanning.workers import ScriptedWorker, ThreadWorker, WallClock
+from trajopt.replanning.workers import ScriptedWorker, SimulatedWorker, ThreadWorker, WallClock
 
 AHEAD = Timing(tick=TICK, period=PERIOD, prepare_ahead=True)
 
@@ -63,16 +64,49 @@ def test_a_real_time_iteration_is_prepared_before_the_state_is_known():
     assert planner.calls == ["prepare", "respond"] * 4
 
 
-def test_plans_are_made_for_the_state_in_which_they_will_hold():
-    """The prediction over the lead under the plan in force is what the plant does."""
-    planner, lead = Counting(), 3 * TICK
-    log = loop(planner, timing=Timing(tick=TICK, period=PERIOD, lead=lead), charge=lead).run(1.0)
+@pytest.mark.parametrize("lead", [3 * TICK, PERIOD, 2.4 * PERIOD, 4 * PERIOD])
+def test_plans_are_made_for_the_state_in_which_they_will_hold(lead):
+    """The prediction over the lead, under all plans that hold meanwhile, is what the plant does."""
+    planner, objects = Counting(), [goal_object(lambda t: [np.sin(3 * t)])]
+    log = loop(planner, timing=Timing(tick=TICK, period=PERIOD, lead=lead), charge=TICK, objects=objects).run(1.0)
     starts = [solve.start for solve in log.solves]
     assert len(starts) > 10
     for start, x0 in zip(starts, planner.states, strict=False):
         k = round((start + lead) / TICK)
         if k < len(log.xs):
             np.testing.assert_allclose(x0, log.xs[k], atol=1e-9)
+
+
+class Numbered:
+    """A planner whose n-th plan is the control n, whatever the state."""
+
+    def __init__(self):
+        self.plan, self.count = to.solve(problem()), 0
+
+    def prepare(self, ocp, warm):
+        pass
+
+    def respond(self, x0):
+        self.count += 1
+        us = np.full_like(self.plan.us, self.count)
+        return replace(self.plan, us=us, K=np.zeros_like(self.plan.K))
+
+
+@pytest.mark.parametrize("lead", [0.0, 3 * TICK, PERIOD, 2.4 * PERIOD, 4 * PERIOD])
+def test_each_plan_is_followed_from_its_time_on(lead):
+    log = loop(Numbered(), timing=Timing(tick=TICK, period=PERIOD, lead=lead), charge=min(lead, TICK)).run(1.0)
+    plans = 1 + (np.arange(100) - round(lead / TICK)) // round(PERIOD / TICK)
+    followed = plans >= 1
+    np.testing.assert_array_equal(log.us[followed, 0], plans[followed])
+    assert not log.events
+
+
+def test_a_plan_replaces_those_that_would_begin_later():
+    """After a slow solve the second one has its lead; the third has none, and its plan is known before the second would begin."""
+    charges = iter([7 * TICK, TICK, 0.0, 0.0, 0.0])
+    worker = SimulatedWorker(TICK, lambda respond, prepare: (next(charges), 0.0))
+    log = loop(Numbered(), worker=worker).run(0.3)
+    np.testing.assert_array_equal(log.us[7:, 0], [1] * 9 + [3] * 4 + [4] * 5 + [5] * 5)
 
 
 @pytest.mark.parametrize("knots", [1, 2, 5])
@@ -265,8 +299,6 @@ def test_a_run_is_deterministic():
 
 def test_a_run_is_written_read_and_replayed(tmp_path):
     delays = itertools.cycle([0.5 * TICK, 2 * TICK, 7 * TICK, TICK])
-    from trajopt.replanning.workers import SimulatedWorker
-
     worker = SimulatedWorker(TICK, lambda respond, prepare: (next(delays), 0.6 * TICK))
     log = noisy_run(worker, timing=AHEAD).run(1.5)
     log.meta = {"plant": "own"}
