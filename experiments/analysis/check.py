@@ -100,7 +100,7 @@ def random_points(task: Task, knots: slice, dynamics: object, count: int, rng: n
     xs, us = np.asarray(task.start.xs)[chosen], np.asarray(task.start.us)[chosen]
     dx = SPREAD * rng.standard_normal((count, manifold.ndx))
     u = us + SPREAD * np.maximum(1.0, np.abs(us)) * rng.standard_normal(us.shape)
-    at = Points(xs, u, ocp.times[chosen], ocp.dt[chosen], chosen)
+    at = Points(xs, u, ocp.t[chosen], ocp.dt[chosen], chosen)
     for _ in range(HALVINGS):
         at = at._replace(x=np.ascontiguousarray(manifold.integrate(xs.T, dx.T).T))
         far = _out_of_reach(dynamics, at, _phase_parameters(task, chosen))
@@ -237,7 +237,7 @@ class _Check(NamedTuple):
         ends: tuple[CostTerm | Constraint, ...] = (*ocp.terminal, *ocp.terminal_constraints)
         for part in ends:
             at = self.points_of(len(ocp.phases) - 1)
-            end = at._replace(t=np.full(len(at.x), ocp.times[-1]))
+            end = at._replace(t=np.full(len(at.x), ocp.t[-1]))
             yield from self._residual(part, end, np.zeros(len(at.x), int), "", "final ")
 
     def _residual(

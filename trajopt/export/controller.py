@@ -135,7 +135,7 @@ def _source(ocp: OCP, sampled: Sampling, stage: StageSource) -> str:
 def _defaults(ocp: OCP) -> str:
     """The arrays of the exported problem."""
     arrays = {
-        "t": ocp.times,
+        "t": ocp.t,
         "dt": ocp.dt,
         "theta": theta_of(ocp.phases[0].terms, ocp.horizon),
         "theta_end": theta_of(ocp.terminal, 1),

@@ -127,6 +127,7 @@ class OCP:
 
     x0: (nx,). u_lower, u_upper: None, (nu,) or (N, nu), infinite where unbounded.
     model: the robot behind the state (q, v), if there is one; used to check and to report, never to solve.
+    start: t at the first knot [s], for residuals and dynamics that read it.
     """
 
     phases: tuple[Phase, ...]
@@ -137,6 +138,7 @@ class OCP:
     name: str = "ocp"
     model: Any = None
     terminal_constraints: tuple[Constraint, ...] = ()
+    start: float = 0.0
 
     def __post_init__(self) -> None:
         for key in ("phases", "terminal", "terminal_constraints"):
@@ -197,10 +199,15 @@ class OCP:
 
     @property
     def times(self) -> Array:
-        """(N + 1,) times of the knots [s], from 0."""
+        """(N + 1,) times of the knots [s], from 0 at the first one."""
         times = np.zeros(self.horizon + 1)
         np.cumsum(self.dt, out=times[1:])
         return times
+
+    @property
+    def t(self) -> Array:
+        """(N + 1,) what residuals and dynamics read as t at the knots [s]: the times, from ``start`` on."""
+        return self.start + self.times
 
     def times_of(self, xs: Array) -> Array:
         """(N + 1,) times [s] at which states xs (N + 1, nx) are reached: ``times``, unless they tell how long phases last."""
@@ -253,10 +260,10 @@ class OCP:
             raise ValueError(
                 f"xs and us have shapes {xs.shape} and {us.shape}; expected {expected}, or several of them"
             )
-        X, U, times = (xs[None], us[None], self.times) if one else (xs, us, self.times)
-        total = phase_cost(self.terminal, X[:, -1:], U[:, :1, :0], times[-1:], np.ones(1)).sum(axis=1)
+        X, U, t = (xs[None], us[None], self.t) if one else (xs, us, self.t)
+        total = phase_cost(self.terminal, X[:, -1:], U[:, :1, :0], t[-1:], np.ones(1)).sum(axis=1)
         for phase, knots in zip(self.phases, self.phase_slices, strict=True):
-            total = total + phase_cost(phase.terms, X[:, knots], U[:, knots], times[knots], phase.weights).sum(axis=1)
+            total = total + phase_cost(phase.terms, X[:, knots], U[:, knots], t[knots], phase.weights).sum(axis=1)
         return float(total[0]) if one else np.asarray(total)
 
     def terms(self) -> list[CostTerm]:

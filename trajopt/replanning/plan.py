@@ -145,7 +145,7 @@ class Following(Protocol):
 
 @dataclass(frozen=True)
 class Receding:
-    """One problem at all times; ``moved`` gives it references of its own from t [s] on."""
+    """One problem at all times, whose own time begins at 0 in each; ``moved`` gives it references of its own from t [s] on."""
 
     ocp: OCP
     moved: Callable[[OCP, float], OCP] | None = None
@@ -195,13 +195,14 @@ class Regridded:
         parameters = {key: _taken(value, at) for key, value in phase.parameters.items()}
         cut = replace(phase, dt=dt, terms=terms, parameters=parameters, constraints=constraints)
         bounds = {key: _taken(getattr(ocp, key), at) for key in ("u_lower", "u_upper")}
-        return replace(ocp, phases=(cut,), **bounds)
+        return replace(ocp, phases=(cut,), start=ocp.start + t, **bounds)
 
 
 def remaining(ocp: OCP, elapsed: float) -> OCP | None:
     """The problem without its first ``elapsed`` seconds; None where nothing is left.
 
-    The knot under way is cut, or joined to the next one of its phase where little of it is left.
+    The knot under way is cut, or joined to the next one of its phase where little of it is left. The time t that residuals and
+    dynamics read goes on.
     """
     if elapsed <= 0.0:
         return ocp
@@ -214,7 +215,7 @@ def remaining(ocp: OCP, elapsed: float) -> OCP | None:
         return None
     dropped = ocp.horizon - sum(phase.knots for phase in phases)
     bounds = {key: _taken(getattr(ocp, key), np.arange(dropped, ocp.horizon)) for key in ("u_lower", "u_upper")}
-    return replace(ocp, phases=tuple(phases), **bounds)
+    return replace(ocp, phases=tuple(phases), start=ocp.start + elapsed, **bounds)
 
 
 def _cut(phase: Phase, elapsed: float) -> Phase | None:

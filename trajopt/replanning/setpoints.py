@@ -188,7 +188,7 @@ def _outputs(ocp: OCP, plan: Plan, system: Any, p: dict[str, Array], ks: Array, 
     """The forces (3 or 6, M) of a system at states xs (M, nx) behind knots ks; those of whole steps are their knots'."""
     if isinstance(system, NeedsScheme):
         xs, p = plan.xs[ks], {**p, IMPLICIT_STEP: ocp.dt[ks][:, None]}
-    outputs = system.outputs(*Batch.of(system, xs, plan.us[ks, : system.nu], ocp.times[ks], p))
+    outputs = system.outputs(*Batch.of(system, xs, plan.us[ks, : system.nu], ocp.t[ks], p))
     return {name: np.asarray(rows) for name, rows in outputs.items() if len(rows) in (FORCE, WRENCH)}
 
 

@@ -43,7 +43,7 @@ def _final_equalities(ocp: OCP, x: Array) -> Array:
         lower, upper = (bound[0] for bound in c.bounds(1))
         if not (lower == upper).any():
             continue
-        batch = residual_batch(c.residual, x, np.zeros((1, 0)), ocp.times[-1:], c.parameters)
+        batch = residual_batch(c.residual, x, np.zeros((1, 0)), ocp.t[-1:], c.parameters)
         J = residual_jacobians(c.residual, batch).fx[0][lower == upper]
         total += J.T @ J
     return total

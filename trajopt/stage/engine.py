@@ -101,21 +101,21 @@ def follow(stages: Sequence[Stages], before: OCP, ocp: OCP, wanted: Wanted) -> b
 
 def _again(phases: Sequence[Any], end: Any, ocp: OCP) -> list[NumpyStages]:
     """The NumPy stages of the same problem, whose arrays may have been given other values since."""
-    found, times = [s.plain for s in (*phases, end)], ocp.times
+    found, t = [s.plain for s in (*phases, end)], ocp.t
     for plain, knots in zip(found, (*ocp.phase_slices, slice(-1, None)), strict=True):
-        plain.t = times[knots]
+        plain.t = t[knots]
     return found
 
 
 def _plain(ocp: OCP, wanted: Wanted) -> list[NumpyStages]:
     """The phases and the final knot in NumPy."""
-    manifold, nu, hessian, times = ocp.manifold, ocp.nu, wanted.hessian, ocp.times
+    manifold, nu, hessian, t = ocp.manifold, ocp.nu, wanted.hessian, ocp.t
     path = wanted.path or [()] * len(ocp.phases)
     found = []
     for phase, knots, rows in zip(ocp.phases, ocp.phase_slices, path, strict=True):
-        given = (phase.dynamics, phase.terms, rows, times[knots], phase.dt, nu, phase.parameters)
+        given = (phase.dynamics, phase.terms, rows, t[knots], phase.dt, nu, phase.parameters)
         found.append(NumpyStages(manifold, *given, start=knots.start, hessian=hessian, scale=phase.weights))
-    final = (None, ocp.terminal, wanted.final, times[-1:], np.ones(1), 0)
+    final = (None, ocp.terminal, wanted.final, t[-1:], np.ones(1), 0)
     return [*found, NumpyStages(manifold, *final, start=ocp.horizon, hessian=hessian)]
 
 

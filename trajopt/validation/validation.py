@@ -159,8 +159,10 @@ def _values(ocp: OCP) -> Iterator[str]:
 
 
 def _time_errors(ocp: OCP) -> Iterator[str]:
-    """Steps must be positive; a phase whose dynamics take no time (an impact) has one knot with dt = 0."""
+    """The start is finite, steps are positive; a phase whose dynamics take no time (an impact) has one knot with dt = 0."""
     first = 0
+    if not np.isfinite(ocp.start):
+        yield f"start = {ocp.start}; expected a finite number of seconds"
     for i, phase in enumerate(ocp.phases):
         if phase.dynamics.takes_time:
             valid = np.isfinite(phase.dt) & (phase.dt > 0)
@@ -244,7 +246,7 @@ def _violated_at_start(ocp: OCP) -> Iterator[str]:
         if c.residual.nu:
             continue
         p = {k: v[:1] if v.ndim == 2 else v for k, v in c.parameters.items()}
-        batch = Batch.of(c.residual, ocp.x0[None, : c.residual.manifold.nx], np.zeros((1, 0)), 0.0, p)
+        batch = Batch.of(c.residual, ocp.x0[None, : c.residual.manifold.nx], np.zeros((1, 0)), ocp.start, p)
         g, (lower, upper) = np.asarray(c.residual(*batch))[:, 0], (b[0] for b in c.bounds(phase.knots))
         excess = np.maximum(lower - g, g - upper)
         if excess.max() > START_TOLERANCE:

@@ -155,7 +155,7 @@ def contact_forces(ocp: OCP, xs: Array, us: Array) -> dict[str, Array]:
         values = {k: v[: phase.knots] if v.ndim == 2 else v for k, v in phase.parameters.items()}
         if isinstance(system, NeedsScheme):
             values[IMPLICIT_STEP] = ocp.dt[knots][:, None]
-        batch = Batch.of(system, xs[knots], us[knots, : system.nu], ocp.times[knots], values)
+        batch = Batch.of(system, xs[knots], us[knots, : system.nu], ocp.t[knots], values)
         for name, rows in system.outputs(*batch).items():
             if len(rows) in (3, 6):
                 found.setdefault(name, np.zeros((ocp.horizon, 3)))[knots] = np.asarray(rows)[:3].T

@@ -48,6 +48,7 @@ def test_sizes_and_times():
     ocp = _problem(dt=np.array([0.1, 0.2, 0.3, 0.1, 0.1]))
     assert (ocp.horizon, ocp.nu, ocp.manifold.nx) == (5, 3, 7)
     np.testing.assert_allclose(ocp.times, [0.0, 0.1, 0.3, 0.6, 0.7, 0.8])
+    np.testing.assert_allclose(_problem(start=2.0, horizon=2).t, [2.0, 2.1, 2.2])
     assert ocp.state_names == ("rx", "ry", "rz", "wx", "wy", "wz")
     assert ocp.control_bounds is None
     lower, upper = _problem(u_upper=[1.0, 2.0, 3.0]).control_bounds
@@ -75,6 +76,7 @@ def test_a_good_problem_has_no_findings():
         ({"dt": 0.0}, "time steps must be positive"),
         ({"dt": np.array([0.1, 0.1, -0.1, 0.1, 0.1])}, "dt is -0.1 at knot 2"),
         ({"u_lower": np.ones(2)}, "u_lower has shape"),
+        ({"start": np.nan}, "start = nan; expected a finite number of seconds"),
         ({"u_lower": [0.0, 1.0, 0.0], "u_upper": [1.0, 0.5, 1.0]}, "above the upper one: u[1] at knot 0, [1.0, 0.5]"),
         ({"u_upper": [1.0, 1.0, np.nan]}, "a control bound is NaN: u[2]"),
         ({"terminal": [control_cost(3)]}, "cannot depend on controls"),

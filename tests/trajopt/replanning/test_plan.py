@@ -12,6 +12,7 @@ from scipy.spatial.transform import Rotation, Slerp
 from textbook_systems import spinning_body
 
 import trajopt as to
+from dynamics_backends.scalar import sin
 from trajopt.problem.ocp import OCP
 from trajopt.replanning.plan import Plan, Receding, Regridded, Shrinking, fault_of, remaining, warm_start, with_values
 from trajopt.results.status import Status, StatusCode
@@ -149,6 +150,49 @@ def test_a_plan_of_what_remains_is_the_rest_of_the_plan():
     assert rest is not None
     again = to.solve(OCP(rest.phases, whole.xs[6], rest.terminal))
     np.testing.assert_allclose(again.xs, whole.xs[6:], atol=1e-9)
+
+
+def along_a_sine(engine="numpy", **options):
+    """A mass, drawn by sin(2 t), along sin(3 t) for 2 s: its dynamics and cost read t."""
+    system = to.FunctionMap(lambda x, u, t, p: [x[1], u[0] + sin(2.0 * t)], 2, 1)
+    dynamics = to.SampledSystem(to.make_backend(system, "forward_ad", engine=engine), "rk4")
+    along = to.residual_cost("along", lambda x, u, t, p: [x[0] - sin(3.0 * t)], system.manifold, 1, 100.0)
+    terms = [to.control_cost(1, weight=1e-3), along]
+    return to.OCP.single_phase(dynamics, np.zeros(2), 40, 0.05, terms, [along], **options)
+
+
+@pytest.mark.parametrize("rest_of", [remaining, lambda ocp, t: Regridded(ocp)(t)], ids=["remaining", "regridded"])
+def test_terms_of_what_remains_read_the_time_that_goes_on(rest_of):
+    rest = rest_of(along_a_sine(), 0.5)
+    rest = rest_of(rest, 0.3)
+    xs = np.stack([np.sin(3.0 * (0.8 + rest.times)), np.zeros(len(rest.times))], axis=1)
+    assert rest.cost(xs, np.zeros((rest.horizon, 1))) < 1e-25
+    assert rest.times[0] == 0.0 and rest.times[-1] == pytest.approx(1.2)
+
+
+@pytest.mark.parametrize("engine", ["numpy", "compiled"])
+@pytest.mark.parametrize("solver", ["slq", "fddp", "ddp", "ipm", "sqp"])
+def test_a_plan_of_what_remains_reads_the_time_that_goes_on(solver, engine):
+    """Bellman's principle, in a problem whose dynamics, cost and constraint read t."""
+    ocp = along_a_sine(engine)
+    if solver in ("ipm", "sqp"):
+        below = to.residual_constraint("below", lambda x, u, t, p: [x[0] - 0.5 * t], ocp.manifold, 1, -np.inf, 0.2)
+        ocp = replace(ocp, phases=(replace(ocp.phases[0], constraints=(below,)),), terminal_constraints=(below,))
+    whole = to.solve(ocp, solver=solver)
+    assert not ocp.constraints() or (0.2 + 0.5 * ocp.times - whole.xs[:, 0])[13:].min() < 1e-6
+    rest = replace(remaining(ocp, 0.6), x0=whole.xs[12])
+    again = to.solve(rest, solver=solver)
+    assert whole.status.success and again.status.success
+    np.testing.assert_allclose(again.xs, whole.xs[12:], atol=1e-6)
+    assert again.cost == pytest.approx(rest.cost(again.xs, again.us), rel=1e-9)
+
+
+def test_problems_of_a_batch_begin_at_times_of_their_own():
+    ocps = [along_a_sine("compiled", start=start) for start in (0.0, 0.3, 1.1)]
+    found = to.solve_batch(ocps, solver="slq")
+    for ocp, xs in zip(ocps, found.xs, strict=True):
+        np.testing.assert_allclose(xs, to.solve(ocp, solver="slq").xs, atol=1e-9)
+    assert np.abs(np.diff(found.xs, axis=0)).max(axis=(1, 2)).min() > 0.1
 
 
 def test_values_reach_every_knot_and_the_end():

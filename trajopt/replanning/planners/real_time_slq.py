@@ -140,7 +140,8 @@ def _alike(one: OCP, other: OCP) -> bool:
     """Whether two problems differ in x0 at most, which expansions and roll-outs are given anyway."""
     bounds = [(one.u_lower, other.u_lower), (one.u_upper, other.u_upper)]
     same_bounds = all(a is b or (a is not None and b is not None and np.array_equal(a, b)) for a, b in bounds)
-    return one.phases is other.phases and one.terminal is other.terminal and same_bounds
+    same_parts = one.phases is other.phases and one.terminal is other.terminal
+    return same_parts and same_bounds and one.start == other.start
 
 
 def _finite_bounds(ocp: OCP, us: Array) -> Bounds | None:

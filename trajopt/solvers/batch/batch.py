@@ -154,6 +154,10 @@ class Batch:
         """(n or 1, N + 1)."""
         return self._each(lambda ocp: ocp.times)
 
+    def t(self) -> Array:
+        """(n or 1, N + 1) what residuals and dynamics read as t."""
+        return self._each(lambda ocp: ocp.t)
+
     def weights(self, i: int) -> Array:
         """The weights of phase i, (n or 1, K): see :attr:`~trajopt.problem.ocp.Phase.weights`."""
         return self._each(lambda ocp: ocp.phases[i].weights)

@@ -61,7 +61,7 @@ class Rows:
         """
         knots = batch.ocp.phase_slices[i]
         values = (
-            batch.times()[:, knots],
+            batch.t()[:, knots],
             batch.weights(i),
             batch.parameters(i),
             batch.theta(lambda ocp: ocp.phases[i].terms, batch.ocp.phases[i].knots),
@@ -72,7 +72,7 @@ class Rows:
 
     def end(self, batch: Batch, end: CompiledEnd, path: Array | None = None) -> list[Array]:
         """end_t for each problem, by words."""
-        values = batch.times()[:, -1:], batch.theta(lambda ocp: ocp.terminal, 1)
+        values = batch.t()[:, -1:], batch.theta(lambda ocp: ocp.terminal, 1)
         last = np.full(self.count, end.data.pg, np.int64) if path is None else self.addresses(path)
         return [*map(self.addresses, values), last]
 

@@ -114,7 +114,7 @@ def _at_end(ocp: OCP, i: int, width: int, kind: str) -> Stages:
         return replace(term, weight=term.weight[-1:] if term.weight.ndim == 2 else term.weight, parameters=values)
 
     terms, hessian = tuple(last(term) for term in phase.terms), "exact" if kind == "exact" else "gauss_newton"
-    t, half = ocp.times[stop : stop + 1], 0.5 * phase.dt[-1:]
+    t, half = ocp.t[stop : stop + 1], 0.5 * phase.dt[-1:]
     return NumpyStages(ocp.manifold, None, terms, (), t, half, width, start=stop, hessian=hessian)
 
 

@@ -253,7 +253,7 @@ class Transcription:
         y = np.where(part.rows >= 0, multipliers[part.rows], 0.0)
         xx, ux, uu = part.stages.second(*given, sigma, *((lam, y if y.shape[1] else None) if kind == "exact" else ()))
         if kind == "scqp":
-            for k, m, H in constraint_hessians(part.constraints, given[0], given[1], self.ocp.times[part.knots], y):
+            for k, m, H in constraint_hessians(part.constraints, given[0], given[1], self.ocp.t[part.knots], y):
                 xx[:, :k, :k] += H[:, :k, :k]
                 ux[:, :m, :k] += H[:, k:, :k]
                 uu[:, :m, :m] += H[:, k:, k:]

@@ -108,7 +108,7 @@ class _Imposed:
         """g (K, nr), within the bounds where it is not imposed."""
         c = self.constraint
         u = us[self.knots] if self.phase is not None else us[:1, :0]
-        batch = residual_batch(c.residual, xs[self.knots], u, ocp.times[self.knots], c.parameters)
+        batch = residual_batch(c.residual, xs[self.knots], u, ocp.t[self.knots], c.parameters)
         g = np.asarray(c.residual(*batch)).T
         return np.where(self.active, g, np.clip(g, *self.bounds))
 
