@@ -89,6 +89,14 @@ class Plan:
         deviation = np.asarray(manifold.difference(self.reference(t, manifold), x))
         return self.us[k] + self.K[k] @ deviation
 
+    def bounds(self, t: float) -> tuple[Array, Array] | None:
+        """The least and the largest u (nu,) that its problem allows at t; None where no control is bounded, or it is not known."""
+        if self.problem is None or self.problem.control_bounds is None:
+            return None
+        lower, upper = self.problem.control_bounds
+        k = min(self.knot(t), len(lower) - 1)
+        return lower[k], upper[k]
+
 
 ACCEPTED = (
     StatusCode.CONVERGED,

@@ -92,8 +92,10 @@ class Planning:
         return self._plan_at(t).reference(t, self.manifold)
 
     def control(self, t: float, x: Array) -> Array:
-        """The control (nu,) of the plan that holds at t [s], within the problem's bounds."""
-        return self.model.bounded(self._plan_at(t).control(t, x, self.manifold))
+        """The control (nu,) of the plan that holds at t [s], within the bounds of the problem that it solves."""
+        plan = self._plan_at(t)
+        u, bounds = plan.control(t, x, self.manifold), plan.bounds(t)
+        return u if bounds is None else np.clip(u, *bounds)
 
     def tick(self, k: int, t: float, x: Array) -> None:
         """Take what the planner has found, and set it to work where it is time, from the state x (nx,) at tick k."""

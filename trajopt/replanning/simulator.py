@@ -71,7 +71,7 @@ _DIGITS = 9
 
 
 class Model:
-    """The model that plans are made with: that of the first phase of the problem in force."""
+    """The model that plans are made with: that of the first phase of the newest problem."""
 
     def __init__(self, problem: OCP) -> None:
         self.problem = problem
@@ -84,11 +84,6 @@ class Model:
             self._simulator = Simulator(phase.dynamics)
         now = {key: value[0] if value.ndim == 2 else value for key, value in phase.parameters.items()}
         return self._simulator.advance(x, u[None, : phase.dynamics.nu], round(dt, _DIGITS), now)
-
-    def bounded(self, u: Array) -> Array:
-        """The control within the bounds of the problem's first knot."""
-        bounds = self.problem.control_bounds
-        return u if bounds is None else np.clip(u, bounds[0][0], bounds[1][0])
 
 
 def _same(one: Parameters, other: Parameters) -> bool:

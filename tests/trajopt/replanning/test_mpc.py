@@ -212,6 +212,18 @@ def test_bounds_hold_whatever_the_feedback_says():
     assert np.abs(log.us).max() == pytest.approx(3.0)
 
 
+@pytest.mark.parametrize("timing", [Timing(tick=TICK, period=p, lead=a) for p in (PERIOD, 9.0) for a in (0.0, 0.3)])
+@pytest.mark.parametrize("limits", [(1.0, 8.0), (10.0, 5.0)])
+def test_bounds_are_those_of_the_time_at_which_a_control_is_given(timing, limits):
+    """One until 0.5 s, another from then on, whatever problem is planned meanwhile; pushes ask for more of both."""
+    rows = np.repeat(limits, KNOTS // 2)[:, None]
+    ocp = replace(problem(), u_lower=-rows, u_upper=rows)
+    plant = WatchedPlant(pushes=[Push(0.3, 0.1, np.array([-60.0])), Push(0.7, 0.1, np.array([-60.0]))])
+    log = loop(Converging("slq"), plant, ocp=ocp, horizon=Shrinking(ocp), timing=timing).run(KNOTS * DT)
+    sizes = np.abs(log.us[:, 0])
+    assert (sizes[25:50].max(), sizes[50:].max()) == limits
+
+
 def test_a_plant_that_diverges_ends_the_run():
     class Broken(WatchedPlant):
         def state(self):
