@@ -42,6 +42,22 @@ def problem(goal=1.0, limit=None, knots=KNOTS):
     )
 
 
+def with_jumps(kinds):
+    """A problem of the mass whose phases are five steps of DT each (a step) or stages without duration (a jump)."""
+    bounce = to.FunctionMap(lambda x, u, t, p: [0.0 * x[0], -1.8 * x[1]], 2, 1)
+    jump = to.Phase(to.ImpactStage(make_backend(bounce, "forward_ad")), np.zeros(1))
+    steps = to.Phase(mass(), np.full(5, DT), (to.control_cost(1),))
+    return to.OCP([jump if kind == "jump" else steps for kind in kinds], np.array([0.0, 1.0]))
+
+
+def numbered_plan(ocp, start=0.0):
+    """A plan on the grid of a problem whose states, controls, gains and multipliers are the numbers of their knots."""
+    knots = np.arange(ocp.horizon + 1.0)
+    xs, us = np.outer(knots, np.ones(ocp.manifold.nx)), np.outer(knots[:-1], np.ones(ocp.nu))
+    K = us[:, :, None] * np.ones(ocp.manifold.ndx)
+    return Plan(start, ocp.times, xs, us, K, {"dynamics": xs[:-1]}, ocp)
+
+
 class WatchedPlant(SampledPlant):
     """Keeps the controls it was given."""
 

@@ -71,21 +71,37 @@ def _moved_alike(ocp: OCP) -> OCP:
 def resampled_guess(ocp: OCP, solution, shift: float = 0.0) -> Guess:
     """A solution on the time grid of ``ocp``, begun ``shift`` seconds later.
 
-    States are interpolated on geodesics, controls are held; both stay constant beyond the end.
+    States are interpolated on geodesics, controls are held; both stay constant beyond the end. A stage without duration takes what
+    such a stage of the solution has at its time.
     ``solution`` is anything with times (M + 1,), xs (M + 1, nx), us (M, nu).
     Raises ValueError if its sizes are not those of the problem.
     """
     if solution.xs.shape[1] != ocp.manifold.nx or solution.us.shape[1] != ocp.nu:
         sizes = f"nx = {solution.xs.shape[1]}, nu = {solution.us.shape[1]}"
         raise ValueError(f"the solution has {sizes}; the problem has nx = {ocp.manifold.nx}, nu = {ocp.nu}")
-    grid, last = solution.times, len(solution.us) - 1
-    t = np.clip(ocp.times + shift, grid[0], grid[-1])
-    at = np.clip(np.searchsorted(grid, t + _SAME_TIME * grid[-1], side="right") - 1, 0, last)
-    share = ((t - grid[at]) / (grid[at + 1] - grid[at]))[:, None]
-    return Guess(_geodesic(ocp, solution.xs[at], solution.xs[at + 1], share), solution.us[at[:-1]])
+    grid = solution.times
+    reached = reached_knots(ocp, grid, shift)
+    at = np.minimum(reached, len(solution.us) - 1)
+    dt = grid[at + 1] - grid[at]
+    share = np.where(dt > 0.0, (ocp.times + shift - grid[at]) / np.where(dt > 0.0, dt, 1.0), reached > at)
+    toward = np.clip(share, 0.0, 1.0)[:, None]
+    return Guess(_geodesic(ocp, solution.xs[at], solution.xs[at + 1], toward), solution.us[at[:-1]])
 
 
-_SAME_TIME = 1e-12
+def reached_knots(ocp: OCP, grid: Array, shift: float = 0.0) -> Array:
+    """The knots (N + 1,) of a time grid (M + 1,) [s] that are reached at those of ``ocp``, begun ``shift`` seconds later.
+
+    Of knots at one time the last; stages without duration, which begin where the time is the same at the next knot, take those
+    at their time in order, so that what the state was before a jump stays before it.
+    """
+    t, same = ocp.times + shift, _SAME_TIME * grid[-1]
+    reached = np.searchsorted(grid, np.clip(t, grid[0], grid[-1]) + same, side="right") - 1
+    in_order = np.arange(len(t)) - np.searchsorted(t, t - same, side="left")
+    first = np.searchsorted(grid, t - same, side="left")
+    return np.where(np.append(ocp.dt == 0.0, False), np.minimum(first + in_order, reached), reached)
+
+
+_SAME_TIME = 1e-9
 """Times closer than this, relative to the horizon, are one knot."""
 
 

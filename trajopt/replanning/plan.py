@@ -17,7 +17,7 @@ from typing import Any, Protocol, runtime_checkable
 import numpy as np
 
 from dynamics_backends.protocol import Array
-from trajopt.guesses.guesses import resampled_guess
+from trajopt.guesses.guesses import reached_knots, resampled_guess
 from trajopt.guesses.warm_start import WarmStart
 from trajopt.problem.ocp import OCP, Phase
 from trajopt.problem.terms import CostTerm
@@ -76,8 +76,8 @@ class Plan:
         if manifold not in self._between:
             self._between[manifold] = manifold.difference(self.xs[:-1].T, self.xs[1:].T)
         k = self.knot(t)
-        share = (t - self.start - self.times[k]) / (self.times[k + 1] - self.times[k])
-        share = min(max(float(share), 0.0), 1.0)
+        dt = float(self.times[k + 1] - self.times[k])
+        share = min(max(float(t - self.start - self.times[k]) / dt, 0.0), 1.0) if dt > 0.0 else 1.0
         found = np.asarray(manifold.integrate(self.xs[k], share * self._between[manifold][:, k]))
         self._last.clear()
         self._last[t, manifold] = found
@@ -119,7 +119,7 @@ def fault_of(solution: Solution) -> str | None:
 def warm_start(plan: Plan, ocp: OCP, start: float) -> WarmStart:
     """The plan on the time grid of a problem whose first knot is at ``start``."""
     guess = resampled_guess(ocp, plan, start - plan.start)
-    at = plan.knots(start + ocp.times[:-1])
+    at = np.minimum(reached_knots(ocp, plan.times, start - plan.start)[:-1], len(plan.us) - 1)
     return WarmStart(guess, plan.K[at], {name: _at_knots(value, at, plan) for name, value in plan.multipliers.items()})
 
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from replanning_cases import DT, KNOTS, problem
+from replanning_cases import DT, KNOTS, numbered_plan, problem, with_jumps
 from scipy.spatial.transform import Rotation, Slerp
 from textbook_systems import spinning_body
 
@@ -82,6 +82,50 @@ def test_a_warm_start_is_the_plan_on_another_grid():
     np.testing.assert_array_equal(warm.multipliers["dynamics"][:, 0], held)
     np.testing.assert_array_equal(warm.multipliers["bounds on x"][:, 0], [*held, N])
     np.testing.assert_array_equal(warm.multipliers["once"], rows["once"])
+
+
+JUMPING = [
+    ("steps", "jump", "steps"),
+    ("steps", "jump"),
+    ("jump", "steps"),
+    ("jump", "jump", "steps", "jump", "jump", "jump", "steps", "jump", "jump"),
+]
+"""Phases of problems whose states jump."""
+
+
+@pytest.mark.parametrize("kinds", JUMPING, ids="-".join)
+def test_a_warm_start_keeps_stages_without_duration_apart(kinds):
+    ocp = with_jumps(kinds)
+    warm = warm_start(numbered_plan(ocp, start=1.0), ocp, 1.0)
+    knots = np.arange(ocp.horizon)
+    np.testing.assert_allclose(warm.guess.xs[:, 1], [*knots, ocp.horizon], rtol=0, atol=1e-12)
+    for rows in (warm.guess.us, warm.K[:, 0], warm.multipliers["dynamics"]):
+        np.testing.assert_array_equal(rows[:, 0], knots)
+
+
+@pytest.mark.parametrize("kinds", JUMPING, ids="-".join)
+@pytest.mark.parametrize("steps", [1, 2, 3])
+def test_a_warm_start_of_what_remains_is_the_rest_of_the_plan(kinds, steps):
+    ocp = with_jumps(kinds)
+    rest = remaining(ocp, steps * DT)
+    warm, knots = warm_start(numbered_plan(ocp), rest, steps * DT), np.arange(ocp.horizon - rest.horizon, ocp.horizon)
+    np.testing.assert_allclose(warm.guess.xs[:, 0], [*knots, ocp.horizon], rtol=0, atol=1e-12)
+    np.testing.assert_array_equal(warm.guess.us[:, 0], knots)
+    np.testing.assert_array_equal(warm.K[:, 0, 0], knots)
+
+
+def test_a_stage_without_duration_that_a_plan_does_not_have_takes_its_state_there():
+    plan, ocp = numbered_plan(with_jumps(["steps", "steps"])), with_jumps(["steps", "jump", "steps"])
+    guess = warm_start(plan, ocp, 0.0).guess
+    np.testing.assert_allclose(guess.xs[:, 0], [0, 1, 2, 3, 4, 5, 5, 6, 7, 8, 9, 10], rtol=0, atol=1e-12)
+    guess = warm_start(numbered_plan(ocp), plan.problem, 0.0).guess
+    np.testing.assert_allclose(guess.xs[:, 0], [0, 1, 2, 3, 4, 6, 7, 8, 9, 10, 11], rtol=0, atol=1e-12)
+
+
+def test_a_plan_that_ends_with_a_jump_stays_behind_it():
+    plan = numbered_plan(with_jumps(["steps", "jump"]))
+    for t, expected in ((4.5 * DT, 4.5), (5.0 * DT, 6.0), (9.0 * DT, 6.0)):
+        np.testing.assert_allclose(plan.reference(t, plan.problem.manifold), expected, atol=1e-9)
 
 
 def test_a_shrinking_horizon_ends_when_the_problem_does():

@@ -2,6 +2,7 @@
 
 import json
 import zipfile
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -16,6 +17,7 @@ from trajopt import (
     SolutionFileError,
     constant_guess,
     control_cost,
+    free_time,
     interpolated_guess,
     quasi_static_guess,
     resampled_guess,
@@ -214,6 +216,18 @@ def test_resampling_on_the_same_grid_is_the_solution(solution):
     guess = resampled_guess(_ocp(), solution)
     np.testing.assert_allclose(guess.xs, solution.xs, rtol=0, atol=1e-14)
     np.testing.assert_array_equal(guess.us, solution.us)
+
+
+def test_resampling_keeps_durations_apart_from_forces():
+    """The first stage of a problem whose duration is free, which lasts no time, has the duration for its control."""
+    system = textbook.double_integrator()
+    fixed = OCP.single_phase(SampledSystem(make_backend(system, "forward_ad"), "euler"), [0.0, 0.0], 4, 0.1)
+    ocp = free_time(fixed, (0.5, 2.0)).ocp
+    rng = np.random.default_rng(5)
+    xs, us = rng.standard_normal((6, 3)), rng.standard_normal((5, 1))
+    guess = resampled_guess(ocp, SimpleNamespace(times=ocp.times, xs=xs, us=us))
+    np.testing.assert_allclose(guess.xs, xs, rtol=0, atol=1e-14)
+    np.testing.assert_array_equal(guess.us, us)
 
 
 def test_resampling_shifts_refines_and_holds_the_end(solution):
