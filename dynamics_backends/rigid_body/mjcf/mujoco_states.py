@@ -41,7 +41,7 @@ class MujocoStates:
             raise ValueError(
                 f"joints {different} cannot be matched with MuJoCo's; load the same URDF or MJCF, with the same base"
             )
-        q, v = [], []
+        q, v, sprung = [], [], []
         self.free: list[tuple[int, int]] = []
         for b, (name, kind) in enumerate(kinds.items()):
             i, (nq, nv) = addresses[name], JOINT_TYPES[kind]
@@ -53,11 +53,16 @@ class MujocoStates:
                 self.free.append((int(model.q_index[b]), int(model.v_index[b])))
             q += order
             v += list(range(int(simulated.jnt_dofadr[i]), int(simulated.jnt_dofadr[i]) + nv))
+            sprung += [(int(model.v_index[b]), i, first)] if nv == 1 else []
         self._q, self._v = np.array(q), np.array(v)
+        self._sprung = np.array(sprung, dtype=int).reshape(-1, 3).T
+        """Joints of one degree of freedom, which alone may have springs: their v, their number and their qpos in MuJoCo."""
 
     def set_joints(self, simulated: Any, model: Model) -> None:
-        """Give MuJoCo's joints the damping and the rotor inertia of a model."""
+        """Give MuJoCo's joints the damping, the rotor inertia and the springs of a model."""
         simulated.dof_damping[self._v], simulated.dof_armature[self._v] = model.damping, model.armature
+        own, joints, qpos = self._sprung
+        simulated.jnt_stiffness[joints], simulated.qpos_spring[qpos] = model.stiffness[own], model.spring_reference[own]
 
     def to_mujoco(self, x: Array) -> tuple[Array, Array]:
         """qpos (nq,) and qvel (nv,) of a state x (nq + nv,)."""

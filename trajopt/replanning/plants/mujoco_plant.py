@@ -1,8 +1,8 @@
 """MuJoCo as a plant: an independent simulator, loaded from the URDF or MJCF of the same robot.
 
 Only the tree, its inertias (:mod:`~trajopt.replanning.plants.mujoco_urdf`) and its joints are taken from the file; shapes are left
-out. Damping and rotor inertia are those of the model; joint limits, equalities, actuators and mimic joints are not enforced.
-Joints are matched by name; the conventions are those of :mod:`~dynamics_backends.rigid_body.mjcf.mujoco_states`."""
+out. Damping, rotor inertia and springs are those of the model; joint limits, equalities, actuators and mimic joints are not
+enforced. Joints are matched by name; the conventions are those of :mod:`~dynamics_backends.rigid_body.mjcf.mujoco_states`."""
 
 from __future__ import annotations
 

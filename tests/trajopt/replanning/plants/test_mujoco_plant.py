@@ -7,6 +7,7 @@ import pytest
 
 from dynamics_backends.registry import make_backend
 from dynamics_backends.rigid_body.batched import forward_dynamics
+from dynamics_backends.rigid_body.mjcf.loader import load_mjcf
 from dynamics_backends.rigid_body.urdf.loader import load_urdf
 from dynamics_backends.systems.bodies.free_body import FreeBody
 from problems.robots import load_robot, robot_path
@@ -39,6 +40,53 @@ def test_accelerations_are_those_of_the_project(name):
         a = plant.acceleration(np.concatenate([q, v]), tau)
         np.testing.assert_allclose(a, expected, rtol=0.0, atol=1e-10 * np.abs(expected).max())
     np.testing.assert_allclose(plant.state(), x, atol=1e-14)
+
+
+@pytest.mark.parametrize("name", ["cart_pole", "gen3", "hyq"])
+def test_springs_are_those_of_the_model(name):
+    model, rng = load_robot(name), np.random.default_rng(6)
+    free = np.arange(model.nv) < (6 if model.floating_base else 0)
+    stiffness, reference = np.where(free, 0.0, rng.uniform(10.0, 50.0, (2, model.nv)))
+    sprung = model.replace(stiffness=stiffness, spring_reference=reference)
+    x = np.concatenate([model.random_configuration(rng), rng.standard_normal(model.nv)])
+    plant = MujocoPlant(robot_path(name).read_text(encoding="utf-8"), sprung, x, 0.001)
+    q, v = x[: model.nq], x[model.nq :]
+    angles = np.concatenate([np.zeros(free.sum()), q[len(q) - (~free).sum() :]])
+    expected = forward_dynamics(model, q, v, -stiffness * (angles - reference) - model.damping * v)
+    np.testing.assert_allclose(plant.acceleration(x, np.zeros(model.nv)), expected, rtol=1e-9, atol=1e-9)
+
+
+def test_a_sprung_mass_swings_at_its_frequency():
+    """x = x_0 + a cos(w t) with w^2 = k / m, about the reference of the spring."""
+    urdf = """<robot name="mass"><link name="rail"/><link name="block"><inertial><mass value="2"/>
+    <inertia ixx="1" iyy="1" izz="1" ixy="0" ixz="0" iyz="0"/></inertial></link>
+    <joint name="slide" type="prismatic"><parent link="rail"/><child link="block"/><axis xyz="1 0 0"/>
+    <limit lower="-9" upper="9" effort="9" velocity="9"/>
+    <dynamics spring_stiffness="50" spring_reference="0.3"/></joint></robot>"""
+    plant = MujocoPlant(urdf, load_urdf(urdf), np.array([0.5, 0.0]), 0.001)
+    for k in range(1, 40):
+        plant.step(np.zeros(1), 0.02)
+        np.testing.assert_allclose(plant.state()[0], 0.3 + 0.2 * np.cos(5.0 * 0.02 * k), atol=1e-9)
+
+
+MJCF = """<mujoco><compiler angle="radian"/><worldbody><body><joint name="hip" type="hinge" axis="0 1 0" ref="0.2"
+    stiffness="3" springref="0.7"/><geom type="capsule" size="0.05" fromto="0 0 0 0 0 -0.5"/>
+    <body pos="0 0 -0.5"><joint name="ball" type="ball"/><geom type="box" size="0.1 0.05 0.2"/>
+    <body pos="0 0 -0.5"><joint name="knee" type="slide" axis="1 0 0" stiffness="5"/><geom type="sphere" size="0.1"/></body>
+    </body></body></worldbody></mujoco>"""
+
+
+def test_springs_of_an_mjcf_are_those_of_the_model():
+    """Replaced in the model, they are in MuJoCo; so are those that are taken off."""
+    model = load_mjcf(MJCF)
+    q = model.neutral()
+    for stiffness in (model.stiffness, 4.0 * model.stiffness, 0.0 * model.stiffness):
+        sprung = model.replace(stiffness=stiffness, spring_reference=model.spring_reference + 0.1)
+        plant = MujocoPlant(MJCF, sprung, np.concatenate([q, np.zeros(model.nv)]), 0.001)
+        angles = np.array([q[0], 0.0, 0.0, 0.0, q[5]])
+        expected = forward_dynamics(model, q, np.zeros(5), -stiffness * (angles - sprung.spring_reference))
+        found = plant.acceleration(np.concatenate([q, np.zeros(5)]), np.zeros(5))
+        np.testing.assert_allclose(found, expected, rtol=1e-9, atol=1e-9)
 
 
 @pytest.mark.parametrize("name", ["gen3", "hyq"])
