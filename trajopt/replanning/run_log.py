@@ -17,9 +17,11 @@ import numpy as np
 from dynamics_backends.manifold import Manifold, group_named
 from dynamics_backends.protocol import Array
 from trajopt.replanning.workers import Spell
+from trajopt.results.archive import DamagedArchive, read_archive, write_archive, write_whole
 
 ARRAYS_FILE, ACCOUNT_FILE = "run.npz", "run.json"
 FORMAT = "trajopt.replanning"
+_ARRAYS = ("times", "xs", "estimates", "references", "us", "lags")
 PERCENTILES = (50, 95, 99, 100)
 
 
@@ -136,8 +138,7 @@ class RunLog:
 
     def save(self, folder: Path, statistics: Mapping[str, Any] | None = None) -> list[Path]:
         """Write the two files. Raises OSError where they cannot be written."""
-        keys = ("times", "xs", "estimates", "references", "us", "lags")
-        arrays = {key: getattr(self, key) for key in keys}
+        arrays = {key: getattr(self, key) for key in _ARRAYS}
         arrays |= {f"object: {name}": value for name, value in self.objects.items()}
         arrays |= {f"clearance: {name}": value for name, value in self.clearances.items()}
         arrays |= {"solves": np.array(self.solves, dtype=float).reshape(len(self.solves), len(Solve._fields))}
@@ -146,29 +147,38 @@ class RunLog:
         if self.manifold is not None:
             account["groups"] = [[group.name, group.nq] for group in self.manifold.groups]
         account["events"] = [[event.time, str(event.kind), event.message] for event in self.events]
+        text = json.dumps(account, indent=1).encode()
         files = [folder / ARRAYS_FILE, folder / ACCOUNT_FILE]
-        np.savez_compressed(files[0], allow_pickle=False, **arrays)
-        files[1].write_text(json.dumps(account, indent=1), encoding="utf-8")
+        write_archive(files[0], arrays)
+        write_whole(files[1], lambda file: file.write(text))
         return files
 
     @classmethod
     def load(cls, folder: Path) -> RunLog:
-        """Read what :meth:`save` has written. Raises OSError, and ValueError for files of another kind."""
-        account = json.loads((folder / ACCOUNT_FILE).read_text(encoding="utf-8"))
-        if not isinstance(account, dict) or account.get("format") != FORMAT:
-            raise ValueError(f"{folder} holds no replanning run; give a folder that `trajopt replan` has written")
-        with np.load(folder / ARRAYS_FILE, allow_pickle=False) as data:
-            arrays = {name: data[name] for name in data.files}
-        solves = [Solve(a, b, c, d, int(e), bool(f), g) for a, b, c, d, e, f, g in arrays.pop("solves").tolist()]
-        spells = [Spell(*(int(v) for v in row[:3]), *row[3:]) for row in arrays.pop("spells").tolist()]
+        """Read what :meth:`save` has written. Raises OSError, and ValueError for files of another kind or damaged ones."""
+        try:
+            account = json.loads((folder / ACCOUNT_FILE).read_text(encoding="utf-8"))
+            if account["format"] != FORMAT:
+                raise ValueError(f"the format is {account['format']!r}")
+            return cls._assemble(account, read_archive(folder / ARRAYS_FILE))
+        except DamagedArchive as error:
+            raise ValueError(f"{error}; run it again") from error
+        except (KeyError, TypeError, ValueError) as error:
+            advice = "give a folder that `trajopt replan` has written"
+            raise ValueError(f"{folder} holds no replanning run, or a changed one; {advice}") from error
+
+    @classmethod
+    def _assemble(cls, account: Mapping[str, Any], arrays: Mapping[str, Array]) -> RunLog:
+        solves = [Solve(a, b, c, d, int(e), bool(f), g) for a, b, c, d, e, f, g in arrays["solves"].tolist()]
+        spells = [Spell(*(int(v) for v in row[:3]), *row[3:]) for row in arrays["spells"].tolist()]
         objects, clearances = (
-            {key.removeprefix(kind): arrays.pop(key) for key in list(arrays) if key.startswith(kind)}
+            {key.removeprefix(kind): values for key, values in arrays.items() if key.startswith(kind)}
             for kind in ("object: ", "clearance: ")
         )
         events = [Event(t, EventKind(kind), message) for t, kind, message in account["events"]]
         return cls(
             account["tick"],
-            **arrays,
+            **{key: arrays[key] for key in _ARRAYS},
             objects=objects,
             clearances=clearances,
             solves=solves,

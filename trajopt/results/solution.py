@@ -8,9 +8,6 @@ from __future__ import annotations
 
 import json
 import os
-import tempfile
-import zipfile
-import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -21,6 +18,7 @@ import numpy as np
 from dynamics_backends.protocol import Array
 from dynamics_backends.rigid_body.model.model import Model
 from dynamics_backends.rigid_body.model.model_data import model_from_data, model_to_data
+from trajopt.results.archive import DamagedArchive, ForeignFile, read_archive, write_archive
 from trajopt.results.records import NUMBERS, PHASES, IterationRecord
 from trajopt.results.status import Status
 
@@ -35,8 +33,6 @@ CONVENTIONS = {
     "policy": "u = us + k + K (x (-) xs)",
     "units": "SI, radians",
 }
-_ARCHIVE = b"PK\x03\x04"
-"""How a zip file, and so a solution file, begins."""
 _ARRAYS = ("xs", "us", "K", "k", "times")
 _MULTIPLIER = "multiplier: "
 """What the names of multipliers in a file begin with."""
@@ -121,10 +117,7 @@ class Solution:
         arrays["cost"] = np.array(self.cost)
         arrays |= {_MULTIPLIER + name: value for name, value in self.multipliers.items()}
         arrays["metadata"] = np.array(json.dumps(self._metadata()))
-        try:
-            _write_atomically(path, arrays)
-        except OSError as error:
-            raise _about(path, error) from error
+        write_archive(path, arrays)
         return path
 
     def _metadata(self) -> dict[str, Any]:
@@ -149,17 +142,14 @@ class Solution:
         Raises FileNotFoundError, or :class:`SolutionFileError` if the file is truncated or of another kind.
         """
         foreign = f"{path} is not a trajopt solution file; give the solution.npz that a solve has written"
-        with Path(path).open("rb") as file:
-            if file.read(len(_ARCHIVE)) != _ARCHIVE:  # to numpy, anything else may be a pickle
-                raise SolutionFileError(foreign)
         try:
-            with Path(path).open("rb") as file, np.load(file, allow_pickle=False) as data:
-                multipliers = [name for name in data.files if name.startswith(_MULTIPLIER)]
-                arrays = {name: data[name] for name in (*_ARRAYS, "cost", "history", *multipliers)}
-                metadata = json.loads(str(data["metadata"]))
-        except (zipfile.BadZipFile, zlib.error, EOFError) as error:
+            found = read_archive(Path(path))
+            multipliers = [name for name in found if name.startswith(_MULTIPLIER)]
+            arrays = {name: found[name] for name in (*_ARRAYS, "cost", "history", *multipliers)}
+            metadata = json.loads(str(found["metadata"]))
+        except DamagedArchive as error:
             raise SolutionFileError(f"{path} is not a whole solution file ({error}); solve and save again") from error
-        except (KeyError, ValueError, AttributeError, TypeError) as error:
+        except (ForeignFile, KeyError, ValueError) as error:
             raise SolutionFileError(foreign) from error
         if not isinstance(metadata, dict) or metadata.get("format") != FORMAT:
             raise SolutionFileError(f"{path} is no solution file: its metadata do not say {FORMAT!r}")
@@ -199,32 +189,3 @@ def versions() -> dict[str, str]:
         return found | {"trajopt": metadata.version(DISTRIBUTION)}
     except metadata.PackageNotFoundError:  # run from a source tree
         return found
-
-
-def _write_atomically(path: Path, arrays: dict[str, Array]) -> None:
-    """Write beside the target, then rename: a reader never sees half a file."""
-    descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".tmp")
-    temporary = Path(name)
-    try:
-        with os.fdopen(descriptor, "wb") as file:
-            np.savez_compressed(file, allow_pickle=False, **arrays)
-            file.flush()
-            os.fsync(file.fileno())
-        temporary.chmod(0o666 & ~_umask())
-        temporary.replace(path)
-    except BaseException:
-        temporary.unlink(missing_ok=True)
-        raise
-
-
-def _about(path: Path, error: OSError) -> OSError:
-    """The error as one about the target, not about the temporary file."""
-    if error.errno is None:
-        return OSError(f"{path}: {error}")
-    return OSError(error.errno, error.strerror, str(path))
-
-
-def _umask() -> int:
-    current = os.umask(0)
-    os.umask(current)
-    return current

@@ -1,13 +1,12 @@
-"""The replanning loop: in order, under each fault, against deadlines; its log and its replay."""
+"""The replanning loop: in order, under each fault, against deadlines."""
 
 from __future__ import annotations
 
-import itertools
 from dataclasses import replace
 
 import numpy as np
 import pytest
-from replanning_cases import DT, KNOTS, PERIOD, TICK, WatchedPlant, goal_object, loop, mass, problem
+from replanning_cases import DT, KNOTS, PERIOD, TICK, WatchedPlant, goal_object, loop, problem
 
 import trajopt as to
 from trajopt.replanning.measurements import Sensor
@@ -15,9 +14,9 @@ from trajopt.replanning.plan import Shrinking
 from trajopt.replanning.planners.converging import Converging, Failing, Slowed
 from trajopt.replanning.planners.real_time_slq import RealTimeSLQ
 from trajopt.replanning.plants.sampled_plant import Push
-from trajopt.replanning.run_log import EventKind, RunLog
+from trajopt.replanning.run_log import EventKind
 from trajopt.replanning.timing import Timing
-from trajopt.replanning.workers import ScriptedWorker, SimulatedWorker, ThreadWorker, WallClock
+from trajopt.replanning.workers import SimulatedWorker
 
 AHEAD = Timing(tick=TICK, period=PERIOD, prepare_ahead=True)
 
@@ -290,73 +289,6 @@ def test_a_plan_known_early_waits_for_its_time():
     before = loop(timing=timing, charge=TICK, ocp=ocp).run(0.2)
     same = (log.us == before.us).all(axis=1)
     assert same[:5].all() and not same[5:].any()
-
-
-# -- log and replay -----------------------------------------------------------------------------------------------------
-
-
-def noisy_run(worker=None, **options):
-    estimator = Sensor(problem().manifold, TICK, noise=[1e-3, 1e-2], delay=TICK, dropped=[(0.4, 0.5)], seed=7)
-    objects = [goal_object(lambda t: [1.0 + 0.2 * np.sin(3 * t)], noise=1e-3, seed=8)]
-    chosen = {} if worker is None else {"worker": worker}
-    return loop(Failing(RealTimeSLQ(), 5), estimator=estimator, objects=objects, **chosen, **options)
-
-
-def test_a_run_is_deterministic():
-    one, two = (noisy_run(charge=TICK, timing=AHEAD).run(1.5) for _ in range(2))
-    np.testing.assert_array_equal(one.xs, two.xs)
-    np.testing.assert_array_equal(one.us, two.us)
-    assert one.events == two.events
-
-
-def test_a_run_is_written_read_and_replayed(tmp_path):
-    delays = itertools.cycle([0.5 * TICK, 2 * TICK, 7 * TICK, TICK])
-    worker = SimulatedWorker(TICK, lambda respond, prepare: (next(delays), 0.6 * TICK))
-    log = noisy_run(worker, timing=AHEAD).run(1.5)
-    log.meta = {"plant": "own"}
-    log.save(tmp_path, log.statistics())
-    saved = RunLog.load(tmp_path)
-    assert repr(saved.manifold) == repr(log.manifold) and saved.statistics() == log.statistics(mass().manifold)
-    assert saved.events == log.events and saved.spells == log.spells and saved.meta == log.meta
-    np.testing.assert_array_equal(saved.objects["goal"], log.objects["goal"])
-    again = noisy_run(ScriptedWorker(saved.spells), timing=AHEAD).run(1.5)
-    np.testing.assert_array_equal(again.xs, log.xs)
-    np.testing.assert_array_equal(again.us, log.us)
-    assert again.events == log.events
-
-
-def test_a_wall_clock_run_is_replayed():
-    """The planner works in a thread; the replay repeats at which ticks its answers came, whatever these were."""
-    now = itertools.count()
-    clock = WallClock(
-        lambda: TICK * next(now), lambda seconds: None
-    )  # each look at the clock takes a tick: it is always late
-    worker = ThreadWorker()
-    log = noisy_run(worker, timing=AHEAD, clock=clock).run(1.0)
-    worker.close()
-    assert log.lags[1:].min() > 0.0
-    again = noisy_run(ScriptedWorker(log.spells), timing=AHEAD).run(1.0)
-    np.testing.assert_array_equal(again.xs, log.xs)
-
-
-def test_statistics_of_a_run():
-    log = loop(charge=PERIOD * 2, timing=AHEAD).run(1.0)
-    numbers = log.statistics(mass().manifold, {"goal": np.abs(log.xs[:, 0] - 1.0)})
-    assert numbers["solves"] == len(log.solves) and numbers["late"] == len(log.solves)
-    assert numbers["goal"]["least"] == pytest.approx(np.abs(log.xs[:, 0] - 1.0).min())
-    assert list(numbers["response [ms]"]) == ["p50", "p95", "p99", "max"]
-    assert numbers["iterations"]["max"] == 1.0
-    off = log.xs - log.references
-    miss = np.abs(log.xs[:, 0] - 1.0)
-    assert numbers["goal"]["median"] == pytest.approx(np.median(miss))
-    assert numbers["goal"]["rms"] == pytest.approx(np.linalg.norm(miss) / np.sqrt(len(miss)))
-    assert numbers["tracking error of the state, largest [rad, m, and per s]"] == pytest.approx(np.abs(off).max())
-
-
-def test_another_folder_is_no_run(tmp_path):
-    (tmp_path / "run.json").write_text("{}")
-    with pytest.raises(ValueError, match="holds no replanning run"):
-        RunLog.load(tmp_path)
 
 
 # -- mistakes -----------------------------------------------------------------------------------------------------------
