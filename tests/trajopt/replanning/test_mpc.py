@@ -9,6 +9,7 @@ import pytest
 from replanning_cases import DT, KNOTS, PERIOD, TICK, WatchedPlant, goal_object, loop, problem
 
 import trajopt as to
+from trajopt.guesses.warm_start import WarmStart
 from trajopt.replanning.measurements import Sensor
 from trajopt.replanning.plan import Shrinking
 from trajopt.replanning.planners.converging import Converging, Failing, Slowed
@@ -307,6 +308,27 @@ def test_a_plan_known_early_waits_for_its_time():
 def test_bad_times_are_refused(values, said):
     with pytest.raises(ValueError, match=said):
         Timing(**values)
+
+
+@pytest.mark.parametrize(
+    ("solver", "options", "said"),
+    [
+        ("slqq", None, "no solver is named 'slqq'; did you mean 'slq'"),
+        ("slq", {"max_iteration": 3}, "max_iterations"),
+        ("gnms", {"shooting": "single"}, "means shooting = 'all'"),
+        ("ddp", {"max_iterations": -1}, "max_iterations"),
+    ],
+)
+def test_an_unknown_solver_or_option_is_refused_before_the_run(solver, options, said):
+    with pytest.raises(ValueError, match=said):
+        Converging(solver, options)
+
+
+def test_a_solver_gets_its_options():
+    planner, ocp = Converging("slq", {"max_iterations": 1, "shooting": "single"}), problem()
+    planner.prepare(ocp, WarmStart(to.constant_guess(ocp)))
+    told = planner.respond(ocp.x0).meta["options"]
+    assert (told["max_iterations"], told["shooting"]) == (1, "single")
 
 
 def test_a_horizon_must_have_a_first_problem():

@@ -16,7 +16,7 @@ from trajopt.replanning.plan import fault_of
 from trajopt.replanning.planning import Planner
 from trajopt.results.solution import Solution
 from trajopt.solvers.feedback import tracking_gains
-from trajopt.solvers.registry import solve
+from trajopt.solvers.registry import chosen_options, solve
 from trajopt.stage.evaluation import Direction, Shooting
 from trajopt.stage.numerics import numerics_for
 
@@ -33,11 +33,13 @@ class Converging:
     to a problem that has changed, and often take several times as many iterations. SQP and the interior point start with them.
 
     follow: start from the motion under the last plan's feedback, which obeys the dynamics, not from its states; what single
-    shooting needs where the system is unstable. Raises ValueError for an unknown solver or option, at the first solve.
+    shooting needs where the system is unstable. Raises UnknownName for a solver or option, and as :func:`trajopt.solve` for options
+    that do not fit.
     """
 
     def __init__(self, solver: str = "slq", options: Any = None, *, follow: bool = False) -> None:
-        self.solver, self.options, self.follow = solver, options, follow
+        self.solver, self.options = chosen_options(solver, options)
+        self.follow = follow
         self._kept = Kept()
 
     def prepare(self, ocp: OCP, warm: WarmStart) -> None:
