@@ -1,6 +1,7 @@
 """Exported C99 against the numpy engine: built by its own Makefile, without a warning, and called through ctypes."""
 
 import ctypes
+import re
 import shutil
 import subprocess
 from itertools import pairwise
@@ -338,10 +339,28 @@ def test_what_cannot_be_exported_is_refused_with_the_reason(reason):
         controller_files(REFUSED[reason](), "name")
 
 
-@pytest.mark.parametrize("name", ["2link", "a-b", "", "main"])
+@pytest.mark.parametrize("name", ["2link", "a-b", "", "main", "lq"])
 def test_a_name_that_c_or_the_files_do_not_allow(name):
     with pytest.raises(ValueError, match="cannot be the export's name"):
         controller_files(_ocp(FreeBody(pendulum())), name)
+
+
+@pytest.mark.needs_compiler
+def test_a_name_that_is_taken_compiles_or_is_refused(tmp_path):
+    """Names with which identifiers of the code begin: the C compiler says which of them make others of the same name."""
+    ocp = _ocp(FreeBody(pendulum()))
+    code = controller_files(ocp, "Q")["Q.c"]
+    names = {found.rpartition("_")[0] for found in re.findall(r"\b[a-zA-Z]\w*_(?:problem|step|H|NU|NX|ROOM)\b", code)}
+    assert "lq" in names and len(names) > 3
+    for name in sorted(names):
+        try:
+            files = controller_files(ocp, name)
+        except ValueError as error:
+            assert "cannot be the export's name" in str(error)
+            continue
+        for file, text in files.items():
+            (tmp_path / file).write_text(text, encoding="utf-8")
+        subprocess.run(["cc", "-std=c99", "-fsyntax-only", f"{name}.c"], cwd=tmp_path, check=True)
 
 
 def test_the_command_writes_nothing_that_it_refuses(tmp_path):

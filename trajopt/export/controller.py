@@ -26,12 +26,15 @@ from trajopt.validation.validation import refuse_constraints
 
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]*")
 _NUMBERS_A_LINE = 6
+_PLACEHOLDERS = ("prefix_", "PREFIX_")
+"""How identifiers in the templates begin that get the export's name."""
 
 
 def controller_files(ocp: OCP, name: str, guess: Guess | None = None, hessian: str = "gauss_newton") -> dict[str, str]:
     """The files NAME.h, NAME.c, main.c and Makefile, by name; guess: where the example starts, default zero controls.
 
-    Raises ValueError for a problem that cannot be exported, or a name that is no C identifier, or that of the example.
+    Raises ValueError for a problem that cannot be exported, or a name that is no C identifier, or that of the example, or that
+    makes names which the code has already.
     """
     if not _NAME.fullmatch(name) or name == "main":
         raise ValueError(f"{name!r} cannot be the export's name: it takes letters, digits and _, and is not 'main'")
@@ -49,7 +52,17 @@ def controller_files(ocp: OCP, name: str, guess: Guess | None = None, hessian: s
         "main.c": _example(ocp, guess),
         "Makefile": _template("Makefile"),
     }
+    _refuse_taken(name, "\n".join(texts.values()))
     return {file: _prefixed(text, name) for file, text in texts.items()}
+
+
+def _refuse_taken(name: str, text: str) -> None:
+    """Raise ValueError where a name in place of the placeholders makes an identifier that the text has already."""
+    identifiers = set(re.findall(r"\w+", text))
+    open_ones = {identifier for identifier in identifiers if identifier.startswith(_PLACEHOLDERS)}
+    taken = sorted({_prefixed(identifier, name) for identifier in open_ones} & (identifiers - open_ones))
+    if taken:
+        raise ValueError(f"{name!r} cannot be the export's name: its code has another {taken[0]}; choose another name")
 
 
 def _exportable(ocp: OCP) -> Sampling:
