@@ -13,8 +13,8 @@ import numpy as np
 
 import trajopt as to
 from dynamics_backends.protocol import Array
-from dynamics_backends.rigid_body.batched import inverse_dynamics
 from dynamics_backends.rigid_body.geometry.clearance import NUMBERS
+from problems.arms.scenes.joint_torques import torques_of
 from problems.arms.scenes.in_scene import MotionInScene, motion_at, plan_timed
 from problems.arms.scenes.way_timing import WayTiming
 from problems.task import Refined
@@ -215,7 +215,7 @@ class Refinement:
         q, v, a = (x[1:, None] for x in (plan.xs[:-1, :n], plan.xs[:-1, n : 2 * n], plan.us))
         qs, vs = q + s * (v + 0.5 * s * a), v + s * a
         q, v, a = (x.reshape(-1, n) for x in (qs, vs, np.broadcast_to(a, vs.shape)))
-        share = np.abs(inverse_dynamics(motion.model, q, v, a)) / motion.limits.torque
+        share = np.abs(torques_of(motion.model, q, v, a)) / motion.limits.torque
         return np.asarray(share.reshape(motion.knots, -1, n).max(axis=1))
 
     def _at_limit(self, plan: to.Guess) -> bool:

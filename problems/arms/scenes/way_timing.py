@@ -13,8 +13,8 @@ import numpy as np
 
 import trajopt as to
 from dynamics_backends.protocol import Array
-from dynamics_backends.rigid_body.batched import inverse_dynamics
 from dynamics_backends.rigid_body.model.model import Model
+from problems.arms.scenes.joint_torques import torques_of
 from problems.arms.scenes.in_scene import Limits, motion_at
 from trajopt.collisions.mesh_check import MeshCheck
 from trajopt.guesses.time_optimal import PathLimits, Timing, floor_of, on_spline, time_optimal
@@ -29,7 +29,7 @@ PLACES, GRID = 240, 240
 
 def path_limits(limits: Limits, model: Model) -> PathLimits:
     """The limits along a path."""
-    return PathLimits(limits.velocity, limits.acceleration, limits.torque, partial(inverse_dynamics, model))
+    return PathLimits(limits.velocity, limits.acceleration, limits.torque, partial(torques_of, model))
 
 
 def planned_timing(way: Array, limits: Limits, model: Model, check: MeshCheck | None) -> Timing | None:
@@ -38,7 +38,7 @@ def planned_timing(way: Array, limits: Limits, model: Model, check: MeshCheck | 
     for count in SETS:
         s = np.unique(np.concatenate([along, np.linspace(0.0, along[-1], count)]))
         points = np.stack([np.interp(s, along, column) for column in way.T], axis=1)
-        if check is None or check.along(on_spline(points, s, LOOKS), np.linspace(0.0, 1.0, LOOKS)).distance > 0.0:
+        if check is None or check.is_clear(on_spline(points, s, LOOKS)):
             return time_optimal(points, s, path_limits(limits, model))
     return None
 

@@ -20,7 +20,8 @@ from dynamics_backends.rigid_body.geometry.shapes import Box, Cylinder, HalfSpac
 from dynamics_backends.rigid_body.urdf.loader import load_urdf
 from trajopt.collisions.broad_phase import FACES, CollisionPairs, Near
 from trajopt.collisions.free_space import FreeSpace
-from trajopt.collisions.mesh_check import MeshCheck, _apart
+from trajopt.collisions.boxes import boxes_apart
+from trajopt.collisions.mesh_check import MeshCheck
 from trajopt.collisions.own_pairs import own_pairs, pairs_not_disabled
 from trajopt.collisions.true_shapes import geometry_of, hull_around
 from trajopt.guesses.rrt_connect import rrt_connect, short_cut
@@ -243,7 +244,7 @@ def test_boxes_bound_the_distance_and_the_depth_of_what_they_hold():
     centers = rng.uniform(-1.0, 1.0, (200, 3))
     turned = Rotation.random(200, rng=0).as_matrix()
     turned[:50] = np.eye(3)
-    found = _apart(centers, turned, half, -size, size)
+    found = boxes_apart(centers, turned, half, -size, size)
     still, request = coal.Transform3s.Identity(), coal.DistanceRequest()
 
     def true(i):
