@@ -1,8 +1,9 @@
 """Collisions by another hand: true shapes of links and bodies in the package coal, without capsules and without derivatives.
 
 Along a motion the least distance is found without asking for every distance at every time. Between two times no point of a link
-moves farther than a ball and the turn of the link let it: the distance of boxes around shapes in the middle of a block of times, less
-this way, is a lower bound within the block. From there a search looks at few pairs at few times (:mod:`trajopt.collisions.mesh_search`).
+moves farther than a ball around it and its turn tell: the distance of boxes around shapes in the middle of a block of times, less
+this way, is a lower bound within the block. From there a search looks at few pairs at few times
+(:mod:`trajopt.collisions.mesh_search`).
 """
 
 from __future__ import annotations
@@ -124,7 +125,7 @@ class MeshCheck:
         return look
 
     def _nearer(self, i: int, o: int, k: int, around: slice, at: Places, normal: Array | None) -> Array:
-        """By how much (m,) less a pair is apart at most at times around k than at k, by the normal of a plane between or without."""
+        """By how much (m,) less a pair is apart at most at times around k than at k; normal: of a plane between, if known."""
         part, count = self.parts[i], len(self.bodies)
         if o >= count:
             base = self.parts[o - count].body
@@ -153,7 +154,7 @@ class MeshCheck:
         return moved
 
     def _bounds(self, at: Places) -> Array:
-        """Lower bounds (blocks, pairs) of the distances in blocks by balls around parts, and by boxes around those that are near."""
+        """Lower bounds (blocks, pairs) of the distances in blocks, by balls around parts and by boxes around near ones."""
         M, count = len(at.poses[-1][0]), len(self.bodies)
         first = np.arange(0, M, BLOCK)
         middle = (first + np.minimum(first + BLOCK, M) - 1) // 2
@@ -194,8 +195,10 @@ class MeshCheck:
         return self.scene.bodies[o].name if o < count else self.parts[o - count].link
 
     def distance(self, i: int, o: int, k: int, at: Places, known: float = np.inf) -> tuple[float, Array | None]:
-        """Between a part and a body, or another part, at a time, and the normal of a plane between them where they are convex; where
-        that is more than ``known``, the distance of convex hulls may be told in its place, which is between the two."""
+        """Between a part and a body, or another part, at a time, and the normal of a plane between, where these are convex.
+
+        Where that is more than ``known``, the distance of convex hulls may be told in its place, which is between the two.
+        """
         part, a, count = self.parts[i], at.placed(self.parts[i], i, k), len(self.bodies)
         if o >= count:
             second = self.parts[o - count]

@@ -108,7 +108,9 @@ class Places:
         R, p = self.poses[ball.body]
         numbers = np.concatenate([R @ ball.center + p, HALF_TURN * ball.radius * R.reshape(-1, 9)], axis=1)
         step = numbers[blocks] - numbers[middle][:, None]
-        return np.asarray(np.sqrt(2.0 * np.einsum("bki,bki->bk", step, step).max(axis=1)))  # |a| + |b| <= sqrt(2 (a^2 + b^2))
+        return np.asarray(
+            np.sqrt(2.0 * np.einsum("bki,bki->bk", step, step).max(axis=1))
+        )  # |a| + |b| <= sqrt(2 (a^2 + b^2))
 
 
 HALF_TURN = np.sqrt(0.5)

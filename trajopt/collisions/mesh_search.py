@@ -63,8 +63,10 @@ class Search:
         return self.pairs[0][0]
 
     def look(self, known: float) -> tuple[float, int, int]:
-        """The distance where the bound is least, of which pair, and at which time; the bounds rise by it. What is farther apart than
-        ``known`` need not be exact."""
+        """The distance where the bound is least, of which pair, and at which time; bounds around rise by it.
+
+        What is farther apart than ``known`` need not be exact.
+        """
         pair = self.pairs[0][1]
         if pair not in self.lower:
             self.lower[pair] = np.repeat(self.bounds[:, pair], self.block)[: self.count]

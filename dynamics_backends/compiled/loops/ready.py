@@ -39,10 +39,10 @@ from dynamics_backends.rigid_body.passes import drivers
 from dynamics_backends.rigid_body.passes.passes import Program
 
 _OF_ROTORS = (ABA, FDSVA, FD_SECOND_ORDER, ABA_EXTERNAL, CONTACT_START)
-_PARTS = (RNEA, MOTION, CONTACT_MOTION, RATES_AT, CONTACT_FINISH, CONTACT_SECOND, CONSTRAINED_FINISH, CONSTRAINED_SECOND)
-PROGRAMS = (*(variant for p in _OF_ROTORS for variant in (p, p.given("armature"))), *_PARTS)
-"""Inverse dynamics, forward dynamics with first and second derivatives, free and in contact; what reads rotor inertias, of the model's and of those
-that implicit damping adds to."""
+_PARTS = (MOTION, CONTACT_MOTION, RATES_AT, CONTACT_FINISH, CONTACT_SECOND, CONSTRAINED_FINISH, CONSTRAINED_SECOND)
+PROGRAMS = (RNEA, *(variant for p in _OF_ROTORS for variant in (p, p.given("armature"))), *_PARTS)
+"""Inverse dynamics; forward dynamics with first and second derivatives, free and in contact; what reads rotor inertias, of the
+model's and of those that implicit damping adds to."""
 _NAMES = frozenset(p.name for p in PROGRAMS)
 
 _writing = threading.Lock()
