@@ -190,7 +190,7 @@ class MeshCheck:
         return gaps - moved
 
     def name(self, o: int) -> str:
-        """Of a body, or of the link of a part."""
+        """The name of a body, or of the link of a part."""
         count = len(self.bodies)
         return self.scene.bodies[o].name if o < count else self.parts[o - count].link
 
