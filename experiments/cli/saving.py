@@ -28,7 +28,7 @@ def save(solution: Solution, task: Task, settings: Config, animate: bool = False
 
     folder = settings.directory
     written = [solution.save(folder / SOLUTION_FILE), folder / CONFIG_FILE]
-    written[1].write_text(to_toml(settings.as_dict()), encoding="utf-8")
+    written[1].write_text(to_toml(settings.resolved(task.resolved).as_dict()), encoding="utf-8")
     later = settings.output.plots and sys.stdout.isatty() and NOTEBOOK not in os.environ
     if settings.output.plots and not later:
         from experiments.plots.plotting import plot_solution
