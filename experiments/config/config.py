@@ -35,6 +35,8 @@ DEFAULT_SOLVER = "auto"
 DEFAULT_ENGINE = "auto"
 _STEP = f"a positive step of at most {LARGEST_STEP}, with finite differences only"
 TABLES = ("problem", "backend", "engine", "solver", "output", "replan", "sweep")
+NAMED = ("backend", "solver")
+"""Tables that may be given as their name alone."""
 
 
 class ConfigError(ValueError):
@@ -230,12 +232,13 @@ def set_value(values: dict[str, Any], key: str, value: Any) -> None:
     at = values
     for table in tables:
         inner = at.setdefault(table, {})
-        if table == "backend" and isinstance(inner, str):
+        if at is values and table in NAMED and isinstance(inner, str):
             inner = at[table] = {"name": inner}
         if not isinstance(inner, dict):
             raise ConfigError(key, [f"{table!r} is a value, not a table"])
         at = inner
-    at[last] = {**at[last], "name": value} if last == "backend" and isinstance(at.get(last), dict) else value
+    named = at is values and last == "backend" and isinstance(at.get(last), dict)
+    at[last] = {**at[last], "name": value} if named else value
 
 
 def read_config(values: Mapping[str, Any], source: str = "config") -> Config:
