@@ -1,8 +1,8 @@
 """Time steps of robots that are free or in soft contact, without a compiler: loops that are built with the installation.
 
 One library serves all robots made of the usual joints, with any points, scheme and number of substeps, for each contact law that
-configurations name; its numbers are arguments. A roll-out takes ten thousand evaluations one after the other, for each of which rows
-of NumPy take milliseconds.
+configurations name; its numbers are arguments. A roll-out takes ten thousand evaluations one after the other, for each of which
+rows of NumPy take milliseconds.
 """
 
 from __future__ import annotations
