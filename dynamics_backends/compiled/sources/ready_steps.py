@@ -54,7 +54,7 @@ _RobotData = struct_of("robot_t", f"{_POINTERS} {' '.join(f'{name}:l' for name i
 
 
 class Coefficients(Protocol):
-    """Of an explicit Runge-Kutta method, by rows: a (strictly lower triangular), b, and those of damping that is implicit."""
+    """Coefficients of an explicit Runge-Kutta method, by rows: a (strictly lower triangular), b, and those of implicit damping."""
 
     a: Sequence[Sequence[float]]
     b: Sequence[float]
