@@ -43,7 +43,7 @@ def save(solution: Solution, task: Task, settings: Config, animate: bool = False
 
     folder = settings.directory
     written = [solution.save(folder / SOLUTION_FILE), folder / CONFIG_FILE]
-    written[1].write_text(to_toml(settings.as_dict()), encoding="utf-8")
+    written[1].write_text(to_toml(settings.resolved(task.resolved).as_dict()), encoding="utf-8")
     later = is_drawn_aside(settings)
     if settings.output.plots and not later:
         drawn = None if drawer is None else drawer.draw(written[0], folder)
