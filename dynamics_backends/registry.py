@@ -129,6 +129,18 @@ def until_compiled(map: Map) -> Map:
     return map.with_driver(_ready_driver()) if isinstance(map, HasDriver) else map
 
 
+def steps_at_once(backend: DynamicsBackend, method: Any, substeps: int, *, semi_implicit: bool) -> Any:
+    """The time steps of a backend of :func:`at_once` by loops that are there, without run-time parameters; None where none serve.
+
+    See :func:`dynamics_backends.compiled.sources.ready_steps.steps_at_once`.
+    """
+    if not getattr(backend, "ready", False):
+        return None
+    from dynamics_backends.compiled.sources.ready_steps import steps_at_once
+
+    return steps_at_once(unwrapped(backend.map), method, substeps, semi_implicit=semi_implicit)
+
+
 def on_engine(map: Map, engine: str) -> Map:
     """The map evaluated by an engine: for numpy itself, for what serves at once with the loops that are there."""
     if engine == _READY:

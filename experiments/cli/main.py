@@ -29,7 +29,7 @@ from experiments.cli.engine_commands import COMMANDS, shown_beside
 from experiments.cli.experiment_command import experiment
 from experiments.cli.keys_command import keys
 from experiments.cli.replan_command import replan
-from experiments.cli.saving import CONFIG_FILE, SOLUTION_FILE, save
+from experiments.cli.saving import CONFIG_FILE, SOLUTION_FILE, drawer_for, save
 from experiments.cli.show_command import robots, show
 from experiments.cli.sweep_command import sweep
 from experiments.cli.telling import best_of, tell
@@ -128,6 +128,7 @@ def _solve(
 
     with nothing_to_save("while the problem was set up"):
         task = task_of(settings)
+        drawer = drawer_for(task, settings)
         guess = None
         if warm_start is not None:
             guess, doubts = build.warm_start(task, warm_start)
@@ -149,7 +150,7 @@ def _solve(
     if solution.status.code == StatusCode.INTERRUPTED:
         kept = "the best iterate so far" if solution.iterations else "only the initial guess"
         click.echo(f"Interrupted: {kept} is saved.")
-    save(solution, task, settings, animate)
+    save(solution, task, settings, animate, drawer)
     if video is not None:
         from experiments.cli.view_command import write_video
         from experiments.view.shown import of_task

@@ -17,6 +17,7 @@ from click.testing import CliRunner
 
 from dynamics_backends.systems.bodies.free_body import FreeBody
 from experiments.analysis.compare import COLUMNS
+from experiments.cli import saving
 from experiments.cli.main import main
 from problems.robots import robot_path
 from trajopt import Solution
@@ -526,11 +527,10 @@ def test_show_and_draw_again(config, out):
 
 
 def test_pictures_are_drawn_aside_at_a_terminal_but_not_in_a_notebook(config, out, monkeypatch):
-    from experiments.cli import saving
-
     aside, at_once = [], []
     monkeypatch.setattr(saving, "_draw_aside", aside.append)
     monkeypatch.setattr("experiments.plots.plotting.plot_solution", lambda *_: at_once.append(1) or [])
+    monkeypatch.setattr("experiments.plots.drawer.ready_to_draw", lambda task: None)
     monkeypatch.setattr(saving, "sys", SimpleNamespace(stdout=SimpleNamespace(isatty=lambda: True)))
     monkeypatch.delenv(saving.NOTEBOOK, raising=False)
     run("solve", config, "--out", out)
@@ -538,6 +538,21 @@ def test_pictures_are_drawn_aside_at_a_terminal_but_not_in_a_notebook(config, ou
     monkeypatch.setenv(saving.NOTEBOOK, "1")
     run("solve", config, "--out", out)
     assert (len(aside), len(at_once)) == (1, 1)
+
+
+def test_pictures_are_drawn_by_a_process_that_is_ready(config, out, monkeypatch):
+    """It draws what this one would draw, and where it fails this one does."""
+    here = []
+    draw = saving._drawn_here
+    monkeypatch.setattr(saving, "_drawn_here", lambda *given: here.append(1) or draw(*given))
+    first = run("solve", config, "--out", out)
+    drawn = {path.name: path.read_bytes() for path in out.glob("*.png")}
+    assert first.exit_code == SOLVED and drawn and not here
+    monkeypatch.setattr("experiments.plots.drawer.Solution", None)
+    second = run("solve", config, "--out", out)
+    assert second.exit_code == SOLVED and here == [1]
+    assert {path.name: path.read_bytes() for path in out.glob("*.png")}.keys() == drawn.keys()
+    assert "poses.png" not in drawn or (out / "poses.png").read_bytes() == drawn["poses.png"]
 
 
 def test_show_a_solution_without_settings(tmp_path):

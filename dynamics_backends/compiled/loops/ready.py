@@ -45,7 +45,7 @@ PROGRAMS = (RNEA, *(variant for p in _OF_ROTORS for variant in (p, p.given("arma
 model's and of those that implicit damping adds to."""
 _NAMES = frozenset(p.name for p in PROGRAMS)
 
-_writing = threading.Lock()
+writing = threading.Lock()
 """CasADi's symbols are not for several threads."""
 
 
@@ -62,7 +62,7 @@ def _question(program: Program) -> tuple[Any, ...]:
 
 def _described(program: Program) -> list[Any]:
     """The name of the program's library, once that is there, and what a caller must know of the kernel."""
-    with _writing:
+    with writing:
         kernel = loop_kernel(program, sorted(USUAL_JOINTS))
     text = text_of(kernel)
     load(text)
