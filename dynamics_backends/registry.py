@@ -26,7 +26,7 @@ from dynamics_backends.protocol import (
     NeedsScheme,
     unwrapped,
 )
-from dynamics_backends.rigid_body.passes.drivers import run
+from dynamics_backends.rigid_body.passes.drivers import Driver, run
 
 ENGINES = ("compiled", "numpy", "auto")
 _READY = "ready"
@@ -129,6 +129,18 @@ def until_compiled(map: Map) -> Map:
     return map.with_driver(_ready_driver()) if isinstance(map, HasDriver) else map
 
 
+def steps_at_once(backend: DynamicsBackend, method: Any, substeps: int, *, semi_implicit: bool) -> Any:
+    """The time steps of a backend of :func:`at_once` by loops that are there, without run-time parameters; None where none serve.
+
+    See :func:`dynamics_backends.compiled.sources.ready_steps.steps_at_once`.
+    """
+    if not getattr(backend, "ready", False):
+        return None
+    from dynamics_backends.compiled.sources.ready_steps import steps_at_once
+
+    return steps_at_once(unwrapped(backend.map), method, substeps, semi_implicit=semi_implicit)
+
+
 def on_engine(map: Map, engine: str) -> Map:
     """The map evaluated by an engine: for numpy itself, for what serves at once with the loops that are there."""
     if engine == _READY:
@@ -148,6 +160,11 @@ def shared_driver(tier: str = "auto") -> Any:
     from dynamics_backends.compiled.loops.driver import CompiledDriver
 
     return CompiledDriver(tier)
+
+
+def fastest_driver() -> Driver:
+    """What evaluates recursions on batches of numbers in least time: compiled loops, or rows of NumPy without a C compiler."""
+    return shared_driver() if _available() == "compiled" else run
 
 
 @lru_cache(maxsize=1)

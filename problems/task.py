@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
@@ -50,7 +50,7 @@ def no_contacts(xs: Array, us: Array) -> list[BrokenLimit]:
 
 
 class Nearness(NamedTuple):
-    """How near a motion comes to what it is to stay out of, in sentences. warnings: of what it is inside of."""
+    """How near a motion comes to what it is to stay out of, in sentences. warnings: of what it is inside of, unasked."""
 
     sentences: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
@@ -105,7 +105,8 @@ class Task:
     contact_limits: what contacts do in states (N + 1, nx) under controls (N, nu) that none can.
     outcome: sentences about a final state (nx,), for example how far from its goal it is.
     nearness: how near states (N + 1, nx) come to what stands in the way.
-    missed: warnings about what states (N + 1, nx) do not reach although it can be reached, with what helps.
+    missed: warnings about what states (N + 1, nx) do not reach, with the reason and what helps; a motion with some does not do what
+    was asked for.
     clock: of problems with free durations, the times (N + 1,) [s] of states (N + 1, nx), for pictures; else None.
     time_key: the setting that weighs such durations, of problems that have one of their own for it.
     scene: what stands around the robot, for pictures.
@@ -114,6 +115,7 @@ class Task:
     refined: looks at a solution, of problems that are solved again where their constraints have overlooked something; or None.
     patience: iterations after which such a solve ends, to begin anew; None: those of the solver's options.
     latest: of such problems, the one that was solved last.
+    resolved: what settings that were left out came to, by their keys, for what is saved of them.
     clearance: how far (M,) [m] the robot is from what moves, at states (M, nx) and places (M, 3); or None.
     """
 
@@ -140,6 +142,7 @@ class Task:
     patience: int | None = None
     latest: Callable[[], OCP] | None = None
     scene: Scene | None = None
+    resolved: Mapping[str, Any] = field(default_factory=dict)
     clearance: Callable[[Array, Array], Array] | None = None
 
     @cached_property

@@ -1,100 +1,12 @@
-"""The reference of configuration files: a table for each table of a file, from the dataclasses that check it.
-
-The meaning of a key is what the docstring of its dataclass says of it, its type the one that the schema checks.
-"""
+"""The reference of configuration files: a page for each table of a file, from the dataclasses that check it."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
-from dataclasses import MISSING, Field, fields
-from typing import Any, NamedTuple, get_type_hints
+from typing import Any
 
-from docstrings import meaning_of, paragraphs
-
-from experiments.config.config import Backend, Output, SweepSettings
-from experiments.config.schema import describe, table_kind
-from problems.free_time import TimeSettings
-from problems.registry import PROBLEMS, load_problem
-
-
-class Table(NamedTuple):
-    """A table of a configuration file: its path, such as "problem.weights", and the dataclass of its keys."""
-
-    path: str
-    kind: Any
-
-
-class Key(NamedTuple):
-    """One key of a table, all as text."""
-
-    name: str
-    type: str
-    default: str
-    meaning: str
-
-
-def keys(kind: Any) -> list[Key]:
-    """The keys of a table."""
-    hints = get_type_hints(kind)
-    names = {f.name for f in fields(kind)}
-    return [Key(f.name, describe(hints[f.name]), _default(f), meaning_of(kind, f.name, names)) for f in fields(kind)]
-
-
-def _default(f: Field) -> str:
-    if f.default is not MISSING:
-        return _shown(f.default)
-    if f.default_factory is not MISSING:
-        made = f.default_factory()
-        return "see below" if hasattr(made, "__dataclass_fields__") else _shown(made)
-    return "needed"
-
-
-def _shown(value: Any) -> str:
-    if value is None:
-        return "none"
-    if isinstance(value, bool):
-        return str(value).lower()
-    if isinstance(value, (tuple, list)):
-        return f"[{', '.join(map(_shown, value))}]"
-    if isinstance(value, str):
-        return f'"{value}"'
-    return "see below" if hasattr(value, "__dataclass_fields__") else repr(value)
-
-
-def within(table: Table) -> Iterator[Table]:
-    """The table and those inside it; what is inside a kind that was there before is left out."""
-    seen: set[Any] = set()
-    waiting = [table]
-    while waiting:
-        path, kind = waiting.pop(0)
-        yield Table(path, kind)
-        if kind in seen:
-            continue
-        seen.add(kind)
-        hints = get_type_hints(kind)
-        inner = [(f.name, table_kind(hints[f.name])) for f in fields(kind)]
-        waiting += [Table(f"{path}.{name}", found) for name, found in inner if found is not None]
-
-
-def chapters() -> dict[str, tuple[str, list[Table]]]:
-    """File -> title and tables."""
-    from problems.replanning.scenario import Settings as Replan
-    from trajopt.solvers.registry import SOLVERS
-
-    found = {"general": ("Derivatives and output", [Table("backend", Backend), Table("output", Output)])}
-    for name in PROBLEMS:
-        found[f"problem_{name}"] = (f"Problem {name}", list(within(Table("problem", load_problem(name).Settings))))
-    kinds: dict[Any, list[str]] = {}
-    for name, (_, kind, _) in SOLVERS.items():
-        kinds.setdefault(kind, []).append(name)
-    for kind, names in kinds.items():
-        found[f"solver_{names[0]}"] = (f"Solver {', '.join(names)}", [Table("solver", kind)])
-    found["replan"] = ("Replanning", list(within(Table("replan", Replan))))
-    found["time"] = ("Free durations, of any problem", [Table("problem", TimeSettings)])
-    found["sweep"] = ("Studies", [Table("sweep", SweepSettings)])
-    return found
-
+from experiments.config.explanations import paragraphs
+from experiments.config.keys import Table, chapters, keys
 
 HEAD = """# Configuration files
 

@@ -9,22 +9,11 @@ from __future__ import annotations
 import inspect
 import re
 from collections.abc import Collection, Iterable
-from typing import NamedTuple
+
+from experiments.config.explanations import Entry, entries, paragraphs
 
 _KEPT = re.compile(r"(``.+?``|:[a-z:]+:`[^`]+`|`[^`]+`)", re.S)
 _SPECIAL = re.compile(r"([\\*|_`])")
-
-
-class Entry(NamedTuple):
-    """What a docstring says of some names: "horizon, dt: the time grid." """
-
-    names: tuple[str, ...]
-    text: str
-
-
-def paragraphs(text: str) -> list[str]:
-    """The blocks of a docstring that blank lines separate, without its common indentation."""
-    return [block.strip("\n") for block in re.split(r"\n\s*\n", inspect.cleandoc(text)) if block.strip()]
 
 
 def is_formula(block: str) -> bool:
@@ -35,35 +24,6 @@ def is_formula(block: str) -> bool:
 def is_session(block: str) -> bool:
     """Whether a block is a session with the interpreter."""
     return block.lstrip().startswith(">>>")
-
-
-def entries(paragraph: str, names: Collection[str]) -> tuple[str, list[Entry]]:
-    """What stands before the first explained name, and the explanations of names among ``names``."""
-    prose = " ".join(line.strip() for line in paragraph.splitlines())
-    if not names:
-        return prose, []
-    one = "|".join(sorted(map(re.escape, names), key=len, reverse=True))
-    unit = r"(?: \([^()]*\)| \[[^\]]*\])*"
-    found = list(re.finditer(rf"(?:^|(?<=[.;:] ))((?:{one})(?:{unit}, (?:{one}))*{unit})(?=[:;.](?: |$))", prose))
-    if not found:
-        return prose, []
-    explained = []
-    for match, following in zip(found, [*found[1:], None], strict=True):
-        text = prose[match.end() + 1 : following.start() if following else None].strip()
-        given = re.findall(r"\[[^\]]*\]|\([^()]*\)", match[1])
-        keys = tuple(name for name in re.findall(r"\w+", re.sub(unit, "", match[1])) if name in names)
-        explained.append(Entry(keys, " ".join([*given, text]).strip()))
-    return prose[: found[0].start()].strip(), explained
-
-
-def meaning_of(kind: type, name: str, names: Collection[str]) -> str:
-    """What the docstrings of a class and of its bases say of a name; "" where none does."""
-    for owner in kind.__mro__:
-        for block in paragraphs(owner.__dict__.get("__doc__") or ""):
-            for entry in entries(block, names)[1]:
-                if name in entry.names and entry.text:
-                    return entry.text
-    return ""
 
 
 def escaped(text: str) -> str:

@@ -11,7 +11,7 @@ import inspect
 from pathlib import Path
 from typing import Any, NamedTuple
 
-FACE = Path(__file__).resolve().parents[2] / "trajopt" / "__init__.py"
+FACE = Path(__file__).resolve().parents[2] / "trajopt" / "__init__.pyi"
 THEMES: tuple[tuple[str, str, tuple[str, ...]], ...] = (
     ("robots", "Robots", tuple(f"dynamics_backends.rigid_body.{name}" for name in ("model", "urdf", "mjcf", "robots"))),
     ("quantities", "Rigid-body quantities", ("dynamics_backends.rigid_body",)),

@@ -33,11 +33,12 @@ def evaluated_at(
     p: Mapping[str, Array],
 ) -> Array:
     """Values (n_out, N) of a function of one knot at x (nx, N), u (nu, N), t (N,), p name -> (n, N)."""
-    columns = []
-    for i in range(len(t)):
-        own = {name: rows[:, i].copy() for name, rows in p.items()}
-        columns.append([float(c) for c in components(function(x[:, i].copy(), u[:, i].copy(), float(t[i]), own))])
-    return np.array(columns, dtype=float).T
+    xs, us, ps = x.T.copy(), u.T.copy(), {name: rows.T.copy() for name, rows in p.items()}
+    rows = []
+    for i, time in enumerate(t.tolist()):
+        own = {name: values[i] for name, values in ps.items()}
+        rows.append([float(c) for c in components(function(xs[i], us[i], time, own))])
+    return np.array(rows, dtype=float).T
 
 
 def on_numbers(value: Callable[..., Array], n_out: int, given: tuple[Rows, Rows, Scalar, Mapping[str, Rows]]) -> Any:
@@ -69,28 +70,68 @@ def _chained(f: Callable[[Array], Array], scalars: Sequence[Scalar], size: int) 
     val = np.stack([np.broadcast_to(np.asarray(_value(s)), (size,)) for s in scalars])
     z, w = val.real.astype(float), val.imag if np.iscomplexobj(val) else None
     duals = [s for s in scalars if isinstance(s, Dual)]
+    if not duals and w is None:
+        return f(z)
+    points, of = np.unique(z, axis=1, return_inverse=True)  # which directions share
+    of = of.reshape(-1)
+    value = f(points)[:, of]
     if not duals:
-        return f(z) if w is None else f(z) + 1j * _along(f, z, w[:, :, None], FIRST)[:, :, 0]
-    K = duals[0].directions
-    tan = np.stack([s.tan if isinstance(s, Dual) else np.zeros((size, K)) for s in scalars])
-    a = tan.real.astype(float)
+        assert w is not None  # see above
+        moved = np.flatnonzero(w.any(axis=1))
+        return value + 1j * np.einsum("oin,in->on", _slopes(f, points, moved)[:, :, of], w[moved])
+    tan = np.stack([s.tan if isinstance(s, Dual) else np.zeros((size, duals[0].directions)) for s in scalars])
+    changing = tan.any(axis=(1, 2)) if w is None else tan.any(axis=(1, 2)) | w.any(axis=1)
+    moved = np.flatnonzero(changing)
+    J, a = _slopes(f, points, moved)[:, :, of], tan[moved]
+    first = np.einsum("oin,ink->onk", J, a.real)
     if w is None:
-        return Dual(f(z), _along(f, z, a, FIRST))
-    length = np.abs(w).max(axis=0)
-    unit = w / np.where(length > 0, length, 1.0)
-    step = SECOND * np.maximum(1.0, np.abs(z).max(axis=0))
-    bend = (_along(f, z + step * unit, a, SECOND) - _along(f, z - step * unit, a, SECOND)) / (2.0 * step)[:, None]
-    both = _along(f, z, np.concatenate([w[:, :, None], tan.imag], axis=2), FIRST)
-    return Dual(f(z) + 1j * both[:, :, 0], _along(f, z, a, FIRST) + 1j * (both[:, :, 1:] + bend * length[:, None]))
+        return Dual(value, first)
+    bent = _bent(_bends(f, points, moved), of, w[moved])
+    along = np.einsum("oin,ink->onk", J, a.imag) + np.einsum("oin,ink->onk", bent, a.real)
+    return Dual(value + 1j * np.einsum("oin,in->on", J, w[moved]), first + 1j * along)
 
 
-def _along(f: Callable[[Array], Array], z: Array, directions: Array, relative: float) -> Array:
-    """J times directions (n, N, K): (n_out, N, K). Each number that a direction moves is moved by itself."""
-    total = np.zeros((len(f(z)), *directions.shape[1:]))
-    for i in np.flatnonzero(directions.any(axis=(1, 2))):
-        h = (z[i] + relative * np.maximum(1.0, np.abs(z[i]))) - z[i]
-        ahead, behind = z.copy(), z.copy()
-        ahead[i] += h
-        behind[i] -= h
-        total += ((f(ahead) - f(behind)) / (2.0 * h))[:, :, None] * directions[i]
-    return total
+def _steps(z: Array, moved: Array, relative: float) -> Array:
+    """Steps (m, N) of the numbers ``moved`` of z (n, N), which survive being added."""
+    at = z[moved]
+    return (at + relative * np.maximum(1.0, np.abs(at))) - at
+
+
+def _slopes(f: Callable[[Array], Array], z: Array, moved: Array) -> Array:
+    """J (n_out, m, N) in the numbers ``moved`` (m,) of z (n, N): (f(z + h e_i) - f(z - h e_i)) / (2 h)."""
+    h = _steps(z, moved, FIRST)
+    columns = [(f(_shifted(z, {i: d})) - f(_shifted(z, {i: -d}))) / (2.0 * d) for i, d in zip(moved, h, strict=True)]
+    return np.stack(columns, axis=1) if columns else np.zeros((len(f(z)), 0, z.shape[1]))
+
+
+def _bends(f: Callable[[Array], Array], z: Array, moved: Array) -> Array:
+    """H (n_out, m, m, N) in the numbers ``moved`` (m,) of z (n, N), by m^2 + m + 1 values (Abramowitz, Stegun, 25.3.27):
+
+    (f(+i+j) - f(+i) - f(+j) + 2 f - f(-i) - f(-j) + f(-i-j)) / (2 h_i h_j),      on the diagonal (f(+i) - 2 f + f(-i)) / h_i^2
+    """
+    h, here = _steps(z, moved, SECOND), f(z)
+    ahead, behind = ([f(_shifted(z, {i: sign * d})) for i, d in zip(moved, h, strict=True)] for sign in (1.0, -1.0))
+    H = np.zeros((len(here), len(moved), len(moved), z.shape[1]))
+    for k, i in enumerate(moved):
+        H[:, k, k] = (ahead[k] - 2.0 * here + behind[k]) / h[k] ** 2
+        for m, j in enumerate(moved[:k]):
+            both = f(_shifted(z, {i: h[k], j: h[m]})) + f(_shifted(z, {i: -h[k], j: -h[m]}))
+            mixed = (both - ahead[k] - ahead[m] + 2.0 * here - behind[k] - behind[m]) / (2.0 * h[k] * h[m])
+            H[:, k, m] = H[:, m, k] = mixed
+    return H
+
+
+def _shifted(z: Array, by: Mapping[int, Array]) -> Array:
+    z = z.copy()
+    for i, d in by.items():
+        z[i] += d
+    return z
+
+
+def _bent(H: Array, of: Array, w: Array) -> Array:
+    """H w (n_out, m, C) at C columns: the bends (n_out, m, m, N) are those of the points ``of`` (C,); w (m, C)."""
+    found = np.zeros((*H.shape[:2], len(of)))
+    for i, own in enumerate(w):
+        there = np.flatnonzero(own)
+        found[:, :, there] += H[:, i][:, :, of[there]] * own[there]
+    return found

@@ -195,6 +195,8 @@ def _agree(a: Array, b: Array) -> bool:
 def _components(result: Any) -> list[Any]:
     """Whatever a function returns as a list of scalars: nested lists, arrays and scalars, in their order."""
     if isinstance(result, (list, tuple)):
+        if not any(isinstance(part, (list, tuple, np.ndarray)) for part in result):
+            return list(result)
         return [c for part in result for c in _components(part)]
     if isinstance(result, np.ndarray):
         return list(result.ravel())

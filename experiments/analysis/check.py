@@ -61,7 +61,8 @@ class Extent(NamedTuple):
     """How much is compared. own: the problem's method. methods: by which first derivatives are found; second: by which second
     derivatives are. points: of the second order. substeps: of a time step, at most; None for all. part: whether of dynamics of
     the same kind (they differ in their contacts) only the first are checked, their time step by the problem's method alone, and
-    residuals by NumPy, since a kernel for each, which no solve calls, takes longer to compile than all else.
+    all but first derivatives of the dynamics by that method in NumPy, since a kernel for each, which no solve calls, takes longer
+    to compile than all else.
     """
 
     own: str
@@ -180,7 +181,8 @@ class _Check(NamedTuple):
         yield from first_order(what, system, ("fx", "fu"), at, p, {m: partial(jacobians, m) for m in methods})
         missing = [m for m in backend_names() if m not in (*self.extent.methods, REFERENCE)]
         if missing:
-            told = f"{', '.join(missing)}, all but {FEW} points, and all but {self.extent.own} for the time step"
+            in_c = "" if self.engine == "numpy" else f", and in C all but first derivatives by {self.extent.own}"
+            told = f"{', '.join(missing)}, all but {FEW} points, all but {self.extent.own} for the time step{in_c}"
             yield Line(what, "", LEFT_OUT, None, told)
         backends = self._second_order(system)
         if self.extent.own not in backends:
@@ -297,9 +299,10 @@ class _Check(NamedTuple):
     def _second_order(self, map: Map) -> Mapping[str, SecondOrderBackend]:
         """The backends that have second derivatives of a map."""
         found = {}
+        engine = "numpy" if self.extent.part else self.engine
         for method in self.extent.second:
             try:
-                backend = self._backend(map, method)
+                backend = make_backend(map, method, engine=engine)
             except TypeError:  # the first derivatives say why
                 continue
             if isinstance(backend, SecondOrderBackend):
@@ -307,7 +310,8 @@ class _Check(NamedTuple):
         return found
 
     def _backend(self, map: Map, method: str) -> DynamicsBackend:
-        return make_backend(map, method, engine=self.engine)
+        apart = self.extent.part and method != self.extent.own
+        return make_backend(map, method, engine="numpy" if apart else self.engine)
 
 
 def _first(value: Array, count: int) -> Array:

@@ -1,12 +1,13 @@
 """What the commands share: options, errors as sentences, warnings on the error stream.
 
-Exit codes: 0 solved or in order, 1 not converged or a check that failed, 2 bad input.
+Exit codes: 0 solved or in order, 1 not converged, not what was asked for, or a check that failed, 2 bad input.
 """
 
 from __future__ import annotations
 
 import functools
 import os
+import signal
 import tempfile
 import threading
 import warnings
@@ -29,14 +30,18 @@ LONG = 3.0
 
 
 def command(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Bad input as one sentence and exit code 2, with --debug its traceback too; Python's warnings as lines."""
+    """Bad input as one sentence and exit code 2, with --debug its traceback too; Python's warnings as lines; SIGTERM as Ctrl-C, and
+    what that ends as a sentence and exit code 1."""
 
     @click.option("--debug", is_flag=True, help="Show the traceback of an error.")
     @functools.wraps(function)
     def wrapped(*args: Any, debug: bool, **options: Any) -> Any:
         try:
-            with _warnings_as_lines():
+            with _warnings_as_lines(), _stopped_as_by_ctrl_c():
                 return function(*args, **options)
+        except KeyboardInterrupt:
+            click.echo(f"interrupted: `trajopt {function.__name__.removesuffix('_config')}` was not finished", err=True)
+            raise click.exceptions.Exit(FAILED) from None
         except BrokenPipeError:  # the reader has gone, as with `| head`: click ends quietly
             raise
         except Exception as error:
@@ -45,6 +50,19 @@ def command(function: Callable[..., Any]) -> Callable[..., Any]:
             fail(_sentence(error))
 
     return wrapped
+
+
+@contextmanager
+def _stopped_as_by_ctrl_c() -> Iterator[None]:
+    """SIGTERM, by which batch systems end a process, saves what Ctrl-C saves."""
+    if threading.current_thread() is not threading.main_thread():  # no other is told of signals
+        yield
+        return
+    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 def _is_bad_input(error: Exception) -> bool:

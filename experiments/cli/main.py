@@ -27,8 +27,9 @@ from experiments.cli.cli_support import (
 )
 from experiments.cli.engine_commands import COMMANDS, shown_beside
 from experiments.cli.experiment_command import experiment
+from experiments.cli.keys_command import keys
 from experiments.cli.replan_command import replan
-from experiments.cli.saving import CONFIG_FILE, SOLUTION_FILE, save
+from experiments.cli.saving import CONFIG_FILE, SOLUTION_FILE, drawer_for, save
 from experiments.cli.show_command import robots, show
 from experiments.cli.sweep_command import sweep
 from experiments.cli.telling import best_of, tell
@@ -66,7 +67,10 @@ def _print_version(context: click.Context, _: click.Parameter, wanted: bool) -> 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
 @click.option("--version", is_flag=True, is_eager=True, expose_value=False, callback=_print_version)
 def main() -> None:
-    """Optimize the motions of robots. Exit codes: 0 solved, 1 not converged or a failed check, 2 bad input."""
+    """Optimize the motions of robots.
+
+    Exit codes: 0 solved, 1 not converged, a goal that is missed, a link inside of an obstacle, or a failed check, 2 bad input.
+    """
 
 
 # -- solve ---------------------------------------------------------------------------------------------------
@@ -75,7 +79,7 @@ def main() -> None:
 @main.command()
 @config_argument
 @set_option
-@click.option("--out", type=click.Path(file_okay=False), help="Folder of the results.")
+@click.option("--out", type=click.Path(file_okay=False), help="Folder of the results; default: out/NAME OF CONFIG.")
 @click.option("--verbosity", type=click.IntRange(0, 3), help="0: only the outcome; 1, 2, 3: more columns.")
 @urdf_option
 @backend_option
@@ -96,7 +100,8 @@ def solve(config: str, overrides: tuple[str, ...], wait: bool, **named: Any) -> 
     from trajopt.stage.start import starting
 
     own = ("urdf", "backend", "solver", "out", "verbosity")
-    settings = configured(config, overrides, **{key: named.pop(key) for key in own})
+    with nothing_to_save("while the configuration was read"):
+        settings = configured(config, overrides, **{key: named.pop(key) for key in own})
     if settings.replan is not None:
         warn([f"{config} is meant for `trajopt replan`; this solves its problem once, from the start"])
     waits = wait or settings.backend.engine == "compiled"
@@ -123,6 +128,7 @@ def _solve(
 
     with nothing_to_save("while the problem was set up"):
         task = task_of(settings)
+        drawer = drawer_for(task, settings)
         guess = None
         if warm_start is not None:
             guess, doubts = build.warm_start(task, warm_start)
@@ -140,11 +146,11 @@ def _solve(
             table: Any = ConsoleTable(verbosity=settings.output.verbosity)
             solution = build.solve_task(settings, task, table if watch is None else _both(table, watch), guess)
     told.close()
-    tell(solution, task)
+    as_asked = tell(solution, task)
     if solution.status.code == StatusCode.INTERRUPTED:
         kept = "the best iterate so far" if solution.iterations else "only the initial guess"
         click.echo(f"Interrupted: {kept} is saved.")
-    save(solution, task, settings, animate)
+    save(solution, task, settings, animate, drawer)
     if video is not None:
         from experiments.cli.view_command import write_video
         from experiments.view.shown import of_task
@@ -152,7 +158,9 @@ def _solve(
         write_video(Path(video), of_task(solution, task, settings.as_dict()), "visual")
     if watch is not None:
         _wait(watch, solution, task, settings)
-    if not solution.status.success:
+    if solution.status.success and not as_asked:
+        click.echo("this is an optimum, but it does not do what was asked for: exit code 1", err=True)
+    if not (solution.status.success and as_asked):
         raise click.exceptions.Exit(FAILED)
 
 
@@ -344,6 +352,7 @@ main.add_command(sweep)
 main.add_command(experiment)
 main.add_command(view)
 main.add_command(robots)
+main.add_command(keys)
 main.add_command(show)
 
 

@@ -14,6 +14,7 @@ from experiments.cli.cli_support import warn
 
 if TYPE_CHECKING:
     from experiments.config.config import Config
+    from experiments.plots.drawer import Drawer
     from problems.task import Task
     from trajopt import Solution
 
@@ -22,23 +23,42 @@ NOTEBOOK = "JPY_PARENT_PID"
 """A variable of a kernel of Jupyter, whose cells give their commands a terminal, and whose next cell shows the pictures."""
 
 
-def save(solution: Solution, task: Task, settings: Config, animate: bool = False) -> None:
-    """Write a solution and its settings into the folder of the results, and draw it: aside, for someone at a terminal."""
+def is_drawn_aside(settings: Config) -> bool:
+    """Whether the command line is back before the pictures are drawn: for someone at a terminal."""
+    return settings.output.plots and sys.stdout.isatty() and NOTEBOOK not in os.environ
+
+
+def drawer_for(task: Task, settings: Config) -> Drawer | None:
+    """A process that gets ready to draw while the problem is solved; None where nobody waits for pictures."""
+    if not settings.output.plots or is_drawn_aside(settings):
+        return None
+    from experiments.plots.drawer import ready_to_draw
+
+    return ready_to_draw(task)
+
+
+def save(solution: Solution, task: Task, settings: Config, animate: bool = False, drawer: Drawer | None = None) -> None:
+    """Write a solution and its settings into the folder of the results, and draw it."""
     from experiments.config.toml_text import to_toml
 
     folder = settings.directory
     written = [solution.save(folder / SOLUTION_FILE), folder / CONFIG_FILE]
-    written[1].write_text(to_toml(settings.as_dict()), encoding="utf-8")
-    later = settings.output.plots and sys.stdout.isatty() and NOTEBOOK not in os.environ
+    written[1].write_text(to_toml(settings.resolved(task.resolved).as_dict()), encoding="utf-8")
+    later = is_drawn_aside(settings)
     if settings.output.plots and not later:
-        from experiments.plots.plotting import plot_solution
-
-        written += plot_solution(solution, folder, task)
+        drawn = None if drawer is None else drawer.draw(written[0], folder)
+        written += _drawn_here(solution, folder, task) if drawn is None else drawn
     if animate:
         written.append(animation(solution, folder, task))
     click.echo(f"written to {folder}: " + ", ".join(path.name for path in written))
     if later:
         _draw_aside(folder)
+
+
+def _drawn_here(solution: Solution, folder: Path, task: Task) -> list[Path]:
+    from experiments.plots.plotting import plot_solution
+
+    return plot_solution(solution, folder, task)
 
 
 def _draw_aside(folder: Path) -> None:

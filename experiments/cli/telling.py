@@ -21,9 +21,9 @@ if TYPE_CHECKING:
     from trajopt import Solution
 
 
-def tell(solution: Solution, task: Task) -> None:
-    """Print it."""
-    from trajopt.results.report import account, replayed
+def tell(solution: Solution, task: Task) -> bool:
+    """Print it; whether the motion does what was asked for: it reaches its goal, and nothing is inside of an obstacle."""
+    from trajopt.results.report import account, replay_doubts, replayed
 
     click.echo(str(solution.status))
     times = ", ".join(f"{name} {value:.3f} s" for name, value in solution.time_total.items())
@@ -37,6 +37,7 @@ def tell(solution: Solution, task: Task) -> None:
         click.echo(f"by {', then '.join(engines)}: code is compiled beside it, and kept for the next time")
     for number, attempt in enumerate(solution.meta.get("attempts", ()), 1):
         click.echo(f"attempt {number}: {attempt['solver']}, {attempt['status']}, {attempt['iterations']} iterations")
+    amiss: list[str] = []
     if math.isfinite(solution.cost):
         told = replayed(solution, task.outcome) or [
             "the plan was not replayed on accurate dynamics: that takes compiled code, time steps that can be cut, and a hold of "
@@ -44,13 +45,16 @@ def tell(solution: Solution, task: Task) -> None:
         ]
         for sentence in [*task.outcome(solution.xs[-1]), *told]:
             click.echo(sentence)
+        warn(replay_doubts(solution))
         if "check" in solution.meta:
             click.echo(f"{solution.meta['check']}; solves: {solution.meta['rounds']}")
         _tell_limits(solution, task)
         near = task.nearness(solution.xs)
         for sentence in near.sentences:
             click.echo(sentence)
-        warn([*near.warnings, *task.missed(solution.xs)])
+        amiss += [*near.warnings, *(task.missed(solution.xs) if solution.status.success else ())]
+        warn(amiss)
+    return not amiss
 
 
 def warn_of_easier(solution: Solution) -> None:
@@ -66,7 +70,7 @@ def _tell_limits(solution: Solution, task: Task) -> None:
     ocp = task.ocp if task.latest is None else task.latest()
     broken = [*broken_limits(ocp, solution.xs, solution.us), *task.contact_limits(solution.xs, solution.us)]
     if not broken:
-        click.echo("all limits are kept")
+        click.echo(f"all limits are kept{'' if solution.status.success else ' by this iterate, which is no solution'}")
     settings = _settings(solution)
     for b in broken:
         if b.enforced:
@@ -121,8 +125,8 @@ def best_of(settings: Config, task: Task, count: int) -> Solution:
         )
         click.echo(f"  cost {o.solution.cost:.10g}, found {o.times_found} times, from start {listed}")
     if "interrupted" in dict(codes):
+        config = settings.resolved(task.resolved).as_dict()
         return replace(
-            found.best,
-            meta={**found.best.meta, "config": settings.as_dict(), "solve_time": found.found.meta["seconds"]},
+            found.best, meta={**found.best.meta, "config": config, "solve_time": found.found.meta["seconds"]}
         )
     return solve_task(settings, task, guess=starts[found.best_start])

@@ -65,7 +65,7 @@ def solve_task(
     *,
     check: bool = True,
 ) -> Solution:
-    """The solution of a task, with the settings in its metadata.
+    """The solution of a task, with the settings in its metadata, resolved.
 
     guess: default the task's, from which easier problems lead here (:func:`over_easier`). check: see :func:`trajopt.solve`; of a
     problem that is solved again, what is returned alone is looked at.
@@ -80,7 +80,7 @@ def solve_task(
         solution = over_easier(config, task.easier, task.guess, last, callback, check=check)
     else:
         solution = last(guess)
-    return replace(solution, meta={**solution.meta, "config": config.as_dict()})
+    return replace(solution, meta={**solution.meta, "config": config.resolved(task.resolved).as_dict()})
 
 
 def over_easier(

@@ -23,6 +23,7 @@ from typing import Any, Literal
 from dynamics_backends.methods.finite_difference import LARGEST_STEP
 from dynamics_backends.names import UnknownName, nearest_names
 from dynamics_backends.registry import ENGINES, METHODS
+from experiments.config.bundled import config_file
 from experiments.config.schema import read_table
 from problems.free_time import TIME_KEYS, TimeSettings
 from problems.registry import PROBLEMS, load_problem
@@ -34,6 +35,8 @@ DEFAULT_SOLVER = "auto"
 DEFAULT_ENGINE = "auto"
 _STEP = f"a positive step of at most {LARGEST_STEP}, with finite differences only"
 TABLES = ("problem", "backend", "engine", "solver", "output", "replan", "sweep")
+NAMED = ("backend", "solver")
+"""Tables that may be given as their name alone."""
 
 
 class ConfigError(ValueError):
@@ -67,8 +70,8 @@ class Backend(Checked):
 
 @dataclass(frozen=True, kw_only=True)
 class Output(Checked):
-    """What is left of a run. directory: of all results, default out/<name of the config>. plots: whether pictures are drawn.
-    verbosity: 0 to 3, of the console table."""
+    """What is left of a run. directory: of all results, default out/<name of the config>, whatever robot or key the command line
+    changes. plots: whether pictures are drawn. verbosity: 0 to 3, of the console table."""
 
     directory: str | None = None
     plots: bool = True
@@ -149,6 +152,10 @@ class Config:
         """These settings on another engine."""
         return replace(self, backend=replace(self.backend, engine=name))
 
+    def resolved(self, settings: Mapping[str, Any]) -> Config:
+        """These settings with what those of the problem that were left out came to (:attr:`problems.task.Task.resolved`)."""
+        return replace(self, problem=replace(self.problem, **settings))
+
     def _time(self) -> dict[str, Any]:
         """The keys of free durations, where they are asked for."""
         return asdict(self.time) if self.time.time == "free" else {}
@@ -168,10 +175,11 @@ class Config:
 
 
 def load_config(path: str | Path, overrides: Iterable[str] = ()) -> Config:
-    """Read a file; overrides are texts such as "problem.dt=0.02". Raises ConfigError with all mistakes, OSError."""
-    path = Path(path)
-    if not path.is_file():
-        raise FileNotFoundError(_no_file(path))
+    """Read a file, or the bundled one of a bare name; overrides are texts such as "problem.dt=0.02".
+
+    Raises ConfigError with all mistakes, OSError.
+    """
+    path = config_file(Path(path))
     try:
         text = path.read_text(encoding="utf-8")
         values = tomllib.loads(text)
@@ -194,16 +202,6 @@ def _files(values: dict[str, Any]) -> list[tuple[str, Path]]:
     found = [(key, problem.get(key)) for key in ("robot", "scene")] if isinstance(problem, dict) else []
     texts = [(key, text) for key, text in found if isinstance(text, str) and (key == "scene" or is_path(text))]
     return [(key, Path(text).expanduser()) for key, text in texts]
-
-
-def _no_file(path: Path) -> str:
-    """What is said of a missing file, with names from its folder that resemble it."""
-    what = f"{path} is a folder, not a config file" if path.is_dir() else f"there is no config file {path}"
-    folder = path if path.is_dir() else path.parent
-    if not folder.is_dir():
-        return f"{what}: there is no folder {folder}"
-    near = nearest_names(path.stem, [file.stem for file in sorted(folder.glob("*.toml"))])
-    return what + (f"; did you mean {' or '.join(str(folder / f'{name}.toml') for name in near)}?" if near else "")
 
 
 def _not_toml(text: str, error: tomllib.TOMLDecodeError) -> str:
@@ -234,12 +232,13 @@ def set_value(values: dict[str, Any], key: str, value: Any) -> None:
     at = values
     for table in tables:
         inner = at.setdefault(table, {})
-        if table == "backend" and isinstance(inner, str):
+        if at is values and table in NAMED and isinstance(inner, str):
             inner = at[table] = {"name": inner}
         if not isinstance(inner, dict):
             raise ConfigError(key, [f"{table!r} is a value, not a table"])
         at = inner
-    at[last] = {**at[last], "name": value} if last == "backend" and isinstance(at.get(last), dict) else value
+    named = at is values and last == "backend" and isinstance(at.get(last), dict)
+    at[last] = {**at[last], "name": value} if named else value
 
 
 def read_config(values: Mapping[str, Any], source: str = "config") -> Config:

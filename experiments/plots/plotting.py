@@ -69,7 +69,7 @@ def plot_solution(solution: Solution, folder: Path, task: Task | None = None) ->
         pictures |= leg_pictures(solution, folder, task)
     if solution.history:
         tolerances, path = solution.meta.get("options", {}), folder / "convergence.png"
-        pictures[path] = partial(plot_convergence, path, solution.history, tolerances)
+        pictures[path] = partial(plot_convergence, path, solution.history, tolerances, solution.status.code)
     return draw(pictures)
 
 
@@ -111,30 +111,16 @@ def _control_pictures(solution: Solution, task: Task, controls: list[Panel]) -> 
 
 def _state_panels(solution: Solution, model: Any) -> tuple[list[Panel], list[Panel]]:
     q, v = solution.xs[:, : model.nq].T, solution.xs[:, model.nq :].T
-    sliding = {name: _slides(model, name) for name in (*model.q_names, *model.dof_names)}
-    units = ["m" if sliding[name] else "" if _of_quaternion(model, name) else "rad" for name in model.q_names]
     positions = [
-        Panel(name, units[i], solution.times, q[i], model.q_lower[i], model.q_upper[i])
+        Panel(name, model.q_units[i], solution.times, q[i], model.q_lower[i], model.q_upper[i])
         for i, name in enumerate(model.q_names)
     ]
     limit = model.velocity_limit
     velocities = [
-        Panel(name, "m/s" if sliding[name] else "rad/s", solution.times, v[i], -limit[i], limit[i])
+        Panel(name, f"{model.dof_units[i]}/s", solution.times, v[i], -limit[i], limit[i])
         for i, name in enumerate(model.dof_names)
     ]
     return positions, velocities
-
-
-def _slides(model: Any, name: str) -> bool:
-    """Whether a coordinate is a length."""
-    if name in model.joint_names:
-        return model.joint_types[model.joint_names.index(name)] == "prismatic"
-    return name.endswith(("_x", "_y", "_z"))
-
-
-def _of_quaternion(model: Any, name: str) -> bool:
-    """Whether a coordinate is one of the four numbers of a rotation: it has no rate of its name."""
-    return name not in model.dof_names and name.endswith(("_qx", "_qy", "_qz", "_qw"))
 
 
 def _control_panels(solution: Solution, task: Task | None) -> list[Panel]:
@@ -161,8 +147,8 @@ def _control_label(name: str, task: Task | None) -> tuple[str, str]:
     joint = joint.removeprefix("a[")
     if model is None or joint not in model.dof_names:
         return name, ""
-    slides = _slides(model, joint)
-    return joint, ("m/s^2" if slides else "rad/s^2") if accelerates else "N" if slides else "N m"
+    unit = model.dof_units[model.dof_names.index(joint)]
+    return joint, f"{unit}/s^2" if accelerates else "N" if unit == "m" else "N m"
 
 
 def _control_limits(solution: Solution, task: Task | None) -> tuple[Array, Array]:
@@ -262,10 +248,15 @@ def _draw_progress(axis: Any, times: Array, p: Array, goal: Array | None) -> Non
 # -- convergence ---------------------------------------------------------------------------------------------
 
 
-def plot_convergence(path: Path, history: Sequence[IterationRecord], options: Mapping[str, Any] | None = None) -> Path:
-    """Distance of the cost from the final one, gradient and defects over the iterations, with the tolerances."""
+def plot_convergence(
+    path: Path, history: Sequence[IterationRecord], options: Mapping[str, Any] | None = None, end: str = ""
+) -> Path:
+    """Distance of the cost from the final one, gradient and defects over the iterations, with the tolerances.
+
+    end: the code of the status, in the title: a small change of the cost ends a solve too, and no curve shows that.
+    """
     options = options or {}
-    with figure(path, 1, 2, 8.6, 3.6, "Convergence") as axes:
+    with figure(path, 1, 2, 8.6, 3.6, f"Convergence{f', ended as {end}' if end else ''}") as axes:
         cost, residual = axes.flat
         _draw_excess(cost, history, history[-1].cost, color=BLUE, markersize=3)
         _draw_residuals(residual, history, options)

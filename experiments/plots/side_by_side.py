@@ -13,19 +13,23 @@ Pictures = Mapping[Path, Callable[[], object]]
 
 
 def draw(pictures: Pictures) -> list[Path]:
-    """Draw all of them, as many at a time as there are processors; returns the files in their order."""
+    """Draw all of them, as many at a time as there are processors; returns the files in their order.
+
+    The first is drawn while matplotlib is loaded, once for all the others.
+    """
     work, count = list(pictures.values()), min(os.cpu_count() or 1, len(pictures))
     if count > 1 and sys.platform.startswith("linux"):
-        turns = _turns(len(work))
-        children = [_copy(work, turns)]  # which begins with the longest, while matplotlib is loaded here
+        ahead, turns = _turns(1), _turns(len(work) - 1)
+        children = [_copy(work[:1], ahead)]
         import matplotlib.backends.backend_agg
-        import matplotlib.figure  # noqa: F401  once for all the others
+        import matplotlib.figure  # noqa: F401
 
-        children += [_copy(work, turns) for _ in range(count - 2)]
-        _draw(work, turns)
+        children += [_copy(work[1:], turns) for _ in range(count - 1)]
+        _draw(work[1:], turns)
         failed = [child is not None and os.waitpid(child, 0)[1] != 0 for child in children]
+        os.close(ahead)
         os.close(turns)
-        if any(failed):
+        if any(failed) or children[0] is None:
             _draw(work, _turns(len(work)))  # whatever went wrong there is raised here
     else:
         for picture in work:

@@ -11,14 +11,13 @@ The goal is a configuration, or the position (and orientation) of a frame in the
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
-from typing import Any, Literal
+from dataclasses import dataclass, field, replace
+from typing import Literal
 
 import numpy as np
 
 import trajopt as to
 from dynamics_backends.protocol import Array
-from dynamics_backends.rigid_body.batched import frame_placement
 from dynamics_backends.rigid_body.geometry.covers.robot_cover import RobotCover
 from dynamics_backends.rigid_body.model.joint_properties import PROPERTIES, with_joint_properties
 from dynamics_backends.rigid_body.model.model import Model
@@ -28,12 +27,13 @@ from problems.arms.arm import Arm, Configuration, holding_forces
 from problems.arms.arm_guess import (
     GuessName,
     Sphere,
-    fastest,
     goal_configurations,
     guesses_of,
     reach_doubts,
     reach_notes,
 )
+from problems.arms.arm_limits import effort_limits, joint_limits, meant, placeholders, torque_bounds
+from problems.arms.go_to_account import Account
 from problems.arms.obstacle import Obstacle, Point
 from problems.arms.obstacle_report import nearness
 from problems.arms.scenes.scene_robot import scene_robot
@@ -51,7 +51,6 @@ from problems.task import (
     per_dof,
     position_of,
 )
-from trajopt.guesses.inverse_kinematics import Reached
 from trajopt.problem.residuals import LinkPoint
 
 
@@ -174,10 +173,11 @@ def build(settings: Settings, backend: BackendFactory) -> Task:
 
     Raises UnknownName for a joint or frame that the robot does not have, ValueError for values that do not fit it.
     """
-    s = settings
-    model = load_fixed_base(s.robot, s.mimic, s.locked_joints)
-    model = with_joint_properties(model, **{key: getattr(s, key) for key in PROPERTIES})
-    arm = Arm.of(model, s.q0, s.goal_q, s.frame)
+    model = load_fixed_base(settings.robot, settings.mimic, settings.locked_joints)
+    model = with_joint_properties(model, **{key: getattr(settings, key) for key in PROPERTIES})
+    arm = Arm.of(model, settings.q0, settings.goal_q, settings.frame)
+    limits = {k: holds for k, holds in meant(arm, settings.joint_limit_margin).items() if getattr(settings, k) is None}
+    s = replace(settings, **limits)
     cover, near, keep = _kept_away(arm, s)
     ocp = to.OCP.single_phase(
         s.sampled(backend(FreeBody(model, friction_velocity=s.friction_velocity))),
@@ -190,11 +190,22 @@ def build(settings: Settings, backend: BackendFactory) -> Task:
         model=model,
         constraints=[*_path_constraints(arm, s), *keep],
         terminal_constraints=_terminal_constraints(arm, s),
-        **_bounds(model, s),
+        **torque_bounds(model, s.torque_limits),
     )
     spheres = [Sphere.of(arm, o) for o in s.obstacles.values()]
     at_goal = None if s.goal_position is None else goal_configurations(arm, s.goal_position, s.goal_rotation, spheres)
     guess, *others = guesses_of(ocp, arm, s.guess, at_goal, spheres)
+    doubts = () if s.goal_position is None else reach_doubts(arm, s.goal_position, s.goal_rotation, at_goal)
+    account = Account(
+        arm,
+        s.goal_position,
+        s.goal_rotation,
+        at_goal,
+        doubts,
+        held=s.terminal == "constraint",
+        lasts=s.horizon * s.dt,
+        limited=s.velocity_limits is not False,
+    )
     return Task(
         ocp,
         guess,
@@ -202,13 +213,14 @@ def build(settings: Settings, backend: BackendFactory) -> Task:
         _goal_point(arm, s),
         other_guesses=tuple(others),
         points=_watched(arm, s),
-        warnings=() if s.goal_position is None else reach_doubts(arm, s.goal_position, s.goal_rotation, at_goal),
+        warnings=(*doubts, *(() if s.torque_limits is False else placeholders(model))),
         notes=reach_notes(arm, at_goal),
-        outcome=lambda x: _outcome(arm, s, x),
+        outcome=account.outcome,
         nearness=lambda xs: _nearness(arm, s, xs),
-        missed=lambda xs: _missed(arm, s, at_goal, xs),
+        missed=account.missed,
         scene=None if s.surroundings is None else s.surroundings.scene,
         clearance=_clearance(arm, s, cover),
+        resolved=limits,
     )
 
 
@@ -299,21 +311,7 @@ def _control_reference(arm: Arm, s: Settings) -> Array:
 
 def _control_weight(model: Model, s: Settings) -> Array:
     weight = per_dof(s.weights.control, model.nv, "weights.control")
-    return weight if s.control_unit == "newton" else weight / _effort_limits(model, "control_unit") ** 2
-
-
-def _bounds(model: Model, s: Settings) -> dict[str, Any]:
-    if s.torque_limits is False or (s.torque_limits is None and not np.isfinite(model.effort_limit).any()):
-        return {}
-    limits = np.array(model.effort_limit) if s.torque_limits is None else _effort_limits(model, "torque_limits")
-    return {"u_lower": -limits, "u_upper": limits}
-
-
-def _effort_limits(model: Model, key: str) -> Array:
-    if not np.isfinite(model.effort_limit).all():
-        name = model.dof_names[int(np.argmax(~np.isfinite(model.effort_limit)))]
-        raise ValueError(f"{key} needs effort limits, but the URDF of {model.name} gives none for {name!r}")
-    return np.array(model.effort_limit)
+    return weight if s.control_unit == "newton" else weight / effort_limits(model, "control_unit") ** 2
 
 
 # -- constraints ---------------------------------------------------------------------------------------------
@@ -321,28 +319,11 @@ def _effort_limits(model: Model, key: str) -> Array:
 
 def _path_constraints(arm: Arm, s: Settings) -> list[to.Constraint]:
     constraints = []
-    if s.position_limits is None:
-        constraints += _position_limits_kept(arm, s.joint_limit_margin)
-    elif s.position_limits:
-        constraints.append(to.joint_limits(arm.model, arm.manifold, s.joint_limit_margin))
-    if s.velocity_limits or (s.velocity_limits is None and np.isfinite(arm.model.velocity_limit).any()):
+    if s.position_limits is not False:
+        constraints.append(joint_limits(arm, s.joint_limit_margin, all_of_them=s.position_limits is True))
+    if s.velocity_limits:
         constraints.append(to.velocity_limits(arm.model, arm.manifold))
     return constraints + [_sphere(arm, o, name) for name, o in s.obstacles.items() if o.weight is None]
-
-
-def _position_limits_kept(arm: Arm, margin: float) -> list[to.Constraint]:
-    """The limits of the joints that start and, for a goal in joint space, end within them."""
-    model, free = arm.model, np.full(arm.model.nv, np.inf)
-    lower, upper = model.q_lower + margin, model.q_upper - margin
-    kept = np.full(model.nq, True)
-    for x in (arm.x0, arm.x_goal):
-        if x is not None:
-            kept &= (lower <= x[: model.nq]) & (x[: model.nq] <= upper)
-    lower, upper = np.where(kept, lower, -np.inf), np.where(kept, upper, np.inf)
-    if not (np.isfinite(lower) | np.isfinite(upper)).any():
-        return []
-    names = (*model.q_names, *model.dof_names)
-    return [to.state_bounds(arm.manifold, np.r_[lower, -free], np.r_[upper, free], "joint limits", names)]
 
 
 def _points(arm: Arm, o: Obstacle) -> tuple[LinkPoint, ...]:
@@ -365,7 +346,7 @@ def _terminal_constraints(arm: Arm, s: Settings) -> list[to.Constraint]:
     return [to.bounded(_goal_term(arm, s, 1.0, 1.0)), to.state_bounds(arm.manifold, -rest, rest, "rest"), *path]
 
 
-# -- account -------------------------------------------------------------------------------------------------
+# -- what is told -------------------------------------------------------------------------------------------------
 
 
 def _goal_point(arm: Arm, s: Settings) -> Array:
@@ -378,43 +359,3 @@ def _goal_point(arm: Arm, s: Settings) -> Array:
 def _nearness(arm: Arm, s: Settings, xs: Array) -> Nearness:
     points = {name: _points(arm, o) for name, o in s.obstacles.items()}
     return nearness(arm.model, s.obstacles, points, xs[:, : arm.model.nq])
-
-
-FAR, NEAR = 0.02, 5e-3
-"""A frame that ends farther from its goal than this share of its way there, and than this [m], has missed it."""
-
-
-def _missed(arm: Arm, s: Settings, at_goal: Reached | None, xs: Array) -> list[str]:
-    """That the frame ends far from a goal which it can reach, and what helps."""
-    if at_goal is None or not at_goal.reached or s.terminal == "constraint":
-        return []
-    goal = np.array(s.goal_position)
-    start, end = np.linalg.norm(position_of(arm.model, arm.frame, xs[[0, -1], : arm.model.nq]) - goal, axis=1).tolist()
-    if not end > max(FAR * start, NEAR):
-        return []
-    told, more = f"{arm.frame} ends {1e3 * end:.3g} mm from its goal, which is within its reach", "give it more time"
-    (solutions,) = at_goal.solutions
-    lasts, least = s.horizon * s.dt, fastest(arm, solutions)
-    if s.velocity_limits is not False and xs.shape[1] == arm.manifold.nx and least > lasts:
-        return [
-            f"{told}: at its velocity limits the way takes {least:.2g} s, and the motion lasts {lasts:.3g} s: {more}"
-        ]
-    ways = "look for another optimum by --starts 6, raise weights.terminal_goal, or ask for the goal by terminal = 'constraint'"
-    return [f"{told}: {more}, {ways}"]
-
-
-def _outcome(arm: Arm, s: Settings, x: Array) -> list[str]:
-    q, v = x[: arm.model.nq], x[arm.model.nq :]
-    fastest = int(np.argmax(np.abs(v)))
-    speed = f"largest final joint speed {abs(v[fastest]):.2g} ({arm.model.dof_names[fastest]})"
-    if arm.x_goal is not None:
-        error = np.abs(arm.manifold.difference(arm.x_goal[:, None], x[:, None])[: arm.model.nv, 0])
-        worst = int(np.argmax(error))
-        return [f"largest final joint error {error[worst]:.2g} ({arm.model.dof_names[worst]})", speed]
-    rotation, position = frame_placement(arm.model, q, arm.frame)
-    distance = np.linalg.norm(position - np.array(s.goal_position))
-    sentences = [f"{arm.frame} ends {1e3 * distance:.3g} mm from its goal", speed]
-    if s.goal_rotation is not None:
-        angle = np.arccos(np.clip(0.5 * (np.trace(rpy_matrix(s.goal_rotation).T @ rotation) - 1.0), -1.0, 1.0))
-        sentences.append(f"{arm.frame} ends {angle:.2g} rad from its orientation")
-    return sentences

@@ -20,6 +20,14 @@ def cart(goal: float, weight: float = 1.0, start: object = (0.0, 0.0), knots: in
     return to.OCP.single_phase(step, np.asarray(start), knots, 0.1, [to.control_cost(1, weight=weight)], terminal)
 
 
+def swinging(q: float, engine: str = "numpy") -> to.OCP:
+    """A pendulum from an angle to rest below."""
+    system = to.FunctionMap(lambda x, u, t, p: [x[1], u[0] - 9.81 * np.sin(x[0])], 2, 1, second_order=True)
+    step = to.SampledSystem(to.make_backend(system, "forward_ad", engine=engine), "semi_implicit_euler")
+    terminal = [to.state_cost(system.manifold, [0.0, 0.0], 1e3)]
+    return to.OCP.single_phase(step, np.array([q, 0.0]), 8, 0.1, [to.control_cost(1)], terminal)
+
+
 def refusing(goal: float, **others: object) -> to.OCP:
     """Problems as above, but for goals on the left, which are an error."""
     if goal < 0:

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from scipy.special import expit
 
+from dynamics_backends.methods.forward_ad import ForwardAD
 from dynamics_backends.protocol import FunctionMap
 from dynamics_backends.registry import backend_names, make_backend
 from dynamics_backends.rigid_body.algorithms.kinematics import frame_position, kinetic_energy
@@ -357,3 +358,27 @@ def test_a_matrix_of_entries_inverted_by_lapack_names_the_way_to_keep_it_traceab
     expected = np.array([3.0 * 1.0 - b * 0.5, a * 0.5 - b * 1.0]) / (3.0 * a - b * b)  # by Cramer's rule
     np.testing.assert_allclose(jacobian.value[0], expected, rtol=1e-12)
     assert [("like=x" in message) for message in caplog.messages] == ([] if like else [True])
+
+
+def test_differences_take_a_value_for_each_pair_of_numbers():
+    """The Hessian of a function of floats, against that by hand, from m^2 + m + 1 values and those of the slopes."""
+    calls = []
+
+    def function(x, u, t, p):
+        calls.append(1)
+        return [math.sin(x[0]) * float(x[1]) ** 2, math.exp(0.1 * u[0]) * float(x[0])]
+
+    system, N, m = FunctionMap(function, 2, 1, 2), 7, 3
+    rng = np.random.default_rng(3)
+    x, u, lam = rng.normal(size=(N, 2)), rng.normal(size=(N, 1)), rng.normal(size=(N, 2))
+    ForwardAD(system).jacobians(x, u, 0.0, None)  # decides how the function is called
+    calls.clear()
+    first, second = ForwardAD(system).hessian_contraction(x, u, 0.0, None, lam)
+    s, c, e = np.sin(x[:, 0]), np.cos(x[:, 0]), np.exp(0.1 * u[:, 0])
+    cross = lam[:, 0] * 2.0 * x[:, 1] * c
+    right = np.stack([np.stack([-lam[:, 0] * s * x[:, 1] ** 2, cross]), np.stack([cross, 2.0 * lam[:, 0] * s])])
+    np.testing.assert_allclose(second.xx, right.transpose(2, 0, 1), atol=1e-6)
+    np.testing.assert_allclose(second.ux[:, 0, 0], lam[:, 1] * 0.1 * e, atol=1e-6)
+    np.testing.assert_allclose(second.uu[:, 0, 0], lam[:, 1] * 0.01 * e * x[:, 0], atol=1e-6)
+    np.testing.assert_allclose(first.fx[:, 0, 0], c * x[:, 1] ** 2, atol=1e-8)
+    assert len(calls) <= N * ((m * m + m + 1) + 2 * (2 * m + 2))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import dataclasses
 import errno
+import signal
 import threading
 import warnings
 from pathlib import Path
@@ -16,6 +17,7 @@ from click.testing import CliRunner
 
 from dynamics_backends.systems.bodies.free_body import FreeBody
 from experiments.analysis.compare import COLUMNS
+from experiments.cli import saving
 from experiments.cli.main import main
 from problems.robots import robot_path
 from trajopt import Solution
@@ -123,14 +125,18 @@ def test_a_goal_out_of_reach_is_solved_as_well_as_possible(config, out):
     goal = "problem.goal_position=[5.0, 0.0, 0.0]"
     result = run("solve", config, "--out", out, "--set", goal, "--set", "output.plots=false")
     assert "warning: the goal is 3 m beyond the reach of tip" in result.stderr
-    assert "mm from its goal" in result.output
+    assert "mm from its goal: the goal is 3 m beyond the reach of tip" in result.stderr
     assert (out / "solution.npz").exists()
+    if Solution.load(out / "solution.npz").status.success:
+        assert "does not do what was asked for: exit code 1" in result.stderr
+    assert result.exit_code == FAILED
 
 
 def test_a_goal_that_is_missed_though_within_reach_is_told(config, out):
     """By a price of the torques that is too high, and by too little time for the limits of the joints' speeds."""
     dear = ("--set", "problem.weights.control=100.0")
     result = run("solve", config, "--out", out, "--verbosity", "0", "--set", "output.plots=false", *dear)
+    assert result.exit_code == FAILED and "this is an optimum, but it does not do what was asked for" in result.stderr
     assert "warning: tip ends" in result.stderr and "raise weights.terminal_goal" in result.stderr
     assert "look for another optimum by --starts 6" in result.stderr
     slow = Path(config).with_name("slow.urdf")
@@ -235,6 +241,67 @@ def test_interruption_saves_the_best_iterate(config, out, monkeypatch):
     assert Solution.load(out / "solution.npz").status.code == "interrupted"
 
 
+def test_a_motion_through_its_obstacle_is_no_success(config, out, monkeypatch):
+    from problems.arms import arm_go_to
+    from problems.task import Nearness
+
+    monkeypatch.setattr(
+        arm_go_to, "_nearness", lambda *_: Nearness(warnings=("elbow is 20 mm inside of the obstacle",))
+    )
+    result = run("solve", config, "--out", out, "--set", "output.plots=false")
+    assert result.exit_code == FAILED
+    assert "warning: elbow is 20 mm inside" in result.stderr and "exit code 1" in result.stderr
+    assert Solution.load(out / "solution.npz").status.success
+
+
+def test_a_plan_that_diverges_on_accurate_dynamics_is_a_warning(config, out, monkeypatch):
+    from trajopt.solvers import registry
+
+    for gains, told in ((None, True), ({"x": [0.0] * 4, "largest": 0.0, "at": "q[elbow]"}, False)):
+        monkeypatch.setattr(registry, "_replay", lambda *_, ends=gains: {"open": None, "gains": ends})
+        result = run("solve", config, "--out", out, "--set", "output.plots=false")
+        assert ("warning: no robot moves as this plan says" in result.stderr) == told
+    assert "take shorter time steps" not in result.stderr
+
+
+def test_a_start_beyond_its_limits_is_not_advised_a_setting_that_cannot_hold(config, out):
+    settings = ("problem.robot=iiwa7", "problem.frame=iiwa_link_ee", "problem.q0=[9, 0, 0, 0, 0, 0, 0]")
+    settings += ("output.plots=false", "problem.goal_position=[0.4, 0.2, 0.7]", "problem.horizon=30")
+    result = run("solve", config, "--out", out, *[part for s in settings for part in ("--set", s)])
+    assert "the given start is beyond it already: begin within it" in result.stderr
+    assert "position_limits = true would keep it" not in result.output
+
+
+def test_sigterm_saves_what_ctrl_c_saves(config, out, monkeypatch):
+    from trajopt import ConsoleTable
+
+    def terminated(self, record):
+        if record.iteration == 1:
+            signal.raise_signal(signal.SIGTERM)
+
+    before = signal.getsignal(signal.SIGTERM)
+    monkeypatch.setattr(ConsoleTable, "__call__", terminated)
+    result = run("solve", config, "--out", out)
+    assert result.exit_code == FAILED
+    assert "best iterate so far is saved" in result.output
+    assert Solution.load(out / "solution.npz").status.code == "interrupted"
+    assert signal.getsignal(signal.SIGTERM) is before
+
+
+def test_what_an_interruption_ends_is_named(config, monkeypatch):
+    def stopped(*_, **__):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("experiments.config.config.load_config", stopped)
+    result = run("solve", config)
+    assert (result.exit_code, result.stderr) == (
+        FAILED,
+        "interrupted while the configuration was read; nothing to save\n",
+    )
+    result = run("validate", config)
+    assert (result.exit_code, result.stderr) == (FAILED, "interrupted: `trajopt validate` was not finished\n")
+
+
 # -- bad input ----------------------------------------------------------------------------------------------------
 
 
@@ -267,6 +334,31 @@ def test_missing_and_foreign_files(config, tmp_path):
     assert "is not a trajopt solution file" in refused("show", foreign)
     said = refused("solve", config, "--warm-start", foreign)
     assert "is not a trajopt solution file; " in said and "pickle" not in said
+
+
+def test_bundled_files_are_found_by_their_names_from_any_folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for name in ("double_pendulum_swing_up", "double_pendulum_swing_up.toml"):
+        result = run("validate", name)
+        assert result.exit_code == SOLVED, result.output
+    said = refused("validate", "problems/configs/double_pendulum_swing_up.toml")
+    assert "did you mean double_pendulum_swing_up, which is bundled and found from any folder?" in said
+    assert "`trajopt keys` lists the bundled ones" in refused("validate", "qqqqqqqq")
+    Path("double_pendulum_swing_up").write_text("nonsense")  # a file that is there comes first
+    assert "not valid TOML" in refused("validate", "double_pendulum_swing_up")
+
+
+def test_keys_are_listed_with_type_default_unit_and_meaning():
+    listed = run("keys").output
+    for name in ("arm_go_to", "fddp", "replan", "ur5_reach"):
+        assert f" {name}" in listed
+    told = run("keys", "arm_go_to").output.splitlines()
+    assert told[:2] == ["[problem]", 'name = "arm_go_to"'] and "[problem.weights]" in told
+    at = told.index("dt: default 0.01; a number")
+    assert told[at + 1] == "    their length [s]."
+    assert "goal_position: left out by default; a list of 3 numbers" in told
+    assert 'name = "gnms"' in run("keys", "gnms").output and "max_iterations: default" in run("keys", "gnms").output
+    assert "did you mean 'arm_go_to'" in refused("keys", "arm_go_too")
 
 
 def test_debug_shows_the_traceback(config):
@@ -435,11 +527,10 @@ def test_show_and_draw_again(config, out):
 
 
 def test_pictures_are_drawn_aside_at_a_terminal_but_not_in_a_notebook(config, out, monkeypatch):
-    from experiments.cli import saving
-
     aside, at_once = [], []
     monkeypatch.setattr(saving, "_draw_aside", aside.append)
     monkeypatch.setattr("experiments.plots.plotting.plot_solution", lambda *_: at_once.append(1) or [])
+    monkeypatch.setattr("experiments.plots.drawer.ready_to_draw", lambda task: None)
     monkeypatch.setattr(saving, "sys", SimpleNamespace(stdout=SimpleNamespace(isatty=lambda: True)))
     monkeypatch.delenv(saving.NOTEBOOK, raising=False)
     run("solve", config, "--out", out)
@@ -447,6 +538,21 @@ def test_pictures_are_drawn_aside_at_a_terminal_but_not_in_a_notebook(config, ou
     monkeypatch.setenv(saving.NOTEBOOK, "1")
     run("solve", config, "--out", out)
     assert (len(aside), len(at_once)) == (1, 1)
+
+
+def test_pictures_are_drawn_by_a_process_that_is_ready(config, out, monkeypatch):
+    """It draws what this one would draw, and where it fails this one does."""
+    here = []
+    draw = saving._drawn_here
+    monkeypatch.setattr(saving, "_drawn_here", lambda *given: here.append(1) or draw(*given))
+    first = run("solve", config, "--out", out)
+    drawn = {path.name: path.read_bytes() for path in out.glob("*.png")}
+    assert first.exit_code == SOLVED and drawn and not here
+    monkeypatch.setattr("experiments.plots.drawer.Solution", None)
+    second = run("solve", config, "--out", out)
+    assert second.exit_code == SOLVED and here == [1]
+    assert {path.name: path.read_bytes() for path in out.glob("*.png")}.keys() == drawn.keys()
+    assert "poses.png" not in drawn or (out / "poses.png").read_bytes() == drawn["poses.png"]
 
 
 def test_show_a_solution_without_settings(tmp_path):

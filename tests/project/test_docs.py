@@ -33,6 +33,8 @@ import public_api  # noqa: E402
 import report_columns  # noqa: E402
 import site_check  # noqa: E402
 
+from experiments.config import explanations, keys  # noqa: E402
+
 MADE = ("_build", "generated", "extensions", "pictures")
 PAGES = sorted(p for p in DOCS.rglob("*.md") if not set(MADE) & set(p.relative_to(DOCS).parts))
 NAMES = [name.name for name in public_api.public_names()]
@@ -154,18 +156,18 @@ def test_every_key_of_a_configuration_is_in_the_reference():
     from trajopt.solvers.registry import SOLVERS
 
     pages = config_keys.pages()
-    tables = [table for _, tables in config_keys.chapters().values() for table in tables]
-    for file, (_, own) in config_keys.chapters().items():
+    tables = [table for _, tables in keys.chapters().values() for table in tables]
+    for file, (_, own) in keys.chapters().items():
         for table in own:
-            for key in config_keys.keys(table.kind):
+            for key in keys.keys(table.kind):
                 assert f"| `{key.name}` |" in pages[f"{file}.md"]
-    assert {f"problem_{name}" for name in PROBLEMS} <= set(config_keys.chapters())
+    assert {f"problem_{name}" for name in PROBLEMS} <= set(keys.chapters())
     assert {kind for _, kind, _ in SOLVERS.values()} <= {table.kind for table in tables}
 
 
 def test_keys_are_explained():
     """By the docstrings of their classes; those that are not are counted, so that they become fewer."""
-    rows = [key for _, tables in config_keys.chapters().values() for t in tables for key in config_keys.keys(t.kind)]
+    rows = [key for _, tables in keys.chapters().values() for t in tables for key in keys.keys(t.kind)]
     assert sum(not row.meaning for row in rows) <= 0.05 * len(rows)
 
 
@@ -183,7 +185,7 @@ def test_all_columns_of_the_table_are_told():
 
 def test_a_docstring_is_read_by_its_names():
     text = "The grid. horizon: number of steps. dt, lead [s]: their length; at least 0. free: text (a: b)."
-    before, found = docstrings.entries(text, {"horizon", "dt", "lead", "a"})
+    before, found = explanations.entries(text, {"horizon", "dt", "lead", "a"})
     assert before == "The grid."
     assert [e.names for e in found] == [("horizon",), ("dt", "lead")]
     assert found[1].text == "[s] their length; at least 0. free: text (a: b)."

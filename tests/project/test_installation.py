@@ -6,6 +6,7 @@ A wheel is the packages and the data that pyproject.toml names; here they are co
 from __future__ import annotations
 
 import ast
+import json
 import os
 import re
 import shutil
@@ -122,7 +123,7 @@ def test_what_is_slow_to_load_is_loaded_late(installed, tmp_path):
 
 
 def test_every_module_of_trajopt_can_be_imported_first(installed, tmp_path):
-    """No circle through the package's own __init__, which imports most of them."""
+    """No circle through the package's own __init__."""
     code = (
         "import importlib, sys\n"
         "for name in sys.argv[1:]:\n"
@@ -138,11 +139,28 @@ def test_every_module_of_trajopt_can_be_imported_first(installed, tmp_path):
 
 def test_the_face_imports_names_one_by_one():
     """What editors and type checkers take for exports: ``from module import name as name``, and nothing else."""
-    body = ast.parse((ROOT / "trajopt/__init__.py").read_text(encoding="utf-8")).body
+    body = ast.parse((ROOT / "trajopt/__init__.pyi").read_text(encoding="utf-8")).body
     assert isinstance(body[0], ast.Expr) and all(isinstance(node, ast.ImportFrom) for node in body[1:])
     names = [alias for node in body[1:] if isinstance(node, ast.ImportFrom) for alias in node.names]
     assert all(alias.asname == alias.name for alias in names)
     assert len({alias.name for alias in names}) == len(names)
+
+
+def test_names_are_loaded_when_they_are_asked_for(installed, tmp_path):
+    """All of the stub are there, and one alone brings what it needs, not what others do."""
+    body = ast.parse((ROOT / "trajopt/__init__.pyi").read_text(encoding="utf-8")).body
+    expected = {alias.name: node.module for node in body if isinstance(node, ast.ImportFrom) for alias in node.names}
+    code = (
+        "import sys, json, importlib, trajopt as to\n"
+        "to.OCP; early = [m for m in sys.modules if m.startswith(('trajopt.sweeps', 'trajopt.solvers.batch'))]\n"
+        "import trajopt.view.motion\n"
+        "wrong = [n for n, m in json.loads(sys.argv[1]).items() if getattr(to, n) is not getattr(importlib.import_module(m), n)]\n"
+        "hidden = [n for n in json.loads(sys.argv[1]) if n not in dir(to) or n not in to.__all__]\n"
+        "print(early, wrong, hidden, hasattr(to, 'no_such_name'))"
+    )
+    done = ran(installed, tmp_path, "-c", code, json.dumps(expected))
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.strip() == "[] [] [] False"
 
 
 USE = """

@@ -14,7 +14,7 @@ the links that they cover, and without relief an arm could not start with a fing
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from typing import Any, NamedTuple
 
@@ -22,7 +22,7 @@ import numpy as np
 
 from dynamics_backends.protocol import Array
 from dynamics_backends.rigid_body.geometry.clearance import WORLD, Slot
-from dynamics_backends.rigid_body.geometry.covers.robot_cover import RobotCover, body_poses
+from dynamics_backends.rigid_body.geometry.covers.robot_cover import Poses, RobotCover, body_poses, placed_bodies
 from dynamics_backends.rigid_body.geometry.scene import Core, Scene
 from trajopt.collisions.gaps import KINDS, Cores, capsule_gaps
 from trajopt.collisions.true_shapes import geometry_of, pose
@@ -124,14 +124,19 @@ class CollisionPairs:
     def gaps(self, qs: Array, times: Array, reach: float | None = None) -> Array:
         """Gaps (M, P, O) [m] between capsules and cores, those of the scene first, at configurations (M, nq); beyond the reach, by
         default the own one, lower bounds of them; of a segment inside of a hull one face tells the depth."""
-        return self._gaps(*self.robot.ends(qs), self._others(qs, times), self.reach if reach is None else reach)
+        poses = body_poses(self.robot.model, qs)
+        others = self._others(poses, times)
+        return self._gaps(*self.robot.ends(qs, poses), others, self.reach if reach is None else reach)
 
     def coarse_gaps(self, qs: Array, times: Array) -> Array:
         """Gaps (M, C, O) [m] of coarse capsules, of the moving bodies in their order, from the cores of the scene."""
-        coarse, scene = self.robot.coarse, replace(self, own=())._others(qs, times)
+        return self._coarse_gaps(body_poses(self.robot.model, qs), times)
+
+    def _coarse_gaps(self, poses: Poses, times: Array) -> Array:
+        coarse, scene = self.robot.coarse, self._scene_at(times)
         cores = Cores(scene.R, scene.p, scene.size, scene.radius, scene.kind, scene.hull)
         counts = np.ones((len(coarse.radii), len(scene.radius)), dtype=bool)
-        return capsule_gaps(*coarse.ends(qs), coarse.radii, cores, counts, self.reach)
+        return capsule_gaps(*coarse.ends(times, poses), coarse.radii, cores, counts, self.reach)
 
     @staticmethod
     def is_far(coarse: Array) -> Array:
@@ -153,10 +158,11 @@ class CollisionPairs:
         """
         M = len(qs)
         margin = np.broadcast_to(np.asarray(margin, float), (M,))
-        others = self._others(qs, times)
-        fine, robot = self._gaps(*self.robot.ends(qs), others, self.reach), self.robot
+        poses = body_poses(self.robot.model, qs)
+        others = self._others(poses, times)
+        fine, robot = self._gaps(*self.robot.ends(qs, poses), others, self.reach), self.robot
         coarse = np.full((M, len(robot.coarse.radii), fine.shape[2]), -np.inf)  # of the robot's own bodies: never far
-        coarse[:, :, : len(self.cores)] = self.coarse_gaps(qs, times)
+        coarse[:, :, : len(self.cores)] = self._coarse_gaps(poses, times)
         nearest = fine
         for more in also:
             nearest = np.minimum(nearest, self.gaps(more, times) + 0.5 * robot.excess[:, None])
@@ -199,24 +205,28 @@ class CollisionPairs:
         gaps = self.gaps(qs, times)
         return gaps.reshape(len(qs), -1).min(axis=1)
 
-    def _others(self, qs: Array, times: Array) -> _Others:
-        """The cores of the scene, and the capsules of bodies of the robot that others may touch."""
-        M, scene = len(qs), self._of_scene
-        count = len(self.cores)
+    def _scene_at(self, times: Array) -> _Others:
+        """The cores of the scene."""
+        M, scene, count = len(times), self._of_scene, len(self.cores)
         R = np.broadcast_to(scene.R, (M, count, 3, 3))
         p = np.broadcast_to(scene.p, (M, count, 3))
         if self.scene.moves:
             moved = [self.scene.bodies[i].places(times) - self.scene.bodies[i].p for i, _ in self.cores]
             p = p + np.stack(moved, axis=1)
+        return scene._replace(R=R, p=p, own_R=R, own_p=p)
+
+    def _others(self, poses: Poses, times: Array) -> _Others:
+        """The cores of the scene, and the capsules of bodies of the robot that others may touch."""
+        M, scene = len(times), self._scene_at(times)
         if not self.own:
-            return scene._replace(R=R, p=p, own_R=R, own_p=p)
-        poses, capsules = body_poses(self.robot.model, qs), self._of_robot
-        at_R, at_p = (np.stack([poses[base][i] for base in capsules.carriers.tolist()], axis=1) for i in (0, 1))
+            return scene
+        capsules, R, p = self._of_robot, scene.R, scene.p
+        at_R, at_p = placed_bodies(poses, capsules.carriers)
         turned, placed = at_R @ capsules.own_R, (at_R @ capsules.own_p[:, :, None])[..., 0] + at_p
         local = [np.broadcast_to(a, (M, *a.shape)) for a in (capsules.own_R, capsules.own_p)]
         pairs = ((R, turned), (p, placed), (R, local[0]), (p, local[1]))
         joined = [np.concatenate(pair, axis=1) for pair in pairs]
-        rest = [np.concatenate([a, b]) for a, b in zip(scene, capsules, strict=True)]
+        rest = [np.concatenate([a, b]) for a, b in zip(self._of_scene, capsules, strict=True)]
         return _Others(rest[0], *joined, *rest[5:])
 
     @cached_property
@@ -273,10 +283,14 @@ def _nearest(gaps: Array, count: int, reach: float) -> Array:
     M = len(gaps)
     if count == 1:
         return np.asarray(gaps.reshape(M, -1).argmin(axis=1)[:, None])
-    rank = gaps.argsort(axis=1, kind="stable").argsort(axis=1)
+    order, rank = gaps.argsort(axis=1, kind="stable"), np.empty(gaps.shape, dtype=np.intp)
+    np.put_along_axis(rank, order, np.arange(gaps.shape[1])[None, :, None], axis=1)
     first = gaps.min(axis=1, keepdims=True).clip(0.0, reach)
     spread = (gaps + rank * (SPREAD + FARTHER * first)).reshape(M, -1)
-    return np.asarray(spread.argsort(axis=1, kind="stable")[:, :count])
+    near = np.argpartition(spread, min(count, spread.shape[1]) - 1, axis=1)[:, :count]
+    near.sort(axis=1)  # equal ones by their places
+    own = np.take_along_axis(spread, near, axis=1).argsort(axis=1, kind="stable")
+    return np.asarray(np.take_along_axis(near, own, axis=1))
 
 
 def _grouped(slots: Sequence[Slot]) -> dict[Slot, list[int]]:

@@ -68,6 +68,11 @@ def hull_around(shape: Shape) -> Any:
     return mesh.convex
 
 
+def is_convex(geometry: Any) -> bool:
+    """Whether a geometry of coal is known to be convex."""
+    return not isinstance(geometry, require_coal().BVHModelOBBRSS)
+
+
 def _is_solid(points: Array) -> bool:
     """Whether points (n, 3) have a hull with a volume: coal's builder of hulls needs one."""
     away = points - points.mean(axis=0)

@@ -107,10 +107,15 @@ def _torque_constraint(constraint: Any, limits: PathLimits) -> Any:
 
 
 def floor_of(corners: Array, velocity: Array, acceleration: Array) -> float:
-    """A time [s] below which no motion from rest to rest passes corners (K, n): a coordinate stops where it turns back, and takes
-    at least as long as its limits (n,) let it from one such place to the next."""
+    """A time [s] below which no motion from rest to rest passes corners (K, n), one after the other, within limits (n,)."""
+    corners = np.asarray(corners, float)
+    return max(_floor_of_turns(corners, velocity, acceleration), _floor_of_pieces(corners, velocity, acceleration))
+
+
+def _floor_of_turns(corners: Array, velocity: Array, acceleration: Array) -> float:
+    """A coordinate stops where it turns back, and takes at least as long as its limits let it from one such place to the next."""
     least = 0.0
-    for i, q in enumerate(np.asarray(corners, float).T):
+    for i, q in enumerate(corners.T):
         way = np.diff(q)
         way = way[way != 0.0]
         if not len(way):
@@ -120,6 +125,19 @@ def floor_of(corners: Array, velocity: Array, acceleration: Array) -> float:
         times, _ = shortest_times(pieces, np.full(len(pieces), velocity[i]), np.full(len(pieces), acceleration[i]))
         least = max(least, float(times.sum()))
     return least
+
+
+def _floor_of_pieces(corners: Array, velocity: Array, acceleration: Array) -> float:
+    """From one corner to the next, each of the coordinates takes its time; the first and the last piece have an end at rest."""
+    way = np.abs(np.diff(corners, axis=0))
+    with np.errstate(divide="ignore", invalid="ignore"):
+        times = np.where(way > 0.0, way / velocity, 0.0)
+        for end in (0, -1):  # from rest to a speed that is free, by half the square root that it takes to stop again
+            rise = np.minimum(velocity / acceleration, np.sqrt(2.0 * way[end] / acceleration))
+            rise = np.where(np.isfinite(acceleration), rise, 0.0)
+            cruise = np.where(way[end] > 0.0, (way[end] - 0.5 * acceleration * rise**2) / velocity, 0.0)
+            times[end] = np.maximum(times[end], rise + np.where(np.isfinite(cruise), cruise, 0.0))
+    return float(times.max(axis=1).sum()) if len(way) > 1 else 0.0
 
 
 def _toppra() -> tuple[Any, Any, Any]:

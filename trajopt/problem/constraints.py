@@ -22,7 +22,7 @@ from dynamics_backends.manifold import Manifold
 from dynamics_backends.protocol import Array, FunctionMap, HasPartials, Map
 from trajopt.problem import residuals
 from trajopt.problem.residuals import LinkPoint, Path
-from trajopt.problem.terms import CostTerm, Residual, Values, arrays_of, last_axis
+from trajopt.problem.terms import CostTerm, Residual, Values, arrays_of, changed_parameters, last_axis
 
 UNBOUNDED = 1e20
 """Stands for an infinite bound where a number has to be finite; IPOPT takes bounds beyond 1e19 for none (nlp_upper_bound_inf)."""
@@ -73,17 +73,15 @@ class Constraint:
     def updated(self, *, lower: Values | None = None, upper: Values | None = None, **parameters: Values) -> Constraint:
         """This constraint with other bounds or other values of some parameters.
 
-        Raises ValueError for a parameter that the constraint does not have.
+        A number stands for all entries of a parameter. Raises ValueError for a parameter that the constraint does not have, or
+        of another size.
         """
-        unknown = set(parameters) - set(self.parameters)
-        if unknown:
-            known = ", ".join(self.parameters) or "none"
-            raise ValueError(f"constraint {self.name!r} has no parameter {min(unknown)!r}; it has: {known}")
         low, high = (
             old if new is None else np.asarray(new, dtype=float)
             for old, new in ((self.lower, lower), (self.upper, upper))
         )
-        return replace(self, lower=low, upper=high, parameters={**self.parameters, **arrays_of(parameters)})
+        changed = changed_parameters(f"constraint {self.name!r}", self.parameters, parameters)
+        return replace(self, lower=low, upper=high, parameters=changed)
 
     def bounds(self, knots: int) -> tuple[Array, Array]:
         """Lower and upper bounds, each (knots, nr)."""

@@ -64,14 +64,12 @@ class CostTerm:
     def updated(self, *, weight: Values | None = None, **parameters: Values) -> CostTerm:
         """This term with another weight or other values of some parameters.
 
-        Raises ValueError for a parameter that the term does not have.
+        A number stands for all entries of a parameter. Raises ValueError for a parameter that the term does not have, or of
+        another size.
         """
-        unknown = set(parameters) - set(self.parameters)
-        if unknown:
-            known = ", ".join(self.parameters) or "none"
-            raise ValueError(f"term {self.name!r} has no parameter {min(unknown)!r}; it has: {known}")
         new_weight = self.weight if weight is None else np.asarray(weight, dtype=float)
-        return replace(self, weight=new_weight, parameters={**self.parameters, **arrays_of(parameters)})
+        changed = changed_parameters(f"term {self.name!r}", self.parameters, parameters)
+        return replace(self, weight=new_weight, parameters=changed)
 
 
 def residual_cost(
@@ -302,6 +300,22 @@ def joint_limit_cost(
 def arrays_of(values: Mapping[str, Values]) -> dict[str, Array]:
     """Parameters by name as arrays of floats."""
     return {key: np.asarray(value, dtype=float) for key, value in values.items()}
+
+
+def changed_parameters(where: str, known: Mapping[str, Array], given: Mapping[str, Values]) -> dict[str, Array]:
+    """Parameters with other values for some of them, each (n,) or (N, n) as before, or a number for all entries.
+
+    Raises ValueError for one that is not known, or of another n, naming ``where``.
+    """
+    changed = dict(known)
+    for key, value in arrays_of(given).items():
+        if key not in known:
+            raise ValueError(f"{where} has no parameter {key!r}; it has: {', '.join(known) or 'none'}")
+        size = known[key].shape[-1]
+        if value.ndim and value.shape[-1] != size:
+            raise ValueError(f"{where}: the parameter {key!r} has {size} numbers; got {value.shape[-1]}")
+        changed[key] = value if value.ndim else np.full(size, value)
+    return changed
 
 
 def _finite(bounds: Array) -> Array:

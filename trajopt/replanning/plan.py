@@ -262,15 +262,8 @@ def with_values(ocp: OCP, name: str, parameter: str, values: Array) -> OCP:
     """
     ocp.updated(name)  # raises where nothing has the name
 
-    def changed(part: Any, at: Any) -> Any:
-        new = part.updated(**{parameter: values[at]})
-        size = np.shape(part.parameters[parameter])[-1]
-        if values.shape[-1] != size:
-            raise ValueError(f"{parameter!r} of {name!r} has {size} numbers; got {values.shape[-1]}")
-        return new
-
     def change(parts: tuple[Any, ...], at: Any) -> tuple[Any, ...]:
-        return tuple(changed(part, at) if part.name == name else part for part in parts)
+        return tuple(part.updated(**{parameter: values[at]}) if part.name == name else part for part in parts)
 
     phases = tuple(
         replace(phase, terms=change(phase.terms, knots), constraints=change(phase.constraints, knots))

@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import MISSING, dataclass, field, fields, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -44,7 +45,8 @@ class IterationRecord:
     that option, "newton" or "true" where DDP added the curvature of the dynamics with these costates, or "mixed".
     times: seconds by phase. kkt: the scaled measure of optimality (:mod:`trajopt.solvers.shooting.optimality`, of programs
     :mod:`trajopt.solvers.nlp.scaled_kkt`), NaN where the solver has none. iterate: for callbacks, a function without arguments that
-    returns copies of the states (N + 1, nx) and controls (N, nu) of the iterate; None in the history of a solution.
+    returns copies of the states (N + 1, nx) and controls (N, nu) of the iterate, and raises RuntimeError once the callback has
+    returned; None in the history of a solution.
     """
 
     iteration: int
@@ -109,8 +111,16 @@ class Journal:
         record = _record(numbers, self._clock)
         self._clock = {}
         self.records.append(record)
-        if self._callback is not None:
-            self._callback(record if trajectory is None else replace(record, iterate=_copied(trajectory)))
+        if self._callback is None:
+            return
+        if trajectory is None:
+            self._callback(record)
+            return
+        lent = [trajectory]
+        try:
+            self._callback(replace(record, iterate=partial(_copied, lent)))
+        finally:
+            lent.clear()
 
 
 def _record(numbers: dict[str, Any], times: dict[str, float]) -> IterationRecord:
@@ -125,9 +135,11 @@ _FIELDS = len(fields(IterationRecord))
 _DEFAULTS = {own.name: own.default for own in fields(IterationRecord) if own.default is not MISSING}
 
 
-def _copied(trajectory: Trajectory) -> Trajectory:
-    def iterate() -> tuple[Array, Array]:
-        xs, us = trajectory()
-        return np.array(xs), np.array(us)
-
-    return iterate
+def _copied(lent: list[Trajectory]) -> tuple[Array, Array]:
+    """Copies of the states and controls, while they are lent: the solver writes the next iterate into the same memory."""
+    if not lent:
+        raise RuntimeError(
+            "this iterate is gone: call record.iterate() while the callback runs, and keep what it returns"
+        )
+    xs, us = lent[0]()
+    return np.array(xs), np.array(us)

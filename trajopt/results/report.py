@@ -10,6 +10,7 @@ from typing import TextIO
 import numpy as np
 
 from dynamics_backends.protocol import Array
+from dynamics_backends.rigid_body.model.model import Model
 from trajopt.results.records import IterationRecord
 from trajopt.results.solution import Solution
 
@@ -69,15 +70,35 @@ def replayed(solution: Solution, outcome: Callable[[Array], list[str]]) -> list[
         if end is None:
             sentences.append(f"{start} the motion diverges")
         elif end["largest"] > WITHIN:
+            told = _with_unit(solution.model, end["largest"], end["at"])
             differs = [new for new, old in zip(outcome(np.array(end["x"])), plan, strict=False) if new != old]
-            sentences.append(
-                "; ".join([f"{start} the end differs from the plan by {end['largest']:.2g} ({end['at']})", *differs])
-            )
+            sentences.append("; ".join([f"{start} the end differs from the plan by {told}", *differs]))
         elif sentences:
             sentences.append(f"{start} the motion ends as planned")
     if not sentences and ends:
         sentences.append(f"{where} the plan ends as it says")
     return sentences
+
+
+def replay_doubts(solution: Solution) -> list[str]:
+    """That a plan diverges on finely integrated dynamics, with its feedback gains too where it has some, and what helps."""
+    ends = solution.meta.get("replay", {})
+    told = [ends[key] for key in _REPLAYED if key in ends]
+    if not told or any(end is not None for end in told):
+        return []
+    scheme = "" if "rk4" in solution.meta.get("schemes", ()) else ', or integrator = "rk4"'
+    return [
+        "no robot moves as this plan says, which diverges on accurate dynamics: take shorter time steps (a smaller dt with a "
+        f"larger horizon, or more substeps){scheme}"
+    ]
+
+
+def _with_unit(model: Model | None, value: float, name: str) -> str:
+    """A difference of the tangent direction "q[joint]" or "v[joint]" of a robot, in its unit."""
+    units = {} if model is None else dict(zip(model.dof_names, model.dof_units, strict=True))
+    unit = units.get(name[2:-1], "")
+    per_second = "/s" if unit and name.startswith("v[") else ""
+    return f"{value:.2g}{' ' if unit else ''}{unit}{per_second} ({name})"
 
 
 def _contacts(slower: float) -> str:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from functools import partial
 
 from dynamics_backends.compiled.interface.libraries import load, loop_builds
+from dynamics_backends.compiled.interface.sources import step_builds
 from trajopt.lq import compiled_lq
 from trajopt.solvers.ipm import compiled_ipm as ipm
 from trajopt.solvers.shooting.compiled import compiled_iteration
@@ -20,6 +21,7 @@ SIZES = ((4, 1), *((2 * n, n) for n in ARMS), (36, 12))
 def steps() -> Iterator[Callable[[], object]]:
     """What there is to build, in parts that may be done side by side; each raises CompilerError."""
     yield from loop_builds()
+    yield from step_builds()
     yield partial(load, compiled_iteration.source())
     yield partial(load, compiled_newton.source())
     for sizes in SIZES:

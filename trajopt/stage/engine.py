@@ -74,7 +74,8 @@ def may_follow(stages: Sequence[Stages]) -> bool:
     """Whether stages can go on with another problem: where all of each are compiled."""
     if not all(s.compiled for s in stages):
         return False
-    from trajopt.stage.compiled.compiled_stages import CompiledEnd, CompiledStages
+    from trajopt.stage.compiled.compiled_end import CompiledEnd
+    from trajopt.stage.compiled.compiled_stages import CompiledStages
 
     *phases, end = stages
     return all(type(s) is CompiledStages for s in phases) and type(end) is CompiledEnd

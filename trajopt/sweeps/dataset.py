@@ -221,12 +221,14 @@ def column(values: Sequence[Any], variation: Variation) -> Array:
 
     Its type follows from the variation, so that it is the same for all rows.
     """
+    if variation.kind not in LISTS:
+        return np.array(values, dtype=int if variation.kind == "integers" else float)
     try:
         kind = np.array(variation.arguments).dtype
     except ValueError:  # lists of several lengths
         kind = np.dtype(object)
     if kind.kind in "bif":
-        return np.array(values, dtype=kind if variation.kind in (*LISTS, "integers") else float)
+        return np.array(values, dtype=kind)
     return np.array([v if isinstance(v, str) else json.dumps(v) for v in values], dtype=_TYPES[str])
 
 

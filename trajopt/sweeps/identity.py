@@ -52,15 +52,18 @@ def _carried(make: Any) -> Iterator[Any]:
 
 
 def _source(kind: Any) -> str | None:
-    """A hash of the source, else of the compiled code; None where there is neither."""
+    """A hash of the source, else of the compiled code; None where there is neither.
+
+    Of lambdas both count: their source is that of the line, in which others may stand.
+    """
+    code = getattr(kind, "__code__", None)
     try:
-        told = inspect.getsource(kind).encode()
+        told = inspect.getsource(kind)
     except (OSError, TypeError):
-        code = getattr(kind, "__code__", None)
-        if code is None:
-            return None
-        told = repr(_code(code)).encode()
-    return hashlib.sha256(told).hexdigest()
+        told = ""
+    if code is not None and (not told or kind.__name__ == "<lambda>"):
+        told += repr(_code(code))
+    return hashlib.sha256(told.encode()).hexdigest() if told else None
 
 
 def _code(code: CodeType) -> Any:

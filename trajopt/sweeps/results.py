@@ -14,7 +14,7 @@ import numpy as np
 from dynamics_backends.protocol import Array
 from trajopt.sweeps.dataset import MARK, opened
 from trajopt.sweeps.extra import require
-from trajopt.sweeps.rows import SCALARS
+from trajopt.sweeps.rows import COLUMNS, SCALARS
 
 
 class Trajectories(NamedTuple):
@@ -72,16 +72,15 @@ class Sweep:
         """A pandas.DataFrame: a line for each finished row, the varied values, then those of
         :data:`~trajopt.sweeps.rows.SCALARS` and the session.
 
-        A key whose values are lists has a column for each entry: key[0], key[1], ...
+        A key whose values are lists has a column for each entry: key[0], key[1], ...; one that is called as a result is vary/key.
         """
         pandas = require("pandas")
         rows = self.finished
         columns: dict[str, Any] = {}
         for key in self.keys if len(rows) else ():
-            columns |= by_entry(key, self.values(key))
-        there = [
-            name for name in (*SCALARS, "session") if not len(rows) or name in self.group
-        ]  # an older one has fewer
+            columns |= by_entry(_column(key), self.values(key))
+        names = *SCALARS, "session"
+        there = [name for name in names if not len(rows) or name in self.group]  # an older one has fewer
         columns |= {name: self.group[name][:][rows] if len(rows) else [] for name in there}
         return pandas.DataFrame(columns, index=pandas.Index(rows, name="row"))
 
@@ -127,7 +126,7 @@ class Items:
         knots = int(group["knots"][row])
         item = {"row": row, "cost": float(group["cost"][row])}
         item |= {name: group[name][row, : knots + 1] for name in ("times", "xs")} | {"us": group["us"][row, :knots]}
-        return item | {key: values[row] for key, values in self._varied.items()}
+        return item | {_column(key): values[row] for key, values in self._varied.items()}
 
     @cached_property
     def _group(self) -> Any:
@@ -140,6 +139,10 @@ class Items:
 
     def __getstate__(self) -> dict[str, Any]:
         return {"folder": self.folder, "rows": self.rows}
+
+
+def _column(key: str) -> str:
+    return f"vary/{key}" if key in COLUMNS else key
 
 
 def by_entry(key: str, values: Array) -> dict[str, Array]:

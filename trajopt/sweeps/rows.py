@@ -41,6 +41,8 @@ SCALARS: dict[str, type] = {
     "knots": int,
 }
 """What is kept of each row beside its values and arrays."""
+COLUMNS = (*SCALARS, "session", "row", "times", "xs", "us")
+"""What the results of a row are called: varied values of these names are told as vary/NAME."""
 
 
 MOST_KINDS, LOOKED_AT = 64, 1000
@@ -181,7 +183,7 @@ def result(row: int, solution: Solution, gains: bool) -> Result:
         solution.cost,
         solution.iterations,
         np.nan if status.kkt is None else status.kkt,
-        np.nan if last is None else max(last.defect, last.constraint_violation),
+        solution.meta.get("defect", np.nan) if last is None else max(last.defect, last.constraint_violation),
         solution.meta["solve_time"],
         solution.duration,
         len(solution.us),

@@ -19,7 +19,18 @@ from typing import Any
 from trajopt.sweeps.dataset import Dataset
 from trajopt.sweeps.identity import identity
 from trajopt.sweeps.results import Sweep
-from trajopt.sweeps.rows import DIED, Make, Result, Study, failed, kinds, solve_rows, takes_lanes, together, valid
+from trajopt.sweeps.rows import (
+    DIED,
+    Make,
+    Result,
+    Study,
+    failed,
+    kinds,
+    solve_rows,
+    takes_lanes,
+    together,
+    valid,
+)
 from trajopt.sweeps.variation import Variation, Variations
 from trajopt.sweeps.workers import Pool, pool_of
 
@@ -128,7 +139,7 @@ def finished(pool: Pool, study: Study, jobs: Sequence[range]) -> Iterator[list[R
     while waiting or running:
         while waiting and len(running) < pool.most:
             rows = waiting.popleft()
-            running[pool.submit(solve_rows, study, rows)] = rows
+            running[_submitted(pool, study, rows)] = rows
         done = wait(running, return_when=FIRST_COMPLETED).done
         for future in sorted(done, key=lambda f: running[f].start):
             rows = running.pop(future)
@@ -141,13 +152,23 @@ def finished(pool: Pool, study: Study, jobs: Sequence[range]) -> Iterator[list[R
                 waiting.append(rows)
     while suspects:
         rows = suspects.popleft()
-        future = pool.submit(solve_rows, study, rows)
+        future = _submitted(pool, study, rows)
         if not pool.died(future.exception()):
             yield future.result()
         elif len(rows) == 1:
             yield [failed(rows[0], DIED, DEATH)]
         else:
             suspects.extend((rows[: len(rows) // 2], rows[len(rows) // 2 :]))
+
+
+def _submitted(pool: Pool, study: Study, rows: range) -> Future:
+    """Rows on their way; a pool whose workers died since it was asked last begins anew, what they had is told by its future."""
+    while True:
+        try:
+            return pool.submit(solve_rows, study, rows)
+        except Exception as error:
+            if not pool.died(error):
+                raise
 
 
 def prepare_kinds(study: Study, n: int) -> None:

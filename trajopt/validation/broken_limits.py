@@ -35,7 +35,7 @@ class BrokenLimit(NamedTuple):
     """The worst of one limit. kind: "position", "velocity", "torque", "control", "constraint", or a contact's "friction cone",
     "pull" or "center of pressure". name: of the joint, control or component. knot, time [s]: where it is worst; excess: by how much
     there, in ``unit``; limit: what it exceeds, NaN where it is no single number. enforced: whether the problem was to keep it.
-    knots: how many break it.
+    knots: how many break it. given: whether the given start is beyond it already.
     """
 
     kind: str
@@ -47,9 +47,10 @@ class BrokenLimit(NamedTuple):
     unit: str
     enforced: bool
     knots: int
+    given: bool = False
 
     def sentence(self, settings: Collection[str] | None = None) -> str:
-        """What happened, and for a limit that was not asked for, the setting that would keep it.
+        """What happened, and for a limit that was not asked for, the setting that would keep it where the start does.
 
         settings: the names of those that the problem has; None for all.
         """
@@ -64,6 +65,8 @@ class BrokenLimit(NamedTuple):
         key = KEYS.get(self.kind)
         has = key is not None and (settings is None or key.partition(" ")[0] in settings)
         remedy = f"; {key} would keep it" if has and not self.enforced else ""
+        if self.given:
+            remedy = "; the given start is beyond it already: begin within it"
         return f"{what} is exceeded by {amount}{beyond} {where}{', though enforced' if self.enforced else ''}{remedy}"
 
 
@@ -76,23 +79,40 @@ def broken_limits(ocp: OCP, xs: Array, us: Array) -> list[BrokenLimit]:
 
 
 def _worst(
-    kind: str, names: Sequence[str], excess: Array, limits: Array, times: Array, unit: str = "", first: int = 0
+    kind: str,
+    names: Sequence[str],
+    excess: Array,
+    limits: Array,
+    times: Array,
+    units: Sequence[str] = (),
+    first: int = 0,
+    given: Array | None = None,
 ) -> Iterator[BrokenLimit]:
-    """One for each column of excess (K, n) that is positive somewhere. limits (K, n) or (n,)."""
+    """One for each column of excess (K, n) that is positive somewhere. limits (K, n) or (n,); units: n, or none; given (n,): by how
+    much the start is beyond each."""
     limits = np.broadcast_to(limits, excess.shape)
     noticed = NOTICED * np.maximum(1.0, np.where(np.isfinite(limits), np.abs(limits), 1.0))
     for i in np.flatnonzero((excess > noticed).any(axis=0)).tolist():
         k = int(np.argmax(excess[:, i]))
-        count = int((excess[:, i] > noticed[:, i]).sum())
-        numbers = (float(times[k]), float(excess[k, i]), float(limits[k, i]))
-        yield BrokenLimit(kind, names[i], first + k, *numbers, unit=unit, enforced=kind in ENFORCED, knots=count)
+        yield BrokenLimit(
+            kind,
+            names[i],
+            first + k,
+            time=float(times[k]),
+            excess=float(excess[k, i]),
+            limit=float(limits[k, i]),
+            unit=units[i] if units else "",
+            enforced=kind in ENFORCED,
+            knots=int((excess[:, i] > noticed[:, i]).sum()),
+            given=given is not None and bool(given[i] > noticed[k, i]),
+        )
 
 
 def worst_of(
     kind: str, names: Sequence[str], excess: Array, times: Array, unit: str, first: int = 0
 ) -> Iterator[BrokenLimit]:
     """One for each column of excess (K, n) that is positive somewhere; times (K,), the first row's knot ``first``."""
-    yield from _worst(kind, names, excess, np.full(excess.shape[1:], np.nan), times, unit, first)
+    yield from _worst(kind, names, excess, np.full(excess.shape[1:], np.nan), times, [unit] * len(names), first)
 
 
 def _controls(ocp: OCP, us: Array) -> Iterator[BrokenLimit]:
@@ -140,40 +160,14 @@ def _of_robot(ocp: OCP, xs: Array, us: Array) -> Iterator[BrokenLimit]:
     upper = np.concatenate([model.q_upper, model.velocity_limit])
     x = xs[:, : model.nq + model.nv]
     excess = np.where(_held(ocp, lower, upper), -np.inf, np.maximum(x - upper, lower - x))
-    excess[0, : model.nq] = -np.inf  # x0 is given
+    given = excess[0].copy()
+    excess[0, : model.nq] = -np.inf  # what is given is no choice of the motion
     limits: Array = np.where(x > upper, upper, lower)
     q, v = slice(0, model.nq), slice(model.nq, model.nq + model.nv)
-    names = model.q_names
-    yield from _in_units("position", names, excess[:, q], limits[:, q], ocp.times, _slides(ocp, names), ("m", "rad"))
-    names = model.dof_names
-    yield from _in_units(
-        "velocity", names, excess[:, v], np.abs(limits[:, v]), ocp.times, _slides(ocp, names), ("m/s", "rad/s")
-    )
+    rates = [f"{unit}/s" for unit in model.dof_units]
+    yield from _worst("position", model.q_names, excess[:, q], limits[:, q], ocp.times, model.q_units, given=given[q])
+    yield from _worst("velocity", model.dof_names, excess[:, v], np.abs(limits[:, v]), ocp.times, rates, given=given[v])
     yield from _torques(ocp, us)
-
-
-def _slides(ocp: OCP, names: Sequence[str]) -> Array:
-    """Which coordinates are lengths."""
-    sliding = {
-        name for name, kind in zip(ocp.model.joint_names, ocp.model.joint_types, strict=True) if kind == "prismatic"
-    }
-    return np.array([name in sliding for name in names], dtype=bool)
-
-
-def _in_units(
-    kind: str,
-    names: Sequence[str],
-    excess: Array,
-    limits: Array,
-    times: Array,
-    slides: Array,
-    units: tuple[str, str],
-    first: int = 0,
-) -> Iterator[BrokenLimit]:
-    for unit, chosen in zip(units, (slides, ~slides), strict=True):
-        some = np.flatnonzero(chosen).tolist()
-        if some:
-            yield from _worst(kind, [names[i] for i in some], excess[:, some], limits[:, some], times, unit, first)
 
 
 def _torques(ocp: OCP, us: Array) -> Iterator[BrokenLimit]:
@@ -184,14 +178,18 @@ def _torques(ocp: OCP, us: Array) -> Iterator[BrokenLimit]:
         driven = system.actuated if isinstance(system, HasActuators) else ()
         if not driven or len(driven) != phase.dynamics.nu:
             continue
-        names, limit, u = [ocp.model.dof_names[d] for d in driven], ocp.model.effort_limit[list(driven)], us[knots]
+        names, units = [ocp.model.dof_names[d] for d in driven], [_force(ocp.model.dof_units[d]) for d in driven]
+        limit, u = ocp.model.effort_limit[list(driven)], us[knots]
         excess = np.abs(u[:, : len(driven)]) - limit
         if ocp.control_bounds is not None:
             bounds = np.maximum(np.abs(ocp.control_bounds[0][knots]), np.abs(ocp.control_bounds[1][knots]))
             excess = np.where(bounds[:, : len(driven)] <= limit * (1 + NOTICED), -np.inf, excess)
-        limits = np.broadcast_to(limit, excess.shape)
-        units = ("N", "N m")
-        yield from _in_units("torque", names, excess, limits, ocp.times[knots], _slides(ocp, names), units, knots.start)
+        yield from _worst("torque", names, excess, limit, ocp.times[knots], units, knots.start)
+
+
+def _force(unit: str) -> str:
+    """The unit of what drives a joint of this one."""
+    return "N" if unit == "m" else "N m"
 
 
 def _held(ocp: OCP, lower: Array, upper: Array) -> Array:

@@ -253,5 +253,5 @@ def _violated_at_start(ocp: OCP) -> Iterator[str]:
             i = int(np.argmax(excess))
             yield (
                 f"x0 violates {c.component_names[i]} by {excess[i]:.3g}; as x0 is given, the constraint holds from the next "
-                "knot on only"
+                "knot on only: begin within it, or leave it out, unless one step leads back"
             )

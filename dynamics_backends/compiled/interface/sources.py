@@ -23,6 +23,7 @@ from dynamics_backends.compiled.sources.forces_source import (
     forces_source as forces_source,
     solved_in_loops as solved_in_loops,
 )
+from dynamics_backends.compiled.sources.ready_steps import step_builds as step_builds
 from dynamics_backends.compiled.sources.traced_source import (
     TooLong as TooLong,
     by_rows as by_rows,

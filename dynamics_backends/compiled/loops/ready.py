@@ -22,6 +22,7 @@ from dynamics_backends.compiled.runtime.remembered import answered, remembered
 from dynamics_backends.compiled.runtime.toolchain import find_toolchain
 from dynamics_backends.rigid_body.algorithms.aba import ABA, ABA_EXTERNAL
 from dynamics_backends.rigid_body.algorithms.kinematics import MOTION
+from dynamics_backends.rigid_body.algorithms.rnea import RNEA
 from dynamics_backends.rigid_body.contact.contact_dynamics import (
     CONSTRAINED_FINISH,
     CONSTRAINED_SECOND,
@@ -39,12 +40,12 @@ from dynamics_backends.rigid_body.passes.passes import Program
 
 _OF_ROTORS = (ABA, FDSVA, FD_SECOND_ORDER, ABA_EXTERNAL, CONTACT_START)
 _PARTS = (MOTION, CONTACT_MOTION, RATES_AT, CONTACT_FINISH, CONTACT_SECOND, CONSTRAINED_FINISH, CONSTRAINED_SECOND)
-PROGRAMS = (*(variant for p in _OF_ROTORS for variant in (p, p.given("armature"))), *_PARTS)
-"""Forward dynamics with first and second derivatives, free and in contact; what reads rotor inertias, of the model's and of those
-that implicit damping adds to."""
+PROGRAMS = (RNEA, *(variant for p in _OF_ROTORS for variant in (p, p.given("armature"))), *_PARTS)
+"""Inverse dynamics; forward dynamics with first and second derivatives, free and in contact; what reads rotor inertias, of the
+model's and of those that implicit damping adds to."""
 _NAMES = frozenset(p.name for p in PROGRAMS)
 
-_writing = threading.Lock()
+writing = threading.Lock()
 """CasADi's symbols are not for several threads."""
 
 
@@ -61,7 +62,7 @@ def _question(program: Program) -> tuple[Any, ...]:
 
 def _described(program: Program) -> list[Any]:
     """The name of the program's library, once that is there, and what a caller must know of the kernel."""
-    with _writing:
+    with writing:
         kernel = loop_kernel(program, sorted(USUAL_JOINTS))
     text = text_of(kernel)
     load(text)

@@ -1,8 +1,12 @@
-"""What is being compiled, told while it takes long: one line after a second, and one every few seconds after it."""
+"""What is being compiled, told while it takes long: one line after a second, and one every few seconds after it.
+
+Where nobody has asked to be told, as in a script, the line is a warning of this module's logger, and seldom a second one.
+"""
 
 from __future__ import annotations
 
 import contextlib
+import logging
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -10,20 +14,29 @@ from contextlib import contextmanager
 from pathlib import Path
 
 WORTH_A_LINE, AGAIN_AFTER, NOTED_AFTER = 1.0, 5.0, 0.3  # [s]
+LOGGED_AGAIN = 30.0  # [s]
 FORGOTTEN = 5.0
 """[s] after which a note is that of a process that was killed."""
+_LOG = logging.getLogger(__name__)
 _lock = threading.Lock()
 _under_way: dict[int, int] = {}
 _finished = 0
+_listening = 0
+_logged = -LOGGED_AGAIN
+_busy_since = _idle_since = -LOGGED_AGAIN
+"""When the first of the libraries that follow each other was begun, and when the last one was ready [s]."""
 _beside: list[Path] = []
 
 
 @contextmanager
 def counted(units: int) -> Iterator[Callable[[], None]]:
     """While a library of so many units is compiled; what is yielded is called after each unit."""
-    key = threading.get_ident()
+    global _busy_since, _idle_since
+    key, now = threading.get_ident(), time.monotonic()
     with _lock:
-        _under_way[key] = units
+        if not _under_way and now - _idle_since > WORTH_A_LINE:
+            _busy_since = now
+        _under_way[key], began = units, _busy_since
 
     def done() -> None:
         global _finished
@@ -32,24 +45,54 @@ def counted(units: int) -> Iterator[Callable[[], None]]:
             _under_way[key] -= 1
 
     try:
-        yield done
+        with _repeated(_log(began), max(0.0, WORTH_A_LINE - (now - began)), LOGGED_AGAIN):
+            yield done
     finally:
         with _lock:
             del _under_way[key]
+            _idle_since = time.monotonic()
+
+
+def _log(began: float) -> Callable[[], None]:
+    """A function that logs a line where nobody is told, and none was logged a short time ago."""
+
+    def log() -> None:
+        global _logged
+        now = time.monotonic()
+        with _lock:
+            due = not _listening and now - _logged >= LOGGED_AGAIN
+            _logged = now if due else _logged
+        if due:
+            _LOG.warning("%s", _line(began))
+
+    return log
+
+
+def _line(began: float) -> str:
+    with _lock:
+        left, finished = sum(_under_way.values()), _finished
+    return f"compiling for {time.monotonic() - began:.0f} s: {_how_far(finished, left)}"
 
 
 @contextmanager
 def told(say: Callable[[str], None]) -> Iterator[None]:
     """Say what is compiled, for as long as that takes."""
     began = time.monotonic()
-
-    def line() -> str:
-        with _lock:
-            left, finished = sum(_under_way.values()), _finished
-        return f"compiling for {time.monotonic() - began:.0f} s: {_how_far(finished, left)}"
-
-    with _repeated(lambda: say(line()), WORTH_A_LINE, AGAIN_AFTER):
+    with _listened(), _repeated(lambda: say(_line(began)), WORTH_A_LINE, AGAIN_AFTER):
         yield
+
+
+@contextmanager
+def _listened() -> Iterator[None]:
+    """While this lasts nothing is logged."""
+    global _listening
+    with _lock:
+        _listening += 1
+    try:
+        yield
+    finally:
+        with _lock:
+            _listening -= 1
 
 
 def _how_far(finished: int, left: int) -> str:
@@ -62,8 +105,8 @@ def _how_far(finished: int, left: int) -> str:
 
 def restart() -> None:
     """Forget what the process was at that this one is a copy of."""
-    global _lock, _finished
-    _lock, _finished = threading.Lock(), 0
+    global _lock, _finished, _listening
+    _lock, _finished, _listening = threading.Lock(), 0, 0
     _under_way.clear()
     _beside.clear()
 
@@ -83,7 +126,7 @@ def noted(note: Path) -> Iterator[None]:
         with contextlib.suppress(OSError):
             note.write_text(f"{finished} {left}")
 
-    with _repeated(write, NOTED_AFTER, NOTED_AFTER):
+    with _listened(), _repeated(write, NOTED_AFTER, NOTED_AFTER):
         yield
 
 

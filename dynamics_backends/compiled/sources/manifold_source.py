@@ -34,7 +34,7 @@ _SECOND = {  # arguments and results
 def manifold_source(manifold: Manifold) -> str:
     """The C text; it defines LIE where the manifold is not a vector space."""
     curved = list(dict.fromkeys(g for g in manifold.groups if g.to_se3 is not None))
-    functions = [text for g in curved for text in _functions(g)]
+    functions = [text for g in curved for text in group_source(g)]
     body = [
         _along_groups(manifold, "integrate", ("x", "d"), "y"),
         _along_groups(manifold, "difference", ("x", "y"), "d"),
@@ -65,7 +65,7 @@ def _tag(group: LieGroup) -> str:
     return group.name.lower().replace("(", "").replace(")", "")
 
 
-def _functions(group: LieGroup) -> list[str]:
+def group_source(group: LieGroup) -> list[str]:
     """C functions of one group: its two maps, and its matrices by rows."""
     q, q1, d, k = (
         ca.SX.sym(name, n) for name, n in (("q", group.nq), ("q1", group.nq), ("d", group.nv), ("k", group.nv))

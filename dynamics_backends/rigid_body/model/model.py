@@ -39,6 +39,13 @@ FRAME_KINDS = ("link", "joint", "contact", "user")
 _NEUTRAL = {"spherical": (0, 0, 0, 1), "planar": (0, 0, 0), "floating": (0, 0, 0, 0, 0, 0, 1)}
 _LINEAR, _ANGULAR, _QUATERNION = ("x", "y", "z"), ("rx", "ry", "rz"), ("qx", "qy", "qz", "qw")
 _V_SUFFIX = {"spherical": _ANGULAR, "planar": ("x", "y", "rz"), "floating": _LINEAR + _ANGULAR}
+_V_UNITS = {
+    "prismatic": ("m",),
+    "spherical": ("rad",) * 3,
+    "planar": ("m", "m", "rad"),
+    "floating": ("m",) * 3 + ("rad",) * 3,
+}
+_Q_UNITS = {**_V_UNITS, "spherical": ("",) * 4, "floating": ("m",) * 3 + ("",) * 4}
 _Q_SUFFIX = {"spherical": _QUATERNION, "planar": ("x", "y", "rz"), "floating": _LINEAR + _QUATERNION}
 
 
@@ -270,6 +277,16 @@ class Model:
             names += [f"{stem}_{end}" for end in suffixes[kind]] if kind in suffixes else [joint]
         return tuple(names)
 
+    @cached_property
+    def dof_units(self) -> tuple[str, ...]:
+        """The unit of each DoF, m or rad; of its rate it is that per second."""
+        return tuple(unit for kind in self.joint_types for unit in _V_UNITS.get(kind, ("rad",)))
+
+    @cached_property
+    def q_units(self) -> tuple[str, ...]:
+        """The unit of each entry of q: m, rad, or none for quaternions."""
+        return tuple(unit for kind in self.joint_types for unit in _Q_UNITS.get(kind, ("rad",)))
+
     def frame_id(self, name: str) -> int:
         """Return the index in `frames`, the link's if a joint has the same name. Raises UnknownName."""
         found = [i for i, frame in enumerate(self.frames) if frame.name == name]
@@ -297,7 +314,7 @@ class Model:
 
         A missing limit is taken as +-pi, for translations +-1 m; orientations are uniform.
         """
-        reach = np.where(self._translates, 1.0, np.pi)
+        reach = np.where(np.array(self.q_units) == "m", 1.0, np.pi)
         low, high = np.isfinite(self.q_lower), np.isfinite(self.q_upper)
         lower = np.where(low, self.q_lower, np.where(high, self.q_upper - 2 * reach, -reach))
         upper = np.where(high, self.q_upper, np.where(low, self.q_lower + 2 * reach, reach))
@@ -308,12 +325,6 @@ class Model:
                 end = int(self.q_index[b]) + JOINT_TYPES[kind][0]
                 q[:, end - 4 : end] = quaternion / np.linalg.norm(quaternion, axis=1, keepdims=True)
         return q[0] if N is None else q
-
-    @cached_property
-    def _translates(self) -> np.ndarray:
-        linear = {"prismatic": (True,), "planar": (True, True, False), "floating": (True,) * 3 + (False,) * 4}
-        parts = [linear.get(kind, (False,) * JOINT_TYPES[kind][0]) for kind in self.joint_types]
-        return np.array([value for part in parts for value in part], dtype=bool)
 
     # Other models
 

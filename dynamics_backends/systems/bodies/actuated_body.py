@@ -79,10 +79,10 @@ class ActuatedBody(MechanicalSystem):
     @property
     def damps(self) -> bool:
         """Whether joints other than a floating base's are damped."""
-        return self.viscous is not None and bool(np.any(self._damping))
+        return self.viscous is not None and bool(np.any(self.damping_of_joints))
 
     @property
-    def _damping(self) -> Array:
+    def damping_of_joints(self) -> Array:
         """D (nv,) without that of a floating base."""
         return (
             np.zeros(self.model.nv) if self.viscous is None else np.where(self.model.actuated, self.viscous[:, 0], 0.0)
@@ -104,14 +104,14 @@ class ActuatedBody(MechanicalSystem):
 
     def rotors(self, h: Any) -> Rows:
         """armature + h D (nv, N) for a step h (N,)."""
-        rows = zip(self.model.armature.tolist(), self._damping.tolist(), strict=True)
+        rows = zip(self.model.armature.tolist(), self.damping_of_joints.tolist(), strict=True)
         return sm.stack([rotor + h * damping for rotor, damping in rows])
 
     @property
     def shares(self) -> list[tuple[int, float]]:
         """For each control, and for each number of e, the degree of freedom on which it acts, and its force there per unit."""
         own = [(d, 1.0) for d in self.actuated]
-        return own + [(d, -float(self._damping[d])) for d in range(self.offsets or 0)]
+        return own + [(d, -float(self.damping_of_joints[d])) for d in range(self.offsets or 0)]
 
     # -- forces ---------------------------------------------------------------------------------------------------------
     def joint_forces(self, q: Rows, v: Rows, u: Rows) -> Rows:

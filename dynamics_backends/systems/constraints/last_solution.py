@@ -37,8 +37,8 @@ class LastSolution:
     def of(self, owner: Mapping[str, Any], x: Any, u: Any, p: Mapping[str, Any], find: Callable[[], Found]) -> Found:
         """What ``find()`` finds, a tuple, or found for the same owner at the same x (nx, N), u (nu, N) and p, name -> (n, N).
 
-        Other numbers than arrays of float64, and large batches, are always solved for. What is found is read-only
-        then, where it is arrays in lists.
+        Other numbers than arrays of float64, and large batches, are always solved for. The arrays that are found, in
+        lists and tuples too, are read-only then.
         """
         numbers = [x, u, *p.values()]
         plain = all(type(array) is np.ndarray and array.dtype == float for array in numbers)
@@ -65,7 +65,8 @@ def _same(kept: _Kept, owner: Mapping[str, Any], numbers: Sequence[np.ndarray]) 
 
 
 def _freeze(found: Any) -> None:
-    for rows in found:
-        for row in rows if isinstance(rows, list) else ():
-            if isinstance(row, np.ndarray):
-                row.setflags(write=False)
+    if isinstance(found, np.ndarray):
+        found.setflags(write=False)
+    elif isinstance(found, (list, tuple)):
+        for part in found:
+            _freeze(part)

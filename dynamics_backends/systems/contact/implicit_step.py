@@ -14,7 +14,8 @@ where it is small; phi' needs the forces alone.  A Newton step of decrement d' H
 energy of the motion and the drive: what it leaves is its square.
 
 Decisions are taken on real parts.  Numbers that carry derivatives take one more step from the solution of their real parts, which
-is the implicit function theorem.  templates/contact/stepped.h is the twin of :func:`solved`.
+is the implicit function theorem; those that carry second ones, complex dual numbers, two, since a step squares what is missing: of
+perturbations i and e their product.  templates/contact/stepped.h is the twin of :func:`solved`.
 """
 
 from __future__ import annotations
@@ -129,12 +130,12 @@ def solved(m: Meeting, v: Sequence[Scalar]) -> list[Scalar]:
     """delta (nv rows) from the velocities v (nv rows) at the start, which tell the accuracy."""
     plain = m.real()
     delta = _iterated(plain, [sm.real(x) for x in v])
-    if not any(_carries(x) for x in (*m.drive, *(c.gap for c in m.arrivals), *v)):
-        return delta
-    w = arriving(m, delta)
-    found = [m.law.slopes(c.gap, c.normal, at, m.p) for c, at in zip(m.arrivals, w, strict=True)]
-    step = direction(m, delta, [force for force, _ in found], [slope.w for _, slope in found])
-    return [x + d for x, d in zip(delta, step.d, strict=True)]
+    for _ in range(max(map(_orders, (*m.drive, *(c.gap for c in m.arrivals), *v)))):
+        w = arriving(m, delta)
+        found = [m.law.slopes(c.gap, c.normal, at, m.p) for c, at in zip(m.arrivals, w, strict=True)]
+        step = direction(m, delta, [force for force, _ in found], [slope.w for _, slope in found])
+        delta = [x + d for x, d in zip(delta, step.d, strict=True)]
+    return delta
 
 
 def _iterated(m: Meeting, v: Sequence[Any]) -> list[Any]:
@@ -198,6 +199,6 @@ def _real(x: Vec) -> Vec:
     return Vec(sm.real(x.x), sm.real(x.y), sm.real(x.z))
 
 
-def _carries(x: Any) -> bool:
-    """Whether a number is more than a real one."""
-    return hasattr(x, "val") or bool(np.iscomplexobj(x))
+def _orders(x: Any) -> int:
+    """How many orders of derivatives a number carries: 0 if it is real, 2 if it is dual over complex numbers."""
+    return int(hasattr(x, "val")) + int(np.iscomplexobj(getattr(x, "val", x)))

@@ -36,8 +36,8 @@ import platformdirs
 
 import trajopt as to
 from dynamics_backends.protocol import Array
-from experiments.benchmarks.solvers.benchmark_crocoddyl import environment
 from experiments.benchmarks.solvers.benchmark_dms import CONFIGS, _casadi_program, _compiled, _settings, _written
+from experiments.benchmarks.solvers.crocoddyl_peer import environment
 from experiments.benchmarks.solvers.crocoddyl_problems import PROBLEMS, own_problem
 from experiments.config.build import build_task
 from experiments.config.config import load_config

@@ -11,28 +11,20 @@ are those of the processor, so that other programs on the machine count less; th
 
 from __future__ import annotations
 
-import argparse
-import json
-import os
 import statistics
-import subprocess
-import sys
-import tempfile
 import time
-import tomllib
-import venv
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
-import platformdirs
 
 import trajopt as to
+from experiments.benchmarks.solvers import crocoddyl_peer
+from experiments.benchmarks.solvers.crocoddyl_peer import theirs
 from experiments.benchmarks.solvers.crocoddyl_problems import PROBLEMS, Data, own_guess, own_problem
 from trajopt.guesses.warm_start import WarmStart
 from trajopt.solvers.registry import SOLVERS, solver_options
 
-ROOT = Path(__file__).parents[3]
 SOLVER = "fddp"
 SAME = 1e-9
 """Relative difference of the optimal costs below which they are the same."""
@@ -52,36 +44,6 @@ class Row(NamedTuple):
     own_iterations: int
     theirs: float
     own: float
-
-
-def environment(folder: Path) -> Path:
-    """The interpreter of an environment with Crocoddyl, made if there is none. Raises CalledProcessError where it cannot be."""
-    python = folder / "bin" / "python"
-    wanted = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]["bench-crocoddyl"]
-    if not python.exists():
-        venv.create(folder, with_pip=True)
-    found = subprocess.run([python, "-c", "import crocoddyl"], capture_output=True)
-    if found.returncode:
-        subprocess.run([python, "-m", "pip", "install", "-q", *wanted], check=True, stdout=sys.stderr)
-    return python
-
-
-def theirs(python: Path, p: Data, repeats: int) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
-    """What Crocoddyl tells of a problem, and its controls."""
-    with tempfile.TemporaryDirectory() as folder:
-        arrays = Path(folder) / "found.npz"
-        alone = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": ""}
-        script = Path(__file__).with_name("crocoddyl_side.py")
-        done = subprocess.run(
-            [python, script, arrays],
-            input=json.dumps(p | {"repeats": repeats}),
-            check=True,
-            capture_output=True,
-            text=True,
-            env=alone,
-        )
-        with np.load(arrays) as found:
-            return json.loads(done.stdout.splitlines()[-1]), dict(found)
 
 
 def own(ocp: to.OCP, guess: to.Guess, tolerance: float, p: Data) -> to.Solution:
@@ -125,21 +87,12 @@ def compared(name: str, python: Path, repeats: int) -> Row:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("problems", nargs="*", metavar="PROBLEM", help=f"of {', '.join(PROBLEMS)}; default all")
-    parser.add_argument("--environment", type=Path, default=platformdirs.user_cache_path("trajopt") / "crocoddyl")
+    parser = crocoddyl_peer.parser(__doc__, "problem", PROBLEMS)
     parser.add_argument("--repeats", type=int, default=15, help="solves of each side in each of three turns")
-    arguments = parser.parse_args()
-    unknown = [name for name in arguments.problems if name not in PROBLEMS]
-    if unknown:
-        parser.error(f"no problem {unknown[0]!r}; there are: {', '.join(PROBLEMS)}")
-    os.environ["TRAJOPT_THREADS"] = "1"
-    try:
-        python = environment(arguments.environment)
-    except (OSError, subprocess.CalledProcessError) as error:
-        print(f"skipped: Crocoddyl cannot be installed here ({error})")
+    arguments, python = crocoddyl_peer.read(parser, "problem", PROBLEMS)
+    if python is None:
         return 0
-    rows = [compared(name, python, arguments.repeats) for name in arguments.problems or PROBLEMS]
+    rows = [compared(name, python, arguments.repeats) for name in arguments.names]
     print(f"\n{'problem':14s} {'optimum':>9s} {'iterations':>16s} {'Crocoddyl':>10s} {'here':>8s} {'times':>6s}")
     for r in rows:
         counts = f"{r.their_iterations} / {r.own_iterations}"

@@ -11,17 +11,13 @@ the cost above Crocoddyl's optimum.
 
 from __future__ import annotations
 
-import argparse
-import os
-import subprocess
 import time
 from pathlib import Path
 
-import platformdirs
-
 import trajopt as to
-from experiments.benchmarks.solvers.benchmark_crocoddyl import environment, theirs
+from experiments.benchmarks.solvers import crocoddyl_peer
 from experiments.benchmarks.solvers.crocoddyl_gaits import GAITS, ROBOTS, gait
+from experiments.benchmarks.solvers.crocoddyl_peer import theirs
 from experiments.benchmarks.solvers.crocoddyl_problems import own_guess, own_problem
 from experiments.benchmarks.tables import markdown
 
@@ -52,24 +48,18 @@ def compared(name: str, python: Path, solvers: list[str], iterations: int) -> li
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("gaits", nargs="*", metavar="GAIT", help=f"of {', '.join(NAMES)}; default all")
-    parser.add_argument("--environment", type=Path, default=platformdirs.user_cache_path("trajopt") / "crocoddyl")
+    parser = crocoddyl_peer.parser(__doc__, "gait", NAMES)
     parser.add_argument("--solvers", default="fddp,slq,ddp:gauss_newton,ilqr")
     parser.add_argument("--iterations", type=int, default=300, help="at most so many a solve")
-    arguments = parser.parse_args()
-    unknown = [name for name in arguments.gaits if name not in NAMES]
-    if unknown:
-        parser.error(f"no gait {unknown[0]!r}; there are: {', '.join(NAMES)}")
-    os.environ["TRAJOPT_THREADS"] = "1"
-    try:
-        python = environment(arguments.environment)
-    except (OSError, subprocess.CalledProcessError) as error:
-        print(f"skipped: Crocoddyl cannot be installed here ({error})")
+    arguments, python = crocoddyl_peer.read(parser, "gait", NAMES)
+    if python is None:
         return 0
     solvers = arguments.solvers.split(",")
-    names = arguments.gaits or NAMES
-    print(markdown(COLUMNS, (row for name in names for row in compared(name, python, solvers, arguments.iterations))))
+    print(
+        markdown(
+            COLUMNS, (row for name in arguments.names for row in compared(name, python, solvers, arguments.iterations))
+        )
+    )
     return 0
 
 

@@ -199,7 +199,7 @@ def task_in_scene(
     check = MeshCheck(model, robot.shapes, scene, own.pairs, own.disabled) if exact else None
     limits = limits_of(s, model)
     costs = Costs(s.weights.time, s.weights.acceleration, s.weights.energy, s.acceleration_scale)
-    goal = _goal_configuration(s, arm, pairs)
+    goal = _goal_configuration(s, arm, pairs, check)
     shares = shares_between(arm.q0, goal, limits, s.knots)
     motion = MotionInScene(model, pairs, limits, costs, s.knots, s.checks_per_step, s.margin, exact, shares)
     _require_free(arm.q0, "the start", motion, check)
@@ -310,7 +310,7 @@ def _require_free(q: Array, what: str, motion: MotionInScene, check: MeshCheck |
         )
 
 
-def _goal_configuration(s: Settings, arm: Arm, pairs: CollisionPairs) -> Array:
+def _goal_configuration(s: Settings, arm: Arm, pairs: CollisionPairs, check: MeshCheck | None) -> Array:
     """goal_q, or a free configuration at the goal. Raises ValueError for a goal out of reach, with the nearest it came."""
     model = arm.model
     if arm.x_goal is not None:
@@ -331,8 +331,19 @@ def _goal_configuration(s: Settings, arm: Arm, pairs: CollisionPairs) -> Array:
             f"{float(found.rotation_error):.3g} rad away"
         )
     if not found.clear:
-        raise ValueError(f"every configuration found with {arm.frame} at the goal touches something: move the goal")
+        raise ValueError(
+            f"every configuration found with {arm.frame} at the goal touches something{_at_nearest(check, found.q)}: move the goal"
+        )
     return np.asarray(found.q)
+
+
+def _at_nearest(check: MeshCheck | None, q: Array) -> str:
+    """What touches at a configuration (nq,), where true shapes tell."""
+    if check is None:
+        return ""
+    found = check.nearest(q)
+    how = f"{-1e3 * found.distance:.3g} mm deep" if found.distance <= 0.0 else f"{1e3 * found.distance:.3g} mm apart"
+    return f", at the nearest one {found.link} and {found.body}, {how}"
 
 
 def _goal_constraints(s: Settings, arm: Arm, motion: MotionInScene) -> list[Constraint]:

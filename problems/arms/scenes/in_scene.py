@@ -274,3 +274,13 @@ def _plan(found: Motion, limits: Limits) -> to.Guess:
     us = np.vstack([np.zeros((1, n)), found.a])
     us[0, 0] = T
     return to.Guess(np.vstack([states[:1], states]), us)
+
+
+def timed_by(plan: to.Guess, share: float, n: int) -> to.Guess:
+    """A plan for n joints on the same way, in a share of its duration."""
+    xs, us = plan.xs.copy(), plan.us.copy()
+    xs[1:, -1] *= share
+    us[0, 0] *= share
+    xs[1:, n : 2 * n] /= share
+    us[1:] /= share**2
+    return to.Guess(xs, us)

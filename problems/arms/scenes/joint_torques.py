@@ -4,7 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+import numpy as np
+
 from dynamics_backends import scalar as sm
+from dynamics_backends.protocol import Array
+from dynamics_backends.registry import fastest_driver
 from dynamics_backends.rigid_body.algorithms.rnea import rnea
 from dynamics_backends.rigid_body.derivatives.rnea_derivatives import rnea_derivatives
 from dynamics_backends.rigid_body.derivatives.rnea_second_order import rnea_contracted_hessian
@@ -38,3 +42,8 @@ class Torques:
         mu = sm.stack([lam[i] / s for i, s in enumerate(self.scale)])
         d = rnea_contracted_hessian(self.model, q, v, a, mu)
         return self.first(q, v, a, t, p), Second(d.qq, d.qv, d.vv, d.qa)
+
+
+def torques_of(model: Model, q: Array, v: Array, a: Array) -> Array:
+    """The torques (M, nv) [N m, N] of inverse dynamics at q (M, nq), v and a (M, nv)."""
+    return np.asarray(rnea(model, q.T, v.T, a.T, driver=fastest_driver())).T

@@ -13,13 +13,14 @@ import numpy as np
 
 import trajopt as to
 from dynamics_backends.protocol import Array
-from dynamics_backends.rigid_body.batched import inverse_dynamics
 from dynamics_backends.rigid_body.geometry.clearance import NUMBERS
-from problems.arms.scenes.in_scene import MotionInScene, motion_at, plan_timed
+from problems.arms.scenes.in_scene import MotionInScene, motion_at, plan_timed, timed_by
+from problems.arms.scenes.joint_torques import torques_of
 from problems.arms.scenes.way_timing import WayTiming
 from problems.task import Refined
 from trajopt.collisions.mesh_check import RATE, LeastDistance, MeshCheck
 from trajopt.guesses.time_optimal import Timing
+from trajopt.solvers.feedback import tracking_gains
 
 ROUNDS, IMPROVING, FAILED = 10, 1, 3
 """Solves of a problem at most; of these after one that stands, for a faster motion; and those that find no motion at all."""
@@ -38,6 +39,8 @@ STRONG, PLACES = 1.005, np.array([0.0, 0.25, 0.75, 1.0])[:, None]
 """The share of a limit of torque that a solution may take at these places of a step."""
 MIDDLE = np.array([[0.5]])
 """Where in a step limits of torques hold."""
+SLOWER = 20
+"""The planner's way is slowed down so often at most, until torques keep their limits."""
 QUICKER = 0.99
 """The share of the duration that a motion is quickened to at most."""
 EAGER = 1.5
@@ -174,32 +177,67 @@ class Refinement:
         return (own if own is not None and own.duration < WORTH * T else None), self.stood
 
     def _stands(self, *more: str) -> Refined:
-        """The best motion, with a word where it takes longer than its guess."""
+        """The best motion, with a word about what it is held against: its guess, and TOPP-RA on the planner's way."""
         assert self.best is not None  # else nothing stands
-        if self.best.xs[-1, -1] > self.known:
+        if self.timing is not None and self.timing.faster_than(float(self.best.xs[-1, -1]) / SHORTEST) is not None:
+            self._pass_planned_way()
+        T = float(self.best.xs[-1, -1])
+        if self.known * SHORTEST < T:
             more = (*more, f"its guess, timed by limits of velocity and acceleration alone, takes {self.known:.3f} s")
+        if self.timing is not None:
+            more = (*more, self.timing.compared(T))
         return Refined(True, "; ".join((self.told, *more)), solution=self.best)
+
+    def _pass_planned_way(self) -> None:
+        """Take the planner's way, as fast as steps of constant accelerations pass it, where that is clear and shorter."""
+        motion, best = self.motion, self.best
+        if best is None or self.timing is None or self.timing.planned is None:
+            return
+        plan = self._slowed(plan_timed(self.timing.planned, motion.limits, motion.shares))
+        if plan is None or plan.xs[-1, -1] >= best.xs[-1, -1]:
+            return
+        found = replace(self._with_plan(best, plan), K=tracking_gains(self.latest, plan.xs, plan.us))
+        qs, _, _, times = motion_at(found, motion.model.nv, RATE)
+        least, _ = self._checked(qs, times)
+        if least.distance >= KEPT * motion.margin:
+            self.best, self.told = (
+                found,
+                f"least distance {least}; this is the planner's way, no shorter motion was found",
+            )
+
+    def _slowed(self, plan: to.Guess) -> to.Guess | None:
+        """A plan on the same way, in as little time as its limits let it be; None where torques do not let it pass."""
+        share = max(self._share_of_limits(plan), self.motion.limits.duration[0] / float(plan.xs[-1, -1]))
+        plan = timed_by(plan, share, self.motion.model.nv)
+        for _ in range(SLOWER):
+            if self._torque_shares(plan, PLACES).max() <= 1.0:
+                return plan
+            plan = timed_by(plan, SLOW, self.motion.model.nv)
+        return None
+
+    def _share_of_limits(self, plan: to.Guess | to.Solution) -> float:
+        """The share of its duration in which a plan would be at its limits of velocity or acceleration."""
+        n, limits = self.motion.model.nv, self.motion.limits
+        velocity = np.abs(plan.xs[1:, n : 2 * n] / limits.velocity).max()
+        return float(max(velocity, np.sqrt(np.abs(plan.us[1:] / limits.acceleration).max())))
+
+    def _with_plan(self, solution: to.Solution, plan: to.Guess) -> to.Solution:
+        """A solution with another trajectory, on its clock."""
+        clock = self.latest.times_of(plan.xs).tolist()
+        meta = {**solution.meta, "clock": clock, "duration": clock[-1]}
+        return replace(solution, xs=plan.xs, us=plan.us, cost=float(self.latest.cost(*plan)), meta=meta)
 
     def _quickened(self, solution: to.Solution) -> to.Solution:
         """The same way in as little time as limits let it be: methods of interior points end a little within them."""
-        motion, n, T = self.motion, self.motion.model.nv, float(solution.xs[-1, -1])
+        motion, T = self.motion, float(solution.xs[-1, -1])
         if not (self.timed and solution.status.success) or motion.pairs.scene.moves:
             return solution
-        limits, xs, us = motion.limits, solution.xs.copy(), solution.us.copy()
-        used = np.abs(xs[1:, n : 2 * n] / limits.velocity).max(), np.sqrt(np.abs(us[1:] / limits.acceleration).max())
-        share = max(float(max(used)), limits.duration[0] / T, QUICKER)
+        share = max(self._share_of_limits(solution), motion.limits.duration[0] / T, QUICKER)
         if share >= 1.0:
             return solution
-        xs[1:, -1] *= share
-        us[0, 0] *= share
-        xs[1:, n : 2 * n] /= share
-        us[1:] /= share**2
-        before, after = (self._torque_shares(p, MIDDLE).max() for p in (solution, to.Guess(xs, us)))
-        if after > max(1.0, before):
-            return solution
-        clock = self.latest.times_of(xs).tolist()
-        meta = {**solution.meta, "clock": clock, "duration": clock[-1]}
-        return replace(solution, xs=xs, us=us, cost=float(self.latest.cost(xs, us)), meta=meta)
+        plan = timed_by(to.Guess(solution.xs, solution.us), share, motion.model.nv)
+        before, after = (self._torque_shares(p, MIDDLE).max() for p in (solution, plan))
+        return solution if after > max(1.0, before) else self._with_plan(solution, plan)
 
     def _too_strong(self, solution: to.Solution) -> bool:
         """Whether torques exceed their limits between the places where these hold; there they are lowered."""
@@ -215,7 +253,7 @@ class Refinement:
         q, v, a = (x[1:, None] for x in (plan.xs[:-1, :n], plan.xs[:-1, n : 2 * n], plan.us))
         qs, vs = q + s * (v + 0.5 * s * a), v + s * a
         q, v, a = (x.reshape(-1, n) for x in (qs, vs, np.broadcast_to(a, vs.shape)))
-        share = np.abs(inverse_dynamics(motion.model, q, v, a)) / motion.limits.torque
+        share = np.abs(torques_of(motion.model, q, v, a)) / motion.limits.torque
         return np.asarray(share.reshape(motion.knots, -1, n).max(axis=1))
 
     def _at_limit(self, plan: to.Guess) -> bool:

@@ -13,9 +13,9 @@ import numpy as np
 
 import trajopt as to
 from dynamics_backends.protocol import Array
-from dynamics_backends.rigid_body.batched import inverse_dynamics
 from dynamics_backends.rigid_body.model.model import Model
 from problems.arms.scenes.in_scene import Limits, motion_at
+from problems.arms.scenes.joint_torques import torques_of
 from trajopt.collisions.mesh_check import MeshCheck
 from trajopt.guesses.time_optimal import PathLimits, Timing, floor_of, on_spline, time_optimal
 
@@ -23,13 +23,15 @@ SETS = (16, 32, 64, 128, 256)
 """Points of the planner's way through which a spline is laid, until it is free."""
 LOOKS = 1000
 """Places at which that is checked."""
+ALIKE = 1.001
+"""Durations up to this share of another one are as long as that."""
 PLACES, GRID = 240, 240
 """Points of a motion, and intervals between which limits hold, that tell how fast its way can be passed."""
 
 
 def path_limits(limits: Limits, model: Model) -> PathLimits:
     """The limits along a path."""
-    return PathLimits(limits.velocity, limits.acceleration, limits.torque, partial(inverse_dynamics, model))
+    return PathLimits(limits.velocity, limits.acceleration, limits.torque, partial(torques_of, model))
 
 
 def planned_timing(way: Array, limits: Limits, model: Model, check: MeshCheck | None) -> Timing | None:
@@ -38,7 +40,7 @@ def planned_timing(way: Array, limits: Limits, model: Model, check: MeshCheck | 
     for count in SETS:
         s = np.unique(np.concatenate([along, np.linspace(0.0, along[-1], count)]))
         points = np.stack([np.interp(s, along, column) for column in way.T], axis=1)
-        if check is None or check.along(on_spline(points, s, LOOKS), np.linspace(0.0, 1.0, LOOKS)).distance > 0.0:
+        if check is None or check.is_clear(on_spline(points, s, LOOKS)):
             return time_optimal(points, s, path_limits(limits, model))
     return None
 
@@ -67,6 +69,16 @@ class WayTiming:
         if duration <= self.floor or self.planned is None or self.planned.duration >= duration:
             return None
         return self.planned
+
+    def compared(self, duration: float) -> str:
+        """A sentence on a duration [s] beside the planner's way."""
+        if duration <= self.floor:
+            return f"at most {duration / self.floor:.3f} of what TOPP-RA takes on the planner's way"
+        if self.planned is None:
+            return "TOPP-RA does not pass the planner's way"
+        share = duration / self.planned.duration
+        longer = f", {1e3 * (duration - self.planned.duration):.0f} ms longer" if share > ALIKE else ""
+        return f"{share:.3f} of what TOPP-RA takes on the planner's way{longer}"
 
     def own(self, solution: to.Solution) -> Timing | None:
         """TOPP-RA on the way of a motion."""

@@ -299,8 +299,10 @@ def test_second_derivatives_by_complex_step(ground):
     first, own = make_backend(system, "analytic", engine="numpy").hessian_contraction(x, u, 0.0, None, lam)
     assert deviation(first, make_backend(system, "analytic", engine="numpy").jacobians(x, u)) < 1e-12
     H, n = second_by_complex_step(system, x, u, lam), system.manifold.ndx
-    for ours, theirs in zip(own, (H[:, :n, :n], H[:, n:, :n], H[:, n:, n:]), strict=True):
+    _, chained = make_backend(system, "forward_ad", engine="numpy").hessian_contraction(x, u, 0.0, None, lam)
+    for ours, chain_rule, theirs in zip(own, chained, (H[:, :n, :n], H[:, n:, :n], H[:, n:, n:]), strict=True):
         np.testing.assert_allclose(ours, theirs, rtol=1e-9, atol=1e-9 * np.abs(theirs).max())
+        np.testing.assert_allclose(chain_rule, theirs, rtol=1e-9, atol=1e-9 * np.abs(theirs).max())
     assert np.abs(own.uu).max() > 0.0  # the step is not linear in u
 
 

@@ -181,6 +181,12 @@ def test_overrides(text, key, value):
     assert values[key[0]][key[1]] == value
 
 
+def test_override_of_an_option_of_a_solver_that_is_a_name_alone():
+    values = {"problem": {"name": "cart_pole"}, "solver": "slq"}
+    apply_override(values, "solver.max_iterations=5")
+    assert values["solver"] == {"name": "slq", "max_iterations": 5}
+
+
 def test_override_of_a_one_line_backend_keeps_the_other_part():
     values: dict = {"backend": "complex_step"}
     apply_override(values, "backend.engine=numpy")

@@ -18,9 +18,10 @@ from dynamics_backends.rigid_body.geometry.links.urdf_shapes import urdf_shapes
 from dynamics_backends.rigid_body.geometry.scene import Body, Scene, Way
 from dynamics_backends.rigid_body.geometry.shapes import Box, Cylinder, HalfSpace, Mesh, Sphere
 from dynamics_backends.rigid_body.urdf.loader import load_urdf
+from trajopt.collisions.boxes import boxes_apart
 from trajopt.collisions.broad_phase import FACES, CollisionPairs, Near
 from trajopt.collisions.free_space import FreeSpace
-from trajopt.collisions.mesh_check import MeshCheck, _apart
+from trajopt.collisions.mesh_check import MeshCheck
 from trajopt.collisions.own_pairs import own_pairs, pairs_not_disabled
 from trajopt.collisions.true_shapes import geometry_of, hull_around
 from trajopt.guesses.rrt_connect import rrt_connect, short_cut
@@ -225,6 +226,60 @@ def test_what_is_too_near_is_told_for_each_time():
     assert np.isinf(near[single >= 0.05]).all() and (near[single <= 0.0] <= 0.0).all()
 
 
+def apart(shapes, poses):
+    """The distance of two of coal's shapes at poses (R, p)."""
+    coal = pytest.importorskip("coal")
+    at = [coal.Transform3s(R, p) for R, p in poses]
+    return coal.distance(shapes[0], at[0], shapes[1], at[1], coal.DistanceRequest(), coal.DistanceResult())
+
+
+def distances_by_hand(qs, times, way):
+    """The least distance (M,) of the three bars of 0.5 m, 0.04 m wide, from a stone that moves, and of the first from the third."""
+    coal = pytest.importorskip("coal")
+    bar, stone = coal.Box(0.5, 0.04, 0.04), coal.Box(0.3, 0.2, 0.25)
+    found = []
+    for q, t in zip(qs, times, strict=True):
+        places, tip, angles = [], np.zeros(3), np.cumsum(q)
+        for angle in angles:
+            along = np.array([np.cos(angle), np.sin(angle), 0.0])
+            places.append((Rotation.from_rotvec([0.0, 0.0, angle]).as_matrix(), tip + 0.25 * along))
+            tip = tip + 0.5 * along
+        there = STONE.R, STONE.p + t * np.array(way)
+        found.append(min([*(apart((bar, stone), (at, there)) for at in places), apart((bar, bar), places[::2])]))
+    return np.array(found)
+
+
+@needs_coal
+@pytest.mark.parametrize("seed", range(3))
+def test_few_looks_find_what_all_distances_tell(seed, monkeypatch):
+    """A random smooth motion beside a stone that moves, of an arm that may touch itself."""
+    rng, times, way = np.random.default_rng(seed), np.linspace(0.0, 1.0, 600), (0.3, -0.2, 0.05)
+    waves = rng.uniform(-0.8, 0.8, (4, 3))
+    qs = rng.uniform(-1.0, 1.0, 3) + sum(np.sin((n + 1) * times)[:, None] * waves[n] for n in range(4))
+    moving = Body("stone", STONE.shape, STONE.R, STONE.p, Way((0.0, 1.0), ((0.0, 0.0, 0.0), way)))
+    check, looks = MeshCheck(MODEL, SHAPES, Scene((moving,)), ((0, 2),)), count()
+    plain = MeshCheck.distance
+    monkeypatch.setattr(MeshCheck, "distance", lambda *given: (next(looks), plain(*given))[1])
+    truth = distances_by_hand(qs, times, way)
+    asked = float(np.quantile(truth, 0.02))
+    found, near = check.below(qs, times, asked)
+    assert found.distance == pytest.approx(truth.min(), abs=2e-5)
+    inside = (truth < asked - 2e-5) & (truth > 0.0)
+    np.testing.assert_allclose(near[inside], truth[inside], atol=2e-5)
+    assert np.isinf(near[truth > asked + 2e-5]).all()
+    assert next(looks) < 100  # of 2400 distances
+
+
+@needs_coal
+def test_a_path_is_clear_where_nothing_touches():
+    check = MeshCheck(MODEL, SHAPES, SCENE)
+    turns = np.column_stack([np.linspace(0.0, 1.2, 300), np.zeros((300, 2))])
+    clear = np.array([check.nearest(q).distance > 0.0 for q in turns])
+    assert clear.any() and not clear.all()
+    assert check.is_clear(turns[: int(clear.argmin())]) and not check.is_clear(turns)
+    assert MeshCheck(MODEL, SHAPES, Scene()).is_clear(turns)
+
+
 def test_an_srdf_tells_which_links_need_no_look():
     found = pairs_not_disabled(ROBOT, [("l1", "l2", "Adjacent"), ("l2", "l3", "Adjacent")])
     assert found.pairs == ((0, 2),) and "l1 and l2" in found.left_out
@@ -243,7 +298,7 @@ def test_boxes_bound_the_distance_and_the_depth_of_what_they_hold():
     centers = rng.uniform(-1.0, 1.0, (200, 3))
     turned = Rotation.random(200, rng=0).as_matrix()
     turned[:50] = np.eye(3)
-    found = _apart(centers, turned, half, -size, size)
+    found = boxes_apart(centers, turned, half, -size, size)
     still, request = coal.Transform3s.Identity(), coal.DistanceRequest()
 
     def true(i):

@@ -59,7 +59,7 @@ def test_torque_limits_are_those_of_toppra_itself(tmp_path):
 
 def test_no_motion_along_corners_is_faster_than_their_floor():
     pytest.importorskip("toppra")
-    corners = np.array([[0.0, 0.0], [1.0, 0.3], [0.4, 0.6], [0.5, 2.0]])
+    corners = np.array([[0.0, 0.0], [1.0, 0.3], [0.4, 0.6], [0.5, 0.8]])
     velocity, acceleration = np.array([1.0, 2.0]), np.array([5.0, 5.0])
     pieces = sum(way / 1.0 + 1.0 / 5.0 if way > 0.2 else 2.0 * np.sqrt(way / 5.0) for way in (1.0, 0.6, 0.1))
     floor = floor_of(corners, velocity, acceleration)
@@ -67,6 +67,29 @@ def test_no_motion_along_corners_is_faster_than_their_floor():
     along = np.concatenate([[0.0], np.cumsum(np.linalg.norm(np.diff(corners, axis=0), axis=1))])
     assert time_optimal(corners, along, limits(velocity, acceleration)).duration > floor
     assert floor_of(corners[[0, 0]], velocity, acceleration) == 0.0
+
+
+def test_corners_that_turn_nothing_back_have_a_floor_too():
+    """1 rad at 1 rad/s from rest, 0.2 s of which at 5 rad/s^2; 2 rad of the other coordinate at 2 rad/s; 1 rad to rest."""
+    corners = np.array([[0.0, 0.0], [1.0, 0.2], [1.3, 2.2], [2.3, 2.3]])
+    floor = floor_of(corners, np.array([1.0, 2.0]), np.array([5.0, 5.0]))
+    assert floor == pytest.approx((0.2 + 0.9) + 1.0 + (0.2 + 0.9))
+    slow = floor_of(corners, np.array([1.0, 2.0]), np.array([0.1, 5.0]))  # 1 rad from rest at 0.1 rad/s^2, and to rest
+    assert slow == pytest.approx(np.sqrt(2.0 / 0.1) + 1.0 + np.sqrt(2.0 / 0.1))
+    assert floor_of(corners, np.array([1.0, 2.0]), np.full(2, np.inf)) == pytest.approx(3.0)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_no_timing_of_toppra_falls_below_the_floor(seed):
+    pytest.importorskip("toppra")
+    rng = np.random.default_rng(seed)
+    corners = np.cumsum(rng.uniform(-1.0, 1.0, (int(rng.integers(2, 7)), 3)), axis=0)
+    velocity, acceleration = rng.uniform(0.5, 3.0, (2, 3))
+    along = np.concatenate([[0.0], np.cumsum(np.linalg.norm(np.diff(corners, axis=0), axis=1))])
+    s = np.unique(np.concatenate([along, np.linspace(0.0, along[-1], 80)]))
+    points = np.stack([np.interp(s, along, column) for column in corners.T], axis=1)
+    found = time_optimal(points, s, limits(velocity, acceleration, np.full(3, np.inf)))
+    assert found.duration >= floor_of(corners, velocity, acceleration) * (1.0 - 1e-3)
 
 
 def test_the_spline_that_is_timed_passes_its_points():

@@ -159,6 +159,18 @@ def test_terms_are_updated_by_name():
         ocp.updated("sate", weight=1.0)
 
 
+def test_updated_values_have_the_size_of_the_old_ones():
+    ocp = _problem()
+    for reference in ([0.7], np.zeros((4, 8))):
+        with pytest.raises(ValueError, match="term 'state': the parameter 'reference' has 7 numbers; got"):
+            ocp.updated("state", reference=reference)
+    np.testing.assert_array_equal(
+        ocp.updated("state", reference=0.5).terminal[0].parameters["reference"], np.full(7, 0.5)
+    )
+    with pytest.raises(ValueError, match="has no parameter 'goal'; it has: reference"):
+        ocp.updated("state", goal=1.0)
+
+
 # -- evaluation ---------------------------------------------------------------------------------------------------------
 
 

@@ -27,6 +27,15 @@ def test_a_callback_is_given_the_iterate_of_its_record(solver):
     assert all(record.iterate is None for record in solution.history)
 
 
+@pytest.mark.parametrize("solver", ["slq", "fddp", "ddp", "dms", "sqp", "ipm"])
+def test_an_iterate_is_asked_for_in_time(solver):
+    """After the callback its memory belongs to the next iterate: an error says so, instead of other numbers."""
+    records = []
+    to.solve(pendulum_swing_up(horizon=12), solver=solver, callback=records.append, options={"max_iterations": 3})
+    with pytest.raises(RuntimeError, match="while the callback runs"):
+        records[0].iterate()
+
+
 def test_iterates_of_a_problem_with_constraints():
     """The records of the augmented Lagrangian keep none either, so that its solutions can be pickled."""
     ocp, seen = pendulum_swing_up(horizon=8), []

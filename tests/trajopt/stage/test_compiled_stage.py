@@ -21,7 +21,8 @@ from trajopt.lq import lq as numpy_lq
 from trajopt.lq.compiled_lq import CompiledLQ
 from trajopt.lq.lq import LQProblem
 from trajopt.lq.lq_solver import NumpyLQ
-from trajopt.stage.compiled.compiled_stages import CompiledEnd, CompiledStages
+from trajopt.stage.compiled.compiled_end import CompiledEnd
+from trajopt.stage.compiled.compiled_stages import CompiledStages
 from trajopt.stage.evaluation import Direction, StageEvaluator
 from trajopt.stage.numerics import numerics_for
 from trajopt.stage.numpy_stages import NumpyStages

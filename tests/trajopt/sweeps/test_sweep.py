@@ -10,12 +10,13 @@ import signal
 import subprocess
 import sys
 import threading
+from concurrent.futures import BrokenExecutor, Future
 from functools import partial
 from pathlib import Path
 
 import numpy as np
 import pytest
-from sweep_cases import VARY, cart, deadly, refusing
+from sweep_cases import VARY, cart, deadly, refusing, swinging
 
 import trajopt as to
 from trajopt.sweeps import rows, run
@@ -180,6 +181,11 @@ def test_functions_are_told_apart_by_what_they_carry(carrying):
     assert run.identity(carrying(1.0)) == run.identity(carrying(1.0)) != run.identity(carrying(2.0))
 
 
+def test_two_lambdas_of_one_line_are_two_functions():
+    near, far = (lambda goal: cart(0.1 * goal)), (lambda goal: cart(10.0 * goal))
+    assert run.identity(near) != run.identity(far)
+
+
 def test_a_function_of_unknown_content_asks_for_an_identity():
     make = partial(cart, start=threading.Lock())
     with pytest.raises(ValueError, match="attribute `identity`"):
@@ -295,6 +301,34 @@ def test_bad_numbers_are_refused(changes, message, tmp_path):
         study(tmp_path, **changes)
 
 
+def test_a_varied_value_that_is_called_as_a_result_hides_none(tmp_path):
+    found = study(tmp_path, n=2, make=lambda cost: cart(cost), vary={"cost": "uniform(1, 2)"})
+    table, single = found.scalars(), to.solve(cart(found.values("cost")[0]), solver="slq")
+    assert table["cost"][0] == single.cost != table["vary/cost"][0] == found.values("cost")[0]
+    item = found.items()[0]
+    assert item["cost"] == single.cost and item["vary/cost"] == table["vary/cost"][0]
+
+
+def test_ends_of_ranges_may_be_a_list_and_a_number(tmp_path):
+    found = study(tmp_path, n=3, vary={"goal": "uniform(-1, 1)", "start": "normal([0, 1], 0.1)"})
+    drawn = run.Variations({"start": "normal([0, 1], 0.1)"}, SEED)
+    np.testing.assert_array_equal(found.values("start"), [drawn.values(row)["start"] for row in range(3)])
+
+
+@pytest.mark.needs_compiler
+def test_rows_in_lanes_tell_their_gaps(tmp_path):
+    """Those of multiple shooting that is stopped early are those between its states and its time steps."""
+    options = to.solver_options("gnms", max_iterations=1)
+    found = study(
+        tmp_path, n=3, make=partial(swinging, engine="compiled"), vary={"q": "uniform(1, 2)"}, options=options
+    )
+    trajectories = found.trajectories(success=False)
+    for row, xs, us in zip(trajectories.rows, trajectories.xs, trajectories.us, strict=True):
+        step = swinging(found.values("q")[row]).phases[0].dynamics
+        gap = np.abs(step.step(xs[:-1], us, 0.0, 0.1) - xs[1:]).max()
+        assert found.group["violation"][row] == pytest.approx(gap, rel=1e-9) and gap > 1e-4
+
+
 # -- workers -------------------------------------------------------------------------------------------------
 
 
@@ -304,6 +338,32 @@ def test_a_row_that_kills_its_process_is_a_failure_and_stops_no_other(tmp_path):
     table = found.scalars()
     assert list(table["status"]) == ["converged", "converged", "died", "converged"]
     assert "died" in table["reason"][2]
+
+
+def test_workers_that_die_while_nobody_asks_are_begun_anew():
+    """The pool is broken when the next rows are handed over: none is lost."""
+
+    class Broken:
+        most = 1
+
+        def __init__(self):
+            self.refused = 0
+
+        def submit(self, job, *arguments):
+            if self.refused % 2 == 0:
+                self.refused += 1
+                raise BrokenExecutor("a worker has died")
+            self.refused += 1
+            future = Future()
+            future.set_result(job(*arguments))
+            return future
+
+        def died(self, error):
+            return isinstance(error, BrokenExecutor)
+
+    own = run.Study(cart, run.Variations(VARY, SEED), "slq")
+    found = [result.row for results in run.finished(Broken(), own, [range(2), range(2, 3)]) for result in results]
+    assert sorted(found) == [0, 1, 2]
 
 
 def test_a_cluster_whose_worker_is_killed_in_the_middle_finds_the_same(whole, tmp_path):

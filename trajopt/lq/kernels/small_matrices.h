@@ -29,12 +29,17 @@ typedef double pack_t;
 #define UNROLLED
 #endif
 #define TILE_ROWS 4
-/* With a problem in each lane, what is read once and used often stays in a register: GCC would read it anew for each use, and then the
-   tiles wait for the reads. */
-#if defined ABREAST && defined __AVX__
+/* What is read once and used often stays in a register: GCC would read it anew for each use, and then the tiles wait for the reads.  With a
+   problem in each lane that is the factor, too, which else is one number for all lanes. */
+#if defined __GNUC__ && defined __AVX__
 #define STAYS(x) __asm__("" : "+v"(x))
 #else
 #define STAYS(x)
+#endif
+#ifdef ABREAST
+#define FACTOR_STAYS STAYS
+#else
+#define FACTOR_STAYS(x)
 #endif
 #define TILE_PACKS (PACK == 8 ? 2 : 3)
 
@@ -60,7 +65,7 @@ typedef struct {
             }                                                                                                                           \
             TILED for (int i = 0; i < r; i++) {                                                                                         \
                 num f = X.at[i * X.by_row + k * X.by_column];                                                                           \
-                STAYS(f);                                                                                                               \
+                FACTOR_STAYS(f);                                                                                                        \
                 TILED for (int j = 0; j < w; j++) sum[i][j] += f * y[j];                                                                \
             }                                                                                                                           \
         }                                                                                                                               \
@@ -102,7 +107,10 @@ ALWAYS_INLINE void tiled_product(num *C, const num *D, strided_t X, const num *r
     int i = 0;
     for (; i + TILE_ROWS <= a; i += TILE_ROWS, X.at += TILE_ROWS * X.by_row)
         row_tiles(C + i * c, ALONG(D, i * c), X, Y, upper ? i : 0, b, c, TILE_ROWS);
-    for (; i < a; i++, X.at += X.by_row) row_tiles(C + i * c, ALONG(D, i * c), X, Y, upper ? i : 0, b, c, 1);
+    /* one tile of the rows that are left: a row alone has too few sums at once */
+    if (a - i == 3) row_tiles(C + i * c, ALONG(D, i * c), X, Y, upper ? i : 0, b, c, 3);
+    if (a - i == 2) row_tiles(C + i * c, ALONG(D, i * c), X, Y, upper ? i : 0, b, c, 2);
+    if (a - i == 1) row_tiles(C + i * c, ALONG(D, i * c), X, Y, upper ? i : 0, b, c, 1);
 }
 
 /* C (a x c) = D + X Y for X (a x b), Y (b x c), D NULL for zero; with plus in its place, C = X Y, or C += X Y for plus = 1 */

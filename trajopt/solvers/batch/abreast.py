@@ -34,7 +34,8 @@ from trajopt.solvers.shooting.compiled.compiled_iteration import CompiledIterati
 from trajopt.solvers.shooting.compiled.iteration_memory import FinalData, PhaseData, SweepsData
 from trajopt.solvers.shooting.optimality import NEARLY
 from trajopt.solvers.shooting.search.globalization import Regularization
-from trajopt.stage.compiled.compiled_stages import CompiledEnd, CompiledStages
+from trajopt.stage.compiled.compiled_end import CompiledEnd
+from trajopt.stage.compiled.compiled_stages import CompiledStages
 from trajopt.stage.evaluation import Shooting, StageEvaluator
 
 SEATS = 2

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from dynamics_backends.protocol import Array
 from trajopt.guesses.detours import detour
 from trajopt.guesses.guesses import Guess, constant_guess
 from trajopt.problem.ocp import OCP
@@ -17,7 +18,7 @@ from trajopt.solvers.batch.solution import BatchSolution
 from trajopt.solvers.batch.solve_batch import Told, solve_batch
 
 SAME_COST, SAME_STATE = 1e-4, 1e-2
-"""Solutions whose costs (relative) and states differ by less are one optimum."""
+"""Solutions whose costs (relative) and states, or states and controls, differ by less are one optimum."""
 
 
 class Optimum(NamedTuple):
@@ -108,5 +109,12 @@ def optima(found: BatchSolution) -> tuple[Optimum, ...]:
 
 
 def _same(found: BatchSolution, a: int, b: int) -> bool:
+    """Of near costs, or of near controls: costs of an optimum at zero are rounding errors."""
     near = abs(found.cost[a] - found.cost[b]) <= SAME_COST * max(abs(found.cost[a]), abs(found.cost[b]))
-    return bool(near and np.abs(found.xs[a] - found.xs[b]).max() <= SAME_STATE * max(1.0, np.abs(found.xs[a]).max()))
+    return _near(found.xs, a, b) and (bool(near) or _near(found.us, a, b))
+
+
+def _near(values: Array, a: int, b: int) -> bool:
+    return bool(
+        np.abs(values[a] - values[b]).max(initial=0.0) <= SAME_STATE * max(1.0, np.abs(values[a]).max(initial=0.0))
+    )

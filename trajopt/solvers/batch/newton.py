@@ -82,21 +82,40 @@ def in_newton(
     }
     meta["seconds"] = time.perf_counter() - began
     found = BatchSolution(*arrays, status, batch.times(), members.K, members.k, meta)
-    return found if NOT_BEGUN in r["code"] else _second_starts(batch, guess, options, found, r["defect"])
+    return found if NOT_BEGUN in r["code"] else _second_starts(batch, guess, options, found, r["defect"], told)
 
 
 def _second_starts(
-    batch: Batch, guess: tuple[Array, Array], options: DDPOptions, found: BatchSolution, defects: Array
+    batch: Batch,
+    guess: tuple[Array, Array],
+    options: DDPOptions,
+    found: BatchSolution,
+    defects: Array,
+    told: Callable[[int], None] | None,
 ) -> BatchSolution:
-    """Those whose linear gaps have blown up once more, with nonlinear ones, alone one after the other."""
+    """Those whose linear gaps have blown up once more, with nonlinear ones, one after the other; told: how many have ended."""
     began, firsts = time.perf_counter(), firsts_of(found, defects, options)
     seconds: dict[int, Solution] = {}
     for i, first in firsts.items():
+        if not _goes_on(told, len(batch) - len(firsts) + len(seconds)):
+            break
         own = Guess(*(rows[i if len(rows) == len(batch) else 0] for rows in guess))
         seconds[i] = ddp(batch[i], own, restarted(options, first, first.meta["solve_time"]))
         if seconds[i].status.code is StatusCode.INTERRUPTED:
             break
+    else:
+        _goes_on(told, len(batch))
     return with_seconds(found, firsts, seconds, time.perf_counter() - began) if seconds else found
+
+
+def _goes_on(told: Callable[[int], None] | None, ended: int) -> bool:
+    """Tell how many problems have ended; whether whoever is told lets the others go on."""
+    try:
+        if told is not None:
+            told(ended)
+    except KeyboardInterrupt:
+        return False
+    return True
 
 
 class _Members(Rows):

@@ -24,12 +24,15 @@ def with_seconds(
     found: BatchSolution, firsts: Mapping[int, Solution], seconds: Mapping[int, Solution], spent: float
 ) -> BatchSolution:
     """The batch with what came of second starts; spent: seconds that they took together."""
-    status = list(found.status)
+    status, defects = list(found.status), list(found.meta.get("defects", ()))
     for i, second in seconds.items():
         s = of_both(firsts[i], second)
         status[i] = s.status
         found.xs[i], found.us[i], found.cost[i], found.iterations[i] = s.xs, s.us, s.cost, s.iterations
         if found.K is not None and found.k is not None:
             found.K[i], found.k[i] = s.K, s.k
-    meta = {**found.meta, "seconds": found.meta["seconds"] + spent, "second_starts": list(seconds)}
+        if defects:
+            defects[i] = s.meta["defect"]
+    meta = {**found.meta, **({"defects": defects} if defects else {})}
+    meta |= {"seconds": found.meta["seconds"] + spent, "second_starts": list(seconds)}
     return replace(found, status=tuple(status), meta=meta)

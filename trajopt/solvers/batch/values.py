@@ -11,7 +11,8 @@ from dynamics_backends.compiled.interface.libraries import address
 from dynamics_backends.protocol import Array
 from trajopt.solvers.batch.batch import Batch
 from trajopt.solvers.shooting.compiled.compiled_iteration import CompiledIteration
-from trajopt.stage.compiled.compiled_stages import CompiledEnd, CompiledStages
+from trajopt.stage.compiled.compiled_end import CompiledEnd
+from trajopt.stage.compiled.compiled_stages import CompiledStages
 
 _OWN = (
     "optimal",

@@ -33,7 +33,8 @@ from trajopt.solvers.ipm.stage_program import EXACT, MIXED, Point, StageProgram
 from trajopt.solvers.options import IPMOptions
 from trajopt.solvers.shooting.compiled.compiled_iteration import code_of
 from trajopt.solvers.shooting.search import filter as filters
-from trajopt.stage.compiled.compiled_stages import CompiledEnd, CompiledStages
+from trajopt.stage.compiled.compiled_end import CompiledEnd
+from trajopt.stage.compiled.compiled_stages import CompiledStages
 from trajopt.stage.compiled.library import StagesData
 from trajopt.stage.pool import numbers_filled, worth_sharing
 from trajopt.stage.start import starts_at_once

@@ -42,7 +42,6 @@ from trajopt.solvers.ipm.stage_program import Point, StageProgram
 from trajopt.solvers.ipm.workspace import Workspace, workspace
 from trajopt.solvers.options import IPMOptions
 from trajopt.stage.kept import Kept, borrowed
-from trajopt.step.contraction import contraction_of
 
 
 def ipm(
@@ -73,8 +72,7 @@ def ipm(
 
 def prepared(ocp: OCP, guess: Guess, options: IPMOptions, kept: Kept | None = None) -> Workspace:
     """All that a solve needs before its first iteration."""
-    us = np.asarray(guess.us, dtype=float)
-    return workspace(kept, ocp, us, lambda: _hessian(ocp, options), options.hessian)
+    return workspace(kept, ocp, np.asarray(guess.us, dtype=float), options.hessian)
 
 
 def solve_program(
@@ -391,17 +389,3 @@ class _Run:
             multipliers=by_name(self.program, self.z, self.scale),
             meta={"barrier": self.barrier.mu},
         )
-
-
-def _hessian(ocp: OCP, options: IPMOptions) -> str:
-    """The kind of Hessian. Raises TypeError where an exact one is asked for that a time step has not."""
-    if options.hessian == "gauss_newton":
-        return options.hessian
-    try:
-        for phase in ocp.phases:
-            contraction_of(phase.dynamics)
-    except TypeError:
-        if options.hessian == "exact":
-            raise
-        return "gauss_newton"
-    return options.hessian

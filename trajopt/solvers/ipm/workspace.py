@@ -5,8 +5,6 @@ It is made for a structure; the next problem of that structure takes it over wit
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from dynamics_backends.protocol import Array
 from trajopt.problem.ocp import OCP
 from trajopt.solvers.ipm.compiled_ipm import InteriorLoop, kernels, serves
@@ -15,6 +13,7 @@ from trajopt.solvers.ipm.newton import NewtonSystem
 from trajopt.solvers.ipm.stage_program import Point, StageProgram
 from trajopt.stage.kept import Kept
 from trajopt.stage.numerics import Numerics, numerics_for
+from trajopt.step.contraction import contraction_of
 
 _NAME = "ipm"
 """Under which a workspace is kept."""
@@ -52,10 +51,11 @@ class Workspace:
         return known
 
 
-def workspace(kept: Kept | None, ocp: OCP, us: Array, hessian: Callable[[], str], asked: str) -> Workspace:
+def workspace(kept: Kept | None, ocp: OCP, us: Array, asked: str) -> Workspace:
     """The one that is kept, if it fits, with the values of a problem; else a new one, which is kept.
 
-    us: controls (N, m) of a guess. hessian: finds the kind of Hessian for the one that is asked for.
+    us: controls (N, m) of a guess. asked: the option ``hessian``. Raises TypeError where that is "exact" and a
+    time step has no second derivatives.
     """
     known = (
         None if kept is None else kept.prepared.pop(_NAME, None)
@@ -63,8 +63,22 @@ def workspace(kept: Kept | None, ocp: OCP, us: Array, hessian: Callable[[], str]
     if known is not None and known[0] == asked and known[1].program.follow(ocp, us):
         found: Workspace = known[1]
     else:
-        found = Workspace(StageProgram(ocp, us, hessian()))
+        found = Workspace(StageProgram(ocp, us, _hessian(ocp, asked)))
     found.begin()
     if kept is not None and found.program.may_follow:
         kept.prepared[_NAME] = asked, found
     return found
+
+
+def _hessian(ocp: OCP, asked: str) -> str:
+    """The kind of Hessian. Raises TypeError where an exact one is asked for that a time step has not."""
+    if asked == "gauss_newton":
+        return asked
+    try:
+        for phase in ocp.phases:
+            contraction_of(phase.dynamics)
+    except TypeError:
+        if asked == "exact":
+            raise
+        return "gauss_newton"
+    return asked

@@ -203,10 +203,9 @@ class _Outer:
 
     def _ended(self, solution: Solution, parts: Sequence[_Imposed], status: Status) -> Solution:
         cost = self.ocp.cost(solution.xs, solution.us)
-        widths = dict.fromkeys(
-            (p.key, p.y.shape[1]) for p in parts
-        )  # those of one name have as many rows in all phases,
-        found = {  # or else the last ones stay
+        # Multipliers of one name have as many rows in all phases, or else the last ones stay.
+        widths = dict.fromkeys((p.key, p.y.shape[1]) for p in parts)
+        found = {
             key: np.concatenate([p.y for p in parts if (p.key, p.y.shape[1]) == (key, width)]) for key, width in widths
         }
         count = len(self.records)

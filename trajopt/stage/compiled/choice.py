@@ -16,7 +16,8 @@ from trajopt.problem.ocp import OCP, DiscreteMap
 from trajopt.problem.terms import CostTerm
 from trajopt.stage.compiled.bare_stages import BareStages
 from trajopt.stage.compiled.builds import Search, library_at, search
-from trajopt.stage.compiled.compiled_stages import CompiledEnd, CompiledStages
+from trajopt.stage.compiled.compiled_end import CompiledEnd
+from trajopt.stage.compiled.compiled_stages import CompiledStages
 from trajopt.stage.compiled.library import ALONE, Library
 from trajopt.stage.compiled.soon_stages import COMPILED, SoonStages
 from trajopt.stage.not_compiled import tell, works_on_symbols

@@ -24,11 +24,10 @@ from dynamics_backends.compiled.interface.libraries import (
 from dynamics_backends.protocol import Array, Hessians
 from trajopt.lq.compiled_lq import CurvaturePart
 from trajopt.problem.ocp import OCP, Phase
+from trajopt.stage.compiled.compiled_end import shapes_of
 from trajopt.stage.compiled.library import (
     ALONE,
     ROLLED,
-    EndData,
-    EndFirstData,
     FirstData,
     Library,
     PartsData,
@@ -42,7 +41,7 @@ from trajopt.stage.compiled.library import (
 from trajopt.stage.numpy_stages import NumpyStages
 from trajopt.stage.pool import Pool, Work, numbers_filled
 from trajopt.stage.source.constraint_source import constraint_theta
-from trajopt.stage.source.term_source import TermShape, by_knot, theta_of
+from trajopt.stage.source.term_source import by_knot, theta_of
 from trajopt.stage.stages import StageDerivatives, StageValues, Trials, room_for
 
 _LONG = np.dtype(ctypes.c_long)
@@ -289,97 +288,7 @@ def _values_of(phase: Phase, plain: NumpyStages) -> tuple[Array, ...]:
 def _structure(plain: NumpyStages, phase: Phase) -> tuple[Any, ...]:
     """What addresses in memory, and what was compiled, depend on."""
     sizes = [(name, value.shape[-1]) for name, value in phase.parameters.items()]
-    return phase.dynamics, phase.dynamics.sampling, phase.knots, sizes, *_shapes(plain)
-
-
-def _shapes(plain: NumpyStages) -> tuple[list[TermShape], list[TermShape]]:
-    return [*map(TermShape.of, plain.terms)], [*map(TermShape.of, plain.constraints)]
-
-
-def _end_values(plain: NumpyStages) -> tuple[Array, ...]:
-    return plain.t, theta_of(plain.terms, 1), constraint_theta(plain.constraints, 1)
-
-
-class CompiledEnd:
-    """The final knot in the library of a phase: see :class:`~trajopt.stage.stages.Stages`; plain: the same in NumPy."""
-
-    compiled = True
-
-    def __init__(self, library: Library, plain: NumpyStages) -> None:
-        self.library, self.plain, self._n = library, plain, plain.manifold.ndx
-        self._values = [np.array(v) for v in _end_values(plain)]
-        self._structure = _shapes(plain)
-        self.data = EndData(*map(address, self._values))
-        self._ng = sum(c.residual.n_out for c in plain.constraints)
-
-    def fits(self, plain: NumpyStages) -> bool:
-        """Whether another final knot has the same structure."""
-        return self._structure == _shapes(plain)
-
-    def take(self, plain: NumpyStages) -> None:
-        """Go on with the values of another final knot of the same structure."""
-        self.plain, (t, theta, final) = plain, self._values
-        t[:] = plain.t
-        theta_of(plain.terms, 1, theta)
-        constraint_theta(plain.constraints, 1, final)
-
-    def values(self, x: Array, u: Array, nodes: Array) -> StageValues:
-        """See :class:`~trajopt.stage.stages.Stages`."""
-        x, cost, g = np.ascontiguousarray(x), np.empty(1), np.empty((1, self._ng))
-        self._values_of(x, 0, cost, g)
-        return StageValues(np.zeros((1, 0)), np.zeros((1, 0)), cost, g)
-
-    def _values_of(self, x: Array, stride: int, cost: Array, g: Array | None) -> None:
-        to = (address(cost), None if g is None else address(g), address(self.library.rooms[0]))
-        self.library.end_values(ctypes.byref(self.data), address(x), stride, len(cost), *to)
-
-    def first(
-        self,
-        x: Array,
-        u: Array,
-        nodes: Array,
-        *,
-        quadratic: bool = True,
-        out: StageDerivatives | None = None,
-        pool: Pool | None = None,
-    ) -> StageDerivatives:
-        """See :class:`~trajopt.stage.stages.Stages`."""
-        x, found = np.ascontiguousarray(x), out or room_for(1, (0, self._n, 0, 0, self._ng))
-        arrays = (found.values.cost, found.values.g, found.lx, found.gx, found.Q)
-        results = EndFirstData(*map(address, arrays))
-        self.library.end_first(
-            ctypes.byref(self.data), address(x), ctypes.byref(results), address(self.library.rooms[0])
-        )
-        return found
-
-    def second(
-        self,
-        x: Array,
-        u: Array,
-        nodes: Array,
-        sigma: float,
-        lam: Array | None = None,
-        y: Array | None = None,
-        first: int = 0,
-        out: Hessians | None = None,
-    ) -> Hessians:
-        """See :class:`~trajopt.stage.stages.Stages`."""
-        if "second" not in self.library.shape.parts:
-            if y is not None or self.plain.hessian == "exact":
-                return self.plain.second(x, u, nodes, sigma, lam, y)
-            found = self.first(x, u, nodes)
-            return Hessians(sigma * found.Q, found.S, found.R)
-        x, n, xx = np.ascontiguousarray(x), self._n, np.empty((1, self._n, self._n))
-        y = None if y is None else np.ascontiguousarray(y, float)
-        to = (None if y is None else address(y), address(xx), address(self.library.rooms[0]))
-        self.library.end_second(ctypes.byref(self.data), address(x), sigma, *to)
-        return Hessians(xx, np.zeros((1, 0, n)), np.zeros((1, 0, 0)))
-
-    def rollout(self, trials: Trials) -> Array:
-        """See :class:`~trajopt.stage.stages.Stages`."""
-        cost, X = np.empty(len(trials.X)), trials.X
-        self._values_of(X[0, -1:], X.shape[1] * X.shape[2], cost, None)
-        return cost
+    return phase.dynamics, phase.dynamics.sampling, phase.knots, sizes, *shapes_of(plain)
 
 
 def _point(x: Array, u: Array, nodes: Array) -> tuple[ctypes.Structure, list[Array]]:

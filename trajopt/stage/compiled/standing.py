@@ -11,7 +11,8 @@ from typing import Any, Protocol
 
 from dynamics_backends.compiled.interface.libraries import address, aligned
 from dynamics_backends.protocol import Array
-from trajopt.stage.compiled.compiled_stages import CompiledEnd, CompiledStages
+from trajopt.stage.compiled.compiled_end import CompiledEnd
+from trajopt.stage.compiled.compiled_stages import CompiledStages
 from trajopt.stage.compiled.library import EndFirstData, FirstData, PointData, SecondData, ValuesData
 from trajopt.stage.pool import numbers_filled, worth_sharing
 from trajopt.stage.stages import StageDerivatives, Stages

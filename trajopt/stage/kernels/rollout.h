@@ -61,31 +61,35 @@ static long begin(const rolled_t *of, int count, lanes_t *restrict at, V *restri
     return steps;
 }
 
-/* The states x at the starts: those `ahead`, kept in X, or those found in X. */
-static void enter(const lanes_t *at, const V *ahead, V *restrict x)
+/* The states x at the starts: those `ahead`, kept in X, or those found in X; returns whether some are found. */
+static int enter(const lanes_t *at, const V *ahead, V *restrict x)
 {
+    int found = 0;
     memcpy(x, ahead, sizeof(V) * NX);
     for (int l = 0; l < at->count; l++) {
         const trials_t *r = at->of[l].trials;
         const long n = at->n[l];
         double *kept = r->X + (at->trial[l] * (r->N + 1) + n) * NX;
         const int fresh = n == 0 || (r->node[n] && !r->nonlinear);
+        found |= !fresh;
         for (int i = 0; i < NX; i++)
             if (fresh) kept[i] = LANE(x[i], l);
             else LANE(x[i], l) = kept[i];
     }
+    return found;
 }
 
-/* u from the deviation e of x */
+/* u from the deviation e of x; NULL: none. */
 static void controls(V alpha, const lanes_t *at, const V *e, V *restrict u)
 {
     V step[NU + 1], K[NU * ND + 1], limit[NU + 1];
     OF_TRIALS(us, NU, u)
     OF_TRIALS(du, NU, step)
-    OF_TRIALS(K, NU * ND, K)
-    for (int i = 0; i < NU; i++) {
-        u[i] += alpha * step[i];
-        for (int k = 0; k < ND; k++) u[i] += K[i * ND + k] * e[k];
+    for (int i = 0; i < NU; i++) u[i] += alpha * step[i];
+    if (e) {
+        OF_TRIALS(K, NU * ND, K)
+        for (int i = 0; i < NU; i++)
+            for (int k = 0; k < ND; k++) u[i] += K[i * ND + k] * e[k];
     }
     if (!at->of[0].trials->lower) return;
     OF_TRIALS(upper, NU, limit)
@@ -140,10 +144,10 @@ static void roll_block(const rolled_t *of, int count, V *room)
     const long steps = begin(of, count, at, &alpha);
     next = lanes;
     along(alpha, at, ahead);
-    enter(at, ahead, x);
-    for (long j = 0; j < steps; j++) {
-        manifold_difference(ahead, x, e);
-        controls(alpha, at, e, u);
+    int away = enter(at, ahead, x);
+    for (long j = 0; j < steps; j++, away = 1) {
+        if (away) manifold_difference(ahead, x, e);
+        controls(alpha, at, away ? e : NULL, u);
         OF_STAGES(p, NP, k->p)
         OF_STAGES(theta, NT, k->theta)
         OF_STAGES(t, 1, &k->t)

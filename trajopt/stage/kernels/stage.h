@@ -161,8 +161,10 @@ static inline void send_for(const double *rows, long numbers)
 #endif
 }
 
+/* Where neither the step nor its derivatives are asked for, those of the terms are found alone. */
 EXPORT void stage_first(const stages_t *s, const point_t *at, long first, long last, const first_t *out, V *room)
 {
+    const int stepped = out->values.x_next || out->values.d;
     knot_t *k = (knot_t *)room;
     V *w = (V *)(k + 1);
     const ctx_t c = context(s, w, k->forces);
@@ -181,9 +183,10 @@ EXPORT void stage_first(const stages_t *s, const point_t *at, long first, long l
             forces = kept->forces;
         } else
 #endif
-            linearize(c, start_of(s, k), k->next, k->G);
-        store_step(k, count, n, &out->values);
-        store_sensitivities(k, count, n, out);
+        if (out->A || FORCES_ROOM) linearize(c, start_of(s, k), k->next, k->G);
+        else if (stepped) step(c, start_of(s, k), k->next);
+        if (stepped) store_step(k, count, n, &out->values);
+        if (out->A) store_sensitivities(k, count, n, out);
         expand_running(k, forces, w);
         if (out->Q) add_forces_bend(c, k);
         put_rows(&k->l, 1, count, n, out->values.cost);

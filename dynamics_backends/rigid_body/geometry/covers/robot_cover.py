@@ -66,15 +66,25 @@ class RobotCover:
         names, radii = tuple(self.model.body_names[body] for body in moving), np.array([c.radius for c in fitted])
         return RobotCover(self.model, names, np.array(moving, dtype=int), a, b, radii, np.zeros(len(moving)), corners)
 
-    def ends(self, qs: Array) -> tuple[Array, Array]:
-        """The ends (M, P, 3) [m] of the segments in the world at configurations (M, nq)."""
-        poses = body_poses(self.model, qs)
-        R, p = (np.stack([poses[b][i] for b in self.bodies.tolist()], axis=1) for i in (0, 1))
+    def ends(self, qs: Array, poses: Poses | None = None) -> tuple[Array, Array]:
+        """The ends (M, P, 3) [m] of the segments in the world at configurations (M, nq); poses: of the bodies there, if known."""
+        R, p = placed_bodies(body_poses(self.model, qs) if poses is None else poses, self.bodies)
         return (R @ self.a[:, :, None])[..., 0] + p, (R @ self.b[:, :, None])[..., 0] + p
 
 
-def body_poses(model: Model, qs: Array) -> Mapping[int, tuple[Array, Array]]:
-    """Rotation (M, 3, 3) and place (M, 3) [m] of each body of the model in the world; of the ground under -1."""
+Poses = Mapping[int, tuple[Array, Array]]
+"""Rotation (M, 3, 3) and place (M, 3) [m] of each body of a model in the world; of the ground under -1."""
+
+
+def placed_bodies(poses: Poses, bodies: Array) -> tuple[Array, Array]:
+    """Rotations (M, P, 3, 3) and places (M, P, 3) [m] of some bodies (P,) of a model."""
+    known, number = np.unique(bodies, return_inverse=True)
+    R, p = (np.stack([poses[b][i] for b in known.tolist()], axis=1) for i in (0, 1))
+    return R[:, number], p[:, number]
+
+
+def body_poses(model: Model, qs: Array) -> Poses:
+    """Where the bodies of a model are at configurations (M, nq)."""
     qs = np.atleast_2d(qs)
     if not set(model.joint_types) - {"revolute", "continuous", "prismatic"}:
         return _chain(model, qs)
@@ -84,20 +94,22 @@ def body_poses(model: Model, qs: Array) -> Mapping[int, tuple[Array, Array]]:
     return {-1: still} | {b: (R[b], p[b]) for b in range(model.nb)}
 
 
-def _chain(model: Model, qs: Array) -> Mapping[int, tuple[Array, Array]]:
+def _chain(model: Model, qs: Array) -> Poses:
     """The poses where all joints have one degree of freedom: plain products, in a fraction of the time."""
-    M = len(qs)
+    M, cos, sin = len(qs), np.cos(qs)[:, :, None], np.sin(qs)[:, :, None]
     poses = {-1: (np.broadcast_to(np.eye(3), (M, 3, 3)), np.zeros((M, 3)))}
     for b, (kind, parent) in enumerate(zip(model.joint_types, model.parent.tolist(), strict=True)):
         R, p = poses[parent]
-        place, value = R @ model.placement_p[b] + p, qs[:, b]
-        R = R @ model.placement_R[b]
+        columns = np.column_stack([model.placement_R[b], model.placement_p[b]])
+        placed = (R.reshape(-1, 3) @ columns).reshape(M, 3, 4)
+        R, p = np.ascontiguousarray(placed[:, :, :3]), placed[:, :, 3] + p
         if kind == "prismatic":
-            poses[b] = R, place + value[:, None] * R[:, :, 2]
+            poses[b] = R, p + qs[:, b, None] * R[:, :, 2]
             continue
-        c, s = np.cos(value)[:, None], np.sin(value)[:, None]
-        x, y = R[:, :, 0], R[:, :, 1]
-        poses[b] = np.stack([c * x + s * y, c * y - s * x, R[:, :, 2]], axis=2), place
+        c, s, x, y = cos[:, b], sin[:, b], placed[:, :, 0], placed[:, :, 1]
+        R[:, :, 0] = c * x + s * y
+        R[:, :, 1] = c * y - s * x
+        poses[b] = R, p
     return poses
 
 

@@ -360,6 +360,16 @@ def test_the_number_of_starts_may_be_of_numpy():
     assert len(found.found) == 2
 
 
+def test_optima_of_no_cost_are_one():
+    """A mass that is where it is to be: each start ends at rest, at costs that are rounding errors."""
+    mass = to.FunctionMap(lambda x, u, t, p: [x[1], u[0]], 2, 1)
+    step = to.SampledSystem(to.make_backend(mass, "forward_ad", engine="numpy"), "euler")
+    running, terminal = [to.control_cost(1)], [to.state_cost(mass.manifold, [0.0, 0.0], 1e2)]
+    ocp = to.OCP.single_phase(step, [0.0, 0.0], 20, 0.1, running, terminal)
+    found = to.multi_start(ocp, [to.constant_guess(ocp, u) for u in (-1.0, 0.0, 0.3, 1.0)], solver="slq")
+    assert [len(optimum.starts) for optimum in found.optima] == [4]
+
+
 def test_an_error_of_all_problems_is_raised(monkeypatch):
     failing(monkeypatch)
     ocp = pendulum_swing_up(horizon=20)

@@ -17,6 +17,7 @@ from trajopt.solvers.shooting.compiled.iteration_memory import shelf
 from trajopt.solvers.shooting.ddp import ddp
 from trajopt.solvers.shooting.newton import newton_solve
 from trajopt.solvers.shooting.newton.compiled_newton import CompiledNewton
+from trajopt.solvers.shooting.newton.newton_memory import TRIALS, trials_abreast
 from trajopt.solvers.shooting.slq import slq
 
 pytestmark = pytest.mark.needs_compiler
@@ -170,3 +171,12 @@ def test_a_solve_within_a_callback_leaves_the_other_alone():
     shelves = {doubles: len(free) for doubles, free in shelf._free.items()}
     ddp(ocp, constant_guess(ocp))
     assert shelves == {doubles: len(free) for doubles, free in shelf._free.items()}
+
+
+@pytest.mark.parametrize("lanes", [1, 4, 8])
+@pytest.mark.parametrize("knots", [1, 2, 20, 33, 100])
+def test_as_few_step_lengths_are_tried_at_once_as_fill_the_lanes(knots, lanes):
+    count = trials_abreast(knots, lanes)
+    blocks = -(-count * knots // lanes)
+    assert count == TRIALS or count * knots / (blocks * lanes) >= 0.8
+    assert 1 <= count <= TRIALS and (count == 1 or (count - 1) * knots < 4 * lanes)

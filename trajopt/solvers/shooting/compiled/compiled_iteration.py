@@ -39,7 +39,8 @@ from trajopt.solvers.shooting.compiled.iteration_memory import (
 from trajopt.solvers.shooting.iterate import Iterate, Residuals
 from trajopt.solvers.shooting.search import globalization
 from trajopt.solvers.shooting.search.globalization import Drift, Merit, Regularization
-from trajopt.stage.compiled.compiled_stages import CompiledEnd, CompiledStages, node_flags
+from trajopt.stage.compiled.compiled_end import CompiledEnd
+from trajopt.stage.compiled.compiled_stages import CompiledStages, node_flags
 from trajopt.stage.evaluation import Expansion, Shooting, StageEvaluator
 from trajopt.stage.kept import Kept
 

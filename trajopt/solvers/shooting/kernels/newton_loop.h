@@ -38,7 +38,7 @@ static void go_to(newton_t *o, const double *xs, const double *us)
 {
     copy(o->fresh->xs, xs, (o->N + 1) * o->nx);
     copy(o->fresh->us, us, o->N * o->sweeps.m);
-    newton_expand(o, o->fresh, o->fresh, 0);
+    newton_expand(o, o->fresh);
 }
 
 static void arrive(newton_t *o)
@@ -97,7 +97,7 @@ static int newton_advance(newton_t *o)
 EXPORT long newton_begin(newton_t *o, const newton_member_t *member)
 {
     const long N = o->N, n = o->sweeps.n, m = o->sweeps.m;
-    newton_point_t *at = o->points, *plain = o->alike ? at : &o->aside;
+    newton_point_t *at = o->points;
     o->m = member, o->at = at, o->fresh = at + 1, o->best = o->found, o->rival = o->found + 1, o->last = o->found + 2;
     o->barrier = (barrier_t){member->lower, member->upper, o->z, 0.0, N * m};
     o->bounded = member->lower != NULL, o->began = now(), o->least = HUGE_VAL, o->last_delta = o->change = 0.0;
@@ -105,13 +105,11 @@ EXPORT long newton_begin(newton_t *o, const newton_member_t *member)
     memset(&o->record, 0, sizeof o->record);
     copy(at->xs, member->xs, (N + 1) * o->nx), copy(at->xs, member->x0, o->nx), copy(at->us, member->us, N * m);
     if (o->bounded) barrier_interior(&o->barrier, at->us);
-    newton_expand(o, at, at, 0);
-    if (!o->alike) newton_expand(o, at, plain, 1);
+    newton_expand(o, at);
     at->gradient = at->defect = at->kkt = NAN;
-    if (!newton_finite(o, at) || !newton_finite(o, plain)) return NOT_FINITE;
-    o->plain_known = 1;
+    if (!newton_finite(o, at)) return NOT_FINITE;
     if (o->bounded) {
-        o->barrier.mu = BARRIER_SHARE * size_of_cost(plain->cost) / (double)(N * m);
+        o->barrier.mu = BARRIER_SHARE * size_of_cost(at->cost) / (double)(N * m);
         barrier_multipliers(&o->barrier, at->us);
     }
     for (double delta = 0.0; !o->has_policy && delta < LARGEST; delta = fmax(FIRST, LEAP * delta)) {

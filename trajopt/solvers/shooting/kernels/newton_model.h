@@ -16,9 +16,12 @@ static lq_problem newton_part(newton_t *o, double share, double delta)
 {
     const long N = o->N, n = o->sweeps.n, m = o->sweeps.m;
     lq_problem lq = newton_lq(o->at, N);
-    const newton_point_t *plain = o->alike ? o->at : &o->aside;
-    if (share < 1.0 && !o->alike && !o->plain_known) newton_expand(o, o->at, &o->aside, 1), o->plain_known = 1;
-    lq.Q = share < 1.0 ? plain->Q : o->cQ, lq.S = share < 1.0 ? plain->S : o->cS, lq.R = share < 1.0 ? plain->R : o->cR;
+    if (share == 1.0) {
+        lq.Q = o->cQ, lq.S = o->cS, lq.R = o->cR;
+    } else if (!o->alike) {
+        if (!o->plain_known) newton_gauss(o, o->at);
+        lq.Q = o->gQ, lq.S = o->gS, lq.R = o->gR;
+    }
     if ((share == 0.0 || share == 1.0) && delta == 0.0 && !o->bounded) return lq;
     if (share == 0.0 || share == 1.0) {
         copy(o->mQ, lq.Q, (N + 1) * n * n), copy(o->mR, lq.R, N * m * m);

@@ -55,8 +55,8 @@ typedef struct {
 
 /* A solve, and what solves problems on one thread.
    points: where it is, where it goes; found: the step taken, a rival, and that of the last policy; Vx, Vxx: of a sweep; cQ, cS, cR: the
-   Hessian of the Lagrangian; gQ, gS, gR with gradients and steps aside: that of Gauss and Newton; mQ, mS, mR, mr: what is swept; z, move:
-   multipliers of bounds and their step.  alike: whether one Hessian of the cost serves; widest: the number of the largest share that is
+   Hessian of the Lagrangian; gQ, gS, gR: that of the cost of Gauss and Newton, where it is not the points' own; mQ, mS, mR, mr: what is swept;
+   z, move: multipliers of bounds and their step.  alike: whether one Hessian of the cost serves; widest: the number of the largest share that is
    tried.  pairs: of the filter, most_pairs at most.  total, next, done, stop: shared with other threads.
    What follows them belongs to one solve. */
 typedef struct {
@@ -64,9 +64,9 @@ typedef struct {
     final_t end, plain_end;
     sweeps_t sweeps;
     long N, nx, count, alike, widest, trials;
-    newton_point_t points[2], aside;
+    newton_point_t points[2];
     newton_found_t found[3];
-    double *Vx, *Vxx, *cQ, *cS, *cR, *mQ, *mS, *mR, *mr, *z, *move, *own_alphas, *size, *pairs, *X, *U, *D, *cost, *part_cost;
+    double *Vx, *Vxx, *cQ, *cS, *cR, *gQ, *gS, *gR, *mQ, *mS, *mR, *mr, *z, *move, *own_alphas, *size, *pairs, *X, *U, *D, *cost, *part_cost;
     long *start, *stop_at, *trial;
     const double *alphas;
     const signed char *every, *none;
@@ -86,27 +86,52 @@ typedef struct {
 
 /* -- expansions ------------------------------------------------------------------------------------------------------------------ */
 
-/* The expansion about the trajectory of e, with the exact or the plain Hessian of the cost; where its numbers go is told by `to`. */
-static void newton_expand(newton_t *o, const newton_point_t *e, newton_point_t *to, int plain)
+/* What nothing reads stays where it is. */
+static void newton_still(const newton_t *o, const phase_t *p, double *R)
+{
+    const long m = o->sweeps.m;
+    for (long i = p->first; i < p->last; i++)
+        for (long a = p->read; a < m; a++) R[(i * m + a) * m + a] = 1.0;
+}
+
+/* The expansion about the trajectory of e. */
+static void newton_expand(newton_t *o, newton_point_t *e)
 {
     const double began = now();
     const long N = o->N, nx = o->nx, n = o->sweeps.n, m = o->sweeps.m;
     for (long j = 0; j < o->count; j++) {
-        const phase_t *p = plain ? &o->phases[j].plain : &o->phases[j].exact;
+        const phase_t *p = &o->phases[j].exact;
         const long k = p->first;
         const point_t at = {e->xs + k * nx, e->us + k * m, e->xs + (k + 1) * nx};
-        const first_t out = {{to->x_next + k * nx, to->d + k * n, to->costs + k, NULL},
-                             to->A + k * n * n, to->B + k * n * m, to->q + k * n, to->r + k * m, NULL, NULL,
-                             to->Q + k * n * n, to->S + k * m * n, to->R + k * m * m, NULL};
-        p->expand((plain ? o->m->plain : o->m->exact) + j, &at, 0, p->last - k, &out, p->room);
-        for (long i = k; i < p->last; i++) /* what nothing reads stays where it is */
-            for (long a = p->read; a < m; a++) to->R[(i * m + a) * m + a] = 1.0;
+        const first_t out = {{e->x_next + k * nx, e->d + k * n, e->costs + k, NULL},
+                             e->A + k * n * n, e->B + k * n * m, e->q + k * n, e->r + k * m, NULL, NULL,
+                             e->Q + k * n * n, e->S + k * m * n, e->R + k * m * m, NULL};
+        p->expand(o->m->exact + j, &at, 0, p->last - k, &out, p->room);
+        newton_still(o, p, e->R);
     }
-    const final_t *end = plain ? &o->plain_end : &o->end;
-    const end_first_t out = {to->costs + N, NULL, to->q + N * n, NULL, to->Q + N * n * n};
-    end->expand(plain ? o->m->plain_end : o->m->end, e->xs + N * nx, &out, end->room);
-    to->cost = 0.0;
-    for (long i = 0; i <= N; i++) to->cost += to->costs[i];
+    const end_first_t out = {e->costs + N, NULL, e->q + N * n, NULL, e->Q + N * n * n};
+    o->end.expand(o->m->end, e->xs + N * nx, &out, o->end.room);
+    e->cost = 0.0;
+    for (long i = 0; i <= N; i++) e->cost += e->costs[i];
+    o->record.seconds[DERIVATIVES] += now() - began;
+}
+
+/* The Gauss-Newton Hessian of the cost about the trajectory of e, of which all else is known. */
+static void newton_gauss(newton_t *o, const newton_point_t *e)
+{
+    const double began = now();
+    const long N = o->N, nx = o->nx, n = o->sweeps.n, m = o->sweeps.m;
+    for (long j = 0; j < o->count; j++) {
+        const phase_t *p = &o->phases[j].plain;
+        const long k = p->first;
+        const point_t at = {e->xs + k * nx, e->us + k * m, e->xs + (k + 1) * nx};
+        const first_t out = {.Q = o->gQ + k * n * n, .S = o->gS + k * m * n, .R = o->gR + k * m * m};
+        p->expand(o->m->plain + j, &at, 0, p->last - k, &out, p->room);
+        newton_still(o, p, o->gR);
+    }
+    const end_first_t out = {.Q = o->gQ + N * n * n};
+    o->plain_end.expand(o->m->plain_end, e->xs + N * nx, &out, o->plain_end.room);
+    o->plain_known = 1;
     o->record.seconds[DERIVATIVES] += now() - began;
 }
 

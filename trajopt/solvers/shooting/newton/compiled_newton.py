@@ -31,16 +31,17 @@ from trajopt.solvers.shooting.newton.newton_memory import (
     POINT_SIZE,
     SIZES,
     TOLD,
-    TRIALS,
     NewtonData,
     NewtonMember,
     NewtonPhase,
     NewtonSizes,
     newton_layout,
     newton_pointers,
+    trials_abreast,
 )
 from trajopt.solvers.shooting.search import filter as filters
-from trajopt.stage.compiled.compiled_stages import CompiledEnd, CompiledStages
+from trajopt.stage.compiled.compiled_end import CompiledEnd
+from trajopt.stage.compiled.compiled_stages import CompiledStages
 from trajopt.stage.compiled.library import StagesData
 from trajopt.stage.evaluation import Evaluator, StageEvaluator
 from trajopt.stage.kept import Kept
@@ -165,7 +166,9 @@ class CompiledNewton:
         d.riccati, d.adjoint, d.stationarity, d.finite, d.rollout = map(code_of, lq.functions)
         d.n, d.m, d.N, d.nx, d.count, d.phases = n, m, N, nx, len(phases), ctypes.addressof(phases)
         d.alike, d.widest = of is plain, 0 if exact is not None else len(newton_model.SHARES) - 1
-        d.trials, d.lengths, d.most_pairs = TRIALS, sizes.lengths, sizes.pairs
+        stages: Any = plain.stages[:-1]
+        d.trials = trials_abreast(N, max(own.library.lanes for own in stages))
+        d.lengths, d.most_pairs = sizes.lengths, sizes.pairs
         d.next, d.done, d.stop = (address(shared) + 8 * i for i in range(3))
         self.address = ctypes.addressof(d)
         begin, end_of = (bound(library(), f"newton_{name}", "pp", ctypes.c_long) for name in ("begin", "end"))

@@ -14,8 +14,8 @@ import numpy as np
 from dynamics_backends.compiled.interface.libraries import struct_of
 from dynamics_backends.protocol import Array
 
-TRIALS = 8
-"""Step lengths that are tried side by side behind the full one."""
+TRIALS, BLOCKS = 8, 4
+"""Step lengths that are tried side by side behind the full one: at most so many, and as few as fill so many blocks of lanes."""
 _LINE = 8
 """Doubles in a line of the cache, where arrays begin."""
 _POINT = "xs us x_next costs A B d Q q S R r lambda g cost:d gradient:d scaled:d defect:d theta:d kkt:d"
@@ -58,9 +58,10 @@ NewtonData = struct_of(
         (
             "phases end_expand end_values end_end end_room plain_expand plain_values plain_end plain_room",
             "n:l m:l riccati adjoint stationarity finite rollout N:l nx:l count:l alike:l widest:l trials:l",
-            _numbered("point", 3, _POINT),
+            _numbered("point", 2, _POINT),
             _numbered("found", 3, _FOUND),
-            "Vx Vxx cQ cS cR mQ mS mR mr z move own_alphas size pairs X U D cost part_cost start stop_at trial alphas every none",
+            "Vx Vxx cQ cS cR gQ gS gR mQ mS mR mr z move own_alphas size pairs X U D cost part_cost",
+            "start stop_at trial alphas every none",
             "lengths:l max_iterations:l most_pairs:l asked:l",
             "gradient_tolerance:d defect_tolerance:d kkt_tolerance:d cost_tolerance:d time_limit:d",
             "members total:l next done stop member at fresh best rival last lower upper own_z mu:d controls:l",
@@ -98,6 +99,11 @@ class NewtonSizes(NamedTuple):
     pairs: int
 
 
+def trials_abreast(knots: int, lanes: int) -> int:
+    """How many step lengths are tried side by side, where each has so many knots: more would often be found in vain."""
+    return min(TRIALS, -(-BLOCKS * lanes // max(knots, 1)))
+
+
 @lru_cache(maxsize=64)
 def newton_layout(s: NewtonSizes) -> tuple[dict[str, tuple[int, tuple[int, ...]]], int]:
     """name -> (where an array begins, its shape), and the length of all together, in doubles."""
@@ -109,10 +115,9 @@ def newton_layout(s: NewtonSizes) -> tuple[dict[str, tuple[int, tuple[int, ...]]
     }  # fmt: skip
     step = {"K": (N, m, n), "k": (N, m), "dx": (N + 1, n), "du": (N, m), "xs": (N + 1, nx), "us": (N, m)}
     shapes: dict[str, tuple[int, ...]] = {}
-    for i in range(3):
-        shapes |= {f"point_{i}_{name}": shape for name, shape in point.items()}
-        shapes |= {f"found_{i}_{name}": shape for name, shape in step.items()}
-    shapes |= {f"{of}{name}": shape for of in "cm" for name, shape in blocks.items()}
+    for prefix, count, arrays in (("point", 2, point), ("found", 3, step)):
+        shapes |= {f"{prefix}_{i}_{name}": shape for i in range(count) for name, shape in arrays.items()}
+    shapes |= {f"{of}{name}": shape for of in "cgm" for name, shape in blocks.items()}
     shapes |= {"Vx": (N + 1, n), "Vxx": (N + 1, n, n), "mr": (N, m), "z": (2, N, m), "move": (2, N, m), "size": (m,)}
     shapes |= dict.fromkeys(("alphas", "own_alphas"), (lengths,)) | dict.fromkeys(("every", "none"), (N // 8 + 1,))
     shapes |= dict.fromkeys(("part_cost", "start", "stop_at", "trial"), (TRIALS * N + TRIALS,))

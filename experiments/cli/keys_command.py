@@ -1,0 +1,78 @@
+"""The command `trajopt keys`: what a configuration file can hold, as the reference has it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+import click
+
+from experiments.cli.cli_support import command
+
+if TYPE_CHECKING:
+    from experiments.config.keys import Key
+
+WIDTH = 120
+
+
+@click.command()
+@click.argument("name", required=False)
+@command
+def keys(name: str | None) -> None:
+    """List the keys of a configuration file: those of NAME, a problem, a solver, or backend, output, time, replan, sweep.
+
+    Each with its type, its default, its unit and its meaning. Without NAME: the problems, the solvers and the bundled files.
+    """
+    from experiments.config.keys import tables_of
+
+    if name is None:
+        _names()
+        return
+    told: set[object] = set()
+    for table in tables_of(name):
+        click.echo(f"[{table.path}]")
+        if table.kind in told:
+            click.echo("  as above\n")
+            continue
+        told.add(table.kind)
+        if table.path in ("problem", "solver") and name != "time":
+            click.echo(f'name = "{name}"')
+        _table(table.kind)
+
+
+def _names() -> None:
+    from experiments.config.bundled import bundled_names
+    from experiments.config.keys import OTHERS
+    from problems.registry import PROBLEMS
+    from trajopt.solvers.registry import SOLVERS
+
+    found: dict[str, Iterable[str]] = {
+        "problems": PROBLEMS,
+        "solvers": SOLVERS,
+        "other tables": OTHERS,
+        "bundled files, which every command finds by these names": bundled_names(),
+    }
+    for what, names in found.items():
+        click.echo(f"{what}:\n{click.wrap_text('  '.join(names), WIDTH, '  ', '  ')}")
+    click.echo("`trajopt keys NAME` tells the keys of a problem, a solver or a table")
+
+
+def _table(kind: object) -> None:
+    from experiments.config import keys
+
+    for key in keys.keys(kind):
+        click.echo(_head(key))
+        if key.meaning:
+            click.echo(click.wrap_text(_plain(key.meaning), WIDTH, "    ", "    "))
+    click.echo()
+
+
+def _head(key: Key) -> str:
+    told = {"none": "left out by default", "needed": "needed", "see below": "a table, see below"}
+    return f"{key.name}: {told.get(key.default, f'default {key.default}')}; {key.type}"
+
+
+def _plain(text: str) -> str:
+    """Without the marks of reStructuredText."""
+    return re.sub(r":[a-z:]+:`~?([^`]+)`", r"\1", text).replace("``", "")

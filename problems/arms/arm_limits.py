@@ -1,0 +1,83 @@
+"""Which limits of an arm hold in its problems where settings leave that open: those that its model has, and its task respects."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+import trajopt as to
+from dynamics_backends.protocol import Array
+from dynamics_backends.rigid_body.model.model import Model
+from problems.arms.arm import Arm
+
+
+def meant(arm: Arm, margin: float) -> dict[str, Any]:
+    """What settings of limits that are left out mean, where true or false says it: all of the robot's hold, or none.
+
+    margin: by which limits of positions are narrowed [rad, m].
+    """
+    model, limited = arm.model, np.isfinite(arm.model.q_lower) | np.isfinite(arm.model.q_upper)
+    holding = {
+        "torque_limits": np.isfinite(model.effort_limit),
+        "position_limits": respected(arm, margin)[limited],
+        "velocity_limits": np.isfinite(model.velocity_limit).any(keepdims=True),
+    }
+    return {key: bool(holds.any()) for key, holds in holding.items() if holds.all() or not holds.any()}
+
+
+def respected(arm: Arm, margin: float) -> Array:
+    """Which coordinates (nq,) start and, for a goal in joint space, end within their limits."""
+    model = arm.model
+    lower, upper = model.q_lower + margin, model.q_upper - margin
+    kept = np.full(model.nq, True)
+    for x in (arm.x0, arm.x_goal):
+        if x is not None:
+            kept &= (lower <= x[: model.nq]) & (x[: model.nq] <= upper)
+    return kept
+
+
+def joint_limits(arm: Arm, margin: float, all_of_them: bool) -> to.Constraint:
+    """The limits of positions, all of them or those that are respected."""
+    if all_of_them:
+        return to.joint_limits(arm.model, arm.manifold, margin)
+    model, free, kept = arm.model, np.full(arm.model.nv, np.inf), respected(arm, margin)
+    lower, upper = np.where(kept, model.q_lower + margin, -np.inf), np.where(kept, model.q_upper - margin, np.inf)
+    names = (*model.q_names, *model.dof_names)
+    return to.state_bounds(arm.manifold, np.r_[lower, -free], np.r_[upper, free], "joint limits", names)
+
+
+def torque_bounds(model: Model, wanted: bool | None) -> dict[str, Any]:
+    """Bounds of the controls, by the names of their arguments. wanted: whether they are; None: those that there are."""
+    if wanted is False:
+        return {}
+    limits = np.array(model.effort_limit) if wanted is None else effort_limits(model, "torque_limits")
+    return {"u_lower": -limits, "u_upper": limits}
+
+
+def effort_limits(model: Model, key: str) -> Array:
+    """The effort limits (nv,) [N, N m]. Raises ValueError where one is missing, which ``key`` needs."""
+    if not np.isfinite(model.effort_limit).all():
+        name = model.dof_names[int(np.argmax(~np.isfinite(model.effort_limit)))]
+        raise ValueError(f"{key} needs effort limits, but the URDF of {model.name} gives none for {name!r}")
+    return np.array(model.effort_limit)
+
+
+PLACEHOLDER, BEYOND = 1e3, 10.0
+"""An effort limit from this one on [N m] that is so many times the torque of the robot's weight at its full length is none that
+anybody measured."""
+
+
+def placeholders(model: Model) -> tuple[str, ...]:
+    """A sentence about effort limits that were written for want of others: nothing limits the torques of these joints."""
+    length = np.linalg.norm(model.placement_p, axis=1).sum() + np.linalg.norm(model.com, axis=1).max()
+    weight = model.total_mass * np.linalg.norm(model.gravity)
+    turns, limit = np.array([unit == "rad" for unit in model.dof_units]), model.effort_limit
+    found = np.flatnonzero(turns & np.isfinite(limit) & (limit >= max(PLACEHOLDER, BEYOND * weight * length)))
+    if not weight or not len(found):
+        return ()
+    names = ", ".join(model.dof_names[i] for i in found)
+    return (
+        f"the effort limits of {names} ({limit[found].min():g} N m and more) look like placeholders: its weight at its full length "
+        f"needs {weight * length:.2g} N m; that torques keep to them says little",
+    )

@@ -1,0 +1,64 @@
+"""Which limits of a pole of 1 m and 1 kg hold by default, what is saved of them, and limits that nobody measured."""
+
+import numpy as np
+import pytest
+
+from dynamics_backends.registry import make_backend
+from problems.arms.arm_go_to import Settings, build
+
+URDF = """<robot name="pole"><link name="base"/>
+<joint name="hinge" type="{kind}"><parent link="base"/><child link="pole"/><axis xyz="0 1 0"/>{limit}</joint>
+<link name="pole"><inertial><mass value="1"/><origin xyz="0 0 0.5"/>
+<inertia ixx="0.1" iyy="0.1" izz="0.01" ixy="0" ixz="0" iyz="0"/></inertial></link>
+<joint name="elbow" type="revolute"><parent link="pole"/><child link="tip"/><origin xyz="0 0 1"/><axis xyz="0 1 0"/>
+<limit lower="-2" upper="2" effort="{effort}" velocity="3"/></joint>
+<link name="tip"><inertial><mass value="0.1"/><inertia ixx="0.1" iyy="0.1" izz="0.1" ixy="0" ixz="0" iyz="0"/></inertial></link>
+</robot>"""
+LIMITED = '<limit lower="-1" upper="1" effort="50" velocity="5"/>'
+
+
+def task(tmp_path, kind="revolute", limit=LIMITED, effort="20", **settings):
+    path = tmp_path / "pole.urdf"
+    path.write_text(URDF.format(kind=kind, limit=limit, effort=effort))
+    own = {"robot": str(path), "frame": "tip", "goal_q": (0.5, 0.5), "horizon": 5} | settings
+    return build(Settings(**own), lambda system: make_backend(system, engine="numpy"))
+
+
+def constraints(task):
+    return {c.name: (c.lower, c.upper) for c in task.ocp.phases[0].constraints}
+
+
+def test_limits_that_hold_by_default_are_resolved_to_the_same_problem(tmp_path):
+    left_out = task(tmp_path)
+    assert left_out.resolved == {"torque_limits": True, "position_limits": True, "velocity_limits": True}
+    asked = task(tmp_path, **left_out.resolved)
+    assert asked.resolved == {}
+    np.testing.assert_equal(constraints(asked), constraints(left_out))
+    np.testing.assert_equal(constraints(left_out)["joint limits"][1][:2], [1.0, 2.0])
+    np.testing.assert_equal(asked.ocp.control_bounds, left_out.ocp.control_bounds)
+    np.testing.assert_equal(left_out.ocp.control_bounds[1][0], [50.0, 20.0])
+
+
+def test_a_start_beyond_its_limit_leaves_the_key_open_and_the_others_kept(tmp_path):
+    found = task(tmp_path, q0=(1.5, 0.0))
+    assert "position_limits" not in found.resolved
+    np.testing.assert_equal(constraints(found)["joint limits"][1], [2.0])
+
+
+def test_limits_of_some_joints_cannot_be_said_by_one_word(tmp_path):
+    found = task(tmp_path, kind="continuous", limit="")
+    assert found.resolved == {"position_limits": True, "velocity_limits": True}  # of the elbow, which alone has some
+    np.testing.assert_equal(found.ocp.control_bounds[1][0], [np.inf, 20.0])
+
+
+@pytest.mark.parametrize(("effort", "told"), [("20", False), ("900", False), ("1000", True), ("1e6", True)])
+def test_effort_limits_that_nobody_measured_are_told(tmp_path, effort, told):
+    """The weight is 10.8 N, the length 1.5 m: 16 N m."""
+    warnings = task(tmp_path, effort=effort).warnings
+    assert bool(warnings) == told
+    if told:
+        assert warnings[0].startswith(
+            f"the effort limits of elbow ({float(effort):g} N m and more) look like placeholders"
+        )
+        assert "needs 16 N m" in warnings[0]
+    assert not task(tmp_path, effort=effort, torque_limits=False).warnings

@@ -1,0 +1,80 @@
+"""Whether a go-to is told to have missed its goal, of a pole of 1 m whose tip is at (sin q, 0, cos q)."""
+
+import math
+
+import numpy as np
+import pytest
+
+from dynamics_backends.registry import make_backend
+from problems.arms.arm_go_to import Settings, build
+
+URDF = """<robot name="pole"><link name="base"/>
+<joint name="hinge" type="revolute"><parent link="base"/><child link="pole"/><axis xyz="0 1 0"/>
+<limit lower="-3" upper="3" effort="50" velocity="{speed}"/></joint>
+<link name="pole"><inertial><mass value="1"/><origin xyz="0 0 0.5"/>
+<inertia ixx="0.1" iyy="0.1" izz="0.01" ixy="0" ixz="0" iyz="0"/></inertial></link>
+<joint name="end" type="fixed"><parent link="pole"/><child link="tip"/><origin xyz="0 0 1"/></joint><link name="tip"/></robot>"""
+AT = (math.sin(1.0), 0.0, math.cos(1.0))
+KNOTS, DT = 20, 0.05
+
+
+def task(tmp_path, speed=5.0, **settings):
+    path = tmp_path / "pole.urdf"
+    path.write_text(URDF.format(speed=speed))
+    own = {"robot": str(path), "frame": "tip", "horizon": KNOTS, "dt": DT} | settings
+    return build(Settings(**own), lambda system: make_backend(system, engine="numpy"))
+
+
+def motion(end):
+    """States from rest at 0 to rest at ``end`` [rad]."""
+    return np.c_[np.linspace(0.0, end, KNOTS + 1), np.zeros(KNOTS + 1)]
+
+
+def chord(angle):
+    """Between two places of the tip that are so far apart [rad], in mm."""
+    return 2e3 * math.sin(0.5 * angle)
+
+
+@pytest.mark.parametrize(("short", "missed"), [(0.0, False), (0.018, False), (0.022, True), (0.5, True)])
+def test_a_frame_has_missed_its_goal_beyond_a_fiftieth_of_its_way(tmp_path, short, missed):
+    told = task(tmp_path, goal_position=AT).missed(motion(1.0 - short))
+    assert bool(told) == missed
+    if missed:
+        assert told[0].startswith(
+            f"tip ends {chord(short):.3g} mm from its goal, which is within its reach: give it more time"
+        )
+
+
+def test_a_goal_beyond_reach_is_missed_wherever_the_motion_ends(tmp_path):
+    (told,) = task(tmp_path, goal_position=tuple(1.5 * x for x in AT)).missed(motion(1.0))
+    assert told == "tip ends 500 mm from its goal: the goal is 0.5 m beyond the reach of tip"
+
+
+@pytest.mark.parametrize(("short", "missed"), [(0.015, False), (0.025, True)])
+def test_a_goal_of_joints_is_missed_by_its_worst_joint(tmp_path, short, missed):
+    """On a way of 1 rad an error of 0.02 rad is allowed."""
+    told = task(tmp_path, goal_q=(1.0,)).missed(motion(1.0 - short))
+    assert told == ([] if not missed else [f"hinge ends {short:.2g} rad from its goal: {told[0].partition(': ')[2]}"])
+
+
+def test_an_orientation_that_is_missed_is_told_by_its_angle(tmp_path):
+    goal = {"goal_position": AT, "goal_rotation": (0.0, 0.7, 0.0)}  # the tip is there at a pitch of 1 rad alone
+    (told,) = task(tmp_path, **goal).missed(motion(1.0))
+    assert told.startswith("tip ends 0.3 rad from its goal") and "not its orientation" in told
+
+
+def test_a_way_too_long_for_the_velocity_limits_is_the_reason(tmp_path):
+    for goal in ({"goal_position": AT}, {"goal_q": (1.0,)}):
+        (told,) = task(tmp_path, speed=0.5, **goal).missed(motion(0.5))
+        assert "at its velocity limits the way takes 2 s, and the motion lasts 1 s: give it more time" in told
+
+
+def test_a_goal_that_is_a_constraint_is_the_solvers_matter(tmp_path):
+    assert task(tmp_path, goal_position=AT, terminal="constraint").missed(motion(0.5)) == []
+
+
+def test_what_is_told_of_the_end_has_units(tmp_path):
+    distance, speed = task(tmp_path, goal_position=AT).outcome(np.array([0.9, 0.25]))
+    assert distance == f"tip ends {chord(0.1):.3g} mm from its goal"
+    assert speed == "largest final joint speed 0.25 rad/s (hinge)"
+    assert task(tmp_path, goal_q=(1.0,)).outcome(np.array([0.9, 0.0]))[0] == "largest final joint error 0.1 rad (hinge)"

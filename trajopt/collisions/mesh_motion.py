@@ -1,0 +1,117 @@
+"""Shapes of links and of bodies along a motion: where they are, and how far they have moved at most."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from dynamics_backends.protocol import Array
+from dynamics_backends.rigid_body.geometry.shapes import PlacedShape
+from dynamics_backends.rigid_body.model.model import Model
+from trajopt.collisions.boxes import box_around, lengths
+from trajopt.collisions.true_shapes import geometry_of, hull_around, is_convex, pose
+
+GROUND = -1
+"""The body of a model that does not move."""
+
+
+class Part(NamedTuple):
+    """A shape of a link: its name, the body of the model that carries it, its pose there, coal's geometry, and the hull of that
+    where it is a mesh that is not convex; center (in the frame of that body) and radius of a ball that holds it, and half the
+    edges (3,) of a box about the same center, along its own axes."""
+
+    link: str
+    body: int
+    R: Array
+    p: Array
+    geometry: Any
+    hull: Any
+    center: Array
+    radius: float
+    half: Array
+
+    @property
+    def is_convex(self) -> bool:
+        """Whether the geometry is convex."""
+        return is_convex(self.geometry)
+
+    @classmethod
+    def of(cls, model: Model, placed: PlacedShape) -> Part:
+        """The part of a placed shape."""
+        frame = model.frames[model.frame_id(placed.link)]
+        R, p = frame.R @ placed.R, frame.R @ placed.p + frame.p
+        geometry = geometry_of(placed.shape)
+        low, high = box_around(geometry)
+        center = R @ np.asarray(geometry.aabb_center) + p
+        hull, radius = hull_around(placed.shape), float(geometry.aabb_radius)
+        return cls(placed.link, frame.body, R, p, geometry, hull, center, radius, 0.5 * (high - low))
+
+
+class Ball(NamedTuple):
+    """Center (3,), in the frame of a body of the model, and radius [m] of a ball that holds all that it carries."""
+
+    body: int
+    center: Array
+    radius: float
+
+    @classmethod
+    def around(cls, parts: Sequence[Part]) -> Ball:
+        """A ball around parts that one body carries."""
+        center = np.mean([part.center for part in parts], axis=0)
+        return cls(parts[0].body, center, max(float(lengths(part.center - center)) + part.radius for part in parts))
+
+
+@dataclass(eq=False)
+class Places:
+    """Along a motion of M times: poses of the model's bodies, places (B, M, 3) of bodies of the scene."""
+
+    poses: Mapping[int, tuple[Array, Array]]
+    bodies: Array
+    _placed: dict[tuple[int, int], Any] = field(default_factory=dict)
+    _kept_boxes: dict[tuple[int, int], Array] = field(default_factory=dict)
+
+    def placed(self, part: Part, number: int, k: int) -> Any:
+        """Where coal finds a part at a time, kept for the next that asks."""
+        if (number, k) not in self._placed:
+            R, p = self.poses[part.body]
+            self._placed[number, k] = pose(R[k] @ part.R, R[k] @ part.p + p[k])
+        return self._placed[number, k]
+
+    def spread(self, part: Part, number: int, k: int, around: slice, normal: Array, base: int = GROUND) -> Array:
+        """How far (m,) a part reaches farther at most, at times around k, than at k: along a normal (3,) that is known at k and
+        turns with a body of the model, from where that is."""
+        boxes = self._boxes(part, number, base)
+        normal = normal if base == GROUND else normal @ self.poses[base][0][k]
+        moved = (boxes[around].reshape(-1, 3) @ normal).reshape(-1, 4) - boxes[k] @ normal
+        return np.asarray(moved[:, 0] + np.abs(moved[:, 1:]).sum(axis=1))
+
+    def way(self, part: Part, number: int, k: int, around: slice, base: int = GROUND) -> Array:
+        """How far (m,) any point of a part is at most, at times around k, from where it is at k, as a body of the model sees it."""
+        boxes = self._boxes(part, number, base)
+        return np.asarray(lengths(boxes[around] - boxes[k]).sum(axis=1))
+
+    def _boxes(self, part: Part, number: int, base: int) -> Array:
+        """The center and the half edges (M, 4, 3) of a part's box as a body of the model sees it, kept for the next that asks."""
+        if (number, base) not in self._kept_boxes:
+            R, p = self.poses[part.body]
+            columns = np.column_stack([part.center, part.R * part.half])
+            boxes = (R.reshape(-1, 3) @ columns).reshape(-1, 3, 4).transpose(0, 2, 1).copy()
+            boxes[:, 0] += p - self.poses[base][1]
+            self._kept_boxes[number, base] = boxes if base == GROUND else boxes @ self.poses[base][0]
+        return self._kept_boxes[number, base]
+
+    def moved(self, ball: Ball, blocks: Array, middle: Array) -> Array:
+        """How far (B,) any point of a ball is at most from where it is at middle (B,), in blocks (B, K) of times."""
+        R, p = self.poses[ball.body]
+        numbers = np.concatenate([R @ ball.center + p, HALF_TURN * ball.radius * R.reshape(-1, 9)], axis=1)
+        step = numbers[blocks] - numbers[middle][:, None]
+        return np.asarray(
+            np.sqrt(2.0 * np.einsum("bki,bki->bk", step, step).max(axis=1))
+        )  # |a| + |b| <= sqrt(2 (a^2 + b^2))
+
+
+HALF_TURN = np.sqrt(0.5)
+"""A point at a distance of 1 from the center moves by this share of the Frobenius norm of the change of a rotation at most."""
