@@ -317,7 +317,7 @@ def test_ends_of_ranges_may_be_a_list_and_a_number(tmp_path):
 
 @pytest.mark.needs_compiler
 def test_rows_in_lanes_tell_their_gaps(tmp_path):
-    """Those of multiple shooting that is stopped early are those between its states and its time steps."""
+    """Multiple shooting that is stopped early leaves gaps between its states and its time steps."""
     options = to.solver_options("gnms", max_iterations=1)
     found = study(
         tmp_path, n=3, make=partial(swinging, engine="compiled"), vary={"q": "uniform(1, 2)"}, options=options

@@ -109,7 +109,7 @@ def optima(found: BatchSolution) -> tuple[Optimum, ...]:
 
 
 def _same(found: BatchSolution, a: int, b: int) -> bool:
-    """Of near costs, or of near controls: costs of an optimum at zero are rounding errors."""
+    """Whether states are near, and costs or controls too: costs of an optimum at zero are rounding errors."""
     near = abs(found.cost[a] - found.cost[b]) <= SAME_COST * max(abs(found.cost[a]), abs(found.cost[b]))
     return _near(found.xs, a, b) and (bool(near) or _near(found.us, a, b))
 
