@@ -117,13 +117,18 @@ print(json.dumps([time.perf_counter() - began, time.process_time() - used]))
 
 
 _SPEED = """
-import sys, time
-from experiments.config.config import load_config
-from experiments.config import build
+import inspect, sys, time
+try:
+    from experiments.config.config import load_config
+    from experiments.config import build
+except ImportError:
+    from experiments.config import load_config
+    from experiments import build
 import trajopt as to
 settings = load_config(sys.argv[1])
 task = build.build_task(settings)
-solve = lambda: to.solve(task.ocp, task.guess, settings.solver_options, None, settings.solver_name, check=False)
+unchecked = {"check": False} if "check" in inspect.signature(to.solve).parameters else {}
+solve = lambda: to.solve(task.ocp, task.guess, settings.solver_options, None, settings.solver_name, **unchecked)
 solve()
 best, until = float("inf"), time.monotonic() + 3.0
 while time.monotonic() < until:
