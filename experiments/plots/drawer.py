@@ -50,8 +50,12 @@ def ready_to_draw(task: Task) -> Drawer | None:
 
 
 def _serve(task: Task, pipe: Connection, other: Connection) -> None:
-    """The life of the copy: Ctrl-C is for the solve, whose best iterate is drawn; a failure shows as the end of the pipe."""
+    """The life of the copy: Ctrl-C is for the solve, whose best iterate is drawn; a failure shows as the end of the pipe.
+
+    It ends by SIGTERM, with its parent, without the parent's way to save what is there.
+    """
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
     other.close()
     try:
         import matplotlib.backends.backend_agg

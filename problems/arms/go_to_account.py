@@ -23,7 +23,7 @@ from trajopt.guesses.inverse_kinematics import Reached
 FAR = 0.02
 """Share of the way to a goal."""
 NEAR, NEAR_ANGLE = 5e-3, 0.02
-"""[m] of a frame's position, [rad] of its orientation, [rad, m] of joints."""
+"""[m] of a frame's position and of joints that slide, [rad] of its orientation and of joints that turn."""
 OTHER_WAYS = "look for another optimum by --starts 6, raise weights.terminal_goal, or ask for the goal by terminal = 'constraint'"
 
 
@@ -52,7 +52,7 @@ class Account:
         speed = f"largest final joint speed {abs(v[i]):.2g} {units[i]}/s ({model.dof_names[i]})"
         if self.position is None:
             error = self._joint_errors(x)
-            i = int(np.argmax(error))
+            i = int(np.argmax(error / self._near()))
             return [f"largest final joint error {error[i]:.2g} {units[i]} ({model.dof_names[i]})", speed]
         distance, angle = self._frame_errors(x)
         sentences = [f"{self.arm.frame} ends {1e3 * distance:.3g} mm from its goal", speed]
@@ -66,8 +66,11 @@ class Account:
             return []
         if self.position is None:
             start, end = self._joint_errors(xs[0]), self._joint_errors(xs[-1])
-            i, model = int(np.argmax(end)), self.arm.model
-            if end[i] <= max(FAR * start.max(), NEAR_ANGLE):
+            model, units = self.arm.model, np.array(self.arm.model.dof_units)
+            ways = np.array([start[units == unit].max() for unit in units])  # of joints of one kind
+            most = np.maximum(FAR * ways, self._near())
+            i = int(np.argmax(end / most))
+            if end[i] <= most[i]:
                 return []
             far = f"{end[i]:.2g} {model.dof_units[i]}"
             return [f"{model.dof_names[i]} ends {far} from its goal: {self._remedy(xs)}"]
@@ -105,6 +108,10 @@ class Account:
             return 0.0
         (solutions,) = self.reached.solutions
         return fastest(self.arm, solutions)
+
+    def _near(self) -> Array:
+        """NEAR of each joint (nv,) [rad, m]."""
+        return np.where(np.array(self.arm.model.dof_units) == "m", NEAR, NEAR_ANGLE)
 
     def _joint_errors(self, x: Array) -> Array:
         """Distances (nv,) of the joints [rad, m] from those of the goal at a state (nx,)."""

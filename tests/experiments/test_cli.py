@@ -6,6 +6,8 @@ import csv
 import dataclasses
 import errno
 import signal
+import subprocess
+import sys
 import threading
 import warnings
 from pathlib import Path
@@ -553,6 +555,26 @@ def test_pictures_are_drawn_by_a_process_that_is_ready(config, out, monkeypatch)
     assert second.exit_code == SOLVED and here == [1]
     assert {path.name: path.read_bytes() for path in out.glob("*.png")}.keys() == drawn.keys()
     assert "poses.png" not in drawn or (out / "poses.png").read_bytes() == drawn["poses.png"]
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="processes are copied on Linux alone")
+def test_a_process_that_was_ready_to_draw_ends_without_a_word(config, out):
+    """It takes over neither the handler by which SIGTERM saves nor the end of a command that is refused."""
+    refused = ["--warm-start", str(out.parent / "nothing.npz")]
+    for more, code in (([], SOLVED), (refused, 2)):
+        command = [
+            sys.executable,
+            "-m",
+            "experiments.cli.main",
+            "solve",
+            str(config),
+            "--out",
+            str(out),
+            "--verbosity",
+            "0",
+        ]
+        done = subprocess.run([*command, *more], capture_output=True, text=True, check=False)
+        assert done.returncode == code and "Traceback" not in done.stderr and "Process" not in done.stderr
 
 
 def test_show_a_solution_without_settings(tmp_path):

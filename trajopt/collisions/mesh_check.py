@@ -30,7 +30,7 @@ BLOCK = 25
 CLOSE = 0.1
 """[m] What is nearer by balls is told apart by boxes."""
 ROUNDING = 1e-5
-"""[m] Distances of convex shapes, and their planes, are known to a part of this."""
+"""[m] Distances of convex shapes, and their planes but for those of cylinders, are known to a part of this."""
 
 
 class LeastDistance(NamedTuple):
@@ -108,9 +108,11 @@ class MeshCheck:
         return least, found.near
 
     def is_clear(self, qs: Array) -> bool:
-        """Whether nothing touches at configurations (M, nq) along a path, where the scene begins."""
+        """Whether nothing touches at configurations (M, nq) along a path, where the scene begins, and all is finite."""
         if not len(self.pairs):
             return True
+        if not np.isfinite(qs).all():
+            return False
         at = self._places(qs, np.zeros(len(qs)))
         return not touching(self._bounds(at), BLOCK, len(qs), self._looks(at))
 
@@ -120,9 +122,17 @@ class MeshCheck:
         def look(pair: int, k: int, around: slice, known: float) -> Look:
             i, o = self.pairs[pair].tolist()
             found, normal = self.distance(i, o, k, at, known)
+            if self._is_round(i, o):
+                normal = None
             return Look(found, found - ROUNDING - self._nearer(i, o, k, around, at, normal))
 
         return look
+
+    def _is_round(self, i: int, o: int) -> bool:
+        """Whether one of a pair is a cylinder: planes between these and others are off by up to a millimeter."""
+        count = len(self.bodies)
+        other = self.bodies[o] if o < count else self.parts[o - count].geometry
+        return any(isinstance(geometry, self.coal.Cylinder) for geometry in (self.parts[i].geometry, other))
 
     def _nearer(self, i: int, o: int, k: int, around: slice, at: Places, normal: Array | None) -> Array:
         """By how much (m,) less a pair is apart at most at times around k than at k; normal: of a plane between, if known."""

@@ -76,6 +76,10 @@ def _pool() -> ThreadPoolExecutor:
     return ThreadPoolExecutor(os.cpu_count() or 1, thread_name_prefix="trajopt")
 
 
+if hasattr(os, "register_at_fork"):  # a copy of the process has no threads: it makes its own
+    os.register_at_fork(after_in_child=_pool.cache_clear)
+
+
 def ranges(knots: int, lanes: int, threads: int, least: int = KNOTS_PER_THREAD) -> list[tuple[int, int]]:
     """Ranges (first, last) of knots for the threads, whole lane blocks each, of at least ``least`` knots."""
     blocks = -(-knots // lanes)

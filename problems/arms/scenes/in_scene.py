@@ -269,9 +269,11 @@ def plan_timed(timing: Timing, limits: Limits, shares: Array) -> to.Guess:
 def _plan(found: Motion, limits: Limits) -> to.Guess:
     knots, n = found.a.shape
     T = min(max(found.duration, limits.duration[0]), limits.duration[1])
-    before = [np.vstack([np.zeros((1, n)), found.a])] if np.isfinite(limits.torque_rate).any() else []
-    states = np.concatenate([found.q, found.v, *before, np.full((knots + 1, 1), T)], axis=1)
-    us = np.vstack([np.zeros((1, n)), found.a])
+    share = T / found.duration
+    v, a = found.v / share, found.a / share**2
+    before = [np.vstack([np.zeros((1, n)), a])] if np.isfinite(limits.torque_rate).any() else []
+    states = np.concatenate([found.q, v, *before, np.full((knots + 1, 1), T)], axis=1)
+    us = np.vstack([np.zeros((1, n)), a])
     us[0, 0] = T
     return to.Guess(np.vstack([states[:1], states]), us)
 
@@ -282,5 +284,6 @@ def timed_by(plan: to.Guess, share: float, n: int) -> to.Guess:
     xs[1:, -1] *= share
     us[0, 0] *= share
     xs[1:, n : 2 * n] /= share
+    xs[1:, 2 * n : -1] /= share**2  # accelerations, where they are states
     us[1:] /= share**2
     return to.Guess(xs, us)

@@ -196,7 +196,9 @@ class Refinement:
         plan = self._slowed(plan_timed(self.timing.planned, motion.limits, motion.shares))
         if plan is None or plan.xs[-1, -1] >= best.xs[-1, -1]:
             return
-        found = replace(self._with_plan(best, plan), K=tracking_gains(self.latest, plan.xs, plan.us))
+        status = replace(best.status, message="The planner's way, timed by TOPP-RA: within its limits, not an optimum.")
+        gains = tracking_gains(self.latest, plan.xs, plan.us)
+        found = replace(self._with_plan(best, plan), status=status, K=gains, k=np.zeros_like(best.k), multipliers={})
         qs, _, _, times = motion_at(found, motion.model.nv, RATE)
         least, _ = self._checked(qs, times)
         if least.distance >= KEPT * motion.margin:
@@ -225,7 +227,8 @@ class Refinement:
         """A solution with another trajectory, on its clock."""
         clock = self.latest.times_of(plan.xs).tolist()
         meta = {**solution.meta, "clock": clock, "duration": clock[-1]}
-        return replace(solution, xs=plan.xs, us=plan.us, cost=float(self.latest.cost(*plan)), meta=meta)
+        xs = np.vstack([solution.xs[:1], plan.xs[1:]])  # what x0 says of the duration is as it was
+        return replace(solution, xs=xs, us=plan.us, cost=float(self.latest.cost(xs, plan.us)), meta=meta)
 
     def _quickened(self, solution: to.Solution) -> to.Solution:
         """The same way in as little time as limits let it be: methods of interior points end a little within them."""

@@ -57,6 +57,29 @@ def test_a_goal_of_joints_is_missed_by_its_worst_joint(tmp_path, short, missed):
     assert told == ([] if not missed else [f"hinge ends {short:.2g} rad from its goal: {told[0].partition(': ')[2]}"])
 
 
+SLIDING = """<robot name="crane"><link name="base"/>
+<joint name="turn" type="revolute"><parent link="base"/><child link="boom"/><axis xyz="0 0 1"/>
+<limit lower="-4" upper="4" effort="50" velocity="5"/></joint>
+<link name="boom"><inertial><mass value="1"/><inertia ixx="0.1" iyy="0.1" izz="0.1" ixy="0" ixz="0" iyz="0"/></inertial></link>
+<joint name="slide" type="prismatic"><parent link="boom"/><child link="tip"/><axis xyz="1 0 0"/>
+<limit lower="0" upper="1" effort="50" velocity="5"/></joint>
+<link name="tip"><inertial><mass value="1"/><inertia ixx="0.1" iyy="0.1" izz="0.1" ixy="0" ixz="0" iyz="0"/></inertial></link>
+</robot>"""
+
+
+@pytest.mark.parametrize(("short", "missed"), [(0.004, False), (0.006, True), (0.05, True)])
+def test_a_joint_that_slides_is_judged_by_meters(tmp_path, short, missed):
+    """Of 3 rad and 0.1 m: 60 mrad are allowed for the turn, 5 mm for the slide."""
+    path = tmp_path / "crane.urdf"
+    path.write_text(SLIDING)
+    settings = Settings(robot=str(path), frame="tip", horizon=KNOTS, dt=DT, goal_q=(3.0, 0.1))
+    way = np.linspace([0.0, 0.0], [2.95, 0.1 - short], KNOTS + 1)
+    told = build(settings, lambda system: make_backend(system, engine="numpy")).missed(np.c_[way, np.zeros_like(way)])
+    assert bool(told) == missed
+    if missed:
+        assert told[0].startswith(f"slide ends {short:.2g} m from its goal")
+
+
 def test_an_orientation_that_is_missed_is_told_by_its_angle(tmp_path):
     goal = {"goal_position": AT, "goal_rotation": (0.0, 0.7, 0.0)}  # the tip is there at a pitch of 1 rad alone
     (told,) = task(tmp_path, **goal).missed(motion(1.0))

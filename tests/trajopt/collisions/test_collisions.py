@@ -278,6 +278,7 @@ def test_a_path_is_clear_where_nothing_touches():
     assert clear.any() and not clear.all()
     assert check.is_clear(turns[: int(clear.argmin())]) and not check.is_clear(turns)
     assert MeshCheck(MODEL, SHAPES, Scene()).is_clear(turns)
+    assert not check.is_clear(np.full_like(turns[:2], np.nan))
 
 
 def test_an_srdf_tells_which_links_need_no_look():

@@ -18,7 +18,7 @@ from trajopt.solvers.batch.solution import BatchSolution
 from trajopt.solvers.batch.solve_batch import Told, solve_batch
 
 SAME_COST, SAME_STATE = 1e-4, 1e-2
-"""Solutions whose costs (relative) and states, or states and controls, differ by less are one optimum."""
+"""Solutions whose states and costs differ by less, are one optimum (relative); in place of costs, controls may be as near."""
 
 
 class Optimum(NamedTuple):
@@ -111,10 +111,9 @@ def optima(found: BatchSolution) -> tuple[Optimum, ...]:
 def _same(found: BatchSolution, a: int, b: int) -> bool:
     """Whether states are near, and costs or controls too: costs of an optimum at zero are rounding errors."""
     near = abs(found.cost[a] - found.cost[b]) <= SAME_COST * max(abs(found.cost[a]), abs(found.cost[b]))
-    return _near(found.xs, a, b) and (bool(near) or _near(found.us, a, b))
+    return _near(found.xs, a, b, SAME_STATE) and (bool(near) or _near(found.us, a, b, SAME_COST))
 
 
-def _near(values: Array, a: int, b: int) -> bool:
-    return bool(
-        np.abs(values[a] - values[b]).max(initial=0.0) <= SAME_STATE * max(1.0, np.abs(values[a]).max(initial=0.0))
-    )
+def _near(values: Array, a: int, b: int, share: float) -> bool:
+    size = np.abs(values[a]).max(initial=0.0)
+    return bool(np.abs(values[a] - values[b]).max(initial=0.0) <= share * max(1.0, size))

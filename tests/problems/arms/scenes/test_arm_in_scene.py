@@ -16,11 +16,12 @@ from dynamics_backends.rigid_body.urdf.loader import load_urdf
 from experiments.config.build import build_task, patient, refined, sharper, solve_task
 from experiments.config.config import read_config
 from problems.arms.scenes.arm_in_scene import Settings, build, robot_of
-from problems.arms.scenes.in_scene import motion_at
+from problems.arms.scenes.in_scene import Limits, motion_at, plan_timed
 from problems.arms.scenes.scene_refinement import multipliers_kept
 from problems.arms.scenes.scene_robot import Carried, LinkCapsule
 from problems.arms.scenes.scene_settings import SceneBody, load_scene, quaternion_matrix
 from problems.task import Refined, SettingsError
+from trajopt.guesses.time_optimal import Timing
 
 needs_coal = pytest.mark.skipif(find_spec("coal") is None, reason="the package coal is not installed")
 ARM = two_link_arm(effort=20, velocity=2)
@@ -419,6 +420,23 @@ def test_a_motion_that_is_longer_than_the_planners_way_gives_way_to_that(robot):
     np.testing.assert_allclose([q[0], q[-1]], [[-0.6, 0.0], [0.6, 0.0]], atol=1e-9)
     assert np.abs(v).max() <= 2.0 * (1.0 + 1e-9) and np.abs(a).max() <= 10.0 * (1.0 + 1e-9)
     assert np.abs(v[-1]).max() < 1e-9
+    own = found.solution
+    assert "not an optimum" in own.status.message and not own.multipliers and not own.k.any()
+    np.testing.assert_array_equal(own.xs[0], slow.xs[0])  # where the motion that it replaces began
+
+
+@pytest.mark.parametrize("least", [0.1, 2.0])
+def test_a_plan_that_must_last_longer_is_a_motion(least):
+    """Constant accelerations lead from each state to the next, in the duration that limits ask for too."""
+    limits = Limits(*np.full((5, 2), np.inf), (least, 10.0))
+    s = np.linspace(0.0, 1.0, 101)
+    timing = Timing(np.outer(3 * s**2 - 2 * s**3, [0.6, -0.4]), 0.8 * s)
+    plan = plan_timed(timing, limits, np.full(20, 0.05))
+    T = plan.xs[-1, -1]
+    assert T == plan.us[0, 0] == pytest.approx(max(least, 0.8), rel=0.1)
+    q, v, a, h = plan.xs[1:, :2], plan.xs[1:, 2:4], plan.us[1:], 0.05 * T
+    np.testing.assert_allclose(v[1:], v[:-1] + h * a, atol=1e-12)
+    np.testing.assert_allclose(q[1:], q[:-1] + h * (v[:-1] + 0.5 * h * a), atol=1e-12)
 
 
 def replace_duration(guess, duration):
