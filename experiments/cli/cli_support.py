@@ -184,6 +184,16 @@ def told_when_long(sentence: str) -> Iterator[None]:
 
 
 @contextmanager
+def saved_before(folder: Path) -> Iterator[None]:
+    """Ctrl-C as a sentence, and exit code 1, where the solution is saved and is being told or drawn."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        click.echo(f"interrupted after the solution was saved in {folder}, before all was told and drawn", err=True)
+        raise click.exceptions.Exit(FAILED) from None
+
+
+@contextmanager
 def nothing_to_save(when: str) -> Iterator[None]:
     """Ctrl-C as a sentence, which tells when it came, and exit code 1, where there is no iterate to save."""
     try:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,6 +19,7 @@ from experiments.cli.cli_support import (
     configured,
     nothing_to_save,
     results_folder,
+    saved_before,
     set_option,
     solver_option,
     task_of,
@@ -29,7 +30,7 @@ from experiments.cli.engine_commands import COMMANDS, shown_beside
 from experiments.cli.experiment_command import experiment
 from experiments.cli.keys_command import keys
 from experiments.cli.replan_command import replan
-from experiments.cli.saving import CONFIG_FILE, SOLUTION_FILE, drawer_for, save
+from experiments.cli.saving import CONFIG_FILE, SOLUTION_FILE, draw, drawer_for, save
 from experiments.cli.show_command import robots, show
 from experiments.cli.sweep_command import sweep
 from experiments.cli.telling import best_of, tell
@@ -143,14 +144,16 @@ def _solve(
         if starts > 1:
             solution = best_of(settings, task if guess is None else replace(task, initial=guess, easier=()), starts)
         else:
-            table: Any = ConsoleTable(verbosity=settings.output.verbosity)
+            table: Any = _to_whoever_reads(ConsoleTable(verbosity=settings.output.verbosity))
             solution = build.solve_task(settings, task, table if watch is None else _both(table, watch), guess)
     told.close()
-    as_asked = tell(solution, task)
-    if solution.status.code == StatusCode.INTERRUPTED:
-        kept = "the best iterate so far" if solution.iterations else "only the initial guess"
-        click.echo(f"Interrupted: {kept} is saved.")
-    save(solution, task, settings, animate, drawer)
+    written = save(solution, task, settings)
+    with saved_before(settings.directory):
+        as_asked = tell(solution, task)
+        if solution.status.code == StatusCode.INTERRUPTED:
+            kept = "the best iterate so far" if solution.iterations else "only the initial guess"
+            click.echo(f"Interrupted: {kept} is saved.")
+        draw(solution, task, settings, written, animate, drawer)
     if video is not None:
         from experiments.cli.view_command import write_video
         from experiments.view.shown import of_task
@@ -175,6 +178,16 @@ def _watch(settings: Config, task: Task, guess: Guess | None) -> Watch:
 def _both(*callbacks: Callable[[IterationRecord], None]) -> Callable[[IterationRecord], None]:
     def tell(record: IterationRecord) -> None:
         for callback in callbacks:
+            callback(record)
+
+    return tell
+
+
+def _to_whoever_reads(callback: Callable[[IterationRecord], None]) -> Callable[[IterationRecord], None]:
+    """The callback, which may print where nobody reads any more: the solve goes on, and is saved."""
+
+    def tell(record: IterationRecord) -> None:
+        with suppress(BrokenPipeError):
             callback(record)
 
     return tell

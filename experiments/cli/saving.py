@@ -37,16 +37,28 @@ def drawer_for(task: Task, settings: Config) -> Drawer | None:
     return ready_to_draw(task)
 
 
-def save(solution: Solution, task: Task, settings: Config, animate: bool = False, drawer: Drawer | None = None) -> None:
-    """Write a solution and its settings into the folder of the results, and draw it."""
+def save(solution: Solution, task: Task, settings: Config) -> list[Path]:
+    """Write a solution and its settings into the folder of the results."""
     from experiments.config.toml_text import to_toml
 
-    folder = settings.directory
-    written = [solution.save(folder / SOLUTION_FILE), folder / CONFIG_FILE]
-    written[1].write_text(to_toml(settings.resolved(task.resolved).as_dict()), encoding="utf-8")
-    later = is_drawn_aside(settings)
+    solved, config = settings.directory / SOLUTION_FILE, settings.directory / CONFIG_FILE
+    solution.save(solved)
+    config.write_text(to_toml(settings.resolved(task.resolved).as_dict()), encoding="utf-8")
+    return [solved, config]
+
+
+def draw(
+    solution: Solution,
+    task: Task,
+    settings: Config,
+    written: list[Path],
+    animate: bool = False,
+    drawer: Drawer | None = None,
+) -> None:
+    """Draw a solution that is written, and tell all that is in the folder of the results."""
+    folder, later = settings.directory, is_drawn_aside(settings)
     if settings.output.plots and not later:
-        drawn = None if drawer is None else drawer.draw(written[0], folder)
+        drawn = None if drawer is None else drawer.draw(folder / SOLUTION_FILE, folder)
         written += _drawn_here(solution, folder, task) if drawn is None else drawn
     if animate:
         written.append(animation(solution, folder, task))

@@ -32,7 +32,7 @@ def tell(solution: Solution, task: Task) -> bool:
     if before := solution.meta.get("easier"):
         click.echo(f"easier problems came before, in {' + '.join(str(end['iterations']) for end in before)} iterations")
     warn_of_easier(solution)
-    engines, steps = solution.meta["engines"], [phase.dynamics.sampling for phase in task.ocp.phases]
+    engines, steps = solution.meta.get("engines", ()), [phase.dynamics.sampling for phase in task.ocp.phases]
     if set(engines) - {step.backend.engine for step in steps if step is not None}:
         click.echo(f"by {', then '.join(engines)}: code is compiled beside it, and kept for the next time")
     for number, attempt in enumerate(solution.meta.get("attempts", ()), 1):

@@ -84,7 +84,7 @@ class Account:
         return " and ".join(text for text, e, most in zip(told, end, limits, strict=True) if e > most)
 
     def _why(self, xs: Array) -> str:
-        if self.doubts and not (self.reached is not None and self.reached.reached):
+        if self.doubts and not (self.reached is not None and self.reached.reached and self.reached.clear):
             return f": {'; '.join(self.doubts)}"
         within = ", which is within its reach" if self.reached is not None and self.reached.reached else ""
         return f"{within}: {self._remedy(xs)}"

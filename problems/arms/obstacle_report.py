@@ -46,7 +46,8 @@ def nearness(
         else:
             sentence += f", {nearest[3]} {_away(nearest[0])} ({nearest[1]})"
             bodies = {point.body for point in points[name]}
-            warnings += [] if nearest[0] >= 0.0 else [_inside(name, o, nearest, _body_of(model, nearest[1]) in bodies)]
+            widened = o.frame == nearest[1] or _body_of(model, nearest[1]) in bodies  # margin alone helps then
+            warnings += [] if nearest[0] >= 0.0 else [_inside(name, o, nearest, widened)]
         sentences.append(sentence)
     return Nearness((*sentences, *([unknown] if unknown else [])), tuple(warnings))
 
@@ -78,7 +79,7 @@ def _body_of(model: Model, link: str) -> int | None:
 
 
 def _inside(name: str, o: Obstacle, nearest: Nearest, has_points: bool) -> str:
-    """has_points: whether points of this link are kept out."""
+    """has_points: whether points of this link are kept out, or it has none although points reach to its frame."""
     distance, link, knot, what = nearest
     enough = o.margin + ceil(-1e3 * distance - ROUNDING) / 1e3
     remedy = (

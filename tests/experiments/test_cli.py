@@ -243,6 +243,46 @@ def test_interruption_saves_the_best_iterate(config, out, monkeypatch):
     assert Solution.load(out / "solution.npz").status.code == "interrupted"
 
 
+def test_a_solve_is_saved_where_nobody_reads_its_table(config, out, monkeypatch):
+    from trajopt import ConsoleTable
+
+    def broken(self, record):
+        raise BrokenPipeError(errno.EPIPE, "Broken pipe")
+
+    monkeypatch.setattr(ConsoleTable, "__call__", broken)
+    assert run("solve", config, "--out", out, "--set", "output.plots=false").exit_code == SOLVED
+    assert Solution.load(out / "solution.npz").status.success
+
+
+def test_ctrl_c_after_a_solve_loses_nothing(config, out, monkeypatch):
+    from experiments.cli import main as cli
+
+    def interrupted(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(cli, "tell", interrupted)
+    result = run("solve", config, "--out", out)
+    assert result.exit_code == FAILED and f"interrupted after the solution was saved in {out}" in result.stderr
+    assert Solution.load(out / "solution.npz").status.success
+
+
+def test_several_starts_that_are_interrupted_leave_the_best_of_those_that_ended(config, out, monkeypatch):
+    import trajopt
+
+    solve_all = trajopt.multi_start
+
+    def interrupted(*given, **more):
+        found = solve_all(*given, **more)
+        ended, *others = found.found.status
+        status = (ended, *(dataclasses.replace(s, code=trajopt.StatusCode.INTERRUPTED) for s in others))
+        return dataclasses.replace(found, found=dataclasses.replace(found.found, status=status))
+
+    monkeypatch.setattr(trajopt, "multi_start", interrupted)
+    result = run("solve", config, "--out", out, "--starts", "3", "--set", "output.plots=false")
+    assert "1 converged" in result.output or "2 interrupted" in result.output, result.output
+    assert Solution.load(out / "solution.npz").status.success and result.exit_code == SOLVED
+
+
 def test_a_motion_through_its_obstacle_is_no_success(config, out, monkeypatch):
     from problems.arms import arm_go_to
     from problems.task import Nearness

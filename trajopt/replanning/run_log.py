@@ -6,6 +6,7 @@ A folder holds ``run.npz``, the arrays, and ``run.json``, the events, the settin
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -154,8 +155,9 @@ class RunLog:
         return files
 
     @classmethod
-    def load(cls, folder: Path) -> RunLog:
+    def load(cls, folder: str | os.PathLike[str]) -> RunLog:
         """Read what :meth:`save` has written. Raises OSError, and ValueError for files of another kind or damaged ones."""
+        folder = Path(folder)
         try:
             account = json.loads((folder / ACCOUNT_FILE).read_text(encoding="utf-8"))
             if account["format"] != FORMAT:

@@ -7,6 +7,7 @@ import pytest
 
 from dynamics_backends.registry import make_backend
 from problems.arms.arm_go_to import Settings, build
+from problems.arms.obstacle import Obstacle
 
 URDF = """<robot name="pole"><link name="base"/>
 <joint name="hinge" type="revolute"><parent link="base"/><child link="pole"/><axis xyz="0 1 0"/>
@@ -50,6 +51,12 @@ def test_a_goal_beyond_reach_is_missed_wherever_the_motion_ends(tmp_path):
     assert told == "tip ends 500 mm from its goal: the goal is 0.5 m beyond the reach of tip"
 
 
+def test_a_goal_within_an_obstacle_is_missed_for_that(tmp_path):
+    blocked = {"goal_position": AT, "obstacle": Obstacle(center=AT, radius=0.05)}
+    (told,) = task(tmp_path, **blocked).missed(motion(0.9))
+    assert told.startswith("tip ends 100 mm") and "touches an obstacle" in told and "--starts" not in told
+
+
 @pytest.mark.parametrize(("short", "missed"), [(0.015, False), (0.025, True)])
 def test_a_goal_of_joints_is_missed_by_its_worst_joint(tmp_path, short, missed):
     """On a way of 1 rad an error of 0.02 rad is allowed."""
@@ -69,7 +76,7 @@ SLIDING = """<robot name="crane"><link name="base"/>
 
 @pytest.mark.parametrize(("short", "missed"), [(0.004, False), (0.006, True), (0.05, True)])
 def test_a_joint_that_slides_is_judged_by_meters(tmp_path, short, missed):
-    """Of 3 rad and 0.1 m: 60 mrad are allowed for the turn, 5 mm for the slide."""
+    """A way of 3 rad and 0.1 m allows 60 mrad for the turn, 5 mm for the slide."""
     path = tmp_path / "crane.urdf"
     path.write_text(SLIDING)
     settings = Settings(robot=str(path), frame="tip", horizon=KNOTS, dt=DT, goal_q=(3.0, 0.1))

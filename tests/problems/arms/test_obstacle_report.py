@@ -1,5 +1,7 @@
 """How near links come to an obstacle, against spheres put beside a cylinder whose surface is known."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -53,6 +55,8 @@ def test_a_link_beyond_all_points_is_told_with_its_frame(tmp_path):
     (warning,) = nearness(model, {"obstacle": obstacle}, points, np.c_[QS, 0.0 * QS]).warnings
     assert warning.startswith("tip is 50 mm inside") and 'frame = "tip" in its table' in warning
     assert "raise margin" not in warning
+    (asked,) = nearness(model, {"obstacle": replace(obstacle, frame="tip")}, points, np.c_[QS, 0.0 * QS]).warnings
+    assert "raise margin in its table from 0 to 0.05" in asked and "frame =" not in asked
 
 
 def test_a_link_that_stays_clear_gives_no_warning(tmp_path):

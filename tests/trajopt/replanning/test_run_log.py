@@ -39,7 +39,7 @@ def test_a_run_is_written_read_and_replayed(tmp_path):
     log = noisy_run(worker, timing=AHEAD).run(1.5)
     log.meta = {"plant": "own"}
     log.save(tmp_path, log.statistics())
-    saved = RunLog.load(tmp_path)
+    saved = RunLog.load(str(tmp_path))
     assert repr(saved.manifold) == repr(log.manifold) and saved.statistics() == log.statistics(mass().manifold)
     assert saved.events == log.events and saved.spells == log.spells and saved.meta == log.meta
     np.testing.assert_array_equal(saved.objects["goal"], log.objects["goal"])
