@@ -125,6 +125,8 @@ def best_of(settings: Config, task: Task, count: int) -> Solution:
         )
         click.echo(f"  cost {o.solution.cost:.10g}, found {o.times_found} times, from start {listed}")
     if "interrupted" in dict(codes):
+        if not math.isfinite(found.best.cost):
+            raise KeyboardInterrupt  # before any of them ended
         config = settings.resolved(task.resolved).as_dict()
         return replace(
             found.best, meta={**found.best.meta, "config": config, "solve_time": found.found.meta["seconds"]}

@@ -283,6 +283,21 @@ def test_several_starts_that_are_interrupted_leave_the_best_of_those_that_ended(
     assert Solution.load(out / "solution.npz").status.success and result.exit_code == SOLVED
 
 
+def test_several_starts_of_which_none_ended_leave_nothing(config, out, monkeypatch):
+    import trajopt
+
+    solve_all = trajopt.multi_start
+
+    def interrupted(*given, **more):
+        found = solve_all(*given, **more).found
+        status = tuple(dataclasses.replace(s, code=trajopt.StatusCode.INTERRUPTED) for s in found.status)
+        return trajopt.MultiStart((), dataclasses.replace(found, status=status, cost=np.full(len(status), np.nan)))
+
+    monkeypatch.setattr(trajopt, "multi_start", interrupted)
+    result = run("solve", config, "--out", out, "--starts", "3")
+    assert result.exit_code == FAILED and "nothing to save" in result.stderr and not (out / "solution.npz").exists()
+
+
 def test_a_motion_through_its_obstacle_is_no_success(config, out, monkeypatch):
     from problems.arms import arm_go_to
     from problems.task import Nearness
