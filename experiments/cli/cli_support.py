@@ -12,7 +12,7 @@ import tempfile
 import threading
 import warnings
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -184,20 +184,20 @@ def told_when_long(sentence: str) -> Iterator[None]:
 
 
 @contextmanager
-def saved_before(folder: Path) -> Iterator[None]:
-    """Ctrl-C as a sentence, and exit code 1, where the solution is saved and is being told or drawn."""
+def _told_if_interrupted(sentence: str) -> Iterator[None]:
+    """Ctrl-C as a sentence and exit code 1."""
     try:
         yield
     except KeyboardInterrupt:
-        click.echo(f"interrupted after the solution was saved in {folder}, before all was told and drawn", err=True)
+        click.echo(f"interrupted {sentence}", err=True)
         raise click.exceptions.Exit(FAILED) from None
 
 
-@contextmanager
-def nothing_to_save(when: str) -> Iterator[None]:
-    """Ctrl-C as a sentence, which tells when it came, and exit code 1, where there is no iterate to save."""
-    try:
-        yield
-    except KeyboardInterrupt:
-        click.echo(f"interrupted {when}; nothing to save", err=True)
-        raise click.exceptions.Exit(FAILED) from None
+def saved_before(folder: Path) -> AbstractContextManager[None]:
+    """Around what tells and draws a solution that is saved: Ctrl-C as a sentence and exit code 1."""
+    return _told_if_interrupted(f"after the solution was saved in {folder}, before all was told and drawn")
+
+
+def nothing_to_save(when: str) -> AbstractContextManager[None]:
+    """Around what has no iterate to save: Ctrl-C as a sentence, which tells when it came, and exit code 1."""
+    return _told_if_interrupted(f"{when}; nothing to save")
