@@ -161,7 +161,7 @@ class OnlyShortSteps(NewtonLoop):
     """A loop whose steps without damping are short, and whose damped ones end at a merit that is given."""
 
     def __init__(self, damped_merit):
-        self.short, self.last_delta, self.barrier, self.damped_merit = 0, 0.0, None, damped_merit
+        self.short, self.plain, self.last_delta, self.barrier, self.damped_merit = 0, 0, 0.0, None, damped_merit
         self.model = SimpleNamespace(shares=(1.0,), exact=lambda at: None)
 
     def _damped_step(self, at, exact, shares, delta):

@@ -80,7 +80,7 @@ typedef struct {
     newton_found_t *best, *rival, *last;
     barrier_t barrier;
     double began, scale, last_delta, least, change;
-    long bounded, paired, has_policy, plain_known, iteration, restored, idle, short_steps;
+    long bounded, paired, has_policy, plain_known, iteration, restored, idle, short_steps, plain;
     newton_record_t record;
 } newton_t;
 

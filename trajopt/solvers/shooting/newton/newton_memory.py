@@ -66,7 +66,7 @@ NewtonData = struct_of(
             "gradient_tolerance:d defect_tolerance:d kkt_tolerance:d cost_tolerance:d time_limit:d",
             "members total:l next done stop member at fresh best rival last lower upper own_z mu:d controls:l",
             "began:d scale:d last_delta:d least:d change:d",
-            "bounded:l paired:l has_policy:l plain_known:l iteration:l restored:l idle:l short_steps:l",
+            "bounded:l paired:l has_policy:l plain_known:l iteration:l restored:l idle:l short_steps:l plain:l",
             *(f"told_{name}:d" for name in TOLD),
             "told_share:l",
         )

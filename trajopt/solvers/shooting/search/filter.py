@@ -16,7 +16,7 @@ MARGIN = 1e-5
 ARMIJO = 1e-4
 SWITCH_PHI, SWITCH_THETA = 2.3, 1.1
 SMALL, LARGE = 1e-4, 1e4
-"""Gaps below and above which, relative to those at the start (at least 1), phi decides alone and steps are refused."""
+"""Gaps below and above which, relative to those at the start (at least 1), phi decides alone and steps are refused; see Filter."""
 CLOSED = 1e-10
 """Gaps below this, relative to those at the start, count as none."""
 NOISE = 1e-12
@@ -27,16 +27,17 @@ MOST_PAIRS = 1 << 16
 
 @dataclass
 class Filter:
-    """scale: max(1, theta at the start). pairs: (theta, phi) of iterates that must not be matched."""
+    """scale: max(1, theta at the start). pairs: (theta, phi) of iterates that must not be matched. largest: in the place of LARGE."""
 
     scale: float
     pairs: deque[tuple[float, float]] = field(default_factory=lambda: deque(maxlen=MOST_PAIRS))
+    largest: float = LARGE
 
     def accepts(self, at: tuple[float, float], new: tuple[float, float], expected: float) -> bool:
         """Whether a step from ``at`` to ``new``, pairs (theta, phi), is one; expected: slope of phi times its length."""
         (theta, phi), (gaps, value) = at, new
         noise = NOISE * abs(phi)
-        if gaps > LARGE * self.scale or not all(
+        if gaps > self.largest * self.scale or not all(
             gaps <= (1.0 - MARGIN) * t or value <= p - MARGIN * t for t, p in self.pairs
         ):
             return False
