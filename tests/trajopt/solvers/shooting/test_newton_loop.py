@@ -11,11 +11,11 @@ from dynamics_backends.manifold import Manifold
 from dynamics_backends.protocol import FunctionMap
 from dynamics_backends.registry import make_backend
 from trajopt import OCP, Guess, SampledSystem, StatusCode, control_cost, solve, state_cost, validate
-from trajopt.lq.lq import LQProblem, stationarity
+from trajopt.lq.lq import LQProblem, Stationarity, stationarity
 from trajopt.results.status import Status
 from trajopt.solvers.options import SLQOptions
 from trajopt.solvers.shooting.newton.barrier import Barrier, interior
-from trajopt.solvers.shooting.newton.newton_loop import NewtonLoop
+from trajopt.solvers.shooting.newton.newton_loop import FAR, PLAIN, WIDE, NewtonLoop
 from trajopt.solvers.shooting.newton.newton_point import Found
 from trajopt.solvers.shooting.optimality import scaled
 from trajopt.solvers.shooting.search.filter import Filter
@@ -175,6 +175,42 @@ def test_the_fourth_short_step_in_a_row_competes_with_damped_ones(damped_merit, 
     loop, at = OnlyShortSteps(damped_merit), SimpleNamespace(optimality=SimpleNamespace(costates=np.ones((3, 2))))
     assert [loop._step(at).alpha for _ in range(4)] == [0.125, 0.125, 0.125, taken]
     assert bool(loop.last_delta) == (taken == 1.0)
+
+
+class OnlyPlainSteps(NewtonLoop):
+    """A loop whose steps take none of the curvature; it remembers which shares were tried."""
+
+    def __init__(self):
+        self.short, self.plain, self.last_delta, self.barrier, self.tried = 0, 0, 0.0, None, []
+        self.model = SimpleNamespace(shares=(1.0, 0.5, 0.0), exact=lambda at: None)
+
+    def _damped_step(self, at, exact, shares, delta):
+        self.tried.append(shares)
+        return Found(**{**dict.fromkeys(Found._fields), "alpha": 1.0, "share": 0.0})
+
+
+def gradient_of(share):
+    """A point whose gradient is this share of the size of its terms."""
+    optimality = Stationarity(np.ones((3, 2)), np.full((2, 1), share), np.ones(1))
+    return SimpleNamespace(optimality=optimality, expansion=SimpleNamespace(lq=None))
+
+
+def test_curvature_that_was_of_no_use_is_asked_for_again_later_or_near_a_solution():
+    loop, everything, none = OnlyPlainSteps(), (1.0, 0.5, 0.0), (0.0,)
+    for _ in range(PLAIN + 2):
+        loop._step(gradient_of(2.0 * FAR))
+    assert loop.tried == [everything, *[none] * PLAIN, everything]
+    loop._step(gradient_of(0.5 * FAR))
+    assert loop.tried[-1] == everything
+
+
+def test_gaps_stay_within_reach():
+    """Steps towards a goal that a free double pendulum does not reach tear its motion; the filter refuses those that tear it too far."""
+    solution = solve(double_pendulum(), None, {"max_iterations": 300}, solver="ddp")
+    assert max(record.defect for record in solution.history) <= WIDE
+    narrow = Filter(2.0, largest=5.0)
+    assert not narrow.accepts((1.0, 1.0), (11.0, 0.0), -1.0)
+    assert narrow.accepts((1.0, 1.0), (9.0, 0.0), -1.0)
 
 
 def test_an_end_at_once_keeps_a_record():
