@@ -178,15 +178,16 @@ def test_the_fourth_short_step_in_a_row_competes_with_damped_ones(damped_merit, 
 
 
 class OnlyPlainSteps(NewtonLoop):
-    """A loop whose steps take none of the curvature; it remembers which shares were tried."""
+    """A loop whose steps take none of the curvature, and are as long as told; it remembers which shares were tried."""
 
-    def __init__(self):
+    def __init__(self, length=1.0):
         self.short, self.plain, self.last_delta, self.barrier, self.tried = 0, 0, 0.0, None, []
+        self.length = length
         self.model = SimpleNamespace(shares=(1.0, 0.5, 0.0), exact=lambda at: None)
 
     def _damped_step(self, at, exact, shares, delta):
         self.tried.append(shares)
-        return Found(**{**dict.fromkeys(Found._fields), "alpha": 1.0, "share": 0.0})
+        return Found(**{**dict.fromkeys(Found._fields), "alpha": self.length, "share": 0.0})
 
 
 def gradient_of(share):
@@ -202,6 +203,10 @@ def test_curvature_that_was_of_no_use_is_asked_for_again_later_or_near_a_solutio
     assert loop.tried == [everything, *[none] * PLAIN, everything]
     loop._step(gradient_of(0.5 * FAR))
     assert loop.tried[-1] == everything
+    halved = OnlyPlainSteps(0.5)
+    for _ in range(2):
+        halved._step(gradient_of(2.0 * FAR))
+    assert halved.tried == [everything] * 2
 
 
 def test_gaps_stay_within_reach():
