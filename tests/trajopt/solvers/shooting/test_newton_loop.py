@@ -203,10 +203,10 @@ def test_curvature_that_was_of_no_use_is_asked_for_again_later_or_near_a_solutio
     assert loop.tried == [everything, *[none] * PLAIN, everything]
     loop._step(gradient_of(0.5 * FAR))
     assert loop.tried[-1] == everything
-    halved = OnlyPlainSteps(0.5)
+    short = OnlyPlainSteps(0.125)
     for _ in range(2):
-        halved._step(gradient_of(2.0 * FAR))
-    assert halved.tried == [everything] * 2
+        short._step(gradient_of(2.0 * FAR))
+    assert short.tried == [everything] * 2
 
 
 def test_gaps_stay_within_reach():

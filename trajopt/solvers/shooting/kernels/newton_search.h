@@ -117,8 +117,8 @@ static int newton_step(newton_t *o)
         found = newton_damped(o, widest, SHARES, 0.0, o->best);
         o->plain = found && o->best->share == SHARES - 1 ? PLAIN : 0;
     }
-    if (!found || o->best->alpha < o->best->longest) o->plain = 0;
     o->short_steps = found && o->best->alpha <= SHORT * o->best->longest ? o->short_steps + 1 : 0;
+    if (!found || o->short_steps) o->plain = 0;
     if (!found || o->short_steps < PATIENCE) return found;
     const double before = o->last_delta;
     double delta = o->best->delta;

@@ -44,8 +44,8 @@ SHORT, PATIENCE, RIVALS = 0.25, 4, 3
 """From the fourth step in a row on that is no longer than this share of what the bounds allow, it is taken only if damped ones, at
 most so many, do no better."""
 FAR, PLAIN = 0.1, 4
-"""Behind a full step that took none of the curvature at most so many others are first looked for without it, while they are full ones
-and the gradient is above this share of the size of its terms."""
+"""Behind a step that took none of the curvature at most so many others are first looked for without it, while they are not short and
+the gradient is above this share of the size of its terms."""
 WIDE = 1e2
 """Steps are refused that open gaps above this, relative to those at the start (at least 1): where motions are torn farther, costates
 and curvature tell nothing, and dozens of iterations go into closing them (Waechter and Biegler have 1e4 here)."""
@@ -240,8 +240,8 @@ class NewtonLoop:
             exact = self.model.exact(at)
             found = self._damped_step(at, exact, shares, 0.0)
             self.plain = PLAIN if found is not None and found.share == 0.0 else 0
-        self.plain = 0 if found is None or found.alpha < self._longest(at, found) else self.plain
         self.short = self.short + 1 if found is not None and self._is_short(at, found) else 0
+        self.plain = 0 if found is None or self.short else self.plain
         if found is None or self.short < PATIENCE:
             return found
         best, delta, before = found, found.delta, self.last_delta
@@ -271,11 +271,9 @@ class NewtonLoop:
             delta = self._raised(delta)
         return None
 
-    def _longest(self, at: Point, found: Found) -> float:
-        return 1.0 if self.barrier is None else float(self.barrier.longest(at.us, found.linear.du))
-
     def _is_short(self, at: Point, found: Found) -> bool:
-        return found.alpha <= SHORT * self._longest(at, found)
+        longest = 1.0 if self.barrier is None else self.barrier.longest(at.us, found.linear.du)
+        return found.alpha <= SHORT * longest
 
     def _raised(self, delta: float) -> float:
         if delta == 0.0:
