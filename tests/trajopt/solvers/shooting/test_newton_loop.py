@@ -210,7 +210,7 @@ def test_curvature_that_was_of_no_use_is_asked_for_again_later_or_near_a_solutio
 
 
 def test_gaps_stay_within_reach():
-    """Steps towards a goal that a free double pendulum does not reach tear its motion; the filter refuses those that tear it too far."""
+    """Steps of a double pendulum that swings up tear its motion; the filter refuses those that tear it too far."""
     solution = solve(double_pendulum(), None, {"max_iterations": 300}, solver="ddp")
     assert max(record.defect for record in solution.history) <= WIDE
     narrow = Filter(2.0, largest=5.0)

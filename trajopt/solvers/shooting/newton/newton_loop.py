@@ -5,8 +5,8 @@ Each iteration solves the LQ problem with the Hessian
     H(share, delta) = H_GN + share (H_exact - H_GN) + delta I
 
 of the Lagrangian in states and controls, H_GN the Gauss-Newton one.  The whole curvature is used wherever the problem stays
-convex on the linearized motion, which a Riccati sweep tells; else as large a share of it as does.  Far from a solution that is often
-none, and then the next steps do not ask for it either.  delta shortens steps that
+convex on the linearized motion, which a Riccati sweep tells; else as large a share of it as does.  Far from a solution that is
+often none, and then the next steps do not ask for it either.  delta shortens steps that
 the search refuses, in the states as well as in the controls, so that the gaps, which grow with the square of the step in the
 states, stay small.  Multipliers of the dynamics are costates under feedback (:mod:`trajopt.solvers.shooting.optimality`).
 Bounds on the controls are a barrier (:mod:`trajopt.solvers.shooting.newton.barrier`), a step is judged by a filter
@@ -44,11 +44,11 @@ SHORT, PATIENCE, RIVALS = 0.25, 4, 3
 """From the fourth step in a row on that is no longer than this share of what the bounds allow, it is taken only if damped ones, at
 most so many, do no better."""
 FAR, PLAIN = 0.1, 4
-"""Behind a step that took none of the curvature at most so many others are first looked for without it, while they are not short and
-the gradient is above this share of the size of its terms."""
+"""Behind a step that took none of the curvature at most so many others are first looked for without it, while they are not short
+and the gradient is above this share of the size of its terms."""
 WIDE = 1e2
-"""Steps are refused that open gaps above this, relative to those at the start (at least 1): where motions are torn farther, costates
-and curvature tell nothing, and dozens of iterations go into closing them (Waechter and Biegler have 1e4 here)."""
+"""Steps are refused that open gaps above this, relative to those at the start (at least 1): in motions torn farther, costates and
+curvature tell nothing, and dozens of iterations go into closing them (Waechter and Biegler have 1e4 here)."""
 MAX_RESTORED = 5
 """Restorations before giving up."""
 STALLED = 10

@@ -16,7 +16,7 @@ MARGIN = 1e-5
 ARMIJO = 1e-4
 SWITCH_PHI, SWITCH_THETA = 2.3, 1.1
 SMALL, LARGE = 1e-4, 1e4
-"""Gaps below and above which, relative to those at the start (at least 1), phi decides alone and steps are refused; see Filter."""
+"""Gaps below and above which, relative to those at the start (at least 1), phi decides alone and steps are refused."""
 CLOSED = 1e-10
 """Gaps below this, relative to those at the start, count as none."""
 NOISE = 1e-12
@@ -27,7 +27,7 @@ MOST_PAIRS = 1 << 16
 
 @dataclass
 class Filter:
-    """scale: max(1, theta at the start). pairs: (theta, phi) of iterates that must not be matched. largest: in the place of LARGE."""
+    """scale: max(1, theta at the start). pairs: (theta, phi) of iterates that must not be matched. largest: in place of LARGE."""
 
     scale: float
     pairs: deque[tuple[float, float]] = field(default_factory=lambda: deque(maxlen=MOST_PAIRS))
