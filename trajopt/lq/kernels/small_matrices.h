@@ -127,12 +127,21 @@ ALWAYS_INLINE void tiled_product(num *C, const num *D, strided_t X, const num *r
 /* x'y for x, y (n) */
 ALWAYS_INLINE double dot(const double *x, const double *y, const int n)
 {
-    pack_t sum = {0.0};
     double rest = 0.0;
     int i = 0;
-    for (; i + PACK <= n; i += PACK) sum += *(const pack_t *)(x + i) * *(const pack_t *)(y + i);
+#if PACK > 1 /* ever narrower, since most vectors are short */
+    pack4_t four = {0.0};
+#if PACK == 8
+    pack_t eight = {0.0};
+    for (; i + 8 <= n; i += 8) eight += *(const pack_t *)(x + i) * *(const pack_t *)(y + i);
+    four = ((const pack4_t *)&eight)[0] + ((const pack4_t *)&eight)[1];
+#endif
+    for (; i + 4 <= n; i += 4) four += *(const pack4_t *)(x + i) * *(const pack4_t *)(y + i);
+    pack2_t two = ((const pack2_t *)&four)[0] + ((const pack2_t *)&four)[1];
+    for (; i + 2 <= n; i += 2) two += *(const pack2_t *)(x + i) * *(const pack2_t *)(y + i);
+    rest = two[0] + two[1];
+#endif
     for (; i < n; i++) rest += x[i] * y[i];
-    for (int j = 0; j < PACK; j++) rest += ((const double *)&sum)[j];
     return rest;
 }
 #endif

@@ -33,11 +33,21 @@ def swing(horizon=24, **limits):
     return to.OCP.single_phase(dynamics, np.zeros(4), horizon, 0.05, terms, last, **limits)
 
 
+def throw(horizon=24):
+    """The end of a double pendulum is to be far away soon: curvature that is of no use first, and residuals that are not linear."""
+    body = to.FreeBody(to.load_robot("double_pendulum"))
+    dynamics = to.SampledSystem(to.make_backend(body, "analytic"), "semi_implicit_euler")
+    goal = to.frame_position_cost(body.model, body.manifold, "tip", [0.2, 0.0, 0.1], 1e3)
+    last = [goal, to.state_cost(body.manifold, np.zeros(4), 0.1)]
+    return to.OCP.single_phase(dynamics, np.zeros(4), horizon, 0.05, [to.control_cost(2, weight=1e-3)], last)
+
+
 LIMITS = {"u_lower": [-10.0, -np.inf], "u_upper": [10.0, 3.0]}
 CASES = {
     **{("slq", name): problem for name, problem in PROBLEMS.items()},
     **{(kind, "swing"): swing for kind in ("ddp", "ddp, Gauss-Newton cost", "slq")},
     ("ddp", "swing with limits"): partial(swing, **LIMITS),
+    ("ddp", "throw"): throw,
 }
 KINDS = {
     "ddp": (ddp, DDPOptions, {}),

@@ -11,11 +11,11 @@ from dynamics_backends.manifold import Manifold
 from dynamics_backends.protocol import FunctionMap
 from dynamics_backends.registry import make_backend
 from trajopt import OCP, Guess, SampledSystem, StatusCode, control_cost, solve, state_cost, validate
-from trajopt.lq.lq import LQProblem, stationarity
+from trajopt.lq.lq import LQProblem, Stationarity, stationarity
 from trajopt.results.status import Status
 from trajopt.solvers.options import SLQOptions
 from trajopt.solvers.shooting.newton.barrier import Barrier, interior
-from trajopt.solvers.shooting.newton.newton_loop import NewtonLoop
+from trajopt.solvers.shooting.newton.newton_loop import FAR, PLAIN, WIDE, NewtonLoop
 from trajopt.solvers.shooting.newton.newton_point import Found
 from trajopt.solvers.shooting.optimality import scaled
 from trajopt.solvers.shooting.search.filter import Filter
@@ -161,7 +161,7 @@ class OnlyShortSteps(NewtonLoop):
     """A loop whose steps without damping are short, and whose damped ones end at a merit that is given."""
 
     def __init__(self, damped_merit):
-        self.short, self.last_delta, self.barrier, self.damped_merit = 0, 0.0, None, damped_merit
+        self.short, self.plain, self.last_delta, self.barrier, self.damped_merit = 0, 0, 0.0, None, damped_merit
         self.model = SimpleNamespace(shares=(1.0,), exact=lambda at: None)
 
     def _damped_step(self, at, exact, shares, delta):
@@ -175,6 +175,47 @@ def test_the_fourth_short_step_in_a_row_competes_with_damped_ones(damped_merit, 
     loop, at = OnlyShortSteps(damped_merit), SimpleNamespace(optimality=SimpleNamespace(costates=np.ones((3, 2))))
     assert [loop._step(at).alpha for _ in range(4)] == [0.125, 0.125, 0.125, taken]
     assert bool(loop.last_delta) == (taken == 1.0)
+
+
+class OnlyPlainSteps(NewtonLoop):
+    """A loop whose steps take none of the curvature, and are as long as told; it remembers which shares were tried."""
+
+    def __init__(self, length=1.0):
+        self.short, self.plain, self.last_delta, self.barrier, self.tried = 0, 0, 0.0, None, []
+        self.length = length
+        self.model = SimpleNamespace(shares=(1.0, 0.5, 0.0), exact=lambda at: None)
+
+    def _damped_step(self, at, exact, shares, delta):
+        self.tried.append(shares)
+        return Found(**{**dict.fromkeys(Found._fields), "alpha": self.length, "share": 0.0})
+
+
+def gradient_of(share):
+    """A point whose gradient is this share of the size of its terms."""
+    optimality = Stationarity(np.ones((3, 2)), np.full((2, 1), share), np.ones(1))
+    return SimpleNamespace(optimality=optimality, expansion=SimpleNamespace(lq=None))
+
+
+def test_curvature_that_was_of_no_use_is_asked_for_again_later_or_near_a_solution():
+    loop, everything, none = OnlyPlainSteps(), (1.0, 0.5, 0.0), (0.0,)
+    for _ in range(PLAIN + 2):
+        loop._step(gradient_of(2.0 * FAR))
+    assert loop.tried == [everything, *[none] * PLAIN, everything]
+    loop._step(gradient_of(0.5 * FAR))
+    assert loop.tried[-1] == everything
+    short = OnlyPlainSteps(0.125)
+    for _ in range(2):
+        short._step(gradient_of(2.0 * FAR))
+    assert short.tried == [everything] * 2
+
+
+def test_gaps_stay_within_reach():
+    """Steps of a double pendulum that swings up tear its motion; the filter refuses those that tear it too far."""
+    solution = solve(double_pendulum(), None, {"max_iterations": 300}, solver="ddp")
+    assert max(record.defect for record in solution.history) <= WIDE
+    narrow = Filter(2.0, largest=5.0)
+    assert not narrow.accepts((1.0, 1.0), (11.0, 0.0), -1.0)
+    assert narrow.accepts((1.0, 1.0), (9.0, 0.0), -1.0)
 
 
 def test_an_end_at_once_keeps_a_record():

@@ -7,7 +7,7 @@
 EXPORT void newton_turn(newton_t *o)
 {
     newton_point_t *left = o->at;
-    o->at = o->fresh, o->fresh = left, o->plain_known = 0;
+    o->at = o->fresh, o->fresh = left, o->other_known = 0;
 }
 
 /* Tell of the point where the solve is, without a step. */
@@ -101,7 +101,7 @@ EXPORT long newton_begin(newton_t *o, const newton_member_t *member)
     o->m = member, o->at = at, o->fresh = at + 1, o->best = o->found, o->rival = o->found + 1, o->last = o->found + 2;
     o->barrier = (barrier_t){member->lower, member->upper, o->z, 0.0, N * m};
     o->bounded = member->lower != NULL, o->began = now(), o->least = HUGE_VAL, o->last_delta = o->change = 0.0;
-    o->paired = o->has_policy = o->plain_known = o->iteration = o->restored = o->idle = o->short_steps = 0;
+    o->paired = o->has_policy = o->other_known = o->iteration = o->restored = o->idle = o->short_steps = o->plain = 0;
     memset(&o->record, 0, sizeof o->record);
     copy(at->xs, member->xs, (N + 1) * o->nx), copy(at->xs, member->x0, o->nx), copy(at->us, member->us, N * m);
     if (o->bounded) barrier_interior(&o->barrier, at->us);

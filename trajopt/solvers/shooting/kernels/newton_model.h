@@ -18,9 +18,9 @@ static lq_problem newton_part(newton_t *o, double share, double delta)
     lq_problem lq = newton_lq(o->at, N);
     if (share == 1.0) {
         lq.Q = o->cQ, lq.S = o->cS, lq.R = o->cR;
-    } else if (!o->alike) {
-        if (!o->plain_known) newton_gauss(o, o->at);
-        lq.Q = o->gQ, lq.S = o->gS, lq.R = o->gR;
+    } else if (!o->alike && !o->at->plain) {
+        newton_other(o, o->at);
+        lq.Q = o->oQ, lq.S = o->oS, lq.R = o->oR;
     }
     if ((share == 0.0 || share == 1.0) && delta == 0.0 && !o->bounded) return lq;
     if (share == 0.0 || share == 1.0) {

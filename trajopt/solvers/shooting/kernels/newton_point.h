@@ -17,10 +17,11 @@ typedef struct {
 } newton_phase_t;
 
 /* A trajectory with its expansion, costates and gradient; see Point.  gradient: its largest entry; scaled: the largest relative to the size
-   of its terms. */
+   of its terms.  plain: whether Q, S and R are those of Gauss and Newton. */
 typedef struct {
     double *xs, *us, *x_next, *costs, *A, *B, *d, *Q, *q, *S, *R, *r, *lambda, *g;
     double cost, gradient, scaled, defect, theta, kkt;
+    long plain;
 } newton_point_t;
 
 /* A step that the filter accepts; see Found.  longest: what the bounds allow of it; share: the number of its share. */
@@ -55,7 +56,7 @@ typedef struct {
 
 /* A solve, and what solves problems on one thread.
    points: where it is, where it goes; found: the step taken, a rival, and that of the last policy; Vx, Vxx: of a sweep; cQ, cS, cR: the
-   Hessian of the Lagrangian; gQ, gS, gR: that of the cost of Gauss and Newton, where it is not the points' own; mQ, mS, mR, mr: what is swept;
+   Hessian of the Lagrangian; oQ, oS, oR: that of the cost of the other kind than the points' own, once it is known; mQ, mS, mR, mr: what is swept;
    z, move: multipliers of bounds and their step.  alike: whether one Hessian of the cost serves; widest: the number of the largest share that is
    tried.  pairs: of the filter, most_pairs at most.  total, next, done, stop: shared with other threads.
    What follows them belongs to one solve. */
@@ -66,7 +67,7 @@ typedef struct {
     long N, nx, count, alike, widest, trials;
     newton_point_t points[2];
     newton_found_t found[3];
-    double *Vx, *Vxx, *cQ, *cS, *cR, *gQ, *gS, *gR, *mQ, *mS, *mR, *mr, *z, *move, *own_alphas, *size, *pairs, *X, *U, *D, *cost, *part_cost;
+    double *Vx, *Vxx, *cQ, *cS, *cR, *oQ, *oS, *oR, *mQ, *mS, *mR, *mr, *z, *move, *own_alphas, *size, *pairs, *X, *U, *D, *cost, *part_cost;
     long *start, *stop_at, *trial;
     const double *alphas;
     const signed char *every, *none;
@@ -80,7 +81,7 @@ typedef struct {
     newton_found_t *best, *rival, *last;
     barrier_t barrier;
     double began, scale, last_delta, least, change;
-    long bounded, paired, has_policy, plain_known, iteration, restored, idle, short_steps;
+    long bounded, paired, has_policy, other_known, iteration, restored, idle, short_steps, plain;
     newton_record_t record;
 } newton_t;
 
@@ -94,44 +95,53 @@ static void newton_still(const newton_t *o, const phase_t *p, double *R)
         for (long a = p->read; a < m; a++) R[(i * m + a) * m + a] = 1.0;
 }
 
-/* The expansion about the trajectory of e. */
+static const phase_t *newton_kind(const newton_t *o, long j, long plain) { return plain ? &o->phases[j].plain : &o->phases[j].exact; }
+
+/* The expansion about the trajectory of e, without the exact Hessian of the cost where the next step will hardly ask for it. */
 static void newton_expand(newton_t *o, newton_point_t *e)
 {
+    const long plain = e->plain = !o->alike && o->plain > 0;
+    const stages_t *stages = plain ? o->m->plain : o->m->exact;
+    const final_t *end = plain ? &o->plain_end : &o->end;
     const double began = now();
     const long N = o->N, nx = o->nx, n = o->sweeps.n, m = o->sweeps.m;
     for (long j = 0; j < o->count; j++) {
-        const phase_t *p = &o->phases[j].exact;
+        const phase_t *p = newton_kind(o, j, plain);
         const long k = p->first;
         const point_t at = {e->xs + k * nx, e->us + k * m, e->xs + (k + 1) * nx};
         const first_t out = {{e->x_next + k * nx, e->d + k * n, e->costs + k, NULL},
                              e->A + k * n * n, e->B + k * n * m, e->q + k * n, e->r + k * m, NULL, NULL,
                              e->Q + k * n * n, e->S + k * m * n, e->R + k * m * m, NULL};
-        p->expand(o->m->exact + j, &at, 0, p->last - k, &out, p->room);
+        p->expand(stages + j, &at, 0, p->last - k, &out, p->room);
         newton_still(o, p, e->R);
     }
     const end_first_t out = {e->costs + N, NULL, e->q + N * n, NULL, e->Q + N * n * n};
-    o->end.expand(o->m->end, e->xs + N * nx, &out, o->end.room);
+    end->expand(plain ? o->m->plain_end : o->m->end, e->xs + N * nx, &out, end->room);
     e->cost = 0.0;
     for (long i = 0; i <= N; i++) e->cost += e->costs[i];
     o->record.seconds[DERIVATIVES] += now() - began;
 }
 
-/* The Gauss-Newton Hessian of the cost about the trajectory of e, of which all else is known. */
-static void newton_gauss(newton_t *o, const newton_point_t *e)
+/* The Hessian of the cost about the trajectory of e of the other kind than its own. */
+static void newton_other(newton_t *o, const newton_point_t *e)
 {
+    if (o->other_known) return;
+    const long plain = !e->plain;
+    const stages_t *stages = plain ? o->m->plain : o->m->exact;
+    const final_t *end = plain ? &o->plain_end : &o->end;
     const double began = now();
     const long N = o->N, nx = o->nx, n = o->sweeps.n, m = o->sweeps.m;
     for (long j = 0; j < o->count; j++) {
-        const phase_t *p = &o->phases[j].plain;
+        const phase_t *p = newton_kind(o, j, plain);
         const long k = p->first;
         const point_t at = {e->xs + k * nx, e->us + k * m, e->xs + (k + 1) * nx};
-        const first_t out = {.Q = o->gQ + k * n * n, .S = o->gS + k * m * n, .R = o->gR + k * m * m};
-        p->expand(o->m->plain + j, &at, 0, p->last - k, &out, p->room);
-        newton_still(o, p, o->gR);
+        const first_t out = {.Q = o->oQ + k * n * n, .S = o->oS + k * m * n, .R = o->oR + k * m * m};
+        p->expand(stages + j, &at, 0, p->last - k, &out, p->room);
+        newton_still(o, p, o->oR);
     }
-    const end_first_t out = {.Q = o->gQ + N * n * n};
-    o->plain_end.expand(o->m->plain_end, e->xs + N * nx, &out, o->plain_end.room);
-    o->plain_known = 1;
+    const end_first_t out = {.Q = o->oQ + N * n * n};
+    end->expand(plain ? o->m->plain_end : o->m->end, e->xs + N * nx, &out, end->room);
+    o->other_known = 1;
     o->record.seconds[DERIVATIVES] += now() - began;
 }
 
@@ -175,7 +185,9 @@ static void newton_measure(newton_t *o, newton_point_t *e)
     for (long i = 0; i < N * m; i++)
         if (o->size[i % m] > 0.0) e->scaled = fmax(e->scaled, fabs(e->g[i]) / o->size[i % m]);
     e->kkt = newton_error(o, e, 0.0);
-    if (!newton_finite(o, e) || !all_finite(e->g, N * m)) e->gradient = e->scaled = e->kkt = NAN;
+    /* what is no number in q, r, A and B is none in the costates or the gradient, and a Hessian that has none leaves no sweep convex */
+    if (!(fabs(e->cost) < HUGE_VAL) || !all_finite(e->g, N * m) || !all_finite(e->lambda, (N + 1) * n) || !all_finite(e->d, N * n))
+        e->gradient = e->scaled = e->kkt = NAN;
     o->record.seconds[BACKWARD] += now() - began;
 }
 
@@ -191,6 +203,8 @@ static double newton_stop(const newton_t *o, const newton_point_t *e)
 static void newton_exact(newton_t *o, const newton_point_t *e)
 {
     if (o->widest == SHARES - 1) return; /* which no share asks for */
+    if (e->plain) newton_other(o, e);
+    const double *Q = e->plain ? o->oQ : e->Q, *S = e->plain ? o->oS : e->S, *R = e->plain ? o->oR : e->R;
     const double began = now();
     const long N = o->N, nx = o->nx, n = o->sweeps.n, m = o->sweeps.m;
     for (long j = 0; j < o->count; j++) {
@@ -200,9 +214,9 @@ static void newton_exact(newton_t *o, const newton_point_t *e)
         const curved_t out = {0.0, e->lambda + (k + 1) * n, NULL, NULL, o->cQ + k * n * n, o->cS + k * m * n, o->cR + k * m * m};
         p->curve(o->m->curved + j, &at, 0, last - k, &out, p->curve_room);
     }
-    for (long i = 0; i < N * n * n; i++) o->cQ[i] += e->Q[i];
-    copy(o->cQ + N * n * n, e->Q + N * n * n, n * n);
-    for (long i = 0; i < N * m * n; i++) o->cS[i] += e->S[i];
-    for (long i = 0; i < N * m * m; i++) o->cR[i] += e->R[i];
+    for (long i = 0; i < N * n * n; i++) o->cQ[i] += Q[i];
+    copy(o->cQ + N * n * n, Q + N * n * n, n * n);
+    for (long i = 0; i < N * m * n; i++) o->cS[i] += S[i];
+    for (long i = 0; i < N * m * m; i++) o->cR[i] += R[i];
     o->record.seconds[DERIVATIVES] += now() - began;
 }

@@ -10,7 +10,7 @@ static int newton_accepts(const newton_t *o, double theta, double phi, double ga
 {
     const double *pairs = o->pairs;
     const long kept = o->paired < o->most_pairs ? o->paired : o->most_pairs;
-    if (gaps > LARGE * o->scale) return 0;
+    if (gaps > WIDE * o->scale) return 0;
     for (long i = 0; i < kept; i++)
         if (!(gaps <= (1.0 - MARGIN) * pairs[2 * i] || value <= pairs[2 * i + 1] - MARGIN * pairs[2 * i])) return 0;
     if (newton_by_cost(o, theta, expected)) return value <= phi + ARMIJO * fmin(expected, 0.0) + NOISE * fabs(phi);
@@ -82,10 +82,9 @@ static double newton_raised(const newton_t *o, double delta)
     return delta * (o->last_delta != 0.0 ? GROWTH : LEAP);
 }
 
-/* A step that the filter accepts, by the shares up to `last`, with more damping than delta until there is one. */
-static int newton_damped(newton_t *o, int last, double delta, newton_found_t *to)
+/* A step that the filter accepts, by the shares first .. last, with more damping than delta until there is one. */
+static int newton_damped(newton_t *o, int first, int last, double delta, newton_found_t *to)
 {
-    int first = (int)o->widest;
     for (; delta < LARGEST; delta = newton_raised(o, delta)) {
         lq_problem lq;
         const int share = newton_convex(o, first, last, delta, to, &lq);
@@ -109,14 +108,23 @@ static double newton_merit(const newton_t *o, const newton_found_t *step)
 /* The step to take, in o->best; where short ones follow each other, damped ones compete. */
 static int newton_step(newton_t *o)
 {
-    newton_exact(o, o->at);
-    const int found = newton_damped(o, SHARES, 0.0, o->best);
+    const int widest = (int)o->widest, spared = widest < SHARES - 1 && o->plain > 0 && o->at->scaled > FAR;
+    int found = 0;
+    if (spared) o->plain--, found = newton_damped(o, SHARES - 1, SHARES, 0.0, o->best);
+    const int asked = !found;
+    if (asked) {
+        newton_exact(o, o->at);
+        found = newton_damped(o, widest, SHARES, 0.0, o->best);
+        o->plain = found && o->best->share == SHARES - 1 ? PLAIN : 0;
+    }
     o->short_steps = found && o->best->alpha <= SHORT * o->best->longest ? o->short_steps + 1 : 0;
+    if (!found || o->short_steps) o->plain = 0;
     if (!found || o->short_steps < PATIENCE) return found;
     const double before = o->last_delta;
     double delta = o->best->delta;
+    if (!asked) newton_exact(o, o->at);
     for (int i = 0; i < RIVALS; i++) {
-        if (!newton_damped(o, (int)o->widest + 1, newton_raised(o, delta), o->rival)) break;
+        if (!newton_damped(o, widest, widest + 1, newton_raised(o, delta), o->rival)) break;
         const int short_step = o->rival->alpha <= SHORT * o->rival->longest;
         delta = o->rival->delta;
         if (newton_merit(o, o->rival) < newton_merit(o, o->best)) {

@@ -49,13 +49,13 @@ from trajopt.stage.kept import Kept
 _CONSTANTS = {
     **{
         name: getattr(filters, name)
-        for name in ("MARGIN", "ARMIJO", "SWITCH_PHI", "SWITCH_THETA", "SMALL", "LARGE", "CLOSED", "NOISE")
+        for name in ("MARGIN", "ARMIJO", "SWITCH_PHI", "SWITCH_THETA", "SMALL", "CLOSED", "NOISE")
     },
     **{
         name: getattr(newton_loop, name)
         for name in (
             *("FIRST", "LEAP", "GROWTH", "DECAY", "LARGEST", "SHORT", "PATIENCE", "RIVALS", "MAX_RESTORED", "STALLED"),
-            *("AT_ROUNDING", "NEARLY_SOLVED", "BETTER", "LITTLE"),
+            *("AT_ROUNDING", "NEARLY_SOLVED", "BETTER", "LITTLE", "FAR", "PLAIN", "WIDE"),
         )
     },
     "SOLVED": SOLVED,

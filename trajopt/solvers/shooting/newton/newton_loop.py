@@ -5,7 +5,8 @@ Each iteration solves the LQ problem with the Hessian
     H(share, delta) = H_GN + share (H_exact - H_GN) + delta I
 
 of the Lagrangian in states and controls, H_GN the Gauss-Newton one.  The whole curvature is used wherever the problem stays
-convex on the linearized motion, which a Riccati sweep tells; else as large a share of it as does.  delta shortens steps that
+convex on the linearized motion, which a Riccati sweep tells; else as large a share of it as does.  Far from a solution that is
+often none, and then the next steps do not ask for it either.  delta shortens steps that
 the search refuses, in the states as well as in the controls, so that the gaps, which grow with the square of the step in the
 states, stay small.  Multipliers of the dynamics are costates under feedback (:mod:`trajopt.solvers.shooting.optimality`).
 Bounds on the controls are a barrier (:mod:`trajopt.solvers.shooting.newton.barrier`), a step is judged by a filter
@@ -42,6 +43,12 @@ LARGEST = 1e20
 SHORT, PATIENCE, RIVALS = 0.25, 4, 3
 """From the fourth step in a row on that is no longer than this share of what the bounds allow, it is taken only if damped ones, at
 most so many, do no better."""
+FAR, PLAIN = 0.1, 4
+"""Behind a step that took none of the curvature at most so many others are first looked for without it, while they are not short
+and the gradient is above this share of the size of its terms."""
+WIDE = 1e2
+"""Steps are refused that open gaps above this, relative to those at the start (at least 1): in motions torn farther, costates and
+curvature tell nothing, and dozens of iterations go into closing them (Waechter and Biegler have 1e4 here)."""
 MAX_RESTORED = 5
 """Restorations before giving up."""
 STALLED = 10
@@ -78,7 +85,7 @@ class NewtonLoop:
         self.policy: Policy | None = None
         self.point: Point | None = None
         self.last_delta = 0.0
-        self.iteration = self.restored = self.idle = self.short = 0
+        self.iteration = self.restored = self.idle = self.short = self.plain = 0
         self.least, self.change = np.inf, 0.0
 
     def run(self, guess: Guess) -> Solution:
@@ -108,7 +115,7 @@ class NewtonLoop:
         if isinstance(start, Status):
             return start
         self.point = start
-        self.filter = Filter(max(1.0, start.theta))
+        self.filter = Filter(max(1.0, start.theta), largest=WIDE)
         while (end := self._ends()) is None:
             pass
         status = self._verdict(end)
@@ -156,9 +163,8 @@ class NewtonLoop:
 
     def _error(self, at: Point, mu: float) -> float:
         """The scaled measure, with complementarity at mu."""
-        gradient = float(np.abs(scaled(at.optimality, at.optimality.gradient)).max(initial=0.0))
         product = 0.0 if self.barrier is None else self.barrier.complementarity(at.us, mu) / size(at.cost)
-        return max(gradient, product, at.defect)
+        return max(_relative(at), product, at.defect)
 
     def _phi(self, cost: float, us: Array) -> float:
         return cost if self.barrier is None else cost + float(self.barrier.value(us))
@@ -226,14 +232,22 @@ class NewtonLoop:
 
     def _step(self, at: Point) -> Found | None:
         """A step that the filter accepts; None if there is none. Where short ones follow each other, damped ones compete."""
-        exact = self.model.exact(at)
-        found = self._damped_step(at, exact, self.model.shares, 0.0)
+        found, exact, shares = None, None, self.model.shares
+        if len(shares) > 1 and self.plain > 0 and _relative(at) > FAR:
+            self.plain -= 1
+            found = self._damped_step(at, at.expansion.lq, shares[-1:], 0.0)
+        if found is None:
+            exact = self.model.exact(at)
+            found = self._damped_step(at, exact, shares, 0.0)
+            self.plain = PLAIN if found is not None and found.share == 0.0 else 0
         self.short = self.short + 1 if found is not None and self._is_short(at, found) else 0
+        self.plain = 0 if found is None or self.short else self.plain
         if found is None or self.short < PATIENCE:
             return found
         best, delta, before = found, found.delta, self.last_delta
+        exact = self.model.exact(at) if exact is None else exact
         for _ in range(RIVALS):
-            rival = self._damped_step(at, exact, self.model.shares[:1], self._raised(delta))
+            rival = self._damped_step(at, exact, shares[:1], self._raised(delta))
             if rival is None:
                 break
             best, delta = min(best, rival, key=lambda step: step.merit(at)), rival.delta
@@ -320,7 +334,7 @@ class NewtonLoop:
         if self.barrier is not None:
             self.barrier.z = self.barrier.mu / self.barrier.slacks(us)
         self.point = self._measured(tried.xs[0], us, e)
-        self.filter = Filter(max(1.0, self.point.theta))
+        self.filter = Filter(max(1.0, self.point.theta), largest=WIDE)
         return None
 
     def _on_bounds(self, at: Point, barrier: Barrier) -> Point:
@@ -377,3 +391,8 @@ class NewtonLoop:
                 held = self.barrier.snapped(us)[1]
                 K, k = np.where(held[:, :, None], 0.0, K), np.where(held, 0.0, k)
         return Solution(xs, us, K, k, status, cost, self.iteration, tuple(self.journal.records), self.ocp.times)
+
+
+def _relative(at: Point) -> float:
+    """The largest entry of the gradient, relative to the size of its terms."""
+    return float(np.abs(scaled(at.optimality, at.optimality.gradient)).max(initial=0.0))

@@ -18,7 +18,7 @@ TRIALS, BLOCKS = 8, 4
 """Step lengths that are tried side by side behind the full one: at most so many, and as few as fill so many blocks of lanes."""
 _LINE = 8
 """Doubles in a line of the cache, where arrays begin."""
-_POINT = "xs us x_next costs A B d Q q S R r lambda g cost:d gradient:d scaled:d defect:d theta:d kkt:d"
+_POINT = "xs us x_next costs A B d Q q S R r lambda g cost:d gradient:d scaled:d defect:d theta:d kkt:d plain:l"
 _FOUND = "K k dx du xs us slope:d delta:d alpha:d theta:d phi:d longest:d share:l"
 _PHASE = "first:l last:l read:l expand roll stages room"
 TOLD = [
@@ -60,13 +60,13 @@ NewtonData = struct_of(
             "n:l m:l riccati adjoint stationarity finite rollout N:l nx:l count:l alike:l widest:l trials:l",
             _numbered("point", 2, _POINT),
             _numbered("found", 3, _FOUND),
-            "Vx Vxx cQ cS cR gQ gS gR mQ mS mR mr z move own_alphas size pairs X U D cost part_cost",
+            "Vx Vxx cQ cS cR oQ oS oR mQ mS mR mr z move own_alphas size pairs X U D cost part_cost",
             "start stop_at trial alphas every none",
             "lengths:l max_iterations:l most_pairs:l asked:l",
             "gradient_tolerance:d defect_tolerance:d kkt_tolerance:d cost_tolerance:d time_limit:d",
             "members total:l next done stop member at fresh best rival last lower upper own_z mu:d controls:l",
             "began:d scale:d last_delta:d least:d change:d",
-            "bounded:l paired:l has_policy:l plain_known:l iteration:l restored:l idle:l short_steps:l",
+            "bounded:l paired:l has_policy:l other_known:l iteration:l restored:l idle:l short_steps:l plain:l",
             *(f"told_{name}:d" for name in TOLD),
             "told_share:l",
         )
@@ -117,7 +117,7 @@ def newton_layout(s: NewtonSizes) -> tuple[dict[str, tuple[int, tuple[int, ...]]
     shapes: dict[str, tuple[int, ...]] = {}
     for prefix, count, arrays in (("point", 2, point), ("found", 3, step)):
         shapes |= {f"{prefix}_{i}_{name}": shape for i in range(count) for name, shape in arrays.items()}
-    shapes |= {f"{of}{name}": shape for of in "cgm" for name, shape in blocks.items()}
+    shapes |= {f"{of}{name}": shape for of in "com" for name, shape in blocks.items()}
     shapes |= {"Vx": (N + 1, n), "Vxx": (N + 1, n, n), "mr": (N, m), "z": (2, N, m), "move": (2, N, m), "size": (m,)}
     shapes |= dict.fromkeys(("alphas", "own_alphas"), (lengths,)) | dict.fromkeys(("every", "none"), (N // 8 + 1,))
     shapes |= dict.fromkeys(("part_cost", "start", "stop_at", "trial"), (TRIALS * N + TRIALS,))

@@ -20,8 +20,8 @@ from trajopt.solvers.shooting.newton.barrier import Barrier
 from trajopt.solvers.shooting.newton.newton_point import Point, damped, mixed
 from trajopt.stage.evaluation import Evaluator, Expansion
 
-SHARES = (1.0, 0.5, 0.25, 0.125, 0.0)
-"""Shares of the exact curvature that are tried until the LQ problem is convex."""
+SHARES = (1.0, 0.25, 0.0)
+"""Shares of the exact curvature that are tried until the LQ problem is convex: with more of them between, steps are no better."""
 
 
 class NewtonModel:

@@ -27,16 +27,17 @@ MOST_PAIRS = 1 << 16
 
 @dataclass
 class Filter:
-    """scale: max(1, theta at the start). pairs: (theta, phi) of iterates that must not be matched."""
+    """scale: max(1, theta at the start). pairs: (theta, phi) of iterates that must not be matched. largest: in place of LARGE."""
 
     scale: float
     pairs: deque[tuple[float, float]] = field(default_factory=lambda: deque(maxlen=MOST_PAIRS))
+    largest: float = LARGE
 
     def accepts(self, at: tuple[float, float], new: tuple[float, float], expected: float) -> bool:
         """Whether a step from ``at`` to ``new``, pairs (theta, phi), is one; expected: slope of phi times its length."""
         (theta, phi), (gaps, value) = at, new
         noise = NOISE * abs(phi)
-        if gaps > LARGE * self.scale or not all(
+        if gaps > self.largest * self.scale or not all(
             gaps <= (1.0 - MARGIN) * t or value <= p - MARGIN * t for t, p in self.pairs
         ):
             return False
