@@ -1,4 +1,4 @@
-"""Lower bounds of the distances of many pairs in blocks of the times of a motion: by balls around shapes, and by boxes around near ones."""
+"""Lower bounds of the distances of many pairs in blocks of times: by balls around shapes, and by boxes around near ones."""
 
 from __future__ import annotations
 

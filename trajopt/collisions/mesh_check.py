@@ -14,13 +14,13 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from dynamics_backends.protocol import Array
-from dynamics_backends.rigid_body.geometry.covers.robot_cover import body_poses
 from dynamics_backends.rigid_body.geometry.scene import Scene
 from dynamics_backends.rigid_body.geometry.shapes import PlacedShape
 from dynamics_backends.rigid_body.model.model import Model
 from trajopt.collisions.block_bounds import BlockBounds
-from trajopt.collisions.mesh_motion import GROUND, Part, Places
+from trajopt.collisions.mesh_motion import GROUND, Places, parts_of
 from trajopt.collisions.mesh_search import Looks, least_distance, touching
+from trajopt.collisions.poses import body_poses
 from trajopt.collisions.true_shapes import geometry_of, hull_around, is_convex, pose, require_coal
 
 RATE = 1000.0
@@ -61,7 +61,7 @@ class MeshCheck:
     ) -> None:
         self.coal = require_coal()
         self.model, self.scene = model, scene
-        self.parts = [Part.of(model, placed) for placed in shapes]
+        self.parts = parts_of(model, shapes)
         self.bodies = [geometry_of(body.shape) for body in scene.bodies]
         self.hulls = [hull_around(body.shape) for body in scene.bodies]
         count = len(self.bodies)

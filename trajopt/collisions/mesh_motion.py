@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
+from weakref import WeakKeyDictionary
 
 import numpy as np
 
@@ -14,7 +15,7 @@ from dynamics_backends.rigid_body.geometry.shapes import PlacedShape
 from dynamics_backends.rigid_body.model.model import Model
 from trajopt.collisions.boxes import box_around, lengths
 from trajopt.collisions.motion_kernels import motion_kernels
-from trajopt.collisions.true_shapes import geometry_of, hull_around, is_convex, pose
+from trajopt.collisions.true_shapes import geometry_of, hull_around, pose
 
 GROUND = -1
 """The body of a model that does not move."""
@@ -35,11 +36,6 @@ class Part(NamedTuple):
     radius: float
     half: Array
 
-    @property
-    def is_convex(self) -> bool:
-        """Whether the geometry is convex."""
-        return is_convex(self.geometry)
-
     @classmethod
     def of(cls, model: Model, placed: PlacedShape) -> Part:
         """The part of a placed shape."""
@@ -50,6 +46,20 @@ class Part(NamedTuple):
         center = R @ np.asarray(geometry.aabb_center) + p
         hull, radius = hull_around(placed.shape), float(geometry.aabb_radius)
         return cls(placed.link, frame.body, R, p, geometry, hull, center, radius, 0.5 * (high - low))
+
+
+_parts: WeakKeyDictionary[Model, dict[tuple[int, ...], tuple[tuple[PlacedShape, ...], list[Part]]]] = (
+    WeakKeyDictionary()
+)
+
+
+def parts_of(model: Model, shapes: Iterable[PlacedShape]) -> list[Part]:
+    """The parts of placed shapes, kept for the next that asks about the same ones."""
+    shapes = tuple(shapes)
+    known, key = _parts.setdefault(model, {}), tuple(map(id, shapes))
+    if key not in known:
+        known[key] = shapes, [Part.of(model, placed) for placed in shapes]
+    return known[key][1]
 
 
 class Ball(NamedTuple):
@@ -93,10 +103,10 @@ class Places:
         base: int = GROUND,
         other: Array | None = None,
     ) -> None:
-        """Raise lower bounds (M,) [m] at times around k of the distance of a part, with its number, which is at least ``apart`` at k.
+        """Raise lower bounds (M,) [m] of the distance of a part, with its number, at times around k; at k it is at least ``apart``.
 
-        normal: (3,) of a plane between the two that touches both, if known. base: the body of the model that carries the second one, or
-        the ground. other: places (M, 3) of that, where it moves by itself.
+        normal: (3,) of a plane between the two that touches both, if known. base: the body of the model that carries the second
+        one, or the ground. other: places (M, 3) of that, where it moves by itself.
         """
         boxes = self._boxes(*part, base)
         if normal is not None and base != GROUND:  # known at k, it turns with that body

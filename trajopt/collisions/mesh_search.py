@@ -26,8 +26,8 @@ AROUND = 240
 
 
 Looks = Callable[[int, int, slice, float, Array], float]
-"""The distance [m] of a pair at a time, exact where it is not farther apart than the number after the slice; the lower bounds of all
-times rise by it at times around."""
+"""The distance [m] of a pair at a time, exact where it is not farther apart than the number after the slice; the lower bounds (M,)
+of all times rise by it at times around."""
 
 
 class Least(NamedTuple):
