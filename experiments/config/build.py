@@ -17,7 +17,7 @@ from problems.free_time import freed
 from problems.registry import load_problem
 from problems.task import Task
 from trajopt import OCP, Guess, Solution, StatusCode, resampled_guess, solve, solver_options
-from trajopt.guesses.warm_start import Kept, WarmStart
+from trajopt.guesses.warm_start import WarmStart
 from trajopt.results.records import Callback
 from trajopt.results.status import Status
 from trajopt.solvers.registry import looked_at
@@ -124,14 +124,14 @@ def refined(
     errors = errors_of(task.ocp, start) if check else []
     if errors:
         raise InvalidProblem(errors)
-    options, kept = patient(config.solver_options, task.patience), Kept()
-    first = WarmStart(start, kept=kept)
+    options = patient(config.solver_options, task.patience)
+    first = WarmStart(start)
     solution = solve(task.ocp, None, options, callback, config.solver_name, warm_start=first, check=False)
     attempts = solution.meta.get("attempts", ())
     used = solver_options(attempts[-1]["solver"]) if attempts else options
     found, rounds = task.refined(solution), 1
     while found.ocp is not None and found.guess is not None and solution.status.code is not StatusCode.INTERRUPTED:
-        warm, again = WarmStart(found.guess, multipliers=found.multipliers, kept=kept), near(options)
+        warm, again = WarmStart(found.guess, multipliers=found.multipliers), near(options)
         again = sharper(again, used) if found.sharp else again
         solution = solve(found.ocp, None, again, callback, config.solver_name, warm_start=warm, check=False)
         found, rounds = task.refined(solution), rounds + 1

@@ -22,9 +22,11 @@ import numpy as np
 
 from dynamics_backends.protocol import Array
 from dynamics_backends.rigid_body.geometry.clearance import WORLD, Slot
-from dynamics_backends.rigid_body.geometry.covers.robot_cover import Poses, RobotCover, body_poses, placed_bodies
+from dynamics_backends.rigid_body.geometry.covers.robot_cover import Poses, RobotCover, placed_bodies
 from dynamics_backends.rigid_body.geometry.scene import Core, Scene
+from trajopt.collisions.choice import FAR, chosen_pairs
 from trajopt.collisions.gaps import KINDS, Cores, capsule_gaps
+from trajopt.collisions.poses import body_poses
 from trajopt.collisions.true_shapes import geometry_of, pose
 
 
@@ -126,7 +128,7 @@ class CollisionPairs:
         default the own one, lower bounds of them; of a segment inside of a hull one face tells the depth."""
         poses = body_poses(self.robot.model, qs)
         others = self._others(poses, times)
-        return self._gaps(*self.robot.ends(qs, poses), others, self.reach if reach is None else reach)
+        return self._gaps(*self.robot.ends(poses), others, self.reach if reach is None else reach)
 
     def coarse_gaps(self, qs: Array, times: Array) -> Array:
         """Gaps (M, C, O) [m] of coarse capsules, of the moving bodies in their order, from the cores of the scene."""
@@ -136,7 +138,7 @@ class CollisionPairs:
         coarse, scene = self.robot.coarse, self._scene_at(times)
         cores = Cores(scene.R, scene.p, scene.size, scene.radius, scene.kind, scene.hull)
         counts = np.ones((len(coarse.radii), len(scene.radius)), dtype=bool)
-        return capsule_gaps(*coarse.ends(times, poses), coarse.radii, cores, counts, self.reach)
+        return capsule_gaps(*coarse.ends(poses), coarse.radii, cores, counts, self.reach)
 
     @staticmethod
     def is_far(coarse: Array) -> Array:
@@ -160,7 +162,7 @@ class CollisionPairs:
         margin = np.broadcast_to(np.asarray(margin, float), (M,))
         poses = body_poses(self.robot.model, qs)
         others = self._others(poses, times)
-        fine, robot = self._gaps(*self.robot.ends(qs, poses), others, self.reach), self.robot
+        fine, robot = self._gaps(*self.robot.ends(poses), others, self.reach), self.robot
         coarse = np.full((M, len(robot.coarse.radii), fine.shape[2]), -np.inf)  # of the robot's own bodies: never far
         coarse[:, :, : len(self.cores)] = self._coarse_gaps(poses, times)
         nearest = fine
@@ -181,22 +183,15 @@ class CollisionPairs:
 
     def _filled(self, slots: Sequence[Slot], nearest: Array, coarse: Array, others: _Others) -> tuple[Array, ...]:
         """Knots, slots, capsules and cores of the pairs that get a slot, by what is to be taken for their gaps (M, P, O)."""
-        M, P, found = len(nearest), nearest.shape[1], []
+        P, found = nearest.shape[1], []
         for (link, base, kind), own in _grouped(slots).items():
             pieces = np.flatnonzero(self.robot.bodies == link)
             cores = np.flatnonzero((others.carriers == base) & (others.kind == list(KINDS).index(kind)))
             if not len(pieces) or not len(cores):
                 continue
-            block = nearest[:, pieces][:, :, cores]
-            if base == WORLD:
-                c = self.links.index(link)
-                far, least = self.is_far(coarse[:, c, cores]), np.minimum(coarse[:, c, cores], block.min(axis=1))
-                one, rest = np.where(far, least, np.inf)[:, None], np.where(far[:, None], np.inf, block)
-                block, pieces = np.concatenate([rest, one], axis=1), np.append(pieces, P + c)
-            order = _nearest(block, len(own), self.reach)
-            k, place = np.nonzero(np.take_along_axis(block.reshape(M, -1), order, axis=1) < self.reach)
-            flat = order[k, place]
-            found.append((k, np.array(own)[place], pieces[flat // len(cores)], cores[flat % len(cores)]))
+            held, number = (coarse, self.links.index(link)) if base == WORLD else (None, 0)
+            c = chosen_pairs(nearest, held, number, pieces, cores, len(own), self.reach)
+            found.append((c.knot, np.array(own)[c.slot], np.append(pieces, P + number)[c.piece], cores[c.core]))
         none = np.zeros(0, int)
         return tuple(np.concatenate([none, *parts]) for parts in zip((none,) * 4, *found, strict=True))
 
@@ -267,30 +262,10 @@ class CollisionPairs:
 
 FACES = 2
 """A hull is kept away from by this many of its faces for each slot that a cylinder would get."""
-SPREAD, FARTHER = 0.015, 0.5
-"""A link's second capsule near a body counts as farther by this [m], and by this share of the nearest one's gap, its third by twice
-as much: each body gets a slot first."""
-FAR = 0.05
-"""[m] Bodies whose gap from the coarse capsule of a link is larger are far from it."""
 RELIEVED = 0.03
 """[m] The true shapes of pairs farther apart than this do not matter."""
 _FAR = np.concatenate([np.zeros(6), np.eye(3).ravel(), [0.0, 0.0, 1e3], np.zeros(3)])
 """An empty slot: far away."""
-
-
-def _nearest(gaps: Array, count: int, reach: float) -> Array:
-    """Which of gaps (M, P, O), flat, get ``count`` slots of a link: each body one first."""
-    M = len(gaps)
-    if count == 1:
-        return np.asarray(gaps.reshape(M, -1).argmin(axis=1)[:, None])
-    order, rank = gaps.argsort(axis=1, kind="stable"), np.empty(gaps.shape, dtype=np.intp)
-    np.put_along_axis(rank, order, np.arange(gaps.shape[1])[None, :, None], axis=1)
-    first = gaps.min(axis=1, keepdims=True).clip(0.0, reach)
-    spread = (gaps + rank * (SPREAD + FARTHER * first)).reshape(M, -1)
-    near = np.argpartition(spread, min(count, spread.shape[1]) - 1, axis=1)[:, :count]
-    near.sort(axis=1)  # equal ones by their places
-    own = np.take_along_axis(spread, near, axis=1).argsort(axis=1, kind="stable")
-    return np.asarray(np.take_along_axis(near, own, axis=1))
 
 
 def _grouped(slots: Sequence[Slot]) -> dict[Slot, list[int]]:

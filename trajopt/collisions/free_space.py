@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 
 from dynamics_backends.protocol import Array
-from dynamics_backends.rigid_body.geometry.covers.robot_cover import body_poses
 from trajopt.collisions.broad_phase import CollisionPairs
+from trajopt.collisions.poses import body_poses
 from trajopt.collisions.true_shapes import hulls_of, pose, require_coal
 
 

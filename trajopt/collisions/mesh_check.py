@@ -14,21 +14,19 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from dynamics_backends.protocol import Array
-from dynamics_backends.rigid_body.geometry.covers.robot_cover import body_poses
 from dynamics_backends.rigid_body.geometry.scene import Scene
 from dynamics_backends.rigid_body.geometry.shapes import PlacedShape
 from dynamics_backends.rigid_body.model.model import Model
-from trajopt.collisions.boxes import box_around, boxes_apart, lengths, outside
-from trajopt.collisions.mesh_motion import Ball, Part, Places
-from trajopt.collisions.mesh_search import Look, Looks, least_distance, touching
+from trajopt.collisions.block_bounds import BlockBounds
+from trajopt.collisions.mesh_motion import GROUND, Places, parts_of
+from trajopt.collisions.mesh_search import Looks, least_distance, touching
+from trajopt.collisions.poses import body_poses
 from trajopt.collisions.true_shapes import geometry_of, hull_around, is_convex, pose, require_coal
 
 RATE = 1000.0
 """Checks in a second of motion [1/s]."""
 BLOCK = 25
 """Times that share a bound."""
-CLOSE = 0.1
-"""[m] What is nearer by balls is told apart by boxes."""
 ROUNDING = 1e-5
 """[m] Distances of convex shapes, and their planes but for those of cylinders, are known to a part of this."""
 
@@ -63,7 +61,7 @@ class MeshCheck:
     ) -> None:
         self.coal = require_coal()
         self.model, self.scene = model, scene
-        self.parts = [Part.of(model, placed) for placed in shapes]
+        self.parts = parts_of(model, shapes)
         self.bodies = [geometry_of(body.shape) for body in scene.bodies]
         self.hulls = [hull_around(body.shape) for body in scene.bodies]
         count = len(self.bodies)
@@ -76,14 +74,8 @@ class MeshCheck:
             if a.body == far and b.body == near and frozenset((a.link, b.link)) not in disabled
         ]
         self.pairs = np.array([*((i, o) for i in movable for o in range(count)), *own_pairs], dtype=int).reshape(-1, 2)
-        carriers, row = np.unique([part.body for part in self.parts], return_inverse=True)
-        self._balls = [Ball.around([part for part in self.parts if part.body == body]) for body in carriers]
-        self._way_of = np.concatenate([np.arange(count), count + row.ravel()]).astype(int)
-        self._radii = np.array([part.radius for part in self.parts])
-        self._halves = np.array([part.half for part in self.parts]).reshape(-1, 3)
-        self._turned = np.array([body.R for body in scene.bodies]).reshape(-1, 3, 3)
-        boxes = [box_around(geometry) for geometry in self.bodies]
-        self._corners = tuple(np.array([box[side] for box in boxes]).reshape(-1, 3) for side in (0, 1))
+        self._blocks = BlockBounds(self.parts, scene, self.bodies, self.pairs)
+        self._round = [isinstance(g, self.coal.Cylinder) for g in (*self.bodies, *(p.geometry for p in self.parts))]
         self._request, self._result = self.coal.DistanceRequest(), self.coal.DistanceResult()
         self._rest = [pose(body.R, body.p) for body in scene.bodies]
 
@@ -118,86 +110,26 @@ class MeshCheck:
 
     def _looks(self, at: Places) -> Looks:
         """A look at a pair at a time, see :mod:`trajopt.collisions.mesh_search`."""
+        pairs, count = self.pairs.tolist(), len(self.bodies)
 
-        def look(pair: int, k: int, around: slice, known: float) -> Look:
-            i, o = self.pairs[pair].tolist()
+        def look(pair: int, k: int, around: slice, known: float, lower: Array) -> float:
+            i, o = pairs[pair]
             found, normal = self.distance(i, o, k, at, known)
-            if self._is_round(i, o):
-                normal = None
-            return Look(found, found - ROUNDING - self._nearer(i, o, k, around, at, normal))
+            base = self.parts[o - count].body if o >= count else GROUND
+            moves = o < count and self.scene.bodies[o].way is not None
+            other = at.bodies[o] if moves else None
+            at.raise_bounds(lower, found - ROUNDING, k, around, (self.parts[i], i), normal, base, other)
+            return found
 
         return look
-
-    def _is_round(self, i: int, o: int) -> bool:
-        """Whether one of a pair is a cylinder: planes between these and others are off by up to a millimeter."""
-        count = len(self.bodies)
-        other = self.bodies[o] if o < count else self.parts[o - count].geometry
-        return any(isinstance(geometry, self.coal.Cylinder) for geometry in (self.parts[i].geometry, other))
-
-    def _nearer(self, i: int, o: int, k: int, around: slice, at: Places, normal: Array | None) -> Array:
-        """By how much (m,) less a pair is apart at most at times around k than at k; normal: of a plane between, if known."""
-        part, count = self.parts[i], len(self.bodies)
-        if o >= count:
-            base = self.parts[o - count].body
-            return at.way(part, i, k, around, base) if normal is None else at.spread(part, i, k, around, normal, base)
-        found = at.way(part, i, k, around) if normal is None else at.spread(part, i, k, around, normal)
-        if self.scene.bodies[o].way is None:
-            return found
-        moved = at.bodies[o, around] - at.bodies[o, k]
-        return found + lengths(moved) if normal is None else found - moved @ normal
 
     def _places(self, qs: Array, times: Array) -> Places:
         bodies = np.array([body.places(times) for body in self.scene.bodies]).reshape(len(self.bodies), len(qs), 3)
         return Places(body_poses(self.model, qs), bodies)
 
-    def _moved(self, at: Places, middle: Array) -> Array:
-        """How far (B + C, blocks) any point of a body, and of what a body of the model carries, is at most from where it is in the
-        middle of a block."""
-        M, count = len(at.poses[-1][0]), len(self.bodies)
-        blocks = np.minimum(np.arange(len(middle) * BLOCK), M - 1).reshape(-1, BLOCK)
-        moved = np.zeros((count + len(self._balls), len(middle)))
-        for n, body in enumerate(self.scene.bodies):
-            if body.way is not None:
-                moved[n] = lengths(at.bodies[n][blocks] - at.bodies[n, middle][:, None]).max(axis=1)
-        for n, ball in enumerate(self._balls, count):
-            moved[n] = at.moved(ball, blocks, middle)
-        return moved
-
     def _bounds(self, at: Places) -> Array:
-        """Lower bounds (blocks, pairs) of the distances in blocks, by balls around parts and by boxes around near ones."""
-        M, count = len(at.poses[-1][0]), len(self.bodies)
-        first = np.arange(0, M, BLOCK)
-        middle = (first + np.minimum(first + BLOCK, M) - 1) // 2
-        i, o = self.pairs.T
-        moved = self._moved(at, middle).T
-        moved = moved[:, self._way_of[count + i]] + moved[:, self._way_of[o]]
-        gaps, centers = np.empty((len(first), len(self.pairs))), np.empty((len(first), len(self.parts), 3))
-        R = np.empty((len(first), len(self.parts), 3, 3))
-        for j, one in enumerate(self.parts):
-            turn, place = (values[middle] for values in at.poses[one.body])
-            centers[:, j], R[:, j] = turn @ one.center + place, turn @ one.R
-        scene, own = np.flatnonzero(o < count), np.flatnonzero(o >= count)
-        places = np.moveaxis(centers[:, i[scene]] - at.bodies[:, middle][o[scene]].transpose(1, 0, 2), 0, 1)
-        local = places @ self._turned[o[scene]]  # (pairs, blocks, 3)
-        low, high = (corners[o[scene], None] for corners in self._corners)
-        gaps[:, scene] = outside(np.maximum(low - local, local - high)).T - self._radii[i[scene]]
-        others = o[own] - count
-        away = centers[:, i[own]] - centers[:, others]
-        gaps[:, own] = lengths(away) - self._radii[i[own]] - self._radii[others]
-        k, n = np.nonzero(gaps[:, scene] < CLOSE)
-        pair = scene[n]
-        part, body = i[pair], o[pair]
-        turned = self._turned[body].transpose(0, 2, 1) @ R[k, part]
-        corners = (side[body] for side in self._corners)
-        gaps[k, pair] = boxes_apart(local[n, k], turned, self._halves[part], *corners)
-        k, n = np.nonzero(gaps[:, own] < CLOSE)
-        part, other = i[own[n]], others[n]
-        back = R[k, other].transpose(0, 2, 1)
-        half = self._halves[other]
-        gaps[k, own[n]] = boxes_apart(
-            (back @ away[k, n][..., None])[..., 0], back @ R[k, part], self._halves[part], -half, half
-        )
-        return gaps - moved
+        """Lower bounds (blocks, pairs) of the distances in blocks."""
+        return self._blocks.bounds(at, BLOCK)
 
     def name(self, o: int) -> str:
         """The name of a body, or of the link of a part."""
@@ -207,7 +139,8 @@ class MeshCheck:
     def distance(self, i: int, o: int, k: int, at: Places, known: float = np.inf) -> tuple[float, Array | None]:
         """Between a part and a body, or another part, at a time, and the normal of a plane between, where these are convex.
 
-        Where that is more than ``known``, the distance of convex hulls may be told in its place, which is between the two.
+        Where that is more than ``known``, the distance of convex hulls may be told in its place, which is between the two. Planes
+        between cylinders and others are off by up to a millimeter: none is told.
         """
         part, a, count = self.parts[i], at.placed(self.parts[i], i, k), len(self.bodies)
         if o >= count:
@@ -216,13 +149,14 @@ class MeshCheck:
         else:
             body, other, hull = self.scene.bodies[o], self.bodies[o], self.hulls[o]
             b = self._rest[o] if body.way is None else pose(body.R, at.bodies[o, k])
+        plane = not (self._round[count + i] or self._round[o])
         if part.hull is not None or hull is not None:
             one, two = part.geometry if part.hull is None else part.hull, other if hull is None else hull
             apart = self._apart(one, a, two, b)
             if apart > known + ROUNDING:
-                return apart, self._normal(one, two, apart)
+                return apart, self._normal(one, two, apart) if plane else None
         apart = self._apart(part.geometry, a, other, b)
-        return apart, self._normal(part.geometry, other, apart)
+        return apart, self._normal(part.geometry, other, apart) if plane else None
 
     def _normal(self, one: Any, two: Any, apart: float) -> Array | None:
         """The normal (3,) of the last distance, where it is that of a plane between the two."""

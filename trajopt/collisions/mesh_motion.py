@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
+from weakref import WeakKeyDictionary
 
 import numpy as np
 
+from dynamics_backends.compiled.interface.libraries import address
 from dynamics_backends.protocol import Array
 from dynamics_backends.rigid_body.geometry.shapes import PlacedShape
 from dynamics_backends.rigid_body.model.model import Model
 from trajopt.collisions.boxes import box_around, lengths
-from trajopt.collisions.true_shapes import geometry_of, hull_around, is_convex, pose
+from trajopt.collisions.motion_kernels import motion_kernels
+from trajopt.collisions.true_shapes import geometry_of, hull_around, pose
 
 GROUND = -1
 """The body of a model that does not move."""
@@ -33,11 +36,6 @@ class Part(NamedTuple):
     radius: float
     half: Array
 
-    @property
-    def is_convex(self) -> bool:
-        """Whether the geometry is convex."""
-        return is_convex(self.geometry)
-
     @classmethod
     def of(cls, model: Model, placed: PlacedShape) -> Part:
         """The part of a placed shape."""
@@ -48,6 +46,20 @@ class Part(NamedTuple):
         center = R @ np.asarray(geometry.aabb_center) + p
         hull, radius = hull_around(placed.shape), float(geometry.aabb_radius)
         return cls(placed.link, frame.body, R, p, geometry, hull, center, radius, 0.5 * (high - low))
+
+
+_parts: WeakKeyDictionary[Model, dict[tuple[int, ...], tuple[tuple[PlacedShape, ...], list[Part]]]] = (
+    WeakKeyDictionary()
+)
+
+
+def parts_of(model: Model, shapes: Iterable[PlacedShape]) -> list[Part]:
+    """The parts of placed shapes, kept for the next that asks about the same ones."""
+    shapes = tuple(shapes)
+    known, key = _parts.setdefault(model, {}), tuple(map(id, shapes))
+    if key not in known:
+        known[key] = shapes, [Part.of(model, placed) for placed in shapes]
+    return known[key][1]
 
 
 class Ball(NamedTuple):
@@ -80,32 +92,68 @@ class Places:
             self._placed[number, k] = pose(R[k] @ part.R, R[k] @ part.p + p[k])
         return self._placed[number, k]
 
-    def spread(self, part: Part, number: int, k: int, around: slice, normal: Array, base: int = GROUND) -> Array:
-        """How far (m,) a part reaches farther at most, at times around k, than at k: along a normal (3,) that is known at k and
-        turns with a body of the model, from where that is."""
-        boxes = self._boxes(part, number, base)
-        normal = normal if base == GROUND else normal @ self.poses[base][0][k]
-        moved = (boxes[around].reshape(-1, 3) @ normal).reshape(-1, 4) - boxes[k] @ normal
-        return np.asarray(moved[:, 0] + np.abs(moved[:, 1:]).sum(axis=1))
+    def raise_bounds(
+        self,
+        lower: Array,
+        apart: float,
+        k: int,
+        around: slice,
+        part: tuple[Part, int],
+        normal: Array | None,
+        base: int = GROUND,
+        other: Array | None = None,
+    ) -> None:
+        """Raise lower bounds (M,) [m] of the distance of a part, with its number, at times around k; at k it is at least ``apart``.
 
-    def way(self, part: Part, number: int, k: int, around: slice, base: int = GROUND) -> Array:
-        """How far (m,) any point of a part is at most, at times around k, from where it is at k, as a body of the model sees it."""
-        boxes = self._boxes(part, number, base)
-        return np.asarray(lengths(boxes[around] - boxes[k]).sum(axis=1))
+        normal: (3,) of a plane between the two that touches both, if known. base: the body of the model that carries the second
+        one, or the ground. other: places (M, 3) of that, where it moves by itself.
+        """
+        boxes = self._boxes(*part, base)
+        if normal is not None and base != GROUND:  # known at k, it turns with that body
+            normal = normal @ self.poses[base][0][k]
+        kernels = motion_kernels()
+        if kernels is not None:
+            plane, places = (None if given is None else address(given) for given in (normal, other))
+            kernels.raise_bounds(address(boxes), places, k, around.start, around.stop, plane, apart, address(lower))
+            return
+        here, step = boxes[around] - boxes[k], 0.0 if other is None else other[around] - other[k]
+        if normal is None:
+            nearer = lengths(here).sum(axis=1) + (0.0 if other is None else lengths(np.asarray(step)))
+        else:
+            along = here @ normal
+            nearer = along[:, 0] + np.abs(along[:, 1:]).sum(axis=1) - (0.0 if other is None else step @ normal)
+        np.maximum(lower[around], apart - nearer, out=lower[around])
 
     def _boxes(self, part: Part, number: int, base: int) -> Array:
         """The center and the half edges (M, 4, 3) of a part's box as a body of the model sees it, kept for the next that asks."""
         if (number, base) not in self._kept_boxes:
-            R, p = self.poses[part.body]
-            columns = np.column_stack([part.center, part.R * part.half])
-            boxes = (R.reshape(-1, 3) @ columns).reshape(-1, 3, 4).transpose(0, 2, 1).copy()
-            boxes[:, 0] += p - self.poses[base][1]
-            self._kept_boxes[number, base] = boxes if base == GROUND else boxes @ self.poses[base][0]
+            self._kept_boxes[number, base] = self._box_motion(part, base)
         return self._kept_boxes[number, base]
 
-    def moved(self, ball: Ball, blocks: Array, middle: Array) -> Array:
-        """How far (B,) any point of a ball is at most from where it is at middle (B,), in blocks (B, K) of times."""
+    def _box_motion(self, part: Part, base: int) -> Array:
+        (R, p), (R_base, p_base) = self.poses[part.body], self.poses[base]
+        columns = np.column_stack([part.center, part.R * part.half])
+        kernels = motion_kernels()
+        if kernels is not None:
+            boxes = np.empty((len(R), 4, 3))
+            given = [R, p, *((None, None) if base == GROUND else (R_base, p_base)), columns.T]
+            arrays = [None if a is None else np.ascontiguousarray(a, float) for a in given]
+            kernels.box_motion(len(R), *(None if a is None else address(a) for a in arrays), address(boxes))
+            return boxes
+        boxes = (R.reshape(-1, 3) @ columns).reshape(-1, 3, 4).transpose(0, 2, 1).copy()
+        boxes[:, 0] += p - p_base
+        return boxes if base == GROUND else boxes @ R_base
+
+    def moved(self, ball: Ball, block: int, middle: Array) -> Array:
+        """How far (B,) any point of a ball is at most from where it is at middle (B,), in blocks of so many times."""
         R, p = self.poses[ball.body]
+        kernels = motion_kernels()
+        if kernels is not None:
+            moved, arrays = np.empty(len(middle)), [np.ascontiguousarray(a) for a in (R, p, ball.center)]
+            where = [address(a) for a in (*arrays, middle, moved)]
+            kernels.ball_motion(len(R), block, *where[:3], HALF_TURN * ball.radius, *where[3:])
+            return moved
+        blocks = np.minimum(np.arange(len(middle) * block), len(R) - 1).reshape(-1, block)
         numbers = np.concatenate([R @ ball.center + p, HALF_TURN * ball.radius * R.reshape(-1, 9)], axis=1)
         step = numbers[blocks] - numbers[middle][:, None]
         return np.asarray(

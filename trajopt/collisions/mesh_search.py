@@ -25,15 +25,9 @@ AROUND = 240
 """A look bounds the distances at so many times before and after it."""
 
 
-class Look(NamedTuple):
-    """distance [m] of a pair at a time, and lower bounds (m,) of it at times around that."""
-
-    distance: float
-    bounds: Array
-
-
-Looks = Callable[[int, int, slice, float], Look]
-"""A look at a pair at a time, with bounds at times around; what is farther apart than the last number need not be exact."""
+Looks = Callable[[int, int, slice, float, Array], float]
+"""The distance [m] of a pair at a time, exact where it is not farther apart than the number after the slice; the lower bounds (M,)
+of all times rise by it at times around."""
 
 
 class Least(NamedTuple):
@@ -53,7 +47,8 @@ class Search:
 
     def __init__(self, bounds: Array, block: int, count: int, looks: Looks) -> None:
         self.bounds, self.block, self.count, self.looks = bounds, block, count, looks
-        self.pairs = list(zip(bounds.min(axis=0).tolist(), range(bounds.shape[1]), strict=True))
+        places = (block * bounds.argmin(axis=0)).tolist()
+        self.pairs = list(zip(bounds.min(axis=0).tolist(), range(bounds.shape[1]), places, strict=True))
         self.lower: dict[int, Array] = {}
         heapq.heapify(self.pairs)
 
@@ -67,17 +62,16 @@ class Search:
 
         What is farther apart than ``known`` need not be exact.
         """
-        pair = self.pairs[0][1]
-        if pair not in self.lower:
-            self.lower[pair] = np.repeat(self.bounds[:, pair], self.block)[: self.count]
-        lower = self.lower[pair]
-        k = int(lower.argmin())
-        around = slice(max(k - AROUND, 0), k + AROUND + 1)
-        found = self.looks(pair, k, around, known)
-        np.maximum(lower[around], found.bounds, out=lower[around])
+        _, pair, k = self.pairs[0]
+        lower = self.lower.get(pair)
+        if lower is None:
+            lower = self.lower[pair] = np.repeat(self.bounds[:, pair], self.block)[: self.count]
+        around = slice(max(k - AROUND, 0), min(k + AROUND + 1, self.count))
+        distance = self.looks(pair, k, around, known, lower)
         lower[k] = np.inf
-        heapq.heapreplace(self.pairs, (float(lower.min()), pair))
-        return found.distance, pair, k
+        place = int(lower.argmin())
+        heapq.heapreplace(self.pairs, (float(lower[place]), pair, place))
+        return distance, pair, k
 
 
 def least_distance(bounds: Array, block: int, count: int, looks: Looks, asked: float) -> Least:

@@ -21,7 +21,7 @@ from dynamics_backends.compiled.runtime.cache import existing, key_of, load
 from dynamics_backends.compiled.runtime.remembered import answered, remembered
 from dynamics_backends.compiled.runtime.toolchain import find_toolchain
 from dynamics_backends.rigid_body.algorithms.aba import ABA, ABA_EXTERNAL
-from dynamics_backends.rigid_body.algorithms.kinematics import MOTION
+from dynamics_backends.rigid_body.algorithms.kinematics import MOTION, PLACEMENT
 from dynamics_backends.rigid_body.algorithms.rnea import RNEA
 from dynamics_backends.rigid_body.contact.contact_dynamics import (
     CONSTRAINED_FINISH,
@@ -39,7 +39,16 @@ from dynamics_backends.rigid_body.passes import drivers
 from dynamics_backends.rigid_body.passes.passes import Program
 
 _OF_ROTORS = (ABA, FDSVA, FD_SECOND_ORDER, ABA_EXTERNAL, CONTACT_START)
-_PARTS = (MOTION, CONTACT_MOTION, RATES_AT, CONTACT_FINISH, CONTACT_SECOND, CONSTRAINED_FINISH, CONSTRAINED_SECOND)
+_PARTS = (
+    PLACEMENT,
+    MOTION,
+    CONTACT_MOTION,
+    RATES_AT,
+    CONTACT_FINISH,
+    CONTACT_SECOND,
+    CONSTRAINED_FINISH,
+    CONSTRAINED_SECOND,
+)
 PROGRAMS = (RNEA, *(variant for p in _OF_ROTORS for variant in (p, p.given("armature"))), *_PARTS)
 """Inverse dynamics; forward dynamics with first and second derivatives, free and in contact; what reads rotor inertias, of the
 model's and of those that implicit damping adds to."""

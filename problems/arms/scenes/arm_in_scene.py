@@ -17,7 +17,6 @@ import numpy as np
 
 import trajopt as to
 from dynamics_backends.protocol import Array
-from dynamics_backends.rigid_body.geometry.covers.robot_cover import body_poses
 from dynamics_backends.rigid_body.geometry.scene import Scene
 from dynamics_backends.rigid_body.model.model import Model
 from dynamics_backends.rigid_body.spatial.rotations import rpy_matrix
@@ -26,7 +25,7 @@ from problems.arms.scenes.in_scene import Limits, MotionInScene, plan_along, sha
 from problems.arms.scenes.scene_refinement import KEPT, PATIENCE, WIDE, Refinement
 from problems.arms.scenes.scene_robot import Carried, LinkCapsule, SceneRobot, scene_robot
 from problems.arms.scenes.scene_settings import SceneBody, load_scene
-from problems.arms.scenes.scene_structure import Costs
+from problems.arms.scenes.scene_structure import Costs, kept_ends
 from problems.arms.scenes.way_timing import WayTiming
 from problems.task import (
     BackendFactory,
@@ -40,6 +39,7 @@ from problems.task import (
 from trajopt.collisions.broad_phase import CollisionPairs
 from trajopt.collisions.free_space import FreeSpace
 from trajopt.collisions.mesh_check import MeshCheck
+from trajopt.collisions.poses import body_poses
 from trajopt.guesses.inverse_kinematics import inverse_kinematics
 from trajopt.guesses.rrt_connect import rrt_connect, short_cut
 from trajopt.guesses.time_optimal import has_toppra
@@ -347,10 +347,10 @@ def _at_nearest(check: MeshCheck | None, q: Array) -> str:
 
 
 def _goal_constraints(s: Settings, arm: Arm, motion: MotionInScene) -> list[Constraint]:
-    model, manifold, n = arm.model, motion.structure.manifold, arm.model.nq
+    model, manifold = arm.model, motion.structure.manifold
     if arm.x_goal is not None:
-        goal, free = arm.x_goal[:n], np.full(manifold.nx - n, np.inf)
-        return [to.state_bounds(manifold, np.r_[goal, -free], np.r_[goal, free], "goal")]
+        goal, (_, there) = arm.x_goal[: model.nq], kept_ends(motion.structure)
+        return [there.updated(lower=goal, upper=goal)]
     assert s.goal_position is not None  # see Settings.checks
     if s.goal_rotation is None:
         return [to.bounded(to.frame_position_cost(model, manifold, arm.frame, s.goal_position, 1.0, "goal"))]

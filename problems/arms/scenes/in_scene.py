@@ -22,7 +22,15 @@ import numpy as np
 import trajopt as to
 from dynamics_backends.protocol import Array
 from dynamics_backends.rigid_body.model.model import Model
-from problems.arms.scenes.scene_structure import STATES, TORQUES, Costs, SceneStructure, clearance_name, kept_phases
+from problems.arms.scenes.scene_structure import (
+    STATES,
+    TORQUES,
+    Costs,
+    SceneStructure,
+    clearance_name,
+    kept_ends,
+    kept_phases,
+)
 from problems.task import BackendFactory
 from trajopt.collisions.broad_phase import CollisionPairs
 from trajopt.collisions.free_space import TruePieces
@@ -96,8 +104,6 @@ class MotionInScene:
         upper = np.tile(limits.acceleration, (1 + self.knots, 1))
         lower = -upper
         lower[0, 0], upper[0, 0] = limits.duration
-        rest = np.full(manifold.nx, np.inf)
-        rest[n : 2 * n] = 0.0
         x0 = np.concatenate([q0, np.zeros(manifold.nx - n - 1), [guess.xs[0, -1]]])
         choice, motion = kept_phases(self.structure, backend)
         constraints = tuple(self._placed(c) for c in motion.constraints)
@@ -109,7 +115,7 @@ class MotionInScene:
             name="arm_in_scene",
             model=self.model,
             terminal_constraints=(
-                to.state_bounds(manifold, -rest, rest, "rest"),
+                kept_ends(self.structure)[0],
                 *self.structure.rate_limits(end=True),
                 *goal,
             ),

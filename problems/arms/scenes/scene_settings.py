@@ -11,7 +11,6 @@ from typing import Any, Literal
 import numpy as np
 
 from dynamics_backends.protocol import Array
-from dynamics_backends.rigid_body.geometry.covers.robot_cover import body_poses
 from dynamics_backends.rigid_body.geometry.links.mjcf_shapes import mjcf_scene
 from dynamics_backends.rigid_body.geometry.links.urdf_shapes import urdf_shapes
 from dynamics_backends.rigid_body.geometry.meshes.meshes import MeshMissing, load_mesh
@@ -21,6 +20,7 @@ from dynamics_backends.rigid_body.mjcf.source import is_mjcf
 from dynamics_backends.rigid_body.spatial.rotations import rpy_matrix
 from dynamics_backends.rigid_body.urdf.loader import load_urdf
 from problems.task import Checked, Checks
+from trajopt.collisions.poses import body_poses
 
 Point = tuple[float, float, float]
 NEEDED = {

@@ -97,6 +97,16 @@ class SceneStructure:
         one = np.ones(self.model.nv)
         return [Constraint(TORQUES, residual, -one, one, {AHEAD: np.array([0.5 / self.knots])})]
 
+    def ends(self) -> tuple[Constraint, Constraint]:
+        """Rest at the end, and a configuration there, whose bounds are still to be chosen."""
+        nx, n = self.manifold.nx, self.model.nv
+        rest, goal = np.full(nx, np.inf), np.full(nx, np.inf)
+        rest[n : 2 * n], goal[:n] = 0.0, 0.0
+        return (
+            to.state_bounds(self.manifold, -rest, rest, "rest"),
+            to.state_bounds(self.manifold, -goal, goal, "goal"),
+        )
+
     def rate_limits(self, *, end: bool = False) -> list[Constraint]:
         """The limits of the rates of torques, in the motion, or after it."""
         system = self.system
@@ -155,6 +165,12 @@ class SceneStructure:
 def kept_phases(structure: SceneStructure, backend: BackendFactory) -> tuple[to.Phase, to.Phase]:
     """The phases of a structure, kept for the next problem with the same backends."""
     return structure.phases(backend)
+
+
+@lru_cache(maxsize=8)
+def kept_ends(structure: SceneStructure) -> tuple[Constraint, Constraint]:
+    """What holds at the end of a structure's motions, kept for the next problem."""
+    return structure.ends()
 
 
 def clearance_name(j: int) -> str:

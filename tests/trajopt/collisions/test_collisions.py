@@ -9,11 +9,13 @@ import numpy as np
 import pytest
 from scipy.spatial.transform import Rotation
 
+import trajopt.collisions.block_bounds as block_bounds
 import trajopt.collisions.gaps as gaps_module
+import trajopt.collisions.mesh_motion as mesh_motion
 from dynamics_backends.compiled.interface.libraries import CompilerError
 from dynamics_backends.rigid_body.geometry.covers.cover import covers
 from dynamics_backends.rigid_body.geometry.covers.hull import hull_of
-from dynamics_backends.rigid_body.geometry.covers.robot_cover import RobotCover, body_poses
+from dynamics_backends.rigid_body.geometry.covers.robot_cover import RobotCover
 from dynamics_backends.rigid_body.geometry.links.urdf_shapes import urdf_shapes
 from dynamics_backends.rigid_body.geometry.scene import Body, Scene, Way
 from dynamics_backends.rigid_body.geometry.shapes import Box, Cylinder, HalfSpace, Mesh, Sphere
@@ -23,6 +25,7 @@ from trajopt.collisions.broad_phase import FACES, CollisionPairs, Near
 from trajopt.collisions.free_space import FreeSpace
 from trajopt.collisions.mesh_check import MeshCheck
 from trajopt.collisions.own_pairs import own_pairs, pairs_not_disabled
+from trajopt.collisions.poses import body_poses
 from trajopt.collisions.true_shapes import geometry_of, hull_around
 from trajopt.guesses.rrt_connect import rrt_connect, short_cut
 
@@ -93,7 +96,7 @@ def test_a_convex_mesh_is_as_far_as_its_true_shape():
     pairs = CollisionPairs(ROBOT, Scene((STONE,)), reach=5.0)
     gaps = pairs.gaps(qs, np.zeros(12)).min(axis=2)
     hull, placed = geometry_of(STONE.shape), coal.Transform3s(STONE.R, STONE.p)
-    A, B = ROBOT.ends(qs)
+    A, B = ROBOT.ends(body_poses(MODEL, qs))
     for k, i in np.ndindex(gaps.shape):
         along = B[k, i] - A[k, i]
         length = float(np.linalg.norm(along))
@@ -251,8 +254,11 @@ def distances_by_hand(qs, times, way):
 
 @needs_coal
 @pytest.mark.parametrize("seed", range(3))
-def test_few_looks_find_what_all_distances_tell(seed, monkeypatch):
+@pytest.mark.parametrize("compiled", [pytest.param(True, marks=pytest.mark.needs_compiler), False])
+def test_few_looks_find_what_all_distances_tell(seed, compiled, monkeypatch):
     """A random smooth motion beside a stone that moves, of an arm that may touch itself."""
+    if not compiled:
+        without_kernels(monkeypatch)
     rng, times, way = np.random.default_rng(seed), np.linspace(0.0, 1.0, 600), (0.3, -0.2, 0.05)
     waves = rng.uniform(-0.8, 0.8, (4, 3))
     qs = rng.uniform(-1.0, 1.0, 3) + sum(np.sin((n + 1) * times)[:, None] * waves[n] for n in range(4))
@@ -268,6 +274,28 @@ def test_few_looks_find_what_all_distances_tell(seed, monkeypatch):
     np.testing.assert_allclose(near[inside], truth[inside], atol=2e-5)
     assert np.isinf(near[truth > asked + 2e-5]).all()
     assert next(looks) < 100  # of 2400 distances
+
+
+def without_kernels(monkeypatch):
+    for module in (mesh_motion, block_bounds):
+        monkeypatch.setattr(module, "motion_kernels", lambda: None)
+
+
+@needs_coal
+@pytest.mark.needs_compiler
+def test_bounds_in_blocks_are_those_of_numpy(monkeypatch):
+    """Beside bodies that rest, that move, and that have no end, near and far, and of a robot that may touch itself."""
+    rng, times = np.random.default_rng(5), np.linspace(0.0, 1.0, 260)
+    qs = rng.uniform(-1.0, 1.0, 3) + np.sin(times[:, None] * rng.uniform(-3.0, 3.0, 3))
+    moving = Body("stone", STONE.shape, STONE.R, STONE.p, Way((0.0, 1.0), ((0.0, 0.0, 0.0), (0.3, -0.2, 0.05))))
+    floor = Body("floor", HalfSpace(), p=np.array([0.0, 0.0, -0.1]))
+    check = MeshCheck(MODEL, SHAPES, Scene((*SCENE.bodies, moving, floor)), ((0, 2),))
+    at = check._places(qs, times)
+    compiled = check._blocks.bounds(at, 25)
+    without_kernels(monkeypatch)
+    plain = check._blocks.bounds(at, 25)
+    assert compiled.shape == plain.shape == (11, len(check.pairs))
+    np.testing.assert_allclose(compiled, plain, atol=1e-12)
 
 
 @needs_coal

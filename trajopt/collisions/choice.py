@@ -1,0 +1,125 @@
+"""Which pairs of a link and of bodies get the slots of the link: compiled, or in NumPy where there is no compiler.
+
+Each body gets a slot first: a link's second capsule near a body counts as farther. Where a body is far from the coarse capsule
+around all that the link carries, that one alone counts.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable
+from functools import lru_cache
+from importlib.resources import files
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from dynamics_backends.compiled.interface.libraries import (
+    CompilerError,
+    address,
+    bound,
+    library,
+    struct_of,
+    templates,
+)
+from dynamics_backends.protocol import Array
+
+SPREAD, FARTHER = 0.015, 0.5
+"""A link's second capsule near a body counts as farther by this [m], and by this share of the nearest one's gap, its third by twice
+as much: each body gets a slot first."""
+FAR = 0.05
+"""[m] Bodies whose gap from the coarse capsule of a link is larger are far from it."""
+
+_struct = struct_of(
+    "choice_t",
+    "M:l P:l C:l O:l gaps coarse link:l pieces:l cores:l piece core slots:l reach:d far:d spread:d farther:d values costs chosen",
+)
+
+
+class Choice(NamedTuple):
+    """Configurations (K,), slots (K,) of the link, and what fills them: places (K,) in ``piece``, whose number is that of the
+    coarse capsule, and in ``core``."""
+
+    knot: Array
+    slot: Array
+    piece: Array
+    core: Array
+
+
+def chosen_pairs(
+    gaps: Array, coarse: Array | None, link: int, piece: Array, core: Array, slots: int, reach: float
+) -> Choice:
+    """The pairs that get the slots of a link, by gaps (M, P, O) [m] of its capsules ``piece`` from cores ``core``.
+
+    coarse: gaps (M, C, O) of coarse capsules, of which that of the link has the number ``link``; None where there is none. Pairs
+    beyond ``reach`` [m] get no slot.
+    """
+    kernel = _kernel()
+    found = (_compiled(kernel) if kernel else _in_numpy)(gaps, coarse, link, piece, core, slots, reach)
+    knot, slot = np.nonzero(found >= 0)
+    flat = found[knot, slot]
+    return Choice(knot, slot, flat // len(core), flat % len(core))
+
+
+@lru_cache(maxsize=1)
+def _kernel() -> Any:
+    try:
+        found = library(_source, "choice of pairs", _text())
+    except CompilerError:
+        return None
+    return bound(found, "chosen_pairs", "p")
+
+
+def _source() -> str:
+    return "\n".join([templates(), _text()])
+
+
+def _text() -> str:
+    return (files("trajopt.collisions") / "kernels" / "choice.h").read_text()
+
+
+def _compiled(kernel: Any) -> Callable[..., Array]:
+    def found(
+        gaps: Array, coarse: Array | None, link: int, piece: Array, core: Array, slots: int, reach: float
+    ) -> Array:
+        M, P, O = gaps.shape
+        chosen, room = np.empty((M, slots), dtype=np.int_), np.empty((2, len(piece) + 1, len(core)))
+        piece, core = (np.ascontiguousarray(numbers, dtype=np.int_) for numbers in (piece, core))
+        gaps, coarse = np.ascontiguousarray(gaps), None if coarse is None else np.ascontiguousarray(coarse)
+        where = [None if a is None else address(a) for a in (gaps, coarse)]
+        sizes = M, P, 0 if coarse is None else coarse.shape[1], O
+        lists = len(piece), len(core), address(piece), address(core)
+        out = address(room[0]), address(room[1]), address(chosen)
+        kernel(ctypes.byref(_struct(*sizes, *where, link, *lists, slots, reach, FAR, SPREAD, FARTHER, *out)))
+        return chosen
+
+    return found
+
+
+def _in_numpy(
+    gaps: Array, coarse: Array | None, link: int, piece: Array, core: Array, slots: int, reach: float
+) -> Array:
+    """Places (M, slots) in pieces, the coarse one last, and cores; -1 for none."""
+    block = gaps[:, piece][:, :, core]
+    if coarse is not None:
+        far = coarse[:, link, core] > FAR
+        least = np.minimum(coarse[:, link, core], block.min(axis=1))
+        one, rest = np.where(far, least, np.inf)[:, None], np.where(far[:, None], np.inf, block)
+        block = np.concatenate([rest, one], axis=1)
+    order = _nearest(block, slots, reach)
+    within = np.take_along_axis(block.reshape(len(gaps), -1), order, axis=1) < reach
+    found = np.full((len(gaps), slots), -1)
+    found[:, : order.shape[1]] = np.where(within, order, -1)
+    return found
+
+
+def _nearest(gaps: Array, count: int, reach: float) -> Array:
+    """Which of gaps (M, P, O), flat, get ``count`` slots of a link."""
+    M = len(gaps)
+    if count == 1:
+        return np.asarray(gaps.reshape(M, -1).argmin(axis=1)[:, None])
+    order, rank = gaps.argsort(axis=1, kind="stable"), np.empty(gaps.shape, dtype=np.intp)
+    np.put_along_axis(rank, order, np.arange(gaps.shape[1])[None, :, None], axis=1)
+    first = gaps.min(axis=1, keepdims=True).clip(0.0, reach)
+    spread = (gaps + rank * (SPREAD + FARTHER * first)).reshape(M, -1)
+    return np.asarray(spread.argsort(axis=1, kind="stable")[:, :count])

@@ -1,0 +1,45 @@
+"""Compiled bounds of distances along a motion; where there is no compiler, NumPy evaluates the same."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import lru_cache
+from importlib.resources import files
+from typing import Any, NamedTuple
+
+from dynamics_backends.compiled.interface.libraries import CompilerError, bound, library, struct_of, templates
+
+bounds_struct = struct_of(
+    "bounds_t",
+    "blocks:l pairs:l parts:l count:l close:d firsts seconds rows_first rows_second centers turns radii halves places turned "
+    "low high moved bounds",
+)
+"""bounds_t of kernels/motion.h."""
+
+
+class MotionKernels(NamedTuple):
+    """The functions of kernels/motion.h."""
+
+    box_motion: Callable[..., Any]
+    raise_bounds: Callable[..., Any]
+    ball_motion: Callable[..., Any]
+    block_bounds: Callable[..., Any]
+
+
+@lru_cache(maxsize=1)
+def motion_kernels() -> MotionKernels | None:
+    """The compiled functions; None where there is no compiler."""
+    try:
+        found = library(_source, "bounds along a motion", _text())
+    except CompilerError:
+        return None
+    signatures = {"box_motion": "lpppppp", "raise_bounds": "pplllpdp", "ball_motion": "llpppdpp", "block_bounds": "p"}
+    return MotionKernels(**{name: bound(found, name, kinds) for name, kinds in signatures.items()})
+
+
+def _source() -> str:
+    return "\n".join([templates(), _text()])
+
+
+def _text() -> str:
+    return (files("trajopt.collisions") / "kernels" / "motion.h").read_text()
