@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from dynamics_backends.methods.complex_step import STEP
+from dynamics_backends.methods.finite_difference import EPS
 from dynamics_backends.protocol import Array, Batch, Hessians, Jacobians, Map, Parameters
 from dynamics_backends.registry import make_backend
 from dynamics_backends.scalars.dual import Dual
@@ -26,6 +27,10 @@ EXACT_TOLERANCE = 1e-8
 TOLERANCES = {"central_difference": 1e-5, "forward_difference": 1e-3}
 SECOND_TOLERANCES = {"central_difference": 1e-3}
 """Tolerances of second derivatives: differences of differences keep half as many digits."""
+ROUNDING = {"central_difference": EPS ** (2 / 3), "forward_difference": EPS ** (1 / 2)}
+"""Rounding of values in quotients of differences with the default step, relative to the values (eps / h)."""
+LOST = 10.0
+"""So many roundings are granted: small derivatives of large values, as of distances in accelerations, are lost in them."""
 LEFT_OUT = "left out"
 """In place of a method, where nothing was compared for the sake of time."""
 LEAST = 1e-30
@@ -100,10 +105,11 @@ def first_order(
         except TypeError as error:  # no derivatives of its own, or a function that cannot be traced
             yield Line(what, "", method, None, str(error).splitlines()[0])
             continue
+        least = LOST * ROUNDING.get(method, 0.0) / tolerance * np.abs(exact[0]).max(axis=1, initial=0.0)
         columns = (map.manifold.tangent_names, map.control_names)
         for block, value, right, names in zip(blocks, found[1:], exact[1:], columns, strict=True):
             if right.size:
-                size, (i, j) = _worst_entry(value, right)
+                size, (i, j) = _worst_entry(value, right, least[:, None, None])
                 yield Line(what, block, method, size, f"d {map.output_names[i]} / d {names[j]}", tolerance)
 
 

@@ -252,7 +252,8 @@ def validate(config: str, overrides: tuple[str, ...], urdf: str | None) -> None:
         click.echo(f"{finding.severity}: {finding.message}", err=True)
     if any(f.severity == "error" for f in findings):
         raise click.exceptions.Exit(BAD_INPUT)
-    click.echo("no errors")
+    warned = len(task.warnings) + len(findings)
+    click.echo("no errors" + (f", {warned} warning{'s' if warned > 1 else ''}" if warned else ""))
 
 
 @main.command()

@@ -432,6 +432,13 @@ def test_validate(config):
     assert "15 knots" in result.output and "no errors" in result.output
 
 
+def test_validate_counts_its_warnings():
+    result = run("validate", "ur5_reach", "--set", "problem.goal_position=[3.0, 0.0, 0.5]")
+    assert result.exit_code == SOLVED
+    told = sum(line.startswith("warning: ") for line in result.output.splitlines())
+    assert told and f"no errors, {told} warning" in result.output
+
+
 def test_check_passes(config):
     result = run("check", config, "--points", "3")
     assert result.exit_code == SOLVED, result.output

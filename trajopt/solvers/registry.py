@@ -56,13 +56,13 @@ def _dms(ocp: OCP, warm: WarmStart, options: DMSOptions, callback: Callback | No
 
     if warm.barrier is not None:
         options = replace(options, barrier=warm.barrier)
-    return dms(ocp, warm.guess, options, callback, warm.multipliers or None)
+    return _twice(dms, ocp, warm, options, callback)
 
 
 def _sqp(ocp: OCP, warm: WarmStart, options: SQPOptions, callback: Callback | None) -> Solution:
     from trajopt.solvers.direct.direct_sqp import sqp
 
-    return sqp(ocp, warm.guess, options, callback, warm.multipliers or None)
+    return _twice(sqp, ocp, warm, options, callback)
 
 
 def _ipm(ocp: OCP, warm: WarmStart, options: IPMOptions, callback: Callback | None) -> Solution:
@@ -70,7 +70,18 @@ def _ipm(ocp: OCP, warm: WarmStart, options: IPMOptions, callback: Callback | No
 
     if warm.barrier is not None:
         options = replace(options, barrier=warm.barrier)
-    return ipm(ocp, warm.guess, options, callback, warm.multipliers or None, warm.kept)
+    return _twice(partial(ipm, kept=warm.kept), ocp, warm, options, callback)
+
+
+def _twice(method: Any, ocp: OCP, warm: WarmStart, options: Any, callback: Callback | None) -> Solution:
+    """A direct method, which starts again where the gaps of its guess stay open, then without the multipliers there."""
+    from trajopt.solvers.direct.second_start import started_twice
+
+    def run(guess: Guess, options: Any, callback: Callback | None) -> Solution:
+        multipliers = warm.multipliers if guess is warm.guess else {}
+        return method(ocp, guess, options, callback, multipliers or None)
+
+    return started_twice(run, ocp, warm.guess, options, callback)
 
 
 def _auto(ocp: OCP, warm: WarmStart, options: AutoOptions, callback: Callback | None) -> Solution:

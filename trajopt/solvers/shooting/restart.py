@@ -59,17 +59,20 @@ def continued(callback: Callback | None, first: int) -> Callback | None:
     return told
 
 
-def of_both(found: Solution, second: Solution) -> Solution:
+def of_both(
+    found: Solution, second: Solution, first_end: str | None = None, start: str = "with nonlinear ones"
+) -> Solution:
     """The second solution if it is one, else the first; with the records of both.
 
-    Where neither is one, the advice is that of the second, whose gaps the first would advise; unless the first names a place. A
-    second start that was stopped by hand or by its time limit ends the solve as such, with the first one's trajectory.
+    first_end, start: for the account, how the first one ended and what is new of the second. Where neither is one, the advice is
+    that of the second, whose gaps the first would advise; unless the first names a place. A second start that was stopped by hand
+    or by its time limit ends the solve as such, with the first one's trajectory.
     """
     first = len(found.history)
     best = second if second.status.success else found
     how = "converged" if second.status.success else f"ended in {second.status.code}"
-    first_end = f"Linear gaps ended in {found.status.code} after {found.iterations} iterations"
-    account = f"{first_end}; a second start with nonlinear ones {how}."
+    first_end = first_end or f"Linear gaps ended in {found.status.code} after {found.iterations} iterations"
+    account = f"{first_end}; a second start {start} {how}."
     last = second.status if second.status.code in STOPPED else best.status
     advice = last.advice if last.knot is not None else second.status.advice
     return replace(

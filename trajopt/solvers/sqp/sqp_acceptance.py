@@ -27,8 +27,10 @@ from trajopt.solvers.sqp.sqp_iterate import Iterate, Trial
 ROUNDING = 1e-14
 """Share of a value below which its changes are noise."""
 GAMMA_THETA, GAMMA_F, DELTA, S_THETA, S_F, ETA_F = 1e-5, 1e-8, 1.0, 1.1, 2.3, 1e-4
-THETA_MAX = 1e4
-"""As in Wächter & Biegler 2006, relative to max(1, theta at the start)."""
+LARGEST_VIOLATION, GROWTH = 100.0, 1.25
+"""No point is accepted with theta above the larger of this, and so many times theta at the start (R. Fletcher, S. Leyffer, User
+manual for filterSQP, Dundee 1998: ubd, tt).  With the 1e4 of Wächter & Biegler 2006 a swing-up lost itself where the gaps were a
+hundred revolutions a second."""
 
 
 class Step(NamedTuple):
@@ -121,7 +123,7 @@ class FilterTest:
     def begin(self, at: Iterate, step: Step) -> None:
         """Take the slope of f, and at the first step the limit on theta."""
         if self.largest is None:
-            self.largest = THETA_MAX * max(1.0, at.theta)
+            self.largest = max(LARGEST_VIOLATION, GROWTH * at.theta)
         self.at, self.slope = at, step.slope
 
     def value(self, f: float, theta: float) -> float:

@@ -5,19 +5,12 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from swing_ups import bundled_swing_up, swing_up_from_elsewhere
 
 import trajopt as to
-from experiments.config.build import build_task
-from experiments.config.config import load_config
-from problems.robots import erd_names, load_robot
+from problems.robots import erd_names
 from trajopt.solvers.shooting import verdicts
 from trajopt.solvers.shooting.restart import of_both
-
-
-def swing_up():
-    """The bundled double pendulum, from a guess in which it hangs at rest."""
-    ocp = build_task(load_config("problems/configs/double_pendulum_swing_up.toml")).ocp
-    return ocp, to.Guess(np.zeros((ocp.horizon + 1, 4)), np.zeros((ocp.horizon, 2)))
 
 
 def first_start(found):
@@ -28,7 +21,7 @@ def first_start(found):
 @pytest.mark.parametrize("solver", ["slq", "gnms"])
 def test_a_swing_up_from_rest(solver):
     """It ends at the optimum of FDDP; the records of both starts follow each other."""
-    ocp, guess = swing_up()
+    ocp, guess = bundled_swing_up()
     told = []
     found = to.solve(ocp, guess, {"max_iterations": 200}, told.append, solver)
     assert found.status.success and "a second start with nonlinear ones converged" in found.status.message
@@ -40,7 +33,7 @@ def test_a_swing_up_from_rest(solver):
 
 
 def test_both_starts_share_the_iterations():
-    ocp, guess = swing_up()
+    ocp, guess = bundled_swing_up()
     limit = first_start(to.solve(ocp, guess, {"max_iterations": 200}, solver="gnms")) + 4
     found = to.solve(ocp, guess, {"max_iterations": limit}, solver="gnms")
     assert not found.status.success and found.iterations == limit
@@ -48,7 +41,7 @@ def test_both_starts_share_the_iterations():
 
 
 def test_nonlinear_gaps_are_advised_where_they_were_not_tried():
-    ocp, guess = swing_up()
+    ocp, guess = bundled_swing_up()
     second = to.solve(ocp, guess, {"max_iterations": 4}, solver="fddp")
     first = replace(second, status=verdicts.adrift(26, 1.0))
     both = of_both(first, second).status
@@ -58,7 +51,7 @@ def test_nonlinear_gaps_are_advised_where_they_were_not_tried():
 
 
 def test_an_unstable_integration_is_blamed_whatever_the_second_start_says():
-    ocp, guess = swing_up()
+    ocp, guess = bundled_swing_up()
     found = to.solve(ocp, guess, {"max_iterations": 1}, solver="gnms")
     unstable = to.Status(to.StatusCode.LINE_SEARCH_FAILED, "unstable", knot=3, advice="Shorten dt.")
     assert of_both(replace(found, status=unstable), found).status.advice == "Shorten dt."
@@ -66,30 +59,15 @@ def test_an_unstable_integration_is_blamed_whatever_the_second_start_says():
 
 def test_other_ends_are_left_alone():
     """Nonlinear gaps, single shooting, and a solve that converges start once."""
-    ocp, guess = swing_up()
+    ocp, guess = bundled_swing_up()
     for solver in ("fddp", "ilqr"):
         assert "second start" not in to.solve(ocp, guess, {"max_iterations": 200}, solver=solver).status.message
-
-
-def up_from_elsewhere():
-    """Crocoddyl's double pendulum with one motor, from its default start: states that are all zero, which x0 is not."""
-    model = load_robot("erd:double_pendulum")
-    robot = to.FreeBody(model, damping=False, actuated=["joint1"])
-
-    def apart(x, u, t, p):
-        return [np.sin(x[0]), np.sin(x[1]), 1.0 - np.cos(x[0]), 1.0 - np.cos(x[1]), x[2], x[3]]
-
-    weight, dt = np.array([1.0, 1.0, 1.0, 1.0, 0.1, 0.1]), 0.01
-    far, end = (to.residual_cost(f"goal {w}", apart, robot.manifold, 6, w * weight) for w in (1e-5 / dt, 100.0))
-    step = to.SampledSystem(to.make_backend(robot), "semi_implicit_euler")
-    ocp = to.OCP.single_phase(step, [3.14, 0.0, 0.0, 0.0], 100, dt, [to.control_cost(1, weight=1e-4 / dt), far], [end])
-    return ocp, to.Guess(np.zeros((101, 4)), np.zeros((100, 1)))
 
 
 @pytest.mark.skipif(not erd_names(), reason="example-robot-data is not installed")
 @pytest.mark.filterwarnings("ignore::dynamics_backends.rigid_body.urdf.loader.URDFWarning")
 def test_ddp_starts_twice_too():
-    ocp, guess = up_from_elsewhere()
+    ocp, guess = swing_up_from_elsewhere()
     found = to.solve(ocp, guess, solver="ddp")
     assert found.status.success and "a second start with nonlinear ones converged" in found.status.message
     assert found.cost == pytest.approx(to.solve(ocp, guess, solver="fddp").cost, rel=1e-9)
@@ -106,7 +84,7 @@ def test_ddp_starts_twice_too():
 @pytest.mark.skipif(not erd_names(), reason="example-robot-data is not installed")
 @pytest.mark.filterwarnings("ignore::dynamics_backends.rigid_body.urdf.loader.URDFWarning")
 def test_who_is_told_may_stop_second_starts():
-    ocp, guess = up_from_elsewhere()
+    ocp, guess = swing_up_from_elsewhere()
     told: list[int] = []
 
     def stop(done, of):
@@ -123,7 +101,7 @@ def test_who_is_told_may_stop_second_starts():
 @pytest.mark.parametrize("solver", ["ddp", "auto"])
 def test_an_interrupted_second_start_ends_the_solve(solver):
     """No other attempt follows."""
-    ocp, guess = up_from_elsewhere()
+    ocp, guess = swing_up_from_elsewhere()
     first = first_start(to.solve(ocp, guess, solver="ddp"))
     told = []
 

@@ -1,0 +1,29 @@
+"""Swing-ups whose guesses are far from any solution."""
+
+import numpy as np
+
+import trajopt as to
+from experiments.config.build import build_task
+from experiments.config.config import load_config
+from problems.robots import load_robot
+
+
+def bundled_swing_up():
+    """The bundled double pendulum, from a guess in which it hangs at rest."""
+    ocp = build_task(load_config("problems/configs/double_pendulum_swing_up.toml")).ocp
+    return ocp, to.Guess(np.zeros((ocp.horizon + 1, 4)), np.zeros((ocp.horizon, 2)))
+
+
+def swing_up_from_elsewhere():
+    """Crocoddyl's double pendulum with one motor, from its default start: states that are all zero, which x0 is not."""
+    model = load_robot("erd:double_pendulum")
+    robot = to.FreeBody(model, damping=False, actuated=["joint1"])
+
+    def apart(x, u, t, p):
+        return [np.sin(x[0]), np.sin(x[1]), 1.0 - np.cos(x[0]), 1.0 - np.cos(x[1]), x[2], x[3]]
+
+    weight, dt = np.array([1.0, 1.0, 1.0, 1.0, 0.1, 0.1]), 0.01
+    far, end = (to.residual_cost(f"goal {w}", apart, robot.manifold, 6, w * weight) for w in (1e-5 / dt, 100.0))
+    step = to.SampledSystem(to.make_backend(robot), "semi_implicit_euler")
+    ocp = to.OCP.single_phase(step, [3.14, 0.0, 0.0, 0.0], 100, dt, [to.control_cost(1, weight=1e-4 / dt), far], [end])
+    return ocp, to.Guess(np.zeros((101, 4)), np.zeros((100, 1)))

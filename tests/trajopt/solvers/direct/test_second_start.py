@@ -1,0 +1,128 @@
+"""Where gaps of the guess stay open, a direct method starts again from the motion under its controls, and tells so."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from swing_ups import bundled_swing_up, swing_up_from_elsewhere
+from textbook_systems import double_integrator
+
+import trajopt as to
+from problems.robots import erd_names
+from trajopt.solvers.direct.second_start import PATIENCE, started_twice
+from trajopt.solvers.options import SQPOptions
+
+needs_erd = pytest.mark.skipif(not erd_names(), reason="example-robot-data is not installed")
+pytestmark = pytest.mark.filterwarnings("ignore::dynamics_backends.rigid_body.urdf.loader.URDFWarning")
+
+
+@needs_erd
+@pytest.mark.parametrize("solver", ["sqp", "ipm", "dms"])
+def test_a_guess_far_from_where_it_begins(solver):
+    """The optimum is no worse than that of shooting, which is feasible by construction."""
+    ocp, guess = swing_up_from_elsewhere()
+    told: list[int] = []
+    found = to.solve(ocp, guess, None, lambda record: told.append(record.iteration), solver)
+    assert (
+        found.status.success and "a second start from the motion under its controls converged" in found.status.message
+    )
+    assert found.cost <= to.solve(ocp, guess, solver="fddp").cost * (1.0 + 1e-9)
+    assert ocp.cost(found.xs, found.us) == pytest.approx(found.cost, rel=1e-12)
+    assert told == [r.iteration for r in found.history] == list(range(len(found.history)))
+
+
+@needs_erd
+def test_an_interrupted_second_start_ends_the_solve():
+    ocp, guess = swing_up_from_elsewhere()
+    told = []
+
+    def stop(record):
+        told.append(record)
+        if len(told) == 110:
+            raise KeyboardInterrupt
+
+    found = to.solve(ocp, guess, None, stop, "sqp")
+    assert found.status.code == "interrupted" and len(told) == 110
+
+
+def test_a_swing_up_does_not_get_lost_in_its_gaps():
+    """From rest, whose states are a motion: a filter that lets any gap pass led to 124 rad/s of them."""
+    ocp, guess = bundled_swing_up()
+    found = to.solve(ocp, guess, solver="sqp")
+    assert found.status.success and "second start" not in found.status.message
+    assert found.cost == pytest.approx(to.solve(ocp, guess, solver="fddp").cost, rel=1e-8)
+
+
+class Scripted:
+    """A method whose records have the gaps given, and that ends so."""
+
+    def __init__(self, gaps, code="max_iterations"):
+        self.gaps, self.code, self.guesses, self.options = gaps, code, [], []
+
+    def __call__(self, guess, options, callback):
+        self.guesses.append(guess)
+        self.options.append(options)
+        status = to.Status(to.StatusCode(self.code), "The end.")
+        record, history = to.IterationRecord(0, *np.zeros(11)), []
+        try:
+            for k, gap in enumerate(self.gaps):
+                history.append(replace(record, iteration=k, defect=gap))
+                if callback is not None:
+                    callback(history[-1])
+        except KeyboardInterrupt:
+            status = to.Status(to.StatusCode.INTERRUPTED, "By hand.")
+        N, count = len(guess.us), len(history) - 1
+        return to.Solution(
+            guess.xs,
+            guess.us,
+            np.zeros((N, 1, 2)),
+            np.zeros((N, 1)),
+            status,
+            0.0,
+            count,
+            tuple(history),
+            np.zeros(N + 1),
+        )
+
+
+def integrators():
+    step = to.SampledSystem(to.make_backend(double_integrator(), "forward_ad"), "semi_implicit_euler")
+    return to.OCP.single_phase(step, [0.0, 0.0], 5, 0.1, [to.control_cost(1)])
+
+
+def starts(method, **options):
+    ocp = integrators()
+    guess = to.Guess(np.ones((ocp.horizon + 1, 2)), np.ones((ocp.horizon, 1)))
+    return started_twice(method, ocp, guess, SQPOptions(**options), None)
+
+
+def test_it_follows_where_gaps_stay_open():
+    """From a motion of the problem, with what is left of the iterations."""
+    method = Scripted([3.0] * 201)
+    found = starts(method)
+    assert len(method.guesses) == 2 and method.options[1].max_iterations == 100
+    speeds = 0.1 * np.arange(6)
+    np.testing.assert_allclose(method.guesses[1].xs[:, 1], speeds, atol=1e-15)
+    np.testing.assert_allclose(method.guesses[1].xs[1:, 0], 0.1 * np.cumsum(speeds[1:]), atol=1e-15)
+    assert "Gaps of the guess, 3, were open by 3 after 100 iterations" in found.status.message
+    assert found.status.code == "max_iterations"
+
+
+def test_it_does_not_follow_elsewhere():
+    """Where gaps close, or did once, where there were none, where steps made larger ones, where few iterations were asked, after a
+    success, or an end by hand."""
+    closing = [3.0, *[0.1] * 200]
+    for method, options in (
+        (Scripted(closing), {}),
+        (Scripted([3.0, 0.2, *[2.0] * 199]), {}),
+        (Scripted([0.0, *[5.0] * 200]), {}),
+        (Scripted([3.0, *[5.0] * 200]), {}),
+        (Scripted([3.0] * (PATIENCE - 9)), {"max_iterations": PATIENCE - 10}),
+        (Scripted([3.0] * 9, "converged"), {}),
+        (Scripted([3.0] * 9, "interrupted"), {}),
+        (Scripted([3.0] * 9, "time_limit"), {}),
+    ):
+        starts(method, **options)
+        assert len(method.guesses) == 1

@@ -1,0 +1,92 @@
+"""A second start of a direct method, where the gaps of its guess stay open.
+
+States of a guess that no motion joins, as all zeros are where x0 is not, make the first linearized dynamics those of another
+motion.  Steps that would close the gaps by them are refused or cut short, and the iterates end near a point of least violation,
+or creep: for Crocoddyl's double pendulum, which hangs down with all states of the guess upright, two thirds of the gap were open
+after 300 iterations of every direct method.  The motion from x0 under the guess's controls has no gaps: so the second start has
+its states.  It follows where the first ended without a solution, or has spent half of its iterations, and the guess's largest
+gap was never closed but for a share OPEN.  Gaps that are larger than it, in the median LATELY, have come from steps.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from typing import TypeVar
+
+import numpy as np
+
+from trajopt.guesses.guesses import Guess, feedback_guess
+from trajopt.problem.ocp import OCP
+from trajopt.results.records import Callback, IterationRecord
+from trajopt.results.solution import Solution
+from trajopt.results.status import STOPPED, Status, StatusCode
+from trajopt.solvers.options import LEAST_TIME, DMSOptions, IPMOptions, SQPOptions
+from trajopt.solvers.shooting.restart import continued, of_both
+
+OPEN = 0.5
+"""Share of the guess's largest gap: below it gaps are closing."""
+LATELY = 20
+"""Iterations."""
+PATIENCE = 50
+"""A solve has at least so many iterations before it is given up."""
+START = "from the motion under its controls"
+
+Options = TypeVar("Options", DMSOptions, SQPOptions, IPMOptions)
+Run = Callable[[Guess, Options, Callback | None], Solution]
+
+
+def started_twice(run: Run[Options], ocp: OCP, guess: Guess, options: Options, callback: Callback | None) -> Solution:
+    """What ``run`` finds from a guess, or where its gaps stay open from the motion under its controls."""
+    began, watch = time.perf_counter(), _Watch(callback, options)
+    found = run(guess, options, watch)
+    if watch.gave_up:
+        found = replace(found, status=_given_up(watch))
+    left = options.max_iterations - found.iterations
+    ended = found.status.success or (found.status.code in (*STOPPED, StatusCode.UNBOUNDED))
+    if ended or left <= 0 or not watch.is_open:
+        return found
+    moved = feedback_guess(ocp, np.zeros((ocp.nu, ocp.manifold.ndx)), guess.us)
+    if not np.isfinite(moved.xs).all():
+        return found
+    limit = options.time_limit
+    limit = None if limit is None else max(limit - (time.perf_counter() - began), LEAST_TIME)
+    again = replace(options, max_iterations=left, time_limit=limit)
+    return of_both(found, run(moved, again, continued(callback, len(found.history))), watch.account, START)
+
+
+@dataclass
+class _Watch:
+    """Passes records on, and gives a solve up whose gaps stay open."""
+
+    callback: Callback | None
+    options: DMSOptions | SQPOptions | IPMOptions
+    gaps: list[float] = field(default_factory=list)
+    gave_up: bool = False
+
+    def __call__(self, record: IterationRecord) -> None:
+        self.gaps.append(record.defect)
+        if self.callback is not None:
+            self.callback(record)
+        if record.iteration == max(self.options.max_iterations // 2, PATIENCE) and self.is_open:
+            self.gave_up = True
+            raise KeyboardInterrupt
+
+    @property
+    def is_open(self) -> bool:
+        """Whether a gap of the guess was there, and is."""
+        if not self.gaps or not self.gaps[0] > self.options.constraint_tolerance:
+            return False
+        return min(self.gaps) > OPEN * self.gaps[0] and float(np.median(self.gaps[-LATELY:])) <= self.gaps[0]
+
+    @property
+    def account(self) -> str:
+        """How the first start ended."""
+        began, now = self.gaps[0], self.gaps[-1]
+        return f"Gaps of the guess, {began:.3g}, were open by {now:.3g} after {len(self.gaps) - 1} iterations"
+
+
+def _given_up(watch: _Watch) -> Status:
+    """The end of a start that was given up."""
+    return Status(StatusCode.MAX_ITERATIONS, f"{watch.account}.", advice="Start from a better guess.")
