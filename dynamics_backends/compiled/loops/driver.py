@@ -29,7 +29,7 @@ from dynamics_backends.compiled.loops.fields import (
     value_of,
 )
 from dynamics_backends.compiled.loops.kernel import CompiledKernel
-from dynamics_backends.compiled.loops.loops import loop_kernel
+from dynamics_backends.compiled.loops.loops import USUAL_JOINTS, loop_kernel
 from dynamics_backends.compiled.loops.unrolled import unrolled_kernel
 from dynamics_backends.compiled.runtime.toolchain import CompilerError
 from dynamics_backends.rigid_body.model.model import Model
@@ -38,8 +38,6 @@ from dynamics_backends.rigid_body.passes.passes import Program
 from dynamics_backends.rigid_body.spatial.spatial import Struct, leaves
 from dynamics_backends.scalars.dual import Dual
 
-USUAL_JOINTS = ("revolute", "prismatic", "floating")
-"""Loop kernels serve these joint types always, others where a model has them: one kernel per algorithm for almost all robots."""
 UNROLL_AFTER = 20_000
 """Knots after which straight-line code for the robot is worth building."""
 UNROLL_UP_TO_DOFS = 20
@@ -126,6 +124,11 @@ class CompiledDriver:
 
     @staticmethod
     def _built(program: Program, model: Model, algebra: str, unrolled: bool) -> CompiledKernel:
+        from dynamics_backends.compiled.loops.ready import ready_kernel
+
+        ready = None if unrolled or algebra != "real" else ready_kernel(program, model)
+        if ready is not None:
+            return ready
         types = sorted({*USUAL_JOINTS, *model.joint_types})
         source = unrolled_kernel(program, model) if unrolled else loop_kernel(program, types, algebra)
         shapes = shapes_of(program, model)

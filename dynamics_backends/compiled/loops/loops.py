@@ -37,6 +37,8 @@ from dynamics_backends.rigid_body.passes.passes import (
 from dynamics_backends.rigid_body.spatial.joints import JOINTS, Joint
 from dynamics_backends.rigid_body.spatial.spatial import build, leaves, size
 
+USUAL_JOINTS = ("revolute", "prismatic", "floating")
+"""Loop kernels serve these joint types always, others where a model has them: one kernel per algorithm for almost all robots."""
 _FORWARD = ("down", "body", "dof")
 _PATHS = ("path", *TRIPLES.values())
 _SHARING = (_FORWARD, _PATHS, ("pair",), ("own_pair",))

@@ -12,10 +12,9 @@ from functools import lru_cache, partial
 from typing import Any
 from weakref import WeakKeyDictionary
 
-from dynamics_backends.compiled.loops.driver import USUAL_JOINTS
 from dynamics_backends.compiled.loops.fields import algebra_of, arrays_of, named, shapes_of
 from dynamics_backends.compiled.loops.kernel import CompiledKernel, text_of
-from dynamics_backends.compiled.loops.loops import LoopKernel, loop_kernel
+from dynamics_backends.compiled.loops.loops import USUAL_JOINTS, LoopKernel, loop_kernel
 from dynamics_backends.compiled.loops.sparsity import sparse_outputs
 from dynamics_backends.compiled.runtime.cache import existing, key_of, load
 from dynamics_backends.compiled.runtime.remembered import answered, remembered
@@ -90,6 +89,13 @@ def _known(program: Program) -> tuple[Any, LoopKernel] | None:
     return library, LoopKernel(name, "", inputs, outputs, sizes_in, sizes_out, room, sparse_outputs(program))
 
 
+def ready_kernel(program: Program, model: Model) -> CompiledKernel | None:
+    """The kernel of a program for a model, where it is there; nothing is written or compiled."""
+    serves = program.name in _NAMES and set(model.joint_types) <= set(USUAL_JOINTS)
+    known = _known(program) if serves else None
+    return known and CompiledKernel(known[1], model, shapes_of(program, model), known[0])
+
+
 class ReadyLoops:
     """A driver: kernels for float64 where they are there, rows otherwise."""
 
@@ -114,7 +120,5 @@ class ReadyLoops:
     def _kernel(self, program: Program, model: Model) -> CompiledKernel | None:
         kernels = self._kernels.setdefault(model, {})
         if program.name not in kernels:
-            serves = program.name in _NAMES and set(model.joint_types) <= set(USUAL_JOINTS)
-            known = _known(program) if serves else None
-            kernels[program.name] = known and CompiledKernel(known[1], model, shapes_of(program, model), known[0])
+            kernels[program.name] = ready_kernel(program, model)
         return kernels[program.name]

@@ -11,9 +11,8 @@ import numpy as np
 from dynamics_backends import scalar as sm
 from dynamics_backends.compiled.emit.emit import Argument, constant, step_function
 from dynamics_backends.compiled.emit.trace import trace_expressions
-from dynamics_backends.compiled.loops.driver import USUAL_JOINTS
 from dynamics_backends.compiled.loops.kernel import template
-from dynamics_backends.compiled.loops.loops import LoopKernel, loop_kernel
+from dynamics_backends.compiled.loops.loops import USUAL_JOINTS, LoopKernel, loop_kernel
 from dynamics_backends.rigid_body.algorithms.aba import ABA
 from dynamics_backends.rigid_body.derivatives.fd_derivatives import FDSVA
 from dynamics_backends.rigid_body.derivatives.fd_second_order import FD_SECOND_ORDER

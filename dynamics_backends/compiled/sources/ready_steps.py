@@ -19,9 +19,8 @@ import numpy as np
 
 from dynamics_backends.compiled.emit.emit import Argument, step_function
 from dynamics_backends.compiled.emit.trace import trace
-from dynamics_backends.compiled.loops.driver import USUAL_JOINTS
 from dynamics_backends.compiled.loops.kernel import template, templates
-from dynamics_backends.compiled.loops.loops import LoopKernel, loop_kernel
+from dynamics_backends.compiled.loops.loops import USUAL_JOINTS, LoopKernel, loop_kernel
 from dynamics_backends.compiled.loops.ready import writing
 from dynamics_backends.compiled.loops.tables import INT_TABLES, double_tables, int_tables
 from dynamics_backends.compiled.runtime.cache import existing, key_of, load

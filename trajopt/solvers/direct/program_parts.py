@@ -12,7 +12,7 @@ from dynamics_backends.protocol import Array
 from trajopt.problem.constraints import Constraint, chosen_coordinates
 from trajopt.problem.ocp import OCP, Phase
 from trajopt.problem.terms import CostTerm
-from trajopt.stage.engine import Wanted, stages_of
+from trajopt.stage.engine import Engine, Wanted, stages_of
 from trajopt.stage.numpy_stages import NumpyStages
 from trajopt.stage.stages import Stages
 from trajopt.step.first_order_hold import HeldStep
@@ -36,17 +36,24 @@ class Part(NamedTuple):
 
 
 def parts_of(
-    ocp: OCP, ix: Array, iu: Array, hold: str, kind: str, first_row: int, cost_alone: bool = False
+    ocp: OCP,
+    ix: Array,
+    iu: Array,
+    hold: str,
+    kind: str,
+    first_row: int,
+    cost_alone: bool = False,
+    engine: Engine = "auto",
 ) -> list[Part]:
     """The phases and the final knot of a problem; rows are numbered from ``first_row``. kind: of the Hessian, see Transcription.
-    cost_alone: for the Gauss-Newton Hessian of the cost, by the library that shooting solvers use.
+    cost_alone: for the Gauss-Newton Hessian of the cost, by the library that shooting solvers use. engine: of the stages.
 
     With a first-order hold the running cost is integrated by the trapezoidal rule: another part stands at the end of each
     phase.
     """
     N, kept = ocp.horizon, with_rows(ocp)
     linear = hold == "first_order"
-    stages = _stages(ocp, kept, kind, cost_alone, linear)
+    stages = _stages(ocp, kept, kind, cost_alone, linear, engine)
     parts: list[Part] = []
     for i, knots in enumerate(ocp.phase_slices):
         controls = iu[knots]
@@ -88,12 +95,12 @@ def held_problem(ocp: OCP) -> OCP:
 
 
 def _stages(
-    ocp: OCP, kept: Sequence[tuple[Constraint, ...]], kind: str, cost_alone: bool, linear: bool
+    ocp: OCP, kept: Sequence[tuple[Constraint, ...]], kind: str, cost_alone: bool, linear: bool, engine: Engine
 ) -> list[Stages]:
     """The stages of each phase, and of the final knot; with a linear hold the cost is integrated by the trapezoidal rule."""
     exact = kind == "exact"
     wanted = Wanted("exact" if exact else "gauss_newton", second=exact, path=kept[:-1], final=kept[-1])
-    found = stages_of(ocp, Wanted("gauss_newton", rollout=True) if cost_alone else wanted, "auto")
+    found = stages_of(ocp, Wanted("gauss_newton", rollout=True) if cost_alone else wanted, engine)
     if linear:
         phases = zip(found, ocp.phases, strict=False)
         found[:-1] = [replace(s, scale=_trapezoid(phase)) if isinstance(s, NumpyStages) else s for s, phase in phases]

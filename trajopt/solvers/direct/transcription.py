@@ -29,6 +29,7 @@ from trajopt.solvers.direct.constraint_pattern import jacobian_pattern
 from trajopt.solvers.direct.program_parts import Part, held_problem, parts_of
 from trajopt.solvers.nlp.nlp import NLP
 from trajopt.solvers.qp.blocks.sparse_assembly import Assembly, Columns, Entries
+from trajopt.stage.engine import Engine
 from trajopt.stage.stages import StageDerivatives, StageValues
 
 if TYPE_CHECKING:
@@ -48,11 +49,14 @@ class Transcription:
     """An OCP as an :class:`~trajopt.solvers.nlp.nlp.NLP` about a guess.
 
     hold: of the controls, "zero_order" or "first_order". hessian: "exact", "gauss_newton" (of the cost alone) or "scqp", which
-    keeps what is convex of the constraints' outer functions (:mod:`trajopt.solvers.direct.constraint_hessian`).
+    keeps what is convex of the constraints' outer functions (:mod:`trajopt.solvers.direct.constraint_hessian`). engine: of the
+    stages, "auto", "compiled" or "numpy".
     Raises TypeError where a first-order hold meets a time step that is not a sampled system.
     """
 
-    def __init__(self, ocp: OCP, guess: Guess, hold: str = "zero_order", hessian: str = "exact") -> None:
+    def __init__(
+        self, ocp: OCP, guess: Guess, hold: str = "zero_order", hessian: str = "exact", engine: Engine = "auto"
+    ) -> None:
         self.original, self.reference, self.hold, self.kind = ocp, np.array(guess.xs, dtype=float), hold, hessian
         self.reference[0] = ocp.x0
         self.ocp = held_problem(ocp) if hold == "first_order" else ocp
@@ -62,7 +66,7 @@ class Transcription:
         self._x0 = self.first_coordinates(ocp.x0)
         self.N, self.n, self.m = ocp.horizon, ocp.manifold.ndx, ocp.nu
         self._index(self.N + (hold == "first_order"))
-        self.parts = parts_of(self.ocp, self.ix, self.iu, hold, hessian, self.N * self.n)
+        self.parts = parts_of(self.ocp, self.ix, self.iu, hold, hessian, self.N * self.n, engine=engine)
         self._defect_rows = np.arange(self.N * self.n).reshape(self.N, self.n)
         self.rows = self._defect_rows.size + sum(int((part.rows >= 0).sum()) for part in self.parts)
         self._bounds(np.asarray(guess.us, dtype=float))

@@ -131,11 +131,11 @@ def _distance(now: Optimality, scale: float) -> str:
 
 
 def _named(program: StageProgram, guess: Guess | None) -> Transcription:
-    """The problem as a program whose rows have names."""
+    """The problem as a program whose rows have names; a verdict does not wait for a compiler."""
     ocp = program.ocp
     if guess is None:
         guess = Guess(np.repeat(ocp.x0[None], ocp.horizon + 1, axis=0), np.zeros((ocp.horizon, ocp.nu)))
-    return Transcription(ocp, guess, hessian="gauss_newton")
+    return Transcription(ocp, guess, hessian="gauss_newton", engine="numpy")
 
 
 def _worst(program: StageProgram, p: Point | Guess) -> nlp_verdicts.Worst | None:

@@ -3,12 +3,13 @@
 import numpy as np
 import pytest
 
-from dynamics_backends.compiled.loops import ready
+from dynamics_backends.compiled.loops import driver as driver_module, ready
 from dynamics_backends.compiled.runtime import toolchain
 from dynamics_backends.compiled.runtime.toolchain import Toolchain
 from dynamics_backends.protocol import FunctionMap
 from dynamics_backends.registry import at_once, make_backend
 from dynamics_backends.rigid_body.model.sample_models import chain
+from dynamics_backends.rigid_body.passes import drivers
 from dynamics_backends.systems.bodies.free_body import FreeBody
 from trajopt.step.sensitivities import SampledSystem
 
@@ -57,6 +58,15 @@ def test_kernels_serve_float64_and_only_programs_that_were_built(no_compiler, mo
     np.testing.assert_allclose(served["a"], by_rows["a"].real, rtol=1e-12)
     monkeypatch.setattr(ready, "_NAMES", frozenset())
     assert len(ready.ReadyLoops()(ready.ABA, system.model, {"q": q, "v": v, "tau": v})) > 1
+
+
+def test_the_compiling_driver_takes_what_is_there(no_compiler, monkeypatch):
+    """Nor does it write what it would compile."""
+    monkeypatch.setattr(driver_module, "loop_kernel", lambda *_: pytest.fail("a kernel is written"))
+    model, rng = chain(4), np.random.default_rng(1)
+    given = {name: rng.normal(size=(4, 3)) for name in ("q", "v", "tau")}
+    own, by_rows = driver_module.CompiledDriver()(ready.ABA, model, given), drivers.run(ready.ABA, model, given)
+    np.testing.assert_allclose(own["a"], by_rows["a"], rtol=1e-11)
 
 
 def test_nothing_built_is_no_error(tmp_path, monkeypatch):

@@ -12,6 +12,7 @@ import trajopt as to
 from dynamics_backends.protocol import FunctionMap, Hessians
 from trajopt import OCP, Guess, StatusCode, bounded, control_cost, interpolated_guess, state_bounds, state_cost
 from trajopt.solvers.direct.transcription import Transcription
+from trajopt.solvers.ipm import ends
 from trajopt.solvers.ipm.ipm import solve_program
 from trajopt.solvers.ipm.stage_program import StageProgram
 from trajopt.solvers.options import IPMOptions
@@ -325,6 +326,21 @@ def test_limits_of_iterations_and_time():
     s = solve(ocp, guess, {"time_limit": 1e-9})
     assert s.status.code == StatusCode.TIME_LIMIT
     assert s.xs.shape == (26, 4)
+
+
+def test_a_verdict_waits_for_no_compiler(monkeypatch):
+    """A replanning loop that stops at its limit has no second to spare for the names of what is violated."""
+    made = []
+
+    def noted(*given, **more):
+        made.append(Transcription(*given, **more))
+        return made[-1]
+
+    monkeypatch.setattr(ends, "Transcription", noted)
+    ocp, guess = swing_up()
+    s = solve(ocp, guess, {"max_iterations": 2})
+    assert "violated most is" in s.status.message
+    assert len(made) == 1 and not any(part.stages.compiled for part in made[0].parts)
 
 
 def test_an_interrupt_returns_an_iterate():
