@@ -13,6 +13,7 @@ from experiments.cli.cli_support import command, fail, results_folder, warn
 from experiments.cli.saving import animation
 
 if TYPE_CHECKING:
+    from dynamics_backends.rigid_body.model.model import Model
     from problems.task import Task
     from trajopt import Solution
 
@@ -40,16 +41,27 @@ def robots() -> None:
 @click.argument("solution", metavar="SOLUTION_OR_ROBOT")
 @click.option("--plot", type=click.Path(file_okay=False), help="Draw it into this folder.")
 @click.option("--animate", is_flag=True, help="Write a web page that shows the motion there too.")
+@click.option(
+    "--geometry", is_flag=True, help="Of a robot: draw its meshes, what collides, and the capsules fitted to it."
+)
 @command
-def show(solution: str, plot: str | None, animate: bool) -> None:
+def show(solution: str, plot: str | None, animate: bool, geometry: bool) -> None:
     """Tell about a saved SOLUTION, and draw it again; or about a ROBOT: a name that `trajopt robots` lists, or a
     URDF or MJCF file."""
     from problems.robots import ERD_PREFIX, FILES, robot_names
     from trajopt import Solution
 
     if solution.endswith(FILES) or solution.startswith(ERD_PREFIX) or solution in robot_names():
-        _describe_robot(solution)
+        if geometry and plot is None:
+            fail("--geometry needs a folder to draw into: give --plot FOLDER too")
+        model = _describe_robot(solution)
+        if geometry and plot is not None:
+            _draw_geometry(model, results_folder(Path(plot), option="--plot"))
+        elif plot is not None:
+            warn(["--plot draws solutions; with --geometry it draws the shapes of a robot"])
         return
+    if geometry:
+        fail("--geometry is for a robot; `trajopt view --geometry` draws a solution by these shapes")
     if not Path(solution).is_file():
         fail(f"{solution!r} is neither a file nor a robot; `trajopt robots` lists the names of robots")
     loaded = Solution.load(solution)
@@ -67,7 +79,15 @@ def show(solution: str, plot: str | None, animate: bool) -> None:
     click.echo(f"written to {plot}: " + ", ".join(path.name for path in written))
 
 
-def _describe_robot(robot: str) -> None:
+def _draw_geometry(model: Model, folder: Path) -> None:
+    from experiments.plots.robot_picture import draw_shapes
+
+    name = f"{model.name}_geometry.png"
+    warn(draw_shapes(folder / name, model))
+    click.echo(f"written to {folder}: {name}")
+
+
+def _describe_robot(robot: str) -> Model:
     """Its bodies, joints and links, what its file says beside them, and what is doubtful."""
     from problems.robots import load_robot
 
@@ -77,6 +97,7 @@ def _describe_robot(robot: str) -> None:
     click.echo(model.describe())
     click.echo(f"links: {', '.join(frame.name for frame in model.frames if frame.kind == 'link')}")
     warn(str(w.message) for w in caught)
+    return model
 
 
 def _task_of(solution: Solution) -> Task | None:

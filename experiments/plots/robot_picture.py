@@ -1,12 +1,15 @@
-"""A picture of the robot itself: five poses along a motion in one image."""
+"""Pictures of the robot itself: five poses along a motion in one image, or its shapes beside each other."""
 
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any, get_args
 
 import numpy as np
 
+from dynamics_backends.rigid_body.model.model import Model
 from experiments.view.shown import Shown
+from trajopt.view.motion import Motion
 from trajopt.view.picture import Moment, Studio
 from trajopt.view.surfaces import Geometry
 
@@ -16,28 +19,54 @@ FAINT = 0.35
 """The strength of the first pose; that of the last is 1."""
 PACKED = 2
 """How hard the file is packed: a fifth larger than at the usual 6, and written in a third of the time."""
-FONT = 20  # [pixels]
+FONT, WIDTH = 20, 600
+"""Of a title, and the width of each of several pictures beside each other [pixels]."""
+WHITE = (255, 255, 255)
 
 
 def draw_poses(path: Path, shown: Shown, geometry: Geometry = "visual") -> tuple[str, ...]:
     """Write the picture of the first motion; returns sentences about meshes that were not found."""
-    from PIL import Image, ImageDraw, ImageFont
-
     whole = shown.motions[0]
     motion = whole.at(np.linspace(whole.times[0], whole.times[-1], BETWEEN * (POSES - 1) + 1))
     studio = Studio([motion], shown.marks, geometry)
     moments = [Moment(0, BETWEEN * i, FAINT + (1.0 - FAINT) * i / (POSES - 1)) for i in range(POSES)]
-    poses = studio.picture(moments)
-    image = Image.new("RGB", (poses.width, poses.height + 2 * FONT), (255, 255, 255))
-    image.paste(poses, (0, 2 * FONT))
     title = (
         f"{motion.model.name}: poses at {', '.join(f'{t:.2g}' for t in motion.times[::BETWEEN])} s{_explained(shown)}"
     )
-    needed = ImageFont.load_default(FONT).getlength(title)
-    font = ImageFont.load_default(FONT * min(1.0, (poses.width - FONT) / needed))
-    ImageDraw.Draw(image).text((FONT // 2, FONT // 2), title, fill=(0, 0, 0), font=font)
-    image.save(path, compress_level=PACKED)
+    _titled(studio.picture(moments), title).save(path, compress_level=PACKED)
     return studio.missing
+
+
+def draw_shapes(path: Path, model: Model) -> tuple[str, ...]:
+    """Write a picture of a robot by its visual meshes, by what collides, and by the capsules that are fitted to that, beside each
+    other, in its neutral posture or as near to it as its limits let it be; returns sentences about meshes that were not found."""
+    from PIL import Image
+
+    q = model.neutral() if model.floating_base else np.clip(model.neutral(), model.q_lower, model.q_upper)
+    motion = Motion(model.name, model, np.zeros(1), np.asarray(q, float)[None])
+    kinds: tuple[Geometry, ...] = get_args(Geometry)
+    studios = [Studio([motion], geometry=kind, width=WIDTH) for kind in kinds]
+    images = [
+        _titled(studio.picture([Moment(0, 0)]), f"{model.name}: {kind}")
+        for kind, studio in zip(kinds, studios, strict=True)
+    ]
+    beside = Image.new("RGB", (sum(i.width for i in images), max(i.height for i in images)), WHITE)
+    for n, image in enumerate(images):
+        beside.paste(image, (sum(i.width for i in images[:n]), 0))
+    beside.save(path, compress_level=PACKED)
+    return tuple(dict.fromkeys(sentence for studio in studios for sentence in studio.missing))
+
+
+def _titled(picture: Any, title: str) -> Any:
+    """An image of Pillow below a title."""
+    from PIL import Image, ImageDraw, ImageFont
+
+    image = Image.new("RGB", (picture.width, picture.height + 2 * FONT), WHITE)
+    image.paste(picture, (0, 2 * FONT))
+    needed = ImageFont.load_default(FONT).getlength(title)
+    font = ImageFont.load_default(FONT * min(1.0, (picture.width - FONT) / needed))
+    ImageDraw.Draw(image).text((FONT // 2, FONT // 2), title, fill=(0, 0, 0), font=font)
+    return image
 
 
 def _explained(shown: Shown) -> str:

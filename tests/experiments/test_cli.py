@@ -560,6 +560,21 @@ def test_show_takes_the_names_of_robots():
     assert "'irb4600x' is neither a file nor a robot" in refused("show", "irb4600x")
 
 
+def test_show_draws_the_shapes_of_a_robot(tmp_path):
+    """By its meshes, by what collides, and by capsules, beside each other."""
+    from PIL import Image
+
+    result = run("show", "irb4600", "--geometry", "--plot", tmp_path)
+    assert result.exit_code == SOLVED and "irb4600_geometry.png" in result.output
+    (picture,) = tmp_path.iterdir()
+    with Image.open(picture) as image:
+        pixels = np.asarray(image.convert("L"), float)
+    thirds = np.array_split(pixels, 3, axis=1)
+    assert all((third[40:] < 200.0).mean() > 0.02 for third in thirds)  # a robot in each
+    assert "give --plot FOLDER too" in refused("show", "irb4600", "--geometry")
+    assert "is for a robot" in refused("show", picture, "--geometry")
+
+
 def test_ctrl_c_before_the_first_iteration_says_that_nothing_is_saved(config, out, monkeypatch):
     def stopped(_):
         raise KeyboardInterrupt

@@ -74,7 +74,7 @@ def load_srdf(source: str | os.PathLike) -> SRDF:
         raise root.error("an SRDF has <robot> outermost")
     postures: dict[tuple[str, str], dict[str, tuple[float, ...]]] = {}
     for state in root.all("group_state"):
-        key = (state.string("group"), state.string("name"))
+        key = (state.attributes.get("group", ""), state.string("name"))  # without a group: of the joints that it names
         postures[key] = {joint.string("name"): _values(joint) for joint in state.all("joint")}
     pairs = root.all("disable_collisions")
     disabled = [(p.string("link1"), p.string("link2"), p.attributes.get("reason", "")) for p in pairs]

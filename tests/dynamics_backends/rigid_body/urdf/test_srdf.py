@@ -38,13 +38,20 @@ def test_postures_and_pairs():
     np.testing.assert_allclose(found.posture(locked, "ready"), [np.arctan2(0.8, 0.6)])
 
 
+def test_postures_of_no_group_are_those_of_the_joints_they_name():
+    """As the files of three robots of example-robot-data have them."""
+    model, found = to.load_urdf(URDF), to.load_srdf(SRDF.replace(' group="hand"', ""))
+    assert set(found.postures) == {("all", "ready"), ("", "ready"), ("all", "up")}
+    np.testing.assert_allclose(found.posture(model, "ready", group=""), [0.0, 0.25])
+
+
 @pytest.mark.parametrize(
     ("text", "what"),
     [
         ("<model/>", "line 1, <model>: an SRDF has <robot> outermost"),
         (SRDF.replace('value="-0.5"', 'value="half"'), "line 4, .*<joint name='lift'>: value is 'half'"),
         (SRDF.replace('value="-0.5"', 'value=" "'), "line 4, .*<joint name='lift'>: value is empty"),
-        (SRDF.replace(' group="hand"', ""), "line 6, <group_state name='ready'>"),
+        (SRDF.replace('name="up" ', ""), "line 7, <group_state>"),
         ('<!DOCTYPE r [<!ENTITY a "b">]><robot/>', "entit"),
         (SRDF[:200], "line"),
     ],
