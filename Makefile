@@ -51,6 +51,8 @@ $(STAMP): pyproject.toml tools/install_cyipopt.py
 	@echo 'Installing into $(VENV) (once; some minutes, 1.6 GB) ...'
 	@$(PIP) install -e '.[test,dev,robots,sim,view]' </dev/null
 	@$(BIN)/python tools/install_cyipopt.py </dev/null
+	@$(PIP) install -e '.[scene]' </dev/null || \
+	  echo 'warning: motions among obstacles are checked by capsules alone, and no way around them is planned for' >&2
 	@echo 'Building the kernels that serve many robots ...'
 	@$(BIN)/trajopt cache --prebuild </dev/null || echo 'warning: without them first solutions take longer' >&2
 	@touch $@

@@ -109,14 +109,17 @@ class Solution:
         return as_html({k: v for k, v in rows.items() if v != ""}, str(self.status), self.status.success, panels)
 
     def save(self, path: str | os.PathLike[str]) -> Path:
-        """Write the file; it appears complete or not at all. Raises OSError where it cannot be written."""
+        """Write the file; it appears complete or not at all.
+
+        Raises OSError where it cannot be written, TypeError where ``meta`` holds what JSON and NumPy do not know.
+        """
         path = Path(path)
         history = np.array([[getattr(r, n) for n in NUMBERS] for r in self.history], dtype=float)
         arrays = {name: getattr(self, name) for name in _ARRAYS}
         arrays["history"] = history.reshape(len(self.history), len(NUMBERS))
         arrays["cost"] = np.array(self.cost)
         arrays |= {_MULTIPLIER + name: value for name, value in self.multipliers.items()}
-        arrays["metadata"] = np.array(json.dumps(self._metadata()))
+        arrays["metadata"] = np.array(json.dumps(self._metadata(), default=_plain))
         write_archive(path, arrays)
         return path
 
@@ -177,6 +180,15 @@ class Solution:
             model=model_from_data(metadata["robot"]) if metadata.get("robot") else None,
             multipliers={k.removeprefix(_MULTIPLIER): v for k, v in arrays.items() if k.startswith(_MULTIPLIER)},
         )
+
+
+def _plain(value: Any) -> Any:
+    """Numbers and arrays of NumPy as JSON has them. Raises TypeError for what it has not."""
+    if isinstance(value, (np.generic, np.ndarray)):
+        return value.tolist()
+    raise TypeError(
+        f"meta holds a {type(value).__name__}, which a solution file cannot: give numbers, text, lists or dictionaries"
+    )
 
 
 def versions() -> dict[str, str]:

@@ -2,6 +2,7 @@
 
 import json
 import zipfile
+from dataclasses import replace
 from types import SimpleNamespace
 
 import numpy as np
@@ -36,6 +37,16 @@ def _ocp(horizon=20, dt=0.1):
 @pytest.fixture(scope="module")
 def solution():
     return solve(_ocp())
+
+
+def test_numbers_of_numpy_may_stand_in_meta(tmp_path):
+    s = solve(_ocp())
+    told = {"seed": np.int64(7), "share": np.float32(0.5), "goal": np.arange(3.0), "on": np.bool_(True)}
+    saved = Solution.load(replace(s, meta={**s.meta, **told}).save(tmp_path / "s.npz"))
+    assert {key: saved.meta[key] for key in told} == {"seed": 7, "share": 0.5, "goal": [0.0, 1.0, 2.0], "on": True}
+    with pytest.raises(TypeError, match="meta holds a set, which a solution file cannot: give numbers"):
+        replace(s, meta={"seen": {1}}).save(tmp_path / "t.npz")
+    assert not (tmp_path / "t.npz").exists()
 
 
 def test_shapes_and_account(solution):
