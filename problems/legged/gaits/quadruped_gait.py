@@ -25,6 +25,7 @@ from dynamics_backends.systems.contact.relaxed_cone import RelaxedCone
 from dynamics_backends.systems.contact.soft_contact import SoftContact
 from dynamics_backends.systems.contact.stepped_contact import SteppedContact
 from problems.legged.contact.soft_ground import SoftGround
+from problems.legged.gaits.gait import PATTERNS
 from problems.legged.robot.base_state import BaseWeights, Triple, base_state_cost, euler_xyz, quaternion, rotation
 from problems.legged.robot.joint_limits import KeptLimits
 from problems.legged.robot.similarity import (
@@ -40,7 +41,7 @@ from problems.legged.robot.similarity import (
     terminal_weight,
 )
 from problems.legged.robot.walker import LeggedRobot, Standing, joint_gains
-from problems.task import BackendFactory, Checked, Checks, Integrator, Sampling, Task, not_negative
+from problems.task import BackendFactory, Checked, Checks, Integrator, Sampling, Task, not_negative, positive
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -76,6 +77,38 @@ class Push(Checked):
 
 
 @dataclass(frozen=True, kw_only=True)
+class Marching(Checked):
+    """Steps on the spot, in the guess: legs are drawn up in turn, each by half a wave of a sine. gait: which swing together, by a
+    name of :data:`~problems.legged.gaits.gait.PATTERNS`. period: of all in turn [s]. joints: the posture with all drawn up [rad].
+    """
+
+    gait: str = "trot"
+    period: float
+    joints: tuple[float, ...]
+
+    def checks(self) -> Checks:
+        return {"gait": (self.gait in PATTERNS, f"one of {', '.join(PATTERNS)}"), "period": positive(self.period)}
+
+    def lifted(self, times: Array, standing: Standing) -> Array:
+        """By how much the reference of the joints differs from the first posture (N, nq - 7) [rad] at times (N,) [s].
+
+        Raises ValueError for a robot that has not four legs.
+        """
+        if len(standing.stance.legs) != 4:
+            raise ValueError(f"guess_steps: {standing.model.name} has {len(standing.stance.legs)} legs; leave it out")
+        stance, groups = standing.stance, PATTERNS[self.gait]
+        away = standing.posture(self.joints, "guess_steps.joints") - standing.joints
+        phase = len(groups) * np.asarray(times) / standing.scale.scaled(self.period, TIME)
+        offsets = np.zeros((len(times), len(away)))
+        for turn, group in enumerate(groups):
+            up = np.sin(np.pi * (phase % 1.0)) * (phase.astype(int) % len(groups) == turn)
+            for leg in group:
+                at = list(stance.legs[leg].joints)
+                offsets[:, at] = up[:, None] * away[at]
+        return offsets
+
+
+@dataclass(frozen=True, kw_only=True)
 class Settings(LeggedRobot, SoftGround, Sampling):
     """A gait of any robot with a floating base (:class:`~problems.legged.robot.walker.LeggedRobot`), on ground that is soft.
 
@@ -84,7 +117,8 @@ class Settings(LeggedRobot, SoftGround, Sampling):
     asked for on the way [m/s].
     goal: x, y [m] of the base at the end. yaw: of the base [rad], at the start and asked for.
     guess_gains: position and velocity gain of the joint controller whose motion is the first guess. guess_push: another posture
-    that it holds for a moment. control_weight: of the torques. running, terminal: weights of the state, on the way and at the end.
+    that it holds for a moment. guess_steps: legs that it draws up in turn, by which a gait is suggested.
+    control_weight: of the torques. running, terminal: weights of the state, on the way and at the end.
     waypoint: what is asked for in between, or none. easier: relaxations [J] of contacts of long steps with which it is solved
     before.
     """
@@ -100,6 +134,7 @@ class Settings(LeggedRobot, SoftGround, Sampling):
     yaw: float = 0.0
     guess_gains: tuple[float, float] = (600.0, 6.0)
     guess_push: Push | None = None
+    guess_steps: Marching | None = None
     control_weight: float = 100.0
     running: BaseWeights = field(default_factory=BaseWeights)
     terminal: BaseWeights = field(default_factory=BaseWeights)
@@ -228,6 +263,8 @@ def _guess(ocp: to.OCP, w: _Walker) -> to.Guess:
         start, end = scale.scaled((push.start, push.end), TIME)
         during = (ocp.times[:-1] >= start) & (ocp.times[:-1] < end)
         u[during] = s.guess_gains[0] * (w.standing.posture(push.joints, "guess_push.joints") - w.joints)
+    if s.guess_steps is not None:
+        u += s.guess_gains[0] * s.guess_steps.lifted(ocp.times[:-1], w.standing)
     return to.feedback_guess(ocp, joint_gains(w.model, *s.guess_gains), u)
 
 

@@ -2,7 +2,8 @@
 
 Iterations solve the LQ problem of :mod:`trajopt.solvers.shooting.ddp_model` and search along its solution; all kinds of
 shooting, box limits and globalization are those of SLQ. Far from the solution, Gauss-Newton steps are often longer: they are
-taken first, and where curvature spoils a step they compete with it; the record tells which was used.  Where linear gaps have
+taken first, and where curvature spoils a step they compete with it; the record tells which was used.  With search = "curve" they
+compete in every iteration, each along a parabola too (:mod:`.search.curve`).  Where linear gaps have
 blown up, the problem is solved again from the guess with nonlinear ones (:mod:`.restart`), which is told.
 
 D. Mayne, Int. J. Control 3, 1966; D. Jacobson, D. Mayne, Differential Dynamic Programming, 1970; box limits: Tassa et al.,
@@ -11,13 +12,15 @@ ICRA 2014; on real robots by contraction: J. Nganga, P. Wensing, RA-L 2021.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from trajopt.guesses.guesses import Guess
 from trajopt.lq.lq_solver import LQSolver
 from trajopt.problem.ocp import OCP
 from trajopt.results.records import Callback
 from trajopt.results.solution import Solution
 from trajopt.solvers.options import DDPOptions
-from trajopt.solvers.shooting.ddp_model import NewtonModel, PlainModel, TrueModel
+from trajopt.solvers.shooting.ddp_model import MixedModel, Model, NewtonModel, PlainModel, TrueModel
 from trajopt.solvers.shooting.newton.newton_point import filtered
 from trajopt.solvers.shooting.newton.newton_solve import solve_newton
 from trajopt.solvers.shooting.restart import started_twice
@@ -50,14 +53,18 @@ def ddp(
         numerics = kept_numerics(own, ocp)
         evaluator, lq_solver = evaluator or numerics.evaluator, lq_solver or numerics.lq_solver
         require_contractions(ocp)
-        modifies, plain = options.indefinite == "modify", options.hessian == "gauss_newton"
-        exact = evaluator if plain else kept_numerics(own, ocp, options.hessian).evaluator
+        modifies, convex = options.indefinite == "modify", options.hessian == "gauss_newton"
+        exact = evaluator if convex else kept_numerics(own, ocp, options.hessian).evaluator
         Curved = NewtonModel if options.curvature == "newton" else TrueModel
 
         def run(options: DDPOptions, callback: Callback | None) -> Solution:
             if by_newton(ocp, options):
                 return solve_newton(ocp, guess, options, callback, evaluator, lq_solver, exact, kept=own)
-            models = PlainModel("gauss_newton", evaluator), Curved(exact, evaluator, lq_solver, modifies)
+            plain = PlainModel("gauss_newton", evaluator)
+            if options.search == "curve":
+                models: Sequence[Model] = (plain, MixedModel(exact, evaluator, lq_solver))
+            else:
+                models = plain, Curved(exact, evaluator, lq_solver, modifies)
             return ShootingLoop(ocp, evaluator, options, callback, lq_solver, models, options.switch).run(guess)
 
         return started_twice(run, options, callback)

@@ -33,6 +33,8 @@ from trajopt.stage.evaluation import Evaluator
 
 MAX_TENSOR = 2**24
 """Entries of second-order tensors that are kept."""
+MIXED_SHARES = (1.0, 0.5, 0.25, 0.125, 0.0)
+"""Shares of the exact curvature that are tried until the LQ problem is convex, where steps of several models compete."""
 KnotCurvature = Callable[[int, Array], Hessians]
 """lam' F_ww of one knot, (1, ...), from its index and lam (ndx,)."""
 
@@ -136,6 +138,37 @@ class NewtonModel:
         return Problem(convex_lq(lq, damping))
 
 
+class MixedModel:
+    """With the largest share of the curvature that leaves the problem convex on the linearized motion, which a Riccati sweep tells.
+
+    Costates are those under the gains of the sweep before (:mod:`trajopt.solvers.shooting.optimality`).
+    """
+
+    name = "mixed"
+    modifies = False
+
+    def __init__(self, evaluator: Evaluator, plain: Evaluator, lq_solver: LQSolver) -> None:
+        self.evaluator, self.plain, self.lq_solver = evaluator, plain, lq_solver
+        self._gains: Array | None = None
+        self._last: tuple[Iterate, LQProblem, LQProblem] | None = None
+
+    def problem(self, at: Iterate, damping: Damping, definite: bool = False) -> Problem:
+        """See :class:`Model`."""
+        if self._last is None or self._last[0] is not at:
+            exact = expanded(at, self.evaluator)
+            costates = self.lq_solver.stationarity(exact, self._gains).costates
+            H = self.evaluator.curvature(at.xs, at.us, costates[1:])
+            self._last = at, expanded(at, self.plain), with_curvature(exact, H)
+        _, plain, exact = self._last
+        for share in MIXED_SHARES:
+            lq = mixed(plain, exact, share)
+            policy = self.lq_solver.solve_riccati(lq, damping.mu, damping.regularize)
+            if policy.failed_at is None and np.isfinite(policy.Vxx).all():
+                self._gains = policy.K
+                break
+        return Problem(lq, policy)
+
+
 class TrueModel:
     """With the curvature that the backward sweep sees."""
 
@@ -163,6 +196,14 @@ def curvature_by_knot(dynamics: Evaluator, xs: Array, us: Array) -> KnotCurvatur
     units = [dynamics.curvature(xs, us, np.broadcast_to(e, (N, n))) for e in np.eye(n)]
     tensors = [np.stack(blocks, axis=1) for blocks in zip(*units, strict=True)]  # (N, n, ., .)
     return lambda i, lam: Hessians(*(np.tensordot(lam, T[i], 1)[None] for T in tensors))
+
+
+def mixed(one: LQProblem, other: LQProblem, share: float) -> LQProblem:
+    """The Hessian between that of one problem and that of another."""
+    if share in (0.0, 1.0):
+        return other if share else one
+    blocks = {key: getattr(one, key) + share * (getattr(other, key) - getattr(one, key)) for key in ("Q", "S", "R")}
+    return one._replace(**blocks)
 
 
 def with_curvature(lq: LQProblem, H: Hessians) -> LQProblem:

@@ -59,12 +59,14 @@ class Iterate(NamedTuple):
 
 
 class Step(NamedTuple):
-    """A policy, its linear trajectory, the change alpha D1 + alpha^2/2 D2 of the cost along it."""
+    """A policy, its linear trajectory, the change alpha D1 + alpha^2/2 D2 of the cost along it; bend: the second derivative of the
+    parabola that begins with it (:mod:`trajopt.solvers.shooting.search.curve`), where that is searched too."""
 
     policy: Policy
     linear: LQStep
     D1: float
     D2: float
+    bend: LQStep | None = None
 
 
 def measured(

@@ -235,11 +235,11 @@ class ShootingLoop:
         return status
 
     def _attempt(self, at: Iterate) -> Attempt | Status:
-        """The step of the preferred model, or the best of all where that is spoiled; last come those that change Quu."""
+        """The preferred model's step, or the best of all where it is spoiled or curves are searched; last those that change Quu."""
         before, best = (self.merit, self.regularization), self._tried(at, self.preferred)
         others = [(model, False) for model in self.models if model is not self.preferred]
         for model, definite in [*others, *((model, True) for model in self.models if model.modifies)]:
-            if not isinstance(best, Status) and not best.spoiled:
+            if not (self.search.curved or isinstance(best, Status) or best.spoiled):
                 break
             self.merit, self.regularization = before
             best = better(best, self._tried(at, model, definite))
@@ -285,7 +285,7 @@ class ShootingLoop:
             with self.journal.timed("backward"):
                 policy, linear, D2 = self._lq_solution(at, problem)
             if policy.failed_at is None:
-                return step_of(at, policy, linear, D2, self.lq_solver)
+                return self.search.bent(at, step_of(at, policy, linear, D2, self.lq_solver), problem.lq)
             if self.regularization.saturated or model.modifies:
                 return verdicts.not_positive_definite(policy.failed_at, self.options)
             self.regularization = self.regularization.raised()

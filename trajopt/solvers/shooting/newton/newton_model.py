@@ -15,9 +15,9 @@ from dynamics_backends.protocol import Array
 from trajopt.lq.lq import LQProblem, Policy
 from trajopt.lq.lq_solver import LQSolver
 from trajopt.results.records import Journal
-from trajopt.solvers.shooting.ddp_model import with_curvature
+from trajopt.solvers.shooting.ddp_model import mixed, with_curvature
 from trajopt.solvers.shooting.newton.barrier import Barrier
-from trajopt.solvers.shooting.newton.newton_point import Point, damped, mixed
+from trajopt.solvers.shooting.newton.newton_point import Point, damped
 from trajopt.stage.evaluation import Evaluator, Expansion
 
 SHARES = (1.0, 0.25, 0.0)

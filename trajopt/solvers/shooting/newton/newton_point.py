@@ -73,14 +73,6 @@ def size(cost: float) -> float:
     return max(abs(cost), float(np.finfo(float).tiny))
 
 
-def mixed(one: LQProblem, other: LQProblem, share: float) -> LQProblem:
-    """The Hessian between that of one problem and that of another."""
-    if share in (0.0, 1.0):
-        return other if share else one
-    blocks = {key: getattr(one, key) + share * (getattr(other, key) - getattr(one, key)) for key in ("Q", "S", "R")}
-    return one._replace(**blocks)
-
-
 def damped(lq: LQProblem, delta: float) -> LQProblem:
     """With delta I in the states and the controls."""
     if delta == 0.0:

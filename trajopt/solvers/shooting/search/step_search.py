@@ -8,12 +8,13 @@ from typing import NamedTuple
 import numpy as np
 
 from dynamics_backends.protocol import Array
-from trajopt.lq.lq import Bounds, Policy
+from trajopt.lq.lq import Bounds, LQProblem, Policy
 from trajopt.lq.lq_solver import LQSolver
 from trajopt.results.status import Status
-from trajopt.solvers.options import SLQOptions
+from trajopt.solvers.options import DDPOptions, SLQOptions
 from trajopt.solvers.shooting.ddp_model import Model
 from trajopt.solvers.shooting.iterate import Iterate, Step, second_order, slope
+from trajopt.solvers.shooting.search.curve import along_curve, bend_of, most_reduced
 from trajopt.solvers.shooting.search.globalization import (
     POLISHING,
     ROUNDING,
@@ -77,6 +78,16 @@ class StepSearch:
     def __init__(self, evaluator: Evaluator, lq_solver: LQSolver, options: SLQOptions, shooting: Shooting) -> None:
         self.evaluator, self.lq_solver, self.options, self.shooting = evaluator, lq_solver, options, shooting
 
+    @property
+    def curved(self) -> bool:
+        """Whether the steps of all models compete, each along a parabola too."""
+        return isinstance(self.options, DDPOptions) and self.options.search == "curve"
+
+    def bent(self, at: Iterate, step: Step, lq: LQProblem) -> Step:
+        """The step with its bend where curves are searched; lq: what it solves. Bounds on the controls are kept by roll-outs."""
+        bend = bend_of(at, step, lq, self.evaluator, self.lq_solver) if self.curved else None
+        return step._replace(bend=bend)
+
     def tried(self, at: Iterate, step: Step, alphas: Array) -> Candidates:
         """Trajectories along a step."""
         direction = Direction(*step.linear, step.policy.K, at.expansion.lq.d)
@@ -84,6 +95,12 @@ class StepSearch:
 
     def along(self, at: Iterate, step: Step, merit: Merit, bounds: Bounds | None) -> SearchResult:
         """The line search on the merit; bounds: on du."""
+        if self.curved:
+            tries = [
+                (alphas, self.tried(at, part, alphas))
+                for alphas, part in along_curve(step, self.options.max_backtracks)
+            ]
+            return most_reduced(tries, merit, phi(merit, at), lambda a: _expected(merit, at, step, a), self.options)
         current = step
 
         def corrected(last: Candidates) -> Candidates:

@@ -1,0 +1,101 @@
+"""Searches along parabolas."""
+
+import numpy as np
+import pytest
+import textbook_systems as textbook
+from shooting_cases import pendulum_swing_up
+from slq_solve import solve
+
+from dynamics_backends.registry import make_backend
+from trajopt import OCP, SampledSystem, control_cost, solver_options, state_cost
+from trajopt.lq.lq_solver import NumpyLQ
+from trajopt.solvers.options import DDPOptions
+from trajopt.solvers.shooting.iterate import measured, rolled_out, step_of
+from trajopt.solvers.shooting.search.curve import along_curve, bend_of
+from trajopt.stage.evaluation import Direction, Shooting, StageEvaluator
+
+CURVE = {"globalization": "merit", "search": "curve"}
+
+
+def pendulum():
+    system = textbook.pendulum()
+    terms = [control_cost(1, weight=0.1), state_cost(system.manifold, [0.3, 0.0], 1.0)]
+    dynamics = SampledSystem(make_backend(system, "forward_ad"), "semi_implicit_euler", 2)
+    return OCP.single_phase(dynamics, [1.4, 0.2], 6, 0.1, terms, [state_cost(system.manifold, [0.0, 0.0], 10.0)])
+
+
+def stepped(ocp):
+    """A step from a motion without gaps."""
+    evaluator, lq_solver = StageEvaluator(ocp), NumpyLQ()
+    us = 0.3 * np.cos(np.arange(6.0))[:, None]
+    xs, us = rolled_out(np.tile(ocp.x0, (7, 1)), us, Shooting(), evaluator, lq_solver)
+    at = measured(xs, us, evaluator.expand(xs, us), evaluator, lq_solver, None, DDPOptions())
+    lq = at.expansion.lq
+    policy = lq_solver.solve_riccati(lq)
+    linear, (_, D2) = lq_solver.forward(lq, policy)
+    return at, step_of(at, policy, linear, D2, lq_solver), evaluator, lq_solver
+
+
+def test_the_bend_is_that_of_least_squares_in_the_controls():
+    """The oracle rolls the motion out under its controls alone, differences it, and solves one dense least-squares problem."""
+    at, step, evaluator, lq_solver = stepped(pendulum())
+    lq = at.expansion.lq
+    N, n = lq.horizon, lq.Q.shape[1]
+    still = Direction(np.zeros_like(at.xs), np.zeros_like(at.us), np.zeros((N, 1, n)), np.zeros((N, n)))
+
+    def states(us):
+        return evaluator.rollout(at.xs, us, still, np.zeros(1), Shooting()).xs[0]
+
+    h = 1e-3
+    J = np.stack([(states(at.us + h * e[:, None]) - states(at.us - h * e[:, None])) / (2 * h) for e in np.eye(N)], -1)
+    du = step.linear.du
+    second = (states(at.us + h * du) - 2.0 * at.xs + states(at.us - h * du)) / h**2
+    W = np.zeros((N, N))
+    force = np.zeros(N)
+    for k in range(N + 1):
+        W += J[k].T @ lq.Q[k] @ J[k]
+        force += J[k].T @ lq.Q[k] @ second[k]
+    W += np.diag(lq.R[:, 0, 0])
+    bend = bend_of(at, step, lq, evaluator, lq_solver)
+    ddu = -np.linalg.solve(W, force)
+    assert np.abs(ddu).max() > 0.01
+    np.testing.assert_allclose(bend.du[:, 0], ddu, rtol=0.05, atol=0.02 * np.abs(ddu).max())
+    np.testing.assert_allclose(bend.dx, second + J @ ddu, rtol=0.05, atol=0.02 * np.abs(second).max())
+
+
+def test_the_parabola_leaves_gaps_of_the_third_order():
+    """Twice the length, eight times the gaps; on the straight line four times."""
+    at, step, evaluator, lq_solver = stepped(pendulum())
+    bent = step._replace(bend=bend_of(at, step, at.expansion.lq, evaluator, lq_solver))
+    everywhere = Shooting.every("all", at.us.shape[0], "linear")
+
+    def gaps(part, alpha):
+        direction = Direction(*part.linear, part.policy.K, at.expansion.lq.d)
+        return np.abs(evaluator.rollout(at.xs, at.us, direction, np.array([alpha]), everywhere).defects).max()
+
+    parts = {float(alphas[0]): part for alphas, part in list(along_curve(bent, 3))[1:]}
+    assert gaps(step, 0.25) / gaps(step, 0.125) == pytest.approx(4.0, rel=0.1)
+    assert gaps(parts[0.25], 0.25) < 0.3 * gaps(step, 0.25)
+
+
+@pytest.mark.parametrize("shooting", ["single", "all"])
+def test_swing_up_reaches_the_optimum_of_the_line_search(shooting):
+    ocp = pendulum_swing_up()
+    given = {"shooting": shooting, "gaps": "nonlinear", "gradient_tolerance": 1e-9, "globalization": "merit"}
+    line = solve(ocp, None, given, solver="ddp")
+    curve = solve(ocp, None, given | CURVE, solver="ddp")
+    assert curve.status.success
+    assert curve.cost == pytest.approx(line.cost, rel=1e-9)
+    assert {r.hessian for r in curve.history} <= {"gauss_newton", "mixed"}
+
+
+def test_box_limits_are_kept():
+    ocp = pendulum_swing_up(horizon=70, limit=4.0)
+    solution = solve(ocp, None, CURVE | {"gradient_tolerance": 1e-9}, solver="ddp")
+    assert solution.status.success
+    assert np.abs(solution.us).max() <= 4.0
+
+
+def test_a_filter_searches_lines():
+    with pytest.raises(ValueError, match="globalization = 'merit'"):
+        solver_options("ddp", search="curve")
