@@ -2,13 +2,18 @@
 
 At time t, between the knots k and k + 1 of a plan,
 
-    x, xdot   the state on the geodesic between the knots, and its rate there (joint accelerations are those of the knots)
+    x, xdot   the state on the geodesic between the knots, and its rate there
     u, K      feed-forward and gains of knot k, held: the controller applies  u + K (y (-) x)  in the state y that it measures
     forces    of the contacts at (x, u), in world axes; of contacts of long steps the mean ones of the step, from knot k on
     feet      where frames are in the world, and how fast they move
 
 A plan whose states tell how long its phases last (`problem.time = "free"`, arms in scenes) is told in the seconds that these take.
-Where controls are accelerations a of the joints, u is what inverse dynamics asks for at (q, v, a), and K its gains,
+Where controls are accelerations a of the joints, these are constant between knots, as where the motion is checked for collisions,
+
+    q = q_k + s v_k + s^2 a / 2,     v = v_k + s a,     s = t - t_k
+
+(what a time step of another kind adds to them grows in proportion to s), u is what inverse dynamics asks for at (q, v, a), and
+K its gains,
 
     u = tau(q, v, a),     K = (d tau/dq, d tau/dv, 0) + M K_a
 
@@ -103,15 +108,19 @@ def _told(ocp: OCP, plan: Plan, times: Array, feet: Sequence[str]) -> Iterator[S
     """The setpoints at times (M,) [s], whose states, forces and feet are found at once: a stream waits for none of them."""
     ks, manifold = plan.knots(times), ocp.manifold
     xs = _references(plan, ks, times, manifold)
+    rates = {k: _rate(plan, k, manifold) for k in set(ks.tolist())}
+    accelerated = [k for k in rates if _accelerates(ocp, k)]
+    for k in accelerated:
+        xs[ks == k] = _accelerated(ocp.model, plan, k, times[ks == k], xs[ks == k])
     forces = _forces(ocp, plan, ks, xs)
     at, moving = _feet(ocp.model, feet, xs)
-    rates = {k: _rate(plan, k, manifold) for k in set(ks.tolist())}
 
     def setpoint(i: int, t: float, k: int) -> Setpoint:
-        u, K = plan.us[k], plan.K[k]
-        if _accelerates(ocp, k):
+        u, K, rate, n = plan.us[k], plan.K[k], rates[k], 0 if ocp.model is None else ocp.model.nv
+        if k in accelerated:
+            rate = np.r_[xs[i, n : 2 * n], u[:n], rate[2 * n :]]
             u, K = _driving_forces(ocp.model, xs[i], u, K)
-        rate = np.zeros(manifold.ndx) if t > plan.end + SAME_TIME else rates[k]
+        rate = np.zeros(manifold.ndx) if t > plan.end + SAME_TIME else rate
         pushes, places, speeds = ({name: rows[i] for name, rows in found.items()} for found in (forces, at, moving))
         return Setpoint(t, xs[i], rate, u, K, pushes, places, speeds, t >= plan.end - SAME_TIME)
 
@@ -134,6 +143,20 @@ def _accelerates(ocp: OCP, k: int) -> bool:
     (phase,) = (p for p, knots in zip(ocp.phases, ocp.phase_slices, strict=True) if knots.start <= k < knots.stop)
     joints = ocp.model.dof_names
     return tuple(phase.dynamics.control_names[: len(joints)]) == tuple(f"a[{name}]" for name in joints)
+
+
+def _accelerated(model: Model, plan: Plan, k: int, times: Array, xs: Array) -> Array:
+    """States xs (M, nx) behind knot k whose first numbers (q, v) move with the constant accelerations us[k, :n]."""
+    n, h = model.nv, plan.times[k + 1] - plan.times[k]
+    q, v, a = plan.xs[k, :n], plan.xs[k, n : 2 * n], plan.us[k, :n]
+
+    def moved(s: Array) -> Array:
+        return np.hstack([q + s * (v + 0.5 * s * a), v + s * a])
+
+    s = np.clip(times - plan.start - plan.times[k], 0.0, h)[:, None]
+    left = plan.xs[k + 1, : 2 * n] - moved(np.array([[h]]))
+    share = s / h if h > 0.0 else np.ones_like(s)
+    return np.hstack([moved(s) + share * left, xs[:, 2 * n :]])
 
 
 def _driving_forces(model: Model, x: Array, u: Array, K: Array) -> tuple[Array, Array]:

@@ -182,6 +182,19 @@ def test_accelerations_of_joints_are_told_as_the_forces_that_cause_them():
         np.testing.assert_allclose(s.K @ y, (forces[1] - forces[0]) / (2 * h), rtol=1e-6, atol=1e-6)
 
 
+def test_accelerations_are_constant_between_knots_as_where_motions_are_checked():
+    ocp, plan = accelerated(0.4)
+    x, us = plan.xs[1, :4], plan.us[1:]
+    plan.xs[2:, :4] = [x := np.r_[x[:2] + 0.1 * x[2:] + 0.005 * a, x[2:] + 0.1 * a] for a in us]
+    stream = list(to.setpoints(ocp, plan, 1000.0))
+    q, v, a = (np.array(rows) for rows in zip(*(np.split(np.r_[s.x[:4], s.rate[2:4]], 3) for s in stream), strict=True))
+    np.testing.assert_allclose(np.diff(v, axis=0), np.repeat(us, 100, axis=0) * 1e-3, atol=1e-12)
+    np.testing.assert_allclose(np.diff(q, axis=0), 5e-4 * (v[1:] + v[:-1]), atol=1e-12)  # exact, as v is linear
+    np.testing.assert_allclose(a[:-1], np.repeat(us, 100, axis=0))
+    np.testing.assert_allclose([s.rate[:2] for s in stream], v)
+    np.testing.assert_allclose(stream[-1].x, plan.xs[-1], atol=1e-12)
+
+
 def test_a_loop_tells_the_plan_in_force():
     told = []
     run = loop(on_tick=lambda t: told.append(run.setpoint(t)))
