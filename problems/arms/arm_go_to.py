@@ -35,7 +35,7 @@ from problems.arms.arm_guess import (
 from problems.arms.arm_limits import effort_limits, joint_limits, meant, placeholders, torque_bounds
 from problems.arms.go_to_account import Account
 from problems.arms.obstacle import Obstacle, Point
-from problems.arms.obstacle_report import nearness
+from problems.arms.obstacle_report import nearness, nearness_of_bodies
 from problems.arms.scenes.scene_robot import scene_robot
 from problems.arms.scenes.surroundings import Surroundings, clearance_constraints, distances_from_person, relaxed
 from problems.task import (
@@ -358,4 +358,9 @@ def _goal_point(arm: Arm, s: Settings) -> Array:
 
 def _nearness(arm: Arm, s: Settings, xs: Array) -> Nearness:
     points = {name: _points(arm, o) for name, o in s.obstacles.items()}
-    return nearness(arm.model, s.obstacles, points, xs[:, : arm.model.nq])
+    qs = xs[:, : arm.model.nq]
+    near = nearness(arm.model, s.obstacles, points, qs)
+    if s.surroundings is None:
+        return near
+    around = nearness_of_bodies(arm.model, s.surroundings.scene, s.surroundings.weight, qs)
+    return Nearness(near.sentences + around.sentences, near.warnings + around.warnings)

@@ -1,4 +1,5 @@
-"""How near an arm comes to the spheres it is to stay out of: points of its links' axes, and the links as thick as they are.
+"""How near an arm comes to what it is to stay out of: spheres, by points of its links' axes, and bodies around it; and the links as
+thick as they are.
 
 The problem keeps points on the lines between joints out of a sphere, at the knots. A link is thicker than that line. Where the
 robot's file has collision shapes, their least distance from the sphere at the knots tells what is left: that of the true shapes
@@ -10,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from importlib.util import find_spec
 from math import ceil
+from typing import NamedTuple
 
 import numpy as np
 
@@ -24,8 +26,16 @@ from trajopt.collisions.broad_phase import CollisionPairs
 from trajopt.collisions.mesh_check import MeshCheck
 from trajopt.problem.residuals import LinkPoint
 
-Nearest = tuple[float, str, int, str]
-"""Distance [m], negative: depth; the link; the knot; and what was measured."""
+
+class Nearest(NamedTuple):
+    """distance [m], negative: depth; link and body that come so close, at which knot; what: was measured."""
+
+    distance: float
+    link: str
+    body: str
+    knot: int
+    what: str
+
 
 ROUNDING = 1e-3
 """Share of a millimeter that is not rounded up to the next."""
@@ -40,33 +50,54 @@ def nearness(
         axes = float(np.linalg.norm(places(model, qs, points[name]) - o.center, axis=2).min()) - o.radius
         sentence = f"{name}: points of the links' axes stay {_away(axes)} at the knots"
         try:
-            nearest = links_from(model, o, qs)
+            nearest = links_from(model, _alone(o), qs)
         except (ValueError, ModuleNotFoundError) as error:
             unknown = f"the thickness of the links is not looked at: {error}"
         else:
-            sentence += f", {nearest[3]} {_away(nearest[0])} ({nearest[1]})"
+            sentence += f", {nearest.what} {_away(nearest.distance)} ({nearest.link})"
             bodies = {point.body for point in points[name]}
-            widened = o.frame == nearest[1] or _body_of(model, nearest[1]) in bodies  # margin alone helps then
-            warnings += [] if nearest[0] >= 0.0 else [_inside(name, o, nearest, widened)]
+            widened = o.frame == nearest.link or _body_of(model, nearest.link) in bodies  # margin alone helps then
+            warnings += [] if nearest.distance >= 0.0 else [_inside(name, o, nearest, widened)]
         sentences.append(sentence)
     return Nearness((*sentences, *([unknown] if unknown else [])), tuple(warnings))
 
 
-def links_from(model: Model, o: Obstacle, qs: Array, exact: bool | None = None) -> Nearest:
-    """How near the links come to a sphere. exact: by true shapes, default where coal is installed.
+def nearness_of_bodies(model: Model, scene: Scene, weight: float, qs: Array) -> Nearness:
+    """What is to be told of the bodies around an arm at configurations qs (M, nq). weight: of what keeps the links away from them."""
+    nearest = links_from(model, scene, qs)
+    told = f"surroundings: at the knots {nearest.what} {_away(nearest.distance)} ({nearest.link} and {nearest.body})"
+    if nearest.distance >= 0.0:
+        return Nearness((told,))
+    remedy = (
+        "the distances cannot be kept from this start to this goal"
+        if np.isinf(weight)
+        else f"staying away has a price, surroundings.weight = {weight:g}, which is paid here: raise it, or make the "
+        "distances constraints by weight = inf"
+    )
+    deep = f"{nearest.link} is {-1e3 * nearest.distance:.3g} mm inside of {nearest.body} at knot {nearest.knot} ({nearest.what})"
+    return Nearness((told,), (f"{deep}: {remedy}; or take the problem arm_in_scene, which keeps the shapes out",))
+
+
+def links_from(model: Model, scene: Scene, qs: Array, exact: bool | None = None) -> Nearest:
+    """How near the links come to bodies that stand. exact: by true shapes, default where coal is installed.
 
     Raises ValueError for a robot without collision shapes, ModuleNotFoundError where what reads its meshes is not installed.
     """
-    scene = Scene((Body("obstacle", Sphere(o.radius), np.eye(3), np.array(o.center)),))
     knots = np.arange(float(len(qs)))
     if find_spec("coal") is not None if exact is None else exact:
         found = MeshCheck(model, robot_shapes(model, "leave_out")[0], scene).along(qs, knots)
-        return found.distance, found.link, round(found.time), "the shapes of the links"
+        return Nearest(found.distance, found.link, found.body, round(found.time), "the shapes of the links")
     cover = scene_robot(model, missing="leave_out", self_collision=False).cover
-    gaps = CollisionPairs(cover, scene, reach=np.inf).gaps(qs, knots)[:, :, 0]
+    pairs = CollisionPairs(cover, scene, reach=np.inf)
+    gaps = pairs.gaps(qs, knots)
     gaps[:, cover.bodies < 0] = np.inf
-    knot, piece = (int(i) for i in np.unravel_index(int(np.argmin(gaps)), gaps.shape))
-    return float(gaps[knot, piece]), cover.links[piece], knot, "capsules around the links"
+    knot, piece, core = (int(i) for i in np.unravel_index(int(np.argmin(gaps)), gaps.shape))
+    body = scene.bodies[pairs.cores[core][0]].name
+    return Nearest(float(gaps[knot, piece, core]), cover.links[piece], body, knot, "capsules around the links")
+
+
+def _alone(o: Obstacle) -> Scene:
+    return Scene((Body("obstacle", Sphere(o.radius), np.eye(3), np.array(o.center)),))
 
 
 def _away(distance: float) -> str:
@@ -80,7 +111,7 @@ def _body_of(model: Model, link: str) -> int | None:
 
 def _inside(name: str, o: Obstacle, nearest: Nearest, has_points: bool) -> str:
     """has_points: whether points of this link are kept out, or it has none although points reach to its frame."""
-    distance, link, knot, what = nearest
+    distance, link, _, knot, what = nearest
     enough = o.margin + ceil(-1e3 * distance - ROUNDING) / 1e3
     remedy = (
         f"raise margin in its table from {o.margin:g} to {enough:g} or more and look again"

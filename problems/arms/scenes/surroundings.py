@@ -4,7 +4,7 @@
 
 Few bodies need no choice of near pairs: all of them together cost less than the dynamics. Somebody who walks is a body whose place,
 the parameter ``center`` of the term :data:`PERSON`, is measured while plans are made, and predicted at their knots. Relaxed by
-slacks (:func:`trajopt.softened`) the distances never make a plan impossible; without a weight they are constraints.
+slacks (:func:`trajopt.softened`) the distances never make a plan impossible; of infinite weight they are constraints.
 """
 
 from __future__ import annotations
@@ -35,15 +35,15 @@ class Surroundings(Checked):
     """What an arm keeps away from.
 
     body: what stands there, a table or a list of such. person: what walks there, in reports and pictures by its name; its position
-    is where it is at first. margin: the distance that is asked for [m]. weight: of slacks that relax it; without one distances are
-    hard constraints. width: of the corner of their cost [m]. cover_tolerance: how far capsules may stand out of a link [m].
+    is where it is at first. margin: the distance that is asked for [m]. weight: the price of coming nearer, of slacks; inf makes the
+    distances constraints. width: of the corner of their cost [m]. cover_tolerance: how far capsules may stand out of a link [m].
     cover_pieces: how many a link gets at most.
     """
 
     body: SceneBody | tuple[SceneBody, ...] | None = None
     person: SceneBody | None = None
     margin: float = 0.05
-    weight: float | None = 1e4
+    weight: float = 1e4
     width: float = 0.02
     cover_tolerance: float = 0.03
     cover_pieces: int = 3
@@ -51,7 +51,7 @@ class Surroundings(Checked):
     def checks(self) -> Checks:
         return {
             "margin": not_negative(self.margin),
-            "weight": (self.weight is None or self.weight > 0, "a positive weight"),
+            "weight": (self.weight > 0, "a positive weight, or inf for constraints"),
             "width": (self.width > 0, "a positive length [m]"),
             "cover_tolerance": (self.cover_tolerance > 0, "a positive length [m]"),
             "cover_pieces": (self.cover_pieces >= 1, "at least 1"),
@@ -132,7 +132,7 @@ def distances_from_person(cover: RobotCover, s: Surroundings, qs: Array, centers
 
 
 def relaxed(constraints: Sequence[Constraint], s: Surroundings) -> tuple[list[to.CostTerm], list[Constraint]]:
-    """Cost terms where the distances have a weight, else the constraints as they are."""
-    if s.weight is None:
+    """Cost terms where the distances have a finite weight, else the constraints as they are."""
+    if np.isinf(s.weight):
         return [], list(constraints)
     return [to.softened(c, s.weight, s.width) for c in constraints], []

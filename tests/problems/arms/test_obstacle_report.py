@@ -5,9 +5,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from dynamics_backends.rigid_body.geometry.scene import Body, Scene
+from dynamics_backends.rigid_body.geometry.shapes import Box, Sphere
 from dynamics_backends.rigid_body.urdf.loader import load_urdf
 from problems.arms.obstacle import Obstacle
-from problems.arms.obstacle_report import links_from, nearness
+from problems.arms.obstacle_report import links_from, nearness, nearness_of_bodies
 from trajopt import link_points
 
 SHAPE = '<collision><origin xyz="0 0 0.5"/><geometry><cylinder radius="0.05" length="1.0"/></geometry></collision>'
@@ -72,11 +74,32 @@ def test_a_link_that_stays_clear_gives_no_warning(tmp_path):
 def test_capsules_decide_without_true_shapes(tmp_path):
     path = tmp_path / "pole.urdf"
     path.write_text(URDF.format(shape=SHAPE))
-    distance, link, knot, what = links_from(
-        load_urdf(path, base="fixed"), Obstacle(center=(0.13, 0.0, 0.5), radius=0.1), QS, exact=False
+    near, far = (
+        Body(name, Sphere(0.1), np.eye(3), np.array([x, 0.0, 0.5])) for name, x in (("ball", 0.13), ("far", 0.3))
     )
-    assert -0.02 - 0.02 <= distance <= -0.02 + 1e-9  # capsules stand out by their tolerance at most
-    assert (link, what) == ("pole", "capsules around the links") and knot in (1, 2)
+    found = links_from(load_urdf(path, base="fixed"), Scene((far, near)), QS, exact=False)
+    assert -0.02 - 0.02 <= found.distance <= -0.02 + 1e-9  # capsules stand out by their tolerance at most
+    assert (found.link, found.body, found.what) == ("pole", "ball", "capsules around the links") and found.knot in (
+        1,
+        2,
+    )
+
+
+@pytest.mark.parametrize(
+    ("weight", "remedy"), [(1e4, "surroundings.weight = 10000, which is paid here"), (np.inf, "cannot be kept")]
+)
+def test_bodies_around_an_arm_are_told_with_the_link_that_is_inside(tmp_path, weight, remedy):
+    pytest.importorskip("coal")
+    path = tmp_path / "pole.urdf"
+    path.write_text(URDF.format(shape=SHAPE))
+    model = load_urdf(path, base="fixed")
+    bodies = [Body("crate", Box((0.2, 0.2, 0.2)), np.eye(3), np.array([x, 0.0, 0.5])) for x in (0.13, 0.2)]
+    found = nearness_of_bodies(model, Scene((bodies[0],)), weight, QS)
+    assert found.sentences == ("surroundings: at the knots the shapes of the links 20 mm inside (pole and crate)",)
+    (warning,) = found.warnings
+    assert warning.startswith("pole is 20 mm inside of crate at knot ") and remedy in warning
+    clear = nearness_of_bodies(model, Scene((bodies[1],)), weight, QS)
+    assert clear == (("surroundings: at the knots the shapes of the links 50 mm away (pole and crate)",), ())
 
 
 def test_a_robot_without_shapes_says_so(tmp_path):

@@ -78,3 +78,12 @@ def test_derivatives_of_distances_from_what_moves(robot):
     for p in (moved, stands):
         for a, b in zip(to.make_backend(inner, engine="numpy").jacobians(x, u, 0.0, p), exact, strict=True):
             np.testing.assert_allclose(a, b, atol=1e-9)
+
+
+def test_a_go_to_that_ends_inside_of_a_body_is_told_as_one_that_does_not_do_what_was_asked_for(robot):
+    """The post is too light to keep away from, and stands where the arm is to go."""
+    asked = config(robot, person=None, body=[POST | {"position": [0.65, 0.5, 0.0]}], weight=1e-3)
+    task = build_task(asked)
+    assert not task.nearness(task.ocp.x0[None]).warnings
+    inside = task.nearness(np.array([[0.65, 0.0, 0.0, 0.0]])).warnings  # the post is 0.82 m away in this direction
+    assert len(inside) == 1 and "inside of post" in inside[0] and "surroundings.weight = 0.001" in inside[0]
