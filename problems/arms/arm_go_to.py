@@ -32,7 +32,15 @@ from problems.arms.arm_guess import (
     reach_doubts,
     reach_notes,
 )
-from problems.arms.arm_limits import effort_limits, joint_limits, meant, placeholders, torque_bounds
+from problems.arms.arm_limits import (
+    effort_limits,
+    friction_left_out,
+    joint_limits,
+    meant,
+    placeholders,
+    too_weak,
+    torque_bounds,
+)
 from problems.arms.go_to_account import Account
 from problems.arms.obstacle import Obstacle, Point
 from problems.arms.obstacle_report import nearness, nearness_of_bodies
@@ -196,6 +204,9 @@ def build(settings: Settings, backend: BackendFactory) -> Task:
     at_goal = None if s.goal_position is None else goal_configurations(arm, s.goal_position, s.goal_rotation, spheres)
     guess, *others = guesses_of(ocp, arm, s.guess, at_goal, spheres)
     doubts = () if s.goal_position is None else reach_doubts(arm, s.goal_position, s.goal_rotation, at_goal)
+    known = at_goal.solutions[0] if at_goal is not None and at_goal.reached else None
+    smoothed = "; friction_velocity, over which it is smoothed, takes it up"
+    friction = friction_left_out(model, smoothed) if s.friction_velocity is None else ()
     account = Account(
         arm,
         s.goal_position,
@@ -213,8 +224,8 @@ def build(settings: Settings, backend: BackendFactory) -> Task:
         _goal_point(arm, s),
         other_guesses=tuple(others),
         points=_watched(arm, s),
-        warnings=(*doubts, *(() if s.torque_limits is False else placeholders(model))),
-        notes=reach_notes(arm, at_goal),
+        warnings=(*doubts, *(() if s.torque_limits is False else (*placeholders(model), *too_weak(arm, goals=known)))),
+        notes=(*reach_notes(arm, at_goal), *friction),
         outcome=account.outcome,
         nearness=lambda xs: _nearness(arm, s, xs),
         missed=account.missed,

@@ -8,6 +8,7 @@ import numpy as np
 
 import trajopt as to
 from dynamics_backends.protocol import Array
+from dynamics_backends.rigid_body.batched import inverse_dynamics
 from dynamics_backends.rigid_body.model.model import Model
 from problems.arms.arm import Arm
 
@@ -66,6 +67,8 @@ def effort_limits(model: Model, key: str) -> Array:
 PLACEHOLDER, BEYOND = 1e3, 10.0
 """An effort limit from this one on [N m] that is so many times the torque of the robot's weight at its full length is none that
 anybody measured."""
+ROUNDING = 1e-6
+"""Share of a torque that is taken for rounding."""
 
 
 def placeholders(model: Model) -> tuple[str, ...]:
@@ -80,4 +83,50 @@ def placeholders(model: Model) -> tuple[str, ...]:
     return (
         f"the effort limits of {names} ({limit[found].min():g} N m and more) look like placeholders: its weight at its full length "
         f"needs {weight * length:.2g} N m; that torques keep to them says little",
+    )
+
+
+def too_weak(arm: Arm, shares: Array | float = 1.0, goals: Array | None = None) -> tuple[str, ...]:
+    """Sentences about joints whose effort limits, times shares, do not hold the arm at rest at its start or at its goal.
+
+    goals: configurations (M, nq) at the goal, of which one that can be held is enough; None where they are not known.
+    """
+    ends = {"start": arm.q0[None]}
+    if arm.x_goal is not None:
+        goals = arm.x_goal[None, : arm.model.nq]
+    if goals is not None and len(goals):
+        ends["goal"] = goals
+    told = (_too_weak(arm.model, name, qs, shares * np.asarray(arm.model.effort_limit)) for name, qs in ends.items())
+    return tuple(text for text in told if text)
+
+
+def _too_weak(model: Model, name: str, qs: Array, limits: Array) -> str:
+    still = np.zeros((len(qs), model.nv))
+    held = np.abs(np.asarray(inverse_dynamics(model, qs, still, still)))
+    beyond = held - limits
+    best = int(np.argmin(beyond.max(axis=1)))
+    i = int(np.argmax(beyond[best]))
+    if beyond[best, i] <= ROUNDING * held[best, i]:
+        return ""
+    unit = "N m" if model.dof_units[i] == "rad" else "N"
+    return (
+        f"{model.dof_names[i]} is too weak to hold the arm at rest at its {name}: that takes {held[best, i]:.3g} {unit}, and its "
+        f"limit is {limits[i]:.3g} {unit}; take another {name}, or a larger effort in the robot's file"
+    )
+
+
+def friction_left_out(model: Model, remedy: str) -> tuple[str, ...]:
+    """A sentence about dry friction that the robot's file gives its joints, and that the problem does without."""
+    names = [name for name, friction in zip(model.dof_names, model.friction, strict=True) if friction]
+    return (f"the dry friction of {', '.join(names)} is left out{remedy}",) if names else ()
+
+
+def unlimited(model: Model) -> tuple[str, ...]:
+    """Sentences about joints that a motion in the least time moves as fast as it likes, or as strongly."""
+    found = {"velocity": model.velocity_limit, "effort": model.effort_limit}
+    return tuple(
+        f"the robot's file has no {key} limits for {', '.join(np.array(model.dof_names)[~np.isfinite(limits)])}: a motion in the "
+        "least time knows none there"
+        for key, limits in found.items()
+        if not np.isfinite(limits).all()
     )

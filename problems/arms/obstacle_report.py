@@ -63,7 +63,7 @@ def nearness(
 
 
 def nearness_of_bodies(model: Model, scene: Scene, weight: float, qs: Array) -> Nearness:
-    """What is to be told of the bodies around an arm at configurations qs (M, nq). weight: of what keeps the links away from them."""
+    """What is to be told of the bodies around an arm at configurations qs (M, nq). weight: of what keeps the links away."""
     nearest = links_from(model, scene, qs)
     told = f"surroundings: at the knots {nearest.what} {_away(nearest.distance)} ({nearest.link} and {nearest.body})"
     if nearest.distance >= 0.0:

@@ -24,9 +24,14 @@ from problems.task import BackendFactory, Task
 from trajopt import OCP, SampledSystem
 from trajopt.replanning.loop import Plant
 from trajopt.replanning.plants.sampled_plant import BesidePath, Push, SampledPlant
+from trajopt.validation.stability import stable_substeps
 
 PlantFactory = Callable[[], Plant]
 """Makes plants in their initial state, of one and the same dynamics: what is compiled for the first serves all."""
+
+
+ELSEWHERE = 1.5
+"""So many times as stiff as at its start may the friction of a robot be in other configurations."""
 
 
 def plants_of(task: Task, settings: Settings, backend: BackendFactory, robot: str) -> PlantFactory:
@@ -100,7 +105,11 @@ def _robot(
     velocity = s.friction_velocity if s.friction else None
     body = system.fully_driven(wrong, velocity)
     scheme = body.scheme if isinstance(body, SteppedContact) else "rk4"
-    return partial(SampledPlant, SampledSystem(backend(body), scheme), x0, s.step, **common)
+    substeps = 1
+    if s.friction and isinstance(body, FreeBody):
+        at_rest = np.r_[x0[: model.nq], np.zeros(model.nv)]  # where friction is stiffest
+        substeps = stable_substeps(body, scheme, at_rest, ELSEWHERE * s.step)
+    return partial(SampledPlant, SampledSystem(backend(body), scheme, substeps), x0, s.step, **common)
 
 
 def _system(ocp: OCP) -> Any:

@@ -33,7 +33,8 @@ def _windows(value: tuple[Window, ...]) -> tuple[bool, str]:
 class PlantSettings(Checked):
     """The plant. kind: "own" dynamics, or "mujoco". step [s]: of its integrator. mass_factor: of all masses and inertias.
 
-    friction: Coulomb, of each joint [N, N m]; "own" only. friction_velocity [rad/s, m/s]: over which it is smoothed.
+    friction: Coulomb, of each joint [N, N m], beside that of the robot's file, which is left out without it; "own" only, in
+    substeps as short as it needs. friction_velocity [rad/s, m/s]: over which it is smoothed.
     contact_friction: coefficient of the ground, for robots that touch it; "mujoco" only. slope: inclination of the ground along
     x [rad]; "mujoco" only. boxes: what stands on the ground, rows (x, y, half size along x, along y, height) [m]; "mujoco" only.
     push_joints: names of the joints that are pushed, in the order of the forces in ``pushes``. pushes: rows (from, duration,

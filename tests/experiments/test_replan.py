@@ -163,6 +163,25 @@ def test_scenarios_can_be_built(name):
     np.testing.assert_array_equal(plant.state(), ocp.x0)
 
 
+def test_the_dry_friction_of_a_light_wrist_is_integrated_in_steps_as_short_as_it_needs(tmp_path):
+    """Held by friction it creeps with the velocity w atanh(tau / c) of the smoothed law; steps of 1 ms alone make it swing."""
+    path, c, w, tau = tmp_path / "wrist.urdf", 0.5, 0.05, 0.1
+    inertia = '<inertia ixx="1e-4" iyy="1e-4" izz="1e-4" ixy="0" ixz="0" iyz="0"/>'
+    path.write_text(
+        '<robot name="wrist"><link name="base"/><joint name="j" type="revolute"><parent link="base"/><child link="tool"/>'
+        '<axis xyz="0 0 1"/><limit lower="-3" upper="3" effort="1" velocity="5"/></joint>'
+        f'<link name="tool"><inertial><mass value="0.4"/>{inertia}</inertial></link></robot>'
+    )
+    problem = {"name": "arm_go_to", "robot": str(path), "goal_q": [0.5], "horizon": 5, "guess": "quasi_static"}
+    run = {"plant": {"step": 0.001, "friction": c, "friction_velocity": w}}
+    config = read_config({"engine": "numpy", "problem": problem, "solver": "sqp", "replan": run}, "test")
+    task = setup(config).task
+    plant = plants_of(task, config.replan, lambda map: make_backend(map, engine="numpy"), str(path))()
+    for _ in range(20):
+        plant.step(np.array([tau]), 0.001)
+    np.testing.assert_allclose(plant.state()[1], w * np.arctanh(tau / c), rtol=1e-6)
+
+
 @pytest.mark.parametrize("method", ["casadi_ad", "complex_step"])
 def test_derivatives_are_a_setting(config, method):
     """The plans do not depend on the method by which their derivatives are found."""

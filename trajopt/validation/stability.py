@@ -70,7 +70,9 @@ def _doubt(phase: Any, x0: Array) -> str | None:
     scheme, substeps, system = sampling.scheme, sampling.substeps, unwrapped(sampling.backend.map)
     if not isinstance(system, HasPartials) and sampling.backend.name not in backend_names():
         return None
-    at = _linearization(system, phase, x0)
+    method = "analytic" if isinstance(system, HasPartials) else sampling.backend.name
+    p = {k: v if v.ndim == 1 else v[:1] for k, v in phase.parameters.items()}
+    at = _linearization(system, method, x0, p)
     step = float(phase.dt.max()) / substeps
     if not np.isfinite(at.whole).all():
         return None
@@ -92,10 +94,14 @@ def _doubt(phase: Any, x0: Array) -> str | None:
     )
 
 
-def _linearization(system: Any, phase: Any, x0: Array) -> Linearization:
+def stable_substeps(system: HasPartials, scheme: str, x0: Array, step: float) -> int:
+    """In how many equal substeps of a step [s] a scheme makes no mode grow, about x0 (nx,) with zero controls."""
+    at = _linearization(system, "analytic", x0, {})
+    return ceil(step / largest_stable_step(at, scheme, step)) if np.isfinite(at.whole).all() else 1
+
+
+def _linearization(system: Any, method: str, x0: Array, p: Any) -> Linearization:
     """The linearization about x0 with zero controls."""
-    method = "analytic" if isinstance(system, HasPartials) else phase.dynamics.sampling.backend.name
-    p = {k: v if v.ndim == 1 else v[:1] for k, v in phase.parameters.items()}
     stage = stage_map(system, "rk4")
     if stage is system:
         return Linearization(_jacobians(system, method, x0, p).fx[0])

@@ -21,6 +21,7 @@ from dynamics_backends.rigid_body.geometry.scene import Scene
 from dynamics_backends.rigid_body.model.model import Model
 from dynamics_backends.rigid_body.spatial.rotations import rpy_matrix
 from problems.arms.arm import Arm, Configuration
+from problems.arms.arm_limits import friction_left_out, too_weak, unlimited
 from problems.arms.scenes.in_scene import Limits, MotionInScene, plan_along, shares_between
 from problems.arms.scenes.scene_refinement import KEPT, PATIENCE, WIDE, Refinement
 from problems.arms.scenes.scene_robot import Carried, LinkCapsule, SceneRobot, scene_robot
@@ -221,10 +222,11 @@ def task_in_scene(
         guess,
         arm.frame,
         goal_point,
-        warnings=(*robot.missing, *doubts),
+        warnings=(*robot.missing, *doubts, *too_weak(arm, s.torque_scale, goal[None]), *unlimited(model)),
         notes=(
             f"goal: {arm.frame} at {_place(goal_point)}",
             f"pairs of the robot's own that are left out: {own.left_out}",
+            *friction_left_out(model, " of the torques"),
         ),
         outcome=partial(_outcome, arm),
         clock=partial(_clock, motion.grid),

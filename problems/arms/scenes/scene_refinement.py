@@ -246,7 +246,7 @@ class Refinement:
         """Whether torques exceed their limits between the places where these hold; there they are lowered."""
         share = self._torque_shares(solution, PLACES)
         over = share > STRONG
-        self.torques = np.where(over, self.torques / share, self.torques)
+        self.torques = np.divide(self.torques, share, out=np.array(self.torques), where=over)
         return bool(over.any())
 
     def _torque_shares(self, plan: to.Guess | to.Solution, places: Array) -> Array:

@@ -35,9 +35,9 @@ class Surroundings(Checked):
     """What an arm keeps away from.
 
     body: what stands there, a table or a list of such. person: what walks there, in reports and pictures by its name; its position
-    is where it is at first. margin: the distance that is asked for [m]. weight: the price of coming nearer, of slacks; inf makes the
-    distances constraints. width: of the corner of their cost [m]. cover_tolerance: how far capsules may stand out of a link [m].
-    cover_pieces: how many a link gets at most.
+    is where it is at first. margin: the distance that is asked for [m]. weight: the price of coming nearer, by slacks; inf makes
+    the distances constraints. width: of the corner of their cost [m]. cover_tolerance: how far capsules may stand out of a link
+    [m]. cover_pieces: how many a link gets at most.
     """
 
     body: SceneBody | tuple[SceneBody, ...] | None = None

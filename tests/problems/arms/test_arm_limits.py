@@ -5,6 +5,7 @@ import pytest
 
 from dynamics_backends.registry import make_backend
 from problems.arms.arm_go_to import Settings, build
+from problems.arms.arm_limits import unlimited
 
 URDF = """<robot name="pole"><link name="base"/>
 <joint name="hinge" type="{kind}"><parent link="base"/><child link="pole"/><axis xyz="0 1 0"/>{limit}</joint>
@@ -62,3 +63,32 @@ def test_effort_limits_that_nobody_measured_are_told(tmp_path, effort, told):
         )
         assert "needs 16 N m" in warnings[0]
     assert not task(tmp_path, effort=effort, torque_limits=False).warnings
+
+
+def test_an_arm_that_cannot_hold_its_start_or_its_goal_is_told(tmp_path):
+    """Of the pole at the angle t, with its tip of 0.1 kg on its end: (1 kg * 0.5 m + 0.1 kg * 1 m) g sin t."""
+    weak = LIMITED.replace('effort="50"', 'effort="3"')
+    needed = [0.6 * 9.81 * np.sin(t) for t in (0.5, 0.8)]
+    (goal,) = task(tmp_path, limit=weak, goal_q=(0.8, 0.5)).warnings
+    assert goal.startswith(
+        f"hinge is too weak to hold the arm at rest at its goal: that takes {needed[1]:.3g} N m, and its limit is 3"
+    )
+    assert not task(tmp_path, limit=weak).warnings and needed[0] < 3.0
+    (start,) = task(tmp_path, limit=weak, q0=(0.8, 0.0)).warnings
+    assert start.startswith("hinge is too weak to hold the arm at rest at its start")
+    assert not task(tmp_path, limit=weak, q0=(0.8, 0.0), torque_limits=False).warnings
+
+
+def test_dry_friction_that_is_left_out_is_told(tmp_path):
+    with_friction = LIMITED + '<dynamics friction="0.5"/>'
+    (note,) = task(tmp_path, limit=with_friction).notes
+    assert note.startswith("the dry friction of hinge is left out; friction_velocity")
+    assert not task(tmp_path, limit=with_friction, friction_velocity=0.1).notes and not task(tmp_path).notes
+
+
+def test_joints_that_a_motion_in_the_least_time_moves_as_it_likes_are_told(tmp_path):
+    limited = task(tmp_path).ocp.model
+    free = task(tmp_path, kind="continuous", limit="").ocp.model
+    assert unlimited(limited) == ()
+    velocity, effort = unlimited(free)
+    assert "no velocity limits for hinge:" in velocity and "no effort limits for hinge:" in effort
