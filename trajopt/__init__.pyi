@@ -40,6 +40,19 @@ from dynamics_backends.rigid_body.batched import (
     solve_mass_matrix as solve_mass_matrix,
     spatial_momentum as spatial_momentum,
 )
+from dynamics_backends.rigid_body.geometry.scene import (
+    Body as Body,
+    Scene as Scene,
+    Way as Way,
+)
+from dynamics_backends.rigid_body.geometry.shapes import (
+    Box as Box,
+    Capsule as Capsule,
+    Cylinder as Cylinder,
+    HalfSpace as HalfSpace,
+    Mesh as Mesh,
+    Sphere as Sphere,
+)
 from dynamics_backends.rigid_body.mjcf.loader import (
     MJCFError as MJCFError,
     MJCFWarning as MJCFWarning,
@@ -237,8 +250,10 @@ from trajopt.replanning.plants.sampled_plant import (
     SampledPlant as SampledPlant,
 )
 from trajopt.replanning.run_log import (
+    Event as Event,
     EventKind as EventKind,
     RunLog as RunLog,
+    Solve as Solve,
 )
 from trajopt.replanning.setpoints import (
     Setpoint as Setpoint,

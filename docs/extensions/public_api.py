@@ -15,6 +15,7 @@ FACE = Path(__file__).resolve().parents[2] / "trajopt" / "__init__.pyi"
 THEMES: tuple[tuple[str, str, tuple[str, ...]], ...] = (
     ("robots", "Robots", tuple(f"dynamics_backends.rigid_body.{name}" for name in ("model", "urdf", "mjcf", "robots"))),
     ("quantities", "Rigid-body quantities", ("dynamics_backends.rigid_body",)),
+    ("scenes", "Shapes and scenes", ("dynamics_backends.rigid_body.geometry",)),
     ("systems", "Systems of bodies", ("dynamics_backends.systems.bodies",)),
     ("contact", "Contacts, constraints and impacts", ("dynamics_backends.systems",)),
     (

@@ -39,11 +39,7 @@ def tell(solution: Solution, task: Task) -> bool:
         click.echo(f"attempt {number}: {attempt['solver']}, {attempt['status']}, {attempt['iterations']} iterations")
     amiss: list[str] = []
     if math.isfinite(solution.cost):
-        told = replayed(solution, task.outcome) or [
-            "the plan was not replayed on accurate dynamics: that takes compiled code, time steps that can be cut, and a hold of "
-            "zero order"
-        ]
-        for sentence in [*task.outcome(solution.xs[-1]), *told]:
+        for sentence in [*task.outcome(solution.xs[-1]), *replayed(solution, task.outcome)]:
             click.echo(sentence)
         warn(replay_doubts(solution))
         if "check" in solution.meta:

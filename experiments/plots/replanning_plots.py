@@ -49,10 +49,10 @@ def plot_run(start: Setup, log: RunLog, folder: Path) -> list[Path]:
 
 
 def plot_tracking(file: Path, start: Setup, log: RunLog, path: Array) -> Path:
-    """The path of the frame and of the objects, seen from above and from the side; distances and tracking error over time."""
+    """The path of the frame and of the objects, from above and from two sides; distances and tracking error over time."""
     every = max(1, len(path) // PLOTTED)
-    with figure(file, 2, 2, 9.0, 6.4, f"Path of {start.task.frame}") as axes:
-        for axis, (i, j) in zip(axes[0], ((0, 1), (0, 2)), strict=True):
+    with figure(file, 2, 3, 11.0, 6.4, f"Path of {start.task.frame}") as axes:
+        for axis, (i, j) in zip(axes[0], ((0, 1), (0, 2), (1, 2)), strict=True):
             axis.plot(path[::every, i], path[::every, j], color=BLUE, label=str(start.task.frame))
             axis.plot(*path[0, [i, j]], "o", color=GREEN, label="start")
             for color, (name, p) in zip((RED, ORANGE, *COLORS), log.objects.items(), strict=False):
@@ -65,6 +65,7 @@ def plot_tracking(file: Path, start: Setup, log: RunLog, path: Array) -> Path:
         axes[0, 0].legend(fontsize=8)
         _draw_distances(axes[1, 0], start, log, every)
         _draw_tracking(axes[1, 1], start, log, every)
+        axes[1, 2].set_visible(False)
     return file
 
 

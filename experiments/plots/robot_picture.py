@@ -17,6 +17,8 @@ POSES, BETWEEN = 5, 20
 """Poses, and steps of the drawn paths between two of them."""
 FAINT = 0.35
 """The strength of the first pose; that of the last is 1."""
+GHOSTLY = 0.6
+"""The strength of the last pose of other motions."""
 PACKED = 2
 """How hard the file is packed: a fifth larger than at the usual 6, and written in a third of the time."""
 FONT, WIDTH = 20, 600
@@ -25,13 +27,17 @@ WHITE = (255, 255, 255)
 
 
 def draw_poses(path: Path, shown: Shown, geometry: Geometry = "visual") -> tuple[str, ...]:
-    """Write the picture of the first motion; returns sentences about meshes that were not found."""
+    """Write the picture of the first motion, and of the ends of others; returns sentences about meshes that were not found."""
     whole = shown.motions[0]
     motion = whole.at(np.linspace(whole.times[0], whole.times[-1], BETWEEN * (POSES - 1) + 1))
-    studio = Studio([motion], shown.marks, geometry)
+    ghosts = shown.motions[1:]
+    studio = Studio([motion, *ghosts], shown.marks, geometry)
     moments = [Moment(0, BETWEEN * i, FAINT + (1.0 - FAINT) * i / (POSES - 1)) for i in range(POSES)]
+    moments += [Moment(i, len(ghost.times) - 1, GHOSTLY) for i, ghost in enumerate(ghosts, 1)]
+    others = f"; {', '.join(ghost.name for ghost in ghosts)} at the end" if ghosts else ""
     title = (
-        f"{motion.model.name}: poses at {', '.join(f'{t:.2g}' for t in motion.times[::BETWEEN])} s{_explained(shown)}"
+        f"{motion.model.name}: poses at {', '.join(f'{t:.2g}' for t in motion.times[::BETWEEN])} s"
+        f"{others}{_explained(shown)}"
     )
     _titled(studio.picture(moments), title).save(path, compress_level=PACKED)
     return studio.missing

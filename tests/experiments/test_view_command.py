@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from types import SimpleNamespace
 
 import numpy as np
@@ -188,6 +189,14 @@ def test_the_command_writes_a_picture_and_a_film(solution, tmp_path):
     assert told.exit_code == 0, told.output
     with Image.open(tmp_path / "a.png") as picture, Image.open(tmp_path / "a.gif") as film:
         assert picture.width == 1050 and film.n_frames > 5
+        alone = np.asarray(picture)
+    other = replace(solution, xs=0.5 * solution.xs).save(tmp_path / "other.npz")
+    told = CliRunner().invoke(main, ["view", str(saved), str(other), "--screenshot", str(tmp_path / "b.png")])
+    assert told.exit_code == 0, told.output
+    with Image.open(tmp_path / "b.png") as picture:
+        below = slice(60, None)  # the title differs too
+        both = np.asarray(picture)
+        assert both.shape != alone.shape or (both[below] != alone[below]).any(axis=2).sum() > 500
     wrong = CliRunner().invoke(main, ["view", str(saved), "--video", str(tmp_path / "a.avi")])
     assert wrong.exit_code == 2 and "the name of a film ends in .gif or .mp4" in wrong.stderr
     wrong = CliRunner().invoke(main, ["view", str(saved), "--screenshot", str(tmp_path / "a.xyz")])

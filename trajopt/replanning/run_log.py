@@ -137,8 +137,10 @@ class RunLog:
             numbers[name] |= {"median": float(np.median(values)), "rms": float(np.sqrt(np.mean(values**2)))}
         return numbers
 
-    def save(self, folder: Path, statistics: Mapping[str, Any] | None = None) -> list[Path]:
-        """Write the two files. Raises OSError where they cannot be written."""
+    def save(self, folder: str | os.PathLike[str], statistics: Mapping[str, Any] | None = None) -> list[Path]:
+        """Write the two files to a folder, made where there is none. Raises OSError where they cannot be written."""
+        folder = Path(folder)
+        folder.mkdir(parents=True, exist_ok=True)
         arrays = {key: getattr(self, key) for key in _ARRAYS}
         arrays |= {f"object: {name}": value for name, value in self.objects.items()}
         arrays |= {f"clearance: {name}": value for name, value in self.clearances.items()}

@@ -56,6 +56,8 @@ def account(solution: Solution) -> str:
 
 WITHIN = 1e-3
 """A replay that ends nearer to the plan than this, in its largest entry, confirms it."""
+LEFT_OUT = "left_out"
+"""In meta["replay"], beside no replays, the reason why there are none."""
 _REPLAYED = {"open": "with its controls held", "gains": "with its feedback gains"}
 
 
@@ -75,6 +77,8 @@ def replayed(solution: Solution, outcome: Callable[[Array], list[str]]) -> list[
             sentences.append("; ".join([f"{start} the end differs from the plan by {told}", *differs]))
         elif sentences:
             sentences.append(f"{start} the motion ends as planned")
+    if reason := ends.get(LEFT_OUT):
+        return [f"the plan was not replayed on accurate dynamics: {reason}"]
     if not sentences and ends:
         sentences.append(f"{where} the plan ends as it says")
     return sentences

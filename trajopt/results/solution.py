@@ -144,7 +144,10 @@ class Solution:
 
         Raises FileNotFoundError, or :class:`SolutionFileError` if the file is truncated or of another kind.
         """
-        foreign = f"{path} is not a trajopt solution file; give the solution.npz that a solve has written"
+        foreign = (
+            f"{path} is not a trajopt solution file; give the solution.npz that a solve has written (a run of `trajopt replan` has "
+            "animation.html beside it, and --video or --view show one)"
+        )
         try:
             found = read_archive(Path(path))
             multipliers = [name for name in found if name.startswith(_MULTIPLIER)]

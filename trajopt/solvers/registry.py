@@ -16,6 +16,7 @@ from trajopt.guesses.guesses import Guess, constant_guess
 from trajopt.guesses.warm_start import WarmStart
 from trajopt.problem.ocp import OCP, Sampling
 from trajopt.results.records import Callback
+from trajopt.results.report import LEFT_OUT
 from trajopt.results.solution import Solution
 from trajopt.solvers.options import AutoOptions, DDPOptions, DMSOptions, IPMOptions, SLQOptions, SQPOptions
 from trajopt.stage.kept import Kept, borrowed
@@ -214,10 +215,10 @@ def chosen_options(solver: str | None, options: Any) -> tuple[str, Any]:
 
 
 def _replay(ocp: OCP, options: Any, solution: Solution) -> dict[str, Any]:
-    """How the plan ends on finely integrated dynamics, see :mod:`trajopt.validation.replay`; empty where that is not cheap.
+    """How the plan ends on finely integrated dynamics, see :mod:`trajopt.validation.replay`; why it is "left_out" where it is.
 
-    It is cheap where stages are compiled as a whole, by the library that the solve has used; it is left out under a first-order
-    hold, and for trajectories that are not finite.
+    It is cheap where stages are compiled as a whole, by the library that the solve has used; it is left out elsewhere, under a
+    first-order hold, and for trajectories that are not finite.
     """
     from trajopt.stage.evaluation import StageEvaluator
     from trajopt.stage.numerics import kept_evaluator
@@ -229,7 +230,7 @@ def _replay(ocp: OCP, options: Any, solution: Solution) -> dict[str, Any]:
     finite = np.isfinite(solution.xs).all() and np.isfinite(solution.us).all() and np.isfinite(solution.K).all()
     held = not (isinstance(options, DMSOptions | SQPOptions) and options.hold == "first_order")
     if not held or not finite:
-        return {}
+        return {LEFT_OUT: "its controls are not held over the time steps" if finite else "it is not finite"}
 
     if isinstance(options, SLQOptions) and ocp.constraints():
         from trajopt.solvers.shooting.augmented_lagrangian import augmented, imposed
@@ -244,7 +245,19 @@ def _replay(ocp: OCP, options: Any, solution: Solution) -> dict[str, Any]:
             return made if made.compiled else None
 
         found = replay(ocp, solution.xs, solution.us, solution.K, compiled, steps)
-    return {} if found is None else as_meta(ocp, found)
+    if found is None:
+        return {LEFT_OUT: _why_not_replayed(ocp)}
+    return as_meta(ocp, found)
+
+
+def _why_not_replayed(ocp: OCP) -> str:
+    from trajopt.validation.replay import can_be_cut
+
+    if not can_be_cut(ocp):
+        return "its time steps cannot be cut finer"
+    if any(sampling.backend.engine == "numpy" for sampling in _samplings(ocp)):
+        return "its dynamics are not compiled (engine = 'numpy')"
+    return "its code was not compiled yet when it ended: a next solve of this problem has it (--wait waits for it)"
 
 
 def _named_by(options: Any) -> str:

@@ -63,9 +63,9 @@ def replay(
     known: the finer time steps of earlier replays, which new ones join, so that the same plan is replayed by the same ones.
     None where no time step can be cut finer, as those of users' own maps, and where ``evaluator`` gives None.
     """
-    pieces = [_pieces(phase.dynamics) for phase in ocp.phases]
-    if all(n is None for n in pieces):
+    if not can_be_cut(ocp):
         return None
+    pieces = [_pieces(phase.dynamics) for phase in ocp.phases]
     order = max(_order(phase.dynamics) for phase in ocp.phases)
     slower = [_slower(phase) for phase in ocp.phases]
     known = {} if known is None else known
@@ -78,6 +78,11 @@ def replay(
     ends = [_final(e, xs, us, gains) for gains in (0.0 * K, K) for e in (fine, finer)]
     opened, closed = (_extrapolated(ocp, *pair, order) for pair in ((ends[0], ends[1]), (ends[2], ends[3])))
     return Replay(xs[-1], opened, closed if K.any() else None, max(slower))
+
+
+def can_be_cut(ocp: OCP) -> bool:
+    """Whether time steps of the problem can be cut finer."""
+    return any(_pieces(phase.dynamics) is not None for phase in ocp.phases)
 
 
 def as_meta(ocp: OCP, r: Replay) -> dict[str, Any]:

@@ -113,8 +113,12 @@ def force_arrows(motion: Motion) -> dict[str, tuple[Array, Array]]:
 
 @dataclass(frozen=True, eq=False)
 class Marks:
-    """What stands beside the robots. goals: points (3,) [m]. spheres: (center (3,), radius) [m]. bodies: of a scene; they may
-    move. targets: goals that move. curves: lines through points (M, 3) [m], by name: what a tool is to follow."""
+    """What stands beside the robots.
+
+    goals: points (3,) [m]. spheres: (center (3,), radius) [m]. bodies: of a scene, ``Body(name, Box(size), R, p, way)``; they may
+    move, along a :class:`~trajopt.Way`. targets: goals that move, likewise. curves: lines through points (M, 3) [m], by name: what
+    a tool is to follow.
+    """
 
     goals: Sequence[Array] = ()
     spheres: Sequence[tuple[Array, float]] = ()

@@ -66,7 +66,7 @@ def test_effort_limits_that_nobody_measured_are_told(tmp_path, effort, told):
 
 
 def test_an_arm_that_cannot_hold_its_start_or_its_goal_is_told(tmp_path):
-    """Of the pole at the angle t, with its tip of 0.1 kg on its end: (1 kg * 0.5 m + 0.1 kg * 1 m) g sin t."""
+    """The weight turns the pole at the angle t by (1 kg * 0.5 m + 0.1 kg * 1 m) g sin t, with that of its tip."""
     weak = LIMITED.replace('effort="50"', 'effort="3"')
     needed = [0.6 * 9.81 * np.sin(t) for t in (0.5, 0.8)]
     (goal,) = task(tmp_path, limit=weak, goal_q=(0.8, 0.5)).warnings

@@ -38,8 +38,8 @@ def test_a_run_is_written_read_and_replayed(tmp_path):
     worker = SimulatedWorker(TICK, lambda respond, prepare: (next(delays), 0.6 * TICK))
     log = noisy_run(worker, timing=AHEAD).run(1.5)
     log.meta = {"plant": "own"}
-    log.save(tmp_path, log.statistics())
-    saved = RunLog.load(str(tmp_path))
+    log.save(tmp_path / "made" / "for it", log.statistics())
+    saved = RunLog.load(str(tmp_path / "made" / "for it"))
     assert repr(saved.manifold) == repr(log.manifold) and saved.statistics() == log.statistics(mass().manifold)
     assert saved.events == log.events and saved.spells == log.spells and saved.meta == log.meta
     np.testing.assert_array_equal(saved.objects["goal"], log.objects["goal"])

@@ -118,6 +118,8 @@ def test_it_is_told_how_slow_contacts_are() -> None:
         "on accurate dynamics, with its controls held, the motion diverges",
         "on accurate dynamics, with its feedback gains, the motion ends as planned",
     ]
+    left_out = replace(plain, meta={"replay": {"left_out": "it is not finite"}})
+    assert replayed(left_out, lambda x: []) == ["the plan was not replayed on accurate dynamics: it is not finite"]
     slow = replace(plain, meta={"replay": {"slower": 0.02, "gains": None}})
     assert replayed(slow, lambda x: []) == [
         "on accurate dynamics with contacts as slow as in time steps of 20 ms, with its feedback gains, the motion diverges"
