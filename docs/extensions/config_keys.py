@@ -13,7 +13,8 @@ HEAD = """# Configuration files
 A TOML file has the tables `[problem]`, `[solver]`, `[output]`, `[replan]` for replanning, and `[sweep]` for studies;
 `backend = "NAME"` and `engine = "NAME"` at the top choose the derivatives, or a table `[backend]` with more keys. Every key is
 checked, and a wrong one is answered with the nearest known key. `--set table.key=value` overrides a key. A relative path of a
-robot in a file starts at the file. The pages below are made from the classes that check the files.
+robot in a file starts at the file. A file chooses among the terms that its problem has; terms of your own take a script
+([how](../../tutorials/03_cost_terms)). The pages below are made from the classes that check the files.
 
 """
 
