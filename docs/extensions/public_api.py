@@ -102,6 +102,9 @@ def page(title: str, objects: list[tuple[str, Any]]) -> str:
         target = thing.__name__ if directive == "automodule" else name
         lines += [name, "-" * len(name), "", f".. {directive}:: {target}", *(f"   :{o}:" for o in options), ""]
         lines += [".. currentmodule:: trajopt", ""] if directive == "automodule" else []
+        if "module docstring" in (getattr(thing, "__doc__", None) or "") and not inspect.ismodule(thing):
+            lines += ["The module says of it:", "", f".. automodule:: {thing.__module__}", "   :no-index:", ""]
+            lines += [".. currentmodule:: trajopt", ""]
     return "\n".join(lines)
 
 
