@@ -305,6 +305,16 @@ def test_bounds_in_blocks_are_those_of_numpy(monkeypatch):
 
 
 @needs_coal
+def test_few_robots_are_kept():
+    """Shapes that are read anew for each scene are others."""
+    first = mesh_motion.parts_of(MODEL, SHAPES)
+    assert mesh_motion.parts_of(MODEL, SHAPES) is first
+    for _ in range(10):
+        assert mesh_motion.parts_of(MODEL, [shape._replace() for shape in SHAPES]) is not first
+    assert len(mesh_motion._parts[MODEL]) <= mesh_motion.MOST
+
+
+@needs_coal
 @pytest.mark.parametrize("wrong", [np.nan, np.inf])
 def test_what_is_not_finite_has_no_distances(wrong):
     """Nor does a motion that is deep in a wall elsewhere pass for clear."""
