@@ -61,8 +61,8 @@ def parts_of(model: Model, shapes: Iterable[PlacedShape]) -> list[Part]:
     known, key = _parts.setdefault(model, {}), tuple(map(id, shapes))
     found = known.pop(key, None) or (shapes, [Part.of(model, placed) for placed in shapes])
     known[key] = found
-    while len(known) > MOST:
-        del known[next(iter(known))]
+    for oldest in list(known)[:-MOST]:
+        known.pop(oldest, None)  # another thread may have been faster
     return found[1]
 
 
